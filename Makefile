@@ -1,0 +1,55 @@
+# `make demo` and `make test` do all set-up themselves: they need make, a C compiler and some Python.
+
+STAMP := .venv/stamp
+PYTHON_VENV := .venv/bin/python
+# Two processes share the tests; the tests of one file stay together, and so do the models they compile.
+PYTEST := $(PYTHON_VENV) -m pytest -n 2 --dist loadfile
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint format benchmark clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(STAMP)  ## fit a Cox process to the coal-mining disasters
+	$(PYTHON_VENV) examples/coal_mining.py
+
+# One thread for each BLAS call: the test processes and their chains already fill the cores.
+test test-slow: export OMP_NUM_THREADS = 1
+test test-slow: export OPENBLAS_NUM_THREADS = 1
+
+test: $(STAMP)  ## the fast tests and the doctests
+	$(PYTEST) -m "not slow"
+
+# pytest exits with 5 when it collected nothing: no slow test is no failure.
+test-slow: $(STAMP)  ## the long runs
+	$(PYTEST) -m slow || [ $$? -eq 5 ]
+
+lint: $(STAMP)  ## ruff and mypy
+	$(PYTHON_VENV) -m ruff check .
+	$(PYTHON_VENV) -m ruff format --check .
+	$(PYTHON_VENV) -m mypy
+
+format: $(STAMP)  ## let ruff format the code and mend what it can
+	$(PYTHON_VENV) -m ruff check --fix .
+	$(PYTHON_VENV) -m ruff format .
+
+benchmark: $(STAMP)  ## every benchmark at its small size
+	@set -e; for script in benchmarks/[a-z]*.py; do \
+		echo "$$script --quick"; $(PYTHON_VENV) "$$script" --quick; \
+	done
+
+clean:  ## remove everything that was made here, .venv included
+	rm -rf .venv .uv build dist .pytest_cache .ruff_cache .mypy_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The environment follows pyproject.toml and constraints.txt. One that works is brought up to date in place;
+# one that is missing or broken is made anew. The stamp comes last, so a set-up that was cut short runs again.
+$(STAMP): pyproject.toml constraints.txt
+	@PYTHON=$(PYTHON_VENV) sh tools/find_python.sh >/dev/null 2>&1 || { \
+		python=$$(sh tools/find_python.sh) && rm -rf .venv && \
+		echo "Making .venv with $$python" && "$$python" -m venv .venv; \
+	}
+	@echo "Installing into .venv (a minute or two the first time) ..."
+	@$(PYTHON_VENV) -m pip install -q -q --disable-pip-version-check -c constraints.txt -e ".[test]"
+	@touch $@

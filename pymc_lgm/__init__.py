@@ -1,0 +1,49 @@
+"""Exact and fast samplers for latent Gaussian models in PyMC.
+
+    theta ~ p(theta),   f | theta ~ N(m(theta), K(theta)),   y_i | f_i, theta ~ p(y_i | f_i, theta)
+
+Importing the package registers its step methods with PyMC. ``pm.sample()`` picks one by itself in
+a model with a likelihood of this package; in any other model write ``step=lgm.ASIS()``.
+"""
+
+from pymc_lgm import datasets as datasets
+from pymc_lgm import testing as testing
+from pymc_lgm.diagnostics import efficiency as efficiency
+from pymc_lgm.likelihoods import CopulaVolatility as CopulaVolatility
+from pymc_lgm.likelihoods import LogGaussianCox as LogGaussianCox
+from pymc_lgm.likelihoods import Logistic as Logistic
+from pymc_lgm.likelihoods import OrdinalProbit as OrdinalProbit
+from pymc_lgm.likelihoods import Probit as Probit
+from pymc_lgm.model import LatentGaussianModel as LatentGaussianModel
+from pymc_lgm.steps import ASIS as ASIS
+from pymc_lgm.steps import EllipticalSlice as EllipticalSlice
+from pymc_lgm.steps import LatentHMC as LatentHMC
+from pymc_lgm.steps import SufficientMetropolis as SufficientMetropolis
+from pymc_lgm.steps import WhitenedMetropolis as WhitenedMetropolis
+from pymc_lgm.steps import register
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ASIS",
+    "CopulaVolatility",
+    "EllipticalSlice",
+    "LatentGaussianModel",
+    "LatentHMC",
+    "LogGaussianCox",
+    "Logistic",
+    "OrdinalProbit",
+    "Probit",
+    "SufficientMetropolis",
+    "WhitenedMetropolis",
+    "datasets",
+    "efficiency",
+    "testing",
+]
+
+register()
+
+
+def __dir__() -> list[str]:
+    """Show the public names only."""
+    return [*__all__, "__version__"]

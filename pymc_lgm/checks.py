@@ -1,0 +1,197 @@
+"""Refusals: what is wrong with a model or a point, where, and what to write instead.
+
+Nothing here runs inside a chain; a chain never starts on a model that fails here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pymc_lgm.linalg import Array
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pymc_lgm.model import LatentGaussianModel
+
+__all__ = ["check_model", "explain"]
+
+
+def check_model(model: LatentGaussianModel, theta: Array, f: Array) -> None:
+    """Raise a `ValueError` unless the model can be sampled from (theta, f)."""
+    if not model.likelihood_names:
+        raise ValueError(
+            f"Nothing depends on the latent {model.latent!r}: there is no likelihood to sample "
+            f"from. Write one, for example lgm.Probit('y', f={model.latent}, observed=y)."
+        )
+    message = explain(model, theta, f)
+    if message is not None:
+        raise ValueError(message)
+    _refuse_coupling(model, theta, f)
+
+
+def explain(model: LatentGaussianModel, theta: Array, f: Array) -> str | None:
+    """Say why the density at (theta, f) is not a positive number; ``None`` if it is."""
+    where = f"at the starting point {_show_theta(model, theta)}"
+    if not np.isfinite(model.log_prior(theta)):
+        return (
+            f"The prior density of the hyper-parameters is {model.log_prior(theta)} {where}. "
+            "Start inside the support of every prior: pm.sample(initvals={...})."
+        )
+    mean = model.mean(theta)
+    if not np.isfinite(mean).all():
+        return (
+            f"The mean of {model.latent!r} is {mean[~np.isfinite(mean)][0]} at index "
+            f"{int(np.flatnonzero(~np.isfinite(mean))[0])} {where}. Is there a NaN in X?"
+        )
+    if not np.isfinite(f).all():
+        return f"{model.latent!r} itself is not finite {where}."
+    message = _explain_cov(model, theta, where)
+    return message if message is not None else _explain_likelihood(model, theta, f, where)
+
+
+def _explain_cov(model: LatentGaussianModel, theta: Array, where: str) -> str | None:
+    K = model.cov(theta)
+    name = model.latent
+    if K.shape != (model.n, model.n):
+        return (
+            f"The covariance of {name!r} has shape {K.shape}, but {name!r} has {model.n} elements."
+        )
+    if not np.isfinite(K).all():
+        i, j = np.argwhere(~np.isfinite(K))[0]
+        return (
+            f"The covariance of {name!r} is {K[i, j]} at ({i}, {j}) {where}. Rows {i} and {j} of "
+            "X give it: remove or impute a NaN or an infinity there."
+        )
+    try:
+        np.linalg.cholesky(K)
+    except np.linalg.LinAlgError:
+        eigenvalues = np.linalg.eigvalsh(K)
+        # Twice the deficit and the rounding error of the largest eigenvalue, as a power of ten.
+        deficit = 2 * max(-eigenvalues[0], 0.0) + model.n * np.spacing(eigenvalues[-1])
+        jitter = 10.0 ** np.ceil(np.log10(deficit))
+        condition = eigenvalues[-1] / np.abs(eigenvalues).min()
+        return (
+            f"The covariance of {name!r} is not positive definite {where}: its eigenvalues run "
+            f"from {eigenvalues[0]:.2g} to {eigenvalues[-1]:.2g} (condition number "
+            f"{condition:.1g}). Repeated rows of X or long length-scales do this. Write "
+            f"gp.prior({name!r}, X, reparameterize=False, jitter={jitter:.0e})."
+        )
+    return None
+
+
+def _explain_likelihood(
+    model: LatentGaussianModel, theta: Array, f: Array, where: str
+) -> str | None:
+    try:
+        sums = model.term_sums(f, theta)
+    except (ValueError, AssertionError) as error:
+        shapes = {name: v.shape.eval().tolist() for name, v in model.observed.items()}
+        return (
+            f"The likelihood cannot be evaluated: shapes disagree? {model.latent!r} has shape "
+            f"({model.n},), the observed data {shapes}. PyTensor says: {str(error).splitlines()[0]}"
+        )
+    for k, name in enumerate(model.likelihood_names):
+        if np.isfinite(sums[k]):
+            continue
+        values = np.atleast_1d(model.term_values(f, theta)[k])
+        bad = np.argwhere(~np.isfinite(values))
+        first = tuple(int(i) for i in bad[0])
+        at = ", ".join(map(str, first))
+        message = (
+            f"The log density of {name!r} is {values[first]} at index {at} "
+            f"({len(bad)} of {values.size} elements) {where}."
+        )
+        if name in model.observed:
+            y = np.asarray(model.observed[name].eval())
+            if y.shape == values.shape:
+                message += f" Its value there is {y[first]}: outside the support, or not a number?"
+        return message
+    return None
+
+
+def _refuse_coupling(model: LatentGaussianModel, theta: Array, f: Array) -> None:
+    """Raise unless every term of the likelihood is a sum over the f_i.
+
+    A function is a sum over the f_i exactly if, for every split of the indices into A and B,
+    its mixed difference ℓ(a', b') − ℓ(a', b) − ℓ(a, b') + ℓ(a, b) is zero. The splits by each
+    binary digit of the index separate every pair i ≠ j, and need no gradient.
+    """
+    rng = np.random.default_rng(0)
+    other = f + 0.3 * rng.standard_normal(model.n)
+    index = np.arange(model.n)
+    start, end = (np.array(model.term_sums(x, theta)) for x in (f, other))
+    for digit in range(max(model.n - 1, 0).bit_length()):
+        A = (index >> digit) & 1 == 1
+        corners = [np.array(model.term_sums(np.where(s, f, other), theta)) for s in (A, ~A)]
+        mixed = end - corners[0] - corners[1] + start
+        size = 1 + sum(np.abs(term) for term in (start, end, *corners))
+        for k in np.flatnonzero(np.abs(mixed) > 1e-10 * size):
+            raise ValueError(
+                f"The likelihood does not factorize over {model.latent!r}: the log density of "
+                f"{model.likelihood_names[k]!r} couples its elements. These samplers need "
+                "p(y | f) = ∏ p(y_i | f_i). Write observations that depend on one element of "
+                f"{model.latent!r} each, or sample this model with pm.NUTS()."
+            )
+
+
+def _show_theta(model: LatentGaussianModel, theta: Array) -> str:
+    point = model.point_of(theta, np.empty(model.n))
+    shown = [f"{name}={np.array2string(point[name], precision=4)}" for name in model.theta_names]
+    return "{" + ", ".join(shown) + "}"
+
+
+# Messages about the PyMC model itself, raised by `pymc_lgm.model`.
+
+
+def refuse_float32(floatX: str) -> None:
+    """Raise under ``floatX="float32"``."""
+    if floatX != "float64":
+        raise ValueError(
+            f"pytensor.config.floatX is {floatX!r}; Cholesky factors of covariances need float64. "
+            "Write pytensor.config.floatX = 'float64' before the model."
+        )
+
+
+def which_latent(candidates: Sequence[str], free: Sequence[str]) -> str:
+    """No latent, or several."""
+    if len(candidates) > 1:
+        return (
+            f"The model has {len(candidates)} latent Gaussian vectors: {', '.join(candidates)}. "
+            f"Name the one to sample and its hyper-parameters: lgm.ASIS([{candidates[0]}, ...]); "
+            "give each of the others a step of its own."
+        )
+    whitened = [name.removesuffix("_rotated_") for name in free if name.endswith("_rotated_")]
+    f = whitened[0] if whitened else "f"
+    return (
+        "The model has no latent Gaussian vector: no free variable is a pm.MvNormal"
+        + (f", but {f!r} is whitened in the model" if whitened else "")
+        + f". Write gp.prior({f!r}, X, reparameterize=False): the samplers whiten, not the model. "
+        + "(To sample the model as it is, pass step=pm.NUTS().)"
+    )
+
+
+def not_a_latent(name: str, candidates: Sequence[str]) -> str:
+    """The named variable is no MvNormal."""
+    return (
+        f"{name!r} is not a latent Gaussian vector (a free pm.MvNormal). "
+        f"This model has: {', '.join(candidates) or 'none; write reparameterize=False'}."
+    )
+
+
+def not_a_vector(name: str, ndim: int) -> str:
+    """A batch of Gaussian vectors."""
+    return (
+        f"The latent {name!r} has {ndim} dimensions; the samplers take one vector. "
+        "Write one gp.prior for each output, each with a step of its own."
+    )
+
+
+def transformed(name: str) -> str:
+    """A transform on f."""
+    return (
+        f"The latent {name!r} has a transform, so it is not Gaussian on the sampled scale. "
+        "Remove transform= from it and apply the function in the likelihood."
+    )

@@ -1,0 +1,165 @@
+"""Small real data for latent Gaussian models: counts, classes, ordered grades and returns.
+
+Each function returns a new pandas ``DataFrame`` of the published numbers, not standardized, with
+the response last as ``y`` where there is one. ``README.md`` beside this file lists the sources.
+"""
+
+from importlib.resources import files
+
+import pandas as pd
+
+__all__ = [
+    "load_coal_mining",
+    "load_coal_mining_dates",
+    "load_cpus",
+    "load_eustocks",
+    "load_finpines",
+    "load_ionosphere",
+    "load_pima",
+    "load_redwood",
+    "load_wine",
+    "load_wisconsin",
+]
+
+
+def load_coal_mining(bins: int = 112) -> pd.DataFrame:
+    """Count British coal-mining disasters, 1851-1962, in bins of equal width: n = `bins`, d = 1.
+
+    `bins` is 112 (of 365 days) or 811 (of 50 days); any other raises ``ValueError``. Columns: bin
+    (from 1), day_mid (days since the first disaster), year_mid (decimal year), y (explosions with
+    ten or more deaths; 191 in all). Source: Jarrett (1979), Biometrika 66:191; R package boot,
+    ``coal``.
+
+    >>> load_coal_mining()["y"].head(3).tolist()
+    [4, 6, 4]
+    """
+    if bins not in (112, 811):
+        raise ValueError(
+            f"bins={bins!r}: write bins=112 (of 365 days) or bins=811 (of 50 days), "
+            "or bin load_coal_mining_dates() yourself."
+        )
+    return _read(f"coal_{bins}")
+
+
+def load_coal_mining_dates() -> pd.DataFrame:
+    """Return the dates of the 191 disasters behind `load_coal_mining`: n = 191, no y.
+
+    Columns: date (decimal year), day (days since the first disaster). Source: as there.
+
+    >>> load_coal_mining_dates()["day"].tail(1).item()
+    40549
+    """
+    return _read("coal_dates")
+
+
+def load_redwood() -> pd.DataFrame:
+    """Count 195 redwood seedlings on a 25 x 25 grid: n = 625 cells, d = 2.
+
+    Columns: ix, iy (cell, 1 to 25; ix runs fastest), x1, x2 (its center in the unit square, about
+    130 feet across), y (seedlings in the cell; the cell's area is 1/625). Source: Strauss (1975),
+    Biometrika 62:467; R package spatstat.data, ``redwoodfull``.
+
+    >>> int(load_redwood()["y"].sum())
+    195
+    """
+    return _read("redwood")
+
+
+def load_finpines() -> pd.DataFrame:
+    """Count 126 Finnish pine saplings on a 32 x 32 grid: n = 1024 cells, d = 2.
+
+    Columns: ix, iy (cell, 1 to 32; ix runs fastest), x1, x2 (its center in [-5, 5] x [-8, 2], in
+    meters), y (saplings in the cell; its side is 0.3125 m). Source: S. Kellomaki and A. Penttinen;
+    R package spatstat.data, ``finpines``.
+
+    >>> int(load_finpines()["y"].sum())
+    126
+    """
+    return _read("finpines")
+
+
+def load_pima() -> pd.DataFrame:
+    """Return diabetes among Pima women: n = 768, d = 8, two classes.
+
+    Columns: pregnant (times), glucose (mg/dl, two hours into a tolerance test), pressure
+    (diastolic, mm Hg), triceps (skin fold, mm), insulin (two-hour serum, mu U/ml), mass (kg/m²),
+    pedigree (a family-history score), age (years), y (1 = diabetes, 268 of them). In 376 rows a
+    zero in glucose, pressure, triceps, insulin or mass stands for a missing value. Source: Smith
+    et al. (1988), UCI; R package mlbench, ``PimaIndiansDiabetes``.
+
+    >>> load_pima()["y"].value_counts().to_dict()
+    {0: 500, 1: 268}
+    """
+    return _read("pima")
+
+
+def load_wisconsin() -> pd.DataFrame:
+    """Return breast-cancer biopsies from Wisconsin (original): n = 683, d = 9, two classes.
+
+    Columns: nine scores of the cells from 1 to 10, y (1 = malignant, 239 of them). The 16 cases
+    with a missing score are left out; 234 rows repeat another, so a kernel matrix needs jitter.
+    Source: Wolberg and Mangasarian (1990), PNAS 87:9193, UCI; R package MASS, ``biopsy``.
+
+    >>> load_wisconsin()["y"].value_counts().to_dict()
+    {0: 444, 1: 239}
+    """
+    return _read("wisconsin")
+
+
+def load_ionosphere() -> pd.DataFrame:
+    """Return radar returns from the ionosphere: n = 351, d = 34, two classes.
+
+    Columns: V1 to V34 (real and imaginary part, in [-1, 1], of 17 pulses), y (1 = good, 225 of
+    them; 0 = bad). V2 is zero throughout: drop it before standardizing. Source: Sigillito et al.
+    (1989), Johns Hopkins APL Technical Digest 10:262, UCI; R package mlbench, ``Ionosphere``.
+
+    >>> load_ionosphere()["y"].value_counts().to_dict()
+    {1: 225, 0: 126}
+    """
+    return _read("ionosphere")
+
+
+def load_cpus() -> pd.DataFrame:
+    """Return the performance of computers in five ordered classes: n = 209, d = 6.
+
+    Columns: syct (cycle time, ns), mmin, mmax (least and most main memory, kB), cach (cache, kB),
+    chmin, chmax (least and most channels), y (1 to 5: published performance cut at its quintiles;
+    an ordinal likelihood that counts from 0 takes y - 1). Source: Ein-Dor and Feldmesser (1987),
+    Communications of the ACM 30:308; R package MASS, ``cpus``.
+
+    >>> load_cpus()["y"].value_counts().sort_index().tolist()
+    [40, 42, 43, 41, 43]
+    """
+    return _read("cpus")
+
+
+def load_wine() -> pd.DataFrame:
+    """Return the bitterness of white wine as nine judges rated it: n = 72, d = 4, five grades.
+
+    Columns: temp_warm (1 = grapes crushed warm), contact_yes (1 = juice and skins in contact),
+    bottle (1 to 8, two per treatment), judge (1 to 9), response (the score, 0 to 100, that y was
+    cut from: not a feature), y (1 to 5; an ordinal likelihood that counts from 0 takes y - 1).
+    Source: Randall (1989), Biometrical Journal 31:781; R package ordinal, ``wine``.
+
+    >>> load_wine()["y"].value_counts().sort_index().tolist()
+    [5, 22, 26, 12, 7]
+    """
+    return _read("wine")
+
+
+def load_eustocks() -> pd.DataFrame:
+    """Return daily log returns of four European stock indices, 1991-98: n = 1859, 4 series, no y.
+
+    Columns: t (trading day, from 1), DAX, SMI, CAC, FTSE (100 x difference of log closing prices,
+    in percent). Source: Erste Bank; R package datasets, ``EuStockMarkets``.
+
+    >>> load_eustocks()[["DAX", "SMI", "CAC", "FTSE"]].std().round(2).tolist()
+    [1.03, 0.93, 1.1, 0.8]
+    """
+    return _read("eustocks")
+
+
+def _read(name: str) -> pd.DataFrame:
+    """Read one csv file of this folder, also from a zipped package."""
+    with files(__name__).joinpath(f"{name}.csv").open("rb") as file:
+        return pd.read_csv(file)

@@ -1,0 +1,5 @@
+"""How f moves given theta: kernels that leave p(f | y, theta) invariant, one file each.
+
+``kernel(rng, state) -> (state, info)``; each costs O(n²), since the prior's factor comes with
+the state. They are named for users in `pymc_lgm.sweep.LATENT_MOVES`.
+"""

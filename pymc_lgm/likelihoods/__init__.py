@@ -1,0 +1,90 @@
+"""Likelihoods p(y | f) of latent Gaussian models, as PyMC distributions.
+
+Each takes the latent f of a model, does prior and posterior predictive sampling, and works with
+``dims``, ``observed``, missing values, `pm.Data` and `pm.compute_log_likelihood` like any other
+distribution of PyMC. What sets them apart:
+
+- **Three derivatives in f that hold up.** The log density and its first, second and third
+  derivative are finite for abs(f) up to 1000, and right to many digits where the probability
+  underflows.
+- **Impossible data are refused when the model is built**, with the place and the value.
+- **They opt the model in**: `pm.sample` then picks this package's default step method for f and
+  its hyper-parameters. With any other likelihood one writes ``step=``.
+
+=====================  ==========================  =================================================
+observations           likelihood                  model
+=====================  ==========================  =================================================
+yes or no              `Logistic`                  p(y = 1) = 1 / (1 + exp(-f))
+yes or no              `Probit`                    p(y = 1) = Phi(f)
+counts                 `LogGaussianCox`            y ~ Poisson(exposure * exp(f + offset))
+returns                `CopulaVolatility`          y ~ Normal(0, exp(f))
+ordered categories     `OrdinalProbit`             p(y <= k) = Phi((cutpoints[k] - f) / noise)
+=====================  ==========================  =================================================
+
+How to pick. For yes or no the two hardly differ near f = 0. Choose `Logistic` to read f as log-odds
+and to be forgiving of mislabeled data, `Probit` if y is a measurement above or below a threshold.
+Counts that vary more than Poisson around exp(f) need noise of their own in f: add a white-noise
+kernel. `CopulaVolatility` has mean zero: subtract the mean from returns first.
+
+To write one's own, write an op that draws and a distribution with its ``logp``:
+
+>>> import numpy as np
+>>> import pymc as pm
+>>> import pytensor.tensor as pt
+>>> from pymc_lgm.likelihoods import Likelihood, LikelihoodRV
+>>> class ExponentialRV(LikelihoodRV):
+...     name = "log_gaussian_exponential"
+...     extended_signature = "[rng],[size],()->[rng],()"
+...     _print_name = ("LogGaussianExponential", "Exp")
+...
+...     @classmethod
+...     def draw(cls, f, *, size, rng):
+...         return pt.random.exponential(pt.exp(f), size=size, rng=rng, return_next_rng=True)
+>>> class LogGaussianExponential(Likelihood, pm.Continuous):
+...     rv_type = ExponentialRV
+...     rv_op = ExponentialRV.rv_op
+...
+...     @classmethod
+...     def dist(cls, f, **kwargs):
+...         return super().dist([f], **kwargs)
+...
+...     @classmethod
+...     def outside_support(cls, values, shapes):
+...         return ~(values >= 0), "non-negative numbers"
+...
+...     @staticmethod
+...     def support_point(rv, size, f):
+...         return pt.exp(f) + pt.zeros_like(rv)
+...
+...     @staticmethod
+...     def logp(value, f):
+...         return pt.switch(value >= 0, -f - value * pt.exp(-f), -np.inf)
+>>> pm.logp(LogGaussianExponential.dist(f=0.0), 2.0).eval()
+array(-2.)
+
+An op of another kind opts in by inheriting from `LatentGaussianLikelihood`, which has no content.
+"""
+
+from pymc_lgm.likelihoods.base import LatentGaussianLikelihood as LatentGaussianLikelihood
+from pymc_lgm.likelihoods.base import Likelihood as Likelihood
+from pymc_lgm.likelihoods.base import LikelihoodRV as LikelihoodRV
+from pymc_lgm.likelihoods.base import (
+    is_latent_gaussian_likelihood as is_latent_gaussian_likelihood,
+)
+from pymc_lgm.likelihoods.copula_volatility import CopulaVolatility as CopulaVolatility
+from pymc_lgm.likelihoods.log_gaussian_cox import LogGaussianCox as LogGaussianCox
+from pymc_lgm.likelihoods.logistic import Logistic as Logistic
+from pymc_lgm.likelihoods.ordinal_probit import OrdinalProbit as OrdinalProbit
+from pymc_lgm.likelihoods.probit import Probit as Probit
+
+__all__ = [
+    "CopulaVolatility",
+    "LatentGaussianLikelihood",
+    "Likelihood",
+    "LikelihoodRV",
+    "LogGaussianCox",
+    "Logistic",
+    "OrdinalProbit",
+    "Probit",
+    "is_latent_gaussian_likelihood",
+]

@@ -1,0 +1,229 @@
+"""What the likelihood distributions share: the marker of an opted-in model, and checks of data."""
+
+import inspect
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+
+from pymc.distributions.distribution import (
+    Distribution,
+    PartialObservedRV,
+    SymbolicRandomVariable,
+)
+from pymc.distributions.shape_utils import rv_size_is_none
+from pymc.model.core import Model
+from pymc.pytensorf import (
+    constant_fold,
+    convert_observed_data,
+    extract_obs_data,
+    floatX,
+    normalize_rng_param,
+)
+from pymc.variational.minibatch_rv import MinibatchRandomVariable
+from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.random.utils import normalize_size_param
+from pytensor.tensor.sharedvar import TensorSharedVariable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_lgm.likelihoods.registry import remember
+
+__all__ = [
+    "LatentGaussianLikelihood",
+    "Likelihood",
+    "LikelihoodRV",
+    "as_float",
+    "check_constant",
+    "fill",
+    "is_latent_gaussian_likelihood",
+]
+
+
+class LatentGaussianLikelihood:
+    """Marks the op of a likelihood p(y_i | f_i) whose model opts in to the default step method.
+
+    A mixin without behavior, for the op (the `SymbolicRandomVariable` or `RandomVariable` class)
+    and not for the distribution: ops are what PyMC's cloning, `pm.do` and pickling preserve.
+    """
+
+
+def is_latent_gaussian_likelihood(rv: Variable) -> bool:
+    """Tell whether a random variable is one of the likelihoods that opt a model in.
+
+    Looks through the two wrappers that PyMC may put around it: the observed or the missing part
+    of partly observed data, and the rescaling by ``total_size``.
+
+    Parameters
+    ----------
+    rv : Variable
+        For example an element of ``model.observed_RVs``.
+
+    Examples
+    --------
+    >>> from pymc_lgm.likelihoods import Logistic, is_latent_gaussian_likelihood
+    >>> is_latent_gaussian_likelihood(Logistic.dist(f=0.3))
+    True
+    """
+    while rv.owner is not None:
+        if isinstance(rv.owner.op, LatentGaussianLikelihood):
+            return True
+        if not isinstance(rv.owner.op, PartialObservedRV | MinibatchRandomVariable):
+            return False
+        rv = rv.owner.inputs[0]
+    return False
+
+
+class LikelihoodRV(LatentGaussianLikelihood, SymbolicRandomVariable):
+    """The op of a likelihood, whose inner graph draws with PyTensor's own random variables.
+
+    A subclass writes `draw`, ``name``, ``extended_signature`` and ``_print_name``.
+    """
+
+    @classmethod
+    def draw(cls, *params: Any, size: Any, rng: Any) -> Any:
+        """Return the next random state and draws of shape `size`; its graph is all there is."""
+        raise NotImplementedError
+
+    @classmethod
+    def rv_op(cls, *params: Any, size: Any = None, rng: Any = None) -> TensorVariable:
+        """Build a random variable of this type."""
+        inputs = [
+            normalize_rng_param(rng),
+            normalize_size_param(size),
+            *(pt.as_tensor(param) for param in params),
+        ]
+        rng, size, *tensors = inputs
+        outputs = list(cls.draw(*tensors, size=size, rng=rng))
+        return cls(inputs=inputs, outputs=outputs)(*inputs)
+
+
+class Likelihood(Distribution):
+    """A distribution of observations given f that refuses impossible data when it is built.
+
+    Without this, PyMC casts the observed value 0.5 of a discrete variable to 0 in silence, and
+    shapes that disagree surface as an error deep inside the sampler. Data in arrays, data frames
+    and `pm.Data` are checked; symbolic data cannot be. Missing values (NaN or masked) are left to
+    PyMC, which makes them variables of the model.
+
+    A subclass writes `outside_support`. The names of the arguments of its ``dist`` appear in the
+    messages.
+    """
+
+    core_ndims: Mapping[str, int] = {}
+    """Number of trailing axes that a parameter does not share with the data; 0 if not listed."""
+
+    def __new__(cls, name: str, *args: Any, observed: Any = None, **kwargs: Any) -> TensorVariable:
+        """Check the observed values, then add the variable to the model as PyMC does."""
+        if observed is not None and (data := concrete(observed)) is not None:
+            bound = inspect.signature(cls.dist).bind(*args, **kwargs)
+            bound.apply_defaults()
+            bound.arguments.pop("kwargs", None)
+            shapes = {key: known_shape(value) for key, value in bound.arguments.items()}
+            cls.check_values(name, data, is_symbolic=isinstance(observed, Variable), shapes=shapes)
+            cls.check_shapes(name, data, shapes)
+            if isinstance(data, np.ma.MaskedArray):
+                # A NaN behind the mask would make PyMC's cast to integers warn.
+                observed = np.ma.MaskedArray(data.filled(0), np.ma.getmaskarray(data))
+        rv = super().__new__(cls, name, *args, observed=observed, **kwargs)
+        remember(Model.get_context())
+        return rv
+
+    @classmethod
+    def outside_support(
+        cls, values: np.ndarray, shapes: Mapping[str, tuple[int, ...] | None]
+    ) -> tuple[np.ndarray, str]:
+        """Return which values are impossible, and in words what is possible and how to get it."""
+        raise NotImplementedError
+
+    @classmethod
+    def check_values(
+        cls,
+        name: str,
+        data: np.ndarray,
+        *,
+        is_symbolic: bool,
+        shapes: Mapping[str, tuple[int, ...] | None],
+    ) -> None:
+        """Raise a ValueError for the first impossible value."""
+        values = np.ma.getdata(data)
+        wrong, legal = cls.outside_support(values, shapes)
+        wrong = wrong & ~np.ma.getmaskarray(data)
+        if not wrong.any():
+            return
+        index = tuple(int(i) for i in np.argwhere(wrong)[0])
+        value = values[index]
+        message = (
+            f"{name}: observed{list(index) if index else ''} is {value} ({wrong.sum()} of "
+            f"{wrong.size} values are impossible). {cls.__name__} needs {legal}."
+        )
+        if is_symbolic and np.isnan(value):
+            message += " For PyMC, NaN is a missing value in an array, but not in pm.Data."
+        raise ValueError(message)
+
+    @classmethod
+    def check_shapes(
+        cls, name: str, data: np.ndarray, shapes: Mapping[str, tuple[int, ...] | None]
+    ) -> None:
+        """Raise a ValueError if a parameter does not broadcast to the shape of the data."""
+        for parameter, shape in shapes.items():
+            if shape is None:
+                continue
+            batch_shape = shape[: len(shape) - cls.core_ndims.get(parameter, 0)]
+            try:
+                agrees = np.broadcast_shapes(batch_shape, data.shape) == data.shape
+            except ValueError:
+                agrees = False
+            if not agrees:
+                raise ValueError(
+                    f"{name}: {parameter} has shape {shape} and observed has shape {data.shape}: "
+                    f"{cls.__name__} needs one value of {parameter} for each observation. "
+                    "Index or reshape one of the two, such as f[group] for repeated measurements."
+                )
+
+
+def concrete(observed: Any) -> np.ndarray | None:
+    """Return observed data as a (masked) array, or None if they are symbolic."""
+    # PyMC converts twice as well: the second pass masks the NaN of what the first made an array.
+    data = convert_observed_data(convert_observed_data(observed))
+    if isinstance(data, Variable):
+        try:
+            data = extract_obs_data(data)
+        except TypeError:
+            return None
+    return data if isinstance(data, np.ndarray) else None
+
+
+def known_shape(parameter: Any) -> tuple[int, ...] | None:
+    """Return the shape that a parameter has now, or None if that takes more than a look.
+
+    A shape that comes from `pm.Data` or from dims counts as known, with its present value.
+    """
+    parameter = pt.as_tensor_variable(parameter)
+    [shape] = constant_fold([parameter.shape], raise_not_constant=False)
+    if isinstance(shape, Variable):
+        known = Constant | TensorSharedVariable
+        if not all(isinstance(root, known) for root in graph_inputs([shape])):
+            return None
+        shape = shape.eval(mode=Mode(linker="py", optimizer=None))
+    return tuple(int(length) for length in shape)
+
+
+def check_constant(condition: TensorVariable, message: str) -> None:
+    """Raise a ValueError if a condition on parameters is known to be false already."""
+    [truth] = constant_fold([condition], raise_not_constant=False)
+    if not isinstance(truth, Variable) and not truth:
+        raise ValueError(message)
+
+
+def as_float(parameter: Any) -> TensorVariable:
+    """Make a tensor of floats: an integer f would send the logp through integer arithmetic."""
+    return floatX(pt.as_tensor_variable(parameter))
+
+
+def fill(size: Any, value: TensorVariable) -> TensorVariable:
+    """Broadcast a support point to the size of its variable."""
+    return value if rv_size_is_none(size) else pt.full(size, value)

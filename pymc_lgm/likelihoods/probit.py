@@ -1,0 +1,90 @@
+"""Binary observations through the normal distribution function."""
+
+import math
+
+from collections.abc import Mapping
+from typing import Any, override
+
+import numpy as np
+import pytensor.tensor as pt
+
+from pymc.distributions.distribution import Discrete
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_lgm.likelihoods.base import Likelihood, LikelihoodRV, as_float, fill
+from pymc_lgm.likelihoods.normal import log_ndtr
+
+__all__ = ["Probit"]
+
+
+class ProbitRV(LikelihoodRV):
+    """Draws from a Bernoulli distribution with probit f."""
+
+    name = "probit_likelihood"
+    extended_signature = "[rng],[size],()->[rng],()"
+    _print_name = ("Probit", "\\operatorname{Probit}")
+
+    @override
+    @classmethod
+    def draw(cls, f: Any, *, size: Any, rng: Any) -> Any:
+        p = 0.5 * pt.erfc(-f * math.sqrt(0.5))
+        return pt.random.bernoulli(p, size=size, rng=rng, return_next_rng=True)
+
+
+class Probit(Likelihood, Discrete):
+    r"""Binary observations with probit f.
+
+    .. math::
+
+       p(y = 1 \mid f) = \Phi(f), \qquad y \in \{0, 1\}
+
+    with :math:`\Phi` the standard normal distribution function: y tells whether f plus standard
+    normal noise is positive.
+
+    Parameters
+    ----------
+    f : tensor_like of float
+        Latent variables, in units of the noise. Broadcasts to the shape of the observations.
+    **kwargs
+        What every PyMC distribution takes: ``shape``, ``dims``, ``observed``, ...
+
+    References
+    ----------
+    M. Filippone, M. Girolami (2014). Pseudo-marginal Bayesian inference for Gaussian processes.
+    IEEE Transactions on Pattern Analysis and Machine Intelligence 36, 2214-2226.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_lgm.likelihoods import Probit
+    >>> round(float(pm.logp(Probit.dist(f=-40.0), 1).eval()), 4)
+    -804.6084
+    """
+
+    rv_type = ProbitRV
+    rv_op = ProbitRV.rv_op
+
+    @override
+    @classmethod
+    def dist(cls, f: Any, **kwargs: Any) -> TensorVariable:
+        return super().dist([as_float(f)], **kwargs)
+
+    @override
+    @classmethod
+    def outside_support(
+        cls, values: np.ndarray, shapes: Mapping[str, tuple[int, ...] | None]
+    ) -> tuple[np.ndarray, str]:
+        legal = "0 or 1: recode other labels, such as observed=(labels > 0)"
+        return ~np.isin(values, (0, 1)), legal
+
+    @staticmethod
+    def support_point(rv: TensorVariable, size: Any, f: TensorVariable) -> TensorVariable:
+        """Return the more probable value."""
+        return fill(size, pt.gt(f, 0))
+
+    @staticmethod
+    def logp(value: TensorVariable, f: TensorVariable) -> TensorVariable:
+        """Return the log probability of `value`."""
+        # One sign flip instead of two branches: p(y = 0 | f) = p(y = 1 | -f).
+        legal = pt.or_(pt.eq(value, 0), pt.eq(value, 1))
+        return pt.switch(legal, log_ndtr((2.0 * value - 1.0) * f), -np.inf)

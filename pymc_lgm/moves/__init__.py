@@ -1,0 +1,4 @@
+"""How theta moves in the target of a parameterization, one file each.
+
+``move(rng, state, target) -> (state, info)``.
+"""

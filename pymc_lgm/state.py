@@ -1,0 +1,144 @@
+"""State: theta, f and what was computed from them, so that nothing is factorized twice.
+
+The model is seen here through five functions of arrays, `LatentGaussian`:
+
+    theta ~ p(theta),   f | theta ~ N(m(theta), K(theta)),   y_i | f_i, theta ~ p(y_i | f_i, theta).
+
+A kernel gets a `State` and returns a `State`; a rejected proposal returns the same object.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from numpy.typing import NDArray
+
+from pymc_lgm.linalg import Array, CholeskyFactor, factorize, tally
+
+__all__ = ["LatentGaussian", "State"]
+
+
+class LatentGaussian(Protocol):
+    """A latent Gaussian model as functions of theta (p,) and f (n,), all float64."""
+
+    @property
+    def enters_cov(self) -> NDArray[np.bool_]:
+        """Which of the p components of theta the covariance depends on."""
+
+    def mean(self, theta: Array) -> Array:
+        """m(theta), shape (n,)."""
+
+    def cov(self, theta: Array) -> Array:
+        """K(theta), shape (n, n), a new array that the caller may overwrite."""
+
+    def log_prior(self, theta: Array) -> float:
+        """log p(theta) up to a constant."""
+
+    def log_likelihood(self, f: Array, theta: Array) -> float:
+        """ℓ(f, theta) = log p(y | f, theta)."""
+
+    def log_likelihood_gradient(self, f: Array, theta: Array) -> tuple[float, Array]:
+        """ℓ(f, theta) and g = ∂ℓ/∂f, shape (n,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """A point (theta, f) of the chain with the prior's factor and the densities there.
+
+    Attributes
+    ----------
+    model : LatentGaussian
+    theta : ndarray, shape (p,)
+        Hyper-parameters on the unconstrained scale.
+    f : ndarray, shape (n,)
+        Latent variables.
+    mean : ndarray, shape (n,)
+        m(theta).
+    prior : CholeskyFactor
+        The factor L of K(theta).
+    log_likelihood, log_prior : float
+        ℓ(f, theta) and log p(theta).
+    """
+
+    model: LatentGaussian
+    theta: Array
+    f: Array
+    mean: Array
+    prior: CholeskyFactor
+    log_likelihood: float
+    log_prior: float
+
+    @classmethod
+    def at(cls, model: LatentGaussian, theta: Array, f: Array) -> State | None:
+        """Compute everything at (theta, f); ``None`` where the density is zero or undefined."""
+        return _compute(model, theta, lambda mean, prior: f)
+
+    def with_theta(
+        self, theta: Array, latent: Callable[[Array, CholeskyFactor], Array]
+    ) -> State | None:
+        """Move to another theta, with f computed from the prior there.
+
+        Parameters
+        ----------
+        theta : ndarray, shape (p,)
+        latent : callable (mean, prior) -> f
+            What is held fixed says how f follows: ``lambda m, L: f`` holds f,
+            ``lambda m, L: m + L.multiply(nu)`` holds ν.
+
+        Returns
+        -------
+        State or None
+            ``None`` where theta has no prior density, K cannot be factorized or the likelihood
+            is zero. One O(n³) operation, none if theta does not change the covariance.
+        """
+        moved = self.model.enters_cov & (theta != self.theta)
+        return _compute(self.model, theta, latent, prior=None if moved.any() else self.prior)
+
+    def with_f(self, f: Array, log_likelihood: float | None = None) -> State | None:
+        """Move to another f at the same theta: O(n), plus the likelihood if it is not given."""
+        if log_likelihood is None:
+            log_likelihood = self.log_likelihood_at(f)
+        if log_likelihood == -math.inf:
+            return None
+        return replace(self, f=f, log_likelihood=log_likelihood)
+
+    def log_likelihood_at(self, f: Array) -> float:
+        """ℓ(f, theta) at this theta; −inf, and counted, where it cannot be computed."""
+        return _checked(self.model.log_likelihood(f, self.theta))
+
+
+def _compute(
+    model: LatentGaussian,
+    theta: Array,
+    latent: Callable[[Array, CholeskyFactor], Array],
+    prior: CholeskyFactor | None = None,
+) -> State | None:
+    # Cheapest first: a theta outside its prior's support never pays for a factorization.
+    log_prior = _checked(model.log_prior(theta))
+    if log_prior == -math.inf:
+        return None
+    if prior is None:
+        prior = factorize(model.cov(theta))
+        if prior is None:
+            tally.numerical_rejections += 1
+            return None
+    mean = model.mean(theta)
+    f = latent(mean, prior)
+    log_likelihood = _checked(model.log_likelihood(f, theta))
+    if log_likelihood == -math.inf:
+        return None
+    return State(model, theta, f, mean, prior, log_likelihood, log_prior)
+
+
+def _checked(log_density: float) -> float:
+    """A log density as a number that can be compared: NaN and +inf become −inf and are counted."""
+    if math.isnan(log_density) or log_density == math.inf:
+        tally.numerical_rejections += 1
+        return -math.inf
+    return log_density

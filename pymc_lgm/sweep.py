@@ -1,0 +1,213 @@
+"""A sweep: kernels run in order on one state, each with what tuning has learnt for it.
+
+Every element leaves p(theta, f | y) invariant by itself, so any list of them is a correct
+sampler. An element is a kernel from one of the axes together with its tuning rule:
+
+    start(state) -> tuning                                what it knows before the first draw
+    run(rng, state, tuning, tune) -> (state, tuning, stats)
+
+The tuning is data that the step method owns; with ``tune=False`` it comes back unchanged.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from pymc_lgm.adaptation import ProposalTuning, StepSizeTuning
+from pymc_lgm.latent.elliptical_slice import elliptical_slice
+from pymc_lgm.latent.hmc import Integrator, Metric, hmc
+from pymc_lgm.linalg import tally
+from pymc_lgm.moves.metropolis import metropolis
+from pymc_lgm.parameterizations.sufficient import sufficient
+from pymc_lgm.parameterizations.target import Fix
+from pymc_lgm.parameterizations.whitened import whitened
+from pymc_lgm.state import State
+
+__all__ = [
+    "HMC",
+    "LATENT_MOVES",
+    "PARAMETERIZATIONS",
+    "Element",
+    "EllipticalSlice",
+    "Metropolis",
+    "run",
+    "statistics",
+]
+
+Stats = dict[str, float]
+
+
+class Element(Protocol):
+    """One kernel of a sweep and its tuning rule."""
+
+    @property
+    def stats(self) -> tuple[str, ...]:
+        """Names of the statistics that `run` returns."""
+
+    def start(self, state: State) -> Any:
+        """What it knows before the first draw."""
+
+    def run(
+        self, rng: np.random.Generator, state: State, tuning: Any, tune: bool
+    ) -> tuple[State, Any, Stats]:
+        """Move the state; learn from it if ``tune``."""
+
+
+@dataclass(frozen=True)
+class EllipticalSlice:
+    """Elliptical slice on f, ``repeats`` times. Nothing to tune, no gradient needed."""
+
+    repeats: int = 1
+    stats = ("latent_acceptance", "latent_evaluations")
+    needs_gradient = False
+
+    def start(self, state: State) -> None:
+        """Nothing to learn."""
+
+    def run(
+        self, rng: np.random.Generator, state: State, tuning: None, tune: bool
+    ) -> tuple[State, None, Stats]:
+        """Move f ``repeats`` times."""
+        acceptance = evaluations = 0.0
+        for _ in range(self.repeats):
+            state, info = elliptical_slice(rng, state)
+            acceptance += info.latent_acceptance / self.repeats
+            evaluations += info.latent_evaluations
+        return state, None, {"latent_acceptance": acceptance, "latent_evaluations": evaluations}
+
+
+@dataclass(frozen=True)
+class HMC:
+    """HMC on f, ``repeats`` times; its step size learns to be accepted ``target_accept``."""
+
+    repeats: int = 1
+    metric: Metric = "prior"
+    integrator: Integrator = "rotation"
+    max_steps: int = 10
+    step_size: float = 0.2
+    target_accept: float = 0.8
+    stats = ("latent_acceptance", "latent_evaluations", "latent_step_size")
+    needs_gradient = True
+
+    def start(self, state: State) -> StepSizeTuning:
+        """Begin with ``step_size``."""
+        # Half a turn of the prior's rotation goes to the mirror image: more is never needed.
+        maximum = math.pi / 2 if self.integrator == "rotation" else math.inf
+        return StepSizeTuning.start(self.step_size, self.target_accept, maximum)
+
+    def run(
+        self, rng: np.random.Generator, state: State, tuning: StepSizeTuning, tune: bool
+    ) -> tuple[State, StepSizeTuning, Stats]:
+        """Move f ``repeats`` times."""
+        acceptance = evaluations = 0.0
+        for _ in range(self.repeats):
+            step_size = tuning.value(tune)
+            state, info = hmc(
+                rng,
+                state,
+                step_size=step_size,
+                max_steps=self.max_steps,
+                metric=self.metric,
+                integrator=self.integrator,
+            )
+            if tune:
+                tuning = tuning.update(info.latent_acceptance)
+            acceptance += info.latent_acceptance / self.repeats
+            evaluations += info.latent_evaluations
+        return (
+            state,
+            tuning,
+            {
+                "latent_acceptance": acceptance,
+                "latent_evaluations": evaluations,
+                "latent_step_size": step_size,
+            },
+        )
+
+
+LATENT_MOVES: dict[str, Callable[..., EllipticalSlice | HMC]] = {
+    "hmc": HMC,
+    "slice": EllipticalSlice,
+}
+"""Latent moves by the name that a user writes in ``latent=``."""
+
+PARAMETERIZATIONS: dict[str, Fix] = {"sufficient": sufficient, "whitened": whitened}
+"""Parameterizations by name."""
+
+
+@dataclass(frozen=True)
+class Metropolis:
+    """Adaptive random-walk Metropolis on theta in one parameterization."""
+
+    parameterization: str
+    target_accept: float | None = None
+    scale: float | None = None
+    stats = ("theta_acceptance", "theta_scale")
+
+    def start(self, state: State) -> ProposalTuning:
+        """Begin at the state's theta with unit covariance."""
+        tuning = ProposalTuning.start(state.theta, self.target_accept)
+        return tuning if self.scale is None else tuning._replace(log_scale=math.log(self.scale))
+
+    def run(
+        self, rng: np.random.Generator, state: State, tuning: ProposalTuning, tune: bool
+    ) -> tuple[State, ProposalTuning, Stats]:
+        """Propose once."""
+        target = PARAMETERIZATIONS[self.parameterization](rng, state)
+        state, info = metropolis(rng, state, target, factor=tuning.factor)
+        stats = {"theta_acceptance": info.theta_acceptance, "theta_scale": tuning.scale}
+        if tune:
+            tuning = tuning.update(state.theta, info.theta_acceptance)
+        return state, tuning, stats
+
+
+def statistics(elements: Sequence[Element]) -> dict[str, type]:
+    """Names and types of what `run` reports for these elements."""
+    return {name: float for name in _reported(elements)} | {
+        "cubic_ops": int,
+        "numerical_rejections": int,
+    }
+
+
+def run(
+    rng: np.random.Generator,
+    state: State,
+    elements: Sequence[Element],
+    tunings: Sequence[Any],
+    tune: bool,
+) -> tuple[State, list[Any], dict[str, float]]:
+    """Leave p(theta, f | y) invariant by running the elements in order.
+
+    Returns
+    -------
+    state : State
+    tunings : list
+        One an element, changed only if ``tune``.
+    stats : dict
+        `statistics`. Where several elements report the same name, its mean over them.
+    """
+    ops, lost = tally.cubic_ops, tally.numerical_rejections
+    learnt = []
+    reports: dict[str, list[float]] = defaultdict(list)
+    # An overflow on the way to a rejection is counted there; it is not worth a warning a draw.
+    with np.errstate(over="ignore", invalid="ignore"):
+        for element, tuning in zip(elements, tunings, strict=True):
+            state, tuning, stats = element.run(rng, state, tuning, tune)
+            learnt.append(tuning)
+            for name, value in stats.items():
+                reports[name].append(value)
+    summary = {name: sum(values) / len(values) for name, values in reports.items()}
+    summary["cubic_ops"] = tally.cubic_ops - ops
+    summary["numerical_rejections"] = tally.numerical_rejections - lost
+    return state, learnt, summary
+
+
+def _reported(elements: Sequence[Element]) -> list[str]:
+    return list(dict.fromkeys(name for element in elements for name in element.stats))

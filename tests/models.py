@@ -1,0 +1,98 @@
+"""Small models for the exactness tests: every likelihood, theta in mean, covariance and noise."""
+
+import numpy as np
+import pymc as pm
+
+import pymc_lgm as lgm
+
+X = np.array([[0.0], [0.5], [1.4]])
+
+
+def _latent(n: int = 3):
+    """f with hyper-parameters in its mean and its covariance.
+
+    The mean is large against the standard deviation: a kernel that forgets it must be noticed.
+    """
+    mu = pm.Normal("mu", 1.2, 0.5)
+    ls = pm.LogNormal("ls", 0.0, 0.5)
+    eta = pm.LogNormal("eta", -0.4, 0.4)
+    gp = pm.gp.Latent(
+        mean_func=pm.gp.mean.Constant(mu), cov_func=eta**2 * pm.gp.cov.Matern32(1, ls=ls)
+    )
+    return gp.prior("f", X[:n], reparameterize=False, jitter=1e-6)
+
+
+def logistic(n: int = 3):
+    with pm.Model() as model:
+        lgm.Logistic("y", f=_latent(n), observed=pm.Data("data", [0, 1, 1][:n]))
+    return model
+
+
+def probit(n: int = 3):
+    with pm.Model() as model:
+        lgm.Probit("y", f=_latent(n), observed=pm.Data("data", [0, 1, 1][:n]))
+    return model
+
+
+def log_gaussian_cox(n: int = 3):
+    with pm.Model() as model:
+        lgm.LogGaussianCox(
+            "y", f=_latent(n), exposure=2.0, offset=-0.3, observed=pm.Data("data", [0, 3, 1][:n])
+        )
+    return model
+
+
+def copula_volatility(n: int = 3):
+    with pm.Model() as model:
+        lgm.CopulaVolatility("y", f=_latent(n), observed=pm.Data("data", [0.3, -1.2, 0.8][:n]))
+    return model
+
+
+def ordinal_probit(n: int = 3):
+    with pm.Model() as model:
+        f = _latent(n)
+        noise = pm.LogNormal("noise", -0.5, 0.3)
+        lgm.OrdinalProbit(
+            "y",
+            f=f,
+            cutpoints=[0.2, 1.2, 2.1],
+            noise=noise,
+            observed=pm.Data("data", [0, 3, 1][:n]),
+        )
+    return model
+
+
+def student_t(n: int = 3):
+    """A PyMC likelihood that is not log-concave, with a parameter of its own."""
+    with pm.Model() as model:
+        f = _latent(n)
+        sigma = pm.LogNormal("sigma", -0.7, 0.4)
+        pm.StudentT("y", nu=4, mu=f, sigma=sigma, observed=pm.Data("data", [0.3, -1.2, 0.8][:n]))
+    return model
+
+
+def negative_binomial(n: int = 3):
+    """Several observations of one latent, and a dispersion parameter."""
+    with pm.Model() as model:
+        f = _latent(n)
+        alpha = pm.LogNormal("alpha", 0.7, 0.4)
+        index = np.array([0, 1, 1, 2, 0])
+        index = index[index < n]
+        pm.NegativeBinomial(
+            "y",
+            mu=pm.math.exp(f[index]),
+            alpha=alpha,
+            observed=pm.Data("data", np.array([0, 3, 1, 2, 5])[: len(index)]),
+        )
+    return model
+
+
+MODELS = {
+    "logistic": logistic,
+    "probit": probit,
+    "log_gaussian_cox": log_gaussian_cox,
+    "copula_volatility": copula_volatility,
+    "ordinal_probit": ordinal_probit,
+    "student_t": student_t,
+    "negative_binomial": negative_binomial,
+}

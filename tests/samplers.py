@@ -1,0 +1,28 @@
+"""Every sampler of the registry, with the options that make it another kernel.
+
+A new sampler is tested by being listed in `pymc_lgm.steps.SAMPLERS`; a new option by a row here.
+"""
+
+from pymc_lgm.steps import SAMPLERS
+
+VARIANTS = {
+    "LatentHMC": [
+        {},
+        {"integrator": "leapfrog"},
+        {"metric": "identity", "step_size": 0.3},
+        {"repeats": 2, "max_steps": 3},
+    ],
+    "EllipticalSlice": [{}, {"repeats": 2}],
+    "ASIS": [{"scale": 0.4}, {"scale": 0.4, "latent": "slice"}],
+    "SufficientMetropolis": [{"scale": 0.4}],
+    "WhitenedMetropolis": [{"scale": 0.4}],
+}
+
+CASES = [
+    (sampler, options) for sampler in SAMPLERS for options in VARIANTS.get(sampler.__name__, [{}])
+]
+
+
+def label(case):
+    sampler, options = case
+    return "-".join([sampler.__name__, *(f"{k}={v}" for k, v in options.items())])
