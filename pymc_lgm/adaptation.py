@@ -1,8 +1,8 @@
 """What tuning learns: scales, covariances, step sizes. Frozen when tuning ends.
 
-Each rule is three pure functions in a class without behavior of its own: how to start, how to
-``update`` after a draw, and which value the kernel should use. The step method holds the result
-and stops updating it when tuning ends; a kernel never adapts itself.
+Each rule is an immutable value: ``start`` makes the first, ``update`` the next after a draw, and
+the rest say what the kernel should use. The step method holds it and stops updating it when tuning
+ends; a kernel never adapts itself.
 """
 
 from __future__ import annotations
@@ -19,64 +19,49 @@ __all__ = ["ProposalTuning", "StepSizeTuning"]
 
 
 class ProposalTuning(NamedTuple):
-    """A random walk's proposal: covariance learnt from the chain, scale from its acceptance.
+    """A random walk's proposal N(theta, C Cᵀ): scale and covariance learnt from its acceptance.
 
-    Algorithm 4 of Andrieu and Thoms (2008), *A tutorial on adaptive MCMC*: with γ_t = t^−0.6,
+    Robust adaptive Metropolis, Vihola (2012), eq. (1): after a proposal theta + C ξ accepted with
+    probability α,
 
-        log s ← log s + γ_t (acceptance − target)
-        μ ← μ + γ_t (theta − μ)
-        Σ ← Σ + γ_t ((theta − μ)(theta − μ)ᵀ − Σ)
+        C Cᵀ ← C (I + γ_t (α − target) ξ ξᵀ / |ξ|²) Cᵀ,   γ_t = min(1, p t^(−2/3)),
 
-    and proposals from N(0, s² Σ).
+    a Robbins-Monro rule that brings *every direction* to the target acceptance. It finds the shape
+    of the density that the move sees, theta given f or given ν, where the covariance of the
+    chain's past would give that of the marginal posterior, which is wider.
     """
 
     draws: int
-    log_scale: float
-    mean: Array
-    cov: Array
+    factor: Array
     target: float
 
     @classmethod
-    def start(cls, theta: Array, target: float | None = None) -> ProposalTuning:
-        """Start at theta with unit covariance and the scale 2.4/√p of a Gaussian target.
+    def start(
+        cls, p: int, target: float | None = None, scale: float | None = None
+    ) -> ProposalTuning:
+        """Start with C = scale × I.
 
-        ``target`` acceptance is 0.44 for one component, 0.35 for two and falls to 0.25 (Roberts,
-        Gelman and Gilks 1997; the papers tune to 0.25).
+        ``target`` is by default 0.44 for one component and falls to 0.25 (Roberts, Gelman and
+        Gilks 1997; the papers tune to 0.25); ``scale`` 0.24/√p, a tenth of what a unit Gaussian
+        takes, so that the first proposals are not all rejected.
         """
-        p = theta.size
         if target is None:
             target = {1: 0.44, 2: 0.35, 3: 0.3}.get(p, 0.25)
-        # A tenth of the unit scale: the first proposals must not all be rejected.
-        return cls(0, math.log(0.24 / math.sqrt(max(p, 1))), theta.copy(), np.eye(p), target)
+        return cls(0, (scale or 0.24 / math.sqrt(p)) * np.eye(p), target)
 
-    def update(self, theta: Array, acceptance: float) -> ProposalTuning:
-        """Learn from one draw."""
+    def update(self, direction: Array, acceptance: float) -> ProposalTuning:
+        """Learn from one proposal: its ξ and its acceptance probability."""
         draws = self.draws + 1
-        gamma = draws**-0.6
-        log_scale = self.log_scale + gamma * (acceptance - self.target)
-        if draws < 50:
-            # The first draws are on their way to the posterior: their spread is not its spread.
-            return self._replace(draws=draws, log_scale=log_scale, mean=theta.copy())
-        gamma_cov = (draws - 40) ** -0.6
-        delta = theta - self.mean
-        cov = self.cov + gamma_cov * (np.outer(delta, delta) - self.cov)
-        return self._replace(
-            draws=draws, log_scale=log_scale, mean=self.mean + gamma_cov * delta, cov=cov
-        )
+        gain = min(1.0, direction.size * draws ** (-2 / 3)) * (acceptance - self.target)
+        v = self.factor @ (direction / np.linalg.norm(direction))
+        # |gain| < 1, so this stays positive definite.
+        cov = self.factor @ self.factor.T + gain * np.outer(v, v)
+        return self._replace(draws=draws, factor=np.linalg.cholesky(cov))
 
     @property
     def scale(self) -> float:
-        """s."""
-        return math.exp(self.log_scale)
-
-    @property
-    def factor(self) -> Array:
-        """s C with C Cᵀ = Σ, shape (p, p)."""
-        # Σ is a convex combination of the identity and outer products: positive definite, but
-        # it may come close to singular in some direction; 1e-10 keeps every direction alive.
-        p = self.cov.shape[0]
-        root = np.linalg.cholesky(self.cov + 1e-10 * (1 + np.trace(self.cov) / p) * np.eye(p))
-        return np.asarray(self.scale * root)
+        """|det C|^(1/p): the geometric mean of the proposal's axes."""
+        return float(np.exp(np.log(self.factor.diagonal()).mean()))
 
 
 class StepSizeTuning(NamedTuple):

@@ -252,7 +252,7 @@ class EllipticalSlice(LatentGaussianStep):
         super().__init__(vars, **kwargs)
 
     def _sweep(self) -> Sequence[sweep.Element]:
-        return [sweep.EllipticalSlice(self.repeats)]
+        return [sweep.EllipticalSlice(repeats=self.repeats)]
 
 
 class LatentHMC(LatentGaussianStep):
@@ -269,8 +269,10 @@ class LatentHMC(LatentGaussianStep):
         M⁻¹ = K ("HMC v2" of the papers), or the identity for comparison.
     integrator : {"rotation", "leapfrog"}, optional
         By default "rotation" for ``metric="prior"``: the prior's motion solved exactly.
+    path_length : float
+        Each trajectory takes 1 to path_length / ε steps of size ε, uniformly.
     max_steps : int
-        Each trajectory takes 1 to ``max_steps`` steps.
+        Never more than that; the papers take 10.
     target_accept : float
         Acceptance probability to which tuning brings the step size.
     step_size : float
@@ -305,7 +307,8 @@ class LatentHMC(LatentGaussianStep):
         *,
         metric: Metric = "prior",
         integrator: Integrator | None = None,
-        max_steps: int = 10,
+        path_length: float = 2.4,
+        max_steps: int = 100,
         target_accept: float = 0.8,
         step_size: float = 0.2,
         repeats: int = 1,
@@ -321,12 +324,13 @@ class LatentHMC(LatentGaussianStep):
                 "metric='identity' write integrator='leapfrog'."
             )
         self.hmc = sweep.HMC(
-            _positive("repeats", repeats),
-            metric,
-            integrator,
-            _positive("max_steps", max_steps),
-            step_size,
-            target_accept,
+            repeats=_positive("repeats", repeats),
+            metric=metric,
+            integrator=integrator,
+            path_length=path_length,
+            max_steps=_positive("max_steps", max_steps),
+            step_size=step_size,
+            target_accept=target_accept,
         )
         super().__init__(vars, **kwargs)
 
@@ -409,7 +413,7 @@ class ASIS(LatentGaussianStep):
         latent = self.latent or ("hmc" if self.lgm.has_gradient else "slice")
         if latent == "hmc" and not self.lgm.has_gradient:
             raise ValueError(_no_gradient(self.lgm, "latent='slice'"))
-        elements: list[sweep.Element] = [sweep.LATENT_MOVES[latent](self.latent_repeats)]
+        elements: list[sweep.Element] = [sweep.LATENT_MOVES[latent](repeats=self.latent_repeats)]
         if self.lgm.p > 0:
             elements += [
                 sweep.Metropolis(name, self.target_accept, self.scale)

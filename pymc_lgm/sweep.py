@@ -85,12 +85,18 @@ class EllipticalSlice:
 
 @dataclass(frozen=True)
 class HMC:
-    """HMC on f, ``repeats`` times; its step size learns to be accepted ``target_accept``."""
+    """HMC on f, ``repeats`` times; its step size learns to be accepted ``target_accept``.
+
+    The number of steps follows the step size ε: up to path_length / ε, and never more than
+    ``max_steps``. Under the prior's rotation half a turn is π; a uniform share of 2.4 decorrelates
+    the directions that the data say little about, however small the stiff ones keep ε.
+    """
 
     repeats: int = 1
     metric: Metric = "prior"
     integrator: Integrator = "rotation"
-    max_steps: int = 10
+    path_length: float = 2.4
+    max_steps: int = 100
     step_size: float = 0.2
     target_accept: float = 0.8
     stats = ("latent_acceptance", "latent_evaluations", "latent_step_size")
@@ -113,7 +119,7 @@ class HMC:
                 rng,
                 state,
                 step_size=step_size,
-                max_steps=self.max_steps,
+                max_steps=min(self.max_steps, math.ceil(self.path_length / step_size)),
                 metric=self.metric,
                 integrator=self.integrator,
             )
@@ -152,9 +158,8 @@ class Metropolis:
     stats = ("theta_acceptance", "theta_scale")
 
     def start(self, state: State) -> ProposalTuning:
-        """Begin at the state's theta with unit covariance."""
-        tuning = ProposalTuning.start(state.theta, self.target_accept)
-        return tuning if self.scale is None else tuning._replace(log_scale=math.log(self.scale))
+        """Begin with the same scale in every direction."""
+        return ProposalTuning.start(state.theta.size, self.target_accept, self.scale)
 
     def run(
         self, rng: np.random.Generator, state: State, tuning: ProposalTuning, tune: bool
@@ -164,7 +169,7 @@ class Metropolis:
         state, info = metropolis(rng, state, target, factor=tuning.factor)
         stats = {"theta_acceptance": info.theta_acceptance, "theta_scale": tuning.scale}
         if tune:
-            tuning = tuning.update(state.theta, info.theta_acceptance)
+            tuning = tuning.update(info.direction, info.theta_acceptance)
         return state, tuning, stats
 
 

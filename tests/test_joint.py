@@ -101,17 +101,19 @@ def test_a_wrong_parameterization_is_noticed(name, mutant, monkeypatch):
 
 def flipped_sign(rng, state, target, *, factor):
     """Metropolis that prefers the worse point."""
-    log_density, proposed = target(state.theta + factor @ rng.standard_normal(state.theta.size))
+    xi = rng.standard_normal(state.theta.size)
+    log_density, proposed = target(state.theta + factor @ xi)
     acceptance = math.exp(min(0.0, target.log_density - log_density)) if proposed else 0.0
     if rng.uniform() < acceptance:
-        return proposed, MetropolisInfo(acceptance)
-    return state, MetropolisInfo(acceptance)
+        return proposed, MetropolisInfo(acceptance, xi)
+    return state, MetropolisInfo(acceptance, xi)
 
 
 def always(rng, state, target, *, factor):
     """Metropolis that accepts whatever exists."""
-    _, proposed = target(state.theta + factor @ rng.standard_normal(state.theta.size))
-    return proposed or state, MetropolisInfo(1.0)
+    xi = rng.standard_normal(state.theta.size)
+    _, proposed = target(state.theta + factor @ xi)
+    return proposed or state, MetropolisInfo(1.0, xi)
 
 
 def drifting(rng, state, target, *, factor):
@@ -120,8 +122,8 @@ def drifting(rng, state, target, *, factor):
     log_density, proposed = target(state.theta + factor @ xi)
     acceptance = math.exp(min(0.0, log_density - target.log_density))
     if proposed is not None and rng.uniform() < acceptance:
-        return proposed, MetropolisInfo(acceptance)
-    return state, MetropolisInfo(acceptance)
+        return proposed, MetropolisInfo(acceptance, xi)
+    return state, MetropolisInfo(acceptance, xi)
 
 
 @pytest.mark.parametrize("mutant", [flipped_sign, always, drifting])

@@ -21,6 +21,9 @@ class MetropolisInfo(NamedTuple):
     theta_acceptance: float
     """Acceptance probability."""
 
+    direction: Array
+    """ξ, from which tuning learns."""
+
 
 def metropolis(
     rng: np.random.Generator, state: State, target: Target, *, factor: Array
@@ -41,9 +44,9 @@ def metropolis(
     State, MetropolisInfo
         The same state if the proposal is rejected. One evaluation of the target.
     """
-    proposal = state.theta + factor @ rng.standard_normal(state.theta.size)
-    log_density, proposed = target(proposal)
-    acceptance = math.exp(min(0.0, log_density - target.log_density))
-    if proposed is not None and rng.uniform() < acceptance:
-        return proposed, MetropolisInfo(acceptance)
-    return state, MetropolisInfo(acceptance)
+    xi = rng.standard_normal(state.theta.size)
+    log_density, proposed = target(state.theta + factor @ xi)
+    info = MetropolisInfo(math.exp(min(0.0, log_density - target.log_density)), xi)
+    if proposed is not None and rng.uniform() < info.theta_acceptance:
+        return proposed, info
+    return state, info
