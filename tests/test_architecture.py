@@ -1,0 +1,106 @@
+"""The rooms keep their walls, and the documents say what the code does."""
+
+import ast
+import re
+import subprocess
+import sys
+
+from pathlib import Path
+
+import pytest
+
+import pymc_lgm as lgm
+
+from pymc_lgm.steps import SAMPLERS
+
+ROOT = Path(__file__).parents[1]
+NUMERIC = [
+    "pymc_lgm.adaptation",
+    "pymc_lgm.latent",
+    "pymc_lgm.linalg",
+    "pymc_lgm.moves",
+    "pymc_lgm.parameterizations",
+    "pymc_lgm.approximations",
+    "pymc_lgm.state",
+    "pymc_lgm.sweep",
+]
+MODULES = sorted((ROOT / "pymc_lgm").rglob("*.py"))
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in MODULES if dotted(p).startswith(tuple(NUMERIC))], ids=dotted
+)
+def test_the_numeric_wing_knows_arrays_only(path):
+    for name in imports(path):
+        package = name.split(".")[0]
+        assert package in {*sys.stdlib_module_names, "numpy", "scipy", "pymc_lgm"}, name
+        if package == "pymc_lgm":
+            assert name.startswith(tuple(NUMERIC)) or name == "pymc_lgm", name
+
+
+@pytest.mark.parametrize("path", MODULES, ids=dotted)
+def test_only_the_model_reader_reads_graphs(path):
+    """`ancestors`, `clone_replace` and `rvs_to_values` belong to model.py and to the checks."""
+    if dotted(path) in {"pymc_lgm.model", "pymc_lgm.testing"}:
+        return
+    text = path.read_text()
+    assert "clone_replace" not in text
+    assert "ancestors(" not in text
+
+
+def test_the_public_names_exist_and_nothing_else_shows():
+    assert set(dir(lgm)) == {*lgm.__all__, "__version__"}
+    for name in lgm.__all__:
+        assert getattr(lgm, name) is not None
+
+
+@pytest.mark.parametrize("name", lgm.__all__)
+def test_public_names_are_documented(name):
+    documented = getattr(lgm, name).__doc__
+    assert documented is not None
+    assert documented.strip()
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: s.__name__)
+def test_the_readme_table_is_the_registry(sampler):
+    row = f"| `lgm.{sampler.__name__}` | {sampler.moves} | {sampler.needs} | {sampler.cubic_ops} |"
+    assert row in (ROOT / "README.md").read_text()
+    assert getattr(lgm, sampler.__name__) is sampler
+
+
+def test_the_readme_example_is_the_demo():
+    """What the README prints is printed by the demo: the same model, draws and seed."""
+    readme = (ROOT / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    demo = (ROOT / "examples" / "coal_mining.py").read_text()
+    for line in ('"mean", 0, 2', '"length", 3, 60', '"amplitude", 1', "Matern52(1, ls=length)"):
+        assert line in code
+        assert line in demo
+    assert "20_000, tune=2_000, chains=4, random_seed=1" in code
+    assert "draws=20_000, tune=2_000, chains=4, random_seed=1" in demo
+    ast.parse(code)
+
+
+def test_importing_does_not_compile_or_sample():
+    """The import stays cheap, and leaves PyMC's own list in place with ours at its end."""
+    script = (
+        "import pymc.step_methods as s; before = list(s.STEP_METHODS); listed = s.STEP_METHODS\n"
+        "import pymc_lgm\n"
+        "from pymc_lgm.steps import SAMPLERS\n"
+        "assert listed is s.STEP_METHODS and listed == [*before, *SAMPLERS]"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)

@@ -1,0 +1,277 @@
+"""The numeric wing alone: factors, states, kernels and tuning rules, mostly without chance."""
+
+import math
+
+import numpy as np
+import pytest
+
+from scipy import stats
+
+from pymc_lgm.adaptation import ProposalTuning, StepSizeTuning
+from pymc_lgm.latent.elliptical_slice import elliptical_slice
+from pymc_lgm.latent.hmc import hmc
+from pymc_lgm.linalg import factorize, tally
+from pymc_lgm.moves.metropolis import metropolis
+from pymc_lgm.parameterizations.sufficient import sufficient
+from pymc_lgm.parameterizations.whitened import whitened
+from pymc_lgm.state import State
+
+
+class Toy:
+    """A Gaussian model in a few lines: no PyMC is needed to run a kernel."""
+
+    n = 6
+    enters_cov = np.array([True, False])
+    x = np.linspace(0, 1, n)
+    y = np.array([0.3, 1.0, 0.8, -0.2, 0.4, 1.1])
+
+    def mean(self, theta):
+        return np.full(self.n, theta[1])
+
+    def cov(self, theta):
+        distance = np.abs(self.x[:, None] - self.x)
+        return np.exp(2 * theta[0]) * np.exp(-3 * distance)
+
+    def log_prior(self, theta):
+        return -0.5 * float(theta @ theta) if theta[0] < 2 else -math.inf
+
+    def log_likelihood(self, f, theta):
+        return -0.5 * float(((self.y - f) ** 2).sum()) / 0.1
+
+    def log_likelihood_gradient(self, f, theta):
+        return self.log_likelihood(f, theta), (self.y - f) / 0.1
+
+
+@pytest.fixture
+def state():
+    state = State.at(Toy(), np.array([0.1, 0.4]), np.array([0.5, 0.1, -0.3, 0.8, 1.2, 0.0]))
+    assert state is not None
+    return state
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(8)
+
+
+@pytest.fixture
+def K(rng):
+    A = rng.standard_normal((7, 7))
+    return A @ A.T + np.eye(7)
+
+
+@pytest.mark.parametrize("columns", [(), (3,)])
+def test_factor_verbs_agree_with_dense_algebra(K, rng, columns):
+    factor, L = factorize(K.copy()), np.linalg.cholesky(K)
+    x = rng.standard_normal((7, *columns))
+    np.testing.assert_allclose(factor.dense(), L)
+    np.testing.assert_allclose(factor.multiply(x), L @ x)
+    np.testing.assert_allclose(factor.multiply_transposed(x), L.T @ x)
+    np.testing.assert_allclose(factor.solve(x), np.linalg.solve(L, x))
+    np.testing.assert_allclose(factor.solve_transposed(x), np.linalg.solve(L.T, x))
+    np.testing.assert_allclose(factor.covariance_times(x), K @ x)
+    assert factor.log_determinant == pytest.approx(np.linalg.slogdet(K)[1])
+
+
+def test_log_density_is_the_multivariate_normal(K, rng):
+    z = rng.standard_normal(7)
+    expected = stats.multivariate_normal(np.zeros(7), K).logpdf(z)
+    assert factorize(K.copy()).log_density(z) == pytest.approx(expected)
+
+
+def test_factorize_works_in_place_in_either_order(K):
+    for order in "CF":
+        work = np.array(K, order=order)
+        factor = factorize(work)
+        assert np.shares_memory(factor._packed, work)
+        np.testing.assert_allclose(factor.dense(), np.linalg.cholesky(K))
+
+
+def test_verbs_do_not_change_their_argument(K, rng):
+    factor = factorize(K.copy())
+    x = rng.standard_normal(7)
+    before = x.copy()
+    factor.multiply(x), factor.multiply_transposed(x), factor.solve(x), factor.solve_transposed(x)
+    np.testing.assert_array_equal(x, before)
+
+
+@pytest.mark.parametrize(
+    "bad", [np.array([[1.0, 2.0], [2.0, 1.0]]), np.full((3, 3), np.nan), np.diag([1.0, np.nan])]
+)
+def test_what_cannot_be_factorized_is_a_value(bad):
+    before = tally.cubic_ops
+    assert factorize(bad.copy()) is None
+    assert tally.cubic_ops == before + 1
+
+
+def test_state_factorizes_only_when_the_covariance_moves(state):
+    before = tally.cubic_ops
+    shifted = state.with_theta(state.theta + [0, 1], lambda mean, prior: state.f)
+    assert shifted.prior is state.prior
+    assert tally.cubic_ops == before
+    scaled = state.with_theta(state.theta + [0.1, 0], lambda mean, prior: state.f)
+    assert scaled.prior is not state.prior
+    assert tally.cubic_ops == before + 1
+
+
+def test_state_outside_the_prior_costs_nothing(state):
+    before = tally.cubic_ops
+    assert state.with_theta(np.array([3.0, 0.0]), lambda mean, prior: state.f) is None
+    assert tally.cubic_ops == before
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_density_that_is_no_number_is_counted(state, value, monkeypatch):
+    monkeypatch.setattr(Toy, "log_likelihood", lambda self, f, theta: value)
+    before = tally.numerical_rejections
+    assert state.with_f(state.f + 1) is None
+    assert state.with_theta(state.theta + 0.1, lambda mean, prior: state.f) is None
+    assert tally.numerical_rejections == before + 2
+
+
+@pytest.mark.parametrize("fix", [sufficient, whitened])
+def test_target_at_its_own_theta_is_the_state(state, rng, fix):
+    target = fix(rng, state)
+    log_density, same = target(state.theta.copy())
+    assert log_density == pytest.approx(target.log_density, rel=1e-12)
+    np.testing.assert_allclose(same.f, state.f, rtol=1e-12)
+
+
+def test_the_two_targets_hold_what_they_say(state, rng):
+    theta = state.theta + [0.2, -0.3]
+    _, held_f = sufficient(rng, state)(theta)
+    np.testing.assert_array_equal(held_f.f, state.f)
+    _, held_nu = whitened(rng, state)(theta)
+    np.testing.assert_allclose(
+        held_nu.prior.solve(held_nu.f - held_nu.mean), state.prior.solve(state.f - state.mean)
+    )
+
+
+def test_whitened_target_differs_from_the_joint_by_the_jacobian(state, rng):
+    """p(theta, ν | y) dν = p(theta, f | y) df with |df/dν| = |L|."""
+    theta = state.theta + [0.2, -0.3]
+    log_density, there = whitened(rng, state)(theta)
+
+    def joint(at):
+        return at.log_prior + at.prior.log_density(at.f - at.mean) + at.log_likelihood
+
+    jacobian = 0.5 * (there.prior.log_determinant - state.prior.log_determinant)
+    difference = log_density - whitened(rng, state).log_density
+    assert difference == pytest.approx(joint(there) - joint(state) + jacobian)
+
+
+def test_a_rejection_returns_the_same_object(state, rng):
+    target = whitened(rng, state)
+    factor = 1e3 * np.eye(2)  # proposals far outside the prior
+    same, info = metropolis(rng, state, target, factor=factor)
+    assert same is state
+    assert info.theta_acceptance == 0.0
+
+
+class Angle:
+    """A generator that always proposes the same angle, and a threshold that everything passes."""
+
+    def __init__(self, rng, angle):
+        self.rng, self.angle = rng, angle
+
+    def uniform(self, low, high):
+        return self.angle
+
+    def standard_exponential(self):
+        return 1e6
+
+    def standard_normal(self, size):
+        return self.rng.standard_normal(size)
+
+
+def test_angle_zero_gives_the_position_back(state, rng):
+    same, _ = elliptical_slice(Angle(rng, 0.0), state)
+    np.testing.assert_allclose(same.f, state.f)
+
+
+def test_half_a_turn_is_the_mirror_image_in_the_mean(state, rng):
+    mirrored, _ = elliptical_slice(Angle(rng, math.pi), state)
+    np.testing.assert_allclose(mirrored.f, 2 * state.mean - state.f, atol=1e-14)
+
+
+@pytest.mark.parametrize("kernel", ["slice", "rotation", "leapfrog", "identity"])
+def test_stored_densities_equal_their_evaluation(state, rng, kernel):
+    for _ in range(20):
+        if kernel == "slice":
+            state, _ = elliptical_slice(rng, state)
+        elif kernel == "identity":
+            options = {"metric": "identity", "integrator": "leapfrog"}
+            state, _ = hmc(rng, state, step_size=0.1, **options)
+        else:
+            state, _ = hmc(rng, state, step_size=0.2, integrator=kernel)
+        assert state.log_likelihood == state.model.log_likelihood(state.f, state.theta)
+
+
+def test_small_steps_conserve_the_energy(state, rng):
+    for options in (
+        {"integrator": "rotation"},
+        {"integrator": "leapfrog"},
+        {"integrator": "leapfrog", "metric": "identity"},
+    ):
+        _, info = hmc(rng, state, step_size=1e-4, max_steps=1, **options)
+        assert info.latent_acceptance == pytest.approx(1.0, abs=1e-6)
+
+
+def test_the_rotation_is_exact_without_data(state, rng, monkeypatch):
+    """No likelihood, no force: every trajectory is accepted, whatever its length."""
+    monkeypatch.setattr(Toy, "log_likelihood", lambda self, f, theta: 0.0)
+    monkeypatch.setattr(
+        Toy, "log_likelihood_gradient", lambda self, f, theta: (0.0, np.zeros(self.n))
+    )
+    start = State.at(Toy(), state.theta, state.f)
+    _, info = hmc(rng, start, step_size=1.3, max_steps=50, integrator="rotation")
+    assert info.latent_acceptance == pytest.approx(1.0, abs=1e-9)
+
+
+def test_a_trajectory_that_leaves_the_numbers_is_counted(state, rng, monkeypatch):
+    def overflowing(self, f, theta):
+        return (-1.0, np.full(self.n, np.inf)) if f is not state.f else (-1.0, np.ones(self.n))
+
+    monkeypatch.setattr(Toy, "log_likelihood_gradient", overflowing)
+    before = tally.numerical_rejections
+    with np.errstate(invalid="ignore", over="ignore"):
+        same, info = hmc(rng, state, step_size=0.1, max_steps=3)
+    assert same is state
+    assert info.latent_acceptance == 0.0
+    assert tally.numerical_rejections == before + 1
+
+
+def test_the_proposal_finds_scale_and_shape(rng):
+    """On N(0, Σ) the learnt C Cᵀ is near a multiple of Σ, and accepts as often as asked."""
+    scales = np.array([10.0, 0.1])
+    tuning = ProposalTuning.start(2, target=0.35)
+    x = np.zeros(2)
+    accepted = []
+    for _ in range(20_000):
+        xi = rng.standard_normal(2)
+        proposal = x + tuning.factor @ xi
+        log_ratio = 0.5 * float(((x / scales) ** 2).sum() - ((proposal / scales) ** 2).sum())
+        acceptance = math.exp(min(0.0, log_ratio))
+        accepted.append(acceptance)
+        if rng.uniform() < acceptance:
+            x = proposal
+        tuning = tuning.update(xi, acceptance)
+    shape = np.sqrt(np.diag(tuning.factor @ tuning.factor.T)) / scales
+    assert shape.max() / shape.min() < 1.5
+    assert np.mean(accepted[5000:]) == pytest.approx(0.35, abs=0.02)
+
+
+def test_the_step_size_reaches_its_target():
+    """For an acceptance of exp(−ε) the target 0.8 is met at ε = −log 0.8."""
+    tuning = StepSizeTuning.start(1.0, target=0.8)
+    for _ in range(5000):
+        tuning = tuning.update(math.exp(-tuning.value(tune=True)))
+    assert tuning.value(tune=False) == pytest.approx(-math.log(0.8), rel=0.02)
+
+
+def test_the_step_size_respects_its_maximum():
+    tuning = StepSizeTuning.start(0.5, maximum=1.0)
+    for _ in range(200):
+        tuning = tuning.update(1.0)
+    assert tuning.value(tune=True) <= 1.0 + 1e-12
+    assert tuning.value(tune=False) <= 1.0 + 1e-12
