@@ -17,7 +17,9 @@ from pymc_lgm.likelihoods import Probit as Probit
 from pymc_lgm.model import LatentGaussianModel as LatentGaussianModel
 from pymc_lgm.steps import ASIS as ASIS
 from pymc_lgm.steps import EllipticalSlice as EllipticalSlice
+from pymc_lgm.steps import KnorrHeldRue as KnorrHeldRue
 from pymc_lgm.steps import LatentHMC as LatentHMC
+from pymc_lgm.steps import PseudoMarginal as PseudoMarginal
 from pymc_lgm.steps import SufficientMetropolis as SufficientMetropolis
 from pymc_lgm.steps import WhitenedMetropolis as WhitenedMetropolis
 from pymc_lgm.steps import register
@@ -28,12 +30,14 @@ __all__ = [
     "ASIS",
     "CopulaVolatility",
     "EllipticalSlice",
+    "KnorrHeldRue",
     "LatentGaussianModel",
     "LatentHMC",
     "LogGaussianCox",
     "Logistic",
     "OrdinalProbit",
     "Probit",
+    "PseudoMarginal",
     "SufficientMetropolis",
     "WhitenedMetropolis",
     "datasets",

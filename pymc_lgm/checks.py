@@ -35,19 +35,25 @@ def check_model(model: LatentGaussianModel, theta: Array, f: Array) -> None:
 def explain(model: LatentGaussianModel, theta: Array, f: Array) -> str | None:
     """Say why the density at (theta, f) is not a positive number; ``None`` if it is."""
     where = f"at the starting point {_show_theta(model, theta)}"
-    if not np.isfinite(model.log_prior(theta)):
-        return (
-            f"The prior density of the hyper-parameters is {model.log_prior(theta)} {where}. "
-            "Start inside the support of every prior: pm.sample(initvals={...})."
-        )
+    for name, density in zip(model.prior_names, model.prior_sums(theta), strict=True):
+        if not np.isfinite(density):
+            return (
+                f"The log density of {name!r} is {density} {where}. Start inside its support: "
+                "pm.sample(initvals={...})."
+            )
     mean = model.mean(theta)
     if not np.isfinite(mean).all():
         return (
             f"The mean of {model.latent!r} is {mean[~np.isfinite(mean)][0]} at index "
-            f"{int(np.flatnonzero(~np.isfinite(mean))[0])} {where}. Is there a NaN in X?"
+            f"{int(np.flatnonzero(~np.isfinite(mean))[0])} {where}. Remove or impute a NaN or an "
+            "infinity in that row of X."
         )
     if not np.isfinite(f).all():
-        return f"{model.latent!r} itself is not finite {where}."
+        i = int(np.flatnonzero(~np.isfinite(f))[0])
+        return (
+            f"{model.latent!r} is {f[i]} at index {i} {where}. Start from numbers: "
+            f"pm.sample(initvals={{{model.latent!r}: ...}})."
+        )
     message = _explain_cov(model, theta, where)
     return message if message is not None else _explain_likelihood(model, theta, f, where)
 
@@ -57,13 +63,17 @@ def _explain_cov(model: LatentGaussianModel, theta: Array, where: str) -> str | 
     name = model.latent
     if K.shape != (model.n, model.n):
         return (
-            f"The covariance of {name!r} has shape {K.shape}, but {name!r} has {model.n} elements."
+            f"The covariance of {name!r} has shape {K.shape}, but {name!r} has {model.n} elements. "
+            "Give its mean and its covariance the same n."
         )
     if not np.isfinite(K).all():
-        i, j = np.argwhere(~np.isfinite(K))[0]
+        # A NaN in X spreads over its row and column: the diagonal tells which row it is in.
+        bad = np.argwhere(~np.isfinite(K))
+        i, j = min(bad.tolist(), key=lambda at: at[0] != at[1])
+        rows = f"Row {i} of X gives" if i == j else f"Rows {i} and {j} of X give"
         return (
-            f"The covariance of {name!r} is {K[i, j]} at ({i}, {j}) {where}. Rows {i} and {j} of "
-            "X give it: remove or impute a NaN or an infinity there."
+            f"The covariance of {name!r} is {K[i, j]} at ({i}, {j}) {where}. {rows} it: remove or "
+            "impute a NaN or an infinity there."
         )
     try:
         np.linalg.cholesky(K)
@@ -88,11 +98,8 @@ def _explain_likelihood(
     try:
         sums = model.term_sums(f, theta)
     except (ValueError, AssertionError) as error:
-        shapes = {name: v.shape.eval().tolist() for name, v in model.observed.items()}
-        return (
-            f"The likelihood cannot be evaluated: shapes disagree? {model.latent!r} has shape "
-            f"({model.n},), the observed data {shapes}. PyTensor says: {str(error).splitlines()[0]}"
-        )
+        shapes = {name: tuple(v.shape.eval().tolist()) for name, v in model.observed.items()}
+        return shapes_disagree(model.latent, model.n, shapes, error)
     for k, name in enumerate(model.likelihood_names):
         if np.isfinite(sums[k]):
             continue
@@ -107,7 +114,10 @@ def _explain_likelihood(
         if name in model.observed:
             y = np.asarray(model.observed[name].eval())
             if y.shape == values.shape:
-                message += f" Its value there is {y[first]}: outside the support, or not a number?"
+                message += (
+                    f" Its observed value there is {y[first]}. If that is outside the support or "
+                    "not a number, correct it, mask it as missing, or choose another likelihood."
+                )
         return message
     return None
 
@@ -161,7 +171,8 @@ def which_latent(candidates: Sequence[str], free: Sequence[str]) -> str:
         return (
             f"The model has {len(candidates)} latent Gaussian vectors: {', '.join(candidates)}. "
             f"Name the one to sample and its hyper-parameters: lgm.ASIS([{candidates[0]}, ...]); "
-            "give each of the others a step of its own."
+            "give each of the others a step of its own. If one is a gp.conditional, add it to the "
+            "model after pm.sample()."
         )
     whitened = [name.removesuffix("_rotated_") for name in free if name.endswith("_rotated_")]
     f = whitened[0] if whitened else "f"
@@ -178,6 +189,25 @@ def not_a_latent(name: str, candidates: Sequence[str]) -> str:
     return (
         f"{name!r} is not a latent Gaussian vector (a free pm.MvNormal). "
         f"This model has: {', '.join(candidates) or 'none; write reparameterize=False'}."
+    )
+
+
+def shapes_disagree(
+    latent: str, n: int, observed: dict[str, tuple[int, ...]], error: Exception
+) -> str:
+    """The likelihood cannot be evaluated."""
+    return (
+        f"The log density cannot be evaluated: {latent!r} has shape ({n},), the observed data "
+        f"{observed}. Where shapes disagree, index the latent, as in {latent}[group] for repeated "
+        f"measurements. PyTensor says: {str(error).splitlines()[0]}"
+    )
+
+
+def not_a_hyperparameter(name: str) -> str:
+    """A discrete variable in theta, say."""
+    return (
+        f"{name!r} cannot be part of theta, which holds continuous free variables of the model "
+        "other than f. Leave it out; pm.sample() gives a discrete variable a step of its own."
     )
 
 

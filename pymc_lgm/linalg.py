@@ -1,9 +1,9 @@
 """Dense Gaussian algebra: LAPACK in place, failures as values, operations counted.
 
-The prior N(m, K) enters every kernel through one object, `CholeskyFactor`, and its verbs: L x,
-L⁻¹ x, Lᵀ x, L⁻ᵀ x, K x, log|K|, log N(z; 0, K). Making one is the O(n³) work of a sampler, using
-one is O(n²). A matrix that is not positive definite gives ``None``, never an exception: inside a
-chain it is a rejected proposal.
+The prior N(m, K) enters every kernel through one object, `PriorFactor`, and its verbs: L x,
+L⁻¹ x, Lᵀ x, K x, log|K|, log N(z; 0, K), and conditioning on diagonal precisions. Making one is the
+O(n³) work of a sampler, using one is O(n²). A matrix that is not positive definite gives ``None``,
+never an exception: inside a chain it is a rejected proposal.
 
 `tally` counts, for the current thread, the O(n³) operations as the papers do (a Cholesky
 factorization is one) and the proposals that were lost to numerical failure.
@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import threading
 
-from typing import Any
-
 import numpy as np
 
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
-__all__ = ["CholeskyFactor", "Tally", "factorize", "tally"]
+__all__ = ["CholeskyFactor", "Covariance", "PriorFactor", "Tally", "factorize", "tally"]
 
 Array = NDArray[np.float64]
 
@@ -47,75 +45,151 @@ tally = Tally()
 
 
 class CholeskyFactor:
-    """The lower Cholesky factor L of a covariance K = L Lᵀ, and what kernels do with it.
+    """A triangular factor of a positive definite matrix A = L Lᵀ, and what kernels do with it.
 
     Parameters
     ----------
     packed : ndarray, shape (n, n), Fortran order
-        L in the lower triangle. The strict upper triangle is never read.
+        L in the lower triangle, or Lᵀ in the upper one. The strict other triangle is never read.
+    lower : bool
+        Which of the two.
 
     Notes
     -----
     Every verb takes a vector (n,) or a matrix (n, N) of columns and returns a new array; the
-    cost is O(n²) a column. BLAS reads only the lower triangle, so ``packed`` is what LAPACK left
+    cost is O(n²) a column. BLAS reads only one triangle, so ``packed`` is what LAPACK left
     behind: no n × n array is copied or cleared.
     """
 
-    def __init__(self, packed: Array):
+    def __init__(self, packed: Array, lower: bool = True):
         self._packed = packed
-        diagonal = packed.diagonal()
-        self.log_determinant: float = 2.0 * float(np.log(diagonal).sum())
-        """log|K|."""
+        self._lower = lower
+        self.log_determinant: float = 2.0 * float(np.log(packed.diagonal()).sum())
+        """log|A|."""
 
     def __repr__(self) -> str:
-        return f"CholeskyFactor(n={self.n}, log_determinant={self.log_determinant:.6g})"
+        return f"{type(self).__name__}(n={self.n}, log_determinant={self.log_determinant:.6g})"
 
     @property
     def n(self) -> int:
-        """Number of latent variables."""
+        """Number of rows."""
         return int(self._packed.shape[0])
 
     def multiply(self, x: Array) -> Array:
         """L x: whitened variables into latent ones."""
-        return self._product(x, trans=0)
+        return self._product(x, transposed=not self._lower)
 
     def multiply_transposed(self, x: Array) -> Array:
         """Lᵀ x: a gradient in f into a gradient in ν."""
-        return self._product(x, trans=1)
+        return self._product(x, transposed=self._lower)
 
     def solve(self, x: Array) -> Array:
         """L⁻¹ x: latent variables into whitened ones."""
-        return self._solution(x, trans=0)
+        return self._solution(x, transposed=not self._lower)
 
     def solve_transposed(self, x: Array) -> Array:
-        """L⁻ᵀ x: with `solve`, K⁻¹ x = L⁻ᵀ L⁻¹ x."""
-        return self._solution(x, trans=1)
+        """L⁻ᵀ x."""
+        return self._solution(x, transposed=self._lower)
 
-    def covariance_times(self, x: Array) -> Array:
-        """K x = L Lᵀ x."""
-        return self.multiply(self.multiply_transposed(x))
+    def inverse_times(self, x: Array) -> Array:
+        """A⁻¹ x = L⁻ᵀ L⁻¹ x."""
+        return self.solve_transposed(self.solve(x))
 
     def log_density(self, z: Array) -> float:
-        """log N(z; 0, K) = −½ |L⁻¹ z|² − ½ log|K| − ½ n log 2π."""
+        """log N(z; 0, A) = −½ |L⁻¹ z|² − ½ log|A| − ½ n log 2π."""
         nu = self.solve(z)
         return -0.5 * (float(nu @ nu) + self.log_determinant + self.n * LOG_2PI)
 
+    def inverse(self) -> Array:
+        """A⁻¹ as a symmetric array: one O(n³) operation, counted (LAPACK's dpotri)."""
+        tally.cubic_ops += 1
+        packed, _ = lapack.dpotri(self._packed, lower=self._lower)
+        triangle: Array = np.tril(packed) if self._lower else np.triu(packed)
+        return triangle + triangle.T - np.diag(triangle.diagonal())
+
     def dense(self) -> Array:
         """Return L as an ordinary lower triangular array (a copy; for tests and plots)."""
-        return np.tril(self._packed)
+        dense: Array = np.tril(self._packed) if self._lower else np.triu(self._packed).T
+        return dense
 
-    def _product(self, x: Array, trans: int) -> Array:
+    def _product(self, x: Array, transposed: bool) -> Array:
+        result: Array
         if x.ndim == 1:
-            return _float_array(blas.dtrmv(self._packed, x, lower=1, trans=trans))
-        return _float_array(blas.dtrmm(1.0, self._packed, x, lower=1, trans_a=trans))
+            result = blas.dtrmv(self._packed, x, lower=self._lower, trans=transposed)
+        else:
+            result = blas.dtrmm(1.0, self._packed, x, lower=self._lower, trans_a=transposed)
+        return result
 
-    def _solution(self, x: Array, trans: int) -> Array:
+    def _solution(self, x: Array, transposed: bool) -> Array:
+        result: Array
         if x.ndim == 1:
-            return _float_array(blas.dtrsv(self._packed, x, lower=1, trans=trans))
-        return _float_array(blas.dtrsm(1.0, self._packed, x, lower=1, trans_a=trans))
+            result = blas.dtrsv(self._packed, x, lower=self._lower, trans=transposed)
+        else:
+            result = blas.dtrsm(1.0, self._packed, x, lower=self._lower, trans_a=transposed)
+        return result
 
 
-def factorize(K: Array) -> CholeskyFactor | None:
+class Covariance:
+    """A prior covariance K before its factorization: what a mode search needs of it.
+
+    Parameters
+    ----------
+    K : ndarray, shape (n, n)
+        Symmetric, in row or column order; taken over, not copied.
+    """
+
+    def __init__(self, K: Array):
+        # A symmetric matrix is its own transpose, so row order is column order.
+        self._K = K.T if K.flags.c_contiguous else K
+        self._diagonal = K.diagonal().copy()
+        self._shift: Array | None = None
+
+    @property
+    def n(self) -> int:
+        """Number of latent variables."""
+        return int(self._K.shape[0])
+
+    def covariance_times(self, x: Array) -> Array:
+        """K x, for a vector or for columns. Reads the upper triangle only."""
+        result: Array
+        if x.ndim == 1:
+            result = blas.dsymv(1.0, self._K, x, lower=0)
+            return result if self._shift is None else result + self._shift * x
+        result = blas.dsymm(1.0, self._K, x, lower=0)
+        return result if self._shift is None else result + self._shift[:, None] * x
+
+    def condition(self, W: Array) -> CholeskyFactor | None:
+        """Factorize B = I + W^½ K W^½, the O(n³) part of conditioning on precisions W ≥ 0.
+
+        (K⁻¹ + W)⁻¹ = K − K W^½ B⁻¹ W^½ K and |K⁻¹ + W| = |B| / |K|: K is never inverted, and B
+        has no eigenvalue below 1. One O(n³) operation.
+        """
+        root = np.sqrt(W)
+        B = self._K * root[:, None]
+        B *= root
+        np.fill_diagonal(B, 1.0 + W * self._diagonal)
+        return _factor(B, lower=False)
+
+    def factorize(self) -> PriorFactor | None:
+        """Factorize in place; ``None`` if K is not numerically positive definite."""
+        return factorize(self._K)
+
+
+class PriorFactor(CholeskyFactor, Covariance):
+    """The factor of a prior covariance, which still knows the covariance.
+
+    LAPACK writes L over the lower triangle and leaves K's strict upper one: with the diagonal
+    kept aside, one n × n array holds both.
+    """
+
+    def __init__(self, packed: Array, diagonal: Array):
+        CholeskyFactor.__init__(self, packed)
+        self._K = packed
+        self._diagonal = diagonal
+        self._shift = diagonal - packed.diagonal()
+
+
+def factorize(K: Array) -> PriorFactor | None:
     """Factorize a covariance in place: K = L Lᵀ.
 
     Parameters
@@ -126,7 +200,7 @@ def factorize(K: Array) -> CholeskyFactor | None:
 
     Returns
     -------
-    CholeskyFactor or None
+    PriorFactor or None
         ``None`` if K is not numerically positive definite or holds a NaN.
 
     Notes
@@ -142,17 +216,18 @@ def factorize(K: Array) -> CholeskyFactor | None:
     >>> factorize(np.array([[1.0, 2.0], [2.0, 1.0]])) is None
     True
     """
-    tally.cubic_ops += 1
     column_major = K.T if K.flags.c_contiguous else K
-    packed, info = lapack.dpotrf(column_major, lower=1, overwrite_a=1, clean=0)
+    diagonal = column_major.diagonal().copy()
+    factor = _factor(column_major, lower=True)
+    return None if factor is None else PriorFactor(factor._packed, diagonal)
+
+
+def _factor(A: Array, lower: bool) -> CholeskyFactor | None:
+    """Factorize in place, in one triangle, and count."""
+    tally.cubic_ops += 1
+    packed, info = lapack.dpotrf(A, lower=lower, overwrite_a=1, clean=0)
     # OpenBLAS compares a pivot with zero, which a NaN passes: look at the diagonal, which a NaN
     # anywhere in its row reaches.
     if info != 0 or not np.isfinite(packed.diagonal().sum()):
         return None
-    return CholeskyFactor(packed)
-
-
-def _float_array(x: Any) -> Array:
-    """Give SciPy's untyped result its type."""
-    result: Array = x
-    return result
+    return CholeskyFactor(packed, lower)

@@ -18,11 +18,12 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.distributions.multivariate import MvNormalRV
 from pymc.pytensorf import compile as pymc_compile
-from pytensor.gradient import NullTypeGradError
+from pytensor.gradient import DisconnectedInputError, NullTypeGradError
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_lgm import checks
+from pymc_lgm.likelihoods.probit import ProbitRV
 from pymc_lgm.linalg import Array
 
 __all__ = ["LatentGaussianModel", "find_latent", "is_latent"]
@@ -31,10 +32,31 @@ Variable = Any
 """A PyTensor variable: PyTensor's own types do not say which operators one has."""
 
 
+def _compiled(graphs: Callable[[Any], tuple[list[Variable], Any]]) -> cached_property[Any]:
+    """Turn a method that returns inputs and outputs into the function, compiled once."""
+
+    def function(self: LatentGaussianModel) -> Callable[..., Any]:
+        inputs, outputs = graphs(self)
+        kwargs = {"on_unused_input": "ignore"} | self._compile_kwargs
+        compiled = pymc_compile(inputs, outputs, **kwargs)
+        # Kernels pass float64 arrays of the right shape, thousands of times a second.
+        compiled.trust_input = True
+        return compiled
+
+    return cached_property(function)
+
+
+def _total(terms: Sequence[Variable]) -> Variable:
+    """Add up log densities of any shape; a float64 zero if there are none."""
+    zero = pt.constant(0.0, dtype="float64")
+    return sum((pt.sum(term, dtype="float64") for term in terms), start=zero)
+
+
 class LatentGaussianModel:
     """A latent Gaussian model as compiled functions of theta (p,) and f (n,).
 
-        theta ~ p(theta),   f | theta ~ N(m(theta), K(theta)),   p(y | f, theta) = ∏ p(y_i | f_i, theta)
+        theta ~ p(theta),   f | theta ~ N(m(theta), K(theta)),
+        p(y | f, theta) = ∏ p(y_i | f_i, theta)
 
     Make one with `from_pymc`. theta is the raveled vector of the unconstrained value variables it
     holds, in the model's order. Every other variable of the model is read from the point with
@@ -75,13 +97,20 @@ class LatentGaussianModel:
         self.p = int(self._ends[-1])
 
         mean, cov = model.replace_rvs_by_values(latent.owner.op.dist_params(latent.owner))
-        mean = pt.broadcast_to(mean, (self.n,))
+        # Users write integers, and PyTensor makes some constants float32.
+        mean = pt.broadcast_to(mean, (self.n,)).astype("float64")
+        cov = cov.astype("float64")
         terms = [rv for rv in model.basic_RVs if rv is not latent] + list(model.potentials)
         # One graph for all: a separate logp for each term would read the model again each time.
-        densities = model.logp(vars=terms, sum=False) if terms else []
+        try:
+            densities = model.logp(vars=terms, sum=False) if terms else []
+        except ValueError as error:
+            shapes = {rv.name: rv.type.shape for rv in model.observed_RVs}
+            raise ValueError(checks.shapes_disagree(self.latent, self.n, shapes, error)) from error
 
         # Coordinates: theta is one vector, f another, and what others own is shared with them.
-        self._theta, self._f = pt.vector("theta"), pt.vector("f")
+        self._theta, self._f = pt.vector("theta"), f_value.type("f")
+        self._f_theta = [self._f, self._theta]
         replacements: dict[Variable, Variable] = {f_value: self._f}
         for value, shape, begin, end in zip(
             theta, self._shapes, self._ends[:-1], self._ends[1:], strict=True
@@ -99,20 +128,31 @@ class LatentGaussianModel:
         self.observed: dict[str, Variable] = {
             rv.name: model.rvs_to_values[rv] for rv in model.observed_RVs
         }
-        self.likelihood_names: tuple[str, ...] = ()
-        self._likelihood: list[Variable] = []
-        self._prior: list[Variable] = []
+        likelihood: dict[str, Variable] = {}
+        prior: dict[str, Variable] = {}
         for rv, density in zip(terms, densities, strict=True):
             depends_on = set(ancestors([density]))
             if self._f in depends_on:
-                self.likelihood_names += (rv.name,)
-                self._likelihood.append(density)
+                likelihood[rv.name] = density
             elif self._theta in depends_on:
-                self._prior.append(density)
+                prior[rv.name] = density
+        self.likelihood_names: tuple[str, ...] = tuple(likelihood)
+        self.prior_names: tuple[str, ...] = tuple(prior)
+        self._likelihood, self._prior = list(likelihood.values()), list(prior.values())
+        self._log_likelihood, self._log_prior = _total(self._likelihood), _total(self._prior)
+        # y of a likelihood that is one probit of f itself.
+        probits = [
+            rv
+            for rv in model.observed_RVs
+            if isinstance(rv.owner.op, ProbitRV) and rv.owner.inputs[-1] is latent
+        ]
+        alone = len(probits) == 1 and self.likelihood_names == (probits[0].name,)
+        self._probit_data = model.rvs_to_values[probits[0]] if alone else None
+        self._site_index: NDArray[np.intp] | None = None
 
         cov_uses = set(ancestors([cov]))
         self.enters_cov = np.repeat([v in cov_uses for v in theta], sizes).astype(bool)
-        read = set(ancestors([self._mean, self._cov, *self._likelihood, *self._prior]))
+        read = set(ancestors([self._mean, self._cov, self._log_likelihood, self._log_prior]))
         self.other_names = tuple(name for name, v in self._others.items() if v in read)
         cov_reads = set(ancestors([self._cov]))
         self._moves_cov = {n for n in self.other_names if self._others[n] in cov_reads}
@@ -136,8 +176,8 @@ class LatentGaussianModel:
         latent : variable or str, optional
             f: a free `pymc.MvNormal`, which is what ``gp.prior(..., reparameterize=False)``
             makes. Needed only if there are several.
-        theta : sequence of value variables, optional
-            By default every continuous free variable other than f.
+        theta : sequence of variables, optional
+            Random or value variables; by default every continuous free one other than f.
         initial_point : dict, optional
             Point at which the model is checked; by default ``model.initial_point()``.
         compile_kwargs : dict, optional
@@ -146,9 +186,10 @@ class LatentGaussianModel:
         Raises
         ------
         ValueError
-            If there is no latent or more than one candidate, if the likelihood couples the f_i,
-            if a density or the covariance is not a number at the initial point, or under
-            ``floatX="float32"``. The message says what to write instead.
+            If there is no latent or more than one candidate, if theta holds a discrete variable,
+            if the likelihood couples the f_i, if a density or the covariance is not a number at
+            the initial point, or under ``floatX="float32"``. The message says what to write
+            instead.
 
         Examples
         --------
@@ -163,14 +204,19 @@ class LatentGaussianModel:
         >>> lgm_model = LatentGaussianModel.from_pymc(model)
         >>> lgm_model
         LatentGaussianModel(latent=f (4), theta=[eta_log__] (1), likelihood=[y])
-        >>> lgm_model.log_likelihood(np.zeros(4), np.zeros(1)).round(6)
+        >>> round(lgm_model.log_likelihood(np.zeros(4), np.zeros(1)), 6)
         -4.693147
         """
         model = pm.modelcontext(model)
         checks.refuse_float32(pytensor.config.floatX)
         rv = find_latent(model, latent)
+        f = model.rvs_to_values[rv]
         if theta is None:
-            theta = [v for v in model.continuous_value_vars if v is not model.rvs_to_values[rv]]
+            theta = [v for v in model.continuous_value_vars if v is not f]
+        theta = [model.rvs_to_values.get(v, v) for v in theta]
+        for value in theta:
+            if value is f or value not in model.continuous_value_vars:
+                raise ValueError(checks.not_a_hyperparameter(str(value.name)))
         point = model.initial_point() if initial_point is None else initial_point
         self = cls(model, rv, theta, point, compile_kwargs)
         checks.check_model(self, self.theta_of(point), np.asarray(point[self.latent]))
@@ -215,6 +261,8 @@ class LatentGaussianModel:
             if not np.array_equal(variable.get_value(borrow=True), value):
                 variable.set_value(value.copy(), borrow=True)
                 moved.add(name)
+        if moved:
+            self._site_index = None
         return bool(moved & self._moves_cov), bool(moved)
 
     # The five functions of `pymc_lgm.state.LatentGaussian`
@@ -247,6 +295,28 @@ class LatentGaussianModel:
         value, gradient, curvature, third = self._terms_function(f, theta)
         return float(value), gradient, curvature, third
 
+    def site_log_likelihoods(self, f: Array, theta: Array) -> Array:
+        """ℓ_i(f_i, theta), shape (n,): ℓ split over the elements of f.
+
+        An element of a log density belongs to the f_i that it depends on, an element that depends
+        on none to the first. Which that is, evaluation finds out once.
+
+        Raises
+        ------
+        ValueError
+            If an element depends on several f_i, as the sum of a `pymc.Potential` may.
+        """
+        if self._site_index is None:
+            self._site_index = self._find_sites(theta)
+        return np.bincount(self._site_index, self._elements(f, theta), self.n)
+
+    def probit_signs(self) -> Array | None:
+        """s = ±1, shape (n,), if ℓ = Σ log Φ(s_i f_i): one `Probit` of f itself."""
+        if self._probit_data is None:
+            return None
+        signs = 2.0 * self._probit_data_function() - 1.0
+        return signs if signs.shape == (self.n,) else None
+
     def cov_vjp(self, theta: Array, M: Array) -> Array:
         """⟨∂K/∂theta_j, M⟩ for each j, shape (p,); M is any (n, n) array."""
         return self._cov_vjp_function(theta, M)
@@ -263,93 +333,91 @@ class LatentGaussianModel:
         """∂ℓ/∂theta at fixed f, shape (p,)."""
         return self._theta_gradient_function(f, theta)
 
+    def _elements(self, f: Array, theta: Array) -> Array:
+        """Every element of every log density that ℓ is the sum of, as one vector."""
+        return np.concatenate([np.ravel(value) for value in self.term_values(f, theta)])
+
+    def _find_sites(self, theta: Array) -> NDArray[np.intp]:
+        """Find the f_i that each of the `_elements` depends on, digit by binary digit of i."""
+        mean, scale = self.mean(theta), np.sqrt(np.diagonal(self.cov(theta)))
+        before = np.nan_to_num(self._elements(mean, theta))
+        index = np.zeros(before.size, dtype=np.intp)
+        # A log density that is flat up to one distance has a slope up to another.
+        for distance in (-0.5, 0.7, -3.0, 4.0):
+            found = np.zeros_like(index)
+            for digit in range(max(self.n - 1, 0).bit_length()):
+                one = (np.arange(self.n) >> digit) & 1 == 1
+                by_one, by_zero = (
+                    np.nan_to_num(self._elements(f, theta)) != before
+                    for f in (mean + distance * scale * chosen for chosen in (one, ~one))
+                )
+                if (by_one & by_zero).any():
+                    raise ValueError(
+                        f"A log density ({', '.join(self.likelihood_names)}) is a sum over "
+                        f"several elements of {self.latent!r}: expectation propagation needs them "
+                        "one by one, p(y_i | f_i). Write a pm.Potential without its sum, or "
+                        "approximation='laplace'."
+                    )
+                found += by_one.astype(np.intp) << digit
+            index = np.maximum(index, found)
+        return index
+
     # Graphs, compiled at first use
+
+    _mean_function = _compiled(lambda self: ([self._theta], self._mean))
+    _cov_function = _compiled(lambda self: ([self._theta], self._cov))
+    _log_prior_function = _compiled(lambda self: ([self._theta], self._log_prior))
+    _log_likelihood_function = _compiled(lambda self: (self._f_theta, self._log_likelihood))
+    _log_prior_gradient_function = _compiled(
+        lambda self: ([self._theta], self._theta_grad(self._log_prior))
+    )
+    _theta_gradient_function = _compiled(
+        lambda self: (self._f_theta, self._theta_grad(self._log_likelihood))
+    )
+    _gradient_function = _compiled(
+        lambda self: (self._f_theta, [self._log_likelihood, self._f_grad(self._log_likelihood)])
+    )
+
+    @_compiled
+    def _terms_function(self) -> Any:
+        # The likelihood factorizes, so the derivative of the summed gradient is the diagonal of
+        # the Hessian, and once more the third derivative.
+        gradient = self._f_grad(self._log_likelihood)
+        hessian = self._f_grad(gradient.sum())
+        third = self._f_grad(hessian.sum())
+        return self._f_theta, [self._log_likelihood, gradient, -hessian, third]
+
+    @_compiled
+    def _cov_vjp_function(self) -> Any:
+        M = pt.matrix("M")
+        return [self._theta, M], self._theta_grad(pt.sum(self._cov * M))
+
+    @_compiled
+    def _mean_vjp_function(self) -> Any:
+        v = pt.vector("v")
+        return [self._theta, v], self._theta_grad(pt.sum(self._mean * v))
+
+    # For error messages. theta -> the log density of each variable in ``prior_names``;
+    # (f, theta) -> the same for ``likelihood_names``, and those elementwise.
+    prior_sums = _compiled(lambda self: ([self._theta], [pt.sum(t) for t in self._prior]))
+    term_sums = _compiled(lambda self: (self._f_theta, [pt.sum(t) for t in self._likelihood]))
+    term_values = _compiled(lambda self: (self._f_theta, self._likelihood))
+    _probit_data_function = _compiled(lambda self: ([], self._probit_data))
 
     @cached_property
     def has_gradient(self) -> bool:
         """Whether the likelihood can be differentiated in f."""
         try:
             pt.grad(self._log_likelihood, self._f)
-        except (NotImplementedError, NullTypeGradError):
+        except (NotImplementedError, NullTypeGradError, DisconnectedInputError):
             return False
         return True
-
-    @cached_property
-    def _log_likelihood(self) -> Variable:
-        return sum((pt.sum(term) for term in self._likelihood), start=pt.constant(0.0))
-
-    @cached_property
-    def _log_prior(self) -> Variable:
-        return sum((pt.sum(term) for term in self._prior), start=pt.constant(0.0))
-
-    @cached_property
-    def _mean_function(self) -> Callable[..., Any]:
-        return self._compile([self._theta], self._mean)
-
-    @cached_property
-    def _cov_function(self) -> Callable[..., Any]:
-        return self._compile([self._theta], self._cov)
-
-    @cached_property
-    def _log_prior_function(self) -> Callable[..., Any]:
-        return self._compile([self._theta], self._log_prior)
-
-    @cached_property
-    def _log_likelihood_function(self) -> Callable[..., Any]:
-        return self._compile([self._f, self._theta], self._log_likelihood)
-
-    @cached_property
-    def _gradient_function(self) -> Callable[..., Any]:
-        gradient = pt.grad(self._log_likelihood, self._f)
-        return self._compile([self._f, self._theta], [self._log_likelihood, gradient])
-
-    @cached_property
-    def _terms_function(self) -> Callable[..., Any]:
-        # The likelihood factorizes, so the derivative of the summed gradient is the diagonal of
-        # the Hessian, and once more the third derivative.
-        gradient = pt.grad(self._log_likelihood, self._f)
-        hessian = pt.grad(gradient.sum(), self._f, disconnected_inputs="ignore")
-        third = pt.grad(hessian.sum(), self._f, disconnected_inputs="ignore")
-        return self._compile(
-            [self._f, self._theta], [self._log_likelihood, gradient, -hessian, third]
-        )
-
-    @cached_property
-    def _cov_vjp_function(self) -> Callable[..., Any]:
-        M = pt.matrix("M")
-        return self._compile([self._theta, M], self._theta_grad(pt.sum(self._cov * M)))
-
-    @cached_property
-    def _mean_vjp_function(self) -> Callable[..., Any]:
-        v = pt.vector("v")
-        return self._compile([self._theta, v], self._theta_grad(pt.sum(self._mean * v)))
-
-    @cached_property
-    def _log_prior_gradient_function(self) -> Callable[..., Any]:
-        return self._compile([self._theta], self._theta_grad(self._log_prior))
-
-    @cached_property
-    def _theta_gradient_function(self) -> Callable[..., Any]:
-        return self._compile([self._f, self._theta], self._theta_grad(self._log_likelihood))
-
-    @cached_property
-    def term_sums(self) -> Callable[[Array, Array], list[Array]]:
-        """(f, theta) -> the log density of each variable in ``likelihood_names``."""
-        return self._compile([self._f, self._theta], [pt.sum(term) for term in self._likelihood])
-
-    @cached_property
-    def term_values(self) -> Callable[[Array, Array], list[Array]]:
-        """(f, theta) -> the same elementwise, for error messages."""
-        return self._compile([self._f, self._theta], self._likelihood)
 
     def _theta_grad(self, scalar: Variable) -> Variable:
         return pt.grad(scalar, self._theta, disconnected_inputs="ignore")
 
-    def _compile(self, inputs: list[Variable], outputs: Any) -> Callable[..., Any]:
-        function = pymc_compile(inputs, outputs, on_unused_input="ignore", **self._compile_kwargs)
-        # Kernels pass float64 arrays of the right shape, thousands of times a second.
-        function.trust_input = True
-        return function
+    def _f_grad(self, scalar: Variable) -> Variable:
+        return pt.grad(scalar, self._f, disconnected_inputs="ignore")
 
 
 def is_latent(rv: Variable) -> bool:
@@ -368,10 +436,11 @@ def find_latent(model: pm.Model, latent: Variable | str | None = None) -> Variab
     """
     candidates = [rv for rv in model.free_RVs if is_latent(rv)]
     if latent is not None:
-        rv = model[latent] if isinstance(latent, str) else latent
+        rv = model.named_vars.get(latent) if isinstance(latent, str) else latent
         rv = model.values_to_rvs.get(rv, rv)
         if rv not in candidates:
-            raise ValueError(checks.not_a_latent(str(rv.name), [c.name for c in candidates]))
+            name = str(getattr(latent, "name", latent))
+            raise ValueError(checks.not_a_latent(name, [c.name for c in candidates]))
         candidates = [rv]
     if len(candidates) != 1:
         names = [str(rv.name) for rv in candidates]

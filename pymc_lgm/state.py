@@ -19,9 +19,10 @@ import numpy as np
 
 from numpy.typing import NDArray
 
-from pymc_lgm.linalg import Array, CholeskyFactor, factorize, tally
+from pymc_lgm.approximations.gaussian import GaussianApproximation
+from pymc_lgm.linalg import Array, Covariance, PriorFactor, tally
 
-__all__ = ["LatentGaussian", "State"]
+__all__ = ["LatentGaussian", "LikelihoodAt", "State"]
 
 
 class LatentGaussian(Protocol):
@@ -46,6 +47,36 @@ class LatentGaussian(Protocol):
     def log_likelihood_gradient(self, f: Array, theta: Array) -> tuple[float, Array]:
         """ℓ(f, theta) and g = ∂ℓ/∂f, shape (n,)."""
 
+    def likelihood_terms(self, f: Array, theta: Array) -> tuple[float, Array, Array, Array]:
+        """ℓ, g, W = −∂²ℓ/∂f² and ∂³ℓ/∂f³, the last three of shape (n,)."""
+
+    def site_log_likelihoods(self, f: Array, theta: Array) -> Array:
+        """ℓ_i(f_i, theta), shape (n,): their sum is ℓ."""
+
+    def probit_signs(self) -> Array | None:
+        """s (n,) if ℓ = Σ log Φ(s_i f_i), ``None`` if not."""
+
+
+@dataclass(frozen=True)
+class LikelihoodAt:
+    """The likelihood of a model at one theta, as a function of f: what approximations see."""
+
+    model: LatentGaussian
+    theta: Array
+
+    def __call__(self, f: Array) -> tuple[float, Array, Array, Array]:
+        """ℓ, g, W and ∂³ℓ/∂f³."""
+        return self.model.likelihood_terms(f, self.theta)
+
+    def sites(self, f: Array) -> Array:
+        """ℓ_i(f_i), shape (n,)."""
+        return self.model.site_log_likelihoods(f, self.theta)
+
+    @property
+    def probit_signs(self) -> Array | None:
+        """Its signs s if it is Σ log Φ(s_i f_i)."""
+        return self.model.probit_signs()
+
 
 @dataclass(frozen=True, eq=False)
 class State:
@@ -60,27 +91,34 @@ class State:
         Latent variables.
     mean : ndarray, shape (n,)
         m(theta).
-    prior : CholeskyFactor
+    prior : PriorFactor
         The factor L of K(theta).
     log_likelihood, log_prior : float
         ℓ(f, theta) and log p(theta).
+    approximation : GaussianApproximation, optional
+        q(f) at this theta, kept for as long as theta stays.
+    approximated_by : object
+        What made it: another approximation has to be made by another.
     """
 
     model: LatentGaussian
     theta: Array
     f: Array
     mean: Array
-    prior: CholeskyFactor
+    prior: PriorFactor
     log_likelihood: float
     log_prior: float
+    approximation: GaussianApproximation | None = None
+    approximated_by: object = None
 
     @classmethod
     def at(cls, model: LatentGaussian, theta: Array, f: Array) -> State | None:
         """Compute everything at (theta, f); ``None`` where the density is zero or undefined."""
-        return _compute(model, theta, lambda mean, prior: f)
+        prior_at = _prior_at(model, theta)
+        return None if prior_at is None else _complete(model, theta, *prior_at, lambda *_: f)
 
     def with_theta(
-        self, theta: Array, latent: Callable[[Array, CholeskyFactor], Array]
+        self, theta: Array, latent: Callable[[Array, PriorFactor], Array]
     ) -> State | None:
         """Move to another theta, with f computed from the prior there.
 
@@ -97,8 +135,24 @@ class State:
             ``None`` where theta has no prior density, K cannot be factorized or the likelihood
             is zero. One O(n³) operation, none if theta does not change the covariance.
         """
+        prior_at = self.prior_at(theta)
+        return None if prior_at is None else _complete(self.model, theta, *prior_at, latent)
+
+    def prior_at(self, theta: Array) -> tuple[float, Array, Covariance] | None:
+        """log p, m and K at another theta, K not factorized unless it is this state's own."""
         moved = self.model.enters_cov & (theta != self.theta)
-        return _compute(self.model, theta, latent, prior=None if moved.any() else self.prior)
+        return _prior_at(self.model, theta, None if moved.any() else self.prior)
+
+    def complete(
+        self,
+        theta: Array,
+        log_prior: float,
+        mean: Array,
+        covariance: Covariance,
+        latent: Callable[[Array, PriorFactor], Array],
+    ) -> State | None:
+        """`with_theta`, continued from what `prior_at` gave: factorizes K in place."""
+        return _complete(self.model, theta, log_prior, mean, covariance, latent)
 
     def with_f(self, f: Array, log_likelihood: float | None = None) -> State | None:
         """Move to another f at the same theta: O(n), plus the likelihood if it is not given."""
@@ -108,27 +162,33 @@ class State:
             return None
         return replace(self, f=f, log_likelihood=log_likelihood)
 
-    def log_likelihood_at(self, f: Array) -> float:
-        """ℓ(f, theta) at this theta; −inf, and counted, where it cannot be computed."""
-        return _checked(self.model.log_likelihood(f, self.theta))
+    def log_likelihood_at(self, f: Array, theta: Array | None = None) -> float:
+        """ℓ(f, theta), by default at this theta; −inf, and counted, where it cannot be computed."""
+        return _checked(self.model.log_likelihood(f, self.theta if theta is None else theta))
 
 
-def _compute(
-    model: LatentGaussian,
-    theta: Array,
-    latent: Callable[[Array, CholeskyFactor], Array],
-    prior: CholeskyFactor | None = None,
-) -> State | None:
-    # Cheapest first: a theta outside its prior's support never pays for a factorization.
+def _prior_at(
+    model: LatentGaussian, theta: Array, covariance: Covariance | None = None
+) -> tuple[float, Array, Covariance] | None:
+    # Cheapest first: a theta outside its prior's support never pays for a covariance.
     log_prior = _checked(model.log_prior(theta))
     if log_prior == -math.inf:
         return None
+    return log_prior, model.mean(theta), covariance or Covariance(model.cov(theta))
+
+
+def _complete(
+    model: LatentGaussian,
+    theta: Array,
+    log_prior: float,
+    mean: Array,
+    covariance: Covariance,
+    latent: Callable[[Array, PriorFactor], Array],
+) -> State | None:
+    prior = covariance if isinstance(covariance, PriorFactor) else covariance.factorize()
     if prior is None:
-        prior = factorize(model.cov(theta))
-        if prior is None:
-            tally.numerical_rejections += 1
-            return None
-    mean = model.mean(theta)
+        tally.numerical_rejections += 1
+        return None
     f = latent(mean, prior)
     log_likelihood = _checked(model.log_likelihood(f, theta))
     if log_likelihood == -math.inf:

@@ -3,7 +3,7 @@
 Every element leaves p(theta, f | y) invariant by itself, so any list of them is a correct
 sampler. An element is a kernel from one of the axes together with its tuning rule:
 
-    start(state) -> tuning                                what it knows before the first draw
+    start(state, tune) -> tuning                          what it knows before the first draw
     run(rng, state, tuning, tune) -> (state, tuning, stats)
 
 The tuning is data that the step method owns; with ``tune=False`` it comes back unchanged.
@@ -16,15 +16,20 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from pymc_lgm.adaptation import ProposalTuning, StepSizeTuning
+from pymc_lgm.approximations.gaussian import GaussianApproximation
+from pymc_lgm.approximations.importance import Scheme
 from pymc_lgm.latent.elliptical_slice import elliptical_slice
 from pymc_lgm.latent.hmc import Integrator, Metric, hmc
-from pymc_lgm.linalg import tally
+from pymc_lgm.linalg import Array, tally
+from pymc_lgm.moves.delayed_metropolis import delayed_metropolis
 from pymc_lgm.moves.metropolis import metropolis
+from pymc_lgm.parameterizations.pseudo_marginal import Approximate, pseudo_marginal
 from pymc_lgm.parameterizations.sufficient import sufficient
 from pymc_lgm.parameterizations.target import Fix
 from pymc_lgm.parameterizations.whitened import whitened
@@ -37,6 +42,7 @@ __all__ = [
     "Element",
     "EllipticalSlice",
     "Metropolis",
+    "PseudoMarginal",
     "run",
     "statistics",
 ]
@@ -51,8 +57,8 @@ class Element(Protocol):
     def stats(self) -> tuple[str, ...]:
         """Names of the statistics that `run` returns."""
 
-    def start(self, state: State) -> Any:
-        """What it knows before the first draw."""
+    def start(self, state: State, tune: int) -> Any:
+        """What it knows before the first of ``tune`` draws of tuning."""
 
     def run(
         self, rng: np.random.Generator, state: State, tuning: Any, tune: bool
@@ -68,7 +74,7 @@ class EllipticalSlice:
     stats = ("latent_acceptance", "latent_evaluations")
     needs_gradient = False
 
-    def start(self, state: State) -> None:
+    def start(self, state: State, tune: int) -> None:
         """Nothing to learn."""
 
     def run(
@@ -102,7 +108,7 @@ class HMC:
     stats = ("latent_acceptance", "latent_evaluations", "latent_step_size")
     needs_gradient = True
 
-    def start(self, state: State) -> StepSizeTuning:
+    def start(self, state: State, tune: int) -> StepSizeTuning:
         """Begin with ``step_size``."""
         # Half a turn of the prior's rotation goes to the mirror image: more is never needed.
         maximum = math.pi / 2 if self.integrator == "rotation" else math.inf
@@ -157,7 +163,7 @@ class Metropolis:
     scale: float | None = None
     stats = ("theta_acceptance", "theta_scale")
 
-    def start(self, state: State) -> ProposalTuning:
+    def start(self, state: State, tune: int) -> ProposalTuning:
         """Begin with the same scale in every direction."""
         return ProposalTuning.start(state.theta.size, self.target_accept, self.scale)
 
@@ -166,11 +172,105 @@ class Metropolis:
     ) -> tuple[State, ProposalTuning, Stats]:
         """Propose once."""
         target = PARAMETERIZATIONS[self.parameterization](rng, state)
-        state, info = metropolis(rng, state, target, factor=tuning.factor)
+        state, info = metropolis(rng, target.state, target, factor=tuning.factor)
         stats = {"theta_acceptance": info.theta_acceptance, "theta_scale": tuning.scale}
         if tune:
             tuning = tuning.update(info.direction, info.theta_acceptance)
         return state, tuning, stats
+
+
+Search = Callable[..., GaussianApproximation | None]
+"""(likelihood, mean, covariance, start=dual vector or None) -> q."""
+
+
+class PseudoMarginalTuning(NamedTuple):
+    """What `PseudoMarginal` learns: a proposal, and where mode searches start.
+
+    ``approximate`` starts its searches from the average dual vector a = K⁻¹(f̂ − m) of the draws
+    before the last renewal: in the middle of the posterior, and the same for every theta.
+    """
+
+    proposal: ProposalTuning
+    search: Search
+    approximate: Approximate
+    dual_sum: Array
+    draws: int
+    approximate_draws: int
+
+    def update(self, direction: Array, acceptance: float, dual: Array) -> PseudoMarginalTuning:
+        """Learn from one draw; renew the start at draws 50, 100, 200, 400, ..."""
+        draws = self.draws + 1
+        dual_sum, approximate = self.dual_sum + dual, self.approximate
+        rounds, rest = divmod(draws, 50)
+        if rest == 0 and rounds & (rounds - 1) == 0:
+            # The sum began at the last renewal: at half of these draws, or at the first.
+            since = draws if rounds == 1 else draws // 2
+            approximate = partial(self.search, start=dual_sum / since)
+            dual_sum = np.zeros_like(dual)
+        return PseudoMarginalTuning(
+            self.proposal.update(direction, acceptance),
+            self.search,
+            approximate,
+            dual_sum,
+            draws,
+            self.approximate_draws,
+        )
+
+
+@dataclass(frozen=True)
+class PseudoMarginal:
+    """Adaptive random-walk Metropolis on theta with f integrated out.
+
+    The first half of tuning runs on the approximate evidence: it has no noise, and no start from
+    which the chain could not leave.
+    """
+
+    search: Search
+    scheme: Scheme
+    correlation: float = 0.0
+    delayed: bool = False
+    exact: bool = True
+    target_accept: float | None = None
+    scale: float | None = None
+    stats = (
+        "theta_acceptance",
+        "theta_scale",
+        "log_evidence",
+        "log_evidence_sd",
+        "mode_iterations",
+    )
+
+    def start(self, state: State, tune: int) -> PseudoMarginalTuning:
+        """Begin every mode search at the prior's mean."""
+        proposal = ProposalTuning.start(max(state.theta.size, 1), self.target_accept, self.scale)
+        zero = np.zeros(state.f.size)
+        approximate = partial(self.search, start=None)
+        return PseudoMarginalTuning(proposal, self.search, approximate, zero, 0, tune // 2)
+
+    def run(
+        self, rng: np.random.Generator, state: State, tuning: PseudoMarginalTuning, tune: bool
+    ) -> tuple[State, PseudoMarginalTuning, Stats]:
+        """Refresh f and propose once."""
+        exact = self.exact and not (tune and tuning.draws < tuning.approximate_draws)
+        target, estimate = pseudo_marginal(
+            rng,
+            state,
+            approximate=tuning.approximate,
+            scheme=self.scheme,
+            correlation=self.correlation,
+            exact=exact,
+        )
+        stats = {"theta_scale": tuning.proposal.scale, **estimate._asdict()}
+        state = target.state
+        if state.theta.size == 0:
+            return state, tuning, stats | {"theta_acceptance": math.nan}
+        # Without noise the second stage of an approximate chain accepts whatever passes the first.
+        move = delayed_metropolis if (self.delayed or not exact) and target.screen else metropolis
+        state, info = move(rng, state, target, factor=tuning.proposal.factor)
+        if tune and state.approximation is not None:
+            learnt = getattr(info, "screened_acceptance", info.theta_acceptance)
+            tuning = tuning.update(info.direction, learnt, state.approximation.dual)
+        return state, tuning, stats | {"theta_acceptance": info.theta_acceptance}
 
 
 def statistics(elements: Sequence[Element]) -> dict[str, type]:

@@ -32,7 +32,7 @@ from pymc_lgm.likelihoods import (
     Probit,
     is_latent_gaussian_likelihood,
 )
-from pymc_lgm.likelihoods.registry import opted_in_models
+from pymc_lgm.likelihoods.registry import is_marked
 
 CUTPOINTS = np.array([-2.0, -0.5, 0.1, 1.5])
 
@@ -437,12 +437,25 @@ def test_marker_survives_copies(key: str) -> None:
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(logp)).eval(), logp.eval())
 
 
-def test_models_are_remembered_for_the_step_methods() -> None:
-    model = model_with("logistic", some_values("logistic"))
-    with pm.Model() as other:
-        pm.Normal("y", observed=[1.0])
-    assert any(remembered is model for remembered in opted_in_models())
-    assert not any(remembered is other for remembered in opted_in_models())
+def test_what_a_likelihood_depends_on_is_marked_for_the_step_methods() -> None:
+    with pm.Model() as model:
+        eta = pm.HalfNormal("eta")
+        other = pm.Normal("other")
+        f = pm.MvNormal("f", mu=np.zeros(2), cov=eta * np.eye(2))
+        Logistic("y", f=f, observed=[0, 1])
+    assert is_marked(f)
+    assert is_marked(eta)
+    assert not is_marked(other)
+    copy = model.copy()
+    assert is_marked(copy["f"])
+    assert is_marked(copy["eta"])
+
+
+def test_a_regression_without_a_gaussian_vector_is_left_to_nuts() -> None:
+    with pm.Model():
+        slope = pm.Normal("slope")
+        Logistic("y", f=slope * np.array([1.0, 2.0]), observed=[0, 1])
+    assert not is_marked(slope)
 
 
 def test_other_distributions_are_not_marked() -> None:

@@ -106,10 +106,10 @@ def test_what_cannot_be_factorized_is_a_value(bad):
 
 def test_state_factorizes_only_when_the_covariance_moves(state):
     before = tally.cubic_ops
-    shifted = state.with_theta(state.theta + [0, 1], lambda mean, prior: state.f)
+    shifted = state.with_theta(state.theta + np.array([0, 1]), lambda mean, prior: state.f)
     assert shifted.prior is state.prior
     assert tally.cubic_ops == before
-    scaled = state.with_theta(state.theta + [0.1, 0], lambda mean, prior: state.f)
+    scaled = state.with_theta(state.theta + np.array([0.1, 0]), lambda mean, prior: state.f)
     assert scaled.prior is not state.prior
     assert tally.cubic_ops == before + 1
 
@@ -138,7 +138,7 @@ def test_target_at_its_own_theta_is_the_state(state, rng, fix):
 
 
 def test_the_two_targets_hold_what_they_say(state, rng):
-    theta = state.theta + [0.2, -0.3]
+    theta = state.theta + np.array([0.2, -0.3])
     _, held_f = sufficient(rng, state)(theta)
     np.testing.assert_array_equal(held_f.f, state.f)
     _, held_nu = whitened(rng, state)(theta)
@@ -149,7 +149,7 @@ def test_the_two_targets_hold_what_they_say(state, rng):
 
 def test_whitened_target_differs_from_the_joint_by_the_jacobian(state, rng):
     """p(theta, ν | y) dν = p(theta, f | y) df with |df/dν| = |L|."""
-    theta = state.theta + [0.2, -0.3]
+    theta = state.theta + np.array([0.2, -0.3])
     log_density, there = whitened(rng, state)(theta)
 
     def joint(at):

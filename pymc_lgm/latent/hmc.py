@@ -79,7 +79,7 @@ class _Identity:
         return gradient
 
     def prior_gradient(self, x: Array) -> Array:
-        return -self.prior.solve_transposed(self.prior.solve(x))
+        return -self.prior.inverse_times(x)
 
 
 _COORDINATES: dict[str, type[_Whitened] | type[_Identity]] = {

@@ -14,7 +14,6 @@ from pymc.distributions.distribution import (
     SymbolicRandomVariable,
 )
 from pymc.distributions.shape_utils import rv_size_is_none
-from pymc.model.core import Model
 from pymc.pytensorf import (
     constant_fold,
     convert_observed_data,
@@ -30,7 +29,7 @@ from pytensor.tensor.random.utils import normalize_size_param
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_lgm.likelihoods.registry import remember
+from pymc_lgm.likelihoods.registry import mark
 
 __all__ = [
     "LatentGaussianLikelihood",
@@ -129,7 +128,7 @@ class Likelihood(Distribution):
                 # A NaN behind the mask would make PyMC's cast to integers warn.
                 observed = np.ma.MaskedArray(data.filled(0), np.ma.getmaskarray(data))
         rv = super().__new__(cls, name, *args, observed=observed, **kwargs)
-        remember(Model.get_context())
+        mark(rv)
         return rv
 
     @classmethod

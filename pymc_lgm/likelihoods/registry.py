@@ -1,23 +1,36 @@
-"""Which living models use a likelihood of this package.
+"""Opting in: a likelihood of this package marks the variables that it depends on.
 
-PyMC asks a step method about a random variable without saying which model it belongs to; in
-``pm.sample(model=model)`` there is no context to look at either.
+PyMC asks a step method about one random variable, without the model. The mark is on the variable
+itself, so it is there inside a model context and outside, and in copies: PyMC's cloning,
+`pymc.do`, `pymc.observe` and pickling keep a variable's tag.
 """
 
-import weakref
+from typing import Any
 
-from pymc.model.core import Model
+from pymc.distributions.multivariate import MvNormalRV
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
 
-__all__ = ["opted_in_models", "remember"]
-
-_models: weakref.WeakSet[Model] = weakref.WeakSet()
-
-
-def remember(model: Model) -> None:
-    """Note that a model uses a likelihood of this package."""
-    _models.add(model)
+__all__ = ["is_marked", "mark"]
 
 
-def opted_in_models() -> list[Model]:
-    """Models noted so far that are still alive."""
-    return list(_models)
+def mark(likelihood: Variable) -> None:
+    """Mark f and every hyper-parameter that a likelihood depends on, if it depends on an f.
+
+    A regression without a Gaussian vector stays with NUTS. A Gaussian process that the model
+    whitens itself is marked too: the step method then says what to write instead.
+    """
+    variables = [v for v in ancestors([likelihood]) if v.owner is not None]
+    if any(map(_is_latent, variables)):
+        for variable in variables:
+            variable.tag.latent_gaussian = True
+
+
+def is_marked(rv: Variable) -> bool:
+    """Whether a likelihood of this package depends on a variable."""
+    return getattr(rv.tag, "latent_gaussian", False)
+
+
+def _is_latent(variable: Any) -> bool:
+    name = variable.name or ""
+    return isinstance(variable.owner.op, MvNormalRV) or name.endswith("_rotated_")

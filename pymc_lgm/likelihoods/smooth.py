@@ -53,7 +53,8 @@ class BoundedExp(SmoothFunction):
 
     @override
     def value(self, x: ScalarVariable) -> ScalarVariable:
-        return ps.exp(ps.minimum(x, EXPONENT_CAP))
+        # As a float64: a bare 500.0 becomes a float32, and NumPy then computes exp in float32.
+        return ps.exp(ps.minimum(x, ps.constant(EXPONENT_CAP, dtype="float64")))
 
     @override
     def derivative(self, x: ScalarVariable) -> ScalarVariable:

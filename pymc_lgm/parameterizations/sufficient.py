@@ -6,8 +6,11 @@ little about f, and slowly where they say much.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from pymc_lgm.linalg import Array
 from pymc_lgm.parameterizations.target import Target
 from pymc_lgm.state import State
 
@@ -25,8 +28,8 @@ def sufficient(rng: np.random.Generator, state: State) -> Target:
     def log_density(at: State) -> float:
         return at.prior.log_density(at.f - at.mean) + at.log_likelihood + at.log_prior
 
-    return Target(
-        log_density=log_density(state),
-        evaluate=lambda theta: state.with_theta(theta, lambda mean, prior: f),
-        log_density_of=log_density,
-    )
+    def evaluate(theta: Array) -> tuple[float, State | None]:
+        at = state.with_theta(theta, lambda mean, prior: f)
+        return (-math.inf, None) if at is None else (log_density(at), at)
+
+    return Target(state, log_density(state), evaluate)

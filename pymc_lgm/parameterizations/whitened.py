@@ -7,8 +7,11 @@ counts, binary outcomes.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from pymc_lgm.linalg import Array
 from pymc_lgm.parameterizations.target import Target
 from pymc_lgm.state import State
 
@@ -26,10 +29,8 @@ def whitened(rng: np.random.Generator, state: State) -> Target:
     def log_density(at: State) -> float:
         return at.log_likelihood + at.log_prior
 
-    return Target(
-        log_density=log_density(state),
-        evaluate=lambda theta: state.with_theta(
-            theta, lambda mean, prior: mean + prior.multiply(nu)
-        ),
-        log_density_of=log_density,
-    )
+    def evaluate(theta: Array) -> tuple[float, State | None]:
+        at = state.with_theta(theta, lambda mean, prior: mean + prior.multiply(nu))
+        return (-math.inf, None) if at is None else (log_density(at), at)
+
+    return Target(state, log_density(state), evaluate)

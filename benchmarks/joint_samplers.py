@@ -1,0 +1,90 @@
+"""(theta, f) together: samplers side by side, beside Table 5 of Filippone et al. (2013).
+
+    python benchmarks/joint_samplers.py [--quick] [--n 100] [--d 2] [--draws 20000] [--datasets 5]
+
+One chain each, started at the values that made the data, 5000 draws of tuning. ESS is ArviZ's bulk
+ESS, the smallest over theta; the paper's is that of Robert and Casella, over 20000 draws, smallest
+over theta and f. Medians over data sets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+
+import numpy as np
+
+from _design import LABELS, LIKELIHOODS, min_ess, run, simulate
+
+import pymc_lgm as lgm
+
+SAMPLERS = {
+    "AA": (lgm.WhitenedMetropolis, {}),
+    "ASIS": (lgm.ASIS, {}),
+    "KHR": (lgm.KnorrHeldRue, {}),
+    "SA": (lgm.SufficientMetropolis, {}),
+    "PM(4, rho=0.99)": (lgm.PseudoMarginal, {}),
+    "PM(16, rho=0)": (lgm.PseudoMarginal, {"n_importance": 16, "correlation": 0.0}),
+}
+
+# Filippone, Zhong and Girolami (2013), Table 5 (LRG): mean min ESS of 20000 draws, by (n, d).
+TABLE_5 = {
+    "AA": {(100, 2): 131, (100, 10): 117, (400, 2): 94, (400, 10): 47},
+    "ASIS": {(100, 2): 138, (100, 10): 168, (400, 2): 98, (400, 10): 60},
+    "KHR": {(100, 2): 856, (100, 10): 177, (400, 2): 481, (400, 10): 116},
+    "SA": {(100, 2): 8, (100, 10): 59, (400, 2): 5, (400, 10): 14},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="1 data set, 1000 draws, logistic")
+    parser.add_argument("--n", type=int, default=100)
+    parser.add_argument("--d", type=int, default=2)
+    parser.add_argument("--draws", type=int, default=20000)
+    parser.add_argument("--tune", type=int, default=5000)
+    parser.add_argument("--datasets", type=int, default=5)
+    parser.add_argument("--likelihoods", nargs="+", default=list(LIKELIHOODS))
+    args = parser.parse_args()
+    if args.quick:
+        args.datasets, args.draws, args.tune, args.likelihoods = 1, 1000, 500, ["logistic"]
+    print(f"n = {args.n}, d = {args.d}: medians of {args.datasets} data sets, {args.draws} draws")
+    print(
+        f"{'model':6}{'sampler':17}{'ESS theta':>10}{'ESS f':>8}{'table 5':>9}{'ops/draw':>10}"
+        f"{'per 1000 ops':>14}{'per second':>12}{'accept':>8}{'ms/draw':>9}"
+    )
+    for likelihood in args.likelihoods:
+        rows: dict[str, list[tuple[float, ...]]] = {name: [] for name in SAMPLERS}
+        for k in range(args.datasets):
+            model = simulate(likelihood, args.n, args.d, np.random.default_rng(k), infer=True)
+            for name, (sampler, options) in SAMPLERS.items():
+                step = sampler(model=model, **options)
+                result = run(step, model, args.tune, args.draws, seed=k)
+                ess, stats = min_ess(result["theta"]), result["stats"]
+                rows[name].append(
+                    (
+                        ess,
+                        min_ess(result["f"]),
+                        stats["cubic_ops"],
+                        1000 * ess / (args.draws * stats["cubic_ops"]),
+                        ess / result["seconds"],
+                        stats["theta_acceptance"],
+                        1e3 * result["seconds"] / args.draws,
+                    )
+                )
+        for name, of_name in rows.items():
+            ess, f, ops, per_op, per_second, accept, cost = (
+                statistics.median(column) for column in zip(*of_name, strict=True)
+            )
+            published = ""
+            if likelihood == "logistic":
+                published = str(TABLE_5.get(name, {}).get((args.n, args.d), ""))
+            print(
+                f"{LABELS[likelihood]:6}{name:17}{ess:10.0f}{f:8.0f}{published:>9}{ops:10.2f}"
+                f"{per_op:14.1f}{per_second:12.1f}{accept:8.2f}{cost:9.2f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Delayed-acceptance Metropolis: a cheap look at the proposal before the target is paid for.
+
+Christen and Fox (2005), *Markov chain Monte Carlo using an approximation*, JCGS 14.
+"""
+
+from __future__ import annotations
+
+import math
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_lgm.linalg import Array
+from pymc_lgm.parameterizations.target import Target
+from pymc_lgm.state import State
+
+__all__ = ["DelayedMetropolisInfo", "delayed_metropolis"]
+
+
+class DelayedMetropolisInfo(NamedTuple):
+    """What one proposal reports."""
+
+    theta_acceptance: float
+    """Probability of passing both stages."""
+
+    screened_acceptance: float
+    """Probability of passing the first."""
+
+    direction: Array
+    """ξ, from which tuning learns."""
+
+
+def delayed_metropolis(
+    rng: np.random.Generator, state: State, target: Target, *, factor: Array
+) -> tuple[State, DelayedMetropolisInfo]:
+    """Leave the target π invariant by proposals screened with an approximation π* of it.
+
+    A proposal theta' = theta + C ξ passes the first stage with probability
+    α₁ = min(1, π*(theta')/π*(theta)); only then is π(theta') computed, and it is accepted with
+    α₂ = min(1, π(theta') π*(theta) / (π(theta) π*(theta'))). Their product satisfies detailed
+    balance whatever π* is.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    state : State
+    target : Target
+        With ``screen``; fixed at ``state``.
+    factor : ndarray, shape (p, p)
+        C: a square root of the proposal's covariance.
+
+    Returns
+    -------
+    State, DelayedMetropolisInfo
+    """
+    assert target.screen is not None, "a target without a screen: use metropolis"
+    xi = rng.standard_normal(state.theta.size)
+    screened = target.screen(state.theta + factor @ xi)
+    if screened is None:
+        return state, DelayedMetropolisInfo(0.0, 0.0, xi)
+    log_first = min(0.0, screened.log_density - target.screened_log_density)
+    first = math.exp(log_first)
+    if not rng.uniform() < first:
+        # What the second stage would have said is not known: report the first's bound.
+        return state, DelayedMetropolisInfo(0.0, first, xi)
+    log_density, proposed = screened.complete()
+    log_second = (
+        log_density - target.log_density + target.screened_log_density - screened.log_density
+    )
+    second = math.exp(min(0.0, log_second))
+    info = DelayedMetropolisInfo(first * second, first, xi)
+    if proposed is not None and rng.uniform() < second:
+        return proposed, info
+    return state, info

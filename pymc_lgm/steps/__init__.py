@@ -1,0 +1,56 @@
+"""The PyMC step methods: named sweeps and the glue that runs them inside `pymc.sample`.
+
+A sweep is a list of kernels (`pymc_lgm.sweep`); a step method names one. Importing
+`pymc_lgm` registers them all; only the default claims variables by itself, and only those that
+a likelihood of `pymc_lgm.likelihoods` depends on.
+"""
+
+from __future__ import annotations
+
+from pymc.step_methods import STEP_METHODS
+
+from pymc_lgm.steps.base import LatentGaussianStep as LatentGaussianStep
+from pymc_lgm.steps.latent import EllipticalSlice as EllipticalSlice
+from pymc_lgm.steps.latent import LatentHMC as LatentHMC
+from pymc_lgm.steps.metropolis import ASIS as ASIS
+from pymc_lgm.steps.metropolis import SufficientMetropolis as SufficientMetropolis
+from pymc_lgm.steps.metropolis import WhitenedMetropolis as WhitenedMetropolis
+from pymc_lgm.steps.pseudo_marginal import KnorrHeldRue as KnorrHeldRue
+from pymc_lgm.steps.pseudo_marginal import PseudoMarginal as PseudoMarginal
+
+__all__ = [
+    "ASIS",
+    "DEFAULT",
+    "SAMPLERS",
+    "EllipticalSlice",
+    "KnorrHeldRue",
+    "LatentGaussianStep",
+    "LatentHMC",
+    "PseudoMarginal",
+    "SufficientMetropolis",
+    "WhitenedMetropolis",
+    "register",
+]
+
+SAMPLERS: tuple[type[LatentGaussianStep], ...] = (
+    EllipticalSlice,
+    LatentHMC,
+    SufficientMetropolis,
+    WhitenedMetropolis,
+    ASIS,
+    PseudoMarginal,
+    KnorrHeldRue,
+)
+"""The registry: what is listed here is registered with PyMC, tested, and in the README's table."""
+
+DEFAULT: type[LatentGaussianStep] = PseudoMarginal
+"""What ``pm.sample()`` runs on a model that opted in."""
+
+LatentGaussianStep.default = DEFAULT
+
+
+def register() -> None:
+    """Add the step methods to PyMC's list, once, in place; after a reload, replace the old ones."""
+    ours = {sampler.name for sampler in SAMPLERS}
+    STEP_METHODS[:] = [method for method in STEP_METHODS if method.name not in ours]
+    STEP_METHODS.extend(SAMPLERS)

@@ -1,0 +1,245 @@
+"""The glue between sweeps and `pymc.sample`: variables, points, tuning, statistics, progress."""
+
+from __future__ import annotations
+
+import inspect
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import pymc as pm
+
+from pymc.exceptions import SamplingError
+from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
+from pymc.step_methods.state import dataclass_state
+from pymc.util import get_random_generator, get_value_vars_from_user_vars
+from pymc.vartypes import continuous_types
+from rich.progress import TextColumn
+from rich.table import Column
+
+from pymc_lgm import checks, sweep
+from pymc_lgm.likelihoods.registry import is_marked
+from pymc_lgm.model import LatentGaussianModel, find_latent, is_latent
+from pymc_lgm.state import State
+
+__all__ = ["LatentGaussianStep", "no_gradient", "one_of", "positive"]
+
+
+@dataclass_state
+class LatentGaussianStepState(StepMethodState):
+    """Everything that a draw depends on besides the point."""
+
+    tune: bool
+    tune_length: int
+    tunings: list[Any]
+
+
+class LatentGaussianStep(BlockedStep):
+    """A sweep over f and theta as a PyMC step method.
+
+    A subclass sets its options, calls this constructor, and says in `_sweep` which kernels it is.
+
+    Parameters
+    ----------
+    vars : sequence of variables, optional
+        Random or value variables: f and the hyper-parameters to move, by default all continuous
+        ones. f may be left out where the model has one latent.
+    model : pymc.Model, optional
+        By default the model of the context.
+    rng : numpy.random.Generator or seed, optional
+    initial_point : dict, optional
+        Where the model is checked; by default ``model.initial_point()``.
+    compile_kwargs : dict, optional
+        For PyTensor, as in `pymc.sample`.
+    blocked : bool
+        Accepted for PyMC's sake: a sweep is always one step for all its variables.
+    """
+
+    name = "lgm"
+    default: ClassVar[type[LatentGaussianStep] | None] = None
+    """The one that claims variables by itself; set where the samplers are listed."""
+    moves_theta: ClassVar[bool] = True
+    moves: ClassVar[str]
+    needs: ClassVar[str]
+    cubic_ops: ClassVar[int | str]
+    _state_class = LatentGaussianStepState
+
+    def __init__(
+        self,
+        vars: Sequence[Any] | None = None,
+        *,
+        model: pm.Model | None = None,
+        rng: Any = None,
+        initial_point: dict[str, Any] | None = None,
+        compile_kwargs: dict[str, Any] | None = None,
+        blocked: bool = True,
+        **unknown: Any,
+    ):
+        if unknown:
+            raise TypeError(_unknown_options(type(self), list(unknown)))
+        model = pm.modelcontext(model)
+        latent, theta = self._latent_and_theta(vars, model)
+        self.vars = [model.rvs_to_values[latent], *theta]
+        self.lgm = LatentGaussianModel.from_pymc(
+            model, latent, theta, initial_point=initial_point, compile_kwargs=compile_kwargs
+        )
+        self.elements = tuple(self._sweep())
+        types = sweep.statistics(self.elements)
+        self.stats_dtypes = [types]
+        self.stats_dtypes_shapes = {name: (dtype, []) for name, dtype in types.items()}  # type: ignore[var-annotated]  # PyMC's base class declares it
+        self.rng = get_random_generator(rng)
+        self.blocked = True
+        self.tune = True
+        self.tune_length = 1000
+        self.tunings: list[Any] = []
+        self._state: State | None = None
+
+    def _sweep(self) -> Sequence[sweep.Element]:
+        """Name the kernels, in order; ``self.lgm`` is there to be asked."""
+        raise NotImplementedError(f"{type(self).__name__} must say what its sweep is.")
+
+    def __repr__(self) -> str:
+        variables = ", ".join(v.name for v in self.vars)
+        return f"{type(self).__name__}([{variables}])"
+
+    def _latent_and_theta(
+        self, vars: Sequence[Any] | None, model: pm.Model
+    ) -> tuple[Any, list[Any]]:
+        if vars is None:
+            latent = find_latent(model)
+            values = model.continuous_value_vars if self.moves_theta else []
+        else:
+            vars = vars if isinstance(vars, list | tuple) else [vars]
+            values = get_value_vars_from_user_vars(vars, model)
+            named = [model.values_to_rvs[v] for v in values]
+            candidates = [rv for rv in named if is_latent(rv)]
+            latent = find_latent(model, candidates[0] if len(candidates) == 1 else None)
+        f = model.rvs_to_values[latent]
+        theta = [v for v in values if v is not f]
+        for value in theta:
+            if value.dtype not in continuous_types:
+                raise ValueError(
+                    f"{type(self).__name__} cannot move {value.name!r}: it is discrete. Leave it "
+                    "out; pm.sample() gives it a step of its own."
+                )
+        if theta and not self.moves_theta:
+            raise ValueError(
+                f"{type(self).__name__} moves the latent {latent.name!r} only, not "
+                f"{', '.join(v.name for v in theta)}. Write lgm.ASIS() to move all of them, or "
+                f"[lgm.{type(self).__name__}({latent.name}), pm.NUTS([...])]."
+            )
+        if self.moves_theta and vars is not None and not theta:
+            raise ValueError(
+                f"{type(self).__name__} was given no hyper-parameters to move. Write "
+                f"lgm.{type(self).__name__}() for all of them, or "
+                f"lgm.EllipticalSlice({latent.name}) to move {latent.name!r} alone."
+            )
+        return latent, theta
+
+    # PyMC's contract
+
+    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
+        """Forget everything that another chain has left."""
+        super().setup_chain(rng, tune, draws)
+        self.tune = tune > 0
+        self.tune_length = tune
+        self.tunings = []
+        self._state = None
+
+    def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Run the sweep once from a PyMC point."""
+        state = self._arrive(point)
+        if not self.tunings:
+            self.tunings = [element.start(state, self.tune_length) for element in self.elements]
+        state, self.tunings, stats = sweep.run(
+            self.rng, state, self.elements, self.tunings, self.tune
+        )
+        self._state = state
+        return point | self.lgm.point_of(state.theta, state.f), [stats]
+
+    def _arrive(self, point: dict[str, Any]) -> State:
+        """Our state at a point that other steps may have changed: recompute what they moved."""
+        cov_moved, others_moved = self.lgm.read(point)
+        theta = self.lgm.theta_of(point)
+        # A copy: the parallel driver writes the next point into the same memory.
+        f = np.array(point[self.lgm.latent], dtype=np.float64)
+        state = self._state
+        if state is None or cov_moved:
+            arrived = State.at(self.lgm, theta, f)
+        elif not others_moved and np.array_equal(theta, state.theta) and np.array_equal(f, state.f):
+            return state
+        else:
+            arrived = state.with_theta(theta, lambda mean, prior: f)
+        if arrived is None:
+            message = checks.explain(self.lgm, theta, f)
+            raise SamplingError(message or "The density is zero at the starting point.")
+        return arrived
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The state is recomputed from the point; its factor need not travel.
+        return self.__dict__ | {"_state": None}
+
+    @classmethod
+    def competence(cls, var: Any, has_grad: bool) -> Competence:
+        """Claim f and theta of a likelihood of this package, for the default sampler."""
+        claimed = (
+            cls is LatentGaussianStep.default and is_marked(var) and var.dtype in continuous_types
+        )
+        return Competence.IDEAL if claimed else Competence.INCOMPATIBLE
+
+    def _progressbar_config(self, n_chains: int = 1) -> tuple[list[TextColumn], dict[str, Any]]:
+        shown = {name: label for name, label in _SHOWN.items() if name in self.stats_dtypes_shapes}
+        columns = [
+            TextColumn(f"{{task.fields[{name}]:.2f}}", table_column=Column(label, ratio=1))
+            for name, label in shown.items()
+        ]
+        return columns, {name: [0.0] * n_chains for name in shown}
+
+    def _make_progressbar_update_functions(self) -> tuple[Any, ...]:
+        names = [name for name in _SHOWN if name in self.stats_dtypes_shapes]
+        return (lambda stats: {name: stats[name] for name in names},)
+
+
+_SHOWN = {
+    "theta_acceptance": "theta accept",
+    "latent_acceptance": "f accept",
+    "cubic_ops": "O(n³) ops",
+}
+
+
+def _unknown_options(sampler: type[LatentGaussianStep], unknown: list[str]) -> str:
+    options = {
+        name
+        for cls in sampler.__mro__
+        if issubclass(cls, LatentGaussianStep)
+        for name, parameter in inspect.signature(cls.__init__).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    return (
+        f"lgm.{sampler.__name__} has no option {', '.join(map(repr, unknown))}. "
+        f"It has: {', '.join(sorted(options))}."
+    )
+
+
+def no_gradient(model: LatentGaussianModel, instead: str) -> str:
+    """Say that a likelihood cannot be differentiated and what to write instead."""
+    return (
+        f"The likelihood ({', '.join(model.likelihood_names)}) cannot be differentiated, and HMC "
+        f"needs its gradient in {model.latent!r}. Write {instead}."
+    )
+
+
+def one_of(option: str, value: Any, allowed: Sequence[Any]) -> None:
+    """Refuse a value that is not among those allowed."""
+    if value not in allowed:
+        raise ValueError(
+            f"{option}={value!r} is unknown. Choose from {', '.join(map(repr, allowed))}."
+        )
+
+
+def positive(option: str, count: int) -> int:
+    """Refuse a count that is not a whole number of at least 1."""
+    if int(count) != count or count < 1:
+        raise ValueError(f"{option} must be a whole number of at least 1, not {count!r}.")
+    return int(count)

@@ -1,0 +1,155 @@
+"""Step methods that move theta with f integrated out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from pymc_lgm import sweep
+from pymc_lgm.approximations.importance import Scheme
+from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.steps.base import LatentGaussianStep, no_gradient, one_of, positive
+
+__all__ = ["APPROXIMATIONS", "KnorrHeldRue", "PseudoMarginal"]
+
+APPROXIMATIONS = {"laplace": laplace}
+"""Gaussian approximations by the name that a user writes in ``approximation=``."""
+
+
+class PseudoMarginal(LatentGaussianStep):
+    """Integrate f out by importance sampling while theta moves; leaves p(theta, f | y) invariant.
+
+    A Gaussian approximation q(f | theta), found anew at each proposal, gives an unbiased estimate
+    of p(y | theta), and f with it: theta and f move together. This is what ``pm.sample()`` runs on
+    a model with a likelihood of this package. See `pymc_lgm.parameterizations.pseudo_marginal`.
+
+    Parameters
+    ----------
+    vars : sequence of variables, optional
+        f and the hyper-parameters to move; by default all continuous ones.
+    approximation : {"laplace"}
+        How q is found.
+    n_importance : int
+        N: draws of f an estimate.
+    correlation : float
+        ρ in [0, 1]: how much of an estimate's random numbers the next one keeps. Near 1 the
+        errors of the two cancel in the acceptance ratio, and few draws are enough.
+    latent : {"hmc", "slice", None}
+        A move of f given theta before each proposal.
+    antithetic : bool
+        Draw importance samples in pairs f̂ ± δ if their number is even.
+    defensive : float
+        Share of importance draws from the prior: bounds the weights where q has lighter tails
+        than the posterior.
+    delayed : bool
+        Delayed acceptance: look at the approximate evidence first, and pay for the estimate only
+        if it would accept. Saves a factorization a rejection, and accepts less.
+    approximate : bool
+        Run on the approximate evidence alone: **not exact**, for comparison ("MCMC EP" of the
+        paper). Its statistics are the same; its draws of f come from q.
+    tolerance : float
+        A mode search stops when a Newton step gains less than this in the log density. It costs
+        no exactness, since searches do not depend on the chain after tuning.
+    target_accept, scale
+        Of the random walk on theta, as in `ASIS`.
+    **kwargs
+        ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
+
+    Notes
+    -----
+    One Cholesky factorization for each Newton step of a proposal (2 to 6) and one for K.
+    ``sample_stats``: ``theta_acceptance``, ``theta_scale``, ``log_evidence``,
+    ``log_evidence_sd``, ``mode_iterations``, those of the latent move, ``cubic_ops``,
+    ``numerical_rejections``.
+
+    References
+    ----------
+    Filippone and Girolami (2014), *Pseudo-marginal Bayesian inference for Gaussian processes*,
+    IEEE TPAMI 36; Deligiannidis, Doucet and Pitt (2018), *The correlated pseudo-marginal method*,
+    JRSS-B 80.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_lgm as lgm
+    >>> with pm.Model():
+    ...     eta = pm.HalfNormal("eta")
+    ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=eta * pm.math.stack([[1, 0.5], [0.5, 1]]))
+    ...     y = lgm.Probit("y", f=f, observed=[0, 1])
+    ...     step = lgm.PseudoMarginal(n_importance=16, correlation=0.9)
+    >>> step
+    PseudoMarginal([f, eta_log__])
+    """
+
+    name = "pseudo_marginal"
+    moves, needs, cubic_ops = "f and theta", "curvature in f", "3-7"
+
+    def __init__(
+        self,
+        vars: Sequence[Any] | None = None,
+        *,
+        approximation: str = "laplace",
+        n_importance: int = 4,
+        correlation: float = 0.99,
+        latent: str | None = "hmc",
+        antithetic: bool = True,
+        defensive: float = 0.0,
+        delayed: bool = False,
+        approximate: bool = False,
+        tolerance: float = 0.3,
+        target_accept: float | None = None,
+        scale: float | None = None,
+        **kwargs: Any,
+    ):
+        one_of("approximation", approximation, tuple(APPROXIMATIONS))
+        one_of("latent", latent, (None, *sweep.LATENT_MOVES))
+        for option, value in (("correlation", correlation), ("defensive", defensive)):
+            if not 0.0 <= value <= 1.0:
+                raise ValueError(f"{option} must lie between 0 and 1, not {value!r}.")
+        self.latent = latent
+        self.pseudo_marginal = sweep.PseudoMarginal(
+            search=partial(APPROXIMATIONS[approximation], tolerance=tolerance),
+            scheme=Scheme(positive("n_importance", n_importance), antithetic, defensive),
+            correlation=correlation,
+            delayed=delayed,
+            exact=not approximate,
+            target_accept=target_accept,
+            scale=scale,
+        )
+        super().__init__(vars, **kwargs)
+
+    def _sweep(self) -> Sequence[sweep.Element]:
+        if not self.lgm.has_gradient:
+            raise ValueError(no_gradient(self.lgm, "lgm.ASIS()"))
+        latent = [] if self.latent is None else [sweep.LATENT_MOVES[self.latent]()]
+        return [*latent, self.pseudo_marginal]
+
+
+class KnorrHeldRue(PseudoMarginal):
+    """Propose theta and f from q(f | theta) together; leaves p(theta, f | y) invariant.
+
+    The joint update of Knorr-Held and Rue (2002) with a Laplace approximation in dense models: the
+    pseudo-marginal sampler with one importance draw and nothing kept of it. Takes the options of
+    `PseudoMarginal` other than ``n_importance``.
+
+    References
+    ----------
+    Knorr-Held and Rue (2002), *On block updating in Markov random field models for disease
+    mapping*, Scandinavian Journal of Statistics 29; Filippone, Zhong and Girolami (2013), §4.3.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_lgm as lgm
+    >>> with pm.Model():
+    ...     eta = pm.HalfNormal("eta")
+    ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=eta * pm.math.stack([[1, 0.5], [0.5, 1]]))
+    ...     y = lgm.Probit("y", f=f, observed=[0, 1])
+    ...     step = lgm.KnorrHeldRue()
+    >>> step
+    KnorrHeldRue([f, eta_log__])
+    """
+
+    name = "knorr_held_rue"
+
+    def __init__(self, vars: Sequence[Any] | None = None, **kwargs: Any):
+        super().__init__(vars, **{"correlation": 0.0, "latent": None} | kwargs, n_importance=1)

@@ -1,0 +1,569 @@
+"""PyMC's contract: our step methods behave in `pymc.sample` as PyMC's own do."""
+
+import pickle
+import subprocess
+import sys
+
+import cloudpickle
+import numpy as np
+import pymc as pm
+import pytest
+
+from models import copula_volatility, probit
+from pymc.sampling.mcmc import assign_step_methods
+from pymc.step_methods import STEP_METHODS
+from pymc.step_methods.compound import CompoundStep
+from pymc.step_methods.state import equal_dataclass_values
+from samplers import CASES, label
+
+import pymc_lgm as lgm
+
+from pymc_lgm import steps, sweep
+from pymc_lgm.linalg import tally
+from pymc_lgm.state import State
+
+every_case = pytest.mark.parametrize("case", CASES, ids=label)
+
+
+def quick(**kwargs):
+    """`pymc.sample`, a few draws of it."""
+    options = {
+        "tune": 12,
+        "draws": 8,
+        "chains": 2,
+        "cores": 1,
+        "random_seed": 7,
+        "progressbar": False,
+        "compute_convergence_checks": False,
+    }
+    return pm.sample(**(options | kwargs))
+
+
+def make(case, model, rng=3, **kwargs):
+    sampler, options = case
+    return sampler(model=model, rng=rng, **options, **kwargs)
+
+
+def run(step, point, draws):
+    """Points and statistics of the next draws."""
+    history = []
+    for _ in range(draws):
+        point, stats = step.step(point)
+        history.append((point, stats))
+    return history
+
+
+def same_traces(one, other):
+    return all(
+        np.array_equal(values, other[group][name])
+        for group in ("posterior", "sample_stats")
+        for name, values in one[group].data_vars.items()
+    )
+
+
+def with_neighbors():
+    """f and theta beside variables of other steps: in the covariance, the mean, the likelihood."""
+    X = np.array([0.0, 0.4, 1.1, 1.5])[:, None]
+    with pm.Model() as model:
+        ls = pm.LogNormal("ls", 0.0, 0.5)
+        mu = pm.Normal("mu", 0.5, 0.5)
+        sigma = pm.LogNormal("sigma", -0.5, 0.3)
+        copies = pm.Poisson("copies", 2.0)
+        shift = pm.Bernoulli("shift", 0.4)
+        group = pm.Bernoulli("group", 0.5)
+        mean = pm.gp.mean.Constant(mu + shift)
+        gp = pm.gp.Latent(mean_func=mean, cov_func=(1 + copies) * pm.gp.cov.Matern52(1, ls=ls))
+        f = gp.prior("f", X, reparameterize=False)
+        noise = sigma * (1 + group)
+        lgm.OrdinalProbit("y", f=f, cutpoints=[0.0, 1.0], noise=noise, observed=[0, 2, 1, 1])
+    return model
+
+
+def with_two_latents():
+    X = np.array([0.0, 0.7, 1.3])[:, None]
+    with pm.Model() as model:
+        ls = pm.LogNormal("ls", 0.0, 0.5)
+        for name in ("f", "g"):
+            gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern52(1, ls=ls))
+            gp.prior(name, X, reparameterize=False)
+        lgm.Probit("y", f=model["f"], observed=[0, 1, 1])
+        lgm.LogGaussianCox("counts", f=model["g"], observed=[3, 0, 1])
+    return model
+
+
+# Which step method PyMC assigns
+
+
+def test_registered_once():
+    lgm.register()
+    assert [STEP_METHODS.count(sampler) for sampler in steps.SAMPLERS] == [1] * len(steps.SAMPLERS)
+
+
+def test_registered_once_after_a_reload():
+    script = (
+        "import importlib, pymc_lgm, pymc_lgm.steps as steps\n"
+        "from pymc.step_methods import STEP_METHODS\n"
+        "importlib.reload(steps)\n"
+        "importlib.reload(pymc_lgm)\n"
+        "ours = [step for step in STEP_METHODS if step.__module__.startswith('pymc_lgm')]\n"
+        "assert ours == list(steps.SAMPLERS), ours\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_model_without_our_likelihoods_keeps_nuts():
+    opted_in = probit()
+    with pm.Model() as other:
+        f = pm.MvNormal("f", np.zeros(3), np.eye(3))
+        pm.Bernoulli("y", p=pm.math.invprobit(f), observed=[0, 1, 1])
+        assert set(assign_step_methods(other)[1]) == {pm.NUTS}
+    assert set(assign_step_methods(other)[1]) == {pm.NUTS}
+    with opted_in:
+        assert set(assign_step_methods(other)[1]) == {pm.NUTS}
+
+
+def test_an_opted_in_model_gets_the_default():
+    model = probit()
+    assert steps.DEFAULT is lgm.PseudoMarginal
+    assert assign_step_methods(model)[1] == {steps.DEFAULT: model.value_vars}
+    with model:
+        assert assign_step_methods(model)[1] == {steps.DEFAULT: model.value_vars}
+
+
+def test_sample_takes_the_default_with_and_without_a_context():
+    model = probit()
+    with model:
+        inside = quick()
+    outside = quick(model=model)
+    assert "log_evidence" in inside["sample_stats"]
+    assert same_traces(inside, outside)
+
+
+# The state of a step
+
+
+@pytest.mark.parametrize("tuning", [True, False], ids=["tuning", "tuned"])
+@every_case
+def test_sampling_state_reproduces_the_next_draws(case, tuning):
+    model = probit()
+    step, other = make(case, model), make(case, model, rng=99)
+    point = run(step, model.initial_point(), 6)[-1][0]
+    if not tuning:
+        step.stop_tuning()
+    saved = pickle.loads(pickle.dumps(step.sampling_state))
+    expected = run(step, point, 5)
+    for restored in (step, other):
+        restored.sampling_state = saved
+        assert equal_dataclass_values(run(restored, point, 5), expected)
+
+
+@every_case
+def test_a_pickled_step_continues_identically(case):
+    model = probit()
+    step = make(case, model)
+    point = run(step, model.initial_point(), 6)[-1][0]
+    copy = cloudpickle.loads(cloudpickle.dumps(step))
+    assert equal_dataclass_values(run(copy, point, 5), run(step, point, 5))
+
+
+def test_a_pickled_step_still_reads_its_neighbors():
+    model = with_neighbors()
+    step = lgm.ASIS([model["f"], model["ls"]], model=model, rng=3)
+    point = run(step, model.initial_point(), 3)[-1][0]
+    copy = cloudpickle.loads(cloudpickle.dumps(step))
+    moved = point | {"copies": np.array(5), "shift": np.array(1), "group": np.array(1)}
+    assert equal_dataclass_values(run(copy, moved, 3), run(step, moved, 3))
+
+
+@every_case
+def test_a_chain_does_not_depend_on_the_chain_before(case):
+    model = probit()
+    step = make(case, model)
+    start = model.initial_point()
+    elsewhere = start | {"f": start["f"] + 1.0}
+
+    def chain(seed, start):
+        step.setup_chain(np.random.default_rng(seed), 6, 4)
+        tuning = run(step, start, 6)
+        step.stop_tuning()
+        return tuning + run(step, tuning[-1][0], 4)
+
+    first = chain(1, start)
+    chain(2, elsewhere)
+    assert equal_dataclass_values(chain(1, start), first)
+
+
+@pytest.mark.parametrize("sampler", ["ASIS", "EllipticalSlice + NUTS"])
+def test_two_processes_draw_what_one_draws(sampler):
+    model = probit()
+    with model:
+        step = [lgm.EllipticalSlice()] if sampler != "ASIS" else lgm.ASIS()
+        one = quick(step=step, cores=1)
+        two = quick(step=step, cores=2)
+    assert same_traces(one, two)
+
+
+def test_processes_that_start_from_a_pickle_draw_the_same():
+    with probit():
+        step = lgm.WhitenedMetropolis()
+        assert same_traces(quick(step=step), quick(step=step, cores=2, mp_ctx="forkserver"))
+
+
+def tunings_move_after_tuning(case):
+    model = probit()
+    step = make(case, model)
+    point = run(step, model.initial_point(), 20)[-1][0]
+    step.stop_tuning()
+    before = step.sampling_state.tunings
+    run(step, point, 50)
+    return not equal_dataclass_values(step.sampling_state.tunings, before)
+
+
+@every_case
+def test_frozen_after_tuning(case):
+    assert not tunings_move_after_tuning(case)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c[0] is not lgm.EllipticalSlice], ids=label)
+def test_a_sweep_that_keeps_adapting_is_noticed(case, monkeypatch):
+    frozen = sweep.run
+    monkeypatch.setattr(sweep, "run", lambda *arguments: frozen(*arguments[:-1], True))
+    assert tunings_move_after_tuning(case)
+
+
+def test_a_chain_without_tuning_learns_nothing():
+    model = probit()
+    step = lgm.ASIS(model=model)
+    step.setup_chain(np.random.default_rng(1), 0, 5)
+    start = [element.start(step._arrive(model.initial_point())) for element in step.elements]
+    run(step, model.initial_point(), 5)
+    assert equal_dataclass_values(step.tunings, start)
+
+
+# One draw
+
+
+@every_case
+def test_stored_densities_are_the_models(case):
+    model = probit()
+    step = make(case, model)
+    logp = model.compile_logp()
+    point = model.initial_point()
+    for _ in range(10):
+        point, _ = step.step(point)
+        state = step._state
+        fresh = State.at(step.lgm, step.lgm.theta_of(point), point["f"])
+        assert state.log_likelihood == fresh.log_likelihood
+        assert state.log_prior == fresh.log_prior
+        np.testing.assert_array_equal(state.mean, fresh.mean)
+        np.testing.assert_array_equal(state.prior.dense(), fresh.prior.dense())
+        gaussian = state.prior.log_density(state.f - state.mean)
+        joint = state.log_likelihood + state.log_prior + gaussian
+        # With theta held by another step, the prior's terms are constants that the step leaves out.
+        constant = 0.0 if step.lgm.p else logp(point) - joint
+        np.testing.assert_allclose(joint + constant, logp(point), rtol=1e-9)
+
+
+def test_an_unchanged_point_starts_from_the_stored_state():
+    model = probit()
+    step = lgm.ASIS(model=model)
+    point = run(step, model.initial_point(), 3)[-1][0]
+    assert step._arrive(point) is step._state
+
+
+@every_case
+def test_points_keep_their_types_and_are_not_modified(case):
+    model = with_neighbors()
+    names = ["f", "ls", "mu", "sigma"] if case[0].moves_theta else ["f"]
+    step = make(case, model, vars=[model[name] for name in names])
+    start = model.initial_point()
+    for values in start.values():
+        values.flags.writeable = False
+    before = {name: values.copy() for name, values in start.items()}
+    for point, _ in run(step, start, 4):
+        assert point.keys() == start.keys()
+        for name, values in point.items():
+            assert isinstance(values, np.ndarray)
+            assert (values.dtype, values.shape) == (start[name].dtype, start[name].shape)
+    assert equal_dataclass_values(start, before)
+
+
+def test_writing_into_a_returned_point_does_not_change_the_step():
+    # The parallel driver passes the same memory each time.
+    model = probit()
+    step, twin = lgm.ASIS(model=model, rng=3), lgm.ASIS(model=model, rng=3)
+    point, _ = step.step(model.initial_point())
+    expected, _ = twin.step(model.initial_point())
+    moved = {name: np.array(values + 0.25) for name, values in expected.items()}
+    for name, values in point.items():
+        values[...] = moved[name]
+    assert equal_dataclass_values(step.step(point), twin.step(moved))
+
+
+MOVES = {
+    "nothing": ({}, 0),
+    "f": ({"f": 0.3}, 0),
+    "theta in the covariance": ({"ls_log__": -0.2}, 1),
+    "theta in the mean": ({"mu": 0.4}, 0),
+    "theta in the likelihood": ({"sigma_log__": 0.2}, 0),
+    "f and theta": ({"f": 0.3, "ls_log__": -0.2, "mu": 0.4}, 1),
+    "a neighbor in the covariance": ({"copies": 2}, 1),
+    "a neighbor in the mean": ({"shift": 1}, 0),
+    "a neighbor in the likelihood": ({"group": 1}, 0),
+    "a neighbor in the covariance, and theta in the mean": ({"copies": 2, "mu": 0.4}, 1),
+}
+
+
+@pytest.mark.parametrize("sampler", [lgm.EllipticalSlice, lgm.LatentHMC, lgm.ASIS])
+def test_what_other_steps_have_moved_is_recomputed_and_no_more(sampler):
+    model = with_neighbors()
+    theta = ["ls", "mu", "sigma"] if sampler.moves_theta else []
+    variables = [model[name] for name in ("f", *theta)]
+    step, fresh = (sampler(variables, model=model, rng=3) for _ in range(2))
+    point = run(step, model.initial_point() | {"shift": np.array(0), "group": np.array(0)}, 5)[-1][
+        0
+    ]
+    own = 2 if sampler.moves_theta else 0
+    for move, (changes, factorizations) in MOVES.items():
+        moved = point | {name: np.array(point[name] + by) for name, by in changes.items()}
+        fresh.sampling_state = step.sampling_state
+        fresh._state = None
+        before = tally.cubic_ops
+        point, stats = step.step(moved)
+        assert tally.cubic_ops - before == factorizations + own, move
+        assert equal_dataclass_values((point, stats), fresh.step(moved)), move
+
+
+def test_a_point_without_density_is_an_error_that_names_it():
+    model = probit()
+    step = lgm.ASIS(model=model)
+    with pytest.raises(pm.exceptions.SamplingError, match="f"):
+        step.step(model.initial_point() | {"f": np.array([0.0, np.nan, 0.0])})
+
+
+# Beside other steps
+
+
+def test_elliptical_slice_beside_nuts():
+    with probit() as model:
+        step = [lgm.EllipticalSlice(model["f"]), pm.NUTS([model["ls"], model["eta"], model["mu"]])]
+        idata = quick(step=step)
+    stats = idata["sample_stats"]
+    for name in ("latent_acceptance", "cubic_ops", "tree_depth", "diverging"):
+        assert stats[name].dims == ("chain", "draw")
+    assert (stats["cubic_ops"] == 0).all()
+    assert np.isfinite(idata["posterior"]["f"]).all()
+    assert len(np.unique(idata["posterior"]["f"].values)) == 2 * 8 * 3
+
+
+def test_nuts_is_assigned_to_what_our_step_leaves():
+    with probit() as model:
+        provided, assigned = assign_step_methods(model, lgm.WhitenedMetropolis([model["ls"]]))
+    # The model has opted in, so the default would claim the rest; it moves them with f.
+    assert [step.vars[1:] for step in provided] == [[model.rvs_to_values[model["ls"]]]]
+    assert set(assigned) == {steps.DEFAULT}
+
+
+def test_whitened_metropolis_beside_discrete_steps():
+    model = with_neighbors()
+    with model:
+        theta = [model[name] for name in ("f", "ls", "mu", "sigma")]
+        idata = quick(step=lgm.WhitenedMetropolis(theta), draws=30)
+    assert idata["sample_stats"]["theta_acceptance"].dims == ("chain", "draw")
+    for name in ("copies", "shift", "group"):
+        assert idata["posterior"][name].dtype.kind == "i"
+        assert len(np.unique(idata["posterior"][name])) > 1
+
+
+def test_missing_discrete_data_get_a_step_of_their_own():
+    with pm.Model() as model:
+        eta = pm.LogNormal("eta", -0.4, 0.4)
+        gp = pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.Matern32(1, ls=1.0))
+        f = gp.prior("f", np.arange(4.0)[:, None], reparameterize=False)
+        with pytest.warns(pm.exceptions.ImputationWarning):
+            lgm.Probit("y", f=f, observed=np.ma.MaskedArray([0, 1, 0, 1], [0, 0, 1, 0]))
+        provided, assigned = assign_step_methods(model)
+        idata = quick(draws=30)
+    assert not provided
+    assert [v.name for v in assigned[steps.DEFAULT]] == ["eta_log__", "f"]
+    assert set(np.unique(idata["posterior"]["y_unobserved"])) == {0, 1}
+
+
+def test_two_steps_for_two_latents():
+    model = with_two_latents()
+    with model:
+        step = [lgm.ASIS([model["f"], model["ls"]]), lgm.EllipticalSlice(model["g"])]
+        idata = quick(step=step)
+    stats = idata["sample_stats"]
+    assert stats["theta_acceptance"].dims == ("chain", "draw")
+    # PyMC stacks statistics that several steps report.
+    assert stats["latent_acceptance"].shape == (2, 8, 2)
+    assert stats["cubic_ops"].dtype.kind == "i"
+    for name in ("f", "g"):
+        assert len(np.unique(idata["posterior"][name])) == 2 * 8 * 3
+
+
+def test_a_compound_step_restores_its_state():
+    model = with_two_latents()
+    with model:
+        compound = CompoundStep(
+            [lgm.ASIS([model["f"], model["ls"]], rng=1), lgm.LatentHMC(model["g"], rng=2)]
+        )
+    point = run(compound, model.initial_point(), 4)[-1][0]
+    saved = pickle.loads(pickle.dumps(compound.sampling_state))
+    expected = run(compound, point, 4)
+    compound.sampling_state = saved
+    assert equal_dataclass_values(run(compound, point, 4), expected)
+
+
+# Back ends
+
+
+@every_case
+def test_both_linkers_draw_the_same(case):
+    model = probit()
+    numba, c = (make(case, model, compile_kwargs={"mode": mode}) for mode in ("NUMBA", "CVM"))
+    start = model.initial_point()
+    for (one, stats), (other, others) in zip(run(numba, start, 8), run(c, start, 8), strict=True):
+        for name, values in one.items():
+            assert np.isfinite(values).all()
+            np.testing.assert_allclose(values, other[name], rtol=1e-6)
+        np.testing.assert_allclose(
+            stats[0]["latent_acceptance"], others[0]["latent_acceptance"], rtol=1e-6
+        )
+
+
+@pytest.mark.parametrize("backend", ["numba", "c"])
+def test_sample_passes_its_backend_on(backend, monkeypatch):
+    linkers = []
+    setup_chain = steps.DEFAULT.setup_chain
+
+    def spy(self, *arguments):
+        linkers.append(type(self.lgm._mean_function.maker.linker).__name__)
+        setup_chain(self, *arguments)
+
+    monkeypatch.setattr(steps.DEFAULT, "setup_chain", spy)
+    idata = quick(model=probit(), backend=backend, chains=1)
+    assert linkers == [{"numba": "NumbaLinker", "c": "VMLinker"}[backend]]
+    assert np.isfinite(idata["posterior"]["f"]).all()
+
+
+# What pm.sample returns
+
+
+def test_dims_and_coords_reach_the_trace():
+    coords = {"place": ["a", "b", "c"], "axis": ["x", "y"]}
+    X = np.array([[0.0, 0.1], [0.5, 0.9], [1.4, 0.2]])
+    with pm.Model(coords=coords):
+        ls = pm.LogNormal("ls", 0.0, 0.5, dims="axis")
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern32(2, ls=ls))
+        f = gp.prior("f", X, reparameterize=False, dims="place")
+        lgm.Probit("y", f=f, observed=[0, 1, 1], dims="place")
+        pm.Deterministic("p", pm.math.invprobit(f), dims="place")
+        posterior = quick()["posterior"]
+    for name, dim in {"f": "place", "p": "place", "ls": "axis"}.items():
+        assert posterior[name].dims == ("chain", "draw", dim)
+        assert list(posterior[name].coords[dim].values) == coords[dim]
+    assert "ls_log__" not in posterior
+
+
+def test_scalar_parameters_are_scalars_in_the_trace():
+    posterior = quick(model=probit())["posterior"]
+    assert {posterior[name].shape for name in ("mu", "ls", "eta")} == {(2, 8)}
+    assert posterior["f"].shape == (2, 8, 3)
+
+
+def test_var_names_selects_what_is_stored():
+    assert set(quick(model=probit(), var_names=["ls"])["posterior"].data_vars) == {"ls"}
+
+
+def test_tuning_draws_can_be_kept():
+    idata = quick(model=probit(), discard_tuned_samples=False)
+    assert idata["warmup_posterior"].sizes["draw"] == 12
+    assert idata["posterior"].sizes["draw"] == 8
+    scale = idata["warmup_sample_stats"]["theta_scale"]
+    assert (scale.std("draw") > 0).all()
+    assert (idata["sample_stats"]["theta_scale"].std("draw") == 0).all()
+
+
+def test_initvals_are_where_the_chain_starts():
+    start = {"f": np.array([2.0, -1.0, 0.5]), "mu": 3.0, "ls": 0.7, "eta": 1.3}
+    with probit():
+        # HMC steps of almost no length, and a random walk of almost no scale.
+        step = lgm.SufficientMetropolis(scale=1e-9)
+        step.elements = (sweep.HMC(step_size=1e-9), *step.elements[1:])
+        posterior = quick(step=step, initvals=start, draws=1, tune=0, chains=1)["posterior"]
+    for name, value in start.items():
+        assert (abs(posterior[name] - value) < 1e-5).all()
+
+
+def test_an_interrupt_leaves_a_partial_trace():
+    def callback(trace, draw):
+        if draw.draw_idx == 15:
+            raise KeyboardInterrupt
+
+    idata = quick(model=probit(), callback=callback, chains=1)
+    assert idata["posterior"].sizes["draw"] == 4
+    assert idata["sample_stats"]["cubic_ops"].sizes["draw"] == 4
+
+
+def test_the_callback_sees_our_statistics():
+    seen = []
+    quick(model=probit(), chains=1, callback=lambda trace, draw: seen.append(draw))
+    assert [draw.tuning for draw in seen] == [True] * 12 + [False] * 8
+    assert all(draw.stats[0].keys() == seen[0].stats[0].keys() for draw in seen)
+    assert isinstance(seen[0].point["ls_log__"], np.ndarray)
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["alone", "beside NUTS"])
+@pytest.mark.parametrize("bar", ["split+stats", "combined+stats", "combined"])
+def test_the_progress_bar_renders(bar, mixed, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "240")
+    with probit() as model:
+        theta = [model[name] for name in ("mu", "ls", "eta")]
+        step = [lgm.LatentHMC(), pm.NUTS(theta)] if mixed else lgm.ASIS()
+        quick(step=step, progressbar=bar)
+    shown = "".join(capsys.readouterr())
+    for column in ("f accept", "O(n³) ops") if "stats" in bar else ():
+        assert column in shown
+
+
+@every_case
+def test_every_statistic_is_declared_and_a_number(case):
+    model = probit()
+    step = make(case, model)
+    for _, [stats] in run(step, model.initial_point(), 5):
+        assert stats.keys() == step.stats_dtypes_shapes.keys()
+        for name, value in stats.items():
+            dtype, shape = step.stats_dtypes_shapes[name]
+            assert np.shape(value) == tuple(shape)
+            assert np.isfinite(value)
+            assert np.can_cast(np.min_scalar_type(value), dtype)
+        assert 0 <= stats["latent_acceptance"] <= 1
+        assert 0 <= stats.get("theta_acceptance", 0) <= 1
+        assert stats["numerical_rejections"] == 0
+
+
+def test_no_name_of_ours_is_one_of_pymcs():
+    # PyMC would stack statistics of the same name, and hand our options to another step.
+    theirs = [step for step in STEP_METHODS if step not in steps.SAMPLERS]
+    ours = {name for case in CASES for name in make(case, copula_volatility()).stats_dtypes_shapes}
+    assert ours.isdisjoint(name for step in theirs for name in step.stats_dtypes_shapes)
+    names = [step.name for step in STEP_METHODS]
+    assert all(names.count(sampler.name) == 1 for sampler in steps.SAMPLERS)
+
+
+def test_a_zarr_trace_holds_the_draws(monkeypatch):
+    pytest.importorskip("zarr.sync")  # zarr 2: what PyMC 6.4 can write
+    from pymc.backends.zarr import ZarrTrace
+
+    # PyMC pickles the state of any step; what this test reads back it has just written itself.
+    monkeypatch.setattr("numcodecs.pickles.ALLOW_UNSAFE_PICKLE_DECODE", True, raising=False)
+    model = probit()
+    with pytest.warns(FutureWarning, match="return_inferencedata"):
+        stored = quick(model=model, trace=ZarrTrace(), return_inferencedata=False)
+    expected = quick(model=model)
+    for name in ("f", "ls"):
+        np.testing.assert_array_equal(stored.posterior[name][:], expected["posterior"][name])
+    ops = expected["sample_stats"]["cubic_ops"]
+    np.testing.assert_array_equal(np.squeeze(stored.sample_stats["sampler_0__cubic_ops"][:]), ops)

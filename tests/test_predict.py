@@ -1,0 +1,380 @@
+"""`predict` is the exact conditional of every draw, and the scores are what they are defined as."""
+
+import arviz as az
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+import xarray as xr
+
+from scipy.integrate import quad
+from scipy.special import expit, ndtr
+from scipy.stats import norm
+
+import pymc_lgm as lgm
+
+from pymc_lgm.linalg import tally
+from pymc_lgm.predict import predict
+from pymc_lgm.scores import abstention_curve, capacity, log_predictive_density, response
+
+# PyTensor's Numba backend multiplies the strided arrays of PyMC's own covariance functions.
+pytestmark = pytest.mark.filterwarnings("ignore::numba.core.errors.NumbaPerformanceWarning")
+
+X = np.array([[0.0], [0.7], [1.1], [2.0]])
+XNEW = np.array([[-0.5], [0.7], [5.0]])
+JITTER = 1e-3
+
+
+def gp_model(likelihood=lgm.Probit, X=X, reparameterize=False, **kwargs):
+    with pm.Model() as model:
+        ls = pm.LogNormal("ls", 0.0, 0.4)
+        eta = pm.LogNormal("eta", 0.0, 0.4)
+        mu = pm.Normal("mu", 0.5, 1.0)
+        gp = pm.gp.Latent(
+            mean_func=pm.gp.mean.Constant(mu), cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=ls)
+        )
+        f = gp.prior("f", X, reparameterize=reparameterize, jitter=JITTER)
+        likelihood("y", f=f, observed=[0, 1, 1, 0], **kwargs)
+    return model, gp
+
+
+def make_trace(chains=2, draws=5, repeat=1, **more):
+    """Draws of (theta, f) as a sampler could have left them, each repeated."""
+    rng = np.random.default_rng(7)
+
+    def draw(*shape):
+        return np.repeat(rng.normal(size=(chains, draws, *shape)), repeat, axis=1)
+
+    posterior = {
+        "ls": np.exp(0.4 * draw()),
+        "eta": np.exp(0.4 * draw()),
+        "mu": draw(),
+        "f": draw(4),
+    }
+    return az.from_dict({"posterior": posterior | more})
+
+
+def dense(posterior, i, Xnew=XNEW):
+    """The textbook formula, with an inverse."""
+    ls, eta, mu = (float(posterior[name].values[i]) for name in ("ls", "eta", "mu"))
+
+    def k(a, b):
+        return eta**2 * np.exp(-0.5 * (a - b.T) ** 2 / ls**2)
+
+    inverse = np.linalg.inv(k(X, X) + JITTER * np.eye(4))
+    mean = mu + k(Xnew, X) @ inverse @ (posterior["f"].values[i] - mu)
+    return mean, np.diag(k(Xnew, Xnew) - k(Xnew, X) @ inverse @ k(X, Xnew))
+
+
+@pytest.mark.parametrize("reparameterize", [False, True])
+def test_the_moments_are_the_dense_formula_draw_by_draw(reparameterize):
+    model, gp = gp_model(reparameterize=reparameterize)
+    idata = make_trace()
+    result = predict(idata, gp, XNEW, model=model, jitter=JITTER, progressbar=False)["predictions"]
+    for i in np.ndindex(2, 5):
+        mean, variance = dense(idata["posterior"], i)
+        np.testing.assert_allclose(result["f_conditional_mean"].values[i], mean, atol=1e-10)
+        np.testing.assert_allclose(result["f_conditional_variance"].values[i], variance, atol=1e-10)
+
+
+def test_agrees_with_pymc():
+    """PyMC draws f_new and y where `predict` integrates: the same within Monte Carlo error."""
+    model, gp = gp_model()
+    idata = make_trace(draws=4000)
+    with model:
+        result = predict(idata, gp, XNEW, thin=1, progressbar=False)["predictions"]
+        f_new = gp.conditional("f_new", XNEW, jitter=JITTER)
+        lgm.Probit("y_new", f=f_new)
+        drawn = pm.sample_posterior_predictive(
+            idata, var_names=["f_new", "y_new"], random_seed=3, progressbar=False, predictions=True
+        )["predictions"]
+    f, y = (drawn[name].values.reshape(8000, 3) for name in ("f_new", "y_new"))
+    error = f.std(axis=0) / np.sqrt(8000)
+    assert (np.abs(f.mean(axis=0) - result["f_mean"].values) < 4 * error).all()
+    square = (f - f.mean(axis=0)) ** 2
+    error = square.std(axis=0) / np.sqrt(8000)
+    assert (np.abs(square.mean(axis=0) - result["f_variance"].values) < 4 * error).all()
+    p = result["y_probability"].values
+    assert (np.abs(y.mean(axis=0) - p) < 4 * np.sqrt(p * (1 - p) / 8000)).all()
+
+
+MOMENTS = [(0.3, 1e-6), (0.3, 0.8), (-2.0, 2.2), (-2.0, 2.3), (5.0, 30.0), (1.0, 400.0)]
+
+
+def integral(function, mean, variance):
+    """E[function(f)] by adaptive quadrature, f ~ N(mean, variance)."""
+    sd = np.sqrt(variance)
+    kinks = [z for z in (-mean / sd,) if abs(z) < 12]
+    value, _ = quad(
+        lambda z: function(mean + sd * z) * norm.pdf(z),
+        -12,
+        12,
+        points=[*kinks, 0.0, 2 * sd, -2 * sd] if sd < 6 else kinks,
+        limit=500,
+        epsabs=1e-12,
+        epsrel=1e-12,
+    )
+    return value
+
+
+@pytest.mark.parametrize(("mean", "variance"), MOMENTS)
+@pytest.mark.parametrize(("likelihood", "link"), [(lgm.Probit, ndtr), (lgm.Logistic, expit)])
+def test_class_probabilities_are_integrals(likelihood, link, mean, variance):
+    op = likelihood.dist(f=0.0).owner.op
+    row = response(op, np.array([mean]), np.array([variance]))[:, 0]
+    np.testing.assert_allclose(row, integral(link, mean, variance), atol=1e-9)
+
+
+@pytest.mark.parametrize(("mean", "variance"), MOMENTS[:4])
+def test_count_and_volatility_moments_are_integrals(mean, variance):
+    op = lgm.LogGaussianCox.dist(f=0.0).owner.op
+    rows = response(op, np.array([mean]), np.array([variance]), 2.0, -0.4)[:, 0]
+    rate = integral(lambda f: 2 * np.exp(f - 0.4), mean, variance)
+    square = integral(lambda f: 2 * np.exp(f - 0.4) + 4 * np.exp(2 * f - 0.8), mean, variance)
+    np.testing.assert_allclose(rows, [rate, square], rtol=1e-8)
+    op = lgm.CopulaVolatility.dist(f=0.0).owner.op
+    rows = response(op, np.array([mean]), np.array([variance]))[:, 0]
+    np.testing.assert_allclose(
+        rows, [0, integral(lambda f: np.exp(2 * f), mean, variance)], rtol=1e-8
+    )
+
+
+@pytest.mark.parametrize(("mean", "variance"), MOMENTS[:5])
+def test_category_probabilities_are_integrals(mean, variance):
+    cutpoints, noise = np.array([-1.0, 0.2, 1.5]), 0.7
+    op = lgm.OrdinalProbit.dist(f=0.0, cutpoints=cutpoints).owner.op
+    first, second, *p = response(op, np.array([mean]), np.array([variance]), cutpoints, noise)[:, 0]
+
+    def below(f):
+        return np.array([0.0, *ndtr((cutpoints - f) / noise), 1.0])
+
+    for k in range(4):
+        exact = integral(lambda f, k=k: below(f)[k + 1] - below(f)[k], mean, variance)
+        assert p[k] == pytest.approx(exact, abs=1e-9)
+    assert np.sum(p) == pytest.approx(1.0)
+    assert first == pytest.approx(np.dot(range(4), p))
+    assert second == pytest.approx(np.dot(np.arange(4) ** 2, p))
+
+
+def test_random_likelihood_parameters_come_from_the_draw():
+    with pm.Model():
+        noise = pm.LogNormal("noise")
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        f = gp.prior("f", X, reparameterize=False)
+        lgm.OrdinalProbit("y", f=f, cutpoints=[0.0, 1.0], noise=noise, observed=[0, 1, 2, 0])
+        noises = np.array([[0.1, 2.0]])
+        idata = az.from_dict({"posterior": {"f": np.full((1, 2, 4), 0.4), "noise": noises}})
+        result = predict(idata, gp, XNEW, progressbar=False)["predictions"]
+    assert result["y_probability"].dims == ("point", "category")
+    m, v = result["f_conditional_mean"].values[0], result["f_conditional_variance"].values[0]
+    first = ndtr((0.0 - m) / np.sqrt(v + noises[0][:, None] ** 2)).mean(axis=0)
+    np.testing.assert_allclose(result["y_probability"].values[:, 0], first, atol=1e-12)
+    p = result["y_probability"].values
+    np.testing.assert_allclose(result["y_mean"].values, p @ [0, 1, 2])
+    np.testing.assert_allclose(
+        result["y_variance"].values, p @ [0, 1, 4] - result["y_mean"].values ** 2
+    )
+
+
+def test_exposures_of_new_points():
+    model, gp = gp_model(lgm.LogGaussianCox, exposure=[1.0, 2.0, 3.0, 4.0], offset=0.5)
+    idata = make_trace()
+    with model:
+        with pytest.raises(ValueError, match=r"exposure of y has one value .* 3 new points"):
+            predict(idata, gp, XNEW, progressbar=False)
+        result = predict(idata, gp, XNEW, parameters={"exposure": [1, 2, 4]}, progressbar=False)
+        with pytest.raises(ValueError, match="no parameter .*exposures"):
+            predict(idata, gp, XNEW, parameters={"exposures": 1}, progressbar=False)
+    values = result["predictions"]
+    log_rate = values["f_conditional_mean"] + 0.5 + values["f_conditional_variance"] / 2
+    expected = np.exp(log_rate).mean(("chain", "draw")) * [1, 2, 4]
+    np.testing.assert_allclose(values["y_mean"], expected)
+
+
+def test_other_likelihoods_have_moments_only():
+    with pm.Model():
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        f = gp.prior("f", X, reparameterize=False)
+        lgm.Logistic("y", f=f + 1.0, observed=[0, 1, 1, 0])
+        result = predict(make_trace(), gp, XNEW, progressbar=False)["predictions"]
+    assert set(result.data_vars) == {
+        "f_mean",
+        "f_variance",
+        "f_conditional_mean",
+        "f_conditional_variance",
+    }
+
+
+@pytest.mark.parametrize("repeat", [1, 3])
+def test_one_factorization_for_each_distinct_theta(repeat):
+    model, gp = gp_model()
+    idata = make_trace(repeat=repeat)
+    before = tally.cubic_ops
+    result = predict(idata, gp, XNEW, model=model, progressbar=False)["predictions"]
+    assert tally.cubic_ops - before == 10
+    once = predict(make_trace(), gp, XNEW, model=model, progressbar=False)["predictions"]
+    xr.testing.assert_allclose(result["f_mean"], once["f_mean"])
+
+
+def test_a_moving_mean_does_not_refactorize_and_is_not_forgotten():
+    model, gp = gp_model()
+    idata = make_trace(chains=1)
+    idata["posterior"]["ls"][:] = idata["posterior"]["eta"][:] = 1.3
+    before = tally.cubic_ops
+    result = predict(idata, gp, XNEW, model=model, progressbar=False)["predictions"]
+    assert tally.cubic_ops - before == 1
+    for i in np.ndindex(1, 5):
+        mean, _ = dense(idata["posterior"], i)
+        np.testing.assert_allclose(result["f_conditional_mean"].values[i], mean, atol=1e-10)
+
+
+def test_dims_coords_and_thinning():
+    model, gp = gp_model()
+    idata = make_trace(draws=600)
+    Xnew = pd.DataFrame({"x": XNEW[:, 0]}, index=["a", "b", "c"])
+    tree = predict(idata, gp, Xnew, model=model, dims="site", progressbar=False)
+    assert set(tree.children) == {"predictions", "predictions_constant_data"}
+    result = tree["predictions"]
+    assert result["f_conditional_mean"].dims == ("chain", "draw", "site")
+    assert result["y_probability"].dims == result["f_variance"].dims == ("site",)
+    assert result["site"].values.tolist() == ["a", "b", "c"]
+    assert result["draw"].values.tolist() == list(range(0, 600, 2))  # 2 x 600 draws, at most 1000
+    assert tree["predictions_constant_data"]["Xnew"].sel(site="c", feature="x") == 5.0
+    few = predict(idata, gp, XNEW, model=model, thin=100, progressbar=False)["predictions"]
+    assert few["draw"].values.tolist() == [0, 100, 200, 300, 400, 500]
+    assert few["point"].values.tolist() == [0, 1, 2]
+    kept = result["f_conditional_mean"].sel(draw=few["draw"]).values
+    np.testing.assert_array_equal(few["f_conditional_mean"].values, kept)
+    np.testing.assert_allclose(few["y_variance"], few["y_mean"] * (1 - few["y_mean"]))
+    spread = few["f_conditional_mean"].var(("chain", "draw"))
+    noise = few["f_conditional_variance"].mean(("chain", "draw"))
+    np.testing.assert_allclose(few["f_variance"], spread + noise)
+
+
+def test_extending_the_trace():
+    model, gp = gp_model()
+    idata = make_trace()
+    for points in (XNEW, XNEW[:2]):
+        tree = predict(idata, gp, points, model=model, extend_inferencedata=True, progressbar=False)
+        assert tree is idata
+        assert idata["predictions"].sizes["point"] == len(points)
+    assert "posterior" in idata.children
+
+
+def test_errors_say_what_to_write():
+    model, gp = gp_model()
+    idata = make_trace()
+    other, _ = gp_model()
+
+    def go(idata=idata, gp=gp, Xnew=XNEW, model=model, **kwargs):
+        predict(idata, gp, Xnew, model=model, progressbar=False, **kwargs)
+
+    with pytest.raises(ValueError, match=r"\(3, 2\) and gp.X has 1 column"):
+        go(Xnew=np.ones((3, 2)))
+    with pytest.raises(ValueError, match=r"write Xnew\[:, None\]"):
+        go(Xnew=XNEW[:, 0])
+    with pytest.raises(ValueError, match=r"Xnew\[1\] is \[nan\]"):
+        go(Xnew=[[1.0], [np.nan]])
+    with pytest.raises(ValueError, match="not a variable of this model"):
+        go(model=other)
+    with pytest.raises(ValueError, match="gp has no f"):
+        go(gp=pm.gp.Latent())
+    with pytest.raises(ValueError, match="gp is a Marginal"):
+        go(gp=pm.gp.Marginal())
+    posterior = idata["posterior"].to_dataset()
+    for missing, message in [
+        ("f", r"f is not in the posterior .* 'f' in it"),
+        ("ls", r"no \['ls'\]"),
+        ("mu", r"no \['mu'\]"),
+    ]:
+        without = xr.DataTree.from_dict({"posterior": posterior.drop_vars(missing)})
+        with pytest.raises(ValueError, match=message):
+            go(idata=without)
+    with pytest.raises(ValueError, match="f is not in the posterior"):
+        go(idata=xr.DataTree())
+    with pytest.raises(ValueError, match="thin is 0"):
+        go(thin=0)
+    short = xr.DataTree.from_dict({"posterior": posterior.isel(f_dim_0=slice(3))})
+    with pytest.raises(ValueError, match=r"\(3,\) in the posterior, but gp.X has 4 rows"):
+        go(idata=short)
+    singular, gp = gp_model(X=np.zeros((4, 1)), reparameterize=True)
+    with pytest.raises(
+        np.linalg.LinAlgError, match=r"chain 0, draw 0, at \['ls', 'eta'\] = .*jitter"
+    ):
+        go(model=singular, gp=gp, jitter=0.0)
+
+
+def test_real_data_are_predicted_better_than_by_the_base_rate():
+    data = lgm.datasets.load_pima().iloc[:250]
+    features = data[["glucose", "mass"]].to_numpy(dtype=float)
+    features = (features - features[:150].mean(axis=0)) / features[:150].std(axis=0)
+    y = data["y"].to_numpy()
+    with pm.Model():
+        ls = pm.InverseGamma("ls", 3, 3, shape=2)
+        eta = pm.HalfNormal("eta", 2)
+        gp = pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.ExpQuad(2, ls=ls))
+        f = gp.prior("f", features[:150], reparameterize=False)
+        lgm.Probit("y", f=f, observed=y[:150])
+        idata = pm.sample(
+            draws=500,
+            tune=500,
+            chains=1,
+            cores=1,
+            step=lgm.ASIS(),
+            random_seed=4,
+            progressbar=False,
+            compute_convergence_checks=False,
+        )
+        before = tally.cubic_ops
+        result = predict(idata, gp, features[150:], progressbar=False)["predictions"]
+    theta = idata["posterior"]["eta"].values[0]
+    assert tally.cubic_ops - before == 1 + np.count_nonzero(np.diff(theta)) < 450
+    p, base = result["y_probability"].values, np.full(100, y[:150].mean())
+    assert ((p > 0.5) == y[150:]).mean() > max(y[150:].mean(), 1 - y[150:].mean()) + 0.05
+    assert log_predictive_density(y[150:], p) > log_predictive_density(y[150:], base) + 0.05
+    accuracy, auc = capacity(y[150:], p)
+    curve = abstention_curve(y[150:], p)
+    assert curve["accuracy"].iloc[0] < accuracy < 1
+    assert 0.75 < auc < 1
+
+
+def test_auc_counts_ties_one_half():
+    # Pairs of a 1 and a 0: 0.4 beats 0.2, ties 0.4; 0.8 beats both: (1 + 0.5 + 2) / 4.
+    curve = abstention_curve([0, 0, 1, 1], [0.2, 0.4, 0.4, 0.8], levels=[0.0])
+    assert curve["auc"].item() == 3.5 / 4
+
+
+def test_abstention_and_capacity_of_a_toy_case():
+    y, p = [0, 1, 1, 0], [0.1, 0.9, 0.45, 0.7]
+    curve = abstention_curve(y, p)
+    assert list(curve.columns) == ["abstention", "accuracy", "auc"]
+    np.testing.assert_allclose(curve.index, np.arange(51) / 100)
+    assert np.isnan(curve.loc[0.5, ["accuracy", "auc"]]).all()
+    # accuracy 1/2, 2/3, 1 at abstention 0, 1/4, 1/2; AUC 3/4, 1, 1
+    expected = np.trapezoid([1 / 2, 2 / 3, 1], [0, 0.25, 0.5]) / 0.5
+    assert capacity(y, p) == pytest.approx((expected, 0.9375))
+    assert capacity([0, 1], [0.0, 1.0]) == (1.0, 1.0)  # never abstains
+    assert capacity([1, 1], [0.6, 0.7])[0] == 1.0
+    assert np.isnan(capacity([1, 1], [0.6, 0.7]).auc)
+
+
+def test_log_predictive_density():
+    assert log_predictive_density([1, 0], [0.8, 0.3]) == pytest.approx(np.log([0.8, 0.7]).mean())
+    assert log_predictive_density([1], [0.0]) == -np.inf
+    assert log_predictive_density([2], [[0.2, 0.3, 0.5]]) == pytest.approx(np.log(0.5))
+
+
+@pytest.mark.parametrize(
+    ("y", "p", "message"),
+    [
+        ([0, 1], [0.5], "y has shape"),
+        ([], [], "y has shape"),
+        ([1, 2], [0.5, 0.5], "counts from 0"),
+        ([0, 1], [-1.2, 0.5], "outside"),
+        ([0, 1], [np.nan, 0.5], "outside"),
+    ],
+)
+def test_scores_refuse_what_is_no_probability(y, p, message):
+    for score in (log_predictive_density, abstention_curve, capacity):
+        with pytest.raises(ValueError, match=message):
+            score(y, p)

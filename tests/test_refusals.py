@@ -1,0 +1,429 @@
+"""Bad input gets an error that says what, where and what to write instead, before a chain starts;
+what goes wrong during sampling is a counted rejection, and the chain goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+from pymc.exceptions import SamplingError
+from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+
+import pymc_lgm as lgm
+
+from pymc_lgm import LatentGaussianModel
+from pymc_lgm.steps import ASIS
+
+X = np.linspace(0, 1, 4)[:, None]
+Y = [0, 1, 1, 0]
+QUICK = {"mode": Mode(linker="py", optimizer="fast_compile")}
+SHORT: dict[str, Any] = {
+    "chains": 1,
+    "tune": 50,
+    "draws": 50,
+    "progressbar": False,
+    "compute_convergence_checks": False,
+    "random_seed": 1,
+}
+
+
+def latent(name: str = "f", X: Any = X, **kwargs: Any) -> Any:
+    eta = pm.HalfNormal(f"eta_{name}")
+    gp = pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=0.3))
+    return gp.prior(name, X, **({"reparameterize": False} | kwargs))
+
+
+def read(**kwargs: Any) -> None:
+    LatentGaussianModel.from_pymc(compile_kwargs=QUICK, **kwargs)
+
+
+def step(vars: Any = None, sampler: Any = lgm.ASIS, **kwargs: Any) -> None:
+    sampler(vars, compile_kwargs=QUICK, **kwargs)
+
+
+CASES: list[Any] = []
+
+
+def refused(*says: str, error: type[Exception] = ValueError) -> Callable[[Any], Any]:
+    """List a function as bad input; the message must match every one of `says`, in that order."""
+
+    def listed(build: Callable[[], None]) -> Callable[[], None]:
+        CASES.append(pytest.param(build, error, "(?s)" + ".*".join(says), id=build.__name__))
+        return build
+
+    return listed
+
+
+# Which latent
+
+
+@refused("no latent Gaussian vector", "'f' is whitened", r"gp.prior\('f', X, reparameterize=False")
+def whitened_in_the_model() -> None:
+    pm.Bernoulli("y", logit_p=latent(reparameterize=True), observed=Y)
+    step()
+
+
+@refused("no latent Gaussian vector", "reparameterize=False", r"step=pm.NUTS\(\)")
+def no_latent() -> None:
+    pm.Normal("y", pm.Normal("m"), 1, observed=[1.0])
+    step()
+
+
+@refused("2 latent Gaussian vectors: f, g", r"lgm.ASIS\(\[f, \.\.\.\]\)", "a step of its own")
+def two_candidates() -> None:
+    pm.Poisson("y", pm.math.exp(latent() + latent("g")), observed=Y)
+    step()
+
+
+@refused("2 latent Gaussian vectors: f, new", "gp.conditional, add it .* after pm.sample")
+def conditional_in_the_model() -> None:
+    gp = pm.gp.Latent(cov_func=pm.HalfNormal("eta") * pm.gp.cov.ExpQuad(1, ls=0.3))
+    lgm.Probit("y", f=gp.prior("f", X, reparameterize=False), observed=Y)
+    gp.conditional("new", X + 0.1)
+    step()
+
+
+@refused("'eta_f' is not a latent Gaussian vector", "This model has: f")
+def named_latent_is_no_mvnormal() -> None:
+    lgm.Probit("y", f=latent(), observed=Y)
+    read(latent="eta_f")
+
+
+@refused("'h' is not a latent Gaussian vector", "This model has: f")
+def named_latent_does_not_exist() -> None:
+    lgm.Probit("y", f=latent(), observed=Y)
+    read(latent="h")
+
+
+@refused("'f' has 2 dimensions", "one vector", "one gp.prior for each output")
+def matrix_of_latents() -> None:
+    f = pm.MvNormal("f", mu=np.zeros(4), cov=np.eye(4), shape=(2, 4))
+    pm.Bernoulli("y", logit_p=f, observed=[Y, Y])
+    step()
+
+
+@refused("'f' has a transform", "Remove transform=")
+def transformed_latent() -> None:
+    log = pm.distributions.transforms.log
+    f = pm.MvNormal("f", mu=np.zeros(4), cov=np.eye(4), transform=log, initval=np.ones(4))
+    pm.Poisson("y", f, observed=Y)
+    step()
+
+
+@refused("Nothing depends on the latent 'f'", r"lgm.Probit\('y', f=f")
+def no_likelihood() -> None:
+    latent()
+    step()
+
+
+# The likelihood and theta
+
+
+@refused("does not factorize over 'f'", "'y' couples", "one element of 'f' each", r"pm.NUTS\(\)")
+def coupled_likelihood() -> None:
+    f = latent()
+    lgm.Probit("y", f=f - f.mean(), observed=Y)
+    step()
+
+
+@refused("does not factorize over 'f'", "'smooth' couples", "one element of 'f' each")
+def coupled_potential() -> None:
+    f = latent()
+    lgm.Probit("y", f=f, observed=Y)
+    pm.Potential("smooth", -1e-4 * (f[0] - f[3]) ** 2)
+    step()
+
+
+@refused("cannot move 'k'", "discrete", "Leave it out", "step of its own")
+def discrete_theta() -> None:
+    k, f = pm.Poisson("k", 2), latent()
+    lgm.Probit("y", f=f * k, observed=Y)
+    step([f, k])
+
+
+@refused("'k' cannot be part of theta", "continuous", "Leave it out")
+def discrete_theta_for_the_reader() -> None:
+    k, f = pm.Poisson("k", 2), latent()
+    lgm.Probit("y", f=f * k, observed=Y)
+    read(theta=[k])
+
+
+@refused("'f' cannot be part of theta", "other than f", "Leave it out")
+def latent_as_theta() -> None:
+    f = latent()
+    lgm.Probit("y", f=f, observed=Y)
+    read(theta=[f])
+
+
+class Opaque(Op):
+    """NumPy code without a gradient."""
+
+    def make_node(self, x: Any) -> Apply:
+        x = pt.as_tensor_variable(x)
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node: Any, inputs: Any, outputs: Any) -> None:
+        outputs[0][0] = np.sinh(inputs[0])
+
+
+@refused("likelihood .y. cannot be differentiated", "gradient in 'f'", "latent='slice'")
+def hmc_without_a_gradient() -> None:
+    pm.Normal("y", Opaque()(latent()), 1, observed=Y)
+    step(latent="hmc")
+
+
+# Data
+
+
+@refused("y: observed.1. is 0.5", "Probit needs 0 or 1", "recode")
+def half_in_a_binary_outcome() -> None:
+    lgm.Probit("y", f=latent(), observed=[0, 0.5, 1, 1])
+
+
+@refused("y: observed.1. is -1", "LogGaussianCox needs counts")
+def negative_count() -> None:
+    lgm.LogGaussianCox("y", f=latent(), observed=[0, -1, 1, 1])
+
+
+@refused("'y' is -inf at index 1 .1 of 4", "value there is -1", "choose another likelihood")
+def negative_count_in_a_poisson() -> None:
+    pm.Poisson("y", pm.math.exp(latent()), observed=[0, -1, 1, 1])
+    step()
+
+
+@refused("'y' is -inf at index 2 .1 of 4", "value there is 1.5", "choose another likelihood")
+def share_above_one() -> None:
+    pm.Beta("y", mu=pm.math.sigmoid(latent()), sigma=0.1, observed=[0.1, 0.2, 1.5, 0.3])
+    step()
+
+
+@refused("'y' is nan at index 1 .1 of 4", "value there is nan", "mask it as missing")
+def nan_in_y() -> None:
+    # As an array it would be a missing value; PyMC refuses NaN when pm.Data is made.
+    data = pm.Data("data", np.zeros(4))
+    pm.Normal("y", latent(), 1, observed=data)
+    data.set_value(np.array([0, np.nan, 0, 0]))
+    step()
+
+
+@refused("covariance of 'f' is nan at .2, 2.", "Row 2 of X", "remove or impute")
+def nan_in_X() -> None:
+    lgm.Probit("y", f=latent(X=np.where(X[2] == X, np.nan, X)), observed=Y)
+    step()
+
+
+@refused("mean of 'f' is nan at index 2", "Remove or impute", "row of X")
+def nan_in_the_mean() -> None:
+    x = np.where(X[2] == X, np.nan, X)[:, 0]
+    f = pm.MvNormal("f", mu=pm.Normal("slope") * x, cov=np.eye(4))
+    lgm.Probit("y", f=f, observed=Y)
+    step()
+
+
+@refused(r"'f' has shape \(4,\)", r"'y': \(5,\)", r"f\[group\]")
+def more_observations_than_latents() -> None:
+    pm.Bernoulli("y", logit_p=latent(), observed=[0, 1, 1, 0, 1])
+    step()
+
+
+@refused(r"'f' has shape \(4,\)", r"'y': \(5,\)", r"f\[group\]")
+def more_observations_than_latents_in_data() -> None:
+    data = pm.Data("data", [0, 1, 1, 0, 1])
+    pm.Bernoulli("y", logit_p=latent(X=pm.Data("X", X)), observed=data)
+    step()
+
+
+@refused("y: f has shape .4,. and observed has shape .5,.", r"f\[group\]")
+def more_observations_than_latents_in_ours() -> None:
+    lgm.Probit("y", f=latent(), observed=[0, 1, 1, 0, 1])
+
+
+@refused(r"covariance of 'f' has shape \(3, 3\)", "'f' has 4 elements", "the same n")
+def covariance_smaller_than_the_mean() -> None:
+    K = pm.HalfNormal("eta") * pm.Data("K", np.eye(3))
+    f = pm.MvNormal("f", mu=pm.Data("m", np.zeros(4)), cov=K, shape=4)
+    pm.Bernoulli("y", logit_p=f, observed=Y)
+    step()
+
+
+# Starting points, options, configuration
+
+
+@refused("not positive definite", "eta_f_log__=0", "condition number", r"jitter=1e-1\d\)")
+def covariance_without_jitter() -> None:
+    lgm.Probit("y", f=latent(X=np.zeros((4, 1)), jitter=0), observed=Y)
+    step()
+
+
+@refused("'root' is nan", "a=0", "Start inside", r"pm.sample\(initvals")
+def nan_in_a_prior() -> None:
+    pm.Potential("root", pt.sqrt(pm.Normal("a") - 1))
+    lgm.Probit("y", f=latent(), observed=Y)
+    step()
+
+
+@refused("'f' is nan at index 3", "pm.sample.initvals={'f'")
+def nan_in_the_starting_f() -> None:
+    lgm.Probit("y", f=latent(), observed=Y)
+    start = pm.modelcontext(None).initial_point()
+    step(initial_point=start | {"f": np.array([0, 0, 0, np.nan])})
+
+
+@refused("floatX is 'float32'", "need float64", "floatX = 'float64' before the model")
+def single_precision() -> None:
+    with pytensor.config.change_flags(floatX="float32"):
+        lgm.Probit("y", f=latent(), observed=Y)
+        step()
+
+
+@refused("latent='nuts' is unknown", "Choose from", "'hmc', 'slice'")
+def unknown_value_of_an_option() -> None:
+    lgm.Probit("y", f=latent(), observed=Y)
+    step(latent="nuts")
+
+
+@refused(r"lgm.ASIS has no option 'latnet'. It has: .*latent, latent_repeats", error=TypeError)
+def unknown_option() -> None:
+    lgm.Probit("y", f=latent(), observed=Y)
+    step(latnet="slice")
+
+
+@refused("latent_repeats must be a whole number of at least 1, not 0")
+def no_repeats() -> None:
+    lgm.Probit("y", f=latent(), observed=Y)
+    step(latent_repeats=0)
+
+
+@refused("LatentHMC moves the latent 'f' only", "not eta_f_log__", r"lgm.ASIS\(\)")
+def theta_for_a_move_of_f() -> None:
+    f = latent()
+    lgm.Probit("y", f=f, observed=Y)
+    step([f, pm.modelcontext(None)["eta_f"]], lgm.LatentHMC)
+
+
+@refused("given no hyper-parameters", r"lgm.ASIS\(\)", r"lgm.EllipticalSlice\(f\)")
+def f_alone_for_a_sweep() -> None:
+    f = latent()
+    lgm.Probit("y", f=f, observed=Y)
+    step([f])
+
+
+@refused("'f' is whitened", r"gp.prior\('f', X, reparameterize=False")
+def sampling_an_opted_in_model_that_is_whitened() -> None:
+    lgm.Probit("y", f=latent(reparameterize=True), observed=Y)
+    pm.sample(**SHORT)
+
+
+@pytest.mark.parametrize(("build", "error", "says"), CASES)
+def test_bad_input_is_refused(build: Callable[[], None], error: type[Exception], says: str) -> None:
+    with pm.Model(), pytest.raises(error, match=says):
+        build()
+
+
+def test_a_whitened_model_is_refused_outside_its_context() -> None:
+    with pm.Model() as model:
+        lgm.Probit("y", f=latent(reparameterize=True), observed=Y)
+    with pytest.raises(ValueError, match="reparameterize=False"):
+        pm.sample(model=model, **SHORT)
+
+
+def test_the_jitter_that_the_error_suggests_will_do() -> None:
+    def build(jitter: float) -> None:
+        with pm.Model():
+            lgm.Probit("y", f=latent(X=np.zeros((4, 1)), jitter=jitter), observed=Y)
+            read()
+
+    with pytest.raises(ValueError, match="jitter") as refusal:
+        build(0.0)
+    build(float(str(refusal.value).partition("jitter=")[2].removesuffix(").")))
+
+
+# During sampling
+
+
+def sample(model: pm.Model, **kwargs: Any) -> Any:
+    with model:
+        sweep = ASIS(compile_kwargs=QUICK, **kwargs)
+        idata = pm.sample(step=sweep, **SHORT)
+    for values in idata["posterior"].values():
+        assert np.isfinite(values).all()
+    assert idata["posterior"].sizes["draw"] == SHORT["draws"]
+    return idata
+
+
+def rejections(idata: Any) -> int:
+    return int(idata["sample_stats"]["numerical_rejections"].sum())
+
+
+@pytest.mark.parametrize("latent_move", ["hmc", "slice"])
+def test_covariances_that_fail_for_long_length_scales(latent_move: str) -> None:
+    with pm.Model() as model:
+        ls = pm.LogNormal("ls", 0.5, 2.0, initval=0.2)
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=ls))
+        x = np.linspace(0, 1, 12)[:, None]
+        f = gp.prior("f", x, reparameterize=False, jitter=0.0)
+        lgm.Probit("y", f=f, observed=np.arange(12) % 2)
+    idata = sample(model, latent=latent_move, scale=2.0)
+    assert rejections(idata) > 0
+    assert idata["posterior"]["ls"].std() > 0
+
+
+@pytest.mark.parametrize("latent_move", ["hmc", "slice"])
+def test_nan_from_user_code(latent_move: str) -> None:
+    with pm.Model() as model:
+        a = pm.Normal("a", 1, 1)
+        f = latent()
+        pm.Potential("theta_root", pt.sqrt(a))
+        pm.Potential("f_root", pt.sqrt(f + 1))
+        pm.Normal("y", f, 1, observed=Y)
+    idata = sample(model, latent=latent_move, scale=1.0)
+    assert rejections(idata) > 0
+    assert (idata["posterior"]["a"] >= 0).all()
+    assert (idata["posterior"]["f"] >= -1).all()
+
+
+def test_overflow_of_exp_f() -> None:
+    """exp(f) overflows at 710: inf / inf from user code is counted, a density of zero is not."""
+    with pm.Model() as model:
+        f = pm.MvNormal("f", mu=np.zeros(3), cov=1e6 * np.eye(3))
+        rate = pm.math.exp(f)
+        pm.Normal("y", rate / (1 + rate), 1, observed=[1, 2, 3])
+    idata = sample(model, latent="slice")
+    assert rejections(idata) > 0
+    assert (idata["posterior"]["f"] < 710).all()
+
+    with pm.Model() as model:
+        f = pm.MvNormal("f", mu=np.zeros(3), cov=1e6 * np.eye(3))
+        pm.Poisson("y", pm.math.exp(f), observed=[1, 2, 3])
+    idata = sample(model, latent="slice")
+    assert rejections(idata) == 0
+    assert (idata["posterior"]["f"] < 710).all()
+
+
+def test_a_chain_that_starts_where_the_density_is_undefined() -> None:
+    with pm.Model():
+        a = pm.Normal("a", 1, 1)
+        pm.Potential("root", pt.sqrt(a))
+        lgm.Probit("y", f=latent(), observed=Y)
+        sweep = lgm.ASIS(compile_kwargs=QUICK)
+        with pytest.raises(SamplingError, match=r"(?s)'root' is nan .*a=-1.*initvals"):
+            pm.sample(step=sweep, initvals={"a": -1.0}, **SHORT)
+
+
+def test_a_chain_that_starts_outside_a_prior() -> None:
+    with pm.Model():
+        lgm.Probit("y", f=latent(), observed=Y)
+        sweep = lgm.ASIS(compile_kwargs=QUICK)
+        with (
+            np.errstate(invalid="ignore"),
+            pytest.raises(SamplingError, match=r"(?s)'eta_f' is nan .*eta_f_log__=nan.*initvals"),
+        ):
+            pm.sample(step=sweep, initvals={"eta_f": -1.0}, **SHORT)
