@@ -12,6 +12,7 @@ from typing import Any
 
 import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
@@ -110,7 +111,9 @@ def predict(
     -----
     One O(n³) operation for each run of draws with equal theta (a rejected proposal repeats it),
     with O(n²) a point; O(n² + n points) for every other draw. Closed forms for all likelihoods
-    but `Logistic`: a quadrature with an error below 1e-9.
+    but `Logistic`: a quadrature with an error below 1e-9. Moments of `LogGaussianCox` and
+    `CopulaVolatility` are those of exp(f): where f is uncertain, far from X, they are huge, and
+    infinite beyond what float64 holds.
 
     References
     ----------
@@ -185,13 +188,15 @@ def predict(
     if y:
         y_mean, y_square, *probability = y_total / len(where)
         variables[f"{y}_mean"] = (dims, y_mean)
-        variables[f"{y}_variance"] = (dims, np.maximum(y_square - y_mean**2, 0.0))
+        with np.errstate(over="ignore", invalid="ignore"):  # a square beyond float64 is infinite
+            y_variance = np.where(np.isinf(y_square), np.inf, y_square - y_mean**2)
+        variables[f"{y}_variance"] = (dims, np.maximum(y_variance, 0.0))
         if len(probability) == 1:
             variables[f"{y}_probability"] = (dims, probability[0])
         elif probability:
             variables[f"{y}_probability"] = ((dims, "category"), np.transpose(probability))
-    labels = {dims: np.asarray(getattr(Xnew, "index", range(len(points))))}
-    columns = {"feature": np.asarray(getattr(Xnew, "columns", range(d)))}
+    frame = Xnew if isinstance(Xnew, pd.DataFrame) else pd.DataFrame(points)
+    labels, columns = {dims: frame.index.to_numpy()}, {"feature": frame.columns.to_numpy()}
     sampled = {key: posterior[key].values for key in ("chain", "draw")}
     constant = {"Xnew": ((dims, "feature"), points)}
     groups = {
@@ -251,7 +256,7 @@ def _latent(gp: Any, model: pm.Model) -> Any:
             f"gp is a {type(gp).__name__}: predict takes the pm.gp.Latent whose prior made f. For "
             "other processes use gp.conditional and pm.sample_posterior_predictive."
         )
-    f = getattr(gp, "_f", None)
+    f = getattr(gp, "f", None)
     if f is None:
         raise ValueError(
             "gp has no f: pass the process on which gp.prior('f', X) was called. For one part of "
@@ -306,23 +311,30 @@ def _likelihood(
     for observed in filter(is_latent_gaussian_likelihood, model.observed_RVs):
         rv = observed
         while not isinstance(rv.owner.op, LatentGaussianLikelihood):
-            rv = rv.owner.inputs[0]
+            rv = rv.owner.inputs[0]  # PyMC wraps partly observed and rescaled data
+        name: str = rv.name or observed.name
         op: Any = rv.owner.op
         f, *arguments = op.dist_params(rv.owner)
         if f is not latent or response.dispatch(type(op)) is response.dispatch(object):
             continue
         names = list(inspect.signature(response.dispatch(type(op))).parameters)[3:]
         if unknown := set(given) - set(names):
-            raise ValueError(f"{observed.name} has no parameter {unknown}: it has {names}.")
+            raise ValueError(f"{name} has no parameter {unknown}: it has {names}.")
         for k, key in enumerate(names):
             if key in given:
-                arguments[k] = pt.as_tensor(np.asarray(given[key], dtype=np.float64))
+                value = np.asarray(given[key], dtype=np.float64)
+                if value.shape[: value.ndim - op.ndims_params[k + 1]] not in {(), (points,)}:
+                    raise ValueError(
+                        f"parameters[{key!r}] has shape {value.shape}: write one value for all, "
+                        f"or one for each of the {points} points."
+                    )
+                arguments[k] = pt.as_tensor(value)
             elif arguments[k].ndim > op.ndims_params[k + 1]:
                 raise ValueError(
-                    f"{key} of {observed.name} has one value for each observation: write its "
+                    f"{key} of {name} has one value for each observation: write its "
                     f"values at the {points} new points, as parameters={{{key!r}: ...}}."
                 )
-        return observed.name, op, arguments
+        return name, op, arguments
     if given:
         raise ValueError(f"parameters is {set(given)}, but no known likelihood observes f itself.")
     return None, None, ()

@@ -57,14 +57,16 @@ def _(op: Any, mean: Array, variance: Array) -> Array:
 @response.register(LogGaussianCox.rv_type)
 def _(op: Any, mean: Array, variance: Array, exposure: Array, offset: Array) -> Array:
     """Moments of a Poisson count whose rate is log-normal."""
-    rate = exposure * np.exp(mean + offset + 0.5 * variance)
-    return np.stack([rate, rate + rate**2 * np.exp(variance)])
+    with np.errstate(over="ignore"):
+        rate = exposure * np.exp(mean + offset + 0.5 * variance)
+        return np.stack([rate, rate + exposure**2 * np.exp(2.0 * (mean + offset + variance))])
 
 
 @response.register(CopulaVolatility.rv_type)
 def _(op: Any, mean: Array, variance: Array) -> Array:
     """E[y] = 0 and E[y²] = E[exp(2f)] = exp(2 mean + 2 variance)."""
-    square = np.exp(2.0 * mean + 2.0 * variance)
+    with np.errstate(over="ignore"):
+        square = np.exp(2.0 * mean + 2.0 * variance)
     return np.stack([np.zeros_like(square), square])
 
 

@@ -180,38 +180,38 @@ class Metropolis:
 
 
 Search = Callable[..., GaussianApproximation | None]
-"""(likelihood, mean, covariance, start=dual vector or None) -> q."""
+"""(likelihood, mean, covariance, start=f or None) -> q."""
 
 
 class PseudoMarginalTuning(NamedTuple):
     """What `PseudoMarginal` learns: a proposal, and where mode searches start.
 
-    ``approximate`` starts its searches from the average dual vector a = K⁻¹(f̂ − m) of the draws
-    before the last renewal: in the middle of the posterior, and the same for every theta.
+    ``approximate`` starts its searches from the average center f̂ of the draws before the last
+    renewal: in the middle of the posterior, and the same for every theta.
     """
 
     proposal: ProposalTuning
     search: Search
     approximate: Approximate
-    dual_sum: Array
+    center_sum: Array
     draws: int
     approximate_draws: int
 
-    def update(self, direction: Array, acceptance: float, dual: Array) -> PseudoMarginalTuning:
+    def update(self, direction: Array, acceptance: float, center: Array) -> PseudoMarginalTuning:
         """Learn from one draw; renew the start at draws 50, 100, 200, 400, ..."""
         draws = self.draws + 1
-        dual_sum, approximate = self.dual_sum + dual, self.approximate
+        center_sum, approximate = self.center_sum + center, self.approximate
         rounds, rest = divmod(draws, 50)
         if rest == 0 and rounds & (rounds - 1) == 0:
             # The sum began at the last renewal: at half of these draws, or at the first.
             since = draws if rounds == 1 else draws // 2
-            approximate = partial(self.search, start=dual_sum / since)
-            dual_sum = np.zeros_like(dual)
+            approximate = partial(self.search, start=center_sum / since)
+            center_sum = np.zeros_like(center)
         return PseudoMarginalTuning(
             self.proposal.update(direction, acceptance),
             self.search,
             approximate,
-            dual_sum,
+            center_sum,
             draws,
             self.approximate_draws,
         )
@@ -269,7 +269,7 @@ class PseudoMarginal:
         state, info = move(rng, state, target, factor=tuning.proposal.factor)
         if tune and state.approximation is not None:
             learnt = getattr(info, "screened_acceptance", info.theta_acceptance)
-            tuning = tuning.update(info.direction, learnt, state.approximation.dual)
+            tuning = tuning.update(info.direction, learnt, state.approximation.center)
         return state, tuning, stats | {"theta_acceptance": info.theta_acceptance}
 
 

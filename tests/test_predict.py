@@ -17,9 +17,6 @@ from pymc_lgm.linalg import tally
 from pymc_lgm.predict import predict
 from pymc_lgm.scores import abstention_curve, capacity, log_predictive_density, response
 
-# PyTensor's Numba backend multiplies the strided arrays of PyMC's own covariance functions.
-pytestmark = pytest.mark.filterwarnings("ignore::numba.core.errors.NumbaPerformanceWarning")
-
 X = np.array([[0.0], [0.7], [1.1], [2.0]])
 XNEW = np.array([[-0.5], [0.7], [5.0]])
 JITTER = 1e-3
@@ -183,12 +180,59 @@ def test_exposures_of_new_points():
         with pytest.raises(ValueError, match=r"exposure of y has one value .* 3 new points"):
             predict(idata, gp, XNEW, progressbar=False)
         result = predict(idata, gp, XNEW, parameters={"exposure": [1, 2, 4]}, progressbar=False)
-        with pytest.raises(ValueError, match="no parameter .*exposures"):
+        with pytest.raises(ValueError, match=r"no parameter .*exposures"):
             predict(idata, gp, XNEW, parameters={"exposures": 1}, progressbar=False)
+        with pytest.raises(ValueError, match=r"\(4,\): write one value for all, or .* 3 points"):
+            predict(idata, gp, XNEW, parameters={"exposure": [1, 2, 3, 4]}, progressbar=False)
     values = result["predictions"]
     log_rate = values["f_conditional_mean"] + 0.5 + values["f_conditional_variance"] / 2
     expected = np.exp(log_rate).mean(("chain", "draw")) * [1, 2, 4]
     np.testing.assert_allclose(values["y_mean"], expected)
+
+
+def test_infinite_moments_are_no_warning_and_no_nan():
+    model, gp = gp_model(lgm.LogGaussianCox)
+    idata = make_trace()
+    idata["posterior"]["eta"][0, 0] = 50.0
+    result = predict(idata, gp, XNEW, model=model, progressbar=False)["predictions"]
+    assert result["y_mean"][2] > 1e300
+    assert result["y_variance"][2] == np.inf
+    assert np.isfinite(result["f_variance"]).all()
+
+
+def test_white_noise_and_inputs_in_pm_data():
+    """The prior variance of a new point has the noise, its covariance with f has not."""
+    with pm.Model() as model:
+        data = pm.Data("X", X)
+        cov_func = pm.gp.cov.ExpQuad(1, ls=1.0) + pm.gp.cov.WhiteNoise(0.5)
+        gp = pm.gp.Latent(cov_func=cov_func)
+        gp.prior("f", data, reparameterize=False)
+    idata = make_trace()
+    result = predict(idata, gp, X, model=model, progressbar=False)["predictions"]
+    k = np.exp(-0.5 * (X - X.T) ** 2)
+    inverse = np.linalg.inv(k + (0.25 + 1e-6) * np.eye(4))
+    np.testing.assert_allclose(
+        result["f_conditional_mean"].values[1, 2],
+        k @ inverse @ idata["posterior"]["f"].values[1, 2],
+    )
+    np.testing.assert_allclose(
+        result["f_conditional_variance"].values[1, 2], 1.25 - np.diag(k @ inverse @ k)
+    )
+    pm.set_data({"X": XNEW}, model=model)
+    with pytest.raises(ValueError, match=r"set pm\.Data back"):
+        predict(idata, gp, XNEW, model=model, progressbar=False)
+
+
+def test_missing_observations_do_not_hide_the_likelihood():
+    with pm.Model():
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        f = gp.prior("f", X, reparameterize=False)
+        with pytest.warns(pm.exceptions.ImputationWarning):
+            lgm.Probit("y", f=f, observed=np.array([0, np.nan, 1, 0]))
+        result = predict(make_trace(), gp, XNEW, progressbar=False)["predictions"]
+    m, v = result["f_conditional_mean"], result["f_conditional_variance"]
+    expected = ndtr(m / np.sqrt(1 + v)).mean(("chain", "draw"))
+    np.testing.assert_allclose(result["y_probability"], expected)
 
 
 def test_other_likelihoods_have_moments_only():
@@ -298,9 +342,7 @@ def test_errors_say_what_to_write():
     with pytest.raises(ValueError, match=r"\(3,\) in the posterior, but gp.X has 4 rows"):
         go(idata=short)
     singular, gp = gp_model(X=np.zeros((4, 1)), reparameterize=True)
-    with pytest.raises(
-        np.linalg.LinAlgError, match=r"chain 0, draw 0, at \['ls', 'eta'\] = .*jitter"
-    ):
+    with pytest.raises(np.linalg.LinAlgError, match=r"draw 0, at \['ls', 'eta'\] = .*jitter"):
         go(model=singular, gp=gp, jitter=0.0)
 
 

@@ -90,8 +90,8 @@ def ep(
     mean : ndarray, shape (n,)
     covariance : Covariance
     start : ndarray, shape (n,), optional
-        Dual vector a at which to start, by default zero: f = m. Any fixed vector makes the result
-        a deterministic function of theta, as an exact sampler needs.
+        f at which to start, by default m. Any fixed vector makes the result a deterministic
+        function of theta, as an exact sampler needs.
     tolerance : float
         Stop at a q from which the next sweep would move by less than this many nats.
     max_iterations : int
@@ -107,7 +107,8 @@ def ep(
     Notes
     -----
     One O(n³) operation a Newton step and two a sweep, B and the diagonal of its inverse; 2 to 8 in
-    all. A sweep evaluates the likelihood 32 times, that of a probit never.
+    all. A sweep evaluates the likelihood 32 times, that of a probit never. Under a cavity of
+    variance 100 quadrature of a logistic is good to 3e-3 in log Z, in means and in variances.
     """
     first = laplace(
         likelihood, mean, covariance, start=start, tolerance=3.0, max_iterations=max_iterations

@@ -7,13 +7,14 @@ from functools import partial
 from typing import Any
 
 from pymc_lgm import sweep
+from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.importance import Scheme
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.steps.base import LatentGaussianStep, no_gradient, one_of, positive
 
 __all__ = ["APPROXIMATIONS", "KnorrHeldRue", "PseudoMarginal"]
 
-APPROXIMATIONS = {"laplace": laplace}
+APPROXIMATIONS: dict[str, sweep.Search] = {"laplace": laplace, "ep": ep}
 """Gaussian approximations by the name that a user writes in ``approximation=``."""
 
 
@@ -49,7 +50,7 @@ class PseudoMarginal(LatentGaussianStep):
         Run on the approximate evidence alone: **not exact**, for comparison ("MCMC EP" of the
         paper). Its statistics are the same; its draws of f come from q.
     tolerance : float
-        A mode search stops when a Newton step gains less than this in the log density. It costs
+        A mode search stops when the log density can grow by no more than this. A loose one costs
         no exactness, since searches do not depend on the chain after tuning.
     target_accept, scale
         Of the random walk on theta, as in `ASIS`.
@@ -58,7 +59,8 @@ class PseudoMarginal(LatentGaussianStep):
 
     Notes
     -----
-    One Cholesky factorization for each Newton step of a proposal (2 to 6) and one for K.
+    One Cholesky factorization of K a proposal, and as many of B as its mode search takes: after
+    tuning it starts from the posterior's center, and one is often enough.
     ``sample_stats``: ``theta_acceptance``, ``theta_scale``, ``log_evidence``,
     ``log_evidence_sd``, ``mode_iterations``, those of the latent move, ``cubic_ops``,
     ``numerical_rejections``.
@@ -82,7 +84,7 @@ class PseudoMarginal(LatentGaussianStep):
     """
 
     name = "pseudo_marginal"
-    moves, needs, cubic_ops = "f and theta", "curvature in f", "3-7"
+    moves, needs, cubic_ops = "f and theta", "curvature in f", "2-4"
 
     def __init__(
         self,
@@ -96,7 +98,7 @@ class PseudoMarginal(LatentGaussianStep):
         defensive: float = 0.0,
         delayed: bool = False,
         approximate: bool = False,
-        tolerance: float = 0.3,
+        tolerance: float = 0.05,
         target_accept: float | None = None,
         scale: float | None = None,
         **kwargs: Any,

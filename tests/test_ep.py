@@ -1,0 +1,400 @@
+"""Expectation propagation: moments, sites, evidence, cost, and a sampler that rests on it."""
+
+import math
+
+from functools import cache
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from models import MODELS, X
+from scipy.special import erfcx, log_expit, log_ndtr
+
+import pymc_lgm as lgm
+
+from pymc_lgm.approximations.ep import Marginals, ep, probit_moments, quadrature_moments
+from pymc_lgm.approximations.importance import Coordinates, Scheme, importance_sample
+from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.linalg import Covariance, factorize, tally
+from pymc_lgm.state import LikelihoodAt
+from pymc_lgm.testing import joint_test
+
+
+class Gaussian:
+    """y ~ N(f, noise): EP is exact."""
+
+    probit_signs = None
+
+    def __init__(self, y, noise):
+        self.y, self.noise = y, noise
+
+    def __call__(self, f):
+        r = (self.y - f) / self.noise
+        return self.sites(f).sum(), r, np.full(f.size, 1.0) / self.noise, np.zeros(f.size)
+
+    def sites(self, f):
+        return -0.5 * ((self.y - f) ** 2 / self.noise + np.log(2 * math.pi * self.noise))
+
+
+class Flat(Gaussian):
+    """Sites that say nothing at all, some of them: noise without end."""
+
+    def __init__(self, y, noise):
+        super().__init__(y, np.where(np.arange(y.size) % 2, noise, math.inf))
+
+    def sites(self, f):
+        return np.where(np.isfinite(self.noise), super().sites(f), 0.0)
+
+
+class Probit:
+    """y = 1 with probability Φ(f), with or without the closed form."""
+
+    def __init__(self, signs, closed=True):
+        self.signs, self.probit_signs = signs, signs if closed else None
+
+    def __call__(self, f):
+        u = self.signs * f
+        hazard = math.sqrt(2 / math.pi) / erfcx(-u / math.sqrt(2))
+        return self.sites(f).sum(), self.signs * hazard, hazard * (u + hazard), np.zeros(f.size)
+
+    def sites(self, f):
+        return log_ndtr(self.signs * f)
+
+
+class Logistic:
+    probit_signs = None
+
+    def __init__(self, signs):
+        self.signs = signs
+
+    def __call__(self, f):
+        p = np.exp(log_expit(-self.signs * f))
+        return self.sites(f).sum(), self.signs * p, p * (1 - p), p * (1 - p) * (2 * p - 1)
+
+    def sites(self, f):
+        return log_expit(self.signs * f)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(3)
+
+
+def at_initial_point(model):
+    reader = lgm.LatentGaussianModel.from_pymc(model)
+    theta = reader.theta_of(model.initial_point())
+    return LikelihoodAt(reader, theta), reader.mean(theta), reader.cov(theta)
+
+
+@cache
+def listed(name, n=3):
+    """The likelihood, the mean and the covariance of a model of the list: compiled once."""
+    return at_initial_point(MODELS[name](n=n))
+
+
+def squares(n, rng, variance=4.0):
+    """A squared exponential covariance over n points of the unit square, and f from it."""
+    points = rng.uniform(size=(n, 2))
+    distance = ((points[:, None] - points) ** 2).sum(-1)
+    K = variance * np.exp(-0.5 * distance / 0.09) + 1e-6 * np.eye(n)
+    return K, np.linalg.cholesky(K) @ rng.standard_normal(n)
+
+
+def labels(kind, f, rng):
+    """A likelihood with labels drawn from it."""
+    noise = rng.standard_normal(f.size) if kind is Probit else rng.logistic(size=f.size)
+    return kind(np.where(f + noise > 0, 1.0, -1.0))
+
+
+@pytest.mark.parametrize("kind", [Gaussian, Flat])
+def test_it_is_exact_for_a_gaussian_likelihood(kind, rng):
+    A = rng.standard_normal((6, 6))
+    K, mean, y = A @ A.T + np.eye(6), rng.standard_normal(6), rng.standard_normal(6)
+    likelihood = kind(y, 0.7)
+    q = ep(likelihood, mean, Covariance(K.copy()), tolerance=1e-10)
+    seen = np.flatnonzero(likelihood(mean)[2])
+    noisy = factorize(K[np.ix_(seen, seen)] + 0.7 * np.eye(seen.size))
+    residual = (y - mean)[seen]
+    assert q.converged
+    assert q.log_evidence == pytest.approx(noisy.log_density(residual))
+    np.testing.assert_allclose(q.center, mean + K[:, seen] @ noisy.inverse_times(residual))
+    np.testing.assert_allclose(q.precision, likelihood(mean)[2], atol=1e-8)
+
+
+def brute_force(likelihood, log_likelihood, mean, K, nodes=50):
+    """log p(y), and mean and variances of the posterior, over a grid of whitened f."""
+    x, weights = np.polynomial.hermite_e.hermegauss(nodes)
+    n = mean.size
+    grid = np.stack(np.meshgrid(*[x] * n)).reshape(n, -1)
+    mass = np.prod(np.stack(np.meshgrid(*[weights] * n)).reshape(n, -1), axis=0)
+    f = mean[:, None] + np.linalg.cholesky(K) @ grid
+    values = np.array([log_likelihood(column) for column in np.ascontiguousarray(f.T)])
+    p = mass / (2 * math.pi) ** (n / 2) * np.exp(values)
+    center = f @ p / p.sum()
+    return math.log(p.sum()), center, (f - center[:, None]) ** 2 @ p / p.sum()
+
+
+# The largest error of log Z, and of the means and variances in posterior sd and variances: EP's
+# own, not that of the arithmetic. They are twice what was measured.
+ERRORS = {
+    "logistic": (1.2e-4, 1e-4, 1e-3),
+    "probit": (3e-4, 1e-4, 2e-3),
+    "log_gaussian_cox": (3e-3, 1e-3, 2e-2),
+    "copula_volatility": (5e-3, 2e-3, 3e-2),
+    "ordinal_probit": (2e-4, 1e-4, 1.5e-3),
+    "student_t": (1e-3, 1e-2, 3e-2),
+    "negative_binomial": (5e-5, 1e-4, 1e-3),
+}
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("name", MODELS)
+def test_it_agrees_with_brute_force(name, n):
+    likelihood, mean, K = listed(name, n)
+    reader, theta = likelihood.model, likelihood.theta
+    exact, center, variance = brute_force(
+        likelihood, lambda f: reader.log_likelihood(f, theta), mean, K
+    )
+    q = ep(likelihood, mean, Covariance(K.copy()), tolerance=1e-8)
+    ours = np.linalg.inv(np.linalg.inv(K) + np.diag(q.precision)).diagonal()
+    evidence_error, mean_error, variance_error = ERRORS[name]
+    assert abs(q.log_evidence - exact) < evidence_error
+    assert np.abs((q.center - center) / np.sqrt(variance)).max() < mean_error
+    assert np.abs(ours / variance - 1).max() < variance_error
+    rough = laplace(likelihood, mean, Covariance(K.copy()), tolerance=1e-8)
+    assert np.abs(q.center - center).max() < 0.1 * np.abs(rough.center - center).max()
+    if name == "probit":
+        assert abs(q.log_evidence - exact) < 0.1 * abs(rough.log_evidence - exact)
+
+
+@pytest.mark.parametrize("variance", [0.1, 1.0, 10.0, 100.0])
+def test_moments_of_one_site(variance):
+    """For n = 1 EP is exact but for its quadrature, which a wide cavity strains."""
+    for m in math.sqrt(variance) * np.array([-2.0, -0.5, 0.0, 1.0]):
+        f = m + math.sqrt(variance) * np.linspace(-12, 12, 200_001)
+        for likelihood, error in (
+            (Probit(np.ones(1)), 1e-8),
+            (Probit(np.ones(1), closed=False), 3e-2 if variance > 10 else 1e-4),
+            (Logistic(np.ones(1)), 1e-2 if variance > 10 else 1e-4),
+        ):
+            p = np.exp(likelihood.sites(f) - 0.5 * (f - m) ** 2 / variance)
+            evidence = p.sum() * (f[1] - f[0]) / math.sqrt(2 * math.pi * variance)
+            center = f @ p / p.sum()
+            spread = (f - center) ** 2 @ p / p.sum()
+            q = ep(likelihood, np.array([m]), Covariance(np.array([[variance]])), tolerance=1e-9)
+            assert q.log_evidence == pytest.approx(math.log(evidence), abs=error)
+            assert abs(q.center[0] - center) < error * math.sqrt(spread)
+            assert 1 / (1 / variance + q.precision[0]) == pytest.approx(spread, rel=error)
+
+
+def test_the_closed_form_of_a_probit_equals_quadrature(rng):
+    n = 20
+    variance, precision = rng.uniform(0.1, 0.8, n), rng.uniform(0.0, 1.0, n)
+    q = Marginals(
+        mean=rng.standard_normal(n),
+        nu=rng.standard_normal(n),
+        precision=precision,
+        z=rng.standard_normal(n),
+        variance=variance,
+        cavity=1 - precision * variance,
+    )
+    likelihood = Probit(rng.choice([-1.0, 1.0], n))
+    closed, by_quadrature = probit_moments(likelihood.signs, q), quadrature_moments(likelihood, q)
+    for ours, theirs in zip(closed, by_quadrature, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sites_add_up_to_the_likelihood(name, rng):
+    likelihood, mean, _ = listed(name)
+    f = mean + rng.standard_normal(3)
+    sites = likelihood.sites(f)
+    assert sites.sum() == pytest.approx(likelihood(f)[0])
+    for i in range(3):
+        moved = likelihood.sites(f + 0.3 * np.eye(3)[i]) != sites
+        np.testing.assert_array_equal(moved, np.arange(3) == i)
+    assert (likelihood.probit_signs is not None) == (name == "probit")
+    if name == "probit":
+        np.testing.assert_array_equal(likelihood.probit_signs, [-1, 1, 1])
+
+
+def test_sites_of_several_terms_and_shapes(rng):
+    """A matrix of observations, a scalar one, a potential, and an observation of no f at all."""
+    y = rng.poisson(2.0, size=(4, 5))
+    with pm.Model() as model:
+        f = pm.MvNormal("f", mu=np.zeros(5), cov=np.eye(5))
+        pm.Poisson("counts", mu=pm.math.exp(f), observed=y)
+        pm.Normal("one", mu=f[3], observed=0.3)
+        pm.Normal("two", mu=pm.math.stack([f[1], 0.0]), observed=[1.0, 2.0])
+        pm.Potential("curb", -((f[::-1] / 5) ** 4))
+        lgm.Probit("again", f=f, observed=[0, 1, 1, 0, 1])
+    likelihood, _, _ = at_initial_point(model)
+    assert likelihood.probit_signs is None
+    f = rng.standard_normal(5)
+    sites = likelihood.sites(f)
+    assert sites.sum() == pytest.approx(likelihood(f)[0])
+    for i in range(5):
+        moved = likelihood.sites(f + 0.3 * np.eye(5)[i]) != sites
+        np.testing.assert_array_equal(moved, np.arange(5) == i)
+
+
+def test_a_sum_cannot_be_split():
+    with pm.Model() as model:
+        f = pm.MvNormal("f", mu=np.zeros(3), cov=np.eye(3))
+        pm.Potential("penalty", -pm.math.sum(f**4))
+    likelihood, mean, K = at_initial_point(model)
+    with pytest.raises(ValueError, match=r"(?s)penalty.*without its sum.*approximation='laplace'"):
+        ep(likelihood, mean, Covariance(K))
+
+
+def test_sites_follow_a_discrete_index_of_another_step():
+    """Which f_i an observation depends on may be what another step method samples."""
+    with pm.Model() as model:
+        f = pm.MvNormal("f", mu=np.zeros(2), cov=np.eye(2))
+        k = pm.Bernoulli("k", 0.5)
+        pm.Normal("y", mu=f[k], observed=1.0)
+    reader = lgm.LatentGaussianModel.from_pymc(model)
+    f = np.array([0.0, 5.0])
+    for k in (0, 1, 0):
+        reader.read(model.initial_point() | {"k": np.array(k)})
+        sites = reader.site_log_likelihoods(f, np.empty(0))
+        assert sites[1 - k] == 0
+        assert sites[k] == reader.log_likelihood(f, np.empty(0))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_result_is_a_valid_q_and_a_function_of_its_arguments(name, rng):
+    likelihood, mean, K = listed(name)
+    for start in (None, 0.5 * rng.standard_normal(3)):
+        one, two = (ep(likelihood, mean, Covariance(K.copy()), start=start) for _ in range(2))
+        np.testing.assert_array_equal(one.center, two.center)
+        np.testing.assert_array_equal(one.precision, two.precision)
+        assert one.log_evidence == two.log_evidence
+        assert (one.precision >= 0).all()
+        np.testing.assert_allclose(one.center, mean + K @ one.dual)
+        B = np.eye(3) + np.sqrt(np.outer(one.precision, one.precision)) * K
+        assert one.B.log_determinant == pytest.approx(np.linalg.slogdet(B)[1])
+
+
+def test_outliers_of_a_student_t_are_clipped(rng):
+    """Two observations that no Gaussian site describes ask for negative precisions."""
+    K, f = squares(30, rng)
+    y = f + 0.2 * rng.standard_normal(30)
+    y[[4, 9]] += 3.0
+    with pm.Model() as model:
+        latent = pm.MvNormal("f", mu=np.zeros(30), cov=K)
+        pm.StudentT("y", nu=3, mu=latent, sigma=0.2, observed=y)
+    likelihood, mean, _ = at_initial_point(model)
+    q = ep(likelihood, mean, Covariance(K.copy()))
+    assert (q.precision >= 0).all()
+    assert q.precision[[4, 9]].max() < 0.05 * np.median(q.precision)
+    assert np.abs(q.center - f).max() < 1.0
+    sample = spread_of_weights(q, K, likelihood)
+    assert abs(sample.log_evidence - q.log_evidence) < 0.2
+
+
+def spread_of_weights(q, K, likelihood):
+    scheme = Scheme(2000, antithetic=False)
+    coordinates = Coordinates.fresh(np.random.default_rng(1), q.mean.size, scheme)
+    return importance_sample(
+        q, factorize(K.copy()), lambda f: float(likelihood.sites(f).sum()), coordinates, scheme
+    )
+
+
+def test_weights_vary_less_than_with_laplace(rng):
+    K, f = squares(30, rng)
+    likelihood = labels(Probit, f, rng)
+    mean = np.zeros(30)
+    ours = spread_of_weights(ep(likelihood, mean, Covariance(K.copy())), K, likelihood)
+    theirs = spread_of_weights(laplace(likelihood, mean, Covariance(K.copy())), K, likelihood)
+    assert ours.log_weights.std() < 0.75 * theirs.log_weights.std()
+    assert ours.log_evidence == pytest.approx(theirs.log_evidence, abs=0.2)
+
+
+@pytest.mark.parametrize("kind", [Probit, Logistic])
+def test_a_few_operations_are_enough(kind, rng):
+    K, f = squares(100, rng)
+    likelihood = labels(kind, f, rng)
+    mean = np.zeros(100)
+    start = ep(likelihood, mean, Covariance(K.copy()), tolerance=1e-6).center
+    for scale in (0.8, 1.0, 1.3):
+        before = tally.cubic_ops
+        q = ep(likelihood, mean, Covariance(scale * K), start=start)
+        assert q.converged
+        assert tally.cubic_ops - before <= 8
+        # A sweep more would change nothing that matters.
+        exact = ep(likelihood, mean, Covariance(scale * K), start=start, tolerance=1e-7)
+        assert q.log_evidence == pytest.approx(exact.log_evidence, abs=0.1)
+
+
+def test_without_convergence_it_is_still_a_q(rng):
+    K, f = squares(30, rng)
+    likelihood = labels(Probit, f, rng)
+    q = ep(likelihood, np.zeros(30), Covariance(K.copy()), tolerance=0.0, max_iterations=6)
+    assert not q.converged
+    assert q.iterations <= 6
+    sample = spread_of_weights(q, K, likelihood)
+    assert sample.log_evidence_sd < 0.1
+
+
+def test_a_search_that_leaves_the_numbers_is_a_value():
+    class Nowhere(Gaussian):
+        def __call__(self, f):
+            return -1.0, np.full(3, np.nan), np.ones(3), np.zeros(3)
+
+    assert ep(Nowhere(np.zeros(3), 1.0), np.zeros(3), Covariance(np.eye(3))) is None
+
+
+def test_where_moments_are_lost_it_is_laplaces():
+    class Lost(Gaussian):
+        def __call__(self, f):
+            return Gaussian(self.y, self.noise)(f)
+
+        def sites(self, f):
+            return np.full(f.size, np.nan)
+
+    q = ep(Lost(np.zeros(3), 1.0), np.ones(3), Covariance(np.eye(3)))
+    assert not q.converged
+    np.testing.assert_allclose(q.center, 0.5)
+
+
+def evidence_without(term, q):
+    """A mutant of the evidence, from the same q."""
+    z = q.center - q.mean
+    missing = {"determinant": q.B.log_determinant, "quadratic": -z @ (q.dual + q.precision * z)}
+    return q.log_evidence + 0.5 * missing[term]
+
+
+@pytest.mark.parametrize("term", ["determinant", "quadratic"])
+def test_a_wrong_evidence_is_noticed(term):
+    likelihood, mean, K = listed("probit")
+    reader, theta = likelihood.model, likelihood.theta
+    exact, _, _ = brute_force(likelihood, lambda f: reader.log_likelihood(f, theta), mean, K)
+    q = ep(likelihood, mean, Covariance(K.copy()), tolerance=1e-8)
+    assert abs(evidence_without(term, q) - exact) > 10 * ERRORS["probit"][0]
+
+
+@pytest.mark.parametrize("n_importance", [1, 16])
+@pytest.mark.parametrize("name", ["probit", "log_gaussian_cox", "student_t"])
+def test_the_sampler_leaves_the_posterior_invariant(name, n_importance):
+    model = MODELS[name]()
+    with model:
+        step = lgm.PseudoMarginal(
+            approximation="ep", n_importance=n_importance, scale=0.5, latent=None
+        )
+    result = joint_test(step, model, replicates=1200, steps=2, rng=np.random.default_rng(4))
+    assert result.pvalue > 1e-3 / 6, result
+
+
+def test_pm_sample_takes_it_by_name():
+    model = MODELS["ordinal_probit"]()
+    with model:
+        step = lgm.PseudoMarginal(approximation="ep")
+        trace = pm.sample(
+            draws=50, tune=60, chains=1, step=step, random_seed=1, progressbar=False,
+            compute_convergence_checks=False,
+        )  # fmt: skip
+    assert np.isfinite(trace.sample_stats["log_evidence"]).all()
+    assert (trace.sample_stats["cubic_ops"] > 0).all()
+    assert len(X) == trace.posterior["f"].shape[-1]
