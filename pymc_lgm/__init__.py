@@ -15,6 +15,10 @@ from pymc_lgm.likelihoods import Logistic as Logistic
 from pymc_lgm.likelihoods import OrdinalProbit as OrdinalProbit
 from pymc_lgm.likelihoods import Probit as Probit
 from pymc_lgm.model import LatentGaussianModel as LatentGaussianModel
+from pymc_lgm.predict import predict as predict
+from pymc_lgm.scores import abstention_curve as abstention_curve
+from pymc_lgm.scores import capacity as capacity
+from pymc_lgm.scores import log_predictive_density as log_predictive_density
 from pymc_lgm.steps import ASIS as ASIS
 from pymc_lgm.steps import EllipticalSlice as EllipticalSlice
 from pymc_lgm.steps import KnorrHeldRue as KnorrHeldRue
@@ -40,8 +44,12 @@ __all__ = [
     "PseudoMarginal",
     "SufficientMetropolis",
     "WhitenedMetropolis",
+    "abstention_curve",
+    "capacity",
     "datasets",
     "efficiency",
+    "log_predictive_density",
+    "predict",
     "testing",
 ]
 

@@ -5,7 +5,7 @@ from functools import singledispatch
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd  # noqa: TID251 (the tables of the people wing are data frames)
+import pandas as pd
 
 from numpy.typing import ArrayLike
 from scipy.special import expit, ndtr

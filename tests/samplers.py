@@ -22,6 +22,7 @@ VARIANTS = {
         {"scale": 0.4, "n_importance": 16, "correlation": 0.0, "latent": None},
         {"scale": 0.4, "n_importance": 3, "correlation": 0.5, "defensive": 0.2, "latent": None},
         {"scale": 0.4, "n_importance": 4, "delayed": True, "tolerance": 3.0, "latent": None},
+        {"scale": 0.4, "approximation": "ep", "n_importance": 2, "latent": None},
     ],
     "KnorrHeldRue": [{"scale": 0.4}],
 }

@@ -29,8 +29,9 @@ class PseudoMarginal(LatentGaussianStep):
     ----------
     vars : sequence of variables, optional
         f and the hyper-parameters to move; by default all continuous ones.
-    approximation : {"laplace"}
-        How q is found.
+    approximation : {"laplace", "ep"}
+        How q is found: at the mode of f, or by expectation propagation, which is closer to the
+        posterior and costs more (4 to 8 operations).
     n_importance : int
         N: draws of f an estimate.
     correlation : float
