@@ -14,9 +14,10 @@ help:  ## show this list
 demo: $(STAMP)  ## fit a Cox process to the coal-mining disasters
 	$(PYTHON_VENV) examples/coal_mining.py
 
-# One thread for each BLAS call: the test processes and their chains already fill the cores.
-test test-slow: export OMP_NUM_THREADS = 1
-test test-slow: export OPENBLAS_NUM_THREADS = 1
+# One thread for each BLAS call: test processes and chains already fill the cores, and the demo's
+# matrices are small.
+demo test test-slow benchmark: export OMP_NUM_THREADS = 1
+demo test test-slow benchmark: export OPENBLAS_NUM_THREADS = 1
 
 test: $(STAMP)  ## the fast tests and the doctests
 	$(PYTEST) -m "not slow"

@@ -27,7 +27,7 @@ from pymc_lgm.likelihoods import is_latent_gaussian_likelihood
 from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
 from pymc_lgm.linalg import Array, factorize
 from pymc_lgm.model import is_latent
-from pymc_lgm.scores import response
+from pymc_lgm.response import response
 
 __all__ = ["predict"]
 

@@ -1,85 +1,19 @@
-"""From f to y: moments of a new observation, and how good probabilities of classes are."""
+"""How good probabilities of classes are: density, abstention, capacity."""
 
 from collections.abc import Sequence
-from functools import singledispatch
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from numpy.typing import ArrayLike
-from scipy.special import expit, ndtr
 from scipy.stats import rankdata
 
-from pymc_lgm.likelihoods import CopulaVolatility, LogGaussianCox, Logistic, OrdinalProbit, Probit
 from pymc_lgm.linalg import Array
 
 __all__ = ["Capacity", "abstention_curve", "capacity", "log_predictive_density"]
 
 LEVELS = tuple(np.arange(51) / 100)
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
-WEIGHTS = WEIGHTS / WEIGHTS.sum()
-LOGISTIC_NODES = 0.75 * np.arange(-45, 46)
-LOGISTIC_WEIGHTS = 0.75 * expit(LOGISTIC_NODES) * expit(-LOGISTIC_NODES)
-
-
-@singledispatch
-def response(op: Any, mean: Array, variance: Array) -> Array:
-    """Return E[y], E[y²] and class probabilities for f ~ N(mean, variance), as rows.
-
-    Dispatched on the likelihood's op; its parameters other than f are further arguments. Shape
-    (2 + r, points) with r = 0 for what is not a class, 1 for two classes.
-    """
-    raise NotImplementedError(f"No response is known of {type(op).__name__}.")
-
-
-@response.register(Probit.rv_type)
-def _(op: Any, mean: Array, variance: Array) -> Array:
-    """E[Φ(f)] = Φ(mean / √(1 + variance))."""
-    p = ndtr(mean / np.sqrt(1.0 + variance))
-    return np.stack([p, p, p])
-
-
-@response.register(Logistic.rv_type)
-def _(op: Any, mean: Array, variance: Array) -> Array:
-    """E[1 / (1 + exp(−f))] to 1e-9, by the quadrature that suits the scale.
-
-    Gauss–Hermite in f where its standard deviation is small; where it is large, the sigmoid is
-    steep beside the normal and E[Φ((mean + u) / sd)] over a logistic u is smooth: trapezoids.
-    """
-    mean, sd = mean[:, None], np.sqrt(variance)[:, None]
-    narrow = expit(mean + sd * NODES) @ WEIGHTS
-    wide = ndtr((mean + LOGISTIC_NODES) / np.maximum(sd, 1.0)) @ LOGISTIC_WEIGHTS
-    p = np.where(sd[:, 0] < 1.5, narrow, wide)
-    return np.stack([p, p, p])
-
-
-@response.register(LogGaussianCox.rv_type)
-def _(op: Any, mean: Array, variance: Array, exposure: Array, offset: Array) -> Array:
-    """Moments of a Poisson count whose rate is log-normal."""
-    with np.errstate(over="ignore"):
-        rate = exposure * np.exp(mean + offset + 0.5 * variance)
-        return np.stack([rate, rate + exposure**2 * np.exp(2.0 * (mean + offset + variance))])
-
-
-@response.register(CopulaVolatility.rv_type)
-def _(op: Any, mean: Array, variance: Array) -> Array:
-    """E[y] = 0 and E[y²] = E[exp(2f)] = exp(2 mean + 2 variance)."""
-    with np.errstate(over="ignore"):
-        square = np.exp(2.0 * mean + 2.0 * variance)
-    return np.stack([np.zeros_like(square), square])
-
-
-@response.register(OrdinalProbit.rv_type)
-def _(op: Any, mean: Array, variance: Array, cutpoints: Array, noise: Array) -> Array:
-    """Probabilities of the intervals between cutpoints, under f plus noise."""
-    scaled = ((cutpoints - mean[:, None]) / np.sqrt(variance + noise**2)[:, None]).T
-    beyond = np.full((1, len(mean)), np.inf)
-    lower, upper = np.concatenate([-beyond, scaled]), np.concatenate([scaled, beyond])
-    mirror = lower + upper > 0.0  # subtract where the two are small
-    p = np.where(mirror, ndtr(-lower) - ndtr(-upper), ndtr(upper) - ndtr(lower))
-    category = np.arange(len(p))
-    return np.stack([category @ p, category**2 @ p, *p])
 
 
 def log_predictive_density(y: ArrayLike, probability: ArrayLike) -> float:

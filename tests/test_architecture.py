@@ -7,6 +7,8 @@ import sys
 
 from pathlib import Path
 
+import numpy as np
+import pymc as pm
 import pytest
 
 import pymc_lgm as lgm
@@ -54,7 +56,7 @@ def test_the_numeric_wing_knows_arrays_only(path):
 
 @pytest.mark.parametrize("path", MODULES, ids=dotted)
 def test_only_the_model_reader_reads_graphs(path):
-    """Walking a graph belongs to model.py; the likelihoods that mark variables are the exception."""
+    """Walking a graph belongs to model.py; likelihoods that mark variables are the exception."""
     if dotted(path) in {"pymc_lgm.model", "pymc_lgm.testing", "pymc_lgm.likelihoods.registry"}:
         return
     text = path.read_text()
@@ -104,3 +106,15 @@ def test_importing_does_not_compile_or_sample():
         "assert listed is s.STEP_METHODS and listed == [*before, *SAMPLERS]"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: s.__name__)
+def test_every_statistic_is_documented(sampler):
+    page = (ROOT / "docs" / "sample_statistics.md").read_text()
+    with pm.Model() as model:
+        eta = pm.HalfNormal("eta")
+        f = pm.MvNormal("f", mu=np.zeros(2), cov=eta * np.eye(2))
+        lgm.Probit("y", f=f, observed=[0, 1])
+        step = sampler(model=model)
+    for name in step.stats_dtypes_shapes:
+        assert f"| `{name}` |" in page, name

@@ -15,7 +15,8 @@ import pymc_lgm as lgm
 
 from pymc_lgm.linalg import tally
 from pymc_lgm.predict import predict
-from pymc_lgm.scores import abstention_curve, capacity, log_predictive_density, response
+from pymc_lgm.response import response
+from pymc_lgm.scores import abstention_curve, capacity, log_predictive_density
 
 X = np.array([[0.0], [0.7], [1.1], [2.0]])
 XNEW = np.array([[-0.5], [0.7], [5.0]])
