@@ -142,7 +142,6 @@ class Covariance:
         # A symmetric matrix is its own transpose, so row order is column order.
         self._K = K.T if K.flags.c_contiguous else K
         self._diagonal = K.diagonal().copy()
-        self._shift: Array | None = None
 
     @property
     def n(self) -> int:
@@ -151,12 +150,9 @@ class Covariance:
 
     def covariance_times(self, x: Array) -> Array:
         """K x, for a vector or for columns. Reads the upper triangle only."""
-        result: Array
-        if x.ndim == 1:
-            result = blas.dsymv(1.0, self._K, x, lower=0)
-            return result if self._shift is None else result + self._shift * x
-        result = blas.dsymm(1.0, self._K, x, lower=0)
-        return result if self._shift is None else result + self._shift[:, None] * x
+        product = blas.dsymv if x.ndim == 1 else blas.dsymm
+        result: Array = product(1.0, self._K, x, lower=0)
+        return result
 
     def condition(self, W: Array) -> CholeskyFactor | None:
         """Factorize B = I + W^½ K W^½, the O(n³) part of conditioning on precisions W ≥ 0.
@@ -186,7 +182,16 @@ class PriorFactor(CholeskyFactor, Covariance):
         CholeskyFactor.__init__(self, packed)
         self._K = packed
         self._diagonal = diagonal
-        self._shift = diagonal - packed.diagonal()
+        self._root_diagonal = packed.diagonal().copy()
+
+    def covariance_times(self, x: Array) -> Array:
+        """K x, to the last bit as before the factorization: a restored chain repeats itself."""
+        in_place = np.einsum("ii->i", self._packed)
+        in_place[:] = self._diagonal
+        try:
+            return super().covariance_times(x)
+        finally:
+            in_place[:] = self._root_diagonal
 
 
 def factorize(K: Array) -> PriorFactor | None:

@@ -97,8 +97,8 @@ class State:
         ℓ(f, theta) and log p(theta).
     approximation : GaussianApproximation, optional
         q(f) at this theta, kept for as long as theta stays.
-    approximated_by : object
-        What made it: another approximation has to be made by another.
+    approximated_by : tuple
+        The search and the start that made it: another needs an approximation of its own.
     """
 
     model: LatentGaussian
@@ -109,7 +109,7 @@ class State:
     log_likelihood: float
     log_prior: float
     approximation: GaussianApproximation | None = None
-    approximated_by: object = None
+    approximated_by: tuple[object, object] = (None, None)
 
     @classmethod
     def at(cls, model: LatentGaussian, theta: Array, f: Array) -> State | None:

@@ -16,20 +16,18 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from pymc_lgm.adaptation import ProposalTuning, StepSizeTuning
-from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.importance import Scheme
 from pymc_lgm.latent.elliptical_slice import elliptical_slice
 from pymc_lgm.latent.hmc import Integrator, Metric, hmc
 from pymc_lgm.linalg import Array, tally
 from pymc_lgm.moves.delayed_metropolis import delayed_metropolis
 from pymc_lgm.moves.metropolis import metropolis
-from pymc_lgm.parameterizations.pseudo_marginal import Approximate, pseudo_marginal
+from pymc_lgm.parameterizations.pseudo_marginal import Search, pseudo_marginal
 from pymc_lgm.parameterizations.sufficient import sufficient
 from pymc_lgm.parameterizations.target import Fix
 from pymc_lgm.parameterizations.whitened import whitened
@@ -179,20 +177,15 @@ class Metropolis:
         return state, tuning, stats
 
 
-Search = Callable[..., GaussianApproximation | None]
-"""(likelihood, mean, covariance, start=f or None) -> q."""
-
-
 class PseudoMarginalTuning(NamedTuple):
     """What `PseudoMarginal` learns: a proposal, and where mode searches start.
 
-    ``approximate`` starts its searches from the average center f̂ of the draws before the last
-    renewal: in the middle of the posterior, and the same for every theta.
+    ``start`` is the average center f̂ of the draws before the last renewal: in the middle of the
+    posterior, and the same for every theta; ``None``, the prior's mean, before the first.
     """
 
     proposal: ProposalTuning
-    search: Search
-    approximate: Approximate
+    start: Array | None
     center_sum: Array
     draws: int
     approximate_draws: int
@@ -200,17 +193,16 @@ class PseudoMarginalTuning(NamedTuple):
     def update(self, direction: Array, acceptance: float, center: Array) -> PseudoMarginalTuning:
         """Learn from one draw; renew the start at draws 50, 100, 200, 400, ..."""
         draws = self.draws + 1
-        center_sum, approximate = self.center_sum + center, self.approximate
+        center_sum, start = self.center_sum + center, self.start
         rounds, rest = divmod(draws, 50)
         if rest == 0 and rounds & (rounds - 1) == 0:
             # The sum began at the last renewal: at half of these draws, or at the first.
             since = draws if rounds == 1 else draws // 2
-            approximate = partial(self.search, start=center_sum / since)
+            start = center_sum / since
             center_sum = np.zeros_like(center)
         return PseudoMarginalTuning(
             self.proposal.update(direction, acceptance),
-            self.search,
-            approximate,
+            start,
             center_sum,
             draws,
             self.approximate_draws,
@@ -232,20 +224,18 @@ class PseudoMarginal:
     exact: bool = True
     target_accept: float | None = None
     scale: float | None = None
-    stats = (
-        "theta_acceptance",
-        "theta_scale",
-        "log_evidence",
-        "log_evidence_sd",
-        "mode_iterations",
-    )
+
+    @property
+    def stats(self) -> tuple[str, ...]:
+        """The spread of one importance draw says nothing, and is not reported."""
+        spread = ("log_evidence_sd",) if self.scheme.n_importance > 1 else ()
+        return ("theta_acceptance", "theta_scale", "log_evidence", *spread, "mode_iterations")
 
     def start(self, state: State, tune: int) -> PseudoMarginalTuning:
         """Begin every mode search at the prior's mean."""
         proposal = ProposalTuning.start(max(state.theta.size, 1), self.target_accept, self.scale)
         zero = np.zeros(state.f.size)
-        approximate = partial(self.search, start=None)
-        return PseudoMarginalTuning(proposal, self.search, approximate, zero, 0, tune // 2)
+        return PseudoMarginalTuning(proposal, None, zero, 0, tune // 2)
 
     def run(
         self, rng: np.random.Generator, state: State, tuning: PseudoMarginalTuning, tune: bool
@@ -255,12 +245,15 @@ class PseudoMarginal:
         target, estimate = pseudo_marginal(
             rng,
             state,
-            approximate=tuning.approximate,
+            search=self.search,
+            start=tuning.start,
             scheme=self.scheme,
             correlation=self.correlation,
             exact=exact,
         )
         stats = {"theta_scale": tuning.proposal.scale, **estimate._asdict()}
+        if self.scheme.n_importance == 1:
+            del stats["log_evidence_sd"]
         state = target.state
         if state.theta.size == 0:
             return state, tuning, stats | {"theta_acceptance": math.nan}

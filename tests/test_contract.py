@@ -154,7 +154,7 @@ def test_sampling_state_reproduces_the_next_draws(case, tuning):
     expected = run(step, point, 5)
     for restored in (step, other):
         restored.sampling_state = saved
-        assert equal_dataclass_values(run(restored, point, 5), expected)
+        assert equal_dataclass_values(draws_of(run(restored, point, 5)), draws_of(expected))
 
 
 @every_case
@@ -163,7 +163,15 @@ def test_a_pickled_step_continues_identically(case):
     step = make(case, model)
     point = run(step, model.initial_point(), 6)[-1][0]
     copy = cloudpickle.loads(cloudpickle.dumps(step))
-    assert equal_dataclass_values(run(copy, point, 5), run(step, point, 5))
+    assert equal_dataclass_values(draws_of(run(copy, point, 5)), draws_of(run(step, point, 5)))
+
+
+def draws_of(records):
+    """Points and statistics; without the factorizations that a step pays again to resume."""
+    return [
+        (point, [{k: v for k, v in stats.items() if k != "cubic_ops"} for stats in all_stats])
+        for point, all_stats in records
+    ]
 
 
 def test_a_pickled_step_still_reads_its_neighbors():
@@ -235,7 +243,7 @@ def test_a_chain_without_tuning_learns_nothing():
     model = probit()
     step = lgm.ASIS(model=model)
     step.setup_chain(np.random.default_rng(1), 0, 5)
-    start = [element.start(step._arrive(model.initial_point())) for element in step.elements]
+    start = [element.start(step._arrive(model.initial_point()), 0) for element in step.elements]
     run(step, model.initial_point(), 5)
     assert equal_dataclass_values(step.tunings, start)
 
@@ -331,7 +339,9 @@ def test_what_other_steps_have_moved_is_recomputed_and_no_more(sampler):
         before = tally.cubic_ops
         point, stats = step.step(moved)
         assert tally.cubic_ops - before == factorizations + own, move
-        assert equal_dataclass_values((point, stats), fresh.step(moved)), move
+        assert stats[0]["cubic_ops"] == factorizations + own, move
+        ours, theirs = draws_of([(point, stats)]), draws_of([fresh.step(moved)])
+        assert equal_dataclass_values(ours, theirs), move
 
 
 def test_a_point_without_density_is_an_error_that_names_it():
@@ -351,7 +361,9 @@ def test_elliptical_slice_beside_nuts():
     stats = idata["sample_stats"]
     for name in ("latent_acceptance", "cubic_ops", "tree_depth", "diverging"):
         assert stats[name].dims == ("chain", "draw")
-    assert (stats["cubic_ops"] == 0).all()
+    # NUTS has moved theta before nearly every draw: one factorization each.
+    assert stats["cubic_ops"].isin([0, 1]).all()
+    assert stats["cubic_ops"].mean() > 0.5
     assert np.isfinite(idata["posterior"]["f"]).all()
     assert len(np.unique(idata["posterior"]["f"].values)) == 2 * 8 * 3
 
@@ -413,7 +425,7 @@ def test_a_compound_step_restores_its_state():
     saved = pickle.loads(pickle.dumps(compound.sampling_state))
     expected = run(compound, point, 4)
     compound.sampling_state = saved
-    assert equal_dataclass_values(run(compound, point, 4), expected)
+    assert equal_dataclass_values(draws_of(run(compound, point, 4)), draws_of(expected))
 
 
 # Back ends
@@ -428,9 +440,8 @@ def test_both_linkers_draw_the_same(case):
         for name, values in one.items():
             assert np.isfinite(values).all()
             np.testing.assert_allclose(values, other[name], rtol=1e-6)
-        np.testing.assert_allclose(
-            stats[0]["latent_acceptance"], others[0]["latent_acceptance"], rtol=1e-6
-        )
+        for name in {"latent_acceptance", "theta_acceptance"} & stats[0].keys():
+            np.testing.assert_allclose(stats[0][name], others[0][name], rtol=1e-6)
 
 
 @pytest.mark.parametrize("backend", ["numba", "c"])
@@ -539,7 +550,7 @@ def test_every_statistic_is_declared_and_a_number(case):
             assert np.shape(value) == tuple(shape)
             assert np.isfinite(value)
             assert np.can_cast(np.min_scalar_type(value), dtype)
-        assert 0 <= stats["latent_acceptance"] <= 1
+        assert 0 <= stats.get("latent_acceptance", 0) <= 1
         assert 0 <= stats.get("theta_acceptance", 0) <= 1
         assert stats["numerical_rejections"] == 0
 

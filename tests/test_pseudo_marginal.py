@@ -278,16 +278,17 @@ def test_after_tuning_q_is_a_function_of_theta():
     for i in range(170):
         if i == 120:
             step.stop_tuning()
-            approximate = step.tunings[1].approximate
+            start = step.tunings[1].start
         point, _ = step.step(point)
-    assert step.tunings[1].approximate is approximate
-    assert isinstance(approximate, partial)
+    assert step.tunings[1].start is start
+    assert start is not None
     theta, reader = step.lgm.theta_of(point), step.lgm
     searches = [
-        approximate(
+        step.elements[1].search(
             lambda f: reader.likelihood_terms(f, theta),
             reader.mean(theta),
             Covariance(reader.cov(theta)),
+            start=start,
         )
         for _ in range(2)
     ]

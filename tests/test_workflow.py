@@ -72,7 +72,7 @@ LINES = {
     'pseudo_marginal={"latent": "slice"}': lambda m: {"pseudo_marginal": {"latent": "slice"}},
 }
 # None: as many as the mode searches took.
-FACTORIZATIONS = dict(zip(LINES, (None, 2, 0, 1, None), strict=True))
+FACTORIZATIONS = dict(zip(LINES, (None, 2, 1, 1, None), strict=True))
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -87,7 +87,9 @@ def test_one_process_and_two_draw_the_same(name, line):
         assert (values.std("draw") > 0).all()
         np.testing.assert_array_equal(values, two["posterior"][variable])
     if FACTORIZATIONS[line] is not None:
-        assert (one["sample_stats"]["cubic_ops"] == FACTORIZATIONS[line]).all()
+        # A NUTS that stays where it is costs nothing.
+        assert (one["sample_stats"]["cubic_ops"] <= FACTORIZATIONS[line]).all()
+        assert one["sample_stats"]["cubic_ops"].mean() > 0.8 * FACTORIZATIONS[line]
     assert ("log_evidence" in one["sample_stats"]) == (FACTORIZATIONS[line] is None)
     hmc = line in ("pm.sample()", "step=lgm.ASIS()")
     assert ("latent_step_size" in one["sample_stats"]) == hmc

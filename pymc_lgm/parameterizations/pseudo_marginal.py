@@ -25,15 +25,14 @@ import numpy as np
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.importance import Coordinates, Scheme, importance_sample
-from pymc_lgm.approximations.laplace import Likelihood
 from pymc_lgm.linalg import Array, Covariance, PriorFactor, tally
 from pymc_lgm.parameterizations.target import Screened, Target
 from pymc_lgm.state import LikelihoodAt, State
 
-__all__ = ["Approximate", "PseudoMarginalInfo", "pseudo_marginal"]
+__all__ = ["PseudoMarginalInfo", "Search", "pseudo_marginal"]
 
-Approximate = Callable[[Likelihood, Array, Covariance], GaussianApproximation | None]
-"""(likelihood, mean, covariance) -> q, a deterministic function of theta."""
+Search = Callable[..., GaussianApproximation | None]
+"""(likelihood, mean, covariance, start=f or None) -> q, deterministic."""
 
 
 class PseudoMarginalInfo(NamedTuple):
@@ -53,7 +52,8 @@ def pseudo_marginal(
     rng: np.random.Generator,
     state: State,
     *,
-    approximate: Approximate,
+    search: Search,
+    start: Array | None,
     scheme: Scheme,
     correlation: float = 0.0,
     exact: bool = True,
@@ -64,8 +64,11 @@ def pseudo_marginal(
     ----------
     rng : numpy.random.Generator
     state : State
-    approximate : callable
-        Gives q. It must be a function of theta alone, or the sampler is not exact.
+    search : callable
+        Gives q. With ``start`` fixed it must be a function of theta alone, or the sampler is not
+        exact.
+    start : ndarray, shape (n,), optional
+        Where searches start, whatever theta is.
     scheme : Scheme
         With one importance draw the move is that of Knorr-Held and Rue (2002).
     correlation : float
@@ -91,9 +94,19 @@ def pseudo_marginal(
     A proposal costs the O(n³) operations of q and one for the factor of K; the current theta
     costs none unless another kernel has moved it.
     """
-    q = state.approximation if state.approximated_by is approximate else None
+    made_by, start_of = state.approximated_by
+    q = state.approximation if made_by is search and start_of is start else None
+
+    def approximate(
+        theta: Array, mean: Array, covariance: Covariance
+    ) -> GaussianApproximation | None:
+        found = search(LikelihoodAt(state.model, theta), mean, covariance, start=start)
+        if found is None:
+            tally.numerical_rejections += 1
+        return found
+
     if q is None:
-        q = _approximation(state, state.theta, state.mean, state.prior, approximate)
+        q = approximate(state.theta, state.mean, state.prior)
     if q is None:
         # No q here, so no proposal came from here either: stay, as the reverse move would.
         stuck = Target(state, 0.0, lambda theta: (-math.inf, None))
@@ -109,7 +122,7 @@ def pseudo_marginal(
         f=sample.f[:, k].copy(),
         log_likelihood=float(sample.log_likelihood[k]),
         approximation=q,
-        approximated_by=approximate,
+        approximated_by=(search, start),
     )
 
     def screen(theta: Array) -> Screened | None:
@@ -117,7 +130,7 @@ def pseudo_marginal(
         if prior_at is None:
             return None
         log_prior, mean, covariance = prior_at
-        proposed = _approximation(state, theta, mean, covariance, approximate)
+        proposed = approximate(theta, mean, covariance)
         if proposed is None:
             return None
 
@@ -141,7 +154,7 @@ def pseudo_marginal(
             there = state.complete(theta, log_prior, mean, covariance, latent)
             if there is None or log_evidence == -math.inf:
                 return -math.inf, None
-            there = replace(there, approximation=q_there, approximated_by=approximate)
+            there = replace(there, approximation=q_there, approximated_by=(search, start))
             return log_evidence + log_prior, there
 
         return Screened(proposed.log_evidence + log_prior, complete)
@@ -158,12 +171,3 @@ def pseudo_marginal(
         screened_log_density=q.log_evidence + state.log_prior,
     )
     return target, PseudoMarginalInfo(sample.log_evidence, sample.log_evidence_sd, q.iterations)
-
-
-def _approximation(
-    state: State, theta: Array, mean: Array, covariance: Covariance, approximate: Approximate
-) -> GaussianApproximation | None:
-    q = approximate(LikelihoodAt(state.model, theta), mean, covariance)
-    if q is None:
-        tally.numerical_rejections += 1
-    return q

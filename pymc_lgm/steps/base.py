@@ -20,6 +20,7 @@ from rich.table import Column
 
 from pymc_lgm import checks, sweep
 from pymc_lgm.likelihoods.registry import is_marked
+from pymc_lgm.linalg import tally
 from pymc_lgm.model import LatentGaussianModel, find_latent, is_latent
 from pymc_lgm.state import State
 
@@ -149,6 +150,7 @@ class LatentGaussianStep(BlockedStep):
 
     def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Run the sweep once from a PyMC point."""
+        ops = tally.cubic_ops
         state = self._arrive(point)
         if not self.tunings:
             self.tunings = [element.start(state, self.tune_length) for element in self.elements]
@@ -156,6 +158,8 @@ class LatentGaussianStep(BlockedStep):
             self.rng, state, self.elements, self.tunings, self.tune
         )
         self._state = state
+        # With what it cost to arrive: a factorization, if another step has moved theta.
+        stats["cubic_ops"] = tally.cubic_ops - ops
         return point | self.lgm.point_of(state.theta, state.f), [stats]
 
     def _arrive(self, point: dict[str, Any]) -> State:

@@ -10,11 +10,12 @@ from pymc_lgm import sweep
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.importance import Scheme
 from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.parameterizations.pseudo_marginal import Search
 from pymc_lgm.steps.base import LatentGaussianStep, no_gradient, one_of, positive
 
 __all__ = ["APPROXIMATIONS", "KnorrHeldRue", "PseudoMarginal"]
 
-APPROXIMATIONS: dict[str, sweep.Search] = {"laplace": laplace, "ep": ep}
+APPROXIMATIONS: dict[str, Search] = {"laplace": laplace, "ep": ep}
 """Gaussian approximations by the name that a user writes in ``approximation=``."""
 
 
