@@ -18,7 +18,7 @@ VARIANTS = {
     "WhitenedMetropolis": [{"scale": 0.4}],
     "PseudoMarginal": [
         {"scale": 0.4},
-        {"scale": 0.4, "n_importance": 1, "correlation": 1.0, "latent": None},
+        {"scale": 0.4, "n_importance": 1, "correlation": 1.0, "latent": "slice"},
         {"scale": 0.4, "n_importance": 16, "correlation": 0.0, "latent": None},
         {"scale": 0.4, "n_importance": 3, "correlation": 0.5, "defensive": 0.2, "latent": None},
         {"scale": 0.4, "n_importance": 4, "delayed": True, "tolerance": 3.0, "latent": None},

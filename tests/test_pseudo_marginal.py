@@ -169,6 +169,11 @@ def test_a_search_that_leaves_the_numbers_is_a_value():
         ({"latent": "gibbs"}, "latent='gibbs' is unknown"),
         ({"correlation": 1.5}, "correlation must lie between 0 and 1, not 1.5"),
         ({"defensive": -0.1}, "defensive must lie between 0 and 1"),
+        ({"defensive": 1.0}, "defensive must be below 1"),
+        (
+            {"n_importance": 1, "correlation": 1.0, "latent": None},
+            "f moves only as theta carries it. Write latent='hmc'",
+        ),
     ],
 )
 def test_bad_options_are_refused(options, message):
@@ -206,15 +211,74 @@ def test_a_poor_approximation_is_still_exact(n_importance):
 def test_recomputing_the_estimate_from_fresh_draws_is_noticed(monkeypatch):
     """The mutant keeps f, but weighs the current theta by N draws that do not contain it."""
     step, model = poor_step()
-    fresh = Coordinates.fresh
+    rng = np.random.default_rng(9)
 
-    class Mutant(Coordinates):
-        @classmethod
-        def around(cls, rng, f, q, prior, scheme):
-            return fresh(rng, f.size, scheme)
+    def fresh_weights(rng_of_step, state, **options):
+        target, info = module.pseudo_marginal(rng_of_step, state, **options)
+        at, scheme = target.state, options["scheme"]
+        sample = importance_sample(
+            at.approximation,
+            at.prior,
+            at.log_likelihood_at,
+            Coordinates.fresh(rng, at.f.size, scheme),
+            scheme,
+        )
+        return replace(target, log_density=sample.log_evidence + at.log_prior), info
 
-    monkeypatch.setattr(module, "Coordinates", Mutant)
-    assert notice(step, model) < 1e-3
+    monkeypatch.setattr(sweep, "pseudo_marginal", fresh_weights)
+    result = joint_test(step, model, replicates=6000, steps=5, rng=np.random.default_rng(2))
+    assert result.pvalue < 1e-3, result
+
+
+def test_delayed_acceptance_without_its_second_stage_is_noticed(monkeypatch):
+    step, model = poor_step(n_importance=4, delayed=True)
+    assert notice(step, model) > 1e-3
+    real = sweep.delayed_metropolis
+
+    def first_stage_only(rng, state, target, *, factor):
+        def screen(theta):
+            screened = target.screen(theta)
+            if screened is None:
+                return None
+
+            def complete():
+                _, there = screened.complete()
+                return screened.log_density, there
+
+            return replace(screened, complete=complete)
+
+        first = replace(target, screen=screen, log_density=target.screened_log_density)
+        return real(rng, state, first, factor=factor)
+
+    monkeypatch.setattr(sweep, "delayed_metropolis", first_stage_only)
+    result = joint_test(step, model, replicates=6000, steps=5, rng=np.random.default_rng(2))
+    assert result.pvalue < 1e-3, result
+
+
+def test_delayed_acceptance_reports_how_often_it_moves():
+    model = MODELS["probit"]()
+    with model:
+        step = lgm.PseudoMarginal(scale=0.7, delayed=True, latent=None)
+    step.setup_chain(np.random.default_rng(5), 0, 3000)
+    step.stop_tuning()
+    point, moved, reported = model.initial_point(), [], []
+    for _ in range(3000):
+        new, [stats] = step.step(point)
+        moved.append(new["mu"] != point["mu"])
+        reported.append(stats["theta_acceptance"])
+        point = new
+    difference = np.array(moved) - np.array(reported)
+    assert abs(difference.mean()) < 5 * difference.std() / math.sqrt(difference.size)
+
+
+@pytest.mark.parametrize("sampler", [lgm.KnorrHeldRue, lgm.PseudoMarginal, lgm.ASIS])
+def test_f_moves_where_there_is_no_theta(sampler):
+    with pm.Model() as model:
+        f = pm.MvNormal("f", mu=np.zeros(2), cov=np.array([[1.0, 0.6], [0.6, 1.0]]))
+        lgm.Probit("y", f=f, observed=[0, 1])
+        step = sampler()
+    f = draw(step, model, draws=500, tune=100)
+    assert len(np.unique(f[:, 0])) > 100
 
 
 @pytest.mark.slow

@@ -22,7 +22,8 @@ class DelayedMetropolisInfo(NamedTuple):
     """What one proposal reports."""
 
     theta_acceptance: float
-    """Probability of passing both stages."""
+    """An unbiased estimate of the probability of passing both stages: that of the second, 0 if the
+    first has rejected."""
 
     screened_acceptance: float
     """Probability of passing the first."""
@@ -62,14 +63,13 @@ def delayed_metropolis(
     log_first = min(0.0, screened.log_density - target.screened_log_density)
     first = math.exp(log_first)
     if not rng.uniform() < first:
-        # What the second stage would have said is not known: report the first's bound.
         return state, DelayedMetropolisInfo(0.0, first, xi)
     log_density, proposed = screened.complete()
     log_second = (
         log_density - target.log_density + target.screened_log_density - screened.log_density
     )
     second = math.exp(min(0.0, log_second))
-    info = DelayedMetropolisInfo(first * second, first, xi)
+    info = DelayedMetropolisInfo(second, first, xi)
     if proposed is not None and rng.uniform() < second:
         return proposed, info
     return state, info

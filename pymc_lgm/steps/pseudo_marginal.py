@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from pymc_lgm import sweep
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.importance import Scheme
@@ -50,7 +52,7 @@ class PseudoMarginal(LatentGaussianStep):
         if it would accept. Saves a factorization a rejection, and accepts less.
     approximate : bool
         Run on the approximate evidence alone: **not exact**, for comparison ("MCMC EP" of the
-        paper). Its statistics are the same; its draws of f come from q.
+        paper). Its statistics are the same.
     tolerance : float
         A mode search stops when the log density can grow by no more than this. A loose one costs
         no exactness, since searches do not depend on the chain after tuning.
@@ -110,7 +112,14 @@ class PseudoMarginal(LatentGaussianStep):
         for option, value in (("correlation", correlation), ("defensive", defensive)):
             if not 0.0 <= value <= 1.0:
                 raise ValueError(f"{option} must lie between 0 and 1, not {value!r}.")
-        self.latent = latent
+        if defensive == 1.0:
+            raise ValueError("defensive must be below 1: some draws have to come from q.")
+        if n_importance == 1 and correlation == 1.0 and latent is None:
+            raise ValueError(
+                "With n_importance=1 and correlation=1, f moves only as theta carries it. Write "
+                "latent='hmc', or correlation=0.99."
+            )
+        self.latent, self.approximation = latent, approximation
         self.pseudo_marginal = sweep.PseudoMarginal(
             search=partial(APPROXIMATIONS[approximation], tolerance=tolerance),
             scheme=Scheme(positive("n_importance", n_importance), antithetic, defensive),
@@ -125,8 +134,15 @@ class PseudoMarginal(LatentGaussianStep):
     def _sweep(self) -> Sequence[sweep.Element]:
         if not self.lgm.has_gradient:
             raise ValueError(no_gradient(self.lgm, "lgm.ASIS()"))
-        latent = [] if self.latent is None else [sweep.LATENT_MOVES[self.latent]()]
-        return [*latent, self.pseudo_marginal]
+        if self.approximation == "ep":
+            # A density that cannot be split over the f_i is refused here, not at the first draw.
+            self.lgm.site_log_likelihoods(np.zeros(self.lgm.n), np.zeros(self.lgm.p))
+        latent = self.latent
+        if latent is None and self.lgm.p == 0 and self.pseudo_marginal.scheme.n_importance == 1:
+            # One draw is f itself, and no theta would ever bring another.
+            latent = "hmc"
+        moves = [] if latent is None else [sweep.LATENT_MOVES[latent]()]
+        return [*moves, self.pseudo_marginal]
 
 
 class KnorrHeldRue(PseudoMarginal):
@@ -156,4 +172,9 @@ class KnorrHeldRue(PseudoMarginal):
     name = "knorr_held_rue"
 
     def __init__(self, vars: Sequence[Any] | None = None, **kwargs: Any):
+        if "n_importance" in kwargs:
+            raise TypeError(
+                "lgm.KnorrHeldRue has one importance draw. Write "
+                f"lgm.PseudoMarginal(n_importance={kwargs['n_importance']!r}) for another number."
+            )
         super().__init__(vars, **{"correlation": 0.0, "latent": None} | kwargs, n_importance=1)
