@@ -15,7 +15,17 @@ import numpy as np
 
 from pymc_lgm.linalg import Array
 
-__all__ = ["ProposalTuning", "StepSizeTuning"]
+__all__ = [
+    "FEW",
+    "MANY",
+    "NoiseTuning",
+    "ProposalTuning",
+    "PseudoMarginalTuning",
+    "StepSizeTuning",
+]
+
+FEW, MANY = 4, 64
+"""Importance draws that `NoiseTuning` chooses between."""
 
 
 class ProposalTuning(NamedTuple):
@@ -99,3 +109,64 @@ class StepSizeTuning(NamedTuple):
     def value(self, tune: bool) -> float:
         """Step size to use: the last one tried while tuning, their average afterwards."""
         return math.exp(self.log_step if tune else self.log_step_average)
+
+
+class NoiseTuning(NamedTuple):
+    """Number of importance draws that keeps the noise of an acceptance ratio small.
+
+    The log of the ratio of two successive estimates has variance s² beyond that of the evidences;
+    with N draws it is about ``FEW`` s²/N if s² was seen with ``FEW``. Sherlock, Thiery, Roberts and
+    Rosenthal (2015) find a variance of 3 best where each draw costs as much as all the rest; here
+    all of them cost less than one factorization, so 1.
+    """
+
+    total: float = 0.0
+    ratios: int = 0
+
+    def update(self, change: float) -> NoiseTuning:
+        """Learn from the difference of two log estimates at one theta."""
+        # One that has left the numbers, or the tail of a bad q, says "many" and not "infinitely".
+        square = min(change**2, 25.0) if math.isfinite(change) else 25.0
+        return NoiseTuning(self.total + square, self.ratios + 1)
+
+    @property
+    def n_importance(self) -> int:
+        """Smallest power of two for which s² ≤ 1, between ``FEW`` and ``MANY``."""
+        wanted = FEW * self.total / max(self.ratios, 1)
+        return next((N for N in (4, 8, 16, 32) if wanted <= N), MANY)
+
+
+class PseudoMarginalTuning(NamedTuple):
+    """What `PseudoMarginal` learns: a proposal, where mode searches start, how many draws.
+
+    ``start`` is the average center f̂ of the draws before the last renewal: in the middle of the
+    posterior, and the same for every theta; ``None``, the prior's mean, before the first.
+    """
+
+    proposal: ProposalTuning
+    start: Array | None
+    center_sum: Array
+    draws: int
+    approximate_draws: int
+    noise: NoiseTuning
+
+    def update(self, direction: Array, acceptance: float, center: Array) -> PseudoMarginalTuning:
+        """Learn from one draw; renew the start at draws 50, 100, 200, 400, ..."""
+        draws = self.draws + 1
+        center_sum, start, noise = self.center_sum + center, self.start, self.noise
+        rounds, rest = divmod(draws, 50)
+        if rest == 0 and rounds & (rounds - 1) == 0:
+            # The sum began at the last renewal: at half of these draws, or at the first.
+            since = draws if rounds == 1 else draws // 2
+            start = center_sum / since
+            center_sum = np.zeros_like(center)
+            if draws < self.approximate_draws:
+                noise = NoiseTuning()
+        proposal = self.proposal.update(direction, acceptance)
+        return PseudoMarginalTuning(
+            proposal, start, center_sum, draws, self.approximate_draws, noise
+        )
+
+    def listen(self, change: float) -> PseudoMarginalTuning:
+        """Learn how noisy acceptance ratios are."""
+        return self._replace(noise=self.noise.update(change))

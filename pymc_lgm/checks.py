@@ -147,6 +147,31 @@ def _refuse_coupling(model: LatentGaussianModel, theta: Array, f: Array) -> None
             )
 
 
+def refuse_no_curvature(model: LatentGaussianModel) -> None:
+    """Raise if Laplace's method has nothing to work with."""
+    theta = np.zeros(model.p)
+    for x in (0.0, -1.0, 1.0, -3.0, 3.0):
+        curvature = model.likelihood_terms(np.full(model.n, x), theta)[2]
+        if (curvature > 0.0).any() or not np.isfinite(curvature).all():
+            return
+    raise ValueError(
+        f"The likelihood ({', '.join(model.likelihood_names)}) has no curvature in "
+        f"{model.latent!r} anywhere, so Laplace's approximation is no narrower than the prior. "
+        "Write approximation='ep', or lgm.ASIS()."
+    )
+
+
+def no_approximation(model: LatentGaussianModel, theta: Array, approximation: str) -> str:
+    """The search for q fails where the chain starts."""
+    other = "ep" if approximation == "laplace" else "laplace"
+    return (
+        f"No Gaussian approximation of {model.latent!r} was found at the starting point, "
+        f"{_show_theta(model, theta)}: the search ({approximation!r}) left the numbers. Start "
+        "elsewhere, as in pm.sample(initvals={...}), or write "
+        f"lgm.PseudoMarginal(approximation={other!r}) or lgm.ASIS()."
+    )
+
+
 def _show_theta(model: LatentGaussianModel, theta: Array) -> str:
     point = model.point_of(theta, np.empty(model.n))
     shown = [f"{name}={np.array2string(point[name], precision=4)}" for name in model.theta_names]

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation
+from pymc_lgm.approximations.importance import Estimate
 from pymc_lgm.linalg import Array, Covariance, PriorFactor, tally
 
 __all__ = ["LatentGaussian", "LikelihoodAt", "State"]
@@ -55,6 +56,26 @@ class LatentGaussian(Protocol):
 
     def probit_signs(self) -> Array | None:
         """s (n,) if ℓ = Σ log Φ(s_i f_i), ``None`` if not."""
+
+    # Derivatives in theta, for targets with a gradient.
+
+    def cov_vjp(self, theta: Array, M: Array) -> Array:
+        """⟨∂K/∂theta_j, M⟩ for each j, shape (p,)."""
+
+    def mean_vjp(self, theta: Array, v: Array) -> Array:
+        """⟨∂m/∂theta_j, v⟩ for each j, shape (p,)."""
+
+    def cov_jvp(self, theta: Array, v: Array) -> Array:
+        """Σ_j v_j ∂K/∂theta_j, shape (n, n)."""
+
+    def mean_jvp(self, theta: Array, v: Array) -> Array:
+        """Σ_j v_j ∂m/∂theta_j, shape (n,)."""
+
+    def log_prior_gradient(self, theta: Array) -> Array:
+        """∂ log p(theta)/∂theta, shape (p,)."""
+
+    def log_likelihood_theta_gradient(self, f: Array, theta: Array) -> Array:
+        """∂ℓ/∂theta at fixed f, shape (p,)."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +120,8 @@ class State:
         q(f) at this theta, kept for as long as theta stays.
     approximated_by : tuple
         The search and the start that made it: another needs an approximation of its own.
+    estimate : Estimate, optional
+        Of p(y | theta), by the importance draws that f was one of.
     """
 
     model: LatentGaussian
@@ -110,6 +133,7 @@ class State:
     log_prior: float
     approximation: GaussianApproximation | None = None
     approximated_by: tuple[object, object] = (None, None)
+    estimate: Estimate | None = None
 
     @classmethod
     def at(cls, model: LatentGaussian, theta: Array, f: Array) -> State | None:

@@ -16,20 +16,33 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from pymc_lgm.adaptation import ProposalTuning, StepSizeTuning
-from pymc_lgm.approximations.importance import Scheme
+from pymc_lgm.adaptation import (
+    FEW,
+    MANY,
+    NoiseTuning,
+    ProposalTuning,
+    PseudoMarginalTuning,
+    StepSizeTuning,
+)
+from pymc_lgm.approximations.importance import Estimate, Scheme
 from pymc_lgm.latent.elliptical_slice import elliptical_slice
 from pymc_lgm.latent.hmc import Integrator, Metric, hmc
 from pymc_lgm.linalg import Array, tally
 from pymc_lgm.moves.delayed_metropolis import delayed_metropolis
 from pymc_lgm.moves.metropolis import metropolis
-from pymc_lgm.parameterizations.pseudo_marginal import Search, pseudo_marginal
+from pymc_lgm.parameterizations.approximate_marginal import (
+    Search,
+    approximate_marginal,
+    draw_latent,
+    noise_of_ratio,
+)
+from pymc_lgm.parameterizations.pseudo_marginal import pseudo_marginal
 from pymc_lgm.parameterizations.sufficient import sufficient
-from pymc_lgm.parameterizations.target import Fix
+from pymc_lgm.parameterizations.target import Fix, Target
 from pymc_lgm.parameterizations.whitened import whitened
 from pymc_lgm.state import State
 
@@ -177,48 +190,19 @@ class Metropolis:
         return state, tuning, stats
 
 
-class PseudoMarginalTuning(NamedTuple):
-    """What `PseudoMarginal` learns: a proposal, and where mode searches start.
-
-    ``start`` is the average center f̂ of the draws before the last renewal: in the middle of the
-    posterior, and the same for every theta; ``None``, the prior's mean, before the first.
-    """
-
-    proposal: ProposalTuning
-    start: Array | None
-    center_sum: Array
-    draws: int
-    approximate_draws: int
-
-    def update(self, direction: Array, acceptance: float, center: Array) -> PseudoMarginalTuning:
-        """Learn from one draw; renew the start at draws 50, 100, 200, 400, ..."""
-        draws = self.draws + 1
-        center_sum, start = self.center_sum + center, self.start
-        rounds, rest = divmod(draws, 50)
-        if rest == 0 and rounds & (rounds - 1) == 0:
-            # The sum began at the last renewal: at half of these draws, or at the first.
-            since = draws if rounds == 1 else draws // 2
-            start = center_sum / since
-            center_sum = np.zeros_like(center)
-        return PseudoMarginalTuning(
-            self.proposal.update(direction, acceptance),
-            start,
-            center_sum,
-            draws,
-            self.approximate_draws,
-        )
-
-
 @dataclass(frozen=True)
 class PseudoMarginal:
     """Adaptive random-walk Metropolis on theta with f integrated out.
 
     The first half of tuning runs on the approximate evidence: it has no noise, and no start from
-    which the chain could not leave.
+    which the chain could not leave. With ``n_importance=None`` it measures there how many
+    importance draws the second half and the chain should have.
     """
 
     search: Search
-    scheme: Scheme
+    n_importance: int | None = None
+    antithetic: bool = True
+    defensive: float = 0.0
     correlation: float = 0.0
     delayed: bool = False
     exact: bool = True
@@ -227,43 +211,94 @@ class PseudoMarginal:
 
     @property
     def stats(self) -> tuple[str, ...]:
-        """The spread of one importance draw says nothing, and is not reported."""
-        spread = ("log_evidence_sd",) if self.scheme.n_importance > 1 else ()
-        return ("theta_acceptance", "theta_scale", "log_evidence", *spread, "mode_iterations")
+        """One importance draw has no spread, and fewer than 30 no tail: not reported."""
+        most = self.n_importance or MANY
+        return (
+            "theta_acceptance",
+            "theta_scale",
+            "log_evidence",
+            *(("log_evidence_sd",) if most > 1 else ()),
+            *(("pareto_k",) if most >= 30 else ()),
+            *(("n_importance",) if self.n_importance is None else ()),
+            *(() if self.exact else ("approximate_log_evidence",)),
+            "mode_iterations",
+        )
 
     def start(self, state: State, tune: int) -> PseudoMarginalTuning:
         """Begin every mode search at the prior's mean."""
         proposal = ProposalTuning.start(max(state.theta.size, 1), self.target_accept, self.scale)
         zero = np.zeros(state.f.size)
-        return PseudoMarginalTuning(proposal, None, zero, 0, tune // 2)
+        return PseudoMarginalTuning(proposal, None, zero, 0, tune // 2, NoiseTuning())
+
+    def scheme(self, tuning: PseudoMarginalTuning) -> Scheme:
+        """How estimates are made at this point of tuning."""
+        N = self.n_importance or tuning.noise.n_importance
+        return Scheme(N, self.antithetic, self.defensive)
 
     def run(
         self, rng: np.random.Generator, state: State, tuning: PseudoMarginalTuning, tune: bool
     ) -> tuple[State, PseudoMarginalTuning, Stats]:
         """Refresh f and propose once."""
-        exact = self.exact and not (tune and tuning.draws < tuning.approximate_draws)
-        target, estimate = pseudo_marginal(
-            rng,
-            state,
-            search=self.search,
-            start=tuning.start,
-            scheme=self.scheme,
-            correlation=self.correlation,
-            exact=exact,
-        )
-        stats = {"theta_scale": tuning.proposal.scale, **estimate._asdict()}
-        if self.scheme.n_importance == 1:
-            del stats["log_evidence_sd"]
-        state = target.state
+        exploring = tune and tuning.draws < tuning.approximate_draws
+        approximate = exploring or not self.exact
+        scheme, before = self.scheme(tuning), tuning
+        if approximate:
+            target = approximate_marginal(rng, state, search=self.search, start=tuning.start)
+        else:
+            target = pseudo_marginal(
+                rng,
+                state,
+                search=self.search,
+                start=tuning.start,
+                scheme=scheme,
+                correlation=self.correlation,
+            )
+        state, acceptance, direction = self._move(rng, target, tuning, approximate)
+        if tune and direction is not None and state.approximation is not None:
+            tuning = tuning.update(direction, acceptance, state.approximation.center)
+        if approximate:
+            state = draw_latent(rng, state, scheme)
+        if exploring and self.n_importance is None:
+            few = scheme._replace(n_importance=FEW)
+            tuning = tuning.listen(noise_of_ratio(rng, state, few, self.correlation))
+        stats = _estimated(state)
+        stats["theta_acceptance"] = acceptance
+        stats["theta_scale"] = before.proposal.scale
+        stats["n_importance"] = scheme.n_importance
+        return state, tuning, {name: stats[name] for name in self.stats}
+
+    def _move(
+        self,
+        rng: np.random.Generator,
+        target: Target,
+        tuning: PseudoMarginalTuning,
+        approximate: bool,
+    ) -> tuple[State, float, Array | None]:
+        """Propose once: the state, the acceptance probability and the direction."""
+        state, factor = target.state, tuning.proposal.factor
         if state.theta.size == 0:
-            return state, tuning, stats | {"theta_acceptance": math.nan}
-        # Without noise the second stage of an approximate chain accepts whatever passes the first.
-        move = delayed_metropolis if (self.delayed or not exact) and target.screen else metropolis
-        state, info = move(rng, state, target, factor=tuning.proposal.factor)
-        if tune and state.approximation is not None:
-            learnt = getattr(info, "screened_acceptance", info.theta_acceptance)
-            tuning = tuning.update(info.direction, learnt, state.approximation.center)
-        return state, tuning, stats | {"theta_acceptance": info.theta_acceptance}
+            return state, math.nan, None
+        if target.screen is None:
+            return state, 0.0, None
+        # An approximate target is its own screen: what passes the first stage passes the second.
+        if approximate:
+            state, screened = delayed_metropolis(rng, state, target, factor=factor)
+            return state, screened.screened_acceptance, screened.direction
+        move = delayed_metropolis if self.delayed else metropolis
+        state, info = move(rng, state, target, factor=factor)
+        return state, info.theta_acceptance, info.direction
+
+
+def _estimated(state: State) -> Stats:
+    """What a state says of the evidence at its theta."""
+    if state.approximation is None or state.estimate is None:
+        return dict.fromkeys((*Estimate._fields, "approximate_log_evidence"), math.nan) | {
+            "mode_iterations": 0
+        }
+    return state.estimate._asdict() | {
+        "approximate_log_evidence": state.approximation.log_evidence,
+        "mode_iterations": state.approximation.iterations,
+    }
 
 
 def statistics(elements: Sequence[Element]) -> dict[str, type]:

@@ -5,17 +5,26 @@ import math
 from dataclasses import replace
 from functools import partial
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 
-from models import MODELS
+from models import MODELS, _latent
+from pymc.exceptions import SamplingError
 from test_quadrature import draw, solve, z_scores
 
 import pymc_lgm as lgm
 
 from pymc_lgm import sweep
-from pymc_lgm.approximations.importance import Coordinates, Scheme, importance_sample
+from pymc_lgm.adaptation import NoiseTuning
+from pymc_lgm.approximations.importance import (
+    Coordinates,
+    Scheme,
+    importance_sample,
+    pareto_shape,
+)
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.linalg import Covariance, factorize, tally
 from pymc_lgm.parameterizations import pseudo_marginal as module
@@ -66,7 +75,7 @@ def test_importance_weights_are_constant_where_q_is_exact(gaussian, rng):
         q, prior, lambda f: terms(f)[0], Coordinates.fresh(rng, 5, scheme), scheme
     )
     np.testing.assert_allclose(sample.log_weights, q.log_evidence)
-    assert sample.log_evidence_sd == pytest.approx(0.0, abs=1e-10)
+    assert sample.estimate.log_evidence_sd == pytest.approx(0.0, abs=1e-10)
 
 
 def test_draws_have_the_covariance_of_q(gaussian, rng):
@@ -214,7 +223,7 @@ def test_recomputing_the_estimate_from_fresh_draws_is_noticed(monkeypatch):
     rng = np.random.default_rng(9)
 
     def fresh_weights(rng_of_step, state, **options):
-        target, info = module.pseudo_marginal(rng_of_step, state, **options)
+        target = module.pseudo_marginal(rng_of_step, state, **options)
         at, scheme = target.state, options["scheme"]
         sample = importance_sample(
             at.approximation,
@@ -223,7 +232,7 @@ def test_recomputing_the_estimate_from_fresh_draws_is_noticed(monkeypatch):
             Coordinates.fresh(rng, at.f.size, scheme),
             scheme,
         )
-        return replace(target, log_density=sample.log_evidence + at.log_prior), info
+        return replace(target, log_density=sample.log_evidence + at.log_prior)
 
     monkeypatch.setattr(sweep, "pseudo_marginal", fresh_weights)
     result = joint_test(step, model, replicates=6000, steps=5, rng=np.random.default_rng(2))
@@ -293,10 +302,10 @@ def test_dropping_the_refresh_is_noticed(monkeypatch):
     kept = {"theta": b"", "estimate": 0.0, "proposals": {}}
 
     def without_refresh(rng, state, **options):
-        target, info = module.pseudo_marginal(rng, state, **options)
+        target = module.pseudo_marginal(rng, state, **options)
         theta = state.theta.tobytes()
         if kept["theta"] != theta:
-            kept["estimate"] = kept["proposals"].get(theta, info.log_evidence)
+            kept["estimate"] = kept["proposals"].get(theta, target.state.estimate.log_evidence)
             kept["theta"] = theta
         kept["proposals"] = {}
 
@@ -307,7 +316,7 @@ def test_dropping_the_refresh_is_noticed(monkeypatch):
             return log_density, there
 
         stale = kept["estimate"] + state.log_prior
-        return replace(target, log_density=stale, evaluate=evaluate), info
+        return replace(target, log_density=stale, evaluate=evaluate)
 
     monkeypatch.setattr(sweep, "pseudo_marginal", without_refresh)
     assert np.abs(z_scores(draw(step, model, draws=40_000), exact)).max() > 5
@@ -365,3 +374,130 @@ def test_without_hyperparameters_it_draws_f_alone():
         lgm.Probit("y", f=f, observed=pm.Data("data", [0, 1]))
         step = lgm.PseudoMarginal(n_importance=4, latent=None)
     assert joint_test(step, model, rng=np.random.default_rng(4)).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("size", [30, 64, 1000])
+def test_pareto_k_is_that_of_arviz(size, rng):
+    log_weights = 1.5 * rng.standard_normal(size)
+    # ArviZ takes log-likelihoods, whose negatives are the log weights of leave-one-out.
+    expected = xr.DataArray(-log_weights, dims="sample").azstats.psislw(dim="sample", r_eff=1)[1]
+    assert pareto_shape(np.exp(log_weights)) == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_pareto_k_needs_a_tail(rng):
+    assert math.isnan(pareto_shape(rng.exponential(size=29)))
+    assert math.isnan(pareto_shape(np.ones(100)))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"), [(0.0, 4), (0.9, 4), (1.3, 8), (3.0, 64), (math.nan, 64)]
+)
+def test_noisy_ratios_ask_for_more_draws(change, expected):
+    noise = NoiseTuning()
+    for _ in range(20):
+        noise = noise.update(change)
+    assert noise.n_importance == expected
+
+
+def tuned(step, model, tune=300):
+    """Tune; return the last statistics."""
+    step.setup_chain(np.random.default_rng(8), tune, 1)
+    point = model.initial_point()
+    for _ in range(tune):
+        point, _ = step.step(point)
+    step.stop_tuning()
+    _, [stats] = step.step(point)
+    return stats
+
+
+def test_tuning_chooses_the_number_of_draws():
+    """More where q is poor, the fewest where it is good; as many as the user says if told."""
+    model = MODELS["log_gaussian_cox"]()
+    model.set_data("data", np.array([20, 90, 40]))  # a q with W / 100 is next to the prior
+    with model:
+        step = lgm.PseudoMarginal(correlation=0.0, latent=None)
+        told = lgm.PseudoMarginal(correlation=0.0, latent=None, n_importance=6)
+    assert tuned(step, model)["n_importance"] == 4
+    step.elements = (replace(step.elements[0], search=partial(poor, too_large=0.01)),)
+    assert tuned(step, model)["n_importance"] > 4
+    assert "n_importance" not in tuned(told, model)
+
+
+def test_a_likelihood_without_curvature_is_refused():
+    with pm.Model() as model:
+        pm.Laplace("y", mu=_latent(), b=1.0, observed=np.array([0.3, -1.2, 0.8]))
+    with pytest.raises(ValueError, match=r"no curvature in 'f' anywhere.*approximation='ep'"):
+        lgm.PseudoMarginal(model=model)
+    # EP matches moments, which it has.
+    step = lgm.PseudoMarginal(model=model, approximation="ep", n_importance=32)
+    assert tuned(step, model)["pareto_k"] < 1
+
+
+def test_a_search_that_fails_at_the_start_is_an_error():
+    model = MODELS["probit"]()
+    with model:
+        step = lgm.PseudoMarginal()
+    nothing = replace(step.pseudo_marginal, search=lambda *args, **kwargs: None)
+    step.pseudo_marginal, step.elements = nothing, (nothing,)
+    step.setup_chain(np.random.default_rng(1), 0, 1)
+    with pytest.raises(SamplingError, match=r"No Gaussian approximation of 'f'.*initvals"):
+        step.step(model.initial_point())
+
+
+def test_a_search_that_fails_at_a_proposal_is_a_counted_rejection():
+    model = MODELS["probit"]()
+    with model:
+        step = lgm.PseudoMarginal(latent=None)
+    element, calls = step.elements[0], []
+
+    def only_once(*args, **kwargs):
+        calls.append(1)
+        return element.search(*args, **kwargs) if len(calls) == 1 else None
+
+    step.pseudo_marginal = replace(element, search=only_once)
+    step.elements = (step.pseudo_marginal,)
+    step.setup_chain(np.random.default_rng(1), 0, 1)
+    point = model.initial_point()
+    for _ in range(3):
+        new, [stats] = step.step(point)
+        assert stats["numerical_rejections"] == 1
+        assert stats["theta_acceptance"] == 0.0
+        assert new["mu"] == point["mu"]
+
+
+def test_corrected_draws_are_exact():
+    """The approximate chain is off, and weights bring it back."""
+    model, _, exact = solve(infer=True)
+    step = lgm.PseudoMarginal(model=model, approximate=True, n_importance=4, tolerance=3.0)
+    with model:
+        idata = pm.sample(
+            30_000, tune=1000, chains=1, step=step, random_seed=5, progressbar=False, quiet=True
+        )
+
+    def scores(tree):
+        theta = np.column_stack([np.log(tree.posterior["eta"][0]), tree.posterior["mu"][0]])
+        return np.abs(z_scores(np.column_stack([theta, tree.posterior["f"][0]]), exact)).max()
+
+    corrected = lgm.correct(idata, random_seed=1)
+    assert scores(idata) > 5
+    assert scores(corrected) < 5
+    assert corrected.posterior.attrs["pareto_k"] < 0.7
+    assert 1000 < corrected.posterior.attrs["importance_ess"] < 30_000
+    assert set(az.summary(corrected).index) == set(az.summary(idata).index)
+
+
+def test_an_exact_chain_needs_no_correction():
+    model = MODELS["probit"]()
+    with model:
+        idata = pm.sample(
+            20,
+            tune=20,
+            chains=1,
+            random_seed=1,
+            progressbar=False,
+            quiet=True,
+            compute_convergence_checks=False,
+        )
+    assert "approximate_log_evidence" not in idata.sample_stats
+    with pytest.raises(ValueError, match=r"no approximate_log_evidence.*approximate=True"):
+        lgm.correct(idata)

@@ -19,7 +19,14 @@ from numpy.typing import NDArray
 from pymc_lgm.approximations.gaussian import GaussianApproximation, log_mean_exp
 from pymc_lgm.linalg import Array, PriorFactor
 
-__all__ = ["Coordinates", "ImportanceSample", "Scheme", "importance_sample"]
+__all__ = [
+    "Coordinates",
+    "Estimate",
+    "ImportanceSample",
+    "Scheme",
+    "importance_sample",
+    "pareto_shape",
+]
 
 
 class Scheme(NamedTuple):
@@ -99,6 +106,20 @@ class Coordinates(NamedTuple):
         return self._replace(xi=correlation * self.xi + math.sqrt(1 - correlation**2) * noise)
 
 
+class Estimate(NamedTuple):
+    """What is known of an estimate of p(y | theta)."""
+
+    log_evidence: float
+    """log p̃(y | theta)."""
+
+    log_evidence_sd: float
+    """Its standard deviation by the delta method, from the spread of the weights; NaN for one draw.
+    It is at most 1, which it reaches when a single draw has all the weight."""
+
+    pareto_k: float
+    """Shape of the weights' tail: moments of order 1/k and more do not exist. NaN if N < 30."""
+
+
 class ImportanceSample(NamedTuple):
     """N draws of f and their weights, whose average estimates p(y | theta) without bias."""
 
@@ -117,15 +138,15 @@ class ImportanceSample(NamedTuple):
         return log_mean_exp(self.log_weights)
 
     @property
-    def log_evidence_sd(self) -> float:
-        """Standard deviation of log p̃ by the delta method; NaN for one draw.
-
-        It is at most 1, which it reaches when a single draw has all the weight.
-        """
-        if self.log_weights.size == 1 or self.log_weights.max() == -math.inf:
-            return math.nan
-        weights = np.exp(self.log_weights - self.log_weights.max())
-        return float(weights.std(ddof=1) / weights.mean() / math.sqrt(weights.size))
+    def estimate(self) -> Estimate:
+        """The estimate and how good it is."""
+        largest, N = self.log_weights.max(), self.log_weights.size
+        if largest == -math.inf:
+            return Estimate(-math.inf, math.nan, math.nan)
+        weights = np.exp(self.log_weights - largest)
+        mean = float(weights.mean())
+        sd = float(weights.std(ddof=1)) / mean / math.sqrt(N) if N > 1 else math.nan
+        return Estimate(math.log(mean) + float(largest), sd, pareto_shape(weights))
 
     def choose(self, rng: np.random.Generator) -> int:
         """Draw an index with probability proportional to its weight; 0 if all weights are 0."""
@@ -179,6 +200,40 @@ def importance_sample(
             math.log1p(-scheme.defensive), math.log(scheme.defensive) + _log_prior_over_q(q, f)
         )
     return ImportanceSample(f, values, log_weights)
+
+
+def pareto_shape(weights: Array) -> float:
+    """k̂ of importance weights: the shape of a generalized Pareto law fitted to the largest.
+
+    The min(N/5, 3√N) largest exceed the next one by amounts whose shape Zhang and Stephens (2009)
+    estimate by a posterior mean over θ = −k/σ, drawn a little towards ½ where they are few
+    (Vehtari, Simpson, Gelman, Yao and Gabry 2024, appendices C and G). NaN for fewer than 6 of
+    them, that is N < 30.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> u = (np.arange(1000) + 0.5) / 1000
+    >>> round(pareto_shape(u**-0.7), 1)  # P(w > x) = x^(-1/0.7)
+    0.7
+    """
+    tail = int(min(weights.size / 5, 3 * math.sqrt(weights.size)))
+    if tail < 6:
+        return math.nan
+    ordered = np.sort(weights)
+    x = ordered[-tail:] - ordered[-tail - 1]
+    quarter = x[int(tail / 4 + 0.5) - 1]
+    if not quarter > x[0]:  # ties: far from any such law
+        return math.nan
+    points = 30 + math.isqrt(tail)
+    grid = 1 - np.sqrt(points / (np.arange(points) + 0.5))
+    theta = 1 / x[-1] + grid / (3 * quarter)
+    k = np.log1p(-theta[:, None] * x).mean(axis=1)
+    log_profile = tail * (np.log(-theta / k) - k - 1)
+    posterior = np.exp(log_profile - log_profile.max())
+    average = float(posterior @ theta / posterior.sum())
+    shape = float(np.log1p(-average * x).mean())
+    return (shape * tail + 0.5 * 10) / (tail + 10)
 
 
 def _log_prior_over_q(q: GaussianApproximation, f: Array) -> Array:

@@ -153,6 +153,7 @@ class LatentGaussianStep(BlockedStep):
         ops = tally.cubic_ops
         state = self._arrive(point)
         if not self.tunings:
+            state = self._begin(state)
             self.tunings = [element.start(state, self.tune_length) for element in self.elements]
         state, self.tunings, stats = sweep.run(
             self.rng, state, self.elements, self.tunings, self.tune
@@ -161,6 +162,10 @@ class LatentGaussianStep(BlockedStep):
         # With what it cost to arrive: a factorization, if another step has moved theta.
         stats["cubic_ops"] = tally.cubic_ops - ops
         return point | self.lgm.point_of(state.theta, state.f), [stats]
+
+    def _begin(self, state: State) -> State:
+        """Look at where the chain starts, before the first draw; raise if it cannot."""
+        return state
 
     def _arrive(self, point: dict[str, Any]) -> State:
         """Our state at a point that other steps may have changed: recompute what they moved."""

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from pymc_lgm import sweep
+from pymc.exceptions import SamplingError
+
+from pymc_lgm import checks, sweep
 from pymc_lgm.approximations.ep import ep
-from pymc_lgm.approximations.importance import Scheme
 from pymc_lgm.approximations.laplace import laplace
-from pymc_lgm.parameterizations.pseudo_marginal import Search
+from pymc_lgm.parameterizations.approximate_marginal import Search, approximated
+from pymc_lgm.state import State
 from pymc_lgm.steps.base import LatentGaussianStep, no_gradient, one_of, positive
 
 __all__ = ["APPROXIMATIONS", "KnorrHeldRue", "PseudoMarginal"]
@@ -35,8 +37,9 @@ class PseudoMarginal(LatentGaussianStep):
     approximation : {"laplace", "ep"}
         How q is found: at the mode of f, or by expectation propagation, which is closer to the
         posterior and costs more (4 to 8 operations).
-    n_importance : int
-        N: draws of f an estimate.
+    n_importance : int, optional
+        N: draws of f an estimate. By default tuning chooses 4, 8, 16, 32 or 64, so that the noise
+        of an acceptance ratio has a variance of at most 1.
     correlation : float
         ρ in [0, 1]: how much of an estimate's random numbers the next one keeps. Near 1 the
         errors of the two cancel in the acceptance ratio, and few draws are enough.
@@ -51,8 +54,8 @@ class PseudoMarginal(LatentGaussianStep):
         Delayed acceptance: look at the approximate evidence first, and pay for the estimate only
         if it would accept. Saves a factorization a rejection, and accepts less.
     approximate : bool
-        Run on the approximate evidence alone: **not exact**, for comparison ("MCMC EP" of the
-        paper). Its statistics are the same.
+        Run on the approximate evidence alone: **not exact** ("MCMC EP" of the paper), and labelled
+        by its statistic ``approximate_log_evidence``. `correct` makes its draws exact afterwards.
     tolerance : float
         A mode search stops when the log density can grow by no more than this. A loose one costs
         no exactness, since searches do not depend on the chain after tuning.
@@ -66,8 +69,8 @@ class PseudoMarginal(LatentGaussianStep):
     One Cholesky factorization of K a proposal, and as many of B as its mode search takes: after
     tuning it starts from the posterior's center, and one is often enough.
     ``sample_stats``: ``theta_acceptance``, ``theta_scale``, ``log_evidence``,
-    ``log_evidence_sd``, ``mode_iterations``, those of the latent move, ``cubic_ops``,
-    ``numerical_rejections``.
+    ``log_evidence_sd``, ``pareto_k``, ``n_importance``, ``mode_iterations``, those of the latent
+    move, ``cubic_ops``, ``numerical_rejections``.
 
     References
     ----------
@@ -95,7 +98,7 @@ class PseudoMarginal(LatentGaussianStep):
         vars: Sequence[Any] | None = None,
         *,
         approximation: str = "laplace",
-        n_importance: int = 4,
+        n_importance: int | None = None,
         correlation: float = 0.99,
         latent: str | None = "hmc",
         antithetic: bool = True,
@@ -122,7 +125,9 @@ class PseudoMarginal(LatentGaussianStep):
         self.latent, self.approximation = latent, approximation
         self.pseudo_marginal = sweep.PseudoMarginal(
             search=partial(APPROXIMATIONS[approximation], tolerance=tolerance),
-            scheme=Scheme(positive("n_importance", n_importance), antithetic, defensive),
+            n_importance=None if n_importance is None else positive("n_importance", n_importance),
+            antithetic=antithetic,
+            defensive=defensive,
             correlation=correlation,
             delayed=delayed,
             exact=not approximate,
@@ -134,15 +139,29 @@ class PseudoMarginal(LatentGaussianStep):
     def _sweep(self) -> Sequence[sweep.Element]:
         if not self.lgm.has_gradient:
             raise ValueError(no_gradient(self.lgm, "lgm.ASIS()"))
+        if self.approximation == "laplace":
+            checks.refuse_no_curvature(self.lgm)
         if self.approximation == "ep":
             # A density that cannot be split over the f_i is refused here, not at the first draw.
             self.lgm.site_log_likelihoods(np.zeros(self.lgm.n), np.zeros(self.lgm.p))
-        latent = self.latent
-        if latent is None and self.lgm.p == 0 and self.pseudo_marginal.scheme.n_importance == 1:
+        # An approximate chain draws f afresh each time.
+        latent = self.latent if self.pseudo_marginal.exact else None
+        if (
+            latent is None
+            and self.pseudo_marginal.exact
+            and self.lgm.p == 0
+            and self.pseudo_marginal.n_importance == 1
+        ):
             # One draw is f itself, and no theta would ever bring another.
             latent = "hmc"
         moves = [] if latent is None else [sweep.LATENT_MOVES[latent]()]
         return [*moves, self.pseudo_marginal]
+
+    def _begin(self, state: State) -> State:
+        approximation = approximated(state, self.pseudo_marginal.search, None)
+        if approximation is None:
+            raise SamplingError(checks.no_approximation(self.lgm, state.theta, self.approximation))
+        return approximation
 
 
 class KnorrHeldRue(PseudoMarginal):

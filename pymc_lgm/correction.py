@@ -1,0 +1,116 @@
+"""Make a chain on an approximate evidence exact, by importance weights afterwards."""
+
+from __future__ import annotations
+
+import warnings
+
+from typing import Any
+
+import arviz as az
+import numpy as np
+import xarray as xr
+
+from pymc.util import RandomState, get_random_generator
+
+__all__ = ["correct"]
+
+NEEDED = ("log_evidence", "approximate_log_evidence")
+
+
+def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
+    r"""Turn draws of an approximate chain into draws of the exact posterior p(theta, f | y).
+
+    A chain of ``lgm.PseudoMarginal(approximate=True)`` leaves q(y | theta) p(theta) invariant, q
+    being Laplace's or EP's evidence, and notes at each draw an unbiased estimate p̃ of
+    p(y | theta). With weights
+
+    .. math:: w = \tilde p(y \mid \theta) / q(y \mid \theta)
+
+    averages over (theta, f) converge to those of the posterior: f has been chosen by weight among
+    the draws that p̃ is made of. Draws are resampled by w within each chain, in order, so that
+    every function of ArviZ applies, and repeated draws count as the autocorrelation that they are.
+
+    Parameters
+    ----------
+    idata : DataTree
+        From ``pm.sample(step=lgm.PseudoMarginal(approximate=True))``.
+    random_seed : int or numpy.random.Generator, optional
+
+    Returns
+    -------
+    xarray.DataTree
+        The groups of ``idata``, with posterior and sample_stats resampled. The posterior's
+        ``attrs`` hold ``importance_ess``, (Σw)²/Σw² over all draws, and ``pareto_k``, the shape of
+        the weights' tail.
+
+    Raises
+    ------
+    ValueError
+        If the chain was not an approximate one.
+
+    Warns
+    -----
+    UserWarning
+        If Pareto-k is above 0.7: the approximate posterior misses a part of the exact one.
+
+    References
+    ----------
+    Vihola, Helske and Franks (2020), *Importance sampling type estimators based on approximate
+    marginal Markov chain Monte Carlo*, Scandinavian Journal of Statistics 47.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_lgm as lgm
+    >>> with pm.Model():
+    ...     eta = pm.HalfNormal("eta")
+    ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=eta * pm.math.stack([[1, 0.5], [0.5, 1]]))
+    ...     y = lgm.Probit("y", f=f, observed=[0, 1])
+    ...     step = lgm.PseudoMarginal(approximate=True, n_importance=16)
+    ...     idata = pm.sample(200, tune=200, chains=2, step=step, random_seed=1, progressbar=False)
+    >>> exact = lgm.correct(idata, random_seed=1)
+    >>> exact.posterior["eta"].sizes["draw"], exact.posterior.attrs["importance_ess"] > 100
+    (200, True)
+    """
+    tree = az.convert_to_datatree(idata)
+    stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
+    if missing := [name for name in NEEDED if name not in stats]:
+        raise ValueError(
+            f"The trace has no {' and no '.join(missing)} in its sample_stats: it is not from an "
+            "approximate chain. Write pm.sample(step=lgm.PseudoMarginal(approximate=True)); any "
+            "other chain of this package is exact as it is."
+        )
+    log_ratio = stats["log_evidence"] - stats["approximate_log_evidence"]
+    if log_ratio.ndim != 2:
+        raise ValueError(
+            "Two steps of this trace report their evidence: correct() takes the trace of one."
+        )
+    log_ratio = log_ratio.transpose("chain", "draw")
+    # ArviZ takes log-likelihoods, whose negatives are the log weights of leave-one-out.
+    pareto_k = float((-log_ratio).stack(sample=("chain", "draw")).azstats.psislw(dim="sample")[1])
+    if pareto_k > 0.7:
+        warnings.warn(
+            f"Pareto-k of the weights is {pareto_k:.2f}, above 0.7: the approximate posterior "
+            "misses a part of the exact one. Sample that directly, lgm.PseudoMarginal(), or use "
+            "approximation='ep' or more importance draws.",
+            stacklevel=2,
+        )
+    weights = np.exp(log_ratio.to_numpy() - log_ratio.to_numpy().max())
+    rng = get_random_generator(random_seed)
+    chosen = xr.DataArray([_systematic(rng, w) for w in weights], dims=("chain", "draw"))
+    corrected = tree.copy()
+    for group in ("posterior", "sample_stats"):
+        data = tree[group].to_dataset()
+        picked = data.isel(draw=chosen.assign_coords(chain=data["chain"]))
+        corrected[group] = xr.DataTree(picked.assign_coords(draw=data["draw"]))
+    corrected["posterior"].attrs |= {
+        "importance_ess": float(weights.sum() ** 2 / (weights**2).sum()),
+        "pareto_k": pareto_k,
+    }
+    return corrected
+
+
+def _systematic(rng: np.random.Generator, weights: np.ndarray) -> np.ndarray:
+    """Indices in order, each as often as N times its share of the weights, up to one."""
+    cumulated = np.cumsum(weights) / weights.sum()
+    positions = (rng.uniform() + np.arange(weights.size)) / weights.size
+    return np.minimum(np.searchsorted(cumulated, positions), weights.size - 1)
