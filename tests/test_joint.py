@@ -138,7 +138,7 @@ def drifting(rng, state, target, *, factor):
 
 @pytest.mark.parametrize("mutant", [flipped_sign, always, drifting])
 def test_a_wrong_move_is_noticed(mutant, monkeypatch):
-    monkeypatch.setattr(sweep, "metropolis", mutant)
+    monkeypatch.setattr(sweep.theta, "metropolis", mutant)
     assert_noticed(lgm.WhitenedMetropolis, {"scale": 0.7, "latent": "slice"})
 
 
@@ -165,7 +165,7 @@ def ellipse_without_slice(rng, state):
 
 @pytest.mark.parametrize("mutant", [ellipse_without_mean, ellipse_without_slice])
 def test_a_wrong_ellipse_is_noticed(mutant, monkeypatch):
-    monkeypatch.setattr(sweep, "elliptical_slice", mutant)
+    monkeypatch.setattr(sweep.latent, "elliptical_slice", mutant)
     assert_noticed(lgm.EllipticalSlice, {})
 
 
@@ -195,7 +195,7 @@ class ForgetsTheFactor(hmc_module._Whitened):
 
 
 def test_hmc_without_its_accept_step_is_noticed(monkeypatch):
-    monkeypatch.setattr(sweep, "hmc", hmc_that_accepts)
+    monkeypatch.setattr(sweep.latent, "hmc", hmc_that_accepts)
     assert_noticed(lgm.LatentHMC, {"step_size": 1.3, "integrator": "leapfrog"})
 
 

@@ -234,7 +234,7 @@ def test_recomputing_the_estimate_from_fresh_draws_is_noticed(monkeypatch):
         )
         return replace(target, log_density=sample.log_evidence + at.log_prior)
 
-    monkeypatch.setattr(sweep, "pseudo_marginal", fresh_weights)
+    monkeypatch.setattr(sweep.pseudo_marginal, "pseudo_marginal", fresh_weights)
     result = joint_test(step, model, replicates=6000, steps=5, rng=np.random.default_rng(2))
     assert result.pvalue < 1e-3, result
 
@@ -242,7 +242,7 @@ def test_recomputing_the_estimate_from_fresh_draws_is_noticed(monkeypatch):
 def test_delayed_acceptance_without_its_second_stage_is_noticed(monkeypatch):
     step, model = poor_step(n_importance=4, delayed=True)
     assert notice(step, model) > 1e-3
-    real = sweep.delayed_metropolis
+    real = sweep.pseudo_marginal.delayed_metropolis
 
     def first_stage_only(rng, state, target, *, factor):
         def screen(theta):
@@ -259,7 +259,7 @@ def test_delayed_acceptance_without_its_second_stage_is_noticed(monkeypatch):
         first = replace(target, screen=screen, log_density=target.screened_log_density)
         return real(rng, state, first, factor=factor)
 
-    monkeypatch.setattr(sweep, "delayed_metropolis", first_stage_only)
+    monkeypatch.setattr(sweep.pseudo_marginal, "delayed_metropolis", first_stage_only)
     result = joint_test(step, model, replicates=6000, steps=5, rng=np.random.default_rng(2))
     assert result.pvalue < 1e-3, result
 
@@ -318,7 +318,7 @@ def test_dropping_the_refresh_is_noticed(monkeypatch):
         stale = kept["estimate"] + state.log_prior
         return replace(target, log_density=stale, evaluate=evaluate)
 
-    monkeypatch.setattr(sweep, "pseudo_marginal", without_refresh)
+    monkeypatch.setattr(sweep.pseudo_marginal, "pseudo_marginal", without_refresh)
     assert np.abs(z_scores(draw(step, model, draws=40_000), exact)).max() > 5
 
 

@@ -1,0 +1,20 @@
+"""A sweep: kernels run in order on one state, each with what tuning has learnt for it.
+
+Every element leaves p(theta, f | y) invariant by itself, so any list of them is a correct
+sampler. An element is a kernel from one of the axes together with its tuning rule:
+
+    start(state, tune) -> tuning                          what it knows before the first draw
+    run(rng, state, tuning, tune) -> (state, tuning, stats)
+
+The tuning is data that the step method owns; with ``tune=False`` it comes back unchanged.
+"""
+
+from pymc_lgm.sweep.element import Element as Element
+from pymc_lgm.sweep.element import run as run
+from pymc_lgm.sweep.element import statistics as statistics
+from pymc_lgm.sweep.latent import HMC as HMC
+from pymc_lgm.sweep.latent import LATENT_MOVES as LATENT_MOVES
+from pymc_lgm.sweep.latent import EllipticalSlice as EllipticalSlice
+from pymc_lgm.sweep.pseudo_marginal import PseudoMarginal as PseudoMarginal
+from pymc_lgm.sweep.theta import PARAMETERIZATIONS as PARAMETERIZATIONS
+from pymc_lgm.sweep.theta import Metropolis as Metropolis

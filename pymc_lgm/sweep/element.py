@@ -1,0 +1,77 @@
+"""An element of a sweep, and how a list of them is run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from pymc_lgm.linalg import tally
+from pymc_lgm.state import State
+
+__all__ = ["Element", "Stats", "run", "statistics"]
+
+Stats = dict[str, float]
+
+
+class Element(Protocol):
+    """One kernel of a sweep and its tuning rule."""
+
+    @property
+    def stats(self) -> tuple[str, ...]:
+        """Names of the statistics that `run` returns."""
+
+    def start(self, state: State, tune: int) -> Any:
+        """What it knows before the first of ``tune`` draws of tuning."""
+
+    def run(
+        self, rng: np.random.Generator, state: State, tuning: Any, tune: bool
+    ) -> tuple[State, Any, Stats]:
+        """Move the state; learn from it if ``tune``."""
+
+
+def statistics(elements: Sequence[Element]) -> dict[str, type]:
+    """Names and types of what `run` reports for these elements."""
+    return {name: float for name in _reported(elements)} | {
+        "cubic_ops": int,
+        "numerical_rejections": int,
+    }
+
+
+def run(
+    rng: np.random.Generator,
+    state: State,
+    elements: Sequence[Element],
+    tunings: Sequence[Any],
+    tune: bool,
+) -> tuple[State, list[Any], dict[str, float]]:
+    """Leave p(theta, f | y) invariant by running the elements in order.
+
+    Returns
+    -------
+    state : State
+    tunings : list
+        One an element, changed only if ``tune``.
+    stats : dict
+        `statistics`. Where several elements report the same name, its mean over them.
+    """
+    ops, lost = tally.cubic_ops, tally.numerical_rejections
+    learnt = []
+    reports: dict[str, list[float]] = defaultdict(list)
+    # An overflow on the way to a rejection is counted there; it is not worth a warning a draw.
+    with np.errstate(over="ignore", invalid="ignore"):
+        for element, tuning in zip(elements, tunings, strict=True):
+            state, tuning, stats = element.run(rng, state, tuning, tune)
+            learnt.append(tuning)
+            for name, value in stats.items():
+                reports[name].append(value)
+    summary = {name: sum(values) / len(values) for name, values in reports.items()}
+    summary["cubic_ops"] = tally.cubic_ops - ops
+    summary["numerical_rejections"] = tally.numerical_rejections - lost
+    return state, learnt, summary
+
+
+def _reported(elements: Sequence[Element]) -> list[str]:
+    return list(dict.fromkeys(name for element in elements for name in element.stats))
