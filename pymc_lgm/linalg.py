@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import threading
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from numpy.typing import NDArray
@@ -107,10 +109,64 @@ class CholeskyFactor:
         triangle: Array = np.tril(packed) if self._lower else np.triu(packed)
         return triangle + triangle.T - np.diag(triangle.diagonal())
 
+    def multiply_vjp(self, x: Array, g: Array) -> Array:
+        """∂(gᵀ L x)/∂A, a symmetric array: what a change of A does to L x. Two O(n³) operations.
+
+        With u = Lᵀ g and b_i the rows of L⁻¹, the symmetric part of Σ_i u_i b_iᵀ c_i where
+        c_i = Σ_{k<i} x_k b_k + ½ x_i b_i: eq. (10) of Murray (2016), *Differentiation of the
+        Cholesky decomposition*, for L̄ = tril(g xᵀ), whose Φ(Lᵀ L̄) is Φ(u xᵀ).
+        """
+        B, C = self._inverse_and_sums(x)
+        tally.cubic_ops += 1
+        C *= self.multiply_transposed(g)[:, None]
+        product = blas.dtrmm(1.0, B, C, lower=1, trans_a=1)
+        result: Array = 0.5 * (product + product.T)
+        return result
+
+    def multiply_jvp(self, x: Array, changes: Iterable[Array]) -> Array:
+        """dL x for each change dA of A, as columns: one O(n³) operation and one for each.
+
+        dL = L Φ(L⁻¹ dA L⁻ᵀ), §3.1 of Murray (2016), so dL x = L w with w_i = b_i dA c_iᵀ in the
+        letters of `multiply_vjp`.
+        """
+        B, C = self._inverse_and_sums(x)
+        columns = []
+        for dA in changes:
+            tally.cubic_ops += 1
+            columns.append(np.einsum("ij,ij->i", blas.dtrmm(1.0, B, dA, lower=1), C))
+        return self.multiply(np.column_stack(columns))
+
+    def information(self, changes: Iterable[Array]) -> tuple[Array, Array]:
+        """tr(A⁻¹ dA_j), shape (p,), and ½ tr(A⁻¹ dA_j A⁻¹ dA_k), shape (p, p).
+
+        The latter is the Fisher information of N(0, A). One O(n³) operation and one for each
+        change; keeps p products of n × n.
+        """
+        inverse = self.inverse()
+        traces, products, pairs = [], [], []
+        for dA in changes:
+            tally.cubic_ops += 1
+            product = inverse @ dA
+            traces.append(np.trace(product))
+            products.append(product.ravel())
+            transposed = product.T.ravel()
+            pairs.append([0.5 * float(other @ transposed) for other in products])
+        p = len(products)
+        information = [[pairs[max(j, k)][min(j, k)] for k in range(p)] for j in range(p)]
+        return np.array(traces), np.array(information)
+
     def dense(self) -> Array:
         """Return L as an ordinary lower triangular array (a copy; for tests and plots)."""
         dense: Array = np.tril(self._packed) if self._lower else np.triu(self._packed).T
         return dense
+
+    def _inverse_and_sums(self, x: Array) -> tuple[Array, Array]:
+        """B = L⁻¹ and C with rows c_i = Σ_{k<i} x_k b_k + ½ x_i b_i, both lower triangular."""
+        tally.cubic_ops += 1
+        packed, _ = lapack.dtrtri(self._packed, lower=self._lower)
+        B: Array = np.tril(packed) if self._lower else np.triu(packed).T
+        terms = x[:, None] * B
+        return B, np.cumsum(terms, axis=0) - 0.5 * terms
 
     def _product(self, x: Array, transposed: bool) -> Array:
         result: Array

@@ -325,6 +325,14 @@ class LatentGaussianModel:
         """⟨∂m/∂theta_j, v⟩ for each j, shape (p,)."""
         return self._mean_vjp_function(theta, v)
 
+    def cov_jvp(self, theta: Array, v: Array) -> Array:
+        """Σ_j v_j ∂K/∂theta_j, the derivative of K along v (p,), shape (n, n): a new array."""
+        return self._cov_jvp_function(theta, v)
+
+    def mean_jvp(self, theta: Array, v: Array) -> Array:
+        """Σ_j v_j ∂m/∂theta_j, shape (n,)."""
+        return self._mean_jvp_function(theta, v)
+
     def log_prior_gradient(self, theta: Array) -> Array:
         """∂ log p(theta)/∂theta, shape (p,)."""
         return self._log_prior_gradient_function(theta)
@@ -397,6 +405,9 @@ class LatentGaussianModel:
         v = pt.vector("v")
         return [self._theta, v], self._theta_grad(pt.sum(self._mean * v))
 
+    _cov_jvp_function = _compiled(lambda self: self._forward(self._cov))
+    _mean_jvp_function = _compiled(lambda self: self._forward(self._mean))
+
     # For error messages. theta -> the log density of each variable in ``prior_names``;
     # (f, theta) -> the same for ``likelihood_names``, and those elementwise.
     prior_sums = _compiled(lambda self: ([self._theta], [pt.sum(t) for t in self._prior]))
@@ -413,8 +424,27 @@ class LatentGaussianModel:
             return False
         return True
 
+    @cached_property
+    def has_theta_gradient(self) -> bool:
+        """Whether mean, covariance, prior and likelihood can be differentiated in theta."""
+        terms = [self._mean, self._cov, self._log_prior, self._log_likelihood]
+        try:
+            self._theta_grad(_total(terms))
+        except (NotImplementedError, NullTypeGradError):
+            return False
+        return True
+
     def _theta_grad(self, scalar: Variable) -> Variable:
         return pt.grad(scalar, self._theta, disconnected_inputs="ignore")
+
+    def _forward(self, output: Variable) -> tuple[list[Variable], Variable]:
+        # ⟨∂output/∂theta, weights⟩ is linear in the weights: its gradient in them, paired with v,
+        # is the derivative along v. Every operation that has a gradient has this one too.
+        v, weights = pt.vector("v"), pt.zeros_like(output)
+        backward = self._theta_grad(pt.sum(output * weights))
+        return [self._theta, v], pt.grad(
+            pt.sum(backward * v), weights, disconnected_inputs="ignore"
+        )
 
     def _f_grad(self, scalar: Variable) -> Variable:
         return pt.grad(scalar, self._f, disconnected_inputs="ignore")

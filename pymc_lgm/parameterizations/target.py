@@ -1,10 +1,14 @@
-"""A target: the density of theta once something about f is held fixed, or integrated out."""
+"""A target: the density of theta once something about f is held fixed, or integrated out.
+
+The derivatives that every target shares are here too: those of log p(theta) + ℓ(f, theta) at
+fixed f.
+"""
 
 from __future__ import annotations
 
 import math
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +16,15 @@ import numpy as np
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import State
 
-__all__ = ["Fix", "Screened", "Target"]
+__all__ = [
+    "Fix",
+    "Screened",
+    "Target",
+    "cov_changes",
+    "explicit_gradient",
+    "explicit_information",
+    "mean_changes",
+]
 
 
 @dataclass(frozen=True)
@@ -47,6 +59,13 @@ class Target:
         A look at theta that costs less than ``evaluate``, where the parameterization has one.
     screened_log_density : float
         What ``screen`` says of the state's own theta.
+    gradient : callable State -> ndarray (p,), optional
+        Gradient in theta of the log density at ``state``, or at a state that ``evaluate`` has
+        returned: nothing is factorized twice.
+    geometry : callable State -> (ndarray (p,), ndarray (p, p)), optional
+        The gradient and a symmetric matrix G that says how sharply the density is curved there,
+        both at the cost of G alone. A function of theta and of what is held; positive definite
+        where it can be.
     """
 
     state: State
@@ -54,6 +73,8 @@ class Target:
     evaluate: Callable[[Array], tuple[float, State | None]]
     screen: Callable[[Array], Screened | None] | None = None
     screened_log_density: float = math.nan
+    gradient: Callable[[State], Array] | None = None
+    geometry: Callable[[State], tuple[Array, Array]] | None = None
 
     def __call__(self, theta: Array) -> tuple[float, State | None]:
         """Log density at theta and the state there; (−inf, None) where there is none."""
@@ -62,3 +83,41 @@ class Target:
 
 Fix = Callable[[np.random.Generator, State], Target]
 """A parameterization: ``fix(rng, state) -> target``."""
+
+
+def explicit_gradient(state: State) -> Array:
+    """∂/∂theta of log p(theta) + ℓ(f, theta) at fixed f, shape (p,): what needs no K."""
+    return _explicit_gradient(state, state.theta)
+
+
+def explicit_information(state: State) -> Array:
+    """−∂²/∂theta² of log p(theta) + ℓ(f, theta) at fixed f, shape (p, p), not always positive.
+
+    By central differences of the gradient, 2p evaluations of O(n): a metric need not be exact
+    to be valid, and second derivatives of a prior may not exist as a graph.
+    """
+    p, steps = state.theta.size, 1e-4 * np.maximum(1.0, np.abs(state.theta))
+    hessian = np.empty((p, p))
+    for j, step in enumerate(steps):
+        offset = step * (np.arange(p) == j)
+        ahead = _explicit_gradient(state, state.theta + offset)
+        hessian[j] = (ahead - _explicit_gradient(state, state.theta - offset)) / (2 * step)
+    result: Array = -0.5 * (hessian + hessian.T)
+    return result
+
+
+def cov_changes(state: State) -> Iterator[Array]:
+    """∂K/∂theta_j for each component that enters K, one n × n array at a time."""
+    for direction in np.eye(state.theta.size)[state.model.enters_cov]:
+        yield state.model.cov_jvp(state.theta, direction)
+
+
+def mean_changes(state: State) -> Array:
+    """∂m/∂theta, shape (n, p)."""
+    directions = np.eye(state.theta.size)
+    return np.column_stack([state.model.mean_jvp(state.theta, v) for v in directions])
+
+
+def _explicit_gradient(state: State, theta: Array) -> Array:
+    prior = state.model.log_prior_gradient(theta)
+    return prior + state.model.log_likelihood_theta_gradient(state.f, theta)

@@ -2,7 +2,7 @@
 
 Also called whitening, or the non-centered parameterization. §3 of Filippone, Zhong and Girolami
 (2012); Murray and Adams (2010), "prior-white". Mixes well where the data say little *each*:
-counts, binary outcomes.
+counts, binary outcomes. Gradient and Fisher information: appendices A.2.2 and A.2.3 of the former.
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ import math
 import numpy as np
 
 from pymc_lgm.linalg import Array
-from pymc_lgm.parameterizations.target import Target
+from pymc_lgm.parameterizations.target import (
+    Target,
+    cov_changes,
+    explicit_gradient,
+    explicit_information,
+    mean_changes,
+)
 from pymc_lgm.state import State
 
 __all__ = ["whitened"]
@@ -23,6 +29,11 @@ def whitened(rng: np.random.Generator, state: State) -> Target:
 
     ν ~ N(0, I) whatever theta is, so its density is constant. One factorization an evaluation,
     one triangular product, one likelihood. The new state's f has moved with theta.
+
+    With g = ∂ℓ/∂f the gradient is gᵀ (∂m + ∂L ν) and that of ℓ + log p at fixed f, with ∂L in
+    reverse mode: two O(n³) operations whatever p is. G = Jᵀ max(W, 0) J, J = ∂f/∂theta at fixed ν,
+    minus the second derivatives of ℓ + log p at fixed f: one operation, and one for each component
+    of theta that enters K. W is observed, not expected: the same for a canonical link.
     """
     nu = state.prior.solve(state.f - state.mean)
 
@@ -33,4 +44,19 @@ def whitened(rng: np.random.Generator, state: State) -> Target:
         at = state.with_theta(theta, lambda mean, prior: mean + prior.multiply(nu))
         return (-math.inf, None) if at is None else (log_density(at), at)
 
-    return Target(state, log_density(state), evaluate)
+    def gradient(at: State) -> Array:
+        _, g = at.model.log_likelihood_gradient(at.f, at.theta)
+        total = explicit_gradient(at) + at.model.mean_vjp(at.theta, g)
+        if at.model.enters_cov.any():
+            total += at.model.cov_vjp(at.theta, at.prior.multiply_vjp(nu, g))
+        return total
+
+    def geometry(at: State) -> tuple[Array, Array]:
+        _, g, W, _ = at.model.likelihood_terms(at.f, at.theta)
+        J, enters = mean_changes(at), at.model.enters_cov
+        if enters.any():
+            J[:, enters] += at.prior.multiply_jvp(nu, cov_changes(at))
+        scaled = np.sqrt(np.maximum(W, 0.0))[:, None] * J
+        return explicit_gradient(at) + J.T @ g, scaled.T @ scaled + explicit_information(at)
+
+    return Target(state, log_density(state), evaluate, gradient=gradient, geometry=geometry)

@@ -1,0 +1,92 @@
+"""Hamiltonian Monte Carlo on theta, for any target with a gradient.
+
+Filippone, Zhong and Girolami (2012), §4.3, Algorithm 3 (the factor of M⁻¹ is given), applied to
+theta in §5.2.2 and §5.2.3; Neal (1993) for the random number of steps.
+"""
+
+from __future__ import annotations
+
+import math
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_lgm.linalg import Array, tally
+from pymc_lgm.parameterizations.target import Target
+from pymc_lgm.state import State
+
+__all__ = ["HMCInfo", "hmc"]
+
+
+class HMCInfo(NamedTuple):
+    """What one trajectory reports."""
+
+    theta_acceptance: float
+    """Acceptance probability of its end point."""
+
+    theta_evaluations: int
+    """Points at which the target was evaluated: each takes at least one factorization."""
+
+
+def hmc(
+    rng: np.random.Generator,
+    state: State,
+    target: Target,
+    *,
+    factor: Array,
+    step_size: float,
+    max_steps: int = 10,
+) -> tuple[State, HMCInfo]:
+    """Leave the target invariant by following Hamilton's equations for a few leapfrog steps.
+
+    The mass matrix is M = (C Cᵀ)⁻¹. With momentum Cᵀ⁻¹ r, r ~ N(0, I), a step ε is
+
+        r ← r + ½ ε Cᵀ∇,   theta ← theta + ε C r,   r ← r + ½ ε Cᵀ∇,
+
+    and −log density + ½ |r|² changes by its error alone.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    state : State
+    target : Target
+        With ``gradient``; fixed at ``state``.
+    factor : ndarray, shape (p, p)
+        C: a square root of the covariance that theta is thought to have.
+    step_size : float
+        ε, in units of C.
+    max_steps : int
+        Each trajectory takes 1 to ``max_steps`` steps, uniformly: no periodic orbit survives.
+
+    Returns
+    -------
+    State, HMCInfo
+        The same state if the end point is rejected. For N steps N evaluations of the target and
+        N + 1 of its gradient; f moves along as the parameterization says.
+
+    Notes
+    -----
+    A trajectory that comes to a point without a density, or without a finite gradient, is a
+    rejection: the way back would come there too.
+    """
+    assert target.gradient is not None, "a target without a gradient: use metropolis"
+    r_start = rng.standard_normal(state.theta.size)
+    steps = int(rng.integers(1, max_steps, endpoint=True))
+
+    at, log_density, r = state, target.log_density, r_start
+    kick = factor.T @ target.gradient(state)
+    for evaluations in range(1, steps + 1):
+        r = r + 0.5 * step_size * kick
+        log_density, proposed = target(at.theta + step_size * (factor @ r))
+        if proposed is None:
+            return state, HMCInfo(0.0, evaluations)
+        at, kick = proposed, factor.T @ target.gradient(proposed)
+        if not (math.isfinite(log_density) and np.isfinite(kick).all()):
+            tally.numerical_rejections += 1
+            return state, HMCInfo(0.0, evaluations)
+        r = r + 0.5 * step_size * kick
+
+    log_ratio = log_density - target.log_density + 0.5 * float(r_start @ r_start - r @ r)
+    info = HMCInfo(math.exp(min(0.0, log_ratio)), steps)
+    return (at if rng.uniform() < info.theta_acceptance else state), info

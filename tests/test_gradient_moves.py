@@ -1,0 +1,515 @@
+"""Moves on theta that use gradients: derivatives, what they cost, exactness, and mutants."""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import dataclass, replace
+from functools import cache
+from types import SimpleNamespace
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+from models import MODELS
+from pytensor import wrap_py
+from pytensor.compile.mode import Mode
+from scipy import stats
+
+import pymc_lgm as lgm
+
+from pymc_lgm.linalg import CholeskyFactor, factorize, tally
+from pymc_lgm.moves import smmala as smmala_module
+from pymc_lgm.moves.hmc import HMCInfo, hmc
+from pymc_lgm.moves.smmala import smmala
+from pymc_lgm.parameterizations.sufficient import sufficient
+from pymc_lgm.parameterizations.target import Target
+from pymc_lgm.parameterizations.whitened import whitened
+from pymc_lgm.state import State
+from pymc_lgm.sweep import EllipticalSlice
+from pymc_lgm.testing import joint_test
+
+PARAMETERIZATIONS = {"sufficient": sufficient, "whitened": whitened}
+QUICK = {"mode": Mode(linker="py", optimizer="fast_compile")}
+
+
+# The verbs of a factor
+
+
+@pytest.fixture(params=[True, False], ids=["lower", "upper"])
+def factor(request):
+    """A Cholesky factor, as LAPACK may have left it: in either triangle, with rubbish beside it."""
+    rng = np.random.default_rng(1)
+    A = rng.standard_normal((6, 8))
+    L = np.linalg.cholesky(A @ A.T)
+    rubbish = np.triu(rng.standard_normal((6, 6)), 1)
+    packed = L + rubbish
+    packed = np.asfortranarray(packed if request.param else packed.T)
+    return CholeskyFactor(packed, request.param), A @ A.T, rng
+
+
+def symmetric(rng, n=6):
+    A = rng.standard_normal((n, n))
+    return A + A.T
+
+
+def test_derivatives_of_the_factor(factor):
+    L, A, rng = factor
+    dA, x, g = symmetric(rng), rng.standard_normal(6), rng.standard_normal(6)
+    step = 1e-5
+    ahead, behind = (np.linalg.cholesky(A + s * dA) @ x for s in (step, -step))
+    dL_x = (ahead - behind) / (2 * step)
+    np.testing.assert_allclose(L.multiply_jvp(x, [dA, 2 * dA]), np.outer(dL_x, [1, 2]), rtol=1e-7)
+    vjp = L.multiply_vjp(x, g)
+    np.testing.assert_array_equal(vjp, vjp.T)
+    assert np.sum(vjp * dA) == pytest.approx(g @ dL_x, rel=1e-7)
+
+
+def test_information_of_a_covariance(factor):
+    L, A, rng = factor
+    changes = [symmetric(rng) for _ in range(3)]
+    products = [np.linalg.solve(A, dA) for dA in changes]
+    traces, information = L.information(iter(changes))
+    np.testing.assert_allclose(traces, [np.trace(P) for P in products])
+    expected = [[0.5 * np.trace(P @ Q) for Q in products] for P in products]
+    np.testing.assert_allclose(information, expected)
+
+
+def test_derivatives_of_the_factor_are_counted(factor):
+    L, _, rng = factor
+    x, changes = rng.standard_normal(6), [symmetric(rng) for _ in range(3)]
+    assert spent(lambda: L.multiply_vjp(x, x)) == 2
+    assert spent(lambda: L.multiply_jvp(x, changes)) == 1 + 3
+    assert spent(lambda: L.information(changes)) == 1 + 3
+
+
+def spent(function):
+    before = tally.cubic_ops
+    function()
+    return tally.cubic_ops - before
+
+
+# Gradients and metrics of the targets
+
+
+def means_only():
+    """Theta in the mean alone; the covariance is a constant."""
+    with pm.Model() as model:
+        slope = pm.Normal("slope", shape=2)
+        f = pm.MvNormal("f", mu=slope[0] + slope[1] * np.arange(3.0), cov=np.eye(3) + 0.5)
+        lgm.Probit("y", f=f, observed=[0, 1, 1])
+    return model
+
+
+TARGETS = {**MODELS, "means_only": means_only}
+
+
+@cache
+def reader(name):
+    return lgm.LatentGaussianModel.from_pymc(TARGETS[name](), compile_kwargs=QUICK)
+
+
+def state_of(name, seed=0):
+    model, rng = reader(name), np.random.default_rng(seed)
+    theta = 0.3 * rng.standard_normal(model.p)
+    state = State.at(model, theta, model.mean(theta))
+    return state.with_f(state.mean + state.prior.multiply(rng.standard_normal(model.n)))
+
+
+def differences(function, theta, step=1e-4):
+    """∂function/∂theta along a new first axis, by a five-point rule."""
+    rows = []
+    for e in step * np.eye(theta.size):
+        near = np.asarray(function(theta + e)) - function(theta - e)
+        far = np.asarray(function(theta + 2 * e)) - function(theta - 2 * e)
+        rows.append((8 * near - far) / (12 * step))
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("fix", PARAMETERIZATIONS.values(), ids=PARAMETERIZATIONS)
+@pytest.mark.parametrize("name", TARGETS)
+def test_gradients(name, fix):
+    for seed in range(3):
+        target = fix(None, state_of(name, seed))
+        # At the state where it was fixed, and at one that it has returned.
+        _, moved = target(target.state.theta + 0.2)
+        for at in (target.state, moved):
+            expected = differences(lambda theta, target=target: target(theta)[0], at.theta)
+            np.testing.assert_allclose(target.gradient(at), expected, rtol=1e-7, atol=1e-8)
+            gradient, _ = target.geometry(at)
+            np.testing.assert_allclose(gradient, expected, rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_forward_derivatives(name):
+    state, model = state_of(name), reader(name)
+    v = np.random.default_rng(4).standard_normal(model.p)
+    for function, jvp in ((model.cov, model.cov_jvp), (model.mean, model.mean_jvp)):
+        expected = np.tensordot(v, differences(function, state.theta), 1)
+        np.testing.assert_allclose(jvp(state.theta, v), expected, atol=1e-8)
+
+
+def minus_hessian_at_fixed_f(state):
+    def gradient(theta):
+        prior = state.model.log_prior_gradient(theta)
+        return prior + state.model.log_likelihood_theta_gradient(state.f, theta)
+
+    return -differences(gradient, state.theta)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_metric_of_held_f_is_the_fisher_information_of_the_prior(name):
+    state, model = state_of(name), reader(name)
+    _, G = sufficient(None, state).geometry(state)
+    dm, dK = differences(model.mean, state.theta), differences(model.cov, state.theta)
+    K_inverse = np.linalg.inv(model.cov(state.theta))
+    expected = minus_hessian_at_fixed_f(state) + dm @ K_inverse @ dm.T
+    expected += 0.5 * np.einsum("iab,bc,jcd,da->ij", dK, K_inverse, dK, K_inverse)
+    np.testing.assert_allclose(G, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_the_fisher_information_is_the_covariance_of_the_score():
+    """E[∇ ∇ᵀ] over f ~ N(m, K), for a theta that the likelihood does not depend on."""
+    state, rng = state_of("logistic"), np.random.default_rng(7)
+    model = state.model
+    scores = np.empty((4000, model.p))
+    for score in scores:
+        f = state.mean + state.prior.multiply(rng.standard_normal(model.n))
+        at = replace(state, f=f)
+        score[:] = sufficient(None, at).gradient(at) - model.log_prior_gradient(at.theta)
+    _, G = sufficient(None, state).geometry(state)
+    information = G - minus_hessian_at_fixed_f(state)
+    products = scores[:, :, None] * scores[:, None, :]
+    error = products.std(0) / math.sqrt(len(scores))
+    assert np.abs((products.mean(0) - information) / error).max() < 5
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_metric_of_held_nu_is_that_of_f_pulled_back(name):
+    state, model = state_of(name), reader(name)
+    target = whitened(None, state)
+    _, G = target.geometry(state)
+    J = differences(lambda theta: target(theta)[1].f, state.theta)
+    _, _, W, _ = model.likelihood_terms(state.f, state.theta)
+    expected = minus_hessian_at_fixed_f(state) + (J * np.maximum(W, 0)) @ J.T
+    np.testing.assert_allclose(G, expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(G, G.T)
+
+
+@pytest.mark.parametrize(
+    ("name", "fix", "gradient", "geometry"),
+    [
+        # Two of the four components of theta enter K in these models.
+        ("student_t", sufficient, 1, 1 + 2),
+        ("student_t", whitened, 2, 1 + 2),
+        ("means_only", sufficient, 0, 0),
+        ("means_only", whitened, 0, 0),
+    ],
+)
+def test_gradients_are_counted(name, fix, gradient, geometry):
+    target = fix(None, state_of(name))
+    assert spent(lambda: target.gradient(target.state)) == gradient
+    assert spent(lambda: target.geometry(target.state)) == geometry
+
+
+@pytest.mark.parametrize(("fix", "per_gradient"), [(sufficient, 1), (whitened, 2)])
+def test_a_trajectory_evaluates_each_point_once(fix, per_gradient):
+    rng, state = np.random.default_rng(2), state_of("student_t")
+    counts = []
+    for _ in range(20):
+        before, target = tally.cubic_ops, fix(rng, state)
+        options = {"step_size": 0.1, "max_steps": 6}
+        state, info = hmc(rng, state, target, factor=np.eye(4), **options)
+        N = info.theta_evaluations
+        assert tally.cubic_ops - before == N + (N + 1) * per_gradient
+        counts.append(N)
+    assert set(counts) == {1, 2, 3, 4, 5, 6}
+
+
+# Exactness
+
+
+@dataclass(frozen=True)
+class Move:
+    """One move on theta as an element of a sweep, with options that stay as they are."""
+
+    fix: object
+    move: object
+    options: dict
+    stats = ("theta_acceptance",)
+
+    def start(self, state, tune):
+        return []
+
+    def run(self, rng, state, tuning, tune):
+        target = self.fix(rng, state)
+        state, info = self.move(rng, target.state, target, **self.options)
+        tuning.append(info.theta_acceptance)
+        return state, tuning, {"theta_acceptance": info.theta_acceptance}
+
+
+OPTIONS = {hmc: {"step_size": 0.8, "max_steps": 3}, smmala: {"step_size": 1.3}}
+
+
+@cache
+def made(name):
+    model = MODELS[name]()
+    with model:
+        return lgm.WhitenedMetropolis(latent="slice"), model
+
+
+def result_of(name, fix, move, options, replicates, steps, seed=3):
+    step, model = made(name)
+    step.elements = (EllipticalSlice(), Move(fix, move, options))
+    rng = np.random.default_rng(seed)
+    result = joint_test(step, model, replicates=replicates, steps=steps, rng=rng)
+    return result.pvalue, float(np.mean(step.tunings[1]))
+
+
+def options_of(move, name):
+    return OPTIONS[move] | ({"factor": 0.4 * mixing(reader(name).p)} if move is hmc else {})
+
+
+def mixing(p):
+    """A mass matrix that is not the identity."""
+    return np.eye(p) + 0.3 * np.tri(p, k=-1)
+
+
+CASES = [(fix, move) for fix in PARAMETERIZATIONS for move in (hmc, smmala)]
+
+
+def assert_invariant(fix, move, name, replicates, steps):
+    options = options_of(move, name)
+    pvalue, acceptance = result_of(name, PARAMETERIZATIONS[fix], move, options, replicates, steps)
+    assert pvalue > 1e-3 / (len(CASES) * len(MODELS))
+    # Coarse enough that a wrong acceptance step would show.
+    assert 0.35 < acceptance < 0.95
+
+
+every_case = pytest.mark.parametrize(
+    ("fix", "move"), CASES, ids=[f"{fix}-{move.__name__}" for fix, move in CASES]
+)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@every_case
+def test_leaves_the_posterior_invariant(fix, move, name):
+    assert_invariant(fix, move, name, replicates=400, steps=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [1, 5])
+@pytest.mark.parametrize("name", MODELS)
+@every_case
+def test_leaves_the_posterior_invariant_after_one_step_and_five(fix, move, name, steps):
+    assert_invariant(fix, move, name, replicates=3000, steps=steps)
+
+
+# Wrong moves, on a target of theta alone that says at once how theta should be distributed
+
+
+def funnel(theta):
+    """A ~ N(0, 1), b | a ~ N(0, e^a), with the metric 1.5, e^-a: a point as `Target` wants it."""
+    a, b = theta
+    gradient = np.array([-a - 0.5 + 0.5 * b**2 * math.exp(-a), -b * math.exp(-a)])
+    log_density = -0.5 * (a**2 + a + b**2 * math.exp(-a))
+    return SimpleNamespace(
+        theta=theta,
+        log_density=log_density,
+        gradient=gradient,
+        G=np.diag([1.5, math.exp(-a)]),
+    )
+
+
+def funnel_target(at):
+    def evaluate(theta):
+        there = funnel(theta)
+        return there.log_density, there
+
+    return Target(
+        at,
+        at.log_density,
+        evaluate,
+        gradient=lambda at: at.gradient,
+        geometry=lambda at: (at.gradient, at.G),
+    )
+
+
+def pvalue_of(move, options, fix=funnel_target, replicates=4000, steps=3):
+    """Start from exact draws, move a few times, and ask whether they are such draws still."""
+    rng = np.random.default_rng(11)
+    z = np.empty((replicates, 2))
+    for row in z:
+        a = rng.standard_normal()
+        at = funnel(np.array([a, math.exp(a / 2) * rng.standard_normal()]))
+        for _ in range(steps):
+            at, _ = move(rng, at, fix(at), **options)
+        row[:] = at.theta[0], at.theta[1] * math.exp(-at.theta[0] / 2)
+    normal = [*z.T, (z[:, 0] + z[:, 1]) / math.sqrt(2), (z[:, 0] - z[:, 1]) / math.sqrt(2)]
+    return 4 * min(stats.kstest(x, "norm").pvalue for x in normal)
+
+
+HMC = {"factor": np.array([[1.0, 0.0], [0.4, 0.8]]), "step_size": 0.7, "max_steps": 4}
+SMMALA = {"step_size": 1.2}
+
+
+@pytest.mark.parametrize(("move", "options"), [(hmc, HMC), (smmala, SMMALA)])
+def test_leaves_a_funnel_invariant(move, options):
+    assert pvalue_of(move, options) > 1e-3
+
+
+def stale_gradient(at):
+    """The force at the start, all along the trajectory: there is no way back."""
+    return replace(funnel_target(at), gradient=lambda there: at.gradient)
+
+
+def metric_at_the_wrong_end(at):
+    """The way back spreads like the way there."""
+    return replace(funnel_target(at), geometry=lambda there: (there.gradient, at.G))
+
+
+def without_kinetic_energy(rng, state, target, *, factor, step_size, max_steps):
+    """Leapfrog steps, accepted by the density alone."""
+    r, at = rng.standard_normal(state.theta.size), state
+    for _ in range(int(rng.integers(1, max_steps, endpoint=True))):
+        r = r + 0.5 * step_size * factor.T @ target.gradient(at)
+        log_density, at = target(at.theta + step_size * (factor @ r))
+        r = r + 0.5 * step_size * factor.T @ target.gradient(at)
+    acceptance = math.exp(min(0.0, log_density - target.log_density))
+    return (at if rng.uniform() < acceptance else state), HMCInfo(acceptance, 1)
+
+
+class AcceptsEverything:
+    """A generator whose uniform draws are zero."""
+
+    def __init__(self, rng):
+        self.rng = rng
+
+    def uniform(self):
+        return 0.0
+
+    def __getattr__(self, name):
+        return getattr(self.rng, name)
+
+
+def without_accept_step(move):
+    return lambda rng, *args, **options: move(AcceptsEverything(rng), *args, **options)
+
+
+@pytest.mark.parametrize(
+    ("move", "options", "fix"),
+    [
+        (hmc, HMC, stale_gradient),
+        (without_kinetic_energy, HMC, funnel_target),
+        (without_accept_step(hmc), HMC, funnel_target),
+        (without_accept_step(smmala), SMMALA, funnel_target),
+        (smmala, SMMALA, metric_at_the_wrong_end),
+    ],
+    ids=["stale-force", "no-kinetic-energy", "hmc-accepts", "smmala-accepts", "metric-wrong-end"],
+)
+def test_a_wrong_move_is_noticed(move, options, fix):
+    assert pvalue_of(move, options, fix) < 1e-4
+
+
+def without_determinant(proposal, theta):
+    xi = proposal.V.T @ (theta - proposal.mean) / proposal.scale
+    return -0.5 * float(xi @ xi)
+
+
+def without_density(proposal, theta):
+    return 0.0
+
+
+def without_drift(proposal, theta):
+    """The reverse density of a proposal that does not climb: wrong on either way."""
+    centered = proposal._replace(mean=0.0 * proposal.mean)
+    return real_log_density(centered, theta)
+
+
+real_log_density = smmala_module._Proposal.log_density
+
+
+@pytest.mark.parametrize("mutant", [without_determinant, without_density, without_drift])
+def test_a_wrong_proposal_density_is_noticed(mutant, monkeypatch):
+    monkeypatch.setattr(smmala_module._Proposal, "log_density", mutant)
+    assert pvalue_of(smmala, SMMALA) < 1e-4
+
+
+# What cannot be computed
+
+
+def broken(target, **changes):
+    """Derivatives that are NaN everywhere but at the start."""
+    p, start = target.state.theta.size, target.state
+    nan = np.full(p, np.nan)
+    return replace(
+        target,
+        gradient=lambda at: target.gradient(at) if at is start else nan,
+        geometry=lambda at: target.geometry(at) if at is start else (nan, np.eye(p)),
+    )
+
+
+@pytest.mark.parametrize("move", [hmc, smmala])
+def test_derivatives_that_are_not_numbers_reject(move):
+    state = state_of("student_t")
+    target = broken(whitened(None, state))
+    options = {"step_size": 0.1} | ({"factor": np.eye(4)} if move is hmc else {})
+    lost = tally.numerical_rejections
+    at, info = move(np.random.default_rng(1), state, target, **options)
+    assert at is state
+    assert info.theta_acceptance == 0.0
+    assert tally.numerical_rejections == lost + 1
+
+
+@pytest.mark.parametrize("move", [hmc, smmala])
+def test_a_theta_without_density_rejects(move):
+    state = state_of("student_t")
+    target = replace(whitened(None, state), evaluate=lambda theta: (-math.inf, None))
+    options = {"step_size": 0.1} | ({"factor": np.eye(4)} if move is hmc else {})
+    at, info = move(np.random.default_rng(1), state, target, **options)
+    assert at is state
+    assert info.theta_acceptance == 0.0
+
+
+def test_a_metric_that_is_not_positive_is_made_so():
+    """SMMALA takes the absolute values of its eigenvalues, and none below the floor."""
+    state = state_of("logistic")
+    G = np.diag([4.0, -0.25, 0.0])
+    target = replace(whitened(None, state), geometry=lambda at: (np.array([1.0, 2.0, 0.0]), G))
+    proposal = smmala_module._proposal(target, state, 0.5)
+    covariance = proposal.V @ np.diag(proposal.scale**2) @ proposal.V.T
+    np.testing.assert_allclose(np.diag(covariance), 0.25 / np.array([4, 0.25, 1e-6]))
+    np.testing.assert_allclose(proposal.mean - state.theta, 0.125 * np.array([0.25, 8.0, 0.0]))
+
+
+def test_the_proposal_density_is_that_of_the_proposal():
+    """Differences of log q against a Gaussian that knows G."""
+    state, rng = state_of("student_t"), np.random.default_rng(3)
+    target = sufficient(None, state)
+    proposal = smmala_module._proposal(target, state, 0.7)
+    gradient, G = target.geometry(state)
+    covariance = 0.49 * np.linalg.inv(G)
+    prior = factorize(covariance.copy())
+    mean = state.theta + 0.5 * covariance @ gradient
+    constant = 0.5 * 4 * math.log(2 * math.pi)
+    for theta in rng.standard_normal((3, 4)):
+        expected = prior.log_density(theta - mean) + constant
+        assert proposal.log_density(theta) == pytest.approx(expected)
+
+
+def test_a_covariance_without_a_gradient_is_known():
+    """Before a chain starts: a sweep can then refuse to move theta by gradients."""
+
+    @wrap_py(itypes=[pt.dscalar], otypes=[pt.dmatrix])
+    def opaque(eta):
+        return eta * np.eye(2)
+
+    with pm.Model() as model:
+        f = pm.MvNormal("f", mu=np.zeros(2), cov=opaque(pm.HalfNormal("eta")))
+        lgm.Probit("y", f=f, observed=[0, 1])
+    opaque_reader = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    assert not opaque_reader.has_theta_gradient
+    assert opaque_reader.has_gradient
+    assert reader("student_t").has_theta_gradient
