@@ -26,6 +26,8 @@ from pymc_lgm.steps import KnorrHeldRue as KnorrHeldRue
 from pymc_lgm.steps import LatentHMC as LatentHMC
 from pymc_lgm.steps import PseudoMarginal as PseudoMarginal
 from pymc_lgm.steps import SufficientMetropolis as SufficientMetropolis
+from pymc_lgm.steps import SurrogateSlice as SurrogateSlice
+from pymc_lgm.steps import Sweep as Sweep
 from pymc_lgm.steps import WhitenedMetropolis as WhitenedMetropolis
 from pymc_lgm.steps import register
 
@@ -44,6 +46,8 @@ __all__ = [
     "Probit",
     "PseudoMarginal",
     "SufficientMetropolis",
+    "SurrogateSlice",
+    "Sweep",
     "WhitenedMetropolis",
     "abstention_curve",
     "capacity",

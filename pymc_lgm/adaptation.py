@@ -22,6 +22,7 @@ __all__ = [
     "ProposalTuning",
     "PseudoMarginalTuning",
     "StepSizeTuning",
+    "WidthTuning",
 ]
 
 FEW, MANY = 4, 64
@@ -109,6 +110,41 @@ class StepSizeTuning(NamedTuple):
     def value(self, tune: bool) -> float:
         """Step size to use: the last one tried while tuning, their average afterwards."""
         return math.exp(self.log_step if tune else self.log_step_average)
+
+
+class WidthTuning(NamedTuple):
+    """Widths for slice sampling: six times the mean jump, twice the slice where that is uniform.
+
+    A jump from a uniform point of a slice of length s to another has mean length s/3; an interval
+    much narrower than its slice doubles by this rule, one much wider comes down to it. The widths
+    are renewed at draws 8, 16, 32, ..., each time from those since the last.
+    """
+
+    widths: Array
+    jumps: Array
+    draws: int
+
+    @classmethod
+    def start(cls, p: int, width: float) -> WidthTuning:
+        """Start with the same width for every component."""
+        return cls(np.full(p, width), np.zeros(p), 0)
+
+    def update(self, jumps: Array) -> WidthTuning:
+        """Learn from one move of every component, theta' − theta."""
+        draws, total = self.draws + 1, self.jumps + np.abs(jumps)
+        if draws < 8 or draws & (draws - 1):
+            return self._replace(jumps=total, draws=draws)
+        # Half of the draws so far, all of them the first time; a component that never moved
+        # keeps a fifth of its width.
+        since = draws if draws == 8 else draws // 2
+        return WidthTuning(
+            np.maximum(6.0 * total / since, 0.2 * self.widths), np.zeros_like(total), draws
+        )
+
+    @property
+    def scale(self) -> float:
+        """Geometric mean of the widths."""
+        return float(np.exp(np.log(self.widths).mean()))
 
 
 class NoiseTuning(NamedTuple):

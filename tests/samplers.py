@@ -16,6 +16,18 @@ VARIANTS = {
     "ASIS": [{"scale": 0.4}, {"scale": 0.4, "latent": "slice"}],
     "SufficientMetropolis": [{"scale": 0.4}],
     "WhitenedMetropolis": [{"scale": 0.4}],
+    "SurrogateSlice": [{}, {"noise": "taylor"}, {"move": "metropolis", "scale": 0.4}],
+    "Sweep": [
+        {"move": "slice", "theta_repeats": 2, "latent": "slice"},
+        {"move": "slice", "parameterization": "sufficient"},
+        {"move": "hmc", "scale": 0.2},
+        {"move": "hmc", "scale": 0.05, "parameterization": "sufficient"},
+        {"move": "smmala", "scale": 0.8},
+        {"move": "smmala", "scale": 0.8, "parameterization": "sufficient"},
+        {"parameterization": "posterior-site", "move": "slice"},
+        {"parameterization": "posterior-taylor", "scale": 0.4},
+        {"parameterization": ("surrogate-site", "whitened"), "scale": 0.4, "latent_repeats": 2},
+    ],
     "PseudoMarginal": [
         {"scale": 0.4},
         {"scale": 0.4, "n_importance": 1, "correlation": 1.0, "latent": "slice"},

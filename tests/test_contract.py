@@ -55,7 +55,7 @@ def run(step, point, draws):
 
 def same_traces(one, other):
     return all(
-        np.array_equal(values, other[group][name])
+        np.array_equal(values, other[group][name], equal_nan=values.dtype.kind == "f")
         for group in ("posterior", "sample_stats")
         for name, values in one[group].data_vars.items()
     )
@@ -166,10 +166,13 @@ def test_a_pickled_step_continues_identically(case):
     assert equal_dataclass_values(draws_of(run(copy, point, 5)), draws_of(run(step, point, 5)))
 
 
-def draws_of(records):
-    """Points and statistics; without the factorizations that a step pays again to resume."""
+def draws_of(records, but=("cubic_ops",)):
+    """Points and statistics; without the factorizations that a step pays again to resume.
+
+    NaN is a value here: the Pareto-k of fewer than 30 draws.
+    """
     return [
-        (point, [{k: v for k, v in stats.items() if k != "cubic_ops"} for stats in all_stats])
+        (point, [{k: repr(v) for k, v in stats.items() if k not in but} for stats in all_stats])
         for point, all_stats in records
     ]
 
@@ -194,14 +197,14 @@ def test_a_chain_does_not_depend_on_the_chain_before(case):
         step.setup_chain(np.random.default_rng(seed), 6, 4)
         tuning = run(step, start, 6)
         step.stop_tuning()
-        return tuning + run(step, tuning[-1][0], 4)
+        return draws_of(tuning + run(step, tuning[-1][0], 4), but=())
 
     first = chain(1, start)
     chain(2, elsewhere)
     assert equal_dataclass_values(chain(1, start), first)
 
 
-@pytest.mark.parametrize("sampler", ["ASIS", "EllipticalSlice + NUTS"])
+@pytest.mark.parametrize("sampler", ["ASIS", "EllipticalSlice + default"])
 def test_two_processes_draw_what_one_draws(sampler):
     model = probit()
     with model:
@@ -548,11 +551,12 @@ def test_every_statistic_is_declared_and_a_number(case):
         for name, value in stats.items():
             dtype, shape = step.stats_dtypes_shapes[name]
             assert np.shape(value) == tuple(shape)
-            assert np.isfinite(value)
+            assert np.isfinite(value) or name == "pareto_k"
             assert np.can_cast(np.min_scalar_type(value), dtype)
         assert 0 <= stats.get("latent_acceptance", 0) <= 1
         assert 0 <= stats.get("theta_acceptance", 0) <= 1
-        assert stats["numerical_rejections"] == 0
+        # A trajectory of theta may diverge while its step size is sought.
+        assert stats["numerical_rejections"] == 0 or case[1].get("move") == "hmc"
 
 
 def test_no_name_of_ours_is_one_of_pymcs():

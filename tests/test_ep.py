@@ -335,7 +335,7 @@ def test_without_convergence_it_is_still_a_q(rng):
     assert not q.converged
     assert q.iterations <= 6
     sample = spread_of_weights(q, K, likelihood)
-    assert sample.log_evidence_sd < 0.1
+    assert sample.estimate.log_evidence_sd < 0.1
 
 
 def test_a_search_that_leaves_the_numbers_is_a_value():

@@ -12,11 +12,13 @@ from pymc.step_methods import STEP_METHODS
 from pymc_lgm.steps.base import LatentGaussianStep as LatentGaussianStep
 from pymc_lgm.steps.latent import EllipticalSlice as EllipticalSlice
 from pymc_lgm.steps.latent import LatentHMC as LatentHMC
-from pymc_lgm.steps.metropolis import ASIS as ASIS
-from pymc_lgm.steps.metropolis import SufficientMetropolis as SufficientMetropolis
-from pymc_lgm.steps.metropolis import WhitenedMetropolis as WhitenedMetropolis
 from pymc_lgm.steps.pseudo_marginal import KnorrHeldRue as KnorrHeldRue
 from pymc_lgm.steps.pseudo_marginal import PseudoMarginal as PseudoMarginal
+from pymc_lgm.steps.sweeps import ASIS as ASIS
+from pymc_lgm.steps.sweeps import SufficientMetropolis as SufficientMetropolis
+from pymc_lgm.steps.sweeps import SurrogateSlice as SurrogateSlice
+from pymc_lgm.steps.sweeps import Sweep as Sweep
+from pymc_lgm.steps.sweeps import WhitenedMetropolis as WhitenedMetropolis
 
 __all__ = [
     "ASIS",
@@ -28,6 +30,8 @@ __all__ = [
     "LatentHMC",
     "PseudoMarginal",
     "SufficientMetropolis",
+    "SurrogateSlice",
+    "Sweep",
     "WhitenedMetropolis",
     "register",
 ]
@@ -38,6 +42,8 @@ SAMPLERS: tuple[type[LatentGaussianStep], ...] = (
     SufficientMetropolis,
     WhitenedMetropolis,
     ASIS,
+    SurrogateSlice,
+    Sweep,
     PseudoMarginal,
     KnorrHeldRue,
 )

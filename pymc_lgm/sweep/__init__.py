@@ -16,5 +16,10 @@ from pymc_lgm.sweep.latent import HMC as HMC
 from pymc_lgm.sweep.latent import LATENT_MOVES as LATENT_MOVES
 from pymc_lgm.sweep.latent import EllipticalSlice as EllipticalSlice
 from pymc_lgm.sweep.pseudo_marginal import PseudoMarginal as PseudoMarginal
+from pymc_lgm.sweep.theta import DIFFERENTIABLE as DIFFERENTIABLE
 from pymc_lgm.sweep.theta import PARAMETERIZATIONS as PARAMETERIZATIONS
+from pymc_lgm.sweep.theta import SMMALA as SMMALA
+from pymc_lgm.sweep.theta import THETA_MOVES as THETA_MOVES
 from pymc_lgm.sweep.theta import Metropolis as Metropolis
+from pymc_lgm.sweep.theta import Slice as Slice
+from pymc_lgm.sweep.theta import ThetaHMC as ThetaHMC
