@@ -10,6 +10,8 @@ from pymc_lgm import datasets as datasets
 from pymc_lgm import testing as testing
 from pymc_lgm.correction import correct as correct
 from pymc_lgm.diagnostics import efficiency as efficiency
+from pymc_lgm.evidence import ep as ep
+from pymc_lgm.evidence import laplace as laplace
 from pymc_lgm.likelihoods import CopulaVolatility as CopulaVolatility
 from pymc_lgm.likelihoods import LogGaussianCox as LogGaussianCox
 from pymc_lgm.likelihoods import Logistic as Logistic
@@ -21,9 +23,12 @@ from pymc_lgm.scores import abstention_curve as abstention_curve
 from pymc_lgm.scores import capacity as capacity
 from pymc_lgm.scores import log_predictive_density as log_predictive_density
 from pymc_lgm.steps import ASIS as ASIS
+from pymc_lgm.steps import AuxiliaryGradient as AuxiliaryGradient
 from pymc_lgm.steps import EllipticalSlice as EllipticalSlice
 from pymc_lgm.steps import KnorrHeldRue as KnorrHeldRue
 from pymc_lgm.steps import LatentHMC as LatentHMC
+from pymc_lgm.steps import LatentSMMALA as LatentSMMALA
+from pymc_lgm.steps import NealMetropolis as NealMetropolis
 from pymc_lgm.steps import PseudoMarginal as PseudoMarginal
 from pymc_lgm.steps import SufficientMetropolis as SufficientMetropolis
 from pymc_lgm.steps import SurrogateSlice as SurrogateSlice
@@ -35,13 +40,16 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ASIS",
+    "AuxiliaryGradient",
     "CopulaVolatility",
     "EllipticalSlice",
     "KnorrHeldRue",
     "LatentGaussianModel",
     "LatentHMC",
+    "LatentSMMALA",
     "LogGaussianCox",
     "Logistic",
+    "NealMetropolis",
     "OrdinalProbit",
     "Probit",
     "PseudoMarginal",
@@ -54,6 +62,8 @@ __all__ = [
     "correct",
     "datasets",
     "efficiency",
+    "ep",
+    "laplace",
     "log_predictive_density",
     "predict",
     "testing",

@@ -20,7 +20,6 @@ __all__ = [
     "MANY",
     "NoiseTuning",
     "ProposalTuning",
-    "PseudoMarginalTuning",
     "StepSizeTuning",
     "WidthTuning",
 ]
@@ -170,39 +169,3 @@ class NoiseTuning(NamedTuple):
         """Smallest power of two for which s² ≤ 1, between ``FEW`` and ``MANY``."""
         wanted = FEW * self.total / max(self.ratios, 1)
         return next((N for N in (4, 8, 16, 32) if wanted <= N), MANY)
-
-
-class PseudoMarginalTuning(NamedTuple):
-    """What `PseudoMarginal` learns: a proposal, where mode searches start, how many draws.
-
-    ``start`` is the average center f̂ of the draws before the last renewal: in the middle of the
-    posterior, and the same for every theta; ``None``, the prior's mean, before the first.
-    """
-
-    proposal: ProposalTuning
-    start: Array | None
-    center_sum: Array
-    draws: int
-    approximate_draws: int
-    noise: NoiseTuning
-
-    def update(self, direction: Array, acceptance: float, center: Array) -> PseudoMarginalTuning:
-        """Learn from one draw; renew the start at draws 50, 100, 200, 400, ..."""
-        draws = self.draws + 1
-        center_sum, start, noise = self.center_sum + center, self.start, self.noise
-        rounds, rest = divmod(draws, 50)
-        if rest == 0 and rounds & (rounds - 1) == 0:
-            # The sum began at the last renewal: at half of these draws, or at the first.
-            since = draws if rounds == 1 else draws // 2
-            start = center_sum / since
-            center_sum = np.zeros_like(center)
-            if draws < self.approximate_draws:
-                noise = NoiseTuning()
-        proposal = self.proposal.update(direction, acceptance)
-        return PseudoMarginalTuning(
-            proposal, start, center_sum, draws, self.approximate_draws, noise
-        )
-
-    def listen(self, change: float) -> PseudoMarginalTuning:
-        """Learn how noisy acceptance ratios are."""
-        return self._replace(noise=self.noise.update(change))

@@ -6,7 +6,7 @@ This is the only module that reads PyMC graphs. Everything else sees
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pymc.distributions.multivariate import MvNormalRV
 from pymc.pytensorf import compile as pymc_compile
 from pytensor.gradient import DisconnectedInputError, NullTypeGradError
@@ -26,7 +26,7 @@ from pymc_lgm import checks
 from pymc_lgm.likelihoods.probit import ProbitRV
 from pymc_lgm.linalg import Array
 
-__all__ = ["LatentGaussianModel", "find_latent", "is_latent"]
+__all__ = ["LatentGaussianModel", "NaturalScale", "find_latent", "is_latent"]
 
 Variable = Any
 """A PyTensor variable: PyTensor's own types do not say which operators one has."""
@@ -341,6 +341,10 @@ class LatentGaussianModel:
         """∂ℓ/∂theta at fixed f, shape (p,)."""
         return self._theta_gradient_function(f, theta)
 
+    def likelihood_terms_vjp(self, f: Array, theta: Array, v: Array, u: Array) -> Array:
+        """∂/∂theta of ℓ + ⟨v, g⟩ + ⟨u, W⟩ at fixed f, shape (p,); v and u are any (n,) arrays."""
+        return self._terms_vjp_function(f, theta, v, u)
+
     def _elements(self, f: Array, theta: Array) -> Array:
         """Every element of every log density that ℓ is the sum of, as one vector."""
         return np.concatenate([np.ravel(value) for value in self.term_values(f, theta)])
@@ -396,6 +400,14 @@ class LatentGaussianModel:
         return self._f_theta, [self._log_likelihood, gradient, -hessian, third]
 
     @_compiled
+    def _terms_vjp_function(self) -> Any:
+        v, u = pt.vector("v"), pt.vector("u")
+        gradient = self._f_grad(self._log_likelihood)
+        hessian = self._f_grad(gradient.sum())
+        weighted = self._log_likelihood + pt.sum(v * gradient) - pt.sum(u * hessian)
+        return [*self._f_theta, v, u], self._theta_grad(weighted)
+
+    @_compiled
     def _cov_vjp_function(self) -> Any:
         M = pt.matrix("M")
         return [self._theta, M], self._theta_grad(pt.sum(self._cov * M))
@@ -430,6 +442,15 @@ class LatentGaussianModel:
         terms = [self._mean, self._cov, self._log_prior, self._log_likelihood]
         try:
             self._theta_grad(_total(terms))
+        except (NotImplementedError, NullTypeGradError):
+            return False
+        return True
+
+    @cached_property
+    def has_prior_gradient(self) -> bool:
+        """Whether the prior of theta can be differentiated."""
+        try:
+            self._theta_grad(self._log_prior)
         except (NotImplementedError, NullTypeGradError):
             return False
         return True
@@ -481,3 +502,66 @@ def find_latent(model: pm.Model, latent: Variable | str | None = None) -> Variab
     if model.rvs_to_transforms[rv] is not None:
         raise ValueError(checks.transformed(str(rv.name)))
     return rv
+
+
+class NaturalScale:
+    """theta by the names and on the scale that a user writes: the model's variables themselves.
+
+    Attributes
+    ----------
+    initial : dict of str to ndarray
+        The variables that theta holds, at the model's initial point.
+    """
+
+    def __init__(self, lgm: LatentGaussianModel, model: pm.Model):
+        self._lgm = lgm
+        by_name = {value.name: value for value in model.value_vars}
+        values = [by_name[name] for name in lgm.theta_names]
+        variables = [model.values_to_rvs[value] for value in values]
+        transforms = [model.rvs_to_transforms[rv] for rv in variables]
+        forward = [
+            rv if transform is None else transform.forward(rv, *rv.owner.inputs)
+            for rv, transform in zip(variables, transforms, strict=True)
+        ]
+        backward = model.replace_rvs_by_values(variables)
+        self._unconstrain = pymc_compile(variables, forward, on_unused_input="ignore")
+        self._constrain = pymc_compile(values, backward, on_unused_input="ignore")
+        self._names = [rv.name for rv in variables]
+        self.initial = self.point_of(lgm.theta_of(model.initial_point()))
+
+    def point_of(self, theta: Array) -> dict[str, NDArray[Any]]:
+        """The variables that theta (p,) stands for."""
+        point = self._lgm.point_of(theta, np.empty(0))
+        values = self._constrain(*(point[name] for name in self._lgm.theta_names))
+        return {name: np.array(value) for name, value in zip(self._names, values, strict=True)}
+
+    def theta_of(self, point: Mapping[str, ArrayLike]) -> Array:
+        """Theta, shape (p,), of variables; what ``point`` leaves out is as in ``initial``.
+
+        Raises
+        ------
+        ValueError
+            For a name, a shape or a value that is none of theta's.
+        """
+        if unknown := [name for name in point if name not in self._names]:
+            raise ValueError(
+                f"{unknown} are no hyper-parameters of this model. Write values of {self._names}, "
+                "on their natural scale."
+            )
+        values = []
+        for name, initial in self.initial.items():
+            value = np.asarray(point.get(name, initial), dtype=initial.dtype)
+            if value.shape != initial.shape:
+                raise ValueError(
+                    f"{name} has shape {value.shape}. Write a value of shape {initial.shape}."
+                )
+            values.append(value)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            unconstrained = self._unconstrain(*values)
+        for name, value, moved in zip(self._names, values, unconstrained, strict=True):
+            if not np.isfinite(moved).all():
+                raise ValueError(
+                    f"{name} = {value} is not inside the support of its prior. Write a value like "
+                    f"{self.initial[name]}, on the natural scale of {name}."
+                )
+        return self._lgm.theta_of(dict(zip(self._lgm.theta_names, unconstrained, strict=True)))

@@ -56,6 +56,7 @@ def joint_test(
     *,
     replicates: int = 2000,
     steps: int = 1,
+    tune: int = 0,
     rng: np.random.Generator,
 ) -> JointTest:
     """Test that a step method leaves the joint law of (theta, f, y) invariant.
@@ -77,6 +78,9 @@ def joint_test(
         distribution function.
     steps : int
         Steps a replicate. A kernel that errs a little errs more after five.
+    tune : int
+        Steps of tuning beforehand, on the model's own observations. What they teach is frozen, and
+        must be exact for any others.
     rng : numpy.random.Generator
 
     Returns
@@ -99,8 +103,12 @@ def joint_test(
     data = _replaceable_data(model)
     numeric = LatentGaussianModel.from_pymc(model)
     points, observed = _prior_draws(model, 2 * replicates, rng)
-    step.setup_chain(rng, 0, replicates)
+    step.setup_chain(rng, tune, replicates)
+    point = model.initial_point()
+    for _ in range(tune):
+        point, _ = step.step(point)
     step.stop_tuning()
+    kept = {name: variable.get_value() for name, variable in data.items()}
     after: list[dict[str, float]] = []
     fresh: list[dict[str, float]] = []
     for r in range(2 * replicates):
@@ -112,6 +120,8 @@ def joint_test(
                 point, _ = step.step(point)
         numeric.read(point)
         (after if r < replicates else fresh).append(_test_functions(numeric, point))
+    for name, variable in data.items():
+        variable.set_value(kept[name])
     names = after[0].keys()
     pvalues = {}
     for name in names:

@@ -14,6 +14,7 @@ from scipy.special import erfcx, log_expit, log_ndtr
 import pymc_lgm as lgm
 
 from pymc_lgm.approximations.ep import Marginals, ep, probit_moments, quadrature_moments
+from pymc_lgm.approximations.gaussian import Sites
 from pymc_lgm.approximations.importance import Coordinates, Scheme, importance_sample
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.linalg import Covariance, factorize, tally
@@ -266,7 +267,7 @@ def test_sites_follow_a_discrete_index_of_another_step():
 @pytest.mark.parametrize("name", MODELS)
 def test_the_result_is_a_valid_q_and_a_function_of_its_arguments(name, rng):
     likelihood, mean, K = listed(name)
-    for start in (None, 0.5 * rng.standard_normal(3)):
+    for start in (None, Sites(0.5 * rng.standard_normal(3), rng.uniform(size=3))):
         one, two = (ep(likelihood, mean, Covariance(K.copy()), start=start) for _ in range(2))
         np.testing.assert_array_equal(one.center, two.center)
         np.testing.assert_array_equal(one.precision, two.precision)
@@ -317,7 +318,7 @@ def test_a_few_operations_are_enough(kind, rng):
     K, f = squares(100, rng)
     likelihood = labels(kind, f, rng)
     mean = np.zeros(100)
-    start = ep(likelihood, mean, Covariance(K.copy()), tolerance=1e-6).center
+    start = ep(likelihood, mean, Covariance(K.copy()), tolerance=1e-6).sites
     for scale in (0.8, 1.0, 1.3):
         before = tally.cubic_ops
         q = ep(likelihood, mean, Covariance(scale * K), start=start)

@@ -26,6 +26,7 @@ from pymc_lgm.approximations.importance import (
     pareto_shape,
 )
 from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.approximations.recall import laplace_from_sites
 from pymc_lgm.linalg import Covariance, factorize, tally
 from pymc_lgm.parameterizations import pseudo_marginal as module
 from pymc_lgm.testing import joint_test
@@ -175,6 +176,8 @@ def test_a_search_that_leaves_the_numbers_is_a_value():
         ({"n_importance": 0}, "n_importance must be a whole number of at least 1, not 0"),
         ({"n_importance": 2.5}, "n_importance must be a whole number"),
         ({"approximation": "variational"}, "approximation='variational' is unknown.*'laplace'"),
+        ({"move": "gibbs"}, "move='gibbs' is unknown.*'emulator', 'metropolis', 'slice'"),
+        ({"move": "slice", "correlation": 0.9}, "needs a target that is a function of theta"),
         ({"latent": "gibbs"}, "latent='gibbs' is unknown"),
         ({"correlation": 1.5}, "correlation must lie between 0 and 1, not 1.5"),
         ({"defensive": -0.1}, "defensive must lie between 0 and 1"),
@@ -190,19 +193,27 @@ def test_bad_options_are_refused(options, message):
         lgm.PseudoMarginal(**options)
 
 
-def poor(likelihood, mean, covariance, *, start=None, tolerance=1e-2, too_large=4):
+def poor(likelihood, mean, covariance, *, start=None, too_large=4):
     """A valid q that is deliberately too narrow."""
-    q = laplace(likelihood, mean, covariance, start=start, tolerance=tolerance)
+    q = laplace_from_sites(likelihood, mean, covariance, start=start)
     precision = too_large * q.precision
     return replace(q, precision=precision, B=covariance.condition(precision))
 
 
+PLAIN = {"move": "metropolis", "scale": 0.7, "n_importance": 1, "correlation": 0.0}
+
+
+def searching(element, search):
+    """The same element with another way to q."""
+    return replace(element, explore=search, search=search)
+
+
 def poor_step(**options):
     model = MODELS["log_gaussian_cox"]()
-    options = {"scale": 0.7, "n_importance": 1, "correlation": 0.0, "latent": None} | options
+    options = PLAIN | options
     with model:
         step = lgm.PseudoMarginal(**options)
-    step.elements = (replace(step.elements[0], search=poor),)
+    step.elements = (searching(step.elements[0], poor),)
     return step, model
 
 
@@ -242,7 +253,7 @@ def test_recomputing_the_estimate_from_fresh_draws_is_noticed(monkeypatch):
 def test_delayed_acceptance_without_its_second_stage_is_noticed(monkeypatch):
     step, model = poor_step(n_importance=4, delayed=True)
     assert notice(step, model) > 1e-3
-    real = sweep.pseudo_marginal.delayed_metropolis
+    real = sweep.theta.delayed_metropolis
 
     def first_stage_only(rng, state, target, *, factor):
         def screen(theta):
@@ -259,7 +270,7 @@ def test_delayed_acceptance_without_its_second_stage_is_noticed(monkeypatch):
         first = replace(target, screen=screen, log_density=target.screened_log_density)
         return real(rng, state, first, factor=factor)
 
-    monkeypatch.setattr(sweep.pseudo_marginal, "delayed_metropolis", first_stage_only)
+    monkeypatch.setattr(sweep.theta, "delayed_metropolis", first_stage_only)
     result = joint_test(step, model, replicates=6000, steps=5, rng=np.random.default_rng(2))
     assert result.pvalue < 1e-3, result
 
@@ -267,7 +278,7 @@ def test_delayed_acceptance_without_its_second_stage_is_noticed(monkeypatch):
 def test_delayed_acceptance_reports_how_often_it_moves():
     model = MODELS["probit"]()
     with model:
-        step = lgm.PseudoMarginal(scale=0.7, delayed=True, latent=None)
+        step = lgm.PseudoMarginal(move="metropolis", scale=0.7, delayed=True)
     step.setup_chain(np.random.default_rng(5), 0, 3000)
     step.stop_tuning()
     point, moved, reported = model.initial_point(), [], []
@@ -294,10 +305,9 @@ def test_f_moves_where_there_is_no_theta(sampler):
 def test_dropping_the_refresh_is_noticed(monkeypatch):
     """The estimate of the last acceptance is kept, and another kernel has moved f since."""
     model, _, exact = solve(infer=True)
-    options = {"scale": 0.7, "n_importance": 1, "correlation": 0.0, "latent": None}
-    step = lgm.PseudoMarginal(model=model, **options)
+    step = lgm.PseudoMarginal(model=model, **PLAIN)
     very_poor = partial(poor, too_large=30)
-    step.elements = (replace(step.elements[0], search=very_poor), sweep.EllipticalSlice())
+    step.elements = (searching(step.elements[0], very_poor), sweep.EllipticalSlice())
     assert np.abs(z_scores(draw(step, model, draws=40_000), exact)).max() < 5
     kept = {"theta": b"", "estimate": 0.0, "proposals": {}}
 
@@ -326,7 +336,7 @@ def test_dropping_the_refresh_is_noticed(monkeypatch):
 def test_a_search_that_remembers_the_chain_is_noticed():
     """A warm start so loose that it ends where it began: q is centered on the chain's own f."""
     model, _, exact = solve(infer=True)
-    step = lgm.PseudoMarginal(model=model, scale=0.7, n_importance=1, correlation=0.0, latent=None)
+    step = lgm.PseudoMarginal(model=model, **PLAIN)
     assert np.abs(z_scores(draw(step, model, draws=60_000), exact)).max() < 5
 
     def warm(likelihood, mean, covariance, *, start=None, tolerance=None):
@@ -337,7 +347,7 @@ def test_a_search_that_remembers_the_chain_is_noticed():
         center = mean + covariance.covariance_times(remembered)
         return replace(q, dual=remembered, center=center)
 
-    step.elements = (replace(step.elements[0], search=warm),)
+    step.elements = (searching(step.elements[0], warm),)
     assert np.abs(z_scores(draw(step, model, draws=60_000), exact)).max() > 5
 
 
@@ -351,17 +361,17 @@ def test_after_tuning_q_is_a_function_of_theta():
     for i in range(170):
         if i == 120:
             step.stop_tuning()
-            start = step.tunings[1].start
+            start = step.tunings[0].start
         point, _ = step.step(point)
-    assert step.tunings[1].start is start
+    assert step.tunings[0].start is start
     assert start is not None
     theta, reader = step.lgm.theta_of(point), step.lgm
     searches = [
-        step.elements[1].search(
+        step.elements[0].search(
             lambda f: reader.likelihood_terms(f, theta),
             reader.mean(theta),
             Covariance(reader.cov(theta)),
-            start=start,
+            start=start(theta),
         )
         for _ in range(2)
     ]
@@ -415,10 +425,10 @@ def test_tuning_chooses_the_number_of_draws():
     model = MODELS["log_gaussian_cox"]()
     model.set_data("data", np.array([20, 90, 40]))  # a q with W / 100 is next to the prior
     with model:
-        step = lgm.PseudoMarginal(correlation=0.0, latent=None)
-        told = lgm.PseudoMarginal(correlation=0.0, latent=None, n_importance=6)
+        step = lgm.PseudoMarginal(correlation=0.0)
+        told = lgm.PseudoMarginal(correlation=0.0, n_importance=6)
     assert tuned(step, model)["n_importance"] == 4
-    step.elements = (replace(step.elements[0], search=partial(poor, too_large=0.01)),)
+    step.elements = (searching(step.elements[0], partial(poor, too_large=0.01)),)
     assert tuned(step, model)["n_importance"] > 4
     assert "n_importance" not in tuned(told, model)
 
@@ -427,9 +437,9 @@ def test_a_likelihood_without_curvature_is_refused():
     with pm.Model() as model:
         pm.Laplace("y", mu=_latent(), b=1.0, observed=np.array([0.3, -1.2, 0.8]))
     with pytest.raises(ValueError, match=r"no curvature in 'f' anywhere.*approximation='ep'"):
-        lgm.PseudoMarginal(model=model)
+        lgm.PseudoMarginal(model=model, approximation="laplace")
     # EP matches moments, which it has.
-    step = lgm.PseudoMarginal(model=model, approximation="ep", n_importance=32)
+    step = lgm.PseudoMarginal(model=model, n_importance=32)
     assert tuned(step, model)["pareto_k"] < 1
 
 
@@ -437,7 +447,7 @@ def test_a_search_that_fails_at_the_start_is_an_error():
     model = MODELS["probit"]()
     with model:
         step = lgm.PseudoMarginal()
-    nothing = replace(step.pseudo_marginal, search=lambda *args, **kwargs: None)
+    nothing = searching(step.pseudo_marginal, lambda *args, **kwargs: None)
     step.pseudo_marginal, step.elements = nothing, (nothing,)
     step.setup_chain(np.random.default_rng(1), 0, 1)
     with pytest.raises(SamplingError, match=r"No Gaussian approximation of 'f'.*initvals"):
@@ -447,14 +457,14 @@ def test_a_search_that_fails_at_the_start_is_an_error():
 def test_a_search_that_fails_at_a_proposal_is_a_counted_rejection():
     model = MODELS["probit"]()
     with model:
-        step = lgm.PseudoMarginal(latent=None)
+        step = lgm.PseudoMarginal()
     element, calls = step.elements[0], []
 
     def only_once(*args, **kwargs):
         calls.append(1)
-        return element.search(*args, **kwargs) if len(calls) == 1 else None
+        return element.explore(*args, **kwargs) if len(calls) == 1 else None
 
-    step.pseudo_marginal = replace(element, search=only_once)
+    step.pseudo_marginal = searching(element, only_once)
     step.elements = (step.pseudo_marginal,)
     step.setup_chain(np.random.default_rng(1), 0, 1)
     point = model.initial_point()
@@ -468,7 +478,9 @@ def test_a_search_that_fails_at_a_proposal_is_a_counted_rejection():
 def test_corrected_draws_are_exact():
     """The approximate chain is off, and weights bring it back."""
     model, _, exact = solve(infer=True)
-    step = lgm.PseudoMarginal(model=model, approximate=True, n_importance=4, tolerance=3.0)
+    step = lgm.PseudoMarginal(
+        model=model, approximate=True, approximation="laplace", n_importance=4
+    )
     with model:
         idata = pm.sample(
             30_000, tune=1000, chains=1, step=step, random_seed=5, progressbar=False, quiet=True

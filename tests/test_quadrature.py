@@ -128,11 +128,11 @@ def test_adapting_for_ever_is_noticed(inferred, monkeypatch):
     model, reader, exact = inferred
 
     class Restless(sweep.Metropolis):
-        def run(self, rng, state, tuning, tune):
-            state, _, stats = super().run(rng, state, tuning, False)
+        def run(self, rng, target, tuning, tune):
+            state, _, stats = super().run(rng, target, tuning, False)
             scale = 0.15 if state.theta[0] > exact.mean[0] else 1.5
             return state, tuning._replace(factor=scale * np.eye(reader.p)), stats
 
-    monkeypatch.setattr(sweep, "Metropolis", Restless)
+    monkeypatch.setitem(sweep.THETA_MOVES, "metropolis", Restless)
     z = z_scores(draw(lgm.WhitenedMetropolis(model=model), model), exact)
     assert np.abs(z).max() > 5, z

@@ -16,7 +16,7 @@ import numpy as np
 
 from scipy.special import erfcx, log_ndtr
 
-from pymc_lgm.approximations.gaussian import GaussianApproximation
+from pymc_lgm.approximations.gaussian import GaussianApproximation, Sites
 from pymc_lgm.approximations.laplace import Likelihood, laplace
 from pymc_lgm.linalg import LOG_2PI, Array, CholeskyFactor, Covariance, tally
 
@@ -73,7 +73,7 @@ def ep(
     mean: Array,
     covariance: Covariance,
     *,
-    start: Array | None = None,
+    start: Sites | None = None,
     tolerance: float = 1e-2,
     max_iterations: int = 50,
 ) -> GaussianApproximation | None:
@@ -81,7 +81,7 @@ def ep(
 
     Each p(y_i | f_i) is replaced by a site t_i = exp(ν_i z_i − ½ W_i z_i²), z = f − m, such that
     q(f_i) has the mean and the variance of the tilted marginal p(y_i | f_i) q(f_i) / t_i(f_i). The
-    first sites are those of Laplace's method at a tolerance of 3: from a good start one step.
+    first sites are those given, or those of Laplace's method at a tolerance of 3.
 
     Parameters
     ----------
@@ -89,8 +89,8 @@ def ep(
         f -> (ℓ, g, W, third derivative); ``likelihood.sites``: f -> ℓ_i, shape (n,).
     mean : ndarray, shape (n,)
     covariance : Covariance
-    start : ndarray, shape (n,), optional
-        f at which to start, by default m. Any fixed vector makes the result a deterministic
+    start : Sites, optional
+        ν and W at which to start. Sites that depend on theta alone make the result a deterministic
         function of theta, as an exact sampler needs.
     tolerance : float
         Stop at a q from which the next sweep would move by less than this many nats.
@@ -110,16 +110,21 @@ def ep(
     all. A sweep evaluates the likelihood 32 times, that of a probit never. Under a cavity of
     variance 100 quadrature of a logistic is good to 3e-3 in log Z, in means and in variances.
     """
-    first = laplace(
-        likelihood, mean, covariance, start=start, tolerance=3.0, max_iterations=max_iterations
-    )
-    if first is None:
-        return None
-    nu = first.dual + first.precision * (first.center - mean)
-    best = _sweep(likelihood, mean, covariance, nu, first.precision, first.B)
-    if best is None:
-        return replace(first, converged=False)
-    iterations, share = first.iterations, 1.0
+    iterations, share = 1, 1.0
+    if start is None:
+        first = laplace(likelihood, mean, covariance, tolerance=3.0, max_iterations=max_iterations)
+        if first is None:
+            return None
+        iterations = first.iterations
+        best = _sweep(likelihood, mean, covariance, *first.sites, first.B)
+        if best is None:
+            return replace(first, converged=False)
+    else:
+        best = _sweep(likelihood, mean, covariance, *start)
+        if best is None:
+            return ep(
+                likelihood, mean, covariance, tolerance=tolerance, max_iterations=max_iterations
+            )
     while best.mismatch > tolerance and iterations < max_iterations and share > 0.1:
         iterations += 1
         nu = best.q.nu + share * (best.nu - best.q.nu)
@@ -129,8 +134,9 @@ def ep(
             best, share = sweep, min(1.0, 2.0 * share)
         else:
             share *= 0.5
-    return replace(
-        first,
+    return GaussianApproximation(
+        mean=mean,
+        covariance=covariance,
         dual=best.dual,
         center=mean + best.q.z,
         precision=best.q.precision,

@@ -7,12 +7,20 @@ Everything goes through B = I + W^½ K W^½; K is never inverted. Rasmussen and 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from pymc_lgm.linalg import Array, CholeskyFactor, Covariance, PriorFactor
 
-__all__ = ["GaussianApproximation", "log_mean_exp"]
+__all__ = ["GaussianApproximation", "Sites", "log_mean_exp"]
+
+
+class Sites(NamedTuple):
+    """Gaussian sites t_i = exp(ν_i z_i − ½ W_i z_i²), z = f − m: with a prior they make a q."""
+
+    nu: Array
+    precision: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +58,11 @@ class GaussianApproximation:
     log_evidence: float
     iterations: int
     converged: bool
+
+    @property
+    def sites(self) -> Sites:
+        """ν = a + W ẑ and W: what the data say of f, apart from the prior."""
+        return Sites(self.dual + self.precision * (self.center - self.mean), self.precision)
 
     def deviations(self, prior: PriorFactor, xi: Array) -> Array:
         """f − f̂ of standard normal coordinates ξ = (ξ₁, ξ₂), shape (2, n, N) -> (n, N).

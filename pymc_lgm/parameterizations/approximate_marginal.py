@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pymc_lgm.approximations.gaussian import GaussianApproximation
+from pymc_lgm.approximations.gaussian import GaussianApproximation, Sites
 from pymc_lgm.approximations.importance import (
     Coordinates,
     ImportanceSample,
@@ -28,6 +28,7 @@ from pymc_lgm.state import LikelihoodAt, State
 __all__ = [
     "Candidate",
     "Search",
+    "Start",
     "approximate_marginal",
     "approximated",
     "draw_latent",
@@ -38,11 +39,14 @@ __all__ = [
 ]
 
 Search = Callable[..., GaussianApproximation | None]
-"""(likelihood, mean, covariance, start=f or None) -> q, deterministic."""
+"""(likelihood, mean, covariance, start=sites or None) -> q, deterministic."""
+
+Start = Callable[[Array], Sites] | None
+"""theta -> sites from which a search starts; ``None``: the search knows where."""
 
 
 def approximate_marginal(
-    rng: np.random.Generator, state: State, *, search: Search, start: Array | None
+    rng: np.random.Generator, state: State, *, search: Search, start: Start
 ) -> Target:
     """Hold nothing of f: log q(y | theta) + log p(theta), q's own evidence.
 
@@ -53,8 +57,8 @@ def approximate_marginal(
     state : State
     search : callable
         Gives q.
-    start : ndarray, shape (n,), optional
-        Where searches start, whatever theta is.
+    start : callable, optional
+        Where the search for q starts, a function of theta.
 
     Returns
     -------
@@ -118,13 +122,13 @@ def settled(rng: np.random.Generator, state: State, sample: ImportanceSample) ->
     )
 
 
-def approximated(state: State, search: Search, start: Array | None) -> State | None:
+def approximated(state: State, search: Search, start: Start) -> State | None:
     """Give a state its q if it does not have it; ``None``, and counted, if there is none."""
     made_by, start_of = state.approximated_by
     if state.approximation is not None and made_by is search and start_of is start:
         return state
     likelihood = LikelihoodAt(state.model, state.theta)
-    q = search(likelihood, state.mean, state.prior, start=start)
+    q = search(likelihood, state.mean, state.prior, start=_at(start, state.theta))
     if q is None:
         tally.numerical_rejections += 1
         return None
@@ -144,15 +148,13 @@ class Candidate:
     made_by: tuple[object, object]
 
     @classmethod
-    def at(
-        cls, state: State, theta: Array, search: Search, start: Array | None
-    ) -> Candidate | None:
+    def at(cls, state: State, theta: Array, search: Search, start: Start) -> Candidate | None:
         """Look at theta; ``None`` where there is no density or no q, the latter counted."""
         prior_at = state.prior_at(theta)
         if prior_at is None:
             return None
         log_prior, mean, covariance = prior_at
-        q = search(LikelihoodAt(state.model, theta), mean, covariance, start=start)
+        q = search(LikelihoodAt(state.model, theta), mean, covariance, start=_at(start, theta))
         if q is None:
             tally.numerical_rejections += 1
             return None
@@ -193,6 +195,7 @@ def screened_target(
     log_density: float,
     screen: Callable[[Array], Screened | None],
     screened_log_density: float,
+    noisy: bool = False,
 ) -> Target:
     """A target whose evaluation is its screen, completed."""
 
@@ -200,4 +203,8 @@ def screened_target(
         screened = screen(theta)
         return (-math.inf, None) if screened is None else screened.complete()
 
-    return Target(state, log_density, evaluate, screen, screened_log_density)
+    return Target(state, log_density, evaluate, screen, screened_log_density, noisy=noisy)
+
+
+def _at(start: Start, theta: Array) -> Sites | None:
+    return None if start is None else start(theta)

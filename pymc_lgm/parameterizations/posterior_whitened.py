@@ -18,6 +18,7 @@ from pymc_lgm.linalg import Array, CholeskyFactor, PriorFactor
 from pymc_lgm.parameterizations.approximate_marginal import (
     Candidate,
     Search,
+    Start,
     approximated,
     nowhere,
 )
@@ -28,7 +29,7 @@ __all__ = ["PosteriorRoot", "posterior_whitened"]
 
 
 def posterior_whitened(
-    rng: np.random.Generator, state: State, *, search: Search, start: Array | None = None
+    rng: np.random.Generator, state: State, *, search: Search, start: Start = None
 ) -> Target:
     """Hold ω = A⁻¹(f − f̂): ℓ(f) + log N(f; m, K) + log|A| + log p(theta), f = f̂ + A ω.
 
@@ -43,8 +44,8 @@ def posterior_whitened(
     state : State
     search : callable
         Gives q. With ``start`` fixed it must be a function of theta alone.
-    start : ndarray, shape (n,), optional
-        Where searches start, whatever theta is.
+    start : callable, optional
+        Where the search for q starts, a function of theta.
 
     Returns
     -------

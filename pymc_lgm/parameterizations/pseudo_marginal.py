@@ -27,6 +27,7 @@ from pymc_lgm.linalg import Array, PriorFactor
 from pymc_lgm.parameterizations.approximate_marginal import (
     Candidate,
     Search,
+    Start,
     approximated,
     nowhere,
     screened_target,
@@ -43,7 +44,7 @@ def pseudo_marginal(
     state: State,
     *,
     search: Search,
-    start: Array | None,
+    start: Start,
     scheme: Scheme,
     correlation: float = 0.0,
 ) -> Target:
@@ -56,8 +57,8 @@ def pseudo_marginal(
     search : callable
         Gives q. With ``start`` fixed it must be a function of theta alone, or the sampler is not
         exact.
-    start : ndarray, shape (n,), optional
-        Where searches start, whatever theta is.
+    start : callable, optional
+        Where the search for q starts, a function of theta.
     scheme : Scheme
         With one importance draw the move is that of Knorr-Held and Rue (2002).
     correlation : float
@@ -123,4 +124,5 @@ def pseudo_marginal(
         sample.log_evidence + here.log_prior,
         screen,
         q.log_evidence + here.log_prior,
+        noisy=correlation < 1.0,
     )

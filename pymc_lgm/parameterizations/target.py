@@ -66,6 +66,8 @@ class Target:
         The gradient and a symmetric matrix G that says how sharply the density is curved there,
         both at the cost of G alone. A function of theta and of what is held; positive definite
         where it can be.
+    noisy : bool
+        Whether two evaluations at one theta differ: no target for slice sampling.
     """
 
     state: State
@@ -75,6 +77,7 @@ class Target:
     screened_log_density: float = math.nan
     gradient: Callable[[State], Array] | None = None
     geometry: Callable[[State], tuple[Array, Array]] | None = None
+    noisy: bool = False
 
     def __call__(self, theta: Array) -> tuple[float, State | None]:
         """Log density at theta and the state there; (−inf, None) where there is none."""

@@ -10,8 +10,11 @@ from __future__ import annotations
 from pymc.step_methods import STEP_METHODS
 
 from pymc_lgm.steps.base import LatentGaussianStep as LatentGaussianStep
+from pymc_lgm.steps.latent import AuxiliaryGradient as AuxiliaryGradient
 from pymc_lgm.steps.latent import EllipticalSlice as EllipticalSlice
 from pymc_lgm.steps.latent import LatentHMC as LatentHMC
+from pymc_lgm.steps.latent import LatentSMMALA as LatentSMMALA
+from pymc_lgm.steps.latent import NealMetropolis as NealMetropolis
 from pymc_lgm.steps.pseudo_marginal import KnorrHeldRue as KnorrHeldRue
 from pymc_lgm.steps.pseudo_marginal import PseudoMarginal as PseudoMarginal
 from pymc_lgm.steps.sweeps import ASIS as ASIS
@@ -24,10 +27,13 @@ __all__ = [
     "ASIS",
     "DEFAULT",
     "SAMPLERS",
+    "AuxiliaryGradient",
     "EllipticalSlice",
     "KnorrHeldRue",
     "LatentGaussianStep",
     "LatentHMC",
+    "LatentSMMALA",
+    "NealMetropolis",
     "PseudoMarginal",
     "SufficientMetropolis",
     "SurrogateSlice",
@@ -39,6 +45,9 @@ __all__ = [
 SAMPLERS: tuple[type[LatentGaussianStep], ...] = (
     EllipticalSlice,
     LatentHMC,
+    AuxiliaryGradient,
+    LatentSMMALA,
+    NealMetropolis,
     SufficientMetropolis,
     WhitenedMetropolis,
     ASIS,

@@ -12,15 +12,24 @@ from pymc.exceptions import SamplingError
 
 from pymc_lgm import checks, sweep
 from pymc_lgm.approximations.ep import ep
-from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.approximations.recall import laplace_from_sites, recall
 from pymc_lgm.parameterizations.approximate_marginal import Search, approximated
 from pymc_lgm.state import State
 from pymc_lgm.steps.base import LatentGaussianStep, no_gradient, one_of, positive
 
 __all__ = ["APPROXIMATIONS", "KnorrHeldRue", "PseudoMarginal"]
 
-APPROXIMATIONS: dict[str, Search] = {"laplace": laplace, "ep": ep}
+APPROXIMATIONS: dict[str, Search] = {"laplace": laplace_from_sites, "ep": ep}
 """Gaussian approximations by the name that a user writes in ``approximation=``."""
+
+
+KNORR_HELD_RUE: dict[str, Any] = {
+    "approximation": "laplace",
+    "move": "metropolis",
+    "correlation": 0.0,
+    "recall": False,
+}
+MOVES = ("emulator", "metropolis", "slice")
 
 
 class PseudoMarginal(LatentGaussianStep):
@@ -34,31 +43,40 @@ class PseudoMarginal(LatentGaussianStep):
     ----------
     vars : sequence of variables, optional
         f and the hyper-parameters to move; by default all continuous ones.
-    approximation : {"laplace", "ep"}
-        How q is found: at the mode of f, or by expectation propagation, which is closer to the
-        posterior and costs more (4 to 8 operations).
+    approximation : {"laplace", "ep"}, optional
+        Where q comes from: the mode of f, or expectation propagation, which is closer to the
+        posterior. By default "ep" if the likelihood can be split over the elements of f.
+    move : {"emulator", "metropolis", "slice"}, optional
+        How theta moves: by long jumps that an emulator of the evidence proposes (by default,
+        where the prior of theta has a gradient), by an adaptive random walk, or by component-wise
+        slice sampling with the estimate's random numbers held (Murray and Graham 2016).
     n_importance : int, optional
         N: draws of f an estimate. By default tuning chooses 4, 8, 16, 32 or 64, so that the noise
         of an acceptance ratio has a variance of at most 1.
-    correlation : float
+    correlation : float, optional
         ρ in [0, 1]: how much of an estimate's random numbers the next one keeps. Near 1 the
-        errors of the two cancel in the acceptance ratio, and few draws are enough.
-    latent : {"hmc", "slice", None}
-        A move of f given theta before each proposal.
+        errors of the two cancel in the acceptance ratio, and few draws are enough. By default
+        0.99, and 1 for ``move="slice"``.
+    latent : str, optional
+        A move of f given theta before each move on theta, such as "hmc" or "slice". Without one f
+        comes from the importance draws.
+    recall : bool
+        After tuning, take the sites of q from a line in theta that was fitted to those of tuning:
+        one O(n³) operation. ``False`` searches for q anew at each theta: 2 to 4, EP 2 to 8.
     antithetic : bool
         Draw importance samples in pairs f̂ ± δ if their number is even.
     defensive : float
         Share of importance draws from the prior: bounds the weights where q has lighter tails
         than the posterior.
     delayed : bool
-        Delayed acceptance: look at the approximate evidence first, and pay for the estimate only
-        if it would accept. Saves a factorization a rejection, and accepts less.
+        Delayed acceptance of the random walk: look at the approximate evidence first, and pay for
+        the estimate only if it would accept. Saves a factorization a rejection, and accepts less.
     approximate : bool
         Run on the approximate evidence alone: **not exact** ("MCMC EP" of the paper), and labelled
         by its statistic ``approximate_log_evidence``. `correct` makes its draws exact afterwards.
     tolerance : float
-        A mode search stops when the log density can grow by no more than this. A loose one costs
-        no exactness, since searches do not depend on the chain after tuning.
+        With ``recall=False``, a search of the exact chain stops when q would move by less than
+        this. A loose one costs no exactness: searches do not depend on the chain after tuning.
     target_accept, scale
         Of the random walk on theta, as in `ASIS`.
     **kwargs
@@ -66,8 +84,7 @@ class PseudoMarginal(LatentGaussianStep):
 
     Notes
     -----
-    One Cholesky factorization of K a proposal, and as many of B as its mode search takes: after
-    tuning it starts from the posterior's center, and one is often enough.
+    Two O(n³) operations a proposal, the factors of K and of B. In tuning q is searched for: 3 to 8.
     ``sample_stats``: ``theta_acceptance``, ``theta_scale``, ``log_evidence``,
     ``log_evidence_sd``, ``pareto_k``, ``n_importance``, ``mode_iterations``, those of the latent
     move, ``cubic_ops``, ``numerical_rejections``.
@@ -91,16 +108,18 @@ class PseudoMarginal(LatentGaussianStep):
     """
 
     name = "pseudo_marginal"
-    moves, needs, cubic_ops = "f and theta", "curvature in f", "2-4"
+    moves, needs, cubic_ops = "f and theta", "curvature in f", "2"
 
     def __init__(
         self,
         vars: Sequence[Any] | None = None,
         *,
-        approximation: str = "laplace",
+        approximation: str | None = None,
+        move: str | None = None,
         n_importance: int | None = None,
-        correlation: float = 0.99,
-        latent: str | None = "hmc",
+        correlation: float | None = None,
+        latent: str | None = None,
+        recall: bool = True,
         antithetic: bool = True,
         defensive: float = 0.0,
         delayed: bool = False,
@@ -110,57 +129,101 @@ class PseudoMarginal(LatentGaussianStep):
         scale: float | None = None,
         **kwargs: Any,
     ):
-        one_of("approximation", approximation, tuple(APPROXIMATIONS))
+        one_of("approximation", approximation, (None, *APPROXIMATIONS))
+        one_of("move", move, (None, *MOVES))
         one_of("latent", latent, (None, *sweep.LATENT_MOVES))
+        if correlation is None:
+            correlation = 1.0 if move == "slice" else 0.99
         for option, value in (("correlation", correlation), ("defensive", defensive)):
             if not 0.0 <= value <= 1.0:
                 raise ValueError(f"{option} must lie between 0 and 1, not {value!r}.")
         if defensive == 1.0:
             raise ValueError("defensive must be below 1: some draws have to come from q.")
+        if move == "slice" and correlation < 1.0 and not approximate:
+            raise ValueError(
+                "move='slice' needs a target that is a function of theta. Write correlation=1, or "
+                "move='metropolis'."
+            )
         if n_importance == 1 and correlation == 1.0 and latent is None:
             raise ValueError(
                 "With n_importance=1 and correlation=1, f moves only as theta carries it. Write "
                 "latent='hmc', or correlation=0.99."
             )
-        self.latent, self.approximation = latent, approximation
-        self.pseudo_marginal = sweep.PseudoMarginal(
-            search=partial(APPROXIMATIONS[approximation], tolerance=tolerance),
-            n_importance=None if n_importance is None else positive("n_importance", n_importance),
-            antithetic=antithetic,
-            defensive=defensive,
-            correlation=correlation,
-            delayed=delayed,
-            exact=not approximate,
-            target_accept=target_accept,
-            scale=scale,
-        )
+        self.approximation, self.move, self.latent = approximation, move, latent
+        self.recall, self.tolerance, self.approximate = recall, tolerance, approximate
+        self.target_accept, self.scale, self.delayed = target_accept, scale, delayed
+        self.estimate: dict[str, Any] = {
+            "n_importance": None
+            if n_importance is None
+            else positive("n_importance", n_importance),
+            "antithetic": antithetic,
+            "defensive": defensive,
+            "correlation": correlation,
+        }
         super().__init__(vars, **kwargs)
 
     def _sweep(self) -> Sequence[sweep.Element]:
         if not self.lgm.has_gradient:
             raise ValueError(no_gradient(self.lgm, "lgm.ASIS()"))
-        if self.approximation == "laplace":
-            checks.refuse_no_curvature(self.lgm)
-        if self.approximation == "ep":
+        if self.approximation is None:
+            self.approximation = "ep" if self._splits() else "laplace"
+        elif self.approximation == "ep":
             # A density that cannot be split over the f_i is refused here, not at the first draw.
             self.lgm.site_log_likelihoods(np.zeros(self.lgm.n), np.zeros(self.lgm.p))
+        if self.approximation == "laplace":
+            checks.refuse_no_curvature(self.lgm)
+        self.pseudo_marginal = sweep.PseudoMarginal(
+            explore=partial(APPROXIMATIONS[self.approximation], tolerance=1e-3),
+            search=self._search(),
+            move=self._move(),
+            exact=not self.approximate,
+            **self.estimate,
+        )
         # An approximate chain draws f afresh each time.
-        latent = self.latent if self.pseudo_marginal.exact else None
+        latent = None if self.approximate else self.latent
         if (
             latent is None
-            and self.pseudo_marginal.exact
+            and not self.approximate
             and self.lgm.p == 0
-            and self.pseudo_marginal.n_importance == 1
+            and self.estimate["n_importance"] == 1
         ):
             # One draw is f itself, and no theta would ever bring another.
             latent = "hmc"
         moves = [] if latent is None else [sweep.LATENT_MOVES[latent]()]
         return [*moves, self.pseudo_marginal]
 
+    def _search(self) -> Search:
+        if self.recall:
+            return recall
+        if self.approximation == "ep":
+            return partial(ep, tolerance=self.tolerance)
+        return partial(laplace_from_sites, tolerance=self.tolerance, at_mode=False)
+
+    def _splits(self) -> bool:
+        try:
+            self.lgm.site_log_likelihoods(np.zeros(self.lgm.n), np.zeros(self.lgm.p))
+        except ValueError:
+            return False
+        return True
+
+    def _move(self) -> sweep.Move:
+        walk = sweep.Metropolis(self.target_accept, self.scale, self.delayed)
+        move = self.move or ("emulator" if self.lgm.has_prior_gradient else "metropolis")
+        if move == "emulator":
+            if not self.lgm.has_prior_gradient:
+                raise ValueError(
+                    "move='emulator' differentiates the prior of theta, and it cannot be. Write "
+                    "move='metropolis'."
+                )
+            return sweep.Emulated(walk)
+        return walk if move == "metropolis" else sweep.Slice()
+
     def _begin(self, state: State) -> State:
-        approximation = approximated(state, self.pseudo_marginal.search, None)
+        approximation = approximated(state, self.pseudo_marginal.explore, None)
         if approximation is None:
-            raise SamplingError(checks.no_approximation(self.lgm, state.theta, self.approximation))
+            raise SamplingError(
+                checks.no_approximation(self.lgm, state.theta, self.approximation or "laplace")
+            )
         return approximation
 
 
@@ -189,6 +252,7 @@ class KnorrHeldRue(PseudoMarginal):
     """
 
     name = "knorr_held_rue"
+    cubic_ops = "3-5"
 
     def __init__(self, vars: Sequence[Any] | None = None, **kwargs: Any):
         if "n_importance" in kwargs:
@@ -196,4 +260,8 @@ class KnorrHeldRue(PseudoMarginal):
                 "lgm.KnorrHeldRue has one importance draw. Write "
                 f"lgm.PseudoMarginal(n_importance={kwargs['n_importance']!r}) for another number."
             )
-        super().__init__(vars, **{"correlation": 0.0, "latent": None} | kwargs, n_importance=1)
+        super().__init__(
+            vars,
+            n_importance=1,
+            **KNORR_HELD_RUE | kwargs,
+        )

@@ -108,7 +108,7 @@ class Sweep(LatentGaussianStep):
         options = {"target_accept": target_accept, SCALES[move]: scale}
         given = {option: value for option, value in options.items() if value is not None}
         self.theta_elements = [
-            sweep.THETA_MOVES[move](name, **given) for name in self.parameterizations
+            sweep.Theta(name, sweep.THETA_MOVES[move](**given)) for name in self.parameterizations
         ]
         super().__init__(vars, **kwargs)
 

@@ -12,6 +12,7 @@ The tuning is data that the step method owns; with ``tune=False`` it comes back 
 from pymc_lgm.sweep.element import Element as Element
 from pymc_lgm.sweep.element import run as run
 from pymc_lgm.sweep.element import statistics as statistics
+from pymc_lgm.sweep.emulated import Emulated as Emulated
 from pymc_lgm.sweep.latent import HMC as HMC
 from pymc_lgm.sweep.latent import LATENT_MOVES as LATENT_MOVES
 from pymc_lgm.sweep.latent import EllipticalSlice as EllipticalSlice
@@ -21,5 +22,7 @@ from pymc_lgm.sweep.theta import PARAMETERIZATIONS as PARAMETERIZATIONS
 from pymc_lgm.sweep.theta import SMMALA as SMMALA
 from pymc_lgm.sweep.theta import THETA_MOVES as THETA_MOVES
 from pymc_lgm.sweep.theta import Metropolis as Metropolis
+from pymc_lgm.sweep.theta import Move as Move
 from pymc_lgm.sweep.theta import Slice as Slice
+from pymc_lgm.sweep.theta import Theta as Theta
 from pymc_lgm.sweep.theta import ThetaHMC as ThetaHMC

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_lgm.adaptation import FEW, MANY, NoiseTuning, ProposalTuning, PseudoMarginalTuning
+from pymc_lgm.adaptation import FEW, MANY, NoiseTuning
 from pymc_lgm.approximations.importance import Estimate, Scheme
-from pymc_lgm.linalg import Array
-from pymc_lgm.moves.delayed_metropolis import delayed_metropolis
-from pymc_lgm.moves.metropolis import metropolis
+from pymc_lgm.approximations.recall import SitesLine, SitesTuning
 from pymc_lgm.parameterizations.approximate_marginal import (
     Search,
     approximate_marginal,
@@ -23,36 +22,63 @@ from pymc_lgm.parameterizations.pseudo_marginal import pseudo_marginal
 from pymc_lgm.parameterizations.target import Target
 from pymc_lgm.state import State
 from pymc_lgm.sweep.element import Stats
+from pymc_lgm.sweep.theta import Move
 
-__all__ = ["PseudoMarginal"]
+__all__ = ["PseudoMarginal", "PseudoMarginalTuning"]
+
+
+class PseudoMarginalTuning(NamedTuple):
+    """What `PseudoMarginal` learns: a move on theta, the sites of q, how many draws.
+
+    ``start`` is the line through the sites of the draws before the last renewal; ``None``, the
+    likelihood's at the prior's mean, before the first.
+    """
+
+    move: Any
+    start: SitesLine | None
+    sites: SitesTuning
+    draws: int
+    exploring: int
+    noise: NoiseTuning
+
+    def update(self, state: State) -> PseudoMarginalTuning:
+        """Learn the sites at one draw; renew the start at draws 50, 100, 200, 400, ..."""
+        q, draws, start, noise = state.approximation, self.draws + 1, self.start, self.noise
+        sites = self.sites if q is None else self.sites.update(state.theta, q.sites)
+        rounds, rest = divmod(draws, 50)
+        if rest == 0 and rounds & (rounds - 1) == 0 and sites.thetas:
+            # The sums began at the last renewal: at half of these draws, or at the first.
+            start = sites.line()
+            sites = SitesTuning.start(state.f.size, state.theta.size)
+            if draws < self.exploring:
+                noise = NoiseTuning()
+        return self._replace(start=start, sites=sites, draws=draws, noise=noise)
 
 
 @dataclass(frozen=True)
 class PseudoMarginal:
-    """Adaptive random-walk Metropolis on theta with f integrated out.
+    """One move on theta with f integrated out.
 
-    The first half of tuning runs on the approximate evidence: it has no noise, and no start from
-    which the chain could not leave. With ``n_importance=None`` it measures there how many
-    importance draws the second half and the chain should have.
+    The first three quarters of tuning run on the approximate evidence: it has no noise, and no
+    start from which the chain could not leave. There the move is learnt, the sites of q as
+    functions of theta, and with ``n_importance=None`` how many importance draws the chain needs.
     """
 
+    explore: Search
     search: Search
+    move: Move
     n_importance: int | None = None
     antithetic: bool = True
     defensive: float = 0.0
     correlation: float = 0.0
-    delayed: bool = False
     exact: bool = True
-    target_accept: float | None = None
-    scale: float | None = None
 
     @property
     def stats(self) -> tuple[str, ...]:
         """One importance draw has no spread, and fewer than 30 no tail: not reported."""
         most = self.n_importance or MANY
         return (
-            "theta_acceptance",
-            "theta_scale",
+            *self.move.stats,
             "log_evidence",
             *(("log_evidence_sd",) if most > 1 else ()),
             *(("pareto_k",) if most >= 30 else ()),
@@ -62,10 +88,11 @@ class PseudoMarginal:
         )
 
     def start(self, state: State, tune: int) -> PseudoMarginalTuning:
-        """Begin every mode search at the prior's mean."""
-        proposal = ProposalTuning.start(max(state.theta.size, 1), self.target_accept, self.scale)
-        zero = np.zeros(state.f.size)
-        return PseudoMarginalTuning(proposal, None, zero, 0, tune // 2, NoiseTuning())
+        """Begin every search at the prior's mean."""
+        n, p = state.f.size, state.theta.size
+        move = self.move.start(state, tune) if p else None
+        sites = SitesTuning.start(n, p)
+        return PseudoMarginalTuning(move, None, sites, 0, 3 * tune // 4, NoiseTuning())
 
     def scheme(self, tuning: PseudoMarginalTuning) -> Scheme:
         """How estimates are made at this point of tuning."""
@@ -75,55 +102,50 @@ class PseudoMarginal:
     def run(
         self, rng: np.random.Generator, state: State, tuning: PseudoMarginalTuning, tune: bool
     ) -> tuple[State, PseudoMarginalTuning, Stats]:
-        """Refresh f and propose once."""
-        exploring = tune and tuning.draws < tuning.approximate_draws
+        """Refresh f and move theta once."""
+        exploring = tune and tuning.draws < tuning.exploring
         approximate = exploring or not self.exact
-        scheme, before = self.scheme(tuning), tuning
-        if approximate:
-            target = approximate_marginal(rng, state, search=self.search, start=tuning.start)
+        scheme = self.scheme(tuning)
+        target = self._target(rng, state, tuning, scheme, approximate)
+        stats: Stats = dict.fromkeys(self.move.stats, math.nan)
+        if target.screen is None:
+            state = target.state
+            stats["theta_acceptance"] = 0.0
+        elif state.theta.size == 0:
+            state = target.state
         else:
-            target = pseudo_marginal(
-                rng,
-                state,
-                search=self.search,
-                start=tuning.start,
-                scheme=scheme,
-                correlation=self.correlation,
-            )
-        state, acceptance, direction = self._move(rng, target, tuning, approximate)
-        if tune and direction is not None and state.approximation is not None:
-            tuning = tuning.update(direction, acceptance, state.approximation.center)
+            state, move, stats = self.move.run(rng, target, tuning.move, tune)
+            tuning = tuning._replace(move=move)
         if approximate:
             state = draw_latent(rng, state, scheme)
-        if exploring and self.n_importance is None:
-            few = scheme._replace(n_importance=FEW)
-            tuning = tuning.listen(noise_of_ratio(rng, state, few, self.correlation))
-        stats = _estimated(state)
-        stats["theta_acceptance"] = acceptance
-        stats["theta_scale"] = before.proposal.scale
-        stats["n_importance"] = scheme.n_importance
+        if exploring:
+            tuning = tuning.update(state)
+            if self.n_importance is None:
+                few = scheme._replace(n_importance=FEW)
+                change = noise_of_ratio(rng, state, few, self.correlation)
+                tuning = tuning._replace(noise=tuning.noise.update(change))
+        stats |= _estimated(state) | {"n_importance": scheme.n_importance}
         return state, tuning, {name: stats[name] for name in self.stats}
 
-    def _move(
+    def _target(
         self,
         rng: np.random.Generator,
-        target: Target,
+        state: State,
         tuning: PseudoMarginalTuning,
+        scheme: Scheme,
         approximate: bool,
-    ) -> tuple[State, float, Array | None]:
-        """Propose once: the state, the acceptance probability and the direction."""
-        state, factor = target.state, tuning.proposal.factor
-        if state.theta.size == 0:
-            return state, math.nan, None
-        if target.screen is None:
-            return state, 0.0, None
-        # An approximate target is its own screen: what passes the first stage passes the second.
+    ) -> Target:
+        start = tuning.start
         if approximate:
-            state, screened = delayed_metropolis(rng, state, target, factor=factor)
-            return state, screened.screened_acceptance, screened.direction
-        move = delayed_metropolis if self.delayed else metropolis
-        state, info = move(rng, state, target, factor=factor)
-        return state, info.theta_acceptance, info.direction
+            return approximate_marginal(rng, state, search=self.explore, start=start)
+        return pseudo_marginal(
+            rng,
+            state,
+            search=self.explore if start is None else self.search,
+            start=start,
+            scheme=scheme,
+            correlation=self.correlation,
+        )
 
 
 def _estimated(state: State) -> Stats:

@@ -1,0 +1,189 @@
+"""An emulator of log p(y | theta): a Gaussian process over the thetas that tuning has tried.
+
+Rasmussen (2003), *Gaussian processes to speed up hybrid Monte Carlo for expensive Bayesian
+integrals*. Only the evidence is emulated: the prior of theta is known, and it is what holds a chain
+where the evidence is flat.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from scipy.linalg import cholesky, solve_triangular
+
+from pymc_lgm.linalg import Array
+
+__all__ = ["Emulator", "Visits", "emulate"]
+
+LENGTHS = (1.5, 2.2, 3.3, 5.0, 7.5)
+SCALES = (0.1, 0.3, 1.0, 3.0, 10.0)
+NOISES = (0.03, 0.1, 0.3, 1.0)
+"""Grids of ℓ, s and σ. Coordinates are standardized, so ℓ is in standard deviations of theta."""
+
+QUADRATIC_SD = 10.0
+"""Prior standard deviation of the coefficients of the mean."""
+
+LEVEL = 4.0
+"""Beyond so many standard deviations the emulator is flat."""
+
+ROOM = 40
+"""Visits that it remembers for each component of theta, and for two more."""
+
+
+class Visits(NamedTuple):
+    """Thetas that have been tried, one a row, with log p(y | theta) and log p(theta) there."""
+
+    theta: Array
+    log_evidence: Array
+    log_prior: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Emulator:
+    """log p*(y | theta) in the coordinates z = R⁻¹(theta − c), and its gradient.
+
+    log p*(y | theta) = β + bᵀu + ½ uᵀAu + Σ_i w_i exp(−|u − u_i|² / 2ℓ²),  u = 4 tanh(z / 4).
+
+    Far out it is flat, as evidences are in logarithms of scales, and not as low as a quadratic
+    would say: a region that it takes for too good is tried and learnt, one that it takes for too
+    bad would hold a chain that got there by itself.
+
+    Attributes
+    ----------
+    center, root : ndarray, shape (p,), (p, p)
+        c and R, lower triangular.
+    constant, linear, quadratic : float, ndarray (p,), ndarray (p, p)
+        β, b and A.
+    points, weights : ndarray, shape (M, p), (M,)
+        u_i and w_i.
+    grid : tuple of int
+        Which ℓ, s and σ of their grids it has.
+    """
+
+    center: Array
+    root: Array
+    constant: float
+    linear: Array
+    quadratic: Array
+    points: Array
+    weights: Array
+    grid: tuple[int, int, int]
+
+    def coordinates(self, theta: Array) -> Array:
+        """z of theta."""
+        z: Array = solve_triangular(self.root, theta - self.center, lower=True)
+        return z
+
+    def theta(self, z: Array) -> Array:
+        """Theta of z."""
+        theta: Array = self.center + self.root @ z
+        return theta
+
+    def log_evidence(self, z: Array) -> tuple[float, Array]:
+        """log p*(y | theta) and its gradient in z, shape (p,); O(M p)."""
+        u = LEVEL * np.tanh(z / LEVEL)
+        precision = LENGTHS[self.grid[0]] ** -2
+        away = self.points - u
+        near = self.weights * np.exp(-0.5 * precision * np.einsum("ij,ij->i", away, away))
+        curved = self.quadratic @ u
+        value = self.constant + float(u @ (self.linear + 0.5 * curved)) + float(near.sum())
+        gradient = self.linear + curved + precision * (near @ away)
+        return value, gradient * (1.0 - (u / LEVEL) ** 2)
+
+
+def emulate(
+    visits: Visits, center: Array, root: Array, grid: tuple[int, int, int] = (2, 2, 0)
+) -> Emulator:
+    """Regress log p(y | theta) on theta.
+
+    y_i = quadratic in u_i + GP(u_i) + noise: the coefficients of the quadratic have a wide prior,
+    the process has covariance s² exp(−|u − u'|² / 2ℓ²), the noise standard deviation σ. An
+    evidence far below the best counts as the noisier the farther it is: no chain goes there, and
+    the surface must not bend for it where chains do go.
+
+    Parameters
+    ----------
+    visits : Visits
+    center, root : ndarray, shape (p,), (p, p)
+        c and R of the coordinates: about the mean of theta's posterior, and a Cholesky factor of
+        its covariance.
+    grid : tuple of int
+        ℓ, s and σ at which to begin: from there the likelihood is climbed on their grid.
+
+    Returns
+    -------
+    Emulator
+
+    Notes
+    -----
+    O(M³) for each (ℓ, s, σ) that is tried, seven at least. None of it is an O(n³) operation.
+    """
+    log_posterior = visits.log_evidence + visits.log_prior
+    deficit = log_posterior.max() - log_posterior
+    p = center.size
+    kept = deficit < 10.0 * (p + 2)
+    theta, deficit = visits.theta[kept], deficit[kept]
+    u = LEVEL * np.tanh(solve_triangular(root, (theta - center).T, lower=True).T / LEVEL)
+    noise = (0.2 * np.maximum(deficit - 5.0 - p, 0.0)) ** 2
+    y = visits.log_evidence[kept]
+    offset = float(y[deficit.argmin()])
+    process = _Process(u, y - offset, noise)
+    while True:
+        best = max([grid, *_neighbors(grid)], key=lambda at: process.at(at)[0])
+        if best == grid:
+            break
+        grid = best
+    dual = process.at(grid)[1]
+    beta = QUADRATIC_SD**2 * process.basis.T @ dual
+    quadratic = np.zeros((p, p))
+    quadratic[np.triu_indices(p)] = beta[1 + p :]
+    return Emulator(
+        center=center,
+        root=root,
+        constant=offset + float(beta[0]),
+        linear=beta[1 : 1 + p],
+        quadratic=quadratic + quadratic.T,
+        points=u,
+        weights=SCALES[grid[1]] ** 2 * dual,
+        grid=grid,
+    )
+
+
+class _Process:
+    """The regression for any ℓ, s and σ: log likelihood and dual weights, each computed once."""
+
+    def __init__(self, u: Array, y: Array, noise: Array):
+        rows, columns = np.triu_indices(u.shape[1])
+        self.basis = np.column_stack([np.ones(len(u)), u, u[:, rows] * u[:, columns]])
+        squares = np.square(u).sum(axis=1)
+        self.distance = np.maximum(squares[:, None] + squares - 2.0 * u @ u.T, 0.0)
+        self.mean_cov = QUADRATIC_SD**2 * self.basis @ self.basis.T
+        self.y, self.noise = y, noise
+        self._known: dict[tuple[int, int, int], tuple[float, Array]] = {}
+
+    def at(self, grid: tuple[int, int, int]) -> tuple[float, Array]:
+        if grid not in self._known:
+            length, scale, sd = LENGTHS[grid[0]], SCALES[grid[1]], NOISES[grid[2]]
+            cov = self.mean_cov + scale**2 * np.exp(self.distance / (-2.0 * length**2))
+            cov[np.diag_indices_from(cov)] += self.noise + sd**2
+            factor = cholesky(cov, lower=True, overwrite_a=True)
+            white = solve_triangular(factor, self.y, lower=True)
+            log_likelihood = -0.5 * float(white @ white) - float(np.log(factor.diagonal()).sum())
+            dual = solve_triangular(factor, white, lower=True, trans=1)
+            self._known[grid] = log_likelihood, dual
+        return self._known[grid]
+
+
+def _neighbors(grid: tuple[int, int, int]) -> list[tuple[int, int, int]]:
+    sizes = len(LENGTHS), len(SCALES), len(NOISES)
+    found = []
+    for axis, size in enumerate(sizes):
+        for step in (-1, 1):
+            at = list(grid)
+            at[axis] += step
+            if 0 <= at[axis] < size:
+                found.append((at[0], at[1], at[2]))
+    return found

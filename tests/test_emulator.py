@@ -1,0 +1,361 @@
+"""The emulator, surrogate transitions, and sites that are recalled: exact, whatever they learnt."""
+
+import math
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from models import MODELS
+from test_quadrature import draw, solve, z_scores
+
+import pymc_lgm as lgm
+
+from pymc_lgm import sweep
+from pymc_lgm.adaptation import ProposalTuning, StepSizeTuning
+from pymc_lgm.approximations.emulator import LEVEL, Emulator, Visits, emulate
+from pymc_lgm.approximations.ep import ep
+from pymc_lgm.approximations.gaussian import Sites
+from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.approximations.recall import SitesTuning, laplace_from_sites, recall
+from pymc_lgm.linalg import Covariance, tally
+from pymc_lgm.moves import surrogate_transition as module
+from pymc_lgm.moves.surrogate_transition import surrogate_transition
+from pymc_lgm.parameterizations.target import Target
+from pymc_lgm.state import LikelihoodAt
+from pymc_lgm.sweep.emulated import EmulatorTuning
+from pymc_lgm.testing import joint_test
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(3)
+
+
+ROOT = np.array([[0.5, 0.0], [0.3, 0.8]])
+CENTER = np.array([1.0, -2.0])
+
+
+def bent(theta):
+    """A log evidence that is no quadratic and levels off."""
+    z = np.linalg.solve(ROOT, theta - CENTER)
+    return 3.0 - np.log1p(z @ z) + 0.5 * np.tanh(z[0])
+
+
+def visits(count, rng, spread=2.0):
+    theta = CENTER + spread * rng.standard_normal((count, 2)) @ ROOT.T
+    return Visits(theta, np.array([bent(t) for t in theta]), np.zeros(count))
+
+
+# The emulator
+
+
+def test_it_predicts_what_it_has_not_seen(rng):
+    emulator = emulate(visits(150, rng), CENTER, ROOT)
+    unseen = visits(200, rng, spread=1.0)
+    predicted = [emulator.log_evidence(emulator.coordinates(t))[0] for t in unseen.theta]
+    assert np.std(predicted - unseen.log_evidence) < 0.05 * np.std(unseen.log_evidence)
+
+
+def test_a_quadratic_is_learnt_from_few_thetas(rng):
+    A = np.array([[-1.0, 0.3], [0.3, -0.5]])
+    z = rng.standard_normal((12, 2))
+    u = LEVEL * np.tanh(z / LEVEL)
+    y = 40.0 + u @ [0.5, -0.2] + 0.5 * np.einsum("ij,jk,ik->i", u, A, u)
+    emulator = emulate(Visits(CENTER + z @ ROOT.T, y, np.zeros(12)), CENTER, ROOT)
+    for at in rng.standard_normal((20, 2)):
+        u = LEVEL * np.tanh(at / LEVEL)
+        truth = 40.0 + u @ [0.5, -0.2] + 0.5 * u @ A @ u
+        assert emulator.log_evidence(at)[0] == pytest.approx(truth, abs=0.2)
+
+
+def test_its_gradient_is_that_of_its_value(rng):
+    emulator = emulate(visits(60, rng), CENTER, ROOT)
+    for z in 2.0 * rng.standard_normal((10, 2)):
+        _, gradient = emulator.log_evidence(z)
+        for j, direction in enumerate(1e-5 * np.eye(2)):
+            ahead, behind = (emulator.log_evidence(z + s * direction)[0] for s in (1, -1))
+            assert gradient[j] == pytest.approx((ahead - behind) / 2e-5, rel=1e-5, abs=1e-6)
+
+
+def test_far_out_it_is_flat(rng):
+    """No quadratic that falls for ever: a chain that gets there by itself must come back."""
+    emulator = emulate(visits(100, rng), CENTER, ROOT)
+    lowest = visits(100, rng).log_evidence.min()
+    for direction in rng.choice([-1.0, 1.0], size=(20, 2)):
+        far, farther = (emulator.log_evidence(s * direction)[0] for s in (100.0, 1e6))
+        assert farther == pytest.approx(far, abs=1e-6)
+        assert far > lowest - 50.0
+
+
+def test_it_does_not_bend_for_what_is_far_below(rng):
+    seen = visits(100, rng)
+    value = seen.log_evidence.copy()
+    value[:10] -= 35.0
+    one = emulate(seen, CENTER, ROOT)
+    other = emulate(seen._replace(log_evidence=value), CENTER, ROOT)
+    near = [CENTER + ROOT @ z for z in 0.5 * rng.standard_normal((20, 2))]
+    for theta in near:
+        z = one.coordinates(theta)
+        assert abs(one.log_evidence(z)[0] - other.log_evidence(z)[0]) < 0.5
+
+
+def test_coordinates(rng):
+    emulator = emulate(visits(40, rng), CENTER, ROOT)
+    theta = rng.standard_normal(2)
+    np.testing.assert_allclose(emulator.theta(emulator.coordinates(theta)), theta)
+
+
+# Surrogate transitions
+
+
+def wrong_emulator(p):
+    """Too narrow, and centered where the posterior is not."""
+    return Emulator(
+        center=np.full(p, 0.3),
+        root=0.7 * np.eye(p),
+        constant=5.0,
+        linear=np.full(p, 0.4),
+        quadratic=-0.8 * np.eye(p),
+        points=np.linspace(-1.0, 1.0, 4 * p).reshape(4, p),
+        weights=np.array([0.5, -0.5, 0.8, -0.2]),
+        grid=(0, 0, 0),
+    )
+
+
+class Jumps:
+    """A move that proposes with a wrong emulator that never learns."""
+
+    stats = ("theta_acceptance",)
+    needs_gradient = False
+    kernel = staticmethod(surrogate_transition)
+
+    def start(self, state, tune):
+        return None
+
+    def run(self, rng, target, tuning, tune):
+        emulator = wrong_emulator(target.state.theta.size)
+        state, info = self.kernel(rng, target.state, target, emulator=emulator, step_size=0.8)
+        return state, None, {"theta_acceptance": info.theta_acceptance}
+
+
+def jumping(name, parameterization="whitened", kernel=surrogate_transition):
+    model = MODELS[name]()
+    move = Jumps()
+    move.kernel = kernel
+    with model:
+        step = lgm.WhitenedMetropolis()
+    step.elements = (sweep.Theta(parameterization, move), sweep.EllipticalSlice())
+    return step, model
+
+
+@pytest.mark.parametrize("name", ["probit", "log_gaussian_cox", "student_t"])
+def test_a_wrong_emulator_is_exact(name):
+    step, model = jumping(name)
+    result = joint_test(step, model, replicates=2000, steps=4, rng=np.random.default_rng(1))
+    assert result.pvalue > 1e-3, result
+
+
+def without_target(rng, state, target, *, emulator, step_size):
+    """The mutant believes the emulator: whatever it proposes is accepted."""
+    return with_ratio(rng, state, target, emulator, step_size, lambda log_density, ratio: ratio)
+
+
+def upside_down(rng, state, target, *, emulator, step_size):
+    """The mutant multiplies by the emulator's ratio instead of dividing."""
+
+    def twice(log_density, ratio):
+        return log_density + 2.0 * ratio
+
+    return with_ratio(rng, state, target, emulator, step_size, twice)
+
+
+def with_ratio(rng, state, target, emulator, step_size, change):
+    def log_density(theta):
+        log_evidence, _ = emulator.log_evidence(emulator.coordinates(theta))
+        return log_evidence + state.model.log_prior(theta)
+
+    def evaluate(theta):
+        value, there = target(theta)
+        if there is None:
+            return value, there
+        ratio = log_density(theta) - log_density(state.theta)
+        return target.log_density + change(value - target.log_density, ratio), there
+
+    wrong = replace(target, evaluate=evaluate)
+    return surrogate_transition(rng, state, wrong, emulator=emulator, step_size=step_size)
+
+
+@pytest.mark.parametrize("mutant", [without_target, upside_down])
+def test_a_wrong_ratio_is_noticed(mutant):
+    step, model = jumping("log_gaussian_cox", kernel=mutant)
+    result = joint_test(step, model, replicates=2000, steps=4, rng=np.random.default_rng(1))
+    assert result.pvalue < 1e-4, result
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        ("there.log_density - here.log_density", "0.0"),
+        ("half + 0.5 * step * point.gradient", "half"),
+        ("(here.log_density - start.log_density)", "0.0"),
+        ("log_evidence + self.model.log_prior(theta)", "log_evidence"),
+    ],
+    ids=lambda pair: pair[0],
+)
+def test_a_wrong_line_is_noticed(mutant):
+    right, wrong = mutant
+    text = Path(module.__file__).read_text()
+    assert text.count(right) == 1
+    namespace = {"__name__": module.__name__}
+    exec(compile(text.replace(right, wrong), "mutant", "exec"), namespace)
+    kernel = namespace["surrogate_transition"]
+    step, model = jumping("log_gaussian_cox", kernel=kernel)
+    result = joint_test(step, model, replicates=3000, steps=4, rng=np.random.default_rng(1))
+    # With a gradient of half the momentum, or of the evidence alone, trajectories are still
+    # reversible and the ratio still right: those mistakes cost acceptance and nothing else.
+    harmless = right.startswith(("half", "log_evidence"))
+    assert (result.pvalue > 1e-3) if harmless else (result.pvalue < 1e-4), result
+
+
+def test_outside_numbers_it_stays(rng):
+    """A start where the emulator has no number is left to the other moves."""
+    nowhere = replace(wrong_emulator(1), constant=math.nan)
+    model = SimpleNamespace(log_prior=lambda t: 0.0, log_prior_gradient=lambda t: np.zeros(1))
+    state = SimpleNamespace(theta=np.zeros(1), model=model)
+    target = Target(state, 0.0, lambda theta: pytest.fail("evaluated"))
+    moved, info = surrogate_transition(rng, state, target, emulator=nowhere, step_size=1.0)
+    assert moved is state
+    assert info.theta_acceptance == 0.0
+
+
+# Learning
+
+
+def learner(p=2):
+    return EmulatorTuning(
+        ProposalTuning.start(p), StepSizeTuning.start(), None, (), (), next_fit=20
+    )
+
+
+def test_it_is_fitted_when_the_draws_have_grown_by_a_fifth(rng):
+    tuning, fits = learner(), []
+    for i in range(60):
+        theta = CENTER + ROOT @ rng.standard_normal(2)
+        before = tuning.emulator
+        tuning = tuning.learn([(theta, bent(theta), 0.0)], theta)
+        if tuning.emulator is not before:
+            fits.append(i + 1)
+    assert fits == [20, 24, 29, 35, 42, 51]
+    past = np.array(tuning.chain[51 // 3 : 51])
+    np.testing.assert_allclose(tuning.emulator.center, past.mean(axis=0))
+
+
+def test_it_waits_for_enough_thetas(rng):
+    tuning = learner()
+    for _ in range(40):
+        tuning = tuning.learn([], CENTER)
+    assert tuning.emulator is None
+
+
+def test_it_forgets_the_oldest(rng):
+    tuning = learner()._replace(next_fit=10_000)
+    for i in range(400):
+        tuning = tuning.learn([(np.full(2, float(i)), 0.0, 0.0)], CENTER)
+    assert len(tuning.visits) == 160
+    assert tuning.visits[0][0][0] == 240.0
+
+
+@pytest.fixture(scope="module")
+def inferred():
+    return solve(infer=True)
+
+
+def test_an_emulator_that_learns_for_ever_is_noticed(inferred):
+    """Frozen, the default sampler is exact; a mutant that refits to the last draws is not."""
+    model, _, exact = inferred
+    step = lgm.PseudoMarginal(model=model)
+    assert np.abs(z_scores(draw(step, model, draws=6000), exact)).max() < 5
+
+    class Restless(type(step.elements[0].move)):
+        def run(self, rng, target, tuning, tune):
+            # An emulator that sits where the chain is: too high here, too low everywhere else.
+            p = target.state.theta.size
+            here = replace(wrong_emulator(p), center=target.state.theta, linear=np.zeros(p))
+            return super().run(rng, target, tuning._replace(emulator=here), tune)
+
+    element = step.elements[0]
+    step.elements = (replace(element, move=Restless()),)
+    assert np.abs(z_scores(draw(step, model, draws=6000), exact)).max() > 5
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_tuning_has_learnt_is_exact_for_any_data(name):
+    """Emulator, sites and number of draws of one data set, frozen, on others from the prior."""
+    model = MODELS[name]()
+    with model:
+        step = lgm.PseudoMarginal()
+    result = joint_test(
+        step, model, replicates=1500, steps=3, tune=300, rng=np.random.default_rng(4)
+    )
+    assert step.tunings[0].move.emulator is not None
+    assert step.tunings[0].start is not None
+    assert result.pvalue > 1e-3, result
+
+
+# Sites
+
+
+def test_sites_on_a_line_are_learnt(rng):
+    slope = rng.standard_normal((6, 2))
+    tuning = SitesTuning.start(3, 2)
+    for theta in rng.standard_normal((200, 2)):
+        s = slope @ theta + 1.0
+        tuning = tuning.update(theta, Sites(s[:3], np.exp(s[3:])))
+    line = tuning.line()
+    theta = np.array([0.5, -0.5])
+    s = slope @ theta + 1.0
+    np.testing.assert_allclose(line(theta).nu, s[:3], atol=0.1)
+    np.testing.assert_allclose(np.log(line(theta).precision), s[3:], atol=0.1)
+    # It is not followed far beyond the thetas that it was fitted to.
+    far, farther = (line(line.theta + s * np.array([1.0, -1.0])) for s in (50.0, 500.0))
+    np.testing.assert_allclose(far.nu, farther.nu, rtol=1e-6)
+
+
+def test_one_theta_makes_a_level_line():
+    tuning = SitesTuning.start(1, 2).update(np.ones(2), Sites(np.array([2.0]), np.array([0.0])))
+    sites = tuning.line()(np.array([5.0, -3.0]))
+    assert sites.nu == 2.0
+    assert 0 < sites.precision < 1e-7
+
+
+@pytest.mark.parametrize("name", ["probit", "log_gaussian_cox", "copula_volatility"])
+@pytest.mark.parametrize("search", [ep, laplace_from_sites])
+def test_recalled_sites_make_the_same_q(name, search):
+    model = MODELS[name]()
+    reader = lgm.LatentGaussianModel.from_pymc(model)
+    theta = reader.theta_of(model.initial_point())
+    likelihood, mean, K = LikelihoodAt(reader, theta), reader.mean(theta), reader.cov(theta)
+    q = search(likelihood, mean, Covariance(K.copy()))
+    before = tally.cubic_ops
+    again = recall(likelihood, mean, Covariance(K.copy()), start=q.sites)
+    assert tally.cubic_ops - before == 1
+    np.testing.assert_allclose(again.center, q.center, atol=1e-10)
+    np.testing.assert_allclose(again.dual, q.dual, atol=1e-10)
+    np.testing.assert_array_equal(again.precision, q.precision)
+    assert again.B.log_determinant == pytest.approx(q.B.log_determinant)
+
+
+def test_laplace_from_sites_has_the_curvature_of_the_mode(rng):
+    model = MODELS["log_gaussian_cox"]()
+    reader = lgm.LatentGaussianModel.from_pymc(model)
+    theta = reader.theta_of(model.initial_point())
+    likelihood, mean, K = LikelihoodAt(reader, theta), reader.mean(theta), reader.cov(theta)
+    for start in (None, Sites(rng.standard_normal(3), rng.uniform(1, 5, size=3))):
+        q = laplace_from_sites(likelihood, mean, Covariance(K.copy()), start=start, tolerance=1e-10)
+        np.testing.assert_allclose(q.precision, likelihood(q.center)[2], rtol=1e-3)
+    loose = laplace(likelihood, mean, Covariance(K.copy()), tolerance=0.5)
+    assert not np.allclose(loose.precision, likelihood(loose.center)[2], rtol=1e-3)
