@@ -16,6 +16,7 @@ import numpy as np
 from pymc_lgm.linalg import Array
 
 __all__ = [
+    "ENOUGH",
     "FEW",
     "MANY",
     "NoiseTuning",
@@ -24,8 +25,8 @@ __all__ = [
     "WidthTuning",
 ]
 
-FEW, MANY = 4, 64
-"""Importance draws that `NoiseTuning` chooses between."""
+FEW, ENOUGH, MANY = 4, 16, 64
+"""Importance draws with which `NoiseTuning` listens, and between which it chooses."""
 
 
 class ProposalTuning(NamedTuple):
@@ -112,10 +113,10 @@ class StepSizeTuning(NamedTuple):
 
 
 class WidthTuning(NamedTuple):
-    """Widths for slice sampling: six times the mean jump, twice the slice where that is uniform.
+    """Widths for slice sampling: six times the mean jump, 1.6 times the slice where it is uniform.
 
-    A jump from a uniform point of a slice of length s to another has mean length s/3; an interval
-    much narrower than its slice doubles by this rule, one much wider comes down to it. The widths
+    In a slice of length s an interval much narrower than it makes jumps of a third of its width,
+    and doubles by this rule; one much wider makes jumps of s/3, and comes down. The widths
     are renewed at draws 8, 16, 32, ..., each time from those since the last.
     """
 
@@ -152,7 +153,8 @@ class NoiseTuning(NamedTuple):
     The log of the ratio of two successive estimates has variance s² beyond that of the evidences;
     with N draws it is about ``FEW`` s²/N if s² was seen with ``FEW``. Sherlock, Thiery, Roberts and
     Rosenthal (2015) find a variance of 3 best where each draw costs as much as all the rest; here
-    all of them cost less than one factorization, so 1.
+    all of them cost less than one factorization, so 1. Fewer than ``ENOUGH`` would save little, and
+    one draw among four that is far too good holds a chain longer.
     """
 
     total: float = 0.0
@@ -166,6 +168,6 @@ class NoiseTuning(NamedTuple):
 
     @property
     def n_importance(self) -> int:
-        """Smallest power of two for which s² ≤ 1, between ``FEW`` and ``MANY``."""
+        """Smallest power of two for which s² ≤ 1, between ``ENOUGH`` and ``MANY``."""
         wanted = FEW * self.total / max(self.ratios, 1)
-        return next((N for N in (4, 8, 16, 32) if wanted <= N), MANY)
+        return next((N for N in (ENOUGH, 32) if wanted <= N), MANY)

@@ -400,7 +400,7 @@ def test_pareto_k_needs_a_tail(rng):
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"), [(0.0, 4), (0.9, 4), (1.3, 8), (3.0, 64), (math.nan, 64)]
+    ("change", "expected"), [(0.0, 16), (1.9, 16), (2.5, 32), (3.0, 64), (math.nan, 64)]
 )
 def test_noisy_ratios_ask_for_more_draws(change, expected):
     noise = NoiseTuning()
@@ -427,9 +427,9 @@ def test_tuning_chooses_the_number_of_draws():
     with model:
         step = lgm.PseudoMarginal(correlation=0.0)
         told = lgm.PseudoMarginal(correlation=0.0, n_importance=6)
-    assert tuned(step, model)["n_importance"] == 4
+    assert tuned(step, model)["n_importance"] == 16
     step.elements = (searching(step.elements[0], partial(poor, too_large=0.01)),)
-    assert tuned(step, model)["n_importance"] > 4
+    assert tuned(step, model)["n_importance"] > 16
     assert "n_importance" not in tuned(told, model)
 
 

@@ -234,8 +234,8 @@ def _unknown_options(sampler: type[LatentGaussianStep], unknown: list[str]) -> s
 def no_gradient(model: LatentGaussianModel, instead: str) -> str:
     """Say that a likelihood cannot be differentiated and what to write instead."""
     return (
-        f"The likelihood ({', '.join(model.likelihood_names)}) cannot be differentiated, and HMC "
-        f"needs its gradient in {model.latent!r}. Write {instead}."
+        f"The likelihood ({', '.join(model.likelihood_names)}) cannot be differentiated, and the "
+        f"sampler needs its gradient in {model.latent!r}. Write {instead}."
     )
 
 

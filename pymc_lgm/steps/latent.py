@@ -75,7 +75,7 @@ class LatentHMC(LatentStep):
     """Move f given theta by HMC preconditioned with the prior; leaves p(f | y, theta) invariant.
 
     O(n²) a leapfrog step, and one O(n³) factorization whenever another step has moved theta; with
-    ``metric="curvature"`` those of a Laplace approximation as well, mostly 2 to 5. See
+    ``metric="curvature"`` those of a Laplace approximation as well, mostly 2 or 3. See
     `pymc_lgm.latent.hmc` and `pymc_lgm.latent.curvature_hmc`.
 
     Parameters

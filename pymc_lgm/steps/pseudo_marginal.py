@@ -51,15 +51,15 @@ class PseudoMarginal(LatentGaussianStep):
         where the prior of theta has a gradient), by an adaptive random walk, or by component-wise
         slice sampling with the estimate's random numbers held (Murray and Graham 2016).
     n_importance : int, optional
-        N: draws of f an estimate. By default tuning chooses 4, 8, 16, 32 or 64, so that the noise
-        of an acceptance ratio has a variance of at most 1.
+        N: draws of f an estimate. By default tuning chooses 16, 32 or 64, so that the noise of an
+        acceptance ratio has a variance of at most 1.
     correlation : float, optional
         ρ in [0, 1]: how much of an estimate's random numbers the next one keeps. Near 1 the
         errors of the two cancel in the acceptance ratio, and few draws are enough. By default
         0.99, and 1 for ``move="slice"``.
     latent : str, optional
-        A move of f given theta before each move on theta, such as "hmc" or "slice". Without one f
-        comes from the importance draws.
+        A move of f given theta beside the importance draws: by default "posterior", HMC in the
+        geometry of q, which costs no factorization; or one of `Sweep`, such as "hmc"; or ``None``.
     recall : bool
         After tuning, take the sites of q from a line in theta that was fitted to those of tuning:
         one O(n³) operation. ``False`` searches for q anew at each theta: 2 to 4, EP 2 to 8.
@@ -118,7 +118,7 @@ class PseudoMarginal(LatentGaussianStep):
         move: str | None = None,
         n_importance: int | None = None,
         correlation: float | None = None,
-        latent: str | None = None,
+        latent: str | None = "posterior",
         recall: bool = True,
         antithetic: bool = True,
         defensive: float = 0.0,
@@ -131,7 +131,7 @@ class PseudoMarginal(LatentGaussianStep):
     ):
         one_of("approximation", approximation, (None, *APPROXIMATIONS))
         one_of("move", move, (None, *MOVES))
-        one_of("latent", latent, (None, *sweep.LATENT_MOVES))
+        one_of("latent", latent, (None, "posterior", *sweep.LATENT_MOVES))
         if correlation is None:
             correlation = 1.0 if move == "slice" else 0.99
         for option, value in (("correlation", correlation), ("defensive", defensive)):
@@ -176,13 +176,14 @@ class PseudoMarginal(LatentGaussianStep):
             explore=partial(APPROXIMATIONS[self.approximation], tolerance=1e-3),
             search=self._search(),
             move=self._move(),
+            latent=self._posterior_hmc() if self.latent == "posterior" else None,
             exact=not self.approximate,
             **self.estimate,
         )
         # An approximate chain draws f afresh each time.
-        latent = None if self.approximate else self.latent
+        latent = None if self.approximate or self.latent == "posterior" else self.latent
         if (
-            latent is None
+            self.latent is None
             and not self.approximate
             and self.lgm.p == 0
             and self.estimate["n_importance"] == 1
@@ -191,6 +192,9 @@ class PseudoMarginal(LatentGaussianStep):
             latent = "hmc"
         moves = [] if latent is None else [sweep.LATENT_MOVES[latent]()]
         return [*moves, self.pseudo_marginal]
+
+    def _posterior_hmc(self) -> sweep.CurvatureHMC | None:
+        return None if self.approximate else sweep.CurvatureHMC(search=None, max_steps=10)
 
     def _search(self) -> Search:
         if self.recall:

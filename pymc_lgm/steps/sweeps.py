@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from pymc_lgm import sweep
+from pymc_lgm import checks, sweep
 from pymc_lgm.steps.base import LatentGaussianStep, no_gradient, one_of, positive
 
 __all__ = ["ASIS", "SufficientMetropolis", "SurrogateSlice", "Sweep", "WhitenedMetropolis"]
@@ -33,8 +33,10 @@ class Sweep(LatentGaussianStep):
         How theta moves: an adaptive random walk, component-wise slice sampling, Hamiltonian Monte
         Carlo, or simplified manifold MALA. The last two need "sufficient" or "whitened".
     latent : str, optional
-        How f moves given theta: "hmc" is `LatentHMC` with M⁻¹ = K, "slice" `EllipticalSlice`. By
-        default "hmc", and "slice" if the likelihood has no gradient.
+        How f moves given theta: "hmc" is `LatentHMC` with M⁻¹ = K, "hmc-curvature" with
+        M⁻¹ = (K⁻¹ + W)⁻¹, "slice" `EllipticalSlice`, "mgrad" `AuxiliaryGradient`, "metropolis" and
+        "random-walk" `NealMetropolis`, "smmala" `LatentSMMALA`. By default "hmc", and "slice" if
+        the likelihood has no gradient.
     latent_repeats, theta_repeats : int
         Moves a draw. One of f is O(n²), one of theta O(n³).
     target_accept : float, optional
@@ -115,8 +117,11 @@ class Sweep(LatentGaussianStep):
     def _sweep(self) -> Sequence[sweep.Element]:
         model = self.lgm
         latent = self.latent or ("hmc" if model.has_gradient else "slice")
-        if latent != "slice" and not model.has_gradient:
+        moves_f = sweep.LATENT_MOVES[latent](repeats=self.latent_repeats)
+        if moves_f.needs_gradient and not model.has_gradient:
             raise ValueError(no_gradient(model, "latent='slice'"))
+        if moves_f.needs_curvature:
+            checks.refuse_no_curvature(model)
         if not sweep.DIFFERENTIABLE.issuperset(self.parameterizations) and not model.has_gradient:
             raise ValueError(no_gradient(model, "parameterization='whitened'"))
         if self.move in ("hmc", "smmala") and not (model.has_gradient and model.has_theta_gradient):
@@ -124,7 +129,7 @@ class Sweep(LatentGaussianStep):
                 f"move={self.move!r} differentiates mean, covariance, prior and likelihood in "
                 "theta, and one of them cannot be. Write move='slice'."
             )
-        elements: list[sweep.Element] = [sweep.LATENT_MOVES[latent](repeats=self.latent_repeats)]
+        elements: list[sweep.Element] = [moves_f]
         if model.p > 0:
             elements += self.theta_elements * self.theta_repeats
         return elements

@@ -15,6 +15,7 @@ from pymc_lgm.sweep.element import statistics as statistics
 from pymc_lgm.sweep.emulated import Emulated as Emulated
 from pymc_lgm.sweep.latent import HMC as HMC
 from pymc_lgm.sweep.latent import LATENT_MOVES as LATENT_MOVES
+from pymc_lgm.sweep.latent import CurvatureHMC as CurvatureHMC
 from pymc_lgm.sweep.latent import EllipticalSlice as EllipticalSlice
 from pymc_lgm.sweep.pseudo_marginal import PseudoMarginal as PseudoMarginal
 from pymc_lgm.sweep.theta import DIFFERENTIABLE as DIFFERENTIABLE

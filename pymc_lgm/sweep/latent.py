@@ -12,9 +12,8 @@ from typing import Protocol
 import numpy as np
 
 from pymc_lgm.adaptation import StepSizeTuning
-from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.latent.auxiliary_gradient import auxiliary_gradient
-from pymc_lgm.latent.curvature_hmc import curvature_hmc
+from pymc_lgm.latent.curvature_hmc import curvature_hmc, curvature_metric
 from pymc_lgm.latent.elliptical_slice import elliptical_slice
 from pymc_lgm.latent.hmc import HMCInfo, Integrator, Metric, hmc
 from pymc_lgm.latent.metropolis import Proposal, metropolis
@@ -162,8 +161,8 @@ class HMC(_Stepping):
 class CurvatureHMC(_Stepping):
     """HMC on f with a Gaussian approximation's covariance for M⁻¹; learns the step size."""
 
-    search: Search = laplace
-    """Gives q, a function of theta alone."""
+    search: Search | None = curvature_metric
+    """Gives q, a function of theta alone; ``None`` for the one that the state has."""
     integrator: Integrator = "rotation"
     path_length: float = 2.4
     max_steps: int = 100
@@ -173,10 +172,9 @@ class CurvatureHMC(_Stepping):
         return math.pi / 2 if self.integrator == "rotation" else math.inf
 
     def _move(self, rng: np.random.Generator, state: State, step_size: float) -> tuple[State, Info]:
-        with_q = approximated(state, self.search, None)
-        if with_q is None:
+        with_q = state if self.search is None else approximated(state, self.search, None)
+        if with_q is None or with_q.approximation is None:
             return state, HMCInfo(0.0, 0)
-        assert with_q.approximation is not None
         return curvature_hmc(
             rng,
             with_q,

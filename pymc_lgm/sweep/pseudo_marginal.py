@@ -22,6 +22,7 @@ from pymc_lgm.parameterizations.pseudo_marginal import pseudo_marginal
 from pymc_lgm.parameterizations.target import Target
 from pymc_lgm.state import State
 from pymc_lgm.sweep.element import Stats
+from pymc_lgm.sweep.latent import CurvatureHMC
 from pymc_lgm.sweep.theta import Move
 
 __all__ = ["PseudoMarginal", "PseudoMarginalTuning"]
@@ -35,6 +36,7 @@ class PseudoMarginalTuning(NamedTuple):
     """
 
     move: Any
+    latent: Any
     start: SitesLine | None
     sites: SitesTuning
     draws: int
@@ -57,7 +59,7 @@ class PseudoMarginalTuning(NamedTuple):
 
 @dataclass(frozen=True)
 class PseudoMarginal:
-    """One move on theta with f integrated out.
+    """One move on theta with f integrated out, then one of f, if any, that q guides.
 
     The first three quarters of tuning run on the approximate evidence: it has no noise, and no
     start from which the chain could not leave. There the move is learnt, the sites of q as
@@ -67,6 +69,7 @@ class PseudoMarginal:
     explore: Search
     search: Search
     move: Move
+    latent: CurvatureHMC | None = None
     n_importance: int | None = None
     antithetic: bool = True
     defensive: float = 0.0
@@ -79,6 +82,7 @@ class PseudoMarginal:
         most = self.n_importance or MANY
         return (
             *self.move.stats,
+            *(() if self.latent is None else self.latent.stats),
             "log_evidence",
             *(("log_evidence_sd",) if most > 1 else ()),
             *(("pareto_k",) if most >= 30 else ()),
@@ -91,8 +95,9 @@ class PseudoMarginal:
         """Begin every search at the prior's mean."""
         n, p = state.f.size, state.theta.size
         move = self.move.start(state, tune) if p else None
+        latent = None if self.latent is None else self.latent.start(state, tune)
         sites = SitesTuning.start(n, p)
-        return PseudoMarginalTuning(move, None, sites, 0, 3 * tune // 4, NoiseTuning())
+        return PseudoMarginalTuning(move, latent, None, sites, 0, 3 * tune // 4, NoiseTuning())
 
     def scheme(self, tuning: PseudoMarginalTuning) -> Scheme:
         """How estimates are made at this point of tuning."""
@@ -124,7 +129,13 @@ class PseudoMarginal:
                 few = scheme._replace(n_importance=FEW)
                 change = noise_of_ratio(rng, state, few, self.correlation)
                 tuning = tuning._replace(noise=tuning.noise.update(change))
-        stats |= _estimated(state) | {"n_importance": scheme.n_importance}
+        stats |= _estimated(state)
+        if self.latent is not None:
+            # What f has just come from is at hand: q, a function of theta alone.
+            state, latent, moved = self.latent.run(rng, state, tuning.latent, tune)
+            tuning = tuning._replace(latent=latent)
+            stats |= moved
+        stats |= {"n_importance": scheme.n_importance}
         return state, tuning, {name: stats[name] for name in self.stats}
 
     def _target(
