@@ -13,24 +13,29 @@ from __future__ import annotations
 
 import argparse
 
+from typing import Any
+
 import numpy as np
 
 from _design import balanced_probit, from_prior, min_ess, run
 
 import pymc_lgm as lgm
 
-UNCORRELATED = {"correlation": 0.0, "latent": None}
+# As the paper has them: a random walk, q searched for at each proposal, f moves with theta alone.
+PAPER: dict[str, Any] = {
+    "move": "metropolis",
+    "correlation": 0.0,
+    "latent": None,
+    "recall": False,
+    "rescue": False,
+}
+LA: dict[str, Any] = PAPER | {"approximation": "laplace"}
+EP: dict[str, Any] = PAPER | {"approximation": "ep"}
 SCHEMES = {
-    "PM LA(1)": (lgm.PseudoMarginal, UNCORRELATED | {"n_importance": 1}),
-    "PM LA(64)": (lgm.PseudoMarginal, UNCORRELATED | {"n_importance": 64}),
-    "PM EP(1)": (
-        lgm.PseudoMarginal,
-        UNCORRELATED | {"n_importance": 1, "approximation": "ep"},
-    ),
-    "PM EP(64)": (
-        lgm.PseudoMarginal,
-        UNCORRELATED | {"n_importance": 64, "approximation": "ep"},
-    ),
+    "PM LA(1)": (lgm.PseudoMarginal, LA | {"n_importance": 1}),
+    "PM LA(64)": (lgm.PseudoMarginal, LA | {"n_importance": 64}),
+    "PM EP(1)": (lgm.PseudoMarginal, EP | {"n_importance": 1}),
+    "PM EP(64)": (lgm.PseudoMarginal, EP | {"n_importance": 64}),
     "AA": (lgm.WhitenedMetropolis, {}),
     "default": (lgm.PseudoMarginal, {}),
 }

@@ -3,6 +3,8 @@
 A new sampler is tested by being listed in `pymc_lgm.steps.SAMPLERS`; a new option by a row here.
 """
 
+import pytest
+
 from pymc_lgm.steps import SAMPLERS
 
 VARIANTS = {
@@ -56,6 +58,18 @@ VARIANTS = {
 CASES = [
     (sampler, options) for sampler in SAMPLERS for options in VARIANTS.get(sampler.__name__, [{}])
 ]
+
+
+def ends_first(cases):
+    """The same, with all but the first and the last variant of each sampler left to slow runs."""
+
+    def marked(case):
+        sampler, options = case
+        variants = VARIANTS.get(sampler.__name__, [{}])
+        ends = options in (variants[0], variants[-1])
+        return case if ends else pytest.param(case, marks=pytest.mark.slow)
+
+    return [marked(case) for case in cases]
 
 
 def label(case):

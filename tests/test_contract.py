@@ -14,7 +14,7 @@ from pymc.sampling.mcmc import assign_step_methods
 from pymc.step_methods import STEP_METHODS
 from pymc.step_methods.compound import CompoundStep
 from pymc.step_methods.state import equal_dataclass_values
-from samplers import CASES, label
+from samplers import CASES, ends_first, label
 
 import pymc_lgm as lgm
 
@@ -22,7 +22,7 @@ from pymc_lgm import steps, sweep
 from pymc_lgm.linalg import tally
 from pymc_lgm.state import State
 
-every_case = pytest.mark.parametrize("case", CASES, ids=label)
+every_case = pytest.mark.parametrize("case", ends_first(CASES), ids=label)
 
 
 def quick(**kwargs):
@@ -235,7 +235,9 @@ def test_frozen_after_tuning(case):
     assert not tunings_move_after_tuning(case)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c[0] is not lgm.EllipticalSlice], ids=label)
+@pytest.mark.parametrize(
+    "case", ends_first([c for c in CASES if c[0] is not lgm.EllipticalSlice]), ids=label
+)
 def test_a_sweep_that_keeps_adapting_is_noticed(case, monkeypatch):
     frozen = sweep.run
     monkeypatch.setattr(sweep, "run", lambda *arguments: frozen(*arguments[:-1], True))
@@ -551,7 +553,8 @@ def test_every_statistic_is_declared_and_a_number(case):
         for name, value in stats.items():
             dtype, shape = step.stats_dtypes_shapes[name]
             assert np.shape(value) == tuple(shape)
-            assert np.isfinite(value) or name == "pareto_k"
+            # Of fewer draws than have a tail, and of a move that was not needed.
+            assert np.isfinite(value) or name in ("pareto_k", "whitened_acceptance")
             assert np.can_cast(np.min_scalar_type(value), dtype)
         assert 0 <= stats.get("latent_acceptance", 0) <= 1
         assert 0 <= stats.get("theta_acceptance", 0) <= 1

@@ -231,6 +231,8 @@ def test_a_poor_approximation_is_still_exact(n_importance):
 def test_recomputing_the_estimate_from_fresh_draws_is_noticed(monkeypatch):
     """The mutant keeps f, but weighs the current theta by N draws that do not contain it."""
     step, model = poor_step()
+    step.elements = (searching(step.elements[0], partial(poor, too_large=16)),)
+    assert notice(step, model) > 1e-3
     rng = np.random.default_rng(9)
 
     def fresh_weights(rng_of_step, state, **options):
@@ -246,8 +248,7 @@ def test_recomputing_the_estimate_from_fresh_draws_is_noticed(monkeypatch):
         return replace(target, log_density=sample.log_evidence + at.log_prior)
 
     monkeypatch.setattr(sweep.pseudo_marginal, "pseudo_marginal", fresh_weights)
-    result = joint_test(step, model, replicates=6000, steps=5, rng=np.random.default_rng(2))
-    assert result.pvalue < 1e-3, result
+    assert notice(step, model) < 1e-3
 
 
 def test_delayed_acceptance_without_its_second_stage_is_noticed(monkeypatch):
@@ -287,8 +288,8 @@ def test_delayed_acceptance_reports_how_often_it_moves():
         moved.append(new["mu"] != point["mu"])
         reported.append(stats["theta_acceptance"])
         point = new
-    difference = np.array(moved) - np.array(reported)
-    assert abs(difference.mean()) < 5 * difference.std() / math.sqrt(difference.size)
+    alpha = np.array(reported)
+    assert abs(np.sum(moved - alpha)) < 5 * math.sqrt((alpha * (1 - alpha)).sum())
 
 
 @pytest.mark.parametrize("sampler", [lgm.KnorrHeldRue, lgm.PseudoMarginal, lgm.ASIS])

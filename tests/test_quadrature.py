@@ -5,7 +5,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from samplers import CASES, label
+from samplers import CASES, ends_first, label
 
 import pymc_lgm as lgm
 
@@ -96,12 +96,18 @@ def assert_moments(case, oracle):
     assert np.abs(z).max() < 5, z
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if not c[0].moves_theta], ids=label)
+LATENT, SWEEPS = (
+    ends_first([c for c in CASES if c[0].moves_theta is moves_theta])
+    for moves_theta in (False, True)
+)
+
+
+@pytest.mark.parametrize("case", LATENT, ids=label)
 def test_latent_moves_agree_with_quadrature(case, fixed):
     assert_moments(case, fixed)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c[0].moves_theta], ids=label)
+@pytest.mark.parametrize("case", SWEEPS, ids=label)
 def test_sweeps_agree_with_quadrature(case, inferred):
     assert_moments(case, inferred)
 

@@ -27,7 +27,9 @@ KNORR_HELD_RUE: dict[str, Any] = {
     "approximation": "laplace",
     "move": "metropolis",
     "correlation": 0.0,
+    "latent": None,
     "recall": False,
+    "rescue": False,
 }
 MOVES = ("emulator", "metropolis", "slice")
 
@@ -63,6 +65,9 @@ class PseudoMarginal(LatentGaussianStep):
     recall : bool
         After tuning, take the sites of q from a line in theta that was fitted to those of tuning:
         one O(n³) operation. ``False`` searches for q anew at each theta: 2 to 4, EP 2 to 8.
+    rescue : bool
+        Where tuning has seen that less than a tenth of the proposals is accepted, since no Gaussian
+        is near the posterior of f, add a whitened random walk to each draw: one O(n³) operation.
     antithetic : bool
         Draw importance samples in pairs f̂ ± δ if their number is even.
     defensive : float
@@ -86,8 +91,9 @@ class PseudoMarginal(LatentGaussianStep):
     -----
     Two O(n³) operations a proposal, the factors of K and of B. In tuning q is searched for: 3 to 8.
     ``sample_stats``: ``theta_acceptance``, ``theta_scale``, ``log_evidence``,
-    ``log_evidence_sd``, ``pareto_k``, ``n_importance``, ``mode_iterations``, those of the latent
-    move, ``cubic_ops``, ``numerical_rejections``.
+    ``log_evidence_sd``, ``pareto_k``, ``n_importance``, ``mode_iterations``,
+    ``whitened_acceptance`` (of the rescue), those of the latent move, ``cubic_ops``,
+    ``numerical_rejections``.
 
     References
     ----------
@@ -120,6 +126,7 @@ class PseudoMarginal(LatentGaussianStep):
         correlation: float | None = None,
         latent: str | None = "posterior",
         recall: bool = True,
+        rescue: bool = True,
         antithetic: bool = True,
         defensive: float = 0.0,
         delayed: bool = False,
@@ -151,6 +158,7 @@ class PseudoMarginal(LatentGaussianStep):
             )
         self.approximation, self.move, self.latent = approximation, move, latent
         self.recall, self.tolerance, self.approximate = recall, tolerance, approximate
+        self.rescue = rescue and not approximate
         self.target_accept, self.scale, self.delayed = target_accept, scale, delayed
         self.estimate: dict[str, Any] = {
             "n_importance": None
@@ -178,6 +186,7 @@ class PseudoMarginal(LatentGaussianStep):
             move=self._move(),
             latent=self._posterior_hmc() if self.latent == "posterior" else None,
             exact=not self.approximate,
+            rescue=sweep.Theta("whitened", sweep.Metropolis()) if self.rescue else None,
             **self.estimate,
         )
         # An approximate chain draws f afresh each time.

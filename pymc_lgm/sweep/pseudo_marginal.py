@@ -23,9 +23,25 @@ from pymc_lgm.parameterizations.target import Target
 from pymc_lgm.state import State
 from pymc_lgm.sweep.element import Stats
 from pymc_lgm.sweep.latent import CurvatureHMC
-from pymc_lgm.sweep.theta import Move
+from pymc_lgm.sweep.theta import Move, Theta
 
-__all__ = ["PseudoMarginal", "PseudoMarginalTuning"]
+__all__ = ["PseudoMarginal", "PseudoMarginalTuning", "Rescue"]
+
+STUCK = 0.1
+"""Acceptance under which a chain on noisy estimates is taken to stick."""
+
+
+class Rescue(NamedTuple):
+    """Whether estimates are so noisy that theta needs another move, learnt while it is tuned."""
+
+    move: Any
+    acceptance: float = 0.0
+    draws: int = 0
+
+    @property
+    def needed(self) -> bool:
+        """Whether the move on estimates was accepted less than `STUCK` on average."""
+        return self.acceptance < STUCK * self.draws
 
 
 class PseudoMarginalTuning(NamedTuple):
@@ -42,6 +58,7 @@ class PseudoMarginalTuning(NamedTuple):
     draws: int
     exploring: int
     noise: NoiseTuning
+    rescue: Rescue
 
     def update(self, state: State) -> PseudoMarginalTuning:
         """Learn the sites at one draw; renew the start at draws 50, 100, 200, 400, ..."""
@@ -64,6 +81,8 @@ class PseudoMarginal:
     The first three quarters of tuning run on the approximate evidence: it has no noise, and no
     start from which the chain could not leave. There the move is learnt, the sites of q as
     functions of theta, and with ``n_importance=None`` how many importance draws the chain needs.
+    In the last quarter the exact chain shows whether it moves. Where it sticks, since no Gaussian q
+    is near the posterior of f, ``rescue`` moves theta too, in every draw.
     """
 
     explore: Search
@@ -75,6 +94,7 @@ class PseudoMarginal:
     defensive: float = 0.0
     correlation: float = 0.0
     exact: bool = True
+    rescue: Theta | None = None
 
     @property
     def stats(self) -> tuple[str, ...]:
@@ -88,6 +108,7 @@ class PseudoMarginal:
             *(("pareto_k",) if most >= 30 else ()),
             *(("n_importance",) if self.n_importance is None else ()),
             *(() if self.exact else ("approximate_log_evidence",)),
+            *(() if self.rescue is None else ("whitened_acceptance",)),
             "mode_iterations",
         )
 
@@ -97,7 +118,10 @@ class PseudoMarginal:
         move = self.move.start(state, tune) if p else None
         latent = None if self.latent is None else self.latent.start(state, tune)
         sites = SitesTuning.start(n, p)
-        return PseudoMarginalTuning(move, latent, None, sites, 0, 3 * tune // 4, NoiseTuning())
+        rescue = Rescue(self.rescue.start(state, tune) if self.rescue and p else None)
+        return PseudoMarginalTuning(
+            move, latent, None, sites, 0, 3 * tune // 4, NoiseTuning(), rescue
+        )
 
     def scheme(self, tuning: PseudoMarginalTuning) -> Scheme:
         """How estimates are made at this point of tuning."""
@@ -135,8 +159,25 @@ class PseudoMarginal:
             state, latent, moved = self.latent.run(rng, state, tuning.latent, tune)
             tuning = tuning._replace(latent=latent)
             stats |= moved
-        stats |= {"n_importance": scheme.n_importance}
+        stats |= {"n_importance": scheme.n_importance, "whitened_acceptance": math.nan}
+        if self.rescue is not None and tuning.rescue.move is not None and not exploring:
+            state, rescue, rescued = self._rescue(rng, state, tuning.rescue, tune, stats)
+            tuning = tuning._replace(rescue=rescue)
+            stats |= rescued
         return state, tuning, {name: stats[name] for name in self.stats}
+
+    def _rescue(
+        self, rng: np.random.Generator, state: State, rescue: Rescue, tune: bool, stats: Stats
+    ) -> tuple[State, Rescue, Stats]:
+        """Move theta without estimates, in tuning to learn how and then where that is needed."""
+        assert self.rescue is not None
+        if tune:
+            acceptance = rescue.acceptance + stats["theta_acceptance"]
+            rescue = rescue._replace(acceptance=acceptance, draws=rescue.draws + 1)
+        elif not rescue.needed:
+            return state, rescue, {}
+        state, move, moved = self.rescue.run(rng, state, rescue.move, tune)
+        return state, rescue._replace(move=move), {"whitened_acceptance": moved["theta_acceptance"]}
 
     def _target(
         self,
