@@ -135,8 +135,10 @@ def run(
 
 
 def min_ess(draws: np.ndarray) -> float:
-    """Smallest bulk ESS of the columns of one chain."""
+    """Smallest bulk ESS of the columns of one chain; 1 if one never moved."""
     if draws.shape[1] == 0:
         return float("nan")
+    if (np.ptp(draws, axis=0) == 0).any():
+        return 1.0
     data = az.from_dict({"posterior": {"x": draws[None]}})
     return float(az.ess(data)["x"].min())

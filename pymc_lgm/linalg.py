@@ -2,8 +2,9 @@
 
 The prior N(m, K) enters every kernel through one object, `PriorFactor`, and its verbs: L x,
 L⁻¹ x, Lᵀ x, K x, log|K|, log N(z; 0, K), and conditioning on diagonal precisions. Making one is the
-O(n³) work of a sampler, using one is O(n²). A matrix that is not positive definite gives ``None``,
-never an exception: inside a chain it is a rejected proposal.
+O(n³) work of a sampler, using one is O(n²), and multiplying K by a number is free: a factor is the
+array that LAPACK made, times a number that is kept apart. A matrix that is not positive definite
+gives ``None``, never an exception: inside a chain it is a rejected proposal.
 
 `tally` counts, for the current thread, the O(n³) operations as the papers do (a Cholesky
 factorization is one) and the proposals that were lost to numerical failure.
@@ -11,6 +12,7 @@ factorization is one) and the proposals that were lost to numerical failure.
 
 from __future__ import annotations
 
+import math
 import threading
 
 from collections.abc import Iterable
@@ -55,6 +57,8 @@ class CholeskyFactor:
         L in the lower triangle, or Lᵀ in the upper one. The strict other triangle is never read.
     lower : bool
         Which of the two.
+    log_variance : float
+        log v: the matrix is v A, and its factor √v L.
 
     Notes
     -----
@@ -63,10 +67,12 @@ class CholeskyFactor:
     behind: no n × n array is copied or cleared.
     """
 
-    def __init__(self, packed: Array, lower: bool = True):
+    def __init__(self, packed: Array, lower: bool = True, log_variance: float = 0.0):
         self._packed = packed
         self._lower = lower
-        self.log_determinant: float = 2.0 * float(np.log(packed.diagonal()).sum())
+        self._scale = _exp(0.5 * log_variance)
+        log_determinant = 2.0 * float(np.log(packed.diagonal()).sum())
+        self.log_determinant: float = log_determinant + self.n * log_variance
         """log|A|."""
 
     def __repr__(self) -> str:
@@ -106,6 +112,7 @@ class CholeskyFactor:
         """A⁻¹ as a symmetric array: one O(n³) operation, counted (LAPACK's dpotri)."""
         tally.cubic_ops += 1
         packed, _ = lapack.dpotri(self._packed, lower=self._lower)
+        packed /= self._scale**2
         triangle: Array = np.tril(packed) if self._lower else np.triu(packed)
         return triangle + triangle.T - np.diag(triangle.diagonal())
 
@@ -158,12 +165,14 @@ class CholeskyFactor:
     def dense(self) -> Array:
         """Return L as an ordinary lower triangular array (a copy; for tests and plots)."""
         dense: Array = np.tril(self._packed) if self._lower else np.triu(self._packed).T
+        dense *= self._scale
         return dense
 
     def _inverse_and_sums(self, x: Array) -> tuple[Array, Array]:
         """B = L⁻¹ and C with rows c_i = Σ_{k<i} x_k b_k + ½ x_i b_i, both lower triangular."""
         tally.cubic_ops += 1
         packed, _ = lapack.dtrtri(self._packed, lower=self._lower)
+        packed /= self._scale
         B: Array = np.tril(packed) if self._lower else np.triu(packed).T
         terms = x[:, None] * B
         return B, np.cumsum(terms, axis=0) - 0.5 * terms
@@ -174,6 +183,7 @@ class CholeskyFactor:
             result = blas.dtrmv(self._packed, x, lower=self._lower, trans=transposed)
         else:
             result = blas.dtrmm(1.0, self._packed, x, lower=self._lower, trans_a=transposed)
+        result *= self._scale
         return result
 
     def _solution(self, x: Array, transposed: bool) -> Array:
@@ -182,6 +192,7 @@ class CholeskyFactor:
             result = blas.dtrsv(self._packed, x, lower=self._lower, trans=transposed)
         else:
             result = blas.dtrsm(1.0, self._packed, x, lower=self._lower, trans_a=transposed)
+        result /= self._scale
         return result
 
 
@@ -192,22 +203,31 @@ class Covariance:
     ----------
     K : ndarray, shape (n, n)
         Symmetric, in row or column order; taken over, not copied.
+    log_variance : float
+        log v: the covariance is v K.
     """
 
-    def __init__(self, K: Array):
+    def __init__(self, K: Array, log_variance: float = 0.0):
         # A symmetric matrix is its own transpose, so row order is column order.
         self._K = K.T if K.flags.c_contiguous else K
-        self._diagonal = K.diagonal().copy()
+        self._K_diagonal = K.diagonal().copy()
+        self._log_variance = log_variance
+        self.variance = _exp(log_variance)
+        """v. 0 or inf if it cannot be represented."""
 
     @property
     def n(self) -> int:
         """Number of latent variables."""
         return int(self._K.shape[0])
 
+    @property
+    def _diagonal(self) -> Array:
+        return self.variance * self._K_diagonal
+
     def covariance_times(self, x: Array) -> Array:
         """K x, for a vector or for columns. Reads the upper triangle only."""
         product = blas.dsymv if x.ndim == 1 else blas.dsymm
-        result: Array = product(1.0, self._K, x, lower=0)
+        result: Array = product(self.variance, self._K, x, lower=0)
         return result
 
     def condition(self, W: Array) -> CholeskyFactor | None:
@@ -216,15 +236,16 @@ class Covariance:
         (K⁻¹ + W)⁻¹ = K − K W^½ B⁻¹ W^½ K and |K⁻¹ + W| = |B| / |K|: K is never inverted, and B
         has no eigenvalue below 1. One O(n³) operation.
         """
+        W = self.variance * W
         root = np.sqrt(W)
         B = self._K * root[:, None]
         B *= root
-        np.fill_diagonal(B, 1.0 + W * self._diagonal)
+        np.fill_diagonal(B, 1.0 + W * self._K_diagonal)
         return _factor(B, lower=False)
 
     def factorize(self) -> PriorFactor | None:
         """Factorize in place; ``None`` if K is not numerically positive definite."""
-        return factorize(self._K)
+        return factorize(self._K, self._log_variance)
 
 
 class PriorFactor(CholeskyFactor, Covariance):
@@ -234,23 +255,31 @@ class PriorFactor(CholeskyFactor, Covariance):
     kept aside, one n × n array holds both.
     """
 
-    def __init__(self, packed: Array, diagonal: Array):
-        CholeskyFactor.__init__(self, packed)
-        self._K = packed
-        self._diagonal = diagonal
+    def __init__(self, packed: Array, diagonal: Array, log_variance: float = 0.0):
+        CholeskyFactor.__init__(self, packed, log_variance=log_variance)
+        Covariance.__init__(self, packed, log_variance)
+        self._K_diagonal = diagonal
         self._root_diagonal = packed.diagonal().copy()
+
+    def with_log_variance(self, log_variance: float) -> PriorFactor:
+        """The factor of another multiple, e^log_variance, of the matrix that was factorized: O(n).
+
+        Both share that matrix's array. No error accumulates, and the factor is to the last bit what
+        a factorization with this ``log_variance`` gives.
+        """
+        return PriorFactor(self._packed, self._K_diagonal, log_variance)
 
     def covariance_times(self, x: Array) -> Array:
         """K x, to the last bit as before the factorization: a restored chain repeats itself."""
         in_place = np.einsum("ii->i", self._packed)
-        in_place[:] = self._diagonal
+        in_place[:] = self._K_diagonal
         try:
             return super().covariance_times(x)
         finally:
             in_place[:] = self._root_diagonal
 
 
-def factorize(K: Array) -> PriorFactor | None:
+def factorize(K: Array, log_variance: float = 0.0) -> PriorFactor | None:
     """Factorize a covariance in place: K = L Lᵀ.
 
     Parameters
@@ -258,6 +287,8 @@ def factorize(K: Array) -> PriorFactor | None:
     K : ndarray, shape (n, n)
         Symmetric; **overwritten**. Row and column order do equally well: a symmetric matrix is
         its own transpose, so neither is copied.
+    log_variance : float
+        log v: the covariance is v K.
 
     Returns
     -------
@@ -280,7 +311,7 @@ def factorize(K: Array) -> PriorFactor | None:
     column_major = K.T if K.flags.c_contiguous else K
     diagonal = column_major.diagonal().copy()
     factor = _factor(column_major, lower=True)
-    return None if factor is None else PriorFactor(factor._packed, diagonal)
+    return None if factor is None else PriorFactor(factor._packed, diagonal, log_variance)
 
 
 def _factor(A: Array, lower: bool) -> CholeskyFactor | None:
@@ -292,3 +323,7 @@ def _factor(A: Array, lower: bool) -> CholeskyFactor | None:
     if info != 0 or not np.isfinite(packed.diagonal().sum()):
         return None
     return CholeskyFactor(packed, lower)
+
+
+def _exp(x: float) -> float:
+    return math.exp(x) if x < 709.0 else math.inf

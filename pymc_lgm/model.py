@@ -19,10 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 from pymc.distributions.multivariate import MvNormalRV
 from pymc.pytensorf import compile as pymc_compile
 from pytensor.gradient import DisconnectedInputError, NullTypeGradError
-from pytensor.graph.replace import clone_replace
+from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 
 from pymc_lgm import checks
+from pymc_lgm.amplitudes import find_amplitudes
 from pymc_lgm.likelihoods.probit import ProbitRV
 from pymc_lgm.linalg import Array
 
@@ -111,6 +112,8 @@ class LatentGaussianModel:
         # Coordinates: theta is one vector, f another, and what others own is shared with them.
         self._theta, self._f = pt.vector("theta"), f_value.type("f")
         self._f_theta = [self._f, self._theta]
+        # Many f at once, one a row: an importance estimate's draws, or a quadrature's nodes.
+        self._rows = pt.matrix("rows", shape=(None, self.n))
         replacements: dict[Variable, Variable] = {f_value: self._f}
         for value, shape, begin, end in zip(
             theta, self._shapes, self._ends[:-1], self._ends[1:], strict=True
@@ -267,6 +270,14 @@ class LatentGaussianModel:
 
     # The five functions of `pymc_lgm.state.LatentGaussian`
 
+    @cached_property
+    def amplitudes(self) -> Array:
+        """k (p,): the components of theta that multiply K by exp(k_j δ); 0 for all others.
+
+        Zeros if K depends on a variable that another step method owns: it may change the form.
+        """
+        return np.zeros(self.p) if self._moves_cov else find_amplitudes(self)
+
     def mean(self, theta: Array) -> Array:
         """m(theta), shape (n,)."""
         return self._mean_function(theta)
@@ -283,6 +294,10 @@ class LatentGaussianModel:
         """ℓ(f, theta): the log density of everything that depends on f, but f itself."""
         return float(self._log_likelihood_function(f, theta))
 
+    def log_likelihoods(self, rows: Array, theta: Array) -> Array:
+        """ℓ of each row of f, shape (N, n) -> (N,)."""
+        return self._log_likelihoods_function(rows, theta)
+
     def log_likelihood_gradient(self, f: Array, theta: Array) -> tuple[float, Array]:
         """ℓ(f, theta) and g = ∂ℓ/∂f, shape (n,)."""
         value, gradient = self._gradient_function(f, theta)
@@ -295,8 +310,8 @@ class LatentGaussianModel:
         value, gradient, curvature, third = self._terms_function(f, theta)
         return float(value), gradient, curvature, third
 
-    def site_log_likelihoods(self, f: Array, theta: Array) -> Array:
-        """ℓ_i(f_i, theta), shape (n,): ℓ split over the elements of f.
+    def site_log_likelihoods(self, rows: Array, theta: Array) -> Array:
+        """ℓ_i(f_i, theta) of each row of f, shape (N, n) -> (N, n): ℓ split over f's elements.
 
         An element of a log density belongs to the f_i that it depends on, an element that depends
         on none to the first. Which that is, evaluation finds out once.
@@ -308,7 +323,12 @@ class LatentGaussianModel:
         """
         if self._site_index is None:
             self._site_index = self._find_sites(theta)
-        return np.bincount(self._site_index, self._elements(f, theta), self.n)
+        elements, index = self._elements_function(rows, theta), self._site_index
+        if np.array_equal(index, np.arange(self.n)):
+            return elements
+        sites = np.zeros_like(rows)
+        np.add.at(sites.T, index, elements.T)
+        return sites
 
     def probit_signs(self) -> Array | None:
         """s = ±1, shape (n,), if ℓ = Σ log Φ(s_i f_i): one `Probit` of f itself."""
@@ -345,14 +365,14 @@ class LatentGaussianModel:
         """∂/∂theta of ℓ + ⟨v, g⟩ + ⟨u, W⟩ at fixed f, shape (p,); v and u are any (n,) arrays."""
         return self._terms_vjp_function(f, theta, v, u)
 
-    def _elements(self, f: Array, theta: Array) -> Array:
-        """Every element of every log density that ℓ is the sum of, as one vector."""
-        return np.concatenate([np.ravel(value) for value in self.term_values(f, theta)])
-
     def _find_sites(self, theta: Array) -> NDArray[np.intp]:
         """Find the f_i that each of the `_elements` depends on, digit by binary digit of i."""
         mean, scale = self.mean(theta), np.sqrt(np.diagonal(self.cov(theta)))
-        before = np.nan_to_num(self._elements(mean, theta))
+
+        def elements(f: Array) -> Array:
+            return np.nan_to_num(self._elements_function(f[None], theta)[0])
+
+        before = elements(mean)
         index = np.zeros(before.size, dtype=np.intp)
         # A log density that is flat up to one distance has a slope up to another.
         for distance in (-0.5, 0.7, -3.0, 4.0):
@@ -360,8 +380,7 @@ class LatentGaussianModel:
             for digit in range(max(self.n - 1, 0).bit_length()):
                 one = (np.arange(self.n) >> digit) & 1 == 1
                 by_one, by_zero = (
-                    np.nan_to_num(self._elements(f, theta)) != before
-                    for f in (mean + distance * scale * chosen for chosen in (one, ~one))
+                    elements(mean + distance * scale * chosen) != before for chosen in (one, ~one)
                 )
                 if (by_one & by_zero).any():
                     raise ValueError(
@@ -380,6 +399,11 @@ class LatentGaussianModel:
     _cov_function = _compiled(lambda self: ([self._theta], self._cov))
     _log_prior_function = _compiled(lambda self: ([self._theta], self._log_prior))
     _log_likelihood_function = _compiled(lambda self: (self._f_theta, self._log_likelihood))
+    _log_likelihoods_function = _compiled(lambda self: self._of_rows(self._log_likelihood))
+    # Every element of every log density that ℓ is the sum of, as one vector.
+    _elements_function = _compiled(
+        lambda self: self._of_rows(pt.concatenate([term.ravel() for term in self._likelihood]))
+    )
     _log_prior_gradient_function = _compiled(
         lambda self: ([self._theta], self._theta_grad(self._log_prior))
     )
@@ -454,6 +478,9 @@ class LatentGaussianModel:
         except (NotImplementedError, NullTypeGradError):
             return False
         return True
+
+    def _of_rows(self, output: Variable) -> tuple[list[Variable], Variable]:
+        return [self._rows, self._theta], vectorize_graph(output, {self._f: self._rows})
 
     def _theta_grad(self, scalar: Variable) -> Variable:
         return pt.grad(scalar, self._theta, disconnected_inputs="ignore")

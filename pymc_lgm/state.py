@@ -33,6 +33,13 @@ class LatentGaussian(Protocol):
     def enters_cov(self) -> NDArray[np.bool_]:
         """Which of the p components of theta the covariance depends on."""
 
+    @property
+    def amplitudes(self) -> Array:
+        """k (p,): K(theta + δ e_j) = exp(k_j δ) K(theta) for every δ; 0 where there is no such k_j.
+
+        What `find_amplitudes` finds, or zeros: then every change of theta_j costs a factorization.
+        """
+
     def mean(self, theta: Array) -> Array:
         """m(theta), shape (n,)."""
 
@@ -45,14 +52,17 @@ class LatentGaussian(Protocol):
     def log_likelihood(self, f: Array, theta: Array) -> float:
         """ℓ(f, theta) = log p(y | f, theta)."""
 
+    def log_likelihoods(self, rows: Array, theta: Array) -> Array:
+        """ℓ of each row of f, shape (N, n) -> (N,)."""
+
     def log_likelihood_gradient(self, f: Array, theta: Array) -> tuple[float, Array]:
         """ℓ(f, theta) and g = ∂ℓ/∂f, shape (n,)."""
 
     def likelihood_terms(self, f: Array, theta: Array) -> tuple[float, Array, Array, Array]:
         """ℓ, g, W = −∂²ℓ/∂f² and ∂³ℓ/∂f³, the last three of shape (n,)."""
 
-    def site_log_likelihoods(self, f: Array, theta: Array) -> Array:
-        """ℓ_i(f_i, theta), shape (n,): their sum is ℓ."""
+    def site_log_likelihoods(self, rows: Array, theta: Array) -> Array:
+        """ℓ_i(f_i, theta) of each row of f, shape (N, n) -> (N, n): their sum is ℓ."""
 
     def probit_signs(self) -> Array | None:
         """s (n,) if ℓ = Σ log Φ(s_i f_i), ``None`` if not."""
@@ -89,9 +99,9 @@ class LikelihoodAt:
         """ℓ, g, W and ∂³ℓ/∂f³."""
         return self.model.likelihood_terms(f, self.theta)
 
-    def sites(self, f: Array) -> Array:
-        """ℓ_i(f_i), shape (n,)."""
-        return self.model.site_log_likelihoods(f, self.theta)
+    def sites(self, rows: Array) -> Array:
+        """ℓ_i(f_i) of each row of f, shape (N, n)."""
+        return self.model.site_log_likelihoods(rows, self.theta)
 
     @property
     def probit_signs(self) -> Array | None:
@@ -157,15 +167,21 @@ class State:
         -------
         State or None
             ``None`` where theta has no prior density, K cannot be factorized or the likelihood
-            is zero. One O(n³) operation, none if theta does not change the covariance.
+            is zero. One O(n³) operation, none if theta changes the covariance by a factor, or
+            not at all.
         """
         prior_at = self.prior_at(theta)
         return None if prior_at is None else _complete(self.model, theta, *prior_at, latent)
 
     def prior_at(self, theta: Array) -> tuple[float, Array, Covariance] | None:
-        """log p, m and K at another theta, K not factorized unless it is this state's own."""
+        """log p, m and K at another theta; K is factorized if it is a multiple of this state's."""
+        k = self.model.amplitudes
         moved = self.model.enters_cov & (theta != self.theta)
-        return _prior_at(self.model, theta, None if moved.any() else self.prior)
+        if not moved.any():
+            return _prior_at(self.model, theta, self.prior)
+        if (moved & (k == 0.0)).any():
+            return _prior_at(self.model, theta)
+        return _prior_at(self.model, theta, self.prior.with_log_variance(float(k @ theta)))
 
     def complete(
         self,
@@ -190,6 +206,15 @@ class State:
         """ℓ(f, theta), by default at this theta; −inf, and counted, where it cannot be computed."""
         return _checked(self.model.log_likelihood(f, self.theta if theta is None else theta))
 
+    def log_likelihoods_at(self, rows: Array, theta: Array | None = None) -> Array:
+        """`log_likelihood_at` of each row of f, shape (N, n) -> (N,)."""
+        values = self.model.log_likelihoods(rows, self.theta if theta is None else theta)
+        lost = ~(values < math.inf)  # NaN, too
+        if lost.any():
+            tally.numerical_rejections += int(lost.sum())
+            values = np.where(lost, -math.inf, values)
+        return values
+
 
 def _prior_at(
     model: LatentGaussian, theta: Array, covariance: Covariance | None = None
@@ -198,7 +223,23 @@ def _prior_at(
     log_prior = _checked(model.log_prior(theta))
     if log_prior == -math.inf:
         return None
-    return log_prior, model.mean(theta), covariance or Covariance(model.cov(theta))
+    covariance = covariance or _covariance(model, theta)
+    if not 0.0 < covariance.variance < math.inf:
+        tally.numerical_rejections += 1
+        return None
+    return log_prior, model.mean(theta), covariance
+
+
+def _covariance(model: LatentGaussian, theta: Array) -> Covariance:
+    """K(theta), written as exp(k·theta) K(theta with its amplitudes at 0).
+
+    What is factorized is the same wherever the amplitudes are, so the factor is a function of theta
+    to the last bit, whether it was computed there or scaled.
+    """
+    k = model.amplitudes
+    if not k.any():
+        return Covariance(model.cov(theta))
+    return Covariance(model.cov(np.where(k == 0.0, theta, 0.0)), float(k @ theta))
 
 
 def _complete(

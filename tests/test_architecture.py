@@ -18,6 +18,7 @@ from pymc_lgm.steps import SAMPLERS
 ROOT = Path(__file__).parents[1]
 NUMERIC = [
     "pymc_lgm.adaptation",
+    "pymc_lgm.amplitudes",
     "pymc_lgm.latent",
     "pymc_lgm.linalg",
     "pymc_lgm.moves",

@@ -210,10 +210,10 @@ def test_the_closed_form_of_a_probit_equals_quadrature(rng):
 def test_sites_add_up_to_the_likelihood(name, rng):
     likelihood, mean, _ = listed(name)
     f = mean + rng.standard_normal(3)
-    sites = likelihood.sites(f)
+    sites = likelihood.sites(f[None])[0]
     assert sites.sum() == pytest.approx(likelihood(f)[0])
     for i in range(3):
-        moved = likelihood.sites(f + 0.3 * np.eye(3)[i]) != sites
+        moved = likelihood.sites((f + 0.3 * np.eye(3)[i])[None])[0] != sites
         np.testing.assert_array_equal(moved, np.arange(3) == i)
     assert (likelihood.probit_signs is not None) == (name == "probit")
     if name == "probit":
@@ -233,10 +233,10 @@ def test_sites_of_several_terms_and_shapes(rng):
     likelihood, _, _ = at_initial_point(model)
     assert likelihood.probit_signs is None
     f = rng.standard_normal(5)
-    sites = likelihood.sites(f)
+    sites = likelihood.sites(f[None])[0]
     assert sites.sum() == pytest.approx(likelihood(f)[0])
     for i in range(5):
-        moved = likelihood.sites(f + 0.3 * np.eye(5)[i]) != sites
+        moved = likelihood.sites((f + 0.3 * np.eye(5)[i])[None])[0] != sites
         np.testing.assert_array_equal(moved, np.arange(5) == i)
 
 
@@ -259,7 +259,7 @@ def test_sites_follow_a_discrete_index_of_another_step():
     f = np.array([0.0, 5.0])
     for k in (0, 1, 0):
         reader.read(model.initial_point() | {"k": np.array(k)})
-        sites = reader.site_log_likelihoods(f, np.empty(0))
+        (sites,) = reader.site_log_likelihoods(f[None], np.empty(0))
         assert sites[1 - k] == 0
         assert sites[k] == reader.log_likelihood(f, np.empty(0))
 
@@ -299,7 +299,7 @@ def spread_of_weights(q, K, likelihood):
     scheme = Scheme(2000, antithetic=False)
     coordinates = Coordinates.fresh(np.random.default_rng(1), q.mean.size, scheme)
     return importance_sample(
-        q, factorize(K.copy()), lambda f: float(likelihood.sites(f).sum()), coordinates, scheme
+        q, factorize(K.copy()), lambda rows: likelihood.sites(rows).sum(axis=1), coordinates, scheme
     )
 
 
@@ -353,7 +353,7 @@ def test_where_moments_are_lost_it_is_laplaces():
             return Gaussian(self.y, self.noise)(f)
 
         def sites(self, f):
-            return np.full(f.size, np.nan)
+            return np.full(f.shape, np.nan)
 
     q = ep(Lost(np.zeros(3), 1.0), np.ones(3), Covariance(np.eye(3)))
     assert not q.converged

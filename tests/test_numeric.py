@@ -22,6 +22,7 @@ class Toy:
 
     n = 6
     enters_cov = np.array([True, False])
+    amplitudes = np.zeros(2)
     x = np.linspace(0, 1, n)
     y = np.array([0.3, 1.0, 0.8, -0.2, 0.4, 1.1])
 

@@ -73,7 +73,11 @@ def test_importance_weights_are_constant_where_q_is_exact(gaussian, rng):
     q = laplace(terms, mean, prior, tolerance=1e-8)
     scheme = Scheme(8)
     sample = importance_sample(
-        q, prior, lambda f: terms(f)[0], Coordinates.fresh(rng, 5, scheme), scheme
+        q,
+        prior,
+        lambda rows: np.array([terms(f)[0] for f in rows]),
+        Coordinates.fresh(rng, 5, scheme),
+        scheme,
     )
     np.testing.assert_allclose(sample.log_weights, q.log_evidence)
     assert sample.estimate.log_evidence_sd == pytest.approx(0.0, abs=1e-10)
@@ -109,10 +113,10 @@ def test_coordinates_around_a_draw_are_standard_normal_on_average(gaussian, rng,
     xi, marks = [], []
     for _ in range(4000):
         first = Coordinates.fresh(rng, 5, scheme)
-        f = importance_sample(q, prior, lambda f: 0.0, first, scheme).f[:, 0]
+        f = importance_sample(q, prior, lambda rows: np.zeros(len(rows)), first, scheme).f[:, 0]
         again = Coordinates.around(rng, f, q, prior, scheme)
         np.testing.assert_allclose(
-            importance_sample(q, prior, lambda f: 0.0, again, scheme).f[:, 0], f
+            importance_sample(q, prior, lambda rows: np.zeros(len(rows)), again, scheme).f[:, 0], f
         )
         xi.append(again.xi.ravel())
         marks.append(again.from_prior[0])
@@ -139,7 +143,7 @@ def test_estimates_are_unbiased(name, rng):
         sample = importance_sample(
             q,
             prior,
-            lambda f: reader.log_likelihood(f, theta),
+            lambda rows: reader.log_likelihoods(rows, theta),
             Coordinates.fresh(rng, 2, scheme),
             scheme,
         )
@@ -241,7 +245,7 @@ def test_recomputing_the_estimate_from_fresh_draws_is_noticed(monkeypatch):
         sample = importance_sample(
             at.approximation,
             at.prior,
-            at.log_likelihood_at,
+            at.log_likelihoods_at,
             Coordinates.fresh(rng, at.f.size, scheme),
             scheme,
         )

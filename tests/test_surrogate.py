@@ -336,7 +336,7 @@ def test_sites_sit_at_the_modes_of_site_posteriors(name, state_of):
     variance = state.model.cov(state.theta).diagonal()
     f, value, _, W = sites._modes(likelihood, state.mean, variance, state.mean)
     grid = np.linspace(-8.0, 8.0, 3201)
-    log_posterior = np.array([likelihood.sites(np.full(3, x)) for x in grid])
+    log_posterior = likelihood.sites(np.repeat(grid[:, None], 3, axis=1))
     log_posterior -= 0.5 * (grid[:, None] - state.mean) ** 2 / variance
     np.testing.assert_allclose(f, grid[log_posterior.argmax(axis=0)], atol=0.02)
     assert value == likelihood(f)[0]

@@ -29,8 +29,8 @@ LOG_WEIGHTS = np.log(WEIGHTS) - 0.5 * LOG_2PI
 class SiteLikelihood(Likelihood, Protocol):
     """A likelihood that can be taken apart: ℓ(f) = Σ ℓ_i(f_i)."""
 
-    def sites(self, f: Array) -> Array:
-        """ℓ_i(f_i), shape (n,)."""
+    def sites(self, rows: Array) -> Array:
+        """ℓ_i(f_i) of each row of f, shape (N, n)."""
 
     @property
     def probit_signs(self) -> Array | None:
@@ -86,7 +86,8 @@ def ep(
     Parameters
     ----------
     likelihood : SiteLikelihood
-        f -> (ℓ, g, W, third derivative); ``likelihood.sites``: f -> ℓ_i, shape (n,).
+        f -> (ℓ, g, W, third derivative); ``likelihood.sites``: rows of f (N, n) -> ℓ_i,
+        shape (N, n).
     mean : ndarray, shape (n,)
     covariance : Covariance
     start : Sites, optional
@@ -202,7 +203,7 @@ def quadrature_moments(likelihood: SiteLikelihood, q: Marginals) -> Tilted:
     """Moments by Gauss-Hermite quadrature with q(f_i) as weight: where EP ends, q is tilted's."""
     scale = np.sqrt(q.variance)
     z = q.z + NODES[:, None] * scale
-    log_terms = np.array([likelihood.sites(q.mean + row) for row in z])
+    log_terms = likelihood.sites(q.mean + z)
     log_terms += LOG_WEIGHTS[:, None] - z * (q.nu - 0.5 * q.precision * z)
     log_terms[~(log_terms < math.inf)] = -math.inf  # NaN and +inf far out
     largest = log_terms.max(axis=0)

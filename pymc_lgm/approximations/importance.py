@@ -159,7 +159,7 @@ class ImportanceSample(NamedTuple):
 def importance_sample(
     q: GaussianApproximation,
     prior: PriorFactor,
-    log_likelihood: Callable[[Array], float],
+    log_likelihoods: Callable[[Array], Array],
     coordinates: Coordinates,
     scheme: Scheme,
 ) -> ImportanceSample:
@@ -170,8 +170,8 @@ def importance_sample(
     q : GaussianApproximation
     prior : PriorFactor
         The factor of the same K(theta).
-    log_likelihood : callable
-        f -> ℓ(f), −inf where it cannot be computed.
+    log_likelihoods : callable
+        Rows of f (N, n) -> ℓ of each (N,), −inf where it cannot be computed.
     coordinates : Coordinates
     scheme : Scheme
 
@@ -193,7 +193,7 @@ def importance_sample(
     if scheme.pairs:
         # A mirror image in the center of its own component of the mixture.
         f = np.concatenate([f, centers - deviations], axis=1)
-    values = np.array([log_likelihood(column) for column in np.ascontiguousarray(f.T)])
+    values = log_likelihoods(np.ascontiguousarray(f.T))
     log_weights = q.log_weights(f, values)
     if scheme.defensive > 0.0:
         log_weights -= np.logaddexp(

@@ -6,6 +6,7 @@ Neal (2003), *Slice sampling*, Annals of Statistics 31: stepping out (Figure 3) 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +41,7 @@ def slice_componentwise(
     *,
     widths: Array,
     max_widths: int = 1,
+    components: Sequence[int] | None = None,
 ) -> tuple[State, SliceInfo]:
     """Leave the target invariant by slice sampling each component of theta, in random order.
 
@@ -59,6 +61,8 @@ def slice_componentwise(
     max_widths : int
         m of Neal's Figure 3: the interval steps out to at most so many widths. With 1 it stays as
         it was placed.
+    components : sequence of int, optional
+        Those to move; by default all.
 
     Returns
     -------
@@ -71,8 +75,9 @@ def slice_componentwise(
     exact: the points rejected on the way from theta to theta' are those rejected on the way back.
     """
     start, log_density = state.theta, target.log_density
+    components = range(start.size) if components is None else components
     tries = evaluations = 0
-    for j in rng.permutation(start.size):
+    for j in rng.permutation(components):
         line = _Line(target, state.theta, int(j))
         threshold = log_density - rng.standard_exponential()
         low = line.x - widths[j] * rng.uniform()
@@ -90,7 +95,7 @@ def slice_componentwise(
                 high = x
         tries += line.evaluations - stepping
         evaluations += line.evaluations
-    return state, SliceInfo(start.size / tries, evaluations, state.theta - start)
+    return state, SliceInfo(len(components) / tries, evaluations, state.theta - start)
 
 
 class _Line:

@@ -92,7 +92,7 @@ def draw_latent(rng: np.random.Generator, state: State, scheme: Scheme) -> State
     if q is None:
         return state
     coordinates = Coordinates.fresh(rng, state.f.size, scheme)
-    sample = importance_sample(q, state.prior, state.log_likelihood_at, coordinates, scheme)
+    sample = importance_sample(q, state.prior, state.log_likelihoods_at, coordinates, scheme)
     return settled(rng, state, sample)
 
 
@@ -105,7 +105,7 @@ def noise_of_ratio(
         return math.nan
     first = Coordinates.fresh(rng, state.f.size, scheme)
     one, two = (
-        importance_sample(q, state.prior, state.log_likelihood_at, coordinates, scheme)
+        importance_sample(q, state.prior, state.log_likelihoods_at, coordinates, scheme)
         for coordinates in (first, first.perturbed(rng, correlation))
     )
     return two.log_evidence - one.log_evidence

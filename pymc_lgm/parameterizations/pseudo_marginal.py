@@ -89,7 +89,7 @@ def pseudo_marginal(
     q = here.approximation
     assert q is not None
     coordinates = Coordinates.around(rng, here.f, q, here.prior, scheme)
-    sample = importance_sample(q, here.prior, here.log_likelihood_at, coordinates, scheme)
+    sample = importance_sample(q, here.prior, here.log_likelihoods_at, coordinates, scheme)
     refreshed = settled(rng, here, sample)
 
     def screen(theta: Array) -> Screened | None:
@@ -105,7 +105,7 @@ def pseudo_marginal(
                 draws = importance_sample(
                     q,
                     prior,
-                    lambda f: here.log_likelihood_at(f, theta),
+                    lambda rows: here.log_likelihoods_at(rows, theta),
                     coordinates.perturbed(rng, correlation),
                     scheme,
                 )

@@ -177,7 +177,7 @@ class PseudoMarginal(LatentGaussianStep):
             self.approximation = "ep" if self._splits() else "laplace"
         elif self.approximation == "ep":
             # A density that cannot be split over the f_i is refused here, not at the first draw.
-            self.lgm.site_log_likelihoods(np.zeros(self.lgm.n), np.zeros(self.lgm.p))
+            self.lgm.site_log_likelihoods(np.zeros((1, self.lgm.n)), np.zeros(self.lgm.p))
         if self.approximation == "laplace":
             checks.refuse_no_curvature(self.lgm)
         self.pseudo_marginal = sweep.PseudoMarginal(
@@ -214,7 +214,7 @@ class PseudoMarginal(LatentGaussianStep):
 
     def _splits(self) -> bool:
         try:
-            self.lgm.site_log_likelihoods(np.zeros(self.lgm.n), np.zeros(self.lgm.p))
+            self.lgm.site_log_likelihoods(np.zeros((1, self.lgm.n)), np.zeros(self.lgm.p))
         except ValueError:
             return False
         return True

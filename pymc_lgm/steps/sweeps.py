@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from pymc_lgm import checks, sweep
+from pymc_lgm.model import LatentGaussianModel
 from pymc_lgm.steps.base import LatentGaussianStep, no_gradient, one_of, positive
 
 __all__ = ["ASIS", "SufficientMetropolis", "SurrogateSlice", "Sweep", "WhitenedMetropolis"]
@@ -39,6 +40,15 @@ class Sweep(LatentGaussianStep):
         the likelihood has no gradient.
     latent_repeats, theta_repeats : int
         Moves a draw. One of f is O(n²), one of theta O(n³).
+    amplitude : int
+        Moves a draw of the hyper-parameters that only multiply K, after those of theta: with f
+        held, then with ν held. Each is O(n²). With f held a variance whose prior is inverse gamma
+        (a precision's, gamma) is drawn from its conditional, which is inverse gamma too, if it
+        enters nothing but K; any other amplitude is sliced. An amplitude is a positive eta with
+        ``cov=eta**2 * C`` or ``cov=eta * C``, every term of K inside: `pymc.gp.Latent.prior` adds
+        its jitter outside, so write ``jitter=0`` and the nugget as a term of the kernel,
+        ``eta**2 * (kernel + pm.gp.cov.WhiteNoise(1e-3))``. The surrogate and posterior
+        parameterizations then pay one O(n³) operation more a draw.
     target_accept : float, optional
         Acceptance to which tuning brings the move on theta: by default 0.44 for one
         hyper-parameter down to 0.25 for four and more (Metropolis), 0.8 (HMC), 0.57 (SMMALA).
@@ -51,6 +61,7 @@ class Sweep(LatentGaussianStep):
     -----
     O(n³) operations of an evaluation of the target: "sufficient" and "whitened" 1, the others 2; a
     gradient 1 ("sufficient") or 2 ("whitened") more. A slice takes 2 to 4 evaluations a component.
+    Where theta changes by its amplitudes alone, in any move, K is not factorized.
     ``sample_stats``: ``theta_acceptance``, ``theta_scale`` or ``theta_step_size``,
     ``theta_evaluations`` (slice and HMC); means over the parameterizations; those of the latent
     move; ``cubic_ops``, ``numerical_rejections``.
@@ -87,6 +98,7 @@ class Sweep(LatentGaussianStep):
         latent: str | None = None,
         latent_repeats: int = 1,
         theta_repeats: int = 1,
+        amplitude: int = 0,
         target_accept: float | None = None,
         scale: float | None = None,
         **kwargs: Any,
@@ -105,6 +117,7 @@ class Sweep(LatentGaussianStep):
         self.latent, self.move = latent, move
         self.latent_repeats = positive("latent_repeats", latent_repeats)
         self.theta_repeats = positive("theta_repeats", theta_repeats)
+        self.amplitude = positive("amplitude", amplitude) if amplitude else 0
         if target_accept is not None and move == "slice":
             raise ValueError("A slice has no acceptance to tune: leave out target_accept.")
         options = {"target_accept": target_accept, SCALES[move]: scale}
@@ -132,15 +145,31 @@ class Sweep(LatentGaussianStep):
         elements: list[sweep.Element] = [moves_f]
         if model.p > 0:
             elements += self.theta_elements * self.theta_repeats
+        if self.amplitude:
+            amplitude_moves = sweep.amplitude_moves(model, self.amplitude)
+            if not amplitude_moves:
+                raise ValueError(_no_amplitude(model))
+            elements += amplitude_moves
         return elements
+
+
+def _no_amplitude(model: LatentGaussianModel) -> str:
+    return (
+        f"amplitude= moves hyper-parameters that multiply the whole covariance of {model.latent!r},"
+        f" and none of {list(model.theta_names)} is one. Write cov=eta**2 * C with eta > 0 and "
+        "every term inside. gp.prior() adds its jitter after the scale: write jitter=0 and "
+        "cov_func=eta**2 * (kernel + pm.gp.cov.WhiteNoise(1e-3)). This step must move eta and all "
+        "else that the covariance depends on."
+    )
 
 
 class ASIS(Sweep):
     """Move f, then theta with f fixed, then with ν fixed; leaves p(theta, f | y) invariant.
 
     Ancillarity-sufficiency interweaving: the two parameterizations mix well in opposite
-    situations, and together in both. Two O(n³) factorizations a draw. Takes the options of `Sweep`
-    other than ``parameterization``.
+    situations, and together in both. Two O(n³) factorizations a draw; ``amplitude=10`` interweaves
+    the scale of K ten times more for none. Takes the options of `Sweep` other than
+    ``parameterization``.
 
     References
     ----------

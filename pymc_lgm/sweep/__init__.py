@@ -9,6 +9,9 @@ sampler. An element is a kernel from one of the axes together with its tuning ru
 The tuning is data that the step method owns; with ``tune=False`` it comes back unchanged.
 """
 
+from pymc_lgm.sweep.amplitude import Amplitude as Amplitude
+from pymc_lgm.sweep.amplitude import ConjugateScale as ConjugateScale
+from pymc_lgm.sweep.amplitude import amplitude_moves as amplitude_moves
 from pymc_lgm.sweep.element import Element as Element
 from pymc_lgm.sweep.element import run as run
 from pymc_lgm.sweep.element import statistics as statistics

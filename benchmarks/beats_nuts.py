@@ -1,0 +1,312 @@
+"""The default sampler against NUTS on the whitened model: effective samples of theta a second.
+
+    python benchmarks/beats_nuts.py [--quick] [--models logistic] [--n 100 400] [--d 2 10]
+
+`pm.sample()` on the simulated designs of `_design` and, on the same data, cores and chains, on what
+users of NUTS write: `gp.prior` that whitens f, and PyMC's own likelihoods. Before a data set is
+sampled, the two log densities are compared at a random point. The three NUTS are nutpie (PyMC's
+default where it is installed), PyMC's own, and NumPyro; one that is not installed is named and left
+out.
+
+ESS is ArviZ's bulk ESS of all chains together, the smallest over the elements of theta. ESS/s is
+per second of tuning and sampling, by the trace's `sampling_time`. "compile" is the rest of a run:
+building the model, and all that `pm.sample` does besides. (NumPyro compiles its sampler within its
+sampling time; that part is moved to "compile". PyTensor keeps compiled code on disk, so the first
+run of a model can take longer.) The columns "compiled" are per second of both.
+
+Rows are medians over data sets, one a seed, of the runs that ended within the time limit; "runs"
+counts them. Each run is a process of its own. "!": R-hat above 1.05, an ESS that means little.
+"default is" how many times the row's ESS/s; the line below a cell compares with the best NUTS.
+
+`--nuts-draws` shortens NUTS where it takes hours, with as many draws of tuning as are kept, which
+is the proportion of PyMC's defaults. The first draws of tuning are the dearest, and a short tuning
+adapts less: short runs are not quite the rate of NUTS at 1000 after 1000.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import itertools
+import multiprocessing
+import os
+import platform
+import signal
+import statistics
+import sys
+import time
+
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import threadpoolctl
+
+from _design import LABELS, LIKELIHOODS, simulate
+
+import pymc_lgm as lgm
+
+SAMPLERS = ("default", "nutpie", "pymc", "numpyro")
+THETA = ["sigma", "length"]
+R_HAT = 1.05
+TOLERANCE = 1e-6  # of log densities, relative; K has a condition number of up to n sigma / jitter
+
+
+class Run(NamedTuple):
+    """One run of one sampler on one data set: ESS and R-hat of theta, seconds."""
+
+    ess: float
+    r_hat: float
+    sampling: float
+    compile: float
+
+    @property
+    def rate(self) -> float:
+        """ESS a second of tuning and sampling."""
+        return self.ess / self.sampling
+
+    @property
+    def whole_rate(self) -> float:
+        """ESS a second with compilation."""
+        return self.ess / (self.sampling + self.compile)
+
+
+class Job(NamedTuple):
+    """What to run; picklable, since each run is a process."""
+
+    likelihood: str
+    n: int
+    d: int
+    seed: int
+    sampler: str
+    draws: int
+    tune: int
+    chains: int
+
+
+def machine(*packages: str) -> str:
+    """Where the numbers come from: processor, cores, versions, threads of BLAS."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    blas = {
+        f"{pool['internal_api']} {pool['version']} × {pool['num_threads']} threads"
+        for pool in threadpoolctl.threadpool_info()
+        if pool["user_api"] == "blas"
+    }
+    versions = [f"{name} {version(name)}" for name in ("pymc", "numpy", "scipy", *packages)]
+    return "; ".join(
+        [
+            f"{os.cpu_count()} cores, {models[0] if models else platform.processor()}",
+            f"Python {platform.python_version()}, " + ", ".join(versions),
+            ", ".join(sorted(blas)),
+        ]
+    )
+
+
+def installed(sampler: str) -> bool:
+    return sampler in ("default", "pymc") or importlib.util.find_spec(sampler) is not None
+
+
+def centered(job: Job) -> pm.Model:
+    rng = np.random.default_rng(job.seed)
+    return simulate(job.likelihood, job.n, job.d, rng, infer=True)
+
+
+def whitened(job: Job) -> pm.Model:
+    """The same posterior, as a user of NUTS writes it."""
+    model = centered(job)
+    # The inputs are the first numbers that `simulate` draws; `disagreement` would notice.
+    X = np.random.default_rng(job.seed).uniform(size=(job.n, job.d))
+    likelihood = model["y"]
+    y = np.asarray(model.rvs_to_values[likelihood].data)
+    start = model.initial_point()
+    with pm.Model() as white:
+        sigma = pm.InverseGamma("sigma", 1, 1, initval=np.exp(start["sigma_log__"]))
+        length = pm.Gamma("length", 1, 1, shape=job.d, initval=np.exp(start["length_log__"]))
+        gp = pm.gp.Latent(cov_func=sigma * pm.gp.cov.ExpQuad(job.d, ls=length))
+        f = gp.prior("f", X, reparameterize=True, jitter=1e-6)
+        if job.likelihood == "logistic":
+            pm.Bernoulli("y", logit_p=f, observed=y)
+        elif job.likelihood == "log_gaussian_cox":
+            pm.Poisson("y", pm.math.exp(f), observed=y)
+        elif job.likelihood == "copula_volatility":
+            pm.Normal("y", 0.0, pm.math.exp(f), observed=y)
+        else:
+            *_, cutpoints, noise = (
+                np.asarray(parameter.eval()) for parameter in likelihood.owner.inputs[-2:]
+            )
+            pm.OrderedProbit(
+                "y", eta=f, cutpoints=cutpoints, sigma=noise, compute_p=False, observed=y
+            )
+    return white
+
+
+def disagreement(job: Job) -> float:
+    """How far the two log densities are apart at a random point, beside log|L|; f = L ν."""
+    rng = np.random.default_rng(job.seed)
+    model, white = centered(job), whitened(job)
+    point = {
+        name: value + 0.3 * rng.standard_normal(np.shape(value))
+        for name, value in white.initial_point().items()
+    }
+    nu = point.pop("f_rotated_")
+    reader = lgm.LatentGaussianModel.from_pymc(model)
+    L = np.linalg.cholesky(reader.cov(reader.theta_of(point)))
+    ours = model.compile_logp()(point | {"f": L @ nu}) + np.log(np.diagonal(L)).sum()
+    theirs = white.compile_logp()(point | {"f_rotated_": nu})
+    return abs(float(ours - theirs)) / abs(float(theirs))
+
+
+def sample(job: Job) -> Run:
+    settings: dict[str, Any] = {
+        "chains": job.chains,
+        "cores": job.chains,
+        "random_seed": job.seed,
+        "progressbar": False,
+        "quiet": True,
+        "compute_convergence_checks": False,
+    }
+    compilations = [0.0]
+    if job.sampler == "numpyro":
+        os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={job.chains}"
+        import jax
+
+        def note(event: str, seconds: float, **_: Any) -> None:
+            if event.endswith("backend_compile_duration"):
+                compilations.append(seconds)
+
+        jax.monitoring.register_event_duration_secs_listener(note)
+    if job.sampler != "default":
+        settings["nuts_sampler"] = job.sampler
+    begin = time.perf_counter()
+    with centered(job) if job.sampler == "default" else whitened(job):
+        idata = pm.sample(job.draws, tune=job.tune, **settings)
+    wall = time.perf_counter() - begin
+    row = lgm.efficiency(idata, {"theta": THETA}).loc["theta"]
+    # By far the longest compilation is that of the sampler itself.
+    sampling = float(idata.posterior.attrs["sampling_time"]) - max(compilations)
+    return Run(float(row["ess_bulk"]), float(row["r_hat"]), sampling, wall - sampling)
+
+
+def in_child(target: Callable[[Job], Any], job: Job, connection: Any) -> None:
+    os.setsid()  # the processes of its chains can then be ended with it
+    # Chains start as in a user's script: PyMC would spawn them as this process was, in seconds.
+    multiprocessing.set_start_method(None, force=True)
+    connection.send(target(job))
+
+
+def within(limit: float, target: Callable[[Job], Any], job: Job) -> Any:
+    """Run in a process of its own; None if that fails or takes longer than the limit."""
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=in_child, args=(target, job, sender))
+    process.start()
+    sender.close()
+    result = None
+    try:
+        if receiver.poll(limit):
+            result = receiver.recv()
+            process.join(10)
+    except EOFError:  # the process has printed why
+        pass
+    finally:
+        if process.is_alive():
+            os.killpg(process.pid, signal.SIGKILL)
+        process.join()
+    return result
+
+
+def median(runs: list[Run]) -> Run:
+    return Run(*(statistics.median(column) for column in zip(*runs, strict=True)))
+
+
+def show(label: str, runs: dict[str, list[Run]], seeds: int) -> None:
+    """Print the rows of one cell, and how the default compares with the best NUTS."""
+    middle = {name: median(of_name) for name, of_name in runs.items() if of_name}
+    default = middle.get("default")
+    for name, of_name in runs.items():
+        row = f"{label}{name:10}{f'{len(of_name)}/{seeds}':>6}"
+        if name not in middle:
+            print(f"{row}  none ended within the limit", flush=True)
+            continue
+        m = middle[name]
+        ratios = ""
+        if default and name != "default":
+            ratios = f"{default.rate / m.rate:12.1f}{default.whole_rate / m.whole_rate:10.1f}"
+        print(
+            f"{row}{m.ess:8.0f}{m.r_hat:8.3f}{'!' if not m.r_hat <= R_HAT else ' '}"
+            f"{m.sampling:11.2f}{m.compile:9.2f}{m.rate:10.3f}{m.whole_rate:10.3f}{ratios}",
+            flush=True,
+        )
+    others = {name: m for name, m in middle.items() if name != "default"}
+    if default and others:
+        best = max(others, key=lambda name: others[name].rate)
+        whole = max(others, key=lambda name: others[name].whole_rate)
+        doubtful = any(not m.r_hat <= R_HAT for m in (default, others[best], others[whole]))
+        print(
+            f"{label}{'best NUTS':10}  default is {default.rate / others[best].rate:.1f} × {best}; "
+            f"with compilation {default.whole_rate / others[whole].whole_rate:.1f} × {whole}"
+            f"{' !' if doubtful else ''}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="n = 30, 1 seed, few draws")
+    parser.add_argument("--models", nargs="+", choices=LIKELIHOODS, default=list(LIKELIHOODS))
+    parser.add_argument("--n", type=int, nargs="+", default=[100, 200, 400, 800])
+    parser.add_argument("--d", type=int, nargs="+", default=[2, 10])
+    parser.add_argument("--seeds", type=int, default=5, help="how many, from 0")
+    parser.add_argument("--draws", type=int, default=1000, help="kept, of each of the chains")
+    parser.add_argument("--tune", type=int, default=1000)
+    parser.add_argument("--nuts-draws", type=int, help="kept and of tuning; as above by default")
+    parser.add_argument("--samplers", nargs="+", choices=SAMPLERS, default=list(SAMPLERS))
+    parser.add_argument("--chains", type=int, default=2, help="on as many cores")
+    parser.add_argument("--time-limit", type=float, default=3600, help="seconds of any one run")
+    args = parser.parse_args()
+    if args.quick:
+        args.models, args.n, args.d, args.seeds = ["logistic"], [30], [2], 1
+        args.draws, args.tune, args.nuts_draws = 250, 250, 50
+    missing = [name for name in args.samplers if not installed(name)]
+    samplers = [name for name in args.samplers if installed(name)]
+    packages = [name for name in ("nutpie", "numpyro", "jax") if installed(name)]
+    nuts = (args.nuts_draws or args.draws, args.nuts_draws or args.tune)
+    print(machine(*packages))
+    for name in missing:
+        print(f"{name}: not installed")
+    print(
+        f"default {args.draws} draws after {args.tune}, NUTS {nuts[0]} after {nuts[1]}; "
+        f"{args.chains} chains; medians of up to {args.seeds} data sets; ! R-hat above {R_HAT}"
+    )
+    print(
+        f"{'model':6}{'n':>4}{'d':>4}  {'sampler':10}{'runs':>6}{'ESS':>8}{'R-hat':>8} "
+        f"{'sampling s':>11}{'compile':>9}{'ESS/s':>10}{'compiled':>10}{'default is':>12}"
+        f"{'compiled':>10}",
+        flush=True,
+    )
+    for likelihood, d, n in itertools.product(args.models, args.d, args.n):
+        label = f"{LABELS[likelihood]:6}{n:4}{d:4}  "
+        runs: dict[str, list[Run]] = {name: [] for name in samplers}
+        for seed in range(args.seeds):
+            default = Job(likelihood, n, d, seed, "default", args.draws, args.tune, args.chains)
+            apart = within(args.time_limit, disagreement, default)
+            if apart is None or apart > TOLERANCE:
+                sys.exit(f"{label}seed {seed}: not the same posterior, log densities {apart} apart")
+            for name in samplers:
+                job = default
+                if name != "default":
+                    job = job._replace(sampler=name, draws=nuts[0], tune=nuts[1])
+                run = within(args.time_limit, sample, job)
+                if run is not None:
+                    runs[name].append(run)
+                print(f"{label}seed {seed} {name}: {run}", file=sys.stderr, flush=True)
+        show(label, runs, args.seeds)
+
+
+if __name__ == "__main__":
+    main()

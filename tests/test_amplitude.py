@@ -1,0 +1,520 @@
+"""Amplitudes: what only multiplies K is found, scaled without a factorization, drawn exactly."""
+
+import math
+import pickle
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from scipy import stats
+
+import pymc_lgm as lgm
+
+from pymc_lgm import LatentGaussianModel
+from pymc_lgm.linalg import PriorFactor, factorize, tally
+from pymc_lgm.state import State
+from pymc_lgm.steps.base import LatentGaussianStep
+from pymc_lgm.sweep import Amplitude, ConjugateScale
+from pymc_lgm.sweep import amplitude as amplitude_module
+from pymc_lgm.testing import joint_test
+
+X = np.array([[0.0], [0.5], [1.4]])
+C = np.exp(-np.abs(X - X.T)) + 1e-3 * np.eye(3)
+
+
+def counts(cov, mu=1.2):
+    """A model whose covariance, and perhaps mean, is a function that makes its own variables."""
+    with pm.Model() as model:
+        f = pm.MvNormal("f", mu=np.ones(3) * (mu() if callable(mu) else mu), cov=cov())
+        lgm.LogGaussianCox("y", f=f, observed=pm.Data("data", [0, 3, 1]))
+    return model
+
+
+def gp(jitter, kernel=None):
+    with pm.Model() as model:
+        ls, eta = pm.LogNormal("ls", 0, 0.5), pm.HalfNormal("eta")
+        inner = pm.gp.cov.Matern32(1, ls=ls)
+        if kernel is not None:
+            inner = kernel(inner)
+        latent = pm.gp.Latent(cov_func=eta**2 * inner)
+        f = latent.prior("f", X, reparameterize=False, jitter=jitter)
+        lgm.LogGaussianCox("y", f=f, observed=pm.Data("data", [0, 3, 1]))
+    return model
+
+
+def with_nugget(kernel):
+    return kernel + pm.gp.cov.WhiteNoise(1e-2)
+
+
+def cox():
+    """Counts: the variance is inverse gamma, and so the precision gamma in `ordinal`."""
+    with pm.Model() as model:
+        mu, ls = pm.Normal("mu", 1.2, 0.5), pm.LogNormal("ls", 0.0, 0.5)
+        eta2 = pm.InverseGamma("eta2", 3, 1.5)
+        latent = pm.gp.Latent(
+            mean_func=pm.gp.mean.Constant(mu),
+            cov_func=eta2 * with_nugget(pm.gp.cov.Matern32(1, ls=ls)),
+        )
+        f = latent.prior("f", X, reparameterize=False, jitter=0.0)
+        lgm.LogGaussianCox("y", f=f, exposure=2.0, observed=pm.Data("data", [0, 3, 1]))
+    return model
+
+
+def ordinal():
+    """The prior of the amplitude depends on another hyper-parameter, the likelihood on a third."""
+    with pm.Model() as model:
+        b, noise = pm.LogNormal("b", 0.3, 0.4), pm.LogNormal("noise", -0.5, 0.3)
+        tau = pm.Gamma("tau", 3, b)
+        f = pm.MvNormal("f", mu=[1.2, 0.7, 0.9], cov=C / tau)
+        lgm.OrdinalProbit(
+            "y", f=f, cutpoints=[0.2, 1.2, 2.1], noise=noise, observed=pm.Data("data", [0, 3, 1])
+        )
+    return model
+
+
+def read(model):
+    return LatentGaussianModel.from_pymc(model)
+
+
+@pytest.fixture(scope="module")
+def cox_model():
+    return read(cox())
+
+
+class Only(LatentGaussianStep):
+    """A step method of the elements that a function of the model names."""
+
+    def __init__(self, elements, **kwargs):
+        self.make = elements
+        super().__init__(**kwargs)
+
+    def _sweep(self):
+        return self.make(self.lgm)
+
+
+ALONE = {
+    "whitened": lambda m: [Amplitude("whitened", tuple(np.flatnonzero(m.amplitudes)))],
+    "sufficient": lambda m: [Amplitude("sufficient", tuple(np.flatnonzero(m.amplitudes)))],
+    "conjugate": lambda m: [ConjugateScale.of(m)],
+}
+
+# What is an amplitude
+
+
+def two_terms():
+    return pm.HalfNormal("eta") * C + pm.HalfNormal("noise") * np.eye(3)
+
+
+def floored():
+    return pm.math.maximum(pm.HalfNormal("eta"), 1e-4) * C
+
+
+def bounded():
+    return pm.Uniform("eta", 0, 3) * C
+
+
+def a_product():
+    return pm.HalfNormal("eta") * pm.InverseGamma("eta2", 3, 2) ** 2 * C
+
+
+DETECTED = {
+    "sigma C": (lambda: counts(lambda: pm.HalfNormal("eta") * C), [1.0]),
+    "eta² C": (lambda: counts(lambda: pm.HalfNormal("eta") ** 2 * C), [2.0]),
+    "C / tau": (lambda: counts(lambda: C / pm.Gamma("tau", 2, 1)), [-1.0]),
+    "log eta": (lambda: counts(lambda: pm.math.exp(2 * pm.Normal("log_eta")) * C), [2.0]),
+    "a product": (lambda: counts(a_product), [1.0, 2.0]),
+    "gp, nugget inside": (lambda: gp(0.0, with_nugget), [0.0, 2.0]),
+    "gp, jitter outside": (lambda: gp(1e-6), [0.0, 0.0]),
+    "gp, tiny jitter outside": (lambda: gp(1e-12), [0.0, 0.0]),
+    "two terms": (lambda: counts(two_terms), [0.0, 0.0]),
+    "a floor": (lambda: counts(floored), [0.0]),
+    "another transform": (lambda: counts(bounded), [0.0]),
+    "no covariance": (lambda: counts(lambda: C, lambda: pm.HalfNormal("mu")), [0.0]),
+}
+
+
+@pytest.mark.parametrize("name", DETECTED)
+def test_amplitudes_are_found_and_nothing_else(name):
+    build, expected = DETECTED[name]
+    np.testing.assert_array_equal(read(build()).amplitudes, expected)
+
+
+def test_a_covariance_that_others_move_has_no_amplitudes():
+    model = gp(0.0, with_nugget)
+    ours = LatentGaussianModel.from_pymc(model, theta=[model["eta"]])
+    np.testing.assert_array_equal(ours.amplitudes, [0.0])
+
+
+# The scaled factor
+
+
+def test_a_scaled_factor_is_a_fresh_factorization():
+    rng = np.random.default_rng(1)
+    A = rng.standard_normal((6, 6))
+    K, v = A @ A.T + np.eye(6), 2.7
+    before = factorize(K.copy())
+    spent = tally.cubic_ops
+    scaled = before.with_log_variance(math.log(v))
+    assert tally.cubic_ops == spent
+    fresh = factorize(v * K)
+    x, X3, W = rng.standard_normal(6), rng.standard_normal((6, 3)), rng.uniform(0, 2, 6)
+    dA = A + A.T
+    for verb in (
+        *(
+            lambda L, n=name, c=columns: getattr(L, n)(c)
+            for name in (
+                "multiply",
+                "multiply_transposed",
+                "solve",
+                "solve_transposed",
+                "inverse_times",
+                "covariance_times",
+            )
+            for columns in (x, X3)
+        ),
+        lambda L: L.log_determinant,
+        lambda L: L.log_density(x),
+        lambda L: L.inverse(),
+        lambda L: L.dense(),
+        lambda L: L.condition(W).dense(),
+        lambda L: L._diagonal,
+        lambda L: L.multiply_vjp(x, W),
+        lambda L: L.multiply_jvp(x, [dA]),
+        lambda L: L.information([dA, K])[0],
+        lambda L: L.information([dA, K])[1],
+    ):
+        np.testing.assert_allclose(verb(scaled), verb(fresh), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(before.multiply(x), np.linalg.cholesky(K) @ x)  # left as it was
+
+
+def moved(state, **by):
+    theta = state.theta.copy()
+    for name, value in by.items():
+        theta[state.model.theta_names.index(name)] += value
+    return theta
+
+
+@pytest.fixture
+def state(cox_model):
+    f = np.array([0.5, 1.4, 0.3])
+    state = State.at(cox_model, np.array([1.0, -0.2, 0.4]), f)
+    assert state is not None
+    return state
+
+
+def test_an_amplitude_moves_without_a_factorization(state):
+    before = tally.cubic_ops
+    there = state.with_theta(moved(state, eta2_log__=0.9, mu=0.1), lambda m, L: state.f)
+    assert tally.cubic_ops == before
+    fresh = State.at(state.model, there.theta, state.f)
+    assert tally.cubic_ops == before + 1
+    # To the last bit: a restored chain repeats itself.
+    np.testing.assert_array_equal(there.prior.dense(), fresh.prior.dense())
+    assert there.prior.log_determinant == fresh.prior.log_determinant
+    K = state.model.cov(there.theta)
+    np.testing.assert_allclose(there.prior.dense(), np.linalg.cholesky(K), rtol=1e-12)
+    np.testing.assert_allclose(there.prior.covariance_times(state.f), K @ state.f, rtol=1e-12)
+    spent = tally.cubic_ops
+    state.with_theta(moved(state, eta2_log__=0.9, ls_log__=0.1), lambda m, L: state.f)
+    assert tally.cubic_ops == spent + 1
+
+
+@pytest.mark.parametrize("far", [-3000.0, 3000.0])
+def test_an_amplitude_that_leaves_the_numbers_is_a_rejection(far):
+    model = read(counts(lambda: pm.math.exp(pm.Normal("log_eta", 0, 100)) * C))
+    here = State.at(model, np.zeros(1), np.ones(3))
+    lost = tally.numerical_rejections
+    assert here.with_theta(np.array([far]), lambda m, L: here.f) is None
+    assert State.at(model, np.array([far]), np.ones(3)) is None
+    assert tally.numerical_rejections == lost + 2
+
+
+# The conditional law
+
+
+@pytest.mark.parametrize("name", ["conjugate", "sufficient"])
+def test_the_scale_given_f_is_inverse_gamma(name, state):
+    z = state.f - state.mean
+    v = math.exp(state.theta[2])
+    q = v * z @ np.linalg.solve(state.model.cov(state.theta), z)
+    exact = stats.invgamma(3 + 1.5, scale=1.5 + 0.5 * q)
+    (element,) = ALONE[name](state.model)
+    rng, at, draws = np.random.default_rng(3), state, []
+    tuning = element.start(state, 0)
+    for _ in range(1500):
+        for _ in range(1 if name == "conjugate" else 12):
+            at, _, _ = element.run(rng, at, tuning, False)
+        draws.append(math.exp(at.theta[2]))
+    assert stats.kstest(draws, exact.cdf).pvalue > 1e-3
+    np.testing.assert_array_equal(at.theta[:2], state.theta[:2])
+    np.testing.assert_array_equal(at.f, state.f)
+    without_half_n = stats.invgamma(3, scale=1.5 + 0.5 * q)
+    assert stats.kstest(draws, without_half_n.cdf).pvalue < 1e-6
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_no_element_factorizes(name, state):
+    (element,) = ALONE[name](state.model)
+    rng, before = np.random.default_rng(3), tally.cubic_ops
+    there, _, _ = element.run(rng, state, element.start(state, 5), True)
+    assert tally.cubic_ops == before
+    assert there.theta[2] != state.theta[2]
+
+
+# Exactness
+
+
+@pytest.mark.parametrize("build", [cox, ordinal])
+@pytest.mark.parametrize("name", ALONE)
+def test_leaves_the_posterior_invariant(name, build):
+    model = build()
+    step = Only(ALONE[name], model=model)
+    result = joint_test(step, model, replicates=1000, steps=1, rng=np.random.default_rng(1))
+    assert result.pvalue > 1e-3 / 10, result
+
+
+def slow(case):
+    return pytest.param(case, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        lambda: lgm.ASIS(amplitude=3, scale=0.4),
+        slow(lambda: lgm.SurrogateSlice(amplitude=1)),
+        slow(lambda: lgm.PseudoMarginal(scale=0.4, n_importance=4)),
+        lambda: lgm.Sweep(move="hmc", scale=0.2, amplitude=1),
+        slow(lambda: lgm.Sweep(move="smmala", scale=0.8, parameterization="sufficient")),
+    ],
+)
+def test_samplers_are_exact_where_the_covariance_is_scaled(sampler):
+    with ordinal() as model:
+        step = sampler()
+    result = joint_test(step, model, replicates=500, steps=3, rng=np.random.default_rng(2))
+    assert result.pvalue > 1e-3 / 10, result
+
+
+def wrong_exponent(monkeypatch, step):
+    monkeypatch.setattr(step.lgm, "amplitudes", 2 * step.lgm.amplitudes)
+    monkeypatch.setattr(amplitude_module._InverseGamma, "explains", lambda *_: True)
+
+
+def no_determinant(monkeypatch, step):
+    def forgetful(self, log_variance):
+        factor = PriorFactor(self._packed, self._K_diagonal, log_variance)
+        factor.log_determinant = self.log_determinant
+        return factor
+
+    monkeypatch.setattr(PriorFactor, "with_log_variance", forgetful)
+
+
+def unscaled_root(monkeypatch, step):
+    def forgetful(self, log_variance):
+        factor = PriorFactor(self._packed, self._K_diagonal, log_variance)
+        factor._scale = self._scale
+        return factor
+
+    monkeypatch.setattr(PriorFactor, "with_log_variance", forgetful)
+
+
+def no_half_n(monkeypatch, step):
+    drawn = amplitude_module._drawn
+
+    class Forgetful:
+        def __init__(self, rng):
+            self.rng = rng
+
+        def standard_gamma(self, shape):
+            return self.rng.standard_gamma(shape - 1.5)
+
+    monkeypatch.setattr(
+        amplitude_module, "_drawn", lambda rng, state, j: drawn(Forgetful(rng), state, j)
+    )
+
+
+def no_prior(monkeypatch, step):
+    law = amplitude_module._InverseGamma
+    monkeypatch.setattr(
+        law,
+        "at",
+        classmethod(lambda cls, model, theta, log_prior, j: cls(j, 1.0, log_prior, 0.0, 0.0)),
+    )
+    monkeypatch.setattr(law, "explains", lambda *_: True)
+
+
+def no_mean(monkeypatch, step):
+    solve = PriorFactor.solve
+    monkeypatch.setattr(PriorFactor, "solve", lambda self, z: solve(self, z + 1.0))
+
+
+MUTANTS = [
+    ("conjugate", wrong_exponent),
+    ("conjugate", no_half_n),
+    ("conjugate", no_prior),
+    ("conjugate", no_mean),
+    ("sufficient", no_determinant),
+    ("sufficient", unscaled_root),
+]
+
+
+@pytest.mark.parametrize(("name", "mutant"), MUTANTS)
+def test_a_mutant_is_noticed(name, mutant, monkeypatch):
+    model = cox()
+    step = Only(ALONE[name], model=model)
+    mutant(monkeypatch, step)
+    result = joint_test(step, model, replicates=800, steps=5, rng=np.random.default_rng(5))
+    assert result.pvalue < 1e-3 / 10, result
+
+
+def pvalue_given_nu(model):
+    """K-S of draws of log v from p(v | ν, y) ∝ p(v) p(y | m + √v C^½ ν), by quadrature."""
+    state = State.at(model, np.array([1.0, -0.2, 0.4]), np.array([-0.5, 2.4, 2.0]))
+    z, x = state.f - state.mean, np.linspace(-6.0, 6.0, 2001)
+    log_density = np.array(
+        [
+            model.log_prior(moved(state, eta2_log__=t - 0.4))
+            + model.log_likelihood(state.mean + z * math.exp((t - 0.4) / 2), state.theta)
+            for t in x
+        ]
+    )
+    cdf = np.cumsum(np.exp(log_density - log_density.max()))
+    element, rng = Amplitude("whitened", (2,)), np.random.default_rng(4)
+    tuning, at, draws = element.start(state, 0), state, []
+    for _ in range(600):
+        for _ in range(12):
+            at, _, _ = element.run(rng, at, tuning, False)
+        draws.append(at.theta[2])
+    return stats.kstest(draws, lambda t: np.interp(t, x, cdf / cdf[-1])).pvalue
+
+
+def test_the_scale_given_nu_has_the_law_that_the_data_say():
+    assert pvalue_given_nu(read(cox())) > 1e-3
+
+
+# The joint test hardly sees these: a wrong scale of f, either way, leaves its marginals alike.
+@pytest.mark.parametrize("mutant", [wrong_exponent, unscaled_root])
+def test_a_mutant_given_nu_is_noticed(mutant, monkeypatch):
+    model = cox()
+    step = Only(ALONE["whitened"], model=model)
+    mutant(monkeypatch, step)
+    assert pvalue_given_nu(step.lgm) < 1e-6
+
+
+# What is conjugate
+
+
+def halved(variance):
+    return lambda: counts(lambda: variance() * C)
+
+
+NOT_CONJUGATE = {
+    "another prior": halved(lambda: pm.HalfNormal("eta")),
+    "a standard deviation": halved(lambda: pm.InverseGamma("eta", 3, 2) ** 2),
+    "a jitter outside": lambda: gp(1e-6),
+    "no amplitude": lambda: counts(lambda: C, lambda: pm.InverseGamma("mu", 3, 2)),
+}
+
+
+@pytest.mark.parametrize("name", NOT_CONJUGATE)
+def test_a_scale_that_is_not_conjugate_is_refused(name):
+    with pytest.raises(ValueError, match=r"eta2 = pm.InverseGamma\('eta2', a, b\).*jitter=0"):
+        ConjugateScale.of(read(NOT_CONJUGATE[name]()))
+
+
+@pytest.mark.parametrize("where", ["mean", "likelihood", "prior"])
+def test_a_variance_that_enters_something_else_is_refused(where):
+    with pm.Model() as model:
+        eta2 = pm.InverseGamma("eta2", 3, 2)
+        if where == "prior":
+            pm.HalfNormal("other", eta2)
+        f = pm.MvNormal("f", mu=np.ones(3) * (eta2 if where == "mean" else 1), cov=eta2 * C)
+        sigma = eta2 if where == "likelihood" else 1.0
+        pm.Normal("y", f, sigma, observed=[0.1, 1.0, -0.3])
+    ours = read(model)
+    assert ours.amplitudes[0] == 1.0
+    with pytest.raises(ValueError, match="neither C nor the mean nor the likelihood"):
+        ConjugateScale.of(ours)
+
+
+def test_a_flat_prior_of_the_logarithm_is_conjugate():
+    """p(v) ∝ 1/v is the limit a = b = 0: v | f ~ InvGamma(n/2, q/2)."""
+    model = read(counts(lambda: pm.math.exp(pm.Flat("log_eta2")) * C))
+    assert ConjugateScale.of(model).components == (0,)
+
+
+def test_a_form_that_another_step_has_undone_is_left_alone():
+    with pm.Model() as model:
+        z, eta2 = pm.Bernoulli("z", 0.5), pm.InverseGamma("eta2", 3, 2)
+        f = pm.MvNormal("f", mu=np.ones(3) + z * eta2, cov=eta2 * C)
+        pm.Normal("y", f, 1.0, observed=[0.1, 1.0, -0.3])
+    ours = LatentGaussianModel.from_pymc(model)
+    point = {"f": np.ones(3), "eta2_log__": np.array(0.3)}
+    ours.read(point | {"z": np.array(0)})
+    element, rng = ConjugateScale.of(ours), np.random.default_rng(1)
+    for value, stays in ((0, False), (1, True)):
+        ours.read(point | {"z": np.array(value)})
+        state = State.at(ours, np.array([0.3]), np.ones(3) * 0.7)
+        assert (element.run(rng, state, None, False)[0] is state) is stays
+
+
+# As an option of a sweep
+
+
+def test_amplitudes_are_refused_where_there_are_none():
+    with gp(1e-6), pytest.raises(ValueError, match=r"'eta_log__'\] is one.*jitter=0"):
+        lgm.ASIS(amplitude=10)
+
+
+@pytest.mark.parametrize("amplitude", [-1, 1.5])
+def test_a_count_is_a_count(amplitude):
+    with cox(), pytest.raises(ValueError, match="amplitude must be a whole number"):
+        lgm.ASIS(amplitude=amplitude)
+
+
+def test_conjugate_where_it_can_be_and_sliced_where_not():
+    with cox():
+        conjugate = lgm.ASIS(amplitude=2).elements[3:]
+    assert conjugate == (ConjugateScale((2,)), Amplitude("whitened", (2,))) * 2
+    with gp(0.0, with_nugget):
+        sliced = lgm.ASIS(amplitude=1).elements[3:]
+    assert sliced == (Amplitude("sufficient", (1,)), Amplitude("whitened", (1,)))
+
+
+def run(step, point, draws):
+    points = []
+    for _ in range(draws):
+        point, (stats,) = step.step(point)
+        points.append((point, stats["theta_scale"]))
+    return points
+
+
+def test_a_chain_repeats_itself_and_is_frozen_after_tuning():
+    model = gp(0.0, with_nugget)
+    with model:
+        step, other = (lgm.ASIS(amplitude=2, rng=seed) for seed in (1, 2))
+    step.setup_chain(np.random.default_rng(1), 20, 20)
+    point = run(step, model.initial_point(), 20)[-1][0]
+    tuned = repr(step.tunings)
+    assert tuned != repr([e.start(step._state, 20) for e in step.elements])
+    step.stop_tuning()
+    saved = pickle.loads(pickle.dumps(step.sampling_state))
+    expected = run(step, point, 10)
+    assert repr(step.tunings) == tuned
+    other.sampling_state = saved
+    assert repr(run(other, point, 10)) == repr(expected)
+
+
+def test_it_samples():
+    with cox():
+        idata = pm.sample(
+            tune=100,
+            draws=100,
+            chains=1,
+            step=lgm.ASIS(amplitude=5),
+            random_seed=1,
+            progressbar=False,
+            compute_convergence_checks=False,
+        )
+    assert (idata["sample_stats"]["cubic_ops"] <= 2).all()
+    assert np.unique(idata["posterior"]["eta2"]).size == 100
