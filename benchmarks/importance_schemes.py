@@ -27,7 +27,7 @@ PAPER: dict[str, Any] = {
     "correlation": 0.0,
     "latent": None,
     "recall": False,
-    "rescue": False,
+    "interweave": False,
 }
 LA: dict[str, Any] = PAPER | {"approximation": "laplace"}
 EP: dict[str, Any] = PAPER | {"approximation": "ep"}

@@ -8,6 +8,7 @@ a model with a likelihood of this package; in any other model write ``step=lgm.A
 
 from pymc_lgm import datasets as datasets
 from pymc_lgm import testing as testing
+from pymc_lgm.compare import compare as compare
 from pymc_lgm.correction import correct as correct
 from pymc_lgm.diagnostics import efficiency as efficiency
 from pymc_lgm.evidence import ep as ep
@@ -59,6 +60,7 @@ __all__ = [
     "WhitenedMetropolis",
     "abstention_curve",
     "capacity",
+    "compare",
     "correct",
     "datasets",
     "efficiency",

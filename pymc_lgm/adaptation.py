@@ -19,14 +19,18 @@ __all__ = [
     "ENOUGH",
     "FEW",
     "MANY",
+    "QUIET",
     "NoiseTuning",
     "ProposalTuning",
     "StepSizeTuning",
     "WidthTuning",
 ]
 
-FEW, ENOUGH, MANY = 4, 16, 64
-"""Importance draws with which `NoiseTuning` listens, and between which it chooses."""
+FEW, ENOUGH, MANY = 4, 32, 64
+"""Importance draws with which `NoiseTuning` listens, and the two between which it chooses."""
+
+QUIET = 0.05
+"""Variance of the noise of a ratio that it asks for."""
 
 
 class ProposalTuning(NamedTuple):
@@ -150,11 +154,12 @@ class WidthTuning(NamedTuple):
 class NoiseTuning(NamedTuple):
     """Number of importance draws that keeps the noise of an acceptance ratio small.
 
-    The log of the ratio of two successive estimates has variance s² beyond that of the evidences;
-    with N draws it is about ``FEW`` s²/N if s² was seen with ``FEW``. Sherlock, Thiery, Roberts and
-    Rosenthal (2015) find a variance of 3 best where each draw costs as much as all the rest; here
-    all of them cost less than one factorization, so 1. Fewer than ``ENOUGH`` would save little, and
-    one draw among four that is far too good holds a chain longer.
+    The log of the ratio of two independent estimates at one theta has variance s²; with N draws it
+    is about ``FEW`` s²/N if s² was seen with ``FEW``. Sherlock, Thiery, Roberts and Rosenthal
+    (2015) find a variance of 3 best where each draw costs as much as all the rest, and the same
+    everywhere. Here all draws cost less than a factorization, and the noise in the tails of the
+    posterior is ten times that of its center: with 1 on average, a chain that got there stayed for
+    a hundred draws, and its ESS was optimistic until it did. So ``QUIET``.
     """
 
     total: float = 0.0
@@ -168,6 +173,6 @@ class NoiseTuning(NamedTuple):
 
     @property
     def n_importance(self) -> int:
-        """Smallest power of two for which s² ≤ 1, between ``ENOUGH`` and ``MANY``."""
-        wanted = FEW * self.total / max(self.ratios, 1)
-        return next((N for N in (ENOUGH, 32) if wanted <= N), MANY)
+        """``ENOUGH``, or ``MANY`` where s² would be above `QUIET`."""
+        wanted = FEW * self.total / max(self.ratios, 1) / QUIET
+        return ENOUGH if wanted <= ENOUGH else MANY

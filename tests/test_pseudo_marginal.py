@@ -399,13 +399,33 @@ def test_pareto_k_is_that_of_arviz(size, rng):
     assert pareto_shape(np.exp(log_weights)) == pytest.approx(float(expected), rel=1e-6)
 
 
+def test_theta_moves_without_estimates_now_and_then_and_always_where_those_fail(monkeypatch):
+    model = MODELS["log_gaussian_cox"]()
+    model.set_data("data", np.array([20, 90, 40]))
+    with model:
+        step = lgm.PseudoMarginal(n_importance=1, correlation=0.0)
+    whitened, calls = sweep.PARAMETERIZATIONS["whitened"], []
+    monkeypatch.setitem(
+        sweep.PARAMETERIZATIONS, "whitened", lambda *at: calls.append(1) or whitened(*at)
+    )
+    for too_large, share in ((1.0, 0.2), (1e-4, 1.0)):
+        step.elements = (searching(step.elements[0], partial(poor, too_large=too_large)),)
+        tuned(step, model)
+        calls.clear()
+        point = model.initial_point()
+        for _ in range(400):
+            point, _ = step.step(point)
+        assert abs(len(calls) / 400 - share) <= 5 * math.sqrt(share * (1 - share) / 400)
+
+
 def test_pareto_k_needs_a_tail(rng):
     assert math.isnan(pareto_shape(rng.exponential(size=29)))
     assert math.isnan(pareto_shape(np.ones(100)))
+    assert pareto_shape(np.exp(-20.0 * np.arange(100))) == math.inf
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"), [(0.0, 16), (1.9, 16), (2.5, 32), (3.0, 64), (math.nan, 64)]
+    ("change", "expected"), [(0.0, 32), (0.6, 32), (0.7, 64), (3.0, 64), (math.nan, 64)]
 )
 def test_noisy_ratios_ask_for_more_draws(change, expected):
     noise = NoiseTuning()
@@ -432,9 +452,9 @@ def test_tuning_chooses_the_number_of_draws():
     with model:
         step = lgm.PseudoMarginal(correlation=0.0)
         told = lgm.PseudoMarginal(correlation=0.0, n_importance=6)
-    assert tuned(step, model)["n_importance"] == 16
+    assert tuned(step, model)["n_importance"] == 32
     step.elements = (searching(step.elements[0], partial(poor, too_large=0.01)),)
-    assert tuned(step, model)["n_importance"] > 16
+    assert tuned(step, model)["n_importance"] == 64
     assert "n_importance" not in tuned(told, model)
 
 

@@ -225,6 +225,8 @@ def pareto_shape(weights: Array) -> float:
     quarter = x[int(tail / 4 + 0.5) - 1]
     if not quarter > x[0]:  # ties: far from any such law
         return math.nan
+    if quarter < 1e-100 * x[-1]:  # one weight has it all
+        return math.inf
     points = 30 + math.isqrt(tail)
     grid = 1 - np.sqrt(points / (np.arange(points) + 0.5))
     theta = 1 / x[-1] + grid / (3 * quarter)

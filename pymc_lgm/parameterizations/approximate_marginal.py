@@ -96,17 +96,20 @@ def draw_latent(rng: np.random.Generator, state: State, scheme: Scheme) -> State
     return settled(rng, state, sample)
 
 
-def noise_of_ratio(
-    rng: np.random.Generator, state: State, scheme: Scheme, correlation: float
-) -> float:
-    """log p̃' − log p̃ of two estimates at one theta, their coordinates correlated by ρ."""
+def noise_of_ratio(rng: np.random.Generator, state: State, scheme: Scheme) -> float:
+    """log p̃' − log p̃ of two independent estimates at one theta."""
     q = state.approximation
     if q is None:
         return math.nan
-    first = Coordinates.fresh(rng, state.f.size, scheme)
     one, two = (
-        importance_sample(q, state.prior, state.log_likelihoods_at, coordinates, scheme)
-        for coordinates in (first, first.perturbed(rng, correlation))
+        importance_sample(
+            q,
+            state.prior,
+            state.log_likelihoods_at,
+            Coordinates.fresh(rng, state.f.size, scheme),
+            scheme,
+        )
+        for _ in range(2)
     )
     return two.log_evidence - one.log_evidence
 

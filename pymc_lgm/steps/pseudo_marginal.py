@@ -29,7 +29,7 @@ KNORR_HELD_RUE: dict[str, Any] = {
     "correlation": 0.0,
     "latent": None,
     "recall": False,
-    "rescue": False,
+    "interweave": False,
 }
 MOVES = ("emulator", "metropolis", "slice")
 
@@ -53,8 +53,8 @@ class PseudoMarginal(LatentGaussianStep):
         where the prior of theta has a gradient), by an adaptive random walk, or by component-wise
         slice sampling with the estimate's random numbers held (Murray and Graham 2016).
     n_importance : int, optional
-        N: draws of f an estimate. By default tuning chooses 16, 32 or 64, so that the noise of an
-        acceptance ratio has a variance of at most 1.
+        N: draws of f an estimate. By default 32, and 64 where tuning sees that the noise of a ratio
+        of two would have a variance above 0.05.
     correlation : float, optional
         ρ in [0, 1]: how much of an estimate's random numbers the next one keeps. Near 1 the
         errors of the two cancel in the acceptance ratio, and few draws are enough. By default
@@ -65,9 +65,10 @@ class PseudoMarginal(LatentGaussianStep):
     recall : bool
         After tuning, take the sites of q from a line in theta that was fitted to those of tuning:
         one O(n³) operation. ``False`` searches for q anew at each theta: 2 to 4, EP 2 to 8.
-    rescue : bool
-        Where tuning has seen that less than a tenth of the proposals is accepted, since no Gaussian
-        is near the posterior of f, add a whitened random walk to each draw: one O(n³) operation.
+    interweave : bool
+        Move theta by a whitened random walk, which needs no estimate, in one draw of five. Where
+        tuning has seen that less than a tenth of the proposals is accepted, since no Gaussian is
+        near the posterior of f, add one to each draw: two O(n³) operations more.
     antithetic : bool
         Draw importance samples in pairs f̂ ± δ if their number is even.
     defensive : float
@@ -91,9 +92,8 @@ class PseudoMarginal(LatentGaussianStep):
     -----
     Two O(n³) operations a proposal, the factors of K and of B. In tuning q is searched for: 3 to 8.
     ``sample_stats``: ``theta_acceptance``, ``theta_scale``, ``log_evidence``,
-    ``log_evidence_sd``, ``pareto_k``, ``n_importance``, ``mode_iterations``,
-    ``whitened_acceptance`` (of the rescue), those of the latent move, ``cubic_ops``,
-    ``numerical_rejections``.
+    ``log_evidence_sd``, ``pareto_k``, ``n_importance``, ``mode_iterations``, those of the latent
+    move, ``cubic_ops``, ``numerical_rejections``.
 
     References
     ----------
@@ -126,7 +126,7 @@ class PseudoMarginal(LatentGaussianStep):
         correlation: float | None = None,
         latent: str | None = "posterior",
         recall: bool = True,
-        rescue: bool = True,
+        interweave: bool = True,
         antithetic: bool = True,
         defensive: float = 0.0,
         delayed: bool = False,
@@ -158,7 +158,7 @@ class PseudoMarginal(LatentGaussianStep):
             )
         self.approximation, self.move, self.latent = approximation, move, latent
         self.recall, self.tolerance, self.approximate = recall, tolerance, approximate
-        self.rescue = rescue and not approximate
+        self.interweave = interweave and not approximate
         self.target_accept, self.scale, self.delayed = target_accept, scale, delayed
         self.estimate: dict[str, Any] = {
             "n_importance": None
@@ -186,7 +186,7 @@ class PseudoMarginal(LatentGaussianStep):
             move=self._move(),
             latent=self._posterior_hmc() if self.latent == "posterior" else None,
             exact=not self.approximate,
-            rescue=sweep.Theta("whitened", sweep.Metropolis()) if self.rescue else None,
+            interweave=sweep.Theta("whitened", sweep.Metropolis()) if self.interweave else None,
             **self.estimate,
         )
         # An approximate chain draws f afresh each time.

@@ -55,7 +55,7 @@ class EmulatorTuning(NamedTuple):
 
 @dataclass(frozen=True)
 class Emulated:
-    """Surrogate transitions, and a random walk for one move in five.
+    """Surrogate transitions, and a random walk for one move in five on a target without noise.
 
     Where the emulator is too low a chain would hardly leave by its proposals: the walk does.
     """
@@ -77,7 +77,8 @@ class Emulated:
         learning = tune and not target.noisy
         visited: list[tuple[Array, float, float]] = []
         watched = _watched(target, visited) if learning else target
-        if tuning.emulator is None or rng.uniform() < self.share:
+        walks = not target.noisy and rng.uniform() < self.share
+        if tuning.emulator is None or walks:
             state, local, stats = self.local.run(rng, watched, tuning.local, tune)
             tuning = tuning._replace(local=local)
         else:

@@ -25,22 +25,25 @@ from pymc_lgm.sweep.element import Stats
 from pymc_lgm.sweep.latent import CurvatureHMC
 from pymc_lgm.sweep.theta import Move, Theta
 
-__all__ = ["PseudoMarginal", "PseudoMarginalTuning", "Rescue"]
+__all__ = ["Interweaving", "PseudoMarginal", "PseudoMarginalTuning"]
+
+SHARE = 0.2
+"""Share of the draws in which theta moves without estimates."""
 
 STUCK = 0.1
-"""Acceptance under which a chain on noisy estimates is taken to stick."""
+"""Acceptance of moves on estimates under which theta moves without them in every draw."""
 
 
-class Rescue(NamedTuple):
-    """Whether estimates are so noisy that theta needs another move, learnt while it is tuned."""
+class Interweaving(NamedTuple):
+    """What is learnt of a move without estimates, and how often moves on them were accepted."""
 
     move: Any
     acceptance: float = 0.0
     draws: int = 0
 
     @property
-    def needed(self) -> bool:
-        """Whether the move on estimates was accepted less than `STUCK` on average."""
+    def always(self) -> bool:
+        """Whether the estimates are so noisy that every draw needs it."""
         return self.acceptance < STUCK * self.draws
 
 
@@ -58,7 +61,7 @@ class PseudoMarginalTuning(NamedTuple):
     draws: int
     exploring: int
     noise: NoiseTuning
-    rescue: Rescue
+    interweaving: Interweaving
 
     def update(self, state: State) -> PseudoMarginalTuning:
         """Learn the sites at one draw; renew the start at draws 50, 100, 200, 400, ..."""
@@ -81,8 +84,11 @@ class PseudoMarginal:
     The first three quarters of tuning run on the approximate evidence: it has no noise, and no
     start from which the chain could not leave. There the move is learnt, the sites of q as
     functions of theta, and with ``n_importance=None`` how many importance draws the chain needs.
-    In the last quarter the exact chain shows whether it moves. Where it sticks, since no Gaussian q
-    is near the posterior of f, ``rescue`` moves theta too, in every draw.
+
+    An estimate that is far too good holds a chain, and so does a theta that the emulator takes for
+    too bad. ``interweave`` moves theta without either: in place of the move on estimates in one
+    draw of five; beside it in each draw, where the last quarter of tuning has seen that those are
+    hardly ever accepted, since no Gaussian q is near the posterior of f.
     """
 
     explore: Search
@@ -94,7 +100,7 @@ class PseudoMarginal:
     defensive: float = 0.0
     correlation: float = 0.0
     exact: bool = True
-    rescue: Theta | None = None
+    interweave: Theta | None = None
 
     @property
     def stats(self) -> tuple[str, ...]:
@@ -108,7 +114,6 @@ class PseudoMarginal:
             *(("pareto_k",) if most >= 30 else ()),
             *(("n_importance",) if self.n_importance is None else ()),
             *(() if self.exact else ("approximate_log_evidence",)),
-            *(() if self.rescue is None else ("whitened_acceptance",)),
             "mode_iterations",
         )
 
@@ -118,9 +123,9 @@ class PseudoMarginal:
         move = self.move.start(state, tune) if p else None
         latent = None if self.latent is None else self.latent.start(state, tune)
         sites = SitesTuning.start(n, p)
-        rescue = Rescue(self.rescue.start(state, tune) if self.rescue and p else None)
+        between = self.interweave.start(state, tune) if self.interweave and p else None
         return PseudoMarginalTuning(
-            move, latent, None, sites, 0, 3 * tune // 4, NoiseTuning(), rescue
+            move, latent, None, sites, 0, 3 * tune // 4, NoiseTuning(), Interweaving(between)
         )
 
     def scheme(self, tuning: PseudoMarginalTuning) -> Scheme:
@@ -137,7 +142,12 @@ class PseudoMarginal:
         scheme = self.scheme(tuning)
         target = self._target(rng, state, tuning, scheme, approximate)
         stats: Stats = dict.fromkeys(self.move.stats, math.nan)
-        if target.screen is None:
+        between = tuning.interweaving
+        beside = between.move is not None and not exploring and (tune or between.always)
+        instead = between.move is not None and not (tune or beside) and rng.uniform() < SHARE
+        if instead:
+            state = target.state
+        elif target.screen is None:
             state = target.state
             stats["theta_acceptance"] = 0.0
         elif state.theta.size == 0:
@@ -151,7 +161,7 @@ class PseudoMarginal:
             tuning = tuning.update(state)
             if self.n_importance is None:
                 few = scheme._replace(n_importance=FEW)
-                change = noise_of_ratio(rng, state, few, self.correlation)
+                change = noise_of_ratio(rng, state, few)
                 tuning = tuning._replace(noise=tuning.noise.update(change))
         stats |= _estimated(state)
         if self.latent is not None:
@@ -159,25 +169,17 @@ class PseudoMarginal:
             state, latent, moved = self.latent.run(rng, state, tuning.latent, tune)
             tuning = tuning._replace(latent=latent)
             stats |= moved
-        stats |= {"n_importance": scheme.n_importance, "whitened_acceptance": math.nan}
-        if self.rescue is not None and tuning.rescue.move is not None and not exploring:
-            state, rescue, rescued = self._rescue(rng, state, tuning.rescue, tune, stats)
-            tuning = tuning._replace(rescue=rescue)
-            stats |= rescued
+        stats |= {"n_importance": scheme.n_importance}
+        if self.interweave is not None and (instead or beside):
+            state, move, moved = self.interweave.run(rng, state, between.move, tune)
+            if instead:
+                stats |= {"theta_evaluations": 1.0} | moved
+            if tune:
+                acceptance = between.acceptance + stats["theta_acceptance"]
+                tuning = tuning._replace(
+                    interweaving=Interweaving(move, acceptance, between.draws + 1)
+                )
         return state, tuning, {name: stats[name] for name in self.stats}
-
-    def _rescue(
-        self, rng: np.random.Generator, state: State, rescue: Rescue, tune: bool, stats: Stats
-    ) -> tuple[State, Rescue, Stats]:
-        """Move theta without estimates, in tuning to learn how and then where that is needed."""
-        assert self.rescue is not None
-        if tune:
-            acceptance = rescue.acceptance + stats["theta_acceptance"]
-            rescue = rescue._replace(acceptance=acceptance, draws=rescue.draws + 1)
-        elif not rescue.needed:
-            return state, rescue, {}
-        state, move, moved = self.rescue.run(rng, state, rescue.move, tune)
-        return state, rescue._replace(move=move), {"whitened_acceptance": moved["theta_acceptance"]}
 
     def _target(
         self,

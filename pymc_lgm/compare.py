@@ -1,0 +1,364 @@
+"""Several samplers on one model with one budget: a table and plots, on ArviZ and `efficiency`."""
+
+from __future__ import annotations
+
+import html
+import warnings
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import arviz as az
+import numpy as np
+import pandas as pd
+import pymc as pm
+import xarray as xr
+
+from pymc.progress_bar import create_simple_progress
+from pymc.vartypes import continuous_types
+
+from pymc_lgm.diagnostics import _rows, efficiency
+from pymc_lgm.model import find_latent
+
+__all__ = ["Comparison", "compare"]
+
+Sampler = Callable[[], Any] | None
+"""Makes a step method inside the model context; None: whatever `pymc.sample` picks."""
+
+PILOT = 100
+"""Draws of each chain, after tuning, that tell what a draw costs."""
+
+COSTS = {"per_1000_ops": "ESS per 1000 operations", "per_second": "ESS per second"}
+OF_GROUPS = {"ess_bulk": "ess_{}", "r_hat": "r_hat_{}"} | {
+    f"ess_{c}": f"ess_{{}}_{c}" for c in COSTS
+}
+OF_SAMPLERS = ["theta_acceptance", "latent_acceptance", "cubic_ops"]
+
+
+def compare(
+    samplers: Mapping[str, Sampler] | Sequence[Sampler],
+    model: pm.Model | None = None,
+    *,
+    draws: int | None = None,
+    tune: int = 1000,
+    chains: int = 2,
+    operations: float | None = None,
+    seconds: float | None = None,
+    groups: Mapping[str, str | Sequence[str]] | None = None,
+    random_seed: Any = None,
+    progressbar: bool = True,
+    **sample_kwargs: Any,
+) -> Comparison:
+    """Run several samplers on one model with equal budgets and tabulate how efficient each is.
+
+    Parameters
+    ----------
+    samplers : mapping of str to callable, or sequence of callables
+        Row label -> what makes the step method, called without arguments inside the model: a class
+        (``lgm.ASIS``) or ``lambda: lgm.PseudoMarginal(n_importance=16)``. None stands for what
+        ``pm.sample()`` picks. In a sequence the names of the classes are the labels.
+    model : pymc.Model, optional
+        By default the model of the context.
+    draws, operations, seconds : optional
+        The budget, at most one: ``draws`` kept by each chain (by default 1000); ``operations``,
+        the O(n³) ones of the kept draws of a chain; ``seconds``, of all chains together, tuning
+        included, compilation not. The last two need a pilot: the same tuning and 100 draws of each
+        chain tell what a draw costs, and so how many to make.
+    groups : mapping of str to str or sequence of str, optional
+        Label -> variables, as in `efficiency`. By default "theta", the continuous free variables
+        but the latent, and "f", the latent. Deterministics are in neither.
+    progressbar : bool
+        One bar over all samplers.
+    tune, chains, random_seed, **sample_kwargs
+        For `pymc.sample` (``cores``, ``initvals``, ...), the same for all samplers.
+
+    Returns
+    -------
+    Comparison
+        Its ``table``, its traces ``idata``, its ``failures``, and plots. A sampler that fails is
+        warned about and leaves a row of NaN, the others go on; if all fail, the last error is
+        raised. An interrupt from the keyboard ends the sampler that is at work: PyMC keeps its
+        draws, and the next one begins.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_lgm as lgm
+    >>> samplers = {"AA": lgm.WhitenedMetropolis, "twice": lambda: lgm.ASIS(latent_repeats=2)}
+    >>> options = {"tune": 100, "cores": 1, "random_seed": 1, "progressbar": False}
+    >>> with pm.Model():
+    ...     rho = pm.Uniform("rho")
+    ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=pm.math.stack([[1, rho], [rho, 1]]))
+    ...     y = lgm.Probit("y", f=f, observed=[0, 1])
+    ...     comparison = compare(samplers, operations=200, **options)
+    >>> comparison.table[["cubic_ops", "draws"]]
+           cubic_ops  draws
+    AA           1.0    200
+    twice        2.0    100
+    """
+    model = pm.modelcontext(model)
+    makers = _makers(samplers)
+    rows = _groups(model, groups)
+    budget = _budget(draws=draws, operations=operations, seconds=seconds)
+    if "step" in sample_kwargs:
+        raise TypeError("compare() has no step=: write it as one of the samplers.")
+    if random_seed is None:  # one seed for all samplers
+        random_seed = int(np.random.default_rng().integers(2**30))
+    settings = {"tune": tune, "chains": chains, "random_seed": random_seed, "quiet": True}
+    settings |= {"compute_convergence_checks": False} | sample_kwargs
+
+    idata, table = {}, {}
+    failures: dict[str, Exception] = {}
+    progress: Any = create_simple_progress(progressbar)
+    with progress:
+        bar = progress.add_task("", completed=0, total=len(makers))
+        for done, (name, make) in enumerate(makers.items()):
+            progress.update(bar, completed=done, description=name, refresh=True)
+            try:
+                n = _affordable(model, make, settings, *budget)
+                share = 1 / (chains * (tune + n))
+                trace = _run(
+                    model, make, n, settings, lambda share=share, **_: progress.advance(bar, share)
+                )
+                table[name] = _row(trace, rows)
+                idata[name] = trace
+            except Exception as error:
+                failures[name] = error
+                warnings.warn(_failure(name, error), stacklevel=2)
+        progress.update(bar, completed=len(makers), refresh=True)
+    if not idata:
+        last = list(failures.values())[-1]
+        last.add_note(f"Every sampler failed ({', '.join(failures)}): this is the last failure.")
+        raise last
+    frame = pd.DataFrame.from_dict(table, orient="index").reindex(list(makers))
+    return Comparison(frame.astype({"draws": "Int64"}), idata, failures, rows)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """What `compare` found out, by sampler; a group is "theta" or "f" unless `compare` was told.
+
+    Attributes
+    ----------
+    table : pandas.DataFrame
+        For each group ``ess_theta`` (least bulk ESS), ``r_hat_theta`` (greatest),
+        ``ess_theta_per_1000_ops``, ``ess_theta_per_second``; ``theta_acceptance``,
+        ``latent_acceptance``, ``cubic_ops`` (mean of a draw), ``draws`` (of a chain), ``seconds``
+        (all chains, with tuning). As `efficiency` defines them.
+    idata, failures, groups : dict
+        The traces, the errors of the samplers that failed, and the variables of each group.
+    """
+
+    table: pd.DataFrame
+    idata: dict[str, xr.DataTree]
+    failures: dict[str, Exception]
+    groups: dict[str, list[str]]
+
+    def r_hat(self, group: str | None = None, *, every: int | None = None) -> xr.DataArray:
+        """Compute the greatest R-hat of a group (theta) over the first draws of each chain.
+
+        Returns an array with dimensions sampler and draw: `every` draws (by default a twentieth of
+        the longest trace), twice as many, ... and 4 at least; NaN past the end of a shorter trace.
+        """
+        traces = self._posteriors(group)
+        if min(trace.sizes["chain"] for trace in traces.values()) < 2:
+            raise ValueError("R-hat compares chains: write compare(..., chains=2) or more.")
+        longest = max(trace.sizes["draw"] for trace in traces.values())
+        every = max(longest // 20 if every is None else every, 4)
+        ends = np.arange(every, longest + 1, every)
+        values = [[_greatest_r_hat(trace, int(end)) for end in ends] for trace in traces.values()]
+        return xr.DataArray(values, {"sampler": list(traces), "draw": ends}, name="r_hat")
+
+    def plot_r_hat(
+        self, group: str | None = None, *, every: int | None = None, backend: str | None = None
+    ) -> az.PlotCollection:
+        """Plot each sampler's `r_hat` against the draws, with a line at 1.01; any ArviZ backend."""
+        curves = self.r_hat(group, every=every).to_dataset(name=group or next(iter(self.groups)))
+        return _lines(curves, "draw", 1.01, "draws of each chain", "greatest R-hat", backend)
+
+    def plot_autocorrelation(
+        self, group: str | None = None, *, max_lag: int = 50, backend: str | None = None
+    ) -> az.PlotCollection:
+        """Plot the autocorrelation, mean over chains, of each element of a group (theta)."""
+        with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 where nothing moved
+            curves = [
+                trace.azstats.autocorr().mean("chain") for trace in self._posteriors(group).values()
+            ]
+        curves = [curve.isel(draw=slice(max_lag + 1)) for curve in curves]
+        curves = [curve.assign_coords(draw=np.arange(curve.sizes["draw"])) for curve in curves]
+        samplers = pd.Index(list(self.idata), name="sampler")
+        lagged = xr.concat(curves, samplers, join="outer").rename(draw="lag")
+        return _lines(lagged, "lag", 0.0, "lag (draws)", "autocorrelation", backend)
+
+    def plot_efficiency(self, *, backend: str | None = None) -> az.PlotCollection:
+        """Plot effective draws for what they cost: bars, a panel for each group and cost."""
+        columns = {f"ess_{g}_{c}": f"{g}: {COSTS[c]}" for g in self.groups for c in COSTS}
+        ess = self.table[list(columns)].rename(columns=columns).rename_axis("sampler").to_xarray()
+        # 0 for NaN, which ArviZ would leave out together with its label.
+        lengths = ess.where(np.isfinite(ess), 0.0)
+        n = ess.sizes["sampler"]
+        rows = [*range(n - 1, -1, -1)]
+        height = (0.9 + 0.45 * n) * len(self.groups)
+        plot, _ = _panels(
+            lengths, [], height, backend, aes={"color": ["sampler"], "y": ["sampler"]}, y=rows
+        )
+        ends = lengths * xr.DataArray([0.0, 1.0], dims="end")
+        plot.map(az.visuals.fill_between_y, "bars", x=ends, y_bottom=-0.45, y_top=-0.05)
+        plot.map(_label, "labels", ess=ess, failures=self.failures, ignore_aes={"color"})
+        once: Any = {"ignore_aes": "all", "store_artist": False}
+        plot.map(az.visuals.set_ylim, limits=(-0.6, n - 0.4), **once)
+        plot.map(az.visuals.remove_axis, axis="y", **once)
+        return plot
+
+    def _posteriors(self, group: str | None) -> dict[str, xr.Dataset]:
+        """Return the draws of a group by each sampler."""
+        group = next(iter(self.groups)) if group is None else group
+        if group not in self.groups:
+            raise ValueError(f"There is no group {group!r}: write one of {list(self.groups)}.")
+        traces = {name: trace["posterior"].to_dataset() for name, trace in self.idata.items()}
+        return {n: trace[self.groups[group]].astype(np.float64) for n, trace in traces.items()}
+
+    def __repr__(self) -> str:
+        table = self.table.to_string(float_format="{:.3g}".format, line_width=100)
+        return "\n".join([table, *(_failure(*failed) for failed in self.failures.items())])
+
+    def _repr_html_(self) -> str:
+        lines = [html.escape(_failure(*failed)) for failed in self.failures.items()]
+        return self.table.to_html(float_format="{:.3g}".format) + "<br>".join(lines)
+
+
+def _failure(name: str, error: Exception) -> str:
+    return f"{name} failed: {type(error).__name__}: {error}"
+
+
+def _makers(samplers: Any) -> dict[str, Sampler]:
+    """Return label -> what makes a step method; refuse what cannot make one."""
+    if not isinstance(samplers, Mapping | list | tuple) or not samplers:
+        raise TypeError(f"samplers is {samplers!r}: write {{'name': lgm.ASIS, ...}}.")
+    named = samplers if isinstance(samplers, Mapping) else None
+    makers = list(named.values() if named else samplers)
+    for make in makers:
+        if make is not None and not callable(make):
+            raise TypeError(
+                f"{make!r} is no function that makes a step method. A step already made is tied to "
+                f"its tuning: write the class, or lambda: lgm.{type(make).__name__}(...)."
+            )
+    labels = list(named) if named else [getattr(make, "__name__", "default") for make in makers]
+    if "<lambda>" in labels or len(set(labels)) < len(labels):
+        raise ValueError(f"{labels} do not tell the samplers apart: write {{'name': ..., ...}}.")
+    return dict(zip(labels, makers, strict=True))
+
+
+def _groups(
+    model: pm.Model, groups: Mapping[str, str | Sequence[str]] | None
+) -> dict[str, list[str]]:
+    """Return label -> variables of the model, by default theta and f."""
+    if groups is None:
+        f = find_latent(model)
+        theta = [v.name for v in model.free_RVs if v is not f and v.dtype in continuous_types]
+        groups = {"theta": theta, "f": [f.name]} if theta else {"f": [f.name]}
+    return _rows(groups, [str(variable.name) for variable in model.unobserved_RVs])
+
+
+def _budget(**budgets: float | None) -> tuple[str, float]:
+    """Return which budget there is, and how much of it."""
+    given = {kind: amount for kind, amount in budgets.items() if amount is not None}
+    if len(given) > 1:
+        raise ValueError(f"{' and '.join(given)} are two budgets: give one.")
+    kind, amount = next(iter(given.items()), ("draws", 1000))
+    if not 0 < amount < np.inf or (kind == "draws" and amount != int(amount)):
+        raise ValueError(f"{kind} must be a positive number, draws a whole one: not {amount!r}.")
+    return kind, amount
+
+
+def _run(
+    model: pm.Model, make: Sampler, draws: int, settings: dict[str, Any], callback: Any
+) -> xr.DataTree:
+    # Where PyMC picks the sampler, a callback would keep it from picking nutpie.
+    settings = {"callback": None if make is None else callback} | settings
+    with model:
+        return pm.sample(draws, step=None if make is None else make(), **settings)
+
+
+def _affordable(
+    model: pm.Model, make: Sampler, settings: dict[str, Any], kind: str, amount: float
+) -> int:
+    """Return how many draws of each chain the budget pays for, by a pilot run if need be."""
+    if kind == "draws":
+        return int(amount)
+    stamps: list[float] = []
+    pilot = _run(model, make, PILOT, settings, lambda **_: stamps.append(perf_counter()))
+    table = efficiency(pilot)
+    ops, elapsed = table["cubic_ops"].iloc[0], table.attrs["sampling_time"]
+    if kind == "operations":
+        if not ops > 0:
+            raise ValueError("No O(n³) operations are counted: compare by draws= or seconds=.")
+        draws = amount / ops
+    else:
+        # What passes before the first draw, compilation above all, does not grow with the draws.
+        span = stamps[-1] - stamps[0] if stamps else elapsed
+        tune = settings["tune"]
+        draws = (amount - (elapsed - span)) * (tune + PILOT) / span - tune
+    if draws < 4:
+        raise ValueError(f"{kind}={amount:g} pay for fewer than 4 draws: give more, or tune less.")
+    return round(draws)
+
+
+def _row(trace: xr.DataTree, groups: dict[str, list[str]]) -> dict[str, float]:
+    """Return a row of the table."""
+    table = efficiency(trace, groups)
+    row = {name.format(g): table.loc[g, of] for of, name in OF_GROUPS.items() for g in groups}
+    row |= dict(table.iloc[0][OF_SAMPLERS])
+    return row | {"draws": table.attrs["draws"], "seconds": table.attrs["sampling_time"]}
+
+
+def _greatest_r_hat(trace: xr.Dataset, end: int) -> float:
+    if end > trace.sizes["draw"]:
+        return np.nan
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 where nothing moved
+        r_hat = az.rhat(trace.isel(draw=slice(end)))
+    return float(np.fmax.reduce([np.fmax.reduce(np.ravel(values)) for values in r_hat.values()]))
+
+
+def _panels(
+    data: xr.Dataset, dims: Sequence[Hashable], height: float, backend: str | None, **kwargs: Any
+) -> tuple[az.PlotCollection, dict[str, Any]]:
+    """Make titled panels, two a row, for the variables along dims, and say where a legend goes."""
+    layout, legend = {}, {}
+    if (backend or az.rcParams["plot.backend"]) == "matplotlib":  # off the panels
+        layout, legend = {"layout": "constrained"}, {"loc": "outside lower center", "ncols": 2}
+    figure = {"figsize": (6.4, height), **layout}
+    cols = ["__variable__", *dims]
+    plot = az.PlotCollection.wrap(
+        data, cols, col_wrap=2, backend=backend, figure_kwargs=figure, **kwargs
+    )
+    labeller = az.labels.BaseLabeller()
+    plot.map(az.visuals.labelled_title, labeller=labeller, subset_info=True, ignore_aes="all")
+    return plot, legend
+
+
+def _lines(
+    curves: xr.Dataset, along: str, level: float, x: str, y: str, backend: str | None
+) -> az.PlotCollection:
+    """Plot curves along a dimension: a panel for each element, a color for each sampler."""
+    element = curves.isel({along: 0, "sampler": 0})
+    rows = -(-sum(values.size for values in element.values()) // 2)
+    aes = {"color": ["sampler"]}
+    plot, legend = _panels(curves, [*element.dims], 1.0 + 2.8 * rows, backend, aes=aes)
+    levels = xr.full_like(element, level)
+    plot.map(az.visuals.hline, "level", data=levels, color="gray", ignore_aes="all")
+    plot.map(az.visuals.line, "lines", xname=along)
+    plot.map(az.visuals.labelled_x, text=x, ignore_aes="all")
+    plot.map(az.visuals.labelled_y, text=y, ignore_aes="all")
+    plot.add_legend("sampler", **legend)
+    return plot
+
+
+def _label(da: xr.DataArray, target: Any, ess: xr.DataArray, failures: Any, **place: Any) -> Any:
+    """Write a sampler's name and number above its bar."""
+    name = str(da["sampler"].item())
+    value = "not counted" if np.isnan(ess) else f"{ess.item():.3g}"
+    text = f"{name}: {'failed' if name in failures else value}"
+    place |= {"x": 0.0, "horizontal_align": "left", "vertical_align": "bottom"}
+    return az.visuals.annotate_xy(da, target, text=text, **place)
