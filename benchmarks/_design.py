@@ -12,13 +12,19 @@ squared exponential, length-scales Gamma(1, 1/√d) by shape and rate, one for a
 
 from __future__ import annotations
 
+import os
+import platform
 import time
 
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
+import threadpoolctl
 
 from pymc.initial_point import make_initial_point_fn
 
@@ -78,6 +84,19 @@ def classification(
     return model
 
 
+def logistic(table: pd.DataFrame) -> pm.Model:
+    """Two classes in the last column, y, with the priors of the simulated design; ARD."""
+    X = standardized(table.drop(columns="y").to_numpy(float))
+    d = X.shape[1]
+    with pm.Model() as model:
+        sigma = pm.InverseGamma("sigma", 1, 1)
+        length = pm.Gamma("length", 1, 1, shape=d)
+        gp = pm.gp.Latent(cov_func=sigma * pm.gp.cov.ExpQuad(d, ls=length))
+        f = gp.prior("f", X, reparameterize=False, jitter=1e-6)
+        lgm.Logistic("y", f=f, observed=table["y"].to_numpy(int))
+    return model
+
+
 def balanced_probit(n: int, d: int, rng: np.random.Generator, *, ard: bool) -> pm.Model:
     """Simulated classes of equal size. The paper gives tau = 0.35, sigma = 2.08 for d = 2 (§4.1).
 
@@ -93,6 +112,26 @@ def balanced_probit(n: int, d: int, rng: np.random.Generator, *, ard: bool) -> p
     chosen = np.concatenate([np.flatnonzero(y == label)[: n // 2] for label in (False, True)])
     assert chosen.size == n, "a data set with next to one class: take another seed"
     return classification(X[chosen], y[chosen].astype(int), ard=ard, sigma=(1.2, 0.2))
+
+
+def machine(*packages: str) -> str:
+    """Where the numbers come from: processor, cores, versions, threads of BLAS."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    blas = {
+        f"{pool['internal_api']} {pool['version']} × {pool['num_threads']} threads"
+        for pool in threadpoolctl.threadpool_info()
+        if pool["user_api"] == "blas"
+    }
+    versions = [f"{name} {version(name)}" for name in ("pymc", "numpy", "scipy", *packages)]
+    return "; ".join(
+        [
+            f"{os.cpu_count()} cores, {models[0] if models else platform.processor()}",
+            f"Python {platform.python_version()}, " + ", ".join(versions),
+            ", ".join(sorted(blas)),
+        ]
+    )
 
 
 def standardized(X: np.ndarray) -> np.ndarray:

@@ -30,22 +30,18 @@ import importlib.util
 import itertools
 import multiprocessing
 import os
-import platform
 import signal
 import statistics
 import sys
 import time
 
 from collections.abc import Callable
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
-import threadpoolctl
 
-from _design import LABELS, LIKELIHOODS, simulate
+from _design import LABELS, LIKELIHOODS, machine, simulate
 
 import pymc_lgm as lgm
 
@@ -85,26 +81,6 @@ class Job(NamedTuple):
     draws: int
     tune: int
     chains: int
-
-
-def machine(*packages: str) -> str:
-    """Where the numbers come from: processor, cores, versions, threads of BLAS."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    blas = {
-        f"{pool['internal_api']} {pool['version']} × {pool['num_threads']} threads"
-        for pool in threadpoolctl.threadpool_info()
-        if pool["user_api"] == "blas"
-    }
-    versions = [f"{name} {version(name)}" for name in ("pymc", "numpy", "scipy", *packages)]
-    return "; ".join(
-        [
-            f"{os.cpu_count()} cores, {models[0] if models else platform.processor()}",
-            f"Python {platform.python_version()}, " + ", ".join(versions),
-            ", ".join(sorted(blas)),
-        ]
-    )
 
 
 def installed(sampler: str) -> bool:

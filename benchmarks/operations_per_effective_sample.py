@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 
-from _design import simulate, standardized
-from beats_nuts import R_HAT, THETA, machine
+from _design import logistic, machine, simulate
+from beats_nuts import R_HAT, THETA
 
 import pymc_lgm as lgm
 
@@ -57,16 +57,7 @@ def uci(name: str) -> Callable[[int, int | None], pm.Model]:
     """The same priors on real inputs; a seed is one of the chains' alone."""
 
     def make(seed: int, rows: int | None) -> pm.Model:
-        table = getattr(lgm.datasets, f"load_{name}")()[:rows]
-        X = standardized(table.drop(columns="y").to_numpy(float))
-        d = X.shape[1]
-        with pm.Model() as model:
-            sigma = pm.InverseGamma("sigma", 1, 1)
-            length = pm.Gamma("length", 1, 1, shape=d)
-            gp = pm.gp.Latent(cov_func=sigma * pm.gp.cov.ExpQuad(d, ls=length))
-            f = gp.prior("f", X, reparameterize=False, jitter=1e-6)
-            lgm.Logistic("y", f=f, observed=table["y"].to_numpy(int))
-        return model
+        return logistic(getattr(lgm.datasets, f"load_{name}")()[:rows])
 
     return make
 

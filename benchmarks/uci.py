@@ -17,9 +17,8 @@ import statistics
 from typing import Any
 
 import pandas as pd
-import pymc as pm
 
-from _design import from_prior, min_ess, run, standardized
+from _design import from_prior, logistic, min_ess, run
 
 import pymc_lgm as lgm
 
@@ -51,18 +50,6 @@ TABLE_6 = {
     },
     "ionosphere": {"AA": (12, 5), "ASIS": (24, 8), "KHR": (2, 2), "SA": (11, 7), "SURR": (9, 4)},
 }
-
-
-def logistic(table: pd.DataFrame) -> pm.Model:
-    X = standardized(table.drop(columns="y").to_numpy(float))
-    d = X.shape[1]
-    with pm.Model() as model:
-        sigma = pm.InverseGamma("sigma", 1, 1)
-        length = pm.Gamma("length", 1, 1, shape=d)
-        gp = pm.gp.Latent(cov_func=sigma * pm.gp.cov.ExpQuad(d, ls=length))
-        f = gp.prior("f", X, reparameterize=False, jitter=1e-6)
-        lgm.Logistic("y", f=f, observed=table["y"].to_numpy(int))
-    return model
 
 
 def main() -> None:
