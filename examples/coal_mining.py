@@ -66,7 +66,7 @@ def plot_rate(idata, path: Path) -> None:
 def main() -> None:
     mpl.use("Agg")
     with build_model():
-        idata = pm.sample(draws=8_000, chains=4, random_seed=1)
+        idata = pm.sample(draws=2_000, chains=4, random_seed=1)
     theta = ["mean", "length", "amplitude"]
     print(az.summary(idata, var_names=theta))
     print()

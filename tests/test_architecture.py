@@ -93,8 +93,8 @@ def test_the_readme_example_is_the_demo():
     for line in ('"mean", 0, 2', '"length", 3, 60', '"amplitude", 1', "Matern52(1, ls=length)"):
         assert line in code
         assert line in demo
-    assert "pm.sample(8_000, chains=4, random_seed=1)" in code
-    assert "pm.sample(draws=8_000, chains=4, random_seed=1)" in demo
+    assert "pm.sample(2_000, chains=4, random_seed=1)" in code
+    assert "pm.sample(draws=2_000, chains=4, random_seed=1)" in demo
     ast.parse(code)
 
 
