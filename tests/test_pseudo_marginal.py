@@ -204,7 +204,14 @@ def poor(likelihood, mean, covariance, *, start=None, too_large=4):
     return replace(q, precision=precision, B=covariance.condition(precision))
 
 
-PLAIN = {"move": "metropolis", "scale": 0.7, "n_importance": 1, "correlation": 0.0}
+PLAIN = {
+    "move": "metropolis",
+    "scale": 0.7,
+    "n_importance": 1,
+    "correlation": 0.0,
+    "latent": None,
+    "interweave": False,
+}
 
 
 def searching(element, search):
