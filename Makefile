@@ -1,12 +1,13 @@
 # `make demo` and `make test` do all set-up themselves: they need make, a C compiler and some Python.
 
 STAMP := .venv/stamp
+DOCS_STAMP := .venv/stamp-docs
 PYTHON_VENV := .venv/bin/python
 # Two processes share the tests; one that runs dry takes over half of what the other has left.
 PYTEST := $(PYTHON_VENV) -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format benchmark clean
+.PHONY: help demo test test-slow lint format benchmark docs clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,8 +41,12 @@ benchmark: $(STAMP)  ## every benchmark at its small size
 		echo "$$script --quick"; $(PYTHON_VENV) "$$script" --quick; \
 	done
 
+docs: $(DOCS_STAMP)  ## the documentation, into build/docs; warnings are errors
+	$(PYTHON_VENV) -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo "build/docs/index.html"
+
 clean:  ## remove everything that was made here, .venv included
-	rm -rf .venv .uv build dist .pytest_cache .ruff_cache .mypy_cache
+	rm -rf .venv .uv build dist docs/generated .pytest_cache .ruff_cache .mypy_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment follows pyproject.toml and constraints.txt. One that works is brought up to date in place;
@@ -53,4 +58,10 @@ $(STAMP): pyproject.toml constraints.txt
 	}
 	@echo "Installing into .venv (a minute or two the first time) ..."
 	@$(PYTHON_VENV) -m pip install -q -q --disable-pip-version-check -c constraints.txt -e ".[test]"
+	@touch $@
+
+# What builds the documentation comes with the first `make docs`; no other target waits for it.
+$(DOCS_STAMP): $(STAMP)
+	@echo "Installing Sphinx into .venv ..."
+	@$(PYTHON_VENV) -m pip install -q -q --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	@touch $@

@@ -98,6 +98,14 @@ def test_the_readme_example_is_the_demo():
     ast.parse(code)
 
 
+def test_the_documentation_starts_with_the_readme_example():
+    blocks = [
+        re.findall(r"```(?:python)?\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)[:2]
+        for page in ("README.md", "docs/index.md")
+    ]
+    assert blocks[0] == blocks[1]
+
+
 def test_importing_does_not_compile_or_sample():
     """The import stays cheap, and leaves PyMC's own list in place with ours at its end."""
     script = (

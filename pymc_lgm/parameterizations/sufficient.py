@@ -1,8 +1,8 @@
 """Sufficient augmentation (SA): theta moves with f held fixed.
 
-Yu and Meng (2011); §3 of Filippone, Zhong and Girolami (2012). Mixes well where the data say
-little about f, and slowly where they say much. Gradient and Fisher information: appendices A.1.3
-and A.1.4 there.
+Yu and Meng (2011); §3 of Filippone, Zhong and Girolami (2012). Mixes well where the data say much
+about f, as large counts do, and slowly where they say little, as binary outcomes do. Gradient and
+Fisher information: appendices A.1.3 and A.1.4 there.
 """
 
 from __future__ import annotations

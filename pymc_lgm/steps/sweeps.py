@@ -198,7 +198,7 @@ class ASIS(Sweep):
 class SufficientMetropolis(Sweep):
     """Move f, then theta with f held fixed (SA); leaves p(theta, f | y) invariant.
 
-    One O(n³) factorization a draw. For comparison: slow where the data say much about f. See
+    One O(n³) factorization a draw. For comparison: slow unless the data say much about f. See
     `pymc_lgm.parameterizations.sufficient`. Takes the options of `Sweep` other than
     ``parameterization``.
 

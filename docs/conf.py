@@ -1,0 +1,69 @@
+"""Sphinx configuration: `make docs` builds this folder into build/docs, warnings are errors."""
+
+import importlib.metadata
+import inspect
+import re
+
+from sphinx.util.inspect import stringify_signature
+
+from pymc_lgm.likelihoods import Likelihood
+from pymc_lgm.steps import LatentGaussianStep
+
+project = "pymc_lgm"
+author = "The pymc_lgm developers"
+copyright = author
+release = importlib.metadata.version("pymc_lgm")
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.mathjax",
+]
+
+# Pages show code and what it printed; the build runs nothing.
+nb_execution_mode = "off"
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+templates_path = ["_templates"]
+
+# Docstrings: numpydoc sections, names in single backticks. A name that is no page of this
+# reference (a module of the package, a function of PyMC) stays plain code.
+default_role = "py:obj"
+autosummary_generate = True
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+napoleon_google_docstring = False
+# As fields of the class: attributes described once more as members would be doubled.
+napoleon_custom_sections = [("Attributes", "params_style")]
+
+html_theme = "pydata_sphinx_theme"
+html_title = "pymc_lgm"
+html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False}
+html_show_sourcelink = False
+
+
+def setup(app):
+    """Two habits of the package's docstrings and classes that Sphinx does not know."""
+    app.connect("autodoc-process-docstring", escape_bars, priority=100)
+    app.connect("autodoc-process-signature", show_constructor)
+
+
+def escape_bars(app, what, name, obj, options, lines):
+    """Docstrings write |x| for a size or a determinant: reST would read a substitution."""
+    lines[:] = [re.sub(r"(?<!\S)\|(?=\w)", r"\\|", line) for line in lines]
+
+
+def show_constructor(app, what, name, obj, options, signature, return_annotation):
+    """PyMC makes steps and distributions in `__new__`, whose signature says nothing."""
+    if what != "class" or obj is Likelihood:
+        return None
+    if issubclass(obj, LatentGaussianStep):
+        parameters = list(inspect.signature(obj.__init__).parameters.values())[1:]
+    elif issubclass(obj, Likelihood):
+        first = inspect.Parameter("name", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        parameters = [first, *inspect.signature(obj.dist).parameters.values()]
+    else:
+        return None
+    return stringify_signature(inspect.Signature(parameters), show_annotation=False), ""
