@@ -48,7 +48,7 @@ def test_leaves_the_posterior_invariant(case, name):
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("case", CASES, ids=label)
 def test_leaves_the_posterior_invariant_after_one_step_and_five(case, name):
-    assert_invariant(case, name, replicates=1500, steps=[1, 5])
+    assert_invariant(case, name, replicates=1000, steps=[1, 5])
 
 
 def held(state, latent, density):

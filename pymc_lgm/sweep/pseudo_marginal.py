@@ -173,7 +173,8 @@ class PseudoMarginal:
         if self.interweave is not None and (instead or beside):
             state, move, moved = self.interweave.run(rng, state, between.move, tune)
             if instead:
-                stats |= {"theta_evaluations": 1.0} | moved
+                stats |= {"theta_evaluations": 1.0}
+                stats["theta_acceptance"] = moved["theta_acceptance"]
             if tune:
                 acceptance = between.acceptance + stats["theta_acceptance"]
                 tuning = tuning._replace(

@@ -1,0 +1,101 @@
+"""A corner of theta that chains seldom visit and leave late: how its share varies between chains.
+
+    python benchmarks/corner.py [--quick] [--chains 6] [--draws 4000]
+
+The first 100 rows of Pima, probit, one length-scale. In the corner log length < 0.3, with large
+variances, the posterior of f is far from a Gaussian and importance estimates are noisy. Printed:
+the corner's share of the posterior by quadrature, 512 importance draws at each point of a grid; then
+mean and standard deviation over chains of the share of draws in it, the longest stay at one theta
+of any chain, and the standard deviation that the chains' ESS would have promised.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from functools import partial
+from typing import Any
+
+import arviz as az
+import numpy as np
+
+from _design import classification, from_prior, run, standardized
+
+import pymc_lgm as lgm
+
+from pymc_lgm.approximations.ep import ep
+from pymc_lgm.approximations.importance import Coordinates, Scheme, importance_sample
+from pymc_lgm.linalg import Covariance, factorize
+from pymc_lgm.state import LikelihoodAt
+
+CORNER = 0.3
+OPTIONS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "N = 16, no interweaving": {"n_importance": 16, "interweave": False},
+    "N = 64, no interweaving": {"n_importance": 64, "interweave": False},
+    "random walk": {"move": "metropolis"},
+}
+
+
+def by_quadrature(reader: lgm.LatentGaussianModel, points: int) -> float:
+    """Share of the posterior in the corner."""
+    rng, scheme = np.random.default_rng(0), Scheme(512)
+    sigma, length = np.linspace(-4.0, 9.0, points), np.linspace(-2.5, 4.5, 2 * points)
+    log_posterior = np.full((sigma.size, length.size), -np.inf)
+    for at in np.ndindex(log_posterior.shape):
+        theta = np.array([sigma[at[0]], length[at[1]]])
+        q = ep(LikelihoodAt(reader, theta), reader.mean(theta), Covariance(reader.cov(theta)))
+        prior = factorize(reader.cov(theta))
+        if q is not None and prior is not None:
+            coordinates = Coordinates.fresh(rng, reader.n, scheme)
+            likelihood = partial(reader.log_likelihoods, theta=theta)
+            draws = importance_sample(q, prior, likelihood, coordinates, scheme)
+            log_posterior[at] = draws.log_evidence + reader.log_prior(theta)
+    p = np.exp(log_posterior - log_posterior.max())
+    return float(p[:, length < CORNER].sum() / p.sum())
+
+
+def longest_stay(theta: np.ndarray) -> int:
+    """Draws in a row at one theta, the most."""
+    moved = np.flatnonzero(np.diff(theta, axis=0).any(axis=1))
+    return int(np.diff([-1, *moved, len(theta) - 1]).max())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="2 chains of 300 draws, coarse grid")
+    parser.add_argument("--chains", type=int, default=6)
+    parser.add_argument("--draws", type=int, default=4000)
+    parser.add_argument("--tune", type=int, default=1000)
+    parser.add_argument("--points", type=int, default=60, help="a side of the grid")
+    args = parser.parse_args()
+    if args.quick:
+        args.chains, args.draws, args.tune, args.points = 2, 300, 300, 15
+    table = lgm.datasets.load_pima()
+    X = standardized(table.drop(columns="y").to_numpy(float))[:100]
+    model = classification(X, table["y"].to_numpy(int)[:100], ard=False)
+    share = by_quadrature(lgm.LatentGaussianModel.from_pymc(model), args.points)
+    print(
+        f"quadrature: {share:.4f} of the posterior; {args.chains} chains of {args.draws} draws "
+        f"after {args.tune}\n{'':25}{'share':>8}{'sd':>8}{'promised':>10}{'longest stay':>14}"
+    )
+    for name, options in OPTIONS.items():
+        step = lgm.PseudoMarginal(model=model, **options)
+        shares, stays, promised = [], [], []
+        for seed in range(args.chains):
+            start = from_prior(model, seed)
+            theta = run(step, model, args.tune, args.draws, seed, start)["theta"]
+            inside = (theta[:, 1] < CORNER).astype(float)
+            shares.append(inside.mean())
+            stays.append(longest_stay(theta))
+            ess = az.ess(az.from_dict({"posterior": {"x": theta[None, :, 1]}}))["x"]
+            promised.append(np.sqrt(inside.mean() * (1 - inside.mean()) / float(ess)))
+        print(
+            f"{name:25}{np.mean(shares):8.4f}{np.std(shares, ddof=1):8.4f}"
+            f"{np.median(promised):10.4f}{max(stays):14}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
