@@ -4,9 +4,9 @@
 
 The first 100 rows of Pima, probit, one length-scale. In the corner log length < 0.3, with large
 variances, the posterior of f is far from a Gaussian and importance estimates are noisy. Printed:
-the corner's share of the posterior by quadrature, 512 importance draws at each point of a grid; then
-mean and standard deviation over chains of the share of draws in it, the longest stay at one theta
-of any chain, and the standard deviation that the chains' ESS would have promised.
+the corner's share of the posterior by quadrature, 512 importance draws at each point of a grid;
+then mean and standard deviation over chains of the share of draws in it, the standard deviation
+that the chains' ESS would have promised, and the longest stay of any chain at one theta.
 """
 
 from __future__ import annotations

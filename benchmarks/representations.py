@@ -7,8 +7,7 @@ surrogate data or posterior-whitened f held. "effective" is the bulk ESS of the 
 log p(y, f | theta), the paper's measure, per 1000 likelihood evaluations, per 1000 covariances that
 were built, and per second of drawing; "theta" is the smallest over the logarithms of the
 hyper-parameters. Beside them a random walk in the whitened representation (AA) and the default
-sampler, each with moves of f of its own. `--agreement` prints the posteriors of theta of all
-samplers, and how many standard errors each is away from the default sampler's.
+sampler, each with moves of f of its own. `agreement.py` compares what they say of theta.
 
 The paper prints bars and no figures: its order is in `PUBLISHED`. It does not give its priors;
 here log length-scales (in units of the inputs' range), log variances and the mean offset have
@@ -23,7 +22,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import arviz as az
 import numpy as np
 import pymc as pm
 
@@ -154,15 +152,6 @@ def run(step: Any, model: pm.Model, tune: int, draws: int, seed: int) -> dict[st
     }
 
 
-def posterior(chains: list[dict[str, Any]]) -> tuple[np.ndarray, ...]:
-    """Means and standard deviations of theta with their Monte Carlo errors."""
-    data = az.from_dict({"posterior": {"x": np.array([c["theta"] for c in chains])}})
-    x = data.posterior["x"]
-    moments = x.mean(("chain", "draw")).values, x.std(("chain", "draw")).values
-    errors = (az.mcse(data, method=m)["x"].values for m in ("mean", "sd"))
-    return (*moments, *errors)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="60 rows, 200 draws, one chain")
@@ -171,7 +160,6 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=5000)
     parser.add_argument("--tune", type=int, default=1000)
     parser.add_argument("--chains", type=int, default=2)
-    parser.add_argument("--agreement", action="store_true", help="print posteriors of theta")
     args = parser.parse_args()
     if args.quick:
         args.draws, args.tune, args.chains, args.problems = 200, 100, 1, ["mining"]
@@ -215,21 +203,6 @@ def main() -> None:
                 f"{theta:8.0f}{ops:10.2f}{per_second:9.2f}{cost:8.1f}",
                 flush=True,
             )
-        if args.agreement and "default" in chains:
-            of_default = posterior(chains["default"])
-            print("theta: mean and sd of each component; largest difference in standard errors")
-            for name, of_name in chains.items():
-                mean, sd, mean_error, sd_error = posterior(of_name)
-                away = max(
-                    np.abs((mean - of_default[0]) / np.hypot(mean_error, of_default[2])).max(),
-                    np.abs((sd - of_default[1]) / np.hypot(sd_error, of_default[3])).max(),
-                )
-                print(
-                    f"{name:16}"
-                    + "  ".join(f"{m:6.2f} ({s:.2f})" for m, s in zip(mean, sd, strict=True))
-                    + ("" if name == "default" else f"   {away:.1f}"),
-                    flush=True,
-                )
 
 
 if __name__ == "__main__":
