@@ -7,7 +7,7 @@ PYTHON_VENV := .venv/bin/python
 PYTEST := $(PYTHON_VENV) -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format benchmark docs clean
+.PHONY: help demo test test-slow lint format benchmark docs dist versions clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,12 @@ benchmark: $(STAMP)  ## every benchmark at its small size
 docs: $(DOCS_STAMP)  ## the documentation, into build/docs; warnings are errors
 	$(PYTHON_VENV) -m sphinx -W --keep-going -q -b html docs build/docs
 	@echo "build/docs/index.html"
+
+dist:  ## sdist and wheel into dist/, tried in a fresh environment
+	sh tools/check_dist.sh
+
+versions:  ## the fast tests on each Python from 3.12 to 3.14 that is here
+	sh tools/versions.sh
 
 clean:  ## remove everything that was made here, .venv included
 	rm -rf .venv .uv build dist docs/generated .pytest_cache .ruff_cache .mypy_cache

@@ -29,11 +29,15 @@ from pymc_lgm.linalg import Covariance, factorize
 from pymc_lgm.state import LikelihoodAt
 
 CORNER = 0.3
-OPTIONS: dict[str, dict[str, Any]] = {
-    "default": {},
-    "N = 16, no interweaving": {"n_importance": 16, "interweave": False},
-    "N = 64, no interweaving": {"n_importance": 64, "interweave": False},
-    "random walk": {"move": "metropolis"},
+LONGER = 10
+"""How many times as many draws ASIS gets: it knows no estimates, and is the reference."""
+
+SAMPLERS: dict[str, tuple[Any, dict[str, Any], int]] = {
+    "default": (lgm.PseudoMarginal, {}, 1),
+    "N = 16, no interweaving": (lgm.PseudoMarginal, {"n_importance": 16, "interweave": False}, 1),
+    "N = 64, no interweaving": (lgm.PseudoMarginal, {"n_importance": 64, "interweave": False}, 1),
+    "random walk": (lgm.PseudoMarginal, {"move": "metropolis"}, 1),
+    f"ASIS, {LONGER} times as many": (lgm.ASIS, {}, LONGER),
 }
 
 
@@ -67,9 +71,11 @@ def main() -> None:
     parser.add_argument("--chains", type=int, default=6)
     parser.add_argument("--draws", type=int, default=4000)
     parser.add_argument("--tune", type=int, default=1000)
+    parser.add_argument("--samplers", nargs="+", choices=SAMPLERS, default=list(SAMPLERS))
     parser.add_argument("--points", type=int, default=60, help="a side of the grid")
     args = parser.parse_args()
     if args.quick:
+        args.samplers = args.samplers[:2]
         args.chains, args.draws, args.tune, args.points = 2, 300, 300, 15
     table = lgm.datasets.load_pima()
     X = standardized(table.drop(columns="y").to_numpy(float))[:100]
@@ -79,12 +85,13 @@ def main() -> None:
         f"quadrature: {share:.4f} of the posterior; {args.chains} chains of {args.draws} draws "
         f"after {args.tune}\n{'':25}{'share':>8}{'sd':>8}{'promised':>10}{'longest stay':>14}"
     )
-    for name, options in OPTIONS.items():
-        step = lgm.PseudoMarginal(model=model, **options)
+    for name in args.samplers:
+        sampler, options, longer = SAMPLERS[name]
+        step = sampler(model=model, **options)
         shares, stays, promised = [], [], []
         for seed in range(args.chains):
             start = from_prior(model, seed)
-            theta = run(step, model, args.tune, args.draws, seed, start)["theta"]
+            theta = run(step, model, args.tune, longer * args.draws, seed, start)["theta"]
             inside = (theta[:, 1] < CORNER).astype(float)
             shares.append(inside.mean())
             stays.append(longest_stay(theta))

@@ -139,6 +139,7 @@ def main() -> None:
                 args.whitened,
                 tune=2000,
                 step=lgm.WhitenedMetropolis(latent_repeats=2),
+                var_names=THETA,
                 **settings | {"chains": 2},
             )
         compare("whitened", ours, log_theta(other))

@@ -200,7 +200,7 @@ def test_a_wrong_ratio_is_noticed(mutant):
     "mutant",
     [
         ("there.log_density - here.log_density", "0.0"),
-        ("half + 0.5 * step * point.gradient", "half"),
+        ("half + 0.5 * step * gradient\n", "half\n"),
         ("(here.log_density - start.log_density)", "0.0"),
         ("log_evidence + self.model.log_prior(theta)", "log_evidence"),
     ],

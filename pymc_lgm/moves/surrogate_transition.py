@@ -105,19 +105,28 @@ class _Surrogate:
     model: LatentGaussian
 
     def at(self, z: Array) -> _Point:
-        log_evidence, gradient = self.emulator.log_evidence(z)
-        theta = self.emulator.theta(z)
-        gradient = gradient + self.emulator.root.T @ self.model.log_prior_gradient(theta)
-        return _Point(z, log_evidence + self.model.log_prior(theta), gradient)
+        return self._point(z, *self._surface(z))
 
     def trajectory(
         self, point: _Point, momentum: Array, step: float, n_steps: int
     ) -> tuple[_Point, Array]:
-        """Leapfrog: where it ends and the momentum there."""
+        """Leapfrog: where it ends and the momentum there. On the way gradients are enough."""
+        z, gradient = point.z, point.gradient
         for _ in range(n_steps):
-            half = momentum + 0.5 * step * point.gradient
-            point = self.at(point.z + step * half)
-            if not math.isfinite(point.log_density):
+            half = momentum + 0.5 * step * gradient
+            z = z + step * half
+            theta, log_evidence, gradient = self._surface(z)
+            momentum = half + 0.5 * step * gradient
+            if not np.isfinite(momentum).all():
                 break
-            momentum = half + 0.5 * step * point.gradient
-        return point, momentum
+        return self._point(z, theta, log_evidence, gradient), momentum
+
+    def _surface(self, z: Array) -> tuple[Array, float, Array]:
+        """Theta, log p*(y | theta), and the gradient of log π* in z."""
+        log_evidence, gradient = self.emulator.log_evidence(z)
+        theta = self.emulator.theta(z)
+        of_prior = self.emulator.root.T @ self.model.log_prior_gradient(theta)
+        return theta, log_evidence, gradient + of_prior
+
+    def _point(self, z: Array, theta: Array, log_evidence: float, gradient: Array) -> _Point:
+        return _Point(z, log_evidence + self.model.log_prior(theta), gradient)
