@@ -20,6 +20,7 @@ from pymc_lgm.likelihoods import OrdinalProbit as OrdinalProbit
 from pymc_lgm.likelihoods import Probit as Probit
 from pymc_lgm.model import LatentGaussianModel as LatentGaussianModel
 from pymc_lgm.predict import predict as predict
+from pymc_lgm.report import report as report
 from pymc_lgm.scores import abstention_curve as abstention_curve
 from pymc_lgm.scores import capacity as capacity
 from pymc_lgm.scores import log_predictive_density as log_predictive_density
@@ -68,6 +69,7 @@ __all__ = [
     "laplace",
     "log_predictive_density",
     "predict",
+    "report",
     "testing",
 ]
 

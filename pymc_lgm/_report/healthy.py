@@ -1,0 +1,215 @@
+"""All thresholds of the report, as data, with their sources; no rule has a number of its own.
+
+Ranges of sampler statistics are those of ``docs/sample_statistics.md``; a test compares the two.
+"""
+
+from dataclasses import dataclass
+from math import inf
+
+from pymc_lgm.adaptation import ENOUGH
+
+__all__ = [
+    "CHAINS",
+    "EFFECTIVE",
+    "EFFECTIVE_OF_A_CHAIN",
+    "FEW_DRAWS",
+    "FEW_EFFECTIVE",
+    "HEALTHY",
+    "LATENT_TRAJECTORY",
+    "LONG_STAY",
+    "LONG_STAY_SHARE",
+    "PARETO_K",
+    "R_HAT",
+    "R_HAT_LARGE",
+    "SHOWN",
+    "STILL",
+    "Healthy",
+]
+
+R_HAT = 1.01
+"""Vehtari, Gelman, Simpson, Carpenter, Bürkner (2021), *Rank-normalization, folding, and
+localization: an improved R-hat*, Bayesian Analysis 16, section 4.3."""
+
+R_HAT_LARGE = 1.05
+"""Ours: above it the chains disagree so much that no average over them is worth reading."""
+
+CHAINS = 4
+"""Vehtari et al. (2021), section 4.3: run at least four chains."""
+
+EFFECTIVE, EFFECTIVE_OF_A_CHAIN = 400, 100
+"""Vehtari et al. (2021), section 4.3: 400 effective draws, 100 a chain, bulk and tail; below it
+the estimates of R-hat, ESS and Monte Carlo error are themselves unreliable."""
+
+FEW_EFFECTIVE = 100
+"""Ours: below it a posterior mean is off by a tenth of a standard deviation or more."""
+
+FEW_DRAWS = 100
+"""Ours: of fewer draws a chain R-hat, ESS and mean acceptances are noise, and none is judged."""
+
+PARETO_K = 0.7
+"""Vehtari, Simpson, Gelman, Yao, Gabry (2024), *Pareto smoothed importance sampling*, JMLR 25:
+above it importance sampling has practically no central limit theorem."""
+
+STILL = 0.01
+"""Ours: a chain that accepts less than this is stuck."""
+
+LONG_STAY, LONG_STAY_SHARE = 100, 0.25
+"""Ours: draws in a row at one value, and their share of a chain. With one proposal of five
+accepted, the least that is healthy, 100 rejections in a row happen once in 5e9 draws."""
+
+LATENT_TRAJECTORY = "latent_trajectory"
+"""Stands among the names of statistics for: the latent evaluations vary, as those of HMC do."""
+
+
+@dataclass(frozen=True)
+class Healthy:
+    """The range of a statistic's mean, for samplers that report `having` and none of `lacking`.
+
+    Out of it the statistic *explains* poor R-hat and ESS; where those are good it is harmless,
+    unless ``always``.
+    """
+
+    statistic: str
+    low: float = -inf
+    high: float = inf
+    below: str = ""
+    above: str = ""
+    having: frozenset[str] = frozenset()
+    lacking: frozenset[str] = frozenset()
+    per_parameter: bool = False
+    always: bool = False
+
+    def __str__(self) -> str:
+        unit = " a hyper-parameter" if self.per_parameter else ""
+        if self.high == 0.0:
+            return "0"
+        if self.high == inf:
+            return f"above {self.low:g}{unit}"
+        return (
+            f"up to {self.high:g}{unit}" if self.low == -inf else f"{self.low:g} to {self.high:g}"
+        )
+
+    def applies(self, names: set[str]) -> bool:
+        """Whether a trace with these statistics is one that the range is for."""
+        return self.statistic in names and self.having <= names and not self.lacking & names
+
+
+def _set(*names: str) -> frozenset[str]:
+    return frozenset(names)
+
+
+NOT_A_WALK = _set("theta_evaluations", "theta_step_size")
+
+HEALTHY = (
+    Healthy(
+        "theta_acceptance",
+        0.2,  # of a random walk; 0.3 of the emulator, which a trace does not tell from a walk
+        below="Look at log_evidence_sd and pareto_k; tune longer, pm.sample(tune=2000); raise "
+        'correlation or n_importance, or write approximation="ep". If it stays below 0.1, write '
+        "lgm.ASIS().",
+        having=_set("log_evidence"),
+        lacking=NOT_A_WALK,
+    ),
+    Healthy(
+        "theta_acceptance",
+        0.2,
+        0.5,
+        below="The steps of the random walk are too long: tune longer, pm.sample(tune=2000).",
+        above="The steps of the random walk are short: tune longer, pm.sample(tune=2000).",
+        having=_set("theta_scale"),
+        lacking=NOT_A_WALK | {"log_evidence"},
+    ),
+    Healthy(
+        "theta_evaluations",
+        high=4.0,
+        above="The widths of the slices have not been learnt: tune longer, pm.sample(tune=2000).",
+        lacking=_set("theta_step_size"),
+        per_parameter=True,
+    ),
+    Healthy(
+        "latent_acceptance",
+        0.6,
+        below='Raise target_accept of lgm.LatentHMC, or write latent="slice" in a sweep.',
+        having=_set("latent_step_size", LATENT_TRAJECTORY),
+    ),
+    Healthy(
+        "latent_acceptance",
+        0.15,  # of SMMALA and Metropolis; 0.4 of AuxiliaryGradient, which a trace does not tell
+        below="Tune longer, pm.sample(tune=2000), or move f by lgm.LatentHMC.",
+        having=_set("latent_step_size"),
+        lacking=_set(LATENT_TRAJECTORY),
+    ),
+    Healthy(
+        "latent_acceptance",
+        0.05,
+        below='The data say much about f: move it by HMC, latent="hmc" or lgm.LatentHMC.',
+        lacking=_set("latent_step_size"),
+    ),
+    Healthy(
+        "latent_evaluations",
+        high=50.0,
+        above="The data say much about f: draws are dear in evaluations, not wrong. Try "
+        'lgm.LatentHMC(metric="curvature"), or bound them by max_steps.',
+    ),
+    Healthy(
+        "latent_step_size",
+        0.01,
+        below='f moves little: write lgm.LatentHMC(metric="curvature").',
+    ),
+    Healthy(
+        "log_evidence_sd",
+        high=0.7,
+        above='Estimates are noisy: raise n_importance, write approximation="ep", or keep '
+        "correlation=0.99.",
+    ),
+    Healthy(
+        "pareto_k",
+        high=PARETO_K,
+        above="q has too light a tail, and a chain can stick to one lucky estimate: add draws from "
+        'the prior, lgm.PseudoMarginal(defensive=0.1), or write approximation="ep".',
+        always=True,
+    ),
+    Healthy(
+        "n_importance",
+        high=float(ENOUGH),
+        above="Tuning chose the most importance draws: q is poor. Write "
+        'lgm.PseudoMarginal(approximation="ep") if it is not the one in use.',
+    ),
+    Healthy(
+        "mode_iterations",
+        high=3.0,
+        above="theta is far from where tuning ended: tune longer, pm.sample(tune=2000).",
+    ),
+    Healthy(
+        "numerical_rejections",
+        high=0.1,
+        above="Proposals are lost because the covariance cannot be factorized: raise the jitter of "
+        "gp.prior, or bound the prior of the length-scale.",
+        always=True,
+    ),
+    # Of PyMC's NUTS, with PyMC's own limits.
+    Healthy(
+        "diverging",
+        high=0.0,
+        above="NUTS diverges: raise target_accept, or let the model whiten f, gp.prior('f', X).",
+        always=True,
+    ),
+    Healthy(
+        "reached_max_treedepth",
+        high=0.05,
+        above="NUTS needs trajectories longer than it may make: let the model whiten f, "
+        "gp.prior('f', X), or use a sampler of this package.",
+    ),
+)
+
+SHOWN = (
+    *dict.fromkeys(healthy.statistic for healthy in HEALTHY),
+    "theta_scale",
+    "theta_step_size",
+    "log_evidence",
+    "approximate_log_evidence",
+    "cubic_ops",
+    "acceptance_rate",
+    "tree_depth",
+)
+"""Statistics that the table shows, where the trace has them."""

@@ -1,0 +1,238 @@
+"""The numbers of a report: ArviZ's of each element of the posterior, and means of statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import arviz as az
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from pymc_lgm._report.healthy import LATENT_TRAJECTORY
+from pymc_lgm.diagnostics import _per_draw, _rows
+
+__all__ = ["Numbers", "element", "numbers"]
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """All that verdicts, tables and pictures are made of.
+
+    Attributes
+    ----------
+    posterior, stats : xarray.Dataset
+        Draws of the variables looked at, as float64; the sampler's statistics, or nothing.
+    attrs : dict
+        Of the posterior.
+    rows : dict
+        Group -> variables.
+    elements : pandas.DataFrame
+        A row for each element of a variable: ``variable``, ``mean``, ``sd``, ``mcse_mean``,
+        ``ess_bulk``, ``ess_tail``, ``r_hat``.
+    groups : pandas.DataFrame
+        The worst of each group, and what an effective draw cost.
+    statistics : pandas.DataFrame
+        ``mean`` of each numeric statistic, and its ``lowest`` and ``highest`` mean by chain (and by
+        step, if several report it).
+    stays : dict
+        Continuous variable -> (most draws in a row at one value, the chain where).
+    constant : list
+        Continuous variables with one value in all draws of all chains.
+    broken : list
+        Elements with a NaN or an infinity among their draws.
+    ops, seconds : float
+        O(n³) operations of the kept draws; wall time with tuning. NaN if the trace has none.
+    """
+
+    posterior: xr.Dataset
+    stats: xr.Dataset
+    attrs: dict[str, Any]
+    rows: dict[str, list[str]]
+    elements: pd.DataFrame
+    groups: pd.DataFrame
+    statistics: pd.DataFrame
+    stays: dict[str, tuple[int, Any]]
+    constant: list[str]
+    broken: list[str]
+    ops: float
+    seconds: float
+
+    @property
+    def chains(self) -> int:
+        """Number of chains."""
+        return self.posterior.sizes["chain"]
+
+    @property
+    def draws(self) -> int:
+        """Draws of each chain."""
+        return self.posterior.sizes["draw"]
+
+    @property
+    def names(self) -> set[str]:
+        """Statistics that the trace has, and whether trajectories of f vary in length."""
+        names = {str(name) for name in self.statistics.index}
+        if "latent_evaluations" in self.stats:
+            counts = _per_draw(self.stats, "latent_evaluations")
+            if (np.nanmin(counts, axis=0) < np.nanmax(counts, axis=0)).any():
+                names.add(LATENT_TRAJECTORY)
+        return names
+
+    @property
+    def theta_size(self) -> int:
+        """At most so many hyper-parameters: all elements but those of the largest variable."""
+        sizes = self.elements["variable"].value_counts()
+        return int(sizes.sum() - sizes.max()) or int(sizes.sum())
+
+
+def numbers(idata: Any, groups: Mapping[str, str | Sequence[str]] | None) -> Numbers:
+    """Compute them all; errors are those of `pymc_lgm.efficiency`."""
+    tree = az.convert_to_datatree(idata)
+    if "posterior" not in tree.children:
+        found = sorted(tree.children) or "none"
+        raise ValueError(
+            f"idata has no posterior group (groups found: {found}); pass the result of "
+            "pm.sample(), or arviz.from_dict({'posterior': {...}})."
+        )
+    draws = tree["posterior"].to_dataset()
+    rows = _rows(groups, [str(name) for name, values in draws.data_vars.items() if values.size])
+    used = draws[list(dict.fromkeys(name for row in rows.values() for name in row))]
+    continuous = [str(name) for name, x in used.data_vars.items() if x.dtype.kind == "f"]
+    posterior = used.astype(np.float64, copy=False).transpose("chain", "draw", ...)
+    finite = np.isfinite(posterior).all(["chain", "draw"])
+    broken = [label for label, ok in zip(_labels(posterior), _ravel(finite), strict=True) if not ok]
+    if broken:
+        posterior = posterior.where(finite)  # an infinity has no mean
+    stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
+    stats = stats[
+        [
+            name
+            for name, x in stats.data_vars.items()
+            if x.dtype.kind in "bif" and {"chain", "draw"} <= set(x.dims)
+        ]
+    ]
+
+    elements = _elements(posterior)
+    ops = float(_per_draw(stats, "cubic_ops").sum())
+    seconds = float(draws.attrs.get("sampling_time") or np.nan)
+    moving = {name: _moving(posterior[name].values) for name in continuous}
+    constant = [name for name in continuous if _is_constant(posterior[name].values)]
+    labels = draws["chain"].values
+    stays = {
+        name: max((_longest_stay(m), labels[i]) for i, m in enumerate(moved))
+        for name, moved in moving.items()
+        if name not in constant
+    }
+    return Numbers(
+        posterior=posterior,
+        stats=stats,
+        attrs=dict(draws.attrs),
+        rows=rows,
+        elements=elements,
+        groups=_groups(elements, rows, ops, seconds),
+        statistics=_statistics(stats),
+        stays=stays,
+        constant=constant,
+        broken=broken,
+        ops=ops,
+        seconds=seconds,
+    )
+
+
+def element(values: xr.DataArray, index: tuple[int, ...]) -> str:
+    """Name an element by its coordinates, as in ``f[1851.5]``."""
+    dims = [dim for dim in values.dims if dim not in ("chain", "draw")]
+    if not dims:
+        return str(values.name)
+    at = (values[dim].values[i] for dim, i in zip(dims, index, strict=True))
+    return f"{values.name}[{', '.join(f'{x:.6g}' if _is_float(x) else str(x) for x in at)}]"
+
+
+def _indices(values: xr.DataArray) -> Iterator[tuple[int, ...]]:
+    return np.ndindex(values.shape[2:])
+
+
+def _labels(posterior: xr.Dataset) -> list[str]:
+    return [element(values, i) for values in posterior.data_vars.values() for i in _indices(values)]
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, float | np.floating)
+
+
+def _ravel(values: xr.Dataset) -> np.ndarray:
+    return np.concatenate([np.ravel(x.values) for x in values.data_vars.values()])
+
+
+def _elements(posterior: xr.Dataset) -> pd.DataFrame:
+    """Return ArviZ's diagnostics of all elements, in the order of the posterior."""
+    variable = [str(name) for name, x in posterior.data_vars.items() for _ in _indices(x)]
+    sampled = ["chain", "draw"]
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 where nothing moved
+        columns = {
+            "mean": posterior.mean(sampled, skipna=False),
+            "sd": posterior.std(sampled, skipna=False, ddof=int(_several(posterior))),
+            "mcse_mean": az.mcse(posterior, method="mean"),
+            "ess_bulk": az.ess(posterior, method="bulk"),
+            "ess_tail": az.ess(posterior, method="tail"),
+            "r_hat": az.rhat(posterior),
+        }
+    data = {name: _ravel(values) for name, values in columns.items()}
+    return pd.DataFrame(
+        {"variable": variable} | data, index=pd.Index(_labels(posterior), name="element")
+    )
+
+
+def _several(posterior: xr.Dataset) -> bool:
+    return posterior.sizes["chain"] * posterior.sizes["draw"] > 1
+
+
+def _groups(
+    elements: pd.DataFrame, rows: dict[str, list[str]], ops: float, seconds: float
+) -> pd.DataFrame:
+    """Return the worst of each group, as `pymc_lgm.efficiency` has it."""
+    table = {}
+    for row, names in rows.items():
+        some = elements[elements["variable"].isin(names)]
+        error = (some["mcse_mean"] / some["sd"].where(some["sd"] > 0.0)).max()
+        worst = {column: some[column].min(skipna=False) for column in ("ess_bulk", "ess_tail")}
+        table[row] = {"elements": len(some), **worst} | {
+            "r_hat": some["r_hat"].max(),
+            "mcse_per_sd": error,
+            "ess_per_1000_ops": np.divide(1000 * worst["ess_bulk"], ops) if ops else np.inf,
+            "ess_per_second": worst["ess_bulk"] / seconds,
+        }
+    return pd.DataFrame.from_dict(table, orient="index").astype({"elements": int})
+
+
+def _statistics(stats: xr.Dataset) -> pd.DataFrame:
+    """Return means of statistics, with the lowest and highest among chains and steps."""
+    table = {}
+    for name in sorted(map(str, stats.data_vars)):
+        steps = _per_draw(stats, name).reshape(stats.sizes["chain"], stats.sizes["draw"], -1)
+        known = ~np.isnan(steps)
+        if not known.any():
+            continue
+        counts = known.sum(axis=1)
+        means = np.where(known, steps, 0.0).sum(axis=1)[counts > 0] / counts[counts > 0]
+        mean = steps[known].mean()
+        table[name] = {"mean": mean, "lowest": means.min(), "highest": means.max()}
+    return pd.DataFrame.from_dict(table, orient="index", columns=["mean", "lowest", "highest"])
+
+
+def _moving(values: np.ndarray) -> np.ndarray:
+    """Return whether any element differs from the draw before, shape (chains, draws - 1)."""
+    moved = np.diff(values, axis=1) != 0.0
+    return moved.any(axis=tuple(range(2, moved.ndim)))
+
+
+def _is_constant(values: np.ndarray) -> bool:
+    return values.shape[1] > 1 and bool((values == values[:1, :1]).all())
+
+
+def _longest_stay(moved: np.ndarray) -> int:
+    """Return the most draws in a row that one chain spends at one value."""
+    leaves = np.flatnonzero(np.concatenate([[True], moved, [True]]))
+    return int(np.diff(leaves).max())

@@ -1,0 +1,151 @@
+"""The page to look at after sampling: whether to trust the draws, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from rich.console import Group
+
+from pymc_lgm._report.numbers import Numbers, numbers
+from pymc_lgm._report.pages import Page, as_document, as_html, as_rich, as_text
+from pymc_lgm._report.pictures import BACKENDS, draw
+from pymc_lgm._report.tables import cost, tables
+from pymc_lgm._report.verdict import Verdict, headline
+from pymc_lgm._report.verdicts import verdicts
+
+__all__ = ["Report", "Verdict", "report"]
+
+
+def report(
+    idata: Any,
+    groups: Mapping[str, str | Sequence[str]] | None = None,
+    *,
+    path: str | Path | None = None,
+    backend: str = "matplotlib",
+) -> Report:
+    """Judge a trace: verdicts in plain language, each with what to do next, tables and pictures.
+
+    R-hat and effective sample sizes say whether to trust the draws. The sampler's statistics say
+    why not; out of their healthy range they are a warning only where R-hat or ESS is one, too, or
+    where they could hide something: a heavy tail of importance weights, a chain that stays at one
+    value, proposals lost to rounding.
+
+    Parameters
+    ----------
+    idata : DataTree or whatever ``arviz.convert_to_datatree`` takes
+        A trace from ``pm.sample``, by any sampler; what it does not hold is left out.
+    groups : mapping of str to str or sequence of str, optional
+        Label -> posterior variables, as in `efficiency`: ``{"theta": ["ls", "eta"], "f": "f"}``.
+        Default: one group per variable, then "all".
+    path : str or path, optional
+        Where to save the report as HTML, at once.
+    backend : {"matplotlib", "bokeh", "plotly", "none"}
+        What draws the pictures of the HTML. If it is not installed the report has none and says
+        so. bokeh and plotly add some megabytes of scripts, so that the page fetches nothing.
+
+    Returns
+    -------
+    Report
+        Plain text in a terminal, HTML with pictures in a notebook.
+
+    Raises
+    ------
+    ValueError
+        An unknown `backend`; no posterior group; a group that is empty or names a variable which
+        is not there.
+
+    Notes
+    -----
+    Limits: R-hat 1.01 and 400 effective draws, 100 of each chain, bulk and tail [1]_; Pareto-k
+    0.7 [2]_; statistics as in ``docs/sample_statistics.md``. `efficiency` defines the costs.
+
+    The time is that of ArviZ's diagnostics, a few milliseconds an element of the posterior for
+    some thousand draws. Pictures are drawn when a page is made.
+
+    References
+    ----------
+    .. [1] Vehtari, Gelman, Simpson, Carpenter, Bürkner (2021), *Rank-normalization, folding, and
+       localization: an improved R-hat for assessing convergence of MCMC*, Bayesian Analysis 16.
+    .. [2] Vehtari, Simpson, Gelman, Yao, Gabry (2024), *Pareto smoothed importance sampling*,
+       Journal of Machine Learning Research 25.
+
+    Examples
+    --------
+    >>> import arviz as az
+    >>> import numpy as np
+    >>> from pymc_lgm.report import report
+    >>> rng = np.random.default_rng(1)
+    >>> ls = rng.normal(size=(4, 500))
+    >>> ls[3] += 1.0  # one chain is elsewhere
+    >>> idata = az.from_dict({"posterior": {"ls": ls, "f": rng.normal(size=(4, 500, 3))}})
+    >>> found = report(idata, {"theta": "ls", "f": "f"})
+    >>> [verdict.subject for verdict in found.verdicts if verdict.level != "good"]
+    ['R-hat', 'effective draws']
+    >>> print(str(found).splitlines()[0])
+    Do not use these draws yet: 2 problems.
+    """
+    if backend not in BACKENDS:
+        raise ValueError(f"backend={backend!r} is unknown. Choose from {', '.join(BACKENDS)}.")
+    computed = numbers(idata, groups)
+    made = Report(verdicts(computed), computed, backend)
+    if path is not None:
+        made.save(path)
+    return made
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Report:
+    """What `report` found out: print it, show it in a notebook, or save it as a page.
+
+    Attributes
+    ----------
+    verdicts : list of Verdict
+        Problems first, then warnings, then what is good. Each has a ``level`` ("problem",
+        "warning", "good"), a ``subject``, a ``sentence`` and an ``advice``.
+    """
+
+    verdicts: list[Verdict]
+    _numbers: Numbers
+    _backend: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is nothing to do."""
+        return all(verdict.level == "good" for verdict in self.verdicts)
+
+    @property
+    def groups(self) -> pd.DataFrame:
+        """The worst of each group: ESS, R-hat, Monte Carlo error over sd, and costs."""
+        return self._numbers.groups
+
+    @property
+    def elements(self) -> pd.DataFrame:
+        """A row for each element of each variable."""
+        return self._numbers.elements
+
+    @property
+    def statistics(self) -> pd.DataFrame:
+        """Mean of each of the sampler's statistics, of all chains and the extreme ones."""
+        return self._numbers.statistics
+
+    def save(self, path: str | Path) -> None:
+        """Write one HTML file that needs no other and no network."""
+        Path(path).write_text(as_document(self._repr_html_()), encoding="utf-8")
+
+    def __repr__(self) -> str:
+        return as_text(self._page())
+
+    def __rich__(self) -> Group:
+        return as_rich(self._page())
+
+    def _repr_html_(self) -> str:
+        return as_html(self._page(), draw(self._numbers, self._backend))
+
+    def _page(self) -> Page:
+        found = self.verdicts
+        return Page(headline(found), cost(self._numbers), found, tables(self._numbers))
