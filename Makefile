@@ -52,7 +52,7 @@ versions:  ## the fast tests on each Python from 3.12 to 3.14 that is here
 	sh tools/versions.sh
 
 clean:  ## remove everything that was made here, .venv included
-	rm -rf .venv .uv build dist docs/generated .pytest_cache .ruff_cache .mypy_cache
+	rm -rf .venv .uv build dist docs/generated docs/tutorials .pytest_cache .ruff_cache .mypy_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment follows pyproject.toml and constraints.txt. One that works is brought up to date in place;

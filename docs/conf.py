@@ -2,7 +2,13 @@
 
 import importlib.metadata
 import inspect
+import os
 import re
+import shutil
+
+from pathlib import Path
+
+import jupytext
 
 from sphinx.util.inspect import stringify_signature
 
@@ -22,8 +28,13 @@ extensions = [
     "sphinx.ext.mathjax",
 ]
 
-# Pages show code and what it printed; the build runs nothing.
-nb_execution_mode = "off"
+# The tutorials are examples/*.py. They run where their code is not that of an earlier build, whose
+# results are kept beside the pages; `make clean` forgets them. No other page runs anything.
+nb_execution_mode = "cache"
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tutorials' matrices are small
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 templates_path = ["_templates"]
@@ -40,14 +51,30 @@ napoleon_custom_sections = [("Attributes", "params_style")]
 
 html_theme = "pydata_sphinx_theme"
 html_title = "pymc_lgm"
-html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False}
+html_theme_options = {
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    # Not in tutorials: the tables that they print need the width.
+    "secondary_sidebar_items": {"*": ["page-toc"], "generated/*": ["page-toc"]},
+}
 html_show_sourcelink = False
 
 
 def setup(app):
-    """Two habits of the package's docstrings and classes that Sphinx does not know."""
+    """The tutorials, and two habits of docstrings and classes that Sphinx does not know."""
+    app.connect("builder-inited", make_notebooks)
     app.connect("autodoc-process-docstring", escape_bars, priority=100)
     app.connect("autodoc-process-signature", show_constructor)
+
+
+def make_notebooks(app):
+    """Write each script of examples/ as a notebook of tutorials/, for MyST-NB to run."""
+    folder = Path(app.srcdir) / "tutorials"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for script in (folder.parent.parent / "examples").glob("*.py"):
+        notebook = jupytext.read(script, fmt="py:percent")
+        jupytext.write(notebook, folder / f"{script.stem}.ipynb")
 
 
 def escape_bars(app, what, name, obj, options, lines):

@@ -4,12 +4,13 @@
 # 191 explosions with ten or more deaths between 1851 and 1962, counted in 112 bins of 365 days. The
 # log rate is a Gaussian process around an unknown mean; its length-scale and amplitude are inferred
 # with it. `lgm.LogGaussianCox` opts the model in, so `pm.sample()` runs the package's sampler.
+#
+# The [first page](../index.md) explains the model and its output line by line.
 
 # %%
 from pathlib import Path
 
 import arviz as az
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pymc as pm
@@ -35,7 +36,7 @@ def build_model() -> pm.Model:
 
 
 # %%
-def plot_rate(idata, path: Path) -> None:
+def plot_rate(idata) -> plt.Figure:
     rate = np.exp(idata.posterior["f"])
     years = rate["year"].to_numpy()
     low, high = rate.quantile([0.03, 0.97], dim=("chain", "draw")).to_numpy()
@@ -59,25 +60,45 @@ def plot_rate(idata, path: Path) -> None:
         xlim=(1850, 1963),
     )
     axes.legend(frameon=False)
-    figure.savefig(path, dpi=120)
+    return figure
 
 
 # %%
-def main() -> None:
-    mpl.use("Agg")
-    with build_model():
-        idata = pm.sample(draws=2_000, chains=4, random_seed=1)
+def report(idata) -> None:
     theta = ["mean", "length", "amplitude"]
     print(az.summary(idata, var_names=theta))
     print()
     print(lgm.efficiency(idata, {"theta": theta, "f": "f"}).T.round(3).to_string())
-    path = Path(__file__).with_name("coal_mining.png")
-    plot_rate(idata, path)
     r_hat = float(az.rhat(idata).to_dataset().to_array().max())
-    print(f"\nlargest R-hat {r_hat:.4f}; figure saved as {path.name}")
+    print(f"\nlargest R-hat {r_hat:.4f}")
     if r_hat >= 1.01:
         raise SystemExit("The chains have not converged: R-hat is 1.01 or more.")
 
 
+# %% [markdown]
+# `pm.sample()` runs its chains in several processes. A script needs the guard for that; a notebook
+# does not.
+
+# %% tags=["remove-output"]
 if __name__ == "__main__":
-    main()
+    with build_model():
+        idata = pm.sample(draws=2_000, chains=4, random_seed=1)
+
+# %%
+if __name__ == "__main__":
+    report(idata)
+    figure = plot_rate(idata)
+
+# %% tags=["remove-cell"]
+# As a script, it saves the picture beside it.
+if __name__ == "__main__" and "__file__" in globals():
+    path = Path(__file__).with_name("coal_mining.png")
+    figure.savefig(path, dpi=120)
+    print(f"figure saved as {path.name}")
+
+# %% [markdown]
+# The rate falls toward the end of the nineteenth century, the time of new laws on safety in mines
+# and of the Miners' Federation. The band tells how sure one can be of the rate itself, not of the
+# next count, which scatters around it.
+#
+# Next: the same process in the plane, [where redwoods grow](redwood).
