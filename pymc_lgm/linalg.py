@@ -116,6 +116,13 @@ class CholeskyFactor:
         triangle: Array = np.tril(packed) if self._lower else np.triu(packed)
         return triangle + triangle.T - np.diag(triangle.diagonal())
 
+    def inverse_diagonal(self) -> Array:
+        """(A⁻¹)_ii, shape (n,): one O(n³) operation, counted."""
+        tally.cubic_ops += 1
+        packed, _ = lapack.dpotri(self._packed, lower=self._lower)
+        diagonal: Array = packed.diagonal() / self._scale**2
+        return diagonal
+
     def multiply_vjp(self, x: Array, g: Array) -> Array:
         """∂(gᵀ L x)/∂A, a symmetric array: what a change of A does to L x. Two O(n³) operations.
 
@@ -242,6 +249,11 @@ class Covariance:
         B *= root
         np.fill_diagonal(B, 1.0 + W * self._K_diagonal)
         return _factor(B, lower=False)
+
+    def inverse_diagonal(self) -> Array:
+        """(K⁻¹)_ii, shape (n,), 0 if K is not positive definite: two O(n³) operations."""
+        factor = factorize(self._K.copy(order="F"), self._log_variance)
+        return np.zeros(self.n) if factor is None else factor.inverse_diagonal()
 
     def factorize(self) -> PriorFactor | None:
         """Factorize in place; ``None`` if K is not numerically positive definite."""

@@ -20,7 +20,7 @@ from pymc_lgm.approximations.emulator import LEVEL, Emulator, Visits, emulate
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.gaussian import Sites
 from pymc_lgm.approximations.laplace import laplace
-from pymc_lgm.approximations.recall import SitesTuning, laplace_from_sites, recall
+from pymc_lgm.approximations.recall import FLAT, SitesTuning, laplace_from_sites, recall
 from pymc_lgm.linalg import Covariance, tally
 from pymc_lgm.moves import surrogate_transition as module
 from pymc_lgm.moves.surrogate_transition import surrogate_transition
@@ -314,21 +314,25 @@ def test_sites_on_a_line_are_learnt(rng):
     tuning = SitesTuning.start(3, 2)
     for theta in rng.standard_normal((200, 2)):
         s = slope @ theta + 1.0
-        tuning = tuning.update(theta, Sites(s[:3], np.exp(s[3:])))
+        W = np.exp(s[3:])
+        tuning = tuning.update(theta, Sites(s[:3] * np.sqrt(W + FLAT), W))
     line = tuning.line()
     theta = np.array([0.5, -0.5])
     s = slope @ theta + 1.0
-    np.testing.assert_allclose(line(theta).nu, s[:3], atol=0.1)
-    np.testing.assert_allclose(np.log(line(theta).precision), s[3:], atol=0.1)
+    sites = line(theta)
+    np.testing.assert_allclose(sites.nu / np.sqrt(sites.precision + FLAT), s[:3], atol=0.1)
+    np.testing.assert_allclose(np.log(sites.precision), s[3:], atol=0.1)
+    assert not sites.far
     # It is not followed far beyond the thetas that it was fitted to.
     far, farther = (line(line.theta + s * np.array([1.0, -1.0])) for s in (50.0, 500.0))
     np.testing.assert_allclose(far.nu, farther.nu, rtol=1e-6)
+    assert far.far
 
 
 def test_one_theta_makes_a_level_line():
     tuning = SitesTuning.start(1, 2).update(np.ones(2), Sites(np.array([2.0]), np.array([0.0])))
     sites = tuning.line()(np.array([5.0, -3.0]))
-    assert sites.nu == 2.0
+    assert sites.nu == pytest.approx(2.0)
     assert 0 < sites.precision < 1e-7
 
 

@@ -117,11 +117,11 @@ def ep(
         if first is None:
             return None
         iterations = first.iterations
-        best = _sweep(likelihood, mean, covariance, *first.sites, first.B)
+        best = _sweep(likelihood, mean, covariance, first.sites.nu, first.precision, first.B)
         if best is None:
             return replace(first, converged=False)
     else:
-        best = _sweep(likelihood, mean, covariance, *start)
+        best = _sweep(likelihood, mean, covariance, start.nu, start.precision)
         if best is None:
             return ep(
                 likelihood, mean, covariance, tolerance=tolerance, max_iterations=max_iterations
@@ -145,6 +145,7 @@ def ep(
         log_evidence=best.log_evidence,
         iterations=iterations,
         converged=best.mismatch <= tolerance,
+        variance=best.q.variance,
     )
 
 

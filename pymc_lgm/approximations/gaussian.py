@@ -11,16 +11,24 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_lgm.approximations.copula import Copula
 from pymc_lgm.linalg import Array, CholeskyFactor, Covariance, PriorFactor
 
 __all__ = ["GaussianApproximation", "Sites", "log_mean_exp"]
 
 
 class Sites(NamedTuple):
-    """Gaussian sites t_i = exp(ν_i z_i − ½ W_i z_i²), z = f − m: with a prior they make a q."""
+    """Gaussian sites t_i = exp(ν_i z_i − ½ W_i z_i²), z = f − m: with a prior they make a q.
+
+    ``variance`` and ``stiffness``, Σ_ii and (K⁻¹)_ii, are what a `Copula` of that q is made from;
+    ``far`` says that they are guesses, far from where any had been found.
+    """
 
     nu: Array
     precision: Array
+    variance: Array | None = None
+    stiffness: Array | None = None
+    far: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +55,10 @@ class GaussianApproximation:
         Factorizations of B that it took.
     converged : bool
         Whether the search met its tolerance. It is a valid q in either case.
+    variance : ndarray, shape (n,), optional
+        Σ_ii, where it is known.
+    copula : Copula, optional
+        Gives draws other marginals: then q is the density of f, whose image x is Gaussian.
     """
 
     mean: Array
@@ -58,11 +70,14 @@ class GaussianApproximation:
     log_evidence: float
     iterations: int
     converged: bool
+    variance: Array | None = None
+    copula: Copula | None = None
 
     @property
     def sites(self) -> Sites:
-        """ν = a + W ẑ and W: what the data say of f, apart from the prior."""
-        return Sites(self.dual + self.precision * (self.center - self.mean), self.precision)
+        """ν = a + W ẑ and W: what the data say of f, apart from the prior; Σ_ii if known."""
+        nu = self.dual + self.precision * (self.center - self.mean)
+        return Sites(nu, self.precision, self.variance)
 
     def deviations(self, prior: PriorFactor, xi: Array) -> Array:
         """f − f̂ of standard normal coordinates ξ = (ξ₁, ξ₂), shape (2, n, N) -> (n, N).
@@ -93,7 +108,7 @@ class GaussianApproximation:
         return self.covariance.covariance_times(root * self.B.inverse_times(r))
 
     def log_weights(self, f: Array, log_likelihood: Array) -> Array:
-        """log [p(y | f) N(f; m, K) / q(f)] of columns f (n, N), shape (N,).
+        """log [p(y | f) N(f; m, K) / N(f; f̂, Σ)] of columns f (n, N), shape (N,).
 
         ℓ(f) − zᵀa + ½ ẑᵀa + ½ Σ W_i (f_i − f̂_i)² − ½ log|B| with z = f − m: the terms in K⁻¹ and
         log|K| of numerator and denominator cancel.

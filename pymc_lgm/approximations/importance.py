@@ -88,14 +88,15 @@ class Coordinates(NamedTuple):
         coordinates = cls.fresh(rng, f.size, scheme)
         from_prior = False
         if scheme.defensive > 0.0:
-            log_ratio = min(float(_log_prior_over_q(q, f[:, None])[0]), 700.0)
+            log_ratio = min(float(_log_prior_over_q(q, prior, f[:, None])[0]), 700.0)
             odds = scheme.defensive / (1 - scheme.defensive) * math.exp(log_ratio)
             from_prior = bool(rng.uniform() < odds / (1 + odds))
         coordinates.from_prior[0] = from_prior
         if from_prior:
             coordinates.xi[0, :, 0] = prior.solve(f - q.mean)
         else:
-            coordinates.xi[:, :, 0] = q.coordinates(rng, prior, f - q.center)
+            x = f if q.copula is None else q.copula.backward(f[:, None])[0][:, 0]
+            coordinates.xi[:, :, 0] = q.coordinates(rng, prior, x - q.center)
         return coordinates
 
     def perturbed(self, rng: np.random.Generator, correlation: float) -> Coordinates:
@@ -183,22 +184,30 @@ def importance_sample(
     -----
     O(n² N), no factorization.
     """
+    chosen = np.flatnonzero(coordinates.from_prior)
     deviations = q.deviations(prior, coordinates.xi)
     centers = np.repeat(q.center[:, None], scheme.roots, axis=1)
-    if coordinates.from_prior.any():
-        chosen = np.flatnonzero(coordinates.from_prior)
+    if chosen.size:
         deviations[:, chosen] = prior.multiply(coordinates.xi[0][:, chosen])
         centers[:, chosen] = q.mean[:, None]
     f = centers + deviations
     if scheme.pairs:
         # A mirror image in the center of its own component of the mixture.
         f = np.concatenate([f, centers - deviations], axis=1)
+    if q.copula is not None:
+        x = f
+        f = q.copula.forward(x)
+        if chosen.size:
+            chosen = np.concatenate([chosen, chosen + scheme.roots]) if scheme.pairs else chosen
+            f[:, chosen] = x[:, chosen]
     values = log_likelihoods(np.ascontiguousarray(f.T))
-    log_weights = q.log_weights(f, values)
+    log_ratio = _log_prior_over_q(q, prior, f)
+    log_weights = values + log_ratio
     if scheme.defensive > 0.0:
         log_weights -= np.logaddexp(
-            math.log1p(-scheme.defensive), math.log(scheme.defensive) + _log_prior_over_q(q, f)
+            math.log1p(-scheme.defensive), math.log(scheme.defensive) + log_ratio
         )
+    log_weights[~(log_weights < math.inf)] = -math.inf  # NaN and +inf of a q far from any posterior
     return ImportanceSample(f, values, log_weights)
 
 
@@ -238,6 +247,14 @@ def pareto_shape(weights: Array) -> float:
     return (shape * tail + 0.5 * 10) / (tail + 10)
 
 
-def _log_prior_over_q(q: GaussianApproximation, f: Array) -> Array:
+def _log_prior_over_q(q: GaussianApproximation, prior: PriorFactor, f: Array) -> Array:
     """log N(f; m, K) − log q(f): the log weight of a likelihood that is 1."""
-    return q.log_weights(f, np.zeros(f.shape[1]))
+    nothing = np.zeros(f.shape[1])
+    if q.copula is None:
+        return q.log_weights(f, nothing)
+    # q(f) = N(x; f̂, Σ) |∂x/∂f|, and log N(f; m, K) − log N(x; m, K) is the difference of two
+    # squares |L⁻¹(f − m)|² and |L⁻¹(x − m)|².
+    x, log_slopes = q.copula.backward(f)
+    difference, nu = prior.solve(f - x), prior.solve(x - q.mean[:, None])
+    squares = (difference * (difference + 2.0 * nu)).sum(axis=0)
+    return q.log_weights(x, nothing) - 0.5 * squares - log_slopes

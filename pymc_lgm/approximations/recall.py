@@ -2,20 +2,23 @@
 
 Near the posterior the sites of expectation propagation hardly depend on theta. Those that tuning
 has found, put on a line in theta, give a q as good as a search would, for one O(n³) operation; and
-any q that is a function of theta alone is exact in a pseudo-marginal sampler.
+any q that is a function of theta alone is exact in a pseudo-marginal sampler. Far from where tuning
+has been there is a search after all: a q that fails in the tails of theta keeps chains out of them.
 """
 
 from __future__ import annotations
 
 import math
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
+from pymc_lgm.approximations.copula import tilted_copula
+from pymc_lgm.approximations.ep import SiteLikelihood, ep
 from pymc_lgm.approximations.gaussian import GaussianApproximation, Sites
-from pymc_lgm.approximations.laplace import Likelihood, laplace
+from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.linalg import Array, Covariance
 
 __all__ = ["SitesLine", "SitesTuning", "laplace_from_sites", "recall"]
@@ -23,23 +26,30 @@ __all__ = ["SitesLine", "SitesTuning", "laplace_from_sites", "recall"]
 REACH = 3.0
 """How far a line is followed, in standard deviations of the thetas it was fitted to, times √p."""
 
+NEAR = 1.5
+"""How far sites with a copula are taken from the line, in the same unit; beyond, it is a start."""
+
 LEAST = 1e-8
 """Precision of a site that says nothing: it needs a logarithm."""
 
+FLAT = 1e-3
+"""c of ν / √(W + c): much wider sites hardly change with theta, and ν itself is on the line."""
+
 
 def recall(
-    likelihood: Likelihood, mean: Array, covariance: Covariance, *, start: Sites
+    likelihood: SiteLikelihood, mean: Array, covariance: Covariance, *, start: Sites
 ) -> GaussianApproximation | None:
     """Combine the prior at theta with given sites: q(f) = N(f̂, (K⁻¹ + W)⁻¹), f̂ = m + Σ ν.
 
     Parameters
     ----------
-    likelihood : callable
-        f -> (ℓ, g, W, third derivative).
+    likelihood : SiteLikelihood
+        f -> (ℓ, g, W, third derivative); ``likelihood.sites``: rows of f (Q, n) -> ℓ_i.
     mean : ndarray, shape (n,)
     covariance : Covariance
     start : Sites
-        ν and W.
+        ν and W; with Σ_ii and (K⁻¹)_ii, q gets a copula. Where they are ``far``, too, expectation
+        propagation starts from them.
 
     Returns
     -------
@@ -49,8 +59,14 @@ def recall(
 
     Notes
     -----
-    One O(n³) operation: the factor of B.
+    One O(n³) operation: the factor of B. Far out as many as `ep`, and two.
     """
+    if start.far and start.stiffness is not None:
+        found = ep(likelihood, mean, covariance, start=start, tolerance=0.05)
+        if found is None:
+            return None
+        sites = found.sites._replace(stiffness=covariance.inverse_diagonal())
+        return _with_copula(found, likelihood, sites)
     B = covariance.condition(start.precision)
     if B is None:
         return None
@@ -58,24 +74,32 @@ def recall(
     # a = (I + W K)⁻¹ ν
     dual = start.nu - root * B.inverse_times(root * covariance.covariance_times(start.nu))
     z = covariance.covariance_times(dual)
-    log_evidence = likelihood(mean + z)[0] - 0.5 * float(z @ dual) - 0.5 * B.log_determinant
+    center = mean + z
+    log_evidence = likelihood(center)[0] - 0.5 * float(z @ dual) - 0.5 * B.log_determinant
     if not math.isfinite(log_evidence):
         return None
-    return GaussianApproximation(
+    q = GaussianApproximation(
         mean=mean,
         covariance=covariance,
         dual=dual,
-        center=mean + z,
+        center=center,
         precision=start.precision,
         B=B,
         log_evidence=log_evidence,
         iterations=1,
         converged=True,
     )
+    return q if start.stiffness is None else _with_copula(q, likelihood, start)
+
+
+def _with_copula(
+    q: GaussianApproximation, likelihood: SiteLikelihood, sites: Sites
+) -> GaussianApproximation:
+    return replace(q, copula=tilted_copula(likelihood.sites, q.mean, q.center, sites))
 
 
 def laplace_from_sites(
-    likelihood: Likelihood,
+    likelihood: SiteLikelihood,
     mean: Array,
     covariance: Covariance,
     *,
@@ -115,12 +139,17 @@ def laplace_from_sites(
 
 @dataclass(frozen=True, eq=False)
 class SitesLine:
-    """Sites as a function of theta: ν and log W on a line through (c, s), followed so far.
+    """Sites as a function of theta, on a line through (c, s), followed as far as seen.
+
+    On the line are ν / √W and logarithms, which change least: a datum that only cuts f_i off has a
+    site whose width is that of the prior, and whose ν / √W does not depend on it.
 
     Attributes
     ----------
-    value, slope : ndarray, shape (2 n,), (2 n, p)
-        s = (ν, log W) at c, and its slope.
+    value, slope : ndarray, shape (b n,), (b n, p)
+        s = (ν / √(W + c), log W) at c, and its slope; for a copula with log Σ_ii and log (K⁻¹)_ii.
+    lowest, highest : ndarray, shape (b n,)
+        Of each element of s.
     theta : ndarray, shape (p,)
         c.
     whiten : ndarray, shape (p, p)
@@ -129,35 +158,50 @@ class SitesLine:
 
     value: Array
     slope: Array
+    lowest: Array
+    highest: Array
     theta: Array
     whiten: Array
+    blocks: int = 2
 
     def __call__(self, theta: Array) -> Sites:
-        """ν and W at theta; O(n p)."""
+        """Sites at theta; O(n p)."""
         away = theta - self.theta
         distance = math.sqrt(float(np.square(self.whiten @ away).sum()))
-        reach = REACH * math.sqrt(max(away.size, 1))
+        unit = math.sqrt(max(away.size, 1))
+        reach = REACH * unit
         there = self.value + self.slope @ (away * min(1.0, reach / max(distance, reach)))
-        n = there.size // 2
-        return Sites(there[:n], np.exp(there[n:]))
+        ratio, *logarithms = np.split(np.clip(there, self.lowest, self.highest), self.blocks)
+        precision, *others = np.exp(logarithms)
+        sites = Sites(ratio * np.sqrt(precision + FLAT), precision, *others)
+        return sites._replace(far=distance > NEAR * unit)
 
 
 class SitesTuning(NamedTuple):
-    """Least squares of s = (ν, log W) on theta.
+    """Least squares of s = (ν / √(W + c), log W), or with what a copula needs, on theta.
 
     Attributes
     ----------
-    moments, products : ndarray, shape (1 + p, 1 + p), (2 n, 1 + p)
+    moments, products : ndarray, shape (1 + p, 1 + p), (b n, 1 + p)
         Σ x xᵀ and Σ s xᵀ with x = (1, theta).
+    lowest, highest : ndarray, shape (b n,)
+        Of each element of s.
+    blocks : int
+        b: 2, or 4 for a copula.
     """
 
     moments: Array
     products: Array
+    lowest: Array
+    highest: Array
+    blocks: int = 2
 
     @classmethod
-    def start(cls, n: int, p: int) -> SitesTuning:
+    def start(cls, n: int, p: int, blocks: int = 2) -> SitesTuning:
         """Know nothing."""
-        return cls(np.zeros((1 + p, 1 + p)), np.zeros((2 * n, 1 + p)))
+        products = np.zeros((blocks * n, 1 + p))
+        high = np.full(blocks * n, np.inf)
+        return cls(np.zeros((1 + p, 1 + p)), products, high, -high, blocks)
 
     @property
     def thetas(self) -> int:
@@ -167,8 +211,17 @@ class SitesTuning(NamedTuple):
     def update(self, theta: Array, sites: Sites) -> SitesTuning:
         """Learn the sites of one theta; O(n p)."""
         x = np.concatenate([[1.0], theta])
-        s = np.concatenate([sites.nu, np.log(np.maximum(sites.precision, LEAST))])
-        return SitesTuning(self.moments + np.outer(x, x), self.products + np.outer(s, x))
+        positive = [part for part in sites[1 : self.blocks] if part is not None]
+        logarithms = [np.log(np.maximum(part, LEAST)) for part in positive]
+        ratio = sites.nu / np.sqrt(np.exp(logarithms[0]) + FLAT)
+        s = np.concatenate([ratio, *logarithms])
+        return SitesTuning(
+            self.moments + np.outer(x, x),
+            self.products + np.outer(s, x),
+            np.minimum(self.lowest, s),
+            np.maximum(self.highest, s),
+            self.blocks,
+        )
 
     def line(self) -> SitesLine:
         """Fit the line. A ridge holds it level where theta has hardly moved."""
@@ -178,4 +231,4 @@ class SitesTuning(NamedTuple):
         cov[np.diag_indices_from(cov)] += 1e-3 + 0.01 * np.trace(cov) / max(theta.size, 1)
         whiten = np.linalg.inv(np.linalg.cholesky(cov))
         slope = (self.products[:, 1:] / count - np.outer(value, theta)) @ whiten.T @ whiten
-        return SitesLine(value, slope, theta, whiten)
+        return SitesLine(value, slope, self.lowest, self.highest, theta, whiten, self.blocks)

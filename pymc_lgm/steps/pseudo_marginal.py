@@ -65,6 +65,10 @@ class PseudoMarginal(LatentGaussianStep):
     recall : bool
         After tuning, take the sites of q from a line in theta that was fitted to those of tuning:
         one O(n³) operation. ``False`` searches for q anew at each theta: 2 to 4, EP 2 to 8.
+    copula : bool
+        Give draws of q the skewed marginals of expectation propagation, as far as the prior's
+        smoothness lets each f_i go: where a datum cuts its f_i off, estimates are a hundred times
+        less noisy. For recalled sites of expectation propagation; no O(n³) operation.
     interweave : bool
         Move theta by a whitened random walk, which needs no estimate, in one draw of five. Where
         tuning has seen that less than a tenth of the proposals is accepted, since no Gaussian is
@@ -99,7 +103,8 @@ class PseudoMarginal(LatentGaussianStep):
     ----------
     Filippone and Girolami (2014), *Pseudo-marginal Bayesian inference for Gaussian processes*,
     IEEE TPAMI 36; Deligiannidis, Doucet and Pitt (2018), *The correlated pseudo-marginal method*,
-    JRSS-B 80.
+    JRSS-B 80; Ferkingstad and Rue (2015), *Improving the INLA approach for approximate Bayesian
+    inference for latent Gaussian models*, EJS 9, for the copula.
 
     Examples
     --------
@@ -126,6 +131,7 @@ class PseudoMarginal(LatentGaussianStep):
         correlation: float | None = None,
         latent: str | None = "posterior",
         recall: bool = True,
+        copula: bool = True,
         interweave: bool = True,
         antithetic: bool = True,
         defensive: float = 0.0,
@@ -159,6 +165,7 @@ class PseudoMarginal(LatentGaussianStep):
         self.approximation, self.move, self.latent = approximation, move, latent
         self.recall, self.tolerance, self.approximate = recall, tolerance, approximate
         self.interweave = interweave and not approximate
+        self.copula = copula and recall and not approximate
         self.target_accept, self.scale, self.delayed = target_accept, scale, delayed
         self.estimate: dict[str, Any] = {
             "n_importance": None
@@ -187,6 +194,7 @@ class PseudoMarginal(LatentGaussianStep):
             latent=self._posterior_hmc() if self.latent == "posterior" else None,
             exact=not self.approximate,
             interweave=sweep.Theta("whitened", sweep.Metropolis()) if self.interweave else None,
+            copula=self.copula and self.approximation == "ep",
             **self.estimate,
         )
         # An approximate chain draws f afresh each time.

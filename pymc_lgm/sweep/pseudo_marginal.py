@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pymc_lgm.adaptation import FEW, MANY, NoiseTuning
+from pymc_lgm.approximations.copula import tilted_copula
+from pymc_lgm.approximations.gaussian import Sites
 from pymc_lgm.approximations.importance import Estimate, Scheme
 from pymc_lgm.approximations.recall import SitesLine, SitesTuning
+from pymc_lgm.linalg import Array
 from pymc_lgm.parameterizations.approximate_marginal import (
     Search,
     approximate_marginal,
@@ -20,7 +23,7 @@ from pymc_lgm.parameterizations.approximate_marginal import (
 )
 from pymc_lgm.parameterizations.pseudo_marginal import pseudo_marginal
 from pymc_lgm.parameterizations.target import Target
-from pymc_lgm.state import State
+from pymc_lgm.state import LikelihoodAt, State
 from pymc_lgm.sweep.element import Stats
 from pymc_lgm.sweep.latent import CurvatureHMC
 from pymc_lgm.sweep.theta import Move, Theta
@@ -63,15 +66,17 @@ class PseudoMarginalTuning(NamedTuple):
     noise: NoiseTuning
     interweaving: Interweaving
 
-    def update(self, state: State) -> PseudoMarginalTuning:
-        """Learn the sites at one draw; renew the start at draws 50, 100, 200, 400, ..."""
-        q, draws, start, noise = state.approximation, self.draws + 1, self.start, self.noise
-        sites = self.sites if q is None else self.sites.update(state.theta, q.sites)
+    def update(self, theta: Array, seen: Sites | None) -> PseudoMarginalTuning:
+        """Learn the sites at one draw; renew the start at draws 50, 100, ... and the last."""
+        draws, start, noise = self.draws + 1, self.start, self.noise
+        sites = self.sites if seen is None else self.sites.update(theta, seen)
         rounds, rest = divmod(draws, 50)
-        if rest == 0 and rounds & (rounds - 1) == 0 and sites.thetas:
+        double = rest == 0 and rounds & (rounds - 1) == 0
+        last = draws == self.exploring and 4 * sites.thetas >= draws
+        if sites.thetas and (double or last):
             # The sums began at the last renewal: at half of these draws, or at the first.
             start = sites.line()
-            sites = SitesTuning.start(state.f.size, state.theta.size)
+            sites = SitesTuning.start(len(sites.products) // sites.blocks, theta.size, sites.blocks)
             if draws < self.exploring:
                 noise = NoiseTuning()
         return self._replace(start=start, sites=sites, draws=draws, noise=noise)
@@ -101,6 +106,7 @@ class PseudoMarginal:
     correlation: float = 0.0
     exact: bool = True
     interweave: Theta | None = None
+    copula: bool = False
 
     @property
     def stats(self) -> tuple[str, ...]:
@@ -122,7 +128,7 @@ class PseudoMarginal:
         n, p = state.f.size, state.theta.size
         move = self.move.start(state, tune) if p else None
         latent = None if self.latent is None else self.latent.start(state, tune)
-        sites = SitesTuning.start(n, p)
+        sites = SitesTuning.start(n, p, 4 if self.copula else 2)
         between = self.interweave.start(state, tune) if self.interweave and p else None
         return PseudoMarginalTuning(
             move, latent, None, sites, 0, 3 * tune // 4, NoiseTuning(), Interweaving(between)
@@ -158,10 +164,11 @@ class PseudoMarginal:
         if approximate:
             state = draw_latent(rng, state, scheme)
         if exploring:
-            tuning = tuning.update(state)
+            seen = self._seen(state)
+            tuning = tuning.update(state.theta, seen)
             if self.n_importance is None:
                 few = scheme._replace(n_importance=FEW)
-                change = noise_of_ratio(rng, state, few)
+                change = noise_of_ratio(rng, self._with_copula(state, seen), few)
                 tuning = tuning._replace(noise=tuning.noise.update(change))
         stats |= _estimated(state)
         if self.latent is not None:
@@ -181,6 +188,26 @@ class PseudoMarginal:
                     interweaving=Interweaving(move, acceptance, between.draws + 1)
                 )
         return state, tuning, {name: stats[name] for name in self.stats}
+
+    def _seen(self, state: State) -> Sites | None:
+        """The sites of a q that was searched for and found, with what a copula needs."""
+        q = state.approximation
+        if q is None or not q.converged:
+            return None
+        sites = q.sites
+        if not self.copula:
+            return sites
+        if sites.variance is None:
+            return None
+        return sites._replace(stiffness=state.prior.inverse_diagonal())
+
+    def _with_copula(self, state: State, sites: Sites | None) -> State:
+        q = state.approximation
+        if q is None or sites is None or sites.stiffness is None:
+            return state
+        likelihood = LikelihoodAt(state.model, state.theta)
+        copula = tilted_copula(likelihood.sites, q.mean, q.center, sites)
+        return replace(state, approximation=replace(q, copula=copula))
 
     def _target(
         self,

@@ -1,0 +1,305 @@
+"""Draws with skewed marginals: a bijection, its density, unbiased and quiet estimates."""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from models import MODELS
+from scipy.integrate import quad
+from scipy.special import log_ndtr
+from scipy.stats import multivariate_normal
+
+import pymc_lgm as lgm
+
+from pymc_lgm.approximations import importance as importance_module
+from pymc_lgm.approximations import recall as recall_module
+from pymc_lgm.approximations.copula import KNOTS, Copula, tilted_copula
+from pymc_lgm.approximations.ep import ep
+from pymc_lgm.approximations.gaussian import Sites
+from pymc_lgm.approximations.importance import Coordinates, Scheme, importance_sample
+from pymc_lgm.approximations.recall import SitesTuning, recall
+from pymc_lgm.linalg import Covariance, factorize, tally
+from pymc_lgm.state import LikelihoodAt
+from pymc_lgm.testing import joint_test
+
+LARGE = 6.0  # standard deviation of f: a binary datum cuts half of it off
+SCHEME = Scheme(32)
+
+
+def binary(n: int = 40, smooth: float = 0.0) -> lgm.LatentGaussianModel:
+    """Probit data on f of large variance, independent or as smooth as asked."""
+    place = np.arange(n)[:, None]
+    K = np.eye(n)
+    if smooth:
+        K = np.exp(-0.5 * ((place - place.T) / smooth) ** 2) + 1e-6 * K
+    y = np.random.default_rng(3).uniform(size=n) < 0.5
+    with pm.Model() as model:
+        eta = pm.LogNormal("eta", np.log(LARGE), 0.5)
+        f = pm.MvNormal("f", mu=0.3 * np.ones(n), cov=eta**2 * K)
+        lgm.Probit("y", f=f, observed=y)
+    return lgm.LatentGaussianModel.from_pymc(model)
+
+
+def with_copula(reader, theta):
+    """q by expectation propagation with a copula of its own, the prior's factor, the likelihood."""
+    likelihood, mean = LikelihoodAt(reader, theta), reader.mean(theta)
+    q = ep(likelihood, mean, Covariance(reader.cov(theta)), tolerance=1e-6)
+    prior = factorize(reader.cov(theta))
+    sites = q.sites._replace(stiffness=prior.inverse_diagonal())
+    copula = tilted_copula(likelihood.sites, mean, q.center, sites)
+    return replace(q, copula=copula), prior, sites
+
+
+def sample(reader, theta, q, prior, rng, scheme=SCHEME):
+    coordinates = Coordinates.fresh(rng, reader.n, scheme)
+    return importance_sample(
+        q, prior, lambda rows: reader.log_likelihoods(rows, theta), coordinates, scheme
+    )
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(1)
+
+
+@pytest.fixture(scope="module")
+def independent():
+    reader = binary()
+    theta = np.array([math.log(LARGE)])
+    return reader, theta, *with_copula(reader, theta)
+
+
+def test_a_bijection_with_its_slope(independent, rng):
+    *_, q, _, _ = independent
+    x = q.center[:, None] + 8.0 * q.copula.scale[:, None] * rng.standard_normal((q.center.size, 50))
+    f = q.copula.forward(x)
+    back, log_slopes = q.copula.backward(f)
+    np.testing.assert_allclose(back, x, atol=1e-8)
+    h = 1e-7 * q.copula.scale[:, None]
+    slopes = (q.copula.backward(f + h)[0] - q.copula.backward(f - h)[0]) / (2 * h)
+    # A step across a knot has the slope of neither side.
+    smooth = np.isclose(
+        q.copula.backward(f + h)[1], q.copula.backward(f - h)[1], rtol=0, atol=1e-12
+    )
+    assert smooth.sum() > 40
+    np.testing.assert_allclose(np.log(slopes).sum(axis=0)[smooth], log_slopes[smooth], atol=1e-4)
+    assert (np.diff(q.copula.values, axis=0) > 0).all()
+
+
+def test_no_correction_is_the_identity(rng):
+    center, scale = rng.standard_normal(3), rng.uniform(1, 2, 3)
+    copula = Copula(center, scale, np.repeat(KNOTS[:, None], 3, axis=1))
+    x = 10 * rng.standard_normal((3, 20))
+    np.testing.assert_allclose(copula.forward(x), x, atol=1e-12)
+    back, log_slopes = copula.backward(x)
+    np.testing.assert_allclose(back, x, atol=1e-12)
+    np.testing.assert_allclose(log_slopes, 0.0, atol=1e-12)
+
+
+def test_weights_are_the_ratio_of_densities(rng):
+    """log w = ℓ(f) + log N(f; m, K) − log N(x; f̂, Σ) − log |∂x/∂f|, each term by itself."""
+    reader = binary(n=5, smooth=0.7)
+    theta = np.array([math.log(LARGE)])
+    q, prior, _ = with_copula(reader, theta)
+    drawn = sample(reader, theta, q, prior, rng, Scheme(8))
+    K, mean = reader.cov(theta), reader.mean(theta)
+    covariance = np.linalg.inv(np.linalg.inv(K) + np.diag(q.precision))
+    x, log_slopes = q.copula.backward(drawn.f)
+    expected = (
+        reader.log_likelihoods(np.ascontiguousarray(drawn.f.T), theta)
+        + multivariate_normal(mean, K).logpdf(drawn.f.T)
+        - multivariate_normal(q.center, covariance).logpdf(x.T)
+        - log_slopes
+    )
+    np.testing.assert_allclose(drawn.log_weights, expected, atol=1e-8)
+
+
+def test_where_f_is_independent_estimates_are_quiet(independent, rng):
+    """The evidence is a product of integrals over a line each, and the marginals are the tilted."""
+    reader, theta, q, prior, _ = independent
+    signs = reader.probit_signs()
+    exact = sum(
+        math.log(
+            quad(
+                lambda f, s=s: math.exp(log_ndtr(s * f) - 0.5 * ((f - 0.3) / LARGE) ** 2),
+                *(-12 * LARGE, 12 * LARGE),
+                points=[0.0],
+            )[0]
+            / (LARGE * math.sqrt(2 * math.pi))
+        )
+        for s in signs
+    )
+    plain = replace(q, copula=None)
+    with_it, without = (
+        np.array([sample(reader, theta, each, prior, rng).log_evidence for _ in range(40)])
+        for each in (q, plain)
+    )
+    assert with_it.std() < 0.1 * without.std()
+    error = with_it.std(ddof=1) / math.sqrt(with_it.size)
+    # The logarithm of an unbiased estimate is low by half its variance.
+    assert abs(with_it.mean() + 0.5 * with_it.var() - exact) < 5 * error
+
+
+@pytest.mark.parametrize("defensive", [0.0, 0.3])
+@pytest.mark.parametrize("antithetic", [True, False])
+def test_estimates_are_unbiased(defensive, antithetic, rng):
+    reader = binary(n=4, smooth=1.0)
+    theta = np.array([math.log(LARGE)])
+    q, prior, _ = with_copula(reader, theta)
+    # A poor one: half of the correction goes the wrong way.
+    values = q.copula.values.copy()
+    values[:, :2] = -q.copula.values[::-1, :2]
+    q = replace(q, copula=replace(q.copula, values=values))
+    draws = prior.multiply(rng.standard_normal((4, 400_000))) + reader.mean(theta)[:, None]
+    p = np.exp(reader.log_likelihoods(np.ascontiguousarray(draws.T), theta))
+    scheme = Scheme(100_000, antithetic, defensive)
+    w = np.exp(sample(reader, theta, q, prior, rng, scheme).log_weights)
+    if antithetic:
+        w = w.reshape(2, -1).mean(axis=0)
+    error = math.hypot(p.std() / math.sqrt(p.size), w.std() / math.sqrt(w.size))
+    assert abs(w.mean() - p.mean()) < 5 * error
+
+
+@pytest.mark.parametrize("defensive", [0.0, 0.5])
+def test_coordinates_around_f_give_f(independent, defensive, rng):
+    reader, theta, q, prior, _ = independent
+    scheme = Scheme(4, defensive=defensive)
+    for _ in range(10):
+        f = sample(reader, theta, q, prior, rng, scheme).f[:, 0]
+        around = Coordinates.around(rng, f, q, prior, scheme)
+        again = importance_sample(
+            q, prior, lambda rows: reader.log_likelihoods(rows, theta), around, scheme
+        )
+        np.testing.assert_allclose(again.f[:, 0], f, atol=1e-8)
+
+
+def test_smooth_f_are_left_alone(rng):
+    """Where K⁻¹ is large a correction of single components would make draws impossible."""
+    reader = binary(n=40, smooth=10.0)
+    theta = np.array([math.log(LARGE)])
+    q, prior, sites = with_copula(reader, theta)
+    assert q.copula is None
+    bold = tilted_copula(
+        LikelihoodAt(reader, theta).sites,
+        q.mean,
+        q.center,
+        sites._replace(stiffness=1 / sites.variance),
+    )
+    spread, bolder = (
+        np.std([sample(reader, theta, each, prior, rng).log_evidence for _ in range(20)])
+        for each in (q, replace(q, copula=bold))
+    )
+    assert bolder > 2 * spread
+
+
+def test_a_likelihood_without_numbers_makes_none(independent):
+    *_, q, _, sites = independent
+
+    def nothing(rows):
+        return np.full_like(rows, np.nan)
+
+    assert tilted_copula(nothing, q.mean, q.center, sites) is None
+
+
+def test_recalled_sites_make_the_same_copula(independent):
+    reader, theta, q, _, sites = independent
+    tuning = SitesTuning.start(reader.n, 1, 4).update(theta, sites)
+    line = tuning.line()
+    likelihood, mean = LikelihoodAt(reader, theta), reader.mean(theta)
+    before = tally.cubic_ops
+    again = recall(likelihood, mean, Covariance(reader.cov(theta)), start=line(theta))
+    assert tally.cubic_ops - before == 1
+    np.testing.assert_allclose(again.copula.values, q.copula.values, atol=1e-6)
+    far = line(theta + 50.0)
+    assert far.far
+    # Far out q is searched for, and its variances and those of the prior are its own.
+    before = tally.cubic_ops
+    theta = theta + 1.0
+    likelihood, mean = LikelihoodAt(reader, theta), reader.mean(theta)
+    searched = recall(
+        likelihood, mean, Covariance(reader.cov(theta)), start=line(theta)._replace(far=True)
+    )
+    assert tally.cubic_ops - before >= 4
+    expected, *_ = with_copula(reader, theta)
+    np.testing.assert_allclose(searched.center, expected.center, atol=0.3 * LARGE)
+    np.testing.assert_allclose(searched.copula.values, expected.copula.values, atol=0.2)
+
+
+# The sampler
+
+
+def skewed_step(n_importance: int = 4):
+    with MODELS["probit"]() as model:
+        step = lgm.PseudoMarginal(n_importance=n_importance, latent=None, interweave=False)
+    return step, model
+
+
+def lopsided(log_likelihoods, mean, center, sites):
+    """A copula that is far from the marginals: mistakes in its use cannot hide."""
+    values = np.where(KNOTS < 0, 0.6 * KNOTS, 1.5 * KNOTS)[:, None]
+    return Copula(center, np.sqrt(sites.variance), np.repeat(values, center.size, axis=1))
+
+
+def test_the_default_has_one():
+    step, model = skewed_step()
+    step.setup_chain(np.random.default_rng(0), 200, 1)
+    point = model.initial_point()
+    for _ in range(200):
+        point, _ = step.step(point)
+    step.stop_tuning()
+    sites = step.tunings[0].start(step.lgm.theta_of(point))
+    assert isinstance(sites, Sites)
+    assert sites.stiffness is not None
+    q = step._state.approximation
+    assert q.copula is not None or q.converged
+
+
+def mutated(monkeypatch, module, right, wrong, names):
+    text = Path(module.__file__).read_text()
+    assert text.count(right) == 1, right
+    namespace = {"__name__": module.__name__}
+    exec(compile(text.replace(right, wrong), "mutant", "exec"), namespace)
+    for where, name in names:
+        monkeypatch.setattr(where, name, namespace[name])
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        (" - log_slopes", ""),
+        (" - 0.5 * squares", ""),
+        ("x = f if q.copula is None else q.copula.backward(f[:, None])[0][:, 0]", "x = f"),
+    ],
+    ids=["no Jacobian", "wrong square", "coordinates of f"],
+)
+def test_a_wrong_line_is_noticed(mutant, monkeypatch):
+    from pymc_lgm.parameterizations import pseudo_marginal
+
+    mutated(
+        monkeypatch,
+        importance_module,
+        *mutant,
+        [(pseudo_marginal, "importance_sample"), (pseudo_marginal, "Coordinates")],
+    )
+    monkeypatch.setattr(recall_module, "tilted_copula", lopsided)
+    step, model = skewed_step(2)
+    result = joint_test(
+        step, model, replicates=3000, steps=4, tune=200, rng=np.random.default_rng(1)
+    )
+    assert result.pvalue < 1e-4, result
+
+
+def test_the_same_without_mistakes(monkeypatch):
+    monkeypatch.setattr(recall_module, "tilted_copula", lopsided)
+    step, model = skewed_step(2)
+    result = joint_test(
+        step, model, replicates=3000, steps=4, tune=200, rng=np.random.default_rng(1)
+    )
+    assert result.pvalue > 1e-3, result
