@@ -270,6 +270,7 @@ def mutated(monkeypatch, module, right, wrong, names):
         monkeypatch.setattr(where, name, namespace[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mutant",
     [

@@ -94,7 +94,8 @@ class PseudoMarginal(LatentGaussianStep):
 
     Notes
     -----
-    Two O(n³) operations a proposal, the factors of K and of B. In tuning q is searched for: 3 to 8.
+    Two O(n³) operations a proposal, the factors of K and of B. In tuning, and afterwards far from
+    where it has been, q is searched for: 3 to 8.
     ``sample_stats``: ``theta_acceptance``, ``theta_scale``, ``log_evidence``,
     ``log_evidence_sd``, ``pareto_k``, ``n_importance``, ``mode_iterations``, those of the latent
     move, ``cubic_ops``, ``numerical_rejections``.
@@ -119,7 +120,7 @@ class PseudoMarginal(LatentGaussianStep):
     """
 
     name = "pseudo_marginal"
-    moves, needs, cubic_ops = "f and theta", "curvature in f", "2"
+    moves, needs, cubic_ops = "f and theta", "curvature in f", "2-3"
 
     def __init__(
         self,
