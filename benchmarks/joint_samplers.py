@@ -25,6 +25,7 @@ SAMPLERS = {
     "SA": (lgm.SufficientMetropolis, {}),
     "SURR": (lgm.SurrogateSlice, {}),
     "PM, random walk": (lgm.PseudoMarginal, {"move": "metropolis"}),
+    "PM, no copula": (lgm.PseudoMarginal, {"copula": False}),
     "PM, default": (lgm.PseudoMarginal, {}),
 }
 
@@ -47,6 +48,7 @@ def main() -> None:
     parser.add_argument("--tune", type=int, default=5000)
     parser.add_argument("--datasets", type=int, default=5)
     parser.add_argument("--likelihoods", nargs="+", default=list(LIKELIHOODS))
+    parser.add_argument("--samplers", nargs="+", choices=SAMPLERS, default=list(SAMPLERS))
     args = parser.parse_args()
     if args.quick:
         args.datasets, args.draws, args.tune, args.likelihoods = 1, 1000, 500, ["logistic"]
@@ -60,10 +62,11 @@ def main() -> None:
         f"{'per 1000 ops':>14}{'per second':>12}{'accept':>8}{'ms/draw':>9}"
     )
     for likelihood in args.likelihoods:
-        rows: dict[str, list[tuple[float, ...]]] = {name: [] for name in SAMPLERS}
+        rows: dict[str, list[tuple[float, ...]]] = {name: [] for name in args.samplers}
         for k in range(args.datasets):
             model = simulate(likelihood, args.n, args.d, np.random.default_rng(k), infer=True)
-            for name, (sampler, options) in SAMPLERS.items():
+            for name in args.samplers:
+                sampler, options = SAMPLERS[name]
                 step = sampler(model=model, **options)
                 result = run(step, model, args.tune, args.draws, seed=k)
                 ess, stats = min_ess(result["theta"]), result["stats"]

@@ -136,7 +136,7 @@ traces = {"Laplace": approximate("laplace"), "EP": approximate("ep")}
 
 # %% [markdown]
 # These two are not exact, and say so: their `sample_stats` have an `approximate_log_evidence`.
-# The exact chain is plain `pm.sample()`. It uses EP's Gaussian too, but only to *propose*;
+# The exact chain is plain `pm.sample()`. It uses EP too, but only to *propose*;
 # importance sampling settles the difference.
 
 # %%

@@ -63,10 +63,9 @@ def recall(
     """
     if start.far and start.stiffness is not None:
         found = ep(likelihood, mean, covariance, start=start, tolerance=0.05)
-        if found is None:
-            return None
-        sites = found.sites._replace(stiffness=covariance.inverse_diagonal())
-        return _with_copula(found, likelihood, sites)
+        if found is not None and found.converged:
+            sites = found.sites._replace(stiffness=covariance.inverse_diagonal())
+            return _with_copula(found, likelihood, sites)
     B = covariance.condition(start.precision)
     if B is None:
         return None

@@ -67,7 +67,7 @@ class PseudoMarginal(LatentGaussianStep):
         one O(n³) operation. ``False`` searches for q anew at each theta: 2 to 4, EP 2 to 8.
     copula : bool
         Give draws of q the skewed marginals of expectation propagation, as far as the prior's
-        smoothness lets each f_i go: where a datum cuts its f_i off, estimates are a hundred times
+        smoothness lets each f_i go: where a datum cuts its f_i off, estimates are ten times
         less noisy. For recalled sites of expectation propagation; no O(n³) operation.
     interweave : bool
         Move theta by a whitened random walk, which needs no estimate, in one draw of five. Where
