@@ -110,18 +110,19 @@ class CholeskyFactor:
 
     def inverse(self) -> Array:
         """A⁻¹ as a symmetric array: one O(n³) operation, counted (LAPACK's dpotri)."""
-        tally.cubic_ops += 1
-        packed, _ = lapack.dpotri(self._packed, lower=self._lower)
-        packed /= self._scale**2
+        packed = self._packed_inverse()
         triangle: Array = np.tril(packed) if self._lower else np.triu(packed)
         return triangle + triangle.T - np.diag(triangle.diagonal())
 
     def inverse_diagonal(self) -> Array:
-        """(A⁻¹)_ii, shape (n,): one O(n³) operation, counted."""
+        """(A⁻¹)_ii, shape (n,): one O(n³) operation, counted, and no copy of A⁻¹."""
+        return self._packed_inverse().diagonal().copy()
+
+    def _packed_inverse(self) -> Array:
         tally.cubic_ops += 1
-        packed, _ = lapack.dpotri(self._packed, lower=self._lower)
-        diagonal: Array = packed.diagonal() / self._scale**2
-        return diagonal
+        packed: Array = lapack.dpotri(self._packed, lower=self._lower)[0]
+        packed /= self._scale**2
+        return packed
 
     def multiply_vjp(self, x: Array, g: Array) -> Array:
         """∂(gᵀ L x)/∂A, a symmetric array: what a change of A does to L x. Two O(n³) operations.

@@ -1,8 +1,8 @@
 """Draws of q with the skewed marginals of the posterior: a Gaussian copula.
 
-A Gaussian q has much of the posterior's dependence, and none of its skewness. Where f varies by
-more than its prior's smoothness forbids, a binary observation cuts its f_i off at 0, and the
-largest of a hundred draws of q misses the posterior. The tilted marginals of expectation
+A Gaussian q has much of the posterior's dependence, and none of its skewness. Where the prior lets
+each f_i vary by itself, a binary observation cuts it off at 0, and of a hundred such components of
+a draw some are always on the wrong side. The tilted marginals of expectation
 propagation, p(y_i | f_i) q(f_i) / t_i(f_i), are close to the posterior's (Cseke and Heskes 2011,
 *Approximate marginals in latent Gaussian models*, JMLR 12): moving each component of a draw to the
 same quantile of those makes it nearly one of the posterior, as the copula correction of

@@ -165,7 +165,7 @@ def _sweep(
     root = np.sqrt(precision)
     dual = nu - root * B.inverse_times(root * covariance.covariance_times(nu))  # (3.68): K⁻¹ ẑ
     z = covariance.covariance_times(dual)
-    cavity = B.inverse().diagonal()  # (B⁻¹)_ii = 1 − W_i Σ_ii
+    cavity = B.inverse_diagonal()  # (B⁻¹)_ii = 1 − W_i Σ_ii
     q = Marginals(mean, nu, precision, z, _variances(covariance, B, root, cavity), cavity)
     signs = likelihood.probit_signs
     tilted = quadrature_moments(likelihood, q) if signs is None else probit_moments(signs, q)

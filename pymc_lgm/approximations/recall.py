@@ -21,7 +21,7 @@ from pymc_lgm.approximations.gaussian import GaussianApproximation, Sites
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.linalg import Array, Covariance
 
-__all__ = ["SitesLine", "SitesTuning", "laplace_from_sites", "recall"]
+__all__ = ["SitesLine", "SitesTuning", "laplace_from_sites", "recall", "with_copula"]
 
 REACH = 3.0
 """How far a line is followed, in standard deviations of the thetas it was fitted to, times √p."""
@@ -65,7 +65,7 @@ def recall(
         found = ep(likelihood, mean, covariance, start=start, tolerance=0.05)
         if found is not None and found.converged:
             sites = found.sites._replace(stiffness=covariance.inverse_diagonal())
-            return _with_copula(found, likelihood, sites)
+            return with_copula(found, likelihood, sites)
     B = covariance.condition(start.precision)
     if B is None:
         return None
@@ -88,12 +88,13 @@ def recall(
         iterations=1,
         converged=True,
     )
-    return q if start.stiffness is None else _with_copula(q, likelihood, start)
+    return q if start.stiffness is None else with_copula(q, likelihood, start)
 
 
-def _with_copula(
+def with_copula(
     q: GaussianApproximation, likelihood: SiteLikelihood, sites: Sites
 ) -> GaussianApproximation:
+    """Give q the copula of its tilted marginals; 37 evaluations of the likelihood."""
     return replace(q, copula=tilted_copula(likelihood.sites, q.mean, q.center, sites))
 
 

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_lgm.adaptation import FEW, MANY, NoiseTuning
-from pymc_lgm.approximations.copula import tilted_copula
 from pymc_lgm.approximations.gaussian import Sites
 from pymc_lgm.approximations.importance import Estimate, Scheme
-from pymc_lgm.approximations.recall import SitesLine, SitesTuning
+from pymc_lgm.approximations.recall import SitesLine, SitesTuning, with_copula
 from pymc_lgm.linalg import Array
 from pymc_lgm.parameterizations.approximate_marginal import (
     Search,
@@ -180,8 +179,8 @@ class PseudoMarginal:
         if self.interweave is not None and (instead or beside):
             state, move, moved = self.interweave.run(rng, state, between.move, tune)
             if instead:
-                stats |= {"theta_evaluations": 1.0}
-                stats["theta_acceptance"] = moved["theta_acceptance"]
+                # Not its scale, which is another walk's.
+                stats |= {"theta_evaluations": 1.0, "theta_acceptance": moved["theta_acceptance"]}
             if tune:
                 acceptance = between.acceptance + stats["theta_acceptance"]
                 tuning = tuning._replace(
@@ -206,8 +205,7 @@ class PseudoMarginal:
         if q is None or sites is None or sites.stiffness is None:
             return state
         likelihood = LikelihoodAt(state.model, state.theta)
-        copula = tilted_copula(likelihood.sites, q.mean, q.center, sites)
-        return replace(state, approximation=replace(q, copula=copula))
+        return replace(state, approximation=with_copula(q, likelihood, sites))
 
     def _target(
         self,
