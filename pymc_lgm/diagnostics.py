@@ -82,13 +82,7 @@ def efficiency(
     >>> bool(np.allclose(table["ess_per_1000_ops"], table["ess_bulk"] / 4))  # 4 x 500 x 2 / 1000
     True
     """
-    tree = az.convert_to_datatree(idata)
-    if "posterior" not in tree.children:
-        found = sorted(tree.children) or "none"
-        raise ValueError(
-            f"idata has no posterior group (groups found: {found}); pass the result of "
-            "pm.sample(), or arviz.from_dict({'posterior': {...}})."
-        )
+    tree = _with_posterior(idata)
     posterior = tree["posterior"].to_dataset().azstats.filter_vars(var_names, filter_vars).dataset
     names = [str(name) for name, values in posterior.data_vars.items() if values.size]
     rows = _rows(groups, names)
@@ -120,6 +114,18 @@ def efficiency(
         "total_cubic_ops": float(ops.sum()),
     }
     return table
+
+
+def _with_posterior(idata: Any) -> Any:
+    """Return the trace as a DataTree, which has a posterior group."""
+    tree = az.convert_to_datatree(idata)
+    if "posterior" not in tree.children:
+        found = sorted(tree.children) or "none"
+        raise ValueError(
+            f"idata has no posterior group (groups found: {found}); pass the result of "
+            "pm.sample(), or arviz.from_dict({'posterior': {...}})."
+        )
+    return tree
 
 
 def _rows(

@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 
 from pymc_lgm._report.healthy import LATENT_TRAJECTORY
-from pymc_lgm.diagnostics import _per_draw, _rows
+from pymc_lgm.diagnostics import _per_draw, _rows, _with_posterior
 
 __all__ = ["Numbers", "element", "numbers"]
 
@@ -89,13 +89,7 @@ class Numbers:
 
 def numbers(idata: Any, groups: Mapping[str, str | Sequence[str]] | None) -> Numbers:
     """Compute them all; errors are those of `pymc_lgm.efficiency`."""
-    tree = az.convert_to_datatree(idata)
-    if "posterior" not in tree.children:
-        found = sorted(tree.children) or "none"
-        raise ValueError(
-            f"idata has no posterior group (groups found: {found}); pass the result of "
-            "pm.sample(), or arviz.from_dict({'posterior': {...}})."
-        )
+    tree = _with_posterior(idata)
     draws = tree["posterior"].to_dataset()
     rows = _rows(groups, [str(name) for name, values in draws.data_vars.items() if values.size])
     used = draws[list(dict.fromkeys(name for row in rows.values() for name in row))]
