@@ -229,7 +229,8 @@ class Covariance:
         return int(self._K.shape[0])
 
     @property
-    def _diagonal(self) -> Array:
+    def diagonal(self) -> Array:
+        """K_ii, shape (n,)."""
         return self.variance * self._K_diagonal
 
     def covariance_times(self, x: Array) -> Array:

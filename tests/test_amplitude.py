@@ -178,7 +178,7 @@ def test_a_scaled_factor_is_a_fresh_factorization():
         lambda L: L.inverse(),
         lambda L: L.dense(),
         lambda L: L.condition(W).dense(),
-        lambda L: L._diagonal,
+        lambda L: L.diagonal,
         lambda L: L.multiply_vjp(x, W),
         lambda L: L.multiply_jvp(x, [dA]),
         lambda L: L.information([dA, K])[0],

@@ -237,7 +237,13 @@ def test_outside_numbers_it_stays(rng):
 
 def learner(p=2):
     return EmulatorTuning(
-        ProposalTuning.start(p), StepSizeTuning.start(), None, (), (), next_fit=20
+        ProposalTuning.start(p),
+        StepSizeTuning.start(),
+        None,
+        (),
+        (),
+        next_fit=20,
+        judged_from=10_000,
     )
 
 
@@ -263,10 +269,10 @@ def test_it_waits_for_enough_thetas(rng):
 
 def test_it_forgets_the_oldest(rng):
     tuning = learner()._replace(next_fit=10_000)
-    for i in range(400):
+    for i in range(600):
         tuning = tuning.learn([(np.full(2, float(i)), 0.0, 0.0)], CENTER)
-    assert len(tuning.visits) == 160
-    assert tuning.visits[0][0][0] == 240.0
+    assert len(tuning.visits) == 480
+    assert tuning.visits[0][0][0] == 120.0
 
 
 @pytest.fixture(scope="module")

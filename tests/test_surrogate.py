@@ -105,7 +105,7 @@ def state_of(steps):
 def steep(likelihood, mean, covariance, *, start=None):
     """Precise surrogate data whose noise follows theta closely: any function of theta will do."""
     q = site_approximation(likelihood, mean, covariance)
-    W = 4.0 / covariance._diagonal**2
+    W = 4.0 / covariance.diagonal**2
     return replace(q, precision=W, B=covariance.condition(W))
 
 

@@ -29,7 +29,7 @@ QUADRATIC_SD = 10.0
 LEVEL = 4.0
 """Beyond so many standard deviations the emulator is flat."""
 
-ROOM = 40
+ROOM = 120
 """Visits that it remembers for each component of theta, and for two more."""
 
 

@@ -25,6 +25,14 @@ __all__ = ["Marginals", "SiteLikelihood", "Tilted", "ep", "probit_moments", "qua
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
 LOG_WEIGHTS = np.log(WEIGHTS) - 0.5 * LOG_2PI
 
+LIMIT = 1.0
+"""Of the evidence above ℓ(f̂) − ½ ẑᵀa − ½ log|B|, nats for each f_i: more than that is an error,
+where cavities are so wide that nodes of the quadrature skip all of a likelihood."""
+
+FARTHEST = 1e3
+"""Of the center from the mean, in the prior's standard deviations: sites that belong to quite
+another theta can take it out of the numbers, where moments match by underflow."""
+
 
 class SiteLikelihood(Likelihood, Protocol):
     """A likelihood that can be taken apart: ℓ(f) = Σ ℓ_i(f_i)."""
@@ -91,8 +99,9 @@ def ep(
     mean : ndarray, shape (n,)
     covariance : Covariance
     start : Sites, optional
-        ν and W at which to start. Sites that depend on theta alone make the result a deterministic
-        function of theta, as an exact sampler needs.
+        ν and W at which to start; if that does not converge, the first are those of Laplace. Sites
+        that depend on theta alone make the result a deterministic function of theta, as an exact
+        sampler needs.
     tolerance : float
         Stop at a q from which the next sweep would move by less than this many nats.
     max_iterations : int
@@ -135,16 +144,22 @@ def ep(
             best, share = sweep, min(1.0, 2.0 * share)
         else:
             share *= 0.5
+    center = mean + best.q.z
+    at_center = likelihood(center)[0] - 0.5 * float(best.q.z @ best.dual + best.B.log_determinant)
+    believed = best.log_evidence <= at_center + LIMIT * (10 + mean.size)
+    converged = believed and best.mismatch <= tolerance
+    if start is not None and not converged:
+        return ep(likelihood, mean, covariance, tolerance=tolerance, max_iterations=max_iterations)
     return GaussianApproximation(
         mean=mean,
         covariance=covariance,
         dual=best.dual,
-        center=mean + best.q.z,
+        center=center,
         precision=best.q.precision,
         B=best.B,
-        log_evidence=best.log_evidence,
+        log_evidence=best.log_evidence if believed else at_center,
         iterations=iterations,
-        converged=best.mismatch <= tolerance,
+        converged=converged,
         variance=best.q.variance,
     )
 
@@ -165,6 +180,8 @@ def _sweep(
     root = np.sqrt(precision)
     dual = nu - root * B.inverse_times(root * covariance.covariance_times(nu))  # (3.68): K⁻¹ ẑ
     z = covariance.covariance_times(dual)
+    if not (z**2 <= FARTHEST**2 * covariance.diagonal).all():
+        return None
     cavity = B.inverse_diagonal()  # (B⁻¹)_ii = 1 − W_i Σ_ii
     q = Marginals(mean, nu, precision, z, _variances(covariance, B, root, cavity), cavity)
     signs = likelihood.probit_signs

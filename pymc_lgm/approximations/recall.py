@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -19,9 +20,16 @@ from pymc_lgm.approximations.copula import tilted_copula
 from pymc_lgm.approximations.ep import SiteLikelihood, ep
 from pymc_lgm.approximations.gaussian import GaussianApproximation, Sites
 from pymc_lgm.approximations.laplace import laplace
-from pymc_lgm.linalg import Array, Covariance
+from pymc_lgm.linalg import Array, CholeskyFactor, Covariance
 
-__all__ = ["SitesLine", "SitesTuning", "laplace_from_sites", "recall", "with_copula"]
+__all__ = [
+    "SitesLine",
+    "SitesTuning",
+    "laplace_from_sites",
+    "recall",
+    "sites_gradient",
+    "with_copula",
+]
 
 REACH = 3.0
 """How far a line is followed, in standard deviations of the thetas it was fitted to, times √p."""
@@ -66,13 +74,10 @@ def recall(
         if found is not None and found.converged:
             sites = found.sites._replace(stiffness=covariance.inverse_diagonal())
             return with_copula(found, likelihood, sites)
-    B = covariance.condition(start.precision)
-    if B is None:
+    combined = _combine(covariance, start)
+    if combined is None:
         return None
-    root = np.sqrt(start.precision)
-    # a = (I + W K)⁻¹ ν
-    dual = start.nu - root * B.inverse_times(root * covariance.covariance_times(start.nu))
-    z = covariance.covariance_times(dual)
+    B, dual, z = combined
     center = mean + z
     log_evidence = likelihood(center)[0] - 0.5 * float(z @ dual) - 0.5 * B.log_determinant
     if not math.isfinite(log_evidence):
@@ -89,6 +94,63 @@ def recall(
         converged=True,
     )
     return q if start.stiffness is None else with_copula(q, likelihood, start)
+
+
+def sites_gradient(
+    mean: Array,
+    covariance: Covariance,
+    sites: Sites,
+    *,
+    cov_vjp: Callable[[Array], Array],
+    mean_vjp: Callable[[Array], Array],
+    likelihood_gradient: Callable[[Array], Array],
+) -> Array | None:
+    """Gradient in theta of log ∫ N(f; m, K) ∏ t_i(f_i) df at fixed sites, and of ℓ at its center.
+
+    ⟨½ (a aᵀ − R), dK⟩ + aᵀ dm with a = K⁻¹(f̂ − m) and R = W^½ B⁻¹ W^½. Where sites have the
+    moments of expectation propagation it is the gradient of the evidence, since that does not
+    change with them (Rasmussen and Williams 2006, eq. (5.27)); but for a theta of the likelihood,
+    whose derivative is taken at f̂.
+
+    Parameters
+    ----------
+    mean : ndarray, shape (n,)
+    covariance : Covariance
+    sites : Sites
+    cov_vjp, mean_vjp : callable
+        M (n, n) -> ⟨∂K/∂theta_j, M⟩, and v (n,) -> ⟨∂m/∂theta_j, v⟩: shape (p,).
+    likelihood_gradient : callable
+        f -> ∂ℓ/∂theta at fixed f, shape (p,).
+
+    Returns
+    -------
+    ndarray, shape (p,), or None
+        ``None`` where it is not a number.
+
+    Notes
+    -----
+    Two O(n³) operations, B and its inverse.
+    """
+    combined = _combine(covariance, sites)
+    if combined is None:
+        return None
+    B, dual, z = combined
+    root = np.sqrt(sites.precision)
+    M = B.inverse()
+    M *= -0.5 * root[:, None] * root
+    M += np.outer(0.5 * dual, dual)
+    gradient = cov_vjp(M) + mean_vjp(dual) + likelihood_gradient(mean + z)
+    return gradient if np.isfinite(gradient).all() else None
+
+
+def _combine(covariance: Covariance, sites: Sites) -> tuple[CholeskyFactor, Array, Array] | None:
+    """B, a = (I + W K)⁻¹ ν and ẑ = K a."""
+    B = covariance.condition(sites.precision)
+    if B is None:
+        return None
+    root = np.sqrt(sites.precision)
+    dual = sites.nu - root * B.inverse_times(root * covariance.covariance_times(sites.nu))
+    return B, dual, covariance.covariance_times(dual)
 
 
 def with_copula(

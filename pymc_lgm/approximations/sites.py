@@ -46,7 +46,7 @@ def site_approximation(
     -----
     One O(n³) operation; about 6 evaluations of the likelihood.
     """
-    return _approximation(likelihood, mean, covariance, covariance._diagonal, start)
+    return _approximation(likelihood, mean, covariance, covariance.diagonal, start)
 
 
 def taylor_approximation(

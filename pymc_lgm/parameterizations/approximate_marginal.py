@@ -11,6 +11,7 @@ import math
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -21,9 +22,10 @@ from pymc_lgm.approximations.importance import (
     Scheme,
     importance_sample,
 )
+from pymc_lgm.approximations.recall import sites_gradient
 from pymc_lgm.linalg import Array, Covariance, PriorFactor, tally
 from pymc_lgm.parameterizations.target import Screened, Target
-from pymc_lgm.state import LikelihoodAt, State
+from pymc_lgm.state import LatentGaussian, LikelihoodAt, State
 
 __all__ = [
     "Candidate",
@@ -32,6 +34,7 @@ __all__ = [
     "approximate_marginal",
     "approximated",
     "draw_latent",
+    "evidence_force",
     "noise_of_ratio",
     "nowhere",
     "screened_target",
@@ -84,6 +87,52 @@ def approximate_marginal(
 
     log_density = here.approximation.log_evidence + here.log_prior
     return screened_target(here, log_density, screen, log_density)
+
+
+def evidence_force(
+    model: LatentGaussian, search: Search | None, start: Callable[[Array], Sites]
+) -> Callable[[Array], Array | None]:
+    """Gradient of log p(theta) and of the evidence, by the sites that a search would start from.
+
+    Parameters
+    ----------
+    model : LatentGaussian
+        Mean, covariance, likelihood and prior must have a gradient in theta.
+    search : callable, optional
+        Brings sites that are ``far`` nearer: their errors are errors of the gradient.
+    start : callable
+        theta -> sites.
+
+    Returns
+    -------
+    callable
+        theta (p,) -> gradient (p,), ``None`` where it is not a number. A function of theta alone;
+        two O(n³) operations, and those of the search.
+    """
+
+    # Far out on a trajectory a matrix may be no matrix: such a theta has no force.
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")
+    def force(theta: Array) -> Array | None:
+        if not np.isfinite(theta).all():
+            return None
+        of_prior, mean = model.log_prior_gradient(theta), model.mean(theta)
+        covariance, sites = Covariance(model.cov(theta)), start(theta)
+        if sites.far and search is not None:
+            q = search(LikelihoodAt(model, theta), mean, covariance, start=sites)
+            if q is None:
+                return None
+            sites = q.sites
+        gradient = sites_gradient(
+            mean,
+            covariance,
+            sites,
+            cov_vjp=partial(model.cov_vjp, theta),
+            mean_vjp=partial(model.mean_vjp, theta),
+            likelihood_gradient=lambda f: model.log_likelihood_theta_gradient(f, theta),
+        )
+        return None if gradient is None or not np.isfinite(of_prior).all() else gradient + of_prior
+
+    return force
 
 
 def draw_latent(rng: np.random.Generator, state: State, scheme: Scheme) -> State:

@@ -66,6 +66,10 @@ class Target:
         The gradient and a symmetric matrix G that says how sharply the density is curved there,
         both at the cost of G alone. A function of theta and of what is held; positive definite
         where it can be.
+    force : callable ndarray (p,) -> ndarray (p,) or None, optional
+        About the gradient of the log density at any theta, for much less than the density itself: a
+        function of theta and of what is held, ``None`` where it is not a number. It guides
+        trajectories, whose ends alone are evaluated.
     noisy : bool
         Whether two evaluations at one theta differ: no target for slice sampling.
     """
@@ -77,6 +81,7 @@ class Target:
     screened_log_density: float = math.nan
     gradient: Callable[[State], Array] | None = None
     geometry: Callable[[State], tuple[Array, Array]] | None = None
+    force: Callable[[Array], Array | None] | None = None
     noisy: bool = False
 
     def __call__(self, theta: Array) -> tuple[float, State | None]:

@@ -31,7 +31,7 @@ KNORR_HELD_RUE: dict[str, Any] = {
     "recall": False,
     "interweave": False,
 }
-MOVES = ("emulator", "metropolis", "slice")
+MOVES = ("emulator", "hmc", "metropolis", "slice")
 
 
 class PseudoMarginal(LatentGaussianStep):
@@ -48,9 +48,11 @@ class PseudoMarginal(LatentGaussianStep):
     approximation : {"laplace", "ep"}, optional
         Where q comes from: the mode of f, or expectation propagation, which is closer to the
         posterior. By default "ep" if the likelihood can be split over the elements of f.
-    move : {"emulator", "metropolis", "slice"}, optional
+    move : {"emulator", "hmc", "metropolis", "slice"}, optional
         How theta moves: by long jumps that an emulator of the evidence proposes (by default,
-        where the prior of theta has a gradient), by an adaptive random walk, or by component-wise
+        where the prior of theta has a gradient; if tuning sees that the emulator cannot be learnt,
+        as with dozens of hyper-parameters, it goes on by the next), by HMC along the gradient of
+        the evidence that the recalled sites have, by an adaptive random walk, or by component-wise
         slice sampling with the estimate's random numbers held (Murray and Graham 2016).
     n_importance : int, optional
         N: draws of f an estimate. By default 32, and 64 where tuning sees that the noise of a ratio
@@ -94,8 +96,8 @@ class PseudoMarginal(LatentGaussianStep):
 
     Notes
     -----
-    Two O(n³) operations a proposal, the factors of K and of B. In tuning, and afterwards far from
-    where it has been, q is searched for: 3 to 8.
+    Two O(n³) operations a proposal, the factors of K and of B; two more for each step of
+    ``move="hmc"``. In tuning, and afterwards far from where it has been, q is searched for: 3 to 8.
     ``sample_stats``: ``theta_acceptance``, ``theta_scale``, ``log_evidence``,
     ``log_evidence_sd``, ``pareto_k``, ``n_importance``, ``mode_iterations``, those of the latent
     move, ``cubic_ops``, ``numerical_rejections``.
@@ -190,6 +192,7 @@ class PseudoMarginal(LatentGaussianStep):
             checks.refuse_no_curvature(self.lgm)
         self.pseudo_marginal = sweep.PseudoMarginal(
             explore=partial(APPROXIMATIONS[self.approximation], tolerance=1e-3),
+            guide=self._guide(),
             search=self._search(),
             move=self._move(),
             latent=self._posterior_hmc() if self.latent == "posterior" else None,
@@ -221,6 +224,11 @@ class PseudoMarginal(LatentGaussianStep):
             return partial(ep, tolerance=self.tolerance)
         return partial(laplace_from_sites, tolerance=self.tolerance, at_mode=False)
 
+    def _guide(self) -> Search | None:
+        if self.move not in (None, "emulator", "hmc") or not self.lgm.has_theta_gradient:
+            return None
+        return partial(APPROXIMATIONS[self.approximation or "laplace"], tolerance=0.1)
+
     def _splits(self) -> bool:
         try:
             self.lgm.site_log_likelihoods(np.zeros((1, self.lgm.n)), np.zeros(self.lgm.p))
@@ -237,7 +245,15 @@ class PseudoMarginal(LatentGaussianStep):
                     "move='emulator' differentiates the prior of theta, and it cannot be. Write "
                     "move='metropolis'."
                 )
-            return sweep.Emulated(walk)
+            guided = sweep.Guided(walk) if self.lgm.has_theta_gradient else None
+            return sweep.Emulated(walk, guided=guided)
+        if move == "hmc":
+            if not self.lgm.has_theta_gradient:
+                raise ValueError(
+                    "move='hmc' differentiates mean, covariance, likelihood and prior in theta, "
+                    "and one of them cannot be. Write move='metropolis'."
+                )
+            return sweep.Guided(walk)
         return walk if move == "metropolis" else sweep.Slice()
 
     def _begin(self, state: State) -> State:

@@ -16,6 +16,7 @@ from pymc_lgm.sweep.element import Element as Element
 from pymc_lgm.sweep.element import run as run
 from pymc_lgm.sweep.element import statistics as statistics
 from pymc_lgm.sweep.emulated import Emulated as Emulated
+from pymc_lgm.sweep.guided import Guided as Guided
 from pymc_lgm.sweep.latent import HMC as HMC
 from pymc_lgm.sweep.latent import LATENT_MOVES as LATENT_MOVES
 from pymc_lgm.sweep.latent import CurvatureHMC as CurvatureHMC

@@ -1,4 +1,7 @@
-"""The move that jumps: an emulator of the evidence proposes, a random walk fills in."""
+"""The move that jumps: an emulator of the evidence proposes, a random walk fills in.
+
+Where the evidence cannot be learnt from the visits of tuning, HMC takes over.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,11 @@ import numpy as np
 from pymc_lgm.adaptation import ProposalTuning, StepSizeTuning
 from pymc_lgm.approximations.emulator import ROOM, Emulator, Visits, emulate
 from pymc_lgm.linalg import Array
-from pymc_lgm.moves.surrogate_transition import surrogate_transition
+from pymc_lgm.moves.surrogate_transition import SurrogateTransitionInfo, surrogate_transition
 from pymc_lgm.parameterizations.target import Target
 from pymc_lgm.state import State
 from pymc_lgm.sweep.element import Stats
+from pymc_lgm.sweep.guided import Guided, GuidedTuning
 from pymc_lgm.sweep.theta import Metropolis
 
 __all__ = ["Emulated", "EmulatorTuning"]
@@ -26,6 +30,7 @@ class EmulatorTuning(NamedTuple):
 
     The emulator learns every theta that was tried, accepted or not, and is made anew each time the
     draws have grown by a fifth. It is standardized by the later two thirds of the chain.
+    ``guidance`` is the share of draws in which HMC moves theta instead.
     """
 
     local: ProposalTuning
@@ -34,6 +39,19 @@ class EmulatorTuning(NamedTuple):
     visits: tuple[tuple[Array, float, float], ...]
     chain: tuple[Array, ...]
     next_fit: int
+    judged_from: int
+    acceptance: float = 0.0
+    proposals: int = 0
+    guided: GuidedTuning | None = None
+    guidance: float = 0.0
+
+    def note(self, acceptance: float) -> EmulatorTuning:
+        """Note how good a proposal of the emulator was; the last 50 or so count."""
+        proposals = self.proposals + 1
+        rate = 1.0 / min(proposals, 50)
+        return self._replace(
+            acceptance=self.acceptance + rate * (acceptance - self.acceptance), proposals=proposals
+        )
 
     def learn(self, visited: list[tuple[Array, float, float]], theta: Array) -> EmulatorTuning:
         """Learn from one draw: what was tried, and where the chain is."""
@@ -55,20 +73,37 @@ class EmulatorTuning(NamedTuple):
 
 @dataclass(frozen=True)
 class Emulated:
-    """Surrogate transitions, and a random walk for one move in five on a target without noise.
+    """Surrogate transitions; a random walk for one move in five on a target without noise.
 
-    Where the emulator is too low a chain would hardly leave by its proposals: the walk does.
+    Where the emulator is too low a chain would hardly leave by its proposals: the walk does. While
+    fewer than ``good`` of the proposals are accepted, each draw of tuning tries ``tries`` of them.
+    With ``guided``, HMC that follows a force, an emulator that is not good by the last learning is
+    helped in one draw of five, and one that is not even ``fair``, since the evidence has more shape
+    than visits can show, is replaced: at ``judgment``, a share of tuning, or later.
     """
 
     local: Metropolis = field(default_factory=Metropolis)
     share: float = 0.2
+    guided: Guided | None = None
+    judgment: float = 0.5
+    fair: float = 0.4
+    good: float = 0.7
+    tries: int = 3
     stats = ("theta_acceptance", "theta_scale")
     needs_gradient = False
 
     def start(self, state: State, tune: int) -> EmulatorTuning:
-        """Walk for the first quarter of tuning."""
-        step_size = StepSizeTuning.start(0.8 * state.theta.size**-0.25, 0.8, 3.0)
-        return EmulatorTuning(self.local.start(state, tune), step_size, None, (), (), tune // 4)
+        """Walk for the first eighth of tuning; for a quarter, or 50 draws, if that is short."""
+        local = self.local.start(state, tune)
+        return EmulatorTuning(
+            local=local,
+            step_size=StepSizeTuning.start(0.8 * state.theta.size**-0.25, 0.8, 3.0),
+            emulator=None,
+            visits=(),
+            chain=(),
+            next_fit=max(tune // 8, min(tune // 4, 50)),
+            judged_from=math.ceil(self.judgment * tune),
+        )
 
     def run(
         self, rng: np.random.Generator, target: Target, tuning: EmulatorTuning, tune: bool
@@ -77,18 +112,15 @@ class Emulated:
         learning = tune and not target.noisy
         visited: list[tuple[Array, float, float]] = []
         watched = _watched(target, visited) if learning else target
-        walks = not target.noisy and rng.uniform() < self.share
-        if tuning.emulator is None or walks:
+        dice = rng.uniform()
+        if self.guided is not None and tuning.guided is not None and dice < tuning.guidance:
+            state, guided, stats = self.guided.run(rng, watched, tuning.guided, tune)
+            tuning = tuning._replace(guided=guided)
+        elif tuning.emulator is None or (dice < self.share and not target.noisy):
             state, local, stats = self.local.run(rng, watched, tuning.local, tune)
             tuning = tuning._replace(local=local)
         else:
-            state, info = surrogate_transition(
-                rng,
-                target.state,
-                watched,
-                emulator=tuning.emulator,
-                step_size=tuning.step_size.value(tune),
-            )
+            state, info = self._jump(rng, watched, tuning, tune)
             stats = {
                 "theta_acceptance": info.theta_acceptance,
                 "theta_scale": tuning.local.scale,
@@ -96,10 +128,40 @@ class Emulated:
             if tune:
                 tuning = tuning._replace(
                     step_size=tuning.step_size.update(info.emulated_acceptance)
-                )
-        if learning:
-            tuning = tuning.learn(visited, state.theta)
+                ).note(info.theta_acceptance)
+            if learning and tuning.guidance < 1.0 and tuning.acceptance < self.good:
+                for _ in range(self.tries - 1):
+                    self._jump(rng, _looked_at(target, visited), tuning, tune)
+        if learning and tuning.guidance < 1.0:
+            tuning = self._judge(tuning.learn(visited, state.theta), state.theta)
         return state, tuning, stats
+
+    def _judge(self, tuning: EmulatorTuning, theta: Array) -> EmulatorTuning:
+        """Say how often HMC shall move theta: seldom a fair emulator, never a good one."""
+        if self.guided is None or len(tuning.chain) < tuning.judged_from:
+            return tuning
+        if tuning.acceptance < self.fair:
+            # A chain that hardly moved has no covariance to begin with.
+            guided = self.guided.follow(tuning.local, ())
+            return tuning._replace(emulator=None, visits=(), chain=(), guided=guided, guidance=1.0)
+        if tuning.guided is None:
+            guided = self.guided.follow(tuning.local, tuning.chain)
+        else:
+            guided = tuning.guided.learn(theta)
+        guidance = self.share if tuning.acceptance < self.good else 0.0
+        return tuning._replace(guided=guided, guidance=guidance)
+
+    def _jump(
+        self, rng: np.random.Generator, target: Target, tuning: EmulatorTuning, tune: bool
+    ) -> tuple[State, SurrogateTransitionInfo]:
+        assert tuning.emulator is not None
+        return surrogate_transition(
+            rng,
+            target.state,
+            target,
+            emulator=tuning.emulator,
+            step_size=tuning.step_size.value(tune),
+        )
 
 
 def _watched(target: Target, visited: list[tuple[Array, float, float]]) -> Target:
@@ -110,5 +172,18 @@ def _watched(target: Target, visited: list[tuple[Array, float, float]]) -> Targe
         if there is not None:
             visited.append((theta, log_density - there.log_prior, there.log_prior))
         return log_density, there
+
+    return replace(target, evaluate=evaluate)
+
+
+def _looked_at(target: Target, visited: list[tuple[Array, float, float]]) -> Target:
+    """A target that notes the same of its screen, and where no move is accepted."""
+
+    def evaluate(theta: Array) -> tuple[float, State | None]:
+        screened = None if target.screen is None else target.screen(theta)
+        if screened is not None and math.isfinite(screened.log_density):
+            log_prior = target.state.model.log_prior(theta)
+            visited.append((theta, screened.log_density - log_prior, log_prior))
+        return -math.inf, None
 
     return replace(target, evaluate=evaluate)

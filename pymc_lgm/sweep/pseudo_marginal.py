@@ -18,6 +18,7 @@ from pymc_lgm.parameterizations.approximate_marginal import (
     Search,
     approximate_marginal,
     draw_latent,
+    evidence_force,
     noise_of_ratio,
 )
 from pymc_lgm.parameterizations.pseudo_marginal import pseudo_marginal
@@ -93,6 +94,8 @@ class PseudoMarginal:
     too bad. ``interweave`` moves theta without either: in place of the move on estimates in one
     draw of five; beside it in each draw, where the last quarter of tuning has seen that those are
     hardly ever accepted, since no Gaussian q is near the posterior of f.
+
+    With ``guide``, a search that need not go far, the target has a ``force``.
     """
 
     explore: Search
@@ -106,6 +109,7 @@ class PseudoMarginal:
     exact: bool = True
     interweave: Theta | None = None
     copula: bool = False
+    guide: Search | None = None
 
     @property
     def stats(self) -> tuple[str, ...]:
@@ -217,14 +221,20 @@ class PseudoMarginal:
     ) -> Target:
         start = tuning.start
         if approximate:
-            return approximate_marginal(rng, state, search=self.explore, start=start)
-        return pseudo_marginal(
-            rng,
-            state,
-            search=self.explore if start is None else self.search,
-            start=start,
-            scheme=scheme,
-            correlation=self.correlation,
+            target = approximate_marginal(rng, state, search=self.explore, start=start)
+        else:
+            target = pseudo_marginal(
+                rng,
+                state,
+                search=self.explore if start is None else self.search,
+                start=start,
+                scheme=scheme,
+                correlation=self.correlation,
+            )
+        if self.guide is None or start is None:
+            return target
+        return replace(
+            target, force=evidence_force(state.model, self.guide if approximate else None, start)
         )
 
 

@@ -1,0 +1,114 @@
+"""The move that follows a force: HMC on theta at the price of a few factorizations a draw."""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_lgm.adaptation import ProposalTuning, StepSizeTuning
+from pymc_lgm.linalg import Array
+from pymc_lgm.moves.guided_hmc import guided_hmc
+from pymc_lgm.parameterizations.target import Target
+from pymc_lgm.state import State
+from pymc_lgm.sweep.element import Stats
+from pymc_lgm.sweep.theta import Metropolis
+
+__all__ = ["Guided", "GuidedTuning"]
+
+WALK = 20
+"""Draws of a random walk, which come nearer to where forces are not steep."""
+
+FIRST = 100
+"""Draws before a mass matrix is learnt: those on the way from the start say little of it."""
+
+
+LONGEST = 1.5
+"""Of the step sizes: about a whole trajectory."""
+
+
+class GuidedTuning(NamedTuple):
+    """What `Guided` learns: a random walk for the beginning, a step size, a mass matrix.
+
+    C Cᵀ is the covariance of the later two thirds of the chain, drawn towards its diagonal by the
+    share p / (p + draws / 5), and made anew each time the draws have grown by half.
+    """
+
+    local: ProposalTuning
+    step_size: StepSizeTuning
+    factor: Array
+    chain: tuple[Array, ...]
+    next_fit: int
+
+    def learn(self, theta: Array) -> GuidedTuning:
+        """Learn from one draw: where the chain is."""
+        tuning = self._replace(chain=(*self.chain, theta))
+        return tuning if len(tuning.chain) < self.next_fit else tuning.fitted()
+
+    def fitted(self) -> GuidedTuning:
+        """Make the mass matrix of the chain so far."""
+        past = np.array(self.chain[len(self.chain) // 3 :])
+        draws, p = past.shape
+        cov = np.atleast_2d(np.cov(past.T))
+        own = p / (p + draws / 5)
+        cov = (1.0 - own) * cov + own * np.diag(cov.diagonal())
+        cov[np.diag_indices(p)] += 1e-6 + 1e-3 * cov.trace() / p
+        before = self.step_size
+        return self._replace(
+            factor=np.linalg.cholesky(cov),
+            step_size=StepSizeTuning.start(before.value(False), before.target, LONGEST),
+            next_fit=math.ceil(1.5 * len(self.chain)),
+        )
+
+
+@dataclass(frozen=True)
+class Guided:
+    """HMC by the target's force; a random walk where it has none, and at first."""
+
+    local: Metropolis = field(default_factory=Metropolis)
+    target_accept: float = 0.65
+    path_length: float = 1.6
+    max_steps: int = 10
+    stats = ("theta_acceptance", "theta_scale")
+    needs_gradient = False
+
+    def start(self, state: State, tune: int) -> GuidedTuning:
+        """Walk at first."""
+        return self.follow(self.local.start(state, tune), ())
+
+    def follow(self, local: ProposalTuning, chain: tuple[Array, ...]) -> GuidedTuning:
+        """Go on with a chain that another move has made."""
+        p = local.factor.shape[0]
+        step_size = StepSizeTuning.start(0.5 * p**-0.25, self.target_accept, LONGEST)
+        tuning = GuidedTuning(local, step_size, np.eye(p), chain, max(FIRST, 3 * p))
+        return tuning if len(chain) < tuning.next_fit else tuning.fitted()
+
+    def run(
+        self, rng: np.random.Generator, target: Target, tuning: GuidedTuning, tune: bool
+    ) -> tuple[State, GuidedTuning, Stats]:
+        """Follow one trajectory. Nothing is learnt from a target with noise."""
+        learning = tune and not target.noisy
+        if target.force is None or (tune and len(tuning.chain) < WALK):
+            state, local, stats = self.local.run(rng, target, tuning.local, tune)
+            tuning = tuning._replace(local=local)
+        else:
+            state, info = guided_hmc(
+                rng,
+                target.state,
+                target,
+                factor=tuning.factor,
+                # Shorter steps would make shorter trajectories: where the force is poor, no better.
+                step_size=max(tuning.step_size.value(learning), self.path_length / self.max_steps),
+                path_length=self.path_length,
+                max_steps=self.max_steps,
+            )
+            stats = {"theta_acceptance": info.theta_acceptance, "theta_scale": tuning.local.scale}
+            if learning:
+                step_size = tuning.step_size.update(info.theta_acceptance)
+                tuning = tuning._replace(step_size=step_size)
+        if learning:
+            tuning = tuning.learn(state.theta)
+        return state, tuning, stats
