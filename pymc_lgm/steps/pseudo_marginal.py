@@ -122,7 +122,7 @@ class PseudoMarginal(LatentGaussianStep):
     """
 
     name = "pseudo_marginal"
-    moves, needs, cubic_ops = "f and theta", "curvature in f", "2-3"
+    moves, needs, cubic_ops = "f and theta", "curvature in f", "2-12"
 
     def __init__(
         self,
