@@ -397,5 +397,5 @@ def test_pm_sample_takes_it_by_name():
             compute_convergence_checks=False,
         )  # fmt: skip
     assert np.isfinite(trace.sample_stats["log_evidence"]).all()
-    assert (trace.sample_stats["cubic_ops"] > 0).all()
+    assert trace.sample_stats["cubic_ops"].sum() > 0  # a draw of no jump costs nothing
     assert len(X) == trace.posterior["f"].shape[-1]

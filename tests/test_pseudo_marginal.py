@@ -181,7 +181,7 @@ def test_a_search_that_leaves_the_numbers_is_a_value():
         ({"n_importance": 0}, "n_importance must be a whole number of at least 1, not 0"),
         ({"n_importance": 2.5}, "n_importance must be a whole number"),
         ({"approximation": "variational"}, "approximation='variational' is unknown.*'laplace'"),
-        ({"move": "gibbs"}, "move='gibbs' is unknown.*'emulator', 'metropolis', 'slice'"),
+        ({"move": "gibbs"}, "move='gibbs' is unknown.*'emulator', 'hmc', 'metropolis', 'slice'"),
         ({"move": "slice", "correlation": 0.9}, "needs a target that is a function of theta"),
         ({"latent": "gibbs"}, "latent='gibbs' is unknown"),
         ({"correlation": 1.5}, "correlation must lie between 0 and 1, not 1.5"),
