@@ -274,7 +274,7 @@ def judged(acceptance, tune=100, visited=40):
         tuning = tuning.note(acceptance)
     for theta in rng.standard_normal((visited, 2)):
         tuning = tuning.learn([(theta, -0.5 * float(theta @ theta), 0.0)], theta)
-    return move, move._judge(tuning.learn([], state.theta), state.theta)
+    return move, move._judged(tuning.learn([], state.theta), followed=False)
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,9 @@ def ep(
     -------
     GaussianApproximation or None
         With W ≥ 0: the negative precision that a likelihood without a concave logarithm can ask
-        for is clipped. ``None`` if the search leaves the numbers.
+        for is clipped. Where quadrature finds an evidence more than n + 10 nats above
+        ℓ(f̂) − ½ ẑᵀa − ½ log|B|, it is replaced by that, and q has not converged. ``None`` if the
+        search leaves the numbers.
 
     Notes
     -----

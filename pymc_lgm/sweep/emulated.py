@@ -113,7 +113,8 @@ class Emulated:
         visited: list[tuple[Array, float, float]] = []
         watched = _watched(target, visited) if learning else target
         dice = rng.uniform()
-        if self.guided is not None and tuning.guided is not None and dice < tuning.guidance:
+        followed = dice < tuning.guidance
+        if followed and self.guided is not None and tuning.guided is not None:
             state, guided, stats = self.guided.run(rng, watched, tuning.guided, tune)
             tuning = tuning._replace(guided=guided)
         elif tuning.emulator is None or (dice < self.share and not target.noisy):
@@ -133,11 +134,11 @@ class Emulated:
                 for _ in range(self.tries - 1):
                     self._jump(rng, _looked_at(target, visited), tuning, tune)
         if learning and tuning.guidance < 1.0:
-            tuning = self._judge(tuning.learn(visited, state.theta), state.theta)
+            tuning = self._judged(tuning.learn(visited, state.theta), followed)
         return state, tuning, stats
 
-    def _judge(self, tuning: EmulatorTuning, theta: Array) -> EmulatorTuning:
-        """Say how often HMC shall move theta: seldom a fair emulator, never a good one."""
+    def _judged(self, tuning: EmulatorTuning, followed: bool) -> EmulatorTuning:
+        """Say how often HMC shall move theta: seldom where the emulator is fair, never if good."""
         if self.guided is None or len(tuning.chain) < tuning.judged_from:
             return tuning
         if tuning.acceptance < self.fair:
@@ -146,8 +147,8 @@ class Emulated:
             return tuning._replace(emulator=None, visits=(), chain=(), guided=guided, guidance=1.0)
         if tuning.guided is None:
             guided = self.guided.follow(tuning.local, tuning.chain)
-        else:
-            guided = tuning.guided.learn(theta)
+        else:  # a draw that has followed a force has been learnt
+            guided = tuning.guided if followed else tuning.guided.learn(tuning.chain[-1])
         guidance = self.share if tuning.acceptance < self.good else 0.0
         return tuning._replace(guided=guided, guidance=guidance)
 
