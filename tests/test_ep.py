@@ -404,36 +404,22 @@ def test_pm_sample_takes_it_by_name():
 # Where quadrature has no answer
 
 
-def cox(variance, n=12):
-    """A Cox process on a line whose prior has this variance."""
-    X = np.linspace(0, 1, n)[:, None]
+@pytest.mark.parametrize(
+    ("nu", "precision"), [(10.0, 1e-8), (10.0, 1e-3), (100.0, 1e-8), (1e4, 1.0), (-1e2, 1e-8)]
+)
+def test_sites_of_quite_another_theta_do_no_harm(nu, precision):
+    """Where exp(f) is not a number, or next to 0, moments match by accident."""
+    X, n = np.linspace(0, 1, 12)[:, None], 12
+    K = 100.0 * np.exp(-8.0 * (X - X.T) ** 2) + 1e-6 * np.eye(n)
     with pm.Model() as model:
-        K = variance * np.exp(-8.0 * (X - X.T) ** 2) + 1e-6 * variance * np.eye(n)
         f = pm.MvNormal("f", mu=np.zeros(n), cov=K)
         lgm.LogGaussianCox("y", f=f, observed=np.arange(n) % 4)
     reader = lgm.LatentGaussianModel.from_pymc(model)
-    theta = np.empty(0)
-    return LikelihoodAt(reader, theta), reader.mean(theta), K
-
-
-@pytest.mark.parametrize("variance", [1.0, 1e4, 1e8, 1e12])
-def test_an_evidence_that_no_quadrature_can_have_is_not_believed(variance):
-    """Nodes 1e4 apart skip a likelihood that is a few wide: the evidence is that at the center."""
-    likelihood, mean, K = cox(variance)
-    q = ep(likelihood, mean, Covariance(K.copy()))
-    assert q is not None
-    z = q.center - mean
-    at_center = likelihood(q.center)[0] - 0.5 * float(z @ q.dual) - 0.5 * q.B.log_determinant
-    assert q.log_evidence <= at_center + 10 + len(K)
-
-
-def test_sites_of_quite_another_theta_do_no_harm():
-    """A start from which the first sweep leaves the numbers: as if there had been none."""
-    likelihood, mean, K = cox(1e-4)
-    wild = Sites(np.full(len(K), 2e4), np.full(len(K), 1e-6))
-    q = ep(likelihood, mean, Covariance(1e8 * K), start=wild._replace(nu=1e12 * wild.nu))
-    again = ep(likelihood, mean, Covariance(1e8 * K))
-    assert q is not None
-    assert again is not None
-    np.testing.assert_allclose(q.center, again.center)
-    assert q.log_evidence == pytest.approx(again.log_evidence)
+    likelihood, mean = LikelihoodAt(reader, np.empty(0)), np.zeros(n)
+    start = Sites(np.full(n, nu), np.full(n, precision))
+    with np.errstate(over="ignore"):
+        q = ep(likelihood, mean, Covariance(K.copy()), start=start, tolerance=1e-6)
+    right = ep(likelihood, mean, Covariance(K.copy()), tolerance=1e-6)
+    assert q.converged
+    np.testing.assert_allclose(q.center, right.center, atol=0.05)
+    assert q.log_evidence == pytest.approx(right.log_evidence, abs=1e-3)
