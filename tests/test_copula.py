@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pymc as pm
 import pytest
 
 from models import MODELS
+from mutants import mutated
 from scipy.integrate import quad
 from scipy.special import log_ndtr
 from scipy.stats import multivariate_normal
@@ -268,13 +268,10 @@ def test_the_default_has_one():
     assert q.copula is not None
 
 
-def mutated(monkeypatch, module, right, wrong, names):
-    text = Path(module.__file__).read_text()
-    assert text.count(right) == 1, right
-    namespace = {"__name__": module.__name__}
-    exec(compile(text.replace(right, wrong), "mutant", "exec"), namespace)
+def put_in(monkeypatch, module, right, wrong, names):
+    wrong_module = mutated(module, right, wrong)
     for where, name in names:
-        monkeypatch.setattr(where, name, namespace[name])
+        monkeypatch.setattr(where, name, getattr(wrong_module, name))
 
 
 @pytest.mark.slow
@@ -290,7 +287,7 @@ def mutated(monkeypatch, module, right, wrong, names):
 def test_a_wrong_line_is_noticed(mutant, monkeypatch):
     from pymc_lgm.parameterizations import pseudo_marginal
 
-    mutated(
+    put_in(
         monkeypatch,
         importance_module,
         *mutant,

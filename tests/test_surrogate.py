@@ -8,14 +8,14 @@ import re
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from pathlib import Path
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from models import MODELS
+from mutants import mutated
 from scipy import stats
 
 import pymc_lgm as lgm
@@ -509,16 +509,6 @@ def test_giving_up_early_is_exact(monkeypatch):
 # Mutants
 
 
-@cache
-def mutated(module, right, wrong):
-    """The names of a module in which one expression has been replaced, wherever it occurs."""
-    text = Path(module.__file__).read_text()
-    assert right in text, right
-    namespace = {"__name__": module.__name__}
-    exec(compile(text.replace(right, wrong), module.__file__, "exec"), namespace)
-    return SimpleNamespace(**namespace)
-
-
 SLICE_MUTANTS = {
     "shrinks to the wrong side": ("x < line.x", "x > line.x"),
     "takes whatever is higher": ("- rng.standard_exponential()", ""),
@@ -533,7 +523,7 @@ SLICE_MUTANTS = {
 
 @pytest.mark.parametrize("mutant", SLICE_MUTANTS)
 def test_a_wrong_slice_is_noticed(mutant):
-    move = mutated(slice_module, *SLICE_MUTANTS[mutant]).slice_componentwise
+    move = mutated(slice_module, *SLICE_MUTANTS[mutant], everywhere=True).slice_componentwise
     assert any(slice_pvalue(case, move) < 1e-3 / len(CASES) for case in CASES)
 
 
@@ -559,7 +549,7 @@ SURROGATE_MUTANTS = {
 
 @pytest.mark.parametrize("mutant", SURROGATE_MUTANTS)
 def test_wrong_surrogate_data_are_noticed(mutant, state_of):
-    wrong = mutated(surrogate_module, *SURROGATE_MUTANTS[mutant]).surrogate
+    wrong = mutated(surrogate_module, *SURROGATE_MUTANTS[mutant], everywhere=True).surrogate
     assert worst_error(wrong, state_of("log_gaussian_cox"), site_approximation) > 0.01
 
 
@@ -580,7 +570,9 @@ POSTERIOR_MUTANTS = {
 
 @pytest.mark.parametrize("mutant", POSTERIOR_MUTANTS)
 def test_wrong_posterior_whitening_is_noticed(mutant, state_of):
-    wrong = mutated(posterior_module, *POSTERIOR_MUTANTS[mutant]).posterior_whitened
+    wrong = mutated(
+        posterior_module, *POSTERIOR_MUTANTS[mutant], everywhere=True
+    ).posterior_whitened
     fix = partial(wrong, search=site_approximation)
     assert worst_error(fix, state_of("log_gaussian_cox")) > 0.01
 
@@ -638,12 +630,12 @@ def joint_pvalue(fix, steps):
 
 
 def without_surrogate_density(rng, state):
-    wrong = mutated(surrogate_module, *SURROGATE_MUTANTS["forgets p(h | theta)"])
+    wrong = mutated(surrogate_module, *SURROGATE_MUTANTS["forgets p(h | theta)"], everywhere=True)
     return surrogate_by(rng, state, steep, wrong.surrogate)
 
 
 def without_jacobian(rng, state):
-    wrong = mutated(posterior_module, *POSTERIOR_MUTANTS["forgets log|A|"])
+    wrong = mutated(posterior_module, *POSTERIOR_MUTANTS["forgets log|A|"], everywhere=True)
     return wrong.posterior_whitened(rng, state, search=site_approximation)
 
 
@@ -743,7 +735,7 @@ def test_widths_settle_near_the_slice(start, rng):
     ],
 )
 def test_wrong_widths_are_noticed(mutant):
-    rule = mutated(adaptation, *mutant).WidthTuning
+    rule = mutated(adaptation, *mutant, everywhere=True).WidthTuning
     with pytest.raises(AssertionError):
         assert_widths(rule)
 

@@ -1,0 +1,17 @@
+"""Modules with a line that has been broken on purpose."""
+
+from functools import cache
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+
+@cache
+def mutated(
+    module: ModuleType, right: str, wrong: str, everywhere: bool = False
+) -> SimpleNamespace:
+    """The names of a module in which one expression, there once, has been replaced."""
+    text = Path(str(module.__file__)).read_text()
+    assert right in text if everywhere else text.count(right) == 1, right
+    namespace = {"__name__": module.__name__}
+    exec(compile(text.replace(right, wrong), str(module.__file__), "exec"), namespace)
+    return SimpleNamespace(**namespace)
