@@ -397,7 +397,12 @@ def test_pm_sample_takes_it_by_name():
             compute_convergence_checks=False,
         )  # fmt: skip
     assert np.isfinite(trace.sample_stats["log_evidence"]).all()
-    assert trace.sample_stats["cubic_ops"].sum() > 0  # a draw of no jump costs nothing
+    # A jump that ends where it began evaluates nothing; a draw that moves theta costs something.
+    draws = trace.posterior.to_dataset().drop_vars("f")
+    theta = np.column_stack([draws[name].values[0].reshape(50, -1) for name in draws.data_vars])
+    moved = (np.diff(theta, axis=0) != 0).any(axis=1)
+    assert moved.any()
+    assert (trace.sample_stats["cubic_ops"].values[0, 1:][moved] > 0).all()
     assert len(X) == trace.posterior["f"].shape[-1]
 
 
@@ -423,3 +428,16 @@ def test_sites_of_quite_another_theta_do_no_harm(nu, precision):
     assert q.converged
     np.testing.assert_allclose(q.center, right.center, atol=0.05)
     assert q.log_evidence == pytest.approx(right.log_evidence, abs=1e-3)
+
+
+def test_a_center_without_a_likelihood_is_no_approximation():
+    """Its evidence would not be a number, and a Metropolis ratio that is none looks like 1."""
+
+    class Hole(Gaussian):
+        def __call__(self, f):
+            return (math.nan, *super().__call__(f)[1:])
+
+    likelihood, K = Hole(np.zeros(2), 1.0), np.eye(2)
+    start = Sites(np.zeros(2), np.ones(2))
+    assert ep(likelihood, np.zeros(2), Covariance(K.copy())) is None
+    assert ep(likelihood, np.zeros(2), Covariance(K.copy()), start=start) is None

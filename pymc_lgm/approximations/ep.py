@@ -152,6 +152,8 @@ def ep(
     converged = believed and best.mismatch <= tolerance
     if start is not None and not converged:
         return ep(likelihood, mean, covariance, tolerance=tolerance, max_iterations=max_iterations)
+    if not math.isfinite(at_center):
+        return None
     return GaussianApproximation(
         mean=mean,
         covariance=covariance,

@@ -130,7 +130,7 @@ class Emulated:
                 tuning = tuning._replace(
                     step_size=tuning.step_size.update(info.emulated_acceptance)
                 ).note(info.theta_acceptance)
-            if learning and tuning.guidance < 1.0 and tuning.acceptance < self.good:
+            if learning and tuning.acceptance < self.good:
                 for _ in range(self.tries - 1):
                     self._jump(rng, _looked_at(target, visited), tuning, tune)
         if learning and tuning.guidance < 1.0:

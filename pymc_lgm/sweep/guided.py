@@ -25,7 +25,6 @@ WALK = 20
 FIRST = 100
 """Draws before a mass matrix is learnt: those on the way from the start say little of it."""
 
-
 LONGEST = 1.5
 """Of the step sizes: about a whole trajectory."""
 
