@@ -252,6 +252,15 @@ class Covariance:
         np.fill_diagonal(B, 1.0 + W * self._K_diagonal)
         return _factor(B, lower=False)
 
+    def dual(self, B: CholeskyFactor, W: Array, b: Array) -> Array:
+        """(I + W K)⁻¹ b = b − W^½ B⁻¹ W^½ K b with the B of `condition`: O(n²).
+
+        With b = ν it is K⁻¹ E[z] for z ~ N(0, K) times exp(νᵀz − ½ zᵀ W z).
+        """
+        root = np.sqrt(W)
+        result: Array = b - root * B.inverse_times(root * self.covariance_times(b))
+        return result
+
     def inverse_diagonal(self) -> Array:
         """(K⁻¹)_ii, shape (n,), 0 if K is not positive definite: two O(n³) operations."""
         factor = factorize(self._K.copy(order="F"), self._log_variance)

@@ -23,7 +23,7 @@ from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.importance import Estimate
 from pymc_lgm.linalg import Array, Covariance, PriorFactor, tally
 
-__all__ = ["LatentGaussian", "LikelihoodAt", "State"]
+__all__ = ["LatentGaussian", "LikelihoodAt", "State", "acceptance_probability"]
 
 
 class LatentGaussian(Protocol):
@@ -267,3 +267,8 @@ def _checked(log_density: float) -> float:
         tally.numerical_rejections += 1
         return -math.inf
     return log_density
+
+
+def acceptance_probability(log_ratio: float) -> float:
+    """min(1, exp(log_ratio)): what a kernel accepts with; 0 where the ratio is not a number."""
+    return 0.0 if math.isnan(log_ratio) else math.exp(min(0.0, log_ratio))

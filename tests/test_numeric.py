@@ -10,11 +10,11 @@ from scipy import stats
 from pymc_lgm.adaptation import ProposalTuning, StepSizeTuning
 from pymc_lgm.latent.elliptical_slice import elliptical_slice
 from pymc_lgm.latent.hmc import hmc
-from pymc_lgm.linalg import factorize, tally
+from pymc_lgm.linalg import Covariance, factorize, tally
 from pymc_lgm.moves.metropolis import metropolis
 from pymc_lgm.parameterizations.sufficient import sufficient
 from pymc_lgm.parameterizations.whitened import whitened
-from pymc_lgm.state import State
+from pymc_lgm.state import State, acceptance_probability
 
 
 class Toy:
@@ -72,6 +72,26 @@ def test_factor_verbs_agree_with_dense_algebra(K, rng, columns):
     np.testing.assert_allclose(factor.solve_transposed(x), np.linalg.solve(L.T, x))
     np.testing.assert_allclose(factor.covariance_times(x), K @ x)
     assert factor.log_determinant == pytest.approx(np.linalg.slogdet(K)[1])
+
+
+def test_conditioning_agrees_with_dense_algebra(K, rng):
+    """B, and (I + W K)⁻¹ b before and after K has been factorized; a W_i of 0 too."""
+    W, b = np.r_[0.0, rng.uniform(0.1, 3.0, 6)], rng.standard_normal(7)
+    root, expected = np.sqrt(W), np.linalg.solve(np.eye(7) + W[:, None] * K, b)
+    for prior in (Covariance(K.copy()), factorize(K.copy())):
+        B = prior.condition(W)
+        np.testing.assert_allclose(
+            B.dense() @ B.dense().T, np.eye(7) + root[:, None] * K * root, atol=1e-12
+        )
+        np.testing.assert_allclose(prior.dual(B, W, b), expected)
+
+
+@pytest.mark.parametrize(
+    ("log_ratio", "probability"),
+    [(0.5, 1.0), (-1.0, math.exp(-1.0)), (-math.inf, 0.0), (math.inf, 1.0), (math.nan, 0.0)],
+)
+def test_the_acceptance_probability(log_ratio, probability):
+    assert acceptance_probability(log_ratio) == probability
 
 
 def test_log_density_is_the_multivariate_normal(K, rng):

@@ -182,7 +182,7 @@ def _sweep(
     if B is None:
         return None
     root = np.sqrt(precision)
-    dual = nu - root * B.inverse_times(root * covariance.covariance_times(nu))  # (3.68): K⁻¹ ẑ
+    dual = covariance.dual(B, precision, nu)  # (3.68): K⁻¹ ẑ
     z = covariance.covariance_times(dual)
     if not (z**2 <= FARTHEST**2 * covariance.diagonal).all():
         return None

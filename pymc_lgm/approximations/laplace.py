@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation
-from pymc_lgm.linalg import Array, CholeskyFactor, Covariance, factorize, tally
+from pymc_lgm.linalg import Array, Covariance, factorize, tally
 
 __all__ = ["Likelihood", "evidence_gradient", "laplace"]
 
@@ -90,7 +90,7 @@ def laplace(
     iterations = 1
     # The first step knows f and not its a, so it cannot be halved: where it overshoots, begin at
     # a = 0 instead, that is f = m.
-    a = _newton(covariance, B, precision, precision * (f - mean) + g)
+    a = covariance.dual(B, precision, precision * (f - mean) + g)
     z = covariance.covariance_times(a)
     log_likelihood, g, W, _ = likelihood(mean + z)
     objective = log_likelihood - 0.5 * float(z @ a)
@@ -103,7 +103,7 @@ def laplace(
     remaining = math.inf
     while True:
         r = g - a
-        step = _newton(covariance, B, precision, r)
+        step = covariance.dual(B, precision, r)
         step_z = covariance.covariance_times(step)
         before, remaining = remaining, 0.5 * float(r @ step_z)
         converged = remaining < tolerance
@@ -115,7 +115,7 @@ def laplace(
             if B is None:
                 return None
             iterations += 1
-            step = _newton(covariance, B, precision, r)
+            step = covariance.dual(B, precision, r)
             step_z = covariance.covariance_times(step)
             remaining = math.inf
         for halvings in range(30):
@@ -139,13 +139,6 @@ def laplace(
         iterations=iterations,
         converged=converged,
     )
-
-
-def _newton(covariance: Covariance, B: CholeskyFactor, W: Array, b: Array) -> Array:
-    """(I + W K)⁻¹ b = b − W^½ B⁻¹ W^½ K b."""
-    root = np.sqrt(W)
-    solved: Array = b - root * B.inverse_times(root * covariance.covariance_times(b))
-    return solved
 
 
 def evidence_gradient(
@@ -198,7 +191,7 @@ def evidence_gradient(
     variance[flat] = sigma.diagonal()
     u = np.where(W > 0.0, variance, 0.0)
     s = 0.5 * u * third
-    v = _newton(q.covariance, q.B, q.precision, s)
+    v = q.covariance.dual(q.B, q.precision, s)
     negative = W[flat] < 0.0
     if negative.any():
         # I + W K = I + W⁺ K − E D² Eᵀ K, the columns of E being those of the negative W_i = −D_i².
@@ -207,7 +200,7 @@ def evidence_gradient(
         if C is None:
             return None
         s[at] += D * C.inverse_times(D * q.covariance.covariance_times(v)[at])
-        v = _newton(q.covariance, q.B, q.precision, s)
+        v = q.covariance.dual(q.B, q.precision, s)
     R *= -0.5 * root[:, None] * root
     R += np.outer(0.5 * a + v, a)
     Kv = q.covariance.covariance_times(v)

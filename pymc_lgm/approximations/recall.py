@@ -148,8 +148,7 @@ def _combine(covariance: Covariance, sites: Sites) -> tuple[CholeskyFactor, Arra
     B = covariance.condition(sites.precision)
     if B is None:
         return None
-    root = np.sqrt(sites.precision)
-    dual = sites.nu - root * B.inverse_times(root * covariance.covariance_times(sites.nu))
+    dual = covariance.dual(B, sites.precision, sites.nu)
     return B, dual, covariance.covariance_times(dual)
 
 

@@ -80,8 +80,7 @@ def _approximation(
     B = covariance.condition(W)
     if B is None or not (math.isfinite(value) and np.isfinite(g).all()):
         return None
-    root = np.sqrt(W)
-    dual = nu - root * B.inverse_times(root * covariance.covariance_times(nu))
+    dual = covariance.dual(B, W, nu)
     deviation = covariance.covariance_times(dual)
     return GaussianApproximation(
         mean=mean,

@@ -17,7 +17,7 @@ import numpy as np
 
 from pymc_lgm.latent.remembered import remembered
 from pymc_lgm.linalg import Array, CholeskyFactor, PriorFactor, tally
-from pymc_lgm.state import State
+from pymc_lgm.state import State, acceptance_probability
 
 __all__ = ["AuxiliaryGradientInfo", "Smoother", "auxiliary_gradient"]
 
@@ -119,7 +119,7 @@ def auxiliary_gradient(
     if not math.isfinite(log_ratio):
         tally.numerical_rejections += 1
         return state, AuxiliaryGradientInfo(0.0, 2)
-    info = AuxiliaryGradientInfo(math.exp(min(0.0, log_ratio)), 2)
+    info = AuxiliaryGradientInfo(acceptance_probability(log_ratio), 2)
     if rng.uniform() < info.latent_acceptance:
         return state.with_f(f, log_likelihood) or state, info
     return state, info

@@ -19,7 +19,7 @@ from pymc_lgm.approximations.laplace import Likelihood, laplace
 from pymc_lgm.approximations.sites import site_approximation
 from pymc_lgm.latent.hmc import HMCInfo, Integrator
 from pymc_lgm.linalg import Array, Covariance, tally
-from pymc_lgm.state import State
+from pymc_lgm.state import State, acceptance_probability
 
 __all__ = ["curvature_hmc", "curvature_metric"]
 
@@ -116,17 +116,15 @@ def curvature_hmc(
     if not math.isfinite(log_ratio):
         tally.numerical_rejections += 1
         return state, HMCInfo(0.0, evaluations)
-    acceptance = math.exp(min(0.0, log_ratio))
+    acceptance = acceptance_probability(log_ratio)
     if rng.uniform() < acceptance:
         state = state.with_f(f, at.log_likelihood) or state
     return state, HMCInfo(acceptance, evaluations)
 
 
 def spread(q: GaussianApproximation, x: Array) -> Array:
-    """Σ x = K (x − W^½ B⁻¹ W^½ K x), O(n²)."""
-    root = np.sqrt(q.precision)
-    solved = x - root * q.B.inverse_times(root * q.covariance.covariance_times(x))
-    return q.covariance.covariance_times(solved)
+    """Σ x = K (I + W K)⁻¹ x, O(n²)."""
+    return q.covariance.covariance_times(q.covariance.dual(q.B, q.precision, x))
 
 
 def _prior_energy(state: State, f: Array) -> float:

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 
 from pymc_lgm.linalg import Array, tally
-from pymc_lgm.state import State
+from pymc_lgm.state import State, acceptance_probability
 
 __all__ = ["HMCInfo", "Integrator", "Metric", "hmc"]
 
@@ -168,7 +168,7 @@ def hmc(
     if not math.isfinite(log_ratio):
         tally.numerical_rejections += 1
         return state, HMCInfo(0.0, evaluations)
-    acceptance = math.exp(min(0.0, log_ratio))
+    acceptance = acceptance_probability(log_ratio)
     if rng.uniform() < acceptance:
         state = state.with_f(f, log_likelihood) or state
     return state, HMCInfo(acceptance, evaluations)

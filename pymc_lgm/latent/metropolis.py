@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from pymc_lgm.state import State
+from pymc_lgm.state import State, acceptance_probability
 
 __all__ = ["MetropolisInfo", "Proposal", "metropolis"]
 
@@ -80,7 +80,7 @@ def metropolis(
     f = state.mean + z_new
     log_likelihood = state.log_likelihood_at(f)
     log_ratio += log_likelihood - state.log_likelihood
-    info = MetropolisInfo(math.exp(min(0.0, log_ratio)), 1)
+    info = MetropolisInfo(acceptance_probability(log_ratio), 1)
     if rng.uniform() < info.latent_acceptance:
         return state.with_f(f, log_likelihood) or state, info
     return state, info

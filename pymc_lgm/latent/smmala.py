@@ -15,7 +15,7 @@ import numpy as np
 
 from pymc_lgm.latent.remembered import remembered
 from pymc_lgm.linalg import Array, CholeskyFactor, PriorFactor, tally
-from pymc_lgm.state import State
+from pymc_lgm.state import State, acceptance_probability
 
 __all__ = ["Geometry", "SMMALAInfo", "smmala"]
 
@@ -74,9 +74,7 @@ def geometry(state: State) -> Geometry | None:
     if B is None:
         tally.numerical_rejections += 1
         return None
-    root = np.sqrt(W)
-    b = g + W * (state.f - state.mean)
-    a = b - root * B.inverse_times(root * state.prior.covariance_times(b))
+    a = state.prior.dual(B, W, g + W * (state.f - state.mean))
     return Geometry(W, B, state.prior.covariance_times(a))
 
 
@@ -129,5 +127,5 @@ def smmala(rng: np.random.Generator, state: State, *, step_size: float) -> tuple
     if math.isnan(log_ratio):
         tally.numerical_rejections += 1
         return state, SMMALAInfo(0.0, 2)
-    info = SMMALAInfo(math.exp(min(0.0, log_ratio)), 2)
+    info = SMMALAInfo(acceptance_probability(log_ratio), 2)
     return (proposed if rng.uniform() < info.latent_acceptance else state), info

@@ -5,15 +5,13 @@ Christen and Fox (2005), *Markov chain Monte Carlo using an approximation*, JCGS
 
 from __future__ import annotations
 
-import math
-
 from typing import NamedTuple
 
 import numpy as np
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.parameterizations.target import Target
-from pymc_lgm.state import State
+from pymc_lgm.state import State, acceptance_probability
 
 __all__ = ["DelayedMetropolisInfo", "delayed_metropolis"]
 
@@ -60,15 +58,14 @@ def delayed_metropolis(
     screened = target.screen(state.theta + factor @ xi)
     if screened is None:
         return state, DelayedMetropolisInfo(0.0, 0.0, xi)
-    log_first = min(0.0, screened.log_density - target.screened_log_density)
-    first = math.exp(log_first)
+    first = acceptance_probability(screened.log_density - target.screened_log_density)
     if not rng.uniform() < first:
         return state, DelayedMetropolisInfo(0.0, first, xi)
     log_density, proposed = screened.complete()
     log_second = (
         log_density - target.log_density + target.screened_log_density - screened.log_density
     )
-    second = math.exp(min(0.0, log_second))
+    second = acceptance_probability(log_second)
     info = DelayedMetropolisInfo(second, first, xi)
     if proposed is not None and rng.uniform() < second:
         return proposed, info

@@ -15,7 +15,7 @@ import numpy as np
 
 from pymc_lgm.linalg import Array, tally
 from pymc_lgm.parameterizations.target import Target
-from pymc_lgm.state import State
+from pymc_lgm.state import State, acceptance_probability
 
 __all__ = ["GuidedHMCInfo", "guided_hmc"]
 
@@ -84,7 +84,7 @@ def guided_hmc(
 
     log_density, proposed = target(theta)
     log_ratio = log_density - target.log_density + 0.5 * float(r_start @ r_start - r @ r)
-    info = GuidedHMCInfo(math.exp(min(0.0, log_ratio)), steps)
+    info = GuidedHMCInfo(acceptance_probability(log_ratio), steps)
     if proposed is not None and rng.uniform() < info.theta_acceptance:
         return proposed, info
     return state, info

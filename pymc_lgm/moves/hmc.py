@@ -14,7 +14,7 @@ import numpy as np
 
 from pymc_lgm.linalg import Array, tally
 from pymc_lgm.parameterizations.target import Target
-from pymc_lgm.state import State
+from pymc_lgm.state import State, acceptance_probability
 
 __all__ = ["HMCInfo", "hmc"]
 
@@ -88,5 +88,5 @@ def hmc(
         r = r + 0.5 * step_size * kick
 
     log_ratio = log_density - target.log_density + 0.5 * float(r_start @ r_start - r @ r)
-    info = HMCInfo(math.exp(min(0.0, log_ratio)), steps)
+    info = HMCInfo(acceptance_probability(log_ratio), steps)
     return (at if rng.uniform() < info.theta_acceptance else state), info

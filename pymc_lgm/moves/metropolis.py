@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 from typing import NamedTuple
 
 import numpy as np
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.parameterizations.target import Target
-from pymc_lgm.state import State
+from pymc_lgm.state import State, acceptance_probability
 
 __all__ = ["MetropolisInfo", "metropolis"]
 
@@ -46,7 +44,7 @@ def metropolis(
     """
     xi = rng.standard_normal(state.theta.size)
     log_density, proposed = target(state.theta + factor @ xi)
-    info = MetropolisInfo(math.exp(min(0.0, log_density - target.log_density)), xi)
+    info = MetropolisInfo(acceptance_probability(log_density - target.log_density), xi)
     if proposed is not None and rng.uniform() < info.theta_acceptance:
         return proposed, info
     return state, info

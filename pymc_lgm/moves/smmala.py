@@ -14,7 +14,7 @@ import numpy as np
 
 from pymc_lgm.linalg import Array, tally
 from pymc_lgm.parameterizations.target import Target
-from pymc_lgm.state import State
+from pymc_lgm.state import State, acceptance_probability
 
 __all__ = ["SMMALAInfo", "smmala"]
 
@@ -88,7 +88,7 @@ def smmala(
     if math.isnan(log_ratio):
         tally.numerical_rejections += 1
         return state, SMMALAInfo(0.0)
-    info = SMMALAInfo(math.exp(min(0.0, log_ratio)))
+    info = SMMALAInfo(acceptance_probability(log_ratio))
     return (proposed if rng.uniform() < info.theta_acceptance else state), info
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from pymc_lgm.approximations.emulator import Emulator
 from pymc_lgm.linalg import Array
 from pymc_lgm.parameterizations.target import Target
-from pymc_lgm.state import LatentGaussian, State
+from pymc_lgm.state import LatentGaussian, State, acceptance_probability
 
 __all__ = ["SurrogateTransitionInfo", "surrogate_transition"]
 
@@ -76,7 +76,7 @@ def surrogate_transition(
         there, end = surrogate.trajectory(here, momentum, step, n_steps)
         change = there.log_density - here.log_density
         log_ratio = change + 0.5 * float(momentum @ momentum - end @ end)
-        acceptance = math.exp(min(0.0, log_ratio)) if math.isfinite(log_ratio) else 0.0
+        acceptance = acceptance_probability(log_ratio) if log_ratio < math.inf else 0.0
         total += acceptance
         if rng.uniform() < acceptance:
             here = there
@@ -85,7 +85,7 @@ def surrogate_transition(
         return state, SurrogateTransitionInfo(0.0, emulated)
     log_density, proposed = target(emulator.theta(here.z))
     log_ratio = log_density - target.log_density - (here.log_density - start.log_density)
-    info = SurrogateTransitionInfo(math.exp(min(0.0, log_ratio)), emulated)
+    info = SurrogateTransitionInfo(acceptance_probability(log_ratio), emulated)
     if proposed is not None and rng.uniform() < info.theta_acceptance:
         return proposed, info
     return state, info
