@@ -35,7 +35,7 @@ def check_model(model: LatentGaussianModel, theta: Array, f: Array) -> None:
 def explain(model: LatentGaussianModel, theta: Array, f: Array) -> str | None:
     """Say why the density at (theta, f) is not a positive number; ``None`` if it is."""
     where = f"at the starting point {_show_theta(model, theta)}"
-    for name, density in zip(model.prior_names, model.prior_sums(theta), strict=True):
+    for name, density in zip(model.prior_names, model.graphs.prior_sums(theta), strict=True):
         if not np.isfinite(density):
             return (
                 f"The log density of {name!r} is {density} {where}. Start inside its support: "
@@ -96,14 +96,14 @@ def _explain_likelihood(
     model: LatentGaussianModel, theta: Array, f: Array, where: str
 ) -> str | None:
     try:
-        sums = model.term_sums(f, theta)
+        sums = model.graphs.term_sums(f, theta)
     except (ValueError, AssertionError) as error:
         shapes = {name: tuple(v.shape.eval().tolist()) for name, v in model.observed.items()}
         return shapes_disagree(model.latent, model.n, shapes, error)
     for k, name in enumerate(model.likelihood_names):
         if np.isfinite(sums[k]):
             continue
-        values = np.atleast_1d(model.term_values(f, theta)[k])
+        values = np.atleast_1d(model.graphs.term_values(f, theta)[k])
         bad = np.argwhere(~np.isfinite(values))
         first = tuple(int(i) for i in bad[0])
         at = ", ".join(map(str, first))
@@ -132,10 +132,10 @@ def _refuse_coupling(model: LatentGaussianModel, theta: Array, f: Array) -> None
     rng = np.random.default_rng(0)
     other = f + 0.3 * rng.standard_normal(model.n)
     index = np.arange(model.n)
-    start, end = (np.array(model.term_sums(x, theta)) for x in (f, other))
+    start, end = (np.array(model.graphs.term_sums(x, theta)) for x in (f, other))
     for digit in range(max(model.n - 1, 0).bit_length()):
         A = (index >> digit) & 1 == 1
-        corners = [np.array(model.term_sums(np.where(s, f, other), theta)) for s in (A, ~A)]
+        corners = [np.array(model.graphs.term_sums(np.where(s, f, other), theta)) for s in (A, ~A)]
         mixed = end - corners[0] - corners[1] + start
         size = 1 + sum(np.abs(term) for term in (start, end, *corners))
         for k in np.flatnonzero(np.abs(mixed) > 1e-10 * size):

@@ -25,7 +25,8 @@ from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.laplace import evidence_gradient
 from pymc_lgm.approximations.laplace import laplace as find_mode
 from pymc_lgm.linalg import Array, Covariance, tally
-from pymc_lgm.model import LatentGaussianModel, NaturalScale
+from pymc_lgm.model import LatentGaussianModel
+from pymc_lgm.natural_scale import NaturalScale
 from pymc_lgm.state import LikelihoodAt
 
 __all__ = ["Evidence", "Fit", "ep", "laplace"]

@@ -1,56 +1,28 @@
 """LatentGaussianModel: a `pymc.Model` read into numeric functions of (theta, f).
 
-This is the only module that reads PyMC graphs. Everything else sees
-`pymc_lgm.state.LatentGaussian`: functions of arrays.
+Its graphs are in `pymc_lgm.graphs`. Everything else sees `pymc_lgm.state.LatentGaussian`: functions
+of arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor
-import pytensor.tensor as pt
 
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from pymc.distributions.multivariate import MvNormalRV
-from pymc.pytensorf import compile as pymc_compile
-from pytensor.gradient import DisconnectedInputError, NullTypeGradError
-from pytensor.graph.replace import clone_replace, vectorize_graph
-from pytensor.graph.traversal import ancestors
 
 from pymc_lgm import checks
 from pymc_lgm.amplitudes import find_amplitudes
-from pymc_lgm.likelihoods.probit import ProbitRV
+from pymc_lgm.graphs import Block, Graphs, Variable
 from pymc_lgm.linalg import Array
 
-__all__ = ["LatentGaussianModel", "NaturalScale", "find_latent", "is_latent"]
-
-Variable = Any
-"""A PyTensor variable: PyTensor's own types do not say which operators one has."""
-
-
-def _compiled(graphs: Callable[[Any], tuple[list[Variable], Any]]) -> cached_property[Any]:
-    """Turn a method that returns inputs and outputs into the function, compiled once."""
-
-    def function(self: LatentGaussianModel) -> Callable[..., Any]:
-        inputs, outputs = graphs(self)
-        kwargs = {"on_unused_input": "ignore"} | self._compile_kwargs
-        compiled = pymc_compile(inputs, outputs, **kwargs)
-        # Kernels pass float64 arrays of the right shape, thousands of times a second.
-        compiled.trust_input = True
-        return compiled
-
-    return cached_property(function)
-
-
-def _total(terms: Sequence[Variable]) -> Variable:
-    """Add up log densities of any shape; a float64 zero if there are none."""
-    zero = pt.constant(0.0, dtype="float64")
-    return sum((pt.sum(term, dtype="float64") for term in terms), start=zero)
+__all__ = ["LatentGaussianModel", "find_latent", "is_latent"]
 
 
 class LatentGaussianModel:
@@ -75,8 +47,8 @@ class LatentGaussianModel:
         Dimensions of f and theta.
     enters_cov : ndarray of bool, shape (p,)
         Components of theta that the covariance depends on.
-    has_gradient : bool
-        Whether the likelihood can be differentiated in f.
+    graphs : Graphs
+        What the functions are compiled of.
     """
 
     def __init__(
@@ -87,78 +59,27 @@ class LatentGaussianModel:
         point: dict[str, NDArray[Any]],
         compile_kwargs: dict[str, Any] | None = None,
     ):
-        self._compile_kwargs = compile_kwargs or {}
-        f_value = model.rvs_to_values[latent]
-        self.latent: str = f_value.name
+        self.latent: str = model.rvs_to_values[latent].name
         self.theta_names: tuple[str, ...] = tuple(v.name for v in theta)
-        self._shapes = [np.shape(point[name]) for name in self.theta_names]
-        sizes = [int(np.prod(shape)) for shape in self._shapes]
-        self._ends = np.cumsum([0, *sizes])
-        self.n = int(np.size(point[self.latent]))
-        self.p = int(self._ends[-1])
+        self._blocks: dict[str, Block] = {}
+        end = 0
+        for name in self.theta_names:
+            begin, end = end, end + int(np.size(point[name]))
+            self._blocks[name] = slice(begin, end), np.shape(point[name])
+        self.n, self.p = int(np.size(point[self.latent])), end
 
-        mean, cov = model.replace_rvs_by_values(latent.owner.op.dist_params(latent.owner))
-        # Users write integers, and PyTensor makes some constants float32.
-        mean = pt.broadcast_to(mean, (self.n,)).astype("float64")
-        cov = cov.astype("float64")
-        terms = [rv for rv in model.basic_RVs if rv is not latent] + list(model.potentials)
-        # One graph for all: a separate logp for each term would read the model again each time.
-        try:
-            densities = model.logp(vars=terms, sum=False) if terms else []
-        except ValueError as error:
-            shapes = {rv.name: rv.type.shape for rv in model.observed_RVs}
-            raise ValueError(checks.shapes_disagree(self.latent, self.n, shapes, error)) from error
-
-        # Coordinates: theta is one vector, f another, and what others own is shared with them.
-        self._theta, self._f = pt.vector("theta"), f_value.type("f")
-        self._f_theta = [self._f, self._theta]
-        # Many f at once, one a row: an importance estimate's draws, or a quadrature's nodes.
-        self._rows = pt.matrix("rows", shape=(None, self.n))
-        replacements: dict[Variable, Variable] = {f_value: self._f}
-        for value, shape, begin, end in zip(
-            theta, self._shapes, self._ends[:-1], self._ends[1:], strict=True
-        ):
-            replacements[value] = self._theta[begin:end].reshape(shape)
-        self._others: dict[str, Variable] = {}
-        for value in model.value_vars:
-            if value not in replacements:
-                shared = pytensor.shared(np.array(point[value.name]), name=value.name)
-                self._others[value.name] = shared
-                replacements[value] = shared
-        graphs = clone_replace([mean, cov, *densities], replacements, rebuild_strict=False)
-        self._mean, self._cov, densities = graphs[0], graphs[1], graphs[2:]
-
+        self.graphs = Graphs(model, latent, self._blocks, point, compile_kwargs or {})
         self.observed: dict[str, Variable] = {
             rv.name: model.rvs_to_values[rv] for rv in model.observed_RVs
         }
-        likelihood: dict[str, Variable] = {}
-        prior: dict[str, Variable] = {}
-        for rv, density in zip(terms, densities, strict=True):
-            depends_on = set(ancestors([density]))
-            if self._f in depends_on:
-                likelihood[rv.name] = density
-            elif self._theta in depends_on:
-                prior[rv.name] = density
-        self.likelihood_names: tuple[str, ...] = tuple(likelihood)
-        self.prior_names: tuple[str, ...] = tuple(prior)
-        self._likelihood, self._prior = list(likelihood.values()), list(prior.values())
-        self._log_likelihood, self._log_prior = _total(self._likelihood), _total(self._prior)
-        # y of a likelihood that is one probit of f itself.
-        probits = [
-            rv
-            for rv in model.observed_RVs
-            if isinstance(rv.owner.op, ProbitRV) and rv.owner.inputs[-1] is latent
-        ]
-        alone = len(probits) == 1 and self.likelihood_names == (probits[0].name,)
-        self._probit_data = model.rvs_to_values[probits[0]] if alone else None
+        self.likelihood_names: tuple[str, ...] = tuple(self.graphs.likelihood)
+        self.prior_names: tuple[str, ...] = tuple(self.graphs.prior)
+        self.other_names: tuple[str, ...] = tuple(self.graphs.others)
+        self.enters_cov = np.zeros(self.p, dtype=bool)
+        for name, (part, _) in self._blocks.items():
+            self.enters_cov[part] = name in self.graphs.cov_reads
+        self._moves_cov = self.graphs.cov_reads & set(self.other_names)
         self._site_index: NDArray[np.intp] | None = None
-
-        cov_uses = set(ancestors([cov]))
-        self.enters_cov = np.repeat([v in cov_uses for v in theta], sizes).astype(bool)
-        read = set(ancestors([self._mean, self._cov, self._log_likelihood, self._log_prior]))
-        self.other_names = tuple(name for name, v in self._others.items() if v in read)
-        cov_reads = set(ancestors([self._cov]))
-        self._moves_cov = {n for n in self.other_names if self._others[n] in cov_reads}
 
     @classmethod
     def from_pymc(
@@ -242,11 +163,9 @@ class LatentGaussianModel:
     def point_of(self, theta: Array, f: Array) -> dict[str, NDArray[Any]]:
         """The variables of a PyMC point that theta and f stand for (copies)."""
         point: dict[str, NDArray[Any]] = {self.latent: f.copy()}
-        for name, shape, begin, end in zip(
-            self.theta_names, self._shapes, self._ends[:-1], self._ends[1:], strict=True
-        ):
+        for name, (part, shape) in self._blocks.items():
             # np.array, also for 0-d: PyMC's recorder does not take a NumPy scalar.
-            point[name] = np.array(theta[begin:end]).reshape(shape)
+            point[name] = np.array(theta[part]).reshape(shape)
         return point
 
     def read(self, point: dict[str, NDArray[Any]]) -> tuple[bool, bool]:
@@ -258,8 +177,7 @@ class LatentGaussianModel:
             Whether one has changed that the covariance depends on, and whether any has.
         """
         moved = set()
-        for name in self.other_names:
-            variable = self._others[name]
+        for name, variable in self.graphs.others.items():
             value = np.asarray(point[name])
             if not np.array_equal(variable.get_value(borrow=True), value):
                 variable.set_value(value.copy(), borrow=True)
@@ -280,34 +198,49 @@ class LatentGaussianModel:
 
     def mean(self, theta: Array) -> Array:
         """m(theta), shape (n,)."""
-        return self._mean_function(theta)
+        return self.graphs.mean(theta)
 
     def cov(self, theta: Array) -> Array:
         """K(theta), shape (n, n): a new array."""
-        return self._cov_function(theta)
+        return self.graphs.cov(theta)
 
     def log_prior(self, theta: Array) -> float:
         """log p(theta) with the Jacobians of the transforms, up to what theta does not enter."""
-        return float(self._log_prior_function(theta))
+        return float(self.graphs.log_prior(theta))
 
     def log_likelihood(self, f: Array, theta: Array) -> float:
         """ℓ(f, theta): the log density of everything that depends on f, but f itself."""
-        return float(self._log_likelihood_function(f, theta))
+        return float(self.graphs.log_likelihood(f, theta))
 
     def log_likelihoods(self, rows: Array, theta: Array) -> Array:
         """ℓ of each row of f, shape (N, n) -> (N,)."""
-        return self._log_likelihoods_function(rows, theta)
+        return self.graphs.log_likelihoods(rows, theta)
 
     def log_likelihood_gradient(self, f: Array, theta: Array) -> tuple[float, Array]:
         """ℓ(f, theta) and g = ∂ℓ/∂f, shape (n,)."""
-        value, gradient = self._gradient_function(f, theta)
+        value, gradient = self.graphs.log_likelihood_gradient(f, theta)
         return float(value), gradient
 
     # More derivatives, for approximations and for gradients in theta
 
+    @property
+    def has_gradient(self) -> bool:
+        """Whether the likelihood can be differentiated in f."""
+        return self.graphs.has_gradient
+
+    @property
+    def has_theta_gradient(self) -> bool:
+        """Whether mean, covariance, prior and likelihood can be differentiated in theta."""
+        return self.graphs.has_theta_gradient
+
+    @property
+    def has_prior_gradient(self) -> bool:
+        """Whether the prior of theta can be differentiated."""
+        return self.graphs.has_prior_gradient
+
     def likelihood_terms(self, f: Array, theta: Array) -> tuple[float, Array, Array, Array]:
         """ℓ, g = ∂ℓ/∂f, W = −∂²ℓ/∂f² and ∂³ℓ/∂f³, the last three of shape (n,)."""
-        value, gradient, curvature, third = self._terms_function(f, theta)
+        value, gradient, curvature, third = self.graphs.likelihood_terms(f, theta)
         return float(value), gradient, curvature, third
 
     def site_log_likelihoods(self, rows: Array, theta: Array) -> Array:
@@ -323,7 +256,7 @@ class LatentGaussianModel:
         """
         if self._site_index is None:
             self._site_index = self._find_sites(theta)
-        elements, index = self._elements_function(rows, theta), self._site_index
+        elements, index = self.graphs.elements(rows, theta), self._site_index
         if np.array_equal(index, np.arange(self.n)):
             return elements
         sites = np.zeros_like(rows)
@@ -332,45 +265,45 @@ class LatentGaussianModel:
 
     def probit_signs(self) -> Array | None:
         """s = ±1, shape (n,), if ℓ = Σ log Φ(s_i f_i): one `Probit` of f itself."""
-        if self._probit_data is None:
+        if self.graphs.probit_data is None:
             return None
-        signs = 2.0 * self._probit_data_function() - 1.0
+        signs = 2.0 * self.graphs.probit_labels() - 1.0
         return signs if signs.shape == (self.n,) else None
 
     def cov_vjp(self, theta: Array, M: Array) -> Array:
         """⟨∂K/∂theta_j, M⟩ for each j, shape (p,); M is any (n, n) array."""
-        return self._cov_vjp_function(theta, M)
+        return self.graphs.cov_vjp(theta, M)
 
     def mean_vjp(self, theta: Array, v: Array) -> Array:
         """⟨∂m/∂theta_j, v⟩ for each j, shape (p,)."""
-        return self._mean_vjp_function(theta, v)
+        return self.graphs.mean_vjp(theta, v)
 
     def cov_jvp(self, theta: Array, v: Array) -> Array:
         """Σ_j v_j ∂K/∂theta_j, the derivative of K along v (p,), shape (n, n): a new array."""
-        return self._cov_jvp_function(theta, v)
+        return self.graphs.cov_jvp(theta, v)
 
     def mean_jvp(self, theta: Array, v: Array) -> Array:
         """Σ_j v_j ∂m/∂theta_j, shape (n,)."""
-        return self._mean_jvp_function(theta, v)
+        return self.graphs.mean_jvp(theta, v)
 
     def log_prior_gradient(self, theta: Array) -> Array:
         """∂ log p(theta)/∂theta, shape (p,)."""
-        return self._log_prior_gradient_function(theta)
+        return self.graphs.log_prior_gradient(theta)
 
     def log_likelihood_theta_gradient(self, f: Array, theta: Array) -> Array:
         """∂ℓ/∂theta at fixed f, shape (p,)."""
-        return self._theta_gradient_function(f, theta)
+        return self.graphs.log_likelihood_theta_gradient(f, theta)
 
     def likelihood_terms_vjp(self, f: Array, theta: Array, v: Array, u: Array) -> Array:
         """∂/∂theta of ℓ + ⟨v, g⟩ + ⟨u, W⟩ at fixed f, shape (p,); v and u are any (n,) arrays."""
-        return self._terms_vjp_function(f, theta, v, u)
+        return self.graphs.likelihood_terms_vjp(f, theta, v, u)
 
     def _find_sites(self, theta: Array) -> NDArray[np.intp]:
         """Find the f_i that each of the `_elements` depends on, digit by binary digit of i."""
         mean, scale = self.mean(theta), np.sqrt(np.diagonal(self.cov(theta)))
 
         def elements(f: Array) -> Array:
-            return np.nan_to_num(self._elements_function(f[None], theta)[0])
+            return np.nan_to_num(self.graphs.elements(f[None], theta)[0])
 
         before = elements(mean)
         index = np.zeros(before.size, dtype=np.intp)
@@ -392,110 +325,6 @@ class LatentGaussianModel:
                 found += by_one.astype(np.intp) << digit
             index = np.maximum(index, found)
         return index
-
-    # Graphs, compiled at first use
-
-    _mean_function = _compiled(lambda self: ([self._theta], self._mean))
-    _cov_function = _compiled(lambda self: ([self._theta], self._cov))
-    _log_prior_function = _compiled(lambda self: ([self._theta], self._log_prior))
-    _log_likelihood_function = _compiled(lambda self: (self._f_theta, self._log_likelihood))
-    _log_likelihoods_function = _compiled(lambda self: self._of_rows(self._log_likelihood))
-    # Every element of every log density that ℓ is the sum of, as one vector.
-    _elements_function = _compiled(
-        lambda self: self._of_rows(pt.concatenate([term.ravel() for term in self._likelihood]))
-    )
-    _log_prior_gradient_function = _compiled(
-        lambda self: ([self._theta], self._theta_grad(self._log_prior))
-    )
-    _theta_gradient_function = _compiled(
-        lambda self: (self._f_theta, self._theta_grad(self._log_likelihood))
-    )
-    _gradient_function = _compiled(
-        lambda self: (self._f_theta, [self._log_likelihood, self._f_grad(self._log_likelihood)])
-    )
-
-    @_compiled
-    def _terms_function(self) -> Any:
-        # The likelihood factorizes, so the derivative of the summed gradient is the diagonal of
-        # the Hessian, and once more the third derivative.
-        gradient = self._f_grad(self._log_likelihood)
-        hessian = self._f_grad(gradient.sum())
-        third = self._f_grad(hessian.sum())
-        return self._f_theta, [self._log_likelihood, gradient, -hessian, third]
-
-    @_compiled
-    def _terms_vjp_function(self) -> Any:
-        v, u = pt.vector("v"), pt.vector("u")
-        gradient = self._f_grad(self._log_likelihood)
-        hessian = self._f_grad(gradient.sum())
-        weighted = self._log_likelihood + pt.sum(v * gradient) - pt.sum(u * hessian)
-        return [*self._f_theta, v, u], self._theta_grad(weighted)
-
-    @_compiled
-    def _cov_vjp_function(self) -> Any:
-        M = pt.matrix("M")
-        return [self._theta, M], self._theta_grad(pt.sum(self._cov * M))
-
-    @_compiled
-    def _mean_vjp_function(self) -> Any:
-        v = pt.vector("v")
-        return [self._theta, v], self._theta_grad(pt.sum(self._mean * v))
-
-    _cov_jvp_function = _compiled(lambda self: self._forward(self._cov))
-    _mean_jvp_function = _compiled(lambda self: self._forward(self._mean))
-
-    # For error messages. theta -> the log density of each variable in ``prior_names``;
-    # (f, theta) -> the same for ``likelihood_names``, and those elementwise.
-    prior_sums = _compiled(lambda self: ([self._theta], [pt.sum(t) for t in self._prior]))
-    term_sums = _compiled(lambda self: (self._f_theta, [pt.sum(t) for t in self._likelihood]))
-    term_values = _compiled(lambda self: (self._f_theta, self._likelihood))
-    _probit_data_function = _compiled(lambda self: ([], self._probit_data))
-
-    @cached_property
-    def has_gradient(self) -> bool:
-        """Whether the likelihood can be differentiated in f."""
-        try:
-            pt.grad(self._log_likelihood, self._f)
-        except (NotImplementedError, NullTypeGradError, DisconnectedInputError):
-            return False
-        return True
-
-    @cached_property
-    def has_theta_gradient(self) -> bool:
-        """Whether mean, covariance, prior and likelihood can be differentiated in theta."""
-        terms = [self._mean, self._cov, self._log_prior, self._log_likelihood]
-        try:
-            self._theta_grad(_total(terms))
-        except (NotImplementedError, NullTypeGradError):
-            return False
-        return True
-
-    @cached_property
-    def has_prior_gradient(self) -> bool:
-        """Whether the prior of theta can be differentiated."""
-        try:
-            self._theta_grad(self._log_prior)
-        except (NotImplementedError, NullTypeGradError):
-            return False
-        return True
-
-    def _of_rows(self, output: Variable) -> tuple[list[Variable], Variable]:
-        return [self._rows, self._theta], vectorize_graph(output, {self._f: self._rows})
-
-    def _theta_grad(self, scalar: Variable) -> Variable:
-        return pt.grad(scalar, self._theta, disconnected_inputs="ignore")
-
-    def _forward(self, output: Variable) -> tuple[list[Variable], Variable]:
-        # ⟨∂output/∂theta, weights⟩ is linear in the weights: its gradient in them, paired with v,
-        # is the derivative along v. Every operation that has a gradient has this one too.
-        v, weights = pt.vector("v"), pt.zeros_like(output)
-        backward = self._theta_grad(pt.sum(output * weights))
-        return [self._theta, v], pt.grad(
-            pt.sum(backward * v), weights, disconnected_inputs="ignore"
-        )
-
-    def _f_grad(self, scalar: Variable) -> Variable:
-        return pt.grad(scalar, self._f, disconnected_inputs="ignore")
 
 
 def is_latent(rv: Variable) -> bool:
@@ -529,66 +358,3 @@ def find_latent(model: pm.Model, latent: Variable | str | None = None) -> Variab
     if model.rvs_to_transforms[rv] is not None:
         raise ValueError(checks.transformed(str(rv.name)))
     return rv
-
-
-class NaturalScale:
-    """theta by the names and on the scale that a user writes: the model's variables themselves.
-
-    Attributes
-    ----------
-    initial : dict of str to ndarray
-        The variables that theta holds, at the model's initial point.
-    """
-
-    def __init__(self, lgm: LatentGaussianModel, model: pm.Model):
-        self._lgm = lgm
-        by_name = {value.name: value for value in model.value_vars}
-        values = [by_name[name] for name in lgm.theta_names]
-        variables = [model.values_to_rvs[value] for value in values]
-        transforms = [model.rvs_to_transforms[rv] for rv in variables]
-        forward = [
-            rv if transform is None else transform.forward(rv, *rv.owner.inputs)
-            for rv, transform in zip(variables, transforms, strict=True)
-        ]
-        backward = model.replace_rvs_by_values(variables)
-        self._unconstrain = pymc_compile(variables, forward, on_unused_input="ignore")
-        self._constrain = pymc_compile(values, backward, on_unused_input="ignore")
-        self._names = [rv.name for rv in variables]
-        self.initial = self.point_of(lgm.theta_of(model.initial_point()))
-
-    def point_of(self, theta: Array) -> dict[str, NDArray[Any]]:
-        """The variables that theta (p,) stands for."""
-        point = self._lgm.point_of(theta, np.empty(0))
-        values = self._constrain(*(point[name] for name in self._lgm.theta_names))
-        return {name: np.array(value) for name, value in zip(self._names, values, strict=True)}
-
-    def theta_of(self, point: Mapping[str, ArrayLike]) -> Array:
-        """Theta, shape (p,), of variables; what ``point`` leaves out is as in ``initial``.
-
-        Raises
-        ------
-        ValueError
-            For a name, a shape or a value that is none of theta's.
-        """
-        if unknown := [name for name in point if name not in self._names]:
-            raise ValueError(
-                f"{unknown} are no hyper-parameters of this model. Write values of {self._names}, "
-                "on their natural scale."
-            )
-        values = []
-        for name, initial in self.initial.items():
-            value = np.asarray(point.get(name, initial), dtype=initial.dtype)
-            if value.shape != initial.shape:
-                raise ValueError(
-                    f"{name} has shape {value.shape}. Write a value of shape {initial.shape}."
-                )
-            values.append(value)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            unconstrained = self._unconstrain(*values)
-        for name, value, moved in zip(self._names, values, unconstrained, strict=True):
-            if not np.isfinite(moved).all():
-                raise ValueError(
-                    f"{name} = {value} is not inside the support of its prior. Write a value like "
-                    f"{self.initial[name]}, on the natural scale of {name}."
-                )
-        return self._lgm.theta_of(dict(zip(self._lgm.theta_names, unconstrained, strict=True)))

@@ -455,7 +455,7 @@ def test_sample_passes_its_backend_on(backend, monkeypatch):
     setup_chain = steps.DEFAULT.setup_chain
 
     def spy(self, *arguments):
-        linkers.append(type(self.lgm._mean_function.maker.linker).__name__)
+        linkers.append(type(self.lgm.graphs.mean.maker.linker).__name__)
         setup_chain(self, *arguments)
 
     monkeypatch.setattr(steps.DEFAULT, "setup_chain", spy)
