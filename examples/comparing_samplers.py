@@ -70,7 +70,7 @@ with model:
 #
 # ## The table
 #
-# One column a sampler here; `comparison.table` has one row.
+# One column a sampler here; in `comparison.table` one row.
 
 # %%
 print(comparison.table.T.astype(float).round(2).to_string())
@@ -142,7 +142,7 @@ if "__file__" in globals() and len(sys.argv) > 1:
 #
 # - *ASIS* needs no Gaussian approximation, and no gradient with `latent="slice"`. It is the one
 #   to take where `theta_acceptance` of the default stays below 0.1.
-# - *SurrogateSlice* makes long moves and has no scale to learn, but pays for each
+# - *SurrogateSlice* makes long moves and has only widths to learn, but pays for each
 #   hyper-parameter: look at its `cubic_ops` and its `draws`.
 # - *Whitened* is one half of ASIS, and here to show what the other half is good for.
 #

@@ -231,5 +231,6 @@ with pm.Model():
 # - A formula that is no PyMC distribution: `pm.CustomDist`, or a class of its own, which opts in
 #   to the default sampler and refuses impossible data. [Extending](../extending.md) has one from
 #   end to end.
-# - One latent variable for each cell: `gp.prior("f", X)` with 625 rows, and the field resolves
-#   the clusters itself. [Where redwoods grow](redwood) does it with blocks of 2 x 2.
+# - One latent variable for each cell: `gp.prior("f", X, reparameterize=False)` with 625 rows, and
+#   the field resolves the clusters itself. [Where redwoods grow](redwood) does it with blocks of
+#   2 x 2.

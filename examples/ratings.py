@@ -82,8 +82,8 @@ print(lgm.efficiency(idata, {"theta": theta, "f": "f"}).T.round(3).to_string())
 # `r_hat` up to 1.01 and effective sample sizes (`ess_bulk`, `ess_tail`) of some hundreds say that
 # the draws can be trusted. Had they been bad, `theta_acceptance` and `latent_acceptance`, here
 # far from 0, would say [what is stuck](../sample_statistics.md). `cubic_ops` is what a draw
-# costs: two factorizations of K or less, where NUTS pays for one, and its derivative, at each
-# leapfrog step.
+# costs, in factorizations of n x n matrices: about two where the emulator of the evidence jumps,
+# more where q is searched for. NUTS pays for one, and its derivative, at each leapfrog step.
 #
 # ## The effects
 #

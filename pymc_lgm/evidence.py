@@ -257,7 +257,7 @@ def laplace(model: pm.Model | None = None, latent: Any = None) -> Evidence:
 
 
 def ep(model: pm.Model | None = None, latent: Any = None) -> Evidence:
-    """Approximate the evidence by expectation propagation: nearer to it for binary data.
+    """Approximate the evidence by expectation propagation: closer than Laplace's for binary data.
 
     Parameters and result are those of `laplace`. 4 to 40 O(n³) operations an evidence, 2p times
     as many for its gradient.

@@ -37,9 +37,9 @@ MOVES = ("emulator", "hmc", "metropolis", "slice")
 class PseudoMarginal(LatentGaussianStep):
     """Integrate f out by importance sampling while theta moves; leaves p(theta, f | y) invariant.
 
-    A Gaussian approximation q(f | theta), found anew at each proposal, gives an unbiased estimate
-    of p(y | theta), and f with it: theta and f move together. This is what ``pm.sample()`` runs on
-    a model with a likelihood of this package. See `pymc_lgm.parameterizations.pseudo_marginal`.
+    A Gaussian approximation q(f | theta), a function of theta alone, gives an unbiased estimate of
+    p(y | theta), and f with it: theta and f move together. This is what ``pm.sample()`` runs on a
+    model with a likelihood of this package. See `pymc_lgm.parameterizations.pseudo_marginal`.
 
     Parameters
     ----------
@@ -49,11 +49,12 @@ class PseudoMarginal(LatentGaussianStep):
         Where q comes from: the mode of f, or expectation propagation, which is closer to the
         posterior. By default "ep" if the likelihood can be split over the elements of f.
     move : {"emulator", "hmc", "metropolis", "slice"}, optional
-        How theta moves: by long jumps that an emulator of the evidence proposes (by default,
-        where the prior of theta has a gradient; if tuning sees that the emulator cannot be learnt,
-        as with dozens of hyper-parameters, it goes on by the next), by HMC along the gradient of
-        the evidence that the recalled sites have, by an adaptive random walk, or by component-wise
-        slice sampling with the estimate's random numbers held (Murray and Graham 2016).
+        How theta moves: by long jumps that an emulator of the evidence proposes, by HMC along the
+        gradient of the evidence that the recalled sites have, by an adaptive random walk, or by
+        component-wise slice sampling with the estimate's random numbers held (Murray and Graham
+        2016). By default "emulator", where the prior of theta has a gradient. If from the middle of
+        tuning on less than 0.7 of its jumps are accepted, HMC moves theta in one draw of five, and
+        in all of them if it is less than 0.4, as can happen with ten hyper-parameters.
     n_importance : int, optional
         N: draws of f an estimate. By default 32, and 64 where tuning sees that the noise of a ratio
         of two would have a variance above 0.05.
@@ -100,7 +101,8 @@ class PseudoMarginal(LatentGaussianStep):
     ``move="hmc"``. In tuning, and afterwards far from where it has been, q is searched for: 3 to 8.
     ``sample_stats``: ``theta_acceptance``, ``theta_scale``, ``log_evidence``,
     ``log_evidence_sd``, ``pareto_k``, ``n_importance``, ``mode_iterations``, those of the latent
-    move, ``cubic_ops``, ``numerical_rejections``.
+    move, ``cubic_ops``, ``numerical_rejections``; of a slice ``theta_evaluations``, with
+    ``approximate=True`` ``approximate_log_evidence``.
 
     References
     ----------
@@ -270,7 +272,8 @@ class KnorrHeldRue(PseudoMarginal):
 
     The joint update of Knorr-Held and Rue (2002) with a Laplace approximation in dense models: the
     pseudo-marginal sampler with one importance draw and nothing kept of it. Takes the options of
-    `PseudoMarginal` other than ``n_importance``.
+    `PseudoMarginal` other than ``n_importance``; by default it is the paper's: Laplace, a random
+    walk, and nothing that is recalled, correlated or interwoven.
 
     References
     ----------
