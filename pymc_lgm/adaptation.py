@@ -99,8 +99,8 @@ class StepSizeTuning(NamedTuple):
         cls, step_size: float = 0.1, target: float = 0.8, maximum: float = math.inf
     ) -> StepSizeTuning:
         """Start from a step size; it never exceeds ``maximum`` (a rotation has no use for more)."""
-        log_step = math.log(step_size)
-        return cls(0, log_step, log_step, 0.0, math.log(10 * step_size), target, math.log(maximum))
+        log_step = math.log(min(step_size, maximum))
+        return cls(0, log_step, log_step, 0.0, math.log(10) + log_step, target, math.log(maximum))
 
     def update(self, acceptance: float) -> StepSizeTuning:
         """Learn from the acceptance probability of one trajectory."""

@@ -32,9 +32,11 @@ def check_model(model: LatentGaussianModel, theta: Array, f: Array) -> None:
     _refuse_coupling(model, theta, f)
 
 
-def explain(model: LatentGaussianModel, theta: Array, f: Array) -> str | None:
+def explain(
+    model: LatentGaussianModel, theta: Array, f: Array, where: str = "at the starting point"
+) -> str | None:
     """Say why the density at (theta, f) is not a positive number; ``None`` if it is."""
-    where = f"at the starting point {_show_theta(model, theta)}"
+    where = f"{where} {_show_theta(model, theta)}"
     for name, density in zip(model.prior_names, model.graphs.prior_sums(theta), strict=True):
         if not np.isfinite(density):
             return (
@@ -147,8 +149,8 @@ def _refuse_coupling(model: LatentGaussianModel, theta: Array, f: Array) -> None
             )
 
 
-def refuse_no_curvature(model: LatentGaussianModel) -> None:
-    """Raise if Laplace's method has nothing to work with."""
+def refuse_no_curvature(model: LatentGaussianModel, instead: str) -> None:
+    """Raise if Laplace's method has nothing to work with, and say what to write instead."""
     theta = np.zeros(model.p)
     for x in (0.0, -1.0, 1.0, -3.0, 3.0):
         curvature = model.likelihood_terms(np.full(model.n, x), theta)[2]
@@ -157,7 +159,7 @@ def refuse_no_curvature(model: LatentGaussianModel) -> None:
     raise ValueError(
         f"The likelihood ({', '.join(model.likelihood_names)}) has no curvature in "
         f"{model.latent!r} anywhere, so Laplace's approximation is no narrower than the prior. "
-        "Write approximation='ep', or lgm.ASIS()."
+        f"Write {instead}."
     )
 
 

@@ -85,6 +85,13 @@ def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
             "Two steps of this trace report their evidence: correct() takes the trace of one."
         )
     log_ratio = log_ratio.transpose("chain", "draw")
+    if np.isnan(log_ratio).any():
+        chain, draw = np.argwhere(np.isnan(log_ratio.to_numpy()))[0]
+        raise ValueError(
+            f"The evidence of draw {draw} of chain {chain} is NaN: no q was found there, since a "
+            "step of other variables has moved the covariance. Sample the posterior itself, "
+            "lgm.PseudoMarginal()."
+        )
     # ArviZ takes log-likelihoods, whose negatives are the log weights of leave-one-out.
     pareto_k = float((-log_ratio).stack(sample=("chain", "draw")).azstats.psislw(dim="sample")[1])
     if pareto_k > 0.7:
@@ -96,7 +103,11 @@ def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
         )
     weights = np.exp(log_ratio.to_numpy() - log_ratio.to_numpy().max())
     rng = get_random_generator(random_seed)
-    chosen = xr.DataArray([_systematic(rng, w) for w in weights], dims=("chain", "draw"))
+    # Each chain by its own largest weight: one far below the others still has draws to choose from.
+    chosen = xr.DataArray(
+        [_systematic(rng, np.exp(chain - chain.max())) for chain in log_ratio.to_numpy()],
+        dims=("chain", "draw"),
+    )
     corrected = tree.copy()
     for group in ("posterior", "sample_stats"):
         data = tree[group].to_dataset()

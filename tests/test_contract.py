@@ -130,6 +130,18 @@ def test_an_opted_in_model_gets_the_default():
         assert assign_step_methods(model)[1] == {steps.DEFAULT: model.value_vars}
 
 
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another"])
+def test_the_default_takes_a_model_without_hyperparameters(beside):
+    with pm.Model() as model:
+        f = pm.MvNormal("f", mu=np.zeros(3), cov=np.eye(3) + 0.5)
+        lgm.Probit("y", f=f, observed=[0, 1, 1])
+        if beside:
+            pm.Normal("unrelated")
+    idata = quick(model=model)
+    assert "log_evidence" in idata["sample_stats"]
+    assert np.ptp(idata["posterior"]["f"].values) > 0
+
+
 def test_sample_takes_the_default_with_and_without_a_context():
     model = probit()
     with model:
@@ -354,6 +366,14 @@ def test_a_point_without_density_is_an_error_that_names_it():
     step = lgm.ASIS(model=model)
     with pytest.raises(pm.exceptions.SamplingError, match="f"):
         step.step(model.initial_point() | {"f": np.array([0.0, np.nan, 0.0])})
+
+
+def test_a_point_that_another_step_has_left_is_not_called_the_start():
+    model = probit()
+    step = lgm.ASIS(model=model)
+    point, _ = step.step(model.initial_point())
+    with pytest.raises(pm.exceptions.SamplingError, match="where another step has moved to"):
+        step.step(point | {"f": np.array([0.0, np.nan, 0.0])})
 
 
 # Beside other steps

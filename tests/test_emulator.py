@@ -308,6 +308,17 @@ def test_what_tuning_has_learnt_is_exact_for_any_data(name):
     assert result.pvalue > 1e-3, result
 
 
+def test_what_delayed_acceptance_looks_at_is_learnt():
+    """Thetas that its first stage rejects, too: the walk before the emulator asks for no other."""
+    model = MODELS["probit"]()
+    with model:
+        step = lgm.PseudoMarginal(delayed=True)
+    draw(step, model, draws=1, tune=200)
+    move = step.tunings[0].move
+    assert move.emulator is not None
+    assert move.guidance < 1.0
+
+
 # Sites
 
 

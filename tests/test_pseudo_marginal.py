@@ -531,6 +531,30 @@ def test_corrected_draws_are_exact():
     assert set(az.summary(corrected).index) == set(az.summary(idata).index)
 
 
+def approximate_trace(log_ratio):
+    """A trace whose draws are their own numbers, with these log weights."""
+    chains, draws = log_ratio.shape
+    theta = np.arange(chains * draws, dtype=float).reshape(chains, draws)
+    stats = {"log_evidence": log_ratio, "approximate_log_evidence": np.zeros_like(log_ratio)}
+    return az.from_dict({"posterior": {"theta": theta}, "sample_stats": stats})
+
+
+def test_a_chain_far_below_the_others_keeps_its_own_draws(rng):
+    log_ratio = 0.1 * rng.standard_normal((2, 500)) - np.array([[0.0], [2000.0]])
+    corrected = lgm.correct(approximate_trace(log_ratio), random_seed=1)
+    for chain in (0, 1):
+        kept = np.unique(corrected.posterior["theta"][chain])
+        assert kept.size > 300
+        assert (kept // 500 == chain).all()
+
+
+def test_a_draw_without_an_evidence_cannot_be_weighed(rng):
+    log_ratio = rng.standard_normal((2, 50))
+    log_ratio[1, 7] = np.nan
+    with pytest.raises(ValueError, match=r"draw 7 of chain 1 is NaN.*lgm.PseudoMarginal"):
+        lgm.correct(approximate_trace(log_ratio))
+
+
 def test_an_exact_chain_needs_no_correction():
     model = MODELS["probit"]()
     with model:

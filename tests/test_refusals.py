@@ -302,6 +302,36 @@ def no_repeats() -> None:
     step(latent_repeats=0)
 
 
+@refused("target_accept must be between 0 and 1, not 1.2")
+def a_target_that_no_walk_reaches() -> None:
+    lgm.Probit("y", f=latent(), observed=Y)
+    step(target_accept=1.2)
+
+
+@refused("scale must be positive, not 0")
+def a_slice_without_width() -> None:
+    lgm.Probit("y", f=latent(), observed=Y)
+    step(sampler=lgm.Sweep, move="slice", scale=0)
+
+
+@refused("step_size must be positive, not 0.0")
+def a_trajectory_that_goes_nowhere() -> None:
+    lgm.Probit("y", f=latent(), observed=Y)
+    step(sampler=lgm.LatentHMC, step_size=0.0)
+
+
+@refused("options of a random walk", "move='slice' has none", "leave them out")
+def options_of_a_walk_for_a_slice() -> None:
+    lgm.Probit("y", f=latent(), observed=Y)
+    step(sampler=lgm.PseudoMarginal, move="slice", delayed=True)
+
+
+@refused("no curvature in 'f'", r"Write lgm.LatentHMC\(\) or lgm.EllipticalSlice\(\)")
+def a_metric_of_a_likelihood_without_curvature() -> None:
+    pm.Potential("y", latent() * np.array([1.0, -1.0, 1.0, -1.0]))
+    step(sampler=lgm.LatentHMC, metric="curvature")
+
+
 @refused("LatentHMC moves the latent 'f' only", "not eta_f_log__", r"lgm.ASIS\(\)")
 def theta_for_a_move_of_f() -> None:
     f = latent()

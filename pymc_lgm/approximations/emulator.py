@@ -119,7 +119,8 @@ def emulate(
 
     Notes
     -----
-    O(M³) for each (ℓ, s, σ) that is tried, seven at least. None of it is an O(n³) operation.
+    O(M³) for each (ℓ, s, σ) that is tried, six at least where ``grid`` is the default's. None of it
+    is an O(n³) operation.
     """
     log_posterior = visits.log_evidence + visits.log_prior
     deficit = log_posterior.max() - log_posterior

@@ -74,7 +74,7 @@ def laplace(
     One O(n³) operation a factorization, 1 to 3 from a good start.
     """
     f = mean if start is None else start
-    log_likelihood, g, W, _ = likelihood(f)
+    of_start = log_likelihood, g, W, _ = likelihood(f)
     if not (math.isfinite(log_likelihood) and np.isfinite([g, W]).all()):
         # A start that is good elsewhere can be impossible here; the prior's mean seldom is. Still
         # a function of theta alone.
@@ -94,7 +94,7 @@ def laplace(
     z = covariance.covariance_times(a)
     log_likelihood, g, W, _ = likelihood(mean + z)
     objective = log_likelihood - 0.5 * float(z @ a)
-    at_mean = likelihood(mean)
+    at_mean = of_start if start is None else likelihood(mean)
     if not objective > at_mean[0] or not np.isfinite(g).all():
         objective, g, W, _ = at_mean
         a, z = np.zeros_like(mean), np.zeros_like(mean)

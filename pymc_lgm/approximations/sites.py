@@ -125,4 +125,7 @@ def _modes(
         reached = np.where(slow & np.isfinite(middle), middle, newton)
         last = np.abs(reached - f)
         f = np.where(done, f, reached)
+    else:
+        value, g, W, _ = likelihood(f)
+        W = np.maximum(W, 0.0)
     return f, value, g, W

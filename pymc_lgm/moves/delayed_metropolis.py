@@ -23,9 +23,6 @@ class DelayedMetropolisInfo(NamedTuple):
     """An unbiased estimate of the probability of passing both stages: that of the second, 0 if the
     first has rejected."""
 
-    screened_acceptance: float
-    """Probability of passing the first."""
-
     direction: Array
     """ξ, from which tuning learns."""
 
@@ -57,16 +54,16 @@ def delayed_metropolis(
     xi = rng.standard_normal(state.theta.size)
     screened = target.screen(state.theta + factor @ xi)
     if screened is None:
-        return state, DelayedMetropolisInfo(0.0, 0.0, xi)
+        return state, DelayedMetropolisInfo(0.0, xi)
     first = acceptance_probability(screened.log_density - target.screened_log_density)
     if not rng.uniform() < first:
-        return state, DelayedMetropolisInfo(0.0, first, xi)
+        return state, DelayedMetropolisInfo(0.0, xi)
     log_density, proposed = screened.complete()
     log_second = (
         log_density - target.log_density + target.screened_log_density - screened.log_density
     )
     second = acceptance_probability(log_second)
-    info = DelayedMetropolisInfo(second, first, xi)
+    info = DelayedMetropolisInfo(second, xi)
     if proposed is not None and rng.uniform() < second:
         return proposed, info
     return state, info

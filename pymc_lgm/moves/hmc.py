@@ -26,7 +26,7 @@ class HMCInfo(NamedTuple):
     """Acceptance probability of its end point."""
 
     theta_evaluations: int
-    """Points at which the target was evaluated: each takes at least one factorization."""
+    """Points at which the target was evaluated."""
 
 
 def hmc(

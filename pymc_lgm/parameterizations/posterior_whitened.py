@@ -18,7 +18,6 @@ from pymc_lgm.linalg import Array, CholeskyFactor, PriorFactor
 from pymc_lgm.parameterizations.approximate_marginal import (
     Candidate,
     Search,
-    Start,
     approximated,
     nowhere,
 )
@@ -28,9 +27,7 @@ from pymc_lgm.state import State
 __all__ = ["PosteriorRoot", "posterior_whitened"]
 
 
-def posterior_whitened(
-    rng: np.random.Generator, state: State, *, search: Search, start: Start = None
-) -> Target:
+def posterior_whitened(rng: np.random.Generator, state: State, *, search: Search) -> Target:
     """Hold ω = A⁻¹(f − f̂): ℓ(f) + log N(f; m, K) + log|A| + log p(theta), f = f̂ + A ω.
 
     q(f) = N(f̂, A Aᵀ) is any Gaussian approximation that is a function of theta alone:
@@ -43,9 +40,7 @@ def posterior_whitened(
         Not used: the target is deterministic.
     state : State
     search : callable
-        Gives q. With ``start`` fixed it must be a function of theta alone.
-    start : callable, optional
-        Where the search for q starts, a function of theta.
+        Gives q, a function of theta alone.
 
     Returns
     -------
@@ -57,7 +52,7 @@ def posterior_whitened(
     theta costs none unless another kernel has moved it. q(f) |A| = N(ω; 0, I) is constant, so the
     target is log p(theta) and the importance weight of f: that of `pseudo_marginal` with one draw.
     """
-    here = approximated(state, search, start)
+    here = approximated(state, search, None)
     if here is None:
         return nowhere(state)
     q = here.approximation
@@ -65,7 +60,7 @@ def posterior_whitened(
     omega = PosteriorRoot(q, here.prior).solve(here.f - q.center)
 
     def evaluate(theta: Array) -> tuple[float, State | None]:
-        candidate = Candidate.at(here, theta, search, start)
+        candidate = Candidate.at(here, theta, search, None)
         if candidate is None:
             return -math.inf, None
         there = candidate.complete(

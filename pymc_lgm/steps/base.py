@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -130,7 +131,10 @@ class LatentGaussianStep(BlockedStep):
                 f"{', '.join(v.name for v in theta)}. Write lgm.ASIS() to move all of them, or "
                 f"[lgm.{type(self).__name__}({latent.name}), pm.NUTS([...])]."
             )
-        if self.moves_theta and vars is not None and not theta:
+        # Of a likelihood of ours its marks say which variables are hyper-parameters.
+        others = [model.values_to_rvs[v] for v in model.continuous_value_vars if v is not f]
+        left = [rv for rv in others if is_marked(rv) or not is_marked(latent)]
+        if self.moves_theta and vars is not None and not theta and left:
             raise ValueError(
                 f"{type(self).__name__} was given no hyper-parameters to move. Write "
                 f"lgm.{type(self).__name__}() for all of them, or "
@@ -181,8 +185,12 @@ class LatentGaussianStep(BlockedStep):
         else:
             arrived = state.with_theta(theta, lambda mean, prior: f)
         if arrived is None:
-            message = checks.explain(self.lgm, theta, f)
-            raise SamplingError(message or "The density is zero at the starting point.")
+            # Before the first draw there are no tunings; later another step has left the point.
+            where = "where another step has moved to" if self.tunings else "at the starting point"
+            message = checks.explain(self.lgm, theta, f, where)
+            raise SamplingError(
+                message or f"The density is 0 {where}. Start with pm.sample(initvals={{...}})."
+            )
         return arrived
 
     def __getstate__(self) -> dict[str, Any]:
@@ -252,3 +260,10 @@ def positive(option: str, count: int) -> int:
     if int(count) != count or count < 1:
         raise ValueError(f"{option} must be a whole number of at least 1, not {count!r}.")
     return int(count)
+
+
+def between(option: str, value: float | None, high: float = math.inf) -> None:
+    """Refuse a number that is not above 0 and below ``high``; ``None`` is the default's."""
+    if value is not None and not 0.0 < value < high:
+        span = "positive" if high == math.inf else f"between 0 and {high:g}"
+        raise ValueError(f"{option} must be {span}, not {value!r}.")

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from pymc_lgm import checks, sweep
 from pymc_lgm.latent.hmc import Integrator
 from pymc_lgm.latent.metropolis import Proposal
-from pymc_lgm.steps.base import LatentGaussianStep, no_gradient, one_of, positive
+from pymc_lgm.steps.base import LatentGaussianStep, between, no_gradient, one_of, positive
 from pymc_lgm.sweep.latent import LatentMove
 
 __all__ = ["AuxiliaryGradient", "EllipticalSlice", "LatentHMC", "LatentSMMALA", "NealMetropolis"]
@@ -29,7 +29,7 @@ class LatentStep(LatentGaussianStep):
         if self.move.needs_gradient and not self.lgm.has_gradient:
             raise ValueError(no_gradient(self.lgm, "lgm.EllipticalSlice()"))
         if self.move.needs_curvature:
-            checks.refuse_no_curvature(self.lgm)
+            checks.refuse_no_curvature(self.lgm, "lgm.LatentHMC() or lgm.EllipticalSlice()")
         return [self.move]
 
 
@@ -134,6 +134,9 @@ class LatentHMC(LatentStep):
         **kwargs: Any,
     ):
         one_of("metric", metric, METRICS)
+        between("step_size", step_size)
+        between("path_length", path_length)
+        between("target_accept", target_accept, 1.0)
         if integrator is None:
             integrator = "leapfrog" if metric == "identity" else "rotation"
         one_of("integrator", integrator, get_args(Integrator))
@@ -204,6 +207,8 @@ class AuxiliaryGradient(LatentStep):
         repeats: int = 1,
         **kwargs: Any,
     ):
+        between("step_size", step_size)
+        between("target_accept", target_accept, 1.0)
         self.move = sweep.latent.AuxiliaryGradient(
             repeats=positive("repeats", repeats), step_size=step_size, target_accept=target_accept
         )
@@ -256,6 +261,8 @@ class LatentSMMALA(LatentStep):
         repeats: int = 1,
         **kwargs: Any,
     ):
+        between("step_size", step_size)
+        between("target_accept", target_accept, 1.0)
         self.move = sweep.latent.SMMALA(
             repeats=positive("repeats", repeats), step_size=step_size, target_accept=target_accept
         )
@@ -314,6 +321,7 @@ class NealMetropolis(LatentStep):
         **kwargs: Any,
     ):
         one_of("proposal", proposal, get_args(Proposal))
+        between("target_accept", target_accept, 1.0)
         largest = 1.0 if proposal == "autoregressive" else math.inf
         if not 0.0 < step_size <= largest:
             raise ValueError(

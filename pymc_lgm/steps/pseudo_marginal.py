@@ -15,7 +15,7 @@ from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.recall import laplace_from_sites, recall
 from pymc_lgm.parameterizations.approximate_marginal import Search, approximated
 from pymc_lgm.state import State
-from pymc_lgm.steps.base import LatentGaussianStep, no_gradient, one_of, positive
+from pymc_lgm.steps.base import LatentGaussianStep, between, no_gradient, one_of, positive
 
 __all__ = ["APPROXIMATIONS", "KnorrHeldRue", "PseudoMarginal"]
 
@@ -71,7 +71,8 @@ class PseudoMarginal(LatentGaussianStep):
     copula : bool
         Give draws of q the skewed marginals of expectation propagation, as far as the prior's
         smoothness lets each f_i go: where a datum cuts its f_i off, estimates are ten times
-        less noisy. For recalled sites of expectation propagation; no O(n³) operation.
+        less noisy. For recalled sites of expectation propagation; one O(n³) operation a draw of
+        tuning, two where sites are searched for afterwards.
     interweave : bool
         Move theta by a whitened random walk, which needs no estimate, in one draw of five. Where
         tuning has seen that less than a tenth of the proposals is accepted, since no Gaussian is
@@ -155,6 +156,14 @@ class PseudoMarginal(LatentGaussianStep):
         for option, value in (("correlation", correlation), ("defensive", defensive)):
             if not 0.0 <= value <= 1.0:
                 raise ValueError(f"{option} must lie between 0 and 1, not {value!r}.")
+        between("tolerance", tolerance)
+        between("target_accept", target_accept, 1.0)
+        between("scale", scale)
+        if move == "slice" and (delayed or target_accept is not None or scale is not None):
+            raise ValueError(
+                "target_accept, scale and delayed are options of a random walk, and move='slice' "
+                "has none: leave them out."
+            )
         if defensive == 1.0:
             raise ValueError("defensive must be below 1: some draws have to come from q.")
         if move == "slice" and correlation < 1.0 and not approximate:
@@ -191,7 +200,7 @@ class PseudoMarginal(LatentGaussianStep):
             # A density that cannot be split over the f_i is refused here, not at the first draw.
             self.lgm.site_log_likelihoods(np.zeros((1, self.lgm.n)), np.zeros(self.lgm.p))
         if self.approximation == "laplace":
-            checks.refuse_no_curvature(self.lgm)
+            checks.refuse_no_curvature(self.lgm, "approximation='ep', or lgm.ASIS()")
         self.pseudo_marginal = sweep.PseudoMarginal(
             explore=partial(APPROXIMATIONS[self.approximation], tolerance=1e-3),
             guide=self._guide(),

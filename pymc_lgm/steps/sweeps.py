@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pymc_lgm import checks, sweep
 from pymc_lgm.model import LatentGaussianModel
-from pymc_lgm.steps.base import LatentGaussianStep, no_gradient, one_of, positive
+from pymc_lgm.steps.base import LatentGaussianStep, between, no_gradient, one_of, positive
 
 __all__ = ["ASIS", "SufficientMetropolis", "SurrogateSlice", "Sweep", "WhitenedMetropolis"]
 
@@ -120,6 +120,8 @@ class Sweep(LatentGaussianStep):
         self.amplitude = positive("amplitude", amplitude) if amplitude else 0
         if target_accept is not None and move == "slice":
             raise ValueError("A slice has no acceptance to tune: leave out target_accept.")
+        between("target_accept", target_accept, 1.0)
+        between("scale", scale)
         options = {"target_accept": target_accept, SCALES[move]: scale}
         given = {option: value for option, value in options.items() if value is not None}
         self.theta_elements = [
@@ -134,7 +136,7 @@ class Sweep(LatentGaussianStep):
         if moves_f.needs_gradient and not model.has_gradient:
             raise ValueError(no_gradient(model, "latent='slice'"))
         if moves_f.needs_curvature:
-            checks.refuse_no_curvature(model)
+            checks.refuse_no_curvature(model, "latent='hmc' or latent='slice'")
         if not sweep.DIFFERENTIABLE.issuperset(self.parameterizations) and not model.has_gradient:
             raise ValueError(no_gradient(model, "parameterization='whitened'"))
         if self.move in ("hmc", "smmala") and not (model.has_gradient and model.has_theta_gradient):

@@ -16,7 +16,7 @@ from pymc_lgm.adaptation import ProposalTuning, StepSizeTuning
 from pymc_lgm.approximations.emulator import ROOM, Emulator, Visits, emulate
 from pymc_lgm.linalg import Array
 from pymc_lgm.moves.surrogate_transition import SurrogateTransitionInfo, surrogate_transition
-from pymc_lgm.parameterizations.target import Target
+from pymc_lgm.parameterizations.target import Screened, Target
 from pymc_lgm.state import State
 from pymc_lgm.sweep.element import Stats
 from pymc_lgm.sweep.guided import Guided, GuidedTuning
@@ -174,17 +174,24 @@ def _watched(target: Target, visited: list[tuple[Array, float, float]]) -> Targe
             visited.append((theta, log_density - there.log_prior, there.log_prior))
         return log_density, there
 
-    return replace(target, evaluate=evaluate)
-
-
-def _looked_at(target: Target, visited: list[tuple[Array, float, float]]) -> Target:
-    """A target that notes the same of its screen, and where no move is accepted."""
-
-    def evaluate(theta: Array) -> tuple[float, State | None]:
+    # Without noise a screen is the target itself; delayed acceptance asks for nothing else first.
+    def screen(theta: Array) -> Screened | None:
         screened = None if target.screen is None else target.screen(theta)
         if screened is not None and math.isfinite(screened.log_density):
             log_prior = target.state.model.log_prior(theta)
             visited.append((theta, screened.log_density - log_prior, log_prior))
+        return screened
+
+    return replace(target, evaluate=evaluate, screen=screen if target.screen else None)
+
+
+def _looked_at(target: Target, visited: list[tuple[Array, float, float]]) -> Target:
+    """A target that notes the same of its screen, and where no move is accepted."""
+    watched = _watched(target, visited)
+
+    def evaluate(theta: Array) -> tuple[float, State | None]:
+        if watched.screen is not None:
+            watched.screen(theta)
         return -math.inf, None
 
     return replace(target, evaluate=evaluate)

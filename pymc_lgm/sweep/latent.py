@@ -129,47 +129,49 @@ class _Stepping:
 
 
 @dataclass(frozen=True)
-class HMC(_Stepping):
-    """HMC on f, ``repeats`` times; its step size learns to be accepted ``target_accept``.
+class _Trajectories(_Stepping):
+    """HMC on f: the number of steps follows the step size ε, up to path_length / ε.
 
-    The number of steps follows the step size ε: up to path_length / ε, and never more than
-    ``max_steps``. Under the prior's rotation half a turn is π; a uniform share of 2.4 decorrelates
-    the directions that the data say little about, however small the stiff ones keep ε.
+    Under a rotation half a turn is π; a uniform share of 2.4 decorrelates the directions that the
+    data say little about, however small the stiff ones keep ε.
     """
 
-    metric: Metric = "prior"
     integrator: Integrator = "rotation"
     path_length: float = 2.4
     max_steps: int = 100
 
     def _maximum(self, state: State) -> float:
-        # Half a turn of the prior's rotation goes to the mirror image: more is never needed.
+        # Half a turn of the rotation goes to the mirror image: more is never needed.
         return math.pi / 2 if self.integrator == "rotation" else math.inf
+
+    def _most(self, step_size: float) -> int:
+        return min(self.max_steps, math.ceil(self.path_length / step_size))
+
+
+@dataclass(frozen=True)
+class HMC(_Trajectories):
+    """HMC on f, ``repeats`` times; its step size learns to be accepted ``target_accept``."""
+
+    metric: Metric = "prior"
 
     def _move(self, rng: np.random.Generator, state: State, step_size: float) -> tuple[State, Info]:
         return hmc(
             rng,
             state,
             step_size=step_size,
-            max_steps=min(self.max_steps, math.ceil(self.path_length / step_size)),
+            max_steps=self._most(step_size),
             metric=self.metric,
             integrator=self.integrator,
         )
 
 
 @dataclass(frozen=True)
-class CurvatureHMC(_Stepping):
+class CurvatureHMC(_Trajectories):
     """HMC on f with a Gaussian approximation's covariance for M⁻¹; learns the step size."""
 
     search: Search | None = curvature_metric
     """Gives q, a function of theta alone; ``None`` for the one that the state has."""
-    integrator: Integrator = "rotation"
-    path_length: float = 2.4
-    max_steps: int = 100
     needs_curvature = True
-
-    def _maximum(self, state: State) -> float:
-        return math.pi / 2 if self.integrator == "rotation" else math.inf
 
     def _move(self, rng: np.random.Generator, state: State, step_size: float) -> tuple[State, Info]:
         with_q = state if self.search is None else approximated(state, self.search, None)
@@ -180,7 +182,7 @@ class CurvatureHMC(_Stepping):
             with_q,
             with_q.approximation,
             step_size=step_size,
-            max_steps=min(self.max_steps, math.ceil(self.path_length / step_size)),
+            max_steps=self._most(step_size),
             integrator=self.integrator,
         )
 
