@@ -55,8 +55,8 @@ class GaussianApproximation:
         Factorizations of B that it took.
     converged : bool
         Whether the search met its tolerance. It is a valid q in either case.
-    variance : ndarray, shape (n,), optional
-        Σ_ii, where it is known.
+    variance, stiffness : ndarray, shape (n,), optional
+        Σ_ii and (K⁻¹)_ii, where they are known.
     copula : Copula, optional
         Gives draws other marginals: then q is the density of f, whose image x is Gaussian.
     """
@@ -71,13 +71,14 @@ class GaussianApproximation:
     iterations: int
     converged: bool
     variance: Array | None = None
+    stiffness: Array | None = None
     copula: Copula | None = None
 
     @property
     def sites(self) -> Sites:
-        """ν = a + W ẑ and W: what the data say of f, apart from the prior; Σ_ii if known."""
+        """ν = a + W ẑ and W: what the data say of f, apart from the prior; and what is known."""
         nu = self.dual + self.precision * (self.center - self.mean)
-        return Sites(nu, self.precision, self.variance)
+        return Sites(nu, self.precision, self.variance, self.stiffness)
 
     def deviations(self, prior: PriorFactor, xi: Array) -> Array:
         """f − f̂ of standard normal coordinates ξ = (ξ₁, ξ₂), shape (2, n, N) -> (n, N).

@@ -167,7 +167,7 @@ class PseudoMarginal:
         if approximate:
             state = draw_latent(rng, state, scheme)
         if exploring:
-            seen = self._seen(state)
+            state, seen = self._seen(state)
             tuning = tuning.update(state.theta, seen)
             if self.n_importance is None:
                 few = scheme._replace(n_importance=FEW)
@@ -192,17 +192,16 @@ class PseudoMarginal:
                 )
         return state, tuning, {name: stats[name] for name in self.stats}
 
-    def _seen(self, state: State) -> Sites | None:
+    def _seen(self, state: State) -> tuple[State, Sites | None]:
         """The sites of a q that was searched for and found, with what a copula needs."""
         q = state.approximation
-        if q is None or not q.converged:
-            return None
-        sites = q.sites
-        if not self.copula:
-            return sites
-        if sites.variance is None:
-            return None
-        return sites._replace(stiffness=state.prior.inverse_diagonal())
+        if q is None or not q.converged or (self.copula and q.variance is None):
+            return state, None
+        if self.copula and q.stiffness is None:
+            # Once for each theta: the state keeps it as long as theta stays.
+            q = replace(q, stiffness=state.prior.inverse_diagonal())
+            state = replace(state, approximation=q)
+        return state, q.sites
 
     def _with_copula(self, state: State, sites: Sites | None) -> State:
         q = state.approximation
