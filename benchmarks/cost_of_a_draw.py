@@ -2,10 +2,10 @@
 
     python benchmarks/cost_of_a_draw.py [--quick] [--n 100 400 800] [--memory 2000]
 
-One process, logistic likelihood, d = 2. "per op" is wall / (cubic_ops × dpotrf), "and cov" is
-wall / (cubic_ops × (dpotrf + covariance)); medians over repeats. `--memory` runs twenty draws of
-the default at that n in a process of its own: its peak above what it had before the first, in
-n × n arrays, and the peak of the whole process.
+One process, logistic likelihood, d = 2, 500 draws of tuning. "per op" is wall / (cubic_ops ×
+dpotrf), "and cov" is wall / (cubic_ops × (dpotrf + covariance)); medians over repeats. `--memory`
+runs twenty draws of the default at that n in a process of its own: its peak above what it had
+before the first, in n × n arrays, and the peak of the whole process.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--memory", type=int, default=2000, help="its n; 0 for none")
     args = parser.parse_args()
+    tune = 500
     if args.quick:
-        args.n, args.repeats, args.memory = [100], 1, 200
+        args.n, args.repeats, args.memory, tune = [100], 1, 200, 100
     print("milliseconds a draw")
     print(
         f"{'n':>5}  {'sweep':20}{'wall':>8}{'ops':>6}{'dpotrf':>8}{'cov':>8}{'per op':>8}"
@@ -78,7 +79,7 @@ def main() -> None:
             draws = max(60, 40_000 // n)
             walls, per_op, and_cov = [], [], []
             for repeat in range(args.repeats):
-                result = run(step, model, draws, draws, seed=repeat)
+                result = run(step, model, tune, draws, seed=repeat)
                 ops = result["stats"]["cubic_ops"]
                 cov = seconds(lambda t=theta, m=step.lgm: m.cov(t), 20)
                 K = step.lgm.cov(theta).T

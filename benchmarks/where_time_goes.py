@@ -29,7 +29,9 @@ PACKAGE = str(Path(lgm.__file__).parent)
 PARTS = {
     "linalg.py:_factor": "factors of K and B",
     "linalg.py:condition": "factors of K and B",
-    "linalg.py:_packed_inverse": "inverses",
+    "linalg.py:inverse": "inverses",
+    "linalg.py:inverse_times": "products and solves, O(n²)",
+    "linalg.py:_inverse_factor": "inverses",
     "linalg.py": "products and solves, O(n²)",
     "model.py:cov": "K(theta)",
     "model.py": "likelihood and prior",

@@ -110,19 +110,25 @@ class CholeskyFactor:
 
     def inverse(self) -> Array:
         """A⁻¹ as a symmetric array: one O(n³) operation, counted (LAPACK's dpotri)."""
-        packed = self._packed_inverse()
+        tally.cubic_ops += 1
+        packed: Array = lapack.dpotri(self._packed, lower=self._lower)[0]
+        packed /= self._scale**2
         triangle: Array = np.tril(packed) if self._lower else np.triu(packed)
         return triangle + triangle.T - np.diag(triangle.diagonal())
 
     def inverse_diagonal(self) -> Array:
-        """(A⁻¹)_ii, shape (n,): one O(n³) operation, counted, and no copy of A⁻¹."""
-        return self._packed_inverse().diagonal().copy()
+        """(A⁻¹)_ii = Σ_k (L⁻¹)_ki², shape (n,): half of the O(n³) operation that A⁻¹ is."""
+        B = self._inverse_factor()
+        result: Array = np.einsum("ki,ki->i", B, B)
+        return result
 
-    def _packed_inverse(self) -> Array:
+    def _inverse_factor(self) -> Array:
+        """L⁻¹, lower triangular: one O(n³) operation, counted."""
         tally.cubic_ops += 1
-        packed: Array = lapack.dpotri(self._packed, lower=self._lower)[0]
-        packed /= self._scale**2
-        return packed
+        packed, _ = lapack.dtrtri(self._packed, lower=self._lower)
+        packed /= self._scale
+        B: Array = np.tril(packed) if self._lower else np.triu(packed).T
+        return B
 
     def multiply_vjp(self, x: Array, g: Array) -> Array:
         """∂(gᵀ L x)/∂A, a symmetric array: what a change of A does to L x. Two O(n³) operations.
@@ -178,10 +184,7 @@ class CholeskyFactor:
 
     def _inverse_and_sums(self, x: Array) -> tuple[Array, Array]:
         """B = L⁻¹ and C with rows c_i = Σ_{k<i} x_k b_k + ½ x_i b_i, both lower triangular."""
-        tally.cubic_ops += 1
-        packed, _ = lapack.dtrtri(self._packed, lower=self._lower)
-        packed /= self._scale
-        B: Array = np.tril(packed) if self._lower else np.triu(packed).T
+        B = self._inverse_factor()
         terms = x[:, None] * B
         return B, np.cumsum(terms, axis=0) - 0.5 * terms
 
