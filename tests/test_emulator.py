@@ -319,6 +319,24 @@ def test_what_delayed_acceptance_looks_at_is_learnt():
     assert move.guidance < 1.0
 
 
+def test_stiffness_is_asked_for_once_at_each_theta():
+    model = MODELS["probit"]()
+    with model:
+        step = lgm.PseudoMarginal()
+    step.setup_chain(np.random.default_rng(1), 50, 0)
+    step.step(model.initial_point())
+    element = step.elements[0]
+    state, seen = element._seen(step._state)
+    np.testing.assert_allclose(
+        seen.stiffness, np.linalg.inv(state.prior.dense() @ state.prior.dense().T).diagonal()
+    )
+    before = tally.cubic_ops
+    again, same = element._seen(state)
+    assert again is state
+    np.testing.assert_array_equal(same.stiffness, seen.stiffness)
+    assert tally.cubic_ops == before
+
+
 # Sites
 
 

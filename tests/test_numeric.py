@@ -71,6 +71,8 @@ def test_factor_verbs_agree_with_dense_algebra(K, rng, columns):
     np.testing.assert_allclose(factor.solve(x), np.linalg.solve(L, x))
     np.testing.assert_allclose(factor.solve_transposed(x), np.linalg.solve(L.T, x))
     np.testing.assert_allclose(factor.covariance_times(x), K @ x)
+    np.testing.assert_allclose(factor.inverse(), np.linalg.inv(K))
+    np.testing.assert_allclose(factor.inverse_diagonal(), np.linalg.inv(K).diagonal())
     assert factor.log_determinant == pytest.approx(np.linalg.slogdet(K)[1])
 
 
@@ -84,6 +86,9 @@ def test_conditioning_agrees_with_dense_algebra(K, rng):
             B.dense() @ B.dense().T, np.eye(7) + root[:, None] * K * root, atol=1e-12
         )
         np.testing.assert_allclose(prior.dual(B, W, b), expected)
+        np.testing.assert_allclose(
+            B.inverse_diagonal(), np.linalg.inv(B.dense() @ B.dense().T).diagonal()
+        )
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,8 @@ class PseudoMarginal(LatentGaussianStep):
     copula : bool
         Give draws of q the skewed marginals of expectation propagation, as far as the prior's
         smoothness lets each f_i go: where a datum cuts its f_i off, estimates are ten times
-        less noisy. For recalled sites of expectation propagation; one O(n³) operation a draw of
-        tuning, two where sites are searched for afterwards.
+        less noisy. For recalled sites of expectation propagation; one O(n³) operation for each
+        theta of tuning, two where sites are searched for afterwards.
     interweave : bool
         Move theta by a whitened random walk, which needs no estimate, in one draw of five. Where
         tuning has seen that less than a tenth of the proposals is accepted, since no Gaussian is
