@@ -10,13 +10,24 @@ import pytest
 
 from models import MODELS
 from mutants import mutated
+from scipy.spatial.distance import cdist, pdist
 from test_quadrature import draw, solve, z_scores
 
 import pymc_lgm as lgm
 
 from pymc_lgm import sweep
 from pymc_lgm.adaptation import ProposalTuning, StepSizeTuning
-from pymc_lgm.approximations.emulator import LEVEL, Emulator, Visits, emulate
+from pymc_lgm.approximations import emulator as emulator_module
+from pymc_lgm.approximations.emulator import (
+    LENGTHS,
+    LEVEL,
+    NOISES,
+    SCALES,
+    WIDEST,
+    Emulator,
+    Visits,
+    emulate,
+)
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.gaussian import Sites
 from pymc_lgm.approximations.laplace import laplace
@@ -91,6 +102,33 @@ def test_far_out_it_is_flat(rng):
         assert far > lowest - 50.0
 
 
+def test_it_is_optimistic_by_a_standard_deviation_of_the_process(rng, monkeypatch):
+    seen = visits(80, rng)
+    hopeful = emulate(seen, CENTER, ROOT)
+    i, j, of_noise = hopeful.grid
+    length, s, noise = LENGTHS[i], SCALES[j], NOISES[of_noise]
+    cov = s**2 * np.exp(-0.5 * cdist(hopeful.points, hopeful.points, "sqeuclidean") / length**2)
+    cov += noise**2 * np.eye(80)
+    at = np.vstack([2.0 * rng.standard_normal((20, 2)), hopeful.coordinates(seen.theta[0])])
+    raised = np.array([hopeful.log_evidence(z)[0] for z in at])
+    monkeypatch.setattr(emulator_module, "OPTIMISM", 0.0)
+    raised -= [hopeful.log_evidence(z)[0] for z in at]
+    u = LEVEL * np.tanh(at / LEVEL)
+    k = s**2 * np.exp(-0.5 * cdist(u, hopeful.points, "sqeuclidean") / length**2)
+    sd = np.sqrt(s**2 - np.einsum("ij,ji->i", k, np.linalg.solve(cov, k.T)))
+    np.testing.assert_allclose(raised, sd, rtol=1e-6)
+    assert raised[-1] < noise  # where a visit has been
+
+
+def test_of_many_visits_those_widest_apart_say_how_sure_it_is(rng):
+    many = visits(400, rng)
+    emulator = emulate(many, CENTER, ROOT)
+    assert emulator.points.shape == (400, 2)
+    assert emulator.precision.shape == (WIDEST, WIDEST)
+    apart = pdist(emulator.points[:20]).min()
+    assert apart > 3.0 * pdist(emulator.points[-20:]).min()
+
+
 def test_it_does_not_bend_for_what_is_far_below(rng):
     seen = visits(100, rng)
     value = seen.log_evidence.copy()
@@ -122,6 +160,7 @@ def wrong_emulator(p):
         quadratic=-0.8 * np.eye(p),
         points=np.linspace(-1.0, 1.0, 4 * p).reshape(4, p),
         weights=np.array([0.5, -0.5, 0.8, -0.2]),
+        precision=0.002 * np.eye(3),
         grid=(0, 0, 0),
     )
 

@@ -7,12 +7,15 @@ where the evidence is flat.
 
 from __future__ import annotations
 
+import math
+
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg.lapack import dpstrf
 
 from pymc_lgm.linalg import Array
 
@@ -28,6 +31,12 @@ QUADRATIC_SD = 10.0
 
 LEVEL = 4.0
 """Beyond so many standard deviations the emulator is flat."""
+
+OPTIMISM = 1.0
+"""κ."""
+
+WIDEST = 250
+"""m at most: standard deviations are those of the visits that lie widest apart."""
 
 ROOM = 120
 """Visits that it remembers for each component of theta, and for two more."""
@@ -45,11 +54,13 @@ class Visits(NamedTuple):
 class Emulator:
     """log p*(y | theta) in the coordinates z = R⁻¹(theta − c), and its gradient.
 
-    log p*(y | theta) = β + bᵀu + ½ uᵀAu + Σ_i w_i exp(−|u − u_i|² / 2ℓ²),  u = 4 tanh(z / 4).
+    log p*(y | theta) = β + bᵀu + ½ uᵀAu + wᵀk + κ √(s² − kᵀPk),
+    k_i = exp(−|u − u_i|² / 2ℓ²),  u = 4 tanh(z / 4).
 
-    Far out it is flat, as evidences are in logarithms of scales, and not as low as a quadratic
-    would say: a region that it takes for too good is tried and learnt, one that it takes for too
-    bad would hold a chain that got there by itself.
+    An optimist: a region that it takes for too good is tried and learnt, one that it takes for too
+    bad would hold a chain that got there by itself. So it is flat far out, as evidences are in
+    logarithms of scales, and not as low as a quadratic would say. And where no visit has been, it
+    lies κ standard deviations of the process above its mean (an upper confidence bound).
 
     Attributes
     ----------
@@ -59,6 +70,8 @@ class Emulator:
         β, b and A.
     points, weights : ndarray, shape (M, p), (M,)
         u_i and w_i.
+    precision : ndarray, shape (m, m)
+        P = s⁴C⁻¹, where C is the covariance of the first m points with their noise.
     grid : tuple of int
         Which ℓ, s and σ of their grids it has.
     """
@@ -70,6 +83,7 @@ class Emulator:
     quadratic: Array
     points: Array
     weights: Array
+    precision: Array
     grid: tuple[int, int, int]
 
     def coordinates(self, theta: Array) -> Array:
@@ -83,15 +97,21 @@ class Emulator:
         return theta
 
     def log_evidence(self, z: Array) -> tuple[float, Array]:
-        """log p*(y | theta) and its gradient in z, shape (p,); O(M p)."""
+        """log p*(y | theta) and its gradient in z, shape (p,); O(M p + m²)."""
         u = LEVEL * np.tanh(z / LEVEL)
-        precision = LENGTHS[self.grid[0]] ** -2
+        curvature = LENGTHS[self.grid[0]] ** -2
         away = self.points - u
-        near = self.weights * np.exp(-0.5 * precision * np.einsum("ij,ij->i", away, away))
+        k = np.exp(-0.5 * curvature * np.einsum("ij,ij->i", away, away))
+        near = self.weights * k
         curved = self.quadratic @ u
         value = self.constant + float(u @ (self.linear + 0.5 * curved)) + float(near.sum())
-        gradient = self.linear + curved + precision * (near @ away)
-        return value, gradient * (1.0 - (u / LEVEL) ** 2)
+        m = len(self.precision)
+        explained = k[:m] * (self.precision @ k[:m])
+        # Where a visit has been, rounding may leave less than nothing.
+        sd = math.sqrt(max(SCALES[self.grid[1]] ** 2 - float(explained.sum()), 1e-8))
+        near[:m] -= OPTIMISM / sd * explained
+        gradient = self.linear + curved + curvature * (near @ away)
+        return value + OPTIMISM * sd, gradient * (1.0 - (u / LEVEL) ** 2)
 
 
 def emulate(
@@ -138,6 +158,7 @@ def emulate(
             break
         grid = best
     dual = process.at(grid)[1]
+    order, precision = process.widest(grid)
     beta = QUADRATIC_SD**2 * process.basis.T @ dual
     quadratic = np.zeros((p, p))
     quadratic[np.triu_indices(p)] = beta[1 + p :]
@@ -147,8 +168,9 @@ def emulate(
         constant=offset + float(beta[0]),
         linear=beta[1 : 1 + p],
         quadratic=quadratic + quadratic.T,
-        points=u,
-        weights=SCALES[grid[1]] ** 2 * dual,
+        points=u[order],
+        weights=SCALES[grid[1]] ** 2 * dual[order],
+        precision=precision,
         grid=grid,
     )
 
@@ -176,6 +198,16 @@ class _Process:
             dual = solve_triangular(factor, white, lower=True, trans=1)
             self._known[grid] = log_likelihood, dual
         return self._known[grid]
+
+    def widest(self, grid: tuple[int, int, int]) -> tuple[Array, Array]:
+        """The points in the order of pivots, each what those before say least of; P of m."""
+        length, scale, sd = LENGTHS[grid[0]], SCALES[grid[1]], NOISES[grid[2]]
+        cov = scale**2 * np.exp(self.distance / (-2.0 * length**2))
+        cov[np.diag_indices_from(cov)] += self.noise + sd**2
+        factor, order, _, _ = dpstrf(cov, lower=1, overwrite_a=1)
+        m = min(len(order), WIDEST)
+        inverse = solve_triangular(factor[:m, :m], np.eye(m), lower=True)
+        return order - 1, scale**4 * inverse.T @ inverse
 
 
 def _neighbors(grid: tuple[int, int, int]) -> list[tuple[int, int, int]]:

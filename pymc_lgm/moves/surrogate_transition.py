@@ -65,7 +65,7 @@ def surrogate_transition(
     Returns
     -------
     State, SurrogateTransitionInfo
-        One evaluation of the target, and O(M p) for each step on the emulator.
+        One evaluation of the target, and O(M p + m²) for each step on the emulator.
     """
     surrogate = _Surrogate(emulator, state.model)
     here = start = surrogate.at(emulator.coordinates(state.theta))
