@@ -94,7 +94,7 @@ def sample(model: pm.Model):
     with model:
         step = lgm.PseudoMarginal()
         idata = pm.sample(
-            1_000, tune=500, chains=4, cores=1, step=step, random_seed=1, progressbar=False
+            1_000, chains=4, cores=1, step=step, random_seed=1, progressbar=False
         )
         pm.compute_log_likelihood(idata, progressbar=False)
         pm.sample_posterior_predictive(

@@ -54,7 +54,7 @@ class PseudoMarginal(LatentGaussianStep):
         component-wise slice sampling with the estimate's random numbers held (Murray and Graham
         2016). By default "emulator", where the prior of theta has a gradient. If from the middle of
         tuning on less than 0.7 of its jumps are accepted, HMC moves theta in one draw of five, and
-        in all of them if it is less than 0.4, as can happen with ten hyper-parameters.
+        in all of them if it is less than 0.3, as can happen with ten hyper-parameters.
     n_importance : int, optional
         N: draws of f an estimate. By default 32, and 64 where tuning sees that the noise of a ratio
         of two would have a variance above 0.05.

@@ -86,7 +86,7 @@ class Emulated:
     share: float = 0.2
     guided: Guided | None = None
     judgment: float = 0.5
-    fair: float = 0.4
+    fair: float = 0.3
     good: float = 0.7
     tries: int = 3
     stats = ("theta_acceptance", "theta_scale")
