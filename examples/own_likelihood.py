@@ -93,9 +93,7 @@ def build_model(overdispersed: bool) -> pm.Model:
 def sample(model: pm.Model):
     with model:
         step = lgm.PseudoMarginal()
-        idata = pm.sample(
-            1_000, chains=4, cores=1, step=step, random_seed=1, progressbar=False
-        )
+        idata = pm.sample(1_000, chains=4, cores=1, step=step, random_seed=1, progressbar=False)
         pm.compute_log_likelihood(idata, progressbar=False)
         pm.sample_posterior_predictive(
             idata, extend_inferencedata=True, random_seed=1, progressbar=False
