@@ -102,13 +102,19 @@ def test_far_out_it_is_flat(rng):
         assert far > lowest - 50.0
 
 
+def process(emulator):
+    """Length, scale and noise of an emulator whose visits are all near the best, and K + σ²I."""
+    i, j, of_noise = emulator.grid
+    length, s, noise = LENGTHS[i], SCALES[j], NOISES[of_noise]
+    away = cdist(emulator.points, emulator.points, "sqeuclidean")
+    cov = s**2 * np.exp(-0.5 * away / length**2) + noise**2 * np.eye(len(away))
+    return length, s, noise, cov
+
+
 def test_it_is_optimistic_by_a_standard_deviation_of_the_process(rng, monkeypatch):
     seen = visits(80, rng)
     hopeful = emulate(seen, CENTER, ROOT)
-    i, j, of_noise = hopeful.grid
-    length, s, noise = LENGTHS[i], SCALES[j], NOISES[of_noise]
-    cov = s**2 * np.exp(-0.5 * cdist(hopeful.points, hopeful.points, "sqeuclidean") / length**2)
-    cov += noise**2 * np.eye(80)
+    length, s, noise, cov = process(hopeful)
     at = np.vstack([2.0 * rng.standard_normal((20, 2)), hopeful.coordinates(seen.theta[0])])
     raised = np.array([hopeful.log_evidence(z)[0] for z in at])
     monkeypatch.setattr(emulator_module, "OPTIMISM", 0.0)
@@ -121,10 +127,11 @@ def test_it_is_optimistic_by_a_standard_deviation_of_the_process(rng, monkeypatc
 
 
 def test_of_many_visits_those_widest_apart_say_how_sure_it_is(rng):
-    many = visits(400, rng)
-    emulator = emulate(many, CENTER, ROOT)
+    emulator = emulate(visits(400, rng), CENTER, ROOT)
     assert emulator.points.shape == (400, 2)
-    assert emulator.precision.shape == (WIDEST, WIDEST)
+    _, s, _, cov = process(emulator)
+    expected = s**4 * np.linalg.inv(cov[:WIDEST, :WIDEST])
+    np.testing.assert_allclose(emulator.precision, expected, atol=1e-7 * np.abs(expected).max())
     apart = pdist(emulator.points[:20]).min()
     assert apart > 3.0 * pdist(emulator.points[-20:]).min()
 

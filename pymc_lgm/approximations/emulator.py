@@ -33,7 +33,7 @@ LEVEL = 4.0
 """Beyond so many standard deviations the emulator is flat."""
 
 OPTIMISM = 1.0
-"""κ."""
+"""κ: so many standard deviations above its mean the process is taken for."""
 
 WIDEST = 250
 """m at most: standard deviations are those of the visits that lie widest apart."""
@@ -189,10 +189,7 @@ class _Process:
 
     def at(self, grid: tuple[int, int, int]) -> tuple[float, Array]:
         if grid not in self._known:
-            length, scale, sd = LENGTHS[grid[0]], SCALES[grid[1]], NOISES[grid[2]]
-            cov = self.mean_cov + scale**2 * np.exp(self.distance / (-2.0 * length**2))
-            cov[np.diag_indices_from(cov)] += self.noise + sd**2
-            factor = cholesky(cov, lower=True, overwrite_a=True)
+            factor = cholesky(self._cov(grid, self.mean_cov), lower=True, overwrite_a=True)
             white = solve_triangular(factor, self.y, lower=True)
             log_likelihood = -0.5 * float(white @ white) - float(np.log(factor.diagonal()).sum())
             dual = solve_triangular(factor, white, lower=True, trans=1)
@@ -201,13 +198,17 @@ class _Process:
 
     def widest(self, grid: tuple[int, int, int]) -> tuple[Array, Array]:
         """The points in the order of pivots, each what those before say least of; P of m."""
-        length, scale, sd = LENGTHS[grid[0]], SCALES[grid[1]], NOISES[grid[2]]
-        cov = scale**2 * np.exp(self.distance / (-2.0 * length**2))
-        cov[np.diag_indices_from(cov)] += self.noise + sd**2
-        factor, order, _, _ = dpstrf(cov, lower=1, overwrite_a=1)
+        factor, order, _, _ = dpstrf(self._cov(grid), lower=1, overwrite_a=1)
         m = min(len(order), WIDEST)
         inverse = solve_triangular(factor[:m, :m], np.eye(m), lower=True)
-        return order - 1, scale**4 * inverse.T @ inverse
+        return order - 1, SCALES[grid[1]] ** 4 * inverse.T @ inverse
+
+    def _cov(self, grid: tuple[int, int, int], of_mean: Array | float = 0.0) -> Array:
+        """Covariance of the visits' values: of their mean, of the process, of the noise."""
+        length, scale, sd = LENGTHS[grid[0]], SCALES[grid[1]], NOISES[grid[2]]
+        cov: Array = of_mean + scale**2 * np.exp(self.distance / (-2.0 * length**2))
+        cov[np.diag_indices_from(cov)] += self.noise + sd**2
+        return cov
 
 
 def _neighbors(grid: tuple[int, int, int]) -> list[tuple[int, int, int]]:
