@@ -28,6 +28,9 @@ Array = NDArray[np.float64]
 
 LOG_2PI = float(np.log(2 * np.pi))
 
+ROUNDING = 0.5 * float(np.finfo(float).eps)
+"""u: the largest relative error of rounding a number."""
+
 
 class Tally(threading.local):
     """What sampling has spent and lost in this thread since it was started.
@@ -249,10 +252,13 @@ class Covariance:
         has no eigenvalue below 1. One O(n³) operation.
         """
         W = self.variance * W
+        gain = W * self._K_diagonal
+        if not (self.n * ROUNDING * gain < 1.0).all():
+            return None
         root = np.sqrt(W)
         B = self._K * root[:, None]
         B *= root
-        np.fill_diagonal(B, 1.0 + W * self._K_diagonal)
+        np.fill_diagonal(B, 1.0 + gain)
         return _factor(B, lower=False)
 
     def dual(self, B: CholeskyFactor, W: Array, b: Array) -> Array:

@@ -225,12 +225,16 @@ def test_it_learns_scales_and_a_step_size(rng):
     assert tuning.step_size.value(False) > 0.3
 
 
-def test_from_noise_it_learns_nothing(rng):
+def test_it_learns_from_noise_until_tuning_ends(rng):
+    """The last quarter of tuning has it; where HMC came late, it is the better part."""
     move, theta = Guided(), np.zeros(2)
     tuning = move.start(SimpleNamespace(theta=theta), 100)
     tuning = tuning._replace(chain=tuple(rng.standard_normal((WALK, 2))))
     target = gaussian_target(theta, np.ones(2), noisy=True)
-    assert move.run(rng, target, tuning, True)[1] is tuning
+    learnt = move.run(rng, target, tuning, True)[1]
+    assert len(learnt.chain) == WALK + 1
+    assert learnt.step_size != tuning.step_size
+    assert move.run(rng, target, learnt, False)[1] is learnt
 
 
 def test_at_first_and_without_a_force_it_walks(rng):
@@ -281,6 +285,16 @@ def test_an_emulator_is_helped_or_replaced(acceptance, guidance, emulated):
     assert (tuning.emulator is not None) == emulated
     # One that is replaced had hardly moved the chain: nothing of that is followed.
     assert len(tuning.guided.chain) == (61 if emulated else 0)
+
+
+def test_one_that_fails_late_leaves_its_mass_matrix():
+    """From the 50th draw before the end on, another would have no time to be learnt."""
+    move, tuning = judged(0.5, visited=150)
+    late = move._judged(tuning._replace(acceptance=0.2), followed=False)
+    assert late.guidance == 1.0
+    assert late.emulator is None
+    assert len(late.guided.chain) > FIRST
+    np.testing.assert_array_equal(late.guided.factor, tuning.guided.factor)
 
 
 def test_it_is_not_judged_too_early():

@@ -142,8 +142,9 @@ class Emulated:
         if self.guided is None or len(tuning.chain) < tuning.judged_from:
             return tuning
         if tuning.acceptance < self.fair:
-            # A chain that hardly moved has no covariance to begin with.
-            guided = self.guided.follow(tuning.local, ())
+            # A chain that hardly moved has no covariance to begin with. One that did has a mass
+            # matrix, and there may be little of tuning left to learn another.
+            guided = tuning.guided or self.guided.follow(tuning.local, ())
             return tuning._replace(emulator=None, visits=(), chain=(), guided=guided, guidance=1.0)
         if tuning.guided is None:
             guided = self.guided.follow(tuning.local, tuning.chain)

@@ -88,8 +88,7 @@ class Guided:
     def run(
         self, rng: np.random.Generator, target: Target, tuning: GuidedTuning, tune: bool
     ) -> tuple[State, GuidedTuning, Stats]:
-        """Follow one trajectory. Nothing is learnt from a target with noise."""
-        learning = tune and not target.noisy
+        """Follow one trajectory. Learns from a target with noise, too: its draws are as good."""
         if target.force is None or (tune and len(tuning.chain) < WALK):
             state, local, stats = self.local.run(rng, target, tuning.local, tune)
             tuning = tuning._replace(local=local)
@@ -100,14 +99,14 @@ class Guided:
                 target,
                 factor=tuning.factor,
                 # Shorter steps would make shorter trajectories: where the force is poor, no better.
-                step_size=max(tuning.step_size.value(learning), self.path_length / self.max_steps),
+                step_size=max(tuning.step_size.value(tune), self.path_length / self.max_steps),
                 path_length=self.path_length,
                 max_steps=self.max_steps,
             )
             stats = {"theta_acceptance": info.theta_acceptance, "theta_scale": tuning.local.scale}
-            if learning:
+            if tune:
                 step_size = tuning.step_size.update(info.theta_acceptance)
                 tuning = tuning._replace(step_size=step_size)
-        if learning:
+        if tune:
             tuning = tuning.learn(state.theta)
         return state, tuning, stats
