@@ -76,6 +76,19 @@ def test_factor_verbs_agree_with_dense_algebra(K, rng, columns):
     assert factor.log_determinant == pytest.approx(np.linalg.slogdet(K)[1])
 
 
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 150])
+def test_the_diagonal_of_the_inverse_from_either_triangle(n, rng):
+    A = rng.standard_normal((n, n))
+    A = 3.0 * (A @ A.T + n * np.eye(n))
+    expected, before = np.linalg.inv(A).diagonal(), tally.cubic_ops
+    lower = factorize(A / 3.0, np.log(3.0))
+    upper = Covariance(A - np.eye(n)).condition(np.ones(n))
+    assert upper._lower is False
+    np.testing.assert_allclose(lower.inverse_diagonal(), expected)
+    np.testing.assert_allclose(upper.inverse_diagonal(), expected)
+    assert tally.cubic_ops == before + 4
+
+
 def test_conditioning_agrees_with_dense_algebra(K, rng):
     """B, and (I + W K)⁻¹ b before and after K has been factorized; a W_i of 0 too."""
     W, b = np.r_[0.0, rng.uniform(0.1, 3.0, 6)], rng.standard_normal(7)
