@@ -72,6 +72,12 @@ class Run(NamedTuple):
     cut: float = 0.0
 
     @property
+    def doubtful(self) -> bool:
+        """Whether it ended and its chains disagree; NaN is the R-hat of chains that never moved."""
+        ended = not (self.cut and math.isnan(self.r_hat))
+        return ended and not self.r_hat <= R_HAT
+
+    @property
     def rate(self) -> float:
         """ESS a second of tuning and sampling."""
         return self.ess / self.sampling
@@ -262,7 +268,7 @@ def show(label: str, runs: dict[str, list[Run]], seeds: int, factor: float) -> N
         if default and name != "default":
             ratios = f"{default.rate / m.rate:12.1f}{default.whole_rate / m.whole_rate:10.1f}"
         print(
-            f"{row}{m.ess:8.0f}{m.r_hat:8.3f}{'!' if m.r_hat > R_HAT else ' '}"
+            f"{row}{m.ess:8.0f}{m.r_hat:8.3f}{'!' if m.doubtful else ' '}"
             f"{m.sampling:11.2f}{m.compile:9.2f}{'>' if m.cut else ' '}{m.rate:9.3f}"
             f"{m.whole_rate:10.3f}{ratios}",
             flush=True,
@@ -278,7 +284,7 @@ def show(label: str, runs: dict[str, list[Run]], seeds: int, factor: float) -> N
             f"{label}{'best NUTS':10}  default is {least}{default.rate / others[best].rate:.1f} × "
             f"{best}; with compilation {default.whole_rate / others[whole].whole_rate:.1f} × "
             f"{whole}; by operations alone {alone:.0f} ×"
-            f"{' !' if any(m.r_hat > R_HAT for m in known) else ''}",
+            f"{' !' if any(m.doubtful for m in known) else ''}",
             flush=True,
         )
 
@@ -325,7 +331,7 @@ def main() -> None:
         runs: dict[str, list[Run]] = {name: [] for name in samplers}
         for seed in range(args.seeds):
             default = Job(likelihood, n, d, seed, "default", args.draws, args.tune, args.chains)
-            apart = within(ALLOWANCE, disagreement, default)
+            apart = within(args.time_limit + ALLOWANCE, disagreement, default)
             if apart is None or apart > TOLERANCE:
                 sys.exit(f"{label}seed {seed}: not the same posterior, log densities {apart} apart")
             for name in samplers:

@@ -261,6 +261,10 @@ class Covariance:
 
         (K⁻¹ + W)⁻¹ = K − K W^½ B⁻¹ W^½ K and |K⁻¹ + W| = |B| / |K|: K is never inverted, and B
         has no eigenvalue below 1. One O(n³) operation.
+
+        ``None`` where n u W_i K_ii is not below 1, u = 1.1e-16: there (K⁻¹ + W)⁻¹_ii ≤ 1/W_i is
+        less than the rounding errors of the difference from K_ii, and what follows from it, an
+        evidence too, is any number.
         """
         W = self.variance * W
         gain = W * self._K_diagonal

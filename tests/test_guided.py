@@ -288,7 +288,7 @@ def test_an_emulator_is_helped_or_replaced(acceptance, guidance, emulated):
 
 
 def test_one_that_fails_late_leaves_its_mass_matrix():
-    """From the 50th draw before the end on, another would have no time to be learnt."""
+    """HMC that began again might not have the draws left to learn another."""
     move, tuning = judged(0.5, visited=150)
     late = move._judged(tuning._replace(acceptance=0.2), followed=False)
     assert late.guidance == 1.0
