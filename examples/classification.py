@@ -52,12 +52,13 @@ with pm.Model(coords={"feature": features, "woman": train.index}) as model:
 # %% [markdown]
 # ## Sample, and read the diagnostics
 #
-# `cores=1` runs one chain after the other, so that this page is also a plain script; leave it out
-# in a notebook of yours.
+# The more hyper-parameters, the longer an emulator takes to learn how the evidence depends on them:
+# for six, twice PyMC's 1000 draws of tuning. `cores=1` runs one chain after the other, so that this
+# page is also a plain script; leave it out in a notebook of yours.
 
 # %%
 with model:
-    idata = pm.sample(1_000, chains=4, cores=1, random_seed=1, progressbar=False)
+    idata = pm.sample(2_000, tune=2_000, chains=4, cores=1, random_seed=1, progressbar=False)
 
 # %%
 theta = ["amplitude", "length"]
@@ -142,6 +143,4 @@ if "__file__" in globals() and len(sys.argv) > 1:
 # ## What next
 #
 # - `lgm.Logistic` instead of `lgm.Probit` is one word, and all else stays.
-# - The more hyper-parameters, the longer they take to learn: with ten write
-#   `pm.sample(tune=2000)`.
 # - Where `theta_acceptance` stays below 0.1, see [Which sampler](../which_sampler.md).
