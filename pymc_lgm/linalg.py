@@ -29,7 +29,7 @@ Array = NDArray[np.float64]
 LOG_2PI = float(np.log(2 * np.pi))
 
 BLOCK = 64
-"""Rows of a triangle that are looked at together."""
+"""Rows of a triangle that are looked at, or inverted, together."""
 
 ROUNDING = 0.5 * float(np.finfo(float).eps)
 """u: the largest relative error of rounding a number."""
@@ -115,17 +115,23 @@ class CholeskyFactor:
         return -0.5 * (float(nu @ nu) + self.log_determinant + self.n * LOG_2PI)
 
     def inverse(self) -> Array:
-        """A⁻¹ as a symmetric array: one O(n³) operation, counted (LAPACK's dpotri)."""
+        """A⁻¹ = L⁻ᵀ L⁻¹ as a symmetric array: one O(n³) operation, counted."""
         tally.cubic_ops += 1
-        packed: Array = lapack.dpotri(self._packed, lower=self._lower)[0]
+        packed = _inverse_triangle(self._packed, self._lower)
+        packed, _ = lapack.dlauum(packed, lower=self._lower, overwrite_c=1)
         packed /= self._scale**2
-        triangle: Array = np.tril(packed) if self._lower else np.triu(packed)
-        return triangle + triangle.T - np.diag(triangle.diagonal())
+        rows: Array = packed if self._lower else packed.T  # of the lower triangle
+        for start in range(0, self.n, BLOCK):
+            stop = start + BLOCK
+            corner = np.tril(rows[start:stop, start:stop])
+            rows[start:stop, start:stop] = corner + np.tril(corner, -1).T
+            rows[start:stop, stop:] = rows[stop:, start:stop].T
+        return rows
 
     def inverse_diagonal(self) -> Array:
         """(A⁻¹)_ii = Σ_k (L⁻¹)_ki², shape (n,): half of the O(n³) operation that A⁻¹ is."""
         tally.cubic_ops += 1
-        packed, _ = lapack.dtrtri(self._packed, lower=self._lower)
+        packed = _inverse_triangle(self._packed, self._lower)
         rows = packed.T if self._lower else packed  # of L⁻ᵀ, in the upper triangle
         result = np.empty(self.n)
         for start in range(0, self.n, BLOCK):  # the other triangle is seen in small blocks only
@@ -139,7 +145,7 @@ class CholeskyFactor:
     def _inverse_factor(self) -> Array:
         """L⁻¹, lower triangular: one O(n³) operation, counted."""
         tally.cubic_ops += 1
-        packed, _ = lapack.dtrtri(self._packed, lower=self._lower)
+        packed = _inverse_triangle(self._packed, self._lower)
         packed /= self._scale
         B: Array = np.tril(packed) if self._lower else np.triu(packed).T
         return B
@@ -370,6 +376,27 @@ def _factor(A: Array, lower: bool) -> CholeskyFactor | None:
     if info != 0 or not np.isfinite(packed.diagonal().sum()):
         return None
     return CholeskyFactor(packed, lower)
+
+
+def _inverse_triangle(packed: Array, lower: bool, out: Array | None = None) -> Array:
+    """L⁻¹ in the same triangle of a new array, by halves that two products join.
+
+    Half of the time of LAPACK's dtrtri at n = 400: OpenBLAS multiplies at full speed, and inverts
+    a triangle at that only where it is small.
+    """
+    n = len(packed)
+    out = np.empty((n, n), order="F") if out is None else out
+    if n <= BLOCK:
+        out[:] = lapack.dtrtri(packed, lower=lower)[0]
+        return out
+    first, second = slice(n // 2), slice(n // 2, n)
+    # [A 0; M C]⁻¹ = [A⁻¹ 0; −C⁻¹ M A⁻¹ C⁻¹], and its transpose.
+    before, after = (second, first) if lower else (first, second)
+    left = _inverse_triangle(packed[before, before], lower, out[before, before])
+    right = _inverse_triangle(packed[after, after], lower, out[after, after])
+    product = blas.dtrmm(-1.0, right, packed[before, after], side=1, lower=lower)
+    out[before, after] = blas.dtrmm(1.0, left, product, lower=lower, overwrite_b=1)
+    return out
 
 
 def _exp(x: float) -> float:

@@ -87,9 +87,8 @@ class GaussianApproximation:
         u − K W^½ B⁻¹ r is independent of r with covariance K − K W^½ B⁻¹ W^½ K = (K⁻¹ + W)⁻¹.
         O(n²) a draw, all draws solved as one matrix.
         """
-        root = np.sqrt(self.precision)[:, None]
         u = prior.multiply(xi[0])
-        return u - self._gain(root * u + xi[1])
+        return u - self._gain(np.sqrt(self.precision)[:, None] * u + xi[1])
 
     def coordinates(self, rng: np.random.Generator, prior: PriorFactor, deviation: Array) -> Array:
         """Draw ξ given f − f̂ (n,): the inverse of `deviations`, shape (2, n).
@@ -100,12 +99,13 @@ class GaussianApproximation:
         root = np.sqrt(self.precision)
         xi = rng.standard_normal((2, self.mean.size))
         r = root * prior.multiply(xi[0]) + xi[1]
-        u = deviation + self._gain(r[:, None])[:, 0]
+        u = deviation + self._gain(r)
         return np.stack([prior.solve(u), r - root * u])
 
     def _gain(self, r: Array) -> Array:
-        """K W^½ B⁻¹ r of columns."""
-        root = np.sqrt(self.precision)[:, None]
+        """K W^½ B⁻¹ r, of a vector or of columns."""
+        root = np.sqrt(self.precision)
+        root = root if r.ndim == 1 else root[:, None]
         return self.covariance.covariance_times(root * self.B.inverse_times(r))
 
     def log_weights(self, f: Array, log_likelihood: Array) -> Array:

@@ -137,9 +137,9 @@ class PseudoMarginal:
             move, latent, None, sites, 0, 3 * tune // 4, NoiseTuning(), Interweaving(between)
         )
 
-    def scheme(self, tuning: PseudoMarginalTuning) -> Scheme:
-        """How estimates are made at this point of tuning."""
-        N = self.n_importance or tuning.noise.n_importance
+    def scheme(self, tuning: PseudoMarginalTuning, exploring: bool = False) -> Scheme:
+        """How estimates are made: of `FEW` draws while exploring, where only their noise counts."""
+        N = self.n_importance or (FEW if exploring else tuning.noise.n_importance)
         return Scheme(N, self.antithetic, self.defensive)
 
     def run(
@@ -148,7 +148,7 @@ class PseudoMarginal:
         """Refresh f and move theta once."""
         exploring = tune and tuning.draws < tuning.exploring
         approximate = exploring or not self.exact
-        scheme = self.scheme(tuning)
+        scheme = self.scheme(tuning, exploring)
         target = self._target(rng, state, tuning, scheme, approximate)
         stats: Stats = dict.fromkeys(self.move.stats, math.nan)
         between = tuning.interweaving
@@ -170,8 +170,7 @@ class PseudoMarginal:
             state, seen = self._seen(state)
             tuning = tuning.update(state.theta, seen)
             if self.n_importance is None:
-                few = scheme._replace(n_importance=FEW)
-                change = noise_of_ratio(rng, self._with_copula(state, seen), few)
+                change = noise_of_ratio(rng, self._with_copula(state, seen), scheme)
                 tuning = tuning._replace(noise=tuning.noise.update(change))
         stats |= _estimated(state)
         if self.latent is not None:
