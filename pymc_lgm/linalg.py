@@ -385,7 +385,8 @@ def _inverse_triangle(packed: Array, lower: bool, out: Array | None = None) -> A
     a triangle at that only where it is small.
     """
     n = len(packed)
-    out = np.empty((n, n), order="F") if out is None else out
+    # Not empty: arithmetic on the other triangle would warn of what it happens to hold.
+    out = np.zeros((n, n), order="F") if out is None else out
     if n <= BLOCK:
         out[:] = lapack.dtrtri(packed, lower=lower)[0]
         return out

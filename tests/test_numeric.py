@@ -86,7 +86,6 @@ def test_inverses_from_either_triangle(n, rng):
     assert (lower._lower, upper._lower) == (True, False)
     for factor in (lower, upper):
         inverse = factor.inverse()
-        # In the triangle that is never read something may be that is not a number.
         np.testing.assert_allclose(inverse, expected, atol=1e-12 * expected.max())
         np.testing.assert_array_equal(inverse, inverse.T)
         np.testing.assert_allclose(factor.inverse_diagonal(), expected.diagonal())
