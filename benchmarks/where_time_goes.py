@@ -32,6 +32,7 @@ PARTS = {
     "linalg.py:inverse": "inverses",
     "linalg.py:inverse_times": "products and solves, O(n²)",
     "linalg.py:_inverse_factor": "inverses",
+    "linalg.py:_inverse_triangle": "inverses",
     "linalg.py": "products and solves, O(n²)",
     "model.py:cov": "K(theta)",
     "model.py": "likelihood and prior",
