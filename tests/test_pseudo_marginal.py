@@ -464,6 +464,9 @@ def test_tuning_chooses_the_number_of_draws():
     step.elements = (searching(step.elements[0], partial(poor, too_large=0.01)),)
     assert tuned(step, model)["n_importance"] == 64
     assert "n_importance" not in tuned(told, model)
+    step.setup_chain(np.random.default_rng(8), 8, 1)
+    _, [exploring] = step.step(model.initial_point())
+    assert exploring["n_importance"] == 4
 
 
 def test_a_likelihood_without_curvature_is_refused():
