@@ -1,7 +1,16 @@
-"""Small models for the exactness tests: every likelihood, theta in mean, covariance and noise."""
+"""Small models for the exactness tests: every likelihood, theta in mean, covariance and noise.
+
+A model of the list is built once a session, and read once for all steps that are made of it: what a
+test pays for is what it tests.
+"""
+
+from functools import cache
+from unittest.mock import patch
 
 import numpy as np
 import pymc as pm
+
+from pytensor.compile.mode import Mode
 
 import pymc_lgm as lgm
 
@@ -96,3 +105,35 @@ MODELS = {
     "student_t": student_t,
     "negative_binomial": negative_binomial,
 }
+
+
+QUICK = {"mode": Mode(linker="py", optimizer="fast_compile")}
+"""Nothing is compiled: for tests that evaluate a function a hundred times, not a million."""
+
+
+@cache
+def listed(name: str, n: int = 3) -> pm.Model:
+    """A model of the list. Who replaces its data must put them back."""
+    return MODELS[name](n=n)
+
+
+_read: dict[object, tuple[lgm.LatentGaussianModel, pm.Model]] = {}
+
+
+def build(sampler, model, *, compiled=False, **options):
+    """``sampler(model=model, **options)``, but the model is read and compiled once for all.
+
+    ``model`` is one of PyMC, or the name of one of the list.
+    """
+    model = listed(model) if isinstance(model, str) else model
+    read = lgm.LatentGaussianModel.from_pymc
+
+    def once(model, latent=None, theta=None, *, initial_point=None, compile_kwargs=None):
+        key = (id(model), str(latent), str(theta), compiled)
+        if key not in _read:
+            kwargs = None if compiled else QUICK
+            _read[key] = read(model, latent, theta, compile_kwargs=kwargs), model
+        return _read[key][0]
+
+    with patch.object(lgm.LatentGaussianModel, "from_pymc", once):
+        return sampler(model=model, **options)

@@ -1,0 +1,81 @@
+"""Fixtures of all tests, and the table of mutants that `make mutants` prints."""
+
+from __future__ import annotations
+
+import csv
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+LIST = Path(__file__).with_name("mutants.csv")
+
+
+@pytest.fixture
+def dies(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Assert that a mutant is noticed, and note what noticed it for the table.
+
+    ``dies(mutant, pvalue, below=1e-6)`` for a statistical test; ``dies(mutant, error, above=0.01)``
+    for a deterministic one, whose error is 0 to rounding without the mutant.
+    """
+
+    def verdict(
+        mutant: str, value: float, *, below: float | None = None, above: float | None = None
+    ) -> None:
+        dead = value < below if below is not None else value > above  # type: ignore[operator]
+        limit = f"p < {below:.0e}" if below is not None else f"error > {above:g}"
+        row = {"mutant": mutant, "value": f"{value:.1e}", "limit": limit, "dead": dead}
+        request.node.user_properties.append(("mutant", row))
+        assert dead, f"{mutant} is not noticed: {value:.3g}, and not {limit}"
+
+    return verdict
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--mutants", action="store_true", help="print the table of mutants")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not terminalreporter.config.getoption("--mutants"):
+        return
+    rows = list(table(terminalreporter))
+    write = terminalreporter.write_line
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        write("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
+    dead = sum(row[3] == "dead" for row in rows)
+    write(f"{dead} of {len(rows) - 1} mutants are dead.")
+
+
+def table(terminalreporter: pytest.TerminalReporter) -> Iterator[list[str]]:
+    """Each mutant of the list: what had noticed it, what notices it now, and how clearly."""
+    found: dict[str, list[str]] = {}
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            for name, row in getattr(report, "user_properties", ()):
+                if name == "mutant":
+                    test = report.nodeid.removeprefix("tests/").split("[")[0]
+                    state = "dead" if row["dead"] else "ALIVE"
+                    found[row["mutant"]] = [row["value"], row["limit"], state, test]
+    yield ["mutant", "measured", "limit", "state", "test", "before"]
+    for line in listed():
+        missing = ["", "", "NOT RUN", ""]
+        yield [line["mutant"], *found.pop(line["mutant"], missing), line["before"]]
+    for mutant, cells in found.items():
+        yield [mutant, *cells, "NOT LISTED"]
+
+
+def listed() -> list[dict[str, str]]:
+    """The mutants that must die, each with the test that noticed it before."""
+    with LIST.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A mutant of the list that no test has run is a failure of `make mutants`."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if session.config.getoption("--mutants") and reporter is not None:
+        alive = [row for row in list(table(reporter))[1:] if row[3] != "dead"]
+        if alive or any(row[5] == "NOT LISTED" for row in table(reporter)):
+            session.exitstatus = 1

@@ -1,0 +1,270 @@
+"""Latent Gaussian models in NumPy, with every derivative by hand: nothing is compiled.
+
+What is tested on them is kernels; that a PyMC model is read into the same functions is tested in
+test_toys.py. Three latents, theta = (mean, log length-scale, log amplitude), and what a likelihood
+adds. The mean is large against the standard deviation: a kernel that forgets it must be noticed.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scipy.special import erfcx, gammaln, log_ndtr
+
+from pymc_lgm import sweep
+from pymc_lgm.state import State
+from pymc_lgm.testing import JointTest, joint_values
+
+X = np.array([0.0, 0.5, 1.4])
+
+
+class Toy:
+    """The prior of f and theta; a likelihood says the rest.
+
+    ``jitter`` is added to the covariance outside the amplitude, so that no theta_j only scales K;
+    ``scaled`` puts it inside.
+    """
+
+    has_gradient = has_theta_gradient = has_prior_gradient = True
+    prior_mean = np.array([1.2, 0.0, -0.4])
+    prior_sd = np.array([0.5, 0.5, 0.4])
+    theta_names: tuple[str, ...] = ("mu", "ls_log__", "eta_log__")
+    latent = "f"
+
+    def __init__(self, n: int = 3, scaled: bool = False):
+        self.x, self.n, self.p = X[:n], n, self.prior_mean.size
+        self.distance = np.abs(self.x[:, None] - self.x)
+        self.scaled = scaled
+        self.enters_cov = np.isin(np.arange(self.p), [1, 2])
+        self.amplitudes = np.where(np.arange(self.p) == 2, 2.0 * scaled, 0.0)
+
+    # The prior
+
+    def mean(self, theta: np.ndarray) -> np.ndarray:
+        return np.full(self.n, theta[0])
+
+    def mean_vjp(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return np.array([v.sum(), *np.zeros(self.p - 1)])
+
+    def mean_jvp(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return np.full(self.n, v[0])
+
+    def cov(self, theta: np.ndarray) -> np.ndarray:
+        """Matérn 3/2."""
+        r = math.sqrt(3.0) * self.distance / np.exp(theta[1])
+        C = (1.0 + r) * np.exp(-r)
+        C[np.diag_indices(self.n)] += 1e-6 if self.scaled else 1e-6 * np.exp(-2.0 * theta[2])
+        return np.exp(2.0 * theta[2]) * C
+
+    def _cov_changes(self, theta: np.ndarray) -> list[np.ndarray]:
+        r = math.sqrt(3.0) * self.distance / np.exp(theta[1])
+        by_length = np.exp(2.0 * theta[2]) * r**2 * np.exp(-r)
+        by_amplitude = 2.0 * self.cov(theta)
+        if not self.scaled:
+            by_amplitude[np.diag_indices(self.n)] -= 2e-6
+        return [by_length, by_amplitude]
+
+    def cov_vjp(self, theta: np.ndarray, M: np.ndarray) -> np.ndarray:
+        result = np.zeros(self.p)
+        result[1:3] = [np.sum(dK * M) for dK in self._cov_changes(theta)]
+        return result
+
+    def cov_jvp(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
+        by_length, by_amplitude = self._cov_changes(theta)
+        return v[1] * by_length + v[2] * by_amplitude
+
+    def log_prior(self, theta: np.ndarray) -> float:
+        return -0.5 * float(np.square((theta - self.prior_mean) / self.prior_sd).sum())
+
+    def log_prior_gradient(self, theta: np.ndarray) -> np.ndarray:
+        return (self.prior_mean - theta) / self.prior_sd**2
+
+    # What follows from `terms` of a likelihood: ℓ_i of one row, with derivatives in f
+
+    def log_likelihood(self, f: np.ndarray, theta: np.ndarray) -> float:
+        return float(self.site_log_likelihoods(f, theta).sum())
+
+    def log_likelihoods(self, rows: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        return self.site_log_likelihoods(rows, theta).sum(axis=1)
+
+    def log_likelihood_gradient(
+        self, f: np.ndarray, theta: np.ndarray
+    ) -> tuple[float, np.ndarray]:
+        return self.likelihood_terms(f, theta)[:2]
+
+    def log_likelihood_theta_gradient(self, f: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        return np.zeros(self.p)
+
+    def probit_signs(self) -> np.ndarray | None:
+        return None
+
+    def site_log_likelihoods(self, rows: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def likelihood_terms(self, f: np.ndarray, theta: np.ndarray) -> Any:
+        raise NotImplementedError
+
+    def draw_y(self, rng: np.random.Generator, f: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    # Draws
+
+    def draw(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """(theta, f) from the prior, and y given them in ``self.y``."""
+        theta = self.prior_mean + self.prior_sd * rng.standard_normal(self.p)
+        root = np.linalg.cholesky(self.cov(theta))
+        f = self.mean(theta) + root @ rng.standard_normal(self.n)
+        self.y = self.draw_y(rng, f, theta)
+        return theta, f
+
+
+class Counts(Toy):
+    """Poisson: log-concave, and informative where the rate is high."""
+
+    def __init__(self, n: int = 3, scaled: bool = False):
+        super().__init__(n, scaled)
+        self.y = np.array([0.0, 3.0, 1.0])[:n]
+
+    def site_log_likelihoods(self, rows: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        return self.y * rows - 2.0 * np.exp(rows) - self._constant()
+
+    def likelihood_terms(self, f: np.ndarray, theta: np.ndarray) -> Any:
+        rate = 2.0 * np.exp(f)
+        return float((self.y * f - rate - self._constant()).sum()), self.y - rate, rate, -rate
+
+    def draw_y(self, rng: np.random.Generator, f: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        return rng.poisson(np.minimum(2.0 * np.exp(f), 1e18)).astype(float)
+
+    def _constant(self) -> np.ndarray:
+        return gammaln(self.y + 1.0) - self.y * math.log(2.0)
+
+
+class Labels(Toy):
+    """Probit: log-concave and vague, with moments in closed form."""
+
+    def __init__(self, n: int = 3, scaled: bool = False):
+        super().__init__(n, scaled)
+        self.y = np.array([-1.0, 1.0, 1.0])[:n]
+
+    def site_log_likelihoods(self, rows: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        return log_ndtr(self.y * rows)
+
+    def likelihood_terms(self, f: np.ndarray, theta: np.ndarray) -> Any:
+        u = self.y * f
+        hazard = math.sqrt(2.0 / math.pi) / erfcx(-u / math.sqrt(2.0))
+        W = hazard * (u + hazard)
+        third = self.y * (hazard * (u + hazard) * (u + 2.0 * hazard) - hazard)
+        return float(log_ndtr(u).sum()), self.y * hazard, W, third
+
+    def probit_signs(self) -> np.ndarray:
+        return self.y
+
+    def draw_y(self, rng: np.random.Generator, f: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        return np.where(f + rng.standard_normal(self.n) > 0.0, 1.0, -1.0)
+
+
+class Errors(Toy):
+    """Student-t with 4 degrees of freedom: not log-concave, some f_i seen twice, theta in it."""
+
+    prior_mean = np.array([1.2, 0.0, -0.4, -0.7])
+    prior_sd = np.array([0.5, 0.5, 0.4, 0.4])
+    theta_names = ("mu", "ls_log__", "eta_log__", "sigma_log__")
+
+    def __init__(self, n: int = 3, scaled: bool = False):
+        super().__init__(n, scaled)
+        self.index = np.array([0, 1, 1, 2, 0])
+        self.index = self.index[self.index < n]
+        self.y = np.array([0.3, -1.2, 0.8, 1.5, 0.1])[: self.index.size]
+        self.sums = (self.index[:, None] == np.arange(n)).astype(float)
+
+    def site_log_likelihoods(self, rows: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        r = (self.y - rows[..., self.index]) / np.exp(theta[3])
+        return (self._constant(theta) - 2.5 * np.log1p(0.25 * r**2)) @ self.sums
+
+    def likelihood_terms(self, f: np.ndarray, theta: np.ndarray) -> Any:
+        scale = np.exp(theta[3])
+        r = (self.y - f[self.index]) / scale
+        w = 4.0 + r**2
+        value = float((self._constant(theta) - 2.5 * np.log1p(0.25 * r**2)).sum())
+        g = 5.0 * r / w / scale
+        W = 5.0 * (4.0 - r**2) / w**2 / scale**2
+        third = 10.0 * r * (r**2 - 12.0) / w**3 / scale**3
+        return value, g @ self.sums, W @ self.sums, third @ self.sums
+
+    def log_likelihood_theta_gradient(self, f: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        r = (self.y - f[self.index]) / np.exp(theta[3])
+        return np.array([0.0, 0.0, 0.0, float((5.0 * r**2 / (4.0 + r**2) - 1.0).sum())])
+
+    def draw_y(self, rng: np.random.Generator, f: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        return f[self.index] + np.exp(theta[3]) * rng.standard_t(4, size=self.index.size)
+
+    def _constant(self, theta: np.ndarray) -> float:
+        return math.lgamma(2.5) - math.lgamma(2.0) - 0.5 * math.log(4.0 * math.pi) - theta[3]
+
+
+TOYS: dict[str, type[Toy]] = {"counts": Counts, "labels": Labels, "errors": Errors}
+
+
+@dataclass
+class Chain:
+    """A sweep on a toy, as the step method runs it, with what tuning has taught it."""
+
+    elements: tuple[sweep.Element, ...]
+    toy: Toy
+    rng: np.random.Generator
+    state: State
+    tunings: list[Any]
+
+    @classmethod
+    def start(cls, elements: Any, toy: Toy, rng: np.random.Generator, tune: int = 0) -> Chain:
+        """Tune on the toy's own y, from the prior's center."""
+        theta = toy.prior_mean.copy()
+        state = State.at(toy, theta, toy.mean(theta) + 0.1)
+        assert state is not None
+        elements = tuple(elements)
+        chain = cls(elements, toy, rng, state, [e.start(state, tune) for e in elements])
+        for _ in range(tune):
+            chain.step(True)
+        return chain
+
+    def step(self, tune: bool = False) -> dict[str, float]:
+        """Run the sweep once."""
+        self.state, self.tunings, stats = sweep.run(
+            self.rng, self.state, self.elements, self.tunings, tune
+        )
+        return stats
+
+    def draws(self, count: int) -> np.ndarray:
+        """(theta, f) of the next draws, shape (count, p + n)."""
+        x = np.empty((count, self.toy.p + self.toy.n))
+        for row in x:
+            self.step()
+            row[:] = np.concatenate([self.state.theta, self.state.f])
+        return x
+
+
+def invariance(
+    elements: Any, toy: Toy, *, replicates: int = 500, steps: int = 3, tune: int = 0, seed: int = 1
+) -> JointTest:
+    """`pymc_lgm.testing.joint_test` on a toy: the same pairs, the same test functions."""
+    rng = np.random.default_rng(seed)
+    chain = Chain.start(elements, toy, rng, tune)
+    before, after = [], []
+    for _ in range(replicates):
+        theta, f = toy.draw(rng)
+        state = State.at(toy, theta, f)
+        assert state is not None
+        before.append(joint_values(toy, theta, f))
+        chain.state = state
+        for _ in range(steps):
+            chain.step()
+        after.append(joint_values(toy, chain.state.theta, chain.state.f))
+    columns = [
+        {name: np.array([row[name] for row in rows]) for name in rows[0]} for rows in (before, after)
+    ]
+    return JointTest.of_pairs(*columns)
