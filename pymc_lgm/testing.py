@@ -43,7 +43,7 @@ class JointTest:
     @property
     def pvalue(self) -> float:
         """The smallest p-value, corrected for their number (Bonferroni)."""
-        return min(1.0, min(self.pvalues.values(), default=1.0) * len(self.pvalues))
+        return min(1.0, min(self.pvalues.values(), default=1.0) * max(len(self.pvalues), 1))
 
     def __repr__(self) -> str:
         worst = sorted(self.pvalues.items(), key=lambda item: item[1])[:3]

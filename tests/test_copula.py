@@ -7,14 +7,14 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import pymc as pm
 import pytest
 
-from models import MODELS
 from mutants import mutated
+from samplers import elements_of
 from scipy.integrate import quad
 from scipy.special import log_ndtr
 from scipy.stats import multivariate_normal
+from toys import Chain, Labels, invariance_of
 
 import pymc_lgm as lgm
 
@@ -26,25 +26,32 @@ from pymc_lgm.approximations.gaussian import Sites
 from pymc_lgm.approximations.importance import Coordinates, Scheme, importance_sample
 from pymc_lgm.approximations.recall import SitesTuning, recall
 from pymc_lgm.linalg import Covariance, factorize, tally
+from pymc_lgm.parameterizations import pseudo_marginal
 from pymc_lgm.state import LikelihoodAt
-from pymc_lgm.testing import joint_test
 
 LARGE = 6.0  # standard deviation of f: a binary datum cuts half of it off
 SCHEME = Scheme(32)
 
 
-def binary(n: int = 40, smooth: float = 0.0) -> lgm.LatentGaussianModel:
-    """Probit data on f of large variance, independent or as smooth as asked."""
-    place = np.arange(n)[:, None]
-    K = np.eye(n)
-    if smooth:
-        K = np.exp(-0.5 * ((place - place.T) / smooth) ** 2) + 1e-6 * K
-    y = np.random.default_rng(3).uniform(size=n) < 0.5
-    with pm.Model() as model:
-        eta = pm.LogNormal("eta", np.log(LARGE), 0.5)
-        f = pm.MvNormal("f", mu=0.3 * np.ones(n), cov=eta**2 * K)
-        lgm.Probit("y", f=f, observed=y)
-    return lgm.LatentGaussianModel.from_pymc(model)
+class Binary(Labels):
+    """Probit data on f of large variance, independent or as smooth as asked; theta = log eta."""
+
+    prior_mean, prior_sd = np.array([math.log(LARGE)]), np.array([0.5])
+
+    def __init__(self, n: int = 40, smooth: float = 0.0):
+        super().__init__()
+        self.n, self.p, self.enters_cov = n, 1, np.array([True])
+        self.K = np.eye(n)
+        if smooth:
+            place = np.arange(n)[:, None]
+            self.K = np.exp(-0.5 * ((place - place.T) / smooth) ** 2) + 1e-6 * self.K
+        self.y = np.where(np.random.default_rng(3).uniform(size=n) < 0.5, 1.0, -1.0)
+
+    def mean(self, theta):
+        return np.full(self.n, 0.3)
+
+    def cov(self, theta):
+        return np.exp(2.0 * theta[0]) * self.K
 
 
 def with_copula(reader, theta):
@@ -71,7 +78,7 @@ def rng():
 
 @pytest.fixture(scope="module")
 def independent():
-    reader = binary()
+    reader = Binary()
     theta = np.array([math.log(LARGE)])
     return reader, theta, *with_copula(reader, theta)
 
@@ -105,7 +112,7 @@ def test_no_correction_is_the_identity(rng):
 
 def test_weights_are_the_ratio_of_densities(rng):
     """log w = ℓ(f) + log N(f; m, K) − log N(x; f̂, Σ) − log |∂x/∂f|, each term by itself."""
-    reader = binary(n=5, smooth=0.7)
+    reader = Binary(n=5, smooth=0.7)
     theta = np.array([math.log(LARGE)])
     q, prior, _ = with_copula(reader, theta)
     drawn = sample(reader, theta, q, prior, rng, Scheme(8))
@@ -150,7 +157,7 @@ def test_where_f_is_independent_estimates_are_quiet(independent, rng):
 @pytest.mark.parametrize("defensive", [0.0, 0.3])
 @pytest.mark.parametrize("antithetic", [True, False])
 def test_estimates_are_unbiased(defensive, antithetic, rng):
-    reader = binary(n=4, smooth=1.0)
+    reader = Binary(n=4, smooth=1.0)
     theta = np.array([math.log(LARGE)])
     q, prior, _ = with_copula(reader, theta)
     # A poor one: half of the correction goes the wrong way.
@@ -182,7 +189,7 @@ def test_coordinates_around_f_give_f(independent, defensive, rng):
 
 def test_smooth_f_are_left_alone(rng):
     """Where K⁻¹ is large a correction of single components would make draws impossible."""
-    reader = binary(n=40, smooth=10.0)
+    reader = Binary(n=40, smooth=10.0)
     theta = np.array([math.log(LARGE)])
     q, prior, sites = with_copula(reader, theta)
     assert q.copula is None
@@ -235,76 +242,57 @@ def test_recalled_sites_make_the_same_copula(independent):
 # The sampler
 
 
-def skewed_step(n_importance: int = 4):
-    with MODELS["probit"]() as model:
-        step = lgm.PseudoMarginal(n_importance=n_importance, latent=None, interweave=False)
-    return step, model
+def skewed(n_importance=2, tune=200, **options):
+    """A tuned chain on labels whose every move of theta and f is an importance draw."""
+    options = {"n_importance": n_importance, "latent": None, "interweave": False} | options
+    elements = elements_of((lgm.PseudoMarginal, options), "labels")
+    return Chain.start(elements, Labels(), np.random.default_rng(1), tune)
 
 
 def lopsided(log_likelihoods, mean, center, sites):
     """A copula that is far from the marginals: mistakes in its use cannot hide."""
-    values = np.where(KNOTS < 0, 0.6 * KNOTS, 1.5 * KNOTS)[:, None]
+    values = np.where(KNOTS < 0, 0.4 * KNOTS, 2.0 * KNOTS)[:, None]
     return Copula(center, np.sqrt(sites.variance), np.repeat(values, center.size, axis=1))
 
 
 def test_the_default_has_one():
-    step, model = skewed_step()
-    step.setup_chain(np.random.default_rng(0), 200, 1)
-    point = model.initial_point()
-    for _ in range(200):
-        point, _ = step.step(point)
-    step.stop_tuning()
-    sites = step.tunings[0].start(step.lgm.theta_of(point))
+    chain = skewed(4)
+    toy, theta = chain.toy, chain.state.theta
+    sites = chain.tunings[0].start(theta)
     assert isinstance(sites, Sites)
     assert sites.stiffness is not None
     # At theta of the chain, not only where it was made: independent f keep the whole correction.
-    theta = step.lgm.theta_of(point)
-    q = step.elements[0].search(
-        LikelihoodAt(step.lgm, theta),
-        step.lgm.mean(theta),
-        Covariance(step.lgm.cov(theta)),
+    q = chain.elements[0].search(
+        LikelihoodAt(toy, theta),
+        toy.mean(theta),
+        Covariance(toy.cov(theta)),
         start=sites._replace(stiffness=1 / sites.variance),
     )
     assert q.copula is not None
 
 
-def put_in(monkeypatch, module, right, wrong, names):
-    wrong_module = mutated(module, right, wrong)
-    for where, name in names:
-        monkeypatch.setattr(where, name, getattr(wrong_module, name))
+LINES = {
+    "without its Jacobian": (" - log_slopes", ""),
+    "with the square of x alone": (" - 0.5 * squares", ""),
+    "whose coordinates are those of f": (
+        "x = f if q.copula is None else q.copula.backward(f[:, None])[0][:, 0]",
+        "x = f",
+    ),
+}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "mutant",
-    [
-        (" - log_slopes", ""),
-        (" - 0.5 * squares", ""),
-        ("x = f if q.copula is None else q.copula.backward(f[:, None])[0][:, 0]", "x = f"),
-    ],
-    ids=["no Jacobian", "wrong square", "coordinates of f"],
-)
-def test_a_wrong_line_is_noticed(mutant, monkeypatch):
-    from pymc_lgm.parameterizations import pseudo_marginal
-
-    put_in(
-        monkeypatch,
-        importance_module,
-        *mutant,
-        [(pseudo_marginal, "importance_sample"), (pseudo_marginal, "Coordinates")],
-    )
+@pytest.mark.mutant
+@pytest.mark.parametrize("name", LINES)
+def test_a_wrong_line_is_noticed(name, monkeypatch, dies):
+    wrong = mutated(importance_module, *LINES[name])
+    for verb in ("importance_sample", "Coordinates"):
+        monkeypatch.setattr(pseudo_marginal, verb, getattr(wrong, verb))
     monkeypatch.setattr(recall_module, "tilted_copula", lopsided)
-    step, model = skewed_step(2)
-    result = joint_test(
-        step, model, replicates=3000, steps=4, tune=200, rng=np.random.default_rng(1)
-    )
-    assert result.pvalue < 1e-4, result
+    pvalue = invariance_of(skewed(), replicates=1200, steps=4).pvalue
+    dies(f"copula: {name}", pvalue, below=1e-6)
 
 
-def test_the_same_without_mistakes(monkeypatch):
+@pytest.mark.parametrize("options", [{}, {"defensive": 0.3, "n_importance": 3}])
+def test_a_lopsided_copula_is_exact(options, monkeypatch):
     monkeypatch.setattr(recall_module, "tilted_copula", lopsided)
-    step, model = skewed_step(2)
-    result = joint_test(
-        step, model, replicates=3000, steps=4, tune=200, rng=np.random.default_rng(1)
-    )
-    assert result.pvalue > 1e-3, result
+    assert invariance_of(skewed(**options), replicates=400, steps=4).pvalue > 1e-4

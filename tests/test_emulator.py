@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from models import MODELS
 from mutants import mutated
+from samplers import elements_of
 from scipy.spatial.distance import cdist, pdist
-from test_quadrature import draw, solve, z_scores
+from toys import TOYS, Chain, Counts, Labels, invariance, invariance_of
 
 import pymc_lgm as lgm
 
@@ -38,7 +38,6 @@ from pymc_lgm.moves.surrogate_transition import surrogate_transition
 from pymc_lgm.parameterizations.target import Target
 from pymc_lgm.state import LikelihoodAt
 from pymc_lgm.sweep.emulated import EmulatorTuning
-from pymc_lgm.testing import joint_test
 
 
 @pytest.fixture
@@ -188,21 +187,16 @@ class Jumps:
         return state, None, {"theta_acceptance": info.theta_acceptance}
 
 
-def jumping(name, parameterization="whitened", kernel=surrogate_transition):
-    model = MODELS[name]()
+def pvalue_of(kernel, toy="counts", replicates=500):
     move = Jumps()
     move.kernel = kernel
-    with model:
-        step = lgm.WhitenedMetropolis()
-    step.elements = (sweep.Theta(parameterization, move), sweep.EllipticalSlice())
-    return step, model
+    elements = (sweep.Theta("whitened", move), sweep.EllipticalSlice())
+    return invariance(elements, TOYS[toy](), replicates=replicates, steps=3).pvalue
 
 
-@pytest.mark.parametrize("name", ["probit", "log_gaussian_cox", "student_t"])
-def test_a_wrong_emulator_is_exact(name):
-    step, model = jumping(name)
-    result = joint_test(step, model, replicates=2000, steps=4, rng=np.random.default_rng(1))
-    assert result.pvalue > 1e-3, result
+@pytest.mark.parametrize("toy", TOYS)
+def test_a_wrong_emulator_is_exact(toy):
+    assert pvalue_of(surrogate_transition, toy) > 1e-4
 
 
 def without_target(rng, state, target, *, emulator, step_size):
@@ -235,32 +229,34 @@ def with_ratio(rng, state, target, emulator, step_size, change):
     return surrogate_transition(rng, state, wrong, emulator=emulator, step_size=step_size)
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mutant", [without_target, upside_down])
-def test_a_wrong_ratio_is_noticed(mutant):
-    step, model = jumping("log_gaussian_cox", kernel=mutant)
-    result = joint_test(step, model, replicates=2000, steps=4, rng=np.random.default_rng(1))
-    assert result.pvalue < 1e-4, result
+def test_a_wrong_ratio_is_noticed(mutant, dies):
+    dies(f"surrogate transition: {mutant.__name__}", pvalue_of(mutant), below=1e-6)
 
 
-@pytest.mark.parametrize(
-    "mutant",
-    [
-        ("there.log_density - here.log_density", "0.0"),
-        ("half + 0.5 * step * gradient\n", "half\n"),
-        ("(here.log_density - start.log_density)", "0.0"),
-        ("log_evidence + self.model.log_prior(theta)", "log_evidence"),
-    ],
-    ids=lambda pair: pair[0],
-)
-def test_a_wrong_line_is_noticed(mutant):
-    right, wrong = mutant
-    kernel = mutated(module, right, wrong).surrogate_transition
-    step, model = jumping("log_gaussian_cox", kernel=kernel)
-    result = joint_test(step, model, replicates=3000, steps=4, rng=np.random.default_rng(1))
-    # With a gradient of half the momentum, or of the evidence alone, trajectories are still
-    # reversible and the ratio still right: those mistakes cost acceptance and nothing else.
-    harmless = right.startswith(("half", "log_evidence"))
-    assert (result.pvalue > 1e-3) if harmless else (result.pvalue < 1e-4), result
+LINES = {
+    "end of the trajectory": ("there.log_density - here.log_density", "0.0"),
+    "the emulator's ratio": ("(here.log_density - start.log_density)", "0.0"),
+}
+# With a gradient of half the momentum, or of the evidence alone, trajectories are still reversible
+# and the ratio still right: those mistakes cost acceptance and nothing else.
+HARMLESS = {
+    "half a gradient": ("half + 0.5 * step * gradient\n", "half\n"),
+    "no prior": ("log_evidence + self.model.log_prior(theta)", "log_evidence"),
+}
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("name", LINES)
+def test_a_wrong_line_is_noticed(name, dies):
+    kernel = mutated(module, *LINES[name]).surrogate_transition
+    dies(f"surrogate transition: without {name}", pvalue_of(kernel), below=1e-6)
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_a_wrong_gradient_costs_acceptance_alone(name):
+    assert pvalue_of(mutated(module, *HARMLESS[name]).surrogate_transition) > 1e-4
 
 
 def test_outside_numbers_it_stays(rng):
@@ -317,62 +313,46 @@ def test_it_forgets_the_oldest(rng):
     assert tuning.visits[0][0][0] == 120.0
 
 
-@pytest.fixture(scope="module")
-def inferred():
-    return solve(infer=True)
+def tuned(tune=200, **options):
+    """A chain of the default on labels, tuned."""
+    elements = elements_of((lgm.PseudoMarginal, options), "labels")
+    return Chain.start(elements, Labels(), np.random.default_rng(1), tune)
 
 
-def test_an_emulator_that_learns_for_ever_is_noticed(inferred):
-    """Frozen, the default sampler is exact; a mutant that refits to the last draws is not."""
-    model, _, exact = inferred
-    step = lgm.PseudoMarginal(model=model)
-    assert np.abs(z_scores(draw(step, model, draws=6000), exact)).max() < 5
+class Restless(sweep.Emulated):
+    """An emulator that sits where the chain is: too high here, too low everywhere else."""
 
-    class Restless(type(step.elements[0].move)):
-        def run(self, rng, target, tuning, tune):
-            # An emulator that sits where the chain is: too high here, too low everywhere else.
-            p = target.state.theta.size
-            here = replace(wrong_emulator(p), center=target.state.theta, linear=np.zeros(p))
-            return super().run(rng, target, tuning._replace(emulator=here), tune)
-
-    element = step.elements[0]
-    step.elements = (replace(element, move=Restless()),)
-    assert np.abs(z_scores(draw(step, model, draws=6000), exact)).max() > 5
+    def run(self, rng, target, tuning, tune):
+        at = target.state.theta
+        here = replace(
+            wrong_emulator(at.size), center=at, root=0.25 * np.eye(at.size), linear=0.0 * at
+        )
+        return super().run(rng, target, tuning._replace(emulator=here), tune)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_what_tuning_has_learnt_is_exact_for_any_data(name):
-    """Emulator, sites and number of draws of one data set, frozen, on others from the prior."""
-    model = MODELS[name]()
-    with model:
-        step = lgm.PseudoMarginal()
-    result = joint_test(
-        step, model, replicates=1500, steps=3, tune=300, rng=np.random.default_rng(4)
-    )
-    assert step.tunings[0].move.emulator is not None
-    assert step.tunings[0].start is not None
-    assert result.pvalue > 1e-3, result
+@pytest.mark.mutant
+def test_an_emulator_that_learns_for_ever_is_noticed(dies):
+    chain = tuned()
+    assert chain.tunings[0].move.emulator is not None
+    (element,) = chain.elements
+    chain.elements = (replace(element, move=Restless(**vars(element.move))),)
+    pvalue = invariance_of(chain, replicates=400, steps=3).pvalue
+    dies("tuning: an emulator that learns for ever", pvalue, below=1e-6)
 
 
 def test_what_delayed_acceptance_looks_at_is_learnt():
     """Thetas that its first stage rejects, too: the walk before the emulator asks for no other."""
-    model = MODELS["probit"]()
-    with model:
-        step = lgm.PseudoMarginal(delayed=True)
-    draw(step, model, draws=1, tune=200)
-    move = step.tunings[0].move
+    move = tuned(delayed=True).tunings[0].move
     assert move.emulator is not None
     assert move.guidance < 1.0
 
 
 def test_stiffness_is_asked_for_once_at_each_theta():
-    model = MODELS["probit"]()
-    with model:
-        step = lgm.PseudoMarginal()
-    step.setup_chain(np.random.default_rng(1), 50, 0)
-    step.step(model.initial_point())
-    element = step.elements[0]
-    state, seen = element._seen(step._state)
+    chain = tuned(tune=0)
+    (element,) = chain.elements
+    chain.tunings = [element.start(chain.state, 50)]
+    chain.step(tune=True)
+    state, seen = element._seen(chain.state)
     np.testing.assert_allclose(
         seen.stiffness, np.linalg.inv(state.prior.dense() @ state.prior.dense().T).diagonal()
     )
@@ -413,13 +393,16 @@ def test_one_theta_makes_a_level_line():
     assert 0 < sites.precision < 1e-7
 
 
-@pytest.mark.parametrize("name", ["probit", "log_gaussian_cox", "copula_volatility"])
+def center_of(toy):
+    """Likelihood, mean and covariance at the prior's center of theta."""
+    theta = toy.prior_mean
+    return LikelihoodAt(toy, theta), toy.mean(theta), toy.cov(theta)
+
+
+@pytest.mark.parametrize("toy", TOYS)
 @pytest.mark.parametrize("search", [ep, laplace_from_sites])
-def test_recalled_sites_make_the_same_q(name, search):
-    model = MODELS[name]()
-    reader = lgm.LatentGaussianModel.from_pymc(model)
-    theta = reader.theta_of(model.initial_point())
-    likelihood, mean, K = LikelihoodAt(reader, theta), reader.mean(theta), reader.cov(theta)
+def test_recalled_sites_make_the_same_q(toy, search):
+    likelihood, mean, K = center_of(TOYS[toy]())
     q = search(likelihood, mean, Covariance(K.copy()))
     before = tally.cubic_ops
     again = recall(likelihood, mean, Covariance(K.copy()), start=q.sites)
@@ -431,10 +414,7 @@ def test_recalled_sites_make_the_same_q(name, search):
 
 
 def test_laplace_from_sites_has_the_curvature_of_the_mode(rng):
-    model = MODELS["log_gaussian_cox"]()
-    reader = lgm.LatentGaussianModel.from_pymc(model)
-    theta = reader.theta_of(model.initial_point())
-    likelihood, mean, K = LikelihoodAt(reader, theta), reader.mean(theta), reader.cov(theta)
+    likelihood, mean, K = center_of(Counts())
     for start in (None, Sites(rng.standard_normal(3), rng.uniform(1, 5, size=3))):
         q = laplace_from_sites(likelihood, mean, Covariance(K.copy()), start=start, tolerance=1e-10)
         np.testing.assert_allclose(q.precision, likelihood(q.center)[2], rtol=1e-3)

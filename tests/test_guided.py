@@ -9,8 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from models import MODELS
+from models import build
 from mutants import mutated
+from samplers import elements_of
+from toys import TOYS, Chain, Counts, invariance, invariance_of
 
 import pymc_lgm as lgm
 
@@ -26,7 +28,7 @@ from pymc_lgm.parameterizations.approximate_marginal import evidence_force
 from pymc_lgm.parameterizations.target import Screened, Target
 from pymc_lgm.state import LikelihoodAt
 from pymc_lgm.sweep.guided import FIRST, WALK, Guided
-from pymc_lgm.testing import joint_test
+from pymc_lgm.testing import JointTest
 
 
 @pytest.fixture
@@ -59,50 +61,43 @@ class Guesses:
         return state, None, {"theta_acceptance": info.theta_acceptance}
 
 
-def guessing(name, kernel=guided_hmc):
-    model, move = MODELS[name](), Guesses()
-    move.kernel = kernel
-    with model:
-        step = lgm.WhitenedMetropolis()
-    step.elements = (sweep.Theta("whitened", move), sweep.EllipticalSlice())
-    return step, model
+@pytest.mark.parametrize("toy", TOYS)
+def test_a_wrong_force_is_exact(toy):
+    elements = (sweep.Theta("whitened", Guesses()), sweep.EllipticalSlice())
+    assert invariance(elements, TOYS[toy](), replicates=600).pvalue > 1e-4
 
 
-@pytest.mark.parametrize("name", ["probit", "log_gaussian_cox", "student_t"])
-def test_a_wrong_force_is_exact(name):
-    step, model = guessing(name)
-    result = joint_test(step, model, replicates=2000, steps=4, rng=np.random.default_rng(1))
-    assert result.pvalue > 1e-3, result
+LINES = {
+    "the kinetic energy": ("0.5 * float(r_start @ r_start - r @ r)", "0.0"),
+    "half a step at the end": ("(step if taken < steps else 0.5 * step)", "step"),
+    "the target": ("log_density - target.log_density", "0.0"),
+    "half a step at the start": ("state.theta + 0.5 * step * (factor @ r)", "state.theta"),
+}
 
 
-@pytest.mark.parametrize(
-    "mutant",
-    [
-        ("0.5 * float(r_start @ r_start - r @ r)", "0.0"),
-        ("(step if taken < steps else 0.5 * step)", "step"),
-        ("log_density - target.log_density", "0.0"),
-        ("state.theta + 0.5 * step * (factor @ r)", "state.theta"),
-    ],
-    ids=lambda pair: pair[0],
-)
-def test_a_wrong_line_is_noticed(mutant):
-    assert worst_moment(guided_hmc) < 5.0
-    assert worst_moment(mutated(module, *mutant).guided_hmc) > 8.0
+@pytest.mark.mutant
+@pytest.mark.parametrize("name", LINES)
+def test_a_wrong_line_is_noticed(name, dies):
+    wrong = mutated(module, *LINES[name]).guided_hmc
+    dies(f"guided hmc: without {name}", pushed_pvalue(wrong), below=1e-6)
 
 
-def worst_moment(kernel):
-    """Of a standard Gaussian, by a wrong force: the largest z-score of means and squares."""
-    rng, batches = np.random.default_rng(2), []
-    state = SimpleNamespace(theta=np.zeros(2))
-    for _ in range(100):
-        total = np.zeros(4)
-        for _ in range(400):
+def test_it_leaves_a_gaussian_invariant():
+    assert pushed_pvalue(guided_hmc) > 1e-4
+
+
+def pushed_pvalue(kernel, replicates=5000):
+    """Pairs from a standard Gaussian, by a wrong force."""
+    rng, before, after = np.random.default_rng(2), [], []
+    for _ in range(replicates):
+        state = SimpleNamespace(theta=rng.standard_normal(2))
+        before.append(state.theta)
+        for _ in range(3):
             target = replace(gaussian_target(state.theta, np.ones(2)), force=pushing_force)
             state, _ = kernel(rng, state, target, factor=np.eye(2), step_size=1.3)
-            total += [*state.theta, *np.square(state.theta)]
-        batches.append(total / 400)
-    means = np.array(batches) - [0.0, 0.0, 1.0, 1.0]
-    return np.abs(means.mean(axis=0) / means.std(axis=0) * 10.0).max()
+        after.append(state.theta)
+    columns = [dict(zip("ab", np.array(rows).T, strict=True)) for rows in (before, after)]
+    return JointTest.of_pairs(*columns).pvalue
 
 
 def pushing_force(theta):
@@ -140,11 +135,10 @@ def test_it_goes_as_far_with_any_step_size(step_size, steps, rng):
 # The force
 
 
-@pytest.mark.parametrize("name", ["probit", "log_gaussian_cox", "copula_volatility"])
-def test_sites_that_match_have_the_gradient_of_the_evidence(name):
-    model = MODELS[name]()
-    reader = lgm.LatentGaussianModel.from_pymc(model)
-    theta = reader.theta_of(model.initial_point()) + 0.1
+@pytest.mark.parametrize("toy", ["labels", "counts"])
+def test_sites_that_match_have_the_gradient_of_the_evidence(toy):
+    reader = TOYS[toy]()
+    theta = reader.prior_mean + 0.1
 
     def q(theta):
         covariance = Covariance(reader.cov(theta))
@@ -161,9 +155,8 @@ def test_sites_that_match_have_the_gradient_of_the_evidence(name):
 
 
 def test_a_far_site_is_searched_for():
-    model = MODELS["log_gaussian_cox"]()
-    reader = lgm.LatentGaussianModel.from_pymc(model)
-    theta = reader.theta_of(model.initial_point())
+    reader = Counts()
+    theta = reader.prior_mean.copy()
     poor = Sites(np.full(reader.n, 3.0), np.full(reader.n, 2.0))
     search = partial(ep, tolerance=1e-6)
     near, far = (
@@ -176,9 +169,8 @@ def test_a_far_site_is_searched_for():
 
 
 def test_there_is_no_force_outside_the_numbers():
-    model = MODELS["log_gaussian_cox"]()
-    reader = lgm.LatentGaussianModel.from_pymc(model)
-    theta = reader.theta_of(model.initial_point())
+    reader = Counts()
+    theta = reader.prior_mean.copy()
     sites = Sites(np.zeros(reader.n), np.ones(reader.n))
     force = evidence_force(reader, None, lambda theta: sites)
     assert force(np.full_like(theta, np.nan)) is None
@@ -341,43 +333,23 @@ def replace_theta(state, theta):
 # The step
 
 
-@pytest.mark.parametrize("name", ["log_gaussian_cox", "ordinal_probit"])
-def test_the_default_that_has_given_way_is_exact(name):
-    model = MODELS[name]()
-    with model:
-        step = lgm.PseudoMarginal()
-    element = step.elements[0]
-    step.elements = (replace(element, move=replace(element.move, fair=1.1, judgment=0.4)),)
-    result = joint_test(
-        step, model, replicates=1500, steps=3, tune=300, rng=np.random.default_rng(4)
-    )
-    assert step.tunings[0].move.guidance == 1.0
-    assert result.pvalue > 1e-3, result
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("approximation", ["ep", "laplace"])
-@pytest.mark.parametrize("name", MODELS)
-def test_hmc_is_exact(name, approximation):
-    model = MODELS[name]()
-    with model:
-        step = lgm.PseudoMarginal(move="hmc", approximation=approximation)
-    result = joint_test(
-        step, model, replicates=3000, steps=3, tune=300, rng=np.random.default_rng(7)
-    )
-    assert result.pvalue > 1e-3, result
+@pytest.mark.parametrize("toy", ["counts", "errors"])
+def test_the_default_that_has_given_way_is_exact(toy):
+    (element,) = elements_of((lgm.PseudoMarginal, {}), toy)
+    given_way = replace(element, move=replace(element.move, fair=1.1, judgment=0.4))
+    chain = Chain.start((given_way,), TOYS[toy](), np.random.default_rng(4), tune=200)
+    assert chain.tunings[0].move.guidance == 1.0
+    assert invariance_of(chain, replicates=200, steps=2).pvalue > 1e-4
 
 
 def test_a_model_without_a_gradient_in_theta_is_refused(monkeypatch):
     """The default does without."""
     monkeypatch.setattr(lgm.LatentGaussianModel, "has_theta_gradient", False)
-    model = MODELS["probit"]()
-    with model:
-        with pytest.raises(ValueError, match="Write move='metropolis'"):
-            lgm.PseudoMarginal(move="hmc")
-        step = lgm.PseudoMarginal()
-    element = step.elements[0]
+    with pytest.raises(ValueError, match="Write move='metropolis'"):
+        build(lgm.PseudoMarginal, "probit", move="hmc")
+    step = build(lgm.PseudoMarginal, "probit")
+    (element,) = step.elements
     assert element.move.guided is None
     assert element.guide is None
-    point, _ = step.step(model.initial_point())
-    assert np.isfinite(point["f"]).all()
+    chain = Chain.start(step.elements, TOYS["labels"](), np.random.default_rng(1))
+    assert np.isfinite(chain.draws(1)).all()

@@ -1,12 +1,18 @@
-"""Exactness: samplers leave p(theta, f | y) invariant on every likelihood; mutants do not."""
+"""Exactness: every sampler, tuned and frozen, leaves p(theta, f, y) invariant; mutants do not.
+
+Kernels run on toys in NumPy, where a draw costs what the kernel costs. On models of PyMC, with the
+derivatives of each likelihood, runs the default.
+"""
 
 import math
 
 import numpy as np
+import pymc as pm
 import pytest
 
-from models import MODELS
-from samplers import CASES, label
+from models import MODELS, build, listed
+from samplers import CASES, elements_of, label
+from toys import TOYS, invariance
 
 import pymc_lgm as lgm
 
@@ -15,40 +21,66 @@ from pymc_lgm.latent import hmc as hmc_module
 from pymc_lgm.latent.elliptical_slice import EllipticalSliceInfo
 from pymc_lgm.moves.metropolis import MetropolisInfo
 from pymc_lgm.parameterizations.target import Target
-from pymc_lgm.testing import joint_test
+from pymc_lgm.testing import JointTest, joint_test
+
+LEVEL = 1e-3 / (len(CASES) * len(TOYS))
+"""Bonferroni over all that the three toys and the samplers are tried on."""
+
+NOTICED = 1e-2 * LEVEL
+"""Of a mutant: so far below that no rounding of any CPU brings it back."""
 
 
-def assert_invariant(case, name, replicates, steps):
-    sampler, options = case
-    model = MODELS[name]()
-    with model:
-        step = sampler(**options)
-    for count in steps:
-        rng = np.random.default_rng(count)
-        result = joint_test(step, model, replicates=replicates, steps=count, rng=rng)
-        # Each likelihood is tried on tens of samplers: Bonferroni over them as well.
-        assert result.pvalue > 1e-3 / len(CASES), result
+def tuning_of(case):
+    """Long enough for an emulator and a line of sites, where a sampler learns them."""
+    sampler, _ = case
+    return 200 if issubclass(sampler, lgm.PseudoMarginal) else 60
 
 
-# Each sampler on one or two likelihoods, each likelihood with a quarter of all samplers.
+# A third of the rows of sampler × toy: each sampler on one toy, each toy with a third of all.
 PAIRS = [
-    pytest.param(case, name, id=f"{label(case)}-{name}")
+    pytest.param(case, toy, id=f"{label(case)}-{toy}")
     for i, case in enumerate(CASES)
-    for j, name in enumerate(MODELS)
-    if (i + j) % 4 == 0
+    for j, toy in enumerate(TOYS)
+    if (i + j) % 3 == 0
 ]
 
 
-@pytest.mark.parametrize(("case", "name"), PAIRS)
-def test_leaves_the_posterior_invariant(case, name):
-    assert_invariant(case, name, replicates=1000, steps=[3])
+@pytest.mark.parametrize(("case", "toy"), PAIRS)
+def test_leaves_the_posterior_invariant(case, toy):
+    result = invariance(
+        elements_of(case, toy), TOYS[toy](), replicates=250, steps=2, tune=tuning_of(case)
+    )
+    assert result.pvalue > LEVEL, result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("toy", TOYS)
+@pytest.mark.parametrize("case", CASES, ids=label)
+def test_leaves_the_posterior_invariant_after_one_step_and_five(case, toy):
+    elements = elements_of(case, toy)
+    for steps in (1, 5):
+        result = invariance(
+            elements,
+            TOYS[toy](scaled=steps == 5),
+            replicates=600,
+            steps=steps,
+            tune=tuning_of(case),
+            seed=steps + 1,
+        )
+        assert result.pvalue > LEVEL, result
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("case", CASES, ids=label)
-def test_leaves_the_posterior_invariant_after_one_step_and_five(case, name):
-    assert_invariant(case, name, replicates=1000, steps=[1, 5])
+def test_the_default_is_exact_on_every_likelihood(name):
+    """What tuning has learnt of one data set, frozen, on others from the prior."""
+    step, rng = build(lgm.PseudoMarginal, name, compiled=True), np.random.default_rng(4)
+    result = joint_test(step, listed(name), replicates=1000, steps=2, tune=300, rng=rng)
+    assert step.tunings[0].start is not None
+    assert result.pvalue > LEVEL, result
+
+
+# Mutants of targets
 
 
 def held(state, latent, density):
@@ -107,14 +139,32 @@ PARAMETERIZATION_MUTANTS = {
 }
 
 
+def noticed_by(elements, replicates=800, steps=5, tune=0):
+    """Of counts, which say much, and labels, which say little: the battery is as good as both."""
+    pvalue = 1.0
+    for toy in ("counts", "labels"):
+        if pvalue > NOTICED:
+            options = {"replicates": replicates, "steps": steps, "tune": tune, "seed": 5}
+            pvalue = min(pvalue, invariance(elements, TOYS[toy](), **options).pvalue)
+    return pvalue
+
+
+def walk(name):
+    """A random walk alone: what its target forgets no other kernel makes up for."""
+    return (sweep.Theta(name, sweep.Metropolis(scale=0.7)),)
+
+
+@pytest.mark.mutant
 @pytest.mark.parametrize(
     ("name", "mutant"),
     [(name, mutant) for name, mutants in PARAMETERIZATION_MUTANTS.items() for mutant in mutants],
 )
-def test_a_wrong_parameterization_is_noticed(name, mutant, monkeypatch):
+def test_a_wrong_parameterization_is_noticed(name, mutant, monkeypatch, dies):
     monkeypatch.setitem(sweep.PARAMETERIZATIONS, name, mutant)
-    sampler = {"whitened": lgm.WhitenedMetropolis, "sufficient": lgm.SufficientMetropolis}[name]
-    assert_noticed(sampler, {"scale": 0.7, "latent": "slice"})
+    dies(f"{name}: {mutant.__name__}", noticed_by(walk(name)), below=NOTICED)
+
+
+# Mutants of moves
 
 
 def flipped_sign(rng, state, target, *, factor):
@@ -144,10 +194,11 @@ def drifting(rng, state, target, *, factor):
     return state, MetropolisInfo(acceptance, xi)
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mutant", [flipped_sign, always, drifting])
-def test_a_wrong_move_is_noticed(mutant, monkeypatch):
+def test_a_wrong_move_is_noticed(mutant, monkeypatch, dies):
     monkeypatch.setattr(sweep.theta, "metropolis", mutant)
-    assert_noticed(lgm.WhitenedMetropolis, {"scale": 0.7, "latent": "slice"})
+    dies(f"metropolis: {mutant.__name__}", noticed_by(walk("whitened"), 400), below=NOTICED)
 
 
 def ellipse_without_mean(rng, state):
@@ -171,23 +222,29 @@ def ellipse_without_slice(rng, state):
     return state.with_f(f), EllipticalSliceInfo(1.0, 1)
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mutant", [ellipse_without_mean, ellipse_without_slice])
-def test_a_wrong_ellipse_is_noticed(mutant, monkeypatch):
+def test_a_wrong_ellipse_is_noticed(mutant, monkeypatch, dies):
     monkeypatch.setattr(sweep.latent, "elliptical_slice", mutant)
-    assert_noticed(lgm.EllipticalSlice, {})
+    dies(f"slice: {mutant.__name__}", noticed_by([sweep.EllipticalSlice()]), below=NOTICED)
+
+
+class Accepting:
+    """A generator whose uniform numbers accept every proposal."""
+
+    def __init__(self, rng):
+        self.rng = rng
+
+    def uniform(self):
+        return 0.0
+
+    def __getattr__(self, name):
+        return getattr(self.rng, name)
 
 
 def hmc_that_accepts(rng, state, **options):
     """HMC without its accept step, at a coarse step size."""
-
-    class AlwaysZero:
-        def uniform(self):
-            return 0.0
-
-        def __getattr__(self, name):
-            return getattr(rng, name)
-
-    return hmc_module.hmc(AlwaysZero(), state, **options)
+    return hmc_module.hmc(Accepting(rng), state, **options)
 
 
 class ForgetsTheMean(hmc_module._Whitened):
@@ -202,36 +259,92 @@ class ForgetsTheFactor(hmc_module._Whitened):
         return -2 * x
 
 
-def test_hmc_without_its_accept_step_is_noticed(monkeypatch):
+@pytest.mark.mutant
+def test_hmc_without_its_accept_step_is_noticed(monkeypatch, dies):
     monkeypatch.setattr(sweep.latent, "hmc", hmc_that_accepts)
-    assert_noticed(lgm.LatentHMC, {"step_size": 1.3, "integrator": "leapfrog"})
+    coarse = [sweep.HMC(step_size=1.3, integrator="leapfrog")]
+    dies("hmc: accepts always", noticed_by(coarse), below=NOTICED)
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("mutant", [ForgetsTheMean, ForgetsTheFactor])
-def test_wrong_coordinates_are_noticed(mutant, monkeypatch):
+def test_wrong_coordinates_are_noticed(mutant, monkeypatch, dies):
     monkeypatch.setitem(hmc_module._COORDINATES, "prior", mutant)
-    assert_noticed(lgm.LatentHMC, {"integrator": "leapfrog"})
+    dies(f"hmc: {mutant.__name__}", noticed_by([sweep.HMC(integrator="leapfrog")]), below=NOTICED)
 
 
-def assert_noticed(sampler, options):
-    """The battery notices a mutant if one likelihood does: informative counts, or vague labels."""
-    results = []
-    for name in ("log_gaussian_cox", "probit"):
-        model = MODELS[name]()
-        with model:
-            step = sampler(**options)
-        results += [joint_test(step, model, replicates=1500, steps=5, rng=np.random.default_rng(5))]
-        if results[-1].pvalue < 1e-3 / len(CASES):
-            return
-    pytest.fail(f"not noticed: {results}")
+# Mutants of a sweep: each kernel is right, and whether it runs depends on where f is
+
+
+class Sometimes:
+    """Theta given ν in half of the draws: those that a coin chooses, or those where ℓ is low."""
+
+    stats = ("theta_acceptance", "theta_scale")
+
+    def __init__(self, fair):
+        self.fair, self.theta = fair, sweep.Theta("whitened", sweep.Metropolis(scale=0.7))
+
+    def start(self, state, tune):
+        return self.theta.start(state, tune)
+
+    def run(self, rng, state, tuning, tune):
+        chosen = rng.uniform() < 0.5 if self.fair else state.f[0] < 1.2
+        if chosen:
+            return self.theta.run(rng, state, tuning, tune)
+        return state, tuning, {}
+
+
+@pytest.mark.mutant
+def test_a_share_that_looks_at_f_is_noticed(dies):
+    assert noticed_by([Sometimes(fair=True)], 1500) > LEVEL
+    dies("sweep: f says how often theta moves", noticed_by([Sometimes(False)], 1500), below=NOTICED)
+
+
+class Restless(sweep.Metropolis):
+    """A scale that the last draw has chosen, after tuning, too."""
+
+    def run(self, rng, target, tuning, tune):
+        scale = 0.05 if target.state.theta[0] > 1.2 else 0.5
+        factor = scale * np.eye(target.state.theta.size)
+        return super().run(rng, target, tuning._replace(factor=factor), False)
+
+
+@pytest.mark.mutant
+def test_adapting_for_ever_is_noticed(dies):
+    restless = (sweep.Theta("whitened", Restless()),)
+    dies("tuning: a walk that adapts for ever", noticed_by(restless), below=NOTICED)
+
+
+# The test itself
+
+
+def test_pairs_have_honest_pvalues():
+    """Uniform under the hypothesis, also where most pairs do not change and tails are heavy."""
+    rng, pvalues = np.random.default_rng(6), []
+    for _ in range(400):
+        x, y = rng.standard_cauchy((2, 200))
+        stays = rng.uniform(size=200) < 0.8
+        result = JointTest.of_pairs({"x": x}, {"x": np.where(stays, x, y)})
+        pvalues.append(result.pvalues["x"])
+    counts, _ = np.histogram(pvalues, bins=10, range=(0, 1))
+    assert ((counts - 40.0) ** 2 / 40.0).sum() < 30.0  # χ² of 9: once in 2000
+    assert min(pvalues) > 1e-5
+
+
+def test_pairs_see_a_shift_and_a_spread():
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal(400)
+    assert JointTest.of_pairs({"x": x}, {"x": x + 0.01}).pvalue < 1e-10
+    assert JointTest.of_pairs({"x": x}, {"x": 1.02 * x}).pvalue < 1e-10
+    assert JointTest.of_pairs({"x": x}, {"x": x.copy()}).pvalue == 1.0
+    with pytest.raises(ValueError, match="x is NaN"):
+        JointTest.of_pairs({"x": x}, {"x": x * np.nan})
 
 
 def test_the_joint_test_needs_replaceable_data():
-    import pymc as pm
-
     with pm.Model() as model:
         f = pm.MvNormal("f", mu=np.zeros(2), cov=np.eye(2))
         lgm.Probit("y", f=f, observed=[0, 1])
-        step = lgm.EllipticalSlice()
+    step = build(lgm.EllipticalSlice, model)
     with pytest.raises(ValueError, match=r"observed=pm.Data\('y_data', y\)"):
         joint_test(step, model, rng=np.random.default_rng(1))

@@ -11,14 +11,18 @@ import pymc as pm
 import pytest
 import xarray as xr
 
-from models import MODELS, _latent
+from models import QUICK, _latent, build, listed
+from mutants import mutated
 from pymc.exceptions import SamplingError
-from test_quadrature import draw, solve, z_scores
+from samplers import elements_of
+from test_quadrature import solve, z_scores
+from toys import TOYS, Chain, Counts, Labels, Pair, invariance, invariance_of
 
 import pymc_lgm as lgm
 
 from pymc_lgm import sweep
 from pymc_lgm.adaptation import NoiseTuning
+from pymc_lgm.approximations import importance as importance_module
 from pymc_lgm.approximations.importance import (
     Coordinates,
     Scheme,
@@ -26,11 +30,10 @@ from pymc_lgm.approximations.importance import (
     pareto_shape,
 )
 from pymc_lgm.approximations.laplace import laplace
-from pymc_lgm.approximations.recall import laplace_from_sites
+from pymc_lgm.approximations.recall import laplace_from_sites, recall
 from pymc_lgm.linalg import Covariance, factorize, tally
 from pymc_lgm.parameterizations import pseudo_marginal as module
 from pymc_lgm.state import LikelihoodAt
-from pymc_lgm.testing import joint_test
 
 
 def gaussian_likelihood(y, noise):
@@ -126,12 +129,11 @@ def test_coordinates_around_a_draw_are_standard_normal_on_average(gaussian, rng,
     assert abs(np.mean(marks) - defensive) <= 5 * math.sqrt(defensive * (1 - defensive) / 4000)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_estimates_are_unbiased(name, rng):
+@pytest.mark.parametrize("toy", TOYS)
+def test_estimates_are_unbiased(toy, rng):
     """The mean of p̃ is the integral of p(y | f) N(f; m, K), by brute force over the prior."""
-    model = MODELS[name](n=2)
-    reader = lgm.LatentGaussianModel.from_pymc(model)
-    theta = reader.theta_of(model.initial_point())
+    reader = TOYS[toy](n=2)
+    theta = reader.prior_mean
     mean, prior = reader.mean(theta), factorize(reader.cov(theta))
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
     grid = np.array([[a, b] for a in nodes for b in nodes]).T
@@ -154,17 +156,11 @@ def test_estimates_are_unbiased(name, rng):
         assert abs(w.mean() - exact) < 5 * w.std() / math.sqrt(w.size) + 1e-12 * exact
 
 
-def test_newton_takes_few_factorizations(rng):
-    model = MODELS["logistic"]()
-    reader = lgm.LatentGaussianModel.from_pymc(model)
-    theta = reader.theta_of(model.initial_point())
+def test_newton_takes_few_factorizations():
+    toy = Labels()
+    theta = toy.prior_mean
     before = tally.cubic_ops
-    q = laplace(
-        lambda f: reader.likelihood_terms(f, theta),
-        reader.mean(theta),
-        Covariance(reader.cov(theta)),
-        tolerance=1e-2,
-    )
+    q = laplace(LikelihoodAt(toy, theta), toy.mean(theta), Covariance(toy.cov(theta)))
     assert tally.cubic_ops - before == q.iterations <= 4
 
 
@@ -194,8 +190,8 @@ def test_a_search_that_leaves_the_numbers_is_a_value():
     ],
 )
 def test_bad_options_are_refused(options, message):
-    with MODELS["probit"](), pytest.raises(ValueError, match=message):
-        lgm.PseudoMarginal(**options)
+    with pytest.raises(ValueError, match=message):
+        build(lgm.PseudoMarginal, "probit", **options)
 
 
 def poor(likelihood, mean, covariance, *, start=None, too_large=4):
@@ -220,35 +216,42 @@ def searching(element, search):
     return replace(element, explore=search, search=search)
 
 
-def poor_step(**options):
-    model = MODELS["log_gaussian_cox"]()
-    options = PLAIN | options
-    with model:
-        step = lgm.PseudoMarginal(**options)
-    step.elements = (searching(step.elements[0], poor),)
-    return step, model
+def poor_element(too_large=4.0, **options):
+    """The plain sampler with a q that is too narrow, or too wide."""
+    (element,) = elements_of((lgm.PseudoMarginal, PLAIN | options), "counts")
+    return searching(element, partial(poor, too_large=too_large))
 
 
-def notice(step, model):
-    result = joint_test(step, model, replicates=3000, steps=5, rng=np.random.default_rng(2))
-    return result.pvalue
+def pvalue_of(*elements, replicates=600, steps=4, n=3):
+    return invariance(elements, Counts(n), replicates=replicates, steps=steps, seed=2).pvalue
 
 
-@pytest.mark.parametrize("n_importance", [1, 16])
-def test_a_poor_approximation_is_still_exact(n_importance):
-    step, model = poor_step(n_importance=n_importance)
-    assert notice(step, model) > 1e-3
+def single(**options):
+    """One datum, short steps, a q that is much too narrow: f decides what is accepted."""
+    return poor_element(too_large=8.0, scale=0.15, **options)
 
 
-def test_recomputing_the_estimate_from_fresh_draws_is_noticed(monkeypatch):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"n_importance": 16},
+        {"too_large": 16.0},
+        {"n_importance": 4, "delayed": True},
+        {"defensive": 0.5},
+    ],
+    ids=str,
+)
+def test_a_poor_approximation_is_still_exact(options):
+    assert pvalue_of(poor_element(**options)) > 1e-4
+
+
+@pytest.mark.mutant
+def test_recomputing_the_estimate_from_fresh_draws_is_noticed(monkeypatch, dies):
     """The mutant keeps f, but weighs the current theta by N draws that do not contain it."""
-    step, model = poor_step()
-    step.elements = (searching(step.elements[0], partial(poor, too_large=16)),)
-    assert notice(step, model) > 1e-3
-    rng = np.random.default_rng(9)
 
-    def fresh_weights(rng_of_step, state, **options):
-        target = module.pseudo_marginal(rng_of_step, state, **options)
+    def fresh_weights(rng, state, **options):
+        target = module.pseudo_marginal(rng, state, **options)
         at, scheme = target.state, options["scheme"]
         sample = importance_sample(
             at.approximation,
@@ -260,12 +263,66 @@ def test_recomputing_the_estimate_from_fresh_draws_is_noticed(monkeypatch):
         return replace(target, log_density=sample.log_evidence + at.log_prior)
 
     monkeypatch.setattr(sweep.pseudo_marginal, "pseudo_marginal", fresh_weights)
-    assert notice(step, model) < 1e-3
+    pvalue = pvalue_of(poor_element(too_large=16.0))
+    dies("pseudo-marginal: fresh draws in place of a refresh", pvalue, below=1e-6)
 
 
-def test_delayed_acceptance_without_its_second_stage_is_noticed(monkeypatch):
-    step, model = poor_step(n_importance=4, delayed=True)
-    assert notice(step, model) > 1e-3
+@pytest.mark.mutant
+def test_dropping_the_refresh_is_noticed(monkeypatch, dies):
+    """The estimate of the last acceptance is kept, and another kernel has moved f since."""
+    real, kept = module.pseudo_marginal, {}
+
+    def without_refresh(rng, state, **options):
+        target = real(rng, state, **options)
+        at = state.theta.tobytes()
+        stale = kept.get(at, target.log_density)
+        kept.clear()
+        kept[at] = stale
+
+        def evaluate(theta):
+            log_density, there = target.evaluate(theta)
+            kept[theta.tobytes()] = log_density
+            return log_density, there
+
+        return replace(target, log_density=stale, evaluate=evaluate)
+
+    right = (sweep.EllipticalSlice(repeats=2), single())
+    assert pvalue_of(*right, n=1) > 1e-4
+    monkeypatch.setattr(sweep.pseudo_marginal, "pseudo_marginal", without_refresh)
+    dies(
+        "pseudo-marginal: the refresh is dropped",
+        pvalue_of(*right, replicates=2500, n=1),
+        below=1e-6,
+    )
+
+
+@pytest.mark.mutant
+def test_moving_f_after_the_refresh_is_noticed(monkeypatch, dies):
+    """A wrong order: the estimate knows f as it was, and a rejection keeps f as it is."""
+
+    def moved_in_between(rng, state, **options):
+        target = module.pseudo_marginal(rng, state, **options)
+        element = sweep.EllipticalSlice(repeats=3)
+        return replace(target, state=element.run(rng, target.state, None, False)[0])
+
+    monkeypatch.setattr(sweep.pseudo_marginal, "pseudo_marginal", moved_in_between)
+    pvalue = pvalue_of(single(), replicates=1500, n=1)
+    dies("pseudo-marginal: f moves between its refresh and theta", pvalue, below=1e-6)
+
+
+@pytest.mark.mutant
+def test_a_flag_without_f_is_noticed(monkeypatch, dies):
+    """Whether f came from the prior is drawn as if f said nothing of it."""
+    wrong = mutated(importance_module, "rng.uniform() < odds / (1 + odds)", "rng.uniform() < 0.5")
+    monkeypatch.setattr(module, "Coordinates", wrong.Coordinates)
+    pvalue = pvalue_of(
+        poor_element(defensive=0.5, correlation=1.0, too_large=16.0), replicates=2000
+    )
+    dies("pseudo-marginal: a defensive flag that does not look at f", pvalue, below=1e-6)
+
+
+@pytest.mark.mutant
+def test_delayed_acceptance_without_its_second_stage_is_noticed(monkeypatch, dies):
     real = sweep.theta.delayed_metropolis
 
     def first_stage_only(rng, state, target, *, factor):
@@ -284,22 +341,75 @@ def test_delayed_acceptance_without_its_second_stage_is_noticed(monkeypatch):
         return real(rng, state, first, factor=factor)
 
     monkeypatch.setattr(sweep.theta, "delayed_metropolis", first_stage_only)
-    result = joint_test(step, model, replicates=6000, steps=5, rng=np.random.default_rng(2))
-    assert result.pvalue < 1e-3, result
+    pvalue = pvalue_of(poor_element(n_importance=4, delayed=True), replicates=1500, steps=5)
+    dies("delayed acceptance: without its second stage", pvalue, below=1e-6)
+
+
+@pytest.mark.mutant
+def test_a_search_that_remembers_the_chain_is_noticed(dies):
+    """A warm start so loose that it ends where it began: q is centered on the chain's own f."""
+    (element,) = elements_of((lgm.PseudoMarginal, PLAIN), "counts")
+    toy, rng = Counts(), np.random.default_rng(2)
+    chain = Chain.start((element,), toy, rng)
+
+    def warm(likelihood, mean, covariance, *, start=None, tolerance=None):
+        remembered = chain.state.prior.inverse_times(chain.state.f - chain.state.mean)
+        q = laplace(likelihood, mean, covariance)
+        center = mean + covariance.covariance_times(remembered)
+        return replace(q, dual=remembered, center=center)
+
+    chain.elements = (searching(element, warm),)
+    pvalue = invariance_of(chain, replicates=1500, steps=4).pvalue
+    dies("pseudo-marginal: a search that remembers the chain", pvalue, below=1e-6)
+
+
+@pytest.mark.mutant
+def test_sites_that_follow_the_chain_are_noticed(dies):
+    """Recalled sites are a function of theta that tuning has fixed; these look at f."""
+    (element,) = elements_of((lgm.PseudoMarginal, PLAIN | {"copula": False}), "counts")
+    chain = Chain.start((element,), Counts(), np.random.default_rng(2), tune=200)
+    assert invariance_of(chain, replicates=400, steps=3).pvalue > 1e-4
+
+    def following(likelihood, mean, covariance, *, start):
+        W = 4.0 * start.precision
+        nu = start.precision * 4.0 * (chain.state.f - mean)
+        return recall(likelihood, mean, covariance, start=start._replace(nu=nu, precision=W))
+
+    chain.elements = (replace(element, search=following),)
+    pvalue = invariance_of(chain, replicates=1500, steps=4).pvalue
+    dies("pseudo-marginal: recalled sites that follow the chain", pvalue, below=1e-6)
+
+
+class Tempting(sweep.PseudoMarginal):
+    """Interweaving alone where f is high: its share is no longer a coin's."""
+
+    def run(self, rng, state, tuning, tune):
+        if state.f[0] > 1.2:
+            return self.interweave.run(rng, state, tuning.interweaving.move, False)[0], tuning, {}
+        return super().run(rng, state, tuning, tune)
+
+
+@pytest.mark.mutant
+def test_interweaving_where_f_says_so_is_noticed(dies):
+    (element,) = elements_of((lgm.PseudoMarginal, {"scale": 0.7}), "labels")
+    tempting = Tempting(**vars(element))
+    pvalue = invariance((tempting,), Labels(), replicates=500, steps=3, tune=100).pvalue
+    dies("pseudo-marginal: interweaving's share depends on f", pvalue, below=1e-6)
 
 
 def test_delayed_acceptance_reports_how_often_it_moves():
-    model = MODELS["probit"]()
-    with model:
-        step = lgm.PseudoMarginal(move="metropolis", scale=0.7, delayed=True)
-    step.setup_chain(np.random.default_rng(5), 0, 3000)
-    step.stop_tuning()
-    point, moved, reported = model.initial_point(), [], []
-    for _ in range(3000):
-        new, [stats] = step.step(point)
-        moved.append(new["mu"] != point["mu"])
-        reported.append(stats["theta_acceptance"])
-        point = new
+    chain = Chain.start(
+        elements_of(
+            (lgm.PseudoMarginal, {"move": "metropolis", "scale": 0.7, "delayed": True}), "labels"
+        ),
+        Labels(),
+        np.random.default_rng(5),
+    )
+    moved, reported = [], []
+    for _ in range(1500):
+        before = chain.state.theta[0]
+        reported.append(chain.step()["theta_acceptance"])
+        moved.append(chain.state.theta[0] != before)
     alpha = np.array(reported)
     assert abs(np.sum(moved - alpha)) < 5 * math.sqrt((alpha * (1 - alpha)).sum())
 
@@ -309,94 +419,52 @@ def test_f_moves_where_there_is_no_theta(sampler):
     with pm.Model() as model:
         f = pm.MvNormal("f", mu=np.zeros(2), cov=np.array([[1.0, 0.6], [0.6, 1.0]]))
         lgm.Probit("y", f=f, observed=[0, 1])
-        step = sampler()
-    f = draw(step, model, draws=500, tune=100)
-    assert len(np.unique(f[:, 0])) > 100
-
-
-@pytest.mark.slow
-def test_dropping_the_refresh_is_noticed(monkeypatch):
-    """The estimate of the last acceptance is kept, and another kernel has moved f since."""
-    model, _, exact = solve(infer=True)
-    step = lgm.PseudoMarginal(model=model, **PLAIN)
-    very_poor = partial(poor, too_large=30)
-    step.elements = (searching(step.elements[0], very_poor), sweep.EllipticalSlice())
-    assert np.abs(z_scores(draw(step, model, draws=40_000), exact)).max() < 5
-    kept = {"theta": b"", "estimate": 0.0, "proposals": {}}
-
-    def without_refresh(rng, state, **options):
-        target = module.pseudo_marginal(rng, state, **options)
-        theta = state.theta.tobytes()
-        if kept["theta"] != theta:
-            kept["estimate"] = kept["proposals"].get(theta, target.state.estimate.log_evidence)
-            kept["theta"] = theta
-        kept["proposals"] = {}
-
-        def evaluate(theta):
-            log_density, there = target.evaluate(theta)
-            if there is not None:
-                kept["proposals"][theta.tobytes()] = log_density - there.log_prior
-            return log_density, there
-
-        stale = kept["estimate"] + state.log_prior
-        return replace(target, log_density=stale, evaluate=evaluate)
-
-    monkeypatch.setattr(sweep.pseudo_marginal, "pseudo_marginal", without_refresh)
-    assert np.abs(z_scores(draw(step, model, draws=40_000), exact)).max() > 5
-
-
-@pytest.mark.slow
-def test_a_search_that_remembers_the_chain_is_noticed():
-    """A warm start so loose that it ends where it began: q is centered on the chain's own f."""
-    model, _, exact = solve(infer=True)
-    step = lgm.PseudoMarginal(model=model, **PLAIN)
-    assert np.abs(z_scores(draw(step, model, draws=60_000), exact)).max() < 5
-
-    def warm(likelihood, mean, covariance, *, start=None, tolerance=None):
-        remembered = np.zeros(mean.size)
-        if step._state is not None:
-            remembered = step._state.prior.inverse_times(step._state.f - step._state.mean)
-        q = laplace(likelihood, mean, covariance)
-        center = mean + covariance.covariance_times(remembered)
-        return replace(q, dual=remembered, center=center)
-
-    step.elements = (searching(step.elements[0], warm),)
-    assert np.abs(z_scores(draw(step, model, draws=60_000), exact)).max() > 5
+        step = sampler(compile_kwargs=QUICK)
+    step.setup_chain(np.random.default_rng(1), 5, 50)
+    point, f0 = model.initial_point(), []
+    for _ in range(50):
+        point, _ = step.step(point)
+        f0.append(point["f"][0])
+    assert len(np.unique(f0)) > 20
 
 
 def test_after_tuning_q_is_a_function_of_theta():
     """Frozen searches: the same theta gives the same q, whatever the chain did in between."""
-    model = MODELS["log_gaussian_cox"]()
-    with model:
-        step = lgm.PseudoMarginal()
-    step.setup_chain(np.random.default_rng(1), 120, 50)
-    point = model.initial_point()
-    for i in range(170):
-        if i == 120:
-            step.stop_tuning()
-            start = step.tunings[0].start
-        point, _ = step.step(point)
-    assert step.tunings[0].start is start
+    (element,) = elements_of((lgm.PseudoMarginal, {}), "counts")
+    chain = Chain.start((element,), Counts(), np.random.default_rng(1), tune=120)
+    start = chain.tunings[0].start
+    chain.draws(50)
+    assert chain.tunings[0].start is start
     assert start is not None
-    theta, reader = step.lgm.theta_of(point), step.lgm
-    searches = [
-        step.elements[0].search(
-            LikelihoodAt(reader, theta),
-            reader.mean(theta),
-            Covariance(reader.cov(theta)),
+    theta, toy = chain.state.theta, chain.toy
+    one, two = (
+        element.search(
+            LikelihoodAt(toy, theta),
+            toy.mean(theta),
+            Covariance(toy.cov(theta)),
             start=start(theta),
         )
         for _ in range(2)
-    ]
-    np.testing.assert_array_equal(searches[0].center, searches[1].center)
+    )
+    np.testing.assert_array_equal(one.center, two.center)
+
+
+class OnlyF(Labels):
+    """No hyper-parameters."""
+
+    prior_mean = prior_sd = np.empty(0)
+    theta_names = ()
+
+    def mean(self, theta):
+        return np.array([0.3, 0.0, -0.2])
+
+    def cov(self, theta):
+        return super().cov(np.zeros(3))
 
 
 def test_without_hyperparameters_it_draws_f_alone():
-    with pm.Model() as model:
-        f = pm.MvNormal("f", mu=np.array([0.3, 0.0]), cov=np.array([[1.0, 0.6], [0.6, 1.0]]))
-        lgm.Probit("y", f=f, observed=pm.Data("data", [0, 1]))
-        step = lgm.PseudoMarginal(n_importance=4, latent=None)
-    assert joint_test(step, model, rng=np.random.default_rng(4)).pvalue > 1e-3
+    elements = elements_of((lgm.PseudoMarginal, {"n_importance": 4, "latent": None}), "labels")
+    assert invariance(elements, OnlyF(), replicates=800, tune=20).pvalue > 1e-4
 
 
 @pytest.mark.parametrize("size", [30, 64, 1000])
@@ -407,22 +475,26 @@ def test_pareto_k_is_that_of_arviz(size, rng):
     assert pareto_shape(np.exp(log_weights)) == pytest.approx(float(expected), rel=1e-6)
 
 
+def informed():
+    """Counts that say much."""
+    toy = Counts()
+    toy.y = np.array([20.0, 90.0, 40.0])
+    return toy
+
+
 def test_theta_moves_without_estimates_now_and_then_and_always_where_those_fail(monkeypatch):
-    model = MODELS["log_gaussian_cox"]()
-    model.set_data("data", np.array([20, 90, 40]))
-    with model:
-        step = lgm.PseudoMarginal(n_importance=1, correlation=0.0)
+    (element,) = elements_of(
+        (lgm.PseudoMarginal, {"n_importance": 1, "correlation": 0.0}), "counts"
+    )
     whitened, calls = sweep.PARAMETERIZATIONS["whitened"], []
     monkeypatch.setitem(
         sweep.PARAMETERIZATIONS, "whitened", lambda *at: calls.append(1) or whitened(*at)
     )
     for too_large, share in ((1.0, 0.2), (1e-4, 1.0)):
-        step.elements = (searching(step.elements[0], partial(poor, too_large=too_large)),)
-        tuned(step, model)
+        search = searching(element, partial(poor, too_large=too_large))
+        chain = Chain.start((search,), informed(), np.random.default_rng(8), tune=200)
         calls.clear()
-        point = model.initial_point()
-        for _ in range(400):
-            point, _ = step.step(point)
+        chain.draws(400)
         assert abs(len(calls) / 400 - share) <= 5 * math.sqrt(share * (1 - share) / 400)
 
 
@@ -442,96 +514,101 @@ def test_noisy_ratios_ask_for_more_draws(change, expected):
     assert noise.n_importance == expected
 
 
-def tuned(step, model, tune=300):
-    """Tune; return the last statistics."""
-    step.setup_chain(np.random.default_rng(8), tune, 1)
-    point = model.initial_point()
-    for _ in range(tune):
-        point, _ = step.step(point)
-    step.stop_tuning()
-    _, [stats] = step.step(point)
-    return stats
-
-
 def test_tuning_chooses_the_number_of_draws():
     """More where q is poor, the fewest where it is good; as many as the user says if told."""
-    model = MODELS["log_gaussian_cox"]()
-    model.set_data("data", np.array([20, 90, 40]))  # a q with W / 100 is next to the prior
-    with model:
-        step = lgm.PseudoMarginal(correlation=0.0)
-        told = lgm.PseudoMarginal(correlation=0.0, n_importance=6)
-    assert tuned(step, model)["n_importance"] == 32
-    step.elements = (searching(step.elements[0], partial(poor, too_large=0.01)),)
-    assert tuned(step, model)["n_importance"] == 64
-    assert "n_importance" not in tuned(told, model)
-    step.setup_chain(np.random.default_rng(8), 8, 1)
-    _, [exploring] = step.step(model.initial_point())
-    assert exploring["n_importance"] == 4
+    (element,) = elements_of((lgm.PseudoMarginal, {"correlation": 0.0}), "counts")
+    (told,) = elements_of((lgm.PseudoMarginal, {"correlation": 0.0, "n_importance": 6}), "counts")
+
+    def stats_of(element, tune=200):
+        chain = Chain.start((element,), informed(), np.random.default_rng(8), tune)
+        return chain.step()
+
+    assert stats_of(element)["n_importance"] == 32
+    # A q with W / 100 is next to the prior.
+    poorer = searching(element, partial(poor, too_large=0.01))
+    assert stats_of(poorer)["n_importance"] == 64
+    assert "n_importance" not in stats_of(told, 20)
+    chain = Chain.start((element,), informed(), np.random.default_rng(8))
+    chain.tunings = [element.start(chain.state, 8)]
+    assert chain.step(tune=True)["n_importance"] == 4
 
 
 def test_a_likelihood_without_curvature_is_refused():
     with pm.Model() as model:
         pm.Laplace("y", mu=_latent(), b=1.0, observed=np.array([0.3, -1.2, 0.8]))
     with pytest.raises(ValueError, match=r"no curvature in 'f' anywhere.*approximation='ep'"):
-        lgm.PseudoMarginal(model=model, approximation="laplace")
+        build(lgm.PseudoMarginal, model, approximation="laplace")
     # EP matches moments, which it has.
-    step = lgm.PseudoMarginal(model=model, n_importance=32)
-    assert tuned(step, model)["pareto_k"] < 1
+    step = build(lgm.PseudoMarginal, model, n_importance=32)
+    step.setup_chain(np.random.default_rng(8), 8, 1)
+    point = model.initial_point()
+    for _ in range(8):
+        point, _ = step.step(point)
+    step.stop_tuning()
+    assert step.step(point)[1][0]["pareto_k"] < 1
 
 
 def test_a_search_that_fails_at_the_start_is_an_error():
-    model = MODELS["probit"]()
-    with model:
-        step = lgm.PseudoMarginal()
+    step = build(lgm.PseudoMarginal, "probit")
     nothing = searching(step.pseudo_marginal, lambda *args, **kwargs: None)
     step.pseudo_marginal, step.elements = nothing, (nothing,)
     step.setup_chain(np.random.default_rng(1), 0, 1)
     with pytest.raises(SamplingError, match=r"No Gaussian approximation of 'f'.*initvals"):
-        step.step(model.initial_point())
+        step.step(listed("probit").initial_point())
 
 
 def test_a_search_that_fails_at_a_proposal_is_a_counted_rejection():
-    model = MODELS["probit"]()
-    with model:
-        step = lgm.PseudoMarginal()
-    element, calls = step.elements[0], []
+    (element,) = elements_of((lgm.PseudoMarginal, {"interweave": False}), "labels")
+    calls = []
 
     def only_once(*args, **kwargs):
         calls.append(1)
         return element.explore(*args, **kwargs) if len(calls) == 1 else None
 
-    step.pseudo_marginal = searching(element, only_once)
-    step.elements = (step.pseudo_marginal,)
-    step.setup_chain(np.random.default_rng(1), 0, 1)
-    point = model.initial_point()
+    chain = Chain.start((searching(element, only_once),), Labels(), np.random.default_rng(1))
+    theta = chain.state.theta
     for _ in range(3):
-        new, [stats] = step.step(point)
+        stats = chain.step()
         assert stats["numerical_rejections"] == 1
         assert stats["theta_acceptance"] == 0.0
-        assert new["mu"] == point["mu"]
+        np.testing.assert_array_equal(chain.state.theta, theta)
 
 
 def test_corrected_draws_are_exact():
-    """The approximate chain is off, and weights bring it back."""
-    model, _, exact = solve(infer=True)
-    step = lgm.PseudoMarginal(
-        model=model, approximate=True, approximation="laplace", n_importance=4
+    """The approximate chain is off, by an evidence that is; and weights bring it back."""
+    (element,) = elements_of(
+        (lgm.PseudoMarginal, {"approximate": True, "approximation": "laplace", "n_importance": 4}),
+        "counts",
     )
-    with model:
-        idata = pm.sample(
-            30_000, tune=1000, chains=1, step=step, random_seed=5, progressbar=False, quiet=True
-        )
 
-    def scores(tree):
-        theta = np.column_stack([np.log(tree.posterior["eta"][0]), tree.posterior["mu"][0]])
-        return np.abs(z_scores(np.column_stack([theta, tree.posterior["f"][0]]), exact)).max()
+    def biased(likelihood, mean, covariance, **options):
+        q = element.explore(likelihood, mean, covariance, **options)
+        return replace(q, log_evidence=q.log_evidence + 0.5 * math.log(covariance.diagonal[0]))
 
-    corrected = lgm.correct(idata, random_seed=1)
-    assert scores(idata) > 4  # once in 3000 for an exact one
-    assert scores(corrected) < 5
+    chain = Chain.start((searching(element, biased),), Pair(), np.random.default_rng(5), tune=200)
+    draws, stats = [], []
+    for _ in range(5000):
+        stats.append(chain.step())
+        draws.append([*chain.state.theta, *chain.state.f])
+    trace = az.from_dict(
+        {
+            "posterior": {"x": np.array(draws)[None]},
+            "sample_stats": {
+                name: np.array([row[name] for row in stats])[None]
+                for name in ("log_evidence", "approximate_log_evidence")
+            },
+        }
+    )
+
+    def score(tree):
+        return np.abs(z_scores(tree["posterior"]["x"].values[0], solve())).max()
+
+    corrected = lgm.correct(trace, random_seed=1)
+    assert score(trace) > 7
+    assert score(corrected) < 5
     assert corrected.posterior.attrs["pareto_k"] < 0.7
-    assert 1000 < corrected.posterior.attrs["importance_ess"] < 30_000
-    assert set(az.summary(corrected).index) == set(az.summary(idata).index)
+    assert 500 < corrected.posterior.attrs["importance_ess"] < 5000
+    assert set(az.summary(corrected).index) == set(az.summary(trace).index)
 
 
 def approximate_trace(log_ratio):
@@ -558,18 +635,8 @@ def test_a_draw_without_an_evidence_cannot_be_weighed(rng):
         lgm.correct(approximate_trace(log_ratio))
 
 
-def test_an_exact_chain_needs_no_correction():
-    model = MODELS["probit"]()
-    with model:
-        idata = pm.sample(
-            20,
-            tune=20,
-            chains=1,
-            random_seed=1,
-            progressbar=False,
-            quiet=True,
-            compute_convergence_checks=False,
-        )
-    assert "approximate_log_evidence" not in idata.sample_stats
+def test_an_exact_chain_needs_no_correction(rng):
+    trace = approximate_trace(rng.standard_normal((2, 50)))
+    del trace["sample_stats"]["approximate_log_evidence"]
     with pytest.raises(ValueError, match=r"no approximate_log_evidence.*approximate=True"):
-        lgm.correct(idata)
+        lgm.correct(trace)

@@ -1,82 +1,37 @@
-"""Accuracy: posterior moments of every sampler against quadrature on tiny models."""
+"""Accuracy: posterior moments of samplers, tuned as users tune them, against quadrature."""
 
 import arviz as az
 import numpy as np
-import pymc as pm
 import pytest
 
-from samplers import CASES, ends_first, label
-
-import pymc_lgm as lgm
+from samplers import CASES, elements_of, label
+from toys import Chain, Pair
 
 from pymc_lgm import sweep
-from pymc_lgm.model import LatentGaussianModel
-from pymc_lgm.parameterizations.target import Target
+from pymc_lgm.steps import ASIS, LatentHMC, PseudoMarginal
 from pymc_lgm.testing import quadrature
 
-X = np.array([[0.0], [0.8]])
-DRAWS = 12_000
+F_GRID = (-6.5, 6.5, 81)
+THETA_GRID = ((-2.2, 3.8, 27), (-2.6, 2.2, 27))
 
 
-def build(infer: bool) -> pm.Model:
-    """Two counts that disagree; amplitude and mean inferred, or fixed for the latent moves."""
-    with pm.Model() as model:
-        eta = pm.LogNormal("eta", -0.2, 0.5) if infer else 0.9
-        mu = pm.Normal("mu", 0.8, 0.6) if infer else 0.8
-        gp = pm.gp.Latent(
-            mean_func=pm.gp.mean.Constant(mu), cov_func=eta**2 * pm.gp.cov.Matern52(1, ls=1.0)
-        )
-        lgm.LogGaussianCox("y", f=gp.prior("f", X, reparameterize=False), observed=[0, 4])
-    return model
-
-
-F_GRID = (-6.5, 6.5, 91)
-THETA_GRID = ((-2.6, 2.2, 41), (-2.2, 3.8, 41))
-
-
-def solve(infer: bool, coarser: float = 1.0):
-    """(model, reader, exact moments)."""
-
-    def grid(low, high, points):
-        return np.linspace(low, high, int(points / coarser))
-
-    model = build(infer)
-    reader = LatentGaussianModel.from_pymc(model)
-    theta_grid = [grid(*limits) for limits in THETA_GRID] if infer else []
-    return model, reader, quadrature(reader, theta_grid, grid(*F_GRID))
+def solve(coarser=1.0):
+    """The posterior moments of (theta, f), to many digits."""
+    grids = [
+        np.linspace(low, high, int(points / coarser)) for low, high, points in (*THETA_GRID, F_GRID)
+    ]
+    return quadrature(Pair(), grids[:-1], grids[-1])
 
 
 @pytest.fixture(scope="module")
-def fixed():
-    return solve(infer=False)
+def exact():
+    return solve()
 
 
-@pytest.fixture(scope="module")
-def inferred():
-    return solve(infer=True)
-
-
-@pytest.mark.parametrize("infer", [False, True])
-def test_quadrature_has_converged(infer, fixed, inferred):
-    _, _, exact = inferred if infer else fixed
-    _, _, coarse = solve(infer, coarser=1.5)
+def test_quadrature_has_converged(exact):
+    coarse = solve(coarser=1.3)
     np.testing.assert_allclose(coarse.mean, exact.mean, atol=2e-4)
     np.testing.assert_allclose(coarse.cov, exact.cov, atol=2e-4)
-
-
-def draw(step, model, draws=DRAWS, tune=1500):
-    """(theta, f) of one chain, shape (draws, p + n)."""
-    rng = np.random.default_rng(11)
-    step.setup_chain(rng, tune, draws)
-    point = model.initial_point()
-    x = np.empty((draws, step.lgm.p + step.lgm.n))
-    for i in range(-tune, draws):
-        if i == 0:
-            step.stop_tuning()
-        point, _ = step.step(point)
-        if i >= 0:
-            x[i] = [*step.lgm.theta_of(point), *point[step.lgm.latent]]
-    return x
 
 
 def z_scores(x, exact):
@@ -89,56 +44,29 @@ def z_scores(x, exact):
     return (series.mean(0) - target) / (series.std(0) / np.sqrt(ess))
 
 
-def assert_moments(case, oracle):
-    sampler, options = case
-    model, _, exact = oracle
-    z = z_scores(draw(sampler(model=model, **options), model), exact)
-    assert np.abs(z).max() < 5, z
+def worst(elements, exact, draws=2000, tune=300):
+    """The largest z-score of one chain."""
+    chain = Chain.start(elements, Pair(), np.random.default_rng(11), tune)
+    return np.abs(z_scores(chain.draws(draws), exact)).max()
 
 
-LATENT, SWEEPS = (
-    ends_first([c for c in CASES if c[0].moves_theta is moves_theta])
-    for moves_theta in (False, True)
-)
+FEW = [(LatentHMC, {}), (ASIS, {}), (PseudoMarginal, {})]
+SWEEPS = [case for case in CASES if case[0].moves_theta]
 
 
-@pytest.mark.parametrize("case", LATENT, ids=label)
-def test_latent_moves_agree_with_quadrature(case, fixed):
-    assert_moments(case, fixed)
+def elements_for(case):
+    """A sampler's kernels; beside a move of f alone a random walk on theta."""
+    elements = elements_of(case, "counts")
+    walk = sweep.Theta("whitened", sweep.Metropolis())
+    return elements if case[0].moves_theta else (*elements, walk)
 
 
+@pytest.mark.parametrize("case", FEW, ids=label)
+def test_samplers_agree_with_quadrature(case, exact):
+    assert worst(elements_for(case), exact) < 5
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SWEEPS, ids=label)
-def test_sweeps_agree_with_quadrature(case, inferred):
-    assert_moments(case, inferred)
-
-
-def without_prior(rng, state):
-    nu = state.prior.solve(state.f - state.mean)
-
-    def evaluate(theta):
-        at = state.with_theta(theta, lambda mean, prior: mean + prior.multiply(nu))
-        return (-np.inf, None) if at is None else (at.log_likelihood, at)
-
-    return Target(state, state.log_likelihood, evaluate)
-
-
-def test_a_dropped_prior_is_noticed(inferred, monkeypatch):
-    model, _, exact = inferred
-    monkeypatch.setitem(sweep.PARAMETERIZATIONS, "whitened", without_prior)
-    z = z_scores(draw(lgm.WhitenedMetropolis(model=model), model), exact)
-    assert np.abs(z).max() > 5, z
-
-
-def test_adapting_for_ever_is_noticed(inferred, monkeypatch):
-    """A scale that depends on the last draw, after tuning too, biases the chain."""
-    model, reader, exact = inferred
-
-    class Restless(sweep.Metropolis):
-        def run(self, rng, target, tuning, tune):
-            state, _, stats = super().run(rng, target, tuning, False)
-            scale = 0.15 if state.theta[0] > exact.mean[0] else 1.5
-            return state, tuning._replace(factor=scale * np.eye(reader.p)), stats
-
-    monkeypatch.setitem(sweep.THETA_MOVES, "metropolis", Restless)
-    z = z_scores(draw(lgm.WhitenedMetropolis(model=model), model), exact)
-    assert np.abs(z).max() > 5, z
+def test_every_sampler_agrees_with_quadrature(case, exact):
+    assert worst(elements_for(case), exact, draws=12_000, tune=1500) < 5

@@ -35,6 +35,7 @@ class Toy:
     prior_sd = np.array([0.5, 0.5, 0.4])
     theta_names: tuple[str, ...] = ("mu", "ls_log__", "eta_log__")
     latent = "f"
+    y: np.ndarray
 
     def __init__(self, n: int = 3, scaled: bool = False):
         self.x, self.n, self.p = X[:n], n, self.prior_mean.size
@@ -56,13 +57,13 @@ class Toy:
 
     def cov(self, theta: np.ndarray) -> np.ndarray:
         """Matérn 3/2."""
-        r = math.sqrt(3.0) * self.distance / np.exp(theta[1])
+        r = math.sqrt(3.0) * self.distance * np.exp(-theta[1])
         C = (1.0 + r) * np.exp(-r)
         C[np.diag_indices(self.n)] += 1e-6 if self.scaled else 1e-6 * np.exp(-2.0 * theta[2])
         return np.exp(2.0 * theta[2]) * C
 
     def _cov_changes(self, theta: np.ndarray) -> list[np.ndarray]:
-        r = math.sqrt(3.0) * self.distance / np.exp(theta[1])
+        r = math.sqrt(3.0) * self.distance * np.exp(-theta[1])
         by_length = np.exp(2.0 * theta[2]) * r**2 * np.exp(-r)
         by_amplitude = 2.0 * self.cov(theta)
         if not self.scaled:
@@ -92,9 +93,7 @@ class Toy:
     def log_likelihoods(self, rows: np.ndarray, theta: np.ndarray) -> np.ndarray:
         return self.site_log_likelihoods(rows, theta).sum(axis=1)
 
-    def log_likelihood_gradient(
-        self, f: np.ndarray, theta: np.ndarray
-    ) -> tuple[float, np.ndarray]:
+    def log_likelihood_gradient(self, f: np.ndarray, theta: np.ndarray) -> tuple[float, np.ndarray]:
         return self.likelihood_terms(f, theta)[:2]
 
     def log_likelihood_theta_gradient(self, f: np.ndarray, theta: np.ndarray) -> np.ndarray:
@@ -114,9 +113,13 @@ class Toy:
 
     # Draws
 
+    def draw_theta(self, rng: np.random.Generator) -> np.ndarray:
+        """Theta from its prior."""
+        return self.prior_mean + self.prior_sd * rng.standard_normal(self.p)
+
     def draw(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """(theta, f) from the prior, and y given them in ``self.y``."""
-        theta = self.prior_mean + self.prior_sd * rng.standard_normal(self.p)
+        theta = self.draw_theta(rng)
         root = np.linalg.cholesky(self.cov(theta))
         f = self.mean(theta) + root @ rng.standard_normal(self.n)
         self.y = self.draw_y(rng, f, theta)
@@ -207,6 +210,29 @@ class Errors(Toy):
         return math.lgamma(2.5) - math.lgamma(2.0) - 0.5 * math.log(4.0 * math.pi) - theta[3]
 
 
+class Pair(Counts):
+    """Two counts that disagree; theta = (mean, log amplitude), few enough for quadrature."""
+
+    prior_mean = np.array([0.8, -0.2])
+    prior_sd = np.array([0.6, 0.5])
+    theta_names = ("mu", "eta_log__")
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.y = np.array([0.0, 6.0])
+        self.enters_cov = np.array([False, True])
+
+    def cov(self, theta: np.ndarray) -> np.ndarray:
+        return super().cov(np.array([theta[0], 0.0, theta[-1]]))
+
+    def cov_vjp(self, theta: np.ndarray, M: np.ndarray) -> np.ndarray:
+        by_amplitude = self._cov_changes(np.array([theta[0], 0.0, theta[-1]]))[1]
+        return np.array([0.0, np.sum(by_amplitude * M)])
+
+    def cov_jvp(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return v[1] * self._cov_changes(np.array([theta[0], 0.0, theta[-1]]))[1]
+
+
 TOYS: dict[str, type[Toy]] = {"counts": Counts, "labels": Labels, "errors": Errors}
 
 
@@ -252,19 +278,25 @@ def invariance(
     elements: Any, toy: Toy, *, replicates: int = 500, steps: int = 3, tune: int = 0, seed: int = 1
 ) -> JointTest:
     """`pymc_lgm.testing.joint_test` on a toy: the same pairs, the same test functions."""
-    rng = np.random.default_rng(seed)
-    chain = Chain.start(elements, toy, rng, tune)
-    before, after = [], []
+    chain = Chain.start(elements, toy, np.random.default_rng(seed), tune)
+    return invariance_of(chain, replicates=replicates, steps=steps)
+
+
+def invariance_of(chain: Chain, *, replicates: int, steps: int) -> JointTest:
+    """The same for a chain that has been tuned."""
+    toy, y = chain.toy, chain.toy.y
+    rows: tuple[list[dict[str, float]], ...] = ([], [])
     for _ in range(replicates):
-        theta, f = toy.draw(rng)
+        theta, f = toy.draw(chain.rng)
         state = State.at(toy, theta, f)
         assert state is not None
-        before.append(joint_values(toy, theta, f))
+        rows[0].append(joint_values(toy, theta, f))
         chain.state = state
         for _ in range(steps):
             chain.step()
-        after.append(joint_values(toy, chain.state.theta, chain.state.f))
-    columns = [
-        {name: np.array([row[name] for row in rows]) for name in rows[0]} for rows in (before, after)
-    ]
-    return JointTest.of_pairs(*columns)
+        rows[1].append(joint_values(toy, chain.state.theta, chain.state.f))
+    toy.y = y
+    before, after = (
+        {name: np.array([row[name] for row in side]) for name in side[0]} for side in rows
+    )
+    return JointTest.of_pairs(before, after)
