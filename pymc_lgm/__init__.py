@@ -8,7 +8,7 @@ a model with a likelihood of this package; in any other model write ``step=lgm.A
 
 from pymc_lgm import datasets as datasets
 from pymc_lgm import testing as testing
-from pymc_lgm.compare import compare as compare
+from pymc_lgm.comparison import compare as compare
 from pymc_lgm.correction import correct as correct
 from pymc_lgm.diagnostics import efficiency as efficiency
 from pymc_lgm.evidence import ep as ep
@@ -19,8 +19,8 @@ from pymc_lgm.likelihoods import Logistic as Logistic
 from pymc_lgm.likelihoods import OrdinalProbit as OrdinalProbit
 from pymc_lgm.likelihoods import Probit as Probit
 from pymc_lgm.model import LatentGaussianModel as LatentGaussianModel
-from pymc_lgm.predict import predict as predict
-from pymc_lgm.report import report as report
+from pymc_lgm.prediction import predict as predict
+from pymc_lgm.reporting import report as report
 from pymc_lgm.scores import abstention_curve as abstention_curve
 from pymc_lgm.scores import capacity as capacity
 from pymc_lgm.scores import log_predictive_density as log_predictive_density

@@ -1,10 +1,13 @@
 """The rooms keep their walls, and the documents say what the code does."""
 
 import ast
+import inspect
+import pkgutil
 import re
 import subprocess
 import sys
 
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +72,32 @@ def test_the_public_names_exist_and_nothing_else_shows():
     assert set(dir(lgm)) == {*lgm.__all__, "__version__"}
     for name in lgm.__all__:
         assert getattr(lgm, name) is not None
+
+
+def listed(page: str) -> list[str]:
+    """Names in the summary tables of a page, as the page writes them."""
+    text = (ROOT / page).read_text()
+    tables = re.findall(r"^\.\. autosummary::\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return [name for table in tables for name in re.findall(r"^   ([\w.]+)$", table, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("name", listed("docs/api.md"))
+def test_names_of_the_api_page_are_names_in_python(name):
+    """What the page calls report.Report, a user finds as lgm.report.Report."""
+    found = reduce(getattr, name.split("."), lgm)
+    assert callable(found)
+    assert inspect.getdoc(found)
+
+
+def test_the_api_page_lists_every_public_name():
+    """A module is there by the names in it."""
+    assert set(lgm.__all__) <= {name.split(".")[0] for name in listed("docs/api.md")}
+
+
+@pytest.mark.parametrize("name", [module.name for module in pkgutil.iter_modules(lgm.__path__)])
+def test_no_public_function_hides_a_module(name):
+    """`compare` the function in place of `compare` the module: the module's names are gone."""
+    assert name not in lgm.__all__ or inspect.ismodule(getattr(lgm, name))
 
 
 @pytest.mark.parametrize("name", lgm.__all__)

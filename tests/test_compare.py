@@ -1,6 +1,5 @@
 """compare(): equal budgets, the table, what survives a failure, R-hat as it evolves, plots."""
 
-import importlib
 import re
 import warnings
 
@@ -14,11 +13,11 @@ import pytest
 
 import pymc_lgm as lgm
 
-from pymc_lgm.compare import Comparison, compare
+from pymc_lgm import comparison as module
+from pymc_lgm.comparison import Comparison, compare
 from pymc_lgm.diagnostics import efficiency
 
 matplotlib.use("Agg")
-module = importlib.import_module("pymc_lgm.compare")  # lgm.compare is the function
 
 QUICK = {"tune": 60, "chains": 2, "cores": 1, "random_seed": 3, "progressbar": False}
 GROUPS = {"theta": ["mu", "ls", "eta"], "f": "f"}

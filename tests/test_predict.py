@@ -14,7 +14,7 @@ from scipy.stats import norm
 import pymc_lgm as lgm
 
 from pymc_lgm.linalg import tally
-from pymc_lgm.predict import predict
+from pymc_lgm.prediction import predict
 from pymc_lgm.response import response
 from pymc_lgm.scores import abstention_curve, capacity, log_predictive_density
 

@@ -22,7 +22,7 @@ from pymc_lgm._report.healthy import HEALTHY
 from pymc_lgm._report.numbers import _longest_stay, _moving, numbers
 from pymc_lgm._report.pictures import _band, _chosen
 from pymc_lgm.diagnostics import efficiency
-from pymc_lgm.report import report
+from pymc_lgm.reporting import report
 
 matplotlib.use("Agg")
 

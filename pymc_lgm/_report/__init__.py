@@ -1,1 +1,1 @@
-"""What `pymc_lgm.report` is made of: numbers, thresholds, verdicts, pictures, pages."""
+"""What `lgm.report` is made of: numbers, thresholds, verdicts, pictures, pages."""

@@ -123,13 +123,12 @@ def predict(
     Examples
     --------
     >>> import arviz as az, numpy as np, pymc as pm, pymc_lgm as lgm
-    >>> from pymc_lgm.predict import predict
     >>> with pm.Model():
     ...     gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
     ...     f = gp.prior("f", np.array([[0.0], [1.0]]), reparameterize=False)
     ...     y = lgm.Probit("y", f=f, observed=[0, 1])
     ...     idata = az.from_dict({"posterior": {"f": np.array([[[-1.0, 1.5]]])}})
-    ...     tree = predict(idata, gp, [[1.0], [50.0]], progressbar=False)
+    ...     tree = lgm.predict(idata, gp, [[1.0], [50.0]], progressbar=False)
     >>> tree["predictions"]["y_probability"].values.round(3)
     array([0.933, 0.5  ])
     """

@@ -91,7 +91,7 @@ def compare(
     ...     rho = pm.Uniform("rho")
     ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=pm.math.stack([[1, rho], [rho, 1]]))
     ...     y = lgm.Probit("y", f=f, observed=[0, 1])
-    ...     comparison = compare(samplers, operations=200, **options)
+    ...     comparison = lgm.compare(samplers, operations=200, **options)
     >>> comparison.table[["cubic_ops", "draws"]]
            cubic_ops  draws
     AA           1.0    200

@@ -78,12 +78,12 @@ def report(
     --------
     >>> import arviz as az
     >>> import numpy as np
-    >>> from pymc_lgm.report import report
+    >>> import pymc_lgm as lgm
     >>> rng = np.random.default_rng(1)
     >>> ls = rng.normal(size=(4, 500))
     >>> ls[3] += 1.0  # one chain is elsewhere
     >>> idata = az.from_dict({"posterior": {"ls": ls, "f": rng.normal(size=(4, 500, 3))}})
-    >>> found = report(idata, {"theta": "ls", "f": "f"})
+    >>> found = lgm.report(idata, {"theta": "ls", "f": "f"})
     >>> [verdict.subject for verdict in found.verdicts if verdict.level != "good"]
     ['R-hat', 'effective draws']
     >>> print(str(found).splitlines()[0])
