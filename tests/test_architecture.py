@@ -4,6 +4,7 @@ import ast
 import inspect
 import pkgutil
 import re
+import runpy
 import subprocess
 import sys
 
@@ -13,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pymc as pm
 import pytest
+
+from PIL import Image
 
 import pymc_lgm as lgm
 
@@ -31,6 +34,7 @@ NUMERIC = [
     "pymc_lgm.sweep",
 ]
 MODULES = sorted((ROOT / "pymc_lgm").rglob("*.py"))
+DOCS = sorted((ROOT / "docs").glob("*.md"))
 
 
 def dotted(path: Path) -> str:
@@ -133,6 +137,25 @@ def test_the_documentation_starts_with_the_readme_example():
         for page in ("README.md", "docs/index.md")
     ]
     assert blocks[0] == blocks[1]
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{p.name}" for p in DOCS)])
+def test_pictures_are_there_small_and_drawn_by_a_script(page):
+    for name in re.findall(r"!\[[^]]*\]\((.*?)\)", (ROOT / page).read_text()):
+        picture = (ROOT / page).parent / name
+        assert picture.stat().st_size < 120_000
+        assert picture.with_suffix(".py").is_file()
+
+
+def test_the_picture_of_speed_shows_the_tables_of_today():
+    """Every comparison of the page is read, and the picture carries the numbers that it shows."""
+    script = runpy.run_path(str(ROOT / "docs" / "figures" / "speed.py"))
+    text = script["TABLES"].read_text(encoding="utf-8")
+    assert len(list(script["lines"](text))) == text.count("  best NUTS   default is")
+    with Image.open(script["PICTURE"]) as picture:
+        drawn = picture.info["Description"]
+    again = "docs/benchmarks.md has other numbers: run python docs/figures/speed.py"
+    assert drawn == script["shown"](script["ratios"](text)), again
 
 
 def test_importing_does_not_compile_or_sample():
