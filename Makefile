@@ -7,7 +7,7 @@ PYTHON_VENV := .venv/bin/python
 PYTEST := $(PYTHON_VENV) -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format benchmark docs dist versions clean
+.PHONY: help demo test test-slow lint format benchmark docs notebooks dist versions clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,13 @@ benchmark: $(STAMP)  ## every benchmark at its small size
 docs: $(DOCS_STAMP)  ## the documentation, into build/docs; warnings are errors
 	$(PYTHON_VENV) -m sphinx -W --keep-going -q -b html docs build/docs
 	@echo "build/docs/index.html"
+
+# A notebook is made again where its script or the package has changed; `make build/notebooks/redwood.ipynb` makes one.
+NOTEBOOKS := $(patsubst examples/%.py,build/notebooks/%.ipynb,$(wildcard examples/*.py))
+notebooks: $(NOTEBOOKS)  ## the tutorials as executed notebooks, into build/notebooks (some ten minutes)
+
+build/notebooks/%.ipynb: examples/%.py tools/notebooks.py $(shell find pymc_lgm -name '*.py') | $(DOCS_STAMP)
+	@$(PYTHON_VENV) tools/notebooks.py build/notebooks $<
 
 dist:  ## sdist and wheel into dist/, tried in a fresh environment
 	sh tools/check_dist.sh

@@ -5,15 +5,20 @@ import inspect
 import os
 import re
 import shutil
+import sys
 
 from pathlib import Path
 
 import jupytext
+import nbformat
 
 from sphinx.util.inspect import stringify_signature
 
 from pymc_lgm.likelihoods import Likelihood
 from pymc_lgm.steps import LatentGaussianStep
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+from notebooks import TIMEOUT, notebook
 
 project = "pymc_lgm"
 author = "The pymc_lgm developers"
@@ -31,13 +36,14 @@ extensions = [
 # The tutorials are examples/*.py. They run where their code is not that of an earlier build, whose
 # results are kept beside the pages; `make clean` forgets them. No other page runs anything.
 nb_execution_mode = "cache"
-nb_execution_timeout = 300
+nb_execution_timeout = TIMEOUT
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tutorials' matrices are small
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 templates_path = ["_templates"]
+exclude_patterns = ["tutorials/notebooks"]  # what the tutorials offer for download
 
 # Docstrings: numpydoc sections, names in single backticks. A name that is no page of this
 # reference (a module of the package, a function of PyMC) stays plain code.
@@ -68,13 +74,21 @@ def setup(app):
 
 
 def make_notebooks(app):
-    """Write each script of examples/ as a notebook of tutorials/, for MyST-NB to run."""
+    """Write each script of examples/ as a page of tutorials/, for MyST-NB to run.
+
+    Below its title is a link to the notebook for who reads it, a file beside the pages.
+    """
     folder = Path(app.srcdir) / "tutorials"
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    (folder / "notebooks").mkdir(parents=True)
     for script in (folder.parent.parent / "examples").glob("*.py"):
-        notebook = jupytext.read(script, fmt="py:percent")
-        jupytext.write(notebook, folder / f"{script.stem}.ipynb")
+        name = f"{script.stem}.ipynb"
+        nbformat.write(notebook(script), folder / "notebooks" / name)
+        page = jupytext.read(script, fmt="py:percent")
+        title, text = page.cells[0].source.split("\n", 1)
+        link = f"[Download as a notebook](path:notebooks/{name})"
+        page.cells[0].source = f"{title}\n\n{link}\n{text}"
+        jupytext.write(page, folder / name)
 
 
 def escape_bars(app, what, name, obj, options, lines):
