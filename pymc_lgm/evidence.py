@@ -28,6 +28,7 @@ from pymc_lgm.linalg import Array, Covariance, tally
 from pymc_lgm.model import LatentGaussianModel
 from pymc_lgm.natural_scale import NaturalScale
 from pymc_lgm.state import LikelihoodAt
+from pymc_lgm.threads import few_threads
 
 __all__ = ["Evidence", "Fit", "ep", "laplace"]
 
@@ -94,7 +95,9 @@ class Evidence:
         float
             NaN where the mean, the covariance or the likelihood is, or q(f) was not found.
         """
-        return self._value(self._scale.theta_of(point or {}), prior=False)
+        theta = self._scale.theta_of(point or {})
+        with few_threads(self.lgm.n):
+            return self._value(theta, prior=False)
 
     def surface(self, grid: Mapping[str, ArrayLike], at: Point | None = None) -> xr.DataArray:
         """`log_evidence` over a grid of scalar variables.
@@ -145,6 +148,10 @@ class Evidence:
             raise ValueError(
                 "The model has no hyper-parameters to fit. Write log_evidence() for its evidence."
             )
+        with few_threads(self.lgm.n):
+            return self._fit(begin, prior, options)
+
+    def _fit(self, begin: Array, prior: bool, options: dict[str, Any]) -> Fit:
         first = self._value_and_gradient(begin, prior)
         if first is None:
             raise ValueError(

@@ -21,6 +21,7 @@ from pymc_lgm import checks
 from pymc_lgm.amplitudes import find_amplitudes
 from pymc_lgm.graphs import Block, Graphs, Variable
 from pymc_lgm.linalg import Array
+from pymc_lgm.threads import few_threads
 
 __all__ = ["LatentGaussianModel", "find_latent", "is_latent"]
 
@@ -143,7 +144,8 @@ class LatentGaussianModel:
                 raise ValueError(checks.not_a_hyperparameter(str(value.name)))
         point = model.initial_point() if initial_point is None else initial_point
         self = cls(model, rv, theta, point, compile_kwargs)
-        checks.check_model(self, self.theta_of(point), np.asarray(point[self.latent]))
+        with few_threads(self.n):
+            checks.check_model(self, self.theta_of(point), np.asarray(point[self.latent]))
         return self
 
     def __repr__(self) -> str:

@@ -28,6 +28,7 @@ from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
 from pymc_lgm.linalg import Array, factorize
 from pymc_lgm.model import is_latent
 from pymc_lgm.response import response
+from pymc_lgm.threads import few_threads
 
 __all__ = ["predict"]
 
@@ -158,24 +159,27 @@ def predict(
     theta: Any = None
     factor: Any = None
     where = list(np.ndindex(f.shape[:2]))
-    for i in track(where, "Predicting ...", disable=not progressbar):
-        if theta is None or not all(map(np.array_equal, theta, covariances.theta(i))):
-            theta = covariances.theta(i)
-            K_value, K_cross, K_new = covariances(points, i)
-            factor = factorize(K_value.astype(np.float64, copy=False))
-            if factor is None:
-                raise np.linalg.LinAlgError(
-                    f"The covariance of {name} is not positive definite in chain {i[0]}, draw "
-                    f"{posterior['draw'].values[i[1]]}, at {covariances.names} = {theta}: give "
-                    "predict the jitter of gp.prior, or a larger one if f is reparameterized."
-                )
-            A = factor.solve(np.asfortranarray(K_cross, dtype=np.float64))
-            variance = np.maximum(K_new - np.einsum("ij,ij->j", A, A), 0.0)
-        m_value, m_new, *values = means(points, i)
-        moments[0][i] = m_new + factor.solve(f[i] - m_value) @ A
-        moments[1][i] = variance
-        if y:
-            y_total = y_total + response(op, *moments[:, *i], *values)
+    # As wide as a factorization that takes as long as solving for all points.
+    width = round((n * n * len(points)) ** (1 / 3))
+    with few_threads(max(n, width)):
+        for i in track(where, "Predicting ...", disable=not progressbar):
+            if theta is None or not all(map(np.array_equal, theta, covariances.theta(i))):
+                theta = covariances.theta(i)
+                K_value, K_cross, K_new = covariances(points, i)
+                factor = factorize(K_value.astype(np.float64, copy=False))
+                if factor is None:
+                    raise np.linalg.LinAlgError(
+                        f"The covariance of {name} is not positive definite in chain {i[0]}, draw "
+                        f"{posterior['draw'].values[i[1]]}, at {covariances.names} = {theta}: give "
+                        "predict the jitter of gp.prior, or a larger one if f is reparameterized."
+                    )
+                A = factor.solve(np.asfortranarray(K_cross, dtype=np.float64))
+                variance = np.maximum(K_new - np.einsum("ij,ij->j", A, A), 0.0)
+            m_value, m_new, *values = means(points, i)
+            moments[0][i] = m_new + factor.solve(f[i] - m_value) @ A
+            moments[1][i] = variance
+            if y:
+                y_total = y_total + response(op, *moments[:, *i], *values)
 
     conditional = ("chain", "draw", dims)
     variables: dict[str, Any] = {

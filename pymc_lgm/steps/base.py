@@ -24,6 +24,7 @@ from pymc_lgm.likelihoods.registry import is_marked
 from pymc_lgm.linalg import tally
 from pymc_lgm.model import LatentGaussianModel, find_latent, is_latent
 from pymc_lgm.state import State
+from pymc_lgm.threads import few_threads
 
 __all__ = ["LatentGaussianStep", "no_gradient", "one_of", "positive"]
 
@@ -86,7 +87,9 @@ class LatentGaussianStep(BlockedStep):
         self.lgm = LatentGaussianModel.from_pymc(
             model, latent, theta, initial_point=initial_point, compile_kwargs=compile_kwargs
         )
-        self.elements = tuple(self._sweep())
+        # Functions that are compiled here and now hold constants that BLAS has computed.
+        with few_threads(self.lgm.n):
+            self.elements = tuple(self._sweep())
         types = sweep.statistics(self.elements)
         self.stats_dtypes = [types]
         self.stats_dtypes_shapes = {name: (dtype, []) for name, dtype in types.items()}  # type: ignore[var-annotated]  # PyMC's base class declares it
@@ -153,7 +156,11 @@ class LatentGaussianStep(BlockedStep):
         self._state = None
 
     def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Run the sweep once from a PyMC point."""
+        """Run the sweep once from a PyMC point; BLAS has one thread meanwhile if n is small."""
+        with few_threads(self.lgm.n):
+            return self._step(point)
+
+    def _step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         ops = tally.cubic_ops
         state = self._arrive(point)
         if not self.tunings:
