@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import inspect
-import os
 import re
 import shutil
 import sys
@@ -39,7 +38,6 @@ nb_execution_mode = "cache"
 nb_execution_timeout = TIMEOUT
 nb_execution_raise_on_error = True
 nb_merge_streams = True
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # the tutorials' matrices are small
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 templates_path = ["_templates"]

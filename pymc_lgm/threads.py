@@ -20,7 +20,7 @@ __all__ = ["ROWS_WORTH_THREADS", "few_threads"]
 ROWS_WORTH_THREADS = 1000
 """Rows from which on a draw with two threads is faster than with one.
 
-Measured by ``python benchmarks/threads.py --unlimited --modes``.
+Measured by ``python benchmarks/threads.py --unlimited --only calls draws``.
 """
 
 _IMPORTED_BY = os.getpid()
@@ -32,8 +32,9 @@ def few_threads(n: int) -> Iterator[None]:
 
     Below it nothing that is computed inside depends, to the last bit, on how many threads the user
     or PyMC has set. From it on the process keeps what it has been granted, by
-    ``pm.sample(blas_cores=...)``, `threadpoolctl.threadpool_limits` or ``OMP_NUM_THREADS``;
-    another number of threads then rounds otherwise.
+    ``pm.sample(blas_cores=...)``, `threadpoolctl.threadpool_limits` or ``OMP_NUM_THREADS``, and
+    rounding depends on how many that are. A forked process has one thread for every n: PyMC shares
+    out the cores to spawned ones only, and by default leaves one to each.
 
     Parameters
     ----------
@@ -42,9 +43,9 @@ def few_threads(n: int) -> Iterator[None]:
 
     Notes
     -----
-    Costs 3 µs where there is one thread already, and 30 µs where there are more. Where no BLAS is
-    found that can be told, as with Apple's Accelerate, nothing is done. The number is that of the
-    process with most builds of BLAS, not of a Python thread.
+    Costs a few µs where there is one thread already, and some tens where there are more. Where no
+    BLAS is found that can be told, as with Apple's Accelerate, nothing is done. In most builds of
+    BLAS the number is that of the whole process: this is for one Python thread at a time.
 
     Examples
     --------
@@ -55,8 +56,9 @@ def few_threads(n: int) -> Iterator[None]:
     >>> {pool["num_threads"] for pool in pools} <= {1}
     True
     """
-    if n < ROWS_WORTH_THREADS:
-        pools = _pools(os.getpid() != _IMPORTED_BY)
+    forked = os.getpid() != _IMPORTED_BY
+    if forked or n < ROWS_WORTH_THREADS:
+        pools = _pools(forked)
         if any((pool.num_threads or 1) > 1 for pool in pools.lib_controllers):
             with pools.limit(limits=1):
                 yield

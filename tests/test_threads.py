@@ -151,6 +151,8 @@ def test_a_draw_has_one_thread_in_a_spawned_process(two):
 def test_a_draw_of_a_large_f_has_what_was_granted(two, monkeypatch):
     monkeypatch.setattr(threads, "ROWS_WORTH_THREADS", 3)
     assert watched(cores=1) == [[2, 2, 2]]
+    if "fork" in multiprocessing.get_all_start_methods():  # PyMC grants nothing there
+        assert watched(cores=2, mp_ctx="fork") == [[2, 1, 2]]
 
 
 def test_the_evidence_is_fitted_with_one_thread(two, monkeypatch):
