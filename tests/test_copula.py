@@ -288,7 +288,7 @@ def test_a_wrong_line_is_noticed(name, monkeypatch, dies):
     for verb in ("importance_sample", "Coordinates"):
         monkeypatch.setattr(pseudo_marginal, verb, getattr(wrong, verb))
     monkeypatch.setattr(recall_module, "tilted_copula", lopsided)
-    pvalue = invariance_of(skewed(), replicates=1200, steps=4).pvalue
+    pvalue = invariance_of(skewed(), replicates=600, steps=4).pvalue
     dies(f"copula: {name}", pvalue, below=1e-6)
 
 

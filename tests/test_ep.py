@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from models import MODELS, X
+from models import MODELS, QUICK
 from scipy.special import erfcx, log_expit, log_ndtr
 
 import pymc_lgm as lgm
@@ -19,7 +19,6 @@ from pymc_lgm.approximations.importance import Coordinates, Scheme, importance_s
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.linalg import Covariance, factorize, tally
 from pymc_lgm.state import LikelihoodAt
-from pymc_lgm.testing import joint_test
 
 
 class Gaussian:
@@ -83,7 +82,7 @@ def rng():
 
 
 def at_initial_point(model):
-    reader = lgm.LatentGaussianModel.from_pymc(model)
+    reader = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
     theta = reader.theta_of(model.initial_point())
     return LikelihoodAt(reader, theta), reader.mean(theta), reader.cov(theta)
 
@@ -255,7 +254,7 @@ def test_sites_follow_a_discrete_index_of_another_step():
         f = pm.MvNormal("f", mu=np.zeros(2), cov=np.eye(2))
         k = pm.Bernoulli("k", 0.5)
         pm.Normal("y", mu=f[k], observed=1.0)
-    reader = lgm.LatentGaussianModel.from_pymc(model)
+    reader = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
     f = np.array([0.0, 5.0])
     for k in (0, 1, 0):
         reader.read(model.initial_point() | {"k": np.array(k)})
@@ -367,43 +366,15 @@ def evidence_without(term, q):
     return q.log_evidence + 0.5 * missing[term]
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("term", ["determinant", "quadratic"])
-def test_a_wrong_evidence_is_noticed(term):
+def test_a_wrong_evidence_is_noticed(term, dies):
     likelihood, mean, K = listed("probit")
     reader, theta = likelihood.model, likelihood.theta
     exact, _, _ = brute_force(likelihood, lambda f: reader.log_likelihood(f, theta), mean, K)
     q = ep(likelihood, mean, Covariance(K.copy()), tolerance=1e-8)
-    assert abs(evidence_without(term, q) - exact) > 10 * ERRORS["probit"][0]
-
-
-@pytest.mark.parametrize("n_importance", [1, 16])
-@pytest.mark.parametrize("name", ["probit", "log_gaussian_cox", "student_t"])
-def test_the_sampler_leaves_the_posterior_invariant(name, n_importance):
-    model = MODELS[name]()
-    with model:
-        step = lgm.PseudoMarginal(
-            approximation="ep", n_importance=n_importance, scale=0.5, latent=None
-        )
-    result = joint_test(step, model, replicates=1200, steps=2, rng=np.random.default_rng(4))
-    assert result.pvalue > 1e-3 / 6, result
-
-
-def test_pm_sample_takes_it_by_name():
-    model = MODELS["ordinal_probit"]()
-    with model:
-        step = lgm.PseudoMarginal(approximation="ep")
-        trace = pm.sample(
-            draws=50, tune=60, chains=1, step=step, random_seed=1, progressbar=False,
-            compute_convergence_checks=False,
-        )  # fmt: skip
-    assert np.isfinite(trace.sample_stats["log_evidence"]).all()
-    # A jump that ends where it began evaluates nothing; a draw that moves theta costs something.
-    draws = trace.posterior.to_dataset().drop_vars("f")
-    theta = np.column_stack([draws[name].values[0].reshape(50, -1) for name in draws.data_vars])
-    moved = (np.diff(theta, axis=0) != 0).any(axis=1)
-    assert moved.any()
-    assert (trace.sample_stats["cubic_ops"].values[0, 1:][moved] > 0).all()
-    assert len(X) == trace.posterior["f"].shape[-1]
+    error = abs(evidence_without(term, q) - exact)
+    dies(f"ep: evidence without its {term}", error, above=10 * ERRORS["probit"][0])
 
 
 # Where quadrature has no answer
@@ -419,7 +390,7 @@ def test_sites_of_quite_another_theta_do_no_harm(nu, precision):
     with pm.Model() as model:
         f = pm.MvNormal("f", mu=np.zeros(n), cov=K)
         lgm.LogGaussianCox("y", f=f, observed=np.arange(n) % 4)
-    reader = lgm.LatentGaussianModel.from_pymc(model)
+    reader = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
     likelihood, mean = LikelihoodAt(reader, np.empty(0)), np.zeros(n)
     start = Sites(np.full(n, nu), np.full(n, precision))
     with np.errstate(over="ignore"):
