@@ -16,7 +16,7 @@ import numpy as np
 
 from scipy.special import erfcx, log_ndtr
 
-from pymc_lgm.approximations.gaussian import GaussianApproximation, Sites
+from pymc_lgm.approximations.gaussian import GaussianApproximation, Sites, allowance, plausible
 from pymc_lgm.approximations.laplace import Likelihood, laplace
 from pymc_lgm.linalg import LOG_2PI, Array, CholeskyFactor, Covariance, tally
 
@@ -24,14 +24,6 @@ __all__ = ["Marginals", "SiteLikelihood", "Tilted", "ep", "probit_moments", "qua
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
 LOG_WEIGHTS = np.log(WEIGHTS) - 0.5 * LOG_2PI
-
-LIMIT = 1.0
-"""Of the evidence above ℓ(f̂) − ½ ẑᵀa − ½ log|B|, nats for each f_i: more than that is an error,
-where cavities are so wide that nodes of the quadrature skip all of a likelihood."""
-
-FARTHEST = 1e3
-"""Of the center from the mean, in the prior's standard deviations: sites that belong to quite
-another theta can take it out of the numbers, where moments match by underflow."""
 
 
 class SiteLikelihood(Likelihood, Protocol):
@@ -113,8 +105,10 @@ def ep(
     GaussianApproximation or None
         With W ≥ 0: the negative precision that a likelihood without a concave logarithm can ask
         for is clipped. Where quadrature finds an evidence more than n + 10 nats above
-        ℓ(f̂) − ½ ẑᵀa − ½ log|B|, it is replaced by that, and q has not converged. ``None`` if the
-        search leaves the numbers.
+        ℓ(f̂) − ½ ẑᵀa − ½ log|B|, since its nodes skip all of a likelihood under a wide cavity, it
+        is replaced by that, and q has not converged. Where f̂ is not `plausible`, q is that of
+        Laplace's method, which climbs from m, and has not converged either. ``None`` if the search
+        leaves the numbers.
 
     Notes
     -----
@@ -122,7 +116,7 @@ def ep(
     all. A sweep evaluates the likelihood 32 times, that of a probit never. Under a cavity of
     variance 100 quadrature of a logistic is good to 3e-3 in log Z, in means and in variances.
     """
-    iterations, share = 1, 1.0
+    iterations, share, first = 1, 1.0, None
     if start is None:
         first = laplace(likelihood, mean, covariance, tolerance=3.0, max_iterations=max_iterations)
         if first is None:
@@ -147,13 +141,15 @@ def ep(
         else:
             share *= 0.5
     center = mean + best.q.z
-    at_center = likelihood(center)[0] - 0.5 * float(best.q.z @ best.dual + best.B.log_determinant)
-    believed = best.log_evidence <= at_center + LIMIT * (10 + mean.size)
+    objective = likelihood(center)[0] - 0.5 * float(best.q.z @ best.dual)
+    at_center = objective - 0.5 * best.B.log_determinant
+    possible = plausible(objective, likelihood(mean)[0], mean.size)
+    believed = possible and best.log_evidence <= at_center + allowance(mean.size)
     converged = believed and best.mismatch <= tolerance
     if start is not None and not converged:
         return ep(likelihood, mean, covariance, tolerance=tolerance, max_iterations=max_iterations)
-    if not math.isfinite(at_center):
-        return None
+    if first is not None and not possible:
+        return replace(first, converged=False)
     return GaussianApproximation(
         mean=mean,
         covariance=covariance,
@@ -184,8 +180,6 @@ def _sweep(
     root = np.sqrt(precision)
     dual = covariance.dual(B, precision, nu)  # (3.68): K⁻¹ ẑ
     z = covariance.covariance_times(dual)
-    if not (z**2 <= FARTHEST**2 * covariance.diagonal).all():
-        return None
     cavity = B.inverse_diagonal()  # (B⁻¹)_ii = 1 − W_i Σ_ii
     q = Marginals(mean, nu, precision, z, _variances(covariance, B, root, cavity), cavity)
     signs = likelihood.probit_signs

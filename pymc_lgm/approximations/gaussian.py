@@ -14,7 +14,10 @@ import numpy as np
 from pymc_lgm.approximations.copula import Copula
 from pymc_lgm.linalg import Array, CholeskyFactor, Covariance, PriorFactor
 
-__all__ = ["GaussianApproximation", "Sites", "log_mean_exp"]
+__all__ = ["GaussianApproximation", "Sites", "allowance", "log_mean_exp", "plausible"]
+
+LOWEST = -1.0 / float(np.finfo(float).eps)
+"""Of a log density: below it a rounding error is a nat, and no two values can be compared."""
 
 
 class Sites(NamedTuple):
@@ -123,6 +126,48 @@ class GaussianApproximation:
             + 0.5 * self.precision @ deviation**2
             - 0.5 * self.B.log_determinant
         )
+
+
+def plausible(objective: float, at_mean: float, n: int) -> bool:
+    """Whether f̂ can be the mean or the mode of a posterior: Ψ(f̂) ≥ ℓ(m) − n − 10.
+
+    Ψ(f) = ℓ(f) − ½ zᵀ K⁻¹ z is the log density of the posterior up to a constant, and Ψ(m) = ℓ(m).
+    Where Ψ is concave, Ψ(mode) ≤ Ψ(f) + ∇Ψ(f)ᵀ (mode − f) at every f. Of the right-hand side the
+    posterior expectation is E Ψ(f) + n, by parts, and E Ψ(f) ≤ Ψ(E f) is Jensen's inequality. So a
+    mode has Ψ(f̂) ≥ ℓ(m), and a mean Ψ(f̂) ≥ ℓ(m) − n (Fradelizi 1997, *Sections of convex bodies
+    through their centroid*, Archiv der Mathematik 69). The ten nats are for approximate means and
+    for likelihoods whose logarithm is not concave.
+
+    A center further down is none: sites of quite another theta put it there, or a search ended
+    where moments match that have no part in the posterior, or where all differences of ℓ are lost
+    in rounding. Nor is one where Ψ is below -1/ε ≈ -4.5e15, whatever ℓ(m) is: two such numbers
+    that differ by a nat are equal or not as the processor rounds.
+
+    Parameters
+    ----------
+    objective : float
+        Ψ(f̂) = ℓ(f̂) − ½ ẑᵀa.
+    at_mean : float
+        ℓ(m); NaN for a mean without a likelihood, of which nothing follows.
+    n : int
+
+    Returns
+    -------
+    bool
+        ``False`` where Ψ(f̂) is not a number.
+
+    Examples
+    --------
+    >>> plausible(-30.0, -20.0, n=2), plausible(-40.0, -20.0, n=2)
+    (True, False)
+    """
+    lowest = max(LOWEST, at_mean)  # in this order NaN is not the larger
+    return lowest - allowance(n) <= objective < np.inf
+
+
+def allowance(n: int) -> float:
+    """Nats by which two log densities of one approximation of n variables may disagree."""
+    return 10.0 + n
 
 
 def log_mean_exp(x: Array) -> float:

@@ -1,0 +1,136 @@
+"""Where nothing is: searches that begin, or end, far below the posterior, on any processor.
+
+Far out a log density can be a plateau of -1e217, whose differences are lost in rounding. What is
+left of them depends on the processor and the compiler; here NumPy's numbers say what it is.
+"""
+
+import numpy as np
+import pytest
+
+from scipy.special import log_ndtr
+from test_ep import Gaussian
+
+from pymc_lgm.approximations.ep import ep
+from pymc_lgm.approximations.gaussian import Sites, plausible
+from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.linalg import Covariance
+
+N = 12
+X = np.linspace(0.0, 1.0, N)
+K = 100.0 * np.exp(-8.0 * (X[:, None] - X) ** 2) + 1e-6 * np.eye(N)
+M = np.zeros(N)
+CLIFF = 500.0
+RNG = np.random.default_rng(1)
+ULPS = {
+    "all values equal": np.zeros((64, 1)),
+    "equal at each f_i": RNG.integers(0, 2, size=(1, N)),
+    "noise": RNG.integers(0, 2, size=(64, N)),
+}
+
+
+class Counts:
+    """Poisson counts of rate exp(f), computed as exp(500) where it is larger, and no better."""
+
+    probit_signs = None
+    y = np.arange(N) % 4
+
+    def __init__(self, ulps):
+        self.ulps = 1.0 + np.finfo(float).eps * ulps
+
+    def __call__(self, f):
+        rate = np.exp(np.minimum(f, CLIFF))
+        return float((self.y * f - rate).sum()), self.y - rate, rate, -rate
+
+    def sites(self, rows):
+        rate = np.exp(np.minimum(rows, CLIFF))
+        return self.y * rows - np.where(rows > CLIFF, np.exp(CLIFF) * self.ulps[: len(rows)], rate)
+
+
+class TwoBumps:
+    """Half of a normal around 1, and e^-100 of another around 30: each has moments of its own."""
+
+    probit_signs = None
+
+    def sites(self, rows):
+        return np.logaddexp(-0.5 * (rows - 1.0) ** 2, -100.0 - 2.0 * (rows - 30.0) ** 2)
+
+    def __call__(self, f):
+        near, far = -0.5 * (f - 1.0) ** 2, -100.0 - 2.0 * (f - 30.0) ** 2
+        value = np.logaddexp(near, far)
+        p = np.exp(near - value)
+        slopes, mean_slope = (1.0 - f, 4.0 * (30.0 - f)), p * (1.0 - f) + (1 - p) * 4 * (30.0 - f)
+        spread = p * (slopes[0] - mean_slope) ** 2 + (1 - p) * (slopes[1] - mean_slope) ** 2
+        return float(value.sum()), mean_slope, p + 4.0 * (1 - p) - spread, np.zeros(f.size)
+
+
+def sites_around(f, precision):
+    """Normal sites with mean f."""
+    return Sites(np.full(N, precision * f), np.full(N, precision))
+
+
+@pytest.mark.parametrize(("nu", "precision"), [(10.0, 1e-8), (10.0, 1e-3), (1e4, 1.0), (-1e4, 1.0)])
+@pytest.mark.parametrize("ulps", ULPS)
+def test_moments_that_match_on_a_plateau_are_no_result(ulps, nu, precision):
+    likelihood, start = Counts(ULPS[ulps]), Sites(np.full(N, nu), np.full(N, precision))
+    right = ep(likelihood, M, Covariance(K.copy()), tolerance=1e-6)
+    q = ep(likelihood, M, Covariance(K.copy()), start=start, tolerance=1e-6)
+    assert q.converged
+    np.testing.assert_allclose(q.center, right.center, atol=1e-3)
+    assert q.log_evidence == pytest.approx(right.log_evidence, abs=1e-4)
+
+
+def test_nor_are_those_of_a_bump_that_has_no_part_in_the_posterior():
+    start = sites_around(30.0, 4.0)
+    right = ep(TwoBumps(), M, Covariance(K.copy()), tolerance=1e-6)
+    q = ep(TwoBumps(), M, Covariance(K.copy()), start=start, tolerance=1e-6)
+    assert q.converged
+    assert right.converged
+    np.testing.assert_allclose(q.center, right.center, atol=1e-3)
+    assert np.abs(q.center).max() < 2.0
+
+
+def test_where_ep_itself_ends_nowhere_the_result_is_laplaces():
+    """Sites that disagree with their sum take the place of whatever may lead there."""
+
+    class Elsewhere(Gaussian):
+        def __call__(self, f):
+            return Gaussian(self.y - 20.0, self.noise)(f)
+
+    likelihood = Elsewhere(np.full(N, 20.0), 10.0)
+    q = ep(likelihood, M, Covariance(K.copy()))
+    mode = laplace(likelihood, M, Covariance(K.copy()), tolerance=3.0)
+    assert not q.converged
+    np.testing.assert_array_equal(q.center, mode.center)
+    assert q.log_evidence == mode.log_evidence
+
+
+@pytest.mark.parametrize(
+    ("objective", "at_mean", "expected"),
+    [
+        (-40.0, -20.0, True),
+        (-43.0, -20.0, False),
+        (-1e9, -np.inf, True),
+        (-20.0, np.nan, True),
+        (np.nan, -20.0, False),
+        (np.nan, np.nan, False),
+        (np.inf, -20.0, False),
+        (-np.inf, -np.inf, False),
+        (-1.4e217, -1.4e217, False),
+    ],
+)
+def test_what_is_plausible(objective, at_mean, expected):
+    assert plausible(objective, at_mean, N) == expected
+
+
+@pytest.mark.parametrize("slope", [0.0, 3.0, 30.0])
+@pytest.mark.parametrize("kind", ["cliff", "probit"])
+def test_a_mean_is_at_most_n_nats_below_the_mode(kind, slope):
+    """n = 1 by brute force; a prior cut off by a cliff comes near to the bound."""
+    f = np.linspace(-40.0, 10.0, 400_001)
+    log_p = -0.5 * f**2 / 25.0 + slope * f
+    log_p = log_p - np.exp(np.minimum(40.0 * f, CLIFF)) if kind == "cliff" else log_p + log_ndtr(-f)
+    p = np.exp(log_p - log_p.max())
+    deficit = log_p.max() - np.interp(f @ p / p.sum(), f, log_p)
+    assert 0.0 <= deficit <= 1.0
+    if kind == "cliff" and slope == 3.0:
+        assert deficit > 0.5
