@@ -13,6 +13,7 @@ from test_ep import Gaussian
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.gaussian import Sites, plausible
 from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.latent.curvature_hmc import curvature_metric
 from pymc_lgm.linalg import Covariance
 
 N = 12
@@ -102,6 +103,18 @@ def test_where_ep_itself_ends_nowhere_the_result_is_laplaces():
     assert not q.converged
     np.testing.assert_array_equal(q.center, mode.center)
     assert q.log_evidence == mode.log_evidence
+
+
+@pytest.mark.parametrize("f", [10.0, 20.0, 29.0, 31.0, 100.0, 600.0, 4000.0, -4000.0])
+@pytest.mark.parametrize("search", [laplace, curvature_metric])
+def test_a_start_on_a_cliff_does_no_harm(search, f):
+    """W of e^20 makes any f look like the mode, and one of e^31 leaves no digits of q."""
+    likelihood = Counts(ULPS["all values equal"])
+    mode = laplace(likelihood, M, Covariance(K.copy()), tolerance=1e-10)
+    q = search(likelihood, M, Covariance(K.copy()), start=np.full(N, f))
+    assert q.converged
+    assert np.abs(q.center - mode.center).max() < 0.2
+    assert np.abs(np.log(q.precision / likelihood(mode.center)[2])).max() < 1.0
 
 
 @pytest.mark.parametrize(

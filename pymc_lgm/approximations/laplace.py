@@ -15,7 +15,7 @@ import numpy as np
 
 from numpy.typing import NDArray
 
-from pymc_lgm.approximations.gaussian import GaussianApproximation
+from pymc_lgm.approximations.gaussian import GaussianApproximation, plausible
 from pymc_lgm.linalg import Array, Covariance, factorize, tally
 
 __all__ = ["Likelihood", "evidence_gradient", "laplace"]
@@ -57,7 +57,7 @@ def laplace(
     start : ndarray, shape (n,), optional
         f at which to start, by default m. Any fixed vector makes the result a deterministic
         function of theta, as an exact sampler needs; the center of the posterior of f is close
-        for every theta.
+        for every theta. Where its first step ends below ℓ(m), the search begins at m after all.
     tolerance : float
         Stop when Ψ can grow by no more than this: half the squared distance to the mode in
         standard deviations of q.
@@ -75,31 +75,31 @@ def laplace(
     """
     f = mean if start is None else start
     of_start = log_likelihood, g, W, _ = likelihood(f)
-    if not (math.isfinite(log_likelihood) and np.isfinite([g, W]).all()):
-        # A start that is good elsewhere can be impossible here; the prior's mean seldom is. Still
-        # a function of theta alone.
-        if start is None:
-            return None
+    precision, B = np.maximum(W, 0.0), None
+    if math.isfinite(log_likelihood) and np.isfinite([g, W]).all():
+        B = covariance.condition(precision)
+    overshot = True
+    if B is not None:
+        # This step knows f and not its a, so it cannot be halved.
+        a = covariance.dual(B, precision, precision * (f - mean) + g)
+        z = covariance.covariance_times(a)
+        log_likelihood, g, W, _ = likelihood(mean + z)
+        objective = log_likelihood - 0.5 * float(z @ a)
+        at_mean = of_start if start is None else likelihood(mean)
+        overshot = not objective >= at_mean[0] or not np.isfinite(g).all()
+    if overshot and start is not None:
+        # A start that is good elsewhere can be impossible here; the prior's mean seldom is. Its
+        # W, too, may be that of a cliff: with such a B any f would pass for the mode. Still a
+        # function of theta alone.
         return laplace(
             likelihood, mean, covariance, tolerance=tolerance, max_iterations=max_iterations
         )
-    precision = np.maximum(W, 0.0)
-    B = covariance.condition(precision)
     if B is None:
         return None
-    iterations = 1
-    # The first step knows f and not its a, so it cannot be halved: where it overshoots, begin at
-    # a = 0 instead, that is f = m.
-    a = covariance.dual(B, precision, precision * (f - mean) + g)
-    z = covariance.covariance_times(a)
-    log_likelihood, g, W, _ = likelihood(mean + z)
-    objective = log_likelihood - 0.5 * float(z @ a)
-    at_mean = of_start if start is None else likelihood(mean)
-    if not objective > at_mean[0] or not np.isfinite(g).all():
-        objective, g, W, _ = at_mean
+    if overshot:
+        objective, g, W, _ = of_start
         a, z = np.zeros_like(mean), np.zeros_like(mean)
-        if not (math.isfinite(objective) and np.isfinite(g).all()):
-            return None
+    iterations = 1
     remaining = math.inf
     while True:
         r = g - a
@@ -137,7 +137,7 @@ def laplace(
         B=B,
         log_evidence=objective - 0.5 * B.log_determinant,
         iterations=iterations,
-        converged=converged,
+        converged=converged and plausible(objective, at_mean[0], mean.size),
     )
 
 
