@@ -12,9 +12,11 @@ from test_ep import Gaussian
 
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.gaussian import Sites, plausible
+from pymc_lgm.approximations.importance import Coordinates, Scheme, importance_sample
 from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.approximations.recall import laplace_from_sites, recall
 from pymc_lgm.latent.curvature_hmc import curvature_metric
-from pymc_lgm.linalg import Covariance
+from pymc_lgm.linalg import Covariance, factorize
 
 N = 12
 X = np.linspace(0.0, 1.0, N)
@@ -115,6 +117,42 @@ def test_a_start_on_a_cliff_does_no_harm(search, f):
     assert q.converged
     assert np.abs(q.center - mode.center).max() < 0.2
     assert np.abs(np.log(q.precision / likelihood(mode.center)[2])).max() < 1.0
+
+
+@pytest.mark.parametrize("likelihood", [Counts(ULPS["all values equal"]), TwoBumps()])
+@pytest.mark.parametrize(
+    "start",
+    [
+        sites_around(30.0, 4.0),
+        sites_around(700.0, 1e-3),
+        sites_around(-300.0, 1.0),
+        Sites(np.ones(N), np.full(N, 1e14)),
+    ],
+    ids=["bump", "plateau", "below", "no digits"],
+)
+@pytest.mark.parametrize("stiff", [False, True])
+def test_sites_of_a_place_where_nothing_is_are_not_recalled(stiff, start, likelihood):
+    """In an exact chain q would be a hopeless proposal at a theta that may be fine."""
+    if stiff:
+        start = start._replace(variance=np.ones(N), stiffness=np.ones(N))
+    mode = laplace(likelihood, M, Covariance(K.copy()), tolerance=1e-10)
+    one, two = (recall(likelihood, M, Covariance(K.copy()), start=start) for _ in range(2))
+    assert one.converged
+    assert np.abs(one.center - mode.center).max() < 0.3
+    np.testing.assert_array_equal(one.center, two.center)
+    assert one.log_evidence == two.log_evidence
+    scheme = Scheme(64)
+    sample = importance_sample(
+        one,
+        factorize(K.copy()),
+        lambda rows: likelihood.sites(rows).sum(axis=1),
+        Coordinates.fresh(np.random.default_rng(0), N, scheme),
+        scheme,
+    )
+    assert sample.estimate.log_evidence_sd < 0.3
+    again = laplace_from_sites(likelihood, M, Covariance(K.copy()), start=start, tolerance=1e-10)
+    np.testing.assert_allclose(again.center, mode.center, atol=1e-4)
+    np.testing.assert_allclose(again.precision, likelihood(mode.center)[2], rtol=1e-3)
 
 
 @pytest.mark.parametrize(

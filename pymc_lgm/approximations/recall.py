@@ -18,7 +18,7 @@ import numpy as np
 
 from pymc_lgm.approximations.copula import tilted_copula
 from pymc_lgm.approximations.ep import SiteLikelihood, ep
-from pymc_lgm.approximations.gaussian import GaussianApproximation, Sites
+from pymc_lgm.approximations.gaussian import GaussianApproximation, Sites, plausible
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.linalg import Array, CholeskyFactor, Covariance
 
@@ -62,12 +62,14 @@ def recall(
     Returns
     -------
     GaussianApproximation or None
-        Its ``log_evidence`` is ℓ(f̂) − ½ ẑᵀa − ½ log|B|, as if f̂ were the mode. ``None`` where
-        that is not a number.
+        Its ``log_evidence`` is ℓ(f̂) − ½ ẑᵀa − ½ log|B|, as if f̂ were the mode. Where f̂ is not
+        `plausible`, q is Laplace's, searched for from m: theta may be fine, and only the sites are
+        those of another. ``None`` where that search leaves the numbers.
 
     Notes
     -----
-    One O(n³) operation: the factor of B. Far out as many as `ep`, and two.
+    One O(n³) operation: the factor of B. Far out as many as `ep`, and two; where f̂ is not
+    plausible those of `laplace` besides.
     """
     if start.far and start.stiffness is not None:
         found = ep(likelihood, mean, covariance, start=start, tolerance=0.05)
@@ -76,12 +78,12 @@ def recall(
             return with_copula(found, likelihood, sites)
     combined = _combine(covariance, start)
     if combined is None:
-        return None
+        return laplace(likelihood, mean, covariance)
     B, dual, z = combined
     center = mean + z
-    log_evidence = likelihood(center)[0] - 0.5 * float(z @ dual) - 0.5 * B.log_determinant
-    if not math.isfinite(log_evidence):
-        return None
+    objective = likelihood(center)[0] - 0.5 * float(z @ dual)
+    if not plausible(objective, likelihood(mean)[0], mean.size):
+        return laplace(likelihood, mean, covariance)
     q = GaussianApproximation(
         mean=mean,
         covariance=covariance,
@@ -89,7 +91,7 @@ def recall(
         center=center,
         precision=start.precision,
         B=B,
-        log_evidence=log_evidence,
+        log_evidence=objective - 0.5 * B.log_determinant,
         iterations=1,
         converged=True,
     )
@@ -190,8 +192,8 @@ def laplace_from_sites(
     -----
     Three O(n³) operations from good sites, two without ``at_mode``.
     """
-    before = None if start is None else recall(likelihood, mean, covariance, start=start)
-    center = None if before is None else before.center
+    combined = None if start is None else _combine(covariance, start)
+    center = None if combined is None else mean + combined[2]
     near = laplace(likelihood, mean, covariance, start=center, tolerance=tolerance)
     if near is None or not at_mode:
         return near
