@@ -15,6 +15,7 @@ from pymc_lgm.approximations.gaussian import Sites, plausible
 from pymc_lgm.approximations.importance import Coordinates, Scheme, importance_sample
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.recall import laplace_from_sites, recall
+from pymc_lgm.approximations.sites import site_approximation
 from pymc_lgm.latent.curvature_hmc import curvature_metric
 from pymc_lgm.linalg import Covariance, factorize
 
@@ -153,6 +154,16 @@ def test_sites_of_a_place_where_nothing_is_are_not_recalled(stiff, start, likeli
     again = laplace_from_sites(likelihood, M, Covariance(K.copy()), start=start, tolerance=1e-10)
     np.testing.assert_allclose(again.center, mode.center, atol=1e-4)
     np.testing.assert_allclose(again.precision, likelihood(mode.center)[2], rtol=1e-3)
+
+
+def test_a_site_without_a_mode_has_not_converged():
+    """A kink: the search halves its bracket until it gives up."""
+
+    def kink(f):
+        return float(-1e3 * np.abs(f - 0.3).sum()), -1e3 * np.sign(f - 0.3), 0.0 * f, 0.0 * f
+
+    assert not site_approximation(kink, M, Covariance(K.copy())).converged
+    assert site_approximation(Counts(ULPS["noise"]), M, Covariance(K.copy())).converged
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,9 @@ __all__ = ["NOISES", "site_approximation", "taylor_approximation"]
 FLAT = 1e6
 """Prior variance at which a site is expanded as if there were no prior."""
 
+CLOSE = 1e-4
+"""Squared distance from a site's mode, in its own variances, at which it has been found."""
+
 
 def site_approximation(
     likelihood: Likelihood, mean: Array, covariance: Covariance, *, start: Array | None = None
@@ -82,6 +85,7 @@ def _approximation(
         return None
     dual = covariance.dual(B, W, nu)
     deviation = covariance.covariance_times(dual)
+    slope, sharpness = g - z / variance, W + 1.0 / variance
     return GaussianApproximation(
         mean=mean,
         covariance=covariance,
@@ -93,7 +97,7 @@ def _approximation(
         - float(nu @ z - 0.5 * W @ z**2 - 0.5 * nu @ deviation)
         - 0.5 * B.log_determinant,
         iterations=1,
-        converged=True,
+        converged=bool((slope**2 < CLOSE * sharpness).all()),
     )
 
 
@@ -113,7 +117,7 @@ def _modes(
         slope = g - (f - mean) / variance
         slope = np.where(np.isfinite(slope), slope, mean - f)  # beyond the numbers is too far
         precision = W + 1.0 / variance
-        done = slope**2 < 1e-4 * precision
+        done = slope**2 < CLOSE * precision
         if done.all():
             break
         low, high = np.where(slope > 0, f, low), np.where(slope > 0, high, f)
