@@ -7,7 +7,10 @@ import csv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytensor
 import pytest
+
+from models import QUICK
 
 LIST = Path(__file__).with_name("mutants.csv")
 
@@ -30,6 +33,17 @@ def dies(request: pytest.FixtureRequest) -> Callable[..., None]:
         assert dead, f"{mutant} is not noticed: {value:.3g}, and not {limit}"
 
     return verdict
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> Iterator[None]:
+    """PyTensor's functions run in Python: nothing waits for a compiler, unless a test asks for one.
+
+    For modules that evaluate a function a thousand times, not a million:
+    ``pytestmark = pytest.mark.usefixtures("interpreted")``.
+    """
+    with pytensor.config.change_flags(**QUICK):
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,47 +1,87 @@
-"""PyMC's contract: our step methods behave in `pymc.sample` as PyMC's own do."""
+"""PyMC's contract: our step methods behave in `pymc.sample` as PyMC's own do.
+
+What is tested is glue: a model is read once for all steps of it, and nothing is compiled but where
+a test is about that.
+"""
 
 import pickle
-import subprocess
-import sys
+
+from dataclasses import is_dataclass
 
 import cloudpickle
 import numpy as np
 import pymc as pm
 import pytest
 
-from models import copula_volatility, probit
+from models import build, listed
 from pymc.sampling.mcmc import assign_step_methods
 from pymc.step_methods import STEP_METHODS
 from pymc.step_methods.compound import CompoundStep
 from pymc.step_methods.state import equal_dataclass_values
-from samplers import CASES, ends_first, label
+from samplers import CASES, VARIANTS, label
 
 import pymc_lgm as lgm
 
-from pymc_lgm import steps, sweep
+from pymc_lgm import checks, steps, sweep
 from pymc_lgm.linalg import tally
 from pymc_lgm.state import State
 
-every_case = pytest.mark.parametrize("case", ends_first(CASES), ids=label)
+pytestmark = pytest.mark.usefixtures("interpreted")
+
+# One of each kind of tuning: none, a step size (of f, of theta), a proposal, widths, an emulator.
+KINDS = [
+    (lgm.EllipticalSlice, {}),
+    (lgm.LatentHMC, {}),
+    (lgm.LatentHMC, {"metric": "curvature"}),
+    (lgm.AuxiliaryGradient, {"step_size": 1.0}),
+    (lgm.ASIS, {"scale": 0.4}),
+    (lgm.Sweep, {"move": "slice"}),
+    (lgm.Sweep, {"move": "hmc", "parameterization": "sufficient"}),
+    (lgm.PseudoMarginal, {}),
+    (lgm.PseudoMarginal, {"move": "slice", "n_importance": 2, "approximation": "laplace"}),
+]
+# What is left of the registry: the first and the last variant of each sampler.
+OTHERS = [
+    (sampler, options)
+    for sampler in steps.SAMPLERS
+    for variants in [VARIANTS.get(sampler.__name__, [{}])]
+    for options in variants[:: max(1, len(variants) - 1)]
+    if (sampler, options) not in KINDS
+]
+every_kind = pytest.mark.parametrize(
+    "case", [*KINDS, *(pytest.param(case, marks=pytest.mark.slow) for case in OTHERS)], ids=label
+)
 
 
-def quick(**kwargs):
+def quick(model=None, **kwargs):
     """`pymc.sample`, a few draws of it."""
     options = {
-        "tune": 12,
-        "draws": 8,
+        "tune": 6,
+        "draws": 4,
         "chains": 2,
         "cores": 1,
         "random_seed": 7,
         "progressbar": False,
         "compute_convergence_checks": False,
     }
-    return pm.sample(**(options | kwargs))
+    return build(pm.sample, pm.modelcontext(model), **(options | kwargs))
 
 
-def make(case, model, rng=3, **kwargs):
+@pytest.fixture(scope="module")
+def trace():
+    """The default sampler's draws of `probit`, those of tuning too, and what a callback saw."""
+    seen = []
+    idata = quick(
+        listed("probit"),
+        discard_tuned_samples=False,
+        callback=lambda trace, draw: seen.append(draw),
+    )
+    return idata, seen
+
+
+def make(case, model="probit", rng=3, **kwargs):
     sampler, options = case
-    return sampler(model=model, rng=rng, **options, **kwargs)
+    return build(sampler, model, rng=rng, **options, **kwargs)
 
 
 def run(step, point, draws):
@@ -51,6 +91,13 @@ def run(step, point, draws):
         point, stats = step.step(point)
         history.append((point, stats))
     return history
+
+
+def warm(case, tune=6, draws=6):
+    """A step after some draws of tuning, and where its chain is."""
+    step = make(case)
+    step.setup_chain(np.random.default_rng(3), tune, 10)
+    return step, run(step, listed("probit").initial_point(), draws)[-1][0]
 
 
 def same_traces(one, other):
@@ -79,7 +126,13 @@ def with_neighbors():
     return model
 
 
-def with_two_latents():
+@pytest.fixture(scope="module")
+def neighbors():
+    return with_neighbors()
+
+
+@pytest.fixture(scope="module")
+def two_latents():
     X = np.array([0.0, 0.7, 1.3])[:, None]
     with pm.Model() as model:
         ls = pm.LogNormal("ls", 0.0, 0.5)
@@ -99,20 +152,8 @@ def test_registered_once():
     assert [STEP_METHODS.count(sampler) for sampler in steps.SAMPLERS] == [1] * len(steps.SAMPLERS)
 
 
-def test_registered_once_after_a_reload():
-    script = (
-        "import importlib, pymc_lgm, pymc_lgm.steps as steps\n"
-        "from pymc.step_methods import STEP_METHODS\n"
-        "importlib.reload(steps)\n"
-        "importlib.reload(pymc_lgm)\n"
-        "ours = [step for step in STEP_METHODS if step.__module__.startswith('pymc_lgm')]\n"
-        "assert ours == list(steps.SAMPLERS), ours\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
-
-
 def test_a_model_without_our_likelihoods_keeps_nuts():
-    opted_in = probit()
+    opted_in = listed("probit")
     with pm.Model() as other:
         f = pm.MvNormal("f", np.zeros(3), np.eye(3))
         pm.Bernoulli("y", p=pm.math.invprobit(f), observed=[0, 1, 1])
@@ -123,7 +164,7 @@ def test_a_model_without_our_likelihoods_keeps_nuts():
 
 
 def test_an_opted_in_model_gets_the_default():
-    model = probit()
+    model = listed("probit")
     assert steps.DEFAULT is lgm.PseudoMarginal
     assert assign_step_methods(model)[1] == {steps.DEFAULT: model.value_vars}
     with model:
@@ -137,16 +178,15 @@ def test_the_default_takes_a_model_without_hyperparameters(beside):
         lgm.Probit("y", f=f, observed=[0, 1, 1])
         if beside:
             pm.Normal("unrelated")
-    idata = quick(model=model)
+    idata = quick(model)
     assert "log_evidence" in idata["sample_stats"]
     assert np.ptp(idata["posterior"]["f"].values) > 0
 
 
-def test_sample_takes_the_default_with_and_without_a_context():
-    model = probit()
-    with model:
+def test_sample_takes_the_default_with_and_without_a_context(trace):
+    outside, _ = trace
+    with listed("probit"):
         inside = quick()
-    outside = quick(model=model)
     assert "log_evidence" in inside["sample_stats"]
     assert same_traces(inside, outside)
 
@@ -155,27 +195,19 @@ def test_sample_takes_the_default_with_and_without_a_context():
 
 
 @pytest.mark.parametrize("tuning", [True, False], ids=["tuning", "tuned"])
-@every_case
-def test_sampling_state_reproduces_the_next_draws(case, tuning):
-    model = probit()
-    step, other = make(case, model), make(case, model, rng=99)
-    point = run(step, model.initial_point(), 6)[-1][0]
+@every_kind
+def test_sampling_state_and_a_pickle_reproduce_the_next_draws(case, tuning):
+    step, point = warm(case, draws=3 if tuning else 6)
     if not tuning:
         step.stop_tuning()
     saved = pickle.loads(pickle.dumps(step.sampling_state))
-    expected = run(step, point, 5)
-    for restored in (step, other):
+    copies = [cloudpickle.loads(cloudpickle.dumps(step))] if tuning else []
+    expected = draws_of(run(step, point, 3))
+    for restored in (step, make(case, rng=99)):
         restored.sampling_state = saved
-        assert equal_dataclass_values(draws_of(run(restored, point, 5)), draws_of(expected))
-
-
-@every_case
-def test_a_pickled_step_continues_identically(case):
-    model = probit()
-    step = make(case, model)
-    point = run(step, model.initial_point(), 6)[-1][0]
-    copy = cloudpickle.loads(cloudpickle.dumps(step))
-    assert equal_dataclass_values(draws_of(run(copy, point, 5)), draws_of(run(step, point, 5)))
+        copies.append(restored)
+    for copy in copies:
+        assert equal_dataclass_values(draws_of(run(copy, point, 3)), expected)
 
 
 def draws_of(records, but=("cubic_ops",)):
@@ -189,92 +221,119 @@ def draws_of(records, but=("cubic_ops",)):
     ]
 
 
-def test_a_pickled_step_still_reads_its_neighbors():
-    model = with_neighbors()
-    step = lgm.ASIS([model["f"], model["ls"]], model=model, rng=3)
-    point = run(step, model.initial_point(), 3)[-1][0]
+def test_a_pickled_step_still_reads_its_neighbors(neighbors):
+    step = build(lgm.ASIS, neighbors, vars=[neighbors["f"], neighbors["ls"]], rng=3)
+    point = run(step, neighbors.initial_point(), 3)[-1][0]
     copy = cloudpickle.loads(cloudpickle.dumps(step))
     moved = point | {"copies": np.array(5), "shift": np.array(1), "group": np.array(1)}
     assert equal_dataclass_values(run(copy, moved, 3), run(step, moved, 3))
 
 
-@every_case
+@every_kind
 def test_a_chain_does_not_depend_on_the_chain_before(case):
-    model = probit()
-    step = make(case, model)
-    start = model.initial_point()
+    step, start = make(case), listed("probit").initial_point()
     elsewhere = start | {"f": start["f"] + 1.0}
 
     def chain(seed, start):
-        step.setup_chain(np.random.default_rng(seed), 6, 4)
-        tuning = run(step, start, 6)
+        step.setup_chain(np.random.default_rng(seed), 4, 3)
+        tuning = run(step, start, 4)
         step.stop_tuning()
-        return draws_of(tuning + run(step, tuning[-1][0], 4), but=())
+        return draws_of(tuning + run(step, tuning[-1][0], 3), but=())
 
     first = chain(1, start)
     chain(2, elsewhere)
     assert equal_dataclass_values(chain(1, start), first)
 
 
-@pytest.mark.parametrize("sampler", ["ASIS", "EllipticalSlice + default"])
-def test_two_processes_draw_what_one_draws(sampler):
-    model = probit()
-    with model:
-        step = [lgm.EllipticalSlice()] if sampler != "ASIS" else lgm.ASIS()
-        one = quick(step=step, cores=1)
-        two = quick(step=step, cores=2)
+def test_two_processes_draw_what_one_draws():
+    """The default for what another step of ours leaves; the lines of test_workflow.py are more."""
+    model = listed("probit")
+    one, two = (
+        quick(model, step=[build(lgm.EllipticalSlice, model)], cores=cores) for cores in (1, 2)
+    )
     assert same_traces(one, two)
 
 
+@pytest.mark.slow  # a new process imports PyMC, and two do it here
 def test_processes_that_start_from_a_pickle_draw_the_same():
-    with probit():
-        step = lgm.WhitenedMetropolis()
-        assert same_traces(quick(step=step), quick(step=step, cores=2, mp_ctx="forkserver"))
+    step = build(lgm.WhitenedMetropolis, "probit")
+    model = listed("probit")
+    one = quick(model, step=step)
+    assert same_traces(one, quick(model, step=step, cores=2, mp_ctx="forkserver"))
 
 
-def tunings_move_after_tuning(case):
-    model = probit()
-    step = make(case, model)
-    point = run(step, model.initial_point(), 20)[-1][0]
+def parts(tuning):
+    """What a tuning holds; ``None`` if it holds nothing but itself."""
+    held = list(vars(tuning).values()) if is_dataclass(tuning) else tuning
+    return held if isinstance(held, list | tuple) else None
+
+
+def plain(tuning):
+    """A tuning as tuples: its arrays compare by value, and so must what holds them."""
+    held = parts(tuning)
+    return tuning if held is None else tuple(map(plain, held))
+
+
+def kinds(tuning):
+    """The types that a tuning is made of."""
+    return {type(tuning), *(kind for part in parts(tuning) or () for kind in kinds(part))}
+
+
+def tunings_move_after_tuning(case, draws):
+    step, point = warm(case)
     step.stop_tuning()
     before = step.sampling_state.tunings
-    run(step, point, 50)
-    return not equal_dataclass_values(step.sampling_state.tunings, before)
+    run(step, point, draws)
+    return not equal_dataclass_values(plain(step.sampling_state.tunings), plain(before))
 
 
-@every_case
+def test_every_kind_of_tuning_is_tested():
+    def started(cases):
+        found = set()
+        for step in map(make, cases):
+            state = step._begin(step._arrive(listed("probit").initial_point()))
+            found |= kinds([element.start(state, 6) for element in step.elements])
+        return found
+
+    assert started(OTHERS) <= started(KINDS)
+
+
+@every_kind
 def test_frozen_after_tuning(case):
-    assert not tunings_move_after_tuning(case)
+    assert not tunings_move_after_tuning(case, draws=12)
 
 
-@pytest.mark.parametrize(
-    "case", ends_first([c for c in CASES if c[0] is not lgm.EllipticalSlice]), ids=label
-)
-def test_a_sweep_that_keeps_adapting_is_noticed(case, monkeypatch):
+@pytest.mark.mutant
+@pytest.mark.parametrize("case", [c for c in KINDS if c[0] is not lgm.EllipticalSlice], ids=label)
+def test_a_sweep_that_keeps_adapting_is_noticed(case, monkeypatch, dies):
     frozen = sweep.run
     monkeypatch.setattr(sweep, "run", lambda *arguments: frozen(*arguments[:-1], True))
-    assert tunings_move_after_tuning(case)
+    dies(
+        f"contract: {label(case)} keeps adapting", tunings_move_after_tuning(case, draws=3), above=0
+    )
 
 
 def test_a_chain_without_tuning_learns_nothing():
-    model = probit()
-    step = lgm.ASIS(model=model)
+    step = build(lgm.ASIS, "probit")
+    point = listed("probit").initial_point()
     step.setup_chain(np.random.default_rng(1), 0, 5)
-    start = [element.start(step._arrive(model.initial_point()), 0) for element in step.elements]
-    run(step, model.initial_point(), 5)
+    start = [element.start(step._arrive(point), 0) for element in step.elements]
+    run(step, point, 5)
     assert equal_dataclass_values(step.tunings, start)
 
 
 # One draw
 
 
-@every_case
-def test_stored_densities_are_the_models(case):
-    model = probit()
-    step = make(case, model)
-    logp = model.compile_logp()
-    point = model.initial_point()
-    for _ in range(10):
+@pytest.fixture(scope="module")
+def logp():
+    return listed("probit").compile_logp()
+
+
+@every_kind
+def test_stored_densities_are_the_models(case, logp):
+    step, point = make(case), listed("probit").initial_point()
+    for _ in range(5):
         point, _ = step.step(point)
         state = step._state
         fresh = State.at(step.lgm, step.lgm.theta_of(point), point["f"])
@@ -290,22 +349,20 @@ def test_stored_densities_are_the_models(case):
 
 
 def test_an_unchanged_point_starts_from_the_stored_state():
-    model = probit()
-    step = lgm.ASIS(model=model)
-    point = run(step, model.initial_point(), 3)[-1][0]
+    step = build(lgm.ASIS, "probit")
+    point = run(step, listed("probit").initial_point(), 3)[-1][0]
     assert step._arrive(point) is step._state
 
 
-@every_case
-def test_points_keep_their_types_and_are_not_modified(case):
-    model = with_neighbors()
+@every_kind
+def test_points_keep_their_types_and_are_not_modified(case, neighbors):
     names = ["f", "ls", "mu", "sigma"] if case[0].moves_theta else ["f"]
-    step = make(case, model, vars=[model[name] for name in names])
-    start = model.initial_point()
+    step = make(case, neighbors, vars=[neighbors[name] for name in names])
+    start = neighbors.initial_point()
     for values in start.values():
         values.flags.writeable = False
     before = {name: values.copy() for name, values in start.items()}
-    for point, _ in run(step, start, 4):
+    for point, _ in run(step, start, 2):
         assert point.keys() == start.keys()
         for name, values in point.items():
             assert isinstance(values, np.ndarray)
@@ -315,10 +372,10 @@ def test_points_keep_their_types_and_are_not_modified(case):
 
 def test_writing_into_a_returned_point_does_not_change_the_step():
     # The parallel driver passes the same memory each time.
-    model = probit()
-    step, twin = lgm.ASIS(model=model, rng=3), lgm.ASIS(model=model, rng=3)
-    point, _ = step.step(model.initial_point())
-    expected, _ = twin.step(model.initial_point())
+    start = listed("probit").initial_point()
+    step, twin = (build(lgm.ASIS, "probit", rng=3) for _ in range(2))
+    point, _ = step.step(start)
+    expected, _ = twin.step(start)
     moved = {name: np.array(values + 0.25) for name, values in expected.items()}
     for name, values in point.items():
         values[...] = moved[name]
@@ -339,15 +396,14 @@ MOVES = {
 }
 
 
-@pytest.mark.parametrize("sampler", [lgm.EllipticalSlice, lgm.LatentHMC, lgm.ASIS])
-def test_what_other_steps_have_moved_is_recomputed_and_no_more(sampler):
-    model = with_neighbors()
+@pytest.mark.parametrize("sampler", [lgm.EllipticalSlice, lgm.ASIS])
+def test_what_other_steps_have_moved_is_recomputed_and_no_more(sampler, neighbors):
     theta = ["ls", "mu", "sigma"] if sampler.moves_theta else []
-    variables = [model[name] for name in ("f", *theta)]
-    step, fresh = (sampler(variables, model=model, rng=3) for _ in range(2))
-    point = run(step, model.initial_point() | {"shift": np.array(0), "group": np.array(0)}, 5)[-1][
-        0
-    ]
+    variables = [neighbors[name] for name in ("f", *theta)]
+    # Each reads the model for itself: what one has seen of a neighbor, the other must see too.
+    step, fresh = (sampler(variables, model=neighbors, rng=3) for _ in range(2))
+    start = neighbors.initial_point() | {"shift": np.array(0), "group": np.array(0)}
+    point = run(step, start, 5)[-1][0]
     own = 2 if sampler.moves_theta else 0
     for move, (changes, factorizations) in MOVES.items():
         moved = point | {name: np.array(point[name] + by) for name, by in changes.items()}
@@ -362,16 +418,14 @@ def test_what_other_steps_have_moved_is_recomputed_and_no_more(sampler):
 
 
 def test_a_point_without_density_is_an_error_that_names_it():
-    model = probit()
-    step = lgm.ASIS(model=model)
+    step = build(lgm.ASIS, "probit")
     with pytest.raises(pm.exceptions.SamplingError, match="f"):
-        step.step(model.initial_point() | {"f": np.array([0.0, np.nan, 0.0])})
+        step.step(listed("probit").initial_point() | {"f": np.array([0.0, np.nan, 0.0])})
 
 
 def test_a_point_that_another_step_has_left_is_not_called_the_start():
-    model = probit()
-    step = lgm.ASIS(model=model)
-    point, _ = step.step(model.initial_point())
+    step = build(lgm.ASIS, "probit")
+    point, _ = step.step(listed("probit").initial_point())
     with pytest.raises(pm.exceptions.SamplingError, match="where another step has moved to"):
         step.step(point | {"f": np.array([0.0, np.nan, 0.0])})
 
@@ -379,10 +433,16 @@ def test_a_point_that_another_step_has_left_is_not_called_the_start():
 # Beside other steps
 
 
-def test_elliptical_slice_beside_nuts():
-    with probit() as model:
-        step = [lgm.EllipticalSlice(model["f"]), pm.NUTS([model["ls"], model["eta"], model["mu"]])]
-        idata = quick(step=step)
+@pytest.fixture(scope="module")
+def nuts():
+    """PyMC's sampler for theta of `probit`."""
+    with listed("probit") as model:
+        return pm.NUTS([model["ls"], model["eta"], model["mu"]])
+
+
+def test_elliptical_slice_beside_nuts(nuts):
+    model = listed("probit")
+    idata = quick(model, step=[build(lgm.EllipticalSlice, model, vars=model["f"]), nuts])
     stats = idata["sample_stats"]
     for name in ("latent_acceptance", "cubic_ops", "tree_depth", "diverging"):
         assert stats[name].dims == ("chain", "draw")
@@ -390,22 +450,23 @@ def test_elliptical_slice_beside_nuts():
     assert stats["cubic_ops"].isin([0, 1]).all()
     assert stats["cubic_ops"].mean() > 0.5
     assert np.isfinite(idata["posterior"]["f"]).all()
-    assert len(np.unique(idata["posterior"]["f"].values)) == 2 * 8 * 3
+    assert len(np.unique(idata["posterior"]["f"].values)) == 2 * 4 * 3
 
 
 def test_nuts_is_assigned_to_what_our_step_leaves():
-    with probit() as model:
-        provided, assigned = assign_step_methods(model, lgm.WhitenedMetropolis([model["ls"]]))
+    model = listed("probit")
+    step = build(lgm.WhitenedMetropolis, model, vars=[model["ls"]])
+    with model:
+        provided, assigned = assign_step_methods(model, step)
     # The model has opted in, so the default would claim the rest; it moves them with f.
     assert [step.vars[1:] for step in provided] == [[model.rvs_to_values[model["ls"]]]]
     assert set(assigned) == {steps.DEFAULT}
 
 
-def test_whitened_metropolis_beside_discrete_steps():
-    model = with_neighbors()
-    with model:
-        theta = [model[name] for name in ("f", "ls", "mu", "sigma")]
-        idata = quick(step=lgm.WhitenedMetropolis(theta), draws=30)
+def test_whitened_metropolis_beside_discrete_steps(neighbors):
+    theta = [neighbors[name] for name in ("f", "ls", "mu", "sigma")]
+    step = build(lgm.WhitenedMetropolis, neighbors, vars=theta)
+    idata = quick(neighbors, step=step, draws=30)
     assert idata["sample_stats"]["theta_acceptance"].dims == ("chain", "draw")
     for name in ("copies", "shift", "group"):
         assert idata["posterior"][name].dtype.kind == "i"
@@ -420,32 +481,32 @@ def test_missing_discrete_data_get_a_step_of_their_own():
         with pytest.warns(pm.exceptions.ImputationWarning):
             lgm.Probit("y", f=f, observed=np.ma.MaskedArray([0, 1, 0, 1], [0, 0, 1, 0]))
         provided, assigned = assign_step_methods(model)
-        idata = quick(draws=30)
+        idata = quick(tune=2, draws=12)
     assert not provided
     assert [v.name for v in assigned[steps.DEFAULT]] == ["eta_log__", "f"]
     assert set(np.unique(idata["posterior"]["y_unobserved"])) == {0, 1}
 
 
-def test_two_steps_for_two_latents():
-    model = with_two_latents()
-    with model:
-        step = [lgm.ASIS([model["f"], model["ls"]]), lgm.EllipticalSlice(model["g"])]
-        idata = quick(step=step)
+def test_two_steps_for_two_latents(two_latents):
+    model = two_latents
+    step = [
+        build(lgm.ASIS, model, vars=[model["f"], model["ls"]]),
+        build(lgm.EllipticalSlice, model, vars=model["g"]),
+    ]
+    idata = quick(model, step=step)
     stats = idata["sample_stats"]
     assert stats["theta_acceptance"].dims == ("chain", "draw")
     # PyMC stacks statistics that several steps report.
-    assert stats["latent_acceptance"].shape == (2, 8, 2)
+    assert stats["latent_acceptance"].shape == (2, 4, 2)
     assert stats["cubic_ops"].dtype.kind == "i"
     for name in ("f", "g"):
-        assert len(np.unique(idata["posterior"][name])) == 2 * 8 * 3
+        assert len(np.unique(idata["posterior"][name])) == 2 * 4 * 3
 
 
-def test_a_compound_step_restores_its_state():
-    model = with_two_latents()
-    with model:
-        compound = CompoundStep(
-            [lgm.ASIS([model["f"], model["ls"]], rng=1), lgm.LatentHMC(model["g"], rng=2)]
-        )
+def test_a_compound_step_restores_its_state(two_latents):
+    model = two_latents
+    asis = build(lgm.ASIS, model, vars=[model["f"], model["ls"]], rng=1)
+    compound = CompoundStep([asis, build(lgm.LatentHMC, model, vars=model["g"], rng=2)])
     point = run(compound, model.initial_point(), 4)[-1][0]
     saved = pickle.loads(pickle.dumps(compound.sampling_state))
     expected = run(compound, point, 4)
@@ -456,10 +517,17 @@ def test_a_compound_step_restores_its_state():
 # Back ends
 
 
-@every_case
+@pytest.mark.parametrize(
+    "case",
+    [(lgm.ASIS, {"scale": 0.4}), pytest.param((lgm.PseudoMarginal, {}), marks=pytest.mark.slow)],
+    ids=label,
+)
 def test_both_linkers_draw_the_same(case):
-    model = probit()
-    numba, c = (make(case, model, compile_kwargs={"mode": mode}) for mode in ("NUMBA", "CVM"))
+    model, (sampler, options) = listed("probit"), case
+    numba, c = (
+        sampler(model=model, rng=3, compile_kwargs={"mode": mode}, **options)
+        for mode in ("NUMBA", "CVM")
+    )
     start = model.initial_point()
     for (one, stats), (other, others) in zip(run(numba, start, 8), run(c, start, 8), strict=True):
         for name, values in one.items():
@@ -469,19 +537,22 @@ def test_both_linkers_draw_the_same(case):
             np.testing.assert_allclose(stats[0][name], others[0][name], rtol=1e-6)
 
 
-@pytest.mark.parametrize("backend", ["numba", "c"])
-def test_sample_passes_its_backend_on(backend, monkeypatch):
+@pytest.mark.parametrize(("backend", "linker"), [("numba", "NumbaLinker"), ("c", "VMLinker")])
+def test_sample_passes_its_backend_on(backend, linker, monkeypatch):
+    """Up to the functions that the model is evaluated by; no chain is run."""
     linkers = []
-    setup_chain = steps.DEFAULT.setup_chain
 
-    def spy(self, *arguments):
-        linkers.append(type(self.lgm.graphs.mean.maker.linker).__name__)
-        setup_chain(self, *arguments)
+    class EnoughSeenError(Exception):
+        pass
 
-    monkeypatch.setattr(steps.DEFAULT, "setup_chain", spy)
-    idata = quick(model=probit(), backend=backend, chains=1)
-    assert linkers == [{"numba": "NumbaLinker", "c": "VMLinker"}[backend]]
-    assert np.isfinite(idata["posterior"]["f"]).all()
+    def spy(model, theta, f):
+        linkers.append(type(model.graphs.log_prior.maker.linker).__name__)
+        raise EnoughSeenError
+
+    monkeypatch.setattr(checks, "check_model", spy)
+    with pytest.raises(EnoughSeenError):
+        pm.sample(model=listed("probit"), backend=backend, progressbar=False)
+    assert linkers == [linker]
 
 
 # What pm.sample returns
@@ -496,27 +567,28 @@ def test_dims_and_coords_reach_the_trace():
         f = gp.prior("f", X, reparameterize=False, dims="place")
         lgm.Probit("y", f=f, observed=[0, 1, 1], dims="place")
         pm.Deterministic("p", pm.math.invprobit(f), dims="place")
-        posterior = quick()["posterior"]
+        posterior = quick(step=lgm.ASIS(), tune=2, draws=2)["posterior"]
     for name, dim in {"f": "place", "p": "place", "ls": "axis"}.items():
         assert posterior[name].dims == ("chain", "draw", dim)
         assert list(posterior[name].coords[dim].values) == coords[dim]
     assert "ls_log__" not in posterior
 
 
-def test_scalar_parameters_are_scalars_in_the_trace():
-    posterior = quick(model=probit())["posterior"]
-    assert {posterior[name].shape for name in ("mu", "ls", "eta")} == {(2, 8)}
-    assert posterior["f"].shape == (2, 8, 3)
+def test_scalar_parameters_are_scalars_in_the_trace(trace):
+    posterior = trace[0]["posterior"]
+    assert {posterior[name].shape for name in ("mu", "ls", "eta")} == {(2, 4)}
+    assert posterior["f"].shape == (2, 4, 3)
 
 
 def test_var_names_selects_what_is_stored():
-    assert set(quick(model=probit(), var_names=["ls"])["posterior"].data_vars) == {"ls"}
+    idata = quick(listed("probit"), step=build(lgm.ASIS, "probit"), var_names=["ls"])
+    assert set(idata["posterior"].data_vars) == {"ls"}
 
 
-def test_tuning_draws_can_be_kept():
-    idata = quick(model=probit(), discard_tuned_samples=False)
-    assert idata["warmup_posterior"].sizes["draw"] == 12
-    assert idata["posterior"].sizes["draw"] == 8
+def test_tuning_draws_can_be_kept(trace):
+    idata, _ = trace
+    assert idata["warmup_posterior"].sizes["draw"] == 6
+    assert idata["posterior"].sizes["draw"] == 4
     scale = idata["warmup_sample_stats"]["theta_scale"]
     assert (scale.std("draw") > 0).all()
     frozen = idata["sample_stats"]["theta_scale"]
@@ -525,51 +597,48 @@ def test_tuning_draws_can_be_kept():
 
 def test_initvals_are_where_the_chain_starts():
     start = {"f": np.array([2.0, -1.0, 0.5]), "mu": 3.0, "ls": 0.7, "eta": 1.3}
-    with probit():
-        # HMC steps of almost no length, and a random walk of almost no scale.
-        step = lgm.SufficientMetropolis(scale=1e-9)
-        step.elements = (sweep.HMC(step_size=1e-9), *step.elements[1:])
-        posterior = quick(step=step, initvals=start, draws=1, tune=0, chains=1)["posterior"]
+    # HMC steps of almost no length, and a random walk of almost no scale.
+    step = build(lgm.SufficientMetropolis, "probit", scale=1e-9)
+    step.elements = (sweep.HMC(step_size=1e-9), *step.elements[1:])
+    idata = quick(listed("probit"), step=step, initvals=start, draws=1, tune=0, chains=1)
     for name, value in start.items():
-        assert (abs(posterior[name] - value) < 1e-5).all()
+        assert (abs(idata["posterior"][name] - value) < 1e-5).all()
 
 
 def test_an_interrupt_leaves_a_partial_trace():
     def callback(trace, draw):
-        if draw.draw_idx == 15:
+        if draw.draw_idx == 8:
             raise KeyboardInterrupt
 
-    idata = quick(model=probit(), callback=callback, chains=1)
-    assert idata["posterior"].sizes["draw"] == 4
-    assert idata["sample_stats"]["cubic_ops"].sizes["draw"] == 4
+    idata = quick(listed("probit"), step=build(lgm.ASIS, "probit"), callback=callback, chains=1)
+    assert idata["posterior"].sizes["draw"] == 3
+    assert idata["sample_stats"]["cubic_ops"].sizes["draw"] == 3
 
 
-def test_the_callback_sees_our_statistics():
-    seen = []
-    quick(model=probit(), chains=1, callback=lambda trace, draw: seen.append(draw))
-    assert [draw.tuning for draw in seen] == [True] * 12 + [False] * 8
+def test_the_callback_sees_our_statistics(trace):
+    _, seen = trace
+    for chain in (0, 1):
+        own = [draw for draw in seen if draw.chain == chain]
+        assert [draw.tuning for draw in own] == [True] * 6 + [False] * 4
     assert all(draw.stats[0].keys() == seen[0].stats[0].keys() for draw in seen)
     assert isinstance(seen[0].point["ls_log__"], np.ndarray)
 
 
 @pytest.mark.parametrize("mixed", [False, True], ids=["alone", "beside NUTS"])
 @pytest.mark.parametrize("bar", ["split+stats", "combined+stats", "combined"])
-def test_the_progress_bar_renders(bar, mixed, capsys, monkeypatch):
+def test_the_progress_bar_renders(bar, mixed, nuts, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "240")
-    with probit() as model:
-        theta = [model[name] for name in ("mu", "ls", "eta")]
-        step = [lgm.LatentHMC(), pm.NUTS(theta)] if mixed else lgm.ASIS()
-        quick(step=step, progressbar=bar)
+    step = [build(lgm.LatentHMC, "probit"), nuts] if mixed else build(lgm.ASIS, "probit")
+    quick(listed("probit"), step=step, progressbar=bar, tune=3, draws=2)
     shown = "".join(capsys.readouterr())
     for column in ("f accept", "O(n³) ops") if "stats" in bar else ():
         assert column in shown
 
 
-@every_case
+@every_kind
 def test_every_statistic_is_declared_and_a_number(case):
-    model = probit()
-    step = make(case, model)
-    for _, [stats] in run(step, model.initial_point(), 5):
+    step = make(case)
+    for _, [stats] in run(step, listed("probit").initial_point(), 5):
         assert stats.keys() == step.stats_dtypes_shapes.keys()
         for name, value in stats.items():
             dtype, shape = step.stats_dtypes_shapes[name]
@@ -585,22 +654,21 @@ def test_every_statistic_is_declared_and_a_number(case):
 def test_no_name_of_ours_is_one_of_pymcs():
     # PyMC would stack statistics of the same name, and hand our options to another step.
     theirs = [step for step in STEP_METHODS if step not in steps.SAMPLERS]
-    ours = {name for case in CASES for name in make(case, copula_volatility()).stats_dtypes_shapes}
+    ours = {name for case in CASES for name in make(case, "copula_volatility").stats_dtypes_shapes}
     assert ours.isdisjoint(name for step in theirs for name in step.stats_dtypes_shapes)
     names = [step.name for step in STEP_METHODS]
     assert all(names.count(sampler.name) == 1 for sampler in steps.SAMPLERS)
 
 
-def test_a_zarr_trace_holds_the_draws(monkeypatch):
+def test_a_zarr_trace_holds_the_draws(trace, monkeypatch):
     pytest.importorskip("zarr.sync")  # zarr 2: what PyMC 6.4 can write
     from pymc.backends.zarr import ZarrTrace
 
     # PyMC pickles the state of any step; what this test reads back it has just written itself.
     monkeypatch.setattr("numcodecs.pickles.ALLOW_UNSAFE_PICKLE_DECODE", True, raising=False)
-    model = probit()
     with pytest.warns(FutureWarning, match="return_inferencedata"):
-        stored = quick(model=model, trace=ZarrTrace(), return_inferencedata=False)
-    expected = quick(model=model)
+        stored = quick(listed("probit"), trace=ZarrTrace(), return_inferencedata=False)
+    expected, _ = trace
     for name in ("f", "ls"):
         np.testing.assert_array_equal(stored.posterior[name][:], expected["posterior"][name])
     ops = expected["sample_stats"]["cubic_ops"]
