@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pymc as pm
+import pytensor
 
 from pytensor.compile.mode import Mode
 
@@ -109,6 +110,9 @@ MODELS = {
 
 QUICK = {"mode": Mode(linker="py", optimizer="fast_compile")}
 """Nothing is compiled: for tests that evaluate a function a hundred times, not a million."""
+
+COMPILED = {"mode": pytensor.config.mode}
+"""What users have, for `pytensor.config.change_flags` in a module that is interpreted."""
 
 
 @cache

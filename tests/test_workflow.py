@@ -1,14 +1,21 @@
 """The lines that users write, on real models: from the prior to the summary."""
 
+from functools import partial
+
 import arviz as az
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor
 import pytest
 
+from models import COMPILED
+
 import pymc_lgm as lgm
+
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 X = np.linspace(0.0, 3.0, 20)[:, None]
 X_NEW = np.array([[0.5], [3.5]])
@@ -32,10 +39,10 @@ def latent():
     return gp, gp.prior("f", X, reparameterize=False, dims="obs")
 
 
-def classification():
+def classification(likelihood=lgm.Probit):
     with pm.Model(coords={"obs": np.arange(20)}) as model:
         gp, f = latent()
-        lgm.Probit("y", f=f, observed=BINARY, dims="obs")
+        likelihood("y", f=f, observed=BINARY, dims="obs")
     return model, gp
 
 
@@ -47,15 +54,16 @@ def counts():
     return model, gp
 
 
-MODELS = {"Probit": classification, "LogGaussianCox": counts}
-every_model = pytest.mark.parametrize("name", MODELS)
-# PyMC's own graphs of predictions multiply a transposed matrix, which Numba finds slow.
-predicts = pytest.mark.filterwarnings("ignore::numba.core.errors.NumbaPerformanceWarning")
+MODELS = {
+    "Probit": classification,
+    "Logistic": partial(classification, lgm.Logistic),
+    "LogGaussianCox": counts,
+}
 
 
 def sample(**kwargs):
     """`pymc.sample`, a few draws of it."""
-    options = {"tune": 30, "draws": 20, "chains": 2, "cores": 1, "random_seed": 5}
+    options = {"tune": 8, "draws": 8, "chains": 2, "cores": 1, "random_seed": 5}
     quiet = {"progressbar": False, "compute_convergence_checks": False}
     return pm.sample(**(options | quiet | kwargs))
 
@@ -73,11 +81,12 @@ LINES = {
 }
 # None: as many as the mode searches took.
 FACTORIZATIONS = dict(zip(LINES, (None, 2, 1, 1, None), strict=True))
+# Each line once, each model more than once.
+EACH = [(line, ("LogGaussianCox", "Logistic")[i % 2]) for i, line in enumerate(LINES)]
 
 
-@pytest.mark.parametrize("line", LINES)
-@every_model
-def test_one_process_and_two_draw_the_same(name, line):
+@pytest.mark.parametrize(("line", "name"), EACH)
+def test_one_process_and_two_draw_the_same(line, name):
     model, _ = MODELS[name]()
     with model:
         one = sample(**LINES[line](model))
@@ -89,23 +98,25 @@ def test_one_process_and_two_draw_the_same(name, line):
     if FACTORIZATIONS[line] is not None:
         # A NUTS that stays where it is costs nothing.
         assert (one["sample_stats"]["cubic_ops"] <= FACTORIZATIONS[line]).all()
-        assert one["sample_stats"]["cubic_ops"].mean() > 0.8 * FACTORIZATIONS[line]
+        assert one["sample_stats"]["cubic_ops"].mean() > 0.7 * FACTORIZATIONS[line]
     assert ("log_evidence" in one["sample_stats"]) == (FACTORIZATIONS[line] is None)
     hmc = line in ("pm.sample()", "step=lgm.ASIS()")
     assert ("latent_step_size" in one["sample_stats"]) == hmc
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=["Probit", "LogGaussianCox"])
 def fitted(request):
-    """(model, gp, trace of the default sampler)."""
-    model, gp = MODELS[request.param]()
+    """(name, model, trace): of the default sampler as it is compiled for users, and of ASIS."""
+    model, _ = MODELS[request.param]()
     with model:
-        return model, gp, sample(draws=200, tune=200)
+        if request.param == "Probit":
+            with pytensor.config.change_flags(**COMPILED):
+                return request.param, model, sample(draws=200, tune=200)
+        return request.param, model, sample(step=lgm.ASIS(), draws=60, tune=40)
 
 
-@predicts
 def test_predictions_at_the_data_follow_f(fitted):
-    model, _, idata = fitted
+    _, model, idata = fitted
     with model:
         predictive = pm.sample_posterior_predictive(idata, random_seed=1, progressbar=False)
     drawn = predictive["posterior_predictive"]["y"]
@@ -114,25 +125,21 @@ def test_predictions_at_the_data_follow_f(fitted):
     assert np.corrcoef(drawn.mean(("chain", "draw")), observed)[0, 1] > 0.5
 
 
-@every_model
-@predicts
-def test_predictions_at_new_inputs(name):
+def test_predictions_at_new_inputs(fitted):
+    name, _, idata = fitted
     model, gp = MODELS[name]()
     with model:
-        idata = sample(draws=200, tune=200)
         gp.conditional("f_new", X_NEW)
         drawn = pm.sample_posterior_predictive(
             idata, var_names=["f_new"], predictions=True, random_seed=1, progressbar=False
         )["predictions"]["f_new"]
-    assert drawn.shape == (2, 200, 2)
+    assert drawn.shape == (2, idata["posterior"].sizes["draw"], 2)
     # Between the data f is known better than beyond them.
     assert drawn[..., 0].std() < drawn[..., 1].std()
 
 
-@every_model
-@predicts
-def test_prior_predictions(name):
-    model, _ = MODELS[name]()
+def test_prior_predictions(fitted):
+    _, model, _ = fitted
     with model:
         prior = pm.sample_prior_predictive(draws=30, random_seed=1)
     assert prior["prior"]["f"].shape == (1, 30, 20)
@@ -142,7 +149,7 @@ def test_prior_predictions(name):
 # A few hundred draws are too few for some of the twenty.
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto distribution:UserWarning")
 def test_leave_one_out(fitted):
-    model, _, idata = fitted
+    _, model, idata = fitted
     with model:
         scored = pm.compute_log_likelihood(idata.copy(), progressbar=False)
     assert scored["log_likelihood"]["y"].dims == ("chain", "draw", "obs")
@@ -166,10 +173,8 @@ def test_efficiency(fitted):
     assert (table["ess_per_second"] > 0).all()
 
 
-@every_model
-def test_fixing_a_parameter_keeps_the_sampler(name):
-    model, _ = MODELS[name]()
-    with pm.do(model, {"eta": 1.3}):
+def test_fixing_a_parameter_keeps_the_sampler():
+    with pm.do(counts()[0], {"eta": 1.3}):
         idata = sample()
     assert np.isfinite(idata["posterior"]["f"]).all()
     assert "log_evidence" in idata["sample_stats"]
@@ -178,7 +183,7 @@ def test_fixing_a_parameter_keeps_the_sampler(name):
 def generative():
     with pm.Model(coords={"obs": np.arange(20)}) as model:
         _, f = latent()
-        lgm.Probit("y", f=f)
+        lgm.Logistic("y", f=f)
     return model
 
 
@@ -189,43 +194,36 @@ def test_observing_later_keeps_the_sampler():
 
 
 CLONES = {
-    "copy": lambda: classification()[0].copy(),
-    "do": lambda: pm.do(classification()[0], {"eta": 1.3}),
+    "copy": lambda: counts()[0].copy(),
+    "do": lambda: pm.do(counts()[0], {"eta": 1.3}),
     "observe": lambda: pm.observe(generative(), {"y": BINARY}),
 }
 
 
 @pytest.mark.parametrize("clone", CLONES)
 def test_a_clone_keeps_the_sampler_without_a_context(clone):
-    assert "log_evidence" in sample(model=CLONES[clone]())["sample_stats"]
+    idata = sample(model=CLONES[clone](), chains=1, tune=2, draws=2)
+    assert "log_evidence" in idata["sample_stats"]
 
 
 def test_new_data_in_the_same_model():
     with pm.Model(coords={"obs": np.arange(20)}) as model:
         _, f = latent()
         y = pm.Data("labels", np.zeros(20, dtype=int), dims="obs")
-        lgm.Probit("y", f=f, observed=y, dims="obs")
+        lgm.Logistic("y", f=f, observed=y, dims="obs")
         step = lgm.ASIS()
-        zeros = sample(step=step, draws=100)
+        zeros = sample(step=step, tune=20, draws=40)
         pm.set_data({"labels": np.ones(20, dtype=int)}, model=model)
-        ones = sample(step=step, draws=100)
+        ones = sample(step=step, tune=20, draws=40)
     assert zeros["posterior"]["f"].mean() < 0 < ones["posterior"]["f"].mean()
 
 
-# Two exact samplers agree
+# Exact samplers agree: as users run them, compiled and in two processes
 
 EXACT = {
-    "PseudoMarginal": (lambda: lgm.PseudoMarginal(), 4_000),
-    "KnorrHeldRue": (lambda: lgm.KnorrHeldRue(), 8_000),
-    "WhitenedMetropolis": (lambda: lgm.WhitenedMetropolis(latent_repeats=3), 20_000),
-    "ASIS": (lambda: lgm.ASIS(), 12_000),
-    "SufficientMetropolis beside WhitenedMetropolis": (
-        lambda: [
-            lgm.SufficientMetropolis(latent="slice"),
-            lgm.WhitenedMetropolis(latent="slice"),
-        ],
-        12_000,
-    ),
+    "PseudoMarginal": (lgm.PseudoMarginal, 1_000),
+    "WhitenedMetropolis": (lambda: lgm.WhitenedMetropolis(latent_repeats=3), 10_000),
+    "ASIS": (lgm.ASIS, 6_000),
 }
 
 
@@ -251,8 +249,8 @@ def pima(reparameterize):
 
 @pytest.fixture(scope="module")
 def nuts():
-    with pima(reparameterize=True):
-        idata = sample(draws=1500, tune=1000, cores=2)
+    with pima(reparameterize=True), pytensor.config.change_flags(**COMPILED):
+        idata = sample(draws=1000, tune=600, cores=2)
     assert "tree_depth" in idata["sample_stats"]
     return moments(idata)
 
@@ -261,12 +259,12 @@ def nuts():
 @pytest.mark.parametrize("name", EXACT)
 def test_exact_samplers_agree(name, nuts):
     make, draws = EXACT[name]
-    with pima(reparameterize=False):
-        ours = moments(sample(step=make(), draws=draws, tune=2000, cores=2))
+    with pima(reparameterize=False), pytensor.config.change_flags(**COMPILED):
+        ours = moments(sample(step=make(), draws=draws, tune=1000, cores=2))
     for table in (ours, nuts):
-        assert (table["ess"] > 200).all(), table
+        assert (table["ess"] > 100).all(), table
     z = (ours["mean"] - nuts["mean"]) / np.hypot(ours["mcse"], nuts["mcse"])
-    assert (abs(z) < 4.5).all(), z
+    assert (abs(z) < 5).all(), z
 
 
 def moments(idata):
