@@ -19,6 +19,7 @@ import pytensor.tensor as pt
 import pytest
 import xarray as xr
 
+from models import QUICK
 from pymc.exceptions import ImputationWarning
 from pymc.logprob.utils import ParameterValueError
 from scipy import stats
@@ -33,6 +34,8 @@ from pymc_lgm.likelihoods import (
     is_latent_gaussian_likelihood,
 )
 from pymc_lgm.likelihoods.registry import is_marked
+
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 CUTPOINTS = np.array([-2.0, -0.5, 0.1, 1.5])
 
@@ -82,7 +85,27 @@ CASES = {
 }
 each_case = pytest.mark.parametrize("key", CASES)
 each_distribution = pytest.mark.parametrize("key", list(CASES)[:5])
-each_backend = pytest.mark.parametrize("mode", ["NUMBA", "CVM"])
+
+
+# Compiled fast are the two that have code of their own for the normal distribution's tails.
+MODES = {"PY": QUICK["mode"], "NUMBA": "NUMBA", "CVM": "CVM"}
+COMPILED = {"NUMBA": ["probit", "ordinal_probit"], "CVM": ["ordinal_probit"]}
+
+
+def each_backend(keys: Any, compiled: dict[str, list[str]] = COMPILED) -> Any:
+    """Every case in Python; some compiled, and the others compiled in slow runs."""
+    params = [
+        pytest.param(
+            key,
+            mode,
+            marks=() if mode == "PY" or key in compiled[mode] else pytest.mark.slow,
+            id=f"{key}-{mode}",
+        )
+        for key in keys
+        for mode in MODES
+    ]
+    return pytest.mark.parametrize(("key", "mode"), params)
+
 
 # (y, f, log p and its three derivatives in f), computed with mpmath at 460 digits.
 # fmt: off
@@ -160,7 +183,7 @@ def derivatives(key: str, mode: str) -> Callable[[Any, Any], np.ndarray]:
     terms = [pm.logp(case.distribution.dist(f=f, **case.kwargs), y)]
     for _ in range(3):
         terms.append(pt.grad(terms[-1].sum(), f))
-    function = pytensor.function([f, y], terms, mode=mode, on_unused_input="ignore")
+    function = pytensor.function([f, y], terms, mode=MODES[mode], on_unused_input="ignore")
     return lambda f, y: np.array(function(np.asarray(f, float), np.asarray(y, float)))
 
 
@@ -189,7 +212,7 @@ def test_logp_equals_scipy(key: str) -> None:
     expected = scipy_logp(case, y, f)
     ok = np.isfinite(expected) & (expected > -600)
     np.testing.assert_allclose(
-        derivatives(key, "NUMBA")(f, y)[0][ok], expected[ok], rtol=1e-9, atol=1e-9
+        derivatives(key, "PY")(f, y)[0][ok], expected[ok], rtol=1e-9, atol=1e-9
     )
 
 
@@ -203,12 +226,11 @@ def test_probabilities_sum_to_one(key: str) -> None:
         else:
             y = np.arange(200) if case.distribution is LogGaussianCox else np.array(case.values)
             weight = 1.0
-        logp = derivatives(key, "NUMBA")(np.full(len(y), f), y)[0]
+        logp = derivatives(key, "PY")(np.full(len(y), f), y)[0]
         assert np.exp(logp).sum() * weight == pytest.approx(1.0, abs=1e-12)
 
 
-@each_backend
-@each_case
+@each_backend(CASES)
 def test_derivatives_match_mpmath(key: str, mode: str) -> None:
     table = np.array(REFERENCE[key]).T
     y, f, expected = table[0], table[1], table[2:]
@@ -218,8 +240,7 @@ def test_derivatives_match_mpmath(key: str, mode: str) -> None:
     np.testing.assert_allclose(computed[:, ~near], expected[:, ~near], rtol=1e-6)
 
 
-@each_backend
-@each_case
+@each_backend(CASES)
 def test_each_derivative_is_that_of_the_one_before(key: str, mode: str) -> None:
     case = CASES[key]
     f = np.tile(np.linspace(-4, 4, 41), len(case.values))
@@ -234,8 +255,7 @@ def test_each_derivative_is_that_of_the_one_before(key: str, mode: str) -> None:
     np.testing.assert_array_less(np.abs(difference - computed) / scale, 1e-6)
 
 
-@each_backend
-@each_case
+@each_backend(CASES)
 def test_finite_for_extreme_f_and_y(key: str, mode: str) -> None:
     values = CASES[key].values
     f = np.repeat([0, 1, -1, 30, -30, 300, -300, 1e3, -1e3], len(values))
@@ -252,7 +272,7 @@ def test_gradient_points_back_from_an_extreme_f(key: str) -> None:
         f, y = [-1e3, 1e3], [7, 7]
     else:
         f, y = [-1e3, 1e3], [case.values[-1], 0]
-    _, gradient, second, _ = derivatives(key, "NUMBA")(f, y)
+    _, gradient, second, _ = derivatives(key, "PY")(f, y)
     assert gradient[0] > 0
     assert gradient[1] < 0
     assert (second <= 0).all()
@@ -262,7 +282,7 @@ def test_gradient_points_back_from_an_extreme_f(key: str) -> None:
 def test_illegal_values_have_probability_zero(key: str) -> None:
     illegal = CASES[key].illegal
     if illegal:
-        computed = derivatives(key, "NUMBA")(np.full(len(illegal), 0.3), illegal)
+        computed = derivatives(key, "PY")(np.full(len(illegal), 0.3), illegal)
         assert (computed[0] == -np.inf).all()
         assert (computed[1:] == 0).all()
 
@@ -316,11 +336,12 @@ def test_logcdf() -> None:
 # Draws
 
 
-@each_backend
-@each_case
+@each_backend(CASES)
 def test_draws_follow_the_density(key: str, mode: str) -> None:
     case, f, n = CASES[key], 0.4, 20_000
-    draws = pm.draw(case.distribution.dist(f=f, **case.kwargs, shape=n), random_seed=1, mode=mode)
+    draws = pm.draw(
+        case.distribution.dist(f=f, **case.kwargs, shape=n), random_seed=1, mode=MODES[mode]
+    )
     if issubclass(case.distribution, pm.Continuous):
         p_value = stats.kstest(draws, case.frozen(f).cdf).pvalue
     else:
@@ -391,9 +412,8 @@ def test_observed_in_a_data_container(key: str) -> None:
     assert logp(point) == pytest.approx(scipy_logp(CASES[key], y[::-1], point["f"]).sum())
 
 
-@pytest.mark.parametrize("mode", [None, "CVM"])
-@each_distribution
-def test_missing_values_become_variables(key: str, mode: str | None) -> None:
+@each_backend(list(CASES)[:5], {"NUMBA": ["logistic", "log_gaussian_cox"], "CVM": ["logistic"]})
+def test_missing_values_become_variables(key: str, mode: str) -> None:
     y = some_values(key)
     y[1] = np.nan
     with pytest.warns(ImputationWarning):
@@ -404,8 +424,8 @@ def test_missing_values_become_variables(key: str, mode: str | None) -> None:
     point = model.initial_point()
     complete = np.where(np.isnan(y), point["y_unobserved"][0], y)
     expected = scipy_logp(CASES[key], complete, point["f"]).sum() + stats.norm.logpdf(0) * 4
-    assert model.compile_logp(mode=mode)(point) == pytest.approx(expected)
-    assert np.isfinite(model.compile_dlogp(mode=mode)(point)).all()
+    assert model.compile_logp(mode=MODES[mode])(point) == pytest.approx(expected)
+    assert np.isfinite(model.compile_dlogp(mode=MODES[mode])(point)).all()
 
 
 def test_masked_arrays_and_lists_with_nan_are_missing_values_too() -> None:
