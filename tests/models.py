@@ -4,6 +4,8 @@ A model of the list is built once a session, and read once for all steps that ar
 test pays for is what it tests.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from unittest.mock import patch
 
@@ -121,7 +123,26 @@ def listed(name: str, n: int = 3) -> pm.Model:
     return MODELS[name](n=n)
 
 
+_from_pymc = lgm.LatentGaussianModel.from_pymc
 _read: dict[object, tuple[lgm.LatentGaussianModel, pm.Model]] = {}
+
+
+@contextmanager
+def reading_once(compiled: bool = False) -> Iterator[None]:
+    """Steps that are made here share what has been read of a model, and compiled.
+
+    What another step owns is shared, too: two steps that must both see it move are not for here.
+    """
+
+    def once(model, latent=None, theta=None, *, initial_point=None, compile_kwargs=None):
+        key = (id(model), str(latent), str(theta), compiled)
+        if key not in _read:
+            kwargs = COMPILED if compiled else QUICK
+            _read[key] = _from_pymc(model, latent, theta, compile_kwargs=kwargs), model
+        return _read[key][0]
+
+    with patch.object(lgm.LatentGaussianModel, "from_pymc", once):
+        yield
 
 
 def build(sampler, model, *, compiled=False, **options):
@@ -130,14 +151,5 @@ def build(sampler, model, *, compiled=False, **options):
     ``model`` is one of PyMC, or the name of one of the list.
     """
     model = listed(model) if isinstance(model, str) else model
-    read = lgm.LatentGaussianModel.from_pymc
-
-    def once(model, latent=None, theta=None, *, initial_point=None, compile_kwargs=None):
-        key = (id(model), str(latent), str(theta), compiled)
-        if key not in _read:
-            kwargs = None if compiled else QUICK
-            _read[key] = read(model, latent, theta, compile_kwargs=kwargs), model
-        return _read[key][0]
-
-    with patch.object(lgm.LatentGaussianModel, "from_pymc", once):
+    with reading_once(compiled):
         return sampler(model=model, **options)

@@ -31,9 +31,16 @@ def broken():
     raise RuntimeError("<no> such sampler")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _one_reading(interpreted):
+    """Thousands of draws of one small model: it is compiled, but once."""
+    with models.reading_once(compiled=True):
+        yield
+
+
 @pytest.fixture(scope="module")
 def model():
-    return models.probit()
+    return models.listed("logistic")
 
 
 @pytest.fixture(scope="module")
@@ -270,7 +277,7 @@ def test_a_budget_that_cannot_be_kept_fails_that_row_alone(model):
 
 
 def test_none_is_what_pymc_picks_and_sequences_are_labeled(model):
-    with model:
+    with model, models.reading_once():
         quick = QUICK | {"tune": 10, "progressbar": True}
         found = compare([None, lgm.ASIS], draws=10, **quick)
         own = pm.sample(10, tune=10, chains=2, cores=1, random_seed=3, quiet=True)

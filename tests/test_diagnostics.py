@@ -237,7 +237,7 @@ def test_no_variable():
         efficiency(idata)
 
 
-def test_nuts_trace():
+def test_nuts_trace(interpreted):
     with pm.Model():
         mu = pm.Normal("mu")
         x = pm.Normal("x", mu, shape=3)
@@ -276,7 +276,7 @@ class CountingMetropolis(pm.Metropolis):
         return point, [{"cubic_ops": 2, "theta_acceptance": 0.5}]
 
 
-def test_two_steps_in_one_compound_step():
+def test_two_steps_in_one_compound_step(interpreted):
     """Not only synthetic statistics: PyMC itself stacks what two steps report."""
     with pm.Model():
         a, b = pm.Normal("a"), pm.Normal("b")

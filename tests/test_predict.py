@@ -4,9 +4,11 @@ import arviz as az
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor
 import pytest
 import xarray as xr
 
+from models import COMPILED
 from scipy.integrate import quad
 from scipy.special import expit, ndtr
 from scipy.stats import norm
@@ -17,6 +19,8 @@ from pymc_lgm.linalg import tally
 from pymc_lgm.prediction import predict
 from pymc_lgm.response import response
 from pymc_lgm.scores import abstention_curve, capacity, log_predictive_density
+
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 X = np.array([[0.0], [0.7], [1.1], [2.0]])
 XNEW = np.array([[-0.5], [0.7], [5.0]])
@@ -75,6 +79,7 @@ def test_the_moments_are_the_dense_formula_draw_by_draw(reparameterize):
         np.testing.assert_allclose(result["f_conditional_variance"].values[i], variance, atol=1e-10)
 
 
+@pytensor.config.change_flags(**COMPILED)
 def test_agrees_with_pymc():
     """PyMC draws f_new and y where `predict` integrates: the same within Monte Carlo error."""
     model, gp = gp_model()
@@ -347,6 +352,7 @@ def test_errors_say_what_to_write():
         go(model=singular, gp=gp, jitter=0.0)
 
 
+@pytensor.config.change_flags(**COMPILED)
 def test_real_data_are_predicted_better_than_by_the_base_rate():
     data = lgm.datasets.load_pima().iloc[:250]
     features = data[["glucose", "mass"]].to_numpy(dtype=float)

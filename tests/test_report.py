@@ -403,18 +403,12 @@ def test_errors_are_those_of_efficiency():
         report(trace(), {"theta": "eta_log__"})
 
 
-@pytest.fixture(scope="module")
-def model():
-    return models.probit()
-
-
-QUICK = {"tune": 150, "draws": 150, "chains": 2, "cores": 1, "random_seed": 3}
+QUICK = {"tune": 20, "draws": 100, "chains": 2, "cores": 1, "random_seed": 3}
 QUIET = {"progressbar": False, "compute_convergence_checks": False}
 
 
-def test_a_real_trace(model, tmp_path):
-    with model:
-        idata = pm.sample(**QUICK, **QUIET)
+def test_a_real_trace(interpreted, tmp_path):
+    idata = models.build(pm.sample, "logistic", **QUICK, **QUIET)
     groups = {"theta": ["mu", "ls", "eta"], "f": "f"}
     found = report(idata, groups, path=tmp_path / "report.html")
     told = {verdict.subject for verdict in found.verdicts}
@@ -427,7 +421,7 @@ def test_a_real_trace(model, tmp_path):
     assert "O(n³) operations" in str(found)
 
 
-def test_a_trace_of_another_sampler():
+def test_a_trace_of_another_sampler(interpreted):
     with pm.Model():
         pm.Normal("x", shape=3)
         idata = pm.sample(step=pm.NUTS(), **QUICK, **QUIET)
