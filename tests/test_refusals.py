@@ -22,6 +22,8 @@ import pymc_lgm as lgm
 from pymc_lgm import LatentGaussianModel
 from pymc_lgm.steps import ASIS
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 X = np.linspace(0, 1, 4)[:, None]
 Y = [0, 1, 1, 0]
 QUICK = {"mode": Mode(linker="py", optimizer="fast_compile")}
