@@ -7,7 +7,7 @@ PYTHON_VENV := .venv/bin/python
 PYTEST := $(PYTHON_VENV) -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format benchmark docs notebooks dist versions clean
+.PHONY: help demo test test-slow test-generic test-all mutants lint format benchmark docs notebooks dist versions clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,17 +15,32 @@ help:  ## show this list
 demo: $(STAMP)  ## fit a Cox process to the coal-mining disasters
 	$(PYTHON_VENV) examples/coal_mining.py
 
-# One thread for each BLAS call: test processes and chains already fill the cores, and the demo's
-# matrices are small.
-demo test test-slow benchmark: export OMP_NUM_THREADS = 1
-demo test test-slow benchmark: export OPENBLAS_NUM_THREADS = 1
+# One thread for each BLAS call: two test processes already fill the cores.
+test test-slow test-generic test-all mutants benchmark: export OMP_NUM_THREADS = 1
+test test-slow test-generic test-all mutants benchmark: export OPENBLAS_NUM_THREADS = 1
 
-test: $(STAMP)  ## the fast tests and the doctests
-	$(PYTEST) -m "not slow"
+test: $(STAMP)  ## the fast tests and the doctests: 3 minutes on two cores
+	@echo "About 3 minutes on two cores; one file: $(PYTHON_VENV) -m pytest tests/test_ep.py"
+	$(PYTEST) -m "not slow and not whole"
 
 # pytest exits with 5 when it collected nothing: no slow test is no failure.
 test-slow: $(STAMP)  ## the long runs
-	$(PYTEST) -m slow || [ $$? -eq 5 ]
+	$(PYTEST) -m "slow and not whole" || [ $$? -eq 5 ]
+
+# Compiled code rounds as the processor does. What is compiled here is compiled for the oldest one.
+GENERIC := tests/test_likelihoods.py tests/test_ep.py tests/test_plateau.py tests/test_evidence.py \
+	tests/test_numeric.py tests/test_workflow.py
+test-generic: export NUMBA_CPU_NAME = generic
+test-generic: export NUMBA_CPU_FEATURES =
+test-generic: export OPENBLAS_CORETYPE = Haswell
+test-generic: $(STAMP)  ## the numeric tests again, as another processor rounds: 2 minutes
+	$(PYTEST) -m "not slow and not whole" $(GENERIC)
+
+test-all: $(STAMP)  ## everything, whole tutorials included: an hour
+	$(PYTEST)
+
+mutants: $(STAMP)  ## code that is wrong on purpose, and what notices it
+	$(PYTEST) -q -m mutant --mutants
 
 lint: $(STAMP)  ## ruff and mypy
 	$(PYTHON_VENV) -m ruff check .

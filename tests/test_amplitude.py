@@ -10,7 +10,7 @@ import pytest
 from models import QUICK, build
 from samplers import elements_of, label
 from scipy import stats
-from toys import Counts, invariance
+from toys import Counts, invariance, until_noticed
 
 import pymc_lgm as lgm
 
@@ -269,7 +269,7 @@ def test_no_element_factorizes(name, state):
 @pytest.mark.parametrize("name", ALONE)
 def test_leaves_the_posterior_invariant(name):
     toy = Inverse()
-    assert invariance(ALONE[name](toy), toy, replicates=1000, steps=1).pvalue > 1e-4
+    assert invariance(ALONE[name](toy), toy, replicates=600, steps=1).pvalue > 1e-4
 
 
 SCALED = [
@@ -287,7 +287,7 @@ def test_samplers_are_exact_where_the_covariance_is_scaled(case):
     toy = Inverse()
     elements = elements_of(case, "counts")
     moves = [] if case[0] is lgm.PseudoMarginal else amplitude_moves(toy, 1)
-    result = invariance([*elements, *moves], toy, replicates=250, steps=2, tune=60)
+    result = invariance([*elements, *moves], toy, replicates=150, steps=2, tune=40)
     assert result.pvalue > 1e-4, result
 
 
@@ -360,7 +360,10 @@ def test_a_mutant_is_noticed(name, mutant, monkeypatch, dies):
     toy = Inverse()
     elements = ALONE[name](toy)
     mutant(monkeypatch, toy)
-    pvalue = invariance(elements, toy, replicates=800, steps=5).pvalue
+    pvalue = until_noticed(
+        lambda replicates: invariance(elements, toy, replicates=replicates, steps=5).pvalue,
+        *(200, 800),
+    )
     dies(f"amplitude, {name}: {mutant.__name__}", pvalue, below=1e-6)
 
 

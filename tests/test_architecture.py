@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from PIL import Image
 from models import build
+from PIL import Image
 
 import pymc_lgm as lgm
 

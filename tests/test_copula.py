@@ -14,7 +14,7 @@ from samplers import elements_of
 from scipy.integrate import quad
 from scipy.special import log_ndtr
 from scipy.stats import multivariate_normal
-from toys import Chain, Labels, invariance_of
+from toys import Chain, Labels, invariance_of, until_noticed
 
 import pymc_lgm as lgm
 
@@ -281,6 +281,7 @@ LINES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.mutant
 @pytest.mark.parametrize("name", LINES)
 def test_a_wrong_line_is_noticed(name, monkeypatch, dies):
@@ -288,11 +289,14 @@ def test_a_wrong_line_is_noticed(name, monkeypatch, dies):
     for verb in ("importance_sample", "Coordinates"):
         monkeypatch.setattr(pseudo_marginal, verb, getattr(wrong, verb))
     monkeypatch.setattr(recall_module, "tilted_copula", lopsided)
-    pvalue = invariance_of(skewed(), replicates=600, steps=4).pvalue
+    chain = skewed()
+    pvalue = until_noticed(
+        lambda replicates: invariance_of(chain, replicates=replicates, steps=3).pvalue, 200, 1200
+    )
     dies(f"copula: {name}", pvalue, below=1e-6)
 
 
 @pytest.mark.parametrize("options", [{}, {"defensive": 0.3, "n_importance": 3}])
 def test_a_lopsided_copula_is_exact(options, monkeypatch):
     monkeypatch.setattr(recall_module, "tilted_copula", lopsided)
-    assert invariance_of(skewed(**options), replicates=400, steps=4).pvalue > 1e-4
+    assert invariance_of(skewed(**options), replicates=300, steps=3).pvalue > 1e-4

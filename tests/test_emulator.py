@@ -11,7 +11,7 @@ import pytest
 from mutants import mutated
 from samplers import elements_of
 from scipy.spatial.distance import cdist, pdist
-from toys import TOYS, Chain, Counts, Labels, invariance, invariance_of
+from toys import TOYS, Chain, Counts, Labels, invariance, invariance_of, until_noticed
 
 import pymc_lgm as lgm
 
@@ -187,7 +187,7 @@ class Jumps:
         return state, None, {"theta_acceptance": info.theta_acceptance}
 
 
-def pvalue_of(kernel, toy="counts", replicates=500):
+def pvalue_of(kernel, toy="counts", replicates=250):
     move = Jumps()
     move.kernel = kernel
     elements = (sweep.Theta("whitened", move), sweep.EllipticalSlice())
@@ -232,7 +232,8 @@ def with_ratio(rng, state, target, emulator, step_size, change):
 @pytest.mark.mutant
 @pytest.mark.parametrize("mutant", [without_target, upside_down])
 def test_a_wrong_ratio_is_noticed(mutant, dies):
-    dies(f"surrogate transition: {mutant.__name__}", pvalue_of(mutant), below=1e-6)
+    pvalue = until_noticed(lambda replicates: pvalue_of(mutant, replicates=replicates), 150, 600)
+    dies(f"surrogate transition: {mutant.__name__}", pvalue, below=1e-6)
 
 
 LINES = {
@@ -251,7 +252,8 @@ HARMLESS = {
 @pytest.mark.parametrize("name", LINES)
 def test_a_wrong_line_is_noticed(name, dies):
     kernel = mutated(module, *LINES[name]).surrogate_transition
-    dies(f"surrogate transition: without {name}", pvalue_of(kernel), below=1e-6)
+    pvalue = until_noticed(lambda replicates: pvalue_of(kernel, replicates=replicates), 150, 600)
+    dies(f"surrogate transition: without {name}", pvalue, below=1e-6)
 
 
 @pytest.mark.parametrize("name", HARMLESS)
@@ -330,13 +332,16 @@ class Restless(sweep.Emulated):
         return super().run(rng, target, tuning._replace(emulator=here), tune)
 
 
+@pytest.mark.slow
 @pytest.mark.mutant
 def test_an_emulator_that_learns_for_ever_is_noticed(dies):
     chain = tuned()
     assert chain.tunings[0].move.emulator is not None
     (element,) = chain.elements
     chain.elements = (replace(element, move=Restless(**vars(element.move))),)
-    pvalue = invariance_of(chain, replicates=400, steps=3).pvalue
+    pvalue = until_noticed(
+        lambda replicates: invariance_of(chain, replicates=replicates, steps=3).pvalue, 250, 800
+    )
     dies("tuning: an emulator that learns for ever", pvalue, below=1e-6)
 
 

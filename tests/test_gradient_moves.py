@@ -14,7 +14,7 @@ import pytest
 
 from models import QUICK, listed
 from pytensor import wrap_py
-from toys import TOYS, Counts
+from toys import TOYS, Counts, until_noticed
 
 import pymc_lgm as lgm
 
@@ -260,7 +260,7 @@ def funnel_target(at):
     )
 
 
-def pvalue_of(move, options, fix=funnel_target, replicates=1500, steps=3):
+def pvalue_of(move, options, fix=funnel_target, replicates=800, steps=3):
     """Start from exact draws, move a few times, and compare pairs."""
     rng, before, after = np.random.default_rng(11), [], []
     for _ in range(replicates):
@@ -339,7 +339,8 @@ def without_accept_step(move):
 )
 def test_a_wrong_move_is_noticed(move, options, fix, request, dies):
     mutant = request.node.callspec.id
-    dies(f"moves by gradients: {mutant}", pvalue_of(move, options, fix), below=1e-6)
+    pvalue = until_noticed(lambda replicates: pvalue_of(move, options, fix, replicates), 400, 2000)
+    dies(f"moves by gradients: {mutant}", pvalue, below=1e-6)
 
 
 def without_determinant(proposal, theta):
@@ -364,7 +365,10 @@ real_log_density = smmala_module._Proposal.log_density
 @pytest.mark.parametrize("mutant", [without_determinant, without_density, without_drift])
 def test_a_wrong_proposal_density_is_noticed(mutant, monkeypatch, dies):
     monkeypatch.setattr(smmala_module._Proposal, "log_density", mutant)
-    dies(f"smmala: {mutant.__name__}", pvalue_of(smmala, SMMALA), below=1e-6)
+    pvalue = until_noticed(
+        lambda replicates: pvalue_of(smmala, SMMALA, replicates=replicates), 400, 2000
+    )
+    dies(f"smmala: {mutant.__name__}", pvalue, below=1e-6)
 
 
 # What cannot be computed

@@ -12,7 +12,7 @@ import pytest
 
 from models import MODELS, build, listed
 from samplers import CASES, elements_of, label
-from toys import TOYS, invariance
+from toys import TOYS, invariance, until_noticed
 
 import pymc_lgm as lgm
 
@@ -33,7 +33,7 @@ NOTICED = 1e-2 * LEVEL
 def tuning_of(case):
     """Long enough for an emulator and a line of sites, where a sampler learns them."""
     sampler, _ = case
-    return 200 if issubclass(sampler, lgm.PseudoMarginal) else 60
+    return 150 if issubclass(sampler, lgm.PseudoMarginal) else 40
 
 
 # A third of the rows of sampler × toy: each sampler on one toy, each toy with a third of all.
@@ -48,7 +48,7 @@ PAIRS = [
 @pytest.mark.parametrize(("case", "toy"), PAIRS)
 def test_leaves_the_posterior_invariant(case, toy):
     result = invariance(
-        elements_of(case, toy), TOYS[toy](), replicates=250, steps=2, tune=tuning_of(case)
+        elements_of(case, toy), TOYS[toy](), replicates=150, steps=2, tune=tuning_of(case)
     )
     assert result.pvalue > LEVEL, result
 
@@ -62,7 +62,7 @@ def test_leaves_the_posterior_invariant_after_one_step_and_five(case, toy):
         result = invariance(
             elements,
             TOYS[toy](scaled=steps == 5),
-            replicates=600,
+            replicates=300,
             steps=steps,
             tune=tuning_of(case),
             seed=steps + 1,
@@ -139,14 +139,17 @@ PARAMETERIZATION_MUTANTS = {
 }
 
 
-def noticed_by(elements, replicates=800, steps=5, tune=0):
+def noticed_by(elements):
     """Of counts, which say much, and labels, which say little: the battery is as good as both."""
-    pvalue = 1.0
-    for toy in ("counts", "labels"):
-        if pvalue > NOTICED:
-            options = {"replicates": replicates, "steps": steps, "tune": tune, "seed": 5}
-            pvalue = min(pvalue, invariance(elements, TOYS[toy](), **options).pvalue)
-    return pvalue
+
+    def pvalue(replicates):
+        toys = (TOYS[name]() for name in ("counts", "labels"))
+        results = (
+            invariance(elements, toy, replicates=replicates, steps=5, seed=5) for toy in toys
+        )
+        return min(result.pvalue for result in results)
+
+    return until_noticed(pvalue, 200, 800, 2000)
 
 
 def walk(name):
@@ -198,7 +201,7 @@ def drifting(rng, state, target, *, factor):
 @pytest.mark.parametrize("mutant", [flipped_sign, always, drifting])
 def test_a_wrong_move_is_noticed(mutant, monkeypatch, dies):
     monkeypatch.setattr(sweep.theta, "metropolis", mutant)
-    dies(f"metropolis: {mutant.__name__}", noticed_by(walk("whitened"), 400), below=NOTICED)
+    dies(f"metropolis: {mutant.__name__}", noticed_by(walk("whitened")), below=NOTICED)
 
 
 def ellipse_without_mean(rng, state):
@@ -296,8 +299,9 @@ class Sometimes:
 
 @pytest.mark.mutant
 def test_a_share_that_looks_at_f_is_noticed(dies):
-    assert noticed_by([Sometimes(fair=True)], 1500) > LEVEL
-    dies("sweep: f says how often theta moves", noticed_by([Sometimes(False)], 1500), below=NOTICED)
+    fair = invariance([Sometimes(fair=True)], TOYS["counts"](), replicates=800, steps=5)
+    assert fair.pvalue > LEVEL
+    dies("sweep: f says how often theta moves", noticed_by([Sometimes(False)]), below=NOTICED)
 
 
 class Restless(sweep.Metropolis):

@@ -16,7 +16,7 @@ from mutants import mutated
 from pymc.exceptions import SamplingError
 from samplers import elements_of
 from test_quadrature import solve, z_scores
-from toys import TOYS, Chain, Counts, Labels, Pair, invariance, invariance_of
+from toys import TOYS, Chain, Counts, Labels, Pair, invariance, invariance_of, until_noticed
 
 import pymc_lgm as lgm
 
@@ -222,8 +222,15 @@ def poor_element(too_large=4.0, **options):
     return searching(element, partial(poor, too_large=too_large))
 
 
-def pvalue_of(*elements, replicates=600, steps=4, n=3):
+def pvalue_of(*elements, replicates=200, steps=3, n=3):
     return invariance(elements, Counts(n), replicates=replicates, steps=steps, seed=2).pvalue
+
+
+def noticed_by(*elements, steps=4, n=3):
+    def pvalue(replicates):
+        return pvalue_of(*elements, replicates=replicates, steps=steps, n=n)
+
+    return until_noticed(pvalue, 200, 800, 2500)
 
 
 def single(**options):
@@ -263,10 +270,11 @@ def test_recomputing_the_estimate_from_fresh_draws_is_noticed(monkeypatch, dies)
         return replace(target, log_density=sample.log_evidence + at.log_prior)
 
     monkeypatch.setattr(sweep.pseudo_marginal, "pseudo_marginal", fresh_weights)
-    pvalue = pvalue_of(poor_element(too_large=16.0))
+    pvalue = noticed_by(poor_element(too_large=16.0))
     dies("pseudo-marginal: fresh draws in place of a refresh", pvalue, below=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.mutant
 def test_dropping_the_refresh_is_noticed(monkeypatch, dies):
     """The estimate of the last acceptance is kept, and another kernel has moved f since."""
@@ -296,6 +304,7 @@ def test_dropping_the_refresh_is_noticed(monkeypatch, dies):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.mutant
 def test_moving_f_after_the_refresh_is_noticed(monkeypatch, dies):
     """A wrong order: the estimate knows f as it was, and a rejection keeps f as it is."""
@@ -306,19 +315,21 @@ def test_moving_f_after_the_refresh_is_noticed(monkeypatch, dies):
         return replace(target, state=element.run(rng, target.state, None, False)[0])
 
     monkeypatch.setattr(sweep.pseudo_marginal, "pseudo_marginal", moved_in_between)
-    pvalue = pvalue_of(single(), replicates=1500, n=1)
+    pvalue = noticed_by(single(), n=1)
     dies("pseudo-marginal: f moves between its refresh and theta", pvalue, below=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.mutant
 def test_a_flag_without_f_is_noticed(monkeypatch, dies):
     """Whether f came from the prior is drawn as if f said nothing of it."""
     wrong = mutated(importance_module, "rng.uniform() < odds / (1 + odds)", "rng.uniform() < 0.5")
     monkeypatch.setattr(module, "Coordinates", wrong.Coordinates)
-    pvalue = pvalue_of(single(defensive=0.5, correlation=0.99), replicates=1500, n=1)
+    pvalue = noticed_by(single(defensive=0.5, correlation=0.99), n=1)
     dies("pseudo-marginal: a defensive flag that does not look at f", pvalue, below=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.mutant
 def test_delayed_acceptance_without_its_second_stage_is_noticed(monkeypatch, dies):
     real = sweep.theta.delayed_metropolis
@@ -339,7 +350,7 @@ def test_delayed_acceptance_without_its_second_stage_is_noticed(monkeypatch, die
         return real(rng, state, first, factor=factor)
 
     monkeypatch.setattr(sweep.theta, "delayed_metropolis", first_stage_only)
-    pvalue = pvalue_of(poor_element(n_importance=4, delayed=True), replicates=1500, steps=5)
+    pvalue = noticed_by(poor_element(n_importance=4, delayed=True), steps=5)
     dies("delayed acceptance: without its second stage", pvalue, below=1e-6)
 
 
@@ -357,16 +368,18 @@ def test_a_search_that_remembers_the_chain_is_noticed(dies):
         return replace(q, dual=remembered, center=center)
 
     chain.elements = (searching(element, warm),)
-    pvalue = invariance_of(chain, replicates=1500, steps=4).pvalue
+    pvalue = until_noticed(
+        lambda replicates: invariance_of(chain, replicates=replicates, steps=4).pvalue, 250, 1500
+    )
     dies("pseudo-marginal: a search that remembers the chain", pvalue, below=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.mutant
 def test_sites_that_follow_the_chain_are_noticed(dies):
     """Recalled sites are a function of theta that tuning has fixed; these look at f."""
     (element,) = elements_of((lgm.PseudoMarginal, PLAIN | {"copula": False}), "counts")
     chain = Chain.start((element,), Counts(), np.random.default_rng(2), tune=200)
-    assert invariance_of(chain, replicates=400, steps=3).pvalue > 1e-4
 
     def following(likelihood, mean, covariance, *, start):
         W = 4.0 * start.precision
@@ -374,7 +387,9 @@ def test_sites_that_follow_the_chain_are_noticed(dies):
         return recall(likelihood, mean, covariance, start=start._replace(nu=nu, precision=W))
 
     chain.elements = (replace(element, search=following),)
-    pvalue = invariance_of(chain, replicates=1500, steps=4).pvalue
+    pvalue = until_noticed(
+        lambda replicates: invariance_of(chain, replicates=replicates, steps=4).pvalue, 250, 1500
+    )
     dies("pseudo-marginal: recalled sites that follow the chain", pvalue, below=1e-6)
 
 
@@ -391,7 +406,7 @@ class Tempting(sweep.PseudoMarginal):
 def test_interweaving_where_f_says_so_is_noticed(dies):
     (element,) = elements_of((lgm.PseudoMarginal, {"scale": 0.7}), "labels")
     tempting = Tempting(**vars(element))
-    pvalue = invariance((tempting,), Labels(), replicates=500, steps=3, tune=100).pvalue
+    pvalue = invariance((tempting,), Labels(), replicates=400, steps=3, tune=60).pvalue
     dies("pseudo-marginal: interweaving's share depends on f", pvalue, below=1e-6)
 
 
@@ -572,6 +587,7 @@ def test_a_search_that_fails_at_a_proposal_is_a_counted_rejection():
         np.testing.assert_array_equal(chain.state.theta, theta)
 
 
+@pytest.mark.slow
 def test_corrected_draws_are_exact():
     """The approximate chain is off, by an evidence that is; and weights bring it back."""
     (element,) = elements_of(
@@ -585,7 +601,7 @@ def test_corrected_draws_are_exact():
 
     chain = Chain.start((searching(element, biased),), Pair(), np.random.default_rng(5), tune=200)
     draws, stats = [], []
-    for _ in range(5000):
+    for _ in range(4000):
         stats.append(chain.step())
         draws.append([*chain.state.theta, *chain.state.f])
     trace = az.from_dict(
@@ -605,7 +621,7 @@ def test_corrected_draws_are_exact():
     assert score(trace) > 7
     assert score(corrected) < 5
     assert corrected.posterior.attrs["pareto_k"] < 0.7
-    assert 500 < corrected.posterior.attrs["importance_ess"] < 5000
+    assert 500 < corrected.posterior.attrs["importance_ess"] < 4000
     assert set(az.summary(corrected).index) == set(az.summary(trace).index)
 
 

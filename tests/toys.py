@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -300,3 +301,13 @@ def invariance_of(chain: Chain, *, replicates: int, steps: int) -> JointTest:
         {name: np.array([row[name] for row in side]) for name in side[0]} for side in rows
     )
     return JointTest.of_pairs(before, after)
+
+
+def until_noticed(pvalue: Callable[[int], float], *sizes: int) -> float:
+    """The p-value of a mutant with so many replicates: the most only where fewer do not notice."""
+    noticed = 1.0
+    for replicates in sizes:
+        noticed = pvalue(replicates)
+        if noticed < 1e-9:
+            break
+    return noticed
