@@ -209,8 +209,8 @@ def test_an_amplitude_moves_without_a_factorization(state):
     np.testing.assert_array_equal(there.prior.dense(), fresh.prior.dense())
     assert there.prior.log_determinant == fresh.prior.log_determinant
     K = state.model.cov(there.theta)
-    np.testing.assert_allclose(there.prior.dense(), np.linalg.cholesky(K), rtol=1e-12)
-    np.testing.assert_allclose(there.prior.covariance_times(state.f), K @ state.f, rtol=1e-12)
+    np.testing.assert_allclose(there.prior.dense(), np.linalg.cholesky(K), rtol=1e-10)
+    np.testing.assert_allclose(there.prior.covariance_times(state.f), K @ state.f, rtol=1e-10)
     spent = tally.cubic_ops
     state.with_theta(state.theta + np.array([0.0, 0.1, 0.9]), lambda m, L: state.f)
     assert tally.cubic_ops == spent + 1

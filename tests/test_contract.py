@@ -336,7 +336,8 @@ def test_stored_densities_are_the_models(case, logp):
         point, _ = step.step(point)
         state = step._state
         fresh = State.at(step.lgm, step.lgm.theta_of(point), point["f"])
-        assert state.log_likelihood == fresh.log_likelihood
+        # Stored by another compiled function, of rows or with a gradient: equal to rounding.
+        assert state.log_likelihood == pytest.approx(fresh.log_likelihood, rel=1e-12, abs=1e-12)
         assert state.log_prior == fresh.log_prior
         np.testing.assert_array_equal(state.mean, fresh.mean)
         np.testing.assert_array_equal(state.prior.dense(), fresh.prior.dense())
@@ -527,13 +528,17 @@ def test_both_linkers_draw_the_same(case):
         sampler(model=model, rng=3, compile_kwargs={"mode": mode}, **options)
         for mode in ("NUMBA", "CVM")
     )
-    start = model.initial_point()
-    for (one, stats), (other, others) in zip(run(numba, start, 8), run(c, start, 8), strict=True):
+    point = model.initial_point()
+    for _ in range(8):
+        # One draw at a time, from the same place: rounding has no time to grow.
+        one, [stats] = numba.step(point)
+        other, [others] = c.step(point)
         for name, values in one.items():
             assert np.isfinite(values).all()
             np.testing.assert_allclose(values, other[name], rtol=1e-6)
-        for name in {"latent_acceptance", "theta_acceptance"} & stats[0].keys():
-            np.testing.assert_allclose(stats[0][name], others[0][name], rtol=1e-6)
+        for name in {"latent_acceptance", "theta_acceptance"} & stats.keys():
+            np.testing.assert_allclose(stats[name], others[name], rtol=1e-6)
+        point, c.sampling_state = one, numba.sampling_state
 
 
 @pytest.mark.parametrize(("backend", "linker"), [("numba", "NumbaLinker"), ("c", "VMLinker")])
