@@ -11,6 +11,7 @@ from pathlib import Path
 import jupytext
 import nbformat
 
+from nbformat.v4 import new_code_cell
 from sphinx.util.inspect import stringify_signature
 
 from pymc_lgm.likelihoods import Likelihood
@@ -18,6 +19,14 @@ from pymc_lgm.steps import LatentGaussianStep
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 from notebooks import TIMEOUT, notebook
+
+# What each tutorial must pass at its end: its last trace is called idata.
+CONVERGED = """\
+import arviz
+
+r_hat = arviz.rhat(idata).to_dataset().to_array().max().item()
+assert r_hat < 1.01, r_hat
+"""
 
 project = "pymc_lgm"
 author = "The pymc_lgm developers"
@@ -86,6 +95,7 @@ def make_notebooks(app):
         title, text = page.cells[0].source.split("\n", 1)
         link = f"[Download as a notebook](path:notebooks/{name})"
         page.cells[0].source = f"{title}\n\n{link}\n{text}"
+        page.cells.append(new_code_cell(CONVERGED, metadata={"tags": ["remove-cell"]}))
         jupytext.write(page, folder / name)
 
 

@@ -50,6 +50,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--mutants", action="store_true", help="print the table of mutants")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what takes hours, unless `-m` asks for it by its name."""
+    if "whole" not in config.option.markexpr:
+        items[:] = [item for item in items if item.get_closest_marker("whole") is None]
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not terminalreporter.config.getoption("--mutants"):
         return
