@@ -598,9 +598,12 @@ MUTANTS = {
 
 
 WEAK = {
+    "metropolis: the target decides",
     "smmala: no proposal ratio",
+    "smmala: old metric on the way back",
     "mgrad: another delta on the way back",
     "mgrad: no gradient on the way back",
+    "mgrad: upside down",
     "hmc: accepts always",
 }
 """Those that take thousands of pairs."""

@@ -407,6 +407,7 @@ QUICK = {"tune": 20, "draws": 100, "chains": 2, "cores": 1, "random_seed": 3}
 QUIET = {"progressbar": False, "compute_convergence_checks": False}
 
 
+@pytest.mark.slow
 def test_a_real_trace(interpreted, tmp_path):
     idata = models.build(pm.sample, "logistic", **QUICK, **QUIET)
     groups = {"theta": ["mu", "ls", "eta"], "f": "f"}

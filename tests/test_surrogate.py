@@ -512,7 +512,13 @@ def test_shrinking_to_the_wrong_side_is_noticed(dies):
 
 
 @pytest.mark.mutant
-@pytest.mark.parametrize("mutant", SLICE_MUTANTS)
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name == "forgets the last density"))
+        for name in SLICE_MUTANTS
+    ],
+)
 def test_a_wrong_slice_is_noticed(mutant, dies):
     move = mutated(slice_module, *SLICE_MUTANTS[mutant], everywhere=True).slice_componentwise
     case = {"forgets the last density": "four components"}.get(mutant)
@@ -653,6 +659,7 @@ def test_they_leave_the_posterior_invariant(fix):
     assert joint_pvalue(fix) > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.mutant
 @pytest.mark.parametrize("mutant", [without_surrogate_density, without_jacobian, center_at_f])
 def test_a_wrong_parameterization_is_noticed_by_the_joint_test(mutant, dies):
