@@ -36,8 +36,8 @@ test-generic: export OPENBLAS_CORETYPE = Haswell
 test-generic: $(STAMP)  ## the numeric tests again, as another processor rounds: 2 minutes
 	$(PYTEST) -m "not slow and not whole" $(GENERIC)
 
-test-all: $(STAMP)  ## everything, whole tutorials included: an hour
-	$(PYTEST)
+test-all: $(STAMP)  ## everything, whole tutorials included: half an hour
+	$(PYTEST) -m "whole or not whole"
 
 mutants: $(STAMP)  ## code that is wrong on purpose, and what notices it
 	$(PYTEST) -q -m mutant --mutants

@@ -51,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what takes hours, unless `-m` asks for it by its name."""
+    """Leave out the tutorials as a whole, unless `-m` asks for them by their name."""
     if "whole" not in config.option.markexpr:
         items[:] = [item for item in items if item.get_closest_marker("whole") is None]
 
