@@ -20,12 +20,12 @@ test test-slow test-generic test-all mutants benchmark: export OMP_NUM_THREADS =
 test test-slow test-generic test-all mutants benchmark: export OPENBLAS_NUM_THREADS = 1
 
 test: $(STAMP)  ## the fast tests and the doctests: 3 minutes on two cores
-	@echo "About 3 minutes on two cores; one file: $(PYTHON_VENV) -m pytest tests/test_ep.py"
-	$(PYTEST) -m "not slow and not whole"
+	@echo "Two to four minutes on two cores. One file: $(PYTHON_VENV) -m pytest tests/test_ep.py"
+	$(PYTEST) -m "not slow and not mutant and not whole"
 
 # pytest exits with 5 when it collected nothing: no slow test is no failure.
 test-slow: $(STAMP)  ## the long runs
-	$(PYTEST) -m "slow and not whole" || [ $$? -eq 5 ]
+	$(PYTEST) -m "slow and not mutant and not whole" || [ $$? -eq 5 ]
 
 # Compiled code rounds as the processor does. What is compiled here is compiled for the oldest one.
 GENERIC := tests/test_likelihoods.py tests/test_ep.py tests/test_plateau.py tests/test_evidence.py \
@@ -34,7 +34,7 @@ test-generic: export NUMBA_CPU_NAME = generic
 test-generic: export NUMBA_CPU_FEATURES =
 test-generic: export OPENBLAS_CORETYPE = Haswell
 test-generic: $(STAMP)  ## the numeric tests again, as another processor rounds: 2 minutes
-	$(PYTEST) -m "not slow and not whole" $(GENERIC)
+	$(PYTEST) -m "not slow and not mutant and not whole" $(GENERIC)
 
 test-all: $(STAMP)  ## everything, whole tutorials included: half an hour
 	$(PYTEST) -m "whole or not whole"

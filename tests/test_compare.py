@@ -259,6 +259,7 @@ def test_equal_seconds(model, clock):
     np.testing.assert_allclose(table["seconds"], 5.2, rtol=0.01)
 
 
+@pytest.mark.slow
 def test_a_budget_that_cannot_be_kept_fails_that_row_alone(model):
     samplers = {"AA": lgm.WhitenedMetropolis, "none": lambda: [pm.Metropolis()]}
     with pytest.warns(
@@ -276,6 +277,7 @@ def test_a_budget_that_cannot_be_kept_fails_that_row_alone(model):
     ]
 
 
+@pytest.mark.slow
 def test_none_is_what_pymc_picks_and_sequences_are_labeled(model):
     with model, models.reading_once():
         quick = QUICK | {"tune": 10, "progressbar": True}

@@ -300,6 +300,7 @@ def test_two_steps_in_one_compound_step(interpreted):
     assert (table["theta_acceptance"] == 0.5).all()
 
 
+@pytest.mark.slow
 def test_thousand_latents_take_seconds():
     rng = np.random.default_rng(25)
     idata = make_trace({"f": rng.normal(size=(4, 500, 1000))})

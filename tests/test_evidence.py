@@ -450,6 +450,7 @@ def test_options_reach_the_optimizer():
     assert "converged=False" in repr(fit)
 
 
+@pytest.mark.slow
 def test_the_surface_has_its_maximum_at_the_type_ii_fit():
     e, fit = coal_evidence(), coal_fit(False)
     axes = {

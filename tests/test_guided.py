@@ -334,7 +334,7 @@ def replace_theta(state, theta):
 # The step
 
 
-@pytest.mark.parametrize("toy", ["counts", "errors"])
+@pytest.mark.parametrize("toy", ["counts", pytest.param("errors", marks=pytest.mark.slow)])
 def test_the_default_that_has_given_way_is_exact(toy):
     (element,) = elements_of((lgm.PseudoMarginal, {}), toy)
     given_way = replace(element, move=replace(element.move, fair=1.1, judgment=0.4))

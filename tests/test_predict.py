@@ -352,6 +352,7 @@ def test_errors_say_what_to_write():
         go(model=singular, gp=gp, jitter=0.0)
 
 
+@pytest.mark.slow
 @pytensor.config.change_flags(**COMPILED)
 def test_real_data_are_predicted_better_than_by_the_base_rate():
     data = lgm.datasets.load_pima().iloc[:250]

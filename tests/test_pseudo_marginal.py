@@ -495,6 +495,7 @@ def informed():
     return toy
 
 
+@pytest.mark.slow
 def test_theta_moves_without_estimates_now_and_then_and_always_where_those_fail(monkeypatch):
     (element,) = elements_of(
         (lgm.PseudoMarginal, {"n_importance": 1, "correlation": 0.0}), "counts"

@@ -135,6 +135,7 @@ def test_a_draw_has_one_thread(two, cores):
     assert watched(cores, **fork) == [[2, 1, 2]]
 
 
+@pytest.mark.slow
 def test_a_draw_has_one_thread_in_a_spawned_process(two):
     model = three()
     step = cloudpickle.dumps(Watched(model=model, rng=1))
