@@ -1,4 +1,4 @@
-"""Modules with a line that has been broken on purpose."""
+"""Modules with a line that has been broken on purpose, and luck that accepts everything."""
 
 from functools import cache
 from pathlib import Path
@@ -15,3 +15,16 @@ def mutated(
     namespace = {"__name__": module.__name__}
     exec(compile(text.replace(right, wrong), str(module.__file__), "exec"), namespace)
     return SimpleNamespace(**namespace)
+
+
+class Accepting:
+    """A generator whose uniform numbers accept every proposal that has a density."""
+
+    def __init__(self, rng):
+        self.rng = rng
+
+    def uniform(self):
+        return 0.0
+
+    def __getattr__(self, name):
+        return getattr(self.rng, name)

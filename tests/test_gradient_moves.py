@@ -13,6 +13,7 @@ import pytensor.tensor as pt
 import pytest
 
 from models import QUICK, listed
+from mutants import Accepting
 from pytensor import wrap_py
 from toys import TOYS, Counts, until_noticed
 
@@ -308,21 +309,8 @@ def without_kinetic_energy(rng, state, target, *, factor, step_size, max_steps):
     return (at if rng.uniform() < acceptance else state), HMCInfo(acceptance, 1)
 
 
-class AcceptsEverything:
-    """A generator whose uniform draws are zero."""
-
-    def __init__(self, rng):
-        self.rng = rng
-
-    def uniform(self):
-        return 0.0
-
-    def __getattr__(self, name):
-        return getattr(self.rng, name)
-
-
 def without_accept_step(move):
-    return lambda rng, *args, **options: move(AcceptsEverything(rng), *args, **options)
+    return lambda rng, *args, **options: move(Accepting(rng), *args, **options)
 
 
 @pytest.mark.mutant

@@ -11,6 +11,7 @@ import pymc as pm
 import pytest
 
 from models import MODELS, build, listed
+from mutants import Accepting
 from samplers import CASES, elements_of, label
 from toys import TOYS, invariance, until_noticed
 
@@ -230,19 +231,6 @@ def ellipse_without_slice(rng, state):
 def test_a_wrong_ellipse_is_noticed(mutant, monkeypatch, dies):
     monkeypatch.setattr(sweep.latent, "elliptical_slice", mutant)
     dies(f"slice: {mutant.__name__}", noticed_by([sweep.EllipticalSlice()]), below=NOTICED)
-
-
-class Accepting:
-    """A generator whose uniform numbers accept every proposal."""
-
-    def __init__(self, rng):
-        self.rng = rng
-
-    def uniform(self):
-        return 0.0
-
-    def __getattr__(self, name):
-        return getattr(self.rng, name)
 
 
 def hmc_that_accepts(rng, state, **options):

@@ -14,6 +14,7 @@ import pymc as pm
 import pytest
 
 from models import build
+from mutants import Accepting
 from toys import until_noticed
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation
@@ -108,19 +109,6 @@ def state_of(model, f=(0.3, 0.1, 0.9, 1.1, -0.2)):
 
 def rng_of(seed):
     return np.random.default_rng(seed)
-
-
-class Accepting:
-    """A generator whose uniform numbers accept every proposal that has a density."""
-
-    def __init__(self, rng):
-        self.rng = rng
-
-    def uniform(self):
-        return 0.0
-
-    def __getattr__(self, name):
-        return getattr(self.rng, name)
 
 
 def curvature(rng, state, **options):
