@@ -296,7 +296,9 @@ def test_a_wrong_line_is_noticed(name, monkeypatch, dies):
     dies(f"copula: {name}", pvalue, below=1e-6)
 
 
-@pytest.mark.parametrize("options", [{}, {"defensive": 0.3, "n_importance": 3}])
+@pytest.mark.parametrize(
+    "options", [pytest.param({}, marks=pytest.mark.slow), {"defensive": 0.3, "n_importance": 3}]
+)
 def test_a_lopsided_copula_is_exact(options, monkeypatch):
     monkeypatch.setattr(recall_module, "tilted_copula", lopsided)
     assert invariance_of(skewed(**options), replicates=300, steps=3).pvalue > 1e-4

@@ -271,7 +271,9 @@ def test_a_w_next_to_nothing_is_not_divided_by():
     np.testing.assert_allclose(ours, q.dual + v, rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["ordinal_probit", "student_t", "negative_binomial", "logistic"])
+@pytest.mark.parametrize(
+    "name", some(["ordinal_probit", "student_t", "negative_binomial", "logistic"])
+)
 def test_the_likelihoods_terms_in_theta(name):
     model, theta = reader(name), thetas(name)[0]
     f, v, u = np.random.default_rng(0).standard_normal((3, model.n))
@@ -468,7 +470,9 @@ def test_the_surface_has_its_maximum_at_the_type_ii_fit():
     assert surface[2, 5].item() == e.log_evidence(there)
 
 
-@pytest.mark.parametrize(("approximation", "most"), [("laplace", 5), ("ep", 31)])
+@pytest.mark.parametrize(
+    ("approximation", "most"), [("laplace", 5), pytest.param("ep", 31, marks=pytest.mark.slow)]
+)
 def test_an_evidence_takes_a_few_operations(approximation, most):
     e = coal_evidence(approximation)
     for point in ({}, {"length": 3.0, "amplitude": 3.0}, {"amplitude": 0.01}, {"mean": 2.0}):

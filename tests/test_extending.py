@@ -11,6 +11,8 @@ import pytest
 
 from models import reading_once
 
+pytestmark = pytest.mark.slow  # the page compiles and tests a model of its own
+
 PAGE = Path(__file__).parent.parent / "docs" / "extending.md"
 
 

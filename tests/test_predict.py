@@ -79,6 +79,7 @@ def test_the_moments_are_the_dense_formula_draw_by_draw(reparameterize):
         np.testing.assert_allclose(result["f_conditional_variance"].values[i], variance, atol=1e-10)
 
 
+@pytest.mark.slow  # what PyMC compiles for it takes seconds; the formula has a test of its own
 @pytensor.config.change_flags(**COMPILED)
 def test_agrees_with_pymc():
     """PyMC draws f_new and y where `predict` integrates: the same within Monte Carlo error."""

@@ -82,7 +82,10 @@ LINES = {
 # None: as many as the mode searches took.
 FACTORIZATIONS = dict(zip(LINES, (None, 2, 1, 1, None), strict=True))
 # Each line once, each model more than once.
-EACH = [(line, ("LogGaussianCox", "Logistic")[i % 2]) for i, line in enumerate(LINES)]
+EACH = [
+    pytest.param(line, name, marks=[pytest.mark.slow] * ("NUTS" in line or "pseudo" in line))
+    for line, name in zip(LINES, 3 * ("LogGaussianCox", "Logistic"), strict=False)
+]
 
 
 @pytest.mark.parametrize(("line", "name"), EACH)
