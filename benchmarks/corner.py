@@ -25,7 +25,8 @@ import pymc_lgm as lgm
 
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.importance import Coordinates, Scheme, importance_sample
-from pymc_lgm.linalg import Covariance, factorize
+from pymc_lgm.linalg import factorize
+from pymc_lgm.priors import DensePrior
 from pymc_lgm.state import LikelihoodAt
 
 CORNER = 0.3
@@ -48,7 +49,7 @@ def by_quadrature(reader: lgm.LatentGaussianModel, points: int) -> float:
     log_posterior = np.full((sigma.size, length.size), -np.inf)
     for at in np.ndindex(log_posterior.shape):
         theta = np.array([sigma[at[0]], length[at[1]]])
-        q = ep(LikelihoodAt(reader, theta), reader.mean(theta), Covariance(reader.cov(theta)))
+        q = ep(LikelihoodAt(reader, theta), DensePrior(reader.mean(theta), reader.cov(theta)))
         prior = factorize(reader.cov(theta))
         if q is not None and prior is not None:
             coordinates = Coordinates.fresh(rng, reader.n, scheme)

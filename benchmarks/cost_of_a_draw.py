@@ -27,7 +27,7 @@ import pymc_lgm as lgm
 
 SWEEPS = {
     "default": (lgm.PseudoMarginal, {}),
-    "AA, one slice move": (lgm.WhitenedMetropolis, {"latent": "slice"}),
+    "AA, one slice move": (lgm.WhitenedMetropolis, {"latent_move": "slice"}),
     "AA, one HMC move": (lgm.WhitenedMetropolis, {}),
     "ASIS, one HMC move": (lgm.ASIS, {}),
 }

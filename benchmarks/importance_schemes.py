@@ -24,9 +24,9 @@ import pymc_lgm as lgm
 # As the paper has them: a random walk, q searched for at each proposal, f moves with theta alone.
 PAPER: dict[str, Any] = {
     "move": "metropolis",
-    "correlation": 0.0,
-    "latent": None,
-    "recall": False,
+    "importance": lgm.Importance(correlation=0.0),
+    "latent_move": None,
+    "search": "anew",
     "interweave": False,
 }
 LA: dict[str, Any] = PAPER | {"approximation": "laplace"}

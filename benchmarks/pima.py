@@ -25,7 +25,8 @@ import pymc_lgm as lgm
 
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.importance import Coordinates, Scheme, importance_sample
-from pymc_lgm.linalg import Covariance, factorize
+from pymc_lgm.linalg import factorize
+from pymc_lgm.priors import DensePrior
 from pymc_lgm.state import LikelihoodAt
 
 THETA = ["sigma", "length"]
@@ -79,7 +80,7 @@ def quadrature(model: pm.Model, ours: az.Dataset, points: int) -> None:
     log_posterior = np.full((points, points), -np.inf)
     for at in np.ndindex(points, points):
         theta = np.array([axis[i] for axis, i in zip(axes, at, strict=True)])
-        q = ep(LikelihoodAt(reader, theta), reader.mean(theta), Covariance(reader.cov(theta)))
+        q = ep(LikelihoodAt(reader, theta), DensePrior(reader.mean(theta), reader.cov(theta)))
         prior = factorize(reader.cov(theta))
         if q is not None and prior is not None:
             draws = importance_sample(

@@ -29,7 +29,7 @@ from _design import min_ess, standardized
 
 import pymc_lgm as lgm
 
-TEN = {"latent": "slice", "latent_repeats": 10}
+TEN = {"latent_move": "slice", "latent_repeats": 10}
 REPRESENTATIONS = {
     "fixed": "sufficient",
     "prior-white": "whitened",

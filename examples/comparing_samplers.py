@@ -140,8 +140,8 @@ if "__file__" in globals() and len(sys.argv) > 1:
 # `PseudoMarginal`, which is what `pm.sample()` takes by itself. It has converged before the
 # others have begun to. What they are there for:
 #
-# - *ASIS* needs no Gaussian approximation, and no gradient with `latent="slice"`. It is the one
-#   to take where `theta_acceptance` of the default stays below 0.1.
+# - *ASIS* needs no Gaussian approximation, and no gradient with `latent_move="slice"`. It is the
+#   one to take where `theta_acceptance` of the default stays below 0.1.
 # - *SurrogateSlice* makes long moves and has only widths to learn, but pays for each
 #   hyper-parameter: look at its `cubic_ops` and its `draws`.
 # - *Whitened* is one half of ASIS, and here to show what the other half is good for.

@@ -225,7 +225,7 @@ with pm.Model():
 # %% [markdown]
 # ## What next
 #
-# - A likelihood without a gradient in f: `step=lgm.ASIS(latent="slice")`.
+# - A likelihood without a gradient in f: `step=lgm.ASIS(latent_move="slice")`.
 # - A formula that is no PyMC distribution: `pm.CustomDist`, or a class of its own, which opts in
 #   to the default sampler and refuses impossible data. [Extending](../extending.md) has one from
 #   end to end.

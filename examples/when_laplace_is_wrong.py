@@ -112,14 +112,14 @@ for axes, (name, fit), color in zip(panels, fits.items(), ("C1", "C2"), strict=T
 # ## Theta inherits the error
 #
 # The evidence p(y | theta) is the integral that the Gaussian stands in for, so theta inherits
-# what is wrong with it. `approximate=True` samples theta from the approximate evidence, and does
-# not correct it: this is "MCMC with Laplace" of the literature.
+# what is wrong with it. `lgm.ApproximateMarginal` samples theta from the approximate evidence, and
+# corrects nothing: this is "MCMC with Laplace" of the literature.
 
 
 # %%
 def approximate(approximation: str):
     with model:
-        step = lgm.PseudoMarginal(approximate=True, approximation=approximation, n_importance=256)
+        step = lgm.ApproximateMarginal(approximation=approximation, n_importance=256)
         return pm.sample(
             1_000,
             tune=500,

@@ -24,8 +24,8 @@ from scipy.special import log_ndtr, ndtri_exp
 
 import pymc_lgm as lgm
 
-from pymc_lgm import sweep
-from pymc_lgm.parameterizations.target import Target
+from pymc_lgm import kernels
+from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.steps import LatentGaussianStep
 
 # %% [markdown]
@@ -65,20 +65,16 @@ def utilities(rng, state, *, noisy=True):
     noise = rng.standard_normal(n) if noisy else np.zeros(n)  # always noisy: see below
 
     def evaluate(theta):
-        found = state.prior_at(theta)
-        if found is None:  # outside the prior's support
+        at = state.at.moved(theta)
+        if at is None:  # outside the prior's support
             return -math.inf, None
-        log_prior, mean, K = found
-        B = K.condition(np.ones(n))  # the Cholesky factor of I + K
-        if B is None:
+        prior = at.prior
+        posterior = prior.condition(np.ones(n))  # given z, whose noise has precision 1
+        if posterior is None or not at.is_proper:
             return -math.inf, None
-
-        def draw_f(mean, prior):
-            fresh = mean + prior.multiply(xi)  # f* = m + L xi
-            return fresh + prior.covariance_times(B.inverse_times(z - (fresh + noise)))
-
-        log_density = B.log_density(z - mean) + log_prior
-        there = state.complete(theta, *found, draw_f)
+        fresh = prior.mean + prior.multiply(xi)  # f* = m + L xi
+        there = at.state(fresh + posterior.given(z - (fresh + noise)))
+        log_density = posterior.log_density_of_data(z - prior.mean) + at.log_prior
         return (-math.inf, None) if there is None else (log_density, there)
 
     log_density, here = evaluate(state.theta)  # a new f, even if theta will not move
@@ -86,10 +82,10 @@ def utilities(rng, state, *, noisy=True):
 
 
 # %% [markdown]
-# `state.prior_at` gives log p(theta), m and K at another theta, and `state.complete` a state
-# there. `K.condition`, `B.inverse_times`, `prior.multiply` hide LAPACK, and count: an evaluation
-# is two O(n³) operations, one for B and one for the factor of K. What cannot be computed is
-# `None`, which a move takes for a rejection.
+# `state.at.moved` looks at another theta: its log prior and its prior of f, N(m, K). `condition`,
+# `given`, `multiply` hide LAPACK, and count: an evaluation is two O(n³) operations, one for K + I
+# and one for the factor of K. What cannot be computed is `None`, which a move takes for a
+# rejection.
 #
 # ## The step method
 #
@@ -103,8 +99,8 @@ class Utilities:
     """An element: moves theta with z held."""
 
     fix: object = utilities
-    move: object = sweep.Metropolis(scale=0.5)
-    stats = sweep.Metropolis.stats  # become sample_stats
+    move: object = kernels.Metropolis(scale=0.5)
+    stats = kernels.Metropolis.stats  # become sample_stats
 
     def start(self, state, tune):
         """Begin as the move does."""

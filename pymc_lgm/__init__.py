@@ -25,8 +25,10 @@ from pymc_lgm.scores import abstention_curve as abstention_curve
 from pymc_lgm.scores import capacity as capacity
 from pymc_lgm.scores import log_predictive_density as log_predictive_density
 from pymc_lgm.steps import ASIS as ASIS
+from pymc_lgm.steps import ApproximateMarginal as ApproximateMarginal
 from pymc_lgm.steps import AuxiliaryGradient as AuxiliaryGradient
 from pymc_lgm.steps import EllipticalSlice as EllipticalSlice
+from pymc_lgm.steps import Importance as Importance
 from pymc_lgm.steps import KnorrHeldRue as KnorrHeldRue
 from pymc_lgm.steps import LatentHMC as LatentHMC
 from pymc_lgm.steps import LatentSMMALA as LatentSMMALA
@@ -42,9 +44,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ASIS",
+    "ApproximateMarginal",
     "AuxiliaryGradient",
     "CopulaVolatility",
     "EllipticalSlice",
+    "Importance",
     "KnorrHeldRue",
     "LatentGaussianModel",
     "LatentHMC",

@@ -1,4 +1,7 @@
-"""Several samplers on one model with one budget: a table and plots, on ArviZ and `efficiency`."""
+"""Several samplers on one model with one budget: a table and plots, on ArviZ and `efficiency`.
+
+One file of more than 300 lines: a run, and its table, curves and three plots.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ NEEDED = ("log_evidence", "approximate_log_evidence")
 def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
     r"""Turn draws of an approximate chain into draws of the exact posterior p(theta, f | y).
 
-    A chain of ``lgm.PseudoMarginal(approximate=True)`` leaves q(y | theta) p(theta) invariant, q
+    A chain of ``lgm.ApproximateMarginal()`` leaves q(y | theta) p(theta) invariant, q
     being Laplace's or EP's evidence, and notes at each draw an unbiased estimate p̃ of
     p(y | theta). With weights
 
@@ -33,7 +33,7 @@ def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
     Parameters
     ----------
     idata : DataTree
-        From ``pm.sample(step=lgm.PseudoMarginal(approximate=True))``.
+        From ``pm.sample(step=lgm.ApproximateMarginal())``.
     random_seed : int or numpy.random.Generator, optional
 
     Returns
@@ -65,7 +65,7 @@ def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
     ...     eta = pm.HalfNormal("eta")
     ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=eta * pm.math.stack([[1, 0.5], [0.5, 1]]))
     ...     y = lgm.Probit("y", f=f, observed=[0, 1])
-    ...     step = lgm.PseudoMarginal(approximate=True, n_importance=16)
+    ...     step = lgm.ApproximateMarginal(n_importance=16)
     ...     idata = pm.sample(200, tune=200, chains=2, step=step, random_seed=1, progressbar=False)
     >>> exact = lgm.correct(idata, random_seed=1)
     >>> exact.posterior["eta"].sizes["draw"], exact.posterior.attrs["importance_ess"] > 100
@@ -76,7 +76,7 @@ def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
     if missing := [name for name in NEEDED if name not in stats]:
         raise ValueError(
             f"The trace has no {' and no '.join(missing)} in its sample_stats: it is not from an "
-            "approximate chain. Write pm.sample(step=lgm.PseudoMarginal(approximate=True)); any "
+            "approximate chain. Write pm.sample(step=lgm.ApproximateMarginal()); any "
             "other chain of this package is exact as it is."
         )
     log_ratio = stats["log_evidence"] - stats["approximate_log_evidence"]

@@ -1,50 +1,37 @@
-"""State: theta, f and what was computed from them, so that nothing is factorized twice.
+"""State: theta, f and what was computed from them, so that nothing is computed twice.
 
-The model is seen here through five functions of arrays, `LatentGaussian`:
+The model is seen here through functions of arrays, `LatentGaussian`:
 
     theta ~ p(theta),   f | theta ~ N(m(theta), K(theta)),   y_i | f_i, theta ~ p(y_i | f_i, theta).
 
-A kernel gets a `State` and returns a `State`; a rejected proposal returns the same object.
+What depends on theta alone is in `AtTheta`: computed when it is asked for, once. A `State` is that
+and an f. A kernel gets a `State` and returns a `State`; a rejected proposal returns the same one.
 """
 
 from __future__ import annotations
 
 import math
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
-from numpy.typing import NDArray
-
-from pymc_lgm.approximations.gaussian import GaussianApproximation
+from pymc_lgm.approximations.gaussian import GaussianApproximation, Search
 from pymc_lgm.approximations.importance import Estimate
-from pymc_lgm.linalg import Array, Covariance, PriorFactor, tally
+from pymc_lgm.linalg import Array, tally
+from pymc_lgm.priors import Prior
+from pymc_lgm.priors.base import GaussianModel
 
-__all__ = ["LatentGaussian", "LikelihoodAt", "State", "acceptance_probability"]
+__all__ = ["AtTheta", "LatentGaussian", "LikelihoodAt", "State", "acceptance_probability"]
 
 
-class LatentGaussian(Protocol):
+class LatentGaussian(GaussianModel, Protocol):
     """A latent Gaussian model as functions of theta (p,) and f (n,), all float64."""
 
-    @property
-    def enters_cov(self) -> NDArray[np.bool_]:
-        """Which of the p components of theta the covariance depends on."""
-
-    @property
-    def amplitudes(self) -> Array:
-        """k (p,): K(theta + δ e_j) = exp(k_j δ) K(theta) for every δ; 0 where there is no such k_j.
-
-        What `find_amplitudes` finds, or zeros: then every change of theta_j costs a factorization.
-        """
-
-    def mean(self, theta: Array) -> Array:
-        """m(theta), shape (n,)."""
-
-    def cov(self, theta: Array) -> Array:
-        """K(theta), shape (n, n), a new array that the caller may overwrite."""
+    def prior(self, theta: Array) -> Prior | None:
+        """N(m(theta), K(theta)); ``None`` where that is no number."""
 
     def log_prior(self, theta: Array) -> float:
         """log p(theta) up to a constant."""
@@ -68,18 +55,6 @@ class LatentGaussian(Protocol):
         """s (n,) if ℓ = Σ log Φ(s_i f_i), ``None`` if not."""
 
     # Derivatives in theta, for targets with a gradient.
-
-    def cov_vjp(self, theta: Array, M: Array) -> Array:
-        """⟨∂K/∂theta_j, M⟩ for each j, shape (p,)."""
-
-    def mean_vjp(self, theta: Array, v: Array) -> Array:
-        """⟨∂m/∂theta_j, v⟩ for each j, shape (p,)."""
-
-    def cov_jvp(self, theta: Array, v: Array) -> Array:
-        """Σ_j v_j ∂K/∂theta_j, shape (n, n)."""
-
-    def mean_jvp(self, theta: Array, v: Array) -> Array:
-        """Σ_j v_j ∂m/∂theta_j, shape (n,)."""
 
     def log_prior_gradient(self, theta: Array) -> Array:
         """∂ log p(theta)/∂theta, shape (p,)."""
@@ -109,156 +84,188 @@ class LikelihoodAt:
         return self.model.probit_signs()
 
 
-@dataclass(frozen=True, eq=False)
-class State:
-    """A point (theta, f) of the chain with the prior's factor and the densities there.
+class AtTheta:
+    """A theta, and all that depends on it alone: computed when it is asked for, once.
 
     Attributes
     ----------
     model : LatentGaussian
     theta : ndarray, shape (p,)
         Hyper-parameters on the unconstrained scale.
-    f : ndarray, shape (n,)
-        Latent variables.
-    mean : ndarray, shape (n,)
-        m(theta).
-    prior : PriorFactor
-        The factor L of K(theta).
-    log_likelihood, log_prior : float
-        ℓ(f, theta) and log p(theta).
-    approximation : GaussianApproximation, optional
-        q(f) at this theta, kept for as long as theta stays.
-    approximated_by : tuple
-        The search and the start that made it: another needs an approximation of its own.
-    estimate : Estimate, optional
-        Of p(y | theta), by the importance draws that f was one of.
+    log_prior : float
+        log p(theta), finite.
+    prior : Prior
+        N(m(theta), K(theta)). Its factor is made by the first verb that needs it.
+    likelihood : LikelihoodAt
+        ℓ as a function of f.
     """
 
-    model: LatentGaussian
-    theta: Array
-    f: Array
-    mean: Array
-    prior: PriorFactor
-    log_likelihood: float
-    log_prior: float
-    approximation: GaussianApproximation | None = None
-    approximated_by: tuple[object, object] = (None, None)
-    estimate: Estimate | None = None
+    def __init__(self, model: LatentGaussian, theta: Array, log_prior: float, prior: Prior):
+        self.model, self.theta, self.log_prior, self.prior = model, theta, log_prior, prior
+        self.likelihood = LikelihoodAt(model, theta)
+        self._known: dict[Hashable, Any] = {}
+        self._of_covariance: dict[Hashable, tuple[Any, Any]] = {}
 
     @classmethod
-    def at(cls, model: LatentGaussian, theta: Array, f: Array) -> State | None:
-        """Compute everything at (theta, f); ``None`` where the density is zero or undefined."""
-        prior_at = _prior_at(model, theta)
-        return None if prior_at is None else _complete(model, theta, *prior_at, lambda *_: f)
+    def of(cls, model: LatentGaussian, theta: Array) -> AtTheta | None:
+        """Look at theta; ``None`` where p(theta) is 0, or K, and counted, has no scale."""
+        return _looked_at(model, theta, model.prior)
 
-    def with_theta(
-        self, theta: Array, latent: Callable[[Array, PriorFactor], Array]
-    ) -> State | None:
-        """Move to another theta, with f computed from the prior there.
+    def moved(self, theta: Array) -> AtTheta | None:
+        """Look at another theta, of the same model. Nothing is factorized yet."""
+        there = _looked_at(self.model, theta, self.prior.moved)
+        if there is not None and there.prior.has_covariance_of(self.prior):
+            there._of_covariance = self._of_covariance
+        return there
 
-        Parameters
-        ----------
-        theta : ndarray, shape (p,)
-        latent : callable (mean, prior) -> f
-            What is held fixed says how f follows: ``lambda m, L: f`` holds f,
-            ``lambda m, L: m + L.multiply(nu)`` holds ν.
+    def state(self, f: Array, estimate: Estimate | None = None) -> State | None:
+        """The state with this f; ``None`` where its likelihood is 0 or no number."""
+        log_likelihood = self.log_likelihood(f)
+        return None if log_likelihood == -math.inf else State(self, f, log_likelihood, estimate)
 
-        Returns
-        -------
-        State or None
-            ``None`` where theta has no prior density, K cannot be factorized or the likelihood
-            is zero. One O(n³) operation, none if theta changes the covariance by a factor, or
-            not at all.
-        """
-        prior_at = self.prior_at(theta)
-        return None if prior_at is None else _complete(self.model, theta, *prior_at, latent)
+    @property
+    def is_proper(self) -> bool:
+        """Whether K is positive definite; counted as a lost proposal if not. Factorizes it."""
+        if self.prior.is_proper:
+            return True
+        tally.numerical_rejections += 1
+        return False
 
-    def prior_at(self, theta: Array) -> tuple[float, Array, Covariance] | None:
-        """log p, m and K at another theta; K is factorized if it is a multiple of this state's."""
-        k = self.model.amplitudes
-        moved = self.model.enters_cov & (theta != self.theta)
-        if not moved.any():
-            return _prior_at(self.model, theta, self.prior)
-        if (moved & (k == 0.0)).any():
-            return _prior_at(self.model, theta)
-        return _prior_at(self.model, theta, self.prior.with_log_variance(float(k @ theta)))
+    def log_likelihood(self, f: Array) -> float:
+        """ℓ(f, theta); −inf, and counted, where it cannot be computed."""
+        return _checked(self.model.log_likelihood(f, self.theta))
 
-    def complete(
-        self,
-        theta: Array,
-        log_prior: float,
-        mean: Array,
-        covariance: Covariance,
-        latent: Callable[[Array, PriorFactor], Array],
-    ) -> State | None:
-        """`with_theta`, continued from what `prior_at` gave: factorizes K in place."""
-        return _complete(self.model, theta, log_prior, mean, covariance, latent)
-
-    def with_f(self, f: Array, log_likelihood: float | None = None) -> State | None:
-        """Move to another f at the same theta: O(n), plus the likelihood if it is not given."""
-        if log_likelihood is None:
-            log_likelihood = self.log_likelihood_at(f)
-        if log_likelihood == -math.inf:
-            return None
-        return replace(self, f=f, log_likelihood=log_likelihood)
-
-    def log_likelihood_at(self, f: Array, theta: Array | None = None) -> float:
-        """ℓ(f, theta), by default at this theta; −inf, and counted, where it cannot be computed."""
-        return _checked(self.model.log_likelihood(f, self.theta if theta is None else theta))
-
-    def log_likelihoods_at(self, rows: Array, theta: Array | None = None) -> Array:
-        """`log_likelihood_at` of each row of f, shape (N, n) -> (N,)."""
-        values = self.model.log_likelihoods(rows, self.theta if theta is None else theta)
+    def log_likelihoods(self, rows: Array) -> Array:
+        """`log_likelihood` of each row of f, shape (N, n) -> (N,)."""
+        values = self.model.log_likelihoods(rows, self.theta)
         lost = ~(values < math.inf)  # NaN, too
         if lost.any():
             tally.numerical_rejections += int(lost.sum())
             values = np.where(lost, -math.inf, values)
         return values
 
+    def approximation(self, search: Search) -> GaussianApproximation | None:
+        """The q that a search finds here; ``None``, and counted, if it finds none."""
 
-def _prior_at(
-    model: LatentGaussian, theta: Array, covariance: Covariance | None = None
-) -> tuple[float, Array, Covariance] | None:
+        def compute() -> GaussianApproximation | None:
+            q = search(self.likelihood, self.prior)
+            if q is None:
+                tally.numerical_rejections += 1
+            return q
+
+        return self.once(search, compute)
+
+    def once[Result](self, what: Hashable, compute: Callable[[], Result]) -> Result:
+        """What ``compute`` returns; it is called the first time that ``what`` is asked for."""
+        if what not in self._known:
+            self._known[what] = compute()
+        result: Result = self._known[what]
+        return result
+
+    def last[Result](self, what: Hashable, given: Any, compute: Callable[[], Result]) -> Result:
+        """The same for a function of K and ``given``, for as long as neither moves."""
+        known = self._of_covariance.get(what)
+        if known is None or known[0] != given:
+            known = self._of_covariance[what] = given, compute()
+        result: Result = known[1]
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """A point (theta, f) of the chain.
+
+    Attributes
+    ----------
+    at : AtTheta
+        Theta, and what depends on it alone.
+    f : ndarray, shape (n,)
+        Latent variables.
+    log_likelihood : float
+        ℓ(f, theta).
+    estimate : Estimate, optional
+        Of p(y | theta), by the importance draws that f was one of.
+    """
+
+    at: AtTheta
+    f: Array
+    log_likelihood: float
+    estimate: Estimate | None = None
+    _known: dict[Hashable, Any] = field(init=False, repr=False, default_factory=dict)
+
+    @classmethod
+    def of(cls, model: LatentGaussian, theta: Array, f: Array) -> State | None:
+        """Compute everything at (theta, f); ``None`` where the density is zero or undefined."""
+        at = AtTheta.of(model, theta)
+        return at.state(f) if at is not None and at.is_proper else None
+
+    @property
+    def model(self) -> LatentGaussian:
+        """The model."""
+        return self.at.model
+
+    @property
+    def theta(self) -> Array:
+        """Hyper-parameters, shape (p,)."""
+        return self.at.theta
+
+    @property
+    def prior(self) -> Prior:
+        """N(m(theta), K(theta)), proper."""
+        return self.at.prior
+
+    @property
+    def mean(self) -> Array:
+        """m(theta), shape (n,)."""
+        return self.at.prior.mean
+
+    @property
+    def log_prior(self) -> float:
+        """log p(theta)."""
+        return self.at.log_prior
+
+    def with_theta(self, theta: Array, follow: Callable[[Prior], Array]) -> State | None:
+        """Move to another theta; what is held fixed says how f follows from the prior there.
+
+        ``lambda prior: f`` holds f, ``lambda prior: prior.mean + prior.multiply(nu)`` holds ν.
+
+        Returns
+        -------
+        State or None
+            ``None`` where theta has no prior density, K cannot be factorized or the likelihood is
+            zero. One O(n³) operation, none if theta changes K by a factor, or not at all.
+        """
+        there = self.at.moved(theta)
+        return there.state(follow(there.prior)) if there is not None and there.is_proper else None
+
+    def with_f(self, f: Array, log_likelihood: float | None = None) -> State | None:
+        """Move to another f at the same theta: O(n), plus the likelihood if it is not given."""
+        if log_likelihood is None:
+            return self.at.state(f, self.estimate)
+        if log_likelihood == -math.inf:
+            return None
+        return State(self.at, f, log_likelihood, self.estimate)
+
+    def once[Result](self, what: Hashable, compute: Callable[[], Result]) -> Result:
+        """As `AtTheta.once`, for what depends on f, too."""
+        if what not in self._known:
+            self._known[what] = compute()
+        result: Result = self._known[what]
+        return result
+
+
+def _looked_at(
+    model: LatentGaussian, theta: Array, prior_at: Callable[[Array], Prior | None]
+) -> AtTheta | None:
     # Cheapest first: a theta outside its prior's support never pays for a covariance.
     log_prior = _checked(model.log_prior(theta))
     if log_prior == -math.inf:
         return None
-    covariance = covariance or _covariance(model, theta)
-    if not 0.0 < covariance.variance < math.inf:
-        tally.numerical_rejections += 1
-        return None
-    return log_prior, model.mean(theta), covariance
-
-
-def _covariance(model: LatentGaussian, theta: Array) -> Covariance:
-    """K(theta), written as exp(k·theta) K(theta with its amplitudes at 0).
-
-    What is factorized is the same wherever the amplitudes are, so the factor is a function of theta
-    to the last bit, whether it was computed there or scaled.
-    """
-    k = model.amplitudes
-    if not k.any():
-        return Covariance(model.cov(theta))
-    return Covariance(model.cov(np.where(k == 0.0, theta, 0.0)), float(k @ theta))
-
-
-def _complete(
-    model: LatentGaussian,
-    theta: Array,
-    log_prior: float,
-    mean: Array,
-    covariance: Covariance,
-    latent: Callable[[Array, PriorFactor], Array],
-) -> State | None:
-    prior = covariance if isinstance(covariance, PriorFactor) else covariance.factorize()
+    prior = prior_at(theta)
     if prior is None:
         tally.numerical_rejections += 1
         return None
-    f = latent(mean, prior)
-    log_likelihood = _checked(model.log_likelihood(f, theta))
-    if log_likelihood == -math.inf:
-        return None
-    return State(model, theta, f, mean, prior, log_likelihood, log_prior)
+    return AtTheta(model, theta, log_prior, prior)
 
 
 def _checked(log_density: float) -> float:

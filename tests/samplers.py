@@ -5,6 +5,8 @@ A new sampler is tested by being listed in `pymc_lgm.steps.SAMPLERS`; a new opti
 
 from models import build
 
+import pymc_lgm as lgm
+
 from pymc_lgm.steps import SAMPLERS
 
 VARIANTS = {
@@ -19,26 +21,39 @@ VARIANTS = {
     "LatentSMMALA": [{"step_size": 0.8}],
     "NealMetropolis": [{"step_size": 0.5}, {"step_size": 0.5, "proposal": "random-walk"}],
     "EllipticalSlice": [{"repeats": 2}],
-    "ASIS": [{}, {"latent": "slice"}],
+    "ASIS": [{}, {"latent_move": "slice"}],
     "SurrogateSlice": [{}, {"noise": "taylor", "move": "metropolis"}],
     "Sweep": [
-        {"move": "slice", "theta_repeats": 2, "latent": "slice"},
+        {"move": "slice", "theta_repeats": 2, "latent_move": "slice"},
         {"move": "hmc", "scale": 0.1},
         {"move": "hmc", "scale": 0.05, "parameterization": "sufficient"},
-        {"move": "smmala", "scale": 0.8, "latent": "hmc-curvature"},
+        {"move": "smmala", "scale": 0.8, "latent_move": "hmc-curvature"},
         {"move": "smmala", "scale": 0.8, "parameterization": "sufficient"},
         {"parameterization": "posterior-site", "move": "slice"},
-        {"parameterization": "posterior-taylor", "latent": "mgrad"},
+        {"parameterization": "posterior-taylor", "latent_move": "mgrad"},
         {"parameterization": ("surrogate-site", "whitened"), "latent_repeats": 2},
     ],
     "PseudoMarginal": [
         {},
-        {"move": "slice", "n_importance": 4, "latent": "hmc"},
+        {"move": "slice", "n_importance": 4, "latent_move": "hmc"},
         {"move": "hmc", "n_importance": 4, "approximation": "laplace"},
-        {"move": "metropolis", "n_importance": 1, "correlation": 1.0, "latent": "hmc"},
-        {"n_importance": 3, "correlation": 0.5, "defensive": 0.2, "recall": False},
-        {"move": "metropolis", "n_importance": 4, "delayed": True, "correlation": 0.0},
-        {"approximation": "laplace", "n_importance": 2, "latent": "slice"},
+        {
+            "move": "metropolis",
+            "n_importance": 1,
+            "latent_move": "hmc",
+            "importance": lgm.Importance(correlation=1.0),
+        },
+        {
+            "n_importance": 3,
+            "importance": lgm.Importance(correlation=0.5, defensive=0.2),
+            "search": "anew",
+        },
+        {
+            "move": "delayed-metropolis",
+            "n_importance": 4,
+            "importance": lgm.Importance(correlation=0.0),
+        },
+        {"approximation": "laplace", "n_importance": 2, "latent_move": "slice"},
     ],
 }
 

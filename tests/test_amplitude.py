@@ -15,10 +15,11 @@ from toys import Counts, invariance, until_noticed
 import pymc_lgm as lgm
 
 from pymc_lgm import LatentGaussianModel
-from pymc_lgm.linalg import PriorFactor, factorize, tally
+from pymc_lgm.kernels import Amplitude, ConjugateScale, amplitude_moves
+from pymc_lgm.kernels import amplitude as amplitude_module
+from pymc_lgm.linalg import CholeskyFactor, factorize, tally
+from pymc_lgm.priors import cholesky_derivatives, dense
 from pymc_lgm.state import State
-from pymc_lgm.sweep import Amplitude, ConjugateScale, amplitude_moves
-from pymc_lgm.sweep import amplitude as amplitude_module
 
 X = np.array([[0.0], [0.5], [1.4]])
 C = np.exp(-np.abs(X - X.T)) + 1e-3 * np.eye(3)
@@ -159,7 +160,7 @@ def test_a_scaled_factor_is_a_fresh_factorization():
     K, v = A @ A.T + np.eye(6), 2.7
     before = factorize(K.copy())
     spent = tally.cubic_ops
-    scaled = before.with_log_variance(math.log(v))
+    scaled = before.times(math.log(v))
     assert tally.cubic_ops == spent
     fresh = factorize(v * K)
     x, X3, W = rng.standard_normal(6), rng.standard_normal((6, 3)), rng.uniform(0, 2, 6)
@@ -173,56 +174,76 @@ def test_a_scaled_factor_is_a_fresh_factorization():
                 "solve",
                 "solve_transposed",
                 "inverse_times",
-                "covariance_times",
             )
             for columns in (x, X3)
         ),
         lambda L: L.log_determinant,
         lambda L: L.log_density(x),
         lambda L: L.inverse(),
+        lambda L: L.inverse_diagonal(),
+        lambda L: L.inverse_factor(),
         lambda L: L.dense(),
-        lambda L: L.condition(W).dense(),
-        lambda L: L.diagonal,
-        lambda L: L.multiply_vjp(x, W),
-        lambda L: L.multiply_jvp(x, [dA]),
-        lambda L: L.information([dA, K])[0],
-        lambda L: L.information([dA, K])[1],
+        lambda L: cholesky_derivatives.multiply_vjp(L, x, W),
+        lambda L: cholesky_derivatives.multiply_jvp(L, x, [dA]),
+        lambda L: cholesky_derivatives.information(L, [dA, K])[0],
+        lambda L: cholesky_derivatives.information(L, [dA, K])[1],
     ):
         np.testing.assert_allclose(verb(scaled), verb(fresh), rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(before.multiply(x), np.linalg.cholesky(K) @ x)  # left as it was
+    scaled = dense.DensePrior(x, K.copy(), math.log(v))
+    fresh = dense.DensePrior(x, v * K)
+    for verb in (
+        *(
+            lambda prior, n=name, c=columns: getattr(prior, n)(c)
+            for name in (
+                "multiply",
+                "multiply_transposed",
+                "solve",
+                "inverse_times",
+                "covariance_times",
+            )
+            for columns in (x, X3)
+        ),
+        lambda prior: prior.log_density(W),
+        lambda prior: prior.variances,
+        lambda prior: prior.precisions,
+        lambda prior: prior.condition(W)._B.dense(),
+        lambda prior: prior.condition(W).variances,
+    ):
+        np.testing.assert_allclose(verb(scaled), verb(fresh), rtol=1e-10, atol=1e-12)
 
 
 @pytest.fixture
 def state():
-    state = State.at(Inverse(), np.array([1.0, -0.2, 0.4]), np.array([0.5, 1.4, 0.3]))
+    state = State.of(Inverse(), np.array([1.0, -0.2, 0.4]), np.array([0.5, 1.4, 0.3]))
     assert state is not None
     return state
 
 
 def test_an_amplitude_moves_without_a_factorization(state):
     before = tally.cubic_ops
-    there = state.with_theta(state.theta + np.array([0.1, 0.0, 0.9]), lambda m, L: state.f)
+    there = state.with_theta(state.theta + np.array([0.1, 0.0, 0.9]), lambda prior: state.f)
     assert tally.cubic_ops == before
-    fresh = State.at(state.model, there.theta, state.f)
+    fresh = State.of(state.model, there.theta, state.f)
     assert tally.cubic_ops == before + 1
     # To the last bit: a restored chain repeats itself.
-    np.testing.assert_array_equal(there.prior.dense(), fresh.prior.dense())
-    assert there.prior.log_determinant == fresh.prior.log_determinant
+    np.testing.assert_array_equal(there.prior.factor.dense(), fresh.prior.factor.dense())
+    assert there.prior.factor.log_determinant == fresh.prior.factor.log_determinant
     K = state.model.cov(there.theta)
-    np.testing.assert_allclose(there.prior.dense(), np.linalg.cholesky(K), rtol=1e-10)
+    np.testing.assert_allclose(there.prior.factor.dense(), np.linalg.cholesky(K), rtol=1e-10)
     np.testing.assert_allclose(there.prior.covariance_times(state.f), K @ state.f, rtol=1e-10)
     spent = tally.cubic_ops
-    state.with_theta(state.theta + np.array([0.0, 0.1, 0.9]), lambda m, L: state.f)
+    state.with_theta(state.theta + np.array([0.0, 0.1, 0.9]), lambda prior: state.f)
     assert tally.cubic_ops == spent + 1
 
 
 @pytest.mark.parametrize("far", [-3000.0, 3000.0])
 def test_an_amplitude_that_leaves_the_numbers_is_a_rejection(far):
     model = read(counts(lambda: pm.math.exp(pm.Normal("log_eta", 0, 100)) * C))
-    here = State.at(model, np.zeros(1), np.ones(3))
+    here = State.of(model, np.zeros(1), np.ones(3))
     lost = tally.numerical_rejections
-    assert here.with_theta(np.array([far]), lambda m, L: here.f) is None
-    assert State.at(model, np.array([far]), np.ones(3)) is None
+    assert here.with_theta(np.array([far]), lambda prior: here.f) is None
+    assert State.of(model, np.array([far]), np.ones(3)) is None
     assert tally.numerical_rejections == lost + 2
 
 
@@ -297,21 +318,25 @@ def wrong_exponent(monkeypatch, toy):
 
 
 def no_determinant(monkeypatch, toy):
+    times = CholeskyFactor.times
+
     def forgetful(self, log_variance):
-        factor = PriorFactor(self._packed, self._K_diagonal, log_variance)
+        factor = times(self, log_variance)
         factor.log_determinant = self.log_determinant
         return factor
 
-    monkeypatch.setattr(PriorFactor, "with_log_variance", forgetful)
+    monkeypatch.setattr(CholeskyFactor, "times", forgetful)
 
 
 def unscaled_root(monkeypatch, toy):
+    times = CholeskyFactor.times
+
     def forgetful(self, log_variance):
-        factor = PriorFactor(self._packed, self._K_diagonal, log_variance)
+        factor = times(self, log_variance)
         factor._scale = self._scale
         return factor
 
-    monkeypatch.setattr(PriorFactor, "with_log_variance", forgetful)
+    monkeypatch.setattr(CholeskyFactor, "times", forgetful)
 
 
 def no_half_n(monkeypatch, toy):
@@ -340,8 +365,8 @@ def no_prior(monkeypatch, toy):
 
 
 def no_mean(monkeypatch, toy):
-    solve = PriorFactor.solve
-    monkeypatch.setattr(PriorFactor, "solve", lambda self, z: solve(self, z + 1.0))
+    solve = dense.DensePrior.solve
+    monkeypatch.setattr(dense.DensePrior, "solve", lambda self, z: solve(self, z + 1.0))
 
 
 MUTANTS = [
@@ -369,7 +394,7 @@ def test_a_mutant_is_noticed(name, mutant, monkeypatch, dies):
 
 def pvalue_given_nu(toy):
     """K-S of draws of log v from p(v | ν, y) ∝ p(v) p(y | m + √v C^½ ν), by quadrature."""
-    state = State.at(toy, np.array([1.0, -0.2, 0.4]), np.array([-0.5, 2.4, 2.0]))
+    state = State.of(toy, np.array([1.0, -0.2, 0.4]), np.array([-0.5, 2.4, 2.0]))
     z, x = state.f - state.mean, np.linspace(-6.0, 6.0, 2001)
     log_density = np.array(
         [
@@ -454,7 +479,7 @@ def test_a_form_that_another_step_has_undone_is_left_alone():
     element, rng = ConjugateScale.of(ours), np.random.default_rng(1)
     for value, stays in ((0, False), (1, True)):
         ours.read(point | {"z": np.array(value)})
-        state = State.at(ours, np.array([0.3]), np.ones(3) * 0.7)
+        state = State.of(ours, np.array([0.3]), np.ones(3) * 0.7)
         assert (element.run(rng, state, None, False)[0] is state) is stays
 
 

@@ -21,17 +21,6 @@ import pymc_lgm as lgm
 from pymc_lgm.steps import SAMPLERS
 
 ROOT = Path(__file__).parents[1]
-NUMERIC = [
-    "pymc_lgm.adaptation",
-    "pymc_lgm.amplitudes",
-    "pymc_lgm.latent",
-    "pymc_lgm.linalg",
-    "pymc_lgm.moves",
-    "pymc_lgm.parameterizations",
-    "pymc_lgm.approximations",
-    "pymc_lgm.state",
-    "pymc_lgm.sweep",
-]
 MODULES = sorted((ROOT / "pymc_lgm").rglob("*.py"))
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 
@@ -40,31 +29,86 @@ def dotted(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
+def layers() -> list[list[str]]:
+    """Rows of CONTRIBUTING's table, from the bottom up: the modules and folders of each layer."""
+    (table,) = re.findall(
+        r"^\| layer \|.*?\n\n", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    cells = [line.split("|")[2] for line in table.splitlines()[2:] if line]
+    return [[name.rstrip("/") for name in re.findall(r"`([\w/]+)`", cell)] for cell in cells]
+
+
+LAYERS = layers()
+NUMERIC = 5
+"""Layers that know arrays only."""
+
+
+def layer(module: str) -> int:
+    """Of pymc_lgm.a.b the layer that lists a; what is not listed is above all."""
+    parts = module.split(".")
+    found = [i for i, names in enumerate(LAYERS) if len(parts) > 1 and parts[1] in names]
+    return found[0] if found else len(LAYERS)
+
+
 def imports(path: Path) -> set[str]:
-    found = set()
+    """Modules that are imported, under TYPE_CHECKING and inside functions, too."""
+    found, names = set(), set(map(dotted, MODULES))
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
-    return found
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                found.add(submodule if submodule in names else node.module)
+    return found - {dotted(path)}
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in MODULES if dotted(p).startswith(tuple(NUMERIC))], ids=dotted
-)
+OURS = {dotted(path): {n for n in imports(path) if n.startswith("pymc_lgm")} for path in MODULES}
+
+
+def test_every_module_is_in_one_layer():
+    listed = [name for names in LAYERS for name in names]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == {module.name for module in pkgutil.iter_modules(lgm.__path__)}
+
+
+@pytest.mark.parametrize("module", OURS)
+def test_a_layer_imports_from_below_only(module):
+    for name in OURS[module] - {"pymc_lgm"}:
+        assert layer(name) <= layer(module), name
+
+
+def test_no_import_goes_in_a_circle():
+    """Take away what imports nothing that is left, until nothing is left."""
+    left = {module: set(names) & set(OURS) for module, names in OURS.items()}
+    while free := [module for module, names in left.items() if not names & set(left)]:
+        for module in free:
+            del left[module]
+    assert not left
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if layer(dotted(p)) < NUMERIC], ids=dotted)
 def test_the_numeric_wing_knows_arrays_only(path):
     for name in imports(path):
-        package = name.split(".")[0]
-        assert package in {*sys.stdlib_module_names, "numpy", "scipy", "pymc_lgm"}, name
-        if package == "pymc_lgm":
-            assert name.startswith(tuple(NUMERIC)) or name == "pymc_lgm", name
+        assert name.split(".")[0] in {*sys.stdlib_module_names, "numpy", "scipy", "pymc_lgm"}, name
+
+
+def test_files_are_short():
+    """Half of them under 120 lines; what is longer than 300 says why."""
+    texts = {dotted(path): path.read_text() for path in MODULES}
+    lengths = sorted(text.count("\n") for text in texts.values())
+    assert lengths[len(lengths) // 2] <= 120
+    for module, text in texts.items():
+        reason = re.search("more than 300 lines", ast.get_docstring(ast.parse(text)) or "")
+        assert text.count("\n") <= 300 or reason, module
 
 
 @pytest.mark.parametrize("path", MODULES, ids=dotted)
 def test_only_the_model_reader_reads_graphs(path):
-    """Walking a graph belongs to graphs.py; likelihoods that mark variables are the exception."""
-    if dotted(path) in {"pymc_lgm.graphs", "pymc_lgm.testing", "pymc_lgm.likelihoods.registry"}:
+    """Walking a graph belongs to model/; likelihoods that mark variables are the exception."""
+    if dotted(path) in {"pymc_lgm.testing", "pymc_lgm.likelihoods.registry"}:
+        return
+    if dotted(path).startswith("pymc_lgm.model."):
         return
     text = path.read_text()
     assert "clone_replace" not in text

@@ -22,8 +22,9 @@ from samplers import CASES, VARIANTS, label
 
 import pymc_lgm as lgm
 
-from pymc_lgm import checks, steps, sweep
+from pymc_lgm import kernels, steps
 from pymc_lgm.linalg import tally
+from pymc_lgm.model import read
 from pymc_lgm.state import State
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -290,7 +291,8 @@ def test_every_kind_of_tuning_is_tested():
     def started(cases):
         found = set()
         for step in map(make, cases):
-            state = step._begin(step._arrive(listed("logistic").initial_point()))
+            state = step._arrive(listed("logistic").initial_point())
+            step._begin(state)
             found |= kinds([element.start(state, 6) for element in step.elements])
         return found
 
@@ -305,8 +307,8 @@ def test_frozen_after_tuning(case):
 @pytest.mark.mutant
 @pytest.mark.parametrize("case", [c for c in KINDS if c[0] is not lgm.EllipticalSlice], ids=label)
 def test_a_sweep_that_keeps_adapting_is_noticed(case, monkeypatch, dies):
-    frozen = sweep.run
-    monkeypatch.setattr(sweep, "run", lambda *arguments: frozen(*arguments[:-1], True))
+    frozen = kernels.run
+    monkeypatch.setattr(kernels, "run", lambda *arguments: frozen(*arguments[:-1], True))
     dies(
         f"contract: {label(case)} keeps adapting", tunings_move_after_tuning(case, draws=3), above=0
     )
@@ -335,13 +337,13 @@ def test_stored_densities_are_the_models(case, logp):
     for _ in range(5):
         point, _ = step.step(point)
         state = step._state
-        fresh = State.at(step.lgm, step.lgm.theta_of(point), point["f"])
+        fresh = State.of(step.lgm, step.lgm.theta_of(point), point["f"])
         # Stored by another compiled function, of rows or with a gradient: equal to rounding.
         assert state.log_likelihood == pytest.approx(fresh.log_likelihood, rel=1e-12, abs=1e-12)
         assert state.log_prior == fresh.log_prior
         np.testing.assert_array_equal(state.mean, fresh.mean)
-        np.testing.assert_array_equal(state.prior.dense(), fresh.prior.dense())
-        gaussian = state.prior.log_density(state.f - state.mean)
+        np.testing.assert_array_equal(state.prior.factor.dense(), fresh.prior.factor.dense())
+        gaussian = state.prior.log_density(state.f)
         joint = state.log_likelihood + state.log_prior + gaussian
         # With theta held by another step, the prior's terms are constants that the step leaves out.
         constant = 0.0 if step.lgm.p else logp(point) - joint
@@ -553,7 +555,7 @@ def test_sample_passes_its_backend_on(backend, linker, monkeypatch):
         linkers.append(type(model.graphs.log_prior.maker.linker).__name__)
         raise EnoughSeenError
 
-    monkeypatch.setattr(checks, "check_model", spy)
+    monkeypatch.setattr(read, "check_model", spy)
     with pytest.raises(EnoughSeenError):
         pm.sample(model=listed("logistic"), backend=backend, progressbar=False)
     assert linkers == [linker]
@@ -603,7 +605,7 @@ def test_initvals_are_where_the_chain_starts():
     start = {"f": np.array([2.0, -1.0, 0.5]), "mu": 3.0, "ls": 0.7, "eta": 1.3}
     # HMC steps of almost no length, and a random walk of almost no scale.
     step = build(lgm.SufficientMetropolis, "logistic", scale=1e-9)
-    step.elements = (sweep.HMC(step_size=1e-9), *step.elements[1:])
+    step.elements = (kernels.latent.HMC(step_size=1e-9), *step.elements[1:])
     idata = quick(listed("logistic"), step=step, initvals=start, draws=1, tune=0, chains=1)
     for name, value in start.items():
         assert (abs(idata["posterior"][name] - value) < 1e-5).all()

@@ -19,14 +19,18 @@ from toys import Chain, Labels, invariance_of, until_noticed
 import pymc_lgm as lgm
 
 from pymc_lgm.approximations import importance as importance_module
-from pymc_lgm.approximations import recall as recall_module
 from pymc_lgm.approximations.copula import KNOTS, Copula, tilted_copula
 from pymc_lgm.approximations.ep import ep
-from pymc_lgm.approximations.gaussian import Sites
-from pymc_lgm.approximations.importance import Coordinates, Scheme, importance_sample
-from pymc_lgm.approximations.recall import SitesTuning, recall
-from pymc_lgm.linalg import Covariance, factorize, tally
-from pymc_lgm.parameterizations import pseudo_marginal
+from pymc_lgm.approximations.importance import (
+    Coordinates,
+    Proposal,
+    Scheme,
+    importance_sample,
+)
+from pymc_lgm.approximations.recall import recall
+from pymc_lgm.approximations.sites import Margins, Recalled
+from pymc_lgm.approximations.sites_line import SitesTuning
+from pymc_lgm.linalg import tally
 from pymc_lgm.state import LikelihoodAt
 
 LARGE = 6.0  # standard deviation of f: a binary datum cuts half of it off
@@ -55,19 +59,23 @@ class Binary(Labels):
 
 
 def with_copula(reader, theta):
-    """q by expectation propagation with a copula of its own, the prior's factor, the likelihood."""
-    likelihood, mean = LikelihoodAt(reader, theta), reader.mean(theta)
-    q = ep(likelihood, mean, Covariance(reader.cov(theta)), tolerance=1e-6)
-    prior = factorize(reader.cov(theta))
-    sites = q.sites._replace(stiffness=prior.inverse_diagonal())
-    copula = tilted_copula(likelihood.sites, mean, q.center, sites)
-    return replace(q, copula=copula), prior, sites
+    """Draws of q by expectation propagation, with a copula of its own margins."""
+    likelihood, prior = LikelihoodAt(reader, theta), reader.prior(theta)
+    q = ep(likelihood, prior, tolerance=1e-6)
+    margins = Margins(q.posterior.variances, prior.precisions)
+    return Proposal.of(replace(q, margins=margins), likelihood)
 
 
-def sample(reader, theta, q, prior, rng, scheme=SCHEME):
-    coordinates = Coordinates.fresh(rng, reader.n, scheme)
+def freed(of):
+    """A q, or sites, as if the prior let each f_i vary by itself."""
+    variances = of.margins.variances
+    return replace(of, margins=Margins(variances, 1 / variances))
+
+
+def sample(reader, theta, proposal, rng, scheme=SCHEME):
+    coordinates = Coordinates.fresh(rng, proposal, scheme)
     return importance_sample(
-        q, prior, lambda rows: reader.log_likelihoods(rows, theta), coordinates, scheme
+        proposal, lambda rows: reader.log_likelihoods(rows, theta), coordinates, scheme
     )
 
 
@@ -80,24 +88,24 @@ def rng():
 def independent():
     reader = Binary()
     theta = np.array([math.log(LARGE)])
-    return reader, theta, *with_copula(reader, theta)
+    return reader, theta, with_copula(reader, theta)
 
 
 def test_a_bijection_with_its_slope(independent, rng):
-    *_, q, _, _ = independent
-    x = q.center[:, None] + 8.0 * q.copula.scale[:, None] * rng.standard_normal((q.center.size, 50))
-    f = q.copula.forward(x)
-    back, log_slopes = q.copula.backward(f)
+    *_, proposal = independent
+    copula = proposal.copula
+    center, scale = copula.center[:, None], copula.scale[:, None]
+    x = center + 8.0 * scale * rng.standard_normal((center.size, 50))
+    f = copula.forward(x)
+    back, log_slopes = copula.backward(f)
     np.testing.assert_allclose(back, x, atol=1e-8)
-    h = 1e-7 * q.copula.scale[:, None]
-    slopes = (q.copula.backward(f + h)[0] - q.copula.backward(f - h)[0]) / (2 * h)
+    h = 1e-7 * scale
+    slopes = (copula.backward(f + h)[0] - copula.backward(f - h)[0]) / (2 * h)
     # A step across a knot has the slope of neither side.
-    smooth = np.isclose(
-        q.copula.backward(f + h)[1], q.copula.backward(f - h)[1], rtol=0, atol=1e-12
-    )
+    smooth = np.isclose(copula.backward(f + h)[1], copula.backward(f - h)[1], rtol=0, atol=1e-12)
     assert smooth.sum() > 40
     np.testing.assert_allclose(np.log(slopes).sum(axis=0)[smooth], log_slopes[smooth], atol=1e-4)
-    assert (np.diff(q.copula.values, axis=0) > 0).all()
+    assert (np.diff(copula.values, axis=0) > 0).all()
 
 
 def test_no_correction_is_the_identity(rng):
@@ -114,11 +122,11 @@ def test_weights_are_the_ratio_of_densities(rng):
     """log w = ℓ(f) + log N(f; m, K) − log N(x; f̂, Σ) − log |∂x/∂f|, each term by itself."""
     reader = Binary(n=5, smooth=0.7)
     theta = np.array([math.log(LARGE)])
-    q, prior, _ = with_copula(reader, theta)
-    drawn = sample(reader, theta, q, prior, rng, Scheme(8))
+    proposal = with_copula(reader, theta)
+    q, drawn = proposal.q, sample(reader, theta, proposal, rng, Scheme(8))
     K, mean = reader.cov(theta), reader.mean(theta)
     covariance = np.linalg.inv(np.linalg.inv(K) + np.diag(q.precision))
-    x, log_slopes = q.copula.backward(drawn.f)
+    x, log_slopes = proposal.copula.backward(drawn.f)
     expected = (
         reader.log_likelihoods(np.ascontiguousarray(drawn.f.T), theta)
         + multivariate_normal(mean, K).logpdf(drawn.f.T)
@@ -130,7 +138,7 @@ def test_weights_are_the_ratio_of_densities(rng):
 
 def test_where_f_is_independent_estimates_are_quiet(independent, rng):
     """The evidence is a product of integrals over a line each, and the marginals are the tilted."""
-    reader, theta, q, prior, _ = independent
+    reader, theta, proposal = independent
     signs = reader.probit_signs()
     exact = sum(
         math.log(
@@ -143,10 +151,10 @@ def test_where_f_is_independent_estimates_are_quiet(independent, rng):
         )
         for s in signs
     )
-    plain = replace(q, copula=None)
+    plain = replace(proposal, copula=None)
     with_it, without = (
-        np.array([sample(reader, theta, each, prior, rng).log_evidence for _ in range(40)])
-        for each in (q, plain)
+        np.array([sample(reader, theta, each, rng).log_evidence for _ in range(40)])
+        for each in (proposal, plain)
     )
     assert with_it.std() < 0.1 * without.std()
     error = with_it.std(ddof=1) / math.sqrt(with_it.size)
@@ -159,15 +167,15 @@ def test_where_f_is_independent_estimates_are_quiet(independent, rng):
 def test_estimates_are_unbiased(defensive, antithetic, rng):
     reader = Binary(n=4, smooth=1.0)
     theta = np.array([math.log(LARGE)])
-    q, prior, _ = with_copula(reader, theta)
+    proposal = with_copula(reader, theta)
     # A poor one: half of the correction goes the wrong way.
-    values = q.copula.values.copy()
-    values[:, :2] = -q.copula.values[::-1, :2]
-    q = replace(q, copula=replace(q.copula, values=values))
+    copula, prior = proposal.copula, proposal.q.prior
+    values = copula.values.copy()
+    values[:, :2] = -copula.values[::-1, :2]
+    proposal = replace(proposal, copula=replace(copula, values=values), defensive=defensive)
     draws = prior.multiply(rng.standard_normal((4, 400_000))) + reader.mean(theta)[:, None]
     p = np.exp(reader.log_likelihoods(np.ascontiguousarray(draws.T), theta))
-    scheme = Scheme(100_000, antithetic, defensive)
-    w = np.exp(sample(reader, theta, q, prior, rng, scheme).log_weights)
+    w = np.exp(sample(reader, theta, proposal, rng, Scheme(100_000, antithetic)).log_weights)
     if antithetic:
         w = w.reshape(2, -1).mean(axis=0)
     error = math.hypot(p.std() / math.sqrt(p.size), w.std() / math.sqrt(w.size))
@@ -176,13 +184,13 @@ def test_estimates_are_unbiased(defensive, antithetic, rng):
 
 @pytest.mark.parametrize("defensive", [0.0, 0.5])
 def test_coordinates_around_f_give_f(independent, defensive, rng):
-    reader, theta, q, prior, _ = independent
-    scheme = Scheme(4, defensive=defensive)
+    reader, theta, proposal = independent
+    proposal, scheme = replace(proposal, defensive=defensive), Scheme(4)
     for _ in range(10):
-        f = sample(reader, theta, q, prior, rng, scheme).f[:, 0]
-        around = Coordinates.around(rng, f, q, prior, scheme)
+        f = sample(reader, theta, proposal, rng, scheme).f[:, 0]
+        around = Coordinates.around(rng, f, proposal, scheme)
         again = importance_sample(
-            q, prior, lambda rows: reader.log_likelihoods(rows, theta), around, scheme
+            proposal, lambda rows: reader.log_likelihoods(rows, theta), around, scheme
         )
         np.testing.assert_allclose(again.f[:, 0], f, atol=1e-8)
 
@@ -191,51 +199,46 @@ def test_smooth_f_are_left_alone(rng):
     """Where K⁻¹ is large a correction of single components would make draws impossible."""
     reader = Binary(n=40, smooth=10.0)
     theta = np.array([math.log(LARGE)])
-    q, prior, sites = with_copula(reader, theta)
-    assert q.copula is None
-    bold = tilted_copula(
-        LikelihoodAt(reader, theta).sites,
-        q.mean,
-        q.center,
-        sites._replace(stiffness=1 / sites.variance),
-    )
+    proposal = with_copula(reader, theta)
+    assert proposal.copula is None
+    bold = Proposal.of(freed(proposal.q), LikelihoodAt(reader, theta))
+    assert bold.copula is not None
     spread, bolder = (
-        np.std([sample(reader, theta, each, prior, rng).log_evidence for _ in range(20)])
-        for each in (q, replace(q, copula=bold))
+        np.std([sample(reader, theta, each, rng).log_evidence for _ in range(20)])
+        for each in (proposal, bold)
     )
     assert bolder > 2 * spread
 
 
 def test_a_likelihood_without_numbers_makes_none(independent):
-    *_, q, _, sites = independent
+    *_, proposal = independent
+    q = proposal.q
 
     def nothing(rows):
         return np.full_like(rows, np.nan)
 
-    assert tilted_copula(nothing, q.mean, q.center, sites) is None
+    assert tilted_copula(nothing, q.mean, q.center, q.sites, q.margins) is None
 
 
 def test_recalled_sites_make_the_same_copula(independent):
-    reader, theta, q, _, sites = independent
-    tuning = SitesTuning.start(reader.n, 1, 4).update(theta, sites)
+    reader, theta, proposal = independent
+    q = proposal.q
+    tuning = SitesTuning.start(reader.n, 1, 4).update(theta, q.sites, q.margins)
     line = tuning.line()
-    likelihood, mean = LikelihoodAt(reader, theta), reader.mean(theta)
+    likelihood = LikelihoodAt(reader, theta)
     before = tally.cubic_ops
-    again = recall(likelihood, mean, Covariance(reader.cov(theta)), start=line(theta))
+    again = Proposal.of(recall(likelihood, reader.prior(theta), start=line(theta)), likelihood)
     assert tally.cubic_ops - before == 1
-    np.testing.assert_allclose(again.copula.values, q.copula.values, atol=1e-6)
-    far = line(theta + 50.0)
-    assert far.far
+    np.testing.assert_allclose(again.copula.values, proposal.copula.values, atol=1e-6)
+    assert not line(theta + 50.0).trusted
     # Far out q is searched for, and its variances and those of the prior are its own.
     before = tally.cubic_ops
     theta = theta + 1.0
-    likelihood, mean = LikelihoodAt(reader, theta), reader.mean(theta)
-    searched = recall(
-        likelihood, mean, Covariance(reader.cov(theta)), start=line(theta)._replace(far=True)
-    )
+    likelihood, start = LikelihoodAt(reader, theta), replace(line(theta), trusted=False)
+    searched = Proposal.of(recall(likelihood, reader.prior(theta), start=start), likelihood)
     assert tally.cubic_ops - before >= 4
-    expected, *_ = with_copula(reader, theta)
-    np.testing.assert_allclose(searched.center, expected.center, atol=0.3 * LARGE)
+    expected = with_copula(reader, theta)
+    np.testing.assert_allclose(searched.q.center, expected.q.center, atol=0.3 * LARGE)
     np.testing.assert_allclose(searched.copula.values, expected.copula.values, atol=0.2)
 
 
@@ -244,38 +247,34 @@ def test_recalled_sites_make_the_same_copula(independent):
 
 def skewed(n_importance=2, tune=200, **options):
     """A tuned chain on labels whose every move of theta and f is an importance draw."""
-    options = {"n_importance": n_importance, "latent": None, "interweave": False} | options
+    options = {"n_importance": n_importance, "latent_move": None, "interweave": False} | options
     elements = elements_of((lgm.PseudoMarginal, options), "labels")
     return Chain.start(elements, Labels(), np.random.default_rng(1), tune)
 
 
-def lopsided(log_likelihoods, mean, center, sites):
+def lopsided(log_likelihoods, mean, center, sites, margins):
     """A copula that is far from the marginals: mistakes in its use cannot hide."""
     values = np.where(KNOTS < 0, 0.4 * KNOTS, 2.0 * KNOTS)[:, None]
-    return Copula(center, np.sqrt(sites.variance), np.repeat(values, center.size, axis=1))
+    return Copula(center, np.sqrt(margins.variances), np.repeat(values, center.size, axis=1))
 
 
 def test_the_default_has_one():
     chain = skewed(4)
     toy, theta = chain.toy, chain.state.theta
-    sites = chain.tunings[0].start(theta)
-    assert isinstance(sites, Sites)
-    assert sites.stiffness is not None
+    sites = chain.tunings[0].line(theta)
+    assert isinstance(sites, Recalled)
+    assert sites.margins is not None
     # At theta of the chain, not only where it was made: independent f keep the whole correction.
-    q = chain.elements[0].search(
-        LikelihoodAt(toy, theta),
-        toy.mean(theta),
-        Covariance(toy.cov(theta)),
-        start=sites._replace(stiffness=1 / sites.variance),
-    )
-    assert q.copula is not None
+    search = chain.elements[0].search.along(lambda theta: freed(sites))
+    likelihood = LikelihoodAt(toy, theta)
+    assert Proposal.of(search(likelihood, toy.prior(theta)), likelihood).copula is not None
 
 
 LINES = {
     "without its Jacobian": (" - log_slopes", ""),
     "with the square of x alone": (" - 0.5 * squares", ""),
     "whose coordinates are those of f": (
-        "x = f if q.copula is None else q.copula.backward(f[:, None])[0][:, 0]",
+        "x = f if copula is None else copula.backward(f[:, None])[0][:, 0]",
         "x = f",
     ),
 }
@@ -286,9 +285,10 @@ LINES = {
 @pytest.mark.parametrize("name", LINES)
 def test_a_wrong_line_is_noticed(name, monkeypatch, dies):
     wrong = mutated(importance_module, *LINES[name])
-    for verb in ("importance_sample", "Coordinates"):
-        monkeypatch.setattr(pseudo_marginal, verb, getattr(wrong, verb))
-    monkeypatch.setattr(recall_module, "tilted_copula", lopsided)
+    for part, verb in (("Proposal", "log_prior_over_q"), ("Coordinates", "around")):
+        verb_of_mutant = getattr(getattr(wrong, part), verb)
+        monkeypatch.setattr(getattr(importance_module, part), verb, verb_of_mutant)
+    monkeypatch.setattr(importance_module, "tilted_copula", lopsided)
     chain = skewed()
     pvalue = until_noticed(
         lambda replicates: invariance_of(chain, replicates=replicates, steps=3).pvalue, 200, 1200
@@ -297,8 +297,12 @@ def test_a_wrong_line_is_noticed(name, monkeypatch, dies):
 
 
 @pytest.mark.parametrize(
-    "options", [pytest.param({}, marks=pytest.mark.slow), {"defensive": 0.3, "n_importance": 3}]
+    "options",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        {"importance": lgm.Importance(defensive=0.3), "n_importance": 3},
+    ],
 )
 def test_a_lopsided_copula_is_exact(options, monkeypatch):
-    monkeypatch.setattr(recall_module, "tilted_copula", lopsided)
+    monkeypatch.setattr(importance_module, "tilted_copula", lopsided)
     assert invariance_of(skewed(**options), replicates=300, steps=3).pvalue > 1e-4

@@ -15,7 +15,7 @@ from toys import TOYS, Chain, Counts, Labels, invariance, invariance_of, until_n
 
 import pymc_lgm as lgm
 
-from pymc_lgm import sweep
+from pymc_lgm import kernels
 from pymc_lgm.adaptation import ProposalTuning, StepSizeTuning
 from pymc_lgm.approximations import emulator as emulator_module
 from pymc_lgm.approximations.emulator import (
@@ -29,15 +29,16 @@ from pymc_lgm.approximations.emulator import (
     emulate,
 )
 from pymc_lgm.approximations.ep import ep
-from pymc_lgm.approximations.gaussian import Sites
 from pymc_lgm.approximations.laplace import laplace
-from pymc_lgm.approximations.recall import FLAT, SitesTuning, laplace_from_sites, recall
-from pymc_lgm.linalg import Covariance, tally
-from pymc_lgm.moves import surrogate_transition as module
-from pymc_lgm.moves.surrogate_transition import surrogate_transition
-from pymc_lgm.parameterizations.target import Target
+from pymc_lgm.approximations.recall import laplace_from_sites, recall
+from pymc_lgm.approximations.sites import Margins, Recalled, Sites
+from pymc_lgm.approximations.sites_line import FLAT, SitesTuning
+from pymc_lgm.kernels.hold.target import Target
+from pymc_lgm.kernels.theta import emulated as module
+from pymc_lgm.kernels.theta.emulated import EmulatorTuning, surrogate_transition
+from pymc_lgm.linalg import tally
+from pymc_lgm.priors import DensePrior
 from pymc_lgm.state import LikelihoodAt
-from pymc_lgm.sweep.emulated import EmulatorTuning
 
 
 @pytest.fixture
@@ -183,14 +184,14 @@ class Jumps:
 
     def run(self, rng, target, tuning, tune):
         emulator = wrong_emulator(target.state.theta.size)
-        state, info = self.kernel(rng, target.state, target, emulator=emulator, step_size=0.8)
+        state, info = self.kernel(rng, target, emulator=emulator, step_size=0.8)
         return state, None, {"theta_acceptance": info.theta_acceptance}
 
 
 def pvalue_of(kernel, toy="counts", replicates=250):
     move = Jumps()
     move.kernel = kernel
-    elements = (sweep.Theta("whitened", move), sweep.EllipticalSlice())
+    elements = (kernels.Theta("whitened", move), kernels.latent.EllipticalSlice())
     return invariance(elements, TOYS[toy](), replicates=replicates, steps=3).pvalue
 
 
@@ -199,21 +200,23 @@ def test_a_wrong_emulator_is_exact(toy):
     assert pvalue_of(surrogate_transition, toy) > 1e-4
 
 
-def without_target(rng, state, target, *, emulator, step_size):
+def without_target(rng, target, *, emulator, step_size):
     """The mutant believes the emulator: whatever it proposes is accepted."""
-    return with_ratio(rng, state, target, emulator, step_size, lambda log_density, ratio: ratio)
+    return with_ratio(rng, target, emulator, step_size, lambda log_density, ratio: ratio)
 
 
-def upside_down(rng, state, target, *, emulator, step_size):
+def upside_down(rng, target, *, emulator, step_size):
     """The mutant multiplies by the emulator's ratio instead of dividing."""
 
     def twice(log_density, ratio):
         return log_density + 2.0 * ratio
 
-    return with_ratio(rng, state, target, emulator, step_size, twice)
+    return with_ratio(rng, target, emulator, step_size, twice)
 
 
-def with_ratio(rng, state, target, emulator, step_size, change):
+def with_ratio(rng, target, emulator, step_size, change):
+    state = target.state
+
     def log_density(theta):
         log_evidence, _ = emulator.log_evidence(emulator.coordinates(theta))
         return log_evidence + state.model.log_prior(theta)
@@ -226,7 +229,7 @@ def with_ratio(rng, state, target, emulator, step_size, change):
         return target.log_density + change(value - target.log_density, ratio), there
 
     wrong = replace(target, evaluate=evaluate)
-    return surrogate_transition(rng, state, wrong, emulator=emulator, step_size=step_size)
+    return surrogate_transition(rng, wrong, emulator=emulator, step_size=step_size)
 
 
 @pytest.mark.mutant
@@ -267,7 +270,7 @@ def test_outside_numbers_it_stays(rng):
     model = SimpleNamespace(log_prior=lambda t: 0.0, log_prior_gradient=lambda t: np.zeros(1))
     state = SimpleNamespace(theta=np.zeros(1), model=model)
     target = Target(state, 0.0, lambda theta: pytest.fail("evaluated"))
-    moved, info = surrogate_transition(rng, state, target, emulator=nowhere, step_size=1.0)
+    moved, info = surrogate_transition(rng, target, emulator=nowhere, step_size=1.0)
     assert moved is state
     assert info.theta_acceptance == 0.0
 
@@ -315,13 +318,15 @@ def test_it_forgets_the_oldest(rng):
     assert tuning.visits[0][0][0] == 120.0
 
 
-def tuned(tune=200, **options):
-    """A chain of the default on labels, tuned."""
-    elements = elements_of((lgm.PseudoMarginal, options), "labels")
+def tuned(tune=200, **walk):
+    """A chain of the default on labels, tuned, with another random walk beside its emulator."""
+    (element,) = elements_of((lgm.PseudoMarginal, {}), "labels")
+    move = replace(element.move, local=replace(element.move.local, **walk))
+    elements = (replace(element, move=move),)
     return Chain.start(elements, Labels(), np.random.default_rng(1), tune)
 
 
-class Restless(sweep.Emulated):
+class Restless(kernels.Emulated):
     """An emulator that sits where the chain is: too high here, too low everywhere else."""
 
     def run(self, rng, target, tuning, tune):
@@ -352,19 +357,21 @@ def test_what_delayed_acceptance_looks_at_is_learnt():
     assert move.guidance < 1.0
 
 
-def test_stiffness_is_asked_for_once_at_each_theta():
+def test_precisions_of_the_prior_are_asked_for_once_at_each_theta():
     chain = tuned(tune=0)
     (element,) = chain.elements
     chain.tunings = [element.start(chain.state, 50)]
     chain.step(tune=True)
-    state, seen = element._seen(chain.state)
-    np.testing.assert_allclose(
-        seen.stiffness, np.linalg.inv(state.prior.dense() @ state.prior.dense().T).diagonal()
-    )
+    state = chain.state
     before = tally.cubic_ops
-    again, same = element._seen(state)
-    assert again is state
-    np.testing.assert_array_equal(same.stiffness, seen.stiffness)
+    q = state.at.approximation(element.explore)
+    seen = Margins(q.posterior.variances, state.prior.precisions)
+    expected = np.linalg.inv(chain.toy.cov(state.theta)).diagonal()
+    np.testing.assert_allclose(seen.precisions, expected)
+    sites = SitesTuning.start(3, 3, 4).update(state.theta, q.sites, seen)
+    np.testing.assert_array_equal(chain.tunings[0].sites.products, sites.products)
+    there = state.with_f(state.f + 0.1)
+    np.testing.assert_array_equal(there.prior.precisions, seen.precisions)
     assert tally.cubic_ops == before
 
 
@@ -384,11 +391,11 @@ def test_sites_on_a_line_are_learnt(rng):
     sites = line(theta)
     np.testing.assert_allclose(sites.nu / np.sqrt(sites.precision + FLAT), s[:3], atol=0.1)
     np.testing.assert_allclose(np.log(sites.precision), s[3:], atol=0.1)
-    assert not sites.far
+    assert sites.trusted
     # It is not followed far beyond the thetas that it was fitted to.
     far, farther = (line(line.theta + s * np.array([1.0, -1.0])) for s in (50.0, 500.0))
     np.testing.assert_allclose(far.nu, farther.nu, rtol=1e-6)
-    assert far.far
+    assert not far.trusted
 
 
 def test_one_theta_makes_a_level_line():
@@ -408,20 +415,21 @@ def center_of(toy):
 @pytest.mark.parametrize("search", [ep, laplace_from_sites])
 def test_recalled_sites_make_the_same_q(toy, search):
     likelihood, mean, K = center_of(TOYS[toy]())
-    q = search(likelihood, mean, Covariance(K.copy()))
+    q = search(likelihood, DensePrior(mean, K.copy()))
     before = tally.cubic_ops
-    again = recall(likelihood, mean, Covariance(K.copy()), start=q.sites)
+    sites = Recalled(q.sites.nu, q.sites.precision)
+    again = recall(likelihood, DensePrior(mean, K.copy()), start=sites)
     assert tally.cubic_ops - before == 1
     np.testing.assert_allclose(again.center, q.center, atol=1e-10)
     np.testing.assert_allclose(again.dual, q.dual, atol=1e-10)
     np.testing.assert_array_equal(again.precision, q.precision)
-    assert again.B.log_determinant == pytest.approx(q.B.log_determinant)
+    assert again.posterior.log_determinant == pytest.approx(q.posterior.log_determinant)
 
 
 def test_laplace_from_sites_has_the_curvature_of_the_mode(rng):
     likelihood, mean, K = center_of(Counts())
     for start in (None, Sites(rng.standard_normal(3), rng.uniform(1, 5, size=3))):
-        q = laplace_from_sites(likelihood, mean, Covariance(K.copy()), start=start, tolerance=1e-10)
+        q = laplace_from_sites(likelihood, DensePrior(mean, K.copy()), start=start, tolerance=1e-10)
         np.testing.assert_allclose(q.precision, likelihood(q.center)[2], rtol=1e-3)
-    loose = laplace(likelihood, mean, Covariance(K.copy()), tolerance=0.5)
+    loose = laplace(likelihood, DensePrior(mean, K.copy()), tolerance=0.5)
     assert not np.allclose(loose.precision, likelihood(loose.center)[2], rtol=1e-3)

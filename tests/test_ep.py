@@ -13,10 +13,11 @@ from toys import TOYS
 import pymc_lgm as lgm
 
 from pymc_lgm.approximations.ep import Marginals, ep, probit_moments, quadrature_moments
-from pymc_lgm.approximations.gaussian import Sites
-from pymc_lgm.approximations.importance import Coordinates, Scheme, importance_sample
+from pymc_lgm.approximations.importance import Coordinates, Proposal, Scheme, importance_sample
 from pymc_lgm.approximations.laplace import laplace
-from pymc_lgm.linalg import Covariance, factorize, tally
+from pymc_lgm.approximations.sites import Sites
+from pymc_lgm.linalg import factorize, tally
+from pymc_lgm.priors import DensePrior
 from pymc_lgm.state import LikelihoodAt
 
 
@@ -112,7 +113,7 @@ def test_it_is_exact_for_a_gaussian_likelihood(kind, rng):
     A = rng.standard_normal((6, 6))
     K, mean, y = A @ A.T + np.eye(6), rng.standard_normal(6), rng.standard_normal(6)
     likelihood = kind(y, 0.7)
-    q = ep(likelihood, mean, Covariance(K.copy()), tolerance=1e-10)
+    q = ep(likelihood, DensePrior(mean, K.copy()), tolerance=1e-10)
     seen = np.flatnonzero(likelihood(mean)[2])
     noisy = factorize(K[np.ix_(seen, seen)] + 0.7 * np.eye(seen.size))
     residual = (y - mean)[seen]
@@ -149,13 +150,13 @@ ERRORS = {
 def test_it_agrees_with_brute_force(name, n):
     likelihood, mean, K = listed(name, n)
     exact, center, variance = brute_force(likelihood, mean, K)
-    q = ep(likelihood, mean, Covariance(K.copy()), tolerance=1e-8)
+    q = ep(likelihood, DensePrior(mean, K.copy()), tolerance=1e-8)
     ours = np.linalg.inv(np.linalg.inv(K) + np.diag(q.precision)).diagonal()
     evidence_error, mean_error, variance_error = ERRORS[name]
     assert abs(q.log_evidence - exact) < evidence_error
     assert np.abs((q.center - center) / np.sqrt(variance)).max() < mean_error
     assert np.abs(ours / variance - 1).max() < variance_error
-    rough = laplace(likelihood, mean, Covariance(K.copy()), tolerance=1e-8)
+    rough = laplace(likelihood, DensePrior(mean, K.copy()), tolerance=1e-8)
     assert np.abs(q.center - center).max() < 0.1 * np.abs(rough.center - center).max()
     if name == "labels":
         assert abs(q.log_evidence - exact) < 0.1 * abs(rough.log_evidence - exact)
@@ -175,7 +176,7 @@ def test_moments_of_one_site(variance):
             evidence = p.sum() * (f[1] - f[0]) / math.sqrt(2 * math.pi * variance)
             center = f @ p / p.sum()
             spread = (f - center) ** 2 @ p / p.sum()
-            q = ep(likelihood, np.array([m]), Covariance(np.array([[variance]])), tolerance=1e-9)
+            q = ep(likelihood, DensePrior(np.array([m]), np.array([[variance]])), tolerance=1e-9)
             assert q.log_evidence == pytest.approx(math.log(evidence), abs=error)
             assert abs(q.center[0] - center) < error * math.sqrt(spread)
             assert 1 / (1 / variance + q.precision[0]) == pytest.approx(spread, rel=error)
@@ -238,7 +239,7 @@ def test_a_sum_cannot_be_split():
         pm.Potential("penalty", -pm.math.sum(f**4))
     likelihood, mean, K = at_initial_point(model)
     with pytest.raises(ValueError, match=r"(?s)penalty.*without its sum.*approximation='laplace'"):
-        ep(likelihood, mean, Covariance(K))
+        ep(likelihood, DensePrior(mean, K))
 
 
 def test_sites_follow_a_discrete_index_of_another_step():
@@ -260,14 +261,14 @@ def test_sites_follow_a_discrete_index_of_another_step():
 def test_the_result_is_a_valid_q_and_a_function_of_its_arguments(name, rng):
     likelihood, mean, K = listed(name)
     for start in (None, Sites(0.5 * rng.standard_normal(3), rng.uniform(size=3))):
-        one, two = (ep(likelihood, mean, Covariance(K.copy()), start=start) for _ in range(2))
+        one, two = (ep(likelihood, DensePrior(mean, K.copy()), start=start) for _ in range(2))
         np.testing.assert_array_equal(one.center, two.center)
         np.testing.assert_array_equal(one.precision, two.precision)
         assert one.log_evidence == two.log_evidence
         assert (one.precision >= 0).all()
         np.testing.assert_allclose(one.center, mean + K @ one.dual)
         B = np.eye(3) + np.sqrt(np.outer(one.precision, one.precision)) * K
-        assert one.B.log_determinant == pytest.approx(np.linalg.slogdet(B)[1])
+        assert one.posterior.log_determinant == pytest.approx(np.linalg.slogdet(B)[1])
 
 
 def test_outliers_of_a_student_t_are_clipped(rng):
@@ -279,19 +280,19 @@ def test_outliers_of_a_student_t_are_clipped(rng):
         latent = pm.MvNormal("f", mu=np.zeros(30), cov=K)
         pm.StudentT("y", nu=3, mu=latent, sigma=0.2, observed=y)
     likelihood, mean, _ = at_initial_point(model)
-    q = ep(likelihood, mean, Covariance(K.copy()))
+    q = ep(likelihood, DensePrior(mean, K.copy()))
     assert (q.precision >= 0).all()
     assert q.precision[[4, 9]].max() < 0.05 * np.median(q.precision)
     assert np.abs(q.center - f).max() < 1.0
-    sample = spread_of_weights(q, K, likelihood)
+    sample = spread_of_weights(q, likelihood)
     assert abs(sample.log_evidence - q.log_evidence) < 0.2
 
 
-def spread_of_weights(q, K, likelihood):
-    scheme = Scheme(2000, antithetic=False)
-    coordinates = Coordinates.fresh(np.random.default_rng(1), q.mean.size, scheme)
+def spread_of_weights(q, likelihood):
+    scheme, proposal = Scheme(2000, antithetic=False), Proposal(q)
+    coordinates = Coordinates.fresh(np.random.default_rng(1), proposal, scheme)
     return importance_sample(
-        q, factorize(K.copy()), lambda rows: likelihood.sites(rows).sum(axis=1), coordinates, scheme
+        proposal, lambda rows: likelihood.sites(rows).sum(axis=1), coordinates, scheme
     )
 
 
@@ -299,8 +300,8 @@ def test_weights_vary_less_than_with_laplace(rng):
     K, f = squares(30, rng)
     likelihood = labels(Probit, f, rng)
     mean = np.zeros(30)
-    ours = spread_of_weights(ep(likelihood, mean, Covariance(K.copy())), K, likelihood)
-    theirs = spread_of_weights(laplace(likelihood, mean, Covariance(K.copy())), K, likelihood)
+    ours = spread_of_weights(ep(likelihood, DensePrior(mean, K.copy())), likelihood)
+    theirs = spread_of_weights(laplace(likelihood, DensePrior(mean, K.copy())), likelihood)
     assert ours.log_weights.std() < 0.75 * theirs.log_weights.std()
     assert ours.log_evidence == pytest.approx(theirs.log_evidence, abs=0.2)
 
@@ -310,24 +311,24 @@ def test_a_few_operations_are_enough(kind, rng):
     K, f = squares(100, rng)
     likelihood = labels(kind, f, rng)
     mean = np.zeros(100)
-    start = ep(likelihood, mean, Covariance(K.copy()), tolerance=1e-6).sites
+    start = ep(likelihood, DensePrior(mean, K.copy()), tolerance=1e-6).sites
     for scale in (0.8, 1.0, 1.3):
         before = tally.cubic_ops
-        q = ep(likelihood, mean, Covariance(scale * K), start=start)
+        q = ep(likelihood, DensePrior(mean, scale * K), start=start)
         assert q.converged
         assert tally.cubic_ops - before <= 8
         # A sweep more would change nothing that matters.
-        exact = ep(likelihood, mean, Covariance(scale * K), start=start, tolerance=1e-7)
+        exact = ep(likelihood, DensePrior(mean, scale * K), start=start, tolerance=1e-7)
         assert q.log_evidence == pytest.approx(exact.log_evidence, abs=0.1)
 
 
 def test_without_convergence_it_is_still_a_q(rng):
     K, f = squares(30, rng)
     likelihood = labels(Probit, f, rng)
-    q = ep(likelihood, np.zeros(30), Covariance(K.copy()), tolerance=0.0, max_iterations=6)
+    q = ep(likelihood, DensePrior(np.zeros(30), K.copy()), tolerance=0.0, max_iterations=6)
     assert not q.converged
     assert q.iterations <= 6
-    sample = spread_of_weights(q, K, likelihood)
+    sample = spread_of_weights(q, likelihood)
     assert sample.estimate.log_evidence_sd < 0.1
 
 
@@ -336,7 +337,7 @@ def test_a_search_that_leaves_the_numbers_is_a_value():
         def __call__(self, f):
             return -1.0, np.full(3, np.nan), np.ones(3), np.zeros(3)
 
-    assert ep(Nowhere(np.zeros(3), 1.0), np.zeros(3), Covariance(np.eye(3))) is None
+    assert ep(Nowhere(np.zeros(3), 1.0), DensePrior(np.zeros(3), np.eye(3))) is None
 
 
 def test_where_moments_are_lost_it_is_laplaces():
@@ -347,7 +348,7 @@ def test_where_moments_are_lost_it_is_laplaces():
         def sites(self, f):
             return np.full(f.shape, np.nan)
 
-    q = ep(Lost(np.zeros(3), 1.0), np.ones(3), Covariance(np.eye(3)))
+    q = ep(Lost(np.zeros(3), 1.0), DensePrior(np.ones(3), np.eye(3)))
     assert not q.converged
     np.testing.assert_allclose(q.center, 0.5)
 
@@ -355,7 +356,10 @@ def test_where_moments_are_lost_it_is_laplaces():
 def evidence_without(term, q):
     """A mutant of the evidence, from the same q."""
     z = q.center - q.mean
-    missing = {"determinant": q.B.log_determinant, "quadratic": -z @ (q.dual + q.precision * z)}
+    missing = {
+        "determinant": q.posterior.log_determinant,
+        "quadratic": -z @ (q.dual + q.precision * z),
+    }
     return q.log_evidence + 0.5 * missing[term]
 
 
@@ -364,7 +368,7 @@ def evidence_without(term, q):
 def test_a_wrong_evidence_is_noticed(term, dies):
     likelihood, mean, K = listed("labels")
     exact, _, _ = brute_force(likelihood, mean, K)
-    q = ep(likelihood, mean, Covariance(K.copy()), tolerance=1e-8)
+    q = ep(likelihood, DensePrior(mean, K.copy()), tolerance=1e-8)
     error = abs(evidence_without(term, q) - exact)
     dies(f"ep: evidence without its {term}", error, above=10 * ERRORS["labels"][0])
 
@@ -386,8 +390,8 @@ def test_sites_of_quite_another_theta_do_no_harm(nu, precision):
     likelihood, mean = LikelihoodAt(reader, np.empty(0)), np.zeros(n)
     start = Sites(np.full(n, nu), np.full(n, precision))
     with np.errstate(over="ignore"):
-        q = ep(likelihood, mean, Covariance(K.copy()), start=start, tolerance=1e-6)
-    right = ep(likelihood, mean, Covariance(K.copy()), tolerance=1e-6)
+        q = ep(likelihood, DensePrior(mean, K.copy()), start=start, tolerance=1e-6)
+    right = ep(likelihood, DensePrior(mean, K.copy()), tolerance=1e-6)
     assert q.converged
     np.testing.assert_allclose(q.center, right.center, atol=0.05)
     assert q.log_evidence == pytest.approx(right.log_evidence, abs=1e-3)
@@ -402,5 +406,5 @@ def test_a_center_without_a_likelihood_is_no_approximation():
 
     likelihood, K = Hole(np.zeros(2), 1.0), np.eye(2)
     start = Sites(np.zeros(2), np.ones(2))
-    assert ep(likelihood, np.zeros(2), Covariance(K.copy())) is None
-    assert ep(likelihood, np.zeros(2), Covariance(K.copy()), start=start) is None
+    assert ep(likelihood, DensePrior(np.zeros(2), K.copy())) is None
+    assert ep(likelihood, DensePrior(np.zeros(2), K.copy()), start=start) is None

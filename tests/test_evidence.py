@@ -3,7 +3,9 @@
 import itertools
 import math
 
-from functools import cache, partial
+from dataclasses import replace
+from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
@@ -18,7 +20,8 @@ import pymc_lgm as lgm
 
 from pymc_lgm import evidence
 from pymc_lgm.approximations.laplace import evidence_gradient, laplace
-from pymc_lgm.linalg import Covariance, tally
+from pymc_lgm.linalg import tally
+from pymc_lgm.priors import DensePrior
 from pymc_lgm.state import LikelihoodAt
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -56,24 +59,17 @@ def thetas(name):
 
 def approximated(model, theta):
     """Laplace's q with W and B at the mode, to the last digits."""
-    q = None
+    q, prior = None, model.prior(theta)
     for _ in range(3):
-        q = laplace(
-            LikelihoodAt(model, theta),
-            model.mean(theta),
-            Covariance(model.cov(theta)),
-            start=q and q.center,
-            tolerance=1e-16,
-        )
+        q = laplace(LikelihoodAt(model, theta), prior, start=q and q.center, tolerance=1e-16)
     return q
 
 
 def parts(model, theta):
-    """Everything that `evidence_gradient` takes but q."""
+    """Everything that `evidence_gradient` takes."""
     return {
+        "q": approximated(model, theta),
         "likelihood": LikelihoodAt(model, theta),
-        "cov_vjp": partial(model.cov_vjp, theta),
-        "mean_vjp": partial(model.mean_vjp, theta),
         "likelihood_vjp": lambda f, v, u: model.likelihood_terms_vjp(f, theta, v, u),
     }
 
@@ -131,7 +127,7 @@ def test_the_evidence_is_near_that_of_quadrature(name):
     values = model.log_likelihoods(f, theta)
     q, exact = approximated(model, theta), math.log(mass @ np.exp(values))
     assert abs(q.log_evidence - exact) < ERRORS[name]
-    without_determinant = q.log_evidence + 0.5 * q.B.log_determinant
+    without_determinant = q.log_evidence + 0.5 * q.posterior.log_determinant
     assert abs(without_determinant - exact) > 10 * ERRORS[name] or name == "student_t"
 
 
@@ -140,7 +136,7 @@ def test_the_gradient_is_that_of_the_evidence(name):
     """theta in the mean, the covariance and (noise, sigma, alpha) the likelihood."""
     model = reader(name)
     for theta, expected in zip(thetas(name), by_differences(name), strict=True):
-        gradient = evidence_gradient(approximated(model, theta), **parts(model, theta))
+        gradient = evidence_gradient(**parts(model, theta))
         np.testing.assert_allclose(gradient, expected, rtol=1e-7, atol=1e-8)
 
 
@@ -189,13 +185,33 @@ def without_the_slope_of_w(given):
     return given | {"likelihood_vjp": lambda f, v, u: given["likelihood_vjp"](f, v, 0.0 * u)}
 
 
+class Changed:
+    """A model some of whose functions are others."""
+
+    def __init__(self, model, **functions):
+        self.model = model
+        vars(self).update(functions)
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+
+def with_a_changed_model(given, **functions):
+    """The same q of a prior whose model has these functions."""
+    q = given["q"]
+    prior, W = q.prior, q.precision
+    changed = DensePrior.at(Changed(prior.model, **functions), prior.theta)
+    return given | {"q": replace(q, posterior=changed.condition(W))}
+
+
 def without_the_mean(given):
-    return given | {"mean_vjp": lambda v: 0.0}
+    return with_a_changed_model(given, mean_vjp=lambda theta, v: 0.0)
 
 
 def with_half_of_v(given):
     """M made symmetric with v gᵀ on one side of the diagonal only."""
-    return given | {"cov_vjp": lambda M: given["cov_vjp"](np.tril(M))}
+    cov_vjp = given["q"].prior.model.cov_vjp
+    return with_a_changed_model(given, cov_vjp=lambda theta, M: cov_vjp(theta, np.tril(M)))
 
 
 @pytest.mark.mutant
@@ -216,7 +232,7 @@ def with_half_of_v(given):
 )
 def test_a_wrong_gradient_is_noticed(mutant, name, dies):
     model, theta, expected = reader(name), thetas(name)[0], by_differences(name)[0]
-    wrong = evidence_gradient(approximated(model, theta), **mutant(parts(model, theta)))
+    wrong = evidence_gradient(**mutant(parts(model, theta)))
     what = f"evidence: gradient {mutant.__name__.replace('_', ' ')}, {name}"
     dies(what, np.abs(wrong - expected).max(), above=1e-3)
 
@@ -225,9 +241,9 @@ def test_a_wrong_gradient_is_noticed(mutant, name, dies):
 def test_the_gradient_costs_one_inverse(name, operations):
     """And one factorization, of the size of the clipped part of W."""
     model, theta = reader(name), thetas(name)[0]
-    q, given = approximated(model, theta), parts(model, theta)
+    given = parts(model, theta)
     before = tally.cubic_ops
-    evidence_gradient(q, **given)
+    evidence_gradient(**given)
     assert tally.cubic_ops - before == operations
 
 
@@ -240,13 +256,13 @@ def test_a_saddle_has_no_gradient():
     def nothing(*_):
         return np.zeros(1)
 
-    vjps = {"cov_vjp": nothing, "mean_vjp": nothing, "likelihood_vjp": nothing}
-    saddle = laplace(double_well, np.zeros(2), Covariance(np.eye(2)))
+    model = SimpleNamespace(cov_vjp=nothing, mean_vjp=nothing)
+    saddle = laplace(double_well, DensePrior(np.zeros(2), np.eye(2), model=model))
     assert saddle.converged
     assert np.array_equal(saddle.center, np.zeros(2))
-    assert evidence_gradient(saddle, double_well, **vjps) is None
-    mode = laplace(double_well, np.full(2, 0.3), Covariance(np.eye(2)))
-    assert evidence_gradient(mode, double_well, **vjps) is not None
+    assert evidence_gradient(saddle, double_well, likelihood_vjp=nothing) is None
+    mode = laplace(double_well, DensePrior(np.full(2, 0.3), np.eye(2), model=model))
+    assert evidence_gradient(mode, double_well, likelihood_vjp=nothing) is not None
 
 
 def test_a_w_next_to_nothing_is_not_divided_by():
@@ -257,17 +273,12 @@ def test_a_w_next_to_nothing_is_not_divided_by():
         return float(-0.5 * W @ (y - f) ** 2), W * (y - f), W, third
 
     K = np.exp(-0.3 * np.abs(np.subtract.outer(np.arange(4), np.arange(4))))
-    q = laplace(inflected, np.zeros(4), Covariance(K.copy()), tolerance=1e-16)
+    model = SimpleNamespace(cov_vjp=lambda theta, M: np.zeros(4), mean_vjp=lambda theta, x: x)
+    q = laplace(inflected, DensePrior(np.zeros(4), K.copy(), model=model), tolerance=1e-16)
     posterior = np.linalg.inv(np.linalg.inv(K) + np.diag(W))
     s = 0.5 * posterior.diagonal() * third * (W > 0)
     v = np.linalg.solve(np.eye(4) + W[:, None] * K, s)
-    ours = evidence_gradient(
-        q,
-        inflected,
-        cov_vjp=lambda M: np.zeros(4),
-        mean_vjp=lambda x: x,
-        likelihood_vjp=lambda f, v, u: np.zeros(4),
-    )
+    ours = evidence_gradient(q, inflected, likelihood_vjp=lambda f, v, u: np.zeros(4))
     np.testing.assert_allclose(ours, q.dual + v, rtol=1e-9)
 
 
@@ -304,9 +315,9 @@ def test_a_search_does_not_start_where_w_is_no_number(curvature):
 
     K = np.array([[1.0, 0.5], [0.5, 1.0]])
     before = tally.cubic_ops
-    assert laplace(gaussian_but, np.array([0.0, 6.0]), Covariance(K)) is None
+    assert laplace(gaussian_but, DensePrior(np.array([0.0, 6.0]), K)) is None
     assert tally.cubic_ops == before
-    q = laplace(gaussian_but, np.zeros(2), Covariance(K), start=np.array([0.0, 6.0]))
+    q = laplace(gaussian_but, DensePrior(np.zeros(2), K), start=np.array([0.0, 6.0]))
     exact = stats.multivariate_normal(np.zeros(2), K + np.eye(2)).logpdf(y)
     assert q.log_evidence == pytest.approx(exact + math.log(2 * math.pi))
 

@@ -19,13 +19,14 @@ from toys import TOYS, Counts, until_noticed
 
 import pymc_lgm as lgm
 
+from pymc_lgm.kernels.hold.sufficient import sufficient
+from pymc_lgm.kernels.hold.target import Target
+from pymc_lgm.kernels.hold.whitened import whitened
+from pymc_lgm.kernels.theta import smmala as smmala_module
+from pymc_lgm.kernels.theta.hmc import HMCInfo, hmc
+from pymc_lgm.kernels.theta.smmala import smmala
 from pymc_lgm.linalg import CholeskyFactor, factorize, tally
-from pymc_lgm.moves import smmala as smmala_module
-from pymc_lgm.moves.hmc import HMCInfo, hmc
-from pymc_lgm.moves.smmala import smmala
-from pymc_lgm.parameterizations.sufficient import sufficient
-from pymc_lgm.parameterizations.target import Target
-from pymc_lgm.parameterizations.whitened import whitened
+from pymc_lgm.priors.cholesky_derivatives import information, multiply_jvp, multiply_vjp
 from pymc_lgm.state import State
 from pymc_lgm.testing import JointTest
 
@@ -58,8 +59,8 @@ def test_derivatives_of_the_factor(factor):
     step = 1e-5
     ahead, behind = (np.linalg.cholesky(A + s * dA) @ x for s in (step, -step))
     dL_x = (ahead - behind) / (2 * step)
-    np.testing.assert_allclose(L.multiply_jvp(x, [dA, 2 * dA]), np.outer(dL_x, [1, 2]), rtol=1e-7)
-    vjp = L.multiply_vjp(x, g)
+    np.testing.assert_allclose(multiply_jvp(L, x, [dA, 2 * dA]), np.outer(dL_x, [1, 2]), rtol=1e-7)
+    vjp = multiply_vjp(L, x, g)
     np.testing.assert_array_equal(vjp, vjp.T)
     assert np.sum(vjp * dA) == pytest.approx(g @ dL_x, rel=1e-7)
 
@@ -68,18 +69,18 @@ def test_information_of_a_covariance(factor):
     L, A, rng = factor
     changes = [symmetric(rng) for _ in range(3)]
     products = [np.linalg.solve(A, dA) for dA in changes]
-    traces, information = L.information(iter(changes))
+    traces, fisher = information(L, iter(changes))
     np.testing.assert_allclose(traces, [np.trace(P) for P in products])
     expected = [[0.5 * np.trace(P @ Q) for Q in products] for P in products]
-    np.testing.assert_allclose(information, expected)
+    np.testing.assert_allclose(fisher, expected)
 
 
 def test_derivatives_of_the_factor_are_counted(factor):
     L, _, rng = factor
     x, changes = rng.standard_normal(6), [symmetric(rng) for _ in range(3)]
-    assert spent(lambda: L.multiply_vjp(x, x)) == 2
-    assert spent(lambda: L.multiply_jvp(x, changes)) == 1 + 3
-    assert spent(lambda: L.information(changes)) == 1 + 3
+    assert spent(lambda: multiply_vjp(L, x, x)) == 2
+    assert spent(lambda: multiply_jvp(L, x, changes)) == 1 + 3
+    assert spent(lambda: information(L, changes)) == 1 + 3
 
 
 def spent(function):
@@ -114,7 +115,7 @@ TARGETS = {**TOYS, "means_only": MeansOnly}
 def state_of(name, seed=0):
     model, rng = TARGETS[name](), np.random.default_rng(seed)
     theta = model.prior_mean + 0.3 * rng.standard_normal(model.p)
-    state = State.at(model, theta, model.mean(theta))
+    state = State.of(model, theta, model.mean(theta))
     return state.with_f(state.mean + state.prior.multiply(rng.standard_normal(model.n)))
 
 
@@ -224,7 +225,7 @@ def test_a_trajectory_evaluates_each_point_once(fix, per_gradient):
     for _ in range(20):
         before, target = tally.cubic_ops, fix(rng, state)
         options = {"step_size": 0.1, "max_steps": 6}
-        state, info = hmc(rng, state, target, factor=np.eye(4), **options)
+        state, info = hmc(rng, target, factor=np.eye(4), **options)
         N = info.theta_evaluations
         assert tally.cubic_ops - before == N + (N + 1) * per_gradient
         counts.append(N)
@@ -269,7 +270,7 @@ def pvalue_of(move, options, fix=funnel_target, replicates=800, steps=3):
         at = funnel(np.array([a, math.exp(a / 2) * z]))
         before.append(at.theta)
         for _ in range(steps):
-            at, _ = move(rng, at, fix(at), **options)
+            at, _ = move(rng, fix(at), **options)
         after.append(at.theta)
     sides = []
     for rows in (before, after):
@@ -298,9 +299,10 @@ def metric_at_the_wrong_end(at):
     return replace(funnel_target(at), geometry=lambda there: (there.gradient, at.G))
 
 
-def without_kinetic_energy(rng, state, target, *, factor, step_size, max_steps):
+def without_kinetic_energy(rng, target, *, factor, step_size, max_steps):
     """Leapfrog steps, accepted by the density alone."""
-    r, at = rng.standard_normal(state.theta.size), state
+    state = at = target.state
+    r = rng.standard_normal(state.theta.size)
     for _ in range(int(rng.integers(1, max_steps, endpoint=True))):
         r = r + 0.5 * step_size * factor.T @ target.gradient(at)
         log_density, at = target(at.theta + step_size * (factor @ r))
@@ -379,7 +381,7 @@ def test_derivatives_that_are_not_numbers_reject(move):
     target = broken(whitened(None, state))
     options = {"step_size": 0.1} | ({"factor": np.eye(4)} if move is hmc else {})
     lost = tally.numerical_rejections
-    at, info = move(np.random.default_rng(1), state, target, **options)
+    at, info = move(np.random.default_rng(1), target, **options)
     assert at is state
     assert info.theta_acceptance == 0.0
     assert tally.numerical_rejections == lost + 1
@@ -390,7 +392,7 @@ def test_a_theta_without_density_rejects(move):
     state = state_of("errors")
     target = replace(whitened(None, state), evaluate=lambda theta: (-math.inf, None))
     options = {"step_size": 0.1} | ({"factor": np.eye(4)} if move is hmc else {})
-    at, info = move(np.random.default_rng(1), state, target, **options)
+    at, info = move(np.random.default_rng(1), target, **options)
     assert at is state
     assert info.theta_acceptance == 0.0
 

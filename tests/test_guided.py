@@ -3,7 +3,6 @@
 import math
 
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,18 +15,18 @@ from toys import TOYS, Chain, Counts, invariance, invariance_of, until_noticed
 
 import pymc_lgm as lgm
 
-from pymc_lgm import sweep
+from pymc_lgm import kernels
 from pymc_lgm.adaptation import ProposalTuning
 from pymc_lgm.approximations.ep import ep
-from pymc_lgm.approximations.gaussian import Sites
-from pymc_lgm.approximations.recall import sites_gradient
-from pymc_lgm.linalg import Covariance, tally
-from pymc_lgm.moves import guided_hmc as module
-from pymc_lgm.moves.guided_hmc import guided_hmc
-from pymc_lgm.parameterizations.approximate_marginal import evidence_force
-from pymc_lgm.parameterizations.target import Screened, Target
+from pymc_lgm.approximations.recall import WarmSearch, sites_gradient
+from pymc_lgm.approximations.sites import Recalled
+from pymc_lgm.kernels.hold.evidence_force import evidence_force
+from pymc_lgm.kernels.hold.target import Screened, Target
+from pymc_lgm.kernels.theta import guided as module
+from pymc_lgm.kernels.theta.guided import FIRST, WALK, Guided, guided_hmc
+from pymc_lgm.linalg import tally
+from pymc_lgm.priors import DensePrior
 from pymc_lgm.state import LikelihoodAt
-from pymc_lgm.sweep.guided import FIRST, WALK, Guided
 from pymc_lgm.testing import JointTest
 
 
@@ -57,13 +56,13 @@ class Guesses:
     def run(self, rng, target, tuning, tune):
         target = replace(target, force=wrong_force)
         factor = 0.3 * np.eye(target.state.theta.size)
-        state, info = self.kernel(rng, target.state, target, factor=factor, step_size=1.2)
+        state, info = self.kernel(rng, target, factor=factor, step_size=1.2)
         return state, None, {"theta_acceptance": info.theta_acceptance}
 
 
 @pytest.mark.parametrize("toy", TOYS)
 def test_a_wrong_force_is_exact(toy):
-    elements = (sweep.Theta("whitened", Guesses()), sweep.EllipticalSlice())
+    elements = (kernels.Theta("whitened", Guesses()), kernels.latent.EllipticalSlice())
     assert invariance(elements, TOYS[toy](), replicates=300).pvalue > 1e-4
 
 
@@ -95,7 +94,7 @@ def pushed_pvalue(kernel, replicates=2000):
         before.append(state.theta)
         for _ in range(3):
             target = replace(gaussian_target(state.theta, np.ones(2)), force=pushing_force)
-            state, _ = kernel(rng, state, target, factor=np.eye(2), step_size=1.3)
+            state, _ = kernel(rng, target, factor=np.eye(2), step_size=1.3)
         after.append(state.theta)
     columns = [dict(zip("ab", np.array(rows).T, strict=True)) for rows in (before, after)]
     return JointTest.of_pairs(*columns).pvalue
@@ -109,7 +108,7 @@ def test_without_a_force_on_the_way_it_stays(rng):
     state = SimpleNamespace(theta=np.zeros(2))
     target = Target(state, 0.0, lambda theta: pytest.fail("evaluated"), force=lambda theta: None)
     before = tally.numerical_rejections
-    moved, info = guided_hmc(rng, state, target, factor=np.eye(2), step_size=0.5)
+    moved, info = guided_hmc(rng, target, factor=np.eye(2), step_size=0.5)
     assert moved is state
     assert info == (0.0, 1)
     assert tally.numerical_rejections == before + 1
@@ -126,7 +125,7 @@ def test_it_goes_as_far_with_any_step_size(step_size, steps, rng):
         return np.zeros(2)
 
     target = Target(state, 0.0, lambda theta: (0.0, theta), force=force)
-    end, info = guided_hmc(rng, state, target, factor=np.eye(2), step_size=step_size)
+    end, info = guided_hmc(rng, target, factor=np.eye(2), step_size=step_size)
     assert info == (1.0, steps)
     assert len(visited) == steps
     # Without a force it goes straight on.
@@ -142,11 +141,10 @@ def test_sites_that_match_have_the_gradient_of_the_evidence(toy):
     theta = reader.prior_mean + 0.1
 
     def q(theta):
-        covariance = Covariance(reader.cov(theta))
-        return ep(LikelihoodAt(reader, theta), reader.mean(theta), covariance, tolerance=1e-13)
+        return ep(LikelihoodAt(reader, theta), reader.prior(theta), tolerance=1e-13)
 
     sites = q(theta).sites
-    force = evidence_force(reader, None, lambda theta: sites)
+    force = evidence_force(reader, lambda theta: sites, None)
     before = tally.cubic_ops
     gradient = force(theta) - reader.log_prior_gradient(theta)
     assert tally.cubic_ops - before == 2
@@ -158,33 +156,30 @@ def test_sites_that_match_have_the_gradient_of_the_evidence(toy):
 def test_a_far_site_is_searched_for():
     reader = Counts()
     theta = reader.prior_mean.copy()
-    poor = Sites(np.full(reader.n, 3.0), np.full(reader.n, 2.0))
-    search = partial(ep, tolerance=1e-6)
+    poor = Recalled(np.full(reader.n, 3.0), np.full(reader.n, 2.0))
+    search = WarmSearch(ep, tolerance=1e-6)
     near, far = (
-        evidence_force(reader, search, lambda theta, far=far: poor._replace(far=far))(theta)
-        for far in (False, True)
+        evidence_force(reader, lambda theta, sites=sites: sites, search)(theta)
+        for sites in (poor, replace(poor, trusted=False))
     )
-    q = ep(LikelihoodAt(reader, theta), reader.mean(theta), Covariance(reader.cov(theta)))
-    right = evidence_force(reader, None, lambda theta: q.sites)(theta)
+    q = ep(LikelihoodAt(reader, theta), reader.prior(theta))
+    right = evidence_force(reader, lambda theta: q.sites, None)(theta)
     assert np.linalg.norm(far - right) < 0.1 * np.linalg.norm(near - right)
 
 
 def test_there_is_no_force_outside_the_numbers():
     reader = Counts()
     theta = reader.prior_mean.copy()
-    sites = Sites(np.zeros(reader.n), np.ones(reader.n))
-    force = evidence_force(reader, None, lambda theta: sites)
+    sites = Recalled(np.zeros(reader.n), np.ones(reader.n))
+    force = evidence_force(reader, lambda theta: sites, None)
     assert force(np.full_like(theta, np.nan)) is None
     assert force(theta + 1e4) is None
 
 
 def test_sites_that_are_no_sites_have_no_gradient():
     nothing = sites_gradient(
-        np.zeros(2),
-        Covariance(np.eye(2)),
-        Sites(np.zeros(2), np.full(2, np.nan)),
-        cov_vjp=lambda M: pytest.fail("used"),
-        mean_vjp=lambda v: pytest.fail("used"),
+        DensePrior(np.zeros(2), np.eye(2)),
+        Recalled(np.zeros(2), np.full(2, np.nan)),
         likelihood_gradient=lambda f: pytest.fail("used"),
     )
     assert nothing is None
@@ -258,7 +253,7 @@ def test_it_goes_on_with_a_chain(rng):
 
 def judged(acceptance, tune=100, visited=40):
     """What an emulator has learnt of proposals of this acceptance by the time it is judged."""
-    move = sweep.Emulated(guided=Guided())
+    move = kernels.Emulated(guided=Guided())
     rng = np.random.default_rng(3)
     state = SimpleNamespace(theta=np.zeros(2))
     tuning = move.start(state, tune)

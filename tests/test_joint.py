@@ -17,11 +17,15 @@ from toys import TOYS, invariance, until_noticed
 
 import pymc_lgm as lgm
 
-from pymc_lgm import sweep
-from pymc_lgm.latent import hmc as hmc_module
-from pymc_lgm.latent.elliptical_slice import EllipticalSliceInfo
-from pymc_lgm.moves.metropolis import MetropolisInfo
-from pymc_lgm.parameterizations.target import Target
+from pymc_lgm import kernels
+from pymc_lgm.kernels import latent
+from pymc_lgm.kernels.hold.target import Target
+from pymc_lgm.kernels.latent import elliptical_slice as slice_module
+from pymc_lgm.kernels.latent import hmc as hmc_module
+from pymc_lgm.kernels.latent.hmc import hmc
+from pymc_lgm.kernels.latent.stepping import Info
+from pymc_lgm.kernels.theta import metropolis as metropolis_module
+from pymc_lgm.kernels.theta.metropolis import MetropolisInfo
 from pymc_lgm.testing import JointTest, joint_test
 
 LEVEL = 1e-3 / (len(CASES) * len(TOYS))
@@ -77,18 +81,18 @@ def test_the_default_is_exact_on_every_likelihood(name):
     """What tuning has learnt of one data set, frozen, on others from the prior."""
     step, rng = build(lgm.PseudoMarginal, name, compiled=True), np.random.default_rng(4)
     result = joint_test(step, listed(name), replicates=1000, steps=2, tune=300, rng=rng)
-    assert step.tunings[0].start is not None
+    assert step.tunings[0].line is not None
     assert result.pvalue > LEVEL, result
 
 
 # Mutants of targets
 
 
-def held(state, latent, density):
-    """A target like those of the package, with a latent rule and a density of its own."""
+def held(state, follow, density):
+    """A target like those of the package, with a rule for f and a density of its own."""
 
     def evaluate(theta):
-        at = state.with_theta(theta, latent)
+        at = state.with_theta(theta, follow)
         return (-math.inf, None) if at is None else (density(at), at)
 
     return Target(state, density(state), evaluate)
@@ -99,38 +103,38 @@ def whitened_density(at):
 
 
 def sufficient_density(at):
-    return at.prior.log_density(at.f - at.mean) + at.log_likelihood + at.log_prior
+    return at.prior.log_density(at.f) + at.log_likelihood + at.log_prior
 
 
 def without_prior(rng, state):
     """The whitened target without p(theta)."""
     nu = state.prior.solve(state.f - state.mean)
-    return held(state, lambda m, L: m + L.multiply(nu), lambda at: at.log_likelihood)
+    return held(state, lambda prior: prior.mean + prior.multiply(nu), lambda at: at.log_likelihood)
 
 
 def without_gaussian(rng, state):
     """The sufficient target without log N(f; m, K)."""
-    return held(state, lambda m, L: state.f, whitened_density)
+    return held(state, lambda prior: state.f, whitened_density)
 
 
 def without_mean(rng, state):
     """ν = L⁻¹ f: the mean forgotten on the way in, not on the way out."""
     nu = state.prior.solve(state.f)
-    return held(state, lambda m, L: m + L.multiply(nu), whitened_density)
+    return held(state, lambda prior: prior.mean + prior.multiply(nu), whitened_density)
 
 
 def without_new_mean(rng, state):
     """f' = m(theta) + L(theta') ν: the mean does not move with theta."""
     nu = state.prior.solve(state.f - state.mean)
-    return held(state, lambda m, L: state.mean + L.multiply(nu), whitened_density)
+    return held(state, lambda prior: state.mean + prior.multiply(nu), whitened_density)
 
 
 def without_determinant(rng, state):
     """The sufficient target without ½ log|K|."""
     return held(
         state,
-        lambda m, L: state.f,
-        lambda at: sufficient_density(at) + 0.5 * at.prior.log_determinant,
+        lambda prior: state.f,
+        lambda at: sufficient_density(at) + 0.5 * at.prior.factor.log_determinant,
     )
 
 
@@ -155,7 +159,7 @@ def noticed_by(elements):
 
 def walk(name):
     """A random walk alone: what its target forgets no other kernel makes up for."""
-    return (sweep.Theta(name, sweep.Metropolis(scale=0.7)),)
+    return (kernels.Theta(name, kernels.Metropolis(scale=0.7)),)
 
 
 @pytest.mark.mutant
@@ -164,15 +168,16 @@ def walk(name):
     [(name, mutant) for name, mutants in PARAMETERIZATION_MUTANTS.items() for mutant in mutants],
 )
 def test_a_wrong_parameterization_is_noticed(name, mutant, monkeypatch, dies):
-    monkeypatch.setitem(sweep.PARAMETERIZATIONS, name, mutant)
+    monkeypatch.setitem(kernels.PARAMETERIZATIONS, name, mutant)
     dies(f"{name}: {mutant.__name__}", noticed_by(walk(name)), below=NOTICED)
 
 
 # Mutants of moves
 
 
-def flipped_sign(rng, state, target, *, factor):
+def flipped_sign(rng, target, *, factor):
     """Metropolis that prefers the worse point."""
+    state = target.state
     xi = rng.standard_normal(state.theta.size)
     log_density, proposed = target(state.theta + factor @ xi)
     acceptance = math.exp(min(0.0, target.log_density - log_density)) if proposed else 0.0
@@ -181,15 +186,17 @@ def flipped_sign(rng, state, target, *, factor):
     return state, MetropolisInfo(acceptance, xi)
 
 
-def always(rng, state, target, *, factor):
+def always(rng, target, *, factor):
     """Metropolis that accepts whatever exists."""
+    state = target.state
     xi = rng.standard_normal(state.theta.size)
     _, proposed = target(state.theta + factor @ xi)
     return proposed or state, MetropolisInfo(1.0, xi)
 
 
-def drifting(rng, state, target, *, factor):
+def drifting(rng, target, *, factor):
     """A proposal that is not symmetric, without its Hastings ratio."""
+    state = target.state
     xi = rng.standard_normal(state.theta.size) + 0.5
     log_density, proposed = target(state.theta + factor @ xi)
     acceptance = math.exp(min(0.0, log_density - target.log_density))
@@ -201,7 +208,7 @@ def drifting(rng, state, target, *, factor):
 @pytest.mark.mutant
 @pytest.mark.parametrize("mutant", [flipped_sign, always, drifting])
 def test_a_wrong_move_is_noticed(mutant, monkeypatch, dies):
-    monkeypatch.setattr(sweep.theta, "metropolis", mutant)
+    monkeypatch.setattr(metropolis_module, "metropolis", mutant)
     dies(f"metropolis: {mutant.__name__}", noticed_by(walk("whitened")), below=NOTICED)
 
 
@@ -211,11 +218,11 @@ def ellipse_without_mean(rng, state):
     threshold = state.log_likelihood - rng.standard_exponential()
     angle = rng.uniform(0.0, 2 * math.pi)
     low, high = angle - 2 * math.pi, angle
-    while (value := state.log_likelihood_at(z * math.cos(angle) + u * math.sin(angle))) < threshold:
+    while (value := state.at.log_likelihood(z * math.cos(angle) + u * math.sin(angle))) < threshold:
         low, high = (angle, high) if angle < 0 else (low, angle)
         angle = rng.uniform(low, high)
     f = z * math.cos(angle) + u * math.sin(angle)
-    return state.with_f(f, value), EllipticalSliceInfo(1.0, 1)
+    return state.with_f(f, value), Info(1.0, 1)
 
 
 def ellipse_without_slice(rng, state):
@@ -223,19 +230,19 @@ def ellipse_without_slice(rng, state):
     u = state.prior.multiply(rng.standard_normal(state.prior.n))
     angle = rng.uniform(0.0, 2 * math.pi)
     f = state.mean + (state.f - state.mean) * math.cos(angle) + u * math.sin(angle)
-    return state.with_f(f), EllipticalSliceInfo(1.0, 1)
+    return state.with_f(f), Info(1.0, 1)
 
 
 @pytest.mark.mutant
 @pytest.mark.parametrize("mutant", [ellipse_without_mean, ellipse_without_slice])
 def test_a_wrong_ellipse_is_noticed(mutant, monkeypatch, dies):
-    monkeypatch.setattr(sweep.latent, "elliptical_slice", mutant)
-    dies(f"slice: {mutant.__name__}", noticed_by([sweep.EllipticalSlice()]), below=NOTICED)
+    monkeypatch.setattr(slice_module, "elliptical_slice", mutant)
+    dies(f"slice: {mutant.__name__}", noticed_by([latent.EllipticalSlice()]), below=NOTICED)
 
 
 def hmc_that_accepts(rng, state, **options):
     """HMC without its accept step, at a coarse step size."""
-    return hmc_module.hmc(Accepting(rng), state, **options)
+    return hmc(Accepting(rng), state, **options)
 
 
 class ForgetsTheMean(hmc_module._Whitened):
@@ -252,8 +259,8 @@ class ForgetsTheFactor(hmc_module._Whitened):
 
 @pytest.mark.mutant
 def test_hmc_without_its_accept_step_is_noticed(monkeypatch, dies):
-    monkeypatch.setattr(sweep.latent, "hmc", hmc_that_accepts)
-    coarse = [sweep.HMC(step_size=1.3, integrator="leapfrog")]
+    monkeypatch.setattr(hmc_module, "hmc", hmc_that_accepts)
+    coarse = [latent.HMC(step_size=1.3, integrator="leapfrog")]
     dies("hmc: accepts always", noticed_by(coarse), below=NOTICED)
 
 
@@ -261,7 +268,7 @@ def test_hmc_without_its_accept_step_is_noticed(monkeypatch, dies):
 @pytest.mark.parametrize("mutant", [ForgetsTheMean, ForgetsTheFactor])
 def test_wrong_coordinates_are_noticed(mutant, monkeypatch, dies):
     monkeypatch.setitem(hmc_module._COORDINATES, "prior", mutant)
-    dies(f"hmc: {mutant.__name__}", noticed_by([sweep.HMC(integrator="leapfrog")]), below=NOTICED)
+    dies(f"hmc: {mutant.__name__}", noticed_by([latent.HMC(integrator="leapfrog")]), below=NOTICED)
 
 
 # Mutants of a sweep: each kernel is right, and whether it runs depends on where f is
@@ -273,7 +280,7 @@ class Sometimes:
     stats = ("theta_acceptance", "theta_scale")
 
     def __init__(self, fair):
-        self.fair, self.theta = fair, sweep.Theta("whitened", sweep.Metropolis(scale=0.7))
+        self.fair, self.theta = fair, kernels.Theta("whitened", kernels.Metropolis(scale=0.7))
 
     def start(self, state, tune):
         return self.theta.start(state, tune)
@@ -292,7 +299,7 @@ def test_a_share_that_looks_at_f_is_noticed(dies):
     dies("sweep: f says how often theta moves", noticed_by([Sometimes(False)]), below=NOTICED)
 
 
-class Restless(sweep.Metropolis):
+class Restless(kernels.Metropolis):
     """A scale that the last draw has chosen, after tuning, too."""
 
     def run(self, rng, target, tuning, tune):
@@ -303,7 +310,7 @@ class Restless(sweep.Metropolis):
 
 @pytest.mark.mutant
 def test_adapting_for_ever_is_noticed(dies):
-    restless = (sweep.Theta("whitened", Restless()),)
+    restless = (kernels.Theta("whitened", Restless()),)
     dies("tuning: a walk that adapts for ever", noticed_by(restless), below=NOTICED)
 
 

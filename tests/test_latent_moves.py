@@ -17,19 +17,17 @@ from models import build
 from mutants import Accepting
 from toys import until_noticed
 
-from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.laplace import laplace
-from pymc_lgm.latent import auxiliary_gradient as mgrad_module
-from pymc_lgm.latent.auxiliary_gradient import auxiliary_gradient
-from pymc_lgm.latent.curvature_hmc import curvature_hmc, curvature_metric
-from pymc_lgm.latent.metropolis import metropolis
-from pymc_lgm.latent.remembered import remembered
-from pymc_lgm.latent.smmala import smmala
-from pymc_lgm.linalg import factorize, tally
-from pymc_lgm.parameterizations.approximate_marginal import approximated
+from pymc_lgm.kernels import latent
+from pymc_lgm.kernels.latent import auxiliary_gradient as mgrad_module
+from pymc_lgm.kernels.latent.auxiliary_gradient import auxiliary_gradient
+from pymc_lgm.kernels.latent.curvature_hmc import curvature_hmc, curvature_metric
+from pymc_lgm.kernels.latent.metropolis import metropolis
+from pymc_lgm.kernels.latent.smmala import smmala
+from pymc_lgm.linalg import tally
+from pymc_lgm.priors import DensePrior
 from pymc_lgm.state import LikelihoodAt, State
 from pymc_lgm.steps import AuxiliaryGradient, LatentHMC, LatentSMMALA, NealMetropolis
-from pymc_lgm.sweep import latent
 from pymc_lgm.testing import JointTest
 
 THETA = np.zeros(1)
@@ -43,6 +41,9 @@ class Counts:
     amplitudes = np.zeros(1)
     x = np.linspace(0, 1, n)
     y = np.array([0.0, 3.0, 1.0, 4.0, 0.0])
+
+    def prior(self, theta):
+        return DensePrior.at(self, theta)
 
     def mean(self, theta):
         return np.linspace(0.3, 1.1, self.n)
@@ -83,6 +84,16 @@ class Noisy(Counts):
         return cov @ (prior_precision @ self.mean(THETA) + self.precision * self.y), cov
 
 
+class Lifted(Counts):
+    """A second theta, which moves the mean alone."""
+
+    enters_cov = np.array([True, False])
+    amplitudes = np.zeros(2)
+
+    def mean(self, theta):
+        return super().mean(theta) + theta[1]
+
+
 class Silent(Counts):
     """No data: the posterior is the prior."""
 
@@ -102,7 +113,7 @@ class Volatile(Counts):
 
 
 def state_of(model, f=(0.3, 0.1, 0.9, 1.1, -0.2)):
-    state = State.at(model, THETA, np.array(f, dtype=float))
+    state = State.of(model, THETA, np.array(f, dtype=float))
     assert state is not None
     return state
 
@@ -113,8 +124,7 @@ def rng_of(seed):
 
 def curvature(rng, state, **options):
     """HMC with the metric of the Laplace approximation, as the sweep runs it."""
-    state = approximated(state, curvature_metric, None)
-    return curvature_hmc(rng, state, state.approximation, **options)
+    return curvature_hmc(rng, state, state.at.approximation(curvature_metric), **options)
 
 
 def random_walk(rng, state, **options):
@@ -315,7 +325,7 @@ def test_stored_densities_equal_their_evaluation(name):
 @every_kernel
 def test_a_rejection_returns_the_state(name):
     kernel, options = KERNELS[name]
-    rng, state = rng_of(9), approximated(state_of(Counts()), curvature_metric, None)
+    rng, state = rng_of(9), state_of(Counts())
     rejections = 0
     for _ in range(50):
         before = state
@@ -344,7 +354,7 @@ def test_a_proposal_without_a_gradient_is_counted(name):
 
 
 def test_a_trajectory_that_leaves_the_numbers_is_counted():
-    q = approximated(state_of(Counts()), laplace, None).approximation
+    q = state_of(Counts()).at.approximation(laplace)
     state, before = state_of(Overflowing()), tally.numerical_rejections
     same, info = curvature_hmc(rng_of(10), state, q, step_size=0.5, max_steps=4)
     assert same is state
@@ -371,9 +381,23 @@ def test_mgrad_factorizes_twice_for_a_theta_and_a_delta():
         ops, state = cubic_ops(auxiliary_gradient, state, step_size=0.8)
         assert ops == 0
     assert cubic_ops(auxiliary_gradient, state, step_size=0.7)[0] == 2
-    there = state.with_theta(THETA + 0.1, lambda mean, prior: state.f)
+    there = state.with_theta(THETA + 0.1, lambda prior: state.f)
     assert cubic_ops(auxiliary_gradient, there, step_size=0.7)[0] == 2
     assert cubic_ops(auxiliary_gradient, state, step_size=0.7)[0] == 0
+
+
+def test_mgrad_factorizes_nothing_again_where_only_the_mean_moves():
+    state = State.of(Lifted(), np.zeros(2), state_of(Counts()).f)
+    assert cubic_ops(auxiliary_gradient, state, step_size=0.7)[0] == 2
+    before = tally.cubic_ops
+    there = state.with_theta(np.array([0.0, 0.1]), lambda prior: state.f)
+    ours = auxiliary_gradient(rng_of(11), there, step_size=0.7)[0]
+    assert tally.cubic_ops == before
+    fresh = State.of(there.model, there.theta, there.f)
+    ops, theirs = cubic_ops(auxiliary_gradient, fresh, step_size=0.7)
+    assert ops == 2
+    np.testing.assert_array_equal(ours.f, theirs.f)
+    assert ours is not there
 
 
 def test_smmala_factorizes_once_a_proposal():
@@ -386,7 +410,7 @@ def test_smmala_factorizes_once_a_proposal():
 
 def test_the_curvature_metric_is_made_once_a_theta():
     ops, state = cubic_ops(curvature, state_of(Counts()), step_size=0.8)
-    assert ops == 1 + state.approximation.iterations
+    assert ops == 1 + state.at.approximation(curvature_metric).iterations
     assert cubic_ops(curvature, state, step_size=0.5)[0] == 0
 
 
@@ -394,52 +418,68 @@ def test_the_curvature_metric_is_made_once_a_theta():
 def test_the_curvature_metric_is_laplaces_for_fewer_factorizations():
     """Standard deviations from exp(−5) to exp(5): far from the prior's mean."""
     model, theta = Volatile(), THETA + 2.0
-    state = State.at(model, theta, model.mean(theta))
+    state = State.of(model, theta, model.mean(theta))
     likelihood = LikelihoodAt(model, theta)
-    from_the_mean = laplace(likelihood, state.mean, state.prior)
-    mode = laplace(likelihood, state.mean, state.prior, tolerance=1e-12).center
+    from_the_mean = laplace(likelihood, state.prior)
+    mode = laplace(likelihood, state.prior, tolerance=1e-12).center
     before = tally.cubic_ops
-    q = curvature_metric(likelihood, state.mean, state.prior)
+    q = curvature_metric(likelihood, state.prior)
     assert tally.cubic_ops - before <= 3
     assert from_the_mean.iterations > 6
     assert abs(q.center - mode).max() < abs(from_the_mean.center - mode).max()
 
 
-@pytest.mark.parametrize("name", ["smmala", "mgrad"])
-def test_what_is_remembered_changes_no_draw(name):
+@pytest.mark.parametrize("name", ["smmala", "mgrad", "rotation"])
+def test_what_is_kept_changes_no_draw(name):
     kernel, options = KERNELS[name]
     (one, two), (first, second) = (rng_of(12), rng_of(12)), (state_of(Counts()),) * 2
     for _ in range(20):
         first, _ = kernel(one, first, **options)
-        # A copy has nothing to remember.
-        fresh = factorize(second.model.cov(THETA))
-        second, _ = kernel(two, replace(second, prior=fresh), **options)
+        fresh = State.of(second.model, THETA, second.f)  # of which nothing is known
+        second, _ = kernel(two, fresh, **options)
         np.testing.assert_array_equal(first.f, second.f)
 
 
-def test_what_is_remembered_is_forgotten_with_its_owner():
+def test_what_is_kept_is_forgotten_with_its_owner():
     state = state_of(Counts())
-    auxiliary_gradient(rng_of(1), state, step_size=0.5)
-    smmala(rng_of(1), state, step_size=0.5)
-    owners = [weakref.ref(state), weakref.ref(state.prior)]
+    for kernel in (auxiliary_gradient, smmala, curvature):
+        kernel(rng_of(1), state, step_size=0.5)
+    owners = [weakref.ref(owner) for owner in (state, state.at, state.prior)]
     del state
     gc.collect()
-    assert [owner() for owner in owners] == [None, None]
+    assert [owner() for owner in owners] == [None, None, None]
 
 
-def test_the_last_result_alone_is_remembered():
-    calls = []
+def test_the_last_result_alone_is_kept():
+    calls, at = [], state_of(Counts()).at
 
-    @remembered
-    def double(owner, *, by):
-        """Twice."""
-        calls.append(by)
-        return 2 * by
+    def double(x):
+        return at.last("double", x, lambda: calls.append(x) or 2 * x)
 
-    owner = state_of(Counts())
-    assert [double(owner, by=x) for x in (1, 1, 2, 1)] == [2, 2, 4, 2]
+    assert [double(x) for x in (1, 1, 2, 1)] == [2, 2, 4, 2]
     assert calls == [1, 2, 1]
-    assert double.__doc__ == "Twice."
+
+
+@pytest.mark.parametrize("owner", [lambda state: state, lambda state: state.at])
+def test_a_result_is_computed_once(owner):
+    calls, state = [], state_of(Counts())
+
+    def ask(what, state=state):
+        return owner(state).once(what, lambda: calls.append(what) or {"a": 1}.get(what))
+
+    assert [ask(what) for what in ("a", "a", "b", "a", "b")] == [1, 1, None, 1, None]
+    assert calls == ["a", "b"]
+    there = state.with_theta(THETA + 0.1, lambda prior: state.f)
+    assert ask("a", there) == 1
+    assert calls == ["a", "b", "a"]
+
+
+def test_what_depends_on_theta_alone_is_kept_as_f_moves():
+    state = state_of(Counts())
+    there = state.with_f(state.f + 0.1)
+    assert state.at.once("a", lambda: 1) == there.at.once("a", lambda: 2) == 1
+    assert state.once("a", lambda: 3) == 3
+    assert there.once("a", lambda: 4) == 4
 
 
 # Exactness of the bare kernels, and mutants of them: the kernel's proposals, a wrong ratio
@@ -457,7 +497,7 @@ def paired_pvalue(kernel, *, replicates=300, steps=3, **options):
     for _ in range(replicates):
         f = base.mean + base.prior.multiply(rng.standard_normal(model.n))
         model.y = rng.poisson(np.exp(f)).astype(float)
-        state = base.with_f(f)
+        state = State.of(model, THETA, f)  # what is known at theta is of other data
         before.append(functions(state))
         for _ in range(steps):
             state, _ = kernel(rng, state, **options)
@@ -539,21 +579,26 @@ def accepts_always(rng, state, **options):
 def metric_of_f(rng, state, **options):
     """HMC whose metric looks at where f is, and is not the same on the way back."""
     W = state.model.likelihood_terms(state.f, THETA)[2]
-    state = approximated(state, laplace, None)
-    q = replace(state.approximation, precision=W, B=state.prior.condition(W))
-    return curvature_hmc(rng, replace(state, approximation=None), q, **options)
+    q = replace(state.at.approximation(laplace), posterior=state.prior.condition(W))
+    return curvature_hmc(rng, state, q, **options)
 
 
-class Wide(GaussianApproximation):
+class Wide:
     """A momentum from the prior, whose covariance is not that of the kinetic energy."""
 
-    def deviations(self, prior, xi):
-        return prior.multiply(xi[0])
+    def __init__(self, posterior):
+        self.posterior = posterior
+
+    def deviations(self, xi):
+        return self.posterior.prior.multiply(xi[0])
+
+    def __getattr__(self, name):
+        return getattr(self.posterior, name)
 
 
 def momentum_of_the_prior(rng, state, **options):
-    state = approximated(state, laplace, None)
-    return curvature_hmc(rng, state, Wide(**vars(state.approximation)), **options)
+    q = state.at.approximation(laplace)
+    return curvature_hmc(rng, state, replace(q, posterior=Wide(q.posterior)), **options)
 
 
 MUTANTS = {
@@ -630,7 +675,7 @@ def test_an_element_says_what_it_needs_and_reports(name):
     assert element.needs_curvature == (name in ("smmala", "hmc-curvature"))
     state = state_of(Counts())
     tuning = element.start(state, 10)
-    with np.errstate(over="ignore", invalid="ignore"):  # as `sweep.run` does
+    with np.errstate(over="ignore", invalid="ignore"):  # as `kernels.run` does
         state, learnt, reported = element.run(rng_of(13), state, tuning, tune=True)
         assert element.run(rng_of(13), state, learnt, tune=False)[1] == learnt
     assert reported.keys() == set(element.stats)

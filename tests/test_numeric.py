@@ -8,12 +8,13 @@ import pytest
 from scipy import stats
 
 from pymc_lgm.adaptation import ProposalTuning, StepSizeTuning
-from pymc_lgm.latent.elliptical_slice import elliptical_slice
-from pymc_lgm.latent.hmc import hmc
-from pymc_lgm.linalg import Covariance, factorize, tally
-from pymc_lgm.moves.metropolis import metropolis
-from pymc_lgm.parameterizations.sufficient import sufficient
-from pymc_lgm.parameterizations.whitened import whitened
+from pymc_lgm.kernels.hold.sufficient import sufficient
+from pymc_lgm.kernels.hold.whitened import whitened
+from pymc_lgm.kernels.latent.elliptical_slice import elliptical_slice
+from pymc_lgm.kernels.latent.hmc import hmc
+from pymc_lgm.kernels.theta.metropolis import metropolis
+from pymc_lgm.linalg import factorize, tally
+from pymc_lgm.priors import DensePrior
 from pymc_lgm.state import State, acceptance_probability
 
 
@@ -25,6 +26,9 @@ class Toy:
     amplitudes = np.zeros(2)
     x = np.linspace(0, 1, n)
     y = np.array([0.3, 1.0, 0.8, -0.2, 0.4, 1.1])
+
+    def prior(self, theta):
+        return DensePrior.at(self, theta)
 
     def mean(self, theta):
         return np.full(self.n, theta[1])
@@ -45,7 +49,7 @@ class Toy:
 
 @pytest.fixture
 def state():
-    state = State.at(Toy(), np.array([0.1, 0.4]), np.array([0.5, 0.1, -0.3, 0.8, 1.2, 0.0]))
+    state = State.of(Toy(), np.array([0.1, 0.4]), np.array([0.5, 0.1, -0.3, 0.8, 1.2, 0.0]))
     assert state is not None
     return state
 
@@ -70,10 +74,14 @@ def test_factor_verbs_agree_with_dense_algebra(K, rng, columns):
     np.testing.assert_allclose(factor.multiply_transposed(x), L.T @ x)
     np.testing.assert_allclose(factor.solve(x), np.linalg.solve(L, x))
     np.testing.assert_allclose(factor.solve_transposed(x), np.linalg.solve(L.T, x))
-    np.testing.assert_allclose(factor.covariance_times(x), K @ x)
     np.testing.assert_allclose(factor.inverse(), np.linalg.inv(K))
     np.testing.assert_allclose(factor.inverse_diagonal(), np.linalg.inv(K).diagonal())
     assert factor.log_determinant == pytest.approx(np.linalg.slogdet(K)[1])
+    prior = DensePrior(np.zeros(7), K.copy())
+    before = prior.covariance_times(x)
+    np.testing.assert_allclose(before, K @ x)
+    np.testing.assert_array_equal(prior.multiply(x), factor.multiply(x))
+    np.testing.assert_array_equal(prior.covariance_times(x), before)
 
 
 @pytest.mark.parametrize("n", [1, 63, 64, 65, 150])
@@ -81,15 +89,15 @@ def test_inverses_from_either_triangle(n, rng):
     A = rng.standard_normal((n, n))
     A = 3.0 * (A @ A.T + n * np.eye(n))
     expected, before = np.linalg.inv(A), tally.cubic_ops
-    lower = factorize(A / 3.0, np.log(3.0))
-    upper = Covariance(A - np.eye(n)).condition(np.ones(n))
+    lower = factorize(A / 3.0).times(np.log(3.0))
+    upper = DensePrior(np.zeros(n), A - np.eye(n)).condition(np.ones(n))._B
     assert (lower._lower, upper._lower) == (True, False)
     for factor in (lower, upper):
         inverse = factor.inverse()
         np.testing.assert_allclose(inverse, expected, atol=1e-12 * expected.max())
         np.testing.assert_array_equal(inverse, inverse.T)
         np.testing.assert_allclose(factor.inverse_diagonal(), expected.diagonal())
-        np.testing.assert_allclose(factor._inverse_factor() @ factor.dense(), np.eye(n), atol=1e-12)
+        np.testing.assert_allclose(factor.inverse_factor() @ factor.dense(), np.eye(n), atol=1e-12)
     assert tally.cubic_ops == before + 8
 
 
@@ -97,28 +105,32 @@ def test_conditioning_agrees_with_dense_algebra(K, rng):
     """B, and (I + W K)⁻¹ b before and after K has been factorized; a W_i of 0 too."""
     W, b = np.r_[0.0, rng.uniform(0.1, 3.0, 6)], rng.standard_normal(7)
     root, expected = np.sqrt(W), np.linalg.solve(np.eye(7) + W[:, None] * K, b)
-    for prior in (Covariance(K.copy()), factorize(K.copy())):
-        B = prior.condition(W)
+    fresh, factorized = (DensePrior(np.zeros(7), K.copy()) for _ in range(2))
+    assert factorized.is_proper
+    for prior in (fresh, factorized):
+        posterior = prior.condition(W)
+        B = posterior._B
         np.testing.assert_allclose(
             B.dense() @ B.dense().T, np.eye(7) + root[:, None] * K * root, atol=1e-12
         )
-        np.testing.assert_allclose(prior.dual(B, W, b), expected)
+        np.testing.assert_allclose(posterior.dual(b), expected)
         np.testing.assert_allclose(
             B.inverse_diagonal(), np.linalg.inv(B.dense() @ B.dense().T).diagonal()
         )
+        np.testing.assert_array_equal(posterior.shares, B.inverse_diagonal())
 
 
 def test_conditioning_that_rounding_has_lost_is_a_value(K):
     """Σ = K − K W^½ B⁻¹ W^½ K, in which all digits cancel as K grows: then there is no B."""
     lost = []
     for exponent in range(0, 240, 3):
-        prior = Covariance(10.0**exponent * K)
-        B = prior.condition(np.ones(7))
-        lost.append(B is None)
-        if B is not None:
+        prior = DensePrior(np.zeros(7), 10.0**exponent * K)
+        posterior = prior.condition(np.ones(7))
+        lost.append(posterior is None)
+        if posterior is not None:
             right = 1.0 - np.linalg.inv(np.eye(7) + 10.0**exponent * K).diagonal()
-            A = B.solve(10.0**exponent * K)
-            variance = prior.diagonal - np.einsum("ij,ij->j", A, A)
+            A = posterior._B.solve(10.0**exponent * K)
+            variance = prior.variances - np.einsum("ij,ij->j", A, A)
             assert np.abs(variance / right - 1.0).max() < 1.0, exponent
     assert not any(lost[:5])
     assert all(lost[6:])
@@ -165,17 +177,17 @@ def test_what_cannot_be_factorized_is_a_value(bad):
 
 def test_state_factorizes_only_when_the_covariance_moves(state):
     before = tally.cubic_ops
-    shifted = state.with_theta(state.theta + np.array([0, 1]), lambda mean, prior: state.f)
-    assert shifted.prior is state.prior
+    shifted = state.with_theta(state.theta + np.array([0, 1]), lambda prior: state.f)
+    assert shifted.prior.has_covariance_of(state.prior)
     assert tally.cubic_ops == before
-    scaled = state.with_theta(state.theta + np.array([0.1, 0]), lambda mean, prior: state.f)
-    assert scaled.prior is not state.prior
+    scaled = state.with_theta(state.theta + np.array([0.1, 0]), lambda prior: state.f)
+    assert not scaled.prior.has_covariance_of(state.prior)
     assert tally.cubic_ops == before + 1
 
 
 def test_state_outside_the_prior_costs_nothing(state):
     before = tally.cubic_ops
-    assert state.with_theta(np.array([3.0, 0.0]), lambda mean, prior: state.f) is None
+    assert state.with_theta(np.array([3.0, 0.0]), lambda prior: state.f) is None
     assert tally.cubic_ops == before
 
 
@@ -184,7 +196,7 @@ def test_a_density_that_is_no_number_is_counted(state, value, monkeypatch):
     monkeypatch.setattr(Toy, "log_likelihood", lambda self, f, theta: value)
     before = tally.numerical_rejections
     assert state.with_f(state.f + 1) is None
-    assert state.with_theta(state.theta + 0.1, lambda mean, prior: state.f) is None
+    assert state.with_theta(state.theta + 0.1, lambda prior: state.f) is None
     assert tally.numerical_rejections == before + 2
 
 
@@ -212,9 +224,9 @@ def test_whitened_target_differs_from_the_joint_by_the_jacobian(state, rng):
     log_density, there = whitened(rng, state)(theta)
 
     def joint(at):
-        return at.log_prior + at.prior.log_density(at.f - at.mean) + at.log_likelihood
+        return at.log_prior + at.prior.log_density(at.f) + at.log_likelihood
 
-    jacobian = 0.5 * (there.prior.log_determinant - state.prior.log_determinant)
+    jacobian = 0.5 * (there.prior.factor.log_determinant - state.prior.factor.log_determinant)
     difference = log_density - whitened(rng, state).log_density
     assert difference == pytest.approx(joint(there) - joint(state) + jacobian)
 
@@ -222,7 +234,7 @@ def test_whitened_target_differs_from_the_joint_by_the_jacobian(state, rng):
 def test_a_rejection_returns_the_same_object(state, rng):
     target = whitened(rng, state)
     factor = 1e3 * np.eye(2)  # proposals far outside the prior
-    same, info = metropolis(rng, state, target, factor=factor)
+    same, info = metropolis(rng, target, factor=factor)
     assert same is state
     assert info.theta_acceptance == 0.0
 
@@ -282,7 +294,7 @@ def test_the_rotation_is_exact_without_data(state, rng, monkeypatch):
     monkeypatch.setattr(
         Toy, "log_likelihood_gradient", lambda self, f, theta: (0.0, np.zeros(self.n))
     )
-    start = State.at(Toy(), state.theta, state.f)
+    start = State.of(Toy(), state.theta, state.f)
     _, info = hmc(rng, start, step_size=1.3, max_steps=50, integrator="rotation")
     assert info.latent_acceptance == pytest.approx(1.0, abs=1e-9)
 

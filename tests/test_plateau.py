@@ -11,13 +11,19 @@ from scipy.special import log_ndtr
 from test_ep import Gaussian
 
 from pymc_lgm.approximations.ep import ep
-from pymc_lgm.approximations.gaussian import Sites, plausible
-from pymc_lgm.approximations.importance import Coordinates, Scheme, importance_sample
+from pymc_lgm.approximations.gaussian import plausible
+from pymc_lgm.approximations.importance import (
+    Coordinates,
+    Proposal,
+    Scheme,
+    importance_sample,
+)
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.recall import laplace_from_sites, recall
-from pymc_lgm.approximations.sites import site_approximation
-from pymc_lgm.latent.curvature_hmc import curvature_metric
-from pymc_lgm.linalg import Covariance, factorize
+from pymc_lgm.approximations.site_posteriors import site_approximation
+from pymc_lgm.approximations.sites import Margins, Recalled, Sites
+from pymc_lgm.kernels.latent.curvature_hmc import curvature_metric
+from pymc_lgm.priors import DensePrior
 
 N = 12
 X = np.linspace(0.0, 1.0, N)
@@ -76,8 +82,8 @@ def sites_around(f, precision):
 @pytest.mark.parametrize("ulps", ULPS)
 def test_moments_that_match_on_a_plateau_are_no_result(ulps, nu, precision):
     likelihood, start = Counts(ULPS[ulps]), Sites(np.full(N, nu), np.full(N, precision))
-    right = ep(likelihood, M, Covariance(K.copy()), tolerance=1e-6)
-    q = ep(likelihood, M, Covariance(K.copy()), start=start, tolerance=1e-6)
+    right = ep(likelihood, DensePrior(M, K.copy()), tolerance=1e-6)
+    q = ep(likelihood, DensePrior(M, K.copy()), start=start, tolerance=1e-6)
     assert q.converged
     np.testing.assert_allclose(q.center, right.center, atol=1e-3)
     assert q.log_evidence == pytest.approx(right.log_evidence, abs=1e-4)
@@ -85,8 +91,8 @@ def test_moments_that_match_on_a_plateau_are_no_result(ulps, nu, precision):
 
 def test_nor_are_those_of_a_bump_that_has_no_part_in_the_posterior():
     start = sites_around(30.0, 4.0)
-    right = ep(TwoBumps(), M, Covariance(K.copy()), tolerance=1e-6)
-    q = ep(TwoBumps(), M, Covariance(K.copy()), start=start, tolerance=1e-6)
+    right = ep(TwoBumps(), DensePrior(M, K.copy()), tolerance=1e-6)
+    q = ep(TwoBumps(), DensePrior(M, K.copy()), start=start, tolerance=1e-6)
     assert q.converged
     assert right.converged
     np.testing.assert_allclose(q.center, right.center, atol=1e-3)
@@ -101,8 +107,8 @@ def test_where_ep_itself_ends_nowhere_the_result_is_laplaces():
             return Gaussian(self.y - 20.0, self.noise)(f)
 
     likelihood = Elsewhere(np.full(N, 20.0), 10.0)
-    q = ep(likelihood, M, Covariance(K.copy()))
-    mode = laplace(likelihood, M, Covariance(K.copy()), tolerance=3.0)
+    q = ep(likelihood, DensePrior(M, K.copy()))
+    mode = laplace(likelihood, DensePrior(M, K.copy()), tolerance=3.0)
     assert not q.converged
     np.testing.assert_array_equal(q.center, mode.center)
     assert q.log_evidence == mode.log_evidence
@@ -113,8 +119,8 @@ def test_where_ep_itself_ends_nowhere_the_result_is_laplaces():
 def test_a_start_on_a_cliff_does_no_harm(search, f):
     """W of e^20 makes any f look like the mode, and one of e^31 leaves no digits of q."""
     likelihood = Counts(ULPS["all values equal"])
-    mode = laplace(likelihood, M, Covariance(K.copy()), tolerance=1e-10)
-    q = search(likelihood, M, Covariance(K.copy()), start=np.full(N, f))
+    mode = laplace(likelihood, DensePrior(M, K.copy()), tolerance=1e-10)
+    q = search(likelihood, DensePrior(M, K.copy()), start=np.full(N, f))
     assert q.converged
     assert np.abs(q.center - mode.center).max() < 0.2
     assert np.abs(np.log(q.precision / likelihood(mode.center)[2])).max() < 1.0
@@ -134,24 +140,23 @@ def test_a_start_on_a_cliff_does_no_harm(search, f):
 @pytest.mark.parametrize("stiff", [False, True])
 def test_sites_of_a_place_where_nothing_is_are_not_recalled(stiff, start, likelihood):
     """In an exact chain q would be a hopeless proposal at a theta that may be fine."""
-    if stiff:
-        start = start._replace(variance=np.ones(N), stiffness=np.ones(N))
-    mode = laplace(likelihood, M, Covariance(K.copy()), tolerance=1e-10)
-    one, two = (recall(likelihood, M, Covariance(K.copy()), start=start) for _ in range(2))
+    margins = Margins(np.ones(N), np.ones(N)) if stiff else None
+    start = Recalled(start.nu, start.precision, margins)
+    mode = laplace(likelihood, DensePrior(M, K.copy()), tolerance=1e-10)
+    one, two = (recall(likelihood, DensePrior(M, K.copy()), start=start) for _ in range(2))
     assert one.converged
     assert np.abs(one.center - mode.center).max() < 0.3
     np.testing.assert_array_equal(one.center, two.center)
     assert one.log_evidence == two.log_evidence
-    scheme = Scheme(64)
+    proposal, scheme = Proposal.of(one, likelihood), Scheme(64)
     sample = importance_sample(
-        one,
-        factorize(K.copy()),
+        proposal,
         lambda rows: likelihood.sites(rows).sum(axis=1),
-        Coordinates.fresh(np.random.default_rng(0), N, scheme),
+        Coordinates.fresh(np.random.default_rng(0), proposal, scheme),
         scheme,
     )
     assert sample.estimate.log_evidence_sd < 0.3
-    again = laplace_from_sites(likelihood, M, Covariance(K.copy()), start=start, tolerance=1e-10)
+    again = laplace_from_sites(likelihood, DensePrior(M, K.copy()), start=start, tolerance=1e-10)
     np.testing.assert_allclose(again.center, mode.center, atol=1e-4)
     np.testing.assert_allclose(again.precision, likelihood(mode.center)[2], rtol=1e-3)
 
@@ -162,8 +167,8 @@ def test_a_site_without_a_mode_has_not_converged():
     def kink(f):
         return float(-1e3 * np.abs(f - 0.3).sum()), -1e3 * np.sign(f - 0.3), 0.0 * f, 0.0 * f
 
-    assert not site_approximation(kink, M, Covariance(K.copy())).converged
-    assert site_approximation(Counts(ULPS["noise"]), M, Covariance(K.copy())).converged
+    assert not site_approximation(kink, DensePrior(M, K.copy())).converged
+    assert site_approximation(Counts(ULPS["noise"]), DensePrior(M, K.copy())).converged
 
 
 @pytest.mark.parametrize(

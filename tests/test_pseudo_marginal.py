@@ -20,19 +20,24 @@ from toys import TOYS, Chain, Counts, Labels, Pair, invariance, invariance_of, u
 
 import pymc_lgm as lgm
 
-from pymc_lgm import sweep
+from pymc_lgm import kernels
 from pymc_lgm.adaptation import NoiseTuning
 from pymc_lgm.approximations import importance as importance_module
 from pymc_lgm.approximations.importance import (
     Coordinates,
+    Proposal,
     Scheme,
     importance_sample,
     pareto_shape,
 )
 from pymc_lgm.approximations.laplace import laplace
-from pymc_lgm.approximations.recall import laplace_from_sites, recall
-from pymc_lgm.linalg import Covariance, factorize, tally
-from pymc_lgm.parameterizations import pseudo_marginal as module
+from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites, recall
+from pymc_lgm.kernels import latent
+from pymc_lgm.kernels import pseudo_marginal as element_module
+from pymc_lgm.kernels.hold import pseudo_marginal as module
+from pymc_lgm.kernels.theta import metropolis as metropolis_module
+from pymc_lgm.linalg import factorize, tally
+from pymc_lgm.priors import DensePrior
 from pymc_lgm.state import LikelihoodAt
 
 
@@ -62,7 +67,7 @@ def gaussian(rng):
 
 def test_laplace_is_exact_for_a_gaussian_likelihood(gaussian):
     K, mean, y, noise, terms = gaussian
-    q = laplace(terms, mean, Covariance(K.copy()), tolerance=1e-8)
+    q = laplace(terms, DensePrior(mean, K.copy()), tolerance=1e-8)
     evidence = factorize(K + noise * np.eye(5)).log_density(y - mean)
     assert q.log_evidence == pytest.approx(evidence)
     posterior_mean = mean + K @ np.linalg.solve(K + noise * np.eye(5), y - mean)
@@ -73,14 +78,12 @@ def test_laplace_is_exact_for_a_gaussian_likelihood(gaussian):
 
 def test_importance_weights_are_constant_where_q_is_exact(gaussian, rng):
     K, mean, _, _, terms = gaussian
-    prior = factorize(K.copy())
-    q = laplace(terms, mean, prior, tolerance=1e-8)
-    scheme = Scheme(8)
+    q = laplace(terms, DensePrior(mean, K.copy()), tolerance=1e-8)
+    proposal, scheme = Proposal(q), Scheme(8)
     sample = importance_sample(
-        q,
-        prior,
+        proposal,
         lambda rows: np.array([terms(f)[0] for f in rows]),
-        Coordinates.fresh(rng, 5, scheme),
+        Coordinates.fresh(rng, proposal, scheme),
         scheme,
     )
     np.testing.assert_allclose(sample.log_weights, q.log_evidence)
@@ -89,9 +92,8 @@ def test_importance_weights_are_constant_where_q_is_exact(gaussian, rng):
 
 def test_draws_have_the_covariance_of_q(gaussian, rng):
     K, mean, _, noise, terms = gaussian
-    prior = factorize(K.copy())
-    q = laplace(terms, mean, prior)
-    draws = q.deviations(prior, rng.standard_normal((2, 5, 200_000)))
+    q = laplace(terms, DensePrior(mean, K.copy()))
+    draws = q.posterior.deviations(rng.standard_normal((2, 5, 200_000)))
     expected = np.linalg.inv(np.linalg.inv(K) + np.eye(5) / noise)
     # Elements of a sample covariance have standard error √((S_ij² + S_ii S_jj)/N).
     error = np.sqrt((expected**2 + np.outer(*[np.diag(expected)] * 2)) / 200_000)
@@ -100,28 +102,29 @@ def test_draws_have_the_covariance_of_q(gaussian, rng):
 
 def test_coordinates_invert_deviations(gaussian, rng):
     K, mean, _, _, terms = gaussian
-    prior = factorize(K.copy())
-    q = laplace(terms, mean, prior)
+    q = laplace(terms, DensePrior(mean, K.copy()))
     deviation = rng.standard_normal(5)
-    xi = q.coordinates(rng, prior, deviation)
-    np.testing.assert_allclose(q.deviations(prior, xi[:, :, None])[:, 0], deviation)
+    xi = q.posterior.coordinates(rng, deviation)
+    np.testing.assert_allclose(q.posterior.deviations(xi[:, :, None])[:, 0], deviation)
 
 
 @pytest.mark.parametrize("defensive", [0.0, 0.3])
 def test_coordinates_around_a_draw_are_standard_normal_on_average(gaussian, rng, defensive):
     """f from q, then ξ given f: ξ has the law it would have had without f."""
     K, mean, _, _, terms = gaussian
-    prior = factorize(K.copy())
-    q = laplace(terms, mean, prior)
-    scheme = Scheme(1, antithetic=False, defensive=defensive)
+    q = laplace(terms, DensePrior(mean, K.copy()))
+    proposal, scheme = Proposal(q, None, defensive), Scheme(1, antithetic=False)
+
+    def drawn(coordinates):
+        return importance_sample(proposal, lambda rows: np.zeros(len(rows)), coordinates, scheme).f[
+            :, 0
+        ]
+
     xi, marks = [], []
     for _ in range(4000):
-        first = Coordinates.fresh(rng, 5, scheme)
-        f = importance_sample(q, prior, lambda rows: np.zeros(len(rows)), first, scheme).f[:, 0]
-        again = Coordinates.around(rng, f, q, prior, scheme)
-        np.testing.assert_allclose(
-            importance_sample(q, prior, lambda rows: np.zeros(len(rows)), again, scheme).f[:, 0], f
-        )
+        f = drawn(Coordinates.fresh(rng, proposal, scheme))
+        again = Coordinates.around(rng, f, proposal, scheme)
+        np.testing.assert_allclose(drawn(again), f)
         xi.append(again.xi.ravel())
         marks.append(again.from_prior[0])
     moments = np.cov(np.array(xi).T) - np.eye(10)
@@ -134,20 +137,20 @@ def test_estimates_are_unbiased(toy, rng):
     """The mean of p̃ is the integral of p(y | f) N(f; m, K), by brute force over the prior."""
     reader = TOYS[toy](n=2)
     theta = reader.prior_mean
-    mean, prior = reader.mean(theta), factorize(reader.cov(theta))
+    prior = reader.prior(theta)
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
     grid = np.array([[a, b] for a in nodes for b in nodes]).T
-    f = mean[:, None] + prior.multiply(grid)
+    f = prior.mean[:, None] + prior.multiply(grid)
     values = np.exp([reader.log_likelihood(c, theta) for c in np.ascontiguousarray(f.T)])
     exact = float(np.outer(weights, weights).ravel() @ values) / (2 * math.pi)
 
-    q = laplace(lambda f: reader.likelihood_terms(f, theta), mean, prior, tolerance=0.5)
-    for scheme in (Scheme(2000, antithetic=False), Scheme(2000), Scheme(2000, defensive=0.2)):
+    q = laplace(lambda f: reader.likelihood_terms(f, theta), prior, tolerance=0.5)
+    for antithetic, defensive in ((False, 0.0), (True, 0.0), (True, 0.2)):
+        proposal, scheme = Proposal(q, None, defensive), Scheme(2000, antithetic)
         sample = importance_sample(
-            q,
-            prior,
+            proposal,
             lambda rows: reader.log_likelihoods(rows, theta),
-            Coordinates.fresh(rng, 2, scheme),
+            Coordinates.fresh(rng, proposal, scheme),
             scheme,
         )
         w = np.exp(sample.log_weights)
@@ -160,7 +163,7 @@ def test_newton_takes_few_factorizations():
     toy = Labels()
     theta = toy.prior_mean
     before = tally.cubic_ops
-    q = laplace(LikelihoodAt(toy, theta), toy.mean(theta), Covariance(toy.cov(theta)))
+    q = laplace(LikelihoodAt(toy, theta), DensePrior(toy.mean(theta), toy.cov(theta)))
     assert tally.cubic_ops - before == q.iterations <= 4
 
 
@@ -168,7 +171,7 @@ def test_a_search_that_leaves_the_numbers_is_a_value():
     def terms(f):
         return -1.0, np.full(3, np.nan), np.ones(3), np.zeros(3)
 
-    assert laplace(terms, np.zeros(3), Covariance(np.eye(3))) is None
+    assert laplace(terms, DensePrior(np.zeros(3), np.eye(3))) is None
 
 
 @pytest.mark.parametrize(
@@ -177,43 +180,51 @@ def test_a_search_that_leaves_the_numbers_is_a_value():
         ({"n_importance": 0}, "n_importance must be a whole number of at least 1, not 0"),
         ({"n_importance": 2.5}, "n_importance must be a whole number"),
         ({"approximation": "variational"}, "approximation='variational' is unknown.*'laplace'"),
-        ({"move": "gibbs"}, "move='gibbs' is unknown.*'emulator', 'hmc', 'metropolis', 'slice'"),
-        ({"move": "slice", "correlation": 0.9}, "needs a target that is a function of theta"),
-        ({"latent": "gibbs"}, "latent='gibbs' is unknown"),
-        ({"correlation": 1.5}, "correlation must lie between 0 and 1, not 1.5"),
-        ({"defensive": -0.1}, "defensive must lie between 0 and 1"),
-        ({"defensive": 1.0}, "defensive must be below 1"),
         (
-            {"n_importance": 1, "correlation": 1.0, "latent": None},
-            "f moves only as theta carries it. Write latent='hmc'",
+            {"move": "gibbs"},
+            "move='gibbs' is unknown.*"
+            "'emulator', 'hmc', 'metropolis', 'delayed-metropolis', 'slice'",
+        ),
+        (
+            {"move": "slice", "importance": {"correlation": 0.9}},
+            "needs a target that is a function of theta",
+        ),
+        ({"latent_move": "gibbs"}, "latent_move='gibbs' is unknown"),
+        ({"importance": {"correlation": 1.5}}, "correlation must lie between 0 and 1, not 1.5"),
+        ({"importance": {"defensive": -0.1}}, "defensive must lie between 0 and 1"),
+        ({"importance": {"defensive": 1.0}}, "defensive must lie .* below 1, not 1.0"),
+        (
+            {"n_importance": 1, "importance": {"correlation": 1.0}, "latent_move": None},
+            "f moves only as theta carries it. Write latent_move='hmc'",
         ),
     ],
 )
 def test_bad_options_are_refused(options, message):
+    given = options.get("importance", {})
     with pytest.raises(ValueError, match=message):
-        build(lgm.PseudoMarginal, "probit", **options)
+        build(lgm.PseudoMarginal, "probit", **options | {"importance": lgm.Importance(**given)})
 
 
-def poor(likelihood, mean, covariance, *, start=None, too_large=4):
+def poor(likelihood, prior, *, start=None, tolerance=1e-3, too_large=4):
     """A valid q that is deliberately too narrow."""
-    q = laplace_from_sites(likelihood, mean, covariance, start=start)
-    precision = too_large * q.precision
-    return replace(q, precision=precision, B=covariance.condition(precision))
+    q = laplace_from_sites(likelihood, prior, start=start, tolerance=tolerance)
+    return replace(q, posterior=prior.condition(too_large * q.precision))
 
 
-PLAIN = {
+INDEPENDENT = {"importance": lgm.Importance(correlation=0.0)}
+PLAIN = INDEPENDENT | {
     "move": "metropolis",
     "scale": 0.7,
     "n_importance": 1,
-    "correlation": 0.0,
-    "latent": None,
+    "latent_move": None,
     "interweave": False,
 }
 
 
 def searching(element, search):
     """The same element with another way to q."""
-    return replace(element, explore=search, search=search)
+    warm = WarmSearch(search, element.explore.tolerance)
+    return replace(element, explore=warm, search=warm)
 
 
 def poor_element(too_large=4.0, **options):
@@ -244,8 +255,8 @@ def single(**options):
         {},
         {"n_importance": 16},
         {"too_large": 16.0},
-        {"n_importance": 4, "delayed": True},
-        {"defensive": 0.5},
+        {"n_importance": 4, "move": "delayed-metropolis"},
+        {"importance": lgm.Importance(correlation=0.0, defensive=0.5)},
     ],
     ids=str,
 )
@@ -259,17 +270,13 @@ def test_recomputing_the_estimate_from_fresh_draws_is_noticed(monkeypatch, dies)
 
     def fresh_weights(rng, state, **options):
         target = module.pseudo_marginal(rng, state, **options)
-        at, scheme = target.state, options["scheme"]
-        sample = importance_sample(
-            at.approximation,
-            at.prior,
-            at.log_likelihoods_at,
-            Coordinates.fresh(rng, at.f.size, scheme),
-            scheme,
-        )
+        at, scheme = target.state.at, options["scheme"]
+        proposal = module.proposal_at(at, options["search"], options["defensive"])
+        fresh = Coordinates.fresh(rng, proposal, scheme)
+        sample = importance_sample(proposal, at.log_likelihoods, fresh, scheme)
         return replace(target, log_density=sample.log_evidence + at.log_prior)
 
-    monkeypatch.setattr(sweep.pseudo_marginal, "pseudo_marginal", fresh_weights)
+    monkeypatch.setattr(element_module, "pseudo_marginal", fresh_weights)
     pvalue = noticed_by(poor_element(too_large=16.0))
     dies("pseudo-marginal: fresh draws in place of a refresh", pvalue, below=1e-6)
 
@@ -294,9 +301,9 @@ def test_dropping_the_refresh_is_noticed(monkeypatch, dies):
 
         return replace(target, log_density=stale, evaluate=evaluate)
 
-    right = (sweep.EllipticalSlice(repeats=2), single())
+    right = (latent.EllipticalSlice(repeats=2), single())
     assert pvalue_of(*right, n=1) > 1e-4
-    monkeypatch.setattr(sweep.pseudo_marginal, "pseudo_marginal", without_refresh)
+    monkeypatch.setattr(element_module, "pseudo_marginal", without_refresh)
     dies(
         "pseudo-marginal: the refresh is dropped",
         pvalue_of(*right, replicates=2500, n=1),
@@ -311,10 +318,10 @@ def test_moving_f_after_the_refresh_is_noticed(monkeypatch, dies):
 
     def moved_in_between(rng, state, **options):
         target = module.pseudo_marginal(rng, state, **options)
-        element = sweep.EllipticalSlice(repeats=3)
+        element = latent.EllipticalSlice(repeats=3)
         return replace(target, state=element.run(rng, target.state, None, False)[0])
 
-    monkeypatch.setattr(sweep.pseudo_marginal, "pseudo_marginal", moved_in_between)
+    monkeypatch.setattr(element_module, "pseudo_marginal", moved_in_between)
     pvalue = noticed_by(single(), n=1)
     dies("pseudo-marginal: f moves between its refresh and theta", pvalue, below=1e-6)
 
@@ -325,16 +332,16 @@ def test_a_flag_without_f_is_noticed(monkeypatch, dies):
     """Whether f came from the prior is drawn as if f said nothing of it."""
     wrong = mutated(importance_module, "rng.uniform() < odds / (1 + odds)", "rng.uniform() < 0.5")
     monkeypatch.setattr(module, "Coordinates", wrong.Coordinates)
-    pvalue = noticed_by(single(defensive=0.5, correlation=0.99), n=1)
+    pvalue = noticed_by(single(importance=lgm.Importance(correlation=0.99, defensive=0.5)), n=1)
     dies("pseudo-marginal: a defensive flag that does not look at f", pvalue, below=1e-6)
 
 
 @pytest.mark.slow
 @pytest.mark.mutant
 def test_delayed_acceptance_without_its_second_stage_is_noticed(monkeypatch, dies):
-    real = sweep.theta.delayed_metropolis
+    real = metropolis_module.delayed_metropolis
 
-    def first_stage_only(rng, state, target, *, factor):
+    def first_stage_only(rng, target, *, factor):
         def screen(theta):
             screened = target.screen(theta)
             if screened is None:
@@ -347,10 +354,10 @@ def test_delayed_acceptance_without_its_second_stage_is_noticed(monkeypatch, die
             return replace(screened, complete=complete)
 
         first = replace(target, screen=screen, log_density=target.screened_log_density)
-        return real(rng, state, first, factor=factor)
+        return real(rng, first, factor=factor)
 
-    monkeypatch.setattr(sweep.theta, "delayed_metropolis", first_stage_only)
-    pvalue = noticed_by(poor_element(n_importance=4, delayed=True), steps=5)
+    monkeypatch.setattr(metropolis_module, "delayed_metropolis", first_stage_only)
+    pvalue = noticed_by(poor_element(n_importance=4, move="delayed-metropolis"), steps=5)
     dies("delayed acceptance: without its second stage", pvalue, below=1e-6)
 
 
@@ -361,10 +368,10 @@ def test_a_search_that_remembers_the_chain_is_noticed(dies):
     toy, rng = Counts(), np.random.default_rng(2)
     chain = Chain.start((element,), toy, rng)
 
-    def warm(likelihood, mean, covariance, *, start=None, tolerance=None):
+    def warm(likelihood, prior, *, start=None, tolerance=None):
         remembered = chain.state.prior.inverse_times(chain.state.f - chain.state.mean)
-        q = laplace(likelihood, mean, covariance)
-        center = mean + covariance.covariance_times(remembered)
+        q = laplace(likelihood, prior)
+        center = prior.mean + prior.covariance_times(remembered)
         return replace(q, dual=remembered, center=center)
 
     chain.elements = (searching(element, warm),)
@@ -378,27 +385,29 @@ def test_a_search_that_remembers_the_chain_is_noticed(dies):
 @pytest.mark.mutant
 def test_sites_that_follow_the_chain_are_noticed(dies):
     """Recalled sites are a function of theta that tuning has fixed; these look at f."""
-    (element,) = elements_of((lgm.PseudoMarginal, PLAIN | {"copula": False}), "counts")
+    plain = PLAIN | {"importance": lgm.Importance(correlation=0.0, copula=False)}
+    (element,) = elements_of((lgm.PseudoMarginal, plain), "counts")
     chain = Chain.start((element,), Counts(), np.random.default_rng(2), tune=200)
 
-    def following(likelihood, mean, covariance, *, start):
+    def following(likelihood, prior, *, start, tolerance):
         W = 4.0 * start.precision
-        nu = start.precision * 4.0 * (chain.state.f - mean)
-        return recall(likelihood, mean, covariance, start=start._replace(nu=nu, precision=W))
+        nu = W * (chain.state.f - prior.mean)
+        return recall(likelihood, prior, start=replace(start, nu=nu, precision=W))
 
-    chain.elements = (replace(element, search=following),)
+    chain.elements = (replace(element, search=WarmSearch(following, 0.0)),)
     pvalue = until_noticed(
         lambda replicates: invariance_of(chain, replicates=replicates, steps=4).pvalue, 250, 1500
     )
     dies("pseudo-marginal: recalled sites that follow the chain", pvalue, below=1e-6)
 
 
-class Tempting(sweep.PseudoMarginal):
+class Tempting(kernels.PseudoMarginal):
     """Interweaving alone where f is high: its share is no longer a coin's."""
 
     def run(self, rng, state, tuning, tune):
         if state.f[0] > 1.2:
-            return self.interweave.run(rng, state, tuning.interweaving.move, False)[0], tuning, {}
+            walk = self.interweave.walk
+            return walk.run(rng, state, tuning.interweaving.walk, False)[0], tuning, {}
         return super().run(rng, state, tuning, tune)
 
 
@@ -412,9 +421,7 @@ def test_interweaving_where_f_says_so_is_noticed(dies):
 
 def test_delayed_acceptance_reports_how_often_it_moves():
     chain = Chain.start(
-        elements_of(
-            (lgm.PseudoMarginal, {"move": "metropolis", "scale": 0.7, "delayed": True}), "labels"
-        ),
+        elements_of((lgm.PseudoMarginal, {"move": "delayed-metropolis", "scale": 0.7}), "labels"),
         Labels(),
         np.random.default_rng(5),
     )
@@ -445,20 +452,13 @@ def test_after_tuning_q_is_a_function_of_theta():
     """Frozen searches: the same theta gives the same q, whatever the chain did in between."""
     (element,) = elements_of((lgm.PseudoMarginal, {}), "counts")
     chain = Chain.start((element,), Counts(), np.random.default_rng(1), tune=120)
-    start = chain.tunings[0].start
+    line = chain.tunings[0].line
     chain.draws(50)
-    assert chain.tunings[0].start is start
-    assert start is not None
+    assert chain.tunings[0].line is line
+    assert line is not None
     theta, toy = chain.state.theta, chain.toy
-    one, two = (
-        element.search(
-            LikelihoodAt(toy, theta),
-            toy.mean(theta),
-            Covariance(toy.cov(theta)),
-            start=start(theta),
-        )
-        for _ in range(2)
-    )
+    search = element.search.along(line)
+    one, two = (search(LikelihoodAt(toy, theta), toy.prior(theta)) for _ in range(2))
     np.testing.assert_array_equal(one.center, two.center)
 
 
@@ -476,7 +476,7 @@ class OnlyF(Labels):
 
 
 def test_without_hyperparameters_it_draws_f_alone():
-    elements = elements_of((lgm.PseudoMarginal, {"n_importance": 4, "latent": None}), "labels")
+    elements = elements_of((lgm.PseudoMarginal, {"n_importance": 4, "latent_move": None}), "labels")
     assert invariance(elements, OnlyF(), replicates=800, tune=20).pvalue > 1e-4
 
 
@@ -497,12 +497,10 @@ def informed():
 
 @pytest.mark.slow
 def test_theta_moves_without_estimates_now_and_then_and_always_where_those_fail(monkeypatch):
-    (element,) = elements_of(
-        (lgm.PseudoMarginal, {"n_importance": 1, "correlation": 0.0}), "counts"
-    )
-    whitened, calls = sweep.PARAMETERIZATIONS["whitened"], []
+    (element,) = elements_of((lgm.PseudoMarginal, INDEPENDENT | {"n_importance": 1}), "counts")
+    whitened, calls = kernels.PARAMETERIZATIONS["whitened"], []
     monkeypatch.setitem(
-        sweep.PARAMETERIZATIONS, "whitened", lambda *at: calls.append(1) or whitened(*at)
+        kernels.PARAMETERIZATIONS, "whitened", lambda *at: calls.append(1) or whitened(*at)
     )
     for too_large, share in ((1.0, 0.2), (1e-4, 1.0)):
         search = searching(element, partial(poor, too_large=too_large))
@@ -530,8 +528,8 @@ def test_noisy_ratios_ask_for_more_draws(change, expected):
 
 def test_tuning_chooses_the_number_of_draws():
     """More where q is poor, the fewest where it is good; as many as the user says if told."""
-    (element,) = elements_of((lgm.PseudoMarginal, {"correlation": 0.0}), "counts")
-    (told,) = elements_of((lgm.PseudoMarginal, {"correlation": 0.0, "n_importance": 6}), "counts")
+    (element,) = elements_of((lgm.PseudoMarginal, INDEPENDENT), "counts")
+    (told,) = elements_of((lgm.PseudoMarginal, INDEPENDENT | {"n_importance": 6}), "counts")
 
     def stats_of(element, tune=200):
         chain = Chain.start((element,), informed(), np.random.default_rng(8), tune)
@@ -564,8 +562,8 @@ def test_a_likelihood_without_curvature_is_refused():
 
 def test_a_search_that_fails_at_the_start_is_an_error():
     step = build(lgm.PseudoMarginal, "probit")
-    nothing = searching(step.pseudo_marginal, lambda *args, **kwargs: None)
-    step.pseudo_marginal, step.elements = nothing, (nothing,)
+    nothing = searching(step.element, lambda *args, **kwargs: None)
+    step.element, step.elements = nothing, (nothing,)
     step.setup_chain(np.random.default_rng(1), 0, 1)
     with pytest.raises(SamplingError, match=r"No Gaussian approximation of 'f'.*initvals"):
         step.step(listed("probit").initial_point())
@@ -577,7 +575,7 @@ def test_a_search_that_fails_at_a_proposal_is_a_counted_rejection():
 
     def only_once(*args, **kwargs):
         calls.append(1)
-        return element.explore(*args, **kwargs) if len(calls) == 1 else None
+        return element.explore.search(*args, **kwargs) if len(calls) == 1 else None
 
     chain = Chain.start((searching(element, only_once),), Labels(), np.random.default_rng(1))
     theta = chain.state.theta
@@ -591,16 +589,15 @@ def test_a_search_that_fails_at_a_proposal_is_a_counted_rejection():
 @pytest.mark.slow
 def test_corrected_draws_are_exact():
     """The approximate chain is off, by an evidence that is; and weights bring it back."""
-    (element,) = elements_of(
-        (lgm.PseudoMarginal, {"approximate": True, "approximation": "laplace", "n_importance": 4}),
-        "counts",
-    )
+    options = {"approximation": "laplace", "n_importance": 4}
+    (element,) = elements_of((lgm.ApproximateMarginal, options), "counts")
 
-    def biased(likelihood, mean, covariance, **options):
-        q = element.explore(likelihood, mean, covariance, **options)
-        return replace(q, log_evidence=q.log_evidence + 0.5 * math.log(covariance.diagonal[0]))
+    def biased(likelihood, prior, **options):
+        q = element.explore.search(likelihood, prior, **options)
+        return replace(q, log_evidence=q.log_evidence + 0.5 * math.log(prior.variances[0]))
 
-    chain = Chain.start((searching(element, biased),), Pair(), np.random.default_rng(5), tune=200)
+    off = replace(element, explore=replace(element.explore, search=biased))
+    chain = Chain.start((off,), Pair(), np.random.default_rng(5), tune=200)
     draws, stats = [], []
     for _ in range(4000):
         stats.append(chain.step())
@@ -653,5 +650,7 @@ def test_a_draw_without_an_evidence_cannot_be_weighed(rng):
 def test_an_exact_chain_needs_no_correction(rng):
     trace = approximate_trace(rng.standard_normal((2, 50)))
     del trace["sample_stats"]["approximate_log_evidence"]
-    with pytest.raises(ValueError, match=r"no approximate_log_evidence.*approximate=True"):
+    with pytest.raises(
+        ValueError, match=r"no approximate_log_evidence.*lgm.ApproximateMarginal\(\)"
+    ):
         lgm.correct(trace)

@@ -7,7 +7,7 @@ import pytest
 from samplers import CASES, elements_of, label
 from toys import Chain, Pair
 
-from pymc_lgm import sweep
+from pymc_lgm import kernels
 from pymc_lgm.steps import ASIS, LatentHMC
 from pymc_lgm.testing import quadrature
 
@@ -57,7 +57,7 @@ SWEEPS = [case for case in CASES if case[0].moves_theta]
 def elements_for(case):
     """A sampler's kernels; beside a move of f alone a random walk on theta."""
     elements = elements_of(case, "counts")
-    walk = sweep.Theta("whitened", sweep.Metropolis())
+    walk = kernels.Theta("whitened", kernels.Metropolis())
     return elements if case[0].moves_theta else (*elements, walk)
 
 

@@ -176,10 +176,10 @@ class Opaque(Op):
         outputs[0][0] = np.sinh(inputs[0])
 
 
-@refused("likelihood .y. cannot be differentiated", "gradient in 'f'", "latent='slice'")
+@refused("likelihood .y. cannot be differentiated", "gradient in 'f'", "latent_move='slice'")
 def hmc_without_a_gradient() -> None:
     pm.Normal("y", Opaque()(latent()), 1, observed=Y)
-    step(latent="hmc")
+    step(latent_move="hmc")
 
 
 # Data
@@ -286,16 +286,39 @@ def single_precision() -> None:
         step()
 
 
-@refused("latent='nuts' is unknown", "Choose from", "'hmc', 'slice'")
+@refused("latent_move='nuts' is unknown", "Choose from", "'hmc', 'slice'")
 def unknown_value_of_an_option() -> None:
     lgm.Probit("y", f=latent(), observed=Y)
-    step(latent="nuts")
+    step(latent_move="nuts")
 
 
-@refused(r"lgm.ASIS has no option 'latnet'. It has: .*latent, latent_repeats", error=TypeError)
+@refused(r"lgm.ASIS has no option 'latnet'. It has: .*latent_move, latent_rep", error=TypeError)
 def unknown_option() -> None:
     lgm.Probit("y", f=latent(), observed=Y)
     step(latnet="slice")
+
+
+@refused("no option 'latent'. For 'latent' write latent_move. It has", error=TypeError)
+def an_option_of_old() -> None:
+    lgm.Probit("y", f=latent(), observed=Y)
+    step(latent="slice")
+
+
+@refused(
+    "no option 'approximate', 'defensive'",
+    r"For 'approximate' write lgm.ApproximateMarginal\(\), a sampler of its own",
+    r"For 'defensive' write importance=lgm.Importance\(defensive=...\)",
+    error=TypeError,
+)
+def options_that_are_grouped() -> None:
+    lgm.Probit("y", f=latent(), observed=Y)
+    step(sampler=lgm.PseudoMarginal, approximate=True, defensive=0.1)
+
+
+@refused("there is one importance draw here", error=TypeError)
+def two_draws_of_one() -> None:
+    lgm.Probit("y", f=latent(), observed=Y)
+    step(sampler=lgm.KnorrHeldRue, n_importance=2)
 
 
 @refused("latent_repeats must be a whole number of at least 1, not 0")
@@ -325,7 +348,7 @@ def a_trajectory_that_goes_nowhere() -> None:
 @refused("options of a random walk", "move='slice' has none", "leave them out")
 def options_of_a_walk_for_a_slice() -> None:
     lgm.Probit("y", f=latent(), observed=Y)
-    step(sampler=lgm.PseudoMarginal, move="slice", delayed=True)
+    step(sampler=lgm.PseudoMarginal, move="slice", scale=0.5)
 
 
 @refused("no curvature in 'f'", r"Write lgm.LatentHMC\(\) or lgm.EllipticalSlice\(\)")
@@ -403,7 +426,7 @@ def test_covariances_that_fail_for_long_length_scales(latent_move: str) -> None:
         x = np.linspace(0, 1, 12)[:, None]
         f = gp.prior("f", x, reparameterize=False, jitter=0.0)
         lgm.Probit("y", f=f, observed=np.arange(12) % 2)
-    idata = sample(model, latent=latent_move, scale=2.0)
+    idata = sample(model, latent_move=latent_move, scale=2.0)
     assert rejections(idata) > 0
     assert idata["posterior"]["ls"].std() > 0
 
@@ -416,7 +439,7 @@ def test_nan_from_user_code(latent_move: str) -> None:
         pm.Potential("theta_root", pt.sqrt(a))
         pm.Potential("f_root", pt.sqrt(f + 1))
         pm.Normal("y", f, 1, observed=Y)
-    idata = sample(model, latent=latent_move, scale=1.0)
+    idata = sample(model, latent_move=latent_move, scale=1.0)
     assert rejections(idata) > 0
     assert (idata["posterior"]["a"] >= 0).all()
     assert (idata["posterior"]["f"] >= -1).all()
@@ -428,14 +451,14 @@ def test_overflow_of_exp_f() -> None:
         f = pm.MvNormal("f", mu=np.zeros(3), cov=1e6 * np.eye(3))
         rate = pm.math.exp(f)
         pm.Normal("y", rate / (1 + rate), 1, observed=[1, 2, 3])
-    idata = sample(model, latent="slice")
+    idata = sample(model, latent_move="slice")
     assert rejections(idata) > 0
     assert (idata["posterior"]["f"] < 710).all()
 
     with pm.Model() as model:
         f = pm.MvNormal("f", mu=np.zeros(3), cov=1e6 * np.eye(3))
         pm.Poisson("y", pm.math.exp(f), observed=[1, 2, 3])
-    idata = sample(model, latent="slice")
+    idata = sample(model, latent_move="slice")
     assert rejections(idata) == 0
     assert (idata["posterior"]["f"] < 710).all()
 

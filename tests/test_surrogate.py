@@ -5,6 +5,7 @@ Sweeps made of them are run on every model in test_joint.py and test_quadrature.
 
 import math
 import re
+import sys
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,22 +22,26 @@ from toys import TOYS, invariance, until_noticed
 
 import pymc_lgm as lgm
 
-from pymc_lgm import adaptation, sweep
-from pymc_lgm.approximations import sites
+from pymc_lgm import adaptation, kernels
+from pymc_lgm.approximations import site_posteriors
 from pymc_lgm.approximations.laplace import laplace
-from pymc_lgm.approximations.sites import NOISES, site_approximation, taylor_approximation
-from pymc_lgm.linalg import Covariance, factorize, tally
-from pymc_lgm.moves import slice as slice_module
-from pymc_lgm.moves.metropolis import metropolis
-from pymc_lgm.moves.slice import slice_componentwise
-from pymc_lgm.parameterizations import posterior_whitened as posterior_module
-from pymc_lgm.parameterizations import surrogate as surrogate_module
-from pymc_lgm.parameterizations.posterior_whitened import PosteriorRoot, posterior_whitened
-from pymc_lgm.parameterizations.surrogate import surrogate
-from pymc_lgm.parameterizations.target import Target
-from pymc_lgm.parameterizations.whitened import whitened
+from pymc_lgm.approximations.site_posteriors import NOISES, site_approximation, taylor_approximation
+from pymc_lgm.kernels.hold.posterior_whitened import posterior_whitened
+from pymc_lgm.kernels.hold.surrogate import surrogate
+from pymc_lgm.kernels.hold.target import Target
+from pymc_lgm.kernels.hold.whitened import whitened
+from pymc_lgm.kernels.theta import slice as slice_module
+from pymc_lgm.kernels.theta.metropolis import metropolis
+from pymc_lgm.kernels.theta.slice import slice_componentwise
+from pymc_lgm.linalg import factorize, tally
+from pymc_lgm.priors import DensePrior, dense_posterior
+from pymc_lgm.priors.dense_posterior import DensePosterior
 from pymc_lgm.state import LikelihoodAt, State
 from pymc_lgm.testing import JointTest
+
+# Each function has the name of its module.
+surrogate_module = sys.modules[surrogate.__module__]
+posterior_module = sys.modules[posterior_whitened.__module__]
 
 FIXES = {
     "surr-site": partial(surrogate, noise="site"),
@@ -59,25 +64,24 @@ class Walk:
     def run(self, rng, state, tuning, tune):
         target = self.fix(rng, state)
         factor = 0.5 * np.eye(state.theta.size)
-        return metropolis(rng, target.state, target, factor=factor)[0], None, {}
+        return metropolis(rng, target, factor=factor)[0], None, {}
 
 
 def state_of(name):
     """A state off the center of the prior."""
     toy, rng = TOYS[name](), np.random.default_rng(8)
     theta = toy.prior_mean + 0.3 * rng.standard_normal(toy.p)
-    mean, prior = toy.mean(theta), factorize(toy.cov(theta))
-    return State.at(toy, theta, mean + prior.multiply(rng.standard_normal(mean.size)))
+    prior = toy.prior(theta)
+    return State.of(toy, theta, prior.mean + prior.multiply(rng.standard_normal(prior.n)))
 
 
 # Targets
 
 
-def steep(likelihood, mean, covariance, *, start=None):
+def steep(likelihood, prior):
     """Precise surrogate data whose noise follows theta closely: any function of theta will do."""
-    q = site_approximation(likelihood, mean, covariance)
-    W = 4.0 / covariance.diagonal**2
-    return replace(q, precision=W, B=covariance.condition(W))
+    q = site_approximation(likelihood, prior)
+    return replace(q, posterior=prior.condition(4.0 / prior.variances**2))
 
 
 def surrogate_by(rng, state, search, fix=surrogate):
@@ -102,13 +106,12 @@ def errors_of(fix, state, theta, noise=None):
 
     def h(f, xi, at):
         """g in its own units, W^½ (f − f̂) + ξ."""
-        mean, K = model.mean(at), model.cov(at)
-        q = noise(LikelihoodAt(model, at), mean, Covariance(K))
+        q = noise(LikelihoodAt(model, at), model.prior(at))
         return np.sqrt(q.precision) * (f - q.center) + xi
 
     def carry(x, start, end):
         f, xi = np.split(x, 2)
-        target = fix(SimpleNamespace(standard_normal=lambda size: xi), State.at(model, start, f))
+        target = fix(SimpleNamespace(standard_normal=lambda size: xi), State.of(model, start, f))
         log_density, there = target(end)
         if noise is not None:
             xi = h(f, xi, start) - h(there.f, 0.0, end)
@@ -197,22 +200,20 @@ def test_a_theta_without_a_density_is_a_value(rng):
 
 def test_without_an_approximation_theta_stays(rng):
     state, lost = state_of("labels"), tally.numerical_rejections
-    target = surrogate_by(rng, state, lambda *arguments, start=None: None)
+    target = surrogate_by(rng, state, lambda likelihood, prior: None)
     assert tally.numerical_rejections == lost + 1
     assert target(state.theta) == (-math.inf, None)
-    assert slice_componentwise(rng, state, target, widths=np.ones(state.theta.size))[0] is state
+    assert slice_componentwise(rng, target, widths=np.ones(state.theta.size))[0] is state
 
 
 def test_surrogate_data_are_whitened_variables_where_the_data_say_nothing(rng):
     """S = ∞ needs no truncation."""
     state = state_of("labels")
 
-    def silent(likelihood, mean, covariance, *, start=None):
-        q = site_approximation(likelihood, mean, covariance)
-        W = np.zeros(mean.size)
-        return replace(
-            q, dual=W, center=mean, precision=W, B=covariance.condition(W), log_evidence=0.0
-        )
+    def silent(likelihood, prior):
+        q, W = site_approximation(likelihood, prior), np.zeros(prior.n)
+        posterior = prior.condition(W)
+        return replace(q, dual=W, center=prior.mean, posterior=posterior, log_evidence=0.0)
 
     targets = [surrogate_by(rng, state, silent), whitened(rng, state)]
     (ours, here), (theirs, there) = (target(state.theta + 0.2) for target in targets)
@@ -226,9 +227,9 @@ def test_the_surrogate_density_is_that_of_the_paper():
     state = state_of("counts")
     W, center = np.array([0.5, 3.0, 1.5]), np.array([0.2, 1.0, 0.3])
 
-    def still(likelihood, mean, covariance, *, start=None):
-        q = site_approximation(likelihood, mean, covariance)
-        return replace(q, center=center, precision=W, B=covariance.condition(W))
+    def still(likelihood, prior):
+        q = site_approximation(likelihood, prior)
+        return replace(q, center=center, posterior=prior.condition(W))
 
     target = surrogate_by(np.random.default_rng(4), state, still)
     g = state.f + np.random.default_rng(4).standard_normal(3) / np.sqrt(W)
@@ -268,19 +269,18 @@ def test_posterior_whitening_is_equation_14(name, rng):
         target = posterior_whitened(rng, state, search=search)
         log_density, there = target(state.theta + 0.2)
 
-        def joint(at):
-            q = at.approximation
-            log_jacobian = 0.5 * np.linalg.slogdet(posterior_covariance(at.prior, q.precision))[1]
-            gaussian = at.prior.log_density(at.f - at.mean)
-            return gaussian + at.log_likelihood + at.log_prior + log_jacobian
+        def joint(state, search=search):
+            K, W = state.model.cov(state.theta), state.at.approximation(search).precision
+            log_jacobian = 0.5 * np.linalg.slogdet(posterior_covariance(K, W))[1]
+            gaussian = state.prior.log_density(state.f)
+            return gaussian + state.log_likelihood + state.log_prior + log_jacobian
 
         expected = joint(there) - joint(target.state)
         assert log_density - target.log_density == pytest.approx(expected)
 
 
-def posterior_covariance(prior, W):
-    L = prior.dense()
-    return np.linalg.inv(np.linalg.inv(L @ L.T) + np.diag(W))
+def posterior_covariance(K, W):
+    return np.linalg.inv(np.linalg.inv(K) + np.diag(W))
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-3, 1.0, 1e4])
@@ -288,13 +288,11 @@ def test_the_root_is_a_root(scale, rng):
     A = rng.standard_normal((6, 6))
     K = A @ A.T + np.eye(6)
     W = scale * rng.exponential(size=6)
-    prior = factorize(K.copy())
-    q = SimpleNamespace(precision=W, B=prior.condition(W))
-    root = PosteriorRoot(q, prior)
-    dense = np.column_stack([root.multiply(column) for column in np.eye(6)])
-    np.testing.assert_allclose(dense @ dense.T, posterior_covariance(prior, W), rtol=1e-7)
+    posterior = DensePrior(np.zeros(6), K.copy()).condition(W)
+    root = np.column_stack([posterior.multiply(column) for column in np.eye(6)])
+    np.testing.assert_allclose(root @ root.T, posterior_covariance(K, W), rtol=1e-7)
     x = rng.standard_normal(6)
-    np.testing.assert_allclose(root.solve(root.multiply(x)), x)
+    np.testing.assert_allclose(posterior.solve(posterior.multiply(x)), x)
 
 
 # Sites
@@ -305,7 +303,7 @@ def test_sites_sit_at_the_modes_of_site_posteriors(name):
     state = state_of(name)
     likelihood = LikelihoodAt(state.model, state.theta)
     variance = state.model.cov(state.theta).diagonal()
-    f, value, _, W = sites._modes(likelihood, state.mean, variance, state.mean)
+    f, value, _, W = site_posteriors._modes(likelihood, state.mean, variance, state.mean)
     grid = np.linspace(-8.0, 8.0, 3201)
     log_posterior = likelihood.sites(np.repeat(grid[:, None], 3, axis=1))
     log_posterior -= 0.5 * (grid[:, None] - state.mean) ** 2 / variance
@@ -323,7 +321,7 @@ def test_modes_are_found_from_far_away():
             rate = np.exp(f)
         return float((y * f - rate).sum()), y - rate, rate, -rate
 
-    f, _, g, W = sites._modes(poisson, mean, variance, mean)
+    f, _, g, W = site_posteriors._modes(poisson, mean, variance, mean)
     slope = g - (f - mean) / variance
     assert np.all(np.abs(slope) < 0.02 * np.sqrt(W + 1 / variance))
 
@@ -339,7 +337,7 @@ def test_sites_are_exact_for_a_gaussian_likelihood(rng):
         return value, r / noise, np.full(5, 1 / noise), np.zeros(5)
 
     for search in NOISES.values():
-        q = search(terms, mean, Covariance(K.copy()))
+        q = search(terms, DensePrior(mean, K.copy()))
         np.testing.assert_allclose(1 / q.precision, noise)
         gain = K @ np.linalg.inv(K + noise * np.eye(5))
         np.testing.assert_allclose(q.center, mean + gain @ (y - mean))
@@ -355,8 +353,8 @@ def test_taylor_does_not_look_at_the_prior():
     state = state_of("counts")
     likelihood = LikelihoodAt(state.model, state.theta)
     for scale in (0.1, 1.0):
-        cov = Covariance(scale * state.model.cov(state.theta))
-        W = taylor_approximation(likelihood, state.mean, cov).precision
+        prior = DensePrior(state.mean, scale * state.model.cov(state.theta))
+        W = taylor_approximation(likelihood, prior).precision
         np.testing.assert_allclose(W[1:], [3.0, 1.0], rtol=0.0101)
         assert 0 <= W[0] < 1e-4
 
@@ -431,7 +429,7 @@ def slice_pvalue(case, move=slice_componentwise, replicates=700):
         state = density_target(log_density, x).state
         for _ in range(3):
             target = density_target(log_density, state.theta)
-            state, _ = move(rng, state, target, widths=np.array(widths), max_widths=max_widths)
+            state, _ = move(rng, target, widths=np.array(widths), max_widths=max_widths)
         after.append(state.theta)
 
     def columns(x):
@@ -457,7 +455,7 @@ def test_slice_sampling_moves_every_component_and_counts(rng):
     target = density_target(counted, [0.3, -0.4])
     calls = 0
     start = target.state.theta.copy()
-    state, info = slice_componentwise(rng, target.state, target, widths=np.array([3.0, 3.0]))
+    state, info = slice_componentwise(rng, target, widths=np.array([3.0, 3.0]))
     assert info.theta_evaluations == calls
     assert info.theta_acceptance == 2 / calls
     np.testing.assert_array_equal(state.theta, start + info.jumps)
@@ -467,7 +465,7 @@ def test_slice_sampling_moves_every_component_and_counts(rng):
 
 def test_an_interval_that_has_shrunk_to_nothing_stays(rng):
     target = replace(density_target(correlated, [0.0, 0.0]), log_density=math.inf)
-    state, info = slice_componentwise(rng, target.state, target, widths=np.ones(2))
+    state, info = slice_componentwise(rng, target, widths=np.ones(2))
     assert state is target.state
     assert info.theta_evaluations == 2 * slice_module.MAX_SHRINKS
 
@@ -497,7 +495,7 @@ def share_of_stays(move):
     rng, x, stays = np.random.default_rng(6), np.zeros(2), 0
     for _ in range(300):
         target = density_target(correlated, x)
-        state, _ = move(rng, target.state, target, widths=np.array([20.0, 20.0]))
+        state, _ = move(rng, target, widths=np.array([20.0, 20.0]))
         x, stays = state.theta, stays + np.any(state.theta == x)
     return stays / 300
 
@@ -530,23 +528,31 @@ def test_a_wrong_slice_is_noticed(mutant, dies):
     dies(f"slice sampling {mutant}", pvalue, below=1e-6)
 
 
+KEPT_ROOT = ("q.posterior.multiply", "state.prior.condition(q.precision).multiply")
 SURROGATE_MUTANTS = {
-    "forgets p(theta)": ("here.log_prior", "here.log_prior * 0.0"),
-    "forgets the likelihood": ("here.log_likelihood", "here.log_likelihood * 0.0"),
-    "forgets p(h | theta)": ("return mu, q.B.log_density(x)", "return mu, 0.0"),
-    "takes h for white noise": ("q.B.log_density(x)", "-0.5 * float(x @ x)"),
-    "draws no noise": (" + rng.standard_normal(here.f.size)", ""),
+    # Of the state, and of the state there: both end in an e.
+    "forgets p(theta)": ("e.log_prior", "e.log_prior * 0.0"),
+    "forgets the likelihood": ("e.log_likelihood", "e.log_likelihood * 0.0"),
+    "forgets p(h | theta)": ("q.posterior.log_density_of_data(x)", "0.0"),
+    "takes h for white noise": ("q.posterior.log_density_of_data(x)", "-0.5 * float(x @ x)"),
+    "draws no noise": (" + rng.standard_normal(state.f.size)", ""),
     "puts noise of variance W on f": (
-        "np.sqrt(q.precision) * (here.f",
-        "1 / q.precision * (here.f",
+        "q.posterior.seen(state.f, q.center)",
+        "1 / q.precision * (state.f - q.center)",
     ),
-    "holds h around the prior's mean": ("(here.f - q.center)", "(here.f - q.mean)"),
-    "forgets the prior's mean": ("root * (q.center - q.mean)", "root * q.center"),
-    "forgets the prior in E[f | g]": ("root * q.B.inverse_times(x)", "root * x"),
-    "keeps E[f | g]": ("_seen_from(candidate.q, h)", "_seen_from(q, h)"),
-    "keeps the root": ("PosteriorRoot(q, prior).m", "PosteriorRoot(q, here.prior).m"),
-    "whitens by the prior at theta'": ("PosteriorRoot(q, prior).multiply", "prior.multiply"),
-    "whitens by the prior at theta": ("PosteriorRoot(q, here.prior).solve", "here.prior.solve"),
+    "holds h around the prior's mean": ("seen(state.f, q.center)", "seen(state.f, q.mean)"),
+    "forgets the prior's mean": ("seen(q.center, q.mean)", "seen(q.center, 0.0)"),
+    "forgets the prior in E[f | g]": (
+        "q.posterior.given(x)",
+        "q.prior.covariance_times(np.sqrt(q.precision) * x)",
+    ),
+    "keeps E[f | g]": (
+        "        mu, log_surrogate = _seen_from(q, h)",
+        "        mu, log_surrogate = _seen_from(state.at.approximation(search), h)",
+    ),
+    "keeps the root": KEPT_ROOT,
+    "whitens by the prior at theta'": ("q.posterior.multiply", "q.prior.multiply"),
+    "whitens by the prior at theta": ("q.posterior.solve", "q.prior.solve"),
 }
 
 
@@ -563,13 +569,12 @@ POSTERIOR_MUTANTS = {
     "forgets p(theta)": (WEIGHT, "float(weight[0])"),
     "forgets log|A|": (
         WEIGHT,
-        "at.log_likelihood + at.prior.log_density(at.f - at.mean) + at.log_prior",
+        "at.log_likelihood + at.prior.log_density(at.f) + at.log_prior",
     ),
     "is whitened": (WEIGHT, "at.log_likelihood + at.log_prior"),
-    "forgets the center": ("here.f - q.center", "here.f"),
-    "goes back to the prior's mean": ("lambda q, prior: q.center", "lambda q, prior: q.mean"),
-    "keeps the root": ("PosteriorRoot(q, prior).m", "PosteriorRoot(q, here.prior).m"),
-    "has no root": ("[:] += 1.0", "[:] += 0.0"),
+    "forgets the center": ("state.f - q.center", "state.f"),
+    "goes back to the prior's mean": ("at.state(q.center", "at.state(q.mean"),
+    "keeps the root": KEPT_ROOT,
 }
 
 
@@ -583,24 +588,30 @@ def test_wrong_posterior_whitening_is_noticed(mutant, dies):
     dies(f"posterior whitening: {mutant}", worst_error(fix, state_of("counts")), above=0.01)
 
 
+@pytest.mark.mutant
+def test_a_wrong_root_is_noticed(monkeypatch, dies):
+    wrong = mutated(dense_posterior, "[:] += 1.0", "[:] += 0.0").DensePosterior
+    monkeypatch.setattr(DensePosterior, "_shifted", wrong._shifted)
+    fix = partial(posterior_whitened, search=site_approximation)
+    dies("posterior whitening: has no root", worst_error(fix, state_of("counts")), above=0.01)
+
+
 def noise_at_f(rng, state, noise=site_approximation):
     """S from the curvature at f: it does not stay where it is as f moves."""
 
-    def at_f(likelihood, mean, covariance, *, start=None):
-        q = noise(likelihood, mean, covariance)
+    def at_f(likelihood, prior):
         W = np.maximum(likelihood(state.f)[2], 0.0)
-        return replace(q, precision=W, B=covariance.condition(W))
+        return replace(noise(likelihood, prior), posterior=prior.condition(W))
 
     return surrogate_by(rng, state, at_f)
 
 
 def noise_of_old_theta(rng, state, noise=site_approximation):
     """S is that of the current theta at the proposal, too."""
-    W = noise(LikelihoodAt(state.model, state.theta), state.mean, state.prior).precision
+    W = noise(LikelihoodAt(state.model, state.theta), state.prior).precision
 
-    def at_old_theta(likelihood, mean, covariance, *, start=None):
-        q = noise(likelihood, mean, covariance)
-        return replace(q, precision=W, B=covariance.condition(W))
+    def at_old_theta(likelihood, prior):
+        return replace(noise(likelihood, prior), posterior=prior.condition(W))
 
     return surrogate_by(rng, state, at_old_theta)
 
@@ -615,10 +626,9 @@ def test_noise_that_is_no_function_of_theta_is_noticed(mutant, dies):
 def center_at_f(rng, state):
     """Post-whitening around the f of the chain: tempting, and another Jacobian."""
 
-    def at_f(likelihood, mean, covariance, *, start=None):
-        q = site_approximation(likelihood, mean, covariance)
-        moved = 0.5 * (state.f - state.mean)
-        return replace(q, center=mean + moved, dual=state.prior.inverse_times(moved))
+    def at_f(likelihood, prior):
+        q, moved = site_approximation(likelihood, prior), 0.5 * (state.f - state.mean)
+        return replace(q, center=prior.mean + moved, dual=state.prior.inverse_times(moved))
 
     return posterior_whitened(rng, state, search=at_f)
 
@@ -670,15 +680,15 @@ def test_a_wrong_parameterization_is_noticed_by_the_joint_test(mutant, dies):
 # Sweeps
 
 
-@pytest.mark.parametrize("name", sweep.PARAMETERIZATIONS)
+@pytest.mark.parametrize("name", kernels.PARAMETERIZATIONS)
 def test_what_has_a_gradient_says_so(name, rng):
-    target = sweep.PARAMETERIZATIONS[name](rng, state_of("counts"))
-    assert (target.gradient is not None) == (name in sweep.DIFFERENTIABLE)
-    assert (target.geometry is not None) == (name in sweep.DIFFERENTIABLE)
+    target = kernels.PARAMETERIZATIONS[name](rng, state_of("counts"))
+    assert (target.gradient is not None) == (name in kernels.DIFFERENTIABLE)
+    assert (target.geometry is not None) == (name in kernels.DIFFERENTIABLE)
 
 
 @pytest.mark.parametrize("move", ["hmc", "smmala"])
-@pytest.mark.parametrize("name", sorted(sweep.PARAMETERIZATIONS.keys() - sweep.DIFFERENTIABLE))
+@pytest.mark.parametrize("name", sorted(kernels.PARAMETERIZATIONS.keys() - kernels.DIFFERENTIABLE))
 def test_a_move_that_needs_a_gradient_is_refused(name, move):
     says = (
         f"move='{move}' needs a gradient in theta, which parameterization='{name}' does not have. "
@@ -725,7 +735,7 @@ def test_widths_settle_near_the_slice(start, rng):
     tuning, x = adaptation.WidthTuning.start(2, start), np.zeros(2)
     for _ in range(2048):
         target = density_target(box, x)
-        state, info = slice_componentwise(rng, target.state, target, widths=tuning.widths)
+        state, info = slice_componentwise(rng, target, widths=tuning.widths)
         x, tuning = state.theta, tuning.update(info.jumps)
     # The last 1024 jumps have a standard deviation of 0.21 slices.
     error = 6 * 0.21 / math.sqrt(1024)

@@ -74,10 +74,12 @@ LINES = {
     "step=[lgm.EllipticalSlice(f), pm.NUTS([ls, eta])]": lambda m: {
         "step": [lgm.EllipticalSlice(m["f"]), pm.NUTS([m["ls"], m["eta"]])]
     },
-    'step=lgm.WhitenedMetropolis(latent="slice")': lambda m: {
-        "step": lgm.WhitenedMetropolis(latent="slice")
+    'step=lgm.WhitenedMetropolis(latent_move="slice")': lambda m: {
+        "step": lgm.WhitenedMetropolis(latent_move="slice")
     },
-    'pseudo_marginal={"latent": "slice"}': lambda m: {"pseudo_marginal": {"latent": "slice"}},
+    'pseudo_marginal={"latent_move": "slice"}': lambda m: {
+        "pseudo_marginal": {"latent_move": "slice"}
+    },
 }
 # None: as many as the mode searches took.
 FACTORIZATIONS = dict(zip(LINES, (None, 2, 1, 1, None), strict=True))

@@ -17,7 +17,8 @@ import numpy as np
 
 from scipy.special import erfcx, gammaln, log_ndtr
 
-from pymc_lgm import sweep
+from pymc_lgm import kernels
+from pymc_lgm.priors import DensePrior
 from pymc_lgm.state import State
 from pymc_lgm.testing import JointTest, joint_values
 
@@ -46,6 +47,9 @@ class Toy:
         self.amplitudes = np.where(np.arange(self.p) == 2, 2.0 * scaled, 0.0)
 
     # The prior
+
+    def prior(self, theta: np.ndarray) -> DensePrior | None:
+        return DensePrior.at(self, theta)
 
     def mean(self, theta: np.ndarray) -> np.ndarray:
         return np.full(self.n, theta[0])
@@ -241,7 +245,7 @@ TOYS: dict[str, type[Toy]] = {"counts": Counts, "labels": Labels, "errors": Erro
 class Chain:
     """A sweep on a toy, as the step method runs it, with what tuning has taught it."""
 
-    elements: tuple[sweep.Element, ...]
+    elements: tuple[kernels.Element, ...]
     toy: Toy
     rng: np.random.Generator
     state: State
@@ -251,7 +255,7 @@ class Chain:
     def start(cls, elements: Any, toy: Toy, rng: np.random.Generator, tune: int = 0) -> Chain:
         """Tune on the toy's own y, from the prior's center."""
         theta = toy.prior_mean.copy()
-        state = State.at(toy, theta, toy.mean(theta) + 0.1)
+        state = State.of(toy, theta, toy.mean(theta) + 0.1)
         assert state is not None
         elements = tuple(elements)
         chain = cls(elements, toy, rng, state, [e.start(state, tune) for e in elements])
@@ -261,7 +265,7 @@ class Chain:
 
     def step(self, tune: bool = False) -> dict[str, float]:
         """Run the sweep once."""
-        self.state, self.tunings, stats = sweep.run(
+        self.state, self.tunings, stats = kernels.run(
             self.rng, self.state, self.elements, self.tunings, tune
         )
         return stats
@@ -289,7 +293,7 @@ def invariance_of(chain: Chain, *, replicates: int, steps: int) -> JointTest:
     rows: tuple[list[dict[str, float]], ...] = ([], [])
     for _ in range(replicates):
         theta, f = toy.draw(chain.rng)
-        state = State.at(toy, theta, f)
+        state = State.of(toy, theta, f)
         assert state is not None
         rows[0].append(joint_values(toy, theta, f))
         chain.state = state

@@ -17,9 +17,9 @@ import pymc_lgm as lgm
 
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.importance import Scheme
-from pymc_lgm.parameterizations.pseudo_marginal import pseudo_marginal
+from pymc_lgm.kernels import PARAMETERIZATIONS
+from pymc_lgm.kernels.hold.pseudo_marginal import pseudo_marginal
 from pymc_lgm.state import State
-from pymc_lgm.sweep import PARAMETERIZATIONS
 
 HELD = {
     "sufficient": "f held (sufficient, SA)",
@@ -74,7 +74,7 @@ def draw_states(model, rng):
     draws = idata.posterior.isel(chain=0, draw=slice(None, None, 100))
     theta = np.log(draws["ls"].to_numpy())
     return [
-        State.at(numeric, np.array([t]), f)
+        State.of(numeric, np.array([t]), f)
         for t, f in zip(theta, draws["f"].to_numpy(), strict=True)
     ]
 

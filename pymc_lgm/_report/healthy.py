@@ -128,7 +128,7 @@ HEALTHY = (
     Healthy(
         "latent_acceptance",
         0.6,
-        below='Raise target_accept of lgm.LatentHMC, or write latent="slice" in a sweep.',
+        below='Raise target_accept of lgm.LatentHMC, or write latent_move="slice" in a sweep.',
         having=_set("latent_step_size", LATENT_TRAJECTORY),
     ),
     Healthy(
@@ -141,7 +141,7 @@ HEALTHY = (
     Healthy(
         "latent_acceptance",
         0.05,
-        below='The data say much about f: move it by HMC, latent="hmc" or lgm.LatentHMC.',
+        below='The data say much about f: move it by HMC, latent_move="hmc" or lgm.LatentHMC.',
         lacking=_set("latent_step_size"),
     ),
     Healthy(
@@ -158,13 +158,13 @@ HEALTHY = (
     Healthy(
         "log_evidence_sd",
         high=0.7,
-        above="Estimates are noisy: raise n_importance, and keep correlation=0.99.",
+        above="Estimates are noisy: raise n_importance, and keep the default correlation.",
     ),
     Healthy(
         "pareto_k",
         high=PARETO_K,
         above="q has too light a tail, and a chain can stick to one lucky estimate: add draws from "
-        "the prior, lgm.PseudoMarginal(defensive=0.1).",
+        "the prior, importance=lgm.Importance(defensive=0.1).",
         always=True,
     ),
     Healthy(

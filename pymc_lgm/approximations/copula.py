@@ -16,17 +16,14 @@ import math
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from pymc_lgm.approximations.sites import Margins, Sites
 from pymc_lgm.linalg import Array
-
-if TYPE_CHECKING:
-    from pymc_lgm.approximations.gaussian import Sites
 
 __all__ = ["Copula", "tilted_copula"]
 
@@ -92,7 +89,11 @@ class Copula:
 
 @np.errstate(over="ignore", invalid="ignore")
 def tilted_copula(
-    log_likelihoods: Callable[[Array], Array], mean: Array, center: Array, sites: Sites
+    log_likelihoods: Callable[[Array], Array],
+    mean: Array,
+    center: Array,
+    sites: Sites,
+    margins: Margins,
 ) -> Copula | None:
     """Move the marginals of q towards its tilted marginals, as far as the prior lets each go.
 
@@ -107,8 +108,9 @@ def tilted_copula(
     mean, center : ndarray, shape (n,)
         m and f̂.
     sites : Sites
-        With ``variance`` and ``stiffness``: Σ_ii and (K⁻¹)_ii, or what is taken for them. Any
-        positive numbers that depend on theta alone give an exact sampler.
+    margins : Margins
+        Σ_ii and (K⁻¹)_ii, or what is taken for them. Any positive numbers that depend on theta
+        alone give an exact sampler.
 
     Returns
     -------
@@ -119,12 +121,10 @@ def tilted_copula(
     -----
     37 evaluations of the likelihood, no O(n³) operation.
     """
-    assert sites.variance is not None
-    assert sites.stiffness is not None
-    share = 1.0 / (1.0 + (sites.variance * sites.stiffness / FREE) ** 2)
+    share = 1.0 / (1.0 + (margins.variances * margins.precisions / FREE) ** 2)
     if not share.max() > 0.01:
         return None
-    scale = np.sqrt(sites.variance)
+    scale = np.sqrt(margins.variances)
     z = center - mean + KNOTS[:, None] * scale
     log_density = log_likelihoods(mean + z)
     log_density -= 0.5 * KNOTS[:, None] ** 2 + z * (sites.nu - 0.5 * sites.precision * z)

@@ -10,31 +10,27 @@ from __future__ import annotations
 import math
 
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from scipy.special import erfcx, log_ndtr
 
-from pymc_lgm.approximations.gaussian import GaussianApproximation, Sites, allowance, plausible
-from pymc_lgm.approximations.laplace import Likelihood, laplace
-from pymc_lgm.linalg import LOG_2PI, Array, CholeskyFactor, Covariance, tally
+from pymc_lgm.approximations.gaussian import (
+    GaussianApproximation,
+    SiteLikelihood,
+    allowance,
+    plausible,
+)
+from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.approximations.sites import Sites
+from pymc_lgm.linalg import LOG_2PI, Array
+from pymc_lgm.priors import Posterior, Prior
 
-__all__ = ["Marginals", "SiteLikelihood", "Tilted", "ep", "probit_moments", "quadrature_moments"]
+__all__ = ["Marginals", "Tilted", "ep", "probit_moments", "quadrature_moments"]
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
 LOG_WEIGHTS = np.log(WEIGHTS) - 0.5 * LOG_2PI
-
-
-class SiteLikelihood(Likelihood, Protocol):
-    """A likelihood that can be taken apart: ℓ(f) = Σ ℓ_i(f_i)."""
-
-    def sites(self, rows: Array) -> Array:
-        """ℓ_i(f_i) of each row of f, shape (N, n)."""
-
-    @property
-    def probit_signs(self) -> Array | None:
-        """s, shape (n,), if ℓ_i(f_i) = log Φ(s_i f_i), whose moments have a closed form."""
 
 
 class Marginals(NamedTuple):
@@ -60,7 +56,7 @@ class _Sweep(NamedTuple):
     """A q, how far it is from moments that match, and the sites that would match them."""
 
     q: Marginals
-    B: CholeskyFactor
+    posterior: Posterior
     dual: Array
     log_evidence: float
     mismatch: float
@@ -70,8 +66,7 @@ class _Sweep(NamedTuple):
 
 def ep(
     likelihood: SiteLikelihood,
-    mean: Array,
-    covariance: Covariance,
+    prior: Prior,
     *,
     start: Sites | None = None,
     tolerance: float = 1e-2,
@@ -88,8 +83,7 @@ def ep(
     likelihood : SiteLikelihood
         f -> (ℓ, g, W, third derivative); ``likelihood.sites``: rows of f (N, n) -> ℓ_i,
         shape (N, n).
-    mean : ndarray, shape (n,)
-    covariance : Covariance
+    prior : Prior
     start : Sites, optional
         ν and W at which to start; if that does not converge, the first are those of Laplace. Sites
         that depend on theta alone make the result a deterministic function of theta, as an exact
@@ -116,72 +110,58 @@ def ep(
     all. A sweep evaluates the likelihood 32 times, that of a probit never. Under a cavity of
     variance 100 quadrature of a logistic is good to 3e-3 in log Z, in means and in variances.
     """
-    iterations, share, first = 1, 1.0, None
+    mean, iterations, share, first = prior.mean, 1, 1.0, None
     if start is None:
-        first = laplace(likelihood, mean, covariance, tolerance=3.0, max_iterations=max_iterations)
+        first = laplace(likelihood, prior, tolerance=3.0, max_iterations=max_iterations)
         if first is None:
             return None
         iterations = first.iterations
-        best = _sweep(likelihood, mean, covariance, first.sites.nu, first.precision, first.B)
+        best = _sweep(likelihood, first.sites.nu, first.posterior)
         if best is None:
             return replace(first, converged=False)
     else:
-        best = _sweep(likelihood, mean, covariance, start.nu, start.precision)
+        best = _sweep(likelihood, start.nu, prior.condition(start.precision))
         if best is None:
-            return ep(
-                likelihood, mean, covariance, tolerance=tolerance, max_iterations=max_iterations
-            )
+            return ep(likelihood, prior, tolerance=tolerance, max_iterations=max_iterations)
     while best.mismatch > tolerance and iterations < max_iterations and share > 0.1:
         iterations += 1
         nu = best.q.nu + share * (best.nu - best.q.nu)
         precision = best.q.precision + share * (best.precision - best.q.precision)
-        sweep = _sweep(likelihood, mean, covariance, nu, precision)
+        sweep = _sweep(likelihood, nu, prior.condition(precision))
         if sweep is not None and sweep.mismatch < best.mismatch:
             best, share = sweep, min(1.0, 2.0 * share)
         else:
             share *= 0.5
     center = mean + best.q.z
     objective = likelihood(center)[0] - 0.5 * float(best.q.z @ best.dual)
-    at_center = objective - 0.5 * best.B.log_determinant
+    at_center = objective - 0.5 * best.posterior.log_determinant
     possible = plausible(objective, likelihood(mean)[0], mean.size)
     believed = possible and best.log_evidence <= at_center + allowance(mean.size)
     converged = believed and best.mismatch <= tolerance
     if start is not None and not converged:
-        return ep(likelihood, mean, covariance, tolerance=tolerance, max_iterations=max_iterations)
+        return ep(likelihood, prior, tolerance=tolerance, max_iterations=max_iterations)
     if first is not None and not possible:
         return replace(first, converged=False)
     return GaussianApproximation(
-        mean=mean,
-        covariance=covariance,
+        posterior=best.posterior,
         dual=best.dual,
         center=center,
-        precision=best.q.precision,
-        B=best.B,
         log_evidence=best.log_evidence if believed else at_center,
         iterations=iterations,
         converged=converged,
-        variance=best.q.variance,
     )
 
 
 @np.errstate(divide="ignore", invalid="ignore", over="ignore")
-def _sweep(
-    likelihood: SiteLikelihood,
-    mean: Array,
-    covariance: Covariance,
-    nu: Array,
-    precision: Array,
-    B: CholeskyFactor | None = None,
-) -> _Sweep | None:
+def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior | None) -> _Sweep | None:
     """Find q with these sites, its evidence, and the sites that its tilted marginals ask for."""
-    B = B or covariance.condition(precision)
-    if B is None:
+    if posterior is None:
         return None
-    root = np.sqrt(precision)
-    dual = covariance.dual(B, precision, nu)  # (3.68): K⁻¹ ẑ
-    z = covariance.covariance_times(dual)
-    cavity = B.inverse_diagonal()  # (B⁻¹)_ii = 1 − W_i Σ_ii
-    q = Marginals(mean, nu, precision, z, _variances(covariance, B, root, cavity), cavity)
+    prior, precision = posterior.prior, posterior.precision
+    dual = posterior.dual(nu)  # (3.68): K⁻¹ ẑ
+    z = prior.covariance_times(dual)
+    cavity = posterior.shares  # (B⁻¹)_ii = 1 − W_i Σ_ii
+    q = Marginals(prior.mean, nu, precision, z, posterior.variances, cavity)
     signs = likelihood.probit_signs
     tilted = quadrature_moments(likelihood, q) if signs is None else probit_moments(signs, q)
 
@@ -192,27 +172,13 @@ def _sweep(
     next_nu = tilted.z / variance - (z / q.variance - nu)
     # How far q will move: ½ rᵀ Σ r for the step r of the dual vector, KL of the variances.
     r = next_nu - next_precision * z - dual
-    Kr = covariance.covariance_times(r)
-    half = B.solve(root * Kr)
     ratio = variance / q.variance
-    mismatch = 0.5 * float(r @ Kr - half @ half + (ratio - 1.0 - np.log(ratio)).sum())
+    mismatch = 0.5 * (posterior.spread(r) + float((ratio - 1.0 - np.log(ratio)).sum()))
     # (3.65) as log ∫ N(z; 0, K) ∏ S_i t_i(z_i) dz: neither K⁻¹ nor W⁻¹ is in it.
-    log_evidence = float(tilted.log_scale.sum() + 0.5 * z @ nu - 0.5 * B.log_determinant)
+    log_evidence = float(tilted.log_scale.sum() + 0.5 * z @ nu - 0.5 * posterior.log_determinant)
     if not (math.isfinite(mismatch) and math.isfinite(log_evidence)):
         return None
-    return _Sweep(q, B, dual, log_evidence, mismatch, next_nu, next_precision)
-
-
-def _variances(covariance: Covariance, B: CholeskyFactor, root: Array, cavity: Array) -> Array:
-    """Σ_ii = (1 − (B⁻¹)_ii) / W_i, or K_ii − |L_B⁻¹ W^½ K e_i|² where W_i is next to nothing."""
-    thin = np.flatnonzero(cavity > 1.0 - 1e-6)
-    variance: Array = (1.0 - cavity) / root**2
-    if thin.size:
-        tally.cubic_ops += 2 * thin.size // root.size
-        columns = covariance.covariance_times(np.asfortranarray(np.eye(root.size)[:, thin]))
-        variance[thin] = columns[thin, np.arange(thin.size)]
-        variance[thin] -= (B.solve(root[:, None] * columns) ** 2).sum(axis=0)
-    return variance
+    return _Sweep(q, posterior, dual, log_evidence, mismatch, next_nu, next_precision)
 
 
 def quadrature_moments(likelihood: SiteLikelihood, q: Marginals) -> Tilted:

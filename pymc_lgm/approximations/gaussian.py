@@ -1,37 +1,50 @@
-"""A Gaussian q(f) = N(f̂, (K⁻¹ + W)⁻¹) at one theta: draws, importance weights, evidence.
+"""A Gaussian q(f) = N(f̂, (K⁻¹ + W)⁻¹) at one theta: importance weights, evidence.
 
-Everything goes through B = I + W^½ K W^½; K is never inverted. Rasmussen and Williams (2006),
-§3.4 and §3.6, for the algebra.
+Its draws are those of its `Posterior`. Rasmussen and Williams (2006), §3.4 and §3.6.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Protocol
 
 import numpy as np
 
-from pymc_lgm.approximations.copula import Copula
-from pymc_lgm.linalg import Array, CholeskyFactor, Covariance, PriorFactor
+from pymc_lgm.approximations.sites import Margins, Sites
+from pymc_lgm.linalg import Array
+from pymc_lgm.priors import Posterior, Prior
 
-__all__ = ["GaussianApproximation", "Sites", "allowance", "log_mean_exp", "plausible"]
+__all__ = [
+    "GaussianApproximation",
+    "Likelihood",
+    "Search",
+    "SiteLikelihood",
+    "allowance",
+    "log_mean_exp",
+    "plausible",
+]
 
 LOWEST = -1.0 / float(np.finfo(float).eps)
 """Of a log density: below it a rounding error is a nat, and no two values can be compared."""
 
 
-class Sites(NamedTuple):
-    """Gaussian sites t_i = exp(ν_i z_i − ½ W_i z_i²), z = f − m: with a prior they make a q.
+class Likelihood(Protocol):
+    """ℓ and its derivatives in f, at one theta: f -> (ℓ, g, W, ∂³ℓ/∂f³)."""
 
-    ``variance`` and ``stiffness``, Σ_ii and (K⁻¹)_ii, are what a `Copula` of that q is made from;
-    ``far`` says that they are guesses, far from where any had been found.
-    """
+    def __call__(self, f: Array) -> tuple[float, Array, Array, Array]:
+        """Evaluate at f, shape (n,)."""
 
-    nu: Array
-    precision: Array
-    variance: Array | None = None
-    stiffness: Array | None = None
-    far: bool = False
+
+class SiteLikelihood(Likelihood, Protocol):
+    """A likelihood that can be taken apart: ℓ(f) = Σ ℓ_i(f_i)."""
+
+    def sites(self, rows: Array) -> Array:
+        """ℓ_i(f_i) of each row of f, shape (N, n)."""
+
+    @property
+    def probit_signs(self) -> Array | None:
+        """s, shape (n,), if ℓ_i(f_i) = log Φ(s_i f_i), whose moments have a closed form."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,76 +53,49 @@ class GaussianApproximation:
 
     Attributes
     ----------
-    mean : ndarray, shape (n,)
-        m(theta), the prior's mean.
-    covariance : Covariance
-        K(theta).
+    posterior : Posterior
+        The prior conditioned on W ≥ 0, the precisions of the sites.
     dual : ndarray, shape (n,)
         a = K⁻¹(f̂ − m).
     center : ndarray, shape (n,)
         f̂.
-    precision : ndarray, shape (n,)
-        W ≥ 0, the precisions of the sites.
-    B : CholeskyFactor
-        Factor of I + W^½ K W^½.
     log_evidence : float
         The approximation's own log p(y | theta).
     iterations : int
         Factorizations of B that it took.
     converged : bool
         Whether the search met its tolerance. It is a valid q in either case.
-    variance, stiffness : ndarray, shape (n,), optional
-        Σ_ii and (K⁻¹)_ii, where they are known.
-    copula : Copula, optional
-        Gives draws other marginals: then q is the density of f, whose image x is Gaussian.
+    margins : Margins, optional
+        What a copula is made from, where draws of q shall have one.
     """
 
-    mean: Array
-    covariance: Covariance
+    posterior: Posterior
     dual: Array
     center: Array
-    precision: Array
-    B: CholeskyFactor
     log_evidence: float
     iterations: int
     converged: bool
-    variance: Array | None = None
-    stiffness: Array | None = None
-    copula: Copula | None = None
+    margins: Margins | None = None
+
+    @property
+    def prior(self) -> Prior:
+        """N(m, K)."""
+        return self.posterior.prior
+
+    @property
+    def mean(self) -> Array:
+        """m, shape (n,)."""
+        return self.posterior.prior.mean
+
+    @property
+    def precision(self) -> Array:
+        """W, shape (n,)."""
+        return self.posterior.precision
 
     @property
     def sites(self) -> Sites:
-        """ν = a + W ẑ and W: what the data say of f, apart from the prior; and what is known."""
-        nu = self.dual + self.precision * (self.center - self.mean)
-        return Sites(nu, self.precision, self.variance, self.stiffness)
-
-    def deviations(self, prior: PriorFactor, xi: Array) -> Array:
-        """f − f̂ of standard normal coordinates ξ = (ξ₁, ξ₂), shape (2, n, N) -> (n, N).
-
-        Matheron's rule: u = L ξ₁ is a draw from the prior, r = W^½ u + ξ₂ has covariance B, and
-        u − K W^½ B⁻¹ r is independent of r with covariance K − K W^½ B⁻¹ W^½ K = (K⁻¹ + W)⁻¹.
-        O(n²) a draw, all draws solved as one matrix.
-        """
-        u = prior.multiply(xi[0])
-        return u - self._gain(np.sqrt(self.precision)[:, None] * u + xi[1])
-
-    def coordinates(self, rng: np.random.Generator, prior: PriorFactor, deviation: Array) -> Array:
-        """Draw ξ given f − f̂ (n,): the inverse of `deviations`, shape (2, n).
-
-        r is independent of f: draw it, and u = f − f̂ + K W^½ B⁻¹ r, ξ₁ = L⁻¹ u, ξ₂ = r − W^½ u
-        follow.
-        """
-        root = np.sqrt(self.precision)
-        xi = rng.standard_normal((2, self.mean.size))
-        r = root * prior.multiply(xi[0]) + xi[1]
-        u = deviation + self._gain(r)
-        return np.stack([prior.solve(u), r - root * u])
-
-    def _gain(self, r: Array) -> Array:
-        """K W^½ B⁻¹ r, of a vector or of columns."""
-        root = np.sqrt(self.precision)
-        root = root if r.ndim == 1 else root[:, None]
-        return self.covariance.covariance_times(root * self.B.inverse_times(r))
+        """ν = a + W ẑ and W."""
+        return Sites(self.dual + self.precision * (self.center - self.mean), self.precision)
 
     def log_weights(self, f: Array, log_likelihood: Array) -> Array:
         """log [p(y | f) N(f; m, K) / N(f; f̂, Σ)] of columns f (n, N), shape (N,).
@@ -124,8 +110,12 @@ class GaussianApproximation:
             - self.dual @ z
             + 0.5 * float((self.center - self.mean) @ self.dual)
             + 0.5 * self.precision @ deviation**2
-            - 0.5 * self.B.log_determinant
+            - 0.5 * self.posterior.log_determinant
         )
+
+
+Search = Callable[[SiteLikelihood, Prior], GaussianApproximation | None]
+"""(likelihood, prior) -> q, a function of theta alone; ``None`` where it finds none."""
 
 
 def plausible(objective: float, at_mean: float, n: int) -> bool:

@@ -10,19 +10,26 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from numpy.typing import NDArray
 
-from pymc_lgm.approximations.gaussian import GaussianApproximation, log_mean_exp
-from pymc_lgm.linalg import Array, PriorFactor
+from pymc_lgm.approximations.copula import Copula, tilted_copula
+from pymc_lgm.approximations.gaussian import (
+    GaussianApproximation,
+    SiteLikelihood,
+    log_mean_exp,
+)
+from pymc_lgm.linalg import Array
 
 __all__ = [
     "Coordinates",
     "Estimate",
     "ImportanceSample",
+    "Proposal",
     "Scheme",
     "importance_sample",
     "pareto_shape",
@@ -38,14 +45,10 @@ class Scheme(NamedTuple):
         N ≥ 1 draws.
     antithetic : bool
         Draw pairs f̂ ± δ if N is even: the second costs no solve and cancels odd errors.
-    defensive : float
-        Share ε of draws from the prior instead of q. Weights against the mixture
-        (1 − ε) q + ε N(m, K) are bounded by p(y | f)/ε, whatever q's tails are (Hesterberg 1995).
     """
 
     n_importance: int
     antithetic: bool = True
-    defensive: float = 0.0
 
     @property
     def roots(self) -> int:
@@ -58,6 +61,47 @@ class Scheme(NamedTuple):
         return self.antithetic and self.n_importance % 2 == 0
 
 
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """The density that draws of f come from: (1 − ε) q + ε N(m, K), q with other marginals.
+
+    Attributes
+    ----------
+    q : GaussianApproximation
+    copula : Copula, optional
+        Moves each draw x of q to f.
+    defensive : float
+        ε. Weights against the mixture are bounded by p(y | f)/ε, whatever q's tails are (Hesterberg
+        1995).
+    """
+
+    q: GaussianApproximation
+    copula: Copula | None = None
+    defensive: float = 0.0
+
+    @classmethod
+    def of(
+        cls, q: GaussianApproximation, likelihood: SiteLikelihood, defensive: float = 0.0
+    ) -> Proposal:
+        """With the copula of q's margins, if it has any: 37 evaluations of the likelihood."""
+        if q.margins is None:
+            return cls(q, None, defensive)
+        copula = tilted_copula(likelihood.sites, q.mean, q.center, q.sites, q.margins)
+        return cls(q, copula, defensive)
+
+    def log_prior_over_q(self, f: Array) -> Array:
+        """log N(f; m, K) − log q(f) of columns f: the log weight of a likelihood that is 1."""
+        q, prior, nothing = self.q, self.q.prior, np.zeros(f.shape[1])
+        if self.copula is None:
+            return q.log_weights(f, nothing)
+        # q(f) = N(x; f̂, Σ) |∂x/∂f|, and log N(f; m, K) − log N(x; m, K) is the difference of two
+        # squares |L⁻¹(f − m)|² and |L⁻¹(x − m)|².
+        x, log_slopes = self.copula.backward(f)
+        difference, nu = prior.solve(f - x), prior.solve(x - q.mean[:, None])
+        squares = (difference * (difference + 2.0 * nu)).sum(axis=0)
+        return q.log_weights(x, nothing) - 0.5 * squares - log_slopes
+
+
 class Coordinates(NamedTuple):
     """The random numbers of an estimate: they have the same law at every theta."""
 
@@ -68,35 +112,35 @@ class Coordinates(NamedTuple):
     """Which roots are draws from the prior, shape (roots,): true with probability ε."""
 
     @classmethod
-    def fresh(cls, rng: np.random.Generator, n: int, scheme: Scheme) -> Coordinates:
+    def fresh(cls, rng: np.random.Generator, proposal: Proposal, scheme: Scheme) -> Coordinates:
         """Draw all of them."""
-        xi = rng.standard_normal((2, n, scheme.roots))
-        if scheme.defensive == 0.0:
+        xi = rng.standard_normal((2, proposal.q.prior.n, scheme.roots))
+        if proposal.defensive == 0.0:
             return cls(xi, np.zeros(scheme.roots, dtype=bool))
-        return cls(xi, rng.uniform(size=scheme.roots) < scheme.defensive)
+        return cls(xi, rng.uniform(size=scheme.roots) < proposal.defensive)
 
     @classmethod
     def around(
         cls,
         rng: np.random.Generator,
         f: Array,
-        q: GaussianApproximation,
-        prior: PriorFactor,
+        proposal: Proposal,
         scheme: Scheme,
     ) -> Coordinates:
         """Draw all of them given that f is the first draw: conditional importance sampling."""
-        coordinates = cls.fresh(rng, f.size, scheme)
+        q, copula = proposal.q, proposal.copula
+        coordinates = cls.fresh(rng, proposal, scheme)
         from_prior = False
-        if scheme.defensive > 0.0:
-            log_ratio = min(float(_log_prior_over_q(q, prior, f[:, None])[0]), 700.0)
-            odds = scheme.defensive / (1 - scheme.defensive) * math.exp(log_ratio)
+        if proposal.defensive > 0.0:
+            log_ratio = min(float(proposal.log_prior_over_q(f[:, None])[0]), 700.0)
+            odds = proposal.defensive / (1 - proposal.defensive) * math.exp(log_ratio)
             from_prior = bool(rng.uniform() < odds / (1 + odds))
         coordinates.from_prior[0] = from_prior
         if from_prior:
-            coordinates.xi[0, :, 0] = prior.solve(f - q.mean)
+            coordinates.xi[0, :, 0] = q.prior.solve(f - q.mean)
         else:
-            x = f if q.copula is None else q.copula.backward(f[:, None])[0][:, 0]
-            coordinates.xi[:, :, 0] = q.coordinates(rng, prior, x - q.center)
+            x = f if copula is None else copula.backward(f[:, None])[0][:, 0]
+            coordinates.xi[:, :, 0] = q.posterior.coordinates(rng, x - q.center)
         return coordinates
 
     def perturbed(self, rng: np.random.Generator, correlation: float) -> Coordinates:
@@ -158,8 +202,7 @@ class ImportanceSample(NamedTuple):
 
 
 def importance_sample(
-    q: GaussianApproximation,
-    prior: PriorFactor,
+    proposal: Proposal,
     log_likelihoods: Callable[[Array], Array],
     coordinates: Coordinates,
     scheme: Scheme,
@@ -168,9 +211,7 @@ def importance_sample(
 
     Parameters
     ----------
-    q : GaussianApproximation
-    prior : PriorFactor
-        The factor of the same K(theta).
+    proposal : Proposal
     log_likelihoods : callable
         Rows of f (N, n) -> ℓ of each (N,), −inf where it cannot be computed.
     coordinates : Coordinates
@@ -184,28 +225,29 @@ def importance_sample(
     -----
     O(n² N), no factorization.
     """
+    q, copula = proposal.q, proposal.copula
     chosen = np.flatnonzero(coordinates.from_prior)
-    deviations = q.deviations(prior, coordinates.xi)
+    deviations = q.posterior.deviations(coordinates.xi)
     centers = np.repeat(q.center[:, None], scheme.roots, axis=1)
     if chosen.size:
-        deviations[:, chosen] = prior.multiply(coordinates.xi[0][:, chosen])
+        deviations[:, chosen] = q.prior.multiply(coordinates.xi[0][:, chosen])
         centers[:, chosen] = q.mean[:, None]
     f = centers + deviations
     if scheme.pairs:
         # A mirror image in the center of its own component of the mixture.
         f = np.concatenate([f, centers - deviations], axis=1)
-    if q.copula is not None:
+    if copula is not None:
         x = f
-        f = q.copula.forward(x)
+        f = copula.forward(x)
         if chosen.size:
             chosen = np.concatenate([chosen, chosen + scheme.roots]) if scheme.pairs else chosen
             f[:, chosen] = x[:, chosen]
     values = log_likelihoods(np.ascontiguousarray(f.T))
-    log_ratio = _log_prior_over_q(q, prior, f)
+    log_ratio = proposal.log_prior_over_q(f)
     log_weights = values + log_ratio
-    if scheme.defensive > 0.0:
+    if proposal.defensive > 0.0:
         log_weights -= np.logaddexp(
-            math.log1p(-scheme.defensive), math.log(scheme.defensive) + log_ratio
+            math.log1p(-proposal.defensive), math.log(proposal.defensive) + log_ratio
         )
     log_weights[~(log_weights < math.inf)] = -math.inf  # NaN and +inf of a q far from any posterior
     return ImportanceSample(f, values, log_weights)
@@ -245,16 +287,3 @@ def pareto_shape(weights: Array) -> float:
     average = float(posterior @ theta / posterior.sum())
     shape = float(np.log1p(-average * x).mean())
     return (shape * tail + 0.5 * 10) / (tail + 10)
-
-
-def _log_prior_over_q(q: GaussianApproximation, prior: PriorFactor, f: Array) -> Array:
-    """log N(f; m, K) − log q(f): the log weight of a likelihood that is 1."""
-    nothing = np.zeros(f.shape[1])
-    if q.copula is None:
-        return q.log_weights(f, nothing)
-    # q(f) = N(x; f̂, Σ) |∂x/∂f|, and log N(f; m, K) − log N(x; m, K) is the difference of two
-    # squares |L⁻¹(f − m)|² and |L⁻¹(x − m)|².
-    x, log_slopes = q.copula.backward(f)
-    difference, nu = prior.solve(f - x), prior.solve(x - q.mean[:, None])
-    squares = (difference * (difference + 2.0 * nu)).sum(axis=0)
-    return q.log_weights(x, nothing) - 0.5 * squares - log_slopes

@@ -9,29 +9,19 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 
-from numpy.typing import NDArray
+from pymc_lgm.approximations.gaussian import GaussianApproximation, Likelihood, plausible
+from pymc_lgm.linalg import Array, factorize
+from pymc_lgm.priors import Prior
 
-from pymc_lgm.approximations.gaussian import GaussianApproximation, plausible
-from pymc_lgm.linalg import Array, Covariance, factorize, tally
-
-__all__ = ["Likelihood", "evidence_gradient", "laplace"]
-
-
-class Likelihood(Protocol):
-    """ℓ and its derivatives in f, at one theta: f -> (ℓ, g, W, ∂³ℓ/∂f³)."""
-
-    def __call__(self, f: Array) -> tuple[float, Array, Array, Array]:
-        """Evaluate at f, shape (n,)."""
+__all__ = ["evidence_gradient", "laplace"]
 
 
 def laplace(
     likelihood: Likelihood,
-    mean: Array,
-    covariance: Covariance,
+    prior: Prior,
     *,
     start: Array | None = None,
     tolerance: float = 1e-2,
@@ -52,8 +42,7 @@ def laplace(
     ----------
     likelihood : callable
         f -> (ℓ, g, W, third derivative).
-    mean : ndarray, shape (n,)
-    covariance : Covariance
+    prior : Prior
     start : ndarray, shape (n,), optional
         f at which to start, by default m. Any fixed vector makes the result a deterministic
         function of theta, as an exact sampler needs; the center of the posterior of f is close
@@ -73,16 +62,17 @@ def laplace(
     -----
     One O(n³) operation a factorization, 1 to 3 from a good start.
     """
+    mean = prior.mean
     f = mean if start is None else start
     of_start = log_likelihood, g, W, _ = likelihood(f)
-    precision, B = np.maximum(W, 0.0), None
+    posterior = None
     if math.isfinite(log_likelihood) and np.isfinite([g, W]).all():
-        B = covariance.condition(precision)
+        posterior = prior.condition(np.maximum(W, 0.0))
     overshot = True
-    if B is not None:
+    if posterior is not None:
         # This step knows f and not its a, so it cannot be halved.
-        a = covariance.dual(B, precision, precision * (f - mean) + g)
-        z = covariance.covariance_times(a)
+        a = posterior.dual(posterior.precision * (f - mean) + g)
+        z = prior.covariance_times(a)
         log_likelihood, g, W, _ = likelihood(mean + z)
         objective = log_likelihood - 0.5 * float(z @ a)
         at_mean = of_start if start is None else likelihood(mean)
@@ -91,10 +81,8 @@ def laplace(
         # A start that is good elsewhere can be impossible here; the prior's mean seldom is. Its
         # W, too, may be that of a cliff: with such a B any f would pass for the mode. Still a
         # function of theta alone.
-        return laplace(
-            likelihood, mean, covariance, tolerance=tolerance, max_iterations=max_iterations
-        )
-    if B is None:
+        return laplace(likelihood, prior, tolerance=tolerance, max_iterations=max_iterations)
+    if posterior is None:
         return None
     if overshot:
         objective, g, W, _ = of_start
@@ -103,20 +91,19 @@ def laplace(
     remaining = math.inf
     while True:
         r = g - a
-        step = covariance.dual(B, precision, r)
-        step_z = covariance.covariance_times(step)
+        step = posterior.dual(r)
+        step_z = prior.covariance_times(step)
         before, remaining = remaining, 0.5 * float(r @ step_z)
         converged = remaining < tolerance
         if converged or iterations >= max_iterations:
             break
         if remaining > 0.25 * before:
-            precision = np.maximum(W, 0.0)
-            B = covariance.condition(precision)
-            if B is None:
+            posterior = prior.condition(np.maximum(W, 0.0))
+            if posterior is None:
                 return None
             iterations += 1
-            step = covariance.dual(B, precision, r)
-            step_z = covariance.covariance_times(step)
+            step = posterior.dual(r)
+            step_z = prior.covariance_times(step)
             remaining = math.inf
         for halvings in range(30):
             share = 0.5**halvings
@@ -129,13 +116,10 @@ def laplace(
             return None
         a, z, g, W, objective = a_next, z_next, g_next, W_next, reached
     return GaussianApproximation(
-        mean=mean,
-        covariance=covariance,
+        posterior=posterior,
         dual=a,
         center=mean + z,
-        precision=precision,
-        B=B,
-        log_evidence=objective - 0.5 * B.log_determinant,
+        log_evidence=objective - 0.5 * posterior.log_determinant,
         iterations=iterations,
         converged=converged and plausible(objective, at_mean[0], mean.size),
     )
@@ -145,13 +129,11 @@ def evidence_gradient(
     q: GaussianApproximation,
     likelihood: Likelihood,
     *,
-    cov_vjp: Callable[[Array], Array],
-    mean_vjp: Callable[[Array], Array],
     likelihood_vjp: Callable[[Array, Array, Array], Array],
 ) -> Array | None:
     """Gradient in theta of Laplace's evidence, log q(y | theta) = ℓ(f̂) − ½ ẑᵀa − ½ log|B|.
 
-    With Σ = (K⁻¹ + W)⁻¹, R = W^½ B⁻¹ W^½, u_i = Σ_ii where W_i is positive and 0 where it has been
+    With Σ = (K⁻¹ + W)⁻¹, R = (K + W⁻¹)⁻¹, u_i = Σ_ii where W_i is positive and 0 where it has been
     clipped, and the derivatives dℓ, dg, dW in theta at fixed f,
 
         d log q = ⟨½ a aᵀ − ½ R + v aᵀ, dK⟩ + (a + v)ᵀ dm + dℓ + (K v)ᵀ dg − ½ uᵀ dW.
@@ -165,8 +147,6 @@ def evidence_gradient(
         Of `laplace`, with W and B at the mode: the result of a search that began there.
     likelihood : callable
         f -> (ℓ, g, W, third derivative).
-    cov_vjp, mean_vjp : callable
-        M (n, n) -> ⟨∂K/∂theta_j, M⟩, and v (n,) -> ⟨∂m/∂theta_j, v⟩: shape (p,).
     likelihood_vjp : callable
         (f, v, u) -> ∂/∂theta of ℓ + ⟨v, g⟩ + ⟨u, W⟩ at fixed f, shape (p,).
 
@@ -182,38 +162,18 @@ def evidence_gradient(
     to (5.24), with the mean, the likelihood's theta and clipped W_i added.
     """
     _, _, W, third = likelihood(q.center)
-    a, root = q.dual, np.sqrt(q.precision)
-    R = q.B.inverse()
-    flat = np.flatnonzero(R.diagonal() > 1.0 - 1e-10)  # W_i is zero, or too small to divide by
-    sigma = _covariance_of(q, flat)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        variance: Array = (1.0 - R.diagonal()) / q.precision
-    variance[flat] = sigma.diagonal()
-    u = np.where(W > 0.0, variance, 0.0)
+    posterior = q.posterior.differentiable()
+    u = np.where(W > 0.0, posterior.variances, 0.0)
     s = 0.5 * u * third
-    v = q.covariance.dual(q.B, q.precision, s)
-    negative = W[flat] < 0.0
-    if negative.any():
+    v = posterior.dual(s)
+    negative = np.flatnonzero(W < 0.0)
+    if negative.size:
         # I + W K = I + W⁺ K − E D² Eᵀ K, the columns of E being those of the negative W_i = −D_i².
-        at, D = flat[negative], np.sqrt(-W[flat[negative]])
-        C = factorize(np.eye(D.size) - D[:, None] * sigma[np.ix_(negative, negative)] * D)
+        D = np.sqrt(-W[negative])
+        C = factorize(np.eye(D.size) - D[:, None] * posterior.block(negative) * D)
         if C is None:
             return None
-        s[at] += D * C.inverse_times(D * q.covariance.covariance_times(v)[at])
-        v = q.covariance.dual(q.B, q.precision, s)
-    R *= -0.5 * root[:, None] * root
-    R += np.outer(0.5 * a + v, a)
-    Kv = q.covariance.covariance_times(v)
-    return cov_vjp(R) + mean_vjp(a + v) + likelihood_vjp(q.center, Kv, -0.5 * u)
-
-
-def _covariance_of(q: GaussianApproximation, index: NDArray[np.intp]) -> Array:
-    """Σ of some f_i: their rows and columns of K − K W^½ B⁻¹ W^½ K."""
-    n = q.mean.size
-    if not index.size:
-        return np.empty((0, 0))
-    tally.cubic_ops += 2 * index.size // n
-    K = q.covariance.covariance_times(np.asfortranarray(np.eye(n)[:, index]))
-    half = q.B.solve(np.sqrt(q.precision)[:, None] * K)
-    sigma: Array = K[index] - half.T @ half
-    return sigma
+        s[negative] += D * C.inverse_times(D * q.prior.covariance_times(v)[negative])
+        v = posterior.dual(s)
+    Kv = q.prior.covariance_times(v)
+    return posterior.evidence_gradient(q.dual, v) + likelihood_vjp(q.center, Kv, -0.5 * u)

@@ -8,44 +8,25 @@ has been there is a search after all: a q that fails in the tails of theta keeps
 
 from __future__ import annotations
 
-import math
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Protocol
 
 import numpy as np
 
-from pymc_lgm.approximations.copula import tilted_copula
-from pymc_lgm.approximations.ep import SiteLikelihood, ep
-from pymc_lgm.approximations.gaussian import GaussianApproximation, Sites, plausible
+from pymc_lgm.approximations.ep import ep
+from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood, plausible
 from pymc_lgm.approximations.laplace import laplace
-from pymc_lgm.linalg import Array, CholeskyFactor, Covariance
+from pymc_lgm.approximations.sites import Margins, Recalled, Sites
+from pymc_lgm.approximations.sites_line import SitesLine
+from pymc_lgm.linalg import Array
+from pymc_lgm.priors import Posterior, Prior
 
-__all__ = [
-    "SitesLine",
-    "SitesTuning",
-    "laplace_from_sites",
-    "recall",
-    "sites_gradient",
-    "with_copula",
-]
-
-REACH = 3.0
-"""How far a line is followed, in standard deviations of the thetas it was fitted to, times √p."""
-
-NEAR = 1.5
-"""How far sites with a copula are taken from the line, in the same unit; beyond, it is a start."""
-
-LEAST = 1e-8
-"""Precision of a site that says nothing: it needs a logarithm."""
-
-FLAT = 1e-3
-"""c of ν / √(W + c): much wider sites hardly change with theta, and ν itself is on the line."""
+__all__ = ["LineSearch", "Recall", "WarmSearch", "laplace_from_sites", "recall", "sites_gradient"]
 
 
 def recall(
-    likelihood: SiteLikelihood, mean: Array, covariance: Covariance, *, start: Sites
+    likelihood: SiteLikelihood, prior: Prior, *, start: Recalled
 ) -> GaussianApproximation | None:
     """Combine the prior at theta with given sites: q(f) = N(f̂, (K⁻¹ + W)⁻¹), f̂ = m + Σ ν.
 
@@ -53,74 +34,60 @@ def recall(
     ----------
     likelihood : SiteLikelihood
         f -> (ℓ, g, W, third derivative); ``likelihood.sites``: rows of f (Q, n) -> ℓ_i.
-    mean : ndarray, shape (n,)
-    covariance : Covariance
-    start : Sites
-        ν and W; with Σ_ii and (K⁻¹)_ii, q gets a copula. Where they are ``far``, too, expectation
-        propagation starts from them.
+    prior : Prior
+    start : Recalled
+        ν and W; their margins are those of q. Where they have margins and are not ``trusted``,
+        expectation propagation starts from them, and its margins are computed.
 
     Returns
     -------
     GaussianApproximation or None
         Its ``log_evidence`` is ℓ(f̂) − ½ ẑᵀa − ½ log|B|, as if f̂ were the mode. Where f̂ is not
         `plausible`, q is Laplace's, searched for from m: theta may be fine, and only the sites are
-        those of another. ``None`` where that search leaves the numbers.
+        those of another. ``None`` where that search meets values that are not finite.
 
     Notes
     -----
-    One O(n³) operation: the factor of B. Far out as many as `ep`, and two; where f̂ is not
+    One O(n³) operation: the factor of B. Not trusted as many as `ep`, and one; where f̂ is not
     plausible those of `laplace` besides.
     """
-    if start.far and start.stiffness is not None:
-        found = ep(likelihood, mean, covariance, start=start, tolerance=0.05)
+    if start.margins is not None and not start.trusted:
+        found = ep(likelihood, prior, start=start, tolerance=0.05)
         if found is not None and found.converged:
-            sites = found.sites._replace(stiffness=covariance.inverse_diagonal())
-            return with_copula(found, likelihood, sites)
-    combined = _combine(covariance, start)
+            return replace(found, margins=Margins(found.posterior.variances, prior.precisions))
+    combined = _combine(prior, start)
     if combined is None:
-        return laplace(likelihood, mean, covariance)
-    B, dual, z = combined
-    center = mean + z
+        return laplace(likelihood, prior)
+    posterior, dual, z = combined
+    center = prior.mean + z
     objective = likelihood(center)[0] - 0.5 * float(z @ dual)
-    if not plausible(objective, likelihood(mean)[0], mean.size):
-        return laplace(likelihood, mean, covariance)
-    q = GaussianApproximation(
-        mean=mean,
-        covariance=covariance,
+    if not plausible(objective, likelihood(prior.mean)[0], prior.n):
+        return laplace(likelihood, prior)
+    return GaussianApproximation(
+        posterior=posterior,
         dual=dual,
         center=center,
-        precision=start.precision,
-        B=B,
-        log_evidence=objective - 0.5 * B.log_determinant,
+        log_evidence=objective - 0.5 * posterior.log_determinant,
         iterations=1,
         converged=True,
+        margins=start.margins,
     )
-    return q if start.stiffness is None else with_copula(q, likelihood, start)
 
 
 def sites_gradient(
-    mean: Array,
-    covariance: Covariance,
-    sites: Sites,
-    *,
-    cov_vjp: Callable[[Array], Array],
-    mean_vjp: Callable[[Array], Array],
-    likelihood_gradient: Callable[[Array], Array],
+    prior: Prior, sites: Sites, *, likelihood_gradient: Callable[[Array], Array]
 ) -> Array | None:
     """Gradient in theta of log ∫ N(f; m, K) ∏ t_i(f_i) df at fixed sites, and of ℓ at its center.
 
-    ⟨½ (a aᵀ − R), dK⟩ + aᵀ dm with a = K⁻¹(f̂ − m) and R = W^½ B⁻¹ W^½. Where sites have the
+    ⟨½ (a aᵀ − R), dK⟩ + aᵀ dm with a = K⁻¹(f̂ − m) and R = (K + W⁻¹)⁻¹. Where sites have the
     moments of expectation propagation it is the gradient of the evidence, since that does not
     change with them (Rasmussen and Williams 2006, eq. (5.27)); but for a theta of the likelihood,
     whose derivative is taken at f̂.
 
     Parameters
     ----------
-    mean : ndarray, shape (n,)
-    covariance : Covariance
+    prior : Prior
     sites : Sites
-    cov_vjp, mean_vjp : callable
-        M (n, n) -> ⟨∂K/∂theta_j, M⟩, and v (n,) -> ⟨∂m/∂theta_j, v⟩: shape (p,).
     likelihood_gradient : callable
         f -> ∂ℓ/∂theta at fixed f, shape (p,).
 
@@ -133,38 +100,26 @@ def sites_gradient(
     -----
     Two O(n³) operations, B and its inverse.
     """
-    combined = _combine(covariance, sites)
+    combined = _combine(prior, sites)
     if combined is None:
         return None
-    B, dual, z = combined
-    root = np.sqrt(sites.precision)
-    M = B.inverse()
-    M *= -0.5 * root[:, None] * root
-    M += np.outer(0.5 * dual, dual)
-    gradient = cov_vjp(M) + mean_vjp(dual) + likelihood_gradient(mean + z)
+    posterior, dual, z = combined
+    gradient = posterior.evidence_gradient(dual) + likelihood_gradient(prior.mean + z)
     return gradient if np.isfinite(gradient).all() else None
 
 
-def _combine(covariance: Covariance, sites: Sites) -> tuple[CholeskyFactor, Array, Array] | None:
-    """B, a = (I + W K)⁻¹ ν and ẑ = K a."""
-    B = covariance.condition(sites.precision)
-    if B is None:
+def _combine(prior: Prior, sites: Sites) -> tuple[Posterior, Array, Array] | None:
+    """The posterior, a = (I + W K)⁻¹ ν and ẑ = K a."""
+    posterior = prior.condition(sites.precision)
+    if posterior is None:
         return None
-    dual = covariance.dual(B, sites.precision, sites.nu)
-    return B, dual, covariance.covariance_times(dual)
-
-
-def with_copula(
-    q: GaussianApproximation, likelihood: SiteLikelihood, sites: Sites
-) -> GaussianApproximation:
-    """Give q the copula of its tilted marginals; 37 evaluations of the likelihood."""
-    return replace(q, copula=tilted_copula(likelihood.sites, q.mean, q.center, sites))
+    dual = posterior.dual(sites.nu)
+    return posterior, dual, prior.covariance_times(dual)
 
 
 def laplace_from_sites(
     likelihood: SiteLikelihood,
-    mean: Array,
-    covariance: Covariance,
+    prior: Prior,
     *,
     start: Sites | None = None,
     tolerance: float = 1e-3,
@@ -177,7 +132,7 @@ def laplace_from_sites(
 
     Parameters
     ----------
-    likelihood, mean, covariance, tolerance
+    likelihood, prior, tolerance
         As in `laplace`.
     start : Sites, optional
         The search begins at the center of the q that they make.
@@ -192,106 +147,57 @@ def laplace_from_sites(
     -----
     Three O(n³) operations from good sites, two without ``at_mode``.
     """
-    combined = None if start is None else _combine(covariance, start)
-    center = None if combined is None else mean + combined[2]
-    near = laplace(likelihood, mean, covariance, start=center, tolerance=tolerance)
+    combined = None if start is None else _combine(prior, start)
+    center = None if combined is None else prior.mean + combined[2]
+    near = laplace(likelihood, prior, start=center, tolerance=tolerance)
     if near is None or not at_mode:
         return near
-    return laplace(likelihood, mean, covariance, start=near.center, tolerance=tolerance)
+    return laplace(likelihood, prior, start=near.center, tolerance=tolerance)
 
 
-@dataclass(frozen=True, eq=False)
-class SitesLine:
-    """Sites as a function of theta, on a line through (c, s), followed as far as seen.
+class LineSearch(Protocol):
+    """A search that follows a line of sites."""
 
-    On the line are ν / √W and logarithms, which change least: a datum that only cuts f_i off has a
-    site whose width is that of the prior, and whose ν / √W does not depend on it.
+    def __call__(self, likelihood: SiteLikelihood, prior: Prior) -> GaussianApproximation | None:
+        """Find q: see `Search`."""
 
-    Attributes
-    ----------
-    value, slope : ndarray, shape (b n,), (b n, p)
-        s = (ν / √(W + c), log W) at c, and its slope; for a copula with log Σ_ii and log (K⁻¹)_ii.
-    lowest, highest : ndarray, shape (b n,)
-        Of each element of s.
-    theta : ndarray, shape (p,)
-        c.
-    whiten : ndarray, shape (p, p)
-        Inverse of a Cholesky factor of the covariance of the thetas it was fitted to.
+    def along(self, line: SitesLine | None) -> LineSearch:
+        """The same search along another line; ``None``: it begins where it always does."""
+
+
+@dataclass(frozen=True)
+class WarmSearch:
+    """A search that begins at the sites of a line.
+
+    Two of them are equal if they find the same: `AtTheta.approximation` keeps what one has found.
     """
 
-    value: Array
-    slope: Array
-    lowest: Array
-    highest: Array
-    theta: Array
-    whiten: Array
-    blocks: int = 2
+    search: Callable[..., GaussianApproximation | None]
+    tolerance: float
+    line: SitesLine | None = None
 
-    def __call__(self, theta: Array) -> Sites:
-        """Sites at theta; O(n p)."""
-        away = theta - self.theta
-        distance = math.sqrt(float(np.square(self.whiten @ away).sum()))
-        unit = math.sqrt(max(away.size, 1))
-        reach = REACH * unit
-        there = self.value + self.slope @ (away * min(1.0, reach / max(distance, reach)))
-        ratio, *logarithms = np.split(np.clip(there, self.lowest, self.highest), self.blocks)
-        precision, *others = np.exp(logarithms)
-        sites = Sites(ratio * np.sqrt(precision + FLAT), precision, *others)
-        return sites._replace(far=distance > NEAR * unit)
+    def __call__(self, likelihood: SiteLikelihood, prior: Prior) -> GaussianApproximation | None:
+        """Search from the line's sites at the prior's theta."""
+        start = None if self.line is None else self.line(prior.theta)
+        return self.search(likelihood, prior, start=start, tolerance=self.tolerance)
+
+    def along(self, line: SitesLine | None) -> WarmSearch:
+        """The same along another line."""
+        return replace(self, line=line)
 
 
-class SitesTuning(NamedTuple):
-    """Least squares of s = (ν / √(W + c), log W), or with what a copula needs, on theta.
+@dataclass(frozen=True)
+class Recall:
+    """`recall` of the sites of a line, once there is one."""
 
-    Attributes
-    ----------
-    moments, products : ndarray, shape (1 + p, 1 + p), (b n, 1 + p)
-        Σ x xᵀ and Σ s xᵀ with x = (1, theta).
-    lowest, highest : ndarray, shape (b n,)
-        Of each element of s.
-    blocks : int
-        b: 2, or 4 for a copula.
-    """
+    line: SitesLine | None = None
 
-    moments: Array
-    products: Array
-    lowest: Array
-    highest: Array
-    blocks: int = 2
+    def __call__(self, likelihood: SiteLikelihood, prior: Prior) -> GaussianApproximation | None:
+        """Recall the line's sites at the prior's theta."""
+        if self.line is None:
+            raise ValueError("There is no line of sites yet: use along(line).")
+        return recall(likelihood, prior, start=self.line(prior.theta))
 
-    @classmethod
-    def start(cls, n: int, p: int, blocks: int = 2) -> SitesTuning:
-        """Know nothing."""
-        products = np.zeros((blocks * n, 1 + p))
-        high = np.full(blocks * n, np.inf)
-        return cls(np.zeros((1 + p, 1 + p)), products, high, -high, blocks)
-
-    @property
-    def thetas(self) -> int:
-        """How many thetas it has seen."""
-        return int(self.moments[0, 0])
-
-    def update(self, theta: Array, sites: Sites) -> SitesTuning:
-        """Learn the sites of one theta; O(n p)."""
-        x = np.concatenate([[1.0], theta])
-        positive = [part for part in sites[1 : self.blocks] if part is not None]
-        logarithms = [np.log(np.maximum(part, LEAST)) for part in positive]
-        ratio = sites.nu / np.sqrt(np.exp(logarithms[0]) + FLAT)
-        s = np.concatenate([ratio, *logarithms])
-        return SitesTuning(
-            self.moments + np.outer(x, x),
-            self.products + np.outer(s, x),
-            np.minimum(self.lowest, s),
-            np.maximum(self.highest, s),
-            self.blocks,
-        )
-
-    def line(self) -> SitesLine:
-        """Fit the line. A ridge holds it level where theta has hardly moved."""
-        count = self.thetas
-        theta, value = self.moments[0, 1:] / count, self.products[:, 0] / count
-        cov = self.moments[1:, 1:] / count - np.outer(theta, theta)
-        cov[np.diag_indices_from(cov)] += 1e-3 + 0.01 * np.trace(cov) / max(theta.size, 1)
-        whiten = np.linalg.inv(np.linalg.cholesky(cov))
-        slope = (self.products[:, 1:] / count - np.outer(value, theta)) @ whiten.T @ whiten
-        return SitesLine(value, slope, self.lowest, self.highest, theta, whiten, self.blocks)
+    def along(self, line: SitesLine | None) -> Recall:
+        """The same along another line."""
+        return replace(self, line=line)

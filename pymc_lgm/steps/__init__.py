@@ -1,6 +1,6 @@
 """The PyMC step methods: named sweeps and the glue that runs them inside `pymc.sample`.
 
-A sweep is a list of kernels (`pymc_lgm.sweep`); a step method names one. Importing
+A sweep is a list of kernels (`pymc_lgm.kernels`); a step method names one. Importing
 `pymc_lgm` registers them all; only the default claims variables by itself, and only those that
 a likelihood of `pymc_lgm.likelihoods` depends on.
 """
@@ -9,26 +9,30 @@ from __future__ import annotations
 
 from pymc.step_methods import STEP_METHODS
 
+from pymc_lgm.steps.approximate_marginal import ApproximateMarginal as ApproximateMarginal
+from pymc_lgm.steps.asis import ASIS as ASIS
+from pymc_lgm.steps.auxiliary_gradient import AuxiliaryGradient as AuxiliaryGradient
 from pymc_lgm.steps.base import LatentGaussianStep as LatentGaussianStep
-from pymc_lgm.steps.latent import AuxiliaryGradient as AuxiliaryGradient
-from pymc_lgm.steps.latent import EllipticalSlice as EllipticalSlice
-from pymc_lgm.steps.latent import LatentHMC as LatentHMC
-from pymc_lgm.steps.latent import LatentSMMALA as LatentSMMALA
-from pymc_lgm.steps.latent import NealMetropolis as NealMetropolis
-from pymc_lgm.steps.pseudo_marginal import KnorrHeldRue as KnorrHeldRue
+from pymc_lgm.steps.elliptical_slice import EllipticalSlice as EllipticalSlice
+from pymc_lgm.steps.knorr_held_rue import KnorrHeldRue as KnorrHeldRue
+from pymc_lgm.steps.latent_hmc import LatentHMC as LatentHMC
+from pymc_lgm.steps.latent_smmala import LatentSMMALA as LatentSMMALA
+from pymc_lgm.steps.marginal import Importance as Importance
+from pymc_lgm.steps.neal_metropolis import NealMetropolis as NealMetropolis
 from pymc_lgm.steps.pseudo_marginal import PseudoMarginal as PseudoMarginal
-from pymc_lgm.steps.sweeps import ASIS as ASIS
-from pymc_lgm.steps.sweeps import SufficientMetropolis as SufficientMetropolis
-from pymc_lgm.steps.sweeps import SurrogateSlice as SurrogateSlice
-from pymc_lgm.steps.sweeps import Sweep as Sweep
-from pymc_lgm.steps.sweeps import WhitenedMetropolis as WhitenedMetropolis
+from pymc_lgm.steps.sufficient_metropolis import SufficientMetropolis as SufficientMetropolis
+from pymc_lgm.steps.surrogate_slice import SurrogateSlice as SurrogateSlice
+from pymc_lgm.steps.sweep import Sweep as Sweep
+from pymc_lgm.steps.whitened_metropolis import WhitenedMetropolis as WhitenedMetropolis
 
 __all__ = [
     "ASIS",
     "DEFAULT",
     "SAMPLERS",
+    "ApproximateMarginal",
     "AuxiliaryGradient",
     "EllipticalSlice",
+    "Importance",
     "KnorrHeldRue",
     "LatentGaussianStep",
     "LatentHMC",
@@ -56,7 +60,10 @@ SAMPLERS: tuple[type[LatentGaussianStep], ...] = (
     PseudoMarginal,
     KnorrHeldRue,
 )
-"""The registry: what is listed here is registered with PyMC, tested, and in the README's table."""
+"""The registry: what is listed here is registered with PyMC, tested, and in the README's table.
+
+Each is exact; `ApproximateMarginal` is not, and not here.
+"""
 
 DEFAULT: type[LatentGaussianStep] = PseudoMarginal
 """What ``pm.sample()`` runs on a model that opted in."""

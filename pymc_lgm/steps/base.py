@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import math
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -19,14 +16,16 @@ from pymc.vartypes import continuous_types
 from rich.progress import TextColumn
 from rich.table import Column
 
-from pymc_lgm import checks, sweep
+from pymc_lgm import kernels
 from pymc_lgm.likelihoods.registry import is_marked
 from pymc_lgm.linalg import tally
 from pymc_lgm.model import LatentGaussianModel, find_latent, is_latent
+from pymc_lgm.model.diagnose import explain
 from pymc_lgm.state import State
+from pymc_lgm.steps.options import unknown_options
 from pymc_lgm.threads import few_threads
 
-__all__ = ["LatentGaussianStep", "no_gradient", "one_of", "positive"]
+__all__ = ["LatentGaussianStep"]
 
 
 @dataclass_state
@@ -63,6 +62,8 @@ class LatentGaussianStep(BlockedStep):
     default: ClassVar[type[LatentGaussianStep] | None] = None
     """The one that claims variables by itself; set where the samplers are listed."""
     moves_theta: ClassVar[bool] = True
+    renamed: ClassVar[dict[str, str]] = {"latent": "latent_move"}
+    """Options that a sampler had once, and what to write instead."""
     moves: ClassVar[str]
     needs: ClassVar[str]
     cubic_ops: ClassVar[int | str]
@@ -80,7 +81,7 @@ class LatentGaussianStep(BlockedStep):
         **unknown: Any,
     ):
         if unknown:
-            raise TypeError(_unknown_options(type(self), list(unknown)))
+            raise TypeError(unknown_options(type(self), type(self).renamed, list(unknown)))
         model = pm.modelcontext(model)
         latent, theta = self._latent_and_theta(vars, model)
         self.vars = [model.rvs_to_values[latent], *theta]
@@ -90,7 +91,7 @@ class LatentGaussianStep(BlockedStep):
         # Functions that are compiled here and now hold constants that BLAS has computed.
         with few_threads(self.lgm.n):
             self.elements = tuple(self._sweep())
-        types = sweep.statistics(self.elements)
+        types = kernels.statistics(self.elements)
         self.stats_dtypes = [types]
         self.stats_dtypes_shapes = {name: (dtype, []) for name, dtype in types.items()}  # type: ignore[var-annotated]  # PyMC's base class declares it
         self.rng = get_random_generator(rng)
@@ -100,7 +101,7 @@ class LatentGaussianStep(BlockedStep):
         self.tunings: list[Any] = []
         self._state: State | None = None
 
-    def _sweep(self) -> Sequence[sweep.Element]:
+    def _sweep(self) -> Sequence[kernels.Element]:
         """Name the kernels, in order; ``self.lgm`` is there to be asked."""
         raise NotImplementedError(f"{type(self).__name__} must say what its sweep is.")
 
@@ -164,9 +165,9 @@ class LatentGaussianStep(BlockedStep):
         ops = tally.cubic_ops
         state = self._arrive(point)
         if not self.tunings:
-            state = self._begin(state)
+            self._begin(state)
             self.tunings = [element.start(state, self.tune_length) for element in self.elements]
-        state, self.tunings, stats = sweep.run(
+        state, self.tunings, stats = kernels.run(
             self.rng, state, self.elements, self.tunings, self.tune
         )
         self._state = state
@@ -174,9 +175,8 @@ class LatentGaussianStep(BlockedStep):
         stats["cubic_ops"] = tally.cubic_ops - ops
         return point | self.lgm.point_of(state.theta, state.f), [stats]
 
-    def _begin(self, state: State) -> State:
+    def _begin(self, state: State) -> None:
         """Look at where the chain starts, before the first draw; raise if it cannot."""
-        return state
 
     def _arrive(self, point: dict[str, Any]) -> State:
         """Our state at a point that other steps may have changed: recompute what they moved."""
@@ -186,15 +186,15 @@ class LatentGaussianStep(BlockedStep):
         f = np.array(point[self.lgm.latent], dtype=np.float64)
         state = self._state
         if state is None or cov_moved:
-            arrived = State.at(self.lgm, theta, f)
+            arrived = State.of(self.lgm, theta, f)
         elif not others_moved and np.array_equal(theta, state.theta) and np.array_equal(f, state.f):
             return state
         else:
-            arrived = state.with_theta(theta, lambda mean, prior: f)
+            arrived = state.with_theta(theta, lambda prior: f)
         if arrived is None:
             # Before the first draw there are no tunings; later another step has left the point.
             where = "where another step has moved to" if self.tunings else "at the starting point"
-            message = checks.explain(self.lgm, theta, f, where)
+            message = explain(self.lgm, theta, f, where)
             raise SamplingError(
                 message or f"The density is 0 {where}. Start with pm.sample(initvals={{...}})."
             )
@@ -230,47 +230,3 @@ _SHOWN = {
     "latent_acceptance": "f accept",
     "cubic_ops": "O(n³) ops",
 }
-
-
-def _unknown_options(sampler: type[LatentGaussianStep], unknown: list[str]) -> str:
-    options = {
-        name
-        for cls in sampler.__mro__
-        if issubclass(cls, LatentGaussianStep)
-        for name, parameter in inspect.signature(cls.__init__).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    }
-    return (
-        f"lgm.{sampler.__name__} has no option {', '.join(map(repr, unknown))}. "
-        f"It has: {', '.join(sorted(options))}."
-    )
-
-
-def no_gradient(model: LatentGaussianModel, instead: str) -> str:
-    """Say that a likelihood cannot be differentiated and what to write instead."""
-    return (
-        f"The likelihood ({', '.join(model.likelihood_names)}) cannot be differentiated, and the "
-        f"sampler needs its gradient in {model.latent!r}. Write {instead}."
-    )
-
-
-def one_of(option: str, value: Any, allowed: Sequence[Any]) -> None:
-    """Refuse a value that is not among those allowed."""
-    if value not in allowed:
-        raise ValueError(
-            f"{option}={value!r} is unknown. Choose from {', '.join(map(repr, allowed))}."
-        )
-
-
-def positive(option: str, count: int) -> int:
-    """Refuse a count that is not a whole number of at least 1."""
-    if int(count) != count or count < 1:
-        raise ValueError(f"{option} must be a whole number of at least 1, not {count!r}.")
-    return int(count)
-
-
-def between(option: str, value: float | None, high: float = math.inf) -> None:
-    """Refuse a number that is not above 0 and below ``high``; ``None`` is the default's."""
-    if value is not None and not 0.0 < value < high:
-        span = "positive" if high == math.inf else f"between 0 and {high:g}"
-        raise ValueError(f"{option} must be {span}, not {value!r}.")

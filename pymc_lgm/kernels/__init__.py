@@ -1,0 +1,35 @@
+"""Kernels: what a sweep runs in order on one state, each with what tuning has learnt for it.
+
+Every element leaves p(theta, f | y) invariant by itself, so any list of them is a correct
+sampler. An element is a kernel from one of the axes together with its tuning rule:
+
+    start(state, tune) -> tuning                          what it knows before the first draw
+    run(rng, state, tuning, tune) -> (state, tuning, stats)
+
+The tuning is data that the step method owns; with ``tune=False`` it comes back unchanged.
+"""
+
+from pymc_lgm.kernels.amplitude import Amplitude as Amplitude
+from pymc_lgm.kernels.amplitude import ConjugateScale as ConjugateScale
+from pymc_lgm.kernels.amplitude import amplitude_moves as amplitude_moves
+from pymc_lgm.kernels.held import Theta as Theta
+from pymc_lgm.kernels.hold import DIFFERENTIABLE as DIFFERENTIABLE
+from pymc_lgm.kernels.hold import PARAMETERIZATIONS as PARAMETERIZATIONS
+from pymc_lgm.kernels.interweaving import Interweaving as Interweaving
+from pymc_lgm.kernels.latent import HMC as HMC
+from pymc_lgm.kernels.latent import LATENT_MOVES as LATENT_MOVES
+from pymc_lgm.kernels.latent import CurvatureHMC as CurvatureHMC
+from pymc_lgm.kernels.latent import EllipticalSlice as EllipticalSlice
+from pymc_lgm.kernels.pseudo_marginal import ApproximateMarginal as ApproximateMarginal
+from pymc_lgm.kernels.pseudo_marginal import PseudoMarginal as PseudoMarginal
+from pymc_lgm.kernels.sweep import Element as Element
+from pymc_lgm.kernels.sweep import run as run
+from pymc_lgm.kernels.sweep import statistics as statistics
+from pymc_lgm.kernels.theta import SMMALA as SMMALA
+from pymc_lgm.kernels.theta import THETA_MOVES as THETA_MOVES
+from pymc_lgm.kernels.theta import Emulated as Emulated
+from pymc_lgm.kernels.theta import Guided as Guided
+from pymc_lgm.kernels.theta import Metropolis as Metropolis
+from pymc_lgm.kernels.theta import Move as Move
+from pymc_lgm.kernels.theta import Slice as Slice
+from pymc_lgm.kernels.theta import ThetaHMC as ThetaHMC

@@ -1,0 +1,213 @@
+"""Elements that move the scale of the covariance alone: no factorization, O(n²) each.
+
+If K(theta) = v C with v = exp(k_j theta_j), the factor of K is √v times that of C, which stays.
+Given f, v is the variance of C^-½ (f − m), to which an inverse gamma prior is conjugate: §2.6 of
+Gelman, Carlin, Stern, Dunson, Vehtari and Rubin (2013), *Bayesian Data Analysis*. Given ν the
+likelihood says what v is. The two interwoven (Yu and Meng 2011, *To center or not to center*, JCGS
+20) cost little beside one factorization.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_lgm.adaptation import WidthTuning
+from pymc_lgm.kernels.hold import PARAMETERIZATIONS
+from pymc_lgm.kernels.sweep import Element, Stats
+from pymc_lgm.kernels.theta.slice import slice_componentwise
+from pymc_lgm.linalg import Array, tally
+from pymc_lgm.state import LatentGaussian, State
+
+__all__ = ["Amplitude", "ConjugateScale", "amplitude_moves", "conjugate_components"]
+
+
+def amplitude_moves(model: LatentGaussian, repeats: int) -> list[Element]:
+    """Move the amplitudes given f, then given ν, ``repeats`` times; none if there is no amplitude.
+
+    Given f they are drawn where that is a conjugate update, and sliced where it is not.
+    """
+    amplitudes = tuple(np.flatnonzero(model.amplitudes).tolist())
+    conjugate = conjugate_components(model)
+    others = tuple(j for j in amplitudes if j not in conjugate)
+    elements: list[Element] = []
+    if conjugate:
+        elements.append(ConjugateScale(conjugate))
+    if others:
+        elements.append(Amplitude("sufficient", others))
+    if amplitudes:
+        elements.append(Amplitude("whitened", amplitudes))
+    return elements * repeats
+
+
+@dataclass(frozen=True)
+class Amplitude:
+    """Slice sampling of amplitudes in one parameterization; learns the widths.
+
+    In "sufficient" and "whitened" 2 to 4 evaluations a component, each O(n²).
+    """
+
+    parameterization: str
+    components: tuple[int, ...]
+    width: float = 1.0
+    stats = ()
+
+    def start(self, state: State, tune: int) -> WidthTuning:
+        """Begin with the same width for every component."""
+        return WidthTuning.start(len(self.components), self.width)
+
+    def run(
+        self, rng: np.random.Generator, state: State, tuning: WidthTuning, tune: bool
+    ) -> tuple[State, WidthTuning, Stats]:
+        """Move every amplitude once."""
+        chosen = list(self.components)
+        widths = np.ones_like(state.theta)
+        widths[chosen] = tuning.widths
+        target = PARAMETERIZATIONS[self.parameterization](rng, state)
+        state, info = slice_componentwise(rng, target, widths=widths, components=chosen)
+        return state, tuning.update(info.jumps[chosen]) if tune else tuning, {}
+
+
+@dataclass(frozen=True)
+class ConjugateScale:
+    """Draw variances v = exp(k_j theta_j) from p(v | f), inverse gamma; nothing to tune.
+
+    Holding f and the other components, with v ~ InvGamma(a, b) and q = (f − m)ᵀ C⁻¹ (f − m),
+
+        v | f ~ InvGamma(a + n/2, b + q/2),
+
+    if K = v C and v enters nothing else: not the mean, not the likelihood, no other prior. a and
+    b may depend on the other components, and are read off log p(theta) at every draw. One
+    triangular solve, two evaluations of log p(theta), one each of mean and likelihood.
+    """
+
+    components: tuple[int, ...]
+    stats = ()
+
+    @classmethod
+    def of(cls, model: LatentGaussian) -> ConjugateScale:
+        """Every component that has the form.
+
+        Raises
+        ------
+        ValueError
+            If none has.
+        """
+        components = conjugate_components(model)
+        if not components:
+            raise ValueError(
+                "No variance of this model has an inverse gamma law given f. Write "
+                "eta2 = pm.InverseGamma('eta2', a, b) and cov=eta2 * C, where eta2 enters neither "
+                "C nor the mean nor the likelihood. gp.prior() adds its jitter after the scale: "
+                "write jitter=0, and the nugget inside, "
+                "eta2 * (kernel + pm.gp.cov.WhiteNoise(1e-3))."
+            )
+        return cls(components)
+
+    def start(self, state: State, tune: int) -> None:
+        """Nothing to learn."""
+
+    def run(
+        self, rng: np.random.Generator, state: State, tuning: None, tune: bool
+    ) -> tuple[State, None, Stats]:
+        """Draw one variance after another."""
+        for j in self.components:
+            state = _drawn(rng, state, j)
+        return state, None, {}
+
+
+def conjugate_components(model: LatentGaussian) -> tuple[int, ...]:
+    """Amplitudes whose variance has an inverse gamma prior and enters nothing but K.
+
+    Found by evaluation, near and far, at three random theta.
+    """
+    rng = np.random.default_rng(0)
+    with np.errstate(all="ignore"):
+        return tuple(
+            int(j)
+            for j in np.flatnonzero(model.amplitudes)
+            if all(_is_conjugate(model, rng, int(j)) for _ in range(3))
+        )
+
+
+def _is_conjugate(model: LatentGaussian, rng: np.random.Generator, j: int) -> bool:
+    theta = rng.standard_normal(model.amplitudes.size)
+    law = _InverseGamma.at(model, theta, model.log_prior(theta), j)
+    mean = model.mean(theta)
+    f = mean + rng.standard_normal(mean.size)
+    log_likelihood = model.log_likelihood(f, theta)
+    if not (math.isfinite(log_likelihood) and law.is_proper(f.size)):
+        return False
+    for log_ratio in (-6.0, -2.5, 3.0, 8.0):
+        there = law.moved(theta, log_ratio)
+        if not (
+            law.explains(log_ratio, model.log_prior(there))
+            and np.array_equal(mean, model.mean(there))
+            and log_likelihood == model.log_likelihood(f, there)
+        ):
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class _InverseGamma:
+    """The prior along theta_j as a law of x = log v: −a x − b e^(−x), were it inverse gamma.
+
+    ``rate`` is b/v at the current v, so that nothing depends on the unit of C.
+    """
+
+    j: int
+    k: float
+    log_prior: float
+    shape: float
+    rate: float
+
+    @classmethod
+    def at(cls, model: LatentGaussian, theta: Array, log_prior: float, j: int) -> _InverseGamma:
+        """Solve for a and b/v from log p(theta) at v, v e and v/e."""
+        k = float(model.amplitudes[j])
+        law = cls(j, k, log_prior, math.nan, math.nan)
+        above = model.log_prior(law.moved(theta, 1.0)) - log_prior
+        below = model.log_prior(law.moved(theta, -1.0)) - log_prior
+        rate = -(above + below) / (2 * math.cosh(1.0) - 2)
+        return cls(j, k, log_prior, -above - math.expm1(-1.0) * rate, rate)
+
+    def moved(self, theta: Array, log_ratio: float) -> Array:
+        """Theta with v multiplied by e^log_ratio."""
+        there = theta.copy()
+        there[self.j] += log_ratio / self.k
+        return there
+
+    def is_proper(self, n: int) -> bool:
+        """Whether n Gaussian variables of variance v make it a law, b = 0 to rounding included."""
+        return self.shape + n / 2 > 0 and self.rate > -1e-9 * (1 + abs(self.log_prior))
+
+    def explains(self, log_ratio: float, log_prior: float) -> bool:
+        """Whether log p(theta) with v e^log_ratio is what this law says it is."""
+        change = -self.shape * log_ratio - self.rate * math.expm1(-log_ratio)
+        size = 1 + abs(self.log_prior) + abs(log_prior) + self.rate * (1 + math.exp(-log_ratio))
+        return abs(log_prior - self.log_prior - change) <= 1e-9 * size
+
+
+def _drawn(rng: np.random.Generator, state: State, j: int) -> State:
+    """Draw theta_j given f and the rest."""
+    f, law = state.f, _InverseGamma.at(state.model, state.theta, state.log_prior, j)
+    nu = state.prior.solve(f - state.mean)
+    rate = law.rate + 0.5 * float(nu @ nu)  # (b + q/2)/v
+    if not (law.is_proper(f.size) and 0.0 < rate < math.inf):
+        tally.numerical_rejections += 1
+        return state
+    log_ratio = math.log(rate / rng.standard_gamma(law.shape + f.size / 2))
+    there = state.with_theta(law.moved(state.theta, log_ratio), lambda prior: f)
+    # Another step's variable may have changed the form: then it is another's work to move theta_j.
+    if (
+        there is None
+        or there.log_likelihood != state.log_likelihood
+        or not np.array_equal(there.mean, state.mean)
+        or not law.explains(log_ratio, there.log_prior)
+    ):
+        return state
+    return there

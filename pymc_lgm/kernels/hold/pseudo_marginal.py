@@ -1,0 +1,158 @@
+"""Pseudo-marginal: theta moves with f integrated out by importance sampling, exactly.
+
+Filippone and Girolami (2014), *Pseudo-marginal Bayesian inference for Gaussian processes*, IEEE
+TPAMI 36; Andrieu and Roberts (2009) for why an unbiased estimate is enough. Written as a kernel on
+(theta, f): the extended target holds N importance draws f_j(ξ_j, theta) and the index of the one
+that is f,
+
+    p(theta) ∏_j N(ξ_j; 0, I) × (1/N) w(f_k, theta),   w(f, theta) = p(y | f) N(f; m, K) / q(f),
+
+whose marginal in (theta, f_k) is the posterior, and whose sum over k is p̃(y | theta) p(theta).
+`pseudo_marginal` draws the other N − 1 given f, as conditional importance sampling does (Andrieu,
+Doucet and Holenstein 2010, §4.5), so the chain carries nothing but (theta, f) and any other kernel
+may move them in between.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import replace
+
+import numpy as np
+
+from pymc_lgm.approximations.gaussian import Search
+from pymc_lgm.approximations.importance import (
+    Coordinates,
+    ImportanceSample,
+    Proposal,
+    Scheme,
+    importance_sample,
+)
+from pymc_lgm.kernels.hold.approximate_marginal import nowhere, screened_target
+from pymc_lgm.kernels.hold.target import Screened, Target
+from pymc_lgm.linalg import Array
+from pymc_lgm.state import AtTheta, State
+
+__all__ = ["draw_latent", "noise_of_ratio", "proposal_at", "pseudo_marginal"]
+
+
+def pseudo_marginal(
+    rng: np.random.Generator,
+    state: State,
+    *,
+    search: Search,
+    scheme: Scheme,
+    defensive: float = 0.0,
+    correlation: float = 0.0,
+) -> Target:
+    """Refresh the importance draws around f, then hold none of them: log p̃(y | theta) p(theta).
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    state : State
+    search : callable
+        Gives q: a function of theta alone, or the sampler is not exact.
+    scheme : Scheme
+        With one importance draw the move is that of Knorr-Held and Rue (2002).
+    defensive : float
+        Share of draws from the prior.
+    correlation : float
+        ρ of the coordinates of two successive estimates: their errors cancel as ρ comes near 1.
+        With ρ = 1 the density is a deterministic function of theta, as slice sampling needs
+        (Murray and Graham 2016), and with one draw f is held in the coordinates of q.
+
+    Returns
+    -------
+    Target
+        ``target.state`` has f drawn anew among the N: a rejected move on theta moves f too. An
+        accepted one takes f from the draws at the new theta. ``target.screen`` compares
+        approximate evidences, before K is factorized and anything is drawn. Every state has its
+        ``estimate``.
+
+    Notes
+    -----
+    Keeping f among the N is what makes this valid: an estimate recomputed from N *fresh* draws at
+    the current theta would favor states whose estimate happens to be low.
+
+    A proposal costs the O(n³) operations of q and one for the factor of K; the current theta
+    costs none unless another kernel has moved it.
+    """
+    proposal = proposal_at(state.at, search, defensive)
+    if proposal is None:
+        # No q here, so no proposal came from here either: stay, as the reverse move would.
+        return nowhere(state)
+    coordinates = Coordinates.around(rng, state.f, proposal, scheme)
+    sample = importance_sample(proposal, state.at.log_likelihoods, coordinates, scheme)
+
+    def screen(theta: Array) -> Screened | None:
+        there = state.at.moved(theta)
+        q = None if there is None else there.approximation(search)
+        if there is None or q is None:
+            return None
+
+        def complete() -> tuple[float, State | None]:
+            proposal = proposal_at(there, search, defensive) if there.is_proper else None
+            if proposal is None:
+                return -math.inf, None
+            perturbed = coordinates.perturbed(rng, correlation)
+            draws = importance_sample(proposal, there.log_likelihoods, perturbed, scheme)
+            estimate = draws.estimate
+            moved = there.state(draws.f[:, draws.choose(rng)].copy(), estimate)
+            if moved is None or estimate.log_evidence == -math.inf:
+                return -math.inf, None
+            return estimate.log_evidence + there.log_prior, moved
+
+        return Screened(q.log_evidence + there.log_prior, complete)
+
+    return screened_target(
+        _settled(rng, state, sample),
+        sample.log_evidence + state.log_prior,
+        screen,
+        proposal.q.log_evidence + state.log_prior,
+        noisy=correlation < 1.0,
+    )
+
+
+def proposal_at(at: AtTheta, search: Search, defensive: float) -> Proposal | None:
+    """What importance draws at a theta come from, made once; ``None`` where there is no q."""
+    q = at.approximation(search)
+    if q is None:
+        return None
+    return at.once(
+        ("proposal", search, defensive), lambda: Proposal.of(q, at.likelihood, defensive)
+    )
+
+
+def draw_latent(
+    rng: np.random.Generator, state: State, proposal: Proposal, scheme: Scheme
+) -> State:
+    """Draw f by weight, whatever f was, with an estimate of p(y | theta): O(n² N)."""
+    coordinates = Coordinates.fresh(rng, proposal, scheme)
+    sample = importance_sample(proposal, state.at.log_likelihoods, coordinates, scheme)
+    return _settled(rng, state, sample)
+
+
+def noise_of_ratio(
+    rng: np.random.Generator, at: AtTheta, proposal: Proposal, scheme: Scheme
+) -> float:
+    """log p̃' − log p̃ of two independent estimates at one theta."""
+    one, two = (
+        importance_sample(
+            proposal, at.log_likelihoods, Coordinates.fresh(rng, proposal, scheme), scheme
+        )
+        for _ in range(2)
+    )
+    return two.log_evidence - one.log_evidence
+
+
+def _settled(rng: np.random.Generator, state: State, sample: ImportanceSample) -> State:
+    """Let f be one of the draws, by weight."""
+    k = sample.choose(rng)
+    return replace(
+        state,
+        f=sample.f[:, k].copy(),
+        log_likelihood=float(sample.log_likelihood[k]),
+        estimate=sample.estimate,
+    )

@@ -1,0 +1,52 @@
+"""Sufficient augmentation (SA): theta moves with f held fixed.
+
+Yu and Meng (2011); §3 of Filippone, Zhong and Girolami (2012). Mixes well where the data say much
+about f, as large counts do, and slowly where they say little, as binary outcomes do. Gradient and
+Fisher information: appendices A.1.3 and A.1.4 there.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pymc_lgm.kernels.hold.target import (
+    Target,
+    explicit_gradient,
+    explicit_information,
+)
+from pymc_lgm.linalg import Array
+from pymc_lgm.state import State
+
+__all__ = ["sufficient"]
+
+
+def sufficient(rng: np.random.Generator, state: State) -> Target:
+    """Hold f: log N(f; m(theta), K(theta)) + ℓ(f, theta) + log p(theta).
+
+    The likelihood is constant unless theta enters it. One factorization an evaluation, and one
+    triangular solve; none if theta changes only the mean or the likelihood.
+
+    With a = K⁻¹(f − m) the gradient is ⟨½ (a aᵀ − K⁻¹), ∂K⟩ + aᵀ ∂m and that of ℓ + log p at
+    fixed f: one O(n³) operation, an inverse from the factor. G_jk is the Fisher information
+    ½ tr(K⁻¹ ∂_jK K⁻¹ ∂_kK) + ∂_jmᵀ K⁻¹ ∂_km of N(m, K), minus the second derivatives of ℓ + log p
+    at fixed f: one operation more for each component of theta that enters K.
+    """
+    f = state.f
+
+    def log_density(at: State) -> float:
+        return at.prior.log_density(at.f) + at.log_likelihood + at.log_prior
+
+    def evaluate(theta: Array) -> tuple[float, State | None]:
+        at = state.with_theta(theta, lambda prior: f)
+        return (-math.inf, None) if at is None else (log_density(at), at)
+
+    def gradient(at: State) -> Array:
+        return explicit_gradient(at) + at.prior.log_density_gradient(at.f)
+
+    def geometry(at: State) -> tuple[Array, Array]:
+        score, information = at.prior.log_density_geometry(at.f)
+        return explicit_gradient(at) + score, explicit_information(at) + information
+
+    return Target(state, log_density(state), evaluate, gradient=gradient, geometry=geometry)

@@ -1,0 +1,86 @@
+"""Surrogate data: theta moves with noisy observations of f held fixed, and f as seen from them.
+
+Murray and Adams (2010), *Slice sampling covariance hyperparameters of latent Gaussian models*,
+NIPS 23, Algorithms 3 and 4, "surr-site" and "surr-taylor". Between sufficient augmentation, its
+limit for noise that vanishes, and whitening, its limit for noise without end, each f_i gets as
+much noise as its own observation leaves.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pymc_lgm.approximations.gaussian import GaussianApproximation
+from pymc_lgm.approximations.site_posteriors import NOISES
+from pymc_lgm.kernels.hold.approximate_marginal import nowhere
+from pymc_lgm.kernels.hold.target import Target
+from pymc_lgm.linalg import Array
+from pymc_lgm.state import State
+
+__all__ = ["surrogate"]
+
+
+def surrogate(rng: np.random.Generator, state: State, *, noise: str = "site") -> Target:
+    """Draw surrogate data g ~ N(f, S(theta)); hold (η, h), what f and g are in their own units.
+
+    With q(f) = N(f̂, (K⁻¹ + S⁻¹)⁻¹) the Gaussian approximation that S belongs to,
+
+        h = S^-½ (g − f̂),   η = A⁻¹ (f − μ),   A Aᵀ = (K⁻¹ + S⁻¹)⁻¹,   μ = E[f | g, theta],
+
+    and the target is ℓ(f(theta, η, h)) + log N(h; S^-½ (m − f̂), B) + log p(theta), with
+    B = I + S^-½ K S^-½.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Draws g; the target is then deterministic.
+    state : State
+    noise : {"site", "taylor"}
+        Where S comes from: `pymc_lgm.approximations.site_posteriors`.
+
+    Returns
+    -------
+    Target
+
+    Notes
+    -----
+    Exact: given theta, (f, g) ~ N(f; m, K) N(g; f, S) is also g ~ N(m, K + S) and
+    f = μ + A η, η ~ N(0, I); h is a one-to-one function of g. So (theta, η, h) has the density
+    above, and S and f̂ may be any functions of theta that do not look at f.
+
+    An evaluation costs two O(n³) operations, B and the factor of K: the root A of the posterior's
+    covariance needs no factorization. The current theta costs none unless another kernel has
+    moved it.
+
+    Murray and Adams hold g, eq. (11). Where S follows theta, as it does for binary data, g − f
+    then tells of S(theta) and pulls theta to where it is; and S_i = ∞ must be truncated. h does
+    neither. For S and f̂ that theta does not change the two are the same.
+    """
+    search = NOISES[noise]
+    q = state.at.approximation(search)
+    if q is None:
+        return nowhere(state)
+    h = q.posterior.seen(state.f, q.center) + rng.standard_normal(state.f.size)
+    mu, log_surrogate = _seen_from(q, h)
+    eta = q.posterior.solve(state.f - mu)
+
+    def evaluate(theta: Array) -> tuple[float, State | None]:
+        at = state.at.moved(theta)
+        q = None if at is None else at.approximation(search)
+        if at is None or q is None:
+            return -math.inf, None
+        mu, log_surrogate = _seen_from(q, h)
+        there = at.state(mu + q.posterior.multiply(eta)) if at.is_proper else None
+        if there is None:
+            return -math.inf, None
+        return there.log_likelihood + log_surrogate + there.log_prior, there
+
+    return Target(state, state.log_likelihood + log_surrogate + state.log_prior, evaluate)
+
+
+def _seen_from(q: GaussianApproximation, h: Array) -> tuple[Array, float]:
+    """μ = m + K (K + S)⁻¹ (g − m), and log N(h; S^-½ (m − f̂), B), at q's theta."""
+    x = h + q.posterior.seen(q.center, q.mean)  # S^-½ (g − m)
+    return q.mean + q.posterior.given(x), q.posterior.log_density_of_data(x)

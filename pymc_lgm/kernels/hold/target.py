@@ -1,0 +1,117 @@
+"""A target: the density of theta once something about f is held fixed, or integrated out.
+
+The derivatives that every target shares are here too: those of log p(theta) + ℓ(f, theta) at
+fixed f.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_lgm.linalg import Array
+from pymc_lgm.state import State
+
+__all__ = [
+    "Fix",
+    "Screened",
+    "Target",
+    "explicit_gradient",
+    "explicit_information",
+]
+
+
+@dataclass(frozen=True)
+class Screened:
+    """A proposal that has been looked at, not yet paid for.
+
+    Attributes
+    ----------
+    log_density : float
+        A cheap approximation of the target there.
+    complete : callable () -> (float, State or None)
+        The target itself and the state.
+    """
+
+    log_density: float
+    complete: Callable[[], tuple[float, State | None]]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a parameterization gives to a move on theta.
+
+    Attributes
+    ----------
+    state : State
+        Where it was fixed: the state that a rejected move returns.
+    log_density : float
+        Log density there, up to a constant.
+    evaluate : callable theta -> (float, State or None)
+        Log density at another theta and the state there; (−inf, None) where there is none.
+    screen : callable theta -> Screened or None, optional
+        A look at theta that costs less than ``evaluate``, where the parameterization has one.
+    screened_log_density : float
+        What ``screen`` says of the state's own theta.
+    gradient : callable State -> ndarray (p,), optional
+        Gradient in theta of the log density at ``state``, or at a state that ``evaluate`` has
+        returned: nothing is factorized twice.
+    geometry : callable State -> (ndarray (p,), ndarray (p, p)), optional
+        The gradient and a symmetric matrix G that says how sharply the density is curved there,
+        both at the cost of G alone. A function of theta and of what is held; positive definite
+        where it can be.
+    force : callable ndarray (p,) -> ndarray (p,) or None, optional
+        About the gradient of the log density at any theta, for much less than the density itself: a
+        function of theta and of what is held, ``None`` where it is not a number. It guides
+        trajectories, whose ends alone are evaluated.
+    noisy : bool
+        Whether two evaluations at one theta differ: no target for slice sampling.
+    """
+
+    state: State
+    log_density: float
+    evaluate: Callable[[Array], tuple[float, State | None]]
+    screen: Callable[[Array], Screened | None] | None = None
+    screened_log_density: float = math.nan
+    gradient: Callable[[State], Array] | None = None
+    geometry: Callable[[State], tuple[Array, Array]] | None = None
+    force: Callable[[Array], Array | None] | None = None
+    noisy: bool = False
+
+    def __call__(self, theta: Array) -> tuple[float, State | None]:
+        """Log density at theta and the state there; (−inf, None) where there is none."""
+        return self.evaluate(theta)
+
+
+Fix = Callable[[np.random.Generator, State], Target]
+"""A parameterization: ``fix(rng, state) -> target``."""
+
+
+def explicit_gradient(state: State) -> Array:
+    """∂/∂theta of log p(theta) + ℓ(f, theta) at fixed f, shape (p,): what needs no K."""
+    return _explicit_gradient(state, state.theta)
+
+
+def explicit_information(state: State) -> Array:
+    """−∂²/∂theta² of log p(theta) + ℓ(f, theta) at fixed f, shape (p, p), not always positive.
+
+    By central differences of the gradient, 2p evaluations of O(n): a metric need not be exact
+    to be valid, and second derivatives of a prior may not exist as a graph.
+    """
+    p, steps = state.theta.size, 1e-4 * np.maximum(1.0, np.abs(state.theta))
+    hessian = np.empty((p, p))
+    for j, step in enumerate(steps):
+        offset = step * (np.arange(p) == j)
+        ahead = _explicit_gradient(state, state.theta + offset)
+        hessian[j] = (ahead - _explicit_gradient(state, state.theta - offset)) / (2 * step)
+    result: Array = -0.5 * (hessian + hessian.T)
+    return result
+
+
+def _explicit_gradient(state: State, theta: Array) -> Array:
+    prior = state.model.log_prior_gradient(theta)
+    return prior + state.model.log_likelihood_theta_gradient(state.f, theta)

@@ -1,0 +1,40 @@
+"""How f moves given theta: one file each, the kernel first and below it what tuning learns of it.
+
+``kernel(rng, state) -> (state, info)`` leaves p(f | y, theta) invariant. All but `smmala` cost
+O(n²), once what depends on theta alone has been computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from pymc_lgm.kernels.latent.auxiliary_gradient import AuxiliaryGradient as AuxiliaryGradient
+from pymc_lgm.kernels.latent.curvature_hmc import CurvatureHMC as CurvatureHMC
+from pymc_lgm.kernels.latent.elliptical_slice import EllipticalSlice as EllipticalSlice
+from pymc_lgm.kernels.latent.hmc import HMC as HMC
+from pymc_lgm.kernels.latent.metropolis import NealMetropolis as NealMetropolis
+from pymc_lgm.kernels.latent.smmala import SMMALA as SMMALA
+from pymc_lgm.kernels.latent.stepping import LatentMove as LatentMove
+
+__all__ = [
+    "HMC",
+    "LATENT_MOVES",
+    "SMMALA",
+    "AuxiliaryGradient",
+    "CurvatureHMC",
+    "EllipticalSlice",
+    "LatentMove",
+    "NealMetropolis",
+]
+
+LATENT_MOVES: dict[str, Callable[..., LatentMove]] = {
+    "hmc": HMC,
+    "slice": EllipticalSlice,
+    "hmc-curvature": CurvatureHMC,
+    "mgrad": AuxiliaryGradient,
+    "metropolis": NealMetropolis,
+    "random-walk": partial(NealMetropolis, proposal="random-walk"),
+    "smmala": SMMALA,
+}
+"""Latent moves by the name that a user writes in ``latent_move=``."""

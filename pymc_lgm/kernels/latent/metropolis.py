@@ -1,0 +1,93 @@
+"""Metropolis on f given theta with proposals drawn from the prior: no gradient, no factorization.
+
+Neal (1999), *Regression and classification using Gaussian process priors*, Bayesian Statistics 6;
+"MH v1" and "MH v2", eqs. (11) and (12) of Filippone, Zhong and Girolami (2013). The second is known
+as the preconditioned Crank-Nicolson proposal: Cotter, Roberts, Stuart and White (2013), *MCMC
+methods for functions*, Statistical Science 28.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from pymc_lgm.kernels.latent.stepping import Info, Stepping
+from pymc_lgm.state import State, acceptance_probability
+
+__all__ = ["NealMetropolis", "Proposal", "metropolis"]
+
+Proposal = Literal["autoregressive", "random-walk"]
+
+
+def metropolis(
+    rng: np.random.Generator,
+    state: State,
+    *,
+    step_size: float,
+    proposal: Proposal = "autoregressive",
+) -> tuple[State, Info]:
+    """Leave p(f | y, theta) invariant by a step α u, u ~ N(0, K), that is accepted or not.
+
+    With z = f − m the proposal is one of
+
+        z' = √(1 − α²) z + α u    "autoregressive", MH v2,
+        z' = z + α u              "random-walk", MH v1.
+
+    The first leaves the prior invariant and reversible, so the likelihood alone decides,
+    min(1, p(y | f') / p(y | f)). The second is symmetric, and the ratio has
+    N(z'; 0, K) / N(z; 0, K) as a factor, too.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    state : State
+    step_size : float
+        α > 0; at most 1 for the autoregressive proposal, where 1 draws from the prior.
+    proposal : {"autoregressive", "random-walk"}
+
+    Returns
+    -------
+    State, Info
+        The same state if the proposal is rejected.
+
+    Notes
+    -----
+    Cost: one product L ξ, for the random walk also one solve with L, both O(n²); one likelihood
+    evaluation. α has to shrink as the data say more about f, and for the random walk with n, too.
+    """
+    z = state.f - state.mean
+    xi = rng.standard_normal(state.prior.n)
+    log_ratio = 0.0
+    if proposal == "autoregressive":
+        z_new = math.sqrt(1.0 - step_size**2) * z + step_size * state.prior.multiply(xi)
+    else:
+        z_new = z + step_size * state.prior.multiply(xi)
+        nu = state.prior.solve(z)
+        nu_new = nu + step_size * xi
+        log_ratio = 0.5 * float(nu @ nu - nu_new @ nu_new)
+    f = state.mean + z_new
+    log_likelihood = state.at.log_likelihood(f)
+    log_ratio += log_likelihood - state.log_likelihood
+    info = Info(acceptance_probability(log_ratio), 1)
+    if rng.uniform() < info.latent_acceptance:
+        return state.with_f(f, log_likelihood) or state, info
+    return state, info
+
+
+@dataclass(frozen=True)
+class NealMetropolis(Stepping):
+    """Metropolis on f with proposals drawn from the prior; learns their size. No gradient."""
+
+    target_accept: float = 0.25
+    proposal: Proposal = "autoregressive"
+    needs_gradient = False
+
+    def _maximum(self, state: State) -> float:
+        return 1.0 if self.proposal == "autoregressive" else math.inf
+
+    def _move(self, rng: np.random.Generator, state: State, step_size: float) -> tuple[State, Info]:
+        return metropolis(rng, state, step_size=step_size, proposal=self.proposal)

@@ -1,0 +1,124 @@
+"""Simplified manifold MALA on f given theta: a Langevin proposal shaped by the curvature at f.
+
+Girolami and Calderhead (2011), *Riemann manifold Langevin and Hamiltonian Monte Carlo methods*,
+JRSS B 73, §5; eq. (10) and Algorithm 2 of Filippone, Zhong and Girolami (2013).
+"""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_lgm.kernels.latent.stepping import Info, Stepping
+from pymc_lgm.linalg import Array, tally
+from pymc_lgm.priors import Posterior
+from pymc_lgm.state import State, acceptance_probability
+
+__all__ = ["SMMALA", "Geometry", "smmala"]
+
+
+@dataclass(frozen=True, eq=False)
+class Geometry:
+    """The metric G = K⁻¹ + W at one f, and where Newton's method would go from there.
+
+    Attributes
+    ----------
+    posterior : Posterior
+        The prior conditioned on W ≥ 0, the curvature of the likelihood at f, clipped at zero.
+    newton : ndarray, shape (n,)
+        z + G⁻¹∇ with ∇ = g − K⁻¹z: K is not inverted, since it equals G⁻¹(g + W z).
+    """
+
+    posterior: Posterior
+    newton: Array
+
+    def log_density(self, d: Array, step_size: float) -> float:
+        """log N(d; 0, ε² G⁻¹) up to a constant that every f shares, |K| for one."""
+        square = self.posterior.square(d) / step_size**2
+        return 0.5 * self.posterior.log_determinant - 0.5 * square
+
+
+def geometry(state: State) -> Geometry | None:
+    """Metric and Newton step at a state, once; ``None``, and counted, where they are no numbers.
+
+    One O(n³) operation.
+    """
+
+    def compute() -> Geometry | None:
+        _, g, W, _ = state.model.likelihood_terms(state.f, state.theta)
+        W = np.maximum(W, 0.0)
+        posterior = state.prior.condition(W) if np.isfinite([g, W]).all() else None
+        if posterior is None:
+            tally.numerical_rejections += 1
+            return None
+        return Geometry(posterior, posterior.covariance_times(g + W * (state.f - state.mean)))
+
+    return state.once("geometry", compute)
+
+
+def smmala(rng: np.random.Generator, state: State, *, step_size: float) -> tuple[State, Info]:
+    """Leave p(f | y, theta) invariant by a proposal that climbs along G⁻¹∇ and spreads as G⁻¹.
+
+    With G(f) = K⁻¹ + W(f) and ∇ the gradient of log p(f | y, theta),
+
+        f' ~ q(. | f) = N(f + ½ ε² G⁻¹∇, ε² G⁻¹),
+
+    accepted with min(1, p(f' | y, theta) q(f | f') / (p(f | y, theta) q(f' | f))), where G and ∇
+    are those at the condition. The mean lies ½ ε² of the way to where Newton's method would go.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    state : State
+    step_size : float
+        ε: about 1 where the posterior is Gaussian.
+
+    Returns
+    -------
+    State, Info
+        The same state if the proposal is rejected.
+
+    Notes
+    -----
+    Requires the curvature of the likelihood; where it is negative, W = 0: any W ≥ 0 that is a
+    function of f is valid. Cost: one O(n³) operation a proposal, the factor of I + W^½ K W^½ at f',
+    and as much once more for an f that another kernel has left.
+    """
+    here = geometry(state)
+    if here is None:
+        return state, Info(0.0, 1)
+    prior, drift = state.prior, 0.5 * step_size**2
+    z = state.f - state.mean
+    step = drift * (here.newton - z)
+    noise = step_size * here.posterior.deviations(rng.standard_normal((2, z.size, 1)))[:, 0]
+    proposed = state.with_f(state.f + step + noise)
+    there = None if proposed is None else geometry(proposed)
+    if proposed is None or there is None:
+        return state, Info(0.0, 2)
+    z_new = proposed.f - state.mean
+    back = z - z_new - drift * (there.newton - z_new)
+    nu, nu_new = prior.solve(z), prior.solve(z_new)
+    log_ratio = proposed.log_likelihood - state.log_likelihood
+    log_ratio += 0.5 * float(nu @ nu - nu_new @ nu_new)
+    log_ratio += there.log_density(back, step_size)
+    log_ratio -= here.log_density(noise, step_size)
+    if math.isnan(log_ratio):
+        tally.numerical_rejections += 1
+        return state, Info(0.0, 2)
+    info = Info(acceptance_probability(log_ratio), 2)
+    return (proposed if rng.uniform() < info.latent_acceptance else state), info
+
+
+@dataclass(frozen=True)
+class SMMALA(Stepping):
+    """Simplified manifold MALA on f; learns the step size. One factorization a proposal."""
+
+    step_size: float = 0.5
+    target_accept: float = 0.3
+    needs_curvature = True
+
+    def _move(self, rng: np.random.Generator, state: State, step_size: float) -> tuple[State, Info]:
+        return smmala(rng, state, step_size=step_size)

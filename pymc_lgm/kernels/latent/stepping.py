@@ -1,0 +1,108 @@
+"""What moves of f given theta have in common: repeats, and a step size that tuning learns."""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from pymc_lgm.adaptation import StepSizeTuning
+from pymc_lgm.kernels.sweep import Element, Stats
+from pymc_lgm.state import State
+
+__all__ = ["Info", "Integrator", "LatentMove", "Stepping", "Trajectories"]
+
+Integrator = Literal["rotation", "leapfrog"]
+
+LEAST_STEP = 1e-10
+"""A step size that no move goes below, however long a chain is stuck while it is tuned."""
+
+
+class LatentMove(Element, Protocol):
+    """An element that moves f alone, and says what it asks of the likelihood."""
+
+    @property
+    def needs_gradient(self) -> bool:
+        """Whether it needs ∂ℓ/∂f."""
+
+    @property
+    def needs_curvature(self) -> bool:
+        """Whether it needs −∂²ℓ/∂f²."""
+
+
+class Info(NamedTuple):
+    """What one move of f reports."""
+
+    latent_acceptance: float
+    """Acceptance probability of the proposal, or of the end of a trajectory; of an elliptical slice
+    1 / the number of points tried."""
+
+    latent_evaluations: int
+    """Evaluations of the likelihood, with the derivatives that the move needs."""
+
+
+@dataclass(frozen=True)
+class Stepping:
+    """A kernel run ``repeats`` times; its step size learns to be accepted ``target_accept``."""
+
+    repeats: int = 1
+    step_size: float = 0.2
+    target_accept: float = 0.8
+    stats = ("latent_acceptance", "latent_evaluations", "latent_step_size")
+    needs_gradient, needs_curvature = True, False
+
+    def start(self, state: State, tune: int) -> StepSizeTuning:
+        """Begin with ``step_size``."""
+        return StepSizeTuning.start(self.step_size, self.target_accept, self._maximum(state))
+
+    def run(
+        self, rng: np.random.Generator, state: State, tuning: StepSizeTuning, tune: bool
+    ) -> tuple[State, StepSizeTuning, Stats]:
+        """Move f ``repeats`` times."""
+        acceptance = evaluations = 0.0
+        for _ in range(self.repeats):
+            step_size = max(tuning.value(tune), LEAST_STEP)
+            state, info = self._move(rng, state, step_size)
+            if tune:
+                tuning = tuning.update(info.latent_acceptance)
+            acceptance += info.latent_acceptance / self.repeats
+            evaluations += info.latent_evaluations
+        return (
+            state,
+            tuning,
+            {
+                "latent_acceptance": acceptance,
+                "latent_evaluations": evaluations,
+                "latent_step_size": step_size,
+            },
+        )
+
+    def _maximum(self, state: State) -> float:
+        """A step size beyond which there is nothing to gain."""
+        return math.inf
+
+    def _move(self, rng: np.random.Generator, state: State, step_size: float) -> tuple[State, Info]:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Trajectories(Stepping):
+    """HMC on f: the number of steps follows the step size ε, up to path_length / ε.
+
+    Under a rotation half a turn is π; a uniform share of 2.4 decorrelates the directions that the
+    data say little about, however small the stiff ones keep ε.
+    """
+
+    integrator: Integrator = "rotation"
+    path_length: float = 2.4
+    max_steps: int = 100
+
+    def _maximum(self, state: State) -> float:
+        # Half a turn of the rotation goes to the mirror image: more is never needed.
+        return math.pi / 2 if self.integrator == "rotation" else math.inf
+
+    def _most(self, step_size: float) -> int:
+        return min(self.max_steps, math.ceil(self.path_length / step_size))

@@ -1,0 +1,265 @@
+"""The elements that move theta with f integrated out: by a formula, and exactly.
+
+The first three quarters of tuning run on the approximate evidence: it has no noise, so a chain
+cannot stick. There the move is learnt, the sites of q as functions of theta, and, unless the user
+has said it, how many importance draws the chain needs. Then `ApproximateMarginal` goes on as it
+was, and `PseudoMarginal` is exact.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pymc_lgm.adaptation import FEW, MANY, NoiseTuning
+from pymc_lgm.approximations.gaussian import GaussianApproximation
+from pymc_lgm.approximations.importance import Estimate, Proposal, Scheme
+from pymc_lgm.approximations.recall import LineSearch, WarmSearch
+from pymc_lgm.approximations.sites import Margins
+from pymc_lgm.approximations.sites_line import SitesLine, SitesTuning
+from pymc_lgm.kernels.hold.approximate_marginal import approximate_marginal
+from pymc_lgm.kernels.hold.evidence_force import evidence_force
+from pymc_lgm.kernels.hold.pseudo_marginal import draw_latent, noise_of_ratio, pseudo_marginal
+from pymc_lgm.kernels.hold.target import Target
+from pymc_lgm.kernels.interweaving import Interweaving
+from pymc_lgm.kernels.latent import CurvatureHMC
+from pymc_lgm.kernels.sweep import Stats
+from pymc_lgm.kernels.theta import Move
+from pymc_lgm.linalg import Array
+from pymc_lgm.state import State
+
+__all__ = ["ApproximateMarginal", "MarginalTuning", "PseudoMarginal"]
+
+
+class MarginalTuning(NamedTuple):
+    """What the elements learn: a move on theta, the sites of q, how many importance draws.
+
+    ``line`` goes through the sites of the draws before the last renewal; ``None`` before the first.
+    """
+
+    move: Any
+    latent: Any
+    line: SitesLine | None
+    sites: SitesTuning
+    draws: int
+    exploring: int
+    noise: NoiseTuning
+    interweaving: Any = None
+
+    def update(self, theta: Array, seen: GaussianApproximation | None) -> MarginalTuning:
+        """Learn the sites at one draw; renew the line at draws 50, 100, 200, ... and the last."""
+        draws, line, noise = self.draws + 1, self.line, self.noise
+        sites = self.sites if seen is None else self.sites.update(theta, seen.sites, seen.margins)
+        rounds, rest = divmod(draws, 50)
+        double = rest == 0 and rounds & (rounds - 1) == 0
+        last = draws == self.exploring and 4 * sites.thetas >= draws
+        if sites.thetas and (double or last):
+            # The sums began at the last renewal: at half of these draws, or at the first.
+            line = sites.line()
+            sites = SitesTuning.start(len(sites.products) // sites.blocks, theta.size, sites.blocks)
+            if draws < self.exploring:
+                noise = NoiseTuning()
+        return self._replace(line=line, sites=sites, draws=draws, noise=noise)
+
+
+@dataclass(frozen=True)
+class ApproximateMarginal:
+    """One move on theta on q's own evidence, then a draw of f by weight. Not exact.
+
+    With ``guide``, a search that need not go far, the target has a ``force``. With ``copula`` what
+    a copula needs is learnt, too.
+    """
+
+    explore: WarmSearch
+    move: Move
+    n_importance: int | None = None
+    antithetic: bool = True
+    defensive: float = 0.0
+    copula: bool = False
+    guide: WarmSearch | None = None
+
+    @property
+    def stats(self) -> tuple[str, ...]:
+        """One importance draw has no spread, and fewer than 30 no tail: not reported."""
+        return (*self._stats, "approximate_log_evidence")
+
+    @property
+    def _stats(self) -> tuple[str, ...]:
+        most = self.n_importance or MANY
+        return (
+            *self.move.stats,
+            "log_evidence",
+            *(("log_evidence_sd",) if most > 1 else ()),
+            *(("pareto_k",) if most >= 30 else ()),
+            *(("n_importance",) if self.n_importance is None else ()),
+            "mode_iterations",
+        )
+
+    def start(self, state: State, tune: int) -> MarginalTuning:
+        """Begin every search where the search itself begins."""
+        n, p = state.f.size, state.theta.size
+        move = self.move.start(state, tune) if p else None
+        sites = SitesTuning.start(n, p, 4 if self.copula else 2)
+        return MarginalTuning(move, None, None, sites, 0, 3 * tune // 4, NoiseTuning())
+
+    def run(
+        self, rng: np.random.Generator, state: State, tuning: MarginalTuning, tune: bool
+    ) -> tuple[State, MarginalTuning, Stats]:
+        """Move theta once, and draw f."""
+        state, tuning, stats = self._approximately(rng, state, tuning, tune)
+        return state, tuning, {name: stats[name] for name in self.stats}
+
+    def _approximately(
+        self, rng: np.random.Generator, state: State, tuning: MarginalTuning, tune: bool
+    ) -> tuple[State, MarginalTuning, Stats]:
+        exploring = tune and tuning.draws < tuning.exploring
+        # Estimates count for their noise alone while the chain explores: few draws show it.
+        N = self.n_importance or (FEW if exploring else tuning.noise.n_importance)
+        scheme = Scheme(N, self.antithetic)
+        search = self.explore.along(tuning.line)
+        target = approximate_marginal(rng, state, search=search)
+        if self.guide is not None and tuning.line is not None:
+            force = evidence_force(state.model, tuning.line, self.guide)
+            target = replace(target, force=force)
+        state, tuning, stats = self._move_theta(rng, target, tuning, tune)
+        q = state.at.approximation(search)
+        if q is not None:
+            state = draw_latent(rng, state, Proposal(q, None, self.defensive), scheme)
+        if exploring:
+            seen = q if q is None or q.converged else None
+            if self.copula and seen is not None:
+                known = Margins(seen.posterior.variances, state.prior.precisions)
+                seen = replace(seen, margins=known)
+            tuning = tuning.update(state.theta, seen)
+            if self.n_importance is None:
+                change = self._noise(rng, state, seen or q, scheme)
+                tuning = tuning._replace(noise=tuning.noise.update(change))
+        return state, tuning, stats | _estimated(state, q) | {"n_importance": N}
+
+    def _noise(
+        self,
+        rng: np.random.Generator,
+        state: State,
+        q: GaussianApproximation | None,
+        scheme: Scheme,
+    ) -> float:
+        """Of a ratio of two estimates, as the exact chain would make them here."""
+        if q is None:
+            return math.nan
+        proposal = Proposal.of(q, state.at.likelihood, self.defensive)
+        return noise_of_ratio(rng, state.at, proposal, scheme)
+
+    def _move_theta(
+        self, rng: np.random.Generator, target: Target, tuning: MarginalTuning, tune: bool
+    ) -> tuple[State, MarginalTuning, Stats]:
+        stats: Stats = dict.fromkeys(self.move.stats, math.nan)
+        if target.screen is None:  # there is no q here, and no move
+            return target.state, tuning, stats | {"theta_acceptance": 0.0}
+        if target.state.theta.size == 0:
+            return target.state, tuning, stats
+        state, move, stats = self.move.run(rng, target, tuning.move, tune)
+        return state, tuning._replace(move=move), stats
+
+
+@dataclass(frozen=True)
+class PseudoMarginal(ApproximateMarginal):
+    """One move on theta with f integrated out by importance sampling, then one of f.
+
+    Two phases: the first three quarters of tuning explore by the approximate evidence; from then on
+    every draw leaves p(theta, f | y) invariant. ``search`` gives q along the line that was learnt.
+    ``latent`` is HMC whose metric is q's covariance, which is at hand: a function of theta alone.
+    """
+
+    search: LineSearch | None = None
+    correlation: float = 0.0
+    latent: CurvatureHMC | None = None
+    interweave: Interweaving | None = None
+
+    @property
+    def stats(self) -> tuple[str, ...]:
+        """Those of the move on theta, of the estimate, and of the move of f."""
+        return (*self._stats, *(() if self.latent is None else self.latent.stats))
+
+    def start(self, state: State, tune: int) -> MarginalTuning:
+        """Begin every search where the search itself begins."""
+        return (
+            super()
+            .start(state, tune)
+            ._replace(
+                latent=None if self.latent is None else self.latent.start(state, tune),
+                interweaving=self.interweave and self.interweave.start(state, tune),
+            )
+        )
+
+    def run(
+        self, rng: np.random.Generator, state: State, tuning: MarginalTuning, tune: bool
+    ) -> tuple[State, MarginalTuning, Stats]:
+        """Explore, or refresh f and move theta once; then move f."""
+        if tune and tuning.draws < tuning.exploring:
+            search: LineSearch = self.explore.along(tuning.line)
+            state, tuning, stats = self._approximately(rng, state, tuning, tune)
+            state, tuning, stats = self._move_latent(rng, state, tuning, tune, search, stats)
+        else:
+            state, tuning, stats = self._exactly(rng, state, tuning, tune)
+        return state, tuning, {name: stats[name] for name in self.stats}
+
+    def _exactly(
+        self, rng: np.random.Generator, state: State, tuning: MarginalTuning, tune: bool
+    ) -> tuple[State, MarginalTuning, Stats]:
+        search = self.search if self.search is not None and tuning.line else self.explore
+        search = search.along(tuning.line)
+        N = self.n_importance or tuning.noise.n_importance
+        target = pseudo_marginal(
+            rng,
+            state,
+            search=search,
+            scheme=Scheme(N, self.antithetic),
+            defensive=self.defensive,
+            correlation=self.correlation,
+        )
+        weave = self.interweave
+        turn = None if weave is None else weave.turn(rng, tuning.interweaving, tune)
+        if turn == "instead":
+            state, stats = target.state, dict.fromkeys(self.move.stats, math.nan)
+        else:
+            if self.guide is not None and tuning.line is not None:
+                target = replace(target, force=evidence_force(state.model, tuning.line, None))
+            state, tuning, stats = self._move_theta(rng, target, tuning, tune)
+        stats |= _estimated(state, state.at.approximation(search)) | {"n_importance": N}
+        state, tuning, stats = self._move_latent(rng, state, tuning, tune, search, stats)
+        if weave is not None:
+            learnt = tuning.interweaving
+            state, learnt, stats = weave.run(rng, state, learnt, turn, tune, stats)
+            tuning = tuning._replace(interweaving=learnt)
+        return state, tuning, stats
+
+    def _move_latent(
+        self,
+        rng: np.random.Generator,
+        state: State,
+        tuning: MarginalTuning,
+        tune: bool,
+        search: LineSearch,
+        stats: Stats,
+    ) -> tuple[State, MarginalTuning, Stats]:
+        if self.latent is None:
+            return state, tuning, stats
+        hmc = replace(self.latent, search=search)
+        state, latent, moved = hmc.run(rng, state, tuning.latent, tune)
+        return state, tuning._replace(latent=latent), stats | moved
+
+
+def _estimated(state: State, q: GaussianApproximation | None) -> Stats:
+    """What a state says of the evidence at its theta."""
+    if q is None or state.estimate is None:
+        return dict.fromkeys((*Estimate._fields, "approximate_log_evidence"), math.nan) | {
+            "mode_iterations": 0
+        }
+    return state.estimate._asdict() | {
+        "approximate_log_evidence": q.log_evidence,
+        "mode_iterations": q.iterations,
+    }

@@ -1,0 +1,36 @@
+"""How theta moves in a target: one file each, the kernel first and below it what tuning learns.
+
+``move(rng, target) -> (state, info)`` leaves the target invariant; where it does not move, the
+state is the target's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pymc_lgm.kernels.theta.emulated import Emulated as Emulated
+from pymc_lgm.kernels.theta.guided import Guided as Guided
+from pymc_lgm.kernels.theta.hmc import ThetaHMC as ThetaHMC
+from pymc_lgm.kernels.theta.metropolis import Metropolis as Metropolis
+from pymc_lgm.kernels.theta.move import Move as Move
+from pymc_lgm.kernels.theta.slice import Slice as Slice
+from pymc_lgm.kernels.theta.smmala import SMMALA as SMMALA
+
+__all__ = [
+    "SMMALA",
+    "THETA_MOVES",
+    "Emulated",
+    "Guided",
+    "Metropolis",
+    "Move",
+    "Slice",
+    "ThetaHMC",
+]
+
+THETA_MOVES: dict[str, type[Any]] = {
+    "metropolis": Metropolis,
+    "slice": Slice,
+    "hmc": ThetaHMC,
+    "smmala": SMMALA,
+}
+"""Moves on theta by the name that a user writes in ``move=``; each says what ``scale=`` starts."""

@@ -1,0 +1,309 @@
+"""Surrogate transition: many moves on an emulator of the target, accepted or rejected as one.
+
+Liu (2001), *Monte Carlo Strategies in Scientific Computing*, §9.4.3: moves that leave an
+approximation of the target invariant make a proposal whose ratio is that of the approximation.
+
+One file of more than 300 lines: the move, and when tuning trusts the emulator.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_lgm.adaptation import ProposalTuning, StepSizeTuning
+from pymc_lgm.approximations.emulator import ROOM, Emulator, Visits, emulate
+from pymc_lgm.kernels.hold.target import Screened, Target
+from pymc_lgm.kernels.sweep import Stats
+from pymc_lgm.kernels.theta.guided import Guided, GuidedTuning
+from pymc_lgm.kernels.theta.metropolis import Metropolis
+from pymc_lgm.linalg import Array
+from pymc_lgm.state import LatentGaussian, State, acceptance_probability
+
+__all__ = ["Emulated", "EmulatorTuning", "SurrogateTransitionInfo", "surrogate_transition"]
+
+
+class SurrogateTransitionInfo(NamedTuple):
+    """What one proposal reports."""
+
+    theta_acceptance: float
+    """Acceptance probability of the proposal."""
+
+    emulated_acceptance: float
+    """Mean acceptance probability of the trajectories that made it."""
+
+
+def surrogate_transition(
+    rng: np.random.Generator,
+    target: Target,
+    *,
+    emulator: Emulator,
+    step_size: float,
+    n_steps: int = 4,
+    n_trajectories: int = 3,
+) -> tuple[State, SurrogateTransitionInfo]:
+    """Leave the target π invariant by a proposal that a chain on an emulator π* of it makes.
+
+    π*(theta) = p*(y | theta) p(theta). From theta run HMC trajectories that leave π* invariant.
+    Each satisfies detailed balance and all are alike, so theta' comes from theta as often as
+    theta from theta' but for the ratio π*(theta')/π*(theta), and it is accepted with probability
+
+        min(1, π(theta') π*(theta) / (π(theta) π*(theta'))).
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    target : Target
+        What theta moves in, from ``target.state``.
+    emulator : Emulator
+        Any one that does not depend on the chain: frozen after tuning.
+    step_size : float
+        Of the leapfrog steps in the emulator's coordinates; each trajectory takes a random share
+        of it, at least 0.6.
+    n_steps, n_trajectories : int
+
+    Returns
+    -------
+    State, SurrogateTransitionInfo
+        One evaluation of the target, and O(M p + m²) for each step on the emulator.
+    """
+    state = target.state
+    surrogate = _Surrogate(emulator, state.model)
+    here = start = surrogate.at(emulator.coordinates(state.theta))
+    total = 0.0
+    for _ in range(n_trajectories):
+        momentum = rng.standard_normal(here.z.size)
+        step = step_size * rng.uniform(0.6, 1.0)
+        there, end = surrogate.trajectory(here, momentum, step, n_steps)
+        change = there.log_density - here.log_density
+        log_ratio = change + 0.5 * float(momentum @ momentum - end @ end)
+        acceptance = acceptance_probability(log_ratio) if log_ratio < math.inf else 0.0
+        total += acceptance
+        if rng.uniform() < acceptance:
+            here = there
+    emulated = total / n_trajectories
+    if here is start:
+        return state, SurrogateTransitionInfo(0.0, emulated)
+    log_density, proposed = target(emulator.theta(here.z))
+    log_ratio = log_density - target.log_density - (here.log_density - start.log_density)
+    info = SurrogateTransitionInfo(acceptance_probability(log_ratio), emulated)
+    if proposed is not None and rng.uniform() < info.theta_acceptance:
+        return proposed, info
+    return state, info
+
+
+class _Point(NamedTuple):
+    z: Array
+    log_density: float
+    gradient: Array
+
+
+@dataclass(frozen=True, eq=False)
+class _Surrogate:
+    """log π* in the emulator's coordinates."""
+
+    emulator: Emulator
+    model: LatentGaussian
+
+    def at(self, z: Array) -> _Point:
+        return self._point(z, *self._surface(z))
+
+    def trajectory(
+        self, point: _Point, momentum: Array, step: float, n_steps: int
+    ) -> tuple[_Point, Array]:
+        """Leapfrog: where it ends and the momentum there. On the way gradients are enough."""
+        z, gradient = point.z, point.gradient
+        for _ in range(n_steps):
+            half = momentum + 0.5 * step * gradient
+            z = z + step * half
+            theta, log_evidence, gradient = self._surface(z)
+            momentum = half + 0.5 * step * gradient
+            if not np.isfinite(momentum).all():
+                break
+        return self._point(z, theta, log_evidence, gradient), momentum
+
+    def _surface(self, z: Array) -> tuple[Array, float, Array]:
+        """Theta, log p*(y | theta), and the gradient of log π* in z."""
+        log_evidence, gradient = self.emulator.log_evidence(z)
+        theta = self.emulator.theta(z)
+        of_prior = self.emulator.root.T @ self.model.log_prior_gradient(theta)
+        return theta, log_evidence, gradient + of_prior
+
+    def _point(self, z: Array, theta: Array, log_evidence: float, gradient: Array) -> _Point:
+        return _Point(z, log_evidence + self.model.log_prior(theta), gradient)
+
+
+class EmulatorTuning(NamedTuple):
+    """What `Emulated` learns: a random walk, an emulator, a step size on it.
+
+    The emulator learns every theta that was tried, accepted or not, and is made anew each time the
+    draws have grown by a fifth. It is standardized by the later two thirds of the chain.
+    ``guidance`` is the share of draws in which HMC moves theta instead.
+    """
+
+    local: ProposalTuning
+    step_size: StepSizeTuning
+    emulator: Emulator | None
+    visits: tuple[tuple[Array, float, float], ...]
+    chain: tuple[Array, ...]
+    next_fit: int
+    judged_from: int
+    acceptance: float = 0.0
+    proposals: int = 0
+    guided: GuidedTuning | None = None
+    guidance: float = 0.0
+
+    def note(self, acceptance: float) -> EmulatorTuning:
+        """Note how good a proposal of the emulator was; the last 50 or so count."""
+        proposals = self.proposals + 1
+        rate = 1.0 / min(proposals, 50)
+        return self._replace(
+            acceptance=self.acceptance + rate * (acceptance - self.acceptance), proposals=proposals
+        )
+
+    def learn(self, visited: list[tuple[Array, float, float]], theta: Array) -> EmulatorTuning:
+        """Learn from one draw: what was tried, and where the chain is."""
+        visits = (*self.visits, *visited)[-ROOM * (theta.size + 2) :]
+        chain = (*self.chain, theta)
+        tuning = self._replace(visits=visits, chain=chain)
+        # A quadratic has about p²/2 coefficients, but a prior for each: 2 p visits are a start.
+        if len(chain) < self.next_fit or len(visits) < 10 + 2 * theta.size:
+            return tuning
+        past = np.array(chain[len(chain) // 3 :])
+        center = past.mean(axis=0)
+        cov = (past - center).T @ (past - center) / len(past)
+        cov[np.diag_indices_from(cov)] += 1e-8 + 1e-6 * np.trace(cov)
+        known = Visits(*(np.array(column) for column in zip(*visits, strict=True)))
+        before = () if self.emulator is None else (self.emulator.grid,)
+        emulator = emulate(known, center, np.linalg.cholesky(cov), *before)
+        return tuning._replace(emulator=emulator, next_fit=math.ceil(1.2 * len(chain)))
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """Surrogate transitions; a random walk for one move in five on a target without noise.
+
+    Where the emulator is too low a chain would hardly leave by its proposals: the walk does. While
+    fewer than ``good`` of the proposals are accepted, each draw of tuning tries ``tries`` of them.
+    With ``guided``, HMC that follows a force, an emulator that is not good by the last learning is
+    helped in one draw of five, and one that is not even ``fair``, since the evidence has more shape
+    than visits can show, is replaced: at ``judgment``, a share of tuning, or later.
+    """
+
+    local: Metropolis = field(default_factory=Metropolis)
+    share: float = 0.2
+    guided: Guided | None = None
+    judgment: float = 0.5
+    fair: float = 0.3
+    good: float = 0.7
+    tries: int = 3
+    stats = ("theta_acceptance", "theta_scale")
+    needs_gradient = False
+
+    def start(self, state: State, tune: int) -> EmulatorTuning:
+        """Walk for the first eighth of tuning; for a quarter, or 50 draws, if that is short."""
+        local = self.local.start(state, tune)
+        return EmulatorTuning(
+            local=local,
+            step_size=StepSizeTuning.start(0.8 * state.theta.size**-0.25, 0.8, 3.0),
+            emulator=None,
+            visits=(),
+            chain=(),
+            next_fit=max(tune // 8, min(tune // 4, 50)),
+            judged_from=math.ceil(self.judgment * tune),
+        )
+
+    def run(
+        self, rng: np.random.Generator, target: Target, tuning: EmulatorTuning, tune: bool
+    ) -> tuple[State, EmulatorTuning, Stats]:
+        """Propose once. From a target with noise only the walk and the step size are learnt."""
+        learning = tune and not target.noisy
+        visited: list[tuple[Array, float, float]] = []
+        watched = _watched(target, visited) if learning else target
+        dice = rng.uniform()
+        followed = dice < tuning.guidance
+        if followed and self.guided is not None and tuning.guided is not None:
+            state, guided, stats = self.guided.run(rng, watched, tuning.guided, tune)
+            tuning = tuning._replace(guided=guided)
+        elif tuning.emulator is None or (dice < self.share and not target.noisy):
+            state, local, stats = self.local.run(rng, watched, tuning.local, tune)
+            tuning = tuning._replace(local=local)
+        else:
+            state, info = self._jump(rng, watched, tuning, tune)
+            stats = {
+                "theta_acceptance": info.theta_acceptance,
+                "theta_scale": tuning.local.scale,
+            }
+            if tune:
+                tuning = tuning._replace(
+                    step_size=tuning.step_size.update(info.emulated_acceptance)
+                ).note(info.theta_acceptance)
+            if learning and tuning.acceptance < self.good:
+                for _ in range(self.tries - 1):
+                    self._jump(rng, _looked_at(target, visited), tuning, tune)
+        if learning and tuning.guidance < 1.0:
+            tuning = self._judged(tuning.learn(visited, state.theta), followed)
+        return state, tuning, stats
+
+    def _judged(self, tuning: EmulatorTuning, followed: bool) -> EmulatorTuning:
+        """Say how often HMC shall move theta: seldom where the emulator is fair, never if good."""
+        if self.guided is None or len(tuning.chain) < tuning.judged_from:
+            return tuning
+        if tuning.acceptance < self.fair:
+            # A chain that hardly moved has no covariance to begin with. One that did has a mass
+            # matrix, and there may be little of tuning left to learn another.
+            guided = tuning.guided or self.guided.follow(tuning.local, ())
+            return tuning._replace(emulator=None, visits=(), chain=(), guided=guided, guidance=1.0)
+        if tuning.guided is None:
+            guided = self.guided.follow(tuning.local, tuning.chain)
+        else:  # a draw that has followed a force has been learnt
+            guided = tuning.guided if followed else tuning.guided.learn(tuning.chain[-1])
+        guidance = self.share if tuning.acceptance < self.good else 0.0
+        return tuning._replace(guided=guided, guidance=guidance)
+
+    def _jump(
+        self, rng: np.random.Generator, target: Target, tuning: EmulatorTuning, tune: bool
+    ) -> tuple[State, SurrogateTransitionInfo]:
+        assert tuning.emulator is not None
+        return surrogate_transition(
+            rng,
+            target,
+            emulator=tuning.emulator,
+            step_size=tuning.step_size.value(tune),
+        )
+
+
+def _watched(target: Target, visited: list[tuple[Array, float, float]]) -> Target:
+    """The same target, which notes each theta with its evidence and its prior."""
+
+    def evaluate(theta: Array) -> tuple[float, State | None]:
+        log_density, there = target(theta)
+        if there is not None:
+            visited.append((theta, log_density - there.log_prior, there.log_prior))
+        return log_density, there
+
+    # Without noise a screen is the target itself; delayed acceptance asks for nothing else first.
+    def screen(theta: Array) -> Screened | None:
+        screened = None if target.screen is None else target.screen(theta)
+        if screened is not None and math.isfinite(screened.log_density):
+            log_prior = target.state.model.log_prior(theta)
+            visited.append((theta, screened.log_density - log_prior, log_prior))
+        return screened
+
+    return replace(target, evaluate=evaluate, screen=screen if target.screen else None)
+
+
+def _looked_at(target: Target, visited: list[tuple[Array, float, float]]) -> Target:
+    """A target that notes the same of its screen, and where no move is accepted."""
+    watched = _watched(target, visited)
+
+    def evaluate(theta: Array) -> tuple[float, State | None]:
+        if watched.screen is not None:
+            watched.screen(theta)
+        return -math.inf, None
+
+    return replace(target, evaluate=evaluate)

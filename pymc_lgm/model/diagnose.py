@@ -1,0 +1,173 @@
+"""What is wrong with a model at a point, where, and what to write instead.
+
+Nothing here runs inside a chain; a chain never starts on a model that fails here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pymc_lgm.linalg import Array
+from pymc_lgm.model.functions import ModelFunctions
+from pymc_lgm.model.refusals import shapes_disagree
+
+__all__ = ["check_model", "explain", "no_approximation", "refuse_no_curvature"]
+
+
+def check_model(model: ModelFunctions, theta: Array, f: Array) -> None:
+    """Raise a `ValueError` unless the model can be sampled from (theta, f)."""
+    if not model.likelihood_names:
+        raise ValueError(
+            f"Nothing depends on the latent {model.latent!r}: there is no likelihood to sample "
+            f"from. Write one, for example lgm.Probit('y', f={model.latent}, observed=y)."
+        )
+    message = explain(model, theta, f)
+    if message is not None:
+        raise ValueError(message)
+    _refuse_coupling(model, theta, f)
+
+
+def explain(
+    model: ModelFunctions, theta: Array, f: Array, where: str = "at the starting point"
+) -> str | None:
+    """Say why the density at (theta, f) is not a positive number; ``None`` if it is."""
+    where = f"{where} {_show_theta(model, theta)}"
+    for name, density in zip(model.prior_names, model.graphs.prior_sums(theta), strict=True):
+        if not np.isfinite(density):
+            return (
+                f"The log density of {name!r} is {density} {where}. Start inside its support: "
+                "pm.sample(initvals={...})."
+            )
+    mean = model.mean(theta)
+    if not np.isfinite(mean).all():
+        return (
+            f"The mean of {model.latent!r} is {mean[~np.isfinite(mean)][0]} at index "
+            f"{int(np.flatnonzero(~np.isfinite(mean))[0])} {where}. Remove or impute a NaN or an "
+            "infinity in that row of X."
+        )
+    if not np.isfinite(f).all():
+        i = int(np.flatnonzero(~np.isfinite(f))[0])
+        return (
+            f"{model.latent!r} is {f[i]} at index {i} {where}. Start from numbers: "
+            f"pm.sample(initvals={{{model.latent!r}: ...}})."
+        )
+    message = _explain_cov(model, theta, where)
+    return message if message is not None else _explain_likelihood(model, theta, f, where)
+
+
+def _explain_cov(model: ModelFunctions, theta: Array, where: str) -> str | None:
+    K = model.cov(theta)
+    name = model.latent
+    if K.shape != (model.n, model.n):
+        return (
+            f"The covariance of {name!r} has shape {K.shape}, but {name!r} has {model.n} elements. "
+            "Give its mean and its covariance the same n."
+        )
+    if not np.isfinite(K).all():
+        # A NaN in X spreads over its row and column: the diagonal tells which row it is in.
+        bad = np.argwhere(~np.isfinite(K))
+        i, j = min(bad.tolist(), key=lambda at: at[0] != at[1])
+        rows = f"Row {i} of X gives" if i == j else f"Rows {i} and {j} of X give"
+        return (
+            f"The covariance of {name!r} is {K[i, j]} at ({i}, {j}) {where}. {rows} it: remove or "
+            "impute a NaN or an infinity there."
+        )
+    try:
+        np.linalg.cholesky(K)
+    except np.linalg.LinAlgError:
+        eigenvalues = np.linalg.eigvalsh(K)
+        # Twice the deficit and the rounding error of the largest eigenvalue, as a power of ten.
+        deficit = 2 * max(-eigenvalues[0], 0.0) + model.n * np.spacing(eigenvalues[-1])
+        jitter = 10.0 ** np.ceil(np.log10(deficit))
+        condition = eigenvalues[-1] / np.abs(eigenvalues).min()
+        return (
+            f"The covariance of {name!r} is not positive definite {where}: its eigenvalues run "
+            f"from {eigenvalues[0]:.2g} to {eigenvalues[-1]:.2g} (condition number "
+            f"{condition:.1g}). Repeated rows of X or long length-scales do this. Write "
+            f"gp.prior({name!r}, X, reparameterize=False, jitter={jitter:.0e})."
+        )
+    return None
+
+
+def _explain_likelihood(model: ModelFunctions, theta: Array, f: Array, where: str) -> str | None:
+    try:
+        sums = model.graphs.term_sums(f, theta)
+    except (ValueError, AssertionError) as error:
+        shapes = {name: tuple(v.shape.eval().tolist()) for name, v in model.observed.items()}
+        return shapes_disagree(model.latent, model.n, shapes, error)
+    for k, name in enumerate(model.likelihood_names):
+        if np.isfinite(sums[k]):
+            continue
+        values = np.atleast_1d(model.graphs.term_values(f, theta)[k])
+        bad = np.argwhere(~np.isfinite(values))
+        first = tuple(int(i) for i in bad[0])
+        at = ", ".join(map(str, first))
+        message = (
+            f"The log density of {name!r} is {values[first]} at index {at} "
+            f"({len(bad)} of {values.size} elements) {where}."
+        )
+        if name in model.observed:
+            y = np.asarray(model.observed[name].eval())
+            if y.shape == values.shape:
+                message += (
+                    f" Its observed value there is {y[first]}. If that is outside the support or "
+                    "not a number, correct it, mask it as missing, or choose another likelihood."
+                )
+        return message
+    return None
+
+
+def _refuse_coupling(model: ModelFunctions, theta: Array, f: Array) -> None:
+    """Raise unless every term of the likelihood is a sum over the f_i.
+
+    A function is a sum over the f_i exactly if, for every split of the indices into A and B,
+    its mixed difference ℓ(a', b') − ℓ(a', b) − ℓ(a, b') + ℓ(a, b) is zero. The splits by each
+    binary digit of the index separate every pair i ≠ j, and need no gradient.
+    """
+    rng = np.random.default_rng(0)
+    other = f + 0.3 * rng.standard_normal(model.n)
+    index = np.arange(model.n)
+    start, end = (np.array(model.graphs.term_sums(x, theta)) for x in (f, other))
+    for digit in range(max(model.n - 1, 0).bit_length()):
+        A = (index >> digit) & 1 == 1
+        corners = [np.array(model.graphs.term_sums(np.where(s, f, other), theta)) for s in (A, ~A)]
+        mixed = end - corners[0] - corners[1] + start
+        size = 1 + sum(np.abs(term) for term in (start, end, *corners))
+        for k in np.flatnonzero(np.abs(mixed) > 1e-10 * size):
+            raise ValueError(
+                f"The likelihood does not factorize over {model.latent!r}: the log density of "
+                f"{model.likelihood_names[k]!r} couples its elements. These samplers need "
+                "p(y | f) = ∏ p(y_i | f_i). Write observations that depend on one element of "
+                f"{model.latent!r} each, or sample this model with pm.NUTS()."
+            )
+
+
+def refuse_no_curvature(model: ModelFunctions, instead: str) -> None:
+    """Raise if Laplace's method has nothing to work with, and say what to write instead."""
+    theta = np.zeros(model.p)
+    for x in (0.0, -1.0, 1.0, -3.0, 3.0):
+        curvature = model.likelihood_terms(np.full(model.n, x), theta)[2]
+        if (curvature > 0.0).any() or not np.isfinite(curvature).all():
+            return
+    raise ValueError(
+        f"The likelihood ({', '.join(model.likelihood_names)}) has no curvature in "
+        f"{model.latent!r} anywhere, so Laplace's approximation is no narrower than the prior. "
+        f"Write {instead}."
+    )
+
+
+def no_approximation(model: ModelFunctions, theta: Array, approximation: str) -> str:
+    """The search for q fails where the chain starts."""
+    other = "ep" if approximation == "laplace" else "laplace"
+    return (
+        f"No Gaussian approximation of {model.latent!r} was found at the starting point, "
+        f"{_show_theta(model, theta)}: the search ({approximation!r}) met values that "
+        "are not finite. Start elsewhere, as in pm.sample(initvals={...}), or write "
+        f"lgm.PseudoMarginal(approximation={other!r}) or lgm.ASIS()."
+    )
+
+
+def _show_theta(model: ModelFunctions, theta: Array) -> str:
+    point = model.point_of(theta, np.empty(model.n))
+    shown = [f"{name}={np.array2string(point[name], precision=4)}" for name in model.theta_names]
+    return "{" + ", ".join(shown) + "}"

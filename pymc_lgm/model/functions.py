@@ -1,0 +1,263 @@
+"""A `pymc.Model` as numeric functions of (theta, f): what `pymc_lgm.state.LatentGaussian` asks for.
+
+Their graphs are in `pymc_lgm.model.graphs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pymc as pm
+
+from numpy.typing import NDArray
+
+from pymc_lgm.amplitudes import find_amplitudes
+from pymc_lgm.linalg import Array
+from pymc_lgm.model.graphs import Block, Graphs, Variable
+from pymc_lgm.priors import DensePrior
+
+__all__ = ["ModelFunctions"]
+
+
+class ModelFunctions:
+    """A latent Gaussian model as compiled functions of theta (p,) and f (n,).
+
+        theta ~ p(theta),   f | theta ~ N(m(theta), K(theta)),
+        p(y | f, theta) = ∏ p(y_i | f_i, theta)
+
+    Made by `LatentGaussianModel.from_pymc`. theta is the raveled vector of the unconstrained value
+    variables it holds, in the model's order. Every other variable of the model is read from the
+    point with `read`. Functions are compiled at their first use.
+
+    Attributes
+    ----------
+    latent : str
+        Name of f's value variable.
+    theta_names : tuple of str
+        Names of theta's value variables, as in a PyMC point.
+    other_names : tuple of str
+        Value variables that f, theta's densities depend on and other step methods own.
+    n, p : int
+        Dimensions of f and theta.
+    enters_cov : ndarray of bool, shape (p,)
+        Components of theta that the covariance depends on.
+    graphs : Graphs
+        What the functions are compiled of.
+    """
+
+    def __init__(
+        self,
+        model: pm.Model,
+        latent: Variable,
+        theta: Sequence[Variable],
+        point: dict[str, NDArray[Any]],
+        compile_kwargs: dict[str, Any] | None = None,
+    ):
+        self.latent: str = model.rvs_to_values[latent].name
+        self.theta_names: tuple[str, ...] = tuple(v.name for v in theta)
+        self._blocks: dict[str, Block] = {}
+        end = 0
+        for name in self.theta_names:
+            begin, end = end, end + int(np.size(point[name]))
+            self._blocks[name] = slice(begin, end), np.shape(point[name])
+        self.n, self.p = int(np.size(point[self.latent])), end
+
+        self.graphs = Graphs(model, latent, self._blocks, point, compile_kwargs or {})
+        self.observed: dict[str, Variable] = {
+            rv.name: model.rvs_to_values[rv] for rv in model.observed_RVs
+        }
+        self.likelihood_names: tuple[str, ...] = tuple(self.graphs.likelihood)
+        self.prior_names: tuple[str, ...] = tuple(self.graphs.prior)
+        self.other_names: tuple[str, ...] = tuple(self.graphs.others)
+        self.enters_cov = np.zeros(self.p, dtype=bool)
+        for name, (part, _) in self._blocks.items():
+            self.enters_cov[part] = name in self.graphs.cov_reads
+        self._moves_cov = self.graphs.cov_reads & set(self.other_names)
+        self._site_index: NDArray[np.intp] | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"LatentGaussianModel(latent={self.latent} ({self.n}), "
+            f"theta=[{', '.join(self.theta_names)}] ({self.p}), "
+            f"likelihood=[{', '.join(self.likelihood_names)}])"
+        )
+
+    # Points of PyMC <-> theta
+
+    def theta_of(self, point: dict[str, NDArray[Any]]) -> Array:
+        """Ravel theta's variables out of a PyMC point: a new array, shape (p,)."""
+        pieces = [np.ravel(point[name]) for name in self.theta_names]
+        return np.concatenate(pieces).astype(np.float64) if pieces else np.empty(0)
+
+    def point_of(self, theta: Array, f: Array) -> dict[str, NDArray[Any]]:
+        """The variables of a PyMC point that theta and f stand for (copies)."""
+        point: dict[str, NDArray[Any]] = {self.latent: f.copy()}
+        for name, (part, shape) in self._blocks.items():
+            # np.array, also for 0-d: PyMC's recorder does not take a NumPy scalar.
+            point[name] = np.array(theta[part]).reshape(shape)
+        return point
+
+    def read(self, point: dict[str, NDArray[Any]]) -> tuple[bool, bool]:
+        """Take over the variables that other step methods own.
+
+        Returns
+        -------
+        cov_moved, moved : bool
+            Whether one has changed that the covariance depends on, and whether any has.
+        """
+        moved = set()
+        for name, variable in self.graphs.others.items():
+            value = np.asarray(point[name])
+            if not np.array_equal(variable.get_value(borrow=True), value):
+                variable.set_value(value.copy(), borrow=True)
+                moved.add(name)
+        if moved:
+            self._site_index = None
+        return bool(moved & self._moves_cov), bool(moved)
+
+    # The five functions of `pymc_lgm.state.LatentGaussian`
+
+    @cached_property
+    def amplitudes(self) -> Array:
+        """k (p,): the components of theta that multiply K by exp(k_j δ); 0 for all others.
+
+        Zeros if K depends on a variable that another step method owns: it may change the form.
+        """
+        return np.zeros(self.p) if self._moves_cov else find_amplitudes(self)
+
+    def prior(self, theta: Array) -> DensePrior | None:
+        """N(m(theta), K(theta)); ``None`` where K has no scale that is a number."""
+        return DensePrior.at(self, theta)
+
+    def mean(self, theta: Array) -> Array:
+        """m(theta), shape (n,)."""
+        return self.graphs.mean(theta)
+
+    def cov(self, theta: Array) -> Array:
+        """K(theta), shape (n, n): a new array."""
+        return self.graphs.cov(theta)
+
+    def log_prior(self, theta: Array) -> float:
+        """log p(theta) with the Jacobians of the transforms, up to what theta does not enter."""
+        return float(self.graphs.log_prior(theta))
+
+    def log_likelihood(self, f: Array, theta: Array) -> float:
+        """ℓ(f, theta): the log density of everything that depends on f, but f itself."""
+        return float(self.graphs.log_likelihood(f, theta))
+
+    def log_likelihoods(self, rows: Array, theta: Array) -> Array:
+        """ℓ of each row of f, shape (N, n) -> (N,)."""
+        return self.graphs.log_likelihoods(rows, theta)
+
+    def log_likelihood_gradient(self, f: Array, theta: Array) -> tuple[float, Array]:
+        """ℓ(f, theta) and g = ∂ℓ/∂f, shape (n,)."""
+        value, gradient = self.graphs.log_likelihood_gradient(f, theta)
+        return float(value), gradient
+
+    # More derivatives, for approximations and for gradients in theta
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether the likelihood can be differentiated in f."""
+        return self.graphs.has_gradient
+
+    @property
+    def has_theta_gradient(self) -> bool:
+        """Whether mean, covariance, prior and likelihood can be differentiated in theta."""
+        return self.graphs.has_theta_gradient
+
+    @property
+    def has_prior_gradient(self) -> bool:
+        """Whether the prior of theta can be differentiated."""
+        return self.graphs.has_prior_gradient
+
+    def likelihood_terms(self, f: Array, theta: Array) -> tuple[float, Array, Array, Array]:
+        """ℓ, g = ∂ℓ/∂f, W = −∂²ℓ/∂f² and ∂³ℓ/∂f³, the last three of shape (n,)."""
+        value, gradient, curvature, third = self.graphs.likelihood_terms(f, theta)
+        return float(value), gradient, curvature, third
+
+    def site_log_likelihoods(self, rows: Array, theta: Array) -> Array:
+        """ℓ_i(f_i, theta) of each row of f, shape (N, n) -> (N, n): ℓ split over f's elements.
+
+        An element of a log density belongs to the f_i that it depends on, an element that depends
+        on none to the first. Which that is, evaluation finds out once.
+
+        Raises
+        ------
+        ValueError
+            If an element depends on several f_i, as the sum of a `pymc.Potential` may.
+        """
+        if self._site_index is None:
+            self._site_index = self._find_sites(theta)
+        elements, index = self.graphs.elements(rows, theta), self._site_index
+        if np.array_equal(index, np.arange(self.n)):
+            return elements
+        sites = np.zeros_like(rows)
+        np.add.at(sites.T, index, elements.T)
+        return sites
+
+    def probit_signs(self) -> Array | None:
+        """s = ±1, shape (n,), if ℓ = Σ log Φ(s_i f_i): one `Probit` of f itself."""
+        if self.graphs.probit_data is None:
+            return None
+        signs = 2.0 * self.graphs.probit_labels() - 1.0
+        return signs if signs.shape == (self.n,) else None
+
+    def cov_vjp(self, theta: Array, M: Array) -> Array:
+        """⟨∂K/∂theta_j, M⟩ for each j, shape (p,); M is any (n, n) array."""
+        return self.graphs.cov_vjp(theta, M)
+
+    def mean_vjp(self, theta: Array, v: Array) -> Array:
+        """⟨∂m/∂theta_j, v⟩ for each j, shape (p,)."""
+        return self.graphs.mean_vjp(theta, v)
+
+    def cov_jvp(self, theta: Array, v: Array) -> Array:
+        """Σ_j v_j ∂K/∂theta_j, the derivative of K along v (p,), shape (n, n): a new array."""
+        return self.graphs.cov_jvp(theta, v)
+
+    def mean_jvp(self, theta: Array, v: Array) -> Array:
+        """Σ_j v_j ∂m/∂theta_j, shape (n,)."""
+        return self.graphs.mean_jvp(theta, v)
+
+    def log_prior_gradient(self, theta: Array) -> Array:
+        """∂ log p(theta)/∂theta, shape (p,)."""
+        return self.graphs.log_prior_gradient(theta)
+
+    def log_likelihood_theta_gradient(self, f: Array, theta: Array) -> Array:
+        """∂ℓ/∂theta at fixed f, shape (p,)."""
+        return self.graphs.log_likelihood_theta_gradient(f, theta)
+
+    def likelihood_terms_vjp(self, f: Array, theta: Array, v: Array, u: Array) -> Array:
+        """∂/∂theta of ℓ + ⟨v, g⟩ + ⟨u, W⟩ at fixed f, shape (p,); v and u are any (n,) arrays."""
+        return self.graphs.likelihood_terms_vjp(f, theta, v, u)
+
+    def _find_sites(self, theta: Array) -> NDArray[np.intp]:
+        """Find the f_i that each of the `_elements` depends on, digit by binary digit of i."""
+        mean, scale = self.mean(theta), np.sqrt(np.diagonal(self.cov(theta)))
+
+        def elements(f: Array) -> Array:
+            return np.nan_to_num(self.graphs.elements(f[None], theta)[0])
+
+        before = elements(mean)
+        index = np.zeros(before.size, dtype=np.intp)
+        # A log density that is flat up to one distance has a slope up to another.
+        for distance in (-0.5, 0.7, -3.0, 4.0):
+            found = np.zeros_like(index)
+            for digit in range(max(self.n - 1, 0).bit_length()):
+                one = (np.arange(self.n) >> digit) & 1 == 1
+                by_one, by_zero = (
+                    elements(mean + distance * scale * chosen) != before for chosen in (one, ~one)
+                )
+                if (by_one & by_zero).any():
+                    raise ValueError(
+                        f"A log density ({', '.join(self.likelihood_names)}) is a sum over "
+                        f"several elements of {self.latent!r}: expectation propagation needs them "
+                        "one by one, p(y_i | f_i). Write a pm.Potential without its sum, or "
+                        "approximation='laplace'."
+                    )
+                found += by_one.astype(np.intp) << digit
+            index = np.maximum(index, found)
+        return index

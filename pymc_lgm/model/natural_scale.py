@@ -1,0 +1,80 @@
+"""theta as a user writes it: variables by name, on their natural scale."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+
+from numpy.typing import ArrayLike, NDArray
+from pymc.pytensorf import compile as pymc_compile
+
+from pymc_lgm.linalg import Array
+from pymc_lgm.model.functions import ModelFunctions
+
+__all__ = ["NaturalScale"]
+
+
+class NaturalScale:
+    """theta by the names and on the scale that a user writes: the model's variables themselves.
+
+    Attributes
+    ----------
+    initial : dict of str to ndarray
+        The variables that theta holds, at the model's initial point.
+    """
+
+    def __init__(self, lgm: ModelFunctions, model: pm.Model):
+        self._lgm = lgm
+        by_name = {value.name: value for value in model.value_vars}
+        values = [by_name[name] for name in lgm.theta_names]
+        variables = [model.values_to_rvs[value] for value in values]
+        transforms = [model.rvs_to_transforms[rv] for rv in variables]
+        forward = [
+            rv if transform is None else transform.forward(rv, *rv.owner.inputs)
+            for rv, transform in zip(variables, transforms, strict=True)
+        ]
+        backward = model.replace_rvs_by_values(variables)
+        self._unconstrain = pymc_compile(variables, forward, on_unused_input="ignore")
+        self._constrain = pymc_compile(values, backward, on_unused_input="ignore")
+        self._names = [rv.name for rv in variables]
+        self.initial = self.point_of(lgm.theta_of(model.initial_point()))
+
+    def point_of(self, theta: Array) -> dict[str, NDArray[Any]]:
+        """The variables that theta (p,) stands for."""
+        point = self._lgm.point_of(theta, np.empty(0))
+        values = self._constrain(*(point[name] for name in self._lgm.theta_names))
+        return {name: np.array(value) for name, value in zip(self._names, values, strict=True)}
+
+    def theta_of(self, point: Mapping[str, ArrayLike]) -> Array:
+        """Theta, shape (p,), of variables; what ``point`` leaves out is as in ``initial``.
+
+        Raises
+        ------
+        ValueError
+            For a name, a shape or a value that is none of theta's.
+        """
+        if unknown := [name for name in point if name not in self._names]:
+            raise ValueError(
+                f"{unknown} are no hyper-parameters of this model. Write values of {self._names}, "
+                "on their natural scale."
+            )
+        values = []
+        for name, initial in self.initial.items():
+            value = np.asarray(point.get(name, initial), dtype=initial.dtype)
+            if value.shape != initial.shape:
+                raise ValueError(
+                    f"{name} has shape {value.shape}. Write a value of shape {initial.shape}."
+                )
+            values.append(value)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            unconstrained = self._unconstrain(*values)
+        for name, value, moved in zip(self._names, values, unconstrained, strict=True):
+            if not np.isfinite(moved).all():
+                raise ValueError(
+                    f"{name} = {value} is not inside the support of its prior. Write a value like "
+                    f"{self.initial[name]}, on the natural scale of {name}."
+                )
+        return self._lgm.theta_of(dict(zip(self._lgm.theta_names, unconstrained, strict=True)))

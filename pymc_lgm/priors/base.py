@@ -1,0 +1,197 @@
+"""The verbs of a prior N(m, K) and of the same conditioned on Gaussian sites.
+
+z stands for f − m, ξ and ν for standard normal coordinates, L for a root of K: K = L Lᵀ. A verb
+that is a linear map takes a vector (n,) or columns (n, N), and returns a new array.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from numpy.typing import NDArray
+
+from pymc_lgm.linalg import Array
+
+__all__ = ["GaussianModel", "Posterior", "Prior"]
+
+
+class GaussianModel(Protocol):
+    """m and K as functions of theta (p,), with their derivatives."""
+
+    @property
+    def enters_cov(self) -> NDArray[np.bool_]:
+        """Which of the p components of theta the covariance depends on."""
+
+    @property
+    def amplitudes(self) -> Array:
+        """k (p,): K(theta + δ e_j) = exp(k_j δ) K(theta) for every δ; 0 where there is no such k_j.
+
+        What `find_amplitudes` finds, or zeros: then every change of theta_j costs a factorization.
+        """
+
+    def mean(self, theta: Array) -> Array:
+        """m(theta), shape (n,)."""
+
+    def cov(self, theta: Array) -> Array:
+        """K(theta), shape (n, n), a new array."""
+
+    def cov_vjp(self, theta: Array, M: Array) -> Array:
+        """⟨∂K/∂theta_j, M⟩ for each j, shape (p,)."""
+
+    def mean_vjp(self, theta: Array, v: Array) -> Array:
+        """⟨∂m/∂theta_j, v⟩ for each j, shape (p,)."""
+
+    def cov_jvp(self, theta: Array, v: Array) -> Array:
+        """Σ_j v_j ∂K/∂theta_j, shape (n, n)."""
+
+    def mean_jvp(self, theta: Array, v: Array) -> Array:
+        """Σ_j v_j ∂m/∂theta_j, shape (n,)."""
+
+
+class Prior(Protocol):
+    """f ~ N(m, K) at one theta."""
+
+    @property
+    def theta(self) -> Array:
+        """Where it is, shape (p,): what a search for q may depend on."""
+
+    @property
+    def n(self) -> int:
+        """Number of latent variables."""
+
+    @property
+    def mean(self) -> Array:
+        """m, shape (n,)."""
+
+    @property
+    def variances(self) -> Array:
+        """K_ii, shape (n,)."""
+
+    @property
+    def is_proper(self) -> bool:
+        """Whether K is positive definite; if not, only `condition` and K x may be asked."""
+
+    def moved(self, theta: Array) -> Prior | None:
+        """The prior at another theta, with what the two share; ``None`` if K is no number there."""
+
+    def has_covariance_of(self, other: Prior) -> bool:
+        """Whether K is the same matrix, and not only equal."""
+
+    def condition(self, W: Array) -> Posterior | None:
+        """The prior times exp(−½ W_i z_i²), W ≥ 0; ``None`` where rounding leaves nothing of it."""
+
+    def multiply(self, xi: Array) -> Array:
+        """L ξ: whitened variables into latent ones."""
+
+    def multiply_transposed(self, g: Array) -> Array:
+        """Lᵀ g: a gradient in f into one in ν."""
+
+    def solve(self, z: Array) -> Array:
+        """L⁻¹ z: latent variables into whitened ones."""
+
+    def inverse_times(self, z: Array) -> Array:
+        """K⁻¹ z."""
+
+    def covariance_times(self, x: Array) -> Array:
+        """K x."""
+
+    def log_density(self, f: Array) -> float:
+        """log N(f; m, K)."""
+
+    @property
+    def precisions(self) -> Array:
+        """(K⁻¹)_ii, shape (n,); 0 if K is not proper."""
+
+    # Derivatives in theta
+
+    def log_density_gradient(self, f: Array) -> Array:
+        """∂ log N(f; m, K)/∂theta, shape (p,)."""
+
+    def log_density_geometry(self, f: Array) -> tuple[Array, Array]:
+        """The same, and the Fisher information of N(m, K) on theta, shape (p, p)."""
+
+    def whitened_gradient(self, nu: Array, g: Array) -> Array:
+        """∂(gᵀ f)/∂theta of f = m + L ν at fixed ν and g, shape (p,)."""
+
+    def whitened_jacobian(self, nu: Array) -> Array:
+        """∂f/∂theta of f = m + L ν at fixed ν, shape (n, p)."""
+
+
+class Posterior(Protocol):
+    """A prior times ∏ exp(ν_i z_i − ½ W_i z_i²): precision K⁻¹ + W = Σ⁻¹, whatever ν is."""
+
+    @property
+    def prior(self) -> Prior:
+        """What was conditioned."""
+
+    @property
+    def precision(self) -> Array:
+        """W, shape (n,)."""
+
+    @property
+    def log_determinant(self) -> float:
+        """log|B| = log|K| − log|Σ|, B = I + W^½ K W^½."""
+
+    def dual(self, b: Array) -> Array:
+        """(I + W K)⁻¹ b. With b = ν it is a = K⁻¹ E[z]: the mean is m + K a."""
+
+    def covariance_times(self, x: Array) -> Array:
+        """Σ x."""
+
+    def spread(self, x: Array) -> float:
+        """xᵀ Σ x."""
+
+    def square(self, d: Array) -> float:
+        """dᵀ Σ⁻¹ d."""
+
+    @property
+    def shares(self) -> Array:
+        """1 − W_i Σ_ii, shape (n,): the share of each precision that is not its own site's."""
+
+    @property
+    def variances(self) -> Array:
+        """Σ_ii, shape (n,)."""
+
+    def block(self, index: NDArray[np.intp]) -> Array:
+        """Σ of some f_i."""
+
+    # Draws
+
+    def deviations(self, xi: Array) -> Array:
+        """N(0, Σ) from coordinates ξ = (ξ₁, ξ₂), shape (2, n, N) -> (n, N)."""
+
+    def coordinates(self, rng: np.random.Generator, deviation: Array) -> Array:
+        """Draw ξ given a deviation (n,): the inverse of `deviations`, shape (2, n)."""
+
+    def multiply(self, xi: Array) -> Array:
+        """A ξ with A Aᵀ = Σ, shape (n,)."""
+
+    def solve(self, d: Array) -> Array:
+        """A⁻¹ d, shape (n,)."""
+
+    # The sites as noisy data: r = W^½ (g − m), g ~ N(f, W⁻¹)
+
+    def seen(self, f: Array, center: Array) -> Array:
+        """W^½ (f − center): f in units of the noise."""
+
+    def given(self, r: Array) -> Array:
+        """E[z | r] = K W^½ B⁻¹ r."""
+
+    def log_density_of_data(self, r: Array) -> float:
+        """log N(r; 0, B)."""
+
+    def unexplained(self, r: Array) -> Array:
+        """B⁻¹ r: what of r is noise."""
+
+    # Derivatives in theta
+
+    def differentiable(self) -> Posterior:
+        """The same, ready for `evidence_gradient`, with `variances` at no further cost."""
+
+    def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
+        """⟨½ a aᵀ − ½ (K + W⁻¹)⁻¹ + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m, shape (p,); v = 0 by default.
+
+        With a = ``dual(nu)`` and v = 0 it is the gradient of log ∫ N(f; m, K) ∏ t_i(f_i) df.
+        """

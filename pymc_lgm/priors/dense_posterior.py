@@ -1,0 +1,190 @@
+"""A dense prior conditioned on Gaussian sites, through B = I + W^½ K W^½; K is never inverted.
+
+Rasmussen and Williams (2006), §3.4 and §3.6, for the algebra.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from numpy.typing import NDArray
+
+from pymc_lgm.linalg import Array, CholeskyFactor, tally
+from pymc_lgm.priors.base import Prior
+
+__all__ = ["DensePosterior"]
+
+THIN = 1e-6
+"""W_i Σ_ii below which a difference from 1 does not say what it is."""
+
+
+class Differentiable(Prior, Protocol):
+    """A prior whose derivatives take an n × n array."""
+
+    def vjp(self, M: Array, v: Array) -> Array:
+        """⟨M, ∂K⟩ + vᵀ ∂m, shape (p,)."""
+
+
+class DensePosterior:
+    """A dense prior conditioned on precisions W ≥ 0, through B = I + W^½ K W^½: see `Posterior`.
+
+    Σ = (K⁻¹ + W)⁻¹ = K − K W^½ B⁻¹ W^½ K. Made by `DensePrior.condition`; O(n²) a verb where
+    nothing else is said.
+    """
+
+    def __init__(self, prior: Differentiable, W: Array, B: CholeskyFactor):
+        self.prior, self.precision, self._B = prior, W, B
+        self._root = np.sqrt(W)
+
+    @property
+    def log_determinant(self) -> float:
+        """log|B|."""
+        return self._B.log_determinant
+
+    def dual(self, b: Array) -> Array:
+        """(I + W K)⁻¹ b = b − W^½ B⁻¹ W^½ K b."""
+        root = self._along(b)
+        result: Array = b - root * self._B.inverse_times(root * self.prior.covariance_times(b))
+        return result
+
+    def covariance_times(self, x: Array) -> Array:
+        """Σ x = K (I + W K)⁻¹ x."""
+        return self.prior.covariance_times(self.dual(x))
+
+    def square(self, d: Array) -> float:
+        """dᵀ Σ⁻¹ d = |L⁻¹ d|² + Σ_i W_i d_i²."""
+        nu = self.prior.solve(d)
+        return float(nu @ nu + self.precision @ d**2)
+
+    def spread(self, x: Array) -> float:
+        """xᵀ Σ x = xᵀ K x − |L_B⁻¹ W^½ K x|²."""
+        Kx = self.prior.covariance_times(x)
+        half = self._B.solve(self._root * Kx)
+        return float(x @ Kx - half @ half)
+
+    @cached_property
+    def shares(self) -> Array:
+        """(B⁻¹)_ii = 1 − W_i Σ_ii: half of the O(n³) operation that B⁻¹ is, or none after it."""
+        known = "_inverse" in self.__dict__
+        return self._inverse.diagonal() if known else self._B.inverse_diagonal()
+
+    @cached_property
+    def variances(self) -> Array:
+        """Σ_ii = (1 − (B⁻¹)_ii) / W_i, or by columns of Σ where W_i is next to nothing."""
+        shares = self.shares
+        thin = np.flatnonzero(shares > 1.0 - THIN)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            variances: Array = (1.0 - shares) / self._root**2
+        if thin.size:
+            columns, half = self._columns(thin)
+            variances[thin] = columns[thin, np.arange(thin.size)]
+            variances[thin] -= (half**2).sum(axis=0)
+        return variances
+
+    def block(self, index: NDArray[np.intp]) -> Array:
+        """Σ of some f_i: their rows and columns of K − K W^½ B⁻¹ W^½ K."""
+        if not index.size:
+            return np.empty((0, 0))
+        columns, half = self._columns(index)
+        sigma: Array = columns[index] - half.T @ half
+        return sigma
+
+    def _columns(self, index: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Columns of K, and L_B⁻¹ W^½ times them."""
+        n = self.prior.n
+        tally.cubic_ops += 2 * index.size // n
+        columns = self.prior.covariance_times(np.asfortranarray(np.eye(n)[:, index]))
+        return columns, self._B.solve(self._root[:, None] * columns)
+
+    # Draws
+
+    def deviations(self, xi: Array) -> Array:
+        """Matheron's rule, all draws solved as one matrix.
+
+        u = L ξ₁ is a draw from the prior, r = W^½ u + ξ₂ has covariance B, and u − K W^½ B⁻¹ r is
+        independent of r with covariance K − K W^½ B⁻¹ W^½ K = Σ.
+        """
+        u = self.prior.multiply(xi[0])
+        return u - self.given(self._root[:, None] * u + xi[1])
+
+    def coordinates(self, rng: np.random.Generator, deviation: Array) -> Array:
+        """Draw ξ given a deviation: r is independent of it.
+
+        Draw r, and u = deviation + K W^½ B⁻¹ r, ξ₁ = L⁻¹ u, ξ₂ = r − W^½ u follow.
+        """
+        xi = rng.standard_normal((2, self.prior.n))
+        r = self._root * self.prior.multiply(xi[0]) + xi[1]
+        u = deviation + self.given(r)
+        return np.stack([self.prior.solve(u), r - self._root * u])
+
+    def multiply(self, xi: Array) -> Array:
+        """A ξ, A Aᵀ = Σ, for no further factorization.
+
+        With B = L_B L_Bᵀ,
+
+            A = (I − K W^½ L_B⁻ᵀ (L_B + I)⁻¹ W^½) L,   A⁻¹ = L⁻¹ (I + K W^½ (L_Bᵀ + I)⁻¹ W^½):
+
+        the square-root filter of Andrews (1968), eq. (10) of Whitaker and Hamill (2002), *Ensemble
+        data assimilation without perturbed observations*. Multiply out with
+        (L_B + I)(L_B + I)ᵀ = B + L_B + L_Bᵀ + I.
+        """
+        root = self._along(xi)
+        u = self.prior.multiply(xi)
+        solved = self._B.solve_transposed(self._shifted().solve(root * u))
+        return u - self.prior.covariance_times(root * solved)
+
+    def solve(self, d: Array) -> Array:
+        """A⁻¹ d: see `multiply`."""
+        root = self._along(d)
+        solved = self._shifted().solve_transposed(root * d)
+        return self.prior.solve(d + self.prior.covariance_times(root * solved))
+
+    def _shifted(self) -> CholeskyFactor:
+        """L_B + I, which is triangular, too."""
+        shifted = self._B.dense()
+        np.einsum("ii->i", shifted)[:] += 1.0
+        return CholeskyFactor(shifted)
+
+    # The sites as noisy data
+
+    def seen(self, f: Array, center: Array) -> Array:
+        """W^½ (f − center)."""
+        result: Array = self._root * (f - center)
+        return result
+
+    def given(self, r: Array) -> Array:
+        """K W^½ B⁻¹ r, of a vector or of columns."""
+        return self.prior.covariance_times(self._along(r) * self._B.inverse_times(r))
+
+    def _along(self, x: Array) -> Array:
+        """W^½, to multiply a vector or columns."""
+        return self._root if x.ndim == 1 else self._root[:, None]
+
+    def log_density_of_data(self, r: Array) -> float:
+        """log N(r; 0, B)."""
+        return self._B.log_density(r)
+
+    def unexplained(self, r: Array) -> Array:
+        """B⁻¹ r."""
+        return self._B.inverse_times(r)
+
+    # Derivatives in theta
+
+    @cached_property
+    def _inverse(self) -> Array:
+        """B⁻¹: one O(n³) operation."""
+        return self._B.inverse()
+
+    def differentiable(self) -> DensePosterior:
+        """Make B⁻¹ now, of which `shares` and `evidence_gradient` are both made."""
+        _ = self._inverse
+        return self
+
+    def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
+        """⟨½ a aᵀ − ½ W^½ B⁻¹ W^½ + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m: one O(n³) operation."""
+        M = -0.5 * self._root[:, None] * self._root * self._inverse
+        M += np.outer(0.5 * a if v is None else 0.5 * a + v, a)
+        return self.prior.vjp(M, a if v is None else a + v)

@@ -1,0 +1,66 @@
+"""The step method that is not exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+from pymc_lgm import kernels
+from pymc_lgm.steps.marginal import Importance, Marginal
+from pymc_lgm.steps.options import StepOptions
+
+__all__ = ["ApproximateMarginal"]
+
+
+class ApproximateMarginal(Marginal):
+    """Move theta on an approximate evidence, and draw f by weight: **not exact**.
+
+    The chain leaves q(y | theta) p(theta) invariant, q's evidence in place of the model's ("MCMC
+    EP" of the paper). Its statistic ``approximate_log_evidence`` labels the trace, and `correct`
+    makes the draws exact afterwards. See `pymc_lgm.kernels.hold.approximate_marginal`.
+
+    Parameters
+    ----------
+    vars, approximation, move, n_importance, importance, target_accept, scale
+        As in `PseudoMarginal`; the estimates, which nothing here depends on, are for `correct`.
+    **kwargs
+        ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
+
+    References
+    ----------
+    Filippone and Girolami (2014), *Pseudo-marginal Bayesian inference for Gaussian processes*,
+    IEEE TPAMI 36, §5.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_lgm as lgm
+    >>> with pm.Model():
+    ...     eta = pm.HalfNormal("eta")
+    ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=eta * pm.math.stack([[1, 0.5], [0.5, 1]]))
+    ...     y = lgm.Probit("y", f=f, observed=[0, 1])
+    ...     step = lgm.ApproximateMarginal(n_importance=16)
+    >>> step
+    ApproximateMarginal([f, eta_log__])
+    """
+
+    name = "approximate_marginal"
+    cubic_ops = "3-8"
+
+    def __init__(
+        self,
+        vars: Sequence[Any] | None = None,
+        *,
+        approximation: str | None = None,
+        move: str | None = None,
+        n_importance: int | None = None,
+        importance: Importance = Importance(),
+        target_accept: float | None = None,
+        scale: float | None = None,
+        **kwargs: Unpack[StepOptions],
+    ):
+        super().__init__(
+            vars, approximation, move, n_importance, importance, target_accept, scale, **kwargs
+        )
+
+    def _element(self, **common: Any) -> kernels.ApproximateMarginal:
+        return kernels.ApproximateMarginal(**common)

@@ -1,0 +1,66 @@
+"""The step method of the auxiliary gradient sampler."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+from pymc_lgm import kernels
+from pymc_lgm.steps.latent import LatentStep
+from pymc_lgm.steps.options import StepOptions, between, positive
+
+__all__ = ["AuxiliaryGradient"]
+
+
+class AuxiliaryGradient(LatentStep):
+    """Move f given theta by "mGrad"; leaves p(f | y, theta) invariant.
+
+    A proposal that takes the prior into account exactly and the likelihood by its gradient. O(n²) a
+    move, two O(n³) factorizations whenever another step has moved theta, and as long as the step
+    size is tuned. See `pymc_lgm.kernels.latent.auxiliary_gradient`.
+
+    Parameters
+    ----------
+    vars : variable, optional
+        f; may be left out if the model has one latent.
+    target_accept : float
+        Acceptance probability to which tuning brings δ; the paper recommends 0.5 to 0.6.
+    step_size : float
+        Where tuning of δ starts: a variance, on the scale of f.
+    repeats : int
+        Moves a draw; they share the factorizations.
+    **kwargs
+        ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
+
+    References
+    ----------
+    Titsias and Papaspiliopoulos (2018), *Auxiliary gradient-based sampling algorithms*, JRSS B 80.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_lgm as lgm
+    >>> with pm.Model():
+    ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=[[1.0, 0.5], [0.5, 1.0]])
+    ...     y = lgm.Probit("y", f=f, observed=[0, 1])
+    ...     step = lgm.AuxiliaryGradient(f, repeats=5)
+    >>> step
+    AuxiliaryGradient([f])
+    """
+
+    name = "auxiliary_gradient"
+    needs = "gradient in f"
+
+    def __init__(
+        self,
+        vars: Any = None,
+        *,
+        target_accept: float = 0.55,
+        step_size: float = 0.2,
+        repeats: int = 1,
+        **kwargs: Unpack[StepOptions],
+    ):
+        between("step_size", step_size)
+        between("target_accept", target_accept, 1.0)
+        self.move = kernels.latent.AuxiliaryGradient(
+            repeats=positive("repeats", repeats), step_size=step_size, target_accept=target_accept
+        )
+        super().__init__(vars, **kwargs)

@@ -1,0 +1,49 @@
+"""The step method of elliptical slice sampling."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+from pymc_lgm import kernels
+from pymc_lgm.steps.latent import LatentStep
+from pymc_lgm.steps.options import StepOptions, positive
+
+__all__ = ["EllipticalSlice"]
+
+
+class EllipticalSlice(LatentStep):
+    """Move f given theta by elliptical slice sampling; leaves p(f | y, theta) invariant.
+
+    No tuning and no gradient; O(n²) a move, and one O(n³) factorization whenever another step
+    has moved theta. See `pymc_lgm.kernels.latent.elliptical_slice`.
+
+    Parameters
+    ----------
+    vars : variable, optional
+        f; may be left out if the model has one latent.
+    repeats : int
+        Moves a draw.
+    **kwargs
+        ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
+
+    References
+    ----------
+    Murray, Adams and MacKay (2010), *Elliptical slice sampling*, AISTATS.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_lgm as lgm
+    >>> with pm.Model():
+    ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=[[1.0, 0.5], [0.5, 1.0]])
+    ...     y = lgm.Probit("y", f=f, observed=[0, 1])
+    ...     step = lgm.EllipticalSlice(f)
+    >>> step
+    EllipticalSlice([f])
+    """
+
+    name = "elliptical_slice"
+    needs = "nothing"
+
+    def __init__(self, vars: Any = None, *, repeats: int = 1, **kwargs: Unpack[StepOptions]):
+        self.move = kernels.latent.EllipticalSlice(repeats=positive("repeats", repeats))
+        super().__init__(vars, **kwargs)

@@ -1,0 +1,79 @@
+"""The step method of Knorr-Held and Rue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Unpack
+
+from pymc_lgm.steps.marginal import Importance, Marginal
+from pymc_lgm.steps.options import StepOptions, unknown_options
+from pymc_lgm.steps.pseudo_marginal import PseudoMarginal
+
+__all__ = ["KnorrHeldRue"]
+
+
+class KnorrHeldRue(PseudoMarginal):
+    """Propose theta and f from q(f | theta) together; leaves p(theta, f | y) invariant.
+
+    The joint update of Knorr-Held and Rue (2002) with a Laplace approximation in dense models: the
+    pseudo-marginal sampler with one importance draw and nothing kept of it. By default it is the
+    paper's: Laplace, a random walk, and nothing that is recalled, correlated or interwoven.
+
+    Parameters
+    ----------
+    vars, approximation, move, latent_move, importance, target_accept, scale
+        As in `PseudoMarginal`.
+    **kwargs
+        ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
+
+    References
+    ----------
+    Knorr-Held and Rue (2002), *On block updating in Markov random field models for disease
+    mapping*, Scandinavian Journal of Statistics 29; Filippone, Zhong and Girolami (2013), §4.3.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_lgm as lgm
+    >>> with pm.Model():
+    ...     eta = pm.HalfNormal("eta")
+    ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=eta * pm.math.stack([[1, 0.5], [0.5, 1]]))
+    ...     y = lgm.Probit("y", f=f, observed=[0, 1])
+    ...     step = lgm.KnorrHeldRue()
+    >>> step
+    KnorrHeldRue([f, eta_log__])
+    """
+
+    name = "knorr_held_rue"
+    cubic_ops = "3-5"
+
+    renamed: ClassVar[dict[str, str]] = {
+        "n_importance": "lgm.PseudoMarginal(n_importance=...): there is one importance draw here",
+    } | Marginal.renamed
+
+    def __init__(
+        self,
+        vars: Sequence[Any] | None = None,
+        *,
+        approximation: str | None = "laplace",
+        move: str | None = "metropolis",
+        latent_move: str | None = None,
+        importance: Importance = Importance(correlation=0.0),
+        target_accept: float | None = None,
+        scale: float | None = None,
+        **kwargs: Unpack[StepOptions],
+    ):
+        if unknown := [name for name in kwargs if name not in StepOptions.__annotations__]:
+            raise TypeError(unknown_options(type(self), type(self).renamed, unknown))
+        super().__init__(
+            vars,
+            approximation=approximation,
+            move=move,
+            n_importance=1,
+            latent_move=latent_move,
+            importance=importance,
+            search="anew",
+            interweave=False,
+            target_accept=target_accept,
+            scale=scale,
+            **kwargs,
+        )

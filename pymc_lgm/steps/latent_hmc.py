@@ -1,0 +1,103 @@
+"""The step method of HMC on f."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack, get_args
+
+from pymc_lgm import kernels
+from pymc_lgm.kernels.latent.stepping import Integrator
+from pymc_lgm.steps.latent import LatentStep
+from pymc_lgm.steps.options import StepOptions, between, one_of, positive
+
+__all__ = ["LatentHMC"]
+
+METRICS = ("prior", "curvature", "identity")
+
+
+class LatentHMC(LatentStep):
+    """Move f given theta by HMC preconditioned with the prior; leaves p(f | y, theta) invariant.
+
+    O(n²) a leapfrog step, and one O(n³) factorization whenever another step has moved theta; with
+    ``metric="curvature"`` those of a Laplace approximation as well, mostly 2 or 3. See
+    `pymc_lgm.kernels.latent.hmc` and `pymc_lgm.kernels.latent.curvature_hmc`.
+
+    Parameters
+    ----------
+    vars : variable, optional
+        f; may be left out if the model has one latent.
+    metric : {"prior", "curvature", "identity"}
+        M⁻¹ = K ("HMC v2" of the papers); M⁻¹ = (K⁻¹ + W)⁻¹ with the W of a Laplace approximation
+        ("HMC v1"), for data that say much about f; or the identity for comparison.
+    integrator : {"rotation", "leapfrog"}, optional
+        "rotation" solves the motion under the prior or under the Laplace approximation exactly;
+        the default but for ``metric="identity"``.
+    path_length : float
+        Each trajectory takes 1 to path_length / ε steps of size ε, uniformly.
+    max_steps : int
+        Never more than that; the papers take 10.
+    target_accept : float
+        Acceptance probability to which tuning brings the step size.
+    step_size : float
+        Where tuning starts.
+    repeats : int
+        Trajectories a draw.
+    **kwargs
+        ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
+
+    References
+    ----------
+    Filippone, Zhong and Girolami (2012), §5.2.1; Beskos et al. (2011) and Shahbaba et al. (2014)
+    for the rotations.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_lgm as lgm
+    >>> with pm.Model():
+    ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=[[1.0, 0.5], [0.5, 1.0]])
+    ...     y = lgm.Probit("y", f=f, observed=[0, 1])
+    ...     step = lgm.LatentHMC(f, metric="identity", max_steps=5)
+    >>> step
+    LatentHMC([f])
+    """
+
+    name = "latent_hmc"
+    needs = 'gradient in f; curvature with `metric="curvature"`'
+
+    def __init__(
+        self,
+        vars: Any = None,
+        *,
+        metric: str = "prior",
+        integrator: Integrator | None = None,
+        path_length: float = 2.4,
+        max_steps: int = 100,
+        target_accept: float = 0.8,
+        step_size: float = 0.2,
+        repeats: int = 1,
+        **kwargs: Unpack[StepOptions],
+    ):
+        one_of("metric", metric, METRICS)
+        between("step_size", step_size)
+        between("path_length", path_length)
+        between("target_accept", target_accept, 1.0)
+        if integrator is None:
+            integrator = "leapfrog" if metric == "identity" else "rotation"
+        one_of("integrator", integrator, get_args(Integrator))
+        if metric == "identity" and integrator == "rotation":
+            raise ValueError(
+                "integrator='rotation' solves the motion under metric='prior' or 'curvature'; with "
+                "metric='identity' write integrator='leapfrog'."
+            )
+        options: dict[str, Any] = {
+            "repeats": positive("repeats", repeats),
+            "integrator": integrator,
+            "path_length": path_length,
+            "max_steps": positive("max_steps", max_steps),
+            "step_size": step_size,
+            "target_accept": target_accept,
+        }
+        if metric == "curvature":
+            self.move = kernels.latent.CurvatureHMC(**options)
+        else:
+            self.move = kernels.latent.HMC(metric=metric, **options)  # type: ignore[arg-type]
+        super().__init__(vars, **kwargs)

@@ -1,0 +1,180 @@
+"""What step methods with f integrated out have in common: q, and the move on theta."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Unpack
+
+import numpy as np
+
+from pymc.exceptions import SamplingError
+
+from pymc_lgm import kernels
+from pymc_lgm.approximations.ep import ep
+from pymc_lgm.approximations.gaussian import GaussianApproximation
+from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites
+from pymc_lgm.model.diagnose import no_approximation, refuse_no_curvature
+from pymc_lgm.state import State
+from pymc_lgm.steps.base import LatentGaussianStep
+from pymc_lgm.steps.options import StepOptions, between, no_gradient, one_of, positive
+
+__all__ = ["Importance", "Marginal"]
+
+APPROXIMATIONS: dict[str, Callable[..., GaussianApproximation | None]] = {
+    "laplace": laplace_from_sites,
+    "ep": ep,
+}
+"""Gaussian approximations by the name that a user writes in ``approximation=``."""
+
+
+MOVES = ("emulator", "hmc", "metropolis", "delayed-metropolis", "slice")
+
+
+@dataclass(frozen=True)
+class Importance:
+    """How importance draws of f are made: an option of `PseudoMarginal`.
+
+    Parameters
+    ----------
+    correlation : float, optional
+        ρ in [0, 1]: how much of an estimate's random numbers the next one keeps. Near 1 the
+        errors of the two cancel in the acceptance ratio, and few draws are enough. By default
+        0.99, and 1 for ``move="slice"``.
+    antithetic : bool
+        Draw in pairs f̂ ± δ if their number is even.
+    defensive : float
+        Share of draws from the prior: bounds the weights where q has lighter tails than the
+        posterior.
+    copula : bool
+        Give draws of q the skewed marginals of expectation propagation, as far as the prior's
+        smoothness lets each f_i go: where a datum cuts its f_i off, estimates are ten times
+        less noisy. For recalled sites of expectation propagation; one O(n³) operation for each
+        theta of tuning, two where sites are searched for afterwards.
+
+    Examples
+    --------
+    >>> import pymc_lgm as lgm
+    >>> lgm.Importance(defensive=0.1)
+    Importance(correlation=None, antithetic=True, defensive=0.1, copula=True)
+    """
+
+    correlation: float | None = None
+    antithetic: bool = True
+    defensive: float = 0.0
+    copula: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse shares that are none."""
+        if self.correlation is not None and not 0.0 <= self.correlation <= 1.0:
+            raise ValueError(f"correlation must lie between 0 and 1, not {self.correlation!r}.")
+        if not 0.0 <= self.defensive < 1.0:
+            raise ValueError(
+                f"defensive must lie between 0 and 1, and below 1, not {self.defensive!r}: some "
+                "draws have to come from q."
+            )
+
+
+class Marginal(LatentGaussianStep):
+    """What the samplers with f integrated out share: q, and the move on theta."""
+
+    moves, needs = "f and theta", "curvature in f"
+    renamed: ClassVar[dict[str, str]] = {
+        "recall": "search='recalled' or search='anew'",
+        "tolerance": "search='anew'",
+        "delayed": "move='delayed-metropolis'",
+        "approximate": "lgm.ApproximateMarginal(), a sampler of its own",
+        "correlation": "importance=lgm.Importance(correlation=...)",
+        "antithetic": "importance=lgm.Importance(antithetic=...)",
+        "defensive": "importance=lgm.Importance(defensive=...)",
+        "copula": "importance=lgm.Importance(copula=...)",
+    } | LatentGaussianStep.renamed
+    element: kernels.ApproximateMarginal
+
+    def __init__(
+        self,
+        vars: Sequence[Any] | None,
+        approximation: str | None,
+        move: str | None,
+        n_importance: int | None,
+        importance: Importance,
+        target_accept: float | None,
+        scale: float | None,
+        **kwargs: Unpack[StepOptions],
+    ):
+        one_of("approximation", approximation, (None, *APPROXIMATIONS))
+        one_of("move", move, (None, *MOVES))
+        between("target_accept", target_accept, 1.0)
+        between("scale", scale)
+        if move == "slice" and (target_accept is not None or scale is not None):
+            raise ValueError(
+                "target_accept and scale are options of a random walk, and move='slice' has none: "
+                "leave them out."
+            )
+        self.approximation, self.move = approximation, move
+        self.n_importance = None if n_importance is None else positive("n_importance", n_importance)
+        self.importance, self.target_accept, self.scale = importance, target_accept, scale
+        super().__init__(vars, **kwargs)
+
+    def _sweep(self) -> Sequence[kernels.Element]:
+        if not self.lgm.has_gradient:
+            raise ValueError(no_gradient(self.lgm, "lgm.ASIS()"))
+        if self.approximation is None:
+            self.approximation = "ep" if self._splits() else "laplace"
+        elif self.approximation == "ep":
+            # A density that cannot be split over the f_i is refused here, not at the first draw.
+            self.lgm.site_log_likelihoods(np.zeros((1, self.lgm.n)), np.zeros(self.lgm.p))
+        if self.approximation == "laplace":
+            refuse_no_curvature(self.lgm, "approximation='ep', or lgm.ASIS()")
+        self.element = self._element(
+            explore=self._warm(1e-3),
+            guide=self._warm(0.1) if self._has_force() else None,
+            move=self._move(),
+            n_importance=self.n_importance,
+            antithetic=self.importance.antithetic,
+            defensive=self.importance.defensive,
+        )
+        return [self.element]
+
+    def _element(self, **common: Any) -> kernels.ApproximateMarginal:
+        raise NotImplementedError(f"{type(self).__name__} must say which element it is.")
+
+    def _splits(self) -> bool:
+        try:
+            self.lgm.site_log_likelihoods(np.zeros((1, self.lgm.n)), np.zeros(self.lgm.p))
+        except ValueError:
+            return False
+        return True
+
+    def _warm(self, tolerance: float) -> WarmSearch:
+        return WarmSearch(APPROXIMATIONS[self.approximation or "laplace"], tolerance)
+
+    def _has_force(self) -> bool:
+        return self.move in (None, "emulator", "hmc") and self.lgm.has_theta_gradient
+
+    def _move(self) -> kernels.Move:
+        delayed = self.move == "delayed-metropolis"
+        walk = kernels.Metropolis(self.target_accept, self.scale, delayed)
+        move = self.move or ("emulator" if self.lgm.has_prior_gradient else "metropolis")
+        if move == "emulator":
+            if not self.lgm.has_prior_gradient:
+                raise ValueError(
+                    "move='emulator' differentiates the prior of theta, and it cannot be. Write "
+                    "move='metropolis'."
+                )
+            guided = kernels.Guided(walk) if self.lgm.has_theta_gradient else None
+            return kernels.Emulated(walk, guided=guided)
+        if move == "hmc":
+            if not self.lgm.has_theta_gradient:
+                raise ValueError(
+                    "move='hmc' differentiates mean, covariance, likelihood and prior in theta, "
+                    "and one of them cannot be. Write move='metropolis'."
+                )
+            return kernels.Guided(walk)
+        return kernels.Slice() if move == "slice" else walk
+
+    def _begin(self, state: State) -> None:
+        if state.at.approximation(self.element.explore) is None:
+            raise SamplingError(
+                no_approximation(self.lgm, state.theta, self.approximation or "laplace")
+            )

@@ -1,0 +1,72 @@
+"""Options of samplers: those that all of them have, and what is said of one that is wrong."""
+
+from __future__ import annotations
+
+import inspect
+import math
+
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+import pymc as pm
+
+from pymc_lgm.model.functions import ModelFunctions
+
+__all__ = ["StepOptions", "between", "no_gradient", "one_of", "positive", "unknown_options"]
+
+
+class StepOptions(TypedDict, total=False):
+    """Options of every sampler: see `LatentGaussianStep`."""
+
+    model: pm.Model | None
+    rng: Any
+    initial_point: dict[str, Any] | None
+    compile_kwargs: dict[str, Any] | None
+    blocked: bool
+
+
+def unknown_options(sampler: type[Any], renamed: dict[str, str], unknown: list[str]) -> str:
+    """Say which options a sampler has, and what became of those that it had."""
+    options = {
+        name
+        for cls in sampler.__mro__
+        if hasattr(cls, "renamed") and "__init__" in vars(cls)  # of ours
+        for name, parameter in inspect.signature(vars(cls)["__init__"]).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    options |= set(StepOptions.__annotations__)
+    instead = [f" For {name!r} write {renamed[name]}." for name in unknown if name in renamed]
+    return (
+        f"lgm.{sampler.__name__} has no option {', '.join(map(repr, unknown))}."
+        f"{''.join(instead)} It has: {', '.join(sorted(options))}."
+    )
+
+
+def no_gradient(model: ModelFunctions, instead: str) -> str:
+    """Say that a likelihood cannot be differentiated and what to write instead."""
+    return (
+        f"The likelihood ({', '.join(model.likelihood_names)}) cannot be differentiated, and the "
+        f"sampler needs its gradient in {model.latent!r}. Write {instead}."
+    )
+
+
+def one_of(option: str, value: Any, allowed: Sequence[Any]) -> None:
+    """Refuse a value that is not among those allowed."""
+    if value not in allowed:
+        raise ValueError(
+            f"{option}={value!r} is unknown. Choose from {', '.join(map(repr, allowed))}."
+        )
+
+
+def positive(option: str, count: int) -> int:
+    """Refuse a count that is not a whole number of at least 1."""
+    if int(count) != count or count < 1:
+        raise ValueError(f"{option} must be a whole number of at least 1, not {count!r}.")
+    return int(count)
+
+
+def between(option: str, value: float | None, high: float = math.inf) -> None:
+    """Refuse a number that is not above 0 and below ``high``; ``None`` is the default's."""
+    if value is not None and not 0.0 < value < high:
+        span = "positive" if high == math.inf else f"between 0 and {high:g}"
+        raise ValueError(f"{option} must be {span}, not {value!r}.")

@@ -1,0 +1,36 @@
+"""The step method of SA."""
+
+from __future__ import annotations
+
+from pymc_lgm.steps.sweep import Sweep
+
+__all__ = ["SufficientMetropolis"]
+
+
+class SufficientMetropolis(Sweep):
+    """Move f, then theta with f held fixed (SA); leaves p(theta, f | y) invariant.
+
+    One O(n³) factorization a draw. For comparison: slow unless the data say much about f. See
+    `pymc_lgm.kernels.hold.sufficient`. Takes the options of `Sweep` other than
+    ``parameterization``.
+
+    References
+    ----------
+    Filippone, Zhong and Girolami (2012), §3 and Tables 1-4.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_lgm as lgm
+    >>> with pm.Model():
+    ...     eta = pm.HalfNormal("eta")
+    ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=eta * pm.math.stack([[1, 0.5], [0.5, 1]]))
+    ...     y = lgm.Probit("y", f=f, observed=[0, 1])
+    ...     step = lgm.SufficientMetropolis()
+    >>> step
+    SufficientMetropolis([f, eta_log__])
+    """
+
+    name = "sufficient_metropolis"
+    held = ("sufficient",)
+    needs = 'gradient in f; nothing with `latent_move="slice"`'
+    cubic_ops = 1

@@ -1,0 +1,167 @@
+"""The step method of any sweep: one choice, or several, on each axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Unpack
+
+from pymc_lgm import kernels
+from pymc_lgm.model import LatentGaussianModel
+from pymc_lgm.model.diagnose import refuse_no_curvature
+from pymc_lgm.steps.base import LatentGaussianStep
+from pymc_lgm.steps.options import StepOptions, between, no_gradient, one_of, positive
+
+__all__ = ["Sweep"]
+
+
+class Sweep(LatentGaussianStep):
+    """Move f, then theta in each of some parameterizations; leaves p(theta, f | y) invariant.
+
+    Any point of the space that the papers' samplers are points of: how f moves given theta, what is
+    held fixed while theta moves, and how theta moves then. The named samplers are sweeps that have
+    two of the three chosen.
+
+    Parameters
+    ----------
+    vars : sequence of variables, optional
+        f and the hyper-parameters to move; by default all continuous ones.
+    parameterization : str or sequence of str
+        What is held, one after another: "sufficient" (f), "whitened" (ν = L⁻¹(f − m)),
+        "surrogate-site" or "surrogate-taylor" (noisy data g and f as seen from them),
+        "posterior-site" or "posterior-taylor" (f whitened by a Gaussian posterior).
+    move : {"metropolis", "slice", "hmc", "smmala"}
+        How theta moves: an adaptive random walk, component-wise slice sampling, Hamiltonian Monte
+        Carlo, or simplified manifold MALA. The last two need "sufficient" or "whitened".
+    latent_move : str, optional
+        How f moves given theta: "hmc" is `LatentHMC` with M⁻¹ = K, "hmc-curvature" with
+        M⁻¹ = (K⁻¹ + W)⁻¹, "slice" `EllipticalSlice`, "mgrad" `AuxiliaryGradient`, "metropolis" and
+        "random-walk" `NealMetropolis`, "smmala" `LatentSMMALA`. By default "hmc", and "slice" if
+        the likelihood has no gradient.
+    latent_repeats, theta_repeats : int
+        Moves a draw. One of f is O(n²), one of theta O(n³).
+    amplitude : int
+        Moves a draw of the hyper-parameters that only multiply K, after those of theta: with f
+        held, then with ν held. Each is O(n²). With f held a variance whose prior is inverse gamma
+        (a precision's, gamma) is drawn from its conditional, which is inverse gamma too, if it
+        enters nothing but K; any other amplitude is sliced. An amplitude is a positive eta with
+        ``cov=eta**2 * C`` or ``cov=eta * C``, every term of K inside: `pymc.gp.Latent.prior` adds
+        its jitter outside, so write ``jitter=0`` and the nugget as a term of the kernel,
+        ``eta**2 * (kernel + pm.gp.cov.WhiteNoise(1e-3))``. The surrogate and posterior
+        parameterizations then pay one O(n³) operation more a draw.
+    target_accept : float, optional
+        Acceptance to which tuning brings the move on theta: by default 0.44 for one
+        hyper-parameter down to 0.25 for four and more (Metropolis), 0.8 (HMC), 0.57 (SMMALA).
+    scale : float, optional
+        Where tuning of its scale starts: of the random walk, the width of a slice, or a step size.
+    **kwargs
+        ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
+
+    Notes
+    -----
+    O(n³) operations of an evaluation of the target: "sufficient" and "whitened" 1, the others 2; a
+    gradient 1 ("sufficient") or 2 ("whitened") more. A slice takes 2 to 4 evaluations a component.
+    Where theta changes by its amplitudes alone, in any move, K is not factorized.
+    ``sample_stats``: ``theta_acceptance``, ``theta_scale`` or ``theta_step_size``,
+    ``theta_evaluations`` (slice and HMC); means over the parameterizations; those of the latent
+    move; ``cubic_ops``, ``numerical_rejections``.
+
+    References
+    ----------
+    Filippone, Zhong and Girolami (2013), *A comparative evaluation of stochastic-based inference
+    methods for Gaussian process models*, Machine Learning 93.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_lgm as lgm
+    >>> with pm.Model():
+    ...     eta = pm.HalfNormal("eta")
+    ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=eta * pm.math.stack([[1, 0.5], [0.5, 1]]))
+    ...     y = lgm.Probit("y", f=f, observed=[0, 1])
+    ...     step = lgm.Sweep(parameterization=["surrogate-site", "whitened"], move="slice")
+    >>> step
+    Sweep([f, eta_log__])
+    """
+
+    name = "sweep"
+    moves, needs = "f and theta", "as its choices do"
+    cubic_ops: ClassVar[int | str] = "1-"
+    held: tuple[str, ...] | None = None
+    """Parameterizations of a named sweep."""
+
+    def __init__(
+        self,
+        vars: Sequence[Any] | None = None,
+        *,
+        parameterization: str | Sequence[str] | None = None,
+        move: str = "metropolis",
+        latent_move: str | None = None,
+        latent_repeats: int = 1,
+        theta_repeats: int = 1,
+        amplitude: int = 0,
+        target_accept: float | None = None,
+        scale: float | None = None,
+        **kwargs: Unpack[StepOptions],
+    ):
+        if self.held is not None and parameterization is not None:
+            raise TypeError(
+                f"lgm.{type(self).__name__} holds {' and '.join(map(repr, self.held))}. Write "
+                f"lgm.Sweep(parameterization={parameterization!r}) to choose."
+            )
+        held = self.held or parameterization or "whitened"
+        self.parameterizations = (held,) if isinstance(held, str) else tuple(held)
+        for name in self.parameterizations:
+            one_of("parameterization", name, tuple(kernels.PARAMETERIZATIONS))
+        one_of("move", move, tuple(kernels.THETA_MOVES))
+        one_of("latent_move", latent_move, (None, *kernels.LATENT_MOVES))
+        self.latent_move, self.move = latent_move, move
+        self.latent_repeats = positive("latent_repeats", latent_repeats)
+        self.theta_repeats = positive("theta_repeats", theta_repeats)
+        self.amplitude = positive("amplitude", amplitude) if amplitude else 0
+        if target_accept is not None and move == "slice":
+            raise ValueError("A slice has no acceptance to tune: leave out target_accept.")
+        between("target_accept", target_accept, 1.0)
+        between("scale", scale)
+        options = {"target_accept": target_accept, kernels.THETA_MOVES[move].tunes: scale}
+        given = {option: value for option, value in options.items() if value is not None}
+        self.theta_elements = [
+            kernels.Theta(name, kernels.THETA_MOVES[move](**given))
+            for name in self.parameterizations
+        ]
+        super().__init__(vars, **kwargs)
+
+    def _sweep(self) -> Sequence[kernels.Element]:
+        model = self.lgm
+        latent = self.latent_move or ("hmc" if model.has_gradient else "slice")
+        moves_f = kernels.LATENT_MOVES[latent](repeats=self.latent_repeats)
+        if moves_f.needs_gradient and not model.has_gradient:
+            raise ValueError(no_gradient(model, "latent_move='slice'"))
+        if moves_f.needs_curvature:
+            refuse_no_curvature(model, "latent_move='hmc' or latent_move='slice'")
+        if not kernels.DIFFERENTIABLE.issuperset(self.parameterizations) and not model.has_gradient:
+            raise ValueError(no_gradient(model, "parameterization='whitened'"))
+        if kernels.THETA_MOVES[self.move].needs_gradient and not (
+            model.has_gradient and model.has_theta_gradient
+        ):
+            raise ValueError(
+                f"move={self.move!r} differentiates mean, covariance, prior and likelihood in "
+                "theta, and one of them cannot be. Write move='slice'."
+            )
+        elements: list[kernels.Element] = [moves_f]
+        if model.p > 0:
+            elements += self.theta_elements * self.theta_repeats
+        if self.amplitude:
+            amplitude_moves = kernels.amplitude_moves(model, self.amplitude)
+            if not amplitude_moves:
+                raise ValueError(_no_amplitude(model))
+            elements += amplitude_moves
+        return elements
+
+
+def _no_amplitude(model: LatentGaussianModel) -> str:
+    return (
+        f"amplitude= moves hyper-parameters that multiply the whole covariance of {model.latent!r},"
+        f" and none of {list(model.theta_names)} is one. Write cov=eta**2 * C with eta > 0 and "
+        "every term inside. gp.prior() adds its jitter after the scale: write jitter=0 and "
+        "cov_func=eta**2 * (kernel + pm.gp.cov.WhiteNoise(1e-3)). This step must move eta and all "
+        "else that the covariance depends on."
+    )

@@ -1,0 +1,98 @@
+"""A sampler is one file on one axis and one line in that axis's registry, as CONTRIBUTING says."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from models import build
+from toys import Counts, Labels, invariance
+
+import pymc_lgm as lgm
+
+from pymc_lgm import kernels
+
+LATENT = '''
+"""Independent proposals of f, drawn from the prior: the likelihood decides."""
+
+from dataclasses import dataclass
+
+from pymc_lgm.kernels.latent.stepping import Info
+from pymc_lgm.state import acceptance_probability
+
+
+def from_the_prior(rng, state):
+    f = state.mean + state.prior.multiply(rng.standard_normal(state.prior.n))
+    log_likelihood = state.at.log_likelihood(f)
+    info = Info(acceptance_probability(log_likelihood - state.log_likelihood), 1)
+    if rng.uniform() < info.latent_acceptance:
+        return state.with_f(f, log_likelihood) or state, info
+    return state, info
+
+
+@dataclass(frozen=True)
+class FromThePrior:
+    repeats: int = 1
+    stats = ("latent_acceptance", "latent_evaluations")
+    needs_gradient = needs_curvature = False
+
+    def start(self, state, tune):
+        return None
+
+    def run(self, rng, state, tuning, tune):
+        for _ in range(self.repeats):
+            state, info = from_the_prior(rng, state)
+        return state, None, info._asdict()
+'''
+
+HELD = '''
+"""Half of f held, half of it whitened: an average of the two densities needs neither."""
+
+from pymc_lgm.kernels.hold.sufficient import sufficient
+from pymc_lgm.kernels.hold.whitened import whitened
+
+
+def either(rng, state):
+    return (sufficient if rng.uniform() < 0.5 else whitened)(rng, state)
+'''
+
+
+@pytest.fixture
+def one_file(tmp_path):
+    """Import a file that somebody has written."""
+
+    def load(text):
+        path = tmp_path / "one_file.py"
+        path.write_text(text)
+        spec = importlib.util.spec_from_file_location("one_file", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
+
+
+def test_a_latent_move(one_file, monkeypatch):
+    moves = kernels.LATENT_MOVES
+    monkeypatch.setitem(moves, "from-the-prior", one_file(LATENT).FromThePrior)
+    options = {"latent_move": "from-the-prior", "latent_repeats": 2, "move": "slice"}
+    for sampler in (lgm.Sweep, lgm.ASIS):
+        step = build(sampler, "log_gaussian_cox", **options)
+        assert "latent_acceptance" in step.stats_dtypes_shapes
+        assert invariance(step.elements, Counts(), replicates=300, tune=50).pvalue > 1e-4
+
+
+def test_a_parameterization(one_file, monkeypatch):
+    monkeypatch.setitem(kernels.PARAMETERIZATIONS, "either", one_file(HELD).either)
+    step = build(lgm.Sweep, "probit", parameterization="either", move="slice", latent_move="slice")
+    assert invariance(step.elements, Labels(), replicates=300, tune=50).pvalue > 1e-4
+
+
+def test_a_move_on_theta(monkeypatch):
+    class Shrunk(kernels.Metropolis):
+        """A random walk in another dress: what `move=` takes by name."""
+
+    monkeypatch.setitem(kernels.THETA_MOVES, "shrunk", Shrunk)
+    step = build(lgm.ASIS, "probit", move="shrunk", scale=0.3)
+    assert isinstance(step.theta_elements[0].move, Shrunk)
+    assert np.isfinite(step.theta_elements[0].move.scale)

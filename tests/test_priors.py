@@ -1,0 +1,188 @@
+"""Every prior, by its verbs, against dense algebra. A prior is tested by being listed."""
+
+import numpy as np
+import pytest
+
+from scipy.stats import multivariate_normal
+from toys import Counts, Errors
+
+from pymc_lgm.linalg import tally
+from pymc_lgm.priors import DensePrior
+
+THETA = np.array([1.1, 0.3, -0.5])
+
+PRIORS = {
+    "dense": lambda: Counts().prior(THETA),
+    "dense, scaled": lambda: Counts(scaled=True).prior(THETA),
+    "dense, theta in the likelihood": lambda: Errors().prior(np.append(THETA, -0.4)),
+}
+"""Each of the law N(m, K) that its model says."""
+
+W = {"all": np.array([2.0, 0.3, 5.0]), "some": np.array([0.0, 1.5, 0.0])}
+
+
+def close(actual, expected, rtol=1e-9):
+    expected = np.asarray(expected)
+    np.testing.assert_allclose(actual, expected, rtol, rtol * np.abs(expected).max())
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(4)
+
+
+@pytest.fixture(params=PRIORS)
+def prior(request):
+    return PRIORS[request.param]()
+
+
+@pytest.fixture
+def K(prior):
+    return prior.model.cov(prior.theta)
+
+
+@pytest.fixture(params=W)
+def posterior(request, prior):
+    return prior.condition(W[request.param])
+
+
+@pytest.fixture
+def Sigma(posterior, K):
+    return np.linalg.inv(np.linalg.inv(K) + np.diag(posterior.precision))
+
+
+def test_the_verbs_of_a_prior(prior, K, rng):
+    x, columns = rng.standard_normal(prior.n), rng.standard_normal((prior.n, 4))
+    L = prior.multiply(np.eye(prior.n))
+    assert prior.is_proper
+    close(L @ L.T, K)
+    close(prior.mean, prior.model.mean(prior.theta))
+    close(prior.variances, np.diag(K))
+    close(prior.precisions, np.diag(np.linalg.inv(K)))
+    close(prior.log_density(x), multivariate_normal.logpdf(x, prior.mean, K))
+    for v in (x, columns):
+        close(prior.covariance_times(v), K @ v)
+        close(prior.multiply(v), L @ v)
+        close(prior.multiply_transposed(v), L.T @ v)
+        close(prior.solve(L @ v), v)
+        close(prior.inverse_times(v), np.linalg.solve(K, v))
+
+
+def test_no_verb_writes_into_the_prior(prior, K, rng):
+    x = rng.standard_normal(prior.n)
+    before = prior.covariance_times(x)
+    prior.multiply(x)
+    prior.condition(np.ones(prior.n))
+    assert prior.covariance_times(x).tobytes() == before.tobytes()
+
+
+def test_the_verbs_of_a_posterior(posterior, Sigma, K, rng):
+    prior, root, n = posterior.prior, np.sqrt(posterior.precision), len(K)
+    x, columns = rng.standard_normal(n), rng.standard_normal((n, 4))
+    B = np.eye(n) + root[:, None] * K * root
+    close(posterior.log_determinant, np.linalg.slogdet(B)[1])
+    close(posterior.spread(x), x @ Sigma @ x)
+    close(posterior.square(x), x @ np.linalg.solve(Sigma, x), 1e-8)
+    close(posterior.variances, np.diag(Sigma))
+    close(posterior.shares, 1.0 - posterior.precision * np.diag(Sigma))
+    close(posterior.block(np.array([0, 2])), Sigma[np.ix_([0, 2], [0, 2])])
+    close(posterior.seen(x, prior.mean), root * (x - prior.mean))
+    close(posterior.log_density_of_data(x), multivariate_normal.logpdf(x, np.zeros(n), B))
+    close(posterior.unexplained(x), np.linalg.solve(B, x))
+    for v in (x, columns, columns[:, :n]):
+        weights = root if v.ndim == 1 else root[:, None]
+        close(posterior.dual(v), np.linalg.solve(np.eye(n) + np.diag(root**2) @ K, v))
+        close(posterior.covariance_times(v), Sigma @ v)
+        close(posterior.given(v), K @ (weights * np.linalg.solve(B, v)))
+        close(posterior.multiply(posterior.solve(v)), v, 1e-8)
+
+
+def test_roots_and_draws_have_the_posteriors_covariance(posterior, Sigma, rng):
+    n = len(Sigma)
+    A, d = posterior.multiply(np.eye(n)), rng.standard_normal(n)
+    close(A @ A.T, Sigma)
+    # Linear in ξ = (ξ₁, ξ₂): unit vectors show the whole map.
+    xi = np.concatenate([np.eye(n, 2 * n), np.eye(n, 2 * n, n)]).reshape(2, n, 2 * n)
+    D = posterior.deviations(xi)
+    close(D @ D.T, Sigma)
+    close(posterior.deviations(posterior.coordinates(rng, d)[:, :, None])[:, 0], d, 1e-8)
+
+
+def differences(function, theta):
+    """Central differences in each component of theta, along the last axis."""
+    steps = 1e-5 * np.eye(theta.size)
+    return np.stack([(function(theta + h) - function(theta - h)) / 2e-5 for h in steps], axis=-1)
+
+
+def test_derivatives_of_a_prior(prior, K, rng):
+    f, nu, g = rng.standard_normal((3, prior.n))
+    at = prior.model.prior
+    by_theta = differences(lambda t: at(t).log_density(f), prior.theta)
+    close(prior.log_density_gradient(f), by_theta, 1e-5)
+    score, information = prior.log_density_geometry(f)
+    close(score, by_theta, 1e-5)
+    dK = differences(prior.model.cov, prior.theta)
+    dm = differences(prior.model.mean, prior.theta)
+    R = np.linalg.solve(K, dK.transpose(2, 0, 1))  # p × n × n
+    fisher = 0.5 * np.einsum("jab,kba->jk", R, R) + dm.T @ np.linalg.solve(K, dm)
+    close(information, fisher, 1e-5)
+    J = differences(lambda t: at(t).mean + at(t).multiply(nu), prior.theta)
+    close(prior.whitened_jacobian(nu), J, 1e-5)
+    close(prior.whitened_gradient(nu, g), g @ J, 1e-5)
+
+
+def test_derivatives_of_a_posterior(posterior, rng):
+    prior, n = posterior.prior, posterior.prior.n
+    nu, a, v = rng.standard_normal((3, n))
+
+    def log_evidence(theta):
+        """log ∫ N(f; m, K) exp(ν z − ½ W z²) df with z = f − m(here): sites stay as m moves."""
+        there = prior.model.prior(theta)
+        shift = there.mean - prior.mean
+        q = there.condition(posterior.precision)
+        b = nu - posterior.precision * shift
+        constant = nu @ shift - 0.5 * posterior.precision @ shift**2
+        return constant + 0.5 * b @ q.covariance_times(b) - 0.5 * q.log_determinant
+
+    expected = differences(log_evidence, prior.theta)
+    close(posterior.evidence_gradient(posterior.dual(nu)), expected, 1e-5)
+    extra = np.einsum("i,j,ijk->k", v, a, differences(prior.model.cov, prior.theta))
+    extra += v @ differences(prior.model.mean, prior.theta)
+    difference = posterior.evidence_gradient(a, v) - posterior.evidence_gradient(a)
+    close(difference, extra, 1e-5)
+
+
+def test_the_inverse_is_made_once_for_variances_and_gradient(prior):
+    posterior, before = prior.condition(W["all"]), tally.cubic_ops
+    posterior.differentiable().evidence_gradient(np.ones(prior.n))
+    assert posterior.variances.shape == (prior.n,)
+    assert tally.cubic_ops == before + 1
+
+
+def test_another_theta_costs_what_it_moves():
+    here = Counts(scaled=True).prior(THETA)
+    before = tally.cubic_ops
+    assert here.is_proper
+    assert tally.cubic_ops == before + 1
+    moved = {0: (0, True), 1: (1, False), 2: (0, False)}  # mean, length-scale, amplitude
+    for j, (ops, same) in moved.items():
+        there = here.moved(THETA + 0.3 * (np.arange(3) == j))
+        assert there.has_covariance_of(here) == same
+        before = tally.cubic_ops
+        L = there.multiply(np.eye(3))
+        assert tally.cubic_ops == before + ops
+        close(L @ L.T, there.model.cov(there.theta))
+        fresh = there.model.prior(there.theta).multiply(np.eye(3))
+        assert L.tobytes() == fresh.tobytes()
+
+
+def test_a_covariance_that_is_none_is_a_value():
+    improper = DensePrior(np.zeros(2), np.array([[1.0, 2.0], [2.0, 1.0]]))
+    assert not improper.is_proper
+    assert not improper.precisions.any()
+    assert improper.condition(np.zeros(2)) is not None
+    with pytest.raises(ValueError, match=r"ask prior\.is_proper first"):
+        improper.multiply(np.ones(2))
+    with pytest.raises(ValueError, match="without a model"):
+        DensePrior(np.zeros(1), np.ones((1, 1))).log_density_gradient(np.zeros(1))
+    assert Counts(scaled=True).prior(np.array([0.0, 0.0, 400.0])) is None
