@@ -27,10 +27,10 @@ __all__ = [
 ]
 
 FEW, ENOUGH, MANY = 4, 32, 64
-"""Importance draws with which `NoiseTuning` listens, and the two between which it chooses."""
+"""Numbers of importance draws: where `NoiseTuning` measures, and its two choices."""
 
 QUIET = 0.05
-"""Variance of the noise of a ratio that it asks for."""
+"""Largest variance that it allows the noise of a ratio of two estimates."""
 
 
 class ProposalTuning(NamedTuple):
@@ -157,9 +157,10 @@ class NoiseTuning(NamedTuple):
     The log of the ratio of two independent estimates at one theta has variance s²; with N draws it
     is about ``FEW`` s²/N if s² was seen with ``FEW``. Sherlock, Thiery, Roberts and Rosenthal
     (2015) find a variance of 3 best where each draw costs as much as all the rest, and the same
-    everywhere. Here all draws cost less than a factorization, and the noise in the tails of the
-    posterior is ten times that of its center: with 1 on average, a chain that got there stayed for
-    a hundred draws, and its ESS was optimistic until it did. So ``QUIET``.
+    everywhere. Here all draws together cost less than a factorization, and the variance in the
+    tails of the posterior is ten times that of its center. With a variance of 1 on average, chains
+    stayed in the tails for a hundred draws at a time, and ESS did not show it before they had been
+    there. Hence ``QUIET``.
     """
 
     total: float = 0.0
@@ -167,7 +168,8 @@ class NoiseTuning(NamedTuple):
 
     def update(self, change: float) -> NoiseTuning:
         """Learn from the difference of two log estimates at one theta."""
-        # One that has left the numbers, or the tail of a bad q, says "many" and not "infinitely".
+        # Bounded: one change that is not finite, or from the tail of a bad q, asks for `MANY` only
+        # where others do.
         square = min(change**2, 25.0) if math.isfinite(change) else 25.0
         return NoiseTuning(self.total + square, self.ratios + 1)
 

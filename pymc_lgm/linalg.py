@@ -38,7 +38,7 @@ class Tally(threading.local):
         O(n³) operations: Cholesky factorizations, inverses, n × n products.
     numerical_rejections : int
         Proposals rejected because something could not be computed: a covariance that is not
-        positive definite, a NaN or +inf from the model, a trajectory that left the numbers.
+        positive definite, a NaN or +inf from the model, a trajectory whose values are not finite.
     """
 
     cubic_ops: int = 0

@@ -147,7 +147,7 @@ HEALTHY = (
     Healthy(
         "latent_evaluations",
         high=50.0,
-        above="The data say much about f: draws are dear in evaluations, not wrong. Try "
+        above="The data say much about f: draws are right, but need many evaluations. Try "
         'lgm.LatentHMC(metric="curvature"), or bound them by max_steps.',
     ),
     Healthy(

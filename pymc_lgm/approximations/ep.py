@@ -102,7 +102,7 @@ def ep(
         ℓ(f̂) − ½ ẑᵀa − ½ log|B|, since its nodes skip all of a likelihood under a wide cavity, it
         is replaced by that, and q has not converged. Where f̂ is not `plausible`, q is that of
         Laplace's method, which climbs from m, and has not converged either. ``None`` if the search
-        leaves the numbers.
+        meets values that are not finite.
 
     Notes
     -----

@@ -56,7 +56,8 @@ def laplace(
     Returns
     -------
     GaussianApproximation or None
-        With the W and B of the last factorization. ``None`` if the search leaves the numbers.
+        With the W and B of the last factorization. ``None`` if the search meets values that
+        are not finite.
 
     Notes
     -----

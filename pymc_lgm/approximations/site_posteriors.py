@@ -42,7 +42,7 @@ def site_approximation(
     Returns
     -------
     GaussianApproximation or None
-        With W ≥ 0. ``None`` if the search of a mode leaves the numbers.
+        With W ≥ 0. ``None`` if the search of a mode meets values that are not finite.
 
     Notes
     -----
@@ -107,7 +107,7 @@ def _modes(
         value, g, W, _ = likelihood(f)
         W = np.maximum(W, 0.0)
         slope = g - (f - mean) / variance
-        slope = np.where(np.isfinite(slope), slope, mean - f)  # beyond the numbers is too far
+        slope = np.where(np.isfinite(slope), slope, mean - f)  # not finite is too far
         precision = W + 1.0 / variance
         done = slope**2 < CLOSE * precision
         if done.all():

@@ -87,7 +87,8 @@ def curvature_hmc(
     -----
     Requires the gradient of the likelihood. No O(n³) operation but those of q, once a theta. Cost
     a step: one gradient and one product with Σ, which is four of O(n²), twice that of M⁻¹ = K. A
-    trajectory that leaves the numbers is a rejection, counted in `pymc_lgm.linalg.tally`.
+    trajectory that meets a value that is not finite is a rejection, counted in
+    `pymc_lgm.linalg.tally`.
     """
     rotate = integrator == "rotation"
     cos, sin = (math.cos(step_size), math.sin(step_size)) if rotate else (1.0, step_size)

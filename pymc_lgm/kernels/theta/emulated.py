@@ -187,11 +187,14 @@ class EmulatorTuning(NamedTuple):
 class Emulated:
     """Surrogate transitions; a random walk for one move in five on a target without noise.
 
-    Where the emulator is too low a chain would hardly leave by its proposals: the walk does. While
-    fewer than ``good`` of the proposals are accepted, each draw of tuning tries ``tries`` of them.
-    With ``guided``, HMC that follows a force, an emulator that is not good by the last learning is
-    helped in one draw of five, and one that is not even ``fair``, since the evidence has more shape
-    than visits can show, is replaced: at ``judgment``, a share of tuning, or later.
+    Where the emulator is too low, its proposals to leave are rejected; the walk is what leaves.
+    While less than the share ``good`` of the proposals is accepted, each draw of tuning evaluates
+    ``tries`` of them, for the emulator to learn from.
+
+    ``guided`` is HMC along a force. It is used where the emulator proves poor, judged at each draw
+    of tuning from the share ``judgment`` on. If less than ``good`` of its proposals are accepted,
+    HMC moves theta in one draw of five. If less than ``fair``, visits cannot show the shape of the
+    evidence, and HMC replaces the emulator.
     """
 
     local: Metropolis = field(default_factory=Metropolis)
