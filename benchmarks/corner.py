@@ -24,9 +24,7 @@ from _design import classification, from_prior, run, standardized
 import pymc_lgm as lgm
 
 from pymc_lgm.approximations.ep import ep
-from pymc_lgm.approximations.importance import Coordinates, Scheme, importance_sample
-from pymc_lgm.linalg import factorize
-from pymc_lgm.priors import DensePrior
+from pymc_lgm.approximations.importance import Coordinates, Proposal, Scheme, importance_sample
 from pymc_lgm.state import LikelihoodAt
 
 CORNER = 0.3
@@ -49,12 +47,13 @@ def by_quadrature(reader: lgm.LatentGaussianModel, points: int) -> float:
     log_posterior = np.full((sigma.size, length.size), -np.inf)
     for at in np.ndindex(log_posterior.shape):
         theta = np.array([sigma[at[0]], length[at[1]]])
-        q = ep(LikelihoodAt(reader, theta), DensePrior(reader.mean(theta), reader.cov(theta)))
-        prior = factorize(reader.cov(theta))
-        if q is not None and prior is not None:
-            coordinates = Coordinates.fresh(rng, reader.n, scheme)
+        prior = reader.prior(theta)
+        q = None if prior is None else ep(LikelihoodAt(reader, theta), prior)
+        if q is not None and q.prior.is_proper:
+            proposal = Proposal(q)
+            coordinates = Coordinates.fresh(rng, proposal, scheme)
             likelihood = partial(reader.log_likelihoods, theta=theta)
-            draws = importance_sample(q, prior, likelihood, coordinates, scheme)
+            draws = importance_sample(proposal, likelihood, coordinates, scheme)
             log_posterior[at] = draws.log_evidence + reader.log_prior(theta)
     p = np.exp(log_posterior - log_posterior.max())
     return float(p[:, length < CORNER].sum() / p.sum())

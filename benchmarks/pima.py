@@ -24,9 +24,7 @@ from _design import classification, standardized
 import pymc_lgm as lgm
 
 from pymc_lgm.approximations.ep import ep
-from pymc_lgm.approximations.importance import Coordinates, Scheme, importance_sample
-from pymc_lgm.linalg import factorize
-from pymc_lgm.priors import DensePrior
+from pymc_lgm.approximations.importance import Coordinates, Proposal, Scheme, importance_sample
 from pymc_lgm.state import LikelihoodAt
 
 THETA = ["sigma", "length"]
@@ -80,14 +78,14 @@ def quadrature(model: pm.Model, ours: az.Dataset, points: int) -> None:
     log_posterior = np.full((points, points), -np.inf)
     for at in np.ndindex(points, points):
         theta = np.array([axis[i] for axis, i in zip(axes, at, strict=True)])
-        q = ep(LikelihoodAt(reader, theta), DensePrior(reader.mean(theta), reader.cov(theta)))
-        prior = factorize(reader.cov(theta))
-        if q is not None and prior is not None:
+        prior = reader.prior(theta)
+        q = None if prior is None else ep(LikelihoodAt(reader, theta), prior)
+        if q is not None and q.prior.is_proper:
+            proposal = Proposal(q)
             draws = importance_sample(
-                q,
-                prior,
+                proposal,
                 partial(reader.log_likelihoods, theta=theta),
-                Coordinates.fresh(rng, reader.n, scheme),
+                Coordinates.fresh(rng, proposal, scheme),
                 scheme,
             )
             log_posterior[at] = draws.log_evidence + reader.log_prior(theta)

@@ -27,20 +27,20 @@ import pymc_lgm as lgm
 PACKAGE = str(Path(lgm.__file__).parent)
 
 PARTS = {
-    "linalg.py:_factor": "factors of K and B",
-    "linalg.py:condition": "factors of K and B",
+    "linalg.py:factorize": "factors of K and B",
+    "priors/dense.py:condition": "factors of K and B",
     "linalg.py:inverse": "inverses",
     "linalg.py:inverse_times": "products and solves, O(n²)",
-    "linalg.py:_inverse_factor": "inverses",
+    "linalg.py:inverse_factor": "inverses",
     "linalg.py:_inverse_triangle": "inverses",
     "linalg.py": "products and solves, O(n²)",
-    "model.py:cov": "K(theta)",
-    "model.py": "likelihood and prior",
+    "priors": "products and solves, O(n²)",
+    "model/functions.py:cov": "K(theta)",
+    "model": "likelihood and prior",
     "approximations/copula.py": "skewed marginals",
     "approximations/importance.py": "importance draws",
-    "approximations/gaussian.py": "importance draws",
     "approximations/emulator.py": "emulator",
-    "moves/surrogate_transition.py": "emulator",
+    "kernels/theta/emulated.py": "emulator",
     "approximations": "q",
     "": "the rest, in Python",
 }

@@ -47,7 +47,7 @@ def posterior(state, grid, rng):
     """p(theta | y) on the grid, with f integrated out by 500 importance draws for each theta."""
     scheme = Scheme(n_importance=500)
     # With correlation 1 every theta has the same random numbers: a smooth curve.
-    options = {"search": ep, "start": None, "scheme": scheme, "correlation": 1.0}
+    options = {"search": ep, "scheme": scheme, "correlation": 1.0}
     return density(pseudo_marginal(rng, state, **options), grid)
 
 
