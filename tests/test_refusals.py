@@ -315,6 +315,12 @@ def options_that_are_grouped() -> None:
     step(sampler=lgm.PseudoMarginal, approximate=True, defensive=0.1)
 
 
+@refused(r"lgm.LatentHMC has no option 'latent'. It has", error=TypeError)
+def advice_that_cannot_be_followed() -> None:
+    lgm.Probit("y", f=latent(), observed=Y)
+    step(sampler=lgm.LatentHMC, latent="slice")
+
+
 @refused("there is one importance draw here", error=TypeError)
 def two_draws_of_one() -> None:
     lgm.Probit("y", f=latent(), observed=Y)

@@ -122,9 +122,7 @@ class ApproximateMarginal:
         scheme = Scheme(N, self.antithetic)
         search = self.explore.along(tuning.line)
         target = approximate_marginal(rng, state, search=search)
-        if self.guide is not None and tuning.line is not None:
-            force = evidence_force(state.model, tuning.line, self.guide)
-            target = replace(target, force=force)
+        target = self._with_force(target, tuning.line, self.guide)
         state, tuning, stats = self._move_theta(rng, target, tuning, tune)
         q = state.at.approximation(search)
         if q is not None:
@@ -152,6 +150,14 @@ class ApproximateMarginal:
             return math.nan
         proposal = Proposal.of(q, state.at.likelihood, self.defensive)
         return noise_of_ratio(rng, state.at, proposal, scheme)
+
+    def _with_force(
+        self, target: Target, line: SitesLine | None, search: WarmSearch | None
+    ) -> Target:
+        """The target with a force, where a move may want one and there are sites to make it of."""
+        if self.guide is None or line is None:
+            return target
+        return replace(target, force=evidence_force(target.state.model, line, search))
 
     def _move_theta(
         self, rng: np.random.Generator, target: Target, tuning: MarginalTuning, tune: bool
@@ -226,8 +232,7 @@ class PseudoMarginal(ApproximateMarginal):
         if turn == "instead":
             state, stats = target.state, dict.fromkeys(self.move.stats, math.nan)
         else:
-            if self.guide is not None and tuning.line is not None:
-                target = replace(target, force=evidence_force(state.model, tuning.line, None))
+            target = self._with_force(target, tuning.line, None)
             state, tuning, stats = self._move_theta(rng, target, tuning, tune)
         stats |= _estimated(state, state.at.approximation(search)) | {"n_importance": N}
         state, tuning, stats = self._move_latent(rng, state, tuning, tune, search, stats)

@@ -185,6 +185,7 @@ class DensePosterior:
 
     def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
         """⟨½ a aᵀ − ½ W^½ B⁻¹ W^½ + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m: one O(n³) operation."""
-        M = -0.5 * self._root[:, None] * self._root * self._inverse
+        M = -0.5 * self._root[:, None] * self._root
+        M *= self._inverse
         M += np.outer(0.5 * a if v is None else 0.5 * a + v, a)
         return self.prior.vjp(M, a if v is None else a + v)

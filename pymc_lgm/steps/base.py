@@ -62,7 +62,7 @@ class LatentGaussianStep(BlockedStep):
     default: ClassVar[type[LatentGaussianStep] | None] = None
     """The one that claims variables by itself; set where the samplers are listed."""
     moves_theta: ClassVar[bool] = True
-    renamed: ClassVar[dict[str, str]] = {"latent": "latent_move"}
+    renamed: ClassVar[dict[str, str]] = {}
     """Options that a sampler had once, and what to write instead."""
     moves: ClassVar[str]
     needs: ClassVar[str]

@@ -48,6 +48,7 @@ class KnorrHeldRue(PseudoMarginal):
 
     renamed: ClassVar[dict[str, str]] = {
         "n_importance": "lgm.PseudoMarginal(n_importance=...): there is one importance draw here",
+        "latent": "latent_move",
     } | Marginal.renamed
 
     def __init__(

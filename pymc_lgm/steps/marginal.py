@@ -80,15 +80,12 @@ class Marginal(LatentGaussianStep):
 
     moves, needs = "f and theta", "curvature in f"
     renamed: ClassVar[dict[str, str]] = {
-        "recall": "search='recalled' or search='anew'",
-        "tolerance": "search='anew'",
         "delayed": "move='delayed-metropolis'",
-        "approximate": "lgm.ApproximateMarginal(), a sampler of its own",
         "correlation": "importance=lgm.Importance(correlation=...)",
         "antithetic": "importance=lgm.Importance(antithetic=...)",
         "defensive": "importance=lgm.Importance(defensive=...)",
         "copula": "importance=lgm.Importance(copula=...)",
-    } | LatentGaussianStep.renamed
+    }
     element: kernels.ApproximateMarginal
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 from pymc_lgm import kernels
 from pymc_lgm.approximations.ep import ep
@@ -89,6 +89,12 @@ class PseudoMarginal(Marginal):
 
     name = "pseudo_marginal"
     cubic_ops = "2-12"
+    renamed: ClassVar[dict[str, str]] = Marginal.renamed | {
+        "latent": "latent_move",
+        "recall": "search='recalled' or search='anew'",
+        "tolerance": "search='anew'",
+        "approximate": "lgm.ApproximateMarginal(), a sampler of its own",
+    }
 
     def __init__(
         self,

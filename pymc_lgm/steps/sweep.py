@@ -85,6 +85,7 @@ class Sweep(LatentGaussianStep):
     name = "sweep"
     moves, needs = "f and theta", "as its choices do"
     cubic_ops: ClassVar[int | str] = "1-"
+    renamed: ClassVar[dict[str, str]] = {"latent": "latent_move"}
     held: tuple[str, ...] | None = None
     """Parameterizations of a named sweep."""
 
