@@ -52,13 +52,12 @@ with pm.Model(coords={"feature": features, "woman": train.index}) as model:
 # %% [markdown]
 # ## Sample, and read the diagnostics
 #
-# The more hyper-parameters, the longer an emulator takes to learn how the evidence depends on them:
-# for six, twice PyMC's 1000 draws of tuning. `cores=1` runs one chain after the other, so that this
-# page is also a plain script; leave it out in a notebook of yours.
+# One length-scale for each feature makes six hyper-parameters. `cores=1` runs one chain after the
+# other, so that this page is also a plain script; leave it out in a notebook of yours.
 
 # %%
 with model:
-    idata = pm.sample(2_000, tune=2_000, chains=4, cores=1, random_seed=1, progressbar=False)
+    idata = pm.sample(2_000, chains=4, cores=1, random_seed=1, progressbar=False)
 
 # %%
 theta = ["amplitude", "length"]
@@ -72,7 +71,8 @@ print(lgm.efficiency(idata, {"theta": theta, "f": "f"}).T.round(3).to_string())
 # the draws can be trusted. Had they been bad, `theta_acceptance` and `latent_acceptance`, here
 # far from 0, would say [what is stuck](../sample_statistics.md). `cubic_ops` is what a draw
 # costs, in factorizations of n x n matrices: about two where the emulator of the evidence jumps,
-# more where q is searched for. NUTS pays for one, and its derivative, at each leapfrog step.
+# more where NUTS on the evidence helps it or q is searched for. PyMC's NUTS pays for one, and its
+# derivative, at each leapfrog step.
 #
 # ## Predict the women held out
 #

@@ -20,6 +20,7 @@ __all__ = [
     "FEW",
     "MANY",
     "QUIET",
+    "MetricTuning",
     "NoiseTuning",
     "ProposalTuning",
     "StepSizeTuning",
@@ -114,6 +115,81 @@ class StepSizeTuning(NamedTuple):
     def value(self, tune: bool) -> float:
         """Step size to use: the last one tried while tuning, their average afterwards."""
         return math.exp(self.log_step if tune else self.log_step_average)
+
+
+class MetricTuning(NamedTuple):
+    """A mass matrix for HMC, learnt from where the chain has been and from the gradients there.
+
+    Of a Gaussian with covariance Σ the draws have covariance A = Σ and the gradients B = Σ⁻¹. Each
+    alone says little of a few draws; the Σ that solves Σ B Σ = A is exact for any of them that span
+    the space, and of other densities it minimizes the Fisher divergence from a Gaussian (Seyboldt,
+    Carlson and Carpenter 2026, *Preconditioning Hamiltonian Monte Carlo by minimizing Fisher
+    divergence*). Both are drawn towards their diagonals by the share p / (p + draws / 5).
+
+    Attributes
+    ----------
+    thetas, gradients : tuple of ndarray (p,)
+        Of the chain so far.
+    factor : ndarray, shape (p, p)
+        C with C Cᵀ = Σ; renewed each time the draws have grown by a third, from the later two
+        thirds of them.
+    next_fit : int
+    """
+
+    thetas: tuple[Array, ...]
+    gradients: tuple[Array, ...]
+    factor: Array
+    next_fit: int
+
+    @classmethod
+    def start(cls, p: int) -> MetricTuning:
+        """Start with C = I."""
+        return cls((), (), np.eye(p), 10)
+
+    @property
+    def draws(self) -> int:
+        """From how many draws it has learnt."""
+        return len(self.thetas)
+
+    @property
+    def scale(self) -> float:
+        """|det C|^(1/p)."""
+        return float(np.exp(np.log(self.factor.diagonal()).mean()))
+
+    def at(self, gradient: Array) -> MetricTuning:
+        """Begin where the gradient is this: a Gaussian has gradients of about 1 / sd."""
+        sd = 1.0 / np.clip(np.abs(gradient), 1.0 / 3.0, 100.0)
+        return self._replace(factor=np.diag(sd))
+
+    def update(self, theta: Array, gradient: Array) -> MetricTuning:
+        """Learn from one draw."""
+        thetas, gradients = (*self.thetas, theta), (*self.gradients, gradient)
+        tuning = self._replace(thetas=thetas, gradients=gradients)
+        draws = len(thetas)
+        if draws < self.next_fit:
+            return tuning
+        later = draws // 3
+        factor = _factor_of(np.array(thetas[later:]), np.array(gradients[later:]))
+        return tuning._replace(factor=factor, next_fit=math.ceil(4 * draws / 3))
+
+
+def _factor_of(thetas: Array, gradients: Array) -> Array:
+    """C with C Cᵀ = Σ, Σ B Σ = A, in coordinates in which A and B have equal diagonals."""
+    draws, p = thetas.shape
+    variances, of_gradients = thetas.var(axis=0) + 1e-10, gradients.var(axis=0) + 1e-10
+    sd = np.clip((variances / of_gradients) ** 0.25, 1e-3, 1e3)
+    own = p / (p + draws / 5)
+    A, B = (
+        (1.0 - own) * cov + own * np.diag(cov.diagonal()) + 1e-8 * np.eye(p)
+        for cov in (np.atleast_2d(np.cov((x).T)) for x in (thetas / sd, gradients * sd))
+    )
+    # Σ = B^(-1/2) (B^(1/2) A B^(1/2))^(1/2) B^(-1/2), the geometric mean of A and B⁻¹.
+    values, vectors = np.linalg.eigh(B)
+    root, inverse = (vectors * values**power @ vectors.T for power in (0.5, -0.5))
+    values, vectors = np.linalg.eigh(root @ A @ root)
+    sigma = inverse @ (vectors * np.sqrt(np.maximum(values, 1e-12)) @ vectors.T) @ inverse
+    factor: Array = sd[:, None] * np.linalg.cholesky(0.5 * (sigma + sigma.T))
+    return factor
 
 
 class WidthTuning(NamedTuple):

@@ -62,6 +62,9 @@ class LatentGaussian(GaussianModel, Protocol):
     def log_likelihood_theta_gradient(self, f: Array, theta: Array) -> Array:
         """∂ℓ/∂theta at fixed f, shape (p,)."""
 
+    def likelihood_terms_vjp(self, f: Array, theta: Array, v: Array, u: Array) -> Array:
+        """∂/∂theta of ℓ + ⟨v, g⟩ + ⟨u, W⟩ at fixed f, shape (p,)."""
+
 
 @dataclass(frozen=True)
 class LikelihoodAt:

@@ -36,7 +36,7 @@ VARIANTS = {
     "PseudoMarginal": [
         {},
         {"move": "slice", "n_importance": 4, "latent_move": "hmc"},
-        {"move": "hmc", "n_importance": 4, "approximation": "laplace"},
+        {"move": "nuts", "n_importance": 4, "approximation": "laplace"},
         {
             "move": "metropolis",
             "n_importance": 1,

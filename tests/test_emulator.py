@@ -16,7 +16,7 @@ from toys import TOYS, Chain, Counts, Labels, invariance, invariance_of, until_n
 import pymc_lgm as lgm
 
 from pymc_lgm import kernels
-from pymc_lgm.adaptation import ProposalTuning, StepSizeTuning
+from pymc_lgm.adaptation import StepSizeTuning
 from pymc_lgm.approximations import emulator as emulator_module
 from pymc_lgm.approximations.emulator import (
     LENGTHS,
@@ -280,7 +280,7 @@ def test_outside_numbers_it_stays(rng):
 
 def learner(p=2):
     return EmulatorTuning(
-        ProposalTuning.start(p),
+        None,
         StepSizeTuning.start(),
         None,
         (),
@@ -318,11 +318,9 @@ def test_it_forgets_the_oldest(rng):
     assert tuning.visits[0][0][0] == 120.0
 
 
-def tuned(tune=200, **walk):
-    """A chain of the default on labels, tuned, with another random walk beside its emulator."""
-    (element,) = elements_of((lgm.PseudoMarginal, {}), "labels")
-    move = replace(element.move, local=replace(element.move.local, **walk))
-    elements = (replace(element, move=move),)
+def tuned(tune=200):
+    """A chain of the default on labels, tuned."""
+    elements = elements_of((lgm.PseudoMarginal, {}), "labels")
     return Chain.start(elements, Labels(), np.random.default_rng(1), tune)
 
 
@@ -348,13 +346,6 @@ def test_an_emulator_that_learns_for_ever_is_noticed(dies):
         lambda replicates: invariance_of(chain, replicates=replicates, steps=3).pvalue, 250, 800
     )
     dies("tuning: an emulator that learns for ever", pvalue, below=1e-6)
-
-
-def test_what_delayed_acceptance_looks_at_is_learnt():
-    """Thetas that its first stage rejects, too: the walk before the emulator asks for no other."""
-    move = tuned(delayed=True).tunings[0].move
-    assert move.emulator is not None
-    assert move.guidance < 1.0
 
 
 def test_precisions_of_the_prior_are_asked_for_once_at_each_theta():

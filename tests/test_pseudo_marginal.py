@@ -183,7 +183,7 @@ def test_a_search_that_leaves_the_numbers_is_a_value():
         (
             {"move": "gibbs"},
             "move='gibbs' is unknown.*"
-            "'emulator', 'hmc', 'metropolis', 'delayed-metropolis', 'slice'",
+            "'emulator', 'nuts', 'metropolis', 'delayed-metropolis', 'slice'",
         ),
         (
             {"move": "slice", "importance": {"correlation": 0.9}},

@@ -104,6 +104,17 @@ class Toy:
     def log_likelihood_theta_gradient(self, f: np.ndarray, theta: np.ndarray) -> np.ndarray:
         return np.zeros(self.p)
 
+    def likelihood_terms_vjp(
+        self, f: np.ndarray, theta: np.ndarray, v: np.ndarray, u: np.ndarray
+    ) -> np.ndarray:
+        """By central differences: a slope need not be exact."""
+
+        def value(theta: np.ndarray) -> float:
+            log_likelihood, g, W, _ = self.likelihood_terms(f, theta)
+            return float(log_likelihood + v @ g + u @ W)
+
+        return np.array([value(theta + h) - value(theta - h) for h in 1e-5 * np.eye(self.p)]) / 2e-5
+
     def probit_signs(self) -> np.ndarray | None:
         return None
 

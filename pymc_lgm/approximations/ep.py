@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.linalg import LOG_2PI, Array
 from pymc_lgm.priors import Posterior, Prior
 
-__all__ = ["Marginals", "Tilted", "ep", "probit_moments", "quadrature_moments"]
+__all__ = ["Marginals", "Tilted", "ep", "evidence_gradient", "probit_moments", "quadrature_moments"]
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
 LOG_WEIGHTS = np.log(WEIGHTS) - 0.5 * LOG_2PI
@@ -71,6 +72,7 @@ def ep(
     start: Sites | None = None,
     tolerance: float = 1e-2,
     max_iterations: int = 50,
+    differentiable: bool = False,
 ) -> GaussianApproximation | None:
     """Approximate p(f | y, theta) by a Gaussian that has the moments of its tilted marginals.
 
@@ -93,6 +95,8 @@ def ep(
     max_iterations : int
         Newton steps and sweeps at most. If a sweep brings q no nearer to moments that match, the
         sites go half as far; after that has failed four times the nearest q is returned.
+    differentiable : bool
+        Make all of B⁻¹ in each sweep, not its diagonal alone: `evidence_gradient` needs it then.
 
     Returns
     -------
@@ -111,23 +115,34 @@ def ep(
     variance 100 quadrature of a logistic is good to 3e-3 in log Z, in means and in variances.
     """
     mean, iterations, share, first = prior.mean, 1, 1.0, None
+
+    def again() -> GaussianApproximation | None:
+        return ep(
+            likelihood,
+            prior,
+            tolerance=tolerance,
+            max_iterations=max_iterations,
+            differentiable=differentiable,
+        )
+
     if start is None:
         first = laplace(likelihood, prior, tolerance=3.0, max_iterations=max_iterations)
         if first is None:
             return None
         iterations = first.iterations
-        best = _sweep(likelihood, first.sites.nu, first.posterior)
+        best = _sweep(likelihood, first.sites.nu, first.posterior, differentiable)
         if best is None:
             return replace(first, converged=False)
     else:
-        best = _sweep(likelihood, start.nu, prior.condition(start.precision))
+        posterior = prior.condition(start.precision)
+        best = _sweep(likelihood, start.nu, posterior, differentiable)
         if best is None:
-            return ep(likelihood, prior, tolerance=tolerance, max_iterations=max_iterations)
+            return again()
     while best.mismatch > tolerance and iterations < max_iterations and share > 0.1:
         iterations += 1
         nu = best.q.nu + share * (best.nu - best.q.nu)
         precision = best.q.precision + share * (best.precision - best.q.precision)
-        sweep = _sweep(likelihood, nu, prior.condition(precision))
+        sweep = _sweep(likelihood, nu, prior.condition(precision), differentiable)
         if sweep is not None and sweep.mismatch < best.mismatch:
             best, share = sweep, min(1.0, 2.0 * share)
         else:
@@ -139,7 +154,7 @@ def ep(
     believed = possible and best.log_evidence <= at_center + allowance(mean.size)
     converged = believed and best.mismatch <= tolerance
     if start is not None and not converged:
-        return ep(likelihood, prior, tolerance=tolerance, max_iterations=max_iterations)
+        return again()
     if first is not None and not possible:
         return replace(first, converged=False)
     return GaussianApproximation(
@@ -153,10 +168,14 @@ def ep(
 
 
 @np.errstate(divide="ignore", invalid="ignore", over="ignore")
-def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior | None) -> _Sweep | None:
+def _sweep(
+    likelihood: SiteLikelihood, nu: Array, posterior: Posterior | None, differentiable: bool
+) -> _Sweep | None:
     """Find q with these sites, its evidence, and the sites that its tilted marginals ask for."""
     if posterior is None:
         return None
+    if differentiable:
+        posterior = posterior.differentiable()
     prior, precision = posterior.prior, posterior.precision
     dual = posterior.dual(nu)  # (3.68): K⁻¹ ẑ
     z = prior.covariance_times(dual)
@@ -179,6 +198,35 @@ def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior | None) -
     if not (math.isfinite(mismatch) and math.isfinite(log_evidence)):
         return None
     return _Sweep(q, posterior, dual, log_evidence, mismatch, next_nu, next_precision)
+
+
+def evidence_gradient(
+    q: GaussianApproximation, *, likelihood_gradient: Callable[[Array], Array]
+) -> Array | None:
+    """Gradient in theta of the evidence of a q of `ep`.
+
+    ⟨½ (a aᵀ − R), dK⟩ + aᵀ dm with a = K⁻¹(f̂ − m) and R = (K + W⁻¹)⁻¹: that of
+    log ∫ N(f; m, K) ∏ t_i(f_i) df at fixed sites, since the evidence does not change with sites
+    that match moments (Rasmussen and Williams 2006, eq. (5.27)). What a theta of the likelihood
+    adds is taken at f̂, and is not quite the gradient.
+
+    Parameters
+    ----------
+    q : GaussianApproximation
+    likelihood_gradient : callable
+        f -> ∂ℓ/∂theta at fixed f, shape (p,).
+
+    Returns
+    -------
+    ndarray, shape (p,), or None
+        ``None`` where it is not a number.
+
+    Notes
+    -----
+    One O(n³) operation, the inverse of B; none if the search was ``differentiable``.
+    """
+    gradient = q.posterior.evidence_gradient(q.dual) + likelihood_gradient(q.center)
+    return gradient if np.isfinite(gradient).all() else None
 
 
 def quadrature_moments(likelihood: SiteLikelihood, q: Marginals) -> Tilted:

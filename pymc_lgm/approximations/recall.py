@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-import numpy as np
-
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood, plausible
 from pymc_lgm.approximations.laplace import laplace
@@ -22,7 +20,7 @@ from pymc_lgm.approximations.sites_line import SitesLine
 from pymc_lgm.linalg import Array
 from pymc_lgm.priors import Posterior, Prior
 
-__all__ = ["LineSearch", "Recall", "WarmSearch", "laplace_from_sites", "recall", "sites_gradient"]
+__all__ = ["LineSearch", "Recall", "WarmSearch", "laplace_from_sites", "recall"]
 
 
 def recall(
@@ -72,40 +70,6 @@ def recall(
         converged=True,
         margins=start.margins,
     )
-
-
-def sites_gradient(
-    prior: Prior, sites: Sites, *, likelihood_gradient: Callable[[Array], Array]
-) -> Array | None:
-    """Gradient in theta of log ∫ N(f; m, K) ∏ t_i(f_i) df at fixed sites, and of ℓ at its center.
-
-    ⟨½ (a aᵀ − R), dK⟩ + aᵀ dm with a = K⁻¹(f̂ − m) and R = (K + W⁻¹)⁻¹. Where sites have the
-    moments of expectation propagation it is the gradient of the evidence, since that does not
-    change with them (Rasmussen and Williams 2006, eq. (5.27)); but for a theta of the likelihood,
-    whose derivative is taken at f̂.
-
-    Parameters
-    ----------
-    prior : Prior
-    sites : Sites
-    likelihood_gradient : callable
-        f -> ∂ℓ/∂theta at fixed f, shape (p,).
-
-    Returns
-    -------
-    ndarray, shape (p,), or None
-        ``None`` where it is not a number.
-
-    Notes
-    -----
-    Two O(n³) operations, B and its inverse.
-    """
-    combined = _combine(prior, sites)
-    if combined is None:
-        return None
-    posterior, dual, z = combined
-    gradient = posterior.evidence_gradient(dual) + likelihood_gradient(prior.mean + z)
-    return gradient if np.isfinite(gradient).all() else None
 
 
 def _combine(prior: Prior, sites: Sites) -> tuple[Posterior, Array, Array] | None:

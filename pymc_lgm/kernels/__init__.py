@@ -25,10 +25,10 @@ from pymc_lgm.kernels.pseudo_marginal import PseudoMarginal as PseudoMarginal
 from pymc_lgm.kernels.sweep import Element as Element
 from pymc_lgm.kernels.sweep import run as run
 from pymc_lgm.kernels.sweep import statistics as statistics
+from pymc_lgm.kernels.theta import NUTS as NUTS
 from pymc_lgm.kernels.theta import SMMALA as SMMALA
 from pymc_lgm.kernels.theta import THETA_MOVES as THETA_MOVES
 from pymc_lgm.kernels.theta import Emulated as Emulated
-from pymc_lgm.kernels.theta import Guided as Guided
 from pymc_lgm.kernels.theta import Metropolis as Metropolis
 from pymc_lgm.kernels.theta import Move as Move
 from pymc_lgm.kernels.theta import Slice as Slice

@@ -21,8 +21,8 @@ from pymc_lgm.approximations.importance import Estimate, Proposal, Scheme
 from pymc_lgm.approximations.recall import LineSearch, WarmSearch
 from pymc_lgm.approximations.sites import Margins
 from pymc_lgm.approximations.sites_line import SitesLine, SitesTuning
+from pymc_lgm.kernels.hold.approximate_evidence import ApproximateEvidence
 from pymc_lgm.kernels.hold.approximate_marginal import approximate_marginal
-from pymc_lgm.kernels.hold.evidence_force import evidence_force
 from pymc_lgm.kernels.hold.pseudo_marginal import draw_latent, noise_of_ratio, pseudo_marginal
 from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.interweaving import Interweaving
@@ -51,10 +51,10 @@ class MarginalTuning(NamedTuple):
     interweaving: Any = None
 
     def update(self, theta: Array, seen: GaussianApproximation | None) -> MarginalTuning:
-        """Learn the sites at one draw; renew the line at draws 50, 100, 200, ... and the last."""
+        """Learn the sites at one draw; renew the line at draws 5, 10, 20, 40, ... and the last."""
         draws, line, noise = self.draws + 1, self.line, self.noise
         sites = self.sites if seen is None else self.sites.update(theta, seen.sites, seen.margins)
-        rounds, rest = divmod(draws, 50)
+        rounds, rest = divmod(draws, 5)
         double = rest == 0 and rounds & (rounds - 1) == 0
         last = draws == self.exploring and 4 * sites.thetas >= draws
         if sites.thetas and (double or last):
@@ -70,8 +70,8 @@ class MarginalTuning(NamedTuple):
 class ApproximateMarginal:
     """One move on theta on q's own evidence, then a draw of f by weight. Not exact.
 
-    With ``guide``, a search that need not go far, the target has a ``force``. With ``copula`` what
-    a copula needs is learnt, too.
+    With ``surrogate``, from a search that need not go far, the target has a ``slope``. With
+    ``copula`` what a copula needs is learnt, too.
     """
 
     explore: WarmSearch
@@ -80,7 +80,7 @@ class ApproximateMarginal:
     antithetic: bool = True
     defensive: float = 0.0
     copula: bool = False
-    guide: WarmSearch | None = None
+    surrogate: ApproximateEvidence | None = None
 
     @property
     def stats(self) -> tuple[str, ...]:
@@ -122,7 +122,7 @@ class ApproximateMarginal:
         scheme = Scheme(N, self.antithetic)
         search = self.explore.along(tuning.line)
         target = approximate_marginal(rng, state, search=search)
-        target = self._with_force(target, tuning.line, self.guide)
+        target = self._with_slope(target, tuning.line)
         state, tuning, stats = self._move_theta(rng, target, tuning, tune)
         q = state.at.approximation(search)
         if q is not None:
@@ -151,13 +151,9 @@ class ApproximateMarginal:
         proposal = Proposal.of(q, state.at.likelihood, self.defensive)
         return noise_of_ratio(rng, state.at, proposal, scheme)
 
-    def _with_force(
-        self, target: Target, line: SitesLine | None, search: WarmSearch | None
-    ) -> Target:
-        """The target with a force, where a move may want one and there are sites to make it of."""
-        if self.guide is None or line is None:
-            return target
-        return replace(target, force=evidence_force(target.state.model, line, search))
+    def _with_slope(self, target: Target, line: SitesLine | None) -> Target:
+        """The target with a slope, where a move may want one."""
+        return target if self.surrogate is None else self.surrogate.along(line).seen_from(target)
 
     def _move_theta(
         self, rng: np.random.Generator, target: Target, tuning: MarginalTuning, tune: bool
@@ -232,7 +228,7 @@ class PseudoMarginal(ApproximateMarginal):
         if turn == "instead":
             state, stats = target.state, dict.fromkeys(self.move.stats, math.nan)
         else:
-            target = self._with_force(target, tuning.line, None)
+            target = self._with_slope(target, tuning.line)
             state, tuning, stats = self._move_theta(rng, target, tuning, tune)
         stats |= _estimated(state, state.at.approximation(search)) | {"n_importance": N}
         state, tuning, stats = self._move_latent(rng, state, tuning, tune, search, stats)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Unpack
 
 import numpy as np
@@ -14,12 +15,20 @@ from pymc_lgm import kernels
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites
+from pymc_lgm.kernels.hold.approximate_evidence import (
+    ApproximateEvidence,
+    gradient_of_ep,
+    gradient_of_laplace,
+)
 from pymc_lgm.model.diagnose import no_approximation, refuse_no_curvature
 from pymc_lgm.state import State
 from pymc_lgm.steps.base import LatentGaussianStep
 from pymc_lgm.steps.options import StepOptions, between, no_gradient, one_of, positive
 
 __all__ = ["Importance", "Marginal"]
+
+TOLERANCE = 0.1
+"""Nats by which the search for a slope may be off: its ends are evaluated."""
 
 APPROXIMATIONS: dict[str, Callable[..., GaussianApproximation | None]] = {
     "laplace": laplace_from_sites,
@@ -28,7 +37,10 @@ APPROXIMATIONS: dict[str, Callable[..., GaussianApproximation | None]] = {
 """Gaussian approximations by the name that a user writes in ``approximation=``."""
 
 
-MOVES = ("emulator", "hmc", "metropolis", "delayed-metropolis", "slice")
+MOVES = ("emulator", "nuts", "metropolis", "delayed-metropolis", "slice")
+
+MANY = 12
+"""Hyper-parameters above which visits cannot show an emulator the shape of the evidence."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +137,7 @@ class Marginal(LatentGaussianStep):
             refuse_no_curvature(self.lgm, "approximation='ep', or lgm.ASIS()")
         self.element = self._element(
             explore=self._warm(1e-3),
-            guide=self._warm(0.1) if self._has_force() else None,
+            surrogate=self._surrogate(),
             move=self._move(),
             n_importance=self.n_importance,
             antithetic=self.importance.antithetic,
@@ -146,28 +158,34 @@ class Marginal(LatentGaussianStep):
     def _warm(self, tolerance: float) -> WarmSearch:
         return WarmSearch(APPROXIMATIONS[self.approximation or "laplace"], tolerance)
 
-    def _has_force(self) -> bool:
-        return self.move in (None, "emulator", "hmc") and self.lgm.has_theta_gradient
+    def _surrogate(self) -> ApproximateEvidence | None:
+        if self.move not in (None, "emulator", "nuts") or not self.lgm.has_theta_gradient:
+            return None
+        if self.approximation == "ep":
+            search = WarmSearch(partial(ep, differentiable=True), TOLERANCE)
+            return ApproximateEvidence(search, gradient_of_ep)
+        return ApproximateEvidence(self._warm(TOLERANCE), gradient_of_laplace)
 
     def _move(self) -> kernels.Move:
-        delayed = self.move == "delayed-metropolis"
-        walk = kernels.Metropolis(self.target_accept, self.scale, delayed)
-        move = self.move or ("emulator" if self.lgm.has_prior_gradient else "metropolis")
+        walk = kernels.Metropolis(self.target_accept, self.scale, self.move == "delayed-metropolis")
+        nuts = kernels.NUTS(self.target_accept or 0.7) if self.lgm.has_theta_gradient else None
+        move = self.move
+        if move is None and self.lgm.has_prior_gradient:
+            move = "emulator" if nuts is None or self.lgm.p <= MANY else "nuts"
         if move == "emulator":
             if not self.lgm.has_prior_gradient:
                 raise ValueError(
                     "move='emulator' differentiates the prior of theta, and it cannot be. Write "
                     "move='metropolis'."
                 )
-            guided = kernels.Guided(walk) if self.lgm.has_theta_gradient else None
-            return kernels.Emulated(walk, guided=guided)
-        if move == "hmc":
-            if not self.lgm.has_theta_gradient:
+            return kernels.Emulated(nuts or walk)
+        if move == "nuts":
+            if nuts is None:
                 raise ValueError(
-                    "move='hmc' differentiates mean, covariance, likelihood and prior in theta, "
+                    "move='nuts' differentiates mean, covariance, likelihood and prior in theta, "
                     "and one of them cannot be. Write move='metropolis'."
                 )
-            return kernels.Guided(walk)
+            return nuts
         return kernels.Slice() if move == "slice" else walk
 
     def _begin(self, state: State) -> None:

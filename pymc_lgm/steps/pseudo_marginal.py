@@ -31,15 +31,15 @@ class PseudoMarginal(Marginal):
     approximation : {"laplace", "ep"}, optional
         Where q comes from: the mode of f, or expectation propagation, which is closer to the
         posterior. By default "ep" if the likelihood can be split over the elements of f.
-    move : {"emulator", "hmc", "metropolis", "delayed-metropolis", "slice"}, optional
-        How theta moves: by long jumps that an emulator of the evidence proposes; by HMC along the
-        gradient of the evidence that the recalled sites have; by an adaptive random walk; by the
-        same with delayed acceptance, which looks at the approximate evidence first and pays for
-        the estimate only if that would accept; or by component-wise slice sampling with the
-        estimate's random numbers held (Murray and Graham 2016). By default "emulator", where the
-        prior of theta has a gradient. If from the middle of tuning on less than 0.7 of its jumps
-        are accepted, HMC moves theta in one draw of five, and in all of them if it is less than
-        0.3, as can happen with ten hyper-parameters.
+    move : {"emulator", "nuts", "metropolis", "delayed-metropolis", "slice"}, optional
+        How theta moves: by long jumps that an emulator of the evidence proposes; by NUTS on q's own
+        evidence, whose end an estimate accepts; by an adaptive random walk; by the same with
+        delayed acceptance, which looks at the approximate evidence first and pays for the estimate
+        only if that would accept; or by component-wise slice sampling with the estimate's random
+        numbers held (Murray and Graham 2016). By default "emulator" for up to 12 hyper-parameters
+        and "nuts" for more, if theta has a gradient. While the emulator is learnt NUTS moves theta,
+        too. If from the middle of tuning on less than 0.7 of the jumps are accepted, it does so in
+        half of the draws, and if it is less than 0.3 in all of them.
     n_importance : int, optional
         N: draws of f an estimate. By default 32, and 64 where tuning sees that the noise of a ratio
         of two would have a variance above 0.05.
@@ -56,17 +56,19 @@ class PseudoMarginal(Marginal):
         tuning has seen that less than a tenth of the proposals is accepted, since no Gaussian is
         near the posterior of f, add one to each draw: two O(n³) operations more.
     target_accept, scale
-        Of the random walk on theta, as in `ASIS`.
+        Of the random walk on theta, as in `ASIS`; ``target_accept`` also of the leapfrog steps of
+        NUTS, by default 0.7.
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 
     Notes
     -----
     Two O(n³) operations a proposal, the factors of K and of B; two more for each step of
-    ``move="hmc"``. In tuning, and afterwards far from where it has been, q is searched for: 3 to 8.
+    NUTS. In tuning, and afterwards far from where it has been, q is searched for: 3 to 8.
     ``sample_stats``: ``theta_acceptance``, ``theta_scale``, ``log_evidence``,
     ``log_evidence_sd``, ``pareto_k``, ``n_importance``, ``mode_iterations``, those of the latent
-    move, ``cubic_ops``, ``numerical_rejections``; of a slice ``theta_evaluations``.
+    move, ``cubic_ops``, ``numerical_rejections``; of NUTS ``theta_steps``, of a slice
+    ``theta_evaluations``.
 
     References
     ----------

@@ -19,6 +19,7 @@ from pymc_lgm.state import State
 __all__ = [
     "Fix",
     "Screened",
+    "Slope",
     "Target",
     "explicit_gradient",
     "explicit_information",
@@ -39,6 +40,22 @@ class Screened:
 
     log_density: float
     complete: Callable[[], tuple[float, State | None]]
+
+
+@dataclass(frozen=True, eq=False)
+class Slope:
+    """A log density at theta and its gradient there.
+
+    Attributes
+    ----------
+    theta : ndarray, shape (p,)
+    log_density : float
+    gradient : ndarray, shape (p,)
+    """
+
+    theta: Array
+    log_density: float
+    gradient: Array
 
 
 @dataclass(frozen=True)
@@ -64,10 +81,9 @@ class Target:
         The gradient and a symmetric matrix G that says how sharply the density is curved there,
         both at the cost of G alone. A function of theta and of what is held; positive definite
         where it can be.
-    force : callable ndarray (p,) -> ndarray (p,) or None, optional
-        About the gradient of the log density at any theta, for much less than the density itself: a
-        function of theta and of what is held, ``None`` where it is not a number. It guides
-        trajectories, whose ends alone are evaluated.
+    slope : callable ndarray (p,) -> Slope or None, optional
+        An approximation of the log density with its gradient, at any theta: a function of theta
+        alone, ``None`` where it is not a number. Trajectories follow it; their ends are evaluated.
     noisy : bool
         Whether two evaluations at one theta differ: no target for slice sampling.
     """
@@ -79,7 +95,7 @@ class Target:
     screened_log_density: float = math.nan
     gradient: Callable[[State], Array] | None = None
     geometry: Callable[[State], tuple[Array, Array]] | None = None
-    force: Callable[[Array], Array | None] | None = None
+    slope: Callable[[Array], Slope | None] | None = None
     noisy: bool = False
 
     def __call__(self, theta: Array) -> tuple[float, State | None]:

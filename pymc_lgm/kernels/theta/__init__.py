@@ -9,18 +9,18 @@ from __future__ import annotations
 from typing import Any
 
 from pymc_lgm.kernels.theta.emulated import Emulated as Emulated
-from pymc_lgm.kernels.theta.guided import Guided as Guided
 from pymc_lgm.kernels.theta.hmc import ThetaHMC as ThetaHMC
 from pymc_lgm.kernels.theta.metropolis import Metropolis as Metropolis
 from pymc_lgm.kernels.theta.move import Move as Move
+from pymc_lgm.kernels.theta.nuts import NUTS as NUTS
 from pymc_lgm.kernels.theta.slice import Slice as Slice
 from pymc_lgm.kernels.theta.smmala import SMMALA as SMMALA
 
 __all__ = [
+    "NUTS",
     "SMMALA",
     "THETA_MOVES",
     "Emulated",
-    "Guided",
     "Metropolis",
     "Move",
     "Slice",

@@ -11,20 +11,24 @@ from __future__ import annotations
 import math
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_lgm.adaptation import ProposalTuning, StepSizeTuning
+from pymc_lgm.adaptation import StepSizeTuning
 from pymc_lgm.approximations.emulator import ROOM, Emulator, Visits, emulate
-from pymc_lgm.kernels.hold.target import Screened, Target
+from pymc_lgm.kernels.hold.target import Slope, Target
 from pymc_lgm.kernels.sweep import Stats
-from pymc_lgm.kernels.theta.guided import Guided, GuidedTuning
 from pymc_lgm.kernels.theta.metropolis import Metropolis
+from pymc_lgm.kernels.theta.nuts import NUTS
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import LatentGaussian, State, acceptance_probability
 
 __all__ = ["Emulated", "EmulatorTuning", "SurrogateTransitionInfo", "surrogate_transition"]
+
+
+KEPT = 4
+"""Visits of one draw that the emulator learns."""
 
 
 class SurrogateTransitionInfo(NamedTuple):
@@ -138,24 +142,23 @@ class _Surrogate:
 
 
 class EmulatorTuning(NamedTuple):
-    """What `Emulated` learns: a random walk, an emulator, a step size on it.
+    """What `Emulated` learns: the other move, the emulator, a step size on it.
 
     The emulator learns every theta that was tried, accepted or not, and is made anew each time the
     draws have grown by a fifth. It is standardized by the later two thirds of the chain.
-    ``guidance`` is the share of draws in which HMC moves theta instead.
+    ``share`` is that of the draws in which the other move moves theta.
     """
 
-    local: ProposalTuning
+    other: Any
     step_size: StepSizeTuning
     emulator: Emulator | None
     visits: tuple[tuple[Array, float, float], ...]
     chain: tuple[Array, ...]
     next_fit: int
     judged_from: int
+    share: float = 0.0
     acceptance: float = 0.0
     proposals: int = 0
-    guided: GuidedTuning | None = None
-    guidance: float = 0.0
 
     def note(self, acceptance: float) -> EmulatorTuning:
         """Note how good a proposal of the emulator was; the last 50 or so count."""
@@ -185,33 +188,29 @@ class EmulatorTuning(NamedTuple):
 
 @dataclass(frozen=True)
 class Emulated:
-    """Surrogate transitions; a random walk for one move in five on a target without noise.
+    """Surrogate transitions, and another move on theta: NUTS, or a walk where there is no slope.
 
-    Where the emulator is too low, its proposals to leave are rejected; the walk is what leaves.
-    While less than the share ``good`` of the proposals is accepted, each draw of tuning evaluates
-    ``tries`` of them, for the emulator to learn from.
-
-    ``guided`` is HMC along a force. It is used where the emulator proves poor, judged at each draw
-    of tuning from the share ``judgment`` on. If less than ``good`` of its proposals are accepted,
-    HMC moves theta in one draw of five. If less than ``fair``, visits cannot show the shape of the
-    evidence, and HMC replaces the emulator.
+    The other move explores until there is an emulator, and goes on in the share ``explored`` of
+    tuning: where the emulator is too low its proposals to leave are rejected. Each draw of tuning
+    from ``judgment`` on says what becomes of it. If at least ``good`` of the emulator's proposals
+    are accepted, it is not needed. If less, it moves theta in the share ``helped`` of the draws;
+    if less than ``fair``, in all of them, since visits cannot show the shape of the evidence. A
+    walk helps in no draw: on estimates it is no better than the emulator.
     """
 
-    local: Metropolis = field(default_factory=Metropolis)
-    share: float = 0.2
-    guided: Guided | None = None
+    other: NUTS | Metropolis = field(default_factory=Metropolis)
+    explored: float = 0.2
+    helped: float = 0.5
     judgment: float = 0.5
     fair: float = 0.3
     good: float = 0.7
-    tries: int = 3
-    stats = ("theta_acceptance", "theta_scale")
+    stats = ("theta_acceptance", "theta_scale", "theta_steps")
     needs_gradient = False
 
     def start(self, state: State, tune: int) -> EmulatorTuning:
-        """Walk for the first eighth of tuning; for a quarter, or 50 draws, if that is short."""
-        local = self.local.start(state, tune)
+        """Explore for the first eighth of tuning; for a quarter, or 50 draws, if that is short."""
         return EmulatorTuning(
-            local=local,
+            other=self.other.start(state, tune),
             step_size=StepSizeTuning.start(0.8 * state.theta.size**-0.25, 0.8, 3.0),
             emulator=None,
             visits=(),
@@ -223,65 +222,40 @@ class Emulated:
     def run(
         self, rng: np.random.Generator, target: Target, tuning: EmulatorTuning, tune: bool
     ) -> tuple[State, EmulatorTuning, Stats]:
-        """Propose once. From a target with noise only the walk and the step size are learnt."""
+        """Move once. From a target with noise the step sizes alone are learnt."""
         learning = tune and not target.noisy
         visited: list[tuple[Array, float, float]] = []
         watched = _watched(target, visited) if learning else target
-        dice = rng.uniform()
-        followed = dice < tuning.guidance
-        if followed and self.guided is not None and tuning.guided is not None:
-            state, guided, stats = self.guided.run(rng, watched, tuning.guided, tune)
-            tuning = tuning._replace(guided=guided)
-        elif tuning.emulator is None or (dice < self.share and not target.noisy):
-            state, local, stats = self.local.run(rng, watched, tuning.local, tune)
-            tuning = tuning._replace(local=local)
+        share = max(self.explored, tuning.share) if learning else tuning.share
+        if tuning.emulator is None or rng.uniform() < share:
+            state, other, stats = self.other.run(rng, watched, tuning.other, tune)
+            tuning = tuning._replace(other=other)
         else:
-            state, info = self._jump(rng, watched, tuning, tune)
-            stats = {
-                "theta_acceptance": info.theta_acceptance,
-                "theta_scale": tuning.local.scale,
-            }
+            step_size = tuning.step_size.value(tune)
+            state, info = surrogate_transition(
+                rng, watched, emulator=tuning.emulator, step_size=step_size
+            )
+            stats = {"theta_acceptance": info.theta_acceptance, "theta_scale": step_size}
             if tune:
-                tuning = tuning._replace(
-                    step_size=tuning.step_size.update(info.emulated_acceptance)
-                ).note(info.theta_acceptance)
-            if learning and tuning.acceptance < self.good:
-                for _ in range(self.tries - 1):
-                    self._jump(rng, _looked_at(target, visited), tuning, tune)
-        if learning and tuning.guidance < 1.0:
-            tuning = self._judged(tuning.learn(visited, state.theta), followed)
-        return state, tuning, stats
+                learnt = tuning.step_size.update(info.emulated_acceptance)
+                tuning = tuning._replace(step_size=learnt).note(info.theta_acceptance)
+        if learning and tuning.share < 1.0:
+            tuning = self._judged(tuning.learn(_spread(visited), state.theta))
+        return state, tuning, {"theta_steps": 0.0} | stats
 
-    def _judged(self, tuning: EmulatorTuning, followed: bool) -> EmulatorTuning:
-        """Say how often HMC shall move theta: seldom where the emulator is fair, never if good."""
-        if self.guided is None or len(tuning.chain) < tuning.judged_from:
-            return tuning
-        if tuning.acceptance < self.fair:
-            # A chain that hardly moved has no covariance to begin with. One that did has a mass
-            # matrix, and there may be little of tuning left to learn another.
-            guided = tuning.guided or self.guided.follow(tuning.local, ())
-            return tuning._replace(emulator=None, visits=(), chain=(), guided=guided, guidance=1.0)
-        if tuning.guided is None:
-            guided = self.guided.follow(tuning.local, tuning.chain)
-        else:  # a draw that has followed a force has been learnt
-            guided = tuning.guided if followed else tuning.guided.learn(tuning.chain[-1])
-        guidance = self.share if tuning.acceptance < self.good else 0.0
-        return tuning._replace(guided=guided, guidance=guidance)
-
-    def _jump(
-        self, rng: np.random.Generator, target: Target, tuning: EmulatorTuning, tune: bool
-    ) -> tuple[State, SurrogateTransitionInfo]:
-        assert tuning.emulator is not None
-        return surrogate_transition(
-            rng,
-            target,
-            emulator=tuning.emulator,
-            step_size=tuning.step_size.value(tune),
-        )
+    def _judged(self, tuning: EmulatorTuning) -> EmulatorTuning:
+        """Say in how many of the draws the other move shall move theta."""
+        judged = len(tuning.chain) >= tuning.judged_from and tuning.proposals
+        if not judged or not isinstance(self.other, NUTS) or tuning.acceptance >= self.good:
+            return tuning._replace(share=0.0)
+        if tuning.acceptance >= self.fair:
+            return tuning._replace(share=self.helped)
+        return tuning._replace(share=1.0, emulator=None, visits=(), chain=())
 
 
 def _watched(target: Target, visited: list[tuple[Array, float, float]]) -> Target:
     """The same target, which notes each theta with its evidence and its prior."""
+    log_prior = target.state.model.log_prior
 
     def evaluate(theta: Array) -> tuple[float, State | None]:
         log_density, there = target(theta)
@@ -289,24 +263,16 @@ def _watched(target: Target, visited: list[tuple[Array, float, float]]) -> Targe
             visited.append((theta, log_density - there.log_prior, there.log_prior))
         return log_density, there
 
-    # Without noise a screen is the target itself; delayed acceptance asks for nothing else first.
-    def screen(theta: Array) -> Screened | None:
-        screened = None if target.screen is None else target.screen(theta)
-        if screened is not None and math.isfinite(screened.log_density):
-            log_prior = target.state.model.log_prior(theta)
-            visited.append((theta, screened.log_density - log_prior, log_prior))
-        return screened
+    def slope(theta: Array) -> Slope | None:
+        there = None if target.slope is None else target.slope(theta)
+        if there is not None:
+            of_prior = log_prior(theta)
+            visited.append((theta, there.log_density - of_prior, of_prior))
+        return there
 
-    return replace(target, evaluate=evaluate, screen=screen if target.screen else None)
+    return replace(target, evaluate=evaluate, slope=slope if target.slope else None)
 
 
-def _looked_at(target: Target, visited: list[tuple[Array, float, float]]) -> Target:
-    """A target that notes the same of its screen, and where no move is accepted."""
-    watched = _watched(target, visited)
-
-    def evaluate(theta: Array) -> tuple[float, State | None]:
-        if watched.screen is not None:
-            watched.screen(theta)
-        return -math.inf, None
-
-    return replace(target, evaluate=evaluate)
+def _spread(visited: list[tuple[Array, float, float]]) -> list[tuple[Array, float, float]]:
+    """At most `KEPT` of the visits of one draw: neighbors on a trajectory say little more."""
+    return visited[:: max(1, math.ceil(len(visited) / KEPT))]

@@ -1,0 +1,93 @@
+"""The evidence of a Gaussian approximation with its gradient: what trajectories of theta follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pymc_lgm.approximations import ep, laplace
+from pymc_lgm.approximations.gaussian import GaussianApproximation
+from pymc_lgm.approximations.recall import WarmSearch
+from pymc_lgm.approximations.sites_line import SitesLine
+from pymc_lgm.kernels.hold.target import Slope, Target
+from pymc_lgm.linalg import Array
+from pymc_lgm.state import AtTheta, State
+
+__all__ = ["ApproximateEvidence", "gradient_of_ep", "gradient_of_laplace"]
+
+
+@dataclass(frozen=True)
+class ApproximateEvidence:
+    """log q(y | theta) + log p(theta) and its gradient, functions of theta alone.
+
+    A search that begins at good sites and need not go far takes two O(n³) operations, B and B⁻¹.
+
+    Attributes
+    ----------
+    search : WarmSearch
+        Gives q.
+    gradient : callable (AtTheta, GaussianApproximation) -> ndarray (p,) or None
+        Of q's evidence.
+    """
+
+    search: WarmSearch
+    gradient: Callable[[AtTheta, GaussianApproximation], Array | None]
+
+    def along(self, line: SitesLine | None) -> ApproximateEvidence:
+        """The same with a search along another line."""
+        return replace(self, search=self.search.along(line))
+
+    def seen_from(self, target: Target) -> Target:
+        """The target with a ``slope``, which a state that is moved to keeps."""
+        at = target.state.at
+        seen: dict[bytes, Slope | None] = {}
+
+        # Far out on a trajectory a matrix may be no matrix: such a theta has no slope.
+        @np.errstate(over="ignore", invalid="ignore", divide="ignore")
+        def slope(theta: Array) -> Slope | None:
+            key = theta.tobytes()
+            if key not in seen:
+                there = at if theta is at.theta else at.moved(theta)
+                seen[key] = None if there is None else self(there)
+            return seen[key]
+
+        def evaluate(theta: Array) -> tuple[float, State | None]:
+            log_density, there = target.evaluate(theta)
+            key = theta.tobytes()
+            if there is not None and key in seen:
+                there.at.once(self, lambda: seen[key])
+            return log_density, there
+
+        return replace(target, evaluate=evaluate, slope=slope)
+
+    def __call__(self, at: AtTheta) -> Slope | None:
+        """The slope at a theta; ``None`` where it is not made of numbers."""
+        return at.once(self, lambda: self._at(at))
+
+    def _at(self, at: AtTheta) -> Slope | None:
+        q = self.search(at.likelihood, at.prior)
+        gradient = None if q is None else self.gradient(at, q)
+        if q is None or gradient is None:
+            return None
+        gradient = gradient + at.model.log_prior_gradient(at.theta)
+        log_density = q.log_evidence + at.log_prior
+        finite = np.isfinite(log_density) and np.isfinite(gradient).all()
+        return Slope(at.theta, log_density, gradient) if finite else None
+
+
+def gradient_of_ep(at: AtTheta, q: GaussianApproximation) -> Array | None:
+    """Of the evidence of expectation propagation: see `approximations.ep.evidence_gradient`."""
+    return ep.evidence_gradient(
+        q, likelihood_gradient=lambda f: at.model.log_likelihood_theta_gradient(f, at.theta)
+    )
+
+
+def gradient_of_laplace(at: AtTheta, q: GaussianApproximation) -> Array | None:
+    """Of Laplace's evidence: see `approximations.laplace.evidence_gradient`."""
+    return laplace.evidence_gradient(
+        q,
+        at.likelihood,
+        likelihood_vjp=lambda f, v, u: at.model.likelihood_terms_vjp(f, at.theta, v, u),
+    )

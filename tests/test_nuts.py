@@ -1,0 +1,444 @@
+"""NUTS on an approximate evidence: exact along any slope, and taken where an emulator is poor."""
+
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from models import build
+from mutants import mutated
+from samplers import elements_of
+from toys import TOYS, Chain, Counts, invariance, invariance_of, until_noticed
+
+import pymc_lgm as lgm
+
+from pymc_lgm import kernels
+from pymc_lgm.adaptation import MetricTuning
+from pymc_lgm.approximations.ep import ep
+from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites
+from pymc_lgm.kernels.hold.approximate_evidence import (
+    ApproximateEvidence,
+    gradient_of_ep,
+    gradient_of_laplace,
+)
+from pymc_lgm.kernels.hold.approximate_marginal import approximate_marginal
+from pymc_lgm.kernels.hold.target import Slope, Target
+from pymc_lgm.kernels.theta import NUTS, Emulated
+from pymc_lgm.kernels.theta import nuts as module
+from pymc_lgm.kernels.theta.emulated import KEPT
+from pymc_lgm.kernels.theta.nuts import SHALLOW, no_u_turn, nuts
+from pymc_lgm.linalg import tally
+from pymc_lgm.state import AtTheta, State
+from pymc_lgm.steps.marginal import MANY
+from pymc_lgm.testing import JointTest
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(3)
+
+
+# The kernel
+
+
+def wrong_slope(theta):
+    """Nobody's log density, with a gradient that is none, and not its own."""
+    gradient = 2.0 * np.sin(2.0 * theta) - 3.0 * theta + np.tanh(np.roll(theta, 1))
+    return Slope(theta, -0.7 * float(theta @ theta) + float(np.cos(theta).sum()), gradient)
+
+
+class Guesses:
+    """A move along a wrong slope that never learns."""
+
+    stats = ("theta_acceptance",)
+    needs_gradient = False
+
+    def start(self, state, tune):
+        return None
+
+    def run(self, rng, target, tuning, tune):
+        factor = 0.3 * np.eye(target.state.theta.size)
+        target = replace(target, slope=wrong_slope)
+        state, info = nuts(rng, target, factor=factor, step_size=1.2, max_depth=3)
+        return state, None, {"theta_acceptance": info.theta_acceptance}
+
+
+@pytest.mark.parametrize("toy", TOYS)
+def test_a_wrong_slope_is_exact(toy):
+    elements = (kernels.Theta("whitened", Guesses()), kernels.latent.EllipticalSlice())
+    assert invariance(elements, TOYS[toy](), replicates=300).pvalue > 1e-4
+
+
+def pairs_pvalue(move, replicates):
+    """Pairs from a standard Gaussian, before and after a move of theta."""
+    rng = np.random.default_rng(2)
+    before = rng.standard_normal((replicates, 2))
+    after = np.array([move(rng, theta) for theta in before])
+    columns = [dict(zip("ab", rows.T, strict=True)) for rows in (before, after)]
+    return JointTest.of_pairs(*columns).pvalue
+
+
+def trajectory(kernel):
+    """One trajectory by a gradient that is not quite that of the density."""
+
+    def slope(theta):
+        return Slope(theta, -0.5 * float(theta @ theta), 0.5 - theta + 0.5 * np.sin(2.0 * theta))
+
+    def move(rng, theta):
+        there, _, _ = kernel(rng, slope(theta), slope, factor=np.diag([1.0, 0.25]), step_size=0.8)
+        return there.theta
+
+    return move
+
+
+def pushed_slope(theta):
+    density = -0.35 * float(theta @ theta) + 0.4 * float(np.sin(theta).sum())
+    return Slope(theta, density, 0.5 - theta + 0.5 * np.sin(2.0 * theta))
+
+
+def transition(kernel, factor=lambda theta: np.eye(2)):
+    """Three transitions along the slope of another density."""
+
+    def move(rng, theta):
+        for _ in range(3):
+            target = replace(gaussian_target(theta, np.ones(2)), slope=pushed_slope)
+            theta = kernel(rng, target, factor=factor(theta), step_size=1.4)[0].theta
+        return theta
+
+    return move
+
+
+def test_it_leaves_a_gaussian_invariant():
+    assert pairs_pvalue(transition(nuts), 3000) > 1e-4
+    assert pairs_pvalue(trajectory(no_u_turn), 3000) > 1e-4
+
+
+TRAJECTORY = {
+    "the kinetic energy": ("0.5 * float(self.r @ self.r)", "0.0"),
+    "draws by weight": ("of_far -= float(np.logaddexp(0.0, of_far))", "of_far = 0.0"),
+    "turns within a doubling": ("if tree.turns or across", "if progressive and tree.turns"),
+}
+TRANSITION = {
+    "half a kick at the start": ("point.r + 0.5 * step", "point.r + step"),
+    "the target": ("log_density - target.log_density -", "-"),
+    "the approximation's ratio": ("- (there.log_density - here.log_density)", ""),
+    "the right ends of the ratio": (
+        "(there.log_density - here.log_density)",
+        "(here.log_density - there.log_density)",
+    ),
+}
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("name", [*TRAJECTORY, *TRANSITION])
+def test_a_wrong_line_is_noticed(name, dies):
+    wrong = mutated(module, *(TRAJECTORY | TRANSITION)[name])
+    move = trajectory(wrong.no_u_turn) if name in TRAJECTORY else transition(wrong.nuts)
+    pvalue = until_noticed(partial(pairs_pvalue, move), 1000, 3000)
+    dies(f"nuts: without {name}", pvalue, below=1e-6)
+
+
+@pytest.mark.mutant
+def test_a_mass_matrix_that_learns_for_ever_is_noticed(dies):
+    """It is of where the chain is."""
+    move = transition(nuts, lambda theta: np.diag([1.0, 0.25] * (0.3 + np.abs(theta))))
+    pvalue = until_noticed(partial(pairs_pvalue, move), 1000, 3000)
+    dies("tuning: a mass matrix that learns for ever", pvalue, below=1e-6)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.95])
+def test_it_goes_as_far_as_the_density_is_wide(correlation, rng):
+    """Draws of a Gaussian are next to independent; where it turns depends on its shape alone."""
+    cov = np.array([[1.0, correlation], [correlation, 1.0]])
+    precision, factor = np.linalg.inv(cov), np.linalg.cholesky(cov)
+
+    def slope(theta):
+        return Slope(theta, -0.5 * float(theta @ precision @ theta), -precision @ theta)
+
+    here, draws, steps = slope(np.zeros(2)), [], []
+    for _ in range(2000):
+        here, taken, acceptance = no_u_turn(rng, here, slope, factor=factor, step_size=0.5)
+        assert 0.0 < acceptance <= 1.0
+        draws.append(here.theta)
+        steps.append(taken)
+    draws = np.array(draws)
+    assert 3 <= np.mean(steps) <= 8
+    for column in draws.T:
+        assert abs(np.corrcoef(column[1:], column[:-1])[0, 1]) < 0.25
+    z = np.linalg.solve(factor, draws.T).T
+    # Of 2000 draws that are worth at least 1000: five standard errors.
+    np.testing.assert_allclose(np.cov(z.T), np.eye(2), atol=5 * np.sqrt(2 / 1000))
+
+
+def test_it_doubles_until_it_may_no_more(rng):
+    """On a plain it never turns."""
+    here = Slope(np.zeros(2), 0.0, np.zeros(2))
+    there, steps, acceptance = no_u_turn(
+        rng,
+        here,
+        lambda theta: Slope(theta, 0.0, np.zeros(2)),
+        factor=np.eye(2),
+        step_size=0.1,
+        max_depth=4,
+    )
+    assert steps == 15
+    assert acceptance == 1.0
+    assert there is not here
+
+
+def test_where_there_is_no_slope_it_stays(rng):
+    state = SimpleNamespace(theta=np.zeros(2))
+    target = Target(state, 0.0, lambda theta: pytest.fail("evaluated"), slope=lambda theta: None)
+    before = tally.numerical_rejections
+    moved, info = nuts(rng, target, factor=np.eye(2), step_size=0.5)
+    assert moved is state
+    assert info.theta_acceptance == 0.0
+    assert tally.numerical_rejections == before + 1
+
+    def only_here(theta):
+        return Slope(theta, 0.0, np.ones(2)) if theta is state.theta else None
+
+    moved, info = nuts(rng, replace(target, slope=only_here), factor=np.eye(2), step_size=0.5)
+    assert moved is state
+    assert info == (0.0, 1, 0.0)
+
+
+def test_a_divergent_trajectory_ends(rng):
+    here = pushed_slope(np.zeros(2))
+    there, steps, _ = no_u_turn(rng, here, pushed_slope, factor=1e3 * np.eye(2), step_size=1.0)
+    assert there is here
+    assert steps == 1
+
+
+# The slope
+
+
+def surrogate_of(search, gradient, tolerance=1e-10):
+    return ApproximateEvidence(WarmSearch(search, tolerance), gradient)
+
+
+SLOPES = {
+    "ep": surrogate_of(partial(ep, differentiable=True), gradient_of_ep, 1e-13),
+    "laplace": surrogate_of(laplace_from_sites, gradient_of_laplace, 1e-16),
+}
+
+
+@pytest.mark.parametrize("toy", ["labels", "counts"])
+@pytest.mark.parametrize("name", SLOPES)
+def test_it_has_the_gradient_of_the_evidence(toy, name):
+    reader, slope = TOYS[toy](), SLOPES[name]
+    theta = reader.prior_mean + 0.1
+
+    def density(theta):
+        return slope(AtTheta.of(reader, theta)).log_density
+
+    gradient = slope(AtTheta.of(reader, theta)).gradient
+    steps = 1e-4 * np.eye(theta.size)
+    numeric = [(density(theta + h) - density(theta - h)) / 2e-4 for h in steps]
+    np.testing.assert_allclose(gradient, numeric, rtol=1e-3, atol=1e-4)
+
+
+def test_from_good_sites_it_takes_two_operations():
+    """B and its inverse, of which both the moments and the gradient are made."""
+    reader = Counts()
+    at = AtTheta.of(reader, reader.prior_mean.copy())
+    sites = SLOPES["ep"].search(at.likelihood, at.prior).sites
+    slope = replace(SLOPES["ep"], search=replace(SLOPES["ep"].search, tolerance=1e-3))
+    before = tally.cubic_ops
+    assert slope.along(lambda theta: sites)(at) is not None
+    assert tally.cubic_ops - before == 2
+
+
+def test_there_is_no_slope_outside_the_numbers():
+    reader = Counts()
+    state = State.of(reader, reader.prior_mean.copy(), np.zeros(reader.n))
+    slope = SLOPES["ep"].seen_from(Target(state, 0.0, lambda theta: pytest.fail("used"))).slope
+    assert slope(np.full(reader.p, np.nan)) is None
+    assert slope(reader.prior_mean + 1e4) is None
+
+
+def test_a_state_keeps_the_slope_that_led_to_it(rng):
+    reader, surrogate = Counts(), SLOPES["laplace"]
+    state = State.of(reader, reader.prior_mean.copy(), np.zeros(reader.n))
+    target = approximate_marginal(rng, state, search=WarmSearch(laplace_from_sites, 1e-3))
+    seen = surrogate.seen_from(target)
+    theta = state.theta + 0.1
+    slope = seen.slope(theta)
+    assert seen.slope(theta) is slope
+    _, there = seen(theta)
+    before = tally.cubic_ops
+    assert surrogate.seen_from(Target(there, 0.0, seen.evaluate)).slope(there.theta) is slope
+    assert tally.cubic_ops == before
+
+
+# Tuning
+
+
+def gaussian_target(theta, sd, noisy=False):
+    """A Gaussian with standard deviations sd, and its slope."""
+
+    def slope(theta):
+        return Slope(theta, -0.5 * float(np.square(theta / sd).sum()), -theta / sd**2)
+
+    def evaluate(theta):
+        return slope(theta).log_density, SimpleNamespace(theta=theta)
+
+    state = SimpleNamespace(theta=theta)
+    return Target(state, slope(theta).log_density, evaluate, slope=slope, noisy=noisy)
+
+
+def test_draws_and_gradients_of_a_gaussian_show_its_covariance(rng):
+    """Σ B Σ = A for any draws, but for what is drawn to the diagonals: 1 % here."""
+    root = np.tril(rng.standard_normal((4, 4))) + 2.0 * np.eye(4)
+    cov = root @ root.T
+    thetas = rng.standard_normal((2000, 4)) @ root.T
+    tuning = MetricTuning.start(4)._replace(next_fit=2000)
+    for theta in thetas:
+        tuning = tuning.update(theta, -np.linalg.solve(cov, theta))
+    found = tuning.factor @ tuning.factor.T
+    scale = np.sqrt(np.outer(cov.diagonal(), cov.diagonal()))
+    assert np.abs((found - cov) / scale).max() < 0.1
+
+
+def test_the_mass_matrix_is_renewed_by_thirds(rng):
+    tuning, renewed = MetricTuning.start(2), []
+    for i in range(60):
+        before = tuning.factor
+        theta = rng.standard_normal(2)
+        tuning = tuning.update(theta, -theta)
+        renewed += [i + 1] if tuning.factor is not before else []
+    assert renewed == [10, 14, 19, 26, 35, 47]
+    assert tuning.draws == 60
+
+
+def test_it_learns_scales_and_a_step_size(rng):
+    sd, move = np.array([0.1, 3.0]), NUTS()
+    state = SimpleNamespace(theta=np.zeros(2))
+    tuning, evaluations = move.start(state, 600), []
+    for i in range(900):
+        tune = i < 600
+        state, tuning, stats = move.run(rng, gaussian_target(state.theta, sd), tuning, tune)
+        evaluations += [] if tune else [stats["theta_steps"]]
+    np.testing.assert_allclose(np.sqrt(np.square(tuning.metric.factor).sum(axis=1)), sd, rtol=0.4)
+    assert tuning.step_size.value(False) > 0.3
+    assert np.mean(evaluations) < 8
+    assert tuning.metric.draws == tuning.last_fit == 540
+
+
+def test_it_learns_from_noise_until_tuning_ends(rng):
+    move, theta = NUTS(), np.zeros(2)
+    tuning = move.start(SimpleNamespace(theta=theta), 100)
+    target = gaussian_target(theta, np.ones(2), noisy=True)
+    learnt = move.run(rng, target, tuning, True)[1]
+    assert learnt.metric.draws == 1
+    assert learnt.step_size != tuning.step_size
+    assert move.run(rng, target, learnt, False)[1] is learnt
+
+
+def test_first_trajectories_are_short(rng):
+    """Nothing is known of the scales yet."""
+    move, theta = NUTS(), np.zeros(2)
+    tuning = move.start(SimpleNamespace(theta=theta), 100)
+    short = tuning._replace(step_size=tuning.step_size.start(1e-6))
+    target = gaussian_target(theta, np.ones(2))
+    _, _, stats = move.run(rng, target, short, True)
+    assert stats["theta_steps"] == 2**SHALLOW - 1
+    _, _, stats = move.run(rng, target, short, False)
+    assert stats["theta_steps"] == 2**move.max_depth - 1
+
+
+# When the emulator gives way
+
+
+def judged(acceptance, tune=100, visited=60, other=None):
+    """What an emulator has learnt of proposals of this acceptance by the time it is judged."""
+    move = Emulated(NUTS() if other is None else other)
+    rng = np.random.default_rng(3)
+    state = SimpleNamespace(theta=np.zeros(2))
+    tuning = move.start(state, tune)
+    for _ in range(60):
+        tuning = tuning.note(acceptance)
+    for theta in rng.standard_normal((visited, 2)):
+        tuning = tuning.learn([(theta, -0.5 * float(theta @ theta), 0.0)], theta)
+    return move, move._judged(tuning)
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "share", "emulated"), [(0.9, 0.0, True), (0.5, 0.5, True), (0.2, 1.0, False)]
+)
+def test_an_emulator_is_helped_or_replaced(acceptance, share, emulated):
+    _, tuning = judged(acceptance)
+    assert tuning.share == share
+    assert (tuning.emulator is not None) == emulated
+
+
+def test_it_is_not_judged_too_early():
+    _, tuning = judged(0.0, visited=40)
+    assert tuning.share == 0.0
+    assert tuning.emulator is not None
+
+
+def test_a_walk_helps_no_emulator():
+    _, tuning = judged(0.2, other=kernels.Metropolis())
+    assert tuning.share == 0.0
+    assert tuning.emulator is not None
+
+
+def test_an_emulator_learns_what_trajectories_have_seen(rng):
+    """A few points of each, whether they were accepted or not; nothing of noise."""
+    move = Emulated(NUTS())
+    model = SimpleNamespace(log_prior=lambda theta: -1.0)
+    state = SimpleNamespace(theta=np.zeros(2), model=model, log_prior=-1.0)
+
+    def evaluate(theta):
+        log_density = -0.5 * float(theta @ theta)
+        return log_density, SimpleNamespace(theta=theta, model=model, log_prior=-1.0)
+
+    target = replace(gaussian_target(state.theta, np.ones(2)), state=state, evaluate=evaluate)
+    tuning = move.start(state, 400)
+    for _ in range(20):
+        before = len(tuning.visits)
+        _, tuning, _ = move.run(rng, target, tuning, True)
+        assert 1 <= len(tuning.visits) - before <= KEPT
+    for theta, log_evidence, log_prior in tuning.visits:
+        assert log_prior == -1.0
+        assert log_evidence == pytest.approx(1.0 - 0.5 * float(theta @ theta))
+    assert move.run(rng, replace(target, noisy=True), tuning, True)[1].visits == tuning.visits
+
+
+# The step
+
+
+@pytest.mark.parametrize("toy", ["counts", pytest.param("errors", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_the_default_that_has_given_way_is_exact(toy, share):
+    (element,) = elements_of((lgm.PseudoMarginal, {}), toy)
+    fair = 1.1 if share == 1.0 else 0.0
+    given_way = replace(element, move=replace(element.move, fair=fair, good=1.1, judgment=0.4))
+    chain = Chain.start((given_way,), TOYS[toy](), np.random.default_rng(4), tune=200)
+    assert chain.tunings[0].move.share == share
+    assert invariance_of(chain, replicates=200, steps=2).pvalue > 1e-4
+
+
+def test_a_model_without_a_gradient_in_theta_is_refused(monkeypatch):
+    """The default does without."""
+    monkeypatch.setattr(lgm.LatentGaussianModel, "has_theta_gradient", False)
+    with pytest.raises(ValueError, match="Write move='metropolis'"):
+        build(lgm.PseudoMarginal, "probit", move="nuts")
+    step = build(lgm.PseudoMarginal, "probit")
+    (element,) = step.elements
+    assert isinstance(element.move.other, kernels.Metropolis)
+    assert element.surrogate is None
+    chain = Chain.start(step.elements, TOYS["labels"](), np.random.default_rng(1))
+    assert np.isfinite(chain.draws(1)).all()
+
+
+def test_many_hyper_parameters_have_no_emulator(monkeypatch):
+    assert isinstance(build(lgm.PseudoMarginal, "probit").element.move, Emulated)
+    monkeypatch.setattr(lgm.steps.marginal, "MANY", 1)
+    assert MANY == 12
+    step = build(lgm.PseudoMarginal, "probit")
+    assert isinstance(step.element.move, NUTS)
+    assert "emulator" not in repr(step.element.move)
