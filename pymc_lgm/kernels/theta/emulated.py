@@ -2,8 +2,6 @@
 
 Liu (2001), *Monte Carlo Strategies in Scientific Computing*, §9.4.3: moves that leave an
 approximation of the target invariant make a proposal whose ratio is that of the approximation.
-
-One file of more than 300 lines: the move, and when tuning trusts the emulator.
 """
 
 from __future__ import annotations
