@@ -26,9 +26,13 @@ from pymc_lgm.kernels.hold.approximate_evidence import (
 from pymc_lgm.kernels.hold.approximate_marginal import approximate_marginal
 from pymc_lgm.kernels.hold.target import Slope, Target
 from pymc_lgm.kernels.theta import NUTS, Emulated
+from pymc_lgm.kernels.theta import no_u_turn as no_u_turn_module
 from pymc_lgm.kernels.theta import nuts as module
+from pymc_lgm.kernels.theta import prior_jump as prior_jump_module
 from pymc_lgm.kernels.theta.emulated import KEPT
-from pymc_lgm.kernels.theta.nuts import SHALLOW, no_u_turn, nuts
+from pymc_lgm.kernels.theta.no_u_turn import no_u_turn
+from pymc_lgm.kernels.theta.nuts import SHALLOW, nuts
+from pymc_lgm.kernels.theta.prior_jump import prior_jump
 from pymc_lgm.linalg import tally
 from pymc_lgm.state import AtTheta, State
 from pymc_lgm.steps.marginal import MANY
@@ -61,7 +65,7 @@ class Guesses:
     def run(self, rng, target, tuning, tune):
         factor = 0.3 * np.eye(target.state.theta.size)
         target = replace(target, slope=wrong_slope)
-        state, info = nuts(rng, target, factor=factor, step_size=1.2, max_depth=3)
+        state, info = nuts(rng, target, factor=factor, step_size=1.2, max_depth=3, n_jumps=2)
         return state, None, {"theta_acceptance": info.theta_acceptance}
 
 
@@ -98,6 +102,21 @@ def pushed_slope(theta):
     return Slope(theta, density, 0.5 - theta + 0.5 * np.sin(2.0 * theta))
 
 
+def jump(kernel):
+    """Three jumps, for a Gaussian whose prior is quite another density."""
+
+    def slope(theta):
+        return Slope(theta, -0.5 * float(theta @ theta), np.zeros(2))
+
+    def move(rng, theta):
+        here = slope(theta)
+        for _ in range(3):
+            here = kernel(rng, here, slope, log_prior)
+        return here.theta
+
+    return move
+
+
 def transition(kernel, factor=lambda theta: np.eye(2)):
     """Three transitions along the slope of another density."""
 
@@ -113,6 +132,8 @@ def transition(kernel, factor=lambda theta: np.eye(2)):
 def test_it_leaves_a_gaussian_invariant():
     assert pairs_pvalue(transition(nuts), 3000) > 1e-4
     assert pairs_pvalue(trajectory(no_u_turn), 3000) > 1e-4
+    assert pairs_pvalue(jump(prior_jump), 3000) > 1e-4
+    assert pairs_pvalue(transition(partial(nuts, n_jumps=1)), 1000) > 1e-4
 
 
 TRAJECTORY = {
@@ -121,7 +142,6 @@ TRAJECTORY = {
     "turns within a doubling": ("if tree.turns or across", "if progressive and tree.turns"),
 }
 TRANSITION = {
-    "half a kick at the start": ("point.r + 0.5 * step", "point.r + step"),
     "the target": ("log_density - target.log_density -", "-"),
     "the approximation's ratio": ("- (there.log_density - here.log_density)", ""),
     "the right ends of the ratio": (
@@ -134,10 +154,28 @@ TRANSITION = {
 @pytest.mark.mutant
 @pytest.mark.parametrize("name", [*TRAJECTORY, *TRANSITION])
 def test_a_wrong_line_is_noticed(name, dies):
-    wrong = mutated(module, *(TRAJECTORY | TRANSITION)[name])
-    move = trajectory(wrong.no_u_turn) if name in TRAJECTORY else transition(wrong.nuts)
+    if name in TRAJECTORY:
+        move = trajectory(mutated(no_u_turn_module, *TRAJECTORY[name]).no_u_turn)
+    else:
+        move = transition(mutated(module, *TRANSITION[name]).nuts)
     pvalue = until_noticed(partial(pairs_pvalue, move), 1000, 3000)
     dies(f"nuts: without {name}", pvalue, below=1e-6)
+
+
+@pytest.mark.mutant
+def test_a_wrong_leapfrog_is_noticed(dies, monkeypatch):
+    wrong = mutated(no_u_turn_module, "point.r + 0.5 * step", "point.r + step")
+    monkeypatch.setattr(module, "no_u_turn", wrong.no_u_turn)
+    pvalue = until_noticed(partial(pairs_pvalue, transition(nuts)), 1000, 3000)
+    dies("nuts: without half a kick at the start", pvalue, below=1e-6)
+
+
+@pytest.mark.mutant
+def test_a_jump_that_knows_no_prior_is_noticed(dies):
+    right = "(x.log_density - log_prior(x.theta) for x in (here, there))"
+    wrong = mutated(prior_jump_module, right, "(x.log_density for x in (here, there))").prior_jump
+    pvalue = until_noticed(partial(pairs_pvalue, jump(wrong)), 1000, 3000)
+    dies("prior jump: its proposal is not that of the prior", pvalue, below=1e-6)
 
 
 @pytest.mark.mutant
@@ -146,6 +184,28 @@ def test_a_mass_matrix_that_learns_for_ever_is_noticed(dies):
     move = transition(nuts, lambda theta: np.diag([1.0, 0.25] * (0.3 + np.abs(theta))))
     pvalue = until_noticed(partial(pairs_pvalue, move), 1000, 3000)
     dies("tuning: a mass matrix that learns for ever", pvalue, below=1e-6)
+
+
+def test_a_coin_says_whether_jumps_come_first(monkeypatch, rng):
+    """In a fixed order the two would not be reversible, and the ratio at the end would be wrong."""
+    order = []
+
+    def jump(rng, here, slope, log_prior):
+        order.append("jump")
+        return here
+
+    def trajectory(rng, here, slope, **options):
+        order.append("trajectory")
+        return here, 1, 1.0
+
+    monkeypatch.setattr(module, "prior_jump", jump)
+    monkeypatch.setattr(module, "no_u_turn", trajectory)
+    target = gaussian_target(np.zeros(2), np.ones(2))
+    for _ in range(400):
+        nuts(rng, target, factor=np.eye(2), step_size=0.5, n_jumps=1)
+    first = order[::2].count("jump")
+    assert abs(first - 200) < 5 * 10  # five standard deviations
+    assert order.count("jump") == order.count("trajectory") == 400
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.95])
@@ -285,8 +345,13 @@ def gaussian_target(theta, sd, noisy=False):
     def evaluate(theta):
         return slope(theta).log_density, SimpleNamespace(theta=theta)
 
-    state = SimpleNamespace(theta=theta)
+    state = SimpleNamespace(theta=theta, model=SimpleNamespace(log_prior=log_prior))
     return Target(state, slope(theta).log_density, evaluate, slope=slope, noisy=noisy)
+
+
+def log_prior(theta):
+    """With one stiff tail."""
+    return float(theta.sum() - np.exp(theta).sum())
 
 
 def test_draws_and_gradients_of_a_gaussian_show_its_covariance(rng):

@@ -27,8 +27,8 @@ from pymc_lgm.steps.options import StepOptions, between, no_gradient, one_of, po
 
 __all__ = ["Importance", "Marginal"]
 
-TOLERANCE = 0.1
-"""Nats by which the search for a slope may be off: its ends are evaluated."""
+TOLERANCE = 1.0
+"""Nats by which the search for a slope may be off: the end of a trajectory is evaluated."""
 
 APPROXIMATIONS: dict[str, Callable[..., GaussianApproximation | None]] = {
     "laplace": laplace_from_sites,

@@ -1,15 +1,11 @@
 """The No-U-Turn sampler on an approximate evidence, made exact by one estimate at its end.
 
-Hoffman and Gelman (2014), *The No-U-Turn sampler*, JMLR 15; Betancourt (2017), *A conceptual
-introduction to Hamiltonian Monte Carlo*, §A.4 and §A.5, for draws by weight and the criterion in
-any metric; Liu (2001), *Monte Carlo strategies in scientific computing*, §9.4.3, for the end.
+Liu (2001), *Monte Carlo strategies in scientific computing*, §9.4.3: moves that leave an
+approximation of the target invariant make a proposal whose ratio is that of the approximation.
 """
 
 from __future__ import annotations
 
-import math
-
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,17 +14,16 @@ import numpy as np
 from pymc_lgm.adaptation import MetricTuning, StepSizeTuning
 from pymc_lgm.kernels.hold.target import Slope, Target
 from pymc_lgm.kernels.sweep import Stats
+from pymc_lgm.kernels.theta.no_u_turn import no_u_turn
+from pymc_lgm.kernels.theta.prior_jump import prior_jump
 from pymc_lgm.linalg import Array, tally
 from pymc_lgm.state import State, acceptance_probability
 
-__all__ = ["NUTS", "NUTSInfo", "NUTSTuning", "no_u_turn", "nuts"]
+__all__ = ["NUTS", "NUTSInfo", "NUTSTuning", "nuts"]
 
 SHALLOW, FIRST = 4, 30
 """Doublings at most in the first draws of tuning, on the way from the start: nothing is known yet
 of the mass matrix, and long trajectories of short steps would be the dearest of all."""
-
-DIVERGENT = 1000.0
-"""Nats that a trajectory may lose: with more the step size is none for where it is."""
 
 
 class NUTSInfo(NamedTuple):
@@ -51,11 +46,13 @@ def nuts(
     factor: Array,
     step_size: float,
     max_depth: int = 7,
+    n_jumps: int = 0,
 ) -> tuple[State, NUTSInfo]:
     """Leave the target π invariant by a trajectory along the slope of an approximation π* of it.
 
-    `no_u_turn` leaves π* invariant and is reversible for it, so theta' comes from theta as often
-    as theta from theta' but for the ratio π*(theta')/π*(theta). It is accepted with probability
+    `no_u_turn` and `prior_jump` leave π* invariant and are reversible for it, and so are the two in
+    an order that a coin says: theta' comes from theta as often as theta from theta' but for the
+    ratio π*(theta')/π*(theta). It is accepted with probability
 
         min(1, π(theta') π*(theta) / (π(theta) π*(theta'))).
 
@@ -66,12 +63,14 @@ def nuts(
         π, with ``slope``: that of π*. It may be noisy.
     factor, step_size, max_depth
         As in `no_u_turn`.
+    n_jumps : int
+        Jumps before or after the trajectory.
 
     Returns
     -------
     State, NUTSInfo
         The same state if the end is rejected, or where π* has no slope. One evaluation of the
-        target, and a slope for each leapfrog step.
+        target, and a slope for each leapfrog step and each jump.
     """
     assert target.slope is not None, "a target without a slope: use metropolis"
     state = target.state
@@ -79,9 +78,14 @@ def nuts(
     if here is None:  # nor can a trajectory come here
         tally.numerical_rejections += 1
         return state, NUTSInfo(0.0, 1, 0.0)
+    there, jumps_first = here, n_jumps > 0 and rng.uniform() < 0.5
+    if jumps_first:
+        there = _jumped(rng, there, target, n_jumps)
     there, steps, leapfrog_acceptance = no_u_turn(
-        rng, here, target.slope, factor=factor, step_size=step_size, max_depth=max_depth
+        rng, there, target.slope, factor=factor, step_size=step_size, max_depth=max_depth
     )
+    if not jumps_first:
+        there = _jumped(rng, there, target, n_jumps)
     if there is here:
         return state, NUTSInfo(0.0, steps, leapfrog_acceptance)
     log_density, proposed = target(there.theta)
@@ -92,148 +96,11 @@ def nuts(
     return state, info
 
 
-class _Point(NamedTuple):
-    """A point of a trajectory: theta with its slope, and the momentum Cᵀ⁻¹ r."""
-
-    slope: Slope
-    r: Array
-
-    @property
-    def energy(self) -> float:
-        """log π*(theta) − ½ |r|²: minus the Hamiltonian."""
-        return self.slope.log_density - 0.5 * float(self.r @ self.r)
-
-
-class _Tree(NamedTuple):
-    """A trajectory of 2^depth points: its ends, Σ r, log Σ exp(energy), and a point by weight."""
-
-    first: _Point
-    last: _Point
-    rho: Array
-    log_weight: float
-    chosen: Slope
-
-    @property
-    def turns(self) -> bool:
-        """Whether the momentum at one of its ends points back."""
-        return _turns(self.rho, self.first.r, self.last.r)
-
-
-def no_u_turn(
-    rng: np.random.Generator,
-    here: Slope,
-    slope: Callable[[Array], Slope | None],
-    *,
-    factor: Array,
-    step_size: float,
-    max_depth: int = 7,
-) -> tuple[Slope, int, float]:
-    """Leave a density invariant by a trajectory that doubles until it turns back.
-
-    The mass matrix is M = (C Cᵀ)⁻¹. With momentum Cᵀ⁻¹ r, r ~ N(0, I), a leapfrog step ε is
-
-        r ← r + ½ ε Cᵀ∇,   theta ← theta + ε C r,   r ← r + ½ ε Cᵀ∇.
-
-    The trajectory doubles, forwards or backwards by a coin, until Σ r over it is at an angle of
-    more than 90° to r at one of its ends, or over one of the halves that it was made of, or over
-    one half and the first point of the other. Of the points a draw is taken by their weight
-    exp(−H); a doubling's own draw takes its place with probability min(1, ratio of weights).
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    here : Slope
-        Where it starts.
-    slope : callable
-        Log density and gradient at theta; ``None`` where there is none. Any function of theta in
-        place of the gradient leaves the density invariant.
-    factor : ndarray, shape (p, p)
-        C: a square root of the covariance that theta is thought to have.
-    step_size : float
-        ε, in units of C.
-    max_depth : int
-        Doublings at most.
-
-    Returns
-    -------
-    Slope, int, float
-        The draw, the number of leapfrog steps, and the mean over them of min(1, exp(H₀ − H)), from
-        which a step size is learnt.
-    """
-    start = _Point(here, rng.standard_normal(here.theta.size))
-    level = start.energy
-    steps, acceptance = 0, 0.0
-
-    def leapfrog(point: _Point, sign: int) -> _Point | None:
-        step = sign * step_size
-        half = point.r + 0.5 * step * (factor.T @ point.slope.gradient)
-        there = slope(point.slope.theta + step * (factor @ half))
-        if there is None:
-            return None
-        return _Point(there, half + 0.5 * step * (factor.T @ there.gradient))
-
-    def grow(point: _Point, sign: int, depth: int) -> _Tree | None:
-        """2^depth points that follow this one; ``None`` if they turn back, or lose their energy."""
-        nonlocal steps, acceptance
-        if depth > 0:
-            near = grow(point, sign, depth - 1)
-            if near is None:
-                return None
-            far = grow(near.last if sign > 0 else near.first, sign, depth - 1)
-            return None if far is None else _joined(rng, near, far, sign, progressive=False)
-        steps += 1
-        there = leapfrog(point, sign)
-        change = -math.inf if there is None else there.energy - level
-        acceptance += acceptance_probability(change)
-        if there is None or not change > -DIVERGENT:
-            return None
-        return _Tree(there, there, there.r, change, there.slope)
-
-    tree = _Tree(start, start, start.r, 0.0, here)
-    for depth in range(max_depth):
-        sign = 1 if rng.uniform() < 0.5 else -1
-        other = grow(tree.last if sign > 0 else tree.first, sign, depth)
-        if other is None:
-            break
-        whole = _joined(rng, tree, other, sign, progressive=True)
-        if whole is None:
-            # The draw may come from the last doubling: backwards it would have been made as well.
-            tree = tree._replace(chosen=_drawn(rng, tree, other, progressive=True))
-            break
-        tree = whole
-    return tree.chosen, steps, acceptance / max(steps, 1)
-
-
-def _joined(
-    rng: np.random.Generator, near: _Tree, far: _Tree, sign: int, progressive: bool
-) -> _Tree | None:
-    """One trajectory of two; ``None`` if it turns back."""
-    first, last = (near, far) if sign > 0 else (far, near)
-    tree = _Tree(
-        first.first,
-        last.last,
-        first.rho + last.rho,
-        float(np.logaddexp(near.log_weight, far.log_weight)),
-        near.chosen,
-    )
-    # A trajectory can turn where its halves meet.
-    across = _turns(first.rho + last.first.r, first.first.r, last.first.r)
-    across = across or _turns(last.rho + first.last.r, first.last.r, last.last.r)
-    if tree.turns or across:
-        return None
-    return tree._replace(chosen=_drawn(rng, near, far, progressive))
-
-
-def _drawn(rng: np.random.Generator, near: _Tree, far: _Tree, progressive: bool) -> Slope:
-    """Draw by weight from two trajectories; progressively, rather from the farther."""
-    of_far = far.log_weight - near.log_weight
-    if not progressive:
-        of_far -= float(np.logaddexp(0.0, of_far))
-    return far.chosen if rng.uniform() < acceptance_probability(of_far) else near.chosen
-
-
-def _turns(rho: Array, first: Array, last: Array) -> bool:
-    return float(rho @ first) <= 0.0 or float(rho @ last) <= 0.0
+def _jumped(rng: np.random.Generator, point: Slope, target: Target, n_jumps: int) -> Slope:
+    assert target.slope is not None
+    for _ in range(n_jumps):
+        point = prior_jump(rng, point, target.slope, target.state.model.log_prior)
+    return point
 
 
 class NUTSTuning(NamedTuple):
@@ -259,10 +126,11 @@ class NUTSTuning(NamedTuple):
 
 @dataclass(frozen=True)
 class NUTS:
-    """The No-U-Turn sampler along the target's slope."""
+    """The No-U-Turn sampler along the target's slope, and jumps of single components."""
 
     target_accept: float = 0.7
     max_depth: int = 7
+    n_jumps: int = 3
     stats = ("theta_acceptance", "theta_scale", "theta_steps")
     needs_gradient = False
 
@@ -287,6 +155,7 @@ class NUTS:
             factor=metric.factor,
             step_size=step_size,
             max_depth=SHALLOW if tune and metric.draws < FIRST else self.max_depth,
+            n_jumps=self.n_jumps,
         )
         end = target.slope(state.theta)
         if tune and end is not None:

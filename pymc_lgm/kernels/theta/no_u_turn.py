@@ -1,0 +1,168 @@
+"""A trajectory that doubles until it turns back: the No-U-Turn sampler.
+
+Hoffman and Gelman (2014), *The No-U-Turn sampler*, JMLR 15; Betancourt (2017), *A conceptual
+introduction to Hamiltonian Monte Carlo*, §A.4 and §A.5, for draws by weight and the criterion in
+any metric.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_lgm.kernels.hold.target import Slope
+from pymc_lgm.linalg import Array
+from pymc_lgm.state import acceptance_probability
+
+__all__ = ["no_u_turn"]
+
+DIVERGENT = 1000.0
+"""Nats that a trajectory may lose: with more the step size is none for where it is."""
+
+
+class _Point(NamedTuple):
+    """A point of a trajectory: theta with its slope, and the momentum Cᵀ⁻¹ r."""
+
+    slope: Slope
+    r: Array
+
+    @property
+    def energy(self) -> float:
+        """log π*(theta) − ½ |r|²: minus the Hamiltonian."""
+        return self.slope.log_density - 0.5 * float(self.r @ self.r)
+
+
+class _Tree(NamedTuple):
+    """A trajectory of 2^depth points: its ends, Σ r, log Σ exp(energy), and a point by weight."""
+
+    first: _Point
+    last: _Point
+    rho: Array
+    log_weight: float
+    chosen: Slope
+
+    @property
+    def turns(self) -> bool:
+        """Whether the momentum at one of its ends points back."""
+        return _turns(self.rho, self.first.r, self.last.r)
+
+
+def no_u_turn(
+    rng: np.random.Generator,
+    here: Slope,
+    slope: Callable[[Array], Slope | None],
+    *,
+    factor: Array,
+    step_size: float,
+    max_depth: int = 7,
+) -> tuple[Slope, int, float]:
+    """Leave a density invariant by a trajectory that doubles until it turns back.
+
+    The mass matrix is M = (C Cᵀ)⁻¹. With momentum Cᵀ⁻¹ r, r ~ N(0, I), a leapfrog step ε is
+
+        r ← r + ½ ε Cᵀ∇,   theta ← theta + ε C r,   r ← r + ½ ε Cᵀ∇.
+
+    The trajectory doubles, forwards or backwards by a coin, until Σ r over it is at an angle of
+    more than 90° to r at one of its ends, or over one of the halves that it was made of, or over
+    one half and the first point of the other. Of the points a draw is taken by their weight
+    exp(−H); a doubling's own draw takes its place with probability min(1, ratio of weights).
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    here : Slope
+        Where it starts.
+    slope : callable
+        Log density and gradient at theta; ``None`` where there is none. Any function of theta in
+        place of the gradient leaves the density invariant.
+    factor : ndarray, shape (p, p)
+        C: a square root of the covariance that theta is thought to have.
+    step_size : float
+        ε, in units of C.
+    max_depth : int
+        Doublings at most.
+
+    Returns
+    -------
+    Slope, int, float
+        The draw, the number of leapfrog steps, and the mean over them of min(1, exp(H₀ − H)), from
+        which a step size is learnt.
+    """
+    start = _Point(here, rng.standard_normal(here.theta.size))
+    level = start.energy
+    steps, acceptance = 0, 0.0
+
+    def leapfrog(point: _Point, sign: int) -> _Point | None:
+        step = sign * step_size
+        half = point.r + 0.5 * step * (factor.T @ point.slope.gradient)
+        there = slope(point.slope.theta + step * (factor @ half))
+        if there is None:
+            return None
+        return _Point(there, half + 0.5 * step * (factor.T @ there.gradient))
+
+    def grow(point: _Point, sign: int, depth: int) -> _Tree | None:
+        """2^depth points that follow this one; ``None`` if they turn back, or lose their energy."""
+        nonlocal steps, acceptance
+        if depth > 0:
+            near = grow(point, sign, depth - 1)
+            if near is None:
+                return None
+            far = grow(near.last if sign > 0 else near.first, sign, depth - 1)
+            return None if far is None else _joined(rng, near, far, sign, progressive=False)
+        steps += 1
+        there = leapfrog(point, sign)
+        change = -math.inf if there is None else there.energy - level
+        acceptance += acceptance_probability(change)
+        if there is None or not change > -DIVERGENT:
+            return None
+        return _Tree(there, there, there.r, change, there.slope)
+
+    tree = _Tree(start, start, start.r, 0.0, here)
+    for depth in range(max_depth):
+        sign = 1 if rng.uniform() < 0.5 else -1
+        other = grow(tree.last if sign > 0 else tree.first, sign, depth)
+        if other is None:
+            break
+        whole = _joined(rng, tree, other, sign, progressive=True)
+        if whole is None:
+            # The draw may come from the last doubling: backwards it would have been made as well.
+            tree = tree._replace(chosen=_drawn(rng, tree, other, progressive=True))
+            break
+        tree = whole
+    return tree.chosen, steps, acceptance / max(steps, 1)
+
+
+def _joined(
+    rng: np.random.Generator, near: _Tree, far: _Tree, sign: int, progressive: bool
+) -> _Tree | None:
+    """One trajectory of two; ``None`` if it turns back."""
+    first, last = (near, far) if sign > 0 else (far, near)
+    tree = _Tree(
+        first.first,
+        last.last,
+        first.rho + last.rho,
+        float(np.logaddexp(near.log_weight, far.log_weight)),
+        near.chosen,
+    )
+    # A trajectory can turn where its halves meet.
+    across = _turns(first.rho + last.first.r, first.first.r, last.first.r)
+    across = across or _turns(last.rho + first.last.r, first.last.r, last.last.r)
+    if tree.turns or across:
+        return None
+    return tree._replace(chosen=_drawn(rng, near, far, progressive))
+
+
+def _drawn(rng: np.random.Generator, near: _Tree, far: _Tree, progressive: bool) -> Slope:
+    """Draw by weight from two trajectories; progressively, rather from the farther."""
+    of_far = far.log_weight - near.log_weight
+    if not progressive:
+        of_far -= float(np.logaddexp(0.0, of_far))
+    return far.chosen if rng.uniform() < acceptance_probability(of_far) else near.chosen
+
+
+def _turns(rho: Array, first: Array, last: Array) -> bool:
+    return float(rho @ first) <= 0.0 or float(rho @ last) <= 0.0
