@@ -31,7 +31,7 @@ from pymc_lgm.kernels.theta import nuts as module
 from pymc_lgm.kernels.theta import prior_jump as prior_jump_module
 from pymc_lgm.kernels.theta.emulated import KEPT
 from pymc_lgm.kernels.theta.no_u_turn import no_u_turn
-from pymc_lgm.kernels.theta.nuts import SHALLOW, nuts
+from pymc_lgm.kernels.theta.nuts import FIRST, SHALLOW, SHORTEST, nuts
 from pymc_lgm.kernels.theta.prior_jump import prior_jump
 from pymc_lgm.linalg import tally
 from pymc_lgm.state import AtTheta, State
@@ -412,6 +412,18 @@ def test_first_trajectories_are_short(rng):
     assert stats["theta_steps"] == 2**SHALLOW - 1
     _, _, stats = move.run(rng, target, short, False)
     assert stats["theta_steps"] == 2**move.max_depth - 1
+
+
+def test_on_a_rough_slope_steps_do_not_shrink(rng):
+    move, theta = NUTS(), np.zeros(2)
+    tuning = move.start(SimpleNamespace(theta=theta), 100)
+    known = tuning.metric._replace(thetas=(theta,) * FIRST, gradients=(theta,) * FIRST)
+    rough = tuning._replace(metric=known, step_size=tuning.step_size.start(1e-6))
+    target = replace(gaussian_target(theta, np.ones(2)), evaluate=lambda theta: (-np.inf, None))
+    for _ in range(20):
+        _, _, stats = move.run(rng, target, rough, False)
+        assert stats["theta_steps"] <= 2**SHALLOW - 1
+        assert stats["theta_scale"] == pytest.approx(SHORTEST)
 
 
 # When the emulator gives way

@@ -26,6 +26,10 @@ SHALLOW, FIRST = 4, 30
 of the mass matrix, and long trajectories of short steps would be the dearest of all."""
 
 
+SHORTEST = 0.1
+"""Of the step sizes once there is a mass matrix."""
+
+
 class NUTSInfo(NamedTuple):
     """What one transition reports."""
 
@@ -149,12 +153,17 @@ class NUTS:
         if tune and tuning.metric.draws == 0 and here is not None:
             tuning = tuning._replace(metric=tuning.metric.at(here.gradient))
         metric, step_size = tuning.metric, tuning.step_size.value(tune)
+        unknown = metric.draws < FIRST
+        # Shorter steps do not help where the slope is rough: where the search for q ends now here,
+        # now there, the density jumps by what its tolerance allows.
+        rough = not unknown and step_size < SHORTEST
+        step_size = SHORTEST if rough else step_size
         state, info = nuts(
             rng,
             target,
             factor=metric.factor,
             step_size=step_size,
-            max_depth=SHALLOW if tune and metric.draws < FIRST else self.max_depth,
+            max_depth=SHALLOW if rough or (tune and unknown) else self.max_depth,
             n_jumps=self.n_jumps,
         )
         end = target.slope(state.theta)
