@@ -130,9 +130,9 @@ def transition(kernel, factor=lambda theta: np.eye(2)):
 
 
 def test_it_leaves_a_gaussian_invariant():
-    assert pairs_pvalue(transition(nuts), 3000) > 1e-4
-    assert pairs_pvalue(trajectory(no_u_turn), 3000) > 1e-4
-    assert pairs_pvalue(jump(prior_jump), 3000) > 1e-4
+    assert pairs_pvalue(transition(nuts), 1000) > 1e-4
+    assert pairs_pvalue(trajectory(no_u_turn), 2000) > 1e-4
+    assert pairs_pvalue(jump(prior_jump), 2000) > 1e-4
     assert pairs_pvalue(transition(partial(nuts, n_jumps=1)), 1000) > 1e-4
 
 
@@ -488,8 +488,15 @@ def test_an_emulator_learns_what_trajectories_have_seen(rng):
 # The step
 
 
-@pytest.mark.parametrize("toy", ["counts", pytest.param("errors", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("share", [0.5, 1.0])
+@pytest.mark.parametrize(
+    ("toy", "share"),
+    [
+        ("counts", 1.0),
+        pytest.param("counts", 0.5, marks=pytest.mark.slow),
+        pytest.param("errors", 0.5, marks=pytest.mark.slow),
+        pytest.param("errors", 1.0, marks=pytest.mark.slow),
+    ],
+)
 def test_the_default_that_has_given_way_is_exact(toy, share):
     (element,) = elements_of((lgm.PseudoMarginal, {}), toy)
     fair = 1.1 if share == 1.0 else 0.0

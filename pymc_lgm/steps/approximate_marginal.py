@@ -44,7 +44,7 @@ class ApproximateMarginal(Marginal):
     """
 
     name = "approximate_marginal"
-    cubic_ops = "3-8"
+    cubic_ops = "3-40"
 
     def __init__(
         self,

@@ -90,7 +90,7 @@ class PseudoMarginal(Marginal):
     """
 
     name = "pseudo_marginal"
-    cubic_ops = "2-12"
+    cubic_ops = "2-40"
     renamed: ClassVar[dict[str, str]] = Marginal.renamed | {
         "latent": "latent_move",
         "recall": "search='recalled' or search='anew'",
