@@ -181,7 +181,7 @@ def _factor_of(thetas: Array, gradients: Array) -> Array:
     own = p / (p + draws / 5)
     A, B = (
         (1.0 - own) * cov + own * np.diag(cov.diagonal()) + 1e-8 * np.eye(p)
-        for cov in (np.atleast_2d(np.cov((x).T)) for x in (thetas / sd, gradients * sd))
+        for cov in (np.atleast_2d(np.cov(x.T)) for x in (thetas / sd, gradients * sd))
     )
     # Σ = B^(-1/2) (B^(1/2) A B^(1/2))^(1/2) B^(-1/2), the geometric mean of A and B⁻¹.
     values, vectors = np.linalg.eigh(B)

@@ -56,8 +56,9 @@ class PseudoMarginal(Marginal):
         tuning has seen that less than a tenth of the proposals is accepted, since no Gaussian is
         near the posterior of f, add one to each draw: two O(n³) operations more.
     target_accept, scale
-        Of the random walk on theta, as in `ASIS`; ``target_accept`` also of the leapfrog steps of
-        NUTS, by default 0.7.
+        Of the random walk on theta, as in `ASIS`. Where NUTS takes its place, as in the default if
+        theta has a gradient, ``target_accept`` is that of leapfrog steps, by default 0.7, and
+        ``scale`` is not used.
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 

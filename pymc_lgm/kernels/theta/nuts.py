@@ -37,7 +37,7 @@ class NUTSInfo(NamedTuple):
     """Acceptance probability of its end in the target."""
 
     theta_steps: int
-    """Leapfrog steps: evaluations of the slope."""
+    """Leapfrog steps, each with an evaluation of the slope."""
 
     leapfrog_acceptance: float
     """Mean over the points of the trajectory of the probability to accept them by Metropolis."""
