@@ -54,6 +54,7 @@ VARIANTS = {
             "importance": lgm.Importance(correlation=0.0),
         },
         {"approximation": "laplace", "n_importance": 2, "latent_move": "slice"},
+        {"approximation": "variational", "n_importance": 4, "search": "recalled"},
     ],
 }
 

@@ -18,10 +18,12 @@ from pymc_lgm import kernels
 from pymc_lgm.adaptation import MetricTuning
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites
+from pymc_lgm.approximations.variational import variational
 from pymc_lgm.kernels.hold.approximate_evidence import (
     ApproximateEvidence,
     gradient_of_ep,
     gradient_of_laplace,
+    gradient_of_variational,
 )
 from pymc_lgm.kernels.hold.approximate_marginal import approximate_marginal
 from pymc_lgm.kernels.hold.target import Slope, Target
@@ -282,6 +284,9 @@ def surrogate_of(search, gradient, tolerance=1e-10):
 SLOPES = {
     "ep": surrogate_of(partial(ep, differentiable=True), gradient_of_ep, 1e-13),
     "laplace": surrogate_of(laplace_from_sites, gradient_of_laplace, 1e-16),
+    "variational": surrogate_of(
+        partial(variational, differentiable=True), gradient_of_variational, 1e-13
+    ),
 }
 
 

@@ -10,20 +10,14 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from scipy.special import erfcx, log_ndtr
 
-from pymc_lgm.approximations.gaussian import (
-    GaussianApproximation,
-    SiteLikelihood,
-    allowance,
-    plausible,
-)
-from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood
+from pymc_lgm.approximations.site_search import Sweep, site_search
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.linalg import LOG_2PI, Array
 from pymc_lgm.priors import Posterior, Prior
@@ -51,18 +45,6 @@ class Tilted(NamedTuple):
     log_scale: Array  # log S_i, S_i = ∫ p(y_i | f_i) q(f_i) / t_i(f_i) df_i
     z: Array
     variance: Array
-
-
-class _Sweep(NamedTuple):
-    """A q, how far it is from moments that match, and the sites that would match them."""
-
-    q: Marginals
-    posterior: Posterior
-    dual: Array
-    log_evidence: float
-    mismatch: float
-    nu: Array
-    precision: Array
 
 
 def ep(
@@ -114,68 +96,20 @@ def ep(
     all. A sweep evaluates the likelihood 32 times, that of a probit never. Under a cavity of
     variance 100 quadrature of a logistic is good to 3e-3 in log Z, in means and in variances.
     """
-    mean, iterations, share, first = prior.mean, 1, 1.0, None
-
-    def again() -> GaussianApproximation | None:
-        return ep(
-            likelihood,
-            prior,
-            tolerance=tolerance,
-            max_iterations=max_iterations,
-            differentiable=differentiable,
-        )
-
-    if start is None:
-        first = laplace(likelihood, prior, tolerance=3.0, max_iterations=max_iterations)
-        if first is None:
-            return None
-        iterations = first.iterations
-        best = _sweep(likelihood, first.sites.nu, first.posterior, differentiable)
-        if best is None:
-            return replace(first, converged=False)
-    else:
-        posterior = prior.condition(start.precision)
-        best = _sweep(likelihood, start.nu, posterior, differentiable)
-        if best is None:
-            return again()
-    while best.mismatch > tolerance and iterations < max_iterations and share > 0.1:
-        iterations += 1
-        nu = best.q.nu + share * (best.nu - best.q.nu)
-        precision = best.q.precision + share * (best.precision - best.q.precision)
-        sweep = _sweep(likelihood, nu, prior.condition(precision), differentiable)
-        if sweep is not None and sweep.mismatch < best.mismatch:
-            best, share = sweep, min(1.0, 2.0 * share)
-        else:
-            share *= 0.5
-    center = mean + best.q.z
-    objective = likelihood(center)[0] - 0.5 * float(best.q.z @ best.dual)
-    at_center = objective - 0.5 * best.posterior.log_determinant
-    possible = plausible(objective, likelihood(mean)[0], mean.size)
-    believed = possible and best.log_evidence <= at_center + allowance(mean.size)
-    converged = believed and best.mismatch <= tolerance
-    if start is not None and not converged:
-        return again()
-    if first is not None and not possible:
-        return replace(first, converged=False)
-    return GaussianApproximation(
-        posterior=best.posterior,
-        dual=best.dual,
-        center=center,
-        log_evidence=best.log_evidence if believed else at_center,
-        iterations=iterations,
-        converged=converged,
+    return site_search(
+        _sweep,
+        likelihood,
+        prior,
+        start=start,
+        tolerance=tolerance,
+        max_iterations=max_iterations,
+        differentiable=differentiable,
     )
 
 
 @np.errstate(divide="ignore", invalid="ignore", over="ignore")
-def _sweep(
-    likelihood: SiteLikelihood, nu: Array, posterior: Posterior | None, differentiable: bool
-) -> _Sweep | None:
+def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep | None:
     """Find q with these sites, its evidence, and the sites that its tilted marginals ask for."""
-    if posterior is None:
-        return None
-    if differentiable:
-        posterior = posterior.differentiable()
     prior, precision = posterior.prior, posterior.precision
     dual = posterior.dual(nu)  # (3.68): K⁻¹ ẑ
     z = prior.covariance_times(dual)
@@ -197,7 +131,8 @@ def _sweep(
     log_evidence = float(tilted.log_scale.sum() + 0.5 * z @ nu - 0.5 * posterior.log_determinant)
     if not (math.isfinite(mismatch) and math.isfinite(log_evidence)):
         return None
-    return _Sweep(q, posterior, dual, log_evidence, mismatch, next_nu, next_precision)
+    asked = Sites(next_nu, next_precision)
+    return Sweep(Sites(nu, precision), posterior, dual, z, log_evidence, mismatch, asked, mismatch)
 
 
 def evidence_gradient(

@@ -22,9 +22,12 @@ from pymc_lgm.priors import Posterior, Prior
 
 __all__ = ["LineSearch", "Recall", "WarmSearch", "laplace_from_sites", "recall"]
 
+Search = Callable[..., GaussianApproximation | None]
+"""(likelihood, prior, *, start=, tolerance=) -> q."""
+
 
 def recall(
-    likelihood: SiteLikelihood, prior: Prior, *, start: Recalled
+    likelihood: SiteLikelihood, prior: Prior, *, start: Recalled, search: Search = ep
 ) -> GaussianApproximation | None:
     """Combine the prior at theta with given sites: q(f) = N(f̂, (K⁻¹ + W)⁻¹), f̂ = m + Σ ν.
 
@@ -35,7 +38,9 @@ def recall(
     prior : Prior
     start : Recalled
         ν and W; their margins are those of q. Where they have margins and are not ``trusted``,
-        expectation propagation starts from them, and its margins are computed.
+        a search starts from them, and its margins are computed.
+    search : callable
+        Which: `ep` or `pymc_lgm.approximations.variational.variational`.
 
     Returns
     -------
@@ -50,7 +55,7 @@ def recall(
     plausible those of `laplace` besides.
     """
     if start.margins is not None and not start.trusted:
-        found = ep(likelihood, prior, start=start, tolerance=0.05)
+        found = search(likelihood, prior, start=start, tolerance=0.05)
         if found is not None and found.converged:
             return replace(found, margins=Margins(found.posterior.variances, prior.precisions))
     combined = _combine(prior, start)
@@ -136,7 +141,7 @@ class WarmSearch:
     Two of them are equal if they find the same: `AtTheta.approximation` keeps what one has found.
     """
 
-    search: Callable[..., GaussianApproximation | None]
+    search: Search
     tolerance: float
     line: SitesLine | None = None
 
@@ -152,15 +157,16 @@ class WarmSearch:
 
 @dataclass(frozen=True)
 class Recall:
-    """`recall` of the sites of a line, once there is one."""
+    """`recall` of the sites of a line, once there is one; a search from them where they are far."""
 
+    search: Search = ep
     line: SitesLine | None = None
 
     def __call__(self, likelihood: SiteLikelihood, prior: Prior) -> GaussianApproximation | None:
         """Recall the line's sites at the prior's theta."""
         if self.line is None:
             raise ValueError("There is no line of sites yet: use along(line).")
-        return recall(likelihood, prior, start=self.line(prior.theta))
+        return recall(likelihood, prior, start=self.line(prior.theta), search=self.search)
 
     def along(self, line: SitesLine | None) -> Recall:
         """The same along another line."""

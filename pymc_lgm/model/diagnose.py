@@ -11,7 +11,7 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.refusals import shapes_disagree
 
-__all__ = ["check_model", "explain", "no_approximation", "refuse_no_curvature"]
+__all__ = ["check_model", "explain", "is_log_concave", "no_approximation", "refuse_no_curvature"]
 
 
 def check_model(model: ModelFunctions, theta: Array, f: Array) -> None:
@@ -154,6 +154,17 @@ def refuse_no_curvature(model: ModelFunctions, instead: str) -> None:
         f"{model.latent!r} anywhere, so Laplace's approximation is no narrower than the prior. "
         f"Write {instead}."
     )
+
+
+def is_log_concave(model: ModelFunctions) -> bool:
+    """Whether no W_i is negative where it has been looked at, from f = −3 to 3 at theta = 0."""
+    theta = np.zeros(model.p)
+    for x in (0.0, -1.0, 1.0, -3.0, 3.0):
+        W = model.likelihood_terms(np.full(model.n, x), theta)[2]
+        W = W[np.isfinite(W)]
+        if W.size and W.min() < -1e-6 * np.abs(W).max():
+            return False
+    return True
 
 
 def no_approximation(model: ModelFunctions, theta: Array, approximation: str) -> str:

@@ -15,12 +15,14 @@ from pymc_lgm import kernels
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites
+from pymc_lgm.approximations.variational import variational
 from pymc_lgm.kernels.hold.approximate_evidence import (
     ApproximateEvidence,
     gradient_of_ep,
     gradient_of_laplace,
+    gradient_of_variational,
 )
-from pymc_lgm.model.diagnose import no_approximation, refuse_no_curvature
+from pymc_lgm.model.diagnose import is_log_concave, no_approximation, refuse_no_curvature
 from pymc_lgm.state import State
 from pymc_lgm.steps.base import LatentGaussianStep
 from pymc_lgm.steps.options import StepOptions, between, no_gradient, one_of, positive
@@ -33,8 +35,12 @@ TOLERANCE = 1.0
 APPROXIMATIONS: dict[str, Callable[..., GaussianApproximation | None]] = {
     "laplace": laplace_from_sites,
     "ep": ep,
+    "variational": variational,
 }
 """Gaussian approximations by the name that a user writes in ``approximation=``."""
+
+BY_SITES = {"ep": (ep, gradient_of_ep), "variational": (variational, gradient_of_variational)}
+"""Those that split ℓ over the elements of f, and the gradients of their evidences."""
 
 
 MOVES = ("emulator", "nuts", "metropolis", "delayed-metropolis", "slice")
@@ -129,8 +135,9 @@ class Marginal(LatentGaussianStep):
         if not self.lgm.has_gradient:
             raise ValueError(no_gradient(self.lgm, "lgm.ASIS()"))
         if self.approximation is None:
-            self.approximation = "ep" if self._splits() else "laplace"
-        elif self.approximation == "ep":
+            concave = "ep" if is_log_concave(self.lgm) else "variational"
+            self.approximation = concave if self._splits() else "laplace"
+        elif self.approximation in BY_SITES:
             # A density that cannot be split over the f_i is refused here, not at the first draw.
             self.lgm.site_log_likelihoods(np.zeros((1, self.lgm.n)), np.zeros(self.lgm.p))
         if self.approximation == "laplace":
@@ -155,15 +162,21 @@ class Marginal(LatentGaussianStep):
             return False
         return True
 
+    def _by_sites(self) -> Callable[..., GaussianApproximation | None] | None:
+        known = BY_SITES.get(self.approximation or "laplace")
+        return None if known is None else known[0]
+
     def _warm(self, tolerance: float) -> WarmSearch:
         return WarmSearch(APPROXIMATIONS[self.approximation or "laplace"], tolerance)
 
     def _surrogate(self) -> ApproximateEvidence | None:
         if self.move not in (None, "emulator", "nuts") or not self.lgm.has_theta_gradient:
             return None
-        if self.approximation == "ep":
-            search = WarmSearch(partial(ep, differentiable=True), TOLERANCE)
-            return ApproximateEvidence(search, gradient_of_ep)
+        if self.approximation in BY_SITES:
+            search, gradient = BY_SITES[self.approximation]
+            return ApproximateEvidence(
+                WarmSearch(partial(search, differentiable=True), TOLERANCE), gradient
+            )
         return ApproximateEvidence(self._warm(TOLERANCE), gradient_of_laplace)
 
     def _move(self) -> kernels.Move:

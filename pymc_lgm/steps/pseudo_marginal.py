@@ -28,9 +28,11 @@ class PseudoMarginal(Marginal):
     ----------
     vars : sequence of variables, optional
         f and the hyper-parameters to move; by default all continuous ones.
-    approximation : {"laplace", "ep"}, optional
-        Where q comes from: the mode of f, or expectation propagation, which is closer to the
-        posterior. By default "ep" if the likelihood can be split over the elements of f.
+    approximation : {"laplace", "ep", "variational"}, optional
+        Where q comes from: the mode of f; expectation propagation, which is closer to the
+        posterior; or the largest evidence lower bound, which a likelihood need not be log-concave
+        for. By default "ep" if the likelihood can be split over the elements of f, "variational" if
+        it can and is not log-concave, as one with Student errors.
     move : {"emulator", "nuts", "metropolis", "delayed-metropolis", "slice"}, optional
         How theta moves: by long jumps that an emulator of the evidence proposes; by NUTS on q's own
         evidence, whose end an estimate accepts; by an adaptive random walk; by the same with
@@ -48,9 +50,11 @@ class PseudoMarginal(Marginal):
         geometry of q, which costs no factorization; or one of `Sweep`, such as "hmc"; or ``None``.
     importance : Importance, optional
         How those draws are made.
-    search : {"recalled", "anew"}
+    search : {"recalled", "anew"}, optional
         After tuning, take the sites of q from a line in theta that was fitted to those of tuning:
-        one O(n³) operation. "anew" searches for q at each theta: 2 to 4, EP 2 to 8.
+        one O(n³) operation. "anew" searches for q at each theta, from that line on: 2 to 4 of
+        them, EP 2 to 8, the bound 4 to 12. By default "recalled", and "anew" where the likelihood
+        is not log-concave: its sites come and go with theta.
     interweave : bool
         Move theta by a whitened random walk, which needs no estimate, in one draw of five. Where
         tuning has seen that less than a tenth of the proposals is accepted, since no Gaussian is
@@ -108,14 +112,14 @@ class PseudoMarginal(Marginal):
         n_importance: int | None = None,
         latent_move: str | None = "posterior",
         importance: Importance = Importance(),
-        search: str = "recalled",
+        search: str | None = None,
         interweave: bool = True,
         target_accept: float | None = None,
         scale: float | None = None,
         **kwargs: Unpack[StepOptions],
     ):
         one_of("latent_move", latent_move, (None, "posterior", *kernels.LATENT_MOVES))
-        one_of("search", search, SEARCHES)
+        one_of("search", search, (None, *SEARCHES))
         correlation = importance.correlation
         if correlation is None:
             correlation = 1.0 if move == "slice" else 0.99
@@ -146,9 +150,11 @@ class PseudoMarginal(Marginal):
 
     def _element(self, **common: Any) -> kernels.PseudoMarginal:
         walk = kernels.Theta("whitened", kernels.Metropolis())
+        if self.search is None:
+            self.search = "anew" if self.approximation == "variational" else "recalled"
         recalled = self.search == "recalled"
         return kernels.PseudoMarginal(
-            search=Recall() if recalled else self._anew(),
+            search=Recall(self._by_sites() or ep) if recalled else self._anew(),
             latent=(
                 kernels.latent.CurvatureHMC(max_steps=10)
                 if self.latent_move == "posterior"
@@ -156,12 +162,12 @@ class PseudoMarginal(Marginal):
             ),
             interweave=kernels.Interweaving(walk) if self.interweave else None,
             correlation=self.correlation,
-            copula=self.importance.copula and recalled and self.approximation == "ep",
+            copula=self.importance.copula and recalled and self._by_sites() is not None,
             **common,
         )
 
     def _anew(self) -> WarmSearch:
         # A loose search costs no exactness: after tuning it does not depend on the chain.
-        if self.approximation == "ep":
-            return WarmSearch(ep, tolerance=0.05)
+        if (search := self._by_sites()) is not None:
+            return WarmSearch(search, tolerance=0.05)
         return WarmSearch(partial(laplace_from_sites, at_mode=False), tolerance=0.05)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pymc_lgm.approximations import ep, laplace
+from pymc_lgm.approximations import ep, laplace, variational
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.recall import WarmSearch
 from pymc_lgm.approximations.sites_line import SitesLine
@@ -15,7 +15,12 @@ from pymc_lgm.kernels.hold.target import Slope, Target
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import AtTheta, State
 
-__all__ = ["ApproximateEvidence", "gradient_of_ep", "gradient_of_laplace"]
+__all__ = [
+    "ApproximateEvidence",
+    "gradient_of_ep",
+    "gradient_of_laplace",
+    "gradient_of_variational",
+]
 
 
 @dataclass(frozen=True)
@@ -90,4 +95,11 @@ def gradient_of_laplace(at: AtTheta, q: GaussianApproximation) -> Array | None:
         q,
         at.likelihood,
         likelihood_vjp=lambda f, v, u: at.model.likelihood_terms_vjp(f, at.theta, v, u),
+    )
+
+
+def gradient_of_variational(at: AtTheta, q: GaussianApproximation) -> Array | None:
+    """Of the evidence lower bound: see `approximations.variational.evidence_gradient`."""
+    return variational.evidence_gradient(
+        q, likelihood_gradient=lambda f: at.model.log_likelihood_theta_gradient(f, at.theta)
     )

@@ -1,0 +1,115 @@
+"""The search for sites that ask for nothing else: a fixed point, found by sweeps over all of them.
+
+What a sweep asks for is said in `ep` and in `variational`; how far to follow it is said here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from pymc_lgm.approximations.gaussian import (
+    GaussianApproximation,
+    SiteLikelihood,
+    allowance,
+    plausible,
+)
+from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.approximations.sites import Sites
+from pymc_lgm.linalg import Array
+from pymc_lgm.priors import Posterior, Prior
+
+__all__ = ["Sweep", "site_search"]
+
+
+class Sweep(NamedTuple):
+    """A q, and the sites that it asks for."""
+
+    sites: Sites
+    posterior: Posterior
+    dual: Array
+    z: Array  # ẑ = f̂ − m
+    log_evidence: float
+    mismatch: float  # nats by which q would move to the sites that it asks for
+    asked: Sites
+    loss: float  # what the next sweep has to lower
+
+
+def site_search(
+    sweep: Callable[[SiteLikelihood, Array, Posterior], Sweep | None],
+    likelihood: SiteLikelihood,
+    prior: Prior,
+    *,
+    start: Sites | None,
+    tolerance: float,
+    max_iterations: int,
+    differentiable: bool,
+) -> GaussianApproximation | None:
+    """Follow the sites that a sweep asks for until q would move by less than ``tolerance`` nats.
+
+    From a start that does not converge the search begins anew, at the sites of Laplace's method: a
+    function of theta alone, too. A sweep that lowers no loss is taken back, and the next goes half
+    as far; after four such in a row the q of least loss is returned.
+
+    ``sweep`` is a function of the likelihood, ν, and the posterior with these W; all else is as in
+    `ep`.
+    """
+    mean, iterations, share, first = prior.mean, 1, 1.0, None
+
+    def sweep_from(nu: Array, posterior: Posterior | None) -> Sweep | None:
+        if posterior is None:
+            return None
+        return sweep(likelihood, nu, posterior.differentiable() if differentiable else posterior)
+
+    def again() -> GaussianApproximation | None:
+        return site_search(
+            sweep,
+            likelihood,
+            prior,
+            start=None,
+            tolerance=tolerance,
+            max_iterations=max_iterations,
+            differentiable=differentiable,
+        )
+
+    if start is None:
+        first = laplace(likelihood, prior, tolerance=3.0, max_iterations=max_iterations)
+        if first is None:
+            return None
+        iterations = first.iterations
+        best = sweep_from(first.sites.nu, first.posterior)
+        if best is None:
+            return replace(first, converged=False)
+    else:
+        best = sweep_from(start.nu, prior.condition(start.precision))
+        if best is None:
+            return again()
+    while best.mismatch > tolerance and iterations < max_iterations and share > 0.1:
+        iterations += 1
+        at, asked = best.sites, best.asked
+        nu = at.nu + share * (asked.nu - at.nu)
+        precision = at.precision + share * (asked.precision - at.precision)
+        swept = sweep_from(nu, prior.condition(precision))
+        if swept is not None and swept.loss < best.loss:
+            best, share = swept, min(1.0, 2.0 * share)
+        else:
+            share *= 0.5
+    center = mean + best.z
+    objective = likelihood(center)[0] - 0.5 * float(best.z @ best.dual)
+    at_center = objective - 0.5 * best.posterior.log_determinant
+    possible = plausible(objective, likelihood(mean)[0], mean.size)
+    believed = possible and best.log_evidence <= at_center + allowance(mean.size)
+    converged = believed and best.mismatch <= tolerance
+    if start is not None and not converged:
+        return again()
+    if first is not None and not possible:
+        return replace(first, converged=False)
+    return GaussianApproximation(
+        posterior=best.posterior,
+        dual=best.dual,
+        center=center,
+        log_evidence=best.log_evidence if believed else at_center,
+        iterations=iterations,
+        converged=converged,
+    )
