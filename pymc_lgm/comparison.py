@@ -23,7 +23,7 @@ from pymc.progress_bar import create_simple_progress
 from pymc.vartypes import continuous_types
 
 from pymc_lgm.diagnostics import _rows, efficiency
-from pymc_lgm.model import find_latent
+from pymc_lgm.model import find_latents
 
 __all__ = ["Comparison", "compare"]
 
@@ -258,9 +258,10 @@ def _groups(
 ) -> dict[str, list[str]]:
     """Return label -> variables of the model, by default theta and f."""
     if groups is None:
-        f = find_latent(model)
-        theta = [v.name for v in model.free_RVs if v is not f and v.dtype in continuous_types]
-        groups = {"theta": theta, "f": [f.name]} if theta else {"f": [f.name]}
+        latents = [latent.rv for latent in find_latents(model).latents]
+        hyper = [v for v in model.free_RVs if v not in latents and v.dtype in continuous_types]
+        groups = {"theta": [v.name for v in hyper]} if hyper else {}
+        groups |= {"f": [v.name for v in latents]}
     return _rows(groups, [str(variable.name) for variable in model.unobserved_RVs])
 
 

@@ -28,7 +28,7 @@ from rich.progress import track
 from pymc_lgm.likelihoods import is_latent_gaussian_likelihood
 from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
 from pymc_lgm.linalg import Array, factorize
-from pymc_lgm.model import is_latent
+from pymc_lgm.model import is_process
 from pymc_lgm.response import response
 from pymc_lgm.threads import few_threads
 
@@ -145,7 +145,7 @@ def predict(
     posterior = _thinned(posterior, name, n, thin)
 
     inputs = pt.matrix("Xnew", dtype="float64")
-    if is_latent(latent):
+    if is_process(latent):
         m, K = latent.owner.op.dist_params(latent.owner)
     else:
         m, K = gp.mean_func(gp.X), stabilize(gp.cov_func(gp.X), jitter)

@@ -160,7 +160,10 @@ def joint_test(
 
     def functions(point: Mapping[str, Any]) -> dict[str, float]:
         numeric.read(dict(point))
-        return joint_values(numeric, numeric.theta_of(dict(point)), point[numeric.latent])
+        theta = numeric.theta_of(dict(point))
+        f = numeric.f_of(theta, dict(point))
+        values = joint_values(numeric, theta, f)
+        return values if numeric.is_one_vector else values | _of_latents(numeric, point, theta, f)
 
     before, after = [], []
     try:
@@ -188,15 +191,17 @@ def joint_values(model: LatentGaussian, theta: Array, f: Array) -> dict[str, flo
     theta : ndarray, shape (p,)
     f : ndarray, shape (n,)
     """
-    prior = factorize(model.cov(theta))
-    assert prior is not None, "a prior draw with a singular covariance: raise the model's jitter"
-    nu = prior.solve(f - model.mean(theta))
+    prior = model.prior(theta)
+    assert prior is not None, "a prior draw whose covariance is not a number"
+    assert prior.is_proper, "a prior draw with a singular covariance: raise the model's jitter"
+    nu = prior.solve(f - prior.mean)
     values = {f"theta[{j}]": float(theta[j]) for j in range(theta.size)}
-    values |= {f"nu[{i}]": float(nu[i]) for i in range(f.size)}
+    values |= {f"nu[{i}]": float(nu[i]) for i in range(nu.size)}
     if getattr(model, "has_gradient", True):
         log_likelihood, score = model.log_likelihood_gradient(f, theta)
         values |= {f"score[{i}]": float(score[i]) for i in range(f.size)}
-        values |= {f"score*nu[{i}]": float(score[i] * nu[i]) for i in range(f.size)}
+        pulled = score if prior.rank == prior.n else prior.multiply_transposed(score)
+        values |= {f"score*nu[{i}]": float(pulled[i] * nu[i]) for i in range(nu.size)}
     else:
         log_likelihood = model.log_likelihood(f, theta)
     values["log_likelihood"] = log_likelihood
@@ -205,6 +210,19 @@ def joint_values(model: LatentGaussian, theta: Array, f: Array) -> dict[str, flo
         for i in range(f.size)
         for j in range(theta.size)
     }
+    return values
+
+
+def _of_latents(
+    numeric: LatentGaussianModel, point: Mapping[str, Any], theta: Array, f: Array
+) -> dict[str, float]:
+    """Of latent variables that f is the predictor of: their law given f is drawn from, too."""
+    values: dict[str, float] = {}
+    for name in numeric.latents:
+        for i, x in enumerate(np.ravel(point[name])):
+            values |= {f"{name}[{i}]": float(x), f"{name}[{i}] squared": float(x * x)}
+            values[f"{name}[{i}]*f"] = float(x * f[i % f.size])
+            values |= {f"{name}[{i}]*theta[{j}]": float(x * t) for j, t in enumerate(theta)}
     return values
 
 

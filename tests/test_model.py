@@ -324,7 +324,8 @@ def read(name: str) -> tuple[pm.Model, LatentGaussianModel]:
     case = CASES[name]
     model = case.build()
     theta = None if case.theta is None else [model[v] for v in case.theta]
-    return model, LatentGaussianModel.from_pymc(model, case.latent, theta, compile_kwargs=QUICK)
+    latent = find_latent(model, case.latent)
+    return model, LatentGaussianModel.from_pymc(model, latent, theta, compile_kwargs=QUICK)
 
 
 def some_points(model: pm.Model, ours: LatentGaussianModel, count: int = 3) -> list[Any]:
@@ -336,7 +337,7 @@ def some_points(model: pm.Model, ours: LatentGaussianModel, count: int = 3) -> l
         theta = ours.theta_of(start) + 0.3 * rng.standard_normal(ours.p)
         L = np.linalg.cholesky(ours.cov(theta))
         f = ours.mean(theta) + 0.7 * L @ rng.standard_normal(ours.n)
-        points.append((theta, f, start | ours.point_of(theta, f)))
+        points.append((theta, f, start | ours.point_of(theta) | {ours.latent: f}))
     return points
 
 
@@ -385,7 +386,9 @@ def test_what_was_read_is_named(name: str) -> None:
     point = model.initial_point()
     theta = np.random.default_rng(1).standard_normal(ours.p)
     f = np.arange(ours.n) / 7
-    moved = ours.point_of(theta, f)
+    prior = ours.prior(theta)
+    assert prior is not None
+    moved = ours.latents_of(np.random.default_rng(1), prior, f) | ours.point_of(theta)
     assert list(moved) == [ours.latent, *ours.theta_names]
     assert set(moved) | set(ours.other_names) <= set(point)
     assert all(np.shape(moved[v]) == np.shape(point[v]) for v in moved)
@@ -499,7 +502,8 @@ def test_read_takes_over_what_others_have_moved(name: str, variable: str, cov_mo
     ]:
         assert ours.read(point) == expected
         here = ours.theta_of(point), point[ours.latent]
-        difference = logp(point | ours.point_of(*moves)) - logp(point)
+        moved = point | ours.point_of(moves[0]) | {ours.latent: moves[1]}
+        difference = logp(moved) - logp(point)
         assert rest(*moves) - rest(*here) == pytest.approx(difference, abs=1e-8)
     # A copy: the parallel driver writes the next point into the same memory.
     other[variable][...] = start[variable]

@@ -179,7 +179,7 @@ def test_a_search_that_leaves_the_numbers_is_a_value():
     [
         ({"n_importance": 0}, "n_importance must be a whole number of at least 1, not 0"),
         ({"n_importance": 2.5}, "n_importance must be a whole number"),
-        ({"approximation": "variational"}, "approximation='variational' is unknown.*'laplace'"),
+        ({"approximation": "vb"}, "approximation='vb' is unknown.*'laplace'"),
         (
             {"move": "gibbs"},
             "move='gibbs' is unknown.*"

@@ -106,7 +106,7 @@ class Coordinates(NamedTuple):
     """The random numbers of an estimate: they have the same law at every theta."""
 
     xi: Array
-    """Standard normal, shape (2, n, roots)."""
+    """Standard normal, of the posterior's ``coordinates_shape`` and (roots,)."""
 
     from_prior: NDArray[np.bool_]
     """Which roots are draws from the prior, shape (roots,): true with probability ε."""
@@ -114,7 +114,7 @@ class Coordinates(NamedTuple):
     @classmethod
     def fresh(cls, rng: np.random.Generator, proposal: Proposal, scheme: Scheme) -> Coordinates:
         """Draw all of them."""
-        xi = rng.standard_normal((2, proposal.q.prior.n, scheme.roots))
+        xi = rng.standard_normal((*proposal.q.posterior.coordinates_shape, scheme.roots))
         if proposal.defensive == 0.0:
             return cls(xi, np.zeros(scheme.roots, dtype=bool))
         return cls(xi, rng.uniform(size=scheme.roots) < proposal.defensive)

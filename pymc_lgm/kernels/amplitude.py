@@ -197,10 +197,11 @@ def _drawn(rng: np.random.Generator, state: State, j: int) -> State:
     f, law = state.f, _InverseGamma.at(state.model, state.theta, state.log_prior, j)
     nu = state.prior.solve(f - state.mean)
     rate = law.rate + 0.5 * float(nu @ nu)  # (b + q/2)/v
-    if not (law.is_proper(f.size) and 0.0 < rate < math.inf):
+    rank = state.prior.rank
+    if not (law.is_proper(rank) and 0.0 < rate < math.inf):
         tally.numerical_rejections += 1
         return state
-    log_ratio = math.log(rate / rng.standard_gamma(law.shape + f.size / 2))
+    log_ratio = math.log(rate / rng.standard_gamma(law.shape + rank / 2))
     there = state.with_theta(law.moved(state.theta, log_ratio), lambda prior: f)
     # Another step's variable may have changed the form: then it is another's work to move theta_j.
     if (

@@ -58,7 +58,7 @@ def explain(
 def _explain_cov(model: ModelFunctions, theta: Array, where: str) -> str | None:
     K = model.cov(theta)
     name = model.latent
-    if K.shape != (model.n, model.n):
+    if K.shape != (model.rank, model.rank):
         return (
             f"The covariance of {name!r} has shape {K.shape}, but {name!r} has {model.n} elements. "
             "Give its mean and its covariance the same n."
@@ -77,7 +77,7 @@ def _explain_cov(model: ModelFunctions, theta: Array, where: str) -> str | None:
     except np.linalg.LinAlgError:
         eigenvalues = np.linalg.eigvalsh(K)
         # Twice the deficit and the rounding error of the largest eigenvalue, as a power of ten.
-        deficit = 2 * max(-eigenvalues[0], 0.0) + model.n * np.spacing(eigenvalues[-1])
+        deficit = 2 * max(-eigenvalues[0], 0.0) + model.rank * np.spacing(eigenvalues[-1])
         jitter = 10.0 ** np.ceil(np.log10(deficit))
         condition = eigenvalues[-1] / np.abs(eigenvalues).min()
         return (
@@ -179,6 +179,6 @@ def no_approximation(model: ModelFunctions, theta: Array, approximation: str) ->
 
 
 def _show_theta(model: ModelFunctions, theta: Array) -> str:
-    point = model.point_of(theta, np.empty(model.n))
+    point = model.point_of(theta)
     shown = [f"{name}={np.array2string(point[name], precision=4)}" for name in model.theta_names]
     return "{" + ", ".join(shown) + "}"

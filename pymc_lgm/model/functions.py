@@ -1,6 +1,7 @@
 """A `pymc.Model` as numeric functions of (theta, f): what `pymc_lgm.state.LatentGaussian` asks for.
 
-Their graphs are in `pymc_lgm.model.graphs`.
+Their graphs are in `pymc_lgm.model.graphs`. One file of more than 300 lines: each function is
+three, and says its shapes.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from numpy.typing import NDArray
 
 from pymc_lgm.amplitudes import find_amplitudes
 from pymc_lgm.linalg import Array
+from pymc_lgm.model.draw_back import DrawBack
 from pymc_lgm.model.graphs import Block, Graphs, Variable
-from pymc_lgm.priors import DensePrior
+from pymc_lgm.model.reading import Reading
+from pymc_lgm.priors import DensePrior, LowRankPrior, Prior
 
 __all__ = ["ModelFunctions"]
 
@@ -34,8 +37,10 @@ class ModelFunctions:
 
     Attributes
     ----------
+    latents : tuple of str
+        Names of the latent variables in a PyMC point: f, or what f is the linear predictor of.
     latent : str
-        Name of f's value variable.
+        Their names, to be read.
     theta_names : tuple of str
         Names of theta's value variables, as in a PyMC point.
     other_names : tuple of str
@@ -51,21 +56,23 @@ class ModelFunctions:
     def __init__(
         self,
         model: pm.Model,
-        latent: Variable,
+        reading: Reading,
         theta: Sequence[Variable],
         point: dict[str, NDArray[Any]],
         compile_kwargs: dict[str, Any] | None = None,
     ):
-        self.latent: str = model.rvs_to_values[latent].name
+        values = [model.rvs_to_values[latent.rv] for latent in reading.latents]
+        self.latents: tuple[str, ...] = tuple(value.name for value in values)
+        self.latent: str = " + ".join(self.latents)
+        self.is_one_vector = reading.is_one_vector
         self.theta_names: tuple[str, ...] = tuple(v.name for v in theta)
         self._blocks: dict[str, Block] = {}
         end = 0
         for name in self.theta_names:
             begin, end = end, end + int(np.size(point[name]))
             self._blocks[name] = slice(begin, end), np.shape(point[name])
-        self.n, self.p = int(np.size(point[self.latent])), end
-
-        self.graphs = Graphs(model, latent, self._blocks, point, compile_kwargs or {})
+        self.graphs = Graphs(model, reading, self._blocks, point, compile_kwargs or {})
+        self.n, self.p = self.graphs.n, end
         self.observed: dict[str, Variable] = {
             rv.name: model.rvs_to_values[rv] for rv in model.observed_RVs
         }
@@ -79,11 +86,16 @@ class ModelFunctions:
         self._site_index: NDArray[np.intp] | None = None
 
     def __repr__(self) -> str:
-        return (
-            f"LatentGaussianModel(latent={self.latent} ({self.n}), "
-            f"theta=[{', '.join(self.theta_names)}] ({self.p}), "
-            f"likelihood=[{', '.join(self.likelihood_names)}])"
-        )
+        theta = f"theta=[{', '.join(self.theta_names)}] ({self.p})"
+        likelihood = f"likelihood=[{', '.join(self.likelihood_names)}]"
+        predictor = self.graphs.predictor
+        if predictor is None:
+            return f"LatentGaussianModel(latent={self.latent} ({self.n}), {theta}, {likelihood})"
+        basis = predictor.basis
+        free = "" if basis is None else f" with {basis.shape[1]} degrees of freedom"
+        lines = [f"f ({self.n}){free} = c(theta) + A(theta) x", *predictor.describe()]
+        shown = ",\n    ".join([*lines, theta, likelihood])
+        return f"LatentGaussianModel(\n    {shown}\n)"
 
     # Points of PyMC <-> theta
 
@@ -92,13 +104,39 @@ class ModelFunctions:
         pieces = [np.ravel(point[name]) for name in self.theta_names]
         return np.concatenate(pieces).astype(np.float64) if pieces else np.empty(0)
 
-    def point_of(self, theta: Array, f: Array) -> dict[str, NDArray[Any]]:
-        """The variables of a PyMC point that theta and f stand for (copies)."""
-        point: dict[str, NDArray[Any]] = {self.latent: f.copy()}
-        for name, (part, shape) in self._blocks.items():
-            # np.array, also for 0-d: PyMC's recorder does not take a NumPy scalar.
-            point[name] = np.array(theta[part]).reshape(shape)
-        return point
+    def f_of(self, theta: Array, point: dict[str, NDArray[Any]]) -> Array:
+        """f of a PyMC point, a new array, shape (n,)."""
+        # Copies: the parallel driver writes the next point into the same memory.
+        values = [np.array(point[name], dtype=np.float64) for name in self.latents]
+        predictor = self.graphs.predictor
+        if predictor is None:
+            return values[0]
+        f: Array = np.asarray(self.graphs.of_values(theta, *values))[predictor.first]
+        return f
+
+    def point_of(self, theta: Array) -> dict[str, NDArray[Any]]:
+        """The variables of a PyMC point that theta stands for (copies)."""
+        # np.array, also for 0-d: PyMC's recorder does not take a NumPy scalar.
+        return {
+            name: np.array(theta[part]).reshape(shape)
+            for name, (part, shape) in self._blocks.items()
+        }
+
+    def latents_of(
+        self, rng: np.random.Generator, prior: Prior, f: Array
+    ) -> dict[str, NDArray[Any]]:
+        """The latent variables of a PyMC point (copies): f, or drawn given f and theta.
+
+        ``rng`` is not used where f says what they are.
+        """
+        if self.graphs.predictor is None:
+            return {self.latent: f.copy()}
+        values = self._draw_back(rng, prior, prior.theta, f)
+        return dict(zip(self.latents, values, strict=True))
+
+    @cached_property
+    def _draw_back(self) -> DrawBack:
+        return DrawBack(self.graphs)
 
     def read(self, point: dict[str, NDArray[Any]]) -> tuple[bool, bool]:
         """Take over the variables that other step methods own.
@@ -116,6 +154,8 @@ class ModelFunctions:
                 moved.add(name)
         if moved:
             self._site_index = None
+            if "_draw_back" in self.__dict__:
+                self._draw_back.forget()
         return bool(moved & self._moves_cov), bool(moved)
 
     # The five functions of `pymc_lgm.state.LatentGaussian`
@@ -128,16 +168,28 @@ class ModelFunctions:
         """
         return np.zeros(self.p) if self._moves_cov else find_amplitudes(self)
 
-    def prior(self, theta: Array) -> DensePrior | None:
+    def prior(self, theta: Array) -> DensePrior | LowRankPrior | None:
         """N(m(theta), K(theta)); ``None`` where K has no scale that is a number."""
-        return DensePrior.at(self, theta)
+        return DensePrior.at(self, theta) if self.rank == self.n else LowRankPrior.at(self, theta)
+
+    @property
+    def basis(self) -> Array:
+        """U, shape (n, r), of an f = c + U w with fewer degrees of freedom than elements."""
+        predictor = self.graphs.predictor
+        basis = None if predictor is None else predictor.basis
+        return np.eye(self.n) if basis is None else basis
+
+    @cached_property
+    def rank(self) -> int:
+        """Degrees of freedom of f, n or fewer."""
+        return self.basis.shape[1]
 
     def mean(self, theta: Array) -> Array:
         """m(theta), shape (n,)."""
         return self.graphs.mean(theta)
 
     def cov(self, theta: Array) -> Array:
-        """K(theta), shape (n, n): a new array."""
+        """K(theta), shape (n, n), or K_w(theta) where there is a basis: a new array."""
         return self.graphs.cov(theta)
 
     def log_prior(self, theta: Array) -> float:
@@ -236,7 +288,8 @@ class ModelFunctions:
 
     def _find_sites(self, theta: Array) -> NDArray[np.intp]:
         """Find the f_i that each of the `_elements` depends on, digit by binary digit of i."""
-        mean, scale = self.mean(theta), np.sqrt(np.diagonal(self.cov(theta)))
+        prior = self.prior(theta)
+        mean, scale = self.mean(theta), 1.0 if prior is None else np.sqrt(prior.variances)
 
         def elements(f: Array) -> Array:
             return np.nan_to_num(self.graphs.elements(f[None], theta)[0])

@@ -1,4 +1,7 @@
-"""A PyMC model as graphs of one vector theta and one vector f, and the functions made of them."""
+"""A PyMC model as graphs of one vector theta and one vector f, and the functions made of them.
+
+One file of more than 300 lines, a line for each function that is compiled.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,16 @@ import pytensor
 import pytensor.tensor as pt
 
 from numpy.typing import NDArray
+from pymc.logprob.basic import transformed_conditional_logp
+from pymc.logprob.utils import replace_rvs_by_values
 from pymc.pytensorf import compile as pymc_compile
 from pytensor.gradient import DisconnectedInputError, NullTypeGradError
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.likelihoods.probit import ProbitRV
+from pymc_lgm.model.predictor import Predictor
+from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.refusals import shapes_disagree
 
 __all__ = ["Block", "Graphs", "Variable"]
@@ -33,12 +40,7 @@ def _compiled(graphs: Callable[[Any], tuple[list[Variable], Any]]) -> cached_pro
     """Turn a method that returns inputs and outputs into the function, compiled once."""
 
     def function(self: Graphs) -> Callable[..., Any]:
-        inputs, outputs = graphs(self)
-        kwargs = {"on_unused_input": "ignore"} | self._compile_kwargs
-        compiled = pymc_compile(inputs, outputs, **kwargs)
-        # Kernels pass float64 arrays of the right shape, thousands of times a second.
-        compiled.trust_input = True
-        return compiled
+        return self.compiled(*graphs(self))
 
     return cached_property(function)
 
@@ -49,6 +51,35 @@ def _total(terms: Sequence[Variable]) -> Variable:
     return sum((pt.sum(term, dtype="float64") for term in terms), start=zero)
 
 
+def _log_densities(
+    model: pm.Model, terms: Sequence[Variable], cuts: Mapping[Variable, Variable]
+) -> list[Variable]:
+    """Elementwise log densities of random variables and potentials, with the cuts made.
+
+    One graph for all: a separate logp for each term would read the model again each time.
+    """
+    copies = clone_replace(list(terms), dict(cuts), rebuild_strict=False)
+    copy_of = dict(zip(terms, copies, strict=True))
+    rvs = [rv for rv in terms if rv in model.rvs_to_values]
+    values = {copy_of[rv]: model.rvs_to_values[rv] for rv in rvs}
+    transforms = {copy_of[rv]: model.rvs_to_transforms[rv] for rv in rvs}
+    densities: dict[Variable, Variable] = {}
+    if rvs:
+        of_rvs = transformed_conditional_logp(
+            list(values), rvs_to_values=values, rvs_to_transforms=transforms
+        )
+        densities |= zip(rvs, of_rvs, strict=True)
+    potentials = [term for term in terms if term not in model.rvs_to_values]
+    densities |= zip(
+        potentials,
+        replace_rvs_by_values(
+            [copy_of[v] for v in potentials], rvs_to_values=values, rvs_to_transforms=transforms
+        ),
+        strict=True,
+    )
+    return [densities[term] for term in terms]
+
+
 class Graphs:
     """Mean, covariance and log densities as graphs of theta (p,) and f (n,).
 
@@ -57,8 +88,12 @@ class Graphs:
 
     Attributes
     ----------
+    n : int
+        Elements of f.
+    predictor : Predictor or None
+        How f is made of latent variables, if it is not one of them.
     others : dict of str to shared variable
-        Value variables that are neither f nor in theta, and that a graph depends on.
+        Value variables that are neither latent nor in theta, and that a graph depends on.
     cov_reads : set of str
         Names of the value variables that the covariance depends on.
     likelihood, prior : dict of str to variable
@@ -68,44 +103,66 @@ class Graphs:
     def __init__(
         self,
         model: pm.Model,
-        latent: Variable,
+        reading: Reading,
         blocks: Mapping[str, Block],
         point: Mapping[str, NDArray[Any]],
         compile_kwargs: dict[str, Any],
     ):
         self._compile_kwargs = compile_kwargs
-        f_value = model.rvs_to_values[latent]
-        n = int(np.size(point[f_value.name]))
-        mean, cov = model.replace_rvs_by_values(latent.owner.op.dist_params(latent.owner))
-        # Users write integers, and PyTensor makes some constants float32.
-        mean = pt.broadcast_to(mean, (n,)).astype("float64")
-        cov = cov.astype("float64")
-        cov_uses = set(ancestors([cov]))
-        self.cov_reads = {value.name for value in model.value_vars if value in cov_uses}
-        terms = [rv for rv in model.basic_RVs if rv is not latent] + list(model.potentials)
-        # One graph for all: a separate logp for each term would read the model again each time.
-        try:
-            densities = model.logp(vars=terms, sum=False) if terms else []
-        except ValueError as error:
-            shapes = {rv.name: rv.type.shape for rv in model.observed_RVs}
-            raise ValueError(shapes_disagree(f_value.name, n, shapes, error)) from error
-
-        # Coordinates: theta is one vector, f another, and what others own is shared with them.
-        self._theta, self._f = pt.vector("theta"), f_value.type("f")
-        self._f_theta = [self._f, self._theta]
-        # Many f at once, one a row: an importance estimate's draws, or a quadrature's nodes.
-        self._rows = pt.matrix("rows", shape=(None, n))
-        replacements: dict[Variable, Variable] = {f_value: self._f}
+        self._values = [model.rvs_to_values[latent.rv] for latent in reading.latents]
+        theta = [np.ravel(point[name]) for name in blocks]
+        at = np.concatenate(theta).astype(np.float64) if theta else np.empty(0)
+        self._theta = pt.vector("theta", shape=(at.size,))
+        replacements: dict[Variable, Variable] = {}
         others: dict[str, Variable] = {}
         for value in model.value_vars:
             if value.name in blocks:
                 part, shape = blocks[value.name]
                 replacements[value] = self._theta[part].reshape(shape)
-            elif value is not f_value:
+            elif value not in self._values:
                 shared = pytensor.shared(np.array(point[value.name]), name=value.name)
                 replacements[value] = others[value.name] = shared
-        graphs = clone_replace([mean, cov, *densities], replacements, rebuild_strict=False)
-        self._mean, self._cov, densities = graphs[0], graphs[1], graphs[2:]
+
+        def place(graphs: list[Variable]) -> list[Variable]:
+            """Theta, and what others own, in the place of value variables."""
+            placed: list[Variable] = clone_replace(graphs, replacements, rebuild_strict=False)
+            return placed
+
+        self.predictor: Predictor | None = None
+        if reading.is_one_vector:
+            (latent,), (value,) = reading.latents, self._values
+            n = int(np.size(point[value.name]))
+            mean, cov = model.replace_rvs_by_values([latent.mean, latent.cov])
+            of_values = [cov]
+            # Users write integers, and PyTensor makes some constants float32.
+            mean = pt.broadcast_to(mean, (n,)).astype("float64")
+            self._mean, self._cov = place([mean, cov.astype("float64")])
+            self._f = value.type("f")
+            cuts = {latent.node: self._f}
+        else:
+            shapes = [np.shape(point[value.name]) for value in self._values]
+            self.predictor = Predictor(
+                model, reading, shapes, place, self._theta, at, list(others.values())
+            )
+            n = self.predictor.size
+            self._mean, self._cov = self.predictor.mean, self.predictor.cov
+            of_values = self.predictor.cov_of_values
+            self._f = pt.vector("f", shape=(n,))
+            pieces = self.predictor.pieces(self._f)
+            cuts = dict(zip(reading.frontier, pieces, strict=True))
+            flat = pt.concatenate([v.astype("float64").ravel() for v in reading.frontier])
+            (self._of_values,) = place(model.replace_rvs_by_values([flat]))
+        self.n = n
+        self._f_theta = [self._f, self._theta]
+        # Many f at once, one a row: an importance estimate's draws, or a quadrature's nodes.
+        self._rows = pt.matrix("rows", shape=(None, n))
+        terms = reading.terms
+        try:
+            densities = place(_log_densities(model, terms, cuts))
+        except ValueError as error:
+            names = {rv.name: rv.type.shape for rv in model.observed_RVs}
+            label = " + ".join(str(latent.rv.name) for latent in reading.latents)
+            raise ValueError(shapes_disagree(label, n, names, error)) from error
 
         self.likelihood: dict[str, Variable] = {}
         self.prior: dict[str, Variable] = {}
@@ -119,11 +176,13 @@ class Graphs:
         self._log_prior = _total(list(self.prior.values()))
         read = set(ancestors([self._mean, self._cov, self._log_likelihood, self._log_prior]))
         self.others = {name: shared for name, shared in others.items() if shared in read}
+        cov_uses = set(ancestors(of_values))
+        self.cov_reads = {value.name for value in model.value_vars if value in cov_uses}
 
         probits = [
             rv
             for rv in model.observed_RVs
-            if isinstance(rv.owner.op, ProbitRV) and rv.owner.inputs[-1] is latent
+            if isinstance(rv.owner.op, ProbitRV) and cuts.get(rv.owner.inputs[-1]) is self._f
         ]
         alone = len(probits) == 1 and set(self.likelihood) == {probits[0].name}
         self.probit_data: Variable | None = model.rvs_to_values[probits[0]] if alone else None
@@ -145,6 +204,7 @@ class Graphs:
     )
     cov_jvp = _compiled(lambda self: self._forward(self._cov))
     mean_jvp = _compiled(lambda self: self._forward(self._mean))
+    of_values = _compiled(lambda self: ([self._theta, *self._values], self._of_values))
     probit_labels = _compiled(lambda self: ([], self.probit_data))
 
     @_compiled
@@ -190,6 +250,18 @@ class Graphs:
         lambda self: (self._f_theta, [pt.sum(t) for t in self.likelihood.values()])
     )
     term_values = _compiled(lambda self: (self._f_theta, list(self.likelihood.values())))
+
+    @property
+    def theta(self) -> Variable:
+        """The vector theta."""
+        return self._theta
+
+    def compiled(self, inputs: list[Variable], outputs: Any) -> Callable[..., Any]:
+        """A function of float64 arrays of the right shape: kernels call it thousands of times."""
+        kwargs = {"on_unused_input": "ignore"} | self._compile_kwargs
+        function: Any = pymc_compile(inputs, outputs, **kwargs)
+        function.trust_input = True
+        return function
 
     # What can be differentiated
 

@@ -44,7 +44,7 @@ class NaturalScale:
 
     def point_of(self, theta: Array) -> dict[str, NDArray[Any]]:
         """The variables that theta (p,) stands for."""
-        point = self._lgm.point_of(theta, np.empty(0))
+        point = self._lgm.point_of(theta)
         values = self._constrain(*(point[name] for name in self._lgm.theta_names))
         return {name: np.array(value) for name, value in zip(self._names, values, strict=True)}
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pymc as pm
 import pytensor
 
 from numpy.typing import NDArray
-from pymc.distributions.multivariate import MvNormalRV
 
 from pymc_lgm.model import refusals
 from pymc_lgm.model.diagnose import check_model
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.graphs import Variable
+from pymc_lgm.model.latents import is_gaussian, is_process
+from pymc_lgm.model.reading import Reading, read_latents
 from pymc_lgm.threads import few_threads
 
-__all__ = ["LatentGaussianModel", "find_latent", "is_latent"]
+__all__ = ["LatentGaussianModel", "find_latent", "find_latents"]
 
 
 class LatentGaussianModel(ModelFunctions):
@@ -34,7 +34,7 @@ class LatentGaussianModel(ModelFunctions):
     def from_pymc(
         cls,
         model: pm.Model | None = None,
-        latent: Variable | str | None = None,
+        latent: Any = None,
         theta: Sequence[Variable] | None = None,
         *,
         initial_point: dict[str, NDArray[Any]] | None = None,
@@ -46,9 +46,10 @@ class LatentGaussianModel(ModelFunctions):
         ----------
         model : pymc.Model, optional
             By default the model of the context.
-        latent : variable or str, optional
-            f: a free `pymc.MvNormal`, which is what ``gp.prior(..., reparameterize=False)``
-            makes. Needed only if there are several.
+        latent : variable, str or list of them, optional
+            f, or the latent variables of which f is the linear predictor. By default every free
+            `pymc.MvNormal` and `pymc.Normal` that densities read through an affine map: processes
+            as ``gp.prior`` makes them, whitened or not, intercepts, coefficients, effects.
         theta : sequence of variables, optional
             Random or value variables; by default every continuous free one other than f.
         initial_point : dict, optional
@@ -59,10 +60,9 @@ class LatentGaussianModel(ModelFunctions):
         Raises
         ------
         ValueError
-            If there is no latent or more than one candidate, if theta holds a discrete variable,
-            if the likelihood couples the f_i, if a density or the covariance is not a number at
-            the initial point, or under ``floatX="float32"``. The message says what to write
-            instead.
+            If there is no latent, if theta holds a discrete variable, if the likelihood couples the
+            f_i, if a density or the covariance is not a number at the initial point, or under
+            ``floatX="float32"``. The message says what to write instead.
 
         Examples
         --------
@@ -82,24 +82,22 @@ class LatentGaussianModel(ModelFunctions):
         """
         model = pm.modelcontext(model)
         refusals.refuse_float32(pytensor.config.floatX)
-        rv = find_latent(model, latent)
-        f = model.rvs_to_values[rv]
+        # Who names theta leaves all else that is no process to other steps.
+        among = None if theta is None else [rv for rv in model.free_RVs if is_process(rv)]
+        reading = find_latents(model, latent, among)
+        values = [model.rvs_to_values[each.rv] for each in reading.latents]
         if theta is None:
-            theta = [v for v in model.continuous_value_vars if v is not f]
+            theta = [v for v in model.continuous_value_vars if v not in values]
         theta = [model.rvs_to_values.get(v, v) for v in theta]
         for value in theta:
-            if value is f or value not in model.continuous_value_vars:
+            if value in values or value not in model.continuous_value_vars:
                 raise ValueError(refusals.not_a_hyperparameter(str(value.name)))
         point = model.initial_point() if initial_point is None else initial_point
-        self = cls(model, rv, theta, point, compile_kwargs)
+        self = cls(model, reading, theta, point, compile_kwargs)
         with few_threads(self.n):
-            check_model(self, self.theta_of(point), np.asarray(point[self.latent]))
+            begin = self.theta_of(point)
+            check_model(self, begin, self.f_of(begin, point))
         return self
-
-
-def is_latent(rv: Variable) -> bool:
-    """Whether a random variable is a multivariate normal, as f must be."""
-    return isinstance(rv.owner.op, MvNormalRV)
 
 
 def find_latent(model: pm.Model, latent: Variable | str | None = None) -> Variable:
@@ -111,7 +109,7 @@ def find_latent(model: pm.Model, latent: Variable | str | None = None) -> Variab
     latent : variable, value variable or str, optional
         Which one, if there are several.
     """
-    candidates = [rv for rv in model.free_RVs if is_latent(rv)]
+    candidates = [rv for rv in model.free_RVs if is_process(rv)]
     if latent is not None:
         rv = model.named_vars.get(latent) if isinstance(latent, str) else latent
         rv = model.values_to_rvs.get(rv, rv)
@@ -123,8 +121,36 @@ def find_latent(model: pm.Model, latent: Variable | str | None = None) -> Variab
         names = [str(rv.name) for rv in candidates]
         raise ValueError(refusals.which_latent(names, [v.name for v in model.free_RVs]))
     (rv,) = candidates
-    if rv.ndim != 1:
-        raise ValueError(refusals.not_a_vector(str(rv.name), rv.ndim))
     if model.rvs_to_transforms[rv] is not None:
         raise ValueError(refusals.transformed(str(rv.name)))
     return rv
+
+
+def find_latents(
+    model: pm.Model, latent: Any = None, candidates: Sequence[Variable] | None = None
+) -> Reading:
+    """Read which variables of a model are latent, and what f is.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    latent : variable, str or list of them, optional
+        What the user says is latent.
+    candidates : sequence of variable, optional
+        Where they are looked for, if the user has said nothing: by default everywhere.
+    """
+    if latent is None:
+        among = model.free_RVs if candidates is None else candidates
+        reading = read_latents(model, [rv for rv in among if is_gaussian(model, rv)])
+        if not reading.latents or not reading.frontier:
+            return read_latents(model, [find_latent(model)])
+        return reading
+    several = latent if isinstance(latent, list | tuple) else [latent]
+    chosen = []
+    for each in several:
+        rv = model.named_vars.get(each) if isinstance(each, str) else each
+        rv = model.values_to_rvs.get(rv, rv)
+        if rv not in model.free_RVs or not is_gaussian(model, rv):
+            rv = find_latent(model, each)
+        chosen.append(rv)
+    return read_latents(model, chosen, named=chosen)

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 __all__ = [
+    "no_metric",
     "not_a_hyperparameter",
     "not_a_latent",
-    "not_a_vector",
+    "not_affine",
+    "not_affine_in",
+    "not_finite",
+    "range_moves",
     "refuse_float32",
     "shapes_disagree",
     "transformed",
@@ -70,11 +74,49 @@ def not_a_hyperparameter(name: str) -> str:
     )
 
 
-def not_a_vector(name: str, ndim: int) -> str:
-    """A batch of Gaussian vectors."""
+def not_affine_in(name: str, where: str | None) -> str:
+    """A latent that the user has named, and that is none."""
+    if where is None:
+        return (
+            f"{name!r} cannot be latent: it is one number that a density reads by itself, and no "
+            "part of a linear predictor. Leave it out of latent=, and it is a hyper-parameter."
+        )
     return (
-        f"The latent {name!r} has {ndim} dimensions; the samplers take one vector. "
-        "Write one gp.prior for each output, each with a step of its own."
+        f"{name!r} cannot be latent: {where!r} depends on it in a way that is not affine, or has "
+        "it in its covariance. Leave it out of latent=, and it is a hyper-parameter."
+    )
+
+
+def not_affine() -> str:
+    """What the operations say is affine, and the numbers say is not."""
+    return (
+        "The linear predictor is not an affine function of the latent variables, although its "
+        "operations are. Name those that enter it linearly: latent=[...]."
+    )
+
+
+def not_finite(latents: str, index: int) -> str:
+    """A NaN in what the predictor is made of."""
+    return (
+        f"The linear predictor of {latents!r} is not finite at index {index} at the starting "
+        "point. Remove or impute a NaN or an infinity in that row of X."
+    )
+
+
+def range_moves(elements: int, rank: int) -> str:
+    """Fewer latent variables than predictors, and a map whose range moves with theta."""
+    return (
+        f"The {elements} elements of the linear predictor have {rank} degrees of freedom, and "
+        "which combinations are possible depends on theta. The samplers need a range that stays. "
+        "Write the prior on f itself, or sample this model with pm.NUTS()."
+    )
+
+
+def no_metric(metric: str, elements: int, rank: int) -> str:
+    """Steps that leave the range of the predictor."""
+    return (
+        f"metric={metric!r} moves each of the {elements} elements of the linear predictor by "
+        f"itself, but they have {rank} degrees of freedom. Write metric='prior' or 'curvature'."
     )
 
 

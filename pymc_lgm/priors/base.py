@@ -62,6 +62,10 @@ class Prior(Protocol):
         """Number of latent variables."""
 
     @property
+    def rank(self) -> int:
+        """r: the length of ξ and ν, n where K is positive definite."""
+
+    @property
     def mean(self) -> Array:
         """m, shape (n,)."""
 
@@ -159,11 +163,15 @@ class Posterior(Protocol):
 
     # Draws
 
+    @property
+    def coordinates_shape(self) -> tuple[int, int]:
+        """Of the coordinates ξ of one draw: (2, n), ξ = (ξ₁, ξ₂), or (1, r) without a ξ₂."""
+
     def deviations(self, xi: Array) -> Array:
-        """N(0, Σ) from coordinates ξ = (ξ₁, ξ₂), shape (2, n, N) -> (n, N)."""
+        """N(0, Σ) from standard normal coordinates of N draws, in a last axis -> (n, N)."""
 
     def coordinates(self, rng: np.random.Generator, deviation: Array) -> Array:
-        """Draw ξ given a deviation (n,): the inverse of `deviations`, shape (2, n)."""
+        """Draw ξ given a deviation (n,): the inverse of `deviations`."""
 
     def multiply(self, xi: Array) -> Array:
         """A ξ with A Aᵀ = Σ, shape (n,)."""

@@ -152,6 +152,11 @@ class DensePrior:
         return self.mean.size
 
     @property
+    def rank(self) -> int:
+        """As many."""
+        return self.mean.size
+
+    @property
     def variances(self) -> Array:
         """K_ii, shape (n,)."""
         result: Array = self.variance * self._matrix.diagonal

@@ -101,6 +101,11 @@ class DensePosterior:
 
     # Draws
 
+    @property
+    def coordinates_shape(self) -> tuple[int, int]:
+        """A draw of f and one of its noise."""
+        return 2, self.prior.n
+
     def deviations(self, xi: Array) -> Array:
         """Matheron's rule, all draws solved as one matrix.
 

@@ -19,7 +19,7 @@ from rich.table import Column
 from pymc_lgm import kernels
 from pymc_lgm.likelihoods.registry import is_marked
 from pymc_lgm.linalg import tally
-from pymc_lgm.model import LatentGaussianModel, find_latent, is_latent
+from pymc_lgm.model import LatentGaussianModel, find_latents, is_gaussian, is_process
 from pymc_lgm.model.diagnose import explain
 from pymc_lgm.state import State
 from pymc_lgm.steps.options import unknown_options
@@ -83,10 +83,10 @@ class LatentGaussianStep(BlockedStep):
         if unknown:
             raise TypeError(unknown_options(type(self), type(self).renamed, list(unknown)))
         model = pm.modelcontext(model)
-        latent, theta = self._latent_and_theta(vars, model)
-        self.vars = [model.rvs_to_values[latent], *theta]
+        latents, theta = self._latents_and_theta(vars, model)
+        self.vars = [*(model.rvs_to_values[rv] for rv in latents), *theta]
         self.lgm = LatentGaussianModel.from_pymc(
-            model, latent, theta, initial_point=initial_point, compile_kwargs=compile_kwargs
+            model, latents, theta, initial_point=initial_point, compile_kwargs=compile_kwargs
         )
         # Functions that are compiled here and now hold constants that BLAS has computed.
         with few_threads(self.lgm.n):
@@ -100,6 +100,7 @@ class LatentGaussianStep(BlockedStep):
         self.tune_length = 1000
         self.tunings: list[Any] = []
         self._state: State | None = None
+        self._latents: dict[str, Any] = {}
 
     def _sweep(self) -> Sequence[kernels.Element]:
         """Name the kernels, in order; ``self.lgm`` is there to be asked."""
@@ -109,20 +110,24 @@ class LatentGaussianStep(BlockedStep):
         variables = ", ".join(v.name for v in self.vars)
         return f"{type(self).__name__}([{variables}])"
 
-    def _latent_and_theta(
+    def _latents_and_theta(
         self, vars: Sequence[Any] | None, model: pm.Model
-    ) -> tuple[Any, list[Any]]:
+    ) -> tuple[list[Any], list[Any]]:
         if vars is None:
-            latent = find_latent(model)
+            reading = find_latents(model)
             values = model.continuous_value_vars if self.moves_theta else []
         else:
             vars = vars if isinstance(vars, list | tuple) else [vars]
             values = get_value_vars_from_user_vars(vars, model)
             named = [model.values_to_rvs[v] for v in values]
-            candidates = [rv for rv in named if is_latent(rv)]
-            latent = find_latent(model, candidates[0] if len(candidates) == 1 else None)
-        f = model.rvs_to_values[latent]
-        theta = [v for v in values if v is not f]
+            if not self.moves_theta:
+                named = [rv for rv in named if is_gaussian(model, rv)]
+            elif not any(is_process(rv) for rv in named):
+                named += [rv for rv in model.free_RVs if is_process(rv)]
+            reading = find_latents(model, candidates=named)
+        latents = [each.rv for each in reading.latents]
+        theta = [v for v in values if model.values_to_rvs[v] not in latents]
+        label = ", ".join(str(rv.name) for rv in latents)
         for value in theta:
             if value.dtype not in continuous_types:
                 raise ValueError(
@@ -131,20 +136,21 @@ class LatentGaussianStep(BlockedStep):
                 )
         if theta and not self.moves_theta:
             raise ValueError(
-                f"{type(self).__name__} moves the latent {latent.name!r} only, not "
+                f"{type(self).__name__} moves the latent {label!r} only, not "
                 f"{', '.join(v.name for v in theta)}. Write lgm.ASIS() to move all of them, or "
-                f"[lgm.{type(self).__name__}({latent.name}), pm.NUTS([...])]."
+                f"[lgm.{type(self).__name__}({label}), pm.NUTS([...])]."
             )
         # Of a likelihood of ours its marks say which variables are hyper-parameters.
-        others = [model.values_to_rvs[v] for v in model.continuous_value_vars if v is not f]
-        left = [rv for rv in others if is_marked(rv) or not is_marked(latent)]
+        others = [model.values_to_rvs[v] for v in model.continuous_value_vars]
+        marked = any(map(is_marked, latents))
+        left = [rv for rv in others if rv not in latents and (is_marked(rv) or not marked)]
         if self.moves_theta and vars is not None and not theta and left:
             raise ValueError(
                 f"{type(self).__name__} was given no hyper-parameters to move. Write "
                 f"lgm.{type(self).__name__}() for all of them, or "
-                f"lgm.EllipticalSlice({latent.name}) to move {latent.name!r} alone."
+                f"lgm.EllipticalSlice({label}) to move {label!r} alone."
             )
-        return latent, theta
+        return latents, theta
 
     # PyMC's contract
 
@@ -154,7 +160,7 @@ class LatentGaussianStep(BlockedStep):
         self.tune = tune > 0
         self.tune_length = tune
         self.tunings = []
-        self._state = None
+        self._state, self._latents = None, {}
 
     def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Run the sweep once from a PyMC point; BLAS has one thread meanwhile if n is small."""
@@ -171,9 +177,11 @@ class LatentGaussianStep(BlockedStep):
             self.rng, state, self.elements, self.tunings, self.tune
         )
         self._state = state
-        # With what it cost to arrive: a factorization, if another step has moved theta.
+        point = point | self._depart(state)
+        # With what it cost to arrive, a factorization if another step has moved theta, and to draw
+        # what f is the predictor of.
         stats["cubic_ops"] = tally.cubic_ops - ops
-        return point | self.lgm.point_of(state.theta, state.f), [stats]
+        return point, [stats]
 
     def _begin(self, state: State) -> None:
         """Look at where the chain starts, before the first draw; raise if it cannot."""
@@ -182,13 +190,17 @@ class LatentGaussianStep(BlockedStep):
         """Our state at a point that other steps may have changed: recompute what they moved."""
         cov_moved, others_moved = self.lgm.read(point)
         theta = self.lgm.theta_of(point)
-        # A copy: the parallel driver writes the next point into the same memory.
-        f = np.array(point[self.lgm.latent], dtype=np.float64)
         state = self._state
+        if (
+            state is not None
+            and not others_moved
+            and np.array_equal(theta, state.theta)
+            and all(np.array_equal(point[name], x) for name, x in self._latents.items())
+        ):
+            return state
+        f = self.lgm.f_of(theta, point)
         if state is None or cov_moved:
             arrived = State.of(self.lgm, theta, f)
-        elif not others_moved and np.array_equal(theta, state.theta) and np.array_equal(f, state.f):
-            return state
         else:
             arrived = state.with_theta(theta, lambda prior: f)
         if arrived is None:
@@ -202,7 +214,14 @@ class LatentGaussianStep(BlockedStep):
 
     def __getstate__(self) -> dict[str, Any]:
         # The state is recomputed from the point; its factor need not travel.
-        return self.__dict__ | {"_state": None}
+        return self.__dict__ | {"_state": None, "_latents": {}}
+
+    def _depart(self, state: State) -> dict[str, Any]:
+        """What a point has of a state; the latent variables are remembered."""
+        latents = self.lgm.latents_of(self.rng, state.prior, state.f)
+        # The recorder may hand out what it is given.
+        self._latents = {name: value.copy() for name, value in latents.items()}
+        return latents | self.lgm.point_of(state.theta)
 
     @classmethod
     def competence(cls, var: Any, has_grad: bool) -> Competence:

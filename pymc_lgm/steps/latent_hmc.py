@@ -6,6 +6,7 @@ from typing import Any, Unpack, get_args
 
 from pymc_lgm import kernels
 from pymc_lgm.kernels.latent.stepping import Integrator
+from pymc_lgm.model.refusals import no_metric
 from pymc_lgm.steps.latent import LatentStep
 from pymc_lgm.steps.options import StepOptions, between, one_of, positive
 
@@ -101,3 +102,5 @@ class LatentHMC(LatentStep):
         else:
             self.move = kernels.latent.HMC(metric=metric, **options)  # type: ignore[arg-type]
         super().__init__(vars, **kwargs)
+        if metric == "identity" and self.lgm.rank < self.lgm.n:
+            raise ValueError(no_metric(metric, self.lgm.n, self.lgm.rank))

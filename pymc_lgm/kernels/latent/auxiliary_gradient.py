@@ -122,7 +122,7 @@ def _propose(
     Matheron's rule for u and z' at once: with v ~ N(0, K) and ξ ~ N(0, I), v + P (x − v + √(2 s) ξ)
     has covariance (I − P) K (I − P) + 2 s P², which is s P (I + P).
     """
-    v = prior.multiply(rng.standard_normal(prior.n))
+    v = prior.multiply(rng.standard_normal(prior.rank))
     noise = math.sqrt(2.0 * s) * rng.standard_normal(prior.n)
     return v + parts.smooth(center - v + noise)
 

@@ -93,7 +93,8 @@ def curvature_hmc(
     rotate = integrator == "rotation"
     cos, sin = (math.cos(step_size), math.sin(step_size)) if rotate else (1.0, step_size)
     d = state.f - q.center
-    v = q.posterior.deviations(rng.standard_normal((2, d.size, 1)))[:, 0]
+    xi = rng.standard_normal((*q.posterior.coordinates_shape, 1))
+    v = q.posterior.deviations(xi)[:, 0]
     kinetic_start = 0.5 * q.posterior.square(v)
     steps = int(rng.integers(1, max_steps, endpoint=True))
 

@@ -44,7 +44,7 @@ def elliptical_slice(rng: np.random.Generator, state: State) -> tuple[State, Inf
     Filippone et al. prints a shrinkage to 0, which would stop the chain.
     """
     z = state.f - state.mean
-    u = state.prior.multiply(rng.standard_normal(state.prior.n))
+    u = state.prior.multiply(rng.standard_normal(state.prior.rank))
     threshold = state.log_likelihood - rng.standard_exponential()
     angle = rng.uniform(0.0, 2 * math.pi)
     low, high = angle - 2 * math.pi, angle

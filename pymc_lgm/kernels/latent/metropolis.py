@@ -60,7 +60,7 @@ def metropolis(
     evaluation. α has to shrink as the data say more about f, and for the random walk with n, too.
     """
     z = state.f - state.mean
-    xi = rng.standard_normal(state.prior.n)
+    xi = rng.standard_normal(state.prior.rank)
     log_ratio = 0.0
     if proposal == "autoregressive":
         z_new = math.sqrt(1.0 - step_size**2) * z + step_size * state.prior.multiply(xi)

@@ -42,10 +42,7 @@ class Geometry:
 
 
 def geometry(state: State) -> Geometry | None:
-    """Metric and Newton step at a state, once; ``None``, and counted, where they are no numbers.
-
-    One O(n³) operation.
-    """
+    """Both at a state, once, for one O(n³) operation; ``None``, and counted, where they are not."""
 
     def compute() -> Geometry | None:
         _, g, W, _ = state.model.likelihood_terms(state.f, state.theta)
@@ -79,7 +76,6 @@ def smmala(rng: np.random.Generator, state: State, *, step_size: float) -> tuple
     Returns
     -------
     State, Info
-        The same state if the proposal is rejected.
 
     Notes
     -----
@@ -93,7 +89,8 @@ def smmala(rng: np.random.Generator, state: State, *, step_size: float) -> tuple
     prior, drift = state.prior, 0.5 * step_size**2
     z = state.f - state.mean
     step = drift * (here.newton - z)
-    noise = step_size * here.posterior.deviations(rng.standard_normal((2, z.size, 1)))[:, 0]
+    xi = rng.standard_normal((*here.posterior.coordinates_shape, 1))
+    noise = step_size * here.posterior.deviations(xi)[:, 0]
     proposed = state.with_f(state.f + step + noise)
     there = None if proposed is None else geometry(proposed)
     if proposed is None or there is None:
@@ -103,8 +100,7 @@ def smmala(rng: np.random.Generator, state: State, *, step_size: float) -> tuple
     nu, nu_new = prior.solve(z), prior.solve(z_new)
     log_ratio = proposed.log_likelihood - state.log_likelihood
     log_ratio += 0.5 * float(nu @ nu - nu_new @ nu_new)
-    log_ratio += there.log_density(back, step_size)
-    log_ratio -= here.log_density(noise, step_size)
+    log_ratio += there.log_density(back, step_size) - here.log_density(noise, step_size)
     if math.isnan(log_ratio):
         tally.numerical_rejections += 1
         return state, Info(0.0, 2)

@@ -1,0 +1,157 @@
+"""Where a model stops being affine in its latent variables: the linear predictor.
+
+Each node of the model's graph is free of the latent variables, affine in them, or neither. The
+predictor is the frontier: the last affine nodes on the way to a density. That they are affine is
+a statement about operations here; `pymc_lgm.model.predictor` proves it with numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import Any, NamedTuple
+
+import pytensor.scalar as ps
+
+from pytensor.compile.ops import ViewOp
+from pytensor.graph.basic import Apply
+from pytensor.graph.traversal import toposort
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.basic import (
+    Alloc,
+    Join,
+    MakeVector,
+    ScalarFromTensor,
+    Split,
+    TensorFromScalar,
+)
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.linalg.solvers.psd import CholeskySolve
+from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
+from pytensor.tensor.math import Dot, Sum
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+)
+
+__all__ = ["Frontier", "find_frontier"]
+
+Variable = Any
+
+LINEAR_IN_ALL = (DimShuffle, Join, MakeVector, ViewOp, TensorFromScalar, ScalarFromTensor, Sum)
+"""Operations that are linear in all of their inputs together (the axis of `Join` is an integer)."""
+
+LINEAR_IN_FIRST = (
+    *(Reshape, SpecifyShape, Alloc, CheckAndRaise),
+    *(Subtensor, AdvancedSubtensor),
+)
+"""Linear in their first input; the others say where or how large."""
+
+LINEAR_IN_TWO = (IncSubtensor, AdvancedIncSubtensor)
+"""Linear in their first two inputs together."""
+
+
+class Frontier(NamedTuple):
+    """What `find_frontier` has found.
+
+    Attributes
+    ----------
+    predictor : list of variable
+        The affine variables that a density, or a node that is not affine, reads.
+    refused : dict of latent to node
+        Latents that may not be: another latent's covariance depends on them, or its mean in a way
+        that is not affine. With the node that says so.
+    """
+
+    predictor: list[Variable]
+    refused: dict[Variable, Apply[Any, Any]]
+
+
+def find_frontier(
+    terms: Sequence[Variable], latents: Sequence[Variable], given: Container[Variable]
+) -> Frontier:
+    """Follow the latents through the graph of ``terms``, random variables and potentials.
+
+    Parameters
+    ----------
+    terms : sequence of variables
+        What densities belong to, latents excepted.
+    latents : sequence of variables
+        Random variables N(μ, ·), or nodes that stand for them. Each is affine in those that its
+        mean is affine in.
+    given : container of variables
+        Random variables that have a value of their own: nothing reaches beyond them.
+    """
+    affine: dict[Variable, set[Variable]] = {latent: {latent} for latent in latents}
+    touched: dict[Variable, set[Variable]] = {latent: {latent} for latent in latents}
+    predictor: dict[Variable, None] = {}
+    refused: dict[Variable, Apply[Any, Any]] = {}
+    for node in toposort(terms):
+        reached = [touched.get(x, set()) for x in node.inputs]
+        if not any(reached) or isinstance(node.op, Shape | Shape_i):
+            continue
+        dependent = [bool(x) for x in reached]
+        kept = [affine.get(x, set()) for x in node.inputs]
+        latent = next((x for x in node.outputs if x in latents), None)
+        if latent is not None and isinstance(node.op, RandomVariable):
+            mean, *spread = node.op.dist_params(node)
+            # A mean that is affine in other latents is a part of them; all else is theirs no more.
+            bent = touched.get(mean, set()) - affine.get(mean, set())
+            for other in bent.union(*(touched.get(x, set()) for x in spread)) - {latent}:
+                refused[other] = node
+            affine[latent] = {latent} | affine.get(mean, set())
+            touched[latent] = affine[latent]
+        elif latent is None and _is_affine(node, dependent) and kept == reached:
+            for x in node.outputs:
+                affine[x] = touched[x] = set().union(*kept)
+        elif latent is None:
+            for x, of in zip(node.inputs, kept, strict=True):
+                if of:
+                    predictor[x] = None
+            if not any(x in given for x in node.outputs):
+                for x in node.outputs:
+                    touched[x] = set().union(*reached)
+    for term in terms:
+        if affine.get(term):  # a potential may be affine itself
+            predictor[term] = None
+    return Frontier(list(predictor), refused)
+
+
+def _is_affine(node: Apply[Any, Any], dependent: Sequence[bool]) -> bool:
+    """Whether an operation is affine in those of its inputs that depend on latents, together."""
+    op: Any = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+    if isinstance(op, Elemwise):
+        return _is_affine_elementwise(op.scalar_op, dependent)
+    if isinstance(op, CumOp):
+        return bool(op.mode == "add")
+    if isinstance(op, Dot):
+        return sum(dependent) == 1
+    if isinstance(op, SolveTriangular | CholeskySolve):
+        return not dependent[0]
+    if isinstance(op, Split):
+        return not any(dependent[1:])
+    if isinstance(op, LINEAR_IN_ALL):
+        return True
+    if isinstance(op, LINEAR_IN_FIRST):
+        return not any(dependent[1:])
+    if isinstance(op, LINEAR_IN_TWO):
+        return not any(dependent[2:])
+    return False
+
+
+def _is_affine_elementwise(op: Any, dependent: Sequence[bool]) -> bool:
+    if isinstance(op, ps.Add | ps.Sub | ps.Neg | ps.Identity | ps.Second):
+        return True
+    if isinstance(op, ps.Cast):
+        return bool(op.o_type.dtype == "float64")
+    if isinstance(op, ps.Mul):
+        return sum(dependent) == 1
+    if isinstance(op, ps.TrueDiv | ps.Switch):
+        # A quotient is linear in its numerator, a switch in its branches.
+        return not dependent[1] if isinstance(op, ps.TrueDiv) else not dependent[0]
+    return False

@@ -1,0 +1,118 @@
+"""The latent Gaussian variables of a model: which they can be, and what their priors are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from pymc.distributions.multivariate import MvNormalRV
+from pytensor.graph.basic import Constant
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.math import Dot
+from pytensor.tensor.random.basic import NormalRV
+
+__all__ = ["Latent", "gaussian", "is_gaussian", "is_process"]
+
+Variable = Any
+
+
+@dataclass(frozen=True, eq=False)
+class Latent:
+    """A latent variable x = mean + z, z ~ N(0, ·), as the model has it.
+
+    Attributes
+    ----------
+    rv : variable
+        The free random variable whose value is sampled.
+    node : variable
+        x: ``rv``, or where the model whitens, the product L ``rv`` that stands for x.
+    mean : variable
+        Of x, with its shape or one that broadcasts to it.
+    cov : variable or None
+        Covariance of z, (n, n), or of each vector of a batch.
+    variances : variable or None
+        Of independent z, in the shape of x or one that broadcasts to it.
+    root : variable or None
+        L, if x = L ``rv``.
+    """
+
+    rv: Variable
+    node: Variable
+    mean: Variable
+    cov: Variable | None = None
+    variances: Variable | None = None
+    root: Variable | None = None
+
+
+def is_process(rv: Variable) -> bool:
+    """Whether a random variable is a multivariate normal."""
+    return isinstance(rv.owner.op, MvNormalRV)
+
+
+def is_gaussian(model: pm.Model, rv: Variable) -> bool:
+    """Whether a free random variable is Gaussian given the rest, on the scale it is sampled on."""
+    known = isinstance(rv.owner.op, MvNormalRV | NormalRV)
+    return known and model.rvs_to_transforms[rv] is None
+
+
+def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
+    """What the prior of a latent variable is."""
+    mean, spread = rv.owner.op.dist_params(rv.owner)
+    if isinstance(rv.owner.op, MvNormalRV):
+        return Latent(rv, rv, mean, cov=spread.astype("float64"))
+    whitened = _whitened(rv, mean, spread, terms)
+    if whitened is not None:
+        return whitened
+    return Latent(rv, rv, mean, variances=spread.astype("float64") ** 2)
+
+
+def _whitened(
+    rv: Variable, mean: Variable, spread: Variable, terms: Sequence[Variable]
+) -> Latent | None:
+    """N(0, L Lᵀ) if a model reads a vector of standard normal variables as L ``rv`` only.
+
+    That is what ``gp.prior`` writes by default: `Squeeze(Dot(Cholesky(K), ExpandDims(rv)))`.
+    """
+    standard = _is_constant(mean, 0.0) and _is_constant(spread, 1.0)
+    if not standard or rv.ndim != 1:
+        return None
+    readers = [v.owner for v in ancestors(terms) if v.owner is not None and rv in v.owner.inputs]
+    if len(readers) != 1 or not isinstance(readers[0].op, DimShuffle):
+        return None
+    column = readers[0].outputs[0]
+    products = [
+        v.owner for v in ancestors(terms) if v.owner is not None and column in v.owner.inputs
+    ]
+    if len(products) != 1 or not isinstance(_core(products[0].op), Dot):
+        return None
+    root, right = products[0].inputs
+    if right is not column or root.owner is None:
+        return None
+    factored = _core(root.owner.op)
+    if not isinstance(factored, Cholesky) or not factored.lower:
+        return None
+    product = products[0].outputs[0]
+    vectors = [v for v in ancestors(terms) if v.owner is not None and product in v.owner.inputs]
+    if len(vectors) != 1 or not isinstance(vectors[0].owner.op, DimShuffle) or vectors[0].ndim != 1:
+        return None
+    zero = pt.zeros_like(vectors[0])
+    return Latent(rv, vectors[0], zero, cov=root.owner.inputs[0].astype("float64"), root=root)
+
+
+def _core(op: Any) -> Any:
+    return op.core_op if isinstance(op, Blockwise) else op
+
+
+def _is_constant(x: Variable, value: float) -> bool:
+    """Whether a parameter is this number, or many of it."""
+    while x.owner is not None and isinstance(x.owner.op, DimShuffle):
+        x = x.owner.inputs[0]
+    return isinstance(x, Constant) and bool(np.all(x.data == value))

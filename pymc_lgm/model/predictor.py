@@ -1,0 +1,285 @@
+"""The linear predictor f = c(theta) + A(theta) x of a model's latent variables x.
+
+The samplers move f, in which the observations are independent, with its prior
+N(c, A Q⁻¹ Aᵀ), in which x is integrated out; x given f is drawn back: see
+`pymc_lgm.model.draw_back`. So intercepts, coefficients and effects are no hyper-parameters, and
+every sampler of one Gaussian vector is one of a sum of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from pymc.pytensorf import compile as pymc_compile
+from pymc.vartypes import continuous_types
+from pytensor.compile.mode import Mode
+from pytensor.graph.replace import clone_replace, vectorize_graph
+from pytensor.graph.traversal import ancestors
+
+from pymc_lgm.linalg import Array
+from pymc_lgm.model import refusals
+from pymc_lgm.model.latents import Latent
+from pymc_lgm.model.reading import Reading
+from pymc_lgm.model.structure import basis_of_range, distinct_rows, structure_of
+
+__all__ = ["Block", "Predictor"]
+
+Variable = Any
+
+ONCE = Mode(linker="py", optimizer=None)
+"""For functions that run a few times: what it takes to compile one is longer."""
+
+
+class Block(NamedTuple):
+    """A latent variable's part of x and of A.
+
+    Attributes
+    ----------
+    latent : Latent
+    part : slice
+        Where it is in x.
+    shape : tuple of int
+    structure : str
+        Of its columns of A: "identity", "index" (one 1 a row), "constant" or "dense in theta".
+    columns : ndarray, shape (E, N_b), or None
+        Of A, if they do not depend on theta.
+    """
+
+    latent: Latent
+    part: slice
+    shape: tuple[int, ...]
+    structure: str
+    columns: Array | None
+
+
+class Predictor:
+    """f = c(theta) + A(theta) x, x ~ N(0, Q⁻¹) in blocks, as graphs and as numbers.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    reading : Reading
+    shapes : sequence of tuple
+        Of the latents.
+    place : callable
+        Puts theta, and what other steps own, in the place of the model's value variables.
+    theta : variable
+        The vector theta.
+    at : ndarray, shape (p,)
+        A theta at which all can be computed.
+    others : sequence of shared variable
+        What other steps own.
+
+    Attributes
+    ----------
+    size : int
+        E: elements of f, the different elements of the frontier.
+    blocks : list of Block
+    mean, cov : variable
+        c(theta), shape (E,), and the covariance of f, or of w where there is a basis.
+    cov_of_values : list of variable
+        What ``cov`` is made of, as graphs of the model's value variables.
+    basis : ndarray, shape (E, r), or None
+        U with orthonormal columns, f = c + U w, where f has fewer degrees of freedom than elements.
+    first : ndarray of int
+        Where each element of f is first in the frontier.
+    index : ndarray of int or None
+        Which element of f each element of the frontier is, if they are not the same.
+    """
+
+    def __init__(
+        self,
+        model: pm.Model,
+        reading: Reading,
+        shapes: Sequence[tuple[int, ...]],
+        place: Callable[[list[Variable]], list[Variable]],
+        theta: Variable,
+        at: Array,
+        others: Sequence[Variable],
+    ):
+        self._theta, self._place = theta, place
+        latents, frontier = reading.latents, reading.frontier
+        self._latents = latents
+        sizes = [int(np.prod(shape)) for shape in shapes]
+        ends = np.cumsum(sizes)
+        parts = [slice(int(end) - size, int(end)) for end, size in zip(ends, sizes, strict=True)]
+        self._x = pt.vector("x", shape=(int(ends[-1]),))
+        # Copies of random variables would be others: all are replaced in the same copy.
+        own = [latent.rv for latent in latents]
+        known = [rv for rv in model.basic_RVs if rv not in own]
+        nodes = dict(zip(known, model.replace_rvs_by_values(known), strict=True))
+        for latent, part, shape in zip(latents, parts, shapes, strict=True):
+            mean = clone_replace(latent.mean, nodes, rebuild_strict=False)
+            mean = pt.broadcast_to(mean.astype("float64"), shape)
+            nodes[latent.node] = mean + self._x[part].reshape(shape)
+        flat = pt.concatenate([v.astype("float64").ravel() for v in frontier])
+        raw = clone_replace(flat, nodes, rebuild_strict=False)
+        values = [nodes[latent.node] for latent in latents]
+        self._raw_of_values = raw
+        self._raw, *self.values = place([raw, *values])
+        self.frontier_shapes = self._shapes(frontier, nodes, at)
+
+        uses = set(ancestors([self._raw]))
+        self._others = [v for v in others if v in uses]
+        c, A = self._look(at)
+        first, index = distinct_rows(c, A)
+        self.size, self.n_latents = first.size, A[0].shape[1]
+        self.index = None if np.array_equal(index, np.arange(first.size)) else index
+        A = [each[first] for each in A]
+        self.blocks = [
+            Block(latent, part, shape, *self._structure([each[:, part] for each in A]))
+            for latent, part, shape in zip(latents, parts, shapes, strict=True)
+        ]
+        self.basis = basis_of_range(A)
+        self.first = first
+        picked = self._raw if np.array_equal(first, np.arange(c[0].size)) else self._raw[first]
+        self.predictor = picked
+        self.mean = clone_replace(picked, {self._x: pt.zeros(self.n_latents)})
+        self.covs = self._covariances(model)
+        self.cov = self._total()
+
+    @property
+    def x(self) -> Variable:
+        """The vector x."""
+        return self._x
+
+    def pieces(self, f: Variable) -> list[Variable]:
+        """The frontier's variables, made of a vector f."""
+        flat = f if self.index is None else f[self.index]
+        pieces, end = [], 0
+        for shape in self.frontier_shapes:
+            begin, end = end, end + int(np.prod(shape))
+            pieces.append(flat[begin:end].reshape(shape))
+        return pieces
+
+    def describe(self) -> list[str]:
+        """A line a block: its name, size, kind of prior, and structure of A."""
+        lines = []
+        for block in self.blocks:
+            kind = "dense" if block.latent.variances is None else "independent"
+            kind += ", whitened in the model" if block.latent.root is not None else ""
+            shape = " × ".join(map(str, block.shape)) or "1"
+            lines.append(f"{block.latent.rv.name} ({shape}): {kind}; A {block.structure}")
+        return lines
+
+    def _shapes(
+        self,
+        frontier: Sequence[Variable],
+        nodes: dict[Variable, Variable],
+        at: Array,
+    ) -> list[tuple[int, ...]]:
+        graphs = [clone_replace(v, nodes, rebuild_strict=False).shape for v in frontier]
+        shapes = self._place([pt.as_tensor(s) for s in graphs])
+        values = _once([self._x, self._theta], shapes)(np.zeros(self._x.type.shape[0]), at)
+        return [tuple(int(length) for length in shape) for shape in values]
+
+    def _look(self, at: Array) -> tuple[list[Array], list[Array]]:
+        """c and A at three theta, and a proof that the graph is affine at two random x.
+
+        Raises
+        ------
+        ValueError
+            If it is not.
+        """
+        rng = np.random.default_rng(0)
+        N = int(self._x.type.shape[0])
+        rows = pt.matrix("rows", shape=(None, N))
+        many = _once([rows, self._theta], vectorize_graph(self._raw, {self._x: rows}), ignore=True)
+        two = rng.standard_normal((2, N))
+        points = np.vstack([np.zeros(N), np.eye(N), two])
+        c, A = [], []
+        kept = [v.get_value() for v in self._others]
+        for theta in (at, *(at + 0.3 * rng.standard_normal((2, at.size)))):
+            out = np.asarray(many(points, theta), dtype=np.float64)
+            if not np.isfinite(out).all():
+                label = " + ".join(str(latent.rv.name) for latent in self._latents)
+                bad = int(np.argwhere(~np.isfinite(out))[0, 1])
+                raise ValueError(refusals.not_finite(label, bad))
+            for v, value in zip(self._others, kept, strict=True):
+                if v.dtype in continuous_types:
+                    v.set_value(value + 0.3 * rng.standard_normal(value.shape))
+            c.append(out[0])
+            A.append((out[1:-2] - out[0]).T)
+            expected = c[-1] + two @ A[-1].T
+            if not np.allclose(out[-2:], expected, rtol=1e-8, atol=1e-8 * (1 + np.abs(c[-1]))):
+                raise ValueError(refusals.not_affine())
+        for v, value in zip(self._others, kept, strict=True):
+            v.set_value(value)
+        return c, A
+
+    def _structure(self, A: list[Array]) -> tuple[str, Array | None]:
+        # A discrete variable of another step cannot be moved a little to see what it does.
+        if any(v.dtype not in continuous_types for v in self._others):
+            return "dense in theta", None
+        return structure_of(A)
+
+    def _covariances(self, model: pm.Model) -> list[Variable]:
+        """Of each block of x: a matrix, or a vector of variances."""
+        graphs = []
+        for block in self.blocks:
+            latent = block.latent
+            if latent.variances is None:
+                graphs.append(_of_raveled(latent.cov, block.shape))
+            else:
+                graphs.append(pt.broadcast_to(latent.variances, block.shape).ravel())
+        graphs = model.replace_rvs_by_values(graphs)
+        moving = any(block.columns is None for block in self.blocks)
+        self.cov_of_values = [*graphs, *([self._raw_of_values] if moving else [])]
+        return self._place(graphs)
+
+    def _total(self) -> Variable:
+        """Σ_b A_b K_b A_bᵀ, or of Uᵀ A_b."""
+        if self.is_identity:
+            return self.covs[0]
+        parts = zip(self.blocks, self.covs, strict=True)
+        seen = [(block, K) for block, K in parts if block.columns is None or block.columns.any()]
+        return sum(self._of_block(block, K) for block, K in seen)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether f is x, with its mean."""
+        return len(self.blocks) == 1 and self.blocks[0].structure == "identity"
+
+    def _of_block(self, block: Block, K: Variable) -> Variable:
+        independent = block.latent.variances is not None
+        if self.basis is None and block.structure in ("identity", "index"):
+            assert block.columns is not None
+            rows = block.columns.argmax(axis=1)
+            if independent:
+                same = (rows[:, None] == rows).astype(np.float64)
+                return same * K[rows][:, None]
+            return K if block.structure == "identity" else K[rows][:, rows]
+        columns = self._columns(block)
+        if self.basis is not None:
+            columns = pt.dot(self.basis.T, columns)
+        return pt.dot(columns * K, columns.T) if independent else columns @ K @ columns.T
+
+    def _columns(self, block: Block) -> Variable:
+        """A_b: numbers, or a graph of theta."""
+        if block.columns is not None:
+            return pt.constant(block.columns)
+        N = int(self._x.type.shape[0])
+        units = pt.constant(np.eye(N)[block.part])
+        moved = vectorize_graph(self.predictor, {self._x: units})
+        return (moved - self.mean).T
+
+
+def _of_raveled(cov: Variable, shape: tuple[int, ...]) -> Variable:
+    """The covariance of all vectors of a batch together."""
+    if len(shape) == 1:
+        return cov
+    *batch, n = shape
+    each = pt.broadcast_to(cov, (*batch, n, n)).reshape((int(np.prod(batch)), n, n))
+    return pt.linalg.block_diag(*(each[i] for i in range(int(np.prod(batch)))))
+
+
+def _once(inputs: list[Variable], outputs: Any, ignore: bool = True) -> Callable[..., Any]:
+    result: Callable[..., Any] = pymc_compile(
+        inputs, outputs, mode=ONCE, on_unused_input="ignore" if ignore else "raise"
+    )
+    return result

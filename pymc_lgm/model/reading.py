@@ -1,0 +1,116 @@
+"""Which variables of a model are latent, which are hyper-parameters, and what densities read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pymc as pm
+
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.math import Dot, Sum
+
+from pymc_lgm.model import refusals
+from pymc_lgm.model.affine import find_frontier
+from pymc_lgm.model.latents import Latent, gaussian, is_process
+
+__all__ = ["Reading", "read_latents"]
+
+Variable = Any
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What a model is read as.
+
+    Attributes
+    ----------
+    latents : list of Latent
+        In an order in which means depend on those before.
+    frontier : list of variable
+        The linear predictor: what densities read of the latents.
+    terms : list of variable
+        Random variables and potentials that have a density, latents excepted.
+    """
+
+    latents: list[Latent]
+    frontier: list[Variable]
+    terms: list[Variable]
+
+    @cached_property
+    def is_one_vector(self) -> bool:
+        """Whether f is the only latent itself, of which densities read elements one by one."""
+        if len(self.latents) != 1 or self.latents[0].root is not None:
+            return False
+        (latent,) = self.latents
+        if not is_process(latent.rv) or latent.rv.ndim != 1:
+            return False
+        between = {v.owner for v in ancestors(self.frontier, blockers=[latent.node]) if v.owner}
+        return not any(
+            isinstance(node.op, Dot | Sum | CumOp | Blockwise)
+            and latent.node in set(ancestors([node.outputs[0]]))
+            for node in between
+        )
+
+
+def read_latents(
+    model: pm.Model, candidates: Sequence[Variable], *, named: Iterable[Variable] = ()
+) -> Reading:
+    """Keep those candidates that densities read through an affine map.
+
+    A candidate is a hyper-parameter instead if a covariance depends on it, or the mean of another
+    latent in a way that is not affine, or if it is one number that a density reads by itself, as a
+    common log standard deviation. So is one that is in the mean of a process and nowhere else, as
+    its length-scale is in the covariance, unless it is named.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    candidates : sequence of variable
+        Free random variables that are Gaussian given the rest.
+    named : iterable of variable
+        Those of which the user has said that they are latent.
+
+    Raises
+    ------
+    ValueError
+        If one of those in ``named`` cannot be.
+    """
+    named = list(named)
+    chosen = [rv for rv in model.free_RVs if rv in candidates]
+    # What is in the mean of a process and nowhere else is one of its hyper-parameters.
+    terms = [rv for rv in model.basic_RVs if rv not in chosen] + list(model.potentials)
+    processes = [rv for rv in chosen if is_process(rv)]
+    means = [v for rv in chosen if rv not in processes for v in rv.owner.inputs]
+    beside = set(ancestors(terms + means, blockers=processes))
+    chosen = [rv for rv in chosen if rv in beside or rv in processes or rv in named]
+    while True:
+        terms = [rv for rv in model.basic_RVs if rv not in chosen] + list(model.potentials)
+        latents = [gaussian(rv, terms) for rv in chosen]
+        found = find_frontier(terms, [latent.node for latent in latents], model.basic_RVs)
+        of_node = {latent.node: latent.rv for latent in latents}
+        refused = {of_node[node]: why for node, why in found.refused.items()}
+        if not refused:
+            refused = dict.fromkeys(_single(found.predictor, of_node))
+        if not refused:
+            return Reading(latents, found.predictor, terms)
+        for rv, why in refused.items():
+            if rv in named:
+                raise ValueError(refusals.not_affine_in(str(rv.name), why and _named(why)))
+        chosen = [rv for rv in chosen if rv not in refused]
+
+
+def _named(node: Any) -> str:
+    """What a node of the graph is called by who wrote the model, or what it does."""
+    return next((v.name for v in node.outputs if v.name), str(node.op))
+
+
+def _single(frontier: Sequence[Variable], of_node: dict[Variable, Variable]) -> list[Variable]:
+    """Latents, but no processes, of a predictor that is one number."""
+    single = [v for v in frontier if all(v.type.broadcastable)]
+    found = [of_node[v] for v in ancestors(single) if v in of_node]
+    return [rv for rv in found if not is_process(rv)]

@@ -1,0 +1,59 @@
+"""What a matrix A(theta) is like, from its values at a few theta."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from numpy.typing import NDArray
+
+from pymc_lgm.linalg import Array
+from pymc_lgm.model import refusals
+
+__all__ = ["basis_of_range", "distinct_rows", "structure_of"]
+
+TINY = 1e-300
+"""Length of a column of zeros."""
+
+
+def distinct_rows(c: list[Array], A: list[Array]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows of (c, A) that differ at some theta, where each is first, and which one each row is."""
+    rows = np.hstack([np.column_stack(c), *A])
+    _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.size)
+    return first[order], rank[inverse.ravel()]
+
+
+def structure_of(A: list[Array]) -> tuple[str, Array | None]:
+    """Of columns of A at several theta, and the columns if theta does not move them."""
+    if any(not np.array_equal(A[0], other) for other in A[1:]):
+        scale = np.abs(A[0]).max(initial=1.0)
+        if any(not np.allclose(A[0], other, rtol=0.0, atol=1e-13 * scale) for other in A[1:]):
+            return "dense in theta", None
+    columns = A[0]
+    one_hot = np.isin(columns, (0.0, 1.0)).all() and (columns.sum(axis=1) == 1.0).all()
+    if one_hot and np.array_equal(columns, np.eye(columns.shape[1])):
+        return "identity", columns
+    return ("index" if one_hot else "constant"), columns
+
+
+def norm_of(columns: Array) -> Array:
+    """Lengths of columns."""
+    result: Array = np.sqrt((columns**2).sum(axis=0))
+    return result
+
+
+def basis_of_range(A: list[Array]) -> Array | None:
+    """Of the range of A, the same at every theta; ``None`` if that is everything."""
+    E = len(A[0])
+    # Columns of length one: a short length-scale must not hide the column of an intercept.
+    columns = np.hstack(A)
+    U, s, _ = np.linalg.svd(columns / np.maximum(norm_of(columns), TINY), full_matrices=False)
+    rank = int((s > 1e-9 * s.max(initial=0.0)).sum())
+    each = min(np.linalg.matrix_rank(a / np.maximum(norm_of(a), TINY), tol=1e-9) for a in A)
+    if each < rank:
+        raise ValueError(refusals.range_moves(E, int(each)))
+    if rank == E:
+        return None
+    return np.ascontiguousarray(U[:, :rank])

@@ -1,0 +1,193 @@
+"""A prior of fewer degrees of freedom than elements: f = c + U w, w ~ N(0, K_w), U fixed.
+
+Such is the predictor of n observations made of fewer coefficients and effects than n. Its verbs
+are those of `Prior` with r × r matrices. Where a verb is an inverse, it is one on the range of U.
+"""
+
+from __future__ import annotations
+
+import math
+
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from pymc_lgm.linalg import Array, factorize, tally
+from pymc_lgm.priors.base import GaussianModel, Prior
+from pymc_lgm.priors.dense import ROUNDING, DensePrior
+from pymc_lgm.priors.low_rank_posterior import LowRankPosterior
+
+__all__ = ["LowRankModel", "LowRankPrior"]
+
+CERTAIN = 1e12
+"""(K⁻¹)_ii: given all other elements of f, an element of f is known."""
+
+OUTSIDE = 1e-6
+"""Distance from c + range(U), in units of f, at which an f is none of this prior's."""
+
+
+class LowRankModel(GaussianModel, Protocol):
+    """c(theta) of shape (E,), and the covariance of w as ``cov``, shape (r, r)."""
+
+    @property
+    def basis(self) -> Array:
+        """U, shape (E, r), with orthonormal columns, the same at every theta."""
+
+
+class _Reduced:
+    """Uᵀ f ~ N(Uᵀ c, K_w) as a model of its own."""
+
+    def __init__(self, model: LowRankModel):
+        self._model, self._basis = model, model.basis
+        self.enters_cov, self.amplitudes = model.enters_cov, model.amplitudes
+        self.cov, self.cov_vjp, self.cov_jvp = model.cov, model.cov_vjp, model.cov_jvp
+
+    def mean(self, theta: Array) -> Array:
+        result: Array = self._basis.T @ self._model.mean(theta)
+        return result
+
+    def mean_vjp(self, theta: Array, v: Array) -> Array:
+        return self._model.mean_vjp(theta, self._basis @ v)
+
+    def mean_jvp(self, theta: Array, v: Array) -> Array:
+        result: Array = self._basis.T @ self._model.mean_jvp(theta, v)
+        return result
+
+
+class LowRankPrior:
+    """f = c + U w: see `Prior`. Made by `at`."""
+
+    def __init__(self, model: LowRankModel, mean: Array, reduced: DensePrior):
+        self._model, self.mean, self.reduced = model, mean, reduced
+        self.basis = model.basis
+
+    @classmethod
+    def at(cls, model: LowRankModel, theta: Array) -> LowRankPrior | None:
+        """At a theta; ``None`` where K_w has no scale that is a number."""
+        reduced = DensePrior.at(_Reduced(model), theta)
+        return None if reduced is None else cls(model, model.mean(theta), reduced)
+
+    def moved(self, theta: Array) -> LowRankPrior | None:
+        """At another theta, with what the two share."""
+        reduced = self.reduced.moved(theta)
+        return (
+            None if reduced is None else LowRankPrior(self._model, self._model.mean(theta), reduced)
+        )
+
+    def has_covariance_of(self, other: Prior) -> bool:
+        """Whether K is the same matrix, and not only equal."""
+        return isinstance(other, LowRankPrior) and self.reduced.has_covariance_of(other.reduced)
+
+    @property
+    def theta(self) -> Array:
+        """Where it is."""
+        return self.reduced.theta
+
+    @property
+    def n(self) -> int:
+        """E."""
+        return self.mean.size
+
+    @property
+    def rank(self) -> int:
+        """r: the length of w, and of whitened variables."""
+        return self.basis.shape[1]
+
+    @property
+    def is_proper(self) -> bool:
+        """Whether K_w is positive definite."""
+        return self.reduced.is_proper
+
+    @cached_property
+    def root(self) -> Array:
+        """U L, shape (E, r)."""
+        L: Array = self.reduced.factor.dense()
+        return self.basis @ L
+
+    @property
+    def variances(self) -> Array:
+        """K_ii, also where K_w cannot be factorized."""
+        half = self.reduced.covariance_times(np.asfortranarray(self.basis.T))
+        result: Array = np.einsum("ij,ji->i", self.basis, half)
+        return result
+
+    @property
+    def precisions(self) -> Array:
+        """(K⁻¹)_ii: next to infinite."""
+        return np.full(self.n, CERTAIN)
+
+    def condition(self, W: Array) -> LowRankPosterior | None:
+        """Factorize I + Lᵀ Uᵀ W U L, r × r."""
+        if not self.is_proper:
+            return None
+        V = self.root
+        # Not `variances`, of a sum of rounding errors: the same test as that of a dense prior.
+        if not (self.rank * ROUNDING * W * np.einsum("ij,ij->i", V, V) < 1.0).all():
+            return None
+        tally.cubic_ops += 1
+        B = (V * W[:, None]).T @ V
+        B[np.diag_indices_from(B)] += 1.0
+        factor = factorize(B)
+        return None if factor is None else LowRankPosterior(self, W, factor)
+
+    def multiply(self, xi: Array) -> Array:
+        """U L ξ, of r coordinates."""
+        result: Array = self.root @ xi
+        return result
+
+    def multiply_transposed(self, g: Array) -> Array:
+        """Lᵀ Uᵀ g."""
+        result: Array = self.root.T @ g
+        return result
+
+    def solve(self, z: Array) -> Array:
+        """L⁻¹ Uᵀ z."""
+        return self.reduced.solve(self.basis.T @ z)
+
+    def inverse_times(self, z: Array) -> Array:
+        """U K_w⁻¹ Uᵀ z."""
+        result: Array = self.basis @ self.reduced.inverse_times(self.basis.T @ z)
+        return result
+
+    def covariance_times(self, x: Array) -> Array:
+        """U K_w Uᵀ x."""
+        result: Array = self.basis @ self.reduced.covariance_times(self.basis.T @ x)
+        return result
+
+    def log_density(self, f: Array) -> float:
+        """Of Uᵀ f; −inf where f is not in c + range(U)."""
+        z = f - self.mean
+        w = self.basis.T @ z
+        if np.abs(z - self.basis @ w).max(initial=0.0) > OUTSIDE * (
+            1.0 + np.abs(z).max(initial=0.0)
+        ):
+            return -math.inf
+        return self.reduced.log_density(self.basis.T @ f)
+
+    # Derivatives in theta
+
+    def log_density_gradient(self, f: Array) -> Array:
+        """Of the density of Uᵀ f."""
+        return self.reduced.log_density_gradient(self.basis.T @ f)
+
+    def log_density_geometry(self, f: Array) -> tuple[Array, Array]:
+        """Of the density of Uᵀ f."""
+        return self.reduced.log_density_geometry(self.basis.T @ f)
+
+    def whitened_gradient(self, nu: Array, g: Array) -> Array:
+        """gᵀ ∂f of f = c + U L ν."""
+        inside = self.basis.T @ g
+        outside = self._model.mean_vjp(self.theta, g - self.basis @ inside)
+        return self.reduced.whitened_gradient(nu, inside) + outside
+
+    def whitened_jacobian(self, nu: Array) -> Array:
+        """∂f/∂theta of f = c + U L ν, shape (E, p)."""
+        p = self.theta.size
+        dc = np.array([self._model.mean_jvp(self.theta, v) for v in np.eye(p)]).reshape(p, self.n).T
+        result: Array = dc + self.basis @ (self.reduced.whitened_jacobian(nu) - self.basis.T @ dc)
+        return result
+
+    def vjp(self, M: Array, v: Array) -> Array:
+        """⟨M, ∂K_w⟩ + vᵀ ∂c, M of shape (r, r)."""
+        return self.reduced.vjp(M, np.zeros(self.rank)) + self._model.mean_vjp(self.theta, v)

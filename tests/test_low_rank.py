@@ -1,0 +1,166 @@
+"""A prior of fewer degrees of freedom than elements, against dense algebra with K = U K_w Uᵀ."""
+
+import math
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from scipy.stats import multivariate_normal
+from test_priors import close, differences
+
+from pymc_lgm.linalg import tally
+from pymc_lgm.priors import LowRankPrior
+
+THETA = np.array([0.7, 0.2, -0.4])
+W = np.array([2.0, 0.0, 0.3, 5.0, 1.0])
+ROOT = np.array([[1.0, 0.4], [0.4, 2.0]])
+
+
+def model(outside=0.0):
+    """c(theta) = theta_0 h and K_w = e^theta_1 C + e^theta_2 I: five elements, two freedoms."""
+    rng = np.random.default_rng(8)
+    U = np.linalg.qr(rng.standard_normal((5, 2)))[0]
+    h = U @ np.array([0.5, -1.0]) + outside * rng.standard_normal(5)
+
+    def cov(theta):
+        return np.exp(theta[1]) * ROOT + np.exp(theta[2]) * np.eye(2)
+
+    def parts(theta):
+        return [np.zeros((2, 2)), np.exp(theta[1]) * ROOT, np.exp(theta[2]) * np.eye(2)]
+
+    return SimpleNamespace(
+        basis=U,
+        enters_cov=np.array([False, True, True]),
+        amplitudes=np.zeros(3),
+        mean=lambda theta: theta[0] * h,
+        cov=cov,
+        cov_vjp=lambda theta, M: np.array([(M * part).sum() for part in parts(theta)]),
+        cov_jvp=lambda theta, v: sum(a * part for a, part in zip(v, parts(theta), strict=True)),
+        mean_vjp=lambda theta, v: np.array([v @ h, 0.0, 0.0]),
+        mean_jvp=lambda theta, v: v[0] * h,
+    )
+
+
+def at(theta, outside=0.0):
+    return LowRankPrior.at(model(outside), theta)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(4)
+
+
+@pytest.fixture
+def prior():
+    return at(THETA)
+
+
+@pytest.fixture
+def K(prior):
+    return prior.basis @ model().cov(THETA) @ prior.basis.T
+
+
+@pytest.fixture
+def posterior(prior):
+    return prior.condition(W)
+
+
+@pytest.fixture
+def Sigma(K):
+    root = np.sqrt(W)
+    B = np.eye(5) + root[:, None] * K * root
+    return K - K @ (root[:, None] * np.linalg.solve(B, root[:, None] * K))
+
+
+def test_the_verbs_of_a_prior(prior, K, rng):
+    L = prior.multiply(np.eye(2))
+    close(L @ L.T, K)
+    close(prior.variances, np.diag(K))
+    assert (prior.n, prior.rank) == (5, 2)
+    for xi in (rng.standard_normal(2), rng.standard_normal((2, 3))):
+        close(prior.solve(L @ xi), xi)
+        close(prior.multiply(xi), L @ xi)
+    for x in (rng.standard_normal(5), rng.standard_normal((5, 3))):
+        close(prior.multiply_transposed(x), L.T @ x)
+        close(prior.covariance_times(x), K @ x)
+        close(prior.inverse_times(x), np.linalg.pinv(K) @ x)
+
+
+def test_its_density_is_that_of_the_freedoms_and_nothing_outside(prior, rng):
+    f = prior.mean + prior.multiply(rng.standard_normal(2))
+    w = prior.basis.T @ (f - prior.mean)
+    close(prior.log_density(f), multivariate_normal.logpdf(w, cov=model().cov(THETA)))
+    assert prior.log_density(f + 1e-3 * rng.standard_normal(5)) == -math.inf
+
+
+def test_the_verbs_of_a_posterior(posterior, Sigma, K, rng):
+    root, x, columns = np.sqrt(W), rng.standard_normal(5), rng.standard_normal((5, 3))
+    B = np.eye(5) + root[:, None] * K * root
+    close(posterior.log_determinant, np.linalg.slogdet(B)[1])
+    close(posterior.dual(x), np.linalg.solve(np.eye(5) + np.diag(W) @ K, x))
+    close(posterior.spread(x), x @ Sigma @ x)
+    close(posterior.variances, np.diag(Sigma))
+    close(posterior.shares, 1.0 - W * np.diag(Sigma))
+    close(posterior.block(np.array([0, 3])), Sigma[np.ix_([0, 3], [0, 3])])
+    close(posterior.given(x), K @ (root * np.linalg.solve(B, x)))
+    close(posterior.log_density_of_data(x), multivariate_normal.logpdf(x, np.zeros(5), B))
+    close(posterior.unexplained(x), np.linalg.solve(B, x))
+    for v in (x, columns):
+        close(posterior.covariance_times(v), Sigma @ v)
+    d = posterior.prior.multiply(rng.standard_normal(2))
+    close(posterior.square(d), d @ np.linalg.pinv(Sigma) @ d)
+    close(posterior.multiply(posterior.solve(d)), d)
+
+
+def test_roots_and_draws_have_the_posteriors_covariance(posterior, Sigma, rng):
+    A = posterior.multiply(np.eye(2))
+    close(A @ A.T, Sigma)
+    assert posterior.coordinates_shape == (1, 2)
+    D = posterior.deviations(np.eye(2)[None])
+    close(D @ D.T, Sigma)
+    d = posterior.prior.multiply(rng.standard_normal(2))
+    close(posterior.deviations(posterior.coordinates(rng, d)[:, :, None])[:, 0], d)
+
+
+def test_derivatives_of_a_prior(prior, rng):
+    f = prior.mean + prior.multiply(rng.standard_normal(2))
+    by_theta = differences(lambda theta: at(theta).log_density(f), THETA)
+    close(prior.log_density_gradient(f), by_theta, 1e-5)
+    close(prior.log_density_geometry(f)[0], by_theta, 1e-5)
+
+
+@pytest.mark.parametrize("outside", [0.0, 1.0])
+def test_whitened_derivatives_also_of_a_mean_that_leaves_the_range(outside, rng):
+    nu, g, prior = rng.standard_normal(2), rng.standard_normal(5), at(THETA, outside)
+    J = differences(lambda t: at(t, outside).mean + at(t, outside).multiply(nu), THETA)
+    close(prior.whitened_jacobian(nu), J, 1e-5)
+    close(prior.whitened_gradient(nu, g), g @ J, 1e-5)
+
+
+def test_the_gradient_of_an_evidence(posterior, rng):
+    nu = rng.standard_normal(5)
+
+    def log_evidence(theta):
+        """log ∫ N(f; m, K) exp(ν z − ½ W z²) df, z = f − m(here): sites stay as m moves."""
+        there = at(theta)
+        shift = there.mean - posterior.prior.mean
+        q, b = there.condition(W), nu - W * shift
+        constant = nu @ shift - 0.5 * W @ shift**2
+        return constant + 0.5 * b @ q.covariance_times(b) - 0.5 * q.log_determinant
+
+    close(posterior.evidence_gradient(posterior.dual(nu)), differences(log_evidence, THETA), 1e-5)
+
+
+def test_a_prior_that_has_moved_shares_what_it_can(prior):
+    before = tally.cubic_ops
+    assert prior.is_proper
+    moved = prior.moved(THETA + np.array([1.0, 0.0, 0.0]))
+    assert moved.has_covariance_of(prior)
+    assert moved.is_proper
+    assert tally.cubic_ops == before + 1
+
+
+def test_precisions_without_end_leave_nothing(prior):
+    assert prior.condition(np.full(5, 1e20)) is None

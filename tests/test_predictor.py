@@ -1,0 +1,347 @@
+"""Models whose f is a linear predictor: how they are read, and that samplers leave their law."""
+
+import re
+
+from itertools import product
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from models import QUICK
+from scipy import stats
+
+import pymc_lgm as lgm
+
+from pymc_lgm.model import draw_back
+from pymc_lgm.model.structure import basis_of_range, distinct_rows, structure_of
+from pymc_lgm.testing import joint_test
+
+T = np.arange(3.0)[:, None]
+X = np.array([[0.5], [-1.0], [0.2], [0.9]])
+GROUP, WEEK, SUBJECT = np.array([0, 1, 0, 1]), np.array([0, 1, 2, 2]), np.array([0, 1, 1, 0])
+COUNTS = np.array([1, 0, 2, 1])
+
+MODELS = {}
+
+
+def model(build):
+    MODELS[build.__name__] = build
+    return build
+
+
+def process(name="f", rows=T, mean=0.3, **kwargs):
+    ls = pm.LogNormal(f"ls_{name}", 0, 0.5)
+    cov = 0.5 * pm.gp.cov.Matern32(1, ls=ls)
+    gp = pm.gp.Latent(mean_func=pm.gp.mean.Constant(mean), cov_func=cov)
+    return gp.prior(name, rows, **{"reparameterize": False} | kwargs)
+
+
+def observe(eta):
+    pm.Poisson("y", pm.math.exp(eta), observed=pm.Data("seen", COUNTS[: eta.type.shape[0] or 4]))
+
+
+@model
+def process_and_effects():
+    """Full rank: a centered hierarchy of effects, and a process seen at its weeks."""
+    s, mu = pm.HalfNormal("s", 0.7), pm.Normal("mu", 0, 0.5)
+    b = pm.Normal("b", mu, s, shape=2)
+    observe(process()[WEEK] + b[GROUP])
+
+
+@model
+def two_processes():
+    observe(process(rows=X) + 0.5 * process("g", rows=X[::-1]))
+
+
+@model
+def whitened():
+    observe(process(mean=pm.Normal("c", 0, 0.5), rows=X, reparameterize=True))
+
+
+@model
+def coefficients_and_effects():
+    """Fewer latent variables than observations."""
+    s = pm.HalfNormal("s", 0.7)
+    z = pm.Normal("z", 0, 1, shape=2)
+    beta = pm.Normal("beta", 0, 0.5, shape=1)
+    observe(pm.Normal("a", 0.2, 0.5) + pm.math.dot(X, beta) + s * z[0])
+
+
+@model
+def basis_functions():
+    """HSGP: standard normal coefficients, a map that theta scales, and a mean beside it."""
+    ls = pm.LogNormal("ls", 0, 0.5)
+    gp = pm.gp.HSGP(m=[2], L=[2.5], cov_func=pm.gp.cov.Matern32(1, ls=ls))
+    observe(gp.prior("f", X) + 0.1 * ls)
+
+
+def build(name):
+    with pm.Model() as model:
+        MODELS[name]()
+    return model
+
+
+def read(name, **kwargs):
+    return lgm.LatentGaussianModel.from_pymc(build(name), compile_kwargs=QUICK, **kwargs)
+
+
+READ = {
+    "process_and_effects": (("mu", "b", "f"), 4, 4, ["s_log__", "ls_f_log__"]),
+    "two_processes": (("f", "g"), 4, 4, ["ls_f_log__", "ls_g_log__"]),
+    "whitened": (("c", "f_rotated_"), 4, 4, ["ls_f_log__"]),
+    "coefficients_and_effects": (("z", "beta", "a"), 4, 2, ["s_log__"]),
+    "basis_functions": (("f_hsgp_coeffs",), 4, 2, ["ls_log__"]),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_read(name):
+    ours, (latents, n, rank, theta) = read(name), READ[name]
+    assert (ours.latents, ours.n, ours.rank, list(ours.theta_names)) == (latents, n, rank, theta)
+    for latent in latents:
+        assert re.search(rf"{latent} \(\d", repr(ours))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_densities_add_up_to_the_models(name):
+    """log p(theta) + ℓ(f(x), theta) is the model's without the priors of x, anywhere."""
+    model, ours = build(name), read(name)
+    total = model.compile_logp(**QUICK)
+    priors = model.compile_logp([model[v] for v in ours.latents], **QUICK)
+    rng = np.random.default_rng(1)
+    for _ in range(3):
+        point = {k: rng.normal(size=np.shape(v)) for k, v in model.initial_point().items()}
+        theta = ours.theta_of(point)
+        f = ours.f_of(theta, point)
+        expected = total(point) - priors(point)
+        assert ours.log_prior(theta) + ours.log_likelihood(f, theta) == pytest.approx(expected)
+
+
+@pytest.mark.filterwarnings("ignore:Detected variables likely created by GP")
+@pytest.mark.parametrize("name", MODELS)
+def test_f_has_the_law_of_what_it_is_made_of(name):
+    """Its mean and covariance are those of f of draws of the model."""
+    model, ours = build(name), read(name)
+    latents = [model[v] for v in ours.latents]
+    theta = np.full(ours.p, -0.3)
+    hyper = {v: model.rvs_to_transforms[v] for v in model.free_RVs if v not in latents}
+    fixed = pm.do(model, {v.name: np.exp(-0.3) for v in hyper})
+    draws = pm.draw([fixed[v] for v in ours.latents], 4000, random_seed=2)
+    point = ours.point_of(theta)
+    f = [
+        ours.f_of(theta, point | dict(zip(ours.latents, x, strict=True)))
+        for x in zip(*draws, strict=True)
+    ]
+    prior = ours.prior(theta)
+    nu = prior.solve((np.array(f) - prior.mean).T)
+    pvalues = [stats.kstest(row, "norm").pvalue for row in nu]
+    pairs = [(i, j) for i in range(len(nu)) for j in range(i)]
+    pvalues += [stats.pearsonr(nu[i], nu[j]).pvalue for i, j in pairs]
+    assert min(pvalues) > 1e-4 / len(pvalues)
+    np.testing.assert_allclose(prior.mean + prior.multiply(nu).T, f, atol=1e-7)
+
+
+SAMPLERS = {
+    "ASIS": (lgm.ASIS, {}),
+    "PseudoMarginal": (lgm.PseudoMarginal, {"n_importance": 4}),
+    "SurrogateSlice": (lgm.SurrogateSlice, {}),
+    "LatentHMC": (lgm.LatentHMC, {}),
+    "LatentHMC-curvature": (lgm.LatentHMC, {"metric": "curvature"}),
+    "EllipticalSlice": (lgm.EllipticalSlice, {}),
+    "LatentSMMALA": (lgm.LatentSMMALA, {"step_size": 0.8}),
+    "NealMetropolis": (lgm.NealMetropolis, {"step_size": 0.5}),
+    "AuxiliaryGradient": (lgm.AuxiliaryGradient, {"step_size": 0.3}),
+    "KnorrHeldRue": (lgm.KnorrHeldRue, {}),
+}
+
+FAST = {
+    ("process_and_effects", "PseudoMarginal", 5),
+    ("coefficients_and_effects", "PseudoMarginal", 1),
+    ("coefficients_and_effects", "LatentHMC-curvature", 5),
+    ("whitened", "ASIS", 5),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "sampler", "steps"),
+    [
+        pytest.param(*case, marks=() if case in FAST else pytest.mark.slow)
+        for case in product(MODELS, SAMPLERS, [1, 5])
+    ],
+)
+def test_every_sampler_leaves_the_joint_law(name, sampler, steps):
+    model = build(name)
+    cls, options = SAMPLERS[sampler]
+    with model:
+        step = cls(**options, compile_kwargs=QUICK)
+    tune = 60 if cls in (lgm.PseudoMarginal, lgm.KnorrHeldRue) else 0
+    rng = np.random.default_rng(5)
+    test = joint_test(step, model, replicates=300, steps=steps, tune=tune, rng=rng)
+    assert test.pvalue > 1e-4
+
+
+def without_noise(self, rng, prior, theta, f):
+    covs, _ = self._at(theta)
+    back = self._transposed(np.zeros(self.size), theta, prior.inverse_times(f - prior.mean))
+    x = np.empty(self.size)
+    for block, cov in zip(self._blocks, covs, strict=True):
+        x[block.part] = cov * back[block.part] if cov.ndim == 1 else cov @ back[block.part]
+    return x
+
+
+def from_the_prior(self, rng, prior, theta, f):
+    """As if f said nothing of x."""
+    covs, factors = self._at(theta)
+    x = np.empty(self.size)
+    for block, cov, factor in zip(self._blocks, covs, factors, strict=True):
+        xi = rng.standard_normal(block.part.stop - block.part.start)
+        x[block.part] = np.sqrt(cov) * xi if factor is None else factor.multiply(xi)
+    return x
+
+
+@pytest.mark.parametrize("wrong", [without_noise, from_the_prior])
+def test_a_wrong_conditional_is_noticed(wrong, monkeypatch):
+    monkeypatch.setattr(draw_back.DrawBack, "_given", wrong)
+    model = build("process_and_effects")
+    with model:
+        step = lgm.LatentHMC(compile_kwargs=QUICK)
+    test = joint_test(step, model, replicates=300, rng=np.random.default_rng(5))
+    assert test.pvalue < 1e-6
+
+
+def test_a_forgotten_mean_of_a_block_is_noticed(monkeypatch):
+    model = build("process_and_effects")
+    with model:
+        step = lgm.EllipticalSlice(compile_kwargs=QUICK)
+    mean = step.lgm.mean
+    monkeypatch.setattr(step.lgm, "mean", lambda theta: mean(theta) - 1.0)
+    test = joint_test(step, model, replicates=300, steps=5, rng=np.random.default_rng(5))
+    assert test.pvalue < 1e-6
+
+
+def test_other_steps_own_what_a_predictor_reads():
+    """A scale that NUTS moves: the factors of x given f follow it."""
+    with pm.Model() as model:
+        s = pm.HalfNormal("s", 0.7)
+        b = pm.Normal("b", 0, s, shape=2)
+        observe(process()[WEEK] + b[GROUP])
+        step = lgm.ASIS([model["f"], b, model["ls_f"]], compile_kwargs=QUICK)
+    assert step.lgm.other_names == ("s_log__",)
+    test = joint_test(step, model, replicates=300, rng=np.random.default_rng(5))
+    assert test.pvalue > 1e-4
+
+
+# Who is latent
+
+
+def latents_of(build, **kwargs):
+    with pm.Model() as model:
+        build()
+    return lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK, **kwargs).latents
+
+
+def scale_that_is_normal():
+    """Its exponential is a scale: a hyper-parameter."""
+    log_s = pm.Normal("log_s")
+    observe(process()[WEEK] + pm.Normal("b", 0, pm.math.exp(log_s), shape=2)[GROUP])
+
+
+def scale_that_enters_affinely_too():
+    s = pm.Normal("s", 1, 0.1)
+    observe(process()[WEEK] + pm.Normal("b", 0, pm.math.abs(s), shape=2)[GROUP] + s)
+
+
+def noise_of_all():
+    log_sd = pm.Normal("log_sd")
+    pm.Normal("y", process()[WEEK], pm.math.exp(log_sd), observed=X[:, 0])
+
+
+def mean_that_is_bent():
+    a = pm.Normal("a")
+    observe(process()[WEEK] + pm.Normal("b", a**2, 1, shape=2)[GROUP])
+
+
+def mean_of_the_process():
+    observe(process(mean=pm.Normal("c"))[WEEK])
+
+
+@pytest.mark.parametrize(
+    ("build", "latents"),
+    [
+        (scale_that_is_normal, ("b", "f")),
+        (scale_that_enters_affinely_too, ("b", "f")),
+        (noise_of_all, ("f",)),
+        (mean_that_is_bent, ("b", "f")),
+        (mean_of_the_process, ("f",)),
+    ],
+)
+def test_what_is_no_linear_part_is_a_hyperparameter(build, latents):
+    assert set(latents_of(build)) == set(latents)
+
+
+def test_a_mean_that_is_named_is_integrated_out():
+    assert latents_of(mean_of_the_process, latent=["f", "c"]) == ("c", "f")
+
+
+def test_what_is_named_and_cannot_be_is_refused():
+    with pytest.raises(ValueError, match=r"(?s)'s' cannot be latent.*'b'.*hyper-parameter"):
+        latents_of(scale_that_enters_affinely_too, latent=["f", "b", "s"])
+    with pytest.raises(ValueError, match=r"'log_sd' cannot be latent: it is one number"):
+        latents_of(noise_of_all, latent=["f", "log_sd"])
+
+
+def test_a_range_that_moves_with_theta_is_refused():
+    def inducing_points():
+        ls, u = pm.LogNormal("ls"), pm.Normal("u", shape=2)
+        observe(pm.math.dot(pm.math.exp(-((X - np.array([[0.0, 1.0]])) ** 2) * ls), u))
+
+    with pytest.raises(ValueError, match=r"(?s)4 elements.*2 degrees of freedom.*range that stays"):
+        latents_of(inducing_points)
+
+
+def test_steps_that_leave_the_range_are_refused():
+    with (
+        build("coefficients_and_effects"),
+        pytest.raises(ValueError, match=r"(?s)metric='identity'.*metric='prior'"),
+    ):
+        lgm.LatentHMC(metric="identity", compile_kwargs=QUICK)
+
+
+def test_opted_in_models_are_sampled_by_default():
+    with pm.Model():
+        f = process(rows=X)
+        lgm.Logistic("y", f=f + pm.Normal("a", 0, 1), observed=[0, 1, 1, 0])
+        idata = pm.sample(20, tune=40, chains=1, progressbar=False, random_seed=1, **SHORT)
+    assert idata["posterior"].sizes["draw"] == 20
+    assert "theta_acceptance" in idata["sample_stats"]
+
+
+SHORT = {"compute_convergence_checks": False, "quiet": True}
+
+
+# Structure
+
+
+def test_rows_that_are_the_same_at_every_theta_are_one():
+    c, A = [np.zeros(3)] * 2, [np.eye(3)[[0, 1, 0]], np.eye(3)[[0, 1, 0]]]
+    first, index = distinct_rows(c, A)
+    assert (first.tolist(), index.tolist()) == ([0, 1], [0, 1, 0])
+    first, _ = distinct_rows([c[0], np.array([0.0, 0.0, 1.0])], A)
+    assert first.tolist() == [0, 1, 2]
+
+
+def test_the_structure_of_columns():
+    eye, other = np.eye(2), np.array([[1.0, 0.0], [1.0, 0.0]])
+    assert structure_of([eye, eye])[0] == "identity"
+    assert structure_of([other, other])[0] == "index"
+    assert structure_of([2 * eye, 2 * eye])[0] == "constant"
+    assert structure_of([eye, 2 * eye]) == ("dense in theta", None)
+
+
+def test_a_basis_of_the_range():
+    A = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1e-3]])
+    U = basis_of_range([A, A @ np.diag([2.0, 5.0])])
+    np.testing.assert_allclose(U.T @ U, np.eye(2), atol=1e-12)
+    np.testing.assert_allclose(U @ (U.T @ A), A, atol=1e-12)
+    assert basis_of_range([np.eye(3)[:2]]) is None
