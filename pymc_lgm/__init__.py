@@ -18,6 +18,7 @@ from pymc_lgm.likelihoods import LogGaussianCox as LogGaussianCox
 from pymc_lgm.likelihoods import Logistic as Logistic
 from pymc_lgm.likelihoods import OrdinalProbit as OrdinalProbit
 from pymc_lgm.likelihoods import Probit as Probit
+from pymc_lgm.likelihoods import Softmax as Softmax
 from pymc_lgm.model import LatentGaussianModel as LatentGaussianModel
 from pymc_lgm.prediction import predict as predict
 from pymc_lgm.reporting import report as report
@@ -59,6 +60,7 @@ __all__ = [
     "OrdinalProbit",
     "Probit",
     "PseudoMarginal",
+    "Softmax",
     "SufficientMetropolis",
     "SurrogateSlice",
     "Sweep",

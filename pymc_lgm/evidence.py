@@ -27,6 +27,7 @@ from pymc_lgm.approximations.laplace import evidence_gradient
 from pymc_lgm.approximations.laplace import laplace as find_mode
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import LatentGaussianModel
+from pymc_lgm.model.diagnose import refuse_coupling
 from pymc_lgm.model.natural_scale import NaturalScale
 from pymc_lgm.state import LikelihoodAt
 from pymc_lgm.threads import few_threads
@@ -302,6 +303,7 @@ def _refuse(lgm: LatentGaussianModel, model: pm.Model) -> None:
             f"{list(lgm.other_names)} are discrete: the evidence is a function of continuous "
             "hyper-parameters. Observe them, as in pm.observe(model, {...}), or sample the model."
         )
+    refuse_coupling(lgm, "An approximate evidence")
     if not lgm.has_gradient:
         raise ValueError(
             f"The likelihood ({', '.join(lgm.likelihood_names)}) cannot be differentiated in "

@@ -5,6 +5,7 @@ Everything is parametrized over `CASES`: a new likelihood is tested by being lis
 
 from __future__ import annotations
 
+import itertools
 import pickle
 
 from collections.abc import Callable
@@ -23,6 +24,9 @@ from models import QUICK
 from pymc.exceptions import ImputationWarning
 from pymc.logprob.utils import ParameterValueError
 from scipy import stats
+from scipy.special import log_softmax, softmax
+
+import pymc_lgm as lgm
 
 from pymc_lgm.likelihoods import (
     CopulaVolatility,
@@ -542,3 +546,31 @@ def test_illegal_parameters_are_refused(
         logp = pm.logp(distribution.dist(f=0.0, **(others | {name: variable})), 1)
         with pytest.raises(ParameterValueError, match=name):
             logp.eval({variable: np.asarray(value)})
+
+
+# Several latent variables an observation
+
+
+F = np.array([[0.3, -1.0, 900.0], [1.2, 0.4, 0.0], [-0.5, 0.1, -900.0]])
+
+
+@pytest.mark.parametrize("f", [F, [pt.as_tensor(row) for row in F]], ids=["array", "list"])
+def test_classes_have_their_probabilities(f):
+    for y in itertools.product(range(3), repeat=3):
+        expected = log_softmax(F, axis=0)[list(y), range(3)]
+        np.testing.assert_allclose(pm.logp(lgm.Softmax.dist(f=f), y).eval(), expected, atol=1e-12)
+    assert (pm.logp(lgm.Softmax.dist(f=f), [3, -1, 0]).eval()[:2] == -np.inf).all()
+
+
+def test_the_slope_of_a_class_adds_up_to_nothing():
+    f = pt.matrix("f")
+    total = pm.logp(lgm.Softmax.dist(f=f), [2, 0, 2]).sum()
+    slope = pt.grad(total, f).eval({f: F})
+    expected = np.eye(3)[[2, 0, 2]].T - softmax(F, axis=0)
+    np.testing.assert_allclose(slope, expected, atol=1e-12)
+
+
+def test_draws_of_classes():
+    f = np.repeat(F[:, :1], 20_000, axis=1)
+    counts = np.bincount(pm.draw(lgm.Softmax.dist(f=f), random_seed=3), minlength=3)
+    assert stats.chisquare(counts, 20_000 * softmax(F[:, 0])).pvalue > 1e-3

@@ -76,6 +76,27 @@ def basis_functions():
     observe(gp.prior("f", X) + 0.1 * ls)
 
 
+# Models of which an observation reads several f_i: for samplers without sites
+
+
+@model
+def mean_and_noise():
+    f, g = process(rows=X), process("g", rows=X, mean=-0.5)
+    pm.Normal("y", f, pm.math.exp(g), observed=pm.Data("seen", X[:, 0]))
+
+
+@model
+def classes():
+    f = process(rows=X[:3], mean=0.0, n_outputs=3)
+    lgm.Softmax("y", f=f, observed=pm.Data("seen", [0, 2, 1]))
+
+
+@model
+def classes_with_kernels_of_their_own():
+    f = [process(f"f{c}", rows=X[:3]) for c in range(2)]
+    lgm.Softmax("y", f=f, observed=pm.Data("seen", [0, 1, 1]))
+
+
 def build(name):
     with pm.Model() as model:
         MODELS[name]()
@@ -86,7 +107,12 @@ def read(name, **kwargs):
     return lgm.LatentGaussianModel.from_pymc(build(name), compile_kwargs=QUICK, **kwargs)
 
 
+COUPLED = {"mean_and_noise", "classes", "classes_with_kernels_of_their_own"}
+
 READ = {
+    "mean_and_noise": (("f", "g"), 8, 8, ["ls_f_log__", "ls_g_log__"]),
+    "classes": (("f",), 9, 9, ["ls_f_log__"]),
+    "classes_with_kernels_of_their_own": (("f0", "f1"), 6, 6, ["ls_f0_log__", "ls_f1_log__"]),
     "process_and_effects": (("mu", "b", "f"), 4, 4, ["s_log__", "ls_f_log__"]),
     "two_processes": (("f", "g"), 4, 4, ["ls_f_log__", "ls_g_log__"]),
     "whitened": (("c", "f_rotated_"), 4, 4, ["ls_f_log__"]),
@@ -99,6 +125,7 @@ READ = {
 def test_what_is_read(name):
     ours, (latents, n, rank, theta) = read(name), READ[name]
     assert (ours.latents, ours.n, ours.rank, list(ours.theta_names)) == (latents, n, rank, theta)
+    assert (ours.coupled is not None) == (name in COUPLED)
     for latent in latents:
         assert re.search(rf"{latent} \(\d", repr(ours))
 
@@ -155,11 +182,14 @@ SAMPLERS = {
     "KnorrHeldRue": (lgm.KnorrHeldRue, {}),
 }
 
+WITHOUT_SITES = {"ASIS", "LatentHMC", "EllipticalSlice", "NealMetropolis", "AuxiliaryGradient"}
+
 FAST = {
-    ("process_and_effects", "PseudoMarginal", 5),
-    ("coefficients_and_effects", "PseudoMarginal", 1),
-    ("coefficients_and_effects", "LatentHMC-curvature", 5),
-    ("whitened", "ASIS", 5),
+    ("mean_and_noise", "ASIS", 1),
+    ("classes", "ASIS", 1),
+    ("process_and_effects", "PseudoMarginal", 1),
+    ("coefficients_and_effects", "LatentHMC-curvature", 1),
+    ("whitened", "ASIS", 1),
 }
 
 
@@ -168,6 +198,7 @@ FAST = {
     [
         pytest.param(*case, marks=() if case in FAST else pytest.mark.slow)
         for case in product(MODELS, SAMPLERS, [1, 5])
+        if case[0] not in COUPLED or case[1] in WITHOUT_SITES
     ],
 )
 def test_every_sampler_leaves_the_joint_law(name, sampler, steps):
@@ -308,6 +339,16 @@ def test_steps_that_leave_the_range_are_refused():
         lgm.LatentHMC(metric="identity", compile_kwargs=QUICK)
 
 
+def test_classes_are_sampled_by_asis():
+    with build("classes"):
+        idata = pm.sample(20, tune=40, chains=1, progressbar=False, random_seed=1, **SHORT)
+        predictive = pm.sample_posterior_predictive(
+            idata, progressbar=False, random_seed=1, compile_kwargs=QUICK
+        )
+    assert "theta_acceptance" in idata["sample_stats"]
+    assert set(np.unique(predictive["posterior_predictive"]["y"])) == {0, 1, 2}
+
+
 def test_opted_in_models_are_sampled_by_default():
     with pm.Model():
         f = process(rows=X)
@@ -317,7 +358,7 @@ def test_opted_in_models_are_sampled_by_default():
     assert "theta_acceptance" in idata["sample_stats"]
 
 
-SHORT = {"compute_convergence_checks": False, "quiet": True}
+SHORT = {"compute_convergence_checks": False, "quiet": True, "compile_kwargs": QUICK}
 
 
 # Structure
@@ -335,6 +376,7 @@ def test_the_structure_of_columns():
     eye, other = np.eye(2), np.array([[1.0, 0.0], [1.0, 0.0]])
     assert structure_of([eye, eye])[0] == "identity"
     assert structure_of([other, other])[0] == "index"
+    assert structure_of([np.vstack([eye, 0 * eye])] * 2)[0] == "index"
     assert structure_of([2 * eye, 2 * eye])[0] == "constant"
     assert structure_of([eye, 2 * eye]) == ("dense in theta", None)
 

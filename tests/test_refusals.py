@@ -102,11 +102,11 @@ def no_likelihood() -> None:
 # The likelihood and theta
 
 
-@refused("does not factorize over 'f'", "'y' couples", "one element of 'f' each", r"pm.NUTS\(\)")
+@refused("does not factorize over 'f'", "'y' couples", r"lgm.ASIS\(\)", "one element of 'f' each")
 def coupled_likelihood() -> None:
     f = latent()
     lgm.Probit("y", f=f**2 - (f**2).mean(), observed=Y)
-    step()
+    lgm.PseudoMarginal(compile_kwargs=QUICK)
 
 
 @refused("does not factorize over 'f'", "'smooth' couples", "one element of 'f' each")
@@ -114,7 +114,34 @@ def coupled_potential() -> None:
     f = latent()
     lgm.Probit("y", f=f, observed=Y)
     pm.Potential("smooth", -1e-4 * (f[0] - f[3]) ** 2)
-    step()
+    lgm.Sweep(latent_move="smmala", compile_kwargs=QUICK)
+
+
+@refused("does not factorize over 'f'", "'surrogate-site' needs", r"lgm.LatentHMC\(\)")
+def coupled_likelihood_and_surrogate_data() -> None:
+    lgm.Softmax("y", f=pm.MvNormal("f", np.zeros(2), np.eye(2), shape=(2, 2)), observed=[0, 1])
+    lgm.SurrogateSlice(compile_kwargs=QUICK)
+
+
+@refused("does not factorize over 'f'", "approximate evidence needs")
+def coupled_likelihood_and_an_evidence() -> None:
+    lgm.Softmax("y", f=pm.MvNormal("f", np.zeros(2), np.eye(2), shape=(2, 2)), observed=[0, 1])
+    lgm.laplace()
+
+
+@refused("observed.2. is 3", "class from 0 to 2", "return_inverse=True")
+def a_label_of_no_class() -> None:
+    lgm.Softmax("y", f=np.zeros((3, 4)), observed=[0, 1, 3, 2])
+
+
+@refused("f has shape .5,", r"observed has shape \(4,\)")
+def classes_of_other_points() -> None:
+    lgm.Softmax("y", f=np.zeros((3, 5)), observed=[0, 1, 2, 2])
+
+
+@refused("a class a row, or a list of C vectors")
+def classes_of_a_number() -> None:
+    lgm.Softmax("y", f=0.5, observed=[0, 1])
 
 
 @refused("cannot move 'k'", "discrete", "Leave it out", "step of its own")

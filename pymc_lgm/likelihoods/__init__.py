@@ -76,6 +76,7 @@ from pymc_lgm.likelihoods.log_gaussian_cox import LogGaussianCox as LogGaussianC
 from pymc_lgm.likelihoods.logistic import Logistic as Logistic
 from pymc_lgm.likelihoods.ordinal_probit import OrdinalProbit as OrdinalProbit
 from pymc_lgm.likelihoods.probit import Probit as Probit
+from pymc_lgm.likelihoods.softmax import Softmax as Softmax
 
 __all__ = [
     "CopulaVolatility",
@@ -86,5 +87,6 @@ __all__ = [
     "Logistic",
     "OrdinalProbit",
     "Probit",
+    "Softmax",
     "is_latent_gaussian_likelihood",
 ]

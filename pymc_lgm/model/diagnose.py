@@ -11,7 +11,15 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.refusals import shapes_disagree
 
-__all__ = ["check_model", "explain", "is_log_concave", "no_approximation", "refuse_no_curvature"]
+__all__ = [
+    "check_model",
+    "coupled_term",
+    "explain",
+    "is_log_concave",
+    "no_approximation",
+    "refuse_coupling",
+    "refuse_no_curvature",
+]
 
 
 def check_model(model: ModelFunctions, theta: Array, f: Array) -> None:
@@ -24,7 +32,6 @@ def check_model(model: ModelFunctions, theta: Array, f: Array) -> None:
     message = explain(model, theta, f)
     if message is not None:
         raise ValueError(message)
-    _refuse_coupling(model, theta, f)
 
 
 def explain(
@@ -117,8 +124,8 @@ def _explain_likelihood(model: ModelFunctions, theta: Array, f: Array, where: st
     return None
 
 
-def _refuse_coupling(model: ModelFunctions, theta: Array, f: Array) -> None:
-    """Raise unless every term of the likelihood is a sum over the f_i.
+def coupled_term(model: ModelFunctions, theta: Array, f: Array) -> str | None:
+    """Name a term of the likelihood that is no sum over the f_i; ``None`` if all are.
 
     A function is a sum over the f_i exactly if, for every split of the indices into A and B,
     its mixed difference ℓ(a', b') − ℓ(a', b) − ℓ(a, b') + ℓ(a, b) is zero. The splits by each
@@ -134,12 +141,20 @@ def _refuse_coupling(model: ModelFunctions, theta: Array, f: Array) -> None:
         mixed = end - corners[0] - corners[1] + start
         size = 1 + sum(np.abs(term) for term in (start, end, *corners))
         for k in np.flatnonzero(np.abs(mixed) > 1e-10 * size):
-            raise ValueError(
-                f"The likelihood does not factorize over {model.latent!r}: the log density of "
-                f"{model.likelihood_names[k]!r} couples its elements. These samplers need "
-                "p(y | f) = ∏ p(y_i | f_i). Write observations that depend on one element of "
-                f"{model.latent!r} each, or sample this model with pm.NUTS()."
-            )
+            return model.likelihood_names[k]
+    return None
+
+
+def refuse_coupling(model: ModelFunctions, what: str) -> None:
+    """Raise unless p(y | f) = ∏ p(y_i | f_i), which q(f) and its sites rest on."""
+    if model.coupled is not None:
+        raise ValueError(
+            f"The likelihood does not factorize over {model.latent!r}: the log density of "
+            f"{model.coupled!r} couples its elements, as that of several classes or of a mean with "
+            f"its own noise does. {what} needs p(y | f) = ∏ p(y_i | f_i). Write lgm.ASIS(), "
+            f"lgm.EllipticalSlice() or lgm.LatentHMC(), which do not, or observations that depend "
+            f"on one element of {model.latent!r} each."
+        )
 
 
 def refuse_no_curvature(model: ModelFunctions, instead: str) -> None:

@@ -49,6 +49,9 @@ class ModelFunctions:
         Dimensions of f and theta.
     enters_cov : ndarray of bool, shape (p,)
         Components of theta that the covariance depends on.
+    coupled : str or None
+        A term of the likelihood that is no sum over the f_i: samplers that approximate p(f | y)
+        refuse it.
     graphs : Graphs
         What the functions are compiled of.
     """
@@ -83,6 +86,7 @@ class ModelFunctions:
         for name, (part, _) in self._blocks.items():
             self.enters_cov[part] = name in self.graphs.cov_reads
         self._moves_cov = self.graphs.cov_reads & set(self.other_names)
+        self.coupled: str | None = None
         self._site_index: NDArray[np.intp] | None = None
 
     def __repr__(self) -> str:

@@ -45,7 +45,8 @@ class Block(NamedTuple):
         Where it is in x.
     shape : tuple of int
     structure : str
-        Of its columns of A: "identity", "index" (one 1 a row), "constant" or "dense in theta".
+        Of its columns of A: "identity", "index" (a row has a 1 or nothing), "constant" or "dense
+        in theta".
     columns : ndarray, shape (E, N_b), or None
         Of A, if they do not depend on theta.
     """
@@ -249,11 +250,13 @@ class Predictor:
         independent = block.latent.variances is not None
         if self.basis is None and block.structure in ("identity", "index"):
             assert block.columns is not None
-            rows = block.columns.argmax(axis=1)
+            rows, read = block.columns.argmax(axis=1), block.columns.any(axis=1)
+            both = np.outer(read, read).astype(np.float64)
             if independent:
-                same = (rows[:, None] == rows).astype(np.float64)
-                return same * K[rows][:, None]
-            return K if block.structure == "identity" else K[rows][:, rows]
+                return (both * (rows[:, None] == rows)) * K[rows][:, None]
+            if block.structure == "identity":
+                return K
+            return K[rows][:, rows] if read.all() else both * K[rows][:, rows]
         columns = self._columns(block)
         if self.basis is not None:
             columns = pt.dot(self.basis.T, columns)

@@ -11,7 +11,7 @@ import pytensor
 from numpy.typing import NDArray
 
 from pymc_lgm.model import refusals
-from pymc_lgm.model.diagnose import check_model
+from pymc_lgm.model.diagnose import check_model, coupled_term
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.graphs import Variable
 from pymc_lgm.model.latents import is_gaussian, is_process
@@ -60,9 +60,9 @@ class LatentGaussianModel(ModelFunctions):
         Raises
         ------
         ValueError
-            If there is no latent, if theta holds a discrete variable, if the likelihood couples the
-            f_i, if a density or the covariance is not a number at the initial point, or under
-            ``floatX="float32"``. The message says what to write instead.
+            If there is no latent, if theta holds a discrete variable, if a density or the
+            covariance is not a number at the initial point, or under ``floatX="float32"``. The
+            message says what to write instead.
 
         Examples
         --------
@@ -96,7 +96,9 @@ class LatentGaussianModel(ModelFunctions):
         self = cls(model, reading, theta, point, compile_kwargs)
         with few_threads(self.n):
             begin = self.theta_of(point)
-            check_model(self, begin, self.f_of(begin, point))
+            f = self.f_of(begin, point)
+            check_model(self, begin, f)
+            self.coupled = coupled_term(self, begin, f)
         return self
 
 

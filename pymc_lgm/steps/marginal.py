@@ -22,7 +22,12 @@ from pymc_lgm.kernels.hold.approximate_evidence import (
     gradient_of_laplace,
     gradient_of_variational,
 )
-from pymc_lgm.model.diagnose import is_log_concave, no_approximation, refuse_no_curvature
+from pymc_lgm.model.diagnose import (
+    is_log_concave,
+    no_approximation,
+    refuse_coupling,
+    refuse_no_curvature,
+)
 from pymc_lgm.state import State
 from pymc_lgm.steps.base import LatentGaussianStep
 from pymc_lgm.steps.options import StepOptions, between, no_gradient, one_of, positive
@@ -134,6 +139,7 @@ class Marginal(LatentGaussianStep):
     def _sweep(self) -> Sequence[kernels.Element]:
         if not self.lgm.has_gradient:
             raise ValueError(no_gradient(self.lgm, "lgm.ASIS()"))
+        refuse_coupling(self.lgm, f"lgm.{type(self).__name__}")
         if self.approximation is None:
             concave = "ep" if is_log_concave(self.lgm) else "variational"
             self.approximation = concave if self._splits() else "laplace"
