@@ -1,12 +1,14 @@
-"""A process with coefficients and effects beside it: the default sampler against nutpie.
+"""Models of several latent variables: their default sampler against nutpie.
 
-    python benchmarks/linear_predictors.py [--quick] [--problems additive hsgp] [--seeds 3]
+    python benchmarks/linear_predictors.py [--quick] [--problems additive hsgp noise classes]
 
 Counts of n observations, simulated from log rates a + X beta + b[subject] + f(t): an intercept,
 four coefficients, effects of 30 subjects, and a process in one input ("additive"), or that process
 by 20 basis functions ("hsgp"). nutpie samples what its users write: the process whitened, effects
 not centered. Ours reads `gp.prior(reparameterize=False)` and centered effects; every Gaussian
-variable is integrated out with f, and drawn back.
+variable is integrated out with f, and drawn back. "noise" is a regression whose mean and log sd
+are processes, "classes" has three, one a class: there an observation reads several, and the
+sampler is ASIS.
 
 ESS is ArviZ's bulk ESS, the smallest over the hyper-parameters and, in a second column, over
 intercept, coefficients and effects; ESS/s per second of tuning and sampling. "apart" is the largest
@@ -31,6 +33,7 @@ import pymc_lgm as lgm
 
 THETA = ["scale", "length", "spread"]
 LINEAR = ["a", "beta", "b"]
+COUPLED = ("noise", "classes")
 
 
 def simulated(n: int, seed: int) -> dict[str, Any]:
@@ -42,10 +45,38 @@ def simulated(n: int, seed: int) -> dict[str, Any]:
     K = 0.7**2 * (1 + r + r**2 / 3) * np.exp(-r) + 1e-6 * np.eye(n)
     eta = 0.5 + X @ [0.5, -0.3, 0.2, 0.0] + 0.4 * rng.standard_normal(30)[subject]
     eta += np.linalg.cholesky(K) @ rng.standard_normal(n)
-    return {"t": t[:, None], "X": X, "subject": subject, "y": rng.poisson(np.exp(eta))}
+    y = rng.poisson(np.exp(eta))
+    return {"t": t[:, None], "X": X, "subject": subject, "y": y, "seed": seed}
+
+
+def coupled(problem: str, data: dict[str, Any], *, whitened: bool) -> pm.Model:
+    """A mean with its own noise, or three classes, in one input."""
+    t, rng = data["t"], np.random.default_rng(data["seed"])
+    with pm.Model() as model:
+        count = 2 if problem == "noise" else 3
+        scale = pm.HalfNormal("scale", 1, shape=count)
+        length = pm.InverseGamma("length", 3, 3, shape=count)
+
+        def process(k: int) -> Any:
+            cov = scale[k] ** 2 * pm.gp.cov.Matern52(1, ls=length[k])
+            gp = pm.gp.Latent(cov_func=cov)
+            return gp.prior(f"f{k}", t, reparameterize=whitened)
+
+        f = [process(k) for k in range(count)]
+        mean, other = np.sin(t[:, 0]), np.cos(0.5 * t[:, 0])
+        if problem == "noise":
+            y = mean + np.exp(-1 + other) * rng.standard_normal(len(t))
+            pm.Normal("y", f[0], pm.math.exp(f[1]), observed=y)
+        else:
+            eta = 2 * np.stack([mean, other, np.zeros_like(mean)])
+            labels = (eta + rng.gumbel(size=eta.shape)).argmax(axis=0)
+            lgm.Softmax("y", f=f, observed=labels)
+    return model
 
 
 def build(problem: str, data: dict[str, Any], *, whitened: bool) -> pm.Model:
+    if problem in COUPLED:
+        return coupled(problem, data, whitened=whitened)
     with pm.Model() as model:
         scale, spread = pm.HalfNormal("scale", 1), pm.HalfNormal("spread", 1)
         length = pm.InverseGamma("length", 3, 3)
@@ -83,13 +114,15 @@ def sample(model: pm.Model, seed: int, args: argparse.Namespace, **kwargs: Any) 
 
 
 def summary(idata: Any) -> Any:
-    return az.summary(idata, var_names=THETA + LINEAR, round_to="none")
+    names = [name for name in THETA + LINEAR if name in idata["posterior"]]
+    return az.summary(idata, var_names=names, round_to="none")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one small problem, short chains")
-    parser.add_argument("--problems", nargs="*", default=["additive", "hsgp"])
+    problems = ["additive", "hsgp", *COUPLED]
+    parser.add_argument("--problems", nargs="*", choices=problems, default=problems)
     parser.add_argument("--n", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=3, help="how many, from 0")
     parser.add_argument("--draws", type=int, default=1000)
@@ -112,7 +145,8 @@ def main() -> None:
                 ours = sampler == "default"
                 model = build(problem, data, whitened=not ours)
                 with model:
-                    how = {"step": lgm.PseudoMarginal()} if ours else {"nuts_sampler": "nutpie"}
+                    step = lgm.ASIS() if problem in COUPLED else lgm.PseudoMarginal()
+                    how = {"step": step} if ours else {"nuts_sampler": "nutpie"}
                 idata, seconds = sample(model, seed, args, **how)
                 table = found[sampler] = summary(idata)
                 theta = table.loc[[i for i in table.index if i.split("[")[0] in THETA]]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from pymc_lgm.linalg import Array
-from pymc_lgm.state import LatentGaussian
+from pymc_lgm.priors.base import GaussianModel
 
 __all__ = ["find_amplitudes"]
 
@@ -15,12 +15,12 @@ DISTANCES = (0.7, -15.0, 15.0)
 """Where `find_amplitudes` looks: as far as it takes a floor or a jitter to show beside K."""
 
 
-def find_amplitudes(model: LatentGaussian) -> Array:
+def find_amplitudes(model: GaussianModel) -> Array:
     """Find the components of theta that do no more than multiply the covariance.
 
     Parameters
     ----------
-    model : LatentGaussian
+    model : GaussianModel
         Its ``cov`` and ``enters_cov`` are used.
 
     Returns
@@ -45,7 +45,7 @@ def find_amplitudes(model: LatentGaussian) -> Array:
     return k
 
 
-def _exponent(model: LatentGaussian, theta: Array, K: Array, j: int) -> float:
+def _exponent(model: GaussianModel, theta: Array, K: Array, j: int) -> float:
     """k_j at one theta; 0 if theta_j does anything else to K."""
     k, scale = 0.0, np.sqrt(np.abs(K.diagonal()))
     for distance in DISTANCES:
@@ -60,7 +60,7 @@ def _exponent(model: LatentGaussian, theta: Array, K: Array, j: int) -> float:
     return k
 
 
-def _cov_or_nan(model: LatentGaussian, theta: Array) -> Array:
+def _cov_or_nan(model: GaussianModel, theta: Array) -> Array:
     """K(theta); NaN where it cannot be computed, far from where any chain will be."""
     try:
         return model.cov(theta)

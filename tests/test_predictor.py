@@ -10,11 +10,14 @@ import pytest
 
 from models import QUICK
 from scipy import stats
+from test_priors import close
 
 import pymc_lgm as lgm
 
+from pymc_lgm.linalg import tally
 from pymc_lgm.model import draw_back
-from pymc_lgm.model.structure import basis_of_range, distinct_rows, structure_of
+from pymc_lgm.model.structure import basis_of_range, distinct_rows, order_of, structure_of
+from pymc_lgm.priors import BlocksPrior
 from pymc_lgm.testing import joint_test
 
 T = np.arange(3.0)[:, None]
@@ -189,7 +192,6 @@ FAST = {
     ("classes", "ASIS", 1),
     ("process_and_effects", "PseudoMarginal", 1),
     ("coefficients_and_effects", "LatentHMC-curvature", 1),
-    ("whitened", "ASIS", 1),
 }
 
 
@@ -379,6 +381,33 @@ def test_the_structure_of_columns():
     assert structure_of([np.vstack([eye, 0 * eye])] * 2)[0] == "index"
     assert structure_of([2 * eye, 2 * eye])[0] == "constant"
     assert structure_of([eye, 2 * eye]) == ("dense in theta", None)
+
+
+def test_the_order_of_a_permutation():
+    P = np.eye(3)[[2, 0, 1]]
+    x = np.array([5.0, 6.0, 7.0])
+    np.testing.assert_array_equal((P @ x)[order_of([P[:, :2], P[:, 2:]])], x)
+    assert order_of([P, None]) is None
+    assert order_of([2 * P]) is None
+    assert order_of([np.ones((3, 3))]) is None
+
+
+def test_processes_side_by_side_have_factors_of_their_own():
+    ours = read("mean_and_noise")
+    prior = ours.prior(np.zeros(2))
+    assert isinstance(prior, BlocksPrior)
+    close(prior.multiply(prior.multiply_transposed(np.eye(8))), ours.cov(np.zeros(2)))
+    before = tally.cubic_ops
+    assert prior.is_proper
+    assert prior.moved(np.array([0.0, 0.3])).is_proper
+    assert tally.cubic_ops == before + 1
+    M, v = np.random.default_rng(1).standard_normal((2, 4, 4)), np.array([0.3, -1.0])
+    for index, part in ours.parts:
+        block = np.zeros((8, 8))
+        block[np.ix_(index, index)] = M[0]
+        close(part.cov_vjp(np.zeros(2), M[0]), ours.cov_vjp(np.zeros(2), block))
+        along = ours.cov_jvp(np.zeros(2), v)[np.ix_(index, index)]
+        close(part.cov_jvp(np.zeros(2), v), along)
 
 
 def test_a_basis_of_the_range():

@@ -27,14 +27,15 @@ class DrawBack:
 
         x = x° + Q⁻¹ Aᵀ K⁻¹ (f − c − A x°),   K = A Q⁻¹ Aᵀ,
 
-    for one factorization of each dense block of Q⁻¹, once a theta. If f is x and its mean, there is
-    nothing to draw.
+    for one factorization of each dense block of Q⁻¹, once a theta. If f is x in some order, and its
+    mean, there is nothing to draw.
     """
 
     def __init__(self, graphs: Graphs):
         predictor = graphs.predictor
         assert predictor is not None
-        self._blocks, self._is_identity = predictor.blocks, predictor.is_identity
+        self._blocks, self._order = predictor.blocks, predictor.order
+        self._is_identity = predictor.is_identity
         self.size = predictor.n_latents
         x, theta, v = predictor.x, graphs.theta, pt.vector("v")
         self._covs = graphs.compiled([theta], predictor.covs)
@@ -52,7 +53,10 @@ class DrawBack:
         self, rng: np.random.Generator, prior: Prior, theta: Array, f: Array
     ) -> list[Array]:
         """The model's latent variables, one array each."""
-        x = f - prior.mean if self._is_identity else self._given(rng, prior, theta, f)
+        if self._order is None:
+            x = self._given(rng, prior, theta, f)
+        else:
+            x = (f - prior.mean)[self._order]
         values = [np.array(value, dtype=np.float64) for value in self._values(x, theta)]
         for k, block in enumerate(self._blocks):
             if block.latent.root is not None:

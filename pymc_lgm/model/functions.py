@@ -14,13 +14,15 @@ import numpy as np
 import pymc as pm
 
 from numpy.typing import NDArray
+from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.amplitudes import find_amplitudes
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.draw_back import DrawBack
 from pymc_lgm.model.graphs import Block, Graphs, Variable
+from pymc_lgm.model.parts import Part
 from pymc_lgm.model.reading import Reading
-from pymc_lgm.priors import DensePrior, LowRankPrior, Prior
+from pymc_lgm.priors import BlocksPrior, DensePrior, LowRankPrior, Prior
 
 __all__ = ["ModelFunctions"]
 
@@ -172,9 +174,26 @@ class ModelFunctions:
         """
         return np.zeros(self.p) if self._moves_cov else find_amplitudes(self)
 
-    def prior(self, theta: Array) -> DensePrior | LowRankPrior | None:
+    def prior(self, theta: Array) -> Prior | None:
         """N(m(theta), K(theta)); ``None`` where K has no scale that is a number."""
-        return DensePrior.at(self, theta) if self.rank == self.n else LowRankPrior.at(self, theta)
+        if self.rank < self.n:
+            return LowRankPrior.at(self, theta)
+        return BlocksPrior.at(self, theta) if self.parts else DensePrior.at(self, theta)
+
+    @cached_property
+    def parts(self) -> list[tuple[NDArray[np.intp], Part]]:
+        """The processes that f is made of, if they are several and it is nothing else."""
+        predictor = self.graphs.predictor
+        vectors = [] if predictor is None else predictor.vectors()
+        parts = []
+        for index, cov, of_values in vectors if len(vectors) > 1 else []:
+            uses = {v.name for v in ancestors([of_values])}
+            enters = np.zeros(self.p, dtype=bool)
+            for name, (part, _) in self._blocks.items():
+                enters[part] = name in uses
+            fixed = not uses & set(self.other_names)
+            parts.append((index, Part(self.graphs, index, cov, enters, fixed)))
+        return parts
 
     @property
     def basis(self) -> Array:

@@ -9,12 +9,13 @@ every sampler of one Gaussian vector is one of a sum of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
+from numpy.typing import NDArray
 from pymc.pytensorf import compile as pymc_compile
 from pymc.vartypes import continuous_types
 from pytensor.compile.mode import Mode
@@ -23,39 +24,16 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
-from pymc_lgm.model.latents import Latent
+from pymc_lgm.model.blocks import Block, of_each, of_raveled
 from pymc_lgm.model.reading import Reading
-from pymc_lgm.model.structure import basis_of_range, distinct_rows, structure_of
+from pymc_lgm.model.structure import basis_of_range, distinct_rows, order_of, structure_of
 
-__all__ = ["Block", "Predictor"]
+__all__ = ["Predictor"]
 
 Variable = Any
 
 ONCE = Mode(linker="py", optimizer=None)
 """For functions that run a few times: what it takes to compile one is longer."""
-
-
-class Block(NamedTuple):
-    """A latent variable's part of x and of A.
-
-    Attributes
-    ----------
-    latent : Latent
-    part : slice
-        Where it is in x.
-    shape : tuple of int
-    structure : str
-        Of its columns of A: "identity", "index" (a row has a 1 or nothing), "constant" or "dense
-        in theta".
-    columns : ndarray, shape (E, N_b), or None
-        Of A, if they do not depend on theta.
-    """
-
-    latent: Latent
-    part: slice
-    shape: tuple[int, ...]
-    structure: str
-    columns: Array | None
 
 
 class Predictor:
@@ -89,6 +67,8 @@ class Predictor:
         U with orthonormal columns, f = c + U w, where f has fewer degrees of freedom than elements.
     first : ndarray of int
         Where each element of f is first in the frontier.
+    order : ndarray of int or None
+        Which element of f each of x is, if f is x in another order, and its mean.
     index : ndarray of int or None
         Which element of f each element of the frontier is, if they are not the same.
     """
@@ -103,7 +83,7 @@ class Predictor:
         at: Array,
         others: Sequence[Variable],
     ):
-        self._theta, self._place = theta, place
+        self._theta, self._place, self._model = theta, place, model
         latents, frontier = reading.latents, reading.frontier
         self._latents = latents
         sizes = [int(np.prod(shape)) for shape in shapes]
@@ -143,6 +123,25 @@ class Predictor:
         self.mean = clone_replace(picked, {self._x: pt.zeros(self.n_latents)})
         self.covs = self._covariances(model)
         self.cov = self._total()
+        self.order = order_of([block.columns for block in self.blocks])
+
+    def vectors(self) -> list[tuple[NDArray[np.intp], Variable, Variable]]:
+        """Independent processes that f is made of, if it is nothing else.
+
+        Which elements of f each has, and its covariance, as a graph of theta and of the model's
+        value variables.
+        """
+        if self.order is None or any(block.latent.cov is None for block in self.blocks):
+            return []
+        found = []
+        for block in self.blocks:
+            n = block.shape[-1]
+            positions = self.order[block.part].reshape(-1, n)
+            covs = of_each(block.latent.cov, block.shape)
+            found += list(zip(positions, covs, strict=True))
+        of_values = self._model.replace_rvs_by_values([cov for _, cov in found])
+        placed = self._place(of_values)
+        return [(i, a, b) for (i, _), a, b in zip(found, placed, of_values, strict=True)]
 
     @property
     def x(self) -> Variable:
@@ -225,7 +224,7 @@ class Predictor:
         for block in self.blocks:
             latent = block.latent
             if latent.variances is None:
-                graphs.append(_of_raveled(latent.cov, block.shape))
+                graphs.append(of_raveled(latent.cov, block.shape))
             else:
                 graphs.append(pt.broadcast_to(latent.variances, block.shape).ravel())
         graphs = model.replace_rvs_by_values(graphs)
@@ -270,15 +269,6 @@ class Predictor:
         units = pt.constant(np.eye(N)[block.part])
         moved = vectorize_graph(self.predictor, {self._x: units})
         return (moved - self.mean).T
-
-
-def _of_raveled(cov: Variable, shape: tuple[int, ...]) -> Variable:
-    """The covariance of all vectors of a batch together."""
-    if len(shape) == 1:
-        return cov
-    *batch, n = shape
-    each = pt.broadcast_to(cov, (*batch, n, n)).reshape((int(np.prod(batch)), n, n))
-    return pt.linalg.block_diag(*(each[i] for i in range(int(np.prod(batch)))))
 
 
 def _once(inputs: list[Variable], outputs: Any, ignore: bool = True) -> Callable[..., Any]:

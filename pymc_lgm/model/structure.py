@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from numpy.typing import NDArray
@@ -9,7 +11,7 @@ from numpy.typing import NDArray
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 
-__all__ = ["basis_of_range", "distinct_rows", "structure_of"]
+__all__ = ["basis_of_range", "distinct_rows", "order_of", "structure_of"]
 
 TINY = 1e-300
 """Length of a column of zeros."""
@@ -36,6 +38,18 @@ def structure_of(A: list[Array]) -> tuple[str, Array | None]:
     if one_hot and np.array_equal(columns, np.eye(columns.shape[1])):
         return "identity", columns
     return ("index" if one_hot else "constant"), columns
+
+
+def order_of(columns: Sequence[Array | None]) -> NDArray[np.intp] | None:
+    """Which row has the 1 of each column, if A is a permutation matrix."""
+    known = [each for each in columns if each is not None]
+    if len(known) < len(columns):
+        return None
+    A = np.hstack(known)
+    square = A.shape[0] == A.shape[1] and np.isin(A, (0.0, 1.0)).all()
+    if not square or (A.sum(axis=0) != 1.0).any() or (A.sum(axis=1) != 1.0).any():
+        return None
+    return A.argmax(axis=0)
 
 
 def norm_of(columns: Array) -> Array:

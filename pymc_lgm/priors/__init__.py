@@ -6,5 +6,6 @@ covariance is stored, factorized and differentiated is said in one file for each
 
 from pymc_lgm.priors.base import Posterior as Posterior
 from pymc_lgm.priors.base import Prior as Prior
+from pymc_lgm.priors.blocks import BlocksPrior as BlocksPrior
 from pymc_lgm.priors.dense import DensePrior as DensePrior
 from pymc_lgm.priors.low_rank import LowRankPrior as LowRankPrior
