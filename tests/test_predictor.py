@@ -16,6 +16,7 @@ import pymc_lgm as lgm
 
 from pymc_lgm.linalg import tally
 from pymc_lgm.model import draw_back
+from pymc_lgm.model.predictor import Predictor
 from pymc_lgm.model.structure import basis_of_range, distinct_rows, order_of, structure_of
 from pymc_lgm.priors import BlocksPrior
 from pymc_lgm.testing import joint_test
@@ -233,24 +234,41 @@ def from_the_prior(self, rng, prior, theta, f):
     return x
 
 
+def pvalue_of(step, model, steps=1):
+    rng = np.random.default_rng(5)
+    return joint_test(step, model, replicates=300, steps=steps, rng=rng).pvalue
+
+
+@pytest.mark.mutant
 @pytest.mark.parametrize("wrong", [without_noise, from_the_prior])
-def test_a_wrong_conditional_is_noticed(wrong, monkeypatch):
+def test_a_wrong_conditional_is_noticed(wrong, monkeypatch, dies):
     monkeypatch.setattr(draw_back.DrawBack, "_given", wrong)
     model = build("process_and_effects")
     with model:
-        step = lgm.LatentHMC(compile_kwargs=QUICK)
-    test = joint_test(step, model, replicates=300, rng=np.random.default_rng(5))
-    assert test.pvalue < 1e-6
+        step = lgm.EllipticalSlice(compile_kwargs=QUICK)
+    dies(f"draw back: {wrong.__name__}", pvalue_of(step, model), below=1e-6)
 
 
-def test_a_forgotten_mean_of_a_block_is_noticed(monkeypatch):
+@pytest.mark.mutant
+def test_a_forgotten_mean_of_a_block_is_noticed(monkeypatch, dies):
     model = build("process_and_effects")
     with model:
         step = lgm.EllipticalSlice(compile_kwargs=QUICK)
     mean = step.lgm.mean
     monkeypatch.setattr(step.lgm, "mean", lambda theta: mean(theta) - 1.0)
-    test = joint_test(step, model, replicates=300, steps=5, rng=np.random.default_rng(5))
-    assert test.pvalue < 1e-6
+    dies("predictor: a mean forgotten", pvalue_of(step, model, 5), below=1e-6)
+
+
+@pytest.mark.mutant
+def test_a_site_of_the_wrong_element_is_noticed(monkeypatch, dies):
+    pieces = Predictor.pieces
+    monkeypatch.setattr(Predictor, "pieces", lambda self, f: pieces(self, f[::-1]))
+    model = build("process_and_effects")
+    with model:
+        step = lgm.EllipticalSlice(compile_kwargs=QUICK)
+    # What the test looks at is read of the model as it is.
+    monkeypatch.setattr(Predictor, "pieces", pieces)
+    dies("predictor: sites of other elements", pvalue_of(step, model, 5), below=1e-6)
 
 
 def test_other_steps_own_what_a_predictor_reads():
