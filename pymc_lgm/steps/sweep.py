@@ -29,9 +29,10 @@ class Sweep(LatentGaussianStep):
         What is held, one after another: "sufficient" (f), "whitened" (ν = L⁻¹(f − m)),
         "surrogate-site" or "surrogate-taylor" (noisy data g and f as seen from them),
         "posterior-site" or "posterior-taylor" (f whitened by a Gaussian posterior).
-    move : {"metropolis", "slice", "hmc", "smmala"}
+    move : {"metropolis", "slice", "hmc", "smmala"}, optional
         How theta moves: an adaptive random walk, component-wise slice sampling, Hamiltonian Monte
-        Carlo, or simplified manifold MALA. The last two need "sufficient" or "whitened".
+        Carlo, or simplified manifold MALA. The last two need "sufficient" or "whitened". By default
+        "metropolis", and "slice" if an observation reads several latent variables.
     latent_move : str, optional
         How f moves given theta: "hmc" is `LatentHMC` with M⁻¹ = K, "hmc-curvature" with
         M⁻¹ = (K⁻¹ + W)⁻¹, "slice" `EllipticalSlice`, "mgrad" `AuxiliaryGradient`, "metropolis" and
@@ -94,7 +95,7 @@ class Sweep(LatentGaussianStep):
         vars: Sequence[Any] | None = None,
         *,
         parameterization: str | Sequence[str] | None = None,
-        move: str = "metropolis",
+        move: str | None = None,
         latent_move: str | None = None,
         latent_repeats: int = 1,
         theta_repeats: int = 1,
@@ -112,7 +113,7 @@ class Sweep(LatentGaussianStep):
         self.parameterizations = (held,) if isinstance(held, str) else tuple(held)
         for name in self.parameterizations:
             one_of("parameterization", name, tuple(kernels.PARAMETERIZATIONS))
-        one_of("move", move, tuple(kernels.THETA_MOVES))
+        one_of("move", move, (None, *kernels.THETA_MOVES))
         one_of("latent_move", latent_move, (None, *kernels.LATENT_MOVES))
         self.latent_move, self.move = latent_move, move
         self.latent_repeats = positive("latent_repeats", latent_repeats)
@@ -122,16 +123,21 @@ class Sweep(LatentGaussianStep):
             raise ValueError("A slice has no acceptance to tune: leave out target_accept.")
         between("target_accept", target_accept, 1.0)
         between("scale", scale)
-        options = {"target_accept": target_accept, kernels.THETA_MOVES[move].tunes: scale}
-        given = {option: value for option, value in options.items() if value is not None}
-        self.theta_elements = [
-            kernels.Theta(name, kernels.THETA_MOVES[move](**given))
-            for name in self.parameterizations
-        ]
+        self.target_accept, self.scale = target_accept, scale
         super().__init__(vars, **kwargs)
 
     def _sweep(self) -> Sequence[kernels.Element]:
         model = self.lgm
+        if self.move is None:
+            # With several processes theta has long thin ridges: a random walk hardly moves there.
+            slices = model.coupled is not None and self.target_accept is None
+            self.move = "slice" if slices else "metropolis"
+        kind = kernels.THETA_MOVES[self.move]
+        options = {"target_accept": self.target_accept, kind.tunes: self.scale}
+        given = {option: value for option, value in options.items() if value is not None}
+        self.theta_elements = [
+            kernels.Theta(name, kind(**given)) for name in self.parameterizations
+        ]
         latent = self.latent_move or ("hmc" if model.has_gradient else "slice")
         moves_f = kernels.LATENT_MOVES[latent](repeats=self.latent_repeats)
         if moves_f.needs_gradient and not model.has_gradient:
@@ -143,9 +149,7 @@ class Sweep(LatentGaussianStep):
             refuse_coupling(model, " or ".join(map(repr, self.parameterizations)))
             if not model.has_gradient:
                 raise ValueError(no_gradient(model, "parameterization='whitened'"))
-        if kernels.THETA_MOVES[self.move].needs_gradient and not (
-            model.has_gradient and model.has_theta_gradient
-        ):
+        if kind.needs_gradient and not (model.has_gradient and model.has_theta_gradient):
             raise ValueError(
                 f"move={self.move!r} differentiates mean, covariance, prior and likelihood in "
                 "theta, and one of them cannot be. Write move='slice'."
