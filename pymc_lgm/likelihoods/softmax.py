@@ -55,8 +55,9 @@ class Softmax(Likelihood, Discrete):
 
     Notes
     -----
-    An observation reads C latent variables, so ``pm.sample()`` picks `ASIS`: samplers that
-    approximate p(f | y) by Gaussian sites do not take it yet.
+    An observation reads C latent variables, so ``pm.sample()`` picks `ASIS`, which is exact and
+    mixes slowly: look at R-hat. Samplers that approximate p(f | y) by Gaussian sites do not take
+    it yet.
 
     References
     ----------
