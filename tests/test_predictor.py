@@ -342,6 +342,19 @@ def test_what_is_named_and_cannot_be_is_refused():
         latents_of(noise_of_all, latent=["f", "log_sd"])
 
 
+def switched():
+    """Which of two levels a point has, another step decides: rows of A jump."""
+    k = pm.Bernoulli("k", 0.5)
+    level = pm.Normal("level", 0, 1, shape=2)
+    observe(process()[WEEK] + pm.math.switch(k, level[GROUP], level[SUBJECT]))
+
+
+def test_what_a_discrete_variable_switches_is_a_hyperparameter():
+    assert latents_of(switched) == ("f",)
+    with pytest.raises(ValueError, match=r"(?s)'level . f' enter.*'k', which is discrete"):
+        latents_of(switched, latent=["f", "level"])
+
+
 def test_a_range_that_moves_with_theta_is_refused():
     def inducing_points():
         ls, u = pm.LogNormal("ls"), pm.Normal("u", shape=2)

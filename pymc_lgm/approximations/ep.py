@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import erfcx, log_ndtr
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood
-from pymc_lgm.approximations.site_search import Sweep, site_search
+from pymc_lgm.approximations.site_search import Sweep, mismatch, site_search
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.linalg import LOG_2PI, Array
 from pymc_lgm.priors import Posterior, Prior
@@ -123,16 +123,14 @@ def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep
     # The mean is matched where W is clipped, too.
     variance = 1.0 / (cavity_precision + next_precision)
     next_nu = tilted.z / variance - (z / q.variance - nu)
-    # How far q will move: ½ rᵀ Σ r for the step r of the dual vector, KL of the variances.
     r = next_nu - next_precision * z - dual
-    ratio = variance / q.variance
-    mismatch = 0.5 * (posterior.spread(r) + float((ratio - 1.0 - np.log(ratio)).sum()))
+    away = mismatch(posterior, r, variance / q.variance)
     # (3.65) as log ∫ N(z; 0, K) ∏ S_i t_i(z_i) dz: neither K⁻¹ nor W⁻¹ is in it.
     log_evidence = float(tilted.log_scale.sum() + 0.5 * z @ nu - 0.5 * posterior.log_determinant)
-    if not (math.isfinite(mismatch) and math.isfinite(log_evidence)):
+    if not (math.isfinite(away) and math.isfinite(log_evidence)):
         return None
     asked = Sites(next_nu, next_precision)
-    return Sweep(Sites(nu, precision), posterior, dual, z, log_evidence, mismatch, asked, mismatch)
+    return Sweep(Sites(nu, precision), posterior, dual, z, log_evidence, away, asked, away)
 
 
 def evidence_gradient(

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from pymc_lgm.approximations.gaussian import (
     GaussianApproximation,
@@ -20,7 +23,7 @@ from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.linalg import Array
 from pymc_lgm.priors import Posterior, Prior
 
-__all__ = ["Sweep", "site_search"]
+__all__ = ["Sweep", "mismatch", "site_search"]
 
 
 class Sweep(NamedTuple):
@@ -34,6 +37,11 @@ class Sweep(NamedTuple):
     mismatch: float  # nats by which q would move to the sites that it asks for
     asked: Sites
     loss: float  # what the next sweep has to lower
+
+
+def mismatch(posterior: Posterior, r: Array, ratio: Array) -> float:
+    """How far q will move: ½ rᵀ Σ r for the step r of the dual vector, KL of the variances."""
+    return 0.5 * (posterior.spread(r) + float((ratio - 1.0 - np.log(ratio)).sum()))
 
 
 def site_search(
@@ -62,16 +70,8 @@ def site_search(
             return None
         return sweep(likelihood, nu, posterior.differentiable() if differentiable else posterior)
 
-    def again() -> GaussianApproximation | None:
-        return site_search(
-            sweep,
-            likelihood,
-            prior,
-            start=None,
-            tolerance=tolerance,
-            max_iterations=max_iterations,
-            differentiable=differentiable,
-        )
+    limits: Any = {"tolerance": tolerance, "max_iterations": max_iterations}
+    again = partial(site_search, sweep, likelihood, prior, start=None, **limits)
 
     if start is None:
         first = laplace(likelihood, prior, tolerance=3.0, max_iterations=max_iterations)
@@ -84,7 +84,7 @@ def site_search(
     else:
         best = sweep_from(start.nu, prior.condition(start.precision))
         if best is None:
-            return again()
+            return again(differentiable=differentiable)
     while best.mismatch > tolerance and iterations < max_iterations and share > 0.1:
         iterations += 1
         at, asked = best.sites, best.asked
@@ -102,7 +102,7 @@ def site_search(
     believed = possible and best.log_evidence <= at_center + allowance(mean.size)
     converged = believed and best.mismatch <= tolerance
     if start is not None and not converged:
-        return again()
+        return again(differentiable=differentiable)
     if first is not None and not possible:
         return replace(first, converged=False)
     return GaussianApproximation(

@@ -17,7 +17,7 @@ import numpy as np
 
 from pymc_lgm.approximations.ep import NODES, WEIGHTS
 from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood
-from pymc_lgm.approximations.site_search import Sweep, site_search
+from pymc_lgm.approximations.site_search import Sweep, mismatch, site_search
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.linalg import Array
 from pymc_lgm.priors import Posterior, Prior
@@ -92,16 +92,13 @@ def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep
     curvature = -(SHARES * (NODES**2 - 1.0)) @ values / variance
     asked_precision = np.maximum(curvature, LEAST / prior.variances)
     asked = Sites(slope + asked_precision * z, asked_precision)
-    # How far q will move, as in `ep`.
-    r = slope - dual
-    ratio = 1.0 / (shares + asked_precision * variance)
-    mismatch = 0.5 * (posterior.spread(r) + float((ratio - 1.0 - np.log(ratio)).sum()))
+    away = mismatch(posterior, slope - dual, 1.0 / (shares + asked_precision * variance))
     # KL: ½ (tr K⁻¹Σ − n + ẑᵀ K⁻¹ ẑ + log|B|), and K⁻¹Σ has the trace of B⁻¹.
     divergence = 0.5 * (float(shares.sum() - shares.size + z @ dual) + posterior.log_determinant)
     bound = float((SHARES @ values).sum()) - divergence
-    if not (math.isfinite(mismatch) and math.isfinite(bound)):
+    if not (math.isfinite(away) and math.isfinite(bound)):
         return None
-    return Sweep(Sites(nu, precision), posterior, dual, z, bound, mismatch, asked, -bound)
+    return Sweep(Sites(nu, precision), posterior, dual, z, bound, away, asked, -bound)
 
 
 def evidence_gradient(

@@ -199,13 +199,16 @@ class ModelFunctions:
     def basis(self) -> Array:
         """U, shape (n, r), of an f = c + U w with fewer degrees of freedom than elements."""
         predictor = self.graphs.predictor
-        basis = None if predictor is None else predictor.basis
-        return np.eye(self.n) if basis is None else basis
+        if predictor is None or predictor.basis is None:
+            raise ValueError(f"{self.latent!r} has as many degrees of freedom as elements.")
+        return predictor.basis
 
     @cached_property
     def rank(self) -> int:
         """Degrees of freedom of f, n or fewer."""
-        return self.basis.shape[1]
+        predictor = self.graphs.predictor
+        full = predictor is None or predictor.basis is None
+        return self.n if full else self.basis.shape[1]
 
     def mean(self, theta: Array) -> Array:
         """m(theta), shape (n,)."""

@@ -189,7 +189,7 @@ class Predictor:
         rng = np.random.default_rng(0)
         N = int(self._x.type.shape[0])
         rows = pt.matrix("rows", shape=(None, N))
-        many = _once([rows, self._theta], vectorize_graph(self._raw, {self._x: rows}), ignore=True)
+        many = _once([rows, self._theta], vectorize_graph(self._raw, {self._x: rows}))
         two = rng.standard_normal((2, N))
         points = np.vstack([np.zeros(N), np.eye(N), two])
         c, A = [], []
@@ -271,8 +271,6 @@ class Predictor:
         return (moved - self.mean).T
 
 
-def _once(inputs: list[Variable], outputs: Any, ignore: bool = True) -> Callable[..., Any]:
-    result: Callable[..., Any] = pymc_compile(
-        inputs, outputs, mode=ONCE, on_unused_input="ignore" if ignore else "raise"
-    )
+def _once(inputs: list[Variable], outputs: Any) -> Callable[..., Any]:
+    result: Callable[..., Any] = pymc_compile(inputs, outputs, mode=ONCE, on_unused_input="ignore")
     return result

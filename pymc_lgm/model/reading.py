@@ -16,6 +16,7 @@ from pytensor.tensor.math import Dot, Sum
 
 from pymc_lgm.model import refusals
 from pymc_lgm.model.affine import find_frontier
+from pymc_lgm.model.hyperparameters import discrete_in, name_of, single_in
 from pymc_lgm.model.latents import Latent, gaussian, is_process
 
 __all__ = ["Reading", "read_latents"]
@@ -64,7 +65,8 @@ def read_latents(
 
     A candidate is a hyper-parameter instead if a covariance depends on it, or the mean of another
     latent in a way that is not affine, or if it is one number that a density reads by itself, as a
-    common log standard deviation. So is one that is in the mean of a process and nowhere else, as
+    common log standard deviation. So is one that a discrete variable switches on or off beside a
+    process, and one that is in the mean of a process and nowhere else, as
     its length-scale is in the covariance, unless it is named.
 
     Parameters
@@ -95,22 +97,16 @@ def read_latents(
         of_node = {latent.node: latent.rv for latent in latents}
         refused = {of_node[node]: why for node, why in found.refused.items()}
         if not refused:
-            refused = dict.fromkeys(_single(found.predictor, of_node))
+            refused = dict.fromkeys(single_in(found.predictor, of_node))
+        reading = Reading(latents, found.predictor, terms)
+        if not refused and not reading.is_one_vector and (k := discrete_in(model, found.predictor)):
+            # A is looked at once: it cannot jump when another step moves k.
+            refused = dict.fromkeys(rv for rv in chosen if not is_process(rv) and rv not in named)
+            if not refused:
+                raise ValueError(refusals.map_jumps(" + ".join(v.name for v in chosen), k))
         if not refused:
-            return Reading(latents, found.predictor, terms)
+            return reading
         for rv, why in refused.items():
             if rv in named:
-                raise ValueError(refusals.not_affine_in(str(rv.name), why and _named(why)))
+                raise ValueError(refusals.not_affine_in(str(rv.name), why and name_of(why)))
         chosen = [rv for rv in chosen if rv not in refused]
-
-
-def _named(node: Any) -> str:
-    """What a node of the graph is called by who wrote the model, or what it does."""
-    return next((v.name for v in node.outputs if v.name), str(node.op))
-
-
-def _single(frontier: Sequence[Variable], of_node: dict[Variable, Variable]) -> list[Variable]:
-    """Latents, but no processes, of a predictor that is one number."""
-    single = [v for v in frontier if all(v.type.broadcastable)]
-    found = [of_node[v] for v in ancestors(single) if v in of_node]
-    return [rv for rv in found if not is_process(rv)]

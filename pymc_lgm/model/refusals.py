@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 __all__ = [
+    "map_jumps",
     "no_metric",
     "not_a_hyperparameter",
     "not_a_latent",
@@ -92,6 +93,15 @@ def not_affine() -> str:
     return (
         "The linear predictor is not an affine function of the latent variables, although its "
         "operations are. Name those that enter it linearly: latent=[...]."
+    )
+
+
+def map_jumps(latents: str, discrete: str) -> str:
+    """A discrete variable in the map from several latents to the predictor."""
+    return (
+        f"How {latents!r} enter the linear predictor depends on {discrete!r}, which is discrete: "
+        "the samplers need a map that does not jump. Name one process as latent and give the "
+        f"others steps of their own, or sum {discrete!r} out."
     )
 
 
