@@ -210,13 +210,13 @@ if "__file__" in globals() and len(sys.argv) > 1:
 #
 # ## What will be refused
 #
-# Observations must depend on one element of f each. A likelihood that couples them is refused
-# when the step method is made, not sampled wrongly:
+# An observation may read a few elements of f, as a mean and its log standard deviation. One that
+# joins many, as the count of a whole area does, is refused when the step method is made:
 
 # %%
 with pm.Model():
-    f = pm.MvNormal("f", mu=np.zeros(3), cov=np.eye(3))
-    pm.Poisson("total", mu=pm.math.sum(pm.math.exp(f)), observed=[4])
+    f = pm.MvNormal("f", mu=np.zeros(30), cov=np.eye(30))
+    pm.Poisson("total", mu=pm.math.sum(pm.math.exp(f)), observed=[40])
     try:
         lgm.PseudoMarginal()
     except ValueError as error:

@@ -18,6 +18,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from numpy.typing import NDArray
+
 from pymc_lgm.approximations.gaussian import GaussianApproximation, Search
 from pymc_lgm.approximations.importance import Estimate
 from pymc_lgm.linalg import Array, tally
@@ -45,11 +47,15 @@ class LatentGaussian(GaussianModel, Protocol):
     def log_likelihood_gradient(self, f: Array, theta: Array) -> tuple[float, Array]:
         """ℓ(f, theta) and g = ∂ℓ/∂f, shape (n,)."""
 
-    def likelihood_terms(self, f: Array, theta: Array) -> tuple[float, Array, Array, Array]:
-        """ℓ, g, W = −∂²ℓ/∂f² and ∂³ℓ/∂f³, the last three of shape (n,)."""
+    def likelihood_terms(self, f: Array, theta: Array) -> tuple[float, Array, Any, Array]:
+        """ℓ, g, W = −∂²ℓ/∂f² and ∂³ℓ/∂f³, the last three of shape (n,); W in blocks if in sets."""
 
     def site_log_likelihoods(self, rows: Array, theta: Array) -> Array:
-        """ℓ_i(f_i, theta) of each row of f, shape (N, n) -> (N, n): their sum is ℓ."""
+        """ℓ_i(f_i, theta) of each row of f, shape (N, n) -> (N, n) or (N, G): their sum is ℓ."""
+
+    @property
+    def sets(self) -> NDArray[np.intp] | None:
+        """Which f_i an observation reads together, shape (G, s); ``None`` if it reads one."""
 
     def probit_signs(self) -> Array | None:
         """s (n,) if ℓ = Σ log Φ(s_i f_i), ``None`` if not."""
@@ -73,13 +79,18 @@ class LikelihoodAt:
     model: LatentGaussian
     theta: Array
 
-    def __call__(self, f: Array) -> tuple[float, Array, Array, Array]:
+    def __call__(self, f: Array) -> tuple[float, Array, Any, Array]:
         """ℓ, g, W and ∂³ℓ/∂f³."""
         return self.model.likelihood_terms(f, self.theta)
 
     def sites(self, rows: Array) -> Array:
-        """ℓ_i(f_i) of each row of f, shape (N, n)."""
+        """ℓ_i(f_i) of each row of f, shape (N, n), or those of the sets, (N, G)."""
         return self.model.site_log_likelihoods(rows, self.theta)
+
+    @property
+    def sets(self) -> NDArray[np.intp] | None:
+        """Which f_i an observation reads together."""
+        return self.model.sets
 
     @property
     def probit_signs(self) -> Array | None:

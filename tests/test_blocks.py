@@ -10,10 +10,13 @@ from toys import Counts, Labels
 
 from pymc_lgm.linalg import tally
 from pymc_lgm.priors import BlocksPrior, DensePrior
+from pymc_lgm.priors.precision import SiteBlocks
 
 THETA = np.array([1.1, 0.3, -0.5])
 INDEX = [np.array([0, 3, 5]), np.array([4, 1, 2])]
 W = np.array([2.0, 0.3, 0.0, 5.0, 1.5, 0.2])
+SETS = SiteBlocks(np.array([[0, 4], [3, 1], [5, 2]]), np.array([[[2.0, 0.9], [0.9, 1.0]]] * 3))
+"""Each joins an f_i of one part with one of the other."""
 
 
 def scattered(verb):
@@ -90,14 +93,15 @@ def test_the_verbs_of_a_prior(pair, rng):
         close(ours.covariance_times(v), dense.covariance_times(v))
 
 
-def test_the_verbs_of_a_posterior(pair, rng):
-    ours, dense = (prior.condition(W) for prior in pair)
+@pytest.mark.parametrize("precision", [W, SETS], ids=["one by one", "joined"])
+def test_the_verbs_of_a_posterior(pair, rng, precision):
+    ours, dense = (prior.condition(precision) for prior in pair)
     x, columns = rng.standard_normal(6), rng.standard_normal((6, 4))
-    for name in ("log_determinant", "shares", "variances"):
+    for name in ("log_determinant", "shares", "variances", "site_covariances"):
         close(getattr(ours, name), getattr(dense, name))
     for name in ("spread", "square", "log_density_of_data"):
         close(getattr(ours, name)(x), getattr(dense, name)(x))
-    for name in ("dual", "covariance_times", "given", "unexplained"):
+    for name in ("dual", "covariance_times", "given", "unexplained", "precision_times"):
         close(getattr(ours, name)(x), getattr(dense, name)(x))
     close(ours.dual(columns), dense.dual(columns))
     close(ours.seen(x, dense.prior.mean), dense.seen(x, dense.prior.mean))
@@ -126,8 +130,9 @@ def test_derivatives(pair, rng):
     J = differences(at, THETA)
     close(ours.whitened_jacobian(nu), J, 1e-5)
     close(ours.whitened_gradient(nu, g), g @ J, 1e-5)
-    q, r = ours.condition(W).differentiable(), dense.condition(W)
-    close(q.evidence_gradient(a), r.evidence_gradient(a))
+    for precision in (W, SETS):
+        q, r = ours.condition(precision).differentiable(), dense.condition(precision)
+        close(q.evidence_gradient(a), r.evidence_gradient(a))
     close(q.evidence_gradient(a, v), r.evidence_gradient(a, v))
 
 

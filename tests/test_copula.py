@@ -28,6 +28,7 @@ from pymc_lgm.approximations.importance import (
     importance_sample,
 )
 from pymc_lgm.approximations.recall import recall
+from pymc_lgm.approximations.site_coordinates import OneByOne
 from pymc_lgm.approximations.sites import Margins, Recalled
 from pymc_lgm.approximations.sites_line import SitesTuning
 from pymc_lgm.linalg import tally
@@ -223,7 +224,7 @@ def test_a_likelihood_without_numbers_makes_none(independent):
 def test_recalled_sites_make_the_same_copula(independent):
     reader, theta, proposal = independent
     q = proposal.q
-    tuning = SitesTuning.start(reader.n, 1, 4).update(theta, q.sites, q.margins)
+    tuning = SitesTuning.start(OneByOne(reader.n, copula=True), 1).update(theta, q.sites, q.margins)
     line = tuning.line()
     likelihood = LikelihoodAt(reader, theta)
     before = tally.cubic_ops

@@ -31,8 +31,9 @@ from pymc_lgm.approximations.emulator import (
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.recall import laplace_from_sites, recall
+from pymc_lgm.approximations.site_coordinates import FLAT, OneByOne
 from pymc_lgm.approximations.sites import Margins, Recalled, Sites
-from pymc_lgm.approximations.sites_line import FLAT, SitesTuning
+from pymc_lgm.approximations.sites_line import SitesTuning
 from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.theta import emulated as module
 from pymc_lgm.kernels.theta.emulated import EmulatorTuning, surrogate_transition
@@ -359,7 +360,7 @@ def test_precisions_of_the_prior_are_asked_for_once_at_each_theta():
     seen = Margins(q.posterior.variances, state.prior.precisions)
     expected = np.linalg.inv(chain.toy.cov(state.theta)).diagonal()
     np.testing.assert_allclose(seen.precisions, expected)
-    sites = SitesTuning.start(3, 3, 4).update(state.theta, q.sites, seen)
+    sites = SitesTuning.start(OneByOne(3, copula=True), 3).update(state.theta, q.sites, seen)
     np.testing.assert_array_equal(chain.tunings[0].sites.products, sites.products)
     there = state.with_f(state.f + 0.1)
     np.testing.assert_array_equal(there.prior.precisions, seen.precisions)
@@ -371,7 +372,7 @@ def test_precisions_of_the_prior_are_asked_for_once_at_each_theta():
 
 def test_sites_on_a_line_are_learnt(rng):
     slope = rng.standard_normal((6, 2))
-    tuning = SitesTuning.start(3, 2)
+    tuning = SitesTuning.start(OneByOne(3), 2)
     for theta in rng.standard_normal((200, 2)):
         s = slope @ theta + 1.0
         W = np.exp(s[3:])
@@ -390,7 +391,9 @@ def test_sites_on_a_line_are_learnt(rng):
 
 
 def test_one_theta_makes_a_level_line():
-    tuning = SitesTuning.start(1, 2).update(np.ones(2), Sites(np.array([2.0]), np.array([0.0])))
+    tuning = SitesTuning.start(OneByOne(1), 2).update(
+        np.ones(2), Sites(np.array([2.0]), np.array([0.0]))
+    )
     sites = tuning.line()(np.array([5.0, -3.0]))
     assert sites.nu == pytest.approx(2.0)
     assert 0 < sites.precision < 1e-7

@@ -39,6 +39,7 @@ class Counts:
     n = 5
     enters_cov = np.array([True])
     amplitudes = np.zeros(1)
+    sets = None
     x = np.linspace(0, 1, n)
     y = np.array([0.0, 3.0, 1.0, 4.0, 0.0])
 

@@ -8,13 +8,20 @@ import numpy as np
 import pytest
 
 from scipy.stats import multivariate_normal
-from test_priors import close, differences
+from test_priors import close, differences, root_of
 
 from pymc_lgm.linalg import tally
 from pymc_lgm.priors import LowRankPrior
+from pymc_lgm.priors.precision import SiteBlocks
 
 THETA = np.array([0.7, 0.2, -0.4])
-W = np.array([2.0, 0.0, 0.3, 5.0, 1.0])
+W = {
+    "one by one": np.array([2.0, 0.0, 0.3, 5.0, 1.0]),
+    "joined": SiteBlocks(
+        np.array([[0, 2], [1, 4], [3, -1]]),
+        np.array([[[2.0, 0.9], [0.9, 1.0]], [[1.0, -0.5], [-0.5, 4.0]], [[3.0, 0.0], [0.0, 1.0]]]),
+    ),
+}
 ROOT = np.array([[1.0, 0.4], [0.4, 2.0]])
 
 
@@ -62,16 +69,19 @@ def K(prior):
     return prior.basis @ model().cov(THETA) @ prior.basis.T
 
 
-@pytest.fixture
-def posterior(prior):
-    return prior.condition(W)
+@pytest.fixture(params=W)
+def posterior(request, prior):
+    return prior.condition(W[request.param])
 
 
 @pytest.fixture
-def Sigma(K):
-    root = np.sqrt(W)
-    B = np.eye(5) + root[:, None] * K * root
-    return K - K @ (root[:, None] * np.linalg.solve(B, root[:, None] * K))
+def R(posterior):
+    return root_of(posterior.precision, 5)
+
+
+@pytest.fixture
+def Sigma(K, R):
+    return K - K @ R @ np.linalg.solve(np.eye(5) + R.T @ K @ R, R.T @ K)
 
 
 def test_the_verbs_of_a_prior(prior, K, rng):
@@ -95,16 +105,18 @@ def test_its_density_is_that_of_the_freedoms_and_nothing_outside(prior, rng):
     assert prior.log_density(f + 1e-3 * rng.standard_normal(5)) == -math.inf
 
 
-def test_the_verbs_of_a_posterior(posterior, Sigma, K, rng):
-    root, x, columns = np.sqrt(W), rng.standard_normal(5), rng.standard_normal((5, 3))
-    B = np.eye(5) + root[:, None] * K * root
+def test_the_verbs_of_a_posterior(posterior, Sigma, K, R, rng):
+    x, columns = rng.standard_normal(5), rng.standard_normal((5, 3))
+    B, precision = np.eye(5) + R.T @ K @ R, R @ R.T
     close(posterior.log_determinant, np.linalg.slogdet(B)[1])
-    close(posterior.dual(x), np.linalg.solve(np.eye(5) + np.diag(W) @ K, x))
+    close(posterior.dual(x), np.linalg.solve(np.eye(5) + precision @ K, x))
     close(posterior.spread(x), x @ Sigma @ x)
     close(posterior.variances, np.diag(Sigma))
-    close(posterior.shares, 1.0 - W * np.diag(Sigma))
+    close(posterior.shares, 1.0 - np.diag(precision @ Sigma))
+    close(posterior.precision_times(x), precision @ x)
+    close(posterior.seen(x, np.ones(5)), R.T @ (x - 1.0))
     close(posterior.block(np.array([0, 3])), Sigma[np.ix_([0, 3], [0, 3])])
-    close(posterior.given(x), K @ (root * np.linalg.solve(B, x)))
+    close(posterior.given(x), K @ R @ np.linalg.solve(B, x))
     close(posterior.log_density_of_data(x), multivariate_normal.logpdf(x, np.zeros(5), B))
     close(posterior.unexplained(x), np.linalg.solve(B, x))
     for v in (x, columns):
@@ -146,8 +158,8 @@ def test_the_gradient_of_an_evidence(posterior, rng):
         """log ∫ N(f; m, K) exp(ν z − ½ W z²) df, z = f − m(here): sites stay as m moves."""
         there = at(theta)
         shift = there.mean - posterior.prior.mean
-        q, b = there.condition(W), nu - W * shift
-        constant = nu @ shift - 0.5 * W @ shift**2
+        q, pull = there.condition(posterior.precision), posterior.precision_times(shift)
+        b, constant = nu - pull, nu @ shift - 0.5 * pull @ shift
         return constant + 0.5 * b @ q.covariance_times(b) - 0.5 * q.log_determinant
 
     close(posterior.evidence_gradient(posterior.dual(nu)), differences(log_evidence, THETA), 1e-5)

@@ -41,7 +41,7 @@ ULPS = {
 class Counts:
     """Poisson counts of rate exp(f), computed as exp(500) where it is larger, and no better."""
 
-    probit_signs = None
+    probit_signs = sets = None
     y = np.arange(N) % 4
 
     def __init__(self, ulps):
@@ -59,7 +59,7 @@ class Counts:
 class TwoBumps:
     """Half of a normal around 1, and e^-100 of another around 30: each has moments of its own."""
 
-    probit_signs = None
+    probit_signs = sets = None
 
     def sites(self, rows):
         return np.logaddexp(-0.5 * (rows - 1.0) ** 2, -100.0 - 2.0 * (rows - 30.0) ** 2)

@@ -80,7 +80,7 @@ def basis_functions():
     observe(gp.prior("f", X) + 0.1 * ls)
 
 
-# Models of which an observation reads several f_i: for samplers without sites
+# Models of which an observation reads several f_i
 
 
 @model
@@ -186,11 +186,13 @@ SAMPLERS = {
     "KnorrHeldRue": (lgm.KnorrHeldRue, {}),
 }
 
-WITHOUT_SITES = {"ASIS", "LatentHMC", "EllipticalSlice", "NealMetropolis", "AuxiliaryGradient"}
+ONE_BY_ONE = {"SurrogateSlice"}
+"""Its noisy copies of f are of one f_i each."""
 
 FAST = {
-    ("mean_and_noise", "ASIS", 1),
-    ("classes", "ASIS", 1),
+    ("mean_and_noise", "PseudoMarginal", 1),
+    ("classes", "PseudoMarginal", 1),
+    ("classes_with_kernels_of_their_own", "ASIS", 1),
     ("process_and_effects", "PseudoMarginal", 1),
     ("coefficients_and_effects", "LatentHMC-curvature", 1),
 }
@@ -201,7 +203,7 @@ FAST = {
     [
         pytest.param(*case, marks=() if case in FAST else pytest.mark.slow)
         for case in product(MODELS, SAMPLERS, [1, 5])
-        if case[0] not in COUPLED or case[1] in WITHOUT_SITES
+        if case[0] not in COUPLED or case[1] not in ONE_BY_ONE
     ],
 )
 def test_every_sampler_leaves_the_joint_law(name, sampler, steps):
@@ -372,13 +374,13 @@ def test_steps_that_leave_the_range_are_refused():
         lgm.LatentHMC(metric="identity", compile_kwargs=QUICK)
 
 
-def test_classes_are_sampled_by_asis():
+def test_classes_are_sampled_by_default():
     with build("classes"):
         idata = pm.sample(20, tune=40, chains=1, progressbar=False, random_seed=1, **SHORT)
         predictive = pm.sample_posterior_predictive(
             idata, progressbar=False, random_seed=1, compile_kwargs=QUICK
         )
-    assert "theta_acceptance" in idata["sample_stats"]
+    assert "log_evidence" in idata["sample_stats"]
     assert set(np.unique(predictive["posterior_predictive"]["y"])) == {0, 1, 2}
 
 

@@ -8,6 +8,7 @@ from toys import Counts, Errors
 
 from pymc_lgm.linalg import tally
 from pymc_lgm.priors import DensePrior
+from pymc_lgm.priors.precision import SiteBlocks, between, nonnegative, rooted
 
 THETA = np.array([1.1, 0.3, -0.5])
 
@@ -18,7 +19,19 @@ PRIORS = {
 }
 """Each of the law N(m, K) that its model says."""
 
-W = {"all": np.array([2.0, 0.3, 5.0]), "some": np.array([0.0, 1.5, 0.0])}
+W = {
+    "all": np.array([2.0, 0.3, 5.0]),
+    "some": np.array([0.0, 1.5, 0.0]),
+    "sets": SiteBlocks(
+        np.array([[0, 2], [1, -1]]),
+        np.array([[[2.0, -1.5], [-1.5, 3.0]], [[3.0, 0.0], [0.0, 1.0]]]),
+    ),
+}
+
+
+def root_of(precision, n):
+    """W^½ as an array."""
+    return rooted(precision).root_times(np.eye(n))
 
 
 def close(actual, expected, rtol=1e-9):
@@ -48,7 +61,8 @@ def posterior(request, prior):
 
 @pytest.fixture
 def Sigma(posterior, K):
-    return np.linalg.inv(np.linalg.inv(K) + np.diag(posterior.precision))
+    R = root_of(posterior.precision, len(K))
+    return np.linalg.inv(np.linalg.inv(K) + R @ R.T)
 
 
 def test_the_verbs_of_a_prior(prior, K, rng):
@@ -77,23 +91,24 @@ def test_no_verb_writes_into_the_prior(prior, K, rng):
 
 
 def test_the_verbs_of_a_posterior(posterior, Sigma, K, rng):
-    prior, root, n = posterior.prior, np.sqrt(posterior.precision), len(K)
+    prior, n = posterior.prior, len(K)
     x, columns = rng.standard_normal(n), rng.standard_normal((n, 4))
-    B = np.eye(n) + root[:, None] * K * root
+    R = root_of(posterior.precision, n)
+    B, precision = np.eye(n) + R.T @ K @ R, R @ R.T
     close(posterior.log_determinant, np.linalg.slogdet(B)[1])
     close(posterior.spread(x), x @ Sigma @ x)
     close(posterior.square(x), x @ np.linalg.solve(Sigma, x), 1e-8)
     close(posterior.variances, np.diag(Sigma))
-    close(posterior.shares, 1.0 - posterior.precision * np.diag(Sigma))
+    close(posterior.shares, 1.0 - np.diag(precision @ Sigma))
     close(posterior.block(np.array([0, 2])), Sigma[np.ix_([0, 2], [0, 2])])
-    close(posterior.seen(x, prior.mean), root * (x - prior.mean))
+    close(posterior.seen(x, prior.mean), R.T @ (x - prior.mean))
     close(posterior.log_density_of_data(x), multivariate_normal.logpdf(x, np.zeros(n), B))
     close(posterior.unexplained(x), np.linalg.solve(B, x))
     for v in (x, columns, columns[:, :n]):
-        weights = root if v.ndim == 1 else root[:, None]
-        close(posterior.dual(v), np.linalg.solve(np.eye(n) + np.diag(root**2) @ K, v))
+        close(posterior.dual(v), np.linalg.solve(np.eye(n) + precision @ K, v))
+        close(posterior.precision_times(v), precision @ v)
         close(posterior.covariance_times(v), Sigma @ v)
-        close(posterior.given(v), K @ (weights * np.linalg.solve(B, v)))
+        close(posterior.given(v), K @ R @ np.linalg.solve(B, v))
         close(posterior.multiply(posterior.solve(v)), v, 1e-8)
 
 
@@ -140,8 +155,9 @@ def test_derivatives_of_a_posterior(posterior, rng):
         there = prior.model.prior(theta)
         shift = there.mean - prior.mean
         q = there.condition(posterior.precision)
-        b = nu - posterior.precision * shift
-        constant = nu @ shift - 0.5 * posterior.precision @ shift**2
+        pull = posterior.precision_times(shift)
+        b = nu - pull
+        constant = nu @ shift - 0.5 * pull @ shift
         return constant + 0.5 * b @ q.covariance_times(b) - 0.5 * q.log_determinant
 
     expected = differences(log_evidence, prior.theta)
@@ -186,3 +202,42 @@ def test_a_covariance_that_is_none_is_a_value():
     with pytest.raises(ValueError, match="without a model"):
         DensePrior(np.zeros(1), np.ones((1, 1))).log_density_gradient(np.zeros(1))
     assert Counts(scaled=True).prior(np.array([0.0, 0.0, 400.0])) is None
+
+
+def in_sets(values):
+    return SiteBlocks(np.array([[0, 2], [1, -1]]), np.array(values))
+
+
+def test_covariances_of_sets_are_those_of_their_f(prior, K):
+    for name in ("sets", "all"):
+        posterior = prior.condition(W[name])
+        R = root_of(W[name], 3)
+        Sigma = np.linalg.inv(np.linalg.inv(K) + R @ R.T)
+        blocks = posterior.site_covariances
+        if name == "all":
+            close(blocks[:, 0, 0], np.diag(Sigma))
+        else:
+            close(blocks[0], Sigma[np.ix_([0, 2], [0, 2])])
+            close(blocks[1], [[Sigma[1, 1], 0.0], [0.0, 1.0]])
+
+
+def test_blocks_that_are_not_positive_are_made_so():
+    precision = in_sets([[[1.0, 2.0], [2.0, 1.0]], [[-0.5, 0.0], [0.0, 1.0]]])
+    least = np.linalg.eigvalsh(nonnegative(precision).values)[:, 0]
+    assert (least > 0.0).all()
+    close(nonnegative(precision).values[0], np.full((2, 2), 1.5), 1e-5)
+    # In units of the prior's variances, and what is large enough stays.
+    scale = np.array([10.0, 0.1, 10.0])
+    raised = precision.at_least(1.0, scale)
+    close(np.linalg.eigvalsh(100 * raised.values[0]), [1.0, 300.0])
+    close(raised.values[1], np.diag([100.0, 1.0]))
+    half = between(precision, raised, 0.5)
+    close(half.values, 0.5 * (precision.values + raised.values))
+
+
+def test_blocks_from_products_with_unit_vectors():
+    full = np.array([[2.0, 0.0, -1.0], [0.0, 5.0, 0.0], [-1.0, 0.0, 3.0]])
+    colors = np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    precision = SiteBlocks.of_products(np.array([[0, 2], [1, -1]]), colors @ full)
+    close(precision.times(np.eye(3)), full)
+    close(precision.values[1], [[5.0, 0.0], [0.0, 1.0]])

@@ -37,6 +37,7 @@ class Toy:
     prior_sd = np.array([0.5, 0.5, 0.4])
     theta_names: tuple[str, ...] = ("mu", "ls_log__", "eta_log__")
     latent = "f"
+    sets = None
     y: np.ndarray
 
     def __init__(self, n: int = 3, scaled: bool = False):

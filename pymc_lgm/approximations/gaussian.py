@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+
+from numpy.typing import NDArray
 
 from pymc_lgm.approximations.sites import Margins, Sites
 from pymc_lgm.linalg import Array
@@ -30,17 +32,24 @@ LOWEST = -1.0 / float(np.finfo(float).eps)
 
 
 class Likelihood(Protocol):
-    """ℓ and its derivatives in f, at one theta: f -> (ℓ, g, W, ∂³ℓ/∂f³)."""
+    """ℓ and its derivatives in f, at one theta: f -> (ℓ, g, W, ∂³ℓ/∂f³).
 
-    def __call__(self, f: Array) -> tuple[float, Array, Array, Array]:
+    Where an observation reads several f_i, W has a block for each set of them, and the last is NaN.
+    """
+
+    def __call__(self, f: Array) -> tuple[float, Array, Any, Array]:
         """Evaluate at f, shape (n,)."""
 
 
 class SiteLikelihood(Likelihood, Protocol):
-    """A likelihood that can be taken apart: ℓ(f) = Σ ℓ_i(f_i)."""
+    """A likelihood that can be taken apart: ℓ(f) = Σ ℓ_i(f_i), or a sum over sets of f_i."""
+
+    @property
+    def sets(self) -> NDArray[np.intp] | None:
+        """Which f_i an observation reads together, as in `SiteBlocks`; ``None``: one each."""
 
     def sites(self, rows: Array) -> Array:
-        """ℓ_i(f_i) of each row of f, shape (N, n)."""
+        """ℓ_i(f_i) of each row of f, shape (N, n), or those of the sets, (N, G)."""
 
     @property
     def probit_signs(self) -> Array | None:
@@ -88,20 +97,21 @@ class GaussianApproximation:
         return self.posterior.prior.mean
 
     @property
-    def precision(self) -> Array:
-        """W, shape (n,)."""
+    def precision(self) -> Any:
+        """W, shape (n,), or its blocks: see `Precision`."""
         return self.posterior.precision
 
     @property
     def sites(self) -> Sites:
         """ν = a + W ẑ and W."""
-        return Sites(self.dual + self.precision * (self.center - self.mean), self.precision)
+        z = self.center - self.mean
+        return Sites(self.dual + self.posterior.precision_times(z), self.precision)
 
     def log_weights(self, f: Array, log_likelihood: Array) -> Array:
         """log [p(y | f) N(f; m, K) / N(f; f̂, Σ)] of columns f (n, N), shape (N,).
 
-        ℓ(f) − zᵀa + ½ ẑᵀa + ½ Σ W_i (f_i − f̂_i)² − ½ log|B| with z = f − m: the terms in K⁻¹ and
-        log|K| of numerator and denominator cancel.
+        ℓ(f) − zᵀa + ½ ẑᵀa + ½ (f − f̂)ᵀ W (f − f̂) − ½ log|B| with z = f − m: the terms in K⁻¹
+        and log|K| of numerator and denominator cancel.
         """
         z = f - self.mean[:, None]
         deviation = f - self.center[:, None]
@@ -109,7 +119,7 @@ class GaussianApproximation:
             log_likelihood
             - self.dual @ z
             + 0.5 * float((self.center - self.mean) @ self.dual)
-            + 0.5 * self.precision @ deviation**2
+            + 0.5 * (deviation * self.posterior.precision_times(deviation)).sum(axis=0)
             - 0.5 * self.posterior.log_determinant
         )
 

@@ -15,6 +15,7 @@ import numpy as np
 from pymc_lgm.approximations.gaussian import GaussianApproximation, Likelihood, plausible
 from pymc_lgm.linalg import Array, factorize
 from pymc_lgm.priors import Prior
+from pymc_lgm.priors.precision import is_finite, nonnegative
 
 __all__ = ["evidence_gradient", "laplace"]
 
@@ -36,7 +37,7 @@ def laplace(
 
     B is kept for as long as steps with it gain fourfold (chord steps, O(n²) each), and factorized
     anew when they do not; steps are halved until Ψ grows. Where the likelihood is not log-concave
-    W is clipped at zero.
+    W is clipped at zero, and so are the eigenvalues of a block of it.
 
     Parameters
     ----------
@@ -67,12 +68,12 @@ def laplace(
     f = mean if start is None else start
     of_start = log_likelihood, g, W, _ = likelihood(f)
     posterior = None
-    if math.isfinite(log_likelihood) and np.isfinite([g, W]).all():
-        posterior = prior.condition(np.maximum(W, 0.0))
+    if math.isfinite(log_likelihood) and np.isfinite(g).all() and is_finite(W):
+        posterior = prior.condition(nonnegative(W))
     overshot = True
     if posterior is not None:
         # This step knows f and not its a, so it cannot be halved.
-        a = posterior.dual(posterior.precision * (f - mean) + g)
+        a = posterior.dual(posterior.precision_times(f - mean) + g)
         z = prior.covariance_times(a)
         log_likelihood, g, W, _ = likelihood(mean + z)
         objective = log_likelihood - 0.5 * float(z @ a)
@@ -99,7 +100,7 @@ def laplace(
         if converged or iterations >= max_iterations:
             break
         if remaining > 0.25 * before:
-            posterior = prior.condition(np.maximum(W, 0.0))
+            posterior = prior.condition(nonnegative(W))
             if posterior is None:
                 return None
             iterations += 1

@@ -87,10 +87,8 @@ def site_search(
             return again(differentiable=differentiable)
     while best.mismatch > tolerance and iterations < max_iterations and share > 0.1:
         iterations += 1
-        at, asked = best.sites, best.asked
-        nu = at.nu + share * (asked.nu - at.nu)
-        precision = at.precision + share * (asked.precision - at.precision)
-        swept = sweep_from(nu, prior.condition(precision))
+        next_sites = best.sites.toward(best.asked, share)
+        swept = sweep_from(next_sites.nu, prior.condition(next_sites.precision))
         if swept is not None and swept.loss < best.loss:
             best, share = swept, min(1.0, 2.0 * share)
         else:

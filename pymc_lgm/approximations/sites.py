@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from pymc_lgm.linalg import Array
+from pymc_lgm.priors.precision import between
 
 __all__ = ["Margins", "Recalled", "Sites"]
 
 
 @dataclass(frozen=True, eq=False)
 class Sites:
-    """t_i = exp(ν_i z_i − ½ W_i z_i²), z = f − m: with a prior they make a Gaussian q."""
+    """∏ t_i = exp(νᵀ z − ½ zᵀ W z), z = f − m: with a prior they make a Gaussian q."""
 
     nu: Array
-    precision: Array
+    precision: Any  # W: see `Precision`
+
+    def toward(self, other: Sites, share: float) -> Sites:
+        """Go a share of the way to others."""
+        nu = self.nu + share * (other.nu - self.nu)
+        return Sites(nu, between(self.precision, other.precision, share))
 
 
 @dataclass(frozen=True, eq=False)

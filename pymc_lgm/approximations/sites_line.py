@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_lgm.approximations.site_coordinates import SiteCoordinates
 from pymc_lgm.approximations.sites import Margins, Recalled, Sites
 from pymc_lgm.linalg import Array
 
@@ -26,26 +27,17 @@ NEAR = 1.5
 """How far sites with a copula are taken from the line, in the same unit; beyond, it is a start."""
 
 
-LEAST = 1e-8
-"""Precision of a site that says nothing: it needs a logarithm."""
-
-
-FLAT = 1e-3
-"""c of ν / √(W + c): much wider sites hardly change with theta, and ν itself is on the line."""
-
-
 @dataclass(frozen=True, eq=False)
 class SitesLine:
     """Sites as a function of theta, on a line through (c, s), followed as far as seen.
 
-    On the line are ν / √W and logarithms, which change least: a datum that only cuts f_i off has a
-    site whose width is that of the prior, and whose ν / √W does not depend on it.
-
     Attributes
     ----------
-    value, slope : ndarray, shape (b n,), (b n, p)
-        s = (ν / √(W + c), log W) at c, and its slope; for a copula with log Σ_ii and log (K⁻¹)_ii.
-    lowest, highest : ndarray, shape (b n,)
+    coordinates : SiteCoordinates
+        What s says of the sites.
+    value, slope : ndarray, shape (m,), (m, p)
+        s at c, and its slope.
+    lowest, highest : ndarray, shape (m,)
         Of each element of s.
     theta : ndarray, shape (p,)
         c.
@@ -53,53 +45,48 @@ class SitesLine:
         Inverse of a Cholesky factor of the covariance of the thetas it was fitted to.
     """
 
+    coordinates: SiteCoordinates
     value: Array
     slope: Array
     lowest: Array
     highest: Array
     theta: Array
     whiten: Array
-    blocks: int = 2
 
     def __call__(self, theta: Array) -> Recalled:
-        """Sites at theta; O(n p)."""
+        """Sites at theta; O(m p)."""
         away = theta - self.theta
         distance = math.sqrt(float(np.square(self.whiten @ away).sum()))
         unit = math.sqrt(max(away.size, 1))
         reach = REACH * unit
         there = self.value + self.slope @ (away * min(1.0, reach / max(distance, reach)))
-        ratio, *logarithms = np.split(np.clip(there, self.lowest, self.highest), self.blocks)
-        precision, *others = np.exp(logarithms)
-        nu = ratio * np.sqrt(precision + FLAT)
-        margins = Margins(*others) if others else None
-        return Recalled(nu, precision, margins, trusted=distance <= NEAR * unit)
+        s = np.clip(there, self.lowest, self.highest)
+        return self.coordinates.sites(s, trusted=distance <= NEAR * unit)
 
 
 class SitesTuning(NamedTuple):
-    """Least squares of s = (ν / √(W + c), log W), or with what a copula needs, on theta.
+    """Least squares of the coordinates s of sites on theta.
 
     Attributes
     ----------
-    moments, products : ndarray, shape (1 + p, 1 + p), (b n, 1 + p)
+    coordinates : SiteCoordinates
+    moments, products : ndarray, shape (1 + p, 1 + p), (m, 1 + p)
         Σ x xᵀ and Σ s xᵀ with x = (1, theta).
-    lowest, highest : ndarray, shape (b n,)
+    lowest, highest : ndarray, shape (m,)
         Of each element of s.
-    blocks : int
-        b: 2, or 4 for a copula.
     """
 
+    coordinates: SiteCoordinates
     moments: Array
     products: Array
     lowest: Array
     highest: Array
-    blocks: int = 2
 
     @classmethod
-    def start(cls, n: int, p: int, blocks: int = 2) -> SitesTuning:
+    def start(cls, coordinates: SiteCoordinates, p: int) -> SitesTuning:
         """Know nothing."""
-        products = np.zeros((blocks * n, 1 + p))
-        high = np.full(blocks * n, np.inf)
-        return cls(np.zeros((1 + p, 1 + p)), products, high, -high, blocks)
+        products, high = np.zeros((coordinates.size, 1 + p)), np.full(coordinates.size, np.inf)
+        return cls(coordinates, np.zeros((1 + p, 1 + p)), products, high, -high)
 
     @property
     def thetas(self) -> int:
@@ -107,20 +94,14 @@ class SitesTuning(NamedTuple):
         return int(self.moments[0, 0])
 
     def update(self, theta: Array, sites: Sites, margins: Margins | None = None) -> SitesTuning:
-        """Learn the sites of one theta, and for a copula the margins; O(n p)."""
-        x = np.concatenate([[1.0], theta])
-        positive = [sites.precision]
-        if margins is not None:
-            positive += [margins.variances, margins.precisions]
-        logarithms = [np.log(np.maximum(part, LEAST)) for part in positive]
-        ratio = sites.nu / np.sqrt(np.exp(logarithms[0]) + FLAT)
-        s = np.concatenate([ratio, *logarithms])
+        """Learn the sites of one theta, and for a copula the margins; O(m p)."""
+        x, s = np.concatenate([[1.0], theta]), self.coordinates.of(sites, margins)
         return SitesTuning(
+            self.coordinates,
             self.moments + np.outer(x, x),
             self.products + np.outer(s, x),
             np.minimum(self.lowest, s),
             np.maximum(self.highest, s),
-            self.blocks,
         )
 
     def line(self) -> SitesLine:
@@ -131,4 +112,4 @@ class SitesTuning(NamedTuple):
         cov[np.diag_indices_from(cov)] += 1e-3 + 0.01 * np.trace(cov) / max(theta.size, 1)
         whiten = np.linalg.inv(np.linalg.cholesky(cov))
         slope = (self.products[:, 1:] / count - np.outer(value, theta)) @ whiten.T @ whiten
-        return SitesLine(value, slope, self.lowest, self.highest, theta, whiten, self.blocks)
+        return SitesLine(self.coordinates, value, slope, self.lowest, self.highest, theta, whiten)

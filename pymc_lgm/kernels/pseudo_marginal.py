@@ -19,6 +19,7 @@ from pymc_lgm.adaptation import FEW, MANY, NoiseTuning
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.importance import Estimate, Proposal, Scheme
 from pymc_lgm.approximations.recall import LineSearch, WarmSearch
+from pymc_lgm.approximations.site_coordinates import InSets, OneByOne
 from pymc_lgm.approximations.sites import Margins
 from pymc_lgm.approximations.sites_line import SitesLine, SitesTuning
 from pymc_lgm.kernels.hold.approximate_evidence import ApproximateEvidence
@@ -60,7 +61,7 @@ class MarginalTuning(NamedTuple):
         if sites.thetas and (double or last):
             # The sums began at the last renewal: at half of these draws, or at the first.
             line = sites.line()
-            sites = SitesTuning.start(len(sites.products) // sites.blocks, theta.size, sites.blocks)
+            sites = SitesTuning.start(sites.coordinates, theta.size)
             if draws < self.exploring:
                 noise = NoiseTuning()
         return self._replace(line=line, sites=sites, draws=draws, noise=noise)
@@ -103,7 +104,9 @@ class ApproximateMarginal:
         """Begin every search where the search itself begins."""
         n, p = state.f.size, state.theta.size
         move = self.move.start(state, tune) if p else None
-        sites = SitesTuning.start(n, p, 4 if self.copula else 2)
+        sets = state.model.sets
+        coordinates = OneByOne(n, self.copula) if sets is None else InSets(sets)
+        sites = SitesTuning.start(coordinates, p)
         return MarginalTuning(move, None, None, sites, 0, 3 * tune // 4, NoiseTuning())
 
     def run(

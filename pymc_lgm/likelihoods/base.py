@@ -3,7 +3,7 @@
 import inspect
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -112,9 +112,6 @@ class Likelihood(Distribution):
     messages.
     """
 
-    couples: ClassVar[bool] = False
-    """Whether an observation depends on several latent variables."""
-
     core_ndims: Mapping[str, int] = {}
     """Number of trailing axes that a parameter does not share with the data; 0 if not listed."""
 
@@ -131,7 +128,7 @@ class Likelihood(Distribution):
                 # A NaN behind the mask would make PyMC's cast to integers warn.
                 observed = np.ma.MaskedArray(data.filled(0), np.ma.getmaskarray(data))
         rv = super().__new__(cls, name, *args, observed=observed, **kwargs)
-        mark(rv, couples=cls.couples)
+        mark(rv)
         return rv
 
     @classmethod

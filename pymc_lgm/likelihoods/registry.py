@@ -11,30 +11,24 @@ from pymc.distributions.multivariate import MvNormalRV
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
-__all__ = ["is_coupled", "is_marked", "mark"]
+__all__ = ["is_marked", "mark"]
 
 
-def mark(likelihood: Variable, *, couples: bool = False) -> None:
+def mark(likelihood: Variable) -> None:
     """Mark f and every hyper-parameter that a likelihood depends on, if it depends on an f.
 
     A regression without a Gaussian vector stays with NUTS. A Gaussian process that the model
-    whitens itself is marked too. ``couples`` says that an observation depends on several f_i.
+    whitens itself is marked too.
     """
     variables = [v for v in ancestors([likelihood]) if v.owner is not None]
     if any(map(_is_latent, variables)):
         for variable in variables:
-            coupled = couples or is_coupled(variable)
-            variable.tag.latent_gaussian = "coupled" if coupled else "factorized"
+            variable.tag.latent_gaussian = True
 
 
 def is_marked(rv: Variable) -> bool:
     """Whether a likelihood of this package depends on a variable."""
     return hasattr(rv.tag, "latent_gaussian")
-
-
-def is_coupled(rv: Variable) -> bool:
-    """Whether one of which an observation reads several f_i does."""
-    return getattr(rv.tag, "latent_gaussian", None) == "coupled"
 
 
 def _is_latent(variable: Any) -> bool:

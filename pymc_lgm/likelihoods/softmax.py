@@ -55,9 +55,8 @@ class Softmax(Likelihood, Discrete):
 
     Notes
     -----
-    An observation reads C latent variables, so ``pm.sample()`` picks `ASIS`, which is exact and
-    mixes slowly: look at R-hat. Samplers that approximate p(f | y) by Gaussian sites do not take
-    it yet.
+    An observation reads C latent variables. The samplers that approximate p(f | y) take up to 12
+    classes, and factorize matrices of C n rows. With more, write ``step=lgm.ASIS()``.
 
     References
     ----------
@@ -74,7 +73,6 @@ class Softmax(Likelihood, Discrete):
 
     rv_type = SoftmaxRV
     rv_op = SoftmaxRV.rv_op
-    couples = True
 
     @override
     @classmethod

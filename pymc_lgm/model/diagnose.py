@@ -10,6 +10,8 @@ import numpy as np
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.refusals import shapes_disagree
+from pymc_lgm.model.sets import MOST
+from pymc_lgm.priors.precision import SiteBlocks
 
 __all__ = [
     "check_model",
@@ -18,6 +20,7 @@ __all__ = [
     "is_log_concave",
     "no_approximation",
     "refuse_coupling",
+    "refuse_large_sets",
     "refuse_no_curvature",
 ]
 
@@ -151,9 +154,20 @@ def refuse_coupling(model: ModelFunctions, what: str) -> None:
         raise ValueError(
             f"The likelihood does not factorize over {model.latent!r}: the log density of "
             f"{model.coupled!r} couples its elements, as that of several classes or of a mean with "
-            f"its own noise does. {what} needs p(y | f) = ∏ p(y_i | f_i). Write lgm.ASIS(), "
-            f"lgm.EllipticalSlice() or lgm.LatentHMC(), which do not, or observations that depend "
-            f"on one element of {model.latent!r} each."
+            f"its own noise does. {what} needs p(y | f) = ∏ p(y_i | f_i). Write "
+            f"lgm.PseudoMarginal(), lgm.ASIS() or lgm.LatentHMC(), which do not, or observations "
+            f"that depend on one element of {model.latent!r} each."
+        )
+
+
+def refuse_large_sets(model: ModelFunctions, what: str) -> None:
+    """Raise if observations join more f_i than a Gaussian approximation has blocks for."""
+    if model.coupled is not None and model.sets is None:
+        raise ValueError(
+            f"The log density of {model.coupled!r} joins more than {MOST} elements of "
+            f"{model.latent!r}, or a discrete variable decides which it joins. {what} approximates "
+            f"p(f | y) by a block for each set of elements that observations join, and needs the "
+            f"sets to be small. Write lgm.ASIS(), lgm.EllipticalSlice() or lgm.LatentHMC()."
         )
 
 
@@ -161,7 +175,8 @@ def refuse_no_curvature(model: ModelFunctions, instead: str) -> None:
     """Raise if Laplace's method has nothing to work with, and say what to write instead."""
     theta = np.zeros(model.p)
     for x in (0.0, -1.0, 1.0, -3.0, 3.0):
-        curvature = model.likelihood_terms(np.full(model.n, x), theta)[2]
+        W = model.likelihood_terms(np.full(model.n, x), theta)[2]
+        curvature = W.values if isinstance(W, SiteBlocks) else W
         if (curvature > 0.0).any() or not np.isfinite(curvature).all():
             return
     raise ValueError(
@@ -176,6 +191,8 @@ def is_log_concave(model: ModelFunctions) -> bool:
     theta = np.zeros(model.p)
     for x in (0.0, -1.0, 1.0, -3.0, 3.0):
         W = model.likelihood_terms(np.full(model.n, x), theta)[2]
+        if isinstance(W, SiteBlocks):
+            W = np.linalg.eigvalsh(W.values[np.isfinite(W.values).all(axis=(1, 2))])
         W = W[np.isfinite(W)]
         if W.size and W.min() < -1e-6 * np.abs(W).max():
             return False

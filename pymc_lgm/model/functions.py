@@ -22,7 +22,9 @@ from pymc_lgm.model.draw_back import DrawBack
 from pymc_lgm.model.graphs import Block, Graphs, Variable
 from pymc_lgm.model.parts import Part
 from pymc_lgm.model.reading import Reading
+from pymc_lgm.model.sets import find_sets
 from pymc_lgm.priors import BlocksPrior, DensePrior, LowRankPrior, Prior
+from pymc_lgm.priors.precision import SiteBlocks
 
 __all__ = ["ModelFunctions"]
 
@@ -52,8 +54,10 @@ class ModelFunctions:
     enters_cov : ndarray of bool, shape (p,)
         Components of theta that the covariance depends on.
     coupled : str or None
-        A term of the likelihood that is no sum over the f_i: samplers that approximate p(f | y)
-        refuse it.
+        A term of the likelihood that is no sum over the f_i.
+    sets : ndarray of int, shape (G, s), or None
+        If there is one, which f_i the observations read together, as in `SiteBlocks`; ``None`` if
+        they are too many.
     graphs : Graphs
         What the functions are compiled of.
     """
@@ -89,6 +93,7 @@ class ModelFunctions:
             self.enters_cov[part] = name in self.graphs.cov_reads
         self._moves_cov = self.graphs.cov_reads & set(self.other_names)
         self.coupled: str | None = None
+        self.sets: NDArray[np.intp] | None = None
         self._site_index: NDArray[np.intp] | None = None
 
     def __repr__(self) -> str:
@@ -158,10 +163,10 @@ class ModelFunctions:
             if not np.array_equal(variable.get_value(borrow=True), value):
                 variable.set_value(value.copy(), borrow=True)
                 moved.add(name)
-        if moved:
+        if moved and self.sets is None:
             self._site_index = None
-            if "_draw_back" in self.__dict__:
-                self._draw_back.forget()
+        if moved and "_draw_back" in self.__dict__:
+            self._draw_back.forget()
         return bool(moved & self._moves_cov), bool(moved)
 
     # The five functions of `pymc_lgm.state.LatentGaussian`
@@ -252,8 +257,15 @@ class ModelFunctions:
         """Whether the prior of theta can be differentiated."""
         return self.graphs.has_prior_gradient
 
-    def likelihood_terms(self, f: Array, theta: Array) -> tuple[float, Array, Array, Array]:
-        """ℓ, g = ∂ℓ/∂f, W = −∂²ℓ/∂f² and ∂³ℓ/∂f³, the last three of shape (n,)."""
+    def likelihood_terms(self, f: Array, theta: Array) -> tuple[float, Array, Any, Array]:
+        """ℓ, g = ∂ℓ/∂f, W = −∂²ℓ/∂f² and ∂³ℓ/∂f³, the last three of shape (n,).
+
+        With ``sets``, W is in blocks, and of ∂³ℓ/∂f³ nothing is said.
+        """
+        if self.sets is not None:
+            value, gradient, products = self.graphs.likelihood_products(f, theta, self._colors)
+            W = SiteBlocks.of_products(self.sets, -products)
+            return float(value), gradient, W, np.full(self.n, np.nan)
         value, gradient, curvature, third = self.graphs.likelihood_terms(f, theta)
         return float(value), gradient, curvature, third
 
@@ -261,7 +273,7 @@ class ModelFunctions:
         """ℓ_i(f_i, theta) of each row of f, shape (N, n) -> (N, n): ℓ split over f's elements.
 
         An element of a log density belongs to the f_i that it depends on, an element that depends
-        on none to the first. Which that is, evaluation finds out once.
+        on none to the first. Which that is, evaluation finds out once. With ``sets``, (N, G).
 
         Raises
         ------
@@ -273,9 +285,29 @@ class ModelFunctions:
         elements, index = self.graphs.elements(rows, theta), self._site_index
         if np.array_equal(index, np.arange(self.n)):
             return elements
-        sites = np.zeros_like(rows)
+        sites = np.zeros((len(rows), self.n if self.sets is None else len(self.sets)))
         np.add.at(sites.T, index, elements.T)
         return sites
+
+    def find_sets(self, theta: Array) -> None:
+        """Find which f_i the observations read together."""
+        mean, scale = self._extent(theta)
+        found = find_sets(lambda rows: self.graphs.elements(rows, theta), mean, scale)
+        if found is not None:
+            self.sets, self._site_index = found
+
+    @cached_property
+    def _colors(self) -> Array:
+        """Rows v_k: 1 at the k-th element of each set, so that H v_k has the k-th columns."""
+        assert self.sets is not None
+        colors = np.zeros((self.sets.shape[1], self.n + 1))
+        np.put_along_axis(colors, self.sets.T, 1.0, axis=1)
+        return np.ascontiguousarray(colors[:, :-1])
+
+    def _extent(self, theta: Array) -> tuple[Array, Array]:
+        """m, and the standard deviations of f."""
+        prior = self.prior(theta)
+        return self.mean(theta), np.ones(self.n) if prior is None else np.sqrt(prior.variances)
 
     def probit_signs(self) -> Array | None:
         """s = ±1, shape (n,), if ℓ = Σ log Φ(s_i f_i): one `Probit` of f itself."""
@@ -314,8 +346,7 @@ class ModelFunctions:
 
     def _find_sites(self, theta: Array) -> NDArray[np.intp]:
         """Find the f_i that each of the `_elements` depends on, digit by binary digit of i."""
-        prior = self.prior(theta)
-        mean, scale = self.mean(theta), 1.0 if prior is None else np.sqrt(prior.variances)
+        mean, scale = self._extent(theta)
 
         def elements(f: Array) -> Array:
             return np.nan_to_num(self.graphs.elements(f[None], theta)[0])

@@ -223,6 +223,14 @@ class Graphs:
         return self._f_theta, [self._log_likelihood, gradient, -hessian, third]
 
     @_compiled
+    def likelihood_products(self) -> Any:
+        """ℓ, g, and H v of rows v, H = ∂²ℓ/∂f²: the columns of its blocks, by colors."""
+        rows, v = pt.matrix("directions", shape=(None, self.n)), pt.vector("v", shape=(self.n,))
+        gradient = self._f_grad(self._log_likelihood)
+        product = vectorize_graph(self._f_grad(pt.sum(gradient * v)), {v: rows})
+        return [*self._f_theta, rows], [self._log_likelihood, gradient, product]
+
+    @_compiled
     def likelihood_terms_vjp(self) -> Any:
         """∂/∂theta of ℓ + ⟨v, g⟩ + ⟨u, W⟩."""
         v, u = pt.vector("v"), pt.vector("u")

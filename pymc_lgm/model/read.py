@@ -99,6 +99,10 @@ class LatentGaussianModel(ModelFunctions):
             f = self.f_of(begin, point)
             check_model(self, begin, f)
             self.coupled = coupled_term(self, begin, f)
+            # What a discrete variable switches may be read by one observation now, by another then.
+            discrete = set(self.other_names) & {v.name for v in model.discrete_value_vars}
+            if self.coupled is not None and not discrete:
+                self.find_sets(begin)
         return self
 
 

@@ -6,13 +6,14 @@ that is a linear map takes a vector (n,) or columns (n, N), and returns a new ar
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from numpy.typing import NDArray
 
 from pymc_lgm.linalg import Array
+from pymc_lgm.priors.precision import Precision
 
 __all__ = ["GaussianModel", "Posterior", "Prior"]
 
@@ -83,8 +84,8 @@ class Prior(Protocol):
     def has_covariance_of(self, other: Prior) -> bool:
         """Whether K is the same matrix, and not only equal."""
 
-    def condition(self, W: Array) -> Posterior | None:
-        """The prior times exp(−½ W_i z_i²), W ≥ 0; ``None`` where rounding leaves nothing of it."""
+    def condition(self, W: Precision) -> Posterior | None:
+        """The prior times exp(−½ zᵀ W z), W ≥ 0; ``None`` where rounding leaves nothing of it."""
 
     def multiply(self, xi: Array) -> Array:
         """L ξ: whitened variables into latent ones."""
@@ -124,15 +125,18 @@ class Prior(Protocol):
 
 
 class Posterior(Protocol):
-    """A prior times ∏ exp(ν_i z_i − ½ W_i z_i²): precision K⁻¹ + W = Σ⁻¹, whatever ν is."""
+    """A prior times exp(νᵀ z − ½ zᵀ W z): precision K⁻¹ + W = Σ⁻¹, whatever ν is.
+
+    W is a diagonal, or has a block for each set of f_i that an observation reads.
+    """
 
     @property
     def prior(self) -> Prior:
         """What was conditioned."""
 
     @property
-    def precision(self) -> Array:
-        """W, shape (n,)."""
+    def precision(self) -> Any:
+        """W as it was given: see `Precision`."""
 
     @property
     def log_determinant(self) -> float:
@@ -140,6 +144,9 @@ class Posterior(Protocol):
 
     def dual(self, b: Array) -> Array:
         """(I + W K)⁻¹ b. With b = ν it is a = K⁻¹ E[z]: the mean is m + K a."""
+
+    def precision_times(self, x: Array) -> Array:
+        """W x."""
 
     def covariance_times(self, x: Array) -> Array:
         """Σ x."""
@@ -152,11 +159,15 @@ class Posterior(Protocol):
 
     @property
     def shares(self) -> Array:
-        """1 − W_i Σ_ii, shape (n,): the share of each precision that is not its own site's."""
+        """1 − (W Σ)_ii, shape (n,): the share of each precision that is not its own site's."""
 
     @property
     def variances(self) -> Array:
         """Σ_ii, shape (n,)."""
+
+    @property
+    def site_covariances(self) -> Array:
+        """Σ's blocks on the sets of W, shape (G, s, s); the identity where a set is filled up."""
 
     def block(self, index: NDArray[np.intp]) -> Array:
         """Σ of some f_i."""

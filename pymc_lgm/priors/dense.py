@@ -12,13 +12,10 @@ from scipy.linalg import blas
 from pymc_lgm.linalg import Array, CholeskyFactor, bounded_exp, factorize
 from pymc_lgm.priors.base import GaussianModel, Prior
 from pymc_lgm.priors.cholesky_derivatives import information, multiply_jvp, multiply_vjp
-from pymc_lgm.priors.dense_posterior import DensePosterior
+from pymc_lgm.priors.dense_posterior import ROUNDING, DensePosterior, joined_by
+from pymc_lgm.priors.precision import Precision, SiteBlocks
 
 __all__ = ["DensePrior"]
-
-ROUNDING = 0.5 * float(np.finfo(float).eps)
-"""u: the largest relative error of rounding a number."""
-
 
 BLOCK = 64
 """Columns of a triangle that are copied together."""
@@ -191,6 +188,12 @@ class DensePrior:
         """K⁻¹ z."""
         return self.factor.inverse_times(z)
 
+    def dense(self) -> Array:
+        """K, a new array."""
+        upper = np.triu(self._matrix.symmetric)
+        K: Array = self.variance * (upper + np.triu(upper, 1).T)
+        return K
+
     def covariance_times(self, x: Array) -> Array:
         """K x, the same to the last bit before and after the factor is made."""
         product = blas.dsymv if x.ndim == 1 else blas.dsymm
@@ -206,13 +209,15 @@ class DensePrior:
         """(K⁻¹)_ii, 0 if K is not proper: one O(n³) operation beside the factor."""
         return self.factor.inverse_diagonal() if self.is_proper else np.zeros(self.n)
 
-    def condition(self, W: Array) -> DensePosterior | None:
+    def condition(self, W: Precision) -> DensePosterior | None:
         """Factorize B = I + W^½ K W^½: one O(n³) operation.
 
-        B has no eigenvalue below 1. ``None`` where n u W_i K_ii is not below 1, u = 1.1e-16: there
-        Σ_ii ≤ 1/W_i is less than the rounding errors of the difference from K_ii, and what follows
+        B has no eigenvalue below 1. ``None`` where n u W_ii K_ii is not below 1, u = 1.1e-16: there
+        Σ_ii ≤ 1/W_ii is less than the rounding errors of the difference from K_ii, and what follows
         from it, an evidence too, is any number.
         """
+        if isinstance(W, SiteBlocks):
+            return joined_by(W, self)
         scaled = self.variance * W
         gain = scaled * self._matrix.diagonal
         if not (self.n * ROUNDING * gain < 1.0).all():

@@ -12,10 +12,14 @@ import numpy as np
 
 from numpy.typing import NDArray
 
-from pymc_lgm.linalg import Array, CholeskyFactor, tally
+from pymc_lgm.linalg import Array, CholeskyFactor, factorize, tally
 from pymc_lgm.priors.base import Prior
+from pymc_lgm.priors.precision import Precision, SiteBlocks, rooted
 
 __all__ = ["DensePosterior"]
+
+ROUNDING = 0.5 * float(np.finfo(float).eps)
+"""u: the largest relative error of rounding a number."""
 
 THIN = 1e-6
 """W_i Σ_ii below which a difference from 1 does not say what it is."""
@@ -28,6 +32,23 @@ class Differentiable(Prior, Protocol):
         """⟨M, ∂K⟩ + vᵀ ∂m, shape (p,)."""
 
 
+class Joinable(Differentiable, Protocol):
+    """A prior whose K can be made as one array."""
+
+    def dense(self) -> Array:
+        """K, a new array."""
+
+
+def joined_by(W: SiteBlocks, prior: Joinable) -> DensePosterior | None:
+    """Condition on W with blocks, which may join f_i that the prior has independent."""
+    if not (prior.n * ROUNDING * W.diagonal(W.values) * prior.variances < 1.0).all():
+        return None
+    B = W.root_times(W.root_times(prior.dense()).T)
+    B[np.diag_indices_from(B)] += 1.0
+    factor = factorize(B, lower=False)
+    return None if factor is None else DensePosterior(prior, W, factor)
+
+
 class DensePosterior:
     """A dense prior conditioned on precisions W ≥ 0, through B = I + W^½ K W^½: see `Posterior`.
 
@@ -35,9 +56,9 @@ class DensePosterior:
     nothing else is said.
     """
 
-    def __init__(self, prior: Differentiable, W: Array, B: CholeskyFactor):
+    def __init__(self, prior: Differentiable, W: Precision, B: CholeskyFactor):
         self.prior, self.precision, self._B = prior, W, B
-        self._root = np.sqrt(W)
+        self._W = rooted(W)
 
     @property
     def log_determinant(self) -> float:
@@ -46,38 +67,45 @@ class DensePosterior:
 
     def dual(self, b: Array) -> Array:
         """(I + W K)⁻¹ b = b − W^½ B⁻¹ W^½ K b."""
-        root = self._along(b)
-        result: Array = b - root * self._B.inverse_times(root * self.prior.covariance_times(b))
-        return result
+        seen = self._W.root_times(self.prior.covariance_times(b))
+        return b - self._W.root_times(self._B.inverse_times(seen))
+
+    def precision_times(self, x: Array) -> Array:
+        """W x."""
+        return self._W.times(x)
 
     def covariance_times(self, x: Array) -> Array:
         """Σ x = K (I + W K)⁻¹ x."""
         return self.prior.covariance_times(self.dual(x))
 
     def square(self, d: Array) -> float:
-        """dᵀ Σ⁻¹ d = |L⁻¹ d|² + Σ_i W_i d_i²."""
+        """dᵀ Σ⁻¹ d = |L⁻¹ d|² + dᵀ W d."""
         nu = self.prior.solve(d)
-        return float(nu @ nu + self.precision @ d**2)
+        return float(nu @ nu + d @ self._W.times(d))
 
     def spread(self, x: Array) -> float:
         """xᵀ Σ x = xᵀ K x − |L_B⁻¹ W^½ K x|²."""
         Kx = self.prior.covariance_times(x)
-        half = self._B.solve(self._root * Kx)
+        half = self._B.solve(self._W.root_times(Kx))
         return float(x @ Kx - half @ half)
 
     @cached_property
     def shares(self) -> Array:
-        """(B⁻¹)_ii = 1 − W_i Σ_ii: half of the O(n³) operation that B⁻¹ is, or none after it."""
+        """1 − (W Σ)_ii. Of a diagonal W (B⁻¹)_ii: half of the operation that B⁻¹ is, or none."""
+        if isinstance(self.precision, SiteBlocks):
+            return 1.0 - self.precision.diagonal(self.precision.values @ self.site_covariances)
         known = "_inverse" in self.__dict__
         return self._inverse.diagonal() if known else self._B.inverse_diagonal()
 
     @cached_property
     def variances(self) -> Array:
         """Σ_ii = (1 − (B⁻¹)_ii) / W_i, or by columns of Σ where W_i is next to nothing."""
+        if isinstance(self.precision, SiteBlocks):
+            return self.precision.diagonal(self.site_covariances)
         shares = self.shares
         thin = np.flatnonzero(shares > 1.0 - THIN)
         with np.errstate(divide="ignore", invalid="ignore"):
-            variances: Array = (1.0 - shares) / self._root**2
+            variances: Array = (1.0 - shares) / self._W.values
         if thin.size:
             columns, half = self._columns(thin)
             variances[thin] = columns[thin, np.arange(thin.size)]
@@ -97,7 +125,14 @@ class DensePosterior:
         n = self.prior.n
         tally.cubic_ops += 2 * index.size // n
         columns = self.prior.covariance_times(np.asfortranarray(np.eye(n)[:, index]))
-        return columns, self._B.solve(self._root[:, None] * columns)
+        return columns, self._B.solve(self._W.root_times(columns))
+
+    @cached_property
+    def site_covariances(self) -> Array:
+        """Σ's blocks on the sets of W, (G, s, s): one O(n³) operation, B⁻¹."""
+        if not isinstance(self.precision, SiteBlocks):
+            return self.variances[:, None, None]
+        return self.precision.covariances(self._inverse)
 
     # Draws
 
@@ -113,7 +148,7 @@ class DensePosterior:
         independent of r with covariance K − K W^½ B⁻¹ W^½ K = Σ.
         """
         u = self.prior.multiply(xi[0])
-        return u - self.given(self._root[:, None] * u + xi[1])
+        return u - self.given(self._W.root_times(u) + xi[1])
 
     def coordinates(self, rng: np.random.Generator, deviation: Array) -> Array:
         """Draw ξ given a deviation: r is independent of it.
@@ -121,9 +156,9 @@ class DensePosterior:
         Draw r, and u = deviation + K W^½ B⁻¹ r, ξ₁ = L⁻¹ u, ξ₂ = r − W^½ u follow.
         """
         xi = rng.standard_normal((2, self.prior.n))
-        r = self._root * self.prior.multiply(xi[0]) + xi[1]
+        r = self._W.root_times(self.prior.multiply(xi[0])) + xi[1]
         u = deviation + self.given(r)
-        return np.stack([self.prior.solve(u), r - self._root * u])
+        return np.stack([self.prior.solve(u), r - self._W.root_times(u)])
 
     def multiply(self, xi: Array) -> Array:
         """A ξ, A Aᵀ = Σ, for no further factorization.
@@ -136,16 +171,15 @@ class DensePosterior:
         data assimilation without perturbed observations*. Multiply out with
         (L_B + I)(L_B + I)ᵀ = B + L_B + L_Bᵀ + I.
         """
-        root = self._along(xi)
         u = self.prior.multiply(xi)
-        solved = self._B.solve_transposed(self._shifted().solve(root * u))
-        return u - self.prior.covariance_times(root * solved)
+        seen = self._shifted().solve(self._W.root_times(u))
+        solved = self._B.solve_transposed(seen)
+        return u - self.prior.covariance_times(self._W.root_times(solved))
 
     def solve(self, d: Array) -> Array:
         """A⁻¹ d: see `multiply`."""
-        root = self._along(d)
-        solved = self._shifted().solve_transposed(root * d)
-        return self.prior.solve(d + self.prior.covariance_times(root * solved))
+        solved = self._shifted().solve_transposed(self._W.root_times(d))
+        return self.prior.solve(d + self.prior.covariance_times(self._W.root_times(solved)))
 
     def _shifted(self) -> CholeskyFactor:
         """L_B + I, which is triangular, too."""
@@ -157,16 +191,11 @@ class DensePosterior:
 
     def seen(self, f: Array, center: Array) -> Array:
         """W^½ (f − center)."""
-        result: Array = self._root * (f - center)
-        return result
+        return self._W.root_times(f - center)
 
     def given(self, r: Array) -> Array:
         """K W^½ B⁻¹ r, of a vector or of columns."""
-        return self.prior.covariance_times(self._along(r) * self._B.inverse_times(r))
-
-    def _along(self, x: Array) -> Array:
-        """W^½, to multiply a vector or columns."""
-        return self._root if x.ndim == 1 else self._root[:, None]
+        return self.prior.covariance_times(self._W.root_times(self._B.inverse_times(r)))
 
     def log_density_of_data(self, r: Array) -> float:
         """log N(r; 0, B)."""
@@ -190,7 +219,7 @@ class DensePosterior:
 
     def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
         """⟨½ a aᵀ − ½ W^½ B⁻¹ W^½ + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m: one O(n³) operation."""
-        M = -0.5 * self._root[:, None] * self._root
-        M *= self._inverse
+        M = self._W.root_times(self._W.root_times(self._inverse).T).T
+        M *= -0.5
         M += np.outer(0.5 * a if v is None else 0.5 * a + v, a)
         return self.prior.vjp(M, a if v is None else a + v)

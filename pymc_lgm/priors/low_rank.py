@@ -15,8 +15,10 @@ import numpy as np
 
 from pymc_lgm.linalg import Array, factorize, tally
 from pymc_lgm.priors.base import GaussianModel, Prior
-from pymc_lgm.priors.dense import ROUNDING, DensePrior
+from pymc_lgm.priors.dense import DensePrior
+from pymc_lgm.priors.dense_posterior import ROUNDING
 from pymc_lgm.priors.low_rank_posterior import LowRankPosterior
+from pymc_lgm.priors.precision import Precision, diagonal, rooted
 
 __all__ = ["LowRankModel", "LowRankPrior"]
 
@@ -117,16 +119,16 @@ class LowRankPrior:
         """(K⁻¹)_ii: next to infinite."""
         return np.full(self.n, CERTAIN)
 
-    def condition(self, W: Array) -> LowRankPosterior | None:
+    def condition(self, W: Precision) -> LowRankPosterior | None:
         """Factorize I + Lᵀ Uᵀ W U L, r × r."""
         if not self.is_proper:
             return None
         V = self.root
         # Not `variances`, of a sum of rounding errors: the same test as that of a dense prior.
-        if not (self.rank * ROUNDING * W * np.einsum("ij,ij->i", V, V) < 1.0).all():
+        if not (self.rank * ROUNDING * diagonal(W) * np.einsum("ij,ij->i", V, V) < 1.0).all():
             return None
         tally.cubic_ops += 1
-        B = (V * W[:, None]).T @ V
+        B = rooted(W).times(V).T @ V
         B[np.diag_indices_from(B)] += 1.0
         factor = factorize(B)
         return None if factor is None else LowRankPosterior(self, W, factor)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pymc_lgm.linalg import LOG_2PI, Array, CholeskyFactor, tally
 from pymc_lgm.priors.base import Prior
 from pymc_lgm.priors.dense import DensePrior
+from pymc_lgm.priors.precision import Precision, SiteBlocks, gathered, rooted
 
 __all__ = ["LowRankPosterior"]
 
@@ -36,9 +37,9 @@ class LowRankPosterior:
     Σ = V B_r⁻¹ Vᵀ, |B_r| = |I + W^½ K W^½|: see `Posterior`.
     """
 
-    def __init__(self, prior: Factored, W: Array, B: CholeskyFactor):
+    def __init__(self, prior: Factored, W: Precision, B: CholeskyFactor):
         self.prior, self.precision, self._B = prior, W, B
-        self._root, self._V = np.sqrt(W), prior.root
+        self._W, self._V = rooted(W), prior.root
 
     @property
     def log_determinant(self) -> float:
@@ -57,8 +58,11 @@ class LowRankPosterior:
 
     def dual(self, b: Array) -> Array:
         """(I + W K)⁻¹ b = b − W Σ b."""
-        result: Array = b - self.precision * self.covariance_times(b)
-        return result
+        return b - self._W.times(self.covariance_times(b))
+
+    def precision_times(self, x: Array) -> Array:
+        """W x."""
+        return self._W.times(x)
 
     def spread(self, x: Array) -> float:
         """xᵀ Σ x."""
@@ -66,9 +70,9 @@ class LowRankPosterior:
         return float(half @ half)
 
     def square(self, d: Array) -> float:
-        """dᵀ Σ⁻¹ d = |L⁻¹ Uᵀ d|² + Σ_i W_i d_i²."""
+        """dᵀ Σ⁻¹ d = |L⁻¹ Uᵀ d|² + dᵀ W d."""
         nu = self.prior.solve(d)
-        return float(nu @ nu + self.precision @ d**2)
+        return float(nu @ nu + d @ self._W.times(d))
 
     @cached_property
     def _half(self) -> Array:
@@ -84,9 +88,20 @@ class LowRankPosterior:
 
     @property
     def shares(self) -> Array:
-        """1 − W_i Σ_ii."""
+        """1 − (W Σ)_ii."""
+        if isinstance(self.precision, SiteBlocks):
+            return 1.0 - self.precision.diagonal(self.precision.values @ self.site_covariances)
         result: Array = 1.0 - self.precision * self.variances
         return result
+
+    @cached_property
+    def site_covariances(self) -> Array:
+        """Σ's blocks on the sets of W, (G, s, s)."""
+        if not isinstance(self.precision, SiteBlocks):
+            return self.variances[:, None, None]
+        half = gathered(self.precision.sets, np.ascontiguousarray(self._half.T))
+        blocks = half @ half.swapaxes(1, 2)
+        return np.where(self.precision.filling, np.eye(blocks.shape[1]), blocks)
 
     def block(self, index: NDArray[np.intp]) -> Array:
         """Σ of some f_i."""
@@ -118,22 +133,20 @@ class LowRankPosterior:
 
     def seen(self, f: Array, center: Array) -> Array:
         """W^½ (f − center)."""
-        result: Array = self._root * (f - center)
-        return result
+        return self._W.root_times(f - center)
 
     def given(self, r: Array) -> Array:
         """K W^½ B⁻¹ r = Σ W^½ r."""
-        return self.covariance_times(self._root * r)
+        return self.covariance_times(self._W.root_times(r))
 
     def log_density_of_data(self, r: Array) -> float:
         """log N(r; 0, B), B⁻¹ = I − W^½ Σ W^½."""
-        square = float(r @ r) - self.spread(self._root * r)
+        square = float(r @ r) - self.spread(self._W.root_times(r))
         return -0.5 * (square + self.log_determinant + r.size * LOG_2PI)
 
     def unexplained(self, r: Array) -> Array:
         """B⁻¹ r."""
-        result: Array = r - self._root * self.given(r)
-        return result
+        return r - self._W.root_times(self.given(r))
 
     # Derivatives in theta
 

@@ -68,7 +68,7 @@ Each is exact; `ApproximateMarginal` is not, and not here.
 DEFAULT: type[LatentGaussianStep] = PseudoMarginal
 """What ``pm.sample()`` runs on a model that opted in."""
 
-LatentGaussianStep.default, LatentGaussianStep.default_of_coupled = DEFAULT, ASIS
+LatentGaussianStep.default = DEFAULT
 
 
 def register() -> None:

@@ -17,7 +17,7 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from pymc_lgm import kernels
-from pymc_lgm.likelihoods.registry import is_coupled, is_marked
+from pymc_lgm.likelihoods.registry import is_marked
 from pymc_lgm.linalg import tally
 from pymc_lgm.model import LatentGaussianModel, find_latents, is_gaussian, is_process
 from pymc_lgm.model.diagnose import explain
@@ -61,8 +61,6 @@ class LatentGaussianStep(BlockedStep):
     name = "lgm"
     default: ClassVar[type[LatentGaussianStep] | None] = None
     """The one that claims variables by itself; set where the samplers are listed."""
-    default_of_coupled: ClassVar[type[LatentGaussianStep] | None] = None
-    """The same where an observation reads several f_i."""
     moves_theta: ClassVar[bool] = True
     renamed: ClassVar[dict[str, str]] = {}
     """Options that a sampler had once, and what to write instead."""
@@ -228,8 +226,7 @@ class LatentGaussianStep(BlockedStep):
     @classmethod
     def competence(cls, var: Any, has_grad: bool) -> Competence:
         """Claim f and theta of a likelihood of this package, for the default sampler."""
-        default = cls.default_of_coupled if is_coupled(var) else cls.default
-        claimed = cls is default and is_marked(var) and var.dtype in continuous_types
+        claimed = cls is cls.default and is_marked(var) and var.dtype in continuous_types
         return Competence.IDEAL if claimed else Competence.INCOMPATIBLE
 
     def _progressbar_config(self, n_chains: int = 1) -> tuple[list[TextColumn], dict[str, Any]]:

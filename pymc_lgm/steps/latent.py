@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pymc_lgm import kernels
 from pymc_lgm.kernels.latent import LatentMove
-from pymc_lgm.model.diagnose import refuse_coupling, refuse_no_curvature
+from pymc_lgm.model.diagnose import refuse_large_sets, refuse_no_curvature
 from pymc_lgm.steps.base import LatentGaussianStep
 from pymc_lgm.steps.options import no_gradient
 
@@ -24,6 +24,6 @@ class LatentStep(LatentGaussianStep):
         if self.move.needs_gradient and not self.lgm.has_gradient:
             raise ValueError(no_gradient(self.lgm, "lgm.EllipticalSlice()"))
         if self.move.needs_curvature:
-            refuse_coupling(self.lgm, f"lgm.{type(self).__name__} with a curvature")
+            refuse_large_sets(self.lgm, f"lgm.{type(self).__name__} with a curvature")
             refuse_no_curvature(self.lgm, "lgm.LatentHMC() or lgm.EllipticalSlice()")
         return [self.move]

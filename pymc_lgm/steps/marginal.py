@@ -26,6 +26,7 @@ from pymc_lgm.model.diagnose import (
     is_log_concave,
     no_approximation,
     refuse_coupling,
+    refuse_large_sets,
     refuse_no_curvature,
 )
 from pymc_lgm.state import State
@@ -139,11 +140,14 @@ class Marginal(LatentGaussianStep):
     def _sweep(self) -> Sequence[kernels.Element]:
         if not self.lgm.has_gradient:
             raise ValueError(no_gradient(self.lgm, "lgm.ASIS()"))
-        refuse_coupling(self.lgm, f"lgm.{type(self).__name__}")
+        refuse_large_sets(self.lgm, f"lgm.{type(self).__name__}")
         if self.approximation is None:
-            concave = "ep" if is_log_concave(self.lgm) else "variational"
-            self.approximation = concave if self._splits() else "laplace"
-        elif self.approximation in BY_SITES:
+            one_by_one = self.lgm.sets is None and is_log_concave(self.lgm)
+            of_sites = "ep" if one_by_one else "variational"
+            self.approximation = of_sites if self._splits() else "laplace"
+        elif self.approximation == "ep":
+            refuse_coupling(self.lgm, "approximation='ep'")
+        if self.approximation in BY_SITES:
             # A density that cannot be split over the f_i is refused here, not at the first draw.
             self.lgm.site_log_likelihoods(np.zeros((1, self.lgm.n)), np.zeros(self.lgm.p))
         if self.approximation == "laplace":
@@ -175,8 +179,14 @@ class Marginal(LatentGaussianStep):
     def _warm(self, tolerance: float) -> WarmSearch:
         return WarmSearch(APPROXIMATIONS[self.approximation or "laplace"], tolerance)
 
+    @property
+    def _has_slope(self) -> bool:
+        """Whether q's evidence has a gradient: of Laplace's, blocks have no third derivatives."""
+        joined = self.lgm.sets is not None and self.approximation == "laplace"
+        return self.lgm.has_theta_gradient and not joined
+
     def _surrogate(self) -> ApproximateEvidence | None:
-        if self.move not in (None, "emulator", "nuts") or not self.lgm.has_theta_gradient:
+        if self.move not in (None, "emulator", "nuts") or not self._has_slope:
             return None
         if self.approximation in BY_SITES:
             search, gradient = BY_SITES[self.approximation]
@@ -187,7 +197,7 @@ class Marginal(LatentGaussianStep):
 
     def _move(self) -> kernels.Move:
         walk = kernels.Metropolis(self.target_accept, self.scale, self.move == "delayed-metropolis")
-        nuts = kernels.NUTS(self.target_accept or 0.7) if self.lgm.has_theta_gradient else None
+        nuts = kernels.NUTS(self.target_accept or 0.7) if self._has_slope else None
         move = self.move
         if move is None and self.lgm.has_prior_gradient:
             move = "emulator" if nuts is None or self.lgm.p <= MANY else "nuts"
@@ -202,7 +212,8 @@ class Marginal(LatentGaussianStep):
             if nuts is None:
                 raise ValueError(
                     "move='nuts' differentiates mean, covariance, likelihood and prior in theta, "
-                    "and one of them cannot be. Write move='metropolis'."
+                    "and one of them cannot be, nor Laplace's evidence where an observation reads "
+                    "several elements of f. Write move='metropolis'."
                 )
             return nuts
         return kernels.Slice() if move == "slice" else walk

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Unpack
 from pymc_lgm import kernels
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.recall import Recall, WarmSearch, laplace_from_sites
+from pymc_lgm.model.diagnose import is_log_concave
 from pymc_lgm.steps.marginal import Importance, Marginal
 from pymc_lgm.steps.options import StepOptions, one_of
 
@@ -151,7 +152,8 @@ class PseudoMarginal(Marginal):
     def _element(self, **common: Any) -> kernels.PseudoMarginal:
         walk = kernels.Theta("whitened", kernels.Metropolis())
         if self.search is None:
-            self.search = "anew" if self.approximation == "variational" else "recalled"
+            comes_and_goes = self.approximation == "variational" and not is_log_concave(self.lgm)
+            self.search = "anew" if comes_and_goes else "recalled"
         recalled = self.search == "recalled"
         return kernels.PseudoMarginal(
             search=Recall(self._by_sites() or ep) if recalled else self._anew(),
@@ -162,7 +164,12 @@ class PseudoMarginal(Marginal):
             ),
             interweave=kernels.Interweaving(walk) if self.interweave else None,
             correlation=self.correlation,
-            copula=self.importance.copula and recalled and self._by_sites() is not None,
+            copula=(
+                self.importance.copula
+                and recalled
+                and self._by_sites() is not None
+                and self.lgm.sets is None
+            ),
             **common,
         )
 

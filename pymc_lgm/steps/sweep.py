@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Unpack
 
 from pymc_lgm import kernels
 from pymc_lgm.model import LatentGaussianModel
-from pymc_lgm.model.diagnose import refuse_coupling, refuse_no_curvature
+from pymc_lgm.model.diagnose import refuse_coupling, refuse_large_sets, refuse_no_curvature
 from pymc_lgm.steps.base import LatentGaussianStep
 from pymc_lgm.steps.options import StepOptions, between, no_gradient, one_of, positive
 
@@ -143,7 +143,7 @@ class Sweep(LatentGaussianStep):
         if moves_f.needs_gradient and not model.has_gradient:
             raise ValueError(no_gradient(model, "latent_move='slice'"))
         if moves_f.needs_curvature:
-            refuse_coupling(model, f"latent_move={latent!r}")
+            refuse_large_sets(model, f"latent_move={latent!r}")
             refuse_no_curvature(model, "latent_move='hmc' or latent_move='slice'")
         if not kernels.DIFFERENTIABLE.issuperset(self.parameterizations):
             refuse_coupling(model, " or ".join(map(repr, self.parameterizations)))

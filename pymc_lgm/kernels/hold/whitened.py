@@ -17,6 +17,7 @@ from pymc_lgm.kernels.hold.target import (
     explicit_information,
 )
 from pymc_lgm.linalg import Array
+from pymc_lgm.priors.precision import nonnegative, rooted
 from pymc_lgm.state import State
 
 __all__ = ["whitened"]
@@ -49,7 +50,7 @@ def whitened(rng: np.random.Generator, state: State) -> Target:
     def geometry(at: State) -> tuple[Array, Array]:
         _, g, W, _ = at.model.likelihood_terms(at.f, at.theta)
         J = at.prior.whitened_jacobian(nu)
-        scaled = np.sqrt(np.maximum(W, 0.0))[:, None] * J
+        scaled = rooted(nonnegative(W)).root_times(J)
         return explicit_gradient(at) + J.T @ g, scaled.T @ scaled + explicit_information(at)
 
     return Target(state, log_density(state), evaluate, gradient=gradient, geometry=geometry)

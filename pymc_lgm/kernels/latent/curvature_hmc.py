@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_lgm.approximations.gaussian import GaussianApproximation, Likelihood, Search
+from pymc_lgm.approximations.gaussian import GaussianApproximation, Search, SiteLikelihood
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.site_posteriors import site_approximation
 from pymc_lgm.kernels.latent.stepping import Info, Integrator, Trajectories
@@ -27,15 +27,17 @@ __all__ = ["CurvatureHMC", "curvature_hmc", "curvature_metric"]
 
 
 def curvature_metric(
-    likelihood: Likelihood, prior: Prior, *, start: Array | None = None
+    likelihood: SiteLikelihood, prior: Prior, *, start: Array | None = None
 ) -> GaussianApproximation | None:
     """Laplace approximation of p(f | y, theta), searched from the center of the site posteriors.
 
     A search without a start begins at m, which takes up to 12 factorizations where the data say
     much about f. The sites' center is a function of theta alone, too, costs one, and leaves 1 or 2
-    for the mode. Parameters and result are those of `pymc_lgm.approximations.laplace.laplace`.
+    for the mode. Where an observation reads several f_i there are none. Parameters and result are
+    those of `pymc_lgm.approximations.laplace.laplace`.
     """
-    sites = site_approximation(likelihood, prior, start=start)
+    joined = likelihood.sets is not None
+    sites = None if joined else site_approximation(likelihood, prior, start=start)
     center = start if sites is None else sites.center
     return laplace(likelihood, prior, start=center)
 
@@ -63,7 +65,7 @@ def curvature_hmc(
 
         H = −ℓ(f) + ½ zᵀ K⁻¹ z + ½ vᵀ Σ⁻¹ v,   log p(f | y, theta) = log q(f) + r(f) + constant,
 
-    where r(f) = ℓ(f) − aᵀ z + ½ Σ_i W_i d_i² has the gradient g − a + W d. Under q alone (d, v)
+    where r(f) = ℓ(f) − aᵀ z + ½ dᵀ W d has the gradient g − a + W d. Under q alone (d, v)
     rotates; r kicks v by Σ∇r, and not at all if the posterior is q.
 
     Parameters
@@ -100,7 +102,7 @@ def curvature_hmc(
 
     def force(d: Array) -> _Force:
         log_likelihood, g = state.model.log_likelihood_gradient(q.center + d, state.theta)
-        kick = q.posterior.covariance_times(g - q.dual + q.precision * d)
+        kick = q.posterior.covariance_times(g - q.dual + q.posterior.precision_times(d))
         return _Force(log_likelihood, kick if rotate else kick - d)
 
     at = force(d)

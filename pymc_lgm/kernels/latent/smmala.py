@@ -15,6 +15,7 @@ import numpy as np
 from pymc_lgm.kernels.latent.stepping import Info, Stepping
 from pymc_lgm.linalg import Array, tally
 from pymc_lgm.priors import Posterior
+from pymc_lgm.priors.precision import is_finite, nonnegative
 from pymc_lgm.state import State, acceptance_probability
 
 __all__ = ["SMMALA", "Geometry", "smmala"]
@@ -46,12 +47,13 @@ def geometry(state: State) -> Geometry | None:
 
     def compute() -> Geometry | None:
         _, g, W, _ = state.model.likelihood_terms(state.f, state.theta)
-        W = np.maximum(W, 0.0)
-        posterior = state.prior.condition(W) if np.isfinite([g, W]).all() else None
+        finite = np.isfinite(g).all() and is_finite(W)
+        posterior = state.prior.condition(nonnegative(W)) if finite else None
         if posterior is None:
             tally.numerical_rejections += 1
             return None
-        return Geometry(posterior, posterior.covariance_times(g + W * (state.f - state.mean)))
+        pull = g + posterior.precision_times(state.f - state.mean)
+        return Geometry(posterior, posterior.covariance_times(pull))
 
     return state.once("geometry", compute)
 

@@ -1,0 +1,116 @@
+"""Sites as one vector of free numbers, of which any combination are sites again.
+
+What `sites_line` puts on a line in theta. Precisions go by logarithms, blocks of them by
+W_g = U D Uᵀ with U unit lower triangular, and ν as ν / √(W + c), which changes least: a datum that
+only cuts f_i off has a site whose width is that of the prior, and its ν / √W does not depend on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from numpy.typing import NDArray
+
+from pymc_lgm.approximations.sites import Margins, Recalled, Sites
+from pymc_lgm.linalg import Array
+from pymc_lgm.priors.precision import SiteBlocks, gathered, scattered
+
+__all__ = ["FLAT", "InSets", "OneByOne", "SiteCoordinates"]
+
+LEAST = 1e-8
+"""Precision of a site that says nothing: it needs a logarithm."""
+
+FLAT = 1e-3
+"""c of ν / √(W + c): much wider sites hardly change with theta, and ν itself is on the line."""
+
+
+class SiteCoordinates(Protocol):
+    """A bijection of sites to vectors."""
+
+    @property
+    def size(self) -> int:
+        """Length of a vector."""
+
+    def of(self, sites: Sites, margins: Margins | None) -> Array:
+        """The vector of sites; margins are those of a copula, if it is to have one."""
+
+    def sites(self, s: Array, trusted: bool) -> Recalled:
+        """Sites of a vector."""
+
+
+@dataclass(frozen=True)
+class OneByOne:
+    """Of sites of one f_i each: (ν / √(W + c), log W); for a copula log Σ_ii and log (K⁻¹)_ii."""
+
+    n: int
+    copula: bool = False
+
+    @property
+    def size(self) -> int:
+        """Two or four numbers an f_i."""
+        return (4 if self.copula else 2) * self.n
+
+    def of(self, sites: Sites, margins: Margins | None) -> Array:
+        """See `SiteCoordinates`."""
+        positive = [sites.precision]
+        if self.copula:
+            assert margins is not None
+            positive += [margins.variances, margins.precisions]
+        logarithms = [np.log(np.maximum(part, LEAST)) for part in positive]
+        ratio = sites.nu / np.sqrt(np.exp(logarithms[0]) + FLAT)
+        return np.concatenate([ratio, *logarithms])
+
+    def sites(self, s: Array, trusted: bool) -> Recalled:
+        """See `SiteCoordinates`."""
+        ratio, *logarithms = s.reshape(-1, self.n)
+        precision, *others = np.exp(logarithms)
+        nu = ratio * np.sqrt(precision + FLAT)
+        return Recalled(nu, precision, Margins(*others) if others else None, trusted)
+
+
+@dataclass(frozen=True, eq=False)
+class InSets:
+    """Of sites of sets of f_i: (U⁻¹ ν) / √(D + c), log D, and U below its diagonal, W_g = U D Uᵀ.
+
+    Attributes
+    ----------
+    index : ndarray of int, shape (G, s)
+        The sets, as in `SiteBlocks`.
+    """
+
+    index: NDArray[np.intp]
+
+    @property
+    def size(self) -> int:
+        """Two numbers an f_i, and one a pair."""
+        G, s = self.index.shape
+        return G * (2 * s + s * (s - 1) // 2)
+
+    def of(self, sites: Sites, margins: Margins | None) -> Array:
+        """See `SiteCoordinates`."""
+        root = np.linalg.cholesky(sites.precision.values)
+        diagonal = np.einsum("gii->gi", root)
+        U = root / diagonal[:, None, :]
+        logarithms = np.maximum(2.0 * np.log(diagonal), np.log(LEAST))
+        nu = np.linalg.solve(U, gathered(self.index, sites.nu)[:, :, None])[:, :, 0]
+        ratio = nu / np.sqrt(np.exp(logarithms) + FLAT)
+        return np.concatenate([ratio.ravel(), logarithms.ravel(), U[:, *self._below].ravel()])
+
+    def sites(self, s: Array, trusted: bool) -> Recalled:
+        """See `SiteCoordinates`."""
+        G, size = self.index.shape
+        ratio, logarithms = s[: 2 * G * size].reshape(2, G, size)
+        U = np.tile(np.eye(size), (G, 1, 1))
+        U[:, *self._below] = s[2 * G * size :].reshape(G, -1)
+        D = np.exp(logarithms)
+        precision = SiteBlocks(self.index, (U * D[:, None, :]) @ U.swapaxes(1, 2))
+        nu = (U @ (ratio * np.sqrt(D + FLAT))[:, :, None])[:, :, 0]
+        n = int((self.index >= 0).sum())
+        return Recalled(scattered(self.index, nu, n), precision, None, trusted)
+
+    @property
+    def _below(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        return np.tril_indices(self.index.shape[1], -1)

@@ -1,0 +1,73 @@
+"""Which elements of f the observations read together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, hstack, vstack
+from scipy.sparse.csgraph import connected_components
+
+from pymc_lgm.linalg import Array
+
+__all__ = ["MOST", "find_sets"]
+
+MOST = 12
+"""Elements of a set, at most: expectations over more take too many nodes."""
+
+AT_ONCE = 2**20
+"""Numbers in the rows that are evaluated together."""
+
+
+def find_sets(
+    elements: Callable[[Array], Array], mean: Array, scale: Array
+) -> tuple[NDArray[np.intp], NDArray[np.intp]] | None:
+    """Find the smallest sets of f_i that no observation joins with others.
+
+    Parameters
+    ----------
+    elements : callable
+        Rows of f (N, n) -> elements of log densities (N, M).
+    mean, scale : ndarray, shape (n,)
+        Where f is, and how far it goes.
+
+    Returns
+    -------
+    sets, of_element : ndarray of int, shapes (G, s), (M,)
+        As in `SiteBlocks`, and in which set each element of the log densities is; one that reads
+        no f_i in the first. ``None`` if a set has more than ``MOST`` f_i.
+
+    Notes
+    -----
+    Each f_i is moved by itself, at four distances: a log density that is flat up to one has a slope
+    up to another. 4 n evaluations of the likelihood, once.
+    """
+    n = mean.size
+    before = np.nan_to_num(elements(mean[None]))[0]
+    step = max(1, AT_ONCE // n)
+    reads = csr_array((n, before.size), dtype=bool)
+    for distance in (-0.5, 0.7, -3.0, 4.0):
+        parts = []
+        for begin in range(0, n, step):
+            rows = np.tile(mean, (min(step, n - begin), 1))
+            moved = np.arange(len(rows))
+            rows[moved, begin + moved] += distance * scale[begin : begin + len(rows)]
+            parts.append(csr_array(np.nan_to_num(elements(rows)) != before))
+        reads = reads + vstack(parts)
+    # A graph of f and elements: the sets are its components.
+    across = hstack([csr_array((n, n), dtype=bool), reads])
+    below = csr_array((before.size, n + before.size), dtype=bool)
+    _, label = connected_components(vstack([across, below]), directed=False)
+    _, group = np.unique(label[:n], return_inverse=True)
+    sizes = np.bincount(group)
+    if sizes.max() > MOST:
+        return None
+    sets = np.full((sizes.size, sizes.max()), -1, dtype=np.intp)
+    order = np.argsort(group, kind="stable")
+    begins = np.cumsum(sizes) - sizes
+    sets[group[order], np.arange(n) - begins[group[order]]] = order
+    of_label = np.zeros(label.max() + 1, dtype=np.intp)
+    of_label[label[:n]] = group
+    return sets, of_label[label[n:]]

@@ -1,0 +1,187 @@
+"""W, the precision that sites add to that of a prior: a diagonal, or a block for each set of f_i.
+
+Where each observation reads one f_i, W is a vector. Where one reads several, as that of a class
+reads a latent variable a class, f falls into sets that no observation joins, and W has a block for
+each: `SiteBlocks`. Of either, the algebra of a posterior asks for W x and W^½ x.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from numpy.typing import NDArray
+
+from pymc_lgm.linalg import Array
+
+__all__ = [
+    "Diagonal",
+    "Precision",
+    "SiteBlocks",
+    "between",
+    "diagonal",
+    "gathered",
+    "is_finite",
+    "nonnegative",
+    "rooted",
+]
+
+
+SINGULAR, TINY = 1e-6, 1e-10
+"""Least eigenvalue of a block, as a share of the largest element of all, and as it is."""
+
+
+@dataclass(frozen=True, eq=False)
+class SiteBlocks:
+    """W with W_ij = 0 where f_i and f_j are in different sets.
+
+    Attributes
+    ----------
+    sets : ndarray of int, shape (G, s)
+        Which f_i each set has, every f_i once. A set of fewer than s is filled up with −1.
+    values : ndarray, shape (G, s, s)
+        The block of each set, symmetric; where the set is filled up, that of an identity.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> values = np.array([[[2.0, 1.0], [1.0, 2.0]], [[3.0, 0.0], [0.0, 1.0]]])
+    >>> W = SiteBlocks(np.array([[0, 2], [1, -1]]), values)  # f_1 is alone
+    >>> W.times(np.array([1.0, 10.0, 100.0]))
+    array([102.,  30., 201.])
+    """
+
+    sets: NDArray[np.intp]
+    values: Array
+
+    @classmethod
+    def of_products(cls, sets: NDArray[np.intp], products: Array) -> SiteBlocks:
+        """From M v_k, rows (s, n) of products with 1 at the k-th element of each set."""
+        columns = gathered(sets, np.ascontiguousarray(products.T))
+        W = cls(sets, 0.5 * (columns + columns.swapaxes(1, 2)))
+        return replace(W, values=np.where(W.filling, np.eye(sets.shape[1]), W.values))
+
+    def times(self, x: Array) -> Array:
+        """W x, of a vector (n,) or of columns (n, N)."""
+        return self._through(x)
+
+    def root_times(self, x: Array) -> Array:
+        """W^½ x, with the symmetric root."""
+        return replace(self, values=self._root)._through(x)
+
+    def _through(self, x: Array) -> Array:
+        columns = x if x.ndim == 2 else x[:, None]
+        blocks = self.values @ gathered(self.sets, columns)
+        return scattered(self.sets, blocks, len(x)).reshape(x.shape)
+
+    @cached_property
+    def n(self) -> int:
+        """Elements of f."""
+        return int((self.sets >= 0).sum())
+
+    @cached_property
+    def _root(self) -> Array:
+        """By eigenvectors: there also for a block that is singular."""
+        eigenvalues, vectors = np.linalg.eigh(self.values)
+        scaled = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))[:, None, :]
+        root: Array = scaled @ vectors.swapaxes(1, 2)
+        return root
+
+    def own(self, M: Array) -> Array:
+        """The blocks of an n × n array on the same sets, filled up as those of W."""
+        blocks = M[self.sets[:, :, None], self.sets[:, None, :]]
+        return np.where(self.filling, np.eye(self.sets.shape[1]), blocks)
+
+    def covariances(self, inverse: Array) -> Array:
+        """Σ's blocks from B⁻¹ = I − W^½ Σ W^½; W must not be singular."""
+        identity, across = np.eye(self.sets.shape[1]), np.linalg.inv(self._root)
+        sigma = across @ (identity - self.own(inverse)) @ across
+        return np.where(self.filling, identity, sigma)
+
+    def diagonal(self, blocks: Array) -> Array:
+        """The diagonal of an n × n array from its blocks on the sets, shape (n,)."""
+        return scattered(self.sets, np.einsum("gii->gi", blocks), self.n)
+
+    @cached_property
+    def filling(self) -> NDArray[np.bool_]:
+        """Where the values are not those of an f_i, shape (G, s, s)."""
+        beyond = self.sets < 0
+        filling: NDArray[np.bool_] = beyond[:, :, None] | beyond[:, None, :]
+        return filling
+
+    def at_least(self, least: float, scale: Array) -> SiteBlocks:
+        """W with the eigenvalues of s_i W_ij s_j raised to a least one, s = ``scale`` (n,)."""
+        s = gathered(self.sets, scale)
+        s[self.sets < 0] = 1.0
+        both = s[:, :, None] * s[:, None, :]
+        eigenvalues, vectors = np.linalg.eigh(both * self.values)
+        raised = (vectors * np.maximum(eigenvalues, least)[:, None, :]) @ vectors.swapaxes(1, 2)
+        return replace(self, values=np.where(self.filling, self.values, raised / both))
+
+
+class Diagonal:
+    """W as a diagonal matrix."""
+
+    def __init__(self, values: Array):
+        self.values, self._root = values, np.sqrt(values)
+
+    def times(self, x: Array) -> Array:
+        """W x."""
+        result: Array = (self.values if x.ndim == 1 else self.values[:, None]) * x
+        return result
+
+    def root_times(self, x: Array) -> Array:
+        """W^½ x."""
+        result: Array = (self._root if x.ndim == 1 else self._root[:, None]) * x
+        return result
+
+
+Precision = Array | SiteBlocks
+"""W (n,), or its blocks."""
+
+
+def rooted(W: Precision) -> Diagonal | SiteBlocks:
+    """W as what multiplies."""
+    return W if isinstance(W, SiteBlocks) else Diagonal(W)
+
+
+def diagonal(W: Precision) -> Array:
+    """W_ii, shape (n,)."""
+    return W.diagonal(W.values) if isinstance(W, SiteBlocks) else W
+
+
+def nonnegative(W: Precision) -> Precision:
+    """W without what is negative of it; blocks are made positive, so that they have an inverse."""
+    if isinstance(W, SiteBlocks):
+        return W.at_least(max(SINGULAR * np.abs(W.values).max(), TINY), np.ones(W.n))
+    return np.maximum(W, 0.0)
+
+
+def between(W: Precision, V: Precision, share: float) -> Precision:
+    """W + share (V − W)."""
+    if isinstance(W, SiteBlocks):
+        assert isinstance(V, SiteBlocks)
+        return replace(W, values=W.values + share * (V.values - W.values))
+    assert not isinstance(V, SiteBlocks)
+    return W + share * (V - W)
+
+
+def is_finite(W: Precision) -> bool:
+    """Whether W is made of numbers."""
+    return bool(np.isfinite(W.values if isinstance(W, SiteBlocks) else W).all())
+
+
+def gathered(sets: NDArray[np.intp], x: Array) -> Array:
+    """Elements of a vector, or rows of columns, by set: (G, s) or (G, s, N), 0 where filled up."""
+    # Row −1 is the last: that of the zeros.
+    rows: Array = np.concatenate([x, np.zeros((1, *x.shape[1:]))])[sets]
+    return rows
+
+
+def scattered(sets: NDArray[np.intp], by_set: Array, n: int) -> Array:
+    """The inverse of `gathered`."""
+    out = np.empty((n + 1, *by_set.shape[2:]))
+    out[sets] = by_set
+    return out[:-1]

@@ -1,0 +1,252 @@
+"""Observations that read several f_i: which, their curvature in blocks, and variational sites."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from models import QUICK
+from test_predictor import COUPLED, T, X, build, process, pvalue_of, read
+from test_priors import close, differences
+
+import pymc_lgm as lgm
+
+from pymc_lgm.approximations.importance import Coordinates, Proposal, Scheme, importance_sample
+from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.approximations.site_coordinates import InSets
+from pymc_lgm.approximations.sites import Sites
+from pymc_lgm.approximations.variational import evidence_gradient, variational
+from pymc_lgm.approximations.variational_sets import LEAST, nodes_of_sets
+from pymc_lgm.model.sets import find_sets
+from pymc_lgm.priors.dense_posterior import DensePosterior
+from pymc_lgm.priors.precision import SiteBlocks
+from pymc_lgm.state import AtTheta
+
+
+def at(name, theta=None):
+    ours = read(name)
+    return AtTheta.of(ours, np.full(ours.p, 0.1) if theta is None else theta)
+
+
+def from_pymc(build, **kwargs):
+    with pm.Model() as model:
+        build()
+    return lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK, **kwargs)
+
+
+def mean_with_noise_and_counts():
+    """Two observations of f and g together, and counts that read f alone."""
+    f, g = process(), process("g", rows=T[:2])
+    pm.Normal("y", f[:2], pm.math.exp(g), observed=[0.3, -0.2])
+    pm.Poisson("z", pm.math.exp(f[1:]), observed=[1, 2])
+
+
+def noise_of_many():
+    """One noise for all of twenty observations."""
+    f, g = process(rows=np.arange(20.0)[:, None]), process("g", rows=T[:1])
+    pm.Normal("y", f, pm.math.exp(g[0]), observed=np.zeros(20))
+
+
+def switched():
+    k = pm.Bernoulli("k", 0.5)
+    f = process()
+    pm.Normal("y", f[0], pm.math.exp(pm.math.switch(k, f[1], f[2])), observed=0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "sets"),
+    [
+        ("mean_and_noise", [[0, 4], [1, 5], [2, 6], [3, 7]]),
+        ("classes", [[0, 1, 2], [3, 4, 5], [6, 7, 8]]),
+        ("classes_with_kernels_of_their_own", [[0, 1], [2, 3], [4, 5]]),
+        ("two_processes", None),
+    ],
+)
+def test_which_elements_are_read_together(name, sets):
+    found = read(name).sets
+    assert found is None if sets is None else found.tolist() == sets
+
+
+def test_sets_of_different_sizes_are_filled_up():
+    ours = from_pymc(mean_with_noise_and_counts)
+    assert sorted((ours.sets >= 0).sum(axis=1)) == [1, 2, 2]
+    here = AtTheta.of(ours, np.full(ours.p, 0.1))
+    q = variational(here.likelihood, here.prior)
+    W = q.precision.times(np.eye(5))
+    sigma = np.linalg.inv(np.linalg.inv(here.prior.covariance_times(np.eye(5))) + W)
+    close(q.posterior.variances, np.diag(sigma))
+    assert q.converged
+    assert (W != 0.0).sum() == 9
+
+
+@pytest.mark.parametrize("build", [noise_of_many, switched])
+def test_sets_without_end_are_refused(build):
+    """Too many f_i, or a discrete variable that another step moves."""
+    kwargs = {"latent": "f"} if build is switched else {}
+    assert from_pymc(build, **kwargs).sets is None
+    with pm.Model() as model:
+        build()
+        latent = {"vars": [model["f"], model["ls_f"]]} if build is switched else {}
+        with pytest.raises(ValueError, match=r"joins more than 12 elements .* Write lgm\.ASIS"):
+            lgm.PseudoMarginal(**latent, compile_kwargs=QUICK)
+
+
+def test_elements_that_read_nothing_are_of_the_first_set():
+    reads = np.array([[1, 0, 0], [0, 0, 0], [0, 1, 1]])
+    sets, of_element = find_sets(lambda rows: rows @ reads.T, np.zeros(3), np.ones(3))
+    assert sets.tolist() == [[0, -1], [1, 2]]
+    assert of_element.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("name", sorted(COUPLED))
+def test_the_curvature_in_blocks_is_the_hessian(name):
+    here = at(name)
+    f = here.prior.mean + 0.3
+    value, g, W, _ = here.likelihood(f)
+    assert value == pytest.approx(here.log_likelihood(f))
+    close(g, differences(here.log_likelihood, f), 1e-6)
+    close(W.times(np.eye(f.size)), -differences(lambda x: here.likelihood(x)[1], f), 1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(COUPLED))
+def test_log_densities_are_those_of_the_sets(name):
+    here = at(name)
+    rows = here.prior.mean + np.random.default_rng(2).standard_normal((5, here.prior.n))
+    values, sets = here.likelihood.sites(rows), here.likelihood.sets
+    close(values.sum(axis=1), here.log_likelihoods(rows))
+    moved = rows.copy()
+    moved[:, sets[1, 0]] += 0.5
+    changed = here.likelihood.sites(moved) != values
+    assert changed[:, 1].all()
+    assert not np.delete(changed, 1, axis=1).any()
+
+
+@pytest.mark.parametrize("s", [1, 2, 3, 4, 5, 9])
+def test_nodes_have_the_moments_of_a_normal(s):
+    x, w = nodes_of_sets(s)
+    np.testing.assert_allclose(w @ x, np.zeros(s), atol=1e-12)
+    close((w[:, None] * x).T @ x, np.eye(s), 1e-6)
+    close(w @ x[:, -1] ** 4, 3.0, 1e-5)
+
+
+def test_sites_of_a_mean_and_its_noise_have_a_closed_form():
+    """With V the covariance of (f, g) under q, E = exp(2 V_gg − 2 g) and e = y − f + 2 V_fg."""
+    here = at("mean_and_noise")
+    q = variational(here.likelihood, here.prior, tolerance=1e-9, max_iterations=300)
+    assert q.converged
+    # The log sd comes first in the frontier.
+    V, (g, f) = q.posterior.site_covariances, q.center.reshape(2, 4)
+    E, e = np.exp(2 * V[:, 0, 0] - 2 * g), X[:, 0] - f + 2 * V[:, 0, 1]
+    squares = e**2 + V[:, 1, 1]
+    slope = np.concatenate([squares * E - 1.0, e * E])
+    W = np.array([[2 * squares * E, 2 * e * E], [2 * e * E, E]]).transpose(2, 0, 1)
+    # An expected curvature may be negative, and sites are not.
+    asked = SiteBlocks(here.likelihood.sets, W).at_least(LEAST, np.sqrt(here.prior.variances))
+    close(q.precision.values, asked.values, 1e-3)
+    close(q.sites.nu, slope + q.precision.times(q.center - q.mean), 1e-3)
+
+
+def estimated(here, search):
+    """q, and an estimate of the evidence by many of its draws."""
+    q = search(here.likelihood, here.prior, tolerance=1e-6)
+    scheme, proposal = Scheme(40_000, antithetic=False), Proposal.of(q, here.likelihood)
+    coordinates = Coordinates.fresh(np.random.default_rng(4), proposal, scheme)
+    return q, importance_sample(proposal, here.log_likelihoods, coordinates, scheme).estimate
+
+
+def apart(one, other):
+    """Two estimates, in standard errors of their difference."""
+    sd = np.hypot(one.log_evidence_sd, other.log_evidence_sd)
+    return abs(one.log_evidence - other.log_evidence) / sd
+
+
+@pytest.mark.parametrize("name", ["classes", "classes_with_kernels_of_their_own"])
+def test_the_bound_is_below_the_evidence_and_its_weights_vary_little(name):
+    here = at(name)
+    q, ours = estimated(here, variational)
+    _, other = estimated(here, laplace)
+    assert apart(ours, other) < 4
+    assert ours.log_evidence_sd < other.log_evidence_sd
+    assert 0.0 < ours.log_evidence - q.log_evidence < 0.1
+
+
+@pytest.mark.parametrize("name", sorted(COUPLED))
+def test_the_gradient_of_the_bound(name):
+    theta = np.full(read(name).p, 0.1)
+
+    def fitted(theta):
+        here = at(name, theta)
+        return here, variational(here.likelihood, here.prior, tolerance=1e-12, max_iterations=300)
+
+    here, q = fitted(theta)
+    gradient = evidence_gradient(
+        q, likelihood_gradient=lambda f: here.model.log_likelihood_theta_gradient(f, theta)
+    )
+    expected = differences(lambda t: np.array(fitted(t)[1].log_evidence), theta)
+    # Blocks are kept from being singular, which moves the bound's maximum a little.
+    np.testing.assert_allclose(gradient, expected, atol=2e-3)
+
+
+def test_coordinates_of_sites_are_a_bijection():
+    rng = np.random.default_rng(1)
+    sets = np.array([[0, 2, 4], [1, 3, -1]])
+    A = rng.standard_normal((2, 3, 3))
+    W = SiteBlocks(sets, np.zeros((2, 3, 3))).at_least(0.3, np.ones(5))
+    values = np.where(W.filling, np.eye(3), A @ A.swapaxes(1, 2) + W.values)
+    sites = Sites(rng.standard_normal(5), SiteBlocks(sets, values))
+    coordinates = InSets(sets)
+    s = coordinates.of(sites, None)
+    assert s.shape == (coordinates.size,)
+    back = coordinates.sites(s, trusted=True)
+    close(back.nu, sites.nu)
+    close(back.precision.values, values)
+    # Whatever the numbers are, they are sites: precisions are positive.
+    anywhere = coordinates.sites(rng.standard_normal(s.size), trusted=False)
+    assert np.linalg.eigvalsh(anywhere.precision.values).min() > 0.0
+
+
+def test_expectation_propagation_is_refused():
+    with build("classes"), pytest.raises(ValueError, match=r"approximation='ep' needs"):
+        lgm.PseudoMarginal(approximation="ep", compile_kwargs=QUICK)
+
+
+def test_laplace_is_exact_too():
+    """Of blocks its evidence has no gradient: a random walk is what explores."""
+    model = build("classes")
+    with model:
+        step = lgm.PseudoMarginal(approximation="laplace", n_importance=4, compile_kwargs=QUICK)
+    assert pvalue_of(step, model) > 1e-4
+
+
+def flipped(W):
+    """Cross-curvature with a wrong sign."""
+    return SiteBlocks(W.sets, (2.0 * np.eye(W.sets.shape[1]) - 1.0) * W.values)
+
+
+def elsewhere(W):
+    """Sites of other observations."""
+    return SiteBlocks(np.roll(W.sets, 1, axis=0), W.values)
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("wrong", [flipped, elsewhere])
+def test_wrong_blocks_are_noticed(wrong, monkeypatch, dies):
+    """In the weights of draws, which are columns, and not in the draws."""
+    times, here = DensePosterior.precision_times, at("mean_and_noise")
+    right = estimated(here, variational)[1]
+    monkeypatch.setattr(
+        DensePosterior,
+        "precision_times",
+        lambda self, x: wrong(self.precision).times(x) if x.ndim == 2 else times(self, x),
+    )
+    mutated = estimated(here, variational)[1]
+    dies(f"sets: {wrong.__name__}", apart(right, mutated), above=10)
+
+
+@pytest.mark.mutant
+def test_a_hessian_of_other_sets_is_noticed(monkeypatch, dies):
+    here = at("mean_and_noise")
+    f = here.prior.mean + 0.3
+    expected = -differences(lambda x: here.likelihood(x)[1], f)
+    monkeypatch.setitem(here.model.__dict__, "_colors", here.model._colors[::-1].copy())
+    error = np.abs(here.likelihood(f)[2].times(np.eye(f.size)) - expected).max()
+    dies("sets: columns of other elements", error, above=0.01)
