@@ -191,9 +191,10 @@ class Emulated:
     The other move explores until there is an emulator, and goes on in the share ``explored`` of
     tuning: where the emulator is too low its proposals to leave are rejected. Each draw of tuning
     from ``judgment`` on says what becomes of it. If at least ``good`` of the emulator's proposals
-    are accepted, it is not needed. If less, it moves theta in the share ``helped`` of the draws;
-    if less than ``fair``, in all of them, since visits cannot show the shape of the evidence. A
-    walk helps in no draw: on estimates it is no better than the emulator.
+    are accepted, it is not needed. If less, it moves theta in a share of the draws that grows to
+    ``helped`` at an acceptance of 0.2 less; below ``fair`` in all of them, since visits cannot show
+    the shape of the evidence. A walk helps in no draw: on estimates it is no better than the
+    emulator.
     """
 
     other: NUTS | Metropolis = field(default_factory=Metropolis)
@@ -201,7 +202,7 @@ class Emulated:
     helped: float = 0.5
     judgment: float = 0.5
     fair: float = 0.3
-    good: float = 0.7
+    good: float = 0.8
     stats = ("theta_acceptance", "theta_scale", "theta_steps")
     needs_gradient = False
 
@@ -247,7 +248,8 @@ class Emulated:
         if not judged or not isinstance(self.other, NUTS) or tuning.acceptance >= self.good:
             return tuning._replace(share=0.0)
         if tuning.acceptance >= self.fair:
-            return tuning._replace(share=self.helped)
+            wanted = min(1.0, (self.good - tuning.acceptance) / 0.2)
+            return tuning._replace(share=self.helped * wanted)
         return tuning._replace(share=1.0, emulator=None, visits=(), chain=())
 
 
