@@ -68,6 +68,9 @@ class LatentGaussian(GaussianModel, Protocol):
     def log_likelihood_theta_gradient(self, f: Array, theta: Array) -> Array:
         """∂ℓ/∂theta at fixed f, shape (p,)."""
 
+    def log_likelihoods_theta_gradient(self, rows: Array, theta: Array, weights: Array) -> Array:
+        """∂/∂theta of Σ_k w_k ℓ(f_k, theta) at fixed rows f_k, shape (p,)."""
+
     def likelihood_terms_vjp(self, f: Array, theta: Array, v: Array, u: Array) -> Array:
         """∂/∂theta of ℓ + ⟨v, g⟩ + ⟨u, W⟩ at fixed f, shape (p,)."""
 

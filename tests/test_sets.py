@@ -179,7 +179,10 @@ def test_the_gradient_of_the_bound(name):
 
     here, q = fitted(theta)
     gradient = evidence_gradient(
-        q, likelihood_gradient=lambda f: here.model.log_likelihood_theta_gradient(f, theta)
+        q,
+        likelihood_gradient=lambda rows, w: here.model.log_likelihoods_theta_gradient(
+            rows, theta, w
+        ),
     )
     expected = differences(lambda t: np.array(fitted(t)[1].log_evidence), theta)
     # Blocks are kept from being singular, which moves the bound's maximum a little.

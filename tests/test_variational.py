@@ -103,7 +103,8 @@ def test_the_gradient_has_what_theta_does_to_the_errors():
         return variational(at.likelihood, at.prior, tolerance=1e-13, max_iterations=200)
 
     gradient = evidence_gradient(
-        q(theta), likelihood_gradient=lambda f: toy.log_likelihood_theta_gradient(f, theta)
+        q(theta),
+        likelihood_gradient=lambda rows, w: toy.log_likelihoods_theta_gradient(rows, theta, w),
     )
     steps = 1e-4 * np.eye(theta.size)
     numeric = [(q(theta + h).log_evidence - q(theta - h).log_evidence) / 2e-4 for h in steps]
@@ -181,7 +182,8 @@ def test_a_wrong_gradient_is_noticed(dies):
     at = AtTheta.of(toy, toy.prior_mean + 0.1)
     q = variational(at.likelihood, at.prior, tolerance=1e-13, max_iterations=200)
     right = evidence_gradient(
-        q, likelihood_gradient=lambda f: toy.log_likelihood_theta_gradient(f, at.theta)
+        q,
+        likelihood_gradient=lambda rows, w: toy.log_likelihoods_theta_gradient(rows, at.theta, w),
     )
     center = q.posterior.evidence_gradient(q.dual)
     center = center + toy.log_likelihood_theta_gradient(q.center, at.theta)

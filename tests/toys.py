@@ -119,6 +119,12 @@ class Toy:
     def probit_signs(self) -> np.ndarray | None:
         return None
 
+    def log_likelihoods_theta_gradient(
+        self, rows: np.ndarray, theta: np.ndarray, weights: np.ndarray
+    ) -> np.ndarray:
+        terms = [self.log_likelihood_theta_gradient(f, theta) for f in rows]
+        return weights @ np.array(terms)
+
     def site_log_likelihoods(self, rows: np.ndarray, theta: np.ndarray) -> np.ndarray:
         raise NotImplementedError
 

@@ -68,7 +68,7 @@ def variational(
     -----
     Two O(n³) operations a sweep, as one of `ep`, and the likelihood 32 times: both expectations are
     those of ℓ_i alone, by parts. Where an observation reads several f_i, the sites have a block for
-    each set of them, and the likelihood is evaluated 200 to 600 times: see `variational_sets`.
+    each set of them, and the likelihood is evaluated 50 to 300 times: see `variational_sets`.
     """
     return site_search(
         _sweep if likelihood.sets is None else sweep_of_sets,
@@ -105,7 +105,7 @@ def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep
 
 
 def evidence_gradient(
-    q: GaussianApproximation, *, likelihood_gradient: Callable[[Array], Array]
+    q: GaussianApproximation, *, likelihood_gradient: Callable[[Array, Array], Array]
 ) -> Array | None:
     """Gradient in theta of the bound of a q of `variational`.
 
@@ -116,7 +116,7 @@ def evidence_gradient(
     ----------
     q : GaussianApproximation
     likelihood_gradient : callable
-        f -> ∂ℓ/∂theta at fixed f, shape (p,).
+        (rows of f, w) -> ∂/∂theta of Σ_k w_k ℓ(f_k) at fixed rows, shape (p,).
 
     Returns
     -------
@@ -126,7 +126,7 @@ def evidence_gradient(
     Notes
     -----
     One O(n³) operation, the inverse of B, none if the search was ``differentiable``; and the
-    likelihood's gradient 32 times.
+    likelihood's gradient at as many rows as the search has nodes.
     """
     if isinstance(q.precision, SiteBlocks):
         points = points_of_sets(q)
@@ -135,8 +135,6 @@ def evidence_gradient(
     if points is None:
         return None
     rows, shares = points
-    gradient = q.posterior.evidence_gradient(q.dual)
     # ℓ is a sum over the f_i, or sets of them, so all can be at their k-th node at once.
-    for f, share in zip(rows, shares, strict=True):
-        gradient = gradient + share * likelihood_gradient(f)
+    gradient = q.posterior.evidence_gradient(q.dual) + likelihood_gradient(rows, shares)
     return gradient if np.isfinite(gradient).all() else None

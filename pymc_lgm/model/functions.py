@@ -15,6 +15,7 @@ import pymc as pm
 
 from numpy.typing import NDArray
 from pytensor.graph.traversal import ancestors
+from scipy.sparse import csr_array
 
 from pymc_lgm.amplitudes import find_amplitudes
 from pymc_lgm.linalg import Array
@@ -283,11 +284,11 @@ class ModelFunctions:
         if self._site_index is None:
             self._site_index = self._find_sites(theta)
         elements, index = self.graphs.elements(rows, theta), self._site_index
-        if np.array_equal(index, np.arange(self.n)):
+        count = self.n if self.sets is None else len(self.sets)
+        if np.array_equal(index, np.arange(count)):
             return elements
-        sites = np.zeros((len(rows), self.n if self.sets is None else len(self.sets)))
-        np.add.at(sites.T, index, elements.T)
-        return sites
+        sums = csr_array((np.ones(index.size), (index, np.arange(index.size))), (count, index.size))
+        return np.ascontiguousarray((sums @ elements.T).T)
 
     def find_sets(self, theta: Array) -> None:
         """Find which f_i the observations read together."""
@@ -339,6 +340,10 @@ class ModelFunctions:
     def log_likelihood_theta_gradient(self, f: Array, theta: Array) -> Array:
         """∂ℓ/∂theta at fixed f, shape (p,)."""
         return self.graphs.log_likelihood_theta_gradient(f, theta)
+
+    def log_likelihoods_theta_gradient(self, rows: Array, theta: Array, weights: Array) -> Array:
+        """∂/∂theta of Σ_k w_k ℓ(f_k, theta) at fixed rows f_k, shape (p,)."""
+        return self.graphs.log_likelihoods_theta_gradient(rows, theta, weights)
 
     def likelihood_terms_vjp(self, f: Array, theta: Array, v: Array, u: Array) -> Array:
         """∂/∂theta of ℓ + ⟨v, g⟩ + ⟨u, W⟩ at fixed f, shape (p,); v and u are any (n,) arrays."""

@@ -223,6 +223,13 @@ class Graphs:
         return self._f_theta, [self._log_likelihood, gradient, -hessian, third]
 
     @_compiled
+    def log_likelihoods_theta_gradient(self) -> Any:
+        """∂/∂theta of Σ_k w_k ℓ of the k-th row."""
+        inputs, values = self._of_rows(self._log_likelihood)
+        weights = pt.vector("weights")
+        return [*inputs, weights], self._theta_grad(pt.sum(weights * values))
+
+    @_compiled
     def likelihood_products(self) -> Any:
         """ℓ, g, and H v of rows v, H = ∂²ℓ/∂f²: the columns of its blocks, by colors."""
         rows, v = pt.matrix("directions", shape=(None, self.n)), pt.vector("v", shape=(self.n,))

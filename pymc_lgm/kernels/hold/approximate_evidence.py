@@ -101,5 +101,8 @@ def gradient_of_laplace(at: AtTheta, q: GaussianApproximation) -> Array | None:
 def gradient_of_variational(at: AtTheta, q: GaussianApproximation) -> Array | None:
     """Of the evidence lower bound: see `approximations.variational.evidence_gradient`."""
     return variational.evidence_gradient(
-        q, likelihood_gradient=lambda f: at.model.log_likelihood_theta_gradient(f, at.theta)
+        q,
+        likelihood_gradient=lambda rows, weights: at.model.log_likelihoods_theta_gradient(
+            rows, at.theta, weights
+        ),
     )
