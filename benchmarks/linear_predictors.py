@@ -69,7 +69,12 @@ def coupled(problem: str, data: dict[str, Any], *, whitened: bool) -> pm.Model:
         else:
             eta = 2 * np.stack([mean, other, np.zeros_like(mean)])
             labels = (eta + rng.gumbel(size=eta.shape)).argmax(axis=0)
-            lgm.Softmax("y", f=f, observed=labels)
+            # A likelihood of this package would call its sampler.
+            logits = pm.math.stack(f, axis=-1)
+            if whitened:
+                pm.Categorical("y", logit_p=logits, observed=labels)
+            else:
+                lgm.Softmax("y", f=f, observed=labels)
     return model
 
 

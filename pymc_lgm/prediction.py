@@ -20,15 +20,14 @@ import pytensor.tensor as pt
 import xarray as xr
 
 from numpy.typing import ArrayLike
-from pymc.gp.util import JITTER_DEFAULT, stabilize
+from pymc.gp.util import JITTER_DEFAULT
 from pymc.pytensorf import compile as pymc_compile
-from pytensor.graph.traversal import vars_between
 from rich.progress import track
 
-from pymc_lgm.likelihoods import is_latent_gaussian_likelihood
+from pymc_lgm.conditionals import Conditional, Evaluator, latent_of
+from pymc_lgm.likelihoods import Softmax, is_latent_gaussian_likelihood
 from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
-from pymc_lgm.linalg import Array, factorize
-from pymc_lgm.model import is_process
+from pymc_lgm.linalg import Array
 from pymc_lgm.response import response
 from pymc_lgm.threads import few_threads
 
@@ -40,7 +39,7 @@ DRAWS = 1000
 
 def predict(
     idata: Any,
-    gp: pm.gp.Latent,
+    gp: Any,
     Xnew: ArrayLike,
     *,
     model: pm.Model | None = None,
@@ -66,8 +65,9 @@ def predict(
     ----------
     idata : DataTree or whatever ``arviz.convert_to_datatree`` takes
         A trace of the model by any sampler, with f and what its mean and covariance depend on.
-    gp : pymc.gp.Latent
-        The process of the model, whose ``prior`` made f.
+    gp : pymc.gp.Latent or list of them
+        The process of the model, whose ``prior`` made f; for classes with a process each, all of
+        them in the order of the classes.
     Xnew : array_like, shape (points, d)
         New inputs, with the columns of X. A data frame's index labels the points.
     model : pymc.Model, optional
@@ -99,7 +99,7 @@ def predict(
         - ``f_mean``, ``f_variance`` (point): given the data, by the law of total variance.
         - ``y_mean``, ``y_variance`` (point): of a new observation.
         - ``y_probability``: p(y = 1), dims (point), for `Probit` and `Logistic`; of every
-          category, dims (point, category), for `OrdinalProbit`.
+          category, dims (point, category), for `OrdinalProbit` and `Softmax`.
 
         Those of y are there if a likelihood of this package observes f itself (not f + c).
 
@@ -114,7 +114,8 @@ def predict(
     -----
     One O(n³) operation for each run of draws with equal theta (a rejected proposal repeats it),
     with O(n²) a point; O(n² + n points) for every other draw. Closed forms for all likelihoods
-    but `Logistic`: a quadrature with an error below 1e-9. Moments of `LogGaussianCox` and
+    but `Logistic`, a quadrature with an error below 1e-9, and `Softmax`, one in as many dimensions
+    as classes. Moments of `LogGaussianCox` and
     `CopulaVolatility` are those of exp(f): where f is uncertain, far from X, they are huge, and
     infinite beyond what float64 holds.
 
@@ -138,58 +139,49 @@ def predict(
     model = pm.modelcontext(model)
     tree = az.convert_to_datatree(idata)
     posterior = tree["posterior"].to_dataset() if "posterior" in tree.children else xr.Dataset()
-    latent = _latent(gp, model)
-    name = latent.name
-    n, d = (int(length) for length in pt.as_tensor(gp.X).shape.eval())
+    processes: list[Any] = list(gp) if isinstance(gp, list | tuple) else [gp]
+    latents = [latent_of(each, model) for each in processes]
+    n, d = (int(length) for length in pt.as_tensor(processes[0].X).shape.eval())
     points = _points(Xnew, d)
-    posterior = _thinned(posterior, name, n, thin)
-
+    posterior = _thinned(posterior, [latent.name for latent in latents], n, thin)
+    conditionals = [
+        Conditional(each, latent, points, posterior, model, jitter, compile_kwargs)
+        for each, latent in zip(processes, latents, strict=True)
+    ]
+    y, op, arguments = _likelihood(model, latents, parameters or {}, len(points))
     inputs = pt.matrix("Xnew", dtype="float64")
-    if is_process(latent):
-        m, K = latent.owner.op.dist_params(latent.owner)
-    else:
-        m, K = gp.mean_func(gp.X), stabilize(gp.cov_func(gp.X), jitter)
-    covs = [K, gp.cov_func(gp.X, inputs), gp.cov_func(inputs, diag=True)]
-    y, op, arguments = _likelihood(model, latent, parameters or {}, len(points))
-    args = inputs, posterior, model, compile_kwargs
-    covariances = _Evaluator(covs, *args)
-    means = _Evaluator([m, gp.mean_func(inputs), *arguments], *args)
+    parameters_at = Evaluator(list(arguments), inputs, posterior, model, compile_kwargs)
 
-    f = posterior[name].transpose("chain", "draw", ...).values
-    moments = np.empty((2, *f.shape[:2], len(points)))
+    moments: list[tuple[Array, Array]] = []
     y_total: Any = 0.0
-    theta: Any = None
-    factor: Any = None
-    where = list(np.ndindex(f.shape[:2]))
+    where = list(np.ndindex(posterior.sizes["chain"], posterior.sizes["draw"]))
     # As wide as a factorization that takes as long as solving for all points.
     width = round((n * n * len(points)) ** (1 / 3))
     with few_threads(max(n, width)):
         for i in track(where, "Predicting ...", disable=not progressbar):
-            if theta is None or not all(map(np.array_equal, theta, covariances.theta(i))):
-                theta = covariances.theta(i)
-                K_value, K_cross, K_new = covariances(points, i)
-                factor = factorize(K_value.astype(np.float64, copy=False))
-                if factor is None:
-                    raise np.linalg.LinAlgError(
-                        f"The covariance of {name} is not positive definite in chain {i[0]}, draw "
-                        f"{posterior['draw'].values[i[1]]}, at {covariances.names} = {theta}: give "
-                        "predict the jitter of gp.prior, or a larger one if f is reparameterized."
-                    )
-                A = factor.solve(np.asfortranarray(K_cross, dtype=np.float64))
-                variance = np.maximum(K_new - np.einsum("ij,ij->j", A, A), 0.0)
-            m_value, m_new, *values = means(points, i)
-            moments[0][i] = m_new + factor.solve(f[i] - m_value) @ A
-            moments[1][i] = variance
+            here = zip(*(conditional(i) for conditional in conditionals), strict=True)
+            mean, variance = (of[0] if len(of) == 1 else np.vstack(of) for of in here)
+            moments.append((mean, variance))
             if y:
-                y_total = y_total + response(op, *moments[:, *i], *values)
+                y_total = y_total + response(op, mean, variance, *parameters_at(points, i))
 
-    conditional = ("chain", "draw", dims)
-    variables: dict[str, Any] = {
-        f"{name}_conditional_mean": (conditional, moments[0]),
-        f"{name}_conditional_variance": (conditional, moments[1]),
-        f"{name}_mean": (dims, moments[0].mean(axis=(0, 1))),
-        f"{name}_variance": (dims, moments[1].mean(axis=(0, 1)) + moments[0].var(axis=(0, 1))),
-    }
+    shape = posterior.sizes["chain"], posterior.sizes["draw"]
+    means, variances = (
+        np.array(of).reshape(*shape, *of[0].shape) for of in zip(*moments, strict=True)
+    )
+    variables: dict[str, Any] = {}
+    for k, latent in enumerate(latents):
+        name, one = latent.name, (means, variances)
+        if len(latents) > 1:
+            one = means[:, :, k], variances[:, :, k]
+        at = ("output", dims) if one[0].ndim == 4 else (dims,)
+        conditional = ("chain", "draw", *at)
+        variables |= {
+            f"{name}_conditional_mean": (conditional, one[0]),
+            f"{name}_conditional_variance": (conditional, one[1]),
+            f"{name}_mean": (at, one[0].mean(axis=(0, 1))),
+            f"{name}_variance": (at, one[1].mean(axis=(0, 1)) + one[0].var(axis=(0, 1))),
+        }
     if y:
         y_mean, y_square, *probability = y_total / len(where)
         variables[f"{y}_mean"] = (dims, y_mean)
@@ -215,66 +207,6 @@ def predict(
     return tree
 
 
-class _Evaluator:
-    """Graphs of Xnew and of variables in the posterior, compiled once for all draws.
-
-    Variables of the model are inputs of the compiled function where the posterior has them, so
-    values are those of the trace: nothing is transformed and no graph is rewritten.
-    """
-
-    def __init__(
-        self,
-        graphs: list[Any],
-        Xnew: Any,
-        posterior: xr.Dataset,
-        model: pm.Model,
-        compile_kwargs: dict[str, Any] | None,
-    ):
-        sampled = [v for v in [*model.free_RVs, *model.deterministics] if v.name in posterior]
-        reached = set(vars_between(sampled, graphs))
-        missing = [v.name for v in model.free_RVs if v in reached and v not in sampled]
-        if missing:
-            raise ValueError(
-                f"The posterior has no {missing}, which prediction depends on (variables: "
-                f"{sorted(map(str, posterior))}): sample with var_names=None, or with them in it."
-            )
-        inputs = [v for v in sampled if v in reached]
-        self.names = [v.name for v in inputs]
-        draws = (posterior[v.name].transpose("chain", "draw", ...).values for v in inputs)
-        self._values = [values.astype(v.dtype) for v, values in zip(inputs, draws, strict=True)]
-        kwargs = {"on_unused_input": "ignore"} | (compile_kwargs or {})
-        self._function = pymc_compile([Xnew, *inputs], graphs, **kwargs)
-
-    def theta(self, i: tuple[int, ...]) -> list[np.ndarray]:
-        """Return the variables that the graphs depend on, in draw i = (chain, draw)."""
-        return [values[i] for values in self._values]
-
-    def __call__(self, points: Array, i: tuple[int, ...]) -> list[np.ndarray]:
-        """Return the values of the graphs at `points`, in draw i."""
-        return self._function(points, *self.theta(i))
-
-
-def _latent(gp: Any, model: pm.Model) -> Any:
-    """Return f of a process, as the model has it."""
-    if not isinstance(gp, pm.gp.Latent) or isinstance(gp, pm.gp.TP):
-        raise ValueError(
-            f"gp is a {type(gp).__name__}: predict takes the pm.gp.Latent whose prior made f. For "
-            "other processes use gp.conditional and pm.sample_posterior_predictive."
-        )
-    f = getattr(gp, "f", None)
-    if f is None:
-        raise ValueError(
-            "gp has no f: pass the process on which gp.prior('f', X) was called. For one part of "
-            "a sum of processes use gp.conditional(..., given=...)."
-        )
-    if model.named_vars.get(f.name) is not f:
-        raise ValueError(
-            f"gp made {f.name}, which is not a variable of this model (variables: "
-            f"{sorted(model.named_vars)}): pass the gp of this model, or model= of this gp."
-        )
-    return f
-
-
 def _points(Xnew: ArrayLike, d: int) -> Array:
     """Return new inputs as an array of shape (points, d)."""
     points = np.asarray(Xnew, dtype=np.float64)
@@ -289,19 +221,21 @@ def _points(Xnew: ArrayLike, d: int) -> Array:
     return points
 
 
-def _thinned(posterior: xr.Dataset, latent: str, n: int, thin: int | None) -> xr.Dataset:
-    """Return every thin-th draw of a posterior that has f of length n."""
-    if latent not in posterior:
-        raise ValueError(
-            f"{latent} is not in the posterior (variables: {sorted(map(str, posterior))}): sample "
-            f"with var_names=None, or with {latent!r} in it."
-        )
-    shape = posterior[latent].transpose("chain", "draw", ...).shape
-    if shape[2:] != (n,):
-        raise ValueError(
-            f"{latent} has shape {shape[2:]} in the posterior, but gp.X has {n} rows: set pm.Data "
-            "back to the inputs of the trace. Processes with n_outputs > 1 are not supported."
-        )
+def _thinned(posterior: xr.Dataset, latents: Sequence[str], n: int, thin: int | None) -> xr.Dataset:
+    """Return every thin-th draw of a posterior that has f, and outputs of it, of length n."""
+    for latent in latents:
+        if latent not in posterior:
+            raise ValueError(
+                f"{latent} is not in the posterior (variables: {sorted(map(str, posterior))}): "
+                f"sample with var_names=None, or with {latent!r} in it."
+            )
+        shape = posterior[latent].transpose("chain", "draw", ...).shape
+        if shape[-1] != n or len(shape) > 4 or (len(shape) > 3 and len(latents) > 1):
+            raise ValueError(
+                f"{latent} has shape {shape[2:]} in the posterior, but gp.X has {n} rows: set "
+                "pm.Data back to the inputs of the trace. Processes with n_outputs > 1 are "
+                "predicted one by one."
+            )
     if thin is None:
         thin = -(-shape[0] * shape[1] // DRAWS)
     if thin < 1:
@@ -309,8 +243,20 @@ def _thinned(posterior: xr.Dataset, latent: str, n: int, thin: int | None) -> xr
     return posterior.isel(draw=slice(None, None, thin))
 
 
+def _reads(f: Any, latents: Sequence[Any], *, is_class_each: bool) -> bool:
+    """Whether a likelihood's f is the latent itself, or its classes are the rows of latents."""
+    if not is_class_each:
+        return len(latents) == 1 and f is latents[0]
+    rng = np.random.default_rng(0)
+    values = [rng.standard_normal(latent.shape.eval()) for latent in latents]
+    kwargs: dict[str, Any] = {"on_unused_input": "ignore", "mode": "FAST_COMPILE"}
+    classes = np.moveaxis(np.vstack(values), 0, -1)
+    found: bool = np.array_equal(pymc_compile(list(latents), f, **kwargs)(*values), classes)
+    return found
+
+
 def _likelihood(
-    model: pm.Model, latent: Any, given: Mapping[str, ArrayLike], points: int
+    model: pm.Model, latents: Sequence[Any], given: Mapping[str, ArrayLike], points: int
 ) -> tuple[str | None, Any, Sequence[Any]]:
     """Return name, op and parameters other than f of what observes f itself, if there is one."""
     for observed in filter(is_latent_gaussian_likelihood, model.observed_RVs):
@@ -320,7 +266,8 @@ def _likelihood(
         name: str = rv.name or observed.name
         op: Any = rv.owner.op
         f, *arguments = op.dist_params(rv.owner)
-        if f is not latent or response.dispatch(type(op)) is response.dispatch(object):
+        known = response.dispatch(type(op)) is not response.dispatch(object)
+        if not known or not _reads(f, latents, is_class_each=isinstance(op, Softmax.rv_type)):
             continue
         names = list(inspect.signature(response.dispatch(type(op))).parameters)[3:]
         if unknown := set(given) - set(names):

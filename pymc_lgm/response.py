@@ -8,9 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from scipy.special import expit, ndtr
+from scipy.special import expit, ndtr, softmax
 
-from pymc_lgm.likelihoods import CopulaVolatility, LogGaussianCox, Logistic, OrdinalProbit, Probit
+from pymc_lgm.approximations.variational_sets import nodes_of_sets
+from pymc_lgm.likelihoods import (
+    CopulaVolatility,
+    LogGaussianCox,
+    Logistic,
+    OrdinalProbit,
+    Probit,
+    Softmax,
+)
 from pymc_lgm.linalg import Array
 
 __all__ = ["response"]
@@ -26,7 +34,8 @@ def response(op: Any, mean: Array, variance: Array) -> Array:
     """Return E[y], E[y²] and class probabilities for f ~ N(mean, variance), as rows.
 
     Dispatched on the likelihood's op; its parameters other than f are further arguments. Shape
-    (2 + r, points) with r = 0 for what is not a class, 1 for two classes.
+    (2 + r, points) with r = 0 for what is not a class, 1 for two classes. Of a likelihood with a
+    latent variable a class mean and variance have shape (classes, points).
     """
     raise NotImplementedError(f"No response is known of {type(op).__name__}.")
 
@@ -76,5 +85,17 @@ def _(op: Any, mean: Array, variance: Array, cutpoints: Array, noise: Array) -> 
     lower, upper = np.concatenate([-beyond, scaled]), np.concatenate([scaled, beyond])
     mirror = lower + upper > 0.0  # subtract where the two are small
     p = np.where(mirror, ndtr(-lower) - ndtr(-upper), ndtr(upper) - ndtr(lower))
+    category = np.arange(len(p))
+    return np.stack([category @ p, category**2 @ p, *p])
+
+
+@response.register(Softmax.rv_type)
+def _(op: Any, mean: Array, variance: Array) -> Array:
+    """Probabilities of the classes, whose f are independent given a draw: a quadrature."""
+    x, weights = nodes_of_sets(len(mean))
+    f = mean + np.sqrt(variance) * x[:, :, None]
+    # Beyond four classes some weights are negative.
+    p = np.maximum(np.einsum("k,kci->ci", weights, softmax(f, axis=1)), 0.0)
+    p /= p.sum(axis=0)
     category = np.arange(len(p))
     return np.stack([category @ p, category**2 @ p, *p])

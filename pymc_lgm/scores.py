@@ -14,6 +14,8 @@ from pymc_lgm.linalg import Array
 __all__ = ["Capacity", "abstention_curve", "capacity", "log_predictive_density"]
 
 LEVELS = tuple(np.arange(51) / 100)
+ROUNDING = 1e-12
+"""Of a level: a probability of 0.51 is at the level 0.01."""
 
 
 def log_predictive_density(y: ArrayLike, probability: ArrayLike) -> float:
@@ -51,14 +53,16 @@ def abstention_curve(
 ) -> pd.DataFrame:
     """Accuracy and AUC among the observations whose class one dares to tell.
 
-    At a level ρ one abstains where 0.5 − ρ < p < 0.5 + ρ, and else says 1 if p > 0.5.
+    At a level ρ one abstains where 0.5 − ρ < p < 0.5 + ρ, and else says 1 if p > 0.5. Of r classes
+    one says the most probable, and abstains where its probability is below (1 + 2 (r − 1) ρ) / r:
+    for two classes the same.
 
     Parameters
     ----------
-    y : array_like of {0, 1}, shape (n,)
+    y : array_like of int, shape (n,)
         Observed classes.
-    probability : array_like, shape (n,)
-        p(y_i = 1).
+    probability : array_like
+        p(y_i = 1), shape (n,), or that of each class 0...r − 1, shape (n, r).
     levels : sequence of float
         Thresholds ρ; by default 0, 0.01, ..., 0.5 as in the source.
 
@@ -66,7 +70,8 @@ def abstention_curve(
     -------
     pandas.DataFrame
         A row for each level, with columns ``abstention`` (the share of observations left out),
-        ``accuracy`` and ``auc``. NaN where nothing is left, or for the AUC a single class.
+        ``accuracy`` and ``auc``. NaN where nothing is left, or for the AUC a single class. Of
+        several classes it is the mean of the AUC of each against the others.
 
     Notes
     -----
@@ -85,13 +90,21 @@ def abstention_curve(
     {'abstention': [0.0, 0.25, 0.5], 'accuracy': [0.5, 0.67, 1.0], 'auc': [0.75, 1.0, 1.0]}
     """
     p = np.asarray(probability, dtype=np.float64)
-    labels, p = _checked(y, p, 2)
+    if p.ndim == 1:
+        p = np.stack([1.0 - p, p], axis=1)
+    classes = p.shape[1]
+    labels, p = _checked(y, p, classes)
+    sure, right = (
+        (classes * p.max(axis=1) - 1.0) / (2.0 * (classes - 1)),
+        p.argmax(axis=1) == labels,
+    )
     rows = []
     for level in levels:
-        kept = np.abs(p - 0.5) >= level
-        right = (p > 0.5) == (labels == 1)
+        kept = sure >= level - ROUNDING
         accuracy = right[kept].mean() if kept.any() else np.nan
-        rows.append((1.0 - kept.mean(), accuracy, _auc(labels[kept], p[kept])))
+        aucs = np.array([_auc(labels[kept] == c, p[kept, c]) for c in range(classes)])
+        known = aucs[~np.isnan(aucs)]
+        rows.append((1.0 - kept.mean(), accuracy, known.mean() if known.size else np.nan))
     index = pd.Index(levels, name="level")
     return pd.DataFrame(rows, index, columns=["abstention", "accuracy", "auc"])
 

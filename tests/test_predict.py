@@ -10,7 +10,7 @@ import xarray as xr
 
 from models import COMPILED
 from scipy.integrate import quad
-from scipy.special import expit, ndtr
+from scipy.special import expit, ndtr, softmax
 from scipy.stats import norm
 
 import pymc_lgm as lgm
@@ -409,6 +409,21 @@ def test_abstention_and_capacity_of_a_toy_case():
     assert np.isnan(capacity([1, 1], [0.6, 0.7]).auc)
 
 
+def test_abstention_of_several_classes():
+    """At a level ρ what is told has a probability of (1 + 4 ρ) / 3."""
+    y, p = [0, 1, 2, 0], [[0.8, 0.1, 0.1], [0.3, 0.4, 0.3], [0.1, 0.5, 0.4], [0.6, 0.2, 0.2]]
+    curve = abstention_curve(y, p, levels=[0.0, 0.05, 0.125, 0.3, 0.5])
+    np.testing.assert_allclose(curve["abstention"], [0.0, 0.0, 0.25, 0.75, 1.0])
+    np.testing.assert_allclose(curve["accuracy"][:4], [0.75, 0.75, 2 / 3, 1.0])
+    # Of each class against the others: all pairs right, 2 of 3, all.
+    assert curve["auc"].iloc[0] == pytest.approx((1 + 2 / 3 + 1) / 3)
+    two = np.array([0.1, 0.9, 0.45, 0.7])
+    binary = abstention_curve([0, 1, 1, 0], two)
+    pd.testing.assert_frame_equal(
+        abstention_curve([0, 1, 1, 0], np.stack([1 - two, two], 1)), binary
+    )
+
+
 def test_log_predictive_density():
     assert log_predictive_density([1, 0], [0.8, 0.3]) == pytest.approx(np.log([0.8, 0.7]).mean())
     assert log_predictive_density([1], [0.0]) == -np.inf
@@ -429,3 +444,83 @@ def test_scores_refuse_what_is_no_probability(y, p, message):
     for score in (log_predictive_density, abstention_curve, capacity):
         with pytest.raises(ValueError, match=message):
             score(y, p)
+
+
+# Classes
+
+
+def classes_model(outputs):
+    """Three classes: outputs of one process, or a process each."""
+    with pm.Model() as model:
+        ls = pm.LogNormal("ls", 0.0, 0.4)
+        gps = [pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=ls * (1.0 + k))) for k in range(3)]
+        if outputs:
+            gps, f = gps[0], gps[0].prior("f", X, n_outputs=3, reparameterize=False)
+        else:
+            f = [gp.prior(f"f{k}", X, reparameterize=False) for k, gp in enumerate(gps)]
+        lgm.Softmax("y", f=f, observed=[0, 1, 2, 1])
+    return model, gps
+
+
+def classes_trace(outputs, draws=40):
+    rng = np.random.default_rng(3)
+    f = rng.normal(size=(1, draws, 3, 4))
+    latents = {"f": f} if outputs else {f"f{k}": f[:, :, k] for k in range(3)}
+    return f, az.from_dict(
+        {"posterior": {"ls": np.exp(0.4 * rng.normal(size=(1, draws)))} | latents}
+    )
+
+
+@pytest.mark.parametrize("outputs", [True, False])
+def test_classes_are_predicted_by_their_processes(outputs):
+    model, gps = classes_model(outputs)
+    _, idata = classes_trace(outputs)
+    result = predict(idata, gps, XNEW, model=model, progressbar=False)["predictions"]
+    one = [
+        predict(idata, gp, XNEW, model=model, progressbar=False)["predictions"]
+        for gp in ([] if outputs else gps)
+    ]
+    for k, alone in enumerate(one):
+        name = f"f{k}_conditional_mean"
+        np.testing.assert_allclose(result[name], alone[name])
+        assert "y_mean" not in alone
+    # Draws of f_new given each draw, and their softmax.
+    if outputs:
+        moments = [result[f"f_conditional_{what}"].values[0] for what in ("mean", "variance")]
+        assert result["f_conditional_mean"].dims == ("chain", "draw", "output", "point")
+    else:
+        moments = [
+            np.stack([result[f"f{k}_conditional_{what}"].values[0] for k in range(3)], axis=1)
+            for what in ("mean", "variance")
+        ]
+    xi = np.random.default_rng(5).standard_normal((2000, *moments[0].shape))
+    p = softmax(moments[0] + np.sqrt(moments[1]) * xi, axis=2).mean(axis=1)  # over draws
+    error = p.std(axis=0) / np.sqrt(len(p))
+    found = result["y_probability"]
+    assert found.dims == ("point", "category")
+    assert (np.abs(found.values.T - p.mean(axis=0)) < 4.5 * error + 1e-4).all()
+    np.testing.assert_allclose(found.sum("category"), 1.0)
+    np.testing.assert_allclose(result["y_mean"], found.values @ np.arange(3))
+
+
+@pytest.mark.parametrize("classes", [2, 3, 6])
+def test_probabilities_of_classes_are_those_of_their_softmax(classes):
+    """For no spread; and of two, the logistic function of the difference."""
+    rng = np.random.default_rng(1)
+    mean = rng.normal(size=(classes, 5))
+    op = lgm.Softmax.rv_type
+    rows = response.dispatch(op)(None, mean, np.zeros_like(mean))
+    np.testing.assert_allclose(rows[2:], softmax(mean, axis=0), atol=1e-12)
+    if classes == 2:
+        variance = rng.uniform(0.1, 2.0, size=mean.shape)
+        binary = response.dispatch(lgm.Logistic.rv_type)
+        expected = binary(None, mean[1] - mean[0], variance.sum(axis=0))[2]
+        found = response.dispatch(op)(None, mean, variance)
+        np.testing.assert_allclose(found[3], expected, atol=2e-4)
+
+
+def test_processes_in_another_order_are_not_the_classes():
+    model, gps = classes_model(outputs=False)
+    _, idata = classes_trace(outputs=False)
+    result = predict(idata, gps[::-1], XNEW, model=model, progressbar=False)["predictions"]
+    assert not [name for name in result if str(name).startswith("y_")]

@@ -1,0 +1,138 @@
+"""Moments of a process at new inputs given a draw of f and theta, in closed form."""
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import xarray as xr
+
+from pymc.gp.util import stabilize
+from pymc.pytensorf import compile as pymc_compile
+from pytensor.graph.traversal import vars_between
+
+from pymc_lgm.linalg import Array, factorize
+from pymc_lgm.model import is_process
+
+__all__ = ["Conditional", "Evaluator", "latent_of"]
+
+
+class Conditional:
+    """m_* + K_*X K⁻¹ (f − m) and the variances of f_*, of one process, draw by draw.
+
+    Parameters
+    ----------
+    gp, latent
+        The process, and f as the model has it: (n,), or (outputs, n) with one covariance.
+    points : ndarray, shape (points, d)
+    posterior, model, jitter, compile_kwargs
+        As in `pymc_lgm.predict`.
+    """
+
+    def __init__(
+        self,
+        gp: Any,
+        latent: Any,
+        points: Array,
+        posterior: xr.Dataset,
+        model: pm.Model,
+        jitter: float,
+        compile_kwargs: dict[str, Any] | None,
+    ):
+        self.name: str = latent.name
+        self._points, self._draws = points, posterior["draw"].values
+        inputs = pt.matrix("Xnew", dtype="float64")
+        if is_process(latent):
+            m, K = latent.owner.op.dist_params(latent.owner)
+        else:
+            m, K = gp.mean_func(gp.X), stabilize(gp.cov_func(gp.X), jitter)
+        covs = [K, gp.cov_func(gp.X, inputs), gp.cov_func(inputs, diag=True)]
+        args = inputs, posterior, model, compile_kwargs
+        self._covariances = Evaluator(covs, *args)
+        self._means = Evaluator([m, gp.mean_func(inputs)], *args)
+        self._f = posterior[latent.name].transpose("chain", "draw", ...).values
+        self._theta: Any = None
+
+    def __call__(self, i: tuple[int, ...]) -> tuple[Array, Array]:
+        """Mean and variance in draw i = (chain, draw), each (points,) or (outputs, points).
+
+        One O(n³) operation where theta is not that of the last draw.
+        """
+        theta = self._covariances.theta(i)
+        if self._theta is None or not all(map(np.array_equal, self._theta, theta)):
+            self._theta = theta
+            K, K_cross, K_new = self._covariances(self._points, i)
+            factor = factorize(K.astype(np.float64, copy=False))
+            if factor is None:
+                raise np.linalg.LinAlgError(
+                    f"The covariance of {self.name} is not positive definite in chain {i[0]}, draw "
+                    f"{self._draws[i[1]]}, at {self._covariances.names} = {theta}: give "
+                    "predict the jitter of gp.prior, or a larger one if f is reparameterized."
+                )
+            self._factor = factor
+            self._A = factor.solve(np.asfortranarray(K_cross, dtype=np.float64))
+            self._variance = np.maximum(K_new - np.einsum("ij,ij->j", self._A, self._A), 0.0)
+        m, m_new = self._means(self._points, i)
+        z = np.asarray(self._f[i] - m, dtype=np.float64)
+        mean = m_new + (self._factor.solve(np.asfortranarray(z.T)).T @ self._A)
+        return mean, np.broadcast_to(self._variance, mean.shape)
+
+
+class Evaluator:
+    """Graphs of Xnew and of variables in the posterior, compiled once for all draws.
+
+    Variables of the model are inputs of the compiled function where the posterior has them, so
+    values are those of the trace: nothing is transformed and no graph is rewritten.
+    """
+
+    def __init__(
+        self,
+        graphs: list[Any],
+        Xnew: Any,
+        posterior: xr.Dataset,
+        model: pm.Model,
+        compile_kwargs: dict[str, Any] | None,
+    ):
+        sampled = [v for v in [*model.free_RVs, *model.deterministics] if v.name in posterior]
+        reached = set(vars_between(sampled, graphs))
+        missing = [v.name for v in model.free_RVs if v in reached and v not in sampled]
+        if missing:
+            raise ValueError(
+                f"The posterior has no {missing}, which prediction depends on (variables: "
+                f"{sorted(map(str, posterior))}): sample with var_names=None, or with them in it."
+            )
+        inputs = [v for v in sampled if v in reached]
+        self.names = [v.name for v in inputs]
+        draws = (posterior[v.name].transpose("chain", "draw", ...).values for v in inputs)
+        self._values = [values.astype(v.dtype) for v, values in zip(inputs, draws, strict=True)]
+        kwargs = {"on_unused_input": "ignore"} | (compile_kwargs or {})
+        self._function = pymc_compile([Xnew, *inputs], graphs, **kwargs)
+
+    def theta(self, i: tuple[int, ...]) -> list[np.ndarray]:
+        """Return the variables that the graphs depend on, in draw i = (chain, draw)."""
+        return [values[i] for values in self._values]
+
+    def __call__(self, points: Array, i: tuple[int, ...]) -> list[np.ndarray]:
+        """Return the values of the graphs at `points`, in draw i."""
+        return self._function(points, *self.theta(i))
+
+
+def latent_of(gp: Any, model: pm.Model) -> Any:
+    """Return f of a process, as the model has it."""
+    if not isinstance(gp, pm.gp.Latent) or isinstance(gp, pm.gp.TP):
+        raise ValueError(
+            f"gp is a {type(gp).__name__}: predict takes the pm.gp.Latent whose prior made f. For "
+            "other processes use gp.conditional and pm.sample_posterior_predictive."
+        )
+    f = getattr(gp, "f", None)
+    if f is None:
+        raise ValueError(
+            "gp has no f: pass the process on which gp.prior('f', X) was called. For one part of "
+            "a sum of processes use gp.conditional(..., given=...)."
+        )
+    if model.named_vars.get(f.name) is not f:
+        raise ValueError(
+            f"gp made {f.name}, which is not a variable of this model (variables: "
+            f"{sorted(model.named_vars)}): pass the gp of this model, or model= of this gp."
+        )
+    return f
