@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
+from numpy.typing import NDArray
 from scipy.linalg import blas
 
 from pymc_lgm.linalg import Array, CholeskyFactor, bounded_exp, factorize
@@ -50,6 +51,11 @@ class _Matrix:
             copy[:stop, start:stop] = self.above[:stop, start:stop]
         np.fill_diagonal(copy, self.diagonal)
         return copy
+
+
+@lru_cache(maxsize=4)
+def _below(n: int) -> NDArray[np.bool_]:
+    return np.tri(n, k=-1, dtype=bool)
 
 
 class DensePrior:
@@ -190,8 +196,9 @@ class DensePrior:
 
     def dense(self) -> Array:
         """K, a new array."""
-        upper = np.triu(self._matrix.symmetric)
-        K: Array = self.variance * (upper + np.triu(upper, 1).T)
+        C = self._matrix.symmetric
+        K: Array = np.where(_below(self.n), C.T, C)
+        K *= self.variance
         return K
 
     def covariance_times(self, x: Array) -> Array:

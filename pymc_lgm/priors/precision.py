@@ -175,13 +175,24 @@ def is_finite(W: Precision) -> bool:
 
 def gathered(sets: NDArray[np.intp], x: Array) -> Array:
     """Elements of a vector, or rows of columns, by set: (G, s) or (G, s, N), 0 where filled up."""
-    # Row −1 is the last: that of the zeros.
-    rows: Array = np.concatenate([x, np.zeros((1, *x.shape[1:]))])[sets]
+    rows: Array
+    if _consecutive(sets, len(x)):
+        rows = x.reshape(*sets.shape, *x.shape[1:])
+    else:
+        # Row −1 is the last: that of the zeros.
+        rows = np.concatenate([x, np.zeros((1, *x.shape[1:]))])[sets]
     return rows
 
 
 def scattered(sets: NDArray[np.intp], by_set: Array, n: int) -> Array:
     """The inverse of `gathered`."""
+    if _consecutive(sets, n):
+        return by_set.reshape(n, *by_set.shape[2:])
     out = np.empty((n + 1, *by_set.shape[2:]))
     out[sets] = by_set
     return out[:-1]
+
+
+def _consecutive(sets: NDArray[np.intp], n: int) -> bool:
+    """Whether sets are f as it lies in memory, which saves copies."""
+    return sets.size == n and np.array_equal(sets.ravel(), np.arange(n))
