@@ -189,6 +189,16 @@ def test_the_gradient_of_the_bound(name):
     np.testing.assert_allclose(gradient, expected, atol=2e-3)
 
 
+def test_a_class_without_data_is_no_trouble():
+    with pm.Model() as model:
+        lgm.Softmax("y", f=[process(f"f{c}") for c in range(3)], observed=[0, 1, 1])
+    here = AtTheta.of(lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK), np.zeros(3))
+    q = variational(here.likelihood, here.prior)
+    assert q.converged
+    of_class = q.center[here.likelihood.sets].mean(axis=0)
+    assert of_class.argmin() == 2
+
+
 def test_coordinates_of_sites_are_a_bijection():
     rng = np.random.default_rng(1)
     sets = np.array([[0, 2, 4], [1, 3, -1]])
@@ -212,8 +222,8 @@ def test_expectation_propagation_is_refused():
         lgm.PseudoMarginal(approximation="ep", compile_kwargs=QUICK)
 
 
-def test_laplace_is_exact_too():
-    """Of blocks its evidence has no gradient: a random walk is what explores."""
+def test_it_is_exact():
+    """By Laplace's method, which is quick: of blocks its evidence has no gradient."""
     model = build("classes")
     with model:
         step = lgm.PseudoMarginal(approximation="laplace", n_importance=4, compile_kwargs=QUICK)
