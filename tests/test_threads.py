@@ -180,7 +180,7 @@ def test_the_evidence_is_fitted_with_one_thread(two, monkeypatch):
 
 def test_prediction_has_one_thread(two, monkeypatch):
     seen = []
-    module = sys.modules["pymc_lgm.prediction"]
+    module = sys.modules["pymc_lgm.conditionals"]
 
     def watch(K):
         seen.append(blas_threads())

@@ -15,6 +15,7 @@ __all__ = [
     "load_eustocks",
     "load_finpines",
     "load_ionosphere",
+    "load_longleaf",
     "load_pima",
     "load_redwood",
     "load_wine",
@@ -131,6 +132,19 @@ def load_cpus() -> pd.DataFrame:
     [40, 42, 43, 41, 43]
     """
     return _read("cpus")
+
+
+def load_longleaf() -> pd.DataFrame:
+    """Return the longleaf pines of a forest in Georgia: n = 584 trees, d = 2, and no y.
+
+    Columns: x1, x2 (where a tree stands, in a square of 200 meters), diameter (of the trunk at
+    breast height, in centimeters, 2 and more). Source: Platt, Evans and Rathbun (1988), The
+    American Naturalist 131:491; R package spatstat.data, ``longleaf``.
+
+    >>> int((load_longleaf()["diameter"] < 10).sum())
+    154
+    """
+    return _read("longleaf")
 
 
 def load_wine() -> pd.DataFrame:
