@@ -396,6 +396,14 @@ def test_without_a_backend_there_are_no_pictures():
         report(trace(), backend="pen")
 
 
+def test_moves_that_take_turns_are_no_tuning():
+    found = trace()
+    scale = found["sample_stats"]["theta_scale"]
+    scale.values[:, ::3] = 0.2
+    assert np.unique(scale.values[~np.isnan(scale.values)]).size == 2
+    assert "theta_scale" not in blamed(report(found))
+
+
 def test_errors_are_those_of_efficiency():
     with pytest.raises(ValueError, match="no posterior group"):
         report(az.from_dict({"prior": {"x": np.zeros((1, 3))}}))

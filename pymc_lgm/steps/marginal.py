@@ -153,8 +153,7 @@ class Marginal(LatentGaussianStep):
         if self.approximation == "laplace":
             refuse_no_curvature(self.lgm, "approximation='ep', or lgm.ASIS()")
         self.element = self._element(
-            # The bound is flat at its maximum, and each of its sweeps costs as much as the last.
-            explore=self._warm(1e-2 if self.approximation == "variational" else 1e-3),
+            explore=self._warm(1e-3),
             surrogate=self._surrogate(),
             move=self._move(),
             n_importance=self.n_importance,
