@@ -109,7 +109,11 @@ print(f"probability that warmth matters more than contact: {matters:.2f}")
 
 # %%
 at_most = ndtr(cut_draws - f_draws).mean(("chain", "draw"))
-at_most = at_most.assign_coords(wine=("tasting", tastings["wine"])).groupby("wine").mean()
+at_most = (
+    at_most.assign_coords(wine=("tasting", np.asarray(tastings["wine"], dtype=str)))
+    .groupby("wine")
+    .mean()
+)
 at_most = at_most.sel(wine=wines).transpose("cut", "wine")
 share = np.diff(at_most, axis=0, prepend=0, append=1)
 print("expected grades / %")

@@ -57,6 +57,10 @@ class LatentGaussian(GaussianModel, Protocol):
     def sets(self) -> NDArray[np.intp] | None:
         """Which f_i an observation reads together, shape (G, s); ``None`` if it reads one."""
 
+    @property
+    def classes(self) -> bool:
+        """Whether they are classes, with a curvature diag(π) − π πᵀ."""
+
     def probit_signs(self) -> Array | None:
         """s (n,) if ℓ = Σ log Φ(s_i f_i), ``None`` if not."""
 

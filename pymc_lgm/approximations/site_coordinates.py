@@ -1,14 +1,15 @@
 """Sites as one vector of free numbers, of which any combination are sites again.
 
 What `sites_line` puts on a line in theta. Precisions go by logarithms, blocks of them by
-W_g = U D Uᵀ with U unit lower triangular, and ν as ν / √(W + c), which changes least: a datum that
-only cuts f_i off has a site whose width is that of the prior, and its ν / √W does not depend on it.
+W_g = U D Uᵀ with U unit lower triangular, those of classes by D and v; and ν goes as ν / √(W + c),
+which changes least: a datum that only cuts f_i off has a site whose width is that of the prior, and
+its ν / √W does not depend on it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,9 +17,10 @@ from numpy.typing import NDArray
 
 from pymc_lgm.approximations.sites import Margins, Recalled, Sites
 from pymc_lgm.linalg import Array
+from pymc_lgm.priors.class_blocks import ClassBlocks
 from pymc_lgm.priors.precision import SiteBlocks, gathered, scattered
 
-__all__ = ["FLAT", "InSets", "OneByOne", "SiteCoordinates"]
+__all__ = ["FLAT", "InClasses", "InSets", "OneByOne", "SiteCoordinates", "site_coordinates"]
 
 LEAST = 1e-8
 """Precision of a site that says nothing: it needs a logarithm."""
@@ -114,3 +116,45 @@ class InSets:
     @property
     def _below(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         return np.tril_indices(self.index.shape[1], -1)
+
+
+@dataclass(frozen=True, eq=False)
+class InClasses:
+    """Of sites of classes: ν / √(D + c), log D, and log (v² / (1 − |v|²)) with v_c = u_c / √D_c.
+
+    Attributes
+    ----------
+    index : ndarray of int, shape (G, s)
+        The sets, as in `ClassBlocks`.
+    """
+
+    index: NDArray[np.intp]
+
+    @property
+    def size(self) -> int:
+        """Three numbers an f_i."""
+        return 3 * self.index.size
+
+    def of(self, sites: Sites, margins: Margins | None) -> Array:
+        """See `SiteCoordinates`."""
+        D, v, gap = sites.precision.less_one
+        D = np.maximum(D, LEAST)
+        ratio = gathered(self.index, sites.nu) / np.sqrt(D + FLAT)
+        shares = np.maximum(v**2, LEAST) / np.maximum(gap, LEAST)[:, None]
+        return np.concatenate([ratio.ravel(), np.log(D).ravel(), np.log(shares).ravel()])
+
+    def sites(self, s: Array, trusted: bool) -> Recalled:
+        """See `SiteCoordinates`."""
+        ratio, logarithms, of_shares = s.reshape(3, *self.index.shape)
+        D, shares = np.exp(logarithms), np.exp(of_shares)
+        v = np.sqrt(shares / (1.0 + shares.sum(axis=1, keepdims=True)))
+        precision = ClassBlocks.of(self.index, D, v * np.sqrt(D))
+        nu = scattered(self.index, ratio * np.sqrt(D + FLAT), self.index.size)
+        return Recalled(nu, precision, None, trusted)
+
+
+def site_coordinates(model: Any, n: int, copula: bool) -> SiteCoordinates:
+    """Those that suit the observations of a model."""
+    if model.sets is None:
+        return OneByOne(n, copula)
+    return InClasses(model.sets) if model.classes else InSets(model.sets)

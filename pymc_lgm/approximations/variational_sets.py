@@ -93,8 +93,7 @@ def sweep_of_sets(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -
     curvature = -across.swapaxes(1, 2) @ np.einsum("kg,kab->gab", weighted, squares) @ across
     if not (np.isfinite(slope).all() and np.isfinite(curvature).all()):
         return None
-    expected = SiteBlocks(W.sets, np.where(W.filling, np.eye(nodes.shape[1]), curvature))
-    asked_W = expected.at_least(LEAST, np.sqrt(prior.variances))
+    asked_W = W.like(curvature).at_least(LEAST, np.sqrt(prior.variances))
     gradient = scattered(W.sets, slope[:, :, 0], z.size)
     asked = Sites(gradient + asked_W.times(z), asked_W)
     change = root.swapaxes(1, 2) @ (asked_W.values - W.values) @ root

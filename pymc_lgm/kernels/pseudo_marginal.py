@@ -19,7 +19,7 @@ from pymc_lgm.adaptation import FEW, MANY, NoiseTuning
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.importance import Estimate, Proposal, Scheme
 from pymc_lgm.approximations.recall import LineSearch, WarmSearch
-from pymc_lgm.approximations.site_coordinates import InSets, OneByOne
+from pymc_lgm.approximations.site_coordinates import site_coordinates
 from pymc_lgm.approximations.sites import Margins
 from pymc_lgm.approximations.sites_line import SitesLine, SitesTuning
 from pymc_lgm.kernels.hold.approximate_evidence import ApproximateEvidence
@@ -104,8 +104,7 @@ class ApproximateMarginal:
         """Begin every search where the search itself begins."""
         n, p = state.f.size, state.theta.size
         move = self.move.start(state, tune) if p else None
-        sets = state.model.sets
-        coordinates = OneByOne(n, self.copula) if sets is None else InSets(sets)
+        coordinates = site_coordinates(state.model, n, self.copula)
         sites = SitesTuning.start(coordinates, p)
         return MarginalTuning(move, None, None, sites, 0, 3 * tune // 4, NoiseTuning())
 

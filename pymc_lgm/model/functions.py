@@ -23,8 +23,9 @@ from pymc_lgm.model.draw_back import DrawBack
 from pymc_lgm.model.graphs import Block, Graphs, Variable
 from pymc_lgm.model.parts import Part
 from pymc_lgm.model.reading import Reading
-from pymc_lgm.model.sets import find_sets
+from pymc_lgm.model.sets import are_classes, find_sets
 from pymc_lgm.priors import BlocksPrior, DensePrior, LowRankPrior, Prior
+from pymc_lgm.priors.class_blocks import ClassBlocks
 from pymc_lgm.priors.precision import SiteBlocks
 
 __all__ = ["ModelFunctions"]
@@ -95,6 +96,7 @@ class ModelFunctions:
         self._moves_cov = self.graphs.cov_reads & set(self.other_names)
         self.coupled: str | None = None
         self.sets: NDArray[np.intp] | None = None
+        self.classes = False
         self._site_index: NDArray[np.intp] | None = None
 
     def __repr__(self) -> str:
@@ -266,6 +268,7 @@ class ModelFunctions:
         if self.sets is not None:
             value, gradient, products = self.graphs.likelihood_products(f, theta, self._colors)
             W = SiteBlocks.of_products(self.sets, -products)
+            W = ClassBlocks.nearest(self.sets, W.values) if self.classes else W
             return float(value), gradient, W, np.full(self.n, np.nan)
         value, gradient, curvature, third = self.graphs.likelihood_terms(f, theta)
         return float(value), gradient, curvature, third
@@ -296,6 +299,9 @@ class ModelFunctions:
         found = find_sets(lambda rows: self.graphs.elements(rows, theta), mean, scale)
         if found is not None:
             self.sets, self._site_index = found
+            f = mean + scale * np.random.default_rng(0).standard_normal(self.n)
+            _, _, W, _ = self.likelihood_terms(f, theta)
+            self.classes = are_classes(W)
 
     @cached_property
     def _colors(self) -> Array:

@@ -11,8 +11,10 @@ from scipy.sparse import csr_array, hstack, vstack
 from scipy.sparse.csgraph import connected_components
 
 from pymc_lgm.linalg import Array
+from pymc_lgm.priors.class_blocks import ClassBlocks
+from pymc_lgm.priors.precision import SiteBlocks
 
-__all__ = ["MOST", "find_sets"]
+__all__ = ["MOST", "are_classes", "find_sets"]
 
 MOST = 12
 """Elements of a set, at most: expectations over more take too many nodes."""
@@ -71,3 +73,11 @@ def find_sets(
     of_label = np.zeros(label.max() + 1, dtype=np.intp)
     of_label[label[:n]] = group
     return sets, of_label[label[n:]]
+
+
+def are_classes(W: SiteBlocks) -> bool:
+    """Whether blocks of a curvature have the form diag(D) − u uᵀ, and no row a sum."""
+    if W.sets.shape[1] < 3 or (W.sets < 0).any() or not np.isfinite(W.values).all():
+        return False
+    nearest = ClassBlocks.nearest(W.sets, W.values)
+    return bool((np.abs(nearest.values - W.values) <= 1e-6 * np.abs(W.values).max()).all())

@@ -12,7 +12,8 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.priors.base import GaussianModel, Prior
 from pymc_lgm.priors.blocks_posterior import BlocksPosterior, Index, Scattered
 from pymc_lgm.priors.dense import DensePrior
-from pymc_lgm.priors.dense_posterior import DensePosterior, joined_by
+from pymc_lgm.priors.dense_posterior import DensePosterior
+from pymc_lgm.priors.joined_posterior import condition_jointly
 from pymc_lgm.priors.precision import Precision, SiteBlocks
 
 __all__ = ["BlocksModel", "BlocksPrior"]
@@ -87,7 +88,7 @@ class BlocksPrior(Scattered):
     def condition(self, W: Precision) -> BlocksPosterior | DensePosterior | None:
         """Each part by itself, unless blocks of W join them."""
         if isinstance(W, SiteBlocks):
-            return joined_by(W, self)
+            return condition_jointly(W, self)
         found = [p.condition(W[i]) for i, p in zip(self.index, self.priors, strict=True)]
         posteriors = [posterior for posterior in found if posterior is not None]
         if len(posteriors) < len(found):

@@ -60,8 +60,8 @@ class SiteBlocks:
     def of_products(cls, sets: NDArray[np.intp], products: Array) -> SiteBlocks:
         """From M v_k, rows (s, n) of products with 1 at the k-th element of each set."""
         columns = gathered(sets, np.ascontiguousarray(products.T))
-        W = cls(sets, 0.5 * (columns + columns.swapaxes(1, 2)))
-        return replace(W, values=np.where(W.filling, np.eye(sets.shape[1]), W.values))
+        values = 0.5 * (columns + columns.swapaxes(1, 2))
+        return cls(sets, values).like(values)
 
     def times(self, x: Array) -> Array:
         """W x, of a vector (n,) or of columns (n, N)."""
@@ -75,6 +75,30 @@ class SiteBlocks:
         columns = x if x.ndim == 2 else x[:, None]
         blocks = self.values @ gathered(self.sets, columns)
         return scattered(self.sets, blocks, len(x)).reshape(x.shape)
+
+    def like(self, values: Array) -> SiteBlocks:
+        """Blocks of this kind, with these values or near to them."""
+        return replace(self, values=np.where(self.filling, np.eye(self.sets.shape[1]), values))
+
+    def toward(self, other: SiteBlocks, share: float) -> SiteBlocks:
+        """W + share (V − W)."""
+        return replace(self, values=self.values + share * (other.values - self.values))
+
+    @property
+    def less_one(self) -> tuple[Array, Array, Array] | None:
+        """D > 0, v and 1 − |v_g|² with W_g = D_g^½ (I − v_g v_gᵀ) D_g^½.
+
+        Shapes (G, s), (G, s) and (G,). Two f_i have them always; ``None`` if there are none.
+        """
+        if self.sets.shape[1] != 2 or (self.sets < 0).any():
+            return None
+        b = self.values[:, 0, 1]
+        u = np.stack([np.sqrt(np.abs(b)), -np.sign(b) * np.sqrt(np.abs(b))], axis=1)
+        D = np.einsum("gii->gi", self.values) + u**2
+        determinant = self.values[:, 0, 0] * self.values[:, 1, 1] - b**2
+        if not ((D > 0.0).all() and (determinant > 0.0).all()):
+            return None
+        return D, u / np.sqrt(D), determinant / D.prod(axis=1)
 
     @cached_property
     def n(self) -> int:
@@ -163,7 +187,7 @@ def between(W: Precision, V: Precision, share: float) -> Precision:
     """W + share (V − W)."""
     if isinstance(W, SiteBlocks):
         assert isinstance(V, SiteBlocks)
-        return replace(W, values=W.values + share * (V.values - W.values))
+        return W.toward(V, share)
     assert not isinstance(V, SiteBlocks)
     return W + share * (V - W)
 
