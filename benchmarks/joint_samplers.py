@@ -25,7 +25,7 @@ SAMPLERS = {
     "SA": (lgm.SufficientMetropolis, {}),
     "SURR": (lgm.SurrogateSlice, {}),
     "PM, random walk": (lgm.PseudoMarginal, {"move": "metropolis"}),
-    "PM, no copula": (lgm.PseudoMarginal, {"copula": False}),
+    "PM, no copula": (lgm.PseudoMarginal, {"importance": lgm.Importance(copula=False)}),
     "PM, default": (lgm.PseudoMarginal, {}),
 }
 

@@ -23,9 +23,9 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 from scipy import stats
 
+from pymc_lgm.latent_gaussian import LatentGaussian
 from pymc_lgm.linalg import Array, factorize
 from pymc_lgm.model import LatentGaussianModel
-from pymc_lgm.state import LatentGaussian
 
 __all__ = ["JointTest", "Moments", "joint_test", "quadrature"]
 

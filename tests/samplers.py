@@ -16,6 +16,7 @@ VARIANTS = {
         {"metric": "identity", "step_size": 0.3},
         {"metric": "curvature"},
         {"metric": "curvature", "integrator": "leapfrog", "step_size": 0.5},
+        {"metric": "class_frequency"},
     ],
     "AuxiliaryGradient": [{"step_size": 0.3, "repeats": 2}],
     "LatentSMMALA": [{"step_size": 0.8}],

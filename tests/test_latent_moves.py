@@ -669,11 +669,14 @@ def test_the_right_ratio_passes_where_wrong_ones_fail(name):
 # The elements and the steps
 
 
+CURVED = ("smmala", "hmc-curvature", "hmc-class-frequency")
+
+
 @pytest.mark.parametrize("name", latent.LATENT_MOVES)
 def test_an_element_says_what_it_needs_and_reports(name):
     element = latent.LATENT_MOVES[name](repeats=2)
     assert element.needs_gradient == (name not in ("slice", "metropolis", "random-walk"))
-    assert element.needs_curvature == (name in ("smmala", "hmc-curvature"))
+    assert element.needs_curvature == (name in CURVED)
     state = state_of(Counts())
     tuning = element.start(state, 10)
     with np.errstate(over="ignore", invalid="ignore"):  # as `kernels.run` does
@@ -731,7 +734,7 @@ def test_a_chain_that_is_stuck_raises_nothing(name):
         (NealMetropolis, {"step_size": 1.5}, "at most 1 for proposal='autoregressive'"),
         (NealMetropolis, {"step_size": 0.0}, "must be positive"),
         (NealMetropolis, {"proposal": "wide"}, "'autoregressive', 'random-walk'"),
-        (LatentHMC, {"metric": "fisher"}, "'prior', 'curvature', 'identity'"),
+        (LatentHMC, {"metric": "fisher"}, "'prior', 'curvature', 'class_frequency', 'identity'"),
         (LatentHMC, {"metric": "identity", "integrator": "rotation"}, "integrator='leapfrog'"),
         (AuxiliaryGradient, {"repeats": 0}, "whole number of at least 1"),
         (LatentSMMALA, {"metric": "prior"}, "has no option 'metric'"),

@@ -182,6 +182,7 @@ SAMPLERS = {
     "SurrogateSlice": (lgm.SurrogateSlice, {}),
     "LatentHMC": (lgm.LatentHMC, {}),
     "LatentHMC-curvature": (lgm.LatentHMC, {"metric": "curvature"}),
+    "LatentHMC-class_frequency": (lgm.LatentHMC, {"metric": "class_frequency"}),
     "EllipticalSlice": (lgm.EllipticalSlice, {}),
     "LatentSMMALA": (lgm.LatentSMMALA, {"step_size": 0.8}),
     "NealMetropolis": (lgm.NealMetropolis, {"step_size": 0.5}),

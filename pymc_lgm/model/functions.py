@@ -1,4 +1,4 @@
-"""A `pymc.Model` as numeric functions of (theta, f): what `pymc_lgm.state.LatentGaussian` asks for.
+"""A `pymc.Model` as numeric functions of (theta, f): `pymc_lgm.latent_gaussian.LatentGaussian`.
 
 Their graphs are in `pymc_lgm.model.graphs`. One file of more than 300 lines: each function is
 three, and says its shapes.
@@ -172,7 +172,7 @@ class ModelFunctions:
             self._draw_back.forget()
         return bool(moved & self._moves_cov), bool(moved)
 
-    # The five functions of `pymc_lgm.state.LatentGaussian`
+    # The five functions of `pymc_lgm.latent_gaussian.LatentGaussian`
 
     @cached_property
     def amplitudes(self) -> Array:

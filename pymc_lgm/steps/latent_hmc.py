@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Unpack, get_args
 
 from pymc_lgm import kernels
+from pymc_lgm.approximations.homogeneous import class_frequency
 from pymc_lgm.kernels.latent.stepping import Integrator
 from pymc_lgm.model.refusals import no_metric
 from pymc_lgm.steps.latent import LatentStep
@@ -12,25 +13,28 @@ from pymc_lgm.steps.options import StepOptions, between, one_of, positive
 
 __all__ = ["LatentHMC"]
 
-METRICS = ("prior", "curvature", "identity")
+METRICS = ("prior", "curvature", "class_frequency", "identity")
 
 
 class LatentHMC(LatentStep):
     """Move f given theta by HMC preconditioned with the prior; leaves p(f | y, theta) invariant.
 
     O(n²) a leapfrog step, and one O(n³) factorization whenever another step has moved theta; with
-    ``metric="curvature"`` those of a Laplace approximation as well, mostly 2 or 3. See
+    ``metric="curvature"`` those of a Laplace approximation as well, mostly 2 or 3, and with
+    ``metric="class_frequency"`` one. See
     `pymc_lgm.kernels.latent.hmc` and `pymc_lgm.kernels.latent.curvature_hmc`.
 
     Parameters
     ----------
     vars : variable, optional
         f; may be left out if the model has one latent.
-    metric : {"prior", "curvature", "identity"}
+    metric : {"prior", "curvature", "class_frequency", "identity"}
         M⁻¹ = K ("HMC v2" of the papers); M⁻¹ = (K⁻¹ + W)⁻¹ with the W of a Laplace approximation
-        ("HMC v1"), for data that say much about f; or the identity for comparison.
+        ("HMC v1"), for data that say much about f; the same with the W of the class frequencies, or
+        of the constant f that fits best (the thesis' homogeneous F̂); or the identity for
+        comparison.
     integrator : {"rotation", "leapfrog"}, optional
-        "rotation" solves the motion under the prior or under the Laplace approximation exactly;
+        "rotation" solves the motion under the prior or under the approximation exactly;
         the default but for ``metric="identity"``.
     path_length : float
         Each trajectory takes 1 to path_length / ε steps of size ε, uniformly.
@@ -47,8 +51,10 @@ class LatentHMC(LatentStep):
 
     References
     ----------
-    Filippone, Zhong and Girolami (2012), §5.2.1; Beskos et al. (2011) and Shahbaba et al. (2014)
-    for the rotations.
+    Filippone, Zhong and Girolami (2012), §5.2.1; Filippone et al. (2012), *Probabilistic prediction
+    of neurological disorders with a statistical assessment of neuroimaging data modalities*, Annals
+    of Applied Statistics 6, §5 (F̂); Beskos et al. (2011) and Shahbaba et al. (2014) for the
+    rotations.
 
     Examples
     --------
@@ -62,7 +68,7 @@ class LatentHMC(LatentStep):
     """
 
     name = "latent_hmc"
-    needs = 'gradient in f; curvature with `metric="curvature"`'
+    needs = 'gradient in f; curvature with `metric="curvature"` or `"class_frequency"`'
 
     def __init__(
         self,
@@ -86,8 +92,8 @@ class LatentHMC(LatentStep):
         one_of("integrator", integrator, get_args(Integrator))
         if metric == "identity" and integrator == "rotation":
             raise ValueError(
-                "integrator='rotation' solves the motion under metric='prior' or 'curvature'; with "
-                "metric='identity' write integrator='leapfrog'."
+                "integrator='rotation' solves the motion under metric='prior', 'curvature' or "
+                "'class_frequency'; with metric='identity' write integrator='leapfrog'."
             )
         options: dict[str, Any] = {
             "repeats": positive("repeats", repeats),
@@ -97,7 +103,9 @@ class LatentHMC(LatentStep):
             "step_size": step_size,
             "target_accept": target_accept,
         }
-        if metric == "curvature":
+        if metric == "class_frequency":
+            options["search"] = class_frequency
+        if metric in ("curvature", "class_frequency"):
             self.move = kernels.latent.CurvatureHMC(**options)
         else:
             self.move = kernels.latent.HMC(metric=metric, **options)  # type: ignore[arg-type]

@@ -35,9 +35,10 @@ class Sweep(LatentGaussianStep):
         "metropolis", and "slice" if an observation reads several latent variables.
     latent_move : str, optional
         How f moves given theta: "hmc" is `LatentHMC` with M⁻¹ = K, "hmc-curvature" with
-        M⁻¹ = (K⁻¹ + W)⁻¹, "slice" `EllipticalSlice`, "mgrad" `AuxiliaryGradient`, "metropolis" and
-        "random-walk" `NealMetropolis`, "smmala" `LatentSMMALA`. By default "hmc", and "slice" if
-        the likelihood has no gradient.
+        M⁻¹ = (K⁻¹ + W)⁻¹, "hmc-class-frequency" the same with the W of the class frequencies,
+        "slice" `EllipticalSlice`, "mgrad" `AuxiliaryGradient`, "metropolis" and "random-walk"
+        `NealMetropolis`, "smmala" `LatentSMMALA`. By default "hmc", and "slice" if the likelihood
+        has no gradient.
     latent_repeats, theta_repeats : int
         Moves a draw. One of f is O(n²), one of theta O(n³).
     amplitude : int

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from pymc_lgm.approximations.homogeneous import class_frequency
 from pymc_lgm.kernels.latent.auxiliary_gradient import AuxiliaryGradient as AuxiliaryGradient
 from pymc_lgm.kernels.latent.curvature_hmc import CurvatureHMC as CurvatureHMC
 from pymc_lgm.kernels.latent.elliptical_slice import EllipticalSlice as EllipticalSlice
@@ -32,6 +33,7 @@ LATENT_MOVES: dict[str, Callable[..., LatentMove]] = {
     "hmc": HMC,
     "slice": EllipticalSlice,
     "hmc-curvature": CurvatureHMC,
+    "hmc-class-frequency": partial(CurvatureHMC, search=class_frequency),
     "mgrad": AuxiliaryGradient,
     "metropolis": NealMetropolis,
     "random-walk": partial(NealMetropolis, proposal="random-walk"),

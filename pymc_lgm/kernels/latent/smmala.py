@@ -103,9 +103,7 @@ def smmala(rng: np.random.Generator, state: State, *, step_size: float) -> tuple
     log_ratio = proposed.log_likelihood - state.log_likelihood
     log_ratio += 0.5 * float(nu @ nu - nu_new @ nu_new)
     log_ratio += there.log_density(back, step_size) - here.log_density(noise, step_size)
-    if math.isnan(log_ratio):
-        tally.numerical_rejections += 1
-        return state, Info(0.0, 2)
+    tally.numerical_rejections += math.isnan(log_ratio)
     info = Info(acceptance_probability(log_ratio), 2)
     return (proposed if rng.uniform() < info.latent_acceptance else state), info
 

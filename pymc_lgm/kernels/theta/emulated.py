@@ -19,8 +19,9 @@ from pymc_lgm.kernels.hold.target import Slope, Target
 from pymc_lgm.kernels.sweep import Stats
 from pymc_lgm.kernels.theta.metropolis import Metropolis
 from pymc_lgm.kernels.theta.nuts import NUTS
+from pymc_lgm.latent_gaussian import LatentGaussian
 from pymc_lgm.linalg import Array
-from pymc_lgm.state import LatentGaussian, State, acceptance_probability
+from pymc_lgm.state import State, acceptance_probability
 
 __all__ = ["Emulated", "EmulatorTuning", "SurrogateTransitionInfo", "surrogate_transition"]
 

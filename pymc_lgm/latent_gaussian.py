@@ -1,0 +1,68 @@
+"""A latent Gaussian model as functions of arrays: what the numeric code sees of it.
+
+theta ~ p(theta),   f | theta ~ N(m(theta), K(theta)),   y_i | f_i, theta ~ p(y_i | f_i, theta).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from numpy.typing import NDArray
+
+from pymc_lgm.linalg import Array
+from pymc_lgm.priors import Prior
+from pymc_lgm.priors.base import GaussianModel
+
+__all__ = ["LatentGaussian"]
+
+
+class LatentGaussian(GaussianModel, Protocol):
+    """A latent Gaussian model as functions of theta (p,) and f (n,), all float64."""
+
+    def prior(self, theta: Array) -> Prior | None:
+        """N(m(theta), K(theta)); ``None`` where that is no number."""
+
+    def log_prior(self, theta: Array) -> float:
+        """log p(theta) up to a constant."""
+
+    def log_likelihood(self, f: Array, theta: Array) -> float:
+        """ℓ(f, theta) = log p(y | f, theta)."""
+
+    def log_likelihoods(self, rows: Array, theta: Array) -> Array:
+        """ℓ of each row of f, shape (N, n) -> (N,)."""
+
+    def log_likelihood_gradient(self, f: Array, theta: Array) -> tuple[float, Array]:
+        """ℓ(f, theta) and g = ∂ℓ/∂f, shape (n,)."""
+
+    def likelihood_terms(self, f: Array, theta: Array) -> tuple[float, Array, Any, Array]:
+        """ℓ, g, W = −∂²ℓ/∂f² and ∂³ℓ/∂f³, the last three of shape (n,); W in blocks if in sets."""
+
+    def site_log_likelihoods(self, rows: Array, theta: Array) -> Array:
+        """ℓ_i(f_i, theta) of each row of f, shape (N, n) -> (N, n) or (N, G): their sum is ℓ."""
+
+    @property
+    def sets(self) -> NDArray[np.intp] | None:
+        """Which f_i an observation reads together, shape (G, s); ``None`` if it reads one."""
+
+    @property
+    def classes(self) -> bool:
+        """Whether they are classes, with a curvature diag(π) − π πᵀ."""
+
+    def probit_signs(self) -> Array | None:
+        """s (n,) if ℓ = Σ log Φ(s_i f_i), ``None`` if not."""
+
+    # Derivatives in theta, for targets with a gradient.
+
+    def log_prior_gradient(self, theta: Array) -> Array:
+        """∂ log p(theta)/∂theta, shape (p,)."""
+
+    def log_likelihood_theta_gradient(self, f: Array, theta: Array) -> Array:
+        """∂ℓ/∂theta at fixed f, shape (p,)."""
+
+    def log_likelihoods_theta_gradient(self, rows: Array, theta: Array, weights: Array) -> Array:
+        """∂/∂theta of Σ_k w_k ℓ(f_k, theta) at fixed rows f_k, shape (p,)."""
+
+    def likelihood_terms_vjp(self, f: Array, theta: Array, v: Array, u: Array) -> Array:
+        """∂/∂theta of ℓ + ⟨v, g⟩ + ⟨u, W⟩ at fixed f, shape (p,)."""
