@@ -90,7 +90,13 @@ def test_no_import_goes_in_a_circle():
 @pytest.mark.parametrize("path", [p for p in MODULES if layer(dotted(p)) < NUMERIC], ids=dotted)
 def test_the_numeric_wing_knows_arrays_only(path):
     for name in imports(path):
-        assert name.split(".")[0] in {*sys.stdlib_module_names, "numpy", "scipy", "pymc_lgm"}, name
+        assert name.split(".")[0] in {
+            *sys.stdlib_module_names,
+            "numpy",
+            "scipy",
+            "numba",
+            "pymc_lgm",
+        }, name
 
 
 def test_files_are_short():

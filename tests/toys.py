@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import erfcx, gammaln, log_ndtr
 
 from pymc_lgm import kernels
-from pymc_lgm.priors import DensePrior
+from pymc_lgm.priors import BandedPrior, DensePrior
 from pymc_lgm.state import State
 from pymc_lgm.testing import JointTest, joint_values
 
@@ -147,6 +147,52 @@ class Toy:
         f = self.mean(theta) + root @ rng.standard_normal(self.n)
         self.y = self.draw_y(rng, f, theta)
         return theta, f
+
+
+class Series(Toy):
+    """A series of two lags, driven by theta_0: a prior of banded precision."""
+
+    def __init__(self, n: int = 3):
+        super().__init__(n)
+        self.start = np.where(np.arange(n) == 0, 0.5, 1.0)
+
+    def prior(self, theta: np.ndarray) -> BandedPrior | None:
+        return BandedPrior.at(self, theta)
+
+    def whitener(self, theta: np.ndarray) -> np.ndarray:
+        lags = np.array([[1.0], [-math.tanh(theta[1])], [-0.2]])
+        return self._within(math.exp(-theta[2]) * lags * np.vstack([self.start, *np.ones((2, 3))]))
+
+    def _within(self, T: np.ndarray) -> np.ndarray:
+        return np.where(np.arange(3)[:, None] + np.arange(self.n) < self.n, T, 0.0)
+
+    def whitener_jvp(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
+        slope = -math.exp(-theta[2]) / math.cosh(theta[1]) ** 2
+        by_lag = self._within(np.array([[0.0], [slope], [0.0]]) * np.ones(self.n))
+        return v[1] * by_lag - v[2] * self.whitener(theta)
+
+    def whitener_vjp(self, theta: np.ndarray, M: np.ndarray) -> np.ndarray:
+        return np.array([np.sum(M * self.whitener_jvp(theta, v)) for v in np.eye(self.p)])
+
+    def drive(self, theta: np.ndarray) -> np.ndarray:
+        return theta[0] * math.exp(-theta[2]) * self.start
+
+    def drive_jvp(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return (v[0] - v[2] * theta[0]) * math.exp(-theta[2]) * self.start
+
+    def drive_vjp(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
+        return np.array([v @ self.drive_jvp(theta, e) for e in np.eye(self.p)])
+
+    def _dense(self, theta: np.ndarray) -> np.ndarray:
+        T = self.whitener(theta)
+        return sum(np.diag(T[k, : self.n - k], -k) for k in range(3))
+
+    def mean(self, theta: np.ndarray) -> np.ndarray:
+        return np.linalg.solve(self._dense(theta), self.drive(theta))
+
+    def cov(self, theta: np.ndarray) -> np.ndarray:
+        T = self._dense(theta)
+        return np.linalg.inv(T.T @ T)
 
 
 class Counts(Toy):

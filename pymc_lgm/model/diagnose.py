@@ -61,7 +61,7 @@ def explain(
             f"{model.latent!r} is {f[i]} at index {i} {where}. Start from numbers: "
             f"pm.sample(initvals={{{model.latent!r}: ...}})."
         )
-    message = _explain_cov(model, theta, where)
+    message = (_explain_series if model.graphs.is_series else _explain_cov)(model, theta, where)
     return message if message is not None else _explain_likelihood(model, theta, f, where)
 
 
@@ -97,6 +97,16 @@ def _explain_cov(model: ModelFunctions, theta: Array, where: str) -> str | None:
             f"gp.prior({name!r}, X, reparameterize=False, jitter={jitter:.0e})."
         )
     return None
+
+
+def _explain_series(model: ModelFunctions, theta: Array, where: str) -> str | None:
+    if model.prior(theta) is not None:
+        return None
+    return (
+        f"The series {model.latent!r} has a standard deviation that is not a positive number "
+        f"{where}. A stationary start, sigma / sqrt(1 - rho**2), needs |rho| < 1: give rho a prior "
+        "on (-1, 1), as pm.Uniform('rho', -1, 1) or a pm.Beta."
+    )
 
 
 def _explain_likelihood(model: ModelFunctions, theta: Array, f: Array, where: str) -> str | None:
@@ -165,9 +175,10 @@ def refuse_large_sets(model: ModelFunctions, what: str) -> None:
     if model.coupled is not None and model.sets is None:
         raise ValueError(
             f"The log density of {model.coupled!r} joins more than {MOST} elements of "
-            f"{model.latent!r}, or a discrete variable decides which it joins. {what} approximates "
-            f"p(f | y) by a block for each set of elements that observations join, and needs the "
-            f"sets to be small. Write lgm.ASIS(), lgm.EllipticalSlice() or lgm.LatentHMC()."
+            f"{model.latent!r}, or elements of a series, or a discrete variable decides which. "
+            f"{what} approximates "
+            "p(f | y) by a block for each set of elements that observations join, and needs the "
+            "sets to be small. Write lgm.ASIS(), lgm.EllipticalSlice() or lgm.LatentHMC()."
         )
 
 

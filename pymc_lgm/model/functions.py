@@ -21,10 +21,10 @@ from pymc_lgm.amplitudes import find_amplitudes
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.draw_back import DrawBack
 from pymc_lgm.model.graphs import Block, Graphs, Variable
-from pymc_lgm.model.parts import Part
+from pymc_lgm.model.parts import Part, Series
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.sets import are_classes, find_sets
-from pymc_lgm.priors import BlocksPrior, DensePrior, LowRankPrior, Prior
+from pymc_lgm.priors import BandedPrior, BlocksPrior, DensePrior, LowRankPrior, Prior
 from pymc_lgm.priors.class_blocks import ClassBlocks
 from pymc_lgm.priors.precision import SiteBlocks
 
@@ -180,10 +180,13 @@ class ModelFunctions:
 
         Zeros if K depends on a variable that another step method owns: it may change the form.
         """
-        return np.zeros(self.p) if self._moves_cov else find_amplitudes(self)
+        known = self._moves_cov or self.graphs.is_series
+        return np.zeros(self.p) if known else find_amplitudes(self)
 
     def prior(self, theta: Array) -> Prior | None:
         """N(m(theta), K(theta)); ``None`` where K has no scale that is a number."""
+        if self.graphs.is_series:
+            return BandedPrior.at(Series(self.graphs, self.enters_cov), theta)
         if self.rank < self.n:
             return LowRankPrior.at(self, theta)
         return BlocksPrior.at(self, theta) if self.parts else DensePrior.at(self, theta)
@@ -220,11 +223,16 @@ class ModelFunctions:
 
     def mean(self, theta: Array) -> Array:
         """m(theta), shape (n,)."""
-        return self.graphs.mean(theta)
+        prior = self.prior(theta) if self.graphs.is_series else None
+        return self.graphs.mean(theta) if prior is None else prior.mean
 
     def cov(self, theta: Array) -> Array:
-        """K(theta), shape (n, n), or K_w(theta) where there is a basis: a new array."""
-        return self.graphs.cov(theta)
+        """K(theta), shape (n, n), or K_w(theta) where there is a basis: a new array.
+
+        No sampler asks for that of a series.
+        """
+        prior = self.prior(theta) if self.graphs.is_series else None
+        return self.graphs.cov(theta) if prior is None else prior.covariance_times(np.eye(self.n))
 
     def log_prior(self, theta: Array) -> float:
         """log p(theta) with the Jacobians of the transforms, up to what theta does not enter."""

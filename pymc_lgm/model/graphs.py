@@ -92,6 +92,8 @@ class Graphs:
         Elements of f.
     predictor : Predictor or None
         How f is made of latent variables, if it is not one of them.
+    is_series : bool
+        Whether f is a series: then T in bands stands where the covariance does, and u for the mean.
     others : dict of str to shared variable
         Value variables that are neither latent nor in theta, and that a graph depends on.
     cov_reads : set of str
@@ -129,10 +131,13 @@ class Graphs:
             return placed
 
         self.predictor: Predictor | None = None
+        self.is_series = False
         if reading.is_one_vector:
             (latent,), (value,) = reading.latents, self._values
             n = int(np.size(point[value.name]))
-            mean, cov = model.replace_rvs_by_values([latent.mean, latent.cov])
+            self.is_series = latent.whitener is not None
+            of_prior = latent.whitener if self.is_series else latent.cov
+            mean, cov = model.replace_rvs_by_values([latent.mean, of_prior])
             of_values = [cov]
             # Users write integers, and PyTensor makes some constants float32.
             mean = pt.broadcast_to(mean, (n,)).astype("float64")

@@ -19,6 +19,8 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.basic import NormalRV
 
+from pymc_lgm.model.series import as_series, is_series
+
 __all__ = ["Latent", "gaussian", "is_gaussian", "is_process"]
 
 Variable = Any
@@ -42,6 +44,8 @@ class Latent:
         Of independent z, in the shape of x or one that broadcasts to it.
     root : variable or None
         L, if x = L ``rv``.
+    whitener : variable or None
+        Of a series, T in bands with T x = u + ε, (b + 1, n). Its ``mean`` is u.
     """
 
     rv: Variable
@@ -50,21 +54,25 @@ class Latent:
     cov: Variable | None = None
     variances: Variable | None = None
     root: Variable | None = None
+    whitener: Variable | None = None
 
 
 def is_process(rv: Variable) -> bool:
-    """Whether a random variable is a multivariate normal."""
-    return isinstance(rv.owner.op, MvNormalRV)
+    """Whether a random variable is a multivariate normal, or a series."""
+    return isinstance(rv.owner.op, MvNormalRV) or is_series(rv)
 
 
 def is_gaussian(model: pm.Model, rv: Variable) -> bool:
     """Whether a free random variable is Gaussian given the rest, on the scale it is sampled on."""
-    known = isinstance(rv.owner.op, MvNormalRV | NormalRV)
+    known = isinstance(rv.owner.op, MvNormalRV | NormalRV) or is_series(rv)
     return known and model.rvs_to_transforms[rv] is None
 
 
 def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
     """What the prior of a latent variable is."""
+    if is_series(rv):
+        whitener, drive = as_series(rv)
+        return Latent(rv, rv, drive, whitener=whitener)
     mean, spread = rv.owner.op.dist_params(rv.owner)
     if isinstance(rv.owner.op, MvNormalRV):
         return Latent(rv, rv, mean, cov=spread.astype("float64"))

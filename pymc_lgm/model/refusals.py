@@ -14,6 +14,7 @@ __all__ = [
     "not_finite",
     "range_moves",
     "refuse_float32",
+    "series_through_a_map",
     "shapes_disagree",
     "transformed",
     "which_latent",
@@ -127,6 +128,24 @@ def no_metric(metric: str, elements: int, rank: int) -> str:
     return (
         f"metric={metric!r} moves each of the {elements} elements of the linear predictor by "
         f"itself, but they have {rank} degrees of freedom. Write metric='prior' or 'curvature'."
+    )
+
+
+def beside_a_series(names: Sequence[str]) -> str:
+    """A series and other processes, whose sum has no banded precision."""
+    return (
+        f"{' and '.join(names)} are several latent processes, one of them a series: the samplers "
+        "take one series, with intercepts and coefficients as hyper-parameters. Name it, "
+        "latent=..., and give the others a step of their own, or write the series as a Gaussian "
+        "process: an autoregression of order one is pm.gp.cov.Exponential."
+    )
+
+
+def series_through_a_map(name: str) -> str:
+    """Sums of a series."""
+    return (
+        f"Densities read the series {name!r} through sums of its elements, whose precision is no "
+        f"band. Read it element by element, as in {name}[t], or sample this model with pm.NUTS()."
     )
 
 

@@ -4,6 +4,7 @@ Kernels, approximations and targets know a prior by its verbs alone (`Prior`, `P
 covariance is stored, factorized and differentiated is said in one file for each kind of prior.
 """
 
+from pymc_lgm.priors.banded import BandedPrior as BandedPrior
 from pymc_lgm.priors.base import Posterior as Posterior
 from pymc_lgm.priors.base import Prior as Prior
 from pymc_lgm.priors.blocks import BlocksPrior as BlocksPrior

@@ -1,0 +1,216 @@
+"""A prior with a banded precision: a series in which each element depends on few before it.
+
+An autoregression or a random walk says x_t = c_t + Σ_k ρ_k x_{t−k} + σ_t ε_t. All rows together,
+divided by σ_t, are T x = u + ε with a lower triangular T of few diagonals, so that
+
+    m = T⁻¹ u,   K⁻¹ = Q = TᵀT,   K = T⁻¹ T⁻ᵀ:
+
+T whitens, and no matrix has to be factorized to know that. No n × n array is made.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from numpy.typing import NDArray
+
+from pymc_lgm.linalg import LOG_2PI, Array, tally
+from pymc_lgm.priors import bands
+from pymc_lgm.priors.banded_posterior import BandedPosterior
+from pymc_lgm.priors.base import Prior
+from pymc_lgm.priors.precision import Precision, SiteBlocks
+
+__all__ = ["BandedModel", "BandedPrior"]
+
+
+class BandedModel(Protocol):
+    """T and u as functions of theta (p,), with their derivatives."""
+
+    @property
+    def enters_cov(self) -> NDArray[np.bool_]:
+        """Which of the p components of theta T depends on."""
+
+    def whitener(self, theta: Array) -> Array:
+        """T(theta) in bands, shape (b + 1, n)."""
+
+    def whitener_vjp(self, theta: Array, M: Array) -> Array:
+        """⟨∂T/∂theta_j, M⟩ for each j, shape (p,); M is of the shape of T."""
+
+    def whitener_jvp(self, theta: Array, v: Array) -> Array:
+        """Σ_j v_j ∂T/∂theta_j."""
+
+    def drive(self, theta: Array) -> Array:
+        """u(theta), shape (n,)."""
+
+    def drive_vjp(self, theta: Array, v: Array) -> Array:
+        """⟨∂u/∂theta_j, v⟩ for each j, shape (p,)."""
+
+    def drive_jvp(self, theta: Array, v: Array) -> Array:
+        """Σ_j v_j ∂u/∂theta_j."""
+
+
+class _Whitener:
+    """T, and what is made of it, once."""
+
+    def __init__(self, T: Array):
+        self.T = T
+        self.log_determinant = -2.0 * float(np.log(T[0]).sum())
+        """log|K|."""
+
+    @cached_property
+    def Q(self) -> Array:
+        return bands.gram(self.T)
+
+    @cached_property
+    def K(self) -> Array:
+        """K where the band of T is."""
+        reversed_K = bands.inverse_on_band(bands.flipped(self.T))
+        # Entry (j + k, j) of the reversed matrix is (n − 1 − j, n − 1 − j − k) of K.
+        return bands.flipped(reversed_K)
+
+
+class BandedPrior:
+    """f ~ N(m, K) with T (f − m) ~ N(0, I): see `Prior`. Made by `at`; O(n b²) a verb, or less."""
+
+    is_proper = True
+
+    def __init__(self, model: BandedModel, theta: Array, whitener: _Whitener):
+        self.model, self.theta, self._whitener = model, theta, whitener
+        self.T = whitener.T
+        self.mean: Array = bands.solve(self.T, model.drive(theta))
+
+    @classmethod
+    def at(cls, model: BandedModel, theta: Array) -> BandedPrior | None:
+        """At a theta; ``None`` where T is no number, or has no inverse."""
+        T = np.asfortranarray(model.whitener(theta))
+        if not (np.isfinite(T).all() and (T[0] > 0.0).all()):
+            return None
+        return cls._finite(cls(model, theta, _Whitener(T)))
+
+    def moved(self, theta: Array) -> BandedPrior | None:
+        """At another theta, with the same T where that does not depend on what has changed."""
+        if (self.model.enters_cov & (theta != self.theta)).any():
+            return self.at(self.model, theta)
+        return self._finite(BandedPrior(self.model, theta, self._whitener))
+
+    @staticmethod
+    def _finite(prior: BandedPrior) -> BandedPrior | None:
+        return prior if np.isfinite(prior.mean).all() else None
+
+    def has_covariance_of(self, other: Prior) -> bool:
+        """Whether K is the same matrix, and not only equal."""
+        return isinstance(other, BandedPrior) and other._whitener is self._whitener
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(n={self.n}, bandwidth={len(self.T) - 1})"
+
+    @property
+    def n(self) -> int:
+        """Number of latent variables."""
+        return self.T.shape[1]
+
+    @property
+    def rank(self) -> int:
+        """As many."""
+        return self.T.shape[1]
+
+    @property
+    def variances(self) -> Array:
+        """K_ii, shape (n,)."""
+        result: Array = self._whitener.K[0]
+        return result
+
+    @property
+    def precisions(self) -> Array:
+        """Q_ii."""
+        result: Array = self._whitener.Q[0]
+        return result
+
+    @property
+    def log_determinant(self) -> float:
+        """log|K|."""
+        return self._whitener.log_determinant
+
+    def multiply(self, xi: Array) -> Array:
+        """T⁻¹ ξ."""
+        return bands.solve(self.T, xi)
+
+    def multiply_transposed(self, g: Array) -> Array:
+        """T⁻ᵀ g."""
+        return bands.solve(self.T, g, transposed=True)
+
+    def solve(self, z: Array) -> Array:
+        """T z."""
+        return bands.multiply(self.T, z)
+
+    def inverse_times(self, z: Array) -> Array:
+        """TᵀT z."""
+        return bands.multiply_transposed(self.T, bands.multiply(self.T, z))
+
+    def covariance_times(self, x: Array) -> Array:
+        """T⁻¹ T⁻ᵀ x."""
+        return self.multiply(self.multiply_transposed(x))
+
+    def log_density(self, f: Array) -> float:
+        """log N(f; m, K)."""
+        nu = self.solve(f - self.mean)
+        return -0.5 * (float(nu @ nu) + self.log_determinant + self.n * LOG_2PI)
+
+    def condition(self, W: Precision) -> BandedPosterior | None:
+        """Factorize Q + W: O(n b²), counted as one operation."""
+        if isinstance(W, SiteBlocks):
+            raise NotImplementedError("sites of several f_i beside a banded precision")
+        tally.cubic_ops += 1
+        A = self._whitener.Q.copy()
+        A[0] += W
+        factor = bands.cholesky(A)
+        return None if factor is None else BandedPosterior(self, W, factor)
+
+    # Derivatives in theta
+
+    def log_density_gradient(self, f: Array) -> Array:
+        """Σ_i ∂T_ii/T_ii − νᵀ(∂T f − ∂u) with ν = T f − u."""
+        nu = self.solve(f - self.mean)
+        M = -bands.outer(nu, f, len(self.T))
+        M[0] += 1.0 / self.T[0]
+        return self.model.whitener_vjp(self.theta, M) + self.model.drive_vjp(self.theta, nu)
+
+    def log_density_geometry(self, f: Array) -> tuple[Array, Array]:
+        """The gradient, and G_jk = tr(S_j S_k + S_j S_kᵀ) + ∂_jmᵀ Q ∂_km with S_j = ∂_jT T⁻¹.
+
+        S_j is lower triangular, so tr(S_j S_k) needs its diagonal alone, and tr(S_j S_kᵀ) =
+        tr(∂_jT K ∂_kTᵀ) needs K where the band of T is.
+        """
+        dT, dm = self._dT, self.whitened_jacobian(np.zeros(self.n))
+        diagonals = np.array([each[0] / self.T[0] for each in dT])
+        times_K = [bands.product_on_band(each, self._whitener.K) for each in dT]
+        G = np.array([[float((a * b).sum()) for b in times_K] for a in dT])
+        white = self.solve(dm)
+        return self.log_density_gradient(f), G + diagonals @ diagonals.T + white.T @ white
+
+    def whitened_gradient(self, nu: Array, g: Array) -> Array:
+        """gᵀ ∂f of f = T⁻¹(u + ν): with w = T⁻ᵀ g it is wᵀ(∂u − ∂T f)."""
+        return self.vjp(np.zeros_like(self.T), g, self.mean + self.multiply(nu))
+
+    def whitened_jacobian(self, nu: Array) -> Array:
+        """∂f/∂theta = T⁻¹(∂u − ∂T f), shape (n, p)."""
+        f, model = self.mean + self.multiply(nu), self.model
+        columns = [
+            model.drive_jvp(self.theta, v) - bands.multiply(dT, f)
+            for v, dT in zip(np.eye(self.theta.size), self._dT, strict=True)
+        ]
+        return self.multiply(np.array(columns).reshape(-1, self.n).T.copy())
+
+    def vjp(self, M: Array, v: Array, f: Array | None = None) -> Array:
+        """⟨M, ∂T⟩ + vᵀ ∂f of f = T⁻¹(u + ν) at fixed ν, by default of m."""
+        w = self.multiply_transposed(v)
+        M = M - bands.outer(w, self.mean if f is None else f, len(self.T))
+        return self.model.whitener_vjp(self.theta, M) + self.model.drive_vjp(self.theta, w)
+
+    @cached_property
+    def _dT(self) -> list[Array]:
+        """∂T/∂theta_j for each j."""
+        return [self.model.whitener_jvp(self.theta, v) for v in np.eye(self.theta.size)]

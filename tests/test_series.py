@@ -1,0 +1,282 @@
+"""Series: bands against dense algebra, autoregressions and random walks as PyMC has them."""
+
+import tracemalloc
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from models import QUICK
+from test_priors import close
+from test_sets import from_pymc
+
+import pymc_lgm as lgm
+
+from pymc_lgm.approximations.variational import variational
+from pymc_lgm.priors import BandedPrior, bands
+from pymc_lgm.state import AtTheta
+from pymc_lgm.testing import joint_test
+
+Y = np.array([2, 0, 1, 3])
+
+
+def dense(T):
+    n = T.shape[1]
+    return sum(np.diag(T[k, : n - k], -k) for k in range(len(T)))
+
+
+def band(M, width):
+    return np.array([np.pad(np.diag(M, -k), (0, k)) for k in range(width)])
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(4)
+
+
+@pytest.mark.parametrize("width", [1, 2, 4])
+@pytest.mark.parametrize("n", [4, 9])
+def test_bands_are_what_dense_matrices_are(rng, width, n):
+    M = np.tril(rng.standard_normal((n, n)))
+    T = band(M - np.tril(M, -width), width)
+    T[0] = 1.0 + np.abs(T[0])
+    full, x, columns = dense(T), rng.standard_normal(n), rng.standard_normal((n, 3))
+    Q = full.T @ full
+    close(dense(bands.gram(T)), np.tril(Q))
+    close(dense(bands.flipped(T)), full[::-1, ::-1].T)
+    for v in (x, columns):
+        close(bands.multiply(T, v), full @ v)
+        close(bands.multiply_transposed(T, v), full.T @ v)
+        close(bands.solve(T, v), np.linalg.solve(full, v))
+        close(bands.solve(T, v, transposed=True), np.linalg.solve(full.T, v))
+    close(dense(bands.cholesky(bands.gram(T))), np.linalg.cholesky(Q))
+    inverse = bands.inverse_on_band(bands.cholesky(bands.gram(T)))
+    close(inverse, band(np.linalg.inv(Q), width))
+    close(bands.inverse_on_band.py_func(bands.cholesky(bands.gram(T))), inverse)
+    close(bands.outer(x, columns[:, 0], width), band(np.outer(x, columns[:, 0]), width))
+    close(bands.product_on_band(T, inverse), band(full @ np.linalg.inv(Q), width))
+
+
+def test_a_band_that_has_no_factor():
+    assert bands.cholesky(np.array([[1.0, 1.0], [2.0, 0.0]])) is None
+    assert bands.cholesky(np.array([[1.0, np.nan], [0.0, 0.0]])) is None
+
+
+# Series as PyMC has them
+
+MODELS = {}
+
+
+def model(build):
+    MODELS[build.__name__] = build
+    return build
+
+
+def observe(eta):
+    pm.Poisson("y", pm.math.exp(eta), observed=pm.Data("seen", Y))
+
+
+@model
+def stationary():
+    rho, sigma = pm.Uniform("rho", -1, 1), pm.LogNormal("sigma", -0.5, 0.5)
+    start = pm.Normal.dist(0, sigma / pm.math.sqrt(1 - rho**2))
+    observe(pm.Normal("mu", 0.3, 0.5) + pm.AR("x", [rho], sigma, init_dist=start, shape=4))
+
+
+@model
+def of_two_lags_and_a_constant():
+    rho = pm.Normal("rho", 0, 0.3, shape=3)
+    start = pm.Normal.dist([0.2, -0.1], 0.5)
+    observe(pm.AR("x", rho, sigma=0.6, init_dist=start, constant=True, steps=2))
+
+
+@model
+def random_walk_with_drift():
+    drift, sigma = pm.Normal("drift", 0.1, 0.2), pm.LogNormal("sigma", -1, 0.5)
+    start = pm.Normal.dist(0.5, 0.7)
+    observe(pm.GaussianRandomWalk("x", mu=drift, sigma=sigma, init_dist=start, shape=4))
+
+
+@model
+def random_walk_seen_now_and_then():
+    sigma = pm.LogNormal("sigma", -1, 0.5)
+    start = pm.Normal.dist(0.5, 0.7)
+    x = pm.GaussianRandomWalk("x", sigma=sigma, init_dist=start, steps=3)
+    observe(x[[0, 1, 1, 3]])
+
+
+def build(name):
+    with pm.Model() as built:
+        MODELS[name]()
+    return built
+
+
+def read(name):
+    return lgm.LatentGaussianModel.from_pymc(build(name), compile_kwargs=QUICK)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_density_is_the_models(name, rng):
+    """log p(theta) + log N(x; m, K) + ℓ(x, theta) is the model's, with the likelihood's own."""
+    built, ours = build(name), read(name)
+    total = built.compile_logp(**QUICK)
+    for _ in range(3):
+        point = {k: rng.normal(size=np.shape(v)) for k, v in built.initial_point().items()}
+        theta, f = ours.theta_of(point), ours.f_of(ours.theta_of(point), point)
+        prior = ours.prior(theta)
+        assert isinstance(prior, BandedPrior)
+        value = ours.log_prior(theta) + prior.log_density(f) + ours.log_likelihood(f, theta)
+        close(value, total(point))
+
+
+def test_what_is_read():
+    ours = read("stationary")
+    assert ours.latents == ("x",)
+    assert list(ours.theta_names) == ["rho_interval__", "sigma_log__", "mu"]
+    assert ours.enters_cov.tolist() == [True, True, False]
+    assert repr(ours.prior(np.zeros(3))) == "BandedPrior(n=4, bandwidth=1)"
+    K = 0.5 * ours.cov(np.zeros(3)) + 0.5 * ours.cov(np.zeros(3)).T
+    close(ours.prior(np.zeros(3)).variances, np.diag(K))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_evidence_is_that_of_a_dense_covariance(name):
+    ours = read(name)
+    here = AtTheta.of(ours, np.full(ours.p, 0.1))
+
+    def dense_model():
+        f = pm.MvNormal("x", here.prior.mean, cov=ours.cov(here.theta))
+        observe(f[[0, 1, 1, 3]] if "seen" in name else f + 0.1 * (name == "stationary"))
+
+    there = AtTheta.of(from_pymc(dense_model), np.empty(0))
+    q, q_dense = (
+        variational(each.likelihood, each.prior, tolerance=1e-8) for each in (here, there)
+    )
+    close(q.log_evidence, q_dense.log_evidence, 1e-7)
+    close(q.center, q_dense.center, 1e-5)
+
+
+SAMPLERS = {
+    "PseudoMarginal": (lgm.PseudoMarginal, {"n_importance": 4}),
+    "ASIS": (lgm.ASIS, {}),
+    "SurrogateSlice": (lgm.SurrogateSlice, {}),
+    "Sweep-smmala": (lgm.Sweep, {"move": "smmala", "scale": 0.8}),
+    "Sweep-smmala-sufficient": (
+        lgm.Sweep,
+        {"move": "smmala", "scale": 0.8, "parameterization": "sufficient"},
+    ),
+    "Sweep-hmc": (lgm.Sweep, {"move": "hmc", "scale": 0.1}),
+    "KnorrHeldRue": (lgm.KnorrHeldRue, {}),
+    "LatentHMC-curvature": (lgm.LatentHMC, {"metric": "curvature"}),
+    "EllipticalSlice": (lgm.EllipticalSlice, {}),
+    "LatentSMMALA": (lgm.LatentSMMALA, {"step_size": 0.8}),
+    "NealMetropolis": (lgm.NealMetropolis, {"step_size": 0.5}),
+    "AuxiliaryGradient": (lgm.AuxiliaryGradient, {"step_size": 0.3}),
+}
+
+FAST = {("stationary", "PseudoMarginal"), ("random_walk_with_drift", "ASIS")}
+
+
+@pytest.mark.parametrize(
+    ("name", "sampler", "steps"),
+    [
+        pytest.param(name, sampler, steps, marks=[] if fast and steps == 1 else pytest.mark.slow)
+        for name in MODELS
+        for sampler in SAMPLERS
+        for fast in [(name, sampler) in FAST]
+        for steps in ((1, 5) if fast else (5,))
+    ],
+)
+def test_every_sampler_leaves_the_joint_law(name, sampler, steps):
+    built = build(name)
+    cls, options = SAMPLERS[sampler]
+    with built:
+        step = cls(**options, compile_kwargs=QUICK)
+    tune = 60 if cls in (lgm.PseudoMarginal, lgm.KnorrHeldRue) else 0
+    test = joint_test(
+        step, built, replicates=300, steps=steps, tune=tune, rng=np.random.default_rng(5)
+    )
+    assert test.pvalue > 1e-4
+
+
+def test_a_long_series_makes_no_square_array():
+    n = 20_000
+
+    def long():
+        sigma = pm.LogNormal("sigma", -2, 0.5)
+        start = pm.Normal.dist(0, 1)
+        x = pm.GaussianRandomWalk("x", sigma=sigma, init_dist=start, shape=n)
+        pm.Poisson("y", pm.math.exp(x), observed=np.ones(n, dtype=int))
+
+    ours = from_pymc(long)
+    tracemalloc.start()
+    try:
+        here = AtTheta.of(ours, np.full(1, -2.0))
+        q = variational(here.likelihood, here.prior)
+        gradient = q.posterior.evidence_gradient(q.dual)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert np.isfinite(gradient).all()
+    assert q.converged
+    assert peak < 8 * n * 500  # 500 vectors, and a square array is 20 000 of them
+
+
+# What is refused
+
+
+def two_series():
+    for name in "xz":
+        pm.GaussianRandomWalk(name, sigma=1.0, init_dist=pm.Normal.dist(0, 1), shape=4)
+    model = pm.modelcontext(None)
+    observe(model["x"] + model["z"])
+
+
+def a_series_and_a_process():
+    two = pm.GaussianRandomWalk("x", sigma=1.0, init_dist=pm.Normal.dist(0, 1), shape=4)
+    observe(two + pm.MvNormal("f", np.zeros(4), np.eye(4)))
+
+
+def sums():
+    x = pm.GaussianRandomWalk("x", sigma=1.0, init_dist=pm.Normal.dist(0, 1), shape=4)
+    observe(x.cumsum())
+
+
+def coupled():
+    x = pm.GaussianRandomWalk("x", sigma=1.0, init_dist=pm.Normal.dist(0, 1), shape=4)
+    pm.Normal("y", x[:2], pm.math.exp(x[2:]), observed=[0.3, 0.1])
+
+
+def not_stationary():
+    rho = pm.Normal("rho", 0, 1, initval=1.5)
+    start = pm.Normal.dist(0, 1 / pm.math.sqrt(1 - rho**2))
+    observe(pm.AR("x", [rho], 1.0, init_dist=start, shape=4))
+
+
+def of_student_steps():
+    innovation = pm.StudentT.dist(4, mu=0, sigma=1)
+    start = pm.Normal.dist(0, 1)
+    observe(pm.RandomWalk("x", init_dist=start, innovation_dist=innovation, steps=3))
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (two_series, "x and z are several latent processes, one of them a series"),
+        (a_series_and_a_process, "x and f are several latent processes"),
+        (sums, "through sums of its elements"),
+        (not_stationary, r"needs \|rho\| < 1"),
+        (of_student_steps, "no latent Gaussian vector"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:invalid value encountered in sqrt:RuntimeWarning")
+def test_what_is_refused(build, message):
+    with pytest.raises(ValueError, match=message):
+        from_pymc(build)
+
+
+def test_an_observation_that_reads_two_elements_is_refused():
+    with pm.Model():
+        coupled()
+        with pytest.raises(ValueError, match="elements of a series"):
+            lgm.PseudoMarginal(compile_kwargs=QUICK)
