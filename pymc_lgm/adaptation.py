@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 FEW, ENOUGH, MANY = 4, 32, 64
-"""Numbers of importance draws: where `NoiseTuning` measures, and its two choices."""
+"""Numbers of importance draws: where `NoiseTuning` measures, and what it takes from and up to."""
 
 QUIET = 0.05
 """Largest variance that it allows the noise of a ratio of two estimates."""
@@ -236,21 +236,25 @@ class NoiseTuning(NamedTuple):
     everywhere. Here all draws together cost less than a factorization, and the variance in the
     tails of the posterior is ten times that of its center. With a variance of 1 on average, chains
     stayed in the tails for a hundred draws at a time, and ESS did not show it before they had been
-    there. Hence ``QUIET``.
+    there. Hence ``QUIET``. Where a draw costs as much as all the rest, ``fewest`` are two.
     """
 
     total: float = 0.0
     ratios: int = 0
+    fewest: int = ENOUGH
 
     def update(self, change: float) -> NoiseTuning:
         """Learn from the difference of two log estimates at one theta."""
         # Bounded: one change that is not finite, or from the tail of a bad q, asks for `MANY` only
         # where others do.
         square = min(change**2, 25.0) if math.isfinite(change) else 25.0
-        return NoiseTuning(self.total + square, self.ratios + 1)
+        return self._replace(total=self.total + square, ratios=self.ratios + 1)
 
     @property
     def n_importance(self) -> int:
-        """``ENOUGH``, or ``MANY`` where s² would be above `QUIET`."""
+        """The power of two from ``fewest`` to ``MANY`` at which s² would be at most `QUIET`."""
         wanted = FEW * self.total / max(self.ratios, 1) / QUIET
-        return ENOUGH if wanted <= ENOUGH else MANY
+        N = self.fewest
+        while min(wanted, MANY) > N:
+            N *= 2
+        return N

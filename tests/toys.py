@@ -216,6 +216,10 @@ class Counts(Toy):
         return gammaln(self.y + 1.0) - self.y * math.log(2.0)
 
 
+class SeriesOfCounts(Series, Counts):
+    """Counts of a series."""
+
+
 class Labels(Toy):
     """Probit: log-concave and vague, with moments in closed form."""
 

@@ -59,12 +59,12 @@ class Copula:
     scale: Array
     values: Array
 
-    def forward(self, x: Array) -> Array:
-        """f of columns x, shape (n, N); O(Q n N)."""
+    def forward(self, x: Array) -> tuple[Array, Array]:
+        """f of columns x, shape (n, N), and log |∂x/∂f| of each, shape (N,); O(Q n N)."""
         t = (x - self.center[:, None]) / self.scale[:, None]
         below = (self.values[1:-1, :, None] <= t).sum(axis=0)
-        at, width = self._piece(below)
-        return self._place(KNOTS[below] + (t - at) * (STEP / width))
+        at, slope = self._piece(below)
+        return self._place(KNOTS[below] + (t - at) / slope), np.log(slope).sum(axis=0)
 
     def backward(self, f: Array) -> tuple[Array, Array]:
         """x of columns f, shape (n, N), and log |∂x/∂f| of each column, shape (N,)."""
@@ -72,15 +72,14 @@ class Copula:
         # A position beyond what an integer holds is as far out as the last piece.
         place = np.clip((t - KNOTS[0]) / STEP, 0.0, KNOTS.size - 2.0)
         below = place.astype(np.intp)
-        at, width = self._piece(below)
-        slope = width / STEP
+        at, slope = self._piece(below)
         return self._place(at + (t - KNOTS[below]) * slope), np.log(slope).sum(axis=0)
 
     def _piece(self, below: NDArray[np.intp]) -> tuple[Array, Array]:
-        """X at the knot below, and how much it grows up to the next."""
+        """X at the knot below, and its slope up to the next."""
         i = np.arange(self.center.size)[:, None]
         at = self.values[below, i]
-        return at, self.values[below + 1, i] - at
+        return at, (self.values[below + 1, i] - at) / STEP
 
     def _place(self, t: Array) -> Array:
         placed: Array = self.center[:, None] + self.scale[:, None] * t

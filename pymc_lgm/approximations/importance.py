@@ -23,7 +23,9 @@ from pymc_lgm.approximations.gaussian import (
     SiteLikelihood,
     log_mean_exp,
 )
+from pymc_lgm.approximations.transport import Transport, transport
 from pymc_lgm.linalg import Array
+from pymc_lgm.priors import BandedPrior
 
 __all__ = [
     "Coordinates",
@@ -63,12 +65,12 @@ class Scheme(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """The density that draws of f come from: (1 − ε) q + ε N(m, K), q with other marginals.
+    """The density that draws of f come from: (1 − ε) q + ε N(m, K), q with its draws bent.
 
     Attributes
     ----------
     q : GaussianApproximation
-    copula : Copula, optional
+    bend : Copula or Transport, optional
         Moves each draw x of q to f.
     defensive : float
         ε. Weights against the mixture are bounded by p(y | f)/ε, whatever q's tails are (Hesterberg
@@ -76,27 +78,35 @@ class Proposal:
     """
 
     q: GaussianApproximation
-    copula: Copula | None = None
+    bend: Copula | Transport | None = None
     defensive: float = 0.0
 
     @classmethod
     def of(
         cls, q: GaussianApproximation, likelihood: SiteLikelihood, defensive: float = 0.0
     ) -> Proposal:
-        """With the copula of q's margins, if it has any: 37 evaluations of the likelihood."""
+        """With the copula of q's margins, if it has any: 37 evaluations of the likelihood.
+
+        A series is bent by a transport, whose factorizations cost next to nothing.
+        """
         if q.margins is None:
             return cls(q, None, defensive)
+        if isinstance(q.prior, BandedPrior):
+            return cls(q, transport(q, likelihood), defensive)
         copula = tilted_copula(likelihood.sites, q.mean, q.center, q.sites, q.margins)
         return cls(q, copula, defensive)
 
-    def log_prior_over_q(self, f: Array) -> Array:
-        """log N(f; m, K) − log q(f) of columns f: the log weight of a likelihood that is 1."""
+    def log_prior_over_q(self, f: Array, known: tuple[Array, Array] | None = None) -> Array:
+        """log N(f; m, K) − log q(f) of columns f: the log weight of a likelihood that is 1.
+
+        ``known`` are the draws x of q that have become f, and log |∂x/∂f|, where they are known.
+        """
         q, prior, nothing = self.q, self.q.prior, np.zeros(f.shape[1])
-        if self.copula is None:
+        if self.bend is None:
             return q.log_weights(f, nothing)
         # q(f) = N(x; f̂, Σ) |∂x/∂f|, and log N(f; m, K) − log N(x; m, K) is the difference of two
         # squares |L⁻¹(f − m)|² and |L⁻¹(x − m)|².
-        x, log_slopes = self.copula.backward(f)
+        x, log_slopes = self.bend.backward(f) if known is None else known
         difference, nu = prior.solve(f - x), prior.solve(x - q.mean[:, None])
         squares = (difference * (difference + 2.0 * nu)).sum(axis=0)
         return q.log_weights(x, nothing) - 0.5 * squares - log_slopes
@@ -128,7 +138,7 @@ class Coordinates(NamedTuple):
         scheme: Scheme,
     ) -> Coordinates:
         """Draw all of them given that f is the first draw: conditional importance sampling."""
-        q, copula = proposal.q, proposal.copula
+        q, bend = proposal.q, proposal.bend
         coordinates = cls.fresh(rng, proposal, scheme)
         from_prior = False
         if proposal.defensive > 0.0:
@@ -139,7 +149,7 @@ class Coordinates(NamedTuple):
         if from_prior:
             coordinates.xi[0, :, 0] = q.prior.solve(f - q.mean)
         else:
-            x = f if copula is None else copula.backward(f[:, None])[0][:, 0]
+            x = f if bend is None else bend.backward(f[:, None])[0][:, 0]
             coordinates.xi[:, :, 0] = q.posterior.coordinates(rng, x - q.center)
         return coordinates
 
@@ -225,7 +235,7 @@ def importance_sample(
     -----
     O(n² N), no factorization.
     """
-    q, copula = proposal.q, proposal.copula
+    q, bend = proposal.q, proposal.bend
     chosen = np.flatnonzero(coordinates.from_prior)
     deviations = q.posterior.deviations(coordinates.xi)
     centers = np.repeat(q.center[:, None], scheme.roots, axis=1)
@@ -236,14 +246,15 @@ def importance_sample(
     if scheme.pairs:
         # A mirror image in the center of its own component of the mixture.
         f = np.concatenate([f, centers - deviations], axis=1)
-    if copula is not None:
-        x = f
-        f = copula.forward(x)
+    x, log_slopes = f, None
+    if bend is not None:
+        f, log_slopes = bend.forward(x)
         if chosen.size:
             chosen = np.concatenate([chosen, chosen + scheme.roots]) if scheme.pairs else chosen
             f[:, chosen] = x[:, chosen]
     values = log_likelihoods(np.ascontiguousarray(f.T))
-    log_ratio = proposal.log_prior_over_q(f)
+    known = None if chosen.size or log_slopes is None else (x, log_slopes)
+    log_ratio = proposal.log_prior_over_q(f, known)
     log_weights = values + log_ratio
     if proposal.defensive > 0.0:
         log_weights -= np.logaddexp(

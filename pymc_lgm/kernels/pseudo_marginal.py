@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_lgm.adaptation import FEW, MANY, NoiseTuning
+from pymc_lgm.adaptation import ENOUGH, FEW, MANY, NoiseTuning
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.importance import Estimate, Proposal, Scheme
 from pymc_lgm.approximations.recall import LineSearch, WarmSearch
@@ -63,7 +63,7 @@ class MarginalTuning(NamedTuple):
             line = sites.line()
             sites = SitesTuning.start(sites.coordinates, theta.size)
             if draws < self.exploring:
-                noise = NoiseTuning()
+                noise = NoiseTuning(fewest=noise.fewest)
         return self._replace(line=line, sites=sites, draws=draws, noise=noise)
 
 
@@ -78,6 +78,7 @@ class ApproximateMarginal:
     explore: WarmSearch
     move: Move
     n_importance: int | None = None
+    fewest: int = ENOUGH
     antithetic: bool = True
     defensive: float = 0.0
     copula: bool = False
@@ -106,7 +107,8 @@ class ApproximateMarginal:
         move = self.move.start(state, tune) if p else None
         coordinates = site_coordinates(state.model, n, self.copula)
         sites = SitesTuning.start(coordinates, p)
-        return MarginalTuning(move, None, None, sites, 0, 3 * tune // 4, NoiseTuning())
+        noise = NoiseTuning(fewest=self.fewest)
+        return MarginalTuning(move, None, None, sites, 0, 3 * tune // 4, noise)
 
     def run(
         self, rng: np.random.Generator, state: State, tuning: MarginalTuning, tune: bool

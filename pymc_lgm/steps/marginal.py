@@ -12,6 +12,7 @@ import numpy as np
 from pymc.exceptions import SamplingError
 
 from pymc_lgm import kernels
+from pymc_lgm.adaptation import ENOUGH
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites
@@ -65,8 +66,9 @@ class Importance:
         ρ in [0, 1]: how much of an estimate's random numbers the next one keeps. Near 1 the
         errors of the two cancel in the acceptance ratio, and few draws are enough. By default
         0.99, and 1 for ``move="slice"``.
-    antithetic : bool
-        Draw in pairs f̂ ± δ if their number is even.
+    antithetic : bool, optional
+        Draw in pairs f̂ ± δ if their number is even. By default so but for a series, whose bent
+        draws err alike on both sides.
     defensive : float
         Share of draws from the prior: bounds the weights where q has lighter tails than the
         posterior.
@@ -74,17 +76,18 @@ class Importance:
         Give draws of q the skewed marginals of expectation propagation, as far as the prior's
         smoothness lets each f_i go: where a datum cuts its f_i off, estimates are ten times
         less noisy. For recalled sites of expectation propagation; one O(n³) operation for each
-        theta of tuning, two where sites are searched for afterwards.
+        theta of tuning, two where sites are searched for afterwards. The draws of a series are
+        bent all together, for O(n) each, and two to four of them do what 64 would.
 
     Examples
     --------
     >>> import pymc_lgm as lgm
     >>> lgm.Importance(defensive=0.1)
-    Importance(correlation=None, antithetic=True, defensive=0.1, copula=True)
+    Importance(correlation=None, antithetic=None, defensive=0.1, copula=True)
     """
 
     correlation: float | None = None
-    antithetic: bool = True
+    antithetic: bool | None = None
     defensive: float = 0.0
     copula: bool = True
 
@@ -152,12 +155,15 @@ class Marginal(LatentGaussianStep):
             self.lgm.site_log_likelihoods(np.zeros((1, self.lgm.n)), np.zeros(self.lgm.p))
         if self.approximation == "laplace":
             refuse_no_curvature(self.lgm, "approximation='ep', or lgm.ASIS()")
+        series, antithetic = self.lgm.graphs.is_series, self.importance.antithetic
         self.element = self._element(
             explore=self._warm(1e-3),
             surrogate=self._surrogate(),
             move=self._move(),
             n_importance=self.n_importance,
-            antithetic=self.importance.antithetic,
+            # A bent draw of a series costs as much as the rest of a proposal.
+            fewest=2 if series and self.importance.copula else ENOUGH,
+            antithetic=not series if antithetic is None else antithetic,
             defensive=self.importance.defensive,
         )
         return [self.element]

@@ -1,0 +1,190 @@
+"""Draws of q that are bent together: a bijection, its slope, unbiased estimates, and mutants."""
+
+import math
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mutants import mutated
+from samplers import elements_of
+from scipy.stats import multivariate_normal
+from test_priors import close
+from toys import Chain, Counts, SeriesOfCounts, invariance_of
+
+import pymc_lgm as lgm
+
+from pymc_lgm.approximations import importance as importance_module
+from pymc_lgm.approximations import transport as transport_module
+from pymc_lgm.approximations.ep import ep
+from pymc_lgm.approximations.importance import Coordinates, Proposal, Scheme, importance_sample
+from pymc_lgm.approximations.sites import Margins
+from pymc_lgm.approximations.transport import Transport, transport
+from pymc_lgm.approximations.variational import variational
+from pymc_lgm.state import AtTheta
+
+THETA = np.array([0.4, 0.3, 0.2])
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(4)
+
+
+def bent(toy, search=variational, theta=THETA):
+    here = AtTheta.of(toy, theta)
+    q = search(here.likelihood, here.prior, tolerance=1e-4)
+    q = replace(q, margins=Margins(q.posterior.variances, here.prior.precisions))
+    return here, Proposal(q, transport(q, here.likelihood))
+
+
+@pytest.fixture
+def series():
+    return bent(SeriesOfCounts())
+
+
+def sample(here, proposal, rng, scheme):
+    coordinates = Coordinates.fresh(rng, proposal, scheme)
+    return importance_sample(proposal, here.log_likelihoods, coordinates, scheme)
+
+
+@pytest.mark.parametrize("far", [1.0, 3.0, 8.0])
+def test_it_is_a_bijection_with_its_slope(series, rng, far):
+    _, proposal = series
+    q, bend = proposal.q, proposal.bend
+    scale = np.sqrt(q.posterior.variances)
+    x = q.center[:, None] + far * scale[:, None] * rng.standard_normal((3, 20))
+    f, log_slopes = bend.forward(x)
+    back, same = bend.backward(f)
+    np.testing.assert_allclose(back, x, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(same, log_slopes, rtol=1e-6)
+    h = 1e-6 * np.diag(scale)
+    for column, expected in zip(x.T, log_slopes, strict=True):
+        ahead, behind = (bend.forward(column[:, None] + side * h)[0] for side in (1, -1))
+        J = (ahead - behind) / (2e-6 * scale)
+        assert -np.linalg.slogdet(J)[1] == pytest.approx(expected, abs=1e-5 * far)
+
+
+def test_any_f_comes_from_one_draw(series, rng):
+    """Where e^{a x} overflows, too."""
+    _, proposal = series
+    f = proposal.q.center[:, None] + 1e3 * rng.standard_normal((3, 20))
+    x, _ = proposal.bend.backward(f)
+    np.testing.assert_allclose(proposal.bend.forward(x)[0], f, rtol=1e-8)
+
+
+def test_weights_are_the_ratio_of_densities(series, rng):
+    here, proposal = series
+    q, drawn = proposal.q, sample(here, proposal, rng, Scheme(8))
+    K = here.prior.covariance_times(np.eye(3))
+    covariance = np.linalg.inv(np.linalg.inv(K) + np.diag(q.precision))
+    x, log_slopes = proposal.bend.backward(drawn.f)
+    expected = (
+        here.log_likelihoods(np.ascontiguousarray(drawn.f.T))
+        + multivariate_normal(here.prior.mean, K).logpdf(drawn.f.T)
+        - multivariate_normal(q.center, covariance).logpdf(x.T)
+        - log_slopes
+    )
+    close(drawn.log_weights, expected, 1e-8)
+
+
+@pytest.mark.parametrize("search", [variational, ep])
+def test_estimates_are_unbiased_and_quiet(search, rng):
+    here, proposal = bent(SeriesOfCounts(), search)
+    plain = replace(proposal, bend=None)
+    with_it, without = (
+        np.exp(sample(here, each, rng, Scheme(40_000, False)).log_weights)
+        for each in (proposal, plain)
+    )
+    assert with_it.std() < without.std() / 3
+    error = math.hypot(with_it.std(), without.std()) / math.sqrt(40_000)
+    assert abs(with_it.mean() - without.mean()) < 5 * error
+
+
+def test_a_gaussian_posterior_is_not_bent(series):
+    _, proposal = series
+
+    def quadratic(f):
+        return 0.0, -f, np.ones(3), np.zeros(3)
+
+    assert transport(proposal.q, quadratic) is None
+    one_bends = transport(proposal.q, lambda f: (0.0, -f, np.ones(3), np.array([0.0, 1.0, 0.0])))
+    f, _ = one_bends.forward(proposal.q.center[:, None])
+    assert np.isfinite(f).all()
+
+
+def test_a_dense_prior_can_be_bent_too(rng):
+    """At a factorization a draw: the verbs are all it needs."""
+    here, proposal = bent(Counts())
+    weights = sample(here, proposal, rng, Scheme(2000, False)).log_weights
+    plain = sample(here, replace(proposal, bend=None), rng, Scheme(2000, False)).log_weights
+    assert weights.std() < 0.5 * plain.std()
+
+
+def tuned(**options):
+    """A tuned chain whose every move of theta and f is an importance draw."""
+    options = {"n_importance": 1, "latent_move": None, "interweave": False} | options
+    elements = elements_of((lgm.PseudoMarginal, options), "counts")
+    return Chain.start(elements, SeriesOfCounts(), np.random.default_rng(1), 200)
+
+
+def test_a_tuned_chain_bends_its_draws(monkeypatch):
+    made = []
+    forward = Transport.forward
+    monkeypatch.setattr(Transport, "forward", lambda self, x: made.append(x) or forward(self, x))
+    chain = tuned()
+    made.clear()
+    chain.step()
+    assert made
+
+
+@pytest.mark.parametrize("options", [{}, {"importance": lgm.Importance(defensive=0.2)}], ids=str)
+@pytest.mark.parametrize("made", [transport, "too far"], ids=["as it is", "too far"])
+def test_the_posterior_is_left_invariant(options, made, monkeypatch):
+    if made == "too far":
+        monkeypatch.setattr(importance_module, "transport", too_far)
+    test = invariance_of(tuned(**options), replicates=400, steps=3)
+    assert test.pvalue > 1e-4
+
+
+def too_far(q, likelihood):
+    """Three times as far as it should, and not back: mistakes cannot hide."""
+    bend = transport(q, likelihood)
+    return bend and replace(bend, a=3.0 * bend.a, middle=np.zeros(bend.a.size))
+
+
+LINES = {
+    "without its determinant": (
+        "return self.q.posterior.log_determinant - bent.log_determinant",
+        "return 0.0",
+    ),
+    "with the determinant of the way back": (
+        "return self.q.posterior.log_determinant - bent.log_determinant",
+        "return bent.log_determinant - self.q.posterior.log_determinant",
+    ),
+    "that goes back in a straight line": ("straight: Array = q.center + x", "straight = f"),
+    "that goes back by one step": ("for _ in range(STEPS)", "for _ in range(1)"),
+}
+
+
+def error(bend, rng):
+    """How far from its own Jacobian, and from its own inverse, a transport is."""
+    scale = np.sqrt(bend.q.posterior.variances)
+    x = bend.q.center[:, None] + 2 * scale[:, None] * rng.standard_normal((3, 10))
+    f, log_slopes = bend.forward(x)
+    h = 1e-6 * np.diag(scale)
+    J = [(bend.forward(c[:, None] + h)[0] - bend.forward(c[:, None] - h)[0]) / 2e-6 for c in x.T]
+    exact = np.log(scale).sum() - np.linalg.slogdet(np.array(J))[1]
+    return max(np.abs(log_slopes - exact).max(), np.abs(bend.backward(f)[0] - x).max())
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("name", LINES)
+def test_a_wrong_line_is_noticed(name, series, rng, monkeypatch, dies):
+    _, proposal = series
+    assert error(proposal.bend, rng) < 1e-6
+    wrong = mutated(transport_module, *LINES[name])
+    for verb in ("_log_slope", "_straight"):
+        monkeypatch.setattr(Transport, verb, getattr(wrong.Transport, verb))
+    dies(f"transport: {name}", error(proposal.bend, rng), above=1e-2)
