@@ -61,7 +61,7 @@ def explain(
             f"{model.latent!r} is {f[i]} at index {i} {where}. Start from numbers: "
             f"pm.sample(initvals={{{model.latent!r}: ...}})."
         )
-    message = (_explain_series if model.graphs.is_series else _explain_cov)(model, theta, where)
+    message = (_explain_band if model.graphs.is_banded else _explain_cov)(model, theta, where)
     return message if message is not None else _explain_likelihood(model, theta, f, where)
 
 
@@ -99,9 +99,14 @@ def _explain_cov(model: ModelFunctions, theta: Array, where: str) -> str | None:
     return None
 
 
-def _explain_series(model: ModelFunctions, theta: Array, where: str) -> str | None:
+def _explain_band(model: ModelFunctions, theta: Array, where: str) -> str | None:
     if model.prior(theta) is not None:
         return None
+    if model.graphs.order is not None:
+        return (
+            f"The precision of {model.latent!r}, tau (D - alpha W), is not positive definite "
+            f"{where}: it needs tau > 0 and -1 < alpha < 1. Give alpha a pm.Beta prior."
+        )
     return (
         f"The series {model.latent!r} has a standard deviation that is not a positive number "
         f"{where}. A stationary start, sigma / sqrt(1 - rho**2), needs |rho| < 1: give rho a prior "
@@ -175,8 +180,8 @@ def refuse_large_sets(model: ModelFunctions, what: str) -> None:
     if model.coupled is not None and model.sets is None:
         raise ValueError(
             f"The log density of {model.coupled!r} joins more than {MOST} elements of "
-            f"{model.latent!r}, or elements of a series, or a discrete variable decides which. "
-            f"{what} approximates "
+            f"{model.latent!r}, or elements of a series or of areas, or a discrete variable "
+            f"decides which. {what} approximates "
             "p(f | y) by a block for each set of elements that observations join, and needs the "
             "sets to be small. Write lgm.ASIS(), lgm.EllipticalSlice() or lgm.LatentHMC()."
         )

@@ -19,9 +19,10 @@ from scipy.sparse import csr_array
 
 from pymc_lgm.amplitudes import find_amplitudes
 from pymc_lgm.linalg import Array
+from pymc_lgm.model.banded import OfPrecision, OfWhitener
 from pymc_lgm.model.draw_back import DrawBack
 from pymc_lgm.model.graphs import Block, Graphs, Variable
-from pymc_lgm.model.parts import Part, Series
+from pymc_lgm.model.parts import Part
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.sets import are_classes, find_sets
 from pymc_lgm.priors import BandedPrior, BlocksPrior, DensePrior, LowRankPrior, Prior
@@ -124,7 +125,7 @@ class ModelFunctions:
         values = [np.array(point[name], dtype=np.float64) for name in self.latents]
         predictor = self.graphs.predictor
         if predictor is None:
-            return values[0]
+            return values[0] if self.graphs.order is None else values[0][self.graphs.order]
         f: Array = np.asarray(self.graphs.of_values(theta, *values))[predictor.first]
         return f
 
@@ -144,7 +145,8 @@ class ModelFunctions:
         ``rng`` is not used where f says what they are.
         """
         if self.graphs.predictor is None:
-            return {self.latent: f.copy()}
+            order = self.graphs.order
+            return {self.latent: f.copy() if order is None else f[np.argsort(order)]}
         values = self._draw_back(rng, prior, prior.theta, f)
         return dict(zip(self.latents, values, strict=True))
 
@@ -180,16 +182,21 @@ class ModelFunctions:
 
         Zeros if K depends on a variable that another step method owns: it may change the form.
         """
-        known = self._moves_cov or self.graphs.is_series
+        known = self._moves_cov or self.graphs.is_banded
         return np.zeros(self.p) if known else find_amplitudes(self)
 
     def prior(self, theta: Array) -> Prior | None:
         """N(m(theta), K(theta)); ``None`` where K has no scale that is a number."""
-        if self.graphs.is_series:
-            return BandedPrior.at(Series(self.graphs, self.enters_cov), theta)
+        if self.graphs.is_banded:
+            return BandedPrior.at(self._banded, theta)
         if self.rank < self.n:
             return LowRankPrior.at(self, theta)
         return BlocksPrior.at(self, theta) if self.parts else DensePrior.at(self, theta)
+
+    @cached_property
+    def _banded(self) -> OfPrecision | OfWhitener:
+        made = OfWhitener if self.graphs.order is None else OfPrecision
+        return made(self.graphs, self.enters_cov)
 
     @cached_property
     def parts(self) -> list[tuple[NDArray[np.intp], Part]]:
@@ -223,15 +230,15 @@ class ModelFunctions:
 
     def mean(self, theta: Array) -> Array:
         """m(theta), shape (n,)."""
-        prior = self.prior(theta) if self.graphs.is_series else None
+        prior = self.prior(theta) if self.graphs.is_banded else None
         return self.graphs.mean(theta) if prior is None else prior.mean
 
     def cov(self, theta: Array) -> Array:
         """K(theta), shape (n, n), or K_w(theta) where there is a basis: a new array.
 
-        No sampler asks for that of a series.
+        No sampler asks for that of a series or of areas.
         """
-        prior = self.prior(theta) if self.graphs.is_series else None
+        prior = self.prior(theta) if self.graphs.is_banded else None
         return self.graphs.cov(theta) if prior is None else prior.covariance_times(np.eye(self.n))
 
     def log_prior(self, theta: Array) -> float:

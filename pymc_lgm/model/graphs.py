@@ -92,8 +92,11 @@ class Graphs:
         Elements of f.
     predictor : Predictor or None
         How f is made of latent variables, if it is not one of them.
-    is_series : bool
-        Whether f is a series: then T in bands stands where the covariance does, and u for the mean.
+    is_banded : bool
+        Whether f is a series, and T in bands stands where the covariance does, and u for the mean;
+        or areas, and it is Q in bands, in ``order``.
+    order : ndarray of int, shape (n,), or None
+        Which element of the latent variable the i-th of f is, where f has an order of its own.
     others : dict of str to shared variable
         Value variables that are neither latent nor in theta, and that a graph depends on.
     cov_reads : set of str
@@ -131,19 +134,21 @@ class Graphs:
             return placed
 
         self.predictor: Predictor | None = None
-        self.is_series = False
+        self.is_banded, self.order = False, None
         if reading.is_one_vector:
             (latent,), (value,) = reading.latents, self._values
             n = int(np.size(point[value.name]))
-            self.is_series = latent.whitener is not None
-            of_prior = latent.whitener if self.is_series else latent.cov
-            mean, cov = model.replace_rvs_by_values([latent.mean, of_prior])
+            self.is_banded, self.order = latent.is_banded, latent.order
+            given = [g for g in (latent.cov, latent.whitener, latent.precision) if g is not None]
+            mean, cov = model.replace_rvs_by_values([latent.mean, *given])
             of_values = [cov]
             # Users write integers, and PyTensor makes some constants float32.
             mean = pt.broadcast_to(mean, (n,)).astype("float64")
+            mean = mean if self.order is None else mean[self.order]
             self._mean, self._cov = place([mean, cov.astype("float64")])
             self._f = value.type("f")
-            cuts = {latent.node: self._f}
+            in_place = self._f if self.order is None else self._f[np.argsort(self.order)]
+            cuts = {latent.node: in_place}
         else:
             shapes = [np.shape(point[value.name]) for value in self._values]
             self.predictor = Predictor(

@@ -10,6 +10,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
+from numpy.typing import NDArray
 from pymc.distributions.multivariate import MvNormalRV
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
@@ -19,9 +20,10 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.basic import NormalRV
 
+from pymc_lgm.model.areas import as_areas, is_areas
 from pymc_lgm.model.series import as_series, is_series
 
-__all__ = ["Latent", "gaussian", "is_gaussian", "is_process"]
+__all__ = ["Latent", "gaussian", "is_banded", "is_gaussian", "is_process"]
 
 Variable = Any
 
@@ -46,6 +48,8 @@ class Latent:
         L, if x = L ``rv``.
     whitener : variable or None
         Of a series, T in bands with T x = u + ε, (b + 1, n). Its ``mean`` is u.
+    precision, order : variable and ndarray of int, or None
+        Of areas, Q in bands, and the order in which it has them.
     """
 
     rv: Variable
@@ -55,16 +59,28 @@ class Latent:
     variances: Variable | None = None
     root: Variable | None = None
     whitener: Variable | None = None
+    precision: Variable | None = None
+    order: NDArray[np.intp] | None = None
+
+    @property
+    def is_banded(self) -> bool:
+        """Whether its precision is a band."""
+        return self.whitener is not None or self.precision is not None
 
 
 def is_process(rv: Variable) -> bool:
-    """Whether a random variable is a multivariate normal, or a series."""
-    return isinstance(rv.owner.op, MvNormalRV) or is_series(rv)
+    """Whether a random variable is a multivariate normal, a series or one of areas."""
+    return isinstance(rv.owner.op, MvNormalRV) or is_banded(rv)
+
+
+def is_banded(rv: Variable) -> bool:
+    """Whether it has a precision that is a band: a series, or areas."""
+    return is_series(rv) or is_areas(rv)
 
 
 def is_gaussian(model: pm.Model, rv: Variable) -> bool:
     """Whether a free random variable is Gaussian given the rest, on the scale it is sampled on."""
-    known = isinstance(rv.owner.op, MvNormalRV | NormalRV) or is_series(rv)
+    known = isinstance(rv.owner.op, MvNormalRV | NormalRV) or is_banded(rv)
     return known and model.rvs_to_transforms[rv] is None
 
 
@@ -73,6 +89,9 @@ def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
     if is_series(rv):
         whitener, drive = as_series(rv)
         return Latent(rv, rv, drive, whitener=whitener)
+    if is_areas(rv):
+        mean, precision, order = as_areas(rv)
+        return Latent(rv, rv, mean, precision=precision, order=order)
     mean, spread = rv.owner.op.dist_params(rv.owner)
     if isinstance(rv.owner.op, MvNormalRV):
         return Latent(rv, rv, mean, cov=spread.astype("float64"))

@@ -1,4 +1,4 @@
-"""Gaussian models made of graphs: independent parts of f, for `BlocksPrior`, and a series."""
+"""Independent parts of f as Gaussian models of their own: what `BlocksPrior` asks for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pymc_lgm.amplitudes import find_amplitudes
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.graphs import Graphs
 
-__all__ = ["Part", "Series"]
+__all__ = ["Part"]
 
 
 class Part:
@@ -97,31 +97,3 @@ class Part:
         """Σ_j v_j ∂m/∂theta_j."""
         result: Array = self._graphs.mean_jvp(theta, v)[self._index]
         return result
-
-
-class Series:
-    """T and u of a series: see `pymc_lgm.priors.banded.BandedModel`.
-
-    Its graphs have T in bands in the place of K, and u in that of m.
-    """
-
-    def __init__(self, graphs: Graphs, enters_cov: NDArray[np.bool_]):
-        self.enters_cov = enters_cov
-        self.whitener, self.drive = graphs.cov, graphs.mean
-        self._graphs = graphs
-
-    def whitener_vjp(self, theta: Array, M: Array) -> Array:
-        """⟨∂T/∂theta_j, M⟩ for each j."""
-        return self._graphs.cov_vjp(theta, M)
-
-    def whitener_jvp(self, theta: Array, v: Array) -> Array:
-        """Σ_j v_j ∂T/∂theta_j."""
-        return self._graphs.cov_jvp(theta, v)
-
-    def drive_vjp(self, theta: Array, v: Array) -> Array:
-        """⟨∂u/∂theta_j, v⟩ for each j."""
-        return self._graphs.mean_vjp(theta, v)
-
-    def drive_jvp(self, theta: Array, v: Array) -> Array:
-        """Σ_j v_j ∂u/∂theta_j."""
-        return self._graphs.mean_jvp(theta, v)

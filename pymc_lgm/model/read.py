@@ -14,9 +14,8 @@ from pymc_lgm.model import refusals
 from pymc_lgm.model.diagnose import check_model, coupled_term
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.graphs import Variable
-from pymc_lgm.model.latents import is_gaussian, is_process
+from pymc_lgm.model.latents import is_banded, is_gaussian, is_process
 from pymc_lgm.model.reading import Reading, read_latents
-from pymc_lgm.model.series import is_series
 from pymc_lgm.threads import few_threads
 
 __all__ = ["LatentGaussianModel", "find_latent", "find_latents"]
@@ -102,7 +101,7 @@ class LatentGaussianModel(ModelFunctions):
             self.coupled = coupled_term(self, begin, f)
             # What a discrete variable switches may be read by one observation now, by another then.
             discrete = set(self.other_names) & {v.name for v in model.discrete_value_vars}
-            if self.coupled is not None and not discrete and not self.graphs.is_series:
+            if self.coupled is not None and not discrete and not self.graphs.is_banded:
                 self.find_sets(begin)
         return self
 
@@ -149,9 +148,9 @@ def find_latents(
     if latent is None:
         among = model.free_RVs if candidates is None else candidates
         gaussians = [rv for rv in among if is_gaussian(model, rv)]
-        # Beside a series everything else that is Gaussian is a hyper-parameter, or too much.
-        if any(map(is_series, gaussians)):
-            return _of_series(model, [rv for rv in gaussians if is_process(rv)])
+        # Beside a band everything else that is Gaussian is a hyper-parameter, or too much.
+        if any(map(is_banded, gaussians)):
+            return _of_band(model, [rv for rv in gaussians if is_process(rv)])
         reading = read_latents(model, gaussians)
         if not reading.latents or not reading.frontier:
             return read_latents(model, [find_latent(model)])
@@ -164,17 +163,17 @@ def find_latents(
         if rv not in model.free_RVs or not is_gaussian(model, rv):
             rv = find_latent(model, each)
         chosen.append(rv)
-    if any(map(is_series, chosen)):
-        return _of_series(model, chosen)
+    if any(map(is_banded, chosen)):
+        return _of_band(model, chosen)
     return read_latents(model, chosen, named=chosen)
 
 
-def _of_series(model: pm.Model, processes: Sequence[Variable]) -> Reading:
-    """One series that densities read element by element."""
+def _of_band(model: pm.Model, processes: Sequence[Variable]) -> Reading:
+    """One series, or vector of areas, that densities read element by element."""
     names = [str(rv.name) for rv in processes]
     if len(processes) > 1:
-        raise ValueError(refusals.beside_a_series(names))
+        raise ValueError(refusals.beside_a_band(names))
     reading = read_latents(model, processes, named=processes)
     if not reading.is_one_vector:
-        raise ValueError(refusals.series_through_a_map(names[0]))
+        raise ValueError(refusals.band_through_a_map(names[0]))
     return reading

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 __all__ = [
+    "band_through_a_map",
+    "beside_a_band",
     "map_jumps",
     "no_metric",
     "not_a_hyperparameter",
@@ -14,7 +16,6 @@ __all__ = [
     "not_finite",
     "range_moves",
     "refuse_float32",
-    "series_through_a_map",
     "shapes_disagree",
     "transformed",
     "which_latent",
@@ -131,20 +132,20 @@ def no_metric(metric: str, elements: int, rank: int) -> str:
     )
 
 
-def beside_a_series(names: Sequence[str]) -> str:
-    """A series and other processes, whose sum has no banded precision."""
+def beside_a_band(names: Sequence[str]) -> str:
+    """A series or areas and other processes, whose sum has no banded precision."""
     return (
-        f"{' and '.join(names)} are several latent processes, one of them a series: the samplers "
-        "take one series, with intercepts and coefficients as hyper-parameters. Name it, "
-        "latent=..., and give the others a step of their own, or write the series as a Gaussian "
-        "process: an autoregression of order one is pm.gp.cov.Exponential."
+        f"{' and '.join(names)} are several latent processes, one of them a series or areas: the "
+        "samplers take one of these, with intercepts and coefficients as hyper-parameters. Name "
+        "it, latent=..., and give the others a step of their own, or write all as Gaussian "
+        "processes: an autoregression of order one is pm.gp.cov.Exponential."
     )
 
 
-def series_through_a_map(name: str) -> str:
-    """Sums of a series."""
+def band_through_a_map(name: str) -> str:
+    """Sums of a series or of areas."""
     return (
-        f"Densities read the series {name!r} through sums of its elements, whose precision is no "
+        f"Densities read {name!r} through sums of its elements, whose precision is no "
         f"band. Read it element by element, as in {name}[t], or sample this model with pm.NUTS()."
     )
 

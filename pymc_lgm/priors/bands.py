@@ -16,6 +16,8 @@ from pymc_lgm.linalg import Array
 
 __all__ = [
     "cholesky",
+    "cholesky_jvp",
+    "cholesky_vjp",
     "flipped",
     "gram",
     "inverse_on_band",
@@ -53,13 +55,15 @@ def solve(T: Array, x: Array, *, transposed: bool = False) -> Array:
     return solution.reshape(x.shape)
 
 
+@numba.njit(cache=True)
 def gram(T: Array) -> Array:
     """TᵀT, symmetric of the same bandwidth."""
-    Q = np.zeros_like(T)
-    n = T.shape[1]
-    for k in range(len(T)):
-        for row in range(k, len(T)):
-            Q[k, : n - k] += T[row, : n - k] * T[row - k, k:]
+    width, n = T.shape
+    Q = np.zeros((width, n))
+    for j in range(n):
+        for k in range(min(width, n - j)):
+            for row in range(k, min(width, n - j)):
+                Q[k, j] += T[row, j] * T[row - k, j + k]
     return Q
 
 
@@ -108,21 +112,55 @@ def outer(x: Array, y: Array, width: int) -> Array:
     return M
 
 
+@numba.njit(cache=True)
 def product_on_band(T: Array, S: Array) -> Array:
     """T S on the band of T, S symmetric of the same bandwidth: exact, where S is a part of K.
 
     (T S)_ij = Σ_k T_ik S_kj for i − b ≤ j ≤ i takes k from i − b to i, all of them within S.
     """
     width, n = T.shape
-    out = np.zeros_like(T)
-    for below in range(width):  # i = j + below
-        for back in range(width):  # k = i − back
-            k_of = below - back  # k − j
-            first = max(0, -k_of)
-            stop = n - below
-            if first >= stop:
-                continue
-            t = T[back, first + k_of : stop + k_of]
-            s = S[k_of, first:stop] if k_of >= 0 else S[-k_of, first + k_of : stop + k_of]
-            out[below, first:stop] += t * s
+    out = np.zeros((width, n))
+    for j in range(n):
+        for i in range(j, min(j + width, n)):
+            for k in range(max(0, i - width + 1), i + 1):
+                out[i - j, j] += T[i - k, k] * S[abs(k - j), min(k, j)]
     return out
+
+
+@numba.njit(cache=True)
+def cholesky_jvp(L: Array, dA: Array) -> Array:
+    """dL of L Lᵀ = A, given dA on the band: the algorithm, differentiated line by line."""
+    width, n = L.shape
+    out = np.zeros((width, n))
+    for j in range(n):
+        for i in range(j, min(j + width, n)):
+            total = dA[i - j, j]
+            for k in range(max(0, i - width + 1), j):
+                total -= out[i - k, k] * L[j - k, k] + L[i - k, k] * out[j - k, k]
+            if i == j:
+                out[0, j] = total / (2.0 * L[0, j])
+            else:
+                out[i - j, j] = (total - L[i - j, j] * out[0, j]) / L[0, j]
+    return out
+
+
+@numba.njit(cache=True)
+def cholesky_vjp(L: Array, M: Array) -> Array:
+    """⟨M, dL⟩ as Σ F_ij dA_ij over the lower band of A = L Lᵀ: returns F.
+
+    Smith (1995), *Differentiation of the Cholesky algorithm*, JCGS 4; Murray (2016), arXiv
+    1602.07527, "chol_unblocked_rev".
+    """
+    width, n = L.shape
+    F = M.copy()
+    for k in range(n - 1, -1, -1):
+        stop = min(k + width, n)
+        for j in range(k + 1, stop):
+            for i in range(j, stop):
+                F[i - k, k] -= F[i - j, j] * L[j - k, k]
+                F[j - k, k] -= F[i - j, j] * L[i - k, k]
+        for j in range(k + 1, stop):
+            F[j - k, k] /= L[0, k]
+            F[0, k] -= L[j - k, k] * F[j - k, k]
+        F[0, k] /= 2.0 * L[0, k]
+    return F

@@ -155,15 +155,15 @@ class Marginal(LatentGaussianStep):
             self.lgm.site_log_likelihoods(np.zeros((1, self.lgm.n)), np.zeros(self.lgm.p))
         if self.approximation == "laplace":
             refuse_no_curvature(self.lgm, "approximation='ep', or lgm.ASIS()")
-        series, antithetic = self.lgm.graphs.is_series, self.importance.antithetic
+        banded, antithetic = self.lgm.graphs.is_banded, self.importance.antithetic
         self.element = self._element(
             explore=self._warm(1e-3),
             surrogate=self._surrogate(),
             move=self._move(),
             n_importance=self.n_importance,
-            # A bent draw of a series costs as much as the rest of a proposal.
-            fewest=2 if series and self.importance.copula else ENOUGH,
-            antithetic=not series if antithetic is None else antithetic,
+            # A draw that is bent by a transport costs as much as the rest of a proposal.
+            fewest=2 if banded and self.importance.copula else ENOUGH,
+            antithetic=not banded if antithetic is None else antithetic,
             defensive=self.importance.defensive,
         )
         return [self.element]

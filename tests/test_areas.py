@@ -1,0 +1,196 @@
+"""Areas: `pymc.CAR` by its banded precision, in an order of its own."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from models import QUICK
+from pymc.distributions.multivariate import CARRV
+from scipy.sparse import csr_matrix
+from test_priors import close, differences
+from test_sets import from_pymc
+
+import pymc_lgm as lgm
+
+from pymc_lgm.approximations.variational import variational
+from pymc_lgm.priors import BandedPrior, bands
+from pymc_lgm.state import AtTheta
+from pymc_lgm.testing import joint_test
+
+NEIGHBORS = [(0, 4), (4, 2), (1, 3), (3, 5), (0, 1), (4, 3), (2, 5)]
+"""A map of two rows of three, its areas numbered by chance."""
+W = np.zeros((6, 6))
+for i, j in NEIGHBORS:
+    W[i, j] = W[j, i] = 1.0
+Y = np.array([2, 0, 1, 3, 0, 1])
+
+
+def areas(weights=W, mean=0.3, initval=None):
+    alpha = pm.Beta("alpha", 3, 2, initval=initval)
+    tau = pm.Gamma("tau", 6, 4)
+    phi = pm.CAR("phi", mu=mean + 0.1 * np.arange(6), W=weights, alpha=alpha, tau=tau)
+    pm.Poisson("y", pm.math.exp(phi), observed=pm.Data("seen", Y))
+
+
+def with_a_mean_of_its_own():
+    areas(mean=pm.Normal("b", 0.2, 0.4))
+
+
+MODELS = {"areas": areas, "with a mean": with_a_mean_of_its_own}
+
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Numba will use object mode:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Input has data type int64:FutureWarning"),
+]
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(4)
+
+
+@pytest.fixture(params=MODELS)
+def built(request):
+    with pm.Model() as model:
+        MODELS[request.param]()
+    return model
+
+
+@pytest.fixture
+def ours(built):
+    return lgm.LatentGaussianModel.from_pymc(built, compile_kwargs=QUICK)
+
+
+def draw_by_cholesky(cls, rng, mu, W, alpha, tau, W_is_valid, size):
+    W = np.asarray(W.todense()) if hasattr(W, "todense") else np.asarray(W)
+    Q = float(np.ravel(tau)[0]) * (np.diag(W.sum(axis=0)) - float(np.ravel(alpha)[0]) * W)
+    return mu + np.linalg.solve(np.linalg.cholesky(Q).T, rng.standard_normal(len(W)))
+
+
+def test_pymcs_own_draws_are_not_of_this_law():
+    """Their covariance is Q⁻², not Q⁻¹: where this fails, `draw_by_cholesky` is not needed."""
+    given = [np.zeros(6), W, np.array(0.5), np.array(4.0), np.array(True)]
+    x = CARRV.rng_fn(np.random.default_rng(1), *given, (4000,))
+    Q = 4.0 * (np.diag(W.sum(axis=0)) - 0.5 * W)
+    assert np.abs(np.cov(x.T) - np.linalg.inv(Q)).max() > 0.1
+    np.testing.assert_allclose(np.cov(x.T), np.linalg.inv(Q @ Q), atol=0.02)
+
+
+def test_a_factor_is_differentiated_both_ways(rng):
+    A = bands.gram(np.array([[2.0, 3, 2, 4, 3], [1, -1, 0.5, 1, 0], [0.3, -0.2, 1, 0, 0]]))
+    dA, M = (np.where(A != 0.0, rng.standard_normal(A.shape), 0.0) for _ in range(2))
+    L = bands.cholesky(A)
+    dL = (bands.cholesky(A + 1e-6 * dA) - bands.cholesky(A - 1e-6 * dA)) / 2e-6
+    close(bands.cholesky_jvp(L, dA), dL, 1e-7)
+    close((bands.cholesky_vjp(L, M) * dA).sum(), (M * dL).sum(), 1e-7)
+    close(bands.cholesky_jvp.py_func(L, dA), bands.cholesky_jvp(L, dA))
+    close(bands.cholesky_vjp.py_func(L, M), bands.cholesky_vjp(L, M))
+
+
+def test_the_density_is_the_models(built, ours, rng):
+    total, found = built.compile_logp(**QUICK), []
+    for _ in range(4):
+        point = {k: rng.normal(size=np.shape(v)) for k, v in built.initial_point().items()}
+        theta = ours.theta_of(point)
+        prior, f = ours.prior(theta), ours.f_of(theta, point)
+        assert isinstance(prior, BandedPrior)
+        np.testing.assert_array_equal(ours.latents_of(rng, prior, f)["phi"], point["phi"])
+        value = ours.log_prior(theta) + prior.log_density(f) + ours.log_likelihood(f, theta)
+        found.append(value - total(point))
+    # PyMC leaves a constant out.
+    close(found, np.full(4, found[0]))
+
+
+def test_its_order_keeps_the_band_narrow(ours):
+    order, prior = ours.graphs.order, ours.prior(np.zeros(ours.p))
+    assert len(prior.T) <= 4
+    Q = prior.inverse_times(np.eye(6))
+    expected = np.diag(W.sum(axis=0)) - 0.5 * W  # at the means of the transforms
+    close(Q, expected[np.ix_(order, order)])
+
+
+def test_derivatives_of_the_prior(ours, rng):
+    theta, (f, nu, g) = 0.3 * rng.standard_normal(ours.p), rng.standard_normal((3, 6))
+    at, prior = ours.prior, ours.prior(theta)
+    close(prior.log_density_gradient(f), differences(lambda t: at(t).log_density(f), theta), 1e-5)
+    J = differences(lambda t: at(t).mean + at(t).multiply(nu), theta)
+    close(prior.whitened_jacobian(nu), J, 1e-5)
+    close(prior.whitened_gradient(nu, g), g @ J, 1e-5)
+    score, information = prior.log_density_geometry(f)
+    dK, dm = differences(ours.cov, theta), differences(ours.mean, theta)
+    R = np.linalg.solve(ours.cov(theta), dK.transpose(2, 0, 1))
+    expected = 0.5 * np.einsum("jab,kba->jk", R, R) + dm.T @ prior.inverse_times(dm)
+    close(information, expected, 1e-4)
+    close(score, prior.log_density_gradient(f))
+
+
+def test_the_evidence_is_that_of_a_dense_covariance(ours):
+    here = AtTheta.of(ours, np.full(ours.p, 0.2))
+
+    def dense_model():
+        back = np.argsort(ours.graphs.order)
+        K = ours.cov(here.theta)[np.ix_(back, back)]
+        f = pm.MvNormal("phi", here.prior.mean[back], cov=0.5 * (K + K.T))
+        pm.Poisson("y", pm.math.exp(f), observed=Y)
+
+    there = AtTheta.of(from_pymc(dense_model), np.empty(0))
+    both = (here, there)
+    q, q_dense = (variational(at.likelihood, at.prior, tolerance=1e-8) for at in both)
+    close(q.log_evidence, q_dense.log_evidence, 1e-7)
+    close(q.center, q_dense.center[ours.graphs.order], 1e-5)
+
+
+SAMPLERS = {
+    "PseudoMarginal": (lgm.PseudoMarginal, {"n_importance": 2}),
+    "ASIS": (lgm.ASIS, {}),
+    "Sweep-hmc": (lgm.Sweep, {"move": "hmc", "scale": 0.1}),
+    "LatentHMC-curvature": (lgm.LatentHMC, {"metric": "curvature"}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_every_sampler_leaves_the_joint_law(built, sampler, monkeypatch):
+    monkeypatch.setattr(CARRV, "rng_fn", classmethod(draw_by_cholesky))
+    cls, options = SAMPLERS[sampler]
+    with built:
+        step = cls(**options, compile_kwargs=QUICK)
+    tune = 60 if cls is lgm.PseudoMarginal else 0
+    test = joint_test(step, built, replicates=300, steps=5, tune=tune, rng=np.random.default_rng(5))
+    assert test.pvalue > 1e-4
+
+
+def test_a_sparse_map_is_read_as_a_dense_one():
+    def sparse():
+        areas(csr_matrix(W))
+
+    ours, theirs = from_pymc(sparse), from_pymc(areas)
+    theta = np.full(2, 0.2)
+    close(ours.prior(theta).T, theirs.prior(theta).T)
+
+
+def changed(i, j, value, other=None):
+    weights = W.copy()
+    weights[i, j], weights[j, i] = value, value if other is None else other
+    return weights
+
+
+def island():
+    weights = W.copy()
+    weights[4] = weights[:, 4] = 0.0
+    return weights
+
+
+@pytest.mark.parametrize(
+    ("weights", "initval", "message"),
+    [
+        (changed(0, 4, 1.0, 0.0), None, r"W of 'phi' is not symmetric: W\[0, 4\] is 1"),
+        (changed(0, 4, -1.0), None, "has a negative weight"),
+        (island(), None, "Area 4 of 'phi' has no neighbor in W"),
+        (W, 1.0 - 1e-17, "needs tau > 0 and -1 < alpha < 1|not positive definite|is -inf|is inf"),
+    ],
+)
+def test_what_is_refused(weights, initval, message):
+    with pytest.raises(ValueError, match=message):
+        from_pymc(lambda: areas(weights, initval=initval))
