@@ -11,6 +11,7 @@ import math
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from scipy.special import erfcx, gammaln, log_ndtr
 
 from pymc_lgm import kernels
 from pymc_lgm.priors import BandedPrior, DensePrior
+from pymc_lgm.priors.banded_models import OfWhitener
 from pymc_lgm.state import State
 from pymc_lgm.testing import JointTest, joint_values
 
@@ -157,38 +159,48 @@ class Series(Toy):
         self.start = np.where(np.arange(n) == 0, 0.5, 1.0)
 
     def prior(self, theta: np.ndarray) -> BandedPrior | None:
-        return BandedPrior.at(self, theta)
+        of_whitener = OfWhitener(
+            SimpleNamespace(
+                cov=self._whitener,
+                cov_jvp=self._whitener_jvp,
+                cov_vjp=lambda theta, M: self._each(
+                    lambda v: float(np.sum(M * self._whitener_jvp(theta, v)))
+                ),
+                mean=lambda theta: theta[0] * math.exp(-theta[2]) * self.start,
+                mean_jvp=self._drive_jvp,
+                mean_vjp=lambda theta, v: self._each(lambda e: v @ self._drive_jvp(theta, e)),
+            ),
+            self.enters_cov,
+        )
+        # For dense algebra beside it.
+        of_whitener.cov, of_whitener.prior = self.cov, self.prior
+        return BandedPrior.at(of_whitener, theta)
 
-    def whitener(self, theta: np.ndarray) -> np.ndarray:
+    def _each(self, along: Callable[[np.ndarray], float]) -> np.ndarray:
+        return np.array([along(v) for v in np.eye(self.p)])
+
+    def _whitener(self, theta: np.ndarray) -> np.ndarray:
         lags = np.array([[1.0], [-math.tanh(theta[1])], [-0.2]])
         return self._within(math.exp(-theta[2]) * lags * np.vstack([self.start, *np.ones((2, 3))]))
 
     def _within(self, T: np.ndarray) -> np.ndarray:
         return np.where(np.arange(3)[:, None] + np.arange(self.n) < self.n, T, 0.0)
 
-    def whitener_jvp(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
+    def _whitener_jvp(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
         slope = -math.exp(-theta[2]) / math.cosh(theta[1]) ** 2
         by_lag = self._within(np.array([[0.0], [slope], [0.0]]) * np.ones(self.n))
-        return v[1] * by_lag - v[2] * self.whitener(theta)
+        return v[1] * by_lag - v[2] * self._whitener(theta)
 
-    def whitener_vjp(self, theta: np.ndarray, M: np.ndarray) -> np.ndarray:
-        return np.array([np.sum(M * self.whitener_jvp(theta, v)) for v in np.eye(self.p)])
-
-    def drive(self, theta: np.ndarray) -> np.ndarray:
-        return theta[0] * math.exp(-theta[2]) * self.start
-
-    def drive_jvp(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
+    def _drive_jvp(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
         return (v[0] - v[2] * theta[0]) * math.exp(-theta[2]) * self.start
 
-    def drive_vjp(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
-        return np.array([v @ self.drive_jvp(theta, e) for e in np.eye(self.p)])
-
     def _dense(self, theta: np.ndarray) -> np.ndarray:
-        T = self.whitener(theta)
+        T = self._whitener(theta)
         return sum(np.diag(T[k, : self.n - k], -k) for k in range(3))
 
     def mean(self, theta: np.ndarray) -> np.ndarray:
-        return np.linalg.solve(self._dense(theta), self.drive(theta))
+        drive = theta[0] * math.exp(-theta[2]) * self.start
+        return np.linalg.solve(self._dense(theta), drive)
 
     def cov(self, theta: np.ndarray) -> np.ndarray:
         T = self._dense(theta)

@@ -19,13 +19,13 @@ from scipy.sparse import csr_array
 
 from pymc_lgm.amplitudes import find_amplitudes
 from pymc_lgm.linalg import Array
-from pymc_lgm.model.banded import OfPrecision, OfWhitener
 from pymc_lgm.model.draw_back import DrawBack
 from pymc_lgm.model.graphs import Block, Graphs, Variable
 from pymc_lgm.model.parts import Part
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.sets import are_classes, find_sets
 from pymc_lgm.priors import BandedPrior, BlocksPrior, DensePrior, LowRankPrior, Prior
+from pymc_lgm.priors.banded_models import OfPrecision, OfWhitener
 from pymc_lgm.priors.class_blocks import ClassBlocks
 from pymc_lgm.priors.precision import SiteBlocks
 

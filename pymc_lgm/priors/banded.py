@@ -11,45 +11,17 @@ T whitens, and no matrix has to be factorized to know that. No n × n array is m
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
-from numpy.typing import NDArray
-
 from pymc_lgm.linalg import LOG_2PI, Array, tally
 from pymc_lgm.priors import bands
+from pymc_lgm.priors.banded_models import BandedModel
 from pymc_lgm.priors.banded_posterior import BandedPosterior
 from pymc_lgm.priors.base import Prior
 from pymc_lgm.priors.precision import Precision, SiteBlocks
 
-__all__ = ["BandedModel", "BandedPrior"]
-
-
-class BandedModel(Protocol):
-    """T and u as functions of theta (p,), with their derivatives."""
-
-    @property
-    def enters_cov(self) -> NDArray[np.bool_]:
-        """Which of the p components of theta T depends on."""
-
-    def whitener(self, theta: Array) -> Array:
-        """T(theta) in bands, shape (b + 1, n)."""
-
-    def whitener_vjp(self, theta: Array, M: Array) -> Array:
-        """⟨∂T/∂theta_j, M⟩ for each j, shape (p,); M is of the shape of T."""
-
-    def whitener_jvp(self, theta: Array, v: Array) -> Array:
-        """Σ_j v_j ∂T/∂theta_j."""
-
-    def drive(self, theta: Array) -> Array:
-        """u(theta), shape (n,)."""
-
-    def drive_vjp(self, theta: Array, v: Array) -> Array:
-        """⟨∂u/∂theta_j, v⟩ for each j, shape (p,)."""
-
-    def drive_jvp(self, theta: Array, v: Array) -> Array:
-        """Σ_j v_j ∂u/∂theta_j."""
+__all__ = ["BandedPrior"]
 
 
 class _Whitener:
@@ -80,7 +52,7 @@ class BandedPrior:
     def __init__(self, model: BandedModel, theta: Array, whitener: _Whitener):
         self.model, self.theta, self._whitener = model, theta, whitener
         self.T = whitener.T
-        self.mean: Array = bands.solve(self.T, model.drive(theta))
+        self.mean = model.mean(theta)
 
     @classmethod
     def at(cls, model: BandedModel, theta: Array) -> BandedPrior | None:
@@ -171,12 +143,20 @@ class BandedPrior:
 
     # Derivatives in theta
 
+    @property
+    def covariance_on_band(self) -> Array:
+        """K where the band of Q is."""
+        return self._whitener.K
+
+    def vjp(self, M: Array, v: Array) -> Array:
+        """⟨M, ∂Q⟩ + vᵀ ∂m, M symmetric, on the band."""
+        return self.model.precision_vjp(self.theta, M) + self.model.mean_vjp(self.theta, v)
+
     def log_density_gradient(self, f: Array) -> Array:
-        """Σ_i ∂T_ii/T_ii − νᵀ(∂T f − ∂u) with ν = T f − u."""
-        nu = self.solve(f - self.mean)
-        M = -bands.outer(nu, f, len(self.T))
-        M[0] += 1.0 / self.T[0]
-        return self.model.whitener_vjp(self.theta, M) + self.model.drive_vjp(self.theta, nu)
+        """⟨½ (K − z zᵀ), ∂Q⟩ + zᵀ Q ∂m."""
+        z = f - self.mean
+        M = 0.5 * (self._whitener.K - bands.outer(z, z, len(self.T)))
+        return self.vjp(M, self.inverse_times(z))
 
     def log_density_geometry(self, f: Array) -> tuple[Array, Array]:
         """The gradient, and G_jk = tr(S_j S_k + S_j S_kᵀ) + ∂_jmᵀ Q ∂_km with S_j = ∂_jT T⁻¹.
@@ -184,33 +164,31 @@ class BandedPrior:
         S_j is lower triangular, so tr(S_j S_k) needs its diagonal alone, and tr(S_j S_kᵀ) =
         tr(∂_jT K ∂_kTᵀ) needs K where the band of T is.
         """
-        dT, dm = self._dT, self.whitened_jacobian(np.zeros(self.n))
+        dT = self._dT
         diagonals = np.array([each[0] / self.T[0] for each in dT])
         times_K = [bands.product_on_band(each, self._whitener.K) for each in dT]
         G = np.array([[float((a * b).sum()) for b in times_K] for a in dT])
-        white = self.solve(dm)
+        white = self.solve(self._dm)
         return self.log_density_gradient(f), G + diagonals @ diagonals.T + white.T @ white
 
     def whitened_gradient(self, nu: Array, g: Array) -> Array:
-        """gᵀ ∂f of f = T⁻¹(u + ν): with w = T⁻ᵀ g it is wᵀ(∂u − ∂T f)."""
-        return self.vjp(np.zeros_like(self.T), g, self.mean + self.multiply(nu))
+        """gᵀ ∂f of f = m + T⁻¹ ν: ∂(T⁻¹ ν) = −T⁻¹ ∂T T⁻¹ ν."""
+        M = -bands.outer(self.multiply_transposed(g), self.multiply(nu), len(self.T))
+        return self.model.whitener_vjp(self.theta, M) + self.model.mean_vjp(self.theta, g)
 
     def whitened_jacobian(self, nu: Array) -> Array:
-        """∂f/∂theta = T⁻¹(∂u − ∂T f), shape (n, p)."""
-        f, model = self.mean + self.multiply(nu), self.model
-        columns = [
-            model.drive_jvp(self.theta, v) - bands.multiply(dT, f)
-            for v, dT in zip(np.eye(self.theta.size), self._dT, strict=True)
-        ]
-        return self.multiply(np.array(columns).reshape(-1, self.n).T.copy())
-
-    def vjp(self, M: Array, v: Array, f: Array | None = None) -> Array:
-        """⟨M, ∂T⟩ + vᵀ ∂f of f = T⁻¹(u + ν) at fixed ν, by default of m."""
-        w = self.multiply_transposed(v)
-        M = M - bands.outer(w, self.mean if f is None else f, len(self.T))
-        return self.model.whitener_vjp(self.theta, M) + self.model.drive_vjp(self.theta, w)
+        """∂m − T⁻¹ ∂T T⁻¹ ν, shape (n, p)."""
+        z = self.multiply(nu)
+        changed = np.array([bands.multiply(dT, z) for dT in self._dT]).reshape(-1, self.n).T
+        return self._dm - self.multiply(np.asfortranarray(changed))
 
     @cached_property
     def _dT(self) -> list[Array]:
         """∂T/∂theta_j for each j."""
         return [self.model.whitener_jvp(self.theta, v) for v in np.eye(self.theta.size)]
+
+    @property
+    def _dm(self) -> Array:
+        """∂m/∂theta, shape (n, p)."""
+        columns = [self.model.mean_jvp(self.theta, v) for v in np.eye(self.theta.size)]
+        return np.asfortranarray(np.array(columns).reshape(-1, self.n).T)

@@ -26,8 +26,12 @@ class Banded(Prior, Protocol):
     def log_determinant(self) -> float:
         """log|K|."""
 
+    @property
+    def covariance_on_band(self) -> Array:
+        """K where the band of Q is."""
+
     def vjp(self, M: Array, v: Array) -> Array:
-        """⟨M, ∂T⟩ + vᵀ ∂m."""
+        """⟨M, ∂Q⟩ + vᵀ ∂m."""
 
 
 class BandedPosterior(ByCovariance):
@@ -97,21 +101,15 @@ class BandedPosterior(ByCovariance):
         return self
 
     def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
-        """⟨½ a aᵀ − ½ R + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m by ∂T, for O(n b²).
+        """⟨½ a aᵀ − ½ R + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m by ∂Q, for O(n b²).
 
-        ∂K = −K ∂Q K and ∂Q = ∂Tᵀ T + Tᵀ ∂T. With R = Q − Q Σ Q it is K R K = K − Σ that meets ∂Q,
+        ∂K = −K ∂Q K, and R = Q − Q Σ Q is K R K = K − Σ to ∂Q. With ẑ = K a it is
 
-            ½ ⟨K − Σ, ∂Q⟩ = ⟨T⁻ᵀ − T Σ, ∂T⟩,
-
-        where T⁻ᵀ is upper triangular: of it the diagonal alone meets ∂T. With ẑ = K a the rest is
-        −⟨½ ẑ ẑᵀ + K v ẑᵀ, ∂Q⟩ = −⟨T ẑ (ẑ + K v)ᵀ + T K v ẑᵀ, ∂T⟩.
+            ⟨½ (K − Σ) − ½ ẑ ẑᵀ − K v ẑᵀ, ∂Q⟩ + (a + v)ᵀ ∂m.
         """
-        T, width = self.prior.T, len(self.prior.T)
-        z = self.prior.covariance_times(a)
-        other = z if v is None else z + self.prior.covariance_times(v)
-        M = -bands.product_on_band(T, self._sigma)
-        M[0] += 1.0 / T[0]
-        M -= bands.outer(bands.multiply(T, z), other, width)
+        z, width = self.prior.covariance_times(a), len(self._L)
+        M = 0.5 * (self.prior.covariance_on_band - self._sigma - bands.outer(z, z, width))
         if v is not None:
-            M -= bands.outer(bands.multiply(T, other - z), z, width)
+            Kv = self.prior.covariance_times(v)
+            M -= 0.5 * (bands.outer(Kv, z, width) + bands.outer(z, Kv, width))
         return self.prior.vjp(M, a if v is None else a + v)

@@ -26,7 +26,11 @@ __all__ = [
     "outer",
     "product_on_band",
     "solve",
+    "takahashi",
 ]
+
+WIDE = 32
+"""Diagonals above which blocks are faster than columns."""
 
 
 def multiply(T: Array, x: Array) -> Array:
@@ -82,15 +86,20 @@ def flipped(T: Array) -> Array:
     return L
 
 
-@numba.njit(cache=True)
 def inverse_on_band(L: Array) -> Array:
-    """(L Lᵀ)⁻¹ where the band of L is.
+    """(L Lᵀ)⁻¹ where the band of L is, for O(n b²): no element that is not asked for."""
+    return takahashi(L) if len(L) <= WIDE else _by_blocks(L)
 
-    Column j follows from those after it: with Σ = (L Lᵀ)⁻¹, Lᵀ Σ = L⁻¹ is lower triangular, so
+
+@numba.njit(cache=True)
+def takahashi(L: Array) -> Array:
+    """The same, column by column: each follows from those after it.
+
+    With Σ = (L Lᵀ)⁻¹, Lᵀ Σ = L⁻¹ is lower triangular, so
 
         Σ_ij = (δ_ij / L_jj − Σ_{k > j} L_kj Σ_ik) / L_jj,   i ≥ j.
 
-    Takahashi, Fagan and Chen (1973); O(n b²), no element that is not asked for.
+    Takahashi, Fagan and Chen (1973).
     """
     width, n = L.shape
     out = np.zeros((width, n))
@@ -102,6 +111,54 @@ def inverse_on_band(L: Array) -> Array:
                 total -= L[k, j] * out[abs(i - k), j + min(i, k)]
             out[i, j] = total / L[0, j]
     return out
+
+
+def _by_blocks(L: Array) -> Array:
+    """The same where the band is wide: by blocks of its width, as BLAS likes them.
+
+    With G = L_{J+1,J} L_JJ⁻¹ it is Σ_{J+1,J} = −Σ_{J+1,J+1} G and
+    Σ_JJ = (L_JJ L_JJᵀ)⁻¹ − Gᵀ Σ_{J+1,J}.
+    """
+    size, n = len(L) - 1, L.shape[1]
+    count = -(-n // size)
+    padded = np.zeros((size + 1, (count + 1) * size))
+    padded[0, n:] = 1.0
+    padded[:, :n] = L
+    out, after = np.zeros_like(padded), np.eye(size)
+    for begin in range((count - 1) * size, -1, -size):
+        corner, below = _blocks(padded, begin)
+        inverse = lapack.dtrtri(corner, lower=1)[0]
+        G = below @ inverse
+        across = -after @ G
+        after = inverse.T @ inverse - G.T @ across
+        _place(out, begin, after, across)
+    return out[:, :n]
+
+
+@numba.njit(cache=True)
+def _blocks(L: Array, begin: int) -> tuple[Array, Array]:
+    """L_JJ, and L_{J+1,J} below it."""
+    size = len(L) - 1
+    corner, below = np.zeros((size, size)), np.zeros((size, size))
+    for j in range(size):
+        for k in range(size + 1):
+            if j + k < size:
+                corner[j + k, j] = L[k, begin + j]
+            else:
+                below[j + k - size, j] = L[k, begin + j]
+    return corner, below
+
+
+@numba.njit(cache=True)
+def _place(out: Array, begin: int, corner: Array, below: Array) -> None:
+    """The reverse, of a symmetric matrix."""
+    size = len(out) - 1
+    for j in range(size):
+        for k in range(size + 1):
+            if j + k < size:
+                out[k, begin + j] = corner[j + k, j]
+            else:
+                out[k, begin + j] = below[j + k - size, j]
 
 
 def outer(x: Array, y: Array, width: int) -> Array:
