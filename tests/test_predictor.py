@@ -190,9 +190,6 @@ SAMPLERS = {
     "KnorrHeldRue": (lgm.KnorrHeldRue, {}),
 }
 
-ONE_BY_ONE = {"SurrogateSlice"}
-"""Its noisy copies of f are of one f_i each."""
-
 FAST = {
     ("mean_and_noise", "LatentHMC-curvature"),
     ("process_and_effects", "ASIS"),
@@ -207,7 +204,6 @@ FAST = {
             *case, 1 if case in FAST else 5, marks=() if case in FAST else pytest.mark.slow
         )
         for case in product(MODELS, SAMPLERS)
-        if case[0] not in COUPLED or case[1] not in ONE_BY_ONE
     ],
 )
 def test_every_sampler_leaves_the_joint_law(name, sampler, steps):

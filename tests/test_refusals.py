@@ -117,9 +117,10 @@ def coupled_potential() -> None:
     lgm.Sweep(latent_move="smmala", compile_kwargs=QUICK)
 
 
-@refused("does not factorize over 'f'", "'surrogate-site' needs", r"lgm.LatentHMC\(\)")
+@refused("joins more than 12 elements", "'surrogate-site' approximates", r"lgm.LatentHMC\(\)")
 def coupled_likelihood_and_surrogate_data() -> None:
-    lgm.Softmax("y", f=pm.MvNormal("f", np.zeros(2), np.eye(2), shape=(2, 2)), observed=[0, 1])
+    f = pm.MvNormal("f", np.zeros(13), np.eye(13))
+    lgm.Probit("y", f=f**2 - (f**2).mean(), observed=np.ones(13))
     lgm.SurrogateSlice(compile_kwargs=QUICK)
 
 

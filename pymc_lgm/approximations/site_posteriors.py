@@ -10,7 +10,8 @@ import math
 
 import numpy as np
 
-from pymc_lgm.approximations.gaussian import GaussianApproximation, Likelihood
+from pymc_lgm.approximations.gaussian import GaussianApproximation, Likelihood, SiteLikelihood
+from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.linalg import Array
 from pymc_lgm.priors import Prior
 
@@ -24,16 +25,17 @@ CLOSE = 1e-4
 
 
 def site_approximation(
-    likelihood: Likelihood, prior: Prior, *, start: Array | None = None
+    likelihood: SiteLikelihood, prior: Prior, *, start: Array | None = None
 ) -> GaussianApproximation | None:
     """Approximate p(f | y, theta) with sites that are right where f has independent components.
 
     Each p(y_i | f_i) N(f_i; m_i, K_ii) is fitted by a Gaussian at its mode, of variance
-    v_i = 1/(W_i + 1/K_ii): W_i is what the site adds, and S_i = 1/W_i = (1/v_i − 1/K_ii)⁻¹.
+    v_i = 1/(W_i + 1/K_ii): W_i is what the site adds, and S_i = 1/W_i = (1/v_i − 1/K_ii)⁻¹. Where
+    an observation reads several f_i it is Laplace's approximation, with a block for each set.
 
     Parameters
     ----------
-    likelihood : callable
+    likelihood : SiteLikelihood
         f -> (ℓ, g, W, third derivative).
     prior : Prior
     start : ndarray, shape (n,), optional
@@ -46,20 +48,24 @@ def site_approximation(
 
     Notes
     -----
-    One O(n³) operation; about 6 evaluations of the likelihood.
+    One O(n³) operation; about 6 evaluations of the likelihood. Of sets those of `laplace`.
     """
+    if likelihood.sets is not None:
+        return laplace(likelihood, prior, start=start)
     return _approximation(likelihood, prior, prior.variances, start)
 
 
 def taylor_approximation(
-    likelihood: Likelihood, prior: Prior, *, start: Array | None = None
+    likelihood: SiteLikelihood, prior: Prior, *, start: Array | None = None
 ) -> GaussianApproximation | None:
     """Approximate p(f | y, theta) with each log p(y_i | f_i) expanded at its maximum.
 
     Eq. (13), after Christensen, Roberts and Sköld (2006). A maximum at infinity, that of a zero
     count or of a binary observation, is that under a prior of variance ``FLAT``: W_i is next to
-    nothing. Parameters, result and cost are those of `site_approximation`.
+    nothing. Parameters, result and cost are those of `site_approximation`, as is all of sets.
     """
+    if likelihood.sets is not None:
+        return laplace(likelihood, prior, start=start)
     return _approximation(likelihood, prior, np.full(prior.n, FLAT), start)
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Unpack
 
 from pymc_lgm import kernels
 from pymc_lgm.model import LatentGaussianModel
-from pymc_lgm.model.diagnose import refuse_coupling, refuse_large_sets, refuse_no_curvature
+from pymc_lgm.model.diagnose import refuse_large_sets, refuse_no_curvature
 from pymc_lgm.steps.base import LatentGaussianStep
 from pymc_lgm.steps.options import StepOptions, between, no_gradient, one_of, positive
 
@@ -147,7 +147,7 @@ class Sweep(LatentGaussianStep):
             refuse_large_sets(model, f"latent_move={latent!r}")
             refuse_no_curvature(model, "latent_move='hmc' or latent_move='slice'")
         if not kernels.DIFFERENTIABLE.issuperset(self.parameterizations):
-            refuse_coupling(model, " or ".join(map(repr, self.parameterizations)))
+            refuse_large_sets(model, " or ".join(map(repr, self.parameterizations)))
             if not model.has_gradient:
                 raise ValueError(no_gradient(model, "parameterization='whitened'"))
         if kind.needs_gradient and not (model.has_gradient and model.has_theta_gradient):
