@@ -191,7 +191,6 @@ SAMPLERS = {
 }
 
 FAST = {
-    ("mean_and_noise", "LatentHMC-curvature"),
     ("process_and_effects", "ASIS"),
     ("coefficients_and_effects", "LatentHMC-curvature"),
 }
