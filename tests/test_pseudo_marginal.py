@@ -28,9 +28,9 @@ from pymc_lgm.approximations.importance import (
     Proposal,
     Scheme,
     importance_sample,
-    pareto_shape,
 )
 from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.approximations.pareto import pareto_shape
 from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites, recall
 from pymc_lgm.kernels import latent
 from pymc_lgm.kernels import pseudo_marginal as element_module

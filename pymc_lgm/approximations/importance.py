@@ -23,9 +23,9 @@ from pymc_lgm.approximations.gaussian import (
     SiteLikelihood,
     log_mean_exp,
 )
+from pymc_lgm.approximations.pareto import pareto_shape
 from pymc_lgm.approximations.transport import Transport, transport
 from pymc_lgm.linalg import Array
-from pymc_lgm.priors import BandedPrior
 
 __all__ = [
     "Coordinates",
@@ -34,7 +34,6 @@ __all__ = [
     "Proposal",
     "Scheme",
     "importance_sample",
-    "pareto_shape",
 ]
 
 
@@ -83,16 +82,21 @@ class Proposal:
 
     @classmethod
     def of(
-        cls, q: GaussianApproximation, likelihood: SiteLikelihood, defensive: float = 0.0
+        cls,
+        q: GaussianApproximation,
+        likelihood: SiteLikelihood,
+        defensive: float = 0.0,
+        *,
+        together: bool = False,
     ) -> Proposal:
         """With the copula of q's margins, if it has any: 37 evaluations of the likelihood.
 
-        A series is bent by a transport, whose factorizations cost next to nothing.
+        ``together`` bends draws by a transport instead, at a factorization each.
         """
+        if together:
+            return cls(q, transport(q, likelihood), defensive)
         if q.margins is None:
             return cls(q, None, defensive)
-        if isinstance(q.prior, BandedPrior):
-            return cls(q, transport(q, likelihood), defensive)
         copula = tilted_copula(likelihood.sites, q.mean, q.center, q.sites, q.margins)
         return cls(q, copula, defensive)
 
@@ -262,39 +266,3 @@ def importance_sample(
         )
     log_weights[~(log_weights < math.inf)] = -math.inf  # NaN and +inf of a q far from any posterior
     return ImportanceSample(f, values, log_weights)
-
-
-def pareto_shape(weights: Array) -> float:
-    """k̂ of importance weights: the shape of a generalized Pareto law fitted to the largest.
-
-    The min(N/5, 3√N) largest exceed the next one by amounts whose shape Zhang and Stephens (2009)
-    estimate by a posterior mean over θ = −k/σ, drawn a little towards ½ where they are few
-    (Vehtari, Simpson, Gelman, Yao and Gabry 2024, appendices C and G). NaN for fewer than 6 of
-    them, that is N < 30.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> u = (np.arange(1000) + 0.5) / 1000
-    >>> round(pareto_shape(u**-0.7), 1)  # P(w > x) = x^(-1/0.7)
-    0.7
-    """
-    tail = int(min(weights.size / 5, 3 * math.sqrt(weights.size)))
-    if tail < 6:
-        return math.nan
-    ordered = np.sort(weights)
-    x = ordered[-tail:] - ordered[-tail - 1]
-    quarter = x[int(tail / 4 + 0.5) - 1]
-    if not quarter > x[0]:  # ties: far from any such law
-        return math.nan
-    if quarter < 1e-100 * x[-1]:  # one weight has it all
-        return math.inf
-    points = 30 + math.isqrt(tail)
-    grid = 1 - np.sqrt(points / (np.arange(points) + 0.5))
-    theta = 1 / x[-1] + grid / (3 * quarter)
-    k = np.log1p(-theta[:, None] * x).mean(axis=1)
-    log_profile = tail * (np.log(-theta / k) - k - 1)
-    posterior = np.exp(log_profile - log_profile.max())
-    average = float(posterior @ theta / posterior.sum())
-    shape = float(np.log1p(-average * x).mean())
-    return (shape * tail + 0.5 * 10) / (tail + 10)

@@ -72,7 +72,7 @@ class ApproximateMarginal:
     """One move on theta on q's own evidence, then a draw of f by weight. Not exact.
 
     With ``surrogate``, from a search that need not go far, the target has a ``slope``. With
-    ``copula`` what a copula needs is learnt, too.
+    ``copula`` what a copula needs is learnt, too; ``together`` bends draws by a transport.
     """
 
     explore: WarmSearch
@@ -82,6 +82,7 @@ class ApproximateMarginal:
     antithetic: bool = True
     defensive: float = 0.0
     copula: bool = False
+    together: bool = False
     surrogate: ApproximateEvidence | None = None
 
     @property
@@ -152,7 +153,8 @@ class ApproximateMarginal:
         """Of a ratio of two estimates, as the exact chain would make them here."""
         if q is None:
             return math.nan
-        proposal = Proposal.of(q, state.at.likelihood, self.defensive)
+        likelihood = state.at.likelihood
+        proposal = Proposal.of(q, likelihood, self.defensive, together=self.together)
         return noise_of_ratio(rng, state.at, proposal, scheme)
 
     def _with_slope(self, target: Target, line: SitesLine | None) -> Target:
@@ -226,6 +228,7 @@ class PseudoMarginal(ApproximateMarginal):
             scheme=Scheme(N, self.antithetic),
             defensive=self.defensive,
             correlation=self.correlation,
+            together=self.together,
         )
         weave = self.interweave
         turn = None if weave is None else weave.turn(rng, tuning.interweaving, tune)

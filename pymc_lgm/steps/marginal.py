@@ -163,6 +163,7 @@ class Marginal(LatentGaussianStep):
             n_importance=self.n_importance,
             # A draw that is bent by a transport costs as much as the rest of a proposal.
             fewest=2 if banded and self.importance.copula else ENOUGH,
+            together=banded and self.importance.copula,
             antithetic=not banded if antithetic is None else antithetic,
             defensive=self.importance.defensive,
         )

@@ -45,6 +45,7 @@ def pseudo_marginal(
     scheme: Scheme,
     defensive: float = 0.0,
     correlation: float = 0.0,
+    together: bool = False,
 ) -> Target:
     """Refresh the importance draws around f, then hold none of them: log p̃(y | theta) p(theta).
 
@@ -62,6 +63,8 @@ def pseudo_marginal(
         ρ of the coordinates of two successive estimates: their errors cancel as ρ comes near 1.
         With ρ = 1 the density is a deterministic function of theta, as slice sampling needs
         (Murray and Graham 2016), and with one draw f is held in the coordinates of q.
+    together : bool
+        Bend the draws of q by a transport: see `Proposal`.
 
     Returns
     -------
@@ -79,7 +82,7 @@ def pseudo_marginal(
     A proposal costs the O(n³) operations of q and one for the factor of K; the current theta
     costs none unless another kernel has moved it.
     """
-    proposal = proposal_at(state.at, search, defensive)
+    proposal = proposal_at(state.at, search, defensive, together)
     if proposal is None:
         # No q here, so no proposal came from here either: stay, as the reverse move would.
         return nowhere(state)
@@ -93,7 +96,8 @@ def pseudo_marginal(
             return None
 
         def complete() -> tuple[float, State | None]:
-            proposal = proposal_at(there, search, defensive) if there.is_proper else None
+            proper = there.is_proper
+            proposal = proposal_at(there, search, defensive, together) if proper else None
             if proposal is None:
                 return -math.inf, None
             perturbed = coordinates.perturbed(rng, correlation)
@@ -115,13 +119,16 @@ def pseudo_marginal(
     )
 
 
-def proposal_at(at: AtTheta, search: Search, defensive: float) -> Proposal | None:
+def proposal_at(
+    at: AtTheta, search: Search, defensive: float, together: bool = False
+) -> Proposal | None:
     """What importance draws at a theta come from, made once; ``None`` where there is no q."""
     q = at.approximation(search)
     if q is None:
         return None
     return at.once(
-        ("proposal", search, defensive), lambda: Proposal.of(q, at.likelihood, defensive)
+        ("proposal", search, defensive, together),
+        lambda: Proposal.of(q, at.likelihood, defensive, together=together),
     )
 
 
