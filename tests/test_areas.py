@@ -165,9 +165,20 @@ def test_a_sparse_map_is_read_as_a_dense_one():
     def sparse():
         areas(csr_matrix(W))
 
-    ours, theirs = from_pymc(sparse), from_pymc(areas)
+    def with_stored_zeros():
+        weights = csr_matrix(np.where(W > 0.0, W, 1e-9 * (1.0 - np.eye(6))))
+        weights.data[weights.data < 1.0] = 0.0
+        areas(weights)
+
     theta = np.full(2, 0.2)
-    close(ours.prior(theta).T, theirs.prior(theta).T)
+    theirs = from_pymc(areas).prior(theta).inverse_times(np.eye(6))
+    for build in (sparse, with_stored_zeros):
+        ours = from_pymc(build)
+        back = np.argsort(ours.graphs.order)
+        Q = ours.prior(theta).inverse_times(np.eye(6))[np.ix_(back, back)]
+        into = np.argsort(from_pymc(areas).graphs.order)
+        close(Q, theirs[np.ix_(into, into)])
+        assert len(ours.prior(theta).T) <= 4
 
 
 def changed(i, j, value, other=None):

@@ -98,14 +98,12 @@ def test_a_bijection_with_its_slope(independent, rng):
     center, scale = copula.center[:, None], copula.scale[:, None]
     x = center + 8.0 * scale * rng.standard_normal((center.size, 50))
     f, log_slopes = copula.forward(x)
-    back, same = copula.backward(f)
-    np.testing.assert_allclose(back, x, atol=1e-8)
-    np.testing.assert_allclose(same, log_slopes, atol=1e-12)
+    np.testing.assert_allclose(copula.backward(f), x, atol=1e-8)
     h = 1e-7 * scale
     above, below = copula.backward(f + h), copula.backward(f - h)
-    slopes = (above[0] - below[0]) / (2 * h)
+    slopes = (above - below) / (2 * h)
     # A step across a knot has the slope of neither side.
-    smooth = np.isclose(above[1], below[1], rtol=0, atol=1e-12)
+    smooth = np.isclose(copula.forward(above)[1], copula.forward(below)[1], rtol=0, atol=1e-12)
     assert smooth.sum() > 40
     np.testing.assert_allclose(np.log(slopes).sum(axis=0)[smooth], log_slopes[smooth], atol=1e-4)
     assert (np.diff(copula.values, axis=0) > 0).all()
@@ -115,10 +113,10 @@ def test_no_correction_is_the_identity(rng):
     center, scale = rng.standard_normal(3), rng.uniform(1, 2, 3)
     copula = Copula(center, scale, np.repeat(KNOTS[:, None], 3, axis=1))
     x = 10 * rng.standard_normal((3, 20))
-    for verb in (copula.forward, copula.backward):
-        moved, log_slopes = verb(x)
-        np.testing.assert_allclose(moved, x, atol=1e-12)
-        np.testing.assert_allclose(log_slopes, 0.0, atol=1e-12)
+    f, log_slopes = copula.forward(x)
+    np.testing.assert_allclose(f, x, atol=1e-12)
+    np.testing.assert_allclose(log_slopes, 0.0, atol=1e-12)
+    np.testing.assert_allclose(copula.backward(x), x, atol=1e-12)
 
 
 def test_weights_are_the_ratio_of_densities(rng):
@@ -129,7 +127,8 @@ def test_weights_are_the_ratio_of_densities(rng):
     q, drawn = proposal.q, sample(reader, theta, proposal, rng, Scheme(8))
     K, mean = reader.cov(theta), reader.mean(theta)
     covariance = np.linalg.inv(np.linalg.inv(K) + np.diag(q.precision))
-    x, log_slopes = proposal.bend.backward(drawn.f)
+    x = proposal.bend.backward(drawn.f)
+    log_slopes = proposal.bend.forward(x)[1]
     expected = (
         reader.log_likelihoods(np.ascontiguousarray(drawn.f.T), theta)
         + multivariate_normal(mean, K).logpdf(drawn.f.T)
@@ -277,7 +276,7 @@ LINES = {
     "without its Jacobian": (" - log_slopes", ""),
     "with the square of x alone": (" - 0.5 * squares", ""),
     "whose coordinates are those of f": (
-        "x = f if bend is None else bend.backward(f[:, None])[0][:, 0]",
+        "x = f if bend is None else bend.backward(f[:, None])[:, 0]",
         "x = f",
     ),
 }

@@ -56,9 +56,7 @@ def test_it_is_a_bijection_with_its_slope(series, rng, far):
     scale = np.sqrt(q.posterior.variances)
     x = q.center[:, None] + far * scale[:, None] * rng.standard_normal((3, 20))
     f, log_slopes = bend.forward(x)
-    back, same = bend.backward(f)
-    np.testing.assert_allclose(back, x, rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(same, log_slopes, rtol=1e-6)
+    np.testing.assert_allclose(bend.backward(f), x, rtol=1e-7, atol=1e-9)
     h = 1e-6 * np.diag(scale)
     for column, expected in zip(x.T, log_slopes, strict=True):
         ahead, behind = (bend.forward(column[:, None] + side * h)[0] for side in (1, -1))
@@ -70,7 +68,7 @@ def test_any_f_comes_from_one_draw(series, rng):
     """Where e^{a x} overflows, too."""
     _, proposal = series
     f = proposal.q.center[:, None] + 1e3 * rng.standard_normal((3, 20))
-    x, _ = proposal.bend.backward(f)
+    x = proposal.bend.backward(f)
     np.testing.assert_allclose(proposal.bend.forward(x)[0], f, rtol=1e-8)
 
 
@@ -79,7 +77,8 @@ def test_weights_are_the_ratio_of_densities(series, rng):
     q, drawn = proposal.q, sample(here, proposal, rng, Scheme(8))
     K = here.prior.covariance_times(np.eye(3))
     covariance = np.linalg.inv(np.linalg.inv(K) + np.diag(q.precision))
-    x, log_slopes = proposal.bend.backward(drawn.f)
+    x = proposal.bend.backward(drawn.f)
+    log_slopes = proposal.bend.forward(x)[1]
     expected = (
         here.log_likelihoods(np.ascontiguousarray(drawn.f.T))
         + multivariate_normal(here.prior.mean, K).logpdf(drawn.f.T)
@@ -180,7 +179,7 @@ def error(bend, rng):
     h = 1e-6 * np.diag(scale)
     J = [(bend.forward(c[:, None] + h)[0] - bend.forward(c[:, None] - h)[0]) / 2e-6 for c in x.T]
     exact = np.log(scale).sum() - np.linalg.slogdet(np.array(J))[1]
-    return max(np.abs(log_slopes - exact).max(), np.abs(bend.backward(f)[0] - x).max())
+    return max(np.abs(log_slopes - exact).max(), np.abs(bend.backward(f) - x).max())
 
 
 @pytest.mark.mutant

@@ -66,14 +66,14 @@ class Copula:
         at, slope = self._piece(below)
         return self._place(KNOTS[below] + (t - at) / slope), np.log(slope).sum(axis=0)
 
-    def backward(self, f: Array) -> tuple[Array, Array]:
-        """x of columns f, shape (n, N), and log |∂x/∂f| of each column, shape (N,)."""
+    def backward(self, f: Array) -> Array:
+        """x of columns f, shape (n, N)."""
         t = (f - self.center[:, None]) / self.scale[:, None]
         # A position beyond what an integer holds is as far out as the last piece.
         place = np.clip((t - KNOTS[0]) / STEP, 0.0, KNOTS.size - 2.0)
         below = place.astype(np.intp)
         at, slope = self._piece(below)
-        return self._place(at + (t - KNOTS[below]) * slope), np.log(slope).sum(axis=0)
+        return self._place(at + (t - KNOTS[below]) * slope)
 
     def _piece(self, below: NDArray[np.intp]) -> tuple[Array, Array]:
         """X at the knot below, and its slope up to the next."""

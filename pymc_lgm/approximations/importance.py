@@ -110,7 +110,10 @@ class Proposal:
             return q.log_weights(f, nothing)
         # q(f) = N(x; f̂, Σ) |∂x/∂f|, and log N(f; m, K) − log N(x; m, K) is the difference of two
         # squares |L⁻¹(f − m)|² and |L⁻¹(x − m)|².
-        x, log_slopes = self.bend.backward(f) if known is None else known
+        if known is None:
+            x = self.bend.backward(f)
+            known = x, self.bend.forward(x)[1]
+        x, log_slopes = known
         difference, nu = prior.solve(f - x), prior.solve(x - q.mean[:, None])
         squares = (difference * (difference + 2.0 * nu)).sum(axis=0)
         return q.log_weights(x, nothing) - 0.5 * squares - log_slopes
@@ -153,7 +156,7 @@ class Coordinates(NamedTuple):
         if from_prior:
             coordinates.xi[0, :, 0] = q.prior.solve(f - q.mean)
         else:
-            x = f if bend is None else bend.backward(f[:, None])[0][:, 0]
+            x = f if bend is None else bend.backward(f[:, None])[:, 0]
             coordinates.xi[:, :, 0] = q.posterior.coordinates(rng, x - q.center)
         return coordinates
 
@@ -237,7 +240,7 @@ def importance_sample(
 
     Notes
     -----
-    O(n² N), no factorization.
+    O(n² N), no factorization but one a draw of a transport.
     """
     q, bend = proposal.q, proposal.bend
     chosen = np.flatnonzero(coordinates.from_prior)

@@ -61,10 +61,9 @@ class Transport:
         bent = x + self.q.posterior.covariance_times(np.asfortranarray(h))
         return bent, np.array([self._log_slope(each) for each in growth.T])
 
-    def backward(self, f: Array) -> tuple[Array, Array]:
-        """x of columns f, each by Newton's method on a convex function, and log |∂x/∂f|."""
-        x = np.stack([self._straight(column) for column in f.T], axis=1)
-        return x, self.forward(x)[1]
+    def backward(self, f: Array) -> Array:
+        """x of columns f, each by Newton's method on a convex function."""
+        return np.stack([self._straight(column) for column in f.T], axis=1)
 
     def _log_slope(self, growth: Array) -> float:
         """log|A| − log|A + diag h'|; both have log|K| in them."""
@@ -101,13 +100,11 @@ class Transport:
             step = bent.covariance_times(left)
             along, rise = abs(float(step @ left)), float((-self.a * step).max())
             share = 1.0 if rise <= RISE else RISE / rise
-            new = left
             # The slope along the step, of a convex function, must shrink.
-            while share > SHORTEST:
-                new, growth = slope(x - share * step)
-                if abs(float(step @ new)) <= along:
-                    break
+            new, growth = slope(x - share * step)
+            while not abs(float(step @ new)) <= along and share > SHORTEST:
                 share *= 0.5
+                new, growth = slope(x - share * step)
             x, left = x - share * step, new
             # What is left is the square of the step.
             if share == 1.0 and bent.square(step) < CLOSE**2:

@@ -17,8 +17,6 @@ from pytensor.graph.basic import Constant
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from pymc_lgm.linalg import Array
-
 __all__ = ["Areas", "as_areas", "is_areas"]
 
 Variable = Any
@@ -57,7 +55,8 @@ def as_areas(rv: Variable) -> Areas:
         If W is not symmetric, has a negative weight, or an area without neighbors.
     """
     _, _, mean, W, alpha, tau, *_ = rv.owner.inputs
-    weights = csr_array(W.data, dtype=np.float64)
+    weights = csr_array(W.data, dtype=np.float64, copy=True)
+    weights.eliminate_zeros()  # what is stored is a neighbor
     name = rv.name
     if abs(weights - weights.T).max() > 0.0:
         i, j = np.argwhere((weights - weights.T).toarray())[0]
@@ -75,16 +74,12 @@ def as_areas(rv: Variable) -> Areas:
             "an area across the water."
         )
     order = np.asarray(reverse_cuthill_mckee(weights.tocsr(), symmetric_mode=True), dtype=np.intp)
-    there = csr_array(weights[order][:, order])
-    rows, columns = there.nonzero()
+    there = csr_array(weights[order][:, order]).tocoo()
+    rows, columns = there.row, there.col
     width = int((rows - columns).max()) + 1
     of_W, of_D = np.zeros((width, count.size)), np.zeros((width, count.size))
     of_D[0] = count[order]
     below = rows >= columns
     of_W[(rows - columns)[below], columns[below]] = there.data[below]
     alpha, tau = (pt.as_tensor(x).reshape(()).astype("float64") for x in (alpha, tau))
-    return Areas(mean, tau * (_constant(of_D) - alpha * _constant(of_W)), order)
-
-
-def _constant(x: Array) -> Variable:
-    return pt.as_tensor(x)
+    return Areas(mean, tau * (pt.as_tensor(of_D) - alpha * pt.as_tensor(of_W)), order)

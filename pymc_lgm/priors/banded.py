@@ -25,16 +25,12 @@ __all__ = ["BandedPrior"]
 
 
 class _Whitener:
-    """T, and what is made of it, once."""
+    """T and Q, and what is made of them, once."""
 
-    def __init__(self, T: Array):
-        self.T = T
+    def __init__(self, T: Array, Q: Array):
+        self.T, self.Q = T, Q
         self.log_determinant = -2.0 * float(np.log(T[0]).sum())
         """log|K|."""
-
-    @cached_property
-    def Q(self) -> Array:
-        return bands.gram(self.T)
 
     @cached_property
     def K(self) -> Array:
@@ -60,7 +56,7 @@ class BandedPrior:
         T = np.asfortranarray(model.whitener(theta))
         if not (np.isfinite(T).all() and (T[0] > 0.0).all()):
             return None
-        return cls._finite(cls(model, theta, _Whitener(T)))
+        return cls._finite(cls(model, theta, _Whitener(T, model.precision(theta))))
 
     def moved(self, theta: Array) -> BandedPrior | None:
         """At another theta, with the same T where that does not depend on what has changed."""

@@ -33,6 +33,9 @@ class BandedModel(Protocol):
     def whitener_jvp(self, theta: Array, v: Array) -> Array:
         """Of T."""
 
+    def precision(self, theta: Array) -> Array:
+        """Q(theta), symmetric, on the band."""
+
     def precision_vjp(self, theta: Array, M: Array) -> Array:
         """Of Q, M symmetric, on the band."""
 
@@ -65,6 +68,10 @@ class OfWhitener:
         self.whitener = functions.cov
         self.whitener_vjp, self.whitener_jvp = functions.cov_vjp, functions.cov_jvp
 
+    def precision(self, theta: Array) -> Array:
+        """TᵀT."""
+        return bands.gram(self.whitener(theta))
+
     def precision_vjp(self, theta: Array, M: Array) -> Array:
         """⟨∂Tᵀ T + Tᵀ ∂T, M⟩ = ⟨∂T, 2 T M⟩."""
         return self.whitener_vjp(theta, 2.0 * bands.product_on_band(self.whitener(theta), M))
@@ -91,12 +98,12 @@ class OfPrecision:
 
     def __init__(self, functions: Functions, enters_cov: NDArray[np.bool_]):
         self._functions, self.enters_cov = functions, enters_cov
-        self.mean = functions.mean
+        self.mean, self.precision = functions.mean, functions.cov
         self.mean_vjp, self.mean_jvp = functions.mean_vjp, functions.mean_jvp
 
     def _factor(self, theta: Array) -> Array:
         """L; NaN where Q is not positive definite."""
-        Q = self._functions.cov(theta)
+        Q = self.precision(theta)
         L = bands.cholesky(bands.flipped(Q))
         return np.full_like(Q, np.nan) if L is None else L
 

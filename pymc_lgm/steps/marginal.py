@@ -156,14 +156,15 @@ class Marginal(LatentGaussianStep):
         if self.approximation == "laplace":
             refuse_no_curvature(self.lgm, "approximation='ep', or lgm.ASIS()")
         banded, antithetic = self.lgm.graphs.is_banded, self.importance.antithetic
+        together = banded and self.importance.copula
         self.element = self._element(
             explore=self._warm(1e-3),
             surrogate=self._surrogate(),
             move=self._move(),
             n_importance=self.n_importance,
             # A draw that is bent by a transport costs as much as the rest of a proposal.
-            fewest=2 if banded and self.importance.copula else ENOUGH,
-            together=banded and self.importance.copula,
+            fewest=2 if together else ENOUGH,
+            together=together,
             antithetic=not banded if antithetic is None else antithetic,
             defensive=self.importance.defensive,
         )
