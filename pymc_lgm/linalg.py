@@ -19,11 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
-__all__ = ["Array", "CholeskyFactor", "Tally", "factorize", "tally"]
+__all__ = ["Array", "CholeskyFactor", "Tally", "factorize", "gram", "tally"]
 
 Array = NDArray[np.float64]
 
 LOG_2PI = float(np.log(2 * np.pi))
+
+ROWS = 2048
+"""Of a tall array that are weighted together."""
 
 BLOCK = 64
 """Rows of a triangle that are looked at, or inverted, together."""
@@ -210,6 +213,19 @@ def factorize(A: Array, *, lower: bool = True) -> CholeskyFactor | None:
     if info != 0 or not np.isfinite(packed.diagonal().sum()):
         return None
     return CholeskyFactor(packed, lower)
+
+
+def gram(A: Array, weights: Array) -> Array:
+    """Aᵀ diag(w) A, w ≥ 0, of an array (n, m) in C order: the lower triangle of an (m, m) one.
+
+    n m² operations. A part of the rows at a time: a weighted copy of all of A would be as large.
+    """
+    product = np.zeros((A.shape[1], A.shape[1]), order="F")
+    root = np.sqrt(weights)[:, None]
+    for i in range(0, len(A), ROWS):
+        part = slice(i, i + ROWS)
+        product = blas.dsyrk(1.0, (root[part] * A[part]).T, 1.0, product, lower=1, overwrite_c=1)
+    return product
 
 
 def _inverse_triangle(packed: Array, lower: bool, out: Array | None = None) -> Array:

@@ -25,8 +25,10 @@ from pymc.pytensorf import compile as pymc_compile
 from rich.progress import track
 
 from pymc_lgm.conditionals import Conditional, Evaluator, latent_of
+from pymc_lgm.gp import SparseLatent
 from pymc_lgm.likelihoods import Softmax, is_latent_gaussian_likelihood
 from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
+from pymc_lgm.likelihoods.registry import expectation_of
 from pymc_lgm.linalg import Array
 from pymc_lgm.response import response
 from pymc_lgm.threads import few_threads
@@ -65,7 +67,7 @@ def predict(
     ----------
     idata : DataTree or whatever ``arviz.convert_to_datatree`` takes
         A trace of the model by any sampler, with f and what its mean and covariance depend on.
-    gp : pymc.gp.Latent or list of them
+    gp : pymc.gp.Latent, pymc_lgm.gp.SparseLatent or list of them
         The process of the model, whose ``prior`` made f; for classes with a process each, all of
         them in the order of the classes.
     Xnew : array_like, shape (points, d)
@@ -148,7 +150,8 @@ def predict(
         Conditional(each, latent, points, posterior, model, jitter, compile_kwargs)
         for each, latent in zip(processes, latents, strict=True)
     ]
-    y, op, arguments = _likelihood(model, latents, parameters or {}, len(points))
+    read = [_f_of(each, latent) for each, latent in zip(processes, latents, strict=True)]
+    y, op, arguments = _likelihood(model, read, parameters or {}, len(points))
     inputs = pt.matrix("Xnew", dtype="float64")
     parameters_at = Evaluator(list(arguments), inputs, posterior, model, compile_kwargs)
 
@@ -171,7 +174,8 @@ def predict(
     )
     variables: dict[str, Any] = {}
     for k, latent in enumerate(latents):
-        name, one = latent.name, (means, variances)
+        # Of a sparse process, what it is called where it is not at its inducing points.
+        name, one = getattr(processes[k], "name", latent.name), (means, variances)
         if len(latents) > 1:
             one = means[:, :, k], variances[:, :, k]
         at = ("output", dims) if one[0].ndim == 4 else (dims,)
@@ -243,6 +247,11 @@ def _thinned(posterior: xr.Dataset, latents: Sequence[str], n: int, thin: int | 
     return posterior.isel(draw=slice(None, None, thin))
 
 
+def _f_of(gp: Any, latent: Any) -> Any:
+    """What likelihoods read of a process: its values, or their mean given inducing variables."""
+    return gp.seen.mean if isinstance(gp, SparseLatent) else latent
+
+
 def _reads(f: Any, latents: Sequence[Any], *, is_class_each: bool) -> bool:
     """Whether a likelihood's f is the latent itself, or its classes are the rows of latents."""
     if not is_class_each:
@@ -259,8 +268,11 @@ def _likelihood(
     model: pm.Model, latents: Sequence[Any], given: Mapping[str, ArrayLike], points: int
 ) -> tuple[str | None, Any, Sequence[Any]]:
     """Return name, op and parameters other than f of what observes f itself, if there is one."""
-    for observed in filter(is_latent_gaussian_likelihood, model.observed_RVs):
-        rv = observed
+    for observed in model.observed_RVs:
+        rv = expectation_of(observed)
+        if rv is None and not is_latent_gaussian_likelihood(observed):
+            continue
+        rv = observed if rv is None else rv
         while not isinstance(rv.owner.op, LatentGaussianLikelihood):
             rv = rv.owner.inputs[0]  # PyMC wraps partly observed and rescaled data
         name: str = rv.name or observed.name

@@ -36,6 +36,10 @@ class LikelihoodAt:
         """ℓ, g, W and ∂³ℓ/∂f³."""
         return self.model.likelihood_terms(f, self.theta)
 
+    def value(self, f: Array) -> float:
+        """ℓ, without its derivatives."""
+        return self.model.log_likelihood(f, self.theta)
+
     def sites(self, rows: Array) -> Array:
         """ℓ_i(f_i) of each row of f, shape (N, n), or those of the sets, (N, G)."""
         return self.model.site_log_likelihoods(rows, self.theta)

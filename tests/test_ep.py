@@ -33,6 +33,9 @@ class Gaussian:
         r = (self.y - f) / self.noise
         return self.sites(f).sum(), r, np.full(f.size, 1.0) / self.noise, np.zeros(f.size)
 
+    def value(self, f):
+        return self(f)[0]
+
     def sites(self, f):
         return -0.5 * ((self.y - f) ** 2 / self.noise + np.log(2 * math.pi * self.noise))
 
@@ -42,6 +45,9 @@ class Flat(Gaussian):
 
     def __init__(self, y, noise):
         super().__init__(y, np.where(np.arange(y.size) % 2, noise, math.inf))
+
+    def value(self, f):
+        return self(f)[0]
 
     def sites(self, f):
         return np.where(np.isfinite(self.noise), super().sites(f), 0.0)
@@ -60,6 +66,9 @@ class Probit:
         hazard = math.sqrt(2 / math.pi) / erfcx(-u / math.sqrt(2))
         return self.sites(f).sum(), self.signs * hazard, hazard * (u + hazard), np.zeros(f.size)
 
+    def value(self, f):
+        return self(f)[0]
+
     def sites(self, f):
         return log_ndtr(self.signs * f)
 
@@ -73,6 +82,9 @@ class Logistic:
     def __call__(self, f):
         p = np.exp(log_expit(-self.signs * f))
         return self.sites(f).sum(), self.signs * p, p * (1 - p), p * (1 - p) * (2 * p - 1)
+
+    def value(self, f):
+        return self(f)[0]
 
     def sites(self, f):
         return log_expit(self.signs * f)

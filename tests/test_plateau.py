@@ -51,6 +51,9 @@ class Counts:
         rate = np.exp(np.minimum(f, CLIFF))
         return float((self.y * f - rate).sum()), self.y - rate, rate, -rate
 
+    def value(self, f):
+        return self(f)[0]
+
     def sites(self, rows):
         rate = np.exp(np.minimum(rows, CLIFF))
         return self.y * rows - np.where(rows > CLIFF, np.exp(CLIFF) * self.ulps[: len(rows)], rate)
@@ -60,6 +63,9 @@ class TwoBumps:
     """Half of a normal around 1, and e^-100 of another around 30: each has moments of its own."""
 
     probit_signs = sets = None
+
+    def value(self, f):
+        return self(f)[0]
 
     def sites(self, rows):
         return np.logaddexp(-0.5 * (rows - 1.0) ** 2, -100.0 - 2.0 * (rows - 30.0) ** 2)

@@ -48,6 +48,9 @@ class SiteLikelihood(Likelihood, Protocol):
     def sets(self) -> NDArray[np.intp] | None:
         """Which f_i an observation reads together, as in `SiteBlocks`; ``None``: one each."""
 
+    def value(self, f: Array) -> float:
+        """ℓ, without its derivatives."""
+
     def sites(self, rows: Array) -> Array:
         """ℓ_i(f_i) of each row of f, shape (N, n), or those of the sets, (N, G)."""
 

@@ -63,8 +63,8 @@ def recall(
         return laplace(likelihood, prior)
     posterior, dual, z = combined
     center = prior.mean + z
-    objective = likelihood(center)[0] - 0.5 * float(z @ dual)
-    if not plausible(objective, likelihood(prior.mean)[0], prior.n):
+    objective = likelihood.value(center) - 0.5 * float(z @ dual)
+    if not plausible(objective, likelihood.value(prior.mean), prior.n):
         return laplace(likelihood, prior)
     return GaussianApproximation(
         posterior=posterior,

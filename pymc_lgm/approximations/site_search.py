@@ -94,9 +94,9 @@ def site_search(
         else:
             share *= 0.5
     center = mean + best.z
-    objective = likelihood(center)[0] - 0.5 * float(best.z @ best.dual)
+    objective = likelihood.value(center) - 0.5 * float(best.z @ best.dual)
     at_center = objective - 0.5 * best.posterior.log_determinant
-    possible = plausible(objective, likelihood(mean)[0], mean.size)
+    possible = plausible(objective, likelihood.value(mean), mean.size)
     believed = possible and best.log_evidence <= at_center + allowance(mean.size)
     converged = believed and best.mismatch <= tolerance
     if start is not None and not converged:

@@ -29,7 +29,8 @@ from pytensor.tensor.random.utils import normalize_size_param
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_lgm.likelihoods.registry import mark
+from pymc_lgm.likelihoods.expected import Expected, Projected
+from pymc_lgm.likelihoods.registry import mark, mark_expectation
 
 __all__ = [
     "LatentGaussianLikelihood",
@@ -117,18 +118,46 @@ class Likelihood(Distribution):
 
     def __new__(cls, name: str, *args: Any, observed: Any = None, **kwargs: Any) -> TensorVariable:
         """Check the observed values, then add the variable to the model as PyMC does."""
+        bound = inspect.signature(cls.dist).bind(*args, **kwargs)
+        bound.apply_defaults()
+        options = bound.arguments.pop("kwargs", {})
+        f = bound.arguments.get("f")
         if observed is not None and (data := concrete(observed)) is not None:
-            bound = inspect.signature(cls.dist).bind(*args, **kwargs)
-            bound.apply_defaults()
-            bound.arguments.pop("kwargs", None)
-            shapes = {key: known_shape(value) for key, value in bound.arguments.items()}
+            given = bound.arguments | ({"f": f.mean} if isinstance(f, Projected) else {})
+            shapes = {key: known_shape(value) for key, value in given.items()}
             cls.check_values(name, data, is_symbolic=isinstance(observed, Variable), shapes=shapes)
             cls.check_shapes(name, data, shapes)
             if isinstance(data, np.ma.MaskedArray):
                 # A NaN behind the mask would make PyMC's cast to integers warn.
                 observed = np.ma.MaskedArray(data.filled(0), np.ma.getmaskarray(data))
+        if isinstance(f, Projected):
+            return cls._expected(name, f, bound.arguments, observed, options)
         rv = super().__new__(cls, name, *args, observed=observed, **kwargs)
         mark(rv)
+        return rv
+
+    @classmethod
+    def _expected(
+        cls, name: str, f: Projected, given: Mapping[str, Any], observed: Any, options: Any
+    ) -> TensorVariable:
+        """Observe a process through its inducing variables."""
+        others = [key for key in given if key != "f"]
+
+        def dist(f: Any, *values: Any) -> TensorVariable:
+            return cls.dist(f=f, **dict(zip(others, values, strict=True)))
+
+        values = [given[key] for key in others]
+        rv = Expected(
+            name,
+            dist,
+            f,
+            *values,
+            observed=observed,
+            ndims_params=[0, 0, *(cls.core_ndims.get(key, 0) for key in others)],
+            class_name=f"Expected{cls.__name__}",
+            **options,
+        )
+        mark_expectation(rv, dist(f.mean, *values))
         return rv
 
     @classmethod

@@ -11,7 +11,14 @@ from pymc.distributions.multivariate import MvNormalRV
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
-__all__ = ["is_marked", "mark"]
+__all__ = [
+    "expectation_of",
+    "is_inducing",
+    "is_marked",
+    "mark",
+    "mark_expectation",
+    "mark_inducing",
+]
 
 
 def mark(likelihood: Variable) -> None:
@@ -29,6 +36,26 @@ def mark(likelihood: Variable) -> None:
 def is_marked(rv: Variable) -> bool:
     """Whether a likelihood of this package depends on a variable."""
     return hasattr(rv.tag, "latent_gaussian")
+
+
+def mark_inducing(v: Variable) -> None:
+    """Mark the standard normal coordinates of inducing variables."""
+    v.tag.lgm_inducing = True
+
+
+def is_inducing(rv: Variable) -> bool:
+    """Whether a variable has been marked so."""
+    return hasattr(rv.tag, "lgm_inducing")
+
+
+def mark_expectation(rv: Variable, likelihood: Variable) -> None:
+    """Say of which likelihood, at the mean of its f, a log density is the expectation."""
+    rv.tag.lgm_expectation = likelihood
+
+
+def expectation_of(rv: Variable) -> Variable | None:
+    """That likelihood, if a variable has been marked so."""
+    return getattr(rv.tag, "lgm_expectation", None)
 
 
 def _is_latent(variable: Any) -> bool:

@@ -48,6 +48,8 @@ def explain(
                 f"The log density of {name!r} is {density} {where}. Start inside its support: "
                 "pm.sample(initvals={...})."
             )
+    if model.graphs.inducing is not None and (message := _explain_inducing(model, theta, where)):
+        return message
     mean = model.mean(theta)
     if not np.isfinite(mean).all():
         return (
@@ -61,7 +63,9 @@ def explain(
             f"{model.latent!r} is {f[i]} at index {i} {where}. Start from numbers: "
             f"pm.sample(initvals={{{model.latent!r}: ...}})."
         )
-    message = (_explain_band if model.graphs.is_banded else _explain_cov)(model, theta, where)
+    message = None
+    if model.graphs.inducing is None:
+        message = (_explain_band if model.graphs.is_banded else _explain_cov)(model, theta, where)
     return message if message is not None else _explain_likelihood(model, theta, f, where)
 
 
@@ -111,6 +115,16 @@ def _explain_band(model: ModelFunctions, theta: Array, where: str) -> str | None
         f"The series {model.latent!r} has a standard deviation that is not a positive number "
         f"{where}. A stationary start, sigma / sqrt(1 - rho**2), needs |rho| < 1: give rho a prior "
         "on (-1, 1), as pm.Uniform('rho', -1, 1) or a pm.Beta."
+    )
+
+
+def _explain_inducing(model: ModelFunctions, theta: Array, where: str) -> str | None:
+    if model.prior(theta) is not None:
+        return None
+    return (
+        f"The covariance at the inducing points of {model.latent!r} is not positive definite, or "
+        f"not a number, {where}. Points that lie close together do this. Write fewer of them, or "
+        "gp.prior('f', X, Xu=Z, jitter=1e-4)."
     )
 
 

@@ -24,7 +24,7 @@ from pymc_lgm.model.graphs import Block, Graphs, Variable
 from pymc_lgm.model.parts import Part
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.sets import are_classes, find_sets
-from pymc_lgm.priors import BandedPrior, BlocksPrior, DensePrior, LowRankPrior, Prior
+from pymc_lgm.priors import BandedPrior, BlocksPrior, DensePrior, InducingPrior, LowRankPrior, Prior
 from pymc_lgm.priors.banded_models import OfPrecision, OfWhitener
 from pymc_lgm.priors.class_blocks import ClassBlocks
 from pymc_lgm.priors.precision import SiteBlocks
@@ -103,7 +103,12 @@ class ModelFunctions:
     def __repr__(self) -> str:
         theta = f"theta=[{', '.join(self.theta_names)}] ({self.p})"
         likelihood = f"likelihood=[{', '.join(self.likelihood_names)}]"
-        predictor = self.graphs.predictor
+        predictor, inducing = self.graphs.predictor, self.graphs.inducing
+        if inducing is not None:
+            name = self.latent.removesuffix("_u_rotated_")
+            seen = f"{name} ({inducing.n}) seen through {inducing.m} inducing variables"
+            shown = f"{seen}: samples the optimal variational posterior,\n    {theta}"
+            return f"LatentGaussianModel(\n    {shown},\n    {likelihood}\n)"
         if predictor is None:
             return f"LatentGaussianModel(latent={self.latent} ({self.n}), {theta}, {likelihood})"
         basis = predictor.basis
@@ -124,6 +129,9 @@ class ModelFunctions:
         # Copies: the parallel driver writes the next point into the same memory.
         values = [np.array(point[name], dtype=np.float64) for name in self.latents]
         predictor = self.graphs.predictor
+        if self.graphs.inducing is not None:
+            prior = self.prior(theta)
+            return np.full(self.n, np.nan) if prior is None else prior.multiply(values[0])
         if predictor is None:
             return values[0] if self.graphs.order is None else values[0][self.graphs.order]
         f: Array = np.asarray(self.graphs.of_values(theta, *values))[predictor.first]
@@ -144,6 +152,8 @@ class ModelFunctions:
 
         ``rng`` is not used where f says what they are.
         """
+        if self.graphs.inducing is not None:
+            return {self.latent: f[-self.rank :].copy()}
         if self.graphs.predictor is None:
             order = self.graphs.order
             return {self.latent: f.copy() if order is None else f[np.argsort(order)]}
@@ -170,6 +180,8 @@ class ModelFunctions:
                 moved.add(name)
         if moved and self.sets is None:
             self._site_index = None
+        if moved and self.graphs.inducing is not None:
+            self.graphs.inducing.forget()
         if moved and "_draw_back" in self.__dict__:
             self._draw_back.forget()
         return bool(moved & self._moves_cov), bool(moved)
@@ -182,13 +194,15 @@ class ModelFunctions:
 
         Zeros if K depends on a variable that another step method owns: it may change the form.
         """
-        known = self._moves_cov or self.graphs.is_banded
+        known = self._moves_cov or self.graphs.is_banded or self.graphs.inducing is not None
         return np.zeros(self.p) if known else find_amplitudes(self)
 
     def prior(self, theta: Array) -> Prior | None:
         """N(m(theta), K(theta)); ``None`` where K has no scale that is a number."""
         if self.graphs.is_banded:
             return BandedPrior.at(self._banded, theta)
+        if self.graphs.inducing is not None:
+            return InducingPrior.at(self.graphs.inducing, theta)
         if self.rank < self.n:
             return LowRankPrior.at(self, theta)
         return BlocksPrior.at(self, theta) if self.parts else DensePrior.at(self, theta)
@@ -224,6 +238,8 @@ class ModelFunctions:
     @cached_property
     def rank(self) -> int:
         """Degrees of freedom of f, n or fewer."""
+        if self.graphs.inducing is not None:
+            return self.graphs.inducing.m
         predictor = self.graphs.predictor
         full = predictor is None or predictor.basis is None
         return self.n if full else self.basis.shape[1]

@@ -23,6 +23,7 @@ from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.likelihoods.probit import ProbitRV
+from pymc_lgm.model.inducing import Inducing, theta_alone
 from pymc_lgm.model.predictor import Predictor
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.refusals import shapes_disagree
@@ -97,6 +98,8 @@ class Graphs:
         or areas, and it is Q in bands, in ``order``.
     order : ndarray of int, shape (n,), or None
         Which element of the latent variable the i-th of f is, where f has an order of its own.
+    inducing : Inducing or None
+        V, and what else depends on theta alone, if f = (V v, v) is seen through inducing variables.
     others : dict of str to shared variable
         Value variables that are neither latent nor in theta, and that a graph depends on.
     cov_reads : set of str
@@ -135,7 +138,16 @@ class Graphs:
 
         self.predictor: Predictor | None = None
         self.is_banded, self.order = False, None
-        if reading.is_one_vector:
+        self.inducing: Inducing | None = None
+        through = reading.latents[0].through if len(reading.latents) == 1 else None
+        if through is not None:
+            (V,) = place(model.replace_rvs_by_values([through]))
+            n = sum(int(k) for k in self.compiled([self._theta], [*V.shape])(at))
+            self._mean, self._cov, of_values = pt.zeros(n), pt.zeros(()), [through]
+            self._f = pt.vector("f", shape=(n,))
+            (latent,) = reading.latents
+            cuts = {latent.node: self._f[: V.shape[0]]}
+        elif reading.is_one_vector:
             (latent,), (value,) = reading.latents, self._values
             n = int(np.size(point[value.name]))
             self.is_banded, self.order = latent.is_banded, latent.order
@@ -174,6 +186,12 @@ class Graphs:
             label = " + ".join(str(latent.rv.name) for latent in reading.latents)
             raise ValueError(shapes_disagree(label, n, names, error)) from error
 
+        if through is not None:
+            read = theta_alone(densities, self._f, self._theta)
+            self.inducing = Inducing(self.compiled([self._theta], [V, *read]), at, read)
+            known = dict(zip(read, self.inducing.shared, strict=True))
+            densities = clone_replace(densities, known, rebuild_strict=False)
+
         self.likelihood: dict[str, Variable] = {}
         self.prior: dict[str, Variable] = {}
         for rv, density in zip(terms, densities, strict=True):
@@ -184,8 +202,8 @@ class Graphs:
                 self.prior[rv.name] = density
         self._log_likelihood = _total(list(self.likelihood.values()))
         self._log_prior = _total(list(self.prior.values()))
-        read = set(ancestors([self._mean, self._cov, self._log_likelihood, self._log_prior]))
-        self.others = {name: shared for name, shared in others.items() if shared in read}
+        depends = set(ancestors([self._mean, self._cov, self._log_likelihood, self._log_prior]))
+        self.others = {name: shared for name, shared in others.items() if shared in depends}
         cov_uses = set(ancestors(of_values))
         self.cov_reads = {value.name for value in model.value_vars if value in cov_uses}
 
@@ -286,7 +304,16 @@ class Graphs:
         kwargs = {"on_unused_input": "ignore"} | self._compile_kwargs
         function: Any = pymc_compile(inputs, outputs, **kwargs)
         function.trust_input = True
-        return function
+        inducing = self.inducing
+        if inducing is None or not inducing.shared_by(outputs):
+            return function
+        where = inputs.index(self._theta)
+
+        def placed(*arguments: Any) -> Any:
+            inducing.place(arguments[where])
+            return function(*arguments)
+
+        return placed
 
     # What can be differentiated
 
@@ -298,6 +325,8 @@ class Graphs:
     @cached_property
     def has_theta_gradient(self) -> bool:
         """Whether mean, covariance, prior and likelihood can be differentiated in theta."""
+        if self.inducing is not None:
+            return False
         terms = [self._mean, self._cov, self._log_prior, self._log_likelihood]
         return _differentiable(lambda: self._theta_grad(_total(terms)))
 

@@ -20,6 +20,7 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.basic import NormalRV
 
+from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model.areas import as_areas, is_areas
 from pymc_lgm.model.series import as_series, is_series
 
@@ -50,6 +51,9 @@ class Latent:
         Of a series, T in bands with T x = u + ε, (b + 1, n). Its ``mean`` is u.
     precision, order : variable and ndarray of int, or None
         Of areas, Q in bands, and the order in which it has them.
+    through : variable or None
+        V, shape (n, m), if densities read standard normal coordinates ``rv`` (m,) as V ``rv``: of a
+        process that is seen through inducing variables.
     """
 
     rv: Variable
@@ -61,6 +65,7 @@ class Latent:
     whitener: Variable | None = None
     precision: Variable | None = None
     order: NDArray[np.intp] | None = None
+    through: Variable | None = None
 
     @property
     def is_banded(self) -> bool:
@@ -106,7 +111,8 @@ def _whitened(
 ) -> Latent | None:
     """N(0, L Lᵀ) if a model reads a vector of standard normal variables as L ``rv`` only.
 
-    That is what ``gp.prior`` writes by default: `Squeeze(Dot(Cholesky(K), ExpandDims(rv)))`.
+    That is what ``gp.prior`` writes by default: `Squeeze(Dot(Cholesky(K), ExpandDims(rv)))`. With
+    any other matrix in the place of L it is what that of `pymc_lgm.gp.SparseLatent` writes.
     """
     standard = _is_constant(mean, 0.0) and _is_constant(spread, 1.0)
     if not standard or rv.ndim != 1:
@@ -124,13 +130,16 @@ def _whitened(
     if right is not column or root.owner is None:
         return None
     factored = _core(root.owner.op)
-    if not isinstance(factored, Cholesky) or not factored.lower:
+    is_root = isinstance(factored, Cholesky) and factored.lower
+    if not is_root and not is_inducing(rv):
         return None
     product = products[0].outputs[0]
     vectors = [v for v in ancestors(terms) if v.owner is not None and product in v.owner.inputs]
     if len(vectors) != 1 or not isinstance(vectors[0].owner.op, DimShuffle) or vectors[0].ndim != 1:
         return None
     zero = pt.zeros_like(vectors[0])
+    if not is_root:
+        return Latent(rv, vectors[0], zero, variances=pt.ones_like(rv), through=root)
     return Latent(rv, vectors[0], zero, cov=root.owner.inputs[0].astype("float64"), root=root)
 
 

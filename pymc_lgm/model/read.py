@@ -10,6 +10,7 @@ import pytensor
 
 from numpy.typing import NDArray
 
+from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model import refusals
 from pymc_lgm.model.diagnose import check_model, coupled_term
 from pymc_lgm.model.functions import ModelFunctions
@@ -83,7 +84,9 @@ class LatentGaussianModel(ModelFunctions):
         model = pm.modelcontext(model)
         refusals.refuse_float32(pytensor.config.floatX)
         # Who names theta leaves all else that is no process to other steps.
-        among = None if theta is None else [rv for rv in model.free_RVs if is_process(rv)]
+        among = None
+        if theta is not None:
+            among = [rv for rv in model.free_RVs if is_process(rv) or is_inducing(rv)]
         reading = find_latents(model, latent, among)
         values = [model.rvs_to_values[each.rv] for each in reading.latents]
         if theta is None:
@@ -148,6 +151,9 @@ def find_latents(
     if latent is None:
         among = model.free_RVs if candidates is None else candidates
         gaussians = [rv for rv in among if is_gaussian(model, rv)]
+        # Beside inducing variables everything else that is Gaussian is a hyper-parameter.
+        if seen := [rv for rv in gaussians if is_inducing(rv)]:
+            return _of_inducing(model, seen, [rv for rv in gaussians if is_process(rv)])
         # Beside a band everything else that is Gaussian is a hyper-parameter, or too much.
         if any(map(is_banded, gaussians)):
             return _of_band(model, [rv for rv in gaussians if is_process(rv)])
@@ -165,7 +171,19 @@ def find_latents(
         chosen.append(rv)
     if any(map(is_banded, chosen)):
         return _of_band(model, chosen)
+    if seen := [rv for rv in chosen if is_inducing(rv)]:
+        return _of_inducing(model, seen, [rv for rv in chosen if rv not in seen])
     return read_latents(model, chosen, named=chosen)
+
+
+def _of_inducing(model: pm.Model, seen: Sequence[Variable], beside: Sequence[Variable]) -> Reading:
+    """One process that is seen through inducing variables, and no other."""
+    if len(seen) > 1 or beside:
+        raise ValueError(refusals.beside_inducing([str(rv.name) for rv in (*seen, *beside)]))
+    reading = read_latents(model, seen, named=seen)
+    if reading.latents[0].through is None:
+        raise ValueError(refusals.inducing_read_otherwise(str(seen[0].name)))
+    return reading
 
 
 def _of_band(model: pm.Model, processes: Sequence[Variable]) -> Reading:

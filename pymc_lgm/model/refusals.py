@@ -7,6 +7,9 @@ from collections.abc import Sequence
 __all__ = [
     "band_through_a_map",
     "beside_a_band",
+    "beside_inducing",
+    "inducing_held",
+    "inducing_read_otherwise",
     "map_jumps",
     "no_metric",
     "not_a_hyperparameter",
@@ -155,4 +158,31 @@ def transformed(name: str) -> str:
     return (
         f"The latent {name!r} has a transform, so it is not Gaussian on the sampled scale. "
         "Remove transform= from it and apply the function in the likelihood."
+    )
+
+
+def inducing_held(latent: str) -> str:
+    """F of a process that is seen through inducing variables is held while theta moves."""
+    return (
+        f"Theta cannot move while f is held: f is V(theta) v, {latent} = v, and moves with theta. "
+        "Write parameterization='whitened', which holds v, lgm.WhitenedMetropolis() or "
+        "lgm.PseudoMarginal()."
+    )
+
+
+def beside_inducing(names: Sequence[str]) -> str:
+    """Another latent variable beside inducing variables."""
+    return (
+        f"The model has {', '.join(names)}: a process that is seen through inducing variables is "
+        "read alone. Add the covariance functions of several processes and write one "
+        "lgm.gp.SparseLatent; coefficients beside it are hyper-parameters. Or name what to sample, "
+        "as lgm.PseudoMarginal([...]), and give the others a step of their own."
+    )
+
+
+def inducing_read_otherwise(name: str) -> str:
+    """Inducing variables that a density reads itself."""
+    return (
+        f"A density reads {name} itself, and not only the process that is seen through it. Leave "
+        "that density out, or sample the model with pm.NUTS()."
     )

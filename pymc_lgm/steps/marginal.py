@@ -65,7 +65,7 @@ class Importance:
     correlation : float, optional
         ρ in [0, 1]: how much of an estimate's random numbers the next one keeps. Near 1 the
         errors of the two cancel in the acceptance ratio, and few draws are enough. By default
-        0.99, and 1 for ``move="slice"``.
+        0.99, 1 for ``move="slice"``, and 0 for a process seen through inducing variables.
     antithetic : bool, optional
         Draw in pairs f̂ ± δ if their number is even. By default so but for a series, whose bent
         draws err alike on both sides.
@@ -147,7 +147,8 @@ class Marginal(LatentGaussianStep):
         if self.approximation is None:
             one_by_one = self.lgm.sets is None and is_log_concave(self.lgm)
             of_sites = "ep" if one_by_one else "variational"
-            self.approximation = of_sites if self._splits() else "laplace"
+            by_mode = self.lgm.graphs.inducing is not None or not self._splits()
+            self.approximation = "laplace" if by_mode else of_sites
         elif self.approximation == "ep":
             refuse_coupling(self.lgm, "approximation='ep'")
         if self.approximation in BY_SITES:
@@ -163,7 +164,7 @@ class Marginal(LatentGaussianStep):
             move=self._move(),
             n_importance=self.n_importance,
             # A draw that is bent by a transport costs as much as the rest of a proposal.
-            fewest=2 if together else ENOUGH,
+            fewest=2 if together or self.lgm.graphs.inducing is not None else ENOUGH,
             together=together,
             antithetic=not banded if antithetic is None else antithetic,
             defensive=self.importance.defensive,

@@ -48,7 +48,8 @@ class PseudoMarginal(Marginal):
         of two would have a variance above 0.05.
     latent_move : str, optional
         A move of f given theta beside the importance draws: by default "posterior", HMC in the
-        geometry of q, which costs no factorization; or one of `Sweep`, such as "hmc"; or ``None``.
+        geometry of q, which costs no factorization, and none for inducing variables; or one of
+        `Sweep`, such as "hmc"; or ``None``.
     importance : Importance, optional
         How those draws are made.
     search : {"recalled", "anew"}, optional
@@ -56,10 +57,12 @@ class PseudoMarginal(Marginal):
         one O(n³) operation. "anew" searches for q at each theta, from that line on: 2 to 4 of
         them, EP 2 to 8, the bound 4 to 12. By default "recalled", and "anew" where the likelihood
         is not log-concave: its sites come and go with theta.
-    interweave : bool
+    interweave : bool, optional
         Move theta by a whitened random walk, which needs no estimate, in one draw of five. Where
         tuning has seen that less than a tenth of the proposals is accepted, since no Gaussian is
-        near the posterior of f, add one to each draw: two O(n³) operations more.
+        near the posterior of f, add one to each draw: two O(n³) operations more. By default so, but
+        for a process seen through inducing variables: there two importance draws have little noise,
+        are independent of those before, and no other move of f or theta is worth its time.
     target_accept, scale
         Of the random walk on theta, as in `ASIS`. Where NUTS takes its place, as in the default if
         theta has a gradient, ``target_accept`` is that of leapfrog steps, by default 0.7, and
@@ -114,7 +117,7 @@ class PseudoMarginal(Marginal):
         latent_move: str | None = "posterior",
         importance: Importance = Importance(),
         search: str | None = None,
-        interweave: bool = True,
+        interweave: bool | None = None,
         target_accept: float | None = None,
         scale: float | None = None,
         **kwargs: Unpack[StepOptions],
@@ -122,15 +125,12 @@ class PseudoMarginal(Marginal):
         one_of("latent_move", latent_move, (None, "posterior", *kernels.LATENT_MOVES))
         one_of("search", search, (None, *SEARCHES))
         correlation = importance.correlation
-        if correlation is None:
-            correlation = 1.0 if move == "slice" else 0.99
-        self.correlation: float = correlation
-        if move == "slice" and self.correlation < 1.0:
+        if move == "slice" and correlation not in (None, 1.0):
             raise ValueError(
                 "move='slice' needs a target that is a function of theta. Write "
                 "importance=lgm.Importance(correlation=1), or move='metropolis'."
             )
-        if n_importance == 1 and self.correlation == 1.0 and latent_move is None:
+        if n_importance == 1 and 1.0 in (correlation, move == "slice") and latent_move is None:
             raise ValueError(
                 "With n_importance=1 and correlation=1, f moves only as theta carries it. Write "
                 "latent_move='hmc', or importance=lgm.Importance(correlation=0.99)."
@@ -151,6 +151,12 @@ class PseudoMarginal(Marginal):
 
     def _element(self, **common: Any) -> kernels.PseudoMarginal:
         walk = kernels.Theta("whitened", kernels.Metropolis())
+        # Hundreds of coordinates that thousands of data tell much of: q is close, and draws few.
+        close = self.lgm.graphs.inducing is not None
+        interweave = not close if self.interweave is None else self.interweave
+        correlation = self.importance.correlation
+        if correlation is None:
+            correlation = 1.0 if self.move == "slice" else 0.0 if close else 0.99
         if self.search is None:
             comes_and_goes = self.approximation == "variational" and not is_log_concave(self.lgm)
             self.search = "anew" if comes_and_goes else "recalled"
@@ -159,11 +165,11 @@ class PseudoMarginal(Marginal):
             search=Recall(self._by_sites() or ep) if recalled else self._anew(),
             latent=(
                 kernels.latent.CurvatureHMC(max_steps=10)
-                if self.latent_move == "posterior"
+                if self.latent_move == "posterior" and not close
                 else None
             ),
-            interweave=kernels.Interweaving(walk) if self.interweave else None,
-            correlation=self.correlation,
+            interweave=kernels.Interweaving(walk) if interweave else None,
+            correlation=correlation,
             copula=(
                 self.importance.copula
                 and recalled

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Unpack
 
 from pymc_lgm import kernels
-from pymc_lgm.model import LatentGaussianModel
+from pymc_lgm.model import LatentGaussianModel, refusals
 from pymc_lgm.model.diagnose import refuse_large_sets, refuse_no_curvature
 from pymc_lgm.steps.base import LatentGaussianStep
 from pymc_lgm.steps.options import StepOptions, between, no_gradient, one_of, positive
@@ -133,6 +133,8 @@ class Sweep(LatentGaussianStep):
             # With several processes theta has long thin ridges: a random walk hardly moves there.
             slices = model.coupled is not None and self.target_accept is None
             self.move = "slice" if slices else "metropolis"
+        if model.graphs.inducing is not None and set(self.parameterizations) == {"sufficient"}:
+            raise ValueError(refusals.inducing_held(model.latent))
         kind = kernels.THETA_MOVES[self.move]
         options = {"target_accept": self.target_accept, kind.tunes: self.scale}
         given = {option: value for option, value in options.items() if value is not None}

@@ -1,0 +1,143 @@
+"""Gaussian processes of many points, seen through a few inducing variables."""
+
+from __future__ import annotations
+
+from typing import Any, override
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from pymc.gp.util import JITTER_DEFAULT, stabilize
+from pytensor.tensor.linalg import cholesky, solve_triangular
+
+from pymc_lgm.likelihoods.base import known_shape
+from pymc_lgm.likelihoods.expected import Expected, Projected
+from pymc_lgm.likelihoods.registry import mark_inducing
+
+__all__ = ["Expected", "Projected", "SparseLatent"]
+
+LEAST = 1e-10
+"""Of a variance γ_i: its square root has a slope there."""
+
+
+class SparseLatent(pm.gp.Latent):
+    r"""A latent Gaussian process for thousands of points, through m inducing variables.
+
+    .. math::
+
+       u \sim N(m(Z), K_{uu}), \quad
+       f_i \mid u \sim N(m(x_i) + a_i^\top v, \; k(x_i, x_i) - a_i^\top a_i), \quad
+       A = R^{-1} K_{uf}, \; R R^\top = K_{uu} + \epsilon I, \; u = m(Z) + R v .
+
+    Likelihoods see the normal distribution of f_i given u by the expectation of their logarithm.
+    What is sampled is therefore
+
+    .. math::
+
+       \hat q(v, \theta) \propto p(\theta) \, N(v; 0, I) \,
+       \exp \sum_i E\{\log p(y_i \mid f_i)\},
+
+    of all posteriors in which the data act on f through u alone the one that is closest to
+    that of f and theta (in Kullback–Leibler divergence, Hensman et al. 2015). It is not the
+    posterior of the process itself, which it becomes for Z = X.
+
+    Parameters
+    ----------
+    cov_func, mean_func
+        As for `pymc.gp.Latent`.
+
+    Notes
+    -----
+    A density and its gradient cost O(n m²) operations and a few arrays of n × m: with n = 50 000
+    and m = 500 an array has 200 MB. The model is an ordinary one: ``pm.sample(step=None)`` of other
+    packages can sample it, too.
+
+    References
+    ----------
+    J. Hensman, A. G. de G. Matthews, M. Filippone, Z. Ghahramani (2015). MCMC for variationally
+    sparse Gaussian processes. NIPS 28.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_lgm as lgm
+    >>> X = np.random.default_rng(0).uniform(size=(200, 2))
+    >>> y = (X[:, 0] > X[:, 1]).astype(int)
+    >>> Z = pm.gp.util.kmeans_inducing_points(12, X)
+    >>> with pm.Model() as model:
+    ...     ls = pm.LogNormal("ls", -1.0, 0.5)
+    ...     gp = lgm.gp.SparseLatent(cov_func=4 * pm.gp.cov.Matern52(2, ls=ls))
+    ...     f = gp.prior("f", X, Xu=Z)
+    ...     _ = lgm.Probit("y", f=f, observed=y)
+    >>> lgm.LatentGaussianModel.from_pymc(model)
+    LatentGaussianModel(
+        f (200) seen through 12 inducing variables: samples the optimal variational posterior,
+        theta=[ls_log__] (1),
+        likelihood=[y]
+    )
+    """
+
+    @override
+    def prior(
+        self, name: str, X: Any, Xu: Any = None, *, jitter: float = JITTER_DEFAULT, **kwargs: Any
+    ) -> Projected:
+        """Make the inducing variables, and f given them.
+
+        Adds ``{name}_u`` to the model, the values at ``Xu``, and ``{name}_u_rotated_``, their
+        standard normal coordinates, which are what is sampled.
+
+        Parameters
+        ----------
+        name : str
+        X : array_like, shape (n, d)
+            Inputs of the data.
+        Xu : array_like, shape (m, d)
+            Inducing points: ``pymc.gp.util.kmeans_inducing_points(m, X)``, or a grid.
+        jitter : float
+            ε, added to the diagonal of the covariance at Xu.
+        **kwargs
+            ``dims`` of the inducing variables.
+
+        Returns
+        -------
+        Projected
+            f, to be handed to a likelihood of this package or to `Expected`.
+        """
+        if Xu is None:
+            raise ValueError(
+                "SparseLatent.prior needs inducing points. Write "
+                "Xu=pm.gp.util.kmeans_inducing_points(100, X), or a grid."
+            )
+        _check_points(X, Xu)
+        super().prior(f"{name}_u", Xu, jitter=jitter, **kwargs)
+        v = pm.modelcontext(None)[f"{name}_u_rotated_"]
+        mark_inducing(v)
+        R = cholesky(stabilize(self.cov_func(Xu), jitter))
+        A = solve_triangular(R, self.cov_func(Xu, X), lower=True)
+        variance = self.cov_func(X, diag=True) - pt.sum(A**2, axis=0)
+        self.name = name
+        self.seen = Projected(self.mean_func(X) + pt.dot(A.T, v), pt.maximum(variance, LEAST))
+        return self.seen
+
+
+def _check_points(X: Any, Xu: Any) -> None:
+    """Raise a ValueError for points that cannot be."""
+    shapes = {"X": known_shape(X), "Xu": known_shape(Xu)}
+    for name, shape in shapes.items():
+        if shape is not None and len(shape) != 2:
+            raise ValueError(
+                f"{name} has shape {shape}: write one row a point, as {name}[:, None]."
+            )
+    if shapes["X"] is None or shapes["Xu"] is None:
+        return
+    (n, d), (m, columns) = shapes["X"], shapes["Xu"]
+    if columns != d:
+        raise ValueError(f"Xu has {columns} column(s) and X has {d}: they are points of one space.")
+    if m > n:
+        raise ValueError(
+            f"Xu has {m} points and X has {n}: inducing points are there to be fewer. Write "
+            "pm.gp.Latent, whose posterior is that of the process itself."
+        )
+    if isinstance(Xu, np.ndarray) and not np.isfinite(Xu).all():
+        row = int(np.flatnonzero(~np.isfinite(Xu).all(axis=1))[0])
+        raise ValueError(f"Xu[{row}] is {Xu[row]}: leave out points that are not finite.")

@@ -1,0 +1,144 @@
+"""Observations of a process that is known only given its inducing variables: E log p(y | f)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pymc as pm
+import pytensor.tensor as pt
+
+from numpy.polynomial.hermite_e import hermegauss
+from pytensor.tensor import _as_tensor_variable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_lgm.likelihoods.registry import mark
+
+__all__ = ["NODES", "Expected", "Projected"]
+
+NODES = 12
+"""Of the Gauss–Hermite rule: good to 1e-7 for a probit of f with variance 1, to 1e-4 with 4."""
+
+
+class Projected:
+    r"""f at the inputs of the data, given inducing variables: f_i ~ N(mean_i, variance_i).
+
+    What ``prior`` of a `pymc_lgm.gp.SparseLatent` returns. It is no tensor: that a likelihood reads
+    two moments where it would read a number is what its posterior is an approximation by. It can be
+    indexed, ``f[group]``, and moved, ``f + X @ beta``.
+
+    Attributes
+    ----------
+    mean, variance : tensor, shape (n,)
+        :math:`m(x_i) + a_i^\top v` and :math:`k(x_i, x_i) - a_i^\top a_i`.
+    """
+
+    def __init__(self, mean: TensorVariable, variance: TensorVariable):
+        self.mean, self.variance = mean, variance
+
+    def __getitem__(self, index: Any) -> Projected:
+        """Its elements, or repetitions of them."""
+        return Projected(self.mean[index], self.variance[index])
+
+    def __add__(self, offset: Any) -> Projected:
+        """Move it by what is known given theta, or by coefficients."""
+        return Projected(self.mean + offset, self.variance)
+
+    __radd__ = __add__
+
+    def __repr__(self) -> str:
+        """Say what it is."""
+        return "Projected(mean, variance): f given its inducing variables"
+
+
+@_as_tensor_variable.register(Projected)
+def _refuse(f: Projected, *args: Any, **kwargs: Any) -> TensorVariable:
+    raise TypeError(
+        "f of a SparseLatent is a normal distribution for each observation, and no number. "
+        "Hand it to a likelihood of this package, as lgm.Probit('y', f=f, observed=y), or to "
+        "lgm.gp.Expected('y', lambda f: pm.Poisson.dist(pm.math.exp(f)), f, observed=y)."
+    )
+
+
+def Expected(
+    name: str, dist: Callable[..., Any], f: Projected, *params: Any, **kwargs: Any
+) -> TensorVariable:
+    r"""Observe a process through its inducing variables, with any distribution.
+
+    The log density of an observation is
+
+    .. math::
+
+       E\{\log p(y_i \mid f_i)\}, \qquad f_i \sim N(\mu_i, \gamma_i),
+
+    by a Gauss–Hermite rule of 12 nodes. With the prior of the inducing variables it makes the
+    posterior that comes closest to that of f among those in which f depends on the data through
+    them alone (Hensman et al. 2015, eq. 7). It is no density of y: :math:`\exp E \log p` does not
+    sum to one. Draws of y have :math:`f_i \sim N(\mu_i, \gamma_i)`.
+
+    Parameters
+    ----------
+    name : str
+    dist : callable
+        (f, ``*params``) -> a distribution of y, of which each element depends on its own f_i.
+    f : Projected
+        What ``gp.prior`` of a `pymc_lgm.gp.SparseLatent` has returned.
+    *params : tensor_like
+        Variables of the model that `dist` needs, such as a scale: it may read no others.
+    **kwargs
+        ``observed``, ``dims``, ``shape`` and the like, as for every distribution.
+
+    References
+    ----------
+    J. Hensman, A. G. de G. Matthews, M. Filippone, Z. Ghahramani (2015). MCMC for variationally
+    sparse Gaussian processes. NIPS 28.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_lgm as lgm
+    >>> X = np.linspace(0, 1, 50)[:, None]
+    >>> with pm.Model() as model:
+    ...     gp = lgm.gp.SparseLatent(cov_func=pm.gp.cov.ExpQuad(1, ls=0.2))
+    ...     f = gp.prior("f", X, Xu=X[::10])
+    ...     sigma = pm.HalfNormal("sigma")
+    ...     y = lgm.gp.Expected(
+    ...         "y",
+    ...         lambda f, sigma: pm.StudentT.dist(4, mu=f, sigma=sigma),
+    ...         f,
+    ...         sigma,
+    ...         observed=np.sin(6 * X[:, 0]),
+    ...     )
+    >>> round(float(model.compile_logp()(model.initial_point())))
+    -70
+    """
+    if not isinstance(f, Projected):
+        raise TypeError(
+            f"f is a {type(f).__name__}: write what gp.prior of an lgm.gp.SparseLatent returned. "
+            "A process that is no sparse one is observed by the distribution itself."
+        )
+    x, w = hermegauss(NODES)
+    nodes, weights = pt.constant(x), pt.constant(w / w.sum())
+
+    def random(mean: Any, variance: Any, *params_and_size: Any) -> Any:
+        *params, size = params_and_size
+        shape = None if isinstance(size, pt.variable.TensorConstant) and size.data is None else size
+        drawn = pm.Normal.dist(mean, pt.sqrt(variance), size=shape)
+        return dist(drawn, *params)
+
+    def logp(value: Any, mean: Any, variance: Any, *params: Any) -> Any:
+        at = _columns(nodes, mean.ndim) * pt.sqrt(variance)
+        values = pm.logp(dist(mean + at, *params), value)
+        return pt.sum(_columns(weights, values.ndim - 1) * values, axis=0)
+
+    mean, variance = pt.as_tensor(f.mean), pt.as_tensor(f.variance)
+    kwargs.setdefault("class_name", "Expected")
+    rv: TensorVariable = pm.CustomDist(
+        name, mean, variance, *params, dist=random, logp=logp, **kwargs
+    )
+    mark(rv)
+    return rv
+
+
+def _columns(x: Any, ndim: int) -> Any:
+    """A vector along a new first axis."""
+    return x.reshape((NODES, *[1] * ndim))

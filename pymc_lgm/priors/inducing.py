@@ -1,0 +1,140 @@
+"""A prior of inducing variables: f = (V v, v) with v ~ N(0, I), and V a function of theta.
+
+The first n elements are what observations read, V v of m standard normal coordinates; the last m
+are the coordinates themselves, which no observation reads. They are carried along since V moves
+with theta: of V v alone v could be had back only as far as V has a well-conditioned inverse.
+Every verb is O(n m), the factor of a posterior O(n m²). Hensman, Matthews, Filippone and Ghahramani
+(2015), *MCMC for variationally sparse Gaussian processes*, §3: V = K_fu R⁻ᵀ, R Rᵀ = K_uu.
+"""
+
+from __future__ import annotations
+
+import math
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from pymc_lgm.linalg import LOG_2PI, Array, factorize, gram, tally
+from pymc_lgm.priors.base import Prior
+from pymc_lgm.priors.precision import Precision, SiteBlocks
+from pymc_lgm.priors.root_posterior import RootPosterior
+
+__all__ = ["InducingModel", "InducingPrior"]
+
+CERTAIN = 1e12
+"""(K⁻¹)_ii: given all other elements of f, an element of f is known."""
+
+OUTSIDE = 1e-6
+"""Distance of f from (V v, v), in units of f, at which it is none of this prior's."""
+
+
+class InducingModel(Protocol):
+    """V as a function of theta."""
+
+    def map(self, theta: Array) -> Array | None:
+        """V, shape (n, m), in C order; ``None`` where K_uu cannot be factorized."""
+
+
+class WithoutSlopes:
+    """Verbs that nobody asks for where ``model.has_theta_gradient`` is false."""
+
+    def _refuse(self, *arguments: Any) -> Any:
+        raise NotImplementedError("A prior of inducing variables has no derivatives in theta.")
+
+    log_density_gradient = log_density_geometry = _refuse
+    whitened_gradient = whitened_jacobian = evidence_gradient = _refuse
+
+
+class InducingPosterior(WithoutSlopes, RootPosterior):
+    """The same conditioned on precisions W ≥ 0: see `Posterior`."""
+
+    def differentiable(self) -> InducingPosterior:
+        """As it is."""
+        return self
+
+
+class InducingPrior(WithoutSlopes):
+    """f = (V v, v): see `Prior`. Made by `at`. It has no derivatives in theta."""
+
+    def __init__(self, model: InducingModel, theta: Array, V: Array):
+        self._model, self.theta, self._V = model, theta, V
+        self._read, self.rank = V.shape
+        self.n = self._read + self.rank
+        self.mean = np.zeros(self.n)
+
+    @classmethod
+    def at(cls, model: InducingModel, theta: Array) -> InducingPrior | None:
+        """At a theta; ``None`` where V is no number."""
+        V = model.map(theta)
+        return None if V is None else cls(model, theta, V)
+
+    def moved(self, theta: Array) -> InducingPrior | None:
+        """At another theta."""
+        return InducingPrior.at(self._model, theta)
+
+    def has_covariance_of(self, other: Prior) -> bool:
+        """Whether V is the same matrix, and not only equal."""
+        return isinstance(other, InducingPrior) and self._V is other._V
+
+    @property
+    def is_proper(self) -> bool:
+        """v has a density."""
+        return True
+
+    @property
+    def variances(self) -> Array:
+        """K_ii = Σ_j V_ij², and 1."""
+        return np.concatenate([np.einsum("ij,ij->i", self._V, self._V), np.ones(self.rank)])
+
+    @property
+    def root(self) -> Array:
+        """(V, I), shape (n + m, m): a copy."""
+        return np.concatenate([self._V, np.eye(self.rank)])
+
+    @property
+    def precisions(self) -> Array:
+        """(K⁻¹)_ii: next to infinite."""
+        return np.full(self.n, CERTAIN)
+
+    def condition(self, W: Precision) -> InducingPosterior | None:
+        """Factorize I + Vᵀ W V, m × m: O(n m²)."""
+        assert not isinstance(W, SiteBlocks)
+        if not np.isfinite(W).all():
+            return None
+        tally.cubic_ops += 1
+        B = gram(self._V, W[: self._read])
+        B[np.diag_indices_from(B)] += 1.0 + W[self._read :]
+        factor = factorize(B)
+        return None if factor is None else InducingPosterior(self, W, factor)
+
+    def multiply(self, xi: Array) -> Array:
+        """(V ξ, ξ)."""
+        return np.concatenate([self._V @ xi, xi])
+
+    def multiply_transposed(self, g: Array) -> Array:
+        """Vᵀ g_1 + g_2 of g = (g_1, g_2)."""
+        result: Array = self._V.T @ g[: self._read] + g[self._read :]
+        return result
+
+    def solve(self, z: Array) -> Array:
+        """v of z = (V v, v)."""
+        return np.array(z[self._read :])
+
+    def inverse_times(self, z: Array) -> Array:
+        """A K⁻¹ z, (0, v): K times that is z, and zᵀ K⁻¹ z = |v|²."""
+        result = np.zeros_like(z)
+        result[self._read :] = z[self._read :]
+        return result
+
+    def covariance_times(self, x: Array) -> Array:
+        """(V, I) (V, I)ᵀ x."""
+        return self.multiply(self.multiply_transposed(x))
+
+    def log_density(self, f: Array) -> float:
+        """log N(v; 0, I); −inf where f is not (V v, v), as at another theta."""
+        v = f[self._read :]
+        away = np.abs(self.multiply(v) - f).max()
+        if away > OUTSIDE * (1.0 + np.abs(f).max()):
+            return -math.inf
+        return -0.5 * (float(v @ v) + self.rank * LOG_2PI)

@@ -1,0 +1,436 @@
+"""Processes seen through inducing variables: their prior, their density, and what samples them."""
+
+import math
+
+from types import SimpleNamespace
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from models import build
+from samplers import CASES, label
+from scipy.stats import multivariate_normal, norm
+from test_priors import close
+from toys import Chain, Counts, invariance_of
+
+import pymc_lgm as lgm
+
+from pymc_lgm.priors import InducingPrior
+from pymc_lgm.state import State
+
+THETA = np.array([0.7, 0.2, -0.4])
+X, Z = np.array([0.0, 0.6, 1.5]), np.array([0.2, 1.1])
+
+
+def matern(r):
+    return (1.0 + math.sqrt(3.0) * r) * np.exp(-math.sqrt(3.0) * r)
+
+
+class Seen(Counts):
+    """Counts that read V(theta) v + theta_0, v of two inducing variables: f = (V v, v)."""
+
+    prior_sd = np.array([0.5, 0.5, 1.0])
+
+    def __init__(self):
+        super().__init__(3)
+        self.n = 5
+
+    def map(self, theta):
+        scale = np.exp(-theta[1])
+        R = np.linalg.cholesky(matern(scale * abs(Z[:, None] - Z)) + 1e-6 * np.eye(2))
+        A = np.linalg.solve(R, matern(scale * abs(Z[:, None] - X)))
+        return np.ascontiguousarray(np.exp(theta[2]) * A.T)
+
+    def prior(self, theta):
+        return InducingPrior.at(self, theta)
+
+    def mean(self, theta):
+        return np.zeros(5)
+
+    def cov(self, theta):
+        root = self.prior(theta).root
+        return root @ root.T
+
+    def draw(self, rng):
+        theta = self.draw_theta(rng)
+        f = self.prior(theta).multiply(rng.standard_normal(2))
+        self.y = self.draw_y(rng, f, theta)
+        return theta, f
+
+    def site_log_likelihoods(self, rows, theta):
+        read = super().site_log_likelihoods(rows[..., :3] + theta[0], theta)
+        return np.concatenate([read, np.zeros((*read.shape[:-1], 2))], axis=-1)
+
+    def likelihood_terms(self, f, theta):
+        value, *slopes = super().likelihood_terms(f[:3] + theta[0], theta)
+        return value, *(np.concatenate([slope, np.zeros(2)]) for slope in slopes)
+
+    def draw_y(self, rng, f, theta):
+        return super().draw_y(rng, f[:3] + theta[0], theta)
+
+
+def started(elements, toy, seed, tune):
+    """A chain whose first f is one of the prior's."""
+    rng = np.random.default_rng(seed)
+    state = State.of(toy, toy.prior_mean.copy(), toy.prior(toy.prior_mean).multiply(np.ones(2)))
+    chain = Chain(tuple(elements), toy, rng, state, [e.start(state, tune) for e in elements])
+    for _ in range(tune):
+        chain.step(True)
+    return chain
+
+
+# Its verbs, against dense algebra with K = (V, I)(V, I)ᵀ
+
+
+def test_the_verbs_of_its_prior():
+    toy, rng = Seen(), np.random.default_rng(1)
+    prior, K = toy.prior(THETA), toy.cov(THETA)
+    L = prior.multiply(np.eye(2))
+    close(L, prior.root)
+    close(prior.variances, np.diag(K))
+    assert (prior.n, prior.rank) == (5, 2)
+    for xi in (rng.standard_normal(2), rng.standard_normal((2, 3))):
+        close(prior.solve(L @ xi), xi)
+        close(K @ prior.inverse_times(L @ xi), L @ xi)
+        z = L @ xi
+        close((z * prior.inverse_times(z)).sum(axis=0), (xi**2).sum(axis=0))
+    for x in (rng.standard_normal(5), rng.standard_normal((5, 3))):
+        close(prior.multiply_transposed(x), L.T @ x)
+        close(prior.covariance_times(x), K @ x)
+    v = np.array([0.3, -2.0])
+    close(prior.log_density(L @ v), norm.logpdf(v).sum())
+    assert prior.log_density(L @ v + np.eye(5)[0]) == -math.inf
+    assert prior.moved(THETA + 1.0).log_density(L @ v) == -math.inf
+
+
+def test_the_verbs_of_its_posterior():
+    toy, rng = Seen(), np.random.default_rng(2)
+    W = np.array([2.0, 0.0, 5.0, 0.0, 0.7])
+    K, prior = toy.cov(THETA), toy.prior(THETA)
+    posterior = prior.condition(W)
+    B = np.eye(5) + np.diag(W) @ K
+    Sigma = K @ np.linalg.inv(B)
+    x, L = rng.standard_normal(5), prior.root
+    close(posterior.log_determinant, np.linalg.slogdet(B)[1])
+    close(posterior.dual(x), np.linalg.solve(B, x))
+    close(posterior.covariance_times(x), Sigma @ x)
+    close(posterior.spread(x), x @ Sigma @ x)
+    close(posterior.variances, np.diag(Sigma))
+    close(posterior.shares, 1.0 - W * np.diag(Sigma))
+    A = posterior.multiply(np.eye(2))
+    close(A @ A.T, Sigma)
+    d = L @ np.array([0.4, -1.0])
+    close(posterior.multiply(posterior.solve(d)), d)
+    close(posterior.square(d), np.array([0.4, -1.0]) @ np.array([0.4, -1.0]) + d @ (W * d))
+    r = rng.standard_normal(5)
+    B_of_data = np.eye(5) + np.sqrt(np.outer(W, W)) * K
+    close(posterior.log_density_of_data(r), multivariate_normal.logpdf(r, np.zeros(5), B_of_data))
+
+
+def test_where_it_has_no_number_there_is_none():
+    nowhere = SimpleNamespace(map=lambda theta: None)
+    assert InducingPrior.at(nowhere, THETA) is None
+    assert Seen().prior(THETA).condition(np.full(5, np.inf)) is None
+
+
+# Kernels, as steps of a PyMC model make them, on the toy
+
+
+def model():
+    """What the toy is, in PyMC, with the variance of f given v beside it."""
+    with pm.Model() as made:
+        mu, ls = pm.Normal("mu", 1.2, 0.5), pm.LogNormal("ls", 0.0, 0.5)
+        eta = pm.LogNormal("eta", -0.4, 0.4)
+        cov = eta**2 * pm.gp.cov.Matern32(1, ls=ls)
+        gp = lgm.gp.SparseLatent(mean_func=pm.gp.mean.Constant(mu), cov_func=cov)
+        f = gp.prior("f", X[:, None], Xu=Z[:, None])
+        lgm.LogGaussianCox("y", f=f, exposure=2.0, observed=[0, 3, 1])
+    return made
+
+
+REFUSED = ("hmc", "smmala", "nuts")
+
+
+def is_refused(case):
+    sampler, options = case
+    return (
+        sampler is lgm.SufficientMetropolis
+        or options.get("move") in REFUSED
+        or options.get("metric") == "identity"
+    )
+
+
+TAKEN = [case for case in CASES if not is_refused(case)]
+FAST = [
+    case
+    for case in TAKEN
+    if case in ((lgm.EllipticalSlice, {"repeats": 2}), (lgm.ASIS, {}), (lgm.PseudoMarginal, {}))
+]
+LEVEL = 1e-3 / len(TAKEN)
+
+
+@pytest.fixture(scope="module")
+def twin():
+    return model()
+
+
+@pytest.mark.parametrize(
+    "case",
+    [*FAST, *(pytest.param(c, marks=pytest.mark.slow) for c in TAKEN if c not in FAST)],
+    ids=label,
+)
+def test_a_tuned_step_leaves_the_joint_law_unchanged(case, twin):
+    sampler, options = case
+    elements = build(sampler, twin, **options).elements
+    chain = started(elements, Seen(), 3, 120 if sampler is lgm.PseudoMarginal else 20)
+    for steps in (1, 5):
+        result = invariance_of(chain, replicates=150, steps=steps)
+        assert result.pvalue > LEVEL, result
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if is_refused(c)], ids=label)
+def test_what_needs_slopes_or_holds_f_is_refused(case, twin):
+    sampler, options = case
+    with pytest.raises(ValueError, match=r"Write|Choose"):
+        build(sampler, twin, **options)
+
+
+# The density of a PyMC model
+
+
+def expected_log_density(at, theta):
+    """log p(theta) N(v; 0, I) exp Σ E log p(y_i | f_i), by hand."""
+    mu, ls, eta = theta[0], math.exp(theta[1]), math.exp(theta[2])
+    R = np.linalg.cholesky(eta**2 * matern(abs(Z[:, None] - Z) / ls) + 1e-6 * np.eye(2))
+    A = np.linalg.solve(R, eta**2 * matern(abs(Z[:, None] - X) / ls))
+    mean, variance = mu + A.T @ at, eta**2 - (A**2).sum(axis=0)
+    y = np.array([0, 3, 1])
+    # E e^f = e^(mean + variance / 2)
+    rate = 2.0 * np.exp(mean + 0.5 * variance)
+    likelihood = y * (mean + math.log(2.0)) - rate - np.array([math.lgamma(k + 1) for k in y])
+    return likelihood.sum() + norm.logpdf(at).sum()
+
+
+def log_prior(theta):
+    return norm.logpdf(theta, [1.2, 0.0, -0.4], [0.5, 0.5, 0.4]).sum()
+
+
+def test_its_density_is_that_of_the_bound(twin):
+    logp, rng = twin.compile_logp(), np.random.default_rng(5)
+    ours = lgm.LatentGaussianModel.from_pymc(twin)
+    assert "2 inducing variables: samples the optimal variational posterior" in repr(ours)
+    points = [(rng.standard_normal(3), rng.standard_normal(2)) for _ in range(3)]
+    # To and fro: what is kept of a theta is that of this theta.
+    for theta, v in [*points, points[0], points[2], points[0]]:
+        point = {"mu": theta[0], "ls_log__": theta[1], "eta_log__": theta[2], "f_u_rotated_": v}
+        right = expected_log_density(v, theta) + log_prior(theta)
+        assert logp(point) == pytest.approx(right, rel=1e-9)
+        f = ours.f_of(theta, point)
+        total = ours.log_likelihood(f, theta) + ours.prior(theta).log_density(f)
+        assert total + ours.log_prior(theta) == pytest.approx(right, rel=1e-9)
+        np.testing.assert_array_equal(ours.latents_of(rng, None, f)["f_u_rotated_"], v)
+
+
+@pytest.mark.parametrize("stale", ["V", "densities"])
+def test_what_is_kept_of_another_theta_is_noticed(twin, stale, monkeypatch, dies):
+    """V, or the densities' part of theta, stays what it was at the first theta."""
+    ours, v = lgm.LatentGaussianModel.from_pymc(twin), np.array([0.4, -1.0])
+    inducing = ours.graphs.inducing
+    if stale == "V":
+        V = inducing.map(np.zeros(3))
+        monkeypatch.setattr(inducing, "map", lambda theta: V)
+    else:
+        monkeypatch.setattr(inducing, "place", lambda theta: None)
+    f = ours.f_of(THETA, {"f_u_rotated_": v})
+    right = expected_log_density(v, THETA) - norm.logpdf(v).sum()
+    dies(
+        f"inducing: {stale} of another theta", abs(ours.log_likelihood(f, THETA) - right), above=0.1
+    )
+
+
+def test_with_all_points_it_is_the_process_itself():
+    """Z = X: the density of a `pymc.gp.Latent`, up to what jitter leaves of a variance."""
+
+    def made(process, **options):
+        with pm.Model() as model:
+            eta = pm.LogNormal("eta", 0.0, 0.4)
+            gp = process(cov_func=eta**2 * pm.gp.cov.Matern32(1, ls=0.7))
+            f = gp.prior("f", X[:, None], **options)
+            lgm.Probit("y", f=f, observed=[0, 1, 1])
+        return model.compile_logp()
+
+    sparse = made(lgm.gp.SparseLatent, Xu=X[:, None])
+    dense = made(pm.gp.Latent)
+    for v in np.random.default_rng(6).standard_normal((3, 3)):
+        one = sparse({"eta_log__": 0.3, "f_u_rotated_": v})
+        assert one == pytest.approx(dense({"eta_log__": 0.3, "f_rotated_": v}), abs=1e-4)
+
+
+def test_a_variable_of_another_step_moves_what_is_kept():
+    with pm.Model() as model:
+        eta, scale = pm.HalfNormal("eta"), pm.HalfNormal("scale")
+        gp = lgm.gp.SparseLatent(cov_func=eta**2 * pm.gp.cov.Matern32(1, ls=0.5))
+        f = gp.prior("f", X[:, None], Xu=Z[:, None])
+        y = np.array([0.3, -1.0, 2.0])
+        lgm.gp.Expected("y", lambda f, s: pm.Normal.dist(f, s), f, scale, observed=y)
+    ours = lgm.LatentGaussianModel.from_pymc(model, theta=[scale])
+    logp, v = model.compile_logp(), np.array([0.4, -1.0])
+    for eta_log in (0.0, 0.8, 0.0):
+        point = {"eta_log__": eta_log, "scale_log__": 0.2, "f_u_rotated_": v}
+        ours.read(point)
+        theta = ours.theta_of(point)
+        f = ours.f_of(theta, point)
+        total = ours.log_likelihood(f, theta) + ours.prior(theta).log_density(f)
+        prior = norm.logpdf(math.exp(eta_log)) + math.log(2.0) + eta_log
+        whole = total + ours.log_prior(theta) + prior
+        assert whole == pytest.approx(logp(point), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["Probit", "Logistic", "OrdinalProbit", "CopulaVolatility"])
+def test_every_likelihood_reads_a_projected_f(name):
+    observed = {"OrdinalProbit": [0, 2, 1], "CopulaVolatility": [0.1, -2.0, 0.4]}
+    options = {"cutpoints": [-1.0, 1.0]} if name == "OrdinalProbit" else {}
+    likelihood, y = getattr(lgm, name), observed.get(name, [0, 1, 1])
+    f = lgm.gp.Projected(np.array([0.3, -1.0, 0.5]), np.array([0.2, 0.5, 1e-10]))
+    with pm.Model() as model:
+        likelihood("y", f=f, observed=y, **options)
+    x, w = np.polynomial.hermite_e.hermegauss(60)
+    rows = f.mean + x[:, None] * np.sqrt(f.variance)
+    plain = pm.logp(likelihood.dist(f=rows, **options), np.array(y)).eval()
+    assert model.compile_logp()({}) == pytest.approx((w / w.sum() @ plain).sum(), rel=1e-5)
+    with model:
+        drawn = pm.sample_prior_predictive(500, random_seed=1)
+    assert drawn.prior_predictive["y"].shape == (1, 500, 3)
+
+
+def test_it_can_be_indexed_and_moved():
+    f = lgm.gp.Projected(np.array([0.3, -1.0]), np.array([0.2, 0.5]))
+    moved = 2.0 + f[np.array([1, 1, 0])] + np.array([0.0, 1.0, 0.0])
+    np.testing.assert_allclose(moved.mean, [1.0, 2.0, 2.3])
+    np.testing.assert_allclose(moved.variance, [0.5, 0.5, 0.2])
+
+
+# From the first line to predictions
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    rng = np.random.default_rng(7)
+    inputs = np.sort(rng.uniform(0, 6, 60))[:, None]
+    y = (np.sin(inputs[:, 0]) + 0.5 * rng.standard_normal(60) > 0).astype(int)
+    with pm.Model() as model:
+        eta = pm.HalfNormal("eta", 2.0)
+        gp = lgm.gp.SparseLatent(cov_func=eta**2 * pm.gp.cov.Matern32(1, ls=1.0))
+        f = gp.prior("f", inputs, Xu=np.linspace(0, 6, 8)[:, None])
+        lgm.Probit("y", f=f, observed=y)
+        idata = pm.sample(
+            300, tune=200, chains=1, cores=1, random_seed=1, progressbar=False,
+            compute_convergence_checks=False,
+        )  # fmt: skip
+    return model, gp, idata
+
+
+def test_the_default_takes_it(fitted):
+    _, _, idata = fitted
+    assert idata.posterior["f_u"].shape == (1, 300, 8)
+    assert "log_evidence" in idata.sample_stats
+    assert (idata.sample_stats["n_importance"] <= 16).all()
+
+
+def test_prediction_is_that_of_the_conditional(fitted):
+    model, gp, idata = fitted
+    points = np.array([[1.5], [4.7], [40.0]])
+    tree = lgm.predict(idata, gp, points, model=model, progressbar=False)["predictions"]
+    probability = tree["y_probability"].values
+    assert probability[0] > 0.8
+    assert probability[1] < 0.2
+    assert probability[2] == pytest.approx(0.5, abs=1e-3)  # far from all data
+    assert set(tree) >= {"f_mean", "f_variance", "y_mean"}
+    with model:
+        gp.conditional("f_new", points, jitter=1e-6)
+        drawn = pm.sample_posterior_predictive(
+            idata, var_names=["f_new"], random_seed=2, progressbar=False
+        ).posterior_predictive["f_new"]
+    se = np.sqrt(tree["f_variance"].values / drawn.shape[1])
+    difference = drawn.mean(("chain", "draw")).values - tree["f_mean"].values
+    assert (abs(difference) < 5.0 * se).all()
+
+
+# What is refused
+
+
+def sparse(inputs=X[:, None], points=Z[:, None], **options):
+    gp = lgm.gp.SparseLatent(cov_func=pm.gp.cov.Matern32(1, ls=0.5))
+    return gp.prior("f", inputs, Xu=points, **options)
+
+
+def test_points_that_cannot_be_are_refused():
+    for options, message in [
+        ({"points": None}, "kmeans_inducing_points"),
+        ({"points": np.linspace(0, 1, 4)[:, None]}, "to be fewer"),
+        ({"points": np.zeros((2, 2))}, "one space"),
+        ({"points": Z}, "one row a point"),
+        ({"points": np.array([[0.0], [np.nan]])}, "not finite"),
+    ]:
+        with pm.Model(), pytest.raises(ValueError, match=message):
+            sparse(**options)
+
+
+def test_repeated_points_are_taken_as_far_as_jitter_goes():
+    with pm.Model() as model:
+        lgm.Probit("y", f=sparse(points=np.array([[0.2], [0.2]])), observed=[0, 1, 1])
+    assert np.isfinite(model.compile_logp()(model.initial_point()))
+    lgm.LatentGaussianModel.from_pymc(model)
+    with pm.Model() as model:
+        lgm.Probit("y", f=sparse(points=np.array([[0.2], [0.2]]), jitter=-1e-3), observed=[0, 1, 1])
+    with pytest.raises(ValueError, match=r"inducing points .* not positive definite"):
+        lgm.LatentGaussianModel.from_pymc(model)
+
+
+def test_a_likelihood_that_takes_a_number_refuses_it():
+    with pm.Model():
+        f = sparse()
+        with pytest.raises(TypeError, match=r"lgm.gp.Expected"):
+            pm.Poisson("y", pm.math.exp(f), observed=[0, 3, 1])
+        with pytest.raises(TypeError, match="SparseLatent returned"):
+            lgm.gp.Expected("y", pm.Poisson.dist, 1.0, observed=[0, 3, 1])
+
+
+def test_a_process_beside_it_is_refused():
+    with pm.Model() as model:
+        f = sparse()
+        g = pm.MvNormal("g", np.zeros(3), np.eye(3))
+        lgm.Probit("y", f=f + g, observed=[0, 1, 1])
+    with pytest.raises(ValueError, match="read alone"):
+        lgm.LatentGaussianModel.from_pymc(model)
+
+
+def test_a_density_of_the_inducing_variables_themselves_is_refused():
+    with pm.Model() as model:
+        f = sparse()
+        pm.Potential("p", -(model["f_u_rotated_"] ** 2).sum())
+        lgm.Probit("y", f=f, observed=[0, 1, 1])
+    with pytest.raises(ValueError, match="itself"):
+        lgm.LatentGaussianModel.from_pymc(model)
+
+
+def test_coefficients_beside_it_are_hyperparameters():
+    with pm.Model() as model:
+        beta = pm.Normal("beta")
+        lgm.Probit("y", f=sparse() + beta * X, observed=[0, 1, 1])
+    assert lgm.LatentGaussianModel.from_pymc(model).theta_names == ("beta",)
+
+
+def test_a_forgotten_variance_is_noticed(monkeypatch, dies):
+    """A likelihood of the mean alone is that of another, overconfident model."""
+    kept = lgm.gp.Projected.__init__
+    monkeypatch.setattr(
+        lgm.gp.Projected,
+        "__init__",
+        lambda self, m, v: kept(self, m, 1e-10 * v),
+    )
+    theta, v = np.array([1.0, 0.2, -0.4]), np.array([0.4, -1.0])
+    point = {"mu": theta[0], "ls_log__": theta[1], "eta_log__": theta[2], "f_u_rotated_": v}
+    right = expected_log_density(v, theta) + log_prior(theta)
+    dies("inducing: without the variance", abs(model().compile_logp()(point) - right), above=0.1)
