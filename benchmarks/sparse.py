@@ -1,0 +1,177 @@
+"""Sparse Gaussian processes: the models of Hensman et al. (2015), and draws at n = 50 000.
+
+    python benchmarks/sparse.py [--quick] [--problems coal pines binary] [--samplers nutpie]
+    python benchmarks/sparse.py --cost [--n 50000] [--m 500]
+
+"coal" is 100 bins of the mining disasters with 30 inducing points, "pines" the 32 x 32 counts with
+225 on a grid, both with the priors of the paper's code; "binary" n simulated labels in two
+dimensions, m points by k-means. nutpie samples the same model, an ordinary one of PyMC. ESS is
+ArviZ's bulk ESS, the smallest over hyper-parameters and values at the inducing points; ESS/s per
+second of tuning, sampling and compilation.
+
+``--cost`` prints what a draw costs after a short tuning, beside AᵀWA, the smallest part of it that
+is O(n m²), and the most memory that the process has had.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+
+from typing import Any
+
+import arviz as az
+import numpy as np
+import pymc as pm
+
+from _design import machine
+
+import pymc_lgm as lgm
+
+from pymc_lgm.linalg import gram
+
+PROBLEMS = ("coal", "pines", "binary")
+
+
+def coal() -> pm.Model:
+    years = lgm.datasets.load_coal_mining_dates()["date"].to_numpy()
+    counts, edges = np.histogram(years, bins=100, range=(1851.2, 1962.3))
+    X = 0.5 * (edges[1:] + edges[:-1])[:, None]
+    with pm.Model() as model:
+        ls, variance = pm.Gamma("ls", 1.1, 0.1), pm.Gamma("variance", 1.0, 0.3)
+        gp = lgm.gp.SparseLatent(cov_func=variance * pm.gp.cov.ExpQuad(1, ls=ls))
+        f = gp.prior("f", X, Xu=np.linspace(X[0], X[-1], 30))
+        lgm.LogGaussianCox("y", f=f, observed=counts)
+    return model
+
+
+def pines() -> pm.Model:
+    cells = lgm.datasets.load_finpines()
+    X = cells[["x1", "x2"]].to_numpy()
+    axes = [np.linspace(x.min(), x.max(), 15) for x in X.T]
+    with pm.Model() as model:
+        ls, variance = pm.Gamma("ls", 1.75, 1.0), pm.Gamma("variance", 1.2, 1.0)
+        gp = lgm.gp.SparseLatent(cov_func=variance * pm.gp.cov.ExpQuad(2, ls=ls))
+        f = gp.prior("f", X, Xu=pm.math.cartesian(*axes), jitter=1e-4)
+        lgm.LogGaussianCox("y", f=f, observed=cells["y"].to_numpy())
+    return model
+
+
+def binary(n: int, m: int) -> pm.Model:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(n, 2))
+    f = 3.0 * np.sin(6.0 * X[:, 0]) * np.cos(5.0 * X[:, 1])
+    y = (f + rng.standard_normal(n) > 0.0).astype(int)
+    near = X[rng.choice(n, min(n, 5000), replace=False)]
+    with pm.Model() as model:
+        ls, eta = pm.LogNormal("ls", -1.0, 0.5), pm.HalfNormal("eta", 3.0)
+        gp = lgm.gp.SparseLatent(cov_func=eta**2 * pm.gp.cov.Matern52(2, ls=ls))
+        f = gp.prior("f", X, Xu=pm.gp.util.kmeans_inducing_points(m, near))
+        lgm.Probit("y", f=f, observed=y)
+    return model
+
+
+def build(problem: str, n: int, m: int) -> pm.Model:
+    return {"coal": coal, "pines": pines}[problem]() if problem != "binary" else binary(n, m)
+
+
+def cost(n: int, m: int, draws: int) -> None:
+    with binary(n, m) as model:
+        begin = time.perf_counter()
+        step = lgm.PseudoMarginal(rng=1)
+        point = model.initial_point()
+        step.tune_length, step.tune = draws, True
+        for _ in range(draws):
+            point, _ = step.step(point)
+        step.stop_tuning()
+        first = time.perf_counter() - begin
+        times, accepted = [], []
+        for _ in range(draws):
+            begin = time.perf_counter()
+            point, (stats,) = step.step(point)
+            times.append(time.perf_counter() - begin)
+            accepted.append(stats["theta_acceptance"])
+        V = step.lgm.graphs.inducing.map(step.lgm.theta_of(point))
+    weighted = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        gram(V, np.ones(n))
+        weighted.append(time.perf_counter() - begin)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(
+        f"n = {n}, m = {m}: compilation and {draws} draws of tuning {first:.0f} s; a draw "
+        f"{np.median(times):.3f} s, {np.median(times) / np.median(weighted):.1f} times AᵀWA "
+        f"({np.median(weighted):.3f} s); acceptance {np.mean(accepted):.2f}; {memory:.1f} GiB"
+    )
+
+
+def sampled(model: pm.Model, sampler: str, draws: int, tune: int, chains: int) -> Any:
+    if sampler == "nutpie":
+        import nutpie
+
+        compiled = nutpie.compile_pymc_model(model)
+        return nutpie.sample(
+            compiled, draws=draws, tune=tune, chains=chains, cores=2, seed=1, progress_bar=False
+        )
+    with model:
+        return pm.sample(
+            draws,
+            tune=tune,
+            chains=chains,
+            cores=2,
+            random_seed=1,
+            progressbar=False,
+            compute_convergence_checks=False,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="coal only, short chains")
+    parser.add_argument("--problems", nargs="*", choices=PROBLEMS, default=list(PROBLEMS))
+    samplers = ["default", "nutpie"]
+    parser.add_argument("--samplers", nargs="*", choices=samplers, default=["default"])
+    parser.add_argument("--n", type=int, default=None, help="of binary: 2000, and 50000 for --cost")
+    parser.add_argument("--m", type=int, default=None, help="of binary: 50, and 500 for --cost")
+    parser.add_argument("--draws", type=int, default=1000)
+    parser.add_argument("--tune", type=int, default=1000)
+    parser.add_argument("--chains", type=int, default=2)
+    parser.add_argument("--cost", action="store_true")
+    args = parser.parse_args()
+    if args.quick:
+        args.problems, args.draws, args.tune = ["coal"], 50, 50
+    print(machine())
+    if args.cost:
+        cost(args.n or 50_000, args.m or 500, 20)
+        return
+    print(
+        f"{'problem':9}{'n':>6}{'m':>5}  {'sampler':9}{'R-hat':>7}{'ESS':>7}{'draws':>7}"
+        f"{'ESS/s':>8}{'s':>6}  posterior mean (sd)"
+    )
+    for problem in args.problems:
+        for sampler in args.samplers:
+            model = build(problem, args.n or 2000, args.m or 50)
+            begin = time.perf_counter()
+            idata = sampled(model, sampler, args.draws, args.tune, args.chains)
+            seconds = time.perf_counter() - begin
+            posterior = idata.posterior.to_dataset()
+            n = int(model.rvs_to_values[model.observed_RVs[0]].eval().size)
+            names = [rv.name for rv in model.free_RVs if not rv.name.endswith("_rotated_")]
+            shown = [
+                f"{name} {float(posterior[name].mean()):.3f} ({float(posterior[name].std()):.3f})"
+                for name in names
+            ]
+            kept = posterior[[*names, "f_u"]]
+            ess = min(float(v.min()) for v in az.ess(kept).data_vars.values())
+            rhat = max(float(v.max()) for v in az.rhat(kept).data_vars.values())
+            print(
+                f"{problem:9}{n:6}{posterior['f_u'].shape[-1]:5}  {sampler:9}{rhat:7.3f}{ess:7.0f}"
+                f"{args.draws * args.chains:7}{ess / seconds:8.2f}{seconds:6.0f}  "
+                f"{', '.join(shown)}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
