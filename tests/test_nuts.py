@@ -469,6 +469,20 @@ def test_a_walk_helps_no_emulator():
     assert tuning.emulator is not None
 
 
+def test_an_explorer_takes_its_place_until_the_emulator_needs_help(rng):
+    """A walk explores; NUTS begins where the emulator's jumps have been found wanting."""
+    move = Emulated(NUTS(), kernels.Metropolis())
+    target = gaussian_target(np.zeros(2), np.ones(2), noisy=True)
+    start = move.start(target.state, 400)
+    _, explored, stats = move.run(rng, target, start, True)
+    assert stats["theta_steps"] == 0.0
+    assert explored.other is start.other
+    assert explored.explorer is not start.explorer
+    _, helped, stats = move.run(rng, target, start._replace(share=1.0), True)
+    assert stats["theta_steps"] > 0.0
+    assert helped.explorer is start.explorer
+
+
 def test_an_emulator_learns_what_trajectories_have_seen(rng):
     """A few points of each, whether they were accepted or not; nothing of noise."""
     move = Emulated(NUTS())

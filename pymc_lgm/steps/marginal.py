@@ -52,6 +52,9 @@ BY_SITES = {"ep": (ep, gradient_of_ep), "variational": (variational, gradient_of
 
 MOVES = ("emulator", "nuts", "metropolis", "delayed-metropolis", "slice")
 
+FEW_THETAS = 3
+"""Hyper-parameters up to which an emulator learns enough from a random walk."""
+
 MANY = 12
 """Hyper-parameters above which visits cannot show an emulator the shape of the evidence."""
 
@@ -216,7 +219,8 @@ class Marginal(LatentGaussianStep):
                     "move='emulator' differentiates the prior of theta, and it cannot be. Write "
                     "move='metropolis'."
                 )
-            return kernels.Emulated(nuts or walk)
+            explorer = walk if nuts is not None and self.lgm.p <= FEW_THETAS else None
+            return kernels.Emulated(nuts or walk, explorer)
         if move == "nuts":
             if nuts is None:
                 raise ValueError(

@@ -41,8 +41,9 @@ class PseudoMarginal(Marginal):
         only if that would accept; or by component-wise slice sampling with the estimate's random
         numbers held (Murray and Graham 2016). By default "emulator" for up to 12 hyper-parameters
         and "nuts" for more, if theta has a gradient. While the emulator is learnt NUTS moves theta,
-        too. If from the middle of tuning on less than 0.8 of the jumps are accepted, it does so in
-        some of the draws, up to half at 0.6, and if it is less than 0.3 in all of them.
+        too, or for up to 3 hyper-parameters a random walk. If from the middle of tuning on less
+        than 0.8 of the jumps are accepted, NUTS does so in some of the draws, up to half at 0.6,
+        and if it is less than 0.3 in all of them.
     n_importance : int, optional
         N: draws of f an estimate. By default 32, and 64 where tuning sees that the noise of a ratio
         of two would have a variance above 0.05.

@@ -158,6 +158,7 @@ class EmulatorTuning(NamedTuple):
     share: float = 0.0
     acceptance: float = 0.0
     proposals: int = 0
+    explorer: Any = None
 
     def note(self, acceptance: float) -> EmulatorTuning:
         """Note how good a proposal of the emulator was; the last 50 or so count."""
@@ -189,8 +190,9 @@ class EmulatorTuning(NamedTuple):
 class Emulated:
     """Surrogate transitions, and another move on theta: NUTS, or a walk where there is no slope.
 
-    The other move explores until there is an emulator, and goes on in the share ``explored`` of
-    tuning: where the emulator is too low its proposals to leave are rejected. Each draw of tuning
+    The other move, or a cheaper ``explorer``, explores until there is an emulator, and goes on in
+    the share ``explored`` of tuning: where the emulator is too low its proposals to leave are
+    rejected. Each draw of tuning
     from ``judgment`` on says what becomes of it. If at least ``good`` of the emulator's proposals
     are accepted, it is not needed. If less, it moves theta in a share of the draws that grows to
     ``helped`` at an acceptance of 0.2 less; below ``fair`` in all of them, since visits cannot show
@@ -199,6 +201,7 @@ class Emulated:
     """
 
     other: NUTS | Metropolis = field(default_factory=Metropolis)
+    explorer: Metropolis | None = None
     explored: float = 0.2
     helped: float = 0.5
     judgment: float = 0.5
@@ -210,6 +213,7 @@ class Emulated:
     def start(self, state: State, tune: int) -> EmulatorTuning:
         """Explore for the first eighth of tuning; for a quarter, or 50 draws, if that is short."""
         return EmulatorTuning(
+            explorer=None if self.explorer is None else self.explorer.start(state, tune),
             other=self.other.start(state, tune),
             step_size=StepSizeTuning.start(0.8 * state.theta.size**-0.25, 0.8, 3.0),
             emulator=None,
@@ -227,10 +231,7 @@ class Emulated:
         visited: list[tuple[Array, float, float]] = []
         watched = _watched(target, visited) if learning else target
         share = max(self.explored, tuning.share) if learning else tuning.share
-        if tuning.emulator is None or rng.uniform() < share:
-            state, other, stats = self.other.run(rng, watched, tuning.other, tune)
-            tuning = tuning._replace(other=other)
-        else:
+        if tuning.emulator is not None and rng.uniform() >= share:
             step_size = tuning.step_size.value(tune)
             state, info = surrogate_transition(
                 rng, watched, emulator=tuning.emulator, step_size=step_size
@@ -239,6 +240,12 @@ class Emulated:
             if tune:
                 learnt = tuning.step_size.update(info.emulated_acceptance)
                 tuning = tuning._replace(step_size=learnt).note(info.theta_acceptance)
+        elif self.explorer is not None and tuning.share == 0.0:
+            state, explorer, stats = self.explorer.run(rng, watched, tuning.explorer, tune)
+            tuning = tuning._replace(explorer=explorer)
+        else:
+            state, other, stats = self.other.run(rng, watched, tuning.other, tune)
+            tuning = tuning._replace(other=other)
         if learning and tuning.share < 1.0:
             tuning = self._judged(tuning.learn(_spread(visited), state.theta))
         return state, tuning, {"theta_steps": 0.0} | stats
