@@ -8,6 +8,7 @@ a model with a likelihood of this package; in any other model write ``step=lgm.A
 
 from pymc_lgm import datasets as datasets
 from pymc_lgm import gp as gp
+from pymc_lgm import spatial as spatial
 from pymc_lgm import testing as testing
 from pymc_lgm.comparison import compare as compare
 from pymc_lgm.correction import correct as correct
@@ -78,6 +79,7 @@ __all__ = [
     "log_predictive_density",
     "predict",
     "report",
+    "spatial",
     "testing",
 ]
 

@@ -22,6 +22,7 @@ from pytensor.tensor.random.basic import NormalRV
 
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model.areas import as_areas, is_areas
+from pymc_lgm.model.intrinsic import as_intrinsic, is_intrinsic
 from pymc_lgm.model.series import as_series, is_series
 
 __all__ = ["Latent", "gaussian", "is_banded", "is_gaussian", "is_process"]
@@ -75,7 +76,7 @@ class Latent:
 
 def is_process(rv: Variable) -> bool:
     """Whether a random variable is a multivariate normal, a series or one of areas."""
-    return isinstance(rv.owner.op, MvNormalRV) or is_banded(rv)
+    return isinstance(rv.owner.op, MvNormalRV) or is_banded(rv) or is_intrinsic(rv)
 
 
 def is_banded(rv: Variable) -> bool:
@@ -85,7 +86,7 @@ def is_banded(rv: Variable) -> bool:
 
 def is_gaussian(model: pm.Model, rv: Variable) -> bool:
     """Whether a free random variable is Gaussian given the rest, on the scale it is sampled on."""
-    known = isinstance(rv.owner.op, MvNormalRV | NormalRV) or is_banded(rv)
+    known = is_process(rv) or isinstance(rv.owner.op, NormalRV)
     return known and model.rvs_to_transforms[rv] is None
 
 
@@ -97,6 +98,9 @@ def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
     if is_areas(rv):
         mean, precision, order = as_areas(rv)
         return Latent(rv, rv, mean, precision=precision, order=order)
+    if is_intrinsic(rv):
+        cov = as_intrinsic(rv)
+        return Latent(rv, rv, pt.zeros(len(cov)), cov=pt.constant(cov))
     mean, spread = rv.owner.op.dist_params(rv.owner)
     if isinstance(rv.owner.op, MvNormalRV):
         return Latent(rv, rv, mean, cov=spread.astype("float64"))

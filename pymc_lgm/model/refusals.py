@@ -10,12 +10,14 @@ __all__ = [
     "beside_inducing",
     "inducing_held",
     "inducing_read_otherwise",
+    "intrinsic_scale",
     "map_jumps",
     "no_metric",
     "not_a_hyperparameter",
     "not_a_latent",
     "not_affine",
     "not_affine_in",
+    "not_connected",
     "not_finite",
     "range_moves",
     "refuse_float32",
@@ -185,4 +187,25 @@ def inducing_read_otherwise(name: str) -> str:
     return (
         f"A density reads {name} itself, and not only the process that is seen through it. Leave "
         "that density out, or sample the model with pm.NUTS()."
+    )
+
+
+def intrinsic_scale(name: str) -> str:
+    """A `pymc.ICAR` with a scale that is not fixed."""
+    return (
+        f"pm.ICAR({name!r}) has a sigma that is not a number, and its density leaves out "
+        "-(n - 1) log(sigma): the posterior of sigma would be wrong, by any sampler. Write "
+        f"pm.ICAR({name!r}, W=W), and the scale where it is read: mu = pm.math.exp(b0 + sigma * "
+        "(pm.math.sqrt(1 - rho) * theta + pm.math.sqrt(rho / s) * phi)) with "
+        "s = lgm.spatial.scaling_factor(W)."
+    )
+
+
+def not_connected(name: str, sizes: Sequence[int]) -> str:
+    """A map in several parts."""
+    return (
+        f"The map of pm.ICAR({name!r}) is in {len(sizes)} parts that no neighbors join, of "
+        f"{', '.join(map(str, sizes))} areas: the level of each is free, and the prior improper. "
+        "Join them, as by a ferry, or give each part an ICAR of its own, and an area without "
+        "neighbors an effect alone."
     )

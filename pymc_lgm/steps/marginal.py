@@ -150,7 +150,7 @@ class Marginal(LatentGaussianStep):
         if self.approximation is None:
             one_by_one = self.lgm.sets is None and is_log_concave(self.lgm)
             of_sites = "ep" if one_by_one else "variational"
-            by_mode = self.lgm.graphs.inducing is not None or not self._splits()
+            by_mode = not self._splits()
             self.approximation = "laplace" if by_mode else of_sites
         elif self.approximation == "ep":
             refuse_coupling(self.lgm, "approximation='ep'")

@@ -1,0 +1,60 @@
+"""Intrinsic areas as PyMC has them: `pymc.ICAR`, and so the model of Besag, York and Mollié.
+
+Its density is that of a normal vector with precision Q + 11ᵀ/(n s)², Q = D − W and s the standard
+deviation of the soft constraint on the mean: proper where the map is connected. The covariance does
+not depend on theta, which is why it can be a dense one, made once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pymc.distributions.multivariate import ICARRV
+from pytensor.graph.basic import Constant
+from scipy.sparse.csgraph import connected_components
+
+from pymc_lgm.linalg import Array
+from pymc_lgm.model import refusals
+
+__all__ = ["as_intrinsic", "is_intrinsic"]
+
+Variable = Any
+
+
+def is_intrinsic(rv: Variable) -> bool:
+    """Whether a random variable is one vector of intrinsic areas with a fixed map."""
+    op = rv.owner.op
+    return isinstance(op, ICARRV) and rv.ndim == 1 and isinstance(_parameters(rv)[0], Constant)
+
+
+def as_intrinsic(rv: Variable) -> Array:
+    """Its covariance, shape (n, n): an inverse, O(n³).
+
+    Raises
+    ------
+    ValueError
+        If its scale is random, which PyMC's density is not normalized for, or if the map is not
+        connected.
+    """
+    W, sigma, sd = _parameters(rv)
+    name = str(rv.name)
+    if not (isinstance(sigma, Constant) and isinstance(sd, Constant)):
+        raise ValueError(refusals.intrinsic_scale(name))
+    W = np.asarray(W.data, dtype=np.float64)
+    count, component = connected_components(W, directed=False)
+    if count > 1:
+        raise ValueError(refusals.not_connected(name, np.bincount(component).tolist()))
+    n = len(W)
+    Q = (np.diag(W.sum(axis=1)) - W) / float(sigma.data) ** 2
+    cov: Array = np.linalg.inv(Q + 1.0 / (n * float(sd.data)) ** 2)
+    return 0.5 * (cov + cov.T)
+
+
+def _parameters(rv: Variable) -> list[Variable]:
+    """W, sigma and the standard deviation of the mean."""
+    parameters: list[Variable] = list(rv.owner.op.dist_params(rv.owner))
+    while parameters[0].owner is not None and len(parameters[0].owner.inputs) == 1:
+        parameters[0] = parameters[0].owner.inputs[0]  # cast to integers
+    return parameters

@@ -1,0 +1,110 @@
+"""Maps of areas: which are neighbors, and what scales an intrinsic model of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
+from scipy.sparse.csgraph import connected_components
+
+__all__ = ["adjacency", "scaling_factor"]
+
+
+def adjacency(neighbors: Any, n: int | None = None) -> NDArray[np.int64]:
+    """Make the matrix W of a map, W_ij = 1 where areas i and j are neighbors: what PyMC takes.
+
+    Parameters
+    ----------
+    neighbors : array_like, shape (edges, 2), or libpysal.weights.W
+        Pairs of areas, counted from 0, each once or both ways; or weights of libpysal.
+    n : int, optional
+        Number of areas: by default the largest in a pair, and one.
+
+    Returns
+    -------
+    ndarray, shape (n, n)
+
+    Examples
+    --------
+    >>> import pymc_lgm as lgm
+    >>> lgm.spatial.adjacency([(0, 1), (1, 2)])
+    array([[0, 1, 0],
+           [1, 0, 1],
+           [0, 1, 0]])
+    """
+    if hasattr(neighbors, "sparse"):  # libpysal's
+        return (neighbors.sparse.toarray() > 0).astype(np.int64)
+    edges = np.asarray(neighbors)
+    if edges.ndim != 2 or edges.shape[1] != 2 or not np.issubdtype(edges.dtype, np.integer):
+        raise ValueError(
+            f"neighbors has shape {edges.shape} and type {edges.dtype}: write pairs of areas, "
+            "counted from 0, one a row."
+        )
+    size = int(edges.max()) + 1 if n is None else n
+    if edges.min() < 0 or edges.max() >= size:
+        raise ValueError(f"neighbors has area {edges.max()}, but there are {size}: count from 0.")
+    if (edges[:, 0] == edges[:, 1]).any():
+        own = int(edges[edges[:, 0] == edges[:, 1]][0, 0])
+        raise ValueError(f"Area {own} is its own neighbor: leave the pair ({own}, {own}) out.")
+    W = np.zeros((size, size), dtype=np.int64)
+    W[edges[:, 0], edges[:, 1]] = W[edges[:, 1], edges[:, 0]] = 1
+    return W
+
+
+def scaling_factor(W: ArrayLike) -> Any:
+    r"""Compute the scale of an intrinsic model: the geometric mean of its marginal variances.
+
+    With :math:`Q = D - W` and :math:`Q^-` its generalized inverse, under a sum of zero in each
+    component of the map, :math:`s = \exp \operatorname{mean}_i \log Q^-_{ii}`. In the model of
+    Besag, York and Mollié, ``sqrt(rho / s) * phi`` then has a variance of about rho.
+
+    Parameters
+    ----------
+    W : array_like or sparse, shape (n, n)
+        Symmetric, 0 where areas are no neighbors.
+
+    Returns
+    -------
+    float, or ndarray of shape (n,)
+        Of a map in several components that of the component of each area; an area without
+        neighbors has no such variance, and 1.
+
+    Notes
+    -----
+    O(n³).
+
+    References
+    ----------
+    A. Riebler, S. H. Sørbye, D. Simpson, H. Rue (2016). An intuitive Bayesian spatial model for
+    disease mapping that accounts for scaling. Statistical Methods in Medical Research 25. Several
+    components: A. Freni-Sterrantino, M. Ventrucci, H. Rue (2018), Spatial and Spatio-temporal
+    Epidemiology 26.
+
+    Examples
+    --------
+    >>> import pymc_lgm as lgm
+    >>> W = lgm.spatial.adjacency([(0, 1), (1, 2), (2, 3)])
+    >>> round(lgm.spatial.scaling_factor(W), 4)
+    0.5728
+    """
+    weights: Any = W
+    matrix = np.asarray(weights.toarray() if issparse(W) else W, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.allclose(matrix, matrix.T):
+        raise ValueError(f"W has shape {matrix.shape}: it must be square, and symmetric.")
+    if (matrix < 0.0).any():
+        raise ValueError("W has a negative weight: neighbors have a positive one.")
+    count, component = connected_components(matrix, directed=False)
+    scales = np.ones(count)
+    for k in range(count):
+        part = np.flatnonzero(component == k)
+        if part.size == 1:
+            continue
+        own = matrix[np.ix_(part, part)]
+        # Q⁻ = (Q + J)⁻¹ − J with J = 11ᵀ/n, which has Q's null space.
+        J = 1.0 / part.size
+        inverse = np.linalg.inv(np.diag(own.sum(axis=1)) - own + J) - J
+        scales[k] = np.exp(np.mean(np.log(np.diag(inverse))))
+    return float(scales[0]) if count == 1 else scales[component]

@@ -1,0 +1,163 @@
+"""Intrinsic areas: `pymc.ICAR` as the normal vector that its density is, and its scale."""
+
+import math
+
+from types import SimpleNamespace
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+
+from mutants import mutated
+from scipy.sparse import csr_array
+from test_areas import NEIGHBORS, Y
+from test_priors import close
+
+import pymc_lgm as lgm
+
+from pymc_lgm import spatial
+
+W = spatial.adjacency(NEIGHBORS)
+RIVER = spatial.adjacency([(0, 1), (1, 2), (3, 4)], n=6)
+"""Three areas, two more beyond a river, and an island."""
+
+
+def besag_york_mollie():
+    """As it is written by users of PyMC."""
+    with pm.Model() as model:
+        b0, sigma = pm.Normal("b0", 0.2, 0.5), pm.HalfNormal("sigma", 1.0)
+        rho = pm.Beta("rho", 2.0, 2.0)
+        theta = pm.Normal("theta", 0.0, 1.0, shape=6)
+        phi = pm.ICAR("phi", W=W)
+        scaled = pm.math.sqrt(rho / spatial.scaling_factor(W)) * phi
+        eta = b0 + sigma * (pm.math.sqrt(1.0 - rho) * theta + scaled)
+        pm.Poisson("y", 1.5 * pm.math.exp(eta), observed=Y)
+    return model
+
+
+def test_its_prior_is_the_models():
+    """The density of (x, y, theta) and ours of (f, y, theta) are the same but for one constant."""
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale")
+        phi = pm.ICAR("phi", W=W, sigma=0.7)
+        pm.Poisson("y", pm.math.exp(scale * phi), observed=Y)
+    ours, logp = lgm.LatentGaussianModel.from_pymc(model), model.compile_logp()
+    rng, differences = np.random.default_rng(1), []
+    for theta in (np.array([0.0]), np.array([-1.0])):
+        for phi in 0.3 * rng.standard_normal((3, 6)):
+            f = ours.f_of(theta, {"phi": phi})
+            prior = ours.prior(theta)
+            total = ours.log_likelihood(f, theta) + prior.log_density(f) + ours.log_prior(theta)
+            differences.append(total - logp({"scale_log__": theta[0], "phi": phi}))
+    assert np.ptp(differences) < 1e-7
+
+
+def test_the_sum_of_structured_and_unstructured_effects_is_one_vector():
+    ours = lgm.LatentGaussianModel.from_pymc(besag_york_mollie())
+    assert ours.theta_names == ("sigma_log__", "rho_logodds__")
+    sigma, rho = 0.8, 1.0 / (1.0 + math.exp(-0.4))
+    Q = np.diag(W.sum(axis=1)) - W + 1.0 / (6 * 0.001) ** 2
+    structured = rho / spatial.scaling_factor(W) * np.linalg.inv(Q)
+    right = 0.25 + sigma**2 * ((1.0 - rho) * np.eye(6) + structured)
+    close(ours.cov(np.array([math.log(sigma), 0.4])), right)
+
+
+@pytest.mark.slow
+def test_the_default_agrees_with_an_other_sampler():
+    """Two exact samplers that share no move of theta."""
+    with besag_york_mollie():
+        runs = [
+            pm.sample(
+                1500, tune=500, chains=1, cores=1, step=step, random_seed=1, progressbar=False,
+                compute_convergence_checks=False,
+            )
+            for step in (lgm.PseudoMarginal(), lgm.ASIS(move="slice"))
+        ]  # fmt: skip
+    for name in ("b0", "sigma", "rho"):
+        means = [float(run.posterior[name].mean()) for run in runs]
+        errors = [float(az.mcse(run.posterior[name])) for run in runs]
+        assert abs(means[0] - means[1]) < 5.0 * math.hypot(*errors)
+
+
+def test_a_random_scale_is_refused():
+    """PyMC's density of it is not normalized in sigma: its own logp shows it."""
+    with pm.Model() as model:
+        sigma = pm.HalfNormal("sigma")
+        phi = pm.ICAR("phi", W=W, sigma=sigma)
+        pm.Poisson("y", pm.math.exp(phi), observed=Y)
+    with pytest.raises(ValueError, match=r"leaves out -\(n - 1\) log\(sigma\)"):
+        lgm.LatentGaussianModel.from_pymc(model)
+    at = np.array([0.3, -0.1, 0.2, 0.0, -0.4, 0.0])
+    one, two = (pm.logp(pm.ICAR.dist(W=W, sigma=s), at).eval() for s in (1.0, 2.0))
+    Q = np.diag(W.sum(axis=1)) - W
+    close(float(two - one), 0.5 * (1.0 - 0.25) * at @ Q @ at)  # if this fails, PyMC has mended it
+
+
+def test_a_map_in_parts_is_refused():
+    with pm.Model() as model:
+        phi = pm.ICAR("phi", W=RIVER)
+        pm.Poisson("y", pm.math.exp(phi), observed=Y)
+    with pytest.raises(ValueError, match=r"3 parts .* of 3, 2, 1 areas"):
+        lgm.LatentGaussianModel.from_pymc(model)
+
+
+# Maps
+
+
+def by_pinv(W):
+    Q = np.diag(W.sum(axis=1)) - W
+    return np.exp(np.mean(np.log(np.diag(np.linalg.pinv(Q)))))
+
+
+def test_the_scaling_factor_is_that_of_the_generalized_inverse():
+    close(spatial.scaling_factor(W), by_pinv(W))
+    assert spatial.scaling_factor(csr_array(W)) == spatial.scaling_factor(W)
+    each = spatial.scaling_factor(RIVER)
+    close(each, np.array([*[by_pinv(RIVER[:3, :3])] * 3, *[by_pinv(RIVER[3:5, 3:5])] * 2, 1.0]))
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("np.exp(np.mean(", "np.exp(2.0 * np.mean("), ("np.linalg.inv(np.diag(own", "(np.diag(own")],
+    ids=["squared", "of the precision"],
+)
+def test_a_wrong_scaling_factor_is_noticed(right, wrong, request, dies):
+    """Scaled, the variances of the areas have a geometric mean of one."""
+    s = mutated(spatial, right, wrong).scaling_factor(W)
+    Q = np.diag(W.sum(axis=1)) - W
+    error = abs(np.mean(np.log(np.diag(np.linalg.pinv(Q)) / s)))
+    name = request.node.callspec.id
+    dies(f"areas: scaling factor {name}", float(error), above=0.01)
+
+
+def test_a_map_is_made_of_pairs():
+    for pairs in (NEIGHBORS, [(j, i) for i, j in NEIGHBORS], [*NEIGHBORS, *NEIGHBORS]):
+        np.testing.assert_array_equal(spatial.adjacency(pairs), W)
+    of_libpysal = SimpleNamespace(sparse=csr_array(0.5 * W))
+    np.testing.assert_array_equal(spatial.adjacency(of_libpysal), W)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([(1, 6)], "count from 0"),
+        ([(-1, 2)], "count from 0"),
+        ([(2, 2)], "its own neighbor"),
+        ([0, 1, 2], "pairs of areas"),
+        ([(0.5, 1.0)], "pairs of areas"),
+    ],
+)
+def test_pairs_that_cannot_be_are_refused(pairs, message):
+    with pytest.raises(ValueError, match=message):
+        spatial.adjacency(pairs, n=6)
+
+
+def test_a_matrix_that_is_no_map_is_refused():
+    for wrong, message in [
+        (np.eye(3)[:2], "square"),
+        (np.array([[0, 1], [0, 0]]), "symmetric"),
+        (np.array([[0, -1], [-1, 0]]), "negative"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            spatial.scaling_factor(wrong)
