@@ -176,6 +176,7 @@ class PseudoMarginal(Marginal):
                 and recalled
                 and self._by_sites() is not None
                 and self.lgm.sets is None
+                and not close  # given all others an element of V v is known, and cannot be bent
             ),
             **common,
         )

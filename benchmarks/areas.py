@@ -1,0 +1,112 @@
+"""Areas with structured and unstructured effects: the default against nutpie.
+
+    python benchmarks/areas.py [--quick] [--lattice 10] [--areas COUNTS.csv EDGES.csv]
+                               [--samplers default nutpie]
+
+The model of Besag, York and Mollié as Riebler et al. (2016) write it, with `pm.ICAR`: counts whose
+log rate is a level and a share rho of structured, 1 - rho of unstructured effects. Data are
+simulated on a square lattice, or read: counts with columns "y" and "expected", edges of pairs
+counted from 0. ESS is ArviZ's bulk ESS, the smaller of sigma's and rho's; ESS/s per second of
+tuning, sampling and compilation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from typing import Any
+
+import arviz as az
+import numpy as np
+import pandas as pd
+import pymc as pm
+
+from _design import machine
+
+import pymc_lgm as lgm
+
+
+def lattice(side: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    at = np.arange(side * side).reshape(side, side)
+    right, below = (at[:, :-1].ravel(), at[:, 1:].ravel()), (at[:-1].ravel(), at[1:].ravel())
+    pairs = np.hstack([right, below]).T
+    W, rng = lgm.spatial.adjacency(pairs), np.random.default_rng(0)
+    Q = np.diag(W.sum(axis=1)) - W
+    variances, vectors = np.linalg.eigh(np.linalg.pinv(Q))
+    structured = vectors * np.sqrt(np.maximum(variances, 0.0))
+    phi = structured @ rng.standard_normal(len(W)) / np.sqrt(lgm.spatial.scaling_factor(W))
+    eta = 0.6 * (np.sqrt(0.7) * phi + np.sqrt(0.3) * rng.standard_normal(len(W)))
+    expected = rng.gamma(2.0, 5.0, len(W))
+    return rng.poisson(expected * np.exp(eta)), expected, W
+
+
+def read(counts: str, edges: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    table = pd.read_csv(counts)
+    W = lgm.spatial.adjacency(pd.read_csv(edges).to_numpy(), n=len(table))
+    return table["y"].to_numpy(), table["expected"].to_numpy(dtype=float), W
+
+
+def besag_york_mollie(y: np.ndarray, expected: np.ndarray, W: np.ndarray) -> pm.Model:
+    s = lgm.spatial.scaling_factor(W)
+    with pm.Model() as model:
+        b0, sigma = pm.Normal("b0", 0, 5), pm.HalfNormal("sigma", 1)
+        rho = pm.Beta("rho", 0.5, 0.5)
+        theta, phi = pm.Normal("theta", 0, 1, shape=len(W)), pm.ICAR("phi", W=W)
+        effects = pm.math.sqrt(1 - rho) * theta + pm.math.sqrt(rho / s) * phi
+        pm.Poisson("y", expected * pm.math.exp(b0 + sigma * effects), observed=y)
+    return model
+
+
+def sampled(model: pm.Model, sampler: str, draws: int, tune: int, chains: int) -> Any:
+    ours = sampler == "default"
+    with model:
+        how = {"step": lgm.PseudoMarginal()} if ours else {"nuts_sampler": sampler}
+        return pm.sample(
+            draws,
+            tune=tune,
+            chains=chains,
+            cores=2,
+            random_seed=1,
+            progressbar=False,
+            compute_convergence_checks=False,
+            **how,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="25 areas, short chains")
+    parser.add_argument("--lattice", type=int, default=10, help="areas along a side")
+    parser.add_argument("--areas", nargs=2, metavar="CSV")
+    parser.add_argument("--samplers", nargs="*", default=["default"], help="default, nutpie, pymc")
+    parser.add_argument("--draws", type=int, default=2000)
+    parser.add_argument("--tune", type=int, default=1000)
+    parser.add_argument("--chains", type=int, default=4)
+    args = parser.parse_args()
+    if args.quick:
+        args.lattice, args.draws, args.tune, args.chains = 5, 50, 50, 2
+    y, expected, W = read(*args.areas) if args.areas else lattice(args.lattice)
+    print(machine())
+    print(
+        f"{'n':>5}  {'sampler':9}{'R-hat':>7}{'ESS':>7}{'draws':>7}{'ESS/s':>8}{'s':>6}"
+        "  posterior mean (sd)"
+    )
+    for sampler in args.samplers:
+        begin = time.perf_counter()
+        model = besag_york_mollie(y, expected, W)
+        idata = sampled(model, sampler, args.draws, args.tune, args.chains)
+        seconds = time.perf_counter() - begin
+        posterior = idata.posterior.to_dataset()[["b0", "sigma", "rho"]]
+        shown = [f"{k} {float(v.mean()):.3f} ({float(v.std()):.3f})" for k, v in posterior.items()]
+        ess = min(float(v) for k, v in az.ess(posterior).items() if k != "b0")
+        rhat = max(float(v) for v in az.rhat(posterior).values())
+        print(
+            f"{len(W):5}  {sampler:9}{rhat:7.3f}{ess:7.0f}{args.draws * args.chains:7}"
+            f"{ess / seconds:8.1f}{seconds:6.0f}  {', '.join(shown)}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
