@@ -232,6 +232,7 @@ def test_its_density_is_that_of_the_bound(twin):
         np.testing.assert_array_equal(ours.latents_of(rng, None, f)["f_u_rotated_"], v)
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize("stale", ["V", "densities"])
 def test_what_is_kept_of_another_theta_is_noticed(twin, stale, monkeypatch, dies):
     """V, or the densities' part of theta, stays what it was at the first theta."""
@@ -422,6 +423,7 @@ def test_coefficients_beside_it_are_hyperparameters():
     assert lgm.LatentGaussianModel.from_pymc(model).theta_names == ("beta",)
 
 
+@pytest.mark.mutant
 def test_a_forgotten_variance_is_noticed(monkeypatch, dies):
     """A likelihood of the mean alone is that of another, overconfident model."""
     kept = lgm.gp.Projected.__init__

@@ -117,6 +117,7 @@ def test_the_scaling_factor_is_that_of_the_generalized_inverse():
     close(each, np.array([*[by_pinv(RIVER[:3, :3])] * 3, *[by_pinv(RIVER[3:5, 3:5])] * 2, 1.0]))
 
 
+@pytest.mark.mutant
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [("np.exp(np.mean(", "np.exp(2.0 * np.mean("), ("np.linalg.inv(np.diag(own", "(np.diag(own")],
