@@ -181,3 +181,18 @@ def min_ess(draws: np.ndarray) -> float:
         return 1.0
     data = az.from_dict({"posterior": {"x": draws[None]}})
     return float(az.ess(data)["x"].min())
+
+
+def sampled(model: pm.Model, draws: int, tune: int, chains: int, **how: Any) -> Any:
+    """A trace on two cores, of one seed and without a word."""
+    with model:
+        return pm.sample(
+            draws,
+            tune=tune,
+            chains=chains,
+            cores=2,
+            random_seed=1,
+            progressbar=False,
+            compute_convergence_checks=False,
+            **how,
+        )

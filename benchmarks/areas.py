@@ -15,14 +15,12 @@ from __future__ import annotations
 import argparse
 import time
 
-from typing import Any
-
 import arviz as az
 import numpy as np
 import pandas as pd
 import pymc as pm
 
-from _design import machine
+from _design import machine, sampled
 
 import pymc_lgm as lgm
 
@@ -58,22 +56,6 @@ def besag_york_mollie(y: np.ndarray, expected: np.ndarray, W: np.ndarray) -> pm.
     return model
 
 
-def sampled(model: pm.Model, sampler: str, draws: int, tune: int, chains: int) -> Any:
-    ours = sampler == "default"
-    with model:
-        how = {"step": lgm.PseudoMarginal()} if ours else {"nuts_sampler": sampler}
-        return pm.sample(
-            draws,
-            tune=tune,
-            chains=chains,
-            cores=2,
-            random_seed=1,
-            progressbar=False,
-            compute_convergence_checks=False,
-            **how,
-        )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="25 areas, short chains")
@@ -95,7 +77,9 @@ def main() -> None:
     for sampler in args.samplers:
         begin = time.perf_counter()
         model = besag_york_mollie(y, expected, W)
-        idata = sampled(model, sampler, args.draws, args.tune, args.chains)
+        ours = sampler == "default"
+        how = {"step": lgm.PseudoMarginal(model=model)} if ours else {"nuts_sampler": sampler}
+        idata = sampled(model, args.draws, args.tune, args.chains, **how)
         seconds = time.perf_counter() - begin
         posterior = idata.posterior.to_dataset()[["b0", "sigma", "rho"]]
         shown = [f"{k} {float(v.mean()):.3f} ({float(v.std()):.3f})" for k, v in posterior.items()]

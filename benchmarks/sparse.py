@@ -25,7 +25,7 @@ import arviz as az
 import numpy as np
 import pymc as pm
 
-from _design import machine
+from _design import machine, sampled
 
 import pymc_lgm as lgm
 
@@ -106,24 +106,19 @@ def cost(n: int, m: int, draws: int) -> None:
     )
 
 
-def sampled(model: pm.Model, sampler: str, draws: int, tune: int, chains: int) -> Any:
-    if sampler == "nutpie":
-        import nutpie
+def by_nutpie(model: pm.Model, draws: int, tune: int, chains: int) -> Any:
+    """Not by `pm.sample`, which gives variables of our likelihoods a step of ours."""
+    import nutpie
 
-        compiled = nutpie.compile_pymc_model(model)
-        return nutpie.sample(
-            compiled, draws=draws, tune=tune, chains=chains, cores=2, seed=1, progress_bar=False
-        )
-    with model:
-        return pm.sample(
-            draws,
-            tune=tune,
-            chains=chains,
-            cores=2,
-            random_seed=1,
-            progressbar=False,
-            compute_convergence_checks=False,
-        )
+    return nutpie.sample(
+        nutpie.compile_pymc_model(model),
+        draws=draws,
+        tune=tune,
+        chains=chains,
+        cores=2,
+        seed=1,
+        progress_bar=False,
+    )
 
 
 def main() -> None:
@@ -153,7 +148,8 @@ def main() -> None:
         for sampler in args.samplers:
             model = build(problem, args.n or 2000, args.m or 50)
             begin = time.perf_counter()
-            idata = sampled(model, sampler, args.draws, args.tune, args.chains)
+            run = sampled if sampler == "default" else by_nutpie
+            idata = run(model, args.draws, args.tune, args.chains)
             seconds = time.perf_counter() - begin
             posterior = idata.posterior.to_dataset()
             n = int(model.rvs_to_values[model.observed_RVs[0]].eval().size)

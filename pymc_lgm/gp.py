@@ -50,8 +50,8 @@ class SparseLatent(pm.gp.Latent):
     Notes
     -----
     A density and its gradient cost O(n m²) operations and a few arrays of n × m: with n = 50 000
-    and m = 500 an array has 200 MB. The model is an ordinary one: ``pm.sample(step=None)`` of other
-    packages can sample it, too.
+    and m = 500 an array has 200 MB. The model is an ordinary one of PyMC: NUTS can sample
+    it, too.
 
     References
     ----------

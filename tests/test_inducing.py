@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 from models import build
@@ -305,11 +306,29 @@ def test_every_likelihood_reads_a_projected_f(name):
     assert drawn.prior_predictive["y"].shape == (1, 500, 3)
 
 
+def test_what_another_step_owns_is_read_where_theta_hides_it(twin):
+    """The amplitude is beside theta in V, and in the variance that is kept of a theta."""
+    ours = lgm.LatentGaussianModel.from_pymc(twin, theta=[twin["mu"], twin["ls"]])
+    assert ours.other_names == ("eta_log__",)
+    v, theta = np.array([0.4, -1.0]), np.array([1.0, 0.2])
+    for eta_log in (-0.4, 0.5, -0.4):
+        point = {"eta_log__": np.array(eta_log), "f_u_rotated_": v}
+        cov_moved, moved = ours.read(point)
+        assert cov_moved
+        assert moved
+        f = ours.f_of(theta, point)
+        right = expected_log_density(v, np.array([*theta, eta_log])) - norm.logpdf(v).sum()
+        assert ours.log_likelihood(f, theta) == pytest.approx(right, rel=1e-9)
+
+
 def test_it_can_be_indexed_and_moved():
     f = lgm.gp.Projected(np.array([0.3, -1.0]), np.array([0.2, 0.5]))
     moved = 2.0 + f[np.array([1, 1, 0])] + np.array([0.0, 1.0, 0.0])
     np.testing.assert_allclose(moved.mean, [1.0, 2.0, 2.3])
     np.testing.assert_allclose(moved.variance, [0.5, 0.5, 0.2])
+    for left in (np.array([1.0, 2.0]), pt.constant([1.0, 2.0])):
+        sums = pm.math.stack([(left + f).mean, (f + left).mean]).eval()
+        np.testing.assert_allclose(sums, [[1.3, 1.0]] * 2)
 
 
 # From the first line to predictions
@@ -396,6 +415,20 @@ def test_a_likelihood_that_takes_a_number_refuses_it():
             pm.Poisson("y", pm.math.exp(f), observed=[0, 3, 1])
         with pytest.raises(TypeError, match="SparseLatent returned"):
             lgm.gp.Expected("y", pm.Poisson.dist, 1.0, observed=[0, 3, 1])
+
+
+def test_missing_observations_are_refused():
+    """exp E log p does not sum to one over them."""
+    for y in ([0.0, np.nan, 1.0], np.ma.MaskedArray([0, 1, 1], [False, True, False])):
+        with pm.Model(), pytest.raises(ValueError, match="missing values"):
+            lgm.Probit("y", f=sparse(), observed=y)
+
+
+def test_one_draw_and_no_theta_still_move_f():
+    with pm.Model() as model:
+        lgm.Probit("y", f=sparse(), observed=[0, 1, 1])
+    step = build(lgm.PseudoMarginal, model, n_importance=1)
+    assert len(step.elements) == 2
 
 
 def test_a_process_beside_it_is_refused():

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
 from numpy.polynomial.hermite_e import hermegauss
+from pymc.pytensorf import convert_observed_data
 from pytensor.tensor import _as_tensor_variable
 from pytensor.tensor.variable import TensorVariable
 
@@ -32,6 +34,8 @@ class Projected:
     mean, variance : tensor, shape (n,)
         :math:`m(x_i) + a_i^\top v` and :math:`k(x_i, x_i) - a_i^\top a_i`.
     """
+
+    __array_ufunc__ = None  # an array on the left of + leaves the sum to this class
 
     def __init__(self, mean: TensorVariable, variance: TensorVariable):
         self.mean, self.variance = mean, variance
@@ -130,6 +134,11 @@ def Expected(
         values = pm.logp(dist(mean + at, *params), value)
         return pt.sum(_columns(weights, values.ndim - 1) * values, axis=0)
 
+    if np.ma.is_masked(convert_observed_data(convert_observed_data(kwargs.get("observed")))):
+        raise ValueError(
+            f"{name}: observed has missing values. exp E log p is no density of them, so they "
+            "would say something of f. Leave their rows out, as f[seen] and y[seen]."
+        )
     mean, variance = pt.as_tensor(f.mean), pt.as_tensor(f.variance)
     kwargs.setdefault("class_name", "Expected")
     rv: TensorVariable = pm.CustomDist(

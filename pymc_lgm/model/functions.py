@@ -252,9 +252,10 @@ class ModelFunctions:
     def cov(self, theta: Array) -> Array:
         """K(theta), shape (n, n), or K_w(theta) where there is a basis: a new array.
 
-        No sampler asks for that of a series or of areas.
+        No sampler asks for that of a series, of areas or of inducing variables.
         """
-        prior = self.prior(theta) if self.graphs.is_banded else None
+        other = self.graphs.is_banded or self.graphs.inducing is not None
+        prior = self.prior(theta) if other else None
         return self.graphs.cov(theta) if prior is None else prior.covariance_times(np.eye(self.n))
 
     def log_prior(self, theta: Array) -> float:

@@ -95,7 +95,7 @@ class Graphs:
         How f is made of latent variables, if it is not one of them.
     is_banded : bool
         Whether f is a series, and T in bands stands where the covariance does, and u for the mean;
-        or areas, and it is Q in bands, in ``order``.
+        or areas, and it is Q in bands, in ``order``; with ``inducing`` it is V.
     order : ndarray of int, shape (n,), or None
         Which element of the latent variable the i-th of f is, where f has an order of its own.
     inducing : Inducing or None
@@ -141,9 +141,10 @@ class Graphs:
         self.inducing: Inducing | None = None
         through = reading.latents[0].through if len(reading.latents) == 1 else None
         if through is not None:
-            (V,) = place(model.replace_rvs_by_values([through]))
+            of_values = model.replace_rvs_by_values([through])
+            (V,) = place(of_values)
             n = sum(int(k) for k in self.compiled([self._theta], [*V.shape])(at))
-            self._mean, self._cov, of_values = pt.zeros(n), pt.zeros(()), [through]
+            self._mean, self._cov = pt.zeros(n), V
             self._f = pt.vector("f", shape=(n,))
             (latent,) = reading.latents
             cuts = {latent.node: self._f[: V.shape[0]]}
@@ -186,6 +187,7 @@ class Graphs:
             label = " + ".join(str(latent.rv.name) for latent in reading.latents)
             raise ValueError(shapes_disagree(label, n, names, error)) from error
 
+        read: list[Variable] = []
         if through is not None:
             read = theta_alone(densities, self._f, self._theta)
             self.inducing = Inducing(self.compiled([self._theta], [V, *read]), at, read)
@@ -202,7 +204,8 @@ class Graphs:
                 self.prior[rv.name] = density
         self._log_likelihood = _total(list(self.likelihood.values()))
         self._log_prior = _total(list(self.prior.values()))
-        depends = set(ancestors([self._mean, self._cov, self._log_likelihood, self._log_prior]))
+        graphs = [self._mean, self._cov, self._log_likelihood, self._log_prior, *read]
+        depends = set(ancestors(graphs))
         self.others = {name: shared for name, shared in others.items() if shared in depends}
         cov_uses = set(ancestors(of_values))
         self.cov_reads = {value.name for value in model.value_vars if value in cov_uses}

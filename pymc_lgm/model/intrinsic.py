@@ -55,6 +55,4 @@ def as_intrinsic(rv: Variable) -> Array:
 def _parameters(rv: Variable) -> list[Variable]:
     """W, sigma and the standard deviation of the mean."""
     parameters: list[Variable] = list(rv.owner.op.dist_params(rv.owner))
-    while parameters[0].owner is not None and len(parameters[0].owner.inputs) == 1:
-        parameters[0] = parameters[0].owner.inputs[0]  # cast to integers
     return parameters

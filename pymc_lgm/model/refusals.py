@@ -193,10 +193,10 @@ def inducing_read_otherwise(name: str) -> str:
 def intrinsic_scale(name: str) -> str:
     """A `pymc.ICAR` with a scale that is not fixed."""
     return (
-        f"pm.ICAR({name!r}) has a sigma that is not a number, and its density leaves out "
-        "-(n - 1) log(sigma): the posterior of sigma would be wrong, by any sampler. Write "
-        f"pm.ICAR({name!r}, W=W), and the scale where it is read: mu = pm.math.exp(b0 + sigma * "
-        "(pm.math.sqrt(1 - rho) * theta + pm.math.sqrt(rho / s) * phi)) with "
+        f"pm.ICAR({name!r}) has a sigma, or a zero_sum_stdev, that is not a number. Its density "
+        "leaves out -(n - 1) log(sigma): the posterior of sigma would be wrong, by any sampler. "
+        f"Write pm.ICAR({name!r}, W=W), and the scale where it is read: mu = pm.math.exp(b0 + "
+        "sigma * (pm.math.sqrt(1 - rho) * theta + pm.math.sqrt(rho / s) * phi)) with "
         "s = lgm.spatial.scaling_factor(W)."
     )
 

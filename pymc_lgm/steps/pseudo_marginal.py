@@ -131,7 +131,8 @@ class PseudoMarginal(Marginal):
                 "move='slice' needs a target that is a function of theta. Write "
                 "importance=lgm.Importance(correlation=1), or move='metropolis'."
             )
-        if n_importance == 1 and 1.0 in (correlation, move == "slice") and latent_move is None:
+        held = correlation == 1.0 or move == "slice"
+        if n_importance == 1 and held and latent_move is None:
             raise ValueError(
                 "With n_importance=1 and correlation=1, f moves only as theta carries it. Write "
                 "latent_move='hmc', or importance=lgm.Importance(correlation=0.99)."
@@ -142,7 +143,11 @@ class PseudoMarginal(Marginal):
         )
 
     def _sweep(self) -> Sequence[kernels.Element]:
+        # Hundreds of coordinates that thousands of data tell much of: q is close, and draws few.
+        self._close = self.lgm.graphs.inducing is not None
         elements, latent = list(super()._sweep()), self.latent_move
+        if latent == "posterior" and self._close:
+            latent = None
         if latent is None and self.lgm.p == 0 and self.n_importance == 1:
             # One draw is f itself, and no theta would ever bring another.
             latent = "hmc"
@@ -152,8 +157,7 @@ class PseudoMarginal(Marginal):
 
     def _element(self, **common: Any) -> kernels.PseudoMarginal:
         walk = kernels.Theta("whitened", kernels.Metropolis())
-        # Hundreds of coordinates that thousands of data tell much of: q is close, and draws few.
-        close = self.lgm.graphs.inducing is not None
+        close = self._close
         interweave = not close if self.interweave is None else self.interweave
         correlation = self.importance.correlation
         if correlation is None:
