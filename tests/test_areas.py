@@ -103,7 +103,7 @@ def test_the_density_is_the_models(built, ours, rng):
 
 
 def test_its_order_keeps_the_band_narrow(ours):
-    order, prior = ours.graphs.order, ours.prior(np.zeros(ours.p))
+    order, prior = ours.form.order, ours.prior(np.zeros(ours.p))
     assert len(prior.T) <= 4
     Q = prior.inverse_times(np.eye(6))
     expected = np.diag(W.sum(axis=0)) - 0.5 * W  # at the means of the transforms
@@ -129,7 +129,7 @@ def test_the_evidence_is_that_of_a_dense_covariance(ours):
     here = AtTheta.of(ours, np.full(ours.p, 0.2))
 
     def dense_model():
-        back = np.argsort(ours.graphs.order)
+        back = np.argsort(ours.form.order)
         K = ours.cov(here.theta)[np.ix_(back, back)]
         f = pm.MvNormal("phi", here.prior.mean[back], cov=0.5 * (K + K.T))
         pm.Poisson("y", pm.math.exp(f), observed=Y)
@@ -138,7 +138,7 @@ def test_the_evidence_is_that_of_a_dense_covariance(ours):
     both = (here, there)
     q, q_dense = (variational(at.likelihood, at.prior, tolerance=1e-8) for at in both)
     close(q.log_evidence, q_dense.log_evidence, 1e-7)
-    close(q.center, q_dense.center[ours.graphs.order], 1e-5)
+    close(q.center, q_dense.center[ours.form.order], 1e-5)
 
 
 SAMPLERS = {
@@ -174,9 +174,9 @@ def test_a_sparse_map_is_read_as_a_dense_one():
     theirs = from_pymc(areas).prior(theta).inverse_times(np.eye(6))
     for build in (sparse, with_stored_zeros):
         ours = from_pymc(build)
-        back = np.argsort(ours.graphs.order)
+        back = np.argsort(ours.form.order)
         Q = ours.prior(theta).inverse_times(np.eye(6))[np.ix_(back, back)]
-        into = np.argsort(from_pymc(areas).graphs.order)
+        into = np.argsort(from_pymc(areas).form.order)
         close(Q, theirs[np.ix_(into, into)])
         assert len(ours.prior(theta).T) <= 4
 

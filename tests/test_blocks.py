@@ -32,7 +32,7 @@ def scattered(verb):
 
 
 PARTS = [Counts(), Labels()]
-BLOCKS = SimpleNamespace(parts=list(zip(INDEX, PARTS, strict=True)))
+BLOCKS = list(zip(INDEX, PARTS, strict=True))
 
 
 def cov(theta):
@@ -149,5 +149,5 @@ def test_a_part_that_theta_does_not_enter_keeps_its_factor(pair):
 def test_a_part_without_a_number_leaves_nothing(pair):
     scaled = [(INDEX[0], PARTS[0]), (INDEX[1], Counts(scaled=True))]
     with np.errstate(over="ignore", invalid="ignore"):
-        assert BlocksPrior.at(SimpleNamespace(parts=scaled), np.array([0.0, 0.0, 400.0])) is None
+        assert BlocksPrior.at(scaled, np.array([0.0, 0.0, 400.0])) is None
     assert pair[0].condition(np.full(6, 1e30)) is None

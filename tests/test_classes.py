@@ -1,7 +1,5 @@
 """Observations of one of several classes: their sites, and f in parts conditioned on them."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -20,7 +18,7 @@ from pymc_lgm.priors.precision import SiteBlocks
 
 THETA = np.array([1.1, 0.3, -0.5])
 INDEX = [np.array([0, 3, 5]), np.array([4, 1, 8]), np.array([7, 2, 6])]
-BLOCKS = SimpleNamespace(parts=list(zip(INDEX, [Counts(), Labels(), Counts()], strict=True)))
+BLOCKS = list(zip(INDEX, [Counts(), Labels(), Counts()], strict=True))
 SETS = np.array([[0, 4, 7], [2, 3, 8], [1, 6, 5]])
 """Each joins one f_i of every part, the parts in three different orders."""
 

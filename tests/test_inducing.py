@@ -238,7 +238,7 @@ def test_its_density_is_that_of_the_bound(twin):
 def test_what_is_kept_of_another_theta_is_noticed(twin, stale, monkeypatch, dies):
     """V, or the densities' part of theta, stays what it was at the first theta."""
     ours, v = lgm.LatentGaussianModel.from_pymc(twin), np.array([0.4, -1.0])
-    inducing = ours.graphs.inducing
+    inducing = ours.form.kept
     if stale == "V":
         V = inducing.map(np.zeros(3))
         monkeypatch.setattr(inducing, "map", lambda theta: V)

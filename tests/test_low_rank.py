@@ -51,7 +51,7 @@ def model(outside=0.0):
 
 
 def at(theta, outside=0.0):
-    return LowRankPrior.at(model(outside), theta)
+    return LowRankPrior.at(model(outside), model().basis, theta)
 
 
 @pytest.fixture

@@ -440,7 +440,7 @@ def test_processes_side_by_side_have_factors_of_their_own():
     assert prior.moved(np.array([0.0, 0.3])).is_proper
     assert tally.cubic_ops == before + 1
     M, v = np.random.default_rng(1).standard_normal((2, 4, 4)), np.array([0.3, -1.0])
-    for index, part in ours.parts:
+    for index, part in ours.form.parts(ours):
         block = np.zeros((8, 8))
         block[np.ix_(index, index)] = M[0]
         close(part.cov_vjp(np.zeros(2), M[0]), ours.cov_vjp(np.zeros(2), block))

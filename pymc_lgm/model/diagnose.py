@@ -48,84 +48,15 @@ def explain(
                 f"The log density of {name!r} is {density} {where}. Start inside its support: "
                 "pm.sample(initvals={...})."
             )
-    if model.graphs.inducing is not None and (message := _explain_inducing(model, theta, where)):
+    if (message := model.form.explain(model, model.prior, theta, where)) is not None:
         return message
-    mean = model.mean(theta)
-    if not np.isfinite(mean).all():
-        return (
-            f"The mean of {model.latent!r} is {mean[~np.isfinite(mean)][0]} at index "
-            f"{int(np.flatnonzero(~np.isfinite(mean))[0])} {where}. Remove or impute a NaN or an "
-            "infinity in that row of X."
-        )
     if not np.isfinite(f).all():
         i = int(np.flatnonzero(~np.isfinite(f))[0])
         return (
             f"{model.latent!r} is {f[i]} at index {i} {where}. Start from numbers: "
             f"pm.sample(initvals={{{model.latent!r}: ...}})."
         )
-    message = None
-    if model.graphs.inducing is None:
-        message = (_explain_band if model.graphs.is_banded else _explain_cov)(model, theta, where)
-    return message if message is not None else _explain_likelihood(model, theta, f, where)
-
-
-def _explain_cov(model: ModelFunctions, theta: Array, where: str) -> str | None:
-    K = model.cov(theta)
-    name = model.latent
-    if K.shape != (model.rank, model.rank):
-        return (
-            f"The covariance of {name!r} has shape {K.shape}, but {name!r} has {model.n} elements. "
-            "Give its mean and its covariance the same n."
-        )
-    if not np.isfinite(K).all():
-        # A NaN in X spreads over its row and column: the diagonal tells which row it is in.
-        bad = np.argwhere(~np.isfinite(K))
-        i, j = min(bad.tolist(), key=lambda at: at[0] != at[1])
-        rows = f"Row {i} of X gives" if i == j else f"Rows {i} and {j} of X give"
-        return (
-            f"The covariance of {name!r} is {K[i, j]} at ({i}, {j}) {where}. {rows} it: remove or "
-            "impute a NaN or an infinity there."
-        )
-    try:
-        np.linalg.cholesky(K)
-    except np.linalg.LinAlgError:
-        eigenvalues = np.linalg.eigvalsh(K)
-        # Twice the deficit and the rounding error of the largest eigenvalue, as a power of ten.
-        deficit = 2 * max(-eigenvalues[0], 0.0) + model.rank * np.spacing(eigenvalues[-1])
-        jitter = 10.0 ** np.ceil(np.log10(deficit))
-        condition = eigenvalues[-1] / np.abs(eigenvalues).min()
-        return (
-            f"The covariance of {name!r} is not positive definite {where}: its eigenvalues run "
-            f"from {eigenvalues[0]:.2g} to {eigenvalues[-1]:.2g} (condition number "
-            f"{condition:.1g}). Repeated rows of X or long length-scales do this. Write "
-            f"gp.prior({name!r}, X, reparameterize=False, jitter={jitter:.0e})."
-        )
-    return None
-
-
-def _explain_band(model: ModelFunctions, theta: Array, where: str) -> str | None:
-    if model.prior(theta) is not None:
-        return None
-    if model.graphs.order is not None:
-        return (
-            f"The precision of {model.latent!r}, tau (D - alpha W), is not positive definite "
-            f"{where}: it needs tau > 0 and -1 < alpha < 1. Give alpha a pm.Beta prior."
-        )
-    return (
-        f"The series {model.latent!r} has a standard deviation that is not a positive number "
-        f"{where}. A stationary start, sigma / sqrt(1 - rho**2), needs |rho| < 1: give rho a prior "
-        "on (-1, 1), as pm.Uniform('rho', -1, 1) or a pm.Beta."
-    )
-
-
-def _explain_inducing(model: ModelFunctions, theta: Array, where: str) -> str | None:
-    if model.prior(theta) is not None:
-        return None
-    return (
-        f"The covariance at the inducing points of {model.latent!r} is not positive definite, or "
-        f"not a number, {where}. Points that lie close together do this. Write fewer of them, or "
-        "gp.prior('f', X, Xu=Z, jitter=1e-4)."
-    )
+    return _explain_likelihood(model, theta, f, where)
 
 
 def _explain_likelihood(model: ModelFunctions, theta: Array, f: Array, where: str) -> str | None:

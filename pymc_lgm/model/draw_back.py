@@ -14,7 +14,8 @@ import pytensor.tensor as pt
 from pytensor.gradient import grad
 
 from pymc_lgm.linalg import Array, CholeskyFactor, factorize
-from pymc_lgm.model.graphs import Graphs
+from pymc_lgm.model.forms.base import Setting
+from pymc_lgm.model.predictor import Predictor
 from pymc_lgm.priors import Prior
 
 __all__ = ["DrawBack"]
@@ -31,18 +32,16 @@ class DrawBack:
     mean, there is nothing to draw.
     """
 
-    def __init__(self, graphs: Graphs):
-        predictor = graphs.predictor
-        assert predictor is not None
+    def __init__(self, setting: Setting, predictor: Predictor):
         self._blocks, self._order = predictor.blocks, predictor.order
         self._is_identity = predictor.is_identity
         self.size = predictor.n_latents
-        x, theta, v = predictor.x, graphs.theta, pt.vector("v")
-        self._covs = graphs.compiled([theta], predictor.covs)
-        self._predictor = graphs.compiled([x, theta], predictor.predictor)
+        x, theta, v = predictor.x, setting.theta, pt.vector("v")
+        self._covs = setting.compiled([theta], predictor.covs)
+        self._predictor = setting.compiled([x, theta], predictor.predictor)
         back = grad(pt.sum(predictor.predictor * v), x, disconnected_inputs="ignore")
-        self._transposed = graphs.compiled([x, theta, v], back)
-        self._values = graphs.compiled([x, theta], predictor.values)
+        self._transposed = setting.compiled([x, theta, v], back)
+        self._values = setting.compiled([x, theta], predictor.values)
         self._known: tuple[bytes, list[Array], list[CholeskyFactor | None]] | None = None
 
     def forget(self) -> None:

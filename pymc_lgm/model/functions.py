@@ -6,7 +6,7 @@ three, and says its shapes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -14,18 +14,15 @@ import numpy as np
 import pymc as pm
 
 from numpy.typing import NDArray
-from pytensor.graph.traversal import ancestors
 from scipy.sparse import csr_array
 
 from pymc_lgm.amplitudes import find_amplitudes
 from pymc_lgm.linalg import Array
-from pymc_lgm.model.draw_back import DrawBack
+from pymc_lgm.model.forms.base import PriorAt
 from pymc_lgm.model.graphs import Block, Graphs, Variable
-from pymc_lgm.model.parts import Part
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.sets import are_classes, find_sets
-from pymc_lgm.priors import BandedPrior, BlocksPrior, DensePrior, InducingPrior, LowRankPrior, Prior
-from pymc_lgm.priors.banded_models import OfPrecision, OfWhitener
+from pymc_lgm.priors import Prior
 from pymc_lgm.priors.class_blocks import ClassBlocks
 from pymc_lgm.priors.precision import SiteBlocks
 
@@ -52,8 +49,12 @@ class ModelFunctions:
         Names of theta's value variables, as in a PyMC point.
     other_names : tuple of str
         Value variables that f, theta's densities depend on and other step methods own.
+    form : Form
+        How f is made of the latents.
     n, p : int
         Dimensions of f and theta.
+    rank : int
+        Degrees of freedom of f, n or fewer.
     enters_cov : ndarray of bool, shape (p,)
         Components of theta that the covariance depends on.
     coupled : str or None
@@ -84,16 +85,15 @@ class ModelFunctions:
             begin, end = end, end + int(np.size(point[name]))
             self._blocks[name] = slice(begin, end), np.shape(point[name])
         self.graphs = Graphs(model, reading, self._blocks, point, compile_kwargs or {})
-        self.n, self.p = self.graphs.n, end
+        self.form = self.graphs.form
+        self.n, self.p, self.rank = self.form.n, end, self.form.rank
         self.observed: dict[str, Variable] = {
             rv.name: model.rvs_to_values[rv] for rv in model.observed_RVs
         }
         self.likelihood_names: tuple[str, ...] = tuple(self.graphs.likelihood)
         self.prior_names: tuple[str, ...] = tuple(self.graphs.prior)
         self.other_names: tuple[str, ...] = tuple(self.graphs.others)
-        self.enters_cov = np.zeros(self.p, dtype=bool)
-        for name, (part, _) in self._blocks.items():
-            self.enters_cov[part] = name in self.graphs.cov_reads
+        self.enters_cov = self.enters(self.graphs.cov_reads)
         self._moves_cov = self.graphs.cov_reads & set(self.other_names)
         self.coupled: str | None = None
         self.sets: NDArray[np.intp] | None = None
@@ -103,18 +103,10 @@ class ModelFunctions:
     def __repr__(self) -> str:
         theta = f"theta=[{', '.join(self.theta_names)}] ({self.p})"
         likelihood = f"likelihood=[{', '.join(self.likelihood_names)}]"
-        predictor, inducing = self.graphs.predictor, self.graphs.inducing
-        if inducing is not None:
-            name = self.latent.removesuffix("_u_rotated_")
-            seen = f"{name} ({inducing.n}) seen through {inducing.m} inducing variables"
-            shown = f"{seen}: samples the optimal variational posterior,\n    {theta}"
-            return f"LatentGaussianModel(\n    {shown},\n    {likelihood}\n)"
-        if predictor is None:
-            return f"LatentGaussianModel(latent={self.latent} ({self.n}), {theta}, {likelihood})"
-        basis = predictor.basis
-        free = "" if basis is None else f" with {basis.shape[1]} degrees of freedom"
-        lines = [f"f ({self.n}){free} = c(theta) + A(theta) x", *predictor.describe()]
-        shown = ",\n    ".join([*lines, theta, likelihood])
+        lines = [*self.form.describe(), theta, likelihood]
+        if self.is_one_vector:
+            return f"LatentGaussianModel({', '.join(lines)})"
+        shown = ",\n    ".join(lines)
         return f"LatentGaussianModel(\n    {shown}\n)"
 
     # Points of PyMC <-> theta
@@ -128,14 +120,7 @@ class ModelFunctions:
         """f of a PyMC point, a new array, shape (n,)."""
         # Copies: the parallel driver writes the next point into the same memory.
         values = [np.array(point[name], dtype=np.float64) for name in self.latents]
-        predictor = self.graphs.predictor
-        if self.graphs.inducing is not None:
-            prior = self.prior(theta)
-            return np.full(self.n, np.nan) if prior is None else prior.multiply(values[0])
-        if predictor is None:
-            return values[0] if self.graphs.order is None else values[0][self.graphs.order]
-        f: Array = np.asarray(self.graphs.of_values(theta, *values))[predictor.first]
-        return f
+        return self.form.f_of(self.prior, theta, values)
 
     def point_of(self, theta: Array) -> dict[str, NDArray[Any]]:
         """The variables of a PyMC point that theta stands for (copies)."""
@@ -152,17 +137,18 @@ class ModelFunctions:
 
         ``rng`` is not used where f says what they are.
         """
-        if self.graphs.inducing is not None:
-            return {self.latent: f[-self.rank :].copy()}
-        if self.graphs.predictor is None:
-            order = self.graphs.order
-            return {self.latent: f.copy() if order is None else f[np.argsort(order)]}
-        values = self._draw_back(rng, prior, prior.theta, f)
-        return dict(zip(self.latents, values, strict=True))
+        return dict(zip(self.latents, self.form.values_of(rng, prior, f), strict=True))
 
-    @cached_property
-    def _draw_back(self) -> DrawBack:
-        return DrawBack(self.graphs)
+    def enters(self, names: Collection[str]) -> NDArray[np.bool_]:
+        """Which components of theta are one of these value variables, shape (p,)."""
+        found = np.zeros(self.p, dtype=bool)
+        for name, (part, _) in self._blocks.items():
+            found[part] = name in names
+        return found
+
+    def are_fixed(self, names: Collection[str]) -> bool:
+        """Whether none of these value variables belongs to another step."""
+        return not set(names) & set(self.other_names)
 
     def read(self, point: dict[str, NDArray[Any]]) -> tuple[bool, bool]:
         """Take over the variables that other step methods own.
@@ -180,10 +166,8 @@ class ModelFunctions:
                 moved.add(name)
         if moved and self.sets is None:
             self._site_index = None
-        if moved and self.graphs.inducing is not None:
-            self.graphs.inducing.forget()
-        if moved and "_draw_back" in self.__dict__:
-            self._draw_back.forget()
+        if moved:
+            self.form.forget()
         return bool(moved & self._moves_cov), bool(moved)
 
     # The five functions of `pymc_lgm.latent_gaussian.LatentGaussian`
@@ -194,59 +178,20 @@ class ModelFunctions:
 
         Zeros if K depends on a variable that another step method owns: it may change the form.
         """
-        known = self._moves_cov or self.graphs.is_banded or self.graphs.inducing is not None
-        return np.zeros(self.p) if known else find_amplitudes(self)
+        fixed = self.form.by_covariance and not self._moves_cov
+        return find_amplitudes(self) if fixed else np.zeros(self.p)
 
     def prior(self, theta: Array) -> Prior | None:
         """N(m(theta), K(theta)); ``None`` where K has no scale that is a number."""
-        if self.graphs.is_banded:
-            return BandedPrior.at(self._banded, theta)
-        if self.graphs.inducing is not None:
-            return InducingPrior.at(self.graphs.inducing, theta)
-        if self.rank < self.n:
-            return LowRankPrior.at(self, theta)
-        return BlocksPrior.at(self, theta) if self.parts else DensePrior.at(self, theta)
+        return self._prior_at(theta)
 
     @cached_property
-    def _banded(self) -> OfPrecision | OfWhitener:
-        made = OfWhitener if self.graphs.order is None else OfPrecision
-        return made(self.graphs, self.enters_cov)
-
-    @cached_property
-    def parts(self) -> list[tuple[NDArray[np.intp], Part]]:
-        """The processes that f is made of, if they are several and it is nothing else."""
-        predictor = self.graphs.predictor
-        vectors = [] if predictor is None else predictor.vectors()
-        parts = []
-        for index, cov, of_values in vectors if len(vectors) > 1 else []:
-            uses = {v.name for v in ancestors([of_values])}
-            enters = np.zeros(self.p, dtype=bool)
-            for name, (part, _) in self._blocks.items():
-                enters[part] = name in uses
-            fixed = not uses & set(self.other_names)
-            parts.append((index, Part(self.graphs, index, cov, enters, fixed)))
-        return parts
-
-    @property
-    def basis(self) -> Array:
-        """U, shape (n, r), of an f = c + U w with fewer degrees of freedom than elements."""
-        predictor = self.graphs.predictor
-        if predictor is None or predictor.basis is None:
-            raise ValueError(f"{self.latent!r} has as many degrees of freedom as elements.")
-        return predictor.basis
-
-    @cached_property
-    def rank(self) -> int:
-        """Degrees of freedom of f, n or fewer."""
-        if self.graphs.inducing is not None:
-            return self.graphs.inducing.m
-        predictor = self.graphs.predictor
-        full = predictor is None or predictor.basis is None
-        return self.n if full else self.basis.shape[1]
+    def _prior_at(self) -> PriorAt:
+        return self.form.prior_of(self)
 
     def mean(self, theta: Array) -> Array:
         """m(theta), shape (n,)."""
-        prior = self.prior(theta) if self.graphs.is_banded else None
+        prior = None if self.form.by_covariance else self.prior(theta)
         return self.graphs.mean(theta) if prior is None else prior.mean
 
     def cov(self, theta: Array) -> Array:
@@ -254,8 +199,7 @@ class ModelFunctions:
 
         No sampler asks for that of a series, of areas or of inducing variables.
         """
-        other = self.graphs.is_banded or self.graphs.inducing is not None
-        prior = self.prior(theta) if other else None
+        prior = None if self.form.by_covariance else self.prior(theta)
         return self.graphs.cov(theta) if prior is None else prior.covariance_times(np.eye(self.n))
 
     def log_prior(self, theta: Array) -> float:

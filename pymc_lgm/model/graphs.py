@@ -23,8 +23,7 @@ from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.likelihoods.probit import ProbitRV
-from pymc_lgm.model.inducing import Inducing, theta_alone
-from pymc_lgm.model.predictor import Predictor
+from pymc_lgm.model.forms import Setting, form_of
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.refusals import shapes_disagree
 
@@ -89,17 +88,12 @@ class Graphs:
 
     Attributes
     ----------
+    form : Form
+        How f is made of the model's latent variables: what ``mean`` and ``cov`` are of.
     n : int
         Elements of f.
-    predictor : Predictor or None
-        How f is made of latent variables, if it is not one of them.
-    is_banded : bool
-        Whether f is a series, and T in bands stands where the covariance does, and u for the mean;
-        or areas, and it is Q in bands, in ``order``; with ``inducing`` it is V.
-    order : ndarray of int, shape (n,), or None
-        Which element of the latent variable the i-th of f is, where f has an order of its own.
-    inducing : Inducing or None
-        V, and what else depends on theta alone, if f = (V v, v) is seen through inducing variables.
+    theta : variable
+        The vector theta.
     others : dict of str to shared variable
         Value variables that are neither latent nor in theta, and that a graph depends on.
     cov_reads : set of str
@@ -117,17 +111,17 @@ class Graphs:
         compile_kwargs: dict[str, Any],
     ):
         self._compile_kwargs = compile_kwargs
-        self._values = [model.rvs_to_values[latent.rv] for latent in reading.latents]
+        latents = [model.rvs_to_values[latent.rv] for latent in reading.latents]
         theta = [np.ravel(point[name]) for name in blocks]
         at = np.concatenate(theta).astype(np.float64) if theta else np.empty(0)
-        self._theta = pt.vector("theta", shape=(at.size,))
+        self.theta = pt.vector("theta", shape=(at.size,))
         replacements: dict[Variable, Variable] = {}
         others: dict[str, Variable] = {}
         for value in model.value_vars:
             if value.name in blocks:
                 part, shape = blocks[value.name]
-                replacements[value] = self._theta[part].reshape(shape)
-            elif value not in self._values:
+                replacements[value] = self.theta[part].reshape(shape)
+            elif value not in latents:
                 shared = pytensor.shared(np.array(point[value.name]), name=value.name)
                 replacements[value] = others[value.name] = shared
 
@@ -136,63 +130,25 @@ class Graphs:
             placed: list[Variable] = clone_replace(graphs, replacements, rebuild_strict=False)
             return placed
 
-        self.predictor: Predictor | None = None
-        self.is_banded, self.order = False, None
-        self.inducing: Inducing | None = None
-        through = reading.latents[0].through if len(reading.latents) == 1 else None
-        if through is not None:
-            of_values = model.replace_rvs_by_values([through])
-            (V,) = place(of_values)
-            n = sum(int(k) for k in self.compiled([self._theta], [*V.shape])(at))
-            self._mean, self._cov = pt.zeros(n), V
-            self._f = pt.vector("f", shape=(n,))
-            (latent,) = reading.latents
-            cuts = {latent.node: self._f[: V.shape[0]]}
-        elif reading.is_one_vector:
-            (latent,), (value,) = reading.latents, self._values
-            n = int(np.size(point[value.name]))
-            self.is_banded, self.order = latent.is_banded, latent.order
-            given = [g for g in (latent.cov, latent.whitener, latent.precision) if g is not None]
-            mean, cov = model.replace_rvs_by_values([latent.mean, *given])
-            of_values = [cov]
-            # Users write integers, and PyTensor makes some constants float32.
-            mean = pt.broadcast_to(mean, (n,)).astype("float64")
-            mean = mean if self.order is None else mean[self.order]
-            self._mean, self._cov = place([mean, cov.astype("float64")])
-            self._f = value.type("f")
-            in_place = self._f if self.order is None else self._f[np.argsort(self.order)]
-            cuts = {latent.node: in_place}
-        else:
-            shapes = [np.shape(point[value.name]) for value in self._values]
-            self.predictor = Predictor(
-                model, reading, shapes, place, self._theta, at, list(others.values())
+        shapes = [np.shape(point[value.name]) for value in latents]
+        self.form = form_of(
+            Setting(
+                *(model, reading, self.theta, at, shapes),
+                *(list(others.values()), place, self._function),
             )
-            n = self.predictor.size
-            self._mean, self._cov = self.predictor.mean, self.predictor.cov
-            of_values = self.predictor.cov_of_values
-            self._f = pt.vector("f", shape=(n,))
-            pieces = self.predictor.pieces(self._f)
-            cuts = dict(zip(reading.frontier, pieces, strict=True))
-            flat = pt.concatenate([v.astype("float64").ravel() for v in reading.frontier])
-            (self._of_values,) = place(model.replace_rvs_by_values([flat]))
-        self.n = n
-        self._f_theta = [self._f, self._theta]
+        )
+        self.n, self._f = self.form.n, self.form.f
+        self._mean, self._cov = self.form.mean, self.form.cov
+        self._f_theta = [self._f, self.theta]
         # Many f at once, one a row: an importance estimate's draws, or a quadrature's nodes.
-        self._rows = pt.matrix("rows", shape=(None, n))
+        self._rows = pt.matrix("rows", shape=(None, self.n))
         terms = reading.terms
         try:
-            densities = place(_log_densities(model, terms, cuts))
+            densities = place(_log_densities(model, terms, self.form.cuts))
         except ValueError as error:
             names = {rv.name: rv.type.shape for rv in model.observed_RVs}
-            label = " + ".join(str(latent.rv.name) for latent in reading.latents)
-            raise ValueError(shapes_disagree(label, n, names, error)) from error
-
-        read: list[Variable] = []
-        if through is not None:
-            read = theta_alone(densities, self._f, self._theta)
-            self.inducing = Inducing(self.compiled([self._theta], [V, *read]), at, read)
-            known = dict(zip(read, self.inducing.shared, strict=True))
-            densities = clone_replace(densities, known, rebuild_strict=False)
+            raise ValueError(shapes_disagree(self.form.label, self.n, names, error)) from error
+        densities = self.form.known(densities)
 
         self.likelihood: dict[str, Variable] = {}
         self.prior: dict[str, Variable] = {}
@@ -200,20 +156,21 @@ class Graphs:
             depends_on = set(ancestors([density]))
             if self._f in depends_on:
                 self.likelihood[rv.name] = density
-            elif self._theta in depends_on:
+            elif self.theta in depends_on:
                 self.prior[rv.name] = density
         self._log_likelihood = _total(list(self.likelihood.values()))
         self._log_prior = _total(list(self.prior.values()))
-        graphs = [self._mean, self._cov, self._log_likelihood, self._log_prior, *read]
+        graphs = [self._mean, self._cov, self._log_likelihood, self._log_prior, *self.form.reads]
         depends = set(ancestors(graphs))
         self.others = {name: shared for name, shared in others.items() if shared in depends}
-        cov_uses = set(ancestors(of_values))
+        cov_uses = set(ancestors(self.form.of_values))
         self.cov_reads = {value.name for value in model.value_vars if value in cov_uses}
 
         probits = [
             rv
             for rv in model.observed_RVs
-            if isinstance(rv.owner.op, ProbitRV) and cuts.get(rv.owner.inputs[-1]) is self._f
+            if isinstance(rv.owner.op, ProbitRV)
+            and self.form.cuts.get(rv.owner.inputs[-1]) is self._f
         ]
         alone = len(probits) == 1 and set(self.likelihood) == {probits[0].name}
         self.probit_data: Variable | None = model.rvs_to_values[probits[0]] if alone else None
@@ -221,10 +178,10 @@ class Graphs:
 
     # Of theta, of (f, theta), or of (rows of f, theta)
 
-    mean = _compiled(lambda self: ([self._theta], self._mean))
-    cov = _compiled(lambda self: ([self._theta], self._cov))
-    log_prior = _compiled(lambda self: ([self._theta], self._log_prior))
-    log_prior_gradient = _compiled(lambda self: ([self._theta], self._theta_grad(self._log_prior)))
+    mean = _compiled(lambda self: ([self.theta], self._mean))
+    cov = _compiled(lambda self: ([self.theta], self._cov))
+    log_prior = _compiled(lambda self: ([self.theta], self._log_prior))
+    log_prior_gradient = _compiled(lambda self: ([self.theta], self._theta_grad(self._log_prior)))
     log_likelihood = _compiled(lambda self: (self._f_theta, self._log_likelihood))
     log_likelihoods = _compiled(lambda self: self._of_rows(self._log_likelihood))
     log_likelihood_gradient = _compiled(
@@ -235,7 +192,6 @@ class Graphs:
     )
     cov_jvp = _compiled(lambda self: self._forward(self._cov))
     mean_jvp = _compiled(lambda self: self._forward(self._mean))
-    of_values = _compiled(lambda self: ([self._theta, *self._values], self._of_values))
     probit_labels = _compiled(lambda self: ([], self.probit_data))
 
     @_compiled
@@ -281,42 +237,33 @@ class Graphs:
     def cov_vjp(self) -> Any:
         """⟨∂K/∂theta_j, M⟩."""
         M = pt.matrix("M")
-        return [self._theta, M], self._theta_grad(pt.sum(self._cov * M))
+        return [self.theta, M], self._theta_grad(pt.sum(self._cov * M))
 
     @_compiled
     def mean_vjp(self) -> Any:
         """⟨∂m/∂theta_j, v⟩."""
         v = pt.vector("v")
-        return [self._theta, v], self._theta_grad(pt.sum(self._mean * v))
+        return [self.theta, v], self._theta_grad(pt.sum(self._mean * v))
 
     # For error messages: the log density of each variable in ``prior``, of each in ``likelihood``,
     # and the latter elementwise.
-    prior_sums = _compiled(lambda self: ([self._theta], [pt.sum(t) for t in self.prior.values()]))
+    prior_sums = _compiled(lambda self: ([self.theta], [pt.sum(t) for t in self.prior.values()]))
     term_sums = _compiled(
         lambda self: (self._f_theta, [pt.sum(t) for t in self.likelihood.values()])
     )
     term_values = _compiled(lambda self: (self._f_theta, list(self.likelihood.values())))
 
-    @property
-    def theta(self) -> Variable:
-        """The vector theta."""
-        return self._theta
-
     def compiled(self, inputs: list[Variable], outputs: Any) -> Callable[..., Any]:
         """A function of float64 arrays of the right shape: kernels call it thousands of times."""
+        of = outputs if isinstance(outputs, list) else [outputs]
+        return self.form.placed(self._function(inputs, outputs), inputs, of)
+
+    def _function(self, inputs: list[Variable], outputs: Any) -> Callable[..., Any]:
         kwargs = {"on_unused_input": "ignore"} | self._compile_kwargs
         function: Any = pymc_compile(inputs, outputs, **kwargs)
         function.trust_input = True
-        inducing = self.inducing
-        if inducing is None or not inducing.shared_by(outputs):
-            return function
-        where = inputs.index(self._theta)
-
-        def placed(*arguments: Any) -> Any:
-            inducing.place(arguments[where])
-            return function(*arguments)
-
-        return placed
+        result: Callable[..., Any] = function
+        return result
 
     # What can be differentiated
 
@@ -328,7 +275,7 @@ class Graphs:
     @cached_property
     def has_theta_gradient(self) -> bool:
         """Whether mean, covariance, prior and likelihood can be differentiated in theta."""
-        if self.inducing is not None:
+        if not self.form.has_theta_gradient:
             return False
         terms = [self._mean, self._cov, self._log_prior, self._log_likelihood]
         return _differentiable(lambda: self._theta_grad(_total(terms)))
@@ -339,10 +286,10 @@ class Graphs:
         return _differentiable(lambda: self._theta_grad(self._log_prior))
 
     def _of_rows(self, output: Variable) -> tuple[list[Variable], Variable]:
-        return [self._rows, self._theta], vectorize_graph(output, {self._f: self._rows})
+        return [self._rows, self.theta], vectorize_graph(output, {self._f: self._rows})
 
     def _theta_grad(self, scalar: Variable) -> Variable:
-        return pt.grad(scalar, self._theta, disconnected_inputs="ignore")
+        return pt.grad(scalar, self.theta, disconnected_inputs="ignore")
 
     def _f_grad(self, scalar: Variable) -> Variable:
         return pt.grad(scalar, self._f, disconnected_inputs="ignore")
@@ -352,9 +299,7 @@ class Graphs:
         # is the derivative along v. Every operation that has a gradient has this one too.
         v, weights = pt.vector("v"), pt.zeros_like(output)
         backward = self._theta_grad(pt.sum(output * weights))
-        return [self._theta, v], pt.grad(
-            pt.sum(backward * v), weights, disconnected_inputs="ignore"
-        )
+        return [self.theta, v], pt.grad(pt.sum(backward * v), weights, disconnected_inputs="ignore")
 
 
 def _differentiable(gradient: Callable[[], Variable]) -> bool:

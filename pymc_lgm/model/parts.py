@@ -13,7 +13,8 @@ from pytensor.gradient import grad
 
 from pymc_lgm.amplitudes import find_amplitudes
 from pymc_lgm.linalg import Array
-from pymc_lgm.model.graphs import Graphs
+from pymc_lgm.model.forms.base import Setting
+from pymc_lgm.priors.base import GaussianModel
 
 __all__ = ["Part"]
 
@@ -23,8 +24,11 @@ class Part:
 
     Parameters
     ----------
-    graphs : Graphs
-        Of all of f.
+    setting : Setting
+    model : GaussianModel
+        m of all of f.
+    n : int
+        Its elements.
     index : ndarray of int
         Which elements of f they are.
     cov : variable
@@ -36,13 +40,16 @@ class Part:
 
     def __init__(
         self,
-        graphs: Graphs,
+        setting: Setting,
+        model: GaussianModel,
+        n: int,
         index: NDArray[np.intp],
         cov: Any,
         enters_cov: NDArray[np.bool_],
         fixed: bool,
     ):
-        self._graphs, self._index, self._graph = graphs, index, cov
+        self._setting, self._model, self._n = setting, model, n
+        self._index, self._graph = index, cov
         self.enters_cov, self._fixed = enters_cov, fixed
 
     @cached_property
@@ -52,23 +59,23 @@ class Part:
 
     @cached_property
     def _functions(self) -> tuple[Any, Any]:
-        theta, M, v = self._graphs.theta, pt.matrix("M"), pt.vector("v")
+        theta, M, v = self._setting.theta, pt.matrix("M"), pt.vector("v")
         weights = pt.zeros_like(self._graph)
         kwargs: dict[str, Any] = {"disconnected_inputs": "ignore"}
         back = grad(pt.sum(self._graph * M), theta, **kwargs)
         # Linear in the weights: paired with v, the derivative along v.
         linear = grad(pt.sum(self._graph * weights), theta, **kwargs)
         along = grad(pt.sum(linear * v), weights, **kwargs)
-        compiled = self._graphs.compiled
+        compiled = self._setting.compiled
         return compiled([theta, M], back), compiled([theta, v], along)
 
     @cached_property
     def _cov(self) -> Any:
-        return self._graphs.compiled([self._graphs.theta], self._graph)
+        return self._setting.compiled([self._setting.theta], self._graph)
 
     def mean(self, theta: Array) -> Array:
         """m."""
-        result: Array = self._graphs.mean(theta)[self._index]
+        result: Array = self._model.mean(theta)[self._index]
         return result
 
     def cov(self, theta: Array) -> Array:
@@ -88,12 +95,12 @@ class Part:
 
     def mean_vjp(self, theta: Array, v: Array) -> Array:
         """⟨∂m/∂theta_j, v⟩."""
-        all_of_f = np.zeros(self._graphs.n)
+        all_of_f = np.zeros(self._n)
         all_of_f[self._index] = v
-        result: Array = self._graphs.mean_vjp(theta, all_of_f)
+        result: Array = self._model.mean_vjp(theta, all_of_f)
         return result
 
     def mean_jvp(self, theta: Array, v: Array) -> Array:
         """Σ_j v_j ∂m/∂theta_j."""
-        result: Array = self._graphs.mean_jvp(theta, v)[self._index]
+        result: Array = self._model.mean_jvp(theta, v)[self._index]
         return result

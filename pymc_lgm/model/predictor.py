@@ -25,7 +25,7 @@ from pytensor.graph.traversal import ancestors
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 from pymc_lgm.model.blocks import Block, of_each, of_raveled
-from pymc_lgm.model.reading import Reading
+from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.structure import basis_of_range, distinct_rows, order_of, structure_of
 
 __all__ = ["Predictor"]
@@ -41,18 +41,7 @@ class Predictor:
 
     Parameters
     ----------
-    model : pymc.Model
-    reading : Reading
-    shapes : sequence of tuple
-        Of the latents.
-    place : callable
-        Puts theta, and what other steps own, in the place of the model's value variables.
-    theta : variable
-        The vector theta.
-    at : ndarray, shape (p,)
-        A theta at which all can be computed.
-    others : sequence of shared variable
-        What other steps own.
+    setting : Setting
 
     Attributes
     ----------
@@ -73,18 +62,10 @@ class Predictor:
         Which element of f each element of the frontier is, if they are not the same.
     """
 
-    def __init__(
-        self,
-        model: pm.Model,
-        reading: Reading,
-        shapes: Sequence[tuple[int, ...]],
-        place: Callable[[list[Variable]], list[Variable]],
-        theta: Variable,
-        at: Array,
-        others: Sequence[Variable],
-    ):
-        self._theta, self._place, self._model = theta, place, model
-        latents, frontier = reading.latents, reading.frontier
+    def __init__(self, setting: Setting):
+        model, shapes, at = setting.model, setting.shapes, setting.at
+        self._theta, self._place, self._model = setting.theta, setting.place, model
+        latents, frontier = setting.reading.latents, setting.reading.frontier
         self._latents = latents
         sizes = [int(np.prod(shape)) for shape in shapes]
         ends = np.cumsum(sizes)
@@ -102,11 +83,11 @@ class Predictor:
         raw = clone_replace(flat, nodes, rebuild_strict=False)
         values = [nodes[latent.node] for latent in latents]
         self._raw_of_values = raw
-        self._raw, *self.values = place([raw, *values])
+        self._raw, *self.values = setting.place([raw, *values])
         self.frontier_shapes = self._shapes(frontier, nodes, at)
 
         uses = set(ancestors([self._raw]))
-        self._others = [v for v in others if v in uses]
+        self._others = [v for v in setting.others if v in uses]
         c, A = self._look(at)
         first, index = distinct_rows(c, A)
         self.size, self.n_latents = first.size, A[0].shape[1]

@@ -104,7 +104,7 @@ class LatentGaussianModel(ModelFunctions):
             self.coupled = coupled_term(self, begin, f)
             # What a discrete variable switches may be read by one observation now, by another then.
             discrete = set(self.other_names) & {v.name for v in model.discrete_value_vars}
-            if self.coupled is not None and not discrete and not self.graphs.is_banded:
+            if self.coupled is not None and not discrete and self.form.has_sets:
                 self.find_sets(begin)
         return self
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
@@ -16,15 +15,7 @@ from pymc_lgm.priors.dense_posterior import DensePosterior
 from pymc_lgm.priors.joined_posterior import condition_jointly
 from pymc_lgm.priors.precision import Precision, SiteBlocks
 
-__all__ = ["BlocksModel", "BlocksPrior"]
-
-
-class BlocksModel(Protocol):
-    """Independent Gaussian models of parts of f."""
-
-    @property
-    def parts(self) -> Sequence[tuple[Index, GaussianModel]]:
-        """Which elements of f a part has, and its m and K."""
+__all__ = ["BlocksPrior"]
 
 
 class BlocksPrior(Scattered):
@@ -35,10 +26,13 @@ class BlocksPrior(Scattered):
         self.priors = priors
 
     @classmethod
-    def at(cls, model: BlocksModel, theta: Array) -> BlocksPrior | None:
-        """At a theta; ``None`` where a part has no scale that is a number."""
-        index = [part for part, _ in model.parts]
-        return cls._of(index, [DensePrior.at(part, theta) for _, part in model.parts])
+    def at(cls, parts: Sequence[tuple[Index, GaussianModel]], theta: Array) -> BlocksPrior | None:
+        """At a theta, of parts: which elements of f one has, and its m and K.
+
+        ``None`` where a part has no scale that is a number.
+        """
+        index = [of for of, _ in parts]
+        return cls._of(index, [DensePrior.at(part, theta) for _, part in parts])
 
     def moved(self, theta: Array) -> BlocksPrior | None:
         """At another theta: parts that it does not enter keep their factors."""

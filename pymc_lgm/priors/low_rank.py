@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from pymc_lgm.priors.dense_posterior import ROUNDING
 from pymc_lgm.priors.low_rank_posterior import LowRankPosterior
 from pymc_lgm.priors.precision import Precision, diagonal, rooted
 
-__all__ = ["LowRankModel", "LowRankPrior"]
+__all__ = ["LowRankPrior"]
 
 CERTAIN = 1e12
 """(K⁻¹)_ii: given all other elements of f, an element of f is known."""
@@ -29,19 +28,11 @@ OUTSIDE = 1e-6
 """Distance from c + range(U), in units of f, at which an f is none of this prior's."""
 
 
-class LowRankModel(GaussianModel, Protocol):
-    """c(theta) of shape (E,), and the covariance of w as ``cov``, shape (r, r)."""
-
-    @property
-    def basis(self) -> Array:
-        """U, shape (E, r), with orthonormal columns, the same at every theta."""
-
-
 class _Reduced:
     """Uᵀ f ~ N(Uᵀ c, K_w) as a model of its own."""
 
-    def __init__(self, model: LowRankModel):
-        self._model, self._basis = model, model.basis
+    def __init__(self, model: GaussianModel, basis: Array):
+        self._model, self._basis = model, basis
         self.enters_cov, self.amplitudes = model.enters_cov, model.amplitudes
         self.cov, self.cov_vjp, self.cov_jvp = model.cov, model.cov_vjp, model.cov_jvp
 
@@ -60,22 +51,30 @@ class _Reduced:
 class LowRankPrior:
     """f = c + U w: see `Prior`. Made by `at`."""
 
-    def __init__(self, model: LowRankModel, mean: Array, reduced: DensePrior):
-        self._model, self.mean, self.reduced = model, mean, reduced
-        self.basis = model.basis
+    def __init__(self, model: GaussianModel, basis: Array, mean: Array, reduced: DensePrior):
+        self._model, self.basis, self.mean, self.reduced = model, basis, mean, reduced
 
     @classmethod
-    def at(cls, model: LowRankModel, theta: Array) -> LowRankPrior | None:
-        """At a theta; ``None`` where K_w has no scale that is a number."""
-        reduced = DensePrior.at(_Reduced(model), theta)
-        return None if reduced is None else cls(model, model.mean(theta), reduced)
+    def at(cls, model: GaussianModel, basis: Array, theta: Array) -> LowRankPrior | None:
+        """At a theta; ``None`` where K_w has no scale that is a number.
+
+        Parameters
+        ----------
+        model : GaussianModel
+            c(theta) of shape (E,), and the covariance of w as ``cov``, shape (r, r).
+        basis : ndarray, shape (E, r)
+            U, with orthonormal columns, the same at every theta.
+        theta : ndarray, shape (p,)
+        """
+        reduced = DensePrior.at(_Reduced(model, basis), theta)
+        return None if reduced is None else cls(model, basis, model.mean(theta), reduced)
 
     def moved(self, theta: Array) -> LowRankPrior | None:
         """At another theta, with what the two share."""
         reduced = self.reduced.moved(theta)
-        return (
-            None if reduced is None else LowRankPrior(self._model, self._model.mean(theta), reduced)
-        )
+        if reduced is None:
+            return None
+        return LowRankPrior(self._model, self.basis, self._model.mean(theta), reduced)
 
     def has_covariance_of(self, other: Prior) -> bool:
         """Whether K is the same matrix, and not only equal."""

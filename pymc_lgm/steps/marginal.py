@@ -159,17 +159,17 @@ class Marginal(LatentGaussianStep):
             self.lgm.site_log_likelihoods(np.zeros((1, self.lgm.n)), np.zeros(self.lgm.p))
         if self.approximation == "laplace":
             refuse_no_curvature(self.lgm, "approximation='ep', or lgm.ASIS()")
-        banded, antithetic = self.lgm.graphs.is_banded, self.importance.antithetic
-        together = banded and self.importance.copula
+        form, antithetic = self.lgm.form, self.importance.antithetic
+        together = form.is_bent and self.importance.copula
         self.element = self._element(
             explore=self._warm(1e-3),
             surrogate=self._surrogate(),
             move=self._move(),
             n_importance=self.n_importance,
             # A draw that is bent by a transport costs as much as the rest of a proposal.
-            fewest=2 if together or self.lgm.graphs.inducing is not None else ENOUGH,
+            fewest=2 if together or form.is_close else ENOUGH,
             together=together,
-            antithetic=not banded if antithetic is None else antithetic,
+            antithetic=not form.is_bent if antithetic is None else antithetic,
             defensive=self.importance.defensive,
         )
         return [self.element]

@@ -144,7 +144,7 @@ class PseudoMarginal(Marginal):
 
     def _sweep(self) -> Sequence[kernels.Element]:
         # Hundreds of coordinates that thousands of data tell much of: q is close, and draws few.
-        self._close = self.lgm.graphs.inducing is not None
+        self._close = self.lgm.form.is_close
         elements, latent = list(super()._sweep()), self.latent_move
         if latent == "posterior" and self._close:
             latent = None

@@ -133,7 +133,7 @@ class Sweep(LatentGaussianStep):
             # With several processes theta has long thin ridges: a random walk hardly moves there.
             slices = model.coupled is not None and self.target_accept is None
             self.move = "slice" if slices else "metropolis"
-        if model.graphs.inducing is not None and set(self.parameterizations) == {"sufficient"}:
+        if not model.form.stays and set(self.parameterizations) == {"sufficient"}:
             raise ValueError(refusals.inducing_held(model.latent))
         kind = kernels.THETA_MOVES[self.move]
         options = {"target_accept": self.target_accept, kind.tunes: self.scale}

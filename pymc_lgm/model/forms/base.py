@@ -1,0 +1,203 @@
+"""What a form of f answers: its graphs, its prior, and the way between f and the model's variables.
+
+A model whose f is made in another way is one more file in this folder, and one more line in
+`pymc_lgm.model.forms.form_of`; nothing else asks which form a model has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import pymc as pm
+
+from numpy.typing import NDArray
+
+from pymc_lgm.linalg import Array
+from pymc_lgm.model.reading import Reading
+from pymc_lgm.priors import Prior
+from pymc_lgm.priors.banded_models import Functions
+from pymc_lgm.priors.base import GaussianModel
+
+__all__ = ["Form", "FormModel", "PriorAt", "Setting"]
+
+Variable = Any
+
+PriorAt = Callable[[Array], "Prior | None"]
+"""N(m(theta), K(theta)); ``None`` where that is no number."""
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What the graphs of a form are made in.
+
+    Attributes
+    ----------
+    model : pymc.Model
+    reading : Reading
+    theta : variable
+        The vector theta.
+    at : ndarray, shape (p,)
+        A theta at which all can be computed.
+    shapes : list of tuple of int
+        Of the latents.
+    others : list of shared variable
+        What other steps own.
+    place : callable
+        Puts theta, and what other steps own, in the place of the model's value variables.
+    compiled : callable
+        Inputs and outputs -> a function of arrays.
+    """
+
+    model: pm.Model
+    reading: Reading
+    theta: Variable
+    at: Array
+    shapes: list[tuple[int, ...]]
+    others: list[Variable]
+    place: Callable[[list[Variable]], list[Variable]]
+    compiled: Callable[[list[Variable], Any], Callable[..., Any]]
+
+    @property
+    def label(self) -> str:
+        """The names of the latents, to be read."""
+        return " + ".join(str(latent.rv.name) for latent in self.reading.latents)
+
+
+class FormModel(GaussianModel, Protocol):
+    """A model as a form sees it when its prior is made."""
+
+    @property
+    def graphs(self) -> Functions:
+        """The form's own ``mean`` and ``cov`` as functions of theta, with their derivatives."""
+
+    def enters(self, names: Collection[str]) -> NDArray[np.bool_]:
+        """Which components of theta are one of these value variables, shape (p,)."""
+
+    def are_fixed(self, names: Collection[str]) -> bool:
+        """Whether none of these value variables belongs to another step."""
+
+
+class Form:
+    """How f is made of a model's latent variables.
+
+    Attributes
+    ----------
+    f : variable
+        The vector f of the graphs.
+    n, rank : int
+        Its elements, and its degrees of freedom.
+    mean, cov : variable
+        Graphs of theta that its prior is made of: those of f, if ``by_covariance``.
+    of_values : list of variable
+        What ``cov`` is made of, as graphs of the model's value variables.
+    cuts : mapping
+        What densities read, made of ``f``.
+    reads : list of variable
+        Further graphs of theta that densities read, computed by the form.
+    by_covariance : bool
+        Whether ``mean`` and ``cov`` are those of f: an amplitude can be found then.
+    has_sets : bool
+        Whether its prior can be conditioned on sites of several elements.
+    has_theta_gradient : bool
+        Whether its prior has derivatives in theta, if its graphs have.
+    stays : bool
+        Whether f can be held while theta moves.
+    is_bent : bool
+        Whether importance draws are bent by a transport along the series, not one by one.
+    is_close : bool
+        Whether f has few degrees of freedom for its data: a Gaussian is close to its posterior.
+    """
+
+    by_covariance: ClassVar[bool] = True
+    has_sets: ClassVar[bool] = True
+    has_theta_gradient: ClassVar[bool] = True
+    stays: ClassVar[bool] = True
+    is_bent: ClassVar[bool] = False
+    is_close: ClassVar[bool] = False
+
+    f: Variable
+    n: int
+    rank: int
+    mean: Variable
+    cov: Variable
+    of_values: list[Variable]
+    cuts: Mapping[Variable, Variable]
+    reads: Sequence[Variable] = ()
+
+    def __init__(self, setting: Setting):
+        self.label = setting.label
+
+    def known(self, densities: list[Variable]) -> list[Variable]:
+        """Densities, with what the form computes of theta alone in its place."""
+        return densities
+
+    def placed(
+        self, function: Callable[..., Any], inputs: list[Variable], outputs: list[Variable]
+    ) -> Callable[..., Any]:
+        """A compiled function, after what the form computes of theta alone."""
+        return function
+
+    def prior_of(self, model: FormModel) -> PriorAt:
+        """The prior of f as a function of theta."""
+        raise NotImplementedError
+
+    def f_of(self, prior_at: PriorAt, theta: Array, values: list[Array]) -> Array:
+        """f, of the values of the model's latent variables: a new array, shape (n,)."""
+        raise NotImplementedError
+
+    def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
+        """Values of the model's latent variables: f, or drawn given f and theta."""
+        raise NotImplementedError
+
+    def describe(self) -> list[str]:
+        """What f is, a line each."""
+        return [f"latent={self.label} ({self.n})"]
+
+    def forget(self) -> None:
+        """What has been computed does not hold: another step has moved what it owns."""
+
+    def explain(self, model: FormModel, prior_at: PriorAt, theta: Array, where: str) -> str | None:
+        """Say why there is no proper prior at theta; ``None`` if there is."""
+        mean = model.mean(theta)
+        if not np.isfinite(mean).all():
+            i = int(np.flatnonzero(~np.isfinite(mean))[0])
+            return (
+                f"The mean of {self.label!r} is {mean[i]} at index {i} {where}. Remove or impute a "
+                "NaN or an infinity in that row of X."
+            )
+        return self._explain_covariance(model.cov(theta), where)
+
+    def _explain_covariance(self, K: Array, where: str) -> str | None:
+        name = self.label
+        if K.shape != (self.rank, self.rank):
+            return (
+                f"The covariance of {name!r} has shape {K.shape}, but {name!r} has {self.n} "
+                "elements. Give its mean and its covariance the same n."
+            )
+        if not np.isfinite(K).all():
+            # A NaN in X spreads over its row and column: the diagonal tells which row it is in.
+            bad = np.argwhere(~np.isfinite(K))
+            i, j = min(bad.tolist(), key=lambda at: at[0] != at[1])
+            rows = f"Row {i} of X gives" if i == j else f"Rows {i} and {j} of X give"
+            return (
+                f"The covariance of {name!r} is {K[i, j]} at ({i}, {j}) {where}. {rows} it: remove "
+                "or impute a NaN or an infinity there."
+            )
+        try:
+            np.linalg.cholesky(K)
+        except np.linalg.LinAlgError:
+            eigenvalues = np.linalg.eigvalsh(K)
+            # Twice the deficit and the rounding error of the largest eigenvalue, as a power of ten.
+            deficit = 2 * max(-eigenvalues[0], 0.0) + self.rank * np.spacing(eigenvalues[-1])
+            jitter = 10.0 ** np.ceil(np.log10(deficit))
+            condition = eigenvalues[-1] / np.abs(eigenvalues).min()
+            return (
+                f"The covariance of {name!r} is not positive definite {where}: its eigenvalues run "
+                f"from {eigenvalues[0]:.2g} to {eigenvalues[-1]:.2g} (condition number "
+                f"{condition:.1g}). Repeated rows of X or long length-scales do this. Write "
+                f"gp.prior({name!r}, X, reparameterize=False, jitter={jitter:.0e})."
+            )
+        return None

@@ -1,0 +1,202 @@
+"""f is a process that densities see through inducing variables.
+
+V, with f = V v, is n × m and costs O(n m²) operations; so does the variance of f given v, which
+likelihoods read. Both are computed once a theta, and kept while the chain is between two of them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from numpy.typing import NDArray
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors, toposort
+
+from pymc_lgm.linalg import Array
+from pymc_lgm.model.forms.base import Form, FormModel, PriorAt, Setting
+from pymc_lgm.priors import InducingPrior, Prior
+
+__all__ = ["KeptAtTheta", "ThroughInducing"]
+
+Variable = Any
+
+KEPT = 2
+"""Thetas at which what is computed is kept: where the chain is, and where it may go."""
+
+
+class ThroughInducing(Form):
+    """f = (V v, v): what densities read, and the coordinates v ~ N(0, I).
+
+    Attributes
+    ----------
+    m : int
+        Inducing variables: the last elements of f.
+    kept : KeptAtTheta
+        V, and what else depends on theta alone.
+    """
+
+    by_covariance, has_sets, has_theta_gradient, stays = False, False, False, False
+    is_close = True
+
+    kept: KeptAtTheta
+
+    def __init__(self, setting: Setting):
+        super().__init__(setting)
+        (latent,) = setting.reading.latents
+        self.of_values = setting.model.replace_rvs_by_values([latent.through])
+        (self.cov,) = setting.place(self.of_values)
+        shape = setting.compiled([setting.theta], [*self.cov.shape])(setting.at)
+        self._seen, self.m = (int(length) for length in shape)
+        self.n, self.rank = self._seen + self.m, self.m
+        self.mean, self.f = pt.zeros(self.n), pt.vector("f", shape=(self.n,))
+        self.cuts = {latent.node: self.f[: self._seen]}
+        self._setting = setting
+
+    def known(self, densities: list[Variable]) -> list[Variable]:
+        """Densities of f and of variables that are set where theta is."""
+        theta = self._setting.theta
+        self.reads = theta_alone(densities, self.f, theta)
+        function = self._setting.compiled([theta], [self.cov, *self.reads])
+        self.kept = KeptAtTheta(function, self._setting.at, self.reads)
+        placed = dict(zip(self.reads, self.kept.shared, strict=True))
+        known: list[Variable] = clone_replace(densities, placed, rebuild_strict=False)
+        return known
+
+    def placed(
+        self, function: Callable[..., Any], inputs: list[Variable], outputs: list[Variable]
+    ) -> Callable[..., Any]:
+        """A function of theta that first sets these variables, if it reads them."""
+        if not self.kept.is_read_by(outputs):
+            return function
+        where = inputs.index(self._setting.theta)
+
+        def there(*arguments: Any) -> Any:
+            self.kept.place(arguments[where])
+            return function(*arguments)
+
+        return there
+
+    def prior_of(self, model: FormModel) -> PriorAt:
+        """By V."""
+        return lambda theta: InducingPrior.at(self.kept, theta)
+
+    def f_of(self, prior_at: PriorAt, theta: Array, values: list[Array]) -> Array:
+        """(V v, v)."""
+        prior = prior_at(theta)
+        return np.full(self.n, np.nan) if prior is None else prior.multiply(values[0])
+
+    def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
+        """v."""
+        return [f[-self.m :].copy()]
+
+    def describe(self) -> list[str]:
+        """Whose posterior it is."""
+        name = self.label.removesuffix("_u_rotated_")
+        seen = f"{name} ({self._seen}) seen through {self.m} inducing variables"
+        return [f"{seen}: samples the optimal variational posterior"]
+
+    def forget(self) -> None:
+        """V, and what else is kept."""
+        self.kept.forget()
+
+    def explain(self, model: FormModel, prior_at: PriorAt, theta: Array, where: str) -> str | None:
+        """Say that K_uu has no factor."""
+        if prior_at(theta) is not None:
+            return None
+        return (
+            f"The covariance at the inducing points of {self.label!r} is not positive definite, or "
+            f"not a number, {where}. Points that lie close together do this. Write fewer of them, "
+            "or gp.prior('f', X, Xu=Z, jitter=1e-4)."
+        )
+
+
+class KeptAtTheta:
+    """V at a theta, and with it what densities read of theta.
+
+    Parameters
+    ----------
+    function : callable
+        theta -> V, shape (n, m), and the values of what densities read of theta.
+    theta : ndarray, shape (p,)
+        Where to begin.
+    read : list of variable
+        What densities read of theta.
+
+    Attributes
+    ----------
+    shared : list of shared variable
+        What densities read of theta, as variables that `place` sets.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Array], list[NDArray[Any]]],
+        theta: Array,
+        read: Sequence[Variable],
+    ):
+        self._function = function
+        self._kept: OrderedDict[bytes, tuple[Array | None, list[NDArray[Any]]]] = OrderedDict()
+        _, *values = function(theta)
+        self.shared: list[Variable] = [
+            # An axis that is known to have length 1 is one along which PyTensor broadcasts.
+            pytensor.shared(np.asarray(value), shape=v.type.shape)
+            for v, value in zip(read, values, strict=True)
+        ]
+        self._at: bytes | None = None
+
+    def forget(self) -> None:
+        """What theta was at does not hold: another step has moved what it owns."""
+        self._kept.clear()
+        self._at = None
+
+    def map(self, theta: Array) -> Array | None:
+        """V, shape (n, m), in C order; ``None`` where K_uu cannot be factorized."""
+        return self._values(theta)[0]
+
+    def place(self, theta: Array) -> None:
+        """Put the values at theta where the compiled densities read them."""
+        key = theta.tobytes()
+        if key == self._at:
+            return
+        for shared, value in zip(self.shared, self._values(theta)[1], strict=True):
+            shared.set_value(np.asarray(value), borrow=True)
+        self._at = key
+
+    def is_read_by(self, outputs: list[Variable]) -> bool:
+        """Whether a graph reads what `place` sets."""
+        return not set(ancestors(outputs)).isdisjoint(self.shared)
+
+    def _values(self, theta: Array) -> tuple[Array | None, list[NDArray[Any]]]:
+        key = theta.tobytes()
+        if key not in self._kept:
+            while len(self._kept) >= KEPT:
+                self._kept.popitem(last=False)
+            try:
+                V, *values = self._function(theta)
+            except np.linalg.LinAlgError:
+                V, values = np.full((1, 1), np.nan), [s.get_value() for s in self.shared]
+            known = bool(np.isfinite(V).all())
+            self._kept[key] = np.ascontiguousarray(V) if known else None, values
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+
+def theta_alone(densities: Sequence[Variable], f: Variable, theta: Variable) -> list[Variable]:
+    """What the operations on f in a graph read that depends on theta, and not on f."""
+    of_f: set[Variable] = {f}
+    of_theta: set[Variable] = {theta}
+    found: dict[Variable, None] = {}
+    for node in toposort(densities):
+        moved = of_f.intersection(node.inputs)
+        if moved:
+            of_f.update(node.outputs)
+            found |= dict.fromkeys(x for x in node.inputs if x in of_theta and x not in of_f)
+        elif of_theta.intersection(node.inputs):
+            of_theta.update(node.outputs)
+    return list(found)

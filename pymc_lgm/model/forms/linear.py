@@ -1,0 +1,92 @@
+"""f is the linear predictor of several latent variables, which are drawn back given f."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, partial
+
+import numpy as np
+import pytensor.tensor as pt
+
+from numpy.typing import NDArray
+from pytensor.graph.traversal import ancestors
+
+from pymc_lgm.linalg import Array
+from pymc_lgm.model.draw_back import DrawBack
+from pymc_lgm.model.forms.base import Form, FormModel, PriorAt, Setting
+from pymc_lgm.model.parts import Part
+from pymc_lgm.model.predictor import Predictor
+from pymc_lgm.priors import BlocksPrior, DensePrior, LowRankPrior, Prior
+
+__all__ = ["LinearPredictor"]
+
+
+class LinearPredictor(Form):
+    """f = c(theta) + A(theta) x: see `Predictor`.
+
+    Its prior has fewer degrees of freedom than elements, or is made of independent processes, or
+    is dense.
+    """
+
+    def __init__(self, setting: Setting):
+        super().__init__(setting)
+        self._setting = setting
+        predictor = self.predictor = Predictor(setting)
+        self.n, basis = predictor.size, predictor.basis
+        self.rank = self.n if basis is None else basis.shape[1]
+        self.mean, self.cov = predictor.mean, predictor.cov
+        self.of_values = predictor.cov_of_values
+        self.f = pt.vector("f", shape=(self.n,))
+        frontier, model = setting.reading.frontier, setting.model
+        self.cuts = dict(zip(frontier, predictor.pieces(self.f), strict=True))
+        flat = pt.concatenate([v.astype("float64").ravel() for v in frontier])
+        (flat,) = setting.place(model.replace_rvs_by_values([flat]))
+        values = [model.rvs_to_values[latent.rv] for latent in setting.reading.latents]
+        self._inputs, self._flat = [setting.theta, *values], flat
+
+    def prior_of(self, model: FormModel) -> PriorAt:
+        """Of a low rank, of parts, or dense."""
+        if (basis := self.predictor.basis) is not None:
+            return partial(LowRankPrior.at, model, basis)
+        if parts := self.parts(model):
+            return partial(BlocksPrior.at, parts)
+        return partial(DensePrior.at, model)
+
+    def f_of(self, prior_at: PriorAt, theta: Array, values: list[Array]) -> Array:
+        """The predictor of these values."""
+        f: Array = np.asarray(self._frontier(theta, *values))[self.predictor.first]
+        return f
+
+    def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
+        """Drawn given f and theta."""
+        return self._draw_back(rng, prior, prior.theta, f)
+
+    @cached_property
+    def _frontier(self) -> Callable[..., Array]:
+        return self._setting.compiled(self._inputs, self._flat)
+
+    @cached_property
+    def _draw_back(self) -> DrawBack:
+        return DrawBack(self._setting, self.predictor)
+
+    def describe(self) -> list[str]:
+        """The predictor, and a line a latent variable."""
+        free = "" if self.rank == self.n else f" with {self.rank} degrees of freedom"
+        return [f"f ({self.n}){free} = c(theta) + A(theta) x", *self.predictor.describe()]
+
+    def forget(self) -> None:
+        """Covariances at theta."""
+        if "_draw_back" in self.__dict__:
+            self._draw_back.forget()
+
+    def parts(self, model: FormModel) -> list[tuple[NDArray[np.intp], Part]]:
+        """The processes that f is made of, if they are several and it is nothing else."""
+        parts = []
+        vectors = self.predictor.vectors()
+        for index, cov, of_values in vectors if len(vectors) > 1 else []:
+            uses = {str(v.name) for v in ancestors([of_values])}
+            part = Part(
+                self._setting, model, self.n, index, cov, model.enters(uses), model.are_fixed(uses)
+            )
+            parts.append((index, part))
+        return parts
