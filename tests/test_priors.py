@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from scipy.stats import multivariate_normal
-from toys import Counts, Errors, Series
+from toys import Counts, Errors, River, Series
 
 from pymc_lgm.linalg import tally
-from pymc_lgm.priors import BandedPrior, DensePrior
+from pymc_lgm.priors import BandedPrior, DensePrior, FieldPrior
 from pymc_lgm.priors.precision import SiteBlocks, between, nonnegative, rooted
 
 THETA = np.array([1.1, 0.3, -0.5])
@@ -16,6 +16,7 @@ PRIORS = {
     "dense": lambda: Counts().prior(THETA),
     "dense, scaled": lambda: Counts(scaled=True).prior(THETA),
     "banded": lambda: Series().prior(THETA),
+    "field": lambda: River().prior(THETA),
     "dense, theta in the likelihood": lambda: Errors().prior(np.append(THETA, -0.4)),
 }
 """Each of the law N(m, K) that its model says."""
@@ -51,14 +52,20 @@ def prior(request):
 
 
 @pytest.fixture
+def smooth(prior):
+    if isinstance(prior, FieldPrior):
+        pytest.skip("no derivatives in theta")
+
+
+@pytest.fixture
 def K(prior):
     return prior.model.cov(prior.theta)
 
 
 @pytest.fixture(params=W)
 def posterior(request, prior):
-    if request.param == "sets" and isinstance(prior, BandedPrior):
-        pytest.skip("an observation reads one f_i of a series")
+    if request.param == "sets" and isinstance(prior, BandedPrior | FieldPrior):
+        pytest.skip("an observation reads one f_i of a sparse prior")
     return prior.condition(W[request.param])
 
 
@@ -132,6 +139,7 @@ def differences(function, theta):
     return np.stack([(function(theta + h) - function(theta - h)) / 2e-5 for h in steps], axis=-1)
 
 
+@pytest.mark.usefixtures("smooth")
 def test_derivatives_of_a_prior(prior, K, rng):
     f, nu, g = rng.standard_normal((3, prior.n))
     at = prior.model.prior
@@ -149,6 +157,7 @@ def test_derivatives_of_a_prior(prior, K, rng):
     close(prior.whitened_gradient(nu, g), g @ J, 1e-5)
 
 
+@pytest.mark.usefixtures("smooth")
 def test_derivatives_of_a_posterior(posterior, rng):
     prior, n = posterior.prior, posterior.prior.n
     nu, a, v = rng.standard_normal((3, n))
@@ -171,6 +180,7 @@ def test_derivatives_of_a_posterior(posterior, rng):
     close(difference, extra, 1e-5)
 
 
+@pytest.mark.usefixtures("smooth")
 def test_the_inverse_is_made_once_for_variances_and_gradient(prior):
     posterior, before = prior.condition(W["all"]), tally.cubic_ops
     posterior.differentiable().evidence_gradient(np.ones(prior.n))

@@ -16,11 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from scipy.sparse import csc_array
 from scipy.special import erfcx, gammaln, log_ndtr
 
 from pymc_lgm import kernels
-from pymc_lgm.priors import BandedPrior, DensePrior
+from pymc_lgm.priors import BandedPrior, DensePrior, FieldPrior
 from pymc_lgm.priors.banded_models import OfWhitener
+from pymc_lgm.priors.field import Field
+from pymc_lgm.priors.intrinsic import IntrinsicField
 from pymc_lgm.state import State
 from pymc_lgm.testing import JointTest, joint_values
 
@@ -205,6 +208,34 @@ class Series(Toy):
     def cov(self, theta: np.ndarray) -> np.ndarray:
         T = self._dense(theta)
         return np.linalg.inv(T.T @ T)
+
+
+class River(Toy):
+    """Areas along a river and a level: a prior of a sparse field, which is intrinsic by itself."""
+
+    def __init__(self) -> None:
+        super().__init__(3)
+        neighbors = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 2.0], [0.0, 2.0, 0.0]])
+        self.areas = IntrinsicField(csc_array(neighbors), 0.5, 1.3)
+        Q = np.diag(neighbors.sum(axis=0)) - neighbors
+        self._own = 1.69 * np.linalg.pinv(Q) + 0.25
+        self.pattern = self.areas.pattern
+
+    def prior(self, theta: np.ndarray) -> FieldPrior | None:
+        return FieldPrior.at(self, theta)
+
+    def field(self, theta: np.ndarray) -> Field:
+        precision, U = self.areas.times(self._scales(theta))
+        S = np.zeros((3, 3))
+        S[:2, :2], S[2, 2] = self.areas.covariance, math.exp(2.0 * theta[1])
+        return Field(self.mean(theta), precision, np.column_stack([U, np.ones(3)]), S)
+
+    def _scales(self, theta: np.ndarray) -> np.ndarray:
+        return math.exp(theta[2]) * np.array([1.0, -2.0, 0.5])
+
+    def cov(self, theta: np.ndarray) -> np.ndarray:
+        e = self._scales(theta)
+        return e[:, None] * self._own * e + math.exp(2.0 * theta[1])
 
 
 class Counts(Toy):

@@ -9,5 +9,6 @@ from pymc_lgm.priors.base import Posterior as Posterior
 from pymc_lgm.priors.base import Prior as Prior
 from pymc_lgm.priors.blocks import BlocksPrior as BlocksPrior
 from pymc_lgm.priors.dense import DensePrior as DensePrior
+from pymc_lgm.priors.field import FieldPrior as FieldPrior
 from pymc_lgm.priors.inducing import InducingPrior as InducingPrior
 from pymc_lgm.priors.low_rank import LowRankPrior as LowRankPrior

@@ -17,7 +17,7 @@ import numpy as np
 from pymc_lgm.linalg import LOG_2PI, Array, tally
 from pymc_lgm.priors import bands
 from pymc_lgm.priors.banded_models import BandedModel
-from pymc_lgm.priors.banded_posterior import BandedPosterior
+from pymc_lgm.priors.banded_posterior import BandedPosterior, BandFactor
 from pymc_lgm.priors.base import Prior
 from pymc_lgm.priors.precision import Precision, SiteBlocks
 
@@ -134,8 +134,8 @@ class BandedPrior:
         tally.cubic_ops += 1
         A = self._whitener.Q.copy()
         A[0] += W
-        factor = bands.cholesky(A)
-        return None if factor is None else BandedPosterior(self, W, factor)
+        L = bands.cholesky(A)
+        return None if L is None else BandedPosterior(self, W, BandFactor(L))
 
     # Derivatives in theta
 

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
-from numpy.typing import NDArray
-
 from pymc_lgm.linalg import Array
 from pymc_lgm.priors import bands
-from pymc_lgm.priors.base import Prior
-from pymc_lgm.priors.by_covariance import ByCovariance
+from pymc_lgm.priors.precision_posterior import PrecisionPosterior, Sparse
 
-__all__ = ["BandedPosterior"]
+__all__ = ["BandFactor", "BandedPosterior"]
 
 
-class Banded(Prior, Protocol):
+class Banded(Sparse, Protocol):
     """T (f − m) ~ N(0, I)."""
 
     T: Array
-
-    @property
-    def log_determinant(self) -> float:
-        """log|K|."""
 
     @property
     def covariance_on_band(self) -> Array:
@@ -34,65 +28,46 @@ class Banded(Prior, Protocol):
         """⟨M, ∂Q⟩ + vᵀ ∂m."""
 
 
-class BandedPosterior(ByCovariance):
-    """The same conditioned on precisions W ≥ 0, a diagonal: Σ⁻¹ = A = Q + W: see `Posterior`.
+@dataclass(frozen=True, eq=False)
+class BandFactor:
+    """A = L Lᵀ in bands: O(n b) a column and verb. See `Factor`."""
 
-    Made by `BandedPrior.condition`, of the factor L of A. O(n b) a column and verb, where nothing
-    else is said.
-    """
-
-    prior: Banded
-
-    def __init__(self, prior: Banded, W: Array, factor: Array):
-        super().__init__(W)
-        self.prior, self._L = prior, factor
+    L: Array
 
     @property
     def log_determinant(self) -> float:
-        """log|B| = log|K| + log|A|."""
-        return self.prior.log_determinant + 2.0 * float(np.log(self._L[0]).sum())
+        """log|A|."""
+        return 2.0 * float(np.log(self.L[0]).sum())
 
-    def covariance_times(self, x: Array) -> Array:
-        """Σ x = L⁻ᵀ L⁻¹ x."""
-        return self.multiply(bands.solve(self._L, x))
+    def solve(self, x: Array) -> Array:
+        """L⁻¹ x."""
+        return bands.solve(self.L, x)
 
-    def spread(self, x: Array) -> float:
-        """xᵀ Σ x = |L⁻¹ x|²."""
-        half = bands.solve(self._L, x)
-        return float(half @ half)
-
-    def multiply(self, xi: Array) -> Array:
+    def solve_transposed(self, xi: Array) -> Array:
         """L⁻ᵀ ξ."""
-        return bands.solve(self._L, xi, transposed=True)
+        return bands.solve(self.L, xi, transposed=True)
 
-    def solve(self, d: Array) -> Array:
-        """Lᵀ d."""
-        return bands.multiply_transposed(self._L, d)
+    def multiply_transposed(self, x: Array) -> Array:
+        """Lᵀ x."""
+        return bands.multiply_transposed(self.L, x)
 
     @cached_property
-    def _sigma(self) -> Array:
-        """Σ where the band of A is: O(n b²)."""
-        sigma: Array = bands.inverse_on_band(self._L)
-        return sigma
+    def inverse_on_band(self) -> Array:
+        """A⁻¹ where the band of A is: O(n b²)."""
+        return bands.inverse_on_band(self.L)
 
     @property
-    def variances(self) -> Array:
-        """Σ_ii."""
-        result: Array = self._sigma[0]
+    def inverse_diagonal(self) -> Array:
+        """(A⁻¹)_ii."""
+        result: Array = self.inverse_on_band[0]
         return result
 
-    @property
-    def site_covariances(self) -> Array:
-        """Σ_ii, shape (n, 1, 1)."""
-        return self.variances[:, None, None]
 
-    def block(self, index: NDArray[np.intp]) -> Array:
-        """Σ of some f_i: a column of Σ for each."""
-        columns = np.zeros((self.prior.n, index.size), order="F")
-        columns[index, np.arange(index.size)] = 1.0
-        half = bands.solve(self._L, columns)
-        result: Array = half.T @ half
-        return result
+class BandedPosterior(PrecisionPosterior):
+    """The same conditioned on precisions W ≥ 0, a diagonal, for the same band: see `Posterior`."""
+
+    prior: Banded
+    factor: BandFactor
 
     # Derivatives in theta
 
@@ -107,8 +82,10 @@ class BandedPosterior(ByCovariance):
 
             ⟨½ (K − Σ) − ½ ẑ ẑᵀ − K v ẑᵀ, ∂Q⟩ + (a + v)ᵀ ∂m.
         """
-        z, width = self.prior.covariance_times(a), len(self._L)
-        M = 0.5 * (self.prior.covariance_on_band - self._sigma - bands.outer(z, z, width))
+        z, width = self.prior.covariance_times(a), len(self.factor.L)
+        M = 0.5 * (
+            self.prior.covariance_on_band - self.factor.inverse_on_band - bands.outer(z, z, width)
+        )
         if v is not None:
             Kv = self.prior.covariance_times(v)
             M -= 0.5 * (bands.outer(Kv, z, width) + bands.outer(z, Kv, width))

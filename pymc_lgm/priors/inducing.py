@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from pymc_lgm.linalg import LOG_2PI, Array, factorize, gram, tally
 from pymc_lgm.priors.base import Prior
 from pymc_lgm.priors.precision import Precision, SiteBlocks
 from pymc_lgm.priors.root_posterior import RootPosterior
+from pymc_lgm.priors.without_slopes import WithoutSlopes
 
 __all__ = ["InducingModel", "InducingPrior"]
 
@@ -34,16 +35,6 @@ class InducingModel(Protocol):
 
     def map(self, theta: Array) -> Array | None:
         """V, shape (n, m), in C order; ``None`` where K_uu cannot be factorized."""
-
-
-class WithoutSlopes:
-    """Verbs that nobody asks for where ``model.has_theta_gradient`` is false."""
-
-    def _refuse(self, *arguments: Any) -> Any:
-        raise NotImplementedError("A prior of inducing variables has no derivatives in theta.")
-
-    log_density_gradient = log_density_geometry = _refuse
-    whitened_gradient = whitened_jacobian = evidence_gradient = _refuse
 
 
 class InducingPosterior(WithoutSlopes, RootPosterior):

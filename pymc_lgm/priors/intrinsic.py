@@ -1,0 +1,91 @@
+r"""An intrinsic field of areas, as a sparse one that has a density and a rank-two correction.
+
+    φ ~ N(0, Q⁻ + s² 11ᵀ),   Q = D − W,
+
+Q⁻ the generalized inverse: the law of `pymc.ICAR`, whose mean over the areas has standard deviation
+s. Q has no inverse, since Q 1 = 0. With area p held by δ, Q_p = Q + δ e_p e_pᵀ has one, which is as
+sparse: Q_p⁻¹ = G + 11ᵀ/δ, where G is zero at p, and with g = G 1/n and ḡ = 1ᵀG 1/n²
+
+    Q⁻ = (I − J) G (I − J) = Q_p⁻¹ − 1 gᵀ − g 1ᵀ + (ḡ − 1/δ) 11ᵀ,   J = 11ᵀ/n.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scipy.sparse import csc_array, diags_array
+
+from pymc_lgm.linalg import Array
+from pymc_lgm.priors.sparse import Pattern, SparseFactor
+
+__all__ = ["IntrinsicField"]
+
+
+class IntrinsicField:
+    """φ, by Q_p and what makes it Q⁻ + s² 11ᵀ.
+
+    Parameters
+    ----------
+    W : sparse array, shape (n, n)
+        Symmetric weights of a connected map.
+    sd : float
+        s.
+    scale : float
+        Multiplies φ but for its mean.
+
+    Attributes
+    ----------
+    pattern : Pattern
+    precision : ndarray
+        Elements of Q_p.
+    columns, covariance : ndarray, shape (n, 2) and (2, 2)
+        U = (1, g) and S with Q⁻ + s² 11ᵀ = Q_p⁻¹ + U S Uᵀ.
+    """
+
+    def __init__(self, W: csc_array, sd: float, scale: float = 1.0):
+        self.n, self.sd = W.shape[0], sd
+        neighbors = np.asarray(W.sum(axis=0)).ravel()
+        Q = csc_array(diags_array(neighbors) - W)
+        self.pattern = Pattern.of(Q)
+        own = self.pattern.elements(Q) / scale**2
+        pin = int(self.pattern.diagonal[np.argmax(neighbors)])
+
+        def held(by: float) -> Array:
+            values = own.copy()
+            values[pin] += by
+            return values
+
+        # With 1/δ as large as G is, neither of the two is lost beside the other.
+        weak = held(own[pin])
+        spread = self._factorize(weak).inverse_diagonal.mean() - 1.0 / own[pin]
+        delta = 1.0 / max(spread, 1e-300) if self.n > 1 else 1.0
+        self.precision = held(delta)
+        self._factor = self._factorize(self.precision)
+        g = (self._inverse_times(np.ones(self.n)) - self.n / delta) / self.n
+        self.columns = np.column_stack([np.ones(self.n), g])
+        self.covariance = np.array([[g.mean() - 1.0 / delta + sd**2, -1.0], [-1.0, 0.0]])
+
+    def _factorize(self, values: Array) -> SparseFactor:
+        factor = self.pattern.factorize(values)
+        if factor is None:
+            raise np.linalg.LinAlgError("The map is not connected.")
+        return factor
+
+    def _inverse_times(self, x: Array) -> Array:
+        """Q_p⁻¹ x."""
+        return self._factor.solve_transposed(self._factor.solve(x))
+
+    def draw(self, rng: np.random.Generator) -> Array:
+        """φ from its prior."""
+        x = self._factor.solve_transposed(rng.standard_normal(self.n))
+        return x - x.mean() + self.sd * rng.standard_normal()
+
+    def covariance_times(self, x: Array) -> Array:
+        """(Q⁻ + s² 11ᵀ) x."""
+        inside = self._inverse_times(x - x.mean())
+        return inside - inside.mean() + self.sd**2 * x.sum()
+
+    def times(self, e: Array) -> tuple[Array, Array]:
+        """Elements of the precision, and U, of e φ, with e of no zero: S is the same."""
+        both = self.pattern.scales(e)
+        return self.precision / both, e[:, None] * self.columns

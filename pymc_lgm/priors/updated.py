@@ -1,0 +1,71 @@
+"""A factor of a matrix to which something of low rank has been added, or taken from it."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from scipy.linalg import solve_triangular
+
+from pymc_lgm.linalg import Array
+from pymc_lgm.priors.precision_posterior import Factor
+
+__all__ = ["UpdatedFactor"]
+
+
+class UpdatedFactor:
+    """A + V C Vᵀ = (R F)(R F)ᵀ with A = R Rᵀ, V of k columns and C symmetric, of any sign.
+
+    With an orthonormal G, R⁻¹ V = G H, and E the Cholesky factor of I + H C Hᵀ, k × k,
+
+        R⁻¹ (A + V C Vᵀ) R⁻ᵀ = I + G (E Eᵀ − I) Gᵀ = F Fᵀ,   F = I + G (E − I) Gᵀ,
+
+    and F⁻¹ = I + G (E⁻¹ − I) Gᵀ. So no cancellation is in it but that of A + V C Vᵀ itself. O(n k²)
+    beside k solutions with R. Made by `of`.
+    """
+
+    def __init__(self, factor: Factor, G: Array, E: Array):
+        self._factor, self._G, self._E = factor, G, E
+        self._E_inverse = solve_triangular(E, np.eye(len(E)), lower=True)
+
+    @classmethod
+    def of(cls, factor: Factor, V: Array, C: Array) -> UpdatedFactor | None:
+        """Of R, V (n, k) and C (k, k); ``None`` if the sum is not numerically positive definite."""
+        G, H = np.linalg.qr(factor.solve(V))
+        try:
+            E = np.linalg.cholesky(np.eye(len(H)) + H @ C @ H.T)
+        except np.linalg.LinAlgError:
+            return None
+        return cls(factor, G, E) if np.isfinite(E).all() else None
+
+    @property
+    def log_determinant(self) -> float:
+        """log|A + V C Vᵀ|."""
+        return self._factor.log_determinant + 2.0 * float(np.log(np.diag(self._E)).sum())
+
+    def _moved(self, x: Array, E: Array) -> Array:
+        """(I + G (E − I) Gᵀ) x."""
+        inside = self._G.T @ x
+        result: Array = x + self._G @ (E @ inside - inside)
+        return result
+
+    def solve(self, x: Array) -> Array:
+        """F⁻¹ R⁻¹ x."""
+        return self._moved(self._factor.solve(x), self._E_inverse)
+
+    def solve_transposed(self, xi: Array) -> Array:
+        """R⁻ᵀ F⁻ᵀ ξ."""
+        return self._factor.solve_transposed(self._moved(xi, self._E_inverse.T))
+
+    def multiply_transposed(self, x: Array) -> Array:
+        """Fᵀ Rᵀ x."""
+        return self._moved(self._factor.multiply_transposed(x), self._E.T)
+
+    @cached_property
+    def inverse_diagonal(self) -> Array:
+        """Of A⁻¹ + Z (E⁻ᵀ E⁻¹ − I) Zᵀ, Z = R⁻ᵀ G."""
+        Z = self._factor.solve_transposed(self._G)
+        core = self._E_inverse.T @ self._E_inverse - np.eye(len(self._E))
+        result: Array = self._factor.inverse_diagonal + np.einsum("ij,jk,ik->i", Z, core, Z)
+        return result

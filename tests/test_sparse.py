@@ -1,0 +1,107 @@
+"""Sparse symmetric matrices and what is added to them, against dense algebra."""
+
+import numpy as np
+import pytest
+
+from scipy.sparse import csc_array
+from test_priors import close
+
+from pymc_lgm.priors import sparse
+from pymc_lgm.priors.sparse import Pattern, fill_reducing_order
+from pymc_lgm.priors.updated import UpdatedFactor
+
+
+def random_matrix(rng, n, share):
+    """Symmetric, diagonally dominant, with about this share of elements."""
+    there = np.tril(rng.random((n, n)) < share, -1)
+    A = np.where(there, -rng.random((n, n)), 0.0)
+    A += A.T
+    return A + np.diag(0.5 + np.abs(A).sum(axis=0))
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(4)
+
+
+@pytest.fixture(params=[(1, 0.0), (5, 0.4), (60, 0.05), (40, 0.0), (12, 1.0)])
+def A(request, rng):
+    return random_matrix(rng, *request.param)
+
+
+@pytest.fixture
+def factor(A):
+    pattern = Pattern.of(csc_array(A))
+    return pattern.factorize(pattern.elements(csc_array(A)))
+
+
+def test_the_verbs_of_a_factor(A, factor, rng):
+    n, order = len(A), factor.pattern.order
+    L = np.linalg.cholesky(A[np.ix_(order, order)])
+    close(factor.log_determinant, np.linalg.slogdet(A)[1])
+    close(factor.inverse_diagonal, np.diag(np.linalg.inv(A)))
+    for x in (rng.standard_normal(n), rng.standard_normal((n, 3))):
+        close(factor.solve(x), np.linalg.solve(L, x[order]))
+        close(factor.solve_transposed(factor.solve(x)), np.linalg.solve(A, x))
+        close(factor.multiply(factor.multiply_transposed(x)), A @ x)
+        close(factor.pattern.times(factor.pattern.elements(csc_array(A)), x), A @ x)
+
+
+def test_elements_of_the_diagonal_are_found(A):
+    pattern = Pattern.of(csc_array(A))
+    assert pattern.elements(csc_array(A))[pattern.diagonal].tolist() == np.diag(A).tolist()
+
+
+def test_a_factor_that_is_none_is_a_value(rng):
+    A = random_matrix(rng, 6, 0.5)
+    pattern = Pattern.of(csc_array(A))
+    assert pattern.factorize(pattern.elements(csc_array(A - 3 * np.diag(np.diag(A))))) is None
+    A[2, 2] = np.nan
+    assert pattern.factorize(pattern.elements(csc_array(A))) is None
+
+
+def test_the_order_is_one_of_few_elements():
+    """A star factorized from its center has all elements, from its rays two a column."""
+    star = np.eye(30)
+    star[0] = star[:, 0] = 1.0
+    order = fill_reducing_order(csc_array(star))
+    assert sorted(order) == list(range(30))
+    assert Pattern.of(csc_array(star)).below.size == 59
+    assert Pattern.of(csc_array(star), np.arange(30)).below.size == 30 * 31 // 2
+
+
+@pytest.mark.mutant
+def test_a_selected_inverse_with_a_wrong_pattern_is_noticed(rng, monkeypatch, dies):
+    """As if elements of A were all that the equations ask for: what the factor fills in is lost."""
+    A = random_matrix(rng, 20, 0.15)
+    pattern = Pattern.of(csc_array(A))
+    factor, original = pattern.factorize(pattern.elements(csc_array(A))), sparse._takahashi
+
+    def without_fill(starts, below, L):
+        kept = np.zeros_like(L)
+        kept[pattern.place] = L[pattern.place]
+        return original(starts, below, kept)
+
+    monkeypatch.setattr(sparse, "_takahashi", without_fill)
+    error = np.abs(factor.inverse_diagonal / np.diag(np.linalg.inv(A)) - 1.0).max()
+    dies("sparse: selected inverse on the pattern of A", error, above=1e-6)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0, 0.0])
+def test_a_factor_of_a_sum(A, factor, sign, rng):
+    n = len(A)
+    V = rng.standard_normal((n, 2)) @ np.array([[1.0, 0.5, 2.0], [0.0, 1.0, 0.0]])  # collinear
+    C = sign * 0.001 * np.array([[2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 1.0]])
+    updated, right = UpdatedFactor.of(factor, V, C), A + V @ C @ V.T
+    R = updated.solve_transposed(np.eye(n))
+    close(R @ R.T, np.linalg.inv(right))
+    close(updated.log_determinant, np.linalg.slogdet(right)[1])
+    close(updated.inverse_diagonal, np.diag(np.linalg.inv(right)))
+    x = rng.standard_normal((n, 2))
+    close(updated.solve(x), R.T @ x)
+    close(R.T @ right @ x, updated.multiply_transposed(x))
+
+
+def test_a_sum_that_is_not_positive_is_a_value(factor):
+    V = np.ones((factor.pattern.n, 1))
+    assert UpdatedFactor.of(factor, V, np.array([[-1e6]])) is None
