@@ -11,6 +11,7 @@ import numpy as np
 
 from numpy.typing import NDArray
 
+from pymc_lgm.approximations.gaussian import Effects
 from pymc_lgm.linalg import Array
 from pymc_lgm.priors import Prior
 from pymc_lgm.priors.base import GaussianModel
@@ -52,6 +53,9 @@ class LatentGaussian(GaussianModel, Protocol):
 
     def probit_signs(self) -> Array | None:
         """s (n,) if ℓ = Σ log Φ(s_i f_i), ``None`` if not."""
+
+    def effects(self, theta: Array) -> Effects | None:
+        """Effects, one an observation, that ℓ has been integrated over."""
 
     # Derivatives in theta, for targets with a gradient.
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from numpy.typing import NDArray
 
-from pymc_lgm.approximations.gaussian import GaussianApproximation, Search
+from pymc_lgm.approximations.gaussian import Effects, GaussianApproximation, Search
 from pymc_lgm.approximations.importance import Estimate
 from pymc_lgm.latent_gaussian import LatentGaussian
 from pymc_lgm.linalg import Array, tally
@@ -53,6 +53,11 @@ class LikelihoodAt:
     def probit_signs(self) -> Array | None:
         """Its signs s if it is Σ log Φ(s_i f_i)."""
         return self.model.probit_signs()
+
+    @property
+    def effects(self) -> Effects | None:
+        """What has been integrated out."""
+        return self.model.effects(self.theta)
 
 
 class AtTheta:

@@ -163,7 +163,7 @@ def joint_test(
         theta = numeric.theta_of(dict(point))
         f = numeric.f_of(theta, dict(point))
         values = joint_values(numeric, theta, f)
-        return values if numeric.is_one_vector else values | _of_latents(numeric, point, theta, f)
+        return values if numeric.is_one_vector else _with_latents(values, numeric, point, theta, f)
 
     before, after = [], []
     try:
@@ -213,15 +213,20 @@ def joint_values(model: LatentGaussian, theta: Array, f: Array) -> dict[str, flo
     return values
 
 
-def _of_latents(
-    numeric: LatentGaussianModel, point: Mapping[str, Any], theta: Array, f: Array
+def _with_latents(
+    values: dict[str, float],
+    numeric: LatentGaussianModel,
+    point: Mapping[str, Any],
+    theta: Array,
+    f: Array,
 ) -> dict[str, float]:
-    """Of latent variables that f is the predictor of: their law given f is drawn from, too."""
-    values: dict[str, float] = {}
+    """And of latent variables that f is the predictor of: their law given f and y is drawn from."""
     for name in numeric.latents:
         for i, x in enumerate(np.ravel(point[name])):
             values |= {f"{name}[{i}]": float(x), f"{name}[{i}] squared": float(x * x)}
             values[f"{name}[{i}]*f"] = float(x * f[i % f.size])
+            if (score := values.get(f"score[{i}]")) is not None:
+                values[f"{name}[{i}]*score"] = float(x * score)
             values |= {f"{name}[{i}]*theta[{j}]": float(x * t) for j, t in enumerate(theta)}
     return values
 

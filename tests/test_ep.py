@@ -24,7 +24,7 @@ from pymc_lgm.state import LikelihoodAt
 class Gaussian:
     """y ~ N(f, noise): EP is exact."""
 
-    probit_signs = sets = None
+    probit_signs = sets = effects = None
 
     def __init__(self, y, noise):
         self.y, self.noise = y, noise
@@ -56,7 +56,7 @@ class Flat(Gaussian):
 class Probit:
     """y = 1 with probability Φ(f), with or without the closed form."""
 
-    sets = None
+    sets = effects = None
 
     def __init__(self, signs, closed=True):
         self.signs, self.probit_signs = signs, signs if closed else None
@@ -74,7 +74,7 @@ class Probit:
 
 
 class Logistic:
-    probit_signs = sets = None
+    probit_signs = sets = effects = None
 
     def __init__(self, signs):
         self.signs = signs

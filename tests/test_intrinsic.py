@@ -17,6 +17,7 @@ from test_priors import close
 import pymc_lgm as lgm
 
 from pymc_lgm import spatial
+from pymc_lgm.model.field_structure import FieldStructure
 
 W = spatial.adjacency(NEIGHBORS)
 RIVER = spatial.adjacency([(0, 1), (1, 2), (3, 4)], n=6)
@@ -46,14 +47,18 @@ def test_its_prior_is_the_models():
     rng, differences = np.random.default_rng(1), []
     for theta in (np.array([0.0]), np.array([-1.0])):
         for phi in 0.3 * rng.standard_normal((3, 6)):
+            phi += 0.001 * rng.standard_normal() - phi.mean()  # as in the prior
             f = ours.f_of(theta, {"phi": phi})
             prior = ours.prior(theta)
             total = ours.log_likelihood(f, theta) + prior.log_density(f) + ours.log_prior(theta)
+            total += 6 * theta[0]  # f is scale times phi
             differences.append(total - logp({"scale_log__": theta[0], "phi": phi}))
     assert np.ptp(differences) < 1e-7
 
 
-def test_the_sum_of_structured_and_unstructured_effects_is_one_vector():
+def test_the_sum_of_structured_and_unstructured_effects_is_one_vector(monkeypatch):
+    """Where it is not read as a sparse field."""
+    monkeypatch.setattr(FieldStructure, "of", lambda setting: None)
     ours = lgm.LatentGaussianModel.from_pymc(besag_york_mollie())
     assert ours.theta_names == ("sigma_log__", "rho_logodds__")
     sigma, rho = 0.8, 1.0 / (1.0 + math.exp(-0.4))

@@ -68,6 +68,9 @@ class Counts:
     def probit_signs(self):
         return None
 
+    def effects(self, theta):
+        return None
+
 
 class Noisy(Counts):
     """Gaussian observations, of which some say much: the posterior is known."""

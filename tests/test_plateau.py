@@ -41,7 +41,7 @@ ULPS = {
 class Counts:
     """Poisson counts of rate exp(f), computed as exp(500) where it is larger, and no better."""
 
-    probit_signs = sets = None
+    probit_signs = sets = effects = None
     y = np.arange(N) % 4
 
     def __init__(self, ulps):
@@ -62,7 +62,7 @@ class Counts:
 class TwoBumps:
     """Half of a normal around 1, and e^-100 of another around 30: each has moments of its own."""
 
-    probit_signs = sets = None
+    probit_signs = sets = effects = None
 
     def value(self, f):
         return self(f)[0]

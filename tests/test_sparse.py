@@ -6,7 +6,7 @@ import pytest
 from scipy.sparse import csc_array
 from test_priors import close
 
-from pymc_lgm.priors import sparse
+from pymc_lgm.priors import sparse_loops
 from pymc_lgm.priors.sparse import Pattern, fill_reducing_order
 from pymc_lgm.priors.updated import UpdatedFactor
 
@@ -75,14 +75,14 @@ def test_a_selected_inverse_with_a_wrong_pattern_is_noticed(rng, monkeypatch, di
     """As if elements of A were all that the equations ask for: what the factor fills in is lost."""
     A = random_matrix(rng, 20, 0.15)
     pattern = Pattern.of(csc_array(A))
-    factor, original = pattern.factorize(pattern.elements(csc_array(A))), sparse._takahashi
+    factor, original = pattern.factorize(pattern.elements(csc_array(A))), sparse_loops.takahashi
 
     def without_fill(starts, below, L):
         kept = np.zeros_like(L)
         kept[pattern.place] = L[pattern.place]
         return original(starts, below, kept)
 
-    monkeypatch.setattr(sparse, "_takahashi", without_fill)
+    monkeypatch.setattr(sparse_loops, "takahashi", without_fill)
     error = np.abs(factor.inverse_diagonal / np.diag(np.linalg.inv(A)) - 1.0).max()
     dies("sparse: selected inverse on the pattern of A", error, above=1e-6)
 

@@ -21,7 +21,7 @@ from pymc_lgm.state import AtTheta, LikelihoodAt
 class Student:
     """y = f + scale × Student(4)."""
 
-    probit_signs = sets = None
+    probit_signs = sets = effects = None
 
     def __init__(self, y, scale):
         self.y, self.scale = y, scale

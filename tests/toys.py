@@ -124,6 +124,9 @@ class Toy:
     def probit_signs(self) -> np.ndarray | None:
         return None
 
+    def effects(self, theta: np.ndarray) -> None:
+        return None
+
     def log_likelihoods_theta_gradient(
         self, rows: np.ndarray, theta: np.ndarray, weights: np.ndarray
     ) -> np.ndarray:

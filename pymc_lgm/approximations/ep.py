@@ -16,7 +16,7 @@ import numpy as np
 
 from scipy.special import erfcx, log_ndtr
 
-from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood
+from pymc_lgm.approximations.gaussian import Effects, GaussianApproximation, SiteLikelihood
 from pymc_lgm.approximations.site_search import Sweep, mismatch, site_search
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.linalg import LOG_2PI, Array
@@ -26,6 +26,9 @@ __all__ = ["Marginals", "Tilted", "ep", "evidence_gradient", "probit_moments", "
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
 LOG_WEIGHTS = np.log(WEIGHTS) - 0.5 * LOG_2PI
+
+LEAST_SHARE = 0.02
+"""Least 1 − d² W: of a log-concave likelihood it is positive."""
 
 
 class Marginals(NamedTuple):
@@ -37,6 +40,17 @@ class Marginals(NamedTuple):
     z: Array  # ẑ = f̂ − m
     variance: Array  # Σ_ii
     cavity: Array  # 1 − W_i Σ_ii: the share of the precision that is not site i's
+
+    @property
+    def of_cavity(self) -> tuple[Array, Array]:
+        """Variance and mean of z under q / t_i: (3.56)."""
+        return self.variance / self.cavity, (self.z - self.variance * self.nu) / self.cavity
+
+    @property
+    def log_mass(self) -> Array:
+        """S_i has q / t_i in it, which is the normalized cavity times the exponential of this."""
+        square = self.precision * self.z**2 - 2.0 * self.z * self.nu + self.variance * self.nu**2
+        return 0.5 * (square / self.cavity - np.log(self.cavity))
 
 
 class Tilted(NamedTuple):
@@ -115,8 +129,7 @@ def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep
     z = prior.covariance_times(dual)
     cavity = posterior.shares  # (B⁻¹)_ii = 1 − W_i Σ_ii
     q = Marginals(prior.mean, nu, precision, z, posterior.variances, cavity)
-    signs = likelihood.probit_signs
-    tilted = quadrature_moments(likelihood, q) if signs is None else probit_moments(signs, q)
+    tilted = tilted_moments(likelihood, q)
 
     cavity_precision = cavity / q.variance  # (3.56)
     next_precision = np.maximum(1.0 / tilted.variance - cavity_precision, 0.0)  # (3.59)
@@ -162,15 +175,22 @@ def evidence_gradient(
     return gradient if np.isfinite(gradient).all() else None
 
 
+def tilted_moments(likelihood: SiteLikelihood, q: Marginals) -> Tilted:
+    """Moments in closed form where there is one, and else by quadrature."""
+    if (signs := likelihood.probit_signs) is not None:
+        return probit_moments(signs, q)
+    if (effects := likelihood.effects) is not None:
+        return effects_moments(effects, q)
+    return quadrature_moments(likelihood, q)
+
+
 def quadrature_moments(likelihood: SiteLikelihood, q: Marginals) -> Tilted:
     """Moments by Gauss-Hermite quadrature with q(f_i) as weight: where EP ends, q is tilted's."""
     scale = np.sqrt(q.variance)
     z = q.z + NODES[:, None] * scale
     log_terms = likelihood.sites(q.mean + z)
     log_terms += LOG_WEIGHTS[:, None] - z * (q.nu - 0.5 * q.precision * z)
-    log_terms[~(log_terms < math.inf)] = -math.inf  # NaN and +inf far out
-    largest = log_terms.max(axis=0)
-    terms = np.exp(log_terms - largest)
+    largest, terms = _scaled(log_terms)
     total = terms.sum(axis=0)
     x = NODES @ terms / total
     spread = ((NODES[:, None] - x) ** 2 * terms).sum(axis=0) / total
@@ -179,15 +199,45 @@ def quadrature_moments(likelihood: SiteLikelihood, q: Marginals) -> Tilted:
 
 def probit_moments(signs: Array, q: Marginals) -> Tilted:
     """Moments for p(y_i | f_i) = Φ(s_i f_i): Rasmussen and Williams (3.58)."""
-    cavity_variance = q.variance / q.cavity  # (3.56)
-    cavity_z = (q.z - q.variance * q.nu) / q.cavity
+    cavity_variance, cavity_z = q.of_cavity
     width = np.sqrt(1.0 + cavity_variance)
     u = signs * (q.mean + cavity_z) / width
     hazard = math.sqrt(2.0 / math.pi) / erfcx(-u / math.sqrt(2.0))  # N(u) / Φ(u)
-    # S_i has q / t_i in it, which is the normalized cavity times this:
-    log_mass = (q.precision * q.z**2 - 2.0 * q.z * q.nu + q.variance * q.nu**2) / q.cavity
     return Tilted(
-        log_ndtr(u) + 0.5 * (log_mass - np.log(q.cavity)),
+        log_ndtr(u) + q.log_mass,
         cavity_z + signs * cavity_variance * hazard / width,
         cavity_variance * (1.0 - cavity_variance * hazard * (u + hazard) / width**2),
     )
+
+
+def effects_moments(effects: Effects, q: Marginals) -> Tilted:
+    """Moments where effects d_i w have been integrated out: one integral an observation, not two.
+
+    With η = f + d w the cavity of η is N(μ, v + d²), and f is normal given η: the moments of η
+    under p(y_i | η) times its cavity say those of f.
+    """
+    v, z = q.of_cavity
+    wide, share = v + effects.d**2, v / (v + effects.d**2)
+    # Nodes where η is: a site of f with precision W is one of η with W / (1 − d² W).
+    less = np.maximum(1.0 - effects.d**2 * q.precision, LEAST_SHARE)
+    precision = 1.0 / wide + q.precision / less
+    center, scale = (z / wide + q.nu / less) / precision, 1.0 / np.sqrt(precision)
+    at = center + NODES[:, None] * scale
+    log_terms = effects.sites(q.mean + at) - 0.5 * (at - z) ** 2 / wide
+    log_terms += LOG_WEIGHTS[:, None] + 0.5 * NODES[:, None] ** 2
+    largest, terms = _scaled(log_terms)
+    total = terms.sum(axis=0)
+    x = NODES @ terms / total
+    spread = scale**2 * ((NODES[:, None] - x) ** 2 * terms).sum(axis=0) / total
+    return Tilted(
+        largest + np.log(total * scale / np.sqrt(wide)) + q.log_mass,
+        z + share * (center + scale * x - z),
+        v * (1.0 - share) + share**2 * spread,
+    )
+
+
+def _scaled(log_terms: Array) -> tuple[Array, Array]:
+    """The largest of each column, and the terms divided by it."""
+    log_terms[~(log_terms < math.inf)] = -math.inf  # NaN and +inf far out
+    largest = log_terms.max(axis=0)
+    return largest, np.exp(log_terms - largest)

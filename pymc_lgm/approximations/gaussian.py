@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -57,6 +57,24 @@ class SiteLikelihood(Likelihood, Protocol):
     @property
     def probit_signs(self) -> Array | None:
         """s, shape (n,), if ℓ_i(f_i) = log Φ(s_i f_i), whose moments have a closed form."""
+
+    @property
+    def effects(self) -> Effects | None:
+        """What has been integrated out of ℓ_i, if each observation has an effect of its own."""
+
+
+class Effects(NamedTuple):
+    """ℓ_i(f_i) = log ∫ exp(ℓ°_i(f_i + d_i w)) N(w; 0, 1) dw.
+
+    Attributes
+    ----------
+    d : ndarray, shape (n,)
+    sites : callable
+        ℓ°_i of each row of f + d w, shape (N, n) -> (N, n).
+    """
+
+    d: Array
+    sites: Callable[[Array], Array]
 
 
 @dataclass(frozen=True, eq=False)

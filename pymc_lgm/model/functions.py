@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from pymc_lgm.amplitudes import find_amplitudes
+from pymc_lgm.approximations.gaussian import Effects
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.forms.base import PriorAt
 from pymc_lgm.model.graphs import Block, Graphs, Variable
@@ -298,6 +299,10 @@ class ModelFunctions:
             return None
         signs = 2.0 * self.graphs.probit_labels() - 1.0
         return signs if signs.shape == (self.n,) else None
+
+    def effects(self, theta: Array) -> Effects | None:
+        """Effects, one an observation, that ℓ has been integrated over."""
+        return self.form.effects(theta)
 
     def cov_vjp(self, theta: Array, M: Array) -> Array:
         """⟨∂K/∂theta_j, M⟩ for each j, shape (p,); M is any (n, n) array."""

@@ -23,7 +23,7 @@ from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.likelihoods.probit import ProbitRV
-from pymc_lgm.model.forms import Setting, form_of
+from pymc_lgm.model.forms import Form, Setting, forms_of
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.refusals import shapes_disagree
 
@@ -80,6 +80,21 @@ def _log_densities(
     return [densities[term] for term in terms]
 
 
+def _in_the_first_form_that_fits(setting: Setting) -> tuple[Form, list[Variable]]:
+    """The form, and the log densities of the reading's terms as it says them."""
+    model, terms = setting.model, setting.reading.terms
+    for form in forms_of(setting):
+        try:
+            densities = setting.place(_log_densities(model, terms, form.cuts))
+        except ValueError as error:
+            names = {rv.name: rv.type.shape for rv in model.observed_RVs}
+            raise ValueError(shapes_disagree(form.label, form.n, names, error)) from error
+        if (known := form.known(densities)) is not None:
+            form.cuts = {}  # A random variable cannot be pickled, and is not needed any more.
+            return form, known
+    raise AssertionError("the last form fits every model")
+
+
 class Graphs:
     """Mean, covariance and log densities as graphs of theta (p,) and f (n,).
 
@@ -131,24 +146,17 @@ class Graphs:
             return placed
 
         shapes = [np.shape(point[value.name]) for value in latents]
-        self.form = form_of(
-            Setting(
-                *(model, reading, self.theta, at, shapes),
-                *(list(others.values()), place, self._function),
-            )
+        setting = Setting(
+            *(model, reading, self.theta, at, shapes),
+            *(list(others.values()), place, self._function),
         )
+        terms = reading.terms
+        self.form, densities = _in_the_first_form_that_fits(setting)
         self.n, self._f = self.form.n, self.form.f
         self._mean, self._cov = self.form.mean, self.form.cov
         self._f_theta = [self._f, self.theta]
         # Many f at once, one a row: an importance estimate's draws, or a quadrature's nodes.
         self._rows = pt.matrix("rows", shape=(None, self.n))
-        terms = reading.terms
-        try:
-            densities = place(_log_densities(model, terms, self.form.cuts))
-        except ValueError as error:
-            names = {rv.name: rv.type.shape for rv in model.observed_RVs}
-            raise ValueError(shapes_disagree(self.form.label, self.n, names, error)) from error
-        densities = self.form.known(densities)
 
         self.likelihood: dict[str, Variable] = {}
         self.prior: dict[str, Variable] = {}

@@ -1,26 +1,50 @@
 """Intrinsic areas as PyMC has them: `pymc.ICAR`, and so the model of Besag, York and Mollié.
 
 Its density is that of a normal vector with precision Q + 11ᵀ/(n s)², Q = D − W and s the standard
-deviation of the soft constraint on the mean: proper where the map is connected. The covariance does
-not depend on theta, which is why it can be a dense one, made once.
+deviation of the soft constraint on the mean: proper where the map is connected.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pymc.distributions.multivariate import ICARRV
 from pytensor.graph.basic import Constant
+from scipy.sparse import csc_array
 from scipy.sparse.csgraph import connected_components
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 
-__all__ = ["as_intrinsic", "is_intrinsic"]
+__all__ = ["Intrinsic", "as_intrinsic", "is_intrinsic"]
 
 Variable = Any
+
+
+class Intrinsic(NamedTuple):
+    """What a `pymc.ICAR` says.
+
+    Attributes
+    ----------
+    W : sparse array, shape (n, n)
+    sigma : float
+        Scale of the differences between neighbors.
+    sd : float
+        Standard deviation of the mean.
+    """
+
+    W: csc_array
+    sigma: float
+    sd: float
+
+    def covariance(self) -> Array:
+        """(n, n): an inverse, O(n³)."""
+        W = self.W.toarray()
+        Q = (np.diag(W.sum(axis=1)) - W) / self.sigma**2
+        cov: Array = np.linalg.inv(Q + 1.0 / (len(W) * self.sd) ** 2)
+        return 0.5 * (cov + cov.T)
 
 
 def is_intrinsic(rv: Variable) -> bool:
@@ -29,8 +53,8 @@ def is_intrinsic(rv: Variable) -> bool:
     return isinstance(op, ICARRV) and rv.ndim == 1 and isinstance(_parameters(rv)[0], Constant)
 
 
-def as_intrinsic(rv: Variable) -> Array:
-    """Its covariance, shape (n, n): an inverse, O(n³).
+def as_intrinsic(rv: Variable) -> Intrinsic:
+    """What it is made of.
 
     Raises
     ------
@@ -42,14 +66,11 @@ def as_intrinsic(rv: Variable) -> Array:
     name = str(rv.name)
     if not (isinstance(sigma, Constant) and isinstance(sd, Constant)):
         raise ValueError(refusals.intrinsic_scale(name))
-    W = np.asarray(W.data, dtype=np.float64)
-    count, component = connected_components(W, directed=False)
+    weights = csc_array(np.asarray(W.data, dtype=np.float64))
+    count, component = connected_components(weights, directed=False)
     if count > 1:
         raise ValueError(refusals.not_connected(name, np.bincount(component).tolist()))
-    n = len(W)
-    Q = (np.diag(W.sum(axis=1)) - W) / float(sigma.data) ** 2
-    cov: Array = np.linalg.inv(Q + 1.0 / (n * float(sd.data)) ** 2)
-    return 0.5 * (cov + cov.T)
+    return Intrinsic(weights, float(sigma.data), float(sd.data))
 
 
 def _parameters(rv: Variable) -> list[Variable]:

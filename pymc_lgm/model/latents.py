@@ -22,7 +22,7 @@ from pytensor.tensor.random.basic import NormalRV
 
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model.areas import as_areas, is_areas
-from pymc_lgm.model.intrinsic import as_intrinsic, is_intrinsic
+from pymc_lgm.model.intrinsic import Intrinsic, as_intrinsic, is_intrinsic
 from pymc_lgm.model.series import as_series, is_series
 
 __all__ = ["Latent", "gaussian", "is_banded", "is_gaussian", "is_process"]
@@ -52,6 +52,8 @@ class Latent:
         Of a series, T in bands with T x = u + ε, (b + 1, n). Its ``mean`` is u.
     precision, order : variable and ndarray of int, or None
         Of areas, Q in bands, and the order in which it has them.
+    intrinsic : Intrinsic or None
+        Of intrinsic areas, what their law is made of: their covariance is dense.
     through : variable or None
         V, shape (n, m), if densities read standard normal coordinates ``rv`` (m,) as V ``rv``: of a
         process that is seen through inducing variables.
@@ -67,6 +69,12 @@ class Latent:
     precision: Variable | None = None
     order: NDArray[np.intp] | None = None
     through: Variable | None = None
+    intrinsic: Intrinsic | None = None
+
+    @property
+    def covariance(self) -> Variable | None:
+        """Of z, made where it is asked for."""
+        return self.cov if self.intrinsic is None else pt.constant(self.intrinsic.covariance())
 
     @property
     def is_banded(self) -> bool:
@@ -99,8 +107,8 @@ def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
         mean, precision, order = as_areas(rv)
         return Latent(rv, rv, mean, precision=precision, order=order)
     if is_intrinsic(rv):
-        cov = as_intrinsic(rv)
-        return Latent(rv, rv, pt.zeros(len(cov)), cov=pt.constant(cov))
+        areas = as_intrinsic(rv)
+        return Latent(rv, rv, pt.zeros(areas.W.shape[0]), intrinsic=areas)
     mean, spread = rv.owner.op.dist_params(rv.owner)
     if isinstance(rv.owner.op, MvNormalRV):
         return Latent(rv, rv, mean, cov=spread.astype("float64"))

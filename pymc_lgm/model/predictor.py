@@ -8,7 +8,7 @@ every sampler of one Gaussian vector is one of a sum of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,13 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from numpy.typing import NDArray
-from pymc.pytensorf import compile as pymc_compile
 from pymc.vartypes import continuous_types
-from pytensor.compile.mode import Mode
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
+from pymc_lgm.model.affine_graph import AffineGraph
 from pymc_lgm.model.blocks import Block, of_each, of_raveled
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.structure import basis_of_range, distinct_rows, order_of, structure_of
@@ -31,9 +30,6 @@ from pymc_lgm.model.structure import basis_of_range, distinct_rows, order_of, st
 __all__ = ["Predictor"]
 
 Variable = Any
-
-ONCE = Mode(linker="py", optimizer=None)
-"""For functions that run a few times: what it takes to compile one is longer."""
 
 
 class Predictor:
@@ -67,23 +63,9 @@ class Predictor:
         self._theta, self._place, self._model = setting.theta, setting.place, model
         latents, frontier = setting.reading.latents, setting.reading.frontier
         self._latents = latents
-        sizes = [int(np.prod(shape)) for shape in shapes]
-        ends = np.cumsum(sizes)
-        parts = [slice(int(end) - size, int(end)) for end, size in zip(ends, sizes, strict=True)]
-        self._x = pt.vector("x", shape=(int(ends[-1]),))
-        # Copies of random variables would be others: all are replaced in the same copy.
-        own = [latent.rv for latent in latents]
-        known = [rv for rv in model.basic_RVs if rv not in own]
-        nodes = dict(zip(known, model.replace_rvs_by_values(known), strict=True))
-        for latent, part, shape in zip(latents, parts, shapes, strict=True):
-            mean = clone_replace(latent.mean, nodes, rebuild_strict=False)
-            mean = pt.broadcast_to(mean.astype("float64"), shape)
-            nodes[latent.node] = mean + self._x[part].reshape(shape)
-        flat = pt.concatenate([v.astype("float64").ravel() for v in frontier])
-        raw = clone_replace(flat, nodes, rebuild_strict=False)
-        values = [nodes[latent.node] for latent in latents]
-        self._raw_of_values = raw
-        self._raw, *self.values = setting.place([raw, *values])
+        graph = AffineGraph(setting)
+        self._x, parts, nodes = graph.x, graph.parts, graph.nodes
+        self._raw_of_values, self._raw, self.values = graph.of_values, graph.raw, graph.values
         self.frontier_shapes = self._shapes(frontier, nodes, at)
 
         uses = set(ancestors([self._raw]))
@@ -112,13 +94,13 @@ class Predictor:
         Which elements of f each has, and its covariance, as a graph of theta and of the model's
         value variables.
         """
-        if self.order is None or any(block.latent.cov is None for block in self.blocks):
+        if self.order is None or any(block.latent.covariance is None for block in self.blocks):
             return []
         found = []
         for block in self.blocks:
             n = block.shape[-1]
             positions = self.order[block.part].reshape(-1, n)
-            covs = of_each(block.latent.cov, block.shape)
+            covs = of_each(block.latent.covariance, block.shape)
             found += list(zip(positions, covs, strict=True))
         of_values = self._model.replace_rvs_by_values([cov for _, cov in found])
         placed = self._place(of_values)
@@ -156,7 +138,9 @@ class Predictor:
     ) -> list[tuple[int, ...]]:
         graphs = [clone_replace(v, nodes, rebuild_strict=False).shape for v in frontier]
         shapes = self._place([pt.as_tensor(s) for s in graphs])
-        values = _once([self._x, self._theta], shapes)(np.zeros(self._x.type.shape[0]), at)
+        values = AffineGraph.once([self._x, self._theta], shapes)(
+            np.zeros(self._x.type.shape[0]), at
+        )
         return [tuple(int(length) for length in shape) for shape in values]
 
     def _look(self, at: Array) -> tuple[list[Array], list[Array]]:
@@ -170,7 +154,7 @@ class Predictor:
         rng = np.random.default_rng(0)
         N = int(self._x.type.shape[0])
         rows = pt.matrix("rows", shape=(None, N))
-        many = _once([rows, self._theta], vectorize_graph(self._raw, {self._x: rows}))
+        many = AffineGraph.once([rows, self._theta], vectorize_graph(self._raw, {self._x: rows}))
         two = rng.standard_normal((2, N))
         points = np.vstack([np.zeros(N), np.eye(N), two])
         c, A = [], []
@@ -205,7 +189,7 @@ class Predictor:
         for block in self.blocks:
             latent = block.latent
             if latent.variances is None:
-                graphs.append(of_raveled(latent.cov, block.shape))
+                graphs.append(of_raveled(latent.covariance, block.shape))
             else:
                 graphs.append(pt.broadcast_to(latent.variances, block.shape).ravel())
         graphs = model.replace_rvs_by_values(graphs)
@@ -250,8 +234,3 @@ class Predictor:
         units = pt.constant(np.eye(N)[block.part])
         moved = vectorize_graph(self.predictor, {self._x: units})
         return (moved - self.mean).T
-
-
-def _once(inputs: list[Variable], outputs: Any) -> Callable[..., Any]:
-    result: Callable[..., Any] = pymc_compile(inputs, outputs, mode=ONCE, on_unused_input="ignore")
-    return result

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-import numba
 import numpy as np
 
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from scipy.sparse import csc_array, eye_array
 from scipy.sparse.linalg import splu
 
 from pymc_lgm.linalg import Array
+from pymc_lgm.priors import sparse_loops as loops
 
 __all__ = ["Pattern", "SparseFactor", "fill_reducing_order"]
 
@@ -85,7 +85,7 @@ class Pattern:
         rows, columns = rows[sort], columns[sort]
         by_row = np.lexsort((columns, rows))
         row_starts = np.searchsorted(rows[by_row], np.arange(n + 1)).astype(np.intp)
-        starts, below = _fill(row_starts, columns[by_row], n)
+        starts, below = loops.fill(row_starts, columns[by_row], n)
         # Rows of a column of L increase: each element of A is found by (column, row).
         key = np.repeat(np.arange(n), np.diff(starts)) * n + below
         place = np.searchsorted(key, columns * n + rows).astype(np.intp)
@@ -125,18 +125,27 @@ class Pattern:
 
     def times(self, values: Array, x: Array) -> Array:
         """A x, of a vector or of columns."""
+        starts, columns, which = self._whole
+        y = np.zeros((self.n, x.size // self.n))
+        loops.times(starts, columns, values[which], x.reshape(y.shape), y)
+        return y.reshape(x.shape)
+
+    @cached_property
+    def _whole(self) -> tuple[Index, Index, Index]:
+        """Both triangles row by row, in the order of x: rows' starts, columns, which element."""
         rows, columns = self._both
-        off = rows != columns
-        A = csc_array((values, (rows, columns)), shape=(self.n, self.n))
-        above = csc_array((values[off], (columns[off], rows[off])), shape=(self.n, self.n))
-        result: Array = A @ x + above @ x
-        return result
+        off = np.flatnonzero(rows != columns)
+        which = np.concatenate([np.arange(rows.size), off])
+        both = np.concatenate([rows, columns[off]]), np.concatenate([columns, rows[off]])
+        sort = np.lexsort(both[::-1])
+        starts = np.searchsorted(both[0][sort], np.arange(self.n + 1))
+        return starts, both[1][sort], which[sort]
 
     def factorize(self, values: Array) -> SparseFactor | None:
         """L of A with these elements; ``None`` if A is not numerically positive definite."""
         L = np.zeros(self.below.size)
         L[self.place] = values
-        return SparseFactor(self, L) if _cholesky(self.starts, self.below, L) else None
+        return SparseFactor(self, L) if loops.cholesky(self.starts, self.below, L) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,31 +170,31 @@ class SparseFactor:
     def solve(self, x: Array) -> Array:
         """L⁻¹ x."""
         y = _columns(x[self.pattern.order])
-        _solve(self.pattern.starts, self.pattern.below, self.L, y)
+        loops.solve(self.pattern.starts, self.pattern.below, self.L, y)
         return y.reshape(x.shape)
 
     def solve_transposed(self, xi: Array) -> Array:
         """L⁻ᵀ ξ."""
         y = _columns(xi)
-        _solve_transposed(self.pattern.starts, self.pattern.below, self.L, y)
+        loops.solve_transposed(self.pattern.starts, self.pattern.below, self.L, y)
         return y[self.pattern.back].reshape(xi.shape)
 
     def multiply(self, xi: Array) -> Array:
         """L ξ."""
         y = _columns(xi)
-        _multiply(self.pattern.starts, self.pattern.below, self.L, y)
+        loops.multiply(self.pattern.starts, self.pattern.below, self.L, y)
         return y[self.pattern.back].reshape(xi.shape)
 
     def multiply_transposed(self, x: Array) -> Array:
         """Lᵀ x."""
         y = _columns(x[self.pattern.order])
-        _multiply_transposed(self.pattern.starts, self.pattern.below, self.L, y)
+        loops.multiply_transposed(self.pattern.starts, self.pattern.below, self.L, y)
         return y.reshape(x.shape)
 
     @cached_property
     def inverse_diagonal(self) -> Array:
         """(A⁻¹)_ii, by Takahashi's equations: no element of A⁻¹ outside the pattern of L."""
-        S = _takahashi(self.pattern.starts, self.pattern.below, self.L)
+        S = loops.takahashi(self.pattern.starts, self.pattern.below, self.L)
         result: Array = S[self.pattern.starts[:-1]][self.pattern.back]
         return result
 
@@ -193,166 +202,3 @@ class SparseFactor:
 def _columns(x: Array) -> Array:
     """A copy, two-dimensional."""
     return np.array(x, dtype=np.float64, order="C").reshape(len(x), -1)
-
-
-@numba.njit(cache=True)
-def _fill(row_starts: Index, columns: Index, n: int) -> tuple[Index, Index]:
-    """The columns of L, by the elimination tree: a row of L is the tree's paths from a row of A.
-
-    Liu (1990), *The role of elimination trees in sparse factorization*, SIAM J. Matrix Anal. 11.
-    """
-    parent, ancestor = np.full(n, -1, dtype=np.intp), np.full(n, -1, dtype=np.intp)
-    for k in range(n):
-        for p in range(row_starts[k], row_starts[k + 1]):
-            i = columns[p]
-            while i != -1 and i < k:
-                above = ancestor[i]
-                ancestor[i] = k
-                if above == -1:
-                    parent[i] = k
-                i = above
-    starts = np.zeros(n + 1, dtype=np.intp)
-    mark = np.full(n, -1, dtype=np.intp)
-    for once in range(2):
-        if once == 1:
-            for k in range(n):
-                starts[k + 1] += starts[k]
-            below = np.empty(starts[n], dtype=np.intp)
-            end = starts[:-1].copy()
-            mark[:] = -1
-        else:
-            below, end = np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
-        for k in range(n):
-            mark[k] = k
-            if once == 0:
-                starts[k + 1] += 1
-            else:
-                below[end[k]] = k
-                end[k] += 1
-            for p in range(row_starts[k], row_starts[k + 1]):
-                i = columns[p]
-                while mark[i] != k:
-                    mark[i] = k
-                    if once == 0:
-                        starts[i + 1] += 1
-                    else:
-                        below[end[i]] = k
-                        end[i] += 1
-                    i = parent[i]
-    return starts, below
-
-
-@numba.njit(cache=True)
-def _cholesky(starts: Index, below: Index, L: Array) -> bool:
-    """A in the place of L becomes L, column by column from those on its left."""
-    n = starts.size - 1
-    work = np.zeros(n)
-    # Columns whose next element is in row j are a list: its head, and what follows each.
-    head, after, at = np.full(n, -1), np.full(n, -1), np.zeros(n, dtype=np.intp)
-    for j in range(n):
-        begin, end = starts[j], starts[j + 1]
-        for p in range(begin, end):
-            work[below[p]] = L[p]
-        k = head[j]
-        while k != -1:
-            following, here = after[k], at[k]
-            factor, stop = L[here], starts[k + 1]
-            for p in range(here, stop):
-                work[below[p]] -= factor * L[p]
-            here += 1
-            at[k] = here
-            if here < stop:
-                row = below[here]
-                after[k] = head[row]
-                head[row] = k
-            k = following
-        if not 0.0 < work[j] < np.inf:
-            return False
-        pivot = np.sqrt(work[j])
-        L[begin] = pivot
-        for p in range(begin + 1, end):
-            L[p] = work[below[p]] / pivot
-        if begin + 1 < end:
-            row = below[begin + 1]
-            at[j] = begin + 1
-            after[j] = head[row]
-            head[row] = j
-    return True
-
-
-@numba.njit(cache=True)
-def _solve(starts: Index, below: Index, L: Array, x: Array) -> None:
-    for j in range(starts.size - 1):
-        x[j] /= L[starts[j]]
-        for p in range(starts[j] + 1, starts[j + 1]):
-            for c in range(x.shape[1]):
-                x[below[p], c] -= L[p] * x[j, c]
-
-
-@numba.njit(cache=True)
-def _solve_transposed(starts: Index, below: Index, L: Array, x: Array) -> None:
-    for j in range(starts.size - 2, -1, -1):
-        for p in range(starts[j] + 1, starts[j + 1]):
-            for c in range(x.shape[1]):
-                x[j, c] -= L[p] * x[below[p], c]
-        x[j] /= L[starts[j]]
-
-
-@numba.njit(cache=True)
-def _multiply(starts: Index, below: Index, L: Array, x: Array) -> None:
-    for j in range(starts.size - 2, -1, -1):
-        for p in range(starts[j] + 1, starts[j + 1]):
-            for c in range(x.shape[1]):
-                x[below[p], c] += L[p] * x[j, c]
-        x[j] *= L[starts[j]]
-
-
-@numba.njit(cache=True)
-def _multiply_transposed(starts: Index, below: Index, L: Array, x: Array) -> None:
-    for j in range(starts.size - 1):
-        x[j] *= L[starts[j]]
-        for p in range(starts[j] + 1, starts[j + 1]):
-            for c in range(x.shape[1]):
-                x[j, c] += L[p] * x[below[p], c]
-
-
-@numba.njit(cache=True)
-def _takahashi(starts: Index, below: Index, L: Array) -> Array:
-    """(L Lᵀ)⁻¹ where L has elements, each column from those after it.
-
-    With Σ = (L Lᵀ)⁻¹, Σ_ij = (δ_ij / L_jj − Σ_{k > j} L_kj Σ_ik) / L_jj for i ≥ j. All Σ_ik that
-    column j asks for are in the pattern, since the rows of a column of L are all joined.
-    Takahashi, Fagan and Chen (1973); Erisman and Tinney (1975).
-    """
-    n = starts.size - 1
-    S = np.zeros(L.size)
-    total, mine = np.zeros(n), np.zeros(n, dtype=np.bool_)
-    for j in range(n - 1, -1, -1):
-        begin, end = starts[j], starts[j + 1]
-        for p in range(begin + 1, end):
-            mine[below[p]] = True
-            total[below[p]] = 0.0
-        for p in range(begin + 1, end):
-            k, share = below[p], L[p]
-            total[k] += share * S[starts[k]]
-            of_k = 0.0
-            for q in range(starts[k] + 1, starts[k + 1]):
-                i = below[q]
-                if mine[i]:
-                    total[i] += share * S[q]
-            # What of column k is below it belongs to L_ij, too: Σ is symmetric.
-            r = p + 1
-            for q in range(starts[k] + 1, starts[k + 1]):
-                if r == end:
-                    break
-                if below[q] == below[r]:
-                    of_k += L[r] * S[q]
-                    r += 1
-            total[k] += of_k
-        diagonal = 1.0 / L[begin]
-        for p in range(begin + 1, end):
-            S[p] = -total[below[p]] / L[begin]
-            diagonal -= L[p] * S[p]
-            mine[below[p]] = False
-        S[begin] = diagonal / L[begin]
-    return S

@@ -12,7 +12,6 @@ import numpy as np
 from pymc.exceptions import SamplingError
 
 from pymc_lgm import kernels
-from pymc_lgm.adaptation import ENOUGH
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites
@@ -167,7 +166,7 @@ class Marginal(LatentGaussianStep):
             move=self._move(),
             n_importance=self.n_importance,
             # A draw that is bent by a transport costs as much as the rest of a proposal.
-            fewest=2 if together or form.is_close else ENOUGH,
+            fewest=2 if together else form.fewest,
             together=together,
             antithetic=not form.is_bent if antithetic is None else antithetic,
             defensive=self.importance.defensive,

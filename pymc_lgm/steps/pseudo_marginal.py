@@ -180,7 +180,8 @@ class PseudoMarginal(Marginal):
                 and recalled
                 and self._by_sites() is not None
                 and self.lgm.sets is None
-                and not close  # given all others an element of V v is known, and cannot be bent
+                # Given all others an element of V v is known, and cannot be bent.
+                and (not close or self.lgm.form.is_bent)
             ),
             **common,
         )

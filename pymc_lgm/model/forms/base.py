@@ -1,7 +1,7 @@
 """What a form of f answers: its graphs, its prior, and the way between f and the model's variables.
 
 A model whose f is made in another way is one more file in this folder, and one more line in
-`pymc_lgm.model.forms.form_of`; nothing else asks which form a model has.
+`pymc_lgm.model.forms.forms_of`; nothing else asks which form a model has.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import pymc as pm
 
 from numpy.typing import NDArray
 
+from pymc_lgm.adaptation import ENOUGH
+from pymc_lgm.approximations.gaussian import Effects
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.priors import Prior
@@ -94,7 +96,7 @@ class Form:
     of_values : list of variable
         What ``cov`` is made of, as graphs of the model's value variables.
     cuts : mapping
-        What densities read, made of ``f``.
+        What densities read, made of ``f``; empty when they have been made.
     reads : list of variable
         Further graphs of theta that densities read, computed by the form.
     by_covariance : bool
@@ -108,15 +110,19 @@ class Form:
     is_bent : bool
         Whether importance draws are bent by a transport along the series, not one by one.
     is_close : bool
-        Whether f has few degrees of freedom for its data: a Gaussian is close to its posterior.
+        Whether a Gaussian is close to the posterior of f: it has few degrees of freedom for its
+        data, or its effects are integrated out. Then its importance draws need no other move of f.
+    fewest : int
+        Importance draws, if they are not bent together.
     """
 
     by_covariance: ClassVar[bool] = True
     has_sets: ClassVar[bool] = True
     has_theta_gradient: ClassVar[bool] = True
     stays: ClassVar[bool] = True
-    is_bent: ClassVar[bool] = False
-    is_close: ClassVar[bool] = False
+    is_bent: bool = False
+    is_close: bool = False
+    fewest: int = ENOUGH
 
     f: Variable
     n: int
@@ -130,8 +136,8 @@ class Form:
     def __init__(self, setting: Setting):
         self.label = setting.label
 
-    def known(self, densities: list[Variable]) -> list[Variable]:
-        """Densities, with what the form computes of theta alone in its place."""
+    def known(self, densities: list[Variable]) -> list[Variable] | None:
+        """Densities of ``cuts`` as densities of ``f``; ``None`` if the form does not fit them."""
         return densities
 
     def placed(
@@ -151,6 +157,10 @@ class Form:
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
         """Values of the model's latent variables: f, or drawn given f and theta."""
         raise NotImplementedError
+
+    def effects(self, theta: Array) -> Effects | None:
+        """Effects, one an observation, that the form integrates out."""
+        return None
 
     def describe(self) -> list[str]:
         """What f is, a line each."""

@@ -42,7 +42,7 @@ class ThroughInducing(Form):
     """
 
     by_covariance, has_sets, has_theta_gradient, stays = False, False, False, False
-    is_close = True
+    is_close, fewest = True, 2
 
     kept: KeptAtTheta
 

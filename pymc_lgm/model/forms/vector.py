@@ -22,7 +22,7 @@ class OneVector(Form):
         (latent,), model = setting.reading.latents, setting.model
         self.n = self.rank = int(np.prod(setting.shapes[0]))
         # Users write integers, and PyTensor makes some constants float32.
-        mean, cov = model.replace_rvs_by_values([latent.mean, latent.cov])
+        mean, cov = model.replace_rvs_by_values([latent.mean, latent.covariance])
         mean = pt.broadcast_to(mean, (self.n,)).astype("float64")
         self.mean, self.cov = setting.place([mean, cov.astype("float64")])
         self.of_values = [cov]

@@ -1,0 +1,75 @@
+"""The linear predictor as one vector of a graph, of the latent variables as one vector x."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+
+from pymc.pytensorf import compile as pymc_compile
+from pytensor.compile.mode import Mode
+from pytensor.graph.replace import clone_replace
+
+from pymc_lgm.linalg import Array
+from pymc_lgm.model.forms.base import Setting
+
+__all__ = ["ONCE", "AffineGraph"]
+
+Variable = Any
+
+ONCE = Mode(linker="py", optimizer=None)
+"""For functions that run a few times: what it takes to compile one is longer."""
+
+
+class AffineGraph:
+    """c(theta) + A(theta) x, raveled, x the latents without their means, one after another.
+
+    Attributes
+    ----------
+    x : variable
+        (N,).
+    parts : list of slice
+        Where in x each latent is.
+    nodes : dict
+        What stands for each random variable.
+    of_values : variable
+        The predictor, a graph of x and of the model's value variables.
+    raw : variable
+        The same of x and theta.
+    values : list of variable
+        The latents, with their means.
+    """
+
+    def __init__(self, setting: Setting):
+        model, latents = setting.model, setting.reading.latents
+        sizes = [int(np.prod(shape)) for shape in setting.shapes]
+        ends = np.cumsum(sizes)
+        self.parts = [
+            slice(int(end) - size, int(end)) for end, size in zip(ends, sizes, strict=True)
+        ]
+        self.x = pt.vector("x", shape=(int(ends[-1]),))
+        # Copies of random variables would be others: all are replaced in the same copy.
+        own = [latent.rv for latent in latents]
+        known = [rv for rv in model.basic_RVs if rv not in own]
+        nodes = dict(zip(known, model.replace_rvs_by_values(known), strict=True))
+        for latent, part, shape in zip(latents, self.parts, setting.shapes, strict=True):
+            mean = clone_replace(latent.mean, nodes, rebuild_strict=False)
+            mean = pt.broadcast_to(mean.astype("float64"), shape)
+            nodes[latent.node] = mean + self.x[part].reshape(shape)
+        flat = pt.concatenate([v.astype("float64").ravel() for v in setting.reading.frontier])
+        self.nodes = nodes
+        self.of_values = clone_replace(flat, nodes, rebuild_strict=False)
+        values = [nodes[latent.node] for latent in latents]
+        self.theta = setting.theta
+        self.raw, *self.values = setting.place([self.of_values, *values])
+
+    def size_at(self, theta: Array) -> int:
+        """Elements of the predictor."""
+        of_zero = self.once([self.x, self.theta], self.raw)
+        return int(of_zero(np.zeros(self.x.type.shape[0]), theta).size)
+
+    @staticmethod
+    def once(inputs: list[Variable], outputs: Any) -> Any:
+        """A function that is called a few times."""
+        return pymc_compile(inputs, outputs, mode=ONCE, on_unused_input="ignore")

@@ -1,0 +1,199 @@
+"""Loops over the elements of sparse matrices and of their factors, column by column."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from numpy.typing import NDArray
+
+from pymc_lgm.linalg import Array
+
+__all__ = [
+    "cholesky",
+    "fill",
+    "multiply",
+    "multiply_transposed",
+    "solve",
+    "solve_transposed",
+    "takahashi",
+    "times",
+]
+
+Index = NDArray[np.intp]
+
+
+@numba.njit(cache=True)
+def fill(row_starts: Index, columns: Index, n: int) -> tuple[Index, Index]:
+    """The columns of L, by the elimination tree: a row of L is the tree's paths from a row of A.
+
+    Liu (1990), *The role of elimination trees in sparse factorization*, SIAM J. Matrix Anal. 11.
+    """
+    parent, ancestor = np.full(n, -1, dtype=np.intp), np.full(n, -1, dtype=np.intp)
+    for k in range(n):
+        for p in range(row_starts[k], row_starts[k + 1]):
+            i = columns[p]
+            while i != -1 and i < k:
+                above = ancestor[i]
+                ancestor[i] = k
+                if above == -1:
+                    parent[i] = k
+                i = above
+    starts = np.zeros(n + 1, dtype=np.intp)
+    mark = np.full(n, -1, dtype=np.intp)
+    for once in range(2):
+        if once == 1:
+            for k in range(n):
+                starts[k + 1] += starts[k]
+            below = np.empty(starts[n], dtype=np.intp)
+            end = starts[:-1].copy()
+            mark[:] = -1
+        else:
+            below, end = np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp)
+        for k in range(n):
+            mark[k] = k
+            if once == 0:
+                starts[k + 1] += 1
+            else:
+                below[end[k]] = k
+                end[k] += 1
+            for p in range(row_starts[k], row_starts[k + 1]):
+                i = columns[p]
+                while mark[i] != k:
+                    mark[i] = k
+                    if once == 0:
+                        starts[i + 1] += 1
+                    else:
+                        below[end[i]] = k
+                        end[i] += 1
+                    i = parent[i]
+    return starts, below
+
+
+@numba.njit(cache=True)
+def cholesky(starts: Index, below: Index, L: Array) -> bool:
+    """A in the place of L becomes L, column by column from those on its left."""
+    n = starts.size - 1
+    work = np.zeros(n)
+    # Columns whose next element is in row j are a list: its head, and what follows each.
+    head, after, at = np.full(n, -1), np.full(n, -1), np.zeros(n, dtype=np.intp)
+    for j in range(n):
+        begin, end = starts[j], starts[j + 1]
+        for p in range(begin, end):
+            work[below[p]] = L[p]
+        k = head[j]
+        while k != -1:
+            following, here = after[k], at[k]
+            factor, stop = L[here], starts[k + 1]
+            for p in range(here, stop):
+                work[below[p]] -= factor * L[p]
+            here += 1
+            at[k] = here
+            if here < stop:
+                row = below[here]
+                after[k] = head[row]
+                head[row] = k
+            k = following
+        if not 0.0 < work[j] < np.inf:
+            return False
+        pivot = np.sqrt(work[j])
+        L[begin] = pivot
+        for p in range(begin + 1, end):
+            L[p] = work[below[p]] / pivot
+        if begin + 1 < end:
+            row = below[begin + 1]
+            at[j] = begin + 1
+            after[j] = head[row]
+            head[row] = j
+    return True
+
+
+@numba.njit(cache=True)
+def times(starts: Index, columns: Index, values: Array, x: Array, y: Array) -> None:
+    """y += A x, A by rows."""
+    for i in range(starts.size - 1):
+        for p in range(starts[i], starts[i + 1]):
+            for c in range(x.shape[1]):
+                y[i, c] += values[p] * x[columns[p], c]
+
+
+@numba.njit(cache=True)
+def solve(starts: Index, below: Index, L: Array, x: Array) -> None:
+    """x ← L⁻¹ x."""
+    for j in range(starts.size - 1):
+        x[j] /= L[starts[j]]
+        for p in range(starts[j] + 1, starts[j + 1]):
+            for c in range(x.shape[1]):
+                x[below[p], c] -= L[p] * x[j, c]
+
+
+@numba.njit(cache=True)
+def solve_transposed(starts: Index, below: Index, L: Array, x: Array) -> None:
+    """x ← L⁻ᵀ x."""
+    for j in range(starts.size - 2, -1, -1):
+        for p in range(starts[j] + 1, starts[j + 1]):
+            for c in range(x.shape[1]):
+                x[j, c] -= L[p] * x[below[p], c]
+        x[j] /= L[starts[j]]
+
+
+@numba.njit(cache=True)
+def multiply(starts: Index, below: Index, L: Array, x: Array) -> None:
+    """x ← L x."""
+    for j in range(starts.size - 2, -1, -1):
+        for p in range(starts[j] + 1, starts[j + 1]):
+            for c in range(x.shape[1]):
+                x[below[p], c] += L[p] * x[j, c]
+        x[j] *= L[starts[j]]
+
+
+@numba.njit(cache=True)
+def multiply_transposed(starts: Index, below: Index, L: Array, x: Array) -> None:
+    """x ← Lᵀ x."""
+    for j in range(starts.size - 1):
+        x[j] *= L[starts[j]]
+        for p in range(starts[j] + 1, starts[j + 1]):
+            for c in range(x.shape[1]):
+                x[j, c] += L[p] * x[below[p], c]
+
+
+@numba.njit(cache=True)
+def takahashi(starts: Index, below: Index, L: Array) -> Array:
+    """(L Lᵀ)⁻¹ where L has elements, each column from those after it.
+
+    With Σ = (L Lᵀ)⁻¹, Σ_ij = (δ_ij / L_jj − Σ_{k > j} L_kj Σ_ik) / L_jj for i ≥ j. All Σ_ik that
+    column j asks for are in the pattern, since the rows of a column of L are all joined.
+    Takahashi, Fagan and Chen (1973); Erisman and Tinney (1975).
+    """
+    n = starts.size - 1
+    S = np.zeros(L.size)
+    total, mine = np.zeros(n), np.zeros(n, dtype=np.bool_)
+    for j in range(n - 1, -1, -1):
+        begin, end = starts[j], starts[j + 1]
+        for p in range(begin + 1, end):
+            mine[below[p]] = True
+            total[below[p]] = 0.0
+        for p in range(begin + 1, end):
+            k, share = below[p], L[p]
+            total[k] += share * S[starts[k]]
+            of_k = 0.0
+            for q in range(starts[k] + 1, starts[k + 1]):
+                i = below[q]
+                if mine[i]:
+                    total[i] += share * S[q]
+            # What of column k is below it belongs to L_ij, too: Σ is symmetric.
+            r = p + 1
+            for q in range(starts[k] + 1, starts[k + 1]):
+                if r == end:
+                    break
+                if below[q] == below[r]:
+                    of_k += L[r] * S[q]
+                    r += 1
+            total[k] += of_k
+        diagonal = 1.0 / L[begin]
+        for p in range(begin + 1, end):
+            S[p] = -total[below[p]] / L[begin]
+            diagonal -= L[p] * S[p]
+            mine[below[p]] = False
+        S[begin] = diagonal / L[begin]
+    return S

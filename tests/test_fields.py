@@ -1,0 +1,411 @@
+"""Areas as a sparse field with coefficients, whose own effects are integrated out."""
+
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+from models import QUICK
+from mutants import mutated
+from pymc.distributions.multivariate import ICARRV
+from pytensor import function
+from scipy import stats
+from scipy.integrate import quad
+from scipy.special import logsumexp
+from test_areas import W, Y
+from test_priors import close
+
+import pymc_lgm as lgm
+
+from pymc_lgm.approximations.ep import Marginals, effects_moments, ep, quadrature_moments
+from pymc_lgm.approximations.gaussian import Effects
+from pymc_lgm.model import own_effects
+from pymc_lgm.model.field_structure import FieldStructure
+from pymc_lgm.model.forms.field import FieldOfAreas
+from pymc_lgm.model.forms.linear import LinearPredictor
+from pymc_lgm.model.own_effects import OwnEffects, draw_log_concave
+from pymc_lgm.priors.intrinsic import IntrinsicField
+from pymc_lgm.state import AtTheta
+from pymc_lgm.testing import joint_test
+
+pytestmark = pytest.mark.usefixtures("interpreted")
+
+EXPOSED = np.array([1.5, 0.4, 1.0, 2.0, 0.7, 1.2])
+POOR = np.array([0.3, -1.2, 0.8, 0.1, 1.4, -0.6])
+MODELS = {}
+
+
+def model(build):
+    MODELS[build.__name__] = build
+    return build
+
+
+def seen(y=Y):
+    return pm.Data("seen", y)
+
+
+@model
+def besag_york_mollie():
+    """Structured and unstructured effects share one variance, and a covariate is beside them."""
+    sigma, rho = pm.HalfNormal("sigma", 1.0), pm.Beta("rho", 2.0, 2.0)
+    b0, b1 = pm.Normal("b0", 0.2, 0.5), pm.Normal("b1", -0.1, 0.4)
+    w, phi = pm.Normal("w", 0.0, 1.0, shape=6), pm.ICAR("phi", W=W, zero_sum_stdev=0.05)
+    eta = b0 + b1 * POOR + sigma * (pm.math.sqrt(1.0 - rho) * w + pm.math.sqrt(rho / 0.5) * phi)
+    pm.Poisson("y", EXPOSED * pm.math.exp(eta), observed=seen())
+
+
+@model
+def effects_with_a_scale_of_their_own():
+    """Centered effects, several coefficients, and a likelihood with a parameter."""
+    scale, alpha = pm.HalfNormal("scale", 0.7), pm.LogNormal("alpha", 0.5, 0.3)
+    b = pm.Normal("b", [0.1, -0.2], 0.5, shape=2)
+    w = pm.Normal("w", 0.3, pm.HalfNormal("s", 0.6), shape=6)
+    phi = pm.ICAR("phi", W=W, sigma=0.7, zero_sum_stdev=0.1)
+    eta = scale * phi + w + pm.math.dot(np.column_stack([np.ones(6), POOR]), b)
+    pm.NegativeBinomial("y", mu=EXPOSED * pm.math.exp(eta), alpha=alpha, observed=seen())
+
+
+@model
+def a_field_alone():
+    """Nothing is integrated out."""
+    scale = pm.HalfNormal("scale", 0.7)
+    phi = pm.ICAR("phi", W=W, zero_sum_stdev=0.3)
+    p = pm.math.invlogit(0.1 + scale * (1.0 + 0.1 * POOR) * phi)
+    pm.Binomial("y", n=4, p=p, observed=seen())
+
+
+def build(make):
+    with pm.Model() as model:
+        make()
+    return model
+
+
+@cache
+def read(name):
+    return lgm.LatentGaussianModel.from_pymc(build(MODELS[name]), compile_kwargs=QUICK)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(4)
+
+
+@pytest.fixture(params=MODELS)
+def ours(request):
+    return read(request.param)
+
+
+def covariance(sigma, sd):
+    """Of `pymc.ICAR`, whose mean has a standard deviation."""
+    Q = (np.diag(W.sum(axis=1)) - W) / sigma**2
+    return np.linalg.inv(Q + 1.0 / (6 * sd) ** 2)
+
+
+def values(name, theta):
+    """Hyper-parameters by their names."""
+    transforms = {"_log__": np.exp, "_logodds__": lambda x: 1.0 / (1.0 + np.exp(-x))}
+    found = {}
+    for key, x in zip(read(name).theta_names, theta, strict=True):
+        end = next(end for end in transforms if key.endswith(end))
+        found[key.removesuffix(end)] = transforms[end](x)
+    return found
+
+
+def law(name, theta):
+    """Mean and covariance of f, by hand."""
+    v, one = values(name, theta), np.ones((6, 6))
+    if name == "besag_york_mollie":
+        K = v["sigma"] ** 2 * v["rho"] / 0.5 * covariance(1.0, 0.05)
+        return 0.2 - 0.1 * POOR, K + 0.25 * one + 0.16 * np.outer(POOR, POOR)
+    if name == "effects_with_a_scale_of_their_own":
+        K = v["scale"] ** 2 * covariance(0.7, 0.1)
+        return 0.4 - 0.2 * POOR, K + 0.25 * (one + np.outer(POOR, POOR))
+    e = v["scale"] * (1.0 + 0.1 * POOR)
+    return np.full(6, 0.1), e[:, None] * covariance(1.0, 0.3) * e
+
+
+def log_likelihood_by_quad(name, f, theta):
+    """log ∏ ∫ p(y_i | f_i + d w) N(w; 0, 1) dw."""
+    v = values(name, theta)
+
+    def density(i, eta):
+        mu = EXPOSED[i] * np.exp(eta)
+        if name == "besag_york_mollie":
+            return stats.poisson.pmf(Y[i], mu)
+        if name == "effects_with_a_scale_of_their_own":
+            return stats.nbinom.pmf(Y[i], v["alpha"], v["alpha"] / (v["alpha"] + mu))
+        return stats.binom.pmf(Y[i], 4, 1.0 / (1.0 + np.exp(-eta)))
+
+    if name == "a_field_alone":
+        return sum(np.log(density(i, f[i])) for i in range(6))
+    d = v["s"] if "s" in v else v["sigma"] * np.sqrt(1.0 - v["rho"])
+    total = 0.0
+    for i in range(6):
+        integral, _ = quad(
+            lambda w, i=i: density(i, f[i] + d * w) * stats.norm.pdf(w), -9, 9, points=[0],
+            epsabs=0, epsrel=1e-11, limit=200,
+        )  # fmt: skip
+        total += np.log(integral)
+    return total
+
+
+# How it is read
+
+
+def test_what_is_read():
+    found = {name: read(name) for name in MODELS}
+    for name, ours in found.items():
+        assert isinstance(ours.form, FieldOfAreas), name
+        assert ours.n == ours.rank == 6
+        for latent in ours.latents:
+            assert latent in repr(ours)
+    assert found["besag_york_mollie"].latents == ("b0", "b1", "w", "phi")
+    assert found["besag_york_mollie"].theta_names == ("sigma_log__", "rho_logodds__")
+
+
+def test_f_has_the_law_of_what_it_is_made_of(ours, request, rng):
+    name = request.node.callspec.params["ours"]
+    theta = 0.4 * rng.standard_normal(ours.p)
+    mean, K = law(name, theta)
+    prior = ours.prior(theta)
+    close(prior.mean, mean)
+    close(prior.covariance_times(np.eye(6)), K)
+
+
+def test_the_likelihood_is_integrated(ours, request, rng):
+    name = request.node.callspec.params["ours"]
+    for _ in range(3):
+        theta, f = 0.4 * rng.standard_normal(ours.p), rng.standard_normal(6)
+        value = ours.log_likelihood(f, theta)
+        # PyMC's own densities leave nothing out. An effect of sd 2 costs the rule of 16 nodes 1e-5.
+        assert value == pytest.approx(log_likelihood_by_quad(name, f, theta), abs=2e-5)
+        close(ours.log_likelihoods(np.array([f, -f]), theta)[0], value)
+        close(ours.site_log_likelihoods(f[None], theta).sum(), value)
+
+
+@pytest.mark.parametrize("name", ["besag_york_mollie", "effects_with_a_scale_of_their_own"])
+def test_the_evidence_is_that_of_the_linear_predictor(name, rng, monkeypatch):
+    """Of the same model with its effects in f, dense: by many importance draws."""
+    monkeypatch.setattr(FieldStructure, "of", lambda setting: None)
+    dense = lgm.LatentGaussianModel.from_pymc(build(MODELS[name]), compile_kwargs=QUICK)
+    assert isinstance(dense.form, LinearPredictor)
+    for theta in (np.zeros(dense.p), np.full(dense.p, 0.3)):
+        logs = []
+        for model in (dense, read(name)):
+            at = AtTheta.of(model, theta)
+            q = at.approximation(lambda likelihood, prior: ep(likelihood, prior, tolerance=1e-6))
+            xi = rng.standard_normal((*q.posterior.coordinates_shape, 4000))
+            f = q.center[:, None] + q.posterior.deviations(xi)
+            logs.append(q.log_weights(f, at.log_likelihoods(f.T)))
+        estimates = [np.log(np.mean(np.exp(x - x.max()))) + x.max() for x in logs]
+        errors = [np.std(np.exp(x - x.max())) / np.mean(np.exp(x - x.max())) for x in logs]
+        assert abs(estimates[0] - estimates[1]) < 5 * np.hypot(*errors) / np.sqrt(4000)
+        # What is left when the effects are gone is closer to its Gaussian.
+        assert errors[1] < errors[0]
+
+
+def test_latents_give_f(ours, rng):
+    theta = 0.4 * rng.standard_normal(ours.p)
+    prior, point = ours.prior(theta), ours.point_of(theta)
+    for _ in range(3):
+        f = prior.mean + prior.multiply(rng.standard_normal(6))
+        drawn = ours.latents_of(rng, prior, f)
+        assert list(drawn) == list(ours.latents)
+        close(ours.f_of(theta, point | drawn), f, 1e-8)
+
+
+def test_a_theta_without_a_prior_is_a_value_and_explained():
+    ours, theta = read("a_field_alone"), np.array([-800.0])
+    assert ours.prior(theta) is None
+    said = ours.form.explain(ours, ours.form.prior_of(ours), theta, "at the start")
+    assert said.startswith("The scale of one of phi is zero or no number at the start.")
+
+
+# That samplers leave their law
+
+
+def draw_by_cholesky(cls, rng, W, sigma, zero_sum_stdev, size):
+    """What PyMC has no draws of: its own density says what they are."""
+    return np.linalg.cholesky(covariance(sigma, zero_sum_stdev)) @ rng.standard_normal(6)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    monkeypatch.setattr(ICARRV, "rng_fn", classmethod(draw_by_cholesky))
+
+
+SAMPLERS = {
+    "PseudoMarginal": (lgm.PseudoMarginal, {"n_importance": 2}),
+    "PseudoMarginal-moves": (
+        lgm.PseudoMarginal,
+        {"n_importance": 4, "latent_move": "hmc", "interweave": True, "move": "metropolis"},
+    ),
+    "ASIS": (lgm.ASIS, {}),
+    "LatentHMC-curvature": (lgm.LatentHMC, {"metric": "curvature"}),
+    "EllipticalSlice": (lgm.EllipticalSlice, {}),
+}
+FAST = {("besag_york_mollie", "EllipticalSlice")}
+
+
+def pvalue_of(name, cls, options, steps=1, tune=0, replicates=300):
+    model = build(MODELS[name])
+    with model:
+        step = cls(**options, compile_kwargs=QUICK)
+    rng = np.random.default_rng(5)
+    return joint_test(step, model, replicates=replicates, steps=steps, tune=tune, rng=rng).pvalue
+
+
+@pytest.mark.parametrize(
+    ("name", "sampler"),
+    [
+        pytest.param(*case, marks=() if case in FAST else pytest.mark.slow)
+        for case in product(MODELS, SAMPLERS)
+    ],
+)
+def test_every_sampler_leaves_the_joint_law(name, sampler, drawn):
+    cls, options = SAMPLERS[sampler]
+    fast = (name, sampler) in FAST
+    tune = 60 if cls is lgm.PseudoMarginal else 0
+    assert pvalue_of(name, cls, options, 1 if fast else 5, tune) > 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.mutant
+def test_effects_drawn_from_their_prior_are_noticed(drawn, monkeypatch, dies):
+    """As if y said nothing of them."""
+    monkeypatch.setattr(
+        FieldOfAreas, "_draw_effects", lambda self, rng, d, f, theta: rng.standard_normal(6)
+    )
+    pvalue = pvalue_of("besag_york_mollie", lgm.EllipticalSlice, {}, replicates=600)
+    dies("field: effects of their prior", pvalue, below=1e-6)
+
+
+@pytest.mark.mutant
+def test_a_field_without_its_correction_is_noticed(rng, monkeypatch, dies):
+    """As if the pinned area were one of the model."""
+    monkeypatch.setattr(IntrinsicField, "covariance_times", IntrinsicField._inverse_times)
+    ours = read("a_field_alone")
+    prior = ours.prior(np.zeros(1))
+    f = prior.mean + prior.multiply(rng.standard_normal(6))
+    seen = ours.f_of(np.zeros(1), ours.latents_of(rng, prior, f))
+    dies("field: no correction of what is pinned", np.abs(seen - f).max(), above=0.01)
+
+
+@pytest.mark.mutant
+def test_a_rule_that_forgets_its_weights_is_noticed(rng, dies):
+    """N(w; 0, 1) dw in units of the rule is not N(x; 0, 1) dx."""
+    wrong = mutated(own_effects, " + 0.5 * nodes**2", "")
+    eta, r = (pt.vector(shape=(3,)) for _ in range(2))
+    density, d = -pt.exp(eta), pt.constant(np.ones(3))
+    both = [each.OwnEffects(density, eta, r, d).integrated for each in (own_effects, wrong)]
+    right, other = function([r], both, **QUICK)(np.array([-1.0, 0.0, 1.0]))
+    dies("effects: a rule without its weights", np.abs(right - other).max(), above=0.01)
+
+
+# Models of another structure
+
+
+def two_effects_of_an_area():
+    phi = pm.ICAR("phi", W=W)
+    u, v = (pm.Normal(name, 0, 1, shape=6) for name in "uv")
+    pm.Poisson("y", pm.math.exp(pm.HalfNormal("s") * phi + u + v), observed=Y)
+
+
+def several_observations_an_area():
+    phi = pm.ICAR("phi", W=W)
+    twice = np.repeat(np.arange(6), 2)
+    pm.Poisson("y", pm.math.exp(pm.HalfNormal("s") * phi[twice]), observed=np.repeat(Y, 2))
+
+
+def not_log_concave():
+    phi, w = pm.ICAR("phi", W=W), pm.Normal("w", 0, 1, shape=6)
+    eta = pm.HalfNormal("s") * phi + w
+    pm.StudentT("y", nu=4, mu=eta, sigma=0.5, observed=0.5 * Y)
+
+
+def areas_that_read_their_neighbors():
+    phi, w = pm.ICAR("phi", W=W), pm.Normal("w", 0, 1, shape=6)
+    eta = pm.HalfNormal("s") * phi + w + 0.1 * phi[::-1]
+    pm.Poisson("y", pm.math.exp(eta), observed=Y)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        two_effects_of_an_area,
+        several_observations_an_area,
+        not_log_concave,
+        areas_that_read_their_neighbors,
+    ],
+)
+def test_another_structure_is_another_form(make):
+    ours = lgm.LatentGaussianModel.from_pymc(build(make), compile_kwargs=QUICK)
+    assert not isinstance(ours.form, FieldOfAreas)
+    assert np.isfinite(ours.log_likelihood(np.zeros(ours.n), np.zeros(ours.p)))
+
+
+# Effects
+
+
+@pytest.mark.parametrize("y", [0, 3, 50])
+def test_the_rule_is_as_good_as_it_says(y):
+    """To 1e-6 with an effect of variance 1, against a sum over the line."""
+    r = np.log(y + 0.5) + np.linspace(-3.0, 3.0, 25)
+    eta, given = pt.vector(shape=(25,)), pt.vector(shape=(25,))
+    effects = OwnEffects(y * eta - pt.exp(eta), eta, given, pt.ones(25))
+    seen = function([given], effects.integrated, **QUICK)(r)
+    w = np.linspace(-10.0, 10.0, 4001)[:, None]
+    values = y * (r + w) - np.exp(r + w) + stats.norm.logpdf(w) + np.log(0.005)
+    np.testing.assert_allclose(seen, logsumexp(values, axis=0), atol=1e-6, rtol=0)
+
+
+def gumbel(w):
+    """Skewed, and log-concave: log density and slope."""
+    shift = np.linspace(-2.0, 3.0, w.shape[1])
+    x = w - shift
+    return -x - np.exp(-x), -1.0 + np.exp(-x)
+
+
+def test_draws_have_the_law_of_the_density(rng):
+    """From bad centers and scales: they matter for the time only."""
+    shift = np.linspace(-2.0, 3.0, 4000)
+    for center, scale in ((0.0, 1.0), (4.0, 0.1), (-3.0, 5.0)):
+        w = draw_log_concave(rng, gumbel, np.full(4000, center), np.full(4000, scale))
+        assert stats.kstest(w - shift, stats.gumbel_r.cdf).pvalue > 1e-4
+
+
+def test_a_density_with_two_modes_is_refused(rng):
+    def two_modes(w):
+        return np.logaddexp(-2 * (w - 2) ** 2, -2 * (w + 2) ** 2), -4 * (w - 2 * np.tanh(8 * w))
+
+    with pytest.raises(ValueError, match="not log-concave"):
+        draw_log_concave(rng, two_modes, np.zeros(200), np.ones(200))
+
+
+class Counts:
+    """Poisson observations whose effects have been integrated out by a rule of their own."""
+
+    def __init__(self, y, d):
+        eta, r = (pt.vector(shape=(3,)) for _ in range(2))
+        effects = OwnEffects(y * eta - pt.exp(eta), eta, r, pt.constant(np.full(3, d)))
+        self._one = function([r], effects.integrated, **QUICK)
+        self.effects = Effects(np.full(3, d), lambda rows: y * rows - np.exp(rows))
+
+    def sites(self, rows):
+        return np.array([self._one(row) for row in rows])
+
+
+@pytest.mark.parametrize("y", [0, 3, 40])
+@pytest.mark.parametrize("d", [0.05, 0.5, 1.0])
+def test_moments_are_those_of_two_integrals(y, d):
+    """At sites that are near the likelihood's."""
+    likelihood, rate = Counts(y, d), y + np.array([0.6, 1.0, 1.5])
+    W = rate / (1.0 + d**2 * rate)
+    variance, mean, z = 1.0 / (W + np.array([0.8, 1.5, 2.0])), np.log(rate), np.zeros(3)
+    q = Marginals(mean, np.array([0.1, 0.0, -0.1]), W, z, variance, 1.0 - W * variance)
+    ours, theirs = effects_moments(likelihood.effects, q), quadrature_moments(likelihood, q)
+    for one, two in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-5)
