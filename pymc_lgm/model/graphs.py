@@ -90,7 +90,6 @@ def _in_the_first_form_that_fits(setting: Setting) -> tuple[Form, list[Variable]
             names = {rv.name: rv.type.shape for rv in model.observed_RVs}
             raise ValueError(shapes_disagree(form.label, form.n, names, error)) from error
         if (known := form.known(densities)) is not None:
-            form.cuts = {}  # A random variable cannot be pickled, and is not needed any more.
             return form, known
     raise AssertionError("the last form fits every model")
 
@@ -180,6 +179,7 @@ class Graphs:
             if isinstance(rv.owner.op, ProbitRV)
             and self.form.cuts.get(rv.owner.inputs[-1]) is self._f
         ]
+        self.form.cuts = {}  # A random variable cannot be pickled, and is not needed any more.
         alone = len(probits) == 1 and set(self.likelihood) == {probits[0].name}
         self.probit_data: Variable | None = model.rvs_to_values[probits[0]] if alone else None
         """y of a likelihood that is one probit of f itself."""
