@@ -185,7 +185,13 @@ def test_the_likelihood_is_integrated(ours, request, rng):
         close(ours.site_log_likelihoods(f[None], theta).sum(), value)
 
 
-@pytest.mark.parametrize("name", ["besag_york_mollie", "effects_with_a_scale_of_their_own"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "besag_york_mollie",
+        pytest.param("effects_with_a_scale_of_their_own", marks=pytest.mark.slow),
+    ],
+)
 def test_the_evidence_is_that_of_the_linear_predictor(name, rng, monkeypatch):
     """Of the same model with its effects in f, dense: by many importance draws."""
     monkeypatch.setattr(FieldStructure, "of", lambda setting: None)
@@ -273,7 +279,8 @@ def pvalue_of(name, cls, options, steps=1, tune=0, replicates=300):
 def test_every_sampler_leaves_the_joint_law(name, sampler, drawn):
     cls, options = SAMPLERS[sampler]
     tune = 60 if cls is lgm.PseudoMarginal else 0
-    assert pvalue_of(name, cls, options, 1 if (name, sampler) == FAST else 5, tune) > 1e-4
+    steps, replicates = (1, 150) if (name, sampler) == FAST else (5, 300)
+    assert pvalue_of(name, cls, options, steps, tune, replicates) > 1e-4
 
 
 @pytest.mark.slow
