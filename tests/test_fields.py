@@ -388,6 +388,16 @@ def test_draws_have_the_law_of_the_density(rng):
         assert stats.kstest(w - shift, stats.gumbel_r.cdf).pvalue > 1e-4
 
 
+@pytest.mark.mutant
+def test_effects_that_are_never_rejected_are_noticed(rng, dies):
+    """As if the density were its tangents."""
+    wrong = mutated(own_effects, "np.log(rng.random(left.size)) < excess", "excess > -np.inf")
+    shift, zero = np.linspace(-2.0, 3.0, 4000), np.zeros(4000)
+    w = wrong.draw_log_concave(rng, gumbel, zero, zero + 1.0)
+    pvalue = float(stats.kstest(w - shift, stats.gumbel_r.cdf).pvalue)
+    dies("effects: tangents always accepted", pvalue, below=1e-6)
+
+
 def test_a_density_with_two_modes_is_refused(rng):
     def two_modes(w):
         return np.logaddexp(-2 * (w - 2) ** 2, -2 * (w + 2) ** 2), -4 * (w - 2 * np.tanh(8 * w))

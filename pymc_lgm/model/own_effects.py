@@ -32,7 +32,7 @@ __all__ = ["NODES", "OwnEffects", "draw_log_concave"]
 Variable = Any
 
 NODES = 16
-"""Of the rule: good to 2e-7 for counts with an effect of variance 1, to 1e-10 of .25."""
+"""Of the rule: good to 1e-6 for counts near their rate with an effect of variance 1."""
 
 STEPS, FARTHEST = 5, 2.0
 """Of Newton's method: how many, and how far one goes in the linear predictor."""
@@ -99,7 +99,7 @@ def _newton(w: Variable, slope: Variable, bend: Variable, d: Variable) -> Variab
 
 LOOKS, LEAST_RISE, ROUNDS = 60, 0.3, 1000
 """How often one looks for tangents, how much the outer ones rise to the middle at least, and how
-often one proposes: half of the proposals are accepted, and more."""
+often one proposes."""
 
 BoolArray = NDArray[np.bool_]
 
@@ -130,8 +130,7 @@ def draw_log_concave(
         If a density is seen to lie above its tangents, and so is not log-concave, or if it is no
         number.
     """
-    t = _tangents(log_density, center, scale)
-    value, slope = log_density(t)
+    t, value, slope = _tangents(log_density, center, scale)
     cuts, log_mass = _envelope(t, value, slope)
     share = np.exp(log_mass - log_mass.max(axis=0))
     share = np.cumsum(share / share.sum(axis=0), axis=0)
@@ -155,17 +154,17 @@ def draw_log_concave(
     raise ValueError("A density is no number where its effects are drawn.")
 
 
-def _tangents(log_density: LogDensity, center: Array, scale: Array) -> Array:
-    """Where three tangents touch: near the mode, and on both sides where it falls off by enough."""
+def _tangents(log_density: LogDensity, center: Array, scale: Array) -> tuple[Array, Array, Array]:
+    """Three tangents: near the mode, and on both sides where it falls off by enough."""
 
-    def rises(w: Array) -> BoolArray:
-        slope = log_density(w[None])[1][0]
+    def rises(w: Array, slope: Array) -> BoolArray:
         # Where a rate overflows nothing is known but that one has gone too far.
         return np.where(np.isnan(slope), w < 0.0, slope > 0.0)
 
     low, high = center - scale, center + scale
     for _ in range(LOOKS):
-        below, above = rises(low), ~rises(high)
+        ends = np.array([low, high])
+        below, above = rises(ends, log_density(ends)[1]) == [[True], [False]]
         if (below & above).all():
             break
         width = high - low
@@ -176,11 +175,12 @@ def _tangents(log_density: LogDensity, center: Array, scale: Array) -> Array:
         far = ~(np.abs(slope) * (high - low) < 1.0)
         if not far.any():
             break
-        up = rises(mode)
+        up = rises(mode, slope)
         low, high = np.where(far & up, mode, low), np.where(far & ~up, mode, high)
     sides = np.array([-0.5, 0.0, 0.5])[:, None] * (high - low)
     for _ in range(LOOKS):
-        value, slope = log_density(mode + sides)
+        t = mode + sides
+        value, slope = log_density(t)
         known = np.isfinite(value) & np.isfinite(slope)
         with np.errstate(invalid="ignore"):
             enough = -slope * sides > LEAST_RISE
@@ -188,8 +188,7 @@ def _tangents(log_density: LogDensity, center: Array, scale: Array) -> Array:
         if (known & enough).all():
             break
         sides = np.where(known, np.where(enough, sides, 2.0 * sides), 0.5 * sides)
-    t: Array = mode + sides
-    return t
+    return t, value, slope
 
 
 def _envelope(t: Array, value: Array, slope: Array) -> tuple[Array, Array]:

@@ -67,7 +67,8 @@ class Importance:
     correlation : float, optional
         ρ in [0, 1]: how much of an estimate's random numbers the next one keeps. Near 1 the
         errors of the two cancel in the acceptance ratio, and few draws are enough. By default
-        0.99, 1 for ``move="slice"``, and 0 for a process seen through inducing variables.
+        0.99, 1 for ``move="slice"``, and 0 for a process seen through inducing variables and for
+        areas whose effects are integrated out.
     antithetic : bool, optional
         Draw in pairs f̂ ± δ if their number is even. By default so but for a series, whose bent
         draws err alike on both sides.

@@ -46,11 +46,12 @@ class PseudoMarginal(Marginal):
         and if it is less than 0.3 in all of them.
     n_importance : int, optional
         N: draws of f an estimate. By default 32, and 64 where tuning sees that the noise of a ratio
-        of two would have a variance above 0.05.
+        of two would have a variance above 0.05. It begins at 2 for a series and for inducing
+        variables, and at 8 to 32 for areas whose effects are integrated out: fewer for more areas.
     latent_move : str, optional
         A move of f given theta beside the importance draws: by default "posterior", HMC in the
-        geometry of q, which costs no factorization, and none for inducing variables; or one of
-        `Sweep`, such as "hmc"; or ``None``.
+        geometry of q, which costs no factorization, and none for inducing variables and where
+        effects of areas are integrated out; or one of `Sweep`, such as "hmc"; or ``None``.
     importance : Importance, optional
         How those draws are made.
     search : {"recalled", "anew"}, optional
@@ -62,8 +63,9 @@ class PseudoMarginal(Marginal):
         Move theta by a whitened random walk, which needs no estimate, in one draw of five. Where
         tuning has seen that less than a tenth of the proposals is accepted, since no Gaussian is
         near the posterior of f, add one to each draw: two O(n³) operations more. By default so, but
-        for a process seen through inducing variables: there two importance draws have little noise,
-        are independent of those before, and no other move of f or theta is worth its time.
+        for a process seen through inducing variables, and for areas whose effects are integrated
+        out: there importance draws have little noise, are independent of those before, and no other
+        move of f or theta is worth its time.
     target_accept, scale
         Of the random walk on theta, as in `ASIS`. Where NUTS takes its place, as in the default if
         theta has a gradient, ``target_accept`` is that of leapfrog steps, by default 0.7, and
