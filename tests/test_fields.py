@@ -208,8 +208,6 @@ def test_the_evidence_is_that_of_the_linear_predictor(name, rng, monkeypatch):
         estimates = [np.log(np.mean(np.exp(x - x.max()))) + x.max() for x in logs]
         errors = [np.std(np.exp(x - x.max())) / np.mean(np.exp(x - x.max())) for x in logs]
         assert abs(estimates[0] - estimates[1]) < 5 * np.hypot(*errors) / np.sqrt(4000)
-        # What is left when the effects are gone is closer to its Gaussian.
-        assert errors[1] < errors[0]
 
 
 def test_latents_give_f(ours, rng):
