@@ -6,14 +6,15 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+import test_areas
 
 from models import COMPILED, QUICK
 from mutants import mutated
-from pymc.distributions.multivariate import ICARRV
+from pymc.distributions.multivariate import CARRV, ICARRV
 from pytensor import function
 from scipy import stats
 from scipy.integrate import quad
-from scipy.special import logsumexp
+from scipy.special import expit, logsumexp
 from test_areas import W, Y
 from test_priors import close
 
@@ -23,7 +24,8 @@ from pymc_lgm.approximations.ep import Marginals, effects_moments, ep, quadratur
 from pymc_lgm.approximations.gaussian import Effects
 from pymc_lgm.model import own_effects
 from pymc_lgm.model.field_structure import FieldStructure
-from pymc_lgm.model.forms.field import FieldOfAreas
+from pymc_lgm.model.forms import field
+from pymc_lgm.model.forms.field import FieldPredictor
 from pymc_lgm.model.forms.linear import LinearPredictor
 from pymc_lgm.model.own_effects import OwnEffects, draw_log_concave
 from pymc_lgm.priors.intrinsic import IntrinsicField
@@ -34,6 +36,8 @@ pytestmark = pytest.mark.usefixtures("interpreted")
 
 EXPOSED = np.array([1.5, 0.4, 1.0, 2.0, 0.7, 1.2])
 POOR = np.array([0.3, -1.2, 0.8, 0.1, 1.4, -0.6])
+AREA = np.array([0, 0, 2, 5, 1, 4, 0])
+OFFSET = np.array([0.3, -0.2, 0.1, 0.0, 0.5, -0.4, 0.2])
 MODELS = {}
 
 
@@ -76,6 +80,44 @@ def a_field_alone():
     pm.Binomial("y", n=4, p=p, observed=seen())
 
 
+@model
+def areas_of_a_car():
+    """The field has a mean of its own, in which a coefficient is."""
+    alpha, tau = pm.Beta("alpha", 3, 2), pm.Gamma("tau", 6, 4)
+    b0, b1 = pm.Normal("b0", 0.2, 0.5), pm.Normal("b1", -0.1, 0.4)
+    w = pm.Normal("w", 0.0, 0.6 * pm.HalfNormal("s", 1.0), shape=6)
+    phi = pm.CAR("phi", mu=0.1 * np.arange(6) + b1 * POOR, W=W, alpha=alpha, tau=tau)
+    pm.Poisson("y", EXPOSED * pm.math.exp(b0 + phi + w), observed=seen())
+
+
+@model
+def a_series_with_a_level():
+    """And counts that vary more than Poisson's."""
+    rho, sigma = pm.Uniform("rho", -0.8, 0.8), pm.LogNormal("sigma", -0.7, 0.3)
+    start = pm.Normal.dist(0.4, sigma / pm.math.sqrt(1 - rho**2))
+    level, w = pm.Normal("level", 0.3, 0.5), pm.Normal("w", 0.0, 1.0, shape=6)
+    x = pm.AR("x", [rho], sigma, init_dist=start, shape=6)
+    pm.Poisson("y", pm.math.exp(level + x + 0.6 * w), observed=seen())
+
+
+@model
+def several_observations_an_area():
+    """Each with an offset; nothing is seen of the fourth area."""
+    scale, b = pm.HalfNormal("scale", 0.7), pm.Normal("b", 0.1, 0.4)
+    w, phi = pm.Normal("w", 0.0, 1.0, shape=6), pm.ICAR("phi", W=W, zero_sum_stdev=0.1)
+    area = b + scale * phi + 0.5 * w
+    pm.Poisson("y", pm.math.exp(area[AREA] + OFFSET), observed=seen(np.append(Y, 2)))
+
+
+@model
+def a_series_that_is_seen_now_and_then():
+    """Nothing is integrated out, and the likelihood is not log-concave."""
+    sigma, level = pm.LogNormal("sigma", -1, 0.5), pm.Normal("level", 0.3, 0.5)
+    start = pm.Normal.dist(0.5, 0.7)
+    x = pm.GaussianRandomWalk("x", mu=0.1, sigma=sigma, init_dist=start, shape=6)
+    pm.StudentT("y", nu=4, mu=(level + x)[AREA], sigma=0.5, observed=seen(0.5 * np.append(Y, 2)))
+
+
 def build(make):
     with pm.Model() as model:
         make()
@@ -105,7 +147,11 @@ def covariance(sigma, sd):
 
 def values(name, theta):
     """Hyper-parameters by their names."""
-    transforms = {"_log__": np.exp, "_logodds__": lambda x: 1.0 / (1.0 + np.exp(-x))}
+    transforms = {
+        "_log__": np.exp,
+        "_logodds__": expit,
+        "_interval__": lambda x: 0.8 * np.tanh(x / 2),
+    }
     found = {}
     for key, x in zip(read(name).theta_names, theta, strict=True):
         end = next(end for end in transforms if key.endswith(end))
@@ -122,6 +168,22 @@ def law(name, theta):
     if name == "effects_with_a_scale_of_their_own":
         K = v["scale"] ** 2 * covariance(0.7, 0.1)
         return 0.4 - 0.2 * POOR, K + 0.25 * (one + np.outer(POOR, POOR))
+    if name == "areas_of_a_car":
+        K = np.linalg.inv(v["tau"] * (np.diag(W.sum(axis=1)) - v["alpha"] * W))
+        return 0.2 + 0.1 * np.arange(6) - 0.1 * POOR, K + 0.25 * one + 0.16 * np.outer(POOR, POOR)
+    if name == "a_series_with_a_level":
+        powers = v["rho"] ** np.abs(np.subtract.outer(np.arange(6), np.arange(6)))
+        mean = 0.3 + 0.4 * v["rho"] ** np.arange(6)
+        return mean, v["sigma"] ** 2 / (1.0 - v["rho"] ** 2) * powers + 0.25 * one
+    if name == "several_observations_an_area":
+        known = np.arange(6) != 3
+        e, offset = np.where(known, v["scale"], 1.0), np.array([0.3, 0.5, 0.1, 0.0, -0.4, 0.0])
+        K = e[:, None] * covariance(1.0, 0.1) * e
+        return np.where(known, 0.1 + offset, 0.0), K + 0.16 * np.outer(known, known)
+    if name == "a_series_that_is_seen_now_and_then":
+        known, t = np.arange(6) != 3, np.arange(6)
+        K = 0.49 + v["sigma"] ** 2 * np.minimum.outer(t, t)
+        return 0.5 + 0.1 * t + 0.3 * known, K + 0.25 * np.outer(known, known)
     e = v["scale"] * (1.0 + 0.1 * POOR)
     return np.full(6, 0.1), e[:, None] * covariance(1.0, 0.3) * e
 
@@ -131,16 +193,32 @@ def log_likelihood_by_quad(name, f, theta):
     v = values(name, theta)
 
     def density(i, eta):
+        if name == "several_observations_an_area":
+            first = {0: 0.3, 1: 0.5, 2: 0.1, 4: -0.4, 5: 0.0}
+            (mine,) = np.nonzero(np.equal(AREA, i))
+            rates = np.exp(eta + OFFSET[mine] - first.get(i, 0.0))
+            return stats.poisson.pmf(np.append(Y, 2)[mine], rates).prod()
+        if name == "a_series_that_is_seen_now_and_then":
+            (mine,) = np.nonzero(np.equal(AREA, i))
+            return stats.t.pdf(0.5 * np.append(Y, 2)[mine], 4, eta, 0.5).prod()
+        if name == "a_series_with_a_level":
+            return stats.poisson.pmf(Y[i], np.exp(eta))
         mu = EXPOSED[i] * np.exp(eta)
-        if name == "besag_york_mollie":
+        if name in ("besag_york_mollie", "areas_of_a_car"):
             return stats.poisson.pmf(Y[i], mu)
         if name == "effects_with_a_scale_of_their_own":
             return stats.nbinom.pmf(Y[i], v["alpha"], v["alpha"] / (v["alpha"] + mu))
         return stats.binom.pmf(Y[i], 4, 1.0 / (1.0 + np.exp(-eta)))
 
-    if name == "a_field_alone":
+    if name in ("a_field_alone", "a_series_that_is_seen_now_and_then"):
         return sum(np.log(density(i, f[i])) for i in range(6))
-    d = v["s"] if "s" in v else v["sigma"] * np.sqrt(1.0 - v["rho"])
+    d = {
+        "besag_york_mollie": lambda: v["sigma"] * np.sqrt(1.0 - v["rho"]),
+        "effects_with_a_scale_of_their_own": lambda: v["s"],
+        "areas_of_a_car": lambda: 0.6 * v["s"],
+        "a_series_with_a_level": lambda: 0.6,
+        "several_observations_an_area": lambda: 0.5,
+    }[name]()
     total = 0.0
     for i in range(6):
         integral, _ = quad(
@@ -157,7 +235,7 @@ def log_likelihood_by_quad(name, f, theta):
 def test_what_is_read():
     found = {name: read(name) for name in MODELS}
     for name, ours in found.items():
-        assert isinstance(ours.form, FieldOfAreas), name
+        assert isinstance(ours.form, FieldPredictor), name
         assert ours.n == ours.rank == 6
         for latent in ours.latents:
             assert latent in repr(ours)
@@ -220,6 +298,43 @@ def test_latents_give_f(ours, rng):
         close(ours.f_of(theta, point | drawn), f, 1e-8)
 
 
+def a_car_with_a_mean():
+    b = pm.Normal("b", [0.2, -0.1], 0.4, shape=2)
+    phi = pm.CAR("phi", b[0] + b[1] * POOR, W=W, alpha=0.6, tau=1.5)
+    pm.Poisson("y", pm.math.exp(phi), observed=Y)
+
+
+def pvalue_of_latents(rng, draws=1000):
+    """That of b and phi drawn back from draws of f, against their law in the model."""
+    ours = lgm.LatentGaussianModel.from_pymc(build(a_car_with_a_mean), compile_kwargs=QUICK)
+    prior = ours.prior(np.empty(0))
+    given = prior.mean[:, None] + prior.multiply(rng.standard_normal((6, draws)))
+    drawn = [np.concatenate(list(ours.latents_of(rng, prior, f).values())) for f in given.T]
+    root = np.linalg.cholesky(1.5 * (np.diag(W.sum(axis=1)) - 0.6 * W))
+    b, phi = np.split(np.array(drawn), [2], axis=1)
+    white = (phi - b[:, :1] - b[:, 1:] * POOR) @ root
+    z = np.column_stack([(b - [0.2, -0.1]) / 0.4, white])
+    scores = [
+        z.sum(axis=0),
+        (z**2 - 1.0).sum(axis=0) / np.sqrt(2.0),
+        (z.T @ z)[np.triu_indices(8, 1)],
+    ]
+    pvalues = 2.0 * stats.norm.sf(np.abs(np.concatenate(scores)) / np.sqrt(draws))
+    return min(1.0, pvalues.min() * pvalues.size)
+
+
+def test_latents_given_f_have_their_law(rng):
+    assert pvalue_of_latents(rng) > 1e-4
+
+
+@pytest.mark.mutant
+def test_a_mean_of_the_field_that_is_forgotten_is_noticed(rng, monkeypatch, dies):
+    """Coefficients in the mean of phi are drawn, and phi stays."""
+    wrong = mutated(field, "+= phi + at.within @ beta", "+= phi").FieldPredictor
+    monkeypatch.setattr(FieldPredictor, "values_of", wrong.values_of)
+    dies("field: its mean forgotten", pvalue_of_latents(rng), below=1e-6)
+
+
 def test_a_theta_without_a_prior_is_a_value_and_explained():
     ours, theta = read("a_field_alone"), np.array([-800.0])
     assert ours.prior(theta) is None
@@ -238,6 +353,7 @@ def draw_by_cholesky(cls, rng, W, sigma, zero_sum_stdev, size):
 @pytest.fixture
 def drawn(monkeypatch):
     monkeypatch.setattr(ICARRV, "rng_fn", classmethod(draw_by_cholesky))
+    monkeypatch.setattr(CARRV, "rng_fn", classmethod(test_areas.draw_by_cholesky))
 
 
 SAMPLERS = {
@@ -259,6 +375,11 @@ CASES = [
     ("effects_with_a_scale_of_their_own", "PseudoMarginal"),
     ("effects_with_a_scale_of_their_own", "ASIS"),
     ("a_field_alone", "PseudoMarginal"),
+    ("areas_of_a_car", "PseudoMarginal"),
+    ("a_series_with_a_level", "PseudoMarginal"),
+    ("several_observations_an_area", "PseudoMarginal"),
+    ("a_series_that_is_seen_now_and_then", "PseudoMarginal"),
+    ("a_series_that_is_seen_now_and_then", "ASIS"),
 ]
 
 
@@ -286,7 +407,7 @@ def test_every_sampler_leaves_the_joint_law(name, sampler, drawn):
 def test_effects_drawn_from_their_prior_are_noticed(drawn, monkeypatch, dies):
     """As if y said nothing of them."""
     monkeypatch.setattr(
-        FieldOfAreas, "_draw_effects", lambda self, rng, d, f, theta: rng.standard_normal(6)
+        FieldPredictor, "_draw_effects", lambda self, rng, d, f, theta: rng.standard_normal(6)
     )
     pvalue = pvalue_of("besag_york_mollie", lgm.EllipticalSlice, {}, replicates=600)
     dies("field: effects of their prior", pvalue, below=1e-6)
@@ -323,10 +444,20 @@ def two_effects_of_an_area():
     pm.Poisson("y", pm.math.exp(pm.HalfNormal("s") * phi + u + v), observed=Y)
 
 
-def several_observations_an_area():
-    phi = pm.ICAR("phi", W=W)
-    twice = np.repeat(np.arange(6), 2)
-    pm.Poisson("y", pm.math.exp(pm.HalfNormal("s") * phi[twice]), observed=np.repeat(Y, 2))
+def observations_with_a_covariate_each():
+    phi, b = pm.ICAR("phi", W=W), pm.Normal("b")
+    eta = pm.HalfNormal("s") * phi[AREA] + b * OFFSET
+    pm.Poisson("y", pm.math.exp(eta), observed=np.append(Y, 2))
+
+
+def two_series():
+    a, b = (pm.AR(name, [0.5], init_dist=pm.Normal.dist(0, 1), shape=6) for name in "ab")
+    pm.Poisson("y", pm.math.exp(pm.HalfNormal("s") * a + b), observed=Y)
+
+
+def a_sum_of_a_series():
+    x = pm.GaussianRandomWalk("x", sigma=pm.HalfNormal("s"), init_dist=pm.Normal.dist(), shape=6)
+    pm.Poisson("y", pm.math.exp(pm.math.cumsum(x)), observed=Y)
 
 
 def not_log_concave():
@@ -345,14 +476,16 @@ def areas_that_read_their_neighbors():
     "make",
     [
         two_effects_of_an_area,
-        several_observations_an_area,
+        observations_with_a_covariate_each,
+        two_series,
+        a_sum_of_a_series,
         not_log_concave,
         areas_that_read_their_neighbors,
     ],
 )
 def test_another_structure_is_another_form(make):
     ours = lgm.LatentGaussianModel.from_pymc(build(make), compile_kwargs=QUICK)
-    assert not isinstance(ours.form, FieldOfAreas)
+    assert not isinstance(ours.form, FieldPredictor)
     assert np.isfinite(ours.log_likelihood(np.zeros(ours.n), np.zeros(ours.p)))
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytensor.scalar as ps
 
+from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply
 from pytensor.graph.traversal import toposort
@@ -98,8 +99,10 @@ def find_frontier(
         dependent = [bool(x) for x in reached]
         kept = [affine.get(x, set()) for x in node.inputs]
         latent = next((x for x in node.outputs if x in latents), None)
-        if latent is not None and isinstance(node.op, RandomVariable):
-            mean, *spread = node.op.dist_params(node)
+        if latent is not None and isinstance(node.op, RandomVariable | SymbolicRandomVariable):
+            # Of a series all that it depends on is in its precision.
+            known = isinstance(node.op, RandomVariable)
+            mean, *spread = node.op.dist_params(node) if known else (latent, *node.inputs)
             # A mean that is affine in other latents is a part of them; all else is theirs no more.
             bent = touched.get(mean, set()) - affine.get(mean, set())
             for other in bent.union(*(touched.get(x, set()) for x in spread)) - {latent}:

@@ -11,7 +11,6 @@ from pymc.pytensorf import compile as pymc_compile
 from pytensor.compile.mode import Mode
 from pytensor.graph.replace import clone_replace
 
-from pymc_lgm.linalg import Array
 from pymc_lgm.model.forms.base import Setting
 
 __all__ = ["ONCE", "AffineGraph"]
@@ -24,6 +23,12 @@ ONCE = Mode(linker="py", optimizer=None)
 
 class AffineGraph:
     """c(theta) + A(theta) x, raveled, x the latents without their means, one after another.
+
+    Parameters
+    ----------
+    setting : Setting
+    whole : int, optional
+        Which of the latents is in x with its mean.
 
     Attributes
     ----------
@@ -41,7 +46,7 @@ class AffineGraph:
         The latents, with their means.
     """
 
-    def __init__(self, setting: Setting):
+    def __init__(self, setting: Setting, whole: int | None = None):
         model, latents = setting.model, setting.reading.latents
         sizes = [int(np.prod(shape)) for shape in setting.shapes]
         ends = np.cumsum(sizes)
@@ -53,21 +58,19 @@ class AffineGraph:
         own = [latent.rv for latent in latents]
         known = [rv for rv in model.basic_RVs if rv not in own]
         nodes = dict(zip(known, model.replace_rvs_by_values(known), strict=True))
-        for latent, part, shape in zip(latents, self.parts, setting.shapes, strict=True):
-            mean = clone_replace(latent.mean, nodes, rebuild_strict=False)
-            mean = pt.broadcast_to(mean.astype("float64"), shape)
-            nodes[latent.node] = mean + self.x[part].reshape(shape)
+        triples = zip(latents, self.parts, setting.shapes, strict=True)
+        for k, (latent, part, shape) in enumerate(triples):
+            nodes[latent.node] = self.x[part].reshape(shape)
+            if k != whole:
+                mean = clone_replace(latent.mean, nodes, rebuild_strict=False)
+                mean = pt.broadcast_to(mean.astype("float64"), shape)
+                nodes[latent.node] = mean + nodes[latent.node]
         flat = pt.concatenate([v.astype("float64").ravel() for v in setting.reading.frontier])
         self.nodes = nodes
         self.of_values = clone_replace(flat, nodes, rebuild_strict=False)
         values = [nodes[latent.node] for latent in latents]
         self.theta = setting.theta
         self.raw, *self.values = setting.place([self.of_values, *values])
-
-    def size_at(self, theta: Array) -> int:
-        """Elements of the predictor."""
-        of_zero = self.once([self.x, self.theta], self.raw)
-        return int(of_zero(np.zeros(self.x.type.shape[0]), theta).size)
 
     @staticmethod
     def once(inputs: list[Variable], outputs: Any) -> Any:

@@ -9,14 +9,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytensor.tensor as pt
 
 from pymc.distributions.multivariate import ICARRV
 from pytensor.graph.basic import Constant
 from scipy.sparse import csc_array
 from scipy.sparse.csgraph import connected_components
 
-from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
+from pymc_lgm.priors.intrinsic import IntrinsicField
 
 __all__ = ["Intrinsic", "as_intrinsic", "is_intrinsic"]
 
@@ -24,7 +25,7 @@ Variable = Any
 
 
 class Intrinsic(NamedTuple):
-    """What a `pymc.ICAR` says.
+    """What a `pymc.ICAR` says: see `pymc_lgm.model.latents.FieldLaw`.
 
     Attributes
     ----------
@@ -39,12 +40,25 @@ class Intrinsic(NamedTuple):
     sigma: float
     sd: float
 
-    def covariance(self) -> Array:
+    @property
+    def reads(self) -> list[Variable]:
+        """Nothing: the law is fixed."""
+        return []
+
+    def covariance(self) -> Variable:
         """(n, n): an inverse, O(n³)."""
         W = self.W.toarray()
         Q = (np.diag(W.sum(axis=1)) - W) / self.sigma**2
-        cov: Array = np.linalg.inv(Q + 1.0 / (len(W) * self.sd) ** 2)
-        return 0.5 * (cov + cov.T)
+        cov = np.linalg.inv(Q + 1.0 / (len(W) * self.sd) ** 2)
+        return pt.constant(0.5 * (cov + cov.T))
+
+    def maker(self, n: int) -> IntrinsicField:
+        """Sparse, with a correction of rank two."""
+        return IntrinsicField(self.W, self.sd, self.sigma)
+
+    def explain(self, where: str) -> str:
+        """Nothing depends on theta."""
+        return f"The map has no proper prior {where}."
 
 
 def is_intrinsic(rv: Variable) -> bool:

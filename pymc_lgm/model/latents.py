@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from numpy.typing import NDArray
 from pymc.distributions.multivariate import MvNormalRV
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
@@ -22,12 +21,30 @@ from pytensor.tensor.random.basic import NormalRV
 
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model.areas import as_areas, is_areas
-from pymc_lgm.model.intrinsic import Intrinsic, as_intrinsic, is_intrinsic
+from pymc_lgm.model.intrinsic import as_intrinsic, is_intrinsic
 from pymc_lgm.model.series import as_series, is_series
+from pymc_lgm.priors.markov import FieldMaker
 
-__all__ = ["Latent", "gaussian", "is_banded", "is_gaussian", "is_process"]
+__all__ = ["FieldLaw", "Latent", "gaussian", "is_gaussian", "is_process"]
 
 Variable = Any
+
+
+class FieldLaw(Protocol):
+    """What a model says of a latent vector with a sparse precision."""
+
+    @property
+    def reads(self) -> list[Variable]:
+        """Graphs whose values `FieldMaker.at` takes."""
+
+    def covariance(self) -> Variable:
+        """(n, n), a graph: where the vector is read in a way that leaves nothing sparse."""
+
+    def maker(self, n: int) -> FieldMaker:
+        """The field of n elements as a function of the values of ``reads``."""
+
+    def explain(self, where: str) -> str:
+        """What to change where there is no proper prior."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +65,8 @@ class Latent:
         Of independent z, in the shape of x or one that broadcasts to it.
     root : variable or None
         L, if x = L ``rv``.
-    whitener : variable or None
-        Of a series, T in bands with T x = u + ε, (b + 1, n). Its ``mean`` is u.
-    precision, order : variable and ndarray of int, or None
-        Of areas, Q in bands, and the order in which it has them.
-    intrinsic : Intrinsic or None
-        Of intrinsic areas, what their law is made of: their covariance is dense.
+    field : FieldLaw or None
+        Of a series or of areas: ``mean`` is of x, and may be that of a dense inverse.
     through : variable or None
         V, shape (n, m), if densities read standard normal coordinates ``rv`` (m,) as V ``rv``: of a
         process that is seen through inducing variables.
@@ -65,31 +78,18 @@ class Latent:
     cov: Variable | None = None
     variances: Variable | None = None
     root: Variable | None = None
-    whitener: Variable | None = None
-    precision: Variable | None = None
-    order: NDArray[np.intp] | None = None
     through: Variable | None = None
-    intrinsic: Intrinsic | None = None
+    field: FieldLaw | None = None
 
     @property
     def covariance(self) -> Variable | None:
         """Of z, made where it is asked for."""
-        return self.cov if self.intrinsic is None else pt.constant(self.intrinsic.covariance())
-
-    @property
-    def is_banded(self) -> bool:
-        """Whether its precision is a band."""
-        return self.whitener is not None or self.precision is not None
+        return self.cov if self.field is None else self.field.covariance()
 
 
 def is_process(rv: Variable) -> bool:
     """Whether a random variable is a multivariate normal, a series or one of areas."""
-    return isinstance(rv.owner.op, MvNormalRV) or is_banded(rv) or is_intrinsic(rv)
-
-
-def is_banded(rv: Variable) -> bool:
-    """Whether it has a precision that is a band: a series, or areas."""
-    return is_series(rv) or is_areas(rv)
+    return isinstance(rv.owner.op, MvNormalRV) or is_series(rv) or is_areas(rv) or is_intrinsic(rv)
 
 
 def is_gaussian(model: pm.Model, rv: Variable) -> bool:
@@ -101,14 +101,14 @@ def is_gaussian(model: pm.Model, rv: Variable) -> bool:
 def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
     """What the prior of a latent variable is."""
     if is_series(rv):
-        whitener, drive = as_series(rv)
-        return Latent(rv, rv, drive, whitener=whitener)
+        series = as_series(rv)
+        return Latent(rv, rv, series.mean(), field=series)
     if is_areas(rv):
-        mean, precision, order = as_areas(rv)
-        return Latent(rv, rv, mean, precision=precision, order=order)
+        mean, areas = as_areas(rv)
+        return Latent(rv, rv, mean, field=areas)
     if is_intrinsic(rv):
-        areas = as_intrinsic(rv)
-        return Latent(rv, rv, pt.zeros(areas.W.shape[0]), intrinsic=areas)
+        intrinsic = as_intrinsic(rv)
+        return Latent(rv, rv, pt.zeros(intrinsic.W.shape[0]), field=intrinsic)
     mean, spread = rv.owner.op.dist_params(rv.owner)
     if isinstance(rv.owner.op, MvNormalRV):
         return Latent(rv, rv, mean, cov=spread.astype("float64"))

@@ -15,7 +15,7 @@ from pymc_lgm.model import refusals
 from pymc_lgm.model.diagnose import check_model, coupled_term
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.graphs import Variable
-from pymc_lgm.model.latents import is_banded, is_gaussian, is_process
+from pymc_lgm.model.latents import is_gaussian, is_process
 from pymc_lgm.model.reading import Reading, read_latents
 from pymc_lgm.threads import few_threads
 
@@ -154,9 +154,6 @@ def find_latents(
         # Beside inducing variables everything else that is Gaussian is a hyper-parameter.
         if seen := [rv for rv in gaussians if is_inducing(rv)]:
             return _of_inducing(model, seen, [rv for rv in gaussians if is_process(rv)])
-        # Beside a band everything else that is Gaussian is a hyper-parameter, or too much.
-        if any(map(is_banded, gaussians)):
-            return _of_band(model, [rv for rv in gaussians if is_process(rv)])
         reading = read_latents(model, gaussians)
         if not reading.latents or not reading.frontier:
             return read_latents(model, [find_latent(model)])
@@ -169,8 +166,6 @@ def find_latents(
         if rv not in model.free_RVs or not is_gaussian(model, rv):
             rv = find_latent(model, each)
         chosen.append(rv)
-    if any(map(is_banded, chosen)):
-        return _of_band(model, chosen)
     if seen := [rv for rv in chosen if is_inducing(rv)]:
         return _of_inducing(model, seen, [rv for rv in chosen if rv not in seen])
     return read_latents(model, chosen, named=chosen)
@@ -183,15 +178,4 @@ def _of_inducing(model: pm.Model, seen: Sequence[Variable], beside: Sequence[Var
     reading = read_latents(model, seen, named=seen)
     if reading.latents[0].through is None:
         raise ValueError(refusals.inducing_read_otherwise(str(seen[0].name)))
-    return reading
-
-
-def _of_band(model: pm.Model, processes: Sequence[Variable]) -> Reading:
-    """One series, or vector of areas, that densities read element by element."""
-    names = [str(rv.name) for rv in processes]
-    if len(processes) > 1:
-        raise ValueError(refusals.beside_a_band(names))
-    reading = read_latents(model, processes, named=processes)
-    if not reading.is_one_vector:
-        raise ValueError(refusals.band_through_a_map(names[0]))
     return reading

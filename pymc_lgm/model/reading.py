@@ -16,6 +16,7 @@ from pytensor.tensor.math import Dot, Sum
 
 from pymc_lgm.model import refusals
 from pymc_lgm.model.affine import find_frontier
+from pymc_lgm.model.areas import is_areas
 from pymc_lgm.model.hyperparameters import discrete_in, name_of, single_in
 from pymc_lgm.model.latents import Latent, gaussian, is_process
 
@@ -66,7 +67,7 @@ def read_latents(
     A candidate is a hyper-parameter instead if a covariance depends on it, or the mean of another
     latent in a way that is not affine, or if it is one number that a density reads by itself, as a
     common log standard deviation. So is one that a discrete variable switches on or off beside a
-    process, and one that is in the mean of a process and nowhere else, as
+    process, and one that is in the mean of a process other than areas and nowhere else, as
     its length-scale is in the covariance, unless it is named.
 
     Parameters
@@ -84,12 +85,13 @@ def read_latents(
     """
     named = list(named)
     chosen = [rv for rv in model.free_RVs if rv in candidates]
-    # What is in the mean of a process and nowhere else is one of its hyper-parameters.
+    # What is in the mean of a process and nowhere else is one of its hyper-parameters; areas have
+    # their level and coefficients there, which cost nothing beside a sparse precision.
     terms = [rv for rv in model.basic_RVs if rv not in chosen] + list(model.potentials)
-    processes = [rv for rv in chosen if is_process(rv)]
-    means = [v for rv in chosen if rv not in processes for v in rv.owner.inputs]
-    beside = set(ancestors(terms + means, blockers=processes))
-    chosen = [rv for rv in chosen if rv in beside or rv in processes or rv in named]
+    hiding = [rv for rv in chosen if is_process(rv) and not is_areas(rv)]
+    means = [v for rv in chosen if rv not in hiding for v in rv.owner.inputs]
+    beside = set(ancestors(terms + means, blockers=hiding))
+    chosen = [rv for rv in chosen if rv in beside or rv in hiding or rv in named]
     while True:
         terms = [rv for rv in model.basic_RVs if rv not in chosen] + list(model.potentials)
         latents = [gaussian(rv, terms) for rv in chosen]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 __all__ = [
-    "band_through_a_map",
-    "beside_a_band",
     "beside_inducing",
     "inducing_held",
     "inducing_read_otherwise",
@@ -134,24 +132,6 @@ def no_metric(metric: str, elements: int, rank: int) -> str:
     return (
         f"metric={metric!r} moves each of the {elements} elements of the linear predictor by "
         f"itself, but they have {rank} degrees of freedom. Write metric='prior' or 'curvature'."
-    )
-
-
-def beside_a_band(names: Sequence[str]) -> str:
-    """A series or areas and other processes, whose sum has no banded precision."""
-    return (
-        f"{' and '.join(names)} are several latent processes, one of them a series or areas: the "
-        "samplers take one of these, with intercepts and coefficients as hyper-parameters. Name "
-        "it, latent=..., and give the others a step of their own, or write all as Gaussian "
-        "processes: an autoregression of order one is pm.gp.cov.Exponential."
-    )
-
-
-def band_through_a_map(name: str) -> str:
-    """Sums of a series or of areas."""
-    return (
-        f"Densities read {name!r} through sums of its elements, whose precision is no "
-        f"band. Read it element by element, as in {name}[t], or sample this model with pm.NUTS()."
     )
 
 

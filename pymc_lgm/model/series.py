@@ -6,16 +6,70 @@ values, `pymc.GaussianRandomWalk` x_t = x_{t−1} + μ + σ ε_t; their first va
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytensor.tensor as pt
 
 from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
 from pytensor.tensor.random.basic import NormalRV
 
-__all__ = ["as_series", "is_series"]
+from pymc_lgm.priors.markov import SeriesMaker
+
+__all__ = ["Series", "as_series", "is_series"]
 
 Variable = Any
+
+
+class Series(NamedTuple):
+    """T x = u + ε: see `pymc_lgm.model.latents.FieldLaw`.
+
+    Attributes
+    ----------
+    whitener : variable
+        T in bands, (b + 1, n).
+    drive : variable
+        u, (n,).
+    width : int
+        b + 1.
+    name : str
+    """
+
+    whitener: Variable
+    drive: Variable
+    width: int
+    name: str
+
+    @property
+    def reads(self) -> list[Variable]:
+        """T and u."""
+        return [self.whitener, self.drive]
+
+    def _dense(self) -> Variable:
+        """T, (n, n)."""
+        n = self.whitener.shape[1]
+        return sum(pt.diag(self.whitener[k, : n - k], -k) for k in range(self.width))
+
+    def mean(self) -> Variable:
+        """T⁻¹ u, by a dense T."""
+        return pt.linalg.solve_triangular(self._dense(), self.drive, lower=True, b_ndim=1)
+
+    def covariance(self) -> Variable:
+        """T⁻¹ T⁻ᵀ, (n, n)."""
+        T = self._dense()
+        inverse = pt.linalg.solve_triangular(T, pt.eye(T.shape[0]), lower=True, b_ndim=2)
+        return inverse @ inverse.T
+
+    def maker(self, n: int) -> SeriesMaker:
+        """Q by its elements."""
+        return SeriesMaker(n, self.width)
+
+    def explain(self, where: str) -> str:
+        """What keeps T from having an inverse."""
+        return (
+            f"The series {self.name!r} has a standard deviation that is not a positive number "
+            f"{where}. A stationary start, sigma / sqrt(1 - rho**2), needs |rho| < 1: give rho a "
+            "prior on (-1, 1), as pm.Uniform('rho', -1, 1) or a pm.Beta."
+        )
 
 
 def is_series(rv: Variable) -> bool:
@@ -29,7 +83,7 @@ def is_series(rv: Variable) -> bool:
     return _is_normal(start) and _is_normal(innovation)
 
 
-def as_series(rv: Variable) -> tuple[Variable, Variable]:
+def as_series(rv: Variable) -> Series:
     """T in bands and u, graphs of what the series depends on."""
     if isinstance(rv.owner.op, AutoRegressiveRV):
         rho, sigma, start, steps, *_ = rv.owner.inputs
@@ -53,7 +107,8 @@ def as_series(rv: Variable) -> tuple[Variable, Variable]:
         # T_{j+k, j} of rows j + k ≥ order; those before are first values, which depend on none.
         bands.append(pt.concatenate([pt.zeros(order - k), -rho_k / sigma, pt.zeros(k)]))
     drive = pt.concatenate([first / scale, each(drift, steps) / sigma])
-    return pt.stack(bands), drive
+    whitener = pt.stack(bands).astype("float64")
+    return Series(whitener, drive.astype("float64"), order + 1, str(rv.name))
 
 
 def _is_normal(rv: Variable) -> bool:

@@ -1,4 +1,4 @@
-"""What a banded prior asks for, of T and u of a series, or of Q and m of areas."""
+"""What a banded prior asks for, of T and u of a series."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pymc_lgm.linalg import Array
 from pymc_lgm.priors import bands
 
-__all__ = ["BandedModel", "OfPrecision", "OfWhitener"]
+__all__ = ["BandedModel", "OfWhitener"]
 
 
 class BandedModel(Protocol):
@@ -50,7 +50,7 @@ class BandedModel(Protocol):
 
 
 class Functions(Protocol):
-    """T or Q in the place of K, u or m in that of the mean: see `GaussianModel`."""
+    """T in the place of K, u in that of the mean: see `GaussianModel`."""
 
     def cov(self, theta: Array) -> Array: ...
     def cov_vjp(self, theta: Array, M: Array) -> Array: ...
@@ -91,38 +91,3 @@ class OfWhitener:
         """T⁻¹(∂u − ∂T m)."""
         changed = bands.multiply(self.whitener_jvp(theta, v), self.mean(theta))
         return bands.solve(self.whitener(theta), self._functions.mean_jvp(theta, v) - changed)
-
-
-class OfPrecision:
-    """Areas, by functions of Q and m. J Q J = L Lᵀ, J reversing the order, gives T = J Lᵀ J."""
-
-    def __init__(self, functions: Functions, enters_cov: NDArray[np.bool_]):
-        self._functions, self.enters_cov = functions, enters_cov
-        self.mean, self.precision = functions.mean, functions.cov
-        self.mean_vjp, self.mean_jvp = functions.mean_vjp, functions.mean_jvp
-
-    def _factor(self, theta: Array) -> Array:
-        """L; NaN where Q is not positive definite."""
-        Q = self.precision(theta)
-        L = bands.cholesky(bands.flipped(Q))
-        return np.full_like(Q, np.nan) if L is None else L
-
-    def whitener(self, theta: Array) -> Array:
-        """T = J Lᵀ J."""
-        return bands.flipped(self._factor(theta))
-
-    def whitener_vjp(self, theta: Array, M: Array) -> Array:
-        """Back through the factor."""
-        F = bands.cholesky_vjp(self._factor(theta), bands.flipped(M))
-        return self._functions.cov_vjp(theta, bands.flipped(F))
-
-    def whitener_jvp(self, theta: Array, v: Array) -> Array:
-        """Forward through it."""
-        dQ = bands.flipped(self._functions.cov_jvp(theta, v))
-        return bands.flipped(bands.cholesky_jvp(self._factor(theta), dQ))
-
-    def precision_vjp(self, theta: Array, M: Array) -> Array:
-        """⟨∂Q, M⟩: what is beside the diagonal is there twice, and in the band once."""
-        both = np.full((len(M), 1), 2.0)
-        both[0] = 1.0
-        return self._functions.cov_vjp(theta, both * M)

@@ -16,8 +16,6 @@ from pymc_lgm.linalg import Array
 
 __all__ = [
     "cholesky",
-    "cholesky_jvp",
-    "cholesky_vjp",
     "flipped",
     "gram",
     "inverse_on_band",
@@ -26,11 +24,7 @@ __all__ = [
     "outer",
     "product_on_band",
     "solve",
-    "takahashi",
 ]
-
-WIDE = 32
-"""Diagonals above which blocks are faster than columns."""
 
 
 def multiply(T: Array, x: Array) -> Array:
@@ -86,14 +80,9 @@ def flipped(T: Array) -> Array:
     return L
 
 
-def inverse_on_band(L: Array) -> Array:
-    """(L Lᵀ)⁻¹ where the band of L is, for O(n b²): no element that is not asked for."""
-    return takahashi(L) if len(L) <= WIDE else _by_blocks(L)
-
-
 @numba.njit(cache=True)
-def takahashi(L: Array) -> Array:
-    """The same, column by column: each follows from those after it.
+def inverse_on_band(L: Array) -> Array:
+    """(L Lᵀ)⁻¹ where the band of L is, for O(n b²): each column follows from those after it.
 
     With Σ = (L Lᵀ)⁻¹, Lᵀ Σ = L⁻¹ is lower triangular, so
 
@@ -111,54 +100,6 @@ def takahashi(L: Array) -> Array:
                 total -= L[k, j] * out[abs(i - k), j + min(i, k)]
             out[i, j] = total / L[0, j]
     return out
-
-
-def _by_blocks(L: Array) -> Array:
-    """The same where the band is wide: by blocks of its width, as BLAS likes them.
-
-    With G = L_{J+1,J} L_JJ⁻¹ it is Σ_{J+1,J} = −Σ_{J+1,J+1} G and
-    Σ_JJ = (L_JJ L_JJᵀ)⁻¹ − Gᵀ Σ_{J+1,J}.
-    """
-    size, n = len(L) - 1, L.shape[1]
-    count = -(-n // size)
-    padded = np.zeros((size + 1, (count + 1) * size))
-    padded[0, n:] = 1.0
-    padded[:, :n] = L
-    out, after = np.zeros_like(padded), np.eye(size)
-    for begin in range((count - 1) * size, -1, -size):
-        corner, below = _blocks(padded, begin)
-        inverse = lapack.dtrtri(corner, lower=1)[0]
-        G = below @ inverse
-        across = -after @ G
-        after = inverse.T @ inverse - G.T @ across
-        _place(out, begin, after, across)
-    return out[:, :n]
-
-
-@numba.njit(cache=True)
-def _blocks(L: Array, begin: int) -> tuple[Array, Array]:
-    """L_JJ, and L_{J+1,J} below it."""
-    size = len(L) - 1
-    corner, below = np.zeros((size, size)), np.zeros((size, size))
-    for j in range(size):
-        for k in range(size + 1):
-            if j + k < size:
-                corner[j + k, j] = L[k, begin + j]
-            else:
-                below[j + k - size, j] = L[k, begin + j]
-    return corner, below
-
-
-@numba.njit(cache=True)
-def _place(out: Array, begin: int, corner: Array, below: Array) -> None:
-    """The reverse, of a symmetric matrix."""
-    size = len(out) - 1
-    for j in range(size):
-        for k in range(size + 1):
-            if j + k < size:
-                out[k, begin + j] = corner[j + k, j]
-            else:
-                out[k, begin + j] = below[j + k - size, j]
 
 
 def outer(x: Array, y: Array, width: int) -> Array:
@@ -182,42 +123,3 @@ def product_on_band(T: Array, S: Array) -> Array:
             for k in range(max(0, i - width + 1), i + 1):
                 out[i - j, j] += T[i - k, k] * S[abs(k - j), min(k, j)]
     return out
-
-
-@numba.njit(cache=True)
-def cholesky_jvp(L: Array, dA: Array) -> Array:
-    """dL of L Lᵀ = A, given dA on the band: the algorithm, differentiated line by line."""
-    width, n = L.shape
-    out = np.zeros((width, n))
-    for j in range(n):
-        for i in range(j, min(j + width, n)):
-            total = dA[i - j, j]
-            for k in range(max(0, i - width + 1), j):
-                total -= out[i - k, k] * L[j - k, k] + L[i - k, k] * out[j - k, k]
-            if i == j:
-                out[0, j] = total / (2.0 * L[0, j])
-            else:
-                out[i - j, j] = (total - L[i - j, j] * out[0, j]) / L[0, j]
-    return out
-
-
-@numba.njit(cache=True)
-def cholesky_vjp(L: Array, M: Array) -> Array:
-    """⟨M, dL⟩ as Σ F_ij dA_ij over the lower band of A = L Lᵀ: returns F.
-
-    Smith (1995), *Differentiation of the Cholesky algorithm*, JCGS 4; Murray (2016), arXiv
-    1602.07527, "chol_unblocked_rev".
-    """
-    width, n = L.shape
-    F = M.copy()
-    for k in range(n - 1, -1, -1):
-        stop = min(k + width, n)
-        for j in range(k + 1, stop):
-            for i in range(j, stop):
-                F[i - k, k] -= F[i - j, j] * L[j - k, k]
-                F[j - k, k] -= F[i - j, j] * L[i - k, k]
-        for j in range(k + 1, stop):
-            F[j - k, k] /= L[0, k]
-            F[0, k] -= L[j - k, k] * F[j - k, k]
-        F[0, k] /= 2.0 * L[0, k]
-    return F

@@ -40,10 +40,12 @@ class IntrinsicField:
         Elements of Q_p.
     columns, covariance : ndarray, shape (n, 2) and (2, 2)
         U = (1, g) and S with Q⁻ + s² 11ᵀ = Q_p⁻¹ + U S Uᵀ.
+    mean : ndarray, shape (n,)
+        Zero.
     """
 
     def __init__(self, W: csc_array, sd: float, scale: float = 1.0):
-        self.n, self.sd = W.shape[0], sd
+        self.n, self.sd, self.mean = W.shape[0], sd, np.zeros(W.shape[0])
         neighbors = np.asarray(W.sum(axis=0)).ravel()
         Q = csc_array(diags_array(neighbors) - W)
         self.pattern = Pattern.of(Q)
@@ -74,6 +76,10 @@ class IntrinsicField:
     def _inverse_times(self, x: Array) -> Array:
         """Q_p⁻¹ x."""
         return self._factor.solve_transposed(self._factor.solve(x))
+
+    def at(self) -> IntrinsicField:
+        """Itself, at every theta."""
+        return self
 
     def draw(self, rng: np.random.Generator) -> Array:
         """φ from its prior."""

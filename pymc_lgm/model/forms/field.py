@@ -1,11 +1,11 @@
-"""f is a field of areas with coefficients beside it; effects of single areas are integrated out.
+"""f is a field with coefficients beside it; effects of its single elements are integrated out.
 
     eta_i = c_i + e_i φ_i + b_iᵀ β + d_i w_i,   w_i ~ N(0, 1),
 
-as in the model of Besag, York and Mollié. f = c + e φ + B β has the law of a sparse field and few
-coefficients (`pymc_lgm.priors.field`), and the likelihood of f is without the w_i
-(`pymc_lgm.model.own_effects`). So no n × n array is made, and q is close to the posterior of f. φ,
-β and w are drawn back given f and y.
+φ a series or the areas of a map, as in the model of Besag, York and Mollié. f = c + e φ + B β has
+the law of a sparse field and few coefficients (`pymc_lgm.priors.field`), and the likelihood of f is
+without the w_i (`pymc_lgm.model.own_effects`). So no n × n array is made, and q is close to the
+posterior of f. φ, β and w are drawn back given f and y.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pytensor.tensor as pt
 
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
+from scipy.linalg import block_diag
 
 from pymc_lgm.adaptation import ENOUGH
 from pymc_lgm.approximations.gaussian import Effects
@@ -31,9 +32,8 @@ from pymc_lgm.model.forms.base import Form, FormModel, PriorAt, Setting
 from pymc_lgm.model.own_effects import OwnEffects, draw_log_concave
 from pymc_lgm.priors import FieldPrior, Prior
 from pymc_lgm.priors.field import Field
-from pymc_lgm.priors.intrinsic import IntrinsicField
 
-__all__ = ["FieldOfAreas"]
+__all__ = ["FieldPredictor"]
 
 Variable = Any
 
@@ -41,14 +41,12 @@ EVALUATIONS = 16_000
 """Of integrated likelihoods: as many cost as much as the rest of a draw."""
 
 
-class FieldOfAreas(Form):
+class FieldPredictor(Form):
     """f = c + e φ + B β.
 
     Attributes
     ----------
     structure : FieldStructure
-    areas : IntrinsicField
-        φ.
     """
 
     by_covariance, has_sets, has_theta_gradient = False, False, False
@@ -56,16 +54,13 @@ class FieldOfAreas(Form):
     def __init__(self, setting: Setting, structure: FieldStructure):
         super().__init__(setting)
         self._setting, self.structure = setting, structure
-        intrinsic = setting.reading.latents[structure.field].intrinsic
-        assert intrinsic is not None
-        self.areas = IntrinsicField(intrinsic.W, intrinsic.sd, intrinsic.sigma)
-        self.pattern = self.areas.pattern
+        self.pattern = structure.maker.pattern
         # With the effects integrated out what is left is smooth.
         self.is_close, self.is_bent = structure.own is not None, structure.own is None
         self.fewest = min(max(2 ** int(math.log2(EVALUATIONS / structure.n)), 8), ENOUGH)
         self.n = self.rank = structure.n
         self.f = pt.vector("f", shape=(self.n,))
-        self._eta = pt.vector("eta", shape=(self.n,))
+        self._eta = pt.vector("eta", shape=(structure.size,))
         self.cuts = {setting.reading.frontier[0]: self._eta}
         self.mean = self.cov = pt.zeros(self.n)
         self.of_values, self.reads = structure.of_values, structure.outputs
@@ -74,14 +69,22 @@ class FieldOfAreas(Form):
     def known(self, densities: list[Variable]) -> list[Variable] | None:
         """Of the likelihood, what is left when effects are integrated out."""
         (density,) = (each for each in densities if self._eta in set(ancestors([each])))
-        if density.ndim != 1 or not self._is_log_concave(density):
+        if density.ndim != 1:
             return None
-        self._density, self._effects = density, None
+        self._effects = None
         if self.structure.own is None:
-            seen = clone_replace(density, {self._eta: self.f}, rebuild_strict=False)
-        else:
-            self._effects = OwnEffects(density, self._eta, self.f, self.structure.d)
+            read = self.structure.read_by(self.f)
+            seen = clone_replace(density, {self._eta: read}, rebuild_strict=False)
+        elif self._is_log_concave(density):
+            self._with_effects = pt.vector("with_effects", shape=(self.n,))
+            read = {self._eta: self.structure.read_by(self._with_effects)}
+            self._density = self.structure.gathered(
+                clone_replace(density, read, rebuild_strict=False)
+            )
+            self._effects = OwnEffects(self._density, self._with_effects, self.f, self.structure.d)
             seen = self._effects.integrated
+        else:
+            return None
         return [seen if each is density else each for each in densities]
 
     def _is_log_concave(self, density: Variable) -> bool:
@@ -89,7 +92,7 @@ class FieldOfAreas(Form):
         bend = pt.grad(pt.grad(density.sum(), self._eta).sum(), self._eta)
         once = AffineGraph.once([self._eta, self._setting.theta], bend)
         looks = np.linspace(-6.0, 6.0, 13)
-        bends = np.array([once(np.full(self.n, x), self._setting.at) for x in looks])
+        bends = np.array([once(np.full(self.structure.size, x), self._setting.at) for x in looks])
         bends = bends[np.isfinite(bends)]
         return bool((bends <= 1e-9 * np.abs(bends).max(initial=1.0)).all())
 
@@ -111,13 +114,11 @@ class FieldOfAreas(Form):
     def field(self, theta: Array) -> Field | None:
         """What the prior is made of; ``None`` where something is no number."""
         at = self.at(theta)
-        numbers = (at.c, at.e, at.d, at.columns, at.variances)
-        if not all(np.isfinite(x).all() for x in numbers) or not at.e.all():
+        if at.field is None or not _are_numbers(at):
             return None
-        precision, U = self.areas.times(at.e)
-        S = np.zeros((2 + at.variances.size, 2 + at.variances.size))
-        S[:2, :2], S[2:, 2:] = self.areas.covariance, np.diag(at.variances)
-        return Field(at.c, precision, np.hstack([U, at.columns]), S)
+        precision, U = at.field.times(at.e)
+        S = block_diag(at.field.covariance, np.diag(at.variances))
+        return Field(at.c + at.e * at.field.mean, precision, np.hstack([U, at.columns]), S)
 
     def prior_of(self, model: FormModel) -> PriorAt:
         """A sparse field and few coefficients."""
@@ -128,19 +129,21 @@ class FieldOfAreas(Form):
         at, structure = self.at(theta), self.structure
         x = [value - mean for value, mean in zip(values, at.means, strict=True)]
         beta = np.concatenate([np.empty(0), *(np.ravel(x[k]) for k in structure.few)])
-        f: Array = at.c + at.e * x[structure.field] + at.columns @ beta
+        phi = x[structure.field] - at.within @ beta
+        f: Array = at.c + at.e * phi + at.columns @ beta
         return f
 
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
         """φ and β given f, by Matheron's rule; w given f and y, each by rejection."""
         at, structure = self.at(prior.theta), self.structure
-        phi = self.areas.draw(rng)
+        assert at.field is not None
+        phi = at.field.draw(rng)
         beta = np.sqrt(at.variances) * rng.standard_normal(at.variances.size)
-        dual = prior.inverse_times(f - at.c - at.e * phi - at.columns @ beta)
-        phi += self.areas.covariance_times(at.e * dual)
+        dual = prior.inverse_times(f - prior.mean - at.e * phi - at.columns @ beta)
+        phi += at.field.mean + at.field.covariance_times(at.e * dual)
         beta += at.variances * (at.columns.T @ dual)
         values = [np.array(mean, dtype=np.float64) for mean in at.means]
-        values[structure.field] += phi
+        values[structure.field] += phi + at.within @ beta
         ends = np.cumsum([values[k].size for k in structure.few])
         for k, part in zip(structure.few, np.split(beta, ends)[:-1], strict=True):
             values[k] += part.reshape(values[k].shape)
@@ -155,13 +158,16 @@ class FieldOfAreas(Form):
         columns = f" + B(theta) ({', '.join(few)})" if few else ""
         lines = [f"f ({self.n}) = c(theta) + e(theta) {names[self.structure.field]}{columns}"]
         if self.structure.own is not None:
-            lines.append(f"{names[self.structure.own]} ({self.n}): one an area, integrated out")
+            lines.append(f"{names[self.structure.own]} ({self.n}): one an element, integrated out")
         return lines
 
     def explain(self, model: FormModel, prior_at: PriorAt, theta: Array, where: str) -> str | None:
         """Say what is no number, or no field."""
         if prior_at(theta) is not None:
             return None
+        law = self._setting.reading.latents[self.structure.field].field
+        if law is not None and _are_numbers(self.at(theta)):
+            return law.explain(where)
         return (
             f"The scale of one of {self.label} is zero or no number {where}. Start it away from "
             "both, as with initval=1."
@@ -182,10 +188,10 @@ class FieldOfAreas(Form):
 
     @cached_property
     def _of_eta(self) -> Callable[..., Any]:
-        """log p(y_i | eta_i) and its slope, of rows of eta and theta."""
+        """log p(y | f + d w) of each element and its slope, of rows of f + d w and theta."""
         assert self._effects is not None
         rows = pt.matrix("rows", shape=(None, self.n))
-        outputs = vectorize_graph([self._density, self._effects.slopes], {self._eta: rows})
+        outputs = vectorize_graph([self._density, self._effects.slopes], {self._with_effects: rows})
         return self._setting.compiled([rows, self._setting.theta], outputs)
 
     def _draw_effects(self, rng: np.random.Generator, d: Array, f: Array, theta: Array) -> Array:
@@ -196,3 +202,9 @@ class FieldOfAreas(Form):
             return value - 0.5 * w**2, d * slope - w
 
         return draw_log_concave(rng, log_density, *self._at_the_mode(f, theta))
+
+
+def _are_numbers(at: Pieces) -> bool:
+    """Whether what multiplies the field, coefficients and effects is."""
+    numbers = (at.c, at.e, at.d, at.columns, at.variances)
+    return all(np.isfinite(x).all() for x in numbers) and bool(at.e.all())
