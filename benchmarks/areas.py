@@ -1,18 +1,19 @@
 """Areas with structured and unstructured effects: the default against nutpie.
 
     python benchmarks/areas.py [--quick] [--lattice 10] [--areas COUNTS.csv EDGES.csv]
-                               [--samplers default nutpie]
+                               [--field icar car] [--samplers default nutpie]
 
-The model of Besag, York and Mollié as Riebler et al. (2016) write it, with `pm.ICAR`: counts whose
-log rate is a level and a share rho of structured, 1 - rho of unstructured effects. Data are
-simulated on a square lattice, or read: counts with columns "y" and "expected", edges of pairs
-counted from 0. ESS is ArviZ's bulk ESS, the smaller of sigma's and rho's; ESS/s per second of
-tuning, sampling and compilation.
+"icar" is the model of Besag, York and Mollié as Riebler et al. (2016) write it, with `pm.ICAR`:
+counts whose log rate is a level and a share rho of structured, 1 - rho of unstructured effects.
+"car" has `pm.CAR` in its place, with a scale of its own. Data are simulated on a square lattice, or
+read: counts with columns "y" and "expected", edges of pairs counted from 0. ESS is ArviZ's bulk
+ESS, the smallest of the hyper-parameters'; ESS/s per second of tuning, sampling and compilation.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 
 import arviz as az
@@ -56,11 +57,24 @@ def besag_york_mollie(y: np.ndarray, expected: np.ndarray, W: np.ndarray) -> pm.
     return model
 
 
+def conditional(y: np.ndarray, expected: np.ndarray, W: np.ndarray) -> pm.Model:
+    with pm.Model() as model:
+        b0, alpha, tau = pm.Normal("b0", 0, 5), pm.Beta("alpha", 4, 1), pm.Gamma("tau", 2, 1)
+        theta = pm.Normal("theta", 0, pm.HalfNormal("sigma", 1), shape=len(W))
+        phi = pm.CAR("phi", mu=np.zeros(len(W)), W=W, alpha=alpha, tau=tau)
+        pm.Poisson("y", expected * pm.math.exp(b0 + theta + phi), observed=y)
+    return model
+
+
+FIELDS = {"icar": besag_york_mollie, "car": conditional}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="25 areas, short chains")
     parser.add_argument("--lattice", type=int, default=10, help="areas along a side")
     parser.add_argument("--areas", nargs=2, metavar="CSV")
+    parser.add_argument("--field", nargs="*", choices=FIELDS, default=["icar"])
     parser.add_argument("--samplers", nargs="*", default=["default"], help="default, nutpie, pymc")
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--tune", type=int, default=1000)
@@ -71,22 +85,23 @@ def main() -> None:
     y, expected, W = read(*args.areas) if args.areas else lattice(args.lattice)
     print(machine())
     print(
-        f"{'n':>5}  {'sampler':9}{'R-hat':>7}{'ESS':>7}{'draws':>7}{'ESS/s':>8}{'s':>6}"
+        f"{'field':6}{'n':>5}  {'sampler':9}{'R-hat':>7}{'ESS':>7}{'draws':>7}{'ESS/s':>8}{'s':>6}"
         "  posterior mean (sd)"
     )
-    for sampler in args.samplers:
+    for field, sampler in itertools.product(args.field, args.samplers):
         begin = time.perf_counter()
-        model = besag_york_mollie(y, expected, W)
+        model = FIELDS[field](y, expected, W)
         ours = sampler == "default"
         how = {"step": lgm.PseudoMarginal(model=model)} if ours else {"nuts_sampler": sampler}
         idata = sampled(model, args.draws, args.tune, args.chains, **how)
         seconds = time.perf_counter() - begin
-        posterior = idata.posterior.to_dataset()[["b0", "sigma", "rho"]]
+        names = [v.name for v in model.free_RVs if v.name not in ("theta", "phi")]
+        posterior = idata.posterior.to_dataset()[names]
         shown = [f"{k} {float(v.mean()):.3f} ({float(v.std()):.3f})" for k, v in posterior.items()]
         ess = min(float(v) for k, v in az.ess(posterior).items() if k != "b0")
         rhat = max(float(v) for v in az.rhat(posterior).values())
         print(
-            f"{len(W):5}  {sampler:9}{rhat:7.3f}{ess:7.0f}{args.draws * args.chains:7}"
+            f"{field:6}{len(W):5}  {sampler:9}{rhat:7.3f}{ess:7.0f}{args.draws * args.chains:7}"
             f"{ess / seconds:8.1f}{seconds:6.0f}  {', '.join(shown)}",
             flush=True,
         )

@@ -37,6 +37,7 @@ pytestmark = pytest.mark.usefixtures("interpreted")
 EXPOSED = np.array([1.5, 0.4, 1.0, 2.0, 0.7, 1.2])
 POOR = np.array([0.3, -1.2, 0.8, 0.1, 1.4, -0.6])
 AREA = np.array([0, 0, 2, 5, 1, 4, 0])
+SOME = np.array([5, 0, 2, 4])
 OFFSET = np.array([0.3, -0.2, 0.1, 0.0, 0.5, -0.4, 0.2])
 MODELS = {}
 
@@ -98,6 +99,15 @@ def a_series_with_a_level():
     level, w = pm.Normal("level", 0.3, 0.5), pm.Normal("w", 0.0, 1.0, shape=6)
     x = pm.AR("x", [rho], sigma, init_dist=start, shape=6)
     pm.Poisson("y", pm.math.exp(level + x + 0.6 * w), observed=seen())
+
+
+@model
+def areas_of_which_some_are_seen():
+    """In another order, and with an exposure."""
+    scale, b = pm.HalfNormal("scale", 0.7), pm.Normal("b", 0.1, 0.4)
+    w, phi = pm.Normal("w", 0.0, 1.0, shape=6), pm.ICAR("phi", W=W, zero_sum_stdev=0.1)
+    area = b + scale * phi + 0.5 * w
+    pm.Poisson("y", EXPOSED[SOME] * pm.math.exp(area[SOME]), observed=seen(Y[SOME]))
 
 
 @model
@@ -180,6 +190,10 @@ def law(name, theta):
         e, offset = np.where(known, v["scale"], 1.0), np.array([0.3, 0.5, 0.1, 0.0, -0.4, 0.0])
         K = e[:, None] * covariance(1.0, 0.1) * e
         return np.where(known, 0.1 + offset, 0.0), K + 0.16 * np.outer(known, known)
+    if name == "areas_of_which_some_are_seen":
+        known = np.isin(np.arange(6), SOME)
+        e = np.where(known, v["scale"], 1.0)
+        return 0.1 * known, np.outer(e, e) * covariance(1.0, 0.1) + 0.16 * np.outer(known, known)
     if name == "a_series_that_is_seen_now_and_then":
         known, t = np.arange(6) != 3, np.arange(6)
         K = 0.49 + v["sigma"] ** 2 * np.minimum.outer(t, t)
@@ -204,7 +218,9 @@ def log_likelihood_by_quad(name, f, theta):
         if name == "a_series_with_a_level":
             return stats.poisson.pmf(Y[i], np.exp(eta))
         mu = EXPOSED[i] * np.exp(eta)
-        if name in ("besag_york_mollie", "areas_of_a_car"):
+        if name == "areas_of_which_some_are_seen" and i not in SOME:
+            return 1.0
+        if name in ("areas_of_which_some_are_seen", "besag_york_mollie", "areas_of_a_car"):
             return stats.poisson.pmf(Y[i], mu)
         if name == "effects_with_a_scale_of_their_own":
             return stats.nbinom.pmf(Y[i], v["alpha"], v["alpha"] / (v["alpha"] + mu))
@@ -218,6 +234,7 @@ def log_likelihood_by_quad(name, f, theta):
         "areas_of_a_car": lambda: 0.6 * v["s"],
         "a_series_with_a_level": lambda: 0.6,
         "several_observations_an_area": lambda: 0.5,
+        "areas_of_which_some_are_seen": lambda: 0.5,
     }[name]()
     total = 0.0
     for i in range(6):
@@ -378,6 +395,7 @@ CASES = [
     ("areas_of_a_car", "PseudoMarginal"),
     ("a_series_with_a_level", "PseudoMarginal"),
     ("several_observations_an_area", "PseudoMarginal"),
+    ("areas_of_which_some_are_seen", "PseudoMarginal"),
     ("a_series_that_is_seen_now_and_then", "PseudoMarginal"),
     ("a_series_that_is_seen_now_and_then", "ASIS"),
 ]

@@ -9,6 +9,7 @@ this structure is proved by numbers; c, e, b and d are graphs of theta.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -146,6 +147,19 @@ class FieldStructure:
     def read_by(self, f: Variable) -> Variable:
         """The predictor without the effects, of a vector f."""
         return f if self.index is None else f[self.index] + self._offsets
+
+    @cached_property
+    def is_once(self) -> bool:
+        """Whether no element of the field is read by two observations."""
+        return self.index is None or np.unique(self.index).size == self.size
+
+    def spread(self, values: Array, rest: float) -> Array:
+        """Values of observations in the place of the elements that they read, if that is once."""
+        if self.index is None or not self.is_once:
+            return values
+        out = np.full((*values.shape[:-1], self.n), rest)
+        out[..., self.index] = values
+        return out
 
     def gathered(self, density: Variable) -> Variable:
         """Sums of the densities that read each element of the field."""

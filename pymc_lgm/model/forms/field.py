@@ -76,16 +76,27 @@ class FieldPredictor(Form):
             read = self.structure.read_by(self.f)
             seen = clone_replace(density, {self._eta: read}, rebuild_strict=False)
         elif self._is_log_concave(density):
-            self._with_effects = pt.vector("with_effects", shape=(self.n,))
-            read = {self._eta: self.structure.read_by(self._with_effects)}
-            self._density = self.structure.gathered(
-                clone_replace(density, read, rebuild_strict=False)
-            )
-            self._effects = OwnEffects(self._density, self._with_effects, self.f, self.structure.d)
+            self._effects = self._integrated_out(density)
             seen = self._effects.integrated
         else:
             return None
         return [seen if each is density else each for each in densities]
+
+    def _integrated_out(self, density: Variable) -> OwnEffects:
+        """One integral an observation where each reads an element of its own, or one an element."""
+        structure = self.structure
+        self._with_effects = pt.vector("with_effects", shape=(self.n,))
+        read = {self._eta: structure.read_by(self._with_effects)}
+        if structure.is_once:
+            d = structure.d if structure.index is None else structure.d[structure.index]
+            effects = OwnEffects(density, self._eta, structure.read_by(self.f), d)
+            terms = [density, effects.slopes]
+            self._terms = clone_replace(terms, read, rebuild_strict=False)
+        else:
+            total = structure.gathered(clone_replace(density, read, rebuild_strict=False))
+            effects = OwnEffects(total, self._with_effects, self.f, structure.d)
+            self._terms = [total, effects.slopes]
+        return effects
 
     def _is_log_concave(self, density: Variable) -> bool:
         """Whether the curvature in eta is nowhere positive, as far as one looks."""
@@ -177,31 +188,36 @@ class FieldPredictor(Form):
         """d, and the likelihood of eta."""
         if self._effects is None:
             return None
-        return Effects(self.at(theta).d, lambda rows: self._of_eta(rows, theta)[0])
+        return Effects(self.at(theta).d, lambda rows: self._of_elements(rows, theta)[0])
 
     @cached_property
     def _at_the_mode(self) -> Callable[..., Any]:
-        """Center and scale of w, of f and theta."""
+        """Center and scale of each w that an observation reads, of f and theta."""
         assert self._effects is not None
         outputs = [self._effects.center, self._effects.scale]
         return self._setting.compiled([self.f, self._setting.theta], outputs)
 
     @cached_property
     def _of_eta(self) -> Callable[..., Any]:
-        """log p(y | f + d w) of each element and its slope, of rows of f + d w and theta."""
-        assert self._effects is not None
+        """log p(y | f + d w) and its slope, of rows of f + d w and theta."""
         rows = pt.matrix("rows", shape=(None, self.n))
-        outputs = vectorize_graph([self._density, self._effects.slopes], {self._with_effects: rows})
+        outputs = vectorize_graph(self._terms, {self._with_effects: rows})
         return self._setting.compiled([rows, self._setting.theta], outputs)
+
+    def _of_elements(self, rows: Array, theta: Array) -> list[Array]:
+        """The same, a column each element of f."""
+        return [self.structure.spread(terms, 0.0) for terms in self._of_eta(rows, theta)]
 
     def _draw_effects(self, rng: np.random.Generator, d: Array, f: Array, theta: Array) -> Array:
         """w given f and y."""
 
         def log_density(w: Array) -> tuple[Array, Array]:
-            value, slope = self._of_eta(f + d * w, theta)
+            value, slope = self._of_elements(f + d * w, theta)
             return value - 0.5 * w**2, d * slope - w
 
-        return draw_log_concave(rng, log_density, *self._at_the_mode(f, theta))
+        center, scale = self._at_the_mode(f, theta)
+        spread = self.structure.spread
+        return draw_log_concave(rng, log_density, spread(center, 0.0), spread(scale, 1.0))
 
 
 def _are_numbers(at: Pieces) -> bool:
