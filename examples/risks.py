@@ -109,6 +109,13 @@ if "__file__" in globals() and len(sys.argv) > 1:
 print(f"ratios run from {np.nanmin(ratio):.2f} to {np.nanmax(ratio):.2f},")
 print(f"risks from {mean.min():.2f} to {mean.max():.2f};")
 print(f"of 400 areas {(above > 0.95).sum()} have too many for sure, {(above < 0.05).sum()} too few")
+crowded = np.sort(cases)[::-1][:20].sum() / cases.sum()
+print(f"twenty areas have {crowded:.0%} of all young trees")
+
+# %% [markdown]
+# Young pines stand in crowds. A few areas with many of them set the share that is expected
+# everywhere, and most of the forest lies below it. White areas of the first map have no trees; the
+# other maps have them, since their neighbors say something of them, too.
 
 # %% [markdown]
 # ## What next

@@ -19,9 +19,9 @@ import numpy as np
 
 from pymc_lgm.linalg import LOG_2PI, Array, tally
 from pymc_lgm.priors.base import Prior
+from pymc_lgm.priors.markov import Elements
 from pymc_lgm.priors.precision import Precision, SiteBlocks
 from pymc_lgm.priors.precision_posterior import PrecisionPosterior
-from pymc_lgm.priors.sparse import Pattern
 from pymc_lgm.priors.updated import UpdatedFactor
 from pymc_lgm.priors.without_slopes import WithoutSlopes
 
@@ -34,8 +34,8 @@ class Field(NamedTuple):
     Attributes
     ----------
     mean : ndarray, shape (n,)
-    precision : ndarray, shape (q,)
-        Elements of Q where the pattern has them.
+    precision : ndarray
+        Elements of Q, as the pattern has them.
     columns : ndarray, shape (n, k)
         U.
     covariance : ndarray, shape (k, k)
@@ -52,7 +52,7 @@ class FieldModel(Protocol):
     """A field and coefficients as a function of theta."""
 
     @property
-    def pattern(self) -> Pattern:
+    def pattern(self) -> Elements:
         """Where Q has elements, at every theta."""
 
     def field(self, theta: Array) -> Field | None:
@@ -103,7 +103,7 @@ class FieldPrior(WithoutSlopes):
         return isinstance(other, FieldPrior) and self._R is other._R
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(n={self.n}, elements={self.model.pattern.below.size})"
+        return f"{type(self).__name__}(n={self.n}, elements={self.model.pattern.size})"
 
     @property
     def log_determinant(self) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,9 +15,67 @@ from scipy.sparse import csc_array, diags_array
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.priors import bands
-from pymc_lgm.priors.sparse import Pattern, SparseFactor
+from pymc_lgm.priors.banded_posterior import BandFactor
+from pymc_lgm.priors.precision_posterior import Factor
+from pymc_lgm.priors.sparse import Pattern
 
-__all__ = ["FieldAt", "FieldMaker", "MapMaker", "MarkovField", "SeriesMaker"]
+__all__ = [
+    "BandPattern",
+    "Elements",
+    "FieldAt",
+    "FieldMaker",
+    "MapMaker",
+    "MarkovField",
+    "SeriesMaker",
+]
+
+
+class Elements(Protocol):
+    """Where Q has elements, and its algebra: a `Pattern`, or a `BandPattern`."""
+
+    @property
+    def size(self) -> int:
+        """How many elements a factor of Q has."""
+
+    @property
+    def diagonal(self) -> Any:
+        """Which are the diagonal's: an index of the array of elements."""
+
+    def scales(self, e: Array) -> Array:
+        """e_i e_j of each element."""
+
+    def times(self, values: Array, x: Array) -> Array:
+        """Q x, of a vector or of columns."""
+
+    def factorize(self, values: Array) -> Factor | None:
+        """A factor of Q; ``None`` if it is not numerically positive definite."""
+
+
+class BandPattern:
+    """Elements of a band, (width, n), as `pymc_lgm.priors.bands` has them."""
+
+    diagonal = 0
+
+    def __init__(self, n: int, width: int):
+        self.n, self.width, self.size = n, width, n * width
+
+    def scales(self, e: Array) -> Array:
+        """e_i e_j, and 1 where the band has ended."""
+        scales = bands.outer(e, e, self.width)
+        for k in range(1, self.width):
+            scales[k, self.n - k :] = 1.0
+        return scales
+
+    def times(self, values: Array, x: Array) -> Array:
+        """The lower triangle, and the upper one without the diagonal."""
+        both = bands.multiply(values, x) + bands.multiply_transposed(values, x)
+        result: Array = both - bands.multiply(values[:1], x)
+        return result
+
+    def factorize(self, values: Array) -> BandFactor | None:
+        """L in bands."""
+        L = bands.cholesky(values)
+        return None if L is None else BandFactor(L)
 
 
 class FieldAt(Protocol):
@@ -45,7 +103,7 @@ class FieldMaker(Protocol):
     """A field as a function of what a model says of it."""
 
     @property
-    def pattern(self) -> Pattern:
+    def pattern(self) -> Elements:
         """Where Q has elements."""
 
     @property
@@ -58,19 +116,19 @@ class MarkovField:
 
     Parameters
     ----------
-    pattern : Pattern
-    precision : ndarray, shape (q,)
+    pattern : Elements
+    precision : ndarray
         Elements of Q.
     mean : ndarray, shape (n,)
     """
 
     covariance = np.zeros((0, 0))
 
-    def __init__(self, pattern: Pattern, precision: Array, mean: Array):
+    def __init__(self, pattern: Elements, precision: Array, mean: Array):
         self._pattern, self._precision, self.mean = pattern, precision, mean
 
     @cached_property
-    def _factor(self) -> SparseFactor:
+    def _factor(self) -> Factor:
         factor = self._pattern.factorize(self._precision)
         if factor is None:
             raise np.linalg.LinAlgError("The precision of a field is not positive definite.")
@@ -99,17 +157,13 @@ class SeriesMaker:
     """
 
     def __init__(self, n: int, width: int):
-        offsets = range(1 - width, width)
-        band = diags_array([np.ones(n - abs(k)) for k in offsets], offsets=list(offsets))
-        self.pattern = Pattern.of(csc_array(band), order=np.arange(n))
-        self._below = self.pattern.rows - self.pattern.columns
+        self.pattern = BandPattern(n, width)
 
     def at(self, T: Array, u: Array) -> MarkovField | None:
         """Of T in bands and u; ``None`` where T has no inverse."""
         if not (np.isfinite(T).all() and (T[0] > 0.0).all()):
             return None
-        precision = bands.gram(T)[self._below, self.pattern.columns]
-        return MarkovField(self.pattern, precision, bands.solve(T, u))
+        return MarkovField(self.pattern, bands.gram(T), bands.solve(T, u))
 
 
 class MapMaker:

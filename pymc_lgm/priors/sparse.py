@@ -92,6 +92,11 @@ class Pattern:
         return cls(order, rows, columns, starts, below, place)
 
     @property
+    def size(self) -> int:
+        """Elements of L."""
+        return self.below.size
+
+    @property
     def n(self) -> int:
         """Rows of A."""
         return self.order.size

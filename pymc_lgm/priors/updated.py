@@ -6,8 +6,6 @@ from functools import cached_property
 
 import numpy as np
 
-from scipy.linalg import solve_triangular
-
 from pymc_lgm.linalg import Array
 from pymc_lgm.priors.precision_posterior import Factor
 
@@ -27,12 +25,17 @@ class UpdatedFactor:
 
     def __init__(self, factor: Factor, G: Array, E: Array):
         self._factor, self._G, self._E = factor, G, E
-        self._E_inverse = solve_triangular(E, np.eye(len(E)), lower=True)
+        self._E_inverse = np.linalg.inv(E)
 
     @classmethod
     def of(cls, factor: Factor, V: Array, C: Array) -> UpdatedFactor | None:
         """Of R, V (n, k) and C (k, k); ``None`` if the sum is not numerically positive definite."""
-        G, H = np.linalg.qr(factor.solve(V))
+        X = factor.solve(V)
+        if X.shape[1] == 1 and X.any():  # without the overhead of a call
+            H = np.sqrt(X.T @ X)
+            G = X / H
+        else:
+            G, H = np.linalg.qr(X)
         try:
             E = np.linalg.cholesky(np.eye(len(H)) + H @ C @ H.T)
         except np.linalg.LinAlgError:
