@@ -46,10 +46,11 @@ W = lgm.spatial.adjacency(np.vstack([right, below]))
 # %% [markdown]
 # ## The model
 #
-# The model of Besag, York and Mollié, as Riebler et al. (2016) write it: the log risk is a level and
-# effects of standard deviation sigma, of which a share rho goes with the neighbors (`phi`) and the
-# rest is each area's own (`theta`). `scaling_factor` makes `phi` of variance one on average, so that
-# rho is a share. An area without trees is in the map, but nothing is observed of it.
+# The model of Besag, York and Mollié, as Riebler et al. (2016) write it: the log risk is a level
+# and effects of standard deviation sigma. Of their variance a share rho goes with the neighbors
+# (`phi`), and the rest is each area's own (`theta`). `scaling_factor` makes `phi` of variance
+# one on average, so that rho is a share. An area without trees is in the map, but nothing is
+# observed of it.
 
 # %%
 s = lgm.spatial.scaling_factor(W)
