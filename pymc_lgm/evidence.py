@@ -294,9 +294,9 @@ def _refuse(lgm: LatentGaussianModel, model: pm.Model) -> None:
     free = {rv.name for rv in model.free_RVs}
     if unobserved := [name for name in lgm.likelihood_names if name in free]:
         raise ValueError(
-            f"{unobserved} depend on {lgm.latent!r} and are not observed (missing values of y, "
-            "perhaps). The evidence is that of data: leave those observations out, for example "
-            "with f[seen], or sample the model."
+            f"{unobserved} depend on {lgm.latent!r}, and other densities on them, but they are not "
+            "observed. The evidence is that of data: observe them, as in pm.observe(model, {...}), "
+            "or sample the model."
         )
     if lgm.other_names:
         raise ValueError(

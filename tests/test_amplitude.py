@@ -452,7 +452,7 @@ def test_a_variance_that_enters_something_else_is_refused(where):
     with pm.Model() as model:
         eta2 = pm.InverseGamma("eta2", 3, 2)
         if where == "prior":
-            pm.HalfNormal("other", eta2)
+            pm.Potential("seen", -pm.HalfNormal("other", eta2))
         f = pm.MvNormal("f", mu=np.ones(3) * (eta2 if where == "mean" else 1), cov=eta2 * C)
         sigma = eta2 if where == "likelihood" else 1.0
         pm.Normal("y", f, sigma, observed=[0.1, 1.0, -0.3])

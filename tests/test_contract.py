@@ -475,7 +475,7 @@ def test_whitened_metropolis_beside_discrete_steps(neighbors):
         assert len(np.unique(idata["posterior"][name])) > 1
 
 
-def test_missing_discrete_data_get_a_step_of_their_own():
+def test_missing_data_are_drawn_by_the_step_of_f():
     with pm.Model() as model:
         eta = pm.LogNormal("eta", -0.4, 0.4)
         gp = pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.Matern32(1, ls=1.0))
@@ -485,7 +485,8 @@ def test_missing_discrete_data_get_a_step_of_their_own():
         provided, assigned = assign_step_methods(model)
         idata = quick(tune=2, draws=12)
     assert not provided
-    assert [v.name for v in assigned[steps.DEFAULT]] == ["eta_log__", "f"]
+    assert [v.name for v in assigned[steps.DEFAULT]] == ["eta_log__", "f", "y_unobserved"]
+    assert len(assigned) == 1
     assert set(np.unique(idata["posterior"]["y_unobserved"])) == {0, 1}
 
 

@@ -111,6 +111,14 @@ def areas_of_which_some_are_seen():
 
 
 @model
+def areas_of_which_the_rate_is_seen():
+    """As PyMC writes missing counts: the rates of the others are picked."""
+    w, phi = pm.Normal("w", 0.0, 1.0, shape=6), pm.ICAR("phi", W=W, zero_sum_stdev=0.1)
+    rate = pm.math.exp(pm.HalfNormal("scale", 0.7) * phi + 0.5 * w)
+    pm.Poisson("y", rate[SOME], observed=seen(Y[SOME]))
+
+
+@model
 def several_observations_an_area():
     """Each with an offset; nothing is seen of the fourth area."""
     scale, b = pm.HalfNormal("scale", 0.7), pm.Normal("b", 0.1, 0.4)
@@ -194,6 +202,9 @@ def law(name, theta):
         known = np.isin(np.arange(6), SOME)
         e = np.where(known, v["scale"], 1.0)
         return 0.1 * known, np.outer(e, e) * covariance(1.0, 0.1) + 0.16 * np.outer(known, known)
+    if name == "areas_of_which_the_rate_is_seen":
+        e = np.where(np.isin(np.arange(6), SOME), v["scale"], 1.0)
+        return np.zeros(6), np.outer(e, e) * covariance(1.0, 0.1)
     if name == "a_series_that_is_seen_now_and_then":
         known, t = np.arange(6) != 3, np.arange(6)
         K = 0.49 + v["sigma"] ** 2 * np.minimum.outer(t, t)
@@ -218,8 +229,10 @@ def log_likelihood_by_quad(name, f, theta):
         if name == "a_series_with_a_level":
             return stats.poisson.pmf(Y[i], np.exp(eta))
         mu = EXPOSED[i] * np.exp(eta)
-        if name == "areas_of_which_some_are_seen" and i not in SOME:
+        if name.startswith("areas_of_which") and i not in SOME:
             return 1.0
+        if name == "areas_of_which_the_rate_is_seen":
+            return stats.poisson.pmf(Y[i], np.exp(eta))
         if name in ("areas_of_which_some_are_seen", "besag_york_mollie", "areas_of_a_car"):
             return stats.poisson.pmf(Y[i], mu)
         if name == "effects_with_a_scale_of_their_own":
@@ -235,6 +248,7 @@ def log_likelihood_by_quad(name, f, theta):
         "a_series_with_a_level": lambda: 0.6,
         "several_observations_an_area": lambda: 0.5,
         "areas_of_which_some_are_seen": lambda: 0.5,
+        "areas_of_which_the_rate_is_seen": lambda: 0.5,
     }[name]()
     total = 0.0
     for i in range(6):

@@ -8,7 +8,6 @@ this structure is proved by numbers; c, e, b and d are graphs of theta.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -17,13 +16,12 @@ import pytensor.tensor as pt
 
 from numpy.typing import NDArray
 from pytensor.graph.replace import clone_replace, vectorize_graph
-from pytensor.graph.traversal import ancestors, toposort
-from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.affine_graph import AffineGraph
 from pymc_lgm.model.forms.base import Setting
+from pymc_lgm.model.picks import Picks, has_picks, read_one_by_one
 from pymc_lgm.model.series import Series
 from pymc_lgm.priors.markov import FieldAt
 
@@ -79,9 +77,11 @@ class FieldStructure:
     few : list of int
         Which are coefficients.
     n, size : int
-        Elements of the field, and of the predictor.
+        Elements of the field, and of the predictor that observations read.
     index : ndarray of int, shape (size,), or None
         Which element of the field each of the predictor reads, if they are not the same.
+    picks : Picks or None
+        Which elements of the model's predictor observations read, if not each one.
     maker : FieldMaker
     outputs : list of variable
         Graphs of theta: what `pieces` takes.
@@ -98,8 +98,9 @@ class FieldStructure:
         field: int,
         own: int | None,
         few: list[int],
+        picks: Picks | None,
     ):
-        self.field, self.own, self.few = field, own, few
+        self.field, self.own, self.few, self.picks = field, own, few, picks
         self.n, self.size = int(np.prod(setting.shapes[field])), index.size
         self.index = None if np.array_equal(index, np.arange(self.n)) else index
         latents = setting.reading.latents
@@ -181,14 +182,21 @@ class FieldStructure:
         few = [k for k in beside if k not in own]
         if len(own) > 1 or sum(int(np.prod(shapes[k])) for k in few) > MOST:
             return None
-        if not _is_read_one_by_one(reading.frontier[0], reading.terms):
+        reader = read_one_by_one(reading.frontier[0], reading.terms)
+        if reader is None:
             return None
         # The mean of a series is found where its precision is.
         graph = AffineGraph(setting, field if isinstance(latents[field].field, Series) else None)
+        picks = None
+        if has_picks(reading.frontier[0], reader):
+            picks = Picks.of(setting, graph, reader)
+            if picks is None:
+                return None
+            graph.raw, graph.of_values = graph.raw[picks.which], graph.of_values[picks.which]
         index = _index(setting, graph, graph.parts[field])
         if index is None:
             return None
-        structure = cls(setting, graph, index, field, own[0] if own else None, few)
+        structure = cls(setting, graph, index, field, own[0] if own else None, few, picks)
         return structure if structure._is_true(setting) else None
 
     def pieces(
@@ -239,21 +247,3 @@ def _index(setting: Setting, graph: AffineGraph, part: slice) -> NDArray[np.intp
     nearest: NDArray[np.intp] = np.rint(index).astype(np.intp)
     known = (np.abs(index - nearest) < 1e-6).all() and nearest.min() >= 0 and nearest.max() < n
     return nearest if known else None
-
-
-def _is_read_one_by_one(predictor: Variable, terms: Sequence[Variable]) -> bool:
-    """Whether one density reads the predictor, element by element."""
-    readers = [term for term in terms if predictor in set(ancestors([term]))]
-    if len(readers) != 1 or predictor.ndim != 1:
-        return False
-    reached = {predictor}
-    for node in toposort(readers, blockers=[predictor]):
-        # The size of a draw follows from the predictor's shape, not from its elements.
-        if reached.isdisjoint(node.inputs) or isinstance(node.op, Shape | Shape_i):
-            continue
-        value = node.outputs[-1]
-        one_by_one = isinstance(node.op, Elemwise) or getattr(node.op, "ndim_supp", 1) == 0
-        if value.ndim != 1 or not one_by_one:
-            return False
-        reached.add(value)
-    return True

@@ -80,6 +80,7 @@ class ModelFunctions:
         self.latent: str = " + ".join(self.latents)
         self.is_one_vector = reading.is_one_vector
         self.theta_names: tuple[str, ...] = tuple(v.name for v in theta)
+        self.missing: tuple[str, ...] = tuple(model.rvs_to_values[v].name for v in reading.missing)
         self._blocks: dict[str, Block] = {}
         end = 0
         for name in self.theta_names:
@@ -139,6 +140,15 @@ class ModelFunctions:
         ``rng`` is not used where f says what they are.
         """
         return dict(zip(self.latents, self.form.values_of(rng, prior, f), strict=True))
+
+    def missing_of(
+        self, rng: np.random.Generator, theta: Array, latents: dict[str, NDArray[Any]]
+    ) -> dict[str, NDArray[Any]]:
+        """Values of what nothing reads, missing observations say, drawn given all else."""
+        if not self.missing:
+            return {}
+        values = self.graphs.missing.draw(rng, theta, *(latents[name] for name in self.latents))
+        return dict(zip(self.missing, values, strict=True))
 
     def enters(self, names: Collection[str]) -> NDArray[np.bool_]:
         """Which components of theta are one of these value variables, shape (p,)."""

@@ -24,6 +24,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.likelihoods.probit import ProbitRV
 from pymc_lgm.model.forms import Form, Setting, forms_of
+from pymc_lgm.model.missing import Missing
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.refusals import shapes_disagree
 
@@ -52,12 +53,14 @@ def _total(terms: Sequence[Variable]) -> Variable:
 
 
 def _log_densities(
-    model: pm.Model, terms: Sequence[Variable], cuts: Mapping[Variable, Variable]
+    model: pm.Model, reading: Reading, cuts: Mapping[Variable, Variable]
 ) -> list[Variable]:
     """Elementwise log densities of random variables and potentials, with the cuts made.
 
-    One graph for all: a separate logp for each term would read the model again each time.
+    One graph for all: a separate logp for each term would read the model again each time. What is
+    missing is in it, since it may be of one distribution with what is observed.
     """
+    terms = [*reading.terms, *reading.missing]
     copies = clone_replace(list(terms), dict(cuts), rebuild_strict=False)
     copy_of = dict(zip(terms, copies, strict=True))
     rvs = [rv for rv in terms if rv in model.rvs_to_values]
@@ -77,15 +80,15 @@ def _log_densities(
         ),
         strict=True,
     )
-    return [densities[term] for term in terms]
+    return [densities[term] for term in reading.terms]
 
 
 def _in_the_first_form_that_fits(setting: Setting) -> tuple[Form, list[Variable]]:
     """The form, and the log densities of the reading's terms as it says them."""
-    model, terms = setting.model, setting.reading.terms
+    model = setting.model
     for form in forms_of(setting):
         try:
-            densities = setting.place(_log_densities(model, terms, form.cuts))
+            densities = setting.place(_log_densities(model, setting.reading, form.cuts))
         except ValueError as error:
             names = {rv.name: rv.type.shape for rv in model.observed_RVs}
             raise ValueError(shapes_disagree(form.label, form.n, names, error)) from error
@@ -131,8 +134,12 @@ class Graphs:
         self.theta = pt.vector("theta", shape=(at.size,))
         replacements: dict[Variable, Variable] = {}
         others: dict[str, Variable] = {}
+        missing = [model.rvs_to_values[rv] for rv in reading.missing]
         for value in model.value_vars:
-            if value.name in blocks:
+            if value in missing:
+                # What is observed does not depend on it, though a graph of both may have it.
+                replacements[value] = pt.constant(point[value.name], dtype=value.dtype)
+            elif value.name in blocks:
                 part, shape = blocks[value.name]
                 replacements[value] = self.theta[part].reshape(shape)
             elif value not in latents:
@@ -149,6 +156,7 @@ class Graphs:
             *(model, reading, self.theta, at, shapes),
             *(list(others.values()), place, self._function),
         )
+        self.missing = Missing(model, reading.missing, latents, self.theta, place, self._function)
         terms = reading.terms
         self.form, densities = _in_the_first_form_that_fits(setting)
         self.n, self._f = self.form.n, self.form.f
@@ -168,6 +176,7 @@ class Graphs:
         self._log_likelihood = _total(list(self.likelihood.values()))
         self._log_prior = _total(list(self.prior.values()))
         graphs = [self._mean, self._cov, self._log_likelihood, self._log_prior, *self.form.reads]
+        graphs += self.missing.graphs
         depends = set(ancestors(graphs))
         self.others = {name: shared for name, shared in others.items() if shared in depends}
         cov_uses = set(ancestors(self.form.of_values))

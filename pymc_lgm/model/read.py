@@ -89,9 +89,11 @@ class LatentGaussianModel(ModelFunctions):
             among = [rv for rv in model.free_RVs if is_process(rv) or is_inducing(rv)]
         reading = find_latents(model, latent, among)
         values = [model.rvs_to_values[each.rv] for each in reading.latents]
+        missing = [model.rvs_to_values[rv] for rv in reading.missing]
         if theta is None:
             theta = [v for v in model.continuous_value_vars if v not in values]
         theta = [model.rvs_to_values.get(v, v) for v in theta]
+        theta = [value for value in theta if value not in missing]
         for value in theta:
             if value in values or value not in model.continuous_value_vars:
                 raise ValueError(refusals.not_a_hyperparameter(str(value.name)))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pymc as pm
 
+from pymc.distributions.custom import default_not_implemented
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.extra_ops import CumOp
@@ -36,12 +37,16 @@ class Reading:
     frontier : list of variable
         The linear predictor: what densities read of the latents.
     terms : list of variable
-        Random variables and potentials that have a density, latents excepted.
+        Random variables and potentials that have a density, latents and ``missing`` excepted.
+    missing : list of variable
+        Free random variables that nothing reads, missing observations say: integrated out, and
+        drawn given all else.
     """
 
     latents: list[Latent]
     frontier: list[Variable]
     terms: list[Variable]
+    missing: list[Variable]
 
     @cached_property
     def is_one_vector(self) -> bool:
@@ -84,23 +89,25 @@ def read_latents(
         If one of those in ``named`` cannot be.
     """
     named = list(named)
-    chosen = [rv for rv in model.free_RVs if rv in candidates]
+    missing = [rv for rv in _unread(model) if rv not in named and not is_process(rv)]
+    known = [rv for rv in model.basic_RVs if rv not in missing]
+    chosen = [rv for rv in model.free_RVs if rv in candidates and rv not in missing]
     # What is in the mean of a process and nowhere else is one of its hyper-parameters; areas have
     # their level and coefficients there, which cost nothing beside a sparse precision.
-    terms = [rv for rv in model.basic_RVs if rv not in chosen] + list(model.potentials)
+    terms = [rv for rv in known if rv not in chosen] + list(model.potentials)
     hiding = [rv for rv in chosen if is_process(rv) and not is_areas(rv)]
     means = [v for rv in chosen if rv not in hiding for v in rv.owner.inputs]
     beside = set(ancestors(terms + means, blockers=hiding))
     chosen = [rv for rv in chosen if rv in beside or rv in hiding or rv in named]
     while True:
-        terms = [rv for rv in model.basic_RVs if rv not in chosen] + list(model.potentials)
+        terms = [rv for rv in known if rv not in chosen] + list(model.potentials)
         latents = [gaussian(rv, terms) for rv in chosen]
         found = find_frontier(terms, [latent.node for latent in latents], model.basic_RVs)
         of_node = {latent.node: latent.rv for latent in latents}
         refused = {of_node[node]: why for node, why in found.refused.items()}
         if not refused:
             refused = dict.fromkeys(single_in(found.predictor, of_node))
-        reading = Reading(latents, found.predictor, terms)
+        reading = Reading(latents, found.predictor, terms, missing)
         if not refused and not reading.is_one_vector and (k := discrete_in(model, found.predictor)):
             # A is looked at once: it cannot jump when another step moves k.
             refused = dict.fromkeys(rv for rv in chosen if not is_process(rv) and rv not in named)
@@ -112,3 +119,17 @@ def read_latents(
             if rv in named:
                 raise ValueError(refusals.not_affine_in(str(rv.name), why and name_of(why)))
         chosen = [rv for rv in chosen if rv not in refused]
+
+
+def _unread(model: pm.Model) -> list[Variable]:
+    """Free random variables that depend on others, can be drawn, and that no density reads."""
+    others = [v for rv in model.basic_RVs for v in rv.owner.inputs]
+    read, free = set(ancestors([*others, *model.potentials])), set(model.free_RVs)
+    unread = [rv for rv in model.free_RVs if rv not in read and _can_be_drawn(rv)]
+    return [rv for rv in unread if not free.isdisjoint(ancestors(rv.owner.inputs))]
+
+
+def _can_be_drawn(rv: Variable) -> bool:
+    """Not so `pymc.CustomDist` without ``random``."""
+    random = getattr(type(rv.owner.op), "_random_fn", None)
+    return not getattr(random, "__qualname__", "").startswith(default_not_implemented.__name__)

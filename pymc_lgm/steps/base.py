@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pymc as pm
 
+from pymc.distributions.distribution import PartialObservedRV
 from pymc.exceptions import SamplingError
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
@@ -83,8 +84,8 @@ class LatentGaussianStep(BlockedStep):
         if unknown:
             raise TypeError(unknown_options(type(self), type(self).renamed, list(unknown)))
         model = pm.modelcontext(model)
-        latents, theta = self._latents_and_theta(vars, model)
-        self.vars = [*(model.rvs_to_values[rv] for rv in latents), *theta]
+        latents, theta, missing = self._latents_and_theta(vars, model)
+        self.vars = [*(model.rvs_to_values[rv] for rv in latents), *theta, *missing]
         self.lgm = LatentGaussianModel.from_pymc(
             model, latents, theta, initial_point=initial_point, compile_kwargs=compile_kwargs
         )
@@ -112,7 +113,7 @@ class LatentGaussianStep(BlockedStep):
 
     def _latents_and_theta(
         self, vars: Sequence[Any] | None, model: pm.Model
-    ) -> tuple[list[Any], list[Any]]:
+    ) -> tuple[list[Any], list[Any], list[Any]]:
         if vars is None:
             reading = find_latents(model)
             values = model.continuous_value_vars if self.moves_theta else []
@@ -126,6 +127,8 @@ class LatentGaussianStep(BlockedStep):
                 named += [rv for rv in model.free_RVs if is_process(rv)]
             reading = find_latents(model, candidates=named)
         latents = [each.rv for each in reading.latents]
+        missing = [model.rvs_to_values[rv] for rv in reading.missing]
+        values = [v for v in values if v not in missing]
         theta = [v for v in values if model.values_to_rvs[v] not in latents]
         label = ", ".join(str(rv.name) for rv in latents)
         for value in theta:
@@ -143,14 +146,15 @@ class LatentGaussianStep(BlockedStep):
         # Of a likelihood of ours its marks say which variables are hyper-parameters.
         others = [model.values_to_rvs[v] for v in model.continuous_value_vars]
         marked = any(map(is_marked, latents))
-        left = [rv for rv in others if rv not in latents and (is_marked(rv) or not marked)]
+        others = [rv for rv in others if rv not in latents and rv not in reading.missing]
+        left = [rv for rv in others if is_marked(rv) or not marked]
         if self.moves_theta and vars is not None and not theta and left:
             raise ValueError(
                 f"{type(self).__name__} was given no hyper-parameters to move. Write "
                 f"lgm.{type(self).__name__}() for all of them, or "
                 f"lgm.EllipticalSlice({label}) to move {label!r} alone."
             )
-        return latents, theta
+        return latents, theta, missing
 
     # PyMC's contract
 
@@ -221,12 +225,14 @@ class LatentGaussianStep(BlockedStep):
         latents = self.lgm.latents_of(self.rng, state.prior, state.f)
         # The recorder may hand out what it is given.
         self._latents = {name: value.copy() for name, value in latents.items()}
-        return latents | self.lgm.point_of(state.theta)
+        missing = self.lgm.missing_of(self.rng, state.theta, self._latents)
+        return latents | missing | self.lgm.point_of(state.theta)
 
     @classmethod
     def competence(cls, var: Any, has_grad: bool) -> Competence:
-        """Claim f and theta of a likelihood of this package, for the default sampler."""
-        claimed = cls is cls.default and is_marked(var) and var.dtype in continuous_types
+        """Claim f, theta and missing y of a likelihood of this package, for the default sampler."""
+        ours = var.dtype in continuous_types or isinstance(var.owner.op, PartialObservedRV)
+        claimed = cls is cls.default and is_marked(var) and ours
         return Competence.IDEAL if claimed else Competence.INCOMPATIBLE
 
     def _progressbar_config(self, n_chains: int = 1) -> tuple[list[TextColumn], dict[str, Any]]:

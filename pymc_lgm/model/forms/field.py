@@ -61,7 +61,8 @@ class FieldPredictor(Form):
         self.n = self.rank = structure.n
         self.f = pt.vector("f", shape=(self.n,))
         self._eta = pt.vector("eta", shape=(structure.size,))
-        self.cuts = {setting.reading.frontier[0]: self._eta}
+        seen = self._eta if structure.picks is None else structure.picks.whole(self._eta)
+        self.cuts = {setting.reading.frontier[0]: seen}
         self.mean = self.cov = pt.zeros(self.n)
         self.of_values, self.reads = structure.of_values, structure.outputs
         self._pieces: tuple[bytes, Pieces] | None = None

@@ -1,0 +1,165 @@
+"""Missing observations: integrated out, and drawn given all else."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from models import QUICK
+from scipy import stats
+from test_areas import W
+from test_priors import close
+
+import pymc_lgm as lgm
+
+from pymc_lgm.model.forms.field import FieldPredictor
+from pymc_lgm.model.missing import Missing
+
+pytestmark = [
+    pytest.mark.usefixtures("interpreted"),
+    pytest.mark.filterwarnings(
+        "ignore:Data in y contains missing:pymc.exceptions.ImputationWarning"
+    ),
+]
+
+Y = np.ma.masked_array([1, 0, 3, 2, 0, 1], mask=[0, 1, 0, 0, 1, 0])
+SEEN = ~Y.mask
+COV = np.exp(-0.3 * np.abs(np.subtract.outer(np.arange(6), np.arange(6))))
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(4)
+
+
+def normal(f, s, y):
+    pm.Normal("y", f, s, observed=y)
+
+
+def poisson(f, s, y):
+    pm.Poisson("y", s * pm.math.exp(f), observed=y)
+
+
+def gamma(f, s, y):
+    """On the log scale, where PyMC has it."""
+    pm.Gamma("y", 2.0, s * pm.math.exp(f), observed=y)
+
+
+LAWS = {
+    normal: lambda f, s: stats.norm(f, s),
+    poisson: lambda f, s: stats.poisson(s * np.exp(f)),
+    gamma: lambda f, s: stats.gamma(2.0, scale=np.exp(-f) / s),
+}
+
+
+def build(likelihood, whole=True):
+    with pm.Model() as model:
+        s = pm.HalfNormal("s", 1.0)
+        f = pm.MvNormal("f", np.zeros(6), COV)
+        likelihood(f if whole else f[SEEN], s, Y if whole else Y[SEEN])
+    return model
+
+
+@pytest.mark.parametrize("likelihood", LAWS, ids=lambda make: make.__name__)
+def test_missing_observations_leave_nothing_behind(likelihood, rng):
+    """Neither in theta nor in the likelihood."""
+    ours, theirs = (
+        lgm.LatentGaussianModel.from_pymc(build(likelihood, whole), compile_kwargs=QUICK)
+        for whole in (True, False)
+    )
+    assert ours.theta_names == ("s_log__",)
+    assert [name.removesuffix("_log__") for name in ours.missing] == ["y_unobserved"]
+    assert theirs.missing == ()
+    for _ in range(3):
+        f, theta = rng.standard_normal(6), rng.standard_normal(1)
+        close(ours.log_likelihood(f, theta), theirs.log_likelihood(f, theta))
+
+
+def pvalue(likelihood, rng, draws=1000):
+    """That of draws of the two against their law; of counts by their randomized ranks."""
+    ours = lgm.LatentGaussianModel.from_pymc(build(likelihood), compile_kwargs=QUICK)
+    f, theta = np.array([0.3, -0.5, 0.1, 0.0, 0.9, 0.2]), np.array([-0.2])
+    (name,) = ours.missing
+    values = np.array([ours.missing_of(rng, theta, {"f": f})[name] for _ in range(draws)])
+    values = np.exp(values) if likelihood is gamma else values
+    law = LAWS[likelihood](f[~SEEN], np.exp(theta[0]))
+    ranks = law.cdf(values)
+    if likelihood is poisson:
+        ranks -= rng.uniform(size=ranks.shape) * law.pmf(values)
+    assert abs(np.corrcoef(ranks.T)[0, 1]) < 5.0 / np.sqrt(draws)
+    return min(1.0, 2.0 * min(stats.kstest(column, "uniform").pvalue for column in ranks.T))
+
+
+@pytest.mark.parametrize("likelihood", LAWS, ids=lambda make: make.__name__)
+def test_they_are_drawn_from_their_law(likelihood, rng):
+    assert pvalue(likelihood, rng) > 1e-4
+
+
+@pytest.mark.mutant
+def test_a_transform_that_is_forgotten_is_noticed(rng, monkeypatch, dies):
+    """A point of PyMC has a positive number's logarithm."""
+    draw = Missing.draw
+    wrong = lambda self, rng, *values: [np.exp(value) for value in draw(self, rng, *values)]  # noqa: E731 (of one line)
+    monkeypatch.setattr(Missing, "draw", wrong)
+    dies("missing: without its transform", pvalue(gamma, rng), below=1e-6)
+
+
+def test_a_step_draws_them(rng):
+    model = build(poisson)
+    with model:
+        step = lgm.EllipticalSlice(compile_kwargs=QUICK, rng=1)
+        assert [v.name for v in step.vars] == ["f", "y_unobserved"]
+        point = model.initial_point()
+        drawn = []
+        for _ in range(20):
+            point, _ = step.step(point)
+            drawn.append(point["y_unobserved"])
+    assert np.ptp(drawn, axis=0).min() > 0
+    again = lgm.EllipticalSlice(model=model, compile_kwargs=QUICK, rng=1)
+    point = model.initial_point()
+    for each in drawn:
+        point, _ = again.step(point)
+        np.testing.assert_array_equal(point["y_unobserved"], each)
+
+
+def test_what_a_density_reads_is_not_missing():
+    with pm.Model() as model:
+        f = pm.MvNormal("f", np.zeros(6), COV)
+        z = pm.Normal("z", f[0], 1.0)
+        pm.Poisson("y", pm.math.exp(f), observed=np.ones(6, dtype=int))
+        pm.Potential("low", -pm.math.exp(z))
+    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    assert ours.missing == ()
+
+
+def test_a_prediction_in_the_model_is_drawn_too():
+    with pm.Model() as model:
+        f = pm.MvNormal("f", np.zeros(6), COV)
+        pm.Poisson("y", pm.math.exp(f), observed=np.ones(6, dtype=int))
+        pm.StudentT("tomorrow", nu=4, mu=f[5], sigma=0.5)
+    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    assert ours.missing == ("tomorrow",)
+    assert ours.theta_names == ()
+
+
+@pytest.mark.parametrize("ours", [False, True])
+def test_areas_without_an_observation_stay_a_sparse_field(ours, rng):
+    """With effects of their own, that are integrated out where there is an observation."""
+
+    def read(y, which):
+        with pm.Model() as model:
+            w, phi = pm.Normal("w", 0.0, 1.0, shape=6), pm.ICAR("phi", W=W, zero_sum_stdev=0.1)
+            eta = pm.HalfNormal("scale", 0.7) * phi + 0.5 * w
+            if ours:
+                lgm.LogGaussianCox("y", f=eta[which], observed=y)
+            else:
+                pm.Poisson("y", pm.math.exp(eta)[which], observed=y)
+        return lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+
+    masked, seen = read(Y, slice(None)), read(Y[SEEN].data, np.flatnonzero(SEEN))
+    assert isinstance(masked.form, FieldPredictor)
+    assert masked.missing == ("y_unobserved",)
+    for _ in range(2):
+        f, theta = rng.standard_normal(6), rng.standard_normal(1)
+        close(masked.log_likelihood(f, theta), seen.log_likelihood(f, theta))
+        known = (model.prior(theta).covariance_times(np.eye(6)) for model in (masked, seen))
+        close(*known)
