@@ -11,17 +11,24 @@ from __future__ import annotations
 import math
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation, Search, SiteLikelihood
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.site_posteriors import site_approximation
-from pymc_lgm.kernels.latent.stepping import Info, Integrator, Trajectories
-from pymc_lgm.linalg import Array, tally
+from pymc_lgm.kernels.latent.stepping import (
+    Force,
+    Info,
+    Integrator,
+    Trajectories,
+    accept,
+    drift_of,
+)
+from pymc_lgm.kernels.leapfrog import leapfrog
+from pymc_lgm.linalg import Array
 from pymc_lgm.priors import Prior
-from pymc_lgm.state import State, acceptance_probability
+from pymc_lgm.state import State
 
 __all__ = ["CurvatureHMC", "curvature_hmc", "curvature_metric"]
 
@@ -40,13 +47,6 @@ def curvature_metric(
     sites = None if joined else site_approximation(likelihood, prior, start=start)
     center = start if sites is None else sites.center
     return laplace(likelihood, prior, start=center)
-
-
-class _Force(NamedTuple):
-    """ℓ at f, and Σ∇ there: what the velocity gains in a unit of time."""
-
-    log_likelihood: float
-    kick: Array
 
 
 def curvature_hmc(
@@ -92,40 +92,35 @@ def curvature_hmc(
     trajectory that meets a value that is not finite is a rejection, counted in
     `pymc_lgm.linalg.tally`.
     """
-    rotate = integrator == "rotation"
-    cos, sin = (math.cos(step_size), math.sin(step_size)) if rotate else (1.0, step_size)
-    d = state.f - q.center
+    d_start = state.f - q.center
     xi = rng.standard_normal((*q.posterior.coordinates_shape, 1))
-    v = q.posterior.deviations(xi)[:, 0]
-    kinetic_start = 0.5 * q.posterior.square(v)
+    v_start = q.posterior.deviations(xi)[:, 0]
     steps = int(rng.integers(1, max_steps, endpoint=True))
 
-    def force(d: Array) -> _Force:
-        log_likelihood, g = state.model.log_likelihood_gradient(q.center + d, state.theta)
+    def at(f: Array, d: Array) -> Force:
+        log_likelihood, g = state.model.log_likelihood_gradient(f, state.theta)
         kick = q.posterior.covariance_times(g - q.dual + q.posterior.precision_times(d))
-        return _Force(log_likelihood, kick if rotate else kick - d)
+        return Force(f, log_likelihood, kick if integrator == "rotation" else kick - d)
 
-    at = force(d)
-    evaluations = 1
-    for _ in range(steps):
-        v = v + 0.5 * step_size * at.kick
-        d, v = cos * d + sin * v, (cos * v - sin * d if rotate else v)
-        at = force(d)
-        evaluations += 1
-        if not math.isfinite(at.log_likelihood):
-            break
-        v = v + 0.5 * step_size * at.kick
-    f = q.center + d
-    log_ratio = at.log_likelihood - state.log_likelihood
-    log_ratio += _prior_energy(state, state.f) - _prior_energy(state, f)
-    log_ratio += kinetic_start - 0.5 * q.posterior.square(v)
-    if not math.isfinite(log_ratio):
-        tally.numerical_rejections += 1
-        return state, Info(0.0, evaluations)
-    acceptance = acceptance_probability(log_ratio)
-    if rng.uniform() < acceptance:
-        state = state.with_f(f, at.log_likelihood) or state
-    return state, Info(acceptance, evaluations)
+    def force(d: Array) -> Force | None:
+        there = at(q.center + d, d)
+        return there if math.isfinite(there.log_likelihood) else None
+
+    _, v, end, evaluations = leapfrog(
+        d_start,
+        v_start,
+        at(state.f, d_start),
+        step_size=step_size,
+        steps=steps,
+        drift=drift_of(integrator, step_size),
+        force=force,
+    )
+    log_ratio = -math.inf
+    if end is not None:
+        log_ratio = end.log_likelihood - state.log_likelihood
+        log_ratio += _prior_energy(state, state.f) - _prior_energy(state, end.f)
+        log_ratio += 0.5 * (q.posterior.square(v_start) - q.posterior.square(v))
+    return accept(rng, state, end, log_ratio, 1 + evaluations)
 
 
 def _prior_energy(state: State, f: Array) -> float:

@@ -14,9 +14,17 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from pymc_lgm.kernels.latent.stepping import Info, Integrator, Trajectories
-from pymc_lgm.linalg import Array, tally
-from pymc_lgm.state import State, acceptance_probability
+from pymc_lgm.kernels.latent.stepping import (
+    Force,
+    Info,
+    Integrator,
+    Trajectories,
+    accept,
+    drift_of,
+)
+from pymc_lgm.kernels.leapfrog import leapfrog
+from pymc_lgm.linalg import Array
+from pymc_lgm.state import State
 
 __all__ = ["HMC", "Metric", "hmc"]
 
@@ -124,45 +132,33 @@ def hmc(
     r_start = rng.standard_normal(x_start.size)
     steps = int(rng.integers(1, max_steps, endpoint=True))
 
-    def force(f: Array, x: Array) -> tuple[float, Array]:
-        """ℓ and the part of the gradient that kicks the momentum."""
+    def at(f: Array, x: Array) -> Force:
         log_likelihood, g = model.log_likelihood_gradient(f, theta)
         kick = coordinates.pull_back(g)
         if integrator == "leapfrog":
             kick = kick + coordinates.prior_gradient(x)
-        return log_likelihood, kick
+        return Force(f, log_likelihood, kick)
 
-    def drift(x: Array, r: Array) -> tuple[Array, Array]:
-        """Motion without the kick: a rotation under the prior, or a straight line."""
-        if integrator == "rotation":
-            cos, sin = math.cos(step_size), math.sin(step_size)
-            return cos * x + sin * r, cos * r - sin * x
-        return x + step_size * r, r
+    def force(x: Array) -> Force | None:
+        there = at(coordinates.f(x), x)
+        return there if math.isfinite(there.log_likelihood) else None
 
-    f, x, r = state.f, x_start, r_start
-    log_likelihood, kick = force(f, x)
-    evaluations = 1
-    for _ in range(steps):
-        r = r + 0.5 * step_size * kick
-        x, r = drift(x, r)
-        f = coordinates.f(x)
-        log_likelihood, kick = force(f, x)
-        evaluations += 1
-        if not math.isfinite(log_likelihood):
-            break
-        r = r + 0.5 * step_size * kick
-
-    # log N(x) is quadratic in x, with no constant that changes along the trajectory.
-    energy_start = -state.log_likelihood - 0.5 * x_start @ coordinates.prior_gradient(x_start)
-    energy_end = -log_likelihood - 0.5 * x @ coordinates.prior_gradient(x)
-    log_ratio = float(energy_start + 0.5 * r_start @ r_start - energy_end - 0.5 * r @ r)
-    if not math.isfinite(log_ratio):
-        tally.numerical_rejections += 1
-        return state, Info(0.0, evaluations)
-    acceptance = acceptance_probability(log_ratio)
-    if rng.uniform() < acceptance:
-        state = state.with_f(f, log_likelihood) or state
-    return state, Info(acceptance, evaluations)
+    x, r, end, evaluations = leapfrog(
+        x_start,
+        r_start,
+        at(state.f, x_start),
+        step_size=step_size,
+        steps=steps,
+        drift=drift_of(integrator, step_size),
+        force=force,
+    )
+    log_ratio = -math.inf
+    if end is not None:
+        # log N(x) is quadratic in x, with no constant that changes along the trajectory.
+        energy_start = -state.log_likelihood - 0.5 * x_start @ coordinates.prior_gradient(x_start)
+        energy_end = -end.log_likelihood - 0.5 * x @ coordinates.prior_gradient(x)
+        log_ratio = float(energy_start + 0.5 * r_start @ r_start - energy_end - 0.5 * r @ r)
+    return accept(rng, state, end, log_ratio, 1 + evaluations)
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,21 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 
 from pymc_lgm.adaptation import StepSizeTuning
+from pymc_lgm.kernels.leapfrog import Drift
 from pymc_lgm.kernels.sweep import Element, Stats
-from pymc_lgm.state import State
+from pymc_lgm.linalg import Array, tally
+from pymc_lgm.state import State, acceptance_probability
 
-__all__ = ["Info", "Integrator", "LatentMove", "Stepping", "Trajectories"]
+__all__ = [
+    "Force",
+    "Info",
+    "Integrator",
+    "LatentMove",
+    "Stepping",
+    "Trajectories",
+    "accept",
+    "drift_of",
+]
 
 Integrator = Literal["rotation", "leapfrog"]
 
@@ -42,6 +53,38 @@ class Info(NamedTuple):
 
     latent_evaluations: int
     """Evaluations of the likelihood, with the derivatives that the move needs."""
+
+
+class Force(NamedTuple):
+    """A point of a trajectory: f, ℓ there, and what the momentum gains in a unit of time."""
+
+    f: Array
+    log_likelihood: float
+    kick: Array
+
+
+def drift_of(integrator: Integrator, step_size: float) -> Drift:
+    """Motion without the kick: a rotation under a Gaussian, or a straight line."""
+    if integrator == "leapfrog":
+        return lambda x, r: (x + step_size * r, r)
+    cos, sin = math.cos(step_size), math.sin(step_size)
+    return lambda x, r: (cos * x + sin * r, cos * r - sin * x)
+
+
+def accept(
+    rng: np.random.Generator, state: State, end: Force | None, log_ratio: float, evaluations: int
+) -> tuple[State, Info]:
+    """Take the end of a trajectory with probability min(1, exp(log_ratio)).
+
+    One that met a value that is not finite is a rejection, counted in `pymc_lgm.linalg.tally`.
+    """
+    if end is None or not math.isfinite(log_ratio):
+        tally.numerical_rejections += 1
+        return state, Info(0.0, evaluations)
+    acceptance = acceptance_probability(log_ratio)
+    if rng.uniform() < acceptance:
+        state = state.with_f(end.f, end.log_likelihood) or state
+    return state, Info(acceptance, evaluations)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 
 from pymc_lgm.adaptation import StepSizeTuning
 from pymc_lgm.kernels.hold.target import Target
+from pymc_lgm.kernels.leapfrog import leapfrog
 from pymc_lgm.kernels.sweep import Stats
 from pymc_lgm.linalg import Array, tally
 from pymc_lgm.state import State, acceptance_probability
@@ -72,26 +73,43 @@ def hmc(
     rejection: the way back would come there too.
     """
     assert target.gradient is not None, "a target without a gradient: use metropolis"
-    state = target.state
+    state, gradient = target.state, target.gradient
     r_start = rng.standard_normal(state.theta.size)
     steps = int(rng.integers(1, max_steps, endpoint=True))
 
-    at, log_density, r = state, target.log_density, r_start
-    kick = factor.T @ target.gradient(state)
-    for evaluations in range(1, steps + 1):
-        r = r + 0.5 * step_size * kick
-        log_density, proposed = target(at.theta + step_size * (factor @ r))
-        if proposed is None:
-            return state, HMCInfo(0.0, evaluations)
-        at, kick = proposed, factor.T @ target.gradient(proposed)
-        if not (math.isfinite(log_density) and np.isfinite(kick).all()):
-            tally.numerical_rejections += 1
-            return state, HMCInfo(0.0, evaluations)
-        r = r + 0.5 * step_size * kick
+    def at(state: State, log_density: float) -> _Point:
+        return _Point(state, log_density, factor.T @ gradient(state))
 
-    log_ratio = log_density - target.log_density + 0.5 * float(r_start @ r_start - r @ r)
-    info = HMCInfo(acceptance_probability(log_ratio), steps)
-    return (at if rng.uniform() < info.theta_acceptance else state), info
+    def force(theta: Array) -> _Point | None:
+        log_density, proposed = target(theta)
+        if proposed is None:
+            return None
+        there = at(proposed, log_density)
+        if math.isfinite(log_density) and np.isfinite(there.kick).all():
+            return there
+        tally.numerical_rejections += 1
+        return None
+
+    _, r, end, evaluations = leapfrog(
+        state.theta,
+        r_start,
+        at(state, target.log_density),
+        step_size=step_size,
+        steps=steps,
+        drift=lambda theta, r: (theta + step_size * (factor @ r), r),
+        force=force,
+    )
+    if end is None:
+        return state, HMCInfo(0.0, evaluations)
+    log_ratio = end.log_density - target.log_density + 0.5 * float(r_start @ r_start - r @ r)
+    info = HMCInfo(acceptance_probability(log_ratio), evaluations)
+    return (end.state if rng.uniform() < info.theta_acceptance else state), info
+
+
+class _Point(NamedTuple):
+    state: State
+    log_density: float
+    kick: Array
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_lgm.kernels.hold.target import Slope
+from pymc_lgm.kernels.leapfrog import leapfrog
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import acceptance_probability
 
@@ -24,16 +25,23 @@ DIVERGENT = 1000.0
 """Nats that a trajectory may lose: with more the step size is none for where it is."""
 
 
+class _Force(NamedTuple):
+    """A slope, and Cᵀ∇: what r gains in a unit of time."""
+
+    slope: Slope
+    kick: Array
+
+
 class _Point(NamedTuple):
     """A point of a trajectory: theta with its slope, and the momentum Cᵀ⁻¹ r."""
 
-    slope: Slope
+    at: _Force
     r: Array
 
     @property
     def energy(self) -> float:
         """log π*(theta) − ½ |r|²: minus the Hamiltonian."""
-        return self.slope.log_density - 0.5 * float(self.r @ self.r)
+        return self.at.slope.log_density - 0.5 * float(self.r @ self.r)
 
 
 class _Tree(NamedTuple):
@@ -92,17 +100,26 @@ def no_u_turn(
         The draw, the number of leapfrog steps, and the mean over them of min(1, exp(H₀ − H)), from
         which a step size is learnt.
     """
-    start = _Point(here, rng.standard_normal(here.theta.size))
+    start = _Point(_Force(here, factor.T @ here.gradient), rng.standard_normal(here.theta.size))
     level = start.energy
     steps, acceptance = 0, 0.0
 
-    def leapfrog(point: _Point, sign: int) -> _Point | None:
+    def force(theta: Array) -> _Force | None:
+        there = slope(theta)
+        return None if there is None else _Force(there, factor.T @ there.gradient)
+
+    def follow(point: _Point, sign: int) -> _Point | None:
         step = sign * step_size
-        half = point.r + 0.5 * step * (factor.T @ point.slope.gradient)
-        there = slope(point.slope.theta + step * (factor @ half))
-        if there is None:
-            return None
-        return _Point(there, half + 0.5 * step * (factor.T @ there.gradient))
+        _, r, end, _ = leapfrog(
+            point.at.slope.theta,
+            point.r,
+            point.at,
+            step_size=step,
+            steps=1,
+            drift=lambda theta, r: (theta + step * (factor @ r), r),
+            force=force,
+        )
+        return None if end is None else _Point(end, r)
 
     def grow(point: _Point, sign: int, depth: int) -> _Tree | None:
         """2^depth points that follow this one; ``None`` if they turn back, or lose their energy."""
@@ -114,12 +131,12 @@ def no_u_turn(
             far = grow(near.last if sign > 0 else near.first, sign, depth - 1)
             return None if far is None else _joined(rng, near, far, sign, progressive=False)
         steps += 1
-        there = leapfrog(point, sign)
+        there = follow(point, sign)
         change = -math.inf if there is None else there.energy - level
         acceptance += acceptance_probability(change)
         if there is None or not change > -DIVERGENT:
             return None
-        return _Tree(there, there, there.r, change, there.slope)
+        return _Tree(there, there, there.r, change, there.at.slope)
 
     tree = _Tree(start, start, start.r, 0.0, here)
     for depth in range(max_depth):
