@@ -16,7 +16,12 @@ import numpy as np
 
 from scipy.special import erfcx, log_ndtr
 
-from pymc_lgm.approximations.gaussian import Effects, GaussianApproximation, SiteLikelihood
+from pymc_lgm.approximations.gaussian import (
+    Effects,
+    GaussianApproximation,
+    SiteLikelihood,
+    center_of,
+)
 from pymc_lgm.approximations.site_search import Sweep, mismatch, site_search
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.linalg import LOG_2PI, Array
@@ -125,8 +130,7 @@ def ep(
 def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep | None:
     """Find q with these sites, its evidence, and the sites that its tilted marginals ask for."""
     prior, precision = posterior.prior, posterior.precision
-    dual = posterior.dual(nu)  # (3.68): K⁻¹ ẑ
-    z = prior.covariance_times(dual)
+    dual, z = center_of(posterior, nu)  # (3.68): K⁻¹ ẑ
     cavity = posterior.shares  # (B⁻¹)_ii = 1 − W_i Σ_ii
     q = Marginals(prior.mean, nu, precision, z, posterior.variances, cavity)
     tilted = tilted_moments(likelihood, q)

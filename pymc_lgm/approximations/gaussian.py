@@ -23,6 +23,7 @@ __all__ = [
     "Search",
     "SiteLikelihood",
     "allowance",
+    "center_of",
     "log_mean_exp",
     "plausible",
 ]
@@ -107,6 +108,21 @@ class GaussianApproximation:
     converged: bool
     margins: Margins | None = None
 
+    @classmethod
+    def at(
+        cls,
+        posterior: Posterior,
+        dual: Array,
+        z: Array,
+        objective: float,
+        *,
+        iterations: int = 1,
+        converged: bool = True,
+    ) -> GaussianApproximation:
+        """Take Ψ(f̂) − ½ log|B| for the evidence, Ψ = ℓ(f̂) − ½ ẑᵀa: Laplace's, if f̂ is the mode."""
+        evidence = objective - 0.5 * posterior.log_determinant
+        return cls(posterior, dual, posterior.prior.mean + z, evidence, iterations, converged)
+
     @property
     def prior(self) -> Prior:
         """N(m, K)."""
@@ -143,6 +159,12 @@ class GaussianApproximation:
             + 0.5 * (deviation * self.posterior.precision_times(deviation)).sum(axis=0)
             - 0.5 * self.posterior.log_determinant
         )
+
+
+def center_of(posterior: Posterior, nu: Array) -> tuple[Array, Array]:
+    """a = (I + W K)⁻¹ ν and ẑ = K a, of sites exp(νᵀz − ½ zᵀ W z) under the prior of z = f − m."""
+    dual = posterior.dual(nu)
+    return dual, posterior.prior.covariance_times(dual)
 
 
 Search = Callable[[SiteLikelihood, Prior], GaussianApproximation | None]

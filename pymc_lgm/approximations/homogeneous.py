@@ -10,7 +10,11 @@ import math
 
 import numpy as np
 
-from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood
+from pymc_lgm.approximations.gaussian import (
+    GaussianApproximation,
+    SiteLikelihood,
+    center_of,
+)
 from pymc_lgm.linalg import Array
 from pymc_lgm.priors import Prior
 from pymc_lgm.priors.precision import SiteBlocks, is_finite, nonnegative
@@ -100,11 +104,9 @@ def class_frequency(
     posterior = prior.condition(nonnegative(W))
     if posterior is None:
         return None
-    a = posterior.dual(posterior.precision_times(constant - prior.mean) + g)
-    z = prior.covariance_times(a)
+    a, z = center_of(posterior, posterior.precision_times(constant - prior.mean) + g)
     log_likelihood, *_ = likelihood(prior.mean + z)
-    evidence = log_likelihood - 0.5 * float(z @ a) - 0.5 * posterior.log_determinant
-    return GaussianApproximation(posterior, a, prior.mean + z, evidence, 1, converged=True)
+    return GaussianApproximation.at(posterior, a, z, log_likelihood - 0.5 * float(z @ a))
 
 
 def _places(likelihood: SiteLikelihood, n: int) -> np.ndarray:

@@ -12,7 +12,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pymc_lgm.approximations.gaussian import GaussianApproximation, Likelihood, plausible
+from pymc_lgm.approximations.gaussian import (
+    GaussianApproximation,
+    Likelihood,
+    center_of,
+    plausible,
+)
 from pymc_lgm.linalg import Array, factorize
 from pymc_lgm.priors import Prior
 from pymc_lgm.priors.precision import is_finite, nonnegative
@@ -73,8 +78,7 @@ def laplace(
     overshot = True
     if posterior is not None:
         # This step knows f and not its a, so it cannot be halved.
-        a = posterior.dual(posterior.precision_times(f - mean) + g)
-        z = prior.covariance_times(a)
+        a, z = center_of(posterior, posterior.precision_times(f - mean) + g)
         log_likelihood, g, W, _ = likelihood(mean + z)
         objective = log_likelihood - 0.5 * float(z @ a)
         at_mean = of_start if start is None else likelihood(mean)
@@ -93,8 +97,7 @@ def laplace(
     remaining = math.inf
     while True:
         r = g - a
-        step = posterior.dual(r)
-        step_z = prior.covariance_times(step)
+        step, step_z = center_of(posterior, r)
         before, remaining = remaining, 0.5 * float(r @ step_z)
         converged = remaining < tolerance
         if converged or iterations >= max_iterations:
@@ -104,8 +107,7 @@ def laplace(
             if posterior is None:
                 return None
             iterations += 1
-            step = posterior.dual(r)
-            step_z = prior.covariance_times(step)
+            step, step_z = center_of(posterior, r)
             remaining = math.inf
         for halvings in range(30):
             share = 0.5**halvings
@@ -117,13 +119,9 @@ def laplace(
         else:
             return None
         a, z, g, W, objective = a_next, z_next, g_next, W_next, reached
-    return GaussianApproximation(
-        posterior=posterior,
-        dual=a,
-        center=mean + z,
-        log_evidence=objective - 0.5 * posterior.log_determinant,
-        iterations=iterations,
-        converged=converged and plausible(objective, at_mean[0], mean.size),
+    converged = converged and plausible(objective, at_mean[0], mean.size)
+    return GaussianApproximation.at(
+        posterior, a, z, objective, iterations=iterations, converged=converged
     )
 
 

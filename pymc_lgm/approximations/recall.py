@@ -13,7 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from pymc_lgm.approximations.ep import ep
-from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood, plausible
+from pymc_lgm.approximations.gaussian import (
+    GaussianApproximation,
+    SiteLikelihood,
+    center_of,
+    plausible,
+)
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.sites import Margins, Recalled, Sites
 from pymc_lgm.approximations.sites_line import SitesLine
@@ -62,28 +67,16 @@ def recall(
     if combined is None:
         return laplace(likelihood, prior)
     posterior, dual, z = combined
-    center = prior.mean + z
-    objective = likelihood.value(center) - 0.5 * float(z @ dual)
+    objective = likelihood.value(prior.mean + z) - 0.5 * float(z @ dual)
     if not plausible(objective, likelihood.value(prior.mean), prior.n):
         return laplace(likelihood, prior)
-    return GaussianApproximation(
-        posterior=posterior,
-        dual=dual,
-        center=center,
-        log_evidence=objective - 0.5 * posterior.log_determinant,
-        iterations=1,
-        converged=True,
-        margins=start.margins,
-    )
+    return replace(GaussianApproximation.at(posterior, dual, z, objective), margins=start.margins)
 
 
 def _combine(prior: Prior, sites: Sites) -> tuple[Posterior, Array, Array] | None:
     """The posterior, a = (I + W K)⁻¹ ν and ẑ = K a."""
     posterior = prior.condition(sites.precision)
-    if posterior is None:
-        return None
-    dual = posterior.dual(sites.nu)
-    return posterior, dual, prior.covariance_times(dual)
+    return None if posterior is None else (posterior, *center_of(posterior, sites.nu))
 
 
 def laplace_from_sites(

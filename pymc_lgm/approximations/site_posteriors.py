@@ -10,7 +10,12 @@ import math
 
 import numpy as np
 
-from pymc_lgm.approximations.gaussian import GaussianApproximation, Likelihood, SiteLikelihood
+from pymc_lgm.approximations.gaussian import (
+    GaussianApproximation,
+    Likelihood,
+    SiteLikelihood,
+    center_of,
+)
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.linalg import Array
 from pymc_lgm.priors import Prior
@@ -84,19 +89,11 @@ def _approximation(
     posterior = prior.condition(W)
     if posterior is None or not (math.isfinite(value) and np.isfinite(g).all()):
         return None
-    dual = posterior.dual(nu)
-    deviation = prior.covariance_times(dual)
+    dual, deviation = center_of(posterior, nu)
     slope, sharpness = g - z / variance, W + 1.0 / variance
-    return GaussianApproximation(
-        posterior=posterior,
-        dual=dual,
-        center=mean + deviation,
-        log_evidence=value
-        - float(nu @ z - 0.5 * W @ z**2 - 0.5 * nu @ deviation)
-        - 0.5 * posterior.log_determinant,
-        iterations=1,
-        converged=bool((slope**2 < CLOSE * sharpness).all()),
-    )
+    objective = value - float(nu @ z - 0.5 * W @ z**2 - 0.5 * nu @ deviation)
+    converged = bool((slope**2 < CLOSE * sharpness).all())
+    return GaussianApproximation.at(posterior, dual, deviation, objective, converged=converged)
 
 
 def _modes(

@@ -93,21 +93,16 @@ def site_search(
             best, share = swept, min(1.0, 2.0 * share)
         else:
             share *= 0.5
-    center = mean + best.z
-    objective = likelihood.value(center) - 0.5 * float(best.z @ best.dual)
-    at_center = objective - 0.5 * best.posterior.log_determinant
+    objective = likelihood.value(mean + best.z) - 0.5 * float(best.z @ best.dual)
+    q = GaussianApproximation.at(
+        best.posterior, best.dual, best.z, objective, iterations=iterations
+    )
     possible = plausible(objective, likelihood.value(mean), mean.size)
-    believed = possible and best.log_evidence <= at_center + allowance(mean.size)
+    believed = possible and best.log_evidence <= q.log_evidence + allowance(mean.size)
     converged = believed and best.mismatch <= tolerance
     if start is not None and not converged:
         return again(differentiable=differentiable)
     if first is not None and not possible:
         return replace(first, converged=False)
-    return GaussianApproximation(
-        posterior=best.posterior,
-        dual=best.dual,
-        center=center,
-        log_evidence=best.log_evidence if believed else at_center,
-        iterations=iterations,
-        converged=converged,
-    )
+    evidence = best.log_evidence if believed else q.log_evidence
+    return replace(q, log_evidence=evidence, converged=converged)

@@ -16,7 +16,11 @@ from collections.abc import Callable
 import numpy as np
 
 from pymc_lgm.approximations.ep import NODES, WEIGHTS
-from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood
+from pymc_lgm.approximations.gaussian import (
+    GaussianApproximation,
+    SiteLikelihood,
+    center_of,
+)
 from pymc_lgm.approximations.site_search import Sweep, mismatch, site_search
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.approximations.variational_sets import points_of_sets, sweep_of_sets
@@ -85,8 +89,7 @@ def variational(
 def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep | None:
     """Find q with these sites, its bound, and the sites of a natural gradient step."""
     prior, precision = posterior.prior, posterior.precision
-    dual = posterior.dual(nu)
-    z = prior.covariance_times(dual)
+    dual, z = center_of(posterior, nu)
     shares, variance = posterior.shares, posterior.variances
     scale = np.sqrt(variance)
     values = likelihood.sites(prior.mean + z + NODES[:, None] * scale)

@@ -13,7 +13,11 @@ from itertools import combinations, product
 
 import numpy as np
 
-from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood
+from pymc_lgm.approximations.gaussian import (
+    GaussianApproximation,
+    SiteLikelihood,
+    center_of,
+)
 from pymc_lgm.approximations.site_search import Sweep, mismatch
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.linalg import Array
@@ -78,8 +82,7 @@ def sweep_of_sets(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -
     """
     prior, W = posterior.prior, posterior.precision
     assert isinstance(W, SiteBlocks)
-    dual = posterior.dual(nu)
-    z = prior.covariance_times(dual)
+    dual, z = center_of(posterior, nu)
     root = _roots(posterior)
     if root is None:
         return None

@@ -46,9 +46,13 @@ __all__ = [
 class LatentGaussianLikelihood:
     """Marks the op of a likelihood p(y_i | f_i) whose model opts in to the default step method.
 
-    A mixin without behavior, for the op (the `SymbolicRandomVariable` or `RandomVariable` class)
-    and not for the distribution: ops are what PyMC's cloning, `pm.do` and pickling preserve.
+    A mixin for the op (the `SymbolicRandomVariable` or `RandomVariable` class) and not for the
+    distribution: ops are what PyMC's cloning, `pm.do` and pickling preserve.
     """
+
+    def probit_signs(self, y: Any) -> Any:
+        """s of y, a graph, if p(y_i | f_i) = Φ(s_i f_i): then moments have a closed form."""
+        return None
 
 
 def is_latent_gaussian_likelihood(rv: Variable) -> bool:

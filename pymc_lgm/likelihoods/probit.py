@@ -30,6 +30,10 @@ class ProbitRV(LikelihoodRV):
         p = 0.5 * pt.erfc(-f * math.sqrt(0.5))
         return pt.random.bernoulli(p, size=size, rng=rng, return_next_rng=True)
 
+    @override
+    def probit_signs(self, y: Any) -> Any:
+        return 2.0 * y - 1.0
+
 
 class Probit(Likelihood, Discrete):
     r"""Binary observations with probit f.

@@ -305,9 +305,9 @@ class ModelFunctions:
 
     def probit_signs(self) -> Array | None:
         """s = ±1, shape (n,), if ℓ = Σ log Φ(s_i f_i): one `Probit` of f itself."""
-        if self.graphs.probit_data is None:
+        if self.graphs.signs is None:
             return None
-        signs = 2.0 * self.graphs.probit_labels() - 1.0
+        signs = self.graphs.probit_signs()
         return signs if signs.shape == (self.n,) else None
 
     def effects(self, theta: Array) -> Effects | None:

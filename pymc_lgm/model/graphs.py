@@ -22,7 +22,7 @@ from pytensor.gradient import DisconnectedInputError, NullTypeGradError
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 
-from pymc_lgm.likelihoods.probit import ProbitRV
+from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
 from pymc_lgm.model.forms import Form, Setting, forms_of
 from pymc_lgm.model.missing import Missing
 from pymc_lgm.model.reading import Reading
@@ -182,16 +182,16 @@ class Graphs:
         cov_uses = set(ancestors(self.form.of_values))
         self.cov_reads = {value.name for value in model.value_vars if value in cov_uses}
 
-        probits = [
-            rv
+        signs = {
+            rv.name: rv.owner.op.probit_signs(model.rvs_to_values[rv])
             for rv in model.observed_RVs
-            if isinstance(rv.owner.op, ProbitRV)
+            if isinstance(rv.owner.op, LatentGaussianLikelihood)
             and self.form.cuts.get(rv.owner.inputs[-1]) is self._f
-        ]
+        }
         self.form.cuts = {}  # A random variable cannot be pickled, and is not needed any more.
-        alone = len(probits) == 1 and set(self.likelihood) == {probits[0].name}
-        self.probit_data: Variable | None = model.rvs_to_values[probits[0]] if alone else None
-        """y of a likelihood that is one probit of f itself."""
+        alone = len(signs) == 1 and {*signs} == {*self.likelihood}
+        self.signs: Variable | None = signs.popitem()[1] if alone else None
+        """s of a likelihood that is one probit of f itself, ∏ Φ(s_i f_i)."""
 
     # Of theta, of (f, theta), or of (rows of f, theta)
 
@@ -209,7 +209,7 @@ class Graphs:
     )
     cov_jvp = _compiled(lambda self: self._forward(self._cov))
     mean_jvp = _compiled(lambda self: self._forward(self._mean))
-    probit_labels = _compiled(lambda self: ([], self.probit_data))
+    probit_signs = _compiled(lambda self: ([], self.signs))
 
     @_compiled
     def elements(self) -> Any:
