@@ -31,6 +31,7 @@ from pymc_lgm.steps import ASIS as ASIS
 from pymc_lgm.steps import ApproximateMarginal as ApproximateMarginal
 from pymc_lgm.steps import AuxiliaryGradient as AuxiliaryGradient
 from pymc_lgm.steps import EllipticalSlice as EllipticalSlice
+from pymc_lgm.steps import ExactMarginal as ExactMarginal
 from pymc_lgm.steps import Importance as Importance
 from pymc_lgm.steps import KnorrHeldRue as KnorrHeldRue
 from pymc_lgm.steps import LatentHMC as LatentHMC
@@ -51,6 +52,7 @@ __all__ = [
     "AuxiliaryGradient",
     "CopulaVolatility",
     "EllipticalSlice",
+    "ExactMarginal",
     "Importance",
     "KnorrHeldRue",
     "LatentGaussianModel",

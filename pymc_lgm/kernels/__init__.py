@@ -12,6 +12,7 @@ The tuning is data that the step method owns; with ``tune=False`` it comes back 
 from pymc_lgm.kernels.amplitude import Amplitude as Amplitude
 from pymc_lgm.kernels.amplitude import ConjugateScale as ConjugateScale
 from pymc_lgm.kernels.amplitude import amplitude_moves as amplitude_moves
+from pymc_lgm.kernels.exact_marginal import ExactMarginal as ExactMarginal
 from pymc_lgm.kernels.held import Theta as Theta
 from pymc_lgm.kernels.hold import DIFFERENTIABLE as DIFFERENTIABLE
 from pymc_lgm.kernels.hold import PARAMETERIZATIONS as PARAMETERIZATIONS

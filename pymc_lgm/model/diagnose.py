@@ -27,7 +27,7 @@ __all__ = [
 
 def check_model(model: ModelFunctions, theta: Array, f: Array) -> None:
     """Raise a `ValueError` unless the model can be sampled from (theta, f)."""
-    if not model.likelihood_names:
+    if not model.likelihood_names and not set(model.latents) & set(model.observed):
         raise ValueError(
             f"Nothing depends on the latent {model.latent!r}: there is no likelihood to sample "
             f"from. Write one, for example lgm.Probit('y', f={model.latent}, observed=y)."

@@ -14,6 +14,7 @@ import numpy as np
 import pymc as pm
 
 from numpy.typing import NDArray
+from pymc.pytensorf import extract_obs_data
 from scipy.sparse import csr_array
 
 from pymc_lgm.amplitudes import find_amplitudes
@@ -75,8 +76,11 @@ class ModelFunctions:
         point: dict[str, NDArray[Any]],
         compile_kwargs: dict[str, Any] | None = None,
     ):
-        values = [model.rvs_to_values[latent.rv] for latent in reading.latents]
-        self.latents: tuple[str, ...] = tuple(value.name for value in values)
+        rvs = [latent.rv for latent in reading.latents]
+        self.latents: tuple[str, ...] = tuple(str(rv.name) for rv in rvs)
+        self._data = {
+            str(rv.name): model.rvs_to_values[rv] for rv in rvs if rv in model.observed_RVs
+        }
         self.latent: str = " + ".join(self.latents)
         self.is_one_vector = reading.is_one_vector
         self.theta_names: tuple[str, ...] = tuple(v.name for v in theta)
@@ -86,6 +90,7 @@ class ModelFunctions:
         for name in self.theta_names:
             begin, end = end, end + int(np.size(point[name]))
             self._blocks[name] = slice(begin, end), np.shape(point[name])
+        point = point | {name: extract_obs_data(data) for name, data in self._data.items()}
         self.graphs = Graphs(model, reading, self._blocks, point, compile_kwargs or {})
         self.form = self.graphs.form
         self.n, self.p, self.rank = self.form.n, end, self.form.rank
@@ -119,7 +124,8 @@ class ModelFunctions:
         return np.concatenate(pieces).astype(np.float64) if pieces else np.empty(0)
 
     def f_of(self, theta: Array, point: dict[str, NDArray[Any]]) -> Array:
-        """f of a PyMC point, a new array, shape (n,)."""
+        """f of a PyMC point, or of data that are f; a new array, shape (n,)."""
+        point = point | {name: extract_obs_data(data) for name, data in self._data.items()}
         # Copies: the parallel driver writes the next point into the same memory.
         values = [np.array(point[name], dtype=np.float64) for name in self.latents]
         return self.form.f_of(self.prior, theta, values)
@@ -147,7 +153,8 @@ class ModelFunctions:
         """Values of what nothing reads, missing observations say, drawn given all else."""
         if not self.missing:
             return {}
-        values = self.graphs.missing.draw(rng, theta, *(latents[name] for name in self.latents))
+        free = [latents[name] for name in self.latents if name not in self._data]
+        values = self.graphs.missing.draw(rng, theta, *free)
         return dict(zip(self.missing, values, strict=True))
 
     def enters(self, names: Collection[str]) -> NDArray[np.bool_]:

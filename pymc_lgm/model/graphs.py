@@ -151,12 +151,13 @@ class Graphs:
             placed: list[Variable] = clone_replace(graphs, replacements, rebuild_strict=False)
             return placed
 
-        shapes = [np.shape(point[value.name]) for value in latents]
+        shapes = [np.shape(point[latent.rv.name]) for latent in reading.latents]
         setting = Setting(
             *(model, reading, self.theta, at, shapes),
             *(list(others.values()), place, self._function),
         )
-        self.missing = Missing(model, reading.missing, latents, self.theta, place, self._function)
+        free = [value for value in latents if value in model.value_vars]
+        self.missing = Missing(model, reading.missing, free, self.theta, place, self._function)
         terms = reading.terms
         self.form, densities = _in_the_first_form_that_fits(setting)
         self.n, self._f = self.form.n, self.form.f

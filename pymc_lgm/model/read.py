@@ -9,6 +9,7 @@ import pymc as pm
 import pytensor
 
 from numpy.typing import NDArray
+from pymc.distributions.multivariate import MvNormalRV
 
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model import refusals
@@ -16,7 +17,7 @@ from pymc_lgm.model.diagnose import check_model, coupled_term
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.graphs import Variable
 from pymc_lgm.model.latents import is_gaussian, is_process
-from pymc_lgm.model.reading import Reading, read_latents
+from pymc_lgm.model.reading import Reading, read_latents, read_observed
 from pymc_lgm.threads import few_threads
 
 __all__ = ["LatentGaussianModel", "find_latent", "find_latents"]
@@ -50,7 +51,8 @@ class LatentGaussianModel(ModelFunctions):
         latent : variable, str or list of them, optional
             f, or the latent variables of which f is the linear predictor. By default every free
             `pymc.MvNormal` and `pymc.Normal` that densities read through an affine map: processes
-            as ``gp.prior`` makes them, whitened or not, intercepts, coefficients, effects.
+            as ``gp.prior`` makes them, whitened or not, intercepts, coefficients, effects. An
+            observed `pymc.MvNormal`, as `pymc.gp.Marginal` makes it, can be f, too.
         theta : sequence of variables, optional
             Random or value variables; by default every continuous free one other than f.
         initial_point : dict, optional
@@ -103,6 +105,8 @@ class LatentGaussianModel(ModelFunctions):
             begin = self.theta_of(point)
             f = self.f_of(begin, point)
             check_model(self, begin, f)
+            if reading.latents[0].rv in model.observed_RVs:
+                return self
             self.coupled = coupled_term(self, begin, f)
             # What a discrete variable switches may be read by one observation now, by another then.
             discrete = set(self.other_names) & {v.name for v in model.discrete_value_vars}
@@ -137,6 +141,23 @@ def find_latent(model: pm.Model, latent: Variable | str | None = None) -> Variab
     return rv
 
 
+def find_observed(model: pm.Model) -> Variable:
+    """Find the observed random variable of a model that is a multivariate normal vector."""
+    found = [rv for rv in model.observed_RVs if _is_vector(rv)]
+    if len(found) != 1:
+        names, vectors, free = (
+            [str(rv.name) for rv in rvs]
+            for rvs in (model.observed_RVs, found, filter(is_process, model.free_RVs))
+        )
+        raise ValueError(refusals.no_observed(names, vectors, free))
+    (rv,) = found
+    return rv
+
+
+def _is_vector(rv: Variable) -> bool:
+    return rv.ndim == 1 and isinstance(rv.owner.op, MvNormalRV)
+
+
 def find_latents(
     model: pm.Model, latent: Any = None, candidates: Sequence[Variable] | None = None
 ) -> Reading:
@@ -165,6 +186,8 @@ def find_latents(
     for each in several:
         rv = model.named_vars.get(each) if isinstance(each, str) else each
         rv = model.values_to_rvs.get(rv, rv)
+        if len(several) == 1 and rv in model.observed_RVs and _is_vector(rv):
+            return read_observed(model, rv)
         if rv not in model.free_RVs or not is_gaussian(model, rv):
             rv = find_latent(model, each)
         chosen.append(rv)

@@ -21,7 +21,7 @@ from pymc_lgm.model.areas import is_areas
 from pymc_lgm.model.hyperparameters import discrete_in, name_of, single_in
 from pymc_lgm.model.latents import Latent, gaussian, is_process
 
-__all__ = ["Reading", "read_latents"]
+__all__ = ["Reading", "read_latents", "read_observed"]
 
 Variable = Any
 
@@ -119,6 +119,14 @@ def read_latents(
             if rv in named:
                 raise ValueError(refusals.not_affine_in(str(rv.name), why and name_of(why)))
         chosen = [rv for rv in chosen if rv not in refused]
+
+
+def read_observed(model: pm.Model, rv: Variable) -> Reading:
+    """Read an observed multivariate normal as f, of which nothing else depends."""
+    missing = [each for each in _unread(model) if not is_process(each)]
+    others = [each for each in model.basic_RVs if each is not rv and each not in missing]
+    terms = [*others, *model.potentials]
+    return Reading([gaussian(rv, terms)], [], terms, missing)
 
 
 def _unread(model: pm.Model) -> list[Variable]:

@@ -11,6 +11,7 @@ __all__ = [
     "intrinsic_scale",
     "map_jumps",
     "no_metric",
+    "no_observed",
     "not_a_hyperparameter",
     "not_a_latent",
     "not_affine",
@@ -50,6 +51,25 @@ def which_latent(candidates: Sequence[str], free: Sequence[str]) -> str:
         + (f", but {f!r} is whitened in the model" if whitened else "")
         + f". Write gp.prior({f!r}, X, reparameterize=False): the samplers whiten, not the model. "
         + "(To sample the model as it is, pass step=pm.NUTS().)"
+    )
+
+
+def no_observed(observed: Sequence[str], gaussian: Sequence[str], free: Sequence[str]) -> str:
+    """No multivariate normal is observed, or several."""
+    if len(gaussian) > 1:
+        return (
+            f"The model observes {len(gaussian)} multivariate normal vectors: "
+            f"{', '.join(gaussian)}. lgm.ExactMarginal takes one: write them as one vector, or "
+            "sample with pm.NUTS()."
+        )
+    instead = (
+        f"lgm.PseudoMarginal() samples theta with {', '.join(free)}"
+        if free
+        else 'with normal noise write y = gp.marginal_likelihood("y", X, y=y, sigma=sigma)'
+    )
+    return (
+        f"Of what the model observes ({', '.join(observed) or 'nothing'}) no vector is a "
+        f"pm.MvNormal, as pm.gp.Marginal makes it: {instead}."
     )
 
 

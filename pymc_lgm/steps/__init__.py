@@ -14,6 +14,7 @@ from pymc_lgm.steps.asis import ASIS as ASIS
 from pymc_lgm.steps.auxiliary_gradient import AuxiliaryGradient as AuxiliaryGradient
 from pymc_lgm.steps.base import LatentGaussianStep as LatentGaussianStep
 from pymc_lgm.steps.elliptical_slice import EllipticalSlice as EllipticalSlice
+from pymc_lgm.steps.exact_marginal import ExactMarginal as ExactMarginal
 from pymc_lgm.steps.knorr_held_rue import KnorrHeldRue as KnorrHeldRue
 from pymc_lgm.steps.latent_hmc import LatentHMC as LatentHMC
 from pymc_lgm.steps.latent_smmala import LatentSMMALA as LatentSMMALA
@@ -32,6 +33,7 @@ __all__ = [
     "ApproximateMarginal",
     "AuxiliaryGradient",
     "EllipticalSlice",
+    "ExactMarginal",
     "Importance",
     "KnorrHeldRue",
     "LatentGaussianStep",

@@ -85,7 +85,8 @@ class LatentGaussianStep(BlockedStep):
             raise TypeError(unknown_options(type(self), type(self).renamed, list(unknown)))
         model = pm.modelcontext(model)
         latents, theta, missing = self._latents_and_theta(vars, model)
-        self.vars = [*(model.rvs_to_values[rv] for rv in latents), *theta, *missing]
+        free = [rv for rv in latents if rv in model.free_RVs]
+        self.vars = [*(model.rvs_to_values[rv] for rv in free), *theta, *missing]
         self.lgm = LatentGaussianModel.from_pymc(
             model, latents, theta, initial_point=initial_point, compile_kwargs=compile_kwargs
         )
@@ -131,12 +132,7 @@ class LatentGaussianStep(BlockedStep):
         values = [v for v in values if v not in missing]
         theta = [v for v in values if model.values_to_rvs[v] not in latents]
         label = ", ".join(str(rv.name) for rv in latents)
-        for value in theta:
-            if value.dtype not in continuous_types:
-                raise ValueError(
-                    f"{type(self).__name__} cannot move {value.name!r}: it is discrete. Leave it "
-                    "out; pm.sample() gives it a step of its own."
-                )
+        self._refuse_discrete(theta)
         if theta and not self.moves_theta:
             raise ValueError(
                 f"{type(self).__name__} moves the latent {label!r} only, not "
@@ -155,6 +151,14 @@ class LatentGaussianStep(BlockedStep):
                 f"lgm.EllipticalSlice({label}) to move {label!r} alone."
             )
         return latents, theta, missing
+
+    def _refuse_discrete(self, theta: Sequence[Any]) -> None:
+        for value in theta:
+            if value.dtype not in continuous_types:
+                raise ValueError(
+                    f"{type(self).__name__} cannot move {value.name!r}: it is discrete. Leave it "
+                    "out; pm.sample() gives it a step of its own."
+                )
 
     # PyMC's contract
 

@@ -22,6 +22,7 @@ from pymc_lgm.kernels.hold.approximate_evidence import (
     gradient_of_laplace,
     gradient_of_variational,
 )
+from pymc_lgm.model import LatentGaussianModel
 from pymc_lgm.model.diagnose import (
     is_log_concave,
     no_approximation,
@@ -33,7 +34,7 @@ from pymc_lgm.state import State
 from pymc_lgm.steps.base import LatentGaussianStep
 from pymc_lgm.steps.options import StepOptions, between, no_gradient, one_of, positive
 
-__all__ = ["Importance", "Marginal"]
+__all__ = ["MOVES", "Importance", "Marginal", "theta_move"]
 
 TOLERANCE = 1.0
 """Nats by which the search for a slope may be off: the end of a trajectory is evaluated."""
@@ -208,31 +209,41 @@ class Marginal(LatentGaussianStep):
         return ApproximateEvidence(self._warm(TOLERANCE), gradient_of_laplace)
 
     def _move(self) -> kernels.Move:
-        walk = kernels.Metropolis(self.target_accept, self.scale, self.move == "delayed-metropolis")
-        nuts = kernels.NUTS(self.target_accept or 0.7) if self._has_slope else None
-        move = self.move
-        if move is None and self.lgm.has_prior_gradient:
-            move = "emulator" if nuts is None or self.lgm.p <= MANY else "nuts"
-        if move == "emulator":
-            if not self.lgm.has_prior_gradient:
-                raise ValueError(
-                    "move='emulator' differentiates the prior of theta, and it cannot be. Write "
-                    "move='metropolis'."
-                )
-            explorer = walk if nuts is not None and self.lgm.p <= FEW_THETAS else None
-            return kernels.Emulated(nuts or walk, explorer)
-        if move == "nuts":
-            if nuts is None:
-                raise ValueError(
-                    "move='nuts' differentiates mean, covariance, likelihood and prior in theta, "
-                    "and one of them cannot be, nor Laplace's evidence where an observation reads "
-                    "several elements of f. Write move='metropolis'."
-                )
-            return nuts
-        return kernels.Slice() if move == "slice" else walk
+        return theta_move(self.lgm, self.move, self._has_slope, self.target_accept, self.scale)
 
     def _begin(self, state: State) -> None:
         if state.at.approximation(self.element.explore) is None:
             raise SamplingError(
                 no_approximation(self.lgm, state.theta, self.approximation or "laplace")
             )
+
+
+def theta_move(
+    model: LatentGaussianModel,
+    move: str | None,
+    has_slope: bool,
+    target_accept: float | None,
+    scale: float | None,
+) -> kernels.Move:
+    """The move on theta that a user names, or the default."""
+    walk = kernels.Metropolis(target_accept, scale, move == "delayed-metropolis")
+    nuts = kernels.NUTS(target_accept or 0.7) if has_slope else None
+    if move is None and model.has_prior_gradient:
+        move = "emulator" if nuts is None or model.p <= MANY else "nuts"
+    if move == "emulator":
+        if not model.has_prior_gradient:
+            raise ValueError(
+                "move='emulator' differentiates the prior of theta, and it cannot be. Write "
+                "move='metropolis'."
+            )
+        explorer = walk if nuts is not None and model.p <= FEW_THETAS else None
+        return kernels.Emulated(nuts or walk, explorer)
+    if move == "nuts":
+        if nuts is None:
+            raise ValueError(
+                "move='nuts' differentiates mean, covariance, likelihood and prior in theta, "
+                "and one of them cannot be, nor Laplace's evidence where an observation reads "
+                "several elements of f. Write move='metropolis'."
+            )
+        return nuts
+    return kernels.Slice() if move == "slice" else walk

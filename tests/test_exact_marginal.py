@@ -1,0 +1,174 @@
+"""Theta of observations that are multivariate normal: nothing is held, nothing estimated."""
+
+from dataclasses import replace
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from models import QUICK
+from scipy.special import logsumexp
+from toys import TOYS, invariance
+
+import pymc_lgm as lgm
+
+from pymc_lgm import kernels
+from pymc_lgm.kernels.hold import exact_marginal as held
+from pymc_lgm.kernels.hold.exact_marginal import exact_marginal
+from pymc_lgm.linalg import tally
+from pymc_lgm.state import State
+
+pytestmark = pytest.mark.usefixtures("interpreted")
+
+X = np.array([0.0, 0.3, 0.7, 1.1, 1.6, 2.4])[:, None]
+Y = np.array([0.2, 0.5, 0.1, -0.6, -0.9, 0.4])
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(5)
+
+
+def regression(y=Y, more=lambda: None):
+    with pm.Model() as model:
+        length, sigma = pm.InverseGamma("length", 3, 2), pm.HalfNormal("sigma", 0.5)
+        mean = pm.gp.mean.Constant(pm.Normal("mean", 0, 1))
+        gp = pm.gp.Marginal(mean_func=mean, cov_func=pm.gp.cov.Matern32(1, ls=length))
+        gp.marginal_likelihood("y", X, y=y, sigma=sigma)
+        more()
+    return model
+
+
+def target_of(model, theta, differentiable=True):
+    ours = lgm.LatentGaussianModel.from_pymc(model, "y", compile_kwargs=QUICK)
+    state = State.of(ours, theta, ours.f_of(theta, {}))
+    return ours, exact_marginal(np.random.default_rng(1), state, differentiable=differentiable)
+
+
+def test_the_target_is_the_models_density_and_the_slope_its_gradient(rng):
+    model = regression()
+    ours, target = target_of(model, np.zeros(3))
+    assert repr(ours).startswith("LatentGaussianModel(latent=y (6), theta=[length_log__, sigma")
+    logp, dlogp = model.compile_logp(**QUICK), model.compile_dlogp(**QUICK)
+    for theta in rng.standard_normal((2, 3)):
+        point = ours.point_of(theta)
+        slope = target.slope(theta)
+        assert target(theta)[0] == pytest.approx(float(logp(point)), rel=1e-10)
+        assert slope.log_density == pytest.approx(float(logp(point)), rel=1e-10)
+        np.testing.assert_allclose(slope.gradient, dlogp(point), rtol=1e-8)
+
+
+def test_a_state_that_is_moved_to_keeps_its_slope(rng):
+    _, target = target_of(regression(), np.zeros(3))
+    theta = 0.1 * rng.standard_normal(3)
+    slope = target.slope(theta)
+    _, there = target(theta)
+    before = tally.cubic_ops
+    again = exact_marginal(rng, there, differentiable=True).slope(there.theta)
+    assert again is slope
+    assert tally.cubic_ops == before
+
+
+@pytest.mark.parametrize("move", ["emulator", "nuts"])
+def test_it_leaves_the_joint_law_invariant(move):
+    """Of f and theta, whatever else depends on f: tuned, three steps."""
+    nuts = kernels.NUTS(n_jumps=1)
+    element = kernels.ExactMarginal(kernels.Emulated(nuts) if move == "emulator" else nuts, True)
+    result = invariance([element], TOYS["counts"](), replicates=250, tune=100)
+    assert result.pvalue > 1e-3, result
+
+
+@pytest.mark.mutant
+def test_a_density_without_its_determinant_is_noticed(dies):
+    sufficient, toy = held.sufficient, TOYS["counts"]()
+
+    def half_determinant(theta):
+        return 0.5 * np.linalg.slogdet(toy.cov(theta))[1]
+
+    def wrong(rng, state):
+        target = sufficient(rng, state)
+
+        def evaluate(theta):
+            log_density, at = target.evaluate(theta)
+            return log_density + half_determinant(theta), at
+
+        density = target.log_density + half_determinant(state.theta)
+        return replace(target, log_density=density, evaluate=evaluate)
+
+    element = kernels.ExactMarginal(kernels.Metropolis(scale=0.5), False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(held, "sufficient", wrong)
+        result = invariance([element], toy, replicates=500, steps=5)
+    dies("exact marginal: without its determinant", result.pvalue, below=1e-6)
+
+
+def test_it_agrees_with_quadrature():
+    """One hyper-parameter on a grid, by the model's own density."""
+    with pm.Model() as model:
+        length = pm.InverseGamma("length", 3, 2)
+        gp = pm.gp.Marginal(cov_func=pm.gp.cov.Matern32(1, ls=length))
+        gp.marginal_likelihood("y", X, y=Y, sigma=0.3)
+        idata = pm.sample(
+            step=lgm.ExactMarginal(compile_kwargs=QUICK),
+            **{"draws": 400, "tune": 100, "chains": 1, "random_seed": 3},
+            **{"progressbar": False, "compute_convergence_checks": False},
+        )
+    logp, x = model.compile_logp(**QUICK), np.linspace(-4, 5, 60)
+    logs = np.array([logp({"length_log__": at}) for at in x])
+    weights = np.exp(logs - logsumexp(logs))
+    assert weights[[0, -1]].max() < 1e-4
+    draws, mean = np.log(idata["posterior"]["length"].to_numpy()[0]), weights @ x
+    for power in (1, 2):
+        values, expected = (draws - mean) ** power, weights @ (x - mean) ** power
+        # Batches of 20 draws: the chain's autocorrelation is a few draws long.
+        error = values.reshape(20, 20).mean(axis=1).std(ddof=1) / np.sqrt(20)
+        assert abs(values.mean() - expected) < 6 * error
+
+
+def test_a_step_moves_theta_alone_and_sees_what_others_have_moved():
+    with pm.Model() as model:
+        y, k = pm.Data("data", Y), pm.Bernoulli("k", 0.5)
+        length = pm.InverseGamma("length", 3, 2)
+        mean = pm.gp.mean.Constant(2.0 * k)
+        gp = pm.gp.Marginal(mean_func=mean, cov_func=pm.gp.cov.Matern32(1, ls=length))
+        gp.marginal_likelihood("y", X, y=y, sigma=0.3)
+        pm.Normal("later", length, 1.0)
+        step = lgm.ExactMarginal(compile_kwargs=QUICK, rng=1)
+        assert [v.name for v in step.vars] == ["length_log__", "later"]
+        point = model.initial_point()
+        for _ in range(3):
+            point, _ = step.step(point)
+        assert set(point) == {"length_log__", "k", "later"}
+        for k in (0, 1):
+            after, _ = step.step(point | {"k": np.array(k)})
+            state = step._state
+            expected = model.compile_logp([model["y"], model["length"]], **QUICK)(after)
+            assert state.prior.log_density(state.f) + state.log_prior == pytest.approx(expected)
+        pm.set_data({"data": Y + 1.0})
+        step.setup_chain(1, 10, 10)
+        step.step(point)
+        np.testing.assert_array_equal(step._state.f, Y + 1.0)
+
+
+def test_what_is_refused():
+    with pm.Model():
+        f = pm.MvNormal("f", np.zeros(2), np.eye(2) * pm.HalfNormal("s"))
+        pm.Normal("y", f, 1.0, observed=[0.1, 0.2])
+        with pytest.raises(ValueError, match=r"no vector is a pm.MvNormal.*PseudoMarginal\(\)"):
+            lgm.ExactMarginal()
+    with pm.Model():
+        pm.Normal("y", pm.Normal("m"), 1.0, observed=0.1)
+        with pytest.raises(ValueError, match="marginal_likelihood"):
+            lgm.ExactMarginal()
+
+    def again():
+        pm.MvNormal("z", np.zeros(2), np.eye(2), observed=np.zeros(2))
+
+    model = regression(more=again)
+    with pytest.raises(ValueError, match="observes 2 multivariate normal vectors: y, z"):
+        lgm.ExactMarginal(model=model)
+    with pytest.raises(ValueError, match="move='hmc' is unknown"):
+        lgm.ExactMarginal(model=regression(), move="hmc")
+    discrete = regression(more=lambda: pm.Poisson("k", 2.0))
+    with pytest.raises(ValueError, match="cannot move 'k': it is discrete"):
+        lgm.ExactMarginal([discrete["k"]], model=discrete)
