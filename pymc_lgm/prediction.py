@@ -3,11 +3,7 @@
     f_new | f, theta ~ N(m_new + K_newX K⁻¹ (f − m),  K_new − K_newX K⁻¹ K_Xnew)
 
 Nothing is sampled: the moments given a draw are closed forms, and the draws are averaged.
-
-One file of more than 300 lines, a third of them what users read of `predict`.
 """
-
-import inspect
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,16 +17,11 @@ import xarray as xr
 
 from numpy.typing import ArrayLike
 from pymc.gp.util import JITTER_DEFAULT
-from pymc.pytensorf import compile as pymc_compile
 from rich.progress import track
 
-from pymc_lgm.conditionals import Conditional, Evaluator, latent_of
-from pymc_lgm.gp import SparseLatent
-from pymc_lgm.likelihoods import Softmax, is_latent_gaussian_likelihood
-from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
-from pymc_lgm.likelihoods.registry import expectation_of
+from pymc_lgm.conditionals import Conditional, latent_of
 from pymc_lgm.linalg import Array
-from pymc_lgm.response import response
+from pymc_lgm.observing import Observation, f_of
 from pymc_lgm.threads import few_threads
 
 __all__ = ["predict"]
@@ -150,13 +141,11 @@ def predict(
         Conditional(each, latent, points, posterior, model, jitter, compile_kwargs)
         for each, latent in zip(processes, latents, strict=True)
     ]
-    read = [_f_of(each, latent) for each, latent in zip(processes, latents, strict=True)]
-    y, op, arguments = _likelihood(model, read, parameters or {}, len(points))
+    read = [f_of(each, latent) for each, latent in zip(processes, latents, strict=True)]
     inputs = pt.matrix("Xnew", dtype="float64")
-    parameters_at = Evaluator(list(arguments), inputs, posterior, model, compile_kwargs)
+    y = Observation(read, parameters, points, inputs, posterior, model, compile_kwargs)
 
     moments: list[tuple[Array, Array]] = []
-    y_total: Any = 0.0
     where = list(np.ndindex(posterior.sizes["chain"], posterior.sizes["draw"]))
     # As wide as a factorization that takes as long as solving for all points.
     width = round((n * n * len(points)) ** (1 / 3))
@@ -165,8 +154,7 @@ def predict(
             here = zip(*(conditional(i) for conditional in conditionals), strict=True)
             mean, variance = (of[0] if len(of) == 1 else np.vstack(of) for of in here)
             moments.append((mean, variance))
-            if y:
-                y_total = y_total + response(op, mean, variance, *parameters_at(points, i))
+            y.add(i, mean, variance)
 
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     means, variances = (
@@ -186,16 +174,7 @@ def predict(
             f"{name}_mean": (at, one[0].mean(axis=(0, 1))),
             f"{name}_variance": (at, one[1].mean(axis=(0, 1)) + one[0].var(axis=(0, 1))),
         }
-    if y:
-        y_mean, y_square, *probability = y_total / len(where)
-        variables[f"{y}_mean"] = (dims, y_mean)
-        with np.errstate(over="ignore", invalid="ignore"):  # a square beyond float64 is infinite
-            y_variance = np.where(np.isinf(y_square), np.inf, y_square - y_mean**2)
-        variables[f"{y}_variance"] = (dims, np.maximum(y_variance, 0.0))
-        if len(probability) == 1:
-            variables[f"{y}_probability"] = (dims, probability[0])
-        elif probability:
-            variables[f"{y}_probability"] = ((dims, "category"), np.transpose(probability))
+    variables |= y.variables(dims)
     frame = Xnew if isinstance(Xnew, pd.DataFrame) else pd.DataFrame(points)
     labels, columns = {dims: frame.index.to_numpy()}, {"feature": frame.columns.to_numpy()}
     sampled = {key: posterior[key].values for key in ("chain", "draw")}
@@ -245,60 +224,3 @@ def _thinned(posterior: xr.Dataset, latents: Sequence[str], n: int, thin: int | 
     if thin < 1:
         raise ValueError(f"thin is {thin}: write 1 to use every draw, k to use every k-th.")
     return posterior.isel(draw=slice(None, None, thin))
-
-
-def _f_of(gp: Any, latent: Any) -> Any:
-    """What likelihoods read of a process: its values, or their mean given inducing variables."""
-    return gp.seen.mean if isinstance(gp, SparseLatent) else latent
-
-
-def _reads(f: Any, latents: Sequence[Any], *, is_class_each: bool) -> bool:
-    """Whether a likelihood's f is the latent itself, or its classes are the rows of latents."""
-    if not is_class_each:
-        return len(latents) == 1 and f is latents[0]
-    rng = np.random.default_rng(0)
-    values = [rng.standard_normal(latent.shape.eval()) for latent in latents]
-    kwargs: dict[str, Any] = {"on_unused_input": "ignore", "mode": "FAST_COMPILE"}
-    classes = np.moveaxis(np.vstack(values), 0, -1)
-    found: bool = np.array_equal(pymc_compile(list(latents), f, **kwargs)(*values), classes)
-    return found
-
-
-def _likelihood(
-    model: pm.Model, latents: Sequence[Any], given: Mapping[str, ArrayLike], points: int
-) -> tuple[str | None, Any, Sequence[Any]]:
-    """Return name, op and parameters other than f of what observes f itself, if there is one."""
-    for observed in model.observed_RVs:
-        rv = expectation_of(observed)
-        if rv is None and not is_latent_gaussian_likelihood(observed):
-            continue
-        rv = observed if rv is None else rv
-        while not isinstance(rv.owner.op, LatentGaussianLikelihood):
-            rv = rv.owner.inputs[0]  # PyMC wraps partly observed and rescaled data
-        name: str = rv.name or observed.name
-        op: Any = rv.owner.op
-        f, *arguments = op.dist_params(rv.owner)
-        known = response.dispatch(type(op)) is not response.dispatch(object)
-        if not known or not _reads(f, latents, is_class_each=isinstance(op, Softmax.rv_type)):
-            continue
-        names = list(inspect.signature(response.dispatch(type(op))).parameters)[3:]
-        if unknown := set(given) - set(names):
-            raise ValueError(f"{name} has no parameter {unknown}: it has {names}.")
-        for k, key in enumerate(names):
-            if key in given:
-                value = np.asarray(given[key], dtype=np.float64)
-                if value.shape[: value.ndim - op.ndims_params[k + 1]] not in {(), (points,)}:
-                    raise ValueError(
-                        f"parameters[{key!r}] has shape {value.shape}: write one value for all, "
-                        f"or one for each of the {points} points."
-                    )
-                arguments[k] = pt.as_tensor(value)
-            elif arguments[k].ndim > op.ndims_params[k + 1]:
-                raise ValueError(
-                    f"{key} of {name} has one value for each observation: write its "
-                    f"values at the {points} new points, as parameters={{{key!r}: ...}}."
-                )
-        return name, op, arguments
-    if given:
-        raise ValueError(f"parameters is {set(given)}, but no known likelihood observes f itself.")
-    return None, None, ()
