@@ -1,5 +1,6 @@
 """Moments of a process at new inputs given a draw of f and theta, in closed form."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from pytensor.graph.traversal import vars_between
 from pymc_lgm.linalg import Array, factorize
 from pymc_lgm.model import is_process
 
-__all__ = ["Conditional", "Evaluator", "latent_of"]
+__all__ = ["Conditional", "Evaluator", "latent_of", "thinned"]
 
 
 class Conditional:
@@ -121,8 +122,9 @@ def latent_of(gp: Any, model: pm.Model) -> Any:
     """Return f of a process, as the model has it."""
     if not isinstance(gp, pm.gp.Latent) or isinstance(gp, pm.gp.TP):
         raise ValueError(
-            f"gp is a {type(gp).__name__}: predict takes the pm.gp.Latent whose prior made f. For "
-            "other processes use gp.conditional and pm.sample_posterior_predictive."
+            f"gp is a {type(gp).__name__}: predict takes the pm.gp.Latent whose prior made f, or "
+            "steps= and a series. For other processes use gp.conditional and "
+            "pm.sample_posterior_predictive."
         )
     f = getattr(gp, "f", None)
     if f is None:
@@ -136,3 +138,20 @@ def latent_of(gp: Any, model: pm.Model) -> Any:
             f"{sorted(model.named_vars)}): pass the gp of this model, or model= of this gp."
         )
     return f
+
+
+def thinned(
+    posterior: xr.Dataset, latents: Sequence[str], thin: int | None, *, most: int | None = None
+) -> xr.Dataset:
+    """Return every thin-th draw, by default at most `most` of all chains; with latents in it."""
+    for latent in latents:
+        if latent not in posterior:
+            raise ValueError(
+                f"{latent} is not in the posterior (variables: {sorted(map(str, posterior))}): "
+                f"sample with var_names=None, or with {latent!r} in it."
+            )
+    if thin is None:
+        thin = -(-posterior.sizes["chain"] * posterior.sizes["draw"] // most) if most else 1
+    if thin < 1:
+        raise ValueError(f"thin is {thin}: write 1 to use every draw, k to use every k-th.")
+    return posterior.isel(draw=slice(None, None, thin))

@@ -15,7 +15,7 @@ from pytensor.tensor.random.basic import NormalRV
 
 from pymc_lgm.priors.markov import SeriesMaker
 
-__all__ = ["Series", "as_series", "is_series"]
+__all__ = ["Recursion", "Series", "as_series", "is_series", "recursion_of"]
 
 Variable = Any
 
@@ -72,6 +72,56 @@ class Series(NamedTuple):
         )
 
 
+class Recursion(NamedTuple):
+    """x_t = c + Σ_k ρ_k x_{t−k} + σ ε_t: how a series goes on, of one series or of several.
+
+    Attributes
+    ----------
+    lags : variable
+        ρ, (..., order).
+    drift, sigma : variable
+        c and σ, (...).
+    """
+
+    lags: Variable
+    drift: Variable
+    sigma: Variable
+
+
+def recursion_of(rv: Variable) -> Recursion:
+    """How a series goes on after its last value, whatever its first values are distributed as.
+
+    Raises
+    ------
+    ValueError
+        If `rv` is no series, or its innovations are not normal, or not alike in all steps.
+    """
+    op = getattr(getattr(rv, "owner", None), "op", None)
+    if not isinstance(op, AutoRegressiveRV | RandomWalkRV):
+        kind = type(rv).__name__ if op is None else f"made by {op}"
+        raise ValueError(
+            f"{getattr(rv, 'name', rv)!r} is no series ({kind}): steps= goes on with a pm.AR or a "
+            "pm.GaussianRandomWalk. Of a sum pass the series in it, and add the rest to its draws."
+        )
+    if is_walk := isinstance(op, RandomWalkRV):
+        innovation = rv.owner.inputs[1]
+        if not _is_normal(innovation):
+            raise ValueError(
+                f"{rv.name!r} is a random walk whose innovations are not univariate normal: write "
+                "pm.GaussianRandomWalk, or go on with its draws by hand."
+            )
+        if any(each.type.shape[0] != 1 for each in _parameters(innovation)):
+            raise ValueError(
+                f"{rv.name!r} has innovations that differ from step to step, so that those of the "
+                "steps to come are unknown: give it one mu and one sigma."
+            )
+    _, _, lags, *others = _parts(rv)
+    if is_walk:  # one for all steps
+        others = [each[0] for each in others]
+    numbers = [pt.shape_padleft(each, rv.ndim - 1 - each.ndim) for each in others]
+    return Recursion(pt.shape_padleft(lags, rv.ndim - lags.ndim), *numbers)
+
+
 def is_series(rv: Variable) -> bool:
     """Whether a random variable is one series with normal first values and innovations."""
     op = rv.owner.op
@@ -85,17 +135,9 @@ def is_series(rv: Variable) -> bool:
 
 def as_series(rv: Variable) -> Series:
     """T in bands and u, graphs of what the series depends on."""
-    if isinstance(rv.owner.op, AutoRegressiveRV):
-        rho, sigma, start, steps, *_ = rv.owner.inputs
-        constant = rv.owner.op.constant_term
-        lags = [rho[k] for k in range(int(constant), rv.owner.op.ar_order + int(constant))]
-        drift = rho[0] if constant else 0.0
-    else:
-        start, innovation, steps = rv.owner.inputs
-        drift, sigma = _parameters(innovation)
-        lags = [1.0]
+    start, steps, lags, drift, sigma = _parts(rv)
     first, scale = _parameters(start)
-    order = len(lags)
+    order = rv.owner.op.ar_order if isinstance(rv.owner.op, AutoRegressiveRV) else 1
 
     def each(value: Variable, count: Variable) -> Variable:
         return pt.broadcast_to(pt.as_tensor(value).astype("float64"), (count,))
@@ -103,9 +145,9 @@ def as_series(rv: Variable) -> Series:
     sigma = each(sigma, steps)
     first, scale = each(first, order), each(scale, order)
     bands = [pt.concatenate([1.0 / scale, 1.0 / sigma])]
-    for k, rho_k in enumerate(lags, start=1):
+    for k in range(1, order + 1):
         # T_{j+k, j} of rows j + k ≥ order; those before are first values, which depend on none.
-        bands.append(pt.concatenate([pt.zeros(order - k), -rho_k / sigma, pt.zeros(k)]))
+        bands.append(pt.concatenate([pt.zeros(order - k), -lags[k - 1] / sigma, pt.zeros(k)]))
     drive = pt.concatenate([first / scale, each(drift, steps) / sigma])
     whitener = pt.stack(bands).astype("float64")
     return Series(whitener, drive.astype("float64"), order + 1, str(rv.name))
@@ -113,6 +155,19 @@ def as_series(rv: Variable) -> Series:
 
 def _is_normal(rv: Variable) -> bool:
     return rv.owner is not None and isinstance(rv.owner.op, NormalRV)
+
+
+def _parts(rv: Variable) -> tuple[Variable, ...]:
+    """First values, steps, ρ of shape (..., order), c and σ; those of a walk with steps first."""
+    if isinstance(rv.owner.op, RandomWalkRV):
+        start, innovation, steps = rv.owner.inputs
+        return start, steps, pt.ones(1), *_parameters(innovation)
+    rho, sigma, start, steps, *_ = rv.owner.inputs
+    constant = int(rv.owner.op.constant_term)
+    order = rv.owner.op.ar_order
+    if rho.type.shape[-1] != constant + order:  # one number for all lags, or unknown how many
+        rho = pt.broadcast_to(rho, (*rho.shape[:-1], constant + order))
+    return start, steps, rho[..., constant:], rho[..., 0] if constant else pt.zeros(()), sigma
 
 
 def _parameters(rv: Variable) -> tuple[Variable, Variable]:
