@@ -23,7 +23,7 @@ import xarray as xr
 
 from numpy.typing import ArrayLike
 
-from pymc_lgm.conditionals import Evaluator, thinned
+from pymc_lgm.drawn import Evaluator, thinned
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import recursion_of
 from pymc_lgm.observing import Observation

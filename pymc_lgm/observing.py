@@ -17,7 +17,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from pymc.pytensorf import compile as pymc_compile
 
-from pymc_lgm.conditionals import Evaluator
+from pymc_lgm.drawn import Evaluator
 from pymc_lgm.gp import SparseLatent
 from pymc_lgm.likelihoods import Softmax, is_latent_gaussian_likelihood
 from pymc_lgm.likelihoods.base import LatentGaussianLikelihood

@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike
 from pymc.gp.util import JITTER_DEFAULT
 from rich.progress import track
 
-from pymc_lgm.conditionals import Conditional, latent_of, thinned
+from pymc_lgm.conditionals import Conditional, latent_of
+from pymc_lgm.drawn import thinned
 from pymc_lgm.forecasting import forecast
 from pymc_lgm.linalg import Array
 from pymc_lgm.observing import Observation, f_of
