@@ -36,9 +36,9 @@ def exceedance(values: xr.DataArray, threshold: Any = 0.0) -> xr.Dataset:
 
     Notes
     -----
-    ESS is that of the indicator, so that a chain that seldom crosses the threshold has a large
-    error: 0.4 ms an area. Where all draws agree the error is 0, and the other event has a
-    probability below about 3 / ESS. The probabilities are of each area alone, not of all jointly.
+    ESS is that of the indicator, by ArviZ, once an area: a chain that seldom crosses the threshold
+    has a large error. Where all draws agree the error is 0, and the other event has a probability
+    below about 3 / ESS. The probabilities are of each area alone, not of all jointly.
 
     References
     ----------

@@ -104,13 +104,13 @@ def test_cells_are_squares_that_touch():
     assert ax.get_title() == "Risk"
     assert ax.get_aspect() == 1.0
     np.testing.assert_allclose([*ax.get_xlim(), *ax.get_ylim()], [0.25, 0.55, 0.25, 0.65])
-    assert len(ax.figure.axes) == 2  # one is the color bar
+    assert len(ax.child_axes) == 1  # the color bar
 
 
 def test_a_row_of_cells_a_size_and_axes_of_ones_own():
     _, ax = plt.subplots()
     assert plot_map([True, False], cells=[(0, 0), (3, 0)], ax=ax, colorbar=False) is ax
-    assert len(ax.figure.axes) == 1
+    assert not ax.child_axes
     np.testing.assert_allclose(np.ptp(squares(ax)[1], axis=1), 3.0)
     one = plot_map([1.0], cells=[(5, 5)])
     np.testing.assert_allclose(one.get_xlim(), (4.5, 5.5))
@@ -140,6 +140,7 @@ def test_geometry_is_drawn_by_geopandas_in_the_order_of_the_values(monkeypatch):
         "column": "value",
         "ax": ax,
         "legend": True,
+        "cax": ax.child_axes[0],
         "cmap": "magma",
     }
 
@@ -153,7 +154,7 @@ def test_geometry_of_geopandas_itself():
         ax = plot_map([3.0, 1.0, 2.0], areas, vmin=0.0, edgecolor="k")
         (shown,) = ax.collections
         np.testing.assert_array_equal(shown.get_array(), [3.0, 1.0, 2.0])
-        assert len(ax.figure.axes) == 2
+        assert len(ax.child_axes) == 1
 
 
 def test_maps_say_what_they_take(monkeypatch):
