@@ -88,6 +88,8 @@ def forecast(
         total = variance.mean(axis=(0, 1)) + mean.var(axis=(0, 1))
 
     each = (*map(str, x_draws.dims[2:-1]), dims)
+    if dims in (*each[:-1], "chain", "draw"):
+        raise ValueError(f"{x.name} has a dimension {dims!r} already: write dims='ahead'.")
     drawn = ("chain", "draw", *each)
     variables: dict[str, Any] = {
         x.name: (drawn, path),
@@ -103,6 +105,8 @@ def forecast(
             y.add(i, mean[i], variance[i])
         variables |= y.variables(dims)
     for name, function in (response or {}).items():
+        if name in variables:
+            raise ValueError(f"response={{{name!r}: ...}} hides what predict returns: rename it.")
         values = _responses(name, function, path, posterior, model, rng, compile_kwargs)
         variables[name] = (drawn, values)
     kept = {

@@ -185,6 +185,31 @@ def test_a_wrong_path_is_noticed(mutant, right, wrong, dies):
     dies(f"forecast: {mutant}", misfit(paths, lags, drift, sigma), below=1e-6)
 
 
+def test_the_law_of_later_steps_given_the_data_is_that_of_a_longer_series():
+    """Draws of x given normal data, in closed form: forecasts are the end of a longer posterior."""
+    rng, rho, sigma, size = np.random.default_rng(12), 0.9, 0.7, 4000
+    whole = np.eye(N + STEPS) - rho * np.eye(N + STEPS, k=-1)
+    whole[0, 0] = sigma  # T of a first value that has variance 1
+    inverse = np.linalg.inv(whole / sigma)
+    K, y = inverse @ inverse.T, rng.standard_normal(N)
+    gain = K[:, :N] @ np.linalg.inv(K[:N, :N] + 0.25 * np.eye(N))
+    mean, cov = gain @ y, K - gain @ K[:N]
+    drawn = rng.multivariate_normal(mean[:N], cov[:N, :N], size=size)
+    with pm.Model() as model:
+        x = pm.AR("x", rho=[rho], sigma=sigma, init_dist=start(), shape=N)
+    idata = az.from_dict({"posterior": {"x": drawn[None]}})
+    result = predict(idata, x, steps=STEPS, model=model, random_seed=rng)["predictions"]
+    sd = np.sqrt(np.diag(cov))[N:]
+    p = [
+        kstest((result["x"].values[0, :, h] - mean[N + h]) / sd[h], "norm").pvalue
+        for h in range(STEPS)
+    ]
+    assert min(p) > LEVEL / STEPS
+    error = sd / np.sqrt(size)  # at most: the noise of the steps is integrated out
+    assert (abs(result["x_mean"] - mean[N:]) < 4.5 * error).all()
+    np.testing.assert_allclose(result["x_variance"], sd**2, rtol=4.5 * np.sqrt(2 / size))
+
+
 def test_each_path_goes_on_with_its_own_draw():
     """(path − its own mean) / its own deviation is standard normal, whatever theta is."""
     idata = trace(np.random.default_rng(5), chains=2, draws=400, **SHAPES)
@@ -344,6 +369,10 @@ def test_errors_say_what_to_write():
             ValueError, match=r"response\['y'\] makes an array of shape \(\) .*\(2,\)"
         ):
             predict(idata, x, steps=2, response={"y": lambda x: pt.sum(x)})
+        with pytest.raises(ValueError, match=r"response=\{'x_mean': \.\.\.\} hides"):
+            predict(idata, x, steps=2, response={"x_mean": lambda x: x})
+        with pytest.raises(ValueError, match=r"x has a dimension 'draw' already: write dims="):
+            predict(idata, x, steps=2, dims="draw")
         posterior = idata["posterior"].to_dataset()
         without = xr.DataTree.from_dict({"posterior": posterior.drop_vars(["rho"])})
         with pytest.raises(ValueError, match=r"no \['rho'\], which prediction depends on"):
