@@ -79,10 +79,9 @@ uncertain = np.sqrt(tree["f_variance"].to_numpy())
 figure, panels = plt.subplots(1, 2, figsize=(11, 4.8), layout="constrained")
 titles = ("Trees per hectare", "Standard deviation of the log density")
 for panel, values, title in zip(panels, (per_hectare, uncertain), titles, strict=True):
-    shown = panel.pcolormesh(middle, middle, values.reshape(100, 100).T, cmap="viridis")
-    figure.colorbar(shown, ax=panel)
+    lgm.spatial.plot_map(values, cells=X, ax=panel, title=title)
     panel.plot(*trees.T, ".", ms=2, color="white", alpha=0.7)
-    panel.set(title=title, xlabel="meters", aspect="equal")
+    panel.set_xlabel("meters")
 
 # %% tags=["remove-cell"]
 # As a script, `python examples/forest.py picture.png` saves the picture.

@@ -103,13 +103,9 @@ maps = {
 }
 axes[0].set_ylabel("feet")
 for panel, (title, (values, colors, least)) in zip(axes, maps.items(), strict=True):
-    # ix runs fastest: a row of the array is a row of the map.
-    image = panel.imshow(
-        values.reshape(25, 25), origin="lower", extent=(0, 130, 0, 130), cmap=colors, vmin=least
-    )
+    lgm.spatial.plot_map(values, cells=places, ax=panel, title=title, cmap=colors, vmin=least)
     panel.scatter(trees["x1"], trees["x2"], s=6 * trees["y"], color="k", lw=0)
-    panel.set(title=title, xlabel="feet")
-    figure.colorbar(image, ax=panel, shrink=0.85)
+    panel.set_xlabel("feet")
 
 # %% tags=["remove-cell"]
 # As a script, `python examples/redwood.py picture.png` saves the picture.

@@ -81,25 +81,28 @@ print(az.summary(idata, var_names=["level", "sigma", "rho"]))
 #
 # A map of means alone shows the extremes of noise, or hides them. Beside it belongs the probability
 # that a risk is above one: where that is above .95, young trees are too many, and where it is below
-# .05, too few.
+# .05, too few. `lgm.spatial.exceedance` counts the draws above it, and says how far two runs of the
+# sampler may differ.
 
 # %%
 risk = np.exp(idata.posterior["log_risk"])
-mean = risk.mean(("chain", "draw")).to_numpy()
-above = (risk > 1.0).mean(("chain", "draw")).to_numpy()
+mean = risk.mean(("chain", "draw"))
+exceeds = lgm.spatial.exceedance(risk, 1.0)
+above = exceeds["probability"]
 ratio = np.full(400, np.nan)
 ratio[seen] = cases[seen] / expected
 
+middle = 0.5 * (edges[1:] + edges[:-1])
+cells = pm.math.cartesian(middle, middle)
 figure, panels = plt.subplots(1, 3, figsize=(14, 4.4), layout="constrained")
 shown = (
-    ("Cases / expected", ratio, {"cmap": "viridis", "vmin": 0.0, "vmax": 2.2}),
-    ("Posterior mean of the risk", mean, {"cmap": "viridis", "vmin": 0.0, "vmax": 2.2}),
+    ("Cases / expected", ratio, {"vmin": 0.0, "vmax": 2.2}),
+    ("Posterior mean of the risk", mean, {"vmin": 0.0, "vmax": 2.2}),
     ("Probability that the risk is above 1", above, {"cmap": "RdBu_r", "vmin": 0.0, "vmax": 1.0}),
 )
 for panel, (title, values, style) in zip(panels, shown, strict=True):
-    cells = panel.pcolormesh(edges, edges, values.reshape(20, 20).T, **style)
-    figure.colorbar(cells, ax=panel)
-    panel.set(title=title, xlabel="meters", aspect="equal")
+    lgm.spatial.plot_map(values, cells=cells, ax=panel, title=title, **style)
+    panel.set_xlabel("meters")
 
 # %% tags=["remove-cell"]
 # As a script, `python examples/risks.py picture.png` saves the picture.
@@ -109,14 +112,17 @@ if "__file__" in globals() and len(sys.argv) > 1:
 # %%
 print(f"ratios run from {np.nanmin(ratio):.2f} to {np.nanmax(ratio):.2f},")
 print(f"risks from {mean.min():.2f} to {mean.max():.2f};")
-print(f"of 400 areas {(above > 0.95).sum()} have too many for sure, {(above < 0.05).sum()} too few")
+many, few = (above > 0.95).sum().item(), (above < 0.05).sum().item()
+print(f"of 400 areas {many} have too many for sure, {few} too few")
+print(f"standard errors of these probabilities are up to {exceeds['mcse'].max():.3f}")
 crowded = np.sort(cases)[::-1][:20].sum() / cases.sum()
 print(f"twenty areas have {crowded:.0%} of all young trees")
 
 # %% [markdown]
 # Young pines stand in crowds. A few areas with many of them set the share that is expected
 # everywhere, and most of the forest lies below it. White areas of the first map have no trees; the
-# other maps have them, since their neighbors say something of them, too.
+# other maps have them, since their neighbors say something of them, too. Of districts with borders,
+# `plot_map(values, geometry)` draws the shapes that GeoPandas has read.
 
 # %% [markdown]
 # ## What next

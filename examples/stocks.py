@@ -61,22 +61,21 @@ print(lgm.efficiency(idata, {"theta": theta, "x": "x"}).T.round(3).to_string())
 # %% [markdown]
 # ## The path, and forty days more
 #
-# A draw of the path goes on by the autoregression itself: one line of NumPy a day.
+# Given a draw, the law of the days to come is known: `lgm.predict` has its mean and variance in
+# closed form, and for each draw a path that goes on where the draw ends. The returns of these days
+# are one more line: a function of the path, in the words of the model.
 
 # %%
-posterior = az.extract(idata)
-draws = {name: posterior[name].to_numpy() for name in theta}
-log_variance = draws["level"] + posterior["x"].to_numpy()  # days × draws
-
-rng = np.random.default_rng(1)
-ahead, at = [], posterior["x"].to_numpy()[-1]
-for _ in range(40):
-    at = draws["rho"] * at + draws["sigma"] * rng.standard_normal(at.size)
-    ahead.append(draws["level"] + at)
+with model:
+    tree = lgm.predict(
+        idata, x, steps=40, random_seed=1,
+        response={"return": lambda x: pm.Normal.dist(0, pm.math.exp((level + x) / 2))},
+    )  # fmt: skip
+ahead, posterior = tree["predictions"], idata.posterior
 
 bands = [
-    np.quantile(np.exp(np.asarray(path) / 2), [0.05, 0.5, 0.95], axis=1)
-    for path in (log_variance, ahead)
+    np.exp((posterior["level"] + path) / 2).quantile([0.05, 0.5, 0.95], ("chain", "draw"))
+    for path in (posterior["x"], ahead["x"])
 ]
 days = [year, year[-1] + np.arange(1, 41) / 260]
 
@@ -97,8 +96,10 @@ if "__file__" in globals() and len(sys.argv) > 1:
     figure.savefig(sys.argv[1], dpi=120)
 
 # %%
-half = np.log(0.5) / np.log(draws["rho"])
-low, median, high = np.quantile(half, [0.05, 0.5, 0.95])
+low, high = (stocks["DAX"].mean() + ahead["return"]).sum("step").quantile([0.05, 0.95])
+print(f"the return of all forty days is between {low:.0f} % and {high:.0f} %, by 9 to 1")
+half = np.log(0.5) / np.log(posterior["rho"])
+low, median, high = half.quantile([0.05, 0.5, 0.95])
 print(f"half of a shock is gone after {median:.0f} days ({low:.0f} to {high:.0f})")
 
 # %% [markdown]

@@ -8,13 +8,12 @@ import pytensor.tensor as pt
 import xarray as xr
 
 from pymc.gp.util import stabilize
-from pymc.pytensorf import compile as pymc_compile
-from pytensor.graph.traversal import vars_between
 
+from pymc_lgm.drawn import Evaluator
 from pymc_lgm.linalg import Array, factorize
 from pymc_lgm.model import is_process
 
-__all__ = ["Conditional", "Evaluator", "latent_of"]
+__all__ = ["Conditional", "latent_of"]
 
 
 class Conditional:
@@ -78,51 +77,13 @@ class Conditional:
         return mean, np.broadcast_to(self._variance, mean.shape)
 
 
-class Evaluator:
-    """Graphs of Xnew and of variables in the posterior, compiled once for all draws.
-
-    Variables of the model are inputs of the compiled function where the posterior has them, so
-    values are those of the trace: nothing is transformed and no graph is rewritten.
-    """
-
-    def __init__(
-        self,
-        graphs: list[Any],
-        Xnew: Any,
-        posterior: xr.Dataset,
-        model: pm.Model,
-        compile_kwargs: dict[str, Any] | None,
-    ):
-        sampled = [v for v in [*model.free_RVs, *model.deterministics] if v.name in posterior]
-        reached = set(vars_between(sampled, graphs))
-        missing = [v.name for v in model.free_RVs if v in reached and v not in sampled]
-        if missing:
-            raise ValueError(
-                f"The posterior has no {missing}, which prediction depends on (variables: "
-                f"{sorted(map(str, posterior))}): sample with var_names=None, or with them in it."
-            )
-        inputs = [v for v in sampled if v in reached]
-        self.names = [v.name for v in inputs]
-        draws = (posterior[v.name].transpose("chain", "draw", ...).values for v in inputs)
-        self._values = [values.astype(v.dtype) for v, values in zip(inputs, draws, strict=True)]
-        kwargs = {"on_unused_input": "ignore"} | (compile_kwargs or {})
-        self._function = pymc_compile([Xnew, *inputs], graphs, **kwargs)
-
-    def theta(self, i: tuple[int, ...]) -> list[np.ndarray]:
-        """Return the variables that the graphs depend on, in draw i = (chain, draw)."""
-        return [values[i] for values in self._values]
-
-    def __call__(self, points: Array, i: tuple[int, ...]) -> list[np.ndarray]:
-        """Return the values of the graphs at `points`, in draw i."""
-        return self._function(points, *self.theta(i))
-
-
 def latent_of(gp: Any, model: pm.Model) -> Any:
     """Return f of a process, as the model has it."""
     if not isinstance(gp, pm.gp.Latent) or isinstance(gp, pm.gp.TP):
         raise ValueError(
-            f"gp is a {type(gp).__name__}: predict takes the pm.gp.Latent whose prior made f. For "
-            "other processes use gp.conditional and pm.sample_posterior_predictive."
+            f"gp is a {type(gp).__name__}: predict takes the pm.gp.Latent whose prior made f, or "
+            "steps= and a series. For other processes use gp.conditional and "
+            "pm.sample_posterior_predictive."
         )
     f = getattr(gp, "f", None)
     if f is None:

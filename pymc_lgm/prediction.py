@@ -3,13 +3,9 @@
     f_new | f, theta ~ N(m_new + K_newX K⁻¹ (f − m),  K_new − K_newX K⁻¹ K_Xnew)
 
 Nothing is sampled: the moments given a draw are closed forms, and the draws are averaged.
-
-One file of more than 300 lines, a third of them what users read of `predict`.
 """
 
-import inspect
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import arviz as az
@@ -21,16 +17,13 @@ import xarray as xr
 
 from numpy.typing import ArrayLike
 from pymc.gp.util import JITTER_DEFAULT
-from pymc.pytensorf import compile as pymc_compile
 from rich.progress import track
 
-from pymc_lgm.conditionals import Conditional, Evaluator, latent_of
-from pymc_lgm.gp import SparseLatent
-from pymc_lgm.likelihoods import Softmax, is_latent_gaussian_likelihood
-from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
-from pymc_lgm.likelihoods.registry import expectation_of
+from pymc_lgm.conditionals import Conditional, latent_of
+from pymc_lgm.drawn import thinned
+from pymc_lgm.forecasting import forecast
 from pymc_lgm.linalg import Array
-from pymc_lgm.response import response
+from pymc_lgm.observing import Observation, f_of
 from pymc_lgm.threads import few_threads
 
 __all__ = ["predict"]
@@ -42,50 +35,67 @@ DRAWS = 1000
 def predict(
     idata: Any,
     gp: Any,
-    Xnew: ArrayLike,
+    Xnew: ArrayLike | None = None,
     *,
+    steps: int | None = None,
     model: pm.Model | None = None,
     parameters: Mapping[str, ArrayLike] | None = None,
+    response: Mapping[str, Callable[[Any], Any]] | None = None,
     thin: int | None = None,
     jitter: float = JITTER_DEFAULT,
-    dims: str = "point",
+    dims: str | None = None,
+    random_seed: Any = None,
     extend_inferencedata: bool = False,
     progressbar: bool = True,
     compile_kwargs: dict[str, Any] | None = None,
 ) -> xr.DataTree:
-    r"""Compute the predictive distribution of f and of y at new inputs, exactly for each draw.
+    r"""Compute the predictive distribution of f and of y at new inputs, or of a series steps ahead.
 
-    With :math:`K = L L^\top` the covariance of f, :math:`A = L^{-1} K(X, X_*)` and a draw
-    :math:`(\theta, f)`,
+    Exact for each draw. With :math:`K = L L^\top` the covariance of f,
+    :math:`A = L^{-1} K(X, X_*)` and a draw :math:`(\theta, f)`,
 
     .. math::
 
        E[f_* \mid f, \theta] = m_* + A^\top L^{-1} (f - m), \qquad
        \operatorname{var}[f_{*j} \mid f, \theta] = k(x_{*j}, x_{*j}) - \sum_i A_{ij}^2 .
 
+    A series :math:`x_t = c + \sum_k \rho_k x_{t-k} + \sigma \varepsilon_t` goes on by the same
+    recursion: h steps ahead :math:`E[x_{n+h} \mid x, \theta]` follows it without noise, and
+    :math:`\operatorname{var}[x_{n+h} \mid x, \theta] = \sigma^2 \sum_{j<h} \psi_j^2` with
+    :math:`\psi_j = \sum_k \rho_k \psi_{j-k}`, :math:`\psi_0 = 1`.
+
     Parameters
     ----------
     idata : DataTree or whatever ``arviz.convert_to_datatree`` takes
         A trace of the model by any sampler, with f and what its mean and covariance depend on.
-    gp : pymc.gp.Latent, pymc_lgm.gp.SparseLatent or list of them
+    gp : pymc.gp.Latent, pymc_lgm.gp.SparseLatent, list of them, or variable
         The process of the model, whose ``prior`` made f; for classes with a process each, all of
-        them in the order of the classes.
+        them in the order of the classes. Or a series: what ``pm.AR`` or ``pm.GaussianRandomWalk``
+        returned, also several side by side.
     Xnew : array_like, shape (points, d)
-        New inputs, with the columns of X. A data frame's index labels the points.
+        New inputs, with the columns of X. A data frame's index labels the points. Of a process.
+    steps : int
+        How many steps to go ahead of the last value. Of a series.
     model : pymc.Model, optional
         By default the model of the context.
     parameters : mapping of str to array_like, optional
         Parameters of the likelihood at the new points, scalar or of shape (points,), such as
         ``{"exposure": 2.0}``. Needed for those that differ between observations; all others are
         the model's, drawn with theta if they are random.
+    response : mapping of str to callable, optional
+        Of a series: what to draw given its path, each by a function that takes the path as a
+        PyTensor variable and returns a distribution or an expression, of other variables of the
+        model, too: ``{"return": lambda x: pm.Normal.dist(0, pm.math.exp((level + x) / 2))}``.
     thin : int, optional
         Use every thin-th draw of each chain: by default the least that leaves at most 1000 draws
-        of all chains together.
+        of all chains together, and all of them of a series.
     jitter : float
         That of ``gp.prior(..., reparameterize=True)``. With ``reparameterize=False`` it is read
         from the model.
     dims : str
-        Name of the dimension of the new points.
+        Name of the dimension of the new points, by default "point", or of the steps, "step".
+    random_seed : int or numpy.random.Generator, optional
+        Of the paths of a series, and of responses to them.
     extend_inferencedata : bool
         Add the groups to `idata` in place, as in `pymc.sample_posterior_predictive`.
     progressbar, compile_kwargs : optional
@@ -99,32 +109,36 @@ def predict(
 
         - ``f_conditional_mean``, ``f_conditional_variance`` (chain, draw, point): given a draw.
         - ``f_mean``, ``f_variance`` (point): given the data, by the law of total variance.
+        - ``f`` (chain, draw, step), of a series: a path that goes on with that of the draw.
         - ``y_mean``, ``y_variance`` (point): of a new observation.
         - ``y_probability``: p(y = 1), dims (point), for `Probit` and `Logistic`; of every
           category, dims (point, category), for `OrdinalProbit` and `Softmax`.
 
-        Those of y are there if a likelihood of this package observes f itself (not f + c).
+        Those of y are there if a likelihood of this package observes f itself (not f + c). Draws of
+        each ``response`` (chain, draw, step) have its name. Steps are counted from 1.
 
     Raises
     ------
     ValueError
-        `gp` is not in the model, f or theta not in the trace, or a shape disagrees.
+        `gp` is not in the model, f or theta not in the trace, a shape disagrees, a series has no
+        normal innovations, or `steps` is below 1.
     numpy.linalg.LinAlgError
         The covariance of a draw is not positive definite.
 
     Notes
     -----
     One O(n³) operation for each run of draws with equal theta (a rejected proposal repeats it),
-    with O(n²) a point; O(n² + n points) for every other draw. Closed forms for all likelihoods
-    but `Logistic`, a quadrature with an error below 1e-9, and `Softmax`, one in as many dimensions
-    as classes. Moments of `LogGaussianCox` and
-    `CopulaVolatility` are those of exp(f): where f is uncertain, far from X, they are huge, and
-    infinite beyond what float64 holds.
+    with O(n²) a point; O(n² + n points) for every other draw. Of a series O(steps × order) a draw,
+    of all draws at once, and a call of a small compiled function for its theta. Closed forms for
+    all likelihoods but `Logistic`, a quadrature with an error below 1e-9, and `Softmax`, one in as
+    many dimensions as classes. Moments of `LogGaussianCox` and `CopulaVolatility` are those of
+    exp(f): where f is uncertain, far from X, they are huge, and infinite beyond what float64 holds.
 
     References
     ----------
     C. E. Rasmussen, C. K. I. Williams (2006). Gaussian Processes for Machine Learning, eqs. 2.19,
-    3.82 (probit).
+    3.82 (probit). G. E. P. Box, G. M. Jenkins, G. C. Reinsel (2008). Time Series Analysis, 4th
+    edition, section 5.1 (series).
 
     Examples
     --------
@@ -137,26 +151,55 @@ def predict(
     ...     tree = lgm.predict(idata, gp, [[1.0], [50.0]], progressbar=False)
     >>> tree["predictions"]["y_probability"].values.round(3)
     array([0.933, 0.5  ])
+    >>> with pm.Model():
+    ...     x = pm.AR("x", rho=[0.5], sigma=1.0, init_dist=pm.Normal.dist(0, 1), shape=2)
+    ...     idata = az.from_dict({"posterior": {"x": np.array([[[0.0, 4.0]]])}})
+    ...     tree = lgm.predict(idata, x, steps=3)
+    >>> tree["predictions"]["x_mean"].values, tree["predictions"]["x_variance"].values
+    (array([2. , 1. , 0.5]), array([1.    , 1.25  , 1.3125]))
     """
     model = pm.modelcontext(model)
     tree = az.convert_to_datatree(idata)
     posterior = tree["posterior"].to_dataset() if "posterior" in tree.children else xr.Dataset()
+    if steps is not None and Xnew is None:
+        dataset = forecast(
+            posterior,
+            gp,
+            steps,
+            model,
+            parameters=parameters,
+            response=response,
+            thin=thin,
+            dims=dims or "step",
+            random_seed=random_seed,
+            compile_kwargs=compile_kwargs,
+        )
+        return _grouped({"predictions": dataset}, tree if extend_inferencedata else None)
+    if Xnew is None or steps is not None:
+        raise ValueError(
+            "Where to predict? Write predict(idata, gp, Xnew) for a process at new inputs, or "
+            "predict(idata, x, steps=20) for a series: one of Xnew and steps."
+        )
+    if response:
+        raise ValueError(
+            "response= is for a series: draw it from f_conditional_mean and _variance."
+        )
+    dims = dims or "point"
     processes: list[Any] = list(gp) if isinstance(gp, list | tuple) else [gp]
     latents = [latent_of(each, model) for each in processes]
     n, d = (int(length) for length in pt.as_tensor(processes[0].X).shape.eval())
     points = _points(Xnew, d)
-    posterior = _thinned(posterior, [latent.name for latent in latents], n, thin)
+    names = [latent.name for latent in latents]
+    posterior = _fitting(thinned(posterior, names, thin, most=DRAWS), names, n)
     conditionals = [
         Conditional(each, latent, points, posterior, model, jitter, compile_kwargs)
         for each, latent in zip(processes, latents, strict=True)
     ]
-    read = [_f_of(each, latent) for each, latent in zip(processes, latents, strict=True)]
-    y, op, arguments = _likelihood(model, read, parameters or {}, len(points))
+    read = [f_of(each, latent) for each, latent in zip(processes, latents, strict=True)]
     inputs = pt.matrix("Xnew", dtype="float64")
-    parameters_at = Evaluator(list(arguments), inputs, posterior, model, compile_kwargs)
+    y = Observation(read, parameters, points, inputs, posterior, model, compile_kwargs)
 
     moments: list[tuple[Array, Array]] = []
-    y_total: Any = 0.0
     where = list(np.ndindex(posterior.sizes["chain"], posterior.sizes["draw"]))
     # As wide as a factorization that takes as long as solving for all points.
     width = round((n * n * len(points)) ** (1 / 3))
@@ -165,8 +208,7 @@ def predict(
             here = zip(*(conditional(i) for conditional in conditionals), strict=True)
             mean, variance = (of[0] if len(of) == 1 else np.vstack(of) for of in here)
             moments.append((mean, variance))
-            if y:
-                y_total = y_total + response(op, mean, variance, *parameters_at(points, i))
+            y.add(i, mean, variance)
 
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     means, variances = (
@@ -186,16 +228,7 @@ def predict(
             f"{name}_mean": (at, one[0].mean(axis=(0, 1))),
             f"{name}_variance": (at, one[1].mean(axis=(0, 1)) + one[0].var(axis=(0, 1))),
         }
-    if y:
-        y_mean, y_square, *probability = y_total / len(where)
-        variables[f"{y}_mean"] = (dims, y_mean)
-        with np.errstate(over="ignore", invalid="ignore"):  # a square beyond float64 is infinite
-            y_variance = np.where(np.isinf(y_square), np.inf, y_square - y_mean**2)
-        variables[f"{y}_variance"] = (dims, np.maximum(y_variance, 0.0))
-        if len(probability) == 1:
-            variables[f"{y}_probability"] = (dims, probability[0])
-        elif probability:
-            variables[f"{y}_probability"] = ((dims, "category"), np.transpose(probability))
+    variables |= y.variables(dims)
     frame = Xnew if isinstance(Xnew, pd.DataFrame) else pd.DataFrame(points)
     labels, columns = {dims: frame.index.to_numpy()}, {"feature": frame.columns.to_numpy()}
     sampled = {key: posterior[key].values for key in ("chain", "draw")}
@@ -204,8 +237,13 @@ def predict(
         "predictions": xr.Dataset(variables, sampled | labels),
         "predictions_constant_data": xr.Dataset(constant, labels | columns),
     }
-    if not extend_inferencedata:
-        return xr.DataTree.from_dict(groups)
+    return _grouped(groups, tree if extend_inferencedata else None)
+
+
+def _grouped(groups: Mapping[str, xr.Dataset], tree: xr.DataTree | None) -> xr.DataTree:
+    """Return groups as a tree of their own, or in that of the trace."""
+    if tree is None:
+        return xr.DataTree.from_dict(dict(groups))
     for group, dataset in groups.items():
         tree[group] = xr.DataTree(dataset)
     return tree
@@ -225,14 +263,9 @@ def _points(Xnew: ArrayLike, d: int) -> Array:
     return points
 
 
-def _thinned(posterior: xr.Dataset, latents: Sequence[str], n: int, thin: int | None) -> xr.Dataset:
-    """Return every thin-th draw of a posterior that has f, and outputs of it, of length n."""
+def _fitting(posterior: xr.Dataset, latents: Sequence[str], n: int) -> xr.Dataset:
+    """Return a posterior in which f, or outputs of it, have length n."""
     for latent in latents:
-        if latent not in posterior:
-            raise ValueError(
-                f"{latent} is not in the posterior (variables: {sorted(map(str, posterior))}): "
-                f"sample with var_names=None, or with {latent!r} in it."
-            )
         shape = posterior[latent].transpose("chain", "draw", ...).shape
         if shape[-1] != n or len(shape) > 4 or (len(shape) > 3 and len(latents) > 1):
             raise ValueError(
@@ -240,65 +273,4 @@ def _thinned(posterior: xr.Dataset, latents: Sequence[str], n: int, thin: int | 
                 "pm.Data back to the inputs of the trace. Processes with n_outputs > 1 are "
                 "predicted one by one."
             )
-    if thin is None:
-        thin = -(-shape[0] * shape[1] // DRAWS)
-    if thin < 1:
-        raise ValueError(f"thin is {thin}: write 1 to use every draw, k to use every k-th.")
-    return posterior.isel(draw=slice(None, None, thin))
-
-
-def _f_of(gp: Any, latent: Any) -> Any:
-    """What likelihoods read of a process: its values, or their mean given inducing variables."""
-    return gp.seen.mean if isinstance(gp, SparseLatent) else latent
-
-
-def _reads(f: Any, latents: Sequence[Any], *, is_class_each: bool) -> bool:
-    """Whether a likelihood's f is the latent itself, or its classes are the rows of latents."""
-    if not is_class_each:
-        return len(latents) == 1 and f is latents[0]
-    rng = np.random.default_rng(0)
-    values = [rng.standard_normal(latent.shape.eval()) for latent in latents]
-    kwargs: dict[str, Any] = {"on_unused_input": "ignore", "mode": "FAST_COMPILE"}
-    classes = np.moveaxis(np.vstack(values), 0, -1)
-    found: bool = np.array_equal(pymc_compile(list(latents), f, **kwargs)(*values), classes)
-    return found
-
-
-def _likelihood(
-    model: pm.Model, latents: Sequence[Any], given: Mapping[str, ArrayLike], points: int
-) -> tuple[str | None, Any, Sequence[Any]]:
-    """Return name, op and parameters other than f of what observes f itself, if there is one."""
-    for observed in model.observed_RVs:
-        rv = expectation_of(observed)
-        if rv is None and not is_latent_gaussian_likelihood(observed):
-            continue
-        rv = observed if rv is None else rv
-        while not isinstance(rv.owner.op, LatentGaussianLikelihood):
-            rv = rv.owner.inputs[0]  # PyMC wraps partly observed and rescaled data
-        name: str = rv.name or observed.name
-        op: Any = rv.owner.op
-        f, *arguments = op.dist_params(rv.owner)
-        known = response.dispatch(type(op)) is not response.dispatch(object)
-        if not known or not _reads(f, latents, is_class_each=isinstance(op, Softmax.rv_type)):
-            continue
-        names = list(inspect.signature(response.dispatch(type(op))).parameters)[3:]
-        if unknown := set(given) - set(names):
-            raise ValueError(f"{name} has no parameter {unknown}: it has {names}.")
-        for k, key in enumerate(names):
-            if key in given:
-                value = np.asarray(given[key], dtype=np.float64)
-                if value.shape[: value.ndim - op.ndims_params[k + 1]] not in {(), (points,)}:
-                    raise ValueError(
-                        f"parameters[{key!r}] has shape {value.shape}: write one value for all, "
-                        f"or one for each of the {points} points."
-                    )
-                arguments[k] = pt.as_tensor(value)
-            elif arguments[k].ndim > op.ndims_params[k + 1]:
-                raise ValueError(
-                    f"{key} of {name} has one value for each observation: write its "
-                    f"values at the {points} new points, as parameters={{{key!r}: ...}}."
-                )
-        return name, op, arguments
-    if given:
-        raise ValueError(f"parameters is {set(given)}, but no known likelihood observes f itself.")
-    return None, None, ()
+    return posterior

@@ -10,7 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from scipy.sparse.csgraph import connected_components
 
-__all__ = ["adjacency", "scaling_factor"]
+from pymc_lgm.excursions import exceedance as exceedance
+from pymc_lgm.maps import plot_map as plot_map
+
+__all__ = ["adjacency", "exceedance", "plot_map", "scaling_factor"]
 
 
 def adjacency(neighbors: Any, n: int | None = None) -> NDArray[np.int64]:

@@ -122,7 +122,7 @@ def read_latents(
 
 
 def read_observed(model: pm.Model, rv: Variable) -> Reading:
-    """Read an observed multivariate normal as f, of which nothing else depends."""
+    """Read an observed multivariate normal as f, on which nothing else depends."""
     missing = [each for each in _unread(model) if not is_process(each)]
     others = [each for each in model.basic_RVs if each is not rv and each not in missing]
     terms = [*others, *model.potentials]

@@ -15,7 +15,7 @@ from pytensor.tensor.random.basic import NormalRV
 
 from pymc_lgm.priors.markov import SeriesMaker
 
-__all__ = ["Series", "as_series", "is_series"]
+__all__ = ["Series", "as_series", "is_normal", "is_series", "parameters", "parts"]
 
 Variable = Any
 
@@ -78,24 +78,16 @@ def is_series(rv: Variable) -> bool:
     if rv.ndim != 1 or not isinstance(op, AutoRegressiveRV | RandomWalkRV):
         return False
     if isinstance(op, AutoRegressiveRV):
-        return _is_normal(rv.owner.inputs[2])
+        return is_normal(rv.owner.inputs[2])
     start, innovation, _ = rv.owner.inputs
-    return _is_normal(start) and _is_normal(innovation)
+    return is_normal(start) and is_normal(innovation)
 
 
 def as_series(rv: Variable) -> Series:
     """T in bands and u, graphs of what the series depends on."""
-    if isinstance(rv.owner.op, AutoRegressiveRV):
-        rho, sigma, start, steps, *_ = rv.owner.inputs
-        constant = rv.owner.op.constant_term
-        lags = [rho[k] for k in range(int(constant), rv.owner.op.ar_order + int(constant))]
-        drift = rho[0] if constant else 0.0
-    else:
-        start, innovation, steps = rv.owner.inputs
-        drift, sigma = _parameters(innovation)
-        lags = [1.0]
-    first, scale = _parameters(start)
-    order = len(lags)
+    start, steps, lags, drift, sigma = parts(rv)
+    first, scale = parameters(start)
+    order = rv.owner.op.ar_order if isinstance(rv.owner.op, AutoRegressiveRV) else 1
 
     def each(value: Variable, count: Variable) -> Variable:
         return pt.broadcast_to(pt.as_tensor(value).astype("float64"), (count,))
@@ -103,19 +95,33 @@ def as_series(rv: Variable) -> Series:
     sigma = each(sigma, steps)
     first, scale = each(first, order), each(scale, order)
     bands = [pt.concatenate([1.0 / scale, 1.0 / sigma])]
-    for k, rho_k in enumerate(lags, start=1):
+    for k in range(1, order + 1):
         # T_{j+k, j} of rows j + k ≥ order; those before are first values, which depend on none.
-        bands.append(pt.concatenate([pt.zeros(order - k), -rho_k / sigma, pt.zeros(k)]))
+        bands.append(pt.concatenate([pt.zeros(order - k), -lags[k - 1] / sigma, pt.zeros(k)]))
     drive = pt.concatenate([first / scale, each(drift, steps) / sigma])
     whitener = pt.stack(bands).astype("float64")
     return Series(whitener, drive.astype("float64"), order + 1, str(rv.name))
 
 
-def _is_normal(rv: Variable) -> bool:
+def is_normal(rv: Variable) -> bool:
+    """Whether a distribution is a univariate normal."""
     return rv.owner is not None and isinstance(rv.owner.op, NormalRV)
 
 
-def _parameters(rv: Variable) -> tuple[Variable, Variable]:
+def parts(rv: Variable) -> tuple[Variable, ...]:
+    """First values, steps, ρ of shape (..., order), c and σ; those of a walk with steps first."""
+    if isinstance(rv.owner.op, RandomWalkRV):
+        start, innovation, steps = rv.owner.inputs
+        return start, steps, pt.ones(1), *parameters(innovation)
+    rho, sigma, start, steps, *_ = rv.owner.inputs
+    constant = int(rv.owner.op.constant_term)
+    order = rv.owner.op.ar_order
+    if rho.type.shape[-1] != constant + order:  # one number for all lags, or unknown how many
+        rho = pt.broadcast_to(rho, (*rho.shape[:-1], constant + order))
+    return start, steps, rho[..., constant:], rho[..., 0] if constant else pt.zeros(()), sigma
+
+
+def parameters(rv: Variable) -> tuple[Variable, Variable]:
     """Mean and standard deviation."""
     mean, sd = rv.owner.op.dist_params(rv.owner)
     return mean, sd

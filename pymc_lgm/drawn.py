@@ -1,0 +1,71 @@
+"""Draws of a trace: every thin-th of them, and what graphs of a model are worth in each."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pymc.pytensorf import compile as pymc_compile
+from pytensor.graph.traversal import vars_between
+
+from pymc_lgm.linalg import Array
+
+__all__ = ["Evaluator", "thinned"]
+
+
+class Evaluator:
+    """Graphs of Xnew and of variables in the posterior, compiled once for all draws.
+
+    Variables of the model are inputs of the compiled function where the posterior has them, so
+    values are those of the trace: nothing is transformed and no graph is rewritten.
+    """
+
+    def __init__(
+        self,
+        graphs: list[Any],
+        Xnew: Any,
+        posterior: xr.Dataset,
+        model: pm.Model,
+        compile_kwargs: dict[str, Any] | None,
+    ):
+        sampled = [v for v in [*model.free_RVs, *model.deterministics] if v.name in posterior]
+        reached = set(vars_between(sampled, graphs))
+        missing = [v.name for v in model.free_RVs if v in reached and v not in sampled]
+        if missing:
+            raise ValueError(
+                f"The posterior has no {missing}, which prediction depends on (variables: "
+                f"{sorted(map(str, posterior))}): sample with var_names=None, or with them in it."
+            )
+        inputs = [v for v in sampled if v in reached]
+        self.names = [v.name for v in inputs]
+        draws = (posterior[v.name].transpose("chain", "draw", ...).values for v in inputs)
+        self._values = [values.astype(v.dtype) for v, values in zip(inputs, draws, strict=True)]
+        kwargs = {"on_unused_input": "ignore"} | (compile_kwargs or {})
+        self._function = pymc_compile([Xnew, *inputs], graphs, **kwargs)
+
+    def theta(self, i: tuple[int, ...]) -> list[np.ndarray]:
+        """Return the variables that the graphs depend on, in draw i = (chain, draw)."""
+        return [values[i] for values in self._values]
+
+    def __call__(self, points: Array, i: tuple[int, ...]) -> list[np.ndarray]:
+        """Return the values of the graphs at `points`, in draw i."""
+        return self._function(points, *self.theta(i))
+
+
+def thinned(
+    posterior: xr.Dataset, latents: Sequence[str], thin: int | None, *, most: int | None = None
+) -> xr.Dataset:
+    """Return every thin-th draw, by default at most `most` of all chains; with latents in it."""
+    for latent in latents:
+        if latent not in posterior:
+            raise ValueError(
+                f"{latent} is not in the posterior (variables: {sorted(map(str, posterior))}): "
+                f"sample with var_names=None, or with {latent!r} in it."
+            )
+    if thin is None:
+        thin = -(-posterior.sizes["chain"] * posterior.sizes["draw"] // most) if most else 1
+    if thin < 1:
+        raise ValueError(f"thin is {thin}: write 1 to use every draw, k to use every k-th.")
+    return posterior.isel(draw=slice(None, None, thin))

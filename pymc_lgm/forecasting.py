@@ -1,0 +1,170 @@
+r"""Series h steps ahead: exact moments given a draw, and a path that goes on with it.
+
+    x_{n+h} | x, theta ~ N(μ_h, σ² Σ_{j<h} ψ_j²),
+    μ_h = c + Σ_k ρ_k μ_{h−k},   ψ_j = Σ_k ρ_k ψ_{j−k}
+
+with μ at x's last values for h ≤ 0, and ψ_0 = 1 after zeros. What is observed acts on the steps to
+come through x and theta alone, so that these are the laws of the posterior, too. One recursion,
+over all draws at once, makes μ, ψ and paths.
+
+References
+----------
+G. E. P. Box, G. M. Jenkins, G. C. Reinsel (2008). Time Series Analysis, 4th edition, sections 5.1
+and 5.2: eqs. 5.2.3 (ψ weights) and 5.1.16 (variance).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import xarray as xr
+
+from numpy.typing import ArrayLike
+
+from pymc_lgm.drawn import Evaluator, thinned
+from pymc_lgm.linalg import Array
+from pymc_lgm.model import recursion_of
+from pymc_lgm.observing import Observation
+
+__all__ = ["continued", "forecast"]
+
+
+def forecast(
+    posterior: xr.Dataset,
+    x: Any,
+    steps: int,
+    model: pm.Model,
+    *,
+    parameters: Mapping[str, ArrayLike] | None,
+    response: Mapping[str, Callable[[Any], Any]] | None,
+    thin: int | None,
+    dims: str,
+    random_seed: Any,
+    compile_kwargs: dict[str, Any] | None,
+) -> xr.Dataset:
+    """Return moments and paths of x for `steps` steps after its last: see `pymc_lgm.predict`.
+
+    O(steps × order) operations on all draws at once, and a call of a small compiled function a
+    draw for theta, and one for each response.
+    """
+    recursion = recursion_of(x)
+    if model.named_vars.get(x.name) is not x:
+        raise ValueError(
+            f"{x.name} is not a variable of this model (variables: {sorted(model.named_vars)}): "
+            "pass the series of this model, or model= of this series."
+        )
+    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
+        raise ValueError(f"steps is {steps!r}: write how many to go ahead, 1 or more.")
+    if x not in model.free_RVs:
+        raise ValueError(
+            f"{x.name} is observed, and predict goes on with what is latent: write pm.AR('ahead', "
+            f"..., init_dist=pm.DiracDelta.dist(its last values)) into the model, and "
+            "pm.sample_posterior_predictive(idata, var_names=['ahead'], predictions=True)."
+        )
+    posterior = thinned(posterior, [x.name], thin)
+    x_draws = posterior[x.name].transpose("chain", "draw", ...)
+    where = list(np.ndindex(*x_draws.shape[:2]))
+    nothing = np.empty(0)
+    law = Evaluator(list(recursion), pt.vector("nothing"), posterior, model, compile_kwargs)
+    parts = zip(*(law(nothing, i) for i in where), strict=True)
+    lags, drift, sigma = (
+        np.array(part, dtype=np.float64).reshape(*x_draws.shape[:2], *np.shape(part)[1:])
+        for part in parts
+    )
+    last = np.asarray(x_draws.values[..., -lags.shape[-1] :], dtype=np.float64)
+    shape = (*last.shape[:-1], steps)
+
+    rng = np.random.default_rng(random_seed)
+    noise = sigma[..., None] * rng.standard_normal(shape)
+    impulse = np.zeros(steps)
+    impulse[0] = 1.0
+    with np.errstate(over="ignore", invalid="ignore"):  # what explodes is infinite
+        mean = continued(last, lags, np.broadcast_to(drift[..., None], shape))
+        path = continued(last, lags, drift[..., None] + noise)
+        psi = continued(np.zeros_like(last), lags, np.broadcast_to(impulse, shape))
+        variance = sigma[..., None] ** 2 * np.cumsum(psi**2, axis=-1)
+        total = variance.mean(axis=(0, 1)) + mean.var(axis=(0, 1))
+
+    each = (*map(str, x_draws.dims[2:-1]), dims)
+    if dims in (*each[:-1], "chain", "draw"):
+        raise ValueError(f"{x.name} has a dimension {dims!r} already: write dims='ahead'.")
+    drawn = ("chain", "draw", *each)
+    variables: dict[str, Any] = {
+        x.name: (drawn, path),
+        f"{x.name}_conditional_mean": (drawn, mean),
+        f"{x.name}_conditional_variance": (drawn, variance),
+        f"{x.name}_mean": (each, mean.mean(axis=(0, 1))),
+        f"{x.name}_variance": (each, total),
+    }
+    if len(each) == 1:
+        inputs = pt.vector("ahead"), posterior, model, compile_kwargs
+        y = Observation([x], parameters, np.arange(steps, dtype=np.float64), *inputs)
+        for i in where:
+            y.add(i, mean[i], variance[i])
+        variables |= y.variables(dims)
+    for name, function in (response or {}).items():
+        if name in variables:
+            raise ValueError(f"response={{{name!r}: ...}} hides what predict returns: rename it.")
+        values = _responses(name, function, path, posterior, model, rng, compile_kwargs)
+        variables[name] = (drawn, values)
+    kept = {
+        name: x_draws[name].values for name in ("chain", "draw", *each) if name in x_draws.coords
+    }
+    return xr.Dataset(variables, kept | {dims: np.arange(1, steps + 1)})
+
+
+def continued(last: Array, lags: Array, pushes: Array) -> Array:
+    """Go on with x_t = Σ_k ρ_k x_{t−k} + e_t after `last` values.
+
+    Parameters
+    ----------
+    last : ndarray, shape (..., order)
+    lags : ndarray, shape (..., order)
+        ρ_1 first.
+    pushes : ndarray, shape (..., steps)
+        e.
+
+    Returns
+    -------
+    ndarray, shape (..., steps)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_lgm.forecasting import continued
+    >>> continued(np.array([1.0, 2.0]), np.array([0.5, 0.1]), np.zeros(3)).round(3)
+    array([1.1  , 0.75 , 0.485])
+    """
+    order = lags.shape[-1]
+    values = [last[..., k] for k in range(order)]
+    for h in range(pushes.shape[-1]):
+        ahead = pushes[..., h].copy()
+        for k in range(order):
+            ahead += lags[..., k] * values[-1 - k]
+        values.append(ahead)
+    return np.stack(values[order:], axis=-1)
+
+
+def _responses(
+    name: str,
+    function: Callable[[Any], Any],
+    path: Array,
+    posterior: xr.Dataset,
+    model: pm.Model,
+    rng: np.random.Generator,
+    compile_kwargs: dict[str, Any] | None,
+) -> Array:
+    """Draw what `function` makes of each path, (chain, draw, ..., steps)."""
+    shape = path.shape[2:]
+    ahead = pt.tensor("ahead", shape=shape, dtype="float64")
+    seeded = {"random_seed": int(rng.integers(2**31))} | (compile_kwargs or {})
+    evaluate = Evaluator([pt.as_tensor(function(ahead))], ahead, posterior, model, seeded)
+    values = [evaluate(path[i], i)[0] for i in np.ndindex(*path.shape[:2])]
+    if values[0].shape != shape:
+        raise ValueError(
+            f"response[{name!r}] makes an array of shape {values[0].shape} of a path of shape "
+            f"{shape}: of each step one value, as lambda x: pm.Normal.dist(0, pm.math.exp(x))."
+        )
+    return np.array(values).reshape(path.shape)

@@ -1,0 +1,148 @@
+"""Pictures of maps: areas by their geometry if there is GeoPandas, or cells by their centers."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from numpy.typing import ArrayLike
+
+from pymc_lgm.linalg import Array
+
+__all__ = ["plot_map"]
+
+SAME = 1e-9
+"""Of the extent of a map: coordinates that are closer are one."""
+
+
+def plot_map(
+    values: ArrayLike,
+    geometry: Any = None,
+    *,
+    cells: ArrayLike | None = None,
+    size: float | None = None,
+    ax: Any = None,
+    title: str | None = None,
+    colorbar: bool = True,
+    **style: Any,
+) -> Any:
+    """Draw one value an area in colors: a map of risks, of probabilities, of standard deviations.
+
+    Parameters
+    ----------
+    values : array_like, shape (n,)
+        NaN is left white.
+    geometry : geopandas.GeoSeries, GeoDataFrame, or sequence of shapely geometries
+        Of the areas, in the order of the values. Needs GeoPandas.
+    cells : array_like, shape (n, 2)
+        In place of a geometry: centers of cells, across and up.
+    size : float, optional
+        Side of the cells: by default in each direction the smallest distance of two centers.
+    ax : matplotlib.axes.Axes, optional
+        By default a new figure's.
+    title : str, optional
+    colorbar : bool
+    **style
+        As in ``matplotlib.axes.Axes.pcolormesh`` and ``GeoDataFrame.plot``: ``cmap``, ``vmin``,
+        ``vmax``, ``norm``, ``edgecolor`` and more.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ValueError
+        There is not one area a value, or no areas at all.
+    ImportError
+        A geometry without GeoPandas.
+
+    Notes
+    -----
+    A polygon a cell: O(n), and no grid is filled up between cells that are far apart.
+
+    Examples
+    --------
+    >>> import matplotlib
+    >>> matplotlib.use("Agg")
+    >>> import pymc_lgm as lgm
+    >>> risk, centers = [0.8, 1.0, 1.7], [(0.5, 0.5), (1.5, 0.5), (1.5, 1.5)]
+    >>> ax = lgm.spatial.plot_map(risk, cells=centers, title="Relative risk", vmin=0.0)
+    >>> ax.get_xlim(), ax.get_ylim()
+    ((np.float64(0.0), np.float64(2.0)), (np.float64(0.0), np.float64(2.0)))
+    """
+    numbers = np.asarray(values, dtype=np.float64)
+    if numbers.ndim != 1:
+        raise ValueError(
+            f"values has shape {numbers.shape}: a map shows one number an area. Of draws take "
+            "values.mean(('chain', 'draw')) or a quantile first."
+        )
+    if (geometry is None) == (cells is None):
+        raise ValueError("Where are the areas? Write geometry= or cells=, one of them.")
+    if cells is None:
+        shapes = getattr(geometry, "geometry", geometry)
+        _one_each(len(shapes), numbers, "geometry")
+        geopandas = _imported("geopandas", "geopandas", " Or draw centers of areas by cells=.")
+        # A list: an index of the shapes' own shall not be matched with one of the values.
+        crs = getattr(shapes, "crs", None)
+        frame = geopandas.GeoDataFrame({"value": numbers}, geometry=list(shapes), crs=crs)
+    else:
+        corners = _corners(np.asarray(cells, dtype=np.float64), size, numbers)
+    if ax is None:
+        _, ax = _imported("matplotlib.pyplot", "matplotlib").subplots(layout="constrained")
+    # Beside the map and as high as it is, also where equal scales leave it less than its room.
+    bar = ax.inset_axes((1.03, 0.0, 0.05, 1.0)) if colorbar else None
+    if cells is None:
+        frame.plot(column="value", ax=ax, legend=colorbar, cax=bar, **style)
+    else:
+        # An edge of the face's color: else the background shines through between two cells.
+        style = {"edgecolor": "face", "linewidth": 0.2} | style
+        limits = style.pop("vmin", None), style.pop("vmax", None)
+        collections = _imported("matplotlib.collections", "matplotlib")
+        shown = collections.PolyCollection(corners, array=numbers, **style)
+        shown.set_clim(*limits)
+        ax.add_collection(shown, autolim=False)
+        low, high = corners.min(axis=(0, 1)), corners.max(axis=(0, 1))
+        ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
+        if colorbar:
+            ax.figure.colorbar(shown, cax=bar)
+    if title is not None:
+        ax.set_title(title)
+    return ax
+
+
+def _corners(cells: Array, size: float | None, values: Array) -> Array:
+    """Four corners of each cell, (n, 4, 2)."""
+    if cells.ndim != 2 or cells.shape[1] != 2 or not np.isfinite(cells).all():
+        raise ValueError(
+            f"cells has shape {cells.shape}: write the center of each cell, across and up, in two "
+            "columns of finite numbers."
+        )
+    _one_each(len(cells), values, "cells")
+    sides = [size or _gap(column) for column in cells.T]
+    known = [side for side in sides if side]
+    across, up = (side or (known or [1.0])[0] for side in sides)
+    around = np.array([[-across, -up], [across, -up], [across, up], [-across, up]])
+    return cells[:, None] + 0.5 * around
+
+
+def _gap(column: Array) -> float:
+    """Return the smallest distance of two coordinates, 0 if all are one."""
+    distances = np.diff(np.unique(column))
+    distances = distances[distances > SAME * np.ptp(column)]
+    return float(distances.min()) if distances.size else 0.0
+
+
+def _one_each(count: int, values: Array, what: str) -> None:
+    if count != len(values):
+        raise ValueError(f"values has {len(values)} areas and {what} {count}: give one each.")
+
+
+def _imported(name: str, package: str, instead: str = "") -> Any:
+    """Return a module that is no dependency of this package."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ImportError(f"This map needs {package}: pip install {package}.{instead}") from error

@@ -1,0 +1,141 @@
+"""What a model says of a new observation: the likelihood that reads f itself, averaged over draws.
+
+`pymc_lgm.response` has the moments given those of f; here is which likelihood that is, and its
+parameters in each draw.
+"""
+
+import inspect
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import xarray as xr
+
+from numpy.typing import ArrayLike
+from pymc.pytensorf import compile as pymc_compile
+
+from pymc_lgm.drawn import Evaluator
+from pymc_lgm.gp import SparseLatent
+from pymc_lgm.likelihoods import Softmax, is_latent_gaussian_likelihood
+from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
+from pymc_lgm.likelihoods.registry import expectation_of
+from pymc_lgm.linalg import Array
+from pymc_lgm.response import response
+
+__all__ = ["Observation", "f_of"]
+
+
+class Observation:
+    """Moments and class probabilities of a new observation, if a likelihood here reads f itself.
+
+    Parameters
+    ----------
+    latents
+        What likelihoods read of each process, see `f_of`.
+    parameters, posterior, model, compile_kwargs
+        As in `pymc_lgm.predict`.
+    points : ndarray, shape (points, ...)
+        Where f is predicted, one row a point.
+    inputs : variable
+        The points, in the graphs of what the likelihood's parameters depend on.
+    """
+
+    def __init__(
+        self,
+        latents: Sequence[Any],
+        parameters: Mapping[str, ArrayLike] | None,
+        points: Array,
+        inputs: Any,
+        posterior: xr.Dataset,
+        model: pm.Model,
+        compile_kwargs: dict[str, Any] | None,
+    ):
+        self.name, self._op, arguments = _likelihood(model, latents, parameters or {}, len(points))
+        self._points, self._count = points, 0
+        self._total: Any = 0.0
+        self._parameters = Evaluator(list(arguments), inputs, posterior, model, compile_kwargs)
+
+    def add(self, i: tuple[int, ...], mean: Array, variance: Array) -> None:
+        """Count draw i = (chain, draw) in, in which f has these moments."""
+        if self.name:
+            values = self._parameters(self._points, i)
+            self._total = self._total + response(self._op, mean, variance, *values)
+            self._count += 1
+
+    def variables(self, dims: str) -> dict[str, Any]:
+        """Return y's mean, variance and probabilities of all draws, as xarray takes them."""
+        if not self.name:
+            return {}
+        y = self.name
+        mean, square, *probability = np.asarray(self._total) / self._count
+        with np.errstate(over="ignore", invalid="ignore"):  # a square beyond float64 is infinite
+            variance = np.where(np.isinf(square), np.inf, square - mean**2)
+        found: dict[str, Any] = {
+            f"{y}_mean": (dims, mean),
+            f"{y}_variance": (dims, np.maximum(variance, 0.0)),
+        }
+        if len(probability) == 1:
+            found[f"{y}_probability"] = (dims, probability[0])
+        elif probability:
+            found[f"{y}_probability"] = ((dims, "category"), np.transpose(probability))
+        return found
+
+
+def f_of(gp: Any, latent: Any) -> Any:
+    """What likelihoods read of a process: its values, or their mean given inducing variables."""
+    return gp.seen.mean if isinstance(gp, SparseLatent) else latent
+
+
+def _reads(f: Any, latents: Sequence[Any], *, is_class_each: bool) -> bool:
+    """Whether a likelihood's f is the latent itself, or its classes are the rows of latents."""
+    if not is_class_each:
+        return len(latents) == 1 and f is latents[0]
+    rng = np.random.default_rng(0)
+    values = [rng.standard_normal(latent.shape.eval()) for latent in latents]
+    kwargs: dict[str, Any] = {"on_unused_input": "ignore", "mode": "FAST_COMPILE"}
+    classes = np.moveaxis(np.vstack(values), 0, -1)
+    found: bool = np.array_equal(pymc_compile(list(latents), f, **kwargs)(*values), classes)
+    return found
+
+
+def _likelihood(
+    model: pm.Model, latents: Sequence[Any], given: Mapping[str, ArrayLike], points: int
+) -> tuple[str | None, Any, Sequence[Any]]:
+    """Return name, op and parameters other than f of what observes f itself, if there is one."""
+    for observed in model.observed_RVs:
+        rv = expectation_of(observed)
+        if rv is None and not is_latent_gaussian_likelihood(observed):
+            continue
+        rv = observed if rv is None else rv
+        while not isinstance(rv.owner.op, LatentGaussianLikelihood):
+            rv = rv.owner.inputs[0]  # PyMC wraps partly observed and rescaled data
+        name: str = rv.name or observed.name
+        op: Any = rv.owner.op
+        f, *arguments = op.dist_params(rv.owner)
+        known = response.dispatch(type(op)) is not response.dispatch(object)
+        if not known or not _reads(f, latents, is_class_each=isinstance(op, Softmax.rv_type)):
+            continue
+        names = list(inspect.signature(response.dispatch(type(op))).parameters)[3:]
+        if unknown := set(given) - set(names):
+            raise ValueError(f"{name} has no parameter {unknown}: it has {names}.")
+        for k, key in enumerate(names):
+            if key in given:
+                value = np.asarray(given[key], dtype=np.float64)
+                if value.shape[: value.ndim - op.ndims_params[k + 1]] not in {(), (points,)}:
+                    raise ValueError(
+                        f"parameters[{key!r}] has shape {value.shape}: write one value for all, "
+                        f"or one for each of the {points} points."
+                    )
+                arguments[k] = pt.as_tensor(value)
+            elif arguments[k].ndim > op.ndims_params[k + 1]:
+                raise ValueError(
+                    f"{key} of {name} has one value for each observation: write its "
+                    f"values at the {points} new points, as parameters={{{key!r}: ...}}."
+                )
+        return name, op, arguments
+    if given:
+        raise ValueError(f"parameters is {set(given)}, but no known likelihood observes f itself.")
+    return None, None, ()

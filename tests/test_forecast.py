@@ -1,0 +1,382 @@
+"""Series steps ahead: brute-force recursions, closed forms, PyMC's own draws; errors say what."""
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+import xarray as xr
+
+from mutants import mutated
+from scipy.special import ndtr
+from scipy.stats import chi2, ks_2samp, kstest
+
+import pymc_lgm as lgm
+
+from pymc_lgm import forecasting
+from pymc_lgm.forecasting import continued
+from pymc_lgm.prediction import predict
+
+pytestmark = pytest.mark.usefixtures("interpreted")
+
+N, STEPS = 6, 5
+LEVEL = 1e-3
+"""Of all comparisons of a test together."""
+
+
+def trace(rng, chains=2, draws=4, **shapes):
+    """Draws of theta and x as a sampler could have left them; names with "sigma" are positive."""
+    posterior = {name: 0.4 * rng.normal(size=(chains, draws, *s)) for name, s in shapes.items()}
+    return az.from_dict(
+        {"posterior": {k: np.exp(v) if "sigma" in k else v for k, v in posterior.items()}}
+    )
+
+
+def start():
+    return pm.Normal.dist(0.0, 1.0)
+
+
+def of_one_lag():
+    rho, sigma = pm.Normal("rho"), pm.LogNormal("sigma")
+    return pm.AR("x", rho=[rho], sigma=sigma, init_dist=start(), shape=N)
+
+
+def of_two_lags_and_a_constant():
+    rho, sigma = pm.Normal("rhos", shape=3), pm.LogNormal("sigma")
+    return pm.AR("x", rho=rho, sigma=sigma, init_dist=start(), constant=True, steps=N - 2)
+
+
+def of_three_fixed_lags():
+    pm.LogNormal("sigma")
+    return pm.AR("x", rho=[0.5, -0.2, 0.1], tau=4.0, init_dist=start(), shape=N)
+
+
+def one_number_for_two_lags():
+    sigma = pm.Deterministic("twice", 2.0 * pm.LogNormal("sigma"))
+    return pm.AR("x", rho=pm.Normal("rho"), ar_order=2, sigma=sigma, init_dist=start(), shape=N)
+
+
+def walk_with_drift():
+    mu, sigma = pm.Normal("mu"), pm.LogNormal("sigma")
+    return pm.GaussianRandomWalk("x", mu=mu, sigma=sigma, init_dist=start(), shape=N)
+
+
+def walk_from_a_heavy_tail():
+    sigma = pm.LogNormal("sigma")
+    first = pm.StudentT.dist(3)
+    return pm.GaussianRandomWalk("x", sigma=sigma, init_dist=first, steps=N - 1)
+
+
+LAWS = {
+    of_one_lag: lambda d: ([d["rho"]], 0.0, d["sigma"]),
+    of_two_lags_and_a_constant: lambda d: (d["rhos"][1:], d["rhos"][0], d["sigma"]),
+    of_three_fixed_lags: lambda d: ([0.5, -0.2, 0.1], 0.0, 0.5),
+    one_number_for_two_lags: lambda d: ([d["rho"], d["rho"]], 0.0, 2.0 * d["sigma"]),
+    walk_with_drift: lambda d: ([1.0], d["mu"], d["sigma"]),
+    walk_from_a_heavy_tail: lambda d: ([1.0], 0.0, d["sigma"]),
+}
+"""Of each series ρ, c and σ in a draw."""
+
+SHAPES = {"x": (N,), "rho": (), "rhos": (3,), "mu": (), "sigma": (), "level": ()}
+
+
+def brute(x, lags, drift, sigma, steps=STEPS):
+    """Mean and covariance of the steps to come, by dense algebra: T x = u + σ ε."""
+    order, lags = len(lags), np.asarray(lags)
+    T = np.eye(steps + order)
+    for row in range(order, steps + order):
+        T[row, row - order : row] = -lags[::-1]
+    inverse = np.linalg.inv(T)
+    noise = np.diag(np.r_[np.zeros(order), np.full(steps, sigma**2)])
+    mean = inverse @ np.r_[x[-order:], np.full(steps, drift)]
+    return mean[order:], (inverse @ noise @ inverse.T)[order:, order:]
+
+
+@pytest.mark.parametrize("build", LAWS, ids=lambda f: f.__name__)
+def test_the_moments_are_those_of_dense_algebra_draw_by_draw(build):
+    idata = trace(np.random.default_rng(1), **SHAPES)
+    with pm.Model() as model:
+        x = build()
+    result = predict(idata, x, steps=STEPS, model=model, random_seed=1)["predictions"]
+    drawn = {name: idata["posterior"][name].values for name in SHAPES}
+    for i in np.ndindex(2, 4):
+        d = {name: values[i] for name, values in drawn.items()}
+        mean, cov = brute(d["x"], *LAWS[build](d))
+        np.testing.assert_allclose(result["x_conditional_mean"].values[i], mean, atol=1e-12)
+        found = result["x_conditional_variance"].values[i]
+        np.testing.assert_allclose(found, np.diag(cov), rtol=1e-12)
+    mean, variance = result["x_conditional_mean"], result["x_conditional_variance"]
+    over = ("chain", "draw")
+    np.testing.assert_allclose(result["x_mean"], mean.mean(over))
+    np.testing.assert_allclose(result["x_variance"], variance.mean(over) + mean.var(over))
+
+
+def one_law(rng, lags, drift, sigma, draws=4000, steps=STEPS, module=forecasting):
+    """Paths of many draws that are all alike, and the moments of one."""
+    values = {"x": np.tile([0.3, -1.0, 0.8, 0.4], (1, draws, 1))}
+    with pm.Model() as model:
+        rho = np.r_[drift, lags]
+        x = pm.AR("x", rho=rho, sigma=sigma, init_dist=start(), constant=True, shape=4)
+    options = dict.fromkeys(("parameters", "response", "thin", "compile_kwargs"))
+    result = module.forecast(
+        az.from_dict({"posterior": values})["posterior"].to_dataset(),
+        *(x, steps, model),
+        **options,
+        dims="step",
+        random_seed=rng,
+    )
+    return result["x"].values[0], result
+
+
+def test_moments_in_closed_form():
+    rng, h = np.random.default_rng(2), np.arange(1, STEPS + 1)
+    _, one = one_law(rng, [0.8], 0.5, 0.6, draws=1)
+    long_run = 0.5 / (1 - 0.8)
+    np.testing.assert_allclose(one["x_mean"], long_run + 0.8**h * (0.4 - long_run))
+    np.testing.assert_allclose(one["x_variance"], 0.36 * (1 - 0.8 ** (2 * h)) / (1 - 0.64))
+    _, walk = one_law(rng, [1.0], 0.5, 0.6, draws=1)
+    np.testing.assert_allclose(walk["x_mean"], 0.4 + 0.5 * h)
+    np.testing.assert_allclose(walk["x_variance"], 0.36 * h)
+    # Of two lags, far ahead: the stationary law.
+    a, b = 0.5, 0.3
+    _, two = one_law(rng, [a, b], 0.5, 0.6, draws=1, steps=200)
+    np.testing.assert_allclose(two["x_mean"][-1], 0.5 / (1 - a - b), rtol=1e-8)
+    variance = (1 - b) * 0.36 / ((1 + b) * ((1 - b) ** 2 - a**2))
+    np.testing.assert_allclose(two["x_variance"][-1], variance, rtol=1e-8)
+
+
+def misfit(paths, lags, drift, sigma):
+    """The least p-value, of three, that paths are normal as dense algebra says; Bonferroni."""
+    mean, cov = brute(np.array([0.3, -1.0, 0.8, 0.4]), lags, drift, sigma)
+    white = np.linalg.solve(np.linalg.cholesky(cov), (paths - mean).T)
+    tests = [
+        kstest(white.ravel(), "norm").pvalue,
+        kstest((white**2).sum(axis=0), chi2(STEPS).cdf).pvalue,
+        kstest(white.sum(axis=0) / np.sqrt(STEPS), "norm").pvalue,
+    ]
+    return min(1.0, 3 * min(tests))
+
+
+def test_paths_have_the_law_of_the_recursion_and_that_of_pymcs_draws():
+    rng, lags, drift, sigma = np.random.default_rng(3), [0.6, 0.3], 0.4, 0.5
+    paths, _ = one_law(rng, lags, drift, sigma)
+    assert misfit(paths, lags, drift, sigma) > LEVEL
+    first = pm.DiracDelta.dist([0.8, 0.4])
+    law = {"rho": np.r_[drift, lags], "sigma": sigma, "init_dist": first, "constant": True}
+    drawn = pm.draw(pm.AR.dist(**law, shape=(4000, STEPS + 2)), random_seed=4)[:, 2:]
+    pairs = [(paths[:, h], drawn[:, h]) for h in range(STEPS)]
+    pairs.append((np.diff(paths).ravel(), np.diff(drawn).ravel()))
+    assert min(ks_2samp(*pair).pvalue for pair in pairs) > LEVEL / len(pairs)
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize(
+    ("mutant", "right", "wrong"),
+    [
+        ("lags in reverse", "lags[..., k] * values[-1 - k]", "lags[..., -1 - k] * values[-1 - k]"),
+        ("drift forgotten", "drift[..., None] + noise", "noise"),
+        ("variance as deviation", "noise = sigma[..., None] *", "noise = sigma[..., None] ** 2 *"),
+    ],
+)
+def test_a_wrong_path_is_noticed(mutant, right, wrong, dies):
+    module = mutated(forecasting, right, wrong)
+    lags, drift, sigma = [0.6, 0.3], 0.4, 0.5
+    paths, _ = one_law(np.random.default_rng(3), lags, drift, sigma, module=module)
+    dies(f"forecast: {mutant}", misfit(paths, lags, drift, sigma), below=1e-6)
+
+
+def test_the_law_of_later_steps_given_the_data_is_that_of_a_longer_series():
+    """Draws of x given normal data, in closed form: forecasts are the end of a longer posterior."""
+    rng, rho, sigma, size = np.random.default_rng(12), 0.9, 0.7, 4000
+    whole = np.eye(N + STEPS) - rho * np.eye(N + STEPS, k=-1)
+    whole[0, 0] = sigma  # T of a first value that has variance 1
+    inverse = np.linalg.inv(whole / sigma)
+    K, y = inverse @ inverse.T, rng.standard_normal(N)
+    gain = K[:, :N] @ np.linalg.inv(K[:N, :N] + 0.25 * np.eye(N))
+    mean, cov = gain @ y, K - gain @ K[:N]
+    drawn = rng.multivariate_normal(mean[:N], cov[:N, :N], size=size)
+    with pm.Model() as model:
+        x = pm.AR("x", rho=[rho], sigma=sigma, init_dist=start(), shape=N)
+    idata = az.from_dict({"posterior": {"x": drawn[None]}})
+    result = predict(idata, x, steps=STEPS, model=model, random_seed=rng)["predictions"]
+    sd = np.sqrt(np.diag(cov))[N:]
+    p = [
+        kstest((result["x"].values[0, :, h] - mean[N + h]) / sd[h], "norm").pvalue
+        for h in range(STEPS)
+    ]
+    assert min(p) > LEVEL / STEPS
+    error = sd / np.sqrt(size)  # at most: the noise of the steps is integrated out
+    assert (abs(result["x_mean"] - mean[N:]) < 4.5 * error).all()
+    np.testing.assert_allclose(result["x_variance"], sd**2, rtol=4.5 * np.sqrt(2 / size))
+
+
+def test_each_path_goes_on_with_its_own_draw():
+    """(path − its own mean) / its own deviation is standard normal, whatever theta is."""
+    idata = trace(np.random.default_rng(5), chains=2, draws=400, **SHAPES)
+    with pm.Model() as model:
+        x = of_two_lags_and_a_constant()
+    result = predict(idata, x, steps=STEPS, model=model, random_seed=6)["predictions"]
+    z = (result["x"] - result["x_conditional_mean"]) / result["x_conditional_variance"] ** 0.5
+    p = [kstest(z.values[..., h].ravel(), "norm").pvalue for h in range(STEPS)]
+    assert min(p) > LEVEL / STEPS
+
+
+def test_series_side_by_side():
+    """Each has its own last values, and lags or deviations of its own or shared ones."""
+    rng = np.random.default_rng(7)
+    posterior = {
+        "rho": 0.4 * rng.normal(size=(1, 3, 2, 2)),
+        "sigma": np.exp(rng.normal(size=(1, 3))),
+    }
+    posterior |= {name: rng.normal(size=(1, 3, 2, N)) for name in ("x", "walk")}
+    posterior["mu"] = rng.normal(size=(1, 3, 2))
+    dims = {"x": ["market", "day"], "walk": ["market", "day"]}
+    idata = az.from_dict({"posterior": posterior}, dims=dims, coords={"market": ["a", "b"]})
+    with pm.Model() as model:
+        rho, sigma = pm.Normal("rho", shape=(2, 2)), pm.LogNormal("sigma")
+        x = pm.AR("x", rho=rho, sigma=sigma, init_dist=start(), shape=(2, N))
+        mu = pm.Normal("mu", shape=2)
+        walk = pm.GaussianRandomWalk("walk", mu=mu, sigma=sigma, init_dist=start(), shape=(2, N))
+    both = {v.name: predict(idata, v, steps=STEPS, model=model)["predictions"] for v in (x, walk)}
+    assert both["x"]["x"].dims == ("chain", "draw", "market", "step")
+    assert both["x"]["market"].values.tolist() == ["a", "b"]
+    for draw, k in np.ndindex(3, 2):
+        s = posterior["sigma"][0, draw]
+        laws = {"x": (posterior["rho"][0, draw, k], 0.0, s)}
+        laws["walk"] = [1.0], posterior["mu"][0, draw, k], s
+        for name, law in laws.items():
+            mean, cov = brute(posterior[name][0, draw, k], *law)
+            for key, expected in (("mean", mean), ("variance", np.diag(cov))):
+                found = both[name][f"{name}_conditional_{key}"].values[0, draw, k]
+                np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_dims_thinning_seeds_and_the_trace_itself():
+    idata = trace(np.random.default_rng(8), draws=6, **SHAPES)
+    with pm.Model():
+        x = walk_with_drift()
+        one, same, other = (
+            predict(idata, x, steps=3, thin=2, dims="day", random_seed=seed)["predictions"]
+            for seed in (1, np.random.default_rng(1), 2)
+        )
+        assert predict(idata, x, steps=3, extend_inferencedata=True) is idata
+    assert idata["predictions"]["x"].dims == ("chain", "draw", "step")
+    assert idata["predictions"].sizes["draw"] == 6
+    assert one["x"].dims == ("chain", "draw", "day")
+    assert one["day"].values.tolist() == [1, 2, 3]
+    assert one["draw"].values.tolist() == [0, 2, 4]
+    xr.testing.assert_equal(one["x"], same["x"])
+    assert (one["x"] != other["x"]).all()
+    # Paths meet the trace's theta draw by draw.
+    level = idata["posterior"]["level"] + one["x"]
+    np.testing.assert_array_equal(
+        level.values, idata["posterior"]["level"].values[:, ::2, None] + one["x"].values
+    )
+
+
+def test_what_is_observed_of_later_steps():
+    """In closed form by a likelihood of this package, by draws of any distribution."""
+    idata = trace(np.random.default_rng(9), draws=1000, **SHAPES)
+    with pm.Model():
+        x, level = of_one_lag(), pm.Normal("level")
+        lgm.Probit("y", f=x, observed=[0, 1, 1, 0, 1, 1])
+        result = predict(
+            idata,
+            x,
+            steps=STEPS,
+            random_seed=1,
+            response={
+                "again": lambda x: lgm.Probit.dist(f=x),
+                "return": lambda x: pm.Normal.dist(level, pm.math.exp(x)),
+                "since": lambda ahead: ahead - x[-1] + level,
+            },
+        )["predictions"]
+    mean, variance = result["x_conditional_mean"], result["x_conditional_variance"]
+    p = ndtr(mean / np.sqrt(1.0 + variance)).mean(("chain", "draw"))
+    np.testing.assert_allclose(result["y_probability"], p)
+    np.testing.assert_allclose(result["y_variance"], p * (1 - p))
+    share = result["again"].mean(("chain", "draw"))
+    assert (abs(share - p) < 4.5 * np.sqrt(p * (1 - p) / 2000)).all()  # p = 7e-6 each
+    theta, last = idata["posterior"]["level"], idata["posterior"]["x"].values[..., -1:]
+    z = (result["return"] - theta) / np.exp(result["x"])
+    assert kstest(z.values.ravel(), "norm").pvalue > LEVEL
+    expected = result["x"].values - last + theta.values[..., None]
+    np.testing.assert_allclose(result["since"].values, expected)
+
+
+def test_exposures_of_later_steps():
+    idata = trace(np.random.default_rng(10), **SHAPES)
+    with pm.Model():
+        x = walk_with_drift()
+        lgm.LogGaussianCox("y", f=x, exposure=np.arange(1.0, N + 1), observed=np.ones(N, int))
+        with pytest.raises(ValueError, match=r"exposure of y has one value .* 2 new points"):
+            predict(idata, x, steps=2)
+        given = {"exposure": [1.0, 3.0]}
+        result = predict(idata, x, steps=2, parameters=given)["predictions"]
+    log_rate = result["x_conditional_mean"] + result["x_conditional_variance"] / 2
+    np.testing.assert_allclose(result["y_mean"], np.exp(log_rate).mean(("chain", "draw")) * [1, 3])
+
+
+def test_a_series_that_explodes_is_no_warning():
+    far = continued(np.ones(1), np.array([2.0]), np.zeros(3))
+    np.testing.assert_array_equal(far, [2.0, 4.0, 8.0])
+    with np.errstate(over="raise"):
+        _, result = one_law(np.random.default_rng(1), [5.0], 0.0, 1.0, draws=2, steps=400)
+    assert result["x_variance"][-1] == np.inf
+
+
+def test_errors_say_what_to_write():
+    idata = trace(np.random.default_rng(11), **SHAPES)
+    with pm.Model() as other:
+        foreign = of_one_lag()
+    with pm.Model():
+        x, level = of_one_lag(), pm.Normal("level")
+        eta = pm.Deterministic("eta", level + x)
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        seen = pm.AR("seen", [0.5], init_dist=start(), observed=np.zeros(4))
+        heavy = pm.RandomWalk(
+            "heavy", innovation_dist=pm.StudentT.dist(3), init_dist=start(), steps=3
+        )
+        uneven = pm.GaussianRandomWalk("uneven", mu=[0.0, 1.0], init_dist=start(), shape=3)
+        alone = pm.GaussianRandomWalk("alone", init_dist=start(), shape=3)
+        for steps in (0, -1, 2.5, True, [1, 2]):
+            with pytest.raises(ValueError, match=r"steps is .*: write how many to go ahead"):
+                predict(idata, x, steps=steps)
+        for no_series, message in [
+            (eta, r"'eta' is no series .*pm\.AR.* add the rest to its draws"),
+            (level, r"'level' is no series"),
+            ("x", r"'x' is no series \(str\)"),
+            (gp, r"no series \(Latent\)"),
+            (heavy, r"'heavy' .* not univariate normal: write pm\.GaussianRandomWalk"),
+            (uneven, r"'uneven' has innovations that differ from step to step.* one mu"),
+            (seen, r"seen is observed.*DiracDelta"),
+            (foreign, r"x is not a variable of this model"),
+            (alone, r"alone is not in the posterior .* 'alone' in it"),
+        ]:
+            with pytest.raises(ValueError, match=message):
+                predict(idata, no_series, steps=2)
+        assert predict(idata, foreign, steps=2, model=other)
+        for both in ({}, {"Xnew": [[1.0]], "steps": 2}):
+            with pytest.raises(ValueError, match=r"predict\(idata, x, steps=20\) for a series"):
+                predict(idata, x, **both)
+        with pytest.raises(ValueError, match=r"TensorVariable.* or steps= and a series"):
+            predict(idata, x, [[1.0]])
+        with pytest.raises(ValueError, match="response= is for a series"):
+            predict(idata, gp, [[1.0]], response={"y": lambda f: f})
+        with pytest.raises(ValueError, match="thin is 0"):
+            predict(idata, x, steps=2, thin=0)
+        with pytest.raises(
+            ValueError, match=r"response\['y'\] makes an array of shape \(\) .*\(2,\)"
+        ):
+            predict(idata, x, steps=2, response={"y": lambda x: pt.sum(x)})
+        with pytest.raises(ValueError, match=r"response=\{'x_mean': \.\.\.\} hides"):
+            predict(idata, x, steps=2, response={"x_mean": lambda x: x})
+        with pytest.raises(ValueError, match=r"x has a dimension 'draw' already: write dims="):
+            predict(idata, x, steps=2, dims="draw")
+        posterior = idata["posterior"].to_dataset()
+        without = xr.DataTree.from_dict({"posterior": posterior.drop_vars(["rho"])})
+        with pytest.raises(ValueError, match=r"no \['rho'\], which prediction depends on"):
+            predict(without, x, steps=2)
+        without = xr.DataTree.from_dict({"posterior": posterior.drop_vars(["level"])})
+        with pytest.raises(ValueError, match=r"no \['level'\], which"):
+            predict(without, x, steps=2, response={"y": lambda x: x + level})
