@@ -191,6 +191,32 @@ def test_a_healthy_trace_is_trusted():
     assert told == {"chains", "R-hat", "effective draws", "longest stay", "sampler statistics"}
 
 
+def exactly(posterior, stats):
+    """As `ExactMarginal` does: all jumps are accepted where the emulator is good."""
+    slow(posterior)
+    del posterior["f"]
+    for name in [name for name in stats if name.startswith(("latent", "log", "pareto", "n_im"))]:
+        del stats[name]
+    stats["theta_acceptance"][:], stats["theta_steps"] = 0.98, np.zeros((CHAINS, DRAWS))
+
+
+def test_an_emulator_is_no_walk_that_accepts_too_much():
+    found = report(trace(plant=exactly), {"theta": ["ls", "eta"]})
+    assert "theta_acceptance" not in blamed(found)
+
+    def poor(posterior, stats):
+        exactly(posterior, stats)
+        stats["theta_acceptance"][:] = 0.1
+
+    (verdict,) = (
+        v
+        for v in report(trace(plant=poor), {"theta": ["ls", "eta"]}).verdicts
+        if v.subject == "theta_acceptance"
+    )
+    assert verdict.level != "good"
+    assert 'ExactMarginal(move="nuts")' in verdict.advice
+
+
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_defect_is_found_with_what_to_do(name):
     plant, subject, level = DEFECTS[name]

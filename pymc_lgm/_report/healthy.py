@@ -116,7 +116,15 @@ HEALTHY = (
         below="The steps of the random walk are too long: tune longer, pm.sample(tune=2000).",
         above="The steps of the random walk are short: tune longer, pm.sample(tune=2000).",
         having=_set("theta_scale"),
-        lacking=NOT_A_WALK | {"log_evidence"},
+        lacking=NOT_A_WALK | {"log_evidence", "theta_steps"},
+    ),
+    Healthy(
+        "theta_acceptance",
+        0.3,  # of an emulator of an evidence that has no noise
+        below="The emulator is poor where the chain is: tune longer, pm.sample(tune=2000), or "
+        'write lgm.ExactMarginal(move="nuts").',
+        having=_set("theta_steps"),
+        lacking=_set("log_evidence"),
     ),
     Healthy(
         "theta_evaluations",
