@@ -32,7 +32,7 @@ def lattice(side: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     pairs = np.hstack([right, below]).T
     W, rng = lgm.spatial.adjacency(pairs), np.random.default_rng(0)
     Q = np.diag(W.sum(axis=1)) - W
-    variances, vectors = np.linalg.eigh(np.linalg.pinv(Q))
+    variances, vectors = np.linalg.eigh(np.linalg.pinv(Q, rcond=1e-10, hermitian=True))
     structured = vectors * np.sqrt(np.maximum(variances, 0.0))
     phi = structured @ rng.standard_normal(len(W)) / np.sqrt(lgm.spatial.scaling_factor(W))
     eta = 0.6 * (np.sqrt(0.7) * phi + np.sqrt(0.3) * rng.standard_normal(len(W)))

@@ -152,7 +152,13 @@ def rng():
     return np.random.default_rng(4)
 
 
-@pytest.fixture(params=MODELS)
+SLOW = "effects_with_a_scale_of_their_own"
+"""A negative binomial takes ten times as long to differentiate."""
+
+
+@pytest.fixture(
+    params=[pytest.param(name, marks=[pytest.mark.slow] * (name == SLOW)) for name in MODELS]
+)
 def ours(request):
     return read(request.param)
 

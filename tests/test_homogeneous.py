@@ -40,7 +40,9 @@ def test_of_classes_the_precision_is_that_of_their_frequencies():
         np.testing.assert_allclose(block, expected, atol=5e-3)
 
 
-@pytest.mark.parametrize("name", ["classes", "mean_and_noise"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("classes", marks=pytest.mark.slow), "mean_and_noise"]
+)
 def test_it_is_one_step_of_newton_from_the_constant(name):
     here = at(name)
     q = class_frequency(here.likelihood, here.prior)

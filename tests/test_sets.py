@@ -169,7 +169,9 @@ def test_the_bound_is_below_the_evidence_and_its_weights_vary_little(name):
     assert 0.0 < ours.log_evidence - q.log_evidence < 0.1
 
 
-@pytest.mark.parametrize("name", sorted(COUPLED))
+@pytest.mark.parametrize(
+    "name", [pytest.param("classes", marks=pytest.mark.slow), "mean_and_noise"]
+)
 def test_the_gradient_of_the_bound(name):
     theta = np.full(read(name).p, 0.1)
 
