@@ -140,6 +140,17 @@ class _Surrogate:
         return _Point(z, log_evidence + self.model.log_prior(theta), gradient)
 
 
+def _rehearse(state: State) -> None:
+    """Follow a trajectory on an emulator of one visit: what compiles itself, compiles itself now.
+
+    The emulator's first draw comes late in tuning, when chains have their own processes.
+    """
+    p = state.theta.size
+    visits = Visits(state.theta[None], np.zeros(1), np.zeros(1))
+    surrogate = _Surrogate(emulate(visits, state.theta, np.eye(p)), state.model)
+    surrogate.trajectory(surrogate.at(np.zeros(p)), np.zeros(p), 1.0, 1)
+
+
 class EmulatorTuning(NamedTuple):
     """What `Emulated` learns: the other move, the emulator, a step size on it.
 
@@ -212,6 +223,7 @@ class Emulated:
 
     def start(self, state: State, tune: int) -> EmulatorTuning:
         """Explore for the first eighth of tuning; for a quarter, or 50 draws, if that is short."""
+        _rehearse(state)
         return EmulatorTuning(
             explorer=None if self.explorer is None else self.explorer.start(state, tune),
             other=self.other.start(state, tune),
