@@ -125,7 +125,7 @@ class _Surrogate:
             z = z + step * half
             theta, log_evidence, gradient = self._surface(z)
             momentum = half + 0.5 * step * gradient
-            if not np.isfinite(momentum).all():
+            if not math.isfinite(momentum @ momentum):
                 break
         return self._point(z, theta, log_evidence, gradient), momentum
 
