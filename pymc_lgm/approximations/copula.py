@@ -17,9 +17,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from pymc_lgm.approximations.sites import Margins, Sites
@@ -60,30 +60,51 @@ class Copula:
     values: Array
 
     def forward(self, x: Array) -> tuple[Array, Array]:
-        """f of columns x, shape (n, N), and log |∂x/∂f| of each, shape (N,); O(Q n N)."""
-        t = (x - self.center[:, None]) / self.scale[:, None]
-        below = (self.values[1:-1, :, None] <= t).sum(axis=0)
-        at, slope = self._piece(below)
-        return self._place(KNOTS[below] + (t - at) / slope), np.log(slope).sum(axis=0)
+        """f of columns x, shape (n, N), and log |∂x/∂f| of each, shape (N,)."""
+        rows, log_slopes = bend(np.ascontiguousarray(x.T), self.center, self.scale, self.values)
+        return rows.T, log_slopes
 
     def backward(self, f: Array) -> Array:
         """x of columns f, shape (n, N)."""
-        t = (f - self.center[:, None]) / self.scale[:, None]
-        # A position beyond what an integer holds is as far out as the last piece.
-        place = np.clip((t - KNOTS[0]) / STEP, 0.0, KNOTS.size - 2.0)
-        below = place.astype(np.intp)
-        at, slope = self._piece(below)
-        return self._place(at + (t - KNOTS[below]) * slope)
+        rows: Array = straighten(np.ascontiguousarray(f.T), self.center, self.scale, self.values)
+        return rows.T
 
-    def _piece(self, below: NDArray[np.intp]) -> tuple[Array, Array]:
-        """X at the knot below, and its slope up to the next."""
-        i = np.arange(self.center.size)[:, None]
-        at = self.values[below, i]
-        return at, (self.values[below + 1, i] - at) / STEP
 
-    def _place(self, t: Array) -> Array:
-        placed: Array = self.center[:, None] + self.scale[:, None] * t
-        return placed
+@numba.njit(cache=True)
+def bend(rows: Array, center: Array, scale: Array, values: Array) -> tuple[Array, Array]:
+    """`Copula.forward` of rows: each t = (x − f̂)/s is looked for between two values of X."""
+    bent, log_slopes = np.empty_like(rows), np.zeros(len(rows))
+    for draw in range(len(rows)):
+        for i in range(center.size):
+            t = (rows[draw, i] - center[i]) / scale[i]
+            below, above = 0, KNOTS.size - 1
+            while above - below > 1:
+                middle = (below + above) // 2
+                if values[middle, i] <= t:
+                    below = middle
+                else:
+                    above = middle
+            slope = (values[below + 1, i] - values[below, i]) / STEP
+            bent[draw, i] = center[i] + scale[i] * (KNOTS[below] + (t - values[below, i]) / slope)
+            log_slopes[draw] += math.log(slope)
+    return bent, log_slopes
+
+
+@numba.njit(cache=True)
+def straighten(rows: Array, center: Array, scale: Array, values: Array) -> Array:
+    """`Copula.backward` of rows."""
+    straight = np.empty_like(rows)
+    for draw in range(len(rows)):
+        for i in range(center.size):
+            t = (rows[draw, i] - center[i]) / scale[i]
+            # A position beyond what an integer holds is as far out as the last piece.
+            place = (t - KNOTS[0]) / STEP
+            below = int(min(place, KNOTS.size - 2.0)) if place > 0.0 else 0  # NaN, too
+            slope = (values[below + 1, i] - values[below, i]) / STEP
+            straight[draw, i] = center[i] + scale[i] * (
+                values[below, i] + (t - KNOTS[below]) * slope
+            )
+    return straight
 
 
 @np.errstate(over="ignore", invalid="ignore")
