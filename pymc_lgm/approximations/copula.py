@@ -70,7 +70,7 @@ class Copula:
         return rows.T
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def bend(rows: Array, center: Array, scale: Array, values: Array) -> tuple[Array, Array]:
     """`Copula.forward` of rows: each t = (x − f̂)/s is looked for between two values of X."""
     bent, log_slopes = np.empty_like(rows), np.zeros(len(rows))
@@ -90,7 +90,7 @@ def bend(rows: Array, center: Array, scale: Array, values: Array) -> tuple[Array
     return bent, log_slopes
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def straighten(rows: Array, center: Array, scale: Array, values: Array) -> Array:
     """`Copula.backward` of rows."""
     straight = np.empty_like(rows)
@@ -146,18 +146,47 @@ def tilted_copula(
         return None
     scale = np.sqrt(margins.variances)
     z = center - mean + KNOTS[:, None] * scale
-    log_density = log_likelihoods(mean + z)
-    log_density -= 0.5 * KNOTS[:, None] ** 2 + z * (sites.nu - 0.5 * sites.precision * z)
-    log_density[~(log_density < math.inf)] = -math.inf  # NaN and +inf far out
-    density = np.exp(log_density - log_density.max(axis=0))
-    mass = np.zeros_like(density)
-    np.cumsum(0.5 * (density[1:] + density[:-1]), axis=0, out=mass[1:])
-    values = ndtri((mass + TAIL * mass[-1]) / ((1 + 2 * TAIL) * mass[-1]))
-    growth = np.maximum(np.diff(values, axis=0), STEEPEST * STEP)
-    middle = KNOTS.size // 2
-    values[:middle] = values[middle] - np.cumsum(growth[:middle][::-1], axis=0)[::-1]
-    values[middle + 1 :] = values[middle] + np.cumsum(growth[middle:], axis=0)
-    values = KNOTS[:, None] + share * (values - KNOTS[:, None])
+    P = tilted_probabilities(log_likelihoods(mean + z), z, sites.nu, sites.precision)
+    values = corrected(ndtri(P), share)
     if not np.isfinite(values).all():
         return None
     return Copula(center, scale, values)
+
+
+@numba.njit(cache=True)
+def tilted_probabilities(log_likelihood: Array, z: Array, nu: Array, precision: Array) -> Array:
+    """P(f_i < m_i + z_qi) under p(y_i | f_i) q(f_i) / t_i(f_i), by trapezoids; shapes (Q, n).
+
+    At the first knot and at the last `TAIL` is left on either side.
+    """
+    log_density = log_likelihood - z * (nu - 0.5 * precision * z)
+    for q in range(len(z)):
+        log_density[q] -= 0.5 * KNOTS[q] ** 2
+    largest = np.full(len(nu), -np.inf)
+    for q in range(len(z)):
+        for i in range(len(nu)):
+            if not log_density[q, i] < np.inf:  # NaN and +inf far out
+                log_density[q, i] = -np.inf
+            largest[i] = max(largest[i], log_density[q, i])
+    density = np.exp(log_density - largest)
+    mass = np.zeros_like(density)
+    for q in range(1, len(z)):
+        mass[q] = mass[q - 1] + 0.5 * (density[q] + density[q - 1])
+    P: Array = (mass + TAIL * mass[-1]) / ((1 + 2 * TAIL) * mass[-1])
+    return P
+
+
+@numba.njit(cache=True)
+def corrected(quantiles: Array, share: Array) -> Array:
+    """X at the knots: so much of the way to the quantiles, whose slope is `STEEPEST` at least."""
+    middle = KNOTS.size // 2
+    values = quantiles.copy()
+    for q in range(middle, KNOTS.size - 1):
+        growth = np.maximum(quantiles[q + 1] - quantiles[q], STEEPEST * STEP)
+        values[q + 1] = values[q] + growth
+    for q in range(middle, 0, -1):
+        growth = np.maximum(quantiles[q] - quantiles[q - 1], STEEPEST * STEP)
+        values[q - 1] = values[q] - growth
+    for q in range(KNOTS.size):
+        values[q] = KNOTS[q] + share * (values[q] - KNOTS[q])
+    return values
