@@ -7,13 +7,14 @@ a test is about that.
 import pickle
 
 from dataclasses import is_dataclass
+from functools import cached_property
 
 import cloudpickle
 import numpy as np
 import pymc as pm
 import pytest
 
-from models import build, listed
+from models import QUICK, build, listed
 from pymc.sampling.mcmc import assign_step_methods
 from pymc.step_methods import STEP_METHODS
 from pymc.step_methods.compound import CompoundStep
@@ -25,6 +26,7 @@ import pymc_lgm as lgm
 from pymc_lgm import kernels, steps
 from pymc_lgm.linalg import tally
 from pymc_lgm.model import read
+from pymc_lgm.model.graphs import Graphs
 from pymc_lgm.state import State
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -260,6 +262,50 @@ def test_processes_that_start_from_a_pickle_draw_the_same():
     model = listed("logistic")
     one = quick(model, step=step)
     assert same_traces(one, quick(model, step=step, cores=2, mp_ctx="forkserver"))
+
+
+@pytest.fixture
+def rehearsed(monkeypatch):
+    """Interpreted functions that are taken for compiled ones: steps rehearse when they are made."""
+    monkeypatch.setattr(Graphs, "is_compiled", True)
+    return lambda: lgm.PseudoMarginal(model=listed("logistic"), rng=3, compile_kwargs=QUICK)
+
+
+def compiled_by(step):
+    return {
+        name
+        for name in vars(step.lgm.graphs)
+        if isinstance(vars(Graphs).get(name), cached_property)
+    }
+
+
+def test_forked_chains_have_nothing_left_to_compile(rehearsed):
+    """But what a chain whose emulator fails asks for in the middle of tuning."""
+    step = rehearsed()
+    before = compiled_by(step)
+    assert {"log_likelihoods", "log_likelihood_gradient", "log_prior_gradient"} <= before
+    step.setup_chain(np.random.default_rng(3), 60, 10)
+    point = run(step, listed("logistic").initial_point(), 60)[-1][0]
+    assert step.tunings[0].move.emulator is not None
+    step.stop_tuning()
+    run(step, point, 10)
+    assert compiled_by(step) == before
+
+
+def test_a_rehearsal_changes_no_draw(rehearsed, monkeypatch):
+    made = [rehearsed()]
+    monkeypatch.setattr(Graphs, "is_compiled", False)
+    made.append(rehearsed())
+    assert compiled_by(made[1]) < compiled_by(made[0])
+    one, other = (draws_of(run(step, listed("logistic").initial_point(), 5)) for step in made)
+    assert equal_dataclass_values(one, other)
+
+
+def test_what_fails_in_a_rehearsal_is_said_by_the_chain(rehearsed, monkeypatch):
+    monkeypatch.setattr(State, "of", lambda *_: None)
+    step = rehearsed()
+    with pytest.raises(pm.exceptions.SamplingError, match="at the starting point"):
+        step.step(listed("logistic").initial_point())
 
 
 def parts(tuning):

@@ -18,8 +18,9 @@ from toys import Chain, Labels, invariance_of, until_noticed
 
 import pymc_lgm as lgm
 
+from pymc_lgm.approximations import copula as copula_module
 from pymc_lgm.approximations import importance as importance_module
-from pymc_lgm.approximations.copula import KNOTS, Copula, tilted_copula
+from pymc_lgm.approximations.copula import KNOTS, Copula, bend, straighten, tilted_copula
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.importance import (
     Coordinates,
@@ -107,6 +108,40 @@ def test_a_bijection_with_its_slope(independent, rng):
     assert smooth.sum() > 40
     np.testing.assert_allclose(np.log(slopes).sum(axis=0)[smooth], log_slopes[smooth], atol=1e-4)
     assert (np.diff(copula.values, axis=0) > 0).all()
+
+
+@pytest.mark.parametrize("verb", [bend, straighten])
+def test_loops_are_one_code_compiled_or_not(independent, verb, rng):
+    *_, proposal = independent
+    copula, interpreted = proposal.bend, getattr(verb, "py_func", verb)
+    rows = copula.center + 8.0 * copula.scale * rng.standard_normal((5, copula.center.size))
+    # Far out, and no number: neither is looked for beyond the knots.
+    rows[0, :4] = 1e300, -1e300, np.inf, np.nan
+    one, other = (
+        loop(rows, copula.center, copula.scale, copula.values) for loop in (verb, interpreted)
+    )
+    ours, theirs = (each if verb is bend else (each,) for each in (one, other))
+    for mine, its in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(mine, its, rtol=1e-12)
+    assert np.isnan(ours[0][0, 3])
+    assert np.isfinite(ours[0][1:]).all()
+
+
+def test_a_copula_is_one_code_compiled_or_not(independent, monkeypatch):
+    reader, theta, proposal = independent
+    for name in ("tilted_probabilities", "corrected"):
+        loop = getattr(copula_module, name)
+        monkeypatch.setattr(copula_module, name, getattr(loop, "py_func", loop))
+    again = Proposal.of(proposal.q, LikelihoodAt(reader, theta))
+    np.testing.assert_allclose(again.bend.values, proposal.bend.values, atol=1e-9)
+
+
+def test_scales_and_slopes_of_zero_are_no_error(rng):
+    """What a far theta makes of margins may underflow: its draws are lost, the chain is not."""
+    copula = Copula(np.zeros(3), np.zeros(3), np.zeros((KNOTS.size, 3)))
+    f, _ = copula.forward(rng.standard_normal((3, 2)))
+    assert np.isnan(f).all()
+    assert np.isnan(copula.backward(np.zeros((3, 2)))).all()
 
 
 def test_no_correction_is_the_identity(rng):

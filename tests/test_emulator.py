@@ -93,6 +93,17 @@ def test_its_gradient_is_that_of_its_value(rng):
             assert gradient[j] == pytest.approx((ahead - behind) / 2e-5, rel=1e-5, abs=1e-6)
 
 
+def test_its_surface_is_one_code_compiled_or_not(rng, monkeypatch):
+    emulator = emulate(visits(60, rng), CENTER, ROOT)
+    compiled = [emulator.log_evidence(z) for z in emulator.points]
+    interpreted = getattr(emulator_module.surface, "py_func", emulator_module.surface)
+    monkeypatch.setattr(emulator_module, "surface", interpreted)
+    for z, (value, gradient) in zip(emulator.points, compiled, strict=True):
+        expected, slope = emulator.log_evidence(z)
+        assert value == pytest.approx(expected, rel=1e-9)
+        np.testing.assert_allclose(gradient, slope, rtol=1e-6, atol=1e-9)
+
+
 def test_far_out_it_is_flat(rng):
     """No quadratic that falls for ever: a chain that gets there by itself must come back."""
     emulator = emulate(visits(100, rng), CENTER, ROOT)

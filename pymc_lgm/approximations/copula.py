@@ -17,9 +17,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from pymc_lgm.approximations.sites import Margins, Sites
@@ -60,30 +60,51 @@ class Copula:
     values: Array
 
     def forward(self, x: Array) -> tuple[Array, Array]:
-        """f of columns x, shape (n, N), and log |∂x/∂f| of each, shape (N,); O(Q n N)."""
-        t = (x - self.center[:, None]) / self.scale[:, None]
-        below = (self.values[1:-1, :, None] <= t).sum(axis=0)
-        at, slope = self._piece(below)
-        return self._place(KNOTS[below] + (t - at) / slope), np.log(slope).sum(axis=0)
+        """f of columns x, shape (n, N), and log |∂x/∂f| of each, shape (N,)."""
+        rows, log_slopes = bend(np.ascontiguousarray(x.T), self.center, self.scale, self.values)
+        return rows.T, log_slopes
 
     def backward(self, f: Array) -> Array:
         """x of columns f, shape (n, N)."""
-        t = (f - self.center[:, None]) / self.scale[:, None]
-        # A position beyond what an integer holds is as far out as the last piece.
-        place = np.clip((t - KNOTS[0]) / STEP, 0.0, KNOTS.size - 2.0)
-        below = place.astype(np.intp)
-        at, slope = self._piece(below)
-        return self._place(at + (t - KNOTS[below]) * slope)
+        rows: Array = straighten(np.ascontiguousarray(f.T), self.center, self.scale, self.values)
+        return rows.T
 
-    def _piece(self, below: NDArray[np.intp]) -> tuple[Array, Array]:
-        """X at the knot below, and its slope up to the next."""
-        i = np.arange(self.center.size)[:, None]
-        at = self.values[below, i]
-        return at, (self.values[below + 1, i] - at) / STEP
 
-    def _place(self, t: Array) -> Array:
-        placed: Array = self.center[:, None] + self.scale[:, None] * t
-        return placed
+@numba.njit(cache=True, error_model="numpy")
+def bend(rows: Array, center: Array, scale: Array, values: Array) -> tuple[Array, Array]:
+    """`Copula.forward` of rows: each t = (x − f̂)/s is looked for between two values of X."""
+    bent, log_slopes = np.empty_like(rows), np.zeros(len(rows))
+    for draw in range(len(rows)):
+        for i in range(center.size):
+            t = (rows[draw, i] - center[i]) / scale[i]
+            below, above = 0, KNOTS.size - 1
+            while above - below > 1:
+                middle = (below + above) // 2
+                if values[middle, i] <= t:
+                    below = middle
+                else:
+                    above = middle
+            slope = (values[below + 1, i] - values[below, i]) / STEP
+            bent[draw, i] = center[i] + scale[i] * (KNOTS[below] + (t - values[below, i]) / slope)
+            log_slopes[draw] += math.log(slope)
+    return bent, log_slopes
+
+
+@numba.njit(cache=True, error_model="numpy")
+def straighten(rows: Array, center: Array, scale: Array, values: Array) -> Array:
+    """`Copula.backward` of rows."""
+    straight = np.empty_like(rows)
+    for draw in range(len(rows)):
+        for i in range(center.size):
+            t = (rows[draw, i] - center[i]) / scale[i]
+            # A position beyond what an integer holds is as far out as the last piece.
+            place = (t - KNOTS[0]) / STEP
+            below = int(min(place, KNOTS.size - 2.0)) if place > 0.0 else 0  # NaN, too
+            slope = (values[below + 1, i] - values[below, i]) / STEP
+            straight[draw, i] = center[i] + scale[i] * (
+                values[below, i] + (t - KNOTS[below]) * slope
+            )
+    return straight
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -125,18 +146,47 @@ def tilted_copula(
         return None
     scale = np.sqrt(margins.variances)
     z = center - mean + KNOTS[:, None] * scale
-    log_density = log_likelihoods(mean + z)
-    log_density -= 0.5 * KNOTS[:, None] ** 2 + z * (sites.nu - 0.5 * sites.precision * z)
-    log_density[~(log_density < math.inf)] = -math.inf  # NaN and +inf far out
-    density = np.exp(log_density - log_density.max(axis=0))
-    mass = np.zeros_like(density)
-    np.cumsum(0.5 * (density[1:] + density[:-1]), axis=0, out=mass[1:])
-    values = ndtri((mass + TAIL * mass[-1]) / ((1 + 2 * TAIL) * mass[-1]))
-    growth = np.maximum(np.diff(values, axis=0), STEEPEST * STEP)
-    middle = KNOTS.size // 2
-    values[:middle] = values[middle] - np.cumsum(growth[:middle][::-1], axis=0)[::-1]
-    values[middle + 1 :] = values[middle] + np.cumsum(growth[middle:], axis=0)
-    values = KNOTS[:, None] + share * (values - KNOTS[:, None])
+    P = tilted_probabilities(log_likelihoods(mean + z), z, sites.nu, sites.precision)
+    values = corrected(ndtri(P), share)
     if not np.isfinite(values).all():
         return None
     return Copula(center, scale, values)
+
+
+@numba.njit(cache=True)
+def tilted_probabilities(log_likelihood: Array, z: Array, nu: Array, precision: Array) -> Array:
+    """P(f_i < m_i + z_qi) under p(y_i | f_i) q(f_i) / t_i(f_i), by trapezoids; shapes (Q, n).
+
+    At the first knot and at the last `TAIL` is left on either side.
+    """
+    log_density = log_likelihood - z * (nu - 0.5 * precision * z)
+    for q in range(len(z)):
+        log_density[q] -= 0.5 * KNOTS[q] ** 2
+    largest = np.full(len(nu), -np.inf)
+    for q in range(len(z)):
+        for i in range(len(nu)):
+            if not log_density[q, i] < np.inf:  # NaN and +inf far out
+                log_density[q, i] = -np.inf
+            largest[i] = max(largest[i], log_density[q, i])
+    density = np.exp(log_density - largest)
+    mass = np.zeros_like(density)
+    for q in range(1, len(z)):
+        mass[q] = mass[q - 1] + 0.5 * (density[q] + density[q - 1])
+    P: Array = (mass + TAIL * mass[-1]) / ((1 + 2 * TAIL) * mass[-1])
+    return P
+
+
+@numba.njit(cache=True)
+def corrected(quantiles: Array, share: Array) -> Array:
+    """X at the knots: so much of the way to the quantiles, whose slope is `STEEPEST` at least."""
+    middle = KNOTS.size // 2
+    values = quantiles.copy()
+    for q in range(middle, KNOTS.size - 1):
+        growth = np.maximum(quantiles[q + 1] - quantiles[q], STEEPEST * STEP)
+        values[q + 1] = values[q] + growth
+    for q in range(middle, 0, -1):
+        growth = np.maximum(quantiles[q] - quantiles[q - 1], STEEPEST * STEP)
+        values[q - 1] = values[q] - growth
+    for q in range(KNOTS.size):
+        values[q] = KNOTS[q] + share * (values[q] - KNOTS[q])
+    return values

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numba
 import numpy as np
 
 from scipy.linalg import cholesky, solve_triangular
@@ -98,20 +99,50 @@ class Emulator:
 
     def log_evidence(self, z: Array) -> tuple[float, Array]:
         """log p*(y | theta) and its gradient in z, shape (p,); O(M p + m²)."""
-        u = LEVEL * np.tanh(z / LEVEL)
-        curvature = LENGTHS[self.grid[0]] ** -2
-        away = self.points - u
-        k = np.exp(-0.5 * curvature * np.einsum("ij,ij->i", away, away))
-        near = self.weights * k
-        curved = self.quadratic @ u
-        value = self.constant + float(u @ (self.linear + 0.5 * curved)) + float(near.sum())
-        m = len(self.precision)
-        explained = k[:m] * (self.precision @ k[:m])
-        # Where a visit has been, rounding may leave less than nothing.
-        sd = math.sqrt(max(SCALES[self.grid[1]] ** 2 - float(explained.sum()), 1e-8))
-        near[:m] -= OPTIMISM / sd * explained
-        gradient = self.linear + curved + curvature * (near @ away)
-        return value + OPTIMISM * sd, gradient * (1.0 - (u / LEVEL) ** 2)
+        return surface(
+            z,
+            self.constant,
+            self.linear,
+            self.quadratic,
+            self.points,
+            self.weights,
+            self.precision,
+            LENGTHS[self.grid[0]],
+            SCALES[self.grid[1]],
+            OPTIMISM,
+        )
+
+
+@numba.njit(cache=True)
+def surface(
+    z: Array,
+    constant: float,
+    linear: Array,
+    quadratic: Array,
+    points: Array,
+    weights: Array,
+    precision: Array,
+    length: float,
+    scale: float,
+    optimism: float,
+) -> tuple[float, Array]:
+    """The value of an `Emulator` and its gradient in z, of its arrays, ℓ, s and κ."""
+    u = LEVEL * np.tanh(z / LEVEL)
+    k = np.empty(len(points))
+    for i in range(len(points)):
+        square = 0.0
+        for j in range(u.size):
+            square += (u[j] - points[i, j]) ** 2
+        k[i] = math.exp(-0.5 * square / length**2)
+    m = len(precision)
+    explained = k[:m] * (precision @ k[:m])
+    # Where a visit has been, rounding may leave less than nothing.
+    sd = math.sqrt(max(scale**2 - explained.sum(), 1e-8))
+    near, curved = weights * k, quadratic @ u
+    value = constant + float(u @ (linear + 0.5 * curved) + near.sum()) + optimism * sd
+    near[:m] -= optimism / sd * explained
+    gradient = linear + curved + (near @ points - near.sum() * u) / length**2
+    return value, gradient * (1.0 - (u / LEVEL) ** 2)
 
 
 def emulate(

@@ -245,10 +245,10 @@ def importance_sample(
     q, bend = proposal.q, proposal.bend
     chosen = np.flatnonzero(coordinates.from_prior)
     deviations = q.posterior.deviations(coordinates.xi)
-    centers = np.repeat(q.center[:, None], scheme.roots, axis=1)
+    centers = q.center[:, None]
     if chosen.size:
         deviations[:, chosen] = q.prior.multiply(coordinates.xi[0][:, chosen])
-        centers[:, chosen] = q.mean[:, None]
+        centers = np.where(coordinates.from_prior, q.mean[:, None], centers)
     f = centers + deviations
     if scheme.pairs:
         # A mirror image in the center of its own component of the mixture.

@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 from pymc.logprob.basic import transformed_conditional_logp
 from pymc.logprob.utils import replace_rvs_by_values
 from pymc.pytensorf import compile as pymc_compile
+from pytensor.compile.mode import get_mode
 from pytensor.gradient import DisconnectedInputError, NullTypeGradError
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
+from pytensor.link.basic import PerformLinker
 
 from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
 from pymc_lgm.model.forms import Form, Setting, forms_of
@@ -270,6 +272,12 @@ class Graphs:
         lambda self: (self._f_theta, [pt.sum(t) for t in self.likelihood.values()])
     )
     term_values = _compiled(lambda self: (self._f_theta, list(self.likelihood.values())))
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether functions are compiled: those that Python interprets are for tests."""
+        # Numba's linker is a subclass of the one that interprets.
+        return type(get_mode(self._compile_kwargs.get("mode")).linker) is not PerformLinker
 
     def compiled(self, inputs: list[Variable], outputs: Any) -> Callable[..., Any]:
         """A function of float64 arrays of the right shape: kernels call it thousands of times."""

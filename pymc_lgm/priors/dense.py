@@ -13,7 +13,7 @@ from scipy.linalg import blas
 from pymc_lgm.linalg import Array, CholeskyFactor, bounded_exp, factorize
 from pymc_lgm.priors.base import GaussianModel, Prior
 from pymc_lgm.priors.cholesky_derivatives import information, multiply_jvp, multiply_vjp
-from pymc_lgm.priors.dense_posterior import ROUNDING, DensePosterior, joined_by
+from pymc_lgm.priors.dense_posterior import ROUNDING, DensePosterior, joined_by, upper_triangle
 from pymc_lgm.priors.precision import Precision, SiteBlocks
 
 __all__ = ["DensePrior"]
@@ -229,10 +229,7 @@ class DensePrior:
         gain = scaled * self._matrix.diagonal
         if not (self.n * ROUNDING * gain < 1.0).all():
             return None
-        root = np.sqrt(scaled)
-        B = self._matrix.above * root[:, None]
-        B *= root
-        np.fill_diagonal(B, 1.0 + gain)
+        B = upper_triangle(self._matrix.above, np.sqrt(scaled), 1.0 + gain)
         factor = factorize(B, lower=False)
         return None if factor is None else DensePosterior(self, W, factor)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Protocol
 
+import numba
 import numpy as np
 
 from numpy.typing import NDArray
@@ -47,6 +48,18 @@ def joined_by(W: SiteBlocks, prior: Joinable) -> DensePosterior | None:
     B[np.diag_indices_from(B)] += 1.0
     factor = factorize(B, lower=False)
     return None if factor is None else DensePosterior(prior, W, factor)
+
+
+@numba.njit(cache=True)
+def upper_triangle(C: Array, root: Array, diagonal: Array) -> Array:
+    """r_i C_ij r_j above the given diagonal, in column order: half of what NumPy would write."""
+    n = len(root)
+    upper = np.zeros((n, n)).T
+    for j in range(n):
+        for i in range(j):
+            upper[i, j] = C[i, j] * root[i] * root[j]
+        upper[j, j] = diagonal[j]
+    return upper
 
 
 class DensePosterior:

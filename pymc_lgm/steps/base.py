@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from copy import copy
 from typing import Any, ClassVar
 
 import numpy as np
@@ -103,6 +105,22 @@ class LatentGaussianStep(BlockedStep):
         self.tunings: list[Any] = []
         self._state: State | None = None
         self._latents: dict[str, Any] = {}
+        if self.lgm.graphs.is_compiled:
+            self._rehearse(model.initial_point() if initial_point is None else initial_point)
+
+    def _rehearse(self, point: dict[str, Any]) -> None:
+        """Let a copy of this step make a draw of tuning and one after it, for nobody to see.
+
+        Functions are compiled at their first call. Chains that are forked from here on have what
+        is compiled here, and each would compile it for itself if its own first draw did.
+        """
+        other = copy(self)
+        other.setup_chain(np.random.default_rng(0), tune=2, draws=1)
+        # What is wrong with the start of a chain, the chain says.
+        with suppress(Exception):
+            point, _ = other.step(point)
+            other.stop_tuning()
+            other.step(point)
 
     def _sweep(self) -> Sequence[kernels.Element]:
         """Name the kernels, in order; ``self.lgm`` is there to be asked."""

@@ -125,7 +125,7 @@ class _Surrogate:
             z = z + step * half
             theta, log_evidence, gradient = self._surface(z)
             momentum = half + 0.5 * step * gradient
-            if not np.isfinite(momentum).all():
+            if not math.isfinite(momentum @ momentum):
                 break
         return self._point(z, theta, log_evidence, gradient), momentum
 
@@ -138,6 +138,17 @@ class _Surrogate:
 
     def _point(self, z: Array, theta: Array, log_evidence: float, gradient: Array) -> _Point:
         return _Point(z, log_evidence + self.model.log_prior(theta), gradient)
+
+
+def _rehearse(state: State) -> None:
+    """Follow a trajectory on an emulator of one visit: what compiles itself, compiles itself now.
+
+    The emulator's first draw comes late in tuning, when chains have their own processes.
+    """
+    p = state.theta.size
+    visits = Visits(state.theta[None], np.zeros(1), np.zeros(1))
+    surrogate = _Surrogate(emulate(visits, state.theta, np.eye(p)), state.model)
+    surrogate.trajectory(surrogate.at(np.zeros(p)), np.zeros(p), 1.0, 1)
 
 
 class EmulatorTuning(NamedTuple):
@@ -212,6 +223,7 @@ class Emulated:
 
     def start(self, state: State, tune: int) -> EmulatorTuning:
         """Explore for the first eighth of tuning; for a quarter, or 50 draws, if that is short."""
+        _rehearse(state)
         return EmulatorTuning(
             explorer=None if self.explorer is None else self.explorer.start(state, tune),
             other=self.other.start(state, tune),
