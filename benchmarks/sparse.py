@@ -92,7 +92,7 @@ def cost(n: int, m: int, draws: int) -> None:
             point, (stats,) = step.step(point)
             times.append(time.perf_counter() - begin)
             accepted.append(stats["theta_acceptance"])
-        V = step.lgm.form.kept.map(step.lgm.theta_of(point))
+        (V,) = step.lgm.form.kept.maps(step.lgm.theta_of(point))
     weighted = []
     for _ in range(5):
         begin = time.perf_counter()

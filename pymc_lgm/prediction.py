@@ -26,7 +26,7 @@ from rich.progress import track
 
 from pymc_lgm.conditionals import Conditional, Evaluator, latent_of
 from pymc_lgm.gp import SparseLatent
-from pymc_lgm.likelihoods import Softmax, is_latent_gaussian_likelihood
+from pymc_lgm.likelihoods import RobustMax, Softmax, is_latent_gaussian_likelihood
 from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
 from pymc_lgm.likelihoods.registry import expectation_of
 from pymc_lgm.linalg import Array
@@ -34,6 +34,9 @@ from pymc_lgm.response import response
 from pymc_lgm.threads import few_threads
 
 __all__ = ["predict"]
+
+OF_CLASSES = (Softmax.rv_type, RobustMax.rv_type)
+"""Likelihoods with a latent variable a class."""
 
 DRAWS = 1000
 """By default about this many draws are used, of all chains together."""
@@ -101,7 +104,7 @@ def predict(
         - ``f_mean``, ``f_variance`` (point): given the data, by the law of total variance.
         - ``y_mean``, ``y_variance`` (point): of a new observation.
         - ``y_probability``: p(y = 1), dims (point), for `Probit` and `Logistic`; of every
-          category, dims (point, category), for `OrdinalProbit` and `Softmax`.
+          category, dims (point, category), for `OrdinalProbit`, `Softmax` and `RobustMax`.
 
         Those of y are there if a likelihood of this package observes f itself (not f + c).
 
@@ -116,8 +119,8 @@ def predict(
     -----
     One O(n³) operation for each run of draws with equal theta (a rejected proposal repeats it),
     with O(n²) a point; O(n² + n points) for every other draw. Closed forms for all likelihoods
-    but `Logistic`, a quadrature with an error below 1e-9, and `Softmax`, one in as many dimensions
-    as classes. Moments of `LogGaussianCox` and
+    but `Logistic`, a quadrature with an error below 1e-9, `RobustMax`, one as its own, and
+    `Softmax`, one in as many dimensions as classes. Moments of `LogGaussianCox` and
     `CopulaVolatility` are those of exp(f): where f is uncertain, far from X, they are huge, and
     infinite beyond what float64 holds.
 
@@ -279,7 +282,7 @@ def _likelihood(
         op: Any = rv.owner.op
         f, *arguments = op.dist_params(rv.owner)
         known = response.dispatch(type(op)) is not response.dispatch(object)
-        if not known or not _reads(f, latents, is_class_each=isinstance(op, Softmax.rv_type)):
+        if not known or not _reads(f, latents, is_class_each=isinstance(op, OF_CLASSES)):
             continue
         names = list(inspect.signature(response.dispatch(type(op))).parameters)[3:]
         if unknown := set(given) - set(names):

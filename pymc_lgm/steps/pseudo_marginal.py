@@ -146,7 +146,8 @@ class PseudoMarginal(Marginal):
 
     def _sweep(self) -> Sequence[kernels.Element]:
         # Hundreds of coordinates that thousands of data tell much of: q is close, and draws few.
-        self._close = self.lgm.form.is_close
+        # Not so where labels cut f off sharply, as those of a robust maximum do.
+        self._close = self.lgm.form.is_close and not self._cuts_sharply
         elements, latent = list(super()._sweep()), self.latent_move
         if latent == "posterior" and self._close:
             latent = None
@@ -156,6 +157,11 @@ class PseudoMarginal(Marginal):
         if latent not in (None, "posterior"):
             elements.insert(0, kernels.LATENT_MOVES[latent]())
         return elements
+
+    @property
+    def _cuts_sharply(self) -> bool:
+        joined = self.lgm.sets is not None and self.lgm.has_gradient
+        return joined and not is_log_concave(self.lgm)
 
     def _element(self, **common: Any) -> kernels.PseudoMarginal:
         walk = kernels.Theta("whitened", kernels.Metropolis())
