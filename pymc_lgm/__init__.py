@@ -20,6 +20,7 @@ from pymc_lgm.likelihoods import LogGaussianCox as LogGaussianCox
 from pymc_lgm.likelihoods import Logistic as Logistic
 from pymc_lgm.likelihoods import OrdinalProbit as OrdinalProbit
 from pymc_lgm.likelihoods import Probit as Probit
+from pymc_lgm.likelihoods import RobustMax as RobustMax
 from pymc_lgm.likelihoods import Softmax as Softmax
 from pymc_lgm.model import LatentGaussianModel as LatentGaussianModel
 from pymc_lgm.prediction import predict as predict
@@ -64,6 +65,7 @@ __all__ = [
     "OrdinalProbit",
     "Probit",
     "PseudoMarginal",
+    "RobustMax",
     "Softmax",
     "SufficientMetropolis",
     "SurrogateSlice",

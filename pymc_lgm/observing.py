@@ -19,13 +19,16 @@ from pymc.pytensorf import compile as pymc_compile
 
 from pymc_lgm.drawn import Evaluator
 from pymc_lgm.gp import SparseLatent
-from pymc_lgm.likelihoods import Softmax, is_latent_gaussian_likelihood
+from pymc_lgm.likelihoods import RobustMax, Softmax, is_latent_gaussian_likelihood
 from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
 from pymc_lgm.likelihoods.registry import expectation_of
 from pymc_lgm.linalg import Array
 from pymc_lgm.response import response
 
 __all__ = ["Observation", "f_of"]
+
+OF_CLASSES = (Softmax.rv_type, RobustMax.rv_type)
+"""Likelihoods with a latent variable a class."""
 
 
 class Observation:
@@ -116,7 +119,7 @@ def _likelihood(
         op: Any = rv.owner.op
         f, *arguments = op.dist_params(rv.owner)
         known = response.dispatch(type(op)) is not response.dispatch(object)
-        if not known or not _reads(f, latents, is_class_each=isinstance(op, Softmax.rv_type)):
+        if not known or not _reads(f, latents, is_class_each=isinstance(op, OF_CLASSES)):
             continue
         names = list(inspect.signature(response.dispatch(type(op))).parameters)[3:]
         if unknown := set(given) - set(names):

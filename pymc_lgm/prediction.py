@@ -112,7 +112,7 @@ def predict(
         - ``f`` (chain, draw, step), of a series: a path that goes on with that of the draw.
         - ``y_mean``, ``y_variance`` (point): of a new observation.
         - ``y_probability``: p(y = 1), dims (point), for `Probit` and `Logistic`; of every
-          category, dims (point, category), for `OrdinalProbit` and `Softmax`.
+          category, dims (point, category), for `OrdinalProbit`, `Softmax` and `RobustMax`.
 
         Those of y are there if a likelihood of this package observes f itself (not f + c). Draws of
         each ``response`` (chain, draw, step) have its name. Steps are counted from 1.
@@ -130,9 +130,10 @@ def predict(
     One O(n³) operation for each run of draws with equal theta (a rejected proposal repeats it),
     with O(n²) a point; O(n² + n points) for every other draw. Of a series O(steps × order) a draw,
     of all draws at once, and a call of a small compiled function for its theta. Closed forms for
-    all likelihoods but `Logistic`, a quadrature with an error below 1e-9, and `Softmax`, one in as
-    many dimensions as classes. Moments of `LogGaussianCox` and `CopulaVolatility` are those of
-    exp(f): where f is uncertain, far from X, they are huge, and infinite beyond what float64 holds.
+    all likelihoods but `Logistic`, a quadrature with an error below 1e-9, `RobustMax`, one as its
+    own, and `Softmax`, one in as many dimensions as classes. Moments of `LogGaussianCox` and
+    `CopulaVolatility` are those of exp(f): where f is uncertain, far from X, they are huge, and
+    infinite beyond what float64 holds.
 
     References
     ----------

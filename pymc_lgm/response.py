@@ -17,6 +17,7 @@ from pymc_lgm.likelihoods import (
     Logistic,
     OrdinalProbit,
     Probit,
+    RobustMax,
     Softmax,
 )
 from pymc_lgm.linalg import Array
@@ -98,4 +99,18 @@ def _(op: Any, mean: Array, variance: Array) -> Array:
     p = np.maximum(np.einsum("k,kci->ci", weights, softmax(f, axis=1)), 0.0)
     p /= p.sum(axis=0)
     category = np.arange(len(p))
+    return np.stack([category @ p, category**2 @ p, *p])
+
+
+@response.register(RobustMax.rv_type)
+def _(op: Any, mean: Array, variance: Array, epsilon: Array) -> Array:
+    """Probabilities that each f is the largest, by quadrature over it; and ε for the others."""
+    C, sd = len(mean), np.maximum(np.sqrt(variance), 1e-10)
+    at = mean[:, None] + sd[:, None] * NODES[:, None]
+    below = ndtr((at[:, None] - mean[:, None]) / sd[:, None])  # class, other class, node, point
+    below[np.arange(C), np.arange(C)] = 1.0
+    largest = np.einsum("cki,k->ci", below.prod(axis=1), WEIGHTS)
+    largest /= largest.sum(axis=0)
+    p = largest * (1.0 - epsilon) + (1.0 - largest) * epsilon / (C - 1)
+    category = np.arange(C)
     return np.stack([category @ p, category**2 @ p, *p])

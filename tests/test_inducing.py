@@ -37,11 +37,11 @@ class Seen(Counts):
         super().__init__(3)
         self.n = 5
 
-    def map(self, theta):
+    def maps(self, theta):
         scale = np.exp(-theta[1])
         R = np.linalg.cholesky(matern(scale * abs(Z[:, None] - Z)) + 1e-6 * np.eye(2))
         A = np.linalg.solve(R, matern(scale * abs(Z[:, None] - X)))
-        return np.ascontiguousarray(np.exp(theta[2]) * A.T)
+        return [np.ascontiguousarray(np.exp(theta[2]) * A.T)]
 
     def prior(self, theta):
         return InducingPrior.at(self, theta)
@@ -71,10 +71,15 @@ class Seen(Counts):
         return super().draw_y(rng, f[:3] + theta[0], theta)
 
 
+def _first(toy):
+    prior = toy.prior(toy.prior_mean)
+    return prior.multiply(np.ones(prior.rank))
+
+
 def started(elements, toy, seed, tune):
     """A chain whose first f is one of the prior's."""
     rng = np.random.default_rng(seed)
-    state = State.of(toy, toy.prior_mean.copy(), toy.prior(toy.prior_mean).multiply(np.ones(2)))
+    state = State.of(toy, toy.prior_mean.copy(), _first(toy))
     chain = Chain(tuple(elements), toy, rng, state, [e.start(state, tune) for e in elements])
     for _ in range(tune):
         chain.step(True)
@@ -130,7 +135,7 @@ def test_the_verbs_of_its_posterior():
 
 
 def test_where_it_has_no_number_there_is_none():
-    nowhere = SimpleNamespace(map=lambda theta: None)
+    nowhere = SimpleNamespace(maps=lambda theta: None)
     assert InducingPrior.at(nowhere, THETA) is None
     assert Seen().prior(THETA).condition(np.full(5, np.inf)) is None
 
@@ -240,8 +245,8 @@ def test_what_is_kept_of_another_theta_is_noticed(twin, stale, monkeypatch, dies
     ours, v = lgm.LatentGaussianModel.from_pymc(twin), np.array([0.4, -1.0])
     inducing = ours.form.kept
     if stale == "V":
-        V = inducing.map(np.zeros(3))
-        monkeypatch.setattr(inducing, "map", lambda theta: V)
+        maps = inducing.maps(np.zeros(3))
+        monkeypatch.setattr(inducing, "maps", lambda theta: maps)
     else:
         monkeypatch.setattr(inducing, "place", lambda theta: None)
     f = ours.f_of(THETA, {"f_u_rotated_": v})

@@ -32,17 +32,20 @@ LEAST = 1e-4
 PER_AXIS = {1: 32, 2: 9, 3: 6, 4: 4}
 """Gauss-Hermite nodes an axis, by the size of a set: more change no bound by 0.001."""
 
+MOST = 2**15
+"""Sets times nodes of a product rule; of more sets the rule of degree 5 is exact enough for a q."""
+
 LIGHT = 1e-12
 """Weight below which a node is left out."""
 
 
 @lru_cache
-def nodes_of_sets(s: int) -> tuple[Array, Array]:
+def nodes_of_sets(s: int, sets: int = 1) -> tuple[Array, Array]:
     """Nodes x_k, shape (Q, s), and weights of expectations under N(0, I).
 
-    A product of Gauss-Hermite rules up to s = 4, beyond it the fully symmetric rule of degree 5
-    with 2 s² + 1 nodes (McNamee and Stenger 1967, *Construction of fully symmetric numerical
-    integration formulas*, Numerische Mathematik 10).
+    A product of Gauss-Hermite rules up to s = 4, beyond it, and for hundreds of sets of three or
+    more, the fully symmetric rule of degree 5 with 2 s² + 1 nodes (McNamee and Stenger 1967,
+    *Construction of fully symmetric numerical integration formulas*, Numerische Mathematik 10).
 
     Examples
     --------
@@ -56,7 +59,7 @@ def nodes_of_sets(s: int) -> tuple[Array, Array]:
     3 [1. 3. 1.]
     7 [1. 3. 1.]
     """
-    if s in PER_AXIS:
+    if s <= 2 or (s in PER_AXIS and sets * PER_AXIS[s] ** s <= MOST):
         x, w = np.polynomial.hermite_e.hermegauss(PER_AXIS[s])
         nodes = np.array(list(product(x, repeat=s)))
         weights = np.array([math.prod(each) for each in product(w / w.sum(), repeat=s)])
@@ -86,7 +89,7 @@ def sweep_of_sets(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -
     root = _roots(posterior)
     if root is None:
         return None
-    nodes, weights = nodes_of_sets(W.sets.shape[1])
+    nodes, weights = nodes_of_sets(W.sets.shape[1], len(W.sets))
     values = likelihood.sites(_rows(prior.mean + z, W, root, nodes))
     # By parts, E ∇ℓ = C⁻ᵀ E x ℓ and E ∇²ℓ = C⁻ᵀ E (x xᵀ − I) ℓ C⁻¹ with f_g = f̂_g + C x.
     across = np.linalg.inv(root)
@@ -114,7 +117,7 @@ def sweep_of_sets(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -
 def points_of_sets(q: GaussianApproximation) -> tuple[Array, Array] | None:
     """Rows of f, each set at its k-th node under q, and the nodes' weights."""
     W, root = q.precision, _roots(q.posterior)
-    nodes, weights = nodes_of_sets(W.sets.shape[1])
+    nodes, weights = nodes_of_sets(W.sets.shape[1], len(W.sets))
     return None if root is None else (_rows(q.center, W, root, nodes), weights)
 
 

@@ -19,12 +19,15 @@ yes or no              `Probit`                    p(y = 1) = Phi(f)
 counts                 `LogGaussianCox`            y ~ Poisson(exposure * exp(f + offset))
 returns                `CopulaVolatility`          y ~ Normal(0, exp(f))
 ordered categories     `OrdinalProbit`             p(y <= k) = Phi((cutpoints[k] - f) / noise)
+one of C classes       `Softmax`                   p(y = c) = exp(f_c) / sum_k exp(f_k)
+one of C classes       `RobustMax`                 p(y = argmax f) = 1 - epsilon
 =====================  ==========================  =================================================
 
 How to pick. For yes or no the two hardly differ near f = 0. Choose `Logistic` to read f as log-odds
 and to be forgiving of mislabeled data, `Probit` if y is a measurement above or below a threshold.
 Counts that vary more than Poisson around exp(f) need noise of their own in f: add a white-noise
-kernel. `CopulaVolatility` has mean zero: subtract the mean from returns first.
+kernel. Of classes `Softmax` is smooth; `RobustMax` cuts sharply, forgives wrong labels, and is made
+for sparse processes. `CopulaVolatility` has mean zero: subtract the mean from returns first.
 
 To write one's own, write an op that draws and a distribution with its ``logp``:
 
@@ -76,6 +79,7 @@ from pymc_lgm.likelihoods.log_gaussian_cox import LogGaussianCox as LogGaussianC
 from pymc_lgm.likelihoods.logistic import Logistic as Logistic
 from pymc_lgm.likelihoods.ordinal_probit import OrdinalProbit as OrdinalProbit
 from pymc_lgm.likelihoods.probit import Probit as Probit
+from pymc_lgm.likelihoods.robust_max import RobustMax as RobustMax
 from pymc_lgm.likelihoods.softmax import Softmax as Softmax
 
 __all__ = [
@@ -87,6 +91,7 @@ __all__ = [
     "Logistic",
     "OrdinalProbit",
     "Probit",
+    "RobustMax",
     "Softmax",
     "is_latent_gaussian_likelihood",
 ]

@@ -3,7 +3,7 @@
 import inspect
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytensor.tensor as pt
@@ -29,7 +29,7 @@ from pytensor.tensor.random.utils import normalize_size_param
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_lgm.likelihoods.expected import Expected, Projected
+from pymc_lgm.likelihoods.expected import Projected, observe, of_classes
 from pymc_lgm.likelihoods.registry import mark, mark_expectation
 
 __all__ = [
@@ -120,12 +120,15 @@ class Likelihood(Distribution):
     core_ndims: Mapping[str, int] = {}
     """Number of trailing axes that a parameter does not share with the data; 0 if not listed."""
 
+    reads_classes: ClassVar[bool] = False
+    """Whether an observation reads a latent variable a class: then there is an `expected_logp`."""
+
     def __new__(cls, name: str, *args: Any, observed: Any = None, **kwargs: Any) -> TensorVariable:
         """Check the observed values, then add the variable to the model as PyMC does."""
         bound = inspect.signature(cls.dist).bind(*args, **kwargs)
         bound.apply_defaults()
         options = bound.arguments.pop("kwargs", {})
-        f = bound.arguments.get("f")
+        f = of_classes(bound.arguments.get("f"))
         if observed is not None and (data := concrete(observed)) is not None:
             given = bound.arguments | ({"f": f.mean} if isinstance(f, Projected) else {})
             shapes = {key: known_shape(value) for key, value in given.items()}
@@ -150,19 +153,27 @@ class Likelihood(Distribution):
         def dist(f: Any, *values: Any) -> TensorVariable:
             return cls.dist(f=f, **dict(zip(others, values, strict=True)))
 
-        values = [given[key] for key in others]
-        rv = Expected(
+        values, of_f = [given[key] for key in others], int(cls.reads_classes)
+        rv = observe(
             name,
             dist,
             f,
-            *values,
+            values,
+            expected_logp=cls.expected_logp if cls.reads_classes else None,
             observed=observed,
-            ndims_params=[0, 0, *(cls.core_ndims.get(key, 0) for key in others)],
+            ndims_params=[of_f, of_f, *(cls.core_ndims.get(key, 0) for key in others)],
             class_name=f"Expected{cls.__name__}",
             **options,
         )
         mark_expectation(rv, dist(f.mean, *values))
         return rv
+
+    @staticmethod
+    def expected_logp(
+        value: TensorVariable, mean: TensorVariable, variance: TensorVariable, *params: Any
+    ) -> TensorVariable:
+        """Return E log p(y | f) of f_c ~ N(mean_c, variance_c), classes along the last axis."""
+        raise NotImplementedError
 
     @classmethod
     def outside_support(

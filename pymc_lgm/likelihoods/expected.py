@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,14 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from numpy.polynomial.hermite_e import hermegauss
+from pymc.distributions.shape_utils import rv_size_is_none
 from pymc.pytensorf import convert_observed_data
 from pytensor.tensor import _as_tensor_variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_lgm.likelihoods.registry import mark
 
-__all__ = ["NODES", "Expected", "Projected"]
+__all__ = ["NODES", "Expected", "Projected", "observe", "of_classes"]
 
 NODES = 12
 """Of the Gauss–Hermite rule: good to 1e-7 for a probit of f with variance 1, to 1e-4 with 4."""
@@ -120,16 +121,43 @@ def Expected(
             f"f is a {type(f).__name__}: write what gp.prior of an lgm.gp.SparseLatent returned. "
             "A process that is no sparse one is observed by the distribution itself."
         )
+    return observe(name, dist, f, params, **kwargs)
+
+
+def observe(
+    name: str,
+    dist: Callable[..., Any],
+    f: Projected,
+    params: Sequence[Any],
+    *,
+    expected_logp: Callable[..., Any] | None = None,
+    **kwargs: Any,
+) -> TensorVariable:
+    """Observe a process, or a process a class, by an expected log density.
+
+    Parameters
+    ----------
+    name, dist, f, params, **kwargs
+        As of `Expected`. Of classes f has them along its first axis.
+    expected_logp : callable, optional
+        (y, mean, variance, ``*params``) -> E log p(y | f) of classes, along the last axis of mean
+        and variance. By default f_i is one number, and the expectation by quadrature.
+    """
     x, w = hermegauss(NODES)
     nodes, weights = pt.constant(x), pt.constant(w / w.sum())
+    by_class = expected_logp is not None
 
     def random(mean: Any, variance: Any, *params_and_size: Any) -> Any:
         *params, size = params_and_size
         shape = None if isinstance(size, pt.variable.TensorConstant) and size.data is None else size
+        if by_class and not rv_size_is_none(size):
+            shape = pt.concatenate([size, mean.shape[-1:]])
         drawn = pm.Normal.dist(mean, pt.sqrt(variance), size=shape)
-        return dist(drawn, *params)
+        return dist(pt.moveaxis(drawn, -1, 0) if by_class else drawn, *params)
 
     def logp(value: Any, mean: Any, variance: Any, *params: Any) -> Any:
+        if expected_logp is not None:
+            return expected_logp(value, mean, variance, *params)
         at = _columns(nodes, mean.ndim) * pt.sqrt(variance)
         values = pm.logp(dist(mean + at, *params), value)
         return pt.sum(_columns(weights, values.ndim - 1) * values, axis=0)
@@ -139,13 +167,32 @@ def Expected(
             f"{name}: observed has missing values. exp E log p is no density of them, so they "
             "would say something of f. Leave their rows out, as f[seen] and y[seen]."
         )
-    mean, variance = pt.as_tensor(f.mean), pt.as_tensor(f.variance)
+    moments = [pt.as_tensor(f.mean), pt.as_tensor(f.variance)]
+    mean, variance = (pt.moveaxis(x, 0, -1) for x in moments) if by_class else moments
     kwargs.setdefault("class_name", "Expected")
     rv: TensorVariable = pm.CustomDist(
         name, mean, variance, *params, dist=random, logp=logp, **kwargs
     )
     mark(rv)
     return rv
+
+
+def of_classes(f: Any) -> Any:
+    """A list of processes, one a class, as one with classes along its first axis.
+
+    Raises
+    ------
+    TypeError
+        If some of them are known given inducing variables, and some are not.
+    """
+    if not isinstance(f, list | tuple) or not any(isinstance(each, Projected) for each in f):
+        return f
+    if not all(isinstance(each, Projected) for each in f):
+        raise TypeError(
+            "Some of f are processes of lgm.gp.SparseLatent, and some are not: write all of them "
+            "as pm.gp.Latent, or all as lgm.gp.SparseLatent."
+        )
+    return Projected(pt.stack([each.mean for each in f]), pt.stack([each.variance for each in f]))
 
 
 def _columns(x: Any, ndim: int) -> Any:

@@ -1,23 +1,18 @@
 """Observations of one of several classes through the softmax function."""
 
-from collections.abc import Mapping
 from typing import Any, override
 
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc.distributions.distribution import Discrete
-from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor.tensor.special import log_softmax, softmax
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_lgm.likelihoods.base import Likelihood, LikelihoodRV, as_float
+from pymc_lgm.likelihoods.base import LikelihoodRV
+from pymc_lgm.likelihoods.classes import Classes, class_rows, of_class
+from pymc_lgm.likelihoods.expectations import expected_log_sum
 
 __all__ = ["Softmax"]
-
-OF_A_NUMBER = (
-    "Softmax needs f of shape (C, n), a class a row, or a list of C vectors: f is one number."
-)
 
 
 class SoftmaxRV(LikelihoodRV):
@@ -34,7 +29,7 @@ class SoftmaxRV(LikelihoodRV):
         return pt.random.categorical(p, size=size, rng=rng, return_next_rng=True)
 
 
-class Softmax(Likelihood, Discrete):
+class Softmax(Classes):
     r"""One of C classes, each with a latent variable of its own.
 
     .. math::
@@ -77,52 +72,22 @@ class Softmax(Likelihood, Discrete):
     @override
     @classmethod
     def dist(cls, f: Any, **kwargs: Any) -> TensorVariable:
-        if isinstance(f, list | tuple) and all(isinstance(each, TensorVariable) for each in f):
-            rows = pt.stack([as_float(each) for each in f], axis=-1)
-        else:
-            f = as_float(f)
-            if f.type.ndim == 0:
-                raise ValueError(OF_A_NUMBER)
-            rows = pt.moveaxis(f, 0, -1)
-        return super().dist([rows], **kwargs)
-
-    @override
-    @classmethod
-    def outside_support(
-        cls, values: np.ndarray, shapes: Mapping[str, tuple[int, ...] | None]
-    ) -> tuple[np.ndarray, str]:
-        shape = shapes["f"]
-        if shape == ():
-            raise ValueError(OF_A_NUMBER)
-        classes = np.inf if shape is None else shape[0]
-        wrong = (values < 0) | (values >= classes) | (values != np.floor(values))
-        known = "" if shape is None else f" from 0 to {shape[0] - 1}"
-        return wrong, (
-            f"the number of a class{known}, one row of f each: recode labels, as in "
-            "np.unique(labels, return_inverse=True)[1]"
-        )
-
-    @override
-    @classmethod
-    def check_shapes(
-        cls, name: str, data: np.ndarray, shapes: Mapping[str, tuple[int, ...] | None]
-    ) -> None:
-        # Classes are the first axis of f, as gp.prior has its outputs.
-        shape = shapes["f"]
-        super().check_shapes(name, data, {"f": None if shape is None else shape[1:]})
-
-    @staticmethod
-    def support_point(rv: TensorVariable, size: Any, f: TensorVariable) -> TensorVariable:
-        """Return the most probable class."""
-        likely = pt.argmax(f, axis=-1)
-        return likely if rv_size_is_none(size) else pt.broadcast_to(likely, size)
+        return super().dist([class_rows(f, "Softmax")], **kwargs)
 
     @staticmethod
     def logp(value: TensorVariable, f: TensorVariable) -> TensorVariable:
         """Return the log probability of `value`."""
-        classes = pt.arange(f.shape[-1])
-        chosen = pt.eq(value[..., None], classes)
-        legal = pt.any(chosen, axis=-1)
+        chosen, legal = of_class(value, f)
         # A sum over the chosen class, and no index: it broadcasts, and its gradient is dense.
         density = pt.sum(pt.switch(chosen, log_softmax(f, axis=-1), 0.0), axis=-1)
+        return pt.switch(legal, density, -np.inf)
+
+    @override
+    @staticmethod
+    def expected_logp(
+        value: TensorVariable, mean: TensorVariable, variance: TensorVariable, *params: Any
+    ) -> TensorVariable:
+        """E log p(y | f) = μ_y − E log Σ_c exp f_c for independent f_c ~ N(μ_c, γ_c)."""
+        chosen, legal = of_class(value, mean)
+        density = pt.sum(pt.switch(chosen, mean, 0.0), axis=-1) - expected_log_sum(mean, variance)
         return pt.switch(legal, density, -np.inf)

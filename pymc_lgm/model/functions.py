@@ -6,7 +6,7 @@ three, and says its shapes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +23,7 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.model.forms.base import PriorAt
 from pymc_lgm.model.graphs import Block, Graphs, Variable
 from pymc_lgm.model.reading import Reading
-from pymc_lgm.model.sets import are_classes, find_sets
+from pymc_lgm.model.sets import are_classes, find_sets, owners, whether_sets
 from pymc_lgm.priors import Prior
 from pymc_lgm.priors.class_blocks import ClassBlocks
 from pymc_lgm.priors.precision import SiteBlocks
@@ -290,9 +290,15 @@ class ModelFunctions:
     def find_sets(self, theta: Array) -> None:
         """Find which f_i the observations read together."""
         mean, scale = self._extent(theta)
-        found = find_sets(lambda rows: self.graphs.elements(rows, theta), mean, scale)
+        elements, sets = self._elements_at(theta), self.form.sets()
+        if sets is None:
+            found = find_sets(elements, mean, scale)
+        else:
+            found = whether_sets(elements, sets, mean, scale)
         if found is not None:
             self.sets, self._site_index = found
+            if not self.has_gradient or self.sets.shape[1] < 3 or (self.sets < 0).any():
+                return
             f = mean + scale * np.random.default_rng(0).standard_normal(self.n)
             _, _, W, _ = self.likelihood_terms(f, theta)
             self.classes = are_classes(W)
@@ -356,27 +362,15 @@ class ModelFunctions:
     def _find_sites(self, theta: Array) -> NDArray[np.intp]:
         """Find the f_i that each of the `_elements` depends on, digit by binary digit of i."""
         mean, scale = self._extent(theta)
+        found = owners(self._elements_at(theta), np.arange(self.n), mean, scale)
+        if found is None:
+            raise ValueError(
+                f"A log density ({', '.join(self.likelihood_names)}) is a sum over "
+                f"several elements of {self.latent!r}: expectation propagation needs them "
+                "one by one, p(y_i | f_i). Write a pm.Potential without its sum, or "
+                "approximation='laplace'."
+            )
+        return found
 
-        def elements(f: Array) -> Array:
-            return np.nan_to_num(self.graphs.elements(f[None], theta)[0])
-
-        before = elements(mean)
-        index = np.zeros(before.size, dtype=np.intp)
-        # A log density that is flat up to one distance has a slope up to another.
-        for distance in (-0.5, 0.7, -3.0, 4.0):
-            found = np.zeros_like(index)
-            for digit in range(max(self.n - 1, 0).bit_length()):
-                one = (np.arange(self.n) >> digit) & 1 == 1
-                by_one, by_zero = (
-                    elements(mean + distance * scale * chosen) != before for chosen in (one, ~one)
-                )
-                if (by_one & by_zero).any():
-                    raise ValueError(
-                        f"A log density ({', '.join(self.likelihood_names)}) is a sum over "
-                        f"several elements of {self.latent!r}: expectation propagation needs them "
-                        "one by one, p(y_i | f_i). Write a pm.Potential without its sum, or "
-                        "approximation='laplace'."
-                    )
-                found += by_one.astype(np.intp) << digit
-            index = np.maximum(index, found)
-        return index
+    def _elements_at(self, theta: Array) -> Callable[[Array], Array]:
+        return lambda rows: self.graphs.elements(rows, theta)

@@ -197,10 +197,11 @@ def find_latents(
 
 
 def _of_inducing(model: pm.Model, seen: Sequence[Variable], beside: Sequence[Variable]) -> Reading:
-    """One process that is seen through inducing variables, and no other."""
-    if len(seen) > 1 or beside:
+    """Processes that are seen through inducing variables, and no others."""
+    if beside:
         raise ValueError(refusals.beside_inducing([str(rv.name) for rv in (*seen, *beside)]))
     reading = read_latents(model, seen, named=seen)
-    if reading.latents[0].through is None:
-        raise ValueError(refusals.inducing_read_otherwise(str(seen[0].name)))
+    for latent in reading.latents:
+        if latent.through is None:
+            raise ValueError(refusals.inducing_read_otherwise(str(latent.rv.name)))
     return reading

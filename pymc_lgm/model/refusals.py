@@ -10,6 +10,7 @@ __all__ = [
     "inducing_read_otherwise",
     "intrinsic_scale",
     "map_jumps",
+    "no_gaussian_near",
     "no_metric",
     "no_observed",
     "not_a_hyperparameter",
@@ -144,6 +145,17 @@ def range_moves(elements: int, rank: int) -> str:
         f"The {elements} elements of the linear predictor have {rank} degrees of freedom, and "
         "which combinations are possible depends on theta. The samplers need a range that stays. "
         "Write the prior on f itself, or sample this model with pm.NUTS()."
+    )
+
+
+def no_gaussian_near(likelihood: Sequence[str]) -> str:
+    """Labels of classes that cut f off on all sides."""
+    return (
+        f"The likelihood ({', '.join(likelihood)}) is not log-concave in the processes of its "
+        "classes, as lgm.RobustMax is not, and importance draws of a Gaussian hardly hit what it "
+        "cuts out of f. Write step=lgm.Sweep(latent_move='hmc-curvature'), or "
+        "lgm.Softmax in its place; lgm.PseudoMarginal(approximation='variational') tries it all "
+        "the same."
     )
 
 

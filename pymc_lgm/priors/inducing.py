@@ -1,8 +1,9 @@
 """A prior of inducing variables: f = (V v, v) with v ~ N(0, I), and V a function of theta.
 
-The first n elements are what observations read, V v of m standard normal coordinates; the last m
+The first elements are what observations read, V v of m standard normal coordinates; the last m
 are the coordinates themselves, which no observation reads. They are carried along since V moves
 with theta: of V v alone v could be had back only as far as V has a well-conditioned inverse.
+Of several processes V is block diagonal: f = (V_1 v_1, ..., V_C v_C, v_1, ..., v_C).
 Every verb is O(n m), the factor of a posterior O(n m²). Hensman, Matthews, Filippone and Ghahramani
 (2015), *MCMC for variationally sparse Gaussian processes*, §3: V = K_fu R⁻ᵀ, R Rᵀ = K_uu.
 """
@@ -11,13 +12,14 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from pymc_lgm.linalg import LOG_2PI, Array, factorize, gram, tally
 from pymc_lgm.priors.base import Prior
-from pymc_lgm.priors.precision import Precision, SiteBlocks
+from pymc_lgm.priors.precision import Precision, SiteBlocks, is_finite
 from pymc_lgm.priors.root_posterior import RootPosterior
 from pymc_lgm.priors.without_slopes import WithoutSlopes
 
@@ -33,8 +35,8 @@ OUTSIDE = 1e-6
 class InducingModel(Protocol):
     """V as a function of theta."""
 
-    def map(self, theta: Array) -> Array | None:
-        """V, shape (n, m), in C order; ``None`` where K_uu cannot be factorized."""
+    def maps(self, theta: Array) -> Sequence[Array] | None:
+        """V_1, ..., V_C, each (n_c, m_c) in C order; ``None`` where a K_uu has no factor."""
 
 
 class InducingPosterior(WithoutSlopes, RootPosterior):
@@ -48,17 +50,19 @@ class InducingPosterior(WithoutSlopes, RootPosterior):
 class InducingPrior(WithoutSlopes):
     """f = (V v, v): see `Prior`. Made by `at`. It has no derivatives in theta."""
 
-    def __init__(self, model: InducingModel, theta: Array, V: Array):
-        self._model, self.theta, self._V = model, theta, V
-        self._read, self.rank = V.shape
+    def __init__(self, model: InducingModel, theta: Array, maps: Sequence[Array]):
+        self._model, self.theta, self._maps = model, theta, tuple(maps)
+        rows, columns = zip(*(V.shape for V in self._maps), strict=True)
+        self._rows, self._columns = _slices(rows), _slices(columns)
+        self._read, self.rank = sum(rows), sum(columns)
         self.n = self._read + self.rank
         self.mean = np.zeros(self.n)
 
     @classmethod
     def at(cls, model: InducingModel, theta: Array) -> InducingPrior | None:
         """At a theta; ``None`` where V is no number."""
-        V = model.map(theta)
-        return None if V is None else cls(model, theta, V)
+        maps = model.maps(theta)
+        return None if maps is None else cls(model, theta, maps)
 
     def moved(self, theta: Array) -> InducingPrior | None:
         """At another theta."""
@@ -66,7 +70,9 @@ class InducingPrior(WithoutSlopes):
 
     def has_covariance_of(self, other: Prior) -> bool:
         """Whether V is the same matrix, and not only equal."""
-        return isinstance(other, InducingPrior) and self._V is other._V
+        return isinstance(other, InducingPrior) and all(
+            V is U for V, U in zip(self._maps, other._maps, strict=True)
+        )
 
     @property
     def is_proper(self) -> bool:
@@ -76,12 +82,18 @@ class InducingPrior(WithoutSlopes):
     @property
     def variances(self) -> Array:
         """K_ii = Σ_j V_ij², and 1."""
-        return np.concatenate([np.einsum("ij,ij->i", self._V, self._V), np.ones(self.rank)])
+        return np.concatenate(
+            [*(np.einsum("ij,ij->i", V, V) for V in self._maps), np.ones(self.rank)]
+        )
 
     @property
     def root(self) -> Array:
-        """(V, I), shape (n + m, m): a copy."""
-        return np.concatenate([self._V, np.eye(self.rank)])
+        """(V, I), shape (n, m): a copy."""
+        root = np.zeros((self.n, self.rank))
+        for V, rows, columns in self._parts():
+            root[rows, columns] = V
+        root[self._read :] = np.eye(self.rank)
+        return root
 
     @property
     def precisions(self) -> Array:
@@ -89,23 +101,31 @@ class InducingPrior(WithoutSlopes):
         return np.full(self.n, CERTAIN)
 
     def condition(self, W: Precision) -> InducingPosterior | None:
-        """Factorize I + Vᵀ W V, m × m: O(n m²)."""
-        assert not isinstance(W, SiteBlocks)
-        if not np.isfinite(W).all():
+        """Factorize I + (V, I)ᵀ W (V, I), m × m: O(n m²)."""
+        if not is_finite(W):
             return None
         tally.cubic_ops += 1
-        B = gram(self._V, W[: self._read])
-        B[np.diag_indices_from(B)] += 1.0 + W[self._read :]
+        if isinstance(W, SiteBlocks):
+            root = self.root
+            B = root.T @ W.times(root)
+            B[np.diag_indices_from(B)] += 1.0
+        else:
+            B = np.zeros((self.rank, self.rank), order="F")
+            for V, rows, columns in self._parts():
+                B[columns, columns] = gram(V, W[rows])
+            B[np.diag_indices_from(B)] += 1.0 + W[self._read :]
         factor = factorize(B)
         return None if factor is None else InducingPosterior(self, W, factor)
 
     def multiply(self, xi: Array) -> Array:
         """(V ξ, ξ)."""
-        return np.concatenate([self._V @ xi, xi])
+        return np.concatenate([*(V @ xi[columns] for V, _, columns in self._parts()), xi])
 
     def multiply_transposed(self, g: Array) -> Array:
         """Vᵀ g_1 + g_2 of g = (g_1, g_2)."""
-        result: Array = self._V.T @ g[: self._read] + g[self._read :]
+        result = np.array(g[self._read :])
+        for V, rows, columns in self._parts():
+            result[columns] += V.T @ g[rows]
         return result
 
     def solve(self, z: Array) -> Array:
@@ -129,3 +149,13 @@ class InducingPrior(WithoutSlopes):
         if away > OUTSIDE * (1.0 + np.abs(f).max()):
             return -math.inf
         return -0.5 * (float(v @ v) + self.rank * LOG_2PI)
+
+    def _parts(self) -> Iterator[tuple[Array, slice, slice]]:
+        """V_c, which elements of f are V_c v_c, and which of v are v_c."""
+        return zip(self._maps, self._rows, self._columns, strict=True)
+
+
+def _slices(sizes: Sequence[int]) -> list[slice]:
+    """Where pieces of these lengths are, one after another."""
+    ends = np.cumsum(sizes).tolist()
+    return [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Unpack
 from pymc_lgm import kernels
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.recall import Recall, WarmSearch, laplace_from_sites
+from pymc_lgm.model import refusals
 from pymc_lgm.model.diagnose import is_log_concave
 from pymc_lgm.steps.marginal import Importance, Marginal
 from pymc_lgm.steps.options import StepOptions, one_of
@@ -146,7 +147,12 @@ class PseudoMarginal(Marginal):
 
     def _sweep(self) -> Sequence[kernels.Element]:
         # Hundreds of coordinates that thousands of data tell much of: q is close, and draws few.
+        # Not so where labels cut f off on all sides, as those of a robust maximum do.
         self._close = self.lgm.form.is_close
+        if self._close and self.lgm.sets is not None and self.lgm.has_gradient:
+            self._close = is_log_concave(self.lgm)
+            if not self._close and self.approximation is None:
+                raise ValueError(refusals.no_gaussian_near(self.lgm.likelihood_names))
         elements, latent = list(super()._sweep()), self.latent_move
         if latent == "posterior" and self._close:
             latent = None

@@ -18,7 +18,7 @@ def forms_of(setting: Setting) -> Iterator[Form]:
     """The forms of f that a model can be read as, the one that knows most of it first."""
     reading = setting.reading
     first = reading.latents[0]
-    if len(reading.latents) == 1 and first.through is not None:
+    if first.through is not None:
         yield ThroughInducing(setting)
         return
     if reading.is_one_vector and isinstance(first.field, Series):

@@ -117,9 +117,9 @@ class Form:
     """
 
     by_covariance: ClassVar[bool] = True
-    has_sets: ClassVar[bool] = True
     has_theta_gradient: ClassVar[bool] = True
     stays: ClassVar[bool] = True
+    has_sets: bool = True
     is_bent: bool = False
     is_close: bool = False
     fewest: int = ENOUGH
@@ -157,6 +157,10 @@ class Form:
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
         """Values of the model's latent variables: f, or drawn given f and theta."""
         raise NotImplementedError
+
+    def sets(self) -> NDArray[np.intp] | None:
+        """Which f_i observations read together if they do; ``None``: they are looked for."""
+        return None
 
     def effects(self, theta: Array) -> Effects | None:
         """Effects, one an observation, that the form integrates out."""

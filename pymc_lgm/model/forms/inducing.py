@@ -1,4 +1,4 @@
-"""f is a process that densities see through inducing variables.
+"""f is made of processes that densities see through inducing variables.
 
 V, with f = V v, is n × m and costs O(n m²) operations; so does the variance of f given v, which
 likelihoods read. Both are computed once a theta, and kept while the chain is between two of them.
@@ -33,40 +33,59 @@ KEPT = 2
 class ThroughInducing(Form):
     """f = (V v, v): what densities read, and the coordinates v ~ N(0, I).
 
+    Of several processes, as those of classes, f = (V_1 v_1, ..., V_C v_C, v_1, ..., v_C).
+
     Attributes
     ----------
-    m : int
-        Inducing variables: the last elements of f.
     kept : KeptAtTheta
         V, and what else depends on theta alone.
     """
 
-    by_covariance, has_sets, has_theta_gradient, stays = False, False, False, False
+    by_covariance, has_theta_gradient, stays = False, False, False
     is_close, fewest = True, 2
 
     kept: KeptAtTheta
 
     def __init__(self, setting: Setting):
         super().__init__(setting)
-        (latent,) = setting.reading.latents
-        self.of_values = setting.model.replace_rvs_by_values([latent.through])
-        (self.cov,) = setting.place(self.of_values)
-        shape = setting.compiled([setting.theta], [*self.cov.shape])(setting.at)
-        self._seen, self.m = (int(length) for length in shape)
-        self.n, self.rank = self._seen + self.m, self.m
+        latents = setting.reading.latents
+        self.of_values = setting.model.replace_rvs_by_values([each.through for each in latents])
+        self._maps = setting.place(self.of_values)
+        self.cov = pt.concatenate([V.ravel() for V in self._maps])
+        lengths = setting.compiled([setting.theta], [x for V in self._maps for x in V.shape])
+        sizes = [int(length) for length in lengths(setting.at)]
+        self._seen, self._sizes = sizes[::2], sizes[1::2]
+        self.rank = sum(self._sizes)
+        self.n = sum(self._seen) + self.rank
         self.mean, self.f = pt.zeros(self.n), pt.vector("f", shape=(self.n,))
-        self.cuts = {latent.node: self.f[: self._seen]}
+        ends = np.cumsum(self._seen).tolist()
+        self.cuts = {
+            latent.node: self.f[end - n : end]
+            for latent, n, end in zip(latents, self._seen, ends, strict=True)
+        }
+        self._names = [str(latent.rv.name).removesuffix("_u_rotated_") for latent in latents]
+        self.has_sets = self.sets() is not None
         self._setting = setting
 
     def known(self, densities: list[Variable]) -> list[Variable]:
         """Densities of f and of variables that are set where theta is."""
         theta = self._setting.theta
         self.reads = theta_alone(densities, self.f, theta)
-        function = self._setting.compiled([theta], [self.cov, *self.reads])
+        function = self._setting.compiled([theta], [*self._maps, *self.reads])
         self.kept = KeptAtTheta(function, self._setting.at, self.reads)
         placed = dict(zip(self.reads, self.kept.shared, strict=True))
         known: list[Variable] = clone_replace(densities, placed, rebuild_strict=False)
         return known
+
+    def sets(self) -> NDArray[np.intp] | None:
+        """An element of each process, and each of v by itself, if the processes are as long."""
+        C, n = len(self._seen), self._seen[0]
+        if C == 1 or len(set(self._seen)) > 1:
+            return None
+        sets = np.full((n + self.rank, C), -1, dtype=np.intp)
+        sets[:n] = np.arange(C * n).reshape(C, n).T
+        sets[n:, 0] = np.arange(C * n, self.n)
+        return sets
 
     def placed(
         self, function: Callable[..., Any], inputs: list[Variable], outputs: list[Variable]
@@ -89,17 +108,21 @@ class ThroughInducing(Form):
     def f_of(self, prior_at: PriorAt, theta: Array, values: list[Array]) -> Array:
         """(V v, v)."""
         prior = prior_at(theta)
-        return np.full(self.n, np.nan) if prior is None else prior.multiply(values[0])
+        v = np.concatenate(values)
+        return np.full(self.n, np.nan) if prior is None else prior.multiply(v)
 
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
-        """v."""
-        return [f[-self.m :].copy()]
+        """v_1, ..., v_C."""
+        v = f[-self.rank :].copy()
+        return np.split(v, np.cumsum(self._sizes)[:-1])
 
     def describe(self) -> list[str]:
         """Whose posterior it is."""
-        name = self.label.removesuffix("_u_rotated_")
-        seen = f"{name} ({self._seen}) seen through {self.m} inducing variables"
-        return [f"{seen}: samples the optimal variational posterior"]
+        seen = [
+            f"{name} ({n}) seen through {m} inducing variables"
+            for name, n, m in zip(self._names, self._seen, self._sizes, strict=True)
+        ]
+        return [", ".join(seen) + ": samples the optimal variational posterior"]
 
     def forget(self) -> None:
         """V, and what else is kept."""
@@ -109,20 +132,21 @@ class ThroughInducing(Form):
         """Say that K_uu has no factor."""
         if prior_at(theta) is not None:
             return None
+        names = ", ".join(self._names)
         return (
-            f"The covariance at the inducing points of {self.label!r} is not positive definite, or "
-            f"not a number, {where}. Points that lie close together do this. Write fewer of them, "
-            "or gp.prior('f', X, Xu=Z, jitter=1e-4)."
+            f"The covariance at the inducing points of {names} is not positive definite, or not a "
+            f"number, {where}. Points that lie close together do this. Write fewer of them, or "
+            "gp.prior('f', X, Xu=Z, jitter=1e-4)."
         )
 
 
 class KeptAtTheta:
-    """V at a theta, and with it what densities read of theta.
+    """Each V at a theta, and with them what densities read of theta.
 
     Parameters
     ----------
     function : callable
-        theta -> V, shape (n, m), and the values of what densities read of theta.
+        theta -> each V, shape (n, m), and the values of what densities read of theta.
     theta : ndarray, shape (p,)
         Where to begin.
     read : list of variable
@@ -141,8 +165,12 @@ class KeptAtTheta:
         read: Sequence[Variable],
     ):
         self._function = function
-        self._kept: OrderedDict[bytes, tuple[Array | None, list[NDArray[Any]]]] = OrderedDict()
-        _, *values = function(theta)
+        self._kept: OrderedDict[bytes, tuple[list[Array] | None, list[NDArray[Any]]]] = (
+            OrderedDict()
+        )
+        of_theta = function(theta)
+        self._maps = len(of_theta) - len(read)
+        values = of_theta[self._maps :]
         self.shared: list[Variable] = [
             # An axis that is known to have length 1 is one along which PyTensor broadcasts.
             pytensor.shared(np.asarray(value), shape=v.type.shape)
@@ -155,8 +183,8 @@ class KeptAtTheta:
         self._kept.clear()
         self._at = None
 
-    def map(self, theta: Array) -> Array | None:
-        """V, shape (n, m), in C order; ``None`` where K_uu cannot be factorized."""
+    def maps(self, theta: Array) -> list[Array] | None:
+        """Each V, shape (n, m), in C order; ``None`` where a K_uu cannot be factorized."""
         return self._values(theta)[0]
 
     def place(self, theta: Array) -> None:
@@ -172,17 +200,20 @@ class KeptAtTheta:
         """Whether a graph reads what `place` sets."""
         return not set(ancestors(outputs)).isdisjoint(self.shared)
 
-    def _values(self, theta: Array) -> tuple[Array | None, list[NDArray[Any]]]:
+    def _values(self, theta: Array) -> tuple[list[Array] | None, list[NDArray[Any]]]:
         key = theta.tobytes()
         if key not in self._kept:
             while len(self._kept) >= KEPT:
                 self._kept.popitem(last=False)
             try:
-                V, *values = self._function(theta)
+                of_theta = self._function(theta)
             except np.linalg.LinAlgError:
-                V, values = np.full((1, 1), np.nan), [s.get_value() for s in self.shared]
-            known = bool(np.isfinite(V).all())
-            self._kept[key] = np.ascontiguousarray(V) if known else None, values
+                maps, values = None, [s.get_value() for s in self.shared]
+            else:
+                maps, values = of_theta[: self._maps], of_theta[self._maps :]
+                known = all(np.isfinite(V).all() for V in maps)
+                maps = [np.ascontiguousarray(V) for V in maps] if known else None
+            self._kept[key] = maps, values
         self._kept.move_to_end(key)
         return self._kept[key]
 

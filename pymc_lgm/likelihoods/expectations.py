@@ -1,0 +1,163 @@
+r"""Expectations over independent normal variables, one a class, as graphs.
+
+What a likelihood of classes reads of processes that are known given their inducing variables. The
+variables are along the last axis, :math:`f_c \sim N(\mu_c, \gamma_c)`.
+"""
+
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+
+from numpy.polynomial.hermite_e import hermegauss
+
+from pymc_lgm.likelihoods.expected import NODES
+
+__all__ = ["NODES_OF_LARGEST", "expected_log_sum", "probability_of_largest"]
+
+NODES_OF_LARGEST = 20
+"""Of the rule for `probability_of_largest`."""
+
+STEP, BELOW, ABOVE = 0.75, 14.0, 12.0
+"""The grid of a trapezoidal rule in log t: a step, and how far it goes to either side."""
+
+LARGE = 6.0
+"""exp(−e^x) is zero to 1e-175 there, and farther on its slope would be infinity times zero."""
+
+
+def probability_of_largest(chosen: Any, mean: Any, variance: Any) -> Any:
+    r"""Return the probability that the chosen variable is the largest.
+
+    .. math::
+
+       P(f_y > f_c \;\forall c \ne y) = E \prod_{c \ne y}
+       \Phi\left(\frac{f_y - \mu_c}{\sqrt{\gamma_c}}\right), \qquad f_y \sim N(\mu_y, \gamma_y),
+
+    by a Gauss–Hermite rule of 20 nodes.
+
+    Parameters
+    ----------
+    chosen : tensor of bool, shape (..., C)
+        Which element of the last axis is y.
+    mean, variance : tensor, shape (..., C)
+        C must be known when the graph is built.
+
+    Returns
+    -------
+    tensor, shape (...)
+
+    Notes
+    -----
+    20 C normal distribution functions an observation. The error is 1e-8 where all variances are
+    equal, 3e-4 where that of y is four times the others', and 0.02 where it is 16 times theirs: a
+    step among the nodes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> chosen, mean = np.array([True, False, False]), np.array([0.5, 0.5, 0.5])
+    >>> probability_of_largest(chosen, mean, np.ones(3)).eval().round(7)
+    array(0.3333333)
+    """
+    chosen, mean, variance = (pt.as_tensor(x) for x in (chosen, mean, variance))
+    x, w = hermegauss(NODES_OF_LARGEST)
+    sd = pt.sqrt(variance)
+    own = [pt.sum(pt.switch(chosen, moment, 0.0), axis=-1) for moment in (mean, sd)]
+    at = own[0] + own[1] * _column(x, own[0].ndim)
+    # One factor after another: the gradient of a product along an axis divides by what may be 0.
+    below = [
+        pt.switch(chosen[..., c], 1.0, 0.5 * pt.erfc((mean[..., c] - at) / (sd[..., c] * 2**0.5)))
+        for c in range(_classes(mean))
+    ]
+    return pt.sum(_column(w / w.sum(), own[0].ndim) * reduce(lambda a, b: a * b, below), axis=0)
+
+
+def expected_log_sum(mean: Any, variance: Any) -> Any:
+    r"""Return :math:`E \log \sum_c e^{f_c}`.
+
+    Up to three classes by a product of Gauss–Hermite rules of 12 nodes over the C − 1 differences
+    :math:`f_c - f_C`, whose mean :math:`\mu_C` is taken out. For more, the logarithm is the mean
+    of the largest of :math:`f_c + g_c` with standard Gumbel variables :math:`g_c`, whose
+    distribution function is a product, and so its mean one integral for any number of classes:
+
+    .. math::
+
+       E \log \sum_c e^{f_c} = b - \int \prod_c E \exp(-e^{f_c - t}) - \exp(-e^{b - t}) \, dt,
+       \qquad b = \log \sum_c e^{\mu_c + \gamma_c / 2},
+
+    by trapezoids. With this b the integrand is of order :math:`e^{-2t}` where t is large.
+
+    Parameters
+    ----------
+    mean, variance : tensor, shape (..., C)
+        C must be known when the graph is built.
+
+    Returns
+    -------
+    tensor, shape (...)
+
+    Notes
+    -----
+    12^(C−1) nodes an observation up to C = 3, then 36 × 12 C. Errors at variances up to 1 are
+    3e-8 and 3e-6, at variances up to 4 they are 1e-4 and 1e-5.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [
+    ...     expected_log_sum(np.full(C, np.log(2.0)), np.full(C, 1e-10)).eval().round(6).item()
+    ...     for C in (1, 2, 3, 5)
+    ... ]
+    [0.693147, 1.386294, 1.791759, 2.302582]
+    """
+    mean, variance = pt.as_tensor(mean), pt.as_tensor(variance)
+    C = _classes(mean)
+    if C > 3:
+        return _by_gumbel(mean, variance, C)
+    last, of_last = mean[..., -1], variance[..., -1]
+    x, w = hermegauss(NODES)
+    shares, ndim = w / w.sum(), mean.ndim - 1
+    if C == 1:
+        return last
+    a = pt.sqrt(variance[..., 0] + of_last)
+    if C == 2:
+        d = mean[..., 0] - last + a * _column(x, ndim)
+        return last + pt.sum(_column(shares, ndim) * pt.softplus(d), axis=0)
+    # The root of diag(γ_1, γ_2) + γ_3 1 1ᵀ.
+    b = pt.sqrt(variance[..., 1] + of_last * variance[..., 0] / (variance[..., 0] + of_last))
+    one, other = (_column(part.ravel(), ndim) for part in np.meshgrid(x, x))
+    d = mean[..., 0] - last + a * one
+    e = mean[..., 1] - last + of_last / a * one + b * other
+    weights = _column(np.outer(shares, shares).ravel(), ndim)
+    # The logarithm of e^0 + e^d + e^e, its largest term taken out.
+    return last + pt.sum(weights * pt.softplus(pt.logaddexp(d, e)), axis=0)
+
+
+def _by_gumbel(mean: Any, variance: Any, C: int) -> Any:
+    terms = mean + 0.5 * variance
+    b, sd, ndim = pt.logsumexp(terms, axis=-1), pt.sqrt(variance), mean.ndim - 1
+    x, w = hermegauss(NODES)
+    nodes, shares = _column(x, ndim + 1), _column(w / w.sum(), ndim + 1)
+    t = b + _column(np.arange(-BELOW, ABOVE, STEP), ndim)
+
+    def below(log_rate: Any) -> Any:
+        return pt.exp(-pt.exp(pt.minimum(log_rate, LARGE)))
+
+    each = [pt.sum(shares * below(mean[..., c] + sd[..., c] * nodes - t), axis=0) for c in range(C)]
+    difference = reduce(lambda p, q: p * q, each) - below(b - t)
+    return b - STEP * pt.sum(difference, axis=0)
+
+
+def _classes(mean: Any) -> int:
+    C = mean.type.shape[-1]
+    if C is None:
+        raise ValueError(
+            "The number of classes is not known. Write a list of processes, f=[f0, f1, f2]."
+        )
+    return int(C)
+
+
+def _column(x: Any, ndim: int) -> Any:
+    """A vector along a new first axis."""
+    return pt.constant(x.reshape((x.size, *[1] * ndim)))
