@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ __all__ = [
     "FEW",
     "MANY",
     "QUIET",
+    "History",
     "MetricTuning",
     "NoiseTuning",
     "ProposalTuning",
@@ -117,6 +119,38 @@ class StepSizeTuning(NamedTuple):
         return math.exp(self.log_step if tune else self.log_step_average)
 
 
+class History(NamedTuple):
+    """Where a chain has been, a row a draw. What is learnt of it is renewed now and then.
+
+    Attributes
+    ----------
+    rows : tuple of ndarray
+    next_fit : int
+        Rows at which to learn next.
+    """
+
+    rows: tuple[Array, ...]
+    next_fit: int
+
+    def add(self, row: Array) -> History:
+        """Go on by a draw."""
+        return self._replace(rows=(*self.rows, row))
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it has grown by enough to learn again."""
+        return len(self.rows) >= self.next_fit
+
+    @property
+    def later(self) -> Array:
+        """The later two thirds, one a row: the first are on the way from the start."""
+        return np.array(self.rows[len(self.rows) // 3 :])
+
+    def learnt(self, growth: Fraction) -> History:
+        """Learn next when it has grown by this factor."""
+        return self._replace(next_fit=math.ceil(growth * len(self.rows)))
+
+
 class MetricTuning(NamedTuple):
     """A mass matrix for HMC, learnt from where the chain has been and from the gradients there.
 
@@ -128,28 +162,25 @@ class MetricTuning(NamedTuple):
 
     Attributes
     ----------
-    thetas, gradients : tuple of ndarray (p,)
-        Of the chain so far.
+    history : History
+        Theta and the gradient there, shape (2, p), of the chain so far.
     factor : ndarray, shape (p, p)
         C with C Cᵀ = Σ; renewed each time the draws have grown by a third, from the later two
         thirds of them.
-    next_fit : int
     """
 
-    thetas: tuple[Array, ...]
-    gradients: tuple[Array, ...]
+    history: History
     factor: Array
-    next_fit: int
 
     @classmethod
     def start(cls, p: int) -> MetricTuning:
         """Start with C = I."""
-        return cls((), (), np.eye(p), 10)
+        return cls(History((), 10), np.eye(p))
 
     @property
     def draws(self) -> int:
         """From how many draws it has learnt."""
-        return len(self.thetas)
+        return len(self.history.rows)
 
     @property
     def scale(self) -> float:
@@ -163,14 +194,11 @@ class MetricTuning(NamedTuple):
 
     def update(self, theta: Array, gradient: Array) -> MetricTuning:
         """Learn from one draw."""
-        thetas, gradients = (*self.thetas, theta), (*self.gradients, gradient)
-        tuning = self._replace(thetas=thetas, gradients=gradients)
-        draws = len(thetas)
-        if draws < self.next_fit:
-            return tuning
-        later = draws // 3
-        factor = _factor_of(np.array(thetas[later:]), np.array(gradients[later:]))
-        return tuning._replace(factor=factor, next_fit=math.ceil(4 * draws / 3))
+        history = self.history.add(np.stack([theta, gradient]))
+        if not history.is_due:
+            return self._replace(history=history)
+        thetas, gradients = history.later.swapaxes(0, 1)
+        return MetricTuning(history.learnt(Fraction(4, 3)), _factor_of(thetas, gradients))
 
 
 def _factor_of(thetas: Array, gradients: Array) -> Array:

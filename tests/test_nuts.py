@@ -15,10 +15,11 @@ from toys import TOYS, Chain, Counts, invariance, invariance_of, until_noticed
 import pymc_lgm as lgm
 
 from pymc_lgm import kernels
-from pymc_lgm.adaptation import MetricTuning
+from pymc_lgm.adaptation import History, MetricTuning
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites
 from pymc_lgm.approximations.variational import variational
+from pymc_lgm.kernels import leapfrog as leapfrog_module
 from pymc_lgm.kernels.hold.approximate_evidence import (
     ApproximateEvidence,
     gradient_of_ep,
@@ -166,8 +167,9 @@ def test_a_wrong_line_is_noticed(name, dies):
 
 @pytest.mark.mutant
 def test_a_wrong_leapfrog_is_noticed(dies, monkeypatch):
-    wrong = mutated(no_u_turn_module, "point.r + 0.5 * step", "point.r + step")
-    monkeypatch.setattr(module, "no_u_turn", wrong.no_u_turn)
+    first = "r = r + 0.5 * step_size * at.kick\n        x, r"
+    wrong = mutated(leapfrog_module, first, first.replace("0.5 * ", ""))
+    monkeypatch.setattr(no_u_turn_module, "leapfrog", wrong.leapfrog)
     pvalue = until_noticed(partial(pairs_pvalue, transition(nuts)), 1000, 3000)
     dies("nuts: without half a kick at the start", pvalue, below=1e-6)
 
@@ -350,7 +352,7 @@ def gaussian_target(theta, sd, noisy=False):
     def evaluate(theta):
         return slope(theta).log_density, SimpleNamespace(theta=theta)
 
-    state = SimpleNamespace(theta=theta, model=SimpleNamespace(log_prior=log_prior))
+    state = SimpleNamespace(theta=theta, model=PRIOR)
     return Target(state, slope(theta).log_density, evaluate, slope=slope, noisy=noisy)
 
 
@@ -359,12 +361,15 @@ def log_prior(theta):
     return float(theta.sum() - np.exp(theta).sum())
 
 
+PRIOR = SimpleNamespace(log_prior=log_prior, log_prior_gradient=lambda theta: 1.0 - np.exp(theta))
+
+
 def test_draws_and_gradients_of_a_gaussian_show_its_covariance(rng):
     """Σ B Σ = A for any draws, but for what is drawn to the diagonals: 1 % here."""
     root = np.tril(rng.standard_normal((4, 4))) + 2.0 * np.eye(4)
     cov = root @ root.T
     thetas = rng.standard_normal((2000, 4)) @ root.T
-    tuning = MetricTuning.start(4)._replace(next_fit=2000)
+    tuning = MetricTuning.start(4)._replace(history=History((), 2000))
     for theta in thetas:
         tuning = tuning.update(theta, -np.linalg.solve(cov, theta))
     found = tuning.factor @ tuning.factor.T
@@ -422,7 +427,7 @@ def test_first_trajectories_are_short(rng):
 def test_on_a_rough_slope_steps_do_not_shrink(rng):
     move, theta = NUTS(), np.zeros(2)
     tuning = move.start(SimpleNamespace(theta=theta), 100)
-    known = tuning.metric._replace(thetas=(theta,) * FIRST, gradients=(theta,) * FIRST)
+    known = tuning.metric._replace(history=History((np.stack([theta, theta]),) * FIRST, 10))
     rough = tuning._replace(metric=known, step_size=tuning.step_size.start(1e-6))
     target = replace(gaussian_target(theta, np.ones(2)), evaluate=lambda theta: (-np.inf, None))
     for _ in range(20):
@@ -438,7 +443,7 @@ def judged(acceptance, tune=100, visited=60, other=None):
     """What an emulator has learnt of proposals of this acceptance by the time it is judged."""
     move = Emulated(NUTS() if other is None else other)
     rng = np.random.default_rng(3)
-    state = SimpleNamespace(theta=np.zeros(2))
+    state = SimpleNamespace(theta=np.zeros(2), model=PRIOR)
     tuning = move.start(state, tune)
     for _ in range(60):
         tuning = tuning.note(acceptance)
@@ -486,7 +491,7 @@ def test_an_explorer_takes_its_place_until_the_emulator_needs_help(rng):
 def test_an_emulator_learns_what_trajectories_have_seen(rng):
     """A few points of each, whether they were accepted or not; nothing of noise."""
     move = Emulated(NUTS())
-    model = SimpleNamespace(log_prior=lambda theta: -1.0)
+    model = SimpleNamespace(log_prior=lambda theta: -1.0, log_prior_gradient=np.zeros_like)
     state = SimpleNamespace(theta=np.zeros(2), model=model, log_prior=-1.0)
 
     def evaluate(theta):

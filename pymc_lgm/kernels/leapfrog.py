@@ -6,12 +6,14 @@ Duane, Kennedy, Pendleton and Roweth (1987), *Hybrid Monte Carlo*; Leimkuhler an
 
 from __future__ import annotations
 
+import math
+
 from collections.abc import Callable
 from typing import Protocol
 
 from pymc_lgm.linalg import Array
 
-__all__ = ["Drift", "Kicking", "leapfrog"]
+__all__ = ["Drift", "Kicking", "leapfrog", "rotation", "straight"]
 
 Drift = Callable[[Array, Array], tuple[Array, Array]]
 """(x, r) -> (x, r) after a time ε: a straight line, or a rotation where that part is solved."""
@@ -69,3 +71,14 @@ def leapfrog[P: Kicking](
         at = there
         r = r + 0.5 * step_size * at.kick
     return x, r, at, steps
+
+
+def straight(step_size: float) -> Drift:
+    """Along r: where the whole force kicks."""
+    return lambda x, r: (x + step_size * r, r)
+
+
+def rotation(angle: float) -> Drift:
+    """About zero: the motion under N(0, I), or in d and its velocity under any normal law."""
+    cos, sin = math.cos(angle), math.sin(angle)
+    return lambda x, r: (cos * x + sin * r, cos * r - sin * x)

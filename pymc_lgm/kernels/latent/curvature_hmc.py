@@ -18,12 +18,12 @@ from pymc_lgm.approximations.gaussian import GaussianApproximation, Search, Site
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.site_posteriors import site_approximation
 from pymc_lgm.kernels.latent.stepping import (
+    DRIFTS,
     Force,
     Info,
     Integrator,
     Trajectories,
     accept,
-    drift_of,
 )
 from pymc_lgm.kernels.leapfrog import leapfrog
 from pymc_lgm.linalg import Array
@@ -112,7 +112,7 @@ def curvature_hmc(
         at(state.f, d_start),
         step_size=step_size,
         steps=steps,
-        drift=drift_of(integrator, step_size),
+        drift=DRIFTS[integrator](step_size),
         force=force,
     )
     log_ratio = -math.inf

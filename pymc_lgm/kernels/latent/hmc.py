@@ -15,12 +15,12 @@ from typing import Literal, Protocol
 import numpy as np
 
 from pymc_lgm.kernels.latent.stepping import (
+    DRIFTS,
     Force,
     Info,
     Integrator,
     Trajectories,
     accept,
-    drift_of,
 )
 from pymc_lgm.kernels.leapfrog import leapfrog
 from pymc_lgm.linalg import Array
@@ -149,7 +149,7 @@ def hmc(
         at(state.f, x_start),
         step_size=step_size,
         steps=steps,
-        drift=drift_of(integrator, step_size),
+        drift=DRIFTS[integrator](step_size),
         force=force,
     )
     log_ratio = -math.inf

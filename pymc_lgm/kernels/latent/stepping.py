@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from pymc_lgm.adaptation import StepSizeTuning
-from pymc_lgm.kernels.leapfrog import Drift
+from pymc_lgm.kernels.leapfrog import Drift, rotation, straight
 from pymc_lgm.kernels.sweep import Element, Stats
 from pymc_lgm.linalg import Array, tally
 from pymc_lgm.state import State, acceptance_probability
 
 __all__ = [
+    "DRIFTS",
     "Force",
     "Info",
     "Integrator",
@@ -23,7 +25,6 @@ __all__ = [
     "Stepping",
     "Trajectories",
     "accept",
-    "drift_of",
 ]
 
 Integrator = Literal["rotation", "leapfrog"]
@@ -63,12 +64,8 @@ class Force(NamedTuple):
     kick: Array
 
 
-def drift_of(integrator: Integrator, step_size: float) -> Drift:
-    """Motion without the kick: a rotation under a Gaussian, or a straight line."""
-    if integrator == "leapfrog":
-        return lambda x, r: (x + step_size * r, r)
-    cos, sin = math.cos(step_size), math.sin(step_size)
-    return lambda x, r: (cos * x + sin * r, cos * r - sin * x)
+DRIFTS: dict[Integrator, Callable[[float], Drift]] = {"rotation": rotation, "leapfrog": straight}
+"""Motion without the kick, by the integrator's name."""
 
 
 def accept(

@@ -9,17 +9,18 @@ from __future__ import annotations
 import math
 
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_lgm.adaptation import StepSizeTuning
+from pymc_lgm.adaptation import History, StepSizeTuning
 from pymc_lgm.approximations.emulator import ROOM, Emulator, Visits, emulate
 from pymc_lgm.kernels.hold.target import Slope, Target
 from pymc_lgm.kernels.sweep import Stats
 from pymc_lgm.kernels.theta.metropolis import Metropolis
 from pymc_lgm.kernels.theta.nuts import NUTS
-from pymc_lgm.latent_gaussian import LatentGaussian
+from pymc_lgm.kernels.theta.on_emulator import Surrogate, rehearse
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import State, acceptance_probability
 
@@ -75,18 +76,20 @@ def surrogate_transition(
         One evaluation of the target, and O(M p + m²) for each step on the emulator.
     """
     state = target.state
-    surrogate = _Surrogate(emulator, state.model)
+    surrogate = Surrogate(emulator, state.model)
     here = start = surrogate.at(emulator.coordinates(state.theta))
     total = 0.0
     for _ in range(n_trajectories):
         momentum = rng.standard_normal(here.z.size)
         step = step_size * rng.uniform(0.6, 1.0)
         there, end = surrogate.trajectory(here, momentum, step, n_steps)
-        change = there.log_density - here.log_density
-        log_ratio = change + 0.5 * float(momentum @ momentum - end @ end)
+        log_ratio = -math.inf
+        if there is not None:
+            change = there.log_density - here.log_density
+            log_ratio = change + 0.5 * float(momentum @ momentum - end @ end)
         acceptance = acceptance_probability(log_ratio) if log_ratio < math.inf else 0.0
         total += acceptance
-        if rng.uniform() < acceptance:
+        if rng.uniform() < acceptance and there is not None:
             here = there
     emulated = total / n_trajectories
     if here is start:
@@ -97,58 +100,6 @@ def surrogate_transition(
     if proposed is not None and rng.uniform() < info.theta_acceptance:
         return proposed, info
     return state, info
-
-
-class _Point(NamedTuple):
-    z: Array
-    log_density: float
-    gradient: Array
-
-
-@dataclass(frozen=True, eq=False)
-class _Surrogate:
-    """log π* in the emulator's coordinates."""
-
-    emulator: Emulator
-    model: LatentGaussian
-
-    def at(self, z: Array) -> _Point:
-        return self._point(z, *self._surface(z))
-
-    def trajectory(
-        self, point: _Point, momentum: Array, step: float, n_steps: int
-    ) -> tuple[_Point, Array]:
-        """Leapfrog: where it ends and the momentum there. On the way gradients are enough."""
-        z, gradient = point.z, point.gradient
-        for _ in range(n_steps):
-            half = momentum + 0.5 * step * gradient
-            z = z + step * half
-            theta, log_evidence, gradient = self._surface(z)
-            momentum = half + 0.5 * step * gradient
-            if not math.isfinite(momentum @ momentum):
-                break
-        return self._point(z, theta, log_evidence, gradient), momentum
-
-    def _surface(self, z: Array) -> tuple[Array, float, Array]:
-        """Theta, log p*(y | theta), and the gradient of log π* in z."""
-        log_evidence, gradient = self.emulator.log_evidence(z)
-        theta = self.emulator.theta(z)
-        of_prior = self.emulator.root.T @ self.model.log_prior_gradient(theta)
-        return theta, log_evidence, gradient + of_prior
-
-    def _point(self, z: Array, theta: Array, log_evidence: float, gradient: Array) -> _Point:
-        return _Point(z, log_evidence + self.model.log_prior(theta), gradient)
-
-
-def _rehearse(state: State) -> None:
-    """Follow a trajectory on an emulator of one visit: what compiles itself, compiles itself now.
-
-    The emulator's first draw comes late in tuning, when chains have their own processes.
-    """
-    p = state.theta.size
-    visits = Visits(state.theta[None], np.zeros(1), np.zeros(1))
-    surrogate = _Surrogate(emulate(visits, state.theta, np.eye(p)), state.model)
-    surrogate.trajectory(surrogate.at(np.zeros(p)), np.zeros(p), 1.0, 1)
 
 
 class EmulatorTuning(NamedTuple):
@@ -163,8 +114,7 @@ class EmulatorTuning(NamedTuple):
     step_size: StepSizeTuning
     emulator: Emulator | None
     visits: tuple[tuple[Array, float, float], ...]
-    chain: tuple[Array, ...]
-    next_fit: int
+    history: History
     judged_from: int
     share: float = 0.0
     acceptance: float = 0.0
@@ -182,19 +132,19 @@ class EmulatorTuning(NamedTuple):
     def learn(self, visited: list[tuple[Array, float, float]], theta: Array) -> EmulatorTuning:
         """Learn from one draw: what was tried, and where the chain is."""
         visits = (*self.visits, *visited)[-ROOM * (theta.size + 2) :]
-        chain = (*self.chain, theta)
-        tuning = self._replace(visits=visits, chain=chain)
+        history = self.history.add(theta)
+        tuning = self._replace(visits=visits, history=history)
         # A quadratic has about p²/2 coefficients, but a prior for each: 2 p visits are a start.
-        if len(chain) < self.next_fit or len(visits) < 10 + 2 * theta.size:
+        if not history.is_due or len(visits) < 10 + 2 * theta.size:
             return tuning
-        past = np.array(chain[len(chain) // 3 :])
+        past = history.later
         center = past.mean(axis=0)
         cov = (past - center).T @ (past - center) / len(past)
         cov[np.diag_indices_from(cov)] += 1e-8 + 1e-6 * np.trace(cov)
         known = Visits(*(np.array(column) for column in zip(*visits, strict=True)))
         before = () if self.emulator is None else (self.emulator.grid,)
         emulator = emulate(known, center, np.linalg.cholesky(cov), *before)
-        return tuning._replace(emulator=emulator, next_fit=math.ceil(1.2 * len(chain)))
+        return tuning._replace(emulator=emulator, history=history.learnt(Fraction(6, 5)))
 
 
 @dataclass(frozen=True)
@@ -223,15 +173,14 @@ class Emulated:
 
     def start(self, state: State, tune: int) -> EmulatorTuning:
         """Explore for the first eighth of tuning; for a quarter, or 50 draws, if that is short."""
-        _rehearse(state)
+        rehearse(state)
         return EmulatorTuning(
             explorer=None if self.explorer is None else self.explorer.start(state, tune),
             other=self.other.start(state, tune),
             step_size=StepSizeTuning.start(0.8 * state.theta.size**-0.25, 0.8, 3.0),
             emulator=None,
             visits=(),
-            chain=(),
-            next_fit=max(tune // 8, min(tune // 4, 50)),
+            history=History((), max(tune // 8, min(tune // 4, 50))),
             judged_from=math.ceil(self.judgment * tune),
         )
 
@@ -264,13 +213,13 @@ class Emulated:
 
     def _judged(self, tuning: EmulatorTuning) -> EmulatorTuning:
         """Say in how many of the draws the other move shall move theta."""
-        judged = len(tuning.chain) >= tuning.judged_from and tuning.proposals
+        judged = len(tuning.history.rows) >= tuning.judged_from and tuning.proposals
         if not judged or not isinstance(self.other, NUTS) or tuning.acceptance >= self.good:
             return tuning._replace(share=0.0)
         if tuning.acceptance >= self.fair:
             wanted = min(1.0, (self.good - tuning.acceptance) / 0.2)
             return tuning._replace(share=self.helped * wanted)
-        return tuning._replace(share=1.0, emulator=None, visits=(), chain=())
+        return tuning._replace(share=1.0, emulator=None, visits=(), history=History((), 0))
 
 
 def _watched(target: Target, visited: list[tuple[Array, float, float]]) -> Target:
