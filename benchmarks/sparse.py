@@ -16,8 +16,9 @@ is O(n m²), and the most memory that the process has had.
 ``--classes`` is the toy of three classes in two dimensions: labels drawn from three Gaussians,
 of which the paper gives a picture, one kernel for all classes with a length-scale for both inputs
 or one each, its code's priors and white noise. Error rate and log density are those of 750 further
-labels. A chain begins at the best of ten thetas, in the middle of a variational q. ESS is the smallest over hyper-parameters, and over the values at the inducing points, of
-which the paper's is one: one chain draws for ``--seconds`` after a third of them for tuning.
+labels. One chain begins at the best of ten thetas, in the middle of a variational q, and draws
+for ``--seconds`` after a third of them for tuning, or more. ESS is the smallest over theta, and
+the smallest over the values at the inducing points.
 """
 
 from __future__ import annotations
