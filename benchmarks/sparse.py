@@ -16,8 +16,9 @@ is O(n m²), and the most memory that the process has had.
 ``--classes`` is the toy of three classes in two dimensions: labels drawn from three Gaussians,
 of which the paper gives a picture, one kernel for all classes with a length-scale for both inputs
 or one each, its code's priors and white noise. Error rate and log density are those of 750 further
-labels. ESS is the smallest over hyper-parameters, and over the values at the inducing points, of
-which the paper's is one: one chain draws for so many seconds after a third of them for tuning.
+labels. One chain begins at the best of ten thetas, in the middle of a variational q, and draws
+for ``--seconds`` after a third of them for tuning, or more. ESS is the smallest over theta, and
+the smallest over the values at the inducing points.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ from _design import machine, sampled
 
 import pymc_lgm as lgm
 
+from pymc_lgm.approximations.variational import variational
 from pymc_lgm.linalg import gram
+from pymc_lgm.state import AtTheta
 
 PROBLEMS = ("coal", "pines", "binary")
 
@@ -102,15 +105,30 @@ def classes(likelihood: str, X: np.ndarray, y: np.ndarray, m: int, ard: bool) ->
     return model, gps
 
 
+def fitted(step: Any, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Where the paper starts: the Gaussian of largest bound, at the best theta of a few."""
+    ours, best = step.lgm, (-np.inf, point)
+    for variance in (1.0, 3.0):
+        for ls in (0.5, 1.0, 1.5, 2.0, 3.0):
+            theta = point["variance_log__"].size + point["ls_log__"].size
+            theta = np.log(np.r_[variance, np.full(theta - 1, ls)])
+            here = AtTheta.of(ours, theta)
+            q = variational(here.likelihood, here.prior, tolerance=1.0, max_iterations=15)
+            if q is not None and q.log_evidence + here.log_prior > best[0]:
+                latents = ours.latents_of(step.rng, here.prior, q.center)
+                best = q.log_evidence + here.log_prior, ours.point_of(theta) | latents
+    return best[1]
+
+
 def by_class(likelihood: str, n: int, m: int, ard: bool, seconds: float) -> None:
     rng = np.random.default_rng(0)
     (X, y), (new, label) = labels(n, rng), labels(750, rng)
     model, gps = classes(likelihood, X, y, m, ard)
-    how = {} if likelihood == "Softmax" else {"latent_move": "hmc-curvature"}
+    how = {} if likelihood == "Softmax" else {"latent_move": "hmc-curvature", "theta_repeats": 4}
     begin = time.perf_counter()
     with model:
         step = (lgm.Sweep if how else lgm.PseudoMarginal)(rng=1, **how)
-        point, tune, trace = model.initial_point(), 100, []
+        point, tune, trace = fitted(step, model.initial_point()), 100 if how else 250, []
         step.tune_length, tune_until = tune, time.perf_counter() + seconds / 3.0
         tuned = 0
         while tuned < tune or time.perf_counter() < tune_until:
@@ -131,7 +149,9 @@ def by_class(likelihood: str, n: int, m: int, ard: bool, seconds: float) -> None
         idata = pm.compute_deterministics(idata, extend_dataset=True, progressbar=False)
         tree = lgm.predict(idata, gps, new, progressbar=False)
     p = tree["predictions"]["y_probability"].values
-    ess = {k: float(v.min()) for k, v in az.ess(idata).data_vars.items()}
+    # ArviZ takes a chain that never moves for one of independent draws.
+    moved = {k: float(v.std("draw").min()) > 0.0 for k, v in idata.posterior.data_vars.items()}
+    ess = {k: float(v.min()) if moved[k] else 1.0 for k, v in az.ess(idata).data_vars.items()}
     of_theta, of_u = min(ess["variance"], ess["ls"]), min(ess[f"f{c}_u"] for c in range(3))
     print(
         f"{likelihood:10}{'ARD' if ard else 'one':>4}{n:6}{m:5}{of_theta:10.0f}{of_u:7.0f}"

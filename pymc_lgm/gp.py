@@ -101,12 +101,19 @@ class SparseLatent(pm.gp.Latent):
         Returns
         -------
         Projected
-            f, to be handed to a likelihood of this package or to `Expected`.
+            f, to be handed to a likelihood of this package or to `Expected`. `Softmax` and
+            `RobustMax` take a list of them, one a class.
         """
         if Xu is None:
             raise ValueError(
                 "SparseLatent.prior needs inducing points. Write "
                 "Xu=pm.gp.util.kmeans_inducing_points(100, X), or a grid."
+            )
+        if kwargs.get("n_outputs", 1) != 1:
+            raise ValueError(
+                "A SparseLatent makes one process. For classes write a list, as f = "
+                "[gp.prior(f'f{c}', X, Xu=Z) for c, gp in enumerate(gps)], of processes that may "
+                "share a covariance function."
             )
         _check_points(X, Xu)
         super().prior(f"{name}_u", Xu, jitter=jitter, **kwargs)

@@ -128,6 +128,13 @@ def test_nodes_have_the_moments_of_a_normal(s):
     close(w @ x[:, -1] ** 4, 3.0, 1e-5)
 
 
+@pytest.mark.parametrize(("s", "sets", "nodes"), [(3, 150, 216), (3, 900, 19), (2, 10**5, 81)])
+def test_hundreds_of_sets_of_classes_have_fewer_nodes(s, sets, nodes):
+    x, w = nodes_of_sets(s, sets)
+    assert len(x) == len(w) == nodes
+    close((w[:, None] * x).T @ x, np.eye(s), 1e-6)
+
+
 def test_sites_of_a_mean_and_its_noise_have_a_closed_form():
     """With V the covariance of (f, g) under q, E = exp(2 V_gg − 2 g) and e = y − f + 2 V_fg."""
     here = at("mean_and_noise")

@@ -570,6 +570,12 @@ def test_importance_draws_of_a_robust_maximum_are_refused_unless_asked_for():
     assert asked.elements[-1].interweave is not None
 
 
+def test_outputs_of_one_sparse_process_are_refused():
+    gp = lgm.gp.SparseLatent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    with pm.Model(), pytest.raises(ValueError, match=r"For classes write a list"):
+        gp.prior("f", X[:, None], Xu=Z[:, None], n_outputs=3)
+
+
 def test_processes_of_different_lengths_are_read_apart():
     """Two processes with observations of their own: nothing joins them."""
     with pm.Model() as model:

@@ -57,8 +57,8 @@ def probability_of_largest(chosen: Any, mean: Any, variance: Any) -> Any:
     --------
     >>> import numpy as np
     >>> chosen, mean = np.array([True, False, False]), np.array([0.5, 0.5, 0.5])
-    >>> probability_of_largest(chosen, mean, np.ones(3)).eval().round(7)
-    array(0.3333333)
+    >>> round(float(probability_of_largest(chosen, mean, np.ones(3)).eval()), 7)
+    0.3333333
     """
     chosen, mean, variance = (pt.as_tensor(x) for x in (chosen, mean, variance))
     x, w = hermegauss(NODES_OF_LARGEST)
@@ -106,10 +106,10 @@ def expected_log_sum(mean: Any, variance: Any) -> Any:
     --------
     >>> import numpy as np
     >>> [
-    ...     expected_log_sum(np.full(C, np.log(2.0)), np.full(C, 1e-10)).eval().round(6).item()
+    ...     round(float(expected_log_sum(np.full(C, np.log(2.0)), np.full(C, 1e-10)).eval()), 4)
     ...     for C in (1, 2, 3, 5)
     ... ]
-    [0.693147, 1.386294, 1.791759, 2.302582]
+    [0.6931, 1.3863, 1.7918, 2.3026]
     """
     mean, variance = pt.as_tensor(mean), pt.as_tensor(variance)
     C = _classes(mean)

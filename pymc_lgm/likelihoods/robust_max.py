@@ -77,8 +77,8 @@ class RobustMax(Classes):
     >>> import pymc as pm
     >>> from pymc_lgm.likelihoods import RobustMax
     >>> f = [[0.3, 0.0], [0.1, 2.0], [-1.0, 5.0]]
-    >>> pm.logp(RobustMax.dist(f=f), [0, 1]).eval().round(4)
-    array([-0.001 , -7.6009])
+    >>> pm.logp(RobustMax.dist(f=f), [0, 1]).eval().round(4).tolist()
+    [-0.001, -7.6009]
     """
 
     rv_type = RobustMaxRV

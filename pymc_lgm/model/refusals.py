@@ -187,7 +187,7 @@ def inducing_held(latent: str) -> str:
 def beside_inducing(names: Sequence[str]) -> str:
     """Another latent variable beside inducing variables."""
     return (
-        f"The model has {', '.join(names)}: a process that is seen through inducing variables is "
+        f"The model has {', '.join(names)}: processes that are seen through inducing variables are "
         "read alone. Add the covariance functions of several processes and write one "
         "lgm.gp.SparseLatent; coefficients beside it are hyper-parameters. Or name what to sample, "
         "as lgm.PseudoMarginal([...]), and give the others a step of their own."
