@@ -412,7 +412,7 @@ def rejections(idata: Any) -> int:
     return int(idata["sample_stats"]["numerical_rejections"].sum())
 
 
-@pytest.mark.parametrize("latent_move", ["hmc", "slice"])
+@pytest.mark.parametrize("latent_move", ["hmc", pytest.param("slice", marks=pytest.mark.slow)])
 def test_covariances_that_fail_for_long_length_scales(latent_move: str) -> None:
     with pm.Model() as model:
         ls = pm.LogNormal("ls", 0.5, 2.0, initval=0.2)

@@ -231,6 +231,7 @@ def test_expectation_propagation_is_refused():
         lgm.PseudoMarginal(approximation="ep", compile_kwargs=QUICK)
 
 
+@pytest.mark.slow
 def test_it_is_exact():
     """By Laplace's method, which is quick: of blocks its evidence has no gradient."""
     model = build("classes")

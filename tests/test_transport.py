@@ -141,8 +141,15 @@ def test_a_tuned_chain_bends_its_draws(monkeypatch):
 
 @pytest.mark.parametrize(
     ("options", "made"),
-    [({}, transport), ({"importance": lgm.Importance(defensive=0.2)}, "too far")],
-    ids=["as it is", "too far"],
+    [
+        pytest.param({}, transport, id="as it is"),
+        pytest.param(
+            {"importance": lgm.Importance(defensive=0.2)},
+            "too far",
+            id="too far",
+            marks=pytest.mark.slow,
+        ),
+    ],
 )
 def test_the_posterior_is_left_invariant(options, made, monkeypatch):
     if made == "too far":

@@ -83,9 +83,10 @@ LINES = {
 }
 # None: as many as the mode searches took.
 FACTORIZATIONS = dict(zip(LINES, (None, 2, 1, 1, None), strict=True))
+QUICK_LINES = ("pm.sample()", "step=lgm.ASIS()")
 # Each line once, each model more than once.
 EACH = [
-    pytest.param(line, name, marks=[pytest.mark.slow] * ("NUTS" in line or "pseudo" in line))
+    pytest.param(line, name, marks=[pytest.mark.slow] * (line not in QUICK_LINES))
     for line, name in zip(LINES, 3 * ("LogGaussianCox", "Logistic"), strict=False)
 ]
 
