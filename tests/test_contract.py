@@ -301,6 +301,12 @@ def test_a_rehearsal_changes_no_draw(rehearsed, monkeypatch):
     assert equal_dataclass_values(one, other)
 
 
+def test_a_large_covariance_is_not_rehearsed(rehearsed, monkeypatch):
+    monkeypatch.setattr(steps.base, "ROWS_WORTH_THREADS", 2)
+    monkeypatch.setattr(lgm.PseudoMarginal, "step", lambda *arguments: pytest.fail("rehearsed"))
+    rehearsed()
+
+
 def test_what_fails_in_a_rehearsal_is_said_by_the_chain(rehearsed, monkeypatch):
     monkeypatch.setattr(State, "of", lambda *_: None)
     step = rehearsed()

@@ -26,7 +26,7 @@ from pymc_lgm.model import LatentGaussianModel, find_latents, is_gaussian, is_pr
 from pymc_lgm.model.diagnose import explain
 from pymc_lgm.state import State
 from pymc_lgm.steps.options import unknown_options
-from pymc_lgm.threads import few_threads
+from pymc_lgm.threads import ROWS_WORTH_THREADS, few_threads
 
 __all__ = ["LatentGaussianStep"]
 
@@ -105,7 +105,9 @@ class LatentGaussianStep(BlockedStep):
         self.tunings: list[Any] = []
         self._state: State | None = None
         self._latents: dict[str, Any] = {}
-        if self.lgm.graphs.is_compiled:
+        # With a large K two draws take longer than to compile.
+        is_slow = self.lgm.form.by_covariance and self.lgm.rank >= ROWS_WORTH_THREADS
+        if self.lgm.graphs.is_compiled and not is_slow:
             self._rehearse(model.initial_point() if initial_point is None else initial_point)
 
     def _rehearse(self, point: dict[str, Any]) -> None:
