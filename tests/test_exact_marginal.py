@@ -169,6 +169,8 @@ def test_what_is_refused():
         lgm.ExactMarginal(model=model)
     with pytest.raises(ValueError, match="move='hmc' is unknown"):
         lgm.ExactMarginal(model=regression(), move="hmc")
+    with pytest.raises(ValueError, match="move='slice' has none"):
+        lgm.ExactMarginal(model=regression(), move="slice", target_accept=0.3)
     discrete = regression(more=lambda: pm.Poisson("k", 2.0))
     with pytest.raises(ValueError, match="cannot move 'k': it is discrete"):
         lgm.ExactMarginal([discrete["k"]], model=discrete)

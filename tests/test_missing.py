@@ -131,6 +131,18 @@ def test_what_a_density_reads_is_not_missing():
     assert ours.missing == ()
 
 
+def test_a_support_that_a_transform_restricts_is_sampled():
+    """Three ordered numbers are not three draws of the distribution that is written."""
+    with pm.Model() as model:
+        s, f = pm.HalfNormal("s", 1.0), pm.MvNormal("f", np.zeros(6), COV)
+        ordered = pm.distributions.transforms.ordered
+        pm.Normal("cuts", 0.0, s, shape=3, transform=ordered, initval=[-1.0, 0.0, 1.0])
+        pm.Poisson("y", pm.math.exp(s * f), observed=np.ones(6, dtype=int))
+    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    assert ours.missing == ()
+    assert ours.theta_names == ("s_log__", "cuts_ordered__")
+
+
 def test_a_prediction_in_the_model_is_drawn_too():
     with pm.Model() as model:
         f = pm.MvNormal("f", np.zeros(6), COV)

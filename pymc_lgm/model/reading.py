@@ -10,6 +10,7 @@ from typing import Any
 import pymc as pm
 
 from pymc.distributions.custom import default_not_implemented
+from pymc.distributions.transforms import _default_transform
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.extra_ops import CumOp
@@ -133,11 +134,13 @@ def _unread(model: pm.Model) -> list[Variable]:
     """Free random variables that depend on others, can be drawn, and that no density reads."""
     others = [v for rv in model.basic_RVs for v in rv.owner.inputs]
     read, free = set(ancestors([*others, *model.potentials])), set(model.free_RVs)
-    unread = [rv for rv in model.free_RVs if rv not in read and _can_be_drawn(rv)]
+    unread = [rv for rv in model.free_RVs if rv not in read and _can_be_drawn(model, rv)]
     return [rv for rv in unread if not free.isdisjoint(ancestors(rv.owner.inputs))]
 
 
-def _can_be_drawn(rv: Variable) -> bool:
-    """Not so `pymc.CustomDist` without ``random``."""
+def _can_be_drawn(model: pm.Model, rv: Variable) -> bool:
+    """Not so `pymc.CustomDist` without ``random``, nor where a transform restricts the support."""
+    transform, own = model.rvs_to_transforms[rv], _default_transform(rv.owner.op, rv)
     random = getattr(type(rv.owner.op), "_random_fn", None)
-    return not getattr(random, "__qualname__", "").startswith(default_not_implemented.__name__)
+    has_draws = not getattr(random, "__qualname__", "").startswith(default_not_implemented.__name__)
+    return has_draws and (transform is None or type(transform) is type(own))

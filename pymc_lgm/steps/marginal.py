@@ -134,11 +134,6 @@ class Marginal(LatentGaussianStep):
         one_of("move", move, (None, *MOVES))
         between("target_accept", target_accept, 1.0)
         between("scale", scale)
-        if move == "slice" and (target_accept is not None or scale is not None):
-            raise ValueError(
-                "target_accept and scale are options of a random walk, and move='slice' has none: "
-                "leave them out."
-            )
         self.approximation, self.move = approximation, move
         self.n_importance = None if n_importance is None else positive("n_importance", n_importance)
         self.importance, self.target_accept, self.scale = importance, target_accept, scale
@@ -226,6 +221,11 @@ def theta_move(
     scale: float | None,
 ) -> kernels.Move:
     """The move on theta that a user names, or the default."""
+    if move == "slice" and (target_accept is not None or scale is not None):
+        raise ValueError(
+            "target_accept and scale are options of a random walk, and move='slice' has none: "
+            "leave them out."
+        )
     walk = kernels.Metropolis(target_accept, scale, move == "delayed-metropolis")
     nuts = kernels.NUTS(target_accept or 0.7) if has_slope else None
     if move is None and model.has_prior_gradient:
