@@ -4,14 +4,12 @@ from functools import cache
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 import pytest
 import test_areas
 
 from models import COMPILED, QUICK
 from mutants import mutated
 from pymc.distributions.multivariate import CARRV, ICARRV
-from pytensor import function
 from scipy import stats
 from scipy.integrate import quad
 from scipy.special import expit, logsumexp
@@ -20,14 +18,15 @@ from test_priors import close
 
 import pymc_lgm as lgm
 
+from pymc_lgm.approximations import log_concave, own_effects
 from pymc_lgm.approximations.ep import Marginals, effects_moments, ep, quadrature_moments
 from pymc_lgm.approximations.gaussian import Effects
-from pymc_lgm.model import own_effects
+from pymc_lgm.approximations.log_concave import draw_log_concave
+from pymc_lgm.approximations.own_effects import OwnEffects
 from pymc_lgm.model.field_structure import FieldStructure
 from pymc_lgm.model.forms import field
 from pymc_lgm.model.forms.field import FieldPredictor
 from pymc_lgm.model.forms.linear import LinearPredictor
-from pymc_lgm.model.own_effects import OwnEffects, draw_log_concave
 from pymc_lgm.priors.intrinsic import IntrinsicField
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
@@ -465,11 +464,11 @@ def test_a_field_without_its_correction_is_noticed(rng, monkeypatch, dies):
 @pytest.mark.mutant
 def test_a_rule_that_forgets_its_weights_is_noticed(rng, dies):
     """N(w; 0, 1) dw in units of the rule is not N(x; 0, 1) dx."""
-    wrong = mutated(own_effects, " + 0.5 * nodes**2", "")
-    eta, r = (pt.vector(shape=(3,)) for _ in range(2))
-    density, d = -pt.exp(eta), pt.constant(np.ones(3))
-    both = [each.OwnEffects(density, eta, r, d).integrated for each in (own_effects, wrong)]
-    right, other = function([r], both, **QUICK)(np.array([-1.0, 0.0, 1.0]))
+    wrong = mutated(own_effects, "LOG_WEIGHTS[k] - 0.5", "-0.5")
+    rows = np.array([[-1.0, 0.0, 1.0]])
+    right, other = (
+        each.OwnEffects(*of_counts(0)).elements(rows, np.ones(3)) for each in (own_effects, wrong)
+    )
     dies("effects: a rule without its weights", np.abs(right - other).max(), above=0.01)
 
 
@@ -530,16 +529,53 @@ def test_another_structure_is_another_form(make):
 # Effects
 
 
+def of_counts(y):
+    """Poisson observations with a log rate: ℓ°, and with it its derivatives."""
+
+    def derivatives(rows):
+        rate = np.exp(rows)
+        return y * rows - rate, y - rate, -rate, -rate
+
+    return lambda rows: y * rows - np.exp(rows), derivatives
+
+
 @pytest.mark.parametrize("y", [0, 3, 50])
 def test_the_rule_is_as_good_as_it_says(y):
     """To 1e-6 with an effect of variance 1, against a sum over the line."""
     r = np.log(y + 0.5) + np.linspace(-3.0, 3.0, 25)
-    eta, given = pt.vector(shape=(25,)), pt.vector(shape=(25,))
-    effects = OwnEffects(y * eta - pt.exp(eta), eta, given, pt.ones(25))
-    seen = function([given], effects.integrated, **QUICK)(r)
+    (seen,) = OwnEffects(*of_counts(y)).elements(r[None], np.ones(25))
     w = np.linspace(-10.0, 10.0, 4001)[:, None]
     values = y * (r + w) - np.exp(r + w) + stats.norm.logpdf(w) + np.log(0.005)
     np.testing.assert_allclose(seen, logsumexp(values, axis=0), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("d", [0.3, 1.0])
+def test_derivatives_are_those_of_the_integral(d):
+    """By complex steps of a sum over the line."""
+    y, f, scale = 3, np.linspace(-2.0, 3.0, 11), np.full(11, d)
+    terms = OwnEffects(*of_counts(y)).terms(f, scale)
+    w = np.linspace(-9.0, 9.0, 6001)[:, None]
+
+    def integral(f):
+        terms = y * (f + d * w) - np.exp(f + d * w) - 0.5 * w**2
+        top = terms.real.max(axis=0)
+        return top + np.log(np.exp(terms - top).sum(axis=0) * 0.003 / np.sqrt(2 * np.pi))
+
+    # f(x + h) with h on a circle: the Taylor coefficients.
+    h = 0.05 * np.exp(2j * np.pi * np.arange(8) / 8)
+    around = np.array([integral(f + step) for step in h])
+    for order, factor in enumerate((1.0, 1.0, 2.0, 6.0)):
+        seen = factor * (around / h[:, None] ** order).mean(axis=0).real
+        # The rule stays where it is: each order errs by about a factor of ten more than the last.
+        np.testing.assert_allclose(terms[order], seen, atol=1e-6 * 10**order, rtol=0)
+
+
+@pytest.mark.mutant
+def test_a_third_derivative_without_its_covariance_is_noticed(dies):
+    wrong = mutated(own_effects, " + 3.0 * apart * bend[k, i]", "")
+    f, d = np.linspace(-2.0, 3.0, 11), np.ones(11)
+    right, other = (each.OwnEffects(*of_counts(3)).terms(f, d)[3] for each in (own_effects, wrong))
+    dies("effects: a third derivative without a term", np.abs(right - other).max(), above=0.01)
 
 
 def gumbel(w):
@@ -560,7 +596,7 @@ def test_draws_have_the_law_of_the_density(rng):
 @pytest.mark.mutant
 def test_effects_that_are_never_rejected_are_noticed(rng, dies):
     """As if the density were its tangents."""
-    wrong = mutated(own_effects, "np.log(rng.random(left.size)) < excess", "excess > -np.inf")
+    wrong = mutated(log_concave, "np.log(rng.random(left.size)) < excess", "excess > -np.inf")
     shift, zero = np.linspace(-2.0, 3.0, 4000), np.zeros(4000)
     w = wrong.draw_log_concave(rng, gumbel, zero, zero + 1.0)
     pvalue = float(stats.kstest(w - shift, stats.gumbel_r.cdf).pvalue)
@@ -579,13 +615,11 @@ class Counts:
     """Poisson observations whose effects have been integrated out by a rule of their own."""
 
     def __init__(self, y, d):
-        eta, r = (pt.vector(shape=(3,)) for _ in range(2))
-        effects = OwnEffects(y * eta - pt.exp(eta), eta, r, pt.constant(np.full(3, d)))
-        self._one = function([r], effects.integrated, **QUICK)
+        self._one, self._d = OwnEffects(*of_counts(y)), np.full(3, d)
         self.effects = Effects(np.full(3, d), lambda rows: y * rows - np.exp(rows))
 
     def sites(self, rows):
-        return np.array([self._one(row) for row in rows])
+        return self._one.elements(rows, self._d)
 
 
 @pytest.mark.parametrize("y", [0, 3, 40])

@@ -61,14 +61,14 @@ def explain(
 
 def _explain_likelihood(model: ModelFunctions, theta: Array, f: Array, where: str) -> str | None:
     try:
-        sums = model.graphs.term_sums(f, theta)
+        sums = model.likelihood.term_sums(f, theta)
     except (ValueError, AssertionError) as error:
         shapes = {name: tuple(v.shape.eval().tolist()) for name, v in model.observed.items()}
         return shapes_disagree(model.latent, model.n, shapes, error)
     for k, name in enumerate(model.likelihood_names):
         if np.isfinite(sums[k]):
             continue
-        values = np.atleast_1d(model.graphs.term_values(f, theta)[k])
+        values = np.atleast_1d(model.likelihood.term_values(f, theta)[k])
         bad = np.argwhere(~np.isfinite(values))
         first = tuple(int(i) for i in bad[0])
         at = ", ".join(map(str, first))
@@ -97,10 +97,11 @@ def coupled_term(model: ModelFunctions, theta: Array, f: Array) -> str | None:
     rng = np.random.default_rng(0)
     other = f + 0.3 * rng.standard_normal(model.n)
     index = np.arange(model.n)
-    start, end = (np.array(model.graphs.term_sums(x, theta)) for x in (f, other))
+    sums = model.likelihood.term_sums
+    start, end = (np.array(sums(x, theta)) for x in (f, other))
     for digit in range(max(model.n - 1, 0).bit_length()):
         A = (index >> digit) & 1 == 1
-        corners = [np.array(model.graphs.term_sums(np.where(s, f, other), theta)) for s in (A, ~A)]
+        corners = [np.array(sums(np.where(s, f, other), theta)) for s in (A, ~A)]
         mixed = end - corners[0] - corners[1] + start
         size = 1 + sum(np.abs(term) for term in (start, end, *corners))
         for k in np.flatnonzero(np.abs(mixed) > 1e-10 * size):

@@ -66,6 +66,8 @@ class ModelFunctions:
         they are too many.
     graphs : Graphs
         What the functions are compiled of.
+    likelihood : LikelihoodFunctions
+        Those of the likelihood: of ``graphs``, or what the form leaves of them.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class ModelFunctions:
         point = point | {name: extract_obs_data(data) for name, data in self._data.items()}
         self.graphs = Graphs(model, reading, self._blocks, point, compile_kwargs or {})
         self.form = self.graphs.form
+        self.likelihood = self.form.likelihood(self.graphs)
         self.n, self.p, self.rank = self.form.n, end, self.form.rank
         self.observed: dict[str, Variable] = {
             rv.name: model.rvs_to_values[rv] for rv in model.observed_RVs
@@ -226,15 +229,15 @@ class ModelFunctions:
 
     def log_likelihood(self, f: Array, theta: Array) -> float:
         """ℓ(f, theta): the log density of everything that depends on f, but f itself."""
-        return float(self.graphs.log_likelihood(f, theta))
+        return float(self.likelihood.log_likelihood(f, theta))
 
     def log_likelihoods(self, rows: Array, theta: Array) -> Array:
         """ℓ of each row of f, shape (N, n) -> (N,)."""
-        return self.graphs.log_likelihoods(rows, theta)
+        return self.likelihood.log_likelihoods(rows, theta)
 
     def log_likelihood_gradient(self, f: Array, theta: Array) -> tuple[float, Array]:
         """ℓ(f, theta) and g = ∂ℓ/∂f, shape (n,)."""
-        value, gradient = self.graphs.log_likelihood_gradient(f, theta)
+        value, gradient = self.likelihood.log_likelihood_gradient(f, theta)
         return float(value), gradient
 
     # More derivatives, for approximations and for gradients in theta
@@ -264,7 +267,7 @@ class ModelFunctions:
             W = SiteBlocks.of_products(self.sets, -products)
             W = ClassBlocks.nearest(self.sets, W.values) if self.classes else W
             return float(value), gradient, W, np.full(self.n, np.nan)
-        value, gradient, curvature, third = self.graphs.likelihood_terms(f, theta)
+        value, gradient, curvature, third = self.likelihood.likelihood_terms(f, theta)
         return float(value), gradient, curvature, third
 
     def site_log_likelihoods(self, rows: Array, theta: Array) -> Array:
@@ -280,7 +283,7 @@ class ModelFunctions:
         """
         if self._site_index is None:
             self._site_index = self._find_sites(theta)
-        elements, index = self.graphs.elements(rows, theta), self._site_index
+        elements, index = self.likelihood.elements(rows, theta), self._site_index
         count = self.n if self.sets is None else len(self.sets)
         if np.array_equal(index, np.arange(count)):
             return elements
@@ -373,4 +376,4 @@ class ModelFunctions:
         return found
 
     def _elements_at(self, theta: Array) -> Callable[[Array], Array]:
-        return lambda rows: self.graphs.elements(rows, theta)
+        return lambda rows: self.likelihood.elements(rows, theta)

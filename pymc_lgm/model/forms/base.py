@@ -23,7 +23,7 @@ from pymc_lgm.priors import Prior
 from pymc_lgm.priors.banded_models import Functions
 from pymc_lgm.priors.base import GaussianModel
 
-__all__ = ["Form", "FormModel", "PriorAt", "Setting"]
+__all__ = ["Form", "FormModel", "LikelihoodFunctions", "PriorAt", "Setting"]
 
 Variable = Any
 
@@ -66,6 +66,38 @@ class Setting:
     def label(self) -> str:
         """The names of the latents, to be read."""
         return " + ".join(str(latent.rv.name) for latent in self.reading.latents)
+
+
+class LikelihoodFunctions(Protocol):
+    """The likelihood as functions of (f, theta), or of (rows of f, theta)."""
+
+    @property
+    def log_likelihood(self) -> Callable[..., Any]:
+        """ℓ."""
+
+    @property
+    def log_likelihoods(self) -> Callable[..., Any]:
+        """ℓ of each row of f."""
+
+    @property
+    def log_likelihood_gradient(self) -> Callable[..., Any]:
+        """ℓ and g."""
+
+    @property
+    def likelihood_terms(self) -> Callable[..., Any]:
+        """ℓ, g, W and the third derivative."""
+
+    @property
+    def elements(self) -> Callable[..., Any]:
+        """Every element of every log density, of rows of f."""
+
+    @property
+    def term_sums(self) -> Callable[..., Any]:
+        """The log density of each observed variable."""
+
+    @property
+    def term_values(self) -> Callable[..., Any]:
+        """The same elementwise."""
 
 
 class FormModel(GaussianModel, Protocol):
@@ -161,6 +193,10 @@ class Form:
     def sets(self) -> NDArray[np.intp] | None:
         """Which f_i observations read together if they do; ``None``: they are looked for."""
         return None
+
+    def likelihood(self, graphs: LikelihoodFunctions) -> LikelihoodFunctions:
+        """The functions of f that are the likelihood: those of the graphs, or of what is left."""
+        return graphs
 
     def effects(self, theta: Array) -> Effects | None:
         """Effects, one an observation, that the form integrates out."""

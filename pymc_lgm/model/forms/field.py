@@ -4,8 +4,8 @@
 
 φ a series or the areas of a map, as in the model of Besag, York and Mollié. f = c + e φ + B β has
 the law of a sparse field and few coefficients (`pymc_lgm.priors.field`), and the likelihood of f is
-without the w_i (`pymc_lgm.model.own_effects`). So no n × n array is made, and q is close to the
-posterior of f. φ, β and w are drawn back given f and y.
+without the w_i (`pymc_lgm.approximations.own_effects`). So no n × n array is made, and q is close
+to the posterior of f. φ, β and w are drawn back given f and y.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from scipy.linalg import block_diag
 
 from pymc_lgm.adaptation import ENOUGH
 from pymc_lgm.approximations.gaussian import Effects
+from pymc_lgm.approximations.log_concave import draw_log_concave
+from pymc_lgm.approximations.own_effects import Derivatives
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.affine_graph import AffineGraph
 from pymc_lgm.model.field_structure import FieldStructure, Pieces
-from pymc_lgm.model.forms.base import Form, FormModel, PriorAt, Setting
-from pymc_lgm.model.own_effects import OwnEffects, draw_log_concave
+from pymc_lgm.model.forms.base import Form, FormModel, LikelihoodFunctions, PriorAt, Setting
+from pymc_lgm.model.forms.integrated import Integrated
 from pymc_lgm.priors import FieldPrior, Prior
 from pymc_lgm.priors.field import Field
 
@@ -66,38 +68,49 @@ class FieldPredictor(Form):
         self.mean = self.cov = pt.zeros(self.n)
         self.of_values, self.reads = structure.of_values, structure.outputs
         self._pieces: tuple[bytes, Pieces] | None = None
+        self._integrated: Integrated | None = None
 
     def known(self, densities: list[Variable]) -> list[Variable] | None:
         """Of the likelihood, what is left when effects are integrated out."""
         (density,) = (each for each in densities if self._eta in set(ancestors([each])))
         if density.ndim != 1:
             return None
-        self._effects = None
-        if self.structure.own is None:
-            read = self.structure.read_by(self.f)
-            seen = clone_replace(density, {self._eta: read}, rebuild_strict=False)
-        elif self._is_log_concave(density):
-            self._effects = self._integrated_out(density)
-            seen = self._effects.integrated
-        else:
+        structure = self.structure
+        if structure.own is not None and not self._is_log_concave(density):
             return None
+        # With effects f is what they have been added to, until `likelihood` integrates them out.
+        read = structure.read_by(self.f)
+        seen = clone_replace(density, {self._eta: read}, rebuild_strict=False)
+        if structure.own is not None:
+            seen = seen if structure.is_once else structure.gathered(seen)
+            self._with_effects = seen
+            self._integrated = Integrated(self._value, self._derivatives, self._scales)
         return [seen if each is density else each for each in densities]
 
-    def _integrated_out(self, density: Variable) -> OwnEffects:
-        """One integral an observation where each reads an element of its own, or one an element."""
-        structure = self.structure
-        self._with_effects = pt.vector("with_effects", shape=(self.n,))
-        read = {self._eta: structure.read_by(self._with_effects)}
-        if structure.is_once:
-            d = structure.d if structure.index is None else structure.d[structure.index]
-            effects = OwnEffects(density, self._eta, structure.read_by(self.f), d)
-            terms = [density, effects.slopes]
-            self._terms = clone_replace(terms, read, rebuild_strict=False)
-        else:
-            total = structure.gathered(clone_replace(density, read, rebuild_strict=False))
-            effects = OwnEffects(total, self._with_effects, self.f, structure.d)
-            self._terms = [total, effects.slopes]
-        return effects
+    @cached_property
+    def _compiled(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """The density of f with effects, of rows and theta, and with its derivatives."""
+        rows = pt.matrix("rows", shape=(None, self.n))
+        graphs = [self._with_effects]
+        for _ in range(3):
+            graphs.append(pt.grad(graphs[-1].sum(), self.f, disconnected_inputs="ignore"))
+        in_rows = vectorize_graph(graphs, {self.f: rows})
+        inputs, compiled = [rows, self._setting.theta], self._setting.compiled
+        return compiled(inputs, in_rows[0]), compiled(inputs, in_rows)
+
+    def _value(self, rows: Array, theta: Array) -> Array:
+        return self.structure.spread(self._compiled[0](rows, theta), 0.0)
+
+    def _derivatives(self, rows: Array, theta: Array) -> Derivatives:
+        value, slope, bend, third = self._compiled[1](rows, theta)
+        return self.structure.spread(value, 0.0), slope, bend, third
+
+    def _scales(self, theta: Array) -> Array:
+        return self.at(theta).d
+
+    def likelihood(self, graphs: LikelihoodFunctions) -> LikelihoodFunctions:
+        """Without the effects, if there are some."""
+        return graphs if self._integrated is None else self._integrated
 
     def _is_log_concave(self, density: Variable) -> bool:
         """Whether the curvature in eta is nowhere positive, as far as one looks."""
@@ -187,38 +200,21 @@ class FieldPredictor(Form):
 
     def effects(self, theta: Array) -> Effects | None:
         """d, and the likelihood of eta."""
-        if self._effects is None:
+        if self._integrated is None:
             return None
-        return Effects(self.at(theta).d, lambda rows: self._of_elements(rows, theta)[0])
-
-    @cached_property
-    def _at_the_mode(self) -> Callable[..., Any]:
-        """Center and scale of each w that an observation reads, of f and theta."""
-        assert self._effects is not None
-        outputs = [self._effects.center, self._effects.scale]
-        return self._setting.compiled([self.f, self._setting.theta], outputs)
-
-    @cached_property
-    def _of_eta(self) -> Callable[..., Any]:
-        """log p(y | f + d w) and its slope, of rows of f + d w and theta."""
-        rows = pt.matrix("rows", shape=(None, self.n))
-        outputs = vectorize_graph(self._terms, {self._with_effects: rows})
-        return self._setting.compiled([rows, self._setting.theta], outputs)
-
-    def _of_elements(self, rows: Array, theta: Array) -> list[Array]:
-        """The same, a column each element of f."""
-        return [self.structure.spread(terms, 0.0) for terms in self._of_eta(rows, theta)]
+        return Effects(self.at(theta).d, self._integrated.at(theta).value)
 
     def _draw_effects(self, rng: np.random.Generator, d: Array, f: Array, theta: Array) -> Array:
         """w given f and y."""
+        assert self._integrated is not None
+        effects = self._integrated.at(theta)
 
         def log_density(w: Array) -> tuple[Array, Array]:
-            value, slope = self._of_elements(f + d * w, theta)
+            value, slope, *_ = effects.derivatives(f + d * w)
             return value - 0.5 * w**2, d * slope - w
 
-        center, scale = self._at_the_mode(f, theta)
-        spread = self.structure.spread
-        return draw_log_concave(rng, log_density, spread(center, 0.0), spread(scale, 1.0))
+        center, scale = effects.laid(f[None], d)
+        return draw_log_concave(rng, log_density, center[0], scale[0])
 
 
 def _are_numbers(at: Pieces) -> bool:

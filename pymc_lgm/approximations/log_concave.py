@@ -1,101 +1,20 @@
-r"""Effects of which each observation has one of its own: integrated out, and drawn back exactly.
+"""Draws from log-concave densities, each of one variable, without error.
 
-    p(y_i | r_i) = ∫ p(y_i | r_i + d_i w) N(w; 0, 1) dw
-
-is one integral an observation, by a Gauss–Hermite rule that is laid where the integrand is (Liu and
-Pierce 1994, *A note on Gauss–Hermite quadrature*, Biometrika 81): around its mode, as wide as its
-curvature there says. So n variables and the noise of their estimate are gone.
-
-Given r and y the effects are independent, and log-concave where the likelihood is: each is drawn by
-rejection from the exponentials of three tangents (Gilks and Wild 1992, *Adaptive rejection sampling
-for Gibbs sampling*, Applied Statistics 41), which leaves no error.
+By rejection from the exponentials of three tangents (Gilks and Wild 1992, *Adaptive rejection
+sampling for Gibbs sampling*, Applied Statistics 41): a log-concave density lies below them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-import pytensor.tensor as pt
 
-from numpy.polynomial.hermite_e import hermegauss
 from numpy.typing import NDArray
-from pytensor.gradient import disconnected_grad
-from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.rewriting.utils import rewrite_graph
 
 from pymc_lgm.linalg import Array
 
-__all__ = ["NODES", "OwnEffects", "draw_log_concave"]
-
-Variable = Any
-
-NODES = 16
-"""Of the rule: good to 1e-6 for counts near their rate with an effect of variance 1."""
-
-STEPS, FARTHEST = 5, 2.0
-"""Of Newton's method: how many, and how far one goes in the linear predictor."""
-
-
-class OwnEffects:
-    """w ~ N(0, I) of observations whose density is a graph of eta = r + d w.
-
-    Parameters
-    ----------
-    density : variable, shape (n,)
-        log p(y_i | eta_i).
-    eta, r, d : variable, shape (n,)
-        The linear predictor in ``density``, without the effects, and what multiplies them.
-
-    Attributes
-    ----------
-    integrated : variable, shape (n,)
-        log p(y_i | r_i).
-    center, scale : variable, shape (n,)
-        The mode of w given r and y, and its standard deviation by the curvature there.
-    slopes : variable, shape (n,)
-        ∂ log p(y_i | eta_i)/∂eta_i.
-    """
-
-    def __init__(self, density: Variable, eta: Variable, r: Variable, d: Variable):
-        self.slopes = pt.grad(density.sum(), eta)
-        # In its shortest form: what is put together below has it many times.
-        curvature = pt.grad(self.slopes.sum(), eta)
-        density, self.slopes, curvature = rewrite_graph(
-            [density, self.slopes, curvature], include=("canonicalize", "stabilize"), clone=True
-        )
-        # `vectorize_graph` puts one graph in another and copies neither: STEPS graphs, not 2^STEPS.
-        before, w = pt.vector("w", shape=r.type.shape), pt.zeros_like(r)
-        at_w = {eta: r + d * before}
-        slope, bend = vectorize_graph([self.slopes, curvature], at_w)
-        after = _newton(before, slope, bend, d)
-        for _ in range(STEPS):
-            w = vectorize_graph(after, {before: w})
-        bend = vectorize_graph(bend, {before: w})
-        # What is not log-concave at a node is no reason for a wider rule than the prior's.
-        scale = 1.0 / pt.sqrt(1.0 + d**2 * pt.maximum(-bend, 0.0))
-        self.center, self.scale = disconnected_grad(w), disconnected_grad(scale)
-        nodes, weights = hermegauss(NODES)
-        at = self.center + self.scale * pt.constant(nodes[:, None])
-        values = vectorize_graph(density, {eta: r + d * at})
-        # N(w; 0, 1) dw = s exp(x²/2 − w²/2) N(x; 0, 1) dx with w = center + s x.
-        log_weights = np.log(weights / weights.sum()) + 0.5 * nodes**2
-        # In units of the integrand at the center, where it is largest.
-        top = vectorize_graph(density, {eta: r + d * self.center}) - 0.5 * self.center**2
-        terms = pt.exp(values - 0.5 * at**2 + pt.constant(log_weights[:, None]) - top)
-        self.integrated = top + pt.log(terms.sum(axis=0)) + pt.log(self.scale)
-
-
-def _newton(w: Variable, slope: Variable, bend: Variable, d: Variable) -> Variable:
-    """A step to the mode of log p(y | r + d w) − w²/2, not too long."""
-    longest = FARTHEST / pt.maximum(pt.abs(d), 1e-3)
-    up = d * slope - w
-    step = up / (1.0 + d**2 * pt.maximum(-bend, 0.0))
-    # inf/inf where a rate overflows: as far as a step may go.
-    step = pt.switch(pt.isnan(step), pt.sign(pt.switch(pt.isnan(up), -w, up)) * longest, step)
-    return w + pt.clip(step, -longest, longest)
-
+__all__ = ["draw_log_concave"]
 
 LOOKS, LEAST_RISE, ROUNDS = 60, 0.3, 1000
 """How often one looks for tangents, how much the outer ones rise to the middle at least, and how
