@@ -464,7 +464,7 @@ def test_a_field_without_its_correction_is_noticed(rng, monkeypatch, dies):
 @pytest.mark.mutant
 def test_a_rule_that_forgets_its_weights_is_noticed(rng, dies):
     """N(w; 0, 1) dw in units of the rule is not N(x; 0, 1) dx."""
-    wrong = mutated(own_effects, "LOG_WEIGHTS[k] - 0.5", "-0.5")
+    wrong = mutated(own_effects, " + log_weight - 0.5", " - 0.5")
     rows = np.array([[-1.0, 0.0, 1.0]])
     right, other = (
         each.OwnEffects(*of_counts(0)).elements(rows, np.ones(3)) for each in (own_effects, wrong)

@@ -16,6 +16,7 @@ import numba
 import numpy as np
 
 from numpy.polynomial.hermite_e import hermegauss
+from numpy.typing import NDArray
 
 from pymc_lgm.linalg import Array
 
@@ -26,6 +27,9 @@ NODES = 16
 
 STEPS, FARTHEST = 5, 2.0
 """Of Newton's method: how many, and how far one goes in the linear predictor."""
+
+BLOCK = 8192
+"""Numbers at a time: arrays of more are new pages of memory each time, which cost more than exp."""
 
 X, _WEIGHTS = hermegauss(NODES)
 LOG_WEIGHTS = np.log(_WEIGHTS / _WEIGHTS.sum()) + 0.5 * X**2
@@ -67,8 +71,17 @@ class OwnEffects(NamedTuple):
 
         23 evaluations of the likelihood with effects.
         """
+        N, n = rows.shape
+        if N > 1 and N * n > BLOCK:
+            parts = np.array_split(rows, min(-(-N * n // BLOCK), N))
+            return np.concatenate([self.elements(part, d) for part in parts])
         center, scale = self.laid(rows, d)
-        return _integral(self.value(_at_nodes(rows, d, center, scale)), center, scale)
+        top, total = np.full((N, n), -np.inf), np.zeros((N, n))
+        for nodes in np.array_split(np.arange(NODES), min(-(-NODES * N * n // BLOCK), NODES)):
+            values = self.value(_at_nodes(rows, d, center, scale, nodes))
+            _add(top, total, values, center, scale, nodes)
+        with np.errstate(divide="ignore"):
+            return top + np.log(total * scale)
 
     def terms(self, f: Array, d: Array) -> Derivatives:
         """ℓ_i, and its derivatives in f_i, each of shape (n,).
@@ -82,7 +95,8 @@ class OwnEffects(NamedTuple):
         rows = f[None]
         center, scale = self.laid(rows, d)
         return _derivatives(
-            *self.derivatives(_at_nodes(rows, d, center, scale)), center[0], scale[0]
+            *self.derivatives(_at_nodes(rows, d, center, scale, np.arange(NODES))),
+            *(center[0], scale[0]),
         )
 
 
@@ -100,41 +114,43 @@ def _newton(w: Array, slope: Array, bend: Array, d: Array) -> None:
             w[r, i] += min(max(step, -longest), longest)
 
 
-@numba.njit(cache=True, error_model="numpy")
-def _at_nodes(rows: Array, d: Array, center: Array, scale: Array) -> Array:
-    """f + d w at the nodes of each element: N rows for each node."""
+@numba.njit(cache=True)
+def _at_nodes(rows: Array, d: Array, center: Array, scale: Array, nodes: NDArray[np.intp]) -> Array:
+    """f + d w at nodes of each element: N rows for each node."""
     N, n = rows.shape
-    out = np.empty((NODES * N, n))
-    for k in range(NODES):
+    out = np.empty((nodes.size * N, n))
+    for k in range(nodes.size):
+        x = X[nodes[k]]
         for r in range(N):
             for i in range(n):
-                out[k * N + r, i] = rows[r, i] + d[i] * (center[r, i] + scale[r, i] * X[k])
+                out[k * N + r, i] = rows[r, i] + d[i] * (center[r, i] + scale[r, i] * x)
     return out
 
 
-@numba.njit(cache=True, error_model="numpy")
-def _log_terms(values: Array, center: float, scale: float) -> float:
-    """Of one element, in place: the integrand in units of its largest, whose logarithm returns."""
-    top = -np.inf
-    for k in range(NODES):
-        values[k] += LOG_WEIGHTS[k] - 0.5 * (center + scale * X[k]) ** 2
-        top = max(top, values[k])
-    for k in range(NODES):
-        values[k] = np.exp(values[k] - top)
-    return top
-
-
-@numba.njit(cache=True, error_model="numpy")
-def _integral(values: Array, center: Array, scale: Array) -> Array:
-    N, n = center.shape
-    out, at = np.empty((N, n)), np.empty(NODES)
-    for r in range(N):
-        for i in range(n):
-            for k in range(NODES):
-                at[k] = values[k * N + r, i]
-            top = _log_terms(at, center[r, i], scale[r, i])
-            out[r, i] = top + np.log(at.sum() * scale[r, i]) if top > -np.inf else top
-    return out
+@numba.njit(cache=True)
+def _add(
+    top: Array,
+    total: Array,
+    values: Array,
+    center: Array,
+    scale: Array,
+    nodes: NDArray[np.intp],
+) -> None:
+    """To sums of the integrand over nodes, in units of its largest, whose logarithm is top."""
+    N, n = top.shape
+    for k in range(nodes.size):
+        x, log_weight = X[nodes[k]], LOG_WEIGHTS[nodes[k]]
+        for r in range(N):
+            for i in range(n):
+                w = center[r, i] + scale[r, i] * x
+                term = values[k * N + r, i] + log_weight - 0.5 * w**2
+                if term <= top[r, i]:
+                    total[r, i] += np.exp(term - top[r, i])
+                elif term > -np.inf:
+                    total[r, i] = 1.0 + total[r, i] * np.exp(top[r, i] - term)
+                    top[r, i] = term
+                elif np.isnan(term):
+                    total[r, i] = np.nan
 
 
 @numba.njit(cache=True, error_model="numpy")
@@ -143,12 +159,13 @@ def _derivatives(
 ) -> Derivatives:
     n = center.size
     ell, g, h, t = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-    at = np.empty(NODES)
     for i in range(n):
-        at[:] = values[:, i]
-        top = _log_terms(at, center[i], scale[i])
+        w = center[i] + scale[i] * X
+        terms = values[:, i] + LOG_WEIGHTS - 0.5 * w**2
+        top = terms.max()
+        at = np.exp(terms - top)
         total = at.sum()
-        ell[i] = top + np.log(total * scale[i]) if top > -np.inf else top
+        ell[i] = top + np.log(total * scale[i])
         g[i] = h[i] = t[i] = 0.0
         for k in range(NODES):
             if at[k] > 0.0:  # elsewhere a slope may be infinite
