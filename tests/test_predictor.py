@@ -10,6 +10,7 @@ import pymc as pm
 import pytest
 
 from models import QUICK
+from mutants import mutated
 from scipy import stats
 from test_priors import close
 
@@ -52,6 +53,13 @@ def process_and_effects():
     s, mu = pm.HalfNormal("s", 0.7), pm.Normal("mu", 0, 0.5)
     b = pm.Normal("b", mu, s, shape=2)
     observe(process()[WEEK] + b[GROUP])
+
+
+@model
+def process_and_intercept():
+    """Drawn back without a factorization of the process alone, and scaled by theta."""
+    s = pm.HalfNormal("s", 0.7)
+    observe(process(rows=X) + s * pm.Normal("a", 0.2, 1.5))
 
 
 @model
@@ -120,6 +128,7 @@ READ = {
     "mean_and_noise": (("f", "g"), 8, 8, ["ls_f_log__", "ls_g_log__"]),
     "classes": (("f",), 9, 9, ["ls_f_log__"]),
     "classes_with_kernels_of_their_own": (("f0", "f1"), 6, 6, ["ls_f0_log__", "ls_f1_log__"]),
+    "process_and_intercept": (("f", "a"), 4, 4, ["s_log__", "ls_f_log__"]),
     "process_and_effects": (("mu", "b", "f"), 4, 4, ["s_log__", "ls_f_log__"]),
     "two_processes": (("f", "g"), 4, 4, ["ls_f_log__", "ls_g_log__"]),
     "whitened": (("c", "f_rotated_"), 4, 4, ["ls_f_log__"]),
@@ -191,6 +200,7 @@ SAMPLERS = {
 }
 
 FAST = {
+    ("process_and_intercept", "PseudoMarginal"),
     ("process_and_effects", "ASIS"),
     ("coefficients_and_effects", "LatentHMC-curvature"),
 }
@@ -248,6 +258,49 @@ def test_a_wrong_conditional_is_noticed(wrong, monkeypatch, dies):
     with model:
         step = lgm.EllipticalSlice(compile_kwargs=QUICK)
     dies(f"draw back: {wrong.__name__}", pvalue_of(step, model), below=1e-6)
+
+
+class Given:
+    """A generator whose normal numbers are known."""
+
+    def __init__(self, xi):
+        self.xi = xi
+
+    def standard_normal(self, size):
+        assert size == len(self.xi)
+        return self.xi
+
+
+def coefficient_given_f():
+    """Mean and standard deviation of the one coefficient, drawn and by the joint law's algebra."""
+    with build("process_and_intercept"):
+        ours = lgm.LatentGaussianModel.from_pymc(compile_kwargs=QUICK)
+    theta = np.array([0.3, -0.2])  # logarithms of the length-scale and of s, by name
+    prior, f = ours.prior(theta), np.array([0.9, -0.4, 1.3, 0.2])
+    k = ours.latents.index("a")
+    ops = tally.cubic_ops
+    mean, above = (ours.form.values_of(Given(np.array([xi])), prior, f)[k] for xi in (0.0, 1.0))
+    s = float(np.exp(theta[ours.theta_names.index("s_log__")]))
+    z, K = f - 0.3 - 0.2 * s, ours.cov(theta)
+    gain = 1.5**2 * s * np.linalg.solve(K, np.ones(4))
+    expected = 0.2 + gain @ z, np.sqrt(1.5**2 - 1.5**2 * s * gain.sum())
+    return (float(mean), float(above - mean)), expected, tally.cubic_ops - ops
+
+
+def test_few_coefficients_are_drawn_without_another_factor():
+    seen, expected, ops = coefficient_given_f()
+    close(np.array(seen), np.array(expected))
+    # One for the factor of K, and two draws, each with T = L⁻¹ B S^½, 3/4 of one here.
+    assert ops == 3
+
+
+@pytest.mark.mutant
+def test_coefficients_with_their_prior_spread_are_noticed(monkeypatch, dies):
+    """As if f said where they are, but not how sure that is."""
+    wrong = mutated(draw_back, "np.eye(roots.size) - T.T @ T", "np.eye(roots.size)")
+    monkeypatch.setattr(draw_back.DrawBack, "_few_given", wrong.DrawBack._few_given)
+    seen, expected, _ = coefficient_given_f()
+    dies("draw back: spread of the prior", abs(seen[1] - expected[1]), above=0.01)
 
 
 @pytest.mark.mutant

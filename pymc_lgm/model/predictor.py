@@ -31,6 +31,9 @@ __all__ = ["Predictor"]
 
 Variable = Any
 
+FEW = 1 / 3
+"""Variables for each element of f, solved for at the price of one factorization."""
+
 
 class Predictor:
     """f = c(theta) + A(theta) x, x ~ N(0, Q⁻¹) in blocks, as graphs and as numbers.
@@ -105,6 +108,16 @@ class Predictor:
         of_values = self._model.replace_rvs_by_values([cov for _, cov in found])
         placed = self._place(of_values)
         return [(i, a, b) for (i, _), a, b in zip(found, placed, of_values, strict=True)]
+
+    def process_and_few(self) -> int | None:
+        """Which block is a process that f is, but for few independent variables beside it."""
+        dense = [k for k, block in enumerate(self.blocks) if block.latent.variances is None]
+        beside = self.n_latents - self.size
+        if len(dense) != 1 or not 0 < beside <= FEW * self.size:
+            return None
+        block = self.blocks[dense[0]]
+        read_as_it_is = block.structure == "identity" and block.latent.root is None
+        return dense[0] if read_as_it_is and self.basis is None else None
 
     @property
     def x(self) -> Variable:
@@ -221,12 +234,12 @@ class Predictor:
             if block.structure == "identity":
                 return K
             return K[rows][:, rows] if read.all() else both * K[rows][:, rows]
-        columns = self._columns(block)
+        columns = self.columns(block)
         if self.basis is not None:
             columns = pt.dot(self.basis.T, columns)
         return pt.dot(columns * K, columns.T) if independent else columns @ K @ columns.T
 
-    def _columns(self, block: Block) -> Variable:
+    def columns(self, block: Block) -> Variable:
         """A_b: numbers, or a graph of theta."""
         if block.columns is not None:
             return pt.constant(block.columns)
