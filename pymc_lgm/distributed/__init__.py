@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 
+from collections import defaultdict
 from collections.abc import Callable
-from time import monotonic
 from typing import Any
 
 import cloudpickle
@@ -85,8 +85,9 @@ def sample(
     Returns
     -------
     xarray.DataTree
-        As of `pymc.sample`. ``sampling_time`` is in seconds from the call to the last chain, those
-        of the calls that have filled ``keep`` or ``resume`` included.
+        As of `pymc.sample`. ``sampling_time`` is in seconds and of the process that has been at
+        work longest: from first draws to last ones, without compilation, and with those of the
+        calls that have filled ``keep`` or ``resume``.
 
     Raises
     ------
@@ -155,11 +156,12 @@ def sample(
         states = {i: earlier[i].state if earlier else None for i in todo}
         length = draws if earlier else draws + (1000 if tune is None else tune)
         bar = bool(progressbar) and not quiet
-        began = monotonic()
+        busy: defaultdict[str, float] = defaultdict(float)
         with cluster_for(client, len(todo), cores) as workers:
             for i, chain in finished(workers, cloudpickle.dumps(plan), states, length, bar):
                 whole = joined(earlier[i], chain) if earlier else chain
-                done[i] = timed(whole, spent + monotonic() - began)
+                busy[chain.worker] += seconds(chain)
+                done[i] = timed(whole, spent + busy[chain.worker])
                 if kept is not None:
                     kept.save(i, done[i])
     idata = gathered([done[i] for i in range(chains)])

@@ -14,7 +14,19 @@ from pymc.progress_bar import create_simple_progress
 from pymc_lgm.distributed.plan import Chain
 from pymc_lgm.distributed.worker import chain_of
 
-__all__ = ["cluster_for", "finished"]
+__all__ = ["OF_THIS_MACHINE", "cluster_for", "finished"]
+
+
+OF_THIS_MACHINE: dict[str, Any] = {
+    "threads_per_worker": 1,
+    "memory_limit": None,
+    # Any port: two clusters at a time shall not warn of each other.
+    "dashboard_address": "127.0.0.1:0",
+    "scheduler_kwargs": {"dashboard": False},
+    # What fails is raised here; workers that take seconds to exit may be killed.
+    "silence_logs": logging.CRITICAL,
+}
+"""For `distributed.LocalCluster`: a thread a process, all the memory there is, no dashboard."""
 
 
 def import_dask() -> Any:
@@ -49,15 +61,7 @@ def cluster_for(client: Any, chains: int, cores: int | None) -> Iterator[Any]:
 
     workers = min(chains, cores or CPU_COUNT)
     with (
-        dask.LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=True,
-            memory_limit=None,
-            dashboard_address=None,
-            # What fails is raised here; workers that take seconds to exit may be killed.
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
+        dask.LocalCluster(n_workers=workers, **OF_THIS_MACHINE) as cluster,
         dask.Client(cluster) as own,
     ):
         yield own

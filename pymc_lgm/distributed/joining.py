@@ -44,16 +44,16 @@ def joined(first: Chain, then: Chain) -> Chain:
             begin = first.groups[name].sizes["draw"]
             later = group.assign_coords(draw=group["draw"] + begin)
             groups[name] = xr.concat([first.groups[name], later], "draw", **APART)
-    return Chain(groups, then.state)
+    return replace(then, groups=groups)
 
 
 def seconds(chain: Chain) -> float:
-    """Return after how many seconds the chain was there."""
+    """Return the seconds of draws that the study had when the chain ended."""
     return float(chain.groups["posterior"].attrs[TIME])
 
 
 def timed(chain: Chain, elapsed: float) -> Chain:
-    """Note after how many seconds the chain was there."""
+    """Note the seconds of draws that the study has when the chain ends."""
     groups = {
         name: group.assign_attrs({TIME: elapsed}) if TIME in group.attrs else group
         for name, group in chain.groups.items()

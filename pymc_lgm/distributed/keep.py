@@ -86,7 +86,8 @@ def _plain(group: xr.Dataset) -> xr.Dataset:
         if dtype.kind in "bui":
             narrow = values.astype(np.int32)
             values = narrow if np.array_equal(narrow, values) else values.astype(np.float64)
-        kept = {DTYPE: dtype.str} if dtype.kind in "bui" else {}
+        # The words of a label come back as objects.
+        kept = {DTYPE: dtype.str} if dtype.kind in "buiU" else {}
         variables[name] = xr.Variable(variable.dims, values, variable.attrs | kept)
     plain = xr.Dataset(variables, attrs={ATTRIBUTES: json.dumps(as_json(group.attrs))})
     return plain.set_coords(list(group.coords))

@@ -9,6 +9,7 @@ import pickle
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -62,10 +63,13 @@ class Chain:
     state : bytes
         A pickle of where it can go on from: the step method's ``sampling_state``, and the point.
         Empty where nobody wants it.
+    worker : str
+        The process that has run it; empty if it has been read from a folder.
     """
 
     groups: dict[str, xr.Dataset]
     state: bytes
+    worker: str = ""
 
 
 class Ready:
@@ -161,6 +165,7 @@ class Ready:
             var_dtypes=self.trace.var_dtypes,
         )
         trace.setup(tune + draws, number, step.stats_dtypes)
+        began = perf_counter()
         for draw in range(tune + draws):
             if draw == tune and resumed is None:
                 step.stop_tuning()
@@ -169,16 +174,18 @@ class Ready:
             heard(draw + 1, tune + draws)
         trace.close()
         state = pickle.dumps((step.sampling_state, point)) if self.plan.kept else b""
-        return Chain(self._groups(trace, number, tune), state)
+        return Chain(self._groups(trace, number, tune, perf_counter() - began), state)
 
-    def _groups(self, trace: NDArray, number: int, tune: int) -> dict[str, xr.Dataset]:
+    def _groups(
+        self, trace: NDArray, number: int, tune: int, seconds: float
+    ) -> dict[str, xr.Dataset]:
         """Convert the trace as `pymc.sample` does."""
         kept = MultiTrace([trace])
         if self.discard:
             kept = kept[tune:]
         # PyMC's converter takes from the report where tuning has ended.
         report = kept.report
-        report._n_tune, report._n_draws, report._t_sampling = tune, self.plan.draws, 0.0
+        report._n_tune, report._n_draws, report._t_sampling = tune, self.plan.draws, seconds
         settings = {"model": self.plan.model, "save_warmup": not self.discard} | self.idata_kwargs
         tree = drop_warning_stat(pm.to_inference_data(kept, **settings))
         groups = {name: group.to_dataset() for name, group in tree.children.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from dataclasses import replace
 from time import monotonic
 from typing import Any
 
@@ -38,8 +39,9 @@ def chain_of(plan: bytes, number: int, resumed: bytes | None, topic: str) -> Cha
             with unpickled.model:
                 _READY[plan] = Ready(unpickled)
         ready = _READY[plan]
+        voice = _Voice(topic, number)
         with ready.plan.model:
-            return ready.run(number, resumed, _Voice(topic, number))
+            return replace(ready.run(number, resumed, voice), worker=voice.worker.address)
 
 
 class _Voice:
