@@ -11,6 +11,7 @@ import threading
 import time
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -280,6 +281,10 @@ def test_resume_wants_a_whole_study(kept, tmp_path):
     store.save(0, keep.Kept(kept[0]).load(0))
     with pytest.raises(ValueError, match="1 of 3 chains"):
         run(None, resume=tmp_path, **ASIS)
+    for number in (1, 2):
+        store.save(number, replace(keep.Kept(kept[0]).load(number), state=b""))
+    with pytest.raises(ValueError, match="could not be pickled"):
+        run(None, resume=tmp_path, **ASIS)
 
 
 def test_a_chain_is_stored_as_a_whole_or_not_at_all(kept, tmp_path, monkeypatch):
@@ -380,6 +385,13 @@ def test_without_dask_the_call_says_what_to_install(monkeypatch):
 def test_what_makes_no_sense_is_refused(options, said):
     with pytest.raises((TypeError, ValueError), match=said):
         run(**{"client": None} | options)
+
+
+def test_a_model_that_is_all_data_is_refused():
+    with pm.Model() as data:
+        pm.Normal("y", observed=[1.0])
+    with pytest.raises(ValueError, match="nothing to sample"):
+        run(None, data)
 
 
 def test_a_step_that_is_made_is_refused():

@@ -108,20 +108,31 @@ def sample(
     processes import it.
 
     The folder of ``keep`` has a netCDF file for each group of a chain, which
-    ``xarray.open_dataset`` reads, and the pickle for ``resume``. Nothing is unpickled but the
-    latter, and that only by a call that names the folder in ``resume``.
+    ``xarray.open_dataset`` reads, of up to 2 GB a variable, and the pickle for ``resume``. Nothing
+    is unpickled but the latter, and that only by a call that names the folder in ``resume``.
+
+    A process that compiles a function rounds otherwise, in the last bit, than one that loads it
+    from PyTensor's cache: what is said of bits holds from the second call on, as of `pymc.sample`.
 
     Examples
     --------
+    A cluster in this process, to try it out:
+
+    >>> from distributed import Client, LocalCluster
     >>> import pymc as pm, pymc_lgm as lgm
     >>> with pm.Model() as model:
     ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=[[1.0, 0.5], [0.5, 1.0]])
     ...     y = lgm.Probit("y", f=f, observed=[0, 1])
-    >>> from distributed import Client  # doctest: +SKIP
-    >>> client = Client("scheduler:8786")  # doctest: +SKIP
-    >>> idata = lgm.distributed.sample(model, client=client, chains=8)  # doctest: +SKIP
+    >>> options = {"draws": 10, "tune": 5, "chains": 3, "step": lgm.EllipticalSlice, "quiet": True}
+    >>> local = {"n_workers": 1, "processes": False, "dashboard_address": "127.0.0.1:0"}
+    >>> with LocalCluster(**local) as cluster, Client(cluster) as client:
+    ...     idata = lgm.distributed.sample(model, client=client, **options)
+    >>> dict(idata["posterior"].sizes)
+    {'chain': 3, 'draw': 10, 'f_dim_0': 2}
     """
     model = pm.modelcontext(model)
+    if not model.free_RVs:
+        raise ValueError("All variables of the model are observed: there is nothing to sample.")
     refuse_options(step, draws, tune, chains, sample_kwargs)
     options = {k: v for k, v in sample_kwargs.items() if k != "nuts_sampler"}
     kept, before = (None if path is None else Kept(path) for path in (keep, resume))

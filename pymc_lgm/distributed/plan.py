@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -62,7 +63,7 @@ class Chain:
         As those of the trace that `pymc.sample` returns, with one chain.
     state : bytes
         A pickle of where it can go on from: the step method's ``sampling_state``, and the point.
-        Empty where nobody wants it.
+        Empty where nobody wants it, or where it cannot be pickled.
     worker : str
         The process that has run it; empty if it has been read from a folder.
     """
@@ -173,7 +174,11 @@ class Ready:
             trace.record(point, stats, in_warmup=draw < tune)
             heard(draw + 1, tune + draws)
         trace.close()
-        state = pickle.dumps((step.sampling_state, point)) if self.plan.kept else b""
+        state = b""
+        if self.plan.kept:
+            # Of a step method that has no state to pickle, the draws are kept all the same.
+            with suppress(Exception):
+                state = pickle.dumps((step.sampling_state, point))
         return Chain(self._groups(trace, number, tune, perf_counter() - began), state)
 
     def _groups(

@@ -85,3 +85,8 @@ def refuse_unfinished(before: Kept, chains: int) -> None:
             f"resume={str(before.path)!r} holds {len(there)} of {chains} chains. Finish them "
             "first, by the same call with keep= as before."
         )
+    if not all(before.load(i).state for i in range(chains)):
+        raise ValueError(
+            f"resume={str(before.path)!r} does not say where its chains have ended: the state of a "
+            "step method could not be pickled. Draw longer chains from the start."
+        )

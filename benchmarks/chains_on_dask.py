@@ -1,10 +1,11 @@
 """Eight chains on a Dask cluster of two processes against `pm.sample(cores=2)`: the same seconds.
 
-    python benchmarks/distributed.py [--quick] [--repeats 3] [--draws 1000]
+    python benchmarks/chains_on_dask.py [--quick] [--repeats 3] [--draws 1000]
 
 The coal-mining model of the README. "call": from the call to the trace, with what each call
 compiles, by the cache that the first ones have filled; the cluster is there before, as that of a
 user is. "draws": `sampling_time` of the trace. The two alternate; the last line is of the medians.
+(Not `distributed.py`: beside a script of that name Dask could not be imported.)
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def main() -> None:
             "Dask": lambda n: lgm.distributed.sample(draws=n, tune=n, client=client, **options),
         }
         for call in calls.values():  # fills the cache, and lets the workers import
-            call(4)
+            call(10)
         for _ in range(repeats):
             traces = {}
             for name, call in calls.items():
