@@ -136,7 +136,7 @@ def assert_same(one: xr.DataTree, other: xr.DataTree, but=("cubic_ops",)) -> Non
             assert groups[0][v].dtype == groups[1][v].dtype
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ["asis", pytest.param("default", marks=pytest.mark.slow), "nuts"])
 def test_chains_on_workers_are_those_of_pm_sample(client, local, name):
     make, options = CASES[name]
     found = run(client, make(), **options)
@@ -182,6 +182,7 @@ def test_a_chain_whose_worker_is_killed_has_the_same_draws(client, local, tmp_pa
     assert set(client.scheduler_info()["workers"]) != workers
 
 
+@pytest.mark.slow  # after another test a process starts and imports PyMC
 def test_where_one_chain_fails_the_others_end(client, tmp_path):
     def die():
         time.sleep(1)  # until the other chain is at work
@@ -326,6 +327,7 @@ def test_netcdf_gives_back_every_type(tmp_path):
     assert found.state == b"state"
 
 
+@pytest.mark.slow  # four samplers are made
 def test_a_comparison_on_a_cluster_is_the_one_made_here(here):
     samplers = {"once": lgm.ASIS, "twice": lambda: lgm.ASIS(theta_repeats=2)}
     options = {"draws": 10, "tune": 5, "random_seed": 2, "progressbar": False}

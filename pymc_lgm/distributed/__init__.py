@@ -9,6 +9,7 @@ import os
 
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import cloudpickle
@@ -168,8 +169,11 @@ def sample(
         length = draws if earlier else draws + (1000 if tune is None else tune)
         bar = bool(progressbar) and not quiet
         busy: defaultdict[str, float] = defaultdict(float)
-        with cluster_for(client, len(todo), cores) as workers:
-            for i, chain in finished(workers, cloudpickle.dumps(plan), states, length, bar):
+        with (
+            cluster_for(client, len(todo), cores) as workers,
+            closing(finished(workers, cloudpickle.dumps(plan), states, length, bar)) as arriving,
+        ):
+            for i, chain in arriving:
                 whole = joined(earlier[i], chain) if earlier else chain
                 busy[chain.worker] += seconds(chain)
                 done[i] = timed(whole, spent + busy[chain.worker])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import uuid
+import warnings
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -69,7 +70,7 @@ def cluster_for(client: Any, chains: int, cores: int | None) -> Iterator[Any]:
 
 def finished(
     client: Any, plan: bytes, chains: dict[int, bytes | None], draws: int, progressbar: Any
-) -> Iterator[tuple[int, Chain]]:
+) -> Generator[tuple[int, Chain]]:
     """Run chains, and yield each with its number when it is finished.
 
     Parameters
@@ -87,7 +88,10 @@ def finished(
     study = f"pymc_lgm-{uuid.uuid4().hex}"
     # A task that returns the plan: unlike data that is scattered, it is made again where a worker
     # that had it has died, and the scheduler holds it once for all chains.
-    shared = client.submit(bytes, plan, key=f"{study}-plan", pure=False)
+    with warnings.catch_warnings():
+        # A model with its data may well have more than the 10 MB of a task that Dask warns of.
+        warnings.filterwarnings("ignore", "Sending large graph")
+        shared = client.submit(bytes, plan, key=f"{study}-plan", pure=False)
     number_of = {
         client.submit(chain_of, shared, i, state, study, key=f"{study}-{i}", pure=False): i
         for i, state in chains.items()
