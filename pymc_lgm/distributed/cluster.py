@@ -86,16 +86,15 @@ def finished(
     """
     dask = import_dask()
     study = f"pymc_lgm-{uuid.uuid4().hex}"
-    # A task that returns the plan: unlike data that is scattered, it is made again where a worker
-    # that had it has died, and the scheduler holds it once for all chains.
+    # Each task has the plan in itself. Data on one worker would draw all chains to it, and be lost
+    # with it.
     with warnings.catch_warnings():
         # A model with its data may well have more than the 10 MB of a task that Dask warns of.
         warnings.filterwarnings("ignore", "Sending large graph")
-        shared = client.submit(bytes, plan, key=f"{study}-plan", pure=False)
-    number_of = {
-        client.submit(chain_of, shared, i, state, study, key=f"{study}-{i}", pure=False): i
-        for i, state in chains.items()
-    }
+        number_of = {
+            client.submit(chain_of, plan, i, state, study, key=f"{study}-{i}", pure=False): i
+            for i, state in chains.items()
+        }
     try:
         with _progress(client, study, len(chains), draws, progressbar):
             for future in dask.as_completed(list(number_of)):
@@ -109,7 +108,7 @@ def finished(
                 yield number, chain
     finally:
         # On the way out of an error or of an interrupt the others are still at work.
-        client.cancel([*number_of, shared], force=True)
+        client.cancel(list(number_of), force=True)
 
 
 @contextmanager
