@@ -7,6 +7,7 @@ a model with a likelihood of this package; in any other model write ``step=lgm.A
 """
 
 from pymc_lgm import datasets as datasets
+from pymc_lgm import distributed as distributed
 from pymc_lgm import gp as gp
 from pymc_lgm import spatial as spatial
 from pymc_lgm import testing as testing
@@ -76,6 +77,7 @@ __all__ = [
     "compare",
     "correct",
     "datasets",
+    "distributed",
     "efficiency",
     "ep",
     "gp",

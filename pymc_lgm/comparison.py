@@ -23,6 +23,7 @@ from pymc.progress_bar import create_simple_progress
 from pymc.vartypes import continuous_types
 
 from pymc_lgm.diagnostics import _rows, efficiency
+from pymc_lgm.distributed import sample
 from pymc_lgm.model import find_latents
 
 __all__ = ["Comparison", "compare"]
@@ -52,6 +53,7 @@ def compare(
     groups: Mapping[str, str | Sequence[str]] | None = None,
     random_seed: Any = None,
     progressbar: bool = True,
+    client: Any = None,
     **sample_kwargs: Any,
 ) -> Comparison:
     """Run several samplers on one model with equal budgets and tabulate how efficient each is.
@@ -74,6 +76,8 @@ def compare(
         but the latent, and "f", the latent. Deterministics are in neither.
     progressbar : bool
         One bar over all samplers.
+    client : distributed.Client, optional
+        Of a Dask cluster, which runs the chains: see `pymc_lgm.distributed.sample`.
     tune, chains, random_seed, **sample_kwargs
         For `pymc.sample` (``cores``, ``initvals``, ...), the same for all samplers.
 
@@ -110,6 +114,8 @@ def compare(
         random_seed = int(np.random.default_rng().integers(2**30))
     settings = {"tune": tune, "chains": chains, "random_seed": random_seed, "quiet": True}
     settings |= {"compute_convergence_checks": False} | sample_kwargs
+    if client is not None:
+        settings["client"] = client
 
     idata, table = {}, {}
     failures: dict[str, Exception] = {}
@@ -279,6 +285,8 @@ def _budget(**budgets: float | None) -> tuple[str, float]:
 def _run(
     model: pm.Model, make: Sampler, draws: int, settings: dict[str, Any], callback: Any
 ) -> xr.DataTree:
+    if "client" in settings:
+        return sample(model, draws=draws, step=make, **settings)
     # Where PyMC picks the sampler, a callback would keep it from picking nutpie.
     settings = {"callback": None if make is None else callback} | settings
     with model:

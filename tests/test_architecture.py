@@ -214,6 +214,7 @@ def test_importing_registers_once_and_does_not_compile_or_sample():
         "before = list(s.STEP_METHODS); listed = s.STEP_METHODS\n"
         "import pymc_lgm, pymc_lgm.steps as steps\n"
         "assert listed is s.STEP_METHODS and listed == [*before, *steps.SAMPLERS]\n"
+        "import sys; assert 'distributed' not in sys.modules  # Dask, an extra\n"
         "importlib.reload(steps)\n"
         "importlib.reload(pymc_lgm)\n"
         "assert listed == [*before, *steps.SAMPLERS], listed\n"

@@ -244,6 +244,24 @@ class LatentGaussianStep(BlockedStep):
         # The state is recomputed from the point; its factor need not travel.
         return self.__dict__ | {"_state": None, "_latents": {}}
 
+    def handed_over(self) -> dict[str, Any]:
+        """What a chain that goes on in another process needs besides `sampling_state` and point.
+
+        Theta and f to the last bit, where the model has others that they are computed from, and
+        what they were when this step has last looked.
+        """
+        others = {name: x.get_value() for name, x in self.lgm.graphs.others.items()}
+        state = self._state
+        at = None if state is None else (state.theta, state.f)
+        return {"others": others, "at": at, "latents": self._latents}
+
+    def take_over(self, held: dict[str, Any]) -> None:
+        """Go on from what another process has handed over; factorizes K."""
+        self.lgm.read(held["others"])
+        with few_threads(self.lgm.n):
+            self._state = None if held["at"] is None else State.of(self.lgm, *held["at"])
+        self._latents = held["latents"]
+
     def _depart(self, state: State) -> dict[str, Any]:
         """What a point has of a state; the latent variables are remembered."""
         latents = self.lgm.latents_of(self.rng, state.prior, state.f)

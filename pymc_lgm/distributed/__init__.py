@@ -1,0 +1,187 @@
+"""Sampling on several machines: each chain a task of a Dask cluster.
+
+Dask is an extra, ``pip install 'pymc_lgm[distributed]'``, and imported when it is needed.
+"""
+
+from __future__ import annotations
+
+import os
+
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import cloudpickle
+import pymc as pm
+import xarray as xr
+
+from pymc.stats.convergence import log_warnings, run_convergence_checks
+from pymc.util import get_random_generator, get_state_from_generator
+
+from pymc_lgm.distributed.cluster import cluster_for, finished
+from pymc_lgm.distributed.joining import gathered, joined, seconds, timed
+from pymc_lgm.distributed.keep import Kept, as_json, rng_state
+from pymc_lgm.distributed.plan import Plan
+from pymc_lgm.distributed.refusals import compare, refuse_options, refuse_unfinished, settings_of
+from pymc_lgm.model.fingerprint import described, fingerprint
+
+__all__ = ["sample"]
+
+
+def sample(
+    model: pm.Model | None = None,
+    *,
+    draws: int = 1000,
+    tune: int | None = None,
+    chains: int | None = None,
+    client: Any = None,
+    cores: int | None = None,
+    random_seed: Any = None,
+    step: Callable[[], Any] | None = None,
+    keep: str | os.PathLike[str] | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    progressbar: Any = True,
+    quiet: bool = False,
+    compute_convergence_checks: bool = True,
+    **sample_kwargs: Any,
+) -> xr.DataTree:
+    """Draw from p(theta, f | y) as `pymc.sample` does, each chain by a worker of a Dask cluster.
+
+    The draws are those of ``pm.sample(draws, tune=tune, chains=chains, random_seed=random_seed)``
+    in several processes, bit for bit where the processors are alike: seeds, starting points and
+    step methods are made as PyMC makes them, on each worker.
+
+    Parameters
+    ----------
+    model : pymc.Model, optional
+        By default the model of the context.
+    draws, tune, chains, random_seed
+        As in `pymc.sample`; by default 1000, what the step method needs, 4, and a new seed.
+    client : distributed.Client, optional
+        Of a cluster whose workers have this package. Workers of one thread: a process runs one
+        chain at a time, however many threads it has. By default a cluster of this machine is
+        started for the call and closed after it.
+    cores : int, optional
+        Processes of the cluster of this machine; by default one a chain, up to the number of cores.
+    step : callable, optional
+        Makes a step method, or a list of them, called without arguments inside the model: a class
+        (``lgm.ASIS``) or ``lambda: lgm.PseudoMarginal(n_importance=16)``. By default what
+        ``pm.sample()`` picks, its own NUTS where it picks another program's.
+    keep : path, optional
+        A folder where each chain is stored when it is finished. A second call with the same
+        ``keep`` and the same settings takes what is there, and runs the chains that are missing.
+    resume : path, optional
+        A folder that ``keep`` has filled: each of its chains goes on for ``draws`` more draws from
+        where it ended, without tuning, and the trace has all. Where it ended is a pickle, and a
+        pickle can run any code: resume from a folder that you trust.
+    progressbar : bool
+        One bar over the draws of all chains.
+    quiet, compute_convergence_checks : bool
+        As in `pymc.sample`.
+    **sample_kwargs
+        Of `pymc.sample`: ``initvals``, ``init``, ``var_names``, ``discard_tuned_samples``,
+        ``idata_kwargs``, ``compile_kwargs``, ``target_accept``, options of the step methods.
+
+    Returns
+    -------
+    xarray.DataTree
+        As of `pymc.sample`. ``sampling_time`` is in seconds and of the process that has been at
+        work longest: from first draws to last ones, without compilation, and with those of the
+        calls that have filled ``keep`` or ``resume``.
+
+    Raises
+    ------
+    ImportError
+        If Dask is not installed.
+    ValueError
+        If ``keep`` or ``resume`` holds chains of another model or of other settings.
+    distributed.KilledWorker
+        If a chain's worker has died more often than the scheduler allows, by default 3 times
+        (``distributed.scheduler.allowed-failures``). Before that the chain begins again on another
+        worker, with the same seed, and has the same draws.
+
+    Notes
+    -----
+    A process compiles the model for itself, once for all chains that it runs; what PyTensor's cache
+    has on a machine, its processes share. BLAS has one thread in each. A script that makes a
+    cluster of this machine needs ``if __name__ == "__main__":`` around its calls, since the
+    processes import it.
+
+    The folder of ``keep`` has a netCDF file for each group of a chain, which
+    ``xarray.open_dataset`` reads, of up to 2 GB a variable, and the pickle for ``resume``. Nothing
+    is unpickled but the latter, and that only by a call that names the folder in ``resume``.
+
+    A process that compiles a function rounds otherwise, in the last bit, than one that loads it
+    from PyTensor's cache: what is said of bits holds from the second call on, as of `pymc.sample`.
+
+    Examples
+    --------
+    A cluster in this process, to try it out:
+
+    >>> from distributed import Client, LocalCluster
+    >>> import pymc as pm, pymc_lgm as lgm
+    >>> with pm.Model() as model:
+    ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=[[1.0, 0.5], [0.5, 1.0]])
+    ...     y = lgm.Probit("y", f=f, observed=[0, 1])
+    >>> options = {"draws": 10, "tune": 5, "chains": 3, "step": lgm.EllipticalSlice, "quiet": True}
+    >>> local = {"n_workers": 1, "processes": False, "dashboard_address": "127.0.0.1:0"}
+    >>> with LocalCluster(**local) as cluster, Client(cluster) as client:
+    ...     idata = lgm.distributed.sample(model, client=client, **options)
+    >>> dict(idata["posterior"].sizes)
+    {'chain': 3, 'draw': 10, 'f_dim_0': 2}
+    """
+    model = pm.modelcontext(model)
+    if not model.free_RVs:
+        raise ValueError("All variables of the model are observed: there is nothing to sample.")
+    refuse_options(step, draws, tune, chains, sample_kwargs)
+    options = {k: v for k, v in sample_kwargs.items() if k != "nuts_sampler"}
+    kept, before = (None if path is None else Kept(path) for path in (keep, resume))
+    found = settings_of(kept, before)
+    chains = chains or found.get("chains", 4)
+    if before is not None:
+        tune = found["tune"] if tune is None else tune
+    if random_seed is None and found:
+        rngs = tuple(map(rng_state, found["random_seed"]))
+    else:
+        spawned = get_random_generator(random_seed).spawn(chains)
+        rngs = tuple(map(get_state_from_generator, spawned))
+    if kept is not None or before is not None:
+        asked = {"draws": draws, "tune": tune, "chains": chains, "random_seed": as_json(rngs)}
+        asked |= {"model": fingerprint(model), "step": described(step)}
+        asked |= {"options": described(options)}
+        if before is not None:
+            compare(asked | {"draws": found["draws"]}, found, f"resume={str(before.path)!r}")
+            refuse_unfinished(before, chains)
+            asked["draws"] += found["draws"]
+        if kept is not None and kept.settings is not None:
+            compare(asked, kept.settings, f"keep={str(kept.path)!r}")
+        elif kept is not None:
+            kept.begin(asked)
+
+    done = {i: kept.load(i) for i in kept.numbers()} if kept is not None else {}
+    todo = [i for i in range(chains) if i not in done]
+    earlier = {i: before.load(i) for i in todo} if before is not None else {}
+    spent = max(map(seconds, [*done.values(), *earlier.values()]), default=0.0)
+    if todo:
+        plan = Plan(model, step, rngs, draws, tune, options, kept is not None)
+        states = {i: earlier[i].state if earlier else None for i in todo}
+        length = draws if earlier else draws + (1000 if tune is None else tune)
+        bar = bool(progressbar) and not quiet
+        busy: defaultdict[str, float] = defaultdict(float)
+        with (
+            cluster_for(client, len(todo), cores) as workers,
+            closing(finished(workers, cloudpickle.dumps(plan), states, length, bar)) as arriving,
+        ):
+            for i, chain in arriving:
+                whole = joined(earlier[i], chain) if earlier else chain
+                busy[chain.worker] += seconds(chain)
+                done[i] = timed(whole, spent + busy[chain.worker])
+                if kept is not None:
+                    kept.save(i, done[i])
+    idata = gathered([done[i] for i in range(chains)])
+    if compute_convergence_checks:
+        warnings = run_convergence_checks(idata, model)
+        if not quiet:
+            log_warnings(warnings)
+    return idata

@@ -1,0 +1,120 @@
+"""Finished chains in a folder: what they are draws of, their groups as netCDF, where they ended.
+
+    study/settings.json
+    study/chain-0/posterior.nc, sample_stats.nc, ..., state.pickle
+
+A chain is written under another name and then renamed, so that what is there is whole. netCDF 3 is
+what SciPy writes: it has no groups, and no integers of 64 bits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from pymc.util import RandomGeneratorState
+
+from pymc_lgm.distributed.plan import Chain
+
+__all__ = ["Kept", "as_json", "rng_state"]
+
+DTYPE = "dtype_in_memory"
+ATTRIBUTES = "attributes_as_json"
+
+
+class Kept:
+    """A folder of finished chains."""
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = Path(path)
+        self._settings = self.path / "settings.json"
+
+    @property
+    def settings(self) -> dict[str, Any] | None:
+        """What its chains are draws of; None if there is nothing yet."""
+        if not self._settings.exists():
+            return None
+        found: dict[str, Any] = json.loads(self._settings.read_text(encoding="utf-8"))
+        return found
+
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """Make the folder for a study."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        new = self.path / f".settings-{os.getpid()}"
+        new.write_text(json.dumps(settings, indent=1), encoding="utf-8")
+        new.replace(self._settings)
+
+    def numbers(self) -> list[int]:
+        """Chains that are there."""
+        return sorted(int(path.name.split("-")[1]) for path in self.path.glob("chain-*"))
+
+    def save(self, number: int, chain: Chain) -> None:
+        """Write a chain; one that is there already has the same draws, and stays."""
+        with tempfile.TemporaryDirectory(prefix=".", dir=self.path) as folder:
+            new = Path(folder) / "chain"
+            new.mkdir()
+            for name, group in chain.groups.items():
+                _plain(group).to_netcdf(new / f"{name}.nc", engine="scipy", format="NETCDF3_64BIT")
+            (new / "state.pickle").write_bytes(chain.state)
+            there = self._of(number)
+            if not there.exists():
+                new.rename(there)
+
+    def load(self, number: int) -> Chain:
+        """Read a chain. Its state is bytes: it is unpickled where the chain goes on."""
+        there = self._of(number)
+        groups = {path.stem: _as_it_was(path) for path in sorted(there.glob("*.nc"))}
+        return Chain(groups, (there / "state.pickle").read_bytes())
+
+    def _of(self, number: int) -> Path:
+        return self.path / f"chain-{number}"
+
+
+def _plain(group: xr.Dataset) -> xr.Dataset:
+    """Make of a dataset one of types that netCDF 3 has, with a note of what they were."""
+    variables = {}
+    for name, variable in group.variables.items():
+        values, dtype = np.asarray(variable.values), variable.dtype
+        if dtype.kind in "bui":
+            narrow = values.astype(np.int32)
+            values = narrow if np.array_equal(narrow, values) else values.astype(np.float64)
+        # The words of a label come back as objects.
+        kept = {DTYPE: dtype.str} if dtype.kind in "buiU" else {}
+        variables[name] = xr.Variable(variable.dims, values, variable.attrs | kept)
+    plain = xr.Dataset(variables, attrs={ATTRIBUTES: json.dumps(as_json(group.attrs))})
+    return plain.set_coords(list(group.coords))
+
+
+def _as_it_was(path: Path) -> xr.Dataset:
+    found = xr.load_dataset(path, engine="scipy")
+    variables = {}
+    for name, variable in found.variables.items():
+        attrs = dict(variable.attrs)
+        dtype = attrs.pop(DTYPE, None)
+        values = variable.values if dtype is None else variable.values.astype(np.dtype(dtype))
+        variables[name] = xr.Variable(variable.dims, values, attrs)
+    attributes = json.loads(found.attrs[ATTRIBUTES])
+    return xr.Dataset(variables, attrs=attributes).set_coords(list(found.coords))
+
+
+def as_json(value: Any) -> Any:
+    """Turn NumPy's numbers, arrays and tuples into JSON's."""
+    if isinstance(value, Mapping):
+        return {str(k): as_json(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [as_json(each) for each in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def rng_state(stored: list[Any]) -> RandomGeneratorState:
+    """Read the state of a generator, as `as_json` has written it."""
+    bits, seeds = stored
+    return RandomGeneratorState(bits, seeds | {"spawn_key": tuple(seeds["spawn_key"])})

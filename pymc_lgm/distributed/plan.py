@@ -1,0 +1,208 @@
+"""What a process needs to run any one chain of a study, and the study made ready there.
+
+The steps are those that `pymc.sample` takes before its first draw, in its order and with its seeds.
+"""
+
+from __future__ import annotations
+
+import pickle
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pymc.backends.base import MultiTrace
+from pymc.backends.ndarray import NDArray
+from pymc.initial_point import make_initial_point_fns_per_chain
+from pymc.pytensorf import resolve_backend_compile_kwargs
+from pymc.sampling.mcmc import (
+    assign_step_methods,
+    get_default_tune_steps,
+    instantiate_steppers,
+)
+from pymc.step_methods import NUTS, STEP_METHODS, CompoundStep
+from pymc.step_methods.arraystep import PopulationArrayStepShared
+from pymc.step_methods.compound import flatten_steps
+from pymc.util import RandomGeneratorState, drop_warning_stat, random_generator_from_state
+
+from pymc_lgm.steps.base import LatentGaussianStep
+
+__all__ = ["Chain", "Plan", "Ready"]
+
+StepFactory = Callable[[], Any] | None
+"""Makes a step method, or a list of them, inside the model context; None: PyMC picks."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study: what is the same for all of its chains."""
+
+    model: pm.Model
+    step: StepFactory
+    rngs: tuple[RandomGeneratorState, ...]
+    """One a chain, as `pymc.sample` spawns them."""
+    draws: int
+    tune: int | None
+    options: dict[str, Any]
+    """Of `pymc.sample`; what it does not know is for the step methods."""
+    kept: bool
+    """Whether somebody wants to know where a chain has ended."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A chain that is finished.
+
+    Attributes
+    ----------
+    groups : dict of str to xarray.Dataset
+        As those of the trace that `pymc.sample` returns, with one chain.
+    state : bytes
+        A pickle of where it can go on from: the step method's ``sampling_state``, the point, and
+        what steps of this package hold.
+        Empty where nobody wants it, or where it cannot be pickled.
+    worker : str
+        The process that has run it; empty if it has been read from a folder.
+    """
+
+    groups: dict[str, xr.Dataset]
+    state: bytes
+    worker: str = ""
+
+
+class Ready:
+    """A plan in a process: step methods made, functions compiled, each chain's start computed."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        model, options = plan.model, dict(plan.options)
+        chains = len(plan.rngs)
+        self.idata_kwargs = options.pop("idata_kwargs", None) or {}
+        self.discard = options.pop("discard_tuned_samples", True)
+        initvals, init = options.pop("initvals", None), options.pop("init", "auto")
+        retries, n_init = options.pop("jitter_max_retries", 10), options.pop("n_init", 200_000)
+        var_names = options.pop("var_names", None)
+        compile_kwargs = resolve_backend_compile_kwargs(
+            options.pop("backend", None), options.pop("compile_kwargs", None)
+        )
+        if "target_accept" in options:
+            target = {"target_accept": options.pop("target_accept")}
+            options["nuts"] = options.get("nuts", {}) | target
+        rngs = [random_generator_from_state(state) for state in plan.rngs]
+        seeds = [rng.integers(2**30) for rng in rngs]
+        # Each chain goes on with its generator from here.
+        self.rngs = rngs
+
+        made = None if plan.step is None else plan.step()
+        provided, selected = assign_step_methods(model, made, methods=STEP_METHODS)
+        if not provided and [issubclass(each, NUTS) for each in selected] == [True]:
+            # Its metric is made of all starting points.
+            self.starts, step = pm.init_nuts(
+                init=init,
+                chains=chains,
+                n_init=n_init,
+                model=model,
+                random_seed=seeds,
+                progressbar=False,
+                quiet=True,
+                jitter_max_retries=retries,
+                tune=plan.tune,
+                initvals=initvals,
+                compile_kwargs=compile_kwargs,
+                **{**options.pop("nuts", {}), **options},
+            )
+        else:
+            start_of = make_initial_point_fns_per_chain(
+                model=model, overrides=initvals, jitter_rvs=set(), chains=chains
+            )
+            self.starts = [start(seed) for start, seed in zip(start_of, seeds, strict=True)]
+            step = instantiate_steppers(
+                model,
+                steps=provided,
+                selected_steps=selected,
+                step_kwargs=options,
+                initial_point=self.starts[0],
+                compile_kwargs=compile_kwargs,
+            )
+        self.step: Any = CompoundStep(step) if isinstance(step, list) else step
+        steps = flatten_steps(self.step)
+        for each in steps:
+            if isinstance(each, PopulationArrayStepShared):
+                raise ValueError(
+                    f"{type(each).__name__} moves all chains together, and here each has a process "
+                    "of its own: write pm.sample(step=...)."
+                )
+        self.ours = [each for each in steps if isinstance(each, LatentGaussianStep)]
+        self.fresh = self.step.sampling_state
+        self.tune = get_default_tune_steps(self.step, plan.tune)
+        traced = None
+        if var_names is not None:
+            if unknown := set(var_names) - {rv.name for rv in model.unobserved_RVs}:
+                raise ValueError(f"var_names has {sorted(unknown)}, which the model does not.")
+            named = [rv for rv in model.unobserved_RVs if rv.name in var_names]
+            traced = model.replace_rvs_by_values(named)
+        self.trace = NDArray(model=model, vars=traced, test_point=self.starts[0])
+
+    def run(self, number: int, resumed: bytes | None, heard: Callable[[int, int], None]) -> Chain:
+        """Run a chain from its start, or from where another has ended.
+
+        ``heard(done, of)`` is called after each draw.
+        """
+        step, draws = self.step, self.plan.draws
+        tune = self.tune if resumed is None else 0
+        step.sampling_state = self.fresh
+        # A copy: a second run of the chain in this process begins with the same generator.
+        rng = random_generator_from_state(pm.util.get_state_from_generator(self.rngs[number]))
+        step.setup_chain(rng, self.tune, draws)
+        point = {name: np.array(value) for name, value in self.starts[number].items()}
+        if resumed is not None:
+            step.sampling_state, point, held = pickle.loads(resumed)
+            for each, its in zip(self.ours, held, strict=True):
+                each.take_over(its)
+        trace = NDArray(
+            model=self.plan.model,
+            vars=self.trace.vars,
+            fn=self.trace.fn,
+            var_shapes=self.trace.var_shapes,
+            var_dtypes=self.trace.var_dtypes,
+        )
+        trace.setup(tune + draws, number, step.stats_dtypes)
+        began = perf_counter()
+        for draw in range(tune + draws):
+            if draw == tune and resumed is None:
+                step.stop_tuning()
+            point, stats = step.step(point)
+            trace.record(point, stats, in_warmup=draw < tune)
+            heard(draw + 1, tune + draws)
+        trace.close()
+        state = b""
+        if self.plan.kept:
+            # Of a step method that has no state to pickle, the draws are kept all the same.
+            with suppress(Exception):
+                held = [each.handed_over() for each in self.ours]
+                state = pickle.dumps((step.sampling_state, point, held))
+        return Chain(self._groups(trace, number, tune, perf_counter() - began), state)
+
+    def _groups(
+        self, trace: NDArray, number: int, tune: int, seconds: float
+    ) -> dict[str, xr.Dataset]:
+        """Convert the trace as `pymc.sample` does."""
+        kept = MultiTrace([trace])
+        if self.discard:
+            kept = kept[tune:]
+        # PyMC's converter takes from the report where tuning has ended.
+        report = kept.report
+        report._n_tune, report._n_draws, report._t_sampling = tune, self.plan.draws, seconds
+        settings = {"model": self.plan.model, "save_warmup": not self.discard} | self.idata_kwargs
+        tree = drop_warning_stat(pm.to_inference_data(kept, **settings))
+        groups = {name: group.to_dataset() for name, group in tree.children.items()}
+        return {
+            name: group.assign_coords(chain=[number]) if "chain" in group.dims else group
+            for name, group in groups.items()
+        }

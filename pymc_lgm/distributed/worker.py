@@ -1,0 +1,67 @@
+"""What runs on a worker: one chain a task, and one at a time in a process."""
+
+from __future__ import annotations
+
+import threading
+
+from dataclasses import replace
+from time import monotonic
+from typing import Any
+
+import cloudpickle
+
+from threadpoolctl import threadpool_limits
+
+from pymc_lgm.distributed.plan import Chain, Ready
+
+__all__ = ["Stopped", "chain_of"]
+
+EVERY = 0.5
+"""Seconds between two words about how far a chain is."""
+
+_AT_WORK = threading.Lock()
+"""PyTensor compiles in one thread, and a step method has the state of one chain."""
+
+_READY: dict[bytes, Ready] = {}
+"""The plan that this process has compiled, for its next chain."""
+
+
+class Stopped(Exception):
+    """Nobody waits for the chain anymore."""
+
+
+def chain_of(plan: bytes, number: int, resumed: bytes | None, topic: str) -> Chain:
+    """Run a chain of a pickled plan, with one thread for BLAS."""
+    with _AT_WORK, threadpool_limits(limits=1, user_api="blas"):
+        if plan not in _READY:
+            _READY.clear()
+            unpickled = cloudpickle.loads(plan)
+            with unpickled.model:
+                _READY[plan] = Ready(unpickled)
+        ready = _READY[plan]
+        voice = _Voice(topic, number)
+        with ready.plan.model:
+            return replace(ready.run(number, resumed, voice), worker=voice.worker.address)
+
+
+class _Voice:
+    """Tells the client how far the chain is, now and then, and looks whether it is still there."""
+
+    def __init__(self, topic: str, number: int):
+        from distributed import get_worker
+
+        self.worker, self.topic, self.number = get_worker(), topic, number
+        self.task = self.worker.get_current_task()
+        self.said = -EVERY
+
+    def __call__(self, done: int, of: int) -> None:
+        """Say so, if it is time to."""
+        now = monotonic()
+        if now - self.said < EVERY and done < of:
+            return
+        self.said = now
+        self.worker.log_event(self.topic, (self.number, done, of))
+        # A thread cannot be stopped from outside: a task that is canceled ends itself.
+        task: Any = self.worker.state.tasks.get(self.task)
+        if task is None or task.state in ("cancelled", "resumed"):
+            raise Stopped(f"Chain {self.number} was canceled.")
