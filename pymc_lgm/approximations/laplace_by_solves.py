@@ -65,9 +65,7 @@ class LaplaceBySolves:
         for i in range(0, cross.shape[1], AT_ONCE):
             part = slice(i, i + AT_ONCE)
             right = self.system.scaled(cross[:, part])
-            solution = conjugate_gradients(
-                self.system.times, right, self.preconditioner, rtol=rtol
-            )
+            solution = conjugate_gradients(self.system.times, right, self.preconditioner, rtol=rtol)
             reduced[part] = np.einsum("ij,ij->j", right, solution.x)
         return reduced
 
@@ -159,7 +157,8 @@ def laplace_by_solves(
         converged = gain < tolerance
     else:
         return None
-    determinant = log_determinant(system.times, mean.size, rng, P, probes=probes, rtol=rtol)
+    known = P if P.log_determinant is not None else None
+    determinant = log_determinant(system.times, mean.size, rng, known, probes=probes, rtol=rtol)
     return LaplaceBySolves(
         center=mean + z,
         dual=a,

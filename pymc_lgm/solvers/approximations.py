@@ -80,8 +80,8 @@ def nystrom(kernel: KernelMatrix, m: int, rng: np.random.Generator) -> Approxima
     >>> system = KernelSystem(KernelMatrix.of_points(k, x), shift=1e-2)
     >>> P = nystrom(system.kernel, 20, np.random.default_rng(0)).preconditioner(system)
     >>> alone, with_P = (conjugate_gradients(system.times, np.sin(5 * x), p) for p in (None, P))
-    >>> alone.iterations, with_P.iterations
-    (9, 2)
+    >>> alone.iterations > 5 * with_P.iterations
+    True
     """
     Phi = _inducing(kernel, m, rng)
     return Approximation(Phi, np.zeros(kernel.n))

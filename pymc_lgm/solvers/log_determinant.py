@@ -96,8 +96,8 @@ def log_determinant(
     >>> from pymc_lgm.solvers import log_determinant
     >>> A = np.diag([1.0, 2.0, 4.0])
     >>> estimate = log_determinant(lambda V: A @ V, 3, np.random.default_rng(0), rtol=1e-10)
-    >>> round(estimate.value, 6) == round(np.log(8), 6)  # signs: exact for a diagonal
-    True
+    >>> round(float(np.exp(estimate.value)), 6)  # signs are exact for a diagonal
+    8.0
     """
     if probes < 2:
         raise ValueError(f"A standard error takes at least two probes, not {probes}.")

@@ -55,7 +55,8 @@ class Identity:
 
     def draw(self, rng: np.random.Generator, count: int) -> Array:
         """Signs: of all z with E z zᵀ = I those whose zᵀA z varies least."""
-        return rng.choice([-1.0, 1.0], size=(self.n, count))
+        signs: Array = 2.0 * rng.integers(2, size=(self.n, count)) - 1.0
+        return signs
 
 
 class LowRankAndBlocks:
