@@ -28,7 +28,7 @@ from pymc_lgm.approximations.laplace import laplace as find_mode
 from pymc_lgm.conditionals import vector_of
 from pymc_lgm.iterative import IterativeEvidence
 from pymc_lgm.linalg import Array
-from pymc_lgm.model import LatentGaussianModel
+from pymc_lgm.model import LatentGaussianModel, find_latents
 from pymc_lgm.model.diagnose import refuse_coupling
 from pymc_lgm.model.natural_scale import NaturalScale
 from pymc_lgm.state import LikelihoodAt
@@ -332,6 +332,12 @@ def laplace(
     f = vector_of(gp, model)
     if latent is not None and getattr(latent, "name", latent) != f.name:
         raise ValueError(f"latent={latent!r}, but gp made {f.name!r}: leave latent= out.")
+    if not find_latents(model, f).is_one_vector:
+        raise ValueError(
+            f"solver='pcg' reads {f.name} one element at a time, and a density of this model "
+            "reads sums of them. Write observations that depend on one element each, or leave "
+            "solver= out."
+        )
     lgm = LatentGaussianModel.from_pymc(model, f, covariance=False)
     _refuse(lgm, model)
     return IterativeEvidence(lgm, model, gp, **options)

@@ -172,14 +172,13 @@ class IterativeEvidence:
         """K of f at a theta, with its jitter: what conjugate gradients multiply with."""
         theta = self._scale.theta_of(point or {})
         values = list(self._scale.point_of(theta).values())
-        everything = np.arange(self.lgm.n)
 
         def entries(rows: solvers.Index, columns: solvers.Index) -> Array:
             block: Array = self._k(self._X[rows], self._X[columns], *values)
             # What a covariance has on its diagonal alone, white noise say, is there and in no k.
-            both, i, j = np.intersect1d(everything[rows], everything[columns], return_indices=True)
-            if both.size:
-                block[i, j] = self._own(self._X[both], *values)[0] + self._jitter
+            i, j = _on_the_diagonal(rows, columns, self.lgm.n)
+            if i.size:
+                block[i, j] = self._own(self._X[rows][i], *values)[0] + self._jitter
             return block
 
         return KernelMatrix(entries, self.lgm.n)
@@ -279,3 +278,15 @@ class IterativeEvidence:
         if self.preconditioner is None:
             return lambda system: solvers.Identity(system.n)
         return PRECONDITIONERS[self.preconditioner](kernel, self.rank, rng).preconditioner
+
+
+def _on_the_diagonal(
+    rows: solvers.Index, columns: solvers.Index, n: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Where in K[rows, columns] the elements of K's diagonal are."""
+    if isinstance(rows, slice) and isinstance(columns, slice):
+        both = np.arange(max(rows.start, columns.start), min(rows.stop, columns.stop))
+        return both - rows.start, both - columns.start
+    every = np.arange(n)
+    _, i, j = np.intersect1d(every[rows], every[columns], return_indices=True)
+    return i, j

@@ -15,9 +15,9 @@ import numpy as np
 
 from pymc_lgm.approximations.gaussian import Likelihood
 from pymc_lgm.linalg import Array
-from pymc_lgm.solvers.conjugate_gradients import conjugate_gradients
 from pymc_lgm.solvers.kernel_matrix import KernelMatrix, KernelSystem
-from pymc_lgm.solvers.log_determinant import log_determinant
+from pymc_lgm.solvers.lanczos import log_determinant
+from pymc_lgm.solvers.pcg import conjugate_gradients
 from pymc_lgm.solvers.preconditioners import Preconditioner
 
 __all__ = ["LaplaceBySolves", "Preconditioned", "laplace_by_solves"]

@@ -12,13 +12,13 @@ from pymc_lgm.solvers.approximations import nystrom as nystrom
 from pymc_lgm.solvers.approximations import pitc as pitc
 from pymc_lgm.solvers.approximations import random_features as random_features
 from pymc_lgm.solvers.approximations import randomized_svd as randomized_svd
-from pymc_lgm.solvers.conjugate_gradients import Solution as Solution
-from pymc_lgm.solvers.conjugate_gradients import conjugate_gradients as conjugate_gradients
 from pymc_lgm.solvers.kernel_matrix import Index as Index
 from pymc_lgm.solvers.kernel_matrix import KernelMatrix as KernelMatrix
 from pymc_lgm.solvers.kernel_matrix import KernelSystem as KernelSystem
-from pymc_lgm.solvers.log_determinant import LogDeterminant as LogDeterminant
-from pymc_lgm.solvers.log_determinant import log_determinant as log_determinant
+from pymc_lgm.solvers.lanczos import LogDeterminant as LogDeterminant
+from pymc_lgm.solvers.lanczos import log_determinant as log_determinant
+from pymc_lgm.solvers.pcg import Solution as Solution
+from pymc_lgm.solvers.pcg import conjugate_gradients as conjugate_gradients
 from pymc_lgm.solvers.preconditioners import Identity as Identity
 from pymc_lgm.solvers.preconditioners import LowRankAndBlocks as LowRankAndBlocks
 from pymc_lgm.solvers.preconditioners import Preconditioner as Preconditioner

@@ -22,8 +22,8 @@ Entries = Callable[[Index, Index], Array]
 STORED = 4096
 """Up to how many rows K is stored as it is: 128 MiB."""
 
-AT_ONCE = 2**24
-"""Elements of K that are held at a time where it is not stored: 128 MiB."""
+AT_ONCE = 2**18
+"""Elements of K that are held at a time where it is not stored: 2 MiB, which a cache has."""
 
 
 class KernelMatrix:

@@ -55,7 +55,7 @@ class Identity:
 
     def draw(self, rng: np.random.Generator, count: int) -> Array:
         """Signs: of all z with E z zᵀ = I those whose zᵀA z varies least."""
-        signs: Array = 2.0 * rng.integers(2, size=(self.n, count)) - 1.0
+        signs: Array = 2.0 * rng.integers(2, size=(self.n, count)).astype(float) - 1.0
         return signs
 
 
@@ -113,7 +113,9 @@ class LowRankAndBlocks:
         for root in self._roots:
             part = slice(start, start + len(root))
             if inverse:
-                result[part] = solve_triangular(root, x[part], lower=True, trans=int(transposed))
+                result[part] = solve_triangular(
+                    root, x[part], lower=True, trans=int(transposed), check_finite=False
+                )
             else:
                 result[part] = root @ x[part]
             start += len(root)
@@ -125,7 +127,7 @@ class LowRankAndBlocks:
     def solve(self, V: Array) -> Array:
         """P⁻¹ V, with V whitened by D first: P = D^½ (I + V Vᵀ) D^½ᵀ."""
         x = self._whitened(V)
-        x = x - self._V @ cho_solve((self._inner, True), self._V.T @ x)
+        x = x - self._V @ cho_solve((self._inner, True), self._V.T @ x, check_finite=False)
         return self._each(x, inverse=True, transposed=True)
 
     def draw(self, rng: np.random.Generator, count: int) -> Array:

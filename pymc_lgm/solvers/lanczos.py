@@ -11,7 +11,7 @@ import numpy as np
 from scipy.linalg import eigh_tridiagonal
 
 from pymc_lgm.linalg import Array
-from pymc_lgm.solvers.conjugate_gradients import Times, conjugate_gradients
+from pymc_lgm.solvers.pcg import Times, conjugate_gradients
 from pymc_lgm.solvers.preconditioners import Identity, Preconditioner
 
 __all__ = ["LogDeterminant", "log_determinant"]
