@@ -269,9 +269,8 @@ def test_a_quadrature_without_squares_is_noticed(dies):
     system = KernelSystem(KernelMatrix.of_points(k, X), 0.01)
     exact = np.linalg.slogdet(dense(system))[1]
     estimate = wrong.log_determinant(system.times, N, np.random.default_rng(0))
-    dies(
-        "pcg: quadrature's weights not squared", abs(estimate.value - exact) / estimate.sd, above=6
-    )
+    errors = abs(estimate.value - exact) / estimate.sd
+    dies("pcg: weights of the quadrature not squared", errors, above=6)
 
 
 def test_a_single_probe_has_no_error(rng):

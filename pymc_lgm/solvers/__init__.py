@@ -23,3 +23,5 @@ from pymc_lgm.solvers.preconditioners import Identity as Identity
 from pymc_lgm.solvers.preconditioners import LowRankAndBlocks as LowRankAndBlocks
 from pymc_lgm.solvers.preconditioners import Preconditioner as Preconditioner
 from pymc_lgm.solvers.shifted import Shifted as Shifted
+from pymc_lgm.solvers.ulisse import UnbiasedSolution as UnbiasedSolution
+from pymc_lgm.solvers.ulisse import ulisse as ulisse
