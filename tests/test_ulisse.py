@@ -12,10 +12,11 @@ import pytest
 from models import QUICK
 from mutants import mutated
 from scipy import stats
+from scipy.linalg import hadamard
 
 import pymc_lgm as lgm
 
-from pymc_lgm import kernels
+from pymc_lgm import kernels, solvers
 from pymc_lgm.kernels import langevin
 from pymc_lgm.kernels.langevin import Solver, scheduled, stochastic_gradient
 from pymc_lgm.kernels.subset import of_subset
@@ -103,16 +104,10 @@ def test_without_chance_a_copy_is_the_solution(rng):
 
 def test_a_preconditioner_moves_the_early_stop(rng):
     b = rng.standard_normal((N, 1))
-    P = lgm_solvers().LowRankAndBlocks(np.full(N, 0.5), np.linalg.cholesky(A - 0.4999 * np.eye(N)))
+    P = solvers.LowRankAndBlocks(np.full(N, 0.5), np.linalg.cholesky(A - 0.4999 * np.eye(N)))
     some = ulisse_module.ulisse(lambda V: A @ V, b, rng, early=0.01, preconditioner=P)
     assert some.iterations <= 2
     np.testing.assert_allclose(some.x[0], np.linalg.solve(A, b), atol=1e-2)
-
-
-def lgm_solvers():
-    from pymc_lgm import solvers
-
-    return solvers
 
 
 # Gradients
@@ -159,8 +154,6 @@ def test_a_wrong_gradient_is_noticed(what, right, wrong, dies):
 
 def test_exact_solutions_and_all_probes_give_the_gradient(rng):
     """Probes that are orthogonal make the trace exact, and β = 0 the solutions."""
-    from scipy.linalg import hadamard
-
     keep = hadamard(64)[:N].astype(float)
     at = AtTheta.of(reader(), THETA)
     found = stochastic_gradient(rng, at, Y, keep, Solver(64, early=1e-12, beta=0.0))
@@ -259,27 +252,38 @@ def exact_moments():
 
 @pytest.mark.slow
 def test_draws_are_near_the_posterior():
-    """ε = 0.1, M that of the data: the variance may be (1 + ε λ(M V) / 4) / (1 − ε / 4) of it.
+    """The variance is at most (1 + ε λ(M V) / 4) / (1 − ε / 4) of it, V as measured at the mode.
 
-    λ(M V) is measured. Beside that, the posterior is not normal: what is asked for is a mean
-    within a sixth of a standard deviation, as is what 4 / ε draws each are worth allow.
+    That is for a normal posterior and M its covariance, as it is here nearly: a tenth more for what
+    it is not. A mean may be off by a tenth of a standard deviation, and both by four standard
+    errors. β is small: with 1 a measured V lacks what comes once in e⁶ solutions.
     """
     mean, sd = exact_moments()
-    step = lgm.ULISSE(model=regression(), step_size=0.1, early_stop=0.1, n_probes=8)
+    size, count = 0.2, 4000
+    how = {"early_stop": 0.1, "beta": 0.3, "n_probes": 8, "probes_kept": 1}
+    step = lgm.ULISSE(model=regression(), step_size=size, **how)
     draws, point = [], regression().initial_point()
-    step.setup_chain(np.random.default_rng(0), 300, 12_000)
-    for t in range(12_300):
+    step.setup_chain(np.random.default_rng(0), 300, count)
+    for t in range(300 + count):
         if t == 300:
             step.stop_tuning()
         point, _ = step.step(point)
-        if t >= 300:
-            draws.append(step.lgm.theta_of(point))
-    draws = np.array(draws)
+        draws.append(step.lgm.theta_of(point))
+    draws = np.array(draws[300:])
+    metric, rng = step.tunings[0].metric, np.random.default_rng(1)
+    at = AtTheta.of(reader(), metric.mode)
+    probes = 2.0 * rng.integers(2, size=(200, N, 8)) - 1.0
+    slopes = [stochastic_gradient(rng, at, Y, each, step.solver).value for each in probes]
+    noise = np.linalg.eigvals(metric.covariance @ np.cov(np.array(slopes).T)).real.max()
+    bound = (1 + size * noise / 4) / (1 - size / 4)
     ess = az.ess(az.from_dict({"posterior": {"theta": draws[None]}}))["theta"].values
-    print(ess, draws.mean(0), mean, draws.std(0) / sd)
-    assert (np.abs(draws.mean(0) - mean) < sd * (1 / 6 + 4 / np.sqrt(ess))).all()
-    assert (np.abs(draws.std(0) / sd - 1.0) < 0.15 + 4 / np.sqrt(2 * ess)).all()
-    assert (ess > 60).all()
+    ratio = draws.var(axis=0) / sd**2
+    assert bound < 1.6
+    assert (ess > 50).all()
+    assert (ess < 2 * count * size / 4).all()
+    assert (np.abs(draws.mean(axis=0) - mean) < sd * (0.1 + 4 / np.sqrt(ess))).all()
+    assert (ratio < 1.1 * bound + 4 * np.sqrt(2 / ess)).all()
+    assert (ratio > 1 / 1.1 - 4 * np.sqrt(2 / ess)).all()
 
 
 # The step method
@@ -300,7 +304,7 @@ def test_it_is_labelled_as_approximate():
             compute_convergence_checks=False,
         )
     assert (idata["sample_stats"]["approximate_step_size"] == 0.05).all()
-    assert np.ptp(idata["posterior"]["sigma"]) > 0
+    assert np.ptp(idata["posterior"]["sigma"].values) > 0
 
 
 def test_what_it_cannot_do_is_refused():
@@ -313,5 +317,5 @@ def test_what_it_cannot_do_is_refused():
             lgm.ULISSE(model=regression(), **option)
     with pytest.raises(ValueError, match="n_probes"):
         lgm.ULISSE(model=regression(), n_probes=0)
-    with pytest.raises(TypeError, match="has no option move"):
+    with pytest.raises(TypeError, match=r"has no option 'move'\. It has: beta, blocked"):
         lgm.ULISSE(model=regression(), move="nuts")

@@ -28,9 +28,6 @@ QUIET = 2e-3
 FIRST, LAST = 0.1, 1e-4
 """ε of the first and of the last draw of tuning."""
 
-REDRAWN = 20
-"""Draws for which the probes of the trace stay what they are."""
-
 
 @dataclass(frozen=True)
 class Solver:
@@ -42,11 +39,15 @@ class Solver:
         N_r, of the trace.
     early, beta : float
         q and β.
+    kept : int
+        Draws for which the probes stay what they are, so that their systems start where they ended.
+        What they err by is then the same in all of them, and counts as often.
     """
 
     probes: int = 4
     early: float = 1.0
     beta: float = 1.0
+    kept: int = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +185,7 @@ class Langevin:
                 state, knows.metric.mode + knows.root @ rng.standard_normal(state.theta.size)
             )
         n = state.f.size
-        if knows.probes is None or knows.draws % REDRAWN == 0:
+        if knows.probes is None or knows.draws % self.solver.kept == 0:
             signs = 2.0 * rng.integers(2, size=(n, self.solver.probes)).astype(float) - 1.0
             start = None
             if knows.reached is not None:

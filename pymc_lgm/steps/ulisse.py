@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from pymc_lgm import kernels
-from pymc_lgm.steps.base import LatentGaussianStep
-from pymc_lgm.steps.exact_marginal import ExactMarginal
+from pymc_lgm.steps.observed_normal import ObservedNormalStep
 from pymc_lgm.steps.options import StepOptions, between, positive
 
 __all__ = ["ULISSE"]
 
 
-class ULISSE(ExactMarginal):
+class ULISSE(ObservedNormalStep):
     r"""Move theta by stochastic gradient Langevin dynamics where y is normal: **not exact**.
 
     Of observations that are multivariate normal, as `pymc.gp.Marginal` writes them. Nothing is
@@ -36,8 +35,8 @@ class ULISSE(ExactMarginal):
     step_size : float, optional
         An ε to be kept. By default it falls in tuning, from 0.1 to 1e-4, until the noise of the
         gradients is small beside that of the dynamics.
-    n_probes : int
-        For the trace.
+    n_probes, probes_kept : int
+        For the trace, and for how many draws they stay what they are.
     early_stop, beta : float
         q and β: an error a row from which on conjugate gradients end at random, and how soon.
     subset : int
@@ -48,10 +47,11 @@ class ULISSE(ExactMarginal):
     Notes
     -----
     O(n²) an iteration of conjugate gradients, and K is stored. Where the posterior is normal with
-    covariance M, and gradients have the covariance V, that of the draws is
-    (1 + ε λ(M V) / 4) / (1 − ε / 4) times as large, and a draw is worth ε / 4 of an independent
-    one at most: a smaller bias costs draws in proportion. At the ε that the rule allows, 0.008 at
-    most, that is one in 500, as the paper found.
+    covariance M, and the errors of gradients have the covariance V, that of the draws is
+    (1 + ε λ(M V) / 4) / (1 − ε / 4) times as large, with that part of V that is of the probes
+    counted ``probes_kept`` times. A draw is worth ε / 4 of an independent one at most: a smaller
+    bias costs draws in proportion. At the ε that the rule allows, 0.008 at most, that is one in
+    500; the paper found one in 1000.
 
     In tuning a chain begins at a draw of N(mode, M), not where ``initvals`` says.
     ``sample_stats``: ``approximate_step_size``, ``gradient_noise_ratio``, ``solver_iterations``,
@@ -83,6 +83,7 @@ class ULISSE(ExactMarginal):
     """
 
     name = "ulisse"
+    moves, needs = "theta", "observations that are multivariate normal"
     cubic_ops = "0"
 
     def __init__(
@@ -91,6 +92,7 @@ class ULISSE(ExactMarginal):
         *,
         step_size: float | None = None,
         n_probes: int = 4,
+        probes_kept: int = 20,
         early_stop: float = 1.0,
         beta: float = 1.0,
         subset: int = 500,
@@ -99,9 +101,10 @@ class ULISSE(ExactMarginal):
         between("step_size", step_size, 1.0)
         between("early_stop", early_stop)
         between("beta", beta)
-        self.solver = kernels.Solver(positive("n_probes", n_probes), early_stop, beta)
+        counts = positive("n_probes", n_probes), positive("probes_kept", probes_kept)
+        self.solver = kernels.Solver(counts[0], early_stop, beta, counts[1])
         self.step_size, self.subset = step_size, positive("subset", subset)
-        LatentGaussianStep.__init__(self, vars, **kwargs)
+        super().__init__(vars, **kwargs)
 
     def __repr__(self) -> str:
         return super().__repr__().replace("])", "], approximate)")
