@@ -304,6 +304,9 @@ def test_it_is_labelled_as_approximate():
             compute_convergence_checks=False,
         )
     assert (idata["sample_stats"]["approximate_step_size"] == 0.05).all()
+    (verdict,) = [each for each in lgm.report(idata).verdicts if each.subject == "approximate"]
+    assert verdict.level == "warning"
+    assert "lgm.ExactMarginal()" in verdict.advice
     assert np.ptp(idata["posterior"]["sigma"].values) > 0
 
 
