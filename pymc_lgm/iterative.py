@@ -216,6 +216,8 @@ class IterativeEvidence:
         natural = self._scale.point_of(theta)
         rng, kernel = np.random.default_rng(self._seed), self.kernel(point)
         with few_threads(self.lgm.n), np.errstate(over="ignore", invalid="ignore"):
+            if not np.isfinite(kernel.diagonal).all():
+                return None
             q = laplace_by_solves(
                 LikelihoodAt(self.lgm, theta),
                 self.lgm.mean(theta),

@@ -89,7 +89,7 @@ def test_a_product_in_blocks_is_the_product(rng, monkeypatch, at_once):
     np.testing.assert_allclose(kernel.times(V[:, 0]), K @ V[:, 0], atol=1e-12)
     np.testing.assert_array_equal(kernel.diagonal, np.ones(N))
     assert kernel.products == 4
-    assert max(sizes) <= max(at_once, N, 64**2)
+    assert max(sizes) <= max(at_once, N, 16**2)
 
 
 def test_a_small_matrix_is_computed_once(rng):
@@ -398,6 +398,18 @@ def test_a_surface_has_errors(rng):
     plain = lgm.laplace(model, solver="pcg", gp=gp, preconditioner=None, random_seed=1)
     difference = plain.at({"mu": 0.5, "ls": [1.0, 1.0]}).log_evidence - mode.log_evidence
     assert abs(difference) < 8 * plain.at({"mu": 0.5, "ls": [1.0, 1.0]}).log_evidence_sd
+
+
+def test_a_covariance_that_is_no_number_has_no_evidence():
+    with pm.Model() as model:
+        eta = pm.Normal("eta")
+        gp = pm.gp.Latent(cov_func=pm.math.log(1.0 + eta) * pm.gp.cov.ExpQuad(2, ls=1.0))
+        f = gp.prior("f", X, reparameterize=False)
+        pm.Normal("y", f, observed=np.zeros(N))
+    evidence = lgm.laplace(model, solver="pcg", gp=gp)
+    assert math.isnan(evidence.log_evidence({"eta": -2.0}))
+    surface = evidence.surface({"eta": [-2.0, 1.0]})
+    np.testing.assert_array_equal(np.isnan(surface["log_evidence"]), [True, False])
 
 
 def test_the_covariance_is_never_made(monkeypatch):

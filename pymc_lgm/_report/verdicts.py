@@ -158,7 +158,7 @@ def _exactness(numbers: Numbers) -> Iterator[Verdict]:
             "approximate",
             "These are draws of Langevin dynamics that accept every step, not of the exact "
             "posterior.",
-            "Sample the posterior itself, lgm.ExactMarginal(), or see what a smaller step_size does.",
+            "Sample the posterior itself, lgm.ExactMarginal(), or look at a smaller step_size.",
         )
     if "approximate_log_evidence" not in numbers.stats:
         return

@@ -30,8 +30,8 @@ __all__ = [
     "randomized_svd",
 ]
 
-TINY = 1e-9
-"""Of the diagonal of K_UU, added to it: a preconditioner need not be exact, but a factor is needed.
+TINY = 1e-11
+"""Of the diagonal of K_UU, times m, added to it: rounding must not cost the factor.
 
 R keeps its sign: K − K_XU (K_UU + ε I)⁻¹ K_UX is positive semidefinite.
 """
@@ -159,7 +159,7 @@ def _inducing(kernel: KernelMatrix, m: int, rng: np.random.Generator) -> Array:
     U = np.sort(rng.choice(kernel.n, size=min(m, kernel.n), replace=False))
     K_XU = kernel.columns(U)
     K_UU = K_XU[U]
-    K_UU[np.diag_indices(U.size)] *= 1.0 + TINY
+    K_UU[np.diag_indices(U.size)] *= 1.0 + TINY * U.size
     L = cholesky(K_UU, lower=True)
     Phi: Array = solve_triangular(L, K_XU.T, lower=True).T
     return Phi

@@ -98,7 +98,7 @@ class KernelMatrix:
     @cached_property
     def diagonal(self) -> Array:
         """Its diagonal, shape (n,)."""
-        size = 64
+        size = 16
         parts = [slice(i, min(i + size, self.n)) for i in range(0, self.n, size)]
         return np.concatenate([self.entries(part, part).diagonal() for part in parts])
 
