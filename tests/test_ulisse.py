@@ -97,6 +97,8 @@ def test_without_chance_a_copy_is_the_solution(rng):
     assert 1 < cut.iterations < whole.iterations
     assert (cut.x == cut.x[0]).all()
     assert np.linalg.norm(A @ cut.x[0] - b, axis=0).max() < 0.1 * np.sqrt(N)
+    short = ulisse_module.ulisse(lambda V: A @ V, b, rng, early=1e-9, max_iterations=2)
+    assert short.iterations == 2
     done = ulisse_module.ulisse(lambda V: A @ V, b, rng, start=exact)
     assert done.iterations == 0
     np.testing.assert_array_equal(done.x[0], exact)

@@ -42,6 +42,7 @@ def ulisse(
     early: float = 1.0,
     beta: float = 1.0,
     tolerance: float = 1e-8,
+    max_iterations: int | None = None,
     preconditioner: Preconditioner | None = None,
 ) -> UnbiasedSolution:
     """Estimate A⁻¹ b without bias, A symmetric and positive definite, by products A v.
@@ -67,6 +68,8 @@ def ulisse(
         The larger, the sooner they end and the more estimates vary.
     tolerance : float
         An error a row at which a copy that has not ended is done.
+    max_iterations : int, optional
+        After which it is done all the same, by default 10 n.
     preconditioner : Preconditioner, optional
 
     Returns
@@ -106,6 +109,7 @@ def ulisse(
     # Turns that a column has had since the early stop, and the weight of the next one.
     turns, weight = np.full(N, -1), np.ones(N)
     count = 0
+    last = 10 * n if max_iterations is None else max_iterations
     steps = iterations(times, r[:, columns], P)
     step = next(steps) if columns.size else None
     while step is not None:
@@ -120,5 +124,5 @@ def ulisse(
         done = ~(step.residuals > tolerance * np.sqrt(n)) | ~(step.alpha > 0.0)
         on = ~done & going[:, columns].any(axis=0)
         columns = columns[on]
-        step = steps.send(on) if columns.size else None
+        step = steps.send(on) if columns.size and count < last else None
     return UnbiasedSolution(x, reached, count)
