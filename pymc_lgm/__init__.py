@@ -30,6 +30,7 @@ from pymc_lgm.scores import abstention_curve as abstention_curve
 from pymc_lgm.scores import capacity as capacity
 from pymc_lgm.scores import log_predictive_density as log_predictive_density
 from pymc_lgm.steps import ASIS as ASIS
+from pymc_lgm.steps import ULISSE as ULISSE
 from pymc_lgm.steps import ApproximateMarginal as ApproximateMarginal
 from pymc_lgm.steps import AuxiliaryGradient as AuxiliaryGradient
 from pymc_lgm.steps import EllipticalSlice as EllipticalSlice
@@ -50,6 +51,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ASIS",
+    "ULISSE",
     "ApproximateMarginal",
     "AuxiliaryGradient",
     "CopulaVolatility",

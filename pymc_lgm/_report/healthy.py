@@ -214,6 +214,7 @@ SHOWN = (
     "theta_step_size",
     "log_evidence",
     "approximate_log_evidence",
+    "approximate_step_size",
     "cubic_ops",
     "acceptance_rate",
     "tree_depth",

@@ -153,6 +153,13 @@ def _stays(numbers: Numbers) -> Iterator[Verdict]:
 
 
 def _exactness(numbers: Numbers) -> Iterator[Verdict]:
+    if "approximate_step_size" in numbers.stats:
+        yield warning(
+            "approximate",
+            "These are draws of Langevin dynamics that accept every step, not of the exact "
+            "posterior.",
+            "Sample the posterior itself, lgm.ExactMarginal(), or look at a smaller step_size.",
+        )
     if "approximate_log_evidence" not in numbers.stats:
         return
     ess, pareto_k = (numbers.attrs.get(name) for name in ("importance_ess", "pareto_k"))

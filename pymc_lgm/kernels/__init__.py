@@ -17,6 +17,8 @@ from pymc_lgm.kernels.held import Theta as Theta
 from pymc_lgm.kernels.hold import DIFFERENTIABLE as DIFFERENTIABLE
 from pymc_lgm.kernels.hold import PARAMETERIZATIONS as PARAMETERIZATIONS
 from pymc_lgm.kernels.interweaving import Interweaving as Interweaving
+from pymc_lgm.kernels.langevin import Langevin as Langevin
+from pymc_lgm.kernels.langevin import Solver as Solver
 from pymc_lgm.kernels.latent import HMC as HMC
 from pymc_lgm.kernels.latent import LATENT_MOVES as LATENT_MOVES
 from pymc_lgm.kernels.latent import CurvatureHMC as CurvatureHMC

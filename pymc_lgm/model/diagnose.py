@@ -25,20 +25,28 @@ __all__ = [
 ]
 
 
-def check_model(model: ModelFunctions, theta: Array, f: Array) -> None:
-    """Raise a `ValueError` unless the model can be sampled from (theta, f)."""
+def check_model(model: ModelFunctions, theta: Array, f: Array, *, covariance: bool = True) -> None:
+    """Raise a `ValueError` unless the model can be sampled from (theta, f).
+
+    Without ``covariance`` K is not looked at: where it is too large to be made.
+    """
     if not model.likelihood_names and not set(model.latents) & set(model.observed):
         raise ValueError(
             f"Nothing depends on the latent {model.latent!r}: there is no likelihood to sample "
             f"from. Write one, for example lgm.Probit('y', f={model.latent}, observed=y)."
         )
-    message = explain(model, theta, f)
+    message = explain(model, theta, f, covariance=covariance)
     if message is not None:
         raise ValueError(message)
 
 
 def explain(
-    model: ModelFunctions, theta: Array, f: Array, where: str = "at the starting point"
+    model: ModelFunctions,
+    theta: Array,
+    f: Array,
+    where: str = "at the starting point",
+    *,
+    covariance: bool = True,
 ) -> str | None:
     """Say why the density at (theta, f) is not a positive number; ``None`` if it is."""
     where = f"{where} {_show_theta(model, theta)}"
@@ -48,7 +56,8 @@ def explain(
                 f"The log density of {name!r} is {density} {where}. Start inside its support: "
                 "pm.sample(initvals={...})."
             )
-    if (message := model.form.explain(model, model.prior, theta, where)) is not None:
+    message = model.form.explain(model, model.prior, theta, where) if covariance else None
+    if message is not None:
         return message
     if not np.isfinite(f).all():
         i = int(np.flatnonzero(~np.isfinite(f))[0])

@@ -41,6 +41,7 @@ class LatentGaussianModel(ModelFunctions):
         *,
         initial_point: dict[str, NDArray[Any]] | None = None,
         compile_kwargs: dict[str, Any] | None = None,
+        covariance: bool = True,
     ) -> LatentGaussianModel:
         """Read a PyMC model.
 
@@ -59,6 +60,9 @@ class LatentGaussianModel(ModelFunctions):
             Point at which the model is checked; by default ``model.initial_point()``.
         compile_kwargs : dict, optional
             For PyTensor, as in `pymc.sample`.
+        covariance : bool
+            ``False``: K is not computed to be checked. Of one multivariate normal vector with a
+            covariance that is too large for the memory.
 
         Raises
         ------
@@ -104,7 +108,7 @@ class LatentGaussianModel(ModelFunctions):
         with few_threads(self.n):
             begin = self.theta_of(point)
             f = self.f_of(begin, point)
-            check_model(self, begin, f)
+            check_model(self, begin, f, covariance=covariance)
             if reading.latents[0].rv in model.observed_RVs:
                 return self
             self.coupled = coupled_term(self, begin, f)

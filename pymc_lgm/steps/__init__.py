@@ -24,12 +24,14 @@ from pymc_lgm.steps.pseudo_marginal import PseudoMarginal as PseudoMarginal
 from pymc_lgm.steps.sufficient_metropolis import SufficientMetropolis as SufficientMetropolis
 from pymc_lgm.steps.surrogate_slice import SurrogateSlice as SurrogateSlice
 from pymc_lgm.steps.sweep import Sweep as Sweep
+from pymc_lgm.steps.ulisse import ULISSE as ULISSE
 from pymc_lgm.steps.whitened_metropolis import WhitenedMetropolis as WhitenedMetropolis
 
 __all__ = [
     "ASIS",
     "DEFAULT",
     "SAMPLERS",
+    "ULISSE",
     "ApproximateMarginal",
     "AuxiliaryGradient",
     "EllipticalSlice",
@@ -64,7 +66,7 @@ SAMPLERS: tuple[type[LatentGaussianStep], ...] = (
 )
 """The registry: what is listed here is registered with PyMC, tested, and in the README's table.
 
-Each is exact; `ApproximateMarginal` is not, and not here.
+Each is exact; `ApproximateMarginal` and `ULISSE` are not, and not here.
 """
 
 DEFAULT: type[LatentGaussianStep] = PseudoMarginal

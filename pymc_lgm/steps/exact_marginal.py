@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-import pymc as pm
-
-from pymc.util import get_value_vars_from_user_vars
-
 from pymc_lgm import kernels
-from pymc_lgm.model import find_latents, find_observed
-from pymc_lgm.state import State
-from pymc_lgm.steps.base import LatentGaussianStep
 from pymc_lgm.steps.marginal import MOVES, theta_move
+from pymc_lgm.steps.observed_normal import ObservedNormalStep
 from pymc_lgm.steps.options import StepOptions, between, one_of
 
 __all__ = ["ExactMarginal"]
 
 
-class ExactMarginal(LatentGaussianStep):
+class ExactMarginal(ObservedNormalStep):
     """Move theta where y is multivariate normal, as `pymc.gp.Marginal` writes it.
 
     With normal noise f is integrated out by a formula, y ~ N(m(theta), K(theta) + σ² I), and what
@@ -86,26 +80,7 @@ class ExactMarginal(LatentGaussianStep):
         self.move, self.target_accept, self.scale = move, target_accept, scale
         super().__init__(vars, **kwargs)
 
-    def _latents_and_theta(
-        self, vars: Sequence[Any] | None, model: pm.Model
-    ) -> tuple[list[Any], list[Any], list[Any]]:
-        observed = find_observed(model)
-        missing = [model.rvs_to_values[rv] for rv in find_latents(model, observed).missing]
-        theta = model.continuous_value_vars
-        if vars is not None:
-            theta = get_value_vars_from_user_vars(
-                vars if isinstance(vars, list | tuple) else [vars], model
-            )
-        theta = [value for value in theta if value not in missing]
-        self._refuse_discrete(theta)
-        return [observed], theta, missing
-
     def _sweep(self) -> Sequence[kernels.Element]:
         slope = self.lgm.has_theta_gradient
         move = theta_move(self.lgm, self.move, slope, self.target_accept, self.scale)
         return [kernels.ExactMarginal(move, slope)]
-
-    def _depart(self, state: State) -> dict[str, Any]:
-        """Theta alone: f is data."""
-        data = {self.lgm.latent: state.f}
-        return self.lgm.missing_of(self.rng, state.theta, data) | self.lgm.point_of(state.theta)

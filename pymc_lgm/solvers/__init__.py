@@ -1,0 +1,27 @@
+"""Linear systems in a kernel matrix, by products alone: nothing is factorized but what is small.
+
+A matrix K is what multiplies vectors, block by block (`KernelMatrix`); a system is A = c I + S K S
+(`KernelSystem`), as regression and Laplace's method have it; an `Approximation` of K, made once,
+preconditions every such system.
+"""
+
+from pymc_lgm.solvers.approximations import Approximation as Approximation
+from pymc_lgm.solvers.approximations import block_jacobi as block_jacobi
+from pymc_lgm.solvers.approximations import fitc as fitc
+from pymc_lgm.solvers.approximations import nystrom as nystrom
+from pymc_lgm.solvers.approximations import pitc as pitc
+from pymc_lgm.solvers.approximations import random_features as random_features
+from pymc_lgm.solvers.approximations import randomized_svd as randomized_svd
+from pymc_lgm.solvers.kernel_matrix import Index as Index
+from pymc_lgm.solvers.kernel_matrix import KernelMatrix as KernelMatrix
+from pymc_lgm.solvers.kernel_matrix import KernelSystem as KernelSystem
+from pymc_lgm.solvers.lanczos import LogDeterminant as LogDeterminant
+from pymc_lgm.solvers.lanczos import log_determinant as log_determinant
+from pymc_lgm.solvers.pcg import Solution as Solution
+from pymc_lgm.solvers.pcg import conjugate_gradients as conjugate_gradients
+from pymc_lgm.solvers.preconditioners import Identity as Identity
+from pymc_lgm.solvers.preconditioners import LowRankAndBlocks as LowRankAndBlocks
+from pymc_lgm.solvers.preconditioners import Preconditioner as Preconditioner
+from pymc_lgm.solvers.shifted import Shifted as Shifted
+from pymc_lgm.solvers.ulisse import UnbiasedSolution as UnbiasedSolution
+from pymc_lgm.solvers.ulisse import ulisse as ulisse

@@ -1,0 +1,169 @@
+"""Approximations of K, made once for all systems that K is in: Φ Φᵀ, and blocks of what is left.
+
+    K ≈ Φ Φᵀ + R,   A = c I + S K S ≈ c I + S R S + (S Φ)(S Φ)ᵀ
+
+`nystrom`, `fitc` and `pitc` take some points U for all: Φ = K_XU L⁻ᵀ with L Lᵀ = K_UU. `fitc` keeps
+the diagonal of what is left, `pitc` its diagonal blocks, `nystrom` nothing. `block_jacobi` has
+blocks alone, `random_features` and `randomized_svd` a Φ alone. Kernel interpolation on a grid is
+not here: the paper found that it does not pay, and a grid has d dimensions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scipy.linalg import cholesky, qr, solve_triangular
+
+from pymc_lgm.linalg import Array
+from pymc_lgm.solvers.kernel_matrix import KernelMatrix, KernelSystem
+from pymc_lgm.solvers.preconditioners import LowRankAndBlocks
+
+__all__ = [
+    "Approximation",
+    "block_jacobi",
+    "fitc",
+    "nystrom",
+    "pitc",
+    "random_features",
+    "randomized_svd",
+]
+
+TINY = 1e-11
+"""Of the diagonal of K_UU, times m, added to it: rounding must not cost the factor.
+
+R keeps its sign: K − K_XU (K_UU + ε I)⁻¹ K_UX is positive semidefinite.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class Approximation:
+    """K ≈ Φ Φᵀ + R.
+
+    Attributes
+    ----------
+    Phi : ndarray, shape (n, m)
+    remainder : ndarray, shape (n,), or list of ndarray
+        R: its diagonal, or its diagonal blocks one after the other.
+    """
+
+    Phi: Array
+    remainder: Array | list[Array]
+
+    def preconditioner(self, system: KernelSystem) -> LowRankAndBlocks:
+        """P = c I + S R S + (S Φ)(S Φ)ᵀ: O(n m²)."""
+        s = np.ones(system.n) if system.scale is None else system.scale
+        blocks: Array | list[Array]
+        if isinstance(self.remainder, np.ndarray):
+            blocks = system.shift + s**2 * self.remainder
+        else:
+            ends = np.cumsum([len(block) for block in self.remainder])
+            blocks = [
+                system.shift * np.eye(len(block)) + np.outer(part, part) * block
+                for block, part in zip(self.remainder, np.split(s, ends[:-1]), strict=True)
+            ]
+        return LowRankAndBlocks(blocks, system.scaled(self.Phi))
+
+
+def nystrom(kernel: KernelMatrix, m: int, rng: np.random.Generator) -> Approximation:
+    """K_XU K_UU⁻¹ K_UX, U m points of all, drawn without replacement: O(n m²).
+
+    The best of all in the paper, with m = 4 √n (Cutajar et al. 2016, §3.1).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_lgm.solvers import KernelMatrix, KernelSystem, conjugate_gradients, nystrom
+    >>> x = np.linspace(0, 3, 200)
+    >>> k = lambda a, b: np.exp(-((a[:, None] - b) ** 2))
+    >>> system = KernelSystem(KernelMatrix.of_points(k, x), shift=1e-2)
+    >>> P = nystrom(system.kernel, 20, np.random.default_rng(0)).preconditioner(system)
+    >>> alone, with_P = (conjugate_gradients(system.times, np.sin(5 * x), p) for p in (None, P))
+    >>> alone.iterations > 5 * with_P.iterations
+    True
+    """
+    Phi = _inducing(kernel, m, rng)
+    return Approximation(Phi, np.zeros(kernel.n))
+
+
+def fitc(kernel: KernelMatrix, m: int, rng: np.random.Generator) -> Approximation:
+    """`nystrom` with the diagonal of K kept: Cutajar et al. (2016), §3.1.1."""
+    Phi = _inducing(kernel, m, rng)
+    return Approximation(Phi, np.maximum(kernel.diagonal - (Phi**2).sum(axis=1), 0.0))
+
+
+def pitc(
+    kernel: KernelMatrix, m: int, rng: np.random.Generator, *, size: int | None = None
+) -> Approximation:
+    """`nystrom` with diagonal blocks of K kept, of m rows by default: §3.1.1."""
+    Phi = _inducing(kernel, m, rng)
+    parts = _parts(kernel.n, m if size is None else size)
+    blocks = [kernel.entries(part, part) - Phi[part] @ Phi[part].T for part in parts]
+    return Approximation(Phi, blocks)
+
+
+def block_jacobi(kernel: KernelMatrix, size: int) -> Approximation:
+    """Diagonal blocks of K and nothing else: O(n size²), §3.3.1.
+
+    Rows that belong together should be neighbors: sort the data first.
+    """
+    blocks = [kernel.entries(part, part) for part in _parts(kernel.n, size)]
+    return Approximation(np.zeros((kernel.n, 0)), blocks)
+
+
+def random_features(
+    X: Array, m: int, rng: np.random.Generator, *, variance: float = 1.0, nu: float | None = None
+) -> Approximation:
+    """m random Fourier features of a stationary covariance: O(n m), §3.2.1.
+
+    Φ = √(variance / (m / 2)) [cos X Ω, sin X Ω], the frequencies Ω (d, m / 2) drawn from the
+    covariance's spectral density.
+
+    Parameters
+    ----------
+    X : ndarray, shape (n, d)
+        Inputs, divided by the length-scales.
+    m : int
+        Even.
+    rng : numpy.random.Generator
+    variance : float
+    nu : float, optional
+        Of a Matérn covariance, such as 2.5: Student's t of 2ν degrees of freedom. By default that
+        of the squared exponential, whose Ω are normal.
+    """
+    frequencies = rng.standard_normal((X.shape[1], m // 2))
+    if nu is not None:
+        frequencies /= np.sqrt(rng.chisquare(2.0 * nu, m // 2) / (2.0 * nu))
+    phases = X @ frequencies
+    Phi = np.sqrt(variance / (m // 2)) * np.hstack([np.cos(phases), np.sin(phases)])
+    return Approximation(Phi, np.zeros(len(X)))
+
+
+def randomized_svd(
+    kernel: KernelMatrix, m: int, rng: np.random.Generator, *, oversampling: int = 10
+) -> Approximation:
+    """The m largest eigenvalues of K, found in the span of K Ω, Ω normal: 2 (m + 10) products.
+
+    Φ = Q V Λ^½ of QᵀK Q = V Λ Vᵀ, Q an orthonormal basis of K Ω (Halko et al. 2011, §5.3; §3.2.2).
+    """
+    columns = min(m + oversampling, kernel.n)
+    Q = qr(kernel.times(rng.standard_normal((kernel.n, columns))), mode="economic")[0]
+    values, vectors = np.linalg.eigh(Q.T @ kernel.times(Q))
+    largest = np.maximum(values[-m:], 0.0)
+    return Approximation(Q @ (vectors[:, -m:] * np.sqrt(largest)), np.zeros(kernel.n))
+
+
+def _inducing(kernel: KernelMatrix, m: int, rng: np.random.Generator) -> Array:
+    """Φ = K_XU L⁻ᵀ."""
+    U = np.sort(rng.choice(kernel.n, size=min(m, kernel.n), replace=False))
+    K_XU = kernel.columns(U)
+    K_UU = K_XU[U]
+    K_UU[np.diag_indices(U.size)] *= 1.0 + TINY * U.size
+    L = cholesky(K_UU, lower=True)
+    Phi: Array = solve_triangular(L, K_XU.T, lower=True).T
+    return Phi
+
+
+def _parts(n: int, size: int) -> list[slice]:
+    return [slice(i, min(i + size, n)) for i in range(0, n, size)]

@@ -1,0 +1,181 @@
+"""Conjugate gradients with a preconditioner, of several right-hand sides at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from numpy.typing import NDArray
+
+from pymc_lgm.linalg import Array
+from pymc_lgm.solvers.preconditioners import Identity, Preconditioner
+
+__all__ = ["Iteration", "Solution", "conjugate_gradients", "iterations"]
+
+Times = Callable[[Array], Array]
+"""V -> A V, for columns (n, N)."""
+
+
+class Iteration(NamedTuple):
+    """One iteration of the N columns that are still iterated.
+
+    Attributes
+    ----------
+    increments : ndarray, shape (n, N)
+        α p, to be added to x.
+    residuals : ndarray, shape (N,)
+        |r| afterwards.
+    alpha, beta : ndarray, shape (N,)
+    """
+
+    increments: Array
+    residuals: Array
+    alpha: Array
+    beta: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """What `conjugate_gradients` ends with.
+
+    Attributes
+    ----------
+    x : ndarray, shape (n,) or (n, N)
+    iterations : int
+        Of the column that took most: products with A, each of all columns not solved by then.
+    residuals : ndarray, shape (N,)
+        |b − A x| of each column, as the recursion has it.
+    converged : bool
+    alphas, betas : ndarray, shape (iterations, N)
+        NaN of a column that was solved before: Lanczos's tridiagonal matrix is made of them.
+    """
+
+    x: Array
+    iterations: int
+    residuals: Array
+    converged: bool
+    alphas: Array = field(repr=False)
+    betas: Array = field(repr=False)
+
+
+def iterations(
+    times: Times, r: Array, P: Preconditioner
+) -> Generator[Iteration, NDArray[np.bool_], None]:
+    """The iterations of `conjugate_gradients` from the residual r, one by one and for ever.
+
+    Each is answered by which of its columns go on: ``generator.send(mask)``.
+    """
+    z = P.solve(r)
+    p, rz = z, _products(r, z)
+    while True:
+        Ap = times(p)
+        alpha = rz / _products(p, Ap)
+        before, r = r, r - alpha * Ap
+        z = P.solve(r)
+        after = _products(r, z)
+        beta = (after if P.is_linear else _products(r - before, z)) / rz
+        on = yield Iteration(alpha * p, np.linalg.norm(r, axis=0), alpha, beta)
+        if not on.all():
+            r, z, p, beta, after = r[:, on], z[:, on], p[:, on], beta[on], after[on]
+        p, rz = z + beta * p, after
+
+
+def conjugate_gradients(
+    times: Times,
+    b: Array,
+    preconditioner: Preconditioner | None = None,
+    *,
+    start: Array | None = None,
+    rtol: float = 1e-6,
+    atol: float = 0.0,
+    max_iterations: int | None = None,
+) -> Solution:
+    """Solve A x = b, A symmetric and positive definite, by products A v.
+
+    From r = b − A x, z = P⁻¹ r and p = z, each iteration is
+
+        α = rᵀz / pᵀA p,   x ← x + α p,   r' = r − α A p,   z' = P⁻¹ r',
+        β = r'ᵀz' / rᵀz,   p ← z' + β p.
+
+    Algorithm 1 of the paper has rᵀA z for pᵀA p, r + α A p for r', and r'ᵀr' / rᵀr for β: three
+    misprints. Where P⁻¹ is itself an iteration, and not quite linear, β = (r' − r)ᵀz' / rᵀz
+    ("flexible"), the same number if P⁻¹ is exact.
+
+    Parameters
+    ----------
+    times : callable
+        V -> A V, for columns (n, N).
+    b : ndarray, shape (n,) or (n, N)
+        Each column is iterated by itself; they share the products.
+    preconditioner : Preconditioner, optional
+        P; by default none.
+    start : ndarray, as b, optional
+        x to begin with, by default 0.
+    rtol, atol : float
+        A column is solved once |r| ≤ max(rtol |b|, atol).
+    max_iterations : int, optional
+        By default 10 n: rounding costs more than the n that exact arithmetic would need.
+
+    Returns
+    -------
+    Solution
+        ``converged`` is False where iterations ran out, or A or P is not positive definite.
+
+    References
+    ----------
+    K. Cutajar, M. A. Osborne, J. P. Cunningham, M. Filippone (2016). Preconditioning kernel
+    matrices. ICML, Algorithm 1. Y. Notay (2000). Flexible conjugate gradients. SIAM J. Sci. Comput.
+    22 (the flexible β).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_lgm.solvers import conjugate_gradients
+    >>> A = np.array([[4.0, 1.0], [1.0, 3.0]])
+    >>> solution = conjugate_gradients(lambda V: A @ V, np.array([1.0, 2.0]), rtol=1e-12)
+    >>> solution.x.round(6), solution.iterations
+    (array([0.090909, 0.636364]), 2)
+    """
+    B = b[:, None] if b.ndim == 1 else b
+    P = Identity(len(B)) if preconditioner is None else preconditioner
+    limit = np.maximum(rtol * np.linalg.norm(B, axis=0), atol)
+    X = np.zeros_like(B) if start is None else start.reshape(B.shape).copy()
+    r = B if start is None else B - times(X)
+    residuals = np.linalg.norm(r, axis=0)
+    unsolved = np.flatnonzero(residuals > limit)
+    alphas: list[Array] = []
+    betas: list[Array] = []
+    last = 10 * len(B) if max_iterations is None else max_iterations
+    if unsolved.size and last > 0:
+        steps = iterations(times, r[:, unsolved], P)
+        step = next(steps)
+        while True:
+            X[:, unsolved] += step.increments
+            residuals[unsolved] = step.residuals
+            for record, values in (alphas, step.alpha), (betas, step.beta):
+                record.append(np.full(X.shape[1], np.nan))
+                record[-1][unsolved] = values
+            # A step that is no number, or goes uphill, is no step: A or P is not what it should be.
+            on = (step.residuals > limit[unsolved]) & (step.alpha > 0.0) & np.isfinite(step.beta)
+            unsolved = unsolved[on]
+            if not unsolved.size or len(alphas) >= last:
+                break
+            step = steps.send(on)
+    shape = len(alphas), X.shape[1]
+    return Solution(
+        x=X.reshape(b.shape),
+        iterations=len(alphas),
+        residuals=residuals,
+        converged=bool((residuals <= limit).all()),
+        alphas=np.array(alphas).reshape(shape),
+        betas=np.array(betas).reshape(shape),
+    )
+
+
+def _products(left: Array, right: Array) -> Array:
+    """Scalar products of columns."""
+    result: Array = np.einsum("ij,ij->j", left, right)
+    return result

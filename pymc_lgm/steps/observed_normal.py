@@ -1,0 +1,39 @@
+"""What step methods share whose f is what is observed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pymc as pm
+
+from pymc.util import get_value_vars_from_user_vars
+
+from pymc_lgm.model import find_latents, find_observed
+from pymc_lgm.state import State
+from pymc_lgm.steps.base import LatentGaussianStep
+
+__all__ = ["ObservedNormalStep"]
+
+
+class ObservedNormalStep(LatentGaussianStep):
+    """A step on theta of a model that observes one multivariate normal vector."""
+
+    def _latents_and_theta(
+        self, vars: Sequence[Any] | None, model: pm.Model
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        observed = find_observed(model)
+        missing = [model.rvs_to_values[rv] for rv in find_latents(model, observed).missing]
+        theta = model.continuous_value_vars
+        if vars is not None:
+            theta = get_value_vars_from_user_vars(
+                vars if isinstance(vars, list | tuple) else [vars], model
+            )
+        theta = [value for value in theta if value not in missing]
+        self._refuse_discrete(theta)
+        return [observed], theta, missing
+
+    def _depart(self, state: State) -> dict[str, Any]:
+        """Theta alone: f is data."""
+        data = {self.lgm.latent: state.f}
+        return self.lgm.missing_of(self.rng, state.theta, data) | self.lgm.point_of(state.theta)
