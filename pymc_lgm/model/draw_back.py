@@ -68,8 +68,9 @@ class DrawBack:
         """The model's latent variables, one array each."""
         if self._order is not None:
             x = (f - prior.mean)[self._order]
-        elif self._few is None or (x := self._few_given(rng, prior, theta, f)) is None:
-            x = self._given(rng, prior, theta, f)
+        else:
+            few = None if self._few is None else self._few_given(rng, prior, theta, f)
+            x = self._given(rng, prior, theta, f) if few is None else few
         values = [np.array(value, dtype=np.float64) for value in self._values(x, theta)]
         for k, block in enumerate(self._blocks):
             if block.latent.root is not None:
