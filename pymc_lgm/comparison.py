@@ -311,8 +311,8 @@ def _affordable(
         # What passes before the first draw, compilation above all, does not grow with the draws.
         span = stamps[-1] - stamps[0] if stamps else elapsed
         tune = settings["tune"]
-        draws = (amount - (elapsed - span)) * (tune + PILOT) / span - tune
-    if draws < 4:
+        draws = (amount - np.fmax(elapsed - span, 0.0)) * (tune + PILOT) / span - tune
+    if not draws >= 4:  # nor if the clock was set back
         raise ValueError(f"{kind}={amount:g} pay for fewer than 4 draws: give more, or tune less.")
     return round(draws)
 

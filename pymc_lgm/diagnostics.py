@@ -94,7 +94,7 @@ def efficiency(
 
     stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
     ops = _per_draw(stats, "cubic_ops").sum(axis=-1)
-    seconds = float(posterior.attrs.get("sampling_time") or np.nan)
+    seconds = _seconds(posterior.attrs)
     table = pd.DataFrame(index=list(rows))
     table["ess_bulk"] = [_flat(bulk, row).min() for row in rows.values()]
     table["ess_tail"] = [_flat(tail, row).min() for row in rows.values()]
@@ -150,6 +150,12 @@ def _rows(
 def _flat(values: xr.Dataset, names: list[str]) -> np.ndarray:
     """Return all elements of the named variables in one vector."""
     return np.concatenate([np.ravel(values[name].values) for name in names])
+
+
+def _seconds(attrs: Mapping[str, Any]) -> float:
+    """Return the sampling time, or NaN if there is none or the clock was set back meanwhile."""
+    seconds = attrs.get("sampling_time")
+    return float(seconds) if seconds is not None and seconds > 0.0 else np.nan
 
 
 def _per_draw(stats: xr.Dataset, name: str) -> np.ndarray:

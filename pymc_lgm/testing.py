@@ -1,9 +1,10 @@
 """Conformance checks for samplers of latent Gaussian models: ours and those of third parties.
 
 `joint_test` asks whether a step method leaves p(theta, f | y) invariant, with an honest p-value;
-`quadrature` gives the posterior of a tiny model to many digits. Both take any PyMC step method.
+`quadrature` gives the posterior of a tiny model to many digits; `calibrate` asks whether whole
+runs, tuning included, end in the posterior. All take any PyMC step method.
 
-A sampler is exact if it passes both, on every likelihood that it claims to support.
+A sampler is exact if it passes the first two, on every likelihood that it claims to support.
 
 One file of more than 300 lines: the two tests make one public module.
 """
@@ -19,15 +20,15 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.traversal import ancestors
 from scipy import stats
 
+from pymc_lgm.calibration import Calibration, calibrate
 from pymc_lgm.latent_gaussian import LatentGaussian
 from pymc_lgm.linalg import Array, factorize
 from pymc_lgm.model import LatentGaussianModel
+from pymc_lgm.simulated import kept, prior_draws, replace, replaceable_data
 
-__all__ = ["JointTest", "Moments", "joint_test", "quadrature"]
+__all__ = ["Calibration", "JointTest", "Moments", "calibrate", "joint_test", "quadrature"]
 
 
 @dataclass(frozen=True)
@@ -148,15 +149,14 @@ def joint_test(
     >>> result.pvalue > 0.001
     True
     """
-    data = _replaceable_data(model)
+    data = replaceable_data(model)
     numeric = LatentGaussianModel.from_pymc(model)
-    points, observed = _prior_draws(model, replicates, rng)
+    points, observed = prior_draws(model, replicates, rng)
     step.setup_chain(rng, tune, replicates)
     point = model.initial_point()
     for _ in range(tune):
         point, _ = step.step(point)
     step.stop_tuning()
-    kept = {name: variable.get_value() for name, variable in data.items()}
 
     def functions(point: Mapping[str, Any]) -> dict[str, float]:
         numeric.read(dict(point))
@@ -166,18 +166,14 @@ def joint_test(
         return values if numeric.is_one_vector else _with_latents(values, numeric, point, theta, f)
 
     before, after = [], []
-    try:
+    with kept(data):
         for r in range(replicates):
-            for name, variable in data.items():
-                variable.set_value(observed[name][r].astype(variable.dtype), borrow=True)
+            replace(data, {name: values[r] for name, values in observed.items()})
             point = {name: np.array(values[r]) for name, values in points.items()}
             before.append(functions(point))
             for _ in range(steps):
                 point, _ = step.step(point)
             after.append(functions(point))
-    finally:
-        for name, variable in data.items():
-            variable.set_value(kept[name])
     return JointTest.of_pairs(_columns(before), _columns(after))
 
 
@@ -233,36 +229,6 @@ def _with_latents(
 
 def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, Array]:
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
-
-
-def _replaceable_data(model: pm.Model) -> dict[str, SharedVariable]:
-    data = {}
-    for rv in model.observed_RVs:
-        shared = [v for v in ancestors([model.rvs_to_values[rv]]) if isinstance(v, SharedVariable)]
-        if len(shared) != 1:
-            raise ValueError(
-                f"The joint test replaces the observations of {rv.name!r} in each replicate: "
-                f"write observed=pm.Data({rv.name + '_data'!r}, y)."
-            )
-        data[rv.name] = shared[0]
-    return data
-
-
-def _prior_draws(
-    model: pm.Model, draws: int, rng: np.random.Generator
-) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Independent draws of the value variables and of the observations."""
-    transformed = []
-    for rv in model.free_RVs:
-        transform = model.rvs_to_transforms[rv]
-        transformed.append(rv if transform is None else transform.forward(rv, *rv.owner.inputs))
-    drawn = pm.draw([*transformed, *model.observed_RVs], draws=draws, random_seed=rng)
-    names = [model.rvs_to_values[rv].name for rv in model.free_RVs]
-    points = dict(zip(names, drawn, strict=False))
-    observed = {
-        rv.name: values for rv, values in zip(model.observed_RVs, drawn[len(names) :], strict=True)
-    }
-    return points, observed
 
 
 @dataclass(frozen=True)

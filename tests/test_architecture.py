@@ -112,7 +112,7 @@ def test_files_are_short():
 @pytest.mark.parametrize("path", MODULES, ids=dotted)
 def test_only_the_model_reader_reads_graphs(path):
     """Walking a graph belongs to model/; likelihoods that mark variables are the exception."""
-    if dotted(path) in {"pymc_lgm.testing", "pymc_lgm.likelihoods.registry"}:
+    if dotted(path) in {"pymc_lgm.simulated", "pymc_lgm.likelihoods.registry"}:
         return
     if dotted(path).startswith("pymc_lgm.model."):
         return

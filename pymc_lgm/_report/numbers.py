@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 
 from pymc_lgm._report.healthy import LATENT_TRAJECTORY
-from pymc_lgm.diagnostics import _per_draw, _rows, _with_posterior
+from pymc_lgm.diagnostics import _per_draw, _rows, _seconds, _with_posterior
 
 __all__ = ["Numbers", "element", "numbers"]
 
@@ -110,7 +110,7 @@ def numbers(idata: Any, groups: Mapping[str, str | Sequence[str]] | None) -> Num
 
     elements = _elements(posterior)
     ops = float(_per_draw(stats, "cubic_ops").sum())
-    seconds = float(draws.attrs.get("sampling_time") or np.nan)
+    seconds = _seconds(draws.attrs)
     moving = {name: _moving(posterior[name].values) for name in continuous}
     constant = [name for name in continuous if _is_constant(posterior[name].values)]
     labels = draws["chain"].values

@@ -5,7 +5,11 @@ Nothing here runs inside a chain; a chain never starts on a model that fails her
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+
+from numpy.typing import NDArray
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.functions import ModelFunctions
@@ -19,6 +23,7 @@ __all__ = [
     "explain",
     "is_log_concave",
     "no_approximation",
+    "raised_in_a_draw",
     "refuse_coupling",
     "refuse_large_sets",
     "refuse_no_curvature",
@@ -178,6 +183,16 @@ def no_approximation(model: ModelFunctions, theta: Array, approximation: str) ->
         f"{_show_theta(model, theta)}: the search ({approximation!r}) met values that "
         "are not finite. Start elsewhere, as in pm.sample(initvals={...}), or write "
         f"lgm.PseudoMarginal(approximation={other!r}) or lgm.ASIS()."
+    )
+
+
+def raised_in_a_draw(model: ModelFunctions, point: dict[str, NDArray[Any]]) -> str:
+    """Say where a chain was when something raised an error, and how it can go on."""
+    return (
+        f"This ended a draw from {_show_theta(model, model.theta_of(point))}. If your code raises "
+        "it where a value cannot be computed, let it return NaN: that proposal is rejected and "
+        "counted, and the chain goes on. Draws before an error are kept by pm.sample(trace=...), "
+        "in pymc.backends.ZarrTrace for example, or by a callback."
     )
 
 

@@ -317,7 +317,9 @@ class ModelFunctions:
     def _extent(self, theta: Array) -> tuple[Array, Array]:
         """m, and the standard deviations of f."""
         prior = self.prior(theta)
-        return self.mean(theta), np.ones(self.n) if prior is None else np.sqrt(prior.variances)
+        variances = np.ones(self.n) if prior is None else prior.variances
+        # What is looked at here is where f could be, also at a theta whose covariance is none.
+        return self.mean(theta), np.sqrt(np.where(variances > 0.0, variances, 1.0))
 
     def probit_signs(self) -> Array | None:
         """s = ±1, shape (n,), if ℓ = Σ log Φ(s_i f_i): one `Probit` of f itself."""

@@ -23,7 +23,7 @@ from pymc_lgm import kernels
 from pymc_lgm.likelihoods.registry import is_marked
 from pymc_lgm.linalg import tally
 from pymc_lgm.model import LatentGaussianModel, find_latents, is_gaussian, is_process
-from pymc_lgm.model.diagnose import explain
+from pymc_lgm.model.diagnose import explain, raised_in_a_draw
 from pymc_lgm.state import State
 from pymc_lgm.steps.options import unknown_options
 from pymc_lgm.threads import ROWS_WORTH_THREADS, few_threads
@@ -193,7 +193,13 @@ class LatentGaussianStep(BlockedStep):
     def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Run the sweep once from a PyMC point; BLAS has one thread meanwhile if n is small."""
         with few_threads(self.lgm.n):
-            return self._step(point)
+            try:
+                return self._step(point)
+            except SamplingError:
+                raise
+            except Exception as error:
+                error.add_note(raised_in_a_draw(self.lgm, point))
+                raise
 
     def _step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         ops = tally.cubic_ops

@@ -1,0 +1,158 @@
+"""Whether runs of the default sampler, tuning included, end in the posterior, on every likelihood.
+
+    python benchmarks/calibrate.py [--quick] [--likelihoods logistic probit] [--replicates 500]
+    python benchmarks/calibrate.py --figure docs/figures/calibration.png
+
+Simulation-based calibration (Talts et al. 2018) of what `pm.sample()` runs: a Gaussian process at n
+points of the unit interval, with a mean, a length-scale and an amplitude that are unknown; theta, f
+and y are drawn from the model, and the run's 1000 draws of tuning and all others are made anew for
+each y. Printed: replicates, the p-value of uniform ranks of all functions together (Bonferroni) and
+the smallest, the median of the least effective draws of a run, seconds a replicate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pymc as pm
+
+import pymc_lgm as lgm
+
+LIKELIHOODS = (
+    "logistic",
+    "probit",
+    "log_gaussian_cox",
+    "copula_volatility",
+    "ordinal_probit",
+    "student_t",
+    "negative_binomial",
+)
+KINDS = {"f[": "elements of f", "lo": "log-likelihood"}
+"""By how the name of a test function begins; others are hyper-parameters."""
+
+
+def model_of(likelihood: str, n: int) -> pm.Model:
+    """The model whose prior draws are fitted; its own observations do not matter."""
+    X = np.linspace(0.0, 1.0, n)[:, None]
+    with pm.Model() as model:
+        mean = pm.Normal("mean", 0.3, 0.5)
+        length = pm.LogNormal("length", np.log(0.3), 0.5)
+        amplitude = pm.LogNormal("amplitude", 0.0, 0.5)
+        gp = pm.gp.Latent(
+            mean_func=pm.gp.mean.Constant(mean),
+            cov_func=amplitude**2 * pm.gp.cov.Matern52(1, ls=length),
+        )
+        f = gp.prior("f", X, reparameterize=False, jitter=1e-6)
+        reals = likelihood in ("copula_volatility", "student_t")
+        data = pm.Data("data", np.zeros(n, dtype="float64" if reals else "int64"))
+        if likelihood == "logistic":
+            lgm.Logistic("y", f=f, observed=data)
+        elif likelihood == "probit":
+            lgm.Probit("y", f=f, observed=data)
+        elif likelihood == "log_gaussian_cox":
+            lgm.LogGaussianCox("y", f=f, observed=data)
+        elif likelihood == "copula_volatility":
+            lgm.CopulaVolatility("y", f=f, observed=data)
+        elif likelihood == "ordinal_probit":
+            noise = pm.LogNormal("noise", -0.5, 0.3)
+            cuts = [-0.5, 0.3, 1.0]
+            lgm.OrdinalProbit("y", f=f, cutpoints=cuts, noise=noise, observed=data)
+        elif likelihood == "student_t":
+            sigma = pm.LogNormal("sigma", -0.7, 0.4)
+            pm.StudentT("y", nu=4, mu=f, sigma=sigma, observed=data)
+        else:
+            alpha = pm.LogNormal("alpha", 0.7, 0.4)
+            mu = pm.math.exp(f)
+            pm.NegativeBinomial("y", mu=mu, alpha=alpha, observed=data)
+    return model
+
+
+def within(minutes: float) -> Any:
+    """A map that stops when the time is over: replicates are independent, so any number will do."""
+
+    def until(run: Any, jobs: Iterable[Any]) -> Iterator[Any]:
+        begin = time.perf_counter()
+        for job in jobs:
+            yield run(job)
+            if time.perf_counter() - begin > 60.0 * minutes:
+                return
+
+    return until
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="two likelihoods, n = 8, five runs")
+    parser.add_argument("--likelihoods", nargs="+", choices=LIKELIHOODS, default=LIKELIHOODS)
+    parser.add_argument("--n", type=int, default=30)
+    parser.add_argument("--replicates", type=int, default=500)
+    parser.add_argument("--draws", type=int, default=250)
+    parser.add_argument("--tune", type=int, default=1000)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="for each likelihood")
+    parser.add_argument("--figure", type=Path, help="where to draw the ranks, if at all")
+    args = parser.parse_args()
+    if args.quick:
+        args.likelihoods, args.n = ("logistic", "log_gaussian_cox"), 8
+        args.replicates, args.draws, args.tune = 5, 60, 100
+    print(
+        f"n = {args.n}, one chain of {args.draws} draws after {args.tune} of tuning\n"
+        f"{'likelihood':20}{'replicates':>10}{'p-value':>9}  {'smallest of':18}{'ESS':>5}{'s':>7}"
+    )
+    results = {}
+    for likelihood in args.likelihoods:
+        model = model_of(likelihood, args.n)
+        ours = likelihood not in ("student_t", "negative_binomial")
+        begin = time.perf_counter()
+        result = lgm.testing.calibrate(
+            model,
+            None if ours else lgm.PseudoMarginal,
+            replicates=args.replicates,
+            draws=args.draws,
+            tune=args.tune,
+            map=within(args.minutes),
+            rng=np.random.default_rng(1),
+        )
+        seconds = (time.perf_counter() - begin) / result.replicates
+        name = min(result.pvalues, key=lambda name: result.pvalues[name])
+        least = np.median(np.min(list(result.effective.values()), axis=0))
+        print(
+            f"{likelihood:20}{result.replicates:10}{result.pvalue:9.2g}  "
+            f"{f'{len(result.pvalues)}: {name}':18}{least:5.0f}{seconds:7.2f}",
+            flush=True,
+        )
+        results[likelihood] = result
+    if args.figure is not None:
+        draw(results).savefig(args.figure, dpi=110)
+
+
+def draw(results: dict[str, Any]) -> Any:
+    """A panel for each likelihood, and one legend for all."""
+    columns = min(len(results), 3)
+    rows = -(-len(results) // columns)
+    size = {"figsize": (3.2 * columns, 0.8 + 2.2 * rows), "layout": "constrained"}
+    figure, axes = plt.subplots(rows, columns, sharex=True, sharey=True, squeeze=False, **size)
+    for ax in axes.flat[len(results) :]:
+        ax.axis("off")
+    keys = {}
+    for ax, (likelihood, result) in zip(axes.flat, results.items(), strict=False):
+        result.plot(ax, title=f"{likelihood.replace('_', ' ')}, {result.replicates} runs")
+        for line in ax.get_lines():
+            kind = KINDS.get(line.get_label()[:2], "hyper-parameters")
+            color = [*KINDS.values(), "hyper-parameters"].index(kind)
+            line.set(color=f"C{color}", label=kind)
+        keys |= {key.get_label(): key for key in (*ax.collections, *ax.get_lines())}
+        ax.label_outer()
+    figure.legend(handles=list(keys.values()), loc="outside lower center", ncols=len(keys))
+    return figure
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Draws of a model from its prior, and observations replaced by them, for tests of samplers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+import pymc as pm
+
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.traversal import ancestors
+
+from pymc_lgm.linalg import Array
+
+__all__ = ["kept", "prior_draws", "replace", "replaceable_data"]
+
+
+def replaceable_data(model: pm.Model) -> dict[str, SharedVariable]:
+    """Return the `pymc.Data` of each observed variable; an error names one that has none."""
+    data = {}
+    for rv in model.observed_RVs:
+        shared = [v for v in ancestors([model.rvs_to_values[rv]]) if isinstance(v, SharedVariable)]
+        if len(shared) != 1:
+            raise ValueError(
+                f"The test replaces the observations of {rv.name!r} in each replicate: "
+                f"write observed=pm.Data({rv.name + '_data'!r}, y)."
+            )
+        data[rv.name] = shared[0]
+    return data
+
+
+def prior_draws(
+    model: pm.Model, draws: int, rng: np.random.Generator
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Independent draws of the value variables and of the observations."""
+    transformed = []
+    for rv in model.free_RVs:
+        transform = model.rvs_to_transforms[rv]
+        transformed.append(rv if transform is None else transform.forward(rv, *rv.owner.inputs))
+    drawn = pm.draw([*transformed, *model.observed_RVs], draws=draws, random_seed=rng)
+    if draws == 1:  # PyMC leaves the axis of draws out.
+        drawn = [np.asarray(values)[None] for values in drawn]
+    names = [model.rvs_to_values[rv].name for rv in model.free_RVs]
+    points = dict(zip(names, drawn, strict=False))
+    observed = {
+        rv.name: values for rv, values in zip(model.observed_RVs, drawn[len(names) :], strict=True)
+    }
+    return points, observed
+
+
+def replace(data: Mapping[str, SharedVariable], observed: Mapping[str, Array]) -> None:
+    """Put observations in the place of those that a model has."""
+    for name, variable in data.items():
+        variable.set_value(np.asarray(observed[name]).astype(variable.dtype), borrow=True)
+
+
+@contextmanager
+def kept(data: Mapping[str, SharedVariable]) -> Iterator[None]:
+    """Give a model its own observations back at the end."""
+    own = {name: variable.get_value() for name, variable in data.items()}
+    try:
+        yield
+    finally:
+        for name, variable in data.items():
+            variable.set_value(own[name])

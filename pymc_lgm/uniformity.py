@@ -1,0 +1,103 @@
+"""Whether independent numbers are uniform: simultaneous bands of their distribution function.
+
+Säilynoja, Bürkner and Vehtari (2022), *Graphical test for discrete uniformity and its applications
+in goodness-of-fit evaluation and multiple sample comparison*, Statistics and Computing 32. They
+find by simulation how probable it is that a distribution function stays within the band; here it
+is computed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from numpy.typing import NDArray
+from scipy.special import bdtr
+from scipy.stats import poisson
+
+from pymc_lgm.linalg import Array
+
+__all__ = ["envelope", "uniformity_pvalue"]
+
+STEPS = 24
+"""Halvings in the search for a band: the last ones move no count of any band."""
+
+MOST = 24
+"""Numbers between two points that have a probability of more than rounding: 1e-24 are more."""
+
+
+def uniformity_pvalue(u: Array) -> float:
+    """Compute the p-value of uniformity on (0, 1) of R independent numbers.
+
+    The statistic is the smallest of the binomial tail probabilities of the counts
+    C_i = #{u ≤ i/R}, i = 1 … R − 1, on both sides: what leaves the narrowest band.
+
+    Parameters
+    ----------
+    u : ndarray, shape (R,)
+
+    Returns
+    -------
+    float
+        Exact but for rounding, 1e-12; never below the smallest tail probability.
+    """
+    R = u.size
+    counts = np.searchsorted(np.sort(u), _points(R), side="right")
+    tails = _tails(R)
+    lowest = float(tails[np.arange(R - 1), counts].min(initial=1.0))
+    return min(1.0, max(1.0 - _inside(tails, lowest), lowest))
+
+
+def envelope(R: int, level: float) -> tuple[Array, Array, Array]:
+    """Compute the band that all of the empirical distribution function is within.
+
+    Parameters
+    ----------
+    R : int
+        Numbers.
+    level : float
+        Probability that independent uniform numbers stay within it: at least this.
+
+    Returns
+    -------
+    points, lower, upper : ndarray, shape (R − 1,)
+        i/R, and the bounds there.
+    """
+    tails, low, high = _tails(R), -30.0, 0.0
+    for _ in range(STEPS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if _inside(tails, np.exp(middle)) >= level else (low, middle)
+    allowed = _allowed(tails, float(np.exp(low)))
+    counts = np.arange(R + 1)
+    lower = np.where(allowed, counts, R).min(axis=1)
+    upper = np.where(allowed, counts, 0).max(axis=1)
+    return _points(R), lower / R, upper / R
+
+
+def _points(R: int) -> Array:
+    return np.arange(1, R) / R
+
+
+def _tails(R: int) -> Array:
+    """The smaller of P(C_i ≤ c) and P(C_i ≥ c) of binomial counts, shape (R − 1, R + 1)."""
+    z, counts = _points(R)[:, None], np.arange(R + 1.0)
+    # Of R − c numbers above z: a difference from 1 would lose the small ones.
+    return np.minimum(bdtr(counts, R, z), bdtr(R - counts, R, 1.0 - z))
+
+
+def _allowed(tails: Array, tail: float) -> NDArray[np.bool_]:
+    """Which counts have more than this probability beyond them on either side."""
+    return tails > tail * (1.0 + 1e-9)
+
+
+def _inside(tails: Array, tail: float) -> float:
+    """P(all C_i have tails above this): counts of a Poisson process that has R points at its end.
+
+    Its increments are independent, and given their sum the points are uniform.
+    """
+    R = tails.shape[1] - 1
+    step = poisson.pmf(np.arange(min(R + 1, MOST)), 1.0)
+    law = np.zeros(R + 1)
+    law[0] = 1.0
+    for within in _allowed(tails, tail):
+        law = np.convolve(law, step)[: R + 1] * within
+    return float(np.convolve(law, step)[R] / poisson.pmf(R, R))
