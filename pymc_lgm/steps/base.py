@@ -251,14 +251,9 @@ class LatentGaussianStep(BlockedStep):
         return self.__dict__ | {"_state": None, "_latents": {}}
 
     def handed_over(self) -> dict[str, Any]:
-        """What a chain that goes on in another process needs besides `sampling_state` and point.
-
-        Theta and f to the last bit, where the model has others that they are computed from, and
-        what they were when this step has last looked.
-        """
+        """What a chain needs elsewhere beside `sampling_state` and point: theta and f, exactly."""
         others = {name: x.get_value() for name, x in self.lgm.graphs.others.items()}
-        state = self._state
-        at = None if state is None else (state.theta, state.f)
+        at = self._state and (self._state.theta, self._state.f)
         return {"others": others, "at": at, "latents": self._latents}
 
     def take_over(self, held: dict[str, Any]) -> None:
