@@ -11,6 +11,7 @@ import pandas as pd
 
 from rich.console import Group
 
+from pymc_lgm._report.files import write_whole
 from pymc_lgm._report.numbers import Numbers, numbers
 from pymc_lgm._report.pages import Page, as_document, as_html, as_rich, as_text
 from pymc_lgm._report.pictures import BACKENDS, draw
@@ -134,8 +135,11 @@ class Report:
         return self._numbers.statistics
 
     def save(self, path: str | Path) -> None:
-        """Write one HTML file that needs no other and no network."""
-        Path(path).write_text(as_document(self._repr_html_()), encoding="utf-8")
+        """Write one HTML file that needs no other and no network.
+
+        A file that is there is replaced at once when all is written: an error leaves it as it was.
+        """
+        write_whole(Path(path), as_document(self._repr_html_()))
 
     def __repr__(self) -> str:
         return as_text(self._page())

@@ -149,9 +149,16 @@ def _chosen(numbers: Numbers, backend: str) -> xr.Dataset:
 
 
 def _title(name: str, backend: str) -> str:
-    """Return a name that may stand in a DataTree, and that Matplotlib takes for no formula."""
+    """Return a name that may stand in a DataTree, and that a backend takes for text alone.
+
+    Matplotlib reads formulas; what bokeh and plotly draw is a script in the page, and plotly reads
+    tags in it.
+    """
     name = name.replace("/", "\N{DIVISION SLASH}")
-    return name.replace("$", r"\$") if backend == "matplotlib" else name
+    if backend == "matplotlib":
+        return name.replace("$", r"\$")
+    name = name.replace("<", "\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}")
+    return name.replace(">", "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}")
 
 
 def _statistics(numbers: Numbers, backend: str) -> tuple[Any, str] | None:
