@@ -604,7 +604,7 @@ def test_sample_passes_its_backend_on(backend, linker, monkeypatch):
     class EnoughSeenError(Exception):
         pass
 
-    def spy(model, theta, f):
+    def spy(model, theta, f, **_):
         linkers.append(type(model.graphs.log_prior.maker.linker).__name__)
         raise EnoughSeenError
 

@@ -59,7 +59,7 @@ def test_a_terminal_shows_a_name_as_it_is(found):
 
 @pytest.mark.parametrize("backend", ["bokeh", "plotly"])
 def test_a_picture_that_is_a_script_has_no_tag_of_a_name(backend):
-    assert not set("<>/") & set(_title(NAME, backend))
+    assert not set("<>/") & set(_title("</script><b>", backend))
 
 
 # Files
