@@ -140,6 +140,7 @@ def test_exact_draws_pass(normal):
     assert "pvalue" in repr(result)
 
 
+@pytest.mark.slow
 def test_draws_that_depend_on_each_other_pass(normal):
     """A frozen random walk: thinned by its effective draws, its ranks are uniform."""
     result = calibrated(normal, Tuned, draws=200, tune=60, replicates=150)

@@ -287,6 +287,7 @@ def test_a_chain_that_goes_on_has_the_draws_of_a_longer_one(here, kept, local, t
     assert_same(again, local["asis"])
 
 
+@pytest.mark.slow
 def test_a_chain_of_two_steps_goes_on_too(here, tmp_path):
     options = {"step": two_steps, "tune": 6, "chains": 1}
     run(here, whitened(), draws=4, keep=tmp_path, **options)

@@ -200,7 +200,6 @@ SAMPLERS = {
 }
 
 FAST = {
-    ("process_and_intercept", "PseudoMarginal"),
     ("process_and_effects", "ASIS"),
     ("coefficients_and_effects", "LatentHMC-curvature"),
 }

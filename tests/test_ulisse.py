@@ -136,6 +136,7 @@ def regression_gradient():
     return model.compile_dlogp(**QUICK)(reader().point_of(THETA))
 
 
+@pytest.mark.slow
 def test_the_mean_of_gradients_is_the_gradient():
     assert gradient_pvalue(langevin) > 1e-5
 
