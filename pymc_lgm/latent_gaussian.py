@@ -62,6 +62,10 @@ class LatentGaussian(GaussianModel, Protocol):
     def log_prior_gradient(self, theta: Array) -> Array:
         """∂ log p(theta)/∂theta, shape (p,)."""
 
+    @property
+    def theta_in_likelihood(self) -> bool:
+        """Whether ℓ depends on theta at fixed f."""
+
     def log_likelihood_theta_gradient(self, f: Array, theta: Array) -> Array:
         """∂ℓ/∂theta at fixed f, shape (p,)."""
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import threading
 
+import numba
 import numpy as np
 
 from numpy.typing import NDArray
@@ -121,13 +122,9 @@ class CholeskyFactor:
         packed = _inverse_triangle(self._packed, self._lower)
         packed, _ = lapack.dlauum(packed, lower=self._lower, overwrite_c=1)
         packed /= self._scale**2
-        rows: Array = packed if self._lower else packed.T  # of the lower triangle
-        for start in range(0, self.n, BLOCK):
-            stop = start + BLOCK
-            corner = np.tril(rows[start:stop, start:stop])
-            rows[start:stop, start:stop] = corner + np.tril(corner, -1).T
-            rows[start:stop, stop:] = rows[stop:, start:stop].T
-        return rows
+        # Columns of one triangle are rows of the other.
+        _mirror(packed if self._lower else packed.T)
+        return packed.T if self._lower else packed
 
     def inverse_diagonal(self) -> Array:
         """(A⁻¹)_ii = Σ_k (L⁻¹)_ki², shape (n,): half of the O(n³) operation that A⁻¹ is."""
@@ -248,6 +245,17 @@ def _inverse_triangle(packed: Array, lower: bool, out: Array | None = None) -> A
     product = blas.dtrmm(-1.0, right, packed[before, after], side=1, lower=lower)
     out[before, after] = blas.dtrmm(1.0, left, product, lower=lower, overwrite_b=1)
     return out
+
+
+@numba.njit(cache=True)
+def _mirror(A: Array) -> None:
+    """Write the lower triangle into the upper one, by blocks that stay in the cache."""
+    n = len(A)
+    for low in range(0, n, BLOCK):
+        for left in range(0, low + 1, BLOCK):
+            for i in range(low, min(low + BLOCK, n)):
+                for j in range(left, min(left + BLOCK, i)):
+                    A[j, i] = A[i, j]
 
 
 def bounded_exp(x: float) -> float:

@@ -108,7 +108,7 @@ def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep
 
 
 def evidence_gradient(
-    q: GaussianApproximation, *, likelihood_gradient: Callable[[Array, Array], Array]
+    q: GaussianApproximation, *, likelihood_gradient: Callable[[Array, Array], Array] | None
 ) -> Array | None:
     """Gradient in theta of the bound of a q of `variational`.
 
@@ -118,8 +118,9 @@ def evidence_gradient(
     Parameters
     ----------
     q : GaussianApproximation
-    likelihood_gradient : callable
-        (rows of f, w) -> ∂/∂theta of Σ_k w_k ℓ(f_k) at fixed rows, shape (p,).
+    likelihood_gradient : callable or None
+        (rows of f, w) -> ∂/∂theta of Σ_k w_k ℓ(f_k) at fixed rows, shape (p,). ``None``: theta is
+        not in ℓ.
 
     Returns
     -------
@@ -131,13 +132,14 @@ def evidence_gradient(
     One O(n³) operation, the inverse of B, none if the search was ``differentiable``; and the
     likelihood's gradient at as many rows as the search has nodes.
     """
-    if isinstance(q.precision, SiteBlocks):
-        points = points_of_sets(q)
-    else:
-        points = q.center + NODES[:, None] * np.sqrt(q.posterior.variances), SHARES
-    if points is None:
-        return None
-    rows, shares = points
-    # ℓ is a sum over the f_i, or sets of them, so all can be at their k-th node at once.
-    gradient = q.posterior.evidence_gradient(q.dual) + likelihood_gradient(rows, shares)
+    gradient = q.posterior.evidence_gradient(q.dual)
+    if likelihood_gradient is not None:
+        if isinstance(q.precision, SiteBlocks):
+            points = points_of_sets(q)
+        else:
+            points = q.center + NODES[:, None] * np.sqrt(q.posterior.variances), SHARES
+        if points is None:
+            return None
+        # ℓ is a sum over the f_i, or sets of them, so all can be at their k-th node at once.
+        gradient = gradient + likelihood_gradient(*points)
     return gradient if np.isfinite(gradient).all() else None

@@ -40,9 +40,27 @@ def check_model(model: ModelFunctions, theta: Array, f: Array, *, covariance: bo
             f"Nothing depends on the latent {model.latent!r}: there is no likelihood to sample "
             f"from. Write one, for example lgm.Probit('y', f={model.latent}, observed=y)."
         )
+    if covariance and _is_number(model, theta, f):
+        return
     message = explain(model, theta, f, covariance=covariance)
     if message is not None:
         raise ValueError(message)
+
+
+def _is_number(model: ModelFunctions, theta: Array, f: Array) -> bool:
+    """Whether the density at (theta, f) is one, by the functions that chains call.
+
+    What `explain` asks one by one takes functions of its own, which most models never need.
+    """
+    try:
+        prior = model.prior(theta)
+        if prior is None or prior.variances.shape != (model.n,) or not prior.is_proper:
+            return False
+        if not (np.isfinite(prior.mean).all() and np.isfinite(f).all()):
+            return False
+        return bool(np.isfinite(model.log_prior(theta) + model.log_likelihood(f, theta)))
+    except (ValueError, AssertionError):
+        return False
 
 
 def explain(
@@ -111,7 +129,13 @@ def coupled_term(model: ModelFunctions, theta: Array, f: Array) -> str | None:
     rng = np.random.default_rng(0)
     other = f + 0.3 * rng.standard_normal(model.n)
     index = np.arange(model.n)
+    names = model.likelihood_names
     sums = model.likelihood.term_sums
+    if len(names) == 1:  # one function less to be compiled
+
+        def sums(f: Array, theta: Array) -> list[float]:
+            return [model.log_likelihood(f, theta)]
+
     start, end = (np.array(sums(x, theta)) for x in (f, other))
     for digit in range(max(model.n - 1, 0).bit_length()):
         A = (index >> digit) & 1 == 1
@@ -119,7 +143,7 @@ def coupled_term(model: ModelFunctions, theta: Array, f: Array) -> str | None:
         mixed = end - corners[0] - corners[1] + start
         size = 1 + sum(np.abs(term) for term in (start, end, *corners))
         for k in np.flatnonzero(np.abs(mixed) > 1e-10 * size):
-            return model.likelihood_names[k]
+            return names[k]
     return None
 
 

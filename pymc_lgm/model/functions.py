@@ -352,6 +352,11 @@ class ModelFunctions:
         """∂ log p(theta)/∂theta, shape (p,)."""
         return self.graphs.log_prior_gradient(theta)
 
+    @property
+    def theta_in_likelihood(self) -> bool:
+        """Whether ℓ depends on theta at fixed f."""
+        return self.graphs.theta_in_likelihood
+
     def log_likelihood_theta_gradient(self, f: Array, theta: Array) -> Array:
         """∂ℓ/∂theta at fixed f, shape (p,)."""
         return self.graphs.log_likelihood_theta_gradient(f, theta)

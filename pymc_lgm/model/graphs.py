@@ -25,6 +25,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.link.basic import PerformLinker
 
 from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
+from pymc_lgm.model.alike import simplified
 from pymc_lgm.model.forms import Form, Setting, forms_of
 from pymc_lgm.model.missing import Missing
 from pymc_lgm.model.reading import Reading
@@ -163,7 +164,7 @@ class Graphs:
         terms = reading.terms
         self.form, densities = _in_the_first_form_that_fits(setting)
         self.n, self._f = self.form.n, self.form.f
-        self._mean, self._cov = self.form.mean, self.form.cov
+        self._mean, self._cov = self.form.mean, simplified(self.form.cov)
         self._f_theta = [self._f, self.theta]
         # Many f at once, one a row: an importance estimate's draws, or a quadrature's nodes.
         self._rows = pt.matrix("rows", shape=(None, self.n))
@@ -305,6 +306,11 @@ class Graphs:
             return False
         terms = [self._mean, self._cov, self._log_prior, self._log_likelihood]
         return _differentiable(lambda: self._theta_grad(_total(terms)))
+
+    @cached_property
+    def theta_in_likelihood(self) -> bool:
+        """Whether ℓ depends on theta, by itself or by what its form computes of theta."""
+        return bool(self.form.reads) or self.theta in set(ancestors([self._log_likelihood]))
 
     @cached_property
     def has_prior_gradient(self) -> bool:

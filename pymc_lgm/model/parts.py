@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -13,10 +14,67 @@ from pytensor.gradient import grad
 
 from pymc_lgm.amplitudes import find_amplitudes
 from pymc_lgm.linalg import Array
+from pymc_lgm.model.alike import in_common, simplified
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.priors.base import GaussianModel
 
-__all__ = ["Part"]
+__all__ = ["Covariance", "Part", "covariances"]
+
+Variable = Any
+
+
+class Covariance:
+    """A covariance K and its derivatives, compiled at their first use.
+
+    Parameters
+    ----------
+    setting : Setting
+    graph : variable
+        K, of theta and ``inputs``.
+    inputs : list of variable
+        What parts that share it have each of their own: values for them are arguments.
+    """
+
+    def __init__(self, setting: Setting, graph: Variable, inputs: list[Variable]):
+        self._setting, self._graph, self._inputs = setting, graph, inputs
+
+    @cached_property
+    def at(self) -> Any:
+        """(theta, ...) -> K."""
+        return self._compiled([], self._graph)
+
+    @cached_property
+    def vjp(self) -> Any:
+        """(theta, M, ...) -> ⟨∂K/∂theta_j, M⟩."""
+        M = pt.matrix("M")
+        return self._compiled([M], self._gradient(M))
+
+    @cached_property
+    def jvp(self) -> Any:
+        """(theta, v, ...) -> Σ_j v_j ∂K/∂theta_j."""
+        v, weights = pt.vector("v"), pt.zeros_like(self._graph)
+        # Linear in the weights: paired with v, the derivative along v.
+        linear = pt.sum(self._gradient(weights) * v)
+        return self._compiled([v], grad(linear, weights, disconnected_inputs="ignore"))
+
+    def _gradient(self, M: Variable) -> Variable:
+        total = pt.sum(self._graph * M)
+        return grad(total, self._setting.theta, disconnected_inputs="ignore")
+
+    def _compiled(self, along: list[Variable], output: Variable) -> Any:
+        return self._setting.compiled([self._setting.theta, *along, *self._inputs], output)
+
+
+def covariances(
+    setting: Setting, graphs: Sequence[Variable]
+) -> list[tuple[Covariance, list[NDArray[Any]]]]:
+    """One `Covariance` for all graphs if they differ in constants alone, which are with them."""
+    graphs = [simplified(graph) for graph in graphs]
+    if (common := in_common(graphs)) is None:
+        return [(Covariance(setting, graph, []), []) for graph in graphs]
+    graph, inputs, constants = common
+    shared = Covariance(setting, graph, inputs)
+    return [(shared, own) for own in constants]
 
 
 class Part:
@@ -24,15 +82,15 @@ class Part:
 
     Parameters
     ----------
-    setting : Setting
     model : GaussianModel
         m of all of f.
     n : int
         Its elements.
     index : ndarray of int
         Which elements of f they are.
-    cov : variable
-        Their covariance, a graph of theta.
+    cov : Covariance
+    constants : list of ndarray
+        What it has of its own in this part.
     enters_cov : ndarray of bool, shape (p,)
     fixed : bool
         Whether no variable of another step is in the covariance: it may have an amplitude then.
@@ -40,38 +98,22 @@ class Part:
 
     def __init__(
         self,
-        setting: Setting,
         model: GaussianModel,
         n: int,
         index: NDArray[np.intp],
-        cov: Any,
+        cov: Covariance,
+        constants: list[NDArray[Any]],
         enters_cov: NDArray[np.bool_],
         fixed: bool,
     ):
-        self._setting, self._model, self._n = setting, model, n
-        self._index, self._graph = index, cov
+        self._model, self._n, self._index = model, n, index
+        self._cov, self._constants = cov, constants
         self.enters_cov, self._fixed = enters_cov, fixed
 
     @cached_property
     def amplitudes(self) -> Array:
         """Of this part's covariance."""
         return find_amplitudes(self) if self._fixed else np.zeros(self.enters_cov.size)
-
-    @cached_property
-    def _functions(self) -> tuple[Any, Any]:
-        theta, M, v = self._setting.theta, pt.matrix("M"), pt.vector("v")
-        weights = pt.zeros_like(self._graph)
-        kwargs: dict[str, Any] = {"disconnected_inputs": "ignore"}
-        back = grad(pt.sum(self._graph * M), theta, **kwargs)
-        # Linear in the weights: paired with v, the derivative along v.
-        linear = grad(pt.sum(self._graph * weights), theta, **kwargs)
-        along = grad(pt.sum(linear * v), weights, **kwargs)
-        compiled = self._setting.compiled
-        return compiled([theta, M], back), compiled([theta, v], along)
-
-    @cached_property
-    def _cov(self) -> Any:
-        return self._setting.compiled([self._setting.theta], self._graph)
 
     def mean(self, theta: Array) -> Array:
         """m."""
@@ -80,17 +122,17 @@ class Part:
 
     def cov(self, theta: Array) -> Array:
         """K, a new array."""
-        result: Array = self._cov(theta)
+        result: Array = self._cov.at(theta, *self._constants)
         return result
 
     def cov_vjp(self, theta: Array, M: Array) -> Array:
         """⟨∂K/∂theta_j, M⟩."""
-        result: Array = self._functions[0](theta, M)
+        result: Array = self._cov.vjp(theta, M, *self._constants)
         return result
 
     def cov_jvp(self, theta: Array, v: Array) -> Array:
         """Σ_j v_j ∂K/∂theta_j."""
-        result: Array = self._functions[1](theta, v)
+        result: Array = self._cov.jvp(theta, v, *self._constants)
         return result
 
     def mean_vjp(self, theta: Array, v: Array) -> Array:

@@ -40,6 +40,7 @@ class Part(NamedTuple):
     prior: DensePrior
     of: NDArray[np.intp]  # which f_i
     local: NDArray[np.intp]  # which element of the part's own prior
+    in_order: bool  # all of them, as they are
     root: Array  # D^½
     v: Array
     B: CholeskyFactor  # I + D^½ K D^½
@@ -61,7 +62,8 @@ def condition_jointly(W: SiteBlocks, prior: InParts) -> DensePosterior | None:
         local[index] = np.arange(index.size)
         local, root = local[sets[:, c]], np.sqrt(D[:, c])
         B = part.dense()
-        if not np.array_equal(local, np.arange(local.size)):
+        in_order = np.array_equal(local, np.arange(local.size))
+        if not in_order:
             B = B[np.ix_(local, local)]
         B *= root[:, None]
         B *= root
@@ -71,7 +73,7 @@ def condition_jointly(W: SiteBlocks, prior: InParts) -> DensePosterior | None:
             return joined_by(W, prior)
         inverse = factor.inverse()
         M += v[:, c, None] * inverse * v[:, c]
-        parts.append(Part(part, sets[:, c], local, root, v[:, c], factor, inverse))
+        parts.append(Part(part, sets[:, c], local, in_order, root, v[:, c], factor, inverse))
     across = factorize(M)
     return joined_by(W, prior) if across is None else JoinedPosterior(prior, W, parts, across)
 
@@ -114,13 +116,12 @@ class JoinedPosterior(DensePosterior):
         out = np.empty_like(b)
         for part in self._parts:
             root = part.root[column]
-            out[part.of] = root * part.B.inverse_times(_columns(b[part.of] / root))
+            out[part.of] = root * (part.inverse @ (b[part.of] / root))
         K_out = self.prior.covariance_times(out)
         seen = [(part.root * part.v)[column] * K_out[part.of] for part in self._parts]
         explained = self._M.inverse_times(_columns(np.sum(seen, axis=0)))
         for part in self._parts:
-            more = part.B.inverse_times(_columns(part.v[column] * explained))
-            out[part.of] += part.root[column] * more
+            out[part.of] += part.root[column] * (part.inverse @ (part.v[column] * explained))
         return out
 
     def spread(self, x: Array) -> float:
@@ -171,12 +172,14 @@ class JoinedPosterior(DensePosterior):
             M -= part.inverse
             M *= 0.5 * part.root[:, None]
             M *= part.root
-            M += np.outer(left[part.of], a[part.of])
-            own = np.empty_like(M)
-            own[np.ix_(part.local, part.local)] = M
-            of_part = np.empty_like(part.root)
-            of_part[part.local] = both[part.of]
-            total += part.prior.vjp(own, of_part)
+            M += left[part.of, None] * a[part.of]
+            of_part = both[part.of]
+            if not part.in_order:
+                own, M = M, np.empty_like(M)
+                M[np.ix_(part.local, part.local)] = own
+                of_part = np.empty_like(part.root)
+                of_part[part.local] = both[part.of]
+            total += part.prior.vjp(M, of_part)
         return total
 
 

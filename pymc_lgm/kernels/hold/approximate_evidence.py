@@ -100,9 +100,9 @@ def gradient_of_laplace(at: AtTheta, q: GaussianApproximation) -> Array | None:
 
 def gradient_of_variational(at: AtTheta, q: GaussianApproximation) -> Array | None:
     """Of the evidence lower bound: see `approximations.variational.evidence_gradient`."""
-    return variational.evidence_gradient(
-        q,
-        likelihood_gradient=lambda rows, weights: at.model.log_likelihoods_theta_gradient(
-            rows, at.theta, weights
-        ),
-    )
+
+    def gradient(rows: Array, weights: Array) -> Array:
+        return at.model.log_likelihoods_theta_gradient(rows, at.theta, weights)
+
+    in_likelihood = at.model.theta_in_likelihood
+    return variational.evidence_gradient(q, likelihood_gradient=gradient if in_likelihood else None)

@@ -172,15 +172,21 @@ class Emulated:
     needs_gradient = False
 
     def start(self, state: State, tune: int) -> EmulatorTuning:
-        """Explore for the first eighth of tuning; for a quarter, or 50 draws, if that is short."""
+        """Explore for the first eighth of tuning; for a quarter, or 50 draws, if that is short.
+
+        Trajectories visit more, and cost more: ten for each component of theta are enough.
+        """
         rehearse(state)
+        first = tune // 8
+        if self.explorer is None and isinstance(self.other, NUTS):
+            first = min(first, 10 * state.theta.size)
         return EmulatorTuning(
             explorer=None if self.explorer is None else self.explorer.start(state, tune),
             other=self.other.start(state, tune),
             step_size=StepSizeTuning.start(0.8 * state.theta.size**-0.25, 0.8, 3.0),
             emulator=None,
             visits=(),
-            history=History((), max(tune // 8, min(tune // 4, 50))),
+            history=History((), max(first, min(tune // 4, 50))),
             judged_from=math.ceil(self.judgment * tune),
         )
 

@@ -14,7 +14,7 @@ from pytensor.graph.traversal import ancestors
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.draw_back import DrawBack
 from pymc_lgm.model.forms.base import Form, FormModel, PriorAt, Setting
-from pymc_lgm.model.parts import Part
+from pymc_lgm.model.parts import Part, covariances
 from pymc_lgm.model.predictor import Predictor
 from pymc_lgm.priors import BlocksPrior, DensePrior, LowRankPrior, Prior
 
@@ -81,12 +81,13 @@ class LinearPredictor(Form):
 
     def parts(self, model: FormModel) -> list[tuple[NDArray[np.intp], Part]]:
         """The processes that f is made of, if they are several and it is nothing else."""
-        parts = []
         vectors = self.predictor.vectors()
-        for index, cov, of_values in vectors if len(vectors) > 1 else []:
+        if len(vectors) < 2:
+            return []
+        covs = covariances(self._setting, [cov for _, cov, _ in vectors])
+        parts = []
+        for (index, _, of_values), (cov, own) in zip(vectors, covs, strict=True):
             uses = {str(v.name) for v in ancestors([of_values])}
-            part = Part(
-                self._setting, model, self.n, index, cov, model.enters(uses), model.are_fixed(uses)
-            )
-            parts.append((index, part))
+            enters, fixed = model.enters(uses), model.are_fixed(uses)
+            parts.append((index, Part(model, self.n, index, cov, own, enters, fixed)))
         return parts
