@@ -21,8 +21,8 @@ class LatentHMC(LatentStep):
 
     O(n²) a leapfrog step, and one O(n³) factorization whenever another step has moved theta; with
     ``metric="curvature"`` those of a Laplace approximation as well, mostly 2 or 3, and with
-    ``metric="class_frequency"`` one. With ``metric="position"`` a step takes 10 to 30 factorizations.
-    See `pymc_lgm.kernels.latent.hmc`, `pymc_lgm.kernels.latent.curvature_hmc` and
+    ``metric="class_frequency"`` one. With ``metric="position"`` it is 10 to 30 factorizations a
+    step. See `pymc_lgm.kernels.latent.hmc`, `pymc_lgm.kernels.latent.curvature_hmc` and
     `pymc_lgm.kernels.latent.position_hmc`.
 
     Parameters
@@ -56,8 +56,8 @@ class LatentHMC(LatentStep):
     ----------
     Filippone, Zhong and Girolami (2012), §5.2.1; Filippone et al. (2012), *Probabilistic prediction
     of neurological disorders with a statistical assessment of neuroimaging data modalities*, Annals
-    of Applied Statistics 6, §5 (F̂ and G_f); Girolami and Calderhead (2011), JRSS B 73, §6; Beskos et al. (2011) and Shahbaba et al. (2014) for the
-    rotations.
+    of Applied Statistics 6, §5 (F̂ and G_f); Girolami and Calderhead (2011), JRSS B 73, §6; Beskos
+    et al. (2011) and Shahbaba et al. (2014) for the rotations.
 
     Examples
     --------
@@ -71,7 +71,10 @@ class LatentHMC(LatentStep):
     """
 
     name = "latent_hmc"
-    needs = 'gradient in f; curvature with `metric="curvature"` or `"class_frequency"`, and its slope with `"position"`'
+    needs = (
+        'gradient in f; curvature with `metric="curvature"` or `"class_frequency"`; '
+        'a log-concave likelihood with `"position"`'
+    )
 
     def __init__(
         self,

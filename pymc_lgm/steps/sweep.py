@@ -43,9 +43,9 @@ class Sweep(LatentGaussianStep):
     latent_move : str, optional
         How f moves given theta: "hmc" is `LatentHMC` with M⁻¹ = K, "hmc-curvature" with
         M⁻¹ = (K⁻¹ + W)⁻¹, "hmc-class-frequency" the same with the W of the class frequencies,
-        "hmc-position" with that of f itself, "slice" `EllipticalSlice`, "mgrad" `AuxiliaryGradient`, "metropolis" and "random-walk"
-        `NealMetropolis`, "smmala" `LatentSMMALA`. By default "hmc", and "slice" if the likelihood
-        has no gradient.
+        "hmc-position" with that of f itself, "slice" `EllipticalSlice`, "mgrad"
+        `AuxiliaryGradient`, "metropolis" and "random-walk" `NealMetropolis`, "smmala"
+        `LatentSMMALA`. By default "hmc", and "slice" if the likelihood has no gradient.
     latent_repeats, theta_repeats : int
         Moves a draw. One of f is O(n²), one of theta O(n³).
     amplitude : int

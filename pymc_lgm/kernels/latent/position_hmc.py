@@ -122,9 +122,7 @@ def _metric(W: Any) -> Precision | None:
 Look = Callable[[Array], Place | None]
 
 
-def step(
-    here: Place, momentum: Array, step_size: float, look: Look
-) -> tuple[Place, Array] | None:
+def step(here: Place, momentum: Array, step_size: float, look: Look) -> tuple[Place, Array] | None:
     """One step of the generalized leapfrog, which is an involution but for the momentum's sign.
 
         π_½ = π − ½ ε ∂H/∂ν(ν, π_½),
@@ -247,6 +245,4 @@ class PositionHMC(Trajectories):
     needs_curvature = True
 
     def _move(self, rng: np.random.Generator, state: State, step_size: float) -> tuple[State, Info]:
-        return position_hmc(
-            rng, state, step_size=step_size, max_steps=self._most(step_size)
-        )
+        return position_hmc(rng, state, step_size=step_size, max_steps=self._most(step_size))
