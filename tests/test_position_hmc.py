@@ -19,13 +19,12 @@ from test_latent_moves import (
     assert_standard_normal,
     functions,
     normal,
-    paired_pvalue,
     rng_of,
     state_of,
 )
 from test_predictor import read
 from test_sets import at as of_sets
-from toys import TOYS, invariance, until_noticed
+from toys import TOYS, invariance
 
 import pymc_lgm as lgm
 
@@ -453,16 +452,3 @@ def test_a_wrong_step_changes_volumes(wrong, dies):
     momentum = here.draw(rng)
     error = abs(log_volume(ours.step, here, momentum, lambda nu: ours.place(at, nu)))
     dies(f"position, volume: {wrong}", error, above=1e-3)
-
-
-@pytest.mark.mutant
-@pytest.mark.slow
-def test_wrong_draws_are_noticed(dies):
-    ours = mutated(module, *WRONG["no determinant in the energy"])
-    pvalue = until_noticed(
-        lambda replicates: paired_pvalue(
-            ours.position_hmc, step_size=0.5, max_steps=3, replicates=replicates
-        ),
-        *(300, 1500),
-    )
-    dies("position, draws: no determinant in the energy", pvalue, below=1e-6)
