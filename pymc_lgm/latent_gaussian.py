@@ -40,6 +40,9 @@ class LatentGaussian(GaussianModel, Protocol):
     def likelihood_terms(self, f: Array, theta: Array) -> tuple[float, Array, Any, Array]:
         """ℓ, g, W = −∂²ℓ/∂f² and ∂³ℓ/∂f³, the last three of shape (n,); W in blocks if in sets."""
 
+    def curvature_gradient(self, f: Array, theta: Array, M: Array) -> Array:
+        """∂/∂f of Σ_g ⟨M_g, W_g(f)⟩, shape (n,): of blocks M (G, s, s), where there are sets."""
+
     def site_log_likelihoods(self, rows: Array, theta: Array) -> Array:
         """ℓ_i(f_i, theta) of each row of f, shape (N, n) -> (N, n) or (N, G): their sum is ℓ."""
 

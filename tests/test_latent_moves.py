@@ -672,7 +672,7 @@ def test_the_right_ratio_passes_where_wrong_ones_fail(name):
 # The elements and the steps
 
 
-CURVED = ("smmala", "hmc-curvature", "hmc-class-frequency")
+CURVED = ("smmala", "hmc-curvature", "hmc-class-frequency", "hmc-position")
 
 
 @pytest.mark.parametrize("name", latent.LATENT_MOVES)
@@ -737,7 +737,7 @@ def test_a_chain_that_is_stuck_raises_nothing(name):
         (NealMetropolis, {"step_size": 1.5}, "at most 1 for proposal='autoregressive'"),
         (NealMetropolis, {"step_size": 0.0}, "must be positive"),
         (NealMetropolis, {"proposal": "wide"}, "'autoregressive', 'random-walk'"),
-        (LatentHMC, {"metric": "fisher"}, "'prior', 'curvature', 'class_frequency', 'identity'"),
+        (LatentHMC, {"metric": "fisher"}, "'class_frequency', 'position', 'identity'"),
         (LatentHMC, {"metric": "identity", "integrator": "rotation"}, "integrator='leapfrog'"),
         (AuxiliaryGradient, {"repeats": 0}, "whole number of at least 1"),
         (LatentSMMALA, {"metric": "prior"}, "has no option 'metric'"),

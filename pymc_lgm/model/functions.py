@@ -26,7 +26,7 @@ from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.sets import are_classes, find_sets, owners, whether_sets
 from pymc_lgm.priors import Prior
 from pymc_lgm.priors.class_blocks import ClassBlocks
-from pymc_lgm.priors.precision import SiteBlocks
+from pymc_lgm.priors.precision import SiteBlocks, scattered
 
 __all__ = ["ModelFunctions"]
 
@@ -248,6 +248,11 @@ class ModelFunctions:
         return self.graphs.has_gradient
 
     @property
+    def has_third_derivative(self) -> bool:
+        """Whether W can be differentiated in f."""
+        return self.graphs.has_third_derivative
+
+    @property
     def has_theta_gradient(self) -> bool:
         """Whether mean, covariance, prior and likelihood can be differentiated in theta."""
         return self.graphs.has_theta_gradient
@@ -269,6 +274,15 @@ class ModelFunctions:
             return float(value), gradient, W, np.full(self.n, np.nan)
         value, gradient, curvature, third = self.likelihood.likelihood_terms(f, theta)
         return float(value), gradient, curvature, third
+
+    def curvature_gradient(self, f: Array, theta: Array, M: Array) -> Array:
+        """∂/∂f of Σ_g ⟨M_g, W_g(f)⟩, shape (n,): of symmetric blocks M (G, s, s), with ``sets``.
+
+        Where an observation reads one f_i it is −M_ii ∂³ℓ/∂f_i³.
+        """
+        assert self.sets is not None
+        rows = np.ascontiguousarray(scattered(self.sets, M, self.n).T)
+        return self.graphs.curvature_gradient(f, theta, self._colors, rows)
 
     def site_log_likelihoods(self, rows: Array, theta: Array) -> Array:
         """ℓ_i(f_i, theta) of each row of f, shape (N, n) -> (N, n): ℓ split over f's elements.

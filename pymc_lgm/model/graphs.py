@@ -240,10 +240,15 @@ class Graphs:
     @_compiled
     def likelihood_products(self) -> Any:
         """ℓ, g, and H v of rows v, H = ∂²ℓ/∂f²: the columns of its blocks, by colors."""
-        rows, v = pt.matrix("directions", shape=(None, self.n)), pt.vector("v", shape=(self.n,))
-        gradient = self._f_grad(self._log_likelihood)
-        product = vectorize_graph(self._f_grad(pt.sum(gradient * v)), {v: rows})
+        rows, gradient, product = self._hessian_products()
         return [*self._f_theta, rows], [self._log_likelihood, gradient, product]
+
+    @_compiled
+    def curvature_gradient(self) -> Any:
+        """∂/∂f of −Σ_k ⟨u_k, H v_k⟩, of rows v and u."""
+        rows, _, product = self._hessian_products()
+        weights = pt.matrix("weights", shape=(None, self.n))
+        return [*self._f_theta, rows, weights], -self._f_grad(pt.sum(weights * product))
 
     @_compiled
     def likelihood_terms_vjp(self) -> Any:
@@ -300,6 +305,16 @@ class Graphs:
         return _differentiable(lambda: pt.grad(self._log_likelihood, self._f))
 
     @cached_property
+    def has_third_derivative(self) -> bool:
+        """Whether the curvature of the likelihood can be differentiated in f."""
+
+        def third() -> Variable:
+            gradient = self._f_grad(self._log_likelihood)
+            return self._f_grad(self._f_grad(gradient.sum()).sum())
+
+        return _differentiable(third)
+
+    @cached_property
     def has_theta_gradient(self) -> bool:
         """Whether mean, covariance, prior and likelihood can be differentiated in theta."""
         if not self.form.has_theta_gradient:
@@ -319,6 +334,12 @@ class Graphs:
 
     def _of_rows(self, output: Variable) -> tuple[list[Variable], Variable]:
         return [self._rows, self.theta], vectorize_graph(output, {self._f: self._rows})
+
+    def _hessian_products(self) -> tuple[Variable, Variable, Variable]:
+        """Rows v, g and H v."""
+        rows, v = pt.matrix("directions", shape=(None, self.n)), pt.vector("v", shape=(self.n,))
+        gradient = self._f_grad(self._log_likelihood)
+        return rows, gradient, vectorize_graph(self._f_grad(pt.sum(gradient * v)), {v: rows})
 
     def _theta_grad(self, scalar: Variable) -> Variable:
         return pt.grad(scalar, self.theta, disconnected_inputs="ignore")

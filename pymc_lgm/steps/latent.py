@@ -8,7 +8,7 @@ from pymc_lgm import kernels
 from pymc_lgm.kernels.latent import LatentMove
 from pymc_lgm.model.diagnose import refuse_large_sets, refuse_no_curvature
 from pymc_lgm.steps.base import LatentGaussianStep
-from pymc_lgm.steps.options import no_gradient
+from pymc_lgm.steps.options import no_gradient, refuse_no_metric
 
 __all__ = ["LatentStep"]
 
@@ -26,4 +26,5 @@ class LatentStep(LatentGaussianStep):
         if self.move.needs_curvature:
             refuse_large_sets(self.lgm, f"lgm.{type(self).__name__} with a curvature")
             refuse_no_curvature(self.lgm, "lgm.LatentHMC() or lgm.EllipticalSlice()")
+        refuse_no_metric(self.lgm, self.move, "metric='curvature'")
         return [self.move]

@@ -13,7 +13,7 @@ from pymc_lgm.steps.options import StepOptions, between, one_of, positive
 
 __all__ = ["LatentHMC"]
 
-METRICS = ("prior", "curvature", "class_frequency", "identity")
+METRICS = ("prior", "curvature", "class_frequency", "position", "identity")
 
 
 class LatentHMC(LatentStep):
@@ -21,25 +21,28 @@ class LatentHMC(LatentStep):
 
     O(n²) a leapfrog step, and one O(n³) factorization whenever another step has moved theta; with
     ``metric="curvature"`` those of a Laplace approximation as well, mostly 2 or 3, and with
-    ``metric="class_frequency"`` one. See
-    `pymc_lgm.kernels.latent.hmc` and `pymc_lgm.kernels.latent.curvature_hmc`.
+    ``metric="class_frequency"`` one. With ``metric="position"`` it is 10 to 30 factorizations a
+    step. See `pymc_lgm.kernels.latent.hmc`, `pymc_lgm.kernels.latent.curvature_hmc` and
+    `pymc_lgm.kernels.latent.position_hmc`.
 
     Parameters
     ----------
     vars : variable, optional
         f; may be left out if the model has one latent.
-    metric : {"prior", "curvature", "class_frequency", "identity"}
+    metric : {"prior", "curvature", "class_frequency", "position", "identity"}
         M⁻¹ = K ("HMC v2" of the papers); M⁻¹ = (K⁻¹ + W)⁻¹ with the W of a Laplace approximation
         ("HMC v1"), for data that say much about f; the same with the W of the class frequencies, or
-        of the constant f that fits best (the thesis' homogeneous F̂); or the identity for
-        comparison.
+        of the constant f that fits best (the thesis' homogeneous F̂); M = G(f) = K⁻¹ + W(f) at f
+        itself (Riemann manifold HMC, "RM-HMC" with G_f), which needs a log-concave likelihood and
+        solves two implicit equations a step, exact to a relative 1e-10; or the identity. The last
+        two are for comparison.
     integrator : {"rotation", "leapfrog"}, optional
         "rotation" solves the motion under the prior or under the approximation exactly;
-        the default but for ``metric="identity"``.
+        the default but for ``metric="identity"`` and ``"position"``, whose leapfrog is implicit.
     path_length : float
         Each trajectory takes 1 to path_length / ε steps of size ε, uniformly.
-    max_steps : int
-        Never more than that; the papers take 10.
+    max_steps : int, optional
+        Never more than that: 100, and 10 for ``metric="position"``; the papers take 10.
     target_accept : float
         Acceptance probability to which tuning brings the step size.
     step_size : float
@@ -53,8 +56,8 @@ class LatentHMC(LatentStep):
     ----------
     Filippone, Zhong and Girolami (2012), §5.2.1; Filippone et al. (2012), *Probabilistic prediction
     of neurological disorders with a statistical assessment of neuroimaging data modalities*, Annals
-    of Applied Statistics 6, §5 (F̂); Beskos et al. (2011) and Shahbaba et al. (2014) for the
-    rotations.
+    of Applied Statistics 6, §5 (F̂ and G_f); Girolami and Calderhead (2011), JRSS B 73, §6; Beskos
+    et al. (2011) and Shahbaba et al. (2014) for the rotations.
 
     Examples
     --------
@@ -68,7 +71,10 @@ class LatentHMC(LatentStep):
     """
 
     name = "latent_hmc"
-    needs = 'gradient in f; curvature with `metric="curvature"` or `"class_frequency"`'
+    needs = (
+        'gradient in f; curvature with `metric="curvature"` or `"class_frequency"`; '
+        'a log-concave likelihood with `"position"`'
+    )
 
     def __init__(
         self,
@@ -77,7 +83,7 @@ class LatentHMC(LatentStep):
         metric: str = "prior",
         integrator: Integrator | None = None,
         path_length: float = 2.4,
-        max_steps: int = 100,
+        max_steps: int | None = None,
         target_accept: float = 0.8,
         step_size: float = 0.2,
         repeats: int = 1,
@@ -87,14 +93,17 @@ class LatentHMC(LatentStep):
         between("step_size", step_size)
         between("path_length", path_length)
         between("target_accept", target_accept, 1.0)
+        straight = metric in ("identity", "position")
         if integrator is None:
-            integrator = "leapfrog" if metric == "identity" else "rotation"
+            integrator = "leapfrog" if straight else "rotation"
         one_of("integrator", integrator, get_args(Integrator))
-        if metric == "identity" and integrator == "rotation":
+        if straight and integrator == "rotation":
             raise ValueError(
                 "integrator='rotation' solves the motion under metric='prior', 'curvature' or "
-                "'class_frequency'; with metric='identity' write integrator='leapfrog'."
+                f"'class_frequency'; with metric={metric!r} write integrator='leapfrog'."
             )
+        if max_steps is None:
+            max_steps = 10 if metric == "position" else 100
         options: dict[str, Any] = {
             "repeats": positive("repeats", repeats),
             "integrator": integrator,
@@ -105,7 +114,9 @@ class LatentHMC(LatentStep):
         }
         if metric == "class_frequency":
             options["search"] = class_frequency
-        if metric in ("curvature", "class_frequency"):
+        if metric == "position":
+            self.move = kernels.latent.PositionHMC(**options)
+        elif metric in ("curvature", "class_frequency"):
             self.move = kernels.latent.CurvatureHMC(**options)
         else:
             self.move = kernels.latent.HMC(metric=metric, **options)  # type: ignore[arg-type]

@@ -10,9 +10,19 @@ from typing import Any, TypedDict
 
 import pymc as pm
 
+from pymc_lgm.kernels.latent import LatentMove, PositionHMC
+from pymc_lgm.model.diagnose import is_log_concave
 from pymc_lgm.model.functions import ModelFunctions
 
-__all__ = ["StepOptions", "between", "no_gradient", "one_of", "positive", "unknown_options"]
+__all__ = [
+    "StepOptions",
+    "between",
+    "no_gradient",
+    "one_of",
+    "positive",
+    "refuse_no_metric",
+    "unknown_options",
+]
 
 
 class StepOptions(TypedDict, total=False):
@@ -48,6 +58,23 @@ def no_gradient(model: ModelFunctions, instead: str) -> str:
         f"The likelihood ({', '.join(model.likelihood_names)}) cannot be differentiated, and the "
         f"sampler needs its gradient in {model.latent!r}. Write {instead}."
     )
+
+
+def refuse_no_metric(model: ModelFunctions, move: LatentMove, instead: str) -> None:
+    """Raise if a move on f takes K⁻¹ + W(f) for its metric, and of this likelihood it is none."""
+    if not isinstance(move, PositionHMC):
+        return
+    names = ", ".join(model.likelihood_names)
+    if not model.has_third_derivative:
+        raise ValueError(
+            f"The curvature of the likelihood ({names}) cannot be differentiated, and the metric "
+            f"at f moves with it. Write {instead}."
+        )
+    if not is_log_concave(model):
+        raise ValueError(
+            f"The likelihood ({names}) is not log-concave in {model.latent!r}: where its curvature "
+            f"W is negative, K⁻¹ + W at f need not be a metric. Write {instead}."
+        )
 
 
 def one_of(option: str, value: Any, allowed: Sequence[Any]) -> None:

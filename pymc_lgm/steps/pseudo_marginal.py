@@ -12,7 +12,7 @@ from pymc_lgm.approximations.recall import Recall, WarmSearch, laplace_from_site
 from pymc_lgm.model import refusals
 from pymc_lgm.model.diagnose import is_log_concave
 from pymc_lgm.steps.marginal import Importance, Marginal
-from pymc_lgm.steps.options import StepOptions, one_of
+from pymc_lgm.steps.options import StepOptions, one_of, refuse_no_metric
 
 __all__ = ["PseudoMarginal"]
 
@@ -160,7 +160,9 @@ class PseudoMarginal(Marginal):
             # One draw is f itself, and no theta would ever bring another.
             latent = "hmc"
         if latent not in (None, "posterior"):
-            elements.insert(0, kernels.LATENT_MOVES[latent]())
+            moves_f = kernels.LATENT_MOVES[latent]()
+            refuse_no_metric(self.lgm, moves_f, "latent_move='hmc-curvature'")
+            elements.insert(0, moves_f)
         return elements
 
     def _element(self, **common: Any) -> kernels.PseudoMarginal:

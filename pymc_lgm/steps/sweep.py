@@ -9,7 +9,14 @@ from pymc_lgm import kernels
 from pymc_lgm.model import LatentGaussianModel, refusals
 from pymc_lgm.model.diagnose import refuse_large_sets, refuse_no_curvature
 from pymc_lgm.steps.base import LatentGaussianStep
-from pymc_lgm.steps.options import StepOptions, between, no_gradient, one_of, positive
+from pymc_lgm.steps.options import (
+    StepOptions,
+    between,
+    no_gradient,
+    one_of,
+    positive,
+    refuse_no_metric,
+)
 
 __all__ = ["Sweep"]
 
@@ -36,9 +43,9 @@ class Sweep(LatentGaussianStep):
     latent_move : str, optional
         How f moves given theta: "hmc" is `LatentHMC` with M⁻¹ = K, "hmc-curvature" with
         M⁻¹ = (K⁻¹ + W)⁻¹, "hmc-class-frequency" the same with the W of the class frequencies,
-        "slice" `EllipticalSlice`, "mgrad" `AuxiliaryGradient`, "metropolis" and "random-walk"
-        `NealMetropolis`, "smmala" `LatentSMMALA`. By default "hmc", and "slice" if the likelihood
-        has no gradient.
+        "hmc-position" with that of f itself, "slice" `EllipticalSlice`, "mgrad"
+        `AuxiliaryGradient`, "metropolis" and "random-walk" `NealMetropolis`, "smmala"
+        `LatentSMMALA`. By default "hmc", and "slice" if the likelihood has no gradient.
     latent_repeats, theta_repeats : int
         Moves a draw. One of f is O(n²), one of theta O(n³).
     amplitude : int
@@ -148,6 +155,7 @@ class Sweep(LatentGaussianStep):
         if moves_f.needs_curvature:
             refuse_large_sets(model, f"latent_move={latent!r}")
             refuse_no_curvature(model, "latent_move='hmc' or latent_move='slice'")
+        refuse_no_metric(model, moves_f, "latent_move='hmc-curvature'")
         if not kernels.DIFFERENTIABLE.issuperset(self.parameterizations):
             refuse_large_sets(model, " or ".join(map(repr, self.parameterizations)))
             if not model.has_gradient:

@@ -1,7 +1,7 @@
 """How f moves given theta: one file each, the kernel first and below it what tuning learns of it.
 
-``kernel(rng, state) -> (state, info)`` leaves p(f | y, theta) invariant. All but `smmala` cost
-O(n²), once what depends on theta alone has been computed.
+``kernel(rng, state) -> (state, info)`` leaves p(f | y, theta) invariant. All but `smmala` and
+`position_hmc` cost O(n²), once what depends on theta alone has been computed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pymc_lgm.kernels.latent.curvature_hmc import CurvatureHMC as CurvatureHMC
 from pymc_lgm.kernels.latent.elliptical_slice import EllipticalSlice as EllipticalSlice
 from pymc_lgm.kernels.latent.hmc import HMC as HMC
 from pymc_lgm.kernels.latent.metropolis import NealMetropolis as NealMetropolis
+from pymc_lgm.kernels.latent.position_hmc import PositionHMC as PositionHMC
 from pymc_lgm.kernels.latent.smmala import SMMALA as SMMALA
 from pymc_lgm.kernels.latent.stepping import LatentMove as LatentMove
 
@@ -27,6 +28,7 @@ __all__ = [
     "EllipticalSlice",
     "LatentMove",
     "NealMetropolis",
+    "PositionHMC",
 ]
 
 LATENT_MOVES: dict[str, Callable[..., LatentMove]] = {
@@ -34,6 +36,7 @@ LATENT_MOVES: dict[str, Callable[..., LatentMove]] = {
     "slice": EllipticalSlice,
     "hmc-curvature": CurvatureHMC,
     "hmc-class-frequency": partial(CurvatureHMC, search=class_frequency),
+    "hmc-position": PositionHMC,
     "mgrad": AuxiliaryGradient,
     "metropolis": NealMetropolis,
     "random-walk": partial(NealMetropolis, proposal="random-walk"),

@@ -1,0 +1,454 @@
+"""HMC with the metric at f itself: its equations, the way back, exactness, refusals and mutants."""
+
+import math
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+
+from models import build
+from mutants import mutated
+from scipy.special import logsumexp, softmax
+from test_joint import LEVEL
+from test_latent_moves import (
+    THETA,
+    Counts,
+    Noisy,
+    Silent,
+    assert_standard_normal,
+    functions,
+    normal,
+    rng_of,
+    state_of,
+)
+from test_predictor import read
+from test_sets import at as of_sets
+from toys import TOYS, invariance
+
+import pymc_lgm as lgm
+
+from pymc_lgm.kernels import fixed_point as fixed_point_module
+from pymc_lgm.kernels.fixed_point import fixed_point
+from pymc_lgm.kernels.latent import PositionHMC
+from pymc_lgm.kernels.latent import position_hmc as module
+from pymc_lgm.kernels.latent.position_hmc import place, position_hmc, step
+from pymc_lgm.linalg import tally
+from pymc_lgm.model.functions import ModelFunctions
+from pymc_lgm.priors.class_blocks import ClassBlocks
+from pymc_lgm.priors.precision import SiteBlocks
+from pymc_lgm.state import AtTheta, State
+from pymc_lgm.steps.options import refuse_no_metric
+from pymc_lgm.testing import JointTest, joint_test
+
+
+def logistic():
+    return at_of(build(lgm.LatentHMC, "logistic").lgm)
+
+
+def at_of(model):
+    at = AtTheta.of(model, np.full(model.p, 0.1))
+    assert at is not None
+    return at
+
+
+class Choices(Counts):
+    """One of three classes, twice: f as it lies, of one dense covariance."""
+
+    n, sets, y = 6, np.arange(6).reshape(2, 3), np.eye(3)[[0, 2]].ravel()
+    x = np.linspace(0, 1, n)
+
+    def likelihood_terms(self, f, theta):
+        rows = f.reshape(2, 3)
+        pi = np.exp(rows - logsumexp(rows, axis=1, keepdims=True))
+        W = pi[:, :, None] * (np.eye(3) - pi[:, None, :])
+        value = float(self.y @ np.log(pi).ravel())
+        return value, self.y - pi.ravel(), ClassBlocks.nearest(self.sets, W), np.full(6, np.nan)
+
+    def curvature_gradient(self, f, theta, M):
+        """W (diag(M) − 2 M π)."""
+        pi = np.exp(f.reshape(2, 3) - logsumexp(f.reshape(2, 3), axis=1, keepdims=True))
+        inner = np.einsum("gcc->gc", M) - 2.0 * np.einsum("gcd,gd->gc", M, pi)
+        return (pi * (inner - (pi * inner).sum(axis=1, keepdims=True))).ravel()
+
+
+PLACES = {
+    "counts": lambda: state_of(Counts()).at,
+    "choices": lambda: state_of(Choices(), np.zeros(6)).at,
+    "gaussian": lambda: state_of(Noisy()).at,
+    "logistic": logistic,
+    "classes": lambda: of_sets("classes"),
+    "classes_with_kernels_of_their_own": lambda: of_sets("classes_with_kernels_of_their_own"),
+}
+every_place = pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "classes")) for n in PLACES]
+)
+
+
+def somewhere(name, seed=1):
+    """A place, a momentum there, and how a step looks at others."""
+    at, rng = PLACES[name](), rng_of(seed)
+    here = place(at, rng.standard_normal(at.prior.rank))
+    return here, here.draw(rng), lambda nu: place(at, nu)
+
+
+def slopes(function, x, h=1e-5):
+    """Central differences."""
+    return np.array([(function(x + e) - function(x - e)) / (2 * h) for e in h * np.eye(x.size)]).T
+
+
+# Hamilton's equations
+
+
+@every_place
+def test_the_energy_is_that_of_the_dense_formula(name):
+    """In f and p = L⁻ᵀ π, up to ½ log|K|, which no f changes."""
+    here, momentum, _ = somewhere(name)
+    identity = np.eye(here.f.size)
+    K, L = here.at.prior.covariance_times(identity), here.at.prior.multiply(identity)
+    _, _, W, _ = here.at.likelihood(here.f)
+    W = W.times(identity) + module.RIDGE * identity if isinstance(W, SiteBlocks) else np.diag(W)
+    G, p, z = np.linalg.inv(K) + W, np.linalg.solve(L.T, momentum), here.f - here.at.prior.mean
+    expected = -here.log_likelihood + 0.5 * z @ np.linalg.solve(K, z)
+    expected += 0.5 * (np.linalg.slogdet(G)[1] + np.linalg.slogdet(K)[1])
+    expected += 0.5 * p @ np.linalg.solve(G, p)
+    assert here.energy(momentum) == pytest.approx(expected, rel=1e-6)
+
+
+@every_place
+def test_the_equations_are_the_derivatives_of_the_energy(name):
+    here, momentum, look = somewhere(name)
+    of_nu = slopes(lambda nu: look(nu).energy(momentum), here.nu)
+    of_momentum = slopes(here.energy, momentum)
+    np.testing.assert_allclose(here.slope(momentum), of_nu, atol=1e-6)
+    np.testing.assert_allclose(here.velocity(momentum), of_momentum, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["counts", "choices"])
+def test_momenta_have_the_covariance_of_the_metric(name):
+    here, _, _ = somewhere(name)
+    rng = rng_of(2)
+    momenta = np.array([here.draw(rng) for _ in range(4000)])
+    inverse = np.array([here.velocity(e) for e in np.eye(here.nu.size)])
+    assert_standard_normal(momenta @ np.linalg.cholesky(0.5 * (inverse + inverse.T)))
+
+
+def test_of_a_softmax_the_slope_of_the_curvature_has_a_closed_form():
+    at = of_sets("classes_with_kernels_of_their_own")
+    f, M = rng_of(1).standard_normal(6), rng_of(2).standard_normal((3, 2, 2))
+    M += M.swapaxes(1, 2)
+    pi = softmax(f[at.model.sets], axis=1)
+    inner = np.einsum("gcc->gc", M) - 2.0 * np.einsum("gcd,gd->gc", M, pi)
+    expected = np.empty(6)
+    expected[at.model.sets] = pi * (inner - (pi * inner).sum(axis=1, keepdims=True))
+    np.testing.assert_allclose(at.model.curvature_gradient(f, at.theta, M), expected, atol=1e-12)
+
+
+# A step
+
+
+@every_place
+@pytest.mark.parametrize("step_size", [0.1, 0.5])
+def test_a_step_comes_back(name, step_size):
+    here, momentum, look = somewhere(name)
+    there, end = step(here, momentum, step_size, look)
+    assert np.abs(there.nu - here.nu).max() > 0.05 * step_size
+    back, begin = step(there, -end, step_size, look)
+    np.testing.assert_allclose(back.nu, here.nu, atol=1e-9)
+    np.testing.assert_allclose(-begin, momentum, atol=1e-8)
+
+
+def log_volume(step, here, momentum, look, step_size=0.5):
+    """log |det| of the Jacobian of (ν, π) -> (ν', π')."""
+    r = here.nu.size
+
+    def mapped(x):
+        there, end = step(look(x[:r]), x[r:], step_size, look)
+        return np.concatenate([there.nu, end])
+
+    jacobian = slopes(mapped, np.concatenate([here.nu, momentum]), 1e-4)
+    return np.linalg.slogdet(jacobian)[1]
+
+
+@every_place
+def test_a_step_keeps_volumes(name):
+    assert log_volume(step, *somewhere(name)) == pytest.approx(0.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["counts", "choices"])
+def test_the_energy_error_falls_with_the_cube_of_the_step(name):
+    here, momentum, look = somewhere(name)
+
+    def error(step_size):
+        there, end = step(here, momentum, step_size, look)
+        return abs(there.energy(end) - here.energy(momentum))
+
+    assert error(0.02) / error(0.01) == pytest.approx(8.0, rel=0.2)
+
+
+def test_a_step_too_long_is_none():
+    here, momentum, look = somewhere("counts")
+    assert step(here, 50.0 * momentum, 3.0, look) is None
+
+
+def test_a_step_that_would_not_come_back_is_none(monkeypatch):
+    """The search from the other end takes another solution."""
+    here, momentum, look = somewhere("counts")
+    real, calls = module._implicit, []
+
+    def implicit(*args):
+        calls.append(args)
+        middle, there = real(*args)
+        return (middle, there) if len(calls) == 1 else (middle, place(there.at, there.nu + 1e-6))
+
+    monkeypatch.setattr(module, "_implicit", implicit)
+    assert step(here, momentum, 0.3, look) is None
+    assert len(calls) == 2
+
+
+def test_a_fixed_point_is_found_and_paid_for_less():
+    A = np.diag([0.9, -0.5, 0.2, 0.1])
+    calls = []
+
+    def image(x):
+        calls.append(x)
+        return A @ x + 1.0, len(calls)
+
+    x, last = fixed_point(image, np.zeros(4))
+    np.testing.assert_allclose(x, 1.0 / (1.0 - A.diagonal()), rtol=1e-8)
+    assert last == len(calls) <= 7
+    assert fixed_point(lambda x: (-2.0 * x + 1.0 + x**3, None), np.full(1, 9.0), most=3) is None
+    assert fixed_point(lambda x: (x * np.nan, None), np.zeros(1)) is None
+    assert fixed_point(lambda x: None, np.zeros(1)) is None
+    assert fixed_point_module.MEMORY >= 1
+
+
+# The kernel
+
+
+def test_a_rejection_returns_the_state_and_is_counted():
+    before, state = tally.numerical_rejections, state_of(Counts())
+    moved, info = position_hmc(rng_of(1), state, step_size=30.0)
+    assert moved is state
+    assert info.latent_acceptance == 0.0
+    assert tally.numerical_rejections == before + 1
+
+
+def test_where_there_is_no_metric_nothing_moves():
+    class Bent(Counts):
+        def likelihood_terms(self, f, theta):
+            value, g, W, third = super().likelihood_terms(f, theta)
+            return value, g, W - 0.5, third
+
+    state = state_of(Bent(), np.full(5, -2.0))
+    assert position_hmc(rng_of(1), state, step_size=0.1)[0] is state
+    assert place(state.at, np.zeros(5)) is not None
+
+
+def test_what_is_stored_is_what_is_evaluated():
+    rng, state = rng_of(8), state_of(Counts())
+    for _ in range(10):
+        state, info = position_hmc(rng, state, step_size=0.3, max_steps=3)
+        assert state.log_likelihood == state.model.log_likelihood(state.f, THETA)
+        assert info.latent_evaluations >= 1
+
+
+def test_operations_are_one_an_evaluation_and_one_a_place_that_is_kept():
+    here, momentum, look = somewhere("counts")
+    evaluated = []
+    _ = here.at_rest
+    before = tally.cubic_ops
+    step(here, momentum, 0.3, lambda nu: evaluated.append(nu) or look(nu))
+    assert tally.cubic_ops - before == len(evaluated) + 1
+
+
+def test_without_data_it_is_leapfrog_in_the_whitened_prior():
+    here = place(state_of(Silent()).at, np.arange(5.0))
+    there, end = step(here, np.ones(5), 0.1, lambda nu: place(here.at, nu))
+    middle = np.ones(5) - 0.05 * here.nu
+    np.testing.assert_allclose(there.nu, here.nu + 0.1 * middle, atol=1e-9)
+    np.testing.assert_allclose(end, middle - 0.05 * there.nu, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_fewer_degrees_of_freedom_than_elements():
+    """K is singular: nothing divides by it."""
+    at = at_of(read("basis_functions"))
+    here = place(at, rng_of(1).standard_normal(at.prior.rank))
+    momentum = here.draw(rng_of(2))
+    assert here.nu.size < here.f.size
+    of_nu = slopes(lambda nu: place(at, nu).energy(momentum), here.nu)
+    np.testing.assert_allclose(here.slope(momentum), of_nu, atol=1e-6)
+
+
+def test_the_mean_and_the_variance_of_one_count_are_those_of_quadrature():
+    class One(Counts):
+        n, x, y = 1, np.zeros(1), np.array([6.0])
+
+        def mean(self, theta):
+            return np.array([0.4])
+
+    state, rng = state_of(One(), np.zeros(1)), rng_of(9)
+    grid = np.linspace(-5.0, 5.0, 2001)[:, None]
+    log_density = np.array(
+        [state.at.log_likelihood(f) + normal(f, state.mean, state.model.cov(THETA)) for f in grid]
+    )
+    weights = np.exp(log_density - log_density.max())
+    weights /= weights.sum()
+    mean = weights @ grid[:, 0]
+    variance = weights @ (grid[:, 0] - mean) ** 2
+    draws = np.empty(400)
+    for k in range(draws.size):
+        state, _ = position_hmc(rng, state, step_size=0.9, max_steps=2)
+        draws[k] = state.f[0]
+    ess = min(az.ess(x[None]) for x in (draws, (draws - mean) ** 2))
+    assert ess > 80
+    assert abs(draws.mean() - mean) < 5 * math.sqrt(variance / ess)
+    assert abs(((draws - mean) ** 2).mean() / variance - 1.0) < 5 * math.sqrt(4.0 / ess)
+
+
+def test_leaves_the_posterior_of_choices_invariant():
+    """Softmax: f from the prior, y given f, one step."""
+    rng, model, before, after = rng_of(20), Choices(), [], []
+    base = state_of(model, np.zeros(6))
+    for _ in range(80):
+        f = base.mean + base.prior.multiply(rng.standard_normal(6))
+        rows = f.reshape(2, 3)
+        chosen = (rows + rng.gumbel(size=rows.shape)).argmax(axis=1)
+        model.y = np.eye(3)[chosen].ravel()
+        state = State.of(model, THETA, f)
+        before.append(functions(state))
+        after.append(functions(position_hmc(rng, state, step_size=0.6, max_steps=3)[0]))
+    columns = [dict(enumerate(np.array(rows).T)) for rows in (before, after)]
+    assert JointTest.of_pairs(*columns).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("toy", ["counts", "labels"])
+def test_leaves_the_posterior_of_a_toy_invariant(toy):
+    """With what tuning has learnt, theta held."""
+    result = invariance([PositionHMC()], TOYS[toy](), replicates=60, steps=2, tune=40)
+    assert result.pvalue > LEVEL, result
+
+
+def three_classes():
+    """Three classes of two observations."""
+    with pm.Model() as model:
+        ls = pm.LogNormal("ls", 0.0, 0.4)
+        gp = pm.gp.Latent(
+            mean_func=pm.gp.mean.Constant(0.7), cov_func=1.7 * pm.gp.cov.Matern32(1, ls=ls)
+        )
+        f = gp.prior("f", np.array([[0.0], [0.6]]), n_outputs=3, reparameterize=False, jitter=1e-6)
+        lgm.Softmax("y", f=f, observed=pm.Data("data", [0, 2]))
+    return model
+
+
+def labels():
+    with pm.Model() as model:
+        f = pm.MvNormal("f", mu=[0.7, -0.3], cov=[[2.0, 0.9], [0.9, 1.5]])
+        lgm.Logistic("y", f=f, observed=pm.Data("data", [0, 1]))
+    return model
+
+
+SOFT = {"logistic": labels, "softmax": three_classes}
+
+
+def softly(name, **options):
+    model = SOFT[name]()
+    with model:
+        return model, lgm.LatentHMC(
+            model["f"], metric="position", max_steps=3, step_size=0.5, **options
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SOFT)
+def test_leaves_the_posterior_of_a_model_invariant(name):
+    """After one step, after five, and with what tuning has learnt."""
+    model, ours = softly(name)
+    for replicates, steps, tune in ((150, 1, 0), (60, 5, 0), (60, 2, 60)):
+        result = joint_test(
+            ours, model, replicates=replicates, steps=steps, tune=tune, rng=rng_of(steps)
+        )
+        assert result.pvalue > 1e-4, result
+
+
+# Refusals
+
+
+def test_a_likelihood_that_is_not_log_concave_is_refused():
+    with pytest.raises(ValueError, match=r"not log-concave in 'f'.*Write metric='curvature'"):
+        build(lgm.LatentHMC, "student_t", metric="position")
+    with pytest.raises(ValueError, match="Write latent_move='hmc-curvature'"):
+        build(lgm.WhitenedMetropolis, "student_t", latent_move="hmc-position")
+
+
+@pytest.mark.slow
+def test_beside_importance_draws_it_is_refused_as_well():
+    with pytest.raises(ValueError, match="Write latent_move='hmc-curvature'"):
+        build(lgm.PseudoMarginal, "student_t", latent_move="hmc-position")
+
+
+def test_sets_without_a_metric_are_refused():
+    with pytest.raises(ValueError, match=r"not log-concave in 'f \+ g'.*Write nothing"):
+        refuse_no_metric(read("mean_and_noise"), PositionHMC(), "nothing")
+
+
+def test_a_rotation_is_refused():
+    with pytest.raises(ValueError, match="with metric='position' write integrator='leapfrog'"):
+        build(lgm.LatentHMC, "logistic", metric="position", integrator="rotation")
+
+
+def test_a_curvature_without_a_slope_is_refused(monkeypatch):
+    monkeypatch.setattr(ModelFunctions, "has_third_derivative", False)
+    with pytest.raises(ValueError, match="cannot be differentiated"):
+        build(lgm.LatentHMC, "logistic", metric="position")
+
+
+def test_a_step_takes_ten_steps_at_most():
+    move = build(lgm.LatentHMC, "logistic", metric="position").move
+    assert (move.max_steps, move.integrator) == (10, "leapfrog")
+
+
+# Mutants
+
+WRONG = {
+    "forgets the determinant": (
+        "0.5 * self._bend(self.posterior.site_covariances)",
+        "0.0 * self._bend(self.posterior.site_covariances)",
+    ),
+    "M = Sigma + v v'": ("multiply_transposed(moving)", "multiply_transposed(-moving)"),
+    "no determinant in the energy": ("quadratic + self.posterior.log_determinant", "quadratic"),
+    "the metric of the old place": (
+        "half * (velocity + there.velocity(middle))",
+        "half * (velocity + velocity)",
+    ),
+}
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("wrong", list(WRONG)[:3])
+@pytest.mark.parametrize("name", ["counts", "choices"])
+def test_a_wrong_slope_is_noticed(name, wrong, dies):
+    ours, at = mutated(module, *WRONG[wrong]), PLACES[name]()
+    here = ours.place(at, rng_of(1).standard_normal(at.prior.rank))
+    momentum = here.draw(rng_of(2))
+    of_nu = slopes(lambda nu: ours.place(at, nu).energy(momentum), here.nu)
+    error = np.abs(here.slope(momentum) - of_nu).max()
+    dies(f"position, {name}: {wrong}", error, above=1e-3)
+
+
+def unchecked(wrong):
+    """The mutant, which takes every step though it does not come back."""
+    ours = mutated(module, *WRONG[wrong])
+    ours.step.__globals__["CHECK"] = math.inf
+    return ours
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("wrong", ["M = Sigma + v v'", "the metric of the old place"])
+def test_a_wrong_step_changes_volumes(wrong, dies):
+    ours, at, rng = unchecked(wrong), PLACES["counts"](), rng_of(1)
+    here = ours.place(at, rng.standard_normal(5))
+    momentum = here.draw(rng)
+    error = abs(log_volume(ours.step, here, momentum, lambda nu: ours.place(at, nu)))
+    dies(f"position, volume: {wrong}", error, above=1e-3)
