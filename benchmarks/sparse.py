@@ -1,14 +1,14 @@
 """Sparse Gaussian processes: the models of Hensman et al. (2015), and draws at n = 50 000.
 
-    python benchmarks/sparse.py [--quick] [--problems coal pines binary] [--samplers nutpie]
-    python benchmarks/sparse.py --cost [--n 50000] [--m 500]
+    python benchmarks/sparse.py [--quick] [--problems coal pines binary features] [--samplers ...]
+    python benchmarks/sparse.py --cost [--features] [--n 50000] [--m 500]
     python benchmarks/sparse.py --classes RobustMax Softmax [--ard] [--n 750] [--m 50]
 
 "coal" is 100 bins of the mining disasters with 30 inducing points, "pines" the 32 x 32 counts with
 225 on a grid, both with the priors of the paper's code; "binary" n simulated labels in two
-dimensions, m points by k-means. nutpie samples the same model, an ordinary one of PyMC. ESS is
-ArviZ's bulk ESS, the smallest over hyper-parameters and values at the inducing points; ESS/s per
-second of tuning, sampling and compilation.
+dimensions, m points by k-means; "features" the same by m random features. nutpie samples the same
+model, an ordinary one of PyMC. ESS is ArviZ's bulk ESS, the smallest over hyper-parameters and
+values at the inducing points, or weights; ESS/s per second of tuning, sampling and compilation.
 
 ``--cost`` prints what a draw costs after a short tuning, beside AᵀWA, the smallest part of it that
 is O(n m²), and the most memory that the process has had.
@@ -41,7 +41,7 @@ from pymc_lgm.approximations.variational import variational
 from pymc_lgm.linalg import gram
 from pymc_lgm.state import AtTheta
 
-PROBLEMS = ("coal", "pines", "binary")
+PROBLEMS = ("coal", "pines", "binary", "features")
 
 
 def coal() -> pm.Model:
@@ -68,7 +68,7 @@ def pines() -> pm.Model:
     return model
 
 
-def binary(n: int, m: int) -> pm.Model:
+def binary(n: int, m: int, by_features: bool = False) -> pm.Model:
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(n, 2))
     f = 3.0 * np.sin(6.0 * X[:, 0]) * np.cos(5.0 * X[:, 1])
@@ -76,8 +76,12 @@ def binary(n: int, m: int) -> pm.Model:
     near = X[rng.choice(n, min(n, 5000), replace=False)]
     with pm.Model() as model:
         ls, eta = pm.LogNormal("ls", -1.0, 0.5), pm.HalfNormal("eta", 3.0)
-        gp = lgm.gp.SparseLatent(cov_func=eta**2 * pm.gp.cov.Matern52(2, ls=ls))
-        f = gp.prior("f", X, Xu=pm.gp.util.kmeans_inducing_points(m, near))
+        cov = eta**2 * pm.gp.cov.Matern52(2, ls=ls)
+        if by_features:
+            f = lgm.gp.RandomFeatures(m // 2, cov_func=cov).prior("f", X)
+        else:
+            Xu = pm.gp.util.kmeans_inducing_points(m, near)
+            f = lgm.gp.SparseLatent(cov_func=cov).prior("f", X, Xu=Xu)
         lgm.Probit("y", f=f, observed=y)
     return model
 
@@ -165,11 +169,13 @@ def by_class(likelihood: str, n: int, m: int, ard: bool, seconds: float) -> None
 
 
 def build(problem: str, n: int, m: int) -> pm.Model:
-    return {"coal": coal, "pines": pines}[problem]() if problem != "binary" else binary(n, m)
+    if problem in ("binary", "features"):
+        return binary(n, m, problem == "features")
+    return {"coal": coal, "pines": pines}[problem]()
 
 
-def cost(n: int, m: int, draws: int) -> None:
-    with binary(n, m) as model:
+def cost(n: int, m: int, draws: int, by_features: bool) -> None:
+    with binary(n, m, by_features) as model:
         begin = time.perf_counter()
         step = lgm.PseudoMarginal(rng=1)
         point = model.initial_point()
@@ -225,6 +231,7 @@ def main() -> None:
     parser.add_argument("--tune", type=int, default=1000)
     parser.add_argument("--chains", type=int, default=2)
     parser.add_argument("--cost", action="store_true")
+    parser.add_argument("--features", action="store_true", help="of --cost: not inducing points")
     parser.add_argument("--classes", nargs="*", choices=("RobustMax", "Softmax"), default=[])
     parser.add_argument("--ard", action="store_true", help="of classes: a length-scale an input")
     parser.add_argument("--seconds", type=float, default=300.0, help="of classes")
@@ -233,7 +240,7 @@ def main() -> None:
         args.problems, args.draws, args.tune = ["coal"], 50, 50
     print(machine())
     if args.cost:
-        cost(args.n or 50_000, args.m or 500, 20)
+        cost(args.n or 50_000, args.m or 500, 20, args.features)
         return
     if args.classes:
         print(
@@ -258,16 +265,18 @@ def main() -> None:
             seconds = time.perf_counter() - begin
             posterior = idata.posterior.to_dataset()
             n = int(model.rvs_to_values[model.observed_RVs[0]].eval().size)
-            names = [rv.name for rv in model.free_RVs if not rv.name.endswith("_rotated_")]
+            values = "f_weights" if problem == "features" else "f_u"
+            ours = [rv.name for rv in model.free_RVs if not rv.name.endswith("_rotated_")]
+            names = [name for name in ours if name != values]
             shown = [
                 f"{name} {float(posterior[name].mean()):.3f} ({float(posterior[name].std()):.3f})"
                 for name in names
             ]
-            kept = posterior[[*names, "f_u"]]
+            kept = posterior[[*names, values]]
             ess = min(float(v.min()) for v in az.ess(kept).data_vars.values())
             rhat = max(float(v.max()) for v in az.rhat(kept).data_vars.values())
             print(
-                f"{problem:9}{n:6}{posterior['f_u'].shape[-1]:5}  {sampler:9}{rhat:7.3f}{ess:7.0f}"
+                f"{problem:9}{n:6}{posterior[values].shape[-1]:5}  {sampler:9}{rhat:7.3f}{ess:7.0f}"
                 f"{args.draws * args.chains:7}{ess / seconds:8.2f}{seconds:6.0f}  "
                 f"{', '.join(shown)}",
                 flush=True,

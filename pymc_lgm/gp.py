@@ -14,8 +14,9 @@ from pytensor.tensor.linalg import cholesky, solve_triangular
 from pymc_lgm.likelihoods.base import known_shape
 from pymc_lgm.likelihoods.expected import Expected, Projected
 from pymc_lgm.likelihoods.registry import mark_inducing
+from pymc_lgm.random_features import ArcCosine, RandomFeatures
 
-__all__ = ["Expected", "Projected", "SparseLatent"]
+__all__ = ["ArcCosine", "Expected", "Projected", "RandomFeatures", "SparseLatent"]
 
 LEAST = 1e-10
 """Of a variance γ_i: its square root has a slope there."""

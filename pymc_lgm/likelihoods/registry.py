@@ -12,6 +12,8 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
 __all__ = [
+    "RANDOM_FEATURES",
+    "are_weights",
     "expectation_of",
     "is_inducing",
     "is_marked",
@@ -19,6 +21,9 @@ __all__ = [
     "mark_expectation",
     "mark_inducing",
 ]
+
+RANDOM_FEATURES = "random features"
+"""What `mark_inducing` calls those that are no inducing variables."""
 
 
 def mark(likelihood: Variable) -> None:
@@ -38,14 +43,19 @@ def is_marked(rv: Variable) -> bool:
     return hasattr(rv.tag, "latent_gaussian")
 
 
-def mark_inducing(v: Variable) -> None:
-    """Mark the standard normal coordinates of inducing variables."""
-    v.tag.lgm_inducing = True
+def mark_inducing(v: Variable, what: str = "inducing variables") -> None:
+    """Mark standard normal coordinates that densities read as V ``v``, and say what they are."""
+    v.tag.lgm_inducing = what
 
 
 def is_inducing(rv: Variable) -> bool:
     """Whether a variable has been marked so."""
     return hasattr(rv.tag, "lgm_inducing")
+
+
+def are_weights(rv: Variable) -> bool:
+    """Whether a variable has been marked as the weights of random features."""
+    return getattr(rv.tag, "lgm_inducing", None) == RANDOM_FEATURES
 
 
 def mark_expectation(rv: Variable, likelihood: Variable) -> None:
@@ -60,4 +70,8 @@ def expectation_of(rv: Variable) -> Variable | None:
 
 def _is_latent(variable: Any) -> bool:
     name = variable.name or ""
-    return isinstance(variable.owner.op, MvNormalRV) or name.endswith("_rotated_")
+    return (
+        isinstance(variable.owner.op, MvNormalRV)
+        or name.endswith("_rotated_")
+        or are_weights(variable)
+    )

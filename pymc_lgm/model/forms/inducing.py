@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 
+from pymc_lgm.likelihoods.registry import are_weights
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.forms.base import Form, FormModel, PriorAt, Setting
 from pymc_lgm.priors import InducingPrior, Prior
@@ -63,7 +64,10 @@ class ThroughInducing(Form):
             latent.node: self.f[end - n : end]
             for latent, n, end in zip(latents, self._seen, ends, strict=True)
         }
-        self._names = [str(latent.rv.name).removesuffix("_u_rotated_") for latent in latents]
+        rvs = [latent.rv for latent in latents]
+        self._names = [str(rv.name).removesuffix("_u_rotated_") for rv in rvs]
+        self._names = [name.removesuffix("_weights") for name in self._names]
+        self._exact = all(map(are_weights, rvs))
         self.has_sets = self.sets() is not None
         self._setting = setting
 
@@ -118,11 +122,13 @@ class ThroughInducing(Form):
 
     def describe(self) -> list[str]:
         """Whose posterior it is."""
+        how = "by {} random features" if self._exact else "seen through {} inducing variables"
         seen = [
-            f"{name} ({n}) seen through {m} inducing variables"
+            f"{name} ({n}) {how.format(m)}"
             for name, n, m in zip(self._names, self._seen, self._sizes, strict=True)
         ]
-        return [", ".join(seen) + ": samples the optimal variational posterior"]
+        whose = "" if self._exact else ": samples the optimal variational posterior"
+        return [", ".join(seen) + whose]
 
     def forget(self) -> None:
         """V, and what else is kept."""

@@ -1,0 +1,220 @@
+"""Gaussian processes of many points as linear models in random features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, override
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from numpy.typing import NDArray
+from pymc.gp.cov import BaseCovariance, Covariance
+from pymc.gp.gp import Base
+
+from pymc_lgm.likelihoods.registry import RANDOM_FEATURES, mark_inducing
+
+__all__ = ["ArcCosine", "RandomFeatures"]
+
+Variable = Any
+
+DEGREES = {pm.gp.cov.ExpQuad: np.inf, pm.gp.cov.Matern52: 5.0, pm.gp.cov.Matern32: 3.0}
+"""Of freedom of the t distribution that a covariance's frequencies have: twice its smoothness."""
+
+
+class ArcCosine(Covariance):
+    r"""The arc-cosine covariance of order 1, of a layer of infinitely many rectified linear units.
+
+    .. math::
+
+       k(x, x') = \frac{1}{\pi} |z| |z'| \{\sin\phi + (\pi - \phi) \cos\phi\}, \quad
+       \cos\phi = \frac{z^\top z'}{|z| |z'|}, \quad z = x / \ell .
+
+    It is not stationary: :math:`k(x, x) = |z|^2`. Write a column of ones into X, or all of a
+    function's kinks are at 0.
+
+    Parameters
+    ----------
+    input_dim, active_dims
+        As for every covariance of `pymc.gp.cov`.
+    ls : variable or array_like
+        ℓ, one, or one a column.
+
+    References
+    ----------
+    Y. Cho and L. K. Saul (2009). Kernel methods for deep learning. NIPS 22, eq. (6).
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_lgm as lgm
+    >>> cov = lgm.gp.ArcCosine(2, ls=1.0)
+    >>> cov(np.array([[1.0, 0.0], [0.0, 2.0]])).eval().round(4)
+    array([[1.    , 0.6366],
+           [0.6366, 4.    ]])
+    """
+
+    def __init__(self, input_dim: int, ls: Any, active_dims: Any = None):
+        super().__init__(input_dim, active_dims)
+        self.ls = pt.as_tensor_variable(ls)
+
+    @override
+    def full(self, X: Any, Xs: Any = None) -> Variable:
+        """k of each pair of rows."""
+        X, Xs = self._slice(X, X if Xs is None else Xs)
+        z, other = X / self.ls, Xs / self.ls
+        lengths = pt.outer(pt.sqrt(pt.sum(z**2, axis=1)), pt.sqrt(pt.sum(other**2, axis=1)))
+        # At ±1 an angle has no slope; a row of zeros has no angle.
+        cosine = pt.dot(z, other.T) / pt.maximum(lengths, 1e-300)
+        cosine = pt.clip(cosine, -1 + 1e-14, 1 - 1e-14)
+        angle = pt.arccos(cosine)
+        return lengths / np.pi * (pt.sin(angle) + (np.pi - angle) * cosine)
+
+    @override
+    def diag(self, X: Any) -> Variable:
+        """|z|²."""
+        X, _ = self._slice(X)
+        return pt.sum((X / self.ls) ** 2, axis=1)
+
+
+class RandomFeatures(Base):
+    r"""A Gaussian process for thousands of points, as a linear model in random features.
+
+    .. math::
+
+       f = m(X) + \Phi w, \quad w \sim N(0, I), \quad
+       \Phi = \sqrt{\sigma^2 / N} \, [\cos X \Omega, \; \sin X \Omega],
+
+    where the N columns of :math:`\Omega` are draws from the spectral density of the covariance:
+    a normal vector divided by ℓ for the squared exponential, one of a t distribution with 2ν
+    degrees of freedom for a Matérn covariance. They are drawn once, for length-scale 1, so that f
+    is a smooth function of theta. Of `ArcCosine`
+    :math:`\Phi = \sqrt{2 \sigma^2 / N} \max(0, X \Omega)`.
+
+    E ΦΦᵀ = K, with an error of some :math:`\sigma^2 / \sqrt{2N}` in each element. Chains sample the
+    posterior of the model that has these features, exactly.
+
+    Parameters
+    ----------
+    n_features : int
+        N, for each covariance of a sum.
+    cov_func : pymc.gp.cov.Covariance
+        `pymc.gp.cov.ExpQuad`, `pymc.gp.cov.Matern32`, `pymc.gp.cov.Matern52` or `ArcCosine`,
+        times numbers or variables, or a sum of such products.
+    mean_func : pymc.gp.mean.Mean
+    random_seed : int, optional
+        Of Ω, which is part of the model.
+
+    Notes
+    -----
+    A likelihood costs O(n N) operations, a posterior of w given theta O(n N²).
+
+    References
+    ----------
+    A. Rahimi and B. Recht (2007). Random features for large-scale kernel machines. NIPS 20.
+    K. Cutajar, E. V. Bonilla, P. Michiardi, M. Filippone (2017). Random feature expansions for
+    deep Gaussian processes. ICML, §2.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_lgm as lgm
+    >>> X = np.random.default_rng(0).uniform(size=(200, 2))
+    >>> y = (X[:, 0] > X[:, 1]).astype(int)
+    >>> with pm.Model() as model:
+    ...     ls = pm.LogNormal("ls", -1.0, 0.5)
+    ...     gp = lgm.gp.RandomFeatures(20, cov_func=4 * pm.gp.cov.Matern52(2, ls=ls))
+    ...     f = gp.prior("f", X)
+    ...     _ = lgm.Probit("y", f=f, observed=y)
+    >>> lgm.LatentGaussianModel.from_pymc(model)
+    LatentGaussianModel(
+        f (200) by 40 random features,
+        theta=[ls_log__] (1),
+        likelihood=[y]
+    )
+    """
+
+    def __init__(
+        self, n_features: int = 200, *, cov_func: Any, mean_func: Any = None, random_seed: Any = 0
+    ):
+        if n_features < 1:
+            raise ValueError(f"n_features is {n_features}: write how many frequencies, at least 1.")
+        mean = pm.gp.mean.Zero() if mean_func is None else mean_func
+        super().__init__(mean_func=mean, cov_func=cov_func)
+        self.n_features, rng = n_features, np.random.default_rng(random_seed)
+        self._terms = [
+            (variance, cov, _frequencies(cov, n_features, rng))
+            for variance, cov in _products(cov_func)
+        ]
+
+    def features(self, X: Any) -> Variable:
+        """Φ, a row for each row of X."""
+        X, N = pt.as_tensor_variable(X), self.n_features
+        columns = []
+        for variance, cov, omega in self._terms:
+            inner = pt.dot(X[:, cov.active_dims] / cov.ls, omega)
+            if isinstance(cov, ArcCosine):
+                columns.append(pt.sqrt(2.0 * variance / N) * pt.maximum(inner, 0.0))
+            else:
+                scale = pt.sqrt(variance / N)
+                columns += [scale * pt.cos(inner), scale * pt.sin(inner)]
+        return pt.concatenate(columns, axis=1)
+
+    @override
+    def prior(self, name: str, X: Any) -> Variable:
+        """f at the inputs of the data.
+
+        Adds ``{name}_weights`` to the model, w.
+
+        Parameters
+        ----------
+        name : str
+        X : array_like, shape (n, d)
+
+        Returns
+        -------
+        tensor, shape (n,)
+            To be handed to any likelihood.
+        """
+        each = [1 if isinstance(cov, ArcCosine) else 2 for _, cov, _ in self._terms]
+        self._weights = pm.Normal(f"{name}_weights", 0.0, 1.0, shape=self.n_features * sum(each))
+        mark_inducing(self._weights, RANDOM_FEATURES)
+        return self._at(X)
+
+    @override
+    def conditional(self, name: str, Xnew: Any) -> Variable:
+        """f at other inputs: a deterministic variable, for `pymc.sample_posterior_predictive`."""
+        if not hasattr(self, "_weights"):
+            raise ValueError("This process has no weights yet: call gp.prior('f', X) first.")
+        return pm.Deterministic(name, self._at(Xnew))
+
+    def _at(self, X: Any) -> Variable:
+        return self.mean_func(X) + pt.dot(self.features(X), self._weights)
+
+
+def _products(cov: Any) -> Iterator[tuple[Variable, Any]]:
+    """What each covariance of a sum is multiplied by, and the covariance."""
+    if isinstance(cov, pm.gp.cov.Add):
+        for each in cov._factor_list:
+            yield from _products(each)
+        return
+    factors = cov._factor_list if isinstance(cov, pm.gp.cov.Prod) else [cov]
+    kinds = [each for each in factors if isinstance(each, BaseCovariance)]
+    variance = pt.as_tensor_variable(1.0)
+    for each in factors:
+        if not isinstance(each, BaseCovariance):
+            variance = variance * pt.as_tensor_variable(each)
+    if len(kinds) != 1 or type(kinds[0]) not in (*DEGREES, ArcCosine) or variance.ndim:
+        names = ", ".join(kind.__name__ for kind in DEGREES)
+        what = " * ".join(type(each).__name__ for each in kinds) or type(cov).__name__
+        raise ValueError(
+            f"RandomFeatures has no features of {what}: there are those of {names} and ArcCosine, "
+            "times numbers, and of sums of these. Write lgm.gp.SparseLatent for another covariance."
+        )
+    yield variance, kinds[0]
+
+
+def _frequencies(cov: Covariance, N: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Ω (d, N) of a length-scale 1."""
+    omega = rng.standard_normal((cov.n_dims, N))
+    degrees = DEGREES.get(type(cov), np.inf)
+    return omega if degrees == np.inf else omega / np.sqrt(rng.chisquare(degrees, N) / degrees)

@@ -1,0 +1,141 @@
+"""Random features: their covariance, and chains on the model that is linear in them."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from models import QUICK
+from mutants import mutated
+
+import pymc_lgm as lgm
+
+from pymc_lgm import random_features
+from pymc_lgm.testing import joint_test
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(0, 1, (6, 3))
+
+
+def covariances():
+    yield 1.7**2 * pm.gp.cov.ExpQuad(3, ls=[0.7, 1.0, 2.0])
+    yield 0.5 * pm.gp.cov.Matern52(3, ls=1.3)
+    yield pm.gp.cov.Matern32(3, ls=0.8, active_dims=[0, 2]) * 2.0
+    yield 0.6 * lgm.gp.ArcCosine(3, ls=[1.0, 0.5, 2.0])
+    yield pm.gp.cov.ExpQuad(3, ls=1.0) + 0.3 * lgm.gp.ArcCosine(3, ls=1.0)
+
+
+def off_by(module, cov, N=40_000, groups=40):
+    """The largest distance of ΦΦᵀ from K, in standard errors of N independent frequencies."""
+    gp = module.RandomFeatures(N, cov_func=cov)
+    Phi, K = (graph.eval(**QUICK) for graph in (gp.features(X), cov(X)))
+    of_frequency = np.arange(Phi.shape[1]) % N
+    parts = [
+        groups * Phi[:, of_frequency % groups == k] @ Phi[:, of_frequency % groups == k].T
+        for k in range(groups)
+    ]
+    error = np.std(parts, axis=0, ddof=1) / np.sqrt(groups)
+    # What is known exactly, as k(x, x) of a stationary covariance, has no error but rounding.
+    return np.max(np.abs(np.mean(parts, axis=0) - K) / (error + 1e-9))
+
+
+@pytest.mark.parametrize("cov", list(covariances()), ids=lambda cov: type(cov).__name__)
+def test_products_of_features_estimate_the_covariance(cov):
+    assert off_by(random_features, cov) < 7.0
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize(
+    ("mutant", "right", "wrong"),
+    [
+        ("features: frequencies without the t", "rng.chisquare(degrees, N) / degrees", "1.0"),
+        ("features: of a length, not its inverse", "/ cov.ls, omega", "* cov.ls, omega"),
+        ("features: arc-cosine not doubled", "2.0 * variance / N", "variance / N"),
+    ],
+)
+def test_wrong_features_are_noticed(mutant, right, wrong, dies, monkeypatch):
+    module = mutated(random_features, right, wrong)
+    cov = 0.6 * random_features.ArcCosine(3, ls=1.0) + pm.gp.cov.Matern32(3, ls=0.8)
+    monkeypatch.setitem(module._products.__globals__, "ArcCosine", random_features.ArcCosine)
+    dies(mutant, off_by(module, cov), above=7.0)
+
+
+def counts(n=12, features=3):
+    x = np.linspace(0, 3, n)[:, None]
+    with pm.Model() as model:
+        scale, length = pm.HalfNormal("scale", 1), pm.InverseGamma("length", 3, 3)
+        cov = scale**2 * pm.gp.cov.Matern52(1, ls=length)
+        gp = lgm.gp.RandomFeatures(features, cov_func=cov)
+        f = gp.prior("f", x)
+        pm.Poisson("y", pm.math.exp(0.5 + f), observed=pm.Data("counts", np.arange(n) % 4))
+    return model, gp
+
+
+@pytest.mark.parametrize(
+    ("step", "steps", "tune"),
+    [
+        (lgm.PseudoMarginal, 1, 60),
+        pytest.param(lgm.PseudoMarginal, 5, 60, marks=pytest.mark.slow),
+        pytest.param(lgm.WhitenedMetropolis, 5, 0, marks=pytest.mark.slow),
+    ],
+)
+def test_every_sampler_leaves_the_joint_law(step, steps, tune):
+    model, _ = counts(n=6)
+    with model:
+        step = step(compile_kwargs=QUICK)
+    rng = np.random.default_rng(5)
+    test = joint_test(step, model, replicates=300, steps=steps, tune=tune, rng=rng)
+    assert test.pvalue > 1e-4, test
+
+
+def test_it_is_read_and_sampled_and_predicted():
+    model, gp = counts(n=40)
+    with model:
+        idata = pm.sample(
+            50, tune=100, chains=1, step=lgm.PseudoMarginal(), progressbar=False, random_seed=1
+        )
+        gp.conditional("f_new", np.array([[0.5], [9.0]]))
+        drawn = pm.sample_posterior_predictive(
+            idata, var_names=["f_new"], progressbar=False, random_seed=1
+        )
+    w = idata.posterior["f_weights"].values[0]
+    assert w.shape == (50, 6)
+    at = {name: idata.posterior[name].values[0, -1] for name in ("scale", "length")}
+    omega = gp._terms[0][2][0]
+    inner = np.array([0.5, 9.0])[:, None] / at["length"] * omega
+    Phi = at["scale"] * np.concatenate([np.cos(inner), np.sin(inner)], axis=1) / np.sqrt(3)
+    f_new = drawn.posterior_predictive["f_new"].values[0, -1]
+    np.testing.assert_allclose(f_new, Phi @ w[-1], rtol=1e-10)
+
+
+def test_the_arc_cosine_covariance_is_that_of_a_layer():
+    K = lgm.gp.ArcCosine(3, ls=2.0)(X).eval()
+    np.testing.assert_allclose(np.diag(K), (X**2).sum(axis=1) / 4, rtol=1e-6)
+    np.testing.assert_allclose(lgm.gp.ArcCosine(3, ls=2.0)(X, diag=True).eval(), np.diag(K), 1e-6)
+    across = lgm.gp.ArcCosine(3, ls=2.0)(X, X[:2]).eval()
+    np.testing.assert_allclose(across, K[:, :2])
+    assert np.linalg.eigvalsh(K).min() > -1e-6
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: pm.gp.cov.Periodic(1, period=1, ls=1), "no features of Periodic"),
+        (lambda: pm.gp.cov.ExpQuad(1, 1.0) * pm.gp.cov.Matern32(1, 1.0), "ExpQuad \\* Matern32"),
+        (lambda: pm.gp.cov.ExpQuad(1, 1.0) + pm.gp.cov.WhiteNoise(1.0), "WhiteNoise"),
+        (lambda: pm.gp.cov.ExpQuad(1, 1.0) * np.ones(3), "times numbers"),
+    ],
+)
+def test_a_covariance_without_features_is_refused(make, says):
+    with pytest.raises(ValueError, match=says):
+        lgm.gp.RandomFeatures(cov_func=make())
+
+
+def test_bad_numbers_and_orders_are_refused():
+    cov = pm.gp.cov.ExpQuad(1, 1.0)
+    with pytest.raises(ValueError, match="at least 1"):
+        lgm.gp.RandomFeatures(0, cov_func=cov)
+    with pytest.raises(ValueError, match=r"call gp\.prior"):
+        lgm.gp.RandomFeatures(3, cov_func=cov).conditional("f_new", X)
+    model, gp = counts()
+    with model, pytest.raises(ValueError, match=r"use gp\.conditional"):
+        lgm.predict({}, gp, X)
