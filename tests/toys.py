@@ -127,6 +127,8 @@ class Toy:
     def effects(self, theta: np.ndarray) -> None:
         return None
 
+    theta_in_likelihood = True
+
     def log_likelihoods_theta_gradient(
         self, rows: np.ndarray, theta: np.ndarray, weights: np.ndarray
     ) -> np.ndarray:
