@@ -4,8 +4,8 @@
 
 A constant or linear mean with normal coefficients is Gaussian given the covariance, as f is.
 "collapsed" is the default: they are integrated out, and drawn back given f. "kept" leaves them
-among the hyper-parameters, by the same prior under another name. ESS is ArviZ's bulk ESS, the smallest
-over all coefficients and hyper-parameters; "s" are seconds of tuning and sampling.
+among the hyper-parameters, by the same prior under another name. ESS is ArviZ's bulk ESS, the
+smallest over all coefficients and hyper-parameters; "s" are seconds of tuning and sampling.
 """
 
 from __future__ import annotations
