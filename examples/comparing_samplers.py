@@ -19,7 +19,7 @@ import pymc_lgm as lgm
 # ## The model
 #
 # British coal-mining disasters by year: a Poisson process whose log rate is a Gaussian process,
-# with three hyper-parameters.
+# with two hyper-parameters, and a level that is integrated out with it.
 
 # %%
 data = lgm.datasets.load_coal_mining(bins=112)

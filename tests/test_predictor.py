@@ -17,7 +17,7 @@ from test_priors import close
 import pymc_lgm as lgm
 
 from pymc_lgm.linalg import tally
-from pymc_lgm.model import draw_back
+from pymc_lgm.model import affine_graph, draw_back
 from pymc_lgm.model.predictor import Predictor
 from pymc_lgm.model.structure import basis_of_range, distinct_rows, order_of, structure_of
 from pymc_lgm.priors import BlocksPrior
@@ -39,7 +39,8 @@ def model(build):
 def process(name="f", rows=T, mean=0.3, **kwargs):
     ls = pm.LogNormal(f"ls_{name}", 0, 0.5)
     cov = 0.5 * pm.gp.cov.Matern32(1, ls=ls)
-    gp = pm.gp.Latent(mean_func=pm.gp.mean.Constant(mean), cov_func=cov)
+    mean = mean if isinstance(mean, pm.gp.mean.Mean) else pm.gp.mean.Constant(mean)
+    gp = pm.gp.Latent(mean_func=mean, cov_func=cov)
     return gp.prior(name, rows, **{"reparameterize": False} | kwargs)
 
 
@@ -60,6 +61,25 @@ def process_and_intercept():
     """Drawn back without a factorization of the process alone, and scaled by theta."""
     s = pm.HalfNormal("s", 0.7)
     observe(process(rows=X) + s * pm.Normal("a", 0.2, 1.5))
+
+
+@model
+def level_of_a_process():
+    """What most models have: integrated out with f, as if it stood beside it."""
+    observe(process(rows=X, mean=pm.Normal("c", 1.2, 0.5)))
+
+
+@model
+def coefficients_in_a_mean():
+    """A level that another scales, and a slope."""
+    s = pm.HalfNormal("s", 0.7)
+    slope, c = pm.Normal("slope", 0.7, 0.5, shape=1), s * pm.Normal("c", 1.2, 0.5)
+    observe(process(rows=X, mean=pm.gp.mean.Linear(slope, c)))
+
+
+@model
+def two_processes_with_a_level():
+    observe(process(rows=X, mean=pm.Normal("c", 0.3, 0.5)) + 0.5 * process("g", rows=X[::-1]))
 
 
 @model
@@ -110,6 +130,14 @@ def classes_with_kernels_of_their_own():
     lgm.Softmax("y", f=f, observed=pm.Data("seen", [0, 1, 1]))
 
 
+@model
+def mean_and_noise_with_levels():
+    """Each factorized by itself: the levels are hyper-parameters."""
+    f = process(rows=X, mean=pm.Normal("c", 0.3, 0.5))
+    g = process("g", rows=X, mean=pm.Normal("d", -0.5, 0.3))
+    pm.Normal("y", f, pm.math.exp(g), observed=pm.Data("seen", X[:, 0]))
+
+
 def build(name):
     with pm.Model() as model:
         MODELS[name]()
@@ -122,7 +150,12 @@ def read(name):
     return lgm.LatentGaussianModel.from_pymc(build(name), compile_kwargs=QUICK)
 
 
-COUPLED = {"mean_and_noise", "classes", "classes_with_kernels_of_their_own"}
+COUPLED = {
+    "mean_and_noise",
+    "mean_and_noise_with_levels",
+    "classes",
+    "classes_with_kernels_of_their_own",
+}
 
 READ = {
     "mean_and_noise": (("f", "g"), 8, 8, ["ls_f_log__", "ls_g_log__"]),
@@ -130,6 +163,10 @@ READ = {
     "classes_with_kernels_of_their_own": (("f0", "f1"), 6, 6, ["ls_f0_log__", "ls_f1_log__"]),
     "process_and_intercept": (("f", "a"), 4, 4, ["s_log__", "ls_f_log__"]),
     "process_and_effects": (("mu", "b", "f"), 4, 4, ["s_log__", "ls_f_log__"]),
+    "level_of_a_process": (("c", "f"), 4, 4, ["ls_f_log__"]),
+    "coefficients_in_a_mean": (("slope", "c", "f"), 4, 4, ["s_log__", "ls_f_log__"]),
+    "two_processes_with_a_level": (("c", "f", "g"), 4, 4, ["ls_f_log__", "ls_g_log__"]),
+    "mean_and_noise_with_levels": (("f", "g"), 8, 8, ["c", "ls_f_log__", "d", "ls_g_log__"]),
     "two_processes": (("f", "g"), 4, 4, ["ls_f_log__", "ls_g_log__"]),
     "whitened": (("c", "f_rotated_"), 4, 4, ["ls_f_log__"]),
     "coefficients_and_effects": (("z", "beta", "a"), 4, 2, ["s_log__"]),
@@ -169,7 +206,7 @@ def test_f_has_the_law_of_what_it_is_made_of(name):
     latents = [model[v] for v in ours.latents]
     theta = np.full(ours.p, -0.3)
     hyper = {v: model.rvs_to_transforms[v] for v in model.free_RVs if v not in latents}
-    fixed = pm.do(model, {v.name: np.exp(-0.3) for v in hyper})
+    fixed = pm.do(model, {v.name: -0.3 if on is None else np.exp(-0.3) for v, on in hyper.items()})
     draws = pm.draw([fixed[v] for v in ours.latents], 4000, random_seed=2)
     point = ours.point_of(theta)
     f = [
@@ -200,6 +237,8 @@ SAMPLERS = {
 }
 
 FAST = {
+    ("level_of_a_process", "ASIS"),
+    ("coefficients_in_a_mean", "EllipticalSlice"),
     ("process_and_effects", "ASIS"),
     ("coefficients_and_effects", "LatentHMC-curvature"),
 }
@@ -257,6 +296,47 @@ def test_a_wrong_conditional_is_noticed(wrong, monkeypatch, dies):
     with model:
         step = lgm.EllipticalSlice(compile_kwargs=QUICK)
     dies(f"draw back: {wrong.__name__}", pvalue_of(step, model), below=1e-6)
+
+
+@pytest.mark.mutant
+def test_a_mean_that_forgets_its_coefficients_is_noticed(monkeypatch, dies):
+    """As if f had neither their variance nor their prior means."""
+    wrong = mutated(affine_graph, "nodes[latent.node] = mean + nodes[latent.node]", "pass")
+    monkeypatch.setattr(affine_graph.AffineGraph, "__init__", wrong.AffineGraph.__init__)
+    model = build("level_of_a_process")
+    with model:
+        step = lgm.EllipticalSlice(compile_kwargs=QUICK)
+    monkeypatch.undo()
+    dies("the mean of a process forgets its coefficients", pvalue_of(step, model), below=1e-6)
+
+
+def test_what_a_mean_shares_with_a_covariance_is_a_hyperparameter():
+    with pm.Model():
+        a = pm.Normal("a")
+        cov = pm.math.exp(a) * pm.gp.cov.Matern32(1, ls=1.0)
+        gp = pm.gp.Latent(mean_func=pm.gp.mean.Constant(a), cov_func=cov)
+        observe(gp.prior("f", X, reparameterize=False))
+        ours = lgm.LatentGaussianModel.from_pymc(compile_kwargs=QUICK)
+    assert (ours.latents, ours.theta_names) == (("f",), ("a",))
+
+
+def test_a_level_that_another_step_moves_is_left_to_it():
+    with build("level_of_a_process") as model:
+        step = lgm.EllipticalSlice(model["f"], compile_kwargs=QUICK)
+        every = lgm.EllipticalSlice(compile_kwargs=QUICK)
+        named = lgm.ASIS([model["f"], model["ls_f"]], compile_kwargs=QUICK)
+    assert [v.name for v in step.vars] == ["f"]
+    assert step.lgm.other_names == ("c", "ls_f_log__")
+    assert [v.name for v in every.vars] == ["c", "f"]
+    assert [v.name for v in named.vars] == ["f", "ls_f_log__"]
+    assert named.lgm.other_names == ("c",)
+
+
+@pytest.mark.parametrize("name", ["level_of_a_process", "mean_and_noise_with_levels"])
+def test_processes_that_no_sum_joins_are_factorized_one_by_one(name):
+    ours = read(name)
+    is_in_parts = isinstance(ours.prior(np.zeros(ours.p)), BlocksPrior)
+    assert is_in_parts == (name == "mean_and_noise_with_levels")
 
 
 class Given:

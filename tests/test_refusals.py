@@ -226,6 +226,14 @@ def nan_in_X() -> None:
 @refused("mean of 'f' is nan at index 2", "Remove or impute", "row of X")
 def nan_in_the_mean() -> None:
     x = np.where(X[2] == X, np.nan, X)[:, 0]
+    f = pm.MvNormal("f", mu=pm.HalfNormal("slope") * x, cov=np.eye(4))
+    lgm.Probit("y", f=f, observed=Y)
+    step()
+
+
+@refused(r"'slope \+ f' is not finite at index 2", "Remove or impute", "row of X")
+def nan_beside_a_coefficient_of_the_mean() -> None:
+    x = np.where(X[2] == X, np.nan, X)[:, 0]
     f = pm.MvNormal("f", mu=pm.Normal("slope") * x, cov=np.eye(4))
     lgm.Probit("y", f=f, observed=Y)
     step()

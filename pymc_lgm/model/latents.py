@@ -13,8 +13,9 @@ import pytensor.tensor as pt
 from pymc.distributions.multivariate import MvNormalRV
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
+from pytensor.scalar import Second
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.basic import NormalRV
@@ -111,7 +112,7 @@ def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
         return Latent(rv, rv, pt.zeros(intrinsic.W.shape[0]), field=intrinsic)
     mean, spread = rv.owner.op.dist_params(rv.owner)
     if isinstance(rv.owner.op, MvNormalRV):
-        return Latent(rv, rv, mean, cov=spread.astype("float64"))
+        return Latent(rv, rv, _not_broadcast(mean), cov=spread.astype("float64"))
     whitened = _whitened(rv, mean, spread, terms)
     if whitened is not None:
         return whitened
@@ -153,6 +154,17 @@ def _whitened(
     if not is_root:
         return Latent(rv, vectors[0], zero, variances=pt.ones_like(rv), through=root)
     return Latent(rv, vectors[0], zero, cov=root.owner.inputs[0].astype("float64"), root=root)
+
+
+def _not_broadcast(mean: Variable) -> Variable:
+    """What PyMC has broadcast to a column of the covariance, which need not be computed for it."""
+    while mean.owner is not None and _is_second(mean.owner.op):
+        mean = mean.owner.inputs[1]
+    return mean
+
+
+def _is_second(op: Any) -> bool:
+    return isinstance(op, Elemwise) and isinstance(op.scalar_op, Second)
 
 
 def _core(op: Any) -> Any:

@@ -82,7 +82,9 @@ class Predictor:
             Block(latent, part, shape, *self._structure([each[:, part] for each in A]))
             for latent, part, shape in zip(latents, parts, shapes, strict=True)
         ]
-        self.basis = basis_of_range(A)
+        # What holds a process as it is can be anything: no need to look at n columns.
+        whole = any(block.structure == "identity" for block in self.blocks)
+        self.basis = None if whole else basis_of_range(A)
         self.first = first
         picked = self._raw if np.array_equal(first, np.arange(c[0].size)) else self._raw[first]
         self.predictor = picked
@@ -182,7 +184,7 @@ class Predictor:
                 if v.dtype in continuous_types:
                     v.set_value(value + 0.3 * rng.standard_normal(value.shape))
             c.append(out[0])
-            A.append((out[1:-2] - out[0]).T)
+            A.append(_without_rounding((out[1:-2] - out[0]).T, c[-1][:, None]))
             expected = c[-1] + two @ A[-1].T
             if not np.allclose(out[-2:], expected, rtol=1e-8, atol=1e-8 * (1 + np.abs(c[-1]))):
                 raise ValueError(refusals.not_affine())
@@ -247,3 +249,10 @@ class Predictor:
         units = pt.constant(np.eye(N)[block.part])
         moved = vectorize_graph(self.predictor, {self._x: units})
         return (moved - self.mean).T
+
+
+def _without_rounding(A: Array, c: Array) -> Array:
+    """A = (c + A) − c, with its zeros and ones as they are without the rounding of c + A."""
+    whole = np.clip(np.round(A), 0.0, 1.0)
+    error = 2 * np.spacing(np.abs(c) + np.abs(A))
+    return np.where(np.abs(A - whole) <= error, whole, A)

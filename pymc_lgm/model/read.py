@@ -163,7 +163,11 @@ def _is_vector(rv: Variable) -> bool:
 
 
 def find_latents(
-    model: pm.Model, latent: Any = None, candidates: Sequence[Variable] | None = None
+    model: pm.Model,
+    latent: Any = None,
+    candidates: Sequence[Variable] | None = None,
+    *,
+    collapse: bool = True,
 ) -> Reading:
     """Read which variables of a model are latent, and what f is.
 
@@ -174,6 +178,8 @@ def find_latents(
         What the user says is latent.
     candidates : sequence of variable, optional
         Where they are looked for, if the user has said nothing: by default everywhere.
+    collapse : bool
+        Whether coefficients in the mean of a process are among them.
     """
     if latent is None:
         among = model.free_RVs if candidates is None else candidates
@@ -181,7 +187,7 @@ def find_latents(
         # Beside inducing variables everything else that is Gaussian is a hyper-parameter.
         if seen := [rv for rv in gaussians if is_inducing(rv)]:
             return _of_inducing(model, seen, [rv for rv in gaussians if is_process(rv)])
-        reading = read_latents(model, gaussians)
+        reading = read_latents(model, gaussians, collapse=collapse)
         if not reading.latents or not reading.frontier:
             return read_latents(model, [find_latent(model)])
         return reading

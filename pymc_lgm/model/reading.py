@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ from pymc.distributions.custom import default_not_implemented
 from pymc.distributions.transforms import _default_transform
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot, Sum
 
@@ -25,6 +26,9 @@ from pymc_lgm.model.latents import Latent, gaussian, is_process
 __all__ = ["Reading", "read_latents", "read_observed"]
 
 Variable = Any
+
+MIXING = (Dot, Sum, CumOp, Blockwise)
+"""Operations after which an element depends on several of a vector."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,24 +61,47 @@ class Reading:
         (latent,) = self.latents
         if not is_process(latent.rv) or latent.rv.ndim != 1:
             return False
-        between = {v.owner for v in ancestors(self.frontier, blockers=[latent.node]) if v.owner}
+        return not any(isinstance(node.op, MIXING) for node, _ in self._between())
+
+    def is_apart(self, coefficients: Container[Variable]) -> bool:
+        """Whether f is several vectors, none added to another, but for coefficients of their means.
+
+        Their covariances are factorized one by one, and a coefficient that is integrated out makes
+        them one.
+        """
+        processes = [latent for latent in self.latents if latent.rv not in coefficients]
+        if any(latent.variances is not None for latent in processes):
+            return False
+        if len(processes) == 1 and processes[0].rv.ndim == 1:
+            return False
         return not any(
-            isinstance(node.op, Dot | Sum | CumOp | Blockwise)
-            and latent.node in set(ancestors([node.outputs[0]]))
-            for node in between
+            isinstance(node.op, MIXING) or (isinstance(node.op, Elemwise) and count > 1)
+            for node, count in self._between()
         )
+
+    def _between(self) -> Iterator[tuple[Any, int]]:
+        """The nodes from latents to the predictor, and how many inputs of each are of latents."""
+        own = {latent.node for latent in self.latents}
+        for node in {v.owner for v in ancestors(self.frontier, blockers=own) if v.owner}:
+            of_latents = [x for x in node.inputs if not own.isdisjoint(ancestors([x], own))]
+            if of_latents and own.isdisjoint(node.outputs):
+                yield node, len(of_latents)
 
 
 def read_latents(
-    model: pm.Model, candidates: Sequence[Variable], *, named: Iterable[Variable] = ()
+    model: pm.Model,
+    candidates: Sequence[Variable],
+    *,
+    named: Iterable[Variable] = (),
+    collapse: bool = True,
 ) -> Reading:
     """Keep those candidates that densities read through an affine map.
 
     A candidate is a hyper-parameter instead if a covariance depends on it, or the mean of another
     latent in a way that is not affine, or if it is one number that a density reads by itself, as a
-    common log standard deviation. So is one that a discrete variable switches on or off beside a
-    process, and one that is in the mean of a process other than areas and nowhere else, as
-    its length-scale is in the covariance, unless it is named.
+    common log standard deviation. So is, unless it is named, one that a discrete variable switches
+    on or off beside a process, and one in the mean of one of several processes that no sum has
+    made one: those are factorized one by one.
 
     Parameters
     ----------
@@ -83,6 +110,8 @@ def read_latents(
         Free random variables that are Gaussian given the rest.
     named : iterable of variable
         Those of which the user has said that they are latent.
+    collapse : bool
+        Whether what only the mean of a process reads may be latent.
 
     Raises
     ------
@@ -93,13 +122,15 @@ def read_latents(
     missing = [rv for rv in _unread(model) if rv not in named and not is_process(rv)]
     known = [rv for rv in model.basic_RVs if rv not in missing]
     chosen = [rv for rv in model.free_RVs if rv in candidates and rv not in missing]
-    # What is in the mean of a process and nowhere else is one of its hyper-parameters; areas have
-    # their level and coefficients there, which cost nothing beside a sparse precision.
     terms = [rv for rv in known if rv not in chosen] + list(model.potentials)
-    hiding = [rv for rv in chosen if is_process(rv) and not is_areas(rv)]
-    means = [v for rv in chosen if rv not in hiding for v in rv.owner.inputs]
-    beside = set(ancestors(terms + means, blockers=hiding))
-    chosen = [rv for rv in chosen if rv in beside or rv in hiding or rv in named]
+    read = set(ancestors(terms + [v for rv in chosen for v in rv.owner.inputs]))
+    chosen = [rv for rv in chosen if rv in read or is_process(rv) or rv in named]
+    # Areas have their level and coefficients in a mean, too: they cost nothing beside a sparse
+    # precision.
+    processes = [rv for rv in chosen if is_process(rv) and not is_areas(rv)]
+    means = [v for rv in chosen if rv not in processes for v in rv.owner.inputs]
+    beside = set(ancestors(terms + means, blockers=processes))
+    coefficients = [rv for rv in chosen if rv not in (*beside, *processes, *named)]
     while True:
         terms = [rv for rv in known if rv not in chosen] + list(model.potentials)
         latents = [gaussian(rv, terms) for rv in chosen]
@@ -114,6 +145,8 @@ def read_latents(
             refused = dict.fromkeys(rv for rv in chosen if not is_process(rv) and rv not in named)
             if not refused:
                 raise ValueError(refusals.map_jumps(" + ".join(v.name for v in chosen), k))
+        if not refused and (not collapse or reading.is_apart(coefficients)):
+            refused = dict.fromkeys(rv for rv in chosen if rv in coefficients)
         if not refused:
             return reading
         for rv, why in refused.items():

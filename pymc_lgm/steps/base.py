@@ -67,6 +67,8 @@ class LatentGaussianStep(BlockedStep):
     moves_theta: ClassVar[bool] = True
     renamed: ClassVar[dict[str, str]] = {}
     """Options that a sampler had once, and what to write instead."""
+    collapses: bool = True
+    """Whether coefficients in the mean of a process are integrated out with it."""
     moves: ClassVar[str]
     needs: ClassVar[str]
     cubic_ops: ClassVar[int | str]
@@ -136,7 +138,7 @@ class LatentGaussianStep(BlockedStep):
         self, vars: Sequence[Any] | None, model: pm.Model
     ) -> tuple[list[Any], list[Any], list[Any]]:
         if vars is None:
-            reading = find_latents(model)
+            reading = find_latents(model, collapse=self.collapses)
             values = model.continuous_value_vars if self.moves_theta else []
         else:
             vars = vars if isinstance(vars, list | tuple) else [vars]
@@ -146,7 +148,7 @@ class LatentGaussianStep(BlockedStep):
                 named = [rv for rv in named if is_gaussian(model, rv)]
             elif not any(is_process(rv) for rv in named):
                 named += [rv for rv in model.free_RVs if is_process(rv)]
-            reading = find_latents(model, candidates=named)
+            reading = find_latents(model, candidates=named, collapse=self.collapses)
         latents = [each.rv for each in reading.latents]
         missing = [model.rvs_to_values[rv] for rv in reading.missing]
         values = [v for v in values if v not in missing]

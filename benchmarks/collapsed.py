@@ -1,0 +1,124 @@
+"""The mean of a process as a hyper-parameter, and integrated out with it.
+
+    python benchmarks/collapsed.py [--quick] [--problems coal redwood linear] [--seeds 3]
+
+A constant or linear mean with normal coefficients is Gaussian given the covariance, as f is.
+"collapsed" is the default: they are integrated out, and drawn back given f. "kept" leaves them
+among the hyper-parameters, by the same prior under another name. ESS is ArviZ's bulk ESS, the
+smallest over all coefficients and hyper-parameters; "s" are seconds of tuning and sampling.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from typing import Any
+
+import arviz as az
+import numpy as np
+import pymc as pm
+
+from _design import machine
+
+import pymc_lgm as lgm
+
+
+def coefficient(name: str, kept: bool, **kwargs: int) -> Any:
+    """N(0, 2²). That a skew normal variable has no skewness is not read, and so it is kept."""
+    if kept:
+        return pm.SkewNormal(name, mu=0, sigma=2, alpha=0, **kwargs)
+    return pm.Normal(name, 0, 2, **kwargs)
+
+
+def covariance(d: int) -> pm.gp.cov.Covariance:
+    scale, length = pm.HalfNormal("scale", 1), pm.InverseGamma("length", 3, 30 if d == 1 else 1)
+    return scale**2 * pm.gp.cov.Matern52(d, ls=length)
+
+
+def coal(kept: bool) -> list[str]:
+    data = lgm.datasets.load_coal_mining(bins=112)
+    mean = pm.gp.mean.Constant(coefficient("mean", kept))
+    gp = pm.gp.Latent(mean_func=mean, cov_func=covariance(1))
+    f = gp.prior("f", data["year_mid"].to_numpy()[:, None], reparameterize=False)
+    lgm.LogGaussianCox("y", f=f, observed=data["y"].to_numpy())
+    return ["mean"]
+
+
+def redwood(kept: bool) -> list[str]:
+    data = lgm.datasets.load_redwood()
+    X, y = data[["x1", "x2"]].to_numpy()[::2], data["y"].to_numpy()[::2]
+    mean = pm.gp.mean.Constant(coefficient("mean", kept))
+    f = pm.gp.Latent(mean_func=mean, cov_func=covariance(2)).prior(
+        "f", X, reparameterize=False, jitter=1e-6
+    )
+    lgm.LogGaussianCox("y", f=f, observed=y)
+    return ["mean"]
+
+
+def linear(kept: bool) -> list[str]:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0, 1, (150, 2))
+    mean = pm.gp.mean.Linear(coefficient("slope", kept, shape=2), coefficient("mean", kept))
+    f = pm.gp.Latent(mean_func=mean, cov_func=covariance(2)).prior(
+        "f", X, reparameterize=False, jitter=1e-6
+    )
+    eta = 0.5 + X @ [1.0, -2.0] + np.sin(6 * X[:, 0])
+    lgm.Logistic("y", f=f, observed=(rng.logistic(size=150) < eta).astype(int))
+    return ["slope", "mean"]
+
+
+PROBLEMS = {build.__name__: build for build in (coal, redwood, linear)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="short chains, one seed")
+    parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
+    parser.add_argument("--draws", type=int, default=1000)
+    parser.add_argument("--chains", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=3)
+    args = parser.parse_args()
+    draws, seeds = (50, 1) if args.quick else (args.draws, args.seeds)
+    print(machine())
+    print(
+        f"{'problem':9}{'mean':11}{'p':>3}{'R-hat':>8}{'ESS':>6}{'ops/draw':>10}{'ms':>7}{'s':>6}"
+    )
+    for name in args.problems:
+        for how in ("kept", "collapsed"):
+            rows = []
+            for seed in range(seeds):
+                with pm.Model():
+                    coefficients = PROBLEMS[name](how == "kept")
+                    step = lgm.PseudoMarginal()
+                    p, begin = step.lgm.p, time.perf_counter()
+                    idata = pm.sample(
+                        draws,
+                        tune=draws,
+                        chains=args.chains,
+                        cores=2,
+                        random_seed=seed,
+                        step=step,
+                        progressbar=False,
+                        compute_convergence_checks=False,
+                    )
+                seconds = time.perf_counter() - begin
+                posterior = idata.posterior.to_dataset()[[*coefficients, "scale", "length"]]
+                rows.append(
+                    [
+                        float(az.rhat(posterior).to_array().max()),
+                        float(az.ess(posterior).to_array().min()),
+                        float(idata.sample_stats["cubic_ops"].mean()),
+                        1e3 * seconds / (2 * args.chains * draws),
+                        seconds,
+                    ]
+                )
+            rhat, ess, ops, ms, seconds = np.median(rows, axis=0)
+            print(
+                f"{name:9}{how:11}{p:3}{rhat:8.3f}{ess:6.0f}{ops:10.2f}{ms:7.2f}{seconds:6.1f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
