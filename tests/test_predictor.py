@@ -237,8 +237,7 @@ SAMPLERS = {
 }
 
 FAST = {
-    ("level_of_a_process", "ASIS"),
-    ("coefficients_in_a_mean", "EllipticalSlice"),
+    ("level_of_a_process", "PseudoMarginal"),
     ("process_and_effects", "ASIS"),
     ("coefficients_and_effects", "LatentHMC-curvature"),
 }
@@ -305,7 +304,7 @@ def test_a_mean_that_forgets_its_coefficients_is_noticed(monkeypatch, dies):
     monkeypatch.setattr(affine_graph.AffineGraph, "__init__", wrong.AffineGraph.__init__)
     model = build("level_of_a_process")
     with model:
-        step = lgm.EllipticalSlice(compile_kwargs=QUICK)
+        step = lgm.EllipticalSlice([model["c"], model["f"]], compile_kwargs=QUICK)
     monkeypatch.undo()
     dies("the mean of a process forgets its coefficients", pvalue_of(step, model), below=1e-6)
 
@@ -323,13 +322,15 @@ def test_what_a_mean_shares_with_a_covariance_is_a_hyperparameter():
 def test_a_level_that_another_step_moves_is_left_to_it():
     with build("level_of_a_process") as model:
         step = lgm.EllipticalSlice(model["f"], compile_kwargs=QUICK)
-        every = lgm.EllipticalSlice(compile_kwargs=QUICK)
-        named = lgm.ASIS([model["f"], model["ls_f"]], compile_kwargs=QUICK)
+        both = lgm.EllipticalSlice([model["c"], model["f"]], compile_kwargs=QUICK)
+        named = lgm.PseudoMarginal([model["f"], model["ls_f"]], compile_kwargs=QUICK)
+        every = lgm.ASIS(compile_kwargs=QUICK)
     assert [v.name for v in step.vars] == ["f"]
     assert step.lgm.other_names == ("c", "ls_f_log__")
-    assert [v.name for v in every.vars] == ["c", "f"]
+    assert [v.name for v in both.vars] == ["c", "f"]
     assert [v.name for v in named.vars] == ["f", "ls_f_log__"]
     assert named.lgm.other_names == ("c",)
+    assert (every.lgm.latents, every.lgm.theta_names) == (("f",), ("c", "ls_f_log__"))
 
 
 @pytest.mark.parametrize("name", ["level_of_a_process", "mean_and_noise_with_levels"])

@@ -67,8 +67,9 @@ class LatentGaussianStep(BlockedStep):
     moves_theta: ClassVar[bool] = True
     renamed: ClassVar[dict[str, str]] = {}
     """Options that a sampler had once, and what to write instead."""
-    collapses: bool = True
-    """Whether coefficients in the mean of a process are integrated out with it."""
+    collapses: ClassVar[bool] = False
+    """Whether coefficients in the mean of a process are integrated out with it. Not where f moves
+    by the prior, which says of the level of f that it can be anything."""
     moves: ClassVar[str]
     needs: ClassVar[str]
     cubic_ops: ClassVar[int | str]
@@ -148,7 +149,8 @@ class LatentGaussianStep(BlockedStep):
                 named = [rv for rv in named if is_gaussian(model, rv)]
             elif not any(is_process(rv) for rv in named):
                 named += [rv for rv in model.free_RVs if is_process(rv)]
-            reading = find_latents(model, candidates=named, collapse=self.collapses)
+            collapse = self.collapses or not self.moves_theta
+            reading = find_latents(model, candidates=named, collapse=collapse)
         latents = [each.rv for each in reading.latents]
         missing = [model.rvs_to_values[rv] for rv in reading.missing]
         values = [v for v in values if v not in missing]

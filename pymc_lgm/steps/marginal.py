@@ -110,6 +110,7 @@ class Marginal(LatentGaussianStep):
     """What the samplers with f integrated out share: q, and the move on theta."""
 
     moves, needs = "f and theta", "curvature in f"
+    collapses = True
     renamed: ClassVar[dict[str, str]] = {
         "delayed": "move='delayed-metropolis'",
         "correlation": "importance=lgm.Importance(correlation=...)",

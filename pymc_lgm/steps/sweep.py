@@ -56,8 +56,7 @@ class Sweep(LatentGaussianStep):
         ``cov=eta**2 * C`` or ``cov=eta * C``, every term of K inside: `pymc.gp.Latent.prior` adds
         its jitter outside, so write ``jitter=0`` and the nugget as a term of the kernel,
         ``eta**2 * (kernel + pm.gp.cov.WhiteNoise(1e-3))``. The surrogate and posterior
-        parameterizations then pay one O(n³) operation more a draw. Coefficients in the mean of a
-        process are hyper-parameters then: integrated out they add to K what no amplitude scales.
+        parameterizations then pay one O(n³) operation more a draw.
     target_accept : float, optional
         Acceptance to which tuning brings the move on theta: by default 0.44 for one
         hyper-parameter down to 0.25 for four and more (Metropolis), 0.8 (HMC), 0.57 (SMMALA).
@@ -128,8 +127,6 @@ class Sweep(LatentGaussianStep):
         self.latent_repeats = positive("latent_repeats", latent_repeats)
         self.theta_repeats = positive("theta_repeats", theta_repeats)
         self.amplitude = positive("amplitude", amplitude) if amplitude else 0
-        # What a coefficient of the mean adds to K nothing else multiplies.
-        self.collapses = not self.amplitude
         if target_accept is not None and move == "slice":
             raise ValueError("A slice has no acceptance to tune: leave out target_accept.")
         between("target_accept", target_accept, 1.0)
