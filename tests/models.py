@@ -133,6 +133,7 @@ def reading_once(compiled: bool = False) -> Iterator[None]:
     """Steps that are made here share what has been read of a model, and compiled.
 
     What another step owns is shared, too: two steps that must both see it move are not for here.
+    ``compiled`` is for tests that evaluate a model thousands of times.
     """
 
     def once(model, latent=None, theta=None, *, initial_point=None, compile_kwargs=None):

@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from models import QUICK
+from models import QUICK, reading_once
 from pymc.distributions.multivariate import CARRV
 from scipy.sparse import csr_matrix
 from test_priors import close
@@ -50,7 +50,7 @@ def rng():
     return np.random.default_rng(4)
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(params=MODELS, scope="module")
 def built(request):
     with pm.Model() as model:
         MODELS[request.param]()
@@ -118,10 +118,11 @@ SAMPLERS = {
 def test_every_sampler_leaves_the_joint_law(built, sampler, monkeypatch):
     monkeypatch.setattr(CARRV, "rng_fn", classmethod(draw_by_cholesky))
     cls, options = SAMPLERS[sampler]
-    with built:
-        step = cls(**options, compile_kwargs=QUICK)
     tune = 60 if cls is lgm.PseudoMarginal else 0
-    test = joint_test(step, built, replicates=300, steps=5, tune=tune, rng=np.random.default_rng(5))
+    rng = np.random.default_rng(5)
+    with reading_once(compiled=True):
+        step = cls(model=built, **options)
+        test = joint_test(step, built, replicates=300, steps=5, tune=tune, rng=rng)
     assert test.pvalue > 1e-4
 
 

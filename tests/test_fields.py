@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 import test_areas
 
-from models import COMPILED, QUICK
+from models import QUICK, reading_once
 from mutants import mutated
 from pymc.distributions.multivariate import CARRV, ICARRV
 from scipy import stats
@@ -420,12 +420,18 @@ CASES = [
 ]
 
 
+@cache
+def shared(name):
+    """A model that is read and compiled once for all samplers of it."""
+    return build(MODELS[name])
+
+
 def pvalue_of(name, cls, options, steps=1, tune=0, replicates=300):
-    model = build(MODELS[name])
-    with model:
-        step = cls(**options, compile_kwargs=QUICK if steps == 1 else COMPILED)
-    rng = np.random.default_rng(5)
-    return joint_test(step, model, replicates=replicates, steps=steps, tune=tune, rng=rng).pvalue
+    model, rng = shared(name), np.random.default_rng(5)
+    with reading_once(compiled=steps > 1):
+        step = cls(model=model, **options)
+        test = joint_test(step, model, replicates=replicates, steps=steps, tune=tune, rng=rng)
+    return test.pvalue
 
 
 @pytest.mark.parametrize(

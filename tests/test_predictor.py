@@ -9,7 +9,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from models import QUICK
+from models import QUICK, reading_once
 from mutants import mutated
 from scipy import stats
 from test_priors import close
@@ -145,6 +145,12 @@ def build(name):
 
 
 @cache
+def shared(name):
+    """A model that is read and compiled once for all samplers of it."""
+    return build(name)
+
+
+@cache
 def read(name):
     """Once: what a model's functions are does not depend on who calls them."""
     return lgm.LatentGaussianModel.from_pymc(build(name), compile_kwargs=QUICK)
@@ -253,13 +259,12 @@ FAST = {
     ],
 )
 def test_every_sampler_leaves_the_joint_law(name, sampler, steps):
-    model = build(name)
-    cls, options = SAMPLERS[sampler]
-    with model:
-        step = cls(**options, compile_kwargs=QUICK)
+    model, (cls, options) = shared(name), SAMPLERS[sampler]
     tune = 60 if cls in (lgm.PseudoMarginal, lgm.KnorrHeldRue) else 0
     rng = np.random.default_rng(5)
-    test = joint_test(step, model, replicates=300, steps=steps, tune=tune, rng=rng)
+    with reading_once(compiled=(name, sampler) not in FAST):
+        step = cls(model=model, **options)
+        test = joint_test(step, model, replicates=300, steps=steps, tune=tune, rng=rng)
     assert test.pvalue > 1e-4
 
 

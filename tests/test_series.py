@@ -2,11 +2,13 @@
 
 import tracemalloc
 
+from functools import cache
+
 import numpy as np
 import pymc as pm
 import pytest
 
-from models import QUICK
+from models import QUICK, reading_once
 from test_priors import close
 from test_sets import from_pymc
 
@@ -111,6 +113,12 @@ def build(name):
     return built
 
 
+@cache
+def shared(name):
+    """A model that is read and compiled once for all samplers of it."""
+    return build(name)
+
+
 def read(name):
     return lgm.LatentGaussianModel.from_pymc(build(name), compile_kwargs=QUICK)
 
@@ -186,14 +194,12 @@ SAMPLERS = {
     ],
 )
 def test_every_sampler_leaves_the_joint_law(name, sampler, steps):
-    built = build(name)
-    cls, options = SAMPLERS[sampler]
-    with built:
-        step = cls(**options, compile_kwargs=QUICK)
+    built, (cls, options) = shared(name), SAMPLERS[sampler]
     tune = 60 if cls in (lgm.PseudoMarginal, lgm.KnorrHeldRue) else 0
-    test = joint_test(
-        step, built, replicates=300, steps=steps, tune=tune, rng=np.random.default_rng(5)
-    )
+    rng = np.random.default_rng(5)
+    with reading_once(compiled=True):
+        step = cls(model=built, **options)
+        test = joint_test(step, built, replicates=300, steps=steps, tune=tune, rng=rng)
     assert test.pvalue > 1e-4
 
 

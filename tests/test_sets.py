@@ -4,8 +4,8 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from models import QUICK
-from test_predictor import COUPLED, T, X, build, process, pvalue_of, read
+from models import QUICK, reading_once
+from test_predictor import COUPLED, T, X, build, process, pvalue_of, read, shared
 from test_priors import close, differences
 
 import pymc_lgm as lgm
@@ -234,10 +234,10 @@ def test_expectation_propagation_is_refused():
 @pytest.mark.slow
 def test_it_is_exact():
     """By Laplace's method, which is quick: of blocks its evidence has no gradient."""
-    model = build("classes")
-    with model:
-        step = lgm.PseudoMarginal(approximation="laplace", n_importance=4, compile_kwargs=QUICK)
-    assert pvalue_of(step, model) > 1e-4
+    model = shared("classes")
+    with reading_once(compiled=True):
+        step = lgm.PseudoMarginal(model=model, approximation="laplace", n_importance=4)
+        assert pvalue_of(step, model) > 1e-4
 
 
 def flipped(W):

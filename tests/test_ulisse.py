@@ -9,7 +9,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from models import QUICK
+from models import COMPILED, QUICK
 from mutants import mutated
 from scipy import stats
 from scipy.linalg import hadamard
@@ -264,7 +264,7 @@ def test_draws_are_near_the_posterior():
     mean, sd = exact_moments()
     size, count = 0.2, 4000
     how = {"early_stop": 0.1, "beta": 0.3, "n_probes": 8, "probes_kept": 1}
-    step = lgm.ULISSE(model=regression(), step_size=size, **how)
+    step = lgm.ULISSE(model=regression(), step_size=size, compile_kwargs=COMPILED, **how)
     draws, point = [], regression().initial_point()
     step.setup_chain(np.random.default_rng(0), 300, count)
     for t in range(300 + count):
