@@ -264,7 +264,7 @@ def _groups(
 ) -> dict[str, list[str]]:
     """Return label -> variables of the model, by default theta and f."""
     if groups is None:
-        latents = [latent.rv for latent in find_latents(model).latents]
+        latents = [latent.rv for latent in find_latents(model, collapse=False).latents]
         hyper = [v for v in model.free_RVs if v not in latents and v.dtype in continuous_types]
         groups = {"theta": [v.name for v in hyper]} if hyper else {}
         groups |= {"f": [v.name for v in latents]}

@@ -79,7 +79,7 @@ class Evidence:
     def __init__(self, approximation: str, model: pm.Model | None, latent: Any):
         model = pm.modelcontext(model)
         self.approximation = approximation
-        self.lgm = LatentGaussianModel.from_pymc(model, latent)
+        self.lgm = LatentGaussianModel.from_pymc(model, latent, collapse=False)
         _refuse(self.lgm, model)
         self._scale = NaturalScale(self.lgm, model)
         self._has_gradient = approximation == "laplace" and self.lgm.has_theta_gradient

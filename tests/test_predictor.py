@@ -468,7 +468,6 @@ def mean_of_the_process():
         (scale_that_enters_affinely_too, ("b", "f")),
         (noise_of_all, ("f",)),
         (mean_that_is_bent, ("b", "f")),
-        (mean_of_the_process, ("f",)),
         (flat_coefficient, ("f",)),
     ],
 )
@@ -476,8 +475,11 @@ def test_what_is_no_linear_part_is_a_hyperparameter(build, latents):
     assert set(latents_of(build)) == set(latents)
 
 
-def test_a_mean_that_is_named_is_integrated_out():
+def test_the_level_of_a_process_is_latent_unless_the_user_says_otherwise():
+    assert latents_of(mean_of_the_process) == ("c", "f")
     assert latents_of(mean_of_the_process, latent=["f", "c"]) == ("c", "f")
+    assert latents_of(mean_of_the_process, latent="f") == ("f",)
+    assert latents_of(mean_of_the_process, collapse=False) == ("f",)
 
 
 def test_what_is_named_and_cannot_be_is_refused():

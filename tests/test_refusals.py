@@ -236,7 +236,7 @@ def nan_beside_a_coefficient_of_the_mean() -> None:
     x = np.where(X[2] == X, np.nan, X)[:, 0]
     f = pm.MvNormal("f", mu=pm.Normal("slope") * x, cov=np.eye(4))
     lgm.Probit("y", f=f, observed=Y)
-    step()
+    step(sampler=lgm.PseudoMarginal)
 
 
 @refused(r"'f' has shape \(4,\)", r"'y': \(5,\)", r"f\[group\]")

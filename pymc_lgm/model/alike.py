@@ -48,7 +48,7 @@ def in_common(
     >>> theta = pt.vector("theta")
     >>> graph, inputs, constants = in_common([theta[0] + 3.0, theta[1] + 3.0])
     >>> inputs, [[int(each) for each in row] for row in constants]
-    ([<Scalar(int64, shape=())>], [[0], [1]])
+    ([<int64>], [[0], [1]])
     >>> in_common([theta[0] + 3.0, theta[0] * 3.0]) is None
     True
     """

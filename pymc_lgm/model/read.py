@@ -42,6 +42,7 @@ class LatentGaussianModel(ModelFunctions):
         initial_point: dict[str, NDArray[Any]] | None = None,
         compile_kwargs: dict[str, Any] | None = None,
         covariance: bool = True,
+        collapse: bool = True,
     ) -> LatentGaussianModel:
         """Read a PyMC model.
 
@@ -63,6 +64,9 @@ class LatentGaussianModel(ModelFunctions):
         covariance : bool
             ``False``: K is not computed to be checked. Of one multivariate normal vector with a
             covariance that is too large for the memory.
+        collapse : bool
+            Whether coefficients in the mean of a process are latent with it, as `PseudoMarginal`
+            has them; otherwise hyper-parameters.
 
         Raises
         ------
@@ -93,7 +97,7 @@ class LatentGaussianModel(ModelFunctions):
         among = None
         if theta is not None:
             among = [rv for rv in model.free_RVs if is_process(rv) or is_inducing(rv)]
-        reading = find_latents(model, latent, among)
+        reading = find_latents(model, latent, among, collapse=collapse)
         values = [model.rvs_to_values[each.rv] for each in reading.latents]
         missing = [model.rvs_to_values[rv] for rv in reading.missing]
         if theta is None:

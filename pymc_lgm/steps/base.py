@@ -68,8 +68,7 @@ class LatentGaussianStep(BlockedStep):
     renamed: ClassVar[dict[str, str]] = {}
     """Options that a sampler had once, and what to write instead."""
     collapses: ClassVar[bool] = False
-    """Whether coefficients in the mean of a process are integrated out with it. Not where f moves
-    by the prior, which says of the level of f that it can be anything."""
+    """Whether coefficients in the mean of a process are latent: not where f moves by the prior."""
     moves: ClassVar[str]
     needs: ClassVar[str]
     cubic_ops: ClassVar[int | str]
@@ -153,8 +152,7 @@ class LatentGaussianStep(BlockedStep):
             reading = find_latents(model, candidates=named, collapse=collapse)
         latents = [each.rv for each in reading.latents]
         missing = [model.rvs_to_values[rv] for rv in reading.missing]
-        values = [v for v in values if v not in missing]
-        theta = [v for v in values if model.values_to_rvs[v] not in latents]
+        theta = [v for v in values if v not in missing and model.values_to_rvs[v] not in latents]
         label = ", ".join(str(rv.name) for rv in latents)
         self._refuse_discrete(theta)
         if theta and not self.moves_theta:
