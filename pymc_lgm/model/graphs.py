@@ -164,7 +164,7 @@ class Graphs:
         terms = reading.terms
         self.form, densities = _in_the_first_form_that_fits(setting)
         self.n, self._f = self.form.n, self.form.f
-        self._mean, self._cov = self.form.mean, simplified(self.form.cov)
+        self._mean, self._cov = self.form.mean, self.form.cov
         self._f_theta = [self._f, self.theta]
         # Many f at once, one a row: an importance estimate's draws, or a quadrature's nodes.
         self._rows = pt.matrix("rows", shape=(None, self.n))
@@ -200,7 +200,7 @@ class Graphs:
     # Of theta, of (f, theta), or of (rows of f, theta)
 
     mean = _compiled(lambda self: ([self.theta], self._mean))
-    cov = _compiled(lambda self: ([self.theta], self._cov))
+    cov = _compiled(lambda self: ([self.theta], self._simplified))
     log_prior = _compiled(lambda self: ([self.theta], self._log_prior))
     log_prior_gradient = _compiled(lambda self: ([self.theta], self._theta_grad(self._log_prior)))
     log_likelihood = _compiled(lambda self: (self._f_theta, self._log_likelihood))
@@ -211,7 +211,7 @@ class Graphs:
     log_likelihood_theta_gradient = _compiled(
         lambda self: (self._f_theta, self._theta_grad(self._log_likelihood))
     )
-    cov_jvp = _compiled(lambda self: self._forward(self._cov))
+    cov_jvp = _compiled(lambda self: self._forward(self._simplified))
     mean_jvp = _compiled(lambda self: self._forward(self._mean))
     probit_signs = _compiled(lambda self: ([], self.signs))
 
@@ -263,7 +263,7 @@ class Graphs:
     def cov_vjp(self) -> Any:
         """⟨∂K/∂theta_j, M⟩."""
         M = pt.matrix("M")
-        return [self.theta, M], self._theta_grad(pt.sum(self._cov * M))
+        return [self.theta, M], self._theta_grad(pt.sum(self._simplified * M))
 
     @_compiled
     def mean_vjp(self) -> Any:
@@ -296,6 +296,11 @@ class Graphs:
         function.trust_input = True
         result: Callable[..., Any] = function
         return result
+
+    @property
+    def _simplified(self) -> Variable:
+        """K, which may have constants as large as itself now: not kept, and not always made."""
+        return simplified(self._cov)
 
     # What can be differentiated
 
