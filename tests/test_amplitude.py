@@ -300,9 +300,14 @@ SCALED = [
     (lgm.Sweep, {"move": "hmc", "scale": 0.1}),
     (lgm.Sweep, {"move": "smmala", "scale": 0.8, "parameterization": "sufficient"}),
 ]
+LONG = (lgm.PseudoMarginal,)
 
 
-@pytest.mark.parametrize("case", SCALED, ids=label)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(c, marks=pytest.mark.slow) if c[0] in LONG else c for c in SCALED],
+    ids=[label(c) for c in SCALED],
+)
 def test_samplers_are_exact_where_the_covariance_is_scaled(case):
     """They factorize only where another theta has moved; `amplitude=` adds what moves it alone."""
     toy = Inverse()

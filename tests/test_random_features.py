@@ -73,9 +73,9 @@ def counts(n=12, features=3):
 @pytest.mark.parametrize(
     ("step", "steps", "tune"),
     [
-        (lgm.PseudoMarginal, 1, 60),
+        pytest.param(lgm.PseudoMarginal, 1, 60, marks=pytest.mark.slow),
         pytest.param(lgm.PseudoMarginal, 5, 60, marks=pytest.mark.slow),
-        pytest.param(lgm.WhitenedMetropolis, 5, 0, marks=pytest.mark.slow),
+        (lgm.WhitenedMetropolis, 5, 0),
     ],
 )
 def test_every_sampler_leaves_the_joint_law(step, steps, tune):
