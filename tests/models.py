@@ -24,9 +24,9 @@ def _latent(n: int = 3):
     """f with hyper-parameters in its mean and its covariance.
 
     The mean is large against the standard deviation: a kernel that forgets it must be noticed. A
-    normal mu would be integrated out with f: this one has another name.
+    normal mu would be integrated out with f.
     """
-    mu = pm.SkewNormal("mu", mu=1.2, sigma=0.5, alpha=0.0)
+    mu = pm.Logistic("mu", 1.2, 0.28)
     ls = pm.LogNormal("ls", 0.0, 0.5)
     eta = pm.LogNormal("eta", -0.4, 0.4)
     gp = pm.gp.Latent(
