@@ -20,13 +20,17 @@ import pymc_lgm as lgm
 X = np.array([[0.0], [0.5], [1.4]])
 
 
+def _normal(mu, sigma, size):
+    return pm.Normal.dist(mu, sigma, size=size)
+
+
 def _latent(n: int = 3):
     """f with hyper-parameters in its mean and its covariance.
 
-    The mean is large against the standard deviation: a kernel that forgets it must be noticed. A
-    normal mu would be integrated out with f.
+    The mean is large against the standard deviation: a kernel that forgets it must be noticed. A mu
+    that is seen to be normal would be integrated out with f.
     """
-    mu = pm.Logistic("mu", 1.2, 0.28)
+    mu = pm.CustomDist("mu", 1.2, 0.5, dist=_normal)
     ls = pm.LogNormal("ls", 0.0, 0.5)
     eta = pm.LogNormal("eta", -0.4, 0.4)
     gp = pm.gp.Latent(
