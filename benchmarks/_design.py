@@ -183,15 +183,17 @@ def min_ess(draws: np.ndarray) -> float:
     return float(az.ess(data)["x"].min())
 
 
-def sampled(model: pm.Model, draws: int, tune: int, chains: int, **how: Any) -> Any:
-    """A trace on two cores, of one seed and without a word."""
+def sampled(
+    model: pm.Model, draws: int, tune: int, chains: int, *, seed: int = 1, **how: Any
+) -> Any:
+    """A trace on two cores, without a word."""
     with model:
         return pm.sample(
             draws,
             tune=tune,
             chains=chains,
             cores=2,
-            random_seed=1,
+            random_seed=seed,
             progressbar=False,
             compute_convergence_checks=False,
             **how,

@@ -1,11 +1,13 @@
 """The mean of a process as a hyper-parameter, and integrated out with it.
 
     python benchmarks/collapsed.py [--quick] [--problems coal redwood linear] [--seeds 3]
+    python benchmarks/collapsed.py --problems coal --sampler ASIS
 
 A constant or linear mean with normal coefficients is Gaussian given the covariance, as f is.
 "collapsed" is the default: they are integrated out, and drawn back given f. "kept" leaves them
 among the hyper-parameters, by the same prior under another name. ESS is ArviZ's bulk ESS, the
-smallest over all coefficients and hyper-parameters; "s" are seconds of tuning and sampling.
+smallest over all coefficients and hyper-parameters, and over f ("f"); "s" are seconds of tuning
+and sampling.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import arviz as az
 import numpy as np
 import pymc as pm
 
-from _design import machine
+from _design import machine, sampled
 
 import pymc_lgm as lgm
 
@@ -75,6 +77,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="short chains, one seed")
     parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
+    parser.add_argument("--sampler", default="PseudoMarginal", help="another: ASIS, say")
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--chains", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=3)
@@ -82,40 +85,35 @@ def main() -> None:
     draws, seeds = (50, 1) if args.quick else (args.draws, args.seeds)
     print(machine())
     print(
-        f"{'problem':9}{'mean':11}{'p':>3}{'R-hat':>8}{'ESS':>6}{'ops/draw':>10}{'ms':>7}{'s':>6}"
+        f"{'problem':9}{'mean':11}{'p':>3}{'R-hat':>8}{'ESS':>6}{'f':>6}"
+        f"{'ops/draw':>10}{'ms':>7}{'s':>6}"
     )
     for name in args.problems:
         for how in ("kept", "collapsed"):
             rows = []
             for seed in range(seeds):
-                with pm.Model():
+                with pm.Model() as model:
                     coefficients = PROBLEMS[name](how == "kept")
-                    step = lgm.PseudoMarginal()
-                    p, begin = step.lgm.p, time.perf_counter()
-                    idata = pm.sample(
-                        draws,
-                        tune=draws,
-                        chains=args.chains,
-                        cores=2,
-                        random_seed=seed,
-                        step=step,
-                        progressbar=False,
-                        compute_convergence_checks=False,
-                    )
+                    step = getattr(lgm, args.sampler)()
+                p, begin = step.lgm.p, time.perf_counter()
+                idata = sampled(model, draws, draws, args.chains, seed=seed, step=step)
                 seconds = time.perf_counter() - begin
+                f = idata.posterior.to_dataset()[["f"]]
                 posterior = idata.posterior.to_dataset()[[*coefficients, "scale", "length"]]
                 rows.append(
                     [
                         float(az.rhat(posterior).to_array().max()),
                         float(az.ess(posterior).to_array().min()),
+                        float(az.ess(f).to_array().min()),
                         float(idata.sample_stats["cubic_ops"].mean()),
                         1e3 * seconds / (2 * args.chains * draws),
                         seconds,
                     ]
                 )
-            rhat, ess, ops, ms, seconds = np.median(rows, axis=0)
+            rhat, ess, of_f, ops, ms, seconds = np.median(rows, axis=0)
             print(
-                f"{name:9}{how:11}{p:3}{rhat:8.3f}{ess:6.0f}{ops:10.2f}{ms:7.2f}{seconds:6.1f}",
+                f"{name:9}{how:11}{p:3}{rhat:8.3f}{ess:6.0f}{of_f:6.0f}"
+                f"{ops:10.2f}{ms:7.2f}{seconds:6.1f}",
                 flush=True,
             )
 

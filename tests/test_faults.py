@@ -314,7 +314,8 @@ def test_an_interrupt_at_a_random_moment(broken: Any, whole: list[Any]) -> None:
     rng = np.random.default_rng(5)
     threads = [pool["num_threads"] for pool in threadpool_info()]
     for _ in range(4):
-        op.act = lambda: os.kill(os.getpid(), signal.SIGINT)
+        # To this thread, at once: what is sent to the process may reach another one, and later.
+        op.act = lambda: signal.raise_signal(signal.SIGINT)
         op.left = int(rng.integers(10, 90))
         idata = sample(model, step, tune=0, draws=40)
         op.left = -1

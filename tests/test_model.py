@@ -552,6 +552,17 @@ def test_the_latent_is_found_by_name_variable_or_value() -> None:
         assert find_latent(model, latent) is model["g"]
 
 
+@pytest.mark.parametrize("expected", [False, True])
+def test_theta_in_the_likelihood_is_seen(expected: bool) -> None:
+    with pm.Model():
+        length = pm.InverseGamma("length", 3.0, 2.0)
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern52(2, ls=length))
+        f = gp.prior("f", X, reparameterize=False)
+        noise = pm.HalfNormal("noise") if expected else 0.3
+        pm.Normal("y", f, noise, observed=REALS)
+        assert LatentGaussianModel.from_pymc(compile_kwargs=QUICK).theta_in_likelihood == expected
+
+
 def test_data_can_be_exchanged() -> None:
     """New values in `pm.Data` reach the functions that were compiled before."""
     case = CASES["dims_coords_and_data"]

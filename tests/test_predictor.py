@@ -330,12 +330,14 @@ def test_a_level_that_another_step_moves_is_left_to_it():
         both = lgm.EllipticalSlice([model["c"], model["f"]], compile_kwargs=QUICK)
         named = lgm.PseudoMarginal([model["f"], model["ls_f"]], compile_kwargs=QUICK)
         every = lgm.ASIS(compile_kwargs=QUICK)
+        by_slice = lgm.ASIS(latent_move="slice", compile_kwargs=QUICK)
     assert [v.name for v in step.vars] == ["f"]
     assert step.lgm.other_names == ("c", "ls_f_log__")
     assert [v.name for v in both.vars] == ["c", "f"]
     assert [v.name for v in named.vars] == ["f", "ls_f_log__"]
     assert named.lgm.other_names == ("c",)
-    assert (every.lgm.latents, every.lgm.theta_names) == (("f",), ("c", "ls_f_log__"))
+    assert (every.lgm.latents, every.lgm.theta_names) == (("c", "f"), ("ls_f_log__",))
+    assert (by_slice.lgm.latents, by_slice.lgm.theta_names) == (("f",), ("c", "ls_f_log__"))
 
 
 @pytest.mark.parametrize("name", ["level_of_a_process", "mean_and_noise_with_levels"])

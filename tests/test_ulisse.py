@@ -41,10 +41,11 @@ def rng():
 
 
 def regression():
+    # Not Matern32: with one input, PyMC's derivative of it has 1e-5 of rounding.
     with pm.Model() as model:
         length, sigma = pm.InverseGamma("length", 3, 2), pm.HalfNormal("sigma", 0.5)
         mean = pm.gp.mean.Constant(pm.Normal("mean", 0, 1))
-        gp = pm.gp.Marginal(mean_func=mean, cov_func=pm.gp.cov.Matern32(1, ls=length))
+        gp = pm.gp.Marginal(mean_func=mean, cov_func=pm.gp.cov.Matern52(1, ls=length))
         gp.marginal_likelihood("y", X, y=Y, sigma=sigma)
     return model
 
@@ -178,9 +179,7 @@ def test_the_metric_of_all_data_is_the_inverse_hessian():
     np.testing.assert_allclose(dlogp(point(found.mode)), 0.0, atol=1e-2)
     h = 1e-3 * np.eye(3)
     H = np.array([(dlogp(point(found.mode + e)) - dlogp(point(found.mode - e))) / 2e-3 for e in h])
-    np.testing.assert_allclose(
-        found.covariance, np.linalg.inv(-0.5 * (H + H.T)), rtol=1e-3, atol=1e-5
-    )
+    np.testing.assert_allclose(found.covariance, np.linalg.inv(-0.5 * (H + H.T)), rtol=1e-4)
     assert logp(point(found.mode)) > logp(point(found.mode + 0.1))
     half = of_subset(at, Y, N // 2)
     assert np.diag(half.covariance)[1] > np.diag(found.covariance)[1]  # of the noise

@@ -67,8 +67,8 @@ class LatentGaussianStep(BlockedStep):
     moves_theta: ClassVar[bool] = True
     renamed: ClassVar[dict[str, str]] = {}
     """Options that a sampler had once, and what to write instead."""
-    collapses: ClassVar[bool] = False
-    """Whether coefficients in the mean of a process are latent: not where f moves by the prior."""
+    collapses: bool = False
+    """Whether coefficients in the mean of a process are latent, where all variables are moved."""
     moves: ClassVar[str]
     needs: ClassVar[str]
     cubic_ops: ClassVar[int | str]

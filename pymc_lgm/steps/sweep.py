@@ -127,6 +127,9 @@ class Sweep(LatentGaussianStep):
         self.latent_repeats = positive("latent_repeats", latent_repeats)
         self.theta_repeats = positive("theta_repeats", theta_repeats)
         self.amplitude = positive("amplitude", amplitude) if amplitude else 0
+        # An amplitude multiplies K, not the variance of a level; and where the level of f can be
+        # anything, an elliptical slice proposes levels that the data rule out.
+        self.collapses = not self.amplitude and latent_move != "slice"
         if target_accept is not None and move == "slice":
             raise ValueError("A slice has no acceptance to tune: leave out target_accept.")
         between("target_accept", target_accept, 1.0)
