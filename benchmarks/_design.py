@@ -166,7 +166,8 @@ def run(
     begin = time.perf_counter()
     for i in range(draws):
         point, (info,) = step.step(point)
-        theta[i], f[i] = step.lgm.theta_of(point), point[step.lgm.latent]
+        theta[i] = step.lgm.theta_of(point)
+        f[i] = step.lgm.f_of(theta[i], point)
         stats.append(info)
     seconds = time.perf_counter() - begin
     means = {name: float(np.mean([s[name] for s in stats])) for name in stats[0]}

@@ -17,8 +17,8 @@ import numpy as np
 from pymc_lgm.linalg import Array
 
 __all__ = [
-    "ENOUGH",
     "FEW",
+    "FEWEST",
     "MANY",
     "QUIET",
     "History",
@@ -29,7 +29,7 @@ __all__ = [
     "WidthTuning",
 ]
 
-FEW, ENOUGH, MANY = 4, 32, 64
+FEW, FEWEST, MANY = 4, 8, 64
 """Numbers of importance draws: where `NoiseTuning` measures, and what it takes from and up to."""
 
 QUIET = 0.05
@@ -269,7 +269,7 @@ class NoiseTuning(NamedTuple):
 
     total: float = 0.0
     ratios: int = 0
-    fewest: int = ENOUGH
+    fewest: int = FEWEST
 
     def update(self, change: float) -> NoiseTuning:
         """Learn from the difference of two log estimates at one theta."""

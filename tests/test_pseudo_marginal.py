@@ -517,7 +517,8 @@ def test_pareto_k_needs_a_tail(rng):
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"), [(0.0, 32), (0.6, 32), (0.7, 64), (3.0, 64), (math.nan, 64)]
+    ("change", "expected"),
+    [(0.0, 8), (0.25, 8), (0.4, 16), (0.6, 32), (0.7, 64), (3.0, 64), (math.nan, 64)],
 )
 def test_noisy_ratios_ask_for_more_draws(change, expected):
     noise = NoiseTuning()
@@ -535,7 +536,7 @@ def test_tuning_chooses_the_number_of_draws():
         chain = Chain.start((element,), informed(), np.random.default_rng(8), tune)
         return chain.step()
 
-    assert stats_of(element)["n_importance"] == 32
+    assert stats_of(element)["n_importance"] == 8
     # A q with W / 100 is next to the prior.
     poorer = searching(element, partial(poor, too_large=0.01))
     assert stats_of(poorer)["n_importance"] == 64

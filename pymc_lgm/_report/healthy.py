@@ -6,7 +6,7 @@ Ranges of sampler statistics are those of ``docs/sample_statistics.md``; a test 
 from dataclasses import dataclass
 from math import inf
 
-from pymc_lgm.adaptation import ENOUGH
+from pymc_lgm.adaptation import MANY
 
 __all__ = [
     "CHAINS",
@@ -177,7 +177,7 @@ HEALTHY = (
     ),
     Healthy(
         "n_importance",
-        high=float(ENOUGH),
+        high=MANY / 2,
         above="Tuning chose the most importance draws: estimates are noisy, which does no harm "
         "where theta_acceptance is healthy.",
     ),

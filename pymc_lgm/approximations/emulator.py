@@ -36,7 +36,7 @@ LEVEL = 4.0
 OPTIMISM = 1.0
 """κ: so many standard deviations above its mean the process is taken for."""
 
-WIDEST = 250
+WIDEST = 120
 """m at most: standard deviations are those of the visits that lie widest apart."""
 
 ROOM = 120

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_lgm.adaptation import ENOUGH, FEW, MANY, NoiseTuning
+from pymc_lgm.adaptation import FEW, FEWEST, MANY, NoiseTuning
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.importance import Estimate, Proposal, Scheme
 from pymc_lgm.approximations.recall import LineSearch, WarmSearch
@@ -34,6 +34,10 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.state import State
 
 __all__ = ["ApproximateMarginal", "MarginalTuning", "PseudoMarginal"]
+
+LOOKS = 4
+"""Draws of tuning to one look at the noise, which costs as much as the rest of a draw's estimates.
+"""
 
 
 class MarginalTuning(NamedTuple):
@@ -78,7 +82,7 @@ class ApproximateMarginal:
     explore: WarmSearch
     move: Move
     n_importance: int | None = None
-    fewest: int = ENOUGH
+    fewest: int = FEWEST
     antithetic: bool = True
     defensive: float = 0.0
     copula: bool = False
@@ -138,7 +142,7 @@ class ApproximateMarginal:
                 known = Margins(seen.posterior.variances, state.prior.precisions)
                 seen = replace(seen, margins=known)
             tuning = tuning.update(state.theta, seen)
-            if self.n_importance is None:
+            if self.n_importance is None and tuning.draws % LOOKS == 0:
                 change = self._noise(rng, state, seen or q, scheme)
                 tuning = tuning._replace(noise=tuning.noise.update(change))
         return state, tuning, stats | _estimated(state, q) | {"n_importance": N}

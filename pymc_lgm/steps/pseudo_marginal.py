@@ -46,9 +46,9 @@ class PseudoMarginal(Marginal):
         than 0.8 of the jumps are accepted, NUTS does so in some of the draws, up to half at 0.6,
         and if it is less than 0.3 in all of them.
     n_importance : int, optional
-        N: draws of f an estimate. By default 32, and 64 where tuning sees that the noise of a ratio
-        of two would have a variance above 0.05. It begins at 2 for a series and for inducing
-        variables, and at 8 to 32 for areas whose effects are integrated out: fewer for more areas.
+        N: draws of f an estimate. By default 8, or the power of two up to 64 at which tuning sees
+        that the noise of a ratio of two would have a variance of at most 0.05. It begins at 2 for a
+        series and for inducing variables.
     latent_move : str, optional
         A move of f given theta beside the importance draws: by default "posterior", HMC in the
         geometry of q, which costs no factorization, and none for inducing variables and where

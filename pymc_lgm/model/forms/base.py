@@ -15,7 +15,7 @@ import pymc as pm
 
 from numpy.typing import NDArray
 
-from pymc_lgm.adaptation import ENOUGH
+from pymc_lgm.adaptation import FEWEST
 from pymc_lgm.approximations.gaussian import Effects
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.reading import Reading
@@ -154,7 +154,7 @@ class Form:
     has_sets: bool = True
     is_bent: bool = False
     is_close: bool = False
-    fewest: int = ENOUGH
+    fewest: int = FEWEST
 
     f: Variable
     n: int

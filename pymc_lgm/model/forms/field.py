@@ -10,8 +10,6 @@ to the posterior of f. φ, β and w are drawn back given f and y.
 
 from __future__ import annotations
 
-import math
-
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any
@@ -23,7 +21,6 @@ from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 from scipy.linalg import block_diag
 
-from pymc_lgm.adaptation import ENOUGH
 from pymc_lgm.approximations.gaussian import Effects
 from pymc_lgm.approximations.log_concave import draw_log_concave
 from pymc_lgm.approximations.own_effects import Derivatives
@@ -38,9 +35,6 @@ from pymc_lgm.priors.field import Field
 __all__ = ["FieldPredictor"]
 
 Variable = Any
-
-EVALUATIONS = 16_000
-"""Of integrated likelihoods: as many cost as much as the rest of a draw."""
 
 
 class FieldPredictor(Form):
@@ -59,7 +53,6 @@ class FieldPredictor(Form):
         self.pattern = structure.maker.pattern
         # With the effects integrated out what is left is smooth.
         self.is_close, self.is_bent = structure.own is not None, structure.own is None
-        self.fewest = min(max(2 ** int(math.log2(EVALUATIONS / structure.n)), 8), ENOUGH)
         self.n = self.rank = structure.n
         self.f = pt.vector("f", shape=(self.n,))
         self._eta = pt.vector("eta", shape=(structure.size,))
