@@ -450,12 +450,16 @@ MOVES = {
 }
 
 
-@pytest.mark.parametrize("sampler", [lgm.EllipticalSlice, lgm.ASIS])
-def test_what_other_steps_have_moved_is_recomputed_and_no_more(sampler, neighbors):
+@pytest.mark.parametrize(
+    ("sampler", "options"),
+    # By a slice mu stays a hyper-parameter.
+    [(lgm.EllipticalSlice, {}), (lgm.ASIS, {"latent_move": "slice"})],
+)
+def test_what_other_steps_have_moved_is_recomputed_and_no_more(sampler, options, neighbors):
     theta = ["ls", "mu", "sigma"] if sampler.moves_theta else []
     variables = [neighbors[name] for name in ("f", *theta)]
     # Each reads the model for itself: what one has seen of a neighbor, the other must see too.
-    step, fresh = (sampler(variables, model=neighbors, rng=3) for _ in range(2))
+    step, fresh = (sampler(variables, model=neighbors, rng=3, **options) for _ in range(2))
     start = neighbors.initial_point() | {"shift": np.array(0), "group": np.array(0)}
     point = run(step, start, 5)[-1][0]
     own = 2 if sampler.moves_theta else 0
