@@ -1,13 +1,15 @@
 """Whether runs of the default sampler, tuning included, end in the posterior, on every likelihood.
 
-    python benchmarks/calibrate.py [--quick] [--likelihoods logistic probit] [--replicates 500]
+    python benchmarks/calibrate.py [--quick] [--models logistic probit] [--replicates 500]
     python benchmarks/calibrate.py --figure docs/figures/calibration.png
+    python benchmarks/calibrate.py --models effects two_processes mean_and_noise classes
 
 Simulation-based calibration (Talts et al. 2018) of what `pm.sample()` runs: a Gaussian process at n
-points of the unit interval, with a mean, a length-scale and an amplitude that are unknown; theta, f
-and y are drawn from the model, and the run's 1000 draws of tuning and all others are made anew for
-each y. Printed: replicates, the p-value of uniform ranks of all functions together (Bonferroni) and
-the smallest, the median of the least effective draws of a run, seconds a replicate.
+points of the unit interval, with a mean, a length-scale and an amplitude that are unknown, or one
+of the models in `GENERAL`; theta, f and y are drawn from the model, and the run's 1000 draws of
+tuning and all others are made anew for each y. Printed: replicates, the p-value of uniform ranks of
+all functions together (Bonferroni) and the smallest, the median of the least effective draws of a
+run, seconds a replicate.
 """
 
 from __future__ import annotations
@@ -35,12 +37,24 @@ LIKELIHOODS = (
     "student_t",
     "negative_binomial",
 )
-KINDS = {"f[": "elements of f", "lo": "log-likelihood"}
-"""By how the name of a test function begins; others are hyper-parameters."""
+KINDS = ("latent variables", "log-likelihood", "hyper-parameters")
+
+
+def kind_of(name: str) -> str:
+    """Which kind a test function is; hyper-parameters are numbers here."""
+    if name.startswith("log_likelihood"):
+        return "log-likelihood"
+    return "latent variables" if "[" in name else "hyper-parameters"
 
 
 def model_of(likelihood: str, n: int) -> pm.Model:
     """The model whose prior draws are fitted; its own observations do not matter."""
+    if likelihood in GENERAL:
+        with pm.Model() as model:
+            reals = likelihood == "mean_and_noise"
+            data = pm.Data("data", np.zeros(n, dtype="float64" if reals else "int64"))
+            GENERAL[likelihood](n, data)
+        return model
     X = np.linspace(0.0, 1.0, n)[:, None]
     with pm.Model() as model:
         mean = pm.Normal("mean", 0.3, 0.5)
@@ -75,6 +89,60 @@ def model_of(likelihood: str, n: int) -> pm.Model:
     return model
 
 
+def process(name: str, n: int, length: float = 0.3) -> Any:
+    """A process of mean 0 at n points of the unit interval."""
+    ls = pm.LogNormal(f"length_{name}", np.log(length), 0.5)
+    amplitude = pm.LogNormal(f"amplitude_{name}", -0.3, 0.4)
+    gp = pm.gp.Latent(cov_func=amplitude**2 * pm.gp.cov.Matern52(1, ls=ls))
+    return gp.prior(name, np.linspace(0.0, 1.0, n)[:, None], reparameterize=False, jitter=1e-6)
+
+
+def effects(n: int, data: Any) -> None:
+    """A process, a level, and six groups with effects of one unknown variance."""
+    sd, level = pm.LogNormal("sd", -0.5, 0.4), pm.Normal("level", 0.3, 0.5)
+    group = pm.Normal("group", 0.0, sd, shape=6)
+    logit_p = process("f", n) + level + group[np.arange(n) % 6]
+    pm.Bernoulli("y", logit_p=logit_p, observed=data)
+
+
+def two_processes(n: int, data: Any) -> None:
+    """Counts by the sum of a short and of a long process."""
+    eta = 0.5 + process("f", n, 0.1) + process("g", n, 0.5)
+    pm.Poisson("y", pm.math.exp(eta), observed=data)
+
+
+def mean_and_noise(n: int, data: Any) -> None:
+    """A process for the mean, another for the logarithm of the noise."""
+    f, g = process("f", n), process("g", n)
+    pm.Normal("y", f, pm.math.exp(g - 1.0), observed=data)
+
+
+def classes(n: int, data: Any) -> None:
+    """Three classes, a process each."""
+    lgm.Softmax("y", f=[process(f"f_{k}", n) for k in "abc"], observed=data)
+
+
+def features(n: int, data: Any) -> None:
+    """Fifteen random features of a squared exponential."""
+    ls, amplitude = pm.LogNormal("length", np.log(0.3), 0.5), pm.LogNormal("amplitude", 0.0, 0.4)
+    gp = lgm.gp.RandomFeatures(15, cov_func=amplitude**2 * pm.gp.cov.ExpQuad(1, ls=ls))
+    lgm.Logistic("y", f=gp.prior("f", np.linspace(0.0, 1.0, n)[:, None]), observed=data)
+
+
+def walk(n: int, data: Any) -> None:
+    """Counts by a random walk."""
+    sigma, start = pm.LogNormal("sigma", -1.5, 0.5), pm.Normal.dist(0.5, 0.5)
+    f = pm.GaussianRandomWalk("f", sigma=sigma, init_dist=start, steps=n - 1)
+    lgm.LogGaussianCox("y", f=f, observed=data)
+
+
+GENERAL = {
+    build.__name__: build
+    for build in (effects, two_processes, mean_and_noise, classes, features, walk)
+}
+"""Models of the general form that PyMC can draw from. (It draws no `pm.ICAR`.)"""
+
+
 def within(minutes: float) -> Any:
     """A map that stops when the time is over: replicates are independent, so any number will do."""
 
@@ -90,26 +158,28 @@ def within(minutes: float) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="two likelihoods, n = 8, five runs")
-    parser.add_argument("--likelihoods", nargs="+", choices=LIKELIHOODS, default=LIKELIHOODS)
+    parser.add_argument("--quick", action="store_true", help="two models, n = 8, five runs")
+    parser.add_argument(
+        "--models", nargs="+", choices=(*LIKELIHOODS, *GENERAL), default=LIKELIHOODS
+    )
     parser.add_argument("--n", type=int, default=30)
     parser.add_argument("--replicates", type=int, default=500)
     parser.add_argument("--draws", type=int, default=250)
     parser.add_argument("--tune", type=int, default=1000)
-    parser.add_argument("--minutes", type=float, default=math.inf, help="for each likelihood")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="for each model")
     parser.add_argument("--figure", type=Path, help="where to draw the ranks, if at all")
     args = parser.parse_args()
     if args.quick:
-        args.likelihoods, args.n = ("logistic", "log_gaussian_cox"), 8
+        args.models, args.n = ("logistic", "effects"), 8
         args.replicates, args.draws, args.tune = 5, 60, 100
     print(
         f"n = {args.n}, one chain of {args.draws} draws after {args.tune} of tuning\n"
-        f"{'likelihood':20}{'replicates':>10}{'p-value':>9}  {'smallest of':18}{'ESS':>5}{'s':>7}"
+        f"{'model':20}{'replicates':>10}{'p-value':>9}  {'smallest of':18}{'ESS':>5}{'s':>7}"
     )
     results = {}
-    for likelihood in args.likelihoods:
+    for likelihood in args.models:
         model = model_of(likelihood, args.n)
-        ours = likelihood not in ("student_t", "negative_binomial")
+        ours = likelihood in (*LIKELIHOODS[:5], "classes", "features")
         begin = time.perf_counter()
         result = lgm.testing.calibrate(
             model,
@@ -134,7 +204,7 @@ def main() -> None:
 
 
 def draw(results: dict[str, Any]) -> Any:
-    """A panel for each likelihood, and one legend for all."""
+    """A panel for each model, and one legend for all."""
     columns = min(len(results), 3)
     rows = -(-len(results) // columns)
     size = {"figsize": (3.2 * columns, 0.8 + 2.2 * rows), "layout": "constrained"}
@@ -145,9 +215,8 @@ def draw(results: dict[str, Any]) -> Any:
     for ax, (likelihood, result) in zip(axes.flat, results.items(), strict=False):
         result.plot(ax, title=f"{likelihood.replace('_', ' ')}, {result.replicates} runs")
         for line in ax.get_lines():
-            kind = KINDS.get(line.get_label()[:2], "hyper-parameters")
-            color = [*KINDS.values(), "hyper-parameters"].index(kind)
-            line.set(color=f"C{color}", label=kind)
+            kind = kind_of(line.get_label())
+            line.set(color=f"C{KINDS.index(kind)}", label=kind)
         keys |= {key.get_label(): key for key in (*ax.collections, *ax.get_lines())}
         ax.label_outer()
     figure.legend(handles=list(keys.values()), loc="outside lower center", ncols=len(keys))
