@@ -1,6 +1,6 @@
 """Draw ranks of prior draws among the default sampler's draws: figure of docs/benchmarks.md.
 
-What benchmarks/calibrate.py draws, four minutes a likelihood, in few colors.
+What benchmarks/calibrate.py draws, thirteen minutes a likelihood, in few colors.
 
     python docs/figures/calibration.py
 """
@@ -23,7 +23,7 @@ def smaller(path):
 
 
 def main():
-    sys.argv = [str(SCRIPT), "--minutes", "4", "--figure", str(PICTURE)]
+    sys.argv = [str(SCRIPT), "--minutes", "13", "--figure", str(PICTURE)]
     runpy.run_path(str(SCRIPT), run_name="__main__")
     smaller(PICTURE)
 
