@@ -1,11 +1,13 @@
 """Models as their users write them: the default sampler's posterior means beside those of NUTS.
 
     python benchmarks/as_written.py [--quick] [--problems softmax ...] [--draws 1500]
+    python benchmarks/as_written.py --problems pima ionosphere --nuts nutpie
 
 Three processes stacked into a softmax, `gp.prior(n_outputs=3)` into a categorical, a mean with its
 own noise, an intercept with coefficients, effects and a process, a process that the model whitens,
-HSGP; an autoregression as log variance, a random walk of counts, areas. NUTS is PyMC's own, and
-samples the same model, with processes whitened.
+HSGP; an autoregression as log variance, a random walk of counts, areas; a hundred rows of Pima and
+of ionosphere, probit, with one length-scale an input. NUTS samples the same model, with processes
+whitened; it is PyMC's own, or nutpie where that is asked for.
 
 Printed: the largest distance of two posterior means in Monte Carlo standard errors of both, over
 the hyper-parameters and over everything; of how many, and what the largest of so many independent
@@ -24,7 +26,7 @@ import arviz as az
 import numpy as np
 import pymc as pm
 
-from _design import machine
+from _design import machine, standardized
 from scipy.stats import norm
 
 import pymc_lgm as lgm
@@ -154,10 +156,35 @@ def areas(rng: np.random.Generator, whitened: bool) -> list[str]:
     return ["b", "alpha", "sd", "phi"]
 
 
+def first_rows(name: str, whitened: bool) -> list[str]:
+    table = getattr(lgm.datasets, f"load_{name}")()[:100]
+    X = standardized(table.drop(columns="y").to_numpy(float))
+    sigma = pm.Gamma("sigma", 1.1, 0.1)
+    length = pm.Gamma("length", 1.0, 1 / np.sqrt(X.shape[1]), shape=X.shape[1])
+    gp = pm.gp.Latent(cov_func=sigma * pm.gp.cov.ExpQuad(X.shape[1], ls=length))
+    f = gp.prior("f", X, reparameterize=whitened, jitter=1e-6)
+    pm.Bernoulli("y", pm.math.invprobit(f), observed=table["y"].to_numpy(int))
+    return ["sigma", "length", "f"]
+
+
+@problem
+def pima(rng: np.random.Generator, whitened: bool) -> list[str]:
+    return first_rows("pima", whitened)
+
+
+@problem
+def ionosphere(rng: np.random.Generator, whitened: bool) -> list[str]:
+    return first_rows("ionosphere", whitened)
+
+
 def sampled(build: Build, seed: int, nuts: bool, args: argparse.Namespace) -> Any:
     begin = time.perf_counter()
     with pm.Model():
         names = build(np.random.default_rng(seed), nuts)
+        if nuts and args.nuts != "pymc":
+            how: dict[str, Any] = {"nuts_sampler": args.nuts, "nuts": {"target_accept": 0.95}}
+        else:
+            how = {"step": pm.NUTS(target_accept=0.95) if nuts else lgm.PseudoMarginal()}
         idata = pm.sample(
             args.draws,
             tune=args.tune,
@@ -167,7 +194,7 @@ def sampled(build: Build, seed: int, nuts: bool, args: argparse.Namespace) -> An
             progressbar=False,
             quiet=True,
             compute_convergence_checks=False,
-            step=pm.NUTS(target_accept=0.95) if nuts else lgm.PseudoMarginal(),
+            **how,
         )
     return names, idata, time.perf_counter() - begin
 
@@ -184,6 +211,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=1500)
     parser.add_argument("--tune", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--nuts", choices=("pymc", "nutpie"), default="pymc")
     args = parser.parse_args()
     if args.quick:
         args.problems, args.draws, args.tune = ["basis_functions"], 100, 100
