@@ -37,6 +37,8 @@ LIKELIHOODS = (
     "student_t",
     "negative_binomial",
 )
+BY_PYMC = ("student_t", "negative_binomial", "effects", "two_processes", "mean_and_noise", "walk")
+"""Whose likelihood is PyMC's: it does not choose our sampler by itself."""
 KINDS = ("latent variables", "log-likelihood", "hyper-parameters")
 
 
@@ -179,11 +181,10 @@ def main() -> None:
     results = {}
     for likelihood in args.models:
         model = model_of(likelihood, args.n)
-        ours = likelihood in (*LIKELIHOODS[:5], "classes", "features")
         begin = time.perf_counter()
         result = lgm.testing.calibrate(
             model,
-            None if ours else lgm.PseudoMarginal,
+            lgm.PseudoMarginal if likelihood in BY_PYMC else None,
             replicates=args.replicates,
             draws=args.draws,
             tune=args.tune,

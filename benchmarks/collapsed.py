@@ -2,10 +2,12 @@
 
     python benchmarks/collapsed.py [--quick] [--problems coal redwood linear] [--seeds 3]
     python benchmarks/collapsed.py --problems coal --sampler ASIS
+    python benchmarks/collapsed.py --problems linear --sampler ASIS --latent-move slice
 
 A constant or linear mean with normal coefficients is Gaussian given the covariance, as f is.
 "collapsed" is the default: they are integrated out, and drawn back given f. "kept" leaves them
-among the hyper-parameters, by the same prior under another name. ESS is ArviZ's bulk ESS, the
+among the hyper-parameters, by the same prior under another name. (A sweep that was asked for a
+slice keeps them by itself; here it is told what is latent.) ESS is ArviZ's bulk ESS, the
 smallest over all coefficients and hyper-parameters, and over f ("f"); "s" are seconds of tuning
 and sampling.
 """
@@ -70,6 +72,12 @@ def linear(kept: bool) -> list[str]:
     return ["slope", "mean"]
 
 
+def integrating_out(sampler: type[Any]) -> type[Any]:
+    """The sampler, with coefficients integrated out whatever it would do by itself."""
+    always = property(lambda self: True, lambda self, chosen: None)
+    return type(sampler.__name__, (sampler,), {"collapses": always})
+
+
 PROBLEMS = {build.__name__: build for build in (coal, redwood, linear)}
 
 
@@ -78,10 +86,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="short chains, one seed")
     parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
     parser.add_argument("--sampler", default="PseudoMarginal", help="another: ASIS, say")
+    parser.add_argument("--latent-move", help="an option of that sampler")
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--chains", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=3)
     args = parser.parse_args()
+    options = {"latent_move": args.latent_move} if args.latent_move else {}
     draws, seeds = (50, 1) if args.quick else (args.draws, args.seeds)
     print(machine())
     print(
@@ -94,7 +104,7 @@ def main() -> None:
             for seed in range(seeds):
                 with pm.Model() as model:
                     coefficients = PROBLEMS[name](how == "kept")
-                    step = getattr(lgm, args.sampler)()
+                    step = integrating_out(getattr(lgm, args.sampler))(**options)
                 p, begin = step.lgm.p, time.perf_counter()
                 idata = sampled(model, draws, draws, args.chains, seed=seed, step=step)
                 seconds = time.perf_counter() - begin

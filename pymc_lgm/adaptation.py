@@ -280,7 +280,12 @@ class NoiseTuning(NamedTuple):
 
     @property
     def n_importance(self) -> int:
-        """The power of two from ``fewest`` to ``MANY`` at which s² would be at most `QUIET`."""
+        """The power of two from ``fewest`` to ``MANY`` at which s² would be at most `QUIET`.
+
+        Four times ``fewest`` where tuning was too short to see any noise.
+        """
+        if not self.ratios:
+            return 4 * self.fewest
         wanted = FEW * self.total / max(self.ratios, 1) / QUIET
         N = self.fewest
         while min(wanted, MANY) > N:

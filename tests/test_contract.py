@@ -12,6 +12,7 @@ from functools import cached_property
 import cloudpickle
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 from models import QUICK, build, listed
@@ -19,6 +20,7 @@ from pymc.sampling.mcmc import assign_step_methods
 from pymc.step_methods import STEP_METHODS
 from pymc.step_methods.compound import CompoundStep
 from pymc.step_methods.state import equal_dataclass_values
+from pytensor.compile.ops import wrap_py
 from samplers import CASES, VARIANTS, label
 
 import pymc_lgm as lgm
@@ -736,3 +738,22 @@ def test_a_zarr_trace_holds_the_draws(trace, monkeypatch):
         np.testing.assert_array_equal(stored.posterior[name][:], expected["posterior"][name])
     ops = expected["sample_stats"]["cubic_ops"]
     np.testing.assert_array_equal(np.squeeze(stored.sample_stats["sampler_0__cubic_ops"][:]), ops)
+
+
+@wrap_py(itypes=[pt.dvector], otypes=[pt.dvector])
+def opaque(f):
+    return 2 * f
+
+
+def test_where_f_moves_by_a_slice_a_level_stays_a_hyperparameter():
+    """Asked for, or because the likelihood has no gradient."""
+    with pm.Model() as model:
+        mu, scale = pm.Normal("mu"), pm.HalfNormal("scale")
+        f = pm.MvNormal("f", mu=mu * np.ones(3), cov=scale**2 * np.eye(3))
+        pm.Normal("smooth", f, 1.0, observed=[0.1, 0.2, 0.3])
+    with model:
+        assert lgm.ASIS().lgm.theta_names == ("scale_log__",)
+        assert lgm.ASIS(latent_move="slice").lgm.theta_names == ("mu", "scale_log__")
+    with model:
+        pm.Normal("y", opaque(f), 1.0, observed=[0.1, 0.2, 0.3])
+        assert lgm.ASIS().lgm.theta_names == ("mu", "scale_log__")

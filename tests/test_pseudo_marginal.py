@@ -527,6 +527,11 @@ def test_noisy_ratios_ask_for_more_draws(change, expected):
     assert noise.n_importance == expected
 
 
+def test_where_no_noise_was_seen_draws_are_four_times_the_fewest():
+    assert NoiseTuning().n_importance == 32
+    assert NoiseTuning(fewest=2).n_importance == 8
+
+
 def test_tuning_chooses_the_number_of_draws():
     """More where q is poor, the fewest where it is good; as many as the user says if told."""
     (element,) = elements_of((lgm.PseudoMarginal, INDEPENDENT), "counts")

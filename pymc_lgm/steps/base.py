@@ -88,12 +88,8 @@ class LatentGaussianStep(BlockedStep):
         if unknown:
             raise TypeError(unknown_options(type(self), type(self).renamed, list(unknown)))
         model = pm.modelcontext(model)
-        latents, theta, missing = self._latents_and_theta(vars, model)
-        free = [rv for rv in latents if rv in model.free_RVs]
-        self.vars = [*(model.rvs_to_values[rv] for rv in free), *theta, *missing]
-        self.lgm = LatentGaussianModel.from_pymc(
-            model, latents, theta, initial_point=initial_point, compile_kwargs=compile_kwargs
-        )
+        options = {"initial_point": initial_point, "compile_kwargs": compile_kwargs}
+        self.lgm = self._read(vars, model, **options)
         # Functions that are compiled here and now hold constants that BLAS has computed.
         with few_threads(self.lgm.n):
             self.elements = tuple(self._sweep())
@@ -111,6 +107,13 @@ class LatentGaussianStep(BlockedStep):
         is_slow = self.lgm.form.by_covariance and self.lgm.rank >= ROWS_WORTH_THREADS
         if self.lgm.graphs.is_compiled and not is_slow:
             self._rehearse(model.initial_point() if initial_point is None else initial_point)
+
+    def _read(self, vars: Any, model: pm.Model, **kwargs: Any) -> LatentGaussianModel:
+        """What is moved, as a latent Gaussian model."""
+        latents, theta, missing = self._latents_and_theta(vars, model)
+        free = [rv for rv in latents if rv in model.free_RVs]
+        self.vars = [*(model.rvs_to_values[rv] for rv in free), *theta, *missing]
+        return LatentGaussianModel.from_pymc(model, latents, theta, **kwargs)
 
     def _rehearse(self, point: dict[str, Any]) -> None:
         """Let a copy of this step make a draw of tuning and one after it, for nobody to see.
@@ -214,8 +217,7 @@ class LatentGaussianStep(BlockedStep):
         )
         self._state = state
         point = point | self._depart(state)
-        # With what it cost to arrive, a factorization if another step has moved theta, and to draw
-        # what f is the predictor of.
+        # With the cost of arriving, if another step has moved theta, and of what f is made of.
         stats["cubic_ops"] = tally.cubic_ops - ops
         return point, [stats]
 
@@ -226,13 +228,9 @@ class LatentGaussianStep(BlockedStep):
         """Our state at a point that other steps may have changed: recompute what they moved."""
         cov_moved, others_moved = self.lgm.read(point)
         theta = self.lgm.theta_of(point)
-        state = self._state
-        if (
-            state is not None
-            and not others_moved
-            and np.array_equal(theta, state.theta)
-            and all(np.array_equal(point[name], x) for name, x in self._latents.items())
-        ):
+        state, held = self._state, self._latents
+        stays = state is not None and not others_moved and np.array_equal(theta, state.theta)
+        if state and stays and all(np.array_equal(point[name], x) for name, x in held.items()):
             return state
         f = self.lgm.f_of(theta, point)
         if state is None or cov_moved:

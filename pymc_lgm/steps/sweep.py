@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Unpack, override
+
+import pymc as pm
 
 from pymc_lgm import kernels
 from pymc_lgm.model import LatentGaussianModel, refusals
@@ -136,6 +138,15 @@ class Sweep(LatentGaussianStep):
         between("scale", scale)
         self.target_accept, self.scale = target_accept, scale
         super().__init__(vars, **kwargs)
+
+    @override
+    def _read(self, vars: Any, model: pm.Model, **kwargs: Any) -> LatentGaussianModel:
+        lgm = super()._read(vars, model, **kwargs)
+        if self.collapses and self.latent_move is None and not lgm.has_gradient:
+            # f will be moved by a slice.
+            self.collapses = False
+            return super()._read(vars, model, **kwargs)
+        return lgm
 
     def _sweep(self) -> Sequence[kernels.Element]:
         model = self.lgm
