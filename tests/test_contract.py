@@ -4,6 +4,7 @@ What is tested is glue: a model is read once for all steps of it, and nothing is
 a test is about that.
 """
 
+import gc
 import pickle
 
 from dataclasses import is_dataclass
@@ -757,3 +758,31 @@ def test_where_f_moves_by_a_slice_a_level_stays_a_hyperparameter():
     with model:
         pm.Normal("y", opaque(f), 1.0, observed=[0.1, 0.2, 0.3])
         assert lgm.ASIS().lgm.theta_names == ("mu", "scale_log__")
+
+
+@pytest.mark.parametrize(("sampler", "options"), CASES, ids=[label(case) for case in CASES])
+def test_nothing_of_a_draw_waits_for_the_garbage_collector(sampler, options):
+    """Cycles of a few objects with matrices of n × n in them: the collector counts objects."""
+    step = build(sampler, "logistic", **options)
+    step.setup_chain(np.random.default_rng(1), 12, 4)
+    point = listed("logistic").initial_point()
+    gc.collect()
+    gc.freeze()  # what is there by now is not looked at again
+    gc.disable()
+    try:
+        run(step, point, 12)
+        step.stop_tuning()
+        run(step, point, 4)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = {type(each).__qualname__ for each in gc.garbage if is_ours(each)}
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+        gc.unfreeze()
+    assert not left
+
+
+def is_ours(thing):
+    return type(thing).__module__.startswith("pymc_lgm")

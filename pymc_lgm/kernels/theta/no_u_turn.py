@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -101,47 +102,11 @@ def no_u_turn(
         which a step size is learnt.
     """
     start = _Point(_Force(here, factor.T @ here.gradient), rng.standard_normal(here.theta.size))
-    level = start.energy
-    steps, acceptance = 0, 0.0
-
-    def force(theta: Array) -> _Force | None:
-        there = slope(theta)
-        return None if there is None else _Force(there, factor.T @ there.gradient)
-
-    def follow(point: _Point, sign: int) -> _Point | None:
-        step = sign * step_size
-        _, r, end, _ = leapfrog(
-            point.at.slope.theta,
-            point.r,
-            point.at,
-            step_size=step,
-            steps=1,
-            drift=lambda theta, r: (theta + step * (factor @ r), r),
-            force=force,
-        )
-        return None if end is None else _Point(end, r)
-
-    def grow(point: _Point, sign: int, depth: int) -> _Tree | None:
-        """2^depth points that follow this one; ``None`` if they turn back, or lose their energy."""
-        nonlocal steps, acceptance
-        if depth > 0:
-            near = grow(point, sign, depth - 1)
-            if near is None:
-                return None
-            far = grow(near.last if sign > 0 else near.first, sign, depth - 1)
-            return None if far is None else _joined(rng, near, far, sign, progressive=False)
-        steps += 1
-        there = follow(point, sign)
-        change = -math.inf if there is None else there.energy - level
-        acceptance += acceptance_probability(change)
-        if there is None or not change > -DIVERGENT:
-            return None
-        return _Tree(there, there, there.r, change, there.at.slope)
-
+    walk = _Walk(rng, slope, factor, step_size, start.energy)
     tree = _Tree(start, start, start.r, 0.0, here)
     for depth in range(max_depth):
         sign = 1 if rng.uniform() < 0.5 else -1
-        other = grow(tree.last if sign > 0 else tree.first, sign, depth)
+        other = walk.grow(tree.last if sign > 0 else tree.first, sign, depth)
         if other is None:
             break
         whole = _joined(rng, tree, other, sign, progressive=True)
@@ -150,7 +115,57 @@ def no_u_turn(
             tree = tree._replace(chosen=_drawn(rng, tree, other, progressive=True))
             break
         tree = whole
-    return tree.chosen, steps, acceptance / max(steps, 1)
+    return tree.chosen, walk.steps, walk.acceptance / max(walk.steps, 1)
+
+
+@dataclass
+class _Walk:
+    """Leapfrog steps from one start, counted, with the sum of their acceptance probabilities.
+
+    No nested functions: one that calls itself is a cycle, which keeps all that it can see, factors
+    of n × n too, until the garbage collector comes by.
+    """
+
+    rng: np.random.Generator
+    slope: Callable[[Array], Slope | None]
+    factor: Array
+    step_size: float
+    level: float
+    steps: int = 0
+    acceptance: float = 0.0
+
+    def force(self, theta: Array) -> _Force | None:
+        there = self.slope(theta)
+        return None if there is None else _Force(there, self.factor.T @ there.gradient)
+
+    def follow(self, point: _Point, sign: int) -> _Point | None:
+        step = sign * self.step_size
+        _, r, end, _ = leapfrog(
+            point.at.slope.theta,
+            point.r,
+            point.at,
+            step_size=step,
+            steps=1,
+            drift=lambda theta, r: (theta + step * (self.factor @ r), r),
+            force=self.force,
+        )
+        return None if end is None else _Point(end, r)
+
+    def grow(self, point: _Point, sign: int, depth: int) -> _Tree | None:
+        """2^depth points that follow this one; ``None`` if they turn back, or lose their energy."""
+        if depth > 0:
+            near = self.grow(point, sign, depth - 1)
+            if near is None:
+                return None
+            far = self.grow(near.last if sign > 0 else near.first, sign, depth - 1)
+            return None if far is None else _joined(self.rng, near, far, sign, progressive=False)
+        self.steps += 1
+        there = self.follow(point, sign)
+        change = -math.inf if there is None else there.energy - self.level
+        self.acceptance += acceptance_probability(change)
+        if there is None or not change > -DIVERGENT:
+            return None
+        return _Tree(there, there, there.r, change, there.at.slope)
 
 
 def _joined(
