@@ -224,10 +224,18 @@ def test_a_defect_is_found_with_what_to_do(name):
     assert blamed(found)[subject] == level
     (verdict,) = (v for v in found.verdicts if v.subject == subject)
     assert verdict.advice != "Nothing to do."
+    assert "{" not in str(found)
     levels = [v.level for v in found.verdicts]
     assert levels == sorted(levels, key=["problem", "warning", "good"].index)
     headline = "Do not use these draws yet" if "problem" in levels else "Use these draws with care"
     assert str(found).startswith(headline)
+
+
+@pytest.mark.parametrize(("tuned", "advised"), [(500, 1000), (3000, 6000), (None, 2000), (0, 2000)])
+def test_longer_is_twice_the_tuning_that_there_was(tuned, advised):
+    found = report(trace(plant=moved_chain, tuning_steps=tuned), GROUPS)
+    (verdict,) = (v for v in found.verdicts if v.subject == "R-hat")
+    assert f"pm.sample(tune={advised})" in verdict.advice
 
 
 @pytest.mark.parametrize("name", DEFECTS)

@@ -104,7 +104,7 @@ HEALTHY = (
     Healthy(
         "theta_acceptance",
         0.2,  # of a random walk; 0.3 of the emulator, which a trace does not tell from a walk
-        below="Look at log_evidence_sd and pareto_k; tune longer, pm.sample(tune=2000); raise "
+        below="Look at log_evidence_sd and pareto_k; tune longer, pm.sample(tune={tune}); raise "
         "n_importance. If it stays below 0.1, write lgm.ASIS().",
         having=_set("log_evidence"),
         lacking=NOT_A_WALK,
@@ -113,15 +113,15 @@ HEALTHY = (
         "theta_acceptance",
         0.2,
         0.5,
-        below="The steps of the random walk are too long: tune longer, pm.sample(tune=2000).",
-        above="The steps of the random walk are short: tune longer, pm.sample(tune=2000).",
+        below="The steps of the random walk are too long: tune longer, pm.sample(tune={tune}).",
+        above="The steps of the random walk are short: tune longer, pm.sample(tune={tune}).",
         having=_set("theta_scale"),
         lacking=NOT_A_WALK | {"log_evidence", "theta_steps"},
     ),
     Healthy(
         "theta_acceptance",
         0.3,  # of an emulator of an evidence that has no noise
-        below="The emulator is poor where the chain is: tune longer, pm.sample(tune=2000), or "
+        below="The emulator is poor where the chain is: tune longer, pm.sample(tune={tune}), or "
         'write lgm.ExactMarginal(move="nuts").',
         having=_set("theta_steps"),
         lacking=_set("log_evidence"),
@@ -129,7 +129,7 @@ HEALTHY = (
     Healthy(
         "theta_evaluations",
         high=4.0,
-        above="The widths of the slices have not been learnt: tune longer, pm.sample(tune=2000).",
+        above="The widths of the slices have not been learnt: tune longer, pm.sample(tune={tune}).",
         lacking=_set("theta_step_size"),
         per_parameter=True,
     ),
@@ -142,7 +142,7 @@ HEALTHY = (
     Healthy(
         "latent_acceptance",
         0.15,  # of SMMALA and Metropolis; 0.4 of AuxiliaryGradient, which a trace does not tell
-        below="Tune longer, pm.sample(tune=2000), or move f by lgm.LatentHMC.",
+        below="Tune longer, pm.sample(tune={tune}), or move f by lgm.LatentHMC.",
         having=_set("latent_step_size"),
         lacking=_set(LATENT_TRAJECTORY),
     ),
@@ -184,7 +184,7 @@ HEALTHY = (
     Healthy(
         "mode_iterations",
         high=3.0,
-        above="theta is far from where tuning ended: tune longer, pm.sample(tune=2000).",
+        above="theta is far from where tuning ended: tune longer, pm.sample(tune={tune}).",
     ),
     Healthy(
         "numerical_rejections",

@@ -22,7 +22,8 @@ __all__ = [
 Level = Literal["good", "warning", "problem"]
 ORDER = ("problem", "warning", "good")
 NOTHING = "Nothing to do."
-LONGER = "Tune longer, pm.sample(tune=2000)"
+LONGER = "Tune longer, pm.sample(tune={tune})"
+"""``{tune}`` stands for twice the tuning that there was."""
 START = "start from pm.sample(initvals=lgm.laplace().fit().point)"
 
 

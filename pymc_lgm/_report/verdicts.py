@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,15 @@ def verdicts(numbers: Numbers) -> list[Verdict]:
             *evidence_level(numbers),
             *statistics(numbers, enough),
         ]
+    longer = _longer(numbers.attrs.get("tuning_steps"))
+    found = [replace(each, advice=each.advice.replace("{tune}", longer)) for each in found]
     return sorted(found, key=lambda verdict: ORDER.index(verdict.level))
+
+
+def _longer(tuned: Any) -> str:
+    """Twice the tuning that there was; PyMC's default is 1000."""
+    known = isinstance(tuned, int | np.integer) and tuned > 0
+    return str(2 * int(tuned) if known else 2000)
 
 
 def _size(numbers: Numbers) -> Iterator[Verdict]:
