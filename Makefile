@@ -57,6 +57,7 @@ benchmark: $(STAMP)  ## every benchmark at its small size
 	done
 
 docs: $(DOCS_STAMP)  ## the documentation, into build/docs; warnings are errors
+	$(PYTHON_VENV) tools/tables.py --check
 	$(PYTHON_VENV) -m sphinx -W --keep-going -q -b html docs build/docs
 	@echo "build/docs/index.html"
 

@@ -17,6 +17,7 @@ import platform
 import time
 
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ def balanced_probit(n: int, d: int, rng: np.random.Generator, *, ard: bool) -> p
     return classification(X[chosen], y[chosen].astype(int), ard=ard, sigma=(1.2, 0.2))
 
 
-def machine(*packages: str) -> str:
+def machine() -> str:
     """Where the numbers come from: processor, cores, versions, threads of BLAS."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
@@ -124,7 +125,8 @@ def machine(*packages: str) -> str:
         for pool in threadpoolctl.threadpool_info()
         if pool["user_api"] == "blas"
     }
-    versions = [f"{name} {version(name)}" for name in ("pymc", "numpy", "scipy", *packages)]
+    rivals = [name for name in ("nutpie", "numpyro", "jax") if find_spec(name) is not None]
+    versions = [f"{name} {version(name)}" for name in ("pymc", "numpy", "scipy", *rivals)]
     return "; ".join(
         [
             f"{os.cpu_count()} cores, {models[0] if models else platform.processor()}",

@@ -11,11 +11,10 @@ its columns and the class, 1 for normal, last; it is not part of this package.
 
 from __future__ import annotations
 
-import argparse
-
 import pandas as pd
 
 from _design import classification, from_prior, min_ess, run, standardized
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -32,8 +31,7 @@ TABLE_I = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="ionosphere only, 200 draws")
+    parser = arguments(__doc__, quick="ionosphere only, 200 draws")
     parser.add_argument("--thyroid", help="path of the thyroid data")
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--tune", type=int, default=2000)
@@ -48,28 +46,31 @@ def main() -> None:
             data["thyroid"] = thyroid.assign(y=thyroid["y"] == 1)
         data["wisconsin"] = lgm.datasets.load_wisconsin()
         data["pima"] = lgm.datasets.load_pima()
-    print(
-        f"{args.draws} draws after {args.tune} of tuning, one chain\n{'data':12}{'n':>5}{'d':>4}"
-        f"{'cov':>5} {'sampler':9}{'accept %':>9}{'published':>11}{'N':>4}{'ops':>6}"
-        f"{'ESS theta':>11}{'per 1000 ops':>14}{'ms/draw':>9}"
-    )
+    title = f"{args.draws} draws after {args.tune} of tuning, one chain"
+    columns = {"data": "<10", "n": "", "d": "", "cov": "<3", "sampler": "<7", "accept %": ".1f"}
+    columns |= {"published": "", "N": ".0f", "ops": ".2f", "ESS theta": ".0f"}
+    results = Table(args, title, columns | {"per 1000 ops": ".1f", "ms/draw": ".2f"}, keys=5)
     for name, table in data.items():
         X = standardized(table.drop(columns="y").to_numpy(float))
         y = table["y"].to_numpy().astype(int)
         for cov in ("iso", "ard"):
             model = classification(X, y, ard=cov == "ard")
             for label, sampler in SAMPLERS.items():
+                key = (name, len(y), X.shape[1], cov, label)
+                if results.has(*key):
+                    continue
                 step = sampler(model=model)
                 result = run(step, model, args.tune, args.draws, 1, from_prior(model, 1))
                 stats, ess = result["stats"], min_ess(result["theta"])
-                print(
-                    f"{name:12}{len(y):5}{X.shape[1]:4}{cov:>5} {label:9}"
-                    f"{100 * stats['theta_acceptance']:9.1f}"
-                    f"{TABLE_I.get((name, cov), '') if label == 'KHR' else '':>11}"
-                    f"{stats.get('n_importance', 1):4.0f}{stats['cubic_ops']:6.2f}{ess:11.0f}"
-                    f"{1000 * ess / (args.draws * stats['cubic_ops']):14.1f}"
-                    f"{1e3 * result['seconds'] / args.draws:9.2f}",
-                    flush=True,
+                results.row(
+                    *key,
+                    100 * stats["theta_acceptance"],
+                    TABLE_I.get((name, cov)) if label == "KHR" else None,
+                    stats.get("n_importance", 1),
+                    stats["cubic_ops"],
+                    ess,
+                    1000 * ess / (args.draws * stats["cubic_ops"]),
+                    1e3 * result["seconds"] / args.draws,
                 )
 
 

@@ -13,7 +13,6 @@ models of the first hundred rows with one length-scale an input.
 
 from __future__ import annotations
 
-import argparse
 import time
 
 from functools import partial
@@ -24,6 +23,7 @@ import numpy as np
 import pymc as pm
 
 from _design import classification, min_ess, standardized
+from _results import Table, arguments
 from representations import PROBLEMS
 
 import pymc_lgm as lgm
@@ -68,8 +68,7 @@ def moments(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="60 rows of mining, six seconds each")
+    parser = arguments(__doc__, quick="60 rows of mining, six seconds each")
     parser.add_argument("--problems", nargs="+", default=["mining", "redwood"])
     parser.add_argument("--samplers", nargs="+", default=["prior-white", "surr-site"])
     parser.add_argument("--minutes", type=float, default=20.0, help="of drawing, for each sampler")
@@ -81,28 +80,27 @@ def main() -> None:
         make, rows = (PROBLEMS | ARD)[problem]
         model = make(60 if args.quick else rows)
         steps = samplers(model)
-        names = [name.removesuffix("_log__") for name in steps["default"].lgm.theta_names]
-        print(f"\n{problem}, {args.minutes:g} minutes each; theta: {', '.join(names)}")
+        start, names = model.initial_point(), []
+        for name in steps["default"].lgm.theta_names:
+            short, size = name.removesuffix("_log__"), np.size(start[name])
+            names += [f"{short}[{i}]" for i in range(size)] if size > 1 else [short]
+        columns = {"sampler": "<11", "theta": "<12", "draws": "", "ESS": ".0f", "mean": ".3f"}
+        columns |= {"±": ".3f", "apart": "+.1f", "sd": ".3f", "sd ±": ".3f", "sd apart": "+.1f"}
+        table = Table(args, f"{problem}, {args.minutes:g} minutes each", columns, keys=2)
         of_default = None
         for name in ("default", *args.samplers):
             theta = draw(steps[name], model, args.tune, args.minutes)
             of_this = moments(theta)
-            print(f"{name}: {len(theta)} draws, ESS {min_ess(theta):.0f}")
+            first, apart = (len(theta), min_ess(theta)), np.full((2, len(names)), None)
             if of_default is not None:
-                both = np.hypot(of_this[1], of_default[1])
-                largest = np.abs((of_this[0] - of_default[0]) / both).max(axis=1)
-                print("  largest distances: mean {:.1f}, sd {:.1f}".format(*largest), flush=True)
-            for row, statistic in enumerate(("mean", "sd") if theta.shape[1] <= 6 else ()):
-                cells = []
-                for j, (value, error) in enumerate(
-                    zip(of_this[0][row], of_this[1][row], strict=True)
-                ):
-                    cell = f"{value:8.3f} ± {error:.3f}"
-                    if of_default is not None:
-                        both = np.hypot(error, of_default[1][row, j])
-                        cell += f" ({(value - of_default[0][row, j]) / both:+.1f})"
-                    cells.append(cell)
-                print(f"  {statistic:5}" + "  ".join(cells), flush=True)
+                apart = (of_this[0] - of_default[0]) / np.hypot(of_this[1], of_default[1])
+            if len(names) > 6:
+                mean, sd = (None, None) if of_default is None else np.abs(apart).max(axis=1)
+                table.row(name, f"worst of {len(names)}", *first, None, None, mean, None, None, sd)
+            for j, component in enumerate(names if len(names) <= 6 else ()):
+                (mean, sd), (error, its) = (of[:, j] for of in of_this)
+                (z, sds), cells = apart[:, j], (name, component, *first)
+                table.row(*cells, mean, error, z, sd, its, sds)
             of_default = of_this if name == "default" else of_default
 
 

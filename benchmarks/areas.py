@@ -12,7 +12,6 @@ ESS, the smallest of the hyper-parameters'; ESS/s per second of tuning, sampling
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import time
 
@@ -21,7 +20,8 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 
-from _design import machine, sampled
+from _design import sampled
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -70,8 +70,7 @@ FIELDS = {"icar": besag_york_mollie, "car": conditional}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="25 areas, short chains")
+    parser = arguments(__doc__, quick="25 areas, short chains")
     parser.add_argument("--lattice", type=int, default=10, help="areas along a side")
     parser.add_argument("--areas", nargs=2, metavar="CSV")
     parser.add_argument("--field", nargs="*", choices=FIELDS, default=["icar"])
@@ -83,12 +82,12 @@ def main() -> None:
     if args.quick:
         args.lattice, args.draws, args.tune, args.chains = 5, 50, 50, 2
     y, expected, W = read(*args.areas) if args.areas else lattice(args.lattice)
-    print(machine())
-    print(
-        f"{'field':6}{'n':>5}  {'sampler':9}{'R-hat':>7}{'ESS':>7}{'draws':>7}{'ESS/s':>8}{'s':>6}"
-        "  posterior mean (sd)"
-    )
+    columns = {"field": "<5", "n": "", "sampler": "<7", "R-hat": ".3f", "ESS": ".0f", "draws": ""}
+    columns |= {"ESS/s": ".1f", "s": ".0f", "posterior mean (sd)": "<19"}
+    table = Table(args, "", columns, keys=3)
     for field, sampler in itertools.product(args.field, args.samplers):
+        if table.has(field, len(W), sampler):
+            continue
         begin = time.perf_counter()
         model = FIELDS[field](y, expected, W)
         ours = sampler == "default"
@@ -100,11 +99,9 @@ def main() -> None:
         shown = [f"{k} {float(v.mean()):.3f} ({float(v.std()):.3f})" for k, v in posterior.items()]
         ess = min(float(v) for k, v in az.ess(posterior).items() if k != "b0")
         rhat = max(float(v) for v in az.rhat(posterior).values())
-        print(
-            f"{field:6}{len(W):5}  {sampler:9}{rhat:7.3f}{ess:7.0f}{args.draws * args.chains:7}"
-            f"{ess / seconds:8.1f}{seconds:6.0f}  {', '.join(shown)}",
-            flush=True,
-        )
+        draws = args.draws * args.chains
+        of = ", ".join(shown)
+        table.row(field, len(W), sampler, rhat, ess, draws, ess / seconds, seconds, of)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ import arviz as az
 import numpy as np
 import pymc as pm
 
-from _design import machine, standardized
+from _design import standardized
+from _results import Table, arguments
 from scipy.stats import norm
 
 import pymc_lgm as lgm
@@ -205,8 +206,7 @@ def moments(idata: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one model, short chains")
+    parser = arguments(__doc__, quick="one model, short chains")
     parser.add_argument("--problems", nargs="*", choices=PROBLEMS, default=list(PROBLEMS))
     parser.add_argument("--draws", type=int, default=1500)
     parser.add_argument("--tune", type=int, default=1000)
@@ -215,13 +215,14 @@ def main() -> None:
     args = parser.parse_args()
     if args.quick:
         args.problems, args.draws, args.tune = ["basis_functions"], 100, 100
-    print(machine())
-    print(f"4 chains of {args.draws} draws after {args.tune}")
-    print(
-        f"{'model':22}{'theta':>7}{'all':>7}{'means':>7}{'expected':>10}{'R-hat ours':>12}"
-        f"{'NUTS':>7}{'ESS ours':>10}{'NUTS':>7}{'s ours':>8}{'NUTS':>7}"
-    )
+    columns = {"model": "<21", "theta": ".1f", "all": ".1f", "means": "", "expected": ".1f"}
+    columns |= {"R-hat ours": ".3f", "R-hat NUTS": ".3f", "ESS ours": ".0f", "ESS NUTS": ".0f"}
+    columns |= {"s ours": ".0f", "s NUTS": ".0f"}
+    title = f"4 chains of {args.draws} draws after {args.tune}"
+    table = Table(args, title, columns, keys=1)
     for name in args.problems:
+        if table.has(name):
+            continue
         both = [sampled(PROBLEMS[name], args.seed, nuts, args) for nuts in (False, True)]
         ours, theirs = both
         names, apart = ours[0], {}
@@ -237,12 +238,8 @@ def main() -> None:
         largest = max((float(apart[what].max()) for what in numbers), default=float("nan"))
         # Of so many independent standard normals the largest, in the median.
         expected = norm.isf(0.5 * (1 - 0.5 ** (1 / every.size)))
-        print(
-            f"{name:22}{largest:7.1f}{every.max():7.1f}{every.size:7}{expected:10.1f}"
-            f"{r_hat[0]:12.3f}{r_hat[1]:7.3f}{ess[0]:10.0f}{ess[1]:7.0f}"
-            f"{ours[2]:8.0f}{theirs[2]:7.0f}",
-            flush=True,
-        )
+        of = (largest, every.max(), every.size, expected)
+        table.row(name, *of, *r_hat, *ess, ours[2], theirs[2])
 
 
 if __name__ == "__main__":

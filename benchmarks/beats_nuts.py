@@ -18,9 +18,9 @@ Rows are medians over data sets, one a seed; "runs" counts those that ended with
 Each run is a process of its own. A NUTS that the limit has cut counts for what it can have been at
 best: all draws that were asked for, in the time it has had. Rates of a row with such runs, ">", are
 too high, and the default's advantage is at least what is said. "!": R-hat above 1.05, an ESS that
-means little. "default is" how many times the row's ESS/s; the line below a cell compares with the
-best NUTS, and says how many times that it would be if `pm.sample` took the default no longer than
-its O(n³) operations, of tuning too, each the time of one `dpotrf`: what is left to gain by code.
+means little. "default is" how many times the row's ESS/s, "by ops" how many times that it would be
+if `pm.sample` took the default no longer than its O(n³) operations, of tuning too, each the time of
+one `dpotrf`: what is left to gain by code. The best NUTS is the one of the smallest ratio.
 
 `--nuts-draws` shortens NUTS where it takes hours, with as many draws of tuning as are kept, which
 is the proportion of PyMC's defaults. The first draws of tuning are the dearest, and a short tuning
@@ -29,7 +29,6 @@ adapts less: short runs are not quite the rate of NUTS at 1000 after 1000.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import itertools
 import math
@@ -46,7 +45,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 
-from _design import LABELS, LIKELIHOODS, machine, simulate
+from _design import LABELS, LIKELIHOODS, simulate
+from _results import Table, arguments
 from scipy.linalg import lapack
 
 import pymc_lgm as lgm
@@ -253,45 +253,25 @@ def median(runs: list[Run]) -> Run:
     )
 
 
-def show(label: str, runs: dict[str, list[Run]], seeds: int, factor: float) -> None:
-    """Print the rows of one cell, and how the default compares with the best NUTS."""
+def show(table: Table, cell: Any, runs: dict[str, list[Run]], seeds: int, factor: float) -> None:
+    """The rows of one cell, and how the default compares with each NUTS."""
     middle = {name: median(of_name) for name, of_name in runs.items() if of_name}
     default = middle.get("default")
     for name, of_name in runs.items():
-        ended = sum(not run.cut for run in of_name)
-        row = f"{label}{name:10}{f'{ended}/{seeds}':>6}"
+        ended = f"{sum(not run.cut for run in of_name)}/{seeds}"
         if name not in middle:
-            print(f"{row}  none", flush=True)
+            table.row(*cell, name, ended)
             continue
-        m = middle[name]
-        ratios = ""
+        m, ratios = middle[name], []
         if default and name != "default":
-            ratios = f"{default.rate / m.rate:12.1f}{default.whole_rate / m.whole_rate:10.1f}"
-        print(
-            f"{row}{m.ess:8.0f}{m.r_hat:8.3f}{'!' if m.doubtful else ' '}"
-            f"{m.sampling:11.2f}{m.compile:9.2f}{'>' if m.cut else ' '}{m.rate:9.3f}"
-            f"{m.whole_rate:10.3f}{ratios}",
-            flush=True,
-        )
-    others = {name: m for name, m in middle.items() if name != "default"}
-    if default and others:
-        best = max(others, key=lambda name: others[name].rate)
-        whole = max(others, key=lambda name: others[name].whole_rate)
-        known = (default, others[best], others[whole])
-        least = "at least " if others[best].cut or others[whole].cut else ""
-        alone = default.ess / (default.operations * factor) / others[best].rate
-        print(
-            f"{label}{'best NUTS':10}  default is {least}{default.rate / others[best].rate:.1f} × "
-            f"{best}; with compilation {default.whole_rate / others[whole].whole_rate:.1f} × "
-            f"{whole}; by operations alone {alone:.0f} ×"
-            f"{' !' if any(m.doubtful for m in known) else ''}",
-            flush=True,
-        )
+            alone = default.ess / (default.operations * factor)
+            ratios = [default.rate / m.rate, default.whole_rate / m.whole_rate, alone / m.rate]
+        shown = (m.ess, (m.r_hat, m.doubtful), m.sampling, (m.compile, ">" * bool(m.cut)))
+        table.row(*cell, name, ended, *shown, m.rate, m.whole_rate, *ratios)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="n = 30, 1 seed, few draws")
+    parser = arguments(__doc__, quick="n = 30, 1 seed, few draws")
     parser.add_argument("--models", nargs="+", choices=LIKELIHOODS, default=list(LIKELIHOODS))
     parser.add_argument("--n", type=int, nargs="+", default=[100, 200, 400, 800])
     parser.add_argument("--d", type=int, nargs="+", default=[2, 10])
@@ -310,30 +290,25 @@ def main() -> None:
         args.draws, args.tune, args.nuts_draws = 250, 250, 50
     missing = [name for name in args.samplers if not installed(name)]
     samplers = [name for name in args.samplers if installed(name)]
-    packages = [name for name in ("nutpie", "numpyro", "jax") if installed(name)]
     nuts = (args.nuts_draws or args.draws, args.nuts_draws or args.tune)
-    print(machine(*packages))
     for name in missing:
         print(f"{name}: not installed")
-    print(
-        f"default {args.draws} draws after {args.tune}, NUTS {nuts[0]} after {nuts[1]}; "
-        f"{args.chains} chains; medians of up to {args.seeds} data sets; ! R-hat above {R_HAT}"
-    )
-    print(
-        f"{'model':6}{'n':>4}{'d':>4}  {'sampler':10}{'runs':>6}{'ESS':>8}{'R-hat':>8} "
-        f"{'sampling s':>11}{'compile':>9}{'ESS/s':>10}{'compiled':>10}{'default is':>12}"
-        f"{'compiled':>10}",
-        flush=True,
-    )
+    columns = {"model": "<5", "n": "", "d": "", "sampler": "<7", "runs": ">5", "ESS": ".0f"}
+    columns |= {"R-hat": ".3f", "sampling s": ".2f", "compile": ".2f", "ESS/s": ".3f"}
+    columns |= {"compiled ESS/s": ".3f", "default is": ".1f", "compiled": ".1f", "by ops": ".0f"}
+    title = f"{args.chains} chains of {args.draws} draws after {args.tune}; ! R-hat above {R_HAT}"
+    table = Table(args, title, columns, keys=4)
     for likelihood, d, n in itertools.product(args.models, args.d, args.n):
-        label = f"{LABELS[likelihood]:6}{n:4}{d:4}  "
+        cell = (LABELS[likelihood], n, d)
+        if table.has(*cell):
+            continue
         factor = factorization(n)
         runs: dict[str, list[Run]] = {name: [] for name in samplers}
         for seed in range(args.seeds):
             default = Job(likelihood, n, d, seed, "default", args.draws, args.tune, args.chains)
             apart = within(args.time_limit + ALLOWANCE, disagreement, default)
             if apart is None or apart > TOLERANCE:
-                sys.exit(f"{label}seed {seed}: not the same posterior, log densities {apart} apart")
+                sys.exit(f"{cell} seed {seed}: not the same posterior, log densities {apart} apart")
             for name in samplers:
                 job = default
                 if name != "default":
@@ -341,8 +316,8 @@ def main() -> None:
                 run = measured(job, args.time_limit)
                 if run is not None:
                     runs[name].append(run)
-                print(f"{label}seed {seed} {name}: {run}", file=sys.stderr, flush=True)
-        show(label, runs, args.seeds, factor)
+                print(f"{cell} seed {seed} {name}: {run}", file=sys.stderr, flush=True)
+        show(table, cell, runs, args.seeds, factor)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ run, seconds a replicate.
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
 
@@ -25,6 +24,8 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pymc as pm
+
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -159,8 +160,7 @@ def within(minutes: float) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="two models, n = 8, five runs")
+    parser = arguments(__doc__, quick="two models, n = 8, five runs")
     parser.add_argument(
         "--models", nargs="+", choices=(*LIKELIHOODS, *GENERAL), default=LIKELIHOODS
     )
@@ -174,12 +174,13 @@ def main() -> None:
     if args.quick:
         args.models, args.n = ("logistic", "effects"), 8
         args.replicates, args.draws, args.tune = 5, 60, 100
-    print(
-        f"n = {args.n}, one chain of {args.draws} draws after {args.tune} of tuning\n"
-        f"{'model':20}{'replicates':>10}{'p-value':>9}  {'smallest of':18}{'ESS':>5}{'s':>7}"
-    )
+    columns = {"model": "<17", "replicates": "", "p-value": ".2g", "smallest of": "<18"}
+    title = f"n = {args.n}, one chain of {args.draws} draws after {args.tune} of tuning"
+    table = Table(args, title, columns | {"ESS": ".0f", "s": ".2f"}, keys=1)
     results = {}
     for likelihood in args.models:
+        if args.figure is None and table.has(likelihood):
+            continue
         model = model_of(likelihood, args.n)
         begin = time.perf_counter()
         result = lgm.testing.calibrate(
@@ -194,11 +195,8 @@ def main() -> None:
         seconds = (time.perf_counter() - begin) / result.replicates
         name = min(result.pvalues, key=lambda name: result.pvalues[name])
         least = np.median(np.min(list(result.effective.values()), axis=0))
-        print(
-            f"{likelihood:20}{result.replicates:10}{result.pvalue:9.2g}  "
-            f"{f'{len(result.pvalues)}: {name}':18}{least:5.0f}{seconds:7.2f}",
-            flush=True,
-        )
+        smallest = f"{len(result.pvalues)}: {name}"
+        table.row(likelihood, result.replicates, result.pvalue, smallest, least, seconds)
         results[likelihood] = result
     if args.figure is not None:
         draw(results).savefig(args.figure, dpi=110)

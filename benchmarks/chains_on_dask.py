@@ -4,13 +4,13 @@
 
 The coal-mining model of the README. "call": from the call to the trace, with what each call
 compiles, by the cache that the first ones have filled; the cluster is there before, as that of a
-user is. "draws": `sampling_time` of the trace. The two alternate; the last line is of the medians.
+user is. "draws": `sampling_time` of the trace. The two alternate, "alike"
+is whether their draws are the same, bit for bit; the last line is the ratio of the medians.
 (Not `distributed.py`: beside a script of that name Dask could not be imported.)
 """
 
 from __future__ import annotations
 
-import argparse
 import logging
 import time
 
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
-from _design import machine
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -41,8 +41,7 @@ def coal_mining() -> pm.Model:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few draws, once")
+    parser = arguments(__doc__, quick="few draws, once")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
         "--draws", type=int, default=1000, help="of a chain, after as many of tuning"
@@ -56,10 +55,8 @@ def main() -> None:
     options: dict[str, Any] = {"random_seed": 1, "compute_convergence_checks": False}
     options |= {"model": model, "chains": 8, "progressbar": False}
     seconds: dict[str, list[tuple[float, float]]] = {"cores=2": [], "Dask": []}
-    print(machine())
-    print(
-        f"8 chains of {draws} draws after as many\n{'':10}{'call s':>8}{'draws s':>9}", flush=True
-    )
+    columns = {"run": "<7", "chains by": "<9", "call s": ".1f", "draws s": ".1f", "alike": ">3"}
+    table = Table(args, f"8 chains of {draws} draws after as many", columns, keys=2)
     with (
         distributed.LocalCluster(n_workers=2, **OF_THIS_MACHINE) as cluster,
         distributed.Client(cluster) as client,
@@ -70,19 +67,20 @@ def main() -> None:
         }
         for call in calls.values():  # fills the cache, and lets the workers import
             call(10)
-        for _ in range(repeats):
+        for run in range(repeats):
             traces = {}
             for name, call in calls.items():
                 began = time.perf_counter()
                 traces[name] = call(draws)["posterior"]
                 spent = time.perf_counter() - began
                 seconds[name].append((spent, traces[name].attrs["sampling_time"]))
-                print(f"{name:10}{spent:8.1f}{seconds[name][-1][1]:9.1f}", flush=True)
             one, other = (trace["f"].values for trace in traces.values())
-            print(f"draws are {'' if np.array_equal(one, other) else 'not '}the same, bit for bit")
+            same = "yes" if np.array_equal(one, other) else "no"
+            for name in calls:
+                table.row(f"{run + 1}", name, *seconds[name][-1], same)
     here, there = (np.median(seconds[name], axis=0) for name in ("cores=2", "Dask"))
-    ratios = there / here
-    print(f"Dask takes {ratios[0]:.2f} of the time of a call, {ratios[1]:.2f} of that of draws.")
+    call, drawing = (f"{ratio:.2f}" for ratio in there / here)
+    table.row("medians", "ratio", call, drawing)
 
 
 if __name__ == "__main__":

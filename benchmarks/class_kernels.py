@@ -15,7 +15,6 @@ and over theta. ESS/s is the least over theta, per second of tuning and sampling
 
 from __future__ import annotations
 
-import argparse
 import time
 
 from typing import Any
@@ -24,7 +23,7 @@ import arviz as az
 import numpy as np
 import pymc as pm
 
-from _design import machine
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -82,8 +81,7 @@ def percent(ess: Any, names: list[str], draws: int) -> tuple[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one data set, short chains")
+    parser = arguments(__doc__, quick="one data set, short chains")
     parser.add_argument("--weights", choices=["gamma", "dirichlet"], default="gamma")
     parser.add_argument("--samplers", nargs="*", choices=SAMPLERS, default=list(SAMPLERS))
     parser.add_argument("--seeds", type=int, default=3, help="how many data sets, from 0")
@@ -92,15 +90,16 @@ def main() -> None:
     args = parser.parse_args()
     if args.quick:
         args.seeds, args.draws = 1, 20
-    print(machine())
-    print(
-        f"{'sampler':9}{'seed':>5}{'draws':>7}  {'percent of f':23}{'percent of theta':23}"
-        f"{'R-hat':>6}{'ESS/s':>8}{'s':>6}"
-    )
+    columns = {"sampler": "<7", "seed": "", "draws": "", "percent of f": ">21", "thesis": ">20"}
+    columns |= {"percent of theta": ">19", "thesis, theta": ">17", "R-hat": ".2f"}
+    title = f"weights {args.weights}, {args.chains} chains"
+    table = Table(args, title, columns | {"ESS/s": ".2f", "s": ".0f"}, keys=3)
     for seed in range(args.seeds):
         model = build(args.weights, seed)
         for name in args.samplers:
             draws = args.draws * (1 if name == "default" else 10)
+            if table.has(name, seed, draws):
+                continue
             kind, options = SAMPLERS[name]
             begin = time.perf_counter()
             with model:
@@ -120,14 +119,9 @@ def main() -> None:
             of_f, _ = percent(ess, [f"f{c}" for c in range(4)], draws * args.chains)
             of_theta, least = percent(ess, theta, draws * args.chains)
             r_hat = float(az.rhat(idata, var_names=theta)["w"].max())
-            print(
-                f"{name:9}{seed:5}{draws:7}  {of_f:23}{of_theta:23}{r_hat:6.2f}"
-                f"{least / seconds:8.2f}{seconds:6.0f}",
-                flush=True,
-            )
-    print("thesis 004, five modalities:")
-    for name, (f, theta) in PUBLISHED.items():
-        print(f"{name:21}  {f:23}{theta:23}")
+            theirs = PUBLISHED.get(name, ("", ""))
+            cells = (of_f, theirs[0], of_theta, theirs[1], r_hat, least / seconds, seconds)
+            table.row(name, seed, draws, *cells)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ and sampling.
 
 from __future__ import annotations
 
-import argparse
 import time
 
 from typing import Any
@@ -23,7 +22,8 @@ import arviz as az
 import numpy as np
 import pymc as pm
 
-from _design import machine, sampled
+from _design import sampled
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -82,8 +82,7 @@ PROBLEMS = {build.__name__: build for build in (coal, redwood, linear)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="short chains, one seed")
+    parser = arguments(__doc__, quick="short chains, one seed")
     parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
     parser.add_argument("--sampler", default="PseudoMarginal", help="another: ASIS, say")
     parser.add_argument("--latent-move", help="an option of that sampler")
@@ -93,13 +92,13 @@ def main() -> None:
     args = parser.parse_args()
     options = {"latent_move": args.latent_move} if args.latent_move else {}
     draws, seeds = (50, 1) if args.quick else (args.draws, args.seeds)
-    print(machine())
-    print(
-        f"{'problem':9}{'mean':11}{'p':>3}{'R-hat':>8}{'ESS':>6}{'f':>6}"
-        f"{'ops/draw':>10}{'ms':>7}{'s':>6}"
-    )
+    columns = {"problem": "<7", "mean": "<9", "p": "", "R-hat": ".3f", "ESS": ".0f", "f": ".0f"}
+    title = f"{args.sampler}: {args.chains} chains of {draws} draws after {draws}, medians of seeds"
+    table = Table(args, title, columns | {"ops/draw": ".2f", "ms": ".2f", "s": ".1f"}, keys=2)
     for name in args.problems:
         for how in ("kept", "collapsed"):
+            if table.has(name, how):
+                continue
             rows = []
             for seed in range(seeds):
                 with pm.Model() as model:
@@ -120,12 +119,7 @@ def main() -> None:
                         seconds,
                     ]
                 )
-            rhat, ess, of_f, ops, ms, seconds = np.median(rows, axis=0)
-            print(
-                f"{name:9}{how:11}{p:3}{rhat:8.3f}{ess:6.0f}{of_f:6.0f}"
-                f"{ops:10.2f}{ms:7.2f}{seconds:6.1f}",
-                flush=True,
-            )
+            table.row(name, how, p, *np.median(rows, axis=0))
 
 
 if __name__ == "__main__":

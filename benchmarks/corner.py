@@ -11,8 +11,6 @@ that the chains' ESS would have promised, and the longest stay of any chain at o
 
 from __future__ import annotations
 
-import argparse
-
 from functools import partial
 from typing import Any
 
@@ -20,6 +18,7 @@ import arviz as az
 import numpy as np
 
 from _design import classification, from_prior, run, standardized
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -66,8 +65,7 @@ def longest_stay(theta: np.ndarray) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="2 chains of 300 draws, coarse grid")
+    parser = arguments(__doc__, quick="2 chains of 300 draws, coarse grid")
     parser.add_argument("--chains", type=int, default=6)
     parser.add_argument("--draws", type=int, default=4000)
     parser.add_argument("--tune", type=int, default=1000)
@@ -80,12 +78,15 @@ def main() -> None:
     table = lgm.datasets.load_pima()
     X = standardized(table.drop(columns="y").to_numpy(float))[:100]
     model = classification(X, table["y"].to_numpy(int)[:100], ard=False)
-    share = by_quadrature(lgm.LatentGaussianModel.from_pymc(model), args.points)
-    print(
-        f"quadrature: {share:.4f} of the posterior; {args.chains} chains of {args.draws} draws "
-        f"after {args.tune}\n{'':25}{'share':>8}{'sd':>8}{'promised':>10}{'longest stay':>14}"
-    )
+    title = f"{args.chains} chains of {args.draws} draws after {args.tune}"
+    columns = {"sampler": "<23", "share": ".4f", "sd": ".4f", "promised": ".4f", "longest stay": ""}
+    results = Table(args, title, columns, keys=1)
+    if not results.has("quadrature"):
+        share = by_quadrature(lgm.LatentGaussianModel.from_pymc(model), args.points)
+        results.row("quadrature", share)
     for name in args.samplers:
+        if results.has(name):
+            continue
         sampler, options, longer = SAMPLERS[name]
         step = sampler(model=model, **options)
         shares, stays, promised = [], [], []
@@ -97,11 +98,8 @@ def main() -> None:
             stays.append(longest_stay(theta))
             ess = az.ess(az.from_dict({"posterior": {"x": theta[None, :, 1]}}))["x"]
             promised.append(np.sqrt(inside.mean() * (1 - inside.mean()) / float(ess)))
-        print(
-            f"{name:25}{np.mean(shares):8.4f}{np.std(shares, ddof=1):8.4f}"
-            f"{np.median(promised):10.4f}{max(stays):14}",
-            flush=True,
-        )
+        sd = np.std(shares, ddof=1)
+        results.row(name, np.mean(shares), sd, np.median(promised), max(stays))
 
 
 if __name__ == "__main__":

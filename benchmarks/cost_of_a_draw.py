@@ -10,7 +10,6 @@ before the first, in n × n arrays, and the peak of the whole process.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import resource
 import statistics
@@ -21,6 +20,7 @@ from collections.abc import Callable
 import numpy as np
 
 from _design import run, simulate
+from _results import Table, arguments
 from scipy.linalg import lapack
 
 import pymc_lgm as lgm
@@ -57,8 +57,7 @@ def memory(n: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="n = 100 and 400, few repeats")
+    parser = arguments(__doc__, quick="n = 100 and 400, few repeats")
     parser.add_argument("--n", type=int, nargs="*", default=[100, 400, 800])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--memory", type=int, default=2000, help="its n; 0 for none")
@@ -66,14 +65,14 @@ def main() -> None:
     tune = 500
     if args.quick:
         args.n, args.repeats, args.memory, tune = [100], 1, 200, 100
-    print("milliseconds a draw")
-    print(
-        f"{'n':>5}  {'sweep':20}{'wall':>8}{'ops':>6}{'dpotrf':>8}{'cov':>8}{'per op':>8}"
-        f"{'and cov':>9}{'likelihoods':>13}"
-    )
+    columns = {"n": "", "sweep": "<18", "wall": ".2f", "ops": ".2f", "dpotrf": ".2f", "cov": ".2f"}
+    columns |= {"per op": ".2f", "and cov": ".2f", "likelihoods": ".1f"}
+    table = Table(args, "milliseconds a draw", columns, keys=2)
     for n in args.n:
         model = simulate("logistic", n, 2, np.random.default_rng(1), infer=True)
         for name, (sampler, options) in SWEEPS.items():
+            if table.has(n, name):
+                continue
             step = sampler(model=model, **options)
             theta = step.lgm.theta_of(model.initial_point())
             draws = max(60, 40_000 // n)
@@ -87,21 +86,16 @@ def main() -> None:
                 walls.append(result["seconds"] / draws)
                 per_op.append(walls[-1] / (ops * factor))
                 and_cov.append(walls[-1] / (ops * (factor + cov)))
-            likelihoods = result["stats"]["latent_evaluations"]
-            print(
-                f"{n:5}  {name:20}{1e3 * statistics.median(walls):8.2f}{ops:6.2f}"
-                f"{1e3 * factor:8.2f}{1e3 * cov:8.2f}{statistics.median(per_op):8.2f}"
-                f"{statistics.median(and_cov):9.2f}{likelihoods:13.1f}",
-                flush=True,
-            )
+            wall, *ratios = map(statistics.median, (walls, per_op, and_cov))
+            likelihoods, ms = result["stats"]["latent_evaluations"], (1e3 * factor, 1e3 * cov)
+            table.row(n, name, 1e3 * wall, ops, *ms, *ratios, likelihoods)
     if args.memory:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             more, whole = pool.apply(memory, (args.memory,))
         arrays = more * 1024**2 / (8 * args.memory**2)
-        print(
-            f"n = {args.memory}: {arrays:.1f} arrays of n × n ({more:.0f} MB), "
-            f"{whole:.0f} MB in all"
-        )
+        columns = {"n": "", "arrays of n × n": ".1f", "MB": ".0f", "MB in all": ".0f"}
+        memories = Table(args, "memory of the default's draws", columns, keys=1, part="memory")
+        memories.row(args.memory, arrays, more, whole)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 
+from _results import Table, arguments
 from pytensor.compile.executor import Function
 from pytensor.compile.mode import Mode
 
@@ -53,7 +54,7 @@ def megabytes() -> float:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def long_chain(draws: int, tune: int, tenths: int = 10) -> None:
+def long_chain(args: argparse.Namespace, draws: int, tune: int, tenths: int = 10) -> None:
     model = model_of(50)
     step = lgm.PseudoMarginal(model=model)
     step.setup_chain(np.random.default_rng(1), tune, draws)
@@ -64,8 +65,10 @@ def long_chain(draws: int, tune: int, tenths: int = 10) -> None:
     names = ("theta_acceptance", "latent_acceptance", "cubic_ops", "numerical_rejections")
     kept = np.full((tenths, draws // tenths, 2 + len(names)), 0.0)
     begin, used = time.perf_counter(), [megabytes()]
-    print(f"n = 50, {draws} draws after {tune} of tuning")
-    print(f"{'tenth':>5}{'MB':>9}{'ms/draw':>9}{'accept theta':>14}{'f':>7}{'ops':>7}{'lost':>7}")
+    title = f"n = 50, {draws} draws after {tune} of tuning"
+    columns = {"tenth": "", "MB": ".1f", "ms/draw": ".2f", "accept theta": ".3f", "f": ".3f"}
+    columns |= {"ops": ".2f", "lost": ".4f", "kB/draw from the first": ".4f"}
+    table = Table(args, title, columns, keys=1)
     for tenth in range(tenths):
         for row in kept[tenth]:
             point, [stats] = step.step(point)
@@ -74,20 +77,16 @@ def long_chain(draws: int, tune: int, tenths: int = 10) -> None:
         used.append(megabytes())
         means = np.nanmean(kept[tenth, :, 2:], axis=0)
         seconds, begin = time.perf_counter() - begin, time.perf_counter()
-        print(
-            f"{tenth + 1:5}{used[-1]:9.1f}{1e3 * seconds / len(kept[tenth]):9.2f}{means[0]:14.3f}"
-            f"{means[1]:7.3f}{means[2]:7.2f}{means[3]:7.4f}",
-            flush=True,
-        )
-    growth = 1e3 * (used[-1] - used[1]) / (draws * (1 - 1 / tenths))
-    print(f"growth from the first tenth to the last: {growth:.4f} kB a draw")
+        each = len(kept[tenth])
+        growth = 1e3 * (used[-1] - used[1]) / (each * tenth) if tenth else None
+        table.row(tenth + 1, used[-1], 1e3 * seconds / each, *means, growth)
+    columns = {"theta": "<15", "mean": ".4f", "then": ".4f", "apart": "+.1f"}
+    columns |= {"sd": ".4f", "sd then": ".4f", "sd apart": "+.1f"}
+    table = Table(args, f"{title}: first tenth, then last", columns, keys=1, part="theta")
     for j, name in enumerate(step.lgm.theta_names):
-        (m1, e1), (m2, e2) = (moments(kept[k, :, j]) for k in (0, -1))
-        z = (m2 - m1) / np.hypot(e1, e2)
-        print(
-            f"{name}: mean {m1[0]:.4f}, then {m2[0]:.4f} ({z[0]:+.1f}); "
-            f"sd {m1[1]:.4f}, then {m2[1]:.4f} ({z[1]:+.1f})"
-        )
+        (first, e1), (last, e2) = (moments(kept[k, :, j]) for k in (0, -1))
+        z = (last - first) / np.hypot(e1, e2)
+        table.row(name, first[0], last[0], z[0], first[1], last[1], z[1])
 
 
 def moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -112,19 +111,15 @@ def one(n: int) -> None:
         point, _ = step.step(point)
 
 
-def many_models(models: int, interpreted: bool) -> None:
+def many_models(table: Table, models: int, interpreted: bool) -> None:
     settings = pytensor.config.change_flags(**INTERPRETED) if interpreted else nullcontext()
     with settings:
         used = list(dropped(models))
     half = len(used) // 2
     counts = ", ".join(f"{name} {a}, then {b}" for name, (a, b) in count(used, half).items())
     growth = (used[-1][0] - used[half][0]) / max(len(used) - 1 - half, 1)
-    print(
-        f"{models} models dropped, {'interpreted' if interpreted else 'compiled'}: "
-        f"{used[half][0]:.0f} MB after half, {used[-1][0]:.0f} at the end, "
-        f"{growth:.3f} MB a model\n  alive after half and at the end: {counts}",
-        flush=True,
-    )
+    kind = "interpreted" if interpreted else "compiled"
+    table.row(kind, models, used[half][0], used[-1][0], growth, counts)
 
 
 def dropped(models: int) -> Iterator[tuple[float, dict[str, int]]]:
@@ -138,8 +133,7 @@ def count(used: list[tuple[float, dict[str, int]]], half: int) -> dict[str, tupl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="2000 draws, two models, ten")
+    parser = arguments(__doc__, quick="2000 draws, two models, ten")
     parser.add_argument("--draws", type=int, default=1_000_000)
     parser.add_argument("--tune", type=int, default=1000)
     parser.add_argument("--models", type=int, default=200, help="compiled")
@@ -148,11 +142,14 @@ def main() -> None:
     if args.quick:
         args.draws, args.tune, args.models, args.interpreted = 2000, 200, 2, 10
     if args.draws:
-        long_chain(args.draws, args.tune)
-    if args.models:
-        many_models(args.models, interpreted=False)
-    if args.interpreted:
-        many_models(args.interpreted, interpreted=True)
+        long_chain(args, args.draws, args.tune)
+    if args.models or args.interpreted:
+        columns = {"models": "<11", "dropped": "", "MB after half": ".0f", "at the end": ".0f"}
+        columns |= {"MB/model": ".3f", "alive after half, and at the end": "<40"}
+        table = Table(args, "", columns, keys=1, part="models")
+        for models, interpreted in ((args.models, False), (args.interpreted, True)):
+            if models:
+                many_models(table, models, interpreted)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,10 @@ machine of the time.
 
 from __future__ import annotations
 
-import argparse
-
 import numpy as np
 import pymc as pm
 
-from _design import machine
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -40,14 +38,12 @@ def pines(rows: int | None) -> pm.Model:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="8 × 8 cells, 200 draws")
+    parser = arguments(__doc__, quick="8 × 8 cells, 200 draws")
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--tune", type=int, default=500)
     args = parser.parse_args()
     if args.quick:
         args.draws, args.tune = 200, 200
-    print(machine())
     with pines(8 if args.quick else None) as model:
         idata = pm.sample(
             args.draws, tune=args.tune, chains=1, cores=1, random_seed=1, progressbar=False,
@@ -56,16 +52,14 @@ def main() -> None:
     seconds = float(idata.posterior.attrs["sampling_time"])
     row = lgm.efficiency(idata, {"theta": THETA}).loc["theta"]
     stats = idata["sample_stats"]
-    print(
-        f"n = {model['f'].type.shape[0]}, {args.draws} draws after {args.tune}: {seconds:.0f} s, "
-        f"ESS {row['ess_bulk']:.0f}, R-hat {row['r_hat']:.3f}, acceptance "
-        f"{float(stats['theta_acceptance'].mean()):.2f}, {float(stats['cubic_ops'].mean()):.2f} "
-        f"operations a draw\n"
-        f"seconds an effective sample: {seconds / row['ess_bulk']:.2f}, tuning in it"
-    )
-    for name in THETA:
-        values = idata.posterior[name].values
-        print(f"{name:9}{values.mean():8.3f} ± {values.std():.3f}")
+    columns = {"n": "", "draws": "", "tuning": "", "s": ".0f", "ESS": ".0f", "s/ESS": ".2f"}
+    columns |= {"accept": ".2f", "ops/draw": ".2f"} | {f"{name} (sd)": ">14" for name in THETA}
+    table = Table(args, "", columns, keys=3)
+    accept, ops = (float(stats[name].mean()) for name in ("theta_acceptance", "cubic_ops"))
+    ess, posterior = row["ess_bulk"], [idata.posterior[name].values for name in THETA]
+    shown = [f"{values.mean():.3f} ({values.std():.3f})" for values in posterior]
+    n = model["f"].type.shape[0]
+    table.row(n, args.draws, args.tune, seconds, ess, seconds / ess, accept, ops, *shown)
 
 
 if __name__ == "__main__":

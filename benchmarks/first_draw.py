@@ -10,13 +10,14 @@ first draw. "import" is what comes before: PyMC and this package.
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import tempfile
 import time
 
 from typing import Any
+
+from _results import Table, arguments
 
 
 def coal() -> None:
@@ -78,24 +79,25 @@ def first_draw(name: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="once, the first model")
+    parser = arguments(__doc__, quick="once, the first model")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
     if args.quick:
         args.models, args.repeats = args.models[:1], 1
     context = multiprocessing.get_context("spawn")
-    print(f"{'model':9}{'caches':7}{'import s':>10}{'first draw s':>14}")
+    columns = {"model": "<7", "run": "", "caches": "<6", "import s": ".1f", "first draw s": ".1f"}
+    table = Table(args, "", columns, keys=3)
     for name in args.models:
-        for _ in range(args.repeats):
+        for repeat in range(args.repeats):
+            if table.has(name, repeat + 1):
+                continue
             with tempfile.TemporaryDirectory() as cache:
                 os.environ["PYTENSOR_FLAGS"] = f"base_compiledir={cache}"
                 os.environ["NUMBA_CACHE_DIR"] = cache
                 for caches in ("cold", "warm"):
                     with context.Pool(1) as pool:
-                        imports, first = pool.apply(first_draw, (name,))
-                    print(f"{name:9}{caches:7}{imports:10.1f}{first:14.1f}", flush=True)
+                        table.row(name, repeat + 1, caches, *pool.apply(first_draw, (name,)))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ hyper-parameters'; ESS/s per second of tuning, sampling and compilation.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import time
 
@@ -17,7 +16,8 @@ import arviz as az
 import numpy as np
 import pymc as pm
 
-from _design import machine, sampled
+from _design import sampled
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -34,8 +34,7 @@ def regression(n: int) -> pm.Model:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="50 rows, short chains")
+    parser = arguments(__doc__, quick="50 rows, short chains")
     parser.add_argument("--n", type=int, nargs="*", default=[200])
     parser.add_argument("--samplers", nargs="*", default=["exact"], help="exact, pymc, nutpie")
     parser.add_argument("--draws", type=int, default=1000)
@@ -44,12 +43,12 @@ def main() -> None:
     args = parser.parse_args()
     if args.quick:
         args.n, args.draws, args.nuts_draws = [50], 50, 50
-    print(machine())
-    print(
-        f"{'n':>5}  {'sampler':9}{'R-hat':>7}{'ESS':>7}{'draws':>7}{'ops':>6}{'s':>7}{'ESS/s':>9}"
-        "  posterior mean (sd)"
-    )
+    columns = {"n": "", "sampler": "<7", "R-hat": ".3f", "ESS": ".0f", "draws": "", "ops": ".2f"}
+    columns |= {"s": ".0f", "ESS/s": ".2f", "posterior mean (sd)": "<19"}
+    table = Table(args, "", columns, keys=2)
     for n, sampler in itertools.product(args.n, args.samplers):
+        if table.has(n, sampler):
+            continue
         begin = time.perf_counter()
         model, ours = regression(n), sampler == "exact"
         draws = args.draws if ours else args.nuts_draws
@@ -61,11 +60,8 @@ def main() -> None:
         ess = min(float(v) for v in az.ess(posterior).values())
         rhat = max(float(v) for v in az.rhat(posterior).values())
         ops = float(idata.sample_stats["cubic_ops"].mean()) if ours else np.nan
-        print(
-            f"{n:5}  {sampler:9}{rhat:7.3f}{ess:7.0f}{draws * args.chains:7}{ops:6.2f}"
-            f"{seconds:7.0f}{ess / seconds:9.2f}  {', '.join(shown)}",
-            flush=True,
-        )
+        cells = (rhat, ess, draws * args.chains, ops, seconds, ess / seconds, ", ".join(shown))
+        table.row(n, sampler, *cells)
 
 
 if __name__ == "__main__":

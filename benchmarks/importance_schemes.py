@@ -11,13 +11,12 @@ deviations over chains, all on one data set a cell, as in the paper.
 
 from __future__ import annotations
 
-import argparse
-
 from typing import Any
 
 import numpy as np
 
 from _design import balanced_probit, from_prior, min_ess, run
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -103,8 +102,7 @@ TABLE_1 = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="two cells, 1 chain, 500 draws")
+    parser = arguments(__doc__, quick="two cells, 1 chain, 500 draws")
     parser.add_argument("--draws", type=int, default=10_000)
     parser.add_argument("--tune", type=int, default=5000)
     parser.add_argument("--chains", type=int, default=10)
@@ -113,14 +111,16 @@ def main() -> None:
     cells = [cell for cell in TABLE_1 if cell[1] in args.n]
     if args.quick:
         args.draws, args.tune, args.chains, cells = 500, 500, 1, cells[:2]
-    print(
-        f"{args.draws} draws after {args.tune}, {args.chains} chains. ESS is per 10000 draws.\n"
-        f"{'n':>4}{'d':>4}{'cov':>5} {'scheme':11}{'ESS':>6}{'sd':>6}{'paper':>7}{'sd':>5}"
-        f"{'accept %':>10}{'paper':>7}{'ops':>7}{'per 1000 ops':>14}{'ms/draw':>9}"
-    )
+    columns = {"n": "", "d": "", "cov": "<3", "scheme": "<9", "ESS": ".0f", "sd": ".0f"}
+    columns |= {"paper": "", "paper's sd": "", "accept %": ".1f", "paper's %": "", "ops": ".2f"}
+    columns |= {"per 1000 ops": ".1f", "ms/draw": ".2f"}
+    title = f"{args.draws} draws after {args.tune}, {args.chains} chains. ESS is per 10000 draws."
+    table = Table(args, title, columns, keys=4)
     for cov, n, d in cells:
         model = balanced_probit(n, d, np.random.default_rng(n + d), ard=cov == "ard")
         for name, (sampler, options) in SCHEMES.items():
+            if table.has(n, d, cov, name):
+                continue
             step = sampler(model=model, **options)
             results = [
                 run(step, model, args.tune, args.draws, seed, from_prior(model, seed))
@@ -133,14 +133,10 @@ def main() -> None:
             )
             ms = 1e3 * np.mean([r["seconds"] for r in results]) / args.draws
             published = TABLE_1[cov, n, d].get(name, (None, None, None))
-            paper, paper_sd, paper_accept = ("" if v is None else v for v in published)
-            share = 10_000 / args.draws
-            print(
-                f"{n:4}{d:4}{cov:>5} {name:11}{share * ess.mean():6.0f}{share * ess.std():6.0f}"
-                f"{paper:>7}{paper_sd:>5}{100 * accept:10.1f}{paper_accept:>7}{ops:7.2f}"
-                f"{1000 * ess.mean() / (args.draws * ops):14.1f}{ms:9.2f}",
-                flush=True,
-            )
+            paper, paper_sd, paper_accept = published
+            share, per_op = 10_000 / args.draws, 1000 * ess.mean() / (args.draws * ops)
+            both = (share * ess.mean(), share * ess.std(), paper, paper_sd)
+            table.row(n, d, cov, name, *both, 100 * accept, paper_accept, ops, per_op, ms)
 
 
 if __name__ == "__main__":

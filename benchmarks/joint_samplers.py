@@ -9,12 +9,12 @@ smallest over theta and f. Medians over data sets.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 
 import numpy as np
 
 from _design import LABELS, LIKELIHOODS, min_ess, run, simulate
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -40,8 +40,7 @@ TABLE_5 = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="1 data set, 1000 draws, logistic")
+    parser = arguments(__doc__, quick="1 data set, 1000 draws, logistic")
     parser.add_argument("--n", type=int, default=100)
     parser.add_argument("--d", type=int, default=2)
     parser.add_argument("--draws", type=int, default=20000)
@@ -53,15 +52,18 @@ def main() -> None:
     if args.quick:
         args.datasets, args.draws, args.tune, args.likelihoods = 1, 1000, 500, ["logistic"]
     share = 20_000 / args.draws
-    print(
+    columns = {"model": "<5", "sampler": "<15", "ESS theta": ".0f", "ESS f": ".0f", "table 5": ""}
+    columns |= {"ops/draw": ".2f", "per 1000 ops": ".1f", "per second": ".1f", "accept": ".2f"}
+    table = Table(
+        args,
         f"n = {args.n}, d = {args.d}: medians of {args.datasets} data sets, {args.draws} draws "
-        f"after {args.tune}; ESS is per 20000 draws"
-    )
-    print(
-        f"{'model':6}{'sampler':17}{'ESS theta':>10}{'ESS f':>8}{'table 5':>9}{'ops/draw':>10}"
-        f"{'per 1000 ops':>14}{'per second':>12}{'accept':>8}{'ms/draw':>9}"
+        f"after {args.tune}; ESS is per 20000 draws",
+        columns | {"ms/draw": ".2f"},
+        keys=2,
     )
     for likelihood in args.likelihoods:
+        if table.has(LABELS[likelihood]):
+            continue
         rows: dict[str, list[tuple[float, ...]]] = {name: [] for name in args.samplers}
         for k in range(args.datasets):
             model = simulate(likelihood, args.n, args.d, np.random.default_rng(k), infer=True)
@@ -82,17 +84,10 @@ def main() -> None:
                     )
                 )
         for name, of_name in rows.items():
-            ess, f, ops, per_op, per_second, accept, cost = (
-                statistics.median(column) for column in zip(*of_name, strict=True)
-            )
-            published = ""
-            if likelihood == "logistic":
-                published = str(TABLE_5.get(name, {}).get((args.n, args.d), ""))
-            print(
-                f"{LABELS[likelihood]:6}{name:17}{share * ess:10.0f}{share * f:8.0f}{published:>9}"
-                f"{ops:10.2f}{per_op:14.1f}{per_second:12.1f}{accept:8.2f}{cost:9.2f}",
-                flush=True,
-            )
+            ess, f, *others = (statistics.median(column) for column in zip(*of_name, strict=True))
+            published = TABLE_5.get(name, {}) if likelihood == "logistic" else {}
+            theirs = published.get((args.n, args.d))
+            table.row(LABELS[likelihood], name, share * ess, share * f, theirs, *others)
 
 
 if __name__ == "__main__":

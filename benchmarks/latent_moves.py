@@ -8,12 +8,12 @@ Robert and Casella; both are for 20000 draws.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 
 import numpy as np
 
 from _design import LABELS, LIKELIHOODS, min_ess, run, simulate
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -53,8 +53,7 @@ TABLE_2 = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="2 data sets, 2000 draws")
+    parser = arguments(__doc__, quick="2 data sets, 2000 draws")
     parser.add_argument("--n", type=int, default=100)
     parser.add_argument("--d", type=int, default=2)
     parser.add_argument("--draws", type=int, default=20000)
@@ -65,16 +64,19 @@ def main() -> None:
     if args.quick:
         args.datasets, args.draws, args.tune = 2, 2000, 1000
     share = 20_000 / args.draws
-    print(
+    columns = {"model": "<5", "latent move": "<20", "min ESS": ".0f", "table 2": ""}
+    columns |= {"per 1000 evals": ".2f", "per second": ".0f", "accept": ".2f", "us/draw": ".0f"}
+    table = Table(
+        args,
         f"n = {args.n}, d = {args.d}: medians of {args.datasets} data sets, {args.draws} draws "
-        f"after {args.tune}; ESS is per 20000 draws"
-    )
-    print(
-        f"{'model':6}{'latent move':22}{'min ESS':>9}{'table 2':>9}{'per 1000 evals':>16}"
-        f"{'per second':>12}{'accept':>8}{'us/draw':>9}"
+        f"after {args.tune}; ESS is per 20000 draws",
+        columns,
+        keys=2,
     )
     for likelihood in LIKELIHOODS:
         label = LABELS[likelihood]
+        if table.has(label):
+            continue
         rows: dict[str, list[tuple[float, ...]]] = {name: [] for name in MOVES}
         for k in range(args.datasets):
             rng = np.random.default_rng(k)
@@ -95,15 +97,9 @@ def main() -> None:
                     )
                 )
         for name, (_, _, theirs) in MOVES.items():
-            ess, per_evaluation, per_second, accept, cost = (
-                statistics.median(column) for column in zip(*rows[name], strict=True)
-            )
-            published = TABLE_2.get((label, theirs), {}).get((args.n, args.d), "")
-            print(
-                f"{label:6}{name:22}{share * ess:9.0f}{published:>9}{per_evaluation:16.2f}"
-                f"{per_second:12.0f}{accept:8.2f}{cost:9.0f}",
-                flush=True,
-            )
+            ess, *others = (statistics.median(column) for column in zip(*rows[name], strict=True))
+            published = TABLE_2.get((label, theirs), {}).get((args.n, args.d))
+            table.row(label, name, share * ess, published, *others)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ import arviz as az
 import numpy as np
 import pymc as pm
 
-from _design import machine
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -123,8 +123,7 @@ def summary(idata: Any) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one small problem, short chains")
+    parser = arguments(__doc__, quick="one small problem, short chains")
     problems = ["additive", "hsgp", *COUPLED]
     parser.add_argument("--problems", nargs="*", choices=problems, default=problems)
     samplers = ["default", "nutpie"]
@@ -138,14 +137,14 @@ def main() -> None:
     args = parser.parse_args()
     if args.quick:
         args.problems, args.n, args.seeds, args.draws, args.tune = ["additive"], 40, 1, 100, 100
-    print(machine())
-    print(f"{args.chains} chains of {args.draws} draws after {args.tune}, n = {args.n}")
-    print(
-        f"{'problem':10}{'seed':>5}  {'sampler':10}{'R-hat':>7}{'ESS':>7}{'linear':>8}{'ESS/s':>8}"
-        f"{'linear/s':>10}{'ops/draw':>10}{'s':>7}{'apart':>7}"
-    )
+    columns = {"problem": "<8", "seed": "", "sampler": "<7", "R-hat": ".3f", "ESS": ".0f"}
+    columns |= {"linear": ".0f", "ESS/s": ".1f", "linear/s": ".1f", "ops/draw": ".1f", "s": ".0f"}
+    title = f"{args.chains} chains of {args.draws} draws after {args.tune}, n = {args.n}"
+    results = Table(args, title, columns | {"apart": ".1f"}, keys=3)
     for problem in args.problems:
         for seed in range(args.seeds):
+            if all([results.has(problem, seed, sampler) for sampler in args.samplers]):
+                continue
             data, found = simulated(args.n, seed), {}
             for sampler in args.samplers:
                 ours = sampler == "default"
@@ -163,12 +162,9 @@ def main() -> None:
                     one, two = found.values()
                     error = np.hypot(one["mcse_mean"], two["mcse_mean"])
                     apart = float((np.abs(one["mean"] - two["mean"]) / error).max())
-                print(
-                    f"{problem:10}{seed:5d}  {sampler:10}{table['r_hat'].max():7.3f}{ess:7.0f}"
-                    f"{of_linear:8.0f}{ess / seconds:8.1f}{of_linear / seconds:10.1f}{ops:10.1f}"
-                    f"{seconds:7.0f}{apart:7.1f}",
-                    flush=True,
-                )
+                rates = (ess / seconds, of_linear / seconds, ops, seconds, apart)
+                r_hat = table["r_hat"].max()
+                results.row(problem, seed, sampler, r_hat, ess, of_linear, *rates)
 
 
 if __name__ == "__main__":

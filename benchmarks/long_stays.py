@@ -12,12 +12,11 @@ median and maximum over chains; O(n³) operations a draw.
 
 from __future__ import annotations
 
-import argparse
-
 import numpy as np
 import pymc as pm
 
 from _design import min_ess, run
+from _results import Table, arguments
 from arviz import from_dict
 from corner import longest_stay
 
@@ -48,8 +47,7 @@ def seedlings() -> pm.Model:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="2 chains of 200 draws")
+    parser = arguments(__doc__, quick="2 chains of 200 draws")
     parser.add_argument("--optimism", type=float, nargs="+", default=[0.0, 1.0])
     parser.add_argument("--chains", type=int, default=20)
     parser.add_argument("--draws", type=int, default=1000)
@@ -59,9 +57,12 @@ def main() -> None:
         args.chains, args.draws, args.tune = 2, 200, 200
     model = seedlings()
     step = lgm.PseudoMarginal(model=model)
-    print(f"{args.chains} chains of {args.draws} draws after {args.tune}")
-    print(f"optimism{'ESS a chain':>13}{'worst':>7}{'stay':>6}{'longest':>9}{'ops/draw':>10}")
+    columns = {"optimism": ".1f", "ESS a chain": ".0f", "worst": ".0f", "stay": ".0f"}
+    title = f"{args.chains} chains of {args.draws} draws after {args.tune}"
+    table = Table(args, title, columns | {"longest": "", "ops/draw": ".2f"}, keys=1)
     for optimism in args.optimism:
+        if table.has(optimism):
+            continue
         emulator.OPTIMISM = optimism
         results = [run(step, model, args.tune, args.draws, seed) for seed in range(args.chains)]
         theta = np.stack([result["theta"] for result in results])
@@ -69,11 +70,8 @@ def main() -> None:
         pooled = float(lgm.efficiency(data, {"theta": "theta"}).loc["theta"]["ess_bulk"])
         stays = [longest_stay(of_chain) for of_chain in theta]
         ops = np.mean([result["stats"]["cubic_ops"] for result in results])
-        print(
-            f"{optimism:8.1f}{pooled / args.chains:13.0f}{min(map(min_ess, theta)):7.0f}"
-            f"{np.median(stays):6.0f}{max(stays):9}{ops:10.2f}",
-            flush=True,
-        )
+        of_chains = (pooled / args.chains, min(map(min_ess, theta)), np.median(stays), max(stays))
+        table.row(optimism, *of_chains, ops)
 
 
 if __name__ == "__main__":

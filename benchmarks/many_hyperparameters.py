@@ -25,7 +25,8 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 
-from _design import LABELS, classification, machine, simulate, standardized
+from _design import LABELS, classification, simulate, standardized
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -120,8 +121,7 @@ def sample(model: pm.Model, seed: int, args: argparse.Namespace) -> dict[str, fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one small problem, short chains")
+    parser = arguments(__doc__, quick="one small problem, short chains")
     parser.add_argument("--problems", nargs="*", choices=PROBLEMS, default=list(PROBLEMS))
     parser.add_argument("--seeds", type=int, default=3, help="how many, from 0")
     parser.add_argument("--move", help="as in PseudoMarginal; by default its own choice")
@@ -138,27 +138,24 @@ def main() -> None:
     for name, (make, per_1000) in FILES.items():
         if path := getattr(args, name):
             problems[name] = Problem(partial(make, path), 1.01, per_1000)
-    print(machine())
-    print(f"{args.chains} chains of {args.draws} draws after {args.tune}")
-    print(
-        f"{'problem':12}{'seed':>5}{'p':>4}{'R-hat':>9}{'ESS':>8}{'per 1000 ops':>15}"
-        f"{'ops/draw':>10}{'tuning':>8}{'accepted':>10}{'sd':>6}{'s':>7}"
-    )
+    columns = {"problem": "<10", "seed": "", "p": "", "R-hat": ".3f", "ESS": ".0f"}
+    columns |= {"per 1000 ops": ".1f", "ops/draw": ".1f", "tuning": ".1f", "accepted": ".2f"}
+    title = f"{args.chains} chains of {args.draws} draws after {args.tune}"
+    table = Table(args, title, columns | {"sd": ".2f", "s": ".0f"}, keys=2)
     for name, problem in problems.items():
         for seed in range(args.seeds):
+            if table.has(name, seed):
+                continue
             m = sample(problem.make(seed), seed, args)
-            print(
-                f"{name:12}{seed:5}{m['p']:4}{m['r_hat']:8.3f}{_missed(m['r_hat'] > problem.r_hat)}"
-                f"{m['ess']:7.0f}{_missed(m['ess'] < 800)}"
-                f"{m['per_1000']:14.1f}{_missed(m['per_1000'] < problem.per_1000)}"
-                f"{m['ops']:10.1f}{m['tuning']:8.1f}{m['accepted']:10.2f}{m['noise']:6.2f}"
-                f"{m['seconds']:7.0f}",
-                flush=True,
+            table.row(
+                name,
+                seed,
+                m["p"],
+                (m["r_hat"], m["r_hat"] > problem.r_hat),
+                (m["ess"], m["ess"] < 800),
+                (m["per_1000"], m["per_1000"] < problem.per_1000),
+                *(m[name] for name in ("ops", "tuning", "accepted", "noise", "seconds")),
             )
-
-
-def _missed(missed: bool) -> str:
-    return "!" if missed else " "
 
 
 if __name__ == "__main__":

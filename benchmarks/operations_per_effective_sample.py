@@ -26,7 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 
-from _design import logistic, machine, simulate
+from _design import logistic, simulate
+from _results import Table, arguments
 from beats_nuts import R_HAT, THETA
 
 import pymc_lgm as lgm
@@ -110,8 +111,7 @@ def sample(model: pm.Model, seed: int, args: argparse.Namespace) -> Figures:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="60 rows, 1 seed, 200 draws")
+    parser = arguments(__doc__, quick="60 rows, 1 seed, 200 draws")
     parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
     parser.add_argument("--seeds", type=int, default=5, help="how many, from 0")
     parser.add_argument("--draws", type=int, default=5000, help="kept, of each of the chains")
@@ -121,16 +121,14 @@ def main() -> None:
     args = parser.parse_args()
     if args.quick:
         args.problems, args.seeds, args.draws, args.tune = ["LRG-100-2", "pima"], 1, 200, 200
-    print(machine())
-    print(
-        f"{args.chains} chains of {args.draws} draws after {args.tune}; medians of {args.seeds} "
-        f"seeds; ! R-hat above {R_HAT}\n"
-        f"{'':12}{'':5}{'':4}{'':17}{'ESS per 1000 operations':^40}{'':9}\n"
-        f"{'problem':12}{'n':>5}{'d':>4}{'ESS':>8}{'R-hat':>8} {'kept':>9}{'and tuning':>12}"
-        f"{'published':>16}{'times':>8}{'goal 10 ×':>11}{'ops/draw':>10}{'ESS/s':>9}",
-        flush=True,
-    )
+    columns = {"problem": "<10", "n": "", "d": "", "ESS": ".0f", "R-hat": ".3f"}
+    columns |= {"per 1000 ops": ".1f", "and tuning": ".1f", "published": ">15", "times": ".1f"}
+    columns |= {"goal 10 ×": ".1f", "ops/draw": ".2f", "ESS/s": ".2f"}
+    title = f"{args.chains} chains, medians of seeds; ! R-hat above {R_HAT}"
+    table = Table(args, title, columns, keys=1)
     for name in args.problems:
+        if table.has(name):
+            continue
         make, published = PROBLEMS[name]
         runs = []
         for seed in range(args.seeds):
@@ -138,14 +136,10 @@ def main() -> None:
             runs.append(sample(model, seed, args))
         m = Figures(*(statistics.median(column) for column in zip(*runs, strict=True)))
         n, d = model["f"].type.shape[0], model["length"].type.shape[0]
-        print(
-            f"{name:12}{n:5}{d:4}{m.ess:8.0f}{m.r_hat:8.3f}{'!' if not m.r_hat <= R_HAT else ' '}"
-            f"{m.per_1000:9.1f}{m.per_1000_with_tuning:12.1f}"
-            f"{f'{published.sampler} {published.rate:.1f}, table {published.table}':>16}"
-            f"{m.per_1000 / published.rate:8.1f}{10 * published.rate:11.1f}{m.ops:10.2f}"
-            f"{m.per_second:9.2f}",
-            flush=True,
-        )
+        theirs = f"{published.sampler} {published.rate:.1f}, table {published.table}"
+        times, goal = m.per_1000 / published.rate, 10 * published.rate
+        rates = (m.per_1000, m.per_1000_with_tuning, theirs, times, goal, m.ops, m.per_second)
+        table.row(name, n, d, m.ess, (m.r_hat, not m.r_hat <= R_HAT), *rates)
 
 
 if __name__ == "__main__":

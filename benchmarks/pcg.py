@@ -28,7 +28,8 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 
-from _design import machine, standardized
+from _design import standardized
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -106,13 +107,17 @@ def schemes(n: int) -> dict[str, Count]:
     return rows
 
 
-def table(name: str, path: Path | None, n: int, lengths: list[float], seeds: int) -> None:
+def counts(args: argparse.Namespace, name: str, path: Path | None, n: int, seeds: int) -> None:
     X, y = data(path, n)
     published = PUBLISHED.get(name, {}) if path is not None else {}
-    print(f"\n{name}, n={y.size}, {X.shape[1]} inputs, noise {NOISE}")
-    print(f"{'log10 length-scale':24}" + "".join(f"{length:10g}" for length in lengths))
+    lengths = [f"{length:g}" for length in args.lengths]
+    columns = {"log10 length-scale": "<24"} | dict.fromkeys(lengths, "")
+    title = f"{name}, n = {y.size}, {X.shape[1]} inputs, noise {NOISE}"
+    table = Table(args, title, columns, keys=1)
+    if table.has():
+        return
     counts: dict[str, list[int]] = {scheme: [] for scheme in schemes(y.size)}
-    for length in lengths:
+    for length in args.lengths:
         points = X / 10**length
         system = KernelSystem(exponential(points), NOISE)
         for scheme, count in schemes(y.size).items():
@@ -120,14 +125,14 @@ def table(name: str, path: Path | None, n: int, lengths: list[float], seeds: int
             found = [count(system, points, y, np.random.default_rng(seed)) for seed in of]
             counts[scheme].append(int(np.median(found)))
     for scheme, row in counts.items():
-        print(f"{scheme:24}" + "".join(f"{number:10}" for number in row), flush=True)
+        table.row(scheme, *row)
     for k, label in enumerate(("none", f"Nyström, m={math.isqrt(y.size)}")):
         if published:
-            cells = [published[length][k] if length in published else "" for length in lengths]
-            print(f"{'published: ' + label:24}" + "".join(f"{cell:>10}" for cell in cells))
+            cells = [published[at][k] if at in published else None for at in args.lengths]
+            table.row(f"published: {label}", *cells)
 
 
-def large(n: int) -> None:
+def large(args: argparse.Namespace, n: int) -> None:
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(n, 2))
     y = rng.poisson(np.exp(np.sin(6 * X[:, 0]) + np.cos(5 * X[:, 0] * X[:, 1])))
@@ -147,30 +152,30 @@ def large(n: int) -> None:
     mode.predict(rng.uniform(size=(10, 2)))
     predicting = time.perf_counter() - begin
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(f"\nPoisson counts, n={n}, rank {evidence.rank}, {evidence.probes} probes")
-    print(f"log evidence {mode.log_evidence:.3f} ± {mode.log_evidence_sd:.3f}")
-    print(f"Newton steps {mode.newton_steps}, iterations {mode.iterations} (log|B| included)")
-    print(f"{seconds:.0f} s, {busy:.0f} s of them of the processor")
-    print(f"{predicting:.0f} s for mean and variance of f at ten new points")
-    print(f"most memory {memory:.2f} GiB; K alone would have {8 * n * n / 2**30:.2f} GiB")
+    columns = {"n": "", "rank": "", "probes": "", "log evidence": ".3f", "sd": ".3f"}
+    columns |= {"Newton steps": "", "iterations": "", "s": ".0f", "processor s": ".0f"}
+    columns |= {"s for ten new points": ".0f", "GiB": ".2f", "GiB of K alone": ".2f"}
+    title = "Poisson counts; iterations of log|B| are included"
+    found = (mode.log_evidence, mode.log_evidence_sd, mode.newton_steps, mode.iterations)
+    cost = (seconds, busy, predicting, memory, 8 * n * n / 2**30)
+    table = Table(args, title, columns, keys=1, part="large")
+    table.row(n, evidence.rank, evidence.probes, *found, *cost)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="small simulated data")
+    parser = arguments(__doc__, quick="small simulated data")
     parser.add_argument("--concrete", type=Path, help="its file")
     parser.add_argument("--power", type=Path, help="its file")
     parser.add_argument("--lengths", type=float, nargs="*", default=[-1.0, 0.0, 1.0, 2.0])
     parser.add_argument("--no-tables", action="store_true")
     parser.add_argument("--large", type=int, default=20_000, help="n, or 0 to leave it out")
     args = parser.parse_args()
-    print(machine())
     if not args.no_tables:
-        table("concrete", args.concrete, 200 if args.quick else 1030, args.lengths, 3)
+        counts(args, "concrete", args.concrete, 200 if args.quick else 1030, 3)
         if args.power:
-            table("power", args.power, 0, args.lengths, 1)
+            counts(args, "power", args.power, 0, 1)
     if args.large:
-        large(1500 if args.quick else args.large)
+        large(args, 1500 if args.quick else args.large)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ Differences of means and standard deviations in Monte Carlo standard errors.
 
 from __future__ import annotations
 
-import argparse
-
 from functools import partial
 
 import arviz as az
@@ -20,6 +18,7 @@ import numpy as np
 import pymc as pm
 
 from _design import classification, standardized
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -50,24 +49,18 @@ def log_theta(idata: az.DataTree) -> az.Dataset:
     return np.log(idata.posterior.to_dataset()[THETA])
 
 
-def compare(name: str, ours: az.Dataset, theirs: az.Dataset) -> None:
+def compare(table: Table, name: str, ours: az.Dataset, theirs: az.Dataset) -> None:
     for variable in THETA:
         x, y = ours[variable], theirs[variable]
         for statistic, of in (("mean", np.mean), ("sd", np.std)):
             errors = [float(az.mcse(z.to_dataset(), method=statistic)[variable]) for z in (x, y)]
-            z = (float(of(x.values)) - float(of(y.values))) / np.hypot(*errors)
-            left, right = (
-                f"{float(of(values.values)):8.4f} ± {error:.4f}"
-                for values, error in zip((x, y), errors, strict=True)
-            )
-            print(
-                f"log {variable:7}{statistic:5} default {left}   {name} {right}   "
-                f"{z:+.1f} standard errors",
-                flush=True,
-            )
+            ours_is, theirs_is = (float(of(z.values)) for z in (x, y))
+            z = (ours_is - theirs_is) / np.hypot(*errors)
+            pairs = (ours_is, errors[0], theirs_is, errors[1])
+            table.row(name, f"log {variable}", statistic, *pairs, z)
 
 
-def quadrature(model: pm.Model, ours: az.Dataset, points: int) -> None:
+def quadrature(table: Table, model: pm.Model, ours: az.Dataset, points: int) -> None:
     """Posterior of theta on a grid of 5 standard deviations about the mean."""
     reader = lgm.LatentGaussianModel.from_pymc(model)
     rng, scheme = np.random.default_rng(0), Scheme(64)
@@ -97,16 +90,12 @@ def quadrature(model: pm.Model, ours: az.Dataset, points: int) -> None:
         for statistic, of, exact in (("mean", np.mean, mean), ("sd", np.std, sd)):
             estimate = float(of(ours[variable].values))
             error = float(az.mcse(ours[variable].to_dataset(), method=statistic)[variable])
-            print(
-                f"log {variable:7}{statistic:5} default {estimate:8.4f} ± {error:.4f}   "
-                f"grid {exact:8.4f}   {(estimate - exact) / error:+.1f} standard errors",
-                flush=True,
-            )
+            apart = (estimate - exact) / error
+            table.row("grid", f"log {variable}", statistic, estimate, error, exact, None, apart)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="the first 100 rows, 250 draws")
+    parser = arguments(__doc__, quick="the first 100 rows, 250 draws")
     parser.add_argument("--grid", type=int, default=0, help="points a side of the grid")
     parser.add_argument("--whitened", type=int, default=0, help="draws of whitened Metropolis")
     parser.add_argument("--nuts", type=int, default=0, help="draws of NUTS, as many of tuning")
@@ -119,19 +108,25 @@ def main() -> None:
     with model:
         idata = pm.sample(draws, tune=draws, initvals=dict.fromkeys(THETA, "prior"), **settings)
     ours = log_theta(idata)
+    columns = {"draws": "", "sigma R-hat": ".4f", "sigma ESS": ".0f"}
+    columns |= {"length R-hat": ".4f", "length ESS": ".0f"}
+    table = Table(args, f"4 chains from the prior, {draws} draws of tuning", columns, keys=1)
     for count in (250, 500, 1000):
         if count <= draws:
             first = ours.isel(draw=slice(0, count))
             rhat, ess = az.rhat(first), az.ess(first)
-            print(
-                f"{count:5} draws  "
-                + "  ".join(
-                    f"{v}: R-hat {float(rhat[v]):.4f} ESS {float(ess[v]):.0f}" for v in THETA
-                )
-            )
-    print(lgm.efficiency(idata, {"theta": THETA, "f": "f"}).T.round(3).to_string())
+            table.row(count, *(float(of[v]) for v in THETA for of in (rhat, ess)))
+    title = f"4 chains of {draws} draws after {draws}"
+    efficiency = lgm.efficiency(idata, {"theta": THETA, "f": "f"}).T
+    columns = {"statistic": "<17"} | dict.fromkeys(efficiency.columns, ".3f")
+    table = Table(args, title, columns, keys=1, part="efficiency")
+    for name, values in efficiency.iterrows():
+        table.row(name, *values)
+    columns = {"beside": "<8", "of": "<10", "moment": "<6", "default": ".4f", "±": ".4f"}
+    columns |= {"the other": ".4f", "its ±": ".4f", "standard errors": "+.1f"}
+    table = Table(args, title, columns, keys=3, part="compared")
     if args.grid:
-        quadrature(model, ours, args.grid)
+        quadrature(table, model, ours, args.grid)
     if args.whitened:
         with model:
             other = pm.sample(
@@ -141,13 +136,13 @@ def main() -> None:
                 var_names=THETA,
                 **settings | {"chains": 2},
             )
-        compare("whitened", ours, log_theta(other))
+        compare(table, "whitened", ours, log_theta(other))
     if args.nuts:
         with whitened_in_the_model(X, y):
             other = pm.sample(
                 args.nuts, tune=args.nuts, nuts_sampler="pymc", **settings | {"chains": 2}
             )
-        compare("NUTS", ours, log_theta(other))
+        compare(table, "NUTS", ours, log_theta(other))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ standard normal priors.
 
 from __future__ import annotations
 
-import argparse
 import time
 
 from collections.abc import Callable
@@ -26,6 +25,7 @@ import numpy as np
 import pymc as pm
 
 from _design import min_ess, standardized
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -153,8 +153,7 @@ def run(step: Any, model: pm.Model, tune: int, draws: int, seed: int) -> dict[st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="60 rows, 200 draws, one chain")
+    parser = arguments(__doc__, quick="60 rows, 200 draws, one chain")
     parser.add_argument("--problems", nargs="+", default=list(PROBLEMS))
     parser.add_argument("--samplers", nargs="+", help="names of rows; all by default")
     parser.add_argument("--draws", type=int, default=5000)
@@ -163,25 +162,20 @@ def main() -> None:
     args = parser.parse_args()
     if args.quick:
         args.draws, args.tune, args.chains, args.problems = 200, 100, 1, ["mining"]
-    print(f"{args.draws} draws after {args.tune}, means over {args.chains} chains")
     for problem in args.problems:
         make, rows = PROBLEMS[problem]
         model = make(60 if args.quick else rows)
-        print(f"\n{problem}; the paper: {PUBLISHED[problem]}")
-        print(
-            f"{'':16}{'effective':>10}{'per 1000':>10}{'per 1000':>12}{'per':>9}{'theta':>8}"
-            f"{'per 1000':>10}{'per':>9}{'ops':>8}\n"
-            f"{'':16}{'':10}{'likelih.':>10}{'covariances':>12}{'second':>9}{'':8}{'ops':>10}"
-            f"{'second':>9}{'a draw':>8}"
-        )
-        chains: dict[str, list[dict[str, Any]]] = {}
+        columns = {"sampler": "<15", "effective": ".0f", "per 1000 likelih.": ".2f"}
+        columns |= {"per 1000 covariances": ".1f", "per second": ".2f", "theta": ".0f"}
+        columns |= {"theta per 1000 ops": ".2f", "theta per second": ".2f", "ops/draw": ".1f"}
+        title = f"{args.draws} draws after {args.tune}, means over {args.chains} chains"
+        table = Table(args, f"{problem}, {title}; the paper: {PUBLISHED[problem]}", columns, keys=1)
         for name, sampler in samplers(model).items():
-            if args.samplers and name not in args.samplers:
+            if (args.samplers and name not in args.samplers) or table.has(name):
                 continue
             step = sampler()
-            chains[name] = [
-                run(step, model, args.tune, args.draws, seed) for seed in range(args.chains)
-            ]
+            seeds = range(args.chains)
+            chains = [run(step, model, args.tune, args.draws, seed) for seed in seeds]
             rows_of = np.array(
                 [
                     (
@@ -194,15 +188,10 @@ def main() -> None:
                         theta / c["seconds"],
                         c["ops"],
                     )
-                    for c in chains[name]
+                    for c in chains
                 ]
             ).mean(axis=0)
-            effective, likelihoods, covariances, second, theta, ops, per_second, cost = rows_of
-            print(
-                f"{name:16}{effective:10.0f}{likelihoods:10.2f}{covariances:12.1f}{second:9.2f}"
-                f"{theta:8.0f}{ops:10.2f}{per_second:9.2f}{cost:8.1f}",
-                flush=True,
-            )
+            table.row(name, *rows_of)
 
 
 if __name__ == "__main__":

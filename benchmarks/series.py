@@ -24,7 +24,7 @@ import arviz as az
 import numpy as np
 import pymc as pm
 
-from _design import machine
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -77,7 +77,8 @@ def build(problem: str, n: int, seed: int) -> pm.Model:
     return volatility(returns - returns.mean())
 
 
-def estimates(problem: str, n: int, seed: int, repeats: int) -> None:
+def estimates(args: argparse.Namespace, problem: str) -> None:
+    n, seed, repeats = args.n, args.seed, 20 if args.quick else 200
     model = lgm.LatentGaussianModel.from_pymc(build(problem, n, seed))
     center = {"level": -0.4, "persistence_logodds__": 4.6, "sigma_log__": np.log(0.2)}
     theta = np.array([center[name] for name in model.theta_names])
@@ -92,7 +93,8 @@ def estimates(problem: str, n: int, seed: int, repeats: int) -> None:
         "copula": tilted_copula(sites, q.mean, q.center, q.sites, margins),
         "transport": transport(q, here.likelihood),
     }
-    print(f"{problem}, n = {model.n}\n{'draws':12}{'N':>4}{'sd':>8}{'mean':>12}{'ms':>8}")
+    columns = {"draws": "<10", "N": "", "sd": ".3f", "mean": ".3f", "ms": ".2f"}
+    table = Table(args, f"{problem}, n = {model.n}", columns, keys=2, part="estimates")
     for name, bend in bends.items():
         for N in (1, 2, 4) if name == "transport" else (2, 8, 64):
             proposal, scheme = Proposal(q, bend), Scheme(N, antithetic=name != "transport")
@@ -107,12 +109,11 @@ def estimates(problem: str, n: int, seed: int, repeats: int) -> None:
                 for _ in range(repeats)
             ]
             cost = 1e3 * (time.perf_counter() - begin) / repeats
-            print(f"{name:12}{N:4}{np.std(values):8.3f}{np.mean(values):12.3f}{cost:8.2f}")
+            table.row(name, N, np.std(values), np.mean(values), cost)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="100 elements, short chains")
+    parser = arguments(__doc__, quick="100 elements, short chains")
     parser.add_argument("--problems", nargs="*", choices=PROBLEMS, default=list(PROBLEMS))
     samplers = ["default", "nutpie"]
     parser.add_argument("--samplers", nargs="*", choices=samplers, default=["default"])
@@ -125,19 +126,20 @@ def main() -> None:
     args = parser.parse_args()
     if args.quick:
         args.problems, args.n, args.draws, args.tune, args.chains = ["volatility"], 100, 50, 50, 2
-    print(machine())
     if args.estimates:
         for problem in args.problems:
             if problem != "counts":
-                estimates(problem, args.n, args.seed, 20 if args.quick else 200)
+                estimates(args, problem)
         return
-    print(
-        f"{'problem':12}{'n':>6}  {'sampler':9}{'R-hat':>7}{'ESS':>7}{'draws':>7}{'ESS/s':>8}"
-        f"{'s':>6}  posterior mean (sd)"
-    )
+    columns = {"problem": "<10", "n": "", "sampler": "<7", "R-hat": ".3f", "ESS": ".0f"}
+    columns |= {"draws": "", "ESS/s": ".1f", "s": ".0f", "posterior mean (sd)": "<19"}
+    results = Table(args, "", columns, keys=3)
     for problem in args.problems:
         for sampler in args.samplers:
             model = build(problem, args.n, args.seed)
+            n = model["x"].eval().size
+            if results.has(problem, n, sampler):
+                continue
             with model:
                 begin = time.perf_counter()
                 how: dict[str, Any] = (
@@ -163,12 +165,9 @@ def main() -> None:
             means = ", ".join(
                 f"{name} {row['mean']:.3f} ({row['sd']:.3f})" for name, row in table.iterrows()
             )
-            n = model["x"].eval().size
-            print(
-                f"{problem:12}{n:6}  {sampler:9}{table['r_hat'].max():7.3f}{ess:7.0f}"
-                f"{args.draws * args.chains:7}{ess / seconds:8.1f}{seconds:6.0f}  {means}",
-                flush=True,
-            )
+            draws, r_hat = args.draws * args.chains, table["r_hat"].max()
+            cells = (r_hat, ess, draws, ess / seconds, seconds, means)
+            results.row(problem, n, sampler, *cells)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,8 @@ import arviz as az
 import numpy as np
 import pymc as pm
 
-from _design import machine, sampled
+from _design import sampled
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -124,7 +125,7 @@ def fitted(step: Any, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return best[1]
 
 
-def by_class(likelihood: str, n: int, m: int, ard: bool, seconds: float) -> None:
+def by_class(table: Table, likelihood: str, n: int, m: int, ard: bool, seconds: float) -> None:
     rng = np.random.default_rng(0)
     (X, y), (new, label) = labels(n, rng), labels(750, rng)
     model, gps = classes(likelihood, X, y, m, ard)
@@ -157,15 +158,14 @@ def by_class(likelihood: str, n: int, m: int, ard: bool, seconds: float) -> None
     moved = {k: float(v.std("draw").min()) > 0.0 for k, v in idata.posterior.data_vars.items()}
     ess = {k: float(v.min()) if moved[k] else 1.0 for k, v in az.ess(idata).data_vars.items()}
     of_theta, of_u = min(ess["variance"], ess["ls"]), min(ess[f"f{c}_u"] for c in range(3))
-    print(
-        f"{likelihood:10}{'ARD' if ard else 'one':>4}{n:6}{m:5}{of_theta:10.0f}{of_u:7.0f}"
-        f"{len(trace):7}{of_theta / total:12.4f}{of_u / total:9.4f}{total:6.0f}"
-        f"{(p.argmax(axis=1) != label).mean():8.3f}"
-        f"{np.log(p[np.arange(len(label)), label]).mean():9.3f}"
-        f"  ls {np.round(posterior['ls'].mean(axis=0), 2)}, "
-        f"variance {posterior['variance'].mean():.2f} ({posterior['variance'].std():.2f})",
-        flush=True,
+    log_p = np.log(p[np.arange(len(label)), label]).mean()
+    shown = (
+        f"ls {np.round(posterior['ls'].mean(axis=0), 2)}, "
+        f"variance {posterior['variance'].mean():.2f} ({posterior['variance'].std():.2f})"
     )
+    rates = (of_theta, of_u, len(trace), of_theta / total, of_u / total, total)
+    error = (p.argmax(axis=1) != label).mean()
+    table.row(likelihood, "ARD" if ard else "one", n, m, *rates, error, log_p, shown)
 
 
 def build(problem: str, n: int, m: int) -> pm.Model:
@@ -174,7 +174,7 @@ def build(problem: str, n: int, m: int) -> pm.Model:
     return {"coal": coal, "pines": pines}[problem]()
 
 
-def cost(n: int, m: int, draws: int, by_features: bool) -> None:
+def cost(args: argparse.Namespace, n: int, m: int, draws: int, by_features: bool) -> None:
     with binary(n, m, by_features) as model:
         begin = time.perf_counter()
         step = lgm.PseudoMarginal(rng=1)
@@ -197,11 +197,13 @@ def cost(n: int, m: int, draws: int, by_features: bool) -> None:
         gram(V, np.ones(n))
         weighted.append(time.perf_counter() - begin)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    print(
-        f"n = {n}, m = {m}: compilation and {draws} draws of tuning {first:.0f} s; a draw "
-        f"{np.median(times):.3f} s, {np.median(times) / np.median(weighted):.1f} times AᵀWA "
-        f"({np.median(weighted):.3f} s); acceptance {np.mean(accepted):.2f}; {memory:.1f} GiB"
-    )
+    columns = {"basis": "<15", "n": "", "m": "", "s until tuned": ".0f", "s a draw": ".3f"}
+    columns |= {"times AᵀWA": ".1f", "s of AᵀWA": ".3f", "accept": ".2f", "GiB": ".1f"}
+    basis = "random features" if by_features else "inducing points"
+    draw, product = np.median(times), np.median(weighted)
+    cells = (first, draw, draw / product, product, np.mean(accepted), memory)
+    table = Table(args, f"{draws} draws after {draws} of tuning", columns, keys=3, part="cost")
+    table.row(basis, n, m, *cells)
 
 
 def by_nutpie(model: pm.Model, draws: int, tune: int, chains: int) -> Any:
@@ -220,8 +222,7 @@ def by_nutpie(model: pm.Model, draws: int, tune: int, chains: int) -> Any:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="coal only, short chains")
+    parser = arguments(__doc__, quick="coal only, short chains")
     parser.add_argument("--problems", nargs="*", choices=PROBLEMS, default=list(PROBLEMS))
     samplers = ["default", "nutpie"]
     parser.add_argument("--samplers", nargs="*", choices=samplers, default=["default"])
@@ -238,24 +239,24 @@ def main() -> None:
     args = parser.parse_args()
     if args.quick:
         args.problems, args.draws, args.tune = ["coal"], 50, 50
-    print(machine())
     if args.cost:
-        cost(args.n or 50_000, args.m or 500, 20, args.features)
+        cost(args, args.n or 50_000, args.m or 500, 20, args.features)
         return
     if args.classes:
-        print(
-            f"{'likelihood':10}{'ls':>4}{'n':>6}{'m':>5}{'ESS theta':>10}{'ESS u':>7}{'draws':>7}"
-            f"{'theta ESS/s':>12}{'u ESS/s':>9}{'s':>6}{'error':>8}{'log p':>9}  posterior mean"
-        )
+        columns = {"likelihood": "<10", "ls": "<3", "n": "", "m": "", "ESS theta": ".0f"}
+        columns |= {"ESS u": ".0f", "draws": "", "theta ESS/s": ".4f", "u ESS/s": ".4f", "s": ".0f"}
+        columns |= {"error": ".3f", "log p": ".3f", "posterior mean": "<14"}
+        results = Table(args, "", columns, keys=4, part="classes")
         for likelihood in args.classes:
             n = 150 if args.quick else args.n or 750
             m = 15 if args.quick else args.m or 50
-            by_class(likelihood, n, m, args.ard, 5.0 if args.quick else args.seconds)
+            if not results.has(likelihood, "ARD" if args.ard else "one", n, m):
+                seconds = 5.0 if args.quick else args.seconds
+                by_class(results, likelihood, n, m, args.ard, seconds)
         return
-    print(
-        f"{'problem':9}{'n':>6}{'m':>5}  {'sampler':9}{'R-hat':>7}{'ESS':>7}{'draws':>7}"
-        f"{'ESS/s':>8}{'s':>6}  posterior mean (sd)"
-    )
+    columns = {"problem": "<8", "n": "", "m": "", "sampler": "<7", "R-hat": ".3f", "ESS": ".0f"}
+    columns |= {"draws": "", "ESS/s": ".2f", "s": ".0f", "posterior mean (sd)": "<19"}
+    table = Table(args, "", columns, keys=4)
     for problem in args.problems:
         for sampler in args.samplers:
             model = build(problem, args.n or 2000, args.m or 50)
@@ -275,12 +276,9 @@ def main() -> None:
             kept = posterior[[*names, values]]
             ess = min(float(v.min()) for v in az.ess(kept).data_vars.values())
             rhat = max(float(v.max()) for v in az.rhat(kept).data_vars.values())
-            print(
-                f"{problem:9}{n:6}{posterior[values].shape[-1]:5}  {sampler:9}{rhat:7.3f}{ess:7.0f}"
-                f"{args.draws * args.chains:7}{ess / seconds:8.2f}{seconds:6.0f}  "
-                f"{', '.join(shown)}",
-                flush=True,
-            )
+            draws, m = args.draws * args.chains, posterior[values].shape[-1]
+            cells = (rhat, ess, draws, ess / seconds, seconds, ", ".join(shown))
+            table.row(problem, n, m, sampler, *cells)
 
 
 if __name__ == "__main__":

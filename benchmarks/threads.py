@@ -28,7 +28,7 @@ import numpy as np
 import pymc as pm
 import threadpoolctl
 
-from _design import machine
+from _results import Table, arguments
 from scipy.linalg import lapack
 
 import pymc_lgm as lgm
@@ -130,10 +130,14 @@ def in_a_process(job: str, *arguments: Any, omp: int | None = None, unlimited: b
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def table(title: str, rows: dict[str, tuple[Any, ...]], repeats: int, unlimited: bool) -> None:
+def chains(args: argparse.Namespace, part: str, rows: dict[str, tuple[Any, ...]]) -> None:
     """Run a function for each row and each setting of OMP_NUM_THREADS; print its fastest run."""
-    print(f"\n{title:22}{'OMP_NUM_THREADS':>16}{'seconds':>10}{'draws/s':>10}{'ratio to 1':>12}")
+    repeats, unlimited = args.repeats, args.unlimited
+    columns = {part: "<19", "OMP_NUM_THREADS": ">15", "seconds": ".2f", "draws/s": ".1f"}
+    table = Table(args, few(args), columns | {"ratio to 1": ".2f"}, keys=2, part=part)
     for name, job in rows.items():
+        if table.has(name):
+            continue
         results: dict[int | None, list[Any]] = {omp: [] for omp in SETTINGS}
         for _ in range(repeats):  # in turn; the first round also compiles
             for omp, runs in results.items():
@@ -141,16 +145,16 @@ def table(title: str, rows: dict[str, tuple[Any, ...]], repeats: int, unlimited:
         best = {omp: min(runs) for omp, runs in results.items()}
         for omp, (seconds, draws) in best.items():
             setting = "unset" if omp is None else omp
-            print(
-                f"{name:22}{setting:>16}{seconds:10.2f}{draws / seconds:10.1f}"
-                f"{seconds / best[1][0]:12.2f}",
-                flush=True,
-            )
+            table.row(name, str(setting), seconds, draws / seconds, seconds / best[1][0])
+
+
+def few(args: argparse.Namespace) -> str:
+    """Return the title that says whether the package limited threads."""
+    return "without few_threads" if args.unlimited else ""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="n = 100, few draws")
+    parser = arguments(__doc__, quick="n = 100, few draws")
     parser.add_argument("--unlimited", action="store_true", help="without few_threads")
     parser.add_argument("--n", type=int, nargs="*", default=[100, 400, 1000, 2000])
     parser.add_argument("--draws", type=int, default=2000, help="of each chain of the README's")
@@ -160,27 +164,26 @@ def main() -> None:
     parser.add_argument("--job", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.job:
-        job, *arguments = args.job
-        print(json.dumps({"kernels": kernels, "chain": chain, "readme": readme}[job](*arguments)))
+        job, *given = args.job
+        print(json.dumps({"kernels": kernels, "chain": chain, "readme": readme}[job](*given)))
         return
     budget, work = 2.0, 100_000
     if args.quick:
         args.n, args.draws, args.modes = [100], 20, ["cores=1", "cores=2, fork"]
         args.repeats, budget, work = 1, 0.05, 2_000
-    print(f"{machine()}; few_threads {'off' if args.unlimited else 'on'}")
     if "calls" in args.only:
-        print(f"\n{'ms':>6}{'dpotrf':>20}{'dpotri':>20}{'K @ 64 columns':>20}")
-        print(f"{'n':>6}" + 3 * f"{'1':>12}{'2':>8}")
+        names = [f"{call} × {limit}" for call in ("dpotrf", "dpotri", "K @ 64") for limit in (1, 2)]
+        columns = {"n": ""} | dict.fromkeys(names, ".3f")
+        table = Table(args, "milliseconds by one thread, and by two", columns, 1, part="calls")
         for n in args.n:
             one, two = in_a_process("kernels", n, budget)
-            pairs = zip(one, two, strict=True)
-            print(f"{n:6}" + "".join(f"{a:12.3f}{b:8.3f}" for a, b in pairs), flush=True)
+            table.row(n, *(ms for pair in zip(one, two, strict=True) for ms in pair))
     if "draws" in args.only:
         rows = {f"n = {n}": ("chain", n, max(15, work // n)) for n in args.n}
-        table("draws", rows, args.repeats, args.unlimited)
+        chains(args, "draws", rows)
     if "readme" in args.only:
         rows = {mode: ("readme", mode, args.draws) for mode in args.modes}
-        table("readme", rows, args.repeats, args.unlimited)
+        chains(args, "readme", rows)
 
 
 if __name__ == "__main__":

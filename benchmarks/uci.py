@@ -11,7 +11,6 @@ read from a file with its columns and the class last; it is not part of this pac
 
 from __future__ import annotations
 
-import argparse
 import statistics
 
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import pandas as pd
 
 from _design import from_prior, logistic, min_ess, run
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -53,8 +53,7 @@ TABLE_6 = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="100 rows, 200 draws, one chain")
+    parser = arguments(__doc__, quick="100 rows, 200 draws, one chain")
     parser.add_argument("--data", nargs="+", default=["pima", "wisconsin", "ionosphere"])
     parser.add_argument("--spect", help="path of the SPECT training data")
     parser.add_argument("--samplers", nargs="+", default=list(SAMPLERS))
@@ -67,16 +66,17 @@ def main() -> None:
     tables = {name: getattr(lgm.datasets, f"load_{name}")() for name in args.data}
     if args.spect:
         tables["spect"] = pd.read_csv(args.spect)
-    print(
-        f"medians of {args.chains} chains, {args.draws} draws after {args.tune}; ESS is per 20000 "
-        f"draws\n{'data':12}{'n':>5}{'d':>4} {'sampler':9}{'ESS theta':>10}{'table 6':>9}{'sd':>4}"
-        f"{'ops/draw':>10}{'per 1000 ops':>14}{'table 6':>9}{'per second':>12}{'accept':>8}"
-        f"{'ms/draw':>9}"
-    )
+    columns = {"data": "<10", "n": "", "d": "", "sampler": "<7", "ESS theta": ".0f", "table 6": ""}
+    columns |= {"its sd": "", "ops/draw": ".2f", "per 1000 ops": ".2f", "table 6, per 1000": ".2f"}
+    columns |= {"per second": ".3f", "accept": ".2f", "ms/draw": ".1f"}
+    title = f"medians of {args.chains} chains, {args.draws} draws after {args.tune}"
+    results = Table(args, f"{title}; ESS is per 20000 draws", columns, keys=4)
     for data, table in tables.items():
         model = logistic(table[:100] if args.quick else table)
         d = table.shape[1] - 1
         for name in args.samplers:
+            if results.has(data, len(table), d, name):
+                continue
             sampler, options = SAMPLERS[name]
             step = sampler(model=model, **options)
             rows = []
@@ -94,18 +94,15 @@ def main() -> None:
                         1e3 * result["seconds"] / args.draws,
                     )
                 )
-            ess, ops, per_op, per_second, accept, cost = (
+            ess, ops, per_op, *others = (
                 statistics.median(column) for column in zip(*rows, strict=True)
             )
-            published, sd = TABLE_6[data].get(name, ("", ""))
+            published, sd = TABLE_6[data].get(name, (None, None))
             # O(n³) operations an iteration as the paper's Table 5 counts them; KHR takes ten.
             count = {"AA": 1, "ASIS": 2, "SA": 1, "SURR": 3, "KHR": 10}.get(name)
-            theirs = f"{published / (20 * count):.2f}" if count else ""
-            print(
-                f"{data:12}{len(table):5}{d:4} {name:9}{ess:10.0f}{published:>9}{sd:>4}{ops:10.2f}"
-                f"{per_op:14.2f}{theirs:>9}{per_second:12.3f}{accept:8.2f}{cost:9.1f}",
-                flush=True,
-            )
+            theirs = published / (20 * count) if count else None
+            of_theta = (ess, published, sd, ops, per_op, theirs)
+            results.row(data, len(table), d, name, *of_theta, *others)
 
 
 if __name__ == "__main__":

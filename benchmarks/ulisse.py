@@ -14,7 +14,6 @@ of ratios.
 
 from __future__ import annotations
 
-import argparse
 import time
 
 from pathlib import Path
@@ -24,7 +23,8 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 
-from _design import machine, min_ess, standardized
+from _design import min_ess, standardized
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -64,8 +64,7 @@ def chain(step: Any, model: pm.Model, tune: int, draws: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="small simulated data, short chains")
+    parser = arguments(__doc__, quick="small simulated data, short chains")
     parser.add_argument("--concrete", type=Path, help="its file")
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--tune", type=int, default=1000)
@@ -73,7 +72,6 @@ def main() -> None:
     if args.quick:
         args.draws, args.tune = 100, 100
     model = regression(args.concrete, 100 if args.quick else 1030)
-    print(machine())
     with model:
         samplers = {
             "ExactMarginal": lgm.ExactMarginal(),
@@ -84,11 +82,10 @@ def main() -> None:
                 early_stop=0.01, beta=0.3, probes_kept=1, step_size=0.05
             ),
         }
-    print(f"n={len(model['y'].eval())}, {args.draws} draws after {args.tune}")
-    print(
-        f"{'':34}{'step size':>10}{'CG':>6}{'% ESS':>8}{'ms/draw':>9}{'s/independent':>15}"
-        f"{'mean off':>10}{'sd ratio':>14}"
-    )
+    columns = {"sampler": "<33", "step size": ".5f", "CG": ".1f", "% ESS": ".2f", "ms/draw": ".1f"}
+    columns |= {"s/independent": ".2f", "mean off": ".2f", "sd ratio": ">9"}
+    title = f"n = {len(model['y'].eval())}, {args.draws} draws after {args.tune}"
+    table = Table(args, title, columns, keys=1)
     reference = None
     for name, step in samplers.items():
         tune, draws = args.tune, args.draws
@@ -99,15 +96,18 @@ def main() -> None:
         reference = theta if reference is None else reference
         off = np.abs(theta.mean(0) - reference.mean(0)) / reference.std(0)
         ratio = theta.std(0) / reference.std(0)
-        stats = found["stats"]
-        print(
-            f"{name:34}{stats.get('approximate_step_size', np.nan):10.5f}"
-            f"{stats.get('solver_iterations', np.nan):6.1f}{100 * found['ess'] / draws:8.2f}"
-            f"{1e3 * found['seconds'] / draws:9.1f}{found['seconds'] / found['ess']:15.2f}"
-            f"{off.max():10.2f}{ratio.min():8.2f}-{ratio.max():.2f}",
-            flush=True,
+        stats, of_draws = found["stats"], found["seconds"] / draws
+        solver = ("approximate_step_size", "solver_iterations")
+        table.row(
+            name,
+            *(stats.get(each, np.nan) for each in solver),
+            100 * found["ess"] / draws,
+            1e3 * of_draws,
+            of_draws * draws / found["ess"],
+            off.max(),
+            f"{ratio.min():.2f}-{ratio.max():.2f}",
         )
-    print(f"{'published':34}{'':10}{'':6}{0.1:8.2f}{27:24.2f}")
+    table.row("published", None, None, 0.1, None, 27, None, None)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ designs of `_design`, one chain.
 
 from __future__ import annotations
 
-import argparse
 import signal
 import time
 
@@ -20,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from _design import LABELS, LIKELIHOODS, machine, run, simulate
+from _design import LABELS, LIKELIHOODS, run, simulate
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -45,6 +45,9 @@ PARTS = {
     "": "the rest, in Python",
 }
 """Files and functions of the package, and what they are for; the longest name that fits counts."""
+
+COLUMNS = {"milliseconds": "<24", "tuning": ".2f", "of tuning": ".0%"}
+COLUMNS |= {"draws": ".2f", "of draws": ".0%"}
 
 
 class Watch:
@@ -74,8 +77,7 @@ class Watch:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="n = 50, few draws")
+    parser = arguments(__doc__, quick="n = 50, few draws")
     parser.add_argument("--models", nargs="+", choices=LIKELIHOODS, default=["logistic"])
     parser.add_argument("--n", type=int, nargs="+", default=[100, 400, 800])
     parser.add_argument("--d", type=int, default=2)
@@ -83,10 +85,12 @@ def main() -> None:
     args = parser.parse_args()
     if args.quick:
         args.n, args.tune = [50], 100
-    print(machine())
     for likelihood in args.models:
         for n in args.n:
             model = simulate(likelihood, n, args.d, np.random.default_rng(0), infer=True)
+            results = Table(args, f"{LABELS[likelihood]} n = {n}, d = {args.d}", COLUMNS, keys=1)
+            if results.has():
+                continue
             step, draws = lgm.PseudoMarginal(model=model), max(100, 100_000 // n)
             run(step, model, 20, 5, seed=0)  # compiles
             step.setup_chain(np.random.default_rng(1), args.tune, draws)
@@ -97,7 +101,7 @@ def main() -> None:
                 ms = 1e3 * watch.seconds / length / watch.counts.total()
                 columns.append({part: ms * count for part, count in watch.counts.items()})
                 step.stop_tuning()
-            show(f"{LABELS[likelihood]} n = {n}, d = {args.d}", columns)
+            show(results, columns)
 
 
 def moved(step: lgm.PseudoMarginal, point: dict[str, Any], draws: int) -> dict[str, Any]:
@@ -106,19 +110,13 @@ def moved(step: lgm.PseudoMarginal, point: dict[str, Any], draws: int) -> dict[s
     return point
 
 
-def show(title: str, columns: list[dict[str, float]]) -> None:
+def show(table: Table, columns: list[dict[str, float]]) -> None:
     tuning, drawing = columns
-    print(f"\n{title:36}{'tuning':>16}{'draws':>16}")
+    sums = [sum(column.values()) for column in columns]
     for part in sorted(tuning | drawing, key=lambda part: -drawing.get(part, 0.0)):
-        row = f"{part:36}"
-        for column in columns:
-            ms = column.get(part, 0.0)
-            row += f"{ms:9.2f} ms{ms / sum(column.values()):5.0%}"
-        print(row)
-    print(
-        f"{'together':36}" + "".join(f"{sum(c.values()):9.2f} ms{'':5}" for c in columns),
-        flush=True,
-    )
+        ms = [column.get(part, 0.0) for column in columns]
+        table.row(part, ms[0], ms[0] / sums[0], ms[1], ms[1] / sums[1])
+    table.row("together", sums[0], None, sums[1])
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ number of draws, R-hat, acceptance, and the 1 % quantile of the smallest compone
 
 from __future__ import annotations
 
-import argparse
 import time
 
 from typing import Any
@@ -23,7 +22,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 
-from _design import machine
+from _results import Table, arguments
 
 import pymc_lgm as lgm
 
@@ -67,8 +66,7 @@ def bym(table: pd.DataFrame, pairs: pd.DataFrame) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one model, short chains")
+    parser = arguments(__doc__, quick="one model, short chains")
     parser.add_argument(
         "--problems", nargs="*", choices=["counts", "labels", "map"], default=["counts", "labels"]
     )
@@ -81,13 +79,12 @@ def main() -> None:
         args.problems, args.draws, args.tune = ["counts"], 50, 50
     if "map" in args.problems and args.areas is None:
         parser.error("the map needs --areas COUNTS.csv NEIGHBORS.csv")
-    print(machine())
-    print(
-        f"{'problem':9}{'seed':>5}{'ESS/draw':>10}{'R-hat':>7}{'accept':>8}{'lowest 1 %':>12}"
-        f"{'s':>6}"
-    )
+    columns = {"problem": "<7", "seed": "", "ESS/draw": ".2f", "R-hat": ".3f", "accept": ".2f"}
+    results = Table(args, "", columns | {"lowest 1 %": ".4f", "s": ".0f"}, keys=2)
     for problem in args.problems:
         for seed in range(args.seeds):
+            if results.has(problem, seed):
+                continue
             rng, begin = np.random.default_rng(seed), time.perf_counter()
             with pm.Model() as model:
                 if problem == "map":
@@ -109,12 +106,9 @@ def main() -> None:
             table = az.summary(idata, var_names=theta, round_to="none").astype(float)
             draws = idata["posterior"].dataset[small].to_array()
             accept = float(idata["sample_stats"].dataset["theta_acceptance"].mean())
-            print(
-                f"{problem:9}{seed:5}{table['ess_bulk'].min() / (4 * args.draws):10.2f}"
-                f"{table['r_hat'].max():7.3f}{accept:8.2f}{float(draws.quantile(0.01)):12.4f}"
-                f"{time.perf_counter() - begin:6.0f}",
-                flush=True,
-            )
+            ess, r_hat = table["ess_bulk"].min() / (4 * args.draws), table["r_hat"].max()
+            seconds = time.perf_counter() - begin
+            results.row(problem, seed, ess, r_hat, accept, float(draws.quantile(0.01)), seconds)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ def smaller(path):
 
 
 def main():
+    sys.path.insert(0, str(SCRIPT.parent))  # the script imports what stands beside it
     sys.argv = [str(SCRIPT), "--minutes", "13", "--figure", str(PICTURE)]
     runpy.run_path(str(SCRIPT), run_name="__main__")
     smaller(PICTURE)

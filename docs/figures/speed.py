@@ -1,13 +1,13 @@
 """Draw effective draws a second as multiples of NUTS's: figure of the first page.
 
-The ratios are those that benchmarks/beats_nuts.py printed: the script reads the tables of
-docs/benchmarks.md, so that no number is typed twice, and the picture carries what it shows.
+The ratios are those that benchmarks/beats_nuts.py has saved: the script reads its files, so that no
+number is typed, and the picture carries what it shows.
 
     python docs/figures/speed.py
 """
 
+import csv
 import json
-import re
 
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import matplotlib.pyplot as plt
 
 PICTURE = Path(__file__).with_suffix(".png")
-TABLES = Path(__file__).parents[1] / "benchmarks.md"
+TABLES = Path(__file__).parents[2] / "benchmarks" / "results"
 
 MODELS = {"LCX": "Cox process", "VLT": "Volatility", "LRG": "Logistic", "ORD": "Ordinal probit"}
 KINDS = {  # of ratios: what they are, and how a bar shows it
@@ -26,9 +26,6 @@ KINDS = {  # of ratios: what they are, and how a bar shows it
         {"facecolor": "white", "edgecolor": "C0", "hatch": "//////", "lw": 1.0},
     ),
 }
-CELL = re.compile(r"(?P<model>[A-Z]{3}) +(?P<n>\d+) +(?P<d>\d+)  (?P<rest>.*)")
-SAMPLER = re.compile(r"(?P<name>\w+) +\d+/\d+ +\d+ +(?:nan|[\d.]+(?P<doubtful>!?)) ")
-BEST = re.compile(r"best NUTS +default is (?P<least>at least )?(?P<times>[\d.]+) × (?P<name>\w+);")
 
 
 class Ratio(NamedTuple):
@@ -38,23 +35,17 @@ class Ratio(NamedTuple):
     kind: str
 
 
-def lines(text):
-    """Yield ((model, n, d), Ratio) for each comparison with the best NUTS in the page."""
-    doubtful = {}
-    for line in filter(None, map(CELL.fullmatch, text.splitlines())):
-        cell = line["model"], int(line["n"]), int(line["d"])
-        if row := SAMPLER.match(line["rest"]):
-            doubtful[row["name"]] = row["doubtful"] == "!"
-        if best := BEST.match(line["rest"]):
-            mark = "indication" if doubtful[best["name"]] else "measured"
-            yield cell, Ratio(float(best["times"]), "bound" if best["least"] else mark)
-
-
-def ratios(text):
-    """Return (model, n, d) -> Ratio: of tables that have the same cell, the smallest."""
+def ratios():
+    """Return (model, n, d) -> Ratio: of all NUTS that a cell was compared with, the smallest."""
     found = {}
-    for cell, ratio in lines(text):
-        found[cell] = min(found.get(cell, ratio), ratio)
+    for path in sorted(TABLES.glob("beats_nuts*.csv")):
+        with path.open(newline="", encoding="utf-8") as file:
+            for row in filter(lambda row: row["default is"], csv.DictReader(file)):
+                kind = "indication" if row["R-hat"].endswith("!") else "measured"
+                kind = "bound" if row["compile"].endswith(">") else kind
+                cell = row["model"], int(row["n"]), int(row["d"])
+                ratio = Ratio(float(row["default is"]), kind)
+                found[cell] = min(found.get(cell, ratio), ratio)
     return found
 
 
@@ -106,8 +97,7 @@ def draw(found):
 
 def main():
     plt.style.use(Path(__file__).with_name("style.mplstyle"))
-    text = TABLES.read_text(encoding="utf-8")
-    found = ratios(text)
+    found = ratios()
     draw(found).savefig(PICTURE, metadata={"Description": shown(found)})
     print(shown(found))
 

@@ -1,0 +1,131 @@
+"""What a benchmark saves the documentation shows, and what it has saved is not run again."""
+
+import importlib
+import sys
+
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+COLUMNS = {"sampler": "<7", "n": "", "ESS": ".0f", "R-hat": ".3f"}
+
+
+@pytest.fixture
+def results(monkeypatch, tmp_path):
+    for folder in ("benchmarks", "tools"):
+        monkeypatch.syspath_prepend(str(ROOT / folder))
+    module = importlib.import_module("_results")
+    monkeypatch.setattr(module, "FOLDER", tmp_path)
+    monkeypatch.setattr(module, "machine_once", lambda: "2 cores; Python 3; a BLAS")
+    ran(module, monkeypatch, "1234567", "--draws", "10")
+    return module
+
+
+def ran(module, monkeypatch, code, *words):
+    """What follows is run by this code, with these arguments."""
+    monkeypatch.setattr(module, "code", lambda: code)
+    monkeypatch.setattr(sys, "argv", ["benchmarks/speed.py", *words, "--save"])
+
+
+def table(module, title="ten draws"):
+    return module.Table(Namespace(save="speed", quick=False), title, COLUMNS, keys=2)
+
+
+def test_a_row_is_kept_as_it_is_printed(results, capsys, tmp_path):
+    table(results).row("default", 100, 123.4, (1.0512, True))
+    table(results).row("nutpie", 100)
+    kept, short = results.read(tmp_path / "speed.csv")
+    assert [kept[name] for name in COLUMNS] == ["default", "100", "123", "1.051!"]
+    assert [short[name] for name in COLUMNS] == ["nutpie", "100", "", ""]
+    assert kept["title"] == "ten draws"
+    assert kept["code"] == "1234567"
+    assert kept["machine"] == "2 cores; Python 3"
+    assert "default      100      123    1.051!" in capsys.readouterr().out
+
+
+def test_nothing_is_kept_unless_it_is_asked_for(results, tmp_path):
+    results.Table(Namespace(save=None, quick=True), "", COLUMNS, keys=2).row("default", 100, 1, 1)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(SystemExit, match="--quick"):
+        results.Table(Namespace(save="speed", quick=True), "", COLUMNS, keys=2)
+
+
+def test_a_run_that_was_cut_goes_on(results, monkeypatch, capsys):
+    """Rows of this title, command and code; what is known of them are the first columns."""
+    table(results).row("default", 100, 123.4, 1.0)
+    capsys.readouterr()
+    assert table(results).has("default", 100)
+    assert table(results).has("default")
+    assert capsys.readouterr().out.count("123") == 2
+    assert not table(results).has("default", 10)
+    assert not table(results, "a hundred draws").has("default", 100)
+    ran(results, monkeypatch, "1234567", "--draws", "20")
+    assert not table(results).has("default", 100)
+    ran(results, monkeypatch, "7654321", "--draws", "10")
+    assert not table(results).has("default", 100)
+
+
+def test_what_changed_code_has_made_is_made_again(results, monkeypatch):
+    """Two trees that differ from one commit need not be alike."""
+    ran(results, monkeypatch, "1234567+", "--draws", "10")
+    table(results).row("default", 100, 123.4, 1.0)
+    assert not table(results).has("default", 100)
+
+
+def test_a_newer_row_takes_the_place_of_the_older(results, monkeypatch, tmp_path):
+    for n in (100, 200):
+        table(results).row("default", n, 123.4, 1.0)
+    ran(results, monkeypatch, "7654321", "--draws", "20")
+    table(results).row("default", 100, 456.7, 1.0)
+    table(results, "a hundred draws").row("default", 100, 789.0, 1.0)
+    rows = results.read(tmp_path / "speed.csv")
+    assert [row["ESS"] for row in rows] == ["457", "123", "789"]
+    assert [row["code"] for row in rows] == ["7654321", "1234567", "7654321"]
+
+
+def test_other_columns_are_another_table(results):
+    table(results).row("default", 100, 1, 1)
+    other = results.Table(Namespace(save="speed", quick=False), "", {"sampler": "<7"}, keys=1)
+    with pytest.raises(SystemExit, match="other columns"):
+        other.row("default")
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--n", "1", "--save"], "--n 1"),
+        (["--save", "NAME", "--n", "1"], "--n 1"),
+        (["--save", "--quick"], "--quick"),
+        (["--file", "a/b/data_12.csv", "--sampler", "PM, default"], None),
+    ],
+)
+def test_the_command_is_what_a_user_types(results, monkeypatch, words, shown):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    shown = shown or "--file data_12.csv --sampler 'PM, default'"
+    command = results.command(["/somewhere/benchmarks/speed.py", *words])
+    assert command == f"OMP_NUM_THREADS=1 python benchmarks/speed.py {shown}"
+
+
+def test_a_page_shows_the_files_of_today(results, monkeypatch, tmp_path):
+    """Each fault is a sentence; a page that is filled has none."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    tables = importlib.import_module("tables")
+    monkeypatch.setattr(tables, "FOLDER", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("Before.\n\n<!-- results: speed -->\n<!-- end -->\n\nAfter.\n")
+    assert "speed.csv, which does not exist" in tables.faults(page)[0]
+    table(results).row("default", 100, 123.4, 1.0)
+    ran(results, monkeypatch, "7654321", "--draws", "10")
+    table(results).row("nutpie", 100, 5.0, (1.1, True))
+    assert "not as its csv" in tables.faults(page)[0]
+    text = tables.filled(page.read_text())
+    assert "    python benchmarks/speed.py --draws 10\n\n```\nten draws\nsampler    n  ESS" in text
+    assert "\nnutpie   100    5  1.100!\n```\n" in text
+    assert "<small>Row 1: code 1234567 of " in text
+    assert tables.filled(text) == text
+    page.write_text(text)
+    assert not tables.faults(page)
+    page.write_text(f"{text}\n```\ntyped  12\n```\n")
+    assert "no csv made: 'typed  12'" in tables.faults(page)[0]

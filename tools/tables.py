@@ -1,0 +1,143 @@
+"""Put the tables that the benchmarks have saved into docs/: no number there is typed.
+
+    python tools/tables.py [--check]
+
+A page has its tables between ``<!-- results: NAME ... -->`` and ``<!-- end -->``, each NAME a file
+benchmarks/results/NAME.csv: the commands, the rows with the titles above them, and in small print
+of which code, day and machine they are. ``--check`` changes nothing and says what is not as the
+files have it: `make docs` and the tests run it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+
+from itertools import groupby
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from _results import FOLDER, MARKS, ORIGIN, line, read  # noqa: E402
+
+BLOCK = re.compile(r"(<!-- results: ([\w ]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+FENCE = re.compile(r"^```\n.*?^```$", re.DOTALL | re.MULTILINE)
+NUMBER = re.compile(r"[-+]?\d[^A-Za-z]*|nan|inf|")
+WIDTH = 110
+"""Of a command; a longer one is broken before its options."""
+
+
+def filled(text: str) -> str:
+    """Return a page with the tables of today."""
+    return BLOCK.sub(lambda found: f"{found[1]}{block(found[2].split())}{found[3]}", text)
+
+
+def block(names: list[str]) -> str:
+    """Return the commands, the tables and the small print of some files."""
+    rows = [row | {"file": name} for name in names for row in read(FOLDER / f"{name}.csv")]
+    parts: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for row in rows:
+        parts.setdefault((row["file"], row["title"]), []).append(row)
+    rows = [row for part in parts.values() for row in part]
+    commands = list(dict.fromkeys(row["command"] for row in rows if row["command"]))
+    tables = "\n\n".join(map(table, parts.values()))
+    above = "".join(f"{broken(command)}\n" for command in commands)
+    small = f"<small>{origins(rows, commands)}</small>"
+    return "\n".join(["", *filter(None, [above]), f"```\n{tables}\n```", "", small, "", ""])
+
+
+def table(rows: list[dict[str, str]]) -> str:
+    """Return rows of one title below it, numbers to the right; without columns that are empty."""
+    columns = [
+        n for n in rows[0] if n not in ("title", "file", *ORIGIN) and any(r[n] for r in rows)
+    ]
+    cells = [columns, *([row[name] for name in columns] for row in rows)]
+    widths = []
+    for name, *column in zip(*cells, strict=True):
+        width = max(len(name), *(len(cell.rstrip(MARKS)) for cell in column))
+        numbers = all(NUMBER.fullmatch(cell) for cell in column)
+        widths.append(width if numbers else -max(width, *map(len, column)))
+    title = [rows[0]["title"]] if rows[0]["title"] else []
+    return "\n".join([*title, *(line(row, widths) for row in cells)])
+
+
+def broken(command: str) -> str:
+    """Return a command as an indented block."""
+    lines = ["    "]
+    for words in re.split(r" (?=--)", command):
+        if len(lines[-1]) + len(words) > WIDTH and lines[-1].strip():
+            lines[-1] += "\\"
+            lines.append("        ")
+        lines[-1] += f"{words} "
+    return "\n".join(text.rstrip() for text in lines)
+
+
+def origins(rows: list[dict[str, str]], commands: list[str]) -> str:
+    """Return the small print; it says which rows, where they are not of one run."""
+    places: dict[tuple[str, ...], list[int]] = {}
+    for number, row in enumerate(rows, 1):
+        places.setdefault(tuple(row[name] for name in ORIGIN), []).append(number)
+    machines = dict.fromkeys(machine for *_, machine in places)
+    said = []
+    for (command, code, date, machine), numbers in places.items():
+        words = [f"code {code} of {date}"]
+        if len(commands) > 1 or not command:
+            number = f"command {commands.index(command) + 1}" if command else "command not kept"
+            words.insert(0, number)
+        if len(machines) > 1:
+            words.append(machine)
+        where = f"row{'s' * (len(numbers) > 1)} {ranges(numbers)}: " if len(places) > 1 else ""
+        text = f"{where}{', '.join(words)}."
+        said.append(text[0].upper() + text[1:])
+    return " ".join([*said, *(f"Machine: {name}." for name in machines if len(machines) == 1)])
+
+
+def ranges(numbers: list[int]) -> str:
+    """Return 1, 2, 3, 5 as "1–3, 5"."""
+    runs = [
+        [n for _, n in run]
+        for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
+    ]
+    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+
+
+def faults(page: Path) -> list[str]:
+    """Return what is wrong with the tables of a page, a sentence each."""
+    text, name = page.read_text(encoding="utf-8"), page.name
+    asked = [csv for found in BLOCK.finditer(text) for csv in found[2].split()]
+    said = [
+        f"{name} shows benchmarks/results/{csv}.csv, which does not exist."
+        for csv in asked
+        if not (FOLDER / f"{csv}.csv").exists()
+    ]
+    if asked and not said:
+        for found in BLOCK.finditer(text):
+            if found[0] != filled(found[0]):
+                said.append(f"{name}: {found[2]} is not as its csv: run python tools/tables.py.")
+        for fence in FENCE.findall(BLOCK.sub("", text)):
+            if re.search(r"\d", fence):
+                said.append(f"{name} has a table that no csv made: {fence.splitlines()[1]!r}.")
+    return said
+
+
+def main() -> None:
+    """Rewrite the pages, or check them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="change nothing, say what is wrong")
+    check = parser.parse_args().check
+    said = []
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        found = faults(page)
+        if not check and not any("not exist" in fault for fault in found):
+            page.write_text(filled(text), encoding="utf-8")
+            found = faults(page)
+        said += found
+    if said:
+        sys.exit("\n".join(said))
+
+
+if __name__ == "__main__":
+    main()
