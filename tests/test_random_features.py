@@ -87,6 +87,31 @@ def test_every_sampler_leaves_the_joint_law(step, steps, tune):
     assert test.pvalue > 1e-4, test
 
 
+def mean_and_noise(n=8):
+    """Two processes of one observation each, whose likelihood is not log-concave."""
+    x = np.linspace(0, 3, n)[:, None]
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale", 1)
+        cov = scale**2 * pm.gp.cov.Matern52(1, ls=1.0)
+        f, g = (
+            lgm.gp.RandomFeatures(2, cov_func=cov, random_seed=k).prior(name, x)
+            for k, name in enumerate("fg")
+        )
+        pm.Normal("y", f, pm.math.exp(0.3 * g - 1), observed=pm.Data("seen", np.cos(np.arange(n))))
+    return model
+
+
+@pytest.mark.slow
+def test_a_mean_and_a_noise_are_no_classes():
+    """The default samples them: labels of a robust maximum cut f off, and these do not."""
+    model = mean_and_noise()
+    with model:
+        step = lgm.PseudoMarginal(compile_kwargs=QUICK)
+    rng = np.random.default_rng(7)
+    test = joint_test(step, model, replicates=200, steps=2, tune=40, rng=rng)
+    assert test.pvalue > 1e-4, test
+
+
 def test_it_is_read_and_sampled_and_predicted():
     model, gp = counts(n=40)
     with model:

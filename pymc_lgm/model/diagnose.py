@@ -21,6 +21,7 @@ __all__ = [
     "check_model",
     "coupled_term",
     "explain",
+    "is_flat",
     "is_log_concave",
     "no_approximation",
     "raised_in_a_draw",
@@ -197,6 +198,15 @@ def is_log_concave(model: ModelFunctions) -> bool:
         if W.size and W.min() < -1e-6 * np.abs(W).max():
             return False
     return True
+
+
+def is_flat(model: ModelFunctions) -> bool:
+    """Whether the likelihood has no slope where one latent of each observation is far above all."""
+    assert model.sets is not None
+    f = np.full(model.n, -30.0)
+    f[model.sets[:, 0]] = 30.0
+    gradient = model.likelihood_terms(f, np.zeros(model.p))[1]
+    return bool((np.abs(gradient) < 1e-6).all())
 
 
 def no_approximation(model: ModelFunctions, theta: Array, approximation: str) -> str:
