@@ -303,13 +303,23 @@ def test_an_error_in_the_graph(cores: int, broken: Any, whole: list[Any]) -> Non
     assert same(again, whole)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Python's own answer to SIGINT, whatever other tests have put in its place."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @promised(
     "Ctrl-C, SIGINT, at any moment",
     "`pm.sample` returns the draws that were complete; they are those of a whole run, and the "
     "number of BLAS threads is what it was",
     "nothing: the step can be used again",
 )
-def test_an_interrupt_at_a_random_moment(broken: Any, whole: list[Any]) -> None:
+def test_an_interrupt_at_a_random_moment(
+    broken: Any, whole: list[Any], interruptible: None
+) -> None:
     model, op, step = broken
     rng = np.random.default_rng(5)
     threads = [pool["num_threads"] for pool in threadpool_info()]
