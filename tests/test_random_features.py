@@ -75,7 +75,7 @@ def counts(n=12, features=3):
     [
         pytest.param(lgm.PseudoMarginal, 1, 60, marks=pytest.mark.slow),
         pytest.param(lgm.PseudoMarginal, 5, 60, marks=pytest.mark.slow),
-        (lgm.WhitenedMetropolis, 5, 0),
+        (lgm.WhitenedMetropolis, 2, 0),
     ],
 )
 def test_every_sampler_leaves_the_joint_law(step, steps, tune):
@@ -83,7 +83,8 @@ def test_every_sampler_leaves_the_joint_law(step, steps, tune):
     with model:
         step = step(compile_kwargs=QUICK)
     rng = np.random.default_rng(5)
-    test = joint_test(step, model, replicates=300, steps=steps, tune=tune, rng=rng)
+    replicates = 300 if tune else 150
+    test = joint_test(step, model, replicates=replicates, steps=steps, tune=tune, rng=rng)
     assert test.pvalue > 1e-4, test
 
 
