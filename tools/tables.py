@@ -4,8 +4,9 @@
 
 A page has its tables between ``<!-- results: NAME ... -->`` and ``<!-- end -->``, each NAME a file
 benchmarks/results/NAME.csv: the commands, the rows with the titles above them, and in small print
-of which code, day and machine they are. ``--check`` changes nothing and says what is not as the
-files have it: `make docs` and the tests run it.
+of which code, day and machine they are. ``<!-- published -->`` begins the table of `published.py`.
+``--check`` changes nothing and says what is not as the files have it: `make docs` and the tests run
+it.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import published  # noqa: E402
+
 from _results import FOLDER, MARKS, ORIGIN, line, read  # noqa: E402
 
-BLOCK = re.compile(r"(<!-- results: ([\w ]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- (?:results: ([\w ]+)|published) -->\n).*?(<!-- end -->)", re.DOTALL)
 FENCE = re.compile(r"^```\n.*?^```$", re.DOTALL | re.MULTILINE)
 NUMBER = re.compile(r"[-+]?\d[^A-Za-z]*|nan|inf|")
 WIDTH = 110
@@ -31,7 +34,18 @@ WIDTH = 110
 
 def filled(text: str) -> str:
     """Return a page with the tables of today."""
-    return BLOCK.sub(lambda found: f"{found[1]}{block(found[2].split())}{found[3]}", text)
+
+    def again(found: re.Match[str]) -> str:
+        return f"{found[1]}{block(found[2].split()) if found[2] else beside()}{found[3]}"
+
+    return BLOCK.sub(again, text)
+
+
+def beside() -> str:
+    """Return the table of published numbers beside ours."""
+    files = {name: read(FOLDER / f"{name}.csv") for name in published.FILES}
+    rows = [row | {"title": ""} for row in published.rows(files)]
+    return f"\n```\n{table(rows)}\n```\n\n"
 
 
 def block(names: list[str]) -> str:
@@ -106,7 +120,8 @@ def ranges(numbers: list[int]) -> str:
 def faults(page: Path) -> list[str]:
     """Return what is wrong with the tables of a page, a sentence each."""
     text, name = page.read_text(encoding="utf-8"), page.name
-    asked = [csv for found in BLOCK.finditer(text) for csv in found[2].split()]
+    asks = (found[2].split() if found[2] else published.FILES for found in BLOCK.finditer(text))
+    asked = [csv for names in asks for csv in names]
     said = [
         f"{name} shows benchmarks/results/{csv}.csv, which does not exist."
         for csv in asked
@@ -115,7 +130,8 @@ def faults(page: Path) -> list[str]:
     if asked and not said:
         for found in BLOCK.finditer(text):
             if found[0] != filled(found[0]):
-                said.append(f"{name}: {found[2]} is not as its csv: run python tools/tables.py.")
+                what = found[2] or "published"
+                said.append(f"{name}: {what} is not as its csv: run python tools/tables.py.")
         for fence in FENCE.findall(BLOCK.sub("", text)):
             if re.search(r"\d", fence):
                 said.append(f"{name} has a table that no csv made: {fence.splitlines()[1]!r}.")
