@@ -77,12 +77,13 @@ class Table:
             today = datetime.date.today().isoformat()
             origin = (command(sys.argv), code(), today, where.rpartition("; ")[0])
             self.origin = {"title": title} | dict(zip(ORIGIN, origin, strict=True))
-        # A column is as wide as its name, and no number has more than seven characters.
-        self.widths = [
-            -max(len(name), int(spec[1:])) if spec.startswith("<") else max(len(name), 7)
-            for name, spec in columns.items()
-        ]
-        print("\n".join(filter(None, (f"\n{title}", line(list(columns), self.widths)))), flush=True)
+        # A column is as wide as its name and its text; no number has more than seven characters.
+        self.widths = []
+        for name, spec in columns.items():
+            text = spec[:1] if spec[:1] in ("<", ">") else ""
+            width = max(len(name), int(spec[1:]) if text else 7)
+            self.widths.append(-width if text == "<" else width)
+        self.heading = f"\n{title}\n".replace("\n\n", "\n") + line(list(columns), self.widths)
 
     def row(self, *cells: Any) -> None:
         """Print a row and keep it: values, or pairs of a value and its mark: "!" where it is true.
@@ -91,13 +92,11 @@ class Table:
         """
         blank = [None] * (len(self.columns) - len(cells))
         texts = self._texts(*cells, *blank)
-        print(line(texts, self.widths), flush=True)
+        self._print(texts)
         if self.path:
             new = dict(zip(self.columns, texts, strict=True)) | self.origin
             names = ["title", *self.keys]
-            rows = read(self.path)
-            if rows and set(rows[0]) != set(new):
-                sys.exit(f"{self.path.name} has other columns: save it under another name")
+            rows = self._kept()
             at = [i for i, old in enumerate(rows) if all(old[k] == new[k] for k in names)]
             rows = [old for i, old in enumerate(rows) if i not in at]
             rows.insert(at[0] if at else len(rows), new)
@@ -110,10 +109,22 @@ class Table:
             return False
         same = {name: self.origin[name] for name in ("title", "command", "code")}
         same |= zip(self.columns, self._texts(*first), strict=False)
-        found = [row for row in read(self.path) if same.items() <= row.items()]
+        found = [row for row in self._kept() if same.items() <= row.items()]
         for row in found:
-            print(line([row[name] for name in self.columns], self.widths), flush=True)
+            self._print([row[name] for name in self.columns])
         return bool(found)
+
+    def _kept(self) -> list[dict[str, str]]:
+        rows = read(self.path) if self.path else []
+        if rows and set(rows[0]) != {*self.columns, *self.origin}:
+            sys.exit(f"{self.path} has other columns: save it under another name")
+        return rows
+
+    def _print(self, texts: list[str]) -> None:
+        if self.heading:
+            print(self.heading)
+            self.heading = ""
+        print(line(texts, self.widths), flush=True)
 
     def _texts(self, *cells: Any) -> list[str]:
         return [_text(c, spec) for c, spec in zip(cells, self.columns.values(), strict=False)]

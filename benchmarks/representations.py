@@ -134,7 +134,8 @@ def run(step: Any, model: pm.Model, tune: int, draws: int, seed: int) -> dict[st
     begin = time.perf_counter()
     for _ in range(draws):
         point, (info,) = step.step(point)
-        kept.append((step.lgm.theta_of(point), point[step.lgm.latent]))
+        theta = step.lgm.theta_of(point)
+        kept.append((theta, step.lgm.f_of(theta, point)))
         stats.append(info)
     seconds = time.perf_counter() - begin
     mean = {name: float(np.mean([s.get(name, np.nan) for s in stats])) for name in stats[0]}

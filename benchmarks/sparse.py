@@ -260,13 +260,16 @@ def main() -> None:
     for problem in args.problems:
         for sampler in args.samplers:
             model = build(problem, args.n or 2000, args.m or 50)
+            n = int(model.rvs_to_values[model.observed_RVs[0]].eval().size)
+            values = "f_weights" if problem == "features" else "f_u"
+            key = (problem, n, int(model[values].shape[-1].eval()), sampler)
+            if table.has(*key):
+                continue
             begin = time.perf_counter()
             run = sampled if sampler == "default" else by_nutpie
             idata = run(model, args.draws, args.tune, args.chains)
             seconds = time.perf_counter() - begin
             posterior = idata.posterior.to_dataset()
-            n = int(model.rvs_to_values[model.observed_RVs[0]].eval().size)
-            values = "f_weights" if problem == "features" else "f_u"
             ours = [rv.name for rv in model.free_RVs if not rv.name.endswith("_rotated_")]
             names = [name for name in ours if name != values]
             shown = [
@@ -276,9 +279,8 @@ def main() -> None:
             kept = posterior[[*names, values]]
             ess = min(float(v.min()) for v in az.ess(kept).data_vars.values())
             rhat = max(float(v.max()) for v in az.rhat(kept).data_vars.values())
-            draws, m = args.draws * args.chains, posterior[values].shape[-1]
-            cells = (rhat, ess, draws, ess / seconds, seconds, ", ".join(shown))
-            table.row(problem, n, m, sampler, *cells)
+            draws = args.draws * args.chains
+            table.row(*key, rhat, ess, draws, ess / seconds, seconds, ", ".join(shown))
 
 
 if __name__ == "__main__":

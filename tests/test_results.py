@@ -129,3 +129,41 @@ def test_a_page_shows_the_files_of_today(results, monkeypatch, tmp_path):
     assert not tables.faults(page)
     page.write_text(f"{text}\n```\ntyped  12\n```\n")
     assert "no csv made: 'typed  12'" in tables.faults(page)[0]
+
+
+def test_goals_are_of_the_best_nuts_and_say_what_is_a_bound(results):
+    """One NUTS for a cell, the one that is nearest to the default; bold is what is met."""
+    goals = importlib.import_module("goals")
+
+    def row(model, n, sampler, times, alone="", r_hat="1.01", compiled="3.00"):
+        cells = {"model": model, "n": n, "d": "2", "sampler": sampler, "default is": times}
+        return cells | {"by ops": alone, "R-hat": r_hat, "compile": compiled}
+
+    table = goals.table(
+        [
+            row("LRG", "100", "nutpie", "4.6", r_hat="1.076!"),
+            row("LRG", "100", "nutpie", "12.1", "370"),
+            row("LRG", "100", "numpyro", "250.0"),
+            row("LCX", "100", "default", ""),
+            row("LCX", "100", "nutpie", "112.7"),
+            row("VLT", "100", "nutpie", "44.1", "232", "nan", "0.00>"),
+        ]
+    )
+    assert table.splitlines()[2] == (
+        "| d = 2, n = 100: 100 | 4.6! to 12 (370) | **113** | more than 44 (more than 232) |  |"
+    )
+
+
+def test_published_numbers_are_alike_or_have_a_word(results):
+    published = importlib.import_module("published")
+    files = {name: [] for name in published.FILES}
+    moves = {"model": "LRG", "min ESS": "30"}
+    files["latent_moves"] = [
+        moves | {"latent move": name, "table 2": theirs}
+        for name, theirs in (("a", "40"), ("b", "10"), ("c", "321"), ("d", ""))
+    ]
+    counts = {"1": "4", "other": "5"}
+    files["pcg"] = [{"scheme": "none"} | counts, {"scheme": "published: none"} | counts]
+    rows = published.rows(files)
+    assert [row["agreement"] for row in rows] == ["alike", "more", "open", "alike"]
+    assert [row["ours"] for row in rows] == ["30", "30", "30", "4"]

@@ -4,8 +4,9 @@
 
 A page has its tables between ``<!-- results: NAME ... -->`` and ``<!-- end -->``, each NAME a file
 benchmarks/results/NAME.csv: the commands, the rows with the titles above them, and in small print
-of which code, day and machine they are. ``--check`` changes nothing and says what is not as the
-files have it: `make docs` and the tests run it.
+of which code, day and machine they are. ``results: published`` and ``results: goals`` are what
+`published.py` and `goals.py` work out of such files. ``--check`` changes nothing and says what is
+not as the files have it: `make docs` and the tests run it.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import goals  # noqa: E402
+import published  # noqa: E402
+
 from _results import FOLDER, MARKS, ORIGIN, line, read  # noqa: E402
 
-BLOCK = re.compile(r"(<!-- results: ([\w ]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
-FENCE = re.compile(r"^```\n.*?^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"(<!-- results: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+TABLE = re.compile(r"^```\n.*?^```$|^\|.*?\|\n\n", re.DOTALL | re.MULTILINE)
 NUMBER = re.compile(r"[-+]?\d[^A-Za-z]*|nan|inf|")
 WIDTH = 110
 """Of a command; a longer one is broken before its options."""
@@ -31,7 +35,36 @@ WIDTH = 110
 
 def filled(text: str) -> str:
     """Return a page with the tables of today."""
-    return BLOCK.sub(lambda found: f"{found[1]}{block(found[2].split())}{found[3]}", text)
+
+    def again(found: re.Match[str]) -> str:
+        make = MADE[found[2]][0] if found[2] in MADE else block
+        return f"{found[1]}{make(files(found[2]))}{found[3]}"
+
+    return BLOCK.sub(again, text)
+
+
+def files(asked: str) -> list[str]:
+    """Return the names of the files that a marker asks for."""
+    return MADE[asked][1] if asked in MADE else asked.split()
+
+
+def beside(names: list[str]) -> str:
+    """Return the table of published numbers beside ours."""
+    rows = published.rows({name: read(FOLDER / f"{name}.csv") for name in names})
+    return f"\n```\n{table([row | {'title': ''} for row in rows])}\n```\n\n"
+
+
+def reached(names: list[str]) -> str:
+    """Return the table of goals."""
+    rows = [row for name in names for row in read(FOLDER / f"{name}.csv")]
+    return f"\n{goals.table(rows)}\n\n"
+
+
+MADE = {
+    "published": (beside, list(published.FILES)),
+    "goals": (reached, ["beats_nuts", "beats_nuts_numpyro", "beats_nuts_earlier"]),
+}
+"""Tables that are worked out: how, and of which files."""
 
 
 def block(names: list[str]) -> str:
@@ -106,7 +139,7 @@ def ranges(numbers: list[int]) -> str:
 def faults(page: Path) -> list[str]:
     """Return what is wrong with the tables of a page, a sentence each."""
     text, name = page.read_text(encoding="utf-8"), page.name
-    asked = [csv for found in BLOCK.finditer(text) for csv in found[2].split()]
+    asked = [csv for found in BLOCK.finditer(text) for csv in files(found[2])]
     said = [
         f"{name} shows benchmarks/results/{csv}.csv, which does not exist."
         for csv in asked
@@ -116,9 +149,9 @@ def faults(page: Path) -> list[str]:
         for found in BLOCK.finditer(text):
             if found[0] != filled(found[0]):
                 said.append(f"{name}: {found[2]} is not as its csv: run python tools/tables.py.")
-        for fence in FENCE.findall(BLOCK.sub("", text)):
-            if re.search(r"\d", fence):
-                said.append(f"{name} has a table that no csv made: {fence.splitlines()[1]!r}.")
+        for typed in TABLE.findall(BLOCK.sub("", text)):
+            if re.search(r"\d", typed):
+                said.append(f"{name} has a table that no csv made: {typed.splitlines()[1]!r}.")
     return said
 
 
