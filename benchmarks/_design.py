@@ -198,6 +198,7 @@ def sampled(
             cores=2,
             random_seed=seed,
             progressbar=False,
+            quiet=True,
             compute_convergence_checks=False,
             **how,
         )
