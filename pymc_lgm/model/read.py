@@ -10,6 +10,7 @@ import pytensor
 
 from numpy.typing import NDArray
 from pymc.distributions.multivariate import MvNormalRV
+from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model import refusals
@@ -212,6 +213,9 @@ def find_latents(
 
 def _of_inducing(model: pm.Model, seen: Sequence[Variable], beside: Sequence[Variable]) -> Reading:
     """Processes that are seen through inducing variables, and no others."""
+    for rv in beside:
+        for inner in set(seen).intersection(ancestors(rv.owner.inputs)):
+            raise ValueError(refusals.hidden_layer(str(inner.name), str(rv.name)))
     if beside:
         raise ValueError(refusals.beside_inducing([str(rv.name) for rv in (*seen, *beside)]))
     reading = read_latents(model, seen, named=seen)

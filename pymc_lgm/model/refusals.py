@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 __all__ = [
     "beside_inducing",
+    "hidden_layer",
     "inducing_held",
     "inducing_read_otherwise",
     "intrinsic_scale",
@@ -191,6 +192,19 @@ def beside_inducing(names: Sequence[str]) -> str:
         "read alone. Add the covariance functions of several processes and write one "
         "lgm.gp.SparseLatent; coefficients beside it are hyper-parameters. Or name what to sample, "
         "as lgm.PseudoMarginal([...]), and give the others a step of their own."
+    )
+
+
+def hidden_layer(inner: str, outer: str) -> str:
+    """The weights of a process that is the input of another."""
+    hidden, f = (
+        name.removesuffix("_weights").removesuffix("_u_rotated_") for name in (inner, outer)
+    )
+    return (
+        f"{inner!r} enters the model in a way that is not affine: {hidden!r} is the input of the "
+        f"process {f!r}. The samplers of this package need what is Gaussian to enter affinely, and "
+        "a hidden layer does not. Write fitted = pm.fit(20_000) and idata = fitted.sample(1000) in "
+        "the place of pm.sample(), with pm.Minibatch where there are many data."
     )
 
 
