@@ -25,8 +25,8 @@ import pymc_lgm as lgm
 # ## Data
 #
 # Fifty points of h(h(x)) with h(x) = 2x exp(−x²), and noise of variance 0.01, as in the paper's
-# supplement. No process with one length-scale looks like this: steep in the middle, flat and a
-# little wavy beside.
+# supplement. It is steep in the middle and nearly flat beside: no process with one length-scale is
+# at home with that.
 
 
 # %%
@@ -175,8 +175,8 @@ axes[2].fill_between(x_new, low, high, alpha=0.3, lw=0, label="90 % of predictio
 axes[2].plot(x_new, middle)
 axes[2].plot(x_new, h(h(x_new)), "k--", lw=1.2, label="h(h(x))")
 axes[2].plot(x, y, "k.", ms=4)
-axes[2].set(xlabel="x", ylabel="y", title="Predictions")
-_ = axes[2].legend(frameon=False, loc="lower right")
+axes[2].set(xlabel="x", ylabel="y", title="Predictions", ylim=(-1.3, 1.8))
+_ = axes[2].legend(frameon=False, loc="upper left")
 
 # %% tags=["remove-cell"]
 # As a script, `python examples/deep.py picture.png` saves the picture.

@@ -233,6 +233,15 @@ def test_a_hidden_layer_is_refused_by_name(outer, sampler):
         sampler() if sampler else pm.sample(10, tune=10, chains=1, progressbar=False)
 
 
+def test_minibatches_are_for_fits_alone():
+    with pm.Model():
+        x, y = pm.Minibatch(X, np.zeros(6, dtype="int32"), batch_size=2)
+        f = lgm.gp.RandomFeatures(3, cov_func=pm.gp.cov.ExpQuad(3, ls=1.0)).prior("f", x)
+        lgm.Probit("y", f=f, observed=y, total_size=6)
+        with pytest.raises(ValueError, match=r"a pm.Minibatch: each evaluation"):
+            lgm.EllipticalSlice()
+
+
 def test_the_arc_cosine_covariance_is_that_of_a_layer():
     K = lgm.gp.ArcCosine(3, ls=2.0)(X).eval()
     np.testing.assert_allclose(np.diag(K), (X**2).sum(axis=1) / 4, rtol=1e-6)

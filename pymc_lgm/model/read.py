@@ -9,6 +9,7 @@ import pymc as pm
 import pytensor
 
 from numpy.typing import NDArray
+from pymc.data import MinibatchOp
 from pymc.distributions.multivariate import MvNormalRV
 from pytensor.graph.traversal import ancestors
 
@@ -94,6 +95,9 @@ class LatentGaussianModel(ModelFunctions):
         """
         model = pm.modelcontext(model)
         refusals.refuse_float32(pytensor.config.floatX)
+        for v in ancestors([*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()]):
+            if v.owner is not None and isinstance(v.owner.op, MinibatchOp):
+                raise ValueError(refusals.minibatch())
         # Who names theta leaves all else that is no process to other steps.
         among = None
         if theta is not None:

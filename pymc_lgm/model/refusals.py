@@ -11,6 +11,7 @@ __all__ = [
     "inducing_read_otherwise",
     "intrinsic_scale",
     "map_jumps",
+    "minibatch",
     "no_gaussian_near",
     "no_metric",
     "no_observed",
@@ -129,6 +130,15 @@ def map_jumps(latents: str, discrete: str) -> str:
         f"How {latents!r} enter the linear predictor depends on {discrete!r}, which is discrete: "
         "the samplers need a map that does not jump. Name one process as latent and give the "
         f"others steps of their own, or sum {discrete!r} out."
+    )
+
+
+def minibatch() -> str:
+    """Data that are others at each evaluation."""
+    return (
+        "The data are a pm.Minibatch: each evaluation of the density sees other rows, and a chain "
+        "on such a density has no posterior. Write all of the data, without total_size=, or fit "
+        "this model with pm.fit()."
     )
 
 
