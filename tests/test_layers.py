@@ -114,3 +114,17 @@ def test_both_signs_are_visited_as_often_as_quadrature_says():
         )
     f = idata.posterior["f"].to_numpy()[0]
     np.testing.assert_allclose([np.mean(f[:, 0] > 0), f.prod(axis=1).mean()], right, atol=0.1)
+
+
+@pytest.mark.parametrize("whitened", [True, False])
+def test_a_first_layer_in_the_covariance_of_the_second_is_a_hyperparameter(whitened):
+    """Exact, if slow: whether the model whitens the second layer or not."""
+    with pm.Model() as model:
+        cov = pm.gp.cov.ExpQuad(1, ls=1.0)
+        first = pm.gp.Latent(cov_func=cov).prior("first", np.arange(4.0)[:, None])
+        gp = pm.gp.Latent(cov_func=cov)
+        f = gp.prior("f", first[:, None], reparameterize=whitened)
+        lgm.Probit("y", f=f, observed=[0, 1, 1, 0])
+    read = lgm.LatentGaussianModel.from_pymc(model)
+    assert read.theta_names == ("first_rotated_",)
+    assert read.latent == ("f_rotated_" if whitened else "f")
