@@ -94,6 +94,10 @@ class RandomFeatures(Base):
     E ΦΦᵀ = K, with an error of some :math:`\sigma^2 / \sqrt{2N}` in each element. Chains sample the
     posterior of the model that has these features, exactly.
 
+    Processes of processes, deep ones, are models of the same expression: the f of one layer is the
+    X of the next, and `pymc.fit` finds the weights of all. They are for `pymc.fit` alone: given the
+    weights of the other layers f is normal, but not given nothing.
+
     Parameters
     ----------
     n_features : int
@@ -107,7 +111,8 @@ class RandomFeatures(Base):
 
     Notes
     -----
-    A likelihood costs O(n N) operations, a posterior of w given theta O(n N²).
+    A likelihood costs O(n N) operations an output, a posterior of w given theta O(n N²), and of
+    several outputs that an observation reads together O(n C² N²).
 
     References
     ----------
@@ -131,6 +136,18 @@ class RandomFeatures(Base):
         theta=[ls_log__] (1),
         likelihood=[y]
     )
+
+    A deep process of two layers, and the inputs handed on to the second:
+
+    >>> cov = pm.gp.cov.ExpQuad
+    >>> with pm.Model() as deep:
+    ...     hidden = lgm.gp.RandomFeatures(20, cov_func=cov(2, ls=1.0)).prior(
+    ...         "hidden", X, n_outputs=3
+    ...     )
+    ...     hidden = pm.math.concatenate([hidden, X], axis=1)
+    ...     f = lgm.gp.RandomFeatures(20, cov_func=cov(5, ls=2.0)).prior("f", hidden)
+    ...     _ = pm.Bernoulli("y", logit_p=f, observed=y)
+    ...     fitted = pm.fit(100, progressbar=False)
     """
 
     def __init__(
@@ -151,7 +168,9 @@ class RandomFeatures(Base):
         X, N = pt.as_tensor_variable(X), self.n_features
         columns = []
         for variance, cov, omega in self._terms:
-            inner = pt.dot(X[:, cov.active_dims] / cov.ls, omega)
+            columns_of = list(cov.active_dims)
+            read = X if columns_of == list(range(X.type.shape[1] or 0)) else X[:, columns_of]
+            inner = pt.dot(read / cov.ls, omega)
             if isinstance(cov, ArcCosine):
                 columns.append(pt.sqrt(2.0 * variance / N) * pt.maximum(inner, 0.0))
             else:
@@ -160,7 +179,7 @@ class RandomFeatures(Base):
         return pt.concatenate(columns, axis=1)
 
     @override
-    def prior(self, name: str, X: Any) -> Variable:
+    def prior(self, name: str, X: Any, n_outputs: int | None = None) -> Variable:
         """f at the inputs of the data.
 
         Adds ``{name}_weights`` to the model, w.
@@ -168,27 +187,42 @@ class RandomFeatures(Base):
         Parameters
         ----------
         name : str
-        X : array_like, shape (n, d)
+        X : tensor_like, shape (n, d)
+            Inputs, a `pymc.Minibatch` of them, or the f of another layer.
+        n_outputs : int, optional
+            C: as many independent processes, with a column of weights each. By default f is a
+            vector.
 
         Returns
         -------
-        tensor, shape (n,)
-            To be handed to any likelihood.
+        tensor, shape (n,) or (n, C)
+            To be handed to any likelihood. A column a process, as a next layer reads it and
+            ``pm.Categorical("y", logit_p=f)``; a likelihood that has a row a class, as
+            `pymc_lgm.Softmax` and the ``n_outputs`` of `pymc.gp.Latent`, takes ``f.T``.
         """
+        if n_outputs is not None and n_outputs < 1:
+            raise ValueError(
+                f"n_outputs is {n_outputs}: write how many processes, or leave it out."
+            )
         each = [1 if isinstance(cov, ArcCosine) else 2 for _, cov, _ in self._terms]
-        self._weights = pm.Normal(f"{name}_weights", 0.0, 1.0, shape=self.n_features * sum(each))
+        shape = (self.n_features * sum(each), *([] if n_outputs is None else [n_outputs]))
+        self._weights = pm.Normal(f"{name}_weights", 0.0, 1.0, shape=shape)
         mark_inducing(self._weights, RANDOM_FEATURES)
         return self._at(X)
 
     @override
     def conditional(self, name: str, Xnew: Any) -> Variable:
-        """f at other inputs: a deterministic variable, for `pymc.sample_posterior_predictive`."""
+        """f at other inputs: a deterministic variable, for `pymc.sample_posterior_predictive`.
+
+        Of a deep process each layer is asked at what the one before has answered.
+        """
         if not hasattr(self, "_weights"):
             raise ValueError("This process has no weights yet: call gp.prior('f', X) first.")
         return pm.Deterministic(name, self._at(Xnew))
 
     def _at(self, X: Any) -> Variable:
-        return self.mean_func(X) + pt.dot(self.features(X), self._weights)
+        mean, f = self.mean_func(X), pt.dot(self.features(X), self._weights)
+        return (mean if f.ndim == 1 else mean[:, None]) + f
 
 
 def _products(cov: Any) -> Iterator[tuple[Variable, Any]]:

@@ -70,6 +70,64 @@ def counts(n=12, features=3):
     return model, gp
 
 
+def classes(n=6, features=2):
+    """Three processes that are columns of one matrix, with a mean."""
+    x = np.linspace(0, 3, n)[:, None]
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale", 1)
+        mean = pm.gp.mean.Linear(coeffs=0.5)
+        cov = scale**2 * pm.gp.cov.Matern52(1, ls=1.0)
+        gp = lgm.gp.RandomFeatures(features, mean_func=mean, cov_func=cov)
+        f = gp.prior("f", x, n_outputs=3)
+        tilt = np.array([0.0, 1.0, -1.0])
+        labels = pm.Data("labels", np.arange(n) % 3)
+        pm.Categorical("y", logit_p=f + tilt * f[:, :1], observed=labels)
+    return model, gp
+
+
+@pytest.mark.parametrize(
+    ("step", "steps", "tune"),
+    [
+        pytest.param(lgm.PseudoMarginal, 2, 60, marks=pytest.mark.slow),
+        (lgm.WhitenedMetropolis, 3, 0),
+    ],
+)
+def test_every_sampler_leaves_the_joint_law_of_classes(step, steps, tune):
+    model, _ = classes()
+    with model:
+        step = step(compile_kwargs=QUICK)
+    rng = np.random.default_rng(6)
+    test = joint_test(step, model, replicates=300, steps=steps, tune=tune, rng=rng)
+    assert test.pvalue > 1e-4, test
+
+
+def test_columns_are_read_as_a_list_of_processes_is():
+    """The same density, theta and prior, and a likelihood of rows takes the transpose."""
+    x, labels = np.linspace(0, 3, 7)[:, None], np.arange(7) % 2
+    read = []
+    for how in ("columns", "list"):
+        with pm.Model() as model:
+            length = pm.InverseGamma("length", 3, 3)
+            cov = pm.gp.cov.ExpQuad(1, ls=length)
+            gps = [lgm.gp.RandomFeatures(4, cov_func=cov) for _ in range(2)]
+            if how == "columns":
+                f = gps[0].prior("f", x, n_outputs=2).T
+            else:
+                f = [gp.prior(f"f{c}", x) for c, gp in enumerate(gps)]
+            lgm.Softmax("y", f=f, observed=labels)
+        read.append(lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK))
+    assert "f (7 × 2) by 8 random features" in repr(read[0])
+    columns, several = read
+    theta = np.array([0.3])
+    f = several.prior(theta).multiply(np.random.default_rng(1).standard_normal(16))
+    np.testing.assert_array_equal(columns.sets, several.sets)
+    assert columns.log_likelihood(f, theta) == several.log_likelihood(f, theta)
+    np.testing.assert_array_equal(columns.cov(theta), several.cov(theta))
+    point = columns.latents_of(np.random.default_rng(2), columns.prior(theta), f)
+    assert point["f_weights"].shape == (8, 2)
+    np.testing.assert_array_equal(columns.f_of(theta, point), f)
+
+
 @pytest.mark.parametrize(
     ("step", "steps", "tune"),
     [
@@ -133,6 +191,83 @@ def test_it_is_read_and_sampled_and_predicted():
     np.testing.assert_allclose(f_new, Phi @ w[-1], rtol=1e-10)
 
 
+def deep(x, y, total_size=None):
+    """Two layers; the second reads the inputs beside the first."""
+    first = lgm.gp.RandomFeatures(8, cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    second = lgm.gp.RandomFeatures(8, cov_func=4 * pm.gp.cov.ExpQuad(3, ls=2.0))
+
+    def through(hidden, x):
+        return pm.math.concatenate([hidden, x], axis=1)
+
+    with pm.Model() as model:
+        f = second.prior("f", through(first.prior("hidden", x, n_outputs=2), x))
+        lgm.Logistic("y", f=f, observed=y, total_size=total_size)
+    return model, lambda name, x: second.conditional(
+        name, through(first.conditional(f"{name}_hidden", x), x)
+    )
+
+
+def test_layers_are_fitted_by_minibatches_and_predict():
+    rng = np.random.default_rng(3)
+    x = rng.uniform(-2, 2, (400, 1))
+    # PyMC casts other integers, and takes no cast of a minibatch for data.
+    y = (np.abs(x[:, 0]) > 1).astype("int32")
+    model, conditional = deep(*pm.Minibatch(x, y, batch_size=50), 400)
+    with model:
+        fitted = pm.fit(
+            1500,
+            obj_optimizer=pm.adam(learning_rate=0.03),
+            random_seed=1,
+            progressbar=False,
+        )
+        conditional("f_new", np.array([[-1.6], [0.0], [1.6]]))
+        idata = fitted.sample(100, random_seed=1)
+        drawn = pm.sample_posterior_predictive(
+            idata, var_names=["f_new"], progressbar=False, random_seed=1
+        )
+    assert idata.posterior["hidden_weights"].shape == (1, 100, 16, 2)
+    f_new = drawn.posterior_predictive["f_new"].mean(("chain", "draw")).to_numpy().ravel()
+    assert f_new[0] > 0.5
+    assert f_new[1] < -0.5
+    assert f_new[2] > 0.5
+
+
+def two_layers(outer, x=X[:, :1]):
+    with pm.Model() as model:
+        cov = pm.gp.cov.ExpQuad(2, ls=1.0)
+        hidden = lgm.gp.RandomFeatures(3, cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        outer(cov, hidden.prior("hidden", x, n_outputs=2))
+    return model
+
+
+@pytest.mark.parametrize(
+    "outer",
+    [
+        lambda cov, hidden: lgm.gp.RandomFeatures(3, cov_func=cov).prior("f", hidden),
+        lambda cov, hidden: pm.gp.Latent(cov_func=cov).prior("f", hidden, reparameterize=False),
+    ],
+)
+@pytest.mark.parametrize("sampler", [lgm.PseudoMarginal, lgm.EllipticalSlice, None])
+def test_a_hidden_layer_is_refused_by_name(outer, sampler):
+    model = two_layers(
+        lambda cov, hidden: lgm.Probit("y", f=outer(cov, hidden), observed=np.arange(6) % 2)
+    )
+    says = (
+        r"'hidden_weights' enters .* not affine: 'hidden' is the input of the process 'f'.*pm.fit"
+    )
+    with model, pytest.raises(ValueError, match=f"(?s){says}"):
+        sampler() if sampler else pm.sample(10, tune=10, chains=1, progressbar=False)
+
+
+def test_minibatches_are_for_fits_alone():
+    with pm.Model():
+        x, y = pm.Minibatch(X, np.zeros(6, dtype="int32"), batch_size=2)
+        f = lgm.gp.RandomFeatures(3, cov_func=pm.gp.cov.ExpQuad(3, ls=1.0)).prior("f", x)
+        lgm.Probit("y", f=f, observed=y, total_size=6)
+        with pytest.raises(ValueError, match=r"a pm.Minibatch: each evaluation"):
+            lgm.EllipticalSlice()
+
+
 def test_the_arc_cosine_covariance_is_that_of_a_layer():
     K = lgm.gp.ArcCosine(3, ls=2.0)(X).eval()
     np.testing.assert_allclose(np.diag(K), (X**2).sum(axis=1) / 4, rtol=1e-6)
@@ -160,6 +295,8 @@ def test_bad_numbers_and_orders_are_refused():
     cov = pm.gp.cov.ExpQuad(1, 1.0)
     with pytest.raises(ValueError, match="at least 1"):
         lgm.gp.RandomFeatures(0, cov_func=cov)
+    with pm.Model(), pytest.raises(ValueError, match="how many processes"):
+        lgm.gp.RandomFeatures(3, cov_func=cov).prior("f", X, n_outputs=0)
     with pytest.raises(ValueError, match=r"call gp\.prior"):
         lgm.gp.RandomFeatures(3, cov_func=cov).conditional("f_new", X)
     model, gp = counts()

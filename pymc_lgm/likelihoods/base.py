@@ -133,7 +133,8 @@ class Likelihood(Distribution):
             given = bound.arguments | ({"f": f.mean} if isinstance(f, Projected) else {})
             shapes = {key: known_shape(value) for key, value in given.items()}
             cls.check_values(name, data, is_symbolic=isinstance(observed, Variable), shapes=shapes)
-            cls.check_shapes(name, data, shapes)
+            if not isinstance(observed, Variable) or known_shape(observed) in (None, data.shape):
+                cls.check_shapes(name, data, shapes)  # of a minibatch the data are the whole
             if isinstance(data, np.ma.MaskedArray):
                 # A NaN behind the mask would make PyMC's cast to integers warn.
                 observed = np.ma.MaskedArray(data.filled(0), np.ma.getmaskarray(data))

@@ -109,6 +109,9 @@ def find_frontier(
                 refused[other] = node
             affine[latent] = {latent} | affine.get(mean, set())
             touched[latent] = affine[latent]
+        elif latent is not None:
+            # What stands for it is L v, and all that is reached is in L.
+            refused |= dict.fromkeys(set().union(*reached) - {latent}, node)
         elif latent is None and _is_affine(node, dependent) and kept == reached:
             for x in node.outputs:
                 affine[x] = touched[x] = set().union(*kept)

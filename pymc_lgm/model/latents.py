@@ -69,8 +69,8 @@ class Latent:
     field : FieldLaw or None
         Of a series or of areas: ``mean`` is of x, and may be that of a dense inverse.
     through : variable or None
-        V, shape (n, m), if densities read standard normal coordinates ``rv`` (m,) as V ``rv``: of a
-        process that is seen through inducing variables.
+        V, shape (n, m), if densities read standard normal coordinates ``rv``, (m,) or (m, C), as
+        V ``rv``: of processes that are seen through inducing variables.
     """
 
     rv: Variable
@@ -128,9 +128,11 @@ def _whitened(
     any other matrix in the place of L it is what that of `pymc_lgm.gp.SparseLatent` writes.
     """
     standard = _is_constant(mean, 0.0) and _is_constant(spread, 1.0)
-    if not standard or rv.ndim != 1:
+    if not standard or rv.ndim > 2 or (rv.ndim == 2 and not is_inducing(rv)):
         return None
     readers = [v.owner for v in ancestors(terms) if v.owner is not None and rv in v.owner.inputs]
+    if rv.ndim == 2:
+        return _through_columns(rv, readers)
     if len(readers) != 1 or not isinstance(readers[0].op, DimShuffle):
         return None
     column = readers[0].outputs[0]
@@ -154,6 +156,17 @@ def _whitened(
     if not is_root:
         return Latent(rv, vectors[0], zero, variances=pt.ones_like(rv), through=root)
     return Latent(rv, vectors[0], zero, cov=root.owner.inputs[0].astype("float64"), root=root)
+
+
+def _through_columns(rv: Variable, readers: Sequence[Any]) -> Latent | None:
+    """Several processes, V times a matrix with a column each."""
+    if len(readers) != 1 or not isinstance(_core(readers[0].op), Dot):
+        return None
+    V, right = readers[0].inputs
+    node = readers[0].outputs[0]
+    if right is not rv or V.ndim != 2:
+        return None
+    return Latent(rv, node, pt.zeros_like(node), variances=pt.ones_like(rv), through=V)
 
 
 def _not_broadcast(mean: Variable) -> Variable:

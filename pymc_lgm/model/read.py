@@ -9,7 +9,9 @@ import pymc as pm
 import pytensor
 
 from numpy.typing import NDArray
+from pymc.data import MinibatchOp
 from pymc.distributions.multivariate import MvNormalRV
+from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model import refusals
@@ -93,6 +95,9 @@ class LatentGaussianModel(ModelFunctions):
         """
         model = pm.modelcontext(model)
         refusals.refuse_float32(pytensor.config.floatX)
+        for v in ancestors([*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()]):
+            if v.owner is not None and isinstance(v.owner.op, MinibatchOp):
+                raise ValueError(refusals.minibatch())
         # Who names theta leaves all else that is no process to other steps.
         among = None
         if theta is not None:
@@ -212,6 +217,9 @@ def find_latents(
 
 def _of_inducing(model: pm.Model, seen: Sequence[Variable], beside: Sequence[Variable]) -> Reading:
     """Processes that are seen through inducing variables, and no others."""
+    for rv in beside:
+        for inner in set(seen).intersection(ancestors(rv.owner.inputs)):
+            raise ValueError(refusals.hidden_layer(str(inner.name), str(rv.name)))
     if beside:
         raise ValueError(refusals.beside_inducing([str(rv.name) for rv in (*seen, *beside)]))
     reading = read_latents(model, seen, named=seen)

@@ -17,6 +17,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot, Sum
 
+from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model import refusals
 from pymc_lgm.model.affine import find_frontier
 from pymc_lgm.model.areas import is_areas
@@ -150,6 +151,9 @@ def read_latents(
         if not refused:
             return reading
         for rv, why in refused.items():
+            if rv in named and why and is_inducing(rv):
+                outer = next(of_node[x] for x in why.outputs if x in of_node)
+                raise ValueError(refusals.hidden_layer(str(rv.name), str(outer.name)))
             if rv in named:
                 raise ValueError(refusals.not_affine_in(str(rv.name), why and name_of(why)))
         chosen = [rv for rv in chosen if rv not in refused]

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 __all__ = [
     "beside_inducing",
+    "hidden_layer",
     "inducing_held",
     "inducing_read_otherwise",
     "intrinsic_scale",
     "map_jumps",
+    "minibatch",
     "no_gaussian_near",
     "no_metric",
     "no_observed",
@@ -131,6 +133,15 @@ def map_jumps(latents: str, discrete: str) -> str:
     )
 
 
+def minibatch() -> str:
+    """Data that are others at each evaluation."""
+    return (
+        "The data are a pm.Minibatch: each evaluation of the density sees other rows, and a chain "
+        "on such a density has no posterior. Write all of the data, without total_size=, or fit "
+        "this model with pm.fit()."
+    )
+
+
 def not_finite(latents: str, index: int) -> str:
     """A NaN in what the predictor is made of."""
     return (
@@ -191,6 +202,19 @@ def beside_inducing(names: Sequence[str]) -> str:
         "read alone. Add the covariance functions of several processes and write one "
         "lgm.gp.SparseLatent; coefficients beside it are hyper-parameters. Or name what to sample, "
         "as lgm.PseudoMarginal([...]), and give the others a step of their own."
+    )
+
+
+def hidden_layer(inner: str, outer: str) -> str:
+    """The weights of a process that is the input of another."""
+    hidden, f = (
+        name.removesuffix("_weights").removesuffix("_u_rotated_") for name in (inner, outer)
+    )
+    return (
+        f"{inner!r} enters the model in a way that is not affine: {hidden!r} is the input of the "
+        f"process {f!r}. The samplers of this package need what is Gaussian to enter affinely, and "
+        "a hidden layer does not. Write fitted = pm.fit(20_000) and idata = fitted.sample(1000) in "
+        "the place of pm.sample(), with pm.Minibatch where there are many data."
     )
 
 

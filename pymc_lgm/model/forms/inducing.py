@@ -6,6 +6,8 @@ likelihoods read. Both are computed once a theta, and kept while the chain is be
 
 from __future__ import annotations
 
+import math
+
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,7 +36,8 @@ KEPT = 2
 class ThroughInducing(Form):
     """f = (V v, v): what densities read, and the coordinates v ~ N(0, I).
 
-    Of several processes, as those of classes, f = (V_1 v_1, ..., V_C v_C, v_1, ..., v_C).
+    Of several processes, as those of classes, f = (V_1 v_1, ..., V_C v_C, v_1, ..., v_C); of those
+    that are columns of one matrix, V is the same.
 
     Attributes
     ----------
@@ -55,15 +58,18 @@ class ThroughInducing(Form):
         self.cov = pt.concatenate([V.ravel() for V in self._maps])
         lengths = setting.compiled([setting.theta], [x for V in self._maps for x in V.shape])
         sizes = [int(length) for length in lengths(setting.at)]
-        self._seen, self._sizes = sizes[::2], sizes[1::2]
+        self._outputs = [math.prod(shape[1:]) for shape in setting.shapes]
+        self._shapes = list(zip(self._outputs, sizes[::2], sizes[1::2], strict=True))
+        self._seen = [n for C, n, _ in self._shapes for _ in range(C)]
+        self._sizes = [C * m for C, _, m in self._shapes]
         self.rank = sum(self._sizes)
         self.n = sum(self._seen) + self.rank
         self.mean, self.f = pt.zeros(self.n), pt.vector("f", shape=(self.n,))
-        ends = np.cumsum(self._seen).tolist()
-        self.cuts = {
-            latent.node: self.f[end - n : end]
-            for latent, n, end in zip(latents, self._seen, ends, strict=True)
-        }
+        ends = np.cumsum([C * n for C, n, _ in self._shapes]).tolist()
+        self.cuts = {}
+        for latent, (C, n, _), end in zip(latents, self._shapes, ends, strict=True):
+            f = self.f[end - C * n : end]
+            self.cuts[latent.node] = f if latent.rv.ndim == 1 else f.reshape((C, n)).T
         rvs = [latent.rv for latent in latents]
         self._names = [str(rv.name).removesuffix("_u_rotated_") for rv in rvs]
         self._names = [name.removesuffix("_weights") for name in self._names]
@@ -76,7 +82,7 @@ class ThroughInducing(Form):
         theta = self._setting.theta
         self.reads = theta_alone(densities, self.f, theta)
         function = self._setting.compiled([theta], [*self._maps, *self.reads])
-        self.kept = KeptAtTheta(function, self._setting.at, self.reads)
+        self.kept = KeptAtTheta(function, self._setting.at, self.reads, self._outputs)
         placed = dict(zip(self.reads, self.kept.shared, strict=True))
         known: list[Variable] = clone_replace(densities, placed, rebuild_strict=False)
         return known
@@ -112,20 +118,23 @@ class ThroughInducing(Form):
     def f_of(self, prior_at: PriorAt, theta: Array, values: list[Array]) -> Array:
         """(V v, v)."""
         prior = prior_at(theta)
-        v = np.concatenate(values)
+        v = np.concatenate([value.T.ravel() for value in values])
         return np.full(self.n, np.nan) if prior is None else prior.multiply(v)
 
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
-        """v_1, ..., v_C."""
-        v = f[-self.rank :].copy()
-        return np.split(v, np.cumsum(self._sizes)[:-1])
+        """v_1, ..., v_C, or matrices with a column of each."""
+        v = np.split(f[-self.rank :], np.cumsum(self._sizes)[:-1])
+        shapes = self._setting.shapes
+        return [x.reshape(shape[::-1]).T.copy() for x, shape in zip(v, shapes, strict=True)]
 
     def describe(self) -> list[str]:
         """Whose posterior it is."""
         how = "by {} random features" if self._exact else "seen through {} inducing variables"
         seen = [
-            f"{name} ({n}) {how.format(m)}"
-            for name, n, m in zip(self._names, self._seen, self._sizes, strict=True)
+            f"{name} ({n if latent.rv.ndim == 1 else f'{n} × {C}'}) {how.format(m)}"
+            for name, latent, (C, n, m) in zip(
+                self._names, self._setting.reading.latents, self._shapes, strict=True
+            )
         ]
         whose = "" if self._exact else ": samples the optimal variational posterior"
         return [", ".join(seen) + whose]
@@ -157,6 +166,8 @@ class KeptAtTheta:
         Where to begin.
     read : list of variable
         What densities read of theta.
+    outputs : list of int
+        Processes that have each V.
 
     Attributes
     ----------
@@ -169,8 +180,9 @@ class KeptAtTheta:
         function: Callable[[Array], list[NDArray[Any]]],
         theta: Array,
         read: Sequence[Variable],
+        outputs: Sequence[int],
     ):
-        self._function = function
+        self._function, self._outputs = function, outputs
         self._kept: OrderedDict[bytes, tuple[list[Array] | None, list[NDArray[Any]]]] = (
             OrderedDict()
         )
@@ -190,7 +202,7 @@ class KeptAtTheta:
         self._at = None
 
     def maps(self, theta: Array) -> list[Array] | None:
-        """Each V, shape (n, m), in C order; ``None`` where a K_uu cannot be factorized."""
+        """V of each process, (n, m), in C order; ``None`` where a K_uu cannot be factorized."""
         return self._values(theta)[0]
 
     def place(self, theta: Array) -> None:
@@ -218,7 +230,9 @@ class KeptAtTheta:
             else:
                 maps, values = of_theta[: self._maps], of_theta[self._maps :]
                 known = all(np.isfinite(V).all() for V in maps)
-                maps = [np.ascontiguousarray(V) for V in maps] if known else None
+                maps = [np.ascontiguousarray(V) for V in maps]
+                maps = [V for V, C in zip(maps, self._outputs, strict=True) for _ in range(C)]
+                maps = maps if known else None
             self._kept[key] = maps, values
         self._kept.move_to_end(key)
         return self._kept[key]
