@@ -23,8 +23,12 @@ REACH = 3.0
 """How far a line is followed, in standard deviations of the thetas it was fitted to, times √p."""
 
 
-NEAR = 1.5
-"""How far sites with a copula are taken from the line, in the same unit; beyond, it is a start."""
+NEAR = 0.8
+"""How far beyond √p standard deviations sites with a copula are taken from the line.
+
+Normal thetas are at √p ± 0.7, so it is one in eight where the line is but a start. Some of those
+farther out have a q of which one importance draw has all the weight, and chains stick there.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +65,7 @@ class SitesLine:
         reach = REACH * unit
         there = self.value + self.slope @ (away * min(1.0, reach / max(distance, reach)))
         s = np.clip(there, self.lowest, self.highest)
-        return self.coordinates.sites(s, trusted=distance <= NEAR * unit)
+        return self.coordinates.sites(s, trusted=distance <= unit + NEAR)
 
 
 class SitesTuning(NamedTuple):
