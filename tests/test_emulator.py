@@ -398,6 +398,19 @@ def test_sites_on_a_line_are_learnt(rng):
     assert not far.trusted
 
 
+@pytest.mark.parametrize("p", [1, 3, 11, 34])
+def test_sites_are_recalled_where_tuning_has_been(p):
+    """As many standard deviations from its center as a Gaussian is, and a little more."""
+    rng = np.random.default_rng(p)
+    tuning = SitesTuning.start(OneByOne(1), p)
+    for theta in rng.standard_normal((3000, p)):
+        tuning = tuning.update(theta, Sites(np.ones(1), np.ones(1)))
+    line = tuning.line()
+    away = np.linalg.solve(line.whiten, np.full(p, 1.0) / math.sqrt(p))
+    for beyond, trusted in ((-1.0, True), (0.7, True), (0.9, False)):
+        assert line(line.theta + (math.sqrt(p) + beyond) * away).trusted == trusted
+
+
 def test_one_theta_makes_a_level_line():
     tuning = SitesTuning.start(OneByOne(1), 2).update(
         np.ones(2), Sites(np.array([2.0]), np.array([0.0]))
