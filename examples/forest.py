@@ -47,7 +47,7 @@ with pm.Model() as model:
     )
     f = gp.prior("f", X, Xu=pm.math.cartesian(axis, axis))
     lgm.LogGaussianCox("trees", f=f, observed=y)
-    idata = pm.sample(300, tune=300, chains=2, cores=2, random_seed=1, progressbar=False)
+    idata = pm.sample(800, tune=400, chains=2, cores=2, random_seed=1, progressbar=False)
 
 print(lgm.LatentGaussianModel.from_pymc(model))
 
