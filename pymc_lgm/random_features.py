@@ -168,9 +168,7 @@ class RandomFeatures(Base):
         X, N = pt.as_tensor_variable(X), self.n_features
         columns = []
         for variance, cov, omega in self._terms:
-            columns_of = list(cov.active_dims)
-            read = X if columns_of == list(range(X.type.shape[1] or 0)) else X[:, columns_of]
-            inner = pt.dot(read / cov.ls, omega)
+            inner = pt.dot(X[:, cov.active_dims] / cov.ls, omega)
             if isinstance(cov, ArcCosine):
                 columns.append(pt.sqrt(2.0 * variance / N) * pt.maximum(inner, 0.0))
             else:
