@@ -284,10 +284,17 @@ class NoiseTuning(NamedTuple):
 
         Four times ``fewest`` where tuning was too short to see any noise.
         """
-        if not self.ratios:
-            return 4 * self.fewest
-        wanted = FEW * self.total / max(self.ratios, 1) / QUIET
         N = self.fewest
-        while min(wanted, MANY) > N:
+        while min(self._wanted, MANY) > N:
             N *= 2
         return N
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether so many make s² at most `QUIET`, as tuning has seen."""
+        return self.ratios > 0 and self._wanted <= MANY
+
+    @property
+    def _wanted(self) -> float:
+        seen = FEW * self.total / max(self.ratios, 1) / QUIET
+        return seen if self.ratios else 4.0 * self.fewest

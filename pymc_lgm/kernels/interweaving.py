@@ -19,8 +19,8 @@ from pymc_lgm.state import State
 
 __all__ = ["Interweaving", "InterweavingTuning"]
 
-SHARE = 0.2
-"""Share of the draws in which theta moves without estimates."""
+SHARE, SHARE_OF_QUIET = 0.2, 0.1
+"""Share of the draws in which theta moves without estimates, and where they have little noise."""
 
 STUCK = 0.1
 """Acceptance of moves on estimates under which theta moves without them in every draw."""
@@ -44,7 +44,7 @@ class InterweavingTuning(NamedTuple):
 
 @dataclass(frozen=True)
 class Interweaving:
-    """A walk beside each move on estimates while it is tuned; then in one draw of five.
+    """A walk beside each move on estimates while it is tuned; then in one draw of five, or of ten.
 
     In every draw where tuning has seen that moves on estimates are hardly ever accepted, since no
     Gaussian q is near the posterior of f.
@@ -56,13 +56,15 @@ class Interweaving:
         """Begin as the walk does."""
         return InterweavingTuning(self.walk.start(state, tune) if state.theta.size else None)
 
-    def turn(self, rng: np.random.Generator, tuning: InterweavingTuning, tune: bool) -> Turn:
-        """Draw whether this draw has the walk."""
+    def turn(
+        self, rng: np.random.Generator, tuning: InterweavingTuning, tune: bool, quiet: bool
+    ) -> Turn:
+        """Draw whether this draw has the walk; less often where estimates are ``quiet``."""
         if tuning.walk is None:
             return None
         if tune or tuning.always:
             return "beside"
-        return "instead" if rng.uniform() < SHARE else None
+        return "instead" if rng.uniform() < (SHARE_OF_QUIET if quiet else SHARE) else None
 
     def run(
         self,

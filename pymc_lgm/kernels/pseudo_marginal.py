@@ -35,6 +35,9 @@ from pymc_lgm.state import State
 
 __all__ = ["ApproximateMarginal", "MarginalTuning", "PseudoMarginal"]
 
+REFRESHED = 0.2
+"""Share of the draws in which importance draws that would have been kept are drawn anew."""
+
 LOOKS = 4
 """Draws of tuning to one look at the noise, which costs as much as the rest of a draw's estimates.
 """
@@ -184,10 +187,15 @@ class PseudoMarginal(ApproximateMarginal):
     Two phases: the first three quarters of tuning explore by the approximate evidence; from then on
     every draw leaves p(theta, f | y) invariant. ``search`` gives q along the line that was learnt.
     ``latent`` is HMC whose metric is q's covariance, which is at hand: a function of theta alone.
+
+    Where estimates have little noise they may be ``independent``: importance draws are made at a
+    proposal, kept until another is accepted, and drawn anew in a share of the draws. f comes anew
+    with theta, and needs no other move. ``None``: where tuning has seen that noise is little.
     """
 
     search: LineSearch | None = None
     correlation: float = 0.0
+    independent: bool | None = False
     latent: CurvatureHMC | None = None
     interweave: Interweaving | None = None
 
@@ -225,24 +233,31 @@ class PseudoMarginal(ApproximateMarginal):
         search = self.search if self.search is not None and tuning.line else self.explore
         search = search.along(tuning.line)
         N = self.n_importance or tuning.noise.n_importance
+        quiet = tuning.noise.is_quiet if self.independent is None else self.independent
         target = pseudo_marginal(
             rng,
             state,
             search=search,
             scheme=Scheme(N, self.antithetic),
             defensive=self.defensive,
-            correlation=self.correlation,
+            correlation=0.0 if quiet else self.correlation,
             together=self.together,
+            # Where theta does not move, nothing but drawing them anew moves f.
+            keep=quiet and state.theta.size > 0 and rng.uniform() >= REFRESHED,
         )
         weave = self.interweave
-        turn = None if weave is None else weave.turn(rng, tuning.interweaving, tune)
+        turn = None if weave is None else weave.turn(rng, tuning.interweaving, tune, quiet)
         if turn == "instead":
             state, stats = target.state, dict.fromkeys(self.move.stats, math.nan)
         else:
             target = self._with_slope(target, tuning.line)
             state, tuning, stats = self._move_theta(rng, target, tuning, tune)
         stats |= _estimated(state, state.at.approximation(search)) | {"n_importance": N}
-        state, tuning, stats = self._move_latent(rng, state, tuning, tune, search, stats)
+        if quiet:
+            if self.latent is not None:
+                stats |= dict.fromkeys(self.latent.stats, math.nan)
+        else:
+            state, tuning, stats = self._move_latent(rng, state, tuning, tune, search, stats)
         if weave is not None:
             learnt = tuning.interweaving
             state, learnt, stats = weave.run(rng, state, learnt, turn, tune, stats)

@@ -34,7 +34,7 @@ class BandFactor:
 
     L: Array
 
-    @property
+    @cached_property
     def log_determinant(self) -> float:
         """log|A|."""
         return 2.0 * float(np.log(self.L[0]).sum())

@@ -1,16 +1,17 @@
-"""Algebra of banded matrices: LAPACK's routines, and the inverse of a band on that band.
+"""Algebra of banded matrices of few diagonals, and the inverse of a band on that band.
 
 A lower triangular or symmetric matrix M of bandwidth b is an array of shape (b + 1, n) with
 M[j + k, j] at (k, j), as LAPACK stores it; what is beyond the last row is zero. All verbs cost
-O(n b) a column, or O(n b²).
+O(n b) a column, or O(n b²). Loops, since LAPACK's call a routine of BLAS for each column, which
+takes longer than its few numbers.
 """
 
 from __future__ import annotations
 
+import math
+
 import numba
 import numpy as np
-
-from scipy.linalg import lapack
 
 from pymc_lgm.linalg import Array
 
@@ -49,8 +50,31 @@ def _scaled(d: Array, x: Array) -> Array:
 
 def solve(T: Array, x: Array, *, transposed: bool = False) -> Array:
     """T⁻¹ x or T⁻ᵀ x, T with no zero on its diagonal."""
-    solution: Array = lapack.dtbtrs(T, x, uplo="L", trans="T" if transposed else "N")[0]
+    solution = np.array(x.reshape(len(x), -1), order="F")
+    (_solve_transposed if transposed else _solve)(T, 1.0 / T[0], solution)
     return solution.reshape(x.shape)
+
+
+@numba.njit(cache=True)
+def _solve(T: Array, inverse: Array, x: Array) -> None:
+    width, n = T.shape
+    for column in range(x.shape[1]):
+        for j in range(n):
+            total = x[j, column]
+            for k in range(1, min(width, j + 1)):
+                total -= T[k, j - k] * x[j - k, column]
+            x[j, column] = total * inverse[j]
+
+
+@numba.njit(cache=True)
+def _solve_transposed(T: Array, inverse: Array, x: Array) -> None:
+    width, n = T.shape
+    for column in range(x.shape[1]):
+        for j in range(n - 1, -1, -1):
+            total = x[j, column]
+            for k in range(1, min(width, n - j)):
+                total -= T[k, j] * x[j + k, column]
+            x[j, column] = total * inverse[j]
 
 
 @numba.njit(cache=True)
@@ -67,8 +91,26 @@ def gram(T: Array) -> Array:
 
 def cholesky(A: Array) -> Array | None:
     """L with A = L Lᵀ, lower triangular; ``None`` if A is not numerically positive definite."""
-    L, info = lapack.dpbtrf(A, lower=1)
-    return L if info == 0 and np.isfinite(L[0].sum()) else None
+    L = np.array(A)
+    return L if _factorize(L) and np.isfinite(L[0].sum()) else None
+
+
+@numba.njit(cache=True)
+def _factorize(L: Array) -> bool:
+    """In place; whether the matrix is positive definite."""
+    width, n = L.shape
+    for j in range(n):
+        for k in range(min(width, n - j)):
+            total = L[k, j]
+            for i in range(1, min(width - k, j + 1)):
+                total -= L[k + i, j - i] * L[i, j - i]
+            if k > 0:
+                L[k, j] = total / L[0, j]
+            elif total > 0.0:
+                L[0, j] = math.sqrt(total)
+            else:
+                return False
+    return True
 
 
 def flipped(T: Array) -> Array:

@@ -167,7 +167,7 @@ class SparseFactor:
     pattern: Pattern
     L: Array
 
-    @property
+    @cached_property
     def log_determinant(self) -> float:
         """log|A|."""
         return 2.0 * float(np.log(self.L[self.pattern.starts[:-1]]).sum())

@@ -6,6 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
+from scipy.linalg import blas
+
 from pymc_lgm.linalg import Array
 from pymc_lgm.priors.precision_posterior import Factor
 
@@ -42,15 +44,18 @@ class UpdatedFactor:
             return None
         return cls(factor, G, E) if np.isfinite(E).all() else None
 
-    @property
+    @cached_property
     def log_determinant(self) -> float:
         """log|A + V C Vᵀ|."""
         return self._factor.log_determinant + 2.0 * float(np.log(np.diag(self._E)).sum())
 
     def _moved(self, x: Array, E: Array) -> Array:
         """(I + G (E − I) Gᵀ) x."""
+        if not len(E):
+            return x
         inside = self._G.T @ x
-        result: Array = x + self._G @ (E @ inside - inside)
+        add = blas.dgemv if x.ndim == 1 else blas.dgemm
+        result: Array = add(1.0, self._G, E @ inside - inside, 1.0, x)
         return result
 
     def solve(self, x: Array) -> Array:

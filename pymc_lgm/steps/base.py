@@ -253,7 +253,7 @@ class LatentGaussianStep(BlockedStep):
     def handed_over(self) -> dict[str, Any]:
         """What a chain needs elsewhere beside `sampling_state` and point: theta and f, exactly."""
         others = {name: x.get_value() for name, x in self.lgm.graphs.others.items()}
-        at = self._state and (self._state.theta, self._state.f)
+        at = self._state and (self._state.theta, self._state.f, self._state.kept)
         return {"others": others, "at": at, "latents": self._latents}
 
     def take_over(self, held: dict[str, Any]) -> None:
@@ -278,17 +278,19 @@ class LatentGaussianStep(BlockedStep):
         claimed = cls is cls.default and is_marked(var) and ours
         return Competence.IDEAL if claimed else Competence.INCOMPATIBLE
 
+    @property
+    def _shown(self) -> list[str]:
+        return [name for name in _SHOWN if name in self.stats_dtypes_shapes]
+
     def _progressbar_config(self, n_chains: int = 1) -> tuple[list[TextColumn], dict[str, Any]]:
-        shown = {name: label for name, label in _SHOWN.items() if name in self.stats_dtypes_shapes}
         columns = [
-            TextColumn(f"{{task.fields[{name}]:.2f}}", table_column=Column(label, ratio=1))
-            for name, label in shown.items()
+            TextColumn(f"{{task.fields[{name}]:.2f}}", table_column=Column(_SHOWN[name], ratio=1))
+            for name in self._shown
         ]
-        return columns, {name: [0.0] * n_chains for name in shown}
+        return columns, {name: [0.0] * n_chains for name in self._shown}
 
     def _make_progressbar_update_functions(self) -> tuple[Any, ...]:
-        names = [name for name in _SHOWN if name in self.stats_dtypes_shapes]
-        return (lambda stats: {name: stats[name] for name in names},)
+        return (lambda stats: {name: stats[name] for name in self._shown},)
 
 
 _SHOWN = {

@@ -67,9 +67,10 @@ class Importance:
     ----------
     correlation : float, optional
         ρ in [0, 1]: how much of an estimate's random numbers the next one keeps. Near 1 the
-        errors of the two cancel in the acceptance ratio, and few draws are enough. By default
-        0.99, 1 for ``move="slice"``, and 0 for a process seen through inducing variables and for
-        areas whose effects are integrated out.
+        errors of the two cancel in the acceptance ratio, and few draws are enough. By default 0
+        where tuning has chosen ``n_importance`` and seen that estimates have little noise, for a
+        process seen through inducing variables and for areas whose effects are integrated out;
+        else 0.99, and 1 for ``move="slice"``.
     antithetic : bool, optional
         Draw in pairs f̂ ± δ if their number is even. By default so but for a series, whose bent
         draws err alike on both sides.
@@ -206,6 +207,11 @@ class Marginal(LatentGaussianStep):
 
     def _move(self) -> kernels.Move:
         return theta_move(self.lgm, self.move, self._has_slope, self.target_accept, self.scale)
+
+    @property
+    def _shown(self) -> list[str]:
+        # f comes with theta, and mostly needs no other move.
+        return [name for name in super()._shown if name != "latent_acceptance"]
 
     def _begin(self, state: State) -> None:
         if state.at.approximation(self.element.explore) is None:

@@ -48,11 +48,12 @@ class PseudoMarginal(Marginal):
     n_importance : int, optional
         N: draws of f an estimate. By default 8, or the power of two up to 64 at which tuning sees
         that the noise of a ratio of two would have a variance of at most 0.05. It begins at 2 for a
-        series and for inducing variables.
+        series, for inducing variables and where effects of areas are integrated out.
     latent_move : str, optional
         A move of f given theta beside the importance draws: by default "posterior", HMC in the
-        geometry of q, which costs no factorization, and none for inducing variables and where
-        effects of areas are integrated out; or one of `Sweep`, such as "hmc"; or ``None``.
+        geometry of q, which costs no factorization, and none where estimates have so little noise
+        that each proposal can have draws of its own: see `Importance`; or one of `Sweep`, such as
+        "hmc"; or ``None``.
     importance : Importance, optional
         How those draws are made.
     search : {"recalled", "anew"}, optional
@@ -61,12 +62,12 @@ class PseudoMarginal(Marginal):
         them, EP 2 to 8, the bound 4 to 12. By default "recalled", and "anew" where the likelihood
         is not log-concave: its sites come and go with theta.
     interweave : bool, optional
-        Move theta by a whitened random walk, which needs no estimate, in one draw of five. Where
-        tuning has seen that less than a tenth of the proposals is accepted, since no Gaussian is
-        near the posterior of f, add one to each draw: two O(n³) operations more. By default so, but
-        for a process seen through inducing variables, and for areas whose effects are integrated
-        out: there importance draws have little noise, are independent of those before, and no other
-        move of f or theta is worth its time.
+        Move theta by a whitened random walk, which needs no estimate, in one draw of five, or of
+        ten where estimates have little noise. Where tuning has seen that less than a tenth of the
+        proposals is accepted, since no Gaussian is near the posterior of f, add one to each draw:
+        two O(n³) operations more. By default so, but for a process seen through inducing variables,
+        and for areas whose effects are integrated out: there no other move of theta is worth its
+        time.
     target_accept, scale
         Of the random walk on theta, as in `ASIS`. Where NUTS takes its place, as in the default if
         theta has a gradient, ``target_accept`` is that of leapfrog steps, by default 0.7, and
@@ -170,8 +171,11 @@ class PseudoMarginal(Marginal):
         close = self._close
         interweave = not close if self.interweave is None else self.interweave
         correlation = self.importance.correlation
+        independent: bool | None = False
         if correlation is None:
             correlation = 1.0 if self.move == "slice" else 0.0 if close else 0.99
+            if correlation < 1.0:
+                independent = True if close and not interweave else None
         if self.search is None:
             comes_and_goes = self.approximation == "variational" and not is_log_concave(self.lgm)
             self.search = "anew" if comes_and_goes else "recalled"
@@ -185,6 +189,7 @@ class PseudoMarginal(Marginal):
             ),
             interweave=kernels.Interweaving(walk) if interweave else None,
             correlation=correlation,
+            independent=independent,
             copula=(
                 self.importance.copula
                 and recalled
