@@ -75,7 +75,7 @@ print(lgm.LatentGaussianModel.from_pymc(model))
 # %%
 with model:
     idata = pm.sample(
-        1000,
+        2000,
         tune=500,
         chains=2,
         cores=1,
