@@ -270,31 +270,31 @@ class NoiseTuning(NamedTuple):
     total: float = 0.0
     ratios: int = 0
     fewest: int = FEWEST
+    given: int | None = None
 
     def update(self, change: float) -> NoiseTuning:
         """Learn from the difference of two log estimates at one theta."""
-        # Bounded: one change that is not finite, or from the tail of a bad q, asks for `MANY` only
-        # where others do.
+        # Bounded: one from the tail of a bad q, or no number, asks for `MANY` only where others do.
         square = min(change**2, 25.0) if math.isfinite(change) else 25.0
         return self._replace(total=self.total + square, ratios=self.ratios + 1)
 
     @property
     def n_importance(self) -> int:
-        """The power of two from ``fewest`` to ``MANY`` at which s² would be at most `QUIET`.
+        """``given``, or the power of two from ``fewest`` to ``MANY`` that makes s² at most `QUIET`.
 
         Four times ``fewest`` where tuning was too short to see any noise.
         """
-        N = self.fewest
-        while min(self._wanted, MANY) > N:
+        N = self.given or self.fewest
+        while self.given is None and min(self._wanted, MANY) > N:
             N *= 2
         return N
 
     @property
     def is_quiet(self) -> bool:
         """Whether so many make s² at most `QUIET`, as tuning has seen."""
-        return self.ratios > 0 and self._wanted <= MANY
+        return self.ratios > 0 and self._wanted <= (self.given or MANY)
 
     @property
     def _wanted(self) -> float:
-        seen = FEW * self.total / max(self.ratios, 1) / QUIET
-        return seen if self.ratios else 4.0 * self.fewest
+        N = self.given or FEW  # with which noise is seen
+        return N * self.total / self.ratios / QUIET if self.ratios else 4.0 * self.fewest

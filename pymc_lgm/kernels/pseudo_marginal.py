@@ -70,7 +70,7 @@ class MarginalTuning(NamedTuple):
             line = sites.line()
             sites = SitesTuning.start(sites.coordinates, theta.size)
             if draws < self.exploring:
-                noise = NoiseTuning(fewest=noise.fewest)
+                noise = noise._replace(total=0.0, ratios=0)
         return self._replace(line=line, sites=sites, draws=draws, noise=noise)
 
 
@@ -115,7 +115,7 @@ class ApproximateMarginal:
         move = self.move.start(state, tune) if p else None
         coordinates = site_coordinates(state.model, n, self.copula)
         sites = SitesTuning.start(coordinates, p)
-        noise = NoiseTuning(fewest=self.fewest)
+        noise = NoiseTuning(fewest=self.fewest, given=self.n_importance)
         return MarginalTuning(move, None, None, sites, 0, 3 * tune // 4, noise)
 
     def run(
@@ -145,10 +145,14 @@ class ApproximateMarginal:
                 known = Margins(seen.posterior.variances, state.prior.precisions)
                 seen = replace(seen, margins=known)
             tuning = tuning.update(state.theta, seen)
-            if self.n_importance is None and tuning.draws % LOOKS == 0:
+            if self._asks_for_noise and tuning.draws % LOOKS == 0:
                 change = self._noise(rng, state, seen or q, scheme)
                 tuning = tuning._replace(noise=tuning.noise.update(change))
         return state, tuning, stats | _estimated(state, q) | {"n_importance": N}
+
+    @property
+    def _asks_for_noise(self) -> bool:
+        return self.n_importance is None
 
     def _noise(
         self,
@@ -227,12 +231,16 @@ class PseudoMarginal(ApproximateMarginal):
             state, tuning, stats = self._exactly(rng, state, tuning, tune)
         return state, tuning, {name: stats[name] for name in self.stats}
 
+    @property
+    def _asks_for_noise(self) -> bool:
+        return self.n_importance is None or self.independent is None
+
     def _exactly(
         self, rng: np.random.Generator, state: State, tuning: MarginalTuning, tune: bool
     ) -> tuple[State, MarginalTuning, Stats]:
         search = self.search if self.search is not None and tuning.line else self.explore
         search = search.along(tuning.line)
-        N = self.n_importance or tuning.noise.n_importance
+        N = tuning.noise.n_importance
         quiet = tuning.noise.is_quiet if self.independent is None else self.independent
         target = pseudo_marginal(
             rng,
