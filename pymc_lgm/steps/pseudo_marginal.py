@@ -48,7 +48,7 @@ class PseudoMarginal(Marginal):
     n_importance : int, optional
         N: draws of f an estimate. By default 8, or the power of two up to 64 at which tuning sees
         that the noise of a ratio of two would have a variance of at most 0.05. It begins at 2 for a
-        series, for inducing variables and where effects of areas are integrated out.
+        series and for inducing variables.
     latent_move : str, optional
         A move of f given theta beside the importance draws: by default "posterior", HMC in the
         geometry of q, which costs no factorization, and none where estimates have so little noise

@@ -46,7 +46,6 @@ class FieldPredictor(Form):
     """
 
     by_covariance, has_sets, has_theta_gradient = False, False, False
-    fewest = 2
 
     def __init__(self, setting: Setting, structure: FieldStructure):
         super().__init__(setting)
