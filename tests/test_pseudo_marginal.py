@@ -38,7 +38,7 @@ from pymc_lgm.kernels.hold import pseudo_marginal as module
 from pymc_lgm.kernels.theta import metropolis as metropolis_module
 from pymc_lgm.linalg import factorize, tally
 from pymc_lgm.priors import DensePrior
-from pymc_lgm.state import LikelihoodAt, State
+from pymc_lgm.state import LikelihoodAt
 
 
 def gaussian_likelihood(y, noise):
@@ -227,10 +227,10 @@ def searching(element, search):
     return replace(element, explore=warm, search=warm)
 
 
-def poor_element(too_large=4.0, keeps=False, **options):
+def poor_element(too_large=4.0, independent=False, **options):
     """The plain sampler with a q that is too narrow, or too wide."""
     (element,) = elements_of((lgm.PseudoMarginal, PLAIN | options), "counts")
-    element = replace(element, independent=keeps)
+    element = replace(element, independent=independent)
     return searching(element, partial(poor, too_large=too_large))
 
 
@@ -258,8 +258,8 @@ def single(**options):
         {"too_large": 16.0},
         {"n_importance": 4, "move": "delayed-metropolis"},
         {"importance": lgm.Importance(correlation=0.0, defensive=0.5)},
-        {"keeps": True, "n_importance": 4, "too_large": 1.5},
-        {"keeps": True, "n_importance": 2, "interweave": True, "too_large": 0.7},
+        {"independent": True, "n_importance": 4, "too_large": 1.5},
+        {"independent": True, "n_importance": 2, "interweave": True, "too_large": 0.7},
     ],
     ids=str,
 )
@@ -312,64 +312,6 @@ def test_dropping_the_refresh_is_noticed(monkeypatch, dies):
         pvalue_of(*right, replicates=2500, n=1),
         below=1e-6,
     )
-
-
-def error_of_kept(*elements, draws=60):
-    """How far the draws that states keep are from those that their theta makes of the same numbers.
-
-    And in how many of the draws they were made anew where theta stayed.
-    """
-    chain, errors, anew = Chain.start(elements, Counts(), np.random.default_rng(5)), [0.0], 0
-    for _ in range(draws):
-        before = chain.state
-        chain.step()
-        here, kept = chain.state, chain.state.kept
-        if kept is None:
-            continue
-        search, scheme, defensive, _ = kept.made_by
-        proposal = module.proposal_at(here.at, search, defensive)
-        right = importance_sample(proposal, here.at.log_likelihoods, kept.coordinates, scheme)
-        errors.append(np.abs(kept.sample.log_weights - right.log_weights).max())
-        errors.append(np.abs(right.f - here.f[:, None]).max(axis=0).min())
-        anew += kept is not before.kept and here.at is before.at
-    return max(errors), anew
-
-
-WALK = kernels.Theta("whitened", kernels.Metropolis(scale=0.7))
-
-
-def test_draws_that_are_kept_are_those_of_theta():
-    element = poor_element(1.0, keeps=True, n_importance=4)
-    error, anew = error_of_kept(element)
-    assert error == 0.0
-    assert 0 < anew < 30  # in a fifth of the draws in which theta stays
-    error, _ = error_of_kept(WALK, latent.EllipticalSlice(), element)
-    assert error == 0.0
-    state = Chain.start((element,), Counts(), np.random.default_rng(5), tune=1).state
-    assert state.with_f(state.f + 0.1).kept is None
-
-
-@pytest.mark.mutant
-def test_draws_kept_from_another_theta_are_noticed(monkeypatch, dies):
-    """A state that has moved keeps the draws that its proposal was compared with."""
-    right, wrong = "Kept(made_by, perturbed, draws)", "Kept(made_by, coordinates, sample)"
-    kernel = mutated(module, right, wrong).pseudo_marginal
-    monkeypatch.setattr(element_module, "pseudo_marginal", kernel)
-    error, _ = error_of_kept(poor_element(1.0, keeps=True, n_importance=4))
-    dies("pseudo-marginal: draws kept from another theta", error, above=0.1)
-
-
-@pytest.mark.mutant
-def test_draws_kept_where_another_kernel_moves_theta_are_noticed(monkeypatch, dies):
-    with_theta = State.with_theta
-
-    def keeping(state, theta, follow):
-        there = with_theta(state, theta, follow)
-        return there if there is None else replace(there, kept=state.kept)
-
-    monkeypatch.setattr(State, "with_theta", keeping)
-    error, _ = error_of_kept(WALK, poor_element(1.0, keeps=True, n_importance=4))
-    dies("pseudo-marginal: draws kept while another kernel moves theta", error, above=0.1)
 
 
 @pytest.mark.slow

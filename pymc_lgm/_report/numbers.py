@@ -76,7 +76,7 @@ class Numbers:
         names = {str(name) for name in self.statistics.index}
         if "latent_evaluations" in self.stats:
             counts = _per_draw(self.stats, "latent_evaluations")
-            if (np.nanmin(counts, axis=0) < np.nanmax(counts, axis=0)).any():
+            if (np.fmin.reduce(counts) < np.fmax.reduce(counts)).any():
                 names.add(LATENT_TRAJECTORY)
         return names
 

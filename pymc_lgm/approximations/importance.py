@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,7 +31,6 @@ __all__ = [
     "Coordinates",
     "Estimate",
     "ImportanceSample",
-    "Kept",
     "Proposal",
     "Scheme",
     "importance_sample",
@@ -217,16 +216,6 @@ class ImportanceSample(NamedTuple):
             return 0
         cumulated = np.cumsum(np.exp(self.log_weights - self.log_weights.max()))
         return int(np.searchsorted(cumulated, rng.uniform() * cumulated[-1], side="right"))
-
-
-class Kept(NamedTuple):
-    """Importance draws at one theta, with what they were made of: all that the next move needs."""
-
-    made_by: Hashable
-    """How: another sampler's draws are not of use."""
-
-    coordinates: Coordinates
-    sample: ImportanceSample
 
 
 def importance_sample(

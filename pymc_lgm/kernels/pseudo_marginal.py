@@ -35,9 +35,6 @@ from pymc_lgm.state import State
 
 __all__ = ["ApproximateMarginal", "MarginalTuning", "PseudoMarginal"]
 
-REFRESHED = 0.2
-"""Share of the draws in which importance draws that would have been kept are drawn anew."""
-
 LOOKS = 4
 """Draws of tuning to one look at the noise, which costs as much as the rest of a draw's estimates.
 """
@@ -192,9 +189,8 @@ class PseudoMarginal(ApproximateMarginal):
     every draw leaves p(theta, f | y) invariant. ``search`` gives q along the line that was learnt.
     ``latent`` is HMC whose metric is q's covariance, which is at hand: a function of theta alone.
 
-    Where estimates have little noise they may be ``independent``: importance draws are made at a
-    proposal, kept until another is accepted, and drawn anew in a share of the draws. f comes anew
-    with theta, and needs no other move. ``None``: where tuning has seen that noise is little.
+    Where estimates have little noise they may be ``independent``, of those before: then f comes
+    anew with theta, and needs no other move. ``None``: where tuning has seen that noise is little.
     """
 
     search: LineSearch | None = None
@@ -250,8 +246,6 @@ class PseudoMarginal(ApproximateMarginal):
             defensive=self.defensive,
             correlation=0.0 if quiet else self.correlation,
             together=self.together,
-            # Where theta does not move, nothing but drawing them anew moves f.
-            keep=quiet and state.theta.size > 0 and rng.uniform() >= REFRESHED,
         )
         weave = self.interweave
         turn = None if weave is None else weave.turn(rng, tuning.interweaving, tune, quiet)

@@ -253,7 +253,7 @@ class LatentGaussianStep(BlockedStep):
     def handed_over(self) -> dict[str, Any]:
         """What a chain needs elsewhere beside `sampling_state` and point: theta and f, exactly."""
         others = {name: x.get_value() for name, x in self.lgm.graphs.others.items()}
-        at = self._state and (self._state.theta, self._state.f, self._state.kept)
+        at = self._state and (self._state.theta, self._state.f)
         return {"others": others, "at": at, "latents": self._latents}
 
     def take_over(self, held: dict[str, Any]) -> None:

@@ -10,8 +10,7 @@ that is f,
 whose marginal in (theta, f_k) is the posterior, and whose sum over k is p̃(y | theta) p(theta).
 `pseudo_marginal` draws the other N − 1 given f, as conditional importance sampling does (Andrieu,
 Doucet and Holenstein 2010, §4.5), so the chain carries nothing but (theta, f) and any other kernel
-may move them in between. Where none has, it may carry all of the draws in place of drawing them
-anew, as Andrieu and Roberts (2009) do: that is the extended target itself.
+may move them in between.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from pymc_lgm.approximations.gaussian import Search
 from pymc_lgm.approximations.importance import (
     Coordinates,
     ImportanceSample,
-    Kept,
     Proposal,
     Scheme,
     importance_sample,
@@ -46,7 +44,6 @@ def pseudo_marginal(
     defensive: float = 0.0,
     correlation: float = 0.0,
     together: bool = False,
-    keep: bool = False,
 ) -> Target:
     """Refresh the importance draws around f, then hold none of them: log p̃(y | theta) p(theta).
 
@@ -66,9 +63,6 @@ def pseudo_marginal(
         (Murray and Graham 2016), and with one draw f is held in the coordinates of q.
     together : bool
         Bend the draws of q by a transport: see `Proposal`.
-    keep : bool
-        Do not refresh them if those that f is one of are still known. A share of the draws in which
-        they are kept must not depend on the chain.
 
     Returns
     -------
@@ -84,19 +78,14 @@ def pseudo_marginal(
     the current theta would favor states whose estimate happens to be low.
 
     A proposal costs the O(n³) operations of q and one for the factor of K; the current theta
-    costs none unless another kernel has moved it. N draws are made at each of the two, or, where
-    they are kept, at the proposal alone.
+    costs none unless another kernel has moved it.
     """
     proposal = proposal_at(state.at, search, defensive, together)
     if proposal is None:
         # No q here, so no proposal came from here either: stay, as the reverse move would.
         return nowhere(state)
-    made_by, kept = (search, scheme, defensive, together), state.kept if keep else None
-    if kept is None or kept.made_by != made_by:
-        around = Coordinates.around(rng, state.f, proposal, scheme)
-        sample = importance_sample(proposal, state.at.log_likelihoods, around, scheme)
-        kept = Kept(made_by, around, sample)
-    coordinates, sample = kept.coordinates, kept.sample
+    coordinates = Coordinates.around(rng, state.f, proposal, scheme)
+    sample = importance_sample(proposal, state.at.log_likelihoods, coordinates, scheme)
 
     def screen(theta: Array) -> Screened | None:
         there = state.at.moved(theta)
@@ -113,13 +102,12 @@ def pseudo_marginal(
             draws = importance_sample(proposal, there.log_likelihoods, perturbed, scheme)
             if draws.log_evidence == -math.inf:
                 return -math.inf, None
-            moved = _one_of(rng, there, draws, Kept(made_by, perturbed, draws))
-            return draws.log_evidence + there.log_prior, moved
+            return draws.log_evidence + there.log_prior, _one_of(rng, there, draws)
 
         return Screened(q.log_evidence + there.log_prior, complete)
 
     return screened_target(
-        _one_of(rng, state.at, sample, kept),
+        _one_of(rng, state.at, sample),
         sample.log_evidence + state.log_prior,
         screen,
         proposal.q.log_evidence + state.log_prior,
@@ -162,10 +150,8 @@ def noise_of_ratio(
     return two.log_evidence - one.log_evidence
 
 
-def _one_of(
-    rng: np.random.Generator, at: AtTheta, sample: ImportanceSample, kept: Kept | None = None
-) -> State:
+def _one_of(rng: np.random.Generator, at: AtTheta, sample: ImportanceSample) -> State:
     """A state whose f is one of the draws, by weight."""
     k = sample.choose(rng)
     f, log_likelihood = sample.f[:, k].copy(), float(sample.log_likelihood[k])
-    return State(at, f, log_likelihood, sample.estimate, kept)
+    return State(at, f, log_likelihood, sample.estimate)
