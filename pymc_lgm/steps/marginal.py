@@ -68,7 +68,7 @@ class Importance:
     correlation : float, optional
         ρ in [0, 1]: how much of an estimate's random numbers the next one keeps. Near 1 the
         errors of the two cancel in the acceptance ratio, and few draws are enough. By default 0
-        where tuning has chosen ``n_importance`` and seen that estimates have little noise, for a
+        where tuning has seen that estimates of ``n_importance`` draws have little noise, for a
         process seen through inducing variables and for areas whose effects are integrated out;
         else 0.99, and 1 for ``move="slice"``.
     antithetic : bool, optional
