@@ -3,6 +3,7 @@
 import math
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,17 @@ import pytest
 from mutants import mutated
 from samplers import elements_of
 from scipy.spatial.distance import cdist, pdist
-from toys import TOYS, Chain, Counts, Labels, invariance, invariance_of, until_noticed
+from toys import (
+    TOYS,
+    Chain,
+    Counts,
+    Labels,
+    gaussian_target,
+    invariance,
+    invariance_of,
+    pairs_pvalue,
+    until_noticed,
+)
 
 import pymc_lgm as lgm
 
@@ -201,6 +212,9 @@ class Jumps:
         return state, None, {"theta_acceptance": info.theta_acceptance}
 
 
+WITH_JUMPS = partial(surrogate_transition, n_jumps=2)
+
+
 def pvalue_of(kernel, toy="counts", replicates=250):
     move = Jumps()
     move.kernel = kernel
@@ -208,9 +222,35 @@ def pvalue_of(kernel, toy="counts", replicates=250):
     return invariance(elements, TOYS[toy](), replicates=replicates, steps=3).pvalue
 
 
+@pytest.mark.parametrize("kernel", [surrogate_transition, WITH_JUMPS])
 @pytest.mark.parametrize("toy", TOYS)
-def test_a_wrong_emulator_is_exact(toy):
-    assert pvalue_of(surrogate_transition, toy) > 1e-4
+def test_a_wrong_emulator_is_exact(toy, kernel):
+    assert pvalue_of(kernel, toy) > 1e-4
+
+
+def test_a_coin_says_whether_jumps_come_first(monkeypatch, rng):
+    """In a fixed order the two would not be reversible, and the ratio at the end would be wrong."""
+    order = []
+
+    def jump(surrogate, rng, point):
+        order.append("jump")
+        return point
+
+    def trajectory(surrogate, point, momentum, step, n_steps):
+        order.append("trajectory")
+        return None, momentum
+
+    monkeypatch.setattr(on_emulator.Surrogate, "jump", jump)
+    monkeypatch.setattr(on_emulator.Surrogate, "trajectory", trajectory)
+    model = SimpleNamespace(log_prior=lambda t: 0.0, log_prior_gradient=lambda t: np.zeros(1))
+    target = Target(SimpleNamespace(theta=np.zeros(1), model=model), 0.0, lambda theta: None)
+    for _ in range(400):
+        surrogate_transition(
+            rng, target, emulator=wrong_emulator(1), step_size=1.0, n_trajectories=1, n_jumps=1
+        )
+    first = order[::2].count("jump")
+    assert abs(first - 200) < 5 * 10  # five standard deviations
+    assert order.count("jump") == order.count("trajectory") == 400
 
 
 def without_target(rng, target, *, emulator, step_size):
@@ -264,6 +304,33 @@ def test_a_wrong_line_is_noticed(name, dies):
     kernel = mutated(module, *LINES[name]).surrogate_transition
     pvalue = until_noticed(lambda replicates: pvalue_of(kernel, replicates=replicates), 150, 600)
     dies(f"surrogate transition: without {name}", pvalue, below=1e-6)
+
+
+def transition(kernel):
+    """Three transitions of a Gaussian on a wrong emulator, with jumps."""
+
+    def move(rng, theta):
+        for _ in range(3):
+            target = gaussian_target(theta, np.ones(2))
+            state, _ = kernel(
+                rng, target, emulator=wrong_emulator(2), step_size=0.8, n_trajectories=1, n_jumps=3
+            )
+            theta = state.theta
+        return theta
+
+    return move
+
+
+def test_jumps_leave_a_gaussian_invariant():
+    assert pairs_pvalue(transition(surrogate_transition), 1000) > 1e-4
+
+
+@pytest.mark.mutant
+def test_jumps_outside_the_ratio_are_noticed(dies):
+    right = "here = _jumped(rng, here, surrogate, n_jumps)\n    for"
+    wrong = mutated(module, right, right.replace("here =", "here = start =")).surrogate_transition
+    pvalue = until_noticed(partial(pairs_pvalue, transition(wrong)), 1000, 3000)
+    dies("surrogate transition: jumps outside the emulator's ratio", pvalue, below=1e-6)
 
 
 def test_an_emulator_of_another_density_costs_acceptance_alone(monkeypatch):

@@ -20,6 +20,7 @@ from scipy.sparse import csc_array
 from scipy.special import erfcx, gammaln, log_ndtr
 
 from pymc_lgm import kernels
+from pymc_lgm.kernels.hold.target import Slope, Target
 from pymc_lgm.priors import BandedPrior, DensePrior, FieldPrior
 from pymc_lgm.priors.banded_models import OfWhitener
 from pymc_lgm.priors.field import Field
@@ -431,3 +432,33 @@ def until_noticed(pvalue: Callable[[int], float], *sizes: int) -> float:
         if noticed < 1e-9:
             break
     return noticed
+
+
+def gaussian_target(theta: Any, sd: Any, noisy: bool = False) -> Target:
+    """A Gaussian with standard deviations sd, and its slope."""
+
+    def slope(theta: Any) -> Slope:
+        return Slope(theta, -0.5 * float(np.square(theta / sd).sum()), -theta / sd**2)
+
+    def evaluate(theta: Any) -> tuple[float, Any]:
+        return slope(theta).log_density, SimpleNamespace(theta=theta)
+
+    state: Any = SimpleNamespace(theta=theta, model=PRIOR)
+    return Target(state, slope(theta).log_density, evaluate, slope=slope, noisy=noisy)
+
+
+def log_prior(theta: Any) -> float:
+    """With one stiff tail."""
+    return float(theta.sum() - np.exp(theta).sum())
+
+
+PRIOR = SimpleNamespace(log_prior=log_prior, log_prior_gradient=lambda theta: 1.0 - np.exp(theta))
+
+
+def pairs_pvalue(move: Callable[..., Any], replicates: int) -> float:
+    """Pairs from a standard Gaussian, before and after a move of theta."""
+    rng = np.random.default_rng(2)
+    before = rng.standard_normal((replicates, 2))
+    after = np.array([move(rng, theta) for theta in before])
+    columns = [dict(zip("ab", rows.T, strict=True)) for rows in (before, after)]
+    return JointTest.of_pairs(*columns).pvalue

@@ -243,8 +243,10 @@ def theta_move(
                 "move='emulator' differentiates the prior of theta, and it cannot be. Write "
                 "move='metropolis'."
             )
-        explorer = walk if nuts is not None and model.p <= FEW_THETAS else None
-        return kernels.Emulated(nuts or walk, explorer)
+        few = model.p <= FEW_THETAS
+        explorer = walk if nuts is not None and few else None
+        # Across two or three components trajectories on the emulator go as far as jumps would.
+        return kernels.Emulated(nuts or walk, explorer, n_jumps=0 if few else 3)
     if move == "nuts":
         if nuts is None:
             raise ValueError(

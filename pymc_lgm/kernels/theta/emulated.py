@@ -20,7 +20,7 @@ from pymc_lgm.kernels.hold.target import Slope, Target
 from pymc_lgm.kernels.sweep import Stats
 from pymc_lgm.kernels.theta.metropolis import Metropolis
 from pymc_lgm.kernels.theta.nuts import NUTS
-from pymc_lgm.kernels.theta.on_emulator import Surrogate, rehearse
+from pymc_lgm.kernels.theta.on_emulator import Point, Surrogate, rehearse
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import State, acceptance_probability
 
@@ -49,12 +49,15 @@ def surrogate_transition(
     step_size: float,
     n_steps: int = 4,
     n_trajectories: int = 3,
+    n_jumps: int = 0,
 ) -> tuple[State, SurrogateTransitionInfo]:
     """Leave the target π invariant by a proposal that a chain on an emulator π* of it makes.
 
-    π*(theta) = p*(y | theta) p(theta). From theta run HMC trajectories that leave π* invariant.
-    Each satisfies detailed balance and all are alike, so theta' comes from theta as often as
-    theta from theta' but for the ratio π*(theta')/π*(theta), and it is accepted with probability
+    π*(theta) = p*(y | theta) p(theta). From theta run HMC trajectories that leave π* invariant,
+    and before or after them, as a coin says, jumps of single components that do. Each satisfies
+    detailed balance, all of one kind are alike, and either kind is as often the first. So theta'
+    comes from theta as often as theta from theta' but for the ratio π*(theta')/π*(theta), and it
+    is accepted with probability
 
         min(1, π(theta') π*(theta) / (π(theta) π*(theta'))).
 
@@ -69,6 +72,8 @@ def surrogate_transition(
         Of the leapfrog steps in the emulator's coordinates; each trajectory takes a random share
         of it, at least 0.6.
     n_steps, n_trajectories : int
+    n_jumps : int
+        Of `prior_jump`: what data say little of has the prior's long tails.
 
     Returns
     -------
@@ -78,7 +83,9 @@ def surrogate_transition(
     state = target.state
     surrogate = Surrogate(emulator, state.model)
     here = start = surrogate.at(emulator.coordinates(state.theta))
-    total = 0.0
+    total, jumps_first = 0.0, n_jumps > 0 and rng.uniform() < 0.5
+    if jumps_first:
+        here = _jumped(rng, here, surrogate, n_jumps)
     for _ in range(n_trajectories):
         momentum = rng.standard_normal(here.z.size)
         step = step_size * rng.uniform(0.6, 1.0)
@@ -91,6 +98,8 @@ def surrogate_transition(
         total += acceptance
         if rng.uniform() < acceptance and there is not None:
             here = there
+    if not jumps_first:
+        here = _jumped(rng, here, surrogate, n_jumps)
     emulated = total / n_trajectories
     if here is start:
         return state, SurrogateTransitionInfo(0.0, emulated)
@@ -100,6 +109,12 @@ def surrogate_transition(
     if proposed is not None and rng.uniform() < info.theta_acceptance:
         return proposed, info
     return state, info
+
+
+def _jumped(rng: np.random.Generator, point: Point, surrogate: Surrogate, n_jumps: int) -> Point:
+    for _ in range(n_jumps):
+        point = surrogate.jump(rng, point)
+    return point
 
 
 class EmulatorTuning(NamedTuple):
@@ -153,12 +168,11 @@ class Emulated:
 
     The other move, or a cheaper ``explorer``, explores until there is an emulator, and goes on in
     the share ``explored`` of tuning: where the emulator is too low its proposals to leave are
-    rejected. Each draw of tuning
-    from ``judgment`` on says what becomes of it. If at least ``good`` of the emulator's proposals
-    are accepted, it is not needed. If less, it moves theta in a share of the draws that grows to
-    ``helped`` at an acceptance of 0.2 less; below ``fair`` in all of them, since visits cannot show
-    the shape of the evidence. A walk helps in no draw: on estimates it is no better than the
-    emulator.
+    rejected. Each draw of tuning from ``judgment`` on says what becomes of it. If at least ``good``
+    of the emulator's proposals are accepted, it is not needed. If less, it moves theta in a share
+    of the draws that grows to ``helped`` at an acceptance of 0.1 less; below ``fair`` in all of
+    them, since visits cannot show the shape of the evidence. A walk helps in no draw: on estimates
+    it is no better than the emulator.
     """
 
     other: NUTS | Metropolis = field(default_factory=Metropolis)
@@ -167,7 +181,8 @@ class Emulated:
     helped: float = 0.5
     judgment: float = 0.5
     fair: float = 0.3
-    good: float = 0.8
+    good: float = 0.7
+    n_jumps: int = 3
     stats = ("theta_acceptance", "theta_scale", "theta_steps")
     needs_gradient = False
 
@@ -201,7 +216,11 @@ class Emulated:
         if tuning.emulator is not None and rng.uniform() >= share:
             step_size = tuning.step_size.value(tune)
             state, info = surrogate_transition(
-                rng, watched, emulator=tuning.emulator, step_size=step_size
+                rng,
+                watched,
+                emulator=tuning.emulator,
+                step_size=step_size,
+                n_jumps=self.n_jumps,
             )
             stats = {"theta_acceptance": info.theta_acceptance, "theta_scale": step_size}
             if tune:
@@ -223,7 +242,7 @@ class Emulated:
         if not judged or not isinstance(self.other, NUTS) or tuning.acceptance >= self.good:
             return tuning._replace(share=0.0)
         if tuning.acceptance >= self.fair:
-            wanted = min(1.0, (self.good - tuning.acceptance) / 0.2)
+            wanted = min(1.0, (self.good - tuning.acceptance) / 0.1)
             return tuning._replace(share=self.helped * wanted)
         return tuning._replace(share=1.0, emulator=None, visits=(), history=History((), 0))
 

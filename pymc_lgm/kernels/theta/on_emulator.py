@@ -15,6 +15,7 @@ import numpy as np
 
 from pymc_lgm.approximations.emulator import Emulator, Visits, emulate
 from pymc_lgm.kernels.leapfrog import leapfrog, straight
+from pymc_lgm.kernels.theta.prior_jump import prior_jump
 from pymc_lgm.latent_gaussian import LatentGaussian
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import State
@@ -36,6 +37,11 @@ class Point(NamedTuple):
     z: Array
     log_density: float
     surface: Surface
+
+    @property
+    def theta(self) -> Array:
+        """Theta of z."""
+        return self.surface.theta
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +74,14 @@ class Surrogate:
             force=force,
         )
         return None if end is None else self._point(z, end), momentum
+
+    def jump(self, rng: np.random.Generator, point: Point) -> Point:
+        """Leave π* invariant by a `prior_jump` of one component of theta."""
+
+        def look(theta: Array) -> Point:
+            return self.at(self.emulator.coordinates(theta))
+
+        return prior_jump(rng, point, look, self.model.log_prior)
 
     def _surface(self, z: Array) -> Surface:
         log_evidence, gradient = self.emulator.log_evidence(z)

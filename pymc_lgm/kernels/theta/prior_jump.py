@@ -8,10 +8,11 @@ trajectory needs many steps for what one jump does.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from pymc_lgm.kernels.hold.target import Slope, Target
+from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.theta.slice import slice_componentwise
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import acceptance_probability
@@ -22,12 +23,26 @@ WIDTH, WIDTHS = 3.0, 5
 """Of the interval that is placed around a component, and how many of them it steps out to."""
 
 
-def prior_jump(
+class _Point(Protocol):
+    """Theta, and log π* there."""
+
+    @property
+    def theta(self) -> Array: ...
+
+    @property
+    def log_density(self) -> float: ...
+
+
+class _OfPrior(NamedTuple):
+    theta: Array
+
+
+def prior_jump[P: _Point](
     rng: np.random.Generator,
-    here: Slope,
-    slope: Callable[[Array], Slope | None],
+    here: P,
+    look: Callable[[Array], P | None],
     log_prior: Callable[[Array], float],
-) -> Slope:
+) -> P:
     """Leave π*(theta) = p*(y | theta) p(theta) invariant, reversibly.
 
     A slice (Neal 2003) of p(theta) along one component, drawn at random, is reversible for the
@@ -38,22 +53,21 @@ def prior_jump(
     Parameters
     ----------
     rng : numpy.random.Generator
-    here : Slope
-        Of log π*.
-    slope : callable
-        log π* elsewhere, ``None`` where there is none. Its gradient is not looked at.
+    here : point
+        With ``theta`` and ``log_density``, log π*.
+    look : callable
+        Theta -> the point there, ``None`` where π* is not known.
     log_prior : callable
         log p(theta).
 
     Returns
     -------
-    Slope
+    point
         ``here`` if the proposal is rejected. One evaluation of π*, some ten of the prior.
     """
 
-    def prior(theta: Array) -> tuple[float, Slope]:
-        log_density = log_prior(theta)
-        return log_density, Slope(theta, log_density, here.gradient)
+    def prior(theta: Array) -> tuple[float, _OfPrior]:
+        return log_prior(theta), _OfPrior(theta)
 
     log_density, at = prior(here.theta)
     component = int(rng.integers(here.theta.size))
@@ -64,7 +78,7 @@ def prior_jump(
         max_widths=WIDTHS,
         components=[component],
     )
-    there = None if moved.theta is at.theta else slope(moved.theta)
+    there = None if moved.theta is at.theta else look(moved.theta)
     if there is None:
         return here
     before, after = (x.log_density - log_prior(x.theta) for x in (here, there))
