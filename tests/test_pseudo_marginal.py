@@ -422,6 +422,33 @@ def test_interweaving_where_f_says_so_is_noticed(dies):
     dies("pseudo-marginal: interweaving's share depends on f", pvalue, below=1e-6)
 
 
+class QuietByF(kernels.PseudoMarginal):
+    """Independent estimates, and no move of f, where f is high: not what tuning has seen."""
+
+    def run(self, rng, state, tuning, tune):
+        right = kernels.PseudoMarginal(**vars(self) | {"independent": state.f[0] > 1.2})
+        return right.run(rng, state, tuning, tune)
+
+
+@pytest.mark.mutant
+def test_estimates_that_are_independent_where_f_says_so_are_noticed(dies):
+    options = {
+        "move": "metropolis",
+        "scale": 0.7,
+        "n_importance": 1,
+        "interweave": False,
+        "importance": lgm.Importance(correlation=0.99),
+    }
+    (element,) = elements_of((lgm.PseudoMarginal, options), "labels")
+    mutant = QuietByF(**vars(element))
+
+    def pvalue(replicates):
+        return invariance((mutant,), Labels(), replicates=replicates, steps=3, tune=60).pvalue
+
+    noticed = until_noticed(pvalue, 400, 2500)
+    dies("pseudo-marginal: independent estimates where f is high", noticed, below=1e-6)
+
+
 def test_delayed_acceptance_reports_how_often_it_moves():
     chain = Chain.start(
         elements_of((lgm.PseudoMarginal, {"move": "delayed-metropolis", "scale": 0.7}), "labels"),
