@@ -1,10 +1,11 @@
 """Seconds from `pm.sample()` to the first draw, with and without compiled code on disk.
 
-    python benchmarks/first_draw.py [--quick] [--models coal classes] [--repeats 3]
+    python benchmarks/first_draw.py [--quick] [--models coal inputs classes] [--repeats 3]
 
 A process of its own for each: cold, with empty caches of PyTensor and of Numba, as after an
-installation, then warm, with what the cold one left. "coal" is the model of the README, "classes" a
-softmax of three processes. One chain without tuning, so that the first call of the callback is the
+installation, then warm, with what the cold one left. "coal" is the model of the README, "inputs"
+logistic regression on ten inputs with a length-scale each, "classes" a softmax of three processes
+of one input. One chain without tuning, so that the first call of the callback is the
 first draw. "import" is what comes before: PyMC and this package.
 """
 
@@ -35,6 +36,21 @@ def coal() -> None:
     lgm.LogGaussianCox("disasters", f=f, observed=data["y"])
 
 
+def inputs() -> None:
+    import numpy as np
+    import pymc as pm
+
+    import pymc_lgm as lgm
+
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(100, 10))
+    scale = pm.HalfNormal("scale", 2)
+    length = pm.InverseGamma("length", 3, 3, shape=10)
+    gp = pm.gp.Latent(cov_func=scale**2 * pm.gp.cov.ExpQuad(10, ls=length))
+    f = gp.prior("f", X, reparameterize=False)
+    lgm.Logistic("y", f=f, observed=(rng.uniform(size=100) < X[:, 0]).astype(int))
+
+
 def classes() -> None:
     import numpy as np
     import pymc as pm
@@ -55,7 +71,7 @@ def classes() -> None:
     lgm.Softmax("y", f=f, observed=labels)
 
 
-MODELS = {build.__name__: build for build in (coal, classes)}
+MODELS = {build.__name__: build for build in (coal, inputs, classes)}
 
 
 def first_draw(name: str) -> tuple[float, float]:

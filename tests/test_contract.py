@@ -286,7 +286,7 @@ def test_forked_chains_have_nothing_left_to_compile(rehearsed):
     """But what a chain whose emulator fails asks for in the middle of tuning."""
     step = rehearsed()
     before = compiled_by(step)
-    assert {"log_likelihoods", "log_likelihood_gradient", "log_prior_gradient"} <= before
+    assert {"elements", "log_likelihood_gradient", "log_prior_gradient"} <= before
     step.setup_chain(np.random.default_rng(3), 60, 10)
     point = run(step, listed("logistic").initial_point(), 60)[-1][0]
     assert step.tunings[0].move.emulator is not None

@@ -572,8 +572,8 @@ def test_tuning_chooses_the_number_of_draws():
         return chain.step()
 
     assert stats_of(element)["n_importance"] == 8
-    # A q with W / 100 is next to the prior.
-    poorer = searching(element, partial(poor, too_large=0.01))
+    # A q with W / 1000 is next to the prior.
+    poorer = searching(element, partial(poor, too_large=0.001))
     assert stats_of(poorer)["n_importance"] == 64
     assert "n_importance" not in stats_of(told, 20)
     chain = Chain.start((element,), informed(), np.random.default_rng(8))

@@ -153,26 +153,34 @@ def tilted_copula(
     return Copula(center, scale, values)
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def tilted_probabilities(log_likelihood: Array, z: Array, nu: Array, precision: Array) -> Array:
     """P(f_i < m_i + z_qi) under p(y_i | f_i) q(f_i) / t_i(f_i), by trapezoids; shapes (Q, n).
 
     At the first knot and at the last `TAIL` is left on either side.
     """
-    log_density = log_likelihood - z * (nu - 0.5 * precision * z)
-    for q in range(len(z)):
-        log_density[q] -= 0.5 * KNOTS[q] ** 2
-    largest = np.full(len(nu), -np.inf)
-    for q in range(len(z)):
-        for i in range(len(nu)):
-            if not log_density[q, i] < np.inf:  # NaN and +inf far out
-                log_density[q, i] = -np.inf
-            largest[i] = max(largest[i], log_density[q, i])
-    density = np.exp(log_density - largest)
-    mass = np.zeros_like(density)
-    for q in range(1, len(z)):
-        mass[q] = mass[q - 1] + 0.5 * (density[q] + density[q - 1])
-    P: Array = (mass + TAIL * mass[-1]) / ((1 + 2 * TAIL) * mass[-1])
+    Q, n = z.shape
+    log_density, largest = np.empty((Q, n)), np.full(n, -np.inf)
+    for q in range(Q):
+        for i in range(n):
+            x = z[q, i]
+            value = log_likelihood[q, i] - x * (nu[i] - 0.5 * precision[i] * x)
+            value -= 0.5 * KNOTS[q] ** 2
+            if not value < np.inf:  # NaN and +inf far out
+                value = -np.inf
+            log_density[q, i] = value
+            largest[i] = max(largest[i], value)
+    P = np.zeros((Q, n))
+    before = np.exp(log_density[0] - largest)
+    for q in range(1, Q):
+        density = np.exp(log_density[q] - largest)
+        for i in range(n):
+            P[q, i] = P[q - 1, i] + 0.5 * (density[i] + before[i])
+        before = density
+    for i in range(n):
+        mass = P[Q - 1, i]
+        for q in range(Q):
+            P[q, i] = (P[q, i] + TAIL * mass) / ((1 + 2 * TAIL) * mass)
     return P
 
 
@@ -181,12 +189,13 @@ def corrected(quantiles: Array, share: Array) -> Array:
     """X at the knots: so much of the way to the quantiles, whose slope is `STEEPEST` at least."""
     middle = KNOTS.size // 2
     values = quantiles.copy()
-    for q in range(middle, KNOTS.size - 1):
-        growth = np.maximum(quantiles[q + 1] - quantiles[q], STEEPEST * STEP)
-        values[q + 1] = values[q] + growth
-    for q in range(middle, 0, -1):
-        growth = np.maximum(quantiles[q] - quantiles[q - 1], STEEPEST * STEP)
-        values[q - 1] = values[q] - growth
-    for q in range(KNOTS.size):
-        values[q] = KNOTS[q] + share * (values[q] - KNOTS[q])
+    for i in range(share.size):
+        for q in range(middle, KNOTS.size - 1):
+            growth = quantiles[q + 1, i] - quantiles[q, i]
+            values[q + 1, i] = values[q, i] + max(growth, STEEPEST * STEP)
+        for q in range(middle, 0, -1):
+            growth = quantiles[q, i] - quantiles[q - 1, i]
+            values[q - 1, i] = values[q, i] - max(growth, STEEPEST * STEP)
+        for q in range(KNOTS.size):
+            values[q, i] = KNOTS[q] + share[i] * (values[q, i] - KNOTS[q])
     return values

@@ -126,23 +126,49 @@ def surface(
     scale: float,
     optimism: float,
 ) -> tuple[float, Array]:
-    """The value of an `Emulator` and its gradient in z, of its arrays, ℓ, s and κ."""
-    u = LEVEL * np.tanh(z / LEVEL)
-    k = np.empty(len(points))
+    """The value of an `Emulator` and its gradient in z, of its arrays, ℓ, s and κ.
+
+    In loops: products and slices of arrays take Numba five seconds to compile.
+    """
+    p, m = z.size, len(precision)
+    u, gradient = np.empty(p), np.empty(p)
+    for j in range(p):
+        u[j] = LEVEL * math.tanh(z[j] / LEVEL)
+    k, explained = np.empty(len(points)), np.zeros(m)
     for i in range(len(points)):
         square = 0.0
-        for j in range(u.size):
+        for j in range(p):
             square += (u[j] - points[i, j]) ** 2
         k[i] = math.exp(-0.5 * square / length**2)
-    m = len(precision)
-    explained = k[:m] * (precision @ k[:m])
+    for i in range(m):
+        for j in range(m):
+            explained[j] += precision[i, j] * k[i]
+    variance = scale**2
+    for j in range(m):
+        explained[j] *= k[j]
+        variance -= explained[j]
     # Where a visit has been, rounding may leave less than nothing.
-    sd = math.sqrt(max(scale**2 - explained.sum(), 1e-8))
-    near, curved = weights * k, quadratic @ u
-    value = constant + float(u @ (linear + 0.5 * curved) + near.sum()) + optimism * sd
-    near[:m] -= optimism / sd * explained
-    gradient = linear + curved + (near @ points - near.sum() * u) / length**2
-    return value, gradient * (1.0 - (u / LEVEL) ** 2)
+    sd = math.sqrt(max(variance, 1e-8))
+    value = constant + optimism * sd
+    for j in range(p):
+        curved = 0.0
+        for i in range(p):
+            curved += quadratic[j, i] * u[i]
+        value += u[j] * (linear[j] + 0.5 * curved)
+        gradient[j] = linear[j] + curved
+    pull, pulls = np.zeros(p), 0.0
+    for i in range(len(points)):
+        near = weights[i] * k[i]
+        value += near
+        if i < m:
+            near -= optimism / sd * explained[i]
+        pulls += near
+        for j in range(p):
+            pull[j] += near * points[i, j]
+    for j in range(p):
+        gradient[j] += (pull[j] - pulls * u[j]) / length**2
+        gradient[j] *= 1.0 - (u[j] / LEVEL) ** 2
+    return value, gradient
 
 
 def emulate(

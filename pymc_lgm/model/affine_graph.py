@@ -8,17 +8,14 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc.pytensorf import compile as pymc_compile
-from pytensor.compile.mode import Mode
 from pytensor.graph.replace import clone_replace
 
+from pymc_lgm.model.compiling import ONCE
 from pymc_lgm.model.forms.base import Setting
 
-__all__ = ["ONCE", "AffineGraph"]
+__all__ = ["AffineGraph"]
 
 Variable = Any
-
-ONCE = Mode(linker="py", optimizer=None)
-"""For functions that run a few times: what it takes to compile one is longer."""
 
 
 class AffineGraph:

@@ -41,7 +41,8 @@ class DrawBack:
         self._blocks, self._order = predictor.blocks, predictor.order
         self._is_identity = predictor.is_identity
         self.size = predictor.n_latents
-        x, theta, v = predictor.x, setting.theta, pt.vector("v")
+        x, theta = predictor.x, setting.theta
+        v = pt.vector("v", shape=predictor.predictor.type.shape)
         self._covs = setting.compiled([theta], predictor.covs)
         self._predictor = setting.compiled([x, theta], predictor.predictor)
         back = grad(pt.sum(predictor.predictor * v), x, disconnected_inputs="ignore")

@@ -17,7 +17,6 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.logprob.basic import transformed_conditional_logp
 from pymc.logprob.utils import replace_rvs_by_values
-from pymc.pytensorf import compile as pymc_compile
 from pytensor.compile.mode import get_mode
 from pytensor.gradient import DisconnectedInputError, NullTypeGradError
 from pytensor.graph.replace import clone_replace, vectorize_graph
@@ -25,11 +24,14 @@ from pytensor.graph.traversal import ancestors
 from pytensor.link.basic import PerformLinker
 
 from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
+from pymc_lgm.linalg import Array
 from pymc_lgm.model.alike import simplified
+from pymc_lgm.model.compiling import compiled
 from pymc_lgm.model.forms import Form, Setting, forms_of
 from pymc_lgm.model.missing import Missing
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.refusals import shapes_disagree
+from pymc_lgm.model.theta_gradient import theta_gradient
 
 __all__ = ["Block", "Graphs", "Variable"]
 
@@ -204,7 +206,6 @@ class Graphs:
     log_prior = _compiled(lambda self: ([self.theta], self._log_prior))
     log_prior_gradient = _compiled(lambda self: ([self.theta], self._theta_grad(self._log_prior)))
     log_likelihood = _compiled(lambda self: (self._f_theta, self._log_likelihood))
-    log_likelihoods = _compiled(lambda self: self._of_rows(self._log_likelihood))
     log_likelihood_gradient = _compiled(
         lambda self: (self._f_theta, [self._log_likelihood, self._f_grad(self._log_likelihood)])
     )
@@ -219,6 +220,11 @@ class Graphs:
     def elements(self) -> Any:
         """Every element of every log density that ℓ is the sum of, as one vector."""
         return self._of_rows(pt.concatenate([term.ravel() for term in self.likelihood.values()]))
+
+    def log_likelihoods(self, rows: Array, theta: Array) -> Array:
+        """ℓ of each row of f."""
+        values: Array = self.elements(rows, theta).sum(axis=1)
+        return values
 
     @_compiled
     def likelihood_terms(self) -> Any:
@@ -253,7 +259,7 @@ class Graphs:
     @_compiled
     def likelihood_terms_vjp(self) -> Any:
         """∂/∂theta of ℓ + ⟨v, g⟩ + ⟨u, W⟩."""
-        v, u = pt.vector("v"), pt.vector("u")
+        v, u = pt.vector("v", shape=(self.n,)), pt.vector("u", shape=(self.n,))
         gradient = self._f_grad(self._log_likelihood)
         hessian = self._f_grad(gradient.sum())
         weighted = self._log_likelihood + pt.sum(v * gradient) - pt.sum(u * hessian)
@@ -262,13 +268,13 @@ class Graphs:
     @_compiled
     def cov_vjp(self) -> Any:
         """⟨∂K/∂theta_j, M⟩."""
-        M = pt.matrix("M")
+        M = pt.matrix("M", shape=self._cov.type.shape)
         return [self.theta, M], self._theta_grad(pt.sum(self._simplified * M))
 
     @_compiled
     def mean_vjp(self) -> Any:
         """⟨∂m/∂theta_j, v⟩."""
-        v = pt.vector("v")
+        v = pt.vector("v", shape=self._mean.type.shape)
         return [self.theta, v], self._theta_grad(pt.sum(self._mean * v))
 
     # For error messages: the log density of each variable in ``prior``, of each in ``likelihood``,
@@ -291,11 +297,7 @@ class Graphs:
         return self.form.placed(self._function(inputs, outputs), inputs, of)
 
     def _function(self, inputs: list[Variable], outputs: Any) -> Callable[..., Any]:
-        kwargs = {"on_unused_input": "ignore"} | self._compile_kwargs
-        function: Any = pymc_compile(inputs, outputs, **kwargs)
-        function.trust_input = True
-        result: Callable[..., Any] = function
-        return result
+        return compiled(inputs, outputs, self._compile_kwargs)
 
     @property
     def _simplified(self) -> Variable:
@@ -347,7 +349,7 @@ class Graphs:
         return rows, gradient, vectorize_graph(self._f_grad(pt.sum(gradient * v)), {v: rows})
 
     def _theta_grad(self, scalar: Variable) -> Variable:
-        return pt.grad(scalar, self.theta, disconnected_inputs="ignore")
+        return theta_gradient(scalar, self.theta)
 
     def _f_grad(self, scalar: Variable) -> Variable:
         return pt.grad(scalar, self._f, disconnected_inputs="ignore")
@@ -355,8 +357,8 @@ class Graphs:
     def _forward(self, output: Variable) -> tuple[list[Variable], Variable]:
         # ⟨∂output/∂theta, weights⟩ is linear in the weights: its gradient in them, paired with v,
         # is the derivative along v. Every operation that has a gradient has this one too.
-        v, weights = pt.vector("v"), pt.zeros_like(output)
-        backward = self._theta_grad(pt.sum(output * weights))
+        v, weights = pt.vector("v", shape=self.theta.type.shape), pt.zeros_like(output)
+        backward = pt.grad(pt.sum(output * weights), self.theta, disconnected_inputs="ignore")
         return [self.theta, v], pt.grad(pt.sum(backward * v), weights, disconnected_inputs="ignore")
 
 

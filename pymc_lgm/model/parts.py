@@ -16,6 +16,7 @@ from pymc_lgm.amplitudes import find_amplitudes
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.alike import in_common, simplified
 from pymc_lgm.model.forms.base import Setting
+from pymc_lgm.model.theta_gradient import theta_gradient
 from pymc_lgm.priors.base import GaussianModel
 
 __all__ = ["Covariance", "Part", "covariances"]
@@ -46,20 +47,18 @@ class Covariance:
     @cached_property
     def vjp(self) -> Any:
         """(theta, M, ...) -> ⟨∂K/∂theta_j, M⟩."""
-        M = pt.matrix("M")
-        return self._compiled([M], self._gradient(M))
+        M = pt.matrix("M", shape=self._graph.type.shape)
+        return self._compiled([M], theta_gradient(pt.sum(self._graph * M), self._setting.theta))
 
     @cached_property
     def jvp(self) -> Any:
         """(theta, v, ...) -> Σ_j v_j ∂K/∂theta_j."""
-        v, weights = pt.vector("v"), pt.zeros_like(self._graph)
+        v = pt.vector("v", shape=self._setting.theta.type.shape)
+        weights = pt.zeros_like(self._graph)
         # Linear in the weights: paired with v, the derivative along v.
-        linear = pt.sum(self._gradient(weights) * v)
+        total = pt.sum(self._graph * weights)
+        linear = pt.sum(grad(total, self._setting.theta, disconnected_inputs="ignore") * v)
         return self._compiled([v], grad(linear, weights, disconnected_inputs="ignore"))
-
-    def _gradient(self, M: Variable) -> Variable:
-        total = pt.sum(self._graph * M)
-        return grad(total, self._setting.theta, disconnected_inputs="ignore")
 
     def _compiled(self, along: list[Variable], output: Variable) -> Any:
         return self._setting.compiled([self._setting.theta, *along, *self._inputs], output)

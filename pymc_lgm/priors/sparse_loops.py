@@ -121,7 +121,8 @@ def times(starts: Index, columns: Index, values: Array, x: Array, y: Array) -> N
 def solve(starts: Index, below: Index, L: Array, x: Array) -> None:
     """x ← L⁻¹ x."""
     for j in range(starts.size - 1):
-        x[j] /= L[starts[j]]
+        for c in range(x.shape[1]):
+            x[j, c] /= L[starts[j]]
         for p in range(starts[j] + 1, starts[j + 1]):
             for c in range(x.shape[1]):
                 x[below[p], c] -= L[p] * x[j, c]
@@ -134,7 +135,8 @@ def solve_transposed(starts: Index, below: Index, L: Array, x: Array) -> None:
         for p in range(starts[j] + 1, starts[j + 1]):
             for c in range(x.shape[1]):
                 x[j, c] -= L[p] * x[below[p], c]
-        x[j] /= L[starts[j]]
+        for c in range(x.shape[1]):
+            x[j, c] /= L[starts[j]]
 
 
 @numba.njit(cache=True)
@@ -144,14 +146,16 @@ def multiply(starts: Index, below: Index, L: Array, x: Array) -> None:
         for p in range(starts[j] + 1, starts[j + 1]):
             for c in range(x.shape[1]):
                 x[below[p], c] += L[p] * x[j, c]
-        x[j] *= L[starts[j]]
+        for c in range(x.shape[1]):
+            x[j, c] *= L[starts[j]]
 
 
 @numba.njit(cache=True)
 def multiply_transposed(starts: Index, below: Index, L: Array, x: Array) -> None:
     """x ← Lᵀ x."""
     for j in range(starts.size - 1):
-        x[j] *= L[starts[j]]
+        for c in range(x.shape[1]):
+            x[j, c] *= L[starts[j]]
         for p in range(starts[j] + 1, starts[j + 1]):
             for c in range(x.shape[1]):
                 x[j, c] += L[p] * x[below[p], c]

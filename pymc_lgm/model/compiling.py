@@ -1,0 +1,158 @@
+"""Graphs to functions of arrays, by PyTensor; what takes its compiler long is written otherwise.
+
+A model is a dozen functions, and the first draw waits for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from numpy.typing import NDArray
+from pymc.pytensorf import compile as pymc_compile
+from pytensor.compile.mode import Mode, get_mode
+from pytensor.compile.rewriting import inline_ofg_node
+from pytensor.graph.rewriting.basic import MergeOptimizer, NodeRewriter, dfs_rewriter
+from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+from pytensor.link.numba.linker import NumbaLinker
+from pytensor.tensor.basic import Alloc, tensor_copy
+from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
+
+__all__ = ["ONCE", "Product", "compiled"]
+
+Variable = Any
+
+ONCE = Mode(linker="py", optimizer=None)
+"""For functions that run a few times: what it takes to compile one is longer."""
+
+SOFTMAX = (Softmax, LogSoftmax, LogSumExp)
+
+
+class _WrittenOut(NodeRewriter):
+    """A softmax by the operations it is made of."""
+
+    def tracks(self) -> list[Any]:
+        return list(SOFTMAX)
+
+    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
+        return inline_ofg_node(node) if isinstance(node.op, SOFTMAX) else None
+
+
+class _Reduced(NodeRewriter):
+    """A sum, or whether all hold, of a copy: elementwise with the reduction in the same loop."""
+
+    def tracks(self) -> list[Any]:
+        return [CAReduce]
+
+    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
+        if not isinstance(node.op, CAReduce):
+            return None
+        (x,) = node.inputs
+        made = None if x.owner is None else x.owner.op
+        if made == tensor_copy or (isinstance(made, Elemwise) and len(fgraph.clients[x]) == 1):
+            return None
+        return [node.op(tensor_copy(x))]
+
+
+class _Filled(NodeRewriter):
+    """An array of one number: a constant, or filled with the element of a vector."""
+
+    def tracks(self) -> list[Any]:
+        return [Alloc]
+
+    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
+        if not isinstance(node.op, Alloc):
+            return None
+        value, *shape = node.inputs
+        if value.type.ndim > 0 or not shape:
+            return None
+        return [pt.alloc(pt.expand_dims(value, 0), *shape)]
+
+
+class Product(Dot):
+    """x y of two matrices, as Numba has it: PyTensor's own takes 17 seconds to compile."""
+
+
+@register_funcify_default_op_cache_key(Product)
+def _funcify_product(op: Any, node: Any, **kwargs: Any) -> Any:
+    @numba_njit
+    def product(x: Any, y: Any) -> Any:
+        return np.dot(np.ascontiguousarray(x), np.ascontiguousarray(y))
+
+    return product, 1
+
+
+class _Multiplied(NodeRewriter):
+    """A product of matrices of float64 as `Product`."""
+
+    def tracks(self) -> list[Any]:
+        return [Dot]
+
+    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
+        if type(node.op) is not Dot or any(v.type.dtype != "float64" for v in node.inputs):
+            return None
+        return [Product()(*node.inputs)]
+
+
+# A softmax hides its maximum until PyTensor fuses elementwise operations, at 49.
+FOR_NUMBA = (
+    (dfs_rewriter(_WrittenOut()), 48.91),
+    (MergeOptimizer(), 48.92),
+    (dfs_rewriter(_Reduced(), _Filled(), _Multiplied()), 48.93),
+)
+
+
+def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+    """Compile a function of float64 arrays that does not check them.
+
+    Parameters
+    ----------
+    inputs : list of variable
+    outputs : variable or list of variable
+    kwargs : mapping
+        Of `pymc.compile`.
+
+    Returns
+    -------
+    callable
+        New arrays at each call.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pytensor.tensor as pt
+    >>> x = pt.vector("x")
+    >>> compiled([x], [2.0 * x, pt.zeros(2)], {})(np.ones(2))
+    [array([2., 2.]), array([0., 0.])]
+    """
+    mode = get_mode(kwargs.get("mode"))
+    if isinstance(mode.linker, NumbaLinker):
+        mode = mode.register(*FOR_NUMBA)
+    options = {"on_unused_input": "ignore"} | dict(kwargs) | {"mode": mode}
+    function: Any = pymc_compile(inputs, outputs, **options)
+    function.trust_input = True
+    graph = function.maker.fgraph
+    if not any(graph.clients[each] for each in graph.inputs):
+        known = pytensor.function([], graph.outputs, mode=ONCE)()
+        return _Constant(known, isinstance(outputs, list))
+    result: Callable[..., Any] = function
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class _Constant:
+    """A function that reads none of its inputs: there is nothing to compile."""
+
+    values: list[NDArray[Any]]
+    several: bool
+
+    def __call__(self, *_: Any) -> Any:
+        values = [value.copy() for value in self.values]
+        return values if self.several else values[0]

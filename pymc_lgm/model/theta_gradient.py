@@ -1,0 +1,84 @@
+"""The gradient of a graph in theta, one vector, by the parts of theta that the graph reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytensor.tensor as pt
+
+from pytensor.gradient import grad
+from pytensor.graph.traversal import applys_between
+from pytensor.tensor.exceptions import NotScalarConstantError
+from pytensor.tensor.subtensor import Subtensor, get_constant_idx
+
+__all__ = ["theta_gradient"]
+
+Variable = Any
+
+
+def theta_gradient(scalar: Variable, theta: Variable) -> Variable:
+    """∂ scalar/∂ theta, shape (p,): that of each part, joined.
+
+    The gradient of ``theta[part]`` in theta is written into zeros, which Numba takes a second or
+    two to compile. So the parts are what the derivatives are of, where none overlaps another.
+
+    Parameters
+    ----------
+    scalar : variable
+        A graph of theta.
+    theta : variable
+        A vector of known length.
+
+    Returns
+    -------
+    variable
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> theta = pt.vector("theta", shape=(3,))
+    >>> scalar = theta[0] ** 2 + pt.sum(3.0 * theta[1:])
+    >>> theta_gradient(scalar, theta).eval({theta: [2.0, 1.0, 1.0]})
+    array([4., 3., 3.])
+    """
+    parts = _parts(scalar, theta)
+    if not parts:
+        return grad(scalar, theta, disconnected_inputs="ignore")
+    readers = [variable for same in parts.values() for variable in same]
+    of = dict(zip(readers, grad(scalar, readers, disconnected_inputs="ignore"), strict=True))
+    joined, end = [], 0
+    for start, stop in sorted(parts):
+        if start < end:
+            return grad(scalar, theta, disconnected_inputs="ignore")
+        if start > end:
+            joined.append(pt.zeros(start - end))
+        joined.append(sum(of[variable] for variable in parts[start, stop]))
+        end = stop
+    size = theta.type.shape[0]
+    if end < size:
+        joined.append(pt.zeros(size - end))
+    if all(piece.ndim == 0 for piece in joined):
+        return pt.stack(joined)
+    return pt.concatenate([pt.atleast_1d(piece) for piece in joined])
+
+
+def _parts(scalar: Variable, theta: Variable) -> dict[tuple[int, int], list[Variable]] | None:
+    """What reads theta, by where it begins and ends; ``None`` if something reads all of theta."""
+    parts: dict[tuple[int, int], list[Variable]] = {}
+    size = theta.type.shape[0]
+    for node in applys_between([theta], [scalar]):
+        if theta not in node.inputs:
+            continue
+        if not isinstance(node.op, Subtensor):
+            return None
+        try:
+            (index,) = get_constant_idx(node.op.idx_list, node.inputs)
+        except NotScalarConstantError:
+            return None
+        if not isinstance(index, slice):
+            index = slice(int(index) % size, int(index) % size + 1)
+        start, stop, step = index.indices(size)
+        if step != 1:
+            return None
+        parts.setdefault((start, stop), []).append(node.outputs[0])
+    return parts

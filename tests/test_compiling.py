@@ -1,0 +1,119 @@
+"""What is written otherwise so that it compiles sooner is the same function."""
+
+import pickle
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+
+from models import QUICK
+from pytensor.gradient import grad
+from pytensor.tensor.elemwise import CAReduce
+from pytensor.tensor.math import Dot, Max
+from pytensor.tensor.special import LogSoftmax, Softmax, log_softmax, softmax
+
+from pymc_lgm.model.compiling import Product, compiled
+from pymc_lgm.model.theta_gradient import theta_gradient
+
+P = 5
+
+SCALARS = {
+    "numbers": lambda theta: sum((k + 1.0) * theta[k] ** 3 for k in range(P)),
+    "negative_indices": lambda theta: theta[-1] ** 2 * theta[-P] + pt.sum(theta[1:4]) ** 2,
+    "parts_of_several": lambda theta: pt.exp(theta[:2]).sum() * pt.sum(theta[2:] ** 2),
+    "one_part_read_twice": lambda theta: pt.sum(theta[:2] ** 2) * pt.sum(pt.sin(theta[0:2])),
+    "gaps": lambda theta: theta[1] ** 2 + theta[3] ** 3,
+    "a_part_of_none": lambda theta: pt.sum(theta[:0]) + pt.sum(theta[:P] ** 2),
+    "parts_that_overlap": lambda theta: pt.sum(theta[:3] ** 2) + theta[2] ** 3,
+    "every_second": lambda theta: pt.sum(theta[::2] ** 2),
+    "backwards": lambda theta: pt.sum(theta[::-1][:2] ** 2),
+    "all_of_it": lambda theta: pt.sum(theta**3) + theta[0],
+    "the_largest": lambda theta: theta[pt.argmax(theta)] ** 2,
+    "none_of_it": lambda theta: pt.constant(2.0),
+}
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_the_gradient_by_parts_is_the_gradient(name):
+    theta = pt.vector("theta", shape=(P,))
+    scalar = SCALARS[name](theta)
+    at = np.random.default_rng(1).standard_normal(P)
+    ours, pytensors = compiled(
+        [theta],
+        [theta_gradient(scalar, theta), grad(scalar, theta, disconnected_inputs="ignore")],
+        QUICK,
+    )(at)
+    np.testing.assert_allclose(ours, pytensors, rtol=1e-13)
+
+
+def test_a_gradient_by_parts_writes_nothing_into_zeros():
+    theta = pt.vector("theta", shape=(P,))
+    function = compiled([theta], theta_gradient(SCALARS["numbers"](theta), theta), {})
+    names = {type(node.op).__name__ for node in function.maker.fgraph.apply_nodes}
+    assert not names & {"Alloc", "IncSubtensor"}
+
+
+@pytest.mark.parametrize("classes", [1, 3, 20])
+def test_a_softmax_has_no_loop_for_its_maximum_alone(classes):
+    x = pt.matrix("x", shape=(None, classes))
+    function = compiled([x], [softmax(x, axis=-1), log_softmax(x, axis=-1)], {})
+    ops = {type(node.op) for node in function.maker.fgraph.apply_nodes}
+    assert not ops & {Max, Softmax, LogSoftmax}
+    scales = np.array([[1.0], [10.0], [300.0], [0.0]])
+    values = scales * np.random.default_rng(2).standard_normal((4, classes))
+    weights = np.exp(values - values.max(axis=1, keepdims=True))
+    expected = weights / weights.sum(axis=1, keepdims=True)
+    got, logs = function(values)
+    np.testing.assert_allclose(got, expected, rtol=1e-13)
+    finite = expected > 0.0
+    np.testing.assert_allclose(logs[finite], np.log(expected[finite]), rtol=1e-12, atol=1e-14)
+
+
+def test_products_and_sums_and_fills_are_those_of_numpy():
+    """What stands in for PyTensor's own, whose loops take Numba up to seventeen seconds each."""
+    x, y = pt.matrix("x"), pt.matrix("y")
+    outputs = [
+        pt.dot(x, y.T),
+        pt.dot(x[::-1, ::2], y[:, ::2].T),
+        pt.all(x > 0.0, axis=1),
+        pt.sum(x[::-1], axis=0),
+        pt.max(x, axis=(0, 1)),
+        pt.alloc(x[0, 0] * 2.0, 3),
+        pt.dot(x.astype("float32"), y.T.astype("float32")),
+    ]
+    function = compiled([x, y], outputs, {})
+    ops = [node.op for node in function.maker.fgraph.apply_nodes]
+    assert sum(type(op) is Product for op in ops) == 2
+    assert sum(type(op) is Dot for op in ops) == 1, "not of float64"
+    assert not [op for op in ops if isinstance(op, CAReduce)], "in the loop of an elementwise one"
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((3, 4)), rng.standard_normal((2, 4))
+    a[1] = np.abs(a[1])
+    expected = [
+        a @ b.T,
+        a[::-1, ::2] @ b[:, ::2].T,
+        (a > 0.0).all(axis=1),
+        a.sum(axis=0),
+        a.max(),
+        np.full(3, 2.0 * a[0, 0]),
+    ]
+    got = function(a, b)
+    for ours, numpys in zip(got[:-1], expected, strict=True):
+        np.testing.assert_allclose(ours, numpys, rtol=1e-14)
+    np.testing.assert_allclose(got[-1], a @ b.T, rtol=1e-5)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_what_reads_no_input_is_computed_once(several):
+    theta = pt.vector("theta", shape=(P,))
+    zeros = pt.zeros_like(theta) + 1.0
+    function = compiled([theta], [zeros, pt.constant(3.0)] if several else zeros, {})
+    assert not hasattr(function, "maker")
+    copy = pickle.loads(pickle.dumps(function))
+    for each in (function, function, copy):
+        value = each(np.ones(P))
+        if several:
+            value, three = value
+            assert three == 3.0
+        np.testing.assert_array_equal(value, np.ones(P))
+        value[:] = 7.0  # a new array each time
