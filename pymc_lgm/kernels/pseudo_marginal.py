@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,13 +23,18 @@ from pymc_lgm.approximations.sites import Margins
 from pymc_lgm.approximations.sites_line import SitesLine, SitesTuning
 from pymc_lgm.kernels.hold.approximate_evidence import ApproximateEvidence
 from pymc_lgm.kernels.hold.approximate_marginal import approximate_marginal
-from pymc_lgm.kernels.hold.pseudo_marginal import draw_latent, noise_of_ratio, pseudo_marginal
+from pymc_lgm.kernels.hold.pseudo_marginal import (
+    draw_latent,
+    noise_of_ratio,
+    proposal_at,
+    pseudo_marginal,
+)
 from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.interweaving import Interweaving
 from pymc_lgm.kernels.latent import CurvatureHMC
+from pymc_lgm.kernels.marginal_tuning import MarginalTuning
 from pymc_lgm.kernels.sweep import Stats
 from pymc_lgm.kernels.theta import Move
-from pymc_lgm.linalg import Array
 from pymc_lgm.state import State
 
 __all__ = ["ApproximateMarginal", "MarginalTuning", "PseudoMarginal"]
@@ -38,37 +42,6 @@ __all__ = ["ApproximateMarginal", "MarginalTuning", "PseudoMarginal"]
 LOOKS = 4
 """Draws of tuning to one look at the noise, which costs as much as the rest of a draw's estimates.
 """
-
-
-class MarginalTuning(NamedTuple):
-    """What the elements learn: a move on theta, the sites of q, how many importance draws.
-
-    ``line`` goes through the sites of the draws before the last renewal; ``None`` before the first.
-    """
-
-    move: Any
-    latent: Any
-    line: SitesLine | None
-    sites: SitesTuning
-    draws: int
-    exploring: int
-    noise: NoiseTuning
-    interweaving: Any = None
-
-    def update(self, theta: Array, seen: GaussianApproximation | None) -> MarginalTuning:
-        """Learn the sites at one draw; renew the line at draws 5, 10, 20, 40, ... and the last."""
-        draws, line, noise = self.draws + 1, self.line, self.noise
-        sites = self.sites if seen is None else self.sites.update(theta, seen.sites, seen.margins)
-        rounds, rest = divmod(draws, 5)
-        double = rest == 0 and rounds & (rounds - 1) == 0
-        last = draws == self.exploring and 4 * sites.thetas >= draws
-        if sites.thetas and (double or last):
-            # The sums began at the last renewal: at half of these draws, or at the first.
-            line = sites.line()
-            sites = SitesTuning.start(sites.coordinates, theta.size)
-            if draws < self.exploring:
-                noise = noise._replace(total=0.0, ratios=0)
-        return self._replace(line=line, sites=sites, draws=draws, noise=noise)
 
 
 @dataclass(frozen=True)
@@ -190,7 +163,8 @@ class PseudoMarginal(ApproximateMarginal):
     ``latent`` is HMC whose metric is q's covariance, which is at hand: a function of theta alone.
 
     Where estimates have little noise they may be ``independent``, of those before: then f comes
-    anew with theta, and needs no other move. ``None``: where tuning has seen that noise is little.
+    anew with theta, and moves by itself only when theta walks without estimates. ``None``: where
+    tuning has seen that noise is little.
     """
 
     search: LineSearch | None = None
@@ -223,6 +197,8 @@ class PseudoMarginal(ApproximateMarginal):
             search: LineSearch = self.explore.along(tuning.line)
             state, tuning, stats = self._approximately(rng, state, tuning, tune)
             state, tuning, stats = self._move_latent(rng, state, tuning, tune, search, stats)
+            if tuning.draws == tuning.exploring:
+                state = self._departing(rng, state, tuning)
         else:
             state, tuning, stats = self._exactly(rng, state, tuning, tune)
         return state, tuning, {name: stats[name] for name in self.stats}
@@ -234,8 +210,7 @@ class PseudoMarginal(ApproximateMarginal):
     def _exactly(
         self, rng: np.random.Generator, state: State, tuning: MarginalTuning, tune: bool
     ) -> tuple[State, MarginalTuning, Stats]:
-        search = self.search if self.search is not None and tuning.line else self.explore
-        search = search.along(tuning.line)
+        search = self._search(tuning)
         N = tuning.noise.n_importance
         quiet = tuning.noise.is_quiet if self.independent is None else self.independent
         target = pseudo_marginal(
@@ -255,16 +230,35 @@ class PseudoMarginal(ApproximateMarginal):
             target = self._with_slope(target, tuning.line)
             state, tuning, stats = self._move_theta(rng, target, tuning, tune)
         stats |= _estimated(state, state.at.approximation(search)) | {"n_importance": N}
-        if quiet:
+        if quiet and turn is None:
             if self.latent is not None:
                 stats |= dict.fromkeys(self.latent.stats, math.nan)
         else:
+            # By itself, too, where it comes anew with theta: an f whose estimate is much too high
+            # would be left by no other move.
             state, tuning, stats = self._move_latent(rng, state, tuning, tune, search, stats)
         if weave is not None:
             learnt = tuning.interweaving
             state, learnt, stats = weave.run(rng, state, learnt, turn, tune, stats)
             tuning = tuning._replace(interweaving=learnt)
         return state, tuning, stats
+
+    def _search(self, tuning: MarginalTuning) -> LineSearch:
+        """That of the exact chain: of the line, once there is one."""
+        search = self.search if self.search is not None and tuning.line else self.explore
+        return search.along(tuning.line)
+
+    def _departing(self, rng: np.random.Generator, state: State, tuning: MarginalTuning) -> State:
+        """Draw f once more before the chain is exact, as its own importance draws are drawn.
+
+        Those of tuning are less alike the posterior: f of a plain q may have a weight among bent
+        draws that no other of them ever has.
+        """
+        proposal = proposal_at(state.at, self._search(tuning), self.defensive, self.together)
+        if proposal is None:
+            return state
+        scheme = Scheme(tuning.noise.n_importance, self.antithetic)
+        return draw_latent(rng, state, proposal, scheme)
 
     def _move_latent(
         self,
