@@ -20,7 +20,7 @@ import pymc_lgm as lgm
 
 from pymc_lgm.approximations import copula as copula_module
 from pymc_lgm.approximations import importance as importance_module
-from pymc_lgm.approximations.copula import KNOTS, Copula, bend, straighten, tilted_copula
+from pymc_lgm.approximations.copula import KNOTS, STEP, Copula, bend, straighten, tilted_copula
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.importance import (
     Coordinates,
@@ -108,6 +108,20 @@ def test_a_bijection_with_its_slope(independent, rng):
     assert smooth.sum() > 40
     np.testing.assert_allclose(np.log(slopes).sum(axis=0)[smooth], log_slopes[smooth], atol=1e-4)
     assert (np.diff(copula.values, axis=0) > 0).all()
+
+
+def test_beyond_its_knots_it_is_no_lighter_than_q(independent, rng):
+    """There the tilted marginals are nothing, and f goes there all the same: HMC moves it, too."""
+    reader, theta, proposal = independent
+    growth = np.diff(proposal.bend.values, axis=0)
+    assert growth[[0, -1]].max() <= STEP + 1e-12
+    assert growth[1:-1].max() > 2 * STEP, "there is something to bound"
+    f = sample(reader, theta, proposal, rng).f[:, :1]
+    typical = proposal.log_prior_over_q(f)[0]
+    for away in (-9.0, 9.0):
+        far = f.copy()
+        far[0] = proposal.q.center[0] + away * proposal.bend.scale[0]
+        assert proposal.log_prior_over_q(far)[0] < typical + 60.0
 
 
 @pytest.mark.parametrize("verb", [bend, straighten])

@@ -690,3 +690,28 @@ def test_an_exact_chain_needs_no_correction(rng):
         ValueError, match=r"no approximate_log_evidence.*lgm.ApproximateMarginal\(\)"
     ):
         lgm.correct(trace)
+
+
+def test_the_exact_chain_begins_with_an_f_of_its_own_importance_draws():
+    """Draws of a poor q in tuning are far out, and no exact draw would leave them soon."""
+    (element,) = elements_of((lgm.PseudoMarginal, INDEPENDENT | {"n_importance": 2}), "counts")
+    element = replace(
+        element,
+        explore=WarmSearch(partial(poor, too_large=0.001), element.explore.tolerance),
+        search=element.explore,
+        latent=None,
+    )
+
+    def log_likelihoods(draws):
+        found = []
+        for seed in range(20):
+            chain = Chain.start((element,), informed(), np.random.default_rng(seed))
+            chain.tunings = [element.start(chain.state, 8)]
+            for _ in range(draws):
+                chain.step(tune=True)
+            found.append(chain.state.log_likelihood)
+        return np.array(found)
+
+    exploring, departing = log_likelihoods(5), log_likelihoods(6)
+    assert np.median(exploring) < np.median(departing) - 20.0
+    assert departing.min() > np.median(exploring)

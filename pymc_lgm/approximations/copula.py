@@ -186,16 +186,21 @@ def tilted_probabilities(log_likelihood: Array, z: Array, nu: Array, precision: 
 
 @numba.njit(cache=True)
 def corrected(quantiles: Array, share: Array) -> Array:
-    """X at the knots: so much of the way to the quantiles, whose slope is `STEEPEST` at least."""
+    """X at the knots: so much of the way to the quantiles, whose slope is `STEEPEST` at least.
+
+    Beyond the knots it is 1 at most, the tail no lighter than that of q: f goes farther than the
+    tilted marginals say, and no importance draw would ever come from where it is.
+    """
     middle = KNOTS.size // 2
     values = quantiles.copy()
+    last = KNOTS.size - 1
     for i in range(share.size):
-        for q in range(middle, KNOTS.size - 1):
-            growth = quantiles[q + 1, i] - quantiles[q, i]
-            values[q + 1, i] = values[q, i] + max(growth, STEEPEST * STEP)
+        for q in range(middle, last):
+            growth = max(quantiles[q + 1, i] - quantiles[q, i], STEEPEST * STEP)
+            values[q + 1, i] = values[q, i] + (growth if q + 1 < last else min(growth, STEP))
         for q in range(middle, 0, -1):
-            growth = quantiles[q, i] - quantiles[q - 1, i]
-            values[q - 1, i] = values[q, i] - max(growth, STEEPEST * STEP)
+            growth = max(quantiles[q, i] - quantiles[q - 1, i], STEEPEST * STEP)
+            values[q - 1, i] = values[q, i] - (growth if q - 1 > 0 else min(growth, STEP))
         for q in range(KNOTS.size):
             values[q, i] = KNOTS[q] + share[i] * (values[q, i] - KNOTS[q])
     return values
