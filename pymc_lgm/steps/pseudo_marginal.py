@@ -51,9 +51,9 @@ class PseudoMarginal(Marginal):
         series and for inducing variables.
     latent_move : str, optional
         A move of f given theta beside the importance draws: by default "posterior", HMC in the
-        geometry of q, which costs no factorization, and none where estimates have so little noise
-        that each proposal can have draws of its own: see `Importance`; or one of `Sweep`, such as
-        "hmc"; or ``None``.
+        geometry of q, which costs no factorization. Where estimates have so little noise that each
+        proposal can have draws of its own, see `Importance`, it is made in the draws that
+        ``interweave`` takes, one of ten. Or one of `Sweep`, such as "hmc"; or ``None``.
     importance : Importance, optional
         How those draws are made.
     search : {"recalled", "anew"}, optional
