@@ -105,7 +105,10 @@ class _Multiplied(NodeRewriter):
 FOR_NUMBA = (
     (dfs_rewriter(_WrittenOut()), 48.91),
     (MergeOptimizer(), 48.92),
-    (dfs_rewriter(_Reduced(), _Filled(), _Multiplied()), 48.93),
+    # One by one: several together cannot be pickled, and a chain may have a process of its own.
+    (dfs_rewriter(_Reduced()), 48.93),
+    (dfs_rewriter(_Filled()), 48.94),
+    (dfs_rewriter(_Multiplied()), 48.95),
 )
 
 
