@@ -715,3 +715,12 @@ def test_the_exact_chain_begins_with_an_f_of_its_own_importance_draws():
     exploring, departing = log_likelihoods(5), log_likelihoods(6)
     assert np.median(exploring) < np.median(departing) - 20.0
     assert departing.min() > np.median(exploring)
+
+
+def test_where_estimates_are_quiet_f_moves_by_itself_in_one_draw_of_ten():
+    """An f that no importance draw comes from would otherwise stay with its estimate."""
+    (element,) = elements_of((lgm.PseudoMarginal, {}), "counts")
+    chain = Chain.start((element,), informed(), np.random.default_rng(8), tune=200)
+    assert chain.tunings[0].noise.is_quiet
+    moved = sum(not math.isnan(chain.step()["latent_acceptance"]) for _ in range(400))
+    assert abs(moved / 400 - 0.1) <= 5 * math.sqrt(0.1 * 0.9 / 400)

@@ -37,7 +37,7 @@ from pymc_lgm.kernels.sweep import Stats
 from pymc_lgm.kernels.theta import Move
 from pymc_lgm.state import State
 
-__all__ = ["ApproximateMarginal", "MarginalTuning", "PseudoMarginal"]
+__all__ = ["ApproximateMarginal", "PseudoMarginal"]
 
 LOOKS = 4
 """Draws of tuning to one look at the noise, which costs as much as the rest of a draw's estimates.

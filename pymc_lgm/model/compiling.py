@@ -62,7 +62,7 @@ class _Reduced(NodeRewriter):
 
 
 class _Filled(NodeRewriter):
-    """An array of one number: a constant, or filled with the element of a vector."""
+    """An array of one number, as the element of a vector: no array is assigned."""
 
     def tracks(self) -> list[Any]:
         return [Alloc]
