@@ -390,8 +390,8 @@ def test_it_forgets_the_oldest(rng):
     tuning = learner()._replace(history=History((), 10_000))
     for i in range(600):
         tuning = tuning.learn([(np.full(2, float(i)), 0.0, 0.0)], CENTER)
-    assert len(tuning.visits) == 480
-    assert tuning.visits[0][0][0] == 120.0
+    assert len(tuning.visits) == 360
+    assert tuning.visits[0][0][0] == 240.0
 
 
 def tuned(tune=200):

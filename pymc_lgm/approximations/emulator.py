@@ -22,10 +22,13 @@ from pymc_lgm.linalg import Array
 
 __all__ = ["Emulator", "Visits", "emulate"]
 
-LENGTHS = (1.5, 2.2, 3.3, 5.0, 7.5)
+LENGTHS = (0.8, 1.1, 1.5, 2.2, 3.3, 5.0, 7.5)
 SCALES = (0.1, 0.3, 1.0, 3.0, 10.0)
 NOISES = (0.03, 0.1, 0.3, 1.0)
 """Grids of ℓ, s and σ. Coordinates are standardized, so ℓ is in standard deviations of theta."""
+
+SLACK = 5.0
+"""Nats below the best visit from which on a visit counts as noisy: 0.4 a nat."""
 
 QUADRATIC_SD = 10.0
 """Prior standard deviation of the coefficients of the mean."""
@@ -39,7 +42,7 @@ OPTIMISM = 1.0
 WIDEST = 120
 """m at most: standard deviations are those of the visits that lie widest apart."""
 
-ROOM = 120
+ROOM = 90
 """Visits that it remembers for each component of theta, and for two more."""
 
 
@@ -172,14 +175,14 @@ def surface(
 
 
 def emulate(
-    visits: Visits, center: Array, root: Array, grid: tuple[int, int, int] = (2, 2, 0)
+    visits: Visits, center: Array, root: Array, grid: tuple[int, int, int] = (4, 2, 0)
 ) -> Emulator:
     """Regress log p(y | theta) on theta.
 
     y_i = quadratic in u_i + GP(u_i) + noise: the coefficients of the quadratic have a wide prior,
-    the process has covariance s² exp(−|u − u'|² / 2ℓ²), the noise standard deviation σ. An
-    evidence far below the best counts as the noisier the farther it is: no chain goes there, and
-    the surface must not bend for it where chains do go.
+    the process has covariance s² exp(−|u − u'|² / 2ℓ²), the noise standard deviation σ. A visit
+    whose posterior density is more than `SLACK` below the best counts as the noisier the farther
+    below it is: chains go there seldom, and the surface must not bend for it where they do go.
 
     Parameters
     ----------
@@ -196,8 +199,8 @@ def emulate(
 
     Notes
     -----
-    O(M³) for each (ℓ, s, σ) that is tried, six at least where ``grid`` is the default's. None of it
-    is an O(n³) operation.
+    O(M³) for each (ℓ, s, σ) that is tried, nine at least where ``grid`` is the default's. None of
+    it is an O(n³) operation.
     """
     log_posterior = visits.log_evidence + visits.log_prior
     deficit = log_posterior.max() - log_posterior
@@ -205,7 +208,7 @@ def emulate(
     kept = deficit < 10.0 * (p + 2)
     theta, deficit = visits.theta[kept], deficit[kept]
     u = LEVEL * np.tanh(solve_triangular(root, (theta - center).T, lower=True).T / LEVEL)
-    noise = (0.2 * np.maximum(deficit - 5.0 - p, 0.0)) ** 2
+    noise = (0.4 * np.maximum(deficit - SLACK, 0.0)) ** 2
     y = visits.log_evidence[kept]
     offset = float(y[deficit.argmin()])
     process = _Process(u, y - offset, noise)
@@ -269,12 +272,15 @@ class _Process:
 
 
 def _neighbors(grid: tuple[int, int, int]) -> list[tuple[int, int, int]]:
+    """One step along each axis, and along ℓ and s together.
+
+    A process of twice the ℓ and twice the s has the same slopes: the likelihood has a ridge there.
+    """
     sizes = len(LENGTHS), len(SCALES), len(NOISES)
     found = []
-    for axis, size in enumerate(sizes):
-        for step in (-1, 1):
-            at = list(grid)
-            at[axis] += step
-            if 0 <= at[axis] < size:
-                found.append((at[0], at[1], at[2]))
+    for step in ((1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0)):
+        for sign in (-1, 1):
+            i, j, k = (at + sign * by for at, by in zip(grid, step, strict=True))
+            if 0 <= i < sizes[0] and 0 <= j < sizes[1] and 0 <= k < sizes[2]:
+                found.append((i, j, k))
     return found

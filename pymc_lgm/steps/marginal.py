@@ -245,8 +245,9 @@ def theta_move(
             )
         few = model.p <= FEW_THETAS
         explorer = walk if nuts is not None and few else None
-        # Across two or three components trajectories on the emulator go as far as jumps would.
-        return kernels.Emulated(nuts or walk, explorer, n_jumps=0 if few else 3)
+        # Across two or three components three trajectories go as far as more, or jumps, would.
+        trajectories, jumps = (3, 0) if few else (6, 3)
+        return kernels.Emulated(nuts or walk, explorer, n_trajectories=trajectories, n_jumps=jumps)
     if move == "nuts":
         if nuts is None:
             raise ValueError(

@@ -27,7 +27,7 @@ from pymc_lgm.state import State, acceptance_probability
 __all__ = ["Emulated", "EmulatorTuning", "SurrogateTransitionInfo", "surrogate_transition"]
 
 
-KEPT = 4
+KEPT = 3
 """Visits of one draw that the emulator learns."""
 
 
@@ -169,19 +169,19 @@ class Emulated:
     The other move, or a cheaper ``explorer``, explores until there is an emulator, and goes on in
     the share ``explored`` of tuning: where the emulator is too low its proposals to leave are
     rejected. Each draw of tuning from ``judgment`` on says what becomes of it. If at least ``good``
-    of the emulator's proposals are accepted, it is not needed. If less, it moves theta in a share
-    of the draws that grows to ``helped`` at an acceptance of 0.1 less; below ``fair`` in all of
-    them, since visits cannot show the shape of the evidence. A walk helps in no draw: on estimates
-    it is no better than the emulator.
+    of the emulator's proposals are accepted, it is not needed. If less, it moves theta in as many
+    of the draws as the acceptance is less; below ``fair`` in all of them, since visits cannot show
+    the shape of the evidence. A walk helps in no draw: on estimates it is no better than the
+    emulator.
     """
 
     other: NUTS | Metropolis = field(default_factory=Metropolis)
     explorer: Metropolis | None = None
     explored: float = 0.2
-    helped: float = 0.5
     judgment: float = 0.5
     fair: float = 0.3
     good: float = 0.7
+    n_trajectories: int = 6
     n_jumps: int = 3
     stats = ("theta_acceptance", "theta_scale", "theta_steps")
     needs_gradient = False
@@ -220,6 +220,7 @@ class Emulated:
                 watched,
                 emulator=tuning.emulator,
                 step_size=step_size,
+                n_trajectories=self.n_trajectories,
                 n_jumps=self.n_jumps,
             )
             stats = {"theta_acceptance": info.theta_acceptance, "theta_scale": step_size}
@@ -242,8 +243,7 @@ class Emulated:
         if not judged or not isinstance(self.other, NUTS) or tuning.acceptance >= self.good:
             return tuning._replace(share=0.0)
         if tuning.acceptance >= self.fair:
-            wanted = min(1.0, (self.good - tuning.acceptance) / 0.1)
-            return tuning._replace(share=self.helped * wanted)
+            return tuning._replace(share=self.good - tuning.acceptance)
         return tuning._replace(share=1.0, emulator=None, visits=(), history=History((), 0))
 
 
