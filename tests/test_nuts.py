@@ -434,7 +434,7 @@ def judged(acceptance, tune=100, visited=60, other=None):
 
 @pytest.mark.parametrize(
     ("acceptance", "share", "emulated"),
-    [(0.7, 0.0, True), (0.65, 0.05, True), (0.5, 0.2, True), (0.2, 1.0, False)],
+    [(0.7, 0.0, True), (0.6, 0.05, True), (0.2, 0.25, True), (0.05, 1.0, False)],
 )
 def test_an_emulator_is_helped_or_replaced(acceptance, share, emulated):
     _, tuning = judged(acceptance)
@@ -449,7 +449,7 @@ def test_it_is_not_judged_too_early():
 
 
 def test_a_walk_helps_no_emulator():
-    _, tuning = judged(0.2, other=kernels.Metropolis())
+    _, tuning = judged(0.05, other=kernels.Metropolis())
     assert tuning.share == 0.0
     assert tuning.emulator is not None
 
@@ -505,9 +505,9 @@ def test_an_emulator_learns_what_trajectories_have_seen(rng):
 def test_the_default_that_has_given_way_is_exact(toy, share):
     (element,) = elements_of((lgm.PseudoMarginal, {}), toy)
     fair = 1.1 if share == 1.0 else 0.0
-    given_way = replace(element, move=replace(element.move, fair=fair, good=1.4, judgment=0.4))
+    given_way = replace(element, move=replace(element.move, fair=fair, good=1.9, judgment=0.4))
     chain = Chain.start((given_way,), TOYS[toy](), np.random.default_rng(4), tune=200)
-    # Of three quarters to all of the emulator's jumps accepted, 1.4 lacks about a half.
+    # Where nine of the emulator's jumps in ten are accepted, half of what 1.9 is more.
     assert chain.tunings[0].move.share == pytest.approx(share, abs=0.15 if share < 1.0 else 0.0)
     assert invariance_of(chain, replicates=200, steps=2).pvalue > 1e-4
 

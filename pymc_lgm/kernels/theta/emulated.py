@@ -169,9 +169,9 @@ class Emulated:
     The other move, or a cheaper ``explorer``, explores until there is an emulator, and goes on in
     the share ``explored`` of tuning: where the emulator is too low its proposals to leave are
     rejected. Each draw of tuning from ``judgment`` on says what becomes of it. If at least ``good``
-    of the emulator's proposals are accepted, it is not needed. If less, it moves theta in as many
-    of the draws as the acceptance is less; below ``fair`` in all of them, since visits cannot show
-    the shape of the evidence. A walk helps in no draw: on estimates it is no better than the
+    of the emulator's proposals are accepted, it is not needed. If less, it moves theta in half as
+    many of the draws as the acceptance is less; below ``fair`` in all of them, since visits cannot
+    show the shape of the evidence. A walk helps in no draw: on estimates it is no better than the
     emulator.
     """
 
@@ -179,7 +179,7 @@ class Emulated:
     explorer: Metropolis | None = None
     explored: float = 0.2
     judgment: float = 0.5
-    fair: float = 0.3
+    fair: float = 0.1
     good: float = 0.7
     n_trajectories: int = 6
     n_jumps: int = 3
@@ -243,7 +243,7 @@ class Emulated:
         if not judged or not isinstance(self.other, NUTS) or tuning.acceptance >= self.good:
             return tuning._replace(share=0.0)
         if tuning.acceptance >= self.fair:
-            return tuning._replace(share=self.good - tuning.acceptance)
+            return tuning._replace(share=0.5 * (self.good - tuning.acceptance))
         return tuning._replace(share=1.0, emulator=None, visits=(), history=History((), 0))
 
 
