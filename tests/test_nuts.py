@@ -433,12 +433,18 @@ def judged(acceptance, tune=100, visited=60, other=None):
 
 
 @pytest.mark.parametrize(
-    ("acceptance", "share", "emulated"),
-    [(0.7, 0.0, True), (0.6, 0.05, True), (0.2, 0.25, True), (0.05, 1.0, False)],
+    ("acceptance", "share", "rounds", "emulated"),
+    [
+        (0.7, 0.0, 1, True),
+        (0.6, 0.025, 2, True),
+        (0.2, 0.125, 4, True),
+        (0.05, 1.0, 1, False),
+    ],
 )
-def test_an_emulator_is_helped_or_replaced(acceptance, share, emulated):
+def test_an_emulator_is_helped_or_replaced(acceptance, share, rounds, emulated):
     _, tuning = judged(acceptance)
     assert tuning.share == pytest.approx(share)
+    assert tuning.rounds == rounds
     assert (tuning.emulator is not None) == emulated
 
 
@@ -505,9 +511,9 @@ def test_an_emulator_learns_what_trajectories_have_seen(rng):
 def test_the_default_that_has_given_way_is_exact(toy, share):
     (element,) = elements_of((lgm.PseudoMarginal, {}), toy)
     fair = 1.1 if share == 1.0 else 0.0
-    given_way = replace(element, move=replace(element.move, fair=fair, good=1.9, judgment=0.4))
+    given_way = replace(element, move=replace(element.move, fair=fair, good=2.9, judgment=0.4))
     chain = Chain.start((given_way,), TOYS[toy](), np.random.default_rng(4), tune=200)
-    # Where nine of the emulator's jumps in ten are accepted, half of what 1.9 is more.
+    # Where nine of the emulator's jumps in ten are accepted, a quarter of what 2.9 is more.
     assert chain.tunings[0].move.share == pytest.approx(share, abs=0.15 if share < 1.0 else 0.0)
     assert invariance_of(chain, replicates=200, steps=2).pvalue > 1e-4
 

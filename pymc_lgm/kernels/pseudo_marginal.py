@@ -35,6 +35,7 @@ from pymc_lgm.kernels.latent import CurvatureHMC
 from pymc_lgm.kernels.marginal_tuning import MarginalTuning
 from pymc_lgm.kernels.sweep import Stats
 from pymc_lgm.kernels.theta import Move
+from pymc_lgm.kernels.theta.emulated import EmulatorTuning
 from pymc_lgm.state import State
 
 __all__ = ["ApproximateMarginal", "PseudoMarginal"]
@@ -200,7 +201,13 @@ class PseudoMarginal(ApproximateMarginal):
             if tuning.draws == tuning.exploring:
                 state = self._departing(rng, state, tuning)
         else:
-            state, tuning, stats = self._exactly(rng, state, tuning, tune)
+            # Jumps on a poor emulator are cheap, and seldom accepted: a draw makes several.
+            learnt = tuning.move
+            rounds, reports = learnt.rounds if isinstance(learnt, EmulatorTuning) else 1, []
+            for _ in range(rounds):
+                state, tuning, stats = self._exactly(rng, state, tuning, tune)
+                reports.append(stats)
+            stats |= {name: _mean([each[name] for each in reports]) for name in self.move.stats}
         return state, tuning, {name: stats[name] for name in self.stats}
 
     @property
@@ -274,6 +281,12 @@ class PseudoMarginal(ApproximateMarginal):
         hmc = replace(self.latent, search=search)
         state, latent, moved = hmc.run(rng, state, tuning.latent, tune)
         return state, tuning._replace(latent=latent), stats | moved
+
+
+def _mean(values: list[float]) -> float:
+    """Of those that are numbers."""
+    numbers = [value for value in values if not math.isnan(value)]
+    return sum(numbers) / len(numbers) if numbers else math.nan
 
 
 def _estimated(state: State, q: GaussianApproximation | None) -> Stats:

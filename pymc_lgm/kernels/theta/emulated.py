@@ -122,7 +122,8 @@ class EmulatorTuning(NamedTuple):
 
     The emulator learns every theta that was tried, accepted or not, and is made anew each time the
     draws have grown by a fifth. It is standardized by the later two thirds of the chain.
-    ``share`` is that of the draws in which the other move moves theta.
+    ``share`` is that of the moves that the other move makes, and ``rounds`` how many an exact draw
+    has.
     """
 
     other: Any
@@ -132,6 +133,7 @@ class EmulatorTuning(NamedTuple):
     history: History
     judged_from: int
     share: float = 0.0
+    rounds: int = 1
     acceptance: float = 0.0
     proposals: int = 0
     explorer: Any = None
@@ -169,8 +171,9 @@ class Emulated:
     The other move, or a cheaper ``explorer``, explores until there is an emulator, and goes on in
     the share ``explored`` of tuning: where the emulator is too low its proposals to leave are
     rejected. Each draw of tuning from ``judgment`` on says what becomes of it. If at least ``good``
-    of the emulator's proposals are accepted, it is not needed. If less, it moves theta in half as
-    many of the draws as the acceptance is less; below ``fair`` in all of them, since visits cannot
+    of the emulator's proposals are accepted, it is not needed. If less, it makes a quarter as large
+    a share of the moves as the acceptance is less, and an exact draw has more moves: one more for
+    each 0.2 that are lacking, or begun. Below ``fair`` it makes all of them, since visits cannot
     show the shape of the evidence. A walk helps in no draw: on estimates it is no better than the
     emulator.
     """
@@ -240,11 +243,13 @@ class Emulated:
     def _judged(self, tuning: EmulatorTuning) -> EmulatorTuning:
         """Say in how many of the draws the other move shall move theta."""
         judged = len(tuning.history.rows) >= tuning.judged_from and tuning.proposals
-        if not judged or not isinstance(self.other, NUTS) or tuning.acceptance >= self.good:
-            return tuning._replace(share=0.0)
+        lacking = self.good - tuning.acceptance
+        if not judged or not isinstance(self.other, NUTS) or lacking <= 0.0:
+            return tuning._replace(share=0.0, rounds=1)
         if tuning.acceptance >= self.fair:
-            return tuning._replace(share=0.5 * (self.good - tuning.acceptance))
-        return tuning._replace(share=1.0, emulator=None, visits=(), history=History((), 0))
+            return tuning._replace(share=0.25 * lacking, rounds=1 + math.ceil(lacking / 0.2))
+        gone = tuning._replace(emulator=None, visits=(), history=History((), 0))
+        return gone._replace(share=1.0, rounds=1)
 
 
 def _watched(target: Target, visited: list[tuple[Array, float, float]]) -> Target:
