@@ -423,6 +423,25 @@ def test_an_emulator_that_learns_for_ever_is_noticed(dies):
     )
     dies("tuning: an emulator that learns for ever", pvalue, below=1e-6)
 
+@pytest.mark.mutant
+def test_rounds_that_end_with_luck_are_noticed(dies):
+    """How many moves a draw makes may depend on what was learnt, not on where they lead."""
+    chain = tuned()
+    (element,), (tuning,) = chain.elements, chain.tunings
+    chain.tunings = [tuning._replace(move=tuning.move._replace(rounds=3))]
+    assert invariance_of(chain, replicates=250, steps=2).pvalue > 1e-4
+    wrong = mutated(
+        kernels.pseudo_marginal,
+        "for _ in range(rounds):",
+        "start = state.log_likelihood\n"
+        "            while state.log_likelihood <= start and len(reports) < 10:",
+    )
+    chain.elements = (wrong.PseudoMarginal(**vars(element)),)
+    pvalue = until_noticed(
+        lambda replicates: invariance_of(chain, replicates=replicates, steps=2).pvalue, 250, 800
+    )
+    dies("pseudo-marginal: as many rounds as it takes to be likelier", pvalue, below=1e-6)
+
 
 def test_precisions_of_the_prior_are_asked_for_once_at_each_theta():
     chain = tuned(tune=0)
