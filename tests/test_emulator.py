@@ -423,6 +423,7 @@ def test_an_emulator_that_learns_for_ever_is_noticed(dies):
     )
     dies("tuning: an emulator that learns for ever", pvalue, below=1e-6)
 
+
 @pytest.mark.mutant
 def test_rounds_that_end_with_luck_are_noticed(dies):
     """How many moves a draw makes may depend on what was learnt, not on where they lead."""

@@ -207,7 +207,8 @@ class PseudoMarginal(ApproximateMarginal):
             for _ in range(rounds):
                 state, tuning, stats = self._exactly(rng, state, tuning, tune)
                 reports.append(stats)
-            stats |= {name: _mean([each[name] for each in reports]) for name in self.move.stats}
+            for name in self.move.stats:
+                stats[name] = float(np.mean([each[name] for each in reports]))
         return state, tuning, {name: stats[name] for name in self.stats}
 
     @property
@@ -281,12 +282,6 @@ class PseudoMarginal(ApproximateMarginal):
         hmc = replace(self.latent, search=search)
         state, latent, moved = hmc.run(rng, state, tuning.latent, tune)
         return state, tuning._replace(latent=latent), stats | moved
-
-
-def _mean(values: list[float]) -> float:
-    """Of those that are numbers."""
-    numbers = [value for value in values if not math.isnan(value)]
-    return sum(numbers) / len(numbers) if numbers else math.nan
 
 
 def _estimated(state: State, q: GaussianApproximation | None) -> Stats:
