@@ -433,7 +433,7 @@ def test_rounds_that_end_with_luck_are_noticed(dies):
     assert invariance_of(chain, replicates=250, steps=2).pvalue > 1e-4
     wrong = mutated(
         kernels.pseudo_marginal,
-        "for _ in range(rounds):",
+        "for _ in range(rounds_of(tuning.move)):",
         "start = state.log_likelihood\n"
         "            while state.log_likelihood <= start and len(reports) < 10:",
     )

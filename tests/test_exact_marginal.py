@@ -8,7 +8,7 @@ import pytest
 
 from models import QUICK
 from scipy.special import logsumexp
-from toys import TOYS, invariance
+from toys import TOYS, Chain, invariance
 
 import pymc_lgm as lgm
 
@@ -71,11 +71,28 @@ def test_a_state_that_is_moved_to_keeps_its_slope(rng):
 
 @pytest.mark.parametrize("move", ["emulator", "nuts"])
 def test_it_leaves_the_joint_law_invariant(move):
-    """Of f and theta, whatever else depends on f: tuned, three steps."""
+    """Of f and theta, whatever else depends on f: tuned, three steps of several moves each."""
     nuts = kernels.NUTS(n_jumps=1)
-    element = kernels.ExactMarginal(kernels.Emulated(nuts) if move == "emulator" else nuts, True)
+    theta = kernels.Emulated(nuts, good=1.5) if move == "emulator" else nuts
+    element = kernels.ExactMarginal(theta, True)
     result = invariance([element], TOYS["counts"](), replicates=250, tune=100)
     assert result.pvalue > 1e-3, result
+
+
+def test_a_draw_makes_as_many_moves_as_the_emulator_is_worth(monkeypatch):
+    """Of which the statistics are the means; in tuning it makes one."""
+    element = kernels.ExactMarginal(kernels.Emulated(), False)
+    chain = Chain.start((element,), TOYS["counts"](), np.random.default_rng(1), tune=0)
+    learnt = element.start(chain.state, 50)._replace(rounds=3)
+    steps = iter([2.0, 4.0, 9.0, 7.0])
+
+    def run(self, rng, target, tuning, tune):
+        return target.state, tuning, {"theta_steps": next(steps)}
+
+    monkeypatch.setattr(kernels.Emulated, "run", run)
+    for tune, mean in ((False, 5.0), (True, 7.0)):
+        state, tuning, stats = element.run(chain.rng, chain.state, learnt, tune)
+        assert (state, tuning, stats) == (chain.state, learnt, {"theta_steps": mean})
 
 
 @pytest.mark.mutant

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from pymc_lgm.kernels.hold.exact_marginal import exact_marginal
-from pymc_lgm.kernels.sweep import Stats
+from pymc_lgm.kernels.sweep import Stats, averaged
 from pymc_lgm.kernels.theta import Move
+from pymc_lgm.kernels.theta.emulated import rounds_of
 from pymc_lgm.state import State
 
 __all__ = ["ExactMarginal"]
@@ -17,7 +18,7 @@ __all__ = ["ExactMarginal"]
 
 @dataclass(frozen=True)
 class ExactMarginal:
-    """One move on theta; f stays as it is."""
+    """Moves on theta, one or as many as an emulator is worth; f stays as it is."""
 
     move: Move
     differentiable: bool
@@ -34,6 +35,10 @@ class ExactMarginal:
     def run(
         self, rng: np.random.Generator, state: State, tuning: Any, tune: bool
     ) -> tuple[State, Any, Stats]:
-        """Move theta once."""
-        target = exact_marginal(rng, state, differentiable=self.differentiable)
-        return self.move.run(rng, target, tuning, tune)
+        """Move theta, while the move is tuned once."""
+        reports = []
+        for _ in range(1 if tune else rounds_of(tuning)):
+            target = exact_marginal(rng, state, differentiable=self.differentiable)
+            state, tuning, stats = self.move.run(rng, target, tuning, tune)
+            reports.append(stats)
+        return state, tuning, averaged(reports)

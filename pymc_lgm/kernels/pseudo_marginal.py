@@ -33,9 +33,9 @@ from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.interweaving import Interweaving
 from pymc_lgm.kernels.latent import CurvatureHMC
 from pymc_lgm.kernels.marginal_tuning import MarginalTuning
-from pymc_lgm.kernels.sweep import Stats
+from pymc_lgm.kernels.sweep import Stats, averaged
 from pymc_lgm.kernels.theta import Move
-from pymc_lgm.kernels.theta.emulated import EmulatorTuning
+from pymc_lgm.kernels.theta.emulated import rounds_of
 from pymc_lgm.state import State
 
 __all__ = ["ApproximateMarginal", "PseudoMarginal"]
@@ -201,14 +201,11 @@ class PseudoMarginal(ApproximateMarginal):
             if tuning.draws == tuning.exploring:
                 state = self._departing(rng, state, tuning)
         else:
-            # Jumps on a poor emulator are cheap, and seldom accepted: a draw makes several.
-            learnt = tuning.move
-            rounds, reports = learnt.rounds if isinstance(learnt, EmulatorTuning) else 1, []
-            for _ in range(rounds):
+            reports = []
+            for _ in range(rounds_of(tuning.move)):
                 state, tuning, stats = self._exactly(rng, state, tuning, tune)
-                reports.append(stats)
-            for name in self.move.stats:
-                stats[name] = float(np.mean([each[name] for each in reports]))
+                reports.append({name: stats[name] for name in self.move.stats})
+            stats |= averaged(reports)
         return state, tuning, {name: stats[name] for name in self.stats}
 
     @property

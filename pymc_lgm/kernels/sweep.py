@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -11,7 +10,7 @@ import numpy as np
 from pymc_lgm.linalg import tally
 from pymc_lgm.state import State
 
-__all__ = ["Element", "Stats", "run", "statistics"]
+__all__ = ["Element", "Stats", "averaged", "run", "statistics"]
 
 Stats = dict[str, float]
 
@@ -58,19 +57,26 @@ def run(
         `statistics`. Where several elements report the same name, its mean over them.
     """
     ops, lost = tally.cubic_ops, tally.numerical_rejections
-    learnt = []
-    reports: dict[str, list[float]] = defaultdict(list)
+    learnt, reports = [], []
     # An overflow on the way to a rejection is counted there; it is not worth a warning a draw.
     with np.errstate(over="ignore", invalid="ignore"):
         for element, tuning in zip(elements, tunings, strict=True):
             state, tuning, stats = element.run(rng, state, tuning, tune)
             learnt.append(tuning)
-            for name, value in stats.items():
-                reports[name].append(value)
-    summary = {name: sum(values) / len(values) for name, values in reports.items()}
+            reports.append(stats)
+    summary = averaged(reports)
     summary["cubic_ops"] = tally.cubic_ops - ops
     summary["numerical_rejections"] = tally.numerical_rejections - lost
     return state, learnt, summary
+
+
+def averaged(reports: Sequence[Stats]) -> Stats:
+    """Of each statistic its mean over the reports that have it."""
+    if len(reports) == 1:
+        return dict(reports[0])
+    names = dict.fromkeys(name for report in reports for name in report)
+    having = {name: [report[name] for report in reports if name in report] for name in names}
+    return {name: sum(values) / len(values) for name, values in having.items()}
 
 
 def _reported(elements: Sequence[Element]) -> list[str]:

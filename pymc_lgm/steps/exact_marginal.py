@@ -34,7 +34,8 @@ class ExactMarginal(ObservedNormalStep):
 
     Notes
     -----
-    One O(n³) operation a draw by the emulator, two for each leapfrog step of NUTS.
+    One O(n³) operation a jump on the emulator, of which a draw makes up to four where they are
+    seldom accepted; two for each leapfrog step of NUTS.
     ``sample_stats``: ``theta_acceptance``, ``theta_scale``, ``theta_steps``, ``cubic_ops``,
     ``numerical_rejections``.
 

@@ -24,7 +24,13 @@ from pymc_lgm.kernels.theta.on_emulator import Point, Surrogate, rehearse
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import State, acceptance_probability
 
-__all__ = ["Emulated", "EmulatorTuning", "SurrogateTransitionInfo", "surrogate_transition"]
+__all__ = [
+    "Emulated",
+    "EmulatorTuning",
+    "SurrogateTransitionInfo",
+    "rounds_of",
+    "surrogate_transition",
+]
 
 
 KEPT = 3
@@ -162,6 +168,14 @@ class EmulatorTuning(NamedTuple):
         before = () if self.emulator is None else (self.emulator.grid,)
         emulator = emulate(known, center, np.linalg.cholesky(cov), *before)
         return tuning._replace(emulator=emulator, history=history.learnt(Fraction(6, 5)))
+
+
+def rounds_of(learnt: Any) -> int:
+    """How many moves an exact draw makes, by what the move on theta has learnt.
+
+    Jumps on a poor emulator are cheap, and seldom accepted: several. Any other move: one.
+    """
+    return learnt.rounds if isinstance(learnt, EmulatorTuning) else 1
 
 
 @dataclass(frozen=True)
