@@ -172,6 +172,18 @@ def test_it_does_not_bend_for_what_is_far_below(rng):
         assert abs(one.log_evidence(z)[0] - other.log_evidence(z)[0]) < 0.5
 
 
+def test_the_climb_comes_down_the_ridge_of_long_and_large(rng):
+    """A rough evidence is found from a smooth one: steps along one axis would stop on the way."""
+    u = rng.standard_normal((120, 3))
+    cov = np.exp(-0.5 * cdist(u, u, "sqeuclidean")) + 1e-8 * np.eye(120)
+    value = np.linalg.cholesky(cov) @ rng.standard_normal(120)
+    smooth = LENGTHS.index(5.0), SCALES.index(10.0), 0
+    emulator = emulate(Visits(u, value, np.zeros(120)), np.zeros(3), np.eye(3), smooth)
+    i, j, _ = emulator.grid
+    assert LENGTHS[i] <= 1.1
+    assert SCALES[j] == 1.0
+
+
 def test_coordinates(rng):
     emulator = emulate(visits(40, rng), CENTER, ROOT)
     theta = rng.standard_normal(2)
