@@ -24,9 +24,10 @@ from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model.areas import as_areas, is_areas
 from pymc_lgm.model.intrinsic import as_intrinsic, is_intrinsic
 from pymc_lgm.model.series import as_series, is_series
+from pymc_lgm.model.sparse_precision import as_sparse_precision
 from pymc_lgm.priors.markov import FieldMaker
 
-__all__ = ["FieldLaw", "Latent", "gaussian", "is_gaussian", "is_process"]
+__all__ = ["FieldLaw", "Latent", "gaussian", "is_gaussian", "is_process", "is_sparse"]
 
 Variable = Any
 
@@ -67,7 +68,8 @@ class Latent:
     root : variable or None
         L, if x = L ``rv``.
     field : FieldLaw or None
-        Of a series or of areas: ``mean`` is of x, and may be that of a dense inverse.
+        Of a series, of areas, or of any sparse precision: ``mean`` is of x, and may be that of a
+        dense inverse.
     through : variable or None
         V, shape (n, m), if densities read standard normal coordinates ``rv``, (m,) or (m, C), as
         V ``rv``: of processes that are seen through inducing variables.
@@ -93,6 +95,11 @@ def is_process(rv: Variable) -> bool:
     return isinstance(rv.owner.op, MvNormalRV) or is_series(rv) or is_areas(rv) or is_intrinsic(rv)
 
 
+def is_sparse(rv: Variable) -> bool:
+    """Whether beside the precision of a process coefficients of its mean cost nothing."""
+    return is_areas(rv) or as_sparse_precision(rv) is not None
+
+
 def is_gaussian(model: pm.Model, rv: Variable) -> bool:
     """Whether a free random variable is Gaussian given the rest, on the scale it is sampled on."""
     known = is_process(rv) or isinstance(rv.owner.op, NormalRV)
@@ -111,6 +118,8 @@ def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
         intrinsic = as_intrinsic(rv)
         return Latent(rv, rv, pt.zeros(intrinsic.W.shape[0]), field=intrinsic)
     mean, spread = rv.owner.op.dist_params(rv.owner)
+    if (sparse := as_sparse_precision(rv)) is not None:
+        return Latent(rv, rv, _not_broadcast(mean), field=sparse)
     if isinstance(rv.owner.op, MvNormalRV):
         return Latent(rv, rv, _not_broadcast(mean), cov=spread.astype("float64"))
     whitened = _whitened(rv, mean, spread, terms)

@@ -20,9 +20,8 @@ from pytensor.tensor.math import Dot, Sum
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model import refusals
 from pymc_lgm.model.affine import find_frontier
-from pymc_lgm.model.areas import is_areas
 from pymc_lgm.model.hyperparameters import discrete_in, name_of, single_in
-from pymc_lgm.model.latents import Latent, gaussian, is_process
+from pymc_lgm.model.latents import Latent, gaussian, is_process, is_sparse
 
 __all__ = ["Reading", "read_latents", "read_observed"]
 
@@ -128,7 +127,7 @@ def read_latents(
     chosen = [rv for rv in chosen if rv in read or is_process(rv) or rv in named]
     # Areas have their level and coefficients in a mean, too: they cost nothing beside a sparse
     # precision.
-    processes = [rv for rv in chosen if is_process(rv) and not is_areas(rv)]
+    processes = [rv for rv in chosen if is_process(rv) and not is_sparse(rv)]
     means = [v for rv in chosen if rv not in processes for v in rv.owner.inputs]
     beside = set(ancestors(terms + means, blockers=processes))
     coefficients = [rv for rv in chosen if rv not in (*beside, *processes, *named)]

@@ -26,6 +26,7 @@ __all__ = [
     "FieldMaker",
     "MapMaker",
     "MarkovField",
+    "PrecisionMaker",
     "SeriesMaker",
 ]
 
@@ -183,3 +184,37 @@ class MapMaker:
         """Of two numbers."""
         precision = float(tau) * (self._D - float(alpha) * self._W)
         return MarkovField(self.pattern, precision, self._mean)
+
+
+class PrecisionMaker:
+    """Q by its elements, mean 0.
+
+    Parameters
+    ----------
+    pattern : Pattern
+    name : str
+        Of the field, for an error.
+    """
+
+    def __init__(self, pattern: Pattern, name: str):
+        self.pattern, self._name, self._mean = pattern, name, np.zeros(pattern.n)
+
+    def at(self, lower: Array, upper: Array) -> MarkovField | None:
+        """Of the elements, and of those across the diagonal.
+
+        Raises
+        ------
+        ValueError
+            If they are not the same.
+        """
+        if not np.isfinite(lower).all():
+            return None
+        apart = np.abs(lower - upper)
+        worst = int(apart.argmax())
+        if apart[worst] > 1e-8 * np.abs(lower).max():
+            i, j = (int(at[worst]) for at in self.pattern.places)
+            raise ValueError(
+                f"tau of {self._name!r} is not symmetric: tau[{i}, {j}] is {lower[worst]:g}, and "
+                f"tau[{j}, {i}] is {upper[worst]:g}. Write 0.5 * (tau + tau.T)."
+            )
+        return MarkovField(self.pattern, lower, self._mean)

@@ -107,13 +107,13 @@ class Pattern:
         return np.argsort(self.order)
 
     @cached_property
-    def _both(self) -> tuple[Index, Index]:
-        """Rows and columns of the elements, in the order of x."""
+    def places(self) -> tuple[Index, Index]:
+        """Rows and columns of the elements, in the order of x, each of shape (q,)."""
         return self.order[self.rows], self.order[self.columns]
 
     def elements(self, A: csc_array) -> Array:
         """The elements of a symmetric sparse array with this pattern, shape (q,)."""
-        rows, columns = self._both
+        rows, columns = self.places
         return np.asarray(csc_array(A)[rows, columns]).ravel()
 
     @cached_property
@@ -124,7 +124,7 @@ class Pattern:
 
     def scales(self, e: Array) -> Array:
         """e_i e_j of each element."""
-        rows, columns = self._both
+        rows, columns = self.places
         result: Array = e[rows] * e[columns]
         return result
 
@@ -138,7 +138,7 @@ class Pattern:
     @cached_property
     def _whole(self) -> tuple[Index, Index, Index]:
         """Both triangles row by row, in the order of x: rows' starts, columns, which element."""
-        rows, columns = self._both
+        rows, columns = self.places
         off = np.flatnonzero(rows != columns)
         which = np.concatenate([np.arange(rows.size), off])
         both = np.concatenate([rows, columns[off]]), np.concatenate([columns, rows[off]])

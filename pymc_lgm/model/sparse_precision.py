@@ -1,0 +1,179 @@
+"""A normal vector by its precision, `pymc.MvNormal` with ``tau=``, where the precision is sparse.
+
+Which elements of tau can be other than zero is followed through its graph: those of a sum are the
+elements of its terms, those of a product what its factors share. So a precision whose zeros depend
+on theta is none of these, and stays dense. The elements that are left are computed one by one, and
+no n × n array is made of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+
+from numpy.typing import NDArray
+from pymc.distributions.multivariate import MvNormalRV
+from pytensor.graph.basic import Constant
+from pytensor.scalar import Add, Cast, Mul, Sub, TrueDiv, UnaryScalarOp
+from pytensor.sparse.basic import DenseFromSparse
+from pytensor.tensor.basic import AllocDiag, Eye
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.linalg.inverse import MatrixInverse
+from scipy.sparse import csc_array, eye_array, issparse
+
+from pymc_lgm.priors.markov import PrecisionMaker
+from pymc_lgm.priors.sparse import Pattern
+
+__all__ = ["SparsePrecision", "as_sparse_precision"]
+
+Variable = Any
+Index = NDArray[np.intp]
+
+MOST = 0.25
+"""Elements of the factor, as a share of a triangle: with more of them a dense one is as fast."""
+
+
+class SparsePrecision(NamedTuple):
+    """What a `pymc.MvNormal` says by ``tau``: see `pymc_lgm.model.latents.FieldLaw`.
+
+    Attributes
+    ----------
+    pattern : Pattern
+    lower, upper : variable
+        The elements of tau that the pattern has, and those across the diagonal.
+    cov : variable
+        What PyMC makes of tau.
+    name : str
+    """
+
+    pattern: Pattern
+    lower: Variable
+    upper: Variable
+    cov: Variable
+    name: str
+
+    @property
+    def reads(self) -> list[Variable]:
+        """Elements of tau, twice: it must be symmetric."""
+        return [self.lower, self.upper]
+
+    def covariance(self) -> Variable:
+        """(n, n): an inverse, O(n³)."""
+        return self.cov.astype("float64")
+
+    def maker(self, n: int) -> PrecisionMaker:
+        """Q by its elements."""
+        return PrecisionMaker(self.pattern, self.name)
+
+    def explain(self, where: str) -> str:
+        """What keeps tau from being a precision."""
+        return (
+            f"The precision tau of {self.name!r} is not positive definite {where}. D - alpha W of "
+            "a map needs -1 < alpha < 1; an intrinsic one, with alpha = 1, is pm.ICAR."
+        )
+
+
+def as_sparse_precision(rv: Variable) -> SparsePrecision | None:
+    """What the precision of a random variable is made of; ``None`` if it is not seen to be sparse.
+
+    Looked at are one vector, sums, products and functions of single elements, ``pt.diag``,
+    ``pt.eye``, a transpose, and constants.
+    """
+    if not isinstance(rv.owner.op, MvNormalRV) or rv.ndim != 1:
+        return None
+    _, cov = rv.owner.op.dist_params(rv.owner)
+    if cov.owner is None or not isinstance(_core(cov.owner.op), MatrixInverse):
+        return None
+    (tau,) = cov.owner.inputs
+    n = tau.type.shape[-1]
+    there = None if n is None else _pattern(tau, n)
+    if there is None or (there != there.T).nnz > 0:
+        return None
+    pattern = Pattern.of(there.astype(np.float64))
+    if pattern.size > MOST * n * (n + 1) / 2:
+        return None
+    rows, columns = pattern.places
+    lower, upper = (
+        _elements(tau, *at).astype("float64") for at in ((rows, columns), (columns, rows))
+    )
+    return SparsePrecision(pattern, lower, upper, cov, str(rv.name))
+
+
+def _pattern(x: Variable, n: int) -> csc_array | None:
+    """Where an (n, n) graph can be other than zero; ``None``: anywhere, as far as is seen."""
+    if x.type.shape != (n, n):
+        return None
+    if isinstance(x, Constant):
+        return _of_numbers(x.data)
+    if x.owner is None:
+        return None
+    op, inputs = x.owner.op, x.owner.inputs
+    if isinstance(op, DenseFromSparse) and isinstance(inputs[0], Constant):
+        return _of_numbers(inputs[0].data)
+    if (isinstance(op, AllocDiag) and op.offset == 0) or _is_identity(x):
+        return csc_array(eye_array(n, dtype=bool))
+    if isinstance(op, DimShuffle) and op.new_order == (1, 0):
+        inner = _pattern(inputs[0], n)
+        return None if inner is None else csc_array(inner.T)
+    if not isinstance(op, Elemwise):
+        return None
+    patterns = [_pattern(each, n) for each in inputs]
+    known = [each for each in patterns if each is not None]
+    match op.scalar_op:
+        case Add() | Sub() if len(known) == len(inputs):
+            return csc_array(sum(known[1:], start=known[0]))
+        case Mul() if known:
+            shared = known[0]
+            for each in known[1:]:
+                shared = shared.multiply(each)
+            return csc_array(shared)
+        case TrueDiv() if patterns[1] is None:
+            return patterns[0]
+        case UnaryScalarOp() if isinstance(op.scalar_op, Cast) or op.scalar_op.impl(0.0) == 0.0:
+            return patterns[0]
+    return None
+
+
+def _elements(x: Variable, rows: Index, columns: Index) -> Variable:
+    """x[rows, columns] of a graph, without the graph's n × n arrays where it has a pattern."""
+    if x.ndim == 0:
+        return x
+    first, second = (
+        0 if one else at for one, at in zip(x.broadcastable, (rows, columns), strict=True)
+    )
+    if isinstance(x, Constant):
+        return pt.constant(np.asarray(x.data)[first, second])
+    if x.owner is not None:
+        op, inputs = x.owner.op, x.owner.inputs
+        if isinstance(op, Elemwise):
+            return op(*(_elements(each, rows, columns) for each in inputs))
+        if isinstance(op, DenseFromSparse) and isinstance(inputs[0], Constant):
+            return pt.constant(np.asarray(csc_array(inputs[0].data)[rows, columns]).ravel())
+        if isinstance(op, AllocDiag) and op.offset == 0:
+            return pt.where(rows == columns, inputs[0][rows], 0.0)
+        if _is_identity(x):
+            return pt.constant((rows == columns).astype(x.dtype))
+        if isinstance(op, DimShuffle) and op.new_order == (1, 0):
+            return _elements(inputs[0], columns, rows)
+    return x[first, second]
+
+
+def _of_numbers(data: Any) -> csc_array | None:
+    """Where a constant is not zero, if that is not nearly everywhere."""
+    there = csc_array(data if issparse(data) else np.asarray(data)) != 0
+    return there if there.nnz <= MOST * there.shape[0] * (there.shape[0] + 1) else None
+
+
+def _is_identity(x: Variable) -> bool:
+    """Whether a graph is that of an identity matrix."""
+    if not isinstance(x.owner.op, Eye):
+        return False
+    _, _, offset = x.owner.inputs
+    return isinstance(offset, Constant) and int(offset.data) == 0
+
+
+def _core(op: Any) -> Any:
+    return op.core_op if isinstance(op, Blockwise) else op

@@ -1,0 +1,186 @@
+"""`pymc.MvNormal` with a sparse ``tau``: by the elements of its precision."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.sparse as ps
+import pytensor.tensor as pt
+import pytest
+
+from models import QUICK, reading_once
+from scipy.sparse import csc_matrix
+from test_priors import close
+from test_sets import from_pymc
+
+import pymc_lgm as lgm
+
+from pymc_lgm.model.sparse_precision import as_sparse_precision
+from pymc_lgm.priors import FieldPrior
+from pymc_lgm.testing import joint_test
+
+N = 30
+"""Areas in two rows of fifteen, numbered across."""
+W = np.zeros((N, N))
+for i in range(N):
+    for j in (i + 2, *((i + 1,) if i % 2 == 0 else ())):
+        if j < N:
+            W[i, j] = W[j, i] = 1.0
+D = np.diag(W.sum(axis=0))
+DISTANCE = np.abs(np.arange(N)[:, None] - np.arange(N))
+Y = np.random.default_rng(3).poisson(2.0, size=N)
+
+
+def sparse(A):
+    return ps.dense_from_sparse(ps.as_sparse_variable(csc_matrix(A)))
+
+
+WRITTEN = {
+    "D - alpha W": lambda alpha, tau: tau * (D - alpha * W),
+    "sparse constants": lambda alpha, tau: (sparse(D) - alpha * sparse(W)) * tau,
+    "diag and eye": lambda alpha, tau: pt.diag(D.sum(0) * tau) - alpha * W * tau + pt.eye(N),
+    "transposed": lambda alpha, tau: 0.5 * (tau * (D - alpha * W) + (tau * (D - alpha * W)).T),
+    "divided": lambda alpha, tau: -(pt.sqr(alpha) * W - D) / tau,
+    "by rows": lambda alpha, tau: (np.ones(N) * tau)[:, None] * (D - alpha * W) * tau,
+    "weights by distance": lambda alpha, tau: D * 2.0 - W * pt.exp(-alpha * pt.constant(DISTANCE)),
+    "one constant": lambda alpha, tau: 3.0 * D - W,
+}
+
+
+def numbers():
+    return pm.Beta("alpha", 3, 2), pm.Gamma("tau", 6, 4)
+
+
+@pytest.mark.parametrize("written", WRITTEN)
+def test_elements_are_those_of_tau(written):
+    with pm.Model():
+        alpha, tau = numbers()
+        precision = pt.as_tensor(WRITTEN[written](alpha, tau))
+        phi = pm.MvNormal("phi", np.zeros(N), tau=precision)
+    law = as_sparse_precision(phi)
+    assert law is not None
+    assert law.pattern.rows.size == N + np.count_nonzero(W) // 2
+    outputs = [precision, law.lower, law.upper]
+    both = pytensor.function([alpha, tau], outputs, on_unused_input="ignore", **QUICK)
+    whole, lower, upper = both(0.4, 1.7)
+    rows, columns = law.pattern.places
+    np.testing.assert_allclose(lower, whole[rows, columns], rtol=1e-14)
+    np.testing.assert_allclose(upper, whole[columns, rows], rtol=1e-14)
+    seen = np.zeros((N, N), dtype=bool)
+    seen[rows, columns] = seen[columns, rows] = True
+    assert not whole[~seen].any()
+
+
+DENSE = {
+    "zeros that depend on theta": lambda alpha, tau: D - pt.switch(alpha > 0.5, W, W @ W),
+    "a full matrix": lambda alpha, tau: pt.exp(-alpha * pt.constant(DISTANCE)) + tau * np.eye(N),
+    "a product of matrices": lambda alpha, tau: pt.dot(tau * (D - alpha * W), D),
+    "a function that is not zero at zero": lambda alpha, tau: pt.cosh(alpha * W) + D,
+    "divided by zeros": lambda alpha, tau: D / (alpha * W),
+    "a triangle alone": lambda alpha, tau: tau * (D - alpha * np.tril(W)),
+    "numbers that can be set": lambda alpha, tau: tau * (D - alpha * pm.Data("weights", W)),
+    "few areas": lambda alpha, tau: (tau * (D - alpha * W))[:6, :6],
+}
+
+
+@pytest.mark.parametrize("written", DENSE)
+def test_what_is_not_seen_to_be_sparse_is_dense(written):
+    with pm.Model():
+        precision = pt.as_tensor(DENSE[written](*numbers()))
+        phi = pm.MvNormal("phi", np.zeros(precision.type.shape[0] or N), tau=precision)
+    assert as_sparse_precision(phi) is None
+
+
+def test_a_batch_and_a_covariance_are_dense():
+    with pm.Model():
+        batch = pm.MvNormal("batch", np.zeros((2, N)), tau=D - 0.5 * W, shape=(2, N))
+        by_covariance = pm.MvNormal("f", np.zeros(N), cov=D - 0.5 * W)
+    assert as_sparse_precision(batch) is None
+    assert as_sparse_precision(by_covariance) is None
+
+
+def counts(tau=None, level=True):
+    alpha, scale = numbers()
+    b = pm.Normal("b", 0.5, 0.4) if level else 0.5
+    precision = scale * (D - alpha * W) if tau is None else tau(alpha, scale)
+    phi = pm.MvNormal("phi", 0.1 * np.arange(N) / N + b, tau=precision)
+    pm.Poisson("y", pm.math.exp(phi), observed=pm.Data("seen", Y))
+
+
+@pytest.fixture(scope="module")
+def model():
+    with pm.Model() as model:
+        counts()
+    return model
+
+
+def test_the_density_is_the_models(model):
+    """The level, in the mean of the field, is integrated out with it."""
+    ours, rng = (
+        lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK),
+        np.random.default_rng(4),
+    )
+    assert ours.p == 2
+    density = model.compile_logp(**QUICK)
+    for _ in range(3):
+        point = {k: rng.normal(size=np.shape(v)) for k, v in model.initial_point().items()}
+        theta = ours.theta_of(point)
+        at = ours.form.at(theta)
+        prior, f = ours.prior(theta), ours.f_of(theta, point)
+        assert isinstance(prior, FieldPrior)
+        np.testing.assert_allclose(f, point["phi"])
+        # p(phi, b) = p(f) p(b | f), the last by the formula of a normal regression.
+        K = at.field.covariance_times(np.eye(N))
+        gain = 0.16 * np.linalg.solve(K + 0.16, np.ones(N))
+        mean, variance = 0.5 + gain @ (f - prior.mean), 0.16 * (1.0 - gain.sum())
+        of_b = pm.logp(pm.Normal.dist(mean, np.sqrt(variance)), point["b"]).eval()
+        value = ours.log_prior(theta) + prior.log_density(f) + of_b
+        close(value + ours.log_likelihood(f, theta), density(point), 1e-9)
+
+
+def test_the_law_is_that_of_areas():
+    def areas():
+        alpha, tau = numbers()
+        mean = 0.1 * np.arange(N) / N + pm.Normal("b", 0.5, 0.4)
+        phi = pm.CAR("phi", mean, W=W, alpha=alpha, tau=tau)
+        pm.Poisson("y", pm.math.exp(phi), observed=Y)
+
+    theta, identity = np.array([0.3, -0.2]), np.eye(N)
+    ours, theirs = from_pymc(counts).prior(theta), from_pymc(areas).prior(theta)
+    close(ours.inverse_times(identity), theirs.inverse_times(identity))
+    close(ours.mean, theirs.mean)
+
+
+@pytest.mark.slow
+def test_the_default_leaves_the_joint_law(model):
+    rng = np.random.default_rng(5)
+    with reading_once(compiled=True):
+        step = lgm.PseudoMarginal(model=model, n_importance=2)
+        test = joint_test(step, model, replicates=300, steps=5, tune=60, rng=rng)
+    assert test.pvalue > 1e-4
+
+
+def test_an_observed_vector_is_read_by_its_covariance():
+    with pm.Model() as model:
+        alpha, tau = numbers()
+        pm.MvNormal("y", np.zeros(N), tau=tau * (D - alpha * W), observed=Y - 2.0)
+    step = lgm.ExactMarginal(model=model)
+    theta = np.array([0.2, 0.1])
+    at = step.lgm.cov(theta)
+    inverse = np.linalg.inv(at)
+    np.testing.assert_allclose(inverse[W + D == 0.0], 0.0, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("tau", "message"),
+    [
+        (
+            lambda alpha, tau: tau * (D - alpha * (W + 0.5 * np.triu(W))),
+            r"tau of 'phi' is not symmetric: tau\[\d+, \d+\] is",
+        ),
+        (lambda alpha, tau: tau * (D - 3.0 * alpha * W), "not positive definite"),
+        (lambda alpha, tau: tau * (D - np.nan * W), "finite|number|nan"),
+    ],
+)
+def test_what_is_refused(tau, message):
+    with pytest.raises(ValueError, match=message):
+        from_pymc(lambda: counts(tau))
