@@ -15,6 +15,7 @@ import pymc_lgm as lgm
 from pymc_lgm import kernels
 from pymc_lgm.kernels.hold import exact_marginal as held
 from pymc_lgm.kernels.hold.exact_marginal import exact_marginal
+from pymc_lgm.kernels.theta.emulated import is_settled
 from pymc_lgm.linalg import tally
 from pymc_lgm.state import State
 
@@ -95,6 +96,19 @@ def test_a_draw_makes_as_many_moves_as_the_emulator_is_worth(monkeypatch):
         assert (state, tuning, stats) == (chain.state, learnt, {"theta_steps": mean})
 
 
+def test_it_rests_in_tuning_once_the_emulator_has_nothing_to_learn():
+    walk = kernels.Emulated(explorer=kernels.Metropolis(), n_jumps=0, n_trajectories=3)
+    element = kernels.ExactMarginal(walk, True, rests=True)
+    chain = Chain.start((element,), TOYS["counts"](), np.random.default_rng(1), tune=400)
+    (learnt,) = chain.tunings
+    assert is_settled(learnt)
+    assert len(learnt.history.rows) < 400
+    before = chain.state
+    assert chain.step(tune=True)["cubic_ops"] == 0
+    assert chain.state is before
+    assert all(chain.step()["cubic_ops"] > 0 for _ in range(5))
+
+
 @pytest.mark.mutant
 def test_a_density_without_its_determinant_is_noticed(dies):
     sufficient, toy = held.sufficient, TOYS["counts"]()
@@ -152,6 +166,7 @@ def test_a_step_moves_theta_alone_and_sees_what_others_have_moved():
         pm.Normal("later", length, 1.0)
         step = lgm.ExactMarginal(compile_kwargs=QUICK, rng=1)
         assert [v.name for v in step.vars] == ["length_log__", "later"]
+        assert not step.elements[0].rests  # another step moves k
         point = model.initial_point()
         for _ in range(3):
             point, _ = step.step(point)

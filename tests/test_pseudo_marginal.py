@@ -21,7 +21,7 @@ from toys import TOYS, Chain, Counts, Labels, Pair, invariance, invariance_of, u
 import pymc_lgm as lgm
 
 from pymc_lgm import kernels
-from pymc_lgm.adaptation import NoiseTuning
+from pymc_lgm.adaptation import History, NoiseTuning
 from pymc_lgm.approximations import importance as importance_module
 from pymc_lgm.approximations.importance import (
     Coordinates,
@@ -36,6 +36,7 @@ from pymc_lgm.kernels import latent
 from pymc_lgm.kernels import pseudo_marginal as element_module
 from pymc_lgm.kernels.hold import pseudo_marginal as module
 from pymc_lgm.kernels.theta import metropolis as metropolis_module
+from pymc_lgm.kernels.theta.emulated import SETTLED, is_settled
 from pymc_lgm.linalg import factorize, tally
 from pymc_lgm.priors import DensePrior
 from pymc_lgm.state import LikelihoodAt
@@ -724,3 +725,49 @@ def test_where_estimates_are_quiet_f_moves_by_itself_in_one_draw_of_ten():
     assert chain.tunings[0].noise.is_quiet
     moved = sum(not math.isnan(chain.step()["latent_acceptance"]) for _ in range(400))
     assert abs(moved / 400 - 0.1) <= 5 * math.sqrt(0.1 * 0.9 / 400)
+
+
+@pytest.mark.parametrize("rests", [True, False])
+def test_tuning_rests_where_nothing_is_left_to_learn(rests, rng):
+    """And only there: by then most jumps on the emulator are accepted, and draws move on."""
+    (element,) = elements_of((lgm.PseudoMarginal, {}), "counts")
+    assert element.rests  # no other step is beside it
+    chain = Chain.start((replace(element, rests=rests),), informed(), rng, tune=0)
+    chain.tunings = [element.start(chain.state, 500)]
+    moved = []
+    for _ in range(500):
+        before, learnt = chain.state, chain.tunings[0]
+        stats = chain.step(tune=True)
+        moved.append(chain.state is not before)
+        if not moved[-1]:
+            assert chain.tunings[0] is learnt
+            assert stats.pop("cubic_ops") == stats.pop("numerical_rejections") == 0
+            assert all(math.isnan(value) for value in stats.values())
+    (tuning,) = chain.tunings
+    if not rests:
+        assert all(moved)
+        assert (tuning.exploring, tuning.left) == (375, None)
+        return
+    assert tuning.move.acceptance >= SETTLED
+    assert (tuning.exploring, tuning.left) == (320, 0)
+    assert moved == 383 * [True] + 117 * [False]
+    assert all(chain.step()["cubic_ops"] > 0 for _ in range(5))
+    test = invariance_of(chain, replicates=300, steps=3)
+    assert test.pvalue > 1e-4
+
+
+def test_an_emulator_of_few_jumps_goes_on_learning(rng):
+    """However many draws: it may yet become better."""
+    (element,) = elements_of((lgm.PseudoMarginal, {}), "counts")
+    chain = Chain.start((element,), informed(), rng, tune=0)
+    tuning = element.start(chain.state, 500)
+    history = History(tuple(np.zeros((320, 2))), 400)
+    move = tuning.move._replace(history=history, proposals=100, acceptance=SETTLED)
+    assert is_settled(move)
+    assert not is_settled(move._replace(acceptance=SETTLED - 0.01))
+    assert not is_settled(move._replace(proposals=49))
+    assert not is_settled(move._replace(history=History(history.rows[1:], 400)))
+    for draws, settled, exploring in ((319, False, 375), (319, True, 320), (200, True, 375)):
+        learnt = tuning._replace(draws=draws).update(chain.state.theta, None, settled=settled)
+        assert learnt.exploring == exploring
+        assert learnt.left == (63 if exploring == 320 else None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 from pymc_lgm.kernels.hold.exact_marginal import exact_marginal
 from pymc_lgm.kernels.sweep import Stats, averaged
 from pymc_lgm.kernels.theta import Move
-from pymc_lgm.kernels.theta.emulated import rounds_of
+from pymc_lgm.kernels.theta.emulated import is_settled, rounds_of
 from pymc_lgm.state import State
 
 __all__ = ["ExactMarginal"]
@@ -18,10 +20,15 @@ __all__ = ["ExactMarginal"]
 
 @dataclass(frozen=True)
 class ExactMarginal:
-    """Moves on theta, one or as many as an emulator is worth; f stays as it is."""
+    """Moves on theta, one or as many as an emulator is worth; f stays as it is.
+
+    With ``rests``, for a step beside which no other moves, draws of tuning that would learn nothing
+    stay where they are.
+    """
 
     move: Move
     differentiable: bool
+    rests: bool = False
 
     @property
     def stats(self) -> tuple[str, ...]:
@@ -36,6 +43,8 @@ class ExactMarginal:
         self, rng: np.random.Generator, state: State, tuning: Any, tune: bool
     ) -> tuple[State, Any, Stats]:
         """Move theta, while the move is tuned once."""
+        if tune and self.rests and is_settled(tuning):
+            return state, tuning, dict.fromkeys(self.stats, math.nan)
         reports = []
         for _ in range(1 if tune else rounds_of(tuning)):
             target = exact_marginal(rng, state, differentiable=self.differentiable)

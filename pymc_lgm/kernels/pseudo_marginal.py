@@ -16,7 +16,7 @@ import numpy as np
 
 from pymc_lgm.adaptation import FEW, FEWEST, MANY, NoiseTuning
 from pymc_lgm.approximations.gaussian import GaussianApproximation
-from pymc_lgm.approximations.importance import Estimate, Proposal, Scheme
+from pymc_lgm.approximations.importance import Proposal, Scheme
 from pymc_lgm.approximations.recall import LineSearch, WarmSearch
 from pymc_lgm.approximations.site_coordinates import site_coordinates
 from pymc_lgm.approximations.sites import Margins
@@ -25,6 +25,7 @@ from pymc_lgm.kernels.hold.approximate_evidence import ApproximateEvidence
 from pymc_lgm.kernels.hold.approximate_marginal import approximate_marginal
 from pymc_lgm.kernels.hold.pseudo_marginal import (
     draw_latent,
+    estimated,
     noise_of_ratio,
     proposal_at,
     pseudo_marginal,
@@ -35,7 +36,7 @@ from pymc_lgm.kernels.latent import CurvatureHMC
 from pymc_lgm.kernels.marginal_tuning import MarginalTuning
 from pymc_lgm.kernels.sweep import Stats, averaged
 from pymc_lgm.kernels.theta import Move
-from pymc_lgm.kernels.theta.emulated import rounds_of
+from pymc_lgm.kernels.theta.emulated import is_settled, rounds_of
 from pymc_lgm.state import State
 
 __all__ = ["ApproximateMarginal", "PseudoMarginal"]
@@ -50,7 +51,9 @@ class ApproximateMarginal:
     """One move on theta on q's own evidence, then a draw of f by weight. Not exact.
 
     With ``surrogate``, from a search that need not go far, the target has a ``slope``. With
-    ``copula`` what a copula needs is learnt, too; ``together`` bends draws by a transport.
+    ``copula`` what a copula needs is learnt, too; ``together`` bends draws by a transport. With
+    ``rests``, for a step beside which no other moves, draws of tuning that would learn nothing stay
+    where they are.
     """
 
     explore: WarmSearch
@@ -62,6 +65,7 @@ class ApproximateMarginal:
     copula: bool = False
     together: bool = False
     surrogate: ApproximateEvidence | None = None
+    rests: bool = False
 
     @property
     def stats(self) -> tuple[str, ...]:
@@ -92,14 +96,23 @@ class ApproximateMarginal:
     def run(
         self, rng: np.random.Generator, state: State, tuning: MarginalTuning, tune: bool
     ) -> tuple[State, MarginalTuning, Stats]:
-        """Move theta once, and draw f."""
-        state, tuning, stats = self._approximately(rng, state, tuning, tune)
+        """Explore, or move theta and draw f; or rest."""
+        if tune and tuning.left == 0:
+            return state, tuning, dict.fromkeys(self.stats, math.nan)
+        exploring = tune and tuning.is_exploring
+        state, tuning, stats = self._draw(rng, state, tuning, tune)
+        tuning = tuning.sampled() if tune and not exploring else tuning
         return state, tuning, {name: stats[name] for name in self.stats}
+
+    def _draw(
+        self, rng: np.random.Generator, state: State, tuning: MarginalTuning, tune: bool
+    ) -> tuple[State, MarginalTuning, Stats]:
+        return self._approximately(rng, state, tuning, tune)
 
     def _approximately(
         self, rng: np.random.Generator, state: State, tuning: MarginalTuning, tune: bool
     ) -> tuple[State, MarginalTuning, Stats]:
-        exploring = tune and tuning.draws < tuning.exploring
+        exploring = tune and tuning.is_exploring
         # Estimates count for their noise alone while the chain explores: few draws show it.
         N = self.n_importance or (FEW if exploring else tuning.noise.n_importance)
         scheme = Scheme(N, self.antithetic)
@@ -115,11 +128,12 @@ class ApproximateMarginal:
             if self.copula and seen is not None:
                 known = Margins(seen.posterior.variances, state.prior.precisions)
                 seen = replace(seen, margins=known)
-            tuning = tuning.update(state.theta, seen)
+            settled = self.rests and is_settled(tuning.move)
+            tuning = tuning.update(state.theta, seen, settled=settled)
             if self._asks_for_noise and tuning.draws % LOOKS == 0:
                 change = self._noise(rng, state, seen or q, scheme)
                 tuning = tuning._replace(noise=tuning.noise.update(change))
-        return state, tuning, stats | _estimated(state, q) | {"n_importance": N}
+        return state, tuning, stats | estimated(state, q) | {"n_importance": N}
 
     @property
     def _asks_for_noise(self) -> bool:
@@ -190,15 +204,15 @@ class PseudoMarginal(ApproximateMarginal):
             )
         )
 
-    def run(
+    def _draw(
         self, rng: np.random.Generator, state: State, tuning: MarginalTuning, tune: bool
     ) -> tuple[State, MarginalTuning, Stats]:
         """Explore, or refresh f and move theta once; then move f."""
-        if tune and tuning.draws < tuning.exploring:
+        if tune and tuning.is_exploring:
             search: LineSearch = self.explore.along(tuning.line)
             state, tuning, stats = self._approximately(rng, state, tuning, tune)
             state, tuning, stats = self._move_latent(rng, state, tuning, tune, search, stats)
-            if tuning.draws == tuning.exploring:
+            if not tuning.is_exploring:
                 state = self._departing(rng, state, tuning)
         else:
             reports = []
@@ -206,7 +220,7 @@ class PseudoMarginal(ApproximateMarginal):
                 state, tuning, stats = self._exactly(rng, state, tuning, tune)
                 reports.append({name: stats[name] for name in self.move.stats})
             stats |= averaged(reports)
-        return state, tuning, {name: stats[name] for name in self.stats}
+        return state, tuning, stats
 
     @property
     def _asks_for_noise(self) -> bool:
@@ -234,7 +248,7 @@ class PseudoMarginal(ApproximateMarginal):
         else:
             target = self._with_slope(target, tuning.line)
             state, tuning, stats = self._move_theta(rng, target, tuning, tune)
-        stats |= _estimated(state, state.at.approximation(search)) | {"n_importance": N}
+        stats |= estimated(state, state.at.approximation(search)) | {"n_importance": N}
         if quiet and turn is None:
             if self.latent is not None:
                 stats |= dict.fromkeys(self.latent.stats, math.nan)
@@ -279,15 +293,3 @@ class PseudoMarginal(ApproximateMarginal):
         hmc = replace(self.latent, search=search)
         state, latent, moved = hmc.run(rng, state, tuning.latent, tune)
         return state, tuning._replace(latent=latent), stats | moved
-
-
-def _estimated(state: State, q: GaussianApproximation | None) -> Stats:
-    """What a state says of the evidence at its theta."""
-    if q is None or state.estimate is None:
-        return dict.fromkeys((*Estimate._fields, "approximate_log_evidence"), math.nan) | {
-            "mode_iterations": 0
-        }
-    return state.estimate._asdict() | {
-        "approximate_log_evidence": q.log_evidence,
-        "mode_iterations": q.iterations,
-    }

@@ -84,4 +84,4 @@ class ExactMarginal(ObservedNormalStep):
     def _sweep(self) -> Sequence[kernels.Element]:
         slope = self.lgm.has_theta_gradient
         move = theta_move(self.lgm, self.move, slope, self.target_accept, self.scale)
-        return [kernels.ExactMarginal(move, slope)]
+        return [kernels.ExactMarginal(move, slope, not self.lgm.other_names)]

@@ -169,6 +169,7 @@ class Marginal(LatentGaussianStep):
             together=together,
             antithetic=not form.is_bent if antithetic is None else antithetic,
             defensive=self.importance.defensive,
+            rests=not self.lgm.other_names,
         )
         return [self.element]
 

@@ -19,9 +19,10 @@ import math
 
 import numpy as np
 
-from pymc_lgm.approximations.gaussian import Search
+from pymc_lgm.approximations.gaussian import GaussianApproximation, Search
 from pymc_lgm.approximations.importance import (
     Coordinates,
+    Estimate,
     ImportanceSample,
     Proposal,
     Scheme,
@@ -32,7 +33,7 @@ from pymc_lgm.kernels.hold.target import Screened, Target
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import AtTheta, State
 
-__all__ = ["draw_latent", "noise_of_ratio", "proposal_at", "pseudo_marginal"]
+__all__ = ["draw_latent", "estimated", "noise_of_ratio", "proposal_at", "pseudo_marginal"]
 
 
 def pseudo_marginal(
@@ -148,6 +149,17 @@ def noise_of_ratio(
         for _ in range(2)
     )
     return two.log_evidence - one.log_evidence
+
+
+def estimated(state: State, q: GaussianApproximation | None) -> dict[str, float]:
+    """What a state says of the evidence at its theta."""
+    if q is None or state.estimate is None:
+        unknown = dict.fromkeys((*Estimate._fields, "approximate_log_evidence"), math.nan)
+        return unknown | {"mode_iterations": 0}
+    return state.estimate._asdict() | {
+        "approximate_log_evidence": q.log_evidence,
+        "mode_iterations": q.iterations,
+    }
 
 
 def _one_of(rng: np.random.Generator, at: AtTheta, sample: ImportanceSample) -> State:

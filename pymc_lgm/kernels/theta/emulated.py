@@ -28,13 +28,14 @@ __all__ = [
     "Emulated",
     "EmulatorTuning",
     "SurrogateTransitionInfo",
+    "is_settled",
     "rounds_of",
     "surrogate_transition",
 ]
 
 
-KEPT = 3
-"""Visits of one draw that the emulator learns."""
+KEPT, ENOUGH, SETTLED = 3, 320, 0.8
+"""Visits of one draw that are learnt; draws, and acceptance of jumps, after which no more are."""
 
 
 class SurrogateTransitionInfo(NamedTuple):
@@ -176,6 +177,12 @@ def rounds_of(learnt: Any) -> int:
     Jumps on a poor emulator are cheap, and seldom accepted: several. Any other move: one.
     """
     return learnt.rounds if isinstance(learnt, EmulatorTuning) else 1
+
+
+def is_settled(learnt: Any) -> bool:
+    """Whether a move on theta has nothing more to learn: jumps of which most are accepted."""
+    known = isinstance(learnt, EmulatorTuning) and len(learnt.history.rows) >= ENOUGH
+    return known and learnt.proposals >= 50 and learnt.acceptance >= SETTLED
 
 
 @dataclass(frozen=True)
