@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_lgm.approximations.gaussian import Effects, GaussianApproximation, Search
-from pymc_lgm.approximations.importance import Estimate
+from pymc_lgm.approximations.importance import Estimate, Kept
 from pymc_lgm.latent_gaussian import LatentGaussian
 from pymc_lgm.linalg import Array, tally
 from pymc_lgm.priors import Prior
@@ -161,19 +161,25 @@ class State:
         ℓ(f, theta).
     estimate : Estimate, optional
         Of p(y | theta), by the importance draws that f was one of.
+    kept : Kept, optional
+        Those draws, as long as f is one of them.
     """
 
     at: AtTheta
     f: Array
     log_likelihood: float
     estimate: Estimate | None = None
+    kept: Kept | None = None
     _known: dict[Hashable, Any] = field(init=False, repr=False, default_factory=dict)
 
     @classmethod
-    def of(cls, model: LatentGaussian, theta: Array, f: Array) -> State | None:
+    def of(
+        cls, model: LatentGaussian, theta: Array, f: Array, kept: Kept | None = None
+    ) -> State | None:
         """Compute everything at (theta, f); ``None`` where the density is zero or undefined."""
         at = AtTheta.of(model, theta)
-        return at.state(f) if at is not None and at.is_proper else None
+        state = at.state(f) if at is not None and at.is_proper else None
+        return state if state is None or kept is None else replace(state, kept=kept)
 
     @property
     def model(self) -> LatentGaussian:

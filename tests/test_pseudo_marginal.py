@@ -2,6 +2,7 @@
 
 import math
 
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 
@@ -39,7 +40,7 @@ from pymc_lgm.kernels.theta import metropolis as metropolis_module
 from pymc_lgm.kernels.theta.emulated import SETTLED, is_settled
 from pymc_lgm.linalg import factorize, tally
 from pymc_lgm.priors import DensePrior
-from pymc_lgm.state import LikelihoodAt
+from pymc_lgm.state import LikelihoodAt, State
 
 
 def gaussian_likelihood(y, noise):
@@ -313,6 +314,87 @@ def test_dropping_the_refresh_is_noticed(monkeypatch, dies):
         pvalue_of(*right, replicates=2500, n=1),
         below=1e-6,
     )
+
+
+def error_of_kept(*elements, draws=60):
+    """How far the draws that states keep are from those that their theta makes of the same numbers.
+
+    And in how many of the draws they were made anew where theta stayed.
+    """
+    chain, errors, anew = Chain.start(elements, Counts(), np.random.default_rng(5)), [0.0], 0
+    for _ in range(draws):
+        before = chain.state
+        chain.step()
+        here, kept = chain.state, chain.state.kept
+        if kept is None:
+            continue
+        search, scheme, defensive, _ = kept.made_by
+        proposal = module.proposal_at(here.at, search, defensive)
+        right = importance_sample(proposal, here.at.log_likelihoods, kept.coordinates, scheme)
+        errors.append(np.abs(kept.sample.log_weights - right.log_weights).max())
+        errors.append(np.abs(right.f - here.f[:, None]).max(axis=0).min())
+        anew += kept is not before.kept and here.at is before.at
+    return max(errors), anew
+
+
+WALK = kernels.Theta("whitened", kernels.Metropolis(scale=0.7))
+
+
+def test_draws_that_are_kept_are_those_of_theta():
+    element = poor_element(1.0, independent=True, n_importance=4)
+    error, anew = error_of_kept(element)
+    assert error == 0.0
+    assert 0 < anew < 30  # in a fifth of the draws in which theta stays
+    error, _ = error_of_kept(WALK, latent.EllipticalSlice(), element)
+    assert error == 0.0
+    state = Chain.start((element,), Counts(), np.random.default_rng(5), tune=1).state
+    assert state.with_f(state.f + 0.1).kept is None
+
+
+def test_draws_of_another_sampler_are_not_kept():
+    """Two that make them otherwise, in one sweep: each draws its own around f."""
+    one = poor_element(1.0, independent=True, n_importance=4)
+    chain = Chain.start((one,), Counts(), np.random.default_rng(5))
+    chain.step()
+    for of, stays in ((one, True), (poor_element(2.0, independent=True, n_importance=4), False)):
+        search = of.search.along(None)
+        target = module.pseudo_marginal(
+            np.random.default_rng(6), chain.state, search=search, scheme=Scheme(4), keep=True
+        )
+        assert (target.state.kept is chain.state.kept) == stays
+
+
+def test_a_copy_of_a_line_is_the_same_line(rng):
+    """A chain that goes on elsewhere from its sampling state keeps its draws."""
+    default = elements_of((lgm.PseudoMarginal, {}), "counts")
+    line = Chain.start(default, informed(), rng, tune=20).tunings[0].line
+    copy = deepcopy(line)
+    assert copy is not line
+    assert (copy, hash(copy)) == (line, hash(line))
+    assert replace(copy, value=copy.value + 1.0) != line
+
+
+@pytest.mark.mutant
+def test_draws_kept_from_another_theta_are_noticed(monkeypatch, dies):
+    """A state that has moved keeps the draws that its proposal was compared with."""
+    right, wrong = "Kept(made_by, perturbed, draws)", "kept"
+    kernel = mutated(module, right, wrong).pseudo_marginal
+    monkeypatch.setattr(element_module, "pseudo_marginal", kernel)
+    error, _ = error_of_kept(poor_element(1.0, independent=True, n_importance=4))
+    dies("pseudo-marginal: draws kept from another theta", error, above=0.1)
+
+
+@pytest.mark.mutant
+def test_draws_kept_where_another_kernel_moves_theta_are_noticed(monkeypatch, dies):
+    with_theta = State.with_theta
+
+    def keeping(state, theta, follow):
+        there = with_theta(state, theta, follow)
+        return there if there is None else replace(there, kept=state.kept)
+
+    monkeypatch.setattr(State, "with_theta", keeping)
+    error, _ = error_of_kept(WALK, poor_element(1.0, independent=True, n_importance=4))
+    dies("pseudo-marginal: draws kept while another kernel moves theta", error, above=0.1)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ __all__ = [
     "Coordinates",
     "Estimate",
     "ImportanceSample",
+    "Kept",
     "Proposal",
     "Scheme",
     "importance_sample",
@@ -216,6 +217,16 @@ class ImportanceSample(NamedTuple):
             return 0
         cumulated = np.cumsum(np.exp(self.log_weights - self.log_weights.max()))
         return int(np.searchsorted(cumulated, rng.uniform() * cumulated[-1], side="right"))
+
+
+class Kept(NamedTuple):
+    """Importance draws at one theta, and what they were made of: what the next move needs."""
+
+    made_by: Hashable
+    """How: draws of another sampler are of no use."""
+
+    coordinates: Coordinates
+    sample: ImportanceSample
 
 
 def importance_sample(

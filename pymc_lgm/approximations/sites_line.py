@@ -1,4 +1,4 @@
-"""Sites as a function of theta: what tuning learns of them.
+"""Sites as a function of theta.
 
 Near the posterior the sites of expectation propagation hardly depend on theta. A line in theta
 through those that tuning has found gives a q as good as a search would.
@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from pymc_lgm.approximations.site_coordinates import SiteCoordinates
-from pymc_lgm.approximations.sites import Margins, Recalled, Sites
+from pymc_lgm.approximations.sites import Recalled
 from pymc_lgm.linalg import Array
 
-__all__ = ["SitesLine", "SitesTuning"]
+__all__ = ["SitesLine"]
 
 REACH = 3.0
 """How far a line is followed, in standard deviations of the thetas it was fitted to, times √p."""
@@ -57,6 +56,16 @@ class SitesLine:
     theta: Array
     whiten: Array
 
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same line, or a copy."""
+        if self is other or not isinstance(other, SitesLine):
+            return self is other
+        both = ((self.theta, other.theta), (self.value, other.value), (self.slope, other.slope))
+        return all(np.array_equal(mine, its) for mine, its in both)
+
+    def __hash__(self) -> int:
+        return hash(self.theta.tobytes())
+
     def __call__(self, theta: Array) -> Recalled:
         """Sites at theta; O(m p)."""
         away = theta - self.theta
@@ -66,54 +75,3 @@ class SitesLine:
         there = self.value + self.slope @ (away * min(1.0, reach / max(distance, reach)))
         s = np.clip(there, self.lowest, self.highest)
         return self.coordinates.sites(s, trusted=distance <= unit + NEAR)
-
-
-class SitesTuning(NamedTuple):
-    """Least squares of the coordinates s of sites on theta.
-
-    Attributes
-    ----------
-    coordinates : SiteCoordinates
-    moments, products : ndarray, shape (1 + p, 1 + p), (m, 1 + p)
-        Σ x xᵀ and Σ s xᵀ with x = (1, theta).
-    lowest, highest : ndarray, shape (m,)
-        Of each element of s.
-    """
-
-    coordinates: SiteCoordinates
-    moments: Array
-    products: Array
-    lowest: Array
-    highest: Array
-
-    @classmethod
-    def start(cls, coordinates: SiteCoordinates, p: int) -> SitesTuning:
-        """Know nothing."""
-        products, high = np.zeros((coordinates.size, 1 + p)), np.full(coordinates.size, np.inf)
-        return cls(coordinates, np.zeros((1 + p, 1 + p)), products, high, -high)
-
-    @property
-    def thetas(self) -> int:
-        """How many thetas it has seen."""
-        return int(self.moments[0, 0])
-
-    def update(self, theta: Array, sites: Sites, margins: Margins | None = None) -> SitesTuning:
-        """Learn the sites of one theta, and for a copula the margins; O(m p)."""
-        x, s = np.concatenate([[1.0], theta]), self.coordinates.of(sites, margins)
-        return SitesTuning(
-            self.coordinates,
-            self.moments + np.outer(x, x),
-            self.products + np.outer(s, x),
-            np.minimum(self.lowest, s),
-            np.maximum(self.highest, s),
-        )
-
-    def line(self) -> SitesLine:
-        """Fit the line. A ridge holds it level where theta has hardly moved."""
-        count = self.thetas
-        theta, value = self.moments[0, 1:] / count, self.products[:, 0] / count
-        cov = self.moments[1:, 1:] / count - np.outer(theta, theta)
-        cov[np.diag_indices_from(cov)] += 1e-3 + 0.01 * np.trace(cov) / max(theta.size, 1)
-        whiten = np.linalg.inv(np.linalg.cholesky(cov))
-        slope = (self.products[:, 1:] / count - np.outer(value, theta)) @ whiten.T @ whiten
-        return SitesLine(self.coordinates, value, slope, self.lowest, self.highest, theta, whiten)

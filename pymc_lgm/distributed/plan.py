@@ -31,8 +31,6 @@ from pymc.step_methods.arraystep import PopulationArrayStepShared
 from pymc.step_methods.compound import flatten_steps
 from pymc.util import RandomGeneratorState, drop_warning_stat, random_generator_from_state
 
-from pymc_lgm.steps.base import LatentGaussianStep
-
 __all__ = ["Chain", "Plan", "Ready"]
 
 StepFactory = Callable[[], Any] | None
@@ -64,8 +62,7 @@ class Chain:
     groups : dict of str to xarray.Dataset
         As those of the trace that `pymc.sample` returns, with one chain.
     state : bytes
-        A pickle of where it can go on from: the step method's ``sampling_state``, the point, and
-        what steps of this package hold.
+        A pickle of where it can go on from: the step method's ``sampling_state`` and the point.
         Empty where nobody wants it, or where it cannot be pickled.
     worker : str
         The process that has run it; empty if it has been read from a folder.
@@ -138,7 +135,6 @@ class Ready:
                     f"{type(each).__name__} moves all chains together, and here each has a process "
                     "of its own: write pm.sample(step=...)."
                 )
-        self.ours = [each for each in steps if isinstance(each, LatentGaussianStep)]
         self.fresh = self.step.sampling_state
         self.tune = get_default_tune_steps(self.step, plan.tune)
         traced = None
@@ -162,9 +158,7 @@ class Ready:
         step.setup_chain(rng, self.tune, draws)
         point = {name: np.array(value) for name, value in self.starts[number].items()}
         if resumed is not None:
-            step.sampling_state, point, held = pickle.loads(resumed)
-            for each, its in zip(self.ours, held, strict=True):
-                each.take_over(its)
+            step.sampling_state, point = pickle.loads(resumed)
         trace = NDArray(
             model=self.plan.model,
             vars=self.trace.vars,
@@ -185,8 +179,7 @@ class Ready:
         if self.plan.kept:
             # Of a step method that has no state to pickle, the draws are kept all the same.
             with suppress(Exception):
-                held = [each.handed_over() for each in self.ours]
-                state = pickle.dumps((step.sampling_state, point, held))
+                state = pickle.dumps((step.sampling_state, point))
         return Chain(self._groups(trace, number, tune, perf_counter() - began), state)
 
     def _groups(

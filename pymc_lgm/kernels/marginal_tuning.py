@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from pymc_lgm.adaptation import NoiseTuning
 from pymc_lgm.approximations.gaussian import GaussianApproximation
-from pymc_lgm.approximations.sites_line import SitesLine, SitesTuning
+from pymc_lgm.approximations.sites_line import SitesLine
+from pymc_lgm.approximations.sites_tuning import SitesTuning
 from pymc_lgm.linalg import Array
 
 __all__ = ["MarginalTuning"]

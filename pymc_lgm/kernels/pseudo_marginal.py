@@ -20,7 +20,8 @@ from pymc_lgm.approximations.importance import Proposal, Scheme
 from pymc_lgm.approximations.recall import LineSearch, WarmSearch
 from pymc_lgm.approximations.site_coordinates import site_coordinates
 from pymc_lgm.approximations.sites import Margins
-from pymc_lgm.approximations.sites_line import SitesLine, SitesTuning
+from pymc_lgm.approximations.sites_line import SitesLine
+from pymc_lgm.approximations.sites_tuning import SitesTuning
 from pymc_lgm.kernels.hold.approximate_evidence import ApproximateEvidence
 from pymc_lgm.kernels.hold.approximate_marginal import approximate_marginal
 from pymc_lgm.kernels.hold.pseudo_marginal import (
@@ -41,9 +42,11 @@ from pymc_lgm.state import State
 
 __all__ = ["ApproximateMarginal", "PseudoMarginal"]
 
+REFRESHED = 0.2
+"""Share of the moves in which importance draws that could be kept are drawn anew around f."""
+
 LOOKS = 4
-"""Draws of tuning to one look at the noise, which costs as much as the rest of a draw's estimates.
-"""
+"""Draws of tuning to one look at the noise, which costs as much as the rest of its estimates."""
 
 
 @dataclass(frozen=True)
@@ -177,9 +180,9 @@ class PseudoMarginal(ApproximateMarginal):
     every draw leaves p(theta, f | y) invariant. ``search`` gives q along the line that was learnt.
     ``latent`` is HMC whose metric is q's covariance, which is at hand: a function of theta alone.
 
-    Where estimates have little noise they may be ``independent``, of those before: then f comes
-    anew with theta, and moves by itself only when theta walks without estimates. ``None``: where
-    tuning has seen that noise is little.
+    Where estimates have little noise they may be ``independent``, of those before: then draws are
+    kept until others are accepted, f comes anew with theta, and moves by itself only when theta
+    walks without estimates. ``None``: where tuning has seen that noise is little.
     """
 
     search: LineSearch | None = None
@@ -240,6 +243,8 @@ class PseudoMarginal(ApproximateMarginal):
             defensive=self.defensive,
             correlation=0.0 if quiet else self.correlation,
             together=self.together,
+            # Without theta nothing but drawing them anew would move f.
+            keep=quiet and state.theta.size > 0 and rng.uniform() >= REFRESHED,
         )
         weave = self.interweave
         turn = None if weave is None else weave.turn(rng, tuning.interweaving, tune, quiet)

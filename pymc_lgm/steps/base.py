@@ -38,6 +38,7 @@ class LatentGaussianStepState(StepMethodState):
     tune: bool
     tune_length: int
     tunings: list[Any]
+    carried: dict[str, Any]
 
 
 class LatentGaussianStep(BlockedStep):
@@ -233,10 +234,8 @@ class LatentGaussianStep(BlockedStep):
         if state and stays and all(np.array_equal(point[name], x) for name, x in held.items()):
             return state
         f = self.lgm.f_of(theta, point)
-        if state is None or cov_moved:
-            arrived = State.of(self.lgm, theta, f)
-        else:
-            arrived = state.with_theta(theta, lambda prior: f)
+        known = None if cov_moved else state
+        arrived = known.with_theta(theta, lambda _: f) if known else State.of(self.lgm, theta, f)
         if arrived is None:
             # Before the first draw there are no tunings; later another step has left the point.
             where = "where another step has moved to" if self.tunings else "at the starting point"
@@ -250,18 +249,19 @@ class LatentGaussianStep(BlockedStep):
         # The state is recomputed from the point; its factor need not travel.
         return self.__dict__ | {"_state": None, "_latents": {}}
 
-    def handed_over(self) -> dict[str, Any]:
-        """What a chain needs elsewhere beside `sampling_state` and point: theta and f, exactly."""
+    @property
+    def carried(self) -> dict[str, Any]:
+        """Of `sampling_state`: theta and f to the last digit, and the importance draws f was in."""
         others = {name: x.get_value() for name, x in self.lgm.graphs.others.items()}
-        at = self._state and (self._state.theta, self._state.f)
+        at = self._state and (self._state.theta, self._state.f, self._state.kept)
         return {"others": others, "at": at, "latents": self._latents}
 
-    def take_over(self, held: dict[str, Any]) -> None:
-        """Go on from what another process has handed over; factorizes K."""
-        self.lgm.read(held["others"])
+    @carried.setter
+    def carried(self, carried: dict[str, Any]) -> None:
+        self.lgm.read(carried["others"])
         with few_threads(self.lgm.n):
-            self._state = None if held["at"] is None else State.of(self.lgm, *held["at"])
-        self._latents = held["latents"]
+            self._state = None if carried["at"] is None else State.of(self.lgm, *carried["at"])
+        self._latents = carried["latents"]
 
     def _depart(self, state: State) -> dict[str, Any]:
         """What a point has of a state; the latent variables are remembered."""

@@ -10,7 +10,8 @@ that is f,
 whose marginal in (theta, f_k) is the posterior, and whose sum over k is p̃(y | theta) p(theta).
 `pseudo_marginal` draws the other N − 1 given f, as conditional importance sampling does (Andrieu,
 Doucet and Holenstein 2010, §4.5), so the chain carries nothing but (theta, f) and any other kernel
-may move them in between.
+may move them in between. Where none has, it may carry all the draws instead of drawing them anew,
+as Andrieu and Roberts (2009) do: that is the extended target itself.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pymc_lgm.approximations.importance import (
     Coordinates,
     Estimate,
     ImportanceSample,
+    Kept,
     Proposal,
     Scheme,
     importance_sample,
@@ -45,6 +47,7 @@ def pseudo_marginal(
     defensive: float = 0.0,
     correlation: float = 0.0,
     together: bool = False,
+    keep: bool = False,
 ) -> Target:
     """Refresh the importance draws around f, then hold none of them: log p̃(y | theta) p(theta).
 
@@ -64,6 +67,8 @@ def pseudo_marginal(
         (Murray and Graham 2016), and with one draw f is held in the coordinates of q.
     together : bool
         Bend the draws of q by a transport: see `Proposal`.
+    keep : bool
+        Do not refresh those that the state still has. Whether so must not depend on the chain.
 
     Returns
     -------
@@ -79,14 +84,19 @@ def pseudo_marginal(
     the current theta would favor states whose estimate happens to be low.
 
     A proposal costs the O(n³) operations of q and one for the factor of K; the current theta
-    costs none unless another kernel has moved it.
+    costs none unless another kernel has moved it. N draws are made at each of the two, or, where
+    they are kept, at the proposal alone.
     """
     proposal = proposal_at(state.at, search, defensive, together)
     if proposal is None:
         # No q here, so no proposal came from here either: stay, as the reverse move would.
         return nowhere(state)
-    coordinates = Coordinates.around(rng, state.f, proposal, scheme)
-    sample = importance_sample(proposal, state.at.log_likelihoods, coordinates, scheme)
+    made_by, kept = (search, scheme, defensive, together), state.kept if keep else None
+    if kept is None or kept.made_by != made_by:
+        around = Coordinates.around(rng, state.f, proposal, scheme)
+        sample = importance_sample(proposal, state.at.log_likelihoods, around, scheme)
+        kept = Kept(made_by, around, sample)
+    coordinates, sample = kept.coordinates, kept.sample
 
     def screen(theta: Array) -> Screened | None:
         there = state.at.moved(theta)
@@ -103,12 +113,13 @@ def pseudo_marginal(
             draws = importance_sample(proposal, there.log_likelihoods, perturbed, scheme)
             if draws.log_evidence == -math.inf:
                 return -math.inf, None
-            return draws.log_evidence + there.log_prior, _one_of(rng, there, draws)
+            moved = _one_of(rng, there, draws, Kept(made_by, perturbed, draws))
+            return draws.log_evidence + there.log_prior, moved
 
         return Screened(q.log_evidence + there.log_prior, complete)
 
     return screened_target(
-        _one_of(rng, state.at, sample),
+        _one_of(rng, state.at, sample, kept),
         sample.log_evidence + state.log_prior,
         screen,
         proposal.q.log_evidence + state.log_prior,
@@ -162,8 +173,10 @@ def estimated(state: State, q: GaussianApproximation | None) -> dict[str, float]
     }
 
 
-def _one_of(rng: np.random.Generator, at: AtTheta, sample: ImportanceSample) -> State:
+def _one_of(
+    rng: np.random.Generator, at: AtTheta, sample: ImportanceSample, kept: Kept | None = None
+) -> State:
     """A state whose f is one of the draws, by weight."""
     k = sample.choose(rng)
     f, log_likelihood = sample.f[:, k].copy(), float(sample.log_likelihood[k])
-    return State(at, f, log_likelihood, sample.estimate)
+    return State(at, f, log_likelihood, sample.estimate, kept)
