@@ -7,10 +7,10 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc.pytensorf import compile as pymc_compile
 from pytensor.graph.traversal import vars_between
 
 from pymc_lgm.linalg import Array
+from pymc_lgm.model.compiling import compiled
 
 __all__ = ["Evaluator", "thinned"]
 
@@ -42,16 +42,17 @@ class Evaluator:
         self.names = [v.name for v in inputs]
         draws = (posterior[v.name].transpose("chain", "draw", ...).values for v in inputs)
         self._values = [values.astype(v.dtype) for v, values in zip(inputs, draws, strict=True)]
-        kwargs = {"on_unused_input": "ignore"} | (compile_kwargs or {})
-        self._function = pymc_compile([Xnew, *inputs], graphs, **kwargs)
+        self._dtype = Xnew.dtype
+        self._function = compiled([Xnew, *inputs], graphs, compile_kwargs or {})
 
     def theta(self, i: tuple[int, ...]) -> list[np.ndarray]:
         """Return the variables that the graphs depend on, in draw i = (chain, draw)."""
-        return [values[i] for values in self._values]
+        return [np.asarray(values[i]) for values in self._values]
 
     def __call__(self, points: Array, i: tuple[int, ...]) -> list[np.ndarray]:
         """Return the values of the graphs at `points`, in draw i."""
-        return self._function(points, *self.theta(i))
+        result: list[np.ndarray] = self._function(np.asarray(points, self._dtype), *self.theta(i))
+        return result
 
 
 def thinned(

@@ -17,7 +17,6 @@ import pytensor.tensor as pt
 import xarray as xr
 
 from numpy.typing import ArrayLike, NDArray
-from pymc.pytensorf import compile as pymc_compile
 
 from pymc_lgm import solvers
 from pymc_lgm.approximations.laplace_by_solves import (
@@ -28,6 +27,7 @@ from pymc_lgm.approximations.laplace_by_solves import (
 from pymc_lgm.conditionals import vector_of
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import LatentGaussianModel
+from pymc_lgm.model.compiling import compiled
 from pymc_lgm.model.jitter import jitter_of
 from pymc_lgm.model.natural_scale import NaturalScale
 from pymc_lgm.solvers import Approximation, KernelMatrix
@@ -44,8 +44,6 @@ PRECONDITIONERS: dict[str, Callable[[KernelMatrix, int, np.random.Generator], Ap
     "block-jacobi": lambda kernel, m, rng: solvers.block_jacobi(kernel, m),
 }
 """Those that know K alone. Random features need its spectral density."""
-
-Covariance = Callable[..., Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,15 +143,10 @@ class IterativeEvidence:
         A, B = pt.matrix("A", dtype="float64"), pt.matrix("B", dtype="float64")
         inputs = [model[name] for name in self._scale.initial]
 
-        def compiled(arguments: list[Any], graph: Any) -> Covariance:
-            of: Covariance = pymc_compile([*arguments, *inputs], graph, on_unused_input="ignore")
-            return of
-
-        self._k = compiled([A, B], gp.cov_func(A, B).astype("float64"))
+        self._k = compiled([A, B, *inputs], gp.cov_func(A, B).astype("float64"), {})
         own = [gp.cov_func(A, diag=True), gp.mean_func(A)]
-        self._own = compiled(
-            [A], [pt.broadcast_to(x, (A.shape[0],)).astype("float64") for x in own]
-        )
+        own = [pt.broadcast_to(x, (A.shape[0],)).astype("float64") for x in own]
+        self._own = compiled([A, *inputs], own, {})
 
     def __repr__(self) -> str:
         latent, theta = f"{self.lgm.latent} ({self.lgm.n})", ", ".join(self._scale.initial)
