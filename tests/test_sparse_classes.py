@@ -237,11 +237,18 @@ class SeenClasses(Toy):
     def maps(self, theta):
         """A length-scale of its own for each class."""
         found = []
+        for c, R in enumerate(self.roots(theta)):
+            scale = math.exp(-theta[0]) * (1.0 + 0.5 * c)
+            cross = 4.0 * math.exp(2.0 * theta[1]) * matern(scale * abs(Z[:, None] - X))
+            found.append(np.ascontiguousarray(np.linalg.solve(R, cross).T))
+        return found
+
+    def roots(self, theta):
+        found = []
         for c in range(3):
             scale = math.exp(-theta[0]) * (1.0 + 0.5 * c)
-            R = np.linalg.cholesky(matern(scale * abs(Z[:, None] - Z)) + 1e-6 * np.eye(2))
-            A = np.linalg.solve(R, matern(scale * abs(Z[:, None] - X)))
-            found.append(np.ascontiguousarray(2.0 * math.exp(theta[1]) * A.T))
+            K = matern(scale * abs(Z[:, None] - Z)) + 1e-6 * np.eye(2)
+            found.append(2.0 * math.exp(theta[1]) * np.linalg.cholesky(K))
         return found
 
     def prior(self, theta):

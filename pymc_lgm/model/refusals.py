@@ -187,7 +187,7 @@ def transformed(name: str) -> str:
 
 
 def inducing_held(latent: str) -> str:
-    """F of a process that is seen through inducing variables is held while theta moves."""
+    """F of random features is held while theta moves."""
     return (
         f"Theta cannot move while f is held: f is V(theta) v, {latent} = v, and moves with theta. "
         "Write parameterization='whitened', which holds v, lgm.WhitenedMetropolis() or "

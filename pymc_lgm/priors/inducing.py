@@ -17,6 +17,8 @@ from typing import Protocol
 
 import numpy as np
 
+from scipy.linalg import solve_triangular
+
 from pymc_lgm.linalg import LOG_2PI, Array, factorize, gram, tally
 from pymc_lgm.priors.base import Prior
 from pymc_lgm.priors.precision import Precision, SiteBlocks, is_finite
@@ -33,10 +35,13 @@ OUTSIDE = 1e-6
 
 
 class InducingModel(Protocol):
-    """V as a function of theta."""
+    """V as a function of theta, and R where there is one."""
 
     def maps(self, theta: Array) -> Sequence[Array] | None:
         """V_1, ..., V_C, each (n_c, m_c) in C order; ``None`` where a K_uu has no factor."""
+
+    def roots(self, theta: Array) -> Sequence[Array] | None:
+        """R_1, ..., R_C, lower triangular (m_c, m_c); ``None`` if v is of nobody's values."""
 
 
 class InducingPosterior(WithoutSlopes, RootPosterior):
@@ -67,6 +72,29 @@ class InducingPrior(WithoutSlopes):
     def moved(self, theta: Array) -> InducingPrior | None:
         """At another theta."""
         return InducingPrior.at(self._model, theta)
+
+    @property
+    def has_values(self) -> bool:
+        """Whether v are coordinates of values u = R v at inducing points."""
+        return self._model.roots(self.theta) is not None
+
+    def values(self, f: Array) -> Array:
+        """u = R v of f = (V v, v)."""
+        v = f[self._read :]
+        return np.concatenate([R @ v[columns] for R, columns in self._roots()])
+
+    def with_values(self, u: Array) -> Array:
+        """(V v, v) with v = R⁻¹ u."""
+        return self.multiply(
+            np.concatenate(
+                [solve_triangular(R, u[columns], lower=True) for R, columns in self._roots()]
+            )
+        )
+
+    def log_density_of_values(self, f: Array) -> float:
+        """log N(u; 0, R Rᵀ) of f = (V v, v), u = R v."""
+        log_volume = sum(float(np.log(R.diagonal()).sum()) for R, _ in self._roots())
+        return self.log_density(f) - log_volume
 
     def has_covariance_of(self, other: Prior) -> bool:
         """Whether V is the same matrix, and not only equal."""
@@ -149,6 +177,12 @@ class InducingPrior(WithoutSlopes):
         if away > OUTSIDE * (1.0 + np.abs(f).max()):
             return -math.inf
         return -0.5 * (float(v @ v) + self.rank * LOG_2PI)
+
+    def _roots(self) -> Iterator[tuple[Array, slice]]:
+        """R_c, and which of v are v_c."""
+        roots = self._model.roots(self.theta)
+        assert roots is not None
+        return zip(roots, self._columns, strict=True)
 
     def _parts(self) -> Iterator[tuple[Array, slice, slice]]:
         """V_c, which elements of f are V_c v_c, and which of v are v_c."""

@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from pymc_lgm.kernels.hold.inducing import holds_values, inducing
 from pymc_lgm.kernels.hold.target import (
     Target,
     explicit_gradient,
@@ -32,7 +33,11 @@ def sufficient(rng: np.random.Generator, state: State) -> Target:
     fixed f: one O(n³) operation, an inverse from the factor. G_jk is the Fisher information
     ½ tr(K⁻¹ ∂_jK K⁻¹ ∂_kK) + ∂_jmᵀ K⁻¹ ∂_km of N(m, K), minus the second derivatives of ℓ + log p
     at fixed f: one operation more for each component of theta that enters K.
+
+    Of a process that is seen through inducing variables their values are held: see `inducing`.
     """
+    if holds_values(state.prior):
+        return inducing(rng, state)
     f = state.f
 
     def log_density(at: State) -> float:

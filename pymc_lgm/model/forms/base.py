@@ -150,7 +150,7 @@ class Form:
 
     by_covariance: ClassVar[bool] = True
     has_theta_gradient: ClassVar[bool] = True
-    stays: ClassVar[bool] = True
+    stays: bool = True
     has_sets: bool = True
     is_bent: bool = False
     is_close: bool = False

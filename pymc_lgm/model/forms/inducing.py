@@ -19,6 +19,9 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
 from pymc_lgm.likelihoods.registry import are_weights
 from pymc_lgm.linalg import Array
@@ -45,7 +48,7 @@ class ThroughInducing(Form):
         V, and what else depends on theta alone.
     """
 
-    by_covariance, has_theta_gradient, stays = False, False, False
+    by_covariance, has_theta_gradient = False, False
     is_close, fewest = True, 2
 
     kept: KeptAtTheta
@@ -55,6 +58,9 @@ class ThroughInducing(Form):
         latents = setting.reading.latents
         self.of_values = setting.model.replace_rvs_by_values([each.through for each in latents])
         self._maps = setting.place(self.of_values)
+        roots = [root_of(V) for V in self._maps]
+        self._roots = [] if None in roots else roots
+        self.stays = bool(self._roots)
         self.cov = pt.concatenate([V.ravel() for V in self._maps])
         lengths = setting.compiled([setting.theta], [x for V in self._maps for x in V.shape])
         sizes = [int(length) for length in lengths(setting.at)]
@@ -81,8 +87,9 @@ class ThroughInducing(Form):
         """Densities of f and of variables that are set where theta is."""
         theta = self._setting.theta
         self.reads = theta_alone(densities, self.f, theta)
-        function = self._setting.compiled([theta], [*self._maps, *self.reads])
-        self.kept = KeptAtTheta(function, self._setting.at, self.reads, self._outputs)
+        function = self._setting.compiled([theta], [*self._maps, *self._roots, *self.reads])
+        roots = bool(self._roots)
+        self.kept = KeptAtTheta(function, self._setting.at, self.reads, self._outputs, roots)
         placed = dict(zip(self.reads, self.kept.shared, strict=True))
         known: list[Variable] = clone_replace(densities, placed, rebuild_strict=False)
         return known
@@ -161,13 +168,15 @@ class KeptAtTheta:
     Parameters
     ----------
     function : callable
-        theta -> each V, shape (n, m), and the values of what densities read of theta.
+        theta -> each V, shape (n, m); if there are ``roots``, each R, shape (m, m); and the values
+        of what densities read of theta.
     theta : ndarray, shape (p,)
         Where to begin.
     read : list of variable
         What densities read of theta.
     outputs : list of int
         Processes that have each V.
+    roots : bool
 
     Attributes
     ----------
@@ -181,14 +190,15 @@ class KeptAtTheta:
         theta: Array,
         read: Sequence[Variable],
         outputs: Sequence[int],
+        roots: bool,
     ):
-        self._function, self._outputs = function, outputs
+        self._function, self._processes = function, sum(outputs)
+        self._counts = [*outputs, *outputs] if roots else [*outputs]
         self._kept: OrderedDict[bytes, tuple[list[Array] | None, list[NDArray[Any]]]] = (
             OrderedDict()
         )
         of_theta = function(theta)
-        self._maps = len(of_theta) - len(read)
-        values = of_theta[self._maps :]
+        values = of_theta[len(self._counts) :]
         self.shared: list[Variable] = [
             # An axis that is known to have length 1 is one along which PyTensor broadcasts.
             pytensor.shared(np.asarray(value), shape=v.type.shape)
@@ -203,7 +213,13 @@ class KeptAtTheta:
 
     def maps(self, theta: Array) -> list[Array] | None:
         """V of each process, (n, m), in C order; ``None`` where a K_uu cannot be factorized."""
-        return self._values(theta)[0]
+        arrays = self._values(theta)[0]
+        return None if arrays is None else arrays[: self._processes]
+
+    def roots(self, theta: Array) -> list[Array] | None:
+        """R of each process; ``None`` where there is no K_uu, or it cannot be factorized."""
+        arrays = self._values(theta)[0]
+        return None if arrays is None else arrays[self._processes :] or None
 
     def place(self, theta: Array) -> None:
         """Put the values at theta where the compiled densities read them."""
@@ -226,16 +242,33 @@ class KeptAtTheta:
             try:
                 of_theta = self._function(theta)
             except np.linalg.LinAlgError:
-                maps, values = None, [s.get_value() for s in self.shared]
+                arrays, values = None, [s.get_value() for s in self.shared]
             else:
-                maps, values = of_theta[: self._maps], of_theta[self._maps :]
-                known = all(np.isfinite(V).all() for V in maps)
-                maps = [np.ascontiguousarray(V) for V in maps]
-                maps = [V for V, C in zip(maps, self._outputs, strict=True) for _ in range(C)]
-                maps = maps if known else None
-            self._kept[key] = maps, values
+                ends = len(self._counts)
+                found, values = of_theta[:ends], of_theta[ends:]
+                known = all(np.isfinite(V).all() for V in found)
+                found = [np.ascontiguousarray(V) for V in found]
+                arrays = [V for V, C in zip(found, self._counts, strict=True) for _ in range(C)]
+                arrays = arrays if known else None
+            self._kept[key] = arrays, values
         self._kept.move_to_end(key)
         return self._kept[key]
+
+
+def root_of(V: Variable) -> Variable | None:
+    """R of a graph V = (R⁻¹ K_uf)ᵀ; ``None`` of any other."""
+    (A, *_) = V.owner.inputs if V.owner is not None else (None,)
+    if A is None or A.owner is None or not isinstance(core_of(A.owner.op), SolveTriangular):
+        return None
+    R, op = A.owner.inputs[0], core_of(A.owner.op)
+    factored = None if R.owner is None else core_of(R.owner.op)
+    is_root = op.lower and isinstance(factored, Cholesky) and factored.lower
+    return R if is_root else None
+
+
+def core_of(op: Any) -> Any:
+    """What is done along the last axes."""
+    return op.core_op if isinstance(op, Blockwise) else op
 
 
 def theta_alone(densities: Sequence[Variable], f: Variable, theta: Variable) -> list[Variable]:
