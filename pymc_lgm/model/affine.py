@@ -40,7 +40,7 @@ from pytensor.tensor.subtensor import (
     Subtensor,
 )
 
-__all__ = ["Frontier", "find_frontier"]
+__all__ = ["Frontier", "core_of", "find_frontier"]
 
 Variable = Any
 
@@ -130,7 +130,7 @@ def find_frontier(
 
 def _is_affine(node: Apply[Any, Any], dependent: Sequence[bool]) -> bool:
     """Whether an operation is affine in those of its inputs that depend on latents, together."""
-    op: Any = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+    op = core_of(node.op)
     if isinstance(op, Elemwise):
         return _is_affine_elementwise(op.scalar_op, dependent)
     if isinstance(op, CumOp):
@@ -161,3 +161,8 @@ def _is_affine_elementwise(op: Any, dependent: Sequence[bool]) -> bool:
         # A quotient is linear in its numerator, a switch in its branches.
         return not dependent[1] if isinstance(op, ps.TrueDiv) else not dependent[0]
     return False
+
+
+def core_of(op: Any) -> Any:
+    """What is done along the last axes, if it is done along others again and again."""
+    return op.core_op if isinstance(op, Blockwise) else op

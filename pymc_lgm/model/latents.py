@@ -14,13 +14,13 @@ from pymc.distributions.multivariate import MvNormalRV
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar import Second
-from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.basic import NormalRV
 
 from pymc_lgm.likelihoods.registry import is_inducing
+from pymc_lgm.model.affine import core_of
 from pymc_lgm.model.areas import as_areas, is_areas
 from pymc_lgm.model.intrinsic import as_intrinsic, is_intrinsic
 from pymc_lgm.model.series import as_series, is_series
@@ -148,12 +148,12 @@ def _whitened(
     products = [
         v.owner for v in ancestors(terms) if v.owner is not None and column in v.owner.inputs
     ]
-    if len(products) != 1 or not isinstance(_core(products[0].op), Dot):
+    if len(products) != 1 or not isinstance(core_of(products[0].op), Dot):
         return None
     root, right = products[0].inputs
     if right is not column or root.owner is None:
         return None
-    factored = _core(root.owner.op)
+    factored = core_of(root.owner.op)
     is_root = isinstance(factored, Cholesky) and factored.lower
     if not is_root and not is_inducing(rv):
         return None
@@ -169,7 +169,7 @@ def _whitened(
 
 def _through_columns(rv: Variable, readers: Sequence[Any]) -> Latent | None:
     """Several processes, V times a matrix with a column each."""
-    if len(readers) != 1 or not isinstance(_core(readers[0].op), Dot):
+    if len(readers) != 1 or not isinstance(core_of(readers[0].op), Dot):
         return None
     V, right = readers[0].inputs
     node = readers[0].outputs[0]
@@ -187,10 +187,6 @@ def _not_broadcast(mean: Variable) -> Variable:
 
 def _is_second(op: Any) -> bool:
     return isinstance(op, Elemwise) and isinstance(op.scalar_op, Second)
-
-
-def _core(op: Any) -> Any:
-    return op.core_op if isinstance(op, Blockwise) else op
 
 
 def _is_constant(x: Variable, value: float) -> bool:

@@ -19,11 +19,11 @@ from pytensor.graph.basic import Constant
 from pytensor.scalar import Add, Cast, Mul, Sub, TrueDiv, UnaryScalarOp
 from pytensor.sparse.basic import DenseFromSparse
 from pytensor.tensor.basic import AllocDiag, Eye
-from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.linalg.inverse import MatrixInverse
 from scipy.sparse import csc_array, eye_array, issparse
 
+from pymc_lgm.model.affine import core_of
 from pymc_lgm.priors.markov import PrecisionMaker
 from pymc_lgm.priors.sparse import Pattern
 
@@ -85,7 +85,7 @@ def as_sparse_precision(rv: Variable) -> SparsePrecision | None:
     if not isinstance(rv.owner.op, MvNormalRV) or rv.ndim != 1:
         return None
     _, cov = rv.owner.op.dist_params(rv.owner)
-    if cov.owner is None or not isinstance(_core(cov.owner.op), MatrixInverse):
+    if cov.owner is None or not isinstance(core_of(cov.owner.op), MatrixInverse):
         return None
     (tau,) = cov.owner.inputs
     n = tau.type.shape[-1]
@@ -173,7 +173,3 @@ def _is_identity(x: Variable) -> bool:
         return False
     _, _, offset = x.owner.inputs
     return isinstance(offset, Constant) and int(offset.data) == 0
-
-
-def _core(op: Any) -> Any:
-    return op.core_op if isinstance(op, Blockwise) else op

@@ -19,12 +19,12 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
-from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
 from pymc_lgm.likelihoods.registry import are_weights
 from pymc_lgm.linalg import Array
+from pymc_lgm.model.affine import core_of
 from pymc_lgm.model.forms.base import Form, FormModel, PriorAt, Setting
 from pymc_lgm.priors import InducingPrior, Prior
 
@@ -264,11 +264,6 @@ def root_of(V: Variable) -> Variable | None:
     factored = None if R.owner is None else core_of(R.owner.op)
     is_root = op.lower and isinstance(factored, Cholesky) and factored.lower
     return R if is_root else None
-
-
-def core_of(op: Any) -> Any:
-    """What is done along the last axes."""
-    return op.core_op if isinstance(op, Blockwise) else op
 
 
 def theta_alone(densities: Sequence[Variable], f: Variable, theta: Variable) -> list[Variable]:
