@@ -5,11 +5,14 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pymc as pm
 import pytest
 
+from models import QUICK
 from mutants import mutated
 from samplers import elements_of
-from scipy.stats import multivariate_normal
+from scipy.special import logit
+from scipy.stats import multivariate_normal, norm
 from test_priors import close
 from toys import Chain, Counts, SeriesOfCounts, invariance_of
 
@@ -99,6 +102,45 @@ def test_estimates_are_unbiased_and_quiet(search, rng):
     assert with_it.std() < without.std() / 3
     error = math.hypot(with_it.std(), without.std()) / math.sqrt(40_000)
     assert abs(with_it.mean() - without.mean()) < 5 * error
+
+
+def volatility(returns):
+    with pm.Model() as model:
+        rho, sigma = pm.Uniform("rho", -1, 1), pm.HalfNormal("sigma", 0.5)
+        start = pm.Normal.dist(0, sigma / pm.math.sqrt(1 - rho**2))
+        x = pm.AR("x", rho=[rho], sigma=sigma, init_dist=start, shape=returns.size)
+        pm.Normal("y", 0, pm.math.exp(0.5 * x - 0.25), observed=returns)
+    return lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+
+
+def filtered(returns, rho, sigma):
+    """log p(y | theta) by a forward filter on a grid of 801 points, eight standard deviations."""
+    stationary = sigma / math.sqrt(1.0 - rho**2)
+    x = np.linspace(-8.0, 8.0, 801) * stationary
+    step = x[1] - x[0]
+    onwards = step * norm.pdf(x[:, None], rho * x, sigma)
+    law, total = norm.pdf(x, 0.0, stationary), 0.0
+    for y in returns:
+        joint = law * norm.pdf(y, 0.0, np.exp(0.5 * x - 0.25))
+        evidence = step * joint.sum()
+        total += math.log(evidence)
+        law = onwards @ (joint / evidence)
+    return total
+
+
+@pytest.mark.parametrize(("rho", "sigma"), [(0.95, 0.3), (0.5, 0.6)])
+def test_the_evidence_of_a_series_is_that_of_a_grid_filter(rho, sigma, rng):
+    returns = 0.8 * rng.standard_t(4, size=60)
+    ours = volatility(returns)
+    theta = ours.theta_of(
+        {"rho_interval__": np.array(logit(0.5 * (rho + 1.0))), "sigma_log__": np.log(sigma)}
+    )
+    here, proposal = bent(ours, theta=theta)
+    weights = sample(here, proposal, rng, Scheme(4000, False)).log_weights
+    right = filtered(returns, rho, sigma)
+    ratio = np.exp(weights - right)
+    assert abs(ratio.mean() - 1.0) < 5 * ratio.std() / math.sqrt(4000)
+    assert proposal.q.log_evidence < right  # the evidence lower bound
 
 
 def test_a_gaussian_posterior_is_not_bent(series):
