@@ -75,6 +75,9 @@ DENSE = {
     "a full matrix": lambda alpha, tau: pt.exp(-alpha * pt.constant(DISTANCE)) + tau * np.eye(N),
     "a product of matrices": lambda alpha, tau: pt.dot(tau * (D - alpha * W), D),
     "a function that is not zero at zero": lambda alpha, tau: pt.cosh(alpha * W) + D,
+    "a reciprocal": lambda alpha, tau: pt.reciprocal(alpha * W) + D,
+    "a logarithm": lambda alpha, tau: D - pt.log(alpha * W),
+    "a reciprocal of a full matrix": lambda alpha, tau: pt.reciprocal(1.0 + alpha * DISTANCE),
     "divided by zeros": lambda alpha, tau: D / (alpha * W),
     "a triangle alone": lambda alpha, tau: tau * (D - alpha * np.tril(W)),
     "numbers that can be set": lambda alpha, tau: tau * (D - alpha * pm.Data("weights", W)),
@@ -98,9 +101,9 @@ def test_a_batch_and_a_covariance_are_dense():
     assert as_sparse_precision(by_covariance) is None
 
 
-def counts(tau=None, level=True):
+def counts(tau=None):
     alpha, scale = numbers()
-    b = pm.Normal("b", 0.5, 0.4) if level else 0.5
+    b = pm.Normal("b", 0.5, 0.4)
     precision = scale * (D - alpha * W) if tau is None else tau(alpha, scale)
     phi = pm.MvNormal("phi", 0.1 * np.arange(N) / N + b, tau=precision)
     pm.Poisson("y", pm.math.exp(phi), observed=pm.Data("seen", Y))

@@ -132,9 +132,18 @@ def _pattern(x: Variable, n: int) -> csc_array | None:
             return csc_array(shared)
         case TrueDiv() if patterns[1] is None:
             return patterns[0]
-        case UnaryScalarOp() if isinstance(op.scalar_op, Cast) or op.scalar_op.impl(0.0) == 0.0:
+        case UnaryScalarOp() if known and _keeps_zero(op.scalar_op):
             return patterns[0]
     return None
+
+
+def _keeps_zero(op: Any) -> bool:
+    """Whether a function of one number is zero at zero."""
+    try:
+        with np.errstate(all="ignore"):
+            return isinstance(op, Cast) or bool(op.impl(0.0) == 0.0)
+    except (ArithmeticError, ValueError, NotImplementedError):
+        return False
 
 
 def _elements(x: Variable, rows: Index, columns: Index) -> Variable:
