@@ -3,10 +3,14 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pymc as pm
 import pytest
 
+from models import QUICK
 from test_priors import close, differences
 from toys import Counts, Labels
+
+import pymc_lgm as lgm
 
 from pymc_lgm.linalg import tally
 from pymc_lgm.priors import BlocksPrior, DensePrior
@@ -144,6 +148,53 @@ def test_a_part_that_theta_does_not_enter_keeps_its_factor(pair):
     assert moved.is_proper
     assert moved.has_covariance_of(ours)
     assert tally.cubic_ops == before
+
+
+def test_parts_of_one_covariance_share_its_factor(rng):
+    parts = list(zip(INDEX, [Counts(), Counts()], strict=True))
+    ours, apart = BlocksPrior.at(parts, THETA, [0, 0]), BlocksPrior.at(parts, THETA)
+    before = tally.cubic_ops
+    assert ours.is_proper
+    assert ours.moved(THETA).is_proper
+    assert tally.cubic_ops == before + 1
+    there = THETA + np.array([0.1, 0.2, -0.3])
+    M, v = rng.standard_normal((6, 6)), rng.standard_normal(6)
+    for one, other in ((ours, apart), (ours.moved(there), apart.moved(there))):
+        close(one.multiply(np.eye(6)), other.multiply(np.eye(6)))
+        close(one.mean, other.mean)
+        close(one.vjp(M + M.T, v), other.vjp(M + M.T, v))
+
+
+def outputs(*, whitened, beside=False):
+    """Three processes with one covariance, as PyMC writes them, read as columns."""
+    x = np.linspace(0.0, 3.0, 5)[:, None]
+    with pm.Model() as model:
+        cov = pm.gp.cov.Matern32(1, ls=pm.LogNormal("ls"))
+        gp = pm.gp.Latent(mean_func=pm.gp.mean.Constant(0.3), cov_func=cov)
+        f = gp.prior("f", x, n_outputs=3, reparameterize=whitened)
+        level = pm.Normal("level", shape=3)[:, None] if beside else 0.0
+        pm.Categorical("y", logit_p=(f + level).T, observed=[0, 2, 1, 1, 0])
+    return lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+
+
+@pytest.mark.parametrize("whitened", [True, False])
+def test_outputs_of_a_process_have_one_covariance(whitened, rng):
+    ours = outputs(whitened=whitened)
+    prior = ours.prior(np.zeros(1))
+    assert isinstance(prior, BlocksPrior)
+    before = tally.cubic_ops
+    f = prior.mean + prior.multiply(rng.standard_normal(15))
+    assert tally.cubic_ops == before + 1
+    values = ours.latents_of(rng, prior, f)
+    close(ours.f_of(prior.theta, values), f)
+    assert ours.sets.tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11], [12, 13, 14]]
+
+
+def test_outputs_with_levels_are_drawn_back_whitened(rng):
+    ours = outputs(whitened=True, beside=True)
+    prior = ours.prior(np.zeros(ours.p))
+    f = prior.mean + prior.multiply(rng.standard_normal(15))
+    close(ours.f_of(prior.theta, ours.latents_of(rng, prior, f)), f)
 
 
 def test_a_part_without_a_number_leaves_nothing(pair):

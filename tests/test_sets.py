@@ -1,5 +1,7 @@
 """Observations that read several f_i: which, their curvature in blocks, and variational sites."""
 
+from functools import partial
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -16,7 +18,7 @@ from pymc_lgm.approximations.site_coordinates import InSets
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.approximations.variational import evidence_gradient, variational
 from pymc_lgm.approximations.variational_sets import LEAST, nodes_of_sets
-from pymc_lgm.model.sets import find_sets
+from pymc_lgm.model.sets import find_sets, owners
 from pymc_lgm.priors.dense_posterior import DensePosterior
 from pymc_lgm.priors.precision import SiteBlocks
 from pymc_lgm.state import AtTheta
@@ -76,6 +78,69 @@ def test_sets_of_different_sizes_are_filled_up():
     close(q.posterior.variances, np.diag(sigma))
     assert q.converged
     assert (W != 0.0).sum() == 9
+
+
+def scaled():
+    """A process that another one scales: neither is read where the other is zero."""
+    f, g = process(mean=0.0), process("g", mean=0.0)
+    pm.Normal("y", f * pm.math.exp(g), 0.3, observed=[0.3, -0.2, 0.1])
+
+
+def multiplied():
+    f, g = process(mean=0.0), process("g", mean=0.0)
+    pm.Normal("y", f * g, 0.3, observed=[0.3, -0.2, 0.1])
+
+
+@pytest.mark.parametrize("build", [scaled, multiplied])
+def test_a_factor_that_is_zero_at_the_mean_hides_nothing(build):
+    ours = from_pymc(build)
+    assert ours.sets.tolist() == [[0, 3], [1, 4], [2, 5]]
+    here = AtTheta.of(ours, np.zeros(ours.p))
+    f = np.array([0.5, -0.4, 0.8, 0.2, 0.7, -0.3])
+    W = here.likelihood(f)[2].times(np.eye(6))
+    close(W, -differences(lambda x: here.likelihood(x)[1], f), 1e-6)
+    assert variational(here.likelihood, here.prior) is not None
+
+
+def test_owners_look_where_no_factor_is_zero():
+    """Elements of different sets whose product is read: no one owns it."""
+
+    def elements(rows):
+        return rows[:, [1]] * rows[:, [2]]
+
+    assert owners(elements, np.arange(3), np.zeros(3), np.ones(3)) is None
+    assert owners(elements, np.array([0, 1, 1]), np.zeros(3), np.ones(3)).tolist() == [1]
+
+
+GROUPS = np.arange(30) % 2
+
+
+def noise_by_group(group, *, whitened=False, flat=False):
+    f = process(rows=np.arange(30.0)[:, None], reparameterize=whitened)
+    log_sd = pm.Normal("log_sd", shape=int(group.max()) + 1)
+    if flat:
+        log_sd = log_sd * pm.HalfFlat("scale")
+    pm.Normal("y", f, pm.math.exp(log_sd[group]), observed=np.zeros(30))
+
+
+def elsewhere_by_group():
+    noise_by_group(np.arange(30) // 3)
+    pm.Poisson("z", pm.math.exp(pm.Normal("level", shape=2)[GROUPS]), observed=GROUPS)
+
+
+@pytest.mark.parametrize(
+    ("build", "latents"),
+    [
+        (partial(noise_by_group, GROUPS), ("f",)),
+        (partial(noise_by_group, GROUPS, whitened=True), ("f_rotated_",)),
+        (partial(noise_by_group, GROUPS, flat=True), ("f", "log_sd")),
+        (partial(noise_by_group, np.arange(30) // 3), ("f", "log_sd")),
+        (elsewhere_by_group, ("f", "log_sd", "level")),
+    ],
+    ids=["two groups", "whitened", "flat", "of three", "of another likelihood"],
+)
+def test_effects_that_many_observations_share_beside_f_are_hyperparameters(build, latents):
+    assert from_pymc(build).latents == latents
 
 
 @pytest.mark.parametrize("build", [noise_of_many, switched])

@@ -11,8 +11,6 @@ but that of f: with L Lᵀ = K and T = L⁻¹ B S^½
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytensor.tensor as pt
 
@@ -21,7 +19,7 @@ from pytensor.gradient import grad
 from pymc_lgm.linalg import Array, CholeskyFactor, factorize, tally
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.predictor import Predictor
-from pymc_lgm.priors import Prior
+from pymc_lgm.priors import BlocksPrior, Prior
 
 __all__ = ["DrawBack"]
 
@@ -76,9 +74,21 @@ class DrawBack:
         for k, block in enumerate(self._blocks):
             if block.latent.root is not None:
                 # The model has ν with L ν = x.
-                root: Any = prior if self._is_identity else self._at(theta)[1][k]
-                values[k] = root.solve(x[block.part])
+                values[k] = self._whitened(prior, theta, x, k).reshape(block.shape)
         return values
+
+    def _whitened(self, prior: Prior, theta: Array, x: Array, k: int) -> Array:
+        """ν of block k, by the factors of f where its processes are those of x."""
+        part = self._blocks[k].part
+        if self._is_identity:
+            return prior.solve(x[part])
+        if self._order is not None and isinstance(prior, BlocksPrior):
+            z = np.empty(x.size)
+            z[self._order] = x
+            return prior.solve(z)[self._order][part]
+        factor = self._at(theta)[1][k]
+        assert factor is not None
+        return factor.solve(x[part])
 
     def _few_given(
         self, rng: np.random.Generator, prior: Prior, theta: Array, f: Array

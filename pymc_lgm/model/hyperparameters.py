@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pymc as pm
 
 from pytensor.graph.traversal import ancestors
 
-from pymc_lgm.model.latents import is_process
+from pymc_lgm.model.compiling import ONCE
+from pymc_lgm.model.latents import Latent, is_process
+from pymc_lgm.model.sets import MOST
 
-__all__ = ["discrete_in", "name_of", "single_in"]
+__all__ = ["discrete_in", "name_of", "shared_in", "single_in"]
 
 Variable = Any
 
@@ -34,3 +37,34 @@ def single_in(frontier: Sequence[Variable], of_node: dict[Variable, Variable]) -
     single = [v for v in frontier if all(v.type.broadcastable)]
     found = [of_node[v] for v in ancestors(single) if v in of_node]
     return [rv for rv in found if not is_process(rv)]
+
+
+def shared_in(
+    terms: Sequence[Variable], frontier: Sequence[Variable], latents: Sequence[Latent]
+) -> list[Variable]:
+    """Latents, but no processes, whose elements many observations read beside others of f.
+
+    A log standard deviation of each of two groups, say: all observations of a group, with what is
+    the mean of each, would be one set.
+    """
+    found: dict[Variable, None] = {}
+    for term in terms:
+        read = [v for v in frontier if v in set(ancestors([term], blockers=frontier))]
+        shared = [v for v in read if _is_shared(v, latents)] if len(read) > 1 else []
+        if len(shared) < len(read):
+            nodes = set(ancestors(shared))
+            found |= {latent.rv: None for latent in latents if latent.node in nodes}
+    return list(found)
+
+
+def _is_shared(predictor: Variable, latents: Sequence[Latent]) -> bool:
+    """Whether a predictor without a process has elements that are too often the same."""
+    within = set(ancestors([predictor]))
+    if any(latent.node in within for latent in latents if latent.variances is None):
+        return False
+    try:
+        drawn = np.asarray(pm.draw(predictor, random_seed=0, mode=ONCE))
+    except NotImplementedError:  # of a flat prior
+        return False
+    _, counts = np.unique(drawn, return_counts=True)
+    return bool(counts.max(initial=0) >= MOST)

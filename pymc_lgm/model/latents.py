@@ -133,14 +133,15 @@ def _whitened(
 ) -> Latent | None:
     """N(0, L Lᵀ) if a model reads a vector of standard normal variables as L ``rv`` only.
 
-    That is what ``gp.prior`` writes by default: `Squeeze(Dot(Cholesky(K), ExpandDims(rv)))`. With
-    any other matrix in the place of L it is what that of `pymc_lgm.gp.SparseLatent` writes.
+    That is what ``gp.prior`` writes by default: `Squeeze(Dot(Cholesky(K), ExpandDims(rv)))`, and
+    with ``n_outputs=`` `Transpose(Dot(Cholesky(K), Transpose(rv)))`, a row an output. With any
+    other matrix in the place of L it is what that of `pymc_lgm.gp.SparseLatent` writes.
     """
     standard = _is_constant(mean, 0.0) and _is_constant(spread, 1.0)
-    if not standard or rv.ndim > 2 or (rv.ndim == 2 and not is_inducing(rv)):
+    if not standard or rv.ndim > 2:
         return None
     readers = [v.owner for v in ancestors(terms) if v.owner is not None and rv in v.owner.inputs]
-    if rv.ndim == 2:
+    if rv.ndim == 2 and is_inducing(rv):
         return _through_columns(rv, readers)
     if len(readers) != 1 or not isinstance(readers[0].op, DimShuffle):
         return None
@@ -159,7 +160,9 @@ def _whitened(
         return None
     product = products[0].outputs[0]
     vectors = [v for v in ancestors(terms) if v.owner is not None and product in v.owner.inputs]
-    if len(vectors) != 1 or not isinstance(vectors[0].owner.op, DimShuffle) or vectors[0].ndim != 1:
+    if len(vectors) != 1 or not isinstance(vectors[0].owner.op, DimShuffle):
+        return None
+    if vectors[0].ndim != rv.ndim:
         return None
     zero = pt.zeros_like(vectors[0])
     if not is_root:

@@ -114,6 +114,14 @@ class Part:
         """Of this part's covariance."""
         return find_amplitudes(self) if self._fixed else np.zeros(self.enters_cov.size)
 
+    def first_of(self, parts: Sequence[Part]) -> int:
+        """Which of the parts is the first with this covariance."""
+        return next(k for k, part in enumerate(parts) if self._has_covariance_of(part))
+
+    def _has_covariance_of(self, other: Part) -> bool:
+        pairs = zip(self._constants, other._constants, strict=True)
+        return self._cov is other._cov and all(np.array_equal(a, b) for a, b in pairs)
+
     def mean(self, theta: Array) -> Array:
         """m."""
         result: Array = self._model.mean(theta)[self._index]

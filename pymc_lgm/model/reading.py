@@ -20,7 +20,7 @@ from pytensor.tensor.math import Dot, Sum
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model import refusals
 from pymc_lgm.model.affine import find_frontier
-from pymc_lgm.model.hyperparameters import discrete_in, name_of, single_in
+from pymc_lgm.model.hyperparameters import discrete_in, name_of, shared_in, single_in
 from pymc_lgm.model.latents import Latent, gaussian, is_process, is_sparse
 
 __all__ = ["Reading", "read_latents", "read_observed"]
@@ -99,9 +99,9 @@ def read_latents(
 
     A candidate is a hyper-parameter instead if a covariance depends on it, or the mean of another
     latent in a way that is not affine, or if it is one number that a density reads by itself, as a
-    common log standard deviation. So is, unless it is named, one that a discrete variable switches
-    on or off beside a process, and one in the mean of one of several processes that no sum has
-    made one: those are factorized one by one.
+    common log standard deviation, or one of few that many observations read beside f. So is, unless
+    it is named, one that a discrete variable switches on or off beside a process, and one in the
+    mean of one of several processes that no sum has made one: those are factorized one by one.
 
     Parameters
     ----------
@@ -139,6 +139,9 @@ def read_latents(
         refused = {of_node[node]: why for node, why in found.refused.items()}
         if not refused:
             refused = dict.fromkeys(single_in(found.predictor, of_node))
+        if not refused and len(found.predictor) > 1:
+            shared = shared_in(terms, found.predictor, latents)
+            refused = dict.fromkeys(rv for rv in shared if rv not in named)
         reading = Reading(latents, found.predictor, terms, missing)
         if not refused and not reading.is_one_vector and (k := discrete_in(model, found.predictor)):
             # A is looked at once: it cannot jump when another step moves k.

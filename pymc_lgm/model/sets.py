@@ -19,6 +19,10 @@ __all__ = ["MOST", "are_classes", "find_sets", "owners", "whether_sets"]
 MOST = 12
 """Elements of a set, at most: expectations over more take too many nodes."""
 
+DISTANCES = (-0.5, 0.7, -3.0, 4.0)
+"""How far, in standard deviations: a log density that is flat up to one has a slope up to another.
+"""
+
 AT_ONCE = 2**20
 """Numbers in the rows that are evaluated together."""
 
@@ -43,24 +47,26 @@ def find_sets(
 
     Notes
     -----
-    Each f_i is moved by itself, at four distances: a log density that is flat up to one has a slope
-    up to another. 4 n evaluations of the likelihood, once.
+    Each f_i is moved by itself, from two points, at four distances: a log density that is flat up
+    to one has a slope up to another. 8 n evaluations of the likelihood, once.
     """
     n = mean.size
-    before = np.nan_to_num(elements(mean[None]))[0]
     step = max(1, AT_ONCE // n)
-    reads = csr_array((n, before.size), dtype=bool)
-    for distance in (-0.5, 0.7, -3.0, 4.0):
-        parts = []
-        for begin in range(0, n, step):
-            rows = np.tile(mean, (min(step, n - begin), 1))
-            moved = np.arange(len(rows))
-            rows[moved, begin + moved] += distance * scale[begin : begin + len(rows)]
-            parts.append(csr_array(np.nan_to_num(elements(rows)) != before))
-        reads = reads + vstack(parts)
+    count = elements(mean[None]).shape[1]
+    reads = csr_array((n, count), dtype=bool)
+    for start in _starts(mean, scale):
+        before = np.nan_to_num(elements(start[None]))[0]
+        for distance in DISTANCES:
+            parts = []
+            for begin in range(0, n, step):
+                rows = np.tile(start, (min(step, n - begin), 1))
+                moved = np.arange(len(rows))
+                rows[moved, begin + moved] += distance * scale[begin : begin + len(rows)]
+                parts.append(csr_array(np.nan_to_num(elements(rows)) != before))
+            reads = reads + vstack(parts)
     # A graph of f and elements: the sets are its components.
     across = hstack([csr_array((n, n), dtype=bool), reads])
-    below = csr_array((before.size, n + before.size), dtype=bool)
+    below = csr_array((count, n + count), dtype=bool)
     _, label = connected_components(vstack([across, below]), directed=False)
     _, group = np.unique(label[:n], return_inverse=True)
     sizes = np.bincount(group)
@@ -80,7 +86,7 @@ def whether_sets(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]] | None:
     """Tell whether no observation joins f_i of different sets: as `find_sets`, of given sets.
 
-    16 log₂ G evaluations of the likelihood, for thousands of f_i.
+    32 log₂ G evaluations of the likelihood, for thousands of f_i.
     """
     if sets.shape[1] > MOST:
         return None
@@ -118,21 +124,26 @@ def owners(
         values: Array = np.nan_to_num(elements(f[None])[0])
         return values
 
-    before = at(mean)
-    index = np.zeros(before.size, dtype=np.intp)
-    # A log density that is flat up to one distance has a slope up to another.
-    for distance in (-0.5, 0.7, -3.0, 4.0):
-        found = np.zeros_like(index)
-        for digit in range(int(of_f.max(initial=0)).bit_length()):
-            one = (of_f >> digit) & 1 == 1
-            by_one, by_zero = (
-                at(mean + distance * scale * chosen) != before for chosen in (one, ~one)
-            )
-            if (by_one & by_zero).any():
-                return None
-            found += by_one.astype(np.intp) << digit
-        index = np.maximum(index, found)
+    index = np.zeros(1, dtype=np.intp)
+    for start in _starts(mean, np.abs(scale)):
+        before = at(start)
+        for distance in DISTANCES:
+            found = np.zeros(before.size, dtype=np.intp)
+            for digit in range(int(of_f.max(initial=0)).bit_length()):
+                one = (of_f >> digit) & 1 == 1
+                by_one, by_zero = (
+                    at(start + distance * scale * chosen) != before for chosen in (one, ~one)
+                )
+                if (by_one & by_zero).any():
+                    return None
+                found += by_one.astype(np.intp) << digit
+            index = np.maximum(index, found)
     return index
+
+
+def _starts(mean: Array, scale: Array) -> tuple[Array, Array]:
+    """Where elements are moved from: m, and where no factor of another is 0 or 1 by symmetry."""
+    return mean, mean + scale * np.random.default_rng(0).standard_normal(mean.size)
 
 
 def are_classes(W: SiteBlocks) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -19,29 +19,58 @@ __all__ = ["BlocksPrior"]
 
 
 class BlocksPrior(Scattered):
-    """f in independent parts, each with a dense covariance: see `Prior`. Made by `at`."""
+    """f in independent parts, each with a dense covariance: see `Prior`. Made by `at`.
 
-    def __init__(self, index: Sequence[Index], priors: Sequence[DensePrior]):
+    Attributes
+    ----------
+    priors : sequence of DensePrior
+    alike : sequence of int
+        The first part that has the covariance of each: itself, or one before it. Parts of the same
+        covariance share its factor.
+    """
+
+    def __init__(self, index: Sequence[Index], priors: Sequence[DensePrior], alike: Sequence[int]):
         super().__init__(index)
-        self.priors = priors
+        self.priors, self.alike = priors, alike
 
     @classmethod
-    def at(cls, parts: Sequence[tuple[Index, GaussianModel]], theta: Array) -> BlocksPrior | None:
+    def at(
+        cls,
+        parts: Sequence[tuple[Index, GaussianModel]],
+        theta: Array,
+        alike: Sequence[int] | None = None,
+    ) -> BlocksPrior | None:
         """At a theta, of parts: which elements of f one has, and its m and K.
 
-        ``None`` where a part has no scale that is a number.
+        ``None`` where a part has no scale that is a number. Without ``alike`` no part shares the
+        covariance of another.
         """
-        index = [of for of, _ in parts]
-        return cls._of(index, [DensePrior.at(part, theta) for _, part in parts])
+        models = [model for _, model in parts]
+        alike = range(len(parts)) if alike is None else alike
+        make = [partial(DensePrior.at, model) for model in models]
+        return cls._of([of for of, _ in parts], models, alike, make, theta)
 
     def moved(self, theta: Array) -> BlocksPrior | None:
         """At another theta: parts that it does not enter keep their factors."""
-        return self._of(self.index, [prior.moved(theta) for prior in self.priors])
+        models, make = zip(*((prior.model, prior.moved) for prior in self.priors), strict=True)
+        return self._of(self.index, models, self.alike, make, theta)
 
     @classmethod
-    def _of(cls, index: Sequence[Index], priors: Sequence[DensePrior | None]) -> BlocksPrior | None:
-        found = [prior for prior in priors if prior is not None]
-        return cls(index, found) if len(found) == len(priors) else None
+    def _of(
+        cls,
+        index: Sequence[Index],
+        models: Sequence[GaussianModel],
+        alike: Sequence[int],
+        make: Sequence[Callable[[Array], DensePrior | None]],
+        theta: Array,
+    ) -> BlocksPrior | None:
+        priors: list[DensePrior] = []
+        for k, (model, first) in enumerate(zip(models, alike, strict=True)):
+            prior = make[k](theta) if first == k else priors[first].with_mean_of(model)
+            if prior is None:
+                return None
+            priors.append(prior)
+        return cls(index, priors, alike)
 
     def has_covariance_of(self, other: Prior) -> bool:
         """Whether K is the same matrix, and not only equal."""
@@ -97,9 +126,15 @@ class BlocksPrior(Scattered):
         return K
 
     def vjp(self, M: Array, v: Array) -> Array:
-        """⟨M, ∂K⟩ + vᵀ ∂m: of M, the parts' own blocks."""
-        pairs = zip(self.index, self.priors, strict=True)
-        return np.sum([prior.vjp(M[np.ix_(i, i)], v[i]) for i, prior in pairs], axis=0)
+        """⟨M, ∂K⟩ + vᵀ ∂m: of M, the parts' own blocks, summed where K is the same."""
+        total, of_K = np.zeros(self.theta.size), dict[int, Array]()
+        for i, prior, first in zip(self.index, self.priors, self.alike, strict=True):
+            block = M[np.ix_(i, i)]
+            of_K[first] = of_K[first] + block if first in of_K else block
+            total += prior.model.mean_vjp(self.theta, v[i])
+        for first, block in of_K.items():
+            total += self.priors[first].model.cov_vjp(self.theta, block)
+        return total
 
     def multiply(self, xi: Array) -> Array:
         """L ξ."""

@@ -127,6 +127,11 @@ class DensePrior:
         there = DensePrior(model.mean(theta), self._matrix, log_variance, model=model, theta=theta)
         return self._finite(there)
 
+    def with_mean_of(self, model: GaussianModel) -> DensePrior:
+        """The prior of a model with the same covariance, here: it shares the factor."""
+        mean = model.mean(self.theta)
+        return DensePrior(mean, self._matrix, self._log_variance, model=model, theta=self.theta)
+
     def has_covariance_of(self, other: Prior) -> bool:
         """Whether it was `moved` from the other with K as it was."""
         return (

@@ -49,7 +49,8 @@ class LinearPredictor(Form):
         if (basis := self.predictor.basis) is not None:
             return partial(LowRankPrior.at, model, basis)
         if parts := self.parts(model):
-            return partial(BlocksPrior.at, parts)
+            models = [part for _, part in parts]
+            return partial(BlocksPrior.at, parts, alike=[part.first_of(models) for part in models])
         return partial(DensePrior.at, model)
 
     def f_of(self, prior_at: PriorAt, theta: Array, values: list[Array]) -> Array:
