@@ -29,7 +29,7 @@ from pymc_lgm.conditionals import vector_of
 from pymc_lgm.iterative import IterativeEvidence
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import LatentGaussianModel, find_latents
-from pymc_lgm.model.diagnose import refuse_coupling
+from pymc_lgm.model.diagnose import refuse_coupling, refuse_large_sets
 from pymc_lgm.model.natural_scale import NaturalScale
 from pymc_lgm.state import LikelihoodAt
 from pymc_lgm.threads import few_threads
@@ -80,9 +80,11 @@ class Evidence:
         model = pm.modelcontext(model)
         self.approximation = approximation
         self.lgm = LatentGaussianModel.from_pymc(model, latent, collapse=False)
-        _refuse(self.lgm, model)
+        _refuse(self.lgm, model, joined=approximation == "laplace")
         self._scale = NaturalScale(self.lgm, model)
-        self._has_gradient = approximation == "laplace" and self.lgm.has_theta_gradient
+        # Of blocks that may be clipped the formula is that of another function nearby.
+        known = self.lgm.has_theta_gradient and (self.lgm.sets is None or self.lgm.classes)
+        self._has_gradient = approximation == "laplace" and known
 
     def __repr__(self) -> str:
         latent, theta = f"{self.lgm.latent} ({self.lgm.n})", ", ".join(self._scale.initial)
@@ -221,6 +223,7 @@ class Evidence:
                 q,
                 LikelihoodAt(lgm, theta),
                 likelihood_vjp=lambda f, v, u: lgm.likelihood_terms_vjp(f, theta, v, u),
+                curvature_gradient=lambda f, u: lgm.curvature_gradient(f, theta, u),
             )
             if gradient is not None and prior:
                 gradient = gradient + lgm.log_prior_gradient(theta)
@@ -366,8 +369,11 @@ def ep(model: pm.Model | None = None, latent: Any = None) -> Evidence:
     return Evidence("ep", model, latent)
 
 
-def _refuse(lgm: LatentGaussianModel, model: pm.Model) -> None:
-    """Raise for what is neither f, nor theta, nor observed, and for a likelihood without slope."""
+def _refuse(lgm: LatentGaussianModel, model: pm.Model, *, joined: bool = False) -> None:
+    """Raise for what is neither f, nor theta, nor observed, and for a likelihood without slope.
+
+    With ``joined`` an observation may read several f_i, if their sets are small.
+    """
     free = {rv.name for rv in model.free_RVs}
     if unobserved := [name for name in lgm.likelihood_names if name in free]:
         raise ValueError(
@@ -380,7 +386,10 @@ def _refuse(lgm: LatentGaussianModel, model: pm.Model) -> None:
             f"{list(lgm.other_names)} are discrete: the evidence is a function of continuous "
             "hyper-parameters. Observe them, as in pm.observe(model, {...}), or sample the model."
         )
-    refuse_coupling(lgm, "An approximate evidence")
+    if joined:
+        refuse_large_sets(lgm, "Laplace's evidence")
+    else:
+        refuse_coupling(lgm, "An approximate evidence")
     if not lgm.has_gradient:
         raise ValueError(
             f"The likelihood ({', '.join(lgm.likelihood_names)}) cannot be differentiated in "

@@ -20,6 +20,7 @@ from pytensor.graph.op import Op
 import pymc_lgm as lgm
 
 from pymc_lgm import LatentGaussianModel
+from pymc_lgm.evidence import ep
 from pymc_lgm.steps import ASIS
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -127,7 +128,7 @@ def coupled_likelihood_and_surrogate_data() -> None:
 @refused("does not factorize over 'f'", "approximate evidence needs")
 def coupled_likelihood_and_an_evidence() -> None:
     lgm.Softmax("y", f=pm.MvNormal("f", np.zeros(2), np.eye(2), shape=(2, 2)), observed=[0, 1])
-    lgm.laplace()
+    ep()
 
 
 @refused("observed.2. is 3", "class from 0 to 2", "return_inverse=True")

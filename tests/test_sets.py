@@ -263,6 +263,51 @@ def test_the_gradient_of_the_bound(name):
     np.testing.assert_allclose(gradient, expected, atol=2e-3)
 
 
+@pytest.mark.parametrize("name", ["classes", "classes_with_kernels_of_their_own"])
+def test_laplaces_evidence_of_classes(name):
+    """Its value by dense algebra at the mode, its gradient by differences; a fit climbs it."""
+    evidence = lgm.laplace(build(name))
+    theta = np.full(evidence.lgm.p, 0.1)
+    value, gradient = evidence._value_and_gradient(theta, prior=False)
+    here = at(name)
+    q = laplace(here.likelihood, here.prior, tolerance=1e-16)
+    f = q.center
+    K, W = here.prior.covariance_times(np.eye(f.size)), here.likelihood(f)[2].times(np.eye(f.size))
+    z = f - here.prior.mean
+    determinant = np.linalg.slogdet(np.eye(f.size) + K @ W)[1]
+    expected = here.log_likelihood(f) - 0.5 * z @ np.linalg.solve(K, z) - 0.5 * determinant
+    assert value == pytest.approx(expected)
+    close(gradient, differences(lambda t: np.array(evidence._value(t, prior=False)), theta), 1e-6)
+    assert evidence.fit().converged
+
+
+def test_laplaces_slope_where_theta_is_in_the_likelihood_of_sets():
+    """Of a mean and its noise in a t density: K, ℓ, g and W change with theta."""
+
+    def heavy_tails():
+        f, g = process(rows=X), process("g", rows=X, mean=-0.5)
+        nu = pm.Gamma("nu", 9, 1)
+        pm.StudentT("y", nu=nu, mu=f, sigma=pm.math.exp(g), observed=[0.3, -0.2, 0.1, 0.2])
+
+    ours = from_pymc(heavy_tails)
+    f = np.array([0.2, -0.1, 0.2, 0.1, -0.3, -0.4, -0.2, -0.5])
+    rng = np.random.default_rng(3)
+    v, M = rng.standard_normal(8), rng.standard_normal((4, 2, 2))
+    M += M.swapaxes(1, 2)
+
+    def total(theta, f=f):
+        value, g, W, _ = ours.likelihood_terms(f, theta)
+        return np.array(value + v @ g + (M * W.values).sum())
+
+    theta = np.full(ours.p, 0.2)
+    close(ours.likelihood_terms_vjp(f, theta, v, M), differences(total, theta), 1e-6)
+
+    def of_curvature(f):
+        return np.array((M * ours.likelihood_terms(f, theta)[2].values).sum())
+
+    close(ours.curvature_gradient(f, theta, M), differences(of_curvature, f), 1e-6)
+
+
 def test_a_class_without_data_is_no_trouble():
     with pm.Model() as model:
         lgm.Softmax("y", f=[process(f"f{c}") for c in range(3)], observed=[0, 1, 1])
@@ -298,7 +343,7 @@ def test_expectation_propagation_is_refused():
 
 @pytest.mark.slow
 def test_it_is_exact():
-    """By Laplace's method, which is quick: of blocks its evidence has no gradient."""
+    """By Laplace's method."""
     model = shared("classes")
     with reading_once(compiled=True):
         step = lgm.PseudoMarginal(model=model, approximation="laplace", n_importance=4)

@@ -20,7 +20,7 @@ from pymc_lgm.approximations.gaussian import (
 )
 from pymc_lgm.linalg import Array, factorize
 from pymc_lgm.priors import Prior
-from pymc_lgm.priors.precision import is_finite, nonnegative
+from pymc_lgm.priors.precision import SiteBlocks, is_finite, nonnegative
 
 __all__ = ["evidence_gradient", "laplace"]
 
@@ -130,6 +130,7 @@ def evidence_gradient(
     likelihood: Likelihood,
     *,
     likelihood_vjp: Callable[[Array, Array, Array], Array],
+    curvature_gradient: Callable[[Array, Array], Array] | None = None,
 ) -> Array | None:
     """Gradient in theta of Laplace's evidence, log q(y | theta) = ℓ(f̂) − ½ ẑᵀa − ½ log|B|.
 
@@ -141,6 +142,10 @@ def evidence_gradient(
     Terms in v come through the mode: sᵀ df̂ with s = ½ u ∘ ∂³ℓ/∂f³. From f̂ = m + K g(f̂, theta),
     (I + K W) df̂ = dm + dK a + K dg, where W is not clipped, so v = (I + W K)⁻¹ s.
 
+    Where observations read several f_i, u are the blocks Σ_g of Σ, uᵀ dW is Σ_g ⟨Σ_g, dW_g⟩, and
+    s = −½ ∂/∂f Σ_g ⟨Σ_g, W_g(f)⟩. Blocks that have been clipped count as they are: there it is the
+    gradient of another function nearby.
+
     Parameters
     ----------
     q : GaussianApproximation
@@ -149,6 +154,8 @@ def evidence_gradient(
         f -> (ℓ, g, W, third derivative).
     likelihood_vjp : callable
         (f, v, u) -> ∂/∂theta of ℓ + ⟨v, g⟩ + ⟨u, W⟩ at fixed f, shape (p,).
+    curvature_gradient : callable, optional
+        (f, u) -> ∂/∂f of Σ_g ⟨u_g, W_g⟩, shape (n,): for blocks.
 
     Returns
     -------
@@ -163,6 +170,12 @@ def evidence_gradient(
     """
     _, _, W, third = likelihood(q.center)
     posterior = q.posterior.differentiable()
+    if isinstance(W, SiteBlocks):
+        assert curvature_gradient is not None
+        blocks = posterior.site_covariances
+        v = posterior.dual(-0.5 * curvature_gradient(q.center, blocks))
+        Kv = q.prior.covariance_times(v)
+        return posterior.evidence_gradient(q.dual, v) + likelihood_vjp(q.center, Kv, -0.5 * blocks)
     u = np.where(W > 0.0, posterior.variances, 0.0)
     s = 0.5 * u * third
     v = posterior.dual(s)

@@ -280,9 +280,12 @@ class ModelFunctions:
 
         Where an observation reads one f_i it is −M_ii ∂³ℓ/∂f_i³.
         """
+        return self.graphs.curvature_gradient(f, theta, self._colors, self._rows_of(M))
+
+    def _rows_of(self, M: Array) -> Array:
+        """Rows u_k, (s, n), with Σ_k ⟨u_k, H v_k⟩ = Σ_g ⟨M_g, H_g⟩ for the colors v."""
         assert self.sets is not None
-        rows = np.ascontiguousarray(scattered(self.sets, M, self.n).T)
-        return self.graphs.curvature_gradient(f, theta, self._colors, rows)
+        return np.ascontiguousarray(scattered(self.sets, M, self.n).T)
 
     def site_log_likelihoods(self, rows: Array, theta: Array) -> Array:
         """ℓ_i(f_i, theta) of each row of f, shape (N, n) -> (N, n): ℓ split over f's elements.
@@ -380,7 +383,15 @@ class ModelFunctions:
         return self.graphs.log_likelihoods_theta_gradient(rows, theta, weights)
 
     def likelihood_terms_vjp(self, f: Array, theta: Array, v: Array, u: Array) -> Array:
-        """∂/∂theta of ℓ + ⟨v, g⟩ + ⟨u, W⟩ at fixed f, shape (p,); v and u are any (n,) arrays."""
+        """∂/∂theta of ℓ + ⟨v, g⟩ + ⟨u, W⟩ at fixed f, shape (p,).
+
+        v and u are any (n,) arrays; with ``sets`` u is any of blocks (G, s, s).
+        """
+        if self.sets is not None:
+            if not self.theta_in_likelihood:
+                return np.zeros(self.p)
+            rows = self._rows_of(u)
+            return self.graphs.likelihood_products_vjp(f, theta, self._colors, v, rows)
         return self.graphs.likelihood_terms_vjp(f, theta, v, u)
 
     def _find_sites(self, theta: Array) -> NDArray[np.intp]:

@@ -257,6 +257,14 @@ class Graphs:
         return [*self._f_theta, rows, weights], -self._f_grad(pt.sum(weights * product))
 
     @_compiled
+    def likelihood_products_vjp(self) -> Any:
+        """∂/∂theta of ℓ + ⟨w, g⟩ − Σ_k ⟨u_k, H v_k⟩, of rows v and u."""
+        rows, gradient, product = self._hessian_products()
+        w, weights = pt.vector("w", shape=(self.n,)), pt.matrix("weights", shape=(None, self.n))
+        total = self._log_likelihood + pt.sum(w * gradient) - pt.sum(weights * product)
+        return [*self._f_theta, rows, w, weights], self._theta_grad(total)
+
+    @_compiled
     def likelihood_terms_vjp(self) -> Any:
         """∂/∂theta of ℓ + ⟨v, g⟩ + ⟨u, W⟩."""
         v, u = pt.vector("v", shape=(self.n,)), pt.vector("u", shape=(self.n,))

@@ -190,14 +190,8 @@ class Marginal(LatentGaussianStep):
     def _warm(self, tolerance: float) -> WarmSearch:
         return WarmSearch(APPROXIMATIONS[self.approximation or "laplace"], tolerance)
 
-    @property
-    def _has_slope(self) -> bool:
-        """Whether q's evidence has a gradient: of Laplace's, blocks have no third derivatives."""
-        joined = self.lgm.sets is not None and self.approximation == "laplace"
-        return self.lgm.has_theta_gradient and not joined
-
     def _surrogate(self) -> ApproximateEvidence | None:
-        if self.move not in (None, "emulator", "nuts") or not self._has_slope:
+        if self.move not in (None, "emulator", "nuts") or not self.lgm.has_theta_gradient:
             return None
         if self.approximation in BY_SITES:
             search, gradient = BY_SITES[self.approximation]
@@ -207,7 +201,9 @@ class Marginal(LatentGaussianStep):
         return ApproximateEvidence(self._warm(TOLERANCE), gradient_of_laplace)
 
     def _move(self) -> kernels.Move:
-        return theta_move(self.lgm, self.move, self._has_slope, self.target_accept, self.scale)
+        return theta_move(
+            self.lgm, self.move, self.lgm.has_theta_gradient, self.target_accept, self.scale
+        )
 
     @property
     def _shown(self) -> list[str]:
@@ -253,8 +249,7 @@ def theta_move(
         if nuts is None:
             raise ValueError(
                 "move='nuts' differentiates mean, covariance, likelihood and prior in theta, "
-                "and one of them cannot be, nor Laplace's evidence where an observation reads "
-                "several elements of f. Write move='metropolis'."
+                "and one of them cannot be. Write move='metropolis'."
             )
         return nuts
     return kernels.Slice() if move == "slice" else walk

@@ -95,6 +95,7 @@ def gradient_of_laplace(at: AtTheta, q: GaussianApproximation) -> Array | None:
         q,
         at.likelihood,
         likelihood_vjp=lambda f, v, u: at.model.likelihood_terms_vjp(f, at.theta, v, u),
+        curvature_gradient=lambda f, u: at.model.curvature_gradient(f, at.theta, u),
     )
 
 
