@@ -299,6 +299,18 @@ def test_the_likelihood_is_integrated(ours, request, rng):
         close(ours.site_log_likelihoods(f[None], theta).sum(), value)
 
 
+def estimated_evidence(model, theta, rng, draws=4000):
+    """log p(y | theta) by so many importance draws, and its standard error."""
+    at = AtTheta.of(model, theta)
+    q = at.approximation(lambda likelihood, prior: ep(likelihood, prior, tolerance=1e-6))
+    xi = rng.standard_normal((*q.posterior.coordinates_shape, draws))
+    f = q.center[:, None] + q.posterior.deviations(xi)
+    logs = q.log_weights(f, at.log_likelihoods(f.T))
+    weights = np.exp(logs - logs.max())
+    error = weights.std() / weights.mean() / np.sqrt(draws)
+    return logs.max() + np.log(weights.mean()), error
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -312,16 +324,10 @@ def test_the_evidence_is_that_of_the_linear_predictor(name, rng, monkeypatch):
     dense = lgm.LatentGaussianModel.from_pymc(build(MODELS[name]), compile_kwargs=QUICK)
     assert isinstance(dense.form, LinearPredictor)
     for theta in (np.zeros(dense.p), np.full(dense.p, 0.3)):
-        logs = []
-        for model in (dense, read(name)):
-            at = AtTheta.of(model, theta)
-            q = at.approximation(lambda likelihood, prior: ep(likelihood, prior, tolerance=1e-6))
-            xi = rng.standard_normal((*q.posterior.coordinates_shape, 4000))
-            f = q.center[:, None] + q.posterior.deviations(xi)
-            logs.append(q.log_weights(f, at.log_likelihoods(f.T)))
-        estimates = [np.log(np.mean(np.exp(x - x.max()))) + x.max() for x in logs]
-        errors = [np.std(np.exp(x - x.max())) / np.mean(np.exp(x - x.max())) for x in logs]
-        assert abs(estimates[0] - estimates[1]) < 5 * np.hypot(*errors) / np.sqrt(4000)
+        (one, first), (other, second) = (
+            estimated_evidence(model, theta, rng) for model in (dense, read(name))
+        )
+        assert abs(one - other) < 5 * np.hypot(first, second)
 
 
 def test_latents_give_f(ours, rng):
