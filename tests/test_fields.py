@@ -474,6 +474,17 @@ def test_a_field_without_its_correction_is_noticed(rng, monkeypatch, dies):
 
 
 @pytest.mark.mutant
+@pytest.mark.parametrize("name", ["besag_york_mollie", "a_series_with_a_level"])
+def test_a_level_that_is_forgotten_is_noticed(name, monkeypatch, dies):
+    """As if its value were known: the field is as uncertain as without it."""
+    wrong = mutated(field, "np.diag(at.variances)", "0.0 * np.diag(at.variances)")
+    monkeypatch.setattr(FieldPredictor, "field", wrong.FieldPredictor.field)
+    ours, theta = read(name), np.zeros(2)
+    error = np.abs(ours.prior(theta).covariance_times(np.eye(6)) - law(name, theta)[1]).max()
+    dies(f"field: a level forgotten, {name}", error, above=0.01)
+
+
+@pytest.mark.mutant
 def test_a_rule_that_forgets_its_weights_is_noticed(rng, dies):
     """N(w; 0, 1) dw in units of the rule is not N(x; 0, 1) dx."""
     wrong = mutated(own_effects, " + log_weight - 0.5", " - 0.5")
