@@ -254,8 +254,9 @@ def test_a_covariance_that_is_none_is_a_value():
 def test_a_field_and_its_draws_have_its_covariance(name, rng):
     """Draws are linear in what a generator gives: unit vectors show the whole map."""
     toy = FIELDS[name]()
-    phi, K, x = toy.phi(THETA), toy.cov_of_phi(THETA), rng.standard_normal(50)
-    close(phi.covariance_times(x), K @ x)
+    phi, K = toy.phi(THETA), toy.cov_of_phi(THETA)
+    for x in (rng.standard_normal(50), rng.standard_normal((50, 4))):
+        close(phi.covariance_times(x), K @ x)
 
     def draw(numbers):
         given = iter(numbers)

@@ -97,7 +97,7 @@ class FieldAt(Protocol):
         """φ − m from its prior."""
 
     def covariance_times(self, x: Array) -> Array:
-        """(Q⁻¹ + U S Uᵀ) x."""
+        """(Q⁻¹ + U S Uᵀ) x, of a vector or of columns."""
 
 
 class FieldMaker(Protocol):
