@@ -299,6 +299,18 @@ def test_the_likelihood_is_integrated(ours, request, rng):
         close(ours.site_log_likelihoods(f[None], theta).sum(), value)
 
 
+def estimated_evidence(model, theta, rng, draws=4000):
+    """log p(y | theta) by so many importance draws, and its standard error."""
+    at = AtTheta.of(model, theta)
+    q = at.approximation(lambda likelihood, prior: ep(likelihood, prior, tolerance=1e-6))
+    xi = rng.standard_normal((*q.posterior.coordinates_shape, draws))
+    f = q.center[:, None] + q.posterior.deviations(xi)
+    logs = q.log_weights(f, at.log_likelihoods(f.T))
+    weights = np.exp(logs - logs.max())
+    error = weights.std() / weights.mean() / np.sqrt(draws)
+    return logs.max() + np.log(weights.mean()), error
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -312,16 +324,10 @@ def test_the_evidence_is_that_of_the_linear_predictor(name, rng, monkeypatch):
     dense = lgm.LatentGaussianModel.from_pymc(build(MODELS[name]), compile_kwargs=QUICK)
     assert isinstance(dense.form, LinearPredictor)
     for theta in (np.zeros(dense.p), np.full(dense.p, 0.3)):
-        logs = []
-        for model in (dense, read(name)):
-            at = AtTheta.of(model, theta)
-            q = at.approximation(lambda likelihood, prior: ep(likelihood, prior, tolerance=1e-6))
-            xi = rng.standard_normal((*q.posterior.coordinates_shape, 4000))
-            f = q.center[:, None] + q.posterior.deviations(xi)
-            logs.append(q.log_weights(f, at.log_likelihoods(f.T)))
-        estimates = [np.log(np.mean(np.exp(x - x.max()))) + x.max() for x in logs]
-        errors = [np.std(np.exp(x - x.max())) / np.mean(np.exp(x - x.max())) for x in logs]
-        assert abs(estimates[0] - estimates[1]) < 5 * np.hypot(*errors) / np.sqrt(4000)
+        (one, first), (other, second) = (
+            estimated_evidence(model, theta, rng) for model in (dense, read(name))
+        )
+        assert abs(one - other) < 5 * np.hypot(first, second)
 
 
 def test_latents_give_f(ours, rng):
@@ -440,8 +446,8 @@ def pvalue_of(name, cls, options, steps=1, tune=0, replicates=300):
 )
 def test_every_sampler_leaves_the_joint_law(name, sampler, drawn):
     cls, options = SAMPLERS[sampler]
-    tune = 60 if cls is lgm.PseudoMarginal else 0
-    steps, replicates = (1, 150) if (name, sampler) == FAST else (5, 300)
+    # A slice sampler of f has nothing to learn.
+    steps, tune, replicates = (1, 0, 150) if (name, sampler) == FAST else (5, 60, 300)
     assert pvalue_of(name, cls, options, steps, tune, replicates) > 1e-4
 
 
@@ -465,6 +471,17 @@ def test_a_field_without_its_correction_is_noticed(rng, monkeypatch, dies):
     f = prior.mean + prior.multiply(rng.standard_normal(6))
     seen = ours.f_of(np.zeros(1), ours.latents_of(rng, prior, f))
     dies("field: no correction of what is pinned", np.abs(seen - f).max(), above=0.01)
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("name", ["besag_york_mollie", "a_series_with_a_level"])
+def test_a_level_that_is_forgotten_is_noticed(name, monkeypatch, dies):
+    """As if its value were known: the field is as uncertain as without it."""
+    wrong = mutated(field, "np.diag(at.variances)", "0.0 * np.diag(at.variances)")
+    monkeypatch.setattr(FieldPredictor, "field", wrong.FieldPredictor.field)
+    ours, theta = read(name), np.zeros(2)
+    error = np.abs(ours.prior(theta).covariance_times(np.eye(6)) - law(name, theta)[1]).max()
+    dies(f"field: a level forgotten, {name}", error, above=0.01)
 
 
 @pytest.mark.mutant

@@ -91,12 +91,30 @@ def test_a_random_scale_is_refused():
         sigma = pm.HalfNormal("sigma")
         phi = pm.ICAR("phi", W=W, sigma=sigma)
         pm.Poisson("y", pm.math.exp(phi), observed=Y)
-    with pytest.raises(ValueError, match=r"leaves out -\(n - 1\) log\(sigma\)"):
+    with pytest.raises(ValueError, match=r"leaves out -\(n - 1\) log\(sigma\)") as error:
         lgm.LatentGaussianModel.from_pymc(model)
+    # What to write instead is the model of `besag_york_mollie`.
+    assert "Write pm.ICAR('phi', W=W), and the scale where it is read" in str(error.value)
+    assert "sigma * (pm.math.sqrt(1 - rho) * theta + pm.math.sqrt(rho / s) * phi)" in str(
+        error.value
+    )
+    assert "s = lgm.spatial.scaling_factor(W)" in str(error.value)
     at = np.array([0.3, -0.1, 0.2, 0.0, -0.4, 0.0])
     one, two = (pm.logp(pm.ICAR.dist(W=W, sigma=s), at).eval() for s in (1.0, 2.0))
     Q = np.diag(W.sum(axis=1)) - W
     close(float(two - one), 0.5 * (1.0 - 0.25) * at @ Q @ at)  # if this fails, PyMC has mended it
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "message"),
+    [(1, 0, "must be a symmetric matrix"), (-1, -1, "only 1s and 0s"), (2, 2, "only 1s and 0s")],
+)
+def test_weights_that_are_none_are_refused_by_pymc(one, other, message):
+    """Were they not, `as_intrinsic` would have to."""
+    weights = np.array(W)
+    weights[0, 3], weights[3, 0] = one, other
+    with pm.Model(), pytest.raises(ValueError, match=message):
+        pm.ICAR("phi", W=weights)
 
 
 def test_a_map_in_parts_is_refused():

@@ -11,8 +11,11 @@ from test_priors import close
 
 import pymc_lgm as lgm
 
+from pymc_lgm.approximations.variational import variational
 from pymc_lgm.model.forms.field import FieldPredictor
 from pymc_lgm.model.missing import Missing
+from pymc_lgm.priors import BandedPrior, FieldPrior
+from pymc_lgm.state import AtTheta
 
 pytestmark = [
     pytest.mark.usefixtures("interpreted"),
@@ -175,3 +178,44 @@ def test_areas_without_an_observation_stay_a_sparse_field(ours, rng):
         close(masked.log_likelihood(f, theta), seen.log_likelihood(f, theta))
         known = (model.prior(theta).covariance_times(np.eye(6)) for model in (masked, seen))
         close(*known)
+
+
+def series(whole, with_level, y=Y):
+    with pm.Model() as model:
+        sigma = pm.LogNormal("sigma", -0.5, 0.5)
+        start = pm.Normal.dist(0.2, 0.7)
+        x = pm.AR("x", [0.8], sigma, init_dist=start, shape=6)
+        eta = x + (pm.Normal("level", 0.1, 0.6) if with_level else 0.0)
+        pm.Poisson("y", pm.math.exp(eta if whole else eta[SEEN]), observed=y if whole else y[SEEN])
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")  # of NaN, by PyMC
+@pytest.mark.parametrize("y", [Y, np.where(SEEN, Y.data, np.nan)], ids=["masked", "NaN"])
+@pytest.mark.parametrize("with_level", [False, True])
+def test_a_series_with_gaps_has_the_posterior_of_what_is_seen(with_level, y):
+    """Evidence, and the best Gaussian where there are observations."""
+    laws = []
+    for whole in (True, False):
+        model = series(whole, with_level, y)
+        ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+        assert ours.missing == (("y_unobserved",) if whole else ())
+        at = AtTheta.of(ours, np.array([-0.3]))
+        assert isinstance(at.prior, FieldPrior if with_level else BandedPrior)
+        laws.append(variational(at.likelihood, at.prior, tolerance=1e-8))
+    one, other = laws
+    close(one.log_evidence, other.log_evidence)
+    close(one.center[SEEN], other.center[SEEN], 1e-7)
+    index = np.flatnonzero(SEEN)
+    close(one.posterior.block(index), other.posterior.block(index), 1e-7)
+
+
+def test_a_step_fills_the_gaps_of_a_series():
+    model, drawn = series(True, True), []
+    step = lgm.PseudoMarginal(model=model, compile_kwargs=QUICK, rng=1)
+    point = model.initial_point()
+    for _ in range(10):
+        point, _ = step.step(point)
+        drawn.append(point["y_unobserved"])
+    assert np.ptp(drawn, axis=0).min() > 0
+    assert np.min(drawn) >= 0

@@ -1,10 +1,12 @@
 """Every prior, by its verbs, against dense algebra. A prior is tested by being listed."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from scipy.stats import multivariate_normal
-from toys import Counts, Errors, River, Series
+from toys import Counts, Errors, Map, River, Series, SeriesAndLevel, SparseTau, planar_map
 
 from pymc_lgm.linalg import tally
 from pymc_lgm.priors import BandedPrior, DensePrior, FieldPrior
@@ -12,17 +14,27 @@ from pymc_lgm.priors.precision import SiteBlocks, between, nonnegative, rooted
 
 THETA = np.array([1.1, 0.3, -0.5])
 
+FIELDS = {
+    "intrinsic": lambda: River(planar_map()),
+    "map": lambda: Map(planar_map()),
+    "tau": lambda: SparseTau(planar_map()),
+    "series": lambda: SeriesAndLevel(50),
+}
+"""Of fifty elements, each with a level beside it."""
+
 PRIORS = {
     "dense": lambda: Counts().prior(THETA),
     "dense, scaled": lambda: Counts(scaled=True).prior(THETA),
     "banded": lambda: Series().prior(THETA),
+    "banded, long": lambda: Series(50).prior(THETA),
     "field": lambda: River().prior(THETA),
+    **{f"field, {name}": lambda make=make: make().prior(THETA) for name, make in FIELDS.items()},
     "dense, theta in the likelihood": lambda: Errors().prior(np.append(THETA, -0.4)),
 }
 """Each of the law N(m, K) that its model says."""
 
 W = {
-    "all": np.array([2.0, 0.3, 5.0]),
+    "all": np.array([2.0, 0.3, 5.0]),  # and again, for more than three
     "some": np.array([0.0, 1.5, 0.0]),
     "sets": SiteBlocks(
         np.array([[0, 2], [1, -1]]),
@@ -66,7 +78,10 @@ def K(prior):
 def posterior(request, prior):
     if request.param == "sets" and isinstance(prior, BandedPrior | FieldPrior):
         pytest.skip("an observation reads one f_i of a sparse prior")
-    return prior.condition(W[request.param])
+    precision = W[request.param]
+    return prior.condition(
+        precision if isinstance(precision, SiteBlocks) else np.resize(precision, prior.n)
+    )
 
 
 @pytest.fixture
@@ -76,7 +91,7 @@ def Sigma(posterior, K):
 
 
 def test_the_verbs_of_a_prior(prior, K, rng):
-    x, columns = rng.standard_normal(prior.n), rng.standard_normal((prior.n, 4))
+    x, columns = rng.standard_normal(prior.n), rng.standard_normal((prior.n, prior.n + 1))
     L = prior.multiply(np.eye(prior.n))
     assert prior.is_proper
     close(L @ L.T, K)
@@ -92,6 +107,24 @@ def test_the_verbs_of_a_prior(prior, K, rng):
         close(prior.inverse_times(v), np.linalg.solve(K, v))
 
 
+def test_a_map_of_fifty_has_a_factor_that_is_filled_in():
+    """Of three areas in a row, and of a series of three with two lags, nothing is."""
+    pattern = River(planar_map()).pattern
+    assert pattern.rows.size + 50 < pattern.size < 50 * 51 // 4
+
+
+@pytest.mark.parametrize("j", range(3))
+def test_the_prior_at_another_theta(prior, j):
+    """What the two share is shared where it is the same."""
+    theta = prior.theta + 0.2 * (np.arange(prior.theta.size) == j)
+    there, model = prior.moved(theta), prior.model
+    close(there.mean, model.mean(theta))
+    close(there.covariance_times(np.eye(prior.n)), model.cov(theta))
+    assert prior.has_covariance_of(prior)
+    is_kept = not model.enters_cov[j] and not isinstance(prior, FieldPrior)
+    assert there.has_covariance_of(prior) == is_kept
+
+
 def test_no_verb_writes_into_the_prior(prior, K, rng):
     x = rng.standard_normal(prior.n)
     before = prior.covariance_times(x)
@@ -102,7 +135,7 @@ def test_no_verb_writes_into_the_prior(prior, K, rng):
 
 def test_the_verbs_of_a_posterior(posterior, Sigma, K, rng):
     prior, n = posterior.prior, len(K)
-    x, columns = rng.standard_normal(n), rng.standard_normal((n, 4))
+    x, columns = rng.standard_normal(n), rng.standard_normal((n, n + 1))
     R = root_of(posterior.precision, n)
     B, precision = np.eye(n) + R.T @ K @ R, R @ R.T
     close(posterior.log_determinant, np.linalg.slogdet(B)[1])
@@ -182,7 +215,7 @@ def test_derivatives_of_a_posterior(posterior, rng):
 
 @pytest.mark.usefixtures("smooth")
 def test_the_inverse_is_made_once_for_variances_and_gradient(prior):
-    posterior, before = prior.condition(W["all"]), tally.cubic_ops
+    posterior, before = prior.condition(np.resize(W["all"], prior.n)), tally.cubic_ops
     posterior.differentiable().evidence_gradient(np.ones(prior.n))
     assert posterior.variances.shape == (prior.n,)
     assert tally.cubic_ops == before + (not isinstance(prior, BandedPrior))
@@ -217,13 +250,30 @@ def test_a_covariance_that_is_none_is_a_value():
     assert Counts(scaled=True).prior(np.array([0.0, 0.0, 400.0])) is None
 
 
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_field_and_its_draws_have_its_covariance(name, rng):
+    """Draws are linear in what a generator gives: unit vectors show the whole map."""
+    toy = FIELDS[name]()
+    phi, K = toy.phi(THETA), toy.cov_of_phi(THETA)
+    for x in (rng.standard_normal(50), rng.standard_normal((50, 4))):
+        close(phi.covariance_times(x), K @ x)
+
+    def draw(numbers):
+        given = iter(numbers)
+        one = SimpleNamespace(standard_normal=lambda n=1: np.array([next(given) for _ in range(n)]))
+        return phi.draw(one)
+
+    D = np.array([draw(unit) for unit in np.eye(51)])
+    close(D.T @ D, K)
+
+
 def in_sets(values):
     return SiteBlocks(np.array([[0, 2], [1, -1]]), np.array(values))
 
 
 def test_covariances_of_sets_are_those_of_their_f(posterior, Sigma):
     blocks = posterior.site_covariances
-    if len(blocks) == 3:
+    if blocks.shape[1] == 1:
         close(blocks[:, 0, 0], np.diag(Sigma))
     else:
         close(blocks[0], Sigma[np.ix_([0, 2], [0, 2])])

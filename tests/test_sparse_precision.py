@@ -8,14 +8,16 @@ import pytensor.tensor as pt
 import pytest
 
 from models import QUICK, reading_once
+from scipy import stats
 from scipy.sparse import csc_matrix
+from scipy.special import logit
 from test_priors import close
 from test_sets import from_pymc
 
 import pymc_lgm as lgm
 
 from pymc_lgm.model.sparse_precision import as_sparse_precision
-from pymc_lgm.priors import FieldPrior
+from pymc_lgm.priors import DensePrior, FieldPrior
 from pymc_lgm.testing import joint_test
 
 N = 30
@@ -44,6 +46,11 @@ WRITTEN = {
     "weights by distance": lambda alpha, tau: D * 2.0 - W * pt.exp(-alpha * pt.constant(DISTANCE)),
     "one constant": lambda alpha, tau: 3.0 * D - W,
 }
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(4)
 
 
 def numbers():
@@ -91,6 +98,24 @@ def test_what_is_not_seen_to_be_sparse_is_dense(written):
         precision = pt.as_tensor(DENSE[written](*numbers()))
         phi = pm.MvNormal("phi", np.zeros(precision.type.shape[0] or N), tau=precision)
     assert as_sparse_precision(phi) is None
+
+
+@pytest.mark.parametrize("alpha", [0.3, 0.7])
+def test_a_pattern_that_depends_on_theta_has_the_density_of_a_dense_one(alpha, rng):
+    """Neighbors of neighbors count where alpha is below a half."""
+
+    def tau(alpha, scale):
+        return scale * (8.0 * np.eye(N) - pt.switch(alpha > 0.5, W, 0.3 * (W @ W)) * alpha)
+
+    ours = from_pymc(lambda: counts(tau))
+    theta = ours.theta_of({"alpha_logodds__": logit(alpha), "tau_log__": np.array(0.2)})
+    Q = np.exp(0.2) * (8.0 * np.eye(N) - alpha * (W if alpha > 0.5 else 0.3 * W @ W))
+    mean, f = 0.5 + 0.1 * np.arange(N) / N, rng.standard_normal(N)
+    prior = ours.prior(theta)
+    assert isinstance(prior, DensePrior)
+    # The level is in f.
+    right = stats.multivariate_normal.logpdf(f, mean, np.linalg.inv(Q) + 0.16)
+    close(prior.log_density(f), right)
 
 
 def test_a_batch_and_a_covariance_are_dense():

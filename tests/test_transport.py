@@ -3,6 +3,7 @@
 import math
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pymc as pm
@@ -11,7 +12,7 @@ import pytest
 from models import QUICK
 from mutants import mutated
 from samplers import elements_of
-from scipy.special import logit
+from scipy.special import logit, logsumexp
 from scipy.stats import multivariate_normal, norm
 from test_priors import close
 from toys import Chain, Counts, SeriesOfCounts, invariance_of
@@ -104,40 +105,54 @@ def test_estimates_are_unbiased_and_quiet(search, rng):
     assert abs(with_it.mean() - without.mean()) < 5 * error
 
 
-def volatility(returns):
+RETURNS = 0.8 * np.random.default_rng(4).standard_t(4, size=60)
+
+
+@cache
+def volatility(with_level):
+    """With a level in the log scale that is not known, or 0."""
     with pm.Model() as model:
         rho, sigma = pm.Uniform("rho", -1, 1), pm.HalfNormal("sigma", 0.5)
         start = pm.Normal.dist(0, sigma / pm.math.sqrt(1 - rho**2))
-        x = pm.AR("x", rho=[rho], sigma=sigma, init_dist=start, shape=returns.size)
-        pm.Normal("y", 0, pm.math.exp(0.5 * x - 0.25), observed=returns)
+        x = pm.AR("x", rho=[rho], sigma=sigma, init_dist=start, shape=60)
+        level = pm.Normal("level", 0.2, 0.3) if with_level else 0.0
+        pm.Normal("y", 0, pm.math.exp(0.5 * (x + level) - 0.25), observed=RETURNS)
     return lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
 
 
-def filtered(returns, rho, sigma):
-    """log p(y | theta) by a forward filter on a grid of 801 points, eight standard deviations."""
+def filtered(rho, sigma, levels):
+    """log p(y | theta, level) of each level, (L,).
+
+    By a forward filter on a grid of 801 points, eight standard deviations each way.
+    """
     stationary = sigma / math.sqrt(1.0 - rho**2)
     x = np.linspace(-8.0, 8.0, 801) * stationary
     step = x[1] - x[0]
     onwards = step * norm.pdf(x[:, None], rho * x, sigma)
-    law, total = norm.pdf(x, 0.0, stationary), 0.0
-    for y in returns:
-        joint = law * norm.pdf(y, 0.0, np.exp(0.5 * x - 0.25))
-        evidence = step * joint.sum()
-        total += math.log(evidence)
+    scale = np.exp(0.5 * (x[:, None] + levels) - 0.25)
+    law, total = norm.pdf(x, 0.0, stationary)[:, None], 0.0
+    for y in RETURNS:
+        joint = law * norm.pdf(y, 0.0, scale)
+        evidence = step * joint.sum(axis=0)
+        total += np.log(evidence)
         law = onwards @ (joint / evidence)
     return total
 
 
+@pytest.mark.parametrize("with_level", [False, True])
 @pytest.mark.parametrize(("rho", "sigma"), [(0.95, 0.3), (0.5, 0.6)])
-def test_the_evidence_of_a_series_is_that_of_a_grid_filter(rho, sigma, rng):
-    returns = 0.8 * rng.standard_t(4, size=60)
-    ours = volatility(returns)
+def test_the_evidence_of_a_series_is_that_of_a_grid_filter(rho, sigma, with_level, rng):
+    """A level is one of twenty nodes of Gauss and Hermite's rule, beside the filter."""
+    ours = volatility(with_level)
+    assert ours.p == 2
     theta = ours.theta_of(
         {"rho_interval__": np.array(logit(0.5 * (rho + 1.0))), "sigma_log__": np.log(sigma)}
     )
     here, proposal = bent(ours, theta=theta)
     weights = sample(here, proposal, rng, Scheme(4000, False)).log_weights
-    right = filtered(returns, rho, sigma)
+    nodes, shares = np.polynomial.hermite_e.hermegauss(20) if with_level else np.array([[0], [1]])
+    each = filtered(rho, sigma, with_level * (0.2 + 0.3 * nodes))
+    right = logsumexp(each, b=shares / shares.sum())
     ratio = np.exp(weights - right)
     assert abs(ratio.mean() - 1.0) < 5 * ratio.std() / math.sqrt(4000)
     assert proposal.q.log_evidence < right  # the evidence lower bound

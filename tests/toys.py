@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from scipy.linalg import block_diag
 from scipy.sparse import csc_array
+from scipy.spatial import Delaunay
 from scipy.special import erfcx, gammaln, log_ndtr
 
 from pymc_lgm import kernels
@@ -25,6 +27,7 @@ from pymc_lgm.priors import BandedPrior, DensePrior, FieldPrior
 from pymc_lgm.priors.banded_models import OfWhitener
 from pymc_lgm.priors.field import Field
 from pymc_lgm.priors.intrinsic import IntrinsicField
+from pymc_lgm.priors.markov import Elements, FieldAt, MapMaker, PrecisionMaker, SeriesMaker
 from pymc_lgm.state import State
 from pymc_lgm.testing import JointTest, joint_values
 
@@ -170,7 +173,7 @@ class Series(Toy):
     def prior(self, theta: np.ndarray) -> BandedPrior | None:
         of_whitener = OfWhitener(
             SimpleNamespace(
-                cov=self._whitener,
+                cov=self.whitener,
                 cov_jvp=self._whitener_jvp,
                 cov_vjp=lambda theta, M: self._each(
                     lambda v: float(np.sum(M * self._whitener_jvp(theta, v)))
@@ -188,9 +191,11 @@ class Series(Toy):
     def _each(self, along: Callable[[np.ndarray], float]) -> np.ndarray:
         return np.array([along(v) for v in np.eye(self.p)])
 
-    def _whitener(self, theta: np.ndarray) -> np.ndarray:
+    def whitener(self, theta: np.ndarray) -> np.ndarray:
         lags = np.array([[1.0], [-math.tanh(theta[1])], [-0.2]])
-        return self._within(math.exp(-theta[2]) * lags * np.vstack([self.start, *np.ones((2, 3))]))
+        return self._within(
+            math.exp(-theta[2]) * lags * np.vstack([self.start, *np.ones((2, self.n))])
+        )
 
     def _within(self, T: np.ndarray) -> np.ndarray:
         return np.where(np.arange(3)[:, None] + np.arange(self.n) < self.n, T, 0.0)
@@ -198,13 +203,13 @@ class Series(Toy):
     def _whitener_jvp(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
         slope = -math.exp(-theta[2]) / math.cosh(theta[1]) ** 2
         by_lag = self._within(np.array([[0.0], [slope], [0.0]]) * np.ones(self.n))
-        return v[1] * by_lag - v[2] * self._whitener(theta)
+        return v[1] * by_lag - v[2] * self.whitener(theta)
 
     def _drive_jvp(self, theta: np.ndarray, v: np.ndarray) -> np.ndarray:
         return (v[0] - v[2] * theta[0]) * math.exp(-theta[2]) * self.start
 
     def _dense(self, theta: np.ndarray) -> np.ndarray:
-        T = self._whitener(theta)
+        T = self.whitener(theta)
         return sum(np.diag(T[k, : self.n - k], -k) for k in range(3))
 
     def mean(self, theta: np.ndarray) -> np.ndarray:
@@ -216,32 +221,116 @@ class Series(Toy):
         return np.linalg.inv(T.T @ T)
 
 
-class River(Toy):
-    """Areas along a river and a level: a prior of a sparse field, which is intrinsic by itself."""
+class FieldAndLevel(Toy):
+    """f = m + e φ + β, φ a sparse field and β a level with standard deviation exp(theta_1)."""
 
-    def __init__(self) -> None:
-        super().__init__(3)
-        neighbors = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 2.0], [0.0, 2.0, 0.0]])
-        self.areas = IntrinsicField(csc_array(neighbors), 0.5, 1.3)
-        Q = np.diag(neighbors.sum(axis=0)) - neighbors
-        self._own = 1.69 * np.linalg.pinv(Q) + 0.25
-        self.pattern = self.areas.pattern
+    pattern: Elements
 
     def prior(self, theta: np.ndarray) -> FieldPrior | None:
         return FieldPrior.at(self, theta)
 
+    def phi(self, theta: np.ndarray) -> FieldAt:
+        raise NotImplementedError
+
+    def cov_of_phi(self, theta: np.ndarray) -> np.ndarray:
+        """By dense algebra."""
+        raise NotImplementedError
+
     def field(self, theta: np.ndarray) -> Field:
-        precision, U = self.areas.times(self._scales(theta))
-        S = np.zeros((3, 3))
-        S[:2, :2], S[2, 2] = self.areas.covariance, math.exp(2.0 * theta[1])
-        return Field(self.mean(theta), precision, np.column_stack([U, np.ones(3)]), S)
+        phi = self.phi(theta)
+        precision, U = phi.times(self._scales(theta))
+        S = block_diag(phi.covariance, math.exp(2.0 * theta[1]))
+        return Field(self.mean(theta), precision, np.column_stack([U, np.ones(self.n)]), S)
 
     def _scales(self, theta: np.ndarray) -> np.ndarray:
-        return math.exp(theta[2]) * np.array([1.0, -2.0, 0.5])
+        return math.exp(theta[2]) * np.resize([1.0, -2.0, 0.5], self.n)
 
     def cov(self, theta: np.ndarray) -> np.ndarray:
         e = self._scales(theta)
-        return e[:, None] * self._own * e + math.exp(2.0 * theta[1])
+        return e[:, None] * self.cov_of_phi(theta) * e + math.exp(2.0 * theta[1])
+
+
+RIVER = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 2.0], [0.0, 2.0, 0.0]])
+
+
+def planar_map(n: int = 50) -> np.ndarray:
+    """Neighbors, with weights, of points in the plane: a factor has elements that it has not."""
+    rng = np.random.default_rng(7)
+    corners = Delaunay(rng.random((n, 2))).simplices
+    W = np.zeros((n, n))
+    for i, j in ((0, 1), (1, 2), (2, 0)):
+        W[corners[:, i], corners[:, j]] = 1.0
+    return np.maximum(W, W.T) * (1.0 + np.add.outer(np.arange(n), np.arange(n)) % 3)
+
+
+class River(FieldAndLevel):
+    """An intrinsic field of areas: three along a river, or others."""
+
+    def __init__(self, neighbors: np.ndarray = RIVER):
+        super().__init__()
+        self.n = len(neighbors)
+        self._areas = IntrinsicField(csc_array(neighbors), 0.5, 1.3)
+        Q = np.diag(neighbors.sum(axis=0)) - neighbors
+        # (Q + 11ᵀ/n²)⁻¹ is the generalized inverse and 11ᵀ.
+        self._cov = 1.69 * (np.linalg.inv(Q + 1.0 / self.n**2) - 1.0) + 0.25
+        self.pattern = self._areas.pattern
+
+    def phi(self, theta: np.ndarray) -> FieldAt:
+        return self._areas
+
+    def cov_of_phi(self, theta: np.ndarray) -> np.ndarray:
+        return self._cov
+
+
+class Map(FieldAndLevel):
+    """Areas of a map whose smoothness is tanh(theta_1)."""
+
+    def __init__(self, neighbors: np.ndarray):
+        super().__init__()
+        self.n, self._W, self._maker = len(neighbors), neighbors, MapMaker(csc_array(neighbors))
+        self.pattern = self._maker.pattern
+
+    def phi(self, theta: np.ndarray) -> FieldAt:
+        return self._maker.at(np.array(1.4), np.tanh(theta[1]))
+
+    def _precision(self, theta: np.ndarray) -> np.ndarray:
+        return 1.4 * (np.diag(self._W.sum(axis=0)) - math.tanh(theta[1]) * self._W)
+
+    def cov_of_phi(self, theta: np.ndarray) -> np.ndarray:
+        return np.linalg.inv(self._precision(theta))
+
+
+class SparseTau(Map):
+    """The same, with more on the diagonal, by the elements of the precision."""
+
+    def phi(self, theta: np.ndarray) -> FieldAt:
+        elements = self.pattern.elements(csc_array(self._precision(theta)))
+        phi = PrecisionMaker(self.pattern, "f").at(elements, elements)
+        assert phi is not None
+        return phi
+
+    def _precision(self, theta: np.ndarray) -> np.ndarray:
+        return np.diag(0.5 + np.arange(self.n) % 4) + super()._precision(theta)
+
+
+class SeriesAndLevel(FieldAndLevel, Series):
+    """A series of two lags beside a level, which no band is of."""
+
+    def __init__(self, n: int):
+        super().__init__(n)
+        self._maker = SeriesMaker(n, 3)
+        self.pattern = self._maker.pattern
+
+    def phi(self, theta: np.ndarray) -> FieldAt:
+        phi = self._maker.at(self.whitener(theta), np.zeros(self.n))
+        assert phi is not None
+        return phi
+
+    def mean(self, theta: np.ndarray) -> np.ndarray:
+        return Toy.mean(self, theta)
+
+    def cov_of_phi(self, theta: np.ndarray) -> np.ndarray:
+        return Series.cov(self, theta)
 
 
 class Counts(Toy):

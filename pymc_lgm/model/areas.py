@@ -40,9 +40,10 @@ class Areas(NamedTuple):
         return [self.tau, self.alpha]
 
     def covariance(self) -> Variable:
-        """(n, n): an inverse, O(n³)."""
-        W = self.W.toarray()
-        return pt.linalg.inv(self.tau * (np.diag(W.sum(axis=0)) - self.alpha * W))
+        """(n, n): an inverse, O(n³); NaN where `pymc.CAR` has no density."""
+        W, inside = self.W.toarray(), pt.lt(abs(self.alpha), 1.0)
+        alpha = pt.switch(inside, self.alpha, np.nan)
+        return pt.linalg.inv(self.tau * (np.diag(W.sum(axis=0)) - alpha * W))
 
     def maker(self, n: int) -> MapMaker:
         """Q by its elements."""

@@ -87,9 +87,10 @@ class IntrinsicField:
         return x - x.mean() + self.sd * rng.standard_normal()
 
     def covariance_times(self, x: Array) -> Array:
-        """(Q⁻ + s² 11ᵀ) x."""
-        inside = self._inverse_times(x - x.mean())
-        return inside - inside.mean() + self.sd**2 * x.sum()
+        """(Q⁻ + s² 11ᵀ) x, of a vector or of columns."""
+        inside = self._inverse_times(x - x.mean(axis=0))
+        result: Array = inside - inside.mean(axis=0) + self.sd**2 * x.sum(axis=0)
+        return result
 
     def times(self, e: Array) -> tuple[Array, Array]:
         """Elements of the precision, and U, of e φ, with e of no zero: S is the same."""

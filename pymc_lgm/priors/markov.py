@@ -97,7 +97,7 @@ class FieldAt(Protocol):
         """φ − m from its prior."""
 
     def covariance_times(self, x: Array) -> Array:
-        """(Q⁻¹ + U S Uᵀ) x."""
+        """(Q⁻¹ + U S Uᵀ) x, of a vector or of columns."""
 
 
 class FieldMaker(Protocol):
@@ -180,8 +180,13 @@ class MapMaker:
         self._D = self.pattern.elements(csc_array(diags_array(W.sum(axis=0))))
         self._W, self._mean = self.pattern.elements(W), np.zeros(W.shape[0])
 
-    def at(self, tau: Array, alpha: Array) -> MarkovField:
-        """Of two numbers."""
+    def at(self, tau: Array, alpha: Array) -> MarkovField | None:
+        """Of two numbers; ``None`` where τ is not positive, or α not between −1 and 1.
+
+        With α = ±1 only rounding would make Q positive definite, or keep it from being so.
+        """
+        if not (0.0 < tau < np.inf and -1.0 < alpha < 1.0):
+            return None
         precision = float(tau) * (self._D - float(alpha) * self._W)
         return MarkovField(self.pattern, precision, self._mean)
 
