@@ -1,10 +1,14 @@
 """Long series: stochastic volatility and counts, the default against nutpie, and its estimates.
 
     python benchmarks/series.py [--quick] [--problems dax volatility counts] [--samplers nutpie]
+    python benchmarks/series.py --problems returns --returns LOG_RETURNS.csv
     python benchmarks/series.py --estimates
 
 "dax" is 1859 daily returns, "volatility" n simulated ones: returns with a log variance that is an
-autoregression about a level, rho .98 and sigma .2. "counts" has a log rate that is a random walk.
+autoregression about a level, rho .98 and sigma .2. "heavy" are the same with errors of a t
+distribution, degrees of freedom unknown. "returns" are the last column of a file, with the priors
+of the R package stochvol: level N(0, 10²), (rho + 1)/2 Beta(5, 1.5), sigma half normal. "counts"
+has a log rate that is a random walk, "binary" a logit that is an autoregression about a level.
 nutpie samples the same model with `pm.AR` and `pm.GaussianRandomWalk` as PyMC has them. ESS is
 ArviZ's bulk ESS, the smallest over the hyper-parameters; ESS/s per second of tuning, sampling and
 compilation.
@@ -22,6 +26,7 @@ from typing import Any
 
 import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 
 from _results import Table, arguments
@@ -35,25 +40,45 @@ from pymc_lgm.approximations.sites import Margins
 from pymc_lgm.approximations.transport import transport
 from pymc_lgm.state import AtTheta
 
-PROBLEMS = ("dax", "volatility", "counts")
+PROBLEMS = ("dax", "volatility", "heavy", "returns", "counts", "binary")
 
 
-def simulated_returns(n: int, rng: np.random.Generator) -> np.ndarray:
+def simulated(n: int, rng: np.random.Generator) -> np.ndarray:
+    """An autoregression."""
     x = np.empty(n)
     x[0] = rng.normal(0, 0.2 / np.sqrt(1 - 0.98**2))
     for t in range(1, n):
         x[t] = 0.98 * x[t - 1] + 0.2 * rng.standard_normal()
-    return np.exp((-0.4 + x) / 2) * rng.standard_normal(n)
+    return x
 
 
-def volatility(returns: np.ndarray) -> pm.Model:
+def simulated_returns(n: int, rng: np.random.Generator) -> np.ndarray:
+    return np.exp((-0.4 + simulated(n, rng)) / 2) * rng.standard_normal(n)
+
+
+def about_a_level(n: int, sd: float = 2.0, a: float = 20.0) -> Any:
+    level = pm.Normal("level", 0, sd)
+    persistence, sigma = pm.Beta("persistence", a, 1.5), pm.HalfNormal("sigma", 1)
+    rho = 2 * persistence - 1
+    start = pm.Normal.dist(0, sigma / pm.math.sqrt(1 - rho**2))
+    return level + pm.AR("x", rho=[rho], sigma=sigma, init_dist=start, shape=n)
+
+
+def volatility(returns: np.ndarray, *, heavy: bool = False, **priors: float) -> pm.Model:
     with pm.Model() as model:
-        level = pm.Normal("level", 0, 2)
-        persistence, sigma = pm.Beta("persistence", 20, 1.5), pm.HalfNormal("sigma", 1)
-        rho = 2 * persistence - 1
-        start = pm.Normal.dist(0, sigma / pm.math.sqrt(1 - rho**2))
-        x = pm.AR("x", rho=[rho], sigma=sigma, init_dist=start, shape=returns.size)
-        pm.Normal("y", 0, pm.math.exp((level + x) / 2), observed=returns)
+        scale = pm.math.exp(about_a_level(returns.size, **priors) / 2)
+        if heavy:
+            nu = 2 + pm.Exponential("freedom", 0.1)
+            pm.StudentT("y", nu=nu, mu=0, sigma=scale, observed=returns)
+        else:
+            pm.Normal("y", 0, scale, observed=returns)
+    return model
+
+
+def binary(n: int, rng: np.random.Generator) -> pm.Model:
+    y = rng.uniform(size=n) < 1 / (1 + np.exp(-simulated(n, rng)))
+    with pm.Model() as model:
+        pm.Bernoulli("y", logit_p=about_a_level(n), observed=y)
     return model
 
 
@@ -67,12 +92,18 @@ def counts(n: int, rng: np.random.Generator) -> pm.Model:
     return model
 
 
-def build(problem: str, n: int, seed: int) -> pm.Model:
+def build(problem: str, n: int, seed: int, file: str | None = None) -> pm.Model:
     rng = np.random.default_rng(seed)
-    if problem == "counts":
-        return counts(n, rng)
+    if problem in ("counts", "binary"):
+        return {"counts": counts, "binary": binary}[problem](n, rng)
     if problem == "volatility":
         return volatility(simulated_returns(n, rng))
+    if problem == "heavy":
+        tails = np.sqrt(5 / rng.chisquare(5, n))
+        return volatility(simulated_returns(n, rng) * tails, heavy=True)
+    if problem == "returns":
+        returns = pd.read_csv(file).iloc[:, -1].to_numpy()
+        return volatility(returns - returns.mean(), sd=10.0, a=5.0)
     returns = lgm.datasets.load_eustocks()["DAX"].to_numpy()
     return volatility(returns - returns.mean())
 
@@ -114,7 +145,8 @@ def estimates(args: argparse.Namespace, problem: str) -> None:
 
 def main() -> None:
     parser = arguments(__doc__, quick="100 elements, short chains")
-    parser.add_argument("--problems", nargs="*", choices=PROBLEMS, default=list(PROBLEMS))
+    parser.add_argument("--problems", nargs="*", choices=PROBLEMS, default=["dax", "volatility"])
+    parser.add_argument("--returns", metavar="CSV")
     samplers = ["default", "nutpie"]
     parser.add_argument("--samplers", nargs="*", choices=samplers, default=["default"])
     parser.add_argument("--n", type=int, default=3500)
@@ -126,9 +158,11 @@ def main() -> None:
     args = parser.parse_args()
     if args.quick:
         args.problems, args.n, args.draws, args.tune, args.chains = ["volatility"], 100, 50, 50, 2
+    if "returns" in args.problems and args.returns is None:
+        parser.error("returns needs --returns LOG_RETURNS.csv")
     if args.estimates:
         for problem in args.problems:
-            if problem != "counts":
+            if problem in ("dax", "volatility"):
                 estimates(args, problem)
         return
     columns = {"problem": "<10", "n": "", "sampler": "<7", "R-hat": ".3f", "ESS": ".0f"}
@@ -136,7 +170,7 @@ def main() -> None:
     results = Table(args, "", columns, keys=3)
     for problem in args.problems:
         for sampler in args.samplers:
-            model = build(problem, args.n, args.seed)
+            model = build(problem, args.n, args.seed, args.returns)
             n = model["x"].eval().size
             if results.has(problem, n, sampler):
                 continue
