@@ -244,7 +244,11 @@ def theta_move(
         explorer = walk if nuts is not None and few else None
         # Across two or three components three trajectories go as far as more, or jumps, would.
         trajectories, jumps = (3, 0) if few else (6, 3)
-        return kernels.Emulated(nuts or walk, explorer, n_trajectories=trajectories, n_jumps=jumps)
+        # Of sets a slope costs twice what an evaluation does, and NUTS would be most of tuning.
+        explored, first = (0.2, 10) if model.sets is None else (0.1, 4)
+        return kernels.Emulated(
+            nuts or walk, explorer, explored, first, n_trajectories=trajectories, n_jumps=jumps
+        )
     if move == "nuts":
         if nuts is None:
             raise ValueError(

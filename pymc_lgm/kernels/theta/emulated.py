@@ -189,19 +189,20 @@ def is_settled(learnt: Any) -> bool:
 class Emulated:
     """Surrogate transitions, and another move on theta: NUTS, or a walk where there is no slope.
 
-    The other move, or a cheaper ``explorer``, explores until there is an emulator, and goes on in
-    the share ``explored`` of tuning: where the emulator is too low its proposals to leave are
-    rejected. Each draw of tuning from ``judgment`` on says what becomes of it. If at least ``good``
-    of the emulator's proposals are accepted, it is not needed. If less, it makes a quarter as large
-    a share of the moves as the acceptance is less, and an exact draw has more moves: one more for
-    each 0.2 that are lacking, or begun. Below ``fair`` it makes all of them, since visits cannot
-    show the shape of the evidence. A walk helps in no draw: on estimates it is no better than the
-    emulator.
+    The other move, or a cheaper ``explorer``, explores until there is an emulator, NUTS for at most
+    ``trajectories`` draws a component of theta. It goes on in the share ``explored`` of tuning:
+    where the emulator is too low its proposals to leave are rejected. Each draw of tuning from
+    ``judgment`` on says what becomes of it. If at least ``good`` of the emulator's proposals are
+    accepted, it is not needed. If less, it makes a quarter as large a share of the moves as the
+    acceptance is less, and an exact draw has more moves: one more for each 0.2 that are lacking, or
+    begun. Below ``fair`` it makes all of them, since visits cannot show the shape of the evidence.
+    A walk helps in no draw: on estimates it is no better than the emulator.
     """
 
     other: NUTS | Metropolis = field(default_factory=Metropolis)
     explorer: Metropolis | None = None
     explored: float = 0.2
+    trajectories: int = 10
     judgment: float = 0.5
     fair: float = 0.1
     good: float = 0.7
@@ -213,19 +214,20 @@ class Emulated:
     def start(self, state: State, tune: int) -> EmulatorTuning:
         """Explore for the first eighth of tuning; for a quarter, or 50 draws, if that is short.
 
-        Trajectories visit more, and cost more: ten for each component of theta are enough.
+        Trajectories visit more, and cost more: fewer of them are enough.
         """
         rehearse(state)
-        first = tune // 8
+        first, least = tune // 8, 50
         if self.explorer is None and isinstance(self.other, NUTS):
-            first = min(first, 10 * state.theta.size)
+            first = min(first, self.trajectories * state.theta.size)
+            least = 5 * self.trajectories
         return EmulatorTuning(
             explorer=None if self.explorer is None else self.explorer.start(state, tune),
             other=self.other.start(state, tune),
             step_size=StepSizeTuning.start(0.8 * state.theta.size**-0.25, 0.8, 3.0),
             emulator=None,
             visits=(),
-            history=History((), max(first, min(tune // 4, 50))),
+            history=History((), max(first, min(tune // 4, least))),
             judged_from=math.ceil(self.judgment * tune),
         )
 
