@@ -230,13 +230,19 @@ class DensePrior:
         """
         if isinstance(W, SiteBlocks):
             return joined_by(W, self)
-        scaled = self.variance * W
-        gain = scaled * self._matrix.diagonal
+        gain = self.variance * W * self._matrix.diagonal
         if not (self.n * ROUNDING * gain < 1.0).all():
             return None
-        B = upper_triangle(self._matrix.above, np.sqrt(scaled), 1.0 + gain)
+        B = self.scaled(W)
         factor = factorize(B, lower=False)
         return None if factor is None else DensePosterior(self, W, factor)
+
+    def scaled(self, W: Array) -> Array:
+        """I + W^½ K W^½, of which the upper triangle holds: a new array, in column order."""
+        v_W = self.variance * W
+        diagonal = 1.0 + v_W * self._matrix.diagonal
+        B: Array = upper_triangle(self._matrix.above, np.sqrt(v_W), diagonal)
+        return B
 
     # Derivatives in theta
 

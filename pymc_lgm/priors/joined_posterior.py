@@ -61,13 +61,12 @@ def condition_jointly(W: SiteBlocks, prior: InParts) -> DensePosterior | None:
         local = np.empty(prior.n, dtype=np.intp)
         local[index] = np.arange(index.size)
         local, root = local[sets[:, c]], np.sqrt(D[:, c])
-        B = part.dense()
         in_order = np.array_equal(local, np.arange(local.size))
-        if not in_order:
-            B = B[np.ix_(local, local)]
-        B *= root[:, None]
-        B *= root
-        B[np.diag_indices_from(B)] += 1.0
+        if in_order:
+            B = part.scaled(D[:, c])
+        else:
+            B = part.dense()[np.ix_(local, local)] * root[:, None] * root
+            B[np.diag_indices_from(B)] += 1.0
         factor = factorize(B, lower=False)
         if factor is None:
             return joined_by(W, prior)
