@@ -1,10 +1,11 @@
 """The mean of a process as a hyper-parameter, and integrated out with it.
 
-    python benchmarks/collapsed.py [--quick] [--problems coal redwood linear] [--seeds 3]
+    python benchmarks/collapsed.py [--quick] [--problems coal redwood linear additive]
     python benchmarks/collapsed.py --problems coal --sampler ASIS
     python benchmarks/collapsed.py --problems linear --sampler ASIS --latent-move slice
 
-A constant or linear mean with normal coefficients is Gaussian given the covariance, as f is.
+A constant or linear mean with normal coefficients is Gaussian given the covariance, as f is, and
+so are a level and coefficients beside f and effects ("additive").
 "collapsed" is the default: they are integrated out, and drawn back given f. "kept" leaves them
 among the hyper-parameters, by the same prior under another name. (A sweep that was asked for a
 slice keeps them by itself; here it is told what is latent.) ESS is ArviZ's bulk ESS, the
@@ -24,6 +25,7 @@ import pymc as pm
 
 from _design import sampled
 from _results import Table, arguments
+from linear_predictors import simulated
 
 import pymc_lgm as lgm
 
@@ -72,13 +74,25 @@ def linear(kept: bool) -> list[str]:
     return ["slope", "mean"]
 
 
+def additive(kept: bool) -> list[str]:
+    """Counts of `linear_predictors`: a level, four coefficients, effects of 30 subjects."""
+    data = simulated(200, 0)
+    spread = pm.HalfNormal("spread", 1)
+    b = pm.Normal("b", 0, spread, shape=30)
+    mean, beta = coefficient("mean", kept), coefficient("slope", kept, shape=4)
+    f = pm.gp.Latent(cov_func=covariance(1)).prior("f", data["t"], reparameterize=False)
+    eta = mean + pm.math.dot(data["X"], beta) + b[data["subject"]] + f
+    pm.Poisson("y", pm.math.exp(eta), observed=data["y"])
+    return ["slope", "mean", "spread"]
+
+
 def integrating_out(sampler: type[Any]) -> type[Any]:
     """The sampler, with coefficients integrated out whatever it would do by itself."""
     always = property(lambda self: True, lambda self, chosen: None)
     return type(sampler.__name__, (sampler,), {"collapses": always})
 
 
-PROBLEMS = {build.__name__: build for build in (coal, redwood, linear)}
+PROBLEMS = {build.__name__: build for build in (coal, redwood, linear, additive)}
 
 
 def main() -> None:
@@ -92,7 +106,7 @@ def main() -> None:
     args = parser.parse_args()
     options = {"latent_move": args.latent_move} if args.latent_move else {}
     draws, seeds = (50, 1) if args.quick else (args.draws, args.seeds)
-    columns = {"problem": "<7", "mean": "<9", "p": "", "R-hat": ".3f", "ESS": ".0f", "f": ".0f"}
+    columns = {"problem": "<8", "mean": "<9", "p": "", "R-hat": ".3f", "ESS": ".0f", "f": ".0f"}
     title = f"{args.sampler}: {args.chains} chains of {draws} draws after {draws}, medians of seeds"
     table = Table(args, title, columns | {"ops/draw": ".2f", "ms": ".2f", "s": ".1f"}, keys=2)
     for name in args.problems:
