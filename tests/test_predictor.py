@@ -1,10 +1,12 @@
 """Models whose f is a linear predictor: how they are read, and that samplers leave their law."""
 
 import re
+import tracemalloc
 
 from functools import cache
 from itertools import product
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from models import QUICK, reading_once
 from mutants import mutated
 from scipy import stats
+from scipy.special import softmax
 from test_priors import close
 
 import pymc_lgm as lgm
@@ -21,6 +24,7 @@ from pymc_lgm.model import affine_graph, draw_back
 from pymc_lgm.model.predictor import Predictor
 from pymc_lgm.model.structure import basis_of_range, distinct_rows, order_of, structure_of
 from pymc_lgm.priors import BlocksPrior
+from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
 
 T = np.arange(3.0)[:, None]
@@ -598,13 +602,61 @@ def test_steps_that_leave_the_range_are_refused():
 
 
 def test_classes_are_sampled_by_default():
-    with build("classes_with_kernels_of_their_own"):
+    """One of them without data."""
+    with build("classes_in_a_stack"):
         idata = pm.sample(20, tune=40, chains=1, progressbar=False, random_seed=1, **SHORT)
         predictive = pm.sample_posterior_predictive(
             idata, progressbar=False, random_seed=1, compile_kwargs=QUICK
         )
     assert "log_evidence" in idata["sample_stats"]
     assert set(np.unique(predictive["posterior_predictive"]["y"])) == {0, 1, 2}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", [lgm.PseudoMarginal, lgm.ASIS])
+def test_a_flat_coefficient_has_the_posterior_of_generalized_least_squares(sampler):
+    """Beside a process and effects, with noise of a known size."""
+    x, y = X[:, 0], np.array([0.9, -0.8, 0.5, 1.1])
+    with pm.Model():
+        cov = 0.5 * pm.gp.cov.Matern32(1, ls=1.2)
+        f = pm.gp.Latent(cov_func=cov).prior("f", T, reparameterize=False)
+        b = pm.Normal("b", 0.4, 0.7, shape=2)
+        pm.Normal("y", f[WEEK] + b[GROUP] + pm.Flat("beta") * x, 0.3, observed=y)
+        idata = pm.sample(1500, tune=300, chains=1, step=sampler(), random_seed=1, **SILENT)
+    r = np.sqrt(3.0) * np.abs(T - T.T) / 1.2
+    K = 0.5 * (1.0 + r) * np.exp(-r)
+    V = K[np.ix_(WEEK, WEEK)] + 0.49 * (GROUP[:, None] == GROUP) + 0.09 * np.eye(4)
+    Vx = np.linalg.solve(V, x)
+    z = (idata["posterior"]["beta"] - Vx @ (y - 0.4) / (Vx @ x)) * np.sqrt(Vx @ x)
+    for values, expected in ((z, 0.0), (z**2, 1.0)):
+        assert abs(values.mean() - expected) < 4.5 * az.mcse(values)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "sampler"), [("classes_in_a_stack", None), ("whitened_classes", lgm.PseudoMarginal)]
+)
+def test_a_class_without_data_has_its_probability(name, sampler):
+    """That which importance sampling from the prior finds."""
+    labels = [0, 1, 1]
+    with build(name) as model:
+        pm.set_data({"seen": labels})
+        step = sampler and sampler()
+        idata = pm.sample(1500, tune=300, chains=1, step=step, random_seed=1, **SILENT)
+        names = ["f"] if "f" in model else ["f0", "f1", "f2"]
+        drawn = pm.draw([model[name] for name in names], 20_000, random_seed=2)
+    # Draws, classes, observations.
+    sampled = np.concatenate(
+        [idata["posterior"][name].values[0].reshape(1500, -1, 3) for name in names], axis=1
+    )
+    prior = softmax(np.concatenate([f.reshape(20_000, -1, 3) for f in drawn], axis=1), axis=1)
+    weights = prior[:, labels, range(3)].prod(axis=1)
+    weights /= weights.sum()
+    for found, p in zip(softmax(sampled, axis=1)[:, 2].T, prior[:, 2].T, strict=True):
+        expected = weights @ p
+        error = np.hypot(az.mcse(found[None]), np.sqrt(weights**2 @ (p - expected) ** 2))
+        assert 0.05 < expected < p.mean()
+        assert abs(found.mean() - expected) < 4.5 * error
 
 
 def test_opted_in_models_are_sampled_by_default():
@@ -616,6 +668,7 @@ def test_opted_in_models_are_sampled_by_default():
     assert "theta_acceptance" in idata["sample_stats"]
 
 
+SILENT = {"compute_convergence_checks": False, "quiet": True, "progressbar": False}
 SHORT = {"compute_convergence_checks": False, "quiet": True, "compile_kwargs": QUICK}
 
 
@@ -664,6 +717,30 @@ def test_processes_side_by_side_have_factors_of_their_own():
         close(part.cov_vjp(np.zeros(2), M[0]), ours.cov_vjp(np.zeros(2), block))
         along = ours.cov_jvp(np.zeros(2), v)[np.ix_(index, index)]
         close(part.cov_jvp(np.zeros(2), v), along)
+
+
+@pytest.mark.slow
+def test_effects_of_thousands_of_observations_make_no_dense_matrix():
+    """Read, conditioned on, drawn back and differentiated: less memory than one of n × n takes."""
+    n, rng = 4000, np.random.default_rng(1)
+    with pm.Model() as model:
+        s = pm.HalfNormal("s", shape=2)
+        b, c = pm.Normal("b", 0, s[0], shape=31), pm.Normal("c", 0, s[1], shape=12)
+        effects = b[rng.integers(31, size=n)] + c[rng.integers(12, size=n)]
+        eta = pm.Normal("a") + pm.Normal("beta") * rng.standard_normal(n) + effects
+        pm.Poisson("y", pm.math.exp(eta), observed=rng.poisson(1, n))
+    tracemalloc.start()
+    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    here = AtTheta.of(ours, np.zeros(2))
+    _, g, W, _ = here.likelihood(here.prior.mean)
+    posterior = here.prior.condition(W).differentiable()
+    f = here.prior.mean + posterior.multiply(np.ones(43))
+    ours.form.values_of(rng, here.prior, f)
+    posterior.evidence_gradient(g)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (ours.n, ours.rank) == (n, 43)
+    assert peak < 8 * n**2
 
 
 def test_a_basis_of_the_range():
