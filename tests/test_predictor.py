@@ -634,7 +634,12 @@ def test_a_flat_coefficient_has_the_posterior_of_generalized_least_squares(sampl
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "sampler"), [("classes_in_a_stack", None), ("whitened_classes", lgm.PseudoMarginal)]
+    ("name", "sampler"),
+    [
+        ("classes_in_a_stack", None),
+        ("classes", lgm.PseudoMarginal),
+        ("whitened_classes", lgm.PseudoMarginal),
+    ],
 )
 def test_a_class_without_data_has_its_probability(name, sampler):
     """That which importance sampling from the prior finds."""
