@@ -85,8 +85,11 @@ with model:
 probability, y = tree["predictions"]["diabetes_probability"].to_numpy(), test["y"].to_numpy()
 curve = lgm.abstention_curve(y, probability)
 density = lgm.log_predictive_density(y, probability)
-base_rate = lgm.log_predictive_density(y, np.full(len(y), train["y"].mean()))
+constant = np.full(len(y), train["y"].mean())
+base_rate = lgm.log_predictive_density(y, constant)
 print(f"log predictive density {density:.3f}; of the base rate alone {base_rate:.3f}")
+error, base_rate = lgm.brier_score(y, probability), lgm.brier_score(y, constant)
+print(f"Brier score {error:.3f}; of the base rate alone {base_rate:.3f}")
 print(f"capacity: accuracy {lgm.capacity(y, probability).accuracy:.3f}")
 print(curve.loc[[0, 0.1, 0.2, 0.3, 0.4]].round(2))
 

@@ -71,6 +71,8 @@ base_rate = np.tile(shares, (len(X) - seen, 1))
 print(curve.loc[[0, 0.1, 0.2, 0.3]].round(2))
 print(f"log density: {lgm.log_predictive_density(age[seen:], probability):.3f}")
 print(f"of the base rate: {lgm.log_predictive_density(age[seen:], base_rate):.3f}")
+print(f"Brier score: {lgm.brier_score(age[seen:], probability):.3f}")
+print(f"of the base rate: {lgm.brier_score(age[seen:], base_rate):.3f}")
 
 # %% [markdown]
 # ## The map

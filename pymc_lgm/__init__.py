@@ -27,6 +27,7 @@ from pymc_lgm.model import LatentGaussianModel as LatentGaussianModel
 from pymc_lgm.prediction import predict as predict
 from pymc_lgm.reporting import report as report
 from pymc_lgm.scores import abstention_curve as abstention_curve
+from pymc_lgm.scores import brier_score as brier_score
 from pymc_lgm.scores import capacity as capacity
 from pymc_lgm.scores import log_predictive_density as log_predictive_density
 from pymc_lgm.steps import ASIS as ASIS
@@ -75,6 +76,7 @@ __all__ = [
     "Sweep",
     "WhitenedMetropolis",
     "abstention_curve",
+    "brier_score",
     "capacity",
     "compare",
     "correct",

@@ -72,8 +72,10 @@ def compare(
         included, compilation not. The last two need a pilot: the same tuning and 100 draws of each
         chain tell what a draw costs, and so how many to make.
     groups : mapping of str to str or sequence of str, optional
-        Label -> variables, as in `efficiency`. By default "theta", the continuous free variables
-        but the latent, and "f", the latent. Deterministics are in neither.
+        Label -> variables, as in `efficiency`. By default "f", all that `LatentGaussianModel` reads
+        as latent, levels and effects too, and "theta", the other continuous free variables: the
+        same for all samplers, whether or not they integrate a level out. Deterministics are in
+        neither.
     progressbar : bool
         One bar over all samplers.
     client : distributed.Client, optional
@@ -264,7 +266,7 @@ def _groups(
 ) -> dict[str, list[str]]:
     """Return label -> variables of the model, by default theta and f."""
     if groups is None:
-        latents = [latent.rv for latent in find_latents(model, collapse=False).latents]
+        latents = [latent.rv for latent in find_latents(model).latents]
         hyper = [v for v in model.free_RVs if v not in latents and v.dtype in continuous_types]
         groups = {"theta": [v.name for v in hyper]} if hyper else {}
         groups |= {"f": [v.name for v in latents]}

@@ -1,4 +1,4 @@
-"""How good probabilities of classes are: density, abstention, capacity."""
+"""How good probabilities of classes are: density, squared error, abstention, capacity."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 
 from pymc_lgm.linalg import Array
 
-__all__ = ["Capacity", "abstention_curve", "capacity", "log_predictive_density"]
+__all__ = ["Capacity", "abstention_curve", "brier_score", "capacity", "log_predictive_density"]
 
 LEVELS = tuple(np.arange(51) / 100)
 ROUNDING = 1e-12
@@ -40,12 +40,53 @@ def log_predictive_density(y: ArrayLike, probability: ArrayLike) -> float:
     >>> round(log_predictive_density([0, 2], [[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]), 4)
     -0.4581
     """
-    p = np.asarray(probability, dtype=np.float64)
-    if p.ndim == 1:
-        p = np.stack([1.0 - p, p], axis=1)
-    labels, _ = _checked(y, p, p.shape[1])
+    labels, p = _checked(y, probability)
     with np.errstate(divide="ignore"):
         return float(np.log(p[np.arange(len(p)), labels]).mean())
+
+
+def brier_score(y: ArrayLike, probability: ArrayLike) -> float:
+    r"""Average the squared error of predictive probabilities.
+
+    Of two classes, with :math:`p_i = p(y_i = 1)`, and of more, with :math:`p_{ic} = p(y_i = c)`,
+
+    .. math::
+
+       \frac{1}{n} \sum_i (p_i - y_i)^2, \qquad
+       \frac{1}{n} \sum_i \sum_c (p_{ic} - [y_i = c])^2 .
+
+    Parameters
+    ----------
+    y : array_like of int, shape (n,)
+        Observed classes.
+    probability : array_like
+        p(y_i = 1), shape (n,), or that of each class 0...r − 1, shape (n, r).
+
+    Returns
+    -------
+    float
+        0 at best, at worst 1 of two classes and 2 of more.
+
+    Notes
+    -----
+    The sum over two classes is twice as large, which is what G. W. Brier has, and some authors
+    after him.
+
+    References
+    ----------
+    G. W. Brier (1950). Verification of forecasts expressed in terms of probability. Monthly Weather
+    Review 78, 1-3.
+
+    Examples
+    --------
+    >>> round(brier_score([0, 1], [0.5, 0.8]), 4)
+    0.145
+    >>> round(brier_score([0, 2], [[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]), 4)
+    0.22
+    """
+    labels, p = _checked(y, probability)
+    squares = np.square(p - np.eye(p.shape[1])[labels]).sum(axis=1)
+    return float(squares.mean()) / (2.0 if p.shape[1] == 2 else 1.0)
 
 
 def abstention_curve(
@@ -89,11 +130,8 @@ def abstention_curve(
     >>> curve.round(2).to_dict("list")
     {'abstention': [0.0, 0.25, 0.5], 'accuracy': [0.5, 0.67, 1.0], 'auc': [0.75, 1.0, 1.0]}
     """
-    p = np.asarray(probability, dtype=np.float64)
-    if p.ndim == 1:
-        p = np.stack([1.0 - p, p], axis=1)
+    labels, p = _checked(y, probability)
     classes = p.shape[1]
-    labels, p = _checked(y, p, classes)
     sure, right = (
         (classes * p.max(axis=1) - 1.0) / (2.0 * (classes - 1)),
         p.argmax(axis=1) == labels,
@@ -158,9 +196,12 @@ def _auc(labels: np.ndarray, p: Array) -> float:
     return (ranks - ones * (ones + 1) / 2) / (ones * zeros)
 
 
-def _checked(y: ArrayLike, p: Array, classes: int) -> tuple[np.ndarray, Array]:
-    """Return y as integers and p, or say what is wrong with them."""
-    labels = np.asarray(y)
+def _checked(y: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, Array]:
+    """Return y as integers and p with a column a class, or say what is wrong with them."""
+    labels, p = np.asarray(y), np.asarray(probability, dtype=np.float64)
+    if p.ndim == 1:
+        p = np.stack([1.0 - p, p], axis=1)
+    classes = p.shape[1]
     if labels.ndim != 1 or len(labels) != len(p) or not len(p):
         raise ValueError(f"y has shape {labels.shape}, probability {p.shape}: give one row each.")
     if not np.isin(labels, np.arange(classes)).all():

@@ -574,3 +574,56 @@ def test_draws_of_classes():
     f = np.repeat(F[:, :1], 20_000, axis=1)
     counts = np.bincount(pm.draw(lgm.Softmax.dist(f=f), random_seed=3), minlength=3)
     assert stats.chisquare(counts, 20_000 * softmax(F[:, 0])).pvalue > 1e-3
+
+
+def of_each(cov):
+    """A process a class, the classes apart by their means."""
+    means = [pm.gp.mean.Constant(c) for c in (1.0, 0.0, -1.5)]
+    gps = [pm.gp.Latent(mean_func=mean, cov_func=cov) for mean in means]
+    return [gp.prior(f"f{c}", POINTS, reparameterize=False) for c, gp in enumerate(gps)]
+
+
+def of_outputs(cov, **kwargs):
+    return pm.gp.Latent(cov_func=cov).prior("f", POINTS, n_outputs=3, **kwargs)
+
+
+POINTS = np.array([[0.0], [0.4], [2.0]])
+
+DENSE = {
+    "list": of_each,
+    "stack": lambda cov: pm.math.stack(of_each(cov)),
+    "outputs": lambda cov: of_outputs(cov, reparameterize=False),
+    "whitened outputs": of_outputs,
+}
+
+
+@pytest.mark.parametrize("form", DENSE)
+@pytest.mark.filterwarnings("ignore:Detected variables likely created by GP")
+def test_classes_of_processes_have_dims_and_predictions(form):
+    """Labels drawn from the prior and from a posterior have the probabilities of their own f."""
+    with pm.Model(coords={"place": list("uvw")}) as model:
+        f = DENSE[form](2.0 * pm.gp.cov.Matern32(1, ls=pm.LogNormal("ls")))
+        pm.Deterministic("eta", pm.math.stack(f) if form == "list" else f)
+        lgm.Softmax("y", f=f, observed=pm.Data("seen", [0, 2, 1], dims="place"), dims="place")
+        prior = pm.sample_prior_predictive(draws=400, random_seed=1)
+        fit = xr.DataTree.from_dict(
+            {"posterior": prior["prior"].to_dataset().isel(draw=slice(0, 300))}
+        )
+        pm.compute_log_likelihood(fit, progressbar=False)
+        predicted = pm.sample_posterior_predictive(fit, progressbar=False, random_seed=2)
+    assert model.named_vars_to_dims["y"] == ("place",)
+    eta = prior["prior"]["eta"].values[0]
+    draws = prior["prior_predictive"]["y"], predicted["posterior_predictive"]["y"]
+    for y, p in zip(draws, (softmax(eta, axis=1), softmax(eta[:300], axis=1)), strict=True):
+        assert y.dims == ("chain", "draw", "place")
+        assert y["place"].values.tolist() == list("uvw")
+        drawn = np.eye(3)[y.values[0]].transpose(0, 2, 1)
+        # Of another f their residuals would go against p.
+        for weights in (1.0, p - p.mean(axis=0)):
+            variance = (weights**2 * p * (1.0 - p)).sum(axis=0)
+            z = (weights * (drawn - p)).sum(axis=0) / np.sqrt(variance)
+            assert np.abs(z).max() < 4.5
+    terms = fit["log_likelihood"]["y"]
+    assert terms.dims == ("chain", "draw", "place")
+    expected = log_softmax(eta[:300], axis=1)[:, [0, 2, 1], range(3)]
+    np.testing.assert_allclose(terms.values[0], expected, atol=1e-10)

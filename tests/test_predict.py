@@ -18,7 +18,7 @@ import pymc_lgm as lgm
 from pymc_lgm.linalg import tally
 from pymc_lgm.prediction import predict
 from pymc_lgm.response import response
-from pymc_lgm.scores import abstention_curve, capacity, log_predictive_density
+from pymc_lgm.scores import abstention_curve, brier_score, capacity, log_predictive_density
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -417,7 +417,12 @@ def test_abstention_of_several_classes():
     np.testing.assert_allclose(curve["accuracy"][:4], [0.75, 0.75, 2 / 3, 1.0])
     # Of each class against the others: all pairs right, 2 of 3, all.
     assert curve["auc"].iloc[0] == pytest.approx((1 + 2 / 3 + 1) / 3)
+    # By accuracy 3/4, 2/3, 1, 1 at abstention 0, 1/4, 1/2, 3/4; by AUC 8/9, 1, and then one class.
+    expected = np.trapezoid([3 / 4, 2 / 3, 1, 1], [0, 0.25, 0.5, 0.75]) / 0.75
+    assert capacity(y, p) == pytest.approx((expected, (8 / 9 + 1) / 2))
+    assert capacity([2, 0], np.eye(3)[[2, 0]]) == (1.0, 1.0)  # never abstains
     two = np.array([0.1, 0.9, 0.45, 0.7])
+    assert capacity([0, 1, 1, 0], np.stack([1 - two, two], 1)) == capacity([0, 1, 1, 0], two)
     binary = abstention_curve([0, 1, 1, 0], two)
     pd.testing.assert_frame_equal(
         abstention_curve([0, 1, 1, 0], np.stack([1 - two, two], 1)), binary
@@ -428,6 +433,29 @@ def test_log_predictive_density():
     assert log_predictive_density([1, 0], [0.8, 0.3]) == pytest.approx(np.log([0.8, 0.7]).mean())
     assert log_predictive_density([1], [0.0]) == -np.inf
     assert log_predictive_density([2], [[0.2, 0.3, 0.5]]) == pytest.approx(np.log(0.5))
+
+
+def test_brier_score():
+    y, p = [1, 0, 0], np.array([0.8, 0.3, 0.0])
+    assert brier_score(y, p) == pytest.approx((0.04 + 0.09) / 3)
+    assert brier_score(y, np.stack([1 - p, p], axis=1)) == pytest.approx(brier_score(y, p))
+    assert (brier_score([0, 1], [0.0, 1.0]), brier_score([0, 1], [1.0, 0.0])) == (0.0, 1.0)
+    rows = [[0.2, 0.3, 0.5], [0.6, 0.4, 0.0]]
+    expected = (0.04 + 0.09 + 0.25 + 0.36 + 0.36) / 2
+    assert brier_score([2, 1], rows) == pytest.approx(expected)
+    assert brier_score([0, 2], np.eye(3)[[1, 1]]) == 2.0
+
+
+def test_the_brier_score_is_proper():
+    """On average no other probabilities have a smaller one than those that labels are drawn by."""
+    rng = np.random.default_rng(1)
+    p = rng.dirichlet(np.ones(4), size=20_000)
+    y = (rng.uniform(size=(20_000, 1)) > p.cumsum(axis=1)).sum(axis=1)
+    for other in (p**2, p**0.5, 0.9 * p + 0.025):
+        other /= other.sum(axis=1, keepdims=True)
+        assert brier_score(y, p) < brier_score(y, other)
+    # E Σ_c (p_c − [y = c])² = 1 − Σ_c p_c², and y moves it by less than one.
+    assert brier_score(y, p) == pytest.approx(1.0 - (p**2).sum(axis=1).mean(), abs=0.02)
 
 
 @pytest.mark.parametrize(
@@ -441,7 +469,7 @@ def test_log_predictive_density():
     ],
 )
 def test_scores_refuse_what_is_no_probability(y, p, message):
-    for score in (log_predictive_density, abstention_curve, capacity):
+    for score in (log_predictive_density, brier_score, abstention_curve, capacity):
         with pytest.raises(ValueError, match=message):
             score(y, p)
 

@@ -1,10 +1,12 @@
 """Models whose f is a linear predictor: how they are read, and that samplers leave their law."""
 
 import re
+import tracemalloc
 
 from functools import cache
 from itertools import product
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from models import QUICK, reading_once
 from mutants import mutated
 from scipy import stats
+from scipy.special import softmax
 from test_priors import close
 
 import pymc_lgm as lgm
@@ -21,6 +24,7 @@ from pymc_lgm.model import affine_graph, draw_back
 from pymc_lgm.model.predictor import Predictor
 from pymc_lgm.model.structure import basis_of_range, distinct_rows, order_of, structure_of
 from pymc_lgm.priors import BlocksPrior
+from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
 
 T = np.arange(3.0)[:, None]
@@ -29,10 +33,19 @@ GROUP, WEEK, SUBJECT = np.array([0, 1, 0, 1]), np.array([0, 1, 2, 2]), np.array(
 COUNTS = np.array([1, 0, 2, 1])
 
 MODELS = {}
+"""All samplers are tried on these."""
+
+OF_DEFAULT = {}
+"""And on these the default alone: lines as users write them, other forms of the models above."""
 
 
 def model(build):
     MODELS[build.__name__] = build
+    return build
+
+
+def of_default(build):
+    OF_DEFAULT[build.__name__] = build
     return build
 
 
@@ -84,7 +97,8 @@ def two_processes_with_a_level():
 
 @model
 def two_processes():
-    observe(process(rows=X) + 0.5 * process("g", rows=X[::-1]))
+    """The second one has a large mean: who forgets it must be noticed."""
+    observe(process(rows=X) + 0.5 * process("g", rows=X[::-1], mean=1.5))
 
 
 @model
@@ -109,6 +123,18 @@ def basis_functions():
     observe(gp.prior("f", X) + 0.1 * ls)
 
 
+@of_default
+def effects_and_a_process():
+    a, beta = pm.Normal("a", 0.2, 0.5), pm.Normal("beta", 0.3, 0.5, shape=1)
+    b = pm.Normal("b", 0, pm.HalfNormal("s", 0.7), shape=2)
+    observe(a + X @ beta + b[SUBJECT] + process()[WEEK])
+
+
+@of_default
+def whitened_without_a_mean():
+    observe(pm.gp.Latent(cov_func=pm.gp.cov.Matern32(1, ls=pm.LogNormal("ls"))).prior("f", X))
+
+
 # Models of which an observation reads several f_i
 
 
@@ -118,16 +144,42 @@ def mean_and_noise():
     pm.Normal("y", f, pm.math.exp(g), observed=pm.Data("seen", X[:, 0]))
 
 
+@of_default
+def mean_and_noise_of_groups():
+    f, g = process(rows=X[:3]), process("g", rows=X[:3], mean=-0.5)
+    group = np.array([2, 0, 1, 2])
+    pm.Normal("y", f[group], pm.math.exp(g[group]), observed=pm.Data("seen", X[:, 0]))
+
+
 @model
 def classes():
-    f = process(rows=X[:3], mean=0.0, n_outputs=3)
+    outputs(reparameterize=False)
+
+
+@of_default
+def whitened_classes():
+    outputs(reparameterize=True)
+
+
+def outputs(**kwargs):
+    f = process(rows=X[:3], mean=0.0, n_outputs=3, **kwargs)
     pm.Categorical("y", logit_p=f.T, observed=pm.Data("seen", [0, 2, 1]))
 
 
 @model
 def classes_with_kernels_of_their_own():
-    f = [process(f"f{c}", rows=X[:3]) for c in range(2)]
+    lgm.Softmax("y", f=three_processes(), observed=pm.Data("seen", [0, 2, 1]))
+
+
+@of_default
+def classes_in_a_stack():
+    """What tuning sees has nothing of the third."""
+    f = pm.math.stack(three_processes())
     lgm.Softmax("y", f=f, observed=pm.Data("seen", [0, 1, 1]))
+
+
+def three_processes():
+    return [process(f"f{c}", rows=X[:3], mean=0.4 * c - 0.2) for c in range(3)]
 
 
 @model
@@ -140,7 +192,7 @@ def mean_and_noise_with_levels():
 
 def build(name):
     with pm.Model() as model:
-        MODELS[name]()
+        (MODELS | OF_DEFAULT)[name]()
     return model
 
 
@@ -158,29 +210,39 @@ def read(name):
 
 COUPLED = {
     "mean_and_noise",
+    "mean_and_noise_of_groups",
     "mean_and_noise_with_levels",
     "classes",
+    "whitened_classes",
     "classes_with_kernels_of_their_own",
+    "classes_in_a_stack",
 }
+
+OF_EACH = (("f0", "f1", "f2"), 9, 9, ["ls_f0_log__", "ls_f1_log__", "ls_f2_log__"])
 
 READ = {
     "mean_and_noise": (("f", "g"), 8, 8, ["ls_f_log__", "ls_g_log__"]),
+    "mean_and_noise_of_groups": (("f", "g"), 6, 6, ["ls_f_log__", "ls_g_log__"]),
     "classes": (("f",), 9, 9, ["ls_f_log__"]),
-    "classes_with_kernels_of_their_own": (("f0", "f1"), 6, 6, ["ls_f0_log__", "ls_f1_log__"]),
+    "whitened_classes": (("f_rotated_",), 9, 9, ["ls_f_log__"]),
+    "classes_with_kernels_of_their_own": OF_EACH,
+    "classes_in_a_stack": OF_EACH,
     "process_and_intercept": (("f", "a"), 4, 4, ["s_log__", "ls_f_log__"]),
     "process_and_effects": (("mu", "b", "f"), 4, 4, ["s_log__", "ls_f_log__"]),
+    "effects_and_a_process": (("a", "beta", "b", "f"), 4, 4, ["s_log__", "ls_f_log__"]),
     "level_of_a_process": (("c", "f"), 4, 4, ["ls_f_log__"]),
     "coefficients_in_a_mean": (("slope", "c", "f"), 4, 4, ["s_log__", "ls_f_log__"]),
     "two_processes_with_a_level": (("c", "f", "g"), 4, 4, ["ls_f_log__", "ls_g_log__"]),
     "mean_and_noise_with_levels": (("f", "g"), 8, 8, ["c", "ls_f_log__", "d", "ls_g_log__"]),
     "two_processes": (("f", "g"), 4, 4, ["ls_f_log__", "ls_g_log__"]),
     "whitened": (("c", "f_rotated_"), 4, 4, ["ls_f_log__"]),
+    "whitened_without_a_mean": (("f_rotated_",), 4, 4, ["ls_log__"]),
     "coefficients_and_effects": (("z", "beta", "a"), 4, 2, ["s_log__"]),
     "basis_functions": (("f_hsgp_coeffs",), 4, 2, ["ls_log__"]),
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", MODELS | OF_DEFAULT)
 def test_what_is_read(name):
     ours, (latents, n, rank, theta) = read(name), READ[name]
     assert (ours.latents, ours.n, ours.rank, list(ours.theta_names)) == (latents, n, rank, theta)
@@ -189,7 +251,7 @@ def test_what_is_read(name):
         assert re.search(rf"{latent} \(\d", repr(ours))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", MODELS | OF_DEFAULT)
 def test_densities_add_up_to_the_models(name):
     """log p(theta) + ℓ(f(x), theta) is the model's without the priors of x, anywhere."""
     model, ours = build(name), read(name)
@@ -205,7 +267,9 @@ def test_densities_add_up_to_the_models(name):
 
 
 @pytest.mark.filterwarnings("ignore:Detected variables likely created by GP")
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [*MODELS, *(pytest.param(name, marks=pytest.mark.slow) for name in OF_DEFAULT)]
+)
 def test_f_has_the_law_of_what_it_is_made_of(name):
     """Its mean and covariance are those of f of draws of the model."""
     model, ours = build(name), read(name)
@@ -230,7 +294,7 @@ def test_f_has_the_law_of_what_it_is_made_of(name):
 
 SAMPLERS = {
     "ASIS": (lgm.ASIS, {}),
-    "PseudoMarginal": (lgm.PseudoMarginal, {"n_importance": 4}),
+    "PseudoMarginal": (lgm.PseudoMarginal, {}),
     "SurrogateSlice": (lgm.SurrogateSlice, {}),
     "LatentHMC": (lgm.LatentHMC, {}),
     "LatentHMC-curvature": (lgm.LatentHMC, {"metric": "curvature"}),
@@ -248,21 +312,35 @@ FAST = {
     ("coefficients_and_effects", "LatentHMC-curvature"),
 }
 
+AT_EACH_STEP = {
+    *OF_DEFAULT,
+    "classes",
+    "classes_with_kernels_of_their_own",
+    "basis_functions",
+}
+"""What the default, tuned, is tried on after one step, too."""
 
-@pytest.mark.parametrize(
-    ("name", "sampler", "steps"),
-    [
-        pytest.param(
-            *case, 1 if case in FAST else 5, marks=() if case in FAST else pytest.mark.slow
-        )
+CASES = [
+    *(pytest.param(*case, 1, 60) for case in sorted(FAST)),
+    *(
+        pytest.param(*case, 5, 60, marks=pytest.mark.slow)
         for case in product(MODELS, SAMPLERS)
-    ],
-)
-def test_every_sampler_leaves_the_joint_law(name, sampler, steps):
+        if case not in FAST and case[1] != "PseudoMarginal"
+    ),
+    *(
+        pytest.param(name, "PseudoMarginal", steps, 200, marks=pytest.mark.slow)
+        for name, steps in product(MODELS | OF_DEFAULT, (1, 5))
+        if steps == 5 or name in AT_EACH_STEP
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "sampler", "steps", "tune"), CASES)
+def test_every_sampler_leaves_the_joint_law(name, sampler, steps, tune):
     model, (cls, options) = shared(name), SAMPLERS[sampler]
-    tune = 60 if cls in (lgm.PseudoMarginal, lgm.KnorrHeldRue) else 0
+    tune = tune if cls in (lgm.PseudoMarginal, lgm.KnorrHeldRue) else 0
     rng = np.random.default_rng(5)
-    with reading_once(compiled=(name, sampler) not in FAST):
+    with reading_once(compiled=(name, sampler) not in FAST or steps > 1):
         step = cls(model=model, **options)
         test = joint_test(step, model, replicates=300, steps=steps, tune=tune, rng=rng)
     assert test.pvalue > 1e-4
@@ -392,12 +470,14 @@ def test_coefficients_with_their_prior_spread_are_noticed(monkeypatch, dies):
 
 @pytest.mark.mutant
 def test_a_forgotten_mean_of_a_block_is_noticed(monkeypatch, dies):
-    model = build("process_and_effects")
+    """That of the second latent alone."""
+    wrong = mutated(affine_graph, "if k != whole:", "if k != 1:")
+    monkeypatch.setattr(affine_graph.AffineGraph, "__init__", wrong.AffineGraph.__init__)
+    model = build("two_processes")
     with model:
         step = lgm.EllipticalSlice(compile_kwargs=QUICK)
-    mean = step.lgm.mean
-    monkeypatch.setattr(step.lgm, "mean", lambda theta: mean(theta) - 1.0)
-    dies("predictor: a mean forgotten", pvalue_of(step, model, 5), below=1e-6)
+    monkeypatch.undo()
+    dies("predictor: the mean of one block forgotten", pvalue_of(step, model, 5), below=1e-6)
 
 
 @pytest.mark.mutant
@@ -522,13 +602,66 @@ def test_steps_that_leave_the_range_are_refused():
 
 
 def test_classes_are_sampled_by_default():
-    with build("classes_with_kernels_of_their_own"):
+    """One of them without data."""
+    with build("classes_in_a_stack"):
         idata = pm.sample(20, tune=40, chains=1, progressbar=False, random_seed=1, **SHORT)
         predictive = pm.sample_posterior_predictive(
             idata, progressbar=False, random_seed=1, compile_kwargs=QUICK
         )
     assert "log_evidence" in idata["sample_stats"]
-    assert set(np.unique(predictive["posterior_predictive"]["y"])) == {0, 1}
+    assert set(np.unique(predictive["posterior_predictive"]["y"])) == {0, 1, 2}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", [lgm.PseudoMarginal, lgm.ASIS])
+def test_a_flat_coefficient_has_the_posterior_of_generalized_least_squares(sampler):
+    """Beside a process and effects, with noise of a known size."""
+    x, y = X[:, 0], np.array([0.9, -0.8, 0.5, 1.1])
+    with pm.Model():
+        cov = 0.5 * pm.gp.cov.Matern32(1, ls=1.2)
+        f = pm.gp.Latent(cov_func=cov).prior("f", T, reparameterize=False)
+        b = pm.Normal("b", 0.4, 0.7, shape=2)
+        pm.Normal("y", f[WEEK] + b[GROUP] + pm.Flat("beta") * x, 0.3, observed=y)
+        idata = pm.sample(1500, tune=300, chains=1, step=sampler(), random_seed=1, **SILENT)
+    r = np.sqrt(3.0) * np.abs(T - T.T) / 1.2
+    K = 0.5 * (1.0 + r) * np.exp(-r)
+    V = K[np.ix_(WEEK, WEEK)] + 0.49 * (GROUP[:, None] == GROUP) + 0.09 * np.eye(4)
+    Vx = np.linalg.solve(V, x)
+    z = (idata["posterior"]["beta"] - Vx @ (y - 0.4) / (Vx @ x)) * np.sqrt(Vx @ x)
+    for values, expected in ((z, 0.0), (z**2, 1.0)):
+        assert abs(values.mean() - expected) < 4.5 * az.mcse(values)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "sampler"),
+    [
+        ("classes_in_a_stack", None),
+        ("classes", lgm.PseudoMarginal),
+        ("whitened_classes", lgm.PseudoMarginal),
+    ],
+)
+def test_a_class_without_data_has_its_probability(name, sampler):
+    """That which importance sampling from the prior finds."""
+    labels = [0, 1, 1]
+    with build(name) as model:
+        pm.set_data({"seen": labels})
+        step = sampler and sampler()
+        idata = pm.sample(1500, tune=300, chains=1, step=step, random_seed=1, **SILENT)
+        names = ["f"] if "f" in model else ["f0", "f1", "f2"]
+        drawn = pm.draw([model[name] for name in names], 20_000, random_seed=2)
+    # Draws, classes, observations.
+    sampled = np.concatenate(
+        [idata["posterior"][name].values[0].reshape(1500, -1, 3) for name in names], axis=1
+    )
+    prior = softmax(np.concatenate([f.reshape(20_000, -1, 3) for f in drawn], axis=1), axis=1)
+    weights = prior[:, labels, range(3)].prod(axis=1)
+    weights /= weights.sum()
+    for found, p in zip(softmax(sampled, axis=1)[:, 2].T, prior[:, 2].T, strict=True):
+        expected = weights @ p
+        error = np.hypot(az.mcse(found[None]), np.sqrt(weights**2 @ (p - expected) ** 2))
+        assert 0.05 < expected < p.mean()
+        assert abs(found.mean() - expected) < 4.5 * error
 
 
 def test_opted_in_models_are_sampled_by_default():
@@ -540,6 +673,7 @@ def test_opted_in_models_are_sampled_by_default():
     assert "theta_acceptance" in idata["sample_stats"]
 
 
+SILENT = {"compute_convergence_checks": False, "quiet": True, "progressbar": False}
 SHORT = {"compute_convergence_checks": False, "quiet": True, "compile_kwargs": QUICK}
 
 
@@ -588,6 +722,30 @@ def test_processes_side_by_side_have_factors_of_their_own():
         close(part.cov_vjp(np.zeros(2), M[0]), ours.cov_vjp(np.zeros(2), block))
         along = ours.cov_jvp(np.zeros(2), v)[np.ix_(index, index)]
         close(part.cov_jvp(np.zeros(2), v), along)
+
+
+@pytest.mark.slow
+def test_effects_of_thousands_of_observations_make_no_dense_matrix():
+    """Read, conditioned on, drawn back and differentiated: less memory than one of n × n takes."""
+    n, rng = 4000, np.random.default_rng(1)
+    with pm.Model() as model:
+        s = pm.HalfNormal("s", shape=2)
+        b, c = pm.Normal("b", 0, s[0], shape=31), pm.Normal("c", 0, s[1], shape=12)
+        effects = b[rng.integers(31, size=n)] + c[rng.integers(12, size=n)]
+        eta = pm.Normal("a") + pm.Normal("beta") * rng.standard_normal(n) + effects
+        pm.Poisson("y", pm.math.exp(eta), observed=rng.poisson(1, n))
+    tracemalloc.start()
+    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    here = AtTheta.of(ours, np.zeros(2))
+    _, g, W, _ = here.likelihood(here.prior.mean)
+    posterior = here.prior.condition(W).differentiable()
+    f = here.prior.mean + posterior.multiply(np.ones(43))
+    ours.form.values_of(rng, here.prior, f)
+    posterior.evidence_gradient(g)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (ours.n, ours.rank) == (n, 43)
+    assert peak < 8 * n**2
 
 
 def test_a_basis_of_the_range():

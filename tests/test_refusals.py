@@ -136,6 +136,18 @@ def a_label_of_no_class() -> None:
     lgm.Softmax("y", f=np.zeros((3, 4)), observed=[0, 1, 3, 2])
 
 
+@refused("'y' is -inf at index 2 .1 of 4", "value there is 3", "outside the support", "correct it")
+def a_categorical_label_above_all() -> None:
+    pm.Categorical("y", logit_p=latent(n_outputs=3).T, observed=[0, 1, 3, 2])
+    step(sampler=lgm.PseudoMarginal)
+
+
+@refused("'y' is -inf at index 1 .1 of 4", "value there is -1", "outside the support", "correct it")
+def a_categorical_label_below_all() -> None:
+    pm.Categorical("y", logit_p=latent(n_outputs=3).T, observed=pm.Data("seen", [0, -1, 1, 2]))
+    step()
+
+
 @refused("f has shape .5,", r"observed has shape \(4,\)")
 def classes_of_other_points() -> None:
     lgm.Softmax("y", f=np.zeros((3, 5)), observed=[0, 1, 2, 2])

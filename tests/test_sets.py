@@ -59,7 +59,9 @@ def switched():
     [
         ("mean_and_noise", [[0, 4], [1, 5], [2, 6], [3, 7]]),
         ("classes", [[0, 1, 2], [3, 4, 5], [6, 7, 8]]),
-        ("classes_with_kernels_of_their_own", [[0, 1], [2, 3], [4, 5]]),
+        ("mean_and_noise_of_groups", [[0, 3], [1, 4], [2, 5]]),
+        ("whitened_classes", [[0, 1, 2], [3, 4, 5], [6, 7, 8]]),
+        ("classes_with_kernels_of_their_own", [[0, 1, 2], [3, 4, 5], [6, 7, 8]]),
         ("two_processes", None),
     ],
 )

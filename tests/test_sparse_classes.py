@@ -190,9 +190,9 @@ def test_labels_have_dims_and_a_random_share_of_errors():
 @pytest.mark.parametrize(
     ("observed", "options", "message"),
     [
-        ([0, 1, 3, 2], {}, "class from 0 to 2"),
-        ([0, 1, -1, 2], {}, "class from 0 to 2"),
-        ([0, 1, 0.5, 2], {}, "number of a class"),
+        ([0, 1, 3, 2], {}, r"observed\[2\] is 3.0 .*class from 0 to 2.*recode labels"),
+        ([0, 1, -1, 2], {}, r"observed\[2\] is -1.0 .*class from 0 to 2.*recode labels"),
+        ([0, 1, 0.5, 2], {}, r"observed\[2\] is 0.5 .*number of a class"),
         ([0, 1, 2], {}, "one value of f for each observation"),
         ([0, 1, 2, 1], {"epsilon": 0.0}, "between 0 and 1"),
         ([0, 1, 2, 1], {"epsilon": 1.5}, "between 0 and 1"),
@@ -201,12 +201,13 @@ def test_labels_have_dims_and_a_random_share_of_errors():
     ],
 )
 def test_labels_that_cannot_be_are_refused(observed, options, message):
-    with pm.Model(), pytest.raises(ValueError, match=message):
-        lgm.RobustMax("y", observed=observed, **({"f": MEAN} | options))
-    if "f" not in options:
-        f = [lgm.gp.Projected(m, v) for m, v in zip(MEAN, VARIANCE, strict=True)]
+    for likelihood in (lgm.RobustMax,) if options else (lgm.RobustMax, lgm.Softmax):
         with pm.Model(), pytest.raises(ValueError, match=message):
-            lgm.RobustMax("y", observed=observed, f=f, **options)
+            likelihood("y", observed=observed, **({"f": MEAN} | options))
+        if "f" not in options:
+            f = [lgm.gp.Projected(m, v) for m, v in zip(MEAN, VARIANCE, strict=True)]
+            with pm.Model(), pytest.raises(ValueError, match=message):
+                likelihood("y", observed=observed, f=f, **options)
 
 
 def test_missing_labels_and_half_a_list_are_refused():

@@ -51,7 +51,10 @@ class Softmax(Classes):
     Notes
     -----
     An observation reads C latent variables. The samplers that approximate p(f | y) take up to 12
-    classes, and factorize matrices of C n rows. With more, write ``step=lgm.ASIS()``.
+    classes: with a process for each, in C + 1 factorizations of n × n; with sums of several, a
+    process and effects say, of a matrix of C n rows. With more, write ``step=lgm.ASIS()``.
+
+    Labels that are no class are refused, where `pymc.Categorical` cuts 0.5 down to 0.
 
     References
     ----------
