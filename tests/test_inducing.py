@@ -389,6 +389,24 @@ def test_the_default_takes_it(fitted):
     assert (idata.sample_stats["n_importance"] <= 16).all()
 
 
+def test_a_trace_says_of_which_posterior_it_is(fitted):
+    """Whatever sampler has made it; of a model that is exact there is no such statistic."""
+    model, _, idata = fitted
+    label = idata.sample_stats["optimal_variational"]
+    assert label.dtype == bool
+    assert label.all()
+    assert "optimal variational posterior, not of p(f, theta | y)" in " ".join(
+        str(lgm.report(idata)).split()
+    )
+    for sampler in (lgm.EllipticalSlice, lgm.ASIS):
+        assert build(sampler, model).stats_dtypes_shapes["optimal_variational"] == (bool, [])
+    assert "optimal_variational" not in build(lgm.ASIS, "probit").stats_dtypes_shapes
+    with pm.Model() as features:
+        gp = lgm.gp.RandomFeatures(4, cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        lgm.Probit("y", f=gp.prior("f", X[:, None]), observed=[0, 1, 1])
+    assert "optimal_variational" not in build(lgm.EllipticalSlice, features).stats_dtypes_shapes
+
+
 def test_prediction_is_that_of_the_conditional(fitted):
     model, gp, idata = fitted
     points = np.array([[1.5], [4.7], [40.0]])

@@ -80,6 +80,7 @@ class ThroughInducing(Form):
         self._names = [str(rv.name).removesuffix("_u_rotated_") for rv in rvs]
         self._names = [name.removesuffix("_weights") for name in self._names]
         self._exact = all(map(are_weights, rvs))
+        self.whose = {} if self._exact else {"optimal_variational": True}
         self.has_sets = self.sets() is not None
         self._setting = setting
 
