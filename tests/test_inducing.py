@@ -25,6 +25,7 @@ import pymc_lgm as lgm
 from pymc_lgm import kernels
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.kernels.hold.inducing import holds_values
+from pymc_lgm.linalg import ROWS, gram
 from pymc_lgm.priors import InducingPrior
 from pymc_lgm.state import AtTheta, State
 
@@ -119,6 +120,14 @@ def test_the_verbs_of_its_prior():
     close(prior.log_density(L @ v), norm.logpdf(v).sum())
     assert prior.log_density(L @ v + np.eye(5)[0]) == -math.inf
     assert prior.moved(THETA + 1.0).log_density(L @ v) == -math.inf
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("n", [3, ROWS, 2 * ROWS + 5])
+def test_a_weighted_product_of_either_order(n, order):
+    rng = np.random.default_rng(4)
+    V, W = np.array(rng.standard_normal((n, 4)), order=order), rng.uniform(0.0, 2.0, n)
+    close(np.tril(gram(V, W)), np.tril(V.T @ (W[:, None] * V)))
 
 
 def test_the_values_of_its_coordinates():
