@@ -213,15 +213,17 @@ def factorize(A: Array, *, lower: bool = True) -> CholeskyFactor | None:
 
 
 def gram(A: Array, weights: Array) -> Array:
-    """Aᵀ diag(w) A, w ≥ 0, of an array (n, m) in C order: the lower triangle of an (m, m) one.
+    """Aᵀ diag(w) A, w ≥ 0, of an array (n, m): the lower triangle of an (m, m) one.
 
     n m² operations. A part of the rows at a time: a weighted copy of all of A would be as large.
+    Its order, C or Fortran, is that of A, and BLAS reads either as it is.
     """
     product = np.zeros((A.shape[1], A.shape[1]), order="F")
-    root = np.sqrt(weights)[:, None]
+    root, trans = np.sqrt(weights)[:, None], int(A.flags.f_contiguous)
     for i in range(0, len(A), ROWS):
-        part = slice(i, i + ROWS)
-        product = blas.dsyrk(1.0, (root[part] * A[part]).T, 1.0, product, lower=1, overwrite_c=1)
+        part = root[i : i + ROWS] * A[i : i + ROWS]
+        part = part if trans else part.T
+        product = blas.dsyrk(1.0, part, 1.0, product, trans=trans, lower=1, overwrite_c=1)
     return product
 
 

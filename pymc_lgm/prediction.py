@@ -200,21 +200,21 @@ def predict(
     inputs = pt.matrix("Xnew", dtype="float64")
     y = Observation(read, parameters, points, inputs, posterior, model, compile_kwargs)
 
-    moments: list[tuple[Array, Array]] = []
-    where = list(np.ndindex(posterior.sizes["chain"], posterior.sizes["draw"]))
+    moments: Array = np.empty(0)
+    shape = posterior.sizes["chain"], posterior.sizes["draw"]
+    where = list(np.ndindex(*shape))
     # As wide as a factorization that takes as long as solving for all points.
     width = round((n * n * len(points)) ** (1 / 3))
     with few_threads(max(n, width)):
         for i in track(where, "Predicting ...", disable=not progressbar):
             here = zip(*(conditional(i) for conditional in conditionals), strict=True)
             mean, variance = (of[0] if len(of) == 1 else np.vstack(of) for of in here)
-            moments.append((mean, variance))
+            if not moments.size:
+                moments = np.empty((2, *shape, *mean.shape))
+            moments[:, *i] = mean, variance
             y.add(i, mean, variance)
 
-    shape = posterior.sizes["chain"], posterior.sizes["draw"]
-    means, variances = (
-        np.array(of).reshape(*shape, *of[0].shape) for of in zip(*moments, strict=True)
-    )
+    means, variances = moments
     variables: dict[str, Any] = {}
     for k, latent in enumerate(latents):
         # Of a sparse process, what it is called where it is not at its inducing points.

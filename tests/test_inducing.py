@@ -1,13 +1,18 @@
 """Processes seen through inducing variables: their prior, their density, and what samples them."""
 
 import math
+import subprocess
+import sys
 
+from pathlib import Path
 from types import SimpleNamespace
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+import xarray as xr
 
 from models import build
 from samplers import CASES, label
@@ -18,9 +23,11 @@ from toys import TOYS, Chain, Counts, invariance_of
 import pymc_lgm as lgm
 
 from pymc_lgm import kernels
+from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.kernels.hold.inducing import holds_values
+from pymc_lgm.linalg import ROWS, gram
 from pymc_lgm.priors import InducingPrior
-from pymc_lgm.state import State
+from pymc_lgm.state import AtTheta, State
 
 THETA = np.array([0.7, 0.2, -0.4])
 X, Z = np.array([0.0, 0.6, 1.5]), np.array([0.2, 1.1])
@@ -113,6 +120,14 @@ def test_the_verbs_of_its_prior():
     close(prior.log_density(L @ v), norm.logpdf(v).sum())
     assert prior.log_density(L @ v + np.eye(5)[0]) == -math.inf
     assert prior.moved(THETA + 1.0).log_density(L @ v) == -math.inf
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("n", [3, ROWS, 2 * ROWS + 5])
+def test_a_weighted_product_of_either_order(n, order):
+    rng = np.random.default_rng(4)
+    V, W = np.array(rng.standard_normal((n, 4)), order=order), rng.uniform(0.0, 2.0, n)
+    close(np.tril(gram(V, W)), np.tril(V.T @ (W[:, None] * V)))
 
 
 def test_the_values_of_its_coordinates():
@@ -300,6 +315,98 @@ def test_with_all_points_it_is_the_process_itself():
         assert one == pytest.approx(dense({"eta_log__": 0.3, "f_rotated_": v}), abs=1e-4)
 
 
+# With all points as inducing points and normal noise its posterior is known: a grid over eta
+
+
+GRID = np.linspace(-2.0, 2.0, 201)
+"""Of log eta, whose prior is N(0, 0.5²)."""
+
+NOISE = 0.3
+
+
+def all_points():
+    """Twenty inputs, observations with noise, and the sparse model of them with Z = X."""
+    rng = np.random.default_rng(11)
+    inputs = np.sort(rng.uniform(0.0, 5.0, 20))
+    y = 1.5 * np.sin(2.0 * inputs) + NOISE * rng.standard_normal(20)
+    with pm.Model() as made:
+        eta = pm.LogNormal("eta", 0.0, 0.5)
+        gp = lgm.gp.SparseLatent(cov_func=eta**2 * pm.gp.cov.Matern32(1, ls=1.0))
+        f = gp.prior("f", inputs[:, None], Xu=inputs[:, None])
+        lgm.gp.Expected("y", lambda f: pm.Normal.dist(f, NOISE), f, observed=y)
+    return inputs, y, made
+
+
+def dense(inputs, y, log_eta):
+    """log p(y | eta), and mean and variance of f: those of the process itself."""
+    K = np.exp(2.0 * log_eta) * matern(abs(inputs[:, None] - inputs))
+    S = K + NOISE**2 * np.eye(20)
+    gain = np.linalg.solve(S, K).T
+    variance = np.diag(K - gain @ K)
+    return multivariate_normal(np.zeros(20), S).logpdf(y), gain @ y, variance
+
+
+def test_with_all_points_each_theta_has_the_evidence_and_f_of_the_process():
+    inputs, y, made = all_points()
+    ours = lgm.LatentGaussianModel.from_pymc(made)
+    for log_eta in (-1.0, 0.2, 1.2):
+        right, mean, variance = dense(inputs, y, log_eta)
+        at = AtTheta.of(ours, np.array([log_eta]))
+        q = laplace(at.likelihood, at.prior)
+        assert q.log_evidence == pytest.approx(right, abs=1e-3)
+        np.testing.assert_allclose(q.center[:20], mean, atol=1e-4)
+        np.testing.assert_allclose(q.posterior.variances[:20], variance, rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_with_all_points_draws_are_of_the_posterior_of_the_process():
+    """Moments of eta and of f by a grid, and by draws of (theta, u), where u is f."""
+    inputs, y, made = all_points()
+    log_evidence, means, variances = (
+        np.array(of) for of in zip(*(dense(inputs, y, x) for x in GRID), strict=True)
+    )
+    weights = np.exp(log_evidence - log_evidence.max()) * norm.pdf(GRID, 0.0, 0.5)
+    weights /= weights.sum()
+    with made:
+        idata = pm.sample(
+            3000, tune=500, chains=2, cores=1, random_seed=3, progressbar=False,
+            compute_convergence_checks=False,
+        )  # fmt: skip
+    drawn = xr.Dataset(
+        {"log_eta": np.log(idata.posterior["eta"]), "f": idata.posterior["f_u"]},
+    )
+    right = {
+        "log_eta": (weights @ GRID, weights @ GRID**2),
+        "f": (weights @ means, weights @ (variances + means**2)),
+    }
+    for moment in (0, 1):
+        of = drawn ** (moment + 1)
+        se = az.mcse(of, method="mean")
+        for name in right:
+            error = of[name].mean(("chain", "draw")) - right[name][moment]
+            assert (abs(error) < 4.5 * se[name]).all(), (name, moment)
+
+
+@pytest.mark.slow
+def test_nuts_draws_from_the_same_posterior(fitted):
+    """The model is an ordinary one of PyMC: its NUTS and the default agree."""
+    model, _, _ = fitted
+    found = []
+    for step in (pm.NUTS, lgm.PseudoMarginal):
+        with model:
+            idata = pm.sample(
+                1500, tune=700, step=step(), chains=2, cores=1, random_seed=5, progressbar=False,
+                compute_convergence_checks=False,
+            )  # fmt: skip
+        drawn = xr.Dataset({"log_eta": np.log(idata.posterior["eta"]), "u": idata.posterior["f_u"]})
+        found.append(
+            [(x.mean(("chain", "draw")), az.mcse(x, method="mean")) for x in (drawn, drawn**2)]
+        )
+    for (one, of_one), (other, of_other) in zip(*found, strict=True):
+        score = abs(one - other) / np.sqrt(of_one**2 + of_other**2)
+        assert all((each < 4.0).all() for each in score.values()), score
+
+
 def test_a_variable_of_another_step_moves_what_is_kept():
     with pm.Model() as model:
         eta, scale = pm.HalfNormal("eta"), pm.HalfNormal("scale")
@@ -389,6 +496,24 @@ def test_the_default_takes_it(fitted):
     assert (idata.sample_stats["n_importance"] <= 16).all()
 
 
+def test_a_trace_says_of_which_posterior_it_is(fitted):
+    """Whatever sampler has made it; of a model that is exact there is no such statistic."""
+    model, _, idata = fitted
+    label = idata.sample_stats["optimal_variational"]
+    assert label.dtype == bool
+    assert label.all()
+    assert "optimal variational posterior, not of p(f, theta | y)" in " ".join(
+        str(lgm.report(idata)).split()
+    )
+    for sampler in (lgm.EllipticalSlice, lgm.ASIS):
+        assert build(sampler, model).stats_dtypes_shapes["optimal_variational"] == (bool, [])
+    assert "optimal_variational" not in build(lgm.ASIS, "probit").stats_dtypes_shapes
+    with pm.Model() as features:
+        gp = lgm.gp.RandomFeatures(4, cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        lgm.Probit("y", f=gp.prior("f", X[:, None]), observed=[0, 1, 1])
+    assert "optimal_variational" not in build(lgm.EllipticalSlice, features).stats_dtypes_shapes
+
+
 def test_prediction_is_that_of_the_conditional(fitted):
     model, gp, idata = fitted
     points = np.array([[1.5], [4.7], [40.0]])
@@ -406,6 +531,44 @@ def test_prediction_is_that_of_the_conditional(fitted):
     se = np.sqrt(tree["f_variance"].values / drawn.shape[1])
     difference = drawn.mean(("chain", "draw")).values - tree["f_mean"].values
     assert (abs(difference) < 5.0 * se).all()
+
+
+LARGE = """
+import sys
+import arviz as az, numpy as np, pymc as pm, pymc_lgm as lgm
+
+n, m, draws = map(int, sys.argv[1:])
+rng = np.random.default_rng(0)
+X, Xu = rng.uniform(size=(n, 2)), rng.uniform(size=(m, 2))
+with pm.Model() as model:
+    ls, eta = pm.LogNormal("ls", -1.0, 0.5), pm.HalfNormal("eta", 3.0)
+    gp = lgm.gp.SparseLatent(cov_func=eta**2 * pm.gp.cov.Matern52(2, ls=ls))
+    lgm.Probit("y", f=gp.prior("f", X, Xu=Xu), observed=(X[:, 0] > X[:, 1]).astype(int))
+    posterior = {name: np.exp(0.1 * rng.standard_normal((1, draws))) for name in ("ls", "eta")}
+    posterior["f_u"] = rng.standard_normal((1, draws, m))
+    tree = lgm.predict(az.from_dict({"posterior": posterior}), gp, X, progressbar=False)
+assert tree["predictions"]["f_conditional_mean"].shape == (1, draws, n)
+(peak,) = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(int(peak) / 2**20)
+"""
+
+
+def peak(n, m, draws):
+    """GiB that a process needs at most that predicts at n points, by draws of different theta."""
+    script = [sys.executable, "-c", LARGE, *map(str, (n, m, draws))]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=1800)
+    assert done.returncode == 0, done.stderr
+    return float(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="The peak is read from /proc.")
+def test_fifty_thousand_points_are_predicted_in_less_than_three_gibibytes():
+    """By 500 inducing points and 500 draws: what a draw takes with its V, and what all of them do.
+
+    The process itself, 0.27 GiB, is counted twice.
+    """
+    assert peak(50_000, 500, 3) + peak(50_000, 10, 500) < 3.0
 
 
 # What is refused

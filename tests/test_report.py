@@ -266,6 +266,18 @@ def test_corrected_chains():
     assert "approximate" not in blamed(good)
 
 
+def test_draws_through_inducing_variables_are_labeled():
+    def plant(posterior, stats):
+        stats["optimal_variational"] = np.ones((CHAINS, DRAWS), dtype=bool)
+
+    found, other = report(trace(plant=plant), GROUPS), report(trace(), GROUPS)
+    assert found.ok
+    label = "Draws are of the optimal variational posterior, not of p(f, theta | y)."
+    assert sum(verdict.sentence.startswith(label) for verdict in found.verdicts) == 1
+    assert label in " ".join(str(found).split())
+    assert "variational" not in str(other)
+
+
 @pytest.mark.parametrize(("chains", "draws"), [(1, 1), (1, 3), (2, 3), (1, 10), (4, 10), (2, 25)])
 def test_short_chains_say_what_cannot_be_said(chains, draws, tmp_path):
     found = report(trace(chains, draws), path=tmp_path / "report.html")

@@ -162,6 +162,12 @@ def _stays(numbers: Numbers) -> Iterator[Verdict]:
 
 
 def _exactness(numbers: Numbers) -> Iterator[Verdict]:
+    if "optimal_variational" in numbers.stats:
+        yield good(
+            "inducing variables",
+            "Draws are of the optimal variational posterior, not of p(f, theta | y). With more "
+            "inducing points the two are closer.",
+        )
     if "approximate_step_size" in numbers.stats:
         yield warning(
             "approximate",

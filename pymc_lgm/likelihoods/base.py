@@ -2,7 +2,7 @@
 
 import inspect
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -123,6 +123,12 @@ class Likelihood(Distribution):
     reads_classes: ClassVar[bool] = False
     """Whether an observation reads a latent variable a class: then there is an `expected_logp`."""
 
+    expected_logp: ClassVar[Callable[..., TensorVariable] | None] = None
+    """(value, mean, variance, other parameters) -> E log p(y | f) of f ~ N(mean, variance).
+
+    Of classes f_c are independent, along the last axis. ``None``: by quadrature.
+    """
+
     def __new__(cls, name: str, *args: Any, observed: Any = None, **kwargs: Any) -> TensorVariable:
         """Check the observed values, then add the variable to the model as PyMC does."""
         bound = inspect.signature(cls.dist).bind(*args, **kwargs)
@@ -160,7 +166,8 @@ class Likelihood(Distribution):
             dist,
             f,
             values,
-            expected_logp=cls.expected_logp if cls.reads_classes else None,
+            expected_logp=cls.expected_logp,
+            by_class=cls.reads_classes,
             observed=observed,
             ndims_params=[of_f, of_f, *(cls.core_ndims.get(key, 0) for key in others)],
             class_name=f"Expected{cls.__name__}",
@@ -168,13 +175,6 @@ class Likelihood(Distribution):
         )
         mark_expectation(rv, dist(f.mean, *values))
         return rv
-
-    @staticmethod
-    def expected_logp(
-        value: TensorVariable, mean: TensorVariable, variance: TensorVariable, *params: Any
-    ) -> TensorVariable:
-        """Return E log p(y | f) of f_c ~ N(mean_c, variance_c), classes along the last axis."""
-        raise NotImplementedError
 
     @classmethod
     def outside_support(

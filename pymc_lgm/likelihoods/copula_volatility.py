@@ -93,6 +93,13 @@ class CopulaVolatility(Likelihood, Continuous):
         return -0.5 * math.log(2.0 * math.pi) - f - 0.5 * pt.square(value) * bounded_exp(-2.0 * f)
 
     @staticmethod
+    def expected_logp(
+        value: TensorVariable, mean: TensorVariable, variance: TensorVariable
+    ) -> TensorVariable:
+        """E log p(y | f) of f ~ N(mean, variance), whose E e^(-2f) is e^(-2 (mean - variance))."""
+        return CopulaVolatility.logp(value, mean - variance) - variance
+
+    @staticmethod
     def logcdf(value: TensorVariable, f: TensorVariable) -> TensorVariable:
         """Return the log probability of an observation of at most `value`."""
         return log_ndtr(value * bounded_exp(-f))

@@ -15,6 +15,7 @@ from pymc.pytensorf import convert_observed_data
 from pytensor.tensor import _as_tensor_variable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_lgm.likelihoods.closed_forms import closed_form
 from pymc_lgm.likelihoods.registry import mark
 
 __all__ = ["NODES", "Expected", "Projected", "observe", "of_classes"]
@@ -76,10 +77,12 @@ def Expected(
 
        E\{\log p(y_i \mid f_i)\}, \qquad f_i \sim N(\mu_i, \gamma_i),
 
-    by a Gauss–Hermite rule of 12 nodes. With the prior of the inducing variables it makes the
-    posterior that comes closest to that of f among those in which f depends on the data through
-    them alone (Hensman et al. 2015, eq. 7). It is no density of y: :math:`\exp E \log p` does not
-    sum to one. Draws of y have :math:`f_i \sim N(\mu_i, \gamma_i)`.
+    in closed form for a normal y with mean or log standard deviation a + b f and a Poisson y with
+    log rate a + b f, if the graph of `dist` shows it, and by a Gauss–Hermite rule of 12 nodes for
+    others. With the prior of the inducing variables it makes the posterior that comes closest to
+    that of f among those in which f depends on the data through them alone (Hensman et al. 2015,
+    eq. 7). It is no density of y: :math:`\exp E \log p` does not sum to one. Draws of y have
+    :math:`f_i \sim N(\mu_i, \gamma_i)`.
 
     Parameters
     ----------
@@ -131,6 +134,7 @@ def observe(
     params: Sequence[Any],
     *,
     expected_logp: Callable[..., Any] | None = None,
+    by_class: bool = False,
     **kwargs: Any,
 ) -> TensorVariable:
     """Observe a process, or a process a class, by an expected log density.
@@ -140,12 +144,14 @@ def observe(
     name, dist, f, params, **kwargs
         As of `Expected`. Of classes f has them along its first axis.
     expected_logp : callable, optional
-        (y, mean, variance, ``*params``) -> E log p(y | f) of classes, along the last axis of mean
-        and variance. By default f_i is one number, and the expectation by quadrature.
+        (y, mean, variance, ``*params``) -> E log p(y | f). By default what `closed_form` sees, or
+        by quadrature.
+    by_class : bool
+        Whether an observation reads a process a class: mean and variance have them along their
+        last axis. Then there is an ``expected_logp``.
     """
     x, w = hermegauss(NODES)
     nodes, weights = pt.constant(x), pt.constant(w / w.sum())
-    by_class = expected_logp is not None
 
     def random(mean: Any, variance: Any, *params_and_size: Any) -> Any:
         *params, size = params_and_size
@@ -158,6 +164,9 @@ def observe(
     def logp(value: Any, mean: Any, variance: Any, *params: Any) -> Any:
         if expected_logp is not None:
             return expected_logp(value, mean, variance, *params)
+        exact = closed_form(dist, value, mean, variance, params)
+        if exact is not None:
+            return exact
         at = _columns(nodes, mean.ndim) * pt.sqrt(variance)
         values = pm.logp(dist(mean + at, *params), value)
         return pt.sum(_columns(weights, values.ndim - 1) * values, axis=0)

@@ -118,3 +118,15 @@ class LogGaussianCox(Likelihood, Discrete):
         )
         legal = pt.and_(pt.ge(value, 0), pt.eq(value, pt.floor(value)))
         return check_parameters(pt.switch(legal, logp, -np.inf), exposure > 0, msg="exposure > 0")
+
+    @staticmethod
+    def expected_logp(
+        value: TensorVariable,
+        mean: TensorVariable,
+        variance: TensorVariable,
+        exposure: TensorVariable,
+        offset: TensorVariable,
+    ) -> TensorVariable:
+        """E log p(y | f) of f ~ N(mean, variance), whose E e^f is e^(mean + variance / 2)."""
+        half = 0.5 * variance
+        return LogGaussianCox.logp(value, mean + half, exposure, offset) - value * half

@@ -38,7 +38,7 @@ class InducingModel(Protocol):
     """V as a function of theta, and R where there is one."""
 
     def maps(self, theta: Array) -> Sequence[Array] | None:
-        """V_1, ..., V_C, each (n_c, m_c) in C order; ``None`` where a K_uu has no factor."""
+        """V_1, ..., V_C, each (n_c, m_c); ``None`` where a K_uu has no factor."""
 
     def roots(self, theta: Array) -> Sequence[Array] | None:
         """R_1, ..., R_C, lower triangular (m_c, m_c); ``None`` if v is of nobody's values."""

@@ -94,7 +94,7 @@ class LatentGaussianStep(BlockedStep):
         # Functions that are compiled here and now hold constants that BLAS has computed.
         with few_threads(self.lgm.n):
             self.elements = tuple(self._sweep())
-        types = kernels.statistics(self.elements)
+        types = kernels.statistics(self.elements) | dict.fromkeys(self.lgm.form.whose, bool)
         self.stats_dtypes = [types]
         self.stats_dtypes_shapes = {name: (dtype, []) for name, dtype in types.items()}  # type: ignore[var-annotated]  # PyMC's base class declares it
         self.rng = get_random_generator(rng)
@@ -219,7 +219,7 @@ class LatentGaussianStep(BlockedStep):
         self._state = state
         point = point | self._depart(state)
         # With the cost of arriving, if another step has moved theta, and of what f is made of.
-        stats["cubic_ops"] = tally.cubic_ops - ops
+        stats |= {"cubic_ops": tally.cubic_ops - ops, **self.lgm.form.whose}
         return point, [stats]
 
     def _begin(self, state: State) -> None:

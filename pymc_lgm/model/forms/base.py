@@ -146,6 +146,8 @@ class Form:
         data, or its effects are integrated out. Then its importance draws need no other move of f.
     fewest : int
         Importance draws, if they are not bent together.
+    whose : mapping of str to bool
+        Statistics of every draw that label it where it is not one of p(f, theta | y).
     """
 
     by_covariance: ClassVar[bool] = True
@@ -155,6 +157,7 @@ class Form:
     is_bent: bool = False
     is_close: bool = False
     fewest: int = FEWEST
+    whose: Mapping[str, bool] = {}
 
     f: Variable
     n: int

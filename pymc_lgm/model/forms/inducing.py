@@ -80,6 +80,7 @@ class ThroughInducing(Form):
         self._names = [str(rv.name).removesuffix("_u_rotated_") for rv in rvs]
         self._names = [name.removesuffix("_weights") for name in self._names]
         self._exact = all(map(are_weights, rvs))
+        self.whose = {} if self._exact else {"optimal_variational": True}
         self.has_sets = self.sets() is not None
         self._setting = setting
 
@@ -212,7 +213,7 @@ class KeptAtTheta:
         self._at = None
 
     def maps(self, theta: Array) -> list[Array] | None:
-        """V of each process, (n, m), in C order; ``None`` where a K_uu cannot be factorized."""
+        """V of each process, (n, m); ``None`` where a K_uu cannot be factorized."""
         arrays = self._values(theta)[0]
         return None if arrays is None else arrays[: self._processes]
 
@@ -247,7 +248,6 @@ class KeptAtTheta:
                 ends = len(self._counts)
                 found, values = of_theta[:ends], of_theta[ends:]
                 known = all(np.isfinite(V).all() for V in found)
-                found = [np.ascontiguousarray(V) for V in found]
                 arrays = [V for V, C in zip(found, self._counts, strict=True) for _ in range(C)]
                 arrays = arrays if known else None
             self._kept[key] = arrays, values
