@@ -1,6 +1,11 @@
 """What is written otherwise so that it compiles sooner is the same function."""
 
+import os
 import pickle
+import subprocess
+import sys
+
+from pathlib import Path
 
 import numpy as np
 import pytensor.tensor as pt
@@ -117,3 +122,23 @@ def test_what_reads_no_input_is_computed_once(several):
             assert three == 3.0
         np.testing.assert_array_equal(value, np.ones(P))
         value[:] = 7.0  # a new array each time
+
+
+LOOPS = ["test_copula.py", "test_sparse.py", "test_emulator.py", "test_series.py"]
+
+
+@pytest.mark.slow
+def test_loops_run_uncompiled_too():
+    """Tests of functions that Numba compiles, with Python in its place: they are one code."""
+    folder = Path(__file__).parent
+    # Chains take Python minutes, and it raises where compiled arithmetic has no number.
+    left_out = (
+        "exact or default or unbiased or invariant or mutant or no_error or chain or long_series"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
+    command += ["-W", "ignore::RuntimeWarning", "-k", f"not ({left_out})", *LOOPS]
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    result = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout[-2000:]
