@@ -77,6 +77,13 @@ class IntrinsicField:
         """Q_p⁻¹ x."""
         return self._factor.solve_transposed(self._factor.solve(x))
 
+    @property
+    def variances(self) -> Array:
+        """(Q⁻ + s² 11ᵀ)_ii."""
+        U = self.columns
+        added: Array = np.einsum("ij,jk,ik->i", U, self.covariance, U)
+        return self._factor.inverse_diagonal + added
+
     def at(self) -> IntrinsicField:
         """Itself, at every theta."""
         return self
