@@ -696,6 +696,17 @@ def test_the_rule_is_as_good_as_it_says(y):
     np.testing.assert_allclose(seen, logsumexp(values, axis=0), atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("d", [largest for largest, _ in own_effects.FEWER])
+@pytest.mark.parametrize("y", [0, 1, 3, 10, 50, 500])
+def test_smaller_effects_need_fewer_nodes(y, d):
+    """The largest for which each is used, within four standard deviations of f."""
+    f = np.log(y + 0.5) + np.sqrt(d**2 + 1.0 / (y + 0.5)) * np.linspace(-4.0, 4.0, 25)
+    (seen,) = OwnEffects(*of_counts(y)).elements(f[None], np.full(25, d))
+    w = np.linspace(-14.0, 14.0, 14_001)[:, None]
+    values = y * (f + d * w) - np.exp(f + d * w) + stats.norm.logpdf(w) + np.log(0.002)
+    np.testing.assert_allclose(seen, logsumexp(values, axis=0), atol=2e-7, rtol=0)
+
+
 @pytest.mark.parametrize("d", [0.3, 1.0])
 def test_derivatives_are_those_of_the_integral(d):
     """By complex steps of a sum over the line."""
