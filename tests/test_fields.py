@@ -452,15 +452,23 @@ def a_car_with_a_mean():
     pm.Poisson("y", pm.math.exp(phi), observed=Y)
 
 
-def pvalue_of_latents(rng, draws=1000):
+def an_icar_beside_coefficients():
+    b = pm.Normal("b", [0.2, -0.1], 0.4, shape=2)
+    phi = pm.ICAR("phi", W=W, zero_sum_stdev=0.1)
+    pm.Poisson("y", pm.math.exp(b[0] + b[1] * POOR + (1.0 + 0.1 * POOR) * phi), observed=Y)
+
+
+def pvalue_of_latents(rng, make=a_car_with_a_mean, draws=1000):
     """That of b and phi drawn back from draws of f, against their law in the model."""
-    ours = lgm.LatentGaussianModel.from_pymc(build(a_car_with_a_mean), compile_kwargs=QUICK)
+    ours = lgm.LatentGaussianModel.from_pymc(build(make), compile_kwargs=QUICK)
     prior = ours.prior(np.empty(0))
     given = prior.mean[:, None] + prior.multiply(rng.standard_normal((6, draws)))
     drawn = [np.concatenate(list(ours.latents_of(rng, prior, f).values())) for f in given.T]
-    root = np.linalg.cholesky(1.5 * (np.diag(W.sum(axis=1)) - 0.6 * W))
     b, phi = np.split(np.array(drawn), [2], axis=1)
-    white = (phi - b[:, :1] - b[:, 1:] * POOR) @ root
+    K = covariance(1.0, 0.1)
+    if make is a_car_with_a_mean:
+        K, phi = of_car(1.5, 0.6, W), phi - b[:, :1] - b[:, 1:] * POOR
+    white = phi @ np.linalg.cholesky(np.linalg.inv(K))
     z = np.column_stack([(b - [0.2, -0.1]) / 0.4, white])
     scores = [
         z.sum(axis=0),
@@ -471,8 +479,9 @@ def pvalue_of_latents(rng, draws=1000):
     return min(1.0, pvalues.min() * pvalues.size)
 
 
-def test_latents_given_f_have_their_law(rng):
-    assert pvalue_of_latents(rng) > 1e-4
+@pytest.mark.parametrize("make", [a_car_with_a_mean, an_icar_beside_coefficients])
+def test_latents_given_f_have_their_law(make, rng):
+    assert pvalue_of_latents(rng, make) > 1e-4
 
 
 @pytest.mark.mutant
@@ -588,12 +597,13 @@ def test_effects_drawn_from_their_prior_are_noticed(drawn, monkeypatch, dies):
 @pytest.mark.mutant
 def test_a_field_without_its_correction_is_noticed(rng, monkeypatch, dies):
     """As if the pinned area were one of the model."""
-    monkeypatch.setattr(IntrinsicField, "covariance_times", IntrinsicField._inverse_times)
-    ours = read("a_field_alone")
-    prior = ours.prior(np.zeros(1))
-    f = prior.mean + prior.multiply(rng.standard_normal(6))
-    seen = ours.f_of(np.zeros(1), ours.latents_of(rng, prior, f))
-    dies("field: no correction of what is pinned", np.abs(seen - f).max(), above=0.01)
+    times = IntrinsicField.times
+    monkeypatch.setattr(
+        IntrinsicField, "times", lambda self, e: (times(self, e)[0], np.zeros((6, 2)))
+    )
+    seen = read("a_field_alone").prior(np.zeros(1)).covariance_times(np.eye(6))
+    error = np.abs(seen - law("a_field_alone", np.zeros(1))[1]).max()
+    dies("field: no correction of what is pinned", error, above=0.01)
 
 
 @pytest.mark.mutant

@@ -52,13 +52,9 @@ class JoinedField:
         precision = np.concatenate([precision for precision, _ in both])
         return precision, block_diag(*(U for _, U in both))
 
-    def draw(self, rng: np.random.Generator) -> Array:
-        """φ − m from its prior."""
-        return np.concatenate([part.draw(rng) for part in self._parts])
-
-    def covariance_times(self, x: Array) -> Array:
-        """(Q⁻¹ + U S Uᵀ) x, of a vector."""
-        return np.concatenate([part.covariance_times(own) for part, own in self._each(x)])
+    def inverse_times(self, x: Array) -> Array:
+        """(Q⁻¹ + U S Uᵀ)⁻¹ x."""
+        return np.concatenate([part.inverse_times(own) for part, own in self._each(x)])
 
     def _each(self, x: Array) -> list[tuple[FieldAt, Array]]:
         return list(zip(self._parts, np.split(x, self._ends), strict=True))

@@ -153,14 +153,20 @@ class FieldPredictor(Form):
         return f
 
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
-        """φ and β given f, by Matheron's rule; w given f and y, each by rejection."""
+        """β given f, and φ, which is what is left; w given f and y, each by rejection.
+
+        With r = (f − c)/e − m, B̄ = B/e and β = V^½ z, the law of z given f has the precision
+        M = I + V^½ B̄ᵀ K_φ⁻¹ B̄ V^½, and the mean M⁻¹ V^½ B̄ᵀ K_φ⁻¹ r.
+        """
         at, found = self.at(prior.theta), self.structure.found
         assert at.field is not None
-        phi = at.field.draw(rng)
-        beta = np.sqrt(at.variances) * rng.standard_normal(at.variances.size)
-        dual = prior.inverse_times(f - prior.mean - at.e * phi - at.columns @ beta)
-        phi += at.field.mean + at.field.covariance_times(at.e * dual)
-        beta += at.variances * (at.columns.T @ dual)
+        rest, B = (f - prior.mean) / at.e, at.columns / at.e[:, None]
+        root = np.sqrt(at.variances)
+        half = root[:, None] * at.field.inverse_times(B).T
+        L = np.linalg.cholesky(np.eye(root.size) + half @ B * root)
+        z = np.linalg.solve(L, half @ rest) + rng.standard_normal(root.size)
+        beta = root * np.linalg.solve(L.T, z)
+        phi = rest - B @ beta + at.field.mean
         x = np.array(at.means, dtype=np.float64)
         x[found.field] += phi + at.within @ beta
         x[found.few] += beta
