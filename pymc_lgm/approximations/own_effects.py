@@ -87,14 +87,20 @@ class OwnEffects(NamedTuple):
             parts = np.array_split(rows, min(-(-N * n // BLOCK), N))
             return np.concatenate([self.elements(part, d) for part in parts])
         center, scale = self.laid(rows, d)
-        top, total = np.full((N, n), -np.inf), np.zeros((N, n))
         widest = np.abs(d).max()
         x, log_weights = next(rule[1:] for rule in RULES if not widest > rule[0])
-        for some in np.array_split(np.arange(x.size), min(-(-x.size * N * n // BLOCK), x.size)):
+        terms, many = np.empty((x.size, N, n)), max(BLOCK // (N * n), 1)
+        for k in range(0, x.size, many):
+            some = slice(k, k + many)
             values = self.value(_at_nodes(rows, d, center, scale, x[some]))
-            _add(top, total, values, center, scale, x[some], log_weights[some])
+            _weigh(terms[some], values, center, scale, x[some], log_weights[some])
+        top = terms.max(axis=0)
+        top[~np.isfinite(top)] = 0.0
+        terms -= top
         with np.errstate(divide="ignore"):
-            return top + np.log(total * scale)
+            # NumPy's exponential of an array is faster than Numba's, one by one.
+            total: Array = top + np.log(np.exp(terms, out=terms).sum(axis=0) * scale)
+        return total
 
     def terms(self, f: Array, d: Array) -> Derivatives:
         """ℓ_i, and its derivatives in f_i, each of shape (n,).
@@ -140,30 +146,17 @@ def _at_nodes(rows: Array, d: Array, center: Array, scale: Array, x: Array) -> A
 
 
 @numba.njit(cache=True)
-def _add(
-    top: Array,
-    total: Array,
-    values: Array,
-    center: Array,
-    scale: Array,
-    x: Array,
-    log_weights: Array,
+def _weigh(
+    terms: Array, values: Array, center: Array, scale: Array, x: Array, log_weights: Array
 ) -> None:
-    """To sums of the integrand over nodes, in units of its largest, whose logarithm is top."""
-    N, n = top.shape
+    """Logarithms of the integrand at nodes, with its weights, shape (nodes, N, n)."""
+    N, n = center.shape
     for k in range(x.size):
         log_weight = log_weights[k]
         for r in range(N):
             for i in range(n):
                 w = center[r, i] + scale[r, i] * x[k]
-                term = values[k * N + r, i] + log_weight - 0.5 * w**2
-                if term <= top[r, i]:
-                    total[r, i] += np.exp(term - top[r, i])
-                elif term > -np.inf:
-                    total[r, i] = 1.0 + total[r, i] * np.exp(top[r, i] - term)
-                    top[r, i] = term
-                elif np.isnan(term):
-                    total[r, i] = np.nan
+                terms[k, r, i] = values[k * N + r, i] + log_weight - 0.5 * w**2
 
 
 @numba.njit(cache=True, error_model="numpy")
