@@ -20,7 +20,6 @@ import pytensor.tensor as pt
 
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
-from scipy.linalg import block_diag
 
 from pymc_lgm.approximations.gaussian import Effects
 from pymc_lgm.approximations.log_concave import draw_log_concave
@@ -136,7 +135,9 @@ class FieldPredictor(Form):
         if at.field is None or not _are_numbers(at):
             return None
         precision, U = at.field.times(at.e)
-        S = block_diag(at.field.covariance, np.diag(at.variances))
+        k = U.shape[1]
+        S = np.diag(np.concatenate([np.zeros(k), at.variances]))
+        S[:k, :k] = at.field.covariance
         return Field(at.c + at.e * at.field.mean, precision, np.hstack([U, at.columns]), S)
 
     def prior_of(self, model: FormModel) -> PriorAt:
