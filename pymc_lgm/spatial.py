@@ -6,17 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import issparse
+from numpy.typing import ArrayLike
+from scipy.sparse import csc_array, csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from pymc_lgm.excursions import exceedance as exceedance
 from pymc_lgm.maps import plot_map as plot_map
+from pymc_lgm.priors.intrinsic import IntrinsicField
 
 __all__ = ["adjacency", "exceedance", "plot_map", "scaling_factor"]
 
 
-def adjacency(neighbors: Any, n: int | None = None) -> NDArray[np.int64]:
+def adjacency(neighbors: Any, n: int | None = None, *, sparse: bool = False) -> Any:
     """Make the matrix W of a map, W_ij = 1 where areas i and j are neighbors: what PyMC takes.
 
     Parameters
@@ -25,10 +26,13 @@ def adjacency(neighbors: Any, n: int | None = None) -> NDArray[np.int64]:
         Pairs of areas, counted from 0, each once or both ways; or weights of libpysal.
     n : int, optional
         Number of areas: by default the largest in a pair, and one.
+    sparse : bool
+        Whether W is a sparse matrix: `pymc.CAR` takes it, and of ten thousand areas it is all that
+        a model needs. `pymc.ICAR` takes arrays alone.
 
     Returns
     -------
-    ndarray, shape (n, n)
+    ndarray, or scipy.sparse.csr_matrix, shape (n, n)
 
     Examples
     --------
@@ -39,7 +43,8 @@ def adjacency(neighbors: Any, n: int | None = None) -> NDArray[np.int64]:
            [0, 1, 0]])
     """
     if hasattr(neighbors, "sparse"):  # libpysal's
-        return (neighbors.sparse.toarray() > 0).astype(np.int64)
+        joined = csr_matrix(neighbors.sparse > 0, dtype=np.int64)
+        return joined if sparse else joined.toarray()
     edges = np.asarray(neighbors)
     if edges.ndim != 2 or edges.shape[1] != 2 or not np.issubdtype(edges.dtype, np.integer):
         raise ValueError(
@@ -52,9 +57,10 @@ def adjacency(neighbors: Any, n: int | None = None) -> NDArray[np.int64]:
     if (edges[:, 0] == edges[:, 1]).any():
         own = int(edges[edges[:, 0] == edges[:, 1]][0, 0])
         raise ValueError(f"Area {own} is its own neighbor: leave the pair ({own}, {own}) out.")
-    W = np.zeros((size, size), dtype=np.int64)
-    W[edges[:, 0], edges[:, 1]] = W[edges[:, 1], edges[:, 0]] = 1
-    return W
+    both = np.unique(np.vstack([edges, edges[:, ::-1]]), axis=0)
+    # PyTensor takes sparse matrices, and no sparse arrays.
+    W = csr_matrix((np.ones(len(both), dtype=np.int64), both.T), shape=(size, size))
+    return W if sparse else W.toarray()
 
 
 def scaling_factor(W: ArrayLike) -> Any:
@@ -77,7 +83,9 @@ def scaling_factor(W: ArrayLike) -> Any:
 
     Notes
     -----
-    O(n³).
+    Areas with few neighbors make it cheap, n^1.5 operations or so, and no n × n array is made of a
+    sparse W: the variances are those of a sparse field, by the equations of Takahashi, that is
+    conditioned on a sum of zero.
 
     References
     ----------
@@ -93,21 +101,17 @@ def scaling_factor(W: ArrayLike) -> Any:
     >>> round(lgm.spatial.scaling_factor(W), 4)
     0.5728
     """
-    weights: Any = W
-    matrix = np.asarray(weights.toarray() if issparse(W) else W, dtype=np.float64)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.allclose(matrix, matrix.T):
+    matrix = csc_array(W, dtype=np.float64)
+    matrix.eliminate_zeros()
+    apart = abs(matrix - matrix.T) if matrix.shape[0] == matrix.shape[1] else None
+    if apart is None or apart.max() > 1e-8 + 1e-5 * abs(matrix).max():
         raise ValueError(f"W has shape {matrix.shape}: it must be square, and symmetric.")
-    if (matrix < 0.0).any():
+    if matrix.min() < 0.0:
         raise ValueError("W has a negative weight: neighbors have a positive one.")
     count, component = connected_components(matrix, directed=False)
     scales = np.ones(count)
-    for k in range(count):
+    for k in np.flatnonzero(np.bincount(component) > 1):
         part = np.flatnonzero(component == k)
-        if part.size == 1:
-            continue
-        own = matrix[np.ix_(part, part)]
-        # Q⁻ = (Q + J)⁻¹ − J with J = 11ᵀ/n, which has Q's null space.
-        J = 1.0 / part.size
-        inverse = np.linalg.inv(np.diag(own.sum(axis=1)) - own + J) - J
-        scales[k] = np.exp(np.mean(np.log(np.diag(inverse))))
+        field = IntrinsicField(matrix[part][:, part], 0.0)
+        scales[k] = np.exp(np.mean(np.log(field.variances)))
     return float(scales[0]) if count == 1 else scales[component]

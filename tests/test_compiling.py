@@ -58,6 +58,21 @@ def test_a_gradient_by_parts_writes_nothing_into_zeros():
     assert not names & {"Alloc", "IncSubtensor"}
 
 
+def test_the_logarithm_of_a_rate_is_its_linear_predictor():
+    """With an exposure, where a constant has no logarithm, and where a rate is no double."""
+    x, exposed = pt.matrix("x", shape=(None, 3)), np.array([2.0, 0.5, 30.0])
+    some = np.array([2.0, 0.0, 1.0])
+    graphs = [pt.log(exposed * pt.exp(x)), pt.log(some * pt.exp(x)), pt.log(exposed * x)]
+    rows = np.array([[0.3, 1.0, 2.0], [5.0, 0.1, 700.0]])
+    function = compiled([x], graphs, {})
+    with np.errstate(divide="ignore"):
+        rates = exposed * np.exp(rows), some * np.exp(rows), exposed * rows
+        for seen, rate in zip(function(rows), rates, strict=True):
+            np.testing.assert_allclose(seen, np.log(rate), rtol=1e-14)
+    far = np.array([[-900.0, 900.0, 0.0]])
+    np.testing.assert_allclose(function(far)[0], far + np.log(exposed), rtol=1e-14)
+
+
 @pytest.mark.parametrize("classes", [1, 3, 20])
 def test_a_softmax_has_no_loop_for_its_maximum_alone(classes):
     x = pt.matrix("x", shape=(None, classes))

@@ -4,6 +4,7 @@ from functools import cache
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 import test_areas
 
@@ -12,6 +13,7 @@ from mutants import mutated
 from pymc.distributions.multivariate import CARRV, ICARRV
 from scipy import stats
 from scipy.integrate import quad
+from scipy.linalg import block_diag
 from scipy.special import expit, logsumexp
 from test_areas import W, Y
 from test_priors import close
@@ -27,7 +29,10 @@ from pymc_lgm.model.field_structure import FieldStructure
 from pymc_lgm.model.forms import field
 from pymc_lgm.model.forms.field import FieldPredictor
 from pymc_lgm.model.forms.linear import LinearPredictor
+from pymc_lgm.priors import FieldPrior, joined_field
 from pymc_lgm.priors.intrinsic import IntrinsicField
+from pymc_lgm.priors.joined_field import IndependentMaker
+from pymc_lgm.spatial import adjacency
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
 
@@ -135,6 +140,60 @@ def a_series_that_is_seen_now_and_then():
     pm.StudentT("y", nu=4, mu=(level + x)[AREA], sigma=0.5, observed=seen(0.5 * np.append(Y, 2)))
 
 
+NORTH, SOUTH = (adjacency(pairs) for pairs in ([(0, 1), (1, 2)], [(0, 1)]))
+"""A map in two parts, and beside them one area is an island."""
+FIRST, SECOND, ISLAND = np.array([4, 0, 2]), np.array([5, 1]), 3
+PART, IN_ORDER = np.array([0, 1, 0, 2, 0, 1]), np.array([4, 0, 2, 5, 1, 3])
+
+
+@model
+def a_map_in_parts():
+    """Each with a scale of its own; the island has an effect in the place of a part."""
+    sigma, rho = pm.HalfNormal("sigma", 1.0), pm.Beta("rho", 2.0, 2.0)
+    b0, w = pm.Normal("b0", 0.2, 0.5), pm.Normal("w", 0.0, 1.0, shape=6)
+    north = pm.ICAR("north", W=NORTH, zero_sum_stdev=0.1)
+    south = pm.ICAR("south", W=SOUTH, zero_sum_stdev=0.2)
+    island = pm.Normal("island", 0.1, pm.HalfNormal("s", 1.0), shape=1)
+    phi = pt.concatenate([0.5 * north, 0.7 * south, island])
+    eta = b0 + sigma * (pm.math.sqrt(1.0 - rho) * w + pm.math.sqrt(rho) * phi)
+    pm.Poisson("y", EXPOSED * pm.math.exp(eta), observed=seen())
+
+
+def in_parts():
+    """By areas. Parts have a level each, and the island no effect but that of any area."""
+    scale, w = pm.HalfNormal("scale", 0.7), pm.Normal("w", 0.2, 0.6, shape=6)
+    level = pm.Normal("level", 0.1, 0.4, shape=3)
+    north = pm.ICAR("north", W=NORTH, zero_sum_stdev=0.1)
+    south = pm.CAR("south", 0.3 * np.ones(2), W=SOUTH, alpha=pm.Beta("alpha", 3, 2), tau=2.0)
+    phi = pt.zeros(6)[FIRST].set(north)[SECOND].set(south)
+    return level[PART] + scale * phi + w
+
+
+@model
+def a_map_in_parts_by_areas():
+    """With an offset."""
+    pm.Poisson("y", EXPOSED * pm.math.exp(in_parts()), observed=seen())
+
+
+@model
+def a_map_in_parts_without_its_island():
+    """Nothing is seen of the island, and of an area of the south."""
+    pm.Poisson("y", pm.math.exp(in_parts()[[0, 5, 2, 4]]), observed=seen(Y[SOME]))
+
+
+@model
+def areas_and_an_island_without_effects():
+    """Seen several times."""
+    alpha, tau = pm.Beta("alpha", 3, 2), pm.Gamma("tau", 6, 4)
+    north, south = (
+        pm.CAR(name, np.zeros(len(each)), W=each, alpha=alpha, tau=tau)
+        for name, each in (("north", NORTH), ("south", SOUTH))
+    )
+    island = pm.Normal("island", 0.0, 0.8)
+    area = pt.concatenate([north, south, island[None]]) + pm.Normal("level", 0.1, 0.4)
+    pm.Poisson("y", pm.math.exp(area[AREA]), observed=seen(np.append(Y, 2)))
+
+
 def build(make):
     with pm.Model() as model:
         make()
@@ -162,10 +221,14 @@ def ours(request):
     return read(request.param)
 
 
-def covariance(sigma, sd):
+def covariance(sigma, sd, W=W):
     """Of `pymc.ICAR`, whose mean has a standard deviation."""
     Q = (np.diag(W.sum(axis=1)) - W) / sigma**2
-    return np.linalg.inv(Q + 1.0 / (6 * sd) ** 2)
+    return np.linalg.inv(Q + 1.0 / (len(W) * sd) ** 2)
+
+
+def of_car(tau, alpha, W):
+    return np.linalg.inv(tau * (np.diag(W.sum(axis=1)) - alpha * W))
 
 
 def values(name, theta):
@@ -192,7 +255,7 @@ def law(name, theta):
         K = v["scale"] ** 2 * covariance(0.7, 0.1)
         return 0.4 - 0.2 * POOR, K + 0.25 * (one + np.outer(POOR, POOR))
     if name == "areas_of_a_car":
-        K = np.linalg.inv(v["tau"] * (np.diag(W.sum(axis=1)) - v["alpha"] * W))
+        K = of_car(v["tau"], v["alpha"], W)
         return 0.2 + 0.1 * np.arange(6) - 0.1 * POOR, K + 0.25 * one + 0.16 * np.outer(POOR, POOR)
     if name == "a_series_with_a_level":
         powers = v["rho"] ** np.abs(np.subtract.outer(np.arange(6), np.arange(6)))
@@ -214,6 +277,24 @@ def law(name, theta):
         known, t = np.arange(6) != 3, np.arange(6)
         K = 0.49 + v["sigma"] ** 2 * np.minimum.outer(t, t)
         return 0.5 + 0.1 * t + 0.3 * known, K + 0.25 * np.outer(known, known)
+    if name == "a_map_in_parts":
+        parts = 0.25 * covariance(1.0, 0.1, NORTH), 0.49 * covariance(1.0, 0.2, SOUTH)
+        K = v["sigma"] ** 2 * v["rho"] * block_diag(*parts, v["s"] ** 2)
+        mean = np.append(np.zeros(5), v["sigma"] * np.sqrt(v["rho"]) * 0.1)
+        return 0.2 + mean, K + 0.25
+    if name.startswith("a_map_in_parts_"):
+        # The areas of the north, those of the south, and the island.
+        known = np.array([1.0, 1, 1, 1, 0, 0]) if "without" in name else np.ones(6)
+        e = np.where(known, [*[v["scale"]] * 5, 1.0], 1.0)
+        phi = block_diag(covariance(1.0, 0.1, NORTH), of_car(2.0, v["alpha"], SOUTH), 0.36)
+        same = np.equal.outer(PART[IN_ORDER], PART[IN_ORDER]) * np.outer(known, known)
+        # An area that nothing reads has its own mean no more.
+        mean = known * (e * [0, 0, 0, 0.3, 0.3, 0] + 0.3)
+        return mean, np.outer(e, e) * phi + 0.16 * same
+    if name == "areas_and_an_island_without_effects":
+        phi = block_diag(*(of_car(v["tau"], v["alpha"], each) for each in (NORTH, SOUTH)), 0.64)
+        known = np.arange(6) != 3
+        return 0.1 * known, phi + 0.16 * np.outer(known, known)
     e = v["scale"] * (1.0 + 0.1 * POOR)
     return np.full(6, 0.1), e[:, None] * covariance(1.0, 0.3) * e
 
@@ -233,7 +314,16 @@ def log_likelihood_by_quad(name, f, theta):
             return stats.t.pdf(0.5 * np.append(Y, 2)[mine], 4, eta, 0.5).prod()
         if name == "a_series_with_a_level":
             return stats.poisson.pmf(Y[i], np.exp(eta))
+        if name == "areas_and_an_island_without_effects":
+            return stats.poisson.pmf(np.append(Y, 2)[np.equal(AREA, i)], np.exp(eta)).prod()
+        if name.startswith("a_map_in_parts_"):
+            i = IN_ORDER[i]
+            if "without" in name:
+                seen = dict(zip([0, 5, 2, 4], Y[SOME], strict=True))
+                return stats.poisson.pmf(seen[i], np.exp(eta)) if i in seen else 1.0
         mu = EXPOSED[i] * np.exp(eta)
+        if name.startswith("a_map_in_parts"):
+            return stats.poisson.pmf(Y[i], mu)
         if name.startswith("areas_of_which") and i not in SOME:
             return 1.0
         if name == "areas_of_which_the_rate_is_seen":
@@ -244,7 +334,11 @@ def log_likelihood_by_quad(name, f, theta):
             return stats.nbinom.pmf(Y[i], v["alpha"], v["alpha"] / (v["alpha"] + mu))
         return stats.binom.pmf(Y[i], 4, 1.0 / (1.0 + np.exp(-eta)))
 
-    if name in ("a_field_alone", "a_series_that_is_seen_now_and_then"):
+    if name in (
+        "a_field_alone",
+        "a_series_that_is_seen_now_and_then",
+        "areas_and_an_island_without_effects",
+    ):
         return sum(np.log(density(i, f[i])) for i in range(6))
     d = {
         "besag_york_mollie": lambda: v["sigma"] * np.sqrt(1.0 - v["rho"]),
@@ -254,11 +348,14 @@ def log_likelihood_by_quad(name, f, theta):
         "several_observations_an_area": lambda: 0.5,
         "areas_of_which_some_are_seen": lambda: 0.5,
         "areas_of_which_the_rate_is_seen": lambda: 0.5,
+        "a_map_in_parts": lambda: v["sigma"] * np.sqrt(1.0 - v["rho"]),
+        "a_map_in_parts_by_areas": lambda: [*[0.6] * 5, 0.0],
+        "a_map_in_parts_without_its_island": lambda: 0.6,
     }[name]()
-    total = 0.0
+    total, d = 0.0, np.broadcast_to(d, 6)
     for i in range(6):
         integral, _ = quad(
-            lambda w, i=i: density(i, f[i] + d * w) * stats.norm.pdf(w), -9, 9, points=[0],
+            lambda w, i=i: density(i, f[i] + d[i] * w) * stats.norm.pdf(w), -9, 9, points=[0],
             epsabs=0, epsrel=1e-11, limit=200,
         )  # fmt: skip
         total += np.log(integral)
@@ -279,6 +376,20 @@ def test_what_is_read():
     assert found["besag_york_mollie"].theta_names == ("sigma_log__", "rho_logodds__")
 
 
+def test_more_coefficients_than_areas_are_coefficients():
+    X = np.random.default_rng(2).standard_normal((6, 8))
+
+    def make():
+        b, w = pm.Normal("b", 0.0, 0.5, shape=8), pm.Normal("w", 0.0, 1.0, shape=6)
+        phi = pm.ICAR("phi", W=W, zero_sum_stdev=0.1)
+        pm.Poisson("y", pm.math.exp(X @ b + pm.HalfNormal("s") * phi + w), observed=Y)
+
+    ours = lgm.LatentGaussianModel.from_pymc(build(make), compile_kwargs=QUICK)
+    prior = ours.prior(np.zeros(1))
+    assert isinstance(prior, FieldPrior)
+    close(prior.covariance_times(np.eye(6)), covariance(1.0, 0.1) + 0.25 * X @ X.T)
+
+
 def test_f_has_the_law_of_what_it_is_made_of(ours, request, rng):
     name = request.node.callspec.params["ours"]
     theta = 0.4 * rng.standard_normal(ours.p)
@@ -286,6 +397,7 @@ def test_f_has_the_law_of_what_it_is_made_of(ours, request, rng):
     prior = ours.prior(theta)
     close(prior.mean, mean)
     close(prior.covariance_times(np.eye(6)), K)
+    assert isinstance(prior, FieldPrior)  # sparse
 
 
 def test_the_likelihood_is_integrated(ours, request, rng):
@@ -346,15 +458,23 @@ def a_car_with_a_mean():
     pm.Poisson("y", pm.math.exp(phi), observed=Y)
 
 
-def pvalue_of_latents(rng, draws=1000):
+def an_icar_beside_coefficients():
+    b = pm.Normal("b", [0.2, -0.1], 0.4, shape=2)
+    phi = pm.ICAR("phi", W=W, zero_sum_stdev=0.1)
+    pm.Poisson("y", pm.math.exp(b[0] + b[1] * POOR + (1.0 + 0.1 * POOR) * phi), observed=Y)
+
+
+def pvalue_of_latents(rng, make=a_car_with_a_mean, draws=1000):
     """That of b and phi drawn back from draws of f, against their law in the model."""
-    ours = lgm.LatentGaussianModel.from_pymc(build(a_car_with_a_mean), compile_kwargs=QUICK)
+    ours = lgm.LatentGaussianModel.from_pymc(build(make), compile_kwargs=QUICK)
     prior = ours.prior(np.empty(0))
     given = prior.mean[:, None] + prior.multiply(rng.standard_normal((6, draws)))
     drawn = [np.concatenate(list(ours.latents_of(rng, prior, f).values())) for f in given.T]
-    root = np.linalg.cholesky(1.5 * (np.diag(W.sum(axis=1)) - 0.6 * W))
     b, phi = np.split(np.array(drawn), [2], axis=1)
-    white = (phi - b[:, :1] - b[:, 1:] * POOR) @ root
+    K = covariance(1.0, 0.1)
+    if make is a_car_with_a_mean:
+        K, phi = of_car(1.5, 0.6, W), phi - b[:, :1] - b[:, 1:] * POOR
+    white = phi @ np.linalg.cholesky(np.linalg.inv(K))
     z = np.column_stack([(b - [0.2, -0.1]) / 0.4, white])
     scores = [
         z.sum(axis=0),
@@ -365,8 +485,9 @@ def pvalue_of_latents(rng, draws=1000):
     return min(1.0, pvalues.min() * pvalues.size)
 
 
-def test_latents_given_f_have_their_law(rng):
-    assert pvalue_of_latents(rng) > 1e-4
+@pytest.mark.parametrize("make", [a_car_with_a_mean, an_icar_beside_coefficients])
+def test_latents_given_f_have_their_law(make, rng):
+    assert pvalue_of_latents(rng, make) > 1e-4
 
 
 @pytest.mark.mutant
@@ -384,12 +505,27 @@ def test_a_theta_without_a_prior_is_a_value_and_explained():
     assert said.startswith("The scale of one of phi is zero or no number at the start.")
 
 
+@pytest.mark.parametrize(
+    ("name", "hyper", "message"),
+    [
+        ("a_map_in_parts", "s_log__", "The scale of island is zero or no number"),
+        ("areas_and_an_island_without_effects", "alpha_logodds__", "The precision of 'north'"),
+    ],
+)
+def test_a_part_without_a_prior_is_named(name, hyper, message):
+    ours = read(name)
+    theta = np.where(np.array(ours.theta_names) == hyper, -900.0 if hyper == "s_log__" else 50, 0)
+    assert ours.prior(theta) is None
+    assert message in ours.form.explain(ours, ours.form.prior_of(ours), theta, "at the start")
+
+
 # That samplers leave their law
 
 
 def draw_by_cholesky(cls, rng, W, sigma, zero_sum_stdev, size):
     """What PyMC has no draws of: its own density says what they are."""
-    return np.linalg.cholesky(covariance(sigma, zero_sum_stdev)) @ rng.standard_normal(6)
+    root = np.linalg.cholesky(covariance(sigma, zero_sum_stdev, W))
+    return root @ rng.standard_normal(len(W))
 
 
 @pytest.fixture
@@ -423,6 +559,8 @@ CASES = [
     ("areas_of_which_some_are_seen", "PseudoMarginal"),
     ("a_series_that_is_seen_now_and_then", "PseudoMarginal"),
     ("a_series_that_is_seen_now_and_then", "ASIS"),
+    ("a_map_in_parts", "PseudoMarginal"),
+    ("a_map_in_parts_by_areas", "PseudoMarginal"),
 ]
 
 
@@ -465,12 +603,25 @@ def test_effects_drawn_from_their_prior_are_noticed(drawn, monkeypatch, dies):
 @pytest.mark.mutant
 def test_a_field_without_its_correction_is_noticed(rng, monkeypatch, dies):
     """As if the pinned area were one of the model."""
-    monkeypatch.setattr(IntrinsicField, "covariance_times", IntrinsicField._inverse_times)
-    ours = read("a_field_alone")
-    prior = ours.prior(np.zeros(1))
-    f = prior.mean + prior.multiply(rng.standard_normal(6))
-    seen = ours.f_of(np.zeros(1), ours.latents_of(rng, prior, f))
-    dies("field: no correction of what is pinned", np.abs(seen - f).max(), above=0.01)
+    times = IntrinsicField.times
+    monkeypatch.setattr(
+        IntrinsicField, "times", lambda self, e: (times(self, e)[0], np.zeros((6, 2)))
+    )
+    seen = read("a_field_alone").prior(np.zeros(1)).covariance_times(np.eye(6))
+    error = np.abs(seen - law("a_field_alone", np.zeros(1))[1]).max()
+    dies("field: no correction of what is pinned", error, above=0.01)
+
+
+@pytest.mark.mutant
+def test_an_island_of_another_variance_is_noticed(monkeypatch, dies):
+    """As if its precision were its variance."""
+    wrong = mutated(joined_field, "1.0 / variances", "variances").IndependentMaker
+    monkeypatch.setattr(IndependentMaker, "at", wrong.at)
+    ours = read("a_map_in_parts")
+    theta = np.full(ours.p, 0.4)
+    seen = ours.prior(theta).covariance_times(np.eye(6))
+    error = np.abs(seen - law("a_map_in_parts", theta)[1]).max()
+    dies("field: an island of another variance", error, above=0.01)
 
 
 @pytest.mark.mutant
@@ -570,6 +721,17 @@ def test_the_rule_is_as_good_as_it_says(y):
     w = np.linspace(-10.0, 10.0, 4001)[:, None]
     values = y * (r + w) - np.exp(r + w) + stats.norm.logpdf(w) + np.log(0.005)
     np.testing.assert_allclose(seen, logsumexp(values, axis=0), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("d", [largest for largest, _ in own_effects.FEWER])
+@pytest.mark.parametrize("y", [0, 1, 3, 10, 50, 500])
+def test_smaller_effects_need_fewer_nodes(y, d):
+    """The largest for which each is used, within four standard deviations of f."""
+    f = np.log(y + 0.5) + np.sqrt(d**2 + 1.0 / (y + 0.5)) * np.linspace(-4.0, 4.0, 25)
+    (seen,) = OwnEffects(*of_counts(y)).elements(f[None], np.full(25, d))
+    w = np.linspace(-14.0, 14.0, 14_001)[:, None]
+    values = y * (f + d * w) - np.exp(f + d * w) + stats.norm.logpdf(w) + np.log(0.002)
+    np.testing.assert_allclose(seen, logsumexp(values, axis=0), atol=2e-7, rtol=0)
 
 
 @pytest.mark.parametrize("d", [0.3, 1.0])

@@ -1,6 +1,7 @@
 """Intrinsic areas: `pymc.ICAR` as the normal vector that its density is, and its scale."""
 
 import math
+import tracemalloc
 
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ import pymc as pm
 import pytest
 
 from mutants import mutated
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 from test_areas import NEIGHBORS, Y
 from test_priors import close
 
@@ -18,6 +19,8 @@ import pymc_lgm as lgm
 
 from pymc_lgm import spatial
 from pymc_lgm.model.field_structure import FieldStructure
+from pymc_lgm.priors import intrinsic
+from pymc_lgm.priors.intrinsic import IntrinsicField
 
 W = spatial.adjacency(NEIGHBORS)
 RIVER = spatial.adjacency([(0, 1), (1, 2), (3, 4)], n=6)
@@ -130,7 +133,7 @@ def test_a_map_in_parts_is_refused():
 
 def by_pinv(W):
     Q = np.diag(W.sum(axis=1)) - W
-    return np.exp(np.mean(np.log(np.diag(np.linalg.pinv(Q)))))
+    return np.exp(np.mean(np.log(np.diag(np.linalg.pinv(Q, rcond=1e-9, hermitian=True)))))
 
 
 def test_the_scaling_factor_is_that_of_the_generalized_inverse():
@@ -140,15 +143,57 @@ def test_the_scaling_factor_is_that_of_the_generalized_inverse():
     close(each, np.array([*[by_pinv(RIVER[:3, :3])] * 3, *[by_pinv(RIVER[3:5, 3:5])] * 2, 1.0]))
 
 
+def lattice(rows, columns):
+    """Pairs of neighbors."""
+    at = np.arange(rows * columns).reshape(rows, columns)
+    pairs = [(at[:, :-1], at[:, 1:]), (at[:-1], at[1:])]
+    return np.vstack([np.column_stack([a.ravel(), b.ravel()]) for a, b in pairs])
+
+
+def test_the_scaling_factor_of_more_areas_is_the_same_to_rounding():
+    """Numbered by chance, with unequal weights, and as a path, whose variances are large."""
+    rng = np.random.default_rng(3)
+    map_ = spatial.adjacency(rng.permutation(240)[lattice(12, 20)])
+    weights = np.triu(map_ * 10.0 ** rng.uniform(-3, 3, map_.shape))
+    path = spatial.adjacency(lattice(1, 300))
+    for W in (map_, weights + weights.T, path):
+        close(spatial.scaling_factor(W), by_pinv(W), 1e-8)
+
+
+def test_the_scaling_factor_makes_no_square_array():
+    n = 10_000
+    W = spatial.adjacency(lattice(100, 100), sparse=True)
+    tracemalloc.start()
+    try:
+        s = spatial.scaling_factor(W)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * n * 1000
+    close(s, 1.0321532180, 1e-9)  # of the dense inverse
+
+
 @pytest.mark.mutant
 @pytest.mark.parametrize(
-    ("right", "wrong"),
-    [("np.exp(np.mean(", "np.exp(2.0 * np.mean("), ("np.linalg.inv(np.diag(own", "(np.diag(own")],
-    ids=["squared", "of the precision"],
+    ("module", "right", "wrong"),
+    [
+        (spatial, "np.exp(np.mean(", "np.exp(2.0 * np.mean("),
+        (
+            intrinsic,
+            "return self._factor.inverse_diagonal + added",
+            "return self._factor.inverse_diagonal",
+        ),
+    ],
+    ids=["squared", "without its correction"],
 )
-def test_a_wrong_scaling_factor_is_noticed(right, wrong, request, dies):
+def test_a_wrong_scaling_factor_is_noticed(module, right, wrong, request, monkeypatch, dies):
     """Scaled, the variances of the areas have a geometric mean of one."""
-    s = mutated(spatial, right, wrong).scaling_factor(W)
+    changed = mutated(module, right, wrong)
+    if module is intrinsic:
+        monkeypatch.setattr(IntrinsicField, "variances", changed.IntrinsicField.variances)
+        s = spatial.scaling_factor(W)
+    else:
+        s = changed.scaling_factor(W)
     Q = np.diag(W.sum(axis=1)) - W
     error = abs(np.mean(np.log(np.diag(np.linalg.pinv(Q)) / s)))
     name = request.node.callspec.id
@@ -160,6 +205,10 @@ def test_a_map_is_made_of_pairs():
         np.testing.assert_array_equal(spatial.adjacency(pairs), W)
     of_libpysal = SimpleNamespace(sparse=csr_array(0.5 * W))
     np.testing.assert_array_equal(spatial.adjacency(of_libpysal), W)
+    for sparse in (spatial.adjacency(each, sparse=True) for each in (NEIGHBORS, of_libpysal)):
+        assert issparse(sparse)
+        assert sparse.nnz == 2 * len(NEIGHBORS)
+        np.testing.assert_array_equal(sparse.toarray(), W)
 
 
 @pytest.mark.parametrize(

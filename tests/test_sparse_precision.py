@@ -157,7 +157,7 @@ def test_the_density_is_the_models(model):
         assert isinstance(prior, FieldPrior)
         np.testing.assert_allclose(f, point["phi"])
         # p(phi, b) = p(f) p(b | f), the last by the formula of a normal regression.
-        K = at.field.covariance_times(np.eye(N))
+        K = np.linalg.inv(at.field.inverse_times(np.eye(N)))
         gain = 0.16 * np.linalg.solve(K + 0.16, np.ones(N))
         mean, variance = 0.5 + gain @ (f - prior.mean), 0.16 * (1.0 - gain.sum())
         of_b = pm.logp(pm.Normal.dist(mean, np.sqrt(variance)), point["b"]).eval()

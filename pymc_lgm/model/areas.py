@@ -76,7 +76,7 @@ def as_areas(rv: Variable) -> tuple[Variable, Areas]:
     weights.eliminate_zeros()  # what is stored is a neighbor
     name = rv.name
     if abs(weights - weights.T).max() > 0.0:
-        i, j = np.argwhere((weights - weights.T).toarray())[0]
+        i, j = (int(each[0]) for each in (weights - weights.T).nonzero())
         raise ValueError(
             f"W of {name!r} is not symmetric: W[{i}, {j}] is {weights[i, j]:g}, and W[{j}, {i}] is "
             f"{weights[j, i]:g}. Neighbors are neighbors both ways."
@@ -87,8 +87,8 @@ def as_areas(rv: Variable) -> tuple[Variable, Areas]:
     if not (count > 0.0).all():
         raise ValueError(
             f"Area {int(np.flatnonzero(count == 0.0)[0])} of {name!r} has no neighbor in W, so its "
-            "precision is zero. Leave it out of W, and give it an effect of its own, or join it to "
-            "an area across the water."
+            "precision is zero. Join it to an area across the water, or leave it out of W and give "
+            "it an independent effect: pt.concatenate([phi, pm.Normal('islands', 0, s, shape=1)])."
         )
     alpha, tau = (pt.as_tensor(x).reshape(()).astype("float64") for x in (alpha, tau))
     return mean, Areas(weights, alpha, tau, str(name))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pymc.pytensorf import compile as pymc_compile
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.rewriting import inline_ofg_node
+from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.basic import MergeOptimizer, NodeRewriter, dfs_rewriter
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 from pytensor.link.numba.linker import NumbaLinker
@@ -101,8 +102,35 @@ class _Multiplied(NodeRewriter):
         return [Product()(*node.inputs)]
 
 
+class _Logarithm(NodeRewriter):
+    """log(c eˣ), as of a rate with an exposure, as log c + x: nothing over- or underflows."""
+
+    def tracks(self) -> list[Any]:
+        return [pt.log]
+
+    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
+        if node.op != pt.log or node.inputs[0].owner is None:
+            return None
+        product = node.inputs[0]
+        if product.owner.op != pt.mul:
+            return None
+        factors = product.owner.inputs
+        logs = [log for log in map(_log_of, factors) if log is not None]
+        if len(logs) < len(factors):
+            return None
+        return [pt.add(*logs).astype(node.outputs[0].dtype)]
+
+
+def _log_of(x: Variable) -> Variable | None:
+    """The logarithm of an exponential, or of positive constants."""
+    if isinstance(x, Constant):
+        return pt.constant(np.log(x.data)) if (x.data > 0).all() else None
+    return x.owner.inputs[0] if x.owner is not None and x.owner.op == pt.exp else None
+
+
 # A softmax hides its maximum until PyTensor fuses elementwise operations, at 49.
 FOR_NUMBA = (
+    (dfs_rewriter(_Logarithm()), 48.90),
     (dfs_rewriter(_WrittenOut()), 48.91),
     (MergeOptimizer(), 48.92),
     # One by one: several together cannot be pickled, and a chain may have a process of its own.

@@ -2,8 +2,9 @@
 
     eta_i = c_i + e_i φ_i + b_iᵀ β + d_i w_i.
 
-Several observations may read an element of it, each with an offset of its own. That a model has
-this structure is proved by numbers; c, e, b and d are graphs of theta.
+Several observations may read an element of it, each with an offset of its own. The field may be
+several, each element of the predictor reading one of them. That a model has this structure is
+proved by numbers; c, e, b and d are graphs of theta.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.affine_graph import AffineGraph
+from pymc_lgm.model.field_parts import FieldParts, find_parts
 from pymc_lgm.model.forms.base import Setting
+from pymc_lgm.model.latents import FieldLaw
 from pymc_lgm.model.picks import Picks, has_picks, read_one_by_one
 from pymc_lgm.model.series import Series
-from pymc_lgm.priors.markov import FieldAt
+from pymc_lgm.priors.joined_field import JoinedMaker
+from pymc_lgm.priors.markov import FieldAt, FieldMaker
 
 __all__ = ["FieldStructure", "Pieces"]
 
 Variable = Any
-
-MOST = 200
-"""Coefficients: with more they are no few columns."""
 
 
 class Pieces(NamedTuple):
@@ -50,8 +51,8 @@ class Pieces(NamedTuple):
         Of β.
     field : FieldAt or None
         φ; ``None`` where something is no number.
-    means : list of ndarray
-        Of the model's latent variables; that of φ without ``field.mean``.
+    means : ndarray, shape (N,)
+        Of the model's latent variables, one after another; that of φ without ``field.mean``.
     """
 
     c: Array
@@ -62,7 +63,7 @@ class Pieces(NamedTuple):
     within: Array
     variances: Array
     field: FieldAt | None
-    means: list[Array]
+    means: Array
 
 
 class FieldStructure:
@@ -70,12 +71,8 @@ class FieldStructure:
 
     Attributes
     ----------
-    field : int
-        Which of the latents is the field.
-    own : int or None
-        Which are the effects, one an element of the field.
-    few : list of int
-        Which are coefficients.
+    found : FieldParts
+        Which elements of x are what.
     n, size : int
         Elements of the field, and of the predictor that observations read.
     index : ndarray of int, shape (size,), or None
@@ -94,30 +91,25 @@ class FieldStructure:
         self,
         setting: Setting,
         graph: AffineGraph,
-        index: NDArray[np.intp],
-        field: int,
-        own: int | None,
-        few: list[int],
+        found: FieldParts,
+        spread: Variable,
         picks: Picks | None,
     ):
-        self.field, self.own, self.few, self.picks = field, own, few, picks
-        self.n, self.size = int(np.prod(setting.shapes[field])), index.size
-        self.index = None if np.array_equal(index, np.arange(self.n)) else index
-        latents = setting.reading.latents
-        law = latents[field].field
-        assert law is not None
-        self.maker = law.maker(self.n)
-        self._x, self._raw, self.parts = graph.x, graph.raw, graph.parts
-        self._of_field = graph.values[field]
+        self.found, self.picks = found, picks
+        self.n, self.size = found.field.size, found.index.size
+        self.index = None if np.array_equal(found.index, np.arange(self.n)) else found.index
+        self.makers = [law.maker(n) for law, n in zip(found.laws, found.sizes, strict=True)]
+        counts = [len(law.reads) for law in found.laws]
+        joined = len(self.makers) > 1
+        self.maker: FieldMaker = JoinedMaker(self.makers, counts) if joined else self.makers[0]
+        self._x, self._raw, self.parts = graph.x, graph.raw, _parts(graph)
         N = int(graph.x.type.shape[0])
         # x at zero, of the field alone, of the effects alone, and each coefficient alone.
-        at = np.concatenate([np.empty(0, dtype=int), *(np.arange(N)[self.parts[k]] for k in few)])
-        probes = np.zeros((3 + at.size, N))
-        probes[1, self.parts[field]] = 1.0
-        if own is not None:
-            probes[2, self.parts[own]] = 1.0
-        probes[3 + np.arange(at.size), at] = 1.0
-        self._coefficients = at
+        probes = np.zeros((3 + found.few.size, N))
+        probes[1, found.field] = 1.0
+        if found.own is not None:
+            probes[2, found.own[found.own >= 0]] = 1.0
+        probes[3 + np.arange(found.few.size), found.few] = 1.0
         of_each = vectorize_graph(graph.raw, {graph.x: pt.constant(probes)})
         seen = of_each
         if self.index is not None:
@@ -127,23 +119,39 @@ class FieldStructure:
             read, first = np.unique(self.index, return_index=True)
             seen = pt.set_subtensor(pt.constant(alone)[:, read], of_each[:, first])
             self._offsets = of_each[0] - seen[0][self.index]
-        beside = [k for k in (own, *few) if k is not None]
-        spreads = [pt.broadcast_to(latents[k].variances, setting.shapes[k]).ravel() for k in beside]
-        of_values = setting.model.replace_rvs_by_values([*law.reads, *spreads])
+        of_values = setting.model.replace_rvs_by_values(
+            [spread, *(x for law in found.laws for x in law.reads)]
+        )
         self.of_values = [graph.of_values, *of_values]
-        placed = setting.place(of_values)
-        of_law, variances = placed[: len(law.reads)], placed[len(law.reads) :]
-        self._reads = len(of_law)
-        variances.insert(0, pt.constant(np.empty(0)))
-        own_variances = variances.pop(1) if own is not None else pt.zeros(self.n)
-        scale = pt.sqrt(own_variances)
+        spread, *of_laws = setting.place(of_values)
+        self._reads = len(of_laws)
+        scale = pt.constant(np.zeros(self.n))
+        if found.own is not None:
+            scale = pt.sqrt(pt.where(found.own < 0, 0.0, spread[found.own]))
         self.d = (seen[2] - seen[0]) * scale
-        means = clone_replace(graph.values, {graph.x: pt.zeros(N)}, rebuild_strict=False)
-        within = pt.zeros((at.size, self.n))
-        if not {latents[k].node for k in few}.isdisjoint(ancestors([latents[field].mean])):
+        values = pt.concatenate([value.ravel() for value in graph.values])
+        self._of_field = values[found.field]
+        means = clone_replace(values, {graph.x: pt.zeros(N)}, rebuild_strict=False)
+        # No graph of zeros: one of the model's is the same, and may be given another shape.
+        within = pt.constant(np.zeros((found.few.size, self.n)))
+        latents = setting.reading.latents
+        moved_by = {latents[k].node for k in self._which(found.few)}
+        fields = [latents[k].mean for k in self._which(found.field)]
+        if not moved_by.isdisjoint(ancestors(fields)):
             moved = vectorize_graph(self._of_field, {graph.x: pt.constant(probes)})
             within = moved[3:] - moved[0]
-        self.outputs = [seen, self.d, scale, within, pt.concatenate(variances), *of_law, *means]
+        self.outputs = [seen, self.d, scale, within, spread[found.few], *of_laws, means]
+
+    def _which(self, elements: NDArray[np.intp]) -> list[int]:
+        """Latents that have one of these elements."""
+        return [k for k, part in enumerate(self.parts) if np.isin(part, elements).any()]
+
+    @cached_property
+    def which(self) -> tuple[list[int], list[int], list[int]]:
+        """Latents that are the field, coefficients, and effects."""
+        own = self.found.own
+        ours = self._which(own[own >= 0]) if own is not None else []
+        return self._which(self.found.field), self._which(self.found.few), ours
 
     def read_by(self, f: Variable) -> Variable:
         """The predictor without the effects, of a vector f."""
@@ -173,30 +181,35 @@ class FieldStructure:
         """The structure of a model; ``None`` if it has another."""
         latents, shapes, reading = setting.reading.latents, setting.shapes, setting.reading
         fields = [k for k, latent in enumerate(latents) if latent.field is not None]
-        beside = [k for k in range(len(latents)) if k not in fields]
-        independent = all(latents[k].variances is not None for k in beside)
-        if len(fields) != 1 or len(reading.frontier) != 1 or not independent:
-            return None
-        (field,) = fields
-        own = [k for k in beside if shapes[k] == shapes[field]]
-        few = [k for k in beside if k not in own]
-        if len(own) > 1 or sum(int(np.prod(shapes[k])) for k in few) > MOST:
+        independent = all(latent.field or latent.variances is not None for latent in latents)
+        series = [k for k in fields if isinstance(latents[k].field, Series)]
+        alone = len(fields) == 1 or (fields and not series)
+        if not alone or len(reading.frontier) != 1 or not independent:
             return None
         reader = read_one_by_one(reading.frontier[0], reading.terms)
         if reader is None:
             return None
         # The mean of a series is found where its precision is.
-        graph = AffineGraph(setting, field if isinstance(latents[field].field, Series) else None)
+        graph = AffineGraph(setting, series[0] if series else None)
         picks = None
         if has_picks(reading.frontier[0], reader):
             picks = Picks.of(setting, graph, reader)
             if picks is None:
                 return None
             graph.raw, graph.of_values = graph.raw[picks.which], graph.of_values[picks.which]
-        index = _index(setting, graph, graph.parts[field])
-        if index is None:
+        once = AffineGraph.once([graph.x, graph.theta], graph.raw)
+        spreads = [
+            pt.zeros(int(np.prod(shape)))
+            if latent.field is not None
+            else pt.broadcast_to(latent.variances, shape).ravel()
+            for latent, shape in zip(latents, shapes, strict=True)
+        ]
+        spread = pt.concatenate(spreads)
+        laws, names = [latent.field for latent in latents], [str(x.rv.name) for x in latents]
+        found = find_parts(lambda x: once(x, setting.at), _parts(graph), laws, spread, names)
+        if found is None or (series and len(found.laws) > 1):
             return None
-        structure = cls(setting, graph, index, field, own[0] if own else None, few, picks)
+        structure = cls(setting, graph, found, spread, picks)
         return structure if structure._is_true(setting) else None
 
     def pieces(
@@ -204,12 +217,22 @@ class FieldStructure:
     ) -> Pieces:
         """Of the values of ``outputs``."""
         c, columns = seen[0], (seen[3:] - seen[0]).T
-        field, means = self.maker.at(*others[: self._reads]), list(others[self._reads :])
+        field, means = self.maker.at(*others[: self._reads]), others[self._reads]
         return Pieces(c, seen[1] - c, d, scale, columns, within.T, variances, field, means)
+
+    def improper(self, *values: Array) -> FieldLaw:
+        """Which part of the field has no prior, of the values of ``outputs``."""
+        others = values[-1 - self._reads : -1]
+        for law, maker, n in zip(self.found.laws, self.makers, self.found.sizes, strict=True):
+            part = maker.at(*others[: len(law.reads)])
+            if part is None or maker.pattern.factorize(part.times(np.ones(n))[0]) is None:
+                break
+            others = others[len(law.reads) :]
+        return law
 
     def _is_true(self, setting: Setting) -> bool:
         """Whether the predictor of a random x is what the pieces say, at two theta."""
-        rng = np.random.default_rng(0)
+        rng, found = np.random.default_rng(0), self.found
         offsets = pt.zeros(0) if self.index is None else self._offsets
         outputs = [self._raw, offsets, self._of_field, *self.outputs]
         once = AffineGraph.once([self._x, setting.theta], outputs)
@@ -219,11 +242,12 @@ class FieldStructure:
             at = self.pieces(*values)
             if not np.isfinite(raw).all() or not at.e.all():
                 return False
-            right = at.c + at.e * x[self.parts[self.field]] + at.columns @ x[self._coefficients]
-            if self.own is not None:
-                right += at.d / at.scale * x[self.parts[self.own]]
-            beta = x[self._coefficients]
-            own = phi - at.means[self.field] - x[self.parts[self.field]] - at.within @ beta
+            beta, own_field = x[found.few], x[found.field]
+            right = at.c + at.e * own_field + at.columns @ beta
+            if found.own is not None:
+                known = at.scale > 0.0
+                right[known] += at.d[known] / at.scale[known] * x[found.own[known]]
+            own = phi - at.means[found.field] - own_field - at.within @ beta
             if np.abs(own).max() > 1e-8 * (1.0 + np.abs(phi).max()):
                 return False
             if self.index is not None:
@@ -233,17 +257,6 @@ class FieldStructure:
         return True
 
 
-def _index(setting: Setting, graph: AffineGraph, part: slice) -> NDArray[np.intp] | None:
-    """Which element of the field each of the predictor reads; ``None`` if it is not one."""
-    once = AffineGraph.once([graph.x, graph.theta], graph.raw)
-    x = np.zeros((3, graph.x.type.shape[0]))
-    n = part.stop - part.start
-    x[1, part], x[2, part] = 1.0, np.arange(1, n + 1)
-    zero, one, counted = (once(each, setting.at) for each in x)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        index = (counted - zero) / (one - zero) - 1.0
-    if not np.isfinite(index).all():
-        return None
-    nearest: NDArray[np.intp] = np.rint(index).astype(np.intp)
-    known = (np.abs(index - nearest) < 1e-6).all() and nearest.min() >= 0 and nearest.max() < n
-    return nearest if known else None
+def _parts(graph: AffineGraph) -> list[NDArray[np.intp]]:
+    """Which elements of x each latent is."""
+    return [np.arange(part.start, part.stop) for part in graph.parts]

@@ -80,7 +80,7 @@ def as_intrinsic(rv: Variable) -> Intrinsic:
     name = str(rv.name)
     if not (isinstance(sigma, Constant) and isinstance(sd, Constant)):
         raise ValueError(refusals.intrinsic_scale(name))
-    weights = csc_array(np.asarray(W.data, dtype=np.float64))
+    weights = csc_array(W.data, dtype=np.float64)
     count, component = connected_components(weights, directed=False)
     if count > 1:
         raise ValueError(refusals.not_connected(name, np.bincount(component).tolist()))

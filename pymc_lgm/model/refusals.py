@@ -242,6 +242,8 @@ def not_connected(name: str, sizes: Sequence[int]) -> str:
     return (
         f"The map of pm.ICAR({name!r}) is in {len(sizes)} parts that no neighbors join, of "
         f"{', '.join(map(str, sizes))} areas: the level of each is free, and the prior improper. "
-        "Join them, as by a ferry, or give each part an ICAR of its own, and an area without "
-        "neighbors an effect alone."
+        "Join them, as by a ferry, or give each part an ICAR of its own, and areas without "
+        "neighbors independent effects: phi = pt.concatenate([pm.ICAR('north', W=W_north), "
+        "pm.ICAR('south', W=W_south), pm.Normal('islands', 0, 1, shape=k)]), divided by "
+        "np.sqrt(lgm.spatial.scaling_factor(W)), which has the scale of each area's part."
     )

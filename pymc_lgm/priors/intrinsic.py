@@ -49,7 +49,7 @@ class IntrinsicField:
         neighbors = np.asarray(W.sum(axis=0)).ravel()
         Q = csc_array(diags_array(neighbors) - W)
         self.pattern = Pattern.of(Q)
-        own = self.pattern.elements(Q) / scale**2
+        own = self._own = self.pattern.elements(Q) / scale**2
         pin = int(self.pattern.diagonal[np.argmax(neighbors)])
 
         def held(by: float) -> Array:
@@ -77,20 +77,21 @@ class IntrinsicField:
         """Q_p⁻¹ x."""
         return self._factor.solve_transposed(self._factor.solve(x))
 
+    @property
+    def variances(self) -> Array:
+        """(Q⁻ + s² 11ᵀ)_ii."""
+        U = self.columns
+        added: Array = np.einsum("ij,jk,ik->i", U, self.covariance, U)
+        return self._factor.inverse_diagonal + added
+
     def at(self) -> IntrinsicField:
         """Itself, at every theta."""
         return self
 
-    def draw(self, rng: np.random.Generator) -> Array:
-        """φ from its prior."""
-        x = self._factor.solve_transposed(rng.standard_normal(self.n))
-        return x - x.mean() + self.sd * rng.standard_normal()
-
-    def covariance_times(self, x: Array) -> Array:
-        """(Q⁻ + s² 11ᵀ) x, of a vector or of columns."""
-        inside = self._inverse_times(x - x.mean(axis=0))
-        result: Array = inside - inside.mean(axis=0) + self.sd**2 * x.sum(axis=0)
-        return result
+    def inverse_times(self, x: Array) -> Array:
+        """(Q⁻ + s² 11ᵀ)⁻¹ x = (Q + 11ᵀ/(n s)²) x."""
+        of_mean: Array = x.sum(axis=0) / (self.n * self.sd) ** 2
+        return self.pattern.times(self._own, x) + of_mean
 
     def times(self, e: Array) -> tuple[Array, Array]:
         """Elements of the precision, and U, of e φ, with e of no zero: S is the same."""

@@ -6,7 +6,6 @@ Where Q has elements is known once a model; its numbers follow from few function
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -93,11 +92,8 @@ class FieldAt(Protocol):
     def times(self, e: Array) -> tuple[Array, Array]:
         """Elements of Q, and U (n, k), of e φ, with e of no zero: S is the same."""
 
-    def draw(self, rng: np.random.Generator) -> Array:
-        """φ − m from its prior."""
-
-    def covariance_times(self, x: Array) -> Array:
-        """(Q⁻¹ + U S Uᵀ) x, of a vector or of columns."""
+    def inverse_times(self, x: Array) -> Array:
+        """(Q⁻¹ + U S Uᵀ)⁻¹ x, of a vector or of columns."""
 
 
 class FieldMaker(Protocol):
@@ -128,24 +124,13 @@ class MarkovField:
     def __init__(self, pattern: Elements, precision: Array, mean: Array):
         self._pattern, self._precision, self.mean = pattern, precision, mean
 
-    @cached_property
-    def _factor(self) -> Factor:
-        factor = self._pattern.factorize(self._precision)
-        if factor is None:
-            raise np.linalg.LinAlgError("The precision of a field is not positive definite.")
-        return factor
-
     def times(self, e: Array) -> tuple[Array, Array]:
         """Of e φ."""
         return self._precision / self._pattern.scales(e), np.zeros((e.size, 0))
 
-    def draw(self, rng: np.random.Generator) -> Array:
-        """L⁻ᵀ ξ."""
-        return self._factor.solve_transposed(rng.standard_normal(self.mean.size))
-
-    def covariance_times(self, x: Array) -> Array:
-        """L⁻ᵀ L⁻¹ x."""
-        return self._factor.solve_transposed(self._factor.solve(x))
+    def inverse_times(self, x: Array) -> Array:
+        """Q x."""
+        return self._pattern.times(self._precision, x)
 
 
 class SeriesMaker:

@@ -6,6 +6,7 @@ is the elements of L, or the sum of their squares by column: n log n and n^1.5 f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -90,6 +91,26 @@ class Pattern:
         key = np.repeat(np.arange(n), np.diff(starts)) * n + below
         place = np.searchsorted(key, columns * n + rows).astype(np.intp)
         return cls(order, rows, columns, starts, below, place)
+
+    @classmethod
+    def joined(cls, patterns: Sequence[Pattern]) -> Pattern:
+        """Of a block-diagonal array: the elements of all blocks, one block after another."""
+        before = np.cumsum([0, *(each.n for each in patterns)])
+        in_L = np.cumsum([0, *(each.size for each in patterns)])
+
+        def moved(name: str, by: Index) -> Index:
+            values = [getattr(each, name) + k for each, k in zip(patterns, by[:-1], strict=True)]
+            return np.concatenate(values)
+
+        starts = [each.starts[:-1] + k for each, k in zip(patterns, in_L[:-1], strict=True)]
+        return cls(
+            order=moved("order", before),
+            rows=moved("rows", before),
+            columns=moved("columns", before),
+            starts=np.concatenate([*starts, in_L[-1:]]),
+            below=moved("below", before),
+            place=moved("place", in_L),
+        )
 
     @property
     def size(self) -> int:

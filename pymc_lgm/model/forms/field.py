@@ -2,10 +2,11 @@
 
     eta_i = c_i + e_i φ_i + b_iᵀ β + d_i w_i,   w_i ~ N(0, 1),
 
-φ a series or the areas of a map, as in the model of Besag, York and Mollié. f = c + e φ + B β has
-the law of a sparse field and few coefficients (`pymc_lgm.priors.field`), and the likelihood of f is
-without the w_i (`pymc_lgm.approximations.own_effects`). So no n × n array is made, and q is close
-to the posterior of f. φ, β and w are drawn back given f and y.
+φ a series or the areas of a map, as in the model of Besag, York and Mollié; of a map in parts those
+of each part, one part after another, and its islands. f = c + e φ + B β has the law of a sparse
+field and few coefficients (`pymc_lgm.priors.field`), and the likelihood of f is without the w_i
+(`pymc_lgm.approximations.own_effects`). So no n × n array is made, and q is close to the posterior
+of f. φ, β and w are drawn back given f and y.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import pytensor.tensor as pt
 
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
-from scipy.linalg import block_diag
 
 from pymc_lgm.approximations.gaussian import Effects
 from pymc_lgm.approximations.log_concave import draw_log_concave
@@ -52,7 +52,7 @@ class FieldPredictor(Form):
         self._setting, self.structure = setting, structure
         self.pattern = structure.maker.pattern
         # With the effects integrated out what is left is smooth.
-        self.is_close, self.is_bent = structure.own is not None, structure.own is None
+        self.is_close, self.is_bent = structure.found.own is not None, structure.found.own is None
         self.n = self.rank = structure.n
         self.f = pt.vector("f", shape=(self.n,))
         self._eta = pt.vector("eta", shape=(structure.size,))
@@ -69,12 +69,12 @@ class FieldPredictor(Form):
         if density.ndim != 1:
             return None
         structure = self.structure
-        if structure.own is not None and not self._is_log_concave(density):
+        if structure.found.own is not None and not self._is_log_concave(density):
             return None
         # With effects f is what they have been added to, until `likelihood` integrates them out.
         read = structure.read_by(self.f)
         seen = clone_replace(density, {self._eta: read}, rebuild_strict=False)
-        if structure.own is not None:
+        if structure.found.own is not None:
             seen = seen if structure.is_once else structure.gathered(seen)
             self._with_effects = seen
             self._integrated = Integrated(self._value, self._derivatives, self._scales)
@@ -135,7 +135,9 @@ class FieldPredictor(Form):
         if at.field is None or not _are_numbers(at):
             return None
         precision, U = at.field.times(at.e)
-        S = block_diag(at.field.covariance, np.diag(at.variances))
+        k = U.shape[1]
+        S = np.diag(np.concatenate([np.zeros(k), at.variances]))
+        S[:k, :k] = at.field.covariance
         return Field(at.c + at.e * at.field.mean, precision, np.hstack([U, at.columns]), S)
 
     def prior_of(self, model: FormModel) -> PriorAt:
@@ -144,48 +146,53 @@ class FieldPredictor(Form):
 
     def f_of(self, prior_at: PriorAt, theta: Array, values: list[Array]) -> Array:
         """c + e φ + B β."""
-        at, structure = self.at(theta), self.structure
-        x = [value - mean for value, mean in zip(values, at.means, strict=True)]
-        beta = np.concatenate([np.empty(0), *(np.ravel(x[k]) for k in structure.few)])
-        phi = x[structure.field] - at.within @ beta
+        at, found = self.at(theta), self.structure.found
+        x = np.concatenate([np.ravel(value) for value in values]) - at.means
+        beta = x[found.few]
+        phi = x[found.field] - at.within @ beta
         f: Array = at.c + at.e * phi + at.columns @ beta
         return f
 
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
-        """φ and β given f, by Matheron's rule; w given f and y, each by rejection."""
-        at, structure = self.at(prior.theta), self.structure
+        """β given f, and φ, which is what is left; w given f and y, each by rejection.
+
+        With r = (f − c)/e − m, B̄ = B/e and β = V^½ z, the law of z given f has the precision
+        M = I + V^½ B̄ᵀ K_φ⁻¹ B̄ V^½, and the mean M⁻¹ V^½ B̄ᵀ K_φ⁻¹ r.
+        """
+        at, found = self.at(prior.theta), self.structure.found
         assert at.field is not None
-        phi = at.field.draw(rng)
-        beta = np.sqrt(at.variances) * rng.standard_normal(at.variances.size)
-        dual = prior.inverse_times(f - prior.mean - at.e * phi - at.columns @ beta)
-        phi += at.field.mean + at.field.covariance_times(at.e * dual)
-        beta += at.variances * (at.columns.T @ dual)
-        values = [np.array(mean, dtype=np.float64) for mean in at.means]
-        values[structure.field] += phi + at.within @ beta
-        ends = np.cumsum([values[k].size for k in structure.few])
-        for k, part in zip(structure.few, np.split(beta, ends)[:-1], strict=True):
-            values[k] += part.reshape(values[k].shape)
-        if structure.own is not None:
-            values[structure.own] += at.scale * self._draw_effects(rng, at.d, f, prior.theta)
-        return values
+        rest, B = (f - prior.mean) / at.e, at.columns / at.e[:, None]
+        root = np.sqrt(at.variances)
+        half = root[:, None] * at.field.inverse_times(B).T
+        L = np.linalg.cholesky(np.eye(root.size) + half @ B * root)
+        z = np.linalg.solve(L, half @ rest) + rng.standard_normal(root.size)
+        beta = root * np.linalg.solve(L.T, z)
+        phi = rest - B @ beta + at.field.mean
+        x = np.array(at.means, dtype=np.float64)
+        x[found.field] += phi + at.within @ beta
+        x[found.few] += beta
+        if found.own is not None:
+            w, has = at.scale * self._draw_effects(rng, at.d, f, prior.theta), found.own >= 0
+            x[found.own[has]] += w[has]
+        each = zip(self.structure.parts, self._setting.shapes, strict=True)
+        return [x[part].reshape(shape) for part, shape in each]
 
     def describe(self) -> list[str]:
         """Which latent variable is what."""
         names = [str(latent.rv.name) for latent in self._setting.reading.latents]
-        few = [names[k] for k in self.structure.few]
+        field, few, own = ([names[k] for k in which] for which in self.structure.which)
         columns = f" + B(theta) ({', '.join(few)})" if few else ""
-        lines = [f"f ({self.n}) = c(theta) + e(theta) {names[self.structure.field]}{columns}"]
-        if self.structure.own is not None:
-            lines.append(f"{names[self.structure.own]} ({self.n}): one an element, integrated out")
+        one = field[0] if len(field) == 1 else f"({', '.join(field)})"
+        lines = [f"f ({self.n}) = c(theta) + e(theta) {one}{columns}"]
+        lines += [f"{name} ({self.n}): one an element, integrated out" for name in own]
         return lines
 
     def explain(self, model: FormModel, prior_at: PriorAt, theta: Array, where: str) -> str | None:
         """Say what is no number, or no field."""
         if prior_at(theta) is not None:
             return None
-        law = self._setting.reading.latents[self.structure.field].field
-        if law is not None and _are_numbers(self.at(theta)):
-            return law.explain(where)
+        if _are_numbers(self.at(theta)):
+            return self.structure.improper(*self._numbers(theta)).explain(where)
         return (
             f"The scale of one of {self.label} is zero or no number {where}. Start it away from "
             "both, as with initval=1."
