@@ -135,11 +135,11 @@ def test_momenta_have_the_covariance_of_the_metric(name):
 
 def test_of_a_softmax_the_slope_of_the_curvature_has_a_closed_form():
     at = of_sets("classes_with_kernels_of_their_own")
-    f, M = rng_of(1).standard_normal(6), rng_of(2).standard_normal((3, 2, 2))
+    f, M = rng_of(1).standard_normal(9), rng_of(2).standard_normal((3, 3, 3))
     M += M.swapaxes(1, 2)
     pi = softmax(f[at.model.sets], axis=1)
     inner = np.einsum("gcc->gc", M) - 2.0 * np.einsum("gcd,gd->gc", M, pi)
-    expected = np.empty(6)
+    expected = np.empty(9)
     expected[at.model.sets] = pi * (inner - (pi * inner).sum(axis=1, keepdims=True))
     np.testing.assert_allclose(at.model.curvature_gradient(f, at.theta, M), expected, atol=1e-12)
 

@@ -1,7 +1,5 @@
 """Every prior, by its verbs, against dense algebra. A prior is tested by being listed."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
