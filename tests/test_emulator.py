@@ -49,6 +49,7 @@ from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.theta import emulated as module
 from pymc_lgm.kernels.theta import on_emulator
 from pymc_lgm.kernels.theta.emulated import EmulatorTuning, surrogate_transition
+from pymc_lgm.kernels.theta.prior_jump import jump_of_target
 from pymc_lgm.linalg import tally
 from pymc_lgm.priors import DensePrior
 from pymc_lgm.state import LikelihoodAt
@@ -335,6 +336,15 @@ def transition(kernel):
 
 def test_jumps_leave_a_gaussian_invariant():
     assert pairs_pvalue(transition(surrogate_transition), 1000) > 1e-4
+
+
+def test_a_jump_of_the_target_leaves_it_invariant():
+    def move(rng, theta):
+        for _ in range(3):
+            theta = jump_of_target(rng, gaussian_target(theta, np.ones(2))).theta
+        return theta
+
+    assert pairs_pvalue(move, 2000) > 1e-4
 
 
 @pytest.mark.mutant

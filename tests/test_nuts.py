@@ -43,10 +43,10 @@ from pymc_lgm.kernels.theta import NUTS, Emulated
 from pymc_lgm.kernels.theta import no_u_turn as no_u_turn_module
 from pymc_lgm.kernels.theta import nuts as module
 from pymc_lgm.kernels.theta import prior_jump as prior_jump_module
-from pymc_lgm.kernels.theta.emulated import KEPT
 from pymc_lgm.kernels.theta.no_u_turn import no_u_turn
 from pymc_lgm.kernels.theta.nuts import FIRST, SHALLOW, SHORTEST, nuts
 from pymc_lgm.kernels.theta.prior_jump import prior_jump
+from pymc_lgm.kernels.theta.watching import KEPT
 from pymc_lgm.linalg import tally
 from pymc_lgm.state import AtTheta, State
 from pymc_lgm.steps.marginal import MANY

@@ -245,9 +245,12 @@ def theta_move(
         # Across two or three components three trajectories go as far as more, or jumps, would.
         trajectories, jumps = (3, 0) if few else (6, 3)
         # Of sets a slope costs twice what an evaluation does, and NUTS would be most of tuning.
-        explored, first = (0.2, 10) if model.sets is None else (0.1, 4)
+        explored, first, aside = (0.2, 10, 0.0) if model.sets is None else (0.1, 4, 0.1)
         return kernels.Emulated(
-            nuts or walk, explorer, explored, first, n_trajectories=trajectories, n_jumps=jumps
+            *(nuts or walk, explorer, explored, first),
+            n_trajectories=trajectories,
+            n_jumps=jumps,
+            aside=aside,
         )
     if move == "nuts":
         if nuts is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -16,11 +16,13 @@ import numpy as np
 
 from pymc_lgm.adaptation import History, StepSizeTuning
 from pymc_lgm.approximations.emulator import ROOM, Emulator, Visits, emulate
-from pymc_lgm.kernels.hold.target import Slope, Target
+from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.sweep import Stats
 from pymc_lgm.kernels.theta.metropolis import Metropolis
 from pymc_lgm.kernels.theta.nuts import NUTS
 from pymc_lgm.kernels.theta.on_emulator import Point, Surrogate, rehearse
+from pymc_lgm.kernels.theta.prior_jump import jump_of_target
+from pymc_lgm.kernels.theta.watching import spread, watch
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import State, acceptance_probability
 
@@ -34,8 +36,8 @@ __all__ = [
 ]
 
 
-KEPT, ENOUGH, SETTLED = 3, 320, 0.8
-"""Visits of one draw that are learnt; draws, and acceptance of jumps, after which no more are."""
+ENOUGH, SETTLED = 320, 0.8
+"""Draws, and acceptance of jumps, after which no more is learnt."""
 
 
 class SurrogateTransitionInfo(NamedTuple):
@@ -196,7 +198,9 @@ class Emulated:
     accepted, it is not needed. If less, it makes a quarter as large a share of the moves as the
     acceptance is less, and an exact draw has more moves: one more for each 0.2 that are lacking, or
     begun. Below ``fair`` it makes all of them, since visits cannot show the shape of the evidence.
-    A walk helps in no draw: on estimates it is no better than the emulator.
+    A walk helps in no draw: on estimates it is no better than the emulator. In the share ``aside``
+    of all moves a component of theta jumps in the target itself, in tuning and after it: where the
+    emulator is too low it would stay.
     """
 
     other: NUTS | Metropolis = field(default_factory=Metropolis)
@@ -208,6 +212,7 @@ class Emulated:
     good: float = 0.7
     n_trajectories: int = 6
     n_jumps: int = 3
+    aside: float = 0.0
     stats = ("theta_acceptance", "theta_scale", "theta_steps")
     needs_gradient = False
 
@@ -237,9 +242,14 @@ class Emulated:
         """Move once. From a target with noise the step sizes alone are learnt."""
         learning = tune and not target.noisy
         visited: list[tuple[Array, float, float]] = []
-        watched = _watched(target, visited) if learning else target
+        watched = watch(target, visited) if learning else target
         share = max(self.explored, tuning.share) if learning else tuning.share
-        if tuning.emulator is not None and rng.uniform() >= share:
+        if tuning.emulator is not None and self.aside and rng.uniform() < self.aside:
+            state = jump_of_target(rng, watched)
+            accepted = float(state is not target.state)
+            scale = tuning.step_size.value(tune)
+            stats = {"theta_acceptance": accepted, "theta_scale": scale}
+        elif tuning.emulator is not None and rng.uniform() >= share:
             step_size = tuning.step_size.value(tune)
             state, info = surrogate_transition(
                 rng,
@@ -260,7 +270,7 @@ class Emulated:
             state, other, stats = self.other.run(rng, watched, tuning.other, tune)
             tuning = tuning._replace(other=other)
         if learning and tuning.share < 1.0:
-            tuning = self._judged(tuning.learn(_spread(visited), state.theta))
+            tuning = self._judged(tuning.learn(spread(visited), state.theta))
         return state, tuning, {"theta_steps": 0.0} | stats
 
     def _judged(self, tuning: EmulatorTuning) -> EmulatorTuning:
@@ -273,28 +283,3 @@ class Emulated:
             return tuning._replace(share=0.25 * lacking, rounds=1 + math.ceil(lacking / 0.2))
         gone = tuning._replace(emulator=None, visits=(), history=History((), 0))
         return gone._replace(share=1.0, rounds=1)
-
-
-def _watched(target: Target, visited: list[tuple[Array, float, float]]) -> Target:
-    """The same target, which notes each theta with its evidence and its prior."""
-    log_prior = target.state.model.log_prior
-
-    def evaluate(theta: Array) -> tuple[float, State | None]:
-        log_density, there = target(theta)
-        if there is not None:
-            visited.append((theta, log_density - there.log_prior, there.log_prior))
-        return log_density, there
-
-    def slope(theta: Array) -> Slope | None:
-        there = None if target.slope is None else target.slope(theta)
-        if there is not None:
-            of_prior = log_prior(theta)
-            visited.append((theta, there.log_density - of_prior, of_prior))
-        return there
-
-    return replace(target, evaluate=evaluate, slope=slope if target.slope else None)
-
-
-def _spread(visited: list[tuple[Array, float, float]]) -> list[tuple[Array, float, float]]:
-    """At most `KEPT` of the visits of one draw: neighbors on a trajectory say little more."""
-    return visited[:: max(1, math.ceil(len(visited) / KEPT))]

@@ -15,9 +15,9 @@ import numpy as np
 from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.theta.slice import slice_componentwise
 from pymc_lgm.linalg import Array
-from pymc_lgm.state import acceptance_probability
+from pymc_lgm.state import State, acceptance_probability
 
-__all__ = ["prior_jump"]
+__all__ = ["jump_of_target", "prior_jump"]
 
 WIDTH, WIDTHS = 3.0, 5
 """Of the interval that is placed around a component, and how many of them it steps out to."""
@@ -83,3 +83,24 @@ def prior_jump[P: _Point](
         return here
     before, after = (x.log_density - log_prior(x.theta) for x in (here, there))
     return there if rng.uniform() < acceptance_probability(after - before) else here
+
+
+class _There(NamedTuple):
+    theta: Array
+    log_density: float
+    state: State
+
+
+def jump_of_target(rng: np.random.Generator, target: Target) -> State:
+    """Leave the target invariant by a `prior_jump`: one evaluation, which may be noisy.
+
+    It comes back from where an emulator of the target is too low: there a surrogate transition
+    would stay.
+    """
+
+    def look(theta: Array) -> _There | None:
+        log_density, there = target(theta)
+        return None if there is None else _There(theta, log_density, there)
+
+    here = _There(target.state.theta, target.log_density, target.state)
+    return prior_jump(rng, here, look, target.state.model.log_prior).state
