@@ -68,7 +68,7 @@ def softmax(rng: np.random.Generator, whitened: bool) -> list[str]:
 @problem
 def categorical(rng: np.random.Generator, whitened: bool) -> list[str]:
     t = inputs(rng, 25)
-    f = process("f", t, whitened, n_outputs=3)
+    f = process("f", t, True, n_outputs=3)
     pm.Categorical("y", logit_p=f.T, observed=classes(rng, t))
     return ["scale_f", "length_f", "f"]
 
