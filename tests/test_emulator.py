@@ -48,6 +48,7 @@ from pymc_lgm.approximations.sites_tuning import SitesTuning
 from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.theta import emulated as module
 from pymc_lgm.kernels.theta import on_emulator
+from pymc_lgm.kernels.theta import prior_jump as prior_jump_module
 from pymc_lgm.kernels.theta.emulated import EmulatorTuning, surrogate_transition
 from pymc_lgm.kernels.theta.prior_jump import jump_of_target
 from pymc_lgm.linalg import tally
@@ -338,13 +339,25 @@ def test_jumps_leave_a_gaussian_invariant():
     assert pairs_pvalue(transition(surrogate_transition), 1000) > 1e-4
 
 
-def test_a_jump_of_the_target_leaves_it_invariant():
+def jumping(kernel):
     def move(rng, theta):
         for _ in range(3):
-            theta = jump_of_target(rng, gaussian_target(theta, np.ones(2))).theta
+            theta = kernel(rng, gaussian_target(theta, np.ones(2))).theta
         return theta
 
-    assert pairs_pvalue(move, 2000) > 1e-4
+    return move
+
+
+def test_a_jump_of_the_target_leaves_it_invariant():
+    assert pairs_pvalue(jumping(jump_of_target), 2000) > 1e-4
+
+
+@pytest.mark.mutant
+def test_a_jump_that_forgets_where_it_was_is_noticed(dies):
+    here = "target.state.theta, target.log_density, target.state"
+    wrong = mutated(prior_jump_module, here, here.replace("target.log_density", "0.0"))
+    pvalue = until_noticed(partial(pairs_pvalue, jumping(wrong.jump_of_target)), 1000, 3000)
+    dies("prior jump: of a target, its density forgotten", pvalue, below=1e-6)
 
 
 @pytest.mark.mutant

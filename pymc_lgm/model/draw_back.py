@@ -71,24 +71,27 @@ class DrawBack:
             few = None if self._few is None else self._few_given(rng, prior, theta, f)
             x = self._given(rng, prior, theta, f) if few is None else few
         values = [np.array(value, dtype=np.float64) for value in self._values(x, theta)]
-        for k, block in enumerate(self._blocks):
-            if block.latent.root is not None:
-                # The model has ν with L ν = x.
-                values[k] = self._whitened(prior, theta, x, k).reshape(block.shape)
+        whitened = [k for k, block in enumerate(self._blocks) if block.latent.root is not None]
+        if whitened:
+            # The model has ν with L ν = x.
+            nu = self._whitened(prior, theta, x, whitened)
+            for k in whitened:
+                values[k] = nu[self._blocks[k].part].reshape(self._blocks[k].shape)
         return values
 
-    def _whitened(self, prior: Prior, theta: Array, x: Array, k: int) -> Array:
-        """ν of block k, by the factors of f where its processes are those of x."""
-        part = self._blocks[k].part
+    def _whitened(self, prior: Prior, theta: Array, x: Array, which: list[int]) -> Array:
+        """ν of these blocks, by the factors of f where its processes are those of x."""
         if self._is_identity:
-            return prior.solve(x[part])
+            return prior.solve(x)
+        nu = np.empty(x.size)
         if self._order is not None and isinstance(prior, BlocksPrior):
-            z = np.empty(x.size)
-            z[self._order] = x
-            return prior.solve(z)[self._order][part]
-        factor = self._at(theta)[1][k]
-        assert factor is not None
-        return factor.solve(x[part])
+            nu[self._order] = x
+            return prior.solve(nu)[self._order]
+        for k in which:
+            part, factor = self._blocks[k].part, self._at(theta)[1][k]
+            assert factor is not None
+            nu[part] = factor.solve(x[part])
+        return nu
 
     def _few_given(
         self, rng: np.random.Generator, prior: Prior, theta: Array, f: Array
