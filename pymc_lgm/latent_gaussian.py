@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_lgm.approximations.gaussian import Effects
+from pymc_lgm.callbacks import LogDensity
 from pymc_lgm.linalg import Array
 from pymc_lgm.priors import Prior
 from pymc_lgm.priors.base import GaussianModel
@@ -64,6 +65,10 @@ class LatentGaussian(GaussianModel, Protocol):
 
     def log_prior_gradient(self, theta: Array) -> Array:
         """∂ log p(theta)/∂theta, shape (p,)."""
+
+    @property
+    def prior_density(self) -> LogDensity:
+        """log p(theta) and its gradient, for compiled loops: always the same object."""
 
     @property
     def theta_in_likelihood(self) -> bool:

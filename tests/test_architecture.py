@@ -95,6 +95,7 @@ def test_the_numeric_wing_knows_arrays_only(path):
             "numpy",
             "scipy",
             "numba",
+            "llvmlite",  # what Numba writes code with
             "pymc_lgm",
         }, name
 

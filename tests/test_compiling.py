@@ -8,15 +8,19 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
-from models import QUICK
+from models import QUICK, build
 from pytensor.gradient import grad
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import Dot, Max
 from pytensor.tensor.special import LogSoftmax, Softmax, log_softmax, softmax
 
+import pymc_lgm as lgm
+
+from pymc_lgm.callbacks import LogDensity, call
 from pymc_lgm.model.compiling import Product, compiled
 from pymc_lgm.model.theta_gradient import theta_gradient
 
@@ -137,6 +141,50 @@ def test_what_reads_no_input_is_computed_once(several):
             assert three == 3.0
         np.testing.assert_array_equal(value, np.ones(P))
         value[:] = 7.0  # a new array each time
+
+
+def density_at(density, theta):
+    out = np.empty(1 + theta.size)
+    call(density.address, theta, out)
+    density.check()
+    return out
+
+
+def test_compiled_loops_call_the_prior_compiled_or_not():
+    """What another step method owns may change, so a prior that reads it is left to Python."""
+    theta = np.array([0.3, -0.2, 0.5])
+    alone = build(lgm.PseudoMarginal, "log_gaussian_cox", compiled=True).lgm
+    with pm.Model() as model:
+        scale, length = pm.HalfNormal("scale", 1), pm.HalfNormal("length", 1)
+        mean = pm.Normal("mean", 0, scale)
+        m, k = pm.gp.mean.Constant(mean), pm.gp.cov.ExpQuad(1, ls=length)
+        gp = pm.gp.Latent(mean_func=m, cov_func=k)
+        f = gp.prior("f", np.arange(3.0)[:, None], reparameterize=False)
+        pm.Poisson("y", pm.math.exp(f), observed=[1, 0, 2])
+    other = lgm.LatentGaussianModel.from_pymc(model, [f], [mean, length])
+    for read, is_compiled in ((alone, True), (other, False)):
+        density, at = read.prior_density, theta[: read.p]
+        assert (density.compiled is not None) == is_compiled
+        expected = [read.log_prior(at), *read.log_prior_gradient(at)]
+        copy = pickle.loads(pickle.dumps(density))
+        for each in (density, copy):
+            np.testing.assert_allclose(density_at(each, at), expected, rtol=1e-12)
+    before = density_at(other.prior_density, theta[:2])
+    other.read(model.initial_point() | {"scale_log__": np.array(1.0)})
+    assert (density_at(other.prior_density, theta[:2]) != before).any()
+
+
+def test_what_python_raises_in_a_compiled_loop_is_raised_after_it():
+    def broken(theta):
+        raise OverflowError(f"at {theta[0]}")
+
+    density = LogDensity(broken, np.zeros_like, 1)
+    out = np.zeros(2)
+    call(density.address, np.array([2.0]), out)
+    assert np.isnan(out).all()
+    with pytest.raises(OverflowError, match=r"at 2\.0"):
+        density.check()
+    density.check()
 
 
 LOOPS = ["test_copula.py", "test_sparse.py", "test_emulator.py", "test_series.py"]

@@ -18,7 +18,7 @@ from toys import (
     gaussian_target,
     invariance,
     invariance_of,
-    log_prior,
+    model_of_theta,
     pairs_pvalue,
     until_noticed,
 )
@@ -115,7 +115,7 @@ def jump(kernel):
     def move(rng, theta):
         here = slope(theta)
         for _ in range(3):
-            here = kernel(rng, here, slope, log_prior)
+            here = kernel(rng, here, slope, PRIOR.prior_density)
         return here.theta
 
     return move
@@ -177,8 +177,8 @@ def test_a_wrong_leapfrog_is_noticed(dies, monkeypatch):
 
 @pytest.mark.mutant
 def test_a_jump_that_knows_no_prior_is_noticed(dies):
-    right = "(x.log_density - log_prior(x.theta) for x in (here, there))"
-    wrong = mutated(prior_jump_module, right, "(x.log_density for x in (here, there))").prior_jump
+    right = "here.log_density - of_here, there.log_density - of_there"
+    wrong = mutated(prior_jump_module, right, "here.log_density, there.log_density").prior_jump
     pvalue = until_noticed(partial(pairs_pvalue, jump(wrong)), 1000, 3000)
     dies("prior jump: its proposal is not that of the prior", pvalue, below=1e-6)
 
@@ -477,7 +477,7 @@ def test_an_explorer_takes_its_place_until_the_emulator_needs_help(rng):
 def test_an_emulator_learns_what_trajectories_have_seen(rng):
     """A few points of each, whether they were accepted or not; nothing of noise."""
     move = Emulated(NUTS())
-    model = SimpleNamespace(log_prior=lambda theta: -1.0, log_prior_gradient=np.zeros_like)
+    model = model_of_theta(lambda theta: -1.0, np.zeros_like, 2)
     state = SimpleNamespace(theta=np.zeros(2), model=model, log_prior=-1.0)
 
     def evaluate(theta):

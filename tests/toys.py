@@ -11,6 +11,7 @@ import math
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,7 @@ from scipy.spatial import Delaunay
 from scipy.special import erfcx, gammaln, log_ndtr
 
 from pymc_lgm import kernels
+from pymc_lgm.callbacks import LogDensity
 from pymc_lgm.kernels.hold.target import Slope, Target
 from pymc_lgm.priors import BandedPrior, DensePrior, FieldPrior
 from pymc_lgm.priors.banded_models import OfWhitener
@@ -99,6 +101,10 @@ class Toy:
 
     def log_prior_gradient(self, theta: np.ndarray) -> np.ndarray:
         return (self.prior_mean - theta) / self.prior_sd**2
+
+    @cached_property
+    def prior_density(self) -> LogDensity:
+        return LogDensity(self.log_prior, self.log_prior_gradient, self.p)
 
     # What follows from `terms` of a likelihood: ℓ_i of one row, with derivatives in f
 
@@ -541,7 +547,15 @@ def log_prior(theta: Any) -> float:
     return float(theta.sum() - np.exp(theta).sum())
 
 
-PRIOR = SimpleNamespace(log_prior=log_prior, log_prior_gradient=lambda theta: 1.0 - np.exp(theta))
+def model_of_theta(
+    log_prior: Callable[[Any], float], gradient: Callable[[Any], Any], p: int
+) -> SimpleNamespace:
+    """Of a model what moves on theta alone look at."""
+    density = LogDensity(log_prior, gradient, p)
+    return SimpleNamespace(log_prior=log_prior, log_prior_gradient=gradient, prior_density=density)
+
+
+PRIOR = model_of_theta(log_prior, lambda theta: 1.0 - np.exp(theta), 2)
 
 
 def pairs_pvalue(move: Callable[..., Any], replicates: int) -> float:

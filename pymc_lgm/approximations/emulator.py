@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numba
@@ -20,7 +19,7 @@ from scipy.linalg.lapack import dpstrf
 
 from pymc_lgm.linalg import Array
 
-__all__ = ["Emulator", "Visits", "emulate"]
+__all__ = ["Emulator", "Visits", "coordinates_of", "emulate", "evidence_at", "theta_of"]
 
 LENGTHS = (0.8, 1.1, 1.5, 2.2, 3.3, 5.0, 7.5)
 SCALES = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -54,8 +53,7 @@ class Visits(NamedTuple):
     log_prior: Array
 
 
-@dataclass(frozen=True, eq=False)
-class Emulator:
+class Emulator(NamedTuple):
     """log p*(y | theta) in the coordinates z = R⁻¹(theta − c), and its gradient.
 
     log p*(y | theta) = β + bᵀu + ½ uᵀAu + wᵀk + κ √(s² − kᵀPk),
@@ -78,6 +76,8 @@ class Emulator:
         P = s⁴C⁻¹, where C is the covariance of the first m points with their noise.
     grid : tuple of int
         Which ℓ, s and σ of their grids it has.
+    optimism : float
+        κ.
     """
 
     center: Array
@@ -89,50 +89,43 @@ class Emulator:
     weights: Array
     precision: Array
     grid: tuple[int, int, int]
+    optimism: float = OPTIMISM
 
-    def coordinates(self, theta: Array) -> Array:
-        """z of theta."""
-        z: Array = solve_triangular(self.root, theta - self.center, lower=True)
-        return z
-
-    def theta(self, z: Array) -> Array:
-        """Theta of z."""
-        theta: Array = self.center + self.root @ z
-        return theta
-
-    def log_evidence(self, z: Array) -> tuple[float, Array]:
-        """log p*(y | theta) and its gradient in z, shape (p,); O(M p + m²)."""
-        return surface(
-            z,
-            self.constant,
-            self.linear,
-            self.quadratic,
-            self.points,
-            self.weights,
-            self.precision,
-            LENGTHS[self.grid[0]],
-            SCALES[self.grid[1]],
-            OPTIMISM,
-        )
+    def log_evidence(self, theta: Array) -> float:
+        """log p*(y | theta); O(M p + m²)."""
+        value: float = evidence_at(coordinates_of(theta, self), self)[0]
+        return value
 
 
 @numba.njit(cache=True)
-def surface(
-    z: Array,
-    constant: float,
-    linear: Array,
-    quadratic: Array,
-    points: Array,
-    weights: Array,
-    precision: Array,
-    length: float,
-    scale: float,
-    optimism: float,
-) -> tuple[float, Array]:
-    """The value of an `Emulator` and its gradient in z, of its arrays, ℓ, s and κ.
+def coordinates_of(theta: Array, emulator: Emulator) -> Array:
+    """z = R⁻¹(theta − c)."""
+    z = theta - emulator.center
+    for i in range(z.size):
+        for j in range(i):
+            z[i] -= emulator.root[i, j] * z[j]
+        z[i] /= emulator.root[i, i]
+    return z
+
+
+@numba.njit(cache=True)
+def theta_of(z: Array, emulator: Emulator) -> Array:
+    """theta = c + R z."""
+    theta = emulator.center.copy()
+    for i in range(z.size):
+        for j in range(i + 1):
+            theta[i] += emulator.root[i, j] * z[j]
+    return theta
+
+
+@numba.njit(cache=True)
+def evidence_at(z: Array, emulator: Emulator) -> tuple[float, Array]:
+    """log p*(y | theta) and its gradient in z, shape (p,).
 
     In loops: products and slices of arrays take Numba five seconds to compile.
     """
+    points, precision = emulator.points, emulator.precision
+    length, scale = LENGTHS[emulator.grid[0]], SCALES[emulator.grid[1]]
     p, m = z.size, len(precision)
     u, gradient = np.empty(p), np.empty(p)
     for j in range(p):
@@ -152,19 +145,19 @@ def surface(
         variance -= explained[j]
     # Where a visit has been, rounding may leave less than nothing.
     sd = math.sqrt(max(variance, 1e-8))
-    value = constant + optimism * sd
+    value = emulator.constant + emulator.optimism * sd
     for j in range(p):
         curved = 0.0
         for i in range(p):
-            curved += quadratic[j, i] * u[i]
-        value += u[j] * (linear[j] + 0.5 * curved)
-        gradient[j] = linear[j] + curved
+            curved += emulator.quadratic[j, i] * u[i]
+        value += u[j] * (emulator.linear[j] + 0.5 * curved)
+        gradient[j] = emulator.linear[j] + curved
     pull, pulls = np.zeros(p), 0.0
     for i in range(len(points)):
-        near = weights[i] * k[i]
+        near = emulator.weights[i] * k[i]
         value += near
         if i < m:
-            near -= optimism / sd * explained[i]
+            near -= emulator.optimism / sd * explained[i]
         pulls += near
         for j in range(p):
             pull[j] += near * points[i, j]
@@ -228,7 +221,7 @@ def emulate(
         constant=offset + float(beta[0]),
         linear=beta[1 : 1 + p],
         quadratic=quadratic + quadratic.T,
-        points=u[order],
+        points=np.ascontiguousarray(u[order]),
         weights=SCALES[grid[1]] ** 2 * dual[order],
         precision=precision,
         grid=grid,

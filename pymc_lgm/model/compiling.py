@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numba
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
+from numba import carray, types  # type: ignore[attr-defined]  # as documented
 from numpy.typing import NDArray
 from pymc.pytensorf import compile as pymc_compile
 from pytensor.compile.mode import Mode, get_mode
@@ -26,7 +28,9 @@ from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
 
-__all__ = ["ONCE", "Product", "compiled"]
+from pymc_lgm.callbacks import IS_COMPILED
+
+__all__ = ["ONCE", "Product", "compiled", "with_address"]
 
 Variable = Any
 
@@ -187,3 +191,30 @@ class _Constant:
     def __call__(self, *_: Any) -> Any:
         values = [value.copy() for value in self.values]
         return values if self.several else values[0]
+
+
+def with_address(value: Callable[..., Any], gradient: Callable[..., Any], size: int) -> Any | None:
+    """Code at an ``address`` that writes a density and its gradient at theta, 1 + p numbers.
+
+    ``None`` where a function is not Numba's, or reads what other step methods own: that changes.
+    """
+    value_at, gradient_at = _code_of(value), _code_of(gradient)
+    if value_at is None or gradient_at is None or not IS_COMPILED:
+        return None
+
+    def write(x: Any, out: Any) -> None:
+        theta = carray(x, (size,))
+        (density,) = value_at(theta)
+        (slope,) = gradient_at(theta)
+        out[0] = density[()]
+        for j in range(size):
+            out[1 + j] = slope[j]
+
+    pointer = types.CPointer(types.float64)
+    return numba.cfunc(types.void(pointer, pointer))(write)
+
+
+def _code_of(function: Any) -> Any:
+    """What Numba has made of a function of theta alone, or ``None``."""
+    code = getattr(getattr(function, "vm", None), "jit_fn", None)
+    return code if code is None or len(function.maker.fgraph.inputs) == 1 else None

@@ -19,7 +19,9 @@ from scipy.sparse import csr_array
 
 from pymc_lgm.amplitudes import find_amplitudes
 from pymc_lgm.approximations.gaussian import Effects
+from pymc_lgm.callbacks import LogDensity
 from pymc_lgm.linalg import Array
+from pymc_lgm.model.compiling import with_address
 from pymc_lgm.model.forms.base import PriorAt
 from pymc_lgm.model.graphs import Block, Graphs, Variable
 from pymc_lgm.model.reading import Reading
@@ -368,6 +370,12 @@ class ModelFunctions:
     def log_prior_gradient(self, theta: Array) -> Array:
         """∂ log p(theta)/∂theta, shape (p,)."""
         return self.graphs.log_prior_gradient(theta)
+
+    @cached_property
+    def prior_density(self) -> LogDensity:
+        """log p(theta) and its gradient, for compiled loops."""
+        functions = self.graphs.log_prior, self.graphs.log_prior_gradient
+        return LogDensity(*functions, self.p, with_address(*functions, self.p))
 
     @property
     def theta_in_likelihood(self) -> bool:

@@ -20,7 +20,7 @@ from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.sweep import Stats
 from pymc_lgm.kernels.theta.metropolis import Metropolis
 from pymc_lgm.kernels.theta.nuts import NUTS
-from pymc_lgm.kernels.theta.on_emulator import Point, Surrogate, rehearse
+from pymc_lgm.kernels.theta.on_emulator import propose, rehearse
 from pymc_lgm.kernels.theta.prior_jump import jump_of_target
 from pymc_lgm.kernels.theta.watching import spread, watch
 from pymc_lgm.linalg import Array
@@ -89,41 +89,20 @@ def surrogate_transition(
     State, SurrogateTransitionInfo
         One evaluation of the target, and O(M p + m²) for each step on the emulator.
     """
-    state = target.state
-    surrogate = Surrogate(emulator, state.model)
-    here = start = surrogate.at(emulator.coordinates(state.theta))
-    total, jumps_first = 0.0, n_jumps > 0 and rng.uniform() < 0.5
-    if jumps_first:
-        here = _jumped(rng, here, surrogate, n_jumps)
-    for _ in range(n_trajectories):
-        momentum = rng.standard_normal(here.z.size)
-        step = step_size * rng.uniform(0.6, 1.0)
-        there, end = surrogate.trajectory(here, momentum, step, n_steps)
-        log_ratio = -math.inf
-        if there is not None:
-            change = there.log_density - here.log_density
-            log_ratio = change + 0.5 * float(momentum @ momentum - end @ end)
-        acceptance = acceptance_probability(log_ratio) if log_ratio < math.inf else 0.0
-        total += acceptance
-        if rng.uniform() < acceptance and there is not None:
-            here = there
-    if not jumps_first:
-        here = _jumped(rng, here, surrogate, n_jumps)
-    emulated = total / n_trajectories
-    if here is start:
+    state, prior = target.state, target.state.model.prior_density
+    options = (step_size, n_steps, n_trajectories, n_jumps)
+    theta, of_emulator, emulated, moved = propose(
+        rng, state.theta, emulator, prior.address, *options
+    )
+    prior.check()
+    if not moved:
         return state, SurrogateTransitionInfo(0.0, emulated)
-    log_density, proposed = target(emulator.theta(here.z))
-    log_ratio = log_density - target.log_density - (here.log_density - start.log_density)
+    log_density, proposed = target(theta)
+    log_ratio = log_density - target.log_density - of_emulator
     info = SurrogateTransitionInfo(acceptance_probability(log_ratio), emulated)
     if proposed is not None and rng.uniform() < info.theta_acceptance:
         return proposed, info
     return state, info
-
-
-def _jumped(rng: np.random.Generator, point: Point, surrogate: Surrogate, n_jumps: int) -> Point:
-    for _ in range(n_jumps):
-        point = surrogate.jump(rng, point)
-    return point
 
 
 class EmulatorTuning(NamedTuple):

@@ -103,7 +103,7 @@ def nuts(
 def _jumped(rng: np.random.Generator, point: Slope, target: Target, n_jumps: int) -> Slope:
     assert target.slope is not None
     for _ in range(n_jumps):
-        point = prior_jump(rng, point, target.slope, target.state.model.log_prior)
+        point = prior_jump(rng, point, target.slope, target.state.model.prior_density)
     return point
 
 

@@ -12,15 +12,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from pymc_lgm.callbacks import LogDensity
 from pymc_lgm.kernels.hold.target import Target
-from pymc_lgm.kernels.theta.slice import slice_componentwise
+from pymc_lgm.kernels.theta.slice_of_prior import slice_of_prior
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import State, acceptance_probability
 
 __all__ = ["jump_of_target", "prior_jump"]
-
-WIDTH, WIDTHS = 3.0, 5
-"""Of the interval that is placed around a component, and how many of them it steps out to."""
 
 
 class _Point(Protocol):
@@ -33,20 +31,13 @@ class _Point(Protocol):
     def log_density(self) -> float: ...
 
 
-class _OfPrior(NamedTuple):
-    theta: Array
-
-
 def prior_jump[P: _Point](
-    rng: np.random.Generator,
-    here: P,
-    look: Callable[[Array], P | None],
-    log_prior: Callable[[Array], float],
+    rng: np.random.Generator, here: P, look: Callable[[Array], P | None], prior: LogDensity
 ) -> P:
     """Leave π*(theta) = p*(y | theta) p(theta) invariant, reversibly.
 
-    A slice (Neal 2003) of p(theta) along one component, drawn at random, is reversible for the
-    prior. As a proposal for π* it is accepted with probability
+    A `slice_of_prior` is reversible for the prior. As a proposal for π* it is accepted with
+    probability
 
         min(1, p*(y | theta') / p*(y | theta)).
 
@@ -57,7 +48,7 @@ def prior_jump[P: _Point](
         With ``theta`` and ``log_density``, log π*.
     look : callable
         Theta -> the point there, ``None`` where π* is not known.
-    log_prior : callable
+    prior : LogDensity
         log p(theta).
 
     Returns
@@ -65,23 +56,12 @@ def prior_jump[P: _Point](
     point
         ``here`` if the proposal is rejected. One evaluation of π*, some ten of the prior.
     """
-
-    def prior(theta: Array) -> tuple[float, _OfPrior]:
-        return log_prior(theta), _OfPrior(theta)
-
-    log_density, at = prior(here.theta)
-    component = int(rng.integers(here.theta.size))
-    moved, _ = slice_componentwise(
-        rng,
-        Target(at, log_density, prior),  # type: ignore[arg-type]  # of a state theta alone is read
-        widths=np.full(here.theta.size, WIDTH),
-        max_widths=WIDTHS,
-        components=[component],
-    )
-    there = None if moved.theta is at.theta else look(moved.theta)
+    theta, of_here, of_there = slice_of_prior(rng, here.theta, prior.address)
+    prior.check()
+    there = None if np.array_equal(theta, here.theta) else look(theta)
     if there is None:
         return here
-    before, after = (x.log_density - log_prior(x.theta) for x in (here, there))
+    before, after = here.log_density - of_here, there.log_density - of_there
     return there if rng.uniform() < acceptance_probability(after - before) else here
 
 
@@ -103,4 +83,4 @@ def jump_of_target(rng: np.random.Generator, target: Target) -> State:
         return None if there is None else _There(theta, log_density, there)
 
     here = _There(target.state.theta, target.log_density, target.state)
-    return prior_jump(rng, here, look, target.state.model.log_prior).state
+    return prior_jump(rng, here, look, target.state.model.prior_density).state
