@@ -72,21 +72,27 @@ class Copula:
 
 @numba.njit(cache=True, error_model="numpy")
 def bend(rows: Array, center: Array, scale: Array, values: Array) -> tuple[Array, Array]:
-    """`Copula.forward` of rows: each t = (x − f̂)/s is looked for between two values of X."""
-    bent, log_slopes = np.empty_like(rows), np.zeros(len(rows))
+    """`Copula.forward` of rows: each t = (x − f̂)/s is looked for between two values of X.
+
+    X is not far from the identity, so the search begins at the knot below t.
+    """
+    bent, log_slopes, last = np.empty_like(rows), np.empty(len(rows)), KNOTS.size - 2
     for draw in range(len(rows)):
+        log_slope, slopes = 0.0, 1.0
         for i in range(center.size):
             t = (rows[draw, i] - center[i]) / scale[i]
-            below, above = 0, KNOTS.size - 1
-            while above - below > 1:
-                middle = (below + above) // 2
-                if values[middle, i] <= t:
-                    below = middle
-                else:
-                    above = middle
+            place = (t - KNOTS[0]) / STEP
+            below = int(min(place, float(last))) if place > 0.0 else 0  # NaN, too
+            while below > 0 and values[below, i] > t:
+                below -= 1
+            while below < last and values[below + 1, i] <= t:
+                below += 1
             slope = (values[below + 1, i] - values[below, i]) / STEP
             bent[draw, i] = center[i] + scale[i] * (KNOTS[below] + (t - values[below, i]) / slope)
-            log_slopes[draw] += math.log(slope)
+            slopes *= slope
+            if not 1e-100 < slopes < 1e100:  # one logarithm for many
+                log_slope, slopes = log_slope + math.log(slopes), 1.0
+        log_slopes[draw] = log_slope + math.log(slopes)
     return bent, log_slopes
 
 

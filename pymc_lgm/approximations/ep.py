@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numba
 import numpy as np
 
 from scipy.special import erfcx, log_ndtr
@@ -191,14 +192,38 @@ def tilted_moments(likelihood: SiteLikelihood, q: Marginals) -> Tilted:
 def quadrature_moments(likelihood: SiteLikelihood, q: Marginals) -> Tilted:
     """Moments by Gauss-Hermite quadrature with q(f_i) as weight: where EP ends, q is tilted's."""
     scale = np.sqrt(q.variance)
-    z = q.z + NODES[:, None] * scale
-    log_terms = likelihood.sites(q.mean + z)
-    log_terms += LOG_WEIGHTS[:, None] - z * (q.nu - 0.5 * q.precision * z)
-    largest, terms = _scaled(log_terms)
-    total = terms.sum(axis=0)
-    x = NODES @ terms / total
-    spread = ((NODES[:, None] - x) ** 2 * terms).sum(axis=0) / total
-    return Tilted(largest + np.log(total), q.z + scale * x, q.variance * spread)
+    log_terms = likelihood.sites(q.mean + q.z + NODES[:, None] * scale)
+    return Tilted(*moments_at_nodes(log_terms, q.z, scale, q.nu, q.precision))
+
+
+@numba.njit(cache=True, error_model="numpy")
+def moments_at_nodes(
+    log_likelihood: Array, z: Array, scale: Array, nu: Array, precision: Array
+) -> tuple[Array, Array, Array]:
+    """log S_i, mean and variance of exp(ℓ_i) / t_i under N(z_i, s_i²), from ℓ_i at the `NODES`."""
+    Q, n = log_likelihood.shape
+    log_scale, mean, variance = np.empty(n), np.empty(n), np.empty(n)
+    terms, largest = np.empty((Q, n)), np.full(n, -np.inf)
+    for k in range(Q):
+        for i in range(n):
+            x = z[i] + NODES[k] * scale[i]
+            term = log_likelihood[k, i] + LOG_WEIGHTS[k] - x * (nu[i] - 0.5 * precision[i] * x)
+            if not term < np.inf:  # NaN and +inf far out
+                term = -np.inf
+            terms[k, i] = term
+            largest[i] = max(largest[i], term)
+    for i in range(n):
+        total, first, second = 0.0, 0.0, 0.0
+        for k in range(Q):
+            terms[k, i] = math.exp(terms[k, i] - largest[i])
+            total += terms[k, i]
+            first += NODES[k] * terms[k, i]
+        x = first / total
+        for k in range(Q):
+            second += (NODES[k] - x) ** 2 * terms[k, i]
+        log_scale[i] = largest[i] + math.log(total)
+        mean[i], variance[i] = z[i] + scale[i] * x, scale[i] ** 2 * (second / total)
+    return log_scale, mean, variance
 
 
 def probit_moments(signs: Array, q: Marginals) -> Tilted:

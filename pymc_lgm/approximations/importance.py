@@ -11,18 +11,16 @@ import math
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
+import numba
 import numpy as np
 
 from numpy.typing import NDArray
 
 from pymc_lgm.approximations.copula import Copula, tilted_copula
-from pymc_lgm.approximations.gaussian import (
-    GaussianApproximation,
-    SiteLikelihood,
-    log_mean_exp,
-)
+from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood
 from pymc_lgm.approximations.pareto import pareto_shape
 from pymc_lgm.approximations.transport import Transport, transport
 from pymc_lgm.linalg import Array
@@ -165,6 +163,8 @@ class Coordinates(NamedTuple):
         """ξ' = ρ ξ + √(1 − ρ²) ε: reversible for N(0, I) (Deligiannidis, Doucet, Pitt 2018)."""
         if correlation == 1.0:
             return self
+        if correlation == 0.0:
+            return self._replace(xi=rng.standard_normal(self.xi.shape))
         noise = rng.standard_normal(self.xi.shape)
         return self._replace(xi=correlation * self.xi + math.sqrt(1 - correlation**2) * noise)
 
@@ -183,40 +183,68 @@ class Estimate(NamedTuple):
     """Shape of the weights' tail: moments of order 1/k and more do not exist. NaN if N < 30."""
 
 
-class ImportanceSample(NamedTuple):
-    """N draws of f and their weights, whose average estimates p(y | theta) without bias."""
+@dataclass(frozen=True, eq=False)
+class ImportanceSample:
+    """N draws of f and their weights, whose average estimates p(y | theta) without bias.
+
+    Attributes
+    ----------
+    f : ndarray, shape (n, N)
+        Draws.
+    log_likelihood : ndarray, shape (N,)
+        ℓ of each.
+    log_weights : ndarray, shape (N,)
+        log of p(y | f) N(f; m, K) over the density that f was drawn from.
+    """
 
     f: Array
-    """Draws, shape (n, N)."""
-
     log_likelihood: Array
-    """ℓ of each, shape (N,)."""
-
     log_weights: Array
-    """log of p(y | f) N(f; m, K) over the density that f was drawn from, shape (N,)."""
 
     @property
     def log_evidence(self) -> float:
         """log p̃(y | theta)."""
-        return log_mean_exp(self.log_weights)
+        return self.estimate.log_evidence
 
-    @property
+    @cached_property
     def estimate(self) -> Estimate:
         """The estimate and how good it is."""
-        largest, N = self.log_weights.max(), self.log_weights.size
-        if largest == -math.inf:
-            return Estimate(-math.inf, math.nan, math.nan)
-        weights = np.exp(self.log_weights - largest)
-        mean = float(weights.mean())
-        sd = float(weights.std(ddof=1)) / mean / math.sqrt(N) if N > 1 else math.nan
-        return Estimate(math.log(mean) + float(largest), sd, pareto_shape(weights))
+        return Estimate(*estimate_of(self.log_weights), pareto_shape(self.log_weights))
 
     def choose(self, rng: np.random.Generator) -> int:
         """Draw an index with probability proportional to its weight; 0 if all weights are 0."""
-        if self.log_weights.max() == -math.inf:
-            return 0
-        cumulated = np.cumsum(np.exp(self.log_weights - self.log_weights.max()))
-        return int(np.searchsorted(cumulated, rng.uniform() * cumulated[-1], side="right"))
+        index: int = one_by_weight(self.log_weights, rng.uniform())
+        return index
+
+
+@numba.njit(cache=True, error_model="numpy")
+def estimate_of(log_weights: Array) -> tuple[float, float]:
+    """Log of the mean weight, and its standard deviation by the delta method."""
+    N, largest = log_weights.size, log_weights.max()
+    if largest == -np.inf:
+        return -np.inf, np.nan
+    weights = np.exp(log_weights - largest)
+    mean = weights.sum() / N
+    square = 0.0
+    for weight in weights:
+        square += (weight - mean) ** 2
+    sd = math.sqrt(square / (N - 1) / N) / mean if N > 1 else np.nan
+    return math.log(mean) + largest, sd
+
+
+@numba.njit(cache=True)
+def one_by_weight(log_weights: Array, u: float) -> int:
+    """The first index up to which the weights have more than a share u of their sum; else 0."""
+    largest = log_weights.max()
+    if largest == -np.inf:
+        return 0
+    weights = np.exp(log_weights - largest)
+    left = u * weights.sum()
+    for k in range(weights.size):
+        left -= weights[k]
+        if left < 0.0:
+            return k
+    return int(log_weights.argmax())  # u is next to 1, and rounding has left none
 
 
 class Kept(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numba
 import numpy as np
 
 from pymc_lgm.linalg import Array
@@ -11,7 +12,8 @@ from pymc_lgm.linalg import Array
 __all__ = ["pareto_shape"]
 
 
-def pareto_shape(weights: Array) -> float:
+@numba.njit(cache=True, error_model="numpy")
+def pareto_shape(log_weights: Array) -> float:
     """k̂ of importance weights: the shape of a generalized Pareto law fitted to the largest.
 
     The min(N/5, 3√N) largest exceed the next one by amounts whose shape Zhang and Stephens (2009)
@@ -23,25 +25,35 @@ def pareto_shape(weights: Array) -> float:
     --------
     >>> import numpy as np
     >>> u = (np.arange(1000) + 0.5) / 1000
-    >>> round(pareto_shape(u**-0.7), 1)  # P(w > x) = x^(-1/0.7)
+    >>> round(pareto_shape(-0.7 * np.log(u)), 1)  # P(w > x) = x^(-1/0.7)
     0.7
     """
-    tail = int(min(weights.size / 5, 3 * math.sqrt(weights.size)))
-    if tail < 6:
-        return math.nan
-    ordered = np.sort(weights)
-    x = ordered[-tail:] - ordered[-tail - 1]
-    quarter = x[int(tail / 4 + 0.5) - 1]
+    N = log_weights.size
+    tail = int(min(N / 5, 3 * math.sqrt(N)))
+    if tail < 6 or log_weights.max() == -np.inf:
+        return np.nan
+    ordered = np.exp(np.sort(log_weights)[N - tail - 1 :] - log_weights.max())
+    x = ordered[1:] - ordered[0]
+    quarter, largest = x[int(tail / 4 + 0.5) - 1], x[tail - 1]
     if not quarter > x[0]:  # ties: far from any such law
-        return math.nan
-    if quarter < 1e-100 * x[-1]:  # one weight has it all
-        return math.inf
-    points = 30 + math.isqrt(tail)
-    grid = 1 - np.sqrt(points / (np.arange(points) + 0.5))
-    theta = 1 / x[-1] + grid / (3 * quarter)
-    k = np.log1p(-theta[:, None] * x).mean(axis=1)
-    log_profile = tail * (np.log(-theta / k) - k - 1)
+        return np.nan
+    if quarter < 1e-100 * largest:  # one weight has it all
+        return np.inf
+    points = 30 + int(math.sqrt(tail))
+    theta, log_profile = np.empty(points), np.empty(points)
+    for i in range(points):
+        theta[i] = 1 / largest + (1 - math.sqrt(points / (i + 0.5))) / (3 * quarter)
+        k = _shape(theta[i], x)
+        log_profile[i] = tail * (math.log(-theta[i] / k) - k - 1)
     posterior = np.exp(log_profile - log_profile.max())
-    average = float(posterior @ theta / posterior.sum())
-    shape = float(np.log1p(-average * x).mean())
-    return (shape * tail + 0.5 * 10) / (tail + 10)
+    average = (posterior * theta).sum() / posterior.sum()
+    return (_shape(average, x) * tail + 0.5 * 10) / (tail + 10)
+
+
+@numba.njit(cache=True)
+def _shape(theta: float, x: Array) -> float:
+    """Mean of log(1 − θ x): the shape k, given θ = −k/σ."""
+    total = 0.0
+    for excess in x:
+        total += math.log1p(-theta * excess)
+    return total / x.size
