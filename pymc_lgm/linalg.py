@@ -130,13 +130,7 @@ class CholeskyFactor:
         """(A⁻¹)_ii = Σ_k (L⁻¹)_ki², shape (n,): half of the O(n³) operation that A⁻¹ is."""
         tally.cubic_ops += 1
         packed = _inverse_triangle(self._packed, self._lower)
-        rows = packed.T if self._lower else packed  # of L⁻ᵀ, in the upper triangle
-        result = np.empty(self.n)
-        for start in range(0, self.n, BLOCK):  # the other triangle is seen in small blocks only
-            stop = start + BLOCK
-            corner, rest = np.triu(rows[start:stop, start:stop]), rows[start:stop, stop:]
-            squares = np.einsum("ik,ik->i", corner, corner) + np.einsum("ik,ik->i", rest, rest)
-            result[start:stop] = squares
+        result: Array = _squares(packed.T, self._lower)
         result /= self._scale**2
         return result
 
@@ -247,6 +241,21 @@ def _inverse_triangle(packed: Array, lower: bool, out: Array | None = None) -> A
     product = blas.dtrmm(-1.0, right, packed[before, after], side=1, lower=lower)
     out[before, after] = blas.dtrmm(1.0, left, product, lower=lower, overwrite_b=1)
     return out
+
+
+@numba.njit(cache=True)
+def _squares(A: Array, upper: bool) -> Array:
+    """Sums of squares along the rows of an upper triangle, or down the columns of a lower one."""
+    n = len(A)
+    sums = np.zeros(n)
+    for i in range(n):
+        if upper:
+            for j in range(i, n):
+                sums[i] += A[i, j] ** 2
+        else:
+            for j in range(i + 1):
+                sums[j] += A[i, j] ** 2
+    return sums
 
 
 @numba.njit(cache=True)
