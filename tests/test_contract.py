@@ -704,14 +704,16 @@ def test_the_progress_bar_renders(bar, mixed, nuts, capsys, monkeypatch):
 @every_kind
 def test_every_statistic_is_declared_and_a_number(case):
     step = make(case)
-    for _, [stats] in run(step, listed("logistic").initial_point(), 5):
+    for i, (_, [stats]) in enumerate(run(step, listed("logistic").initial_point(), 5)):
+        # A chain that explores looks at f in one draw of four.
+        unseen = ("log_evidence", "log_evidence_sd", "latent_") if i % 4 and step.lgm.p else ()
         assert stats.keys() == step.stats_dtypes_shapes.keys()
         for name, value in stats.items():
             dtype, shape = step.stats_dtypes_shapes[name]
             assert np.shape(value) == tuple(shape)
-            assert np.isfinite(value) or name == "pareto_k"
+            assert np.isfinite(value) or name.startswith(("pareto_k", *unseen))
             assert np.can_cast(np.min_scalar_type(value), dtype)
-        assert 0 <= stats.get("latent_acceptance", 0) <= 1
+        assert 0 <= np.nan_to_num(stats.get("latent_acceptance", 0)) <= 1
         assert 0 <= stats.get("theta_acceptance", 0) <= 1
         # A trajectory of theta may diverge while its step size is sought.
         assert stats["numerical_rejections"] == 0 or case[1].get("move") == "hmc"

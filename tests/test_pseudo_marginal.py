@@ -31,8 +31,8 @@ from pymc_lgm.approximations.importance import (
     importance_sample,
 )
 from pymc_lgm.approximations.laplace import laplace
-from pymc_lgm.approximations.pareto import pareto_shape
 from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites, recall
+from pymc_lgm.approximations.weights import pareto_shape
 from pymc_lgm.kernels import latent
 from pymc_lgm.kernels import pseudo_marginal as element_module
 from pymc_lgm.kernels.hold import pseudo_marginal as module
@@ -816,23 +816,27 @@ def test_tuning_rests_where_nothing_is_left_to_learn(rests, rng):
     assert element.rests  # no other step is beside it
     chain = Chain.start((replace(element, rests=rests),), informed(), rng, tune=0)
     chain.tunings = [element.start(chain.state, 500)]
-    moved = []
+    learns, drawn = [], []
     for _ in range(500):
         before, learnt = chain.state, chain.tunings[0]
         stats = chain.step(tune=True)
-        moved.append(chain.state is not before)
-        if not moved[-1]:
-            assert chain.tunings[0] is learnt
+        learns.append(chain.tunings[0] is not learnt)
+        drawn.append(not math.isnan(stats["latent_acceptance"]))
+        if not learns[-1]:
+            assert chain.state is before
             assert stats.pop("cubic_ops") == stats.pop("numerical_rejections") == 0
             assert all(math.isnan(value) for value in stats.values())
     (tuning,) = chain.tunings
     if not rests:
-        assert all(moved)
+        assert all(learns)
+        assert all(drawn[:375])
         assert (tuning.exploring, tuning.left) == (375, None)
         return
     assert tuning.move.acceptance >= SETTLED
     assert (tuning.exploring, tuning.left) == (320, 0)
-    assert moved == 383 * [True] + 117 * [False]
+    assert learns == 383 * [True] + 117 * [False]
+    # While it explores theta does not ask for f: every fourth draw is enough to learn its move.
+    assert drawn[:320] == 80 * [True, False, False, False]
     assert all(chain.step()["cubic_ops"] > 0 for _ in range(5))
     test = invariance_of(chain, replicates=300, steps=3)
     assert test.pvalue > 1e-4

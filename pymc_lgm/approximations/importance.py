@@ -14,15 +14,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from numpy.typing import NDArray
 
 from pymc_lgm.approximations.copula import Copula, tilted_copula
 from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood
-from pymc_lgm.approximations.pareto import pareto_shape
 from pymc_lgm.approximations.transport import Transport, transport
+from pymc_lgm.approximations.weights import estimate_of, one_by_weight, pareto_shape
 from pymc_lgm.linalg import Array
 
 __all__ = [
@@ -215,36 +214,6 @@ class ImportanceSample:
         """Draw an index with probability proportional to its weight; 0 if all weights are 0."""
         index: int = one_by_weight(self.log_weights, rng.uniform())
         return index
-
-
-@numba.njit(cache=True, error_model="numpy")
-def estimate_of(log_weights: Array) -> tuple[float, float]:
-    """Log of the mean weight, and its standard deviation by the delta method."""
-    N, largest = log_weights.size, log_weights.max()
-    if largest == -np.inf:
-        return -np.inf, np.nan
-    weights = np.exp(log_weights - largest)
-    mean = weights.sum() / N
-    square = 0.0
-    for weight in weights:
-        square += (weight - mean) ** 2
-    sd = math.sqrt(square / (N - 1) / N) / mean if N > 1 else np.nan
-    return math.log(mean) + largest, sd
-
-
-@numba.njit(cache=True)
-def one_by_weight(log_weights: Array, u: float) -> int:
-    """The first index up to which the weights have more than a share u of their sum; else 0."""
-    largest = log_weights.max()
-    if largest == -np.inf:
-        return 0
-    weights = np.exp(log_weights - largest)
-    left = u * weights.sum()
-    for k in range(weights.size):
-        left -= weights[k]
-        if left < 0.0:
-            return k
-    return int(log_weights.argmax())  # u is next to 1, and rounding has left none
 
 
 class Kept(NamedTuple):

@@ -46,7 +46,7 @@ REFRESHED = 0.2
 """Share of the moves in which importance draws that could be kept are drawn anew around f."""
 
 LOOKS = 4
-"""Draws of tuning to one look at the noise, which costs as much as the rest of its estimates."""
+"""Draws of tuning to one look at f and at the noise: both cost as much as the rest of a draw."""
 
 
 @dataclass(frozen=True)
@@ -120,11 +120,10 @@ class ApproximateMarginal:
         N = self.n_importance or (FEW if exploring else tuning.noise.n_importance)
         scheme = Scheme(N, self.antithetic)
         search = self.explore.along(tuning.line)
-        target = approximate_marginal(rng, state, search=search)
-        target = self._with_slope(target, tuning.line)
+        target = self._with_slope(approximate_marginal(rng, state, search=search), tuning.line)
         state, tuning, stats = self._move_theta(rng, target, tuning, tune)
         q = state.at.approximation(search)
-        if q is not None:
+        if q is not None and self._looks_at_latent(tuning, tune):
             state = draw_latent(rng, state, Proposal(q, None, self.defensive), scheme)
         if exploring:
             seen = q if q is None or q.converged else None
@@ -137,6 +136,10 @@ class ApproximateMarginal:
                 change = self._noise(rng, state, seen or q, scheme)
                 tuning = tuning._replace(noise=tuning.noise.update(change))
         return state, tuning, stats | estimated(state, q) | {"n_importance": N}
+
+    def _looks_at_latent(self, tuning: MarginalTuning, tune: bool) -> bool:
+        """Whether f is drawn: a chain that explores needs none, but other steps, and its move."""
+        return not (self.rests and tune and tuning.is_exploring) or tuning.draws % LOOKS == 0
 
     @property
     def _asks_for_noise(self) -> bool:
@@ -152,8 +155,7 @@ class ApproximateMarginal:
         """Of a ratio of two estimates, as the exact chain would make them here."""
         if q is None:
             return math.nan
-        likelihood = state.at.likelihood
-        proposal = Proposal.of(q, likelihood, self.defensive, together=self.together)
+        proposal = Proposal.of(q, state.at.likelihood, self.defensive, together=self.together)
         return noise_of_ratio(rng, state.at, proposal, scheme)
 
     def _with_slope(self, target: Target, line: SitesLine | None) -> Target:
@@ -194,18 +196,18 @@ class PseudoMarginal(ApproximateMarginal):
     @property
     def stats(self) -> tuple[str, ...]:
         """Those of the move on theta, of the estimate, and of the move of f."""
-        return (*self._stats, *(() if self.latent is None else self.latent.stats))
+        return (*self._stats, *self._latent_stats)
+
+    @property
+    def _latent_stats(self) -> tuple[str, ...]:
+        return () if self.latent is None else self.latent.stats
 
     def start(self, state: State, tune: int) -> MarginalTuning:
         """Begin every search where the search itself begins."""
-        return (
-            super()
-            .start(state, tune)
-            ._replace(
-                latent=None if self.latent is None else self.latent.start(state, tune),
-                interweaving=self.interweave and self.interweave.start(state, tune),
-            )
-        )
+        tuning = super().start(state, tune)
+        latent = self.latent and self.latent.start(state, tune)
+        weave = self.interweave and self.interweave.start(state, tune)
+        return tuning._replace(latent=latent, interweaving=weave)
 
     def _draw(
         self, rng: np.random.Generator, state: State, tuning: MarginalTuning, tune: bool
@@ -213,8 +215,9 @@ class PseudoMarginal(ApproximateMarginal):
         """Explore, or refresh f and move theta once; then move f."""
         if tune and tuning.is_exploring:
             search: LineSearch = self.explore.along(tuning.line)
+            looks = self._looks_at_latent(tuning, tune)
             state, tuning, stats = self._approximately(rng, state, tuning, tune)
-            state, tuning, stats = self._move_latent(rng, state, tuning, tune, search, stats)
+            state, tuning, stats = self._move_latent(rng, state, tuning, tune, search, stats, looks)
             if not tuning.is_exploring:
                 state = self._departing(rng, state, tuning)
         else:
@@ -254,13 +257,9 @@ class PseudoMarginal(ApproximateMarginal):
             target = self._with_slope(target, tuning.line)
             state, tuning, stats = self._move_theta(rng, target, tuning, tune)
         stats |= estimated(state, state.at.approximation(search)) | {"n_importance": N}
-        if quiet and turn is None:
-            if self.latent is not None:
-                stats |= dict.fromkeys(self.latent.stats, math.nan)
-        else:
-            # By itself, too, where it comes anew with theta: an f whose estimate is much too high
-            # would be left by no other move.
-            state, tuning, stats = self._move_latent(rng, state, tuning, tune, search, stats)
+        # Where it comes anew with theta, too: no other would leave one that is estimated too high.
+        moves = not quiet or turn is not None
+        state, tuning, stats = self._move_latent(rng, state, tuning, tune, search, stats, moves)
         if weave is not None:
             learnt = tuning.interweaving
             state, learnt, stats = weave.run(rng, state, learnt, turn, tune, stats)
@@ -292,9 +291,10 @@ class PseudoMarginal(ApproximateMarginal):
         tune: bool,
         search: LineSearch,
         stats: Stats,
+        moves: bool,
     ) -> tuple[State, MarginalTuning, Stats]:
-        if self.latent is None:
-            return state, tuning, stats
+        if self.latent is None or not moves:
+            return state, tuning, stats | dict.fromkeys(self._latent_stats, math.nan)
         hmc = replace(self.latent, search=search)
         state, latent, moved = hmc.run(rng, state, tuning.latent, tune)
         return state, tuning._replace(latent=latent), stats | moved

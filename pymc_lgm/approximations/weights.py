@@ -1,4 +1,4 @@
-"""How heavy the tail of importance weights is."""
+"""Importance weights: their mean and its spread, how heavy their tail is, one draw by weight."""
 
 from __future__ import annotations
 
@@ -9,7 +9,37 @@ import numpy as np
 
 from pymc_lgm.linalg import Array
 
-__all__ = ["pareto_shape"]
+__all__ = ["estimate_of", "one_by_weight", "pareto_shape"]
+
+
+@numba.njit(cache=True, error_model="numpy")
+def estimate_of(log_weights: Array) -> tuple[float, float]:
+    """Log of the mean weight, and its standard deviation by the delta method."""
+    N, largest = log_weights.size, log_weights.max()
+    if largest == -np.inf:
+        return -np.inf, np.nan
+    weights = np.exp(log_weights - largest)
+    mean = weights.sum() / N
+    square = 0.0
+    for weight in weights:
+        square += (weight - mean) ** 2
+    sd = math.sqrt(square / (N - 1) / N) / mean if N > 1 else np.nan
+    return math.log(mean) + largest, sd
+
+
+@numba.njit(cache=True)
+def one_by_weight(log_weights: Array, u: float) -> int:
+    """The first index up to which the weights have more than a share u of their sum; else 0."""
+    largest = log_weights.max()
+    if largest == -np.inf:
+        return 0
+    weights = np.exp(log_weights - largest)
+    left = u * weights.sum()
+    for k in range(weights.size):
+        left -= weights[k]
+        if left < 0.0:
+            return k
+    return int(log_weights.argmax())  # u is next to 1, and rounding has left none
 
 
 @numba.njit(cache=True, error_model="numpy")
