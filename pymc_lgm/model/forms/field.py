@@ -139,7 +139,8 @@ class FieldPredictor(Form):
         k = U.shape[1]
         S = np.diag(np.concatenate([np.zeros(k), at.variances]))
         S[:k, :k] = at.field.covariance
-        return Field(at.c + at.e * at.field.mean, precision, np.hstack([U, at.columns]), S)
+        mean, columns = at.c + at.e * at.field.mean, np.hstack([U, at.columns])
+        return Field(mean, precision, columns, S, at.field.factor(at.e))
 
     def prior_of(self, model: FormModel) -> PriorAt:
         """A sparse field and few coefficients."""
