@@ -1,4 +1,4 @@
-"""An exponential that a loop takes of several numbers at once.
+"""Exponentials that a loop takes of several numbers at once.
 
 A call of the C library's is one number at a time, and keeps all else in a loop from being done
 otherwise. Here there is neither a call nor a branch, so the compiler makes vectors of it: four
@@ -12,7 +12,7 @@ import math
 import numba
 import numpy as np
 
-__all__ = ["exp"]
+__all__ = ["exp", "expm1"]
 
 LARGEST, SMALLEST = 710.0, -746.0
 """Beyond them an exponential is infinite, or zero."""
@@ -35,6 +35,31 @@ def exp(x: float) -> float:
     >>> abs(exp(1.0) / 2.718281828459045 - 1.0) < 3e-16, exp(-1000.0), exp(1000.0)
     (True, 0.0, inf)
     """
+    p, k = _reduced(x)
+    return _whole(p, k)
+
+
+@numba.njit(cache=True, fastmath={"contract"})
+def expm1(x: float) -> float:
+    """exp(x) − 1, near zero, too."""
+    p, k = _reduced(x)
+    less = _whole(p, k) - 1.0
+    return less if k != 0 else p
+
+
+@numba.njit(cache=True, fastmath={"contract"})
+def _whole(p: float, k: np.int64) -> float:
+    """(p + 1) 2ᵏ, by the bits of two factors, since one of them may be no double."""
+    half = k >> 1
+    first = np.int64((half + 1023) << 52).view(np.float64)
+    second = np.int64((k - half + 1023) << 52).view(np.float64)
+    result: float = (p * first + first) * second
+    return result
+
+
+@numba.njit(cache=True, fastmath={"contract"})
+def _reduced(x: float) -> tuple[float, np.int64]:
+    """exp(r) − 1 and k."""
     x = LARGEST if x > LARGEST else (SMALLEST if x < SMALLEST else x)
     shifted = x * PER_LOG_2 + ROUNDING
     k = shifted - ROUNDING
@@ -51,11 +76,4 @@ def exp(x: float) -> float:
     p = p * r + C[4]
     p = p * r + C[3]
     p = p * r + C[2]
-    p = p * r * r + r
-    # The bits of 2ᵏ, in two factors, since one of them may be no double.
-    bits = (np.float64(shifted).view(np.int64) << 32) >> 32
-    half = bits >> 1
-    first = np.int64((half + 1023) << 52).view(np.float64)
-    second = np.int64((bits - half + 1023) << 52).view(np.float64)
-    result: float = (p * first + first) * second
-    return result
+    return p * r * r + r, (np.float64(shifted).view(np.int64) << 32) >> 32

@@ -19,6 +19,7 @@ from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import Dot, Max
 from pytensor.tensor.special import LogSoftmax, Softmax, log_softmax, softmax
 
+from pymc_lgm import elementary
 from pymc_lgm.model.compiling import Exponential, Product, compiled
 from pymc_lgm.model.theta_gradient import theta_gradient
 
@@ -175,6 +176,9 @@ def test_exponentials_are_those_of_numpy():
         np.testing.assert_allclose(exponential, expected, rtol=3e-16, atol=5e-324)
         np.testing.assert_allclose(logistic, 1.0 / (1.0 + np.exp(-rows)), rtol=1e-15)
         np.testing.assert_allclose(single, np.exp(rows.astype("float32")), rtol=1e-6)
+        less = [elementary.expm1(each) for each in (*rows.ravel(), 1e-9, 0.3465, 0.3466)]
+        also = np.expm1([*rows.ravel(), 1e-9, 0.3465, 0.3466])
+        np.testing.assert_allclose(less, also, rtol=1e-15)
     graph = compiled([x], [pt.exp(x), pt.sigmoid(x)], {}).maker.fgraph
     (node,) = graph.apply_nodes
     ops = {type(inner.op) for inner in node.op.scalar_op.fgraph.apply_nodes}
