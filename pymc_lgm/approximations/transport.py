@@ -116,9 +116,12 @@ def _bent(d: Array, a: Array, W: Array, middle: Array) -> tuple[Array, Array]:
     for k in range(len(d)):
         x, bend, growth = d[k], h[k], slope[k]
         for i in range(a.size):
-            g = expm1(a[i] * x[i])
-            bend[i] = W[i] * (g / a[i] - x[i] - middle[i])
-            growth[i] = W[i] * g
+            growth[i] = expm1(a[i] * x[i])
+        for i in range(a.size):
+            bend[i] = growth[i] / a[i] - x[i] - middle[i]
+        for i in range(a.size):
+            bend[i] *= W[i]
+            growth[i] *= W[i]
     return h, slope
 
 
