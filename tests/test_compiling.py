@@ -14,14 +14,17 @@ import pytest
 
 from models import QUICK, build
 from pytensor.gradient import grad
+from pytensor.scalar.basic import Exp
+from pytensor.scalar.math import Sigmoid
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import Dot, Max
 from pytensor.tensor.special import LogSoftmax, Softmax, log_softmax, softmax
 
 import pymc_lgm as lgm
 
+from pymc_lgm import elementary
 from pymc_lgm.callbacks import LogDensity, call
-from pymc_lgm.model.compiling import Product, compiled
+from pymc_lgm.model.compiling import Exponential, Product, compiled
 from pymc_lgm.model.theta_gradient import theta_gradient
 
 P = 5
@@ -205,3 +208,27 @@ def test_loops_run_uncompiled_too():
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stdout[-2000:]
+
+
+def test_exponentials_are_those_of_numpy():
+    """By a polynomial, which the compiler makes vectors of; what is no normal number is zero."""
+    far = [np.nan, np.inf, -np.inf, 0.0, -0.0, 709.7, 709.79, -708.5, -720.0, -745.1, -745.2, 1e300]
+    rows = np.array([far, np.random.default_rng(4).normal(0.0, 30.0, len(far))])
+    x = pt.matrix("x")
+    exponential, logistic, single = compiled(
+        [x], [pt.exp(x), pt.sigmoid(x), pt.exp(x.astype("float32"))], {}
+    )(rows)
+    with np.errstate(over="ignore", under="ignore"):
+        expected = np.exp(rows)
+        np.testing.assert_array_max_ulp(exponential[1], expected[1], maxulp=1)
+        np.testing.assert_allclose(exponential, expected, rtol=3e-16, atol=2.3e-308)
+        np.testing.assert_allclose(logistic, 1.0 / (1.0 + np.exp(-rows)), rtol=1e-15)
+        np.testing.assert_allclose(single, np.exp(rows.astype("float32")), rtol=1e-6)
+        less = [elementary.expm1(each) for each in (*rows.ravel(), 1e-9, 0.3465, 0.3466)]
+        also = np.expm1([*rows.ravel(), 1e-9, 0.3465, 0.3466])
+        np.testing.assert_allclose(less, also, rtol=1e-15)
+    graph = compiled([x], [pt.exp(x), pt.sigmoid(x)], {}).maker.fgraph
+    (node,) = graph.apply_nodes
+    ops = {type(inner.op) for inner in node.op.scalar_op.fgraph.apply_nodes}
+    assert Exponential in ops
+    assert not ops & {Exp, Sigmoid}

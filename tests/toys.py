@@ -243,10 +243,11 @@ class FieldAndLevel(Toy):
         raise NotImplementedError
 
     def field(self, theta: np.ndarray) -> Field:
-        phi = self.phi(theta)
-        precision, U = phi.times(self._scales(theta))
+        phi, e = self.phi(theta), self._scales(theta)
+        precision, U = phi.times(e)
         S = block_diag(phi.covariance, math.exp(2.0 * theta[1]))
-        return Field(self.mean(theta), precision, np.column_stack([U, np.ones(self.n)]), S)
+        columns = np.column_stack([U, np.ones(self.n)])
+        return Field(self.mean(theta), precision, columns, S, phi.factor(e))
 
     def _scales(self, theta: np.ndarray) -> np.ndarray:
         return math.exp(theta[2]) * np.resize([1.0, -2.0, 0.5], self.n)

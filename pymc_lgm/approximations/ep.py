@@ -25,6 +25,7 @@ from pymc_lgm.approximations.gaussian import (
 )
 from pymc_lgm.approximations.site_search import Sweep, mismatch, site_search
 from pymc_lgm.approximations.sites import Sites
+from pymc_lgm.elementary import exp
 from pymc_lgm.linalg import LOG_2PI, Array
 from pymc_lgm.priors import Posterior, Prior
 
@@ -32,6 +33,9 @@ __all__ = ["Marginals", "Tilted", "ep", "evidence_gradient", "probit_moments", "
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
 LOG_WEIGHTS = np.log(WEIGHTS) - 0.5 * LOG_2PI
+
+TOGETHER = 64
+"""Elements of which all nodes are looked at in turn."""
 
 LEAST_SHARE = 0.02
 """Least 1 − d² W: of a log-concave likelihood it is positive."""
@@ -192,38 +196,11 @@ def tilted_moments(likelihood: SiteLikelihood, q: Marginals) -> Tilted:
 def quadrature_moments(likelihood: SiteLikelihood, q: Marginals) -> Tilted:
     """Moments by Gauss-Hermite quadrature with q(f_i) as weight: where EP ends, q is tilted's."""
     scale = np.sqrt(q.variance)
-    log_terms = likelihood.sites(q.mean + q.z + NODES[:, None] * scale)
-    return Tilted(*moments_at_nodes(log_terms, q.z, scale, q.nu, q.precision))
-
-
-@numba.njit(cache=True, error_model="numpy")
-def moments_at_nodes(
-    log_likelihood: Array, z: Array, scale: Array, nu: Array, precision: Array
-) -> tuple[Array, Array, Array]:
-    """log S_i, mean and variance of exp(ℓ_i) / t_i under N(z_i, s_i²), from ℓ_i at the `NODES`."""
-    Q, n = log_likelihood.shape
-    log_scale, mean, variance = np.empty(n), np.empty(n), np.empty(n)
-    terms, largest = np.empty((Q, n)), np.full(n, -np.inf)
-    for k in range(Q):
-        for i in range(n):
-            x = z[i] + NODES[k] * scale[i]
-            term = log_likelihood[k, i] + LOG_WEIGHTS[k] - x * (nu[i] - 0.5 * precision[i] * x)
-            if not term < np.inf:  # NaN and +inf far out
-                term = -np.inf
-            terms[k, i] = term
-            largest[i] = max(largest[i], term)
-    for i in range(n):
-        total, first, second = 0.0, 0.0, 0.0
-        for k in range(Q):
-            terms[k, i] = math.exp(terms[k, i] - largest[i])
-            total += terms[k, i]
-            first += NODES[k] * terms[k, i]
-        x = first / total
-        for k in range(Q):
-            second += (NODES[k] - x) ** 2 * terms[k, i]
-        log_scale[i] = largest[i] + math.log(total)
-        mean[i], variance[i] = z[i] + scale[i] * x, scale[i] ** 2 * (second / total)
-    return log_scale, mean, variance
+    values = likelihood.sites(_at_nodes(q.mean, q.z, scale))
+    largest, total, x, spread = _summed(
+        values, LOG_WEIGHTS, q.z, scale, np.zeros_like(q.z), 0.5 * q.precision, -q.nu
+    )
+    return Tilted(largest + np.log(total), q.z + scale * x, q.variance * spread)
 
 
 def probit_moments(signs: Array, q: Marginals) -> Tilted:
@@ -251,22 +228,72 @@ def effects_moments(effects: Effects, q: Marginals) -> Tilted:
     less = np.maximum(1.0 - effects.d**2 * q.precision, LEAST_SHARE)
     precision = 1.0 / wide + q.precision / less
     center, scale = (z / wide + q.nu / less) / precision, 1.0 / np.sqrt(precision)
-    at = center + NODES[:, None] * scale
-    log_terms = effects.sites(q.mean + at) - 0.5 * (at - z) ** 2 / wide
-    log_terms += LOG_WEIGHTS[:, None] + 0.5 * NODES[:, None] ** 2
-    largest, terms = _scaled(log_terms)
-    total = terms.sum(axis=0)
-    x = NODES @ terms / total
-    spread = scale**2 * ((NODES[:, None] - x) ** 2 * terms).sum(axis=0) / total
+    values = effects.sites(_at_nodes(q.mean, center, scale))
+    largest, total, x, spread = _summed(
+        *(values, LOG_WEIGHTS + 0.5 * NODES**2, center, scale),
+        *(z, -0.5 / wide, np.zeros_like(z)),
+    )
     return Tilted(
         largest + np.log(total * scale / np.sqrt(wide)) + q.log_mass,
         z + share * (center + scale * x - z),
-        v * (1.0 - share) + share**2 * spread,
+        v * (1.0 - share) + share**2 * scale**2 * spread,
     )
 
 
-def _scaled(log_terms: Array) -> tuple[Array, Array]:
-    """The largest of each column, and the terms divided by it."""
-    log_terms[~(log_terms < math.inf)] = -math.inf  # NaN and +inf far out
-    largest = log_terms.max(axis=0)
-    return largest, np.exp(log_terms - largest)
+@numba.njit(cache=True)
+def _at_nodes(mean: Array, center: Array, scale: Array) -> Array:
+    """m + z of the nodes z of each element, shape (Q, n)."""
+    rows = np.empty((NODES.size, mean.size))
+    for k in range(NODES.size):
+        for i in range(mean.size):
+            rows[k, i] = mean[i] + (center[i] + NODES[k] * scale[i])
+    return rows
+
+
+@numba.njit(cache=True, error_model="numpy")
+def _summed(
+    values: Array,
+    log_weights: Array,
+    center: Array,
+    scale: Array,
+    origin: Array,
+    square: Array,
+    slope: Array,
+) -> tuple[Array, Array, Array, Array]:
+    """Integrals of exp(ℓ + a t² + b t), t = z − o, by the nodes z = c + s x; ``values`` are lost.
+
+    The largest logarithm of a term, the sum of all terms divided by it, and the mean and the
+    variance of x. As many elements at a time as a processor has at hand.
+    """
+    Q, n = values.shape
+    largest, total = np.full(n, -np.inf), np.zeros(n)
+    mean, spread = np.zeros(n), np.zeros(n)
+    for begin in range(0, n, TOGETHER):
+        end = min(begin + TOGETHER, n)
+        c, s, o = center[begin:end], scale[begin:end], origin[begin:end]
+        a, b = square[begin:end], slope[begin:end]
+        top, mass = largest[begin:end], total[begin:end]
+        middle, width = mean[begin:end], spread[begin:end]
+        for k in range(Q):
+            row, x, log_weight = values[k, begin:end], NODES[k], log_weights[k]
+            for i in range(row.size):
+                t = c[i] + x * s[i] - o[i]
+                value = row[i] + log_weight + t * (a[i] * t + b[i])
+                row[i] = value if value < np.inf else -np.inf  # NaN and +inf far out
+                top[i] = max(top[i], row[i])
+        for k in range(Q):
+            row, x = values[k, begin:end], NODES[k]
+            for i in range(row.size):
+                row[i] = exp(row[i] - top[i])
+            for i in range(row.size):
+                mass[i] += row[i]
+                middle[i] += x * row[i]
+        for i in range(mass.size):
+            middle[i] /= mass[i]
+        for k in range(Q):
+            row, x = values[k, begin:end], NODES[k]
+            for i in range(row.size):
+                width[i] += (x - middle[i]) ** 2 * row[i]
+        for i in range(mass.size):
+            width[i] /= mass[i]
+    return largest, total, mean, spread

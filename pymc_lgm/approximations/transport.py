@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood
+from pymc_lgm.elementary import expm1
 from pymc_lgm.linalg import Array
 
 __all__ = ["Transport", "transport"]
@@ -57,9 +59,9 @@ class Transport:
 
     def forward(self, x: Array) -> tuple[Array, Array]:
         """f of columns x, shape (n, N), and log |∂x/∂f| of each column, shape (N,)."""
-        h, growth = self._bend(x - self.q.center[:, None])
-        bent = x + self.q.posterior.covariance_times(np.asfortranarray(h))
-        return bent, np.array([self._log_slope(each) for each in growth.T])
+        h, growth = self._bend((x - self.q.center[:, None]).T)
+        bent = x + self.q.posterior.covariance_times(h.T)
+        return bent, np.array([self._log_slope(each) for each in growth])
 
     def backward(self, f: Array) -> Array:
         """x of columns f, each by Newton's method on a convex function."""
@@ -73,13 +75,8 @@ class Transport:
         return self.q.posterior.log_determinant - bent.log_determinant
 
     def _bend(self, d: Array) -> tuple[Array, Array]:
-        """h and h' = W (e^{a x} − 1) of x = d, a vector or columns."""
-        a, W, middle = self.a, self.q.precision, self.middle
-        if d.ndim == 2:
-            a, W, middle = a[:, None], W[:, None], middle[:, None]
-        with np.errstate(over="ignore", invalid="ignore"):
-            growth = np.expm1(a * d)
-            return W * (growth / a - d - middle), W * growth
+        """h and h' = W (e^{a x} − 1) of rows x = d."""
+        return _bent(np.ascontiguousarray(d), self.a, self.q.precision, self.middle)
 
     def _straight(self, f: Array) -> Array:
         """x with x + Σ h(x) = f: the root of A (x − d) + h, d = f − f̂, which is a gradient."""
@@ -87,8 +84,8 @@ class Transport:
         d = f - q.center
 
         def slope(x: Array) -> tuple[Array, Array]:
-            h, growth = self._bend(x)
-            return q.prior.inverse_times(x - d) + q.precision * (x - d) + h, growth
+            h, growth = self._bend(x[None])
+            return q.prior.inverse_times(x - d) + q.precision * (x - d) + h[0], growth[0]
 
         # Where an exponent is large f is an exponential of x, and x a logarithm of f.
         x = np.where(self.a * d > RISE, RISE / self.a, d)
@@ -111,6 +108,21 @@ class Transport:
                 break
         straight: Array = q.center + x
         return straight
+
+
+@numba.njit(cache=True, error_model="numpy")
+def _bent(d: Array, a: Array, W: Array, middle: Array) -> tuple[Array, Array]:
+    h, slope = np.empty_like(d), np.empty_like(d)
+    for k in range(len(d)):
+        x, bend, growth = d[k], h[k], slope[k]
+        for i in range(a.size):
+            growth[i] = expm1(a[i] * x[i])
+        for i in range(a.size):
+            bend[i] = growth[i] / a[i] - x[i] - middle[i]
+        for i in range(a.size):
+            bend[i] *= W[i]
+            growth[i] *= W[i]
+    return h, slope
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")

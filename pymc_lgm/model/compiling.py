@@ -22,15 +22,18 @@ from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.basic import MergeOptimizer, NodeRewriter, dfs_rewriter
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+from pytensor.link.numba.dispatch.scalar import register_scalar_funcify, scalar_op_cache_key
 from pytensor.link.numba.linker import NumbaLinker
+from pytensor.scalar.basic import Exp, upgrade_to_float
 from pytensor.tensor.basic import Alloc, tensor_copy
-from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
 
+from pymc_lgm import elementary
 from pymc_lgm.callbacks import IS_COMPILED
 
-__all__ = ["ONCE", "Product", "compiled", "with_address"]
+__all__ = ["ONCE", "Exponential", "Product", "compiled", "with_address"]
 
 Variable = Any
 
@@ -132,6 +135,55 @@ def _log_of(x: Variable) -> Variable | None:
     return x.owner.inputs[0] if x.owner is not None and x.owner.op == pt.exp else None
 
 
+class Exponential(Exp):
+    """exp(x) as `pymc_lgm.elementary.exp`: of several numbers at once, with what is around it."""
+
+
+@register_scalar_funcify(Exponential)
+def _funcify_exponential(op: Any, node: Any, **kwargs: Any) -> Any:
+    return elementary.exp, scalar_op_cache_key(op, version=2)
+
+
+_exp = Elemwise(Exponential(upgrade_to_float, name="exponential"))
+
+
+class _Exponentials(NodeRewriter):
+    """Exponentials of float64, and those of a logistic function, as `Exponential`."""
+
+    def tracks(self) -> list[Any]:
+        return [pt.exp, pt.sigmoid]
+
+    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
+        if node.op not in self.tracks() or node.inputs[0].type.dtype != "float64":
+            return None
+        (x,) = node.inputs
+        one = pt.constant(np.ones((1,) * x.type.ndim))
+        return [_exp(x) if node.op == pt.exp else pt.reciprocal(one + _exp(-x))]
+
+
+class _Rows(NodeRewriter):
+    """A row that a matrix is made with, element by element, as an array in one piece.
+
+    Numba does not know that of a vector to which an axis is added, and takes one element at a time.
+    """
+
+    def tracks(self) -> list[Any]:
+        return [Elemwise]
+
+    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
+        whole = node.outputs[0].type.broadcastable == (False, False)
+        if not isinstance(node.op, Elemwise) or not whole:
+            return None
+        inputs = [tensor_copy(x) if _is_added_axis(x) else x for x in node.inputs]
+        return None if inputs == node.inputs else node.op.make_node(*inputs).outputs
+
+
+def _is_added_axis(x: Variable) -> bool:
+    """Whether it is a row made of a vector."""
+    is_row = x.type.broadcastable == (True, False)
+    return is_row and x.owner is not None and isinstance(x.owner.op, DimShuffle)
+
+
 # A softmax hides its maximum until PyTensor fuses elementwise operations, at 49.
 FOR_NUMBA = (
     (dfs_rewriter(_Logarithm()), 48.90),
@@ -141,6 +193,9 @@ FOR_NUMBA = (
     (dfs_rewriter(_Reduced()), 48.93),
     (dfs_rewriter(_Filled()), 48.94),
     (dfs_rewriter(_Multiplied()), 48.95),
+    (dfs_rewriter(_Exponentials()), 48.96),
+    # After elementwise operations are fused, and before results take the place of inputs.
+    (dfs_rewriter(_Rows()), 49.20),
 )
 
 

@@ -16,8 +16,9 @@ import numpy as np
 
 from pymc_lgm.linalg import LOG_2PI, Array, tally
 from pymc_lgm.priors import bands
+from pymc_lgm.priors.band_factors import BandFactor, WhitenerFactor
 from pymc_lgm.priors.banded_models import BandedModel
-from pymc_lgm.priors.banded_posterior import BandedPosterior, BandFactor
+from pymc_lgm.priors.banded_posterior import BandedPosterior
 from pymc_lgm.priors.base import Prior
 from pymc_lgm.priors.precision import Precision, SiteBlocks
 
@@ -28,16 +29,17 @@ class _Whitener:
     """T and Q, and what is made of them, once."""
 
     def __init__(self, T: Array, Q: Array):
-        self.T, self.Q = T, Q
-        self.log_determinant = -2.0 * float(np.log(T[0]).sum())
-        """log|K|."""
+        self.T, self.Q, self._factor = T, Q, WhitenerFactor(T)
 
-    @cached_property
+    @property
+    def log_determinant(self) -> float:
+        """log|K|."""
+        return -self._factor.log_determinant
+
+    @property
     def K(self) -> Array:
         """K where the band of T is."""
-        reversed_K = bands.inverse_on_band(bands.flipped(self.T))
-        # Entry (j + k, j) of the reversed matrix is (n − 1 − j, n − 1 − j − k) of K.
-        return bands.flipped(reversed_K)
+        return self._factor.covariance_on_band
 
 
 class BandedPrior:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
-
-import numpy as np
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.priors import bands
+from pymc_lgm.priors.band_factors import BandFactor
 from pymc_lgm.priors.precision_posterior import PrecisionPosterior, Sparse
 
-__all__ = ["BandFactor", "BandedPosterior"]
+__all__ = ["BandedPosterior"]
 
 
 class Banded(Sparse, Protocol):
@@ -26,41 +23,6 @@ class Banded(Sparse, Protocol):
 
     def vjp(self, M: Array, v: Array) -> Array:
         """⟨M, ∂Q⟩ + vᵀ ∂m."""
-
-
-@dataclass(frozen=True, eq=False)
-class BandFactor:
-    """A = L Lᵀ in bands: O(n b) a column and verb. See `Factor`."""
-
-    L: Array
-
-    @cached_property
-    def log_determinant(self) -> float:
-        """log|A|."""
-        return 2.0 * float(np.log(self.L[0]).sum())
-
-    def solve(self, x: Array) -> Array:
-        """L⁻¹ x."""
-        return bands.solve(self.L, x)
-
-    def solve_transposed(self, xi: Array) -> Array:
-        """L⁻ᵀ ξ."""
-        return bands.solve(self.L, xi, transposed=True)
-
-    def multiply_transposed(self, x: Array) -> Array:
-        """Lᵀ x."""
-        return bands.multiply_transposed(self.L, x)
-
-    @cached_property
-    def inverse_on_band(self) -> Array:
-        """A⁻¹ where the band of A is: O(n b²)."""
-        return bands.inverse_on_band(self.L)
-
-    @property
-    def inverse_diagonal(self) -> Array:
-        """(A⁻¹)_ii."""
-        result: Array = self.inverse_on_band[0]
-        return result
 
 
 class BandedPosterior(PrecisionPosterior):

@@ -51,30 +51,35 @@ def _scaled(d: Array, x: Array) -> Array:
 def solve(T: Array, x: Array, *, transposed: bool = False) -> Array:
     """T⁻¹ x or T⁻ᵀ x, T with no zero on its diagonal."""
     solution = np.array(x.reshape(len(x), -1), order="F")
-    (_solve_transposed if transposed else _solve)(T, 1.0 / T[0], solution)
+    (_solve_transposed if transposed else _solve)(T, solution)
     return solution.reshape(x.shape)
 
 
-@numba.njit(cache=True)
-def _solve(T: Array, inverse: Array, x: Array) -> None:
+# An element waits for the one before it for one multiplication alone, the last.
+
+
+@numba.njit(cache=True, error_model="numpy", fastmath={"contract"})
+def _solve(T: Array, x: Array) -> None:
     width, n = T.shape
     for column in range(x.shape[1]):
         for j in range(n):
-            total = x[j, column]
-            for k in range(1, min(width, j + 1)):
-                total -= T[k, j - k] * x[j - k, column]
-            x[j, column] = total * inverse[j]
+            inverse = 1.0 / T[0, j]
+            total = x[j, column] * inverse
+            for k in range(min(width - 1, j), 0, -1):
+                total -= (T[k, j - k] * inverse) * x[j - k, column]
+            x[j, column] = total
 
 
-@numba.njit(cache=True)
-def _solve_transposed(T: Array, inverse: Array, x: Array) -> None:
+@numba.njit(cache=True, error_model="numpy", fastmath={"contract"})
+def _solve_transposed(T: Array, x: Array) -> None:
     width, n = T.shape
     for column in range(x.shape[1]):
         for j in range(n - 1, -1, -1):
-            total = x[j, column]
-            for k in range(1, min(width, n - j)):
-                total -= T[k, j] * x[j + k, column]
-            x[j, column] = total * inverse[j]
+            inverse = 1.0 / T[0, j]
+            total = x[j, column] * inverse
+            for k in range(min(width, n - j) - 1, 0, -1):
+                total -= (T[k, j] * inverse) * x[j + k, column]
+            x[j, column] = total
 
 
 @numba.njit(cache=True)
@@ -95,21 +100,48 @@ def cholesky(A: Array) -> Array | None:
     return L if _factorize(L) and np.isfinite(L[0].sum()) else None
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def _factorize(L: Array) -> bool:
-    """In place; whether the matrix is positive definite."""
+    """In place; whether the matrix is positive definite.
+
+    First L D^½ with D the squares of L's diagonal: no column waits for a root.
+    """
+    width, n = L.shape
+    inverse = np.empty(n)
+    if not (_of_chain(L, inverse) if width == 2 else _of_band(L, inverse)):
+        return False
+    for j in range(n):
+        inverse[j] = math.sqrt(inverse[j])
+    for k in range(width):
+        for j in range(n):
+            L[k, j] *= inverse[j]
+    return True
+
+
+@numba.njit(cache=True, error_model="numpy")
+def _of_band(L: Array, inverse: Array) -> bool:
+    """L D^½ in the place of A, and D⁻¹."""
     width, n = L.shape
     for j in range(n):
         for k in range(min(width, n - j)):
-            total = L[k, j]
-            for i in range(1, min(width - k, j + 1)):
-                total -= L[k + i, j - i] * L[i, j - i]
-            if k > 0:
-                L[k, j] = total / L[0, j]
-            elif total > 0.0:
-                L[0, j] = math.sqrt(total)
-            else:
-                return False
+            for i in range(min(width - 1 - k, j), 0, -1):
+                L[k, j] -= (L[k + i, j - i] * L[i, j - i]) * inverse[j - i]
+        if not L[0, j] > 0.0:
+            return False
+        inverse[j] = 1.0 / L[0, j]
+    return True
+
+
+@numba.njit(cache=True, error_model="numpy")
+def _of_chain(L: Array, inverse: Array) -> bool:
+    """The same of one diagonal below the other: what the next column needs is in no array."""
+    n, square = L.shape[1], L[0, 0]
+    for j in range(n):
+        if not square > 0.0:
+            return False
+        L[0, j], inverse[j] = square, 1.0 / square
+        if j + 1 < n:
+            square = L[0, j + 1] - (L[1, j] * L[1, j]) * inverse[j]
     return True
 
 

@@ -21,7 +21,7 @@ from pymc_lgm.linalg import LOG_2PI, Array, tally
 from pymc_lgm.priors.base import Prior
 from pymc_lgm.priors.markov import Elements
 from pymc_lgm.priors.precision import Precision, SiteBlocks
-from pymc_lgm.priors.precision_posterior import PrecisionPosterior
+from pymc_lgm.priors.precision_posterior import Factor, PrecisionPosterior
 from pymc_lgm.priors.updated import UpdatedFactor
 from pymc_lgm.priors.without_slopes import WithoutSlopes
 
@@ -40,12 +40,15 @@ class Field(NamedTuple):
         U.
     covariance : ndarray, shape (k, k)
         S.
+    factor : Factor, optional
+        Of Q, any; ``None`` if there is none.
     """
 
     mean: Array
     precision: Array
     columns: Array
     covariance: Array
+    factor: Factor | None
 
 
 class FieldModel(Protocol):
@@ -84,14 +87,13 @@ class FieldPrior(WithoutSlopes):
     def at(cls, model: FieldModel, theta: Array) -> FieldPrior | None:
         """At a theta; ``None`` where K is not positive definite, or no number."""
         field = model.field(theta)
-        factor = None if field is None else model.pattern.factorize(field.precision)
-        if field is None or factor is None:
+        if field is None or field.factor is None:
             return None
         U, S = field.columns, field.covariance
         V = model.pattern.times(field.precision, U)
         C = -np.linalg.solve(np.eye(len(S)) + S @ (U.T @ V), S)
         C = 0.5 * (C + C.T)
-        R = UpdatedFactor.of(factor, V, C)
+        R = UpdatedFactor.of(field.factor, V, C)
         return None if R is None else cls(model, theta, field, V, C, R)
 
     def moved(self, theta: Array) -> FieldPrior | None:

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.sparse import csc_array, diags_array
 
 from pymc_lgm.linalg import Array
+from pymc_lgm.priors.scaled_factor import ScaledFactor
 from pymc_lgm.priors.sparse import Pattern, SparseFactor
 
 __all__ = ["IntrinsicField"]
@@ -92,6 +93,10 @@ class IntrinsicField:
         """(Q⁻ + s² 11ᵀ)⁻¹ x = (Q + 11ᵀ/(n s)²) x."""
         of_mean: Array = x.sum(axis=0) / (self.n * self.sd) ** 2
         return self.pattern.times(self._own, x) + of_mean
+
+    def factor(self, e: Array) -> ScaledFactor:
+        """Of that precision of e φ: known once a model."""
+        return ScaledFactor(self._factor, e)
 
     def times(self, e: Array) -> tuple[Array, Array]:
         """Elements of the precision, and U, of e φ, with e of no zero: S is the same."""

@@ -14,7 +14,7 @@ from scipy.sparse import csc_array, eye_array
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.priors.markov import FieldAt, FieldMaker, MarkovField
-from pymc_lgm.priors.sparse import Pattern
+from pymc_lgm.priors.sparse import Pattern, SparseFactor
 
 __all__ = ["IndependentMaker", "JoinedField", "JoinedMaker"]
 
@@ -38,10 +38,12 @@ class JoinedField:
     Parameters
     ----------
     parts : sequence of FieldAt
+    pattern : Pattern
+        Of them all.
     """
 
-    def __init__(self, parts: Sequence[FieldAt]):
-        self._parts = parts
+    def __init__(self, parts: Sequence[FieldAt], pattern: Pattern):
+        self._parts, self._pattern = parts, pattern
         self.mean = np.concatenate([part.mean for part in parts])
         self.covariance = block_diag(*(part.covariance for part in parts))
         self._ends = np.cumsum([part.mean.size for part in parts])[:-1]
@@ -51,6 +53,10 @@ class JoinedField:
         both = [part.times(own) for part, own in self._each(e)]
         precision = np.concatenate([precision for precision, _ in both])
         return precision, block_diag(*(U for _, U in both))
+
+    def factor(self, e: Array) -> SparseFactor | None:
+        """Of that Q."""
+        return self._pattern.factorize(self.times(e)[0])
 
     def inverse_times(self, x: Array) -> Array:
         """(Q⁻¹ + U S Uᵀ)⁻¹ x."""
@@ -81,4 +87,4 @@ class JoinedMaker:
         ends = self._ends
         parts = [maker.at(*values[ends[k] : ends[k + 1]]) for k, maker in enumerate(self._makers)]
         known = [part for part in parts if part is not None]
-        return JoinedField(known) if len(known) == len(parts) else None
+        return JoinedField(known, self.pattern) if len(known) == len(parts) else None

@@ -14,8 +14,9 @@ from scipy.sparse import csc_array, diags_array
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.priors import bands
-from pymc_lgm.priors.banded_posterior import BandFactor
+from pymc_lgm.priors.band_factors import BandFactor, WhitenerFactor
 from pymc_lgm.priors.precision_posterior import Factor
+from pymc_lgm.priors.scaled_factor import ScaledFactor
 from pymc_lgm.priors.sparse import Pattern
 
 __all__ = [
@@ -92,6 +93,9 @@ class FieldAt(Protocol):
     def times(self, e: Array) -> tuple[Array, Array]:
         """Elements of Q, and U (n, k), of e φ, with e of no zero: S is the same."""
 
+    def factor(self, e: Array) -> Factor | None:
+        """A factor of that Q; ``None`` if it is not numerically positive definite."""
+
     def inverse_times(self, x: Array) -> Array:
         """(Q⁻¹ + U S Uᵀ)⁻¹ x, of a vector or of columns."""
 
@@ -117,16 +121,26 @@ class MarkovField:
     precision : ndarray
         Elements of Q.
     mean : ndarray, shape (n,)
+    factor : Factor, optional
+        Of Q, where it is known.
     """
 
     covariance = np.zeros((0, 0))
 
-    def __init__(self, pattern: Elements, precision: Array, mean: Array):
+    def __init__(
+        self, pattern: Elements, precision: Array, mean: Array, factor: Factor | None = None
+    ):
         self._pattern, self._precision, self.mean = pattern, precision, mean
+        self._factor = factor
 
     def times(self, e: Array) -> tuple[Array, Array]:
         """Of e φ."""
         return self._precision / self._pattern.scales(e), np.zeros((e.size, 0))
+
+    def factor(self, e: Array) -> Factor | None:
+        """Of the precision of e φ."""
+        own = self._factor or self._pattern.factorize(self._precision)
+        return None if own is None else ScaledFactor(own, e)
 
     def inverse_times(self, x: Array) -> Array:
         """Q x."""
@@ -149,7 +163,7 @@ class SeriesMaker:
         """Of T in bands and u; ``None`` where T has no inverse."""
         if not (np.isfinite(T).all() and (T[0] > 0.0).all()):
             return None
-        return MarkovField(self.pattern, bands.gram(T), bands.solve(T, u))
+        return MarkovField(self.pattern, bands.gram(T), bands.solve(T, u), WhitenerFactor(T))
 
 
 class MapMaker:

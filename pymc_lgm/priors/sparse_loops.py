@@ -171,33 +171,26 @@ def takahashi(starts: Index, below: Index, L: Array) -> Array:
     """
     n = starts.size - 1
     S = np.zeros(L.size)
-    total, mine = np.zeros(n), np.zeros(n, dtype=np.bool_)
+    # Rows that are not in column j have no L_ij: what is added to their totals is never read.
+    total, mine = np.zeros(n), np.zeros(n)
     for j in range(n - 1, -1, -1):
         begin, end = starts[j], starts[j + 1]
         for p in range(begin + 1, end):
-            mine[below[p]] = True
+            mine[below[p]] = L[p]
             total[below[p]] = 0.0
         for p in range(begin + 1, end):
             k, share = below[p], L[p]
-            total[k] += share * S[starts[k]]
-            of_k = 0.0
+            # Σ is symmetric: what of column k is below it belongs to the total of k, too.
+            of_k = share * S[starts[k]]
             for q in range(starts[k] + 1, starts[k + 1]):
                 i = below[q]
-                if mine[i]:
-                    total[i] += share * S[q]
-            # What of column k is below it belongs to L_ij, too: Σ is symmetric.
-            r = p + 1
-            for q in range(starts[k] + 1, starts[k + 1]):
-                if r == end:
-                    break
-                if below[q] == below[r]:
-                    of_k += L[r] * S[q]
-                    r += 1
+                total[i] += share * S[q]
+                of_k += mine[i] * S[q]
             total[k] += of_k
         diagonal = 1.0 / L[begin]
         for p in range(begin + 1, end):
             S[p] = -total[below[p]] / L[begin]
             diagonal -= L[p] * S[p]
-            mine[below[p]] = False
+            mine[below[p]] = 0.0
         S[begin] = diagonal / L[begin]
     return S

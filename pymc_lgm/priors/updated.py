@@ -6,9 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from scipy.linalg import blas
-
 from pymc_lgm.linalg import Array
+from pymc_lgm.priors import updated_loops as loops
 from pymc_lgm.priors.precision_posterior import Factor
 
 __all__ = ["UpdatedFactor"]
@@ -25,24 +24,15 @@ class UpdatedFactor:
     beside k solutions with R. Made by `of`.
     """
 
-    def __init__(self, factor: Factor, G: Array, E: Array):
-        self._factor, self._G, self._E = factor, G, E
-        self._E_inverse = np.linalg.inv(E)
+    def __init__(self, factor: Factor, G: Array, E: Array, E_inverse: Array):
+        self._factor, self._G, self._E, self._E_inverse = factor, G, E, E_inverse  # G by rows
 
     @classmethod
     def of(cls, factor: Factor, V: Array, C: Array) -> UpdatedFactor | None:
         """Of R, V (n, k) and C (k, k); ``None`` if the sum is not numerically positive definite."""
-        X = factor.solve(V)
-        if X.shape[1] == 1 and X.any():  # without the overhead of a call
-            H = np.sqrt(X.T @ X)
-            G = X / H
-        else:
-            G, H = np.linalg.qr(X)
-        try:
-            E = np.linalg.cholesky(np.eye(len(H)) + H @ C @ H.T)
-        except np.linalg.LinAlgError:
-            return None
-        return cls(factor, G, E) if np.isfinite(E).all() else None
+        G = np.array(factor.solve(V).T, order="C")
+        E, E_inverse = np.zeros_like(C), np.zeros_like(C)
+        return cls(factor, G, E, E_inverse) if loops.inner(G, C, E, E_inverse) else None
 
     @cached_property
     def log_determinant(self) -> float:
@@ -53,9 +43,10 @@ class UpdatedFactor:
         """(I + G (E − I) Gᵀ) x."""
         if not len(E):
             return x
-        inside = self._G.T @ x
-        add = blas.dgemv if x.ndim == 1 else blas.dgemm
-        result: Array = add(1.0, self._G, E @ inside - inside, 1.0, x)
+        if x.ndim == 1:
+            return loops.moved(self._G, E, x)
+        inside = self._G @ x
+        result: Array = x + self._G.T @ (E @ inside - inside)
         return result
 
     def solve(self, x: Array) -> Array:
@@ -73,7 +64,7 @@ class UpdatedFactor:
     @cached_property
     def inverse_diagonal(self) -> Array:
         """Of A⁻¹ + Z (E⁻ᵀ E⁻¹ − I) Zᵀ, Z = R⁻ᵀ G."""
-        Z = self._factor.solve_transposed(self._G)
+        Z = self._factor.solve_transposed(self._G.T)
         core = self._E_inverse.T @ self._E_inverse - np.eye(len(self._E))
-        result: Array = self._factor.inverse_diagonal + np.einsum("ij,jk,ik->i", Z, core, Z)
+        result: Array = self._factor.inverse_diagonal + ((Z @ core) * Z).sum(axis=1)
         return result

@@ -208,16 +208,16 @@ class LatentGaussianStep(BlockedStep):
                 raise
 
     def _step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        ops = tally.cubic_ops
-        state = self._arrive(point)
+        ops, arrived = tally.cubic_ops, self._arrive(point)
         if not self.tunings:
-            self._begin(state)
-            self.tunings = [element.start(state, self.tune_length) for element in self.elements]
+            self._begin(arrived)
+            self.tunings = [element.start(arrived, self.tune_length) for element in self.elements]
         state, self.tunings, stats = kernels.run(
-            self.rng, state, self.elements, self.tunings, self.tune
+            self.rng, arrived, self.elements, self.tunings, self.tune
         )
+        if not (self.tune and state is arrived is self._state):  # where tuning rests nothing moves
+            point = point | self._depart(state)
         self._state = state
-        point = point | self._depart(state)
         # With the cost of arriving, if another step has moved theta, and of what f is made of.
         stats |= {"cubic_ops": tally.cubic_ops - ops, **self.lgm.form.whose}
         return point, [stats]

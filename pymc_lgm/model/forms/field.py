@@ -51,8 +51,9 @@ class FieldPredictor(Form):
         super().__init__(setting)
         self._setting, self.structure = setting, structure
         self.pattern = structure.maker.pattern
-        # With the effects integrated out what is left is smooth.
+        # With the effects integrated out what is left is smooth, and a draw dear.
         self.is_close, self.is_bent = structure.found.own is not None, structure.found.own is None
+        self.fewest = 2
         self.n = self.rank = structure.n
         self.f = pt.vector("f", shape=(self.n,))
         self._eta = pt.vector("eta", shape=(structure.size,))
@@ -138,7 +139,8 @@ class FieldPredictor(Form):
         k = U.shape[1]
         S = np.diag(np.concatenate([np.zeros(k), at.variances]))
         S[:k, :k] = at.field.covariance
-        return Field(at.c + at.e * at.field.mean, precision, np.hstack([U, at.columns]), S)
+        mean, columns = at.c + at.e * at.field.mean, np.hstack([U, at.columns])
+        return Field(mean, precision, columns, S, at.field.factor(at.e))
 
     def prior_of(self, model: FormModel) -> PriorAt:
         """A sparse field and few coefficients."""
