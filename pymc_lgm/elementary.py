@@ -15,7 +15,7 @@ import numpy as np
 __all__ = ["exp", "expm1"]
 
 LARGEST, SMALLEST = 710.0, -708.3
-"""Beyond them an exponential is infinite, or taken for zero: less than 1e-307 is slow to compute."""
+"""Beyond them an exponential is infinite, or taken for zero: processors are slow below 1e-307."""
 
 ROUNDING = 1.5 * 2.0**52
 """Added to a number, it leaves no fraction: the last digits are the nearest integer."""

@@ -23,6 +23,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from pymc_lgm.approximations.sites import Margins, Sites
+from pymc_lgm.elementary import exp
 from pymc_lgm.linalg import Array
 
 __all__ = ["Copula", "tilted_copula"]
@@ -176,13 +177,13 @@ def tilted_probabilities(log_likelihood: Array, z: Array, nu: Array, precision: 
                 value = -np.inf
             log_density[q, i] = value
             largest[i] = max(largest[i], value)
-    P = np.zeros((Q, n))
-    before = np.exp(log_density[0] - largest)
-    for q in range(1, Q):
-        density = np.exp(log_density[q] - largest)
+    P, density = np.zeros((Q, n)), np.empty((Q, n))
+    for q in range(Q):
         for i in range(n):
-            P[q, i] = P[q - 1, i] + 0.5 * (density[i] + before[i])
-        before = density
+            density[q, i] = exp(log_density[q, i] - largest[i])
+    for q in range(1, Q):
+        for i in range(n):
+            P[q, i] = P[q - 1, i] + 0.5 * (density[q, i] + density[q - 1, i])
     for i in range(n):
         mass = P[Q - 1, i]
         for q in range(Q):
