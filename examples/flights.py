@@ -95,7 +95,7 @@ print(f"sampled in {idata.posterior.attrs['sampling_time']:.0f} seconds")
 # %%
 theta = ["season", "spell", "hours", "days"]
 print(f"optimal_variational: {bool(idata.sample_stats['optimal_variational'].all())}")
-print(az.summary(idata, var_names=theta))
+print(az.summary(idata, var_names=theta, kind="stats"))
 print(lgm.efficiency(idata, {"theta": theta, "f_u": "f_u"}).T.round(2).to_string())
 
 # %% [markdown]
@@ -108,7 +108,7 @@ print(lgm.efficiency(idata, {"theta": theta, "f_u": "f_u"}).T.round(2).to_string
 
 # %%
 def probabilities(where):
-    tree = lgm.predict(idata, gp, where, model=model, thin=5, progressbar=False)["predictions"]
+    tree = lgm.predict(idata, gp, where, model=model, thin=10, progressbar=False)["predictions"]
     mean, sd = tree["f_conditional_mean"], np.sqrt(tree["f_conditional_variance"])
     f = mean.to_numpy() + sd.to_numpy() * rng.standard_normal(mean.shape)
     return expit(f).reshape(-1, len(where))
@@ -168,8 +168,8 @@ for name, which in (("the worst day", by_day.argmax()), ("the best", by_day.argm
     panel.fill_between(hour, low, high, alpha=0.3, lw=0)
     panel.plot(hour, median, label=f"{name}, {np.datetime64('2013-01-01') + which}")
 panel.plot(by_hour.index + 0.5, by_hour, "--", color="0.4", label="all days")
-panel.set(xlabel="hour", ylim=(0, 1), xticks=[6, 12, 18], title="Two days, with 90 % bands")
-_ = panel.legend(loc="upper left")
+panel.set(xlabel="hour", ylim=(0, 1.1), xticks=[6, 12, 18], title="Two days, with 90 % bands")
+_ = panel.legend(loc="upper left", fontsize="small")
 
 # %% tags=["remove-cell"]
 # As a script, `python examples/flights.py picture.png` saves the picture.
@@ -177,6 +177,10 @@ if "__file__" in globals() and len(sys.argv) > 1:
     figure.savefig(sys.argv[1], dpi=120)
 
 # %% [markdown]
+# Bad spells last a day or two and stand out as stripes, in the evenings of summer most of all. The
+# standard deviation is largest where a day was held out. Shares lie by the line of the
+# probabilities, but for the noise of few flights: bars are two standard errors.
+#
 # ## What next
 #
 # - Spells that begin at noon: `Matern32(2, ls=[length, hours])`, which reads both inputs, and two
