@@ -21,6 +21,7 @@ COUNTS_AND_CLASSES = [
     (datasets.load_ionosphere, 351, 34, {0: 126, 1: 225}),
     (datasets.load_cpus, 209, 6, {1: 40, 2: 42, 3: 43, 4: 41, 5: 43}),
     (datasets.load_wine, 72, 5, {1: 5, 2: 22, 3: 26, 4: 12, 5: 7}),
+    (datasets.load_flights, 20_000, 2, {0: 15_694, 1: 4_306}),
 ]
 LOADERS = [getattr(datasets, name) for name in datasets.__all__]
 
@@ -114,13 +115,34 @@ def test_stock_returns():
     np.testing.assert_allclose(returns.loc[0, ["DAX", "FTSE"]].astype(float), expected, rtol=1e-6)
 
 
+def test_returns_of_twenty_years():
+    data = datasets.load_sp500()
+    dates = pd.to_datetime(data[["year", "month", "day"]])
+    assert (dates.diff().dt.days.iloc[1:].between(1, 7)).all()  # the exchange was closed for a week
+    assert (dates.dt.day_of_week < 5).all()
+    # Closing prices: 1228.099976 and 1244.780029 at the beginning, 2506.850098 at the end.
+    np.testing.assert_allclose(
+        data["return"].iloc[0], 100 * np.log(1244.780029 / 1228.099976), atol=5e-5
+    )
+    total = 100 * np.log(2506.850098 / 1228.099976)
+    np.testing.assert_allclose(data["return"].sum(), total, atol=0.01)
+
+
+def test_flights_are_late_in_the_evening():
+    data = datasets.load_flights()
+    assert sorted(data["day"].unique()) == list(range(1, 366))
+    assert data["hour"].between(5, 24).all()
+    late = data.groupby(data["hour"] < 12)["y"].mean()
+    np.testing.assert_allclose(late, [0.279, 0.111], atol=0.02)
+
+
 def test_every_file_is_loaded_and_sourced():
     folder = Path(datasets.__file__).parent
     readme = (folder / "README.md").read_text(encoding="utf-8")
     tables = sorted(folder.glob("*.csv"))
     assert [table.name for table in tables if f"| `{table.name}` |" not in readme] == []
     assert [name for name in datasets.__all__ if f"{name}(" not in readme] == []
-    assert sum(table.stat().st_size for table in tables) < 300_000
+    assert sum(table.stat().st_size for table in tables) < 600_000
 
 
 def test_loads_from_a_zipped_package(tmp_path, monkeypatch):

@@ -14,10 +14,12 @@ __all__ = [
     "load_cpus",
     "load_eustocks",
     "load_finpines",
+    "load_flights",
     "load_ionosphere",
     "load_longleaf",
     "load_pima",
     "load_redwood",
+    "load_sp500",
     "load_wine",
     "load_wisconsin",
 ]
@@ -171,6 +173,33 @@ def load_eustocks() -> pd.DataFrame:
     [1.03, 0.93, 1.1, 0.8]
     """
     return _read("eustocks")
+
+
+def load_sp500() -> pd.DataFrame:
+    """Return daily log returns of the S&P 500, 1999-2018: n = 5030, no y.
+
+    Columns: year, month, day, return (100 x difference of log closing prices, in percent, rounded
+    to four digits). ``pd.to_datetime(data[["year", "month", "day"]])`` makes dates. Source: Python
+    package arch, ``sp500``.
+
+    >>> load_sp500()["return"].abs().max().round(2).item()
+    10.96
+    """
+    return _read("sp500")
+
+
+def load_flights() -> pd.DataFrame:
+    """Return which flights left New York late in 2013: n = 20000, d = 2, two classes.
+
+    Columns: day (of the year, 1 to 365), hour (for which the departure was scheduled, decimal:
+    17.5 is half past five), y (1 = it left more than fifteen minutes late, 4306 of them). A random
+    sample of the 328521 flights that left; those canceled are not among them. Source: Bureau of
+    Transportation Statistics, by R package nycflights13, ``flights``.
+
+    >>> load_flights()["y"].value_counts().to_dict()
+    {0: 15694, 1: 4306}
+    """
+    return _read("flights")
 
 
 def _read(name: str) -> pd.DataFrame:
