@@ -9,6 +9,8 @@ curvature there says. So n variables and the noise of their estimate are gone.
 
 from __future__ import annotations
 
+import math
+
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,6 +19,7 @@ import numpy as np
 
 from numpy.polynomial.hermite_e import hermegauss
 
+from pymc_lgm.elementary import exp
 from pymc_lgm.linalg import Array
 
 __all__ = ["NODES", "OwnEffects"]
@@ -28,11 +31,14 @@ FEWER = ((0.1, 6), (0.3, 8), (0.45, 10), (0.7, 12))
 """Of the rule where no effect has a larger standard deviation than this: as good."""
 
 STEPS, FARTHEST, CLOSE = 6, 2.0, 0.1
-"""Of Newton's method: how many, how far one goes in the linear predictor, and the last, which is
-shorter than this share of a standard deviation: the next would be about its square."""
+"""Of the steps to a mode: how many, how far one goes in the linear predictor, and the last, which
+is shorter than this share of a standard deviation: the next would be about its square."""
 
-BLOCK = 8192
+BLOCK = 16000
 """Numbers at a time: arrays of more are new pages of memory each time, which cost more than exp."""
+
+TOGETHER = 64
+"""Elements of which all nodes are looked at in turn."""
 
 
 def _rule(nodes: int) -> tuple[Array, Array]:
@@ -73,8 +79,8 @@ class OwnEffects(NamedTuple):
         """
         w, scale = np.zeros_like(rows), np.zeros_like(rows)
         for _ in range(STEPS):
-            _, slope, bend, _ = self.derivatives(rows + d * w)
-            if not _newton(w, scale, slope, bend, d):
+            _, slope, bend, third = self.derivatives(rows + d * w)
+            if not _approach(w, scale, slope, bend, third, d):
                 break
         return w, np.abs(scale)
 
@@ -90,18 +96,13 @@ class OwnEffects(NamedTuple):
         center, scale = self.laid(rows, d)
         widest = np.abs(d).max()
         x, log_weights = next(rule[1:] for rule in RULES if not widest > rule[0])
-        terms, many = np.empty((x.size, N, n)), max(BLOCK // (N * n), 1)
+        values, many = np.empty((x.size, N * n)), max(BLOCK // (N * n), 1)
         for k in range(0, x.size, many):
             some = slice(k, k + many)
-            values = self.value(_at_nodes(rows, d, center, scale, x[some]))
-            _weigh(terms[some], values, center, scale, x[some], log_weights[some])
-        top = terms.max(axis=0)
-        top[~np.isfinite(top)] = 0.0
-        terms -= top
-        with np.errstate(divide="ignore"):
-            # NumPy's exponential of an array is faster than Numba's, one by one.
-            total: Array = top + np.log(np.exp(terms, out=terms).sum(axis=0) * scale)
-        return total
+            at_nodes = self.value(_at_nodes(rows, d, center, scale, x[some]))
+            values[some] = at_nodes.reshape(-1, N * n)
+        sums = _log_sums(values, center.ravel(), scale.ravel(), x, log_weights)
+        return sums.reshape(N, n)
 
     def terms(self, f: Array, d: Array) -> Derivatives:
         """ℓ_i, and its derivatives in f_i, each of shape (n,).
@@ -121,9 +122,10 @@ class OwnEffects(NamedTuple):
 
 
 @numba.njit(cache=True, error_model="numpy")
-def _newton(w: Array, scale: Array, slope: Array, bend: Array, d: Array) -> int:
+def _approach(w: Array, scale: Array, slope: Array, bend: Array, third: Array, d: Array) -> int:
     """A step to the mode of ℓ°(f + d w) − w²/2, not too long; how many have not arrived.
 
+    It is Halley's, which knows the third derivative, too, where that leads up, and else Newton's.
     A scale is positive where one has arrived, and negative where not. So the rule of an element
     depends on nothing but its own f_i.
     """
@@ -135,6 +137,8 @@ def _newton(w: Array, scale: Array, slope: Array, bend: Array, d: Array) -> int:
             longest = FARTHEST / max(abs(d[i]), 1e-3)
             up, precision = d[i] * slope[r, i] - w[r, i], 1.0 + d[i] ** 2 * max(-bend[r, i], 0.0)
             step = up / precision
+            further = 1.0 - 0.5 * step * d[i] ** 3 * third[r, i] / precision
+            step /= further if 0.2 < further < 5.0 else 1.0
             if np.isnan(step):
                 # inf/inf where a rate overflows: as far as a step may go.
                 step = longest * np.sign(-w[r, i] if np.isnan(up) else up)
@@ -158,18 +162,32 @@ def _at_nodes(rows: Array, d: Array, center: Array, scale: Array, x: Array) -> A
     return out
 
 
-@numba.njit(cache=True)
-def _weigh(
-    terms: Array, values: Array, center: Array, scale: Array, x: Array, log_weights: Array
-) -> None:
-    """Logarithms of the integrand at nodes, with its weights, shape (nodes, N, n)."""
-    N, n = center.shape
-    for k in range(x.size):
-        log_weight = log_weights[k]
-        for r in range(N):
-            for i in range(n):
-                w = center[r, i] + scale[r, i] * x[k]
-                terms[k, r, i] = values[k * N + r, i] + log_weight - 0.5 * w**2
+@numba.njit(cache=True, error_model="numpy")
+def _log_sums(values: Array, center: Array, scale: Array, x: Array, log_weights: Array) -> Array:
+    """Logarithms of the integrals, of values at nodes, (Q, m), which are lost.
+
+    As many elements at a time as a processor has at hand.
+    """
+    sums = np.empty(center.size)
+    for begin in range(0, center.size, TOGETHER):
+        end = min(begin + TOGETHER, center.size)
+        middle, s = center[begin:end], scale[begin:end]
+        top, total = np.full(s.size, -np.inf), np.zeros(s.size)
+        for k in range(x.size):
+            row, log_weight = values[k, begin:end], log_weights[k]
+            for i in range(row.size):
+                w = middle[i] + s[i] * x[k]
+                row[i] = row[i] + log_weight - 0.5 * w**2
+                top[i] = max(top[i], row[i])
+        for i in range(s.size):
+            top[i] = top[i] if np.isfinite(top[i]) else 0.0
+        for k in range(x.size):
+            row = values[k, begin:end]
+            for i in range(row.size):
+                total[i] += exp(row[i] - top[i])
+        for i in range(s.size):
+            sums[begin + i] = top[i] + math.log(total[i] * s[i])
+    return sums
 
 
 @numba.njit(cache=True, error_model="numpy")
