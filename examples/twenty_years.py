@@ -116,9 +116,8 @@ with pm.Model() as heavy_model:
     nu = pm.Deterministic("nu", 2 + pm.Exponential("freedom", 0.1))
     pm.StudentT("return", nu, mu=0, sigma=scale, observed=returns)
     heavy = pm.sample(
-        500, tune=500, chains=2, cores=2, step=lgm.PseudoMarginal(), random_seed=1,
-        progressbar=False,
-    )  # fmt: skip
+        1000, chains=2, cores=2, step=lgm.PseudoMarginal(), random_seed=1, progressbar=False
+    )
 print(az.summary(heavy, var_names=[*theta, "nu"]))
 
 # %% [markdown]
