@@ -11,12 +11,20 @@ import pytensor.tensor as pt
 from pymc.gp.util import JITTER_DEFAULT, stabilize
 from pytensor.tensor.linalg import cholesky, solve_triangular
 
+from pymc_lgm.inducing_points import place_inducing_points, with_spread_of_fit
 from pymc_lgm.likelihoods.base import known_shape
 from pymc_lgm.likelihoods.expected import Expected, Projected
 from pymc_lgm.likelihoods.registry import mark_inducing
 from pymc_lgm.random_features import ArcCosine, RandomFeatures
 
-__all__ = ["ArcCosine", "Expected", "Projected", "RandomFeatures", "SparseLatent"]
+__all__ = [
+    "ArcCosine",
+    "Expected",
+    "Projected",
+    "RandomFeatures",
+    "SparseLatent",
+    "place_inducing_points",
+]
 
 LEAST = 1e-10
 """Of a variance γ_i: its square root has a slope there."""
@@ -93,7 +101,8 @@ class SparseLatent(pm.gp.Latent):
         X : array_like, shape (n, d)
             Inputs of the data.
         Xu : array_like, shape (m, d)
-            Inducing points: ``pymc.gp.util.kmeans_inducing_points(m, X)``, or a grid.
+            Inducing points: ``pymc.gp.util.kmeans_inducing_points(m, X)``, or a grid, or what
+            `place_inducing_points` makes of them.
         jitter : float
             ε, added to the diagonal of the covariance at Xu.
         **kwargs
@@ -124,7 +133,9 @@ class SparseLatent(pm.gp.Latent):
         A = solve_triangular(R, self.cov_func(Xu, X), lower=True)
         variance = self.cov_func(X, diag=True) - pt.sum(A**2, axis=0)
         self.name = name
-        self.seen = Projected(self.mean_func(X) + pt.dot(A.T, v), pt.maximum(variance, LEAST))
+        m, *_ = known_shape(Xu) or (None,)
+        variance = with_spread_of_fit(pt.maximum(variance, LEAST), A, m)
+        self.seen = Projected(self.mean_func(X) + pt.dot(A.T, v), variance)
         return self.seen
 
 

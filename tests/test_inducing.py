@@ -4,6 +4,8 @@ import math
 import subprocess
 import sys
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +16,8 @@ import pytensor.tensor as pt
 import pytest
 import xarray as xr
 
-from models import build
+from models import QUICK, build
+from pytensor.graph.traversal import ancestors
 from samplers import CASES, label
 from scipy.stats import multivariate_normal, norm
 from test_priors import close
@@ -26,6 +29,8 @@ from pymc_lgm import kernels
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.kernels.hold.inducing import holds_values
 from pymc_lgm.linalg import ROWS, gram
+from pymc_lgm.model.forms import inducing as inducing_form
+from pymc_lgm.model.forms import rows
 from pymc_lgm.priors import InducingPrior
 from pymc_lgm.state import AtTheta, State
 
@@ -313,6 +318,63 @@ def test_with_all_points_it_is_the_process_itself():
     for v in np.random.default_rng(6).standard_normal((3, 3)):
         one = sparse({"eta_log__": 0.3, "f_u_rotated_": v})
         assert one == pytest.approx(dense({"eta_log__": 0.3, "f_rotated_": v}), abs=1e-4)
+
+
+class OfDistanceToTheMean(pm.gp.cov.Covariance):
+    """No function of two points: a row reads all inputs."""
+
+    def full(self, X, Xs=None):
+        X = pt.as_tensor(X)
+        Xs = X if Xs is None else pt.as_tensor(Xs)
+        return 1.0 + pt.outer(X[:, 0] - pt.mean(X), Xs[:, 0] - pt.mean(Xs))
+
+    def diag(self, X):
+        return pt.diag(self.full(X))
+
+
+@pytest.mark.parametrize("parts", [True, False])
+def test_rows_of_V_are_made_in_parts(parts, monkeypatch):
+    """Where a row reads its own inputs: the others are made together."""
+    monkeypatch.setattr(rows, "ELEMENTS", 14)
+    inputs, Xu = np.linspace(0.0, 2.0, 30)[:, None], Z[:, None]
+    asked, call = [], rows._Rows.__call__
+    with pm.Model() as model:
+        eta = pm.LogNormal("eta", -0.4, 0.4)
+        cov = pm.gp.cov.Matern32(1, ls=0.8) if parts else OfDistanceToTheMean(1)
+        f = lgm.gp.SparseLatent(cov_func=eta**2 * cov).prior("f", inputs, Xu=Xu)
+        lgm.Probit("y", f=f, observed=np.arange(30) % 2)
+    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    monkeypatch.setattr(
+        rows._Rows, "__call__", lambda self, *at: asked.append(at[1:]) or call(self, *at)
+    )
+    (V,) = ours.form.kept.maps(np.array([0.3]))
+    assert asked == ([(k, min(k + 7, 30)) for k in range(0, 30, 7)] if parts else [(0, 30)])
+    K_uu, K_uf = (np.exp(0.6) * cov(*at).eval() for at in ((Xu,), (Xu, inputs)))
+    R = np.linalg.cholesky(K_uu + 1e-6 * np.eye(2))
+    np.testing.assert_allclose(V, np.linalg.solve(R, K_uf).T, rtol=1e-9)
+
+
+def test_what_densities_read_of_theta_is_made_of_the_V_that_is_known(monkeypatch, twin):
+    """It would be made twice, for the prior and for the variance of f given v."""
+    solved = []
+
+    def compiled(setting, inputs, outputs):
+        of = outputs if isinstance(outputs, list) else [outputs]
+        names = [str(x.owner.op) for x in ancestors(of) if x.owner is not None]
+        solved.append(sum("SolveTriangular" in name for name in names))
+        return kept(inputs, outputs)
+
+    made = rows.maps_by_rows
+
+    def watched(setting, *args):
+        nonlocal kept
+        kept = setting.compiled
+        return made(replace(setting, compiled=partial(compiled, setting)), *args)
+
+    kept = None
+    monkeypatch.setattr(inducing_form, "maps_by_rows", watched)
+    lgm.LatentGaussianModel.from_pymc(twin, compile_kwargs=QUICK)
+    assert solved == [0, 0, 0]
 
 
 # With all points as inducing points and normal noise its posterior is known: a grid over eta

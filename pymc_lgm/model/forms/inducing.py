@@ -26,6 +26,7 @@ from pymc_lgm.likelihoods.registry import are_weights
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.affine import core_of
 from pymc_lgm.model.forms.base import Form, FormModel, PriorAt, Setting
+from pymc_lgm.model.forms.rows import maps_by_rows
 from pymc_lgm.priors import InducingPrior, Prior
 
 __all__ = ["KeptAtTheta", "ThroughInducing"]
@@ -88,8 +89,12 @@ class ThroughInducing(Form):
         """Densities of f and of variables that are set where theta is."""
         theta = self._setting.theta
         self.reads = theta_alone(densities, self.f, theta)
-        function = self._setting.compiled([theta], [*self._maps, *self._roots, *self.reads])
         roots = bool(self._roots)
+        if roots:
+            shapes = [(n, m) for _, n, m in self._shapes]
+            function = maps_by_rows(self._setting, self._maps, shapes, self._roots, self.reads)
+        else:
+            function = self._setting.compiled([theta], [*self._maps, *self.reads])
         self.kept = KeptAtTheta(function, self._setting.at, self.reads, self._outputs, roots)
         placed = dict(zip(self.reads, self.kept.shared, strict=True))
         known: list[Variable] = clone_replace(densities, placed, rebuild_strict=False)
@@ -178,6 +183,7 @@ class KeptAtTheta:
     outputs : list of int
         Processes that have each V.
     roots : bool
+        With them all of V is no number if an element is none.
 
     Attributes
     ----------
@@ -195,6 +201,7 @@ class KeptAtTheta:
     ):
         self._function, self._processes = function, sum(outputs)
         self._counts = [*outputs, *outputs] if roots else [*outputs]
+        self._looked_at = 1 if roots else None
         self._kept: OrderedDict[bytes, tuple[list[Array] | None, list[NDArray[Any]]]] = (
             OrderedDict()
         )
@@ -247,7 +254,7 @@ class KeptAtTheta:
             else:
                 ends = len(self._counts)
                 found, values = of_theta[:ends], of_theta[ends:]
-                known = all(np.isfinite(V).all() for V in found)
+                known = all(np.isfinite(V[: self._looked_at]).all() for V in found)
                 arrays = [V for V, C in zip(found, self._counts, strict=True) for _ in range(C)]
                 arrays = arrays if known else None
             self._kept[key] = arrays, values
