@@ -14,6 +14,7 @@ import pytest
 
 from models import QUICK, build
 from pytensor.gradient import grad
+from pytensor.graph.basic import Constant
 from pytensor.scalar.basic import Exp
 from pytensor.scalar.math import Sigmoid
 from pytensor.tensor.elemwise import CAReduce
@@ -144,6 +145,18 @@ def test_what_reads_no_input_is_computed_once(several):
             assert three == 3.0
         np.testing.assert_array_equal(value, np.ones(P))
         value[:] = 7.0  # a new array each time
+
+
+@pytest.mark.parametrize("n", [300, 400])
+def test_a_jitter_is_no_large_constant(n):
+    """Numba keeps no function on disk that has one, and each process would compile it."""
+    x, eye = pt.matrix("x", shape=(n, n)), pt.constant(np.eye(n))
+    rows = np.random.default_rng(0).normal(size=(n, n))
+    function = compiled([x], pt.exp(x) + 1e-6 * eye + 2.0 * eye, {})
+    np.testing.assert_allclose(function(rows), np.exp(rows) + 2.000001 * np.eye(n), rtol=1e-12)
+    graph = function.maker.fgraph
+    constants = [each.data for each in graph.variables if isinstance(each, Constant)]
+    assert max(np.asarray(data).nbytes for data in constants) < 10**6
 
 
 def density_at(density, theta):

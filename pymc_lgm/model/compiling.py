@@ -40,6 +40,9 @@ Variable = Any
 ONCE = Mode(linker="py", optimizer=None)
 """For functions that run a few times: what it takes to compile one is longer."""
 
+KEPT = 10**6
+"""Bytes of the largest constant with which Numba keeps a function on disk."""
+
 SOFTMAX = (Softmax, LogSoftmax, LogSumExp)
 
 
@@ -161,6 +164,38 @@ class _Exponentials(NodeRewriter):
         return [_exp(x) if node.op == pt.exp else pt.reciprocal(one + _exp(-x))]
 
 
+class _Diagonals(NodeRewriter):
+    """A large constant on a diagonal, as a jitter is, added there alone: it is no n × n array.
+
+    Numba keeps no function on disk that has a constant as large: each process would compile it.
+    """
+
+    def tracks(self) -> list[Any]:
+        return [pt.add]
+
+    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
+        if node.op != pt.add:
+            return None
+        diagonals = [x for x in node.inputs if _is_large_diagonal(x)]
+        others = [x for x in node.inputs if x not in diagonals]
+        if not diagonals or not others:
+            return None
+        total = pt.add(*others) if len(others) > 1 else others[0]
+        if total.type.broadcastable != (False, False):
+            return None
+        values = sum(x.data.diagonal() for x in diagonals)
+        index = pt.constant(np.arange(values.size))
+        return [pt.inc_subtensor(total[index, index], values.astype(total.type.dtype))]
+
+
+def _is_large_diagonal(x: Variable) -> bool:
+    """Whether it is a constant of which only the diagonal is not zero."""
+    if not isinstance(x, Constant) or x.type.ndim != 2 or x.data.nbytes < KEPT:
+        return False
+    square = x.data.shape[0] == x.data.shape[1]
+    return square and np.count_nonzero(x.data) == np.count_nonzero(x.data.diagonal())
+
+
 class _Rows(NodeRewriter):
     """A row that a matrix is made with, element by element, as an array in one piece.
 
@@ -194,6 +229,7 @@ FOR_NUMBA = (
     (dfs_rewriter(_Filled()), 48.94),
     (dfs_rewriter(_Multiplied()), 48.95),
     (dfs_rewriter(_Exponentials()), 48.96),
+    (dfs_rewriter(_Diagonals()), 48.97),
     # After elementwise operations are fused, and before results take the place of inputs.
     (dfs_rewriter(_Rows()), 49.20),
 )
