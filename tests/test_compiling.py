@@ -25,7 +25,8 @@ import pymc_lgm as lgm
 
 from pymc_lgm import elementary
 from pymc_lgm.callbacks import LogDensity, call
-from pymc_lgm.model.compiling import Exponential, Product, compiled
+from pymc_lgm.model.compiling import compiled
+from pymc_lgm.model.rewrites import Exponential, Product
 from pymc_lgm.model.theta_gradient import theta_gradient
 
 P = 5

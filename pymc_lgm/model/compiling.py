@@ -1,4 +1,4 @@
-"""Graphs to functions of arrays, by PyTensor; what takes its compiler long is written otherwise.
+"""Graphs to functions of arrays, by PyTensor, and to code that compiled loops call.
 
 A model is a dozen functions, and the first draw waits for all of them.
 """
@@ -10,229 +10,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import numba
-import numpy as np
 import pytensor
-import pytensor.tensor as pt
 
 from numba import carray, types  # type: ignore[attr-defined]  # as documented
 from numpy.typing import NDArray
 from pymc.pytensorf import compile as pymc_compile
 from pytensor.compile.mode import Mode, get_mode
-from pytensor.compile.rewriting import inline_ofg_node
-from pytensor.graph.basic import Constant
-from pytensor.graph.rewriting.basic import MergeOptimizer, NodeRewriter, dfs_rewriter
-from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
-from pytensor.link.numba.dispatch.scalar import register_scalar_funcify, scalar_op_cache_key
 from pytensor.link.numba.linker import NumbaLinker
-from pytensor.scalar.basic import Exp, upgrade_to_float
-from pytensor.tensor.basic import Alloc, tensor_copy
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.math import Dot
-from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
 
-from pymc_lgm import elementary
 from pymc_lgm.callbacks import IS_COMPILED
+from pymc_lgm.model.rewrites import FOR_NUMBA
 
-__all__ = ["ONCE", "Exponential", "Product", "compiled", "with_address"]
+__all__ = ["ONCE", "compiled", "with_address"]
 
 Variable = Any
 
 ONCE = Mode(linker="py", optimizer=None)
 """For functions that run a few times: what it takes to compile one is longer."""
-
-KEPT = 10**6
-"""Bytes of the largest constant with which Numba keeps a function on disk."""
-
-SOFTMAX = (Softmax, LogSoftmax, LogSumExp)
-
-
-class _WrittenOut(NodeRewriter):
-    """A softmax by the operations it is made of."""
-
-    def tracks(self) -> list[Any]:
-        return list(SOFTMAX)
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        return inline_ofg_node(node) if isinstance(node.op, SOFTMAX) else None
-
-
-class _Reduced(NodeRewriter):
-    """A sum, or whether all hold, of a copy: elementwise with the reduction in the same loop."""
-
-    def tracks(self) -> list[Any]:
-        return [CAReduce]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        if not isinstance(node.op, CAReduce):
-            return None
-        (x,) = node.inputs
-        made = None if x.owner is None else x.owner.op
-        if made == tensor_copy or (isinstance(made, Elemwise) and len(fgraph.clients[x]) == 1):
-            return None
-        return [node.op(tensor_copy(x))]
-
-
-class _Filled(NodeRewriter):
-    """An array of one number, as the element of a vector: no array is assigned."""
-
-    def tracks(self) -> list[Any]:
-        return [Alloc]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        if not isinstance(node.op, Alloc):
-            return None
-        value, *shape = node.inputs
-        if value.type.ndim > 0 or not shape:
-            return None
-        return [pt.alloc(pt.expand_dims(value, 0), *shape)]
-
-
-class Product(Dot):
-    """x y of two matrices, as Numba has it: PyTensor's own takes 17 seconds to compile."""
-
-
-@register_funcify_default_op_cache_key(Product)
-def _funcify_product(op: Any, node: Any, **kwargs: Any) -> Any:
-    @numba_njit
-    def product(x: Any, y: Any) -> Any:
-        return np.dot(np.ascontiguousarray(x), np.ascontiguousarray(y))
-
-    return product, 1
-
-
-class _Multiplied(NodeRewriter):
-    """A product of matrices of float64 as `Product`."""
-
-    def tracks(self) -> list[Any]:
-        return [Dot]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        if type(node.op) is not Dot or any(v.type.dtype != "float64" for v in node.inputs):
-            return None
-        return [Product()(*node.inputs)]
-
-
-class _Logarithm(NodeRewriter):
-    """log(c eˣ), as of a rate with an exposure, as log c + x: nothing over- or underflows."""
-
-    def tracks(self) -> list[Any]:
-        return [pt.log]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        if node.op != pt.log or node.inputs[0].owner is None:
-            return None
-        product = node.inputs[0]
-        if product.owner.op != pt.mul:
-            return None
-        factors = product.owner.inputs
-        logs = [log for log in map(_log_of, factors) if log is not None]
-        if len(logs) < len(factors):
-            return None
-        return [pt.add(*logs).astype(node.outputs[0].dtype)]
-
-
-def _log_of(x: Variable) -> Variable | None:
-    """The logarithm of an exponential, or of positive constants."""
-    if isinstance(x, Constant):
-        return pt.constant(np.log(x.data)) if (x.data > 0).all() else None
-    return x.owner.inputs[0] if x.owner is not None and x.owner.op == pt.exp else None
-
-
-class Exponential(Exp):
-    """exp(x) as `pymc_lgm.elementary.exp`: of several numbers at once, with what is around it."""
-
-
-@register_scalar_funcify(Exponential)
-def _funcify_exponential(op: Any, node: Any, **kwargs: Any) -> Any:
-    return elementary.exp, scalar_op_cache_key(op, version=2)
-
-
-_exp = Elemwise(Exponential(upgrade_to_float, name="exponential"))
-
-
-class _Exponentials(NodeRewriter):
-    """Exponentials of float64, and those of a logistic function, as `Exponential`."""
-
-    def tracks(self) -> list[Any]:
-        return [pt.exp, pt.sigmoid]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        if node.op not in self.tracks() or node.inputs[0].type.dtype != "float64":
-            return None
-        (x,) = node.inputs
-        one = pt.constant(np.ones((1,) * x.type.ndim))
-        return [_exp(x) if node.op == pt.exp else pt.reciprocal(one + _exp(-x))]
-
-
-class _Diagonals(NodeRewriter):
-    """A large constant on a diagonal, as a jitter is, added there alone: it is no n × n array.
-
-    Numba keeps no function on disk that has a constant as large: each process would compile it.
-    """
-
-    def tracks(self) -> list[Any]:
-        return [pt.add]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        if node.op != pt.add:
-            return None
-        diagonals = [x for x in node.inputs if _is_large_diagonal(x)]
-        others = [x for x in node.inputs if x not in diagonals]
-        if not diagonals or not others:
-            return None
-        total = pt.add(*others) if len(others) > 1 else others[0]
-        if total.type.broadcastable != (False, False):
-            return None
-        values = sum(x.data.diagonal() for x in diagonals)
-        index = pt.constant(np.arange(values.size))
-        return [pt.inc_subtensor(total[index, index], values.astype(total.type.dtype))]
-
-
-def _is_large_diagonal(x: Variable) -> bool:
-    """Whether it is a constant of which only the diagonal is not zero."""
-    if not isinstance(x, Constant) or x.type.ndim != 2 or x.data.nbytes < KEPT:
-        return False
-    square = x.data.shape[0] == x.data.shape[1]
-    return square and np.count_nonzero(x.data) == np.count_nonzero(x.data.diagonal())
-
-
-class _Rows(NodeRewriter):
-    """A row that a matrix is made with, element by element, as an array in one piece.
-
-    Numba does not know that of a vector to which an axis is added, and takes one element at a time.
-    """
-
-    def tracks(self) -> list[Any]:
-        return [Elemwise]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        whole = node.outputs[0].type.broadcastable == (False, False)
-        if not isinstance(node.op, Elemwise) or not whole:
-            return None
-        inputs = [tensor_copy(x) if _is_added_axis(x) else x for x in node.inputs]
-        return None if inputs == node.inputs else node.op.make_node(*inputs).outputs
-
-
-def _is_added_axis(x: Variable) -> bool:
-    """Whether it is a row made of a vector."""
-    is_row = x.type.broadcastable == (True, False)
-    return is_row and x.owner is not None and isinstance(x.owner.op, DimShuffle)
-
-
-# A softmax hides its maximum until PyTensor fuses elementwise operations, at 49.
-FOR_NUMBA = (
-    (dfs_rewriter(_Logarithm()), 48.90),
-    (dfs_rewriter(_WrittenOut()), 48.91),
-    (MergeOptimizer(), 48.92),
-    # One by one: several together cannot be pickled, and a chain may have a process of its own.
-    (dfs_rewriter(_Reduced()), 48.93),
-    (dfs_rewriter(_Filled()), 48.94),
-    (dfs_rewriter(_Multiplied()), 48.95),
-    (dfs_rewriter(_Exponentials()), 48.96),
-    (dfs_rewriter(_Diagonals()), 48.97),
-    # After elementwise operations are fused, and before results take the place of inputs.
-    (dfs_rewriter(_Rows()), 49.20),
-)
 
 
 def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) -> Callable[..., Any]:
