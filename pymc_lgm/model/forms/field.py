@@ -51,9 +51,8 @@ class FieldPredictor(Form):
         super().__init__(setting)
         self._setting, self.structure = setting, structure
         self.pattern = structure.maker.pattern
-        # With the effects integrated out what is left is smooth, and a draw dear.
+        # With the effects integrated out what is left is smooth.
         self.is_close, self.is_bent = structure.found.own is not None, structure.found.own is None
-        self.fewest = 2
         self.n = self.rank = structure.n
         self.f = pt.vector("f", shape=(self.n,))
         self._eta = pt.vector("eta", shape=(structure.size,))
