@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 import time
 
 from importlib.metadata import version
@@ -116,7 +117,10 @@ def balanced_probit(n: int, d: int, rng: np.random.Generator, *, ard: bool) -> p
 
 
 def machine() -> str:
-    """Where the numbers come from: processor, cores, versions, threads of BLAS."""
+    """Where the numbers come from: processor, cores, GPU, versions, threads of BLAS.
+
+    A GPU is named where a script has loaded what computes on it.
+    """
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -125,11 +129,15 @@ def machine() -> str:
         for pool in threadpoolctl.threadpool_info()
         if pool["user_api"] == "blas"
     }
+    cupy, gpu = sys.modules.get("cupy"), ""
+    if cupy is not None:
+        gpu = f", {cupy.cuda.runtime.getDeviceProperties(0)['name'].decode()}"
     rivals = [name for name in ("nutpie", "numpyro", "jax") if find_spec(name) is not None]
     versions = [f"{name} {version(name)}" for name in ("pymc", "numpy", "scipy", *rivals)]
+    versions += [f"cupy {cupy.__version__}"] if cupy is not None else []
     return "; ".join(
         [
-            f"{os.cpu_count()} cores, {models[0] if models else platform.processor()}",
+            f"{os.cpu_count()} cores, {models[0] if models else platform.processor()}{gpu}",
             f"Python {platform.python_version()}, " + ", ".join(versions),
             ", ".join(sorted(blas)),
         ]

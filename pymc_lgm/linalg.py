@@ -14,13 +14,15 @@ from __future__ import annotations
 import math
 import threading
 
+from typing import Any
+
 import numba
 import numpy as np
 
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
-__all__ = ["Array", "CholeskyFactor", "Tally", "factorize", "gram", "tally"]
+__all__ = ["Array", "CholeskyFactor", "Tally", "factorize", "gram", "held", "tally"]
 
 Array = NDArray[np.float64]
 
@@ -31,6 +33,9 @@ ROWS = 2048
 
 BLOCK = 64
 """Rows of a triangle that are looked at, or inverted, together."""
+
+device: Any = None
+"""What makes large factors in place of LAPACK, if anything: `on_device.use_device` sets it."""
 
 
 class Tally(threading.local):
@@ -197,6 +202,9 @@ def factorize(A: Array, *, lower: bool = True) -> CholeskyFactor | None:
     True
     """
     tally.cubic_ops += 1
+    if device is not None and len(A) >= device.rows:
+        made: CholeskyFactor | None = device.factorize(A, lower)
+        return made
     A = A.T if A.flags.c_contiguous else A
     packed, info = lapack.dpotrf(A, lower=lower, overwrite_a=1, clean=0)
     # OpenBLAS compares a pivot with zero, which a NaN passes: look at the diagonal, which a NaN
@@ -204,6 +212,11 @@ def factorize(A: Array, *, lower: bool = True) -> CholeskyFactor | None:
     if info != 0 or not np.isfinite(packed.diagonal().sum()):
         return None
     return CholeskyFactor(packed, lower)
+
+
+def held(C: Array) -> Any:
+    """A symmetric matrix as `on_device.Held`; ``None`` where no device is in use for its size."""
+    return None if device is None or len(C) < device.rows else device.hold(C)
 
 
 def gram(A: Array, weights: Array) -> Array:

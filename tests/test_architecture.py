@@ -42,6 +42,9 @@ LAYERS = layers()
 NUMERIC = 5
 """Layers that know arrays only."""
 
+OPTIONAL = {"pymc_lgm.on_device": {"cupy", "cupyx"}}
+"""Files of those that ask for more where a user does, and for what."""
+
 
 def layer(module: str) -> int:
     """Of pymc_lgm.a.b the layer that lists a; what is not listed is above all."""
@@ -97,7 +100,12 @@ def test_the_numeric_wing_knows_arrays_only(path):
             "numba",
             "llvmlite",  # what Numba writes code with
             "pymc_lgm",
+            *OPTIONAL.get(dotted(path), ()),
         }, name
+
+
+def test_nothing_imports_what_needs_an_optional_package():
+    assert not {name for names in OURS.values() for name in names} & set(OPTIONAL)
 
 
 def test_files_are_short():

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas
 
-from pymc_lgm.linalg import Array, CholeskyFactor, bounded_exp, factorize
+from pymc_lgm.linalg import Array, CholeskyFactor, bounded_exp, factorize, held
 from pymc_lgm.priors.base import GaussianModel, Prior
 from pymc_lgm.priors.cholesky_derivatives import information, multiply_jvp, multiply_vjp
 from pymc_lgm.priors.dense_posterior import ROUNDING, DensePosterior, joined_by, upper_triangle
@@ -32,11 +32,12 @@ class _Matrix:
         # A symmetric matrix is its own transpose, so row order is column order.
         self.above = C.T if C.flags.c_contiguous else C
         self.diagonal = self.above.diagonal().copy()
+        self.held = held(self.above)
 
     @cached_property
     def factor(self) -> CholeskyFactor | None:
         """L, in place."""
-        return factorize(self.above)
+        return factorize(self.above) if self.held is None else self.held.factor()
 
     @property
     def symmetric(self) -> Array:
@@ -167,8 +168,7 @@ class DensePrior:
     @property
     def variances(self) -> Array:
         """K_ii, shape (n,)."""
-        result: Array = self.variance * self._matrix.diagonal
-        return result
+        return self.variance * self._matrix.diagonal
 
     @property
     def is_proper(self) -> bool:
@@ -208,9 +208,10 @@ class DensePrior:
 
     def covariance_times(self, x: Array) -> Array:
         """K x, the same to the last bit before and after the factor is made."""
+        if self._matrix.held is not None:
+            return self.variance * self._matrix.held.times(x)
         product = blas.dsymv if x.ndim == 1 else blas.dsymm
-        result: Array = product(self.variance, self._matrix.symmetric, x, lower=0)
-        return result
+        return product(self.variance, self._matrix.symmetric, x, lower=0)
 
     def log_density(self, f: Array) -> float:
         """log N(f; m, K)."""
@@ -230,19 +231,17 @@ class DensePrior:
         """
         if isinstance(W, SiteBlocks):
             return joined_by(W, self)
-        gain = self.variance * W * self._matrix.diagonal
-        if not (self.n * ROUNDING * gain < 1.0).all():
+        v_W, held = self.variance * W, self._matrix.held
+        if not (self.n * ROUNDING * (v_W * self._matrix.diagonal) < 1.0).all():
             return None
-        B = self.scaled(W)
-        factor = factorize(B, lower=False)
+        factor = held.scaled_factor(v_W) if held else factorize(self.scaled(W), lower=False)
         return None if factor is None else DensePosterior(self, W, factor)
 
     def scaled(self, W: Array) -> Array:
         """I + W^½ K W^½, of which the upper triangle holds: a new array, in column order."""
         v_W = self.variance * W
         diagonal = 1.0 + v_W * self._matrix.diagonal
-        B: Array = upper_triangle(self._matrix.above, np.sqrt(v_W), diagonal)
-        return B
+        return upper_triangle(self._matrix.above, np.sqrt(v_W), diagonal)
 
     # Derivatives in theta
 
