@@ -27,7 +27,7 @@ from pymc_lgm.linalg import Array, CholeskyFactor, tally
 __all__ = ["Device", "DeviceFactor", "Held", "by_cupy", "by_numpy", "use_device"]
 
 ROWS_WORTH_A_DEVICE = 1000
-"""Of a matrix; a smaller one stays with LAPACK."""
+"""Of a matrix; a smaller one stays with LAPACK: `benchmarks/device.py` for what that is worth."""
 
 
 @contextmanager

@@ -173,9 +173,9 @@ def test_without_cupy_the_switch_says_what_to_install(monkeypatch):
 
 def chain():
     step, point = build(lgm.PseudoMarginal, "probit"), listed("probit").initial_point()
-    step.setup_chain(np.random.default_rng(1), 3, 3)
-    for draw in range(6):
-        if draw == 3:
+    step.setup_chain(np.random.default_rng(1), 2, 2)
+    for draw in range(4):
+        if draw == 2:
             step.stop_tuning()
         point, _ = step.step(point)
     return point
