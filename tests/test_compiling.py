@@ -204,7 +204,7 @@ def test_what_python_raises_in_a_compiled_loop_is_raised_after_it():
     density.check()
 
 
-LOOPS = ["test_copula.py", "test_sparse.py", "test_emulator.py", "test_series.py"]
+LOOPS = ["test_copula.py", "test_sparse.py", "test_emulator.py", "test_series.py", "test_priors.py"]
 
 
 @pytest.mark.slow

@@ -13,8 +13,10 @@ from scipy.linalg import blas
 from pymc_lgm.linalg import Array, CholeskyFactor, bounded_exp, factorize
 from pymc_lgm.priors.base import GaussianModel, Prior
 from pymc_lgm.priors.cholesky_derivatives import information, multiply_jvp, multiply_vjp
-from pymc_lgm.priors.dense_posterior import ROUNDING, DensePosterior, joined_by, upper_triangle
+from pymc_lgm.priors.dense_posterior import ROUNDING, DensePosterior, joined_by
 from pymc_lgm.priors.precision import Precision, SiteBlocks
+from pymc_lgm.priors.site_loops import scaled
+from pymc_lgm.priors.site_posterior import SitePosterior
 
 __all__ = ["DensePrior"]
 
@@ -30,7 +32,7 @@ class _Matrix:
 
     def __init__(self, C: Array):
         # A symmetric matrix is its own transpose, so row order is column order.
-        self.above = C.T if C.flags.c_contiguous else C
+        self.above = C.T if C.flags.c_contiguous else np.asfortranarray(C)
         self.diagonal = self.above.diagonal().copy()
 
     @cached_property
@@ -79,7 +81,6 @@ class DensePrior:
 
     Examples
     --------
-    >>> import numpy as np
     >>> prior = DensePrior(np.zeros(2), np.array([[4.0, 2.0], [2.0, 5.0]]))
     >>> prior.multiply(np.array([1.0, 1.0]))
     array([2., 3.])
@@ -134,11 +135,9 @@ class DensePrior:
 
     def has_covariance_of(self, other: Prior) -> bool:
         """Whether it was `moved` from the other with K as it was."""
-        return (
-            isinstance(other, DensePrior)
-            and other._matrix is self._matrix
-            and other._log_variance == self._log_variance
-        )
+        if not isinstance(other, DensePrior) or other._matrix is not self._matrix:
+            return False
+        return other._log_variance == self._log_variance
 
     @staticmethod
     def _finite(prior: DensePrior) -> DensePrior | None:
@@ -199,6 +198,11 @@ class DensePrior:
         """K⁻¹ z."""
         return self.factor.inverse_times(z)
 
+    @property
+    def symmetric(self) -> tuple[Array, float]:
+        """C, in the upper triangle of an array in column order, and v: K = v C."""
+        return self._matrix.symmetric, self.variance
+
     def dense(self) -> Array:
         """K, a new array."""
         C = self._matrix.symmetric
@@ -233,15 +237,11 @@ class DensePrior:
         gain = self.variance * W * self._matrix.diagonal
         if not (self.n * ROUNDING * gain < 1.0).all():
             return None
-        B = self.scaled(W)
-        factor = factorize(B, lower=False)
-        return None if factor is None else DensePosterior(self, W, factor)
+        return SitePosterior.of(self, W, self._matrix.above, self._matrix.diagonal, self.variance)
 
     def scaled(self, W: Array) -> Array:
         """I + W^½ K W^½, of which the upper triangle holds: a new array, in column order."""
-        v_W = self.variance * W
-        diagonal = 1.0 + v_W * self._matrix.diagonal
-        B: Array = upper_triangle(self._matrix.above, np.sqrt(v_W), diagonal)
+        B: Array = scaled(self._matrix.above, self._matrix.diagonal, self.variance, W)
         return B
 
     # Derivatives in theta
