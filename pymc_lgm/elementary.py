@@ -117,8 +117,10 @@ def erfcx(x: float) -> float:
     """exp(x²) erfc(x), by a polynomial as Shepherd and Laframboise (1981), *Math. Comp.* 36."""
     share = 1.0 / (abs(x) + 4.0)
     t = 1.0 - 8.0 * share
-    power = t * t * t * t
-    tail: float = share * (_series(ERFCX_LOW, t) + power * power * power * _series(ERFCX_HIGH, t))
+    p = _series(ERFCX_HIGH, t)
+    for k in range(11, -1, -1):
+        p = p * t + ERFCX_LOW[k]
+    tail: float = p * share
     other = 2.0 * exp(x * x) - tail
     return other if x < 0.0 else tail
 
