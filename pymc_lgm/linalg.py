@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import threading
 
+from functools import cached_property
 from typing import Any
 
 import numba
@@ -80,12 +81,21 @@ class CholeskyFactor:
         self._packed = packed
         self._lower = lower
         self._scale = bounded_exp(0.5 * log_variance)
-        log_determinant = 2.0 * float(np.log(packed.diagonal()).sum())
-        self.log_determinant: float = log_determinant + self.n * log_variance
+        self._log_variance = log_variance
+
+    @cached_property
+    def log_determinant(self) -> float:
         """log|A|."""
+        log_determinant = 2.0 * float(np.log(self._packed.diagonal()).sum())
+        return log_determinant + self.n * self._log_variance
+
+    @property
+    def triangle(self) -> tuple[Array, bool, float]:
+        """L or Lᵀ over a number, whether it is L, and the number: for compiled loops."""
+        return self._packed, self._lower, self._scale
 
     def times(self, log_variance: float) -> CholeskyFactor:
-        """The factor of v A, v = e^log_variance: O(n). Both share one array."""
+        """The factor of v A, v = e^log_variance. Both share one array."""
         return CholeskyFactor(self._packed, self._lower, log_variance)
 
     def __repr__(self) -> str:

@@ -2,11 +2,13 @@
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 
 from pathlib import Path
 
+import numba
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -15,18 +17,22 @@ import pytest
 from models import QUICK, build
 from pytensor.gradient import grad
 from pytensor.graph.basic import Constant
-from pytensor.scalar.basic import Exp
-from pytensor.scalar.math import Sigmoid
+from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
+from pytensor.scalar.basic import Exp, Log, Log1p
+from pytensor.scalar.math import Erfcx, Log1mexp, Sigmoid, Softplus
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import Dot, Max
 from pytensor.tensor.special import LogSoftmax, Softmax, log_softmax, softmax
+from scipy.special import erfcx
 
 import pymc_lgm as lgm
 
 from pymc_lgm import elementary
 from pymc_lgm.callbacks import LogDensity, call
+from pymc_lgm.likelihoods.normal import log_ndtr
+from pymc_lgm.likelihoods.smooth import SmoothFunction, bounded_exp, log_expit
 from pymc_lgm.model.compiling import compiled
-from pymc_lgm.model.rewrites import Exponential, Product
+from pymc_lgm.model.rewrites import Elementary, Product
 from pymc_lgm.model.theta_gradient import theta_gradient
 
 P = 5
@@ -204,7 +210,7 @@ def test_what_python_raises_in_a_compiled_loop_is_raised_after_it():
     density.check()
 
 
-LOOPS = ["test_copula.py", "test_sparse.py", "test_emulator.py", "test_series.py"]
+LOOPS = ["test_copula.py", "test_sparse.py", "test_emulator.py", "test_series.py", "test_priors.py"]
 
 
 @pytest.mark.slow
@@ -224,25 +230,109 @@ def test_loops_run_uncompiled_too():
     assert result.returncode == 0, result.stdout[-2000:]
 
 
-def test_exponentials_are_those_of_numpy():
-    """By a polynomial, which the compiler makes vectors of; what is no normal number is zero."""
-    far = [np.nan, np.inf, -np.inf, 0.0, -0.0, 709.7, 709.79, -708.5, -720.0, -745.1, -745.2, 1e300]
-    rows = np.array([far, np.random.default_rng(4).normal(0.0, 30.0, len(far))])
-    x = pt.matrix("x")
-    exponential, logistic, single = compiled(
-        [x], [pt.exp(x), pt.sigmoid(x), pt.exp(x.astype("float32"))], {}
-    )(rows)
-    with np.errstate(over="ignore", under="ignore"):
-        expected = np.exp(rows)
-        np.testing.assert_array_max_ulp(exponential[1], expected[1], maxulp=1)
-        np.testing.assert_allclose(exponential, expected, rtol=3e-16, atol=2.3e-308)
-        np.testing.assert_allclose(logistic, 1.0 / (1.0 + np.exp(-rows)), rtol=1e-15)
-        np.testing.assert_allclose(single, np.exp(rows.astype("float32")), rtol=1e-6)
-        less = [elementary.expm1(each) for each in (*rows.ravel(), 1e-9, 0.3465, 0.3466)]
-        also = np.expm1([*rows.ravel(), 1e-9, 0.3465, 0.3466])
-        np.testing.assert_allclose(less, also, rtol=1e-15)
-    graph = compiled([x], [pt.exp(x), pt.sigmoid(x)], {}).maker.fgraph
-    (node,) = graph.apply_nodes
-    ops = {type(inner.op) for inner in node.op.scalar_op.fgraph.apply_nodes}
-    assert Exponential in ops
-    assert not ops & {Exp, Sigmoid}
+FAR = [np.nan, np.inf, -np.inf, 0.0, -0.0, 5e-324, -1e-310, 1e-300, 1e300, -1e300, 709.79, -745.2]
+RNG = np.random.default_rng(4)
+SIGNED = RNG.choice([-1.0, 1.0], 4000)
+
+# Where each is looked at, what it shall be in a longer double, and by how many ulps it may differ.
+KNOWN = {
+    "exp": (RNG.uniform(-700.0, 709.0, 4000), np.exp, 2.0),
+    "expm1": (SIGNED * 10.0 ** RNG.uniform(-18.0, 2.8, 4000), np.expm1, 5.0),
+    "log": (10.0 ** RNG.uniform(-323.0, 308.0, 4000), np.log, 2.0),
+    "log_near_one": (1.0 + SIGNED * 10.0 ** RNG.uniform(-16.0, -0.1, 4000), np.log, 2.0),
+    "log1p": (10.0 ** RNG.uniform(-300.0, 308.0, 4000), np.log1p, 2.0),
+    "log1p_near_zero": (SIGNED * 10.0 ** RNG.uniform(-18.0, -1e-3, 4000), np.log1p, 2.0),
+    "log1mexp": (
+        -(10.0 ** RNG.uniform(-300.0, 2.8, 4000)),
+        lambda x: np.where(x < -0.7, np.log1p(-np.exp(x)), np.log(-np.expm1(x))),
+        3.0,
+    ),
+    "softplus": (
+        SIGNED * 10.0 ** RNG.uniform(-18.0, 2.8, 4000),
+        lambda x: np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x))),
+        2.0,
+    ),
+    # SciPy's has no longer double, and is as far off itself.
+    "erfcx": (10.0 ** RNG.uniform(-18.0, 300.0, 4000), erfcx, 9.0),
+    "erfcx_near_zero": (RNG.uniform(-3.0, 10.0, 4000), erfcx, 9.0),
+}
+
+
+def in_a_loop(function):
+    @numba.njit(error_model="numpy")
+    def loop(x, out):
+        for i in range(x.size):
+            out[i] = function(x[i])
+
+    return loop
+
+
+def has_vectors(loop):
+    """Whether what it is compiled to divides, or multiplies, several doubles at once."""
+    loop(np.ones(3), np.ones(3))
+    (code,) = loop.inspect_llvm().values()
+    return re.search(r"= f(mul|div) [^\n]*<\d+ x double>", code) is not None
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_elementary_functions_are_good_to_an_ulp_or_two(name):
+    at, known, ulps = KNOWN[name]
+    values, far = np.empty_like(at), np.empty(len(FAR))
+    loop = in_a_loop(getattr(elementary, name.split("_")[0]))
+    loop(at, values)
+    loop(np.array(FAR), far)
+    with np.errstate(all="ignore"):
+        expected = known(at if known is erfcx else at.astype(np.longdouble))
+        beyond = known(np.array(FAR))
+    usual = np.abs(expected) > 1e-306
+    error = np.abs(values - expected) / np.spacing(np.abs(expected.astype(float)))
+    assert error[usual].max() < ulps
+    # What is no normal number may be taken for zero, and its logarithm has an imaginary part.
+    np.testing.assert_allclose(far, beyond, rtol=1e-15, atol=3e-308)
+
+
+@pytest.mark.parametrize("name", sorted({name.split("_")[0] for name in KNOWN}))
+def test_elementary_functions_are_taken_of_several_numbers_at_once(name):
+    assert has_vectors(in_a_loop(getattr(elementary, name)))
+
+
+X = pt.matrix("x")
+GRAPHS = {
+    "exp": pt.exp(X),
+    "logistic": pt.sigmoid(X),
+    "log_logistic": log_expit(X) + 1.0,
+    "softplus": 2.0 * pt.softplus(X),
+    "probit": log_ndtr(X),
+    "student": -3.0 * pt.log1p(X**2 / 5.0),
+    "counts": bounded_exp(X) - pt.log(1.0 + X**2),
+}
+OTHERS = (Exp, Sigmoid, Softplus, Log, Log1p, Log1mexp, Erfcx, SmoothFunction)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_compiled_functions_are_made_of_elementary_ones(name):
+    """And with what is around them they are in the loop itself, not called there."""
+    graph = GRAPHS[name]
+    rows = np.array([FAR, np.random.default_rng(4).normal(0.0, 30.0, len(FAR))])
+    function = compiled([X], [graph], {})
+    with np.errstate(all="ignore"):
+        (expected,) = compiled([X], [graph], QUICK)(rows)
+    np.testing.assert_allclose(function(rows)[0], expected, rtol=2e-14, atol=3e-308)
+    (node,) = function.maker.fgraph.apply_nodes
+    op = node.op.scalar_op
+    inner = (
+        {type(op)} if isinstance(op, Elementary) else {type(n.op) for n in op.fgraph.apply_nodes}
+    )
+    assert Elementary in inner
+    assert not any(issubclass(each, OTHERS) for each in inner)
+    code, _ = numba_funcify_and_cache_key(op, node=node.op.make_scalar_node(*node.inputs))
+    assert has_vectors(in_a_loop(code))
+
+
+def test_single_precision_keeps_functions_of_its_own():
+    x = pt.matrix("x", dtype="float32")
+    function = compiled([x], [pt.exp(x), pt.softplus(x)], {})
+    at = np.array([[-3.0, 0.5]], dtype="float32")
+    np.testing.assert_allclose(function(at)[0], np.exp(at), rtol=1e-6)
+    ops = {type(each.op.scalar_op) for each in function.maker.fgraph.apply_nodes}
+    assert Elementary not in ops

@@ -110,6 +110,18 @@ def test_a_bijection_with_its_slope(independent, rng):
     assert (np.diff(copula.values, axis=0) > 0).all()
 
 
+@pytest.mark.parametrize("pairs", [True, False])
+@pytest.mark.parametrize("bent", [True, False])
+def test_draws_are_weighed_by_what_is_known_of_them(independent, rng, pairs, bent):
+    """As from f alone: nothing is solved twice."""
+    _, _, proposal = independent
+    proposal = proposal if bent else replace(proposal, bend=None)
+    xi = rng.standard_normal((2, proposal.q.mean.size, 3))
+    f, log_ratio = proposal.drawn(xi, pairs)
+    assert f.shape == (proposal.q.mean.size, 6 if pairs else 3)
+    np.testing.assert_allclose(log_ratio, proposal.log_prior_over_q(f), rtol=1e-9, atol=1e-9)
+
+
 def test_beyond_its_knots_it_is_no_lighter_than_q(independent, rng):
     """There the tilted marginals are nothing, and f goes there all the same: HMC moves it, too."""
     reader, theta, proposal = independent
@@ -322,8 +334,11 @@ def test_the_default_has_one():
 
 
 LINES = {
-    "without its Jacobian": (" - log_slopes", ""),
-    "with the square of x alone": (" - 0.5 * squares", ""),
+    "without its Jacobian": (" + log_slopes", ""),
+    "with the square of x alone": (
+        "weights.squares_moved(moved.T, of_center, white.T, pairs) + log_slopes",
+        "log_slopes",
+    ),
     "whose coordinates are those of f": (
         "x = f if bend is None else bend.backward(f[:, None])[:, 0]",
         "x = f",
@@ -336,7 +351,7 @@ LINES = {
 @pytest.mark.parametrize("name", LINES)
 def test_a_wrong_line_is_noticed(name, monkeypatch, dies):
     wrong = mutated(importance_module, *LINES[name])
-    for part, verb in (("Proposal", "log_prior_over_q"), ("Coordinates", "around")):
+    for part, verb in (("Proposal", "drawn"), ("Coordinates", "around")):
         verb_of_mutant = getattr(getattr(wrong, part), verb)
         monkeypatch.setattr(getattr(importance_module, part), verb, verb_of_mutant)
     monkeypatch.setattr(importance_module, "tilted_copula", lopsided)

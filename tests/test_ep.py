@@ -12,10 +12,11 @@ from toys import TOYS
 
 import pymc_lgm as lgm
 
-from pymc_lgm.approximations.ep import Marginals, ep, probit_moments, quadrature_moments
+from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.importance import Coordinates, Proposal, Scheme, importance_sample
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.sites import Sites
+from pymc_lgm.approximations.tilted import Marginals, probit_moments, quadrature_moments
 from pymc_lgm.linalg import factorize, tally
 from pymc_lgm.priors import DensePrior
 from pymc_lgm.state import LikelihoodAt

@@ -21,10 +21,11 @@ from test_priors import close
 import pymc_lgm as lgm
 
 from pymc_lgm.approximations import log_concave, own_effects
-from pymc_lgm.approximations.ep import Marginals, effects_moments, ep, quadrature_moments
+from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.gaussian import Effects
 from pymc_lgm.approximations.log_concave import draw_log_concave
 from pymc_lgm.approximations.own_effects import OwnEffects
+from pymc_lgm.approximations.tilted import Marginals, effects_moments, quadrature_moments
 from pymc_lgm.model.field_structure import FieldStructure
 from pymc_lgm.model.forms import field
 from pymc_lgm.model.forms.field import FieldPredictor

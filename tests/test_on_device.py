@@ -15,8 +15,9 @@ from toys import Counts
 import pymc_lgm as lgm
 
 from pymc_lgm import linalg
+from pymc_lgm.device_factor import DeviceFactor
 from pymc_lgm.linalg import CholeskyFactor, factorize, tally
-from pymc_lgm.on_device import DeviceFactor, by_numpy, use_device
+from pymc_lgm.on_device import by_numpy, use_device
 from pymc_lgm.priors import DensePrior
 from pymc_lgm.priors.precision import SiteBlocks
 
@@ -62,6 +63,9 @@ OF_A_PRIOR = {
     "variances": lambda prior: conditioned(prior).variances,
     "root": lambda prior: conditioned(prior).multiply(np.arange(3.0)),
     "block": lambda prior: conditioned(prior).block(np.array([0, 2])),
+    "dual": lambda prior: conditioned(prior).dual(np.arange(3.0)),
+    "spread": lambda prior: conditioned(prior).spread(np.arange(3.0)),
+    "whitened": lambda prior: conditioned(prior).whitened_deviations(np.ones((2, 3, 2)))[1],
     "deviations": lambda prior: conditioned(prior).deviations(np.ones((2, 3, 2))),
     "gradient": lambda prior: conditioned(prior).evidence_gradient(np.arange(3.0)),
     "sets": lambda prior: prior.condition(SETS).covariance_times(np.ones(3)),

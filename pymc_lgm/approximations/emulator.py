@@ -242,10 +242,12 @@ class _Process:
 
     def at(self, grid: tuple[int, int, int]) -> tuple[float, Array]:
         if grid not in self._known:
-            factor = cholesky(self._cov(grid, self.mean_cov), lower=True, overwrite_a=True)
-            white = solve_triangular(factor, self.y, lower=True)
+            factor = cholesky(
+                self._cov(grid, 1.0), lower=True, overwrite_a=True, check_finite=False
+            )
+            white = solve_triangular(factor, self.y, lower=True, check_finite=False)
             log_likelihood = -0.5 * float(white @ white) - float(np.log(factor.diagonal()).sum())
-            dual = solve_triangular(factor, white, lower=True, trans=1)
+            dual = solve_triangular(factor, white, lower=True, trans=1, check_finite=False)
             self._known[grid] = log_likelihood, dual
         return self._known[grid]
 
@@ -256,12 +258,24 @@ class _Process:
         inverse = solve_triangular(factor[:m, :m], np.eye(m), lower=True)
         return order - 1, SCALES[grid[1]] ** 4 * inverse.T @ inverse
 
-    def _cov(self, grid: tuple[int, int, int], of_mean: Array | float = 0.0) -> Array:
-        """Covariance of the visits' values: of their mean, of the process, of the noise."""
+    def _cov(self, grid: tuple[int, int, int], of_mean: float = 0.0) -> Array:
+        """Covariance of the visits' values: of the process, of the noise, and of their mean."""
         length, scale, sd = LENGTHS[grid[0]], SCALES[grid[1]], NOISES[grid[2]]
-        cov: Array = of_mean + scale**2 * np.exp(self.distance / (-2.0 * length**2))
-        cov[np.diag_indices_from(cov)] += self.noise + sd**2
-        return cov
+        noise = self.noise + sd**2
+        return _covariance(self.distance, length, scale, noise, self.mean_cov, of_mean)
+
+
+@numba.njit(cache=True)
+def _covariance(
+    distance: Array, length: float, scale: float, noise: Array, of_mean: Array, share: float
+) -> Array:
+    M, per = len(distance), -0.5 / length**2
+    cov = np.empty((M, M))
+    for i in range(M):
+        for j in range(M):
+            cov[i, j] = scale**2 * exp(distance[i, j] * per) + share * of_mean[i, j]
+        cov[i, i] += noise[i]
+    return cov
 
 
 def _neighbors(grid: tuple[int, int, int]) -> list[tuple[int, int, int]]:

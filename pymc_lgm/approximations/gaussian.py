@@ -118,10 +118,12 @@ class GaussianApproximation:
         *,
         iterations: int = 1,
         converged: bool = True,
+        margins: Margins | None = None,
     ) -> GaussianApproximation:
         """Take Ψ(f̂) − ½ log|B| for the evidence, Ψ = ℓ(f̂) − ½ ẑᵀa: Laplace's, if f̂ is the mode."""
         evidence = objective - 0.5 * posterior.log_determinant
-        return cls(posterior, dual, posterior.prior.mean + z, evidence, iterations, converged)
+        center = posterior.prior.mean + z
+        return cls(posterior, dual, center, evidence, iterations, converged, margins)
 
     @property
     def prior(self) -> Prior:

@@ -18,10 +18,10 @@ import numpy as np
 
 from numpy.typing import NDArray
 
+from pymc_lgm.approximations import weights
 from pymc_lgm.approximations.copula import Copula, tilted_copula
 from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood
 from pymc_lgm.approximations.transport import Transport, transport
-from pymc_lgm.approximations.weights import estimate_of, one_by_weight, pareto_shape
 from pymc_lgm.linalg import Array
 
 __all__ = [
@@ -98,23 +98,41 @@ class Proposal:
         copula = tilted_copula(likelihood.sites, q.mean, q.center, q.sites, q.margins)
         return cls(q, copula, defensive)
 
-    def log_prior_over_q(self, f: Array, known: tuple[Array, Array] | None = None) -> Array:
-        """log N(f; m, K) − log q(f) of columns f: the log weight of a likelihood that is 1.
-
-        ``known`` are the draws x of q that have become f, and log |∂x/∂f|, where they are known.
-        """
+    def log_prior_over_q(self, f: Array) -> Array:
+        """log N(f; m, K) − log q(f) of columns f: the log weight of a likelihood that is 1."""
         q, prior, nothing = self.q, self.q.prior, np.zeros(f.shape[1])
         if self.bend is None:
             return q.log_weights(f, nothing)
-        # q(f) = N(x; f̂, Σ) |∂x/∂f|, and log N(f; m, K) − log N(x; m, K) is the difference of two
-        # squares |L⁻¹(f − m)|² and |L⁻¹(x − m)|².
-        if known is None:
-            x = self.bend.backward(f)
-            known = x, self.bend.forward(x)[1]
-        x, log_slopes = known
+        # q(f) = N(x; f̂, Σ) |∂x/∂f|; log N(f; m, K) − log N(x; m, K) is a difference of squares.
+        x = self.bend.backward(f)
+        _, log_slopes = self.bend.forward(x)
         difference, nu = prior.solve(f - x), prior.solve(x - q.mean[:, None])
         squares = (difference * (difference + 2.0 * nu)).sum(axis=0)
         return q.log_weights(x, nothing) - 0.5 * squares - log_slopes
+
+    def drawn(self, xi: Array, pairs: bool) -> tuple[Array, Array]:
+        """Draws of q by their coordinates, bent: f (n, N), and `log_prior_over_q` of them.
+
+        What is known of x = f̂ ± δ is not computed again from f: L⁻¹(x − m) = Lᵀ a ± L⁻¹ δ.
+        """
+        q, half_log_B = self.q, 0.5 * self.q.posterior.log_determinant
+        if self.bend is None:
+            deviations, white = q.posterior.deviations(xi), None
+        else:
+            deviations, white = q.posterior.whitened_deviations(xi)
+        seen = q.posterior.precision_times(deviations)
+        x = weights.mirrored(q.center, deviations.T, pairs)
+        log_ratio = weights.gaussian_log_weights(
+            deviations.T, seen.T, q.dual, q.center - q.mean, pairs
+        )
+        log_ratio -= half_log_B
+        if self.bend is None or white is None:
+            return x.T, log_ratio
+        f, log_slopes = self.bend.forward(x.T)
+        of_center = q.prior.multiply_transposed(q.dual)
+        moved = q.prior.solve(f - x.T)
+        log_ratio -= weights.squares_moved(moved.T, of_center, white.T, pairs) + log_slopes
+        return f, log_ratio
 
 
 class Coordinates(NamedTuple):
@@ -153,9 +171,9 @@ class Coordinates(NamedTuple):
         coordinates.from_prior[0] = from_prior
         if from_prior:
             coordinates.xi[0, :, 0] = q.prior.solve(f - q.mean)
-        else:
-            x = f if bend is None else bend.backward(f[:, None])[:, 0]
-            coordinates.xi[:, :, 0] = q.posterior.coordinates(rng, x - q.center)
+            return coordinates
+        x = f if bend is None else bend.backward(f[:, None])[:, 0]
+        coordinates.xi[:, :, 0] = q.posterior.coordinates(rng, x - q.center)
         return coordinates
 
     def perturbed(self, rng: np.random.Generator, correlation: float) -> Coordinates:
@@ -208,11 +226,13 @@ class ImportanceSample:
     @cached_property
     def estimate(self) -> Estimate:
         """The estimate and how good it is."""
-        return Estimate(*estimate_of(self.log_weights), pareto_shape(self.log_weights))
+        return Estimate(
+            *weights.estimate_of(self.log_weights), weights.pareto_shape(self.log_weights)
+        )
 
     def choose(self, rng: np.random.Generator) -> int:
         """Draw an index with probability proportional to its weight; 0 if all weights are 0."""
-        index: int = one_by_weight(self.log_weights, rng.uniform())
+        index: int = weights.one_by_weight(self.log_weights, rng.uniform())
         return index
 
 
@@ -250,26 +270,12 @@ def importance_sample(
     -----
     O(n² N), no factorization but one a draw of a transport.
     """
-    q, bend = proposal.q, proposal.bend
-    chosen = np.flatnonzero(coordinates.from_prior)
-    deviations = q.posterior.deviations(coordinates.xi)
-    centers = q.center[:, None]
-    if chosen.size:
-        deviations[:, chosen] = q.prior.multiply(coordinates.xi[0][:, chosen])
-        centers = np.where(coordinates.from_prior, q.mean[:, None], centers)
-    f = centers + deviations
-    if scheme.pairs:
-        # A mirror image in the center of its own component of the mixture.
-        f = np.concatenate([f, centers - deviations], axis=1)
-    x, log_slopes = f, None
-    if bend is not None:
-        f, log_slopes = bend.forward(x)
-        if chosen.size:
-            chosen = np.concatenate([chosen, chosen + scheme.roots]) if scheme.pairs else chosen
-            f[:, chosen] = x[:, chosen]
-    values = log_likelihoods(np.ascontiguousarray(f.T))
-    known = None if chosen.size or log_slopes is None else (x, log_slopes)
-    log_ratio = proposal.log_prior_over_q(f, known)
+    if coordinates.from_prior.any():
+        f = _mixed(proposal, coordinates, scheme)
+        values, log_ratio = log_likelihoods(np.ascontiguousarray(f.T)), proposal.log_prior_over_q(f)
+    else:
+        f, log_ratio = proposal.drawn(coordinates.xi, scheme.pairs)
+        values = log_likelihoods(np.ascontiguousarray(f.T))
     log_weights = values + log_ratio
     if proposal.defensive > 0.0:
         log_weights -= np.logaddexp(
@@ -277,3 +283,18 @@ def importance_sample(
         )
     log_weights[~(log_weights < math.inf)] = -math.inf  # NaN and +inf of a q far from any posterior
     return ImportanceSample(f, values, log_weights)
+
+
+def _mixed(proposal: Proposal, coordinates: Coordinates, scheme: Scheme) -> Array:
+    """Draws of which some are from the prior, (n, N)."""
+    q, (xi, from_prior) = proposal.q, coordinates
+    deviations = q.posterior.deviations(xi)
+    deviations[:, from_prior] = q.prior.multiply(xi[0][:, from_prior])
+    centers = np.where(from_prior, q.mean[:, None], q.center[:, None])
+    x = centers + deviations
+    if scheme.pairs:
+        # A mirror image in the center of its own component of the mixture.
+        x = np.concatenate([x, centers - deviations], axis=1)
+        from_prior = np.tile(from_prior, 2)
+    bent = x if proposal.bend is None else proposal.bend.forward(x)[0]
+    return np.where(from_prior, x, bent)

@@ -70,7 +70,7 @@ def recall(
     objective = likelihood.value(prior.mean + z) - 0.5 * float(z @ dual)
     if not plausible(objective, likelihood.value(prior.mean), prior.n):
         return laplace(likelihood, prior)
-    return replace(GaussianApproximation.at(posterior, dual, z, objective), margins=start.margins)
+    return GaussianApproximation.at(posterior, dual, z, objective, margins=start.margins)
 
 
 def _combine(prior: Prior, sites: Sites) -> tuple[Posterior, Array, Array] | None:
@@ -145,7 +145,7 @@ class WarmSearch:
 
     def along(self, line: SitesLine | None) -> WarmSearch:
         """The same along another line."""
-        return replace(self, line=line)
+        return self if line is self.line else WarmSearch(self.search, self.tolerance, line)
 
 
 @dataclass(frozen=True)
@@ -163,4 +163,4 @@ class Recall:
 
     def along(self, line: SitesLine | None) -> Recall:
         """The same along another line."""
-        return replace(self, line=line)
+        return self if line is self.line else Recall(self.search, line)

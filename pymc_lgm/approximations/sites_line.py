@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 
 from dataclasses import dataclass
+from functools import cached_property
 
+import numba
 import numpy as np
 
 from pymc_lgm.approximations.site_coordinates import SiteCoordinates
@@ -64,14 +66,43 @@ class SitesLine:
         return all(np.array_equal(mine, its) for mine, its in both)
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         return hash(self.theta.tobytes())
 
     def __call__(self, theta: Array) -> Recalled:
         """Sites at theta; O(m p)."""
         away = theta - self.theta
-        distance = math.sqrt(float(np.square(self.whiten @ away).sum()))
         unit = math.sqrt(max(away.size, 1))
-        reach = REACH * unit
-        there = self.value + self.slope @ (away * min(1.0, reach / max(distance, reach)))
-        s = np.clip(there, self.lowest, self.highest)
+        line = self.value, self.slope, self.lowest, self.highest
+        s, distance = followed(away, self.whiten, *line, REACH * unit)
         return self.coordinates.sites(s, trusted=distance <= unit + NEAR)
+
+
+@numba.njit(cache=True)
+def followed(
+    away: Array,
+    whiten: Array,
+    value: Array,
+    slope: Array,
+    lowest: Array,
+    highest: Array,
+    reach: float,
+) -> tuple[Array, float]:
+    """s at c + ``away``, or where the reach ends on the way there; and how far it is."""
+    p, distance = away.size, 0.0
+    for j in range(p):
+        step = 0.0
+        for i in range(p):
+            step += whiten[j, i] * away[i]
+        distance += step**2
+    distance = math.sqrt(distance)
+    share, s = min(1.0, reach / max(distance, reach)), np.empty(value.size)
+    for k in range(value.size):
+        there = value[k]
+        for j in range(p):
+            there += slope[k, j] * away[j] * share
+        s[k] = min(max(there, lowest[k]), highest[k])
+    return s, distance

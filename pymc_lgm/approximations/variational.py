@@ -15,7 +15,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pymc_lgm.approximations.ep import NODES, WEIGHTS
 from pymc_lgm.approximations.gaussian import (
     GaussianApproximation,
     SiteLikelihood,
@@ -23,6 +22,7 @@ from pymc_lgm.approximations.gaussian import (
 )
 from pymc_lgm.approximations.site_search import Sweep, mismatch, site_search
 from pymc_lgm.approximations.sites import Sites
+from pymc_lgm.approximations.tilted import NODES, WEIGHTS
 from pymc_lgm.approximations.variational_sets import points_of_sets, sweep_of_sets
 from pymc_lgm.linalg import Array
 from pymc_lgm.priors import Posterior, Prior

@@ -9,7 +9,62 @@ import numpy as np
 
 from pymc_lgm.linalg import Array
 
-__all__ = ["estimate_of", "one_by_weight", "pareto_shape"]
+__all__ = [
+    "estimate_of",
+    "gaussian_log_weights",
+    "mirrored",
+    "one_by_weight",
+    "pareto_shape",
+    "squares_moved",
+]
+
+
+@numba.njit(cache=True)
+def mirrored(center: Array, deviations: Array, pairs: bool) -> Array:
+    """Rows f̂ + δ, and with ``pairs`` f̂ − δ after them."""
+    N, n = deviations.shape
+    rows = np.empty((2 * N if pairs else N, n))
+    for k in range(N):
+        for i in range(n):
+            rows[k, i] = center[i] + deviations[k, i]
+        if pairs:
+            for i in range(n):
+                rows[N + k, i] = center[i] - deviations[k, i]
+    return rows
+
+
+@numba.njit(cache=True)
+def gaussian_log_weights(
+    deviations: Array, seen: Array, dual: Array, z: Array, pairs: bool
+) -> Array:
+    """−½ ẑᵀ a ∓ δᵀ a + ½ δᵀ W δ of `mirrored` rows: see `GaussianApproximation.log_weights`."""
+    N, n = deviations.shape
+    out, of_center = np.empty(2 * N if pairs else N), 0.0
+    for i in range(n):
+        of_center -= 0.5 * z[i] * dual[i]
+    for k in range(N):
+        along, square = 0.0, 0.0
+        for i in range(n):
+            along += deviations[k, i] * dual[i]
+            square += deviations[k, i] * seen[k, i]
+        out[k] = of_center - along + 0.5 * square
+        if pairs:
+            out[N + k] = of_center + along + 0.5 * square
+    return out
+
+
+@numba.njit(cache=True)
+def squares_moved(moved: Array, of_center: Array, white: Array, pairs: bool) -> Array:
+    """½ |ν + d|² − ½ |ν|² of rows ν = ν̂ ± δ and d: what a bend adds to −log N(f; m, K)."""
+    N, n = white.shape
+    out = np.empty(len(moved))
+    for k in range(len(moved)):
+        total, sign = 0.0, 1.0 if k < N else -1.0
+        for i in range(n):
+            d = moved[k, i]
+            total += d * (0.5 * d + of_center[i] + sign * white[k % N, i])
+        out[k] = total
+    return out
 
 
 @numba.njit(cache=True, error_model="numpy")

@@ -51,17 +51,20 @@ def tail_moments(z: ScalarVariable) -> tuple[ScalarVariable, ScalarVariable]:
     return a3 / (a2 * t), 2.0 * u * a4 / a2
 
 
+def tail_parts(z: ScalarVariable) -> tuple[ScalarVariable, ScalarVariable]:
+    """Return t and exp(-z^2 / 2), whose product is Phi(-|z|): t in (0, 1/2] does not underflow."""
+    return 0.5 * ps.erfcx(abs(z) * math.sqrt(0.5)), ps.exp(-0.5 * z * z)
+
+
 class LogNdtr(SmoothFunction):
     """log Phi(z)."""
 
     @override
     def value(self, z: ScalarVariable) -> ScalarVariable:
-        # erfcx of a non-negative number is in (0, 1]: it serves both tails.
-        tail = 0.5 * ps.erfcx(abs(z) * math.sqrt(0.5))
-        half_square = 0.5 * z * z
-        return ps.switch(
-            z < 0.0, ps.log(tail) - half_square, ps.log1p(-tail * ps.exp(-half_square))
-        )
+        tail, e = tail_parts(z)
+        # One logarithm serves both sides: below zero tail - 1 is small beside the square.
+        less = ps.switch(z < 0.0, tail - 1.0, -tail * e)
+        return ps.log1p(less) - ps.switch(z < 0.0, 0.5 * z * z, 0.0)
 
     @override
     def derivative(self, z: ScalarVariable) -> ScalarVariable:
@@ -73,8 +76,9 @@ class InverseMills(SmoothFunction):
 
     @override
     def value(self, z: ScalarVariable) -> ScalarVariable:
-        # For large z erfcx overflows to infinity exactly where r underflows to zero.
-        return math.sqrt(2.0 / math.pi) / ps.erfcx(-z * math.sqrt(0.5))
+        tail, e = tail_parts(z)
+        odds = ps.switch(z < 0.0, 1.0, e) / ps.switch(z < 0.0, tail, 1.0 - tail * e)
+        return odds * (1.0 / math.sqrt(2.0 * math.pi))
 
     @override
     def derivative(self, z: ScalarVariable) -> ScalarVariable:

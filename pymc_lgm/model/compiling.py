@@ -19,7 +19,7 @@ from pytensor.compile.mode import Mode, get_mode
 from pytensor.link.numba.linker import NumbaLinker
 
 from pymc_lgm.callbacks import IS_COMPILED
-from pymc_lgm.model.rewrites import FOR_NUMBA
+from pymc_lgm.model.rewrites import FOR_LARGE, FOR_NUMBA
 
 __all__ = ["ONCE", "compiled", "with_address"]
 
@@ -27,6 +27,9 @@ Variable = Any
 
 ONCE = Mode(linker="py", optimizer=None)
 """For functions that run a few times: what it takes to compile one is longer."""
+
+FUSED = "fuse_indexed_into_elemwise"
+"""PyTensor's name for a sum in the loop that computes what is summed."""
 
 
 def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) -> Callable[..., Any]:
@@ -54,7 +57,11 @@ def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) ->
     """
     mode = get_mode(kwargs.get("mode"))
     if isinstance(mode.linker, NumbaLinker):
-        mode = mode.register(*FOR_NUMBA)
+        if any(map(_is_square, inputs)):
+            # A sum of n² numbers in the loop that computes them keeps that from being vectorized.
+            mode = mode.register(*FOR_LARGE).excluding(FUSED)
+        else:
+            mode = mode.register(*FOR_NUMBA)
     options = {"on_unused_input": "ignore"} | dict(kwargs) | {"mode": mode}
     function: Any = pymc_compile(inputs, outputs, **options)
     function.trust_input = True
@@ -64,6 +71,11 @@ def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) ->
         return _Constant(known, isinstance(outputs, list))
     result: Callable[..., Any] = function
     return result
+
+
+def _is_square(x: Variable) -> bool:
+    """Whether it is a matrix that is known to have as many rows as columns."""
+    return x.type.ndim == 2 and x.type.shape[0] == x.type.shape[1] is not None
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,20 +7,28 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
+from numba.extending import overload
 from pytensor.compile.rewriting import inline_ofg_node
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import MergeOptimizer, NodeRewriter, dfs_rewriter
+from pytensor.graph.traversal import ancestors
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
-from pytensor.link.numba.dispatch.scalar import register_scalar_funcify, scalar_op_cache_key
-from pytensor.scalar.basic import Exp, upgrade_to_float
+from pytensor.link.numba.dispatch.scalar import (
+    numba_funcify_Composite,
+    register_scalar_funcify,
+    scalar_op_cache_key,
+)
+from pytensor.scalar.basic import Composite, UnaryScalarOp, upgrade_to_float
 from pytensor.tensor.basic import Alloc, tensor_copy
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.math import Dot
+from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
 
 from pymc_lgm import elementary
+from pymc_lgm.likelihoods.smooth import SmoothFunction
 
-__all__ = ["FOR_NUMBA", "Exponential", "Product"]
+__all__ = ["FOR_LARGE", "FOR_NUMBA", "Elementary", "Product", "Total"]
 
 Variable = Any
 
@@ -31,13 +39,34 @@ SOFTMAX = (Softmax, LogSoftmax, LogSumExp)
 
 
 class _WrittenOut(NodeRewriter):
-    """A softmax by the operations it is made of."""
+    """A softmax, or what states its own derivative, by the operations it is made of."""
 
     def tracks(self) -> list[Any]:
-        return list(SOFTMAX)
+        return [*SOFTMAX, Elemwise]
 
     def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        return inline_ofg_node(node) if isinstance(node.op, SOFTMAX) else None
+        if isinstance(node.op, SOFTMAX):
+            return inline_ofg_node(node)
+        if not isinstance(node.op, Elemwise) or not isinstance(node.op.scalar_op, SmoothFunction):
+            return None
+        return [_elementwise(node.op.scalar_op, node.inputs[0])]
+
+
+def _elementwise(function: SmoothFunction, x: Variable) -> Variable:
+    """The graph of a function of one scalar as one of an array."""
+    graph = function.fgraph
+    known = {graph.inputs[0]: x}
+    for node in graph.toposort():
+        inputs = [known[v] if v in known else _number(v.data, x.type.ndim) for v in node.inputs]
+        inner = isinstance(node.op, SmoothFunction)
+        made = _elementwise(node.op, *inputs) if inner else Elemwise(node.op)(*inputs)
+        known[node.outputs[0]] = made
+    return known[graph.outputs[0]]
+
+
+def _number(value: Any, ndim: int) -> Variable:
+    """A number with so many axes: none is added to it later."""
+    return pt.constant(np.full((1,) * ndim, value))
 
 
 class _Reduced(NodeRewriter):
@@ -79,9 +108,21 @@ class Product(Dot):
 def _funcify_product(op: Any, node: Any, **kwargs: Any) -> Any:
     @numba_njit
     def product(x: Any, y: Any) -> Any:
-        return np.dot(np.ascontiguousarray(x), np.ascontiguousarray(y))
+        return np.dot(in_one_piece(x), in_one_piece(y))
 
-    return product, 1
+    return product, 2
+
+
+def in_one_piece(x: Any) -> Any:
+    """The array, or a copy of one whose rows or columns lie apart."""
+    return np.ascontiguousarray(x)
+
+
+@overload(in_one_piece)
+def _in_one_piece(x):  # without types, as Numba compares signatures
+    if x.layout in "CF":  # BLAS takes either
+        return lambda x: x
+    return lambda x: np.ascontiguousarray(x)
 
 
 class _Multiplied(NodeRewriter):
@@ -94,6 +135,73 @@ class _Multiplied(NodeRewriter):
         if type(node.op) is not Dot or any(v.type.dtype != "float64" for v in node.inputs):
             return None
         return [Product()(*node.inputs)]
+
+
+class Total(Op):
+    """Sums over the rows of a matrix (axis 0), over its columns (1), or over both (``None``).
+
+    Loops of their own, which compile at once.
+    """
+
+    __props__ = ("axis",)
+
+    def __init__(self, axis: int | None):
+        self.axis = axis
+
+    def make_node(self, x: Variable) -> Apply:
+        """Of a matrix."""
+        shape = () if self.axis is None else (x.type.shape[1 - self.axis],)
+        return Apply(self, [x], [pt.tensor(dtype="float64", shape=shape)])
+
+    def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
+        """In Python."""
+        outputs[0][0] = np.asarray(inputs[0].sum(axis=self.axis))
+
+
+@register_funcify_default_op_cache_key(Total)
+def _funcify_total(op: Any, node: Any, **kwargs: Any) -> Any:
+    @numba_njit
+    def over_rows(x: Any) -> Any:
+        sums = np.zeros(x.shape[1])
+        for i in range(x.shape[0]):
+            for j in range(x.shape[1]):
+                sums[j] += x[i, j]
+        return sums
+
+    @numba_njit
+    def over_columns(x: Any) -> Any:
+        sums = np.zeros(x.shape[0])
+        for i in range(x.shape[0]):
+            for j in range(x.shape[1]):
+                sums[i] += x[i, j]
+        return sums
+
+    @numba_njit
+    def over_both(x: Any) -> Any:
+        sums = np.zeros(())
+        for i in range(x.shape[0]):
+            row = 0.0
+            for j in range(x.shape[1]):
+                row += x[i, j]
+            sums[()] += row
+        return sums
+
+    return {0: over_rows, 1: over_columns, None: over_both}[op.axis], 1
+
+
+class _Added(NodeRewriter):
+    """A sum of a matrix of float64 as `Total`."""
+
+    def tracks(self) -> list[Any]:
+        return [Sum]
+
+    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
+        if type(node.op) is not Sum or node.inputs[0].type.ndim != 2:
+            return None
+        if any(v.type.dtype != "float64" for v in (*node.inputs, *node.outputs)):
+            return None
+        axes = sorted(node.op.axis or (0, 1))
+        return [Total(None if axes == [0, 1] else axes[0])(*node.inputs)]
 
 
 class _Logarithm(NodeRewriter):
@@ -122,30 +230,78 @@ def _log_of(x: Variable) -> Variable | None:
     return x.owner.inputs[0] if x.owner is not None and x.owner.op == pt.exp else None
 
 
-class Exponential(Exp):
-    """exp(x) as `pymc_lgm.elementary.exp`: of several numbers at once, with what is around it."""
+class Elementary(UnaryScalarOp):
+    """A function of `pymc_lgm.elementary`: of several numbers at once, with what is around it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(upgrade_to_float, name=name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Elementary) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash((Elementary, self.name))
+
+    def impl(self, x: Any) -> Any:
+        """One number."""
+        return getattr(elementary, self.name)(x)
+
+    def c_code(self, *_: Any) -> str:
+        """PyTensor fuses only what has some, also for Numba, which has no use for it."""
+        return "#error"
 
 
-@register_scalar_funcify(Exponential)
-def _funcify_exponential(op: Any, node: Any, **kwargs: Any) -> Any:
-    return elementary.exp, scalar_op_cache_key(op, version=2)
+@register_scalar_funcify(Elementary)
+def _funcify_elementary(op: Any, node: Any, is_inlined: bool = False, **kwargs: Any) -> Any:
+    # What has a key is kept on disk in a function around it, and that would be called.
+    key = None if is_inlined else scalar_op_cache_key(op, name=op.name, version=4)
+    return getattr(elementary, op.name), key
 
 
-_exp = Elemwise(Exponential(upgrade_to_float, name="exponential"))
+ELEMENTARY = {
+    getattr(pt, name): Elemwise(Elementary(name))
+    for name in ("erfcx", "exp", "expm1", "log", "log1mexp", "log1p", "softplus")
+}
 
 
-class _Exponentials(NodeRewriter):
-    """Exponentials of float64, and those of a logistic function, as `Exponential`."""
+class _Elementary(NodeRewriter):
+    """Elementary functions of float64, and a logistic function by its exponential."""
 
     def tracks(self) -> list[Any]:
-        return [pt.exp, pt.sigmoid]
+        return [*ELEMENTARY, pt.sigmoid]
 
     def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
         if node.op not in self.tracks() or node.inputs[0].type.dtype != "float64":
             return None
         (x,) = node.inputs
-        one = pt.constant(np.ones((1,) * x.type.ndim))
-        return [_exp(x) if node.op == pt.exp else pt.reciprocal(one + _exp(-x))]
+        if node.op != pt.sigmoid:
+            return [ELEMENTARY[node.op](x)]
+        return [pt.reciprocal(_number(1.0, x.type.ndim) + ELEMENTARY[pt.exp](-x))]
+
+
+class Inlined(Composite):
+    """Elementwise operations in one, put into the loop over elements: a call is no vector's."""
+
+
+@register_scalar_funcify(Inlined)
+def _funcify_inlined(op: Any, node: Any, **kwargs: Any) -> Any:
+    _, key = numba_funcify_Composite(op, node, **kwargs)
+    function, _ = numba_funcify_Composite(op, node, is_inlined=True, **kwargs)
+    return numba_njit(function.py_func, forceinline=True), key
+
+
+class _Inlining(NodeRewriter):
+    """What has been fused with an elementary function, as `Inlined`."""
+
+    def tracks(self) -> list[Any]:
+        return [Elemwise]
+
+    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
+        if not isinstance(node.op, Elemwise) or type(op := node.op.scalar_op) is not Composite:
+            return None
+        if not any(isinstance(inner.op, Elementary) for inner in op.fgraph.apply_nodes):
+            return None
+        return Elemwise(Inlined(op.inputs, op.outputs)).make_node(*node.inputs).outputs
 
 
 class _Diagonals(NodeRewriter):
@@ -197,23 +353,57 @@ class _Rows(NodeRewriter):
         return None if inputs == node.inputs else node.op.make_node(*inputs).outputs
 
 
+class _Apart(NodeRewriter):
+    """Each of several matrices that one loop would write, by a loop of its own.
+
+    Before it makes vectors of a loop the compiler has to know that no array is part of another. Of
+    so many as several results and what they are made of it does not find out. Two exponentials are
+    dearer than one, but not four times.
+    """
+
+    def tracks(self) -> list[Any]:
+        return [Elemwise]
+
+    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
+        whole = all(out.type.broadcastable == (False, False) for out in node.outputs)
+        if not isinstance(node.op, Elemwise) or len(node.outputs) == 1 or not whole:
+            return None
+        inner = node.op.scalar_op
+        if not isinstance(inner, Composite):
+            return None
+        return [_alone(inner, node.inputs, k) for k in range(len(node.outputs))]
+
+
+def _alone(op: Composite, inputs: list[Variable], k: int) -> Variable:
+    """The k-th result of what computes several at once."""
+    reads = set(ancestors([op.fgraph.outputs[k]]))
+    pairs = zip(op.fgraph.inputs, inputs, strict=True)
+    own, given = zip(*((one, x) for one, x in pairs if one in reads), strict=True)
+    return Elemwise(Composite(list(own), [op.fgraph.outputs[k]]))(*given)
+
+
 def _is_added_axis(x: Variable) -> bool:
     """Whether it is a row made of a vector."""
     is_row = x.type.broadcastable == (True, False)
     return is_row and x.owner is not None and isinstance(x.owner.op, DimShuffle)
 
 
-# A softmax hides its maximum until PyTensor fuses elementwise operations, at 49.
-FOR_NUMBA = (
+# A softmax hides its maximum until PyTensor fuses elementwise operations, at 49. One by one:
+# several together cannot be pickled, and chains may have processes of their own.
+ALWAYS = (
     (dfs_rewriter(_Logarithm()), 48.90),
     (dfs_rewriter(_WrittenOut()), 48.91),
     (MergeOptimizer(), 48.92),
-    # One by one: several together cannot be pickled, and a chain may have a process of its own.
-    (dfs_rewriter(_Reduced()), 48.93),
     (dfs_rewriter(_Filled()), 48.94),
     (dfs_rewriter(_Multiplied()), 48.95),
-    (dfs_rewriter(_Exponentials()), 48.96),
+    (dfs_rewriter(_Elementary()), 48.96),
     (dfs_rewriter(_Diagonals()), 48.97),
     # After elementwise operations are fused, and before results take the place of inputs.
+    (dfs_rewriter(_Inlining()), 49.19),
     (dfs_rewriter(_Rows()), 49.20),
 )
+
+FOR_NUMBA = (*ALWAYS, (dfs_rewriter(_Reduced()), 48.93))
+
+FOR_LARGE = (*ALWAYS, (dfs_rewriter(_Added()), 48.93), (dfs_rewriter(_Apart()), 49.18))
+"""For functions that read an n × n matrix."""

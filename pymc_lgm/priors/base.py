@@ -181,6 +181,9 @@ class Posterior(Protocol):
     def deviations(self, xi: Array) -> Array:
         """N(0, Σ) from standard normal coordinates of N draws, in a last axis -> (n, N)."""
 
+    def whitened_deviations(self, xi: Array) -> tuple[Array, Array]:
+        """The same (n, N), and L⁻¹ of them, (r, N)."""
+
     def coordinates(self, rng: np.random.Generator, deviation: Array) -> Array:
         """Draw ξ given a deviation (n,): the inverse of `deviations`."""
 

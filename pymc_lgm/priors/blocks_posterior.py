@@ -116,6 +116,12 @@ class BlocksPosterior(Scattered):
         pairs = zip(self.index, self._parts, strict=True)
         return self.joined([part.deviations(xi[:, i]) for i, part in pairs])
 
+    def whitened_deviations(self, xi: Array) -> tuple[Array, Array]:
+        """The same, and L⁻¹ of them."""
+        pairs = zip(self.index, self._parts, strict=True)
+        both = [part.whitened_deviations(xi[:, i]) for i, part in pairs]
+        return self.joined([one for one, _ in both]), self.joined([white for _, white in both])
+
     def coordinates(self, rng: np.random.Generator, deviation: Array) -> Array:
         """Draw ξ given a deviation."""
         out = np.empty((2, self.n))

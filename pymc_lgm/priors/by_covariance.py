@@ -83,6 +83,11 @@ class ByCovariance(ABC):
         """A ξ₁."""
         return self.multiply(xi[0])
 
+    def whitened_deviations(self, xi: Array) -> tuple[Array, Array]:
+        """The same, and L⁻¹ of them."""
+        deviations = self.deviations(xi)
+        return deviations, self.prior.solve(deviations)
+
     def coordinates(self, rng: np.random.Generator, deviation: Array) -> Array:
         """ξ₁ = A⁻¹ of a deviation: nothing is left to be drawn."""
         return self.solve(deviation)[None]

@@ -13,8 +13,10 @@ from scipy.linalg import blas
 from pymc_lgm.linalg import Array, CholeskyFactor, bounded_exp, factorize, held
 from pymc_lgm.priors.base import GaussianModel, Prior
 from pymc_lgm.priors.cholesky_derivatives import information, multiply_jvp, multiply_vjp
-from pymc_lgm.priors.dense_posterior import ROUNDING, DensePosterior, joined_by, upper_triangle
+from pymc_lgm.priors.dense_posterior import ROUNDING, DensePosterior, joined_by
 from pymc_lgm.priors.precision import Precision, SiteBlocks
+from pymc_lgm.priors.site_loops import scaled
+from pymc_lgm.priors.site_posterior import HeldPosterior, SitePosterior
 
 __all__ = ["DensePrior"]
 
@@ -30,7 +32,7 @@ class _Matrix:
 
     def __init__(self, C: Array):
         # A symmetric matrix is its own transpose, so row order is column order.
-        self.above = C.T if C.flags.c_contiguous else C
+        self.above = C.T if C.flags.c_contiguous else np.asfortranarray(C)
         self.diagonal = self.above.diagonal().copy()
         self.held = held(self.above)
 
@@ -42,7 +44,7 @@ class _Matrix:
     @property
     def symmetric(self) -> Array:
         """An array with all of C in its upper triangle: a copy once there is a factor."""
-        return self._copy if "factor" in self.__dict__ else self.above
+        return self._copy if self.held is None and "factor" in self.__dict__ else self.above
 
     @cached_property
     def _copy(self) -> Array:
@@ -80,7 +82,6 @@ class DensePrior:
 
     Examples
     --------
-    >>> import numpy as np
     >>> prior = DensePrior(np.zeros(2), np.array([[4.0, 2.0], [2.0, 5.0]]))
     >>> prior.multiply(np.array([1.0, 1.0]))
     array([2., 3.])
@@ -135,11 +136,9 @@ class DensePrior:
 
     def has_covariance_of(self, other: Prior) -> bool:
         """Whether it was `moved` from the other with K as it was."""
-        return (
-            isinstance(other, DensePrior)
-            and other._matrix is self._matrix
-            and other._log_variance == self._log_variance
-        )
+        if not isinstance(other, DensePrior) or other._matrix is not self._matrix:
+            return False
+        return other._log_variance == self._log_variance
 
     @staticmethod
     def _finite(prior: DensePrior) -> DensePrior | None:
@@ -199,6 +198,11 @@ class DensePrior:
         """K⁻¹ z."""
         return self.factor.inverse_times(z)
 
+    @property
+    def symmetric(self) -> tuple[Array, float]:
+        """C, in the upper triangle of an array in column order, and v: K = v C."""
+        return self._matrix.symmetric, self.variance
+
     def dense(self) -> Array:
         """K, a new array."""
         C = self._matrix.symmetric
@@ -231,17 +235,15 @@ class DensePrior:
         """
         if isinstance(W, SiteBlocks):
             return joined_by(W, self)
-        v_W, held = self.variance * W, self._matrix.held
-        if not (self.n * ROUNDING * (v_W * self._matrix.diagonal) < 1.0).all():
+        if not (self.n * ROUNDING * (self.variance * W * self._matrix.diagonal) < 1.0).all():
             return None
-        factor = held.scaled_factor(v_W) if held else factorize(self.scaled(W), lower=False)
-        return None if factor is None else DensePosterior(self, W, factor)
+        if self._matrix.held is not None:
+            return HeldPosterior.by(self, W, self._matrix.held.scaled_factor(self.variance * W))
+        return SitePosterior.of(self, W, self._matrix.above, self._matrix.diagonal, self.variance)
 
     def scaled(self, W: Array) -> Array:
         """I + W^½ K W^½, of which the upper triangle holds: a new array, in column order."""
-        v_W = self.variance * W
-        diagonal = 1.0 + v_W * self._matrix.diagonal
-        return upper_triangle(self._matrix.above, np.sqrt(v_W), diagonal)
+        return scaled(self._matrix.above, self._matrix.diagonal, self.variance, W)
 
     # Derivatives in theta
 
@@ -294,6 +296,5 @@ class DensePrior:
     @property
     def _dm(self) -> Array:
         """∂m/∂theta, shape (n, p)."""
-        model, p = self.model, self.theta.size
-        columns = [model.mean_jvp(self.theta, v) for v in np.eye(p)]
-        return np.array(columns).reshape(p, self.n).T.copy()
+        columns = [self.model.mean_jvp(self.theta, v) for v in np.eye(self.theta.size)]
+        return np.array(columns).reshape(-1, self.n).T.copy()

@@ -1,4 +1,4 @@
-"""A dense prior conditioned on Gaussian sites, through B = I + W^½ K W^½; K is never inverted.
+"""A dense prior conditioned on sites of several f_i, through B = I + W^½ K W^½; no K⁻¹.
 
 Rasmussen and Williams (2006), §3.4 and §3.6, for the algebra.
 """
@@ -6,24 +6,20 @@ Rasmussen and Williams (2006), §3.4 and §3.6, for the algebra.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
-import numba
 import numpy as np
 
 from numpy.typing import NDArray
 
 from pymc_lgm.linalg import Array, CholeskyFactor, factorize, tally
 from pymc_lgm.priors.base import Prior
-from pymc_lgm.priors.precision import Precision, SiteBlocks, rooted
+from pymc_lgm.priors.precision import SiteBlocks, rooted
 
 __all__ = ["DensePosterior"]
 
 ROUNDING = 0.5 * float(np.finfo(float).eps)
 """u: the largest relative error of rounding a number."""
-
-THIN = 1e-6
-"""W_i Σ_ii below which a difference from 1 does not say what it is."""
 
 
 class Differentiable(Prior, Protocol):
@@ -50,27 +46,16 @@ def joined_by(W: SiteBlocks, prior: Joinable) -> DensePosterior | None:
     return None if factor is None else DensePosterior(prior, W, factor)
 
 
-@numba.njit(cache=True)
-def upper_triangle(C: Array, root: Array, diagonal: Array) -> Array:
-    """r_i C_ij r_j above the given diagonal, in column order: half of what NumPy would write."""
-    n = len(root)
-    upper = np.zeros((n, n)).T
-    for j in range(n):
-        for i in range(j):
-            upper[i, j] = C[i, j] * root[i] * root[j]
-        upper[j, j] = diagonal[j]
-    return upper
-
-
 class DensePosterior:
-    """A dense prior conditioned on precisions W ≥ 0, through B = I + W^½ K W^½: see `Posterior`.
+    """A dense prior conditioned on blocks W, through B = I + W^½ K W^½: see `Posterior`.
 
-    Σ = (K⁻¹ + W)⁻¹ = K − K W^½ B⁻¹ W^½ K. Made by `DensePrior.condition`; O(n²) a verb where
-    nothing else is said.
+    Σ = (K⁻¹ + W)⁻¹ = K − K W^½ B⁻¹ W^½ K. O(n²) a verb where nothing else is said. Of a diagonal W
+    it is a `SitePosterior`.
     """
 
-    def __init__(self, prior: Differentiable, W: Precision, B: CholeskyFactor):
-        self.prior, self.precision, self._B = prior, W, B
+    def __init__(self, prior: Differentiable, W: SiteBlocks, B: CholeskyFactor):
+        self.prior, self._B = prior, B
+        self.precision: Any = W
         self._W = rooted(W)
 
     @property
@@ -104,26 +89,13 @@ class DensePosterior:
 
     @cached_property
     def shares(self) -> Array:
-        """1 − (W Σ)_ii. Of a diagonal W (B⁻¹)_ii: half of the operation that B⁻¹ is, or none."""
-        if isinstance(self.precision, SiteBlocks):
-            return 1.0 - self.precision.diagonal(self.precision.values @ self.site_covariances)
-        known = "_inverse" in self.__dict__
-        return self._inverse.diagonal() if known else self._B.inverse_diagonal()
+        """1 − (W Σ)_ii."""
+        return 1.0 - self.precision.diagonal(self.precision.values @ self.site_covariances)
 
     @cached_property
     def variances(self) -> Array:
-        """Σ_ii = (1 − (B⁻¹)_ii) / W_i, or by columns of Σ where W_i is next to nothing."""
-        if isinstance(self.precision, SiteBlocks):
-            return self.precision.diagonal(self.site_covariances)
-        shares = self.shares
-        thin = np.flatnonzero(shares > 1.0 - THIN)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            variances: Array = (1.0 - shares) / self._W.values
-        if thin.size:
-            columns, half = self._columns(thin)
-            variances[thin] = columns[thin, np.arange(thin.size)]
-            variances[thin] -= (half**2).sum(axis=0)
-        return variances
+        """Σ_ii."""
+        return self.precision.diagonal(self.site_covariances)
 
     def block(self, index: NDArray[np.intp]) -> Array:
         """Σ of some f_i: their rows and columns of K − K W^½ B⁻¹ W^½ K."""
@@ -143,8 +115,6 @@ class DensePosterior:
     @cached_property
     def site_covariances(self) -> Array:
         """Σ's blocks on the sets of W, (G, s, s): one O(n³) operation, B⁻¹."""
-        if not isinstance(self.precision, SiteBlocks):
-            return self.variances[:, None, None]
         return self.precision.covariances(self._inverse)
 
     # Draws
@@ -162,6 +132,11 @@ class DensePosterior:
         """
         u = self.prior.multiply(xi[0])
         return u - self.given(self._W.root_times(u) + xi[1])
+
+    def whitened_deviations(self, xi: Array) -> tuple[Array, Array]:
+        """The same, and L⁻¹ of them."""
+        deviations = self.deviations(xi)
+        return deviations, self.prior.solve(deviations)
 
     def coordinates(self, rng: np.random.Generator, deviation: Array) -> Array:
         """Draw ξ given a deviation: r is independent of it.

@@ -42,20 +42,20 @@ class ApproximateEvidence:
 
     def along(self, line: SitesLine | None) -> ApproximateEvidence:
         """The same with a search along another line."""
-        return replace(self, search=self.search.along(line))
+        return ApproximateEvidence(self.search.along(line), self.gradient)
 
     def seen_from(self, target: Target) -> Target:
         """The target with a ``slope``, which a state that is moved to keeps."""
         at = target.state.at
         seen: dict[bytes, Slope | None] = {}
 
-        # Far out on a trajectory a matrix may be no matrix: such a theta has no slope.
-        @np.errstate(over="ignore", invalid="ignore", divide="ignore")
         def slope(theta: Array) -> Slope | None:
             key = theta.tobytes()
             if key not in seen:
-                there = at if theta is at.theta else at.moved(theta)
-                seen[key] = None if there is None else self(there)
+                # Far out on a trajectory a matrix may be no matrix: such a theta has no slope.
+                with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                    there = at if theta is at.theta else at.moved(theta)
+                    seen[key] = None if there is None else self(there)
             return seen[key]
 
         def evaluate(theta: Array) -> tuple[float, State | None]:

@@ -1,0 +1,134 @@
+"""BLAS and LAPACK in compiled loops: triangular and symmetric matrices, in place.
+
+The routines are SciPy's own, so that what limits its threads limits these. A matrix is an array
+(n, n) in column order. What it multiplies, or is solved for, are *rows*, an array (N, n) in row
+order: to BLAS the columns of an (n, N) one. Nothing is copied.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from llvmlite import binding, ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import get_cython_function_address, intrinsic
+from scipy.linalg import blas, lapack
+
+from pymc_lgm.callbacks import IS_COMPILED
+from pymc_lgm.linalg import Array
+
+__all__ = ["factorize_upper", "multiply", "solve", "symmetric_times"]
+
+LOWER, UPPER, LEFT, PLAIN, TRANSPOSED = (ord(letter) for letter in "LULNT")
+
+
+def _routine(library: str, name: str) -> Any:
+    """A routine of SciPy's, of a tuple: int64 are its integers, uint8 its letters, by reference.
+
+    Compiled code knows it by its name, and can be kept on disk.
+    """
+    symbol = f"pymc_lgm_{name}"
+    binding.add_symbol(symbol, get_cython_function_address(f"scipy.linalg.{library}", name))
+
+    @intrinsic
+    def call(_: Any, arguments: Any) -> Any:
+        def pointer(builder: Any, context: Any, of: Any, value: Any) -> Any:
+            if isinstance(of, types.Array):
+                return context.make_array(of)(context, builder, value).data
+            if of == types.int64:
+                value = builder.trunc(value, ir.IntType(32))
+            return cgutils.alloca_once_value(builder, value)
+
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            [packed] = signature.args
+            parts = cgutils.unpack_tuple(builder, values[0], len(packed))
+            data = [pointer(builder, context, *both) for both in zip(packed, parts, strict=True)]
+            code = ir.FunctionType(ir.VoidType(), [each.type for each in data])
+            builder.call(cgutils.get_or_insert_function(builder.module, code, symbol), data)
+            return context.get_dummy_value()
+
+        return types.void(arguments), generate
+
+    result: Any = call
+    return result
+
+
+_potrf = _routine("cython_lapack", "dpotrf")
+_trmm, _trmv = _routine("cython_blas", "dtrmm"), _routine("cython_blas", "dtrmv")
+_trsm, _trsv = _routine("cython_blas", "dtrsm"), _routine("cython_blas", "dtrsv")
+_symm, _symv = _routine("cython_blas", "dsymm"), _routine("cython_blas", "dsymv")
+
+
+@numba.njit(cache=True)
+def _factorize_upper(A: Array) -> bool:
+    n, info = np.int64(len(A)), np.zeros(1, dtype=np.int32)
+    _potrf((np.uint8(UPPER), n, A, n, info))
+    return info[0] == 0
+
+
+@numba.njit(cache=True)
+def _multiply(T: Array, lower: bool, transposed: bool, rows: Array) -> None:
+    N, n, one = np.int64(rows.shape[0]), np.int64(rows.shape[1]), np.int64(1)
+    left, triangle = np.uint8(LEFT), np.uint8(LOWER if lower else UPPER)
+    form, own = np.uint8(TRANSPOSED if transposed else PLAIN), np.uint8(PLAIN)
+    if N == 1:  # three times as fast
+        _trmv((triangle, form, own, n, T, n, rows, one))
+    else:
+        _trmm((left, triangle, form, own, n, N, 1.0, T, n, rows, n))
+
+
+@numba.njit(cache=True)
+def _solve(T: Array, lower: bool, transposed: bool, rows: Array) -> None:
+    N, n, one = np.int64(rows.shape[0]), np.int64(rows.shape[1]), np.int64(1)
+    left, triangle = np.uint8(LEFT), np.uint8(LOWER if lower else UPPER)
+    form, own = np.uint8(TRANSPOSED if transposed else PLAIN), np.uint8(PLAIN)
+    if N == 1:
+        _trsv((triangle, form, own, n, T, n, rows, one))
+    else:
+        _trsm((left, triangle, form, own, n, N, 1.0, T, n, rows, n))
+
+
+@numba.njit(cache=True)
+def _symmetric_times(variance: float, A: Array, rows: Array) -> Array:
+    N, n, one = np.int64(rows.shape[0]), np.int64(rows.shape[1]), np.int64(1)
+    left, upper, out = np.uint8(LEFT), np.uint8(UPPER), np.empty_like(rows)
+    if N == 1:
+        _symv((upper, n, variance, A, n, rows, one, 0.0, out, one))
+    else:
+        _symm((left, upper, n, N, variance, A, n, rows, n, 0.0, out, n))
+    return out
+
+
+def _factorize_upper_by_scipy(A: Array) -> bool:
+    _, info = lapack.dpotrf(A, lower=0, overwrite_a=1, clean=0)
+    return bool(info == 0)
+
+
+def _multiply_by_scipy(T: Array, lower: bool, transposed: bool, rows: Array) -> None:
+    rows[:] = blas.dtrmm(1.0, T, rows.T, lower=lower, trans_a=transposed).T
+
+
+def _solve_by_scipy(T: Array, lower: bool, transposed: bool, rows: Array) -> None:
+    rows[:] = blas.dtrsm(1.0, T, rows.T, lower=lower, trans_a=transposed).T
+
+
+def _symmetric_times_by_scipy(variance: float, A: Array, rows: Array) -> Array:
+    out: Array = blas.dsymm(variance, A, rows.T, lower=0).T
+    return out
+
+
+factorize_upper = _factorize_upper if IS_COMPILED else _factorize_upper_by_scipy
+"""factorize_upper(A) -> bool: A = Uᵀ U in the upper triangle; whether A is positive definite."""
+
+multiply = _multiply if IS_COMPILED else _multiply_by_scipy
+"""multiply(T, lower, transposed, rows): T x, or Tᵀ x, in the place of each row x."""
+
+solve = _solve if IS_COMPILED else _solve_by_scipy
+"""solve(T, lower, transposed, rows): T⁻¹ x, or T⁻ᵀ x, in the place of each row x."""
+
+symmetric_times = _symmetric_times if IS_COMPILED else _symmetric_times_by_scipy
+"""symmetric_times(v, A, rows) -> rows v A x; of A the upper triangle is read."""

@@ -1,0 +1,102 @@
+"""The algebra of a dense prior and a diagonal W, compiled: B = I + W^½ K W^½ = Uᵀ U, K = v C.
+
+K times anything is made of the upper triangle of C, or of L: rows (N, n) are N vectors.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numba
+import numpy as np
+
+from pymc_lgm.blas import factorize_upper, multiply, solve, symmetric_times
+from pymc_lgm.linalg import Array
+
+__all__ = ["conditioned", "deviations", "dual", "scaled", "spread"]
+
+
+@numba.njit(cache=True, error_model="numpy")
+def scaled(C: Array, diagonal: Array, variance: float, W: Array) -> Array:
+    """B in the upper triangle of an array in column order, whose other one is not written."""
+    n = len(W)
+    root, B = np.sqrt(variance * W), np.empty((n, n)).T
+    for j in range(n):
+        for i in range(j):
+            B[i, j] = C[i, j] * root[i] * root[j]
+        B[j, j] = 1.0 + variance * W[j] * diagonal[j]
+    return B
+
+
+@numba.njit(cache=True, error_model="numpy")
+def conditioned(C: Array, diagonal: Array, variance: float, W: Array) -> tuple[Array, bool]:
+    """U, and whether B could be factorized: one O(n³) operation."""
+    U, trace = scaled(C, diagonal, variance, W), 0.0
+    is_definite = factorize_upper(U)
+    for j in range(len(W)):
+        trace += U[j, j]  # a NaN anywhere in its row reaches the diagonal
+    return U, is_definite and math.isfinite(trace)
+
+
+@numba.njit(cache=True, error_model="numpy")
+def dual(C: Array, variance: float, U: Array, root: Array, b: Array) -> Array:
+    """(I + W K)⁻¹ b = b − W^½ B⁻¹ W^½ K b, of a vector."""
+    n = len(b)
+    r = symmetric_times(variance, C, b.copy().reshape(1, n))
+    for i in range(n):
+        r[0, i] *= root[i]
+    solve(U, False, True, r)
+    solve(U, False, False, r)
+    out = np.empty(n)
+    for i in range(n):
+        out[i] = b[i] - root[i] * r[0, i]
+    return out
+
+
+@numba.njit(cache=True, error_model="numpy")
+def spread(C: Array, variance: float, U: Array, root: Array, x: Array) -> float:
+    """xᵀ Σ x = xᵀ K x − |U⁻ᵀ W^½ K x|²."""
+    n, total = len(x), 0.0
+    r = symmetric_times(variance, C, x.copy().reshape(1, n))
+    for i in range(n):
+        total += x[i] * r[0, i]
+        r[0, i] *= root[i]
+    solve(U, False, True, r)
+    for i in range(n):
+        total -= r[0, i] ** 2
+    return total
+
+
+@numba.njit(cache=True, error_model="numpy")
+def deviations(
+    L: Array, scale: float, lower: bool, U: Array, root: Array, xi: Array
+) -> tuple[Array, Array]:
+    """Rows L v of N(0, Σ), and v, from coordinates (2, n, N): Matheron's rule.
+
+    u = L ξ₁ is a draw from the prior and r = W^½ u + ξ₂ has covariance B, so that
+
+        u − K W^½ B⁻¹ r = L v,   v = ξ₁ − Lᵀ W^½ B⁻¹ r,
+
+    is independent of r with covariance K − K W^½ B⁻¹ W^½ K = Σ.
+    """
+    _, n, N = xi.shape
+    r, v = np.empty((N, n)), np.empty((N, n))
+    for k in range(N):
+        for i in range(n):
+            v[k, i] = r[k, i] = xi[0, i, k]
+    multiply(L, lower, not lower, r)
+    for k in range(N):
+        for i in range(n):
+            r[k, i] = root[i] * scale * r[k, i] + xi[1, i, k]
+    solve(U, False, True, r)
+    solve(U, False, False, r)
+    for k in range(N):
+        for i in range(n):
+            r[k, i] *= root[i] * scale
+    multiply(L, lower, lower, r)
+    for k in range(N):
+        for i in range(n):
+            v[k, i] -= r[k, i]
+            r[k, i] = scale * v[k, i]
+    multiply(L, lower, not lower, r)
+    return r, v
