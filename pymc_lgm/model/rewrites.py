@@ -254,7 +254,7 @@ class Elementary(UnaryScalarOp):
 @register_scalar_funcify(Elementary)
 def _funcify_elementary(op: Any, node: Any, is_inlined: bool = False, **kwargs: Any) -> Any:
     # What has a key is kept on disk in a function around it, and that would be called.
-    key = None if is_inlined else scalar_op_cache_key(op, name=op.name, version=4)
+    key = None if is_inlined else scalar_op_cache_key(op, name=op.name, version=7)
     return getattr(elementary, op.name), key
 
 
