@@ -20,7 +20,7 @@ from pytensor.graph.basic import Constant
 from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
 from pytensor.scalar.basic import Exp, Log, Log1p
 from pytensor.scalar.math import Erfcx, Log1mexp, Sigmoid, Softplus
-from pytensor.tensor.elemwise import CAReduce
+from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.math import Dot, Max
 from pytensor.tensor.special import LogSoftmax, Softmax, log_softmax, softmax
 from scipy.special import erfcx
@@ -32,7 +32,8 @@ from pymc_lgm.callbacks import LogDensity, call
 from pymc_lgm.likelihoods.normal import log_ndtr
 from pymc_lgm.likelihoods.smooth import SmoothFunction, bounded_exp, log_expit
 from pymc_lgm.model.compiling import compiled
-from pymc_lgm.model.rewrites import Elementary, Product
+from pymc_lgm.model.matrices import Product, Total
+from pymc_lgm.model.rewrites import Elementary
 from pymc_lgm.model.theta_gradient import theta_gradient
 
 P = 5
@@ -136,6 +137,31 @@ def test_products_and_sums_and_fills_are_those_of_numpy():
     for ours, numpys in zip(got[:-1], expected, strict=True):
         np.testing.assert_allclose(ours, numpys, rtol=1e-14)
     np.testing.assert_allclose(got[-1], a @ b.T, rtol=1e-5)
+
+
+def test_what_reads_a_covariance_has_a_loop_for_each_result():
+    """Several at once, or a sum beside them, would keep the compiler from making vectors."""
+    M, x = pt.matrix("M", shape=(5, 5)), pt.vector("x", shape=(5,))
+    weighed = M * pt.exp(-pt.sqr(x[:, None] - x))
+    slopes = M.T * pt.exp(x[0] - pt.sqr(x[:, None] - x))
+    outputs = [weighed.sum(), weighed.sum(axis=0), weighed.sum(axis=1), slopes, slopes @ M]
+    function = compiled([M, x], outputs, {})
+    nodes = function.maker.fgraph.apply_nodes
+    assert {node.op.axis for node in nodes if isinstance(node.op, Total)} == {None, 0, 1}
+    elementwise = [node for node in nodes if isinstance(node.op, Elemwise)]
+    assert max(len(node.outputs) for node in elementwise) == 1
+    assert not [node for node in nodes if isinstance(node.op, CAReduce)]
+    rng = np.random.default_rng(5)
+    a, b = rng.standard_normal((5, 5)), rng.standard_normal(5)
+    squares = (b[:, None] - b) ** 2
+    expected = a * np.exp(-squares)
+    of_slopes = a.T * np.exp(b[0] - squares)
+    sums = [expected.sum(), expected.sum(axis=0), expected.sum(axis=1)]
+    got = pickle.loads(pickle.dumps(function))(a, b)
+    for ours, numpys in zip(got, [*sums, of_slopes, of_slopes @ a], strict=True):
+        np.testing.assert_allclose(ours, numpys, rtol=1e-13)
+    several = compiled([pt.matrix("rows", shape=(None, 5)), x], [x.sum()], {}).maker.fgraph
+    assert not [node for node in several.apply_nodes if isinstance(node.op, Total)]
 
 
 @pytest.mark.parametrize("several", [False, True])

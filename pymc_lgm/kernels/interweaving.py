@@ -19,7 +19,7 @@ from pymc_lgm.state import State
 
 __all__ = ["Interweaving", "InterweavingTuning"]
 
-SHARE, SHARE_OF_QUIET = 0.2, 0.1
+SHARE, SHARE_OF_QUIET = 0.2, 0.05
 """Share of the draws in which theta moves without estimates, and where they have little noise."""
 
 STUCK = 0.1
@@ -44,7 +44,7 @@ class InterweavingTuning(NamedTuple):
 
 @dataclass(frozen=True)
 class Interweaving:
-    """A walk beside each move on estimates while it is tuned; then in one draw of five, or of ten.
+    """A walk beside each move on estimates in tuning; then in one draw of five, or of twenty.
 
     In every draw where tuning has seen that moves on estimates are hardly ever accepted, since no
     Gaussian q is near the posterior of f.

@@ -7,13 +7,10 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
-from numba.extending import overload
 from pytensor.compile.rewriting import inline_ofg_node
-from pytensor.graph.basic import Apply, Constant
-from pytensor.graph.op import Op
+from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.basic import MergeOptimizer, NodeRewriter, dfs_rewriter
-from pytensor.graph.traversal import ancestors
-from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.link.numba.dispatch.scalar import (
     numba_funcify_Composite,
     register_scalar_funcify,
@@ -21,19 +18,16 @@ from pytensor.link.numba.dispatch.scalar import (
 )
 from pytensor.scalar.basic import Composite, UnaryScalarOp, upgrade_to_float
 from pytensor.tensor.basic import Alloc, tensor_copy
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.math import Dot, Sum
+from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
 
 from pymc_lgm import elementary
 from pymc_lgm.likelihoods.smooth import SmoothFunction
+from pymc_lgm.model import matrices
 
-__all__ = ["FOR_LARGE", "FOR_NUMBA", "Elementary", "Product", "Total"]
+__all__ = ["FOR_LARGE", "FOR_NUMBA", "Elementary"]
 
 Variable = Any
-
-KEPT = 10**6
-"""Bytes of the largest constant with which Numba keeps a function on disk."""
 
 SOFTMAX = (Softmax, LogSoftmax, LogSumExp)
 
@@ -98,110 +92,6 @@ class _Filled(NodeRewriter):
         if value.type.ndim > 0 or not shape:
             return None
         return [pt.alloc(pt.expand_dims(value, 0), *shape)]
-
-
-class Product(Dot):
-    """x y of two matrices, as Numba has it: PyTensor's own takes 17 seconds to compile."""
-
-
-@register_funcify_default_op_cache_key(Product)
-def _funcify_product(op: Any, node: Any, **kwargs: Any) -> Any:
-    @numba_njit
-    def product(x: Any, y: Any) -> Any:
-        return np.dot(in_one_piece(x), in_one_piece(y))
-
-    return product, 2
-
-
-def in_one_piece(x: Any) -> Any:
-    """The array, or a copy of one whose rows or columns lie apart."""
-    return np.ascontiguousarray(x)
-
-
-@overload(in_one_piece)
-def _in_one_piece(x):  # without types, as Numba compares signatures
-    if x.layout in "CF":  # BLAS takes either
-        return lambda x: x
-    return lambda x: np.ascontiguousarray(x)
-
-
-class _Multiplied(NodeRewriter):
-    """A product of matrices of float64 as `Product`."""
-
-    def tracks(self) -> list[Any]:
-        return [Dot]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        if type(node.op) is not Dot or any(v.type.dtype != "float64" for v in node.inputs):
-            return None
-        return [Product()(*node.inputs)]
-
-
-class Total(Op):
-    """Sums over the rows of a matrix (axis 0), over its columns (1), or over both (``None``).
-
-    Loops of their own, which compile at once.
-    """
-
-    __props__ = ("axis",)
-
-    def __init__(self, axis: int | None):
-        self.axis = axis
-
-    def make_node(self, x: Variable) -> Apply:
-        """Of a matrix."""
-        shape = () if self.axis is None else (x.type.shape[1 - self.axis],)
-        return Apply(self, [x], [pt.tensor(dtype="float64", shape=shape)])
-
-    def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
-        """In Python."""
-        outputs[0][0] = np.asarray(inputs[0].sum(axis=self.axis))
-
-
-@register_funcify_default_op_cache_key(Total)
-def _funcify_total(op: Any, node: Any, **kwargs: Any) -> Any:
-    @numba_njit
-    def over_rows(x: Any) -> Any:
-        sums = np.zeros(x.shape[1])
-        for i in range(x.shape[0]):
-            for j in range(x.shape[1]):
-                sums[j] += x[i, j]
-        return sums
-
-    @numba_njit
-    def over_columns(x: Any) -> Any:
-        sums = np.zeros(x.shape[0])
-        for i in range(x.shape[0]):
-            for j in range(x.shape[1]):
-                sums[i] += x[i, j]
-        return sums
-
-    @numba_njit
-    def over_both(x: Any) -> Any:
-        sums = np.zeros(())
-        for i in range(x.shape[0]):
-            row = 0.0
-            for j in range(x.shape[1]):
-                row += x[i, j]
-            sums[()] += row
-        return sums
-
-    return {0: over_rows, 1: over_columns, None: over_both}[op.axis], 1
-
-
-class _Added(NodeRewriter):
-    """A sum of a matrix of float64 as `Total`."""
-
-    def tracks(self) -> list[Any]:
-        return [Sum]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        if type(node.op) is not Sum or node.inputs[0].type.ndim != 2:
-            return None
-        if any(v.type.dtype != "float64" for v in (*node.inputs, *node.outputs)):
-            return None
-        axes = sorted(node.op.axis or (0, 1))
-        return [Total(None if axes == [0, 1] else axes[0])(*node.inputs)]
 
 
 class _Logarithm(NodeRewriter):
@@ -304,90 +194,6 @@ class _Inlining(NodeRewriter):
         return Elemwise(Inlined(op.inputs, op.outputs)).make_node(*node.inputs).outputs
 
 
-class _Diagonals(NodeRewriter):
-    """A large constant on a diagonal, as a jitter is, added there alone: it is no n × n array.
-
-    Numba keeps no function on disk that has a constant as large: each process would compile it.
-    """
-
-    def tracks(self) -> list[Any]:
-        return [pt.add]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        if node.op != pt.add:
-            return None
-        diagonals = [x for x in node.inputs if _is_large_diagonal(x)]
-        others = [x for x in node.inputs if x not in diagonals]
-        if not diagonals or not others:
-            return None
-        total = pt.add(*others) if len(others) > 1 else others[0]
-        if total.type.broadcastable != (False, False):
-            return None
-        values = sum(x.data.diagonal() for x in diagonals)
-        index = pt.constant(np.arange(values.size))
-        return [pt.inc_subtensor(total[index, index], values.astype(total.type.dtype))]
-
-
-def _is_large_diagonal(x: Variable) -> bool:
-    """Whether it is a constant of which only the diagonal is not zero."""
-    if not isinstance(x, Constant) or x.type.ndim != 2 or x.data.nbytes < KEPT:
-        return False
-    square = x.data.shape[0] == x.data.shape[1]
-    return square and np.count_nonzero(x.data) == np.count_nonzero(x.data.diagonal())
-
-
-class _Rows(NodeRewriter):
-    """A row that a matrix is made with, element by element, as an array in one piece.
-
-    Numba does not know that of a vector to which an axis is added, and takes one element at a time.
-    """
-
-    def tracks(self) -> list[Any]:
-        return [Elemwise]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        whole = node.outputs[0].type.broadcastable == (False, False)
-        if not isinstance(node.op, Elemwise) or not whole:
-            return None
-        inputs = [tensor_copy(x) if _is_added_axis(x) else x for x in node.inputs]
-        return None if inputs == node.inputs else node.op.make_node(*inputs).outputs
-
-
-class _Apart(NodeRewriter):
-    """Each of several matrices that one loop would write, by a loop of its own.
-
-    Before it makes vectors of a loop the compiler has to know that no array is part of another. Of
-    so many as several results and what they are made of it does not find out. Two exponentials are
-    dearer than one, but not four times.
-    """
-
-    def tracks(self) -> list[Any]:
-        return [Elemwise]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        whole = all(out.type.broadcastable == (False, False) for out in node.outputs)
-        if not isinstance(node.op, Elemwise) or len(node.outputs) == 1 or not whole:
-            return None
-        inner = node.op.scalar_op
-        if not isinstance(inner, Composite):
-            return None
-        return [_alone(inner, node.inputs, k) for k in range(len(node.outputs))]
-
-
-def _alone(op: Composite, inputs: list[Variable], k: int) -> Variable:
-    """The k-th result of what computes several at once."""
-    reads = set(ancestors([op.fgraph.outputs[k]]))
-    pairs = zip(op.fgraph.inputs, inputs, strict=True)
-    own, given = zip(*((one, x) for one, x in pairs if one in reads), strict=True)
-    return Elemwise(Composite(list(own), [op.fgraph.outputs[k]]))(*given)
-
-
-def _is_added_axis(x: Variable) -> bool:
-    """Whether it is a row made of a vector."""
-    is_row = x.type.broadcastable == (True, False)
-    return is_row and x.owner is not None and isinstance(x.owner.op, DimShuffle)
-
-
 # A softmax hides its maximum until PyTensor fuses elementwise operations, at 49. One by one:
 # several together cannot be pickled, and chains may have processes of their own.
 ALWAYS = (
@@ -395,15 +201,19 @@ ALWAYS = (
     (dfs_rewriter(_WrittenOut()), 48.91),
     (MergeOptimizer(), 48.92),
     (dfs_rewriter(_Filled()), 48.94),
-    (dfs_rewriter(_Multiplied()), 48.95),
+    (dfs_rewriter(matrices.Multiplied()), 48.95),
     (dfs_rewriter(_Elementary()), 48.96),
-    (dfs_rewriter(_Diagonals()), 48.97),
+    (dfs_rewriter(matrices.Diagonals()), 48.97),
     # After elementwise operations are fused, and before results take the place of inputs.
     (dfs_rewriter(_Inlining()), 49.19),
-    (dfs_rewriter(_Rows()), 49.20),
+    (dfs_rewriter(matrices.Rows()), 49.20),
 )
 
 FOR_NUMBA = (*ALWAYS, (dfs_rewriter(_Reduced()), 48.93))
 
-FOR_LARGE = (*ALWAYS, (dfs_rewriter(_Added()), 48.93), (dfs_rewriter(_Apart()), 49.18))
+FOR_LARGE = (
+    *ALWAYS,
+    (dfs_rewriter(matrices.Added()), 48.93),
+    (dfs_rewriter(matrices.Apart()), 49.18),
+)
 """For functions that read an n × n matrix."""

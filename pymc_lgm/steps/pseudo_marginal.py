@@ -53,7 +53,7 @@ class PseudoMarginal(Marginal):
         A move of f given theta beside the importance draws: by default "posterior", HMC in the
         geometry of q, which costs no factorization. Where estimates have so little noise that each
         proposal can have draws of its own, see `Importance`, it is made in the draws that
-        ``interweave`` takes, one of ten. Or one of `Sweep`, such as "hmc"; or ``None``.
+        ``interweave`` takes, one of twenty. Or one of `Sweep`, such as "hmc"; or ``None``.
     importance : Importance, optional
         How those draws are made.
     search : {"recalled", "anew"}, optional
@@ -63,8 +63,8 @@ class PseudoMarginal(Marginal):
         is not log-concave: its sites come and go with theta.
     interweave : bool, optional
         Move theta by a whitened random walk, which needs no estimate, in one draw of five, or of
-        ten where estimates have little noise. Where tuning has seen that less than a tenth of the
-        proposals is accepted, since no Gaussian is near the posterior of f, add one to each draw:
+        twenty where estimates have little noise. Where tuning has seen that less than 0.1 of the
+        proposals are accepted, since no Gaussian is near the posterior of f, add one to each draw:
         two O(n³) operations more. By default so, but for a process seen through inducing variables,
         and for areas whose effects are integrated out: there no other move of theta is worth its
         time.
