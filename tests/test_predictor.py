@@ -308,7 +308,6 @@ SAMPLERS = {
 }
 
 FAST = {
-    ("level_of_a_process", "PseudoMarginal"),
     ("process_and_effects", "ASIS"),
     ("coefficients_and_effects", "LatentHMC-curvature"),
 }
@@ -340,6 +339,7 @@ TRIED = [
 
 AT_EACH_STEP = {
     *OF_DEFAULT,
+    "level_of_a_process",
     "classes",
     "classes_with_kernels_of_their_own",
     "basis_functions",
