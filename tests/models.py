@@ -137,7 +137,8 @@ def reading_once(compiled: bool = False) -> Iterator[None]:
     """Steps that are made here share what has been read of a model, and compiled.
 
     What another step owns is shared, too: two steps that must both see it move are not for here.
-    ``compiled`` is for tests that evaluate a model thousands of times.
+    ``compiled`` is for tests that evaluate a model thousands of times. What else PyTensor is asked
+    for, such as draws from the prior of a joint test, is interpreted.
     """
 
     def once(model, latent=None, theta=None, *, initial_point=None, compile_kwargs=None):
@@ -147,7 +148,10 @@ def reading_once(compiled: bool = False) -> Iterator[None]:
             _read[key] = _from_pymc(model, latent, theta, compile_kwargs=kwargs), model
         return _read[key][0]
 
-    with patch.object(lgm.LatentGaussianModel, "from_pymc", once):
+    with (
+        patch.object(lgm.LatentGaussianModel, "from_pymc", once),
+        pytensor.config.change_flags(**QUICK),
+    ):
         yield
 
 

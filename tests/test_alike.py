@@ -15,6 +15,8 @@ import pymc_lgm as lgm
 from pymc_lgm.model import alike
 from pymc_lgm.model.alike import in_common, simplified
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 RNG = np.random.default_rng(0)
 X, Z = RNG.uniform(0, 1, (6, 2)), RNG.uniform(0, 1, (6, 2))
 

@@ -768,7 +768,6 @@ def test_nothing_of_a_draw_waits_for_the_garbage_collector(sampler, options):
     step = build(sampler, "logistic", **options)
     step.setup_chain(np.random.default_rng(1), 12, 4)
     point = listed("logistic").initial_point()
-    gc.collect()
     gc.freeze()  # what is there by now is not looked at again
     gc.disable()
     try:

@@ -151,7 +151,8 @@ def assert_same(one: xr.DataTree, other: xr.DataTree) -> None:
             assert groups[0][v].dtype == groups[1][v].dtype
 
 
-@pytest.mark.parametrize("name", ["asis", pytest.param("default", marks=pytest.mark.slow), "nuts"])
+@pytest.mark.slow  # processes start and import PyMC, here and below
+@pytest.mark.parametrize("name", CASES)
 def test_chains_on_workers_are_those_of_pm_sample(client, local, name):
     make, options = CASES[name]
     found = run(client, make(), **options)
@@ -167,6 +168,7 @@ def test_the_report_reads_the_trace(kept):
     assert report.groups["ess_per_second"].gt(0).all()
 
 
+@pytest.mark.slow
 def test_chains_are_shared_out(client, monkeypatch):
     """Both processes work: nothing that one of them has draws all chains to it."""
     seen = set()
@@ -201,6 +203,7 @@ def dies_once(marker: Path, draw: int, die):
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL")
 def test_a_chain_whose_worker_is_killed_has_the_same_draws(client, local, tmp_path):
     marker = tmp_path / "killed"

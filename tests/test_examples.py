@@ -1,5 +1,6 @@
 """The examples are tutorials: each runs without a warning, and its chains converge."""
 
+import json
 import os
 import subprocess
 import sys
@@ -12,15 +13,36 @@ ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 every_example = pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 
+# A process that has imported what all examples import, and forks for each: who asks writes a line
+# of script, path and folder, and reads how it ended. Whatever is printed goes to stderr.
 # Warnings are errors, but for the one of PyMC's own graphs that pyproject.toml excuses, too.
-RUN = """
-import runpy, sys, warnings
+SERVER = """
+import json, os, runpy, signal, sys, traceback, warnings
 import arviz as az, pymc as pm
 from numba.core.errors import NumbaPerformanceWarning
 import pymc_lgm as lgm
-warnings.simplefilter("error")
-warnings.simplefilter("ignore", NumbaPerformanceWarning)
-warnings.filterwarnings("ignore", "PyTensor could not link to a BLAS")
+
+reply = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+for line in sys.stdin:
+    script, path, folder = json.loads(line)
+    if (child := os.fork()) == 0:
+        ended = 1
+        try:
+            signal.alarm(600)
+            os.chdir(folder)
+            sys.argv = ["-c", path]
+            warnings.simplefilter("error")
+            warnings.simplefilter("ignore", NumbaPerformanceWarning)
+            warnings.filterwarnings("ignore", "PyTensor could not link to a BLAS")
+            exec(script, globals())
+            ended = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(ended)
+    print(os.waitpid(child, 0)[1], file=reply, flush=True)
 """
 WHOLE = """
 idata = runpy.run_path(sys.argv.pop(), run_name="__main__")["idata"]
@@ -33,7 +55,7 @@ warnings.filterwarnings("ignore", "Estimated shape parameter of Pareto")
 sample, joint_test, rhat = pm.sample, lgm.testing.joint_test, az.rhat
 
 def few_draws(draws=1000, *, tune=1000, **kwargs):
-    return sample(min(draws, 40), **kwargs | {"tune": min(tune, 40), "chains": 2, "cores": 1})
+    return sample(min(draws, 20), **kwargs | {"tune": min(tune, 40), "chains": 2, "cores": 1})
 
 def few_replicates(*args, replicates=1000, **kwargs):
     return joint_test(*args, replicates=min(replicates, 100), **kwargs)
@@ -57,22 +79,30 @@ def test_examples_are_notebooks_that_the_documentation_lists(path):
     )
 
 
-def run(script, path, folder):
+@pytest.fixture(scope="module")
+def server():
     quiet = {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", RUN + script, str(path)]
-    subprocess.run(command, cwd=folder, env=os.environ | quiet, check=True, timeout=600)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-c", SERVER]
+    with subprocess.Popen(command, env=os.environ | quiet, **pipes) as started:
+        yield started
+
+
+def run(server, script, path, folder):
+    print(json.dumps([script, str(path), str(folder)]), file=server.stdin, flush=True)
+    assert server.stdout.readline() == "0\n"
     assert not list(folder.iterdir())  # a file only where one was asked for
 
 
 @pytest.mark.slow
 @every_example
-def test_examples_run_without_a_warning(path, tmp_path):
+def test_examples_run_without_a_warning(server, path, tmp_path):
     """With a few of their draws."""
-    run(SHORT, path, tmp_path)
+    run(server, SHORT, path, tmp_path)
 
 
 @pytest.mark.whole
 @every_example
-def test_examples_converge(path, tmp_path):
+def test_examples_converge(server, path, tmp_path):
     """As they are; `make docs` asks the same of each."""
-    run(WHOLE, path, tmp_path)
+    run(server, WHOLE, path, tmp_path)

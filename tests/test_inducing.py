@@ -21,7 +21,7 @@ from pytensor.graph.traversal import ancestors
 from samplers import CASES, label
 from scipy.stats import multivariate_normal, norm
 from test_priors import close
-from toys import TOYS, Chain, Counts, invariance_of
+from toys import TOYS, Chain, Counts, invariance_after, invariance_of
 
 import pymc_lgm as lgm
 
@@ -236,8 +236,7 @@ def test_a_tuned_step_leaves_the_joint_law_unchanged(case, twin):
     sampler, options = case
     elements = build(sampler, twin, **options).elements
     chain = started(elements, Seen(), 3, 120 if sampler is lgm.PseudoMarginal else 20)
-    for steps in (1, 5):
-        result = invariance_of(chain, replicates=150, steps=steps)
+    for result in invariance_after((1, 5), chain, replicates=150):
         assert result.pvalue > LEVEL, result
 
 

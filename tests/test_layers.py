@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from models import build
+from models import build, reading_once
 from test_joint import NOTICED, ellipse_without_mean, ellipse_without_slice
 from toys import until_noticed
 
@@ -45,12 +45,13 @@ MODELS = {n: layers(n) for n in (2, MANY)}
 
 
 def pvalue(sampler, n, replicates, steps, **options):
-    step = build(sampler, MODELS[n], compiled=True, **options)
-    rng = np.random.default_rng(n)
-    return joint_test(step, MODELS[n], replicates=replicates, steps=steps, rng=rng).pvalue
+    model, rng = MODELS[n], np.random.default_rng(n)
+    with reading_once(compiled=True):
+        step = sampler(model=model, **options)
+        return joint_test(step, model, replicates=replicates, steps=steps, rng=rng).pvalue
 
 
-@pytest.mark.parametrize("n", MODELS)
+@pytest.mark.parametrize("n", [pytest.param(2, marks=pytest.mark.slow), MANY])
 @pytest.mark.parametrize(
     ("sampler", "options"),
     [

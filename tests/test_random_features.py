@@ -1,10 +1,12 @@
 """Random features: their covariance, and chains on the model that is linear in them."""
 
+from functools import cache
+
 import numpy as np
 import pymc as pm
 import pytest
 
-from models import QUICK
+from models import QUICK, reading_once
 from mutants import mutated
 
 import pymc_lgm as lgm
@@ -70,6 +72,10 @@ def counts(n=12, features=3):
     return model, gp
 
 
+shared = cache(counts)
+"""A model that is read and compiled once for all samplers of it."""
+
+
 def classes(n=6, features=2):
     """Three processes that are columns of one matrix, with a mean."""
     x = np.linspace(0, 3, n)[:, None]
@@ -85,19 +91,18 @@ def classes(n=6, features=2):
     return model, gp
 
 
+shared_classes = cache(classes)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("step", "steps", "tune"),
-    [
-        pytest.param(lgm.PseudoMarginal, 2, 60, marks=pytest.mark.slow),
-        (lgm.WhitenedMetropolis, 3, 0),
-    ],
+    ("step", "steps", "tune"), [(lgm.PseudoMarginal, 2, 60), (lgm.WhitenedMetropolis, 3, 0)]
 )
 def test_every_sampler_leaves_the_joint_law_of_classes(step, steps, tune):
-    model, _ = classes()
-    with model:
-        step = step(compile_kwargs=QUICK)
-    rng = np.random.default_rng(6)
-    test = joint_test(step, model, replicates=300, steps=steps, tune=tune, rng=rng)
+    (model, _), rng = shared_classes(), np.random.default_rng(6)
+    with reading_once(compiled=True):
+        ours = step(model=model)
+        test = joint_test(ours, model, replicates=300, steps=steps, tune=tune, rng=rng)
     assert test.pvalue > 1e-4, test
 
 
@@ -137,12 +142,11 @@ def test_columns_are_read_as_a_list_of_processes_is():
     ],
 )
 def test_every_sampler_leaves_the_joint_law(step, steps, tune):
-    model, _ = counts(n=6)
-    with model:
-        step = step(compile_kwargs=QUICK)
-    rng = np.random.default_rng(5)
+    (model, _), rng = shared(n=6), np.random.default_rng(5)
     replicates = 300 if tune else 150
-    test = joint_test(step, model, replicates=replicates, steps=steps, tune=tune, rng=rng)
+    with reading_once(compiled=tune > 0):
+        ours = step(model=model)
+        test = joint_test(ours, model, replicates=replicates, steps=steps, tune=tune, rng=rng)
     assert test.pvalue > 1e-4, test
 
 
@@ -163,11 +167,10 @@ def mean_and_noise(n=8):
 @pytest.mark.slow
 def test_a_mean_and_a_noise_are_no_classes():
     """The default samples them: labels of a robust maximum cut f off, and these do not."""
-    model = mean_and_noise()
-    with model:
-        step = lgm.PseudoMarginal(compile_kwargs=QUICK)
-    rng = np.random.default_rng(7)
-    test = joint_test(step, model, replicates=200, steps=2, tune=40, rng=rng)
+    model, rng = mean_and_noise(), np.random.default_rng(7)
+    with reading_once(compiled=True):
+        step = lgm.PseudoMarginal(model=model)
+        test = joint_test(step, model, replicates=200, steps=2, tune=40, rng=rng)
     assert test.pvalue > 1e-4, test
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
@@ -502,22 +502,32 @@ def invariance(
 
 def invariance_of(chain: Chain, *, replicates: int, steps: int) -> JointTest:
     """The same for a chain that has been tuned."""
+    (result,) = invariance_after((steps,), chain, replicates=replicates)
+    return result
+
+
+def invariance_after(
+    counts: tuple[int, ...], chain: Chain, *, replicates: int
+) -> Iterator[JointTest]:
+    """The same after each of several numbers of steps: each replicate is looked at on its way."""
     toy, y = chain.toy, chain.toy.y
-    rows: tuple[list[dict[str, float]], ...] = ([], [])
+    rows: dict[int, list[dict[str, float]]] = {count: [] for count in (0, *counts)}
     for _ in range(replicates):
         theta, f = toy.draw(chain.rng)
         state = State.of(toy, theta, f)
         assert state is not None
-        rows[0].append(joint_values(toy, theta, f))
         chain.state = state
-        for _ in range(steps):
-            chain.step()
-        rows[1].append(joint_values(toy, chain.state.theta, chain.state.f))
+        for step in range(max(counts) + 1):
+            if step > 0:
+                chain.step()
+            if step in rows:
+                rows[step].append(joint_values(toy, chain.state.theta, chain.state.f))
     toy.y = y
-    before, after = (
-        {name: np.array([row[name] for row in side]) for name in side[0]} for side in rows
+    before, *after = (
+        {name: np.array([row[name] for row in side]) for name in side[0]} for side in rows.values()
     )
-    return JointTest.of_pairs(before, after)
+    for each in after:
+        yield JointTest.of_pairs(before, each)
 
 
 def until_noticed(pvalue: Callable[[int], float], *sizes: int) -> float:
