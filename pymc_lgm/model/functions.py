@@ -353,7 +353,8 @@ class ModelFunctions:
 
     def cov_vjp(self, theta: Array, M: Array) -> Array:
         """⟨∂K/∂theta_j, M⟩ for each j, shape (p,); M is any (n, n) array."""
-        return self.graphs.cov_vjp(theta, M)
+        # K is symmetric, so Mᵀ does as well: what is in row order has loops that are vectorized.
+        return self.graphs.cov_vjp(theta, np.ascontiguousarray(M.T if M.flags.f_contiguous else M))
 
     def mean_vjp(self, theta: Array, v: Array) -> Array:
         """⟨∂m/∂theta_j, v⟩ for each j, shape (p,)."""

@@ -15,7 +15,7 @@ from pymc_lgm.priors.base import GaussianModel, Prior
 from pymc_lgm.priors.cholesky_derivatives import information, multiply_jvp, multiply_vjp
 from pymc_lgm.priors.dense_posterior import ROUNDING, DensePosterior, joined_by
 from pymc_lgm.priors.precision import Precision, SiteBlocks
-from pymc_lgm.priors.site_loops import scaled
+from pymc_lgm.priors.site_loops import cleared, scaled
 from pymc_lgm.priors.site_posterior import HeldPosterior, SitePosterior
 
 __all__ = ["DensePrior"]
@@ -39,7 +39,7 @@ class _Matrix:
     @cached_property
     def factor(self) -> CholeskyFactor | None:
         """L, in place."""
-        return factorize(self.above) if self.held is None else self.held.factor()
+        return self.held.factor() if self.held else factorize(cleared(self.above, self.diagonal))
 
     @property
     def symmetric(self) -> Array:

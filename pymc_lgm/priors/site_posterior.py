@@ -95,6 +95,13 @@ class SitePosterior(DensePosterior):
         rows, white = site_loops.deviations(packed, scale, lower, self._U, self._root, xi)
         return rows.T, white.T
 
+    def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
+        """See `Posterior`: one O(n³) operation, B⁻¹."""
+        inverse = self._inverse.T if self._inverse.flags.f_contiguous else self._inverse
+        left = 0.5 * a if v is None else 0.5 * a + v
+        M = site_loops.of_evidence(inverse, self._root, left, a)
+        return self.prior.vjp(M, a if v is None else a + v)
+
     def differentiable(self) -> SitePosterior:
         """Make B⁻¹ now, of which `shares` and `evidence_gradient` are both made."""
         _ = self._inverse
@@ -108,6 +115,7 @@ class HeldPosterior(SitePosterior):
     spread = DensePosterior.spread
     deviations = DensePosterior.deviations
     whitened_deviations = DensePosterior.whitened_deviations
+    evidence_gradient = DensePosterior.evidence_gradient
 
     def __init__(self, prior: Dense, W: Array, B: CholeskyFactor):
         self.prior: Dense = prior
