@@ -14,9 +14,10 @@ from pymc_lgm.linalg import Array, CholeskyFactor, bounded_exp, factorize, held
 from pymc_lgm.priors.base import GaussianModel, Prior
 from pymc_lgm.priors.cholesky_derivatives import information, multiply_jvp, multiply_vjp
 from pymc_lgm.priors.dense_posterior import ROUNDING, DensePosterior, joined_by
+from pymc_lgm.priors.held_posterior import HeldPosterior
 from pymc_lgm.priors.precision import Precision, SiteBlocks
-from pymc_lgm.priors.site_loops import cleared, scaled
-from pymc_lgm.priors.site_posterior import HeldPosterior, SitePosterior
+from pymc_lgm.priors.site_factor import cleared, scaled
+from pymc_lgm.priors.site_posterior import SitePosterior
 
 __all__ = ["DensePrior"]
 
@@ -49,9 +50,8 @@ class _Matrix:
     @cached_property
     def _copy(self) -> Array:
         copy = np.empty_like(self.above)
-        for start in range(0, len(copy), BLOCK):
-            stop = start + BLOCK
-            copy[:stop, start:stop] = self.above[:stop, start:stop]
+        for stop in range(BLOCK, len(copy) + BLOCK, BLOCK):
+            copy[:stop, stop - BLOCK : stop] = self.above[:stop, stop - BLOCK : stop]
         np.fill_diagonal(copy, self.diagonal)
         return copy
 

@@ -8,11 +8,11 @@ from typing import Protocol, Self
 import numpy as np
 
 from pymc_lgm.linalg import Array, CholeskyFactor, tally
-from pymc_lgm.priors import site_loops
+from pymc_lgm.priors import site_factor, site_loops
 from pymc_lgm.priors.dense_posterior import DensePosterior, Differentiable
 from pymc_lgm.priors.precision import rooted
 
-__all__ = ["HeldPosterior", "SitePosterior"]
+__all__ = ["Dense", "SitePosterior"]
 
 THIN = 1e-6
 """W_i Σ_ii below which a difference from 1 does not say what it is."""
@@ -47,7 +47,7 @@ class SitePosterior(DensePosterior):
     def of(cls, prior: Dense, W: Array, C: Array, diagonal: Array, v: float) -> Self | None:
         """Factorize B, of K = v C above its diagonal: one O(n³) operation; ``None`` if it fails."""
         tally.cubic_ops += 1
-        U, is_definite = site_loops.conditioned(C, diagonal, v, W)
+        U, is_definite = site_factor.conditioned(C, diagonal, v, W)
         return cls(prior, W, U) if is_definite else None
 
     def dual(self, b: Array) -> Array:
@@ -106,22 +106,3 @@ class SitePosterior(DensePosterior):
         """Make B⁻¹ now, of which `shares` and `evidence_gradient` are both made."""
         _ = self._inverse
         return self
-
-
-class HeldPosterior(SitePosterior):
-    """The same of a K that a device holds: by the verbs of its factors, since loops have no K."""
-
-    dual = DensePosterior.dual
-    spread = DensePosterior.spread
-    deviations = DensePosterior.deviations
-    whitened_deviations = DensePosterior.whitened_deviations
-    evidence_gradient = DensePosterior.evidence_gradient
-
-    def __init__(self, prior: Dense, W: Array, B: CholeskyFactor):
-        self.prior: Dense = prior
-        self.precision, self._W, self._B = W, rooted(W), B
-
-    @classmethod
-    def by(cls, prior: Dense, W: Array, B: CholeskyFactor | None) -> Self | None:
-        """``None`` if there is no factor."""
-        return None if B is None else cls(prior, W, B)
