@@ -242,14 +242,13 @@ def theta_move(
             )
         few = model.p <= FEW_THETAS
         explorer = walk if nuts is not None and few else None
-        # Across two or three components three trajectories go as far as more, or jumps, would.
-        trajectories, jumps = (3, 0) if few else (6, 3)
+        # Across two or three components three trajectories go as far as more would.
+        trajectories = 3 if few else 6
         # Of sets a slope costs twice what an evaluation does, and NUTS would be most of tuning.
         explored, first, aside = (0.2, 10, 0.0) if model.sets is None else (0.1, 4, 0.1)
         return kernels.Emulated(
             *(nuts or walk, explorer, explored, first),
             n_trajectories=trajectories,
-            n_jumps=jumps,
             aside=aside,
         )
     if move == "nuts":

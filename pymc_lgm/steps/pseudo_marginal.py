@@ -42,9 +42,10 @@ class PseudoMarginal(Marginal):
         only if that would accept; or by component-wise slice sampling with the estimate's random
         numbers held (Murray and Graham 2016). By default "emulator" for up to 12 hyper-parameters
         and "nuts" for more, if theta has a gradient. While the emulator is learnt NUTS moves theta,
-        too, or for up to 3 hyper-parameters a random walk. If from the middle of tuning on less
-        than 0.7 of the jumps are accepted, a draw makes up to four moves, and NUTS a share of them:
-        a quarter of what the acceptance is less. If it is less than 0.1, NUTS makes all moves.
+        too, or for up to 3 hyper-parameters a random walk, then jumps as wide as the prior. If from
+        the middle of tuning on less than 0.7 of the jumps are accepted, a draw makes up to four
+        moves, and NUTS a share of them: a quarter of what the acceptance is less. If it is less
+        than 0.1, NUTS makes all moves.
     n_importance : int, optional
         N: draws of f an estimate. By default 8, or the power of two up to 64 at which tuning sees
         that the noise of a ratio of two would have a variance of at most 0.05. It begins at 2 for a

@@ -36,6 +36,14 @@ __all__ = [
 ]
 
 
+LONGEST = 0.75
+"""Leapfrog step: with it four of them go 1.8 to 3, more than a quarter of a turn about the mode.
+
+So three trajectories, or any odd number, end rather on the other side of it: draws whose errors
+cancel. Nearly half a turn, as longer steps would make it, would do the same to every second draw,
+and the distance from the mode would stay what it is.
+"""
+
 ENOUGH, SETTLED = 320, 0.8
 """Draws, and acceptance of jumps, after which no more is learnt."""
 
@@ -172,14 +180,15 @@ class Emulated:
 
     The other move, or a cheaper ``explorer``, explores until there is an emulator, NUTS for at most
     ``trajectories`` draws a component of theta. It goes on in the share ``explored`` of tuning:
-    where the emulator is too low its proposals to leave are rejected. Each draw of tuning from
-    ``judgment`` on says what becomes of it. If at least ``good`` of the emulator's proposals are
-    accepted, it is not needed. If less, it makes a quarter as large a share of the moves as the
-    acceptance is less, and an exact draw has more moves: one more for each 0.2 that are lacking, or
-    begun. Below ``fair`` it makes all of them, since visits cannot show the shape of the evidence.
-    A walk helps in no draw: on estimates it is no better than the emulator. In the share ``aside``
-    of all moves a component of theta jumps in the target itself, in tuning and after it: where the
-    emulator is too low it would stay.
+    where the emulator is too low its proposals to leave are rejected. In place of the explorer,
+    which would go there by small steps, a component of theta then jumps in the target. Each draw of
+    tuning from ``judgment`` on says what becomes of it. If at least ``good`` of the emulator's
+    proposals are accepted, it is not needed. If less, it makes a quarter as large a share of the
+    moves as the acceptance is less, and an exact draw has more moves: one more for each 0.2 that
+    are lacking, or begun. Below ``fair`` it makes all of them, since visits cannot show the shape
+    of the evidence. A walk helps in no draw: on estimates it is no better than the emulator. In the
+    share ``aside`` of all moves a component of theta jumps in the target itself, in tuning and
+    after it: where the emulator is too low it would stay.
     """
 
     other: NUTS | Metropolis = field(default_factory=Metropolis)
@@ -208,7 +217,7 @@ class Emulated:
         return EmulatorTuning(
             explorer=None if self.explorer is None else self.explorer.start(state, tune),
             other=self.other.start(state, tune),
-            step_size=StepSizeTuning.start(0.8 * state.theta.size**-0.25, 0.8, 3.0),
+            step_size=StepSizeTuning.start(0.8 * state.theta.size**-0.25, 0.8, LONGEST),
             emulator=None,
             visits=(),
             history=History((), max(first, min(tune // 4, least))),
@@ -224,10 +233,7 @@ class Emulated:
         watched = watch(target, visited) if learning else target
         share = max(self.explored, tuning.share) if learning else tuning.share
         if tuning.emulator is not None and self.aside and rng.uniform() < self.aside:
-            state = jump_of_target(rng, watched)
-            accepted = float(state is not target.state)
-            scale = tuning.step_size.value(tune)
-            stats = {"theta_acceptance": accepted, "theta_scale": scale}
+            state, stats = self._jumped(rng, watched, tuning, tune)
         elif tuning.emulator is not None and rng.uniform() >= share:
             step_size = tuning.step_size.value(tune)
             state, info = surrogate_transition(
@@ -242,6 +248,8 @@ class Emulated:
             if tune:
                 learnt = tuning.step_size.update(info.emulated_acceptance)
                 tuning = tuning._replace(step_size=learnt).note(info.theta_acceptance)
+        elif self.explorer is not None and tuning.share == 0.0 and tuning.emulator is not None:
+            state, stats = self._jumped(rng, watched, tuning, tune)
         elif self.explorer is not None and tuning.share == 0.0:
             state, explorer, stats = self.explorer.run(rng, watched, tuning.explorer, tune)
             tuning = tuning._replace(explorer=explorer)
@@ -251,6 +259,13 @@ class Emulated:
         if learning and tuning.share < 1.0:
             tuning = self._judged(tuning.learn(spread(visited), state.theta))
         return state, tuning, {"theta_steps": 0.0} | stats
+
+    def _jumped(
+        self, rng: np.random.Generator, target: Target, tuning: EmulatorTuning, tune: bool
+    ) -> tuple[State, Stats]:
+        state = jump_of_target(rng, target)
+        accepted = float(state is not target.state)
+        return state, {"theta_acceptance": accepted, "theta_scale": tuning.step_size.value(tune)}
 
     def _judged(self, tuning: EmulatorTuning) -> EmulatorTuning:
         """Say in how many of the draws the other move shall move theta."""
