@@ -474,6 +474,21 @@ def test_an_explorer_takes_its_place_until_the_emulator_needs_help(rng):
     assert helped.explorer is start.explorer
 
 
+def test_with_an_emulator_jumps_take_the_place_of_the_explorer(rng):
+    """Of one component, as its prior would have it: a walk would not see a long tail."""
+    _, tuning = judged(0.9)
+    move = Emulated(NUTS(), kernels.Metropolis(), explored=1.0)
+    target = gaussian_target(np.zeros(2), np.ones(2))
+    tuning, changed = tuning._replace(explorer="a walk that is not taken"), []
+    for _ in range(20):
+        visits = len(tuning.visits)
+        state, tuning, stats = move.run(rng, target, tuning, True)
+        changed.append((state.theta != target.state.theta).sum())
+        assert stats["theta_acceptance"] in (0.0, 1.0)
+        assert len(tuning.visits) == visits + 1
+    assert set(changed) == {0, 1}
+
+
 def test_an_emulator_learns_what_trajectories_have_seen(rng):
     """A few points of each, whether they were accepted or not; nothing of noise."""
     move = Emulated(NUTS())

@@ -547,7 +547,8 @@ def gaussian_target(theta: Any, sd: Any, noisy: bool = False) -> Target:
         return Slope(theta, -0.5 * float(np.square(theta / sd).sum()), -theta / sd**2)
 
     def evaluate(theta: Any) -> tuple[float, Any]:
-        return slope(theta).log_density, SimpleNamespace(theta=theta)
+        there = SimpleNamespace(theta=theta, model=PRIOR, log_prior=log_prior(theta))
+        return slope(theta).log_density, there
 
     state: Any = SimpleNamespace(theta=theta, model=PRIOR)
     return Target(state, slope(theta).log_density, evaluate, slope=slope, noisy=noisy)
