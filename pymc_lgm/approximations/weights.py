@@ -97,7 +97,6 @@ def one_by_weight(log_weights: Array, u: float) -> int:
     return int(log_weights.argmax())  # u is next to 1, and rounding has left none
 
 
-@numba.njit(cache=True, error_model="numpy")
 def pareto_shape(log_weights: Array) -> float:
     """k̂ of importance weights: the shape of a generalized Pareto law fitted to the largest.
 
@@ -117,8 +116,16 @@ def pareto_shape(log_weights: Array) -> float:
     tail = int(min(N / 5, 3 * math.sqrt(N)))
     if tail < 6 or log_weights.max() == -np.inf:
         return np.nan
+    # NumPy sorts: Numba's sort takes seconds to compile.
     ordered = np.exp(np.sort(log_weights)[N - tail - 1 :] - log_weights.max())
-    x = ordered[1:] - ordered[0]
+    shape: float = _shape_of_tail(ordered[1:] - ordered[0])
+    return shape
+
+
+@numba.njit(cache=True, error_model="numpy")
+def _shape_of_tail(x: Array) -> float:
+    """k̂ of the excesses x, in order."""
+    tail = x.size
     quarter, largest = x[int(tail / 4 + 0.5) - 1], x[tail - 1]
     if not quarter > x[0]:  # ties: far from any such law
         return np.nan

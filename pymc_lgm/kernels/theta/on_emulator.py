@@ -132,16 +132,14 @@ def propose(
     """
     here = start = look(coordinates_of(theta, emulator), emulator, prior)
     total, jumps_first = 0.0, n_jumps > 0 and rng.random() < 0.5
-    if jumps_first:
-        for _ in range(n_jumps):
+    # One call of each: Numba compiles what a call stands for once more for each place.
+    for k in range(n_trajectories + n_jumps):
+        if k < n_jumps if jumps_first else k >= n_trajectories:
             here = jump(rng, here, emulator, prior)
-    for _ in range(n_trajectories):
-        step = step_size * (0.6 + 0.4 * rng.random())
-        here, acceptance = trajectory(rng, here, step, n_steps, emulator, prior)
-        total += acceptance
-    if not jumps_first:
-        for _ in range(n_jumps):
-            here = jump(rng, here, emulator, prior)
+        else:
+            step = step_size * (0.6 + 0.4 * rng.random())
+            here, acceptance = trajectory(rng, here, step, n_steps, emulator, prior)
+            total += acceptance
     before, after = start.log_evidence + start.log_prior, here.log_evidence + here.log_prior
     moved = False
     for j in range(theta.size):
