@@ -30,6 +30,8 @@ _IMPORTED_BY = os.getpid()
 def few_threads(n: int) -> Iterator[None]:
     """Keep BLAS at one thread while n is below `ROWS_WORTH_THREADS`; then restore what was there.
 
+    A forked process stays at one thread: BLAS would begin its threads anew for every draw.
+
     Below it nothing that is computed inside depends, to the last bit, on how many threads the user
     or PyMC has set. From it on the process keeps what it has been granted, by
     ``pm.sample(blas_cores=...)``, `threadpoolctl.threadpool_limits` or ``OMP_NUM_THREADS``, and
@@ -60,7 +62,11 @@ def few_threads(n: int) -> Iterator[None]:
     if forked or n < ROWS_WORTH_THREADS:
         pools = _pools(forked)
         if any((pool.num_threads or 1) > 1 for pool in pools.lib_controllers):
-            with pools.limit(limits=1):
+            limited = pools.limit(limits=1)
+            if forked:
+                yield
+                return
+            with limited:
                 yield
             return
     yield
