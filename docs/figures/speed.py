@@ -86,8 +86,8 @@ def draw(found):
             axis.tick_params(length=0)
             axis.spines[:].set_visible(False)
     axis.set_yticks(range(len(MODELS)), MODELS.values())
-    axis.set(xscale="log", xlim=(0.6, 600))
-    axis.set_xticks([1, 10, 100], ["1 ×", "10 ×", "100 ×"])
+    axis.set(xscale="log", xlim=(0.6, 6000))
+    axis.set_xticks([1, 10, 100, 1000], ["1 ×", "10 ×", "100 ×", "1000 ×"])
     axis.minorticks_off()
     axis.invert_yaxis()
     keys = [plt.Rectangle((0, 0), 1, 1, label=label, **style) for label, style in KINDS.values()]
