@@ -364,8 +364,9 @@ def test_a_jump_that_forgets_where_it_was_is_noticed(dies):
 
 @pytest.mark.mutant
 def test_jumps_outside_the_ratio_are_noticed(dies, monkeypatch):
-    right = "if jumps_first:\n        for _ in range(n_jumps):\n            here = jump"
-    wrong = mutated(on_emulator, right, right.replace("here =", "here = start ="))
+    right = "            here = jump(rng, here, emulator, prior)\n"
+    forgets = f"{right}            start = here if jumps_first else start\n"
+    wrong = mutated(on_emulator, right, forgets)
     monkeypatch.setattr(module, "propose", wrong.propose)
     move = transition(surrogate_transition)
     pvalue = until_noticed(partial(pairs_pvalue, move), 1000, 3000)
