@@ -132,7 +132,7 @@ def propose(
     """
     here = start = look(coordinates_of(theta, emulator), emulator, prior)
     total, jumps_first = 0.0, n_jumps > 0 and rng.random() < 0.5
-    # One call of each: Numba compiles what a call stands for once more for each place.
+    # Jumps come before all trajectories, or after them.
     for k in range(n_trajectories + n_jumps):
         if k < n_jumps if jumps_first else k >= n_trajectories:
             here = jump(rng, here, emulator, prior)
