@@ -21,7 +21,7 @@ from scipy.linalg import blas, lapack
 from pymc_lgm.callbacks import IS_COMPILED
 from pymc_lgm.linalg import Array
 
-__all__ = ["factorize_upper", "multiply", "solve", "symmetric_times"]
+__all__ = ["factorize_upper", "multiply", "product", "solve", "symmetric_times"]
 
 LOWER, UPPER, LEFT, PLAIN, TRANSPOSED = (ord(letter) for letter in "LULNT")
 
@@ -61,6 +61,7 @@ _potrf = _routine("cython_lapack", "dpotrf")
 _trmm, _trmv = _routine("cython_blas", "dtrmm"), _routine("cython_blas", "dtrmv")
 _trsm, _trsv = _routine("cython_blas", "dtrsm"), _routine("cython_blas", "dtrsv")
 _symm, _symv = _routine("cython_blas", "dsymm"), _routine("cython_blas", "dsymv")
+_gemm = _routine("cython_blas", "dgemm")
 
 
 @numba.njit(cache=True)
@@ -103,6 +104,19 @@ def _symmetric_times(variance: float, A: Array, rows: Array) -> Array:
     return out
 
 
+@numba.njit(cache=True)
+def _product(A: Array, B: Array) -> Array:
+    # BLAS, which knows columns only, computes (A B)ᵀ = Bᵀ Aᵀ: what is in row order is transposed.
+    n, m, inner = np.int64(A.shape[0]), np.int64(B.shape[1]), np.int64(A.shape[1])
+    by_rows, others_by_rows = A.flags.c_contiguous, B.flags.c_contiguous
+    form = np.uint8(PLAIN if by_rows else TRANSPOSED)
+    others_form = np.uint8(PLAIN if others_by_rows else TRANSPOSED)
+    out, width, length = np.empty((n, m)), max(m, 1), max(inner, 1)
+    apart, others_apart = length if by_rows else max(n, 1), width if others_by_rows else length
+    _gemm((others_form, form, m, n, inner, 1.0, B, others_apart, A, apart, 0.0, out, width))
+    return out
+
+
 def _factorize_upper_by_scipy(A: Array) -> bool:
     _, info = lapack.dpotrf(A, lower=0, overwrite_a=1, clean=0)
     return bool(info == 0)
@@ -121,11 +135,19 @@ def _symmetric_times_by_scipy(variance: float, A: Array, rows: Array) -> Array:
     return out
 
 
+def _product_by_numpy(A: Array, B: Array) -> Array:
+    out: Array = A @ B
+    return out
+
+
 factorize_upper = _factorize_upper if IS_COMPILED else _factorize_upper_by_scipy
 """factorize_upper(A) -> bool: A = Uᵀ U in the upper triangle; whether A is positive definite."""
 
 multiply = _multiply if IS_COMPILED else _multiply_by_scipy
 """multiply(T, lower, transposed, rows): T x, or Tᵀ x, in the place of each row x."""
+
+product = _product if IS_COMPILED else _product_by_numpy
+"""product(A, B) -> A B of matrices in row order or in column order: sooner compiled than `@`."""
 
 solve = _solve if IS_COMPILED else _solve_by_scipy
 """solve(T, lower, transposed, rows): T⁻¹ x, or T⁻ᵀ x, in the place of each row x."""

@@ -27,7 +27,7 @@ from scipy.special import erfcx
 
 import pymc_lgm as lgm
 
-from pymc_lgm import elementary
+from pymc_lgm import blas, elementary
 from pymc_lgm.callbacks import LogDensity, call
 from pymc_lgm.likelihoods.normal import log_ndtr
 from pymc_lgm.likelihoods.smooth import SmoothFunction, bounded_exp, log_expit
@@ -315,6 +315,15 @@ def test_elementary_functions_are_good_to_an_ulp_or_two(name):
     assert error[usual].max() < ulps
     # What is no normal number may be taken for zero, and its logarithm has an imaginary part.
     np.testing.assert_allclose(far, beyond, rtol=1e-15, atol=3e-308)
+
+
+@pytest.mark.parametrize("sizes", [(3, 4, 5), (1, 4, 5), (3, 1, 5), (0, 4, 5), (3, 0, 5)])
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+def test_a_product_is_numpys_in_either_order(sizes, orders):
+    rng, (n, inner, m) = np.random.default_rng(5), sizes
+    A, B = rng.standard_normal((n, inner)), rng.standard_normal((inner, m))
+    got = blas.product(np.asarray(A, order=orders[0]), np.asarray(B, order=orders[1]))
+    np.testing.assert_allclose(got, A @ B, rtol=1e-14, atol=1e-15)
 
 
 @pytest.mark.parametrize("name", sorted({name.split("_")[0] for name in KNOWN}))

@@ -90,28 +90,20 @@ class _Constant:
         return values if self.several else values[0]
 
 
-def with_address(value: Callable[..., Any], gradient: Callable[..., Any], size: int) -> Any | None:
+def with_address(function: Any, size: int) -> Any | None:
     """Code at an ``address`` that writes a density and its gradient at theta, 1 + p numbers.
 
     ``None`` where a function is not Numba's, or reads what other step methods own: that changes.
     """
-    value_at, gradient_at = _code_of(value), _code_of(gradient)
-    if value_at is None or gradient_at is None or not IS_COMPILED:
+    code = getattr(getattr(function, "vm", None), "jit_fn", None)
+    if code is None or len(function.maker.fgraph.inputs) != 1 or not IS_COMPILED:
         return None
 
     def write(x: Any, out: Any) -> None:
-        theta = carray(x, (size,))
-        (density,) = value_at(theta)
-        (slope,) = gradient_at(theta)
+        density, slope = code(carray(x, (size,)))
         out[0] = density[()]
         for j in range(size):
             out[1 + j] = slope[j]
 
     pointer = types.CPointer(types.float64)
     return numba.cfunc(types.void(pointer, pointer))(write)
-
-
-def _code_of(function: Any) -> Any:
-    """What Numba has made of a function of theta alone, or ``None``."""
-    code = getattr(getattr(function, "vm", None), "jit_fn", None)
-    return code if code is None or len(function.maker.fgraph.inputs) == 1 else None

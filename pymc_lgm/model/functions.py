@@ -227,7 +227,7 @@ class ModelFunctions:
 
     def log_prior(self, theta: Array) -> float:
         """log p(theta) with the Jacobians of the transforms, up to what theta does not enter."""
-        return float(self.graphs.log_prior(theta))
+        return float(self.graphs.log_prior(theta)[0])
 
     def log_likelihood(self, f: Array, theta: Array) -> float:
         """ℓ(f, theta): the log density of everything that depends on f, but f itself."""
@@ -370,13 +370,14 @@ class ModelFunctions:
 
     def log_prior_gradient(self, theta: Array) -> Array:
         """∂ log p(theta)/∂theta, shape (p,)."""
-        return self.graphs.log_prior_gradient(theta)
+        gradient: Array = self.graphs.log_prior(theta)[1]
+        return gradient
 
     @cached_property
     def prior_density(self) -> LogDensity:
         """log p(theta) and its gradient, for compiled loops."""
-        functions = self.graphs.log_prior, self.graphs.log_prior_gradient
-        return LogDensity(*functions, self.p, with_address(*functions, self.p))
+        compiled = with_address(self.graphs.log_prior, self.p)
+        return LogDensity(self.log_prior, self.log_prior_gradient, self.p, compiled)
 
     @property
     def theta_in_likelihood(self) -> bool:
