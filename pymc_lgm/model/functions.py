@@ -231,7 +231,8 @@ class ModelFunctions:
 
     def log_likelihood(self, f: Array, theta: Array) -> float:
         """ℓ(f, theta): the log density of everything that depends on f, but f itself."""
-        return float(self.likelihood.log_likelihood(f, theta))
+        # As of one row: to compile a function of f alone takes longer than many such calls.
+        return float(self.log_likelihoods(f[None], theta)[0])
 
     def log_likelihoods(self, rows: Array, theta: Array) -> Array:
         """ℓ of each row of f, shape (N, n) -> (N,)."""

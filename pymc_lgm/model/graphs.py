@@ -203,7 +203,6 @@ class Graphs:
 
     mean = _compiled(lambda self: ([self.theta], self._mean))
     cov = _compiled(lambda self: ([self.theta], self._simplified))
-    log_likelihood = _compiled(lambda self: (self._f_theta, self._log_likelihood))
     _score = _compiled(
         lambda self: (self._f_theta, [self._log_likelihood, self._f_grad(self._log_likelihood)])
     )
@@ -233,7 +232,8 @@ class Graphs:
     @_compiled
     def elements(self) -> Any:
         """Every element of every log density that ℓ is the sum of, as one vector."""
-        return self._of_rows(pt.concatenate([term.ravel() for term in self.likelihood.values()]))
+        terms = [term.ravel() for term in self.likelihood.values()]
+        return self._of_rows(pt.concatenate(terms or [self._f[:0]]))
 
     def log_likelihoods(self, rows: Array, theta: Array) -> Array:
         """ℓ of each row of f."""

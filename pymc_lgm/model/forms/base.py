@@ -72,10 +72,6 @@ class LikelihoodFunctions(Protocol):
     """The likelihood as functions of (f, theta), or of (rows of f, theta)."""
 
     @property
-    def log_likelihood(self) -> Callable[..., Any]:
-        """ℓ."""
-
-    @property
     def log_likelihoods(self) -> Callable[..., Any]:
         """ℓ of each row of f."""
 

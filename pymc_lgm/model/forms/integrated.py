@@ -47,10 +47,6 @@ class Integrated:
         total: Array = self.elements(rows, theta).sum(axis=1)
         return total
 
-    def log_likelihood(self, f: Array, theta: Array) -> float:
-        """ℓ."""
-        return float(self.log_likelihoods(f[None], theta)[0])
-
     def likelihood_terms(self, f: Array, theta: Array) -> tuple[float, Array, Array, Array]:
         """ℓ, g, W and the third derivative."""
         value, gradient, curvature, third = self.at(theta).terms(f, self._d(theta))
