@@ -136,9 +136,8 @@ class CholeskyFactor:
         tally.cubic_ops += 1
         packed = _inverse_triangle(self._packed, self._lower)
         packed, _ = lapack.dlauum(packed, lower=self._lower, overwrite_c=1)
-        packed /= self._scale**2
         # Columns of one triangle are rows of the other.
-        _mirror(packed if self._lower else packed.T)
+        _mirror(packed if self._lower else packed.T, 1.0 / self._scale**2)
         return packed.T if self._lower else packed
 
     def inverse_diagonal(self) -> Array:
@@ -153,8 +152,8 @@ class CholeskyFactor:
         """L⁻¹, a lower triangular array: one O(n³) operation, counted."""
         tally.cubic_ops += 1
         packed = _inverse_triangle(self._packed, self._lower)
-        packed /= self._scale
         B: Array = np.tril(packed) if self._lower else np.triu(packed).T
+        B /= self._scale
         return B
 
     def dense(self) -> Array:
@@ -251,8 +250,8 @@ def _inverse_triangle(packed: Array, lower: bool, out: Array | None = None) -> A
     a triangle at that only where it is small.
     """
     n = len(packed)
-    # Not empty: arithmetic on the other triangle would warn of what it happens to hold.
-    out = np.zeros((n, n), order="F") if out is None else out
+    # What the other triangle holds is anything, and arithmetic on it might warn.
+    out = np.empty((n, n), order="F") if out is None else out
     if n <= BLOCK:
         out[:] = lapack.dtrtri(packed, lower=lower)[0]
         return out
@@ -282,13 +281,14 @@ def _squares(A: Array, upper: bool) -> Array:
 
 
 @numba.njit(cache=True)
-def _mirror(A: Array) -> None:
-    """Write the lower triangle into the upper one, by blocks that stay in the cache."""
+def _mirror(A: Array, share: float) -> None:
+    """Multiply the lower triangle, and write it into the upper one: by blocks, for the cache."""
     n = len(A)
     for low in range(0, n, BLOCK):
         for left in range(0, low + 1, BLOCK):
             for i in range(low, min(low + BLOCK, n)):
-                for j in range(left, min(left + BLOCK, i)):
+                for j in range(left, min(left + BLOCK, i + 1)):
+                    A[i, j] *= share
                     A[j, i] = A[i, j]
 
 

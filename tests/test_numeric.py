@@ -101,6 +101,18 @@ def test_inverses_from_either_triangle(n, rng):
     assert tally.cubic_ops == before + 8
 
 
+def test_what_the_other_triangle_holds_is_not_computed_with(rng):
+    """It may be memory that nothing has been written to; a signaling NaN is what would warn."""
+    A = rng.standard_normal((70, 70))
+    A = np.asfortranarray(A @ A.T + 70.0 * np.eye(70))
+    expected = np.linalg.inv(3.0 * A)
+    A[np.triu_indices(70, 1)] = np.uint64(0x7FF0000000000001).view(np.float64)
+    factor = factorize(A).times(np.log(3.0))
+    np.testing.assert_allclose(factor.inverse(), expected, atol=1e-12 * expected.max())
+    np.testing.assert_allclose(factor.inverse_diagonal(), expected.diagonal())
+    np.testing.assert_allclose(factor.inverse_factor() @ factor.dense(), np.eye(70), atol=1e-12)
+
+
 def test_conditioning_agrees_with_dense_algebra(K, rng):
     """B, and (I + W K)⁻¹ b before and after K has been factorized; a W_i of 0 too."""
     W, b = np.r_[0.0, rng.uniform(0.1, 3.0, 6)], rng.standard_normal(7)
