@@ -3,19 +3,20 @@
     python benchmarks/first_draw.py [--quick] [--models coal inputs classes] [--repeats 3]
 
 A process of its own for each: cold, with empty caches of PyTensor and of Numba, as after an
-installation, then warm, with what the cold one left. "coal" is the model of the README, "inputs"
-logistic regression on ten inputs with a length-scale each, "classes" a softmax of three processes
-of one input. One chain without tuning, so that the first call of the callback is the
-first draw. "import" is what comes before: PyMC and this package.
+installation; warm, with what the cold one has left; and new, with what another of the models has
+left, as for each model that a user writes. "coal" is the model of the README, "inputs" logistic
+regression on ten inputs with a length-scale each, "classes" a softmax of three processes of one
+input. One chain without tuning, so that the first call of the callback is the first draw. "import"
+is what comes before: PyMC and this package.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-import tempfile
 import time
 
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from _results import Table, arguments
@@ -94,6 +95,14 @@ def first_draw(name: str) -> tuple[float, float]:
     return imported - begin, seen[0] - asked
 
 
+def in_a_process(name: str, caches: str) -> tuple[float, float]:
+    """`first_draw` with the caches in this folder."""
+    os.environ["PYTENSOR_FLAGS"] = f"base_compiledir={caches}"
+    os.environ["NUMBA_CACHE_DIR"] = caches
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(first_draw, (name,))
+
+
 def main() -> None:
     parser = arguments(__doc__, quick="once, the first model")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
@@ -101,19 +110,18 @@ def main() -> None:
     args = parser.parse_args()
     if args.quick:
         args.models, args.repeats = args.models[:1], 1
-    context = multiprocessing.get_context("spawn")
     columns = {"model": "<7", "run": "", "caches": "<6", "import s": ".1f", "first draw s": ".1f"}
     table = Table(args, "", columns, keys=3)
-    for name in args.models:
-        for repeat in range(args.repeats):
-            if table.has(name, repeat + 1):
+    for name, other in zip(args.models, [*args.models[1:], args.models[0]], strict=True):
+        for repeat in range(1, args.repeats + 1):
+            if table.has(name, repeat):
                 continue
-            with tempfile.TemporaryDirectory() as cache:
-                os.environ["PYTENSOR_FLAGS"] = f"base_compiledir={cache}"
-                os.environ["NUMBA_CACHE_DIR"] = cache
-                for caches in ("cold", "warm"):
-                    with context.Pool(1) as pool:
-                        table.row(name, repeat + 1, caches, *pool.apply(first_draw, (name,)))
+            with TemporaryDirectory() as own, TemporaryDirectory() as others:
+                table.row(name, repeat, "cold", *in_a_process(name, own))
+                table.row(name, repeat, "warm", *in_a_process(name, own))
+                if other != name:
+                    in_a_process(other, others)
+                    table.row(name, repeat, "new", *in_a_process(name, others))
 
 
 if __name__ == "__main__":
