@@ -1,11 +1,11 @@
-"""Classes with several kernels each: HMC in two metrics and the default, beside thesis 004.
+"""Classes with several kernels each: HMC in two metrics and the default, beside Filippone (2017).
 
     python benchmarks/class_kernels.py [--quick] [--weights gamma|dirichlet] [--seeds 3]
 
 Four classes of 18, 16, 14 and 14 subjects; five sources of data, of which two tell the classes
-apart, simulated, as the thesis' subjects are private. f_c ~ N(0, sum_s w_cs C_s), with 20 weights
-w_cs ~ Gamma(2, 2), or Dirichlet ones for each class with concentrations of Exp(1). C_s is X_s X_s'
-of rows with unit norm and then standardized columns, by the number of columns.
+apart, simulated, as the subjects of that thesis are private. f_c ~ N(0, sum_s w_cs C_s), with 20
+weights w_cs ~ Gamma(2, 2), or Dirichlet ones for each class with concentrations of Exp(1). C_s is
+X_s X_s' of rows with unit norm and then standardized columns, by the number of columns.
 
 "F" moves f by HMC with the homogeneous metric, "G_f" by Riemann manifold HMC with the metric at f
 itself, up to 10 implicit steps a draw. Both move the weights by Metropolis on AA, as the thesis

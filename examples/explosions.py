@@ -138,7 +138,8 @@ for what, more in (("February than June", february), ("Thursday than Monday", -m
 # %% [markdown]
 # ## What next
 #
-# - `latent=[...]` says which Gaussian variables are integrated out, where the default should not.
+# - A step that is given some of the variables, `lgm.PseudoMarginal([f, length, ...])`, integrates
+#   out only the Gaussian ones among them. The others get steps of their own.
 # - Effects alone, with no process beside them, are at home with `pm.NUTS` or nutpie: they make
 #   hundreds of effective draws a second there.
 # - A mean with its own noise is a model of two processes, too: [Insulin by glucose](insulin).

@@ -42,7 +42,7 @@ print(f"held out: {single.sum()} single flights, and the {of_days.sum()} flights
 
 # %% [markdown]
 # Within three hours of a day the probability changes little. So the flights of three hours
-# are counted together, at the mean of their hours. That makes ten times fewer rows.
+# are counted together, at the mean of their hours. That makes eight times fewer rows.
 
 # %%
 cells = train.assign(late=train["y"], three=((train["hour"] - 5) // 3).clip(upper=5))
@@ -184,7 +184,7 @@ if "__file__" in globals() and len(sys.argv) > 1:
 # ## What next
 #
 # - Spells that begin at noon: `Matern32(2, ls=[length, hours])`, which reads both inputs, and two
-#   inducing points a day. A draw costs the square of their number.
+#   inducing points a day. The cost of a draw grows with the square of their number.
 # - Airports and airlines: `f + Z @ beta` in place of f, one row of Z a cell. The coefficients are
 #   hyper-parameters.
 # - Counts in the plane: [A forest in ten thousand cells](forest).

@@ -2,7 +2,7 @@
 # # A likelihood of your own: counts that cluster
 #
 # The samplers of this package do not need the likelihoods of this package. Any PyMC distribution
-# does whose observations are independent given f, each of them depending on *one* element of f.
+# does whose observations are independent given f, each depending on one element of f, or on a few.
 # Here is one with two things that the ready-made ones do not have:
 #
 # - **a parameter of its own**, the dispersion of a negative binomial, which is sampled with the

@@ -113,7 +113,8 @@ if "__file__" in globals() and len(sys.argv) > 1:
 #
 # ## What next
 #
-# - Labels of another kind, as strings: `np.unique(labels, return_inverse=True)[1]` counts them.
+# - Labels of another kind, as strings: `np.unique(labels, return_inverse=True)[1]` makes
+#   them 0, 1, 2.
 # - `pm.Categorical("age", logit_p=f.T, observed=...)` is the same model in PyMC's own words; name
 #   the sampler, `pm.sample(step=lgm.PseudoMarginal())`.
 # - A mean with its own noise is two processes an observation, too:

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Where are young pines too many? A map of relative risks
 #
-# 584 longleaf pines on four hectares in Georgia. Nearly half of them are young, thinner than thirty
-# centimeters. Where are there more of these than the number of trees lets one expect? That is
-# the question of a disease map: cases and expected cases by area, and risks to be told from noise.
+# 584 longleaf pines on four hectares in Georgia. More than half of them are young, thinner than
+# thirty centimeters. Where are there more of these than the number of trees lets one expect? That
+# is the question of a disease map: cases and expected cases by area, and risks to be told from
+# noise.
 #
 # The plot is cut into 400 areas of ten by ten meters. With one or two trees in most of them, a
 # ratio of cases to expected cases is 0, 1 or 2 by mere luck. A model of areas borrows from the

@@ -133,5 +133,5 @@ if "__file__" in globals() and len(sys.argv) > 1:
 # - Other markets: `stocks` has the columns SMI, CAC and FTSE.
 # - Rougher paths: with `pm.gp.cov.Matern12` instead of `Matern32` f is the autoregressive process
 #   of the volatility literature, in continuous time.
-# - Many years: K is dense, so a draw for n days costs O(n³). See [when not to use this
-#   package](../which_sampler.md).
+# - Many years: K is dense here, so a draw for n days costs O(n³). `pm.AR` costs O(n): [Seven years
+#   of volatility](stocks).

@@ -3,7 +3,8 @@
     theta ~ p(theta),   f | theta ~ N(m(theta), K(theta)),   y_i | f_i, theta ~ p(y_i | f_i, theta)
 
 Importing the package registers its step methods with PyMC. ``pm.sample()`` picks one by itself in
-a model with a likelihood of this package; in any other model write ``step=lgm.ASIS()``.
+a model with a likelihood of this package; in any other model write
+``step=lgm.PseudoMarginal()``.
 """
 
 from pymc_lgm import datasets as datasets

@@ -6,6 +6,8 @@ a test is about that.
 
 import gc
 import pickle
+import threading
+import time
 
 from dataclasses import is_dataclass
 from functools import cached_property
@@ -31,6 +33,7 @@ from pymc_lgm.linalg import tally
 from pymc_lgm.model import read
 from pymc_lgm.model.graphs import Graphs
 from pymc_lgm.state import State
+from pymc_lgm.steps.announcing import announced
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -308,6 +311,28 @@ def test_a_rehearsal_changes_no_draw(rehearsed, monkeypatch):
     assert compiled_by(made[1]) < compiled_by(made[0])
     one, other = (draws_of(run(step, listed("logistic").initial_point(), 5)) for step in made)
     assert equal_dataclass_values(one, other)
+
+
+def test_a_rehearsal_that_takes_long_is_announced(rehearsed, monkeypatch, caplog):
+    """While it goes on, since there is no progress bar yet; and no thread is left to be forked."""
+    step = lgm.PseudoMarginal.step
+
+    def slow(*arguments):
+        until = time.monotonic() + 60.0
+        while not caplog.records and time.monotonic() < until:
+            time.sleep(0.01)
+        return step(*arguments)
+
+    monkeypatch.setattr(lgm.PseudoMarginal, "step", slow)
+    monkeypatch.setattr(steps.base, "announced", lambda message: announced(message, after=0.0))
+    before = threading.active_count()
+    with caplog.at_level("INFO", logger="pymc.lgm"):
+        rehearsed()
+        assert ["Compiling the model for PseudoMarginal" in each for each in caplog.messages] == [1]
+        with announced("not this", after=1000.0):
+            pass
+    assert len(caplog.messages) == 1
+    assert threading.active_count() == before
 
 
 def test_a_large_covariance_is_not_rehearsed(rehearsed, monkeypatch):

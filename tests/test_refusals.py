@@ -385,6 +385,14 @@ def a_metric_of_a_likelihood_without_curvature() -> None:
     step(sampler=lgm.LatentHMC, metric="curvature")
 
 
+@refused("Theta cannot move while f is held", "parameterization='whitened'")
+def f_of_random_features_for_a_move_that_holds_f() -> None:
+    ls = pm.LogNormal("ls", 0.0, 0.5)
+    gp = lgm.gp.RandomFeatures(3, cov_func=pm.gp.cov.ExpQuad(1, ls=ls))
+    lgm.Probit("y", f=gp.prior("f", X), observed=Y)
+    step(sampler=lgm.ASIS)
+
+
 @refused("LatentHMC moves the latent 'f' only", "not eta_f_log__", r"lgm.ASIS\(\)")
 def theta_for_a_move_of_f() -> None:
     f = latent()

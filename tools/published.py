@@ -44,10 +44,10 @@ SOURCES = (
     Source("importance_schemes", "FG, table 1", "ESS theta", SCHEME, "paper", ("ESS",)),
     Source("importance_schemes", "FG, table 1", "accept %", SCHEME, "paper's %", ("accept %",)),
     Source("acceptance", "F, table I", "accept %", ("data", "cov"), "published", ("accept %",)),
-    Source("class_kernels", "thesis 004", "% of f", CLASSES, "thesis", ("percent of f",)),
+    Source("class_kernels", "thesis", "% of f", CLASSES, "thesis", ("percent of f",)),
     Source(
         "class_kernels",
-        "thesis 004",
+        "thesis",
         "% of theta",
         CLASSES,
         "thesis, theta",
@@ -61,7 +61,7 @@ ALIKE = 2.0
 REASONS = (
     ("FG, table 1 ESS theta ard 10 ", "short"),
     ("FG, table 1 ", "walk"),
-    ("thesis 004 % of theta G_f", "short"),
+    ("thesis % of theta G_f", "short"),
 )
 """How a row begins, paper first, that is not alike -> the word; the first that fits counts."""
 

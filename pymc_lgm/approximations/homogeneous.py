@@ -95,7 +95,8 @@ def class_frequency(
 
     Notes
     -----
-    One O(n³) operation a theta, and C + 1 for C classes; no search. Thesis 004, "RM-HMC" with F̂.
+    One O(n³) operation a theta, and C + 1 for C classes; no search. "RM-HMC" with F̂ in
+    Filippone (2017), a habilitation thesis.
     """
     constant = best_constant(likelihood, prior.mean)
     if constant is None:

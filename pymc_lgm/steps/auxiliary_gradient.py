@@ -15,8 +15,8 @@ class AuxiliaryGradient(LatentStep):
     """Move f given theta by "mGrad"; leaves p(f | y, theta) invariant.
 
     A proposal that takes the prior into account exactly and the likelihood by its gradient. O(n²) a
-    move, two O(n³) factorizations whenever another step has moved theta, and as long as the step
-    size is tuned. See `pymc_lgm.kernels.latent.auxiliary_gradient`.
+    move; three O(n³) factorizations whenever another step has moved theta, K and two more, and two
+    a draw as long as the step size is tuned. See `pymc_lgm.kernels.latent.auxiliary_gradient`.
 
     Parameters
     ----------

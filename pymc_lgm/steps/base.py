@@ -25,6 +25,7 @@ from pymc_lgm.linalg import tally
 from pymc_lgm.model import LatentGaussianModel, find_latents, is_gaussian, is_process
 from pymc_lgm.model.diagnose import explain, raised_in_a_draw
 from pymc_lgm.state import State
+from pymc_lgm.steps.announcing import COMPILING, announced
 from pymc_lgm.steps.options import unknown_options
 from pymc_lgm.threads import ROWS_WORTH_THREADS, few_threads
 
@@ -119,13 +120,12 @@ class LatentGaussianStep(BlockedStep):
     def _rehearse(self, point: dict[str, Any]) -> None:
         """Let a copy of this step make a draw of tuning and one after it, for nobody to see.
 
-        Functions are compiled at their first call. Chains that are forked from here on have what
-        is compiled here, and each would compile it for itself if its own first draw did.
+        Functions are compiled at their first call: chains that are forked from here on have them.
         """
         other = copy(self)
         other.setup_chain(np.random.default_rng(0), tune=2, draws=1)
         # What is wrong with the start of a chain, the chain says.
-        with suppress(Exception):
+        with announced(COMPILING.format(type(self).__name__)), suppress(Exception):
             point, _ = other.step(point)
             other.stop_tuning()
             other.step(point)

@@ -32,10 +32,10 @@ class LatentHMC(LatentStep):
     metric : {"prior", "curvature", "class_frequency", "position", "identity"}
         M⁻¹ = K ("HMC v2" of the papers); M⁻¹ = (K⁻¹ + W)⁻¹ with the W of a Laplace approximation
         ("HMC v1"), for data that say much about f; the same with the W of the class frequencies, or
-        of the constant f that fits best (the thesis' homogeneous F̂); M = G(f) = K⁻¹ + W(f) at f
-        itself (Riemann manifold HMC, "RM-HMC" with G_f), which needs a log-concave likelihood and
-        solves two implicit equations a step, exact to a relative 1e-10; or the identity. The last
-        two are for comparison.
+        of the constant f that fits best (the homogeneous F̂ of Filippone 2017, a thesis);
+        M = G(f) = K⁻¹ + W(f) at f itself (Riemann manifold HMC, "RM-HMC" with G_f), which needs a
+        log-concave likelihood and solves two implicit equations a step, exact to a relative 1e-10;
+        or the identity. The last two are for comparison.
     integrator : {"rotation", "leapfrog"}, optional
         "rotation" solves the motion under the prior or under the approximation exactly;
         the default but for ``metric="identity"`` and ``"position"``, whose leapfrog is implicit.

@@ -94,8 +94,8 @@ class Sweep(LatentGaussianStep):
     """
 
     name = "sweep"
-    moves, needs = "f and theta", "as its choices do"
-    cubic_ops: ClassVar[int | str] = "1-"
+    moves, needs = "f and theta", "depends on its choices"
+    cubic_ops: ClassVar[int | str] = "1 or more"
     renamed: ClassVar[dict[str, str]] = {"latent": "latent_move"}
     held: tuple[str, ...] | None = None
     """Parameterizations of a named sweep."""
@@ -154,7 +154,7 @@ class Sweep(LatentGaussianStep):
             # With several processes theta has long thin ridges: a random walk hardly moves there.
             slices = model.coupled is not None and self.target_accept is None
             self.move = "slice" if slices else "metropolis"
-        if not model.form.stays and set(self.parameterizations) == {"sufficient"}:
+        if model.p > 0 and not model.form.stays and "sufficient" in self.parameterizations:
             raise ValueError(refusals.inducing_held(model.latent))
         kind = kernels.THETA_MOVES[self.move]
         options = {"target_accept": self.target_accept, kind.tunes: self.scale}

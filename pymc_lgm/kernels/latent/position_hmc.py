@@ -2,8 +2,8 @@
 
 Girolami and Calderhead (2011), *Riemann manifold Langevin and Hamiltonian Monte Carlo methods*,
 JRSS B 73, §6 and eqs. (15) to (18); "RM-HMC" with G_f of Filippone's multinomial logit with several
-kernels. The check of the way back is that of Zappa, Holmes-Cerfon and Goodman (2018), *Monte Carlo
-on manifolds*, Communications on Pure and Applied Mathematics 71, §2.
+kernels (2017, a habilitation thesis). The check of the way back is that of Zappa, Holmes-Cerfon and
+Goodman (2018), *Monte Carlo on manifolds*, Communications on Pure and Applied Mathematics 71, §2.
 """
 
 from __future__ import annotations
