@@ -18,6 +18,7 @@ from models import QUICK, build
 from pytensor.gradient import grad
 from pytensor.graph.basic import Constant
 from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
+from pytensor.raise_op import Assert
 from pytensor.scalar.basic import Exp, Log, Log1p
 from pytensor.scalar.math import Erfcx, Log1mexp, Sigmoid, Softplus
 from pytensor.tensor.elemwise import CAReduce, Elemwise
@@ -31,7 +32,7 @@ from pymc_lgm import blas, elementary
 from pymc_lgm.callbacks import LogDensity, call
 from pymc_lgm.likelihoods.normal import log_ndtr
 from pymc_lgm.likelihoods.smooth import SmoothFunction, bounded_exp, log_expit
-from pymc_lgm.model.compiling import compiled
+from pymc_lgm.model.compiling import compiled, with_address
 from pymc_lgm.model.matrices import Product, Total
 from pymc_lgm.model.rewrites import Elementary
 from pymc_lgm.model.theta_gradient import theta_gradient
@@ -234,6 +235,19 @@ def test_what_python_raises_in_a_compiled_loop_is_raised_after_it():
     with pytest.raises(OverflowError, match=r"at 2\.0"):
         density.check()
     density.check()
+
+
+def test_what_a_compiled_prior_raises_is_no_number(monkeypatch, caplog):
+    theta = pt.vector("theta", shape=(2,))
+    checked = Assert("negative")(theta[0], theta[0] > 0.0)
+    function = compiled([theta], [checked**2, pt.grad(checked**2, theta)], {})
+    assert not caplog.records  # every rewrite knows what to do with a check
+    code, said = with_address(function, 2), []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    for at, expected in ((3.0, [9.0, 6.0, 0.0]), (-3.0, [np.nan] * 3)):
+        out = np.zeros(3)
+        call(code.address, np.array([at, 1.0]), out)
+        np.testing.assert_array_equal(out, expected)
 
 
 UNCOMPILED = {

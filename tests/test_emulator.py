@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
+import numba
 import numpy as np
 import pytest
 
@@ -389,6 +390,18 @@ def test_outside_numbers_it_stays(rng):
     moved, info = surrogate_transition(rng, target, emulator=nowhere, step_size=1.0)
     assert moved is state
     assert info.theta_acceptance == 0.0
+
+
+def test_a_rehearsal_compiles_what_draws_call(monkeypatch, rng):
+    """Arrays of the same layouts: of others the loops would be compiled again, in each chain."""
+    seen = []
+    monkeypatch.setattr(on_emulator, "propose", lambda *arguments: seen.append(arguments))
+    model = model_of_theta(lambda t: 0.0, np.zeros_like, 2)
+    on_emulator.rehearse(SimpleNamespace(theta=np.zeros(2), model=model))
+    known = emulate(visits(40, rng), CENTER, ROOT)
+    ((_, theta, emulator, *_),) = seen
+    assert list(map(numba.typeof, emulator)) == list(map(numba.typeof, known))
+    assert numba.typeof(theta) == numba.typeof(CENTER)
 
 
 # Learning

@@ -182,6 +182,26 @@ def test_a_step_moves_theta_alone_and_sees_what_others_have_moved():
         np.testing.assert_array_equal(step._state.f, Y + 1.0)
 
 
+def test_a_mean_that_is_no_number_is_a_counted_rejection():
+    """And no theta that the emulator learns from."""
+    with pm.Model() as model:
+        slope = pm.Normal("slope", 0.5, 0.5)
+        mean = pm.gp.mean.Constant(pm.math.sqrt(slope))
+        gp = pm.gp.Marginal(mean_func=mean, cov_func=pm.gp.cov.Matern32(1, ls=1.0))
+        gp.marginal_likelihood("y", X, y=Y, sigma=0.3)
+        step = lgm.ExactMarginal(compile_kwargs=QUICK, rng=1)
+    step.setup_chain(np.random.default_rng(1), 300, 100)
+    point, lost = model.initial_point(), 0
+    with np.errstate(invalid="ignore"):
+        for k in range(400):
+            if k == 300:
+                step.stop_tuning()
+            point, (stats,) = step.step(point)
+            lost += stats["numerical_rejections"]
+            assert point["slope"] > 0.0
+    assert lost > 0
+
+
 def test_what_is_refused():
     with pm.Model():
         f = pm.MvNormal("f", np.zeros(2), np.eye(2) * pm.HalfNormal("s"))
@@ -203,6 +223,10 @@ def test_what_is_refused():
         lgm.ExactMarginal(model=regression(), move="hmc")
     with pytest.raises(ValueError, match="move='slice' has none"):
         lgm.ExactMarginal(model=regression(), move="slice", target_accept=0.3)
+    with pm.Model():
+        pm.MvNormal("y", pm.Bernoulli("k", 0.5) * np.ones(2), np.eye(2), observed=[0.1, 0.2])
+        with pytest.raises(ValueError, match="was given none"):
+            lgm.ExactMarginal()
     discrete = regression(more=lambda: pm.Poisson("k", 2.0))
     with pytest.raises(ValueError, match="cannot move 'k': it is discrete"):
         lgm.ExactMarginal([discrete["k"]], model=discrete)

@@ -228,6 +228,16 @@ def twin():
 
 
 @pytest.mark.parametrize(
+    "options", [{"move": "slice"}, {"importance": lgm.Importance(correlation=1.0)}]
+)
+def test_f_moves_where_one_importance_draw_is_held(options, twin):
+    """That draw is f itself, and stays where it is as theta moves."""
+    first, *_ = build(lgm.PseudoMarginal, twin, n_importance=1, **options).elements
+    assert isinstance(first, kernels.LATENT_MOVES["hmc"])
+    assert len(build(lgm.PseudoMarginal, twin, n_importance=2, **options).elements) == 1
+
+
+@pytest.mark.parametrize(
     "case",
     [*FAST, *(pytest.param(c, marks=pytest.mark.slow) for c in TAKEN if c not in FAST)],
     ids=label,

@@ -512,6 +512,20 @@ def test_read_takes_over_what_others_have_moved(name: str, variable: str, cov_mo
     assert ours.read(start) == (False, False)
 
 
+def test_one_number_of_another_step_is_that_of_all_elements() -> None:
+    """An axis of length 1 broadcasts, as it does in the model."""
+    with pm.Model() as model:
+        eta, shift = pm.HalfNormal("eta", shape=1), pm.HalfNormal("shift", shape=1)
+        f = pm.MvNormal("f", np.zeros(3), eta**2 * np.eye(3))
+        pm.Poisson("y", pm.math.exp(f) + shift, observed=[1, 0, 2])
+    ours = LatentGaussianModel.from_pymc(model, f, [], compile_kwargs=QUICK)
+    point = model.initial_point() | {"eta_log__": np.array([0.3])}
+    ours.read(point)
+    np.testing.assert_allclose(ours.cov(np.empty(0)), np.exp(0.6) * np.eye(3))
+    expected = model.compile_logp([model["y"]], **QUICK)(point)
+    assert ours.log_likelihood(point["f"], np.empty(0)) == pytest.approx(float(expected))
+
+
 @pytest.mark.parametrize(("pickler", "compiled"), [(pickle, False), (cloudpickle, True)])
 def test_pickles_keep_their_values_and_their_shared_variables(pickler: Any, compiled: bool) -> None:
     with pm.Model() as model:

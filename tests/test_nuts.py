@@ -416,6 +416,19 @@ def test_on_a_rough_slope_steps_do_not_shrink(rng):
         assert stats["theta_scale"] == pytest.approx(SHORTEST)
 
 
+def test_on_a_slope_of_which_no_step_is_accepted_tuning_goes_on():
+    """The rule asks for steps without end shorter, and a renewed mass matrix begins anew."""
+    rng = np.random.default_rng(4)
+    tuning = NUTS().start(SimpleNamespace(theta=np.zeros(2)), 2000)
+    begins = []
+    for _ in range(1700):
+        here = Slope(rng.standard_normal(2), 0.0, rng.standard_normal(2))
+        tuning = tuning.learn(here, 0.05)
+        begins += [tuning.step_size.value(True)] if tuning.step_size.draws == 0 else []
+    assert len(begins) > 5
+    assert min(begins) >= SHORTEST * (1.0 - 1e-12)
+
+
 # When the emulator gives way
 
 

@@ -33,7 +33,7 @@ from pymc_lgm.approximations.importance import (
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites, recall
 from pymc_lgm.approximations.weights import pareto_shape
-from pymc_lgm.kernels import latent
+from pymc_lgm.kernels import latent, sweep
 from pymc_lgm.kernels import pseudo_marginal as element_module
 from pymc_lgm.kernels.hold import pseudo_marginal as module
 from pymc_lgm.kernels.theta import metropolis as metropolis_module
@@ -559,6 +559,36 @@ def test_f_moves_where_there_is_no_theta(sampler):
         point, _ = step.step(point)
         f0.append(point["f"][0])
     assert len(np.unique(f0)) > 20
+
+
+def test_f_stays_where_no_importance_draw_has_a_weight():
+    """As of data that rule out all but a corner: a state that they rule out would be none."""
+    chain = Chain.start((kernels.LATENT_MOVES["slice"](),), Labels(), np.random.default_rng(5))
+    state, search = chain.state, WarmSearch(laplace_from_sites, 1e-3)
+    proposal = module.proposal_at(state.at, search, 0.0)
+
+    def nothing(rows, theta):
+        return np.full(len(rows), -np.inf)
+
+    chain.toy.log_likelihoods = nothing
+    draws = module.draw_latent(np.random.default_rng(6), state, proposal, Scheme(4))
+    assert draws is state
+    del chain.toy.log_likelihoods
+    assert module.draw_latent(np.random.default_rng(6), state, proposal, Scheme(4)) is not state
+
+
+def test_a_copy_of_a_sampler_makes_draws_as_it_does():
+    """A chain that goes on elsewhere keeps its importance draws, whatever made them."""
+    for options in ({}, {"search": "anew"}, {"approximation": "laplace", "search": "anew"}):
+        (element,) = elements_of((lgm.PseudoMarginal, options), "counts")
+        assert deepcopy(element.search) == element.search
+
+
+def test_a_draw_of_several_moves_reports_those_that_have_a_number():
+    reports = [{"a": 1.0, "b": math.nan}, {"a": math.nan, "b": math.nan}, {"a": 3.0}]
+    of_all = sweep.averaged(reports)
+    assert of_all["a"] == 2.0
+    assert math.isnan(of_all["b"])
 
 
 def test_after_tuning_q_is_a_function_of_theta():

@@ -19,6 +19,7 @@ from pymc_lgm.approximations.site_coordinates import InSets
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.approximations.variational import evidence_gradient, variational
 from pymc_lgm.approximations.variational_sets import LEAST, nodes_of_sets
+from pymc_lgm.model.diagnose import is_log_concave
 from pymc_lgm.model.sets import find_sets, owners
 from pymc_lgm.priors.dense_posterior import DensePosterior
 from pymc_lgm.priors.precision import SiteBlocks
@@ -104,6 +105,29 @@ def test_a_factor_that_is_zero_at_the_mean_hides_nothing(build):
     W = here.likelihood(f)[2].times(np.eye(6))
     close(W, -differences(lambda x: here.likelihood(x)[1], f), 1e-6)
     assert variational(here.likelihood, here.prior) is not None
+
+
+def coefficient():
+    """One that begins at zero, where the likelihood reads nothing."""
+    f, beta = process(mean=0.0), pm.Normal("beta")
+    pm.Normal("y", beta * pm.math.sigmoid(f), 0.3, observed=[0.3, -0.2, 0.1])
+
+
+def one_of_two():
+    f, g, beta = process(mean=0.0), process("g", mean=0.0), pm.Normal("beta")
+    pm.Normal("y", f + beta * pm.math.sigmoid(g), 0.3, observed=[0.3, -0.2, 0.1])
+
+
+def test_a_coefficient_that_begins_at_zero_hides_nothing():
+    ours = from_pymc(coefficient)
+    assert ours.coupled is None
+    rows, theta = np.array([[0.5, -0.4, 0.8]]), np.full(ours.p, 0.7)
+    each = ours.site_log_likelihoods(rows, theta)
+    assert each.shape == (1, 3)
+    moved = ours.site_log_likelihoods(rows + np.array([0.0, 1.0, 0.0]), theta)
+    assert ((moved != each) == np.array([[False, True, False]])).all()
+    assert not is_log_concave(ours)
+    assert from_pymc(one_of_two).sets.tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
 def test_owners_look_where_no_factor_is_zero():

@@ -24,7 +24,6 @@ __all__ = [
     "SiteLikelihood",
     "allowance",
     "center_of",
-    "log_mean_exp",
     "plausible",
 ]
 
@@ -213,11 +212,3 @@ def plausible(objective: float, at_mean: float, n: int) -> bool:
 def allowance(n: int) -> float:
     """Nats by which two log densities of one approximation of n variables may disagree."""
     return 10.0 + n
-
-
-def log_mean_exp(x: Array) -> float:
-    """Log of the mean of exp(x), without overflow; −inf if every term is."""
-    largest = x.max()
-    if largest == -np.inf:
-        return -np.inf
-    return float(largest + np.log(np.mean(np.exp(x - largest))))

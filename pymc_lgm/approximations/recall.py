@@ -25,14 +25,22 @@ from pymc_lgm.approximations.sites_line import SitesLine
 from pymc_lgm.linalg import Array
 from pymc_lgm.priors import Posterior, Prior
 
-__all__ = ["LineSearch", "Recall", "WarmSearch", "laplace_from_sites", "recall"]
+__all__ = [
+    "LineSearch",
+    "Recall",
+    "SearchFrom",
+    "WarmSearch",
+    "laplace_from_sites",
+    "laplace_near_sites",
+    "recall",
+]
 
-Search = Callable[..., GaussianApproximation | None]
-"""(likelihood, prior, *, start=, tolerance=) -> q."""
+SearchFrom = Callable[..., GaussianApproximation | None]
+"""(likelihood, prior, *, start=, tolerance=) -> q: it may be told where to begin, when to end."""
 
 
 def recall(
-    likelihood: SiteLikelihood, prior: Prior, *, start: Recalled, search: Search = ep
+    likelihood: SiteLikelihood, prior: Prior, *, start: Recalled, search: SearchFrom = ep
 ) -> GaussianApproximation | None:
     """Combine the prior at theta with given sites: q(f) = N(f̂, (K⁻¹ + W)⁻¹), f̂ = m + Σ ν.
 
@@ -85,12 +93,11 @@ def laplace_from_sites(
     *,
     start: Sites | None = None,
     tolerance: float = 1e-3,
-    at_mode: bool = True,
 ) -> GaussianApproximation | None:
     """Find the Laplace approximation from sites, with the W and B of the mode itself.
 
     Laplace's evidence needs log|B| of the mode: with a W from the way there it is off by nats, and
-    q is as good. So the search ends with another, from where it was, unless only q is wanted.
+    q is as good. So the search ends with another, from where it was.
 
     Parameters
     ----------
@@ -98,8 +105,6 @@ def laplace_from_sites(
         As in `laplace`.
     start : Sites, optional
         The search begins at the center of the q that they make.
-    at_mode : bool
-        Whether W and B must be those of the mode.
 
     Returns
     -------
@@ -107,14 +112,25 @@ def laplace_from_sites(
 
     Notes
     -----
-    Three O(n³) operations from good sites, two without ``at_mode``.
+    Three O(n³) operations from good sites.
     """
+    near = laplace_near_sites(likelihood, prior, start=start, tolerance=tolerance)
+    if near is None:
+        return None
+    return laplace(likelihood, prior, start=near.center, tolerance=tolerance)
+
+
+def laplace_near_sites(
+    likelihood: SiteLikelihood,
+    prior: Prior,
+    *,
+    start: Sites | None = None,
+    tolerance: float = 1e-3,
+) -> GaussianApproximation | None:
+    """As `laplace_from_sites`, with the W and B of the way: two operations, for q alone."""
     combined = None if start is None else _combine(prior, start)
     center = None if combined is None else prior.mean + combined[2]
-    near = laplace(likelihood, prior, start=center, tolerance=tolerance)
-    if near is None or not at_mode:
-        return near
-    return laplace(likelihood, prior, start=near.center, tolerance=tolerance)
+    return laplace(likelihood, prior, start=center, tolerance=tolerance)
 
 
 class LineSearch(Protocol):
@@ -134,7 +150,7 @@ class WarmSearch:
     Two of them are equal if they find the same: `AtTheta.approximation` keeps what one has found.
     """
 
-    search: Search
+    search: SearchFrom
     tolerance: float
     line: SitesLine | None = None
 
@@ -152,7 +168,7 @@ class WarmSearch:
 class Recall:
     """`recall` of the sites of a line, once there is one; a search from them where they are far."""
 
-    search: Search = ep
+    search: SearchFrom = ep
     line: SitesLine | None = None
 
     def __call__(self, likelihood: SiteLikelihood, prior: Prior) -> GaussianApproximation | None:

@@ -41,10 +41,11 @@ class MarginalTuning(NamedTuple):
     def update(
         self, theta: Array, seen: GaussianApproximation | None, *, settled: bool = False
     ) -> MarginalTuning:
-        """Learn the sites at one draw; renew the line at draws 5, 10, 20, 40, ... and the last.
+        """Learn the sites at one draw; renew the line at draws 5, 10, 20, 40, ...
 
-        Where the move on theta has ``settled`` this is the last. Half as many exact draws of tuning
-        follow as would have otherwise.
+        And at the last, unless the sums of the sites have begun anew not long before. Where the
+        move on theta has ``settled`` this is the last. Half as many exact draws of tuning follow as
+        would have otherwise.
         """
         draws = self.draws + 1
         rounds, rest = divmod(draws, 5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -71,12 +73,13 @@ def run(
 
 
 def averaged(reports: Sequence[Stats]) -> Stats:
-    """Of each statistic its mean over the reports that have it."""
+    """Of each statistic its mean over the reports in which it is a number; NaN if in none."""
     if len(reports) == 1:
         return dict(reports[0])
     names = dict.fromkeys(name for report in reports for name in report)
-    having = {name: [report[name] for report in reports if name in report] for name in names}
-    return {name: sum(values) / len(values) for name, values in having.items()}
+    values = ((name, [report.get(name, math.nan) for report in reports]) for name in names)
+    known = {name: [x for x in of_name if not math.isnan(x)] for name, of_name in values}
+    return {name: sum(x) / len(x) if x else math.nan for name, x in known.items()}
 
 
 def _reported(elements: Sequence[Element]) -> list[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numba
+import numpy as np
 import pytensor
 
 from numba import carray, types  # type: ignore[attr-defined]  # as documented
@@ -100,6 +101,9 @@ def with_address(function: Any, size: int) -> Any | None:
         return None
 
     def write(x: Any, out: Any) -> None:
+        # What the function raises is printed, and goes no further: a density that is no number.
+        for j in range(1 + size):
+            out[j] = np.nan
         density, slope = code(carray(x, (size,)))
         out[0] = density[()]
         for j in range(size):

@@ -174,7 +174,7 @@ def refuse_large_sets(model: ModelFunctions, what: str) -> None:
 
 def refuse_no_curvature(model: ModelFunctions, instead: str) -> None:
     """Raise if Laplace's method has nothing to work with, and say what to write instead."""
-    theta = np.zeros(model.p)
+    theta = model.generic_theta
     for x in (0.0, -1.0, 1.0, -3.0, 3.0):
         W = model.likelihood_terms(np.full(model.n, x), theta)[2]
         curvature = W.values if isinstance(W, SiteBlocks) else W
@@ -188,8 +188,8 @@ def refuse_no_curvature(model: ModelFunctions, instead: str) -> None:
 
 
 def is_log_concave(model: ModelFunctions) -> bool:
-    """Whether no W_i is negative where it has been looked at, from f = −3 to 3 at theta = 0."""
-    theta = np.zeros(model.p)
+    """Whether no W_i is negative where it has been looked at, from f = −3 to 3 at one theta."""
+    theta = model.generic_theta
     for x in (0.0, -1.0, 1.0, -3.0, 3.0):
         W = model.likelihood_terms(np.full(model.n, x), theta)[2]
         if isinstance(W, SiteBlocks):
@@ -205,7 +205,7 @@ def is_flat(model: ModelFunctions) -> bool:
     assert model.sets is not None
     f = np.full(model.n, -30.0)
     f[model.sets[:, 0]] = 30.0
-    gradient = model.likelihood_terms(f, np.zeros(model.p))[1]
+    gradient = model.likelihood_terms(f, model.generic_theta)[1]
     return bool((np.abs(gradient) < 1e-6).all())
 
 

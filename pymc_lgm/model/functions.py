@@ -111,6 +111,7 @@ class ModelFunctions:
         self.sets: NDArray[np.intp] | None = None
         self.classes = False
         self._site_index: NDArray[np.intp] | None = None
+        self._start = self.theta_of(point)
 
     def __repr__(self) -> str:
         theta = f"theta=[{', '.join(self.theta_names)}] ({self.p})"
@@ -302,7 +303,7 @@ class ModelFunctions:
             If an element depends on several f_i, as the sum of a `pymc.Potential` may.
         """
         if self._site_index is None:
-            self._site_index = self._find_sites(theta)
+            self._site_index = self._find_sites()
         elements, index = self.likelihood.elements(rows, theta), self._site_index
         count = self.n if self.sets is None else len(self.sets)
         if np.array_equal(index, np.arange(count)):
@@ -310,8 +311,22 @@ class ModelFunctions:
         sums = csr_array((np.ones(index.size), (index, np.arange(index.size))), (count, index.size))
         return np.ascontiguousarray((sums @ elements.T).T)
 
-    def find_sets(self, theta: Array) -> None:
+    @cached_property
+    def generic_theta(self) -> Array:
+        """A theta (p,) beside the one that the model is checked at: structure is looked for here.
+
+        A coefficient may begin at 0, and a density that has it as a factor reads no f_i there.
+        """
+        near = self._start + 0.3 * np.random.default_rng(0).standard_normal((4, self.p))
+        f = np.zeros(self.n)
+        with np.errstate(all="ignore"):
+            fit = (theta for theta in near if np.isfinite(self.log_likelihood(f, theta)))
+            chosen: Array = next(fit, near[0])
+        return chosen
+
+    def find_sets(self) -> None:
         """Find which f_i the observations read together."""
+        theta = self.generic_theta
         mean, scale = self._extent(theta)
         elements, sets = self._elements_at(theta), self.form.sets()
         if sets is None:
@@ -405,8 +420,9 @@ class ModelFunctions:
             return self.graphs.likelihood_products_vjp(f, theta, self._colors, v, rows)
         return self.graphs.likelihood_terms_vjp(f, theta, v, u)
 
-    def _find_sites(self, theta: Array) -> NDArray[np.intp]:
+    def _find_sites(self) -> NDArray[np.intp]:
         """Find the f_i that each of the `_elements` depends on, digit by binary digit of i."""
+        theta = self.generic_theta
         mean, scale = self._extent(theta)
         found = owners(self._elements_at(theta), np.arange(self.n), mean, scale)
         if found is None:

@@ -148,7 +148,10 @@ class Graphs:
                 part, shape = blocks[value.name]
                 replacements[value] = self.theta[part].reshape(shape)
             elif value not in latents:
-                shared = pytensor.shared(np.array(point[value.name]), name=value.name)
+                # With its lengths of 1: of no other is it known that it broadcasts.
+                ones: Any = tuple(1 if length == 1 else None for length in value.type.shape)
+                now = np.array(point[value.name])
+                shared = pytensor.shared(now, name=value.name, shape=ones)
                 replacements[value] = others[value.name] = shared
 
         def place(graphs: list[Variable]) -> list[Variable]:

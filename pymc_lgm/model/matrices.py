@@ -182,8 +182,7 @@ class Rows(NodeRewriter):
 
     def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
         """What takes its place."""
-        whole = node.outputs[0].type.broadcastable == (False, False)
-        if not isinstance(node.op, Elemwise) or not whole:
+        if not isinstance(node.op, Elemwise) or not _is_whole(node.outputs[0]):
             return None
         inputs = [tensor_copy(x) if _is_added_axis(x) else x for x in node.inputs]
         return None if inputs == node.inputs else node.op.make_node(*inputs).outputs
@@ -203,8 +202,9 @@ class Apart(NodeRewriter):
 
     def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
         """What takes its place."""
-        whole = all(out.type.broadcastable == (False, False) for out in node.outputs)
-        if not isinstance(node.op, Elemwise) or len(node.outputs) == 1 or not whole:
+        if not isinstance(node.op, Elemwise) or len(node.outputs) == 1:
+            return None
+        if not all(map(_is_whole, node.outputs)):
             return None
         inner = node.op.scalar_op
         if not isinstance(inner, Composite):
@@ -218,6 +218,12 @@ def _alone(op: Composite, inputs: list[Variable], k: int) -> Variable:
     pairs = zip(op.fgraph.inputs, inputs, strict=True)
     own, given = zip(*((one, x) for one, x in pairs if one in reads), strict=True)
     return Elemwise(Composite(list(own), [op.fgraph.outputs[k]]))(*given)
+
+
+def _is_whole(x: Variable) -> bool:
+    """Whether it is a matrix, and not a row or a column that is repeated."""
+    broadcast: tuple[bool, ...] = x.type.broadcastable
+    return broadcast == (False, False)
 
 
 def _is_added_axis(x: Variable) -> bool:

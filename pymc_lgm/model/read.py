@@ -120,11 +120,12 @@ class LatentGaussianModel(ModelFunctions):
             check_model(self, begin, f, covariance=covariance)
             if reading.latents[0].rv in model.observed_RVs:
                 return self
-            self.coupled = coupled_term(self, begin, f)
+            at = (begin, self.generic_theta)
+            self.coupled = next(filter(None, (coupled_term(self, x, f) for x in at)), None)
             # What a discrete variable switches may be read by one observation now, by another then.
             discrete = set(self.other_names) & {v.name for v in model.discrete_value_vars}
             if self.coupled is not None and not discrete and self.form.has_sets:
-                self.find_sets(begin)
+                self.find_sets()
         return self
 
 

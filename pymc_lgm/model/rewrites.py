@@ -116,7 +116,7 @@ class _Logarithm(NodeRewriter):
 def _log_of(x: Variable) -> Variable | None:
     """The logarithm of an exponential, or of positive constants."""
     if isinstance(x, Constant):
-        return pt.constant(np.log(x.data)) if (x.data > 0).all() else None
+        return pt.constant(np.log(x.data, dtype=np.float64)) if (x.data > 0).all() else None
     return x.owner.inputs[0] if x.owner is not None and x.owner.op == pt.exp else None
 
 

@@ -142,7 +142,7 @@ class DensePrior:
 
     @staticmethod
     def _finite(prior: DensePrior) -> DensePrior | None:
-        return prior if 0.0 < prior.variance < np.inf else None
+        return prior if 0 < prior.variance < np.inf and np.isfinite(prior.mean).all() else None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(n={self.n})"

@@ -6,7 +6,7 @@ Rasmussen and Williams (2006), §3.4 and §3.6, for the algebra.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -200,7 +200,7 @@ class DensePosterior:
         """B⁻¹: one O(n³) operation."""
         return self._B.inverse()
 
-    def differentiable(self) -> DensePosterior:
+    def differentiable(self) -> Self:
         """Make B⁻¹ now, of which `shares` and `evidence_gradient` are both made."""
         _ = self._inverse
         return self

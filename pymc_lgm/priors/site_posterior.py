@@ -101,8 +101,3 @@ class SitePosterior(DensePosterior):
         left = 0.5 * a if v is None else 0.5 * a + v
         M = site_loops.of_evidence(inverse, self._root, left, a)
         return self.prior.vjp(M, a if v is None else a + v)
-
-    def differentiable(self) -> SitePosterior:
-        """Make B⁻¹ now, of which `shares` and `evidence_gradient` are both made."""
-        _ = self._inverse
-        return self

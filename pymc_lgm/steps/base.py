@@ -60,7 +60,7 @@ class LatentGaussianStep(BlockedStep):
     compile_kwargs : dict, optional
         For PyTensor, as in `pymc.sample`.
     blocked : bool
-        Accepted for PyMC's sake: a sweep is always one step for all its variables.
+        ``False``: PyMC makes a step for each variable. f and theta need one for all of them.
     """
 
     name = "lgm"

@@ -31,6 +31,11 @@ class ObservedNormalStep(LatentGaussianStep):
             )
         theta = [value for value in theta if value not in missing]
         self._refuse_discrete(theta)
+        if not theta:
+            raise ValueError(
+                f"{type(self).__name__} moves continuous hyper-parameters, and was given none. "
+                "Leave it out: pm.sample() has a step for all else."
+            )
         return [observed], theta, missing
 
     def _depart(self, state: State) -> dict[str, Any]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, ClassVar, Unpack
 
 from pymc_lgm import kernels
 from pymc_lgm.approximations.ep import ep
-from pymc_lgm.approximations.recall import Recall, WarmSearch, laplace_from_sites
+from pymc_lgm.approximations.recall import Recall, WarmSearch, laplace_near_sites
 from pymc_lgm.model import refusals
 from pymc_lgm.model.diagnose import is_flat, is_log_concave
 from pymc_lgm.steps.marginal import Importance, Marginal
@@ -61,8 +60,8 @@ class PseudoMarginal(Marginal):
     search : {"recalled", "anew"}, optional
         After tuning, take the sites of q from a line in theta that was fitted to those of tuning:
         one O(n³) operation. "anew" searches for q at each theta, from that line on: 2 to 4 of
-        them, EP 2 to 8, the bound 4 to 12. By default "recalled", and "anew" where the likelihood
-        is not log-concave: its sites come and go with theta.
+        them, EP 2 to 8, the bound 4 to 12. By default "recalled", and "anew" where the bound of a
+        likelihood that is not log-concave is searched for: its sites come and go with theta.
     interweave : bool, optional
         Move theta by a whitened random walk, which needs no estimate, in one draw of five, or of
         twenty where estimates have little noise. Where tuning has seen that less than 0.1 of the
@@ -139,8 +138,8 @@ class PseudoMarginal(Marginal):
                 "move='slice' needs a target that is a function of theta. Write "
                 "importance=lgm.Importance(correlation=1), or move='metropolis'."
             )
-        held = correlation == 1.0 or move == "slice"
-        if n_importance == 1 and held and latent_move is None:
+        self._holds = n_importance == 1 and (correlation == 1.0 or move == "slice")
+        if self._holds and latent_move is None:
             raise ValueError(
                 "With n_importance=1 and correlation=1, f moves only as theta carries it. Write "
                 "latent_move='hmc', or importance=lgm.Importance(correlation=0.99)."
@@ -161,8 +160,8 @@ class PseudoMarginal(Marginal):
         elements, latent = list(super()._sweep()), self.latent_move
         if latent == "posterior" and self._close:
             latent = None
-        if latent is None and self.lgm.p == 0 and self.n_importance == 1:
-            # One draw is f itself, and no theta would ever bring another.
+        if latent is None and (self._holds or (self.lgm.p == 0 and self.n_importance == 1)):
+            # One draw is f itself: where no other comes with theta, f would stay as it is.
             latent = "hmc"
         if latent not in (None, "posterior"):
             moves_f = kernels.LATENT_MOVES[latent]()
@@ -209,4 +208,4 @@ class PseudoMarginal(Marginal):
         # A loose search costs no exactness: after tuning it does not depend on the chain.
         if (search := self._by_sites()) is not None:
             return WarmSearch(search, tolerance=0.05)
-        return WarmSearch(partial(laplace_from_sites, at_mode=False), tolerance=0.05)
+        return WarmSearch(laplace_near_sites, tolerance=0.05)

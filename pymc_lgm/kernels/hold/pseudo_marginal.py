@@ -143,9 +143,14 @@ def proposal_at(
 def draw_latent(
     rng: np.random.Generator, state: State, proposal: Proposal, scheme: Scheme
 ) -> State:
-    """Draw f by weight, whatever f was, with an estimate of p(y | theta): O(n² N)."""
+    """Draw f by weight, whatever f was, with an estimate of p(y | theta): O(n² N).
+
+    Where the data rule all draws out f stays.
+    """
     coordinates = Coordinates.fresh(rng, proposal, scheme)
     sample = importance_sample(proposal, state.at.log_likelihoods, coordinates, scheme)
+    if sample.log_evidence == -math.inf:
+        return state
     return _one_of(rng, state.at, sample)
 
 

@@ -124,7 +124,9 @@ class NUTSTuning(NamedTuple):
             return self._replace(step_size=step_size)
         metric = self.metric.update(here.theta, here.gradient)
         if metric.factor is not self.metric.factor:
-            step_size = StepSizeTuning.start(step_size.value(True), step_size.target)
+            # No trajectory has had shorter ones, whatever the rule has asked for since.
+            begin = max(step_size.value(True), SHORTEST)
+            step_size = StepSizeTuning.start(begin, step_size.target)
         return self._replace(metric=metric, step_size=step_size)
 
 

@@ -65,8 +65,8 @@ def trajectory(
 ) -> tuple[Point, float]:
     """Leave π* invariant by a leapfrog trajectory: the end or ``here``, and its acceptance.
 
-    Kick, drift, kick, as in `pymc_lgm.kernels.leapfrog`. Where the kick is no number the way ends:
-    the way back would come there as well.
+    Kick, drift, kick, as in `pymc_lgm.kernels.leapfrog`. Where a kick is no number the end is
+    rejected: the way back would come there as well.
     """
     p = here.z.size
     r, there, log_ratio = np.empty(p), here, -(here.log_evidence + here.log_prior)
@@ -148,12 +148,14 @@ def propose(
 
 
 def rehearse(state: State) -> None:
-    """Follow a trajectory on an emulator of one visit: what compiles itself, compiles itself now.
+    """Follow a trajectory on an emulator of two visits: what compiles itself, compiles itself now.
+
+    Of one visit arrays would have another layout, and compiled loops be others.
 
     The emulator's first draw comes late in tuning, when chains have their own processes.
     """
     p, prior = state.theta.size, state.model.prior_density
-    visits = Visits(state.theta[None], np.zeros(1), np.zeros(1))
+    visits = Visits(state.theta + np.arange(2.0)[:, None], np.zeros(2), np.zeros(2))
     emulator = emulate(visits, state.theta, np.eye(p))
     propose(np.random.default_rng(0), state.theta, emulator, prior.address, 1.0, 1, 1, 1)
     prior.check()

@@ -22,7 +22,7 @@ def watch(target: Target, visited: list[tuple[Array, float, float]]) -> Target:
 
     def evaluate(theta: Array) -> tuple[float, State | None]:
         log_density, there = target(theta)
-        if there is not None:
+        if there is not None and not math.isnan(log_density):
             visited.append((theta, log_density - there.log_prior, there.log_prior))
         return log_density, there
 
