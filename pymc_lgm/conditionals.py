@@ -44,7 +44,7 @@ class Conditional:
         if is_process(latent):
             m, K = latent.owner.op.dist_params(latent.owner)
         else:
-            m, K = gp.mean_func(gp.X), stabilize(gp.cov_func(gp.X), jitter)
+            m, K = gp.mean_func(gp.X), stabilize(gp.cov_func(gp.X), getattr(gp, "jitter", jitter))
         covs = [K, gp.cov_func(gp.X, inputs), gp.cov_func(inputs, diag=True)]
         args = inputs, posterior, model, compile_kwargs
         self._covariances = Evaluator(covs, *args)

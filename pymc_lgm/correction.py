@@ -109,8 +109,14 @@ def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
         dims=("chain", "draw"),
     )
     corrected = tree.copy()
-    for group in ("posterior", "sample_stats"):
+    for group in tree.children:
         data = tree[group].to_dataset()
+        of_draws = {"chain", "draw"} <= set(data.dims)
+        if not of_draws or str(group).startswith(("prior", "warmup_")):
+            continue
+        if not all(data[dim].equals(stats[dim]) for dim in ("chain", "draw")):
+            del corrected[group]  # of some draws, which may not be those that are chosen
+            continue
         picked = data.isel(draw=chosen.assign_coords(chain=data["chain"]))
         corrected[group] = xr.DataTree(picked.assign_coords(draw=data["draw"]))
     corrected["posterior"].attrs |= {

@@ -56,7 +56,8 @@ def efficiency(
     - A quantity whose statistic the trace does not hold (``cubic_ops`` of NUTS, say) is NaN.
       Steps that do not report ``cubic_ops`` beside one that does are not in its count.
     - The sampling time is PyMC's: wall time of all chains together, *tuning included*,
-      compilation excluded. The operations are those of the kept draws only.
+      compilation excluded. The operations are those of the kept draws only: of a trace
+      that was thinned afterwards they are too few.
     - Zero operations (elliptical slice sampling of f alone) give an infinite ESS per 1000.
     - ESS and R-hat are ArviZ's, the tail at the quantiles that ``arviz.summary`` uses
       (``rcParams["stats.ci_prob"]``): R-hat is NaN for a single chain and skipped for a constant

@@ -27,7 +27,7 @@ def exceedance(values: xr.DataArray, threshold: Any = 0.0) -> xr.Dataset:
     -------
     xarray.Dataset
         ``probability`` and its Monte Carlo standard error ``mcse``, with the other dimensions of
-        the values. NaN where values are.
+        the values. NaN where values or threshold are.
 
     Raises
     ------
@@ -61,7 +61,15 @@ def exceedance(values: xr.DataArray, threshold: Any = 0.0) -> xr.Dataset:
             "what xarray computes of it."
         )
     draws = values.transpose("chain", "draw", ...)
-    above = (draws > threshold).astype(np.float64).where(draws.notnull())
+    try:
+        with xr.set_options(arithmetic_join="exact"):
+            excess = draws - threshold
+    except ValueError as differ:
+        raise ValueError(
+            f"The threshold does not fit the values: {differ}. Write one number, or one for each "
+            "label of a dimension that the values have."
+        ) from differ
+    above = (excess > 0.0).astype(np.float64).where(excess.notnull())
     found = {"probability": above.mean(("chain", "draw"), skipna=False)}
     # ArviZ leaves out the coordinates.
     error = az.mcse(above, method="mean")

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike
 from pymc_lgm.drawn import Evaluator, thinned
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import recursion_of
-from pymc_lgm.observing import Observation
+from pymc_lgm.observing import observations
 
 __all__ = ["continued", "forecast"]
 
@@ -100,10 +100,10 @@ def forecast(
     }
     if len(each) == 1:
         inputs = pt.vector("ahead"), posterior, model, compile_kwargs
-        y = Observation([x], parameters, np.arange(steps, dtype=np.float64), *inputs)
-        for i in where:
-            y.add(i, mean[i], variance[i])
-        variables |= y.variables(dims)
+        for y in observations([x], parameters, np.arange(steps, dtype=np.float64), *inputs):
+            for i in where:
+                y.add(i, mean[i], variance[i])
+            variables |= y.variables("output", dims)
     for name, function in (response or {}).items():
         if name in variables:
             raise ValueError(f"response={{{name!r}: ...}} hides what predict returns: rename it.")

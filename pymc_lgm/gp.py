@@ -132,7 +132,7 @@ class SparseLatent(pm.gp.Latent):
         R = cholesky(stabilize(self.cov_func(Xu), jitter))
         A = solve_triangular(R, self.cov_func(Xu, X), lower=True)
         variance = self.cov_func(X, diag=True) - pt.sum(A**2, axis=0)
-        self.name = name
+        self.name, self.jitter = name, jitter
         m, *_ = known_shape(Xu) or (None,)
         variance = with_spread_of_fit(pt.maximum(variance, LEAST), A, m)
         self.seen = Projected(self.mean_func(X) + pt.dot(A.T, v), variance)
@@ -157,6 +157,9 @@ def _check_points(X: Any, Xu: Any) -> None:
             f"Xu has {m} points and X has {n}: inducing points are there to be fewer. Write "
             "pm.gp.Latent, whose posterior is that of the process itself."
         )
-    if isinstance(Xu, np.ndarray) and not np.isfinite(Xu).all():
-        row = int(np.flatnonzero(~np.isfinite(Xu).all(axis=1))[0])
-        raise ValueError(f"Xu[{row}] is {Xu[row]}: leave out points that are not finite.")
+    for name, points in (("X", X), ("Xu", Xu)):
+        if isinstance(points, np.ndarray) and not np.isfinite(points).all():
+            row = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
+            raise ValueError(
+                f"{name}[{row}] is {points[row]}: leave out points that are not finite."
+            )

@@ -114,6 +114,11 @@ def place_inducing_points(
             "build(Z) has made no lgm.gp.SparseLatent. Write gp.prior('f', X, Xu=Z) in it."
         )
     fit = _Fit(model, points, factors)
+    if not fit.begins:
+        raise ValueError(
+            "The bound is no number where the fit begins: the covariance of the points cannot be "
+            "factorized there, or a density is 0. Look at X, y and Z, or write initval=."
+        )
     x, at_start = fit.largest(fit.start, max_iterations, move=False)
     x, bound = fit.largest(x, max_iterations, move=True)
     return InducingPoints(fit.points_of(x), bound, at_start)
@@ -172,6 +177,11 @@ class _Fit:
         self._shapes = [value.shape for value in values]
         self.start = np.concatenate([value.ravel() for value in values])
         self._last = values[-1].size
+
+    @property
+    def begins(self) -> bool:
+        """Whether the bound is a number at the start."""
+        return self._at(self.start)[0] > -FAR
 
     def points_of(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """Z."""

@@ -4,6 +4,8 @@
 parameters in each draw.
 """
 
+from __future__ import annotations
+
 import inspect
 
 from collections.abc import Mapping, Sequence
@@ -25,14 +27,22 @@ from pymc_lgm.likelihoods.registry import expectation_of
 from pymc_lgm.linalg import Array
 from pymc_lgm.response import response
 
-__all__ = ["Observation", "f_of"]
+__all__ = ["Observation", "f_of", "observations"]
 
 OF_CLASSES = (Softmax.rv_type, RobustMax.rv_type)
 """Likelihoods with a latent variable a class."""
 
 
-class Observation:
-    """Moments and class probabilities of a new observation, if a likelihood here reads f itself.
+def observations(
+    latents: Sequence[Any],
+    parameters: Mapping[str, ArrayLike] | None,
+    points: Array,
+    inputs: Any,
+    posterior: xr.Dataset,
+    model: pm.Model,
+    compile_kwargs: dict[str, Any] | None,
+) -> list[Observation]:
+    """Find the likelihoods that read f itself and have a rule here.
 
     Parameters
     ----------
@@ -43,47 +53,50 @@ class Observation:
     points : ndarray, shape (points, ...)
         Where f is predicted, one row a point.
     inputs : variable
-        The points, in the graphs of what the likelihood's parameters depend on.
+        The points, in the graphs of what a likelihood's parameters depend on.
     """
+    return [
+        Observation(
+            name, op, points, Evaluator(arguments, inputs, posterior, model, compile_kwargs)
+        )
+        for name, op, arguments in _likelihoods(model, latents, parameters or {}, len(points))
+    ]
 
-    def __init__(
-        self,
-        latents: Sequence[Any],
-        parameters: Mapping[str, ArrayLike] | None,
-        points: Array,
-        inputs: Any,
-        posterior: xr.Dataset,
-        model: pm.Model,
-        compile_kwargs: dict[str, Any] | None,
-    ):
-        self.name, self._op, arguments = _likelihood(model, latents, parameters or {}, len(points))
-        self._points, self._count = points, 0
+
+class Observation:
+    """Moments and class probabilities of a new observation: see `observations`."""
+
+    def __init__(self, name: str, op: Any, points: Array, parameters: Evaluator):
+        self.name, self._op, self._points, self._parameters = name, op, points, parameters
         self._total: Any = 0.0
-        self._parameters = Evaluator(list(arguments), inputs, posterior, model, compile_kwargs)
+        self._count = 0
 
     def add(self, i: tuple[int, ...], mean: Array, variance: Array) -> None:
         """Count draw i = (chain, draw) in, in which f has these moments."""
-        if self.name:
-            values = self._parameters(self._points, i)
-            self._total = self._total + response(self._op, mean, variance, *values)
-            self._count += 1
+        values = self._parameters(self._points, i)
+        if mean.ndim == 1 or isinstance(self._op, OF_CLASSES):
+            found = response(self._op, mean, variance, *values)
+        else:  # outputs of one process, an observation each
+            pairs = zip(mean, variance, strict=True)
+            found = np.stack([response(self._op, m, v, *values) for m, v in pairs], axis=1)
+        self._total = self._total + found
+        self._count += 1
 
-    def variables(self, dims: str) -> dict[str, Any]:
+    def variables(self, output: str, dims: str) -> dict[str, Any]:
         """Return y's mean, variance and probabilities of all draws, as xarray takes them."""
-        if not self.name:
-            return {}
         y = self.name
         mean, square, *probability = np.asarray(self._total) / self._count
+        at = (dims,) if mean.ndim == 1 else (output, dims)
         with np.errstate(over="ignore", invalid="ignore"):  # a square beyond float64 is infinite
             variance = np.where(np.isinf(square), np.inf, square - mean**2)
         found: dict[str, Any] = {
-            f"{y}_mean": (dims, mean),
-            f"{y}_variance": (dims, np.maximum(variance, 0.0)),
+            f"{y}_mean": (at, mean),
+            f"{y}_variance": (at, np.maximum(variance, 0.0)),
         }
         if len(probability) == 1:
-            found[f"{y}_probability"] = (dims, probability[0])
+            found[f"{y}_probability"] = (at, probability[0])
         elif probability:
-            found[f"{y}_probability"] = ((dims, "category"), np.transpose(probability))
+            found[f"{y}_probability"] = ((*at, "category"), np.stack(probability, axis=-1))
         return found
 
 
@@ -104,10 +117,11 @@ def _reads(f: Any, latents: Sequence[Any], *, is_class_each: bool) -> bool:
     return found
 
 
-def _likelihood(
+def _likelihoods(
     model: pm.Model, latents: Sequence[Any], given: Mapping[str, ArrayLike], points: int
-) -> tuple[str | None, Any, Sequence[Any]]:
-    """Return name, op and parameters other than f of what observes f itself, if there is one."""
+) -> list[tuple[str, Any, list[Any]]]:
+    """Return name, op and parameters other than f of all that observes f itself."""
+    found = []
     for observed in model.observed_RVs:
         rv = expectation_of(observed)
         if rv is None and not is_latent_gaussian_likelihood(observed):
@@ -115,30 +129,44 @@ def _likelihood(
         rv = observed if rv is None else rv
         while not isinstance(rv.owner.op, LatentGaussianLikelihood):
             rv = rv.owner.inputs[0]  # PyMC wraps partly observed and rescaled data
-        name: str = rv.name or observed.name
         op: Any = rv.owner.op
         f, *arguments = op.dist_params(rv.owner)
         known = response.dispatch(type(op)) is not response.dispatch(object)
-        if not known or not _reads(f, latents, is_class_each=isinstance(op, OF_CLASSES)):
-            continue
-        names = list(inspect.signature(response.dispatch(type(op))).parameters)[3:]
-        if unknown := set(given) - set(names):
-            raise ValueError(f"{name} has no parameter {unknown}: it has {names}.")
-        for k, key in enumerate(names):
-            if key in given:
-                value = np.asarray(given[key], dtype=np.float64)
-                if value.shape[: value.ndim - op.ndims_params[k + 1]] not in {(), (points,)}:
-                    raise ValueError(
-                        f"parameters[{key!r}] has shape {value.shape}: write one value for all, "
-                        f"or one for each of the {points} points."
-                    )
-                arguments[k] = pt.as_tensor(value)
-            elif arguments[k].ndim > op.ndims_params[k + 1]:
-                raise ValueError(
-                    f"{key} of {name} has one value for each observation: write its "
-                    f"values at the {points} new points, as parameters={{{key!r}: ...}}."
-                )
-        return name, op, arguments
-    if given:
+        if known and _reads(f, latents, is_class_each=isinstance(op, OF_CLASSES)):
+            found.append((str(rv.name or observed.name), op, arguments))
+    if given and not found:
         raise ValueError(f"parameters is {set(given)}, but no known likelihood observes f itself.")
-    return None, None, ()
+    names = [name for _, op, _ in found for name in _parameters(op)]
+    if unknown := set(given) - set(names):
+        said = ", ".join(name for name, _, _ in found)
+        raise ValueError(f"{said} has no parameter {unknown}: it has {names}.")
+    return [
+        (name, op, _at_points(name, op, arguments, given, points)) for name, op, arguments in found
+    ]
+
+
+def _parameters(op: Any) -> list[str]:
+    """Names of a likelihood's parameters other than f."""
+    return list(inspect.signature(response.dispatch(type(op))).parameters)[3:]
+
+
+def _at_points(
+    name: str, op: Any, arguments: list[Any], given: Mapping[str, ArrayLike], points: int
+) -> list[Any]:
+    """Return a likelihood's parameters at new points: those of the model, or those given."""
+    arguments = list(arguments)
+    for k, key in enumerate(_parameters(op)):
+        if key in given:
+            value = np.asarray(given[key], dtype=np.float64)
+            if value.shape[: value.ndim - op.ndims_params[k + 1]] not in {(), (points,)}:
+                raise ValueError(
+                    f"parameters[{key!r}] has shape {value.shape}: write one value for all, "
+                    f"or one for each of the {points} points."
+                )
+            arguments[k] = pt.as_tensor(value)
+        elif arguments[k].ndim > op.ndims_params[k + 1]:
+            raise ValueError(
+                f"{key} of {name} has one value for each observation: write its "
+                f"values at the {points} new points, as parameters={{{key!r}: ...}}."
+            )
+    return arguments

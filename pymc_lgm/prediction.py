@@ -23,7 +23,7 @@ from pymc_lgm.conditionals import Conditional, latent_of
 from pymc_lgm.drawn import thinned
 from pymc_lgm.forecasting import forecast
 from pymc_lgm.linalg import Array
-from pymc_lgm.observing import Observation, f_of
+from pymc_lgm.observing import f_of, observations
 from pymc_lgm.threads import few_threads
 
 __all__ = ["predict"]
@@ -90,8 +90,8 @@ def predict(
         Use every thin-th draw of each chain: by default the least that leaves at most 1000 draws
         of all chains together, and all of them of a series.
     jitter : float
-        That of ``gp.prior(..., reparameterize=True)``. With ``reparameterize=False`` it is read
-        from the model.
+        That of ``gp.prior(..., reparameterize=True)``. With ``reparameterize=False``, and of a
+        `pymc_lgm.gp.SparseLatent`, it is read from the model.
     dims : str
         Name of the dimension of the new points, by default "point", or of the steps, "step".
     random_seed : int or numpy.random.Generator, optional
@@ -198,7 +198,7 @@ def predict(
     ]
     read = [f_of(each, latent) for each, latent in zip(processes, latents, strict=True)]
     inputs = pt.matrix("Xnew", dtype="float64")
-    y = Observation(read, parameters, points, inputs, posterior, model, compile_kwargs)
+    ys = observations(read, parameters, points, inputs, posterior, model, compile_kwargs)
 
     moments: Array = np.empty(0)
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
@@ -212,16 +212,18 @@ def predict(
             if not moments.size:
                 moments = np.empty((2, *shape, *mean.shape))
             moments[:, *i] = mean, variance
-            y.add(i, mean, variance)
+            for y in ys:
+                y.add(i, mean, variance)
 
     means, variances = moments
     variables: dict[str, Any] = {}
+    output, outputs = _outputs(posterior[names[0]])
     for k, latent in enumerate(latents):
         # Of a sparse process, what it is called where it is not at its inducing points.
         name, one = getattr(processes[k], "name", latent.name), (means, variances)
         if len(latents) > 1:
             one = means[:, :, k], variances[:, :, k]
-        at = ("output", dims) if one[0].ndim == 4 else (dims,)
+        at = (output, dims) if one[0].ndim == 4 else (dims,)
         conditional = ("chain", "draw", *at)
         variables |= {
             f"{name}_conditional_mean": (conditional, one[0]),
@@ -229,16 +231,25 @@ def predict(
             f"{name}_mean": (at, one[0].mean(axis=(0, 1))),
             f"{name}_variance": (at, one[1].mean(axis=(0, 1)) + one[0].var(axis=(0, 1))),
         }
-    variables |= y.variables(dims)
+    for y in ys:
+        variables |= y.variables(output, dims)
     frame = Xnew if isinstance(Xnew, pd.DataFrame) else pd.DataFrame(points)
     labels, columns = {dims: frame.index.to_numpy()}, {"feature": frame.columns.to_numpy()}
     sampled = {key: posterior[key].values for key in ("chain", "draw")}
     constant = {"Xnew": ((dims, "feature"), points)}
     groups = {
-        "predictions": xr.Dataset(variables, sampled | labels),
+        "predictions": xr.Dataset(variables, sampled | labels | outputs),
         "predictions_constant_data": xr.Dataset(constant, labels | columns),
     }
     return _grouped(groups, tree if extend_inferencedata else None)
+
+
+def _outputs(f: xr.DataArray) -> tuple[str, dict[str, Any]]:
+    """Return what the outputs of a process are called, and their labels if the model has any."""
+    others = [dim for dim in f.dims if dim not in ("chain", "draw")]
+    if len(others) < 2 or others[0] == f"{f.name}_dim_0":
+        return "output", {}
+    return str(others[0]), {str(others[0]): f[others[0]].values}
 
 
 def _grouped(groups: Mapping[str, xr.Dataset], tree: xr.DataTree | None) -> xr.DataTree:

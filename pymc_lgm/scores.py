@@ -201,6 +201,10 @@ def _checked(y: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, Array]:
     labels, p = np.asarray(y), np.asarray(probability, dtype=np.float64)
     if p.ndim == 1:
         p = np.stack([1.0 - p, p], axis=1)
+    if p.ndim != 2 or p.shape[1] < 2:
+        raise ValueError(
+            f"probability has shape {p.shape}: give p(y = 1), a number a row, or a column a class."
+        )
     classes = p.shape[1]
     if labels.ndim != 1 or len(labels) != len(p) or not len(p):
         raise ValueError(f"y has shape {labels.shape}, probability {p.shape}: give one row each.")

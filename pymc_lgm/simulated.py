@@ -10,6 +10,8 @@ import pymc as pm
 
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Cast
+from pytensor.tensor.elemwise import Elemwise
 
 from pymc_lgm.linalg import Array
 
@@ -18,15 +20,21 @@ __all__ = ["kept", "prior_draws", "replace", "replaceable_data"]
 
 def replaceable_data(model: pm.Model) -> dict[str, SharedVariable]:
     """Return the `pymc.Data` of each observed variable; an error names one that has none."""
-    data = {}
+    data: dict[str, SharedVariable] = {}
     for rv in model.observed_RVs:
         shared = [v for v in ancestors([model.rvs_to_values[rv]]) if isinstance(v, SharedVariable)]
-        if len(shared) != 1:
+        value = model.rvs_to_values[rv]
+        while value.owner is not None and isinstance(value.owner.op, Elemwise):
+            if not isinstance(value.owner.op.scalar_op, Cast):
+                break
+            value = value.owner.inputs[0]
+        # Of an expression of the data it is not known which data make it what was drawn.
+        if shared != [value] or value in data.values():
             raise ValueError(
                 f"The test replaces the observations of {rv.name!r} in each replicate: "
-                f"write observed=pm.Data({rv.name + '_data'!r}, y)."
+                f"write observed=pm.Data({rv.name + '_data'!r}, y), with data of its own."
             )
-        data[rv.name] = shared[0]
+        data[rv.name] = value
     return data
 
 

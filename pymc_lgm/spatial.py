@@ -51,9 +51,12 @@ def adjacency(neighbors: Any, n: int | None = None, *, sparse: bool = False) -> 
             f"neighbors has shape {edges.shape} and type {edges.dtype}: write pairs of areas, "
             "counted from 0, one a row."
         )
+    if n is None and not edges.size:
+        raise ValueError("neighbors has no pairs: write how many areas there are, n=.")
     size = int(edges.max()) + 1 if n is None else n
-    if edges.min() < 0 or edges.max() >= size:
-        raise ValueError(f"neighbors has area {edges.max()}, but there are {size}: count from 0.")
+    outside = edges[(edges < 0) | (edges >= size)]
+    if outside.size:
+        raise ValueError(f"neighbors has area {outside[0]}, but there are {size}: count from 0.")
     if (edges[:, 0] == edges[:, 1]).any():
         own = int(edges[edges[:, 0] == edges[:, 1]][0, 0])
         raise ValueError(f"Area {own} is its own neighbor: leave the pair ({own}, {own}) out.")

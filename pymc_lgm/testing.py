@@ -12,6 +12,7 @@ One file of more than 300 lines: the two tests make one public module.
 from __future__ import annotations
 
 import itertools
+import math
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -273,7 +274,7 @@ def quadrature(
     nodes = np.array(list(itertools.product(f_grid, repeat=n)))
     index = np.array(list(itertools.product(range(f_grid.size), repeat=n)))
     total, first, second = 0.0, np.zeros(p + n), np.zeros((p + n, p + n))
-    log_shift = None
+    log_shift = -math.inf
     for values in itertools.product(*theta_grid):
         theta = np.array(values, dtype=np.float64)
         prior = factorize(model.cov(theta))
@@ -282,8 +283,12 @@ def quadrature(
         log_density = -0.5 * (nu**2).sum(0) - 0.5 * prior.log_determinant + model.log_prior(theta)
         log_density += _tabulate(model, theta, f_grid, n)[np.arange(n), index].sum(1)
         log_density += model.log_likelihood(np.zeros(n), theta)
-        if log_shift is None:
-            log_shift = log_density.max()
+        if (largest := log_density.max()) == -math.inf:
+            continue
+        if largest > log_shift:  # what is summed so far is by the largest so far
+            smaller = math.exp(log_shift - largest)
+            total, first, second = smaller * total, smaller * first, smaller * second
+            log_shift = largest
         weights = np.exp(log_density - log_shift)
         shown = theta if transform is None else transform(theta[None])[0]
         x = np.column_stack([np.broadcast_to(shown, (len(nodes), p)), nodes])

@@ -249,6 +249,16 @@ def test_observations_have_to_be_replaceable():
         pm.Normal("y", pm.Normal("mu"), observed=[0.0, 1.0])
     with pytest.raises(ValueError, match=r"observed=pm.Data\('y_data', y\)"):
         calibrate(model, Conjugate, rng=np.random.default_rng(1))
+    with pm.Model() as model:  # what is drawn is y, and the data are y + 1
+        pm.Poisson("y", pm.HalfNormal("mu"), observed=pm.Data("grades", [1, 2]) - 1)
+    with pytest.raises(ValueError, match=r"observed=pm.Data\('y_data', y\)"):
+        replaceable_data(model)
+    with pm.Model() as model:
+        both = pm.Data("both", [1.0, 2.0])
+        pm.Normal("y", observed=both)
+        pm.Normal("z", observed=both)
+    with pytest.raises(ValueError, match="with data of its own"):
+        replaceable_data(model)
 
 
 def test_nuts_alone_is_refused(normal):

@@ -394,6 +394,8 @@ def test_functions_are_told_apart_by_what_they_do():
         lambda: lgm.PseudoMarginal(n_importance=16),
         lambda: lgm.PseudoMarginal(n_importance=many),
         lambda n=64: lgm.PseudoMarginal(n_importance=n),
+        lambda *, n=64: lgm.PseudoMarginal(n_importance=n),
+        lambda *, n=128: lgm.PseudoMarginal(n_importance=n),
         lgm.PseudoMarginal,
         lgm.ASIS,
     ]
@@ -402,6 +404,16 @@ def test_functions_are_told_apart_by_what_they_do():
 
 
 # What the call says
+
+
+def test_labels_that_cannot_be_stored_are_refused_before_a_chain_runs(tmp_path):
+    times = np.array(["2020-01-01T00:00:00.1234567", "2020-01-03"], dtype="datetime64[ns]")
+    with pm.Model(coords={"time": times, "place": ["here"]}) as model:
+        pm.Normal("x", dims="time")
+        pm.Normal("z", dims="place")
+    with pytest.raises(ValueError, match="keep= cannot store the labels of 'time'"):
+        lgm.distributed.sample(model, draws=5, keep=tmp_path / "study")
+    assert not (tmp_path / "study").exists()
 
 
 def test_without_dask_the_call_says_what_to_install(monkeypatch):

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 from scipy.stats import multivariate_normal
@@ -82,6 +83,15 @@ def test_what_cannot_be_placed_is_refused():
 
     with pytest.raises(ValueError, match=r"no lgm.gp.SparseLatent"):
         lgm.gp.place_inducing_points(without, START)
+
+    def nowhere(Z):
+        model = built("normal")(Z)
+        with model:
+            pm.Potential("outside", pt.constant(-np.inf))
+        return model
+
+    with pytest.raises(ValueError, match="no number where the fit begins"):
+        lgm.gp.place_inducing_points(nowhere, START)
 
 
 def test_a_model_that_is_built_afterwards_is_not_one_of_a_fit():

@@ -203,6 +203,11 @@ def test_a_wrong_scaling_factor_is_noticed(module, right, wrong, request, monkey
 def test_a_map_is_made_of_pairs():
     for pairs in (NEIGHBORS, [(j, i) for i, j in NEIGHBORS], [*NEIGHBORS, *NEIGHBORS]):
         np.testing.assert_array_equal(spatial.adjacency(pairs), W)
+    islands = np.empty((0, 2), dtype=int)
+    np.testing.assert_array_equal(spatial.adjacency(islands, n=3), np.zeros((3, 3)))
+    for pairs, said in ((islands, "no pairs"), ([(0, -2), (0, 1)], "has area -2")):
+        with pytest.raises(ValueError, match=said):
+            spatial.adjacency(pairs)
     of_libpysal = SimpleNamespace(sparse=csr_array(0.5 * W))
     np.testing.assert_array_equal(spatial.adjacency(of_libpysal), W)
     for sparse in (spatial.adjacency(each, sparse=True) for each in (NEIGHBORS, of_libpysal)):

@@ -69,6 +69,11 @@ def test_thresholds_by_area_other_dimensions_and_missing_values():
         both["mcse"].sel(level=2.0).values, exceedance(values, 2.0)["mcse"].values
     )
     values[0, 3, 1] = np.nan
+    unknown = exceedance(values.isel(chain=[0]), [0.0, np.nan, 0.0])
+    assert np.isnan([unknown["probability"][1], unknown["mcse"][1]]).all()
+    labelled = values.assign_coords(area=[1, 2, 3])
+    with pytest.raises(ValueError, match="one for each label"):
+        exceedance(labelled, xr.DataArray([0.0, 1.0], dims="area", coords={"area": [1, 3]}))
     hole = exceedance(values, 0.0)
     assert np.isnan([hole["probability"][0], hole["mcse"][0]]).all()
     assert np.isfinite(hole["probability"][1:]).all()

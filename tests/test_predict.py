@@ -466,6 +466,8 @@ def test_the_brier_score_is_proper():
         ([1, 2], [0.5, 0.5], "counts from 0"),
         ([0, 1], [-1.2, 0.5], "outside"),
         ([0, 1], [np.nan, 0.5], "outside"),
+        ([0, 1], [[0.3], [0.5]], r"shape \(2, 1\): give p\(y = 1\)"),
+        ([0, 1], 0.5, r"shape \(\): give p\(y = 1\)"),
     ],
 )
 def test_scores_refuse_what_is_no_probability(y, p, message):
@@ -545,6 +547,37 @@ def test_probabilities_of_classes_are_those_of_their_softmax(classes):
         expected = binary(None, mean[1] - mean[0], variance.sum(axis=0))[2]
         found = response.dispatch(op)(None, mean, variance)
         np.testing.assert_allclose(found[3], expected, atol=2e-4)
+
+
+def test_each_output_has_an_observation():
+    """Of a process with outputs, as the likelihood reads them; they are called as in the model."""
+    exposure, rng = np.array([1.0, 2.0]), np.random.default_rng(2)
+    coords = {"species": ["oak", "elm"], "site": range(4)}
+    with pm.Model(coords=coords) as model:
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=0.7))
+        f = gp.prior("f", X, n_outputs=2, reparameterize=False, dims=("species", "site"))
+        lgm.Probit("seen", f=f, observed=np.array([[0, 1, 1, 0], [1, 1, 0, 0]]))
+        lgm.LogGaussianCox("counts", f=f, exposure=exposure[:, None], observed=np.ones((2, 4), int))
+    draws = {"f": rng.normal(size=(1, 6, 2, 4))}
+    idata = az.from_dict(
+        {"posterior": draws}, dims={"f": ["species", "site"]}, coords={"species": ["oak", "elm"]}
+    )
+    given = {"parameters": {"exposure": 2.0}, "model": model, "progressbar": False}
+    found = predict(idata, gp, XNEW, **given)["predictions"]
+    assert found["seen_probability"].dims == found["counts_mean"].dims == ("species", "point")
+    np.testing.assert_array_equal(found["species"], ["oak", "elm"])
+    with pm.Model() as one:
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=0.7))
+        f = gp.prior("f", X, reparameterize=False)
+        lgm.Probit("seen", f=f, observed=[0, 1, 1, 0])
+        lgm.LogGaussianCox("counts", f=f, exposure=3.0, observed=[1, 1, 1, 1])
+    for k in range(2):
+        alone = az.from_dict({"posterior": {"f": draws["f"][:, :, k]}})
+        expected = predict(alone, gp, XNEW, **given | {"model": one})["predictions"]
+        for name in ("f_mean", "seen_probability", "counts_mean", "counts_variance"):
+            np.testing.assert_allclose(found[name].isel(species=k), expected[name])
+    with pytest.raises(ValueError, match=r"seen, counts has no parameter \{'offst'\}"):
+        predict(idata, gp, XNEW, model=one, parameters={"offst": 1.0}, progressbar=False)
 
 
 def test_processes_in_another_order_are_not_the_classes():

@@ -796,6 +796,21 @@ def test_a_draw_without_an_evidence_cannot_be_weighed(rng):
         lgm.correct(approximate_trace(log_ratio))
 
 
+def test_what_else_is_of_the_draws_is_corrected_with_them(rng):
+    """Or is gone, where it is of other draws; what is of the prior stays."""
+    trace = approximate_trace(rng.standard_normal((2, 50)))
+    x = trace["posterior"].to_dataset()
+    trace["log_likelihood"] = xr.DataTree(2.0 * x)
+    trace["posterior_predictive"] = xr.DataTree(x.isel(draw=slice(None, None, 2)))
+    trace["prior"] = xr.DataTree(x.isel(chain=[0]))
+    corrected = lgm.correct(trace, random_seed=1)
+    new = corrected["posterior"].to_dataset()
+    xr.testing.assert_equal(corrected["log_likelihood"].to_dataset(), 2.0 * new)
+    assert not new.equals(x)
+    assert "posterior_predictive" not in corrected.children
+    xr.testing.assert_equal(corrected["prior"].to_dataset(), trace["prior"].to_dataset())
+
+
 def test_an_exact_chain_needs_no_correction(rng):
     trace = approximate_trace(rng.standard_normal((2, 50)))
     del trace["sample_stats"]["approximate_log_evidence"]

@@ -14,6 +14,7 @@ import models
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 
 from rich.console import Console
 from scipy.stats import kstest
@@ -321,7 +322,7 @@ def test_the_longest_stay():
         steps = rng.uniform(size=(1, 200)) < share
         values = np.cumsum(steps, axis=1).astype(float)
         expected = max(len(list(same)) for _, same in itertools.groupby(values[0]))
-        assert _longest_stay(_moving(values)[0]) == expected
+        assert _longest_stay(_moving(values[:, :, None])[0]) == expected
 
 
 @pytest.mark.parametrize("healthy", HEALTHY, ids=lambda h: f"{h.statistic} {h}")
@@ -440,6 +441,35 @@ def test_without_a_backend_there_are_no_pictures():
     assert "No pictures: backend is" in report(trace(), backend="none")._repr_html_()
     with pytest.raises(ValueError, match="Choose from matplotlib, bokeh, plotly, none"):
         report(trace(), backend="pen")
+
+
+def test_an_element_that_is_no_number_hides_no_chain_that_stays():
+    def plant(posterior, stats):
+        posterior["f"][1, 100:220] = posterior["f"][1, 100]
+        posterior["f"][:, :, 2] = np.nan
+        posterior["none"] = np.full((CHAINS, DRAWS), np.nan)
+
+    found = numbers(trace(plant=plant), None)
+    assert found.stays["f"] == (120, 1)
+    assert "none" not in found.stays
+    assert "none" not in found.constant
+
+
+def test_scales_of_several_steps_are_no_tuning():
+    found = trace()
+    scale = found["sample_stats"]["theta_scale"]
+    steps = xr.concat([scale * 0.0 + 0.1 * (k + 1) for k in range(3)], dim="step")
+    found["sample_stats"] = found["sample_stats"].assign(theta_scale=steps)
+    assert "theta_scale" not in blamed(report(found))
+    steps[1, :, :50] = np.linspace(2.0, 0.5, 50)
+    found["sample_stats"] = found["sample_stats"].assign(theta_scale=steps)
+    assert "theta_scale" in blamed(report(found))
+
+
+def test_groups_do_not_change_how_many_hyperparameters_there_are():
+    assert (
+        numbers(trace(), {"theta": ["ls", "eta"]}).theta_size == numbers(trace(), None).theta_size
+    )
 
 
 def test_moves_that_take_turns_are_no_tuning():

@@ -37,6 +37,8 @@ class Numbers:
     statistics : pandas.DataFrame
         ``mean`` of each numeric statistic, and its ``lowest`` and ``highest`` mean by chain (and by
         step, if several report it).
+    sizes : list of int
+        Elements of each variable of the trace, whether or not a group has it.
     stays : dict
         Continuous variable -> (most draws in a row at one value, the chain where).
     constant : list
@@ -55,6 +57,7 @@ class Numbers:
     groups: pd.DataFrame
     statistics: pd.DataFrame
     stays: dict[str, tuple[int, Any]]
+    sizes: list[int]
     constant: list[str]
     broken: list[str]
     ops: float
@@ -83,15 +86,16 @@ class Numbers:
     @property
     def theta_size(self) -> int:
         """At most so many hyper-parameters: all elements but those of the largest variable."""
-        sizes = self.elements["variable"].value_counts()
-        return int(sizes.sum() - sizes.max()) or int(sizes.sum())
+        total, largest = sum(self.sizes), max(self.sizes)
+        return (total - largest) or total
 
 
 def numbers(idata: Any, groups: Mapping[str, str | Sequence[str]] | None) -> Numbers:
     """Compute them all; errors are those of `pymc_lgm.efficiency`."""
     tree = _with_posterior(idata)
     draws = tree["posterior"].to_dataset()
-    rows = _rows(groups, [str(name) for name, values in draws.data_vars.items() if values.size])
+    shown = [str(name) for name, values in draws.data_vars.items() if values.size]
+    rows = _rows(groups, shown)
     used = draws[list(dict.fromkeys(name for row in rows.values() for name in row))]
     continuous = [str(name) for name, x in used.data_vars.items() if x.dtype.kind == "f"]
     posterior = used.astype(np.float64, copy=False).transpose("chain", "draw", ...)
@@ -111,8 +115,11 @@ def numbers(idata: Any, groups: Mapping[str, str | Sequence[str]] | None) -> Num
     elements = _elements(posterior)
     ops = float(_per_draw(stats, "cubic_ops").sum())
     seconds = _seconds(draws.attrs)
-    moving = {name: _moving(posterior[name].values) for name in continuous}
-    constant = [name for name in continuous if _is_constant(posterior[name].values)]
+    # Of what is no number nothing can be said: it neither moves nor stays.
+    known = {name: _flat(posterior[name])[:, :, _flat(finite[name])] for name in continuous}
+    known = {name: values for name, values in known.items() if values.shape[2]}
+    moving = {name: _moving(values) for name, values in known.items()}
+    constant = [name for name, values in known.items() if _is_constant(values)]
     labels = draws["chain"].values
     stays = {
         name: max((_longest_stay(m), labels[i]) for i, m in enumerate(moved))
@@ -128,6 +135,10 @@ def numbers(idata: Any, groups: Mapping[str, str | Sequence[str]] | None) -> Num
         groups=_groups(elements, rows, ops, seconds),
         statistics=_statistics(stats),
         stays=stays,
+        sizes=[
+            draws[name].size // (posterior.sizes["chain"] * posterior.sizes["draw"])
+            for name in shown
+        ],
         constant=constant,
         broken=broken,
         ops=ops,
@@ -179,6 +190,13 @@ def _elements(posterior: xr.Dataset) -> pd.DataFrame:
     )
 
 
+def _flat(values: xr.DataArray) -> np.ndarray:
+    """Return elements along one axis, after those of chains and draws if it has them."""
+    sampled = [dim for dim in ("chain", "draw") if dim in values.dims]
+    rows = values.transpose(*sampled, ...).values
+    return rows.reshape(*rows.shape[: len(sampled)], -1)
+
+
 def _several(posterior: xr.Dataset) -> bool:
     return posterior.sizes["chain"] * posterior.sizes["draw"] > 1
 
@@ -218,8 +236,8 @@ def _statistics(stats: xr.Dataset) -> pd.DataFrame:
 
 def _moving(values: np.ndarray) -> np.ndarray:
     """Return whether any element differs from the draw before, shape (chains, draws - 1)."""
-    moved = np.diff(values, axis=1) != 0.0
-    return moved.any(axis=tuple(range(2, moved.ndim)))
+    moved: np.ndarray = (np.diff(values, axis=1) != 0.0).any(axis=2)
+    return moved
 
 
 def _is_constant(values: np.ndarray) -> bool:

@@ -27,7 +27,9 @@ def tuning(numbers: Numbers) -> Iterator[Verdict]:
         if name not in numbers.statistics.index:
             continue
         values = numbers.stats[name].transpose("chain", "draw", ...).values
-        if any(np.unique(chain[~np.isnan(chain)]).size > TAKING_TURNS for chain in values):
+        # Of several steps each has scales of its own.
+        each = np.moveaxis(values.reshape(*values.shape[:2], -1), 1, -1).reshape(-1, numbers.draws)
+        if any(np.unique(scales[~np.isnan(scales)]).size > TAKING_TURNS for scales in each):
             yield warning(
                 name,
                 "It changes within a chain: some of these draws are from tuning.",

@@ -135,6 +135,8 @@ def sample(
     if not model.free_RVs:
         raise ValueError("All variables of the model are observed: there is nothing to sample.")
     refuse_options(step, draws, tune, chains, sample_kwargs)
+    draws = int(draws)
+    tune, chains = (None if count is None else int(count) for count in (tune, chains))
     options = {k: v for k, v in sample_kwargs.items() if k != "nuts_sampler"}
     kept, before = (None if path is None else Kept(path) for path in (keep, resume))
     found = settings_of(kept, before)
@@ -157,6 +159,7 @@ def sample(
         if kept is not None and kept.settings is not None:
             compare(asked, kept.settings, f"keep={str(kept.path)!r}")
         elif kept is not None:
+            kept.refuse_labels({name: x for name, x in model.coords.items() if x is not None})
             kept.begin(asked)
 
     done = {i: kept.load(i) for i in kept.numbers()} if kept is not None else {}

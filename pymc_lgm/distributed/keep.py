@@ -52,6 +52,19 @@ class Kept:
         new.write_text(json.dumps(settings, indent=1), encoding="utf-8")
         new.replace(self._settings)
 
+    @staticmethod
+    def refuse_labels(coords: Mapping[str, Any]) -> None:
+        """Refuse, before a chain has run, labels that cannot be written after it."""
+        for name, labels in coords.items():
+            try:
+                plain = _plain(xr.Dataset(coords={name: np.asarray(labels)}))
+                plain.to_netcdf(engine="scipy", format="NETCDF3_64BIT")
+            except Exception as error:
+                raise ValueError(
+                    f"keep= cannot store the labels of {name!r} as netCDF 3 ({error}). Write them "
+                    "as text, or as numbers."
+                ) from error
+
     def numbers(self) -> list[int]:
         """Chains that are there."""
         return sorted(int(path.name.split("-")[1]) for path in self.path.glob("chain-*"))

@@ -121,7 +121,8 @@ def _function(function: FunctionType, depth: int) -> list[Any]:
             cells.append(None)
     read = [name for name in code.co_names if name in scope and isinstance(scope[name], PLAIN)]
     names = {name: scope[name] for name in read}
-    return [described(each, depth) for each in (code, function.__defaults__, names)] + cells
+    defaults = function.__defaults__, function.__kwdefaults__
+    return [described(each, depth) for each in (code, *defaults, names)] + cells
 
 
 def _lines(outputs: Sequence[Any]) -> list[str]:
