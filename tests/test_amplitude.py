@@ -3,6 +3,8 @@
 import math
 import pickle
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -273,6 +275,14 @@ def test_the_scale_given_f_is_inverse_gamma(name, state, dies):
         stats.kstest(draws, without_half_n.cdf).pvalue,
         below=1e-6,
     )
+
+
+def test_a_likelihood_that_is_summed_in_another_order_is_the_same(state):
+    """As after a move of f that has its gradient, whose sum is compiled."""
+    (element,) = ALONE["conjugate"](state.model)
+    other = replace(state, log_likelihood=np.nextafter(state.log_likelihood, 0.0))
+    there, _, _ = element.run(np.random.default_rng(3), other, element.start(other, 0), False)
+    assert there.theta[2] != state.theta[2]
 
 
 @pytest.mark.parametrize("name", ALONE)

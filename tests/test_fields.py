@@ -678,6 +678,19 @@ def not_log_concave():
     pm.StudentT("y", nu=4, mu=eta, sigma=0.5, observed=0.5 * Y)
 
 
+def zeros_beside_a_rate():
+    """Where a 0 is as likely either way the density bends up, which is far from where f begins."""
+    phi, w = pm.ICAR("phi", W=W), pm.Normal("w", 0, 1, shape=6)
+    rate = 1e5 * pm.math.exp(pm.HalfNormal("s") * phi + w)
+    pm.ZeroInflatedPoisson("y", 0.7, rate, observed=np.zeros(6, int))
+
+
+def outliers_where_the_noise_is_small():
+    phi, w = pm.ICAR("phi", W=W), pm.Normal("w", 0, 1, shape=6)
+    noise = pm.HalfNormal("noise", 1000.0)
+    pm.StudentT("y", nu=4, mu=pm.HalfNormal("s") * phi + w, sigma=noise, observed=0.5 * Y)
+
+
 def areas_that_read_their_neighbors():
     phi, w = pm.ICAR("phi", W=W), pm.Normal("w", 0, 1, shape=6)
     eta = pm.HalfNormal("s") * phi + w + 0.1 * phi[::-1]
@@ -692,6 +705,8 @@ def areas_that_read_their_neighbors():
         two_series,
         a_sum_of_a_series,
         not_log_concave,
+        zeros_beside_a_rate,
+        outliers_where_the_noise_is_small,
         areas_that_read_their_neighbors,
     ],
 )
@@ -699,6 +714,28 @@ def test_another_structure_is_another_form(make):
     ours = lgm.LatentGaussianModel.from_pymc(build(make), compile_kwargs=QUICK)
     assert not isinstance(ours.form, FieldPredictor)
     assert np.isfinite(ours.log_likelihood(np.zeros(ours.n), np.zeros(ours.p)))
+
+
+X_OF = np.array([0.0, 1.0, 0.0, 1.0, -1.0, 0.5, 2.0])
+
+
+@pytest.mark.parametrize("discrete", [True, False])
+def test_what_another_step_moves_may_tell_observations_of_an_area_apart(discrete):
+    """A slope that begins at 0, or is switched off: all of an area read the same then."""
+    with pm.Model() as made:
+        on = pm.Bernoulli("on", 0.2) if discrete else pm.Normal("on")
+        phi, s = pm.ICAR("phi", W=W), pm.HalfNormal("s")
+        eta = 0.3 + s * phi[AREA] * (1.0 + 0.7 * on * X_OF)
+        pm.Poisson("y", pm.math.exp(eta), observed=np.append(Y, 2))
+    ours = lgm.LatentGaussianModel.from_pymc(made, [made["phi"]], [made["s"]], compile_kwargs=QUICK)
+    for now in (0, 1):
+        point = made.initial_point() | {"on": np.array(now, dtype=made["on"].dtype)}
+        point["phi"] = np.linspace(-0.4, 0.4, 6)
+        ours.read(point)
+        theta = ours.theta_of(point)
+        expected = made.compile_logp([made["y"]], **QUICK)(point)
+        value = ours.log_likelihood(ours.f_of(theta, point), theta)
+        assert value == pytest.approx(float(expected))
 
 
 # Effects

@@ -11,7 +11,7 @@ import pymc as pm
 import pytest
 
 from mutants import mutated
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csc_array, csr_array, issparse
 from test_areas import NEIGHBORS, Y
 from test_priors import close
 
@@ -38,6 +38,12 @@ def besag_york_mollie():
         eta = b0 + sigma * (pm.math.sqrt(1.0 - rho) * theta + scaled)
         pm.Poisson("y", 1.5 * pm.math.exp(eta), observed=Y)
     return model
+
+
+def test_a_map_of_one_area_is_a_normal_number():
+    prior = IntrinsicField(csc_array((1, 1), dtype=float), 0.3)
+    K = prior.covariance[0, 0] + 1.0 / prior.precision[0]  # U = (1, 0)
+    np.testing.assert_allclose([K, prior.columns[0, 1]], [0.3**2, 0.0], atol=1e-12)
 
 
 def test_its_prior_is_the_models():

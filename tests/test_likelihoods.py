@@ -23,6 +23,7 @@ import xarray as xr
 from models import QUICK
 from pymc.exceptions import ImputationWarning
 from pymc.logprob.utils import ParameterValueError
+from pytensor.compile.mode import Mode
 from scipy import stats
 from scipy.special import log_softmax, softmax
 
@@ -305,6 +306,20 @@ def test_ordinal_gradients_in_cutpoints_and_noise() -> None:
         assert by_cutpoint[k] == pytest.approx((high - low) / (2 * step), rel=1e-6)
     high, low = function(CUTPOINTS, 0.8 + step)[0], function(CUTPOINTS, 0.8 - step)[0]
     assert by_noise == pytest.approx((high - low) / (2 * step), rel=1e-6)
+
+
+def test_ordinal_tails_need_no_rewrite() -> None:
+    """A graph as it is written has derivatives in its tails, too."""
+    f = pt.vector("f")
+    y = np.array([0, 0, 4, 4, 2, 2])
+    logp = pm.logp(OrdinalProbit.dist(f=f, cutpoints=CUTPOINTS, noise=0.5), y).sum()
+    slope = pt.grad(logp, f)
+    outputs = [logp, slope, pt.grad(slope.sum(), f)]
+    as_written = pytensor.function([f], outputs, mode=Mode(linker="py", optimizer=None))
+    at = np.array([-50.0, 50.0, -50.0, 50.0, -50.0, 50.0])
+    for found, expected in zip(as_written(at), pytensor.function([f], outputs)(at), strict=True):
+        assert np.isfinite(found).all()
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-12)
 
 
 def test_ordinal_with_a_row_of_cutpoints_for_each_observation() -> None:

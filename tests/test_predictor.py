@@ -630,6 +630,19 @@ def test_a_range_that_moves_with_theta_is_refused():
         latents_of(inducing_points)
 
 
+def test_a_coefficient_that_begins_at_zero_is_told_to_begin_elsewhere():
+    """There two levels are none; nowhere else does the range move."""
+
+    def scaled_by(initval):
+        beta = pm.Normal("beta", initval=initval)
+        observe(beta * pm.Normal("u", shape=2)[GROUP])
+
+    said = r"(?s)2 elements.* 0 degrees of freedom at the starting.* and 2 beside.*initval=0.5"
+    with pytest.raises(ValueError, match=said):
+        latents_of(lambda: scaled_by(0.0))
+    assert latents_of(lambda: scaled_by(0.5)) == ("u",)
+
+
 def test_steps_that_leave_the_range_are_refused():
     with (
         build("coefficients_and_effects"),

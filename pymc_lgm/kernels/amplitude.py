@@ -207,7 +207,8 @@ def _drawn(rng: np.random.Generator, state: State, j: int) -> State:
     # Another step's variable may have changed the form: then it is another's work to move theta_j.
     if (
         there is None
-        or there.log_likelihood != state.log_likelihood
+        # The same but for rounding: that of the state may be a sum in another order.
+        or not math.isclose(there.log_likelihood, state.log_likelihood, rel_tol=1e-9, abs_tol=1e-9)
         or not np.array_equal(there.mean, state.mean)
         or not law.explains(log_ratio, there.log_prior)
     ):

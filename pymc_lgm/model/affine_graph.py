@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 
 from pymc.pytensorf import compile as pymc_compile
+from pymc.vartypes import continuous_types
 from pytensor.graph.replace import clone_replace
 
 from pymc_lgm.model.compiling import ONCE
 from pymc_lgm.model.forms.base import Setting
 
-__all__ = ["AffineGraph"]
+__all__ = ["AffineGraph", "moved_a_little"]
 
 Variable = Any
 
@@ -73,3 +76,19 @@ class AffineGraph:
     def once(inputs: list[Variable], outputs: Any) -> Any:
         """A function that is called a few times."""
         return pymc_compile(inputs, outputs, mode=ONCE, on_unused_input="ignore")
+
+
+@contextmanager
+def moved_a_little(others: Sequence[Variable], rng: np.random.Generator) -> Iterator[None]:
+    """Look at a model where other steps have moved their continuous variables.
+
+    Where they begin a coefficient may be 0, and hide what it multiplies.
+    """
+    kept = [(v, v.get_value()) for v in others if v.dtype in continuous_types]
+    try:
+        for v, value in kept:
+            v.set_value(value + 0.3 * rng.standard_normal(value.shape))
+        yield
+    finally:
+        for v, value in kept:
+            v.set_value(value)

@@ -22,12 +22,15 @@ from pytensor.link.numba.linker import NumbaLinker
 from pymc_lgm.callbacks import IS_COMPILED
 from pymc_lgm.model.rewrites import FOR_LARGE, FOR_NUMBA
 
-__all__ = ["ONCE", "compiled", "with_address"]
+__all__ = ["ONCE", "STABLE", "compiled", "with_address"]
 
 Variable = Any
 
 ONCE = Mode(linker="py", optimizer=None)
 """For functions that run a few times: what it takes to compile one is longer."""
+
+STABLE = Mode(linker="py", optimizer="fast_run").excluding("fusion", "inplace")
+"""The same where rewrites have to keep a density accurate in its tails."""
 
 FUSED = "fuse_indexed_into_elemwise"
 """PyTensor's name for a sum in the loop that computes what is summed."""

@@ -20,9 +20,10 @@ from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.linalg import Array
-from pymc_lgm.model.affine_graph import AffineGraph
+from pymc_lgm.model.affine_graph import AffineGraph, moved_a_little
 from pymc_lgm.model.field_parts import FieldParts, find_parts
 from pymc_lgm.model.forms.base import Setting
+from pymc_lgm.model.hyperparameters import discrete_in
 from pymc_lgm.model.latents import FieldLaw
 from pymc_lgm.model.picks import Picks, has_picks, read_one_by_one
 from pymc_lgm.model.series import Series
@@ -186,6 +187,9 @@ class FieldStructure:
         alone = len(fields) == 1 or (fields and not series)
         if not alone or len(reading.frontier) != 1 or not independent:
             return None
+        # Who reads what is looked at once: it may change when another step moves such a variable.
+        if discrete_in(setting.model, reading.frontier):
+            return None
         reader = read_one_by_one(reading.frontier[0], reading.terms)
         if reader is None:
             return None
@@ -231,30 +235,38 @@ class FieldStructure:
         return law
 
     def _is_true(self, setting: Setting) -> bool:
-        """Whether the predictor of a random x is what the pieces say, at two theta."""
-        rng, found = np.random.default_rng(0), self.found
+        """Whether the predictor of a random x is what the pieces say, at two theta.
+
+        And at two values of what other steps own.
+        """
+        rng = np.random.default_rng(0)
         offsets = pt.zeros(0) if self.index is None else self._offsets
         outputs = [self._raw, offsets, self._of_field, *self.outputs]
         once = AffineGraph.once([self._x, setting.theta], outputs)
-        for theta in (setting.at, setting.at + 0.3 * rng.standard_normal(setting.at.size)):
-            x = rng.standard_normal(self._x.type.shape[0])
-            raw, offsets, phi, *values = once(x, theta)
-            at = self.pieces(*values)
-            if not np.isfinite(raw).all() or not at.e.all():
-                return False
-            beta, own_field = x[found.few], x[found.field]
-            right = at.c + at.e * own_field + at.columns @ beta
-            if found.own is not None:
-                known = at.scale > 0.0
-                right[known] += at.d[known] / at.scale[known] * x[found.own[known]]
-            own = phi - at.means[found.field] - own_field - at.within @ beta
-            if np.abs(own).max() > 1e-8 * (1.0 + np.abs(phi).max()):
-                return False
-            if self.index is not None:
-                right = right[self.index] + offsets
-            if not np.allclose(raw, right, rtol=1e-8, atol=1e-8 * (1.0 + np.abs(at.c).max())):
-                return False
-        return True
+        away = setting.at + 0.3 * rng.standard_normal(setting.at.size)
+        if not self._is_true_at(setting.at, once, rng):
+            return False
+        with moved_a_little(setting.others, rng):
+            return self._is_true_at(away, once, rng)
+
+    def _is_true_at(self, theta: Array, once: Any, rng: np.random.Generator) -> bool:
+        found = self.found
+        x = rng.standard_normal(self._x.type.shape[0])
+        raw, offsets, phi, *values = once(x, theta)
+        at = self.pieces(*values)
+        if not np.isfinite(raw).all() or not at.e.all():
+            return False
+        beta, own_field = x[found.few], x[found.field]
+        right = at.c + at.e * own_field + at.columns @ beta
+        if found.own is not None:
+            known = at.scale > 0.0
+            right[known] += at.d[known] / at.scale[known] * x[found.own[known]]
+        own = phi - at.means[found.field] - own_field - at.within @ beta
+        if np.abs(own).max() > 1e-8 * (1.0 + np.abs(phi).max()):
+            return False
+        if self.index is not None:
+            right = right[self.index] + offsets
+        return np.allclose(raw, right, rtol=1e-8, atol=1e-8 * (1.0 + np.abs(at.c).max()))
 
 
 def _parts(graph: AffineGraph) -> list[NDArray[np.intp]]:

@@ -22,7 +22,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
-from pymc_lgm.model.affine_graph import AffineGraph
+from pymc_lgm.model.affine_graph import AffineGraph, moved_a_little
 from pymc_lgm.model.blocks import Block, of_each, of_raveled
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.structure import basis_of_range, distinct_rows, order_of, structure_of
@@ -173,23 +173,18 @@ class Predictor:
         two = rng.standard_normal((2, N))
         points = np.vstack([np.zeros(N), np.eye(N), two])
         c, A = [], []
-        kept = [v.get_value() for v in self._others]
-        for theta in (at, *(at + 0.3 * rng.standard_normal((2, at.size)))):
-            out = np.asarray(many(points, theta), dtype=np.float64)
+        for k, theta in enumerate((at, *(at + 0.3 * rng.standard_normal((2, at.size))))):
+            with moved_a_little(self._others if k else [], rng):
+                out = np.asarray(many(points, theta), dtype=np.float64)
             if not np.isfinite(out).all():
                 label = " + ".join(str(latent.rv.name) for latent in self._latents)
                 bad = int(np.argwhere(~np.isfinite(out))[0, 1])
                 raise ValueError(refusals.not_finite(label, bad))
-            for v, value in zip(self._others, kept, strict=True):
-                if v.dtype in continuous_types:
-                    v.set_value(value + 0.3 * rng.standard_normal(value.shape))
             c.append(out[0])
             A.append(_without_rounding((out[1:-2] - out[0]).T, c[-1][:, None]))
             expected = c[-1] + two @ A[-1].T
             if not np.allclose(out[-2:], expected, rtol=1e-8, atol=1e-8 * (1 + np.abs(c[-1]))):
                 raise ValueError(refusals.not_affine())
-        for v, value in zip(self._others, kept, strict=True):
-            v.set_value(value)
         return c, A
 
     def _structure(self, A: list[Array]) -> tuple[str, Array | None]:

@@ -159,6 +159,15 @@ def range_moves(elements: int, rank: int) -> str:
     )
 
 
+def range_is_less_at_the_start(elements: int, rank: int, elsewhere: int) -> str:
+    """A coefficient of latent variables is 0 where the chain would start, and nowhere else."""
+    return (
+        f"The {elements} elements of the linear predictor have {rank} degrees of freedom at the "
+        f"starting point, and {elsewhere} beside it: what multiplies a latent variable is 0 there. "
+        "Start it elsewhere, as in pm.Normal('beta', 0, 1, initval=0.5)."
+    )
+
+
 def no_gaussian_near(likelihood: Sequence[str]) -> str:
     """Labels of classes that cut f off on all sides."""
     return (

@@ -65,9 +65,11 @@ def basis_of_range(A: list[Array]) -> Array | None:
     columns = np.hstack(A)
     U, s, _ = np.linalg.svd(columns / np.maximum(norm_of(columns), TINY), full_matrices=False)
     rank = int((s > 1e-9 * s.max(initial=0.0)).sum())
-    each = min(np.linalg.matrix_rank(a / np.maximum(norm_of(a), TINY), tol=1e-9) for a in A)
-    if each < rank:
-        raise ValueError(refusals.range_moves(E, int(each)))
+    each = [int(np.linalg.matrix_rank(a / np.maximum(norm_of(a), TINY), tol=1e-9)) for a in A]
+    if each[0] < min(each[1:], default=rank) == rank:
+        raise ValueError(refusals.range_is_less_at_the_start(E, each[0], rank))
+    if min(each) < rank:
+        raise ValueError(refusals.range_moves(E, min(each)))
     if rank == E:
         return None
     return np.ascontiguousarray(U[:, :rank])

@@ -58,10 +58,12 @@ class IntrinsicField:
             values[pin] += by
             return values
 
-        # With 1/δ as large as G is, neither of the two is lost beside the other.
-        weak = held(own[pin])
-        spread = self._factorize(weak).inverse_diagonal.mean() - 1.0 / own[pin]
-        delta = 1.0 / max(spread, 1e-300) if self.n > 1 else 1.0
+        delta = 1.0
+        if self.n > 1:
+            # With 1/δ as large as G is, neither of the two is lost beside the other.
+            weak = held(own[pin])
+            spread = self._factorize(weak).inverse_diagonal.mean() - 1.0 / own[pin]
+            delta = 1.0 / max(spread, 1e-300)
         self.precision = held(delta)
         self._factor = self._factorize(self.precision)
         g = (self._inverse_times(np.ones(self.n)) - self.n / delta) / self.n

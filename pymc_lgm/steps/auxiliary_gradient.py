@@ -16,7 +16,7 @@ class AuxiliaryGradient(LatentStep):
 
     A proposal that takes the prior into account exactly and the likelihood by its gradient. O(n²) a
     move; three O(n³) factorizations whenever another step has moved theta, K and two more, and two
-    a draw as long as the step size is tuned. See `pymc_lgm.kernels.latent.auxiliary_gradient`.
+    a move as long as the step size is tuned. See `pymc_lgm.kernels.latent.auxiliary_gradient`.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ class AuxiliaryGradient(LatentStep):
     step_size : float
         Where tuning of δ starts: a variance, on the scale of f.
     repeats : int
-        Moves a draw; they share the factorizations.
+        Moves a draw; after tuning they share the factorizations.
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 

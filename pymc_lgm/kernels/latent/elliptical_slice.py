@@ -18,6 +18,9 @@ from pymc_lgm.state import State
 
 __all__ = ["EllipticalSlice", "elliptical_slice"]
 
+MAX_SHRINKS = 100
+"""Angles that are tried: the bracket is a point long before."""
+
 
 def elliptical_slice(rng: np.random.Generator, state: State) -> tuple[State, Info]:
     """Leave p(f | y, theta) invariant by slice sampling on an ellipse through f.
@@ -41,7 +44,9 @@ def elliptical_slice(rng: np.random.Generator, state: State) -> tuple[State, Inf
     -----
     Cost: one product L ξ, O(n²), and usually 2 to 10 likelihood evaluations. The bracket
     [α − 2π, α] shrinks to the *rejected angle* (Murray et al., Figure 2); Algorithm 5 of
-    Filippone et al. prints a shrinkage to 0, which would stop the chain.
+    Filippone et al. prints a shrinkage to 0, which would stop the chain. One that has shrunk
+    `MAX_SHRINKS` times is a point: where even f itself is not on the slice its likelihood is not
+    the same twice, and f stays.
     """
     z = state.f - state.mean
     u = state.prior.multiply(rng.standard_normal(state.prior.rank))
@@ -49,7 +54,7 @@ def elliptical_slice(rng: np.random.Generator, state: State) -> tuple[State, Inf
     angle = rng.uniform(0.0, 2 * math.pi)
     low, high = angle - 2 * math.pi, angle
     evaluations = 1
-    while True:
+    for _ in range(MAX_SHRINKS):
         f = state.mean + z * math.cos(angle) + u * math.sin(angle)
         log_likelihood = state.at.log_likelihood(f)
         if log_likelihood > threshold:
@@ -61,6 +66,7 @@ def elliptical_slice(rng: np.random.Generator, state: State) -> tuple[State, Inf
             high = angle
         angle = rng.uniform(low, high)
         evaluations += 1
+    return state, Info(0.0, evaluations - 1)
 
 
 @dataclass(frozen=True)
