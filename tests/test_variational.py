@@ -4,6 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
+from models import build
 from test_ep import Gaussian, Logistic, brute_force, labels, spread_of_weights, squares
 from toys import TOYS
 
@@ -153,8 +154,17 @@ def test_a_start_that_leads_nowhere_is_forgotten():
 def test_student_errors_are_sampled_with_it_and_counts_with_ep():
     with_errors = lgm.PseudoMarginal(model=student())
     assert (with_errors.approximation, with_errors.search) == ("variational", "anew")
+    assert build(lgm.PseudoMarginal, wide_errors()).approximation == "variational"
     with_counts = lgm.PseudoMarginal(model=student(np.inf))
     assert (with_counts.approximation, with_counts.search) == ("ep", "recalled")
+
+
+def wide_errors():
+    """Whose tails no f between -30 and 30 is in, where the scale begins."""
+    with pm.Model() as model:
+        f = pm.MvNormal("f", mu=np.zeros(3), cov=pm.HalfNormal("s") ** 2 * np.eye(3))
+        pm.StudentT("y", nu=4, mu=f, sigma=pm.HalfNormal("sigma", 100), observed=[0.0, 1.0, -2.0])
+    return model
 
 
 def student(nu=4.0):

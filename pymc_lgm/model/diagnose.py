@@ -5,6 +5,7 @@ Nothing here runs inside a chain; a chain never starts on a model that fails her
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -188,10 +189,15 @@ def refuse_no_curvature(model: ModelFunctions, instead: str) -> None:
 
 
 def is_log_concave(model: ModelFunctions) -> bool:
-    """Whether no W_i is negative where it has been looked at, from f = −3 to 3 at one theta."""
-    theta = model.generic_theta
-    for x in (0.0, -1.0, 1.0, -3.0, 3.0):
-        W = model.likelihood_terms(np.full(model.n, x), theta)[2]
+    """Whether no W_i is negative where it has been looked at: from f = −30 to 30.
+
+    At thetas of which two have scales a twentieth and twenty times as large: errors of a Student
+    distribution are seen to have tails where their scale is small beside the data.
+    """
+    thetas = model.generic_theta + np.array([[0.0], [-3.0], [3.0]])
+    for theta, x in product(thetas, (0.0, -1.0, 1.0, -3.0, 3.0, -10.0, 10.0, -30.0, 30.0)):
+        with np.errstate(all="ignore"):
+            W = model.likelihood_terms(np.full(model.n, x), theta)[2]
         if isinstance(W, SiteBlocks):
             W = np.linalg.eigvalsh(W.values[np.isfinite(W.values).all(axis=(1, 2))])
         W = W[np.isfinite(W)]
