@@ -155,6 +155,7 @@ def test_student_errors_are_sampled_with_it_and_counts_with_ep():
     with_errors = lgm.PseudoMarginal(model=student())
     assert (with_errors.approximation, with_errors.search) == ("variational", "anew")
     assert build(lgm.PseudoMarginal, wide_errors()).approximation == "variational"
+    assert build(lgm.PseudoMarginal, heavy_returns()).approximation == "ep"
     with_counts = lgm.PseudoMarginal(model=student(np.inf))
     assert (with_counts.approximation, with_counts.search) == ("ep", "recalled")
 
@@ -164,6 +165,15 @@ def wide_errors():
     with pm.Model() as model:
         f = pm.MvNormal("f", mu=np.zeros(3), cov=pm.HalfNormal("s") ** 2 * np.eye(3))
         pm.StudentT("y", nu=4, mu=f, sigma=pm.HalfNormal("sigma", 100), observed=[0.0, 1.0, -2.0])
+    return model
+
+
+def heavy_returns():
+    """Log-concave in a log scale, but for rounding where that is far too small."""
+    with pm.Model() as model:
+        f = pm.MvNormal("f", mu=np.zeros(3), cov=pm.HalfNormal("s") ** 2 * np.eye(3))
+        level, nu = pm.Normal("level", -9, 1), 2.0 + pm.Exponential("freedom", 0.1)
+        pm.StudentT("y", nu=nu, sigma=pm.math.exp((level + f) / 2), observed=[0.01, -0.02, 1e-4])
     return model
 
 

@@ -197,11 +197,13 @@ def is_log_concave(model: ModelFunctions) -> bool:
     thetas = model.generic_theta + np.array([[0.0], [-3.0], [3.0]])
     for theta, x in product(thetas, (0.0, -1.0, 1.0, -3.0, 3.0, -10.0, 10.0, -30.0, 30.0)):
         with np.errstate(all="ignore"):
-            W = model.likelihood_terms(np.full(model.n, x), theta)[2]
+            _, g, W, _ = model.likelihood_terms(np.full(model.n, x), theta)
         if isinstance(W, SiteBlocks):
             W = np.linalg.eigvalsh(W.values[np.isfinite(W.values).all(axis=(1, 2))])
-        W = W[np.isfinite(W)]
-        if W.size and W.min() < -1e-6 * np.abs(W).max():
+        W, g = W[np.isfinite(W)], g[np.isfinite(g)]
+        # Where a density is saturated W is what rounding leaves of terms as large as g.
+        least = max(1e-6 * np.abs(W).max(initial=0.0), 1e-9 * (1.0 + np.abs(g).max(initial=0.0)))
+        if (W < -least).any():
             return False
     return True
 
