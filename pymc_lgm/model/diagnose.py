@@ -203,7 +203,7 @@ def is_log_concave(model: ModelFunctions) -> bool:
         W, g = W[np.isfinite(W)], g[np.isfinite(g)]
         # Where a density is saturated W is what rounding leaves of terms as large as g.
         least = max(1e-6 * np.abs(W).max(initial=0.0), 1e-9 * (1.0 + np.abs(g).max(initial=0.0)))
-        if (W < -least).any():
+        if W.min(initial=0.0) < -least:
             return False
     return True
 
