@@ -39,9 +39,10 @@ def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
     Returns
     -------
     xarray.DataTree
-        The groups of ``idata``, with posterior and sample_stats resampled. The posterior's
-        ``attrs`` hold ``importance_ess``, (Σw)²/Σw² over all draws, and ``pareto_k``, the shape of
-        the weights' tail.
+        The groups of ``idata``, with all that are of these draws resampled, and without those of
+        other draws, such as predictions of a thinned trace. The posterior's ``attrs`` hold
+        ``importance_ess``, (Σw)²/Σw² over all draws, and ``pareto_k``, the shape of the weights'
+        tail.
 
     Raises
     ------

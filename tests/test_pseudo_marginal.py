@@ -577,6 +577,15 @@ def test_f_stays_where_no_importance_draw_has_a_weight():
     assert module.draw_latent(np.random.default_rng(6), state, proposal, Scheme(4)) is not state
 
 
+def test_an_ellipse_without_a_point_on_the_slice_ends():
+    """Of a likelihood that is not the same twice: lower than it was, everywhere."""
+    state = Chain.start((latent.EllipticalSlice(),), Labels(), np.random.default_rng(5)).state
+    higher = replace(state, log_likelihood=state.log_likelihood + 1e6)
+    moved, info = latent.elliptical_slice.elliptical_slice(np.random.default_rng(6), higher)
+    assert moved is higher
+    assert info.latent_acceptance == 0.0
+
+
 def test_a_copy_of_a_sampler_makes_draws_as_it_does():
     """A chain that goes on elsewhere keeps its importance draws, whatever made them."""
     for options in ({}, {"search": "anew"}, {"approximation": "laplace", "search": "anew"}):

@@ -175,9 +175,10 @@ class OrdinalProbit(Likelihood, Discrete):
         width = pt.switch(is_inner, (upper - lower) / noise, 1.0)
         mirror = is_last | (is_inner & pt.gt(left + right, 0.0))
         b = pt.switch(mirror, -left, right)
-        inner = pt.switch(is_inner, b, 0.0)
-        share_below = log1mexp(log_ndtr(inner - width) - log_ndtr(inner))
-        logp = log_ndtr(b) + pt.switch(is_inner, share_below, 0.0)
+        log_ndtr_b = log_ndtr(b)
+        below = log_ndtr(pt.switch(is_inner, b, 0.0) - width)
+        share_below = log1mexp(below - pt.switch(is_inner, log_ndtr_b, 0.0))
+        logp = log_ndtr_b + pt.switch(is_inner, share_below, 0.0)
         return check_noise_and_cutpoints(pt.switch(legal, logp, -np.inf), cutpoints, noise)
 
     @staticmethod
