@@ -79,6 +79,32 @@ class DrawBack:
                 values[k] = nu[self._blocks[k].part].reshape(self._blocks[k].shape)
         return values
 
+    def along(self, prior: Prior, theta: Array, w: Array) -> tuple[list[Array], list[Array]] | None:
+        """Means of the model's latent variables, and K_x Aᵀ w in their coordinates.
+
+        ``None`` if the covariance of one of them is not positive definite.
+        """
+        zero = np.zeros(self.size)
+        back = self._transposed(zero, theta, w)
+        u = np.empty(self.size)
+        try:
+            covs, _ = self._at(theta)
+            for block, cov in zip(self._blocks, covs, strict=True):
+                part = back[block.part]
+                u[block.part] = cov * part if cov.ndim == 1 else cov @ part
+            means = [np.array(x, dtype=np.float64) for x in self._values(zero, theta)]
+            there = [np.array(x, dtype=np.float64) for x in self._values(u, theta)]
+            steps = [b - a for a, b in zip(means, there, strict=True)]
+            whitened = [k for k, block in enumerate(self._blocks) if block.latent.root is not None]
+            if whitened:
+                nu = self._whitened(prior, theta, u, whitened)
+                for k in whitened:
+                    steps[k] = nu[self._blocks[k].part].reshape(self._blocks[k].shape)
+                    means[k] = np.zeros(self._blocks[k].shape)
+        except np.linalg.LinAlgError:
+            return None
+        return means, steps
+
     def _whitened(self, prior: Prior, theta: Array, x: Array, which: list[int]) -> Array:
         """ν of these blocks, by the factors of f where its processes are those of x."""
         if self._is_identity:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import pymc as pm
@@ -15,6 +16,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model import refusals
+from pymc_lgm.model.check import Audit
 from pymc_lgm.model.diagnose import check_model, coupled_term
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.graphs import Variable
@@ -33,6 +35,8 @@ class LatentGaussianModel(ModelFunctions):
 
     Make one with `from_pymc`; what it can compute is in `ModelFunctions`.
     """
+
+    _source: tuple[pm.Model, Reading]
 
     @classmethod
     def from_pymc(
@@ -114,6 +118,7 @@ class LatentGaussianModel(ModelFunctions):
                 raise ValueError(refusals.not_a_hyperparameter(str(value.name)))
         point = model.initial_point() if initial_point is None else initial_point
         self = cls(model, reading, theta, point, compile_kwargs)
+        self._source = model, reading
         with few_threads(self.n):
             begin = self.theta_of(point)
             f = self.f_of(begin, point)
@@ -127,6 +132,65 @@ class LatentGaussianModel(ModelFunctions):
             if self.coupled is not None and not discrete and self.form.has_sets:
                 self.find_sets()
         return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Random variables cannot be pickled; the audit of a step has been made of them.
+        return {name: value for name, value in self.__dict__.items() if name != "_source"}
+
+    @cached_property
+    def audit(self) -> Audit:
+        """Compares what was read with PyMC's density: see `check`."""
+        model, reading = self._source
+        return Audit(model, reading, self)
+
+    def check(self, draws: int = 100, *, random_seed: int = 0) -> dict[str, float]:
+        """Compare what was read with PyMC's own density at points drawn from the prior.
+
+        Compared are log p(theta), the likelihood, and mean and covariance of f: see
+        `pymc_lgm.model.check`. Each step compares them at two points of the prior when it is made,
+        and at eleven points of each chain's tuning; this is for who wants to see it.
+
+        Parameters
+        ----------
+        draws : int
+            Points.
+        random_seed : int
+
+        Returns
+        -------
+        dict of str to float
+            What was compared, and its largest difference, as a share of the sum of the absolute
+            values of the terms that were added up.
+
+        Raises
+        ------
+        ValueError
+            If something differs by more than rounding. The message names the variable.
+
+        Examples
+        --------
+        >>> import pymc as pm
+        >>> from pymc_lgm import LatentGaussianModel
+        >>> with pm.Model() as model:
+        ...     s = pm.HalfNormal("s")
+        ...     b = pm.Normal("b", 0, s, shape=3)
+        ...     y = pm.Poisson("y", pm.math.exp(b), observed=[1, 0, 2])
+        >>> checked = LatentGaussianModel.from_pymc(model).check(draws=10)
+        >>> max(checked.values()) < 1e-6
+        True
+        """
+        found: dict[str, float] = {}
+        begin = {name: variable.get_value() for name, variable in self.graphs.others.items()}
+        try:
+            for point in self.audit.prior_points(random_seed, draws):
+                self.read(point)
+                self.audit(point, moments=True)
+                for each in self.audit.differences(point, moments=True):
+                    key = f"{each.name}: {each.what}"
+                    found[key] = max(found.get(key, 0.0), each.relative)
+        finally:
+            self.read(begin)
+        return found
 
 
 def find_latent(model: pm.Model, latent: Variable | str | None = None) -> Variable:

@@ -32,6 +32,13 @@ from pymc_lgm.threads import ROWS_WORTH_THREADS, few_threads
 __all__ = ["LatentGaussianStep"]
 
 
+PRIOR_AUDITS = 2
+"""Points of the prior at which a new step compares what it has read with PyMC's density."""
+
+TUNING_AUDITS = 10
+"""The same of a chain, along its tuning: at most two percent of tuning's time."""
+
+
 @dataclass_state
 class LatentGaussianStepState(StepMethodState):
     """Everything that a draw depends on besides the point."""
@@ -105,6 +112,8 @@ class LatentGaussianStep(BlockedStep):
         self.tunings: list[Any] = []
         self._state: State | None = None
         self._latents: dict[str, Any] = {}
+        self._drawn = 0
+        self._audit_the_prior(model)
         # With a large K two draws take longer than to compile.
         is_slow = self.lgm.form.by_covariance and self.lgm.rank >= ROWS_WORTH_THREADS
         if self.lgm.graphs.is_compiled and not is_slow:
@@ -117,6 +126,26 @@ class LatentGaussianStep(BlockedStep):
         self.vars = [*(model.rvs_to_values[rv] for rv in free), *theta, *missing]
         return LatentGaussianModel.from_pymc(model, latents, theta, **kwargs)
 
+    def _audit_the_prior(self, model: pm.Model) -> None:
+        """Compare what was read with PyMC's density at points drawn from the prior."""
+        begin = {name: v.get_value() for name, v in self.lgm.graphs.others.items()}
+        with few_threads(self.lgm.n):
+            for point in self.lgm.audit.prior_points(0, PRIOR_AUDITS):
+                self.lgm.read(point)
+                self.lgm.audit(point, moments=True)
+        self.lgm.read(begin)
+
+    def _audit(self, point: dict[str, Any]) -> None:
+        """Compare them along tuning, and once more when it has ended."""
+        if self._drawn > self.tune_length:
+            return
+        ended = not self.tune or self._drawn == self.tune_length
+        every = max(self.tune_length // TUNING_AUDITS, 1)
+        if ended or self._drawn % every == every // 2:
+            with few_threads(self.lgm.n):
+                self.lgm.audit(point, moments=ended)
+        self._drawn = self.tune_length + 1 if ended else self._drawn + 1
+
     def _rehearse(self, point: dict[str, Any]) -> None:
         """Let a copy of this step make a draw of tuning and one after it, for nobody to see.
 
@@ -124,6 +153,7 @@ class LatentGaussianStep(BlockedStep):
         """
         other = copy(self)
         other.setup_chain(np.random.default_rng(0), tune=2, draws=1)
+        other._drawn = other.tune_length + 1  # nothing to audit
         # What is wrong with the start of a chain, the chain says.
         with announced(COMPILING.format(type(self).__name__)), suppress(Exception):
             point, _ = other.step(point)
@@ -194,18 +224,20 @@ class LatentGaussianStep(BlockedStep):
         self.tune = tune > 0
         self.tune_length = tune
         self.tunings = []
-        self._state, self._latents = None, {}
+        self._state, self._latents, self._drawn = None, {}, 0
 
     def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Run the sweep once from a PyMC point; BLAS has one thread meanwhile if n is small."""
         with few_threads(self.lgm.n):
             try:
-                return self._step(point)
+                result = self._step(point)
             except SamplingError:
                 raise
             except Exception as error:
                 error.add_note(raised_in_a_draw(self.lgm, point))
                 raise
+        self._audit(result[0])
+        return result
 
     def _step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         ops, arrived = tally.cubic_ops, self._arrive(point)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import pymc as pm
@@ -23,7 +23,7 @@ from pymc_lgm.priors import Prior
 from pymc_lgm.priors.banded_models import Functions
 from pymc_lgm.priors.base import GaussianModel
 
-__all__ = ["Form", "FormModel", "LikelihoodFunctions", "PriorAt", "Setting"]
+__all__ = ["Direction", "Form", "FormModel", "LikelihoodFunctions", "PriorAt", "Probe", "Setting"]
 
 Variable = Any
 
@@ -66,6 +66,38 @@ class Setting:
     def label(self) -> str:
         """The names of the latents, to be read."""
         return " + ".join(str(latent.rv.name) for latent in self.reading.latents)
+
+
+class Direction(NamedTuple):
+    """A direction u of the latents in which their prior is known: uᵀ K_x⁻¹ u.
+
+    Attributes
+    ----------
+    of_latents : list of ndarray
+        u, in the shapes of the model's latent variables.
+    quadratic_form : float
+        uᵀ K_x⁻¹ u, or wᵀ K w if u = K_x Aᵀ w.
+    of_f : ndarray, shape (n,), or None
+        K w = A u if the prior of f says so.
+    """
+
+    of_latents: list[Array]
+    quadratic_form: float
+    of_f: Array | None
+
+
+class Probe(NamedTuple):
+    """What the prior of f claims of the model's latent variables, for `pymc_lgm.model.check`.
+
+    Attributes
+    ----------
+    means : list of ndarray
+        Of the latents, given theta.
+    steps : list of Direction
+    """
+
+    means: list[Array]
+    steps: list[Direction]
 
 
 class LikelihoodFunctions(Protocol):
@@ -188,6 +220,19 @@ class Form:
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
         """Values of the model's latent variables: f, or drawn given f and theta."""
         raise NotImplementedError
+
+    def probe(self, model: FormModel, prior: Prior, rng: np.random.Generator) -> Probe | None:
+        """Claims about the prior of the latents that PyMC's density can refute, at one theta."""
+        w = rng.standard_normal(self.n)
+        Kw = prior.covariance_times(w)
+        return Probe([prior.mean.copy()], [Direction([Kw], float(w @ Kw), Kw)])
+
+    def log_likelihood_of(
+        self, model: Any, prior: Prior, latents: list[Array], f: Array, theta: Array
+    ) -> float:
+        """ℓ at values of the latents, of which ``f`` is made; effects are not integrated out."""
+        ell: float = model.log_likelihood(f, theta)
+        return ell
 
     def sets(self) -> NDArray[np.intp] | None:
         """Which f_i observations read together if they do; ``None``: they are looked for."""

@@ -29,7 +29,15 @@ from pymc_lgm.approximations.own_effects import Derivatives
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.compiling import STABLE
 from pymc_lgm.model.field_structure import FieldStructure, Pieces
-from pymc_lgm.model.forms.base import Form, FormModel, LikelihoodFunctions, PriorAt, Setting
+from pymc_lgm.model.forms.base import (
+    Direction,
+    Form,
+    FormModel,
+    LikelihoodFunctions,
+    PriorAt,
+    Probe,
+    Setting,
+)
 from pymc_lgm.model.forms.integrated import Integrated
 from pymc_lgm.priors import FieldPrior, Prior
 from pymc_lgm.priors.field import Field
@@ -187,6 +195,46 @@ class FieldPredictor(Form):
         if found.own is not None:
             w, has = at.scale * self._draw_effects(rng, at.d, f, prior.theta), found.own >= 0
             x[found.own[has]] += w[has]
+        return self._shaped(x)
+
+    def probe(self, model: FormModel, prior: Prior, rng: np.random.Generator) -> Probe | None:
+        """φ and β along K w, and effects along a random direction."""
+        at, found = self.at(prior.theta), self.structure.found
+        assert at.field is not None
+        means = np.array(at.means, dtype=np.float64)
+        means[found.field] += at.field.mean
+        ones = np.ones(self.n)
+        (_, U), factor = at.field.times(ones), at.field.factor(ones)
+        if factor is None:
+            return None
+        w, u = rng.standard_normal(self.n), np.zeros(means.size)
+        Kw, ew = prior.covariance_times(w), at.e * w
+        beta = at.variances * (at.columns.T @ w)
+        phi = factor.solve_transposed(factor.solve(ew)) + U @ (at.field.covariance @ (U.T @ ew))
+        u[found.few], u[found.field] = beta, phi + at.within @ beta
+        steps = [Direction(self._shaped(u), float(w @ Kw), Kw)]
+        if found.own is not None:
+            has = (found.own >= 0) & (at.scale > 0.0)
+            xi, u = rng.standard_normal(self.n)[has], np.zeros(means.size)
+            u[found.own[has]] = at.scale[has] * xi
+            steps.append(Direction(self._shaped(u), float(xi @ xi), None))
+        return Probe(self._shaped(means), steps)
+
+    def log_likelihood_of(
+        self, model: Any, prior: Prior, latents: list[Array], f: Array, theta: Array
+    ) -> float:
+        """With effects ℓ°(f + d w): their values are known here."""
+        if self._integrated is None:
+            return super().log_likelihood_of(model, prior, latents, f, theta)
+        at, own = self.at(theta), self.structure.found.own
+        assert own is not None
+        x = np.concatenate([np.ravel(value) for value in latents]) - at.means
+        has, w = (own >= 0) & (at.scale > 0.0), np.zeros(self.n)
+        w[has] = x[own[has]] / at.scale[has]
+        return float(self._value((f + at.d * w)[None], theta).sum())
+
+    def _shaped(self, x: Array) -> list[Array]:
+        """Elements of all latents as the values of each."""
         each = zip(self.structure.parts, self._setting.shapes, strict=True)
         return [x[part].reshape(shape) for part, shape in each]
 

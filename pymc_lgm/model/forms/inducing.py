@@ -25,7 +25,7 @@ from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pymc_lgm.likelihoods.registry import are_weights
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.affine import core_of
-from pymc_lgm.model.forms.base import Form, FormModel, PriorAt, Setting
+from pymc_lgm.model.forms.base import Direction, Form, FormModel, PriorAt, Probe, Setting
 from pymc_lgm.model.forms.rows import maps_by_rows
 from pymc_lgm.priors import InducingPrior, Prior
 
@@ -139,6 +139,13 @@ class ThroughInducing(Form):
         v = np.split(f[-self.rank :], np.cumsum(self._sizes)[:-1])
         shapes = self._setting.shapes
         return [x.reshape(shape[::-1]).T.copy() for x, shape in zip(v, shapes, strict=True)]
+
+    def probe(self, model: FormModel, prior: Prior, rng: np.random.Generator) -> Probe | None:
+        """The coordinates are standard normal."""
+        shapes = self._setting.shapes
+        xi = [rng.standard_normal(shape) for shape in shapes]
+        square = sum(float((each**2).sum()) for each in xi)
+        return Probe([np.zeros(shape) for shape in shapes], [Direction(xi, square, None)])
 
     def describe(self) -> list[str]:
         """Whose posterior it is."""

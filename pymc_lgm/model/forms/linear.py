@@ -13,7 +13,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.draw_back import DrawBack
-from pymc_lgm.model.forms.base import Form, FormModel, PriorAt, Setting
+from pymc_lgm.model.forms.base import Direction, Form, FormModel, PriorAt, Probe, Setting
 from pymc_lgm.model.parts import Part, covariances
 from pymc_lgm.model.predictor import Predictor
 from pymc_lgm.priors import BlocksPrior, DensePrior, LowRankPrior, Prior
@@ -61,6 +61,15 @@ class LinearPredictor(Form):
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
         """Drawn given f and theta."""
         return self._draw_back(rng, prior, prior.theta, f)
+
+    def probe(self, model: FormModel, prior: Prior, rng: np.random.Generator) -> Probe | None:
+        """K w by the prior of f, and K_x Aᵀ w of the model's latents."""
+        w = rng.standard_normal(self.n)
+        found = self._draw_back.along(prior, prior.theta, w)
+        if found is None:
+            return None
+        Kw = prior.covariance_times(w)
+        return Probe(found[0], [Direction(found[1], float(w @ Kw), Kw)])
 
     @cached_property
     def _frontier(self) -> Callable[..., Array]:
