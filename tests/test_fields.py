@@ -772,6 +772,110 @@ def test_smaller_effects_need_fewer_nodes(y, d):
     np.testing.assert_allclose(seen, logsumexp(values, axis=0), atol=2e-7, rtol=0)
 
 
+def of_trials(y, trials):
+    """Binomial observations with a logit: ℓ°, and with it its derivatives."""
+
+    def value(rows):
+        return y * rows - trials * np.logaddexp(0.0, rows)
+
+    def derivatives(rows):
+        p = expit(rows)
+        bend = -trials * p * (1.0 - p)
+        return value(rows), y - trials * p, bend, bend * (1.0 - 2.0 * p)
+
+    return value, derivatives
+
+
+def brute_force(density, f, d):
+    """Log integrals by 1601 trapezoids: 40 standard deviations to each side of each mode.
+
+    The mode by bisection of the slope, which falls.
+    """
+    value, derivatives = density
+    low, high = np.full(f.size, -400.0), np.full(f.size, 400.0)
+    for _ in range(80):
+        w = 0.5 * (low + high)
+        with np.errstate(over="ignore"):
+            up = d * derivatives(f + d * w)[1] - w > 0.0
+        low, high = np.where(up, w, low), np.where(up, high, w)
+    scale = 1.0 / np.sqrt(1.0 - d**2 * derivatives(f + d * w)[2])
+    at = w + scale * np.linspace(-40.0, 40.0, 1601)[:, None]
+    with np.errstate(over="ignore"):
+        return logsumexp(value(f + d * at) + stats.norm.logpdf(at), axis=0) + np.log(0.05 * scale)
+
+
+@pytest.mark.parametrize("y", [0, 1, 50])
+@pytest.mark.parametrize("trials", [None, 1, 60])
+@pytest.mark.parametrize("d", [1.1, 2.0, 4.0, 6.0])
+def test_large_effects_are_integrated_to_the_end(y, trials, d):
+    """Within four standard deviations of f. An integrand is a step there, or has a long tail."""
+    if trials == 1 and y > 1:
+        return
+    density = of_counts(y) if trials is None else of_trials(y, trials)
+    center = np.log(y + 0.5) if trials is None else np.log((y + 0.5) / (trials - y + 0.5))
+    f = center + d * np.linspace(-4.0, 4.0, 41)
+    exact, each = brute_force(density, f, d), OwnEffects(*density)
+    np.testing.assert_allclose(each.elements(f[None], np.full(41, d))[0], exact, atol=1e-4, rtol=0)
+    value, slope, bend, _ = each.terms(f, np.full(41, d))
+    np.testing.assert_allclose(value, exact, atol=1e-5, rtol=0)
+    h = 1e-3
+    below, above = (brute_force(density, f + step, d) for step in (-h, h))
+    np.testing.assert_allclose(slope, (above - below) / (2 * h), atol=1e-4, rtol=0)
+    np.testing.assert_allclose(bend, (above - 2 * exact + below) / h**2, atol=1e-3, rtol=0)
+
+
+def test_an_integral_does_not_depend_on_the_others():
+    """So a density is one function of f and theta, however many draws are looked at."""
+    f = np.linspace(-20.0, 20.0, 41)
+    each, d = OwnEffects(*of_counts(0)), np.full(41, 5.0)
+    together = each.elements(np.array([f, f[::-1], 0.0 * f]), d)
+    alone = [each.elements(np.array([[x]]), d[:1])[0, 0] for x in f]
+    np.testing.assert_allclose(together[0], alone, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(together[1], alone[::-1], rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("kind", ["counts", "binary", "trials"])
+@pytest.mark.parametrize("sd", [0.1, 0.5, 1.0, 1.5, 4.0, 6.0])
+def test_the_posterior_of_a_standard_deviation_is_exact(kind, sd, rng):
+    """Of 10 000 areas: off by less than 0.02 of its own standard deviation.
+
+    With 16 nodes it was off by 0.73 of it for counts at 4, of which half are zeros.
+    """
+    f = -0.5
+    eta = f + sd * rng.standard_normal(10_000)
+    trials = {"counts": 0, "binary": 1, "trials": 10}[kind]
+    seen = rng.binomial(trials, expit(eta)) if trials else rng.poisson(np.exp(eta))
+    y, many = np.unique(seen, return_counts=True)
+    y, rows = y.astype(float), np.full(y.size, f)
+    density = of_trials(y, trials) if trials else of_counts(y)
+
+    def log_likelihood(log_sd, by):
+        d = np.exp(log_sd)
+        if by == "brute force":
+            return many @ brute_force(density, rows, d)
+        return many @ OwnEffects(*density).elements(rows[None], np.full(y.size, d))[0]
+
+    # The posterior is normal in the logarithm: where its top is, and how wide it is.
+    at, h = np.log(sd), 0.05
+    for _ in range(8):
+        values = [log_likelihood(at + step, "brute force") for step in (-h, 0.0, h)]
+        slope = (values[2] - values[0]) / (2 * h)
+        bend = min((values[0] - 2 * values[1] + values[2]) / h**2, -10.0)
+        at += np.clip(-slope / bend, -0.3, 0.3)
+        if abs(slope) < 0.1 * np.sqrt(-bend):
+            break
+    width = 1.0 / np.sqrt(-bend)
+    grid = at + width * np.linspace(-4.0, 4.0, 9)
+    means = []
+    for by in ("brute force", "ours"):
+        terms = np.array([log_likelihood(x, by) for x in grid])
+        share = np.exp(terms - terms.max())
+        means.append(np.exp(grid) @ share / share.sum())
+    exact = means[0]
+    spread = exact * width
+    assert abs(means[1] - exact) < 0.02 * spread
+
+
 @pytest.mark.parametrize("d", [0.3, 1.0])
 def test_derivatives_are_those_of_the_integral(d):
     """By complex steps of a sum over the line."""

@@ -5,6 +5,12 @@ r"""Effects of which each element of f has one of its own: integrated out of the
 is one integral an element, by a Gauss–Hermite rule that is laid where the integrand is (Liu and
 Pierce 1994, *A note on Gauss–Hermite quadrature*, Biometrika 81): around its mode, as wide as its
 curvature there says. So n variables and the noise of their estimate are gone.
+
+Where an effect is large the integrand is steep on one side and long on the other, and no curvature
+says how long. There it is the trapezoidal rule from one end of the integrand to the other, whose
+step is halved until that changes nothing.
+
+One file of more than 300 lines: both rules share the mode, the nodes, and the sums over them.
 """
 
 from __future__ import annotations
@@ -30,9 +36,26 @@ NODES = 16
 FEWER = ((0.1, 6), (0.3, 8), (0.45, 10), (0.7, 12))
 """Of the rule where no effect has a larger standard deviation than this: as good."""
 
-STEPS, FARTHEST, CLOSE = 6, 2.0, 0.1
+LARGE = 1.0
+"""The trapezoidal rule takes over where an effect has a larger standard deviation than this: of
+Poisson zeros the rule of 16 nodes errs by 2e-7 at 1, and by 5e-3 at 4."""
+
+DROP = 18.0
+"""Where the integrand ends: e^-18 of its top. It is log-concave, and falls at least as N(0, 1)."""
+
+ENDS = 6
+"""Steps to the ends. Each keeps outside of them, so more would only spare nodes."""
+
+HALVINGS, FIRST = 5, 16
+"""Of the step of the trapezoidal rule, which begins with so many intervals: 512 at last."""
+
+CHANGE = 1e-4
+"""Of a log integral by the last halving. What is left is 3e-5 at most at 6, and 3e-6 at 4."""
+
+STEPS, FARTHEST, CLOSE = 60, 2.0, 0.1
 """Of the steps to a mode: how many, how far one goes in the linear predictor, and the last, which
-is shorter than this share of a standard deviation: the next would be about its square."""
+is shorter than this share of a standard deviation: the next would be about its square. Six are
+enough for effects of variance 1; of variance 36, a mode is 20 steps away."""
 
 BLOCK = 16000
 """Numbers at a time: arrays of more are new pages of memory each time, which cost more than exp."""
@@ -87,7 +110,8 @@ class OwnEffects(NamedTuple):
     def elements(self, rows: Array, d: Array) -> Array:
         """ℓ_i = log p(y_i | f_i) of each row of f, shape (N, n) -> (N, n).
 
-        9 to 22 evaluations of the likelihood with effects: small ones need fewer nodes.
+        9 to 22 evaluations of the likelihood with effects: small ones need fewer nodes, and those
+        of a standard deviation above 1 need 50 to 280.
         """
         N, n = rows.shape
         if N > 1 and N * n > BLOCK:
@@ -95,14 +119,10 @@ class OwnEffects(NamedTuple):
             return np.concatenate([self.elements(part, d) for part in parts])
         center, scale = self.laid(rows, d)
         widest = np.abs(d).max()
+        if widest > LARGE:
+            return self._by_trapezoids(rows, d, *self._ends(rows, d, center, scale))[0]
         x, log_weights = next(rule[1:] for rule in RULES if not widest > rule[0])
-        values, many = np.empty((x.size, N * n)), max(BLOCK // (N * n), 1)
-        for k in range(0, x.size, many):
-            some = slice(k, k + many)
-            at_nodes = self.value(_at_nodes(rows, d, center, scale, x[some]))
-            values[some] = at_nodes.reshape(-1, N * n)
-        sums = _log_sums(values, center.ravel(), scale.ravel(), x, log_weights)
-        return sums.reshape(N, n)
+        return self._sums(rows, d, center, scale, x, log_weights)
 
     def terms(self, f: Array, d: Array) -> Derivatives:
         """ℓ_i, and its derivatives in f_i, each of shape (n,).
@@ -115,10 +135,84 @@ class OwnEffects(NamedTuple):
         """
         rows = f[None]
         center, scale = self.laid(rows, d)
+        x, log_weights = X, LOG_WEIGHTS
+        if np.abs(d).max() > LARGE:
+            center, scale = self._ends(rows, d, center, scale)
+            x, log_weights = _trapezoids(self._by_trapezoids(rows, d, center, scale)[1])
         return _derivatives(
-            *self.derivatives(_at_nodes(rows, d, center, scale, X)),
-            *(center[0], scale[0]),
+            *self.derivatives(_at_nodes(rows, d, center, scale, x)),
+            *(center[0], scale[0], x, log_weights),
         )
+
+    def _sums(
+        self, rows: Array, d: Array, center: Array, scale: Array, x: Array, log_weights: Array
+    ) -> Array:
+        """Logarithms of the integrals by one rule."""
+        N, n = rows.shape
+        values, many = np.empty((x.size, N * n)), max(BLOCK // (N * n), 1)
+        for k in range(0, x.size, many):
+            some = slice(k, k + many)
+            at_nodes = self.value(_at_nodes(rows, d, center, scale, x[some]))
+            values[some] = at_nodes.reshape(-1, N * n)
+        sums = _log_sums(values, center.ravel(), scale.ravel(), x, log_weights)
+        return sums.reshape(N, n)
+
+    def _ends(self, rows: Array, d: Array, center: Array, scale: Array) -> tuple[Array, Array]:
+        """The middle between the ends of each integrand, and half of what is between them.
+
+        How far the logarithm has dropped from the mode is convex in the distance r, so that the
+        tangent anywhere leads to where it has dropped by no less than `DROP`.
+        """
+        farthest = math.sqrt(2.0 * DROP)
+        sides = np.array([-1.0, 1.0])[:, None, None]
+        top = self.value(rows + d * center) - 0.5 * center**2
+        inside = np.zeros((2, *rows.shape))
+        outside = np.full_like(inside, farthest)
+        r = np.minimum(farthest * scale, farthest) + inside
+        with np.errstate(all="ignore"):
+            for _ in range(ENDS):
+                w = center + sides * r
+                at = (rows + d * w).reshape(-1, rows.shape[1])
+                value, slope, *_ = (each.reshape(r.shape) for each in self.derivatives(at))
+                drop = top - value + 0.5 * w**2
+                rise = sides * (w - d * slope)
+                is_inside = drop < DROP
+                inside = np.where(is_inside, np.maximum(inside, r), inside)
+                outside = np.where(is_inside, outside, np.minimum(outside, r))
+                tangent = r + (DROP - drop) / rise
+                outside = np.where(tangent > inside, np.fmin(outside, tangent), outside)
+                r = 0.5 * (inside + outside)
+        low, high = center - outside[0], center + outside[1]
+        return 0.5 * (low + high), 0.5 * (high - low)
+
+    def _by_trapezoids(
+        self, rows: Array, d: Array, center: Array, scale: Array
+    ) -> tuple[Array, int]:
+        """Logarithms of the integrals, and how many intervals the last of them has needed.
+
+        An integral is left as it is once a halving has changed it by less than `CHANGE`, so it
+        depends on nothing but its own f_i.
+        """
+        intervals = FIRST
+        sums = self._sums(rows, d, center, scale, *_trapezoids(intervals))
+        going = np.ones(rows.shape, dtype=bool)
+        for _ in range(HALVINGS):
+            x, log_weights = _trapezoids(intervals)
+            between = self._sums(rows, d, center, scale, x[:-1] + 1.0 / intervals, log_weights[:-1])
+            finer = np.logaddexp(sums, between) - math.log(2.0)
+            change = np.abs(finer - sums)
+            sums = np.where(going, finer, sums)
+            going &= change > CHANGE
+            intervals *= 2
+            if not going.any():
+                break
+        return sums, intervals
+
+
+def _trapezoids(intervals: int) -> tuple[Array, Array]:
+    """Nodes from −1 to 1, and logarithms of weights, also at the ends."""
+    x = np.linspace(-1.0, 1.0, intervals + 1)
+    return x, np.full(x.size, math.log(2.0 / intervals) - 0.5 * math.log(2.0 * math.pi))
 
 
 @numba.njit(cache=True, error_model="numpy")
@@ -192,22 +286,30 @@ def _log_sums(values: Array, center: Array, scale: Array, x: Array, log_weights:
 
 @numba.njit(cache=True, error_model="numpy")
 def _derivatives(
-    values: Array, slope: Array, bend: Array, third: Array, center: Array, scale: Array
+    values: Array,
+    slope: Array,
+    bend: Array,
+    third: Array,
+    center: Array,
+    scale: Array,
+    x: Array,
+    log_weights: Array,
 ) -> Derivatives:
+    """Of `OwnEffects.terms`, by nodes x."""
     n = center.size
     ell, g, h, t = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     for i in range(n):
-        w = center[i] + scale[i] * X
-        terms = values[:, i] + LOG_WEIGHTS - 0.5 * w**2
+        w = center[i] + scale[i] * x
+        terms = values[:, i] + log_weights - 0.5 * w**2
         top = terms.max()
         at = np.exp(terms - top)
         total = at.sum()
         ell[i] = top + np.log(total * scale[i])
         g[i] = h[i] = t[i] = 0.0
-        for k in range(NODES):
+        for k in range(x.size):
             if at[k] > 0.0:  # elsewhere a slope may be infinite
                 g[i] += at[k] / total * slope[k, i]
-        for k in range(NODES):
+        for k in range(x.size):
             if at[k] > 0.0:
                 share, apart = at[k] / total, slope[k, i] - g[i]
                 h[i] += share * (bend[k, i] + apart**2)
