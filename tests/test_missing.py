@@ -219,3 +219,74 @@ def test_a_step_fills_the_gaps_of_a_series():
         drawn.append(point["y_unobserved"])
     assert np.ptp(drawn, axis=0).min() > 0
     assert np.min(drawn) >= 0
+
+
+def own_interval(b, s):
+    pm.Uniform("z", 0.0, pm.math.exp(b) + 1.0)
+
+
+def other_interval(b, s):
+    interval = pm.distributions.transforms.Interval(0.2, 0.3)
+    pm.Uniform("z", 0.0, pm.math.exp(b) + 1.0, default_transform=interval, initval=0.25)
+
+
+def positive_scale(b, s):
+    pm.Normal("z", b, s)
+
+
+def sum_of_squares(b, s):
+    pm.StudentT("z", nu=s + 2.0, mu=b, sigma=pm.math.sqrt(b**2 + s**2))
+
+
+def scale_that_can_be_negative(b, s):
+    pm.Normal("z", 0.0, b)
+
+
+def bound_that_can_be_negative(b, s):
+    pm.Uniform("z", 0.0, b)
+
+
+def elements_with_scales_of_their_own(b, s):
+    pm.Normal("z", 0.0, pm.math.stack([s, b]), shape=2)
+
+
+INTEGRATED = {own_interval: True, positive_scale: True, sum_of_squares: True} | dict.fromkeys(
+    [
+        other_interval,
+        scale_that_can_be_negative,
+        bound_that_can_be_negative,
+        elements_with_scales_of_their_own,
+    ],
+    False,
+)
+
+
+@pytest.mark.parametrize("unread", INTEGRATED, ids=lambda make: make.__name__)
+def test_what_nothing_reads_is_left_out_only_if_it_integrates_to_one(unread):
+    with pm.Model(check_bounds=False) as model:
+        b, s = pm.Normal("b", 1.0, 1.0), pm.HalfNormal("s", 1.0)
+        f = pm.MvNormal("f", np.zeros(6), COV)
+        unread(b, s)
+        pm.Normal("y", f * pm.math.exp(b), s, observed=np.ones(6))
+    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    (name,) = [v.name for v in model.value_vars if v.name.startswith("z")]
+    assert (name in ours.missing) == INTEGRATED[unread]
+    assert (name in ours.theta_names) != INTEGRATED[unread]
+
+
+def test_a_prediction_whose_mean_is_latent_is_drawn_back():
+    """That of a new effect, of which the mean of all effects is integrated out."""
+    group, y = np.arange(12) % 4, np.arange(12) % 3
+    with pm.Model() as model:
+        d, s = pm.Normal("d", 0.0, 1.0), pm.HalfNormal("s", 1.0)
+        delta = pm.Normal("delta", d, s, shape=4)
+        pm.Poisson("y", pm.math.exp(delta[group]), observed=y)
+        pm.Normal("delta_new", d, s)
+    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    assert ours.missing == ("delta_new",)
+    step, drawn = lgm.PseudoMarginal(model=model, compile_kwargs=QUICK, rng=1), []
+    point = model.initial_point()
+    for _ in range(10):
+        point, _ = step.step(point)
+        drawn.append(float(point["delta_new"]))
+    assert np.ptp(drawn) > 0

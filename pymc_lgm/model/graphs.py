@@ -15,6 +15,7 @@ import pytensor
 import pytensor.tensor as pt
 
 from numpy.typing import NDArray
+from pymc.distributions.distribution import PartialObservedRV
 from pymc.logprob.basic import transformed_conditional_logp
 from pymc.logprob.utils import replace_rvs_by_values
 from pytensor.compile.mode import get_mode
@@ -62,10 +63,11 @@ def _log_densities(
 ) -> list[Variable]:
     """Elementwise log densities of random variables and potentials, with the cuts made.
 
-    One graph for all: a separate logp for each term would read the model again each time. What is
-    missing is in it, since it may be of one distribution with what is observed.
+    One graph for all: a separate logp for each term would read the model again each time. Missing
+    elements of an observed variable are in it, since they are of one distribution with the others.
     """
-    terms = [*reading.terms, *reading.missing]
+    partial = [rv for rv in reading.missing if isinstance(rv.owner.op, PartialObservedRV)]
+    terms = [*reading.terms, *partial]
     copies = clone_replace(list(terms), dict(cuts), rebuild_strict=False)
     copy_of = dict(zip(terms, copies, strict=True))
     rvs = [rv for rv in terms if rv in model.rvs_to_values]

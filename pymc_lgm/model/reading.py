@@ -9,8 +9,6 @@ from typing import Any
 
 import pymc as pm
 
-from pymc.distributions.custom import default_not_implemented
-from pymc.distributions.transforms import _default_transform
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
@@ -21,6 +19,7 @@ from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model import refusals
 from pymc_lgm.model.affine import find_frontier
 from pymc_lgm.model.hyperparameters import discrete_in, name_of, shared_in, single_in
+from pymc_lgm.model.integrates import integrates_to_one
 from pymc_lgm.model.latents import Latent, gaussian, is_process, is_sparse
 
 __all__ = ["Reading", "read_latents", "read_observed"]
@@ -170,16 +169,8 @@ def read_observed(model: pm.Model, rv: Variable) -> Reading:
 
 
 def _unread(model: pm.Model) -> list[Variable]:
-    """Free random variables that depend on others, can be drawn, and that no density reads."""
+    """Free random variables that depend on others, integrate to one, and that no density reads."""
     others = [v for rv in model.basic_RVs for v in rv.owner.inputs]
     read, free = set(ancestors([*others, *model.potentials])), set(model.free_RVs)
-    unread = [rv for rv in model.free_RVs if rv not in read and _can_be_drawn(model, rv)]
+    unread = [rv for rv in model.free_RVs if rv not in read and integrates_to_one(model, rv)]
     return [rv for rv in unread if not free.isdisjoint(ancestors(rv.owner.inputs))]
-
-
-def _can_be_drawn(model: pm.Model, rv: Variable) -> bool:
-    """Not so `pymc.CustomDist` without ``random``, nor where a transform restricts the support."""
-    transform, own = model.rvs_to_transforms[rv], _default_transform(rv.owner.op, rv)
-    random = getattr(type(rv.owner.op), "_random_fn", None)
-    has_draws = not getattr(random, "__qualname__", "").startswith(default_not_implemented.__name__)
-    return has_draws and (transform is None or type(transform) is type(own))

@@ -1,0 +1,249 @@
+"""Whether a density integrates to one at every theta: what the graph says of its parameters.
+
+A variable that nothing reads may be left out and drawn afterwards only if it does. A scale that
+may be negative says something about theta, and so does a transform that restricts the support.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.scalar as ps
+import pytensor.tensor.random.basic as rb
+
+from pymc.distributions import continuous
+from pymc.distributions.custom import default_not_implemented
+from pymc.distributions.distribution import PartialObservedRV
+from pymc.distributions.transforms import _default_transform
+from pytensor.compile.ops import ViewOp
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Sum
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.special import Softmax
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+
+__all__ = ["integrates_to_one", "is_positive"]
+
+Variable = Any
+
+POSITIVE_PARAMETERS: dict[type, tuple[int, ...]] = {
+    rb.NormalRV: (1,),
+    rb.HalfNormalRV: (1,),
+    rb.LogNormalRV: (1,),
+    rb.StudentTRV: (0, 2),
+    rb.CauchyRV: (1,),
+    rb.LaplaceRV: (1,),
+    rb.LogisticRV: (1,),
+    rb.GumbelRV: (1,),
+    rb.ExponentialRV: (0,),
+    rb.GammaRV: (0, 1),
+    rb.InvGammaRV: (0, 1),
+    rb.BetaRV: (0, 1),
+    rb.WeibullRV: (0, 1),
+    rb.PoissonRV: (0,),
+    rb.NegBinomialRV: (0,),
+}
+"""Distributions, and which of their parameters have to be positive."""
+
+UNIT_PARAMETERS: dict[type, tuple[int, ...]] = {
+    rb.BernoulliRV: (0,),
+    rb.BinomialRV: (1,),
+    rb.NegBinomialRV: (1,),
+    rb.GeometricRV: (0,),
+}
+"""Distributions, and which of their parameters have to be probabilities."""
+
+SUPPORT_IS_POSITIVE = (
+    *(rb.ExponentialRV, rb.GammaRV, rb.InvGammaRV, rb.LogNormalRV, rb.BetaRV, rb.WeibullRV),
+    *(rb.ParetoRV, continuous.HalfCauchyRV, continuous.HalfStudentTRV),
+)
+
+OF_FIRST = (
+    *(DimShuffle, Reshape, SpecifyShape, Alloc, CheckAndRaise, Subtensor, AdvancedSubtensor),
+    *(ViewOp, Sum, ScalarFromTensor, TensorFromScalar),
+)
+"""What they return has the sign of their first input."""
+
+
+def integrates_to_one(model: pm.Model, rv: Variable) -> bool:
+    """Whether a free random variable has a proper density whatever else there is.
+
+    Elements of an observed variable that are missing share its parameters, which the elements that
+    are not missing restrict. So only parameters with elements of their own are looked at there.
+    """
+    transform, own = model.rvs_to_transforms[rv], _default_transform(rv.owner.op, rv)
+    random = getattr(type(rv.owner.op), "_random_fn", None)
+    if getattr(random, "__qualname__", "").startswith(default_not_implemented.__name__):
+        return False  # a `pymc.CustomDist` without random=
+    if transform is not None and not _is_same(transform, own):
+        return False
+    if isinstance(rv.owner.op, PartialObservedRV):
+        law = rv.owner.inputs[0]
+        if law.owner is None or _needs(law) is None:
+            return True
+        return _holds(law, lambda v: all(v.type.broadcastable))
+    return _needs(rv) is not None and _holds(rv, lambda v: False)
+
+
+def _needs(rv: Variable) -> list[tuple[Variable, Callable[[Variable], bool]]] | None:
+    """Parameters and what has to hold for each; ``None`` if the distribution is not known."""
+    op = rv.owner.op
+    if not isinstance(op, RandomVariable):
+        return None
+    parameters = op.dist_params(rv.owner)
+    if isinstance(op, rb.UniformRV):
+        return [(parameters[1], lambda upper: _is_interval(parameters[0], upper))]
+    if isinstance(op, rb.CategoricalRV):
+        return [(parameters[0], _is_softmax)]
+    if type(op) not in POSITIVE_PARAMETERS and type(op) not in UNIT_PARAMETERS:
+        return None
+    positive = [(parameters[i], is_positive) for i in POSITIVE_PARAMETERS.get(type(op), ())]
+    unit = [(parameters[i], _is_unit) for i in UNIT_PARAMETERS.get(type(op), ())]
+    counts = [(parameters[0], is_positive)] if isinstance(op, rb.BinomialRV) else []
+    return [*positive, *unit, *counts]
+
+
+def _holds(rv: Variable, is_shared: Callable[[Variable], bool]) -> bool:
+    return all(is_shared(v) or holds(v) for v, holds in _needs(rv) or ())
+
+
+def _is_same(transform: Any, own: Any) -> bool:
+    """Whether a transform is a distribution's own, with the same bounds."""
+    if transform is own:
+        return True
+    functions = [getattr(each, "args_fn", None) for each in (transform, own)]
+    codes = [getattr(each, "__code__", None) for each in functions]
+    if type(transform) is not type(own) or codes[0] is None or codes[0] is not codes[1]:
+        return False
+    one, other = (_closure(each) for each in functions)
+    return len(one) == len(other) and all(a is b or a == b for a, b in zip(one, other, strict=True))
+
+
+def _closure(function: Any) -> list[Any]:
+    return [cell.cell_contents for cell in function.__closure__ or ()]
+
+
+def is_positive(v: Variable, *, or_zero: bool = False) -> bool:
+    """Whether the graph of a number says that it is positive, but on a set of measure zero."""
+    if isinstance(v, Constant | SharedVariable):
+        value = np.asarray(v.data if isinstance(v, Constant) else v.get_value(borrow=True))
+        return bool(((value >= 0) if or_zero else (value > 0)).all())
+    if v.owner is None:
+        return False
+    op, inputs = v.owner.op, v.owner.inputs
+    if isinstance(op, rb.HalfNormalRV):
+        return is_positive(op.dist_params(v.owner)[0], or_zero=True)
+    if isinstance(op, rb.UniformRV):
+        lower = _bare(op.dist_params(v.owner)[0])
+        return isinstance(lower, Constant) and is_positive(lower, or_zero=True)
+    if isinstance(op, SUPPORT_IS_POSITIVE):
+        return True
+    if isinstance(op, RandomVariable):
+        return False
+    if isinstance(op, Softmax):
+        return True
+    if isinstance(op, Join):
+        return all(is_positive(x, or_zero=or_zero) for x in inputs[1:])
+    if isinstance(op, MakeVector):
+        return all(is_positive(x, or_zero=or_zero) for x in inputs)
+    if isinstance(op, OF_FIRST):
+        return is_positive(inputs[0], or_zero=or_zero)
+    return isinstance(op, Elemwise) and _is_positive_elementwise(op.scalar_op, inputs, or_zero)
+
+
+def _is_positive_elementwise(op: Any, inputs: list[Variable], or_zero: bool) -> bool:
+    if isinstance(op, ps.Exp | ps.Softplus | ps.Sigmoid | ps.Abs | ps.Sqr | ps.Cosh):
+        # A square is zero where what it is of is: nowhere, if that is a constant.
+        return or_zero or not isinstance(op, ps.Abs | ps.Sqr) or not _may_be_zero(inputs[0])
+    if isinstance(op, ps.Add):
+        return all(is_positive(x, or_zero=True) for x in inputs) and (
+            or_zero or any(map(is_positive, inputs))
+        )
+    if isinstance(op, ps.Mul | ps.Minimum):
+        return all(is_positive(x, or_zero=or_zero) for x in inputs)
+    if isinstance(op, ps.Maximum):
+        return any(is_positive(x, or_zero=or_zero) for x in inputs)
+    if isinstance(op, ps.TrueDiv):
+        return is_positive(inputs[0], or_zero=or_zero) and is_positive(inputs[1])
+    if isinstance(op, ps.Pow):
+        power = _bare(inputs[1])
+        if isinstance(power, Constant) and (power.data == 2).all():
+            return or_zero or not _may_be_zero(inputs[0])
+        return is_positive(inputs[0])
+    if isinstance(op, ps.Sqrt | ps.Reciprocal | ps.Identity | ps.Cast | ps.Clip):
+        return is_positive(inputs[1 if isinstance(op, ps.Clip) else 0], or_zero=or_zero)
+    if isinstance(op, ps.Second):
+        return is_positive(inputs[1], or_zero=or_zero)
+    if isinstance(op, ps.Switch):
+        return all(is_positive(x, or_zero=or_zero) for x in inputs[1:])
+    return False
+
+
+def _may_be_zero(v: Variable) -> bool:
+    """Whether a number may be zero with a probability that is not zero."""
+    if is_positive(v):
+        return False
+    while v.owner is not None and isinstance(v.owner.op, OF_FIRST):
+        v = v.owner.inputs[0]
+    continuous_laws = (rb.NormalRV, rb.StudentTRV, rb.CauchyRV, rb.LaplaceRV, rb.UniformRV)
+    return v.owner is None or not isinstance(v.owner.op, continuous_laws)
+
+
+def _is_unit(v: Variable) -> bool:
+    """Whether the graph of a number says that it is a probability."""
+    if isinstance(v, Constant | SharedVariable):
+        value = np.asarray(v.data if isinstance(v, Constant) else v.get_value(borrow=True))
+        return bool(((value >= 0) & (value <= 1)).all())
+    if v.owner is None:
+        return False
+    op, inputs = v.owner.op, v.owner.inputs
+    if isinstance(op, rb.BetaRV | Softmax):
+        return True
+    if isinstance(op, rb.UniformRV):
+        bounds = op.dist_params(v.owner)
+        return all(isinstance(x, Constant) and _is_unit(x) for x in bounds)
+    if isinstance(op, OF_FIRST) and not isinstance(op, Sum):
+        return _is_unit(inputs[0])
+    if not isinstance(op, Elemwise):
+        return False
+    if isinstance(op.scalar_op, ps.TrueDiv):  # a / (a + b)
+        part, whole = inputs
+        added = whole.owner is not None and isinstance(whole.owner.op, Elemwise)
+        parts = whole.owner.inputs if added else []
+        is_sum = added and isinstance(whole.owner.op.scalar_op, ps.Add)
+        return is_sum and part in parts and all(map(is_positive, parts))
+    if isinstance(op.scalar_op, ps.Mul):
+        return all(map(_is_unit, inputs))
+    if isinstance(op.scalar_op, ps.Sub):  # 1 - p
+        one = _bare(inputs[0])
+        return isinstance(one, Constant) and bool((one.data == 1).all()) and _is_unit(inputs[1])
+    if isinstance(op.scalar_op, ps.Second | ps.Identity | ps.Cast):
+        return _is_unit(inputs[-1])
+    return isinstance(op.scalar_op, ps.Sigmoid)
+
+
+def _bare(v: Variable) -> Variable:
+    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
+        v = v.owner.inputs[0]
+    return v
+
+
+def _is_interval(lower: Variable, upper: Variable) -> bool:
+    lower, upper = _bare(lower), _bare(upper)
+    if isinstance(lower, Constant) and isinstance(upper, Constant):
+        return bool((lower.data < upper.data).all())
+    return isinstance(lower, Constant) and bool((lower.data <= 0).all()) and is_positive(upper)
+
+
+def _is_softmax(v: Variable) -> bool:
+    if isinstance(v, Constant):
+        return bool((v.data >= 0).all() and np.allclose(v.data.sum(-1), 1.0, rtol=0, atol=1e-9))
+    return v.owner is not None and isinstance(v.owner.op, Softmax)
