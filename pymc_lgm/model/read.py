@@ -17,10 +17,12 @@ from pytensor.graph.traversal import ancestors
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model import refusals
 from pymc_lgm.model.check import Audit
+from pymc_lgm.model.data_read import DataRead
 from pymc_lgm.model.diagnose import check_model, coupled_term
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.graphs import Variable
 from pymc_lgm.model.latents import is_gaussian, is_process
+from pymc_lgm.model.left_gaussians import refuse_left_gaussians
 from pymc_lgm.model.reading import Reading, read_latents, read_observed
 from pymc_lgm.threads import few_threads
 
@@ -34,9 +36,16 @@ class LatentGaussianModel(ModelFunctions):
         p(y | f, theta) = ∏ p(y_i | f_i, theta)
 
     Make one with `from_pymc`; what it can compute is in `ModelFunctions`.
+
+    Attributes
+    ----------
+    data_read : DataRead
+        Shared data that the reading rests on; ``data_read.refuse_new()`` raises if they were
+        replaced.
     """
 
     _source: tuple[pm.Model, Reading]
+    data_read: DataRead
 
     @classmethod
     def from_pymc(
@@ -111,6 +120,8 @@ class LatentGaussianModel(ModelFunctions):
         missing = [model.rvs_to_values[rv] for rv in reading.missing]
         if theta is None:
             theta = [v for v in model.continuous_value_vars if v not in values]
+            if latent is None:
+                refuse_left_gaussians(model, reading, theta)
         theta = [model.rvs_to_values.get(v, v) for v in theta]
         theta = [value for value in theta if value not in missing]
         for value in theta:
@@ -119,6 +130,7 @@ class LatentGaussianModel(ModelFunctions):
         point = model.initial_point() if initial_point is None else initial_point
         self = cls(model, reading, theta, point, compile_kwargs)
         self._source = model, reading
+        self.data_read = DataRead(reading)
         with few_threads(self.n):
             begin = self.theta_of(point)
             f = self.f_of(begin, point)
@@ -212,7 +224,8 @@ def find_latent(model: pm.Model, latent: Variable | str | None = None) -> Variab
         candidates = [rv]
     if len(candidates) != 1:
         names = [str(rv.name) for rv in candidates]
-        raise ValueError(refusals.which_latent(names, [v.name for v in model.free_RVs]))
+        seen = [str(rv.name) for rv in model.observed_RVs if _is_vector(rv)]
+        raise ValueError(refusals.which_latent(names, [v.name for v in model.free_RVs], seen))
     (rv,) = candidates
     if model.rvs_to_transforms[rv] is not None:
         raise ValueError(refusals.transformed(str(rv.name)))
@@ -263,6 +276,8 @@ def find_latents(
             return _of_inducing(model, seen, [rv for rv in gaussians if is_process(rv)])
         reading = read_latents(model, gaussians, collapse=collapse)
         if not reading.latents or not reading.frontier:
+            if candidates is None and not any(map(is_process, model.free_RVs)):
+                refuse_left_gaussians(model, reading, model.continuous_value_vars)
             return read_latents(model, [find_latent(model)])
         return reading
     several = latent if isinstance(latent, list | tuple) else [latent]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -45,12 +45,15 @@ class Reading:
     missing : list of variable
         Free random variables that nothing reads, missing observations say: integrated out, and
         drawn given all else.
+    left : dict of variable to str
+        Gaussian variables that are hyper-parameters after all, and what stood in the way.
     """
 
     latents: list[Latent]
     frontier: list[Variable]
     terms: list[Variable]
     missing: list[Variable]
+    left: dict[Variable, str] = field(default_factory=dict)
 
     @cached_property
     def is_one_vector(self) -> bool:
@@ -130,24 +133,30 @@ def read_latents(
     means = [v for rv in chosen if rv not in processes for v in rv.owner.inputs]
     beside = set(ancestors(terms + means, blockers=processes))
     coefficients = [rv for rv in chosen if rv not in (*beside, *processes, *named)]
+    left: dict[Variable, str] = {}
     while True:
         terms = [rv for rv in known if rv not in chosen] + list(model.potentials)
         latents = [gaussian(rv, terms) for rv in chosen]
         found = find_frontier(terms, [latent.node for latent in latents], model.basic_RVs)
         of_node = {latent.node: latent.rv for latent in latents}
         refused = {of_node[node]: why for node, why in found.refused.items()}
+        reason = None
         if not refused:
+            reason = "a density reads one number that is made of it"
             refused = dict.fromkeys(single_in(found.predictor, of_node))
         if not refused and len(found.predictor) > 1:
+            reason = "many observations read each of its elements beside another linear predictor"
             shared = shared_in(terms, found.predictor, latents)
             refused = dict.fromkeys(rv for rv in shared if rv not in named)
-        reading = Reading(latents, found.predictor, terms, missing)
+        reading = Reading(latents, found.predictor, terms, missing, left)
         if not refused and not reading.is_one_vector and (k := discrete_in(model, found.predictor)):
             # A is looked at once: it cannot jump when another step moves k.
+            reason = f"{k!r}, which is discrete, decides how it enters the linear predictor"
             refused = dict.fromkeys(rv for rv in chosen if not is_process(rv) and rv not in named)
             if not refused:
                 raise ValueError(refusals.map_jumps(" + ".join(v.name for v in chosen), k))
         if not refused and (not collapse or reading.is_apart(coefficients)):
+            reason = "it is in the mean of a process that this sampler factorizes by itself"
             refused = dict.fromkeys(rv for rv in chosen if rv in coefficients)
         if not refused:
             return reading
@@ -157,6 +166,10 @@ def read_latents(
                 raise ValueError(refusals.hidden_layer(str(rv.name), str(outer.name)))
             if rv in named:
                 raise ValueError(refusals.not_affine_in(str(rv.name), why and name_of(why)))
+        left |= {
+            rv: refusals.left_in(name_of(why)) if why else str(reason)
+            for rv, why in refused.items()
+        }
         chosen = [rv for rv in chosen if rv not in refused]
 
 

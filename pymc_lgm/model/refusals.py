@@ -1,4 +1,7 @@
-"""Messages about a PyMC model that cannot be read: texts, which know nothing of the package."""
+"""Messages about a PyMC model that cannot be read: texts, which know nothing of the package.
+
+One file of more than 300 lines: messages are compared with each other when one is written.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,15 @@ __all__ = [
     "inducing_held",
     "inducing_read_otherwise",
     "intrinsic_scale",
+    "left_few",
+    "left_gaussian",
+    "left_in",
     "map_jumps",
     "minibatch",
+    "new_data",
     "no_gaussian_near",
     "no_metric",
+    "no_model",
     "no_observed",
     "not_a_hyperparameter",
     "not_a_latent",
@@ -21,6 +29,8 @@ __all__ = [
     "not_affine_in",
     "not_connected",
     "not_finite",
+    "not_integrated",
+    "not_known",
     "range_moves",
     "refuse_float32",
     "shapes_disagree",
@@ -38,8 +48,16 @@ def refuse_float32(floatX: str) -> None:
         )
 
 
-def which_latent(candidates: Sequence[str], free: Sequence[str]) -> str:
-    """No latent, or several."""
+def which_latent(
+    candidates: Sequence[str], free: Sequence[str], observed: Sequence[str] = ()
+) -> str:
+    """No latent, or several; ``observed`` are multivariate normal vectors that are."""
+    if not candidates and observed:
+        return (
+            f"The process of this model is integrated out already: {observed[0]!r} is an observed "
+            "pm.MvNormal, as pm.gp.Marginal makes it, and there is no latent vector to sample. "
+            "Write lgm.ExactMarginal(), which samples its hyper-parameters."
+        )
     if len(candidates) > 1:
         return (
             f"The model has {len(candidates)} latent Gaussian vectors: {', '.join(candidates)}. "
@@ -124,6 +142,46 @@ def not_affine() -> str:
     )
 
 
+def not_known(distribution: str) -> str:
+    """A Gaussian distribution that is not among those that can be latent."""
+    return f"this package does not integrate out {distribution}"
+
+
+def not_integrated() -> str:
+    """No better reason is known."""
+    return "it is not part of a linear predictor that the samplers integrate out"
+
+
+def left_in(where: str) -> str:
+    """An operation that is not affine, or a covariance."""
+    return f"{where!r} depends on it in a way that is not affine, or has it in its covariance"
+
+
+def left_gaussian(
+    name: str, size: int, reason: str, left: Sequence[str], beside: Sequence[str]
+) -> str:
+    """A Gaussian vector that would be a part of theta."""
+    others = ", ".join([*beside, *left])
+    return (
+        f"{name!r} is Gaussian and has {size} elements, but {reason}. Its elements would be "
+        "hyper-parameters, of which the samplers can move few. Sample the model with "
+        "step=pm.NUTS()"
+        + (
+            f", or these variables alone: step=[lgm.PseudoMarginal([{', '.join(beside)}, ...]), "
+            f"pm.NUTS([{', '.join(left)}])], with the hyper-parameters in the place of the dots. "
+            f"To have them as hyper-parameters all the same, name all variables: "
+            f"lgm.PseudoMarginal([{others}, ...]), or from_pymc(theta=[...])."
+            if beside
+            else "."
+        )
+    )
+
+
+def left_few(name: str, size: int, reason: str) -> str:
+    """The same with few elements."""
+    return f"{name!r} ({size} elements) is sampled among the hyper-parameters: {reason}."
+
+
 def map_jumps(latents: str, discrete: str) -> str:
     """A discrete variable in the map from several latents to the predictor."""
     return (
@@ -139,6 +197,16 @@ def minibatch() -> str:
         "The data are a pm.Minibatch: each evaluation of the density sees other rows, and a chain "
         "on such a density has no posterior. Write all of the data, without total_size=, or fit "
         "this model with pm.fit()."
+    )
+
+
+def new_data(names: Sequence[str]) -> str:
+    """Data of the predictor that were replaced after the model was read."""
+    step = "lgm.PseudoMarginal()"
+    return (
+        f"The data {', '.join(names)} were replaced after this step was made, which has read them "
+        "already: a chain would mix new observations with old inputs. Make the step after "
+        f"pm.set_data, as in pm.sample(step={step})."
     )
 
 
@@ -177,6 +245,11 @@ def no_gaussian_near(likelihood: Sequence[str]) -> str:
         "lgm.Softmax in its place; lgm.PseudoMarginal(approximation='variational') tries it all "
         "the same."
     )
+
+
+def no_model(what: str) -> str:
+    """Called outside of a ``with`` block."""
+    return f"{what} needs a model: write it inside `with model:`, or pass model=model."
 
 
 def no_metric(metric: str, elements: int, rank: int) -> str:

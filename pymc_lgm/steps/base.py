@@ -1,4 +1,7 @@
-"""The glue between sweeps and `pymc.sample`: variables, points, tuning, statistics, progress."""
+"""The glue between sweeps and `pymc.sample`: variables, points, tuning, statistics, progress.
+
+One file of more than 300 lines: it is all that PyMC asks of a step method.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,15 @@ from rich.table import Column
 from pymc_lgm import kernels
 from pymc_lgm.likelihoods.registry import is_marked
 from pymc_lgm.linalg import tally
-from pymc_lgm.model import LatentGaussianModel, find_latents, is_gaussian, is_process
+from pymc_lgm.model import (
+    LatentGaussianModel,
+    find_latents,
+    is_gaussian,
+    is_process,
+    refuse_left_gaussians,
+)
 from pymc_lgm.model.diagnose import explain, raised_in_a_draw
+from pymc_lgm.model.refusals import no_model
 from pymc_lgm.state import State
 from pymc_lgm.steps.announcing import COMPILING, announced
 from pymc_lgm.steps.options import unknown_options
@@ -82,6 +92,14 @@ class LatentGaussianStep(BlockedStep):
     needs: ClassVar[str]
     cubic_ops: ClassVar[int | str]
     _state_class = LatentGaussianStepState
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Look for the model, as PyMC does, with a message of our own if there is none."""
+        try:
+            pm.modelcontext(kwargs.get("model"))
+        except TypeError as error:
+            raise TypeError(no_model(f"lgm.{cls.__name__}()")) from error
+        return super().__new__(cls, *args, **kwargs)
 
     def __init__(
         self,
@@ -189,6 +207,9 @@ class LatentGaussianStep(BlockedStep):
         theta = [v for v in values if v not in missing and model.values_to_rvs[v] not in latents]
         label = ", ".join(str(rv.name) for rv in latents)
         self._refuse_discrete(theta)
+        # PyMC names value variables, all that it has to assign; a user names random variables.
+        if self.moves_theta and (vars is None or all(v in model.values_to_rvs for v in vars)):
+            refuse_left_gaussians(model, reading, theta)
         if theta and not self.moves_theta:
             raise ValueError(
                 f"{type(self).__name__} moves the latent {label!r} only, not "
@@ -221,6 +242,7 @@ class LatentGaussianStep(BlockedStep):
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Forget everything that another chain has left."""
         super().setup_chain(rng, tune, draws)
+        self.lgm.data_read.refuse_new()
         self.tune = tune > 0
         self.tune_length = tune
         self.tunings = []

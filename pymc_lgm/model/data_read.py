@@ -1,0 +1,95 @@
+"""Data that a reading depends on: inputs may not be replaced after it.
+
+Observed values stay variables of the compiled functions, so new ones are seen. What the predictor
+is made of is read once: with other inputs a chain would sample a mixture of two models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from typing import Any
+
+import numpy as np
+
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+from scipy.sparse import issparse
+
+from pymc_lgm.model import refusals
+from pymc_lgm.model.reading import Reading
+
+__all__ = ["DataRead"]
+
+Variable = Any
+
+
+class DataRead:
+    """The shared data that the reading of a model has looked at, with a hash of each.
+
+    Parameters
+    ----------
+    reading : Reading
+        Of a single vector, mean and covariance stay functions of their data; indices do not.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_lgm.model import find_latents
+    >>> from pymc_lgm.model.data_read import DataRead
+    >>> with pm.Model() as model:
+    ...     x = pm.Data("x", [0.0, 1.0, 2.0])
+    ...     eta = pm.Normal("b", 0, 1) * x + pm.Normal("e", 0, 1, shape=3)
+    ...     y = pm.Poisson("y", pm.math.exp(eta), observed=[1, 0, 2])
+    >>> data = DataRead(find_latents(model))
+    >>> data.changed()
+    []
+    >>> pm.set_data({"x": [1.0, 1.0, 2.0]}, model=model)
+    >>> data.changed()
+    ['x']
+    """
+
+    def __init__(self, reading: Reading):
+        nodes = {latent.node for latent in reading.latents}
+        if reading.is_one_vector:
+            read = list(ancestors(reading.frontier, blockers=nodes))
+        else:
+            parameters = [v for latent in reading.latents for v in latent.rv.owner.inputs]
+            read = list(ancestors([*reading.frontier, *parameters]))
+        indices = [
+            index
+            for v in ancestors(reading.terms, blockers=nodes)
+            if v.owner is not None and isinstance(v.owner.op, Subtensor | AdvancedSubtensor)
+            for index in v.owner.inputs[1:]
+        ]
+        read += ancestors(indices, blockers=nodes)
+        shared = dict.fromkeys(v for v in read if isinstance(v, SharedVariable))
+        self._hashes = [(v, _hash(v)) for v in shared if not _is_generator(v)]
+
+    def changed(self) -> list[str]:
+        """Names of data that are not what they were."""
+        return [str(v.name) for v, known in self._hashes if _hash(v) != known]
+
+    def refuse_new(self) -> None:
+        """Raise a `ValueError` if data have been replaced."""
+        if names := self.changed():
+            raise ValueError(refusals.new_data(names))
+
+
+def _is_generator(v: Any) -> bool:
+    return isinstance(v.get_value(borrow=True), np.random.Generator)
+
+
+def _hash(v: Any) -> str:
+    value = v.get_value(borrow=True)
+    if issparse(value):
+        value = value.tocsr()
+        parts = [np.array(value.shape), value.data, value.indices, value.indptr]
+    else:
+        parts = [np.asarray(value)]
+    found = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        found.update(f"{part.dtype} {part.shape}".encode())
+        found.update(np.ascontiguousarray(part).tobytes())
+    return found.hexdigest()

@@ -1,0 +1,129 @@
+"""Gaussian vectors that are left among the hyper-parameters: a refusal if they are many.
+
+A Gaussian variable that the samplers could not integrate out would be a part of theta, which is
+meant for a dozen numbers. A user who wants that names the variables; nobody gets it in silence.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from collections.abc import Container
+from typing import Any
+
+import numpy as np
+import pymc as pm
+
+from pymc.distributions.multivariate import (
+    CARRV,
+    ICARRV,
+    KroneckerNormalRV,
+    MatrixNormalRV,
+    MvNormalRV,
+    PrecisionMvNormalRV,
+    ZeroSumNormalRV,
+)
+from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
+from pymc.distributions.transforms import ZeroSumTransform
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import NormalRV
+
+from pymc_lgm.model import refusals
+from pymc_lgm.model.compiling import ONCE
+from pymc_lgm.model.latents import is_gaussian
+from pymc_lgm.model.reading import Reading
+
+__all__ = ["MOST_LEFT", "gaussian_vectors", "refuse_left_gaussians"]
+
+Variable = Any
+
+MOST_LEFT = 12
+"""Elements of Gaussian vectors that may be hyper-parameters without being named."""
+
+ALWAYS = (
+    *(NormalRV, MvNormalRV, PrecisionMvNormalRV, MatrixNormalRV, KroneckerNormalRV),
+    *(CARRV, ICARRV, ZeroSumNormalRV),
+)
+
+_log = logging.getLogger("pymc_lgm")
+
+
+def refuse_left_gaussians(model: pm.Model, reading: Reading, theta: Container[Variable]) -> None:
+    """Raise if theta holds Gaussian vectors that cannot be integrated out and have many elements.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    reading : Reading
+        Of the whole model: nobody has said what is latent.
+    theta : container of variables
+        Value variables of what would be hyper-parameters.
+
+    Raises
+    ------
+    ValueError
+        It names the variables, says what stood in the way, and what to write.
+    """
+    reached = set(ancestors([*model.observed_RVs, *model.potentials, *reading.terms]))
+    left = [
+        rv
+        for rv in gaussian_vectors(model)
+        if model.rvs_to_values[rv] in theta and rv in reached and rv not in reading.missing
+    ]
+    sizes = {rv: _size(rv) for rv in left}
+    left = [rv for rv in left if sizes[rv] > 1]
+    if not left:
+        return
+    unknown = [rv for rv in left if not is_gaussian(model, rv)]
+    reasons = {rv: reading.left.get(rv) or refusals.not_integrated() for rv in left}
+    reasons |= {rv: refusals.not_known(_called(rv)) for rv in unknown}
+    total = sum(sizes.values())
+    if unknown or total > MOST_LEFT:
+        rv = (unknown or sorted(left, key=lambda each: -sizes[each]))[0]
+        names = [str(each.name) for each in left]
+        beside = [str(each.rv.name) for each in reading.latents]
+        raise ValueError(
+            refusals.left_gaussian(str(rv.name), sizes[rv], reasons[rv], names, beside)
+        )
+    for rv in left:
+        _log.info(refusals.left_few(str(rv.name), sizes[rv], reasons[rv]))
+
+
+def gaussian_vectors(model: pm.Model) -> list[Variable]:
+    """Free random variables with an axis that are jointly normal on the scale of the model."""
+    return [rv for rv in model.free_RVs if rv.ndim and _is_normal(model, rv)]
+
+
+def _is_normal(model: pm.Model, rv: Variable) -> bool:
+    transform, op = model.rvs_to_transforms[rv], rv.owner.op
+    if transform is not None and not isinstance(transform, ZeroSumTransform):
+        return False
+    if isinstance(op, ALWAYS):
+        return True
+    if isinstance(op, AutoRegressiveRV):
+        return _is_innovation(rv.owner.inputs[2])
+    return isinstance(op, RandomWalkRV) and all(map(_is_innovation, rv.owner.inputs[:2]))
+
+
+def _is_innovation(v: Variable) -> bool:
+    return v.owner is not None and isinstance(v.owner.op, ALWAYS)
+
+
+def _size(rv: Variable) -> int:
+    known = rv.type.shape
+    if None in known:
+        known = rv.shape.eval(mode=ONCE)
+    return int(np.prod(known))
+
+
+def _called(rv: Variable) -> str:
+    """What a distribution is called in PyMC, and that there are several, if there are."""
+    op = rv.owner.op
+    if isinstance(op, AutoRegressiveRV):
+        return "a batch of pm.AR" if rv.ndim > 1 else "pm.AR"
+    if isinstance(op, RandomWalkRV):
+        many = rv.owner.inputs[1].owner.op
+        if not isinstance(many, NormalRV):
+            return "pm.MvGaussianRandomWalk"
+        return "a batch of pm.GaussianRandomWalk"
+    return "pm." + type(op).__name__.removesuffix("RV")

@@ -1,0 +1,57 @@
+"""Inputs that are replaced after a step was made: no mixture of old and new."""
+
+import cloudpickle
+import numpy as np
+import pymc as pm
+import pytest
+
+from models import QUICK
+
+import pymc_lgm as lgm
+
+pytestmark = pytest.mark.usefixtures("interpreted")
+
+GROUP = np.arange(12) % 4
+
+
+def build():
+    with pm.Model() as model:
+        X, y = pm.Data("X", np.linspace(-1, 1, 12)), pm.Data("Y", np.arange(12) % 3)
+        b = pm.Normal("b", 0.0, pm.HalfNormal("s", 1.0), shape=4)
+        pm.Poisson("y", pm.math.exp(pm.Normal("beta") * X + b[GROUP]), observed=y)
+    return model
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_new_inputs_are_refused_and_new_observations_are_not(copied):
+    model = build()
+    step = lgm.ASIS(model=model, compile_kwargs=QUICK)
+    pm.set_data({"Y": np.ones(12, int)}, model=model)
+    step.setup_chain(np.random.default_rng(1), 1, 1)
+    pm.set_data({"X": np.linspace(0, 1, 12)}, model=model)
+    step = cloudpickle.loads(cloudpickle.dumps(step)) if copied else step
+    with pytest.raises(ValueError, match=r"The data X were replaced.*after pm.set_data"):
+        step.setup_chain(np.random.default_rng(1), 1, 1)
+    with pytest.raises(ValueError, match="The data X"):
+        step.lgm.data_read.refuse_new()
+    pm.set_data({"X": np.linspace(-1, 1, 12)}, model=model)
+    lgm.ASIS(model=model, compile_kwargs=QUICK).setup_chain(1, 1, 1)
+
+
+def test_indices_of_one_vector_are_read_once():
+    with pm.Model():
+        f, which = pm.MvNormal("f", np.zeros(4), np.eye(4)), pm.Data("which", GROUP)
+        pm.Poisson("y", pm.math.exp(f)[which], observed=np.arange(12) % 3)
+        step = lgm.ASIS(compile_kwargs=QUICK)
+        pm.set_data({"which": GROUP[::-1].copy()})
+    with pytest.raises(ValueError, match="The data which"):
+        step.setup_chain(np.random.default_rng(1), 1, 1)
+
+
+def test_a_sample_that_starts_after_it_stops():
+    model = build()
+    with model:
+        step = lgm.ASIS(compile_kwargs=QUICK)
+        pm.set_data({"X": np.linspace(0, 1, 12), "Y": np.ones(12, int)})
+        with pytest.raises(ValueError, match="The data X"):
+            pm.sample(draws=2, tune=2, chains=1, step=step, progressbar=False)

@@ -1,0 +1,128 @@
+"""A Gaussian vector that cannot be integrated out is no hyper-parameter in silence."""
+
+import logging
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+from models import QUICK
+
+import pymc_lgm as lgm
+
+pytestmark = pytest.mark.usefixtures("interpreted")
+
+ROWS = 40
+GROUP = np.arange(ROWS) % 20
+X = np.linspace(0.0, 1.0, ROWS)[:, None]
+Y = np.arange(ROWS) % 3
+
+
+def process(name="f"):
+    gp = pm.gp.Latent(cov_func=pm.HalfNormal(f"eta_{name}") ** 2 * pm.gp.cov.ExpQuad(1, ls=0.3))
+    return gp.prior(name, X, reparameterize=False, jitter=1e-6)
+
+
+def zero_sum():
+    b = pm.ZeroSumNormal("b", 1.0, shape=20)
+    pm.Poisson("y", pm.math.exp(process() + b[GROUP]), observed=Y)
+
+
+def batch_of_series():
+    b = pm.AR("b", rho=[0.5], init_dist=pm.Normal.dist(0.0, 1.0), shape=(5, 8))
+    pm.Poisson("y", pm.math.exp(process() + b.flatten()), observed=Y)
+
+
+def batch_of_walks():
+    b = pm.GaussianRandomWalk("b", 0.0, 1.0, init_dist=pm.Normal.dist(0.0, 1.0), shape=(5, 8))
+    pm.Poisson("y", pm.math.exp(process() + b.flatten()), observed=Y)
+
+
+def walk_of_vectors():
+    start = pm.MvNormal.dist(np.zeros(2), np.eye(2))
+    b = pm.MvGaussianRandomWalk("b", np.zeros(2), cov=np.eye(2), init_dist=start, shape=(20, 2))
+    pm.Poisson("y", pm.math.exp(process() + b.flatten()), observed=Y)
+
+
+def scales_of_many_groups():
+    b = pm.Normal("b", 0.0, 1.0, shape=20)
+    pm.MvNormal("g", np.zeros(20), pt.diag(pm.math.exp(b)))
+    pm.Poisson("y", pm.math.exp(process() + pt.tile(pm.modelcontext(None)["g"], 2)), observed=Y)
+
+
+def covariance_through_a_function():
+    b = pm.Normal("b", 0.0, 1.0, shape=20)
+    g = pm.MvNormal("g", pm.math.exp(b), np.eye(20))
+    pm.Poisson("y", pm.math.exp(g[GROUP]), observed=Y)
+
+
+CASES = {
+    zero_sum: "pm.ZeroSumNormal",
+    batch_of_series: "a batch of pm.AR",
+    batch_of_walks: "a batch of pm.GaussianRandomWalk",
+    walk_of_vectors: "pm.MvGaussianRandomWalk",
+    scales_of_many_groups: "'g' depends on it",
+    covariance_through_a_function: "'g' depends on it",
+}
+
+
+def named(model, *names):
+    return [model[name] for name in names]
+
+
+@pytest.mark.parametrize("build", CASES, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("read", [lgm.PseudoMarginal, lgm.LatentGaussianModel.from_pymc])
+def test_it_is_refused_by_name(build, read):
+    with pm.Model() as model:
+        build()
+    size = 40 if "b" in model.named_vars and model["b"].ndim == 2 else 20
+    text = f"(?s)'b' is Gaussian and has {size} elements.*{CASES[build]}.*pm.NUTS.*pm.NUTS"
+    with pytest.raises(ValueError, match=text):
+        read(model=model, compile_kwargs=QUICK)
+
+
+def test_what_pymc_assigns_is_refused_too():
+    """Of a likelihood of ours the default step is given all of the value variables."""
+    with pm.Model() as model:
+        b = pm.ZeroSumNormal("b", 1.0, shape=20)
+        lgm.LogGaussianCox("y", f=process() + b[GROUP], observed=Y)
+    with model, pytest.raises(ValueError, match="'b' is Gaussian and has 20 elements"):
+        pm.sample(draws=2, tune=2, chains=1, progressbar=False)
+
+
+def test_alone_it_is_refused_by_its_name():
+    with pm.Model() as model:
+        b = pm.ZeroSumNormal("b", 1.0, shape=20)
+        pm.Poisson("y", pm.math.exp(b[GROUP]), observed=Y)
+    with pytest.raises(ValueError, match=r"'b' is Gaussian.*pm.ZeroSumNormal.*pm.NUTS\(\)"):
+        lgm.PseudoMarginal(model=model, compile_kwargs=QUICK)
+
+
+def test_who_names_it_gets_it():
+    with pm.Model() as model:
+        zero_sum()
+    step = lgm.EllipticalSlice(named(model, "f"), model=model, compile_kwargs=QUICK)
+    assert [v.name for v in step.vars] == ["f"]
+    step = lgm.ASIS(named(model, "f", "eta_f", "b"), model=model, compile_kwargs=QUICK)
+    assert {v.name for v in step.vars} == {"f", "eta_f_log__", "b_zerosum__"}
+    ours = lgm.LatentGaussianModel.from_pymc(
+        model, theta=named(model, "eta_f", "b"), compile_kwargs=QUICK
+    )
+    assert ours.p == 20
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_few_are_hyper_parameters_and_said(size, caplog):
+    """Log length scales, say. One number needs no word."""
+    with pm.Model() as model:
+        ls = pm.Normal("log_ls", 0.0, 1.0, shape=size)
+        cov = pm.gp.cov.ExpQuad(3, ls=pm.math.exp(ls))
+        f = pm.gp.Latent(cov_func=cov).prior("f", np.eye(4)[:, :3], reparameterize=False)
+        pm.Poisson("y", pm.math.exp(f), observed=[1, 0, 2, 1])
+    with caplog.at_level(logging.INFO, "pymc_lgm"):
+        ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    assert ours.p == size
+    found = [each.message for each in caplog.records if "log_ls" in each.message]
+    assert len(found) == (size > 1)
+    assert all("3 elements" in text for text in found)
