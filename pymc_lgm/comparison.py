@@ -250,6 +250,8 @@ def _makers(samplers: Any) -> dict[str, Sampler]:
     named = samplers if isinstance(samplers, Mapping) else None
     makers = list(named.values() if named else samplers)
     for make in makers:
+        if isinstance(make, str):
+            raise TypeError(f"{make!r} is a string: write the class itself, as in [lgm.ASIS].")
         if make is not None and not callable(make):
             raise TypeError(
                 f"{make!r} is no function that makes a step method. A step already made is tied to "

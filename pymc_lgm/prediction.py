@@ -23,6 +23,7 @@ from pymc_lgm.conditionals import Conditional, latent_of
 from pymc_lgm.drawn import thinned
 from pymc_lgm.forecasting import forecast
 from pymc_lgm.linalg import Array
+from pymc_lgm.model.refusals import no_model
 from pymc_lgm.observing import f_of, observations
 from pymc_lgm.threads import few_threads
 
@@ -159,7 +160,10 @@ def predict(
     >>> tree["predictions"]["x_mean"].values, tree["predictions"]["x_variance"].values
     (array([2. , 1. , 0.5]), array([1.    , 1.25  , 1.3125]))
     """
-    model = pm.modelcontext(model)
+    try:
+        model = pm.modelcontext(model)
+    except TypeError as error:
+        raise TypeError(no_model("lgm.predict(idata, gp, Xnew)")) from error
     tree = az.convert_to_datatree(idata)
     posterior = tree["posterior"].to_dataset() if "posterior" in tree.children else xr.Dataset()
     if steps is not None and Xnew is None:
@@ -263,7 +267,15 @@ def _grouped(groups: Mapping[str, xr.Dataset], tree: xr.DataTree | None) -> xr.D
 
 def _points(Xnew: ArrayLike, d: int) -> Array:
     """Return new inputs as an array of shape (points, d)."""
-    points = np.asarray(Xnew, dtype=np.float64)
+    try:
+        points = np.asarray(Xnew, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "Xnew is not an array of numbers: give numbers, one row a point, and write categories "
+            "as numbers, as for gp.X."
+        ) from error
+    if points.ndim == 1 and d == 1:
+        points = points[:, None]
     if points.ndim != 2 or points.shape[1] != d:
         raise ValueError(
             f"Xnew has shape {points.shape} and gp.X has {d} column(s): Xnew needs the same "

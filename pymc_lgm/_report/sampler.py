@@ -30,11 +30,28 @@ def tuning(numbers: Numbers) -> Iterator[Verdict]:
         # Of several steps each has scales of its own.
         each = np.moveaxis(values.reshape(*values.shape[:2], -1), 1, -1).reshape(-1, numbers.draws)
         if any(np.unique(scales[~np.isnan(scales)]).size > TAKING_TURNS for scales in each):
+            first = _settled(each)
             yield warning(
                 name,
                 "It changes within a chain: some of these draws are from tuning.",
-                "Leave them out, idata.sel(draw=slice(first, None)).",
+                "It changes until the last draws: sample with more draws, tune=1000."
+                if first >= numbers.draws - 1
+                else f"Leave them out: idata.isel(draw=slice({first}, None)).",
             )
+
+
+def _settled(each: np.ndarray) -> int:
+    """The first draw from which on no scale (row) takes a value that it has not had since."""
+    first = 0
+    for scales in each:
+        known = np.flatnonzero(~np.isnan(scales))
+        seen: set[float] = set()
+        for i in known[::-1]:
+            seen.add(float(scales[i]))
+            if len(seen) > TAKING_TURNS:
+                first = max(first, int(i) + 1)
+                break
+    return first
 
 
 def evidence_level(numbers: Numbers) -> Iterator[Verdict]:

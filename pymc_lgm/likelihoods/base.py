@@ -231,6 +231,11 @@ class Likelihood(Distribution):
 
 def concrete(observed: Any) -> np.ndarray | None:
     """Return observed data as a (masked) array, or None if they are symbolic."""
+    if not isinstance(observed, Variable) and np.ma.asarray(observed).dtype.kind in "SUT":
+        raise ValueError(
+            "observed holds strings, which are not numbers. Write labels as numbers, as in "
+            "np.unique(y, return_inverse=True)[1]."
+        )
     # PyMC converts twice as well: the second pass masks the NaN of what the first made an array.
     data = convert_observed_data(convert_observed_data(observed))
     if isinstance(data, Variable):

@@ -115,7 +115,9 @@ def _explain_likelihood(model: ModelFunctions, theta: Array, f: Array, where: st
             if y.shape == values.shape:
                 message += (
                     f" Its observed value there is {y[first]}. If that is outside the support or "
-                    "not a number, correct it, mask it as missing, or choose another likelihood."
+                    "not a number, correct it, mask it as missing, or choose another likelihood. "
+                    "If it is possible elsewhere, start there, with initval= of a variable or "
+                    "pm.sample(initvals={...})."
                 )
         return message
     return None
