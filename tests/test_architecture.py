@@ -108,16 +108,6 @@ def test_nothing_imports_what_needs_an_optional_package():
     assert not {name for names in OURS.values() for name in names} & set(OPTIONAL)
 
 
-def test_files_are_short():
-    """Half of them under 120 lines; what is longer than 300 says why."""
-    texts = {dotted(path): path.read_text() for path in MODULES}
-    lengths = sorted(text.count("\n") for text in texts.values())
-    assert lengths[len(lengths) // 2] <= 120
-    for module, text in texts.items():
-        reason = re.search("more than 300 lines", ast.get_docstring(ast.parse(text)) or "")
-        assert text.count("\n") <= 300 or reason, module
-
-
 @pytest.mark.parametrize("path", MODULES, ids=dotted)
 def test_only_the_model_reader_reads_graphs(path):
     """Walking a graph belongs to model/; of likelihoods, what marks variables or reads one dist."""

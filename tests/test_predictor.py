@@ -22,7 +22,7 @@ import pymc_lgm as lgm
 from pymc_lgm.linalg import tally
 from pymc_lgm.model import affine_graph, draw_back
 from pymc_lgm.model.predictor import Predictor
-from pymc_lgm.model.structure import basis_of_range, distinct_rows, order_of, structure_of
+from pymc_lgm.model.structure import basis_of_range, order_of, structure_of
 from pymc_lgm.priors import BlocksPrior
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
@@ -730,21 +730,13 @@ SHORT = {"compute_convergence_checks": False, "quiet": True, "compile_kwargs": Q
 # Structure
 
 
-def test_rows_that_are_the_same_at_every_theta_are_one():
-    c, A = [np.zeros(3)] * 2, [np.eye(3)[[0, 1, 0]], np.eye(3)[[0, 1, 0]]]
-    first, index = distinct_rows(c, A)
-    assert (first.tolist(), index.tolist()) == ([0, 1], [0, 1, 0])
-    first, _ = distinct_rows([c[0], np.array([0.0, 0.0, 1.0])], A)
-    assert first.tolist() == [0, 1, 2]
-
-
 def test_the_structure_of_columns():
     eye, other = np.eye(2), np.array([[1.0, 0.0], [1.0, 0.0]])
-    assert structure_of([eye, eye])[0] == "identity"
-    assert structure_of([other, other])[0] == "index"
-    assert structure_of([np.vstack([eye, 0 * eye])] * 2)[0] == "index"
-    assert structure_of([2 * eye, 2 * eye])[0] == "constant"
-    assert structure_of([eye, 2 * eye]) == ("dense in theta", None)
+    assert structure_of(eye, False)[0] == "identity"
+    assert structure_of(other, False)[0] == "index"
+    assert structure_of(np.vstack([eye, 0 * eye]), False)[0] == "index"
+    assert structure_of(2 * eye, False)[0] == "constant"
+    assert structure_of(eye, True) == ("dense in theta", None)
 
 
 def test_the_order_of_a_permutation():

@@ -249,13 +249,17 @@ def _largest(name: str, what: str, read: Array, pymc: Array, scale: float) -> Di
 
 
 def _prior_draws(model: pm.Model) -> Callable[[int], dict[str, NDArray[Any]]]:
-    """Seed -> a point; near the start if some prior cannot be drawn from, as a flat one."""
-    try:
-        draw = make_initial_point_fn(model=model, default_strategy="prior")
-        draw(0)
-    except (NotImplementedError, ValueError, ArithmeticError):
-        draw = make_initial_point_fn(model=model, jitter_rvs=set(model.free_RVs))
-    return lambda seed: dict(draw(seed))
+    """Seed -> a point of the prior; near the start if the prior has no draw, as a flat one."""
+    draw = make_initial_point_fn(model=model, default_strategy="prior")
+
+    def point(seed: int) -> dict[str, NDArray[Any]]:
+        try:
+            return dict(draw(seed))
+        except (NotImplementedError, ValueError, ArithmeticError):
+            near = make_initial_point_fn(model=model, jitter_rvs=set(model.free_RVs))
+            return dict(near(seed))
+
+    return point
 
 
 class _Elementwise(NodeRewriter):

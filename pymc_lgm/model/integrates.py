@@ -16,15 +16,17 @@ import pytensor.tensor.random.basic as rb
 
 from pymc.distributions import continuous
 from pymc.distributions.custom import default_not_implemented
-from pymc.distributions.distribution import PartialObservedRV
+from pymc.distributions.distribution import PartialObservedRV, SymbolicRandomVariable
 from pymc.distributions.transforms import _default_transform
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.math import Sum
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.special import Softmax
@@ -66,6 +68,13 @@ SUPPORT_IS_POSITIVE = (
     *(rb.ParetoRV, continuous.HalfCauchyRV, continuous.HalfStudentTRV),
 )
 
+REAL = (
+    *(ps.Add, ps.Sub, ps.Mul, ps.Neg, ps.Abs, ps.Sqr, ps.Exp, ps.Expm1, ps.Softplus, ps.Sigmoid),
+    *(ps.Tanh, ps.Sin, ps.Cos, ps.Cast, ps.Identity, ps.Second, ps.Switch),
+    *(ps.Maximum, ps.Minimum, ps.Erf, ps.LT, ps.GT, ps.LE, ps.GE, ps.EQ),
+)
+"""Functions whose value is a number if their arguments are."""
+
 OF_FIRST = (
     *(DimShuffle, Reshape, SpecifyShape, Alloc, CheckAndRaise, Subtensor, AdvancedSubtensor),
     *(ViewOp, Sum, ScalarFromTensor, TensorFromScalar),
@@ -87,7 +96,10 @@ def integrates_to_one(model: pm.Model, rv: Variable) -> bool:
         return False
     if isinstance(rv.owner.op, PartialObservedRV):
         law = rv.owner.inputs[0]
-        if law.owner is None or _needs(law) is None:
+        if law.owner is None or getattr(law.owner.op, "ndim_supp", 0) > 0:
+            # PyMC's density of what is observed is then a joint one with what is missing.
+            return False
+        if _needs(law) is None:
             return True
         return _holds(law, lambda v: all(v.type.broadcastable))
     return _needs(rv) is not None and _holds(rv, lambda v: False)
@@ -100,7 +112,8 @@ def _needs(rv: Variable) -> list[tuple[Variable, Callable[[Variable], bool]]] | 
         return None
     parameters = op.dist_params(rv.owner)
     if isinstance(op, rb.UniformRV):
-        return [(parameters[1], lambda upper: _is_interval(parameters[0], upper))]
+        real = [(v, is_real) for v in parameters]
+        return [*real, (parameters[1], lambda upper: _is_interval(parameters[0], upper))]
     if isinstance(op, rb.CategoricalRV):
         return [(parameters[0], _is_softmax)]
     if type(op) not in POSITIVE_PARAMETERS and type(op) not in UNIT_PARAMETERS:
@@ -108,7 +121,9 @@ def _needs(rv: Variable) -> list[tuple[Variable, Callable[[Variable], bool]]] | 
     positive = [(parameters[i], is_positive) for i in POSITIVE_PARAMETERS.get(type(op), ())]
     unit = [(parameters[i], _is_unit) for i in UNIT_PARAMETERS.get(type(op), ())]
     counts = [(parameters[0], is_positive)] if isinstance(op, rb.BinomialRV) else []
-    return [*positive, *unit, *counts]
+    proved = {id(v) for v, _ in (*positive, *unit, *counts)}
+    others = [(v, is_real) for v in parameters if id(v) not in proved]
+    return [*positive, *unit, *counts, *others]
 
 
 def _holds(rv: Variable, is_shared: Callable[[Variable], bool]) -> bool:
@@ -151,7 +166,7 @@ def is_positive(v: Variable, *, or_zero: bool = False) -> bool:
     if isinstance(op, Softmax):
         return True
     if isinstance(op, Join):
-        return all(is_positive(x, or_zero=or_zero) for x in inputs[1:])
+        return all(is_positive(x, or_zero=or_zero) for x in inputs if x.type.ndim > 0)
     if isinstance(op, MakeVector):
         return all(is_positive(x, or_zero=or_zero) for x in inputs)
     if isinstance(op, OF_FIRST):
@@ -184,6 +199,40 @@ def _is_positive_elementwise(op: Any, inputs: list[Variable], or_zero: bool) -> 
         return is_positive(inputs[1], or_zero=or_zero)
     if isinstance(op, ps.Switch):
         return all(is_positive(x, or_zero=or_zero) for x in inputs[1:])
+    return False
+
+
+def is_real(v: Variable) -> bool:
+    """Whether the graph of a number says that it is one: no logarithm of what may be negative."""
+    if isinstance(v, Constant | SharedVariable):
+        value = np.asarray(v.data if isinstance(v, Constant) else v.get_value(borrow=True))
+        return bool(np.isfinite(value).all())
+    if v.owner is None:
+        return False
+    op, inputs = v.owner.op, v.owner.inputs
+    if isinstance(op, RandomVariable | SymbolicRandomVariable):
+        return True
+    if isinstance(op, OF_FIRST):
+        return is_real(inputs[0])
+    if isinstance(op, (Join, MakeVector, CumOp)) or isinstance(
+        op.core_op if isinstance(op, Blockwise) else op, Dot
+    ):
+        return all(map(is_real, inputs))
+    if not isinstance(op, Elemwise):
+        return False
+    function = op.scalar_op
+    if isinstance(function, REAL):
+        return all(map(is_real, inputs))
+    if isinstance(function, ps.Log | ps.Sqrt):
+        return is_real(inputs[0]) and is_positive(inputs[0], or_zero=isinstance(function, ps.Sqrt))
+    if isinstance(function, ps.TrueDiv):
+        return is_real(inputs[0]) and is_real(inputs[1]) and is_positive(inputs[1])
+    if isinstance(function, ps.Pow):
+        power = _bare(inputs[1])
+        whole = isinstance(power, Constant) and bool(
+            (power.data >= 0).all() and (power.data == np.rint(power.data)).all()
+        )
+        return is_real(inputs[0]) and (whole or is_positive(inputs[0]))
     return False
 
 

@@ -22,6 +22,7 @@ from pytensor.tensor.random.basic import NormalRV
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model.affine import core_of
 from pymc_lgm.model.areas import as_areas, is_areas
+from pymc_lgm.model.integrates import is_positive
 from pymc_lgm.model.intrinsic import as_intrinsic, is_intrinsic
 from pymc_lgm.model.series import as_series, is_series
 from pymc_lgm.model.sparse_precision import as_sparse_precision
@@ -125,7 +126,11 @@ def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
     whitened = _whitened(rv, mean, spread, terms)
     if whitened is not None:
         return whitened
-    return Latent(rv, rv, mean, variances=spread.astype("float64") ** 2)
+    variances = spread.astype("float64") ** 2
+    if not is_positive(spread):
+        # PyMC's density is zero where a standard deviation is not positive.
+        variances = pt.switch(pt.gt(spread, 0.0), variances, np.nan)
+    return Latent(rv, rv, mean, variances=variances)
 
 
 def _whitened(

@@ -16,7 +16,6 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from numpy.typing import NDArray
-from pymc.vartypes import continuous_types
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 
@@ -24,8 +23,9 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 from pymc_lgm.model.affine_graph import AffineGraph, moved_a_little
 from pymc_lgm.model.blocks import Block, of_each, of_raveled
+from pymc_lgm.model.elements import columns_move, distinct_elements
 from pymc_lgm.model.forms.base import Setting
-from pymc_lgm.model.structure import basis_of_range, distinct_rows, order_of, structure_of
+from pymc_lgm.model.structure import basis_of_range, order_of, structure_of
 
 __all__ = ["Predictor"]
 
@@ -74,13 +74,17 @@ class Predictor:
         uses = set(ancestors([self._raw]))
         self._others = [v for v in setting.others if v in uses]
         c, A = self._look(at)
-        first, index = distinct_rows(c, A)
+        moving = [self._theta, *self._others]
+        here = {v: v.get_value(borrow=True) for v in self._others} | {self._theta: at}
+        here[self._x] = np.zeros(A[0].shape[1])
+        first, index = distinct_elements(self._raw, [self._x, *moving], here)
         self.size, self.n_latents = first.size, A[0].shape[1]
         self.index = None if np.array_equal(index, np.arange(first.size)) else index
         A = [each[first] for each in A]
+        move = columns_move(self._raw, self._x, parts, moving)
         self.blocks = [
-            Block(latent, part, shape, *self._structure([each[:, part] for each in A]))
-            for latent, part, shape in zip(latents, parts, shapes, strict=True)
+            Block(latent, part, shape, *structure_of(A[0][:, part], moves))
+            for latent, part, shape, moves in zip(latents, parts, shapes, move, strict=True)
         ]
         # What holds a process as it is can be anything: no need to look at n columns.
         whole = any(block.structure == "identity" for block in self.blocks)
@@ -187,12 +191,6 @@ class Predictor:
                 raise ValueError(refusals.not_affine())
         return c, A
 
-    def _structure(self, A: list[Array]) -> tuple[str, Array | None]:
-        # A discrete variable of another step cannot be moved a little to see what it does.
-        if any(v.dtype not in continuous_types for v in self._others):
-            return "dense in theta", None
-        return structure_of(A)
-
     def _covariances(self, model: pm.Model) -> list[Variable]:
         """Of each block of x: a matrix, or a vector of variances."""
         graphs = []
@@ -210,7 +208,8 @@ class Predictor:
     def _total(self) -> Variable:
         """Σ_b A_b K_b A_bᵀ, or of Uᵀ A_b."""
         if self.is_identity:
-            return self.covs[0]
+            (K,) = self.covs
+            return K if K.ndim == 2 else pt.diag(K)
         parts = zip(self.blocks, self.covs, strict=True)
         seen = [(block, K) for block, K in parts if block.columns is None or block.columns.any()]
         return sum(self._of_block(block, K) for block, K in seen)

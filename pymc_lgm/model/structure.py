@@ -1,4 +1,4 @@
-"""What a matrix A(theta) is like, from its values at a few theta."""
+"""What a matrix A(theta) is like."""
 
 from __future__ import annotations
 
@@ -11,29 +11,16 @@ from numpy.typing import NDArray
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 
-__all__ = ["basis_of_range", "distinct_rows", "order_of", "structure_of"]
+__all__ = ["basis_of_range", "order_of", "structure_of"]
 
 TINY = 1e-300
 """Length of a column of zeros."""
 
 
-def distinct_rows(c: list[Array], A: list[Array]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows of (c, A) that differ at some theta, where each is first, and which one each row is."""
-    rows = np.hstack([np.column_stack(c), *A])
-    _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(order.size)
-    return first[order], rank[inverse.ravel()]
-
-
-def structure_of(A: list[Array]) -> tuple[str, Array | None]:
-    """Of columns of A at several theta, and the columns if theta does not move them."""
-    if any(not np.array_equal(A[0], other) for other in A[1:]):
-        scale = np.abs(A[0]).max(initial=1.0)
-        if any(not np.allclose(A[0], other, rtol=0.0, atol=1e-13 * scale) for other in A[1:]):
-            return "dense in theta", None
-    columns = A[0]
+def structure_of(columns: Array, moves: bool) -> tuple[str, Array | None]:
+    """Of columns of A, and the columns if nothing moves them."""
+    if moves:
+        return "dense in theta", None
     one_hot = np.isin(columns, (0.0, 1.0)).all() and (columns.sum(axis=1) <= 1.0).all()
     if one_hot and np.array_equal(columns, np.eye(columns.shape[1])):
         return "identity", columns

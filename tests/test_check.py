@@ -1,0 +1,153 @@
+"""The audit: what was read of a model against PyMC's own density, and inputs that were misread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+from pytensor.graph.replace import clone_replace
+
+import pymc_lgm as lgm
+
+from pymc_lgm.model import predictor
+from pymc_lgm.model.check import TOLERANCE
+from pymc_lgm.model.elements import columns_move, distinct_elements
+
+pytestmark = pytest.mark.usefixtures("interpreted")
+
+
+def threshold() -> pm.Model:
+    """A dose that does nothing up to a threshold, which theta moves."""
+    rng, groups = np.random.default_rng(0), np.repeat(np.arange(4), 6)
+    dose = np.tile(np.arange(6.0), 4)
+    with pm.Model() as model:
+        s, thr = pm.HalfNormal("s"), pm.Uniform("thr", 0, 5)
+        b = pm.Normal("b", 0, s, shape=4)
+        hinge = pm.math.maximum(dose - thr, 0)
+        pm.Poisson("y", pm.math.exp(b[groups] + 0.2 * hinge), observed=rng.poisson(2, 24))
+    return model
+
+
+def signed_scale() -> pm.Model:
+    """A standard deviation that may be negative: PyMC's density is zero there."""
+    rng = np.random.default_rng(0)
+    with pm.Model() as model:
+        s = pm.Normal("s", 0.5, 1)
+        b = pm.Normal("b", 0, s + 0.1 * rng.uniform(size=5), shape=5)
+        pm.Poisson("y", pm.math.exp(b), observed=rng.poisson(1, 5))
+    return model
+
+
+def scaled_effects() -> pm.Model:
+    """Columns of A that theta moves, and some that it does not."""
+    rng, x = np.random.default_rng(0), np.linspace(-1, 1, 12)
+    with pm.Model() as model:
+        s, a = pm.HalfNormal("s"), pm.Normal("a")
+        z, slope = pm.Normal("z", shape=12), pm.Normal("slope")
+        pm.Poisson("y", pm.math.exp(a + slope * x + s * z), observed=rng.poisson(1, 12))
+    return model
+
+
+@pytest.mark.parametrize("make", [threshold, signed_scale, scaled_effects])
+def test_what_is_read_is_what_pymc_has(make: Any) -> None:
+    found = lgm.LatentGaussianModel.from_pymc(make()).check(draws=20)
+    assert len(found) >= 6
+    assert max(found.values()) < TOLERANCE
+
+
+def test_rows_with_other_covariates_are_not_one() -> None:
+    model = lgm.LatentGaussianModel.from_pymc(threshold())
+    assert model.n == 24
+
+
+def test_a_negative_scale_has_no_prior() -> None:
+    model = lgm.LatentGaussianModel.from_pymc(signed_scale())
+    proper, improper = (model.prior(np.array([s])) for s in (0.5, -1.0))
+    assert proper is not None
+    assert proper.is_proper
+    assert improper is None or not improper.is_proper
+
+
+def test_a_scale_that_seems_a_factor_of_the_covariance_is_an_error() -> None:
+    year = np.linspace(1950, 2020, 8)
+    with pm.Model():
+        s, d, change = pm.HalfNormal("s"), pm.HalfNormal("d"), pm.Normal("change", 1985, 10)
+        before = pt.lt(year, change) * 1.0
+        distance = np.abs(year[:, None] - year) / 10
+        K = s**2 * np.exp(-distance) + d**2 * pt.outer(before, before)
+        f = pm.MvNormal("f", np.zeros(8), K)
+        pm.Poisson("y", pm.math.exp(f), observed=np.arange(8))
+        with pytest.raises(ValueError, match="pymc_lgm has misread 'f'"):
+            lgm.PseudoMarginal()
+
+
+def test_an_unread_variable_whose_scale_may_be_negative_is_a_hyper_parameter() -> None:
+    with pm.Model() as model:
+        b, s = pm.Normal("b", 0.5, 1), pm.HalfNormal("s")
+        pm.Normal("z", 0, b)
+        f = pm.MvNormal("f", np.zeros(3), s**2 * np.eye(3))
+        pm.Normal("y", f * b, 1.0, observed=[0.0, 1.0, 2.0])
+    read = lgm.LatentGaussianModel.from_pymc(model)
+    assert "z" in read.theta_names
+    assert max(read.check(draws=20).values()) < TOLERANCE
+
+
+def test_elements_are_the_same_expression_or_not() -> None:
+    x, theta = pt.vector("x", shape=(4,)), pt.vector("theta", shape=(2,))
+    values = {x: np.zeros(4), theta: np.zeros(2)}
+    g, X = np.array([0, 1, 1, 0]), np.array([[1.0, 2.0], [0.0, 1.0], [0.0, 1.0], [1.0, 3.0]])
+
+    def index(output: Any) -> list[int]:
+        return distinct_elements(output, [x, theta], values)[1].tolist()
+
+    assert index(x[g] + pt.exp(theta[0])) == [0, 1, 1, 0]
+    assert index(pt.constant(X) @ x[:2]) == [0, 1, 1, 2]
+    assert index((pt.constant(X) * theta) @ x[:2]) == [0, 1, 1, 2]
+    assert index(pt.maximum(X[:, 0] - theta[0], 0) * x[0]) == [0, 1, 1, 0]
+    assert index(pt.concatenate([x[:2], theta[:1], x[:1]])) == [0, 1, 2, 0]
+    assert index(pt.set_subtensor(x[1:3], theta[0])) == [0, 1, 1, 2]
+    assert index(pt.cumsum(x[g])) == [0, 1, 2, 3]
+    assert index(pt.stack([pt.sum(x[g]), pt.sum(x[g]), pt.sum(x[g[::-1]])])) == [0, 0, 0]
+    # What is not known makes elements like no others.
+    assert index(pt.linalg.cholesky(pt.eye(4) * pt.exp(theta[0])) @ x) == [0, 1, 2, 3]
+
+
+def test_columns_that_theta_moves() -> None:
+    x, theta = pt.vector("x", shape=(6,)), pt.vector("theta", shape=(2,))
+    parts = [slice(0, 2), slice(2, 4), slice(4, 6)]
+    eta = x[0:2] + theta * x[2:4] + theta**2 + pt.switch(theta > 0, x[4:6], 0.0)
+    assert columns_move(eta, x, parts, [theta]) == [False, True, True]
+
+
+def merged_by_a_look(output: Any, moving: Any, values: Any) -> Any:
+    """Elements are one if they have the same value where one looks."""
+    at = {v: pt.constant(np.asarray(value)) for v, value in values.items()}
+    x, theta = moving[:2]
+    at[x], at[theta] = pt.constant(np.arange(1.0, 5.0)), pt.constant(np.array([0.0, 8.0]))
+    seen = clone_replace(output, at, rebuild_strict=False).eval()
+    _, first, index = np.unique(seen, return_index=True, return_inverse=True)
+    return first, index
+
+
+def largest(model: pm.Model) -> float:
+    """The largest difference between what was read and PyMC, where there is no refusal."""
+    read = lgm.LatentGaussianModel.from_pymc(model)
+    points = read.audit.prior_points(0, 10)
+    found = [d for point in points for d in read.audit.differences(point, moments=True)]
+    return max(each.relative for each in found)
+
+
+@pytest.mark.mutant
+def test_rows_merged_by_a_look_are_noticed(monkeypatch: Any, dies: Any) -> None:
+    monkeypatch.setattr(predictor, "distinct_elements", merged_by_a_look)
+    dies("reading: rows merged by a look", largest(threshold()), above=TOLERANCE)
+
+
+@pytest.mark.mutant
+def test_columns_frozen_by_a_look_are_noticed(monkeypatch: Any, dies: Any) -> None:
+    monkeypatch.setattr(predictor, "columns_move", lambda output, x, parts, _: [False] * len(parts))
+    dies("reading: columns frozen by a look", largest(scaled_effects()), above=TOLERANCE)
