@@ -106,6 +106,7 @@ def test_a_softmax_has_no_loop_for_its_maximum_alone(classes):
     np.testing.assert_allclose(logs[finite], np.log(expected[finite]), rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.slow  # one function with seven loops to compile
 def test_products_and_sums_and_fills_are_those_of_numpy():
     """What stands in for PyTensor's own, whose loops take Numba up to seventeen seconds each."""
     x, y = pt.matrix("x"), pt.matrix("y")
