@@ -18,6 +18,10 @@ class Sites:
     nu: Array
     precision: Any  # W: see `Precision`
 
+    def seen_from(self, z: Array | None) -> Sites:
+        """The same sites of z − z₀: ν − W z₀ and W; z₀ = 0 if it is ``None``."""
+        return self if z is None else Sites(self.nu - self.precision * z, self.precision)
+
     def toward(self, other: Sites, share: float) -> Sites:
         """Go a share of the way to others."""
         nu = self.nu + share * (other.nu - self.nu)

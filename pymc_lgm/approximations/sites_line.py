@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numba
@@ -48,6 +48,8 @@ class SitesLine:
         c.
     whiten : ndarray, shape (p, p)
         Inverse of a Cholesky factor of the covariance of the thetas it was fitted to.
+    origin : ndarray, shape (n,), optional
+        z₀: the line is that of sites of z − z₀.
     """
 
     coordinates: SiteCoordinates
@@ -57,6 +59,7 @@ class SitesLine:
     highest: Array
     theta: Array
     whiten: Array
+    origin: Array | None = None
 
     def __eq__(self, other: object) -> bool:
         """Whether it is the same line, or a copy."""
@@ -78,7 +81,10 @@ class SitesLine:
         unit = math.sqrt(max(away.size, 1))
         line = self.value, self.slope, self.lowest, self.highest
         s, distance = followed(away, self.whiten, *line, REACH * unit)
-        return self.coordinates.sites(s, trusted=distance <= unit + NEAR)
+        sites = self.coordinates.sites(s, trusted=distance <= unit + NEAR)
+        if self.origin is None:
+            return sites
+        return replace(sites, nu=sites.nu + sites.precision * self.origin)
 
 
 @numba.njit(cache=True)

@@ -54,7 +54,10 @@ class MarginalTuning(NamedTuple):
             ended = self._replace(exploring=draws, left=math.ceil(self.exploring / 6))
             return ended.update(theta, seen)
         line, noise = self.line, self.noise
-        sites = self.sites if seen is None else self.sites.update(theta, seen.sites, seen.margins)
+        sites = self.sites
+        if seen is not None:
+            z = seen.center - seen.mean
+            sites = sites.update(theta, seen.sites, seen.margins, z)
         last = draws == self.exploring and 4 * sites.thetas >= draws
         if sites.thetas and (double or last):
             # The sums began at the last renewal: at half of these draws, or at the first.
