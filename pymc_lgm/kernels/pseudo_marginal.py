@@ -37,6 +37,7 @@ from pymc_lgm.kernels.latent import CurvatureHMC
 from pymc_lgm.kernels.marginal_tuning import MarginalTuning
 from pymc_lgm.kernels.sweep import Stats, averaged
 from pymc_lgm.kernels.theta import Move
+from pymc_lgm.kernels.theta.climb import climb
 from pymc_lgm.kernels.theta.emulated import is_settled, rounds_of
 from pymc_lgm.state import State
 
@@ -44,6 +45,9 @@ __all__ = ["ApproximateMarginal", "PseudoMarginal"]
 
 REFRESHED = 0.2
 """Share of the moves in which importance draws that could be kept are drawn anew around f."""
+
+CLIMBING = 60
+"""Gradients, at most, of a climb from where PyMC starts."""
 
 LOOKS = 4
 """Draws of tuning to one look at f and at the noise: both cost as much as the rest of a draw."""
@@ -121,6 +125,9 @@ class ApproximateMarginal:
         scheme = Scheme(N, self.antithetic)
         search = self.explore.along(tuning.line)
         target = self._with_slope(approximate_marginal(rng, state, search=search), tuning.line)
+        if exploring and tuning.draws == 0 and target.screen is not None and state.theta.size:
+            state = climb(target, min(CLIMBING, tuning.exploring // 10))
+            target = self._with_slope(approximate_marginal(rng, state, search=search), tuning.line)
         state, tuning, stats = self._move_theta(rng, target, tuning, tune)
         q = state.at.approximation(search)
         if q is not None and self._looks_at_latent(tuning, tune):

@@ -1,0 +1,129 @@
+"""A climb of theta to where its target has its mass, before tuning learns anything.
+
+Nocedal and Wright (2006), *Numerical optimization*, Algorithm 6.1, with a radius for a line search:
+far from the mode a quadratic says little of how far to go.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_lgm.kernels.hold.target import Target
+from pymc_lgm.linalg import Array
+from pymc_lgm.state import State
+
+__all__ = ["climb"]
+
+WORTH = 10.0
+"""Nats, and one a component, that a climb has to gain; else theta stays where PyMC starts.
+
+Draws of a posterior are themselves half a nat a component below its mode. Rats start 4e6 below.
+"""
+
+CALM = 0.5
+"""Nats: two steps in a row that gain less end a climb, once it has tried again."""
+
+RADIUS = 1.0
+"""Longest of the first steps, in any component: a factor of e for a logarithm."""
+
+NARROWEST, WIDEST = 1e-8, 4.0
+"""Variances that a component is taken to have."""
+
+NEAREST = 1e-6
+"""Radius below which no step will gain."""
+
+DIFFERENCE = 1e-4
+"""Step of a difference, where the target has no slope."""
+
+
+class _Point(NamedTuple):
+    theta: Array
+    log_density: float
+    gradient: Array
+
+
+def climb(target: Target, looks: int) -> State:
+    """Go up the target from its state by a quasi-Newton method: no chain, and for tuning alone.
+
+    Parameters
+    ----------
+    target : Target
+        Deterministic. Without a ``slope`` its gradient is made of differences, p evaluations each.
+    looks : int
+        Gradients at most.
+
+    Returns
+    -------
+    State
+        The target's own where it is within `WORTH` of what was found.
+    """
+    here = start = _look(target, target.state.theta)
+    if here is None or start is None:
+        return target.state
+    p, radius, calm, ends = start.theta.size, RADIUS, 0, 0
+    inverse: Array | None = None
+    latest: Array | None = None
+    for _ in range(looks - 1):
+        if calm == 2 or radius < NEAREST:
+            # Once more, from curvatures of the last step: a plateau in one component looks like a
+            # mode where the others are steep.
+            inverse, radius, calm, ends = latest, RADIUS, 0, ends + 1
+        if ends == 2:
+            break
+        step = here.gradient if inverse is None else inverse @ here.gradient
+        longest = float(np.abs(step).max())
+        if inverse is None or longest > radius:
+            step = step * (radius / max(longest, NEAREST))
+        there = _look(target, here.theta + step)
+        if there is None or not there.log_density > here.log_density:
+            radius = 0.25 * float(np.abs(step).max())
+            continue
+        change = here.gradient - there.gradient
+        latest = np.diag(_variances(step, change))
+        inverse = _updated(latest if inverse is None else inverse, step, change)
+        radius = max(radius, 2.0 * float(np.abs(step).max()))
+        calm = calm + 1 if there.log_density - here.log_density < CALM else 0
+        here = there
+    if here.log_density - start.log_density < WORTH + p:
+        return target.state
+    _, state = target(here.theta)
+    return target.state if state is None else state
+
+
+def _look(target: Target, theta: Array) -> _Point | None:
+    if target.slope is not None:
+        slope = target.slope(theta)
+        return None if slope is None else _Point(theta, slope.log_density, slope.gradient)
+    here = _value(target, theta)
+    ahead = [_value(target, theta + DIFFERENCE * unit) for unit in np.eye(theta.size)]
+    with np.errstate(invalid="ignore"):
+        gradient = (np.array(ahead) - here) / DIFFERENCE
+    return _Point(theta, here, gradient) if np.isfinite([here, *gradient]).all() else None
+
+
+def _value(target: Target, theta: Array) -> float:
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        if target.screen is None:
+            return target(theta)[0]
+        screened = target.screen(theta)
+    return -np.inf if screened is None else screened.log_density
+
+
+def _variances(step: Array, change: Array) -> Array:
+    """Inverse curvatures of −log density, one component at a time."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.abs(step / change)
+    result: Array = np.clip(np.nan_to_num(ratio, nan=0.0), NARROWEST, WIDEST)
+    return result
+
+
+def _updated(inverse: Array, step: Array, change: Array) -> Array:
+    """The inverse Hessian of −log density: equation (6.17)."""
+    curvature = float(step @ change)
+    if not curvature > 1e-8 * float(np.linalg.norm(step) * np.linalg.norm(change)):
+        return inverse
+    across = np.eye(step.size) - np.outer(step, change) / curvature
+    updated: Array = across @ inverse @ across.T + np.outer(step, step) / curvature
+    return updated
