@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from pymc_lgm.approximations.homogeneous import class_frequency
+from pymc_lgm.kernels.latent.adaptive_hmc import AdaptiveHMC as AdaptiveHMC
 from pymc_lgm.kernels.latent.auxiliary_gradient import AuxiliaryGradient as AuxiliaryGradient
 from pymc_lgm.kernels.latent.curvature_hmc import CurvatureHMC as CurvatureHMC
 from pymc_lgm.kernels.latent.elliptical_slice import EllipticalSlice as EllipticalSlice
@@ -23,6 +24,7 @@ __all__ = [
     "HMC",
     "LATENT_MOVES",
     "SMMALA",
+    "AdaptiveHMC",
     "AuxiliaryGradient",
     "CurvatureHMC",
     "EllipticalSlice",
