@@ -1,5 +1,9 @@
 """Models of the BUGS manual that chains once stuck in, as users write them, and what freed them."""
 
+import logging
+
+from types import SimpleNamespace
+
 import arviz as az
 import numpy as np
 import pymc as pm
@@ -9,17 +13,22 @@ from toys import Counts
 
 import pymc_lgm as lgm
 
+from pymc_lgm.adaptation import History, ProposalTuning, StepSizeTuning
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.misfit import misfit
 from pymc_lgm.approximations.recall import MISFIT, recall
 from pymc_lgm.approximations.site_coordinates import OneByOne
 from pymc_lgm.approximations.sites import Margins, Recalled, Sites
 from pymc_lgm.approximations.sites_tuning import SitesTuning
-from pymc_lgm.kernels.hold.target import Slope, Target
+from pymc_lgm.kernels.hold.target import Screened, Slope, Target
+from pymc_lgm.kernels.latent import AdaptiveHMC
+from pymc_lgm.kernels.theta import Emulated, Metropolis
 from pymc_lgm.kernels.theta.climb import WORTH, climb
+from pymc_lgm.kernels.theta.emulated import EmulatorTuning
+from pymc_lgm.kernels.theta.survey import survey
 from pymc_lgm.linalg import tally
 from pymc_lgm.priors import DensePrior
-from pymc_lgm.state import LikelihoodAt
+from pymc_lgm.state import LikelihoodAt, State
 
 RATS = """
 151 199 246 283 320  145 199 249 293 354  147 214 263 312 328  155 200 237 272 297
@@ -154,3 +163,143 @@ def test_a_climb_comes_to_where_the_mass_is(slope):
 def test_a_start_that_is_good_enough_stays():
     target = Banana().target([4.0, 2.0], True)
     assert climb(target, 60) is target.state
+
+
+class Level:
+    """Two observations of each of 6 elements that share a level of standard deviation ``wide``."""
+
+    n, sets = 6, None
+
+    def __init__(self, wide):
+        self.wide = wide
+
+    def prior(self, theta):
+        return DensePrior(np.zeros(self.n), np.eye(self.n) + self.wide**2)
+
+    def log_prior(self, theta):
+        return 0.0
+
+    def log_likelihood(self, f, theta):
+        return -float(np.square(f - 1.0).sum())
+
+    def log_likelihood_gradient(self, f, theta):
+        return self.log_likelihood(f, theta), -2.0 * (f - 1.0)
+
+    def likelihood_terms(self, f, theta):
+        return *self.log_likelihood_gradient(f, theta), np.full(self.n, 2.0), np.zeros(self.n)
+
+    def site_log_likelihoods(self, rows, theta):
+        return -np.square(rows - 1.0)
+
+
+@pytest.mark.parametrize(("wide", "by_curvature"), [(1.0, False), (1e3, True)])
+def test_a_vague_level_is_moved_by_curvature(wide, by_curvature):
+    rng, move = np.random.default_rng(2), AdaptiveHMC()
+    state = State.of(Level(wide), np.zeros(0), np.ones(6))
+    tuning, f = move.start(state, 400), []
+    for draw in range(1400):
+        state, tuning, stats = move.run(rng, state, tuning, draw < 400)
+        f.append(state.f)
+    assert tuning.by_curvature == by_curvature
+    assert stats["latent_step_size"] > 0.1
+    precision = np.linalg.inv(np.eye(6) + wide**2) + 2.0 * np.eye(6)
+    sd = np.sqrt(np.linalg.inv(precision).diagonal())
+    np.testing.assert_allclose(np.std(f[400:], axis=0), sd, rtol=0.2)
+
+
+class Ridges:
+    """A normal density of 12 components of which two are correlated by 0.99, with a screen."""
+
+    p = 12
+
+    def __init__(self):
+        self.cov = np.diag(np.linspace(0.01, 4.0, self.p))
+        self.cov[0, 1] = self.cov[1, 0] = 0.99 * np.sqrt(self.cov[0, 0] * self.cov[1, 1])
+        self.precision = np.linalg.inv(self.cov)
+        self.theta, self.model = np.full(self.p, 3.0), self
+
+    def log_prior(self, theta):
+        return 0.0
+
+    def value(self, theta):
+        return -0.5 * float(theta @ self.precision @ theta)
+
+    def target(self):
+        def screen(theta):
+            there = SimpleNamespace(theta=theta)
+            return Screened(self.value(theta), lambda: (self.value(theta), there))
+
+        return Target(self, self.value(self.theta), lambda theta: screen(theta).complete(), screen)
+
+
+def test_a_survey_finds_the_covariance():
+    ridges = Ridges()
+    found = survey(np.random.default_rng(0), ridges.target())
+    np.testing.assert_allclose(found.root @ found.root.T, ridges.cov, atol=0.02)
+    for theta in np.random.default_rng(1).multivariate_normal(np.zeros(12), ridges.cov, size=20):
+        emulated = found.emulator.log_evidence(theta) - found.emulator.log_evidence(np.zeros(12))
+        assert emulated == pytest.approx(ridges.value(theta), abs=1.5)
+
+
+@pytest.mark.parametrize(("acceptance", "walks"), [(0.05, True), (0.2, False)])
+def test_a_walk_replaces_an_emulator_of_many_components(acceptance, walks):
+    p, move, rng = 12, Emulated(Metropolis()), np.random.default_rng(3)
+    tuning = EmulatorTuning(
+        *(ProposalTuning.start(p), StepSizeTuning.start(), None, (), History((), 10), 50)
+    )
+    for theta in rng.standard_normal((60, p)):
+        tuning = tuning.note(acceptance).learn([(theta, -0.5 * float(theta @ theta), 0.0)], theta)
+    judged = move._judged(tuning)
+    assert (judged.share == 1.0) == walks
+    assert (judged.emulator is None) == walks
+    assert (judged.rounds > 1) == walks
+
+
+def hospitals():
+    """Deaths after heart surgery: the BUGS manual's *Surgical*."""
+    n = np.array([47, 148, 119, 810, 211, 196, 148, 215, 207, 97, 256, 360])
+    died = np.array([0, 18, 8, 46, 8, 13, 9, 31, 14, 8, 29, 24])
+    with pm.Model() as model:
+        mu, variance = pm.Normal("mu", 0, 1000), pm.InverseGamma("variance", 0.001, 0.001)
+        b = pm.Normal("b", mu, pm.math.sqrt(variance), shape=12)
+        pm.Binomial("r", n, pm.math.invlogit(b), observed=died)
+    return model
+
+
+@pytest.mark.slow
+def test_asis_mixes_with_a_vague_intercept():
+    """R-hat was 1.84, with steps of 1e-4."""
+    with hospitals():
+        idata = pm.sample(step=lgm.ASIS(), chains=4, cores=1, random_seed=1, progressbar=False)
+    assert max(float(r.max()) for r in az.rhat(idata).data_vars.values()) <= 1.02
+    assert float(idata.posterior["mu"].mean()) == pytest.approx(-2.55, abs=0.03)
+
+
+def series():
+    """Counts with 12 hyper-parameters, and a series beside coefficients, which has no slope."""
+    rng = np.random.default_rng(3)
+    X, Z, z = rng.normal(size=(240, 9)), rng.normal(size=(240, 2)), np.zeros(240)
+    for t in range(1, 240):
+        z[t] = 0.9 * z[t - 1] + 0.3 * rng.normal()
+    y = rng.poisson(np.exp(1.0 + z + 0.2 * X[:, 0] + 0.3 * Z[:, 0]))
+    with pm.Model() as model:
+        rho, s = pm.Uniform("rho", 0, 1), pm.HalfNormal("s", 1)
+        w, c = pm.Laplace("w", 0, 1, shape=9), pm.StudentT("c", nu=4, mu=0, sigma=2)
+        b = pm.Normal("b", 0, 1, shape=2)
+        f = pm.AR("f", rho=[rho], sigma=s, init_dist=pm.Normal.dist(0, 2), shape=240)
+        eta = f + c + pm.math.dot(X, w) + pm.math.dot(Z, b)
+        pm.Poisson("y", pm.math.exp(eta), observed=y)
+    return model
+
+
+@pytest.mark.slow
+def test_twelve_hyperparameters_without_a_gradient_mix(caplog):
+    """R-hat was 1.35, and there were 5 effective draws of 2000."""
+    caplog.set_level(logging.INFO, "pymc_lgm")
+    with series():
+        step = lgm.PseudoMarginal()
+        assert "12 hyper-parameters without a gradient" in caplog.text
+        idata = pm.sample(step=step, chains=2, cores=1, random_seed=1, progressbar=False)
+    assert max(float(r.max()) for r in az.rhat(idata).data_vars.values()) <= 1.01
+    assert min(float(e.min()) for e in az.ess(idata).data_vars.values()) >= 400
+    assert float(idata.sample_stats["cubic_ops"].mean()) <= 10

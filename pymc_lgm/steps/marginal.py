@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +24,7 @@ from pymc_lgm.kernels.hold.approximate_evidence import (
     gradient_of_laplace,
     gradient_of_variational,
 )
+from pymc_lgm.kernels.theta.survey import SURVEYED
 from pymc_lgm.model import LatentGaussianModel
 from pymc_lgm.model.diagnose import (
     is_log_concave,
@@ -35,6 +38,14 @@ from pymc_lgm.steps.base import LatentGaussianStep
 from pymc_lgm.steps.options import StepOptions, between, no_gradient, one_of, positive
 
 __all__ = ["MOVES", "Importance", "Marginal", "theta_move"]
+
+_log = logging.getLogger("pymc_lgm")
+
+NO_SLOPE = (
+    "PseudoMarginal moves %d hyper-parameters without a gradient: tuning begins with a survey of "
+    "the approximate evidence, and a random walk takes over if its emulator finds too little."
+)
+"""What is logged where NUTS cannot help."""
 
 TOLERANCE = 1.0
 """Nats by which the search for a slope may be off: the end of a trajectory is evaluated."""
@@ -241,6 +252,8 @@ def theta_move(
                 "move='metropolis'."
             )
         few = model.p <= FEW_THETAS
+        if nuts is None and model.p > SURVEYED:
+            _log.info(NO_SLOPE, model.p)
         explorer = walk if nuts is not None and few else None
         # Across two or three components three trajectories go as far as more would.
         trajectories = 3 if few else 6

@@ -44,7 +44,7 @@ class _Point(NamedTuple):
     gradient: Array
 
 
-def climb(target: Target, looks: int) -> State:
+def climb(target: Target, looks: int, worth: float | None = None) -> State:
     """Go up the target from its state by a quasi-Newton method: no chain, and for tuning alone.
 
     Parameters
@@ -53,11 +53,13 @@ def climb(target: Target, looks: int) -> State:
         Deterministic. Without a ``slope`` its gradient is made of differences, p evaluations each.
     looks : int
         Gradients at most.
+    worth : float, optional
+        Nats that it has to gain, by default `WORTH` and one a component.
 
     Returns
     -------
     State
-        The target's own where it is within `WORTH` of what was found.
+        The target's own where it is within ``worth`` of what was found.
     """
     here = start = _look(target, target.state.theta)
     if here is None or start is None:
@@ -86,7 +88,7 @@ def climb(target: Target, looks: int) -> State:
         radius = max(radius, 2.0 * float(np.abs(step).max()))
         calm = calm + 1 if there.log_density - here.log_density < CALM else 0
         here = there
-    if here.log_density - start.log_density < WORTH + p:
+    if here.log_density - start.log_density < (WORTH + p if worth is None else worth):
         return target.state
     _, state = target(here.theta)
     return target.state if state is None else state

@@ -22,6 +22,7 @@ from pymc_lgm.kernels.theta.metropolis import Metropolis
 from pymc_lgm.kernels.theta.nuts import NUTS
 from pymc_lgm.kernels.theta.on_emulator import propose, rehearse
 from pymc_lgm.kernels.theta.prior_jump import jump_of_target
+from pymc_lgm.kernels.theta.survey import MOST, SURVEYED, survey
 from pymc_lgm.kernels.theta.watching import spread, watch
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import State, acceptance_probability
@@ -43,6 +44,9 @@ So three trajectories, or any odd number, end rather on the other side of it: dr
 cancel. Nearly half a turn, as longer steps would make it, would do the same to every second draw,
 and the distance from the mode would stay what it is.
 """
+
+WALKS = 4
+"""Moves of a random walk in an exact draw, where it makes all of them."""
 
 ENOUGH, SETTLED = 320, 0.8
 """Draws, and acceptance of jumps, after which no more is learnt."""
@@ -186,9 +190,10 @@ class Emulated:
     proposals are accepted, it is not needed. If less, it makes a quarter as large a share of the
     moves as the acceptance is less, and an exact draw has more moves: one more for each 0.2 that
     are lacking, or begun. Below ``fair`` it makes all of them, since visits cannot show the shape
-    of the evidence. A walk helps in no draw: on estimates it is no better than the emulator. In the
-    share ``aside`` of all moves a component of theta jumps in the target itself, in tuning and
-    after it: where the emulator is too low it would stay.
+    of the evidence. If there is no slope, the emulator of more than six components begins with a
+    `survey`, and a walk helps them only, below ``fair``: on estimates it is no better than an
+    emulator that is fair. In the share ``aside`` of all moves a component of theta jumps in the
+    target itself, in tuning and after it: where the emulator is too low it would stay.
     """
 
     other: NUTS | Metropolis = field(default_factory=Metropolis)
@@ -231,6 +236,8 @@ class Emulated:
         learning = tune and not target.noisy
         visited: list[tuple[Array, float, float]] = []
         watched = watch(target, visited) if learning else target
+        if learning and not tuning.history.rows:
+            tuning = self._surveyed(rng, target, tuning)
         share = max(self.explored, tuning.share) if learning else tuning.share
         if tuning.emulator is not None and self.aside and rng.uniform() < self.aside:
             state, stats = self._jumped(rng, watched, tuning, tune)
@@ -260,6 +267,19 @@ class Emulated:
             tuning = self._judged(tuning.learn(spread(visited), state.theta))
         return state, tuning, {"theta_steps": 0.0} | stats
 
+    def _surveyed(
+        self, rng: np.random.Generator, target: Target, tuning: EmulatorTuning
+    ) -> EmulatorTuning:
+        """Begin with an emulator, where a walk would take long to show one its coordinates."""
+        p = target.state.theta.size
+        if target.slope or target.screen is None or not SURVEYED < p <= MOST:
+            return tuning
+        found = survey(rng, target)
+        if found is None:
+            return tuning
+        other = tuning.other._replace(factor=2.38 / math.sqrt(p) * found.root)
+        return tuning._replace(other=other, emulator=found.emulator, visits=found.visits)
+
     def _jumped(
         self, rng: np.random.Generator, target: Target, tuning: EmulatorTuning, tune: bool
     ) -> tuple[State, Stats]:
@@ -270,10 +290,13 @@ class Emulated:
     def _judged(self, tuning: EmulatorTuning) -> EmulatorTuning:
         """Say in how many of the draws the other move shall move theta."""
         judged = len(tuning.history.rows) >= tuning.judged_from and tuning.proposals
-        lacking = self.good - tuning.acceptance
-        if not judged or not isinstance(self.other, NUTS) or lacking <= 0.0:
+        lacking, walks = self.good - tuning.acceptance, not isinstance(self.other, NUTS)
+        if not judged or lacking <= 0.0:
+            return tuning._replace(share=0.0, rounds=1)
+        fair = tuning.acceptance >= self.fair or tuning.history.rows[-1].size <= SURVEYED
+        if walks and fair:
             return tuning._replace(share=0.0, rounds=1)
         if tuning.acceptance >= self.fair:
             return tuning._replace(share=0.25 * lacking, rounds=1 + math.ceil(lacking / 0.2))
         gone = tuning._replace(emulator=None, visits=(), history=History((), 0))
-        return gone._replace(share=1.0, rounds=1)
+        return gone._replace(share=1.0, rounds=WALKS if walks else 1)
