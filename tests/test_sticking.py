@@ -2,6 +2,7 @@
 
 import logging
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import arviz as az
@@ -12,11 +13,12 @@ import pytest
 from toys import Counts
 
 import pymc_lgm as lgm
+import pymc_lgm.approximations.recall as recall_module
 
 from pymc_lgm.adaptation import History, ProposalTuning, StepSizeTuning
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.misfit import misfit
-from pymc_lgm.approximations.recall import MISFIT, recall
+from pymc_lgm.approximations.recall import recall
 from pymc_lgm.approximations.site_coordinates import OneByOne
 from pymc_lgm.approximations.sites import Margins, Recalled, Sites
 from pymc_lgm.approximations.sites_tuning import SitesTuning
@@ -85,9 +87,12 @@ def predicted(z):
     return (sites.nu / sites.precision - y) * np.sqrt(W)
 
 
-def test_sites_far_from_the_prior_are_predicted_where_they_are(dies):
-    error = np.abs(predicted(True)).max()
-    assert error < 0.1
+def test_sites_far_from_the_prior_are_predicted_where_they_are():
+    assert np.abs(predicted(True)).max() < 0.1
+
+
+@pytest.mark.mutant
+def test_sites_seen_from_the_mean_of_the_prior_are_noticed(dies):
     dies("sites: seen from the mean of the prior", np.abs(predicted(False)).max(), above=0.2)
 
 
@@ -99,8 +104,8 @@ def test_sites_near_the_prior_are_seen_from_its_mean():
     assert tuning.line().origin is None
 
 
-def test_sites_that_do_not_fit_are_searched_for(dies):
-    """However near theta is to those of tuning."""
+def missed(wrong):
+    """Standard deviations by which q misses the center of EP, from sites that are wrong."""
     toy = Counts()
     theta = toy.prior_mean
     likelihood, mean, K = LikelihoodAt(toy, theta), toy.mean(theta), toy.cov(theta)
@@ -112,20 +117,28 @@ def test_sites_that_do_not_fit_are_searched_for(dies):
     margins = Margins(q.posterior.variances, prior().precisions)
     fixed = Recalled(q.sites.nu, q.sites.precision, margins)
     z = q.center - q.mean
-    at_fixed = misfit(likelihood, q.posterior, q.dual, z, fixed.nu, margins.variances)
-    assert at_fixed < 1e-6
+    assert misfit(likelihood, q.posterior, q.dual, z, fixed.nu, margins.variances) < 1e-6
+    assert np.isinf(misfit(likelihood, q.posterior, q.dual, z, fixed.nu, 1e3 * margins.variances))
     before = tally.cubic_ops
     recall(likelihood, prior(), start=fixed)
     assert tally.cubic_ops - before == 1
-    wrong = Recalled(1.5 * fixed.nu + fixed.precision, fixed.precision, margins)
-    found = recall(likelihood, prior(), start=wrong)
-    away = np.abs(found.center - q.center) / np.sqrt(margins.variances)
-    assert away.max() < 0.5
-    trusting = recall(likelihood, prior(), start=Recalled(wrong.nu, wrong.precision))
-    taken = np.abs(trusting.center - q.center) / np.sqrt(margins.variances)
-    dies("recall: without a test of q", taken.max(), above=0.5)
-    assert np.isinf(misfit(likelihood, q.posterior, q.dual, z, fixed.nu, 1e3 * margins.variances))
-    assert MISFIT > 0.0
+    found = recall(likelihood, prior(), start=wrong(fixed))
+    return float((np.abs(found.center - q.center) / np.sqrt(margins.variances)).max())
+
+
+def moved(sites):
+    return replace(sites, nu=1.5 * sites.nu + sites.precision)
+
+
+def test_sites_that_do_not_fit_are_searched_for():
+    """However near theta is to those of tuning."""
+    assert missed(moved) < 0.5
+
+
+@pytest.mark.mutant
+def test_sites_that_are_not_tested_are_noticed(monkeypatch, dies):
+    monkeypatch.setattr(recall_module, "MISFIT", np.inf)
+    dies("recall: without a test of q", missed(moved), above=0.5)
 
 
 class Banana:

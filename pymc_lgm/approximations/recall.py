@@ -87,7 +87,8 @@ def recall(
     if not plausible(objective, likelihood.value(prior.mean), prior.n):
         return laplace(likelihood, prior)
     if start.margins is not None and start.trusted:
-        away = misfit(likelihood, posterior, dual, z, start.nu, start.margins.variances)
+        known = start.nu, start.margins.variances, MISFIT
+        away = misfit(likelihood, posterior, dual, z, *known)
         found = None if away <= MISFIT else _searched(likelihood, prior, start, search)
         if found is not None:
             return found
