@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pymc as pm
+import pytensor
+import pytensor.tensor as pt
 import pytest
 
 from models import QUICK, build
@@ -20,6 +22,8 @@ from pymc_lgm import LatentGaussianModel
 from pymc_lgm.kernels import Amplitude, ConjugateScale, amplitude_moves
 from pymc_lgm.kernels import amplitude as amplitude_module
 from pymc_lgm.linalg import CholeskyFactor, factorize, tally
+from pymc_lgm.model.amplitudes import find_amplitudes
+from pymc_lgm.model.compiling import STABLE
 from pymc_lgm.priors import cholesky_derivatives, dense
 from pymc_lgm.state import State
 
@@ -125,7 +129,36 @@ def a_product():
     return pm.HalfNormal("eta") * pm.InverseGamma("eta2", 3, 2) ** 2 * C
 
 
+def since_a_change():
+    """A term that is zero where the model starts: `before` is 1 for years before a change."""
+    before = pt.lt(np.array([1950.0, 1990.0, 2020.0]), pm.Normal("cp", 1985, 10)) * 1.0
+    eta, d = pm.HalfNormal("eta"), pm.HalfNormal("d")
+    return eta**2 * C + d**2 * pt.outer(before, before)
+
+
+def both_scaled():
+    """A factor of each of two terms, as one variable or another, and of a root."""
+    eta, ls = pm.HalfNormal("eta"), pm.LogNormal("ls")
+    root = eta * pt.linalg.cholesky(pt.exp(-pt.abs(X - X.T) / ls))
+    return root @ root.T + pt.set_subtensor(pt.zeros((3, 3))[0, 0], (2 * eta) ** 2)
+
+
+def scale_of_each():
+    """One scale is a factor of no more than a row and a column."""
+    s = pm.HalfNormal("s", shape=3)
+    return s[:, None] * C * s[None, :]
+
+
+def first_scale():
+    """The first of three scales is a factor of all."""
+    return pm.HalfNormal("s", shape=3)[0] * C
+
+
 DETECTED = {
+    "a term that comes later": (lambda: counts(since_a_change), [0.0, 0.0, 0.0]),
+    "both terms": (lambda: counts(both_scaled), [2.0, 0.0]),
+    "a scale of each": (lambda: counts(scale_of_each), [0.0, 0.0, 0.0]),
+    "one of three scales": (lambda: counts(first_scale), [1.0, 0.0, 0.0]),
     "sigma C": (lambda: counts(lambda: pm.HalfNormal("eta") * C), [1.0]),
     "eta² C": (lambda: counts(lambda: pm.HalfNormal("eta") ** 2 * C), [2.0]),
     "C / tau": (lambda: counts(lambda: C / pm.Gamma("tau", 2, 1)), [-1.0]),
@@ -145,6 +178,46 @@ DETECTED = {
 def test_amplitudes_are_found_and_nothing_else(name):
     build, expected = DETECTED[name]
     np.testing.assert_array_equal(read(build()).amplitudes, expected)
+
+
+def random_graph(rng, theta):
+    """A matrix of theta, by operations at random: each of a rule of its own, and some of none."""
+    symmetric = np.exp(-np.abs(X - X.T))
+    pool = [pt.exp(theta[0]), pt.exp(2 * theta[1]), theta[2], pt.as_tensor(symmetric)]
+    pool += [pt.zeros((3, 3)), pt.exp(theta[:2])[:, None, None][1], pt.exp(-theta - 0.5).sum()]
+    binary = [pt.add, pt.sub, pt.mul, pt.true_div, pt.maximum, pt.minimum, pt.dot]
+    binary += [lambda a, b: pt.switch(pt.lt(a, b), a, b), lambda a, b: pt.stack([a, b]).sum(axis=0)]
+    binary += [lambda a, b: pt.set_subtensor((a * symmetric)[1], b[0])]
+    unary = [pt.exp, pt.log, pt.sqrt, pt.sqr, pt.abs, pt.neg, pt.reciprocal, pt.tanh, pt.sign]
+    unary += [lambda a: a**3.0, lambda a: a[::-1], lambda a: a.sum(axis=0), lambda a: 2.0 * a]
+    unary += [lambda a: pt.linalg.cholesky(pt.abs(a) * symmetric), lambda a: a.T, lambda a: 1.0 + a]
+    for _ in range(5):
+        a, b = (pool[k] for k in rng.integers(len(pool), size=2))
+        a, b = (pt.broadcast_to(x, (3, 3)) for x in (a, b))
+        f = binary[rng.integers(len(binary))] if rng.uniform() < 0.5 else None
+        pool.append(f(a, b) if f else unary[rng.integers(len(unary))](a))
+    return pt.broadcast_to(pool[-1], (3, 3))
+
+
+def test_what_random_graphs_claim_is_so():
+    rng, claims = np.random.default_rng(0), 0
+    theta = pt.vector("theta", shape=(3,))
+    for _ in range(300):
+        graph = random_graph(rng, theta)
+        k = find_amplitudes(graph, theta)
+        if not k.any():
+            continue
+        # PyTensor may write log(exp(x)) as x, which is finite where exp(x) is not.
+        matrix = pytensor.function([theta], graph, mode=STABLE, on_unused_input="ignore")
+        for at in 2.0 * rng.standard_normal((3, 3)):
+            for j in np.flatnonzero(k):
+                for d in (-5.0, 0.5, 5.0):
+                    with np.errstate(all="ignore"):
+                        right = np.exp(k[j] * d) * matrix(at)
+                        found = matrix(at + d * (np.arange(3) == j))
+                    np.testing.assert_allclose(found, right, rtol=1e-9)
+        claims += int((k != 0.0).sum())
+    assert claims > 50
 
 
 def test_a_covariance_that_others_move_has_no_amplitudes():

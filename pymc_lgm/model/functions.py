@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from pymc.pytensorf import extract_obs_data
 from scipy.sparse import csr_array
 
-from pymc_lgm.amplitudes import find_amplitudes
 from pymc_lgm.approximations.gaussian import Effects
 from pymc_lgm.callbacks import LogDensity
 from pymc_lgm.linalg import Array
@@ -203,7 +202,7 @@ class ModelFunctions:
         Zeros if K depends on a variable that another step method owns: it may change the form.
         """
         fixed = self.form.by_covariance and not self._moves_cov
-        return find_amplitudes(self) if fixed else np.zeros(self.p)
+        return self.graphs.amplitudes if fixed else np.zeros(self.p)
 
     def prior(self, theta: Array) -> Prior | None:
         """N(m(theta), K(theta)); ``None`` where K has no scale that is a number."""

@@ -27,6 +27,7 @@ from pytensor.link.basic import PerformLinker
 from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.alike import simplified
+from pymc_lgm.model.amplitudes import find_amplitudes
 from pymc_lgm.model.compiling import compiled
 from pymc_lgm.model.forms import Form, Setting, forms_of
 from pymc_lgm.model.missing import Missing
@@ -330,6 +331,11 @@ class Graphs:
     def _simplified(self) -> Variable:
         """K, which may have constants as large as itself now: not kept, and not always made."""
         return simplified(self._cov)
+
+    @cached_property
+    def amplitudes(self) -> Array:
+        """What `find_amplitudes` finds of K."""
+        return find_amplitudes(self._cov, self.theta)
 
     # What can be differentiated
 

@@ -12,9 +12,9 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.gradient import grad
 
-from pymc_lgm.amplitudes import find_amplitudes
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.alike import in_common, simplified
+from pymc_lgm.model.amplitudes import find_amplitudes
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.theta_gradient import theta_gradient
 from pymc_lgm.priors.base import GaussianModel
@@ -59,6 +59,11 @@ class Covariance:
         total = pt.sum(self._graph * weights)
         linear = pt.sum(grad(total, self._setting.theta, disconnected_inputs="ignore") * v)
         return self._compiled([v], grad(linear, weights, disconnected_inputs="ignore"))
+
+    @cached_property
+    def amplitudes(self) -> Array:
+        """What `find_amplitudes` finds of K."""
+        return find_amplitudes(self._graph, self._setting.theta)
 
     def _compiled(self, along: list[Variable], output: Variable) -> Any:
         return self._setting.compiled([self._setting.theta, *along, *self._inputs], output)
@@ -112,7 +117,7 @@ class Part:
     @cached_property
     def amplitudes(self) -> Array:
         """Of this part's covariance."""
-        return find_amplitudes(self) if self._fixed else np.zeros(self.enters_cov.size)
+        return self._cov.amplitudes if self._fixed else np.zeros(self.enters_cov.size)
 
     def first_of(self, parts: Sequence[Part]) -> int:
         """Which of the parts is the first with this covariance."""

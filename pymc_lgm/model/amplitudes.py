@@ -1,0 +1,297 @@
+"""Which hyper-parameters only multiply the covariance: K need not be factorized when they move.
+
+It follows from the graph of K. If theta_j grows by δ, each variable of the graph grows by r δ, or
+is multiplied by exp(k δ), or does neither. One rule per operation says which.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.scalar as ps
+
+from pytensor.compile.ops import ViewOp
+from pytensor.graph.basic import Constant
+from pytensor.graph.traversal import toposort
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.basic import (
+    Alloc,
+    ExtractDiag,
+    Join,
+    MakeVector,
+    ScalarFromTensor,
+    Split,
+    TensorFromScalar,
+    get_underlying_scalar_constant_value,
+)
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.exceptions import NotScalarConstantError
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.linalg.inverse import MatrixInverse
+from pytensor.tensor.linalg.solvers.psd import CholeskySolve
+from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
+from pytensor.tensor.math import Dot, Max, Min, Sum
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+)
+
+from pymc_lgm.linalg import Array
+from pymc_lgm.model.affine import core_of
+
+__all__ = ["find_amplitudes"]
+
+Variable = Any
+
+PICKING = (
+    *(DimShuffle, Reshape, SpecifyShape, Alloc, ViewOp, Split, ExtractDiag),
+    *(Subtensor, AdvancedSubtensor, TensorFromScalar, ScalarFromTensor),
+)
+"""Each element of the result is one of the first input's."""
+
+ORDERING = (ps.LT, ps.LE, ps.GT, ps.GE, ps.EQ, ps.NEQ)
+
+SHAPING = (Alloc, Reshape, SpecifyShape)
+"""What their other inputs are is a shape."""
+
+
+class _Growth(NamedTuple):
+    """What δ does to a variable, of each theta_j: NaN where it does something else.
+
+    Attributes
+    ----------
+    added : ndarray, shape (..., p)
+        r: the variable grows by r δ. All elements alike if the shape is (p,).
+    factor : ndarray, shape (..., p)
+        k: the variable is multiplied by exp(k δ). Where one of the two is 0 both are.
+    """
+
+    added: Array
+    factor: Array
+
+    @classmethod
+    def of(cls, added: Array, factor: Array) -> _Growth:
+        """With both 0 where one is."""
+        still = (added == 0.0) | (factor == 0.0)
+        return cls(np.where(still, 0.0, added), np.where(still, 0.0, factor))
+
+    @property
+    def is_free(self) -> Array:
+        """Where δ does nothing."""
+        result: Array = self.added == 0.0
+        return result
+
+    def alike(self) -> _Growth:
+        """That of all elements together."""
+        return _Growth.of(*(_same([each.reshape(-1, each.shape[-1])]) for each in self))
+
+
+def find_amplitudes(cov: Variable, theta: Variable) -> Array:
+    """Find the components of theta that do no more than multiply the covariance.
+
+    Parameters
+    ----------
+    cov : variable
+        K, a graph of theta.
+    theta : variable
+        A vector.
+
+    Returns
+    -------
+    ndarray, shape (p,)
+        k_j with K(theta + δ e_j) = exp(k_j δ) K(theta) for all theta and δ: 1 for log σ if
+        K = σ C, 2 if K = σ² C, −1 if K = C/σ. 0 where the graph does not show it.
+
+    Notes
+    -----
+    Nothing is evaluated. A sum is multiplied only if each of its terms is, by the same factor.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pytensor.tensor as pt
+    >>> theta = pt.vector("theta", shape=(2,))
+    >>> C = pt.exp(-pt.exp(theta[0]) * np.ones((3, 3)))
+    >>> find_amplitudes(pt.exp(theta[1]) ** 2 * C, theta).tolist()
+    [0.0, 2.0]
+    >>> find_amplitudes(pt.exp(theta[1]) ** 2 * C + np.eye(3), theta).tolist()
+    [0.0, 0.0]
+    """
+    p = int(theta.type.shape[0])
+    free = _Growth(np.zeros(p), np.zeros(p))
+    growth = {theta: _Growth(np.eye(p), np.where(np.eye(p) == 1.0, np.nan, 0.0))}
+    for node in toposort([cov]):
+        if isinstance(node.op, Shape | Shape_i) or growth.keys().isdisjoint(node.inputs):
+            continue
+        of_inputs = [growth.get(v, free) for v in node.inputs]
+        growth |= dict.fromkeys(node.outputs, _grown(node, of_inputs))
+    return np.nan_to_num(growth.get(cov, free).alike().factor)
+
+
+def _grown(node: Any, inputs: list[_Growth]) -> _Growth:
+    """The growth of what a node makes."""
+    op = core_of(node.op)
+    if isinstance(op, CheckAndRaise):
+        return inputs[0]
+    if isinstance(op, PICKING):
+        return _picked(node, inputs)
+    if isinstance(op, Elemwise) and len(inputs) == 1:
+        return _of_one(op.scalar_op, inputs[0])
+    inputs = [each.alike() for each in inputs]
+    zero = [_is_zero(v) for v in node.inputs]
+    if isinstance(op, Elemwise):
+        return _elementwise(op.scalar_op, node.inputs, inputs, zero)
+    if isinstance(op, Join | MakeVector):
+        return _shared(inputs, zero)
+    if isinstance(op, IncSubtensor | AdvancedIncSubtensor):
+        if not all(each.is_free.all() for each in inputs[2:]):
+            return _other(inputs)
+        both = _shared(inputs[:2], zero[:2])
+        return both if op.set_instead_of_inc else _Growth.of(_other(inputs).added, both.factor)
+    if isinstance(op, Max | Min):
+        return inputs[0]
+    if isinstance(op, Sum):
+        return _Growth.of(_other(inputs).added, inputs[0].factor)
+    for kinds, exponents in LINEAR_ALGEBRA:
+        if isinstance(op, kinds):
+            of_each = zip(exponents, inputs, strict=True)
+            factor = np.sum([k * each.factor for k, each in of_each], axis=0)
+            return _Growth.of(_other(inputs).added, factor)
+    return _other(inputs)
+
+
+LINEAR_ALGEBRA: Sequence[tuple[type | tuple[type, ...], tuple[float, ...]]] = (
+    (Dot, (1.0, 1.0)),
+    (Cholesky, (0.5,)),
+    (MatrixInverse, (-1.0,)),
+    (SolveTriangular, (-1.0, 1.0)),
+    (CholeskySolve, (-2.0, 1.0)),
+)
+"""With what power of a factor of each input a result is multiplied."""
+
+
+def _picked(node: Any, inputs: list[_Growth]) -> _Growth:
+    """Of an operation that picks elements of its first input."""
+    first, *others = inputs
+    if not isinstance(node.op, SHAPING) and not all(each.is_free.all() for each in others):
+        return _other([each.alike() for each in inputs])
+    if first.added.ndim == 1:
+        return first
+    if not all(isinstance(v, Constant) for v in node.inputs[1:]) or len(node.outputs) > 1:
+        return first.alike()
+    shape, p = first.added.shape[:-1], first.added.shape[-1]
+    storage: list[list[Any]] = [[None]]
+    numbers = np.arange(np.prod(shape, dtype=np.intp)).reshape(shape)
+    node.op.perform(node, [numbers, *(v.data for v in node.inputs[1:])], storage)
+    which = np.asarray(storage[0][0])
+    return _Growth(*(each.reshape(-1, p)[which] for each in first))
+
+
+def _of_one(op: Any, x: _Growth) -> _Growth:
+    """Of a function of one number."""
+    other = np.where(x.is_free, 0.0, np.nan)
+    if isinstance(op, ps.Exp):
+        return _Growth.of(other, x.added)
+    if isinstance(op, ps.Log):
+        return _Growth.of(x.factor, other)
+    if isinstance(op, ps.Neg):
+        return _Growth(-x.added, x.factor)
+    if isinstance(op, ps.Identity):
+        return x
+    if isinstance(op, ps.Cast):
+        return x if op.o_type.dtype == "float64" else _Growth(other, other)
+    if isinstance(op, ps.Sign):
+        return _Growth.of(np.where(np.isfinite(x.factor), 0.0, np.nan), other)
+    for kind, power in POWERS.items():
+        if isinstance(op, kind):
+            return _Growth.of(other, power * x.factor)
+    return _Growth(other, other)
+
+
+POWERS: dict[type, float] = {ps.Sqr: 2.0, ps.Sqrt: 0.5, ps.Reciprocal: -1.0, ps.Abs: 1.0}
+"""Functions of one number of which a factor comes out, with this power."""
+
+
+def _elementwise(
+    op: Any, variables: Sequence[Variable], inputs: list[_Growth], zero: list[bool]
+) -> _Growth:
+    """Of a function of several numbers."""
+    other = _other(inputs).added
+    if isinstance(op, ps.Add | ps.Sub):
+        signs = [1.0, *([-1.0 if isinstance(op, ps.Sub) else 1.0] * (len(inputs) - 1))]
+        added = np.sum([s * x.added for s, x in zip(signs, inputs, strict=True)], axis=0)
+        return _Growth.of(added, _shared(inputs, zero).factor)
+    if isinstance(op, ps.Mul):
+        moving = [k for k, each in enumerate(inputs) if not each.is_free.all()]
+        beside = [_number(v) for k, v in enumerate(variables) if k not in moving]
+        numbers = [each for each in beside if each is not None]
+        known = len(moving) == 1 and len(numbers) == len(beside)
+        added = inputs[moving[0]].added * math.prod(numbers) if known else other
+        return _Growth.of(added, np.sum([each.factor for each in inputs], axis=0))
+    if isinstance(op, ps.TrueDiv):
+        by = _number(variables[1])
+        added = inputs[0].added / by if by else other
+        return _Growth.of(added, inputs[0].factor - inputs[1].factor)
+    if isinstance(op, ps.Pow):
+        power = _number(variables[1])
+        factor = other if power is None else power * inputs[0].factor
+        return _Growth.of(other, factor)
+    if isinstance(op, ps.Second):
+        return inputs[1]
+    if isinstance(op, ps.Maximum | ps.Minimum):
+        return _shared(inputs, zero)
+    if isinstance(op, ps.Switch):
+        still = np.where(inputs[0].is_free, 0.0, np.nan)
+        added, factor = _shared(inputs[1:], zero[1:])
+        return _Growth.of(added + still, factor + still)
+    if isinstance(op, ORDERING):
+        both = _shared(inputs, zero)
+        by_either = np.isfinite(both.added) | np.isfinite(both.factor)
+        still = np.where(by_either, 0.0, np.nan)
+        return _Growth(still, still)
+    return _Growth(other, other)
+
+
+def _shared(inputs: Sequence[_Growth], zero: Sequence[bool]) -> _Growth:
+    """The growth that all have; zeros have any factor."""
+    added = _same([each.added for each in inputs])
+    known = [each.factor for each, is_zero in zip(inputs, zero, strict=True) if not is_zero]
+    factor = _same(known) if known else np.zeros_like(added)
+    # A zero that is added to, or chosen instead, is no number that grows.
+    return _Growth(np.where(factor == 0.0, 0.0, added), np.where(added == 0.0, 0.0, factor))
+
+
+def _other(inputs: Sequence[_Growth]) -> _Growth:
+    """That of a function of which nothing is known."""
+    still = np.logical_and.reduce([np.all(np.atleast_2d(each.is_free), axis=0) for each in inputs])
+    result = np.where(still, 0.0, np.nan)
+    return _Growth(result, result)
+
+
+def _same(rows: Sequence[Array]) -> Array:
+    """The numbers that all rows have, NaN where they differ."""
+    stacked = np.concatenate([np.atleast_2d(each) for each in rows])
+    result: Array = np.where((stacked == stacked[0]).all(axis=0), stacked[0], np.nan)
+    return result
+
+
+def _number(v: Variable) -> float | None:
+    """The number that all elements of a constant are; ``None`` if it is none."""
+    try:
+        return float(get_underlying_scalar_constant_value(v))
+    except NotScalarConstantError:
+        return None
+
+
+def _is_zero(v: Variable) -> bool:
+    """Whether a constant is zero, or a product that has it as a factor, as a jitter of 0 is."""
+    if v.owner is not None and isinstance(v.owner.op, Elemwise):
+        return isinstance(v.owner.op.scalar_op, ps.Mul) and any(map(_is_zero, v.owner.inputs))
+    return _number(v) == 0.0
