@@ -19,8 +19,6 @@ from pymc_lgm.approximations.site_coordinates import InSets
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.approximations.variational import evidence_gradient, variational
 from pymc_lgm.approximations.variational_sets import LEAST, nodes_of_sets
-from pymc_lgm.model.diagnose import is_log_concave
-from pymc_lgm.model.sets import find_sets, owners
 from pymc_lgm.priors.dense_posterior import DensePosterior
 from pymc_lgm.priors.precision import SiteBlocks
 from pymc_lgm.state import AtTheta
@@ -126,18 +124,8 @@ def test_a_coefficient_that_begins_at_zero_hides_nothing():
     assert each.shape == (1, 3)
     moved = ours.site_log_likelihoods(rows + np.array([0.0, 1.0, 0.0]), theta)
     assert ((moved != each) == np.array([[False, True, False]])).all()
-    assert not is_log_concave(ours)
+    assert not ours.is_log_concave
     assert from_pymc(one_of_two).sets.tolist() == [[0, 3], [1, 4], [2, 5]]
-
-
-def test_owners_look_where_no_factor_is_zero():
-    """Elements of different sets whose product is read: no one owns it."""
-
-    def elements(rows):
-        return rows[:, [1]] * rows[:, [2]]
-
-    assert owners(elements, np.arange(3), np.zeros(3), np.ones(3)) is None
-    assert owners(elements, np.array([0, 1, 1]), np.zeros(3), np.ones(3)).tolist() == [1]
 
 
 GROUPS = np.arange(30) % 2
@@ -171,23 +159,16 @@ def test_effects_that_many_observations_share_beside_f_are_hyperparameters(build
     assert from_pymc(build).latents == latents
 
 
-@pytest.mark.parametrize("build", [noise_of_many, switched])
-def test_sets_without_end_are_refused(build):
-    """Too many f_i, or a discrete variable that another step moves."""
-    kwargs = {"latent": "f"} if build is switched else {}
-    assert from_pymc(build, **kwargs).sets is None
-    with pm.Model() as model:
-        build()
-        latent = {"vars": [model["f"], model["ls_f"]]} if build is switched else {}
+def test_sets_without_end_are_refused():
+    assert from_pymc(noise_of_many).sets is None
+    with pm.Model():
+        noise_of_many()
         with pytest.raises(ValueError, match=r"joins more than 12 elements .* Write lgm\.ASIS"):
-            lgm.PseudoMarginal(**latent, compile_kwargs=QUICK)
+            lgm.PseudoMarginal(compile_kwargs=QUICK)
 
 
-def test_elements_that_read_nothing_are_of_the_first_set():
-    reads = np.array([[1, 0, 0], [0, 0, 0], [0, 1, 1]])
-    sets, of_element = find_sets(lambda rows: rows @ reads.T, np.zeros(3), np.ones(3))
-    assert sets.tolist() == [[0, -1], [1, 2]]
-    assert of_element.tolist() == [0, 0, 1]
+def test_what_a_discrete_variable_may_choose_is_read():
+    assert from_pymc(switched, latent="f").sets.tolist() == [[0, 1, 2]]
 
 
 @pytest.mark.parametrize("name", sorted(COUPLED))

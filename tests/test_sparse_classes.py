@@ -23,7 +23,6 @@ import pymc_lgm as lgm
 from pymc_lgm.likelihoods import robust_max
 from pymc_lgm.likelihoods.expectations import expected_log_sum, probability_of_largest
 from pymc_lgm.likelihoods.robust_max import RobustMax
-from pymc_lgm.model.sets import whether_sets
 from pymc_lgm.priors import InducingPrior
 from pymc_lgm.priors.precision import SiteBlocks
 from pymc_lgm.testing import joint_test
@@ -486,20 +485,6 @@ def test_with_all_points_it_is_the_density_of_the_processes_themselves(likelihoo
         ours = one(theta | {f"f{c}_u_rotated_": v[c] for c in range(3)})
         right = other(theta | {f"f{c}_rotated_": v[c] for c in range(3)})
         assert ours == pytest.approx(float(right), abs=1e-4)
-
-
-def test_sets_that_an_observation_joins_are_none():
-    sets = np.array([[0, 2], [1, 3], [4, -1]])
-
-    def elements(rows):
-        return np.stack([rows[:, 0] * rows[:, 2], np.exp(rows[:, 1] - rows[:, 3])], axis=1)
-
-    found = whether_sets(elements, sets, np.zeros(5), np.ones(5))
-    assert found is not None
-    assert found[1].tolist() == [0, 1]
-    joined = whether_sets(lambda rows: elements(rows) + rows[:, :2], sets, np.zeros(5), np.ones(5))
-    assert joined is not None
-    assert whether_sets(lambda rows: rows @ np.ones((5, 1)), sets, np.zeros(5), np.ones(5)) is None
 
 
 # What samples f itself, which is flat, and what is refused

@@ -85,7 +85,14 @@ class LikelihoodRV(LatentGaussianLikelihood, SymbolicRandomVariable):
     """The op of a likelihood, whose inner graph draws with PyTensor's own random variables.
 
     A subclass writes `draw`, ``name``, ``extended_signature`` and ``_print_name``.
+
+    Attributes
+    ----------
+    is_log_concave : bool
+        Whether log p(y | f) is concave in f, its first parameter, whatever the others are.
     """
+
+    is_log_concave: ClassVar[bool] = False
 
     @classmethod
     def draw(cls, *params: Any, size: Any, rng: Any) -> Any:

@@ -24,6 +24,7 @@ class CopulaVolatilityRV(LikelihoodRV):
     name = "copula_volatility"
     extended_signature = "[rng],[size],()->[rng],()"
     _print_name = ("CopulaVolatility", "\\operatorname{CopulaVolatility}")
+    is_log_concave = True
 
     @override
     @classmethod

@@ -30,6 +30,7 @@ class LogGaussianCoxRV(LikelihoodRV):
     name = "log_gaussian_cox"
     extended_signature = "[rng],[size],(),(),()->[rng],()"
     _print_name = ("LogGaussianCox", "\\operatorname{LogGaussianCox}")
+    is_log_concave = True
 
     @override
     @classmethod

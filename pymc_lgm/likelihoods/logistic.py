@@ -21,6 +21,7 @@ class LogisticRV(LikelihoodRV):
     name = "logistic_likelihood"
     extended_signature = "[rng],[size],()->[rng],()"
     _print_name = ("Logistic", "\\operatorname{Logistic}")
+    is_log_concave = True
 
     @override
     @classmethod

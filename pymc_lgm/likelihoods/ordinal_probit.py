@@ -57,6 +57,7 @@ class OrdinalProbitRV(LikelihoodRV):
     name = "ordinal_probit"
     extended_signature = "[rng],[size],(),(c),()->[rng],()"
     _print_name = ("OrdinalProbit", "\\operatorname{OrdinalProbit}")
+    is_log_concave = True
 
     @override
     @classmethod

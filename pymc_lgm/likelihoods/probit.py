@@ -23,6 +23,7 @@ class ProbitRV(LikelihoodRV):
     name = "probit_likelihood"
     extended_signature = "[rng],[size],()->[rng],()"
     _print_name = ("Probit", "\\operatorname{Probit}")
+    is_log_concave = True
 
     @override
     @classmethod

@@ -21,6 +21,7 @@ class SoftmaxRV(LikelihoodRV):
     name = "softmax_likelihood"
     extended_signature = "[rng],[size],(c)->[rng],()"
     _print_name = ("Softmax", "\\operatorname{Softmax}")
+    is_log_concave = True
 
     @override
     @classmethod

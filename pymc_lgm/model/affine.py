@@ -40,7 +40,7 @@ from pytensor.tensor.subtensor import (
     Subtensor,
 )
 
-__all__ = ["Frontier", "core_of", "find_frontier"]
+__all__ = ["Frontier", "core_of", "find_frontier", "is_affine", "is_affine_elementwise"]
 
 Variable = Any
 
@@ -112,7 +112,7 @@ def find_frontier(
         elif latent is not None:
             # What stands for it is L v, and all that is reached is in L.
             refused |= dict.fromkeys(set().union(*reached) - {latent}, node)
-        elif latent is None and _is_affine(node, dependent) and kept == reached:
+        elif latent is None and is_affine(node, dependent) and kept == reached:
             for x in node.outputs:
                 affine[x] = touched[x] = set().union(*kept)
         elif latent is None:
@@ -125,14 +125,34 @@ def find_frontier(
     for term in terms:
         if affine.get(term):  # a potential may be affine itself
             predictor[term] = None
-    return Frontier(list(predictor), refused)
+    spread = [_before_it_is_spread(v, affine) for v in predictor]
+    return Frontier(list(dict.fromkeys(spread)), refused)
 
 
-def _is_affine(node: Apply[Any, Any], dependent: Sequence[bool]) -> bool:
+def _before_it_is_spread(v: Variable, affine: dict[Variable, set[Variable]]) -> Variable:
+    """The vector u, if v is u with several numbers added to each element of it.
+
+    As cut points less a predictor, of which each observation reads one element, and not two of
+    many. What is one number is none of its own.
+    """
+    node = v.owner
+    reached = [] if node is None else [x for x in node.inputs if affine.get(x)]
+    if len(reached) != 1 or not isinstance(node.op, Elemwise):
+        return v
+    pairs = zip(reached[0].type.broadcastable, v.type.broadcastable, strict=True)
+    if not any(one and not also for one, also in pairs):
+        return v
+    (inner,) = reached
+    while inner.owner is not None and isinstance(inner.owner.op, DimShuffle):
+        (inner,) = inner.owner.inputs
+    return v if all(inner.type.broadcastable) else _before_it_is_spread(inner, affine)
+
+
+def is_affine(node: Apply[Any, Any], dependent: Sequence[bool]) -> bool:
     """Whether an operation is affine in those of its inputs that depend on latents, together."""
     op = core_of(node.op)
     if isinstance(op, Elemwise):
-        return _is_affine_elementwise(op.scalar_op, dependent)
+        return is_affine_elementwise(op.scalar_op, dependent)
     if isinstance(op, CumOp):
         return bool(op.mode == "add")
     if isinstance(op, Dot):
@@ -150,7 +170,8 @@ def _is_affine(node: Apply[Any, Any], dependent: Sequence[bool]) -> bool:
     return False
 
 
-def _is_affine_elementwise(op: Any, dependent: Sequence[bool]) -> bool:
+def is_affine_elementwise(op: Any, dependent: Sequence[bool]) -> bool:
+    """Whether a function of numbers is affine in those of them that depend on latents, together."""
     if isinstance(op, ps.Add | ps.Sub | ps.Neg | ps.Identity | ps.Second):
         return True
     if isinstance(op, ps.Cast):

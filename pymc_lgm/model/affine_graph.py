@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc.pytensorf import compile as pymc_compile
 from pymc.vartypes import continuous_types
 from pytensor.graph.replace import clone_replace
 
-from pymc_lgm.model.compiling import ONCE
 from pymc_lgm.model.forms.base import Setting
 
 __all__ = ["AffineGraph", "moved_a_little"]
@@ -71,11 +69,6 @@ class AffineGraph:
         values = [nodes[latent.node] for latent in latents]
         self.theta = setting.theta
         self.raw, *self.values = setting.place([self.of_values, *values])
-
-    @staticmethod
-    def once(inputs: list[Variable], outputs: Any) -> Any:
-        """A function that is called a few times."""
-        return pymc_compile(inputs, outputs, mode=ONCE, on_unused_input="ignore")
 
 
 @contextmanager

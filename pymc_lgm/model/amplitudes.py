@@ -125,6 +125,8 @@ def find_amplitudes(cov: Variable, theta: Variable) -> Array:
     [0.0, 0.0]
     """
     p = int(theta.type.shape[0])
+    if p == 0:
+        return np.zeros(0)
     free = _Growth(np.zeros(p), np.zeros(p))
     growth = {theta: _Growth(np.eye(p), np.where(np.eye(p) == 1.0, np.nan, 0.0))}
     for node in toposort([cov]):

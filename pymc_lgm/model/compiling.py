@@ -22,7 +22,7 @@ from pytensor.link.numba.linker import NumbaLinker
 from pymc_lgm.callbacks import IS_COMPILED
 from pymc_lgm.model.rewrites import FOR_LARGE, FOR_NUMBA
 
-__all__ = ["ONCE", "STABLE", "compiled", "with_address"]
+__all__ = ["ONCE", "STABLE", "called_once", "compiled", "with_address"]
 
 Variable = Any
 
@@ -34,6 +34,14 @@ STABLE = Mode(linker="py", optimizer="fast_run").excluding("fusion", "inplace")
 
 FUSED = "fuse_indexed_into_elemwise"
 """PyTensor's name for a sum in the loop that computes what is summed."""
+
+
+def called_once(inputs: list[Variable], outputs: Any) -> Callable[..., Any]:
+    """Compile a function that is called a few times, for Python."""
+    function: Callable[..., Any] = pymc_compile(
+        inputs, outputs, mode=ONCE, on_unused_input="ignore"
+    )
+    return function
 
 
 def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) -> Callable[..., Any]:

@@ -5,7 +5,6 @@ Nothing here runs inside a chain; a chain never starts on a model that fails her
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,16 +13,14 @@ from numpy.typing import NDArray
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.functions import ModelFunctions
+from pymc_lgm.model.reads import MOST
 from pymc_lgm.model.refusals import shapes_disagree
-from pymc_lgm.model.sets import MOST
 from pymc_lgm.priors.precision import SiteBlocks
 
 __all__ = [
     "check_model",
-    "coupled_term",
     "explain",
     "is_flat",
-    "is_log_concave",
     "no_approximation",
     "raised_in_a_draw",
     "refuse_coupling",
@@ -123,34 +120,6 @@ def _explain_likelihood(model: ModelFunctions, theta: Array, f: Array, where: st
     return None
 
 
-def coupled_term(model: ModelFunctions, theta: Array, f: Array) -> str | None:
-    """Name a term of the likelihood that is no sum over the f_i; ``None`` if all are.
-
-    A function is a sum over the f_i exactly if, for every split of the indices into A and B,
-    its mixed difference ℓ(a', b') − ℓ(a', b) − ℓ(a, b') + ℓ(a, b) is zero. The splits by each
-    binary digit of the index separate every pair i ≠ j, and need no gradient.
-    """
-    rng = np.random.default_rng(0)
-    other = f + 0.3 * rng.standard_normal(model.n)
-    index = np.arange(model.n)
-    names = model.likelihood_names
-    sums = model.likelihood.term_sums
-    if len(names) == 1:  # one function less to be compiled
-
-        def sums(f: Array, theta: Array) -> list[float]:
-            return [model.log_likelihood(f, theta)]
-
-    start, end = (np.array(sums(x, theta)) for x in (f, other))
-    for digit in range(max(model.n - 1, 0).bit_length()):
-        A = (index >> digit) & 1 == 1
-        corners = [np.array(sums(np.where(s, f, other), theta)) for s in (A, ~A)]
-        mixed = end - corners[0] - corners[1] + start
-        size = 1 + sum(np.abs(term) for term in (start, end, *corners))
-        for k in np.flatnonzero(np.abs(mixed) > 1e-10 * size):
-            return names[k]
-    return None
-
-
 def refuse_coupling(model: ModelFunctions, what: str) -> None:
     """Raise unless p(y | f) = ∏ p(y_i | f_i), which q(f) and its sites rest on."""
     if model.coupled is not None:
@@ -168,8 +137,7 @@ def refuse_large_sets(model: ModelFunctions, what: str) -> None:
     if model.coupled is not None and model.sets is None:
         raise ValueError(
             f"The log density of {model.coupled!r} joins more than {MOST} elements of "
-            f"{model.latent!r}, or elements of a series or of areas, or a discrete variable "
-            f"decides which. {what} approximates "
+            f"{model.latent!r}, or elements of a series or of areas. {what} approximates "
             "p(f | y) by a block for each set of elements that observations join, and needs the "
             "sets to be small. Write lgm.ASIS(), lgm.EllipticalSlice() or lgm.LatentHMC()."
         )
@@ -188,26 +156,6 @@ def refuse_no_curvature(model: ModelFunctions, instead: str) -> None:
         f"{model.latent!r} anywhere, so Laplace's approximation is no narrower than the prior. "
         f"Write {instead}."
     )
-
-
-def is_log_concave(model: ModelFunctions) -> bool:
-    """Whether no W_i is negative where it has been looked at: from f = −30 to 30.
-
-    At thetas of which two have scales a twentieth and twenty times as large: errors of a Student
-    distribution are seen to have tails where their scale is small beside the data.
-    """
-    thetas = model.generic_theta + np.array([[0.0], [-3.0], [3.0]])
-    for theta, x in product(thetas, (0.0, -1.0, 1.0, -3.0, 3.0, -10.0, 10.0, -30.0, 30.0)):
-        with np.errstate(all="ignore"):
-            _, g, W, _ = model.likelihood_terms(np.full(model.n, x), theta)
-        if isinstance(W, SiteBlocks):
-            W = np.linalg.eigvalsh(W.values[np.isfinite(W.values).all(axis=(1, 2))])
-        W, g = W[np.isfinite(W)], g[np.isfinite(g)]
-        # Where a density is saturated W is what rounding leaves of terms as large as g.
-        least = max(1e-6 * np.abs(W).max(initial=0.0), 1e-9 * (1.0 + np.abs(g).max(initial=0.0)))
-        if W.min(initial=0.0) < -least:
-            return False
-    return True
 
 
 def is_flat(model: ModelFunctions) -> bool:

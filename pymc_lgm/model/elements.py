@@ -41,12 +41,22 @@ from pytensor.tensor.subtensor import (
 )
 
 from pymc_lgm.linalg import Array
-from pymc_lgm.model.affine_graph import AffineGraph
+from pymc_lgm.model.compiling import called_once
 
-__all__ = ["columns_move", "distinct_elements"]
+__all__ = [
+    "JOINING",
+    "PICKING",
+    "Bits",
+    "Codes",
+    "columns_move",
+    "depending",
+    "distinct_elements",
+    "distinct_slopes",
+    "performed",
+]
 
 Variable = Any
-Codes = NDArray[np.uint64]
+Bits = NDArray[np.uint64]
 """128 bits that stand for an expression, in a last axis of two."""
 
 PICKING = (
@@ -93,8 +103,46 @@ def distinct_elements(
     >>> first.tolist(), index.tolist()
     ([0, 1, 3], [0, 1, 0, 2])
     """
-    codes = _Codes(output, moving, values).of(output).reshape(-1, 2)
-    _, first, inverse = np.unique(codes, axis=0, return_index=True, return_inverse=True)
+    return _distinct(Codes(output, moving, values).of(output))
+
+
+def distinct_slopes(
+    output: Variable, x: Variable, moving: Sequence[Variable], values: Mapping[Variable, Array]
+) -> NDArray[np.intp]:
+    """Find the rows of A of an output c + A x that are different expressions.
+
+    Parameters
+    ----------
+    output : variable
+        Affine in x, as `pymc_lgm.model.affine` has found.
+    x : variable
+    moving : sequence of variable
+        Theta, and what other steps own.
+    values : mapping
+        A value of x and of each of them.
+
+    Returns
+    -------
+    ndarray of int
+        Which expression the row of A of each element is: c has no part in it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pytensor.tensor as pt
+    >>> x, theta = pt.vector("x", shape=(2,)), pt.scalar("theta")
+    >>> eta = theta * np.arange(3.0) + theta * x[[0, 0, 1]]
+    >>> distinct_slopes(eta, x, [theta], {x: np.zeros(2), theta: np.zeros(())}).tolist()
+    [0, 0, 1]
+    """
+    return _distinct(Codes(output, [x, *moving], values, slopes_in=x).of(output))[1]
+
+
+def _distinct(codes: Bits) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Where each code is first, and which one each element has."""
+    _, first, inverse = np.unique(
+        codes.reshape(-1, 2), axis=0, return_index=True, return_inverse=True
+    )
     order = np.argsort(first)
     rank = np.empty_like(order)
     rank[order] = np.arange(order.size)
@@ -129,7 +177,7 @@ def columns_move(
     >>> columns_move(eta, x, [slice(0, 2), slice(2, 4)], [theta])
     [False, True]
     """
-    depends = _depending([output], moving)
+    depends = depending([output], moving)
     touched: dict[Variable, set[int]] = {}
     moved: set[int] = set()
     everything = set(range(len(parts)))
@@ -163,7 +211,7 @@ def _part(node: Apply[Any, Any], x: Variable, parts: Sequence[slice]) -> int | N
     if not all(isinstance(each, Constant) for each in node.inputs[1:]):
         return None
     size = int(x.type.shape[0])
-    (taken,) = _performed(node, [np.arange(size), *(v.data for v in node.inputs[1:])])
+    (taken,) = performed(node, [np.arange(size), *(v.data for v in node.inputs[1:])])
     taken = np.ravel(taken)
     for k, part in enumerate(parts):
         inside = np.arange(*part.indices(size))
@@ -186,7 +234,7 @@ def _is_added(op: Any, position: int) -> bool:
     return isinstance(op, CheckAndRaise)
 
 
-def _depending(outputs: Sequence[Variable], on: Sequence[Variable]) -> set[Variable]:
+def depending(outputs: Sequence[Variable], on: Sequence[Variable]) -> set[Variable]:
     """The variables of a graph whose values, and not only shapes, depend on others."""
     found = set(on)
     for node in toposort(outputs):
@@ -195,17 +243,18 @@ def _depending(outputs: Sequence[Variable], on: Sequence[Variable]) -> set[Varia
     return found
 
 
-def _performed(node: Apply[Any, Any], inputs: Sequence[Any]) -> list[Any]:
+def performed(node: Apply[Any, Any], inputs: Sequence[Any]) -> list[Any]:
+    """What an operation makes of values of its inputs."""
     storage: list[list[Any]] = [[None] for _ in node.outputs]
     node.op.perform(node, list(inputs), storage)
     return [each[0] for each in storage]
 
 
-def _mixed(x: Codes) -> Codes:
+def _mixed(x: Bits) -> Bits:
     """A bijection of 64 bits that spreads each over all (Steele, Lea and Flood 2014, SplitMix)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    result: Codes = x ^ (x >> np.uint64(31))
+    result: Bits = x ^ (x >> np.uint64(31))
     return result
 
 
@@ -213,7 +262,7 @@ LANES = np.array([0x9E3779B97F4A7C15, 0xD1B54A32D192ED03], dtype=np.uint64)
 """What makes the two halves of a code independent: odd numbers, of the golden ratio and of √2."""
 
 
-def _combined(label: int, *codes: Codes) -> Codes:
+def _combined(label: int, *codes: Bits) -> Bits:
     """The code of an operation on expressions, in their order."""
     total = _mixed(np.uint64(label + 1) * LANES)
     for each in codes:
@@ -221,29 +270,39 @@ def _combined(label: int, *codes: Codes) -> Codes:
     return total
 
 
-def _along(codes: Codes, axis: int) -> Codes:
+def _along(codes: Bits, axis: int) -> Bits:
     """Codes at their places along an axis, each spread: what may be added up."""
     shape = [1] * codes.ndim
     shape[axis] = codes.shape[axis]
-    place: Codes = np.arange(1, codes.shape[axis] + 1, dtype=np.uint64).reshape(shape)
+    place: Bits = np.arange(1, codes.shape[axis] + 1, dtype=np.uint64).reshape(shape)
     return _mixed(codes + place * LANES)
 
 
-class _Codes:
-    """Codes of the elements of a graph's variables, made for those that are asked for."""
+class Codes:
+    """Codes of the elements of a graph's variables, made for those that are asked for.
+
+    With ``slopes_in`` x, those of what is affine in x are of its slope: what is added to it and
+    does not depend on x is left out.
+    """
 
     def __init__(
-        self, output: Variable, moving: Sequence[Variable], values: Mapping[Variable, Array]
+        self,
+        output: Variable,
+        moving: Sequence[Variable],
+        values: Mapping[Variable, Array],
+        *,
+        slopes_in: Variable | None = None,
     ):
-        self._moves = _depending([output], moving)
+        self._sloped = set() if slopes_in is None else depending([output], [slopes_in])
+        self._moves = depending([output], moving)
         self._labels: dict[Any, int] = {}
-        self._codes: dict[Variable, Codes] = {}
+        self._codes: dict[Variable, Bits] = {}
         for v in moving:
             self._codes[v] = self._anew(np.shape(values[v]))
         nodes, given = self._followed(output)
         # Shared variables have their value with them.
         inputs = [v for v in moving if not isinstance(v, SharedVariable)]
-        known = AffineGraph.once(inputs, list(given))
+        known = called_once(inputs, list(given))
         with np.errstate(all="ignore"):
             self._values = dict(zip(given, known(*(values[v] for v in inputs)), strict=True))
         for v in given:
@@ -253,13 +312,17 @@ class _Codes:
             made = self._made(node)
             self._codes |= zip(node.outputs, made, strict=True)
 
-    def of(self, v: Variable) -> Codes:
+    def __contains__(self, v: Variable) -> bool:
+        return v in self._codes or v in self._values or isinstance(v, Constant)
+
+    def of(self, v: Variable) -> Bits:
         """Codes of all elements of a variable."""
         if v not in self._codes:
-            self._codes[v] = self._of_constant(np.asarray(self._value(v)))
+            self._codes[v] = self._of_constant(np.asarray(self.value(v)))
         return self._codes[v]
 
-    def _value(self, v: Variable) -> Any:
+    def value(self, v: Variable) -> Any:
+        """The value of what does not move."""
         return v.data if isinstance(v, Constant) else self._values[v]
 
     def _followed(self, output: Variable) -> tuple[list[Any], list[Variable]]:
@@ -292,7 +355,7 @@ class _Codes:
         core = op.core_op if isinstance(op, Blockwise) else op
         return isinstance(op, (*JOINING, Elemwise, CAReduce)) or isinstance(core, Dot)
 
-    def _made(self, node: Any) -> list[Codes]:
+    def _made(self, node: Any) -> list[Bits]:
         op = node.op
         if isinstance(op, CheckAndRaise):
             return [self.of(node.inputs[0])]
@@ -300,6 +363,9 @@ class _Codes:
             return self._picked(node)
         inputs = [self.of(v) for v in node.inputs]
         if isinstance(op, Elemwise):
+            sloped = [v in self._sloped for v in node.inputs]
+            if any(sloped) and isinstance(op.scalar_op, ps.Add | ps.Sub):
+                return [self._sum_of_slopes(op, inputs, sloped)]
             if isinstance(op.scalar_op, ps.Second):
                 shape = np.broadcast_shapes(*(each.shape for each in inputs))
                 return [np.broadcast_to(inputs[1], shape)]
@@ -325,7 +391,18 @@ class _Codes:
             rows, columns = rows[..., :, None, :], columns[..., None, :, :]
         return [_combined(self._label(op), rows, columns)]
 
-    def _picked(self, node: Any) -> list[Codes]:
+    def _sum_of_slopes(self, op: Any, inputs: list[Bits], sloped: list[bool]) -> Bits:
+        shape = np.broadcast_shapes(*(each.shape for each in inputs))
+        terms = [
+            np.broadcast_to(each, shape)
+            for each, is_one in zip(inputs, sloped, strict=True)
+            if is_one
+        ]
+        if len(terms) == 1 and sloped[0] | isinstance(op.scalar_op, ps.Add):
+            return terms[0]
+        return _combined(self._label((op, *sloped)), *terms)
+
+    def _picked(self, node: Any) -> list[Bits]:
         """Of an operation that picks elements, by what it does to their numbers."""
         count = 1 if isinstance(node.op, PICKING) else 2
         several = isinstance(node.op, JOINING)
@@ -334,7 +411,7 @@ class _Codes:
         for k, v in enumerate(node.inputs):
             is_axis = isinstance(node.op, Join) and k == 0 and v.type.ndim == 0
             if is_axis or not (several or k < count):
-                inputs.append(self._value(v))
+                inputs.append(self.value(v))
                 continue
             codes = self.of(v)
             size = int(np.prod(codes.shape[:-1]))
@@ -342,13 +419,13 @@ class _Codes:
             pool.append(codes.reshape(-1, 2))
             begin += size
         all_of_them = np.concatenate(pool)
-        found = _performed(node, inputs)
+        found = performed(node, inputs)
         return [all_of_them[np.asarray(each).astype(np.intp)] for each in found]
 
     def _label(self, what: Any) -> int:
         return self._labels.setdefault(what, len(self._labels) + 1)
 
-    def _anew(self, shape: tuple[int, ...]) -> Codes:
+    def _anew(self, shape: tuple[int, ...]) -> Bits:
         """Codes like no others."""
         size = int(np.prod(shape))
         label = self._label(object())
@@ -356,7 +433,7 @@ class _Codes:
             *shape, 2
         )
 
-    def _of_constant(self, value: Any) -> Codes:
+    def _of_constant(self, value: Any) -> Bits:
         """Bits of a number."""
         if value.dtype.kind == "f":
             bits = np.ascontiguousarray(value, dtype=np.float64).view(np.uint64)

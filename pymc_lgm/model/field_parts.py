@@ -1,8 +1,7 @@
 """Which elements of the latent variables are the field, its effects, and coefficients.
 
 A field may be several, as a map in parts has one a part. Areas in none of them, islands, have an
-independent effect in its place: one of their own, or that which every area has. Who reads what is
-found by numbers: of a vector x of ones, and of 1, 2, 3, ..., the predictor is seen twice.
+independent effect in its place: one of their own, or that which every area has.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import pytensor.tensor as pt
 
 from numpy.typing import NDArray
 
-from pymc_lgm.linalg import Array
 from pymc_lgm.model.latents import FieldLaw
 from pymc_lgm.priors.joined_field import IndependentMaker
 
@@ -89,7 +87,7 @@ class FieldParts:
 
 
 def find_parts(
-    predictor: Callable[[Array], Array],
+    reads: Callable[[Index], Index | None],
     parts: Sequence[Index],
     laws: Sequence[FieldLaw | None],
     spread: Variable,
@@ -99,8 +97,9 @@ def find_parts(
 
     Parameters
     ----------
-    predictor : callable
-        x (N,) -> (size,), affine.
+    reads : callable
+        Elements of x -> which of these each element of the predictor reads, −1: none; ``None`` if
+        one reads several.
     parts : sequence of ndarray of int
         Which elements of x each latent is.
     laws : sequence of FieldLaw or None
@@ -111,7 +110,7 @@ def find_parts(
         Of the latents.
     """
     fields = [(law, part) for law, part in zip(laws, parts, strict=True) if law is not None]
-    index = _seen(predictor, parts, np.concatenate([part for _, part in fields]))
+    index = reads(np.concatenate([part for _, part in fields]))
     if index is None:
         return None
     n = sum(part.size for _, part in fields)
@@ -120,11 +119,11 @@ def find_parts(
     beside = sorted((k for k, law in enumerate(laws) if law is None), key=lambda k: -parts[k].size)
     own = which = None
     for k in [k for k in beside if parts[k].size >= n]:
-        own, which = k, _seen(predictor, parts, parts[k])
+        own, which = k, reads(parts[k])
         if which is not None:
             break
     for k in list(beside) if (index < 0).any() else []:
-        here = _seen(predictor, parts, parts[k])
+        here = reads(parts[k])
         at = np.empty(0, dtype=np.intp) if here is None else np.flatnonzero(here >= 0)
         if here is None or k == own or not at.size or (index[at] >= 0).any():
             continue
@@ -153,27 +152,6 @@ def find_parts(
     laws_of, places = zip(*fields, strict=True)
     sizes = [part.size for part in places]
     return FieldParts(list(laws_of), sizes, np.concatenate(places), effects, few, index)
-
-
-def _seen(
-    predictor: Callable[[Array], Array], parts: Sequence[Index], elements: Index
-) -> Index | None:
-    """Which of these each element of the predictor reads, -1: none; ``None`` if it reads several.
-
-    Sums are no proof: the pieces that follow are compared with the predictor.
-    """
-    x = np.zeros((3, sum(part.size for part in parts)))
-    x[1, elements], x[2, elements] = 1.0, np.arange(1, elements.size + 1)
-    zero, one, counted = (predictor(each) for each in x)
-    reads = one != zero
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.where(reads, (counted - zero) / (one - zero), 0.0) - 1.0
-    if not np.isfinite(found).all():
-        return None
-    which: Index = np.rint(found).astype(np.intp)
-    known = np.abs(found - which) < 1e-6
-    inside = (which < elements.size) & ((which >= 0) | ~reads)
-    return which if (known & inside).all() else None
 
 
 def _follows(what: Index, of: Index) -> bool:

@@ -3,8 +3,8 @@
     eta_i = c_i + e_i φ_i + b_iᵀ β + d_i w_i.
 
 Several observations may read an element of it, each with an offset of its own. The field may be
-several, each element of the predictor reading one of them. That a model has this structure is
-proved by numbers; c, e, b and d are graphs of theta.
+several, each element of the predictor reading one of them. That a model has this structure follows
+from its graph; c, e, b and d are graphs of theta.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.affine_graph import AffineGraph, moved_a_little
+from pymc_lgm.model.compiling import called_once
+from pymc_lgm.model.elements import distinct_slopes
 from pymc_lgm.model.field_parts import FieldParts, find_parts
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.hyperparameters import discrete_in
 from pymc_lgm.model.latents import FieldLaw
 from pymc_lgm.model.picks import Picks, has_picks, read_one_by_one
+from pymc_lgm.model.reads import reads_of
 from pymc_lgm.model.series import Series
 from pymc_lgm.priors.joined_field import JoinedMaker
 from pymc_lgm.priors.markov import FieldAt, FieldMaker
@@ -187,7 +190,6 @@ class FieldStructure:
         alone = len(fields) == 1 or (fields and not series)
         if not alone or len(reading.frontier) != 1 or not independent:
             return None
-        # Who reads what is looked at once: it may change when another step moves such a variable.
         if discrete_in(setting.model, reading.frontier):
             return None
         reader = read_one_by_one(reading.frontier[0], reading.terms)
@@ -201,7 +203,13 @@ class FieldStructure:
             if picks is None:
                 return None
             graph.raw, graph.of_values = graph.raw[picks.which], graph.of_values[picks.which]
-        once = AffineGraph.once([graph.x, graph.theta], graph.raw)
+        values = {graph.x: np.zeros(graph.x.type.shape[0]), setting.theta: setting.at}
+        values |= {v: v.get_value() for v in setting.others}
+
+        def reads(elements: NDArray[np.intp]) -> NDArray[np.intp] | None:
+            (found,) = reads_of([graph.raw], graph.x, values, elements=elements, most=1)
+            return None if found.many.any() else found.first
+
         spreads = [
             pt.zeros(int(np.prod(shape)))
             if latent.field is not None
@@ -210,8 +218,15 @@ class FieldStructure:
         ]
         spread = pt.concatenate(spreads)
         laws, names = [latent.field for latent in latents], [str(x.rv.name) for x in latents]
-        found = find_parts(lambda x: once(x, setting.at), _parts(graph), laws, spread, names)
+        found = find_parts(reads, _parts(graph), laws, spread, names)
         if found is None or (series and len(found.laws) > 1):
+            return None
+        # What reads the same element of the field must have all of c + A x but c in common.
+        slopes = distinct_slopes(graph.raw, graph.x, [setting.theta, *setting.others], values)
+        if (
+            np.unique(np.stack([found.index, slopes]), axis=1).shape[1]
+            > np.unique(found.index).size
+        ):
             return None
         structure = cls(setting, graph, found, spread, picks)
         return structure if structure._is_true(setting) else None
@@ -235,14 +250,14 @@ class FieldStructure:
         return law
 
     def _is_true(self, setting: Setting) -> bool:
-        """Whether the predictor of a random x is what the pieces say, at two theta.
+        """Whether nothing refutes that the predictor of a random x is what the pieces say.
 
-        And at two values of what other steps own.
+        At two thetas, and at two values of what other steps own.
         """
         rng = np.random.default_rng(0)
         offsets = pt.zeros(0) if self.index is None else self._offsets
         outputs = [self._raw, offsets, self._of_field, *self.outputs]
-        once = AffineGraph.once([self._x, setting.theta], outputs)
+        once = called_once([self._x, setting.theta], outputs)
         away = setting.at + 0.3 * rng.standard_normal(setting.at.size)
         if not self._is_true_at(setting.at, once, rng):
             return False

@@ -6,7 +6,7 @@ three, and says its shapes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -22,9 +22,10 @@ from pymc_lgm.callbacks import LogDensity
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.compiling import with_address
 from pymc_lgm.model.forms.base import PriorAt
-from pymc_lgm.model.graphs import Block, Graphs, Variable
+from pymc_lgm.model.graphs import Block, Graphs, LikelihoodReads, Variable
 from pymc_lgm.model.reading import Reading
-from pymc_lgm.model.sets import are_classes, find_sets, owners, whether_sets
+from pymc_lgm.model.reads import joined, within
+from pymc_lgm.model.sets import are_classes, groups_of, sets_of
 from pymc_lgm.priors import Prior
 from pymc_lgm.priors.class_blocks import ClassBlocks
 from pymc_lgm.priors.precision import SiteBlocks, scattered
@@ -187,8 +188,6 @@ class ModelFunctions:
             if not np.array_equal(variable.get_value(borrow=True), value):
                 variable.set_value(value.copy(), borrow=True)
                 moved.add(name)
-        if moved and self.sets is None:
-            self._site_index = None
         if moved:
             self.form.forget()
         return bool(moved & self._moves_cov), bool(moved)
@@ -246,6 +245,11 @@ class ModelFunctions:
     # More derivatives, for approximations and for gradients in theta
 
     @property
+    def is_log_concave(self) -> bool:
+        """Whether the likelihood is declared to be log-concave in f."""
+        return self.graphs.log_concave
+
+    @property
     def has_gradient(self) -> bool:
         """Whether the likelihood can be differentiated in f."""
         return self.graphs.has_gradient
@@ -294,7 +298,7 @@ class ModelFunctions:
         """ℓ_i(f_i, theta) of each row of f, shape (N, n) -> (N, n): ℓ split over f's elements.
 
         An element of a log density belongs to the f_i that it depends on, an element that depends
-        on none to the first. Which that is, evaluation finds out once. With ``sets``, (N, G).
+        on none to the first. With ``sets``, (N, G).
 
         Raises
         ------
@@ -302,7 +306,12 @@ class ModelFunctions:
             If an element depends on several f_i, as the sum of a `pymc.Potential` may.
         """
         if self._site_index is None:
-            self._site_index = self._find_sites()
+            raise ValueError(
+                f"A log density ({', '.join(self.likelihood_names)}) is a sum over "
+                f"several elements of {self.latent!r}: expectation propagation needs them "
+                "one by one, p(y_i | f_i). Write a pm.Potential without its sum, or "
+                "approximation='laplace'."
+            )
         elements, index = self.likelihood.elements(rows, theta), self._site_index
         count = self.n if self.sets is None else len(self.sets)
         if np.array_equal(index, np.arange(count)):
@@ -323,22 +332,37 @@ class ModelFunctions:
             chosen: Array = next(fit, near[0])
         return chosen
 
-    def find_sets(self) -> None:
-        """Find which f_i the observations read together."""
-        theta = self.generic_theta
-        mean, scale = self._extent(theta)
-        elements, sets = self._elements_at(theta), self.form.sets()
+    def find_reads(self, theta: Array, f: Array) -> None:
+        """Find which f_i each observation reads, from the graph of the likelihood."""
+        if self.likelihood is not self.graphs:  # effects are integrated out: one f_i each
+            self._site_index = np.arange(self.n)
+            return
+        reads = self.graphs.reads(f, theta)
+        joining = (
+            name
+            for name, terms in reads.terms.items()
+            if any((each.counts > 1).any() for each in terms)
+        )
+        self.coupled = next(joining, None)
+        if self.coupled is None:
+            self._site_index = within(reads.elements, np.arange(self.n))
+        elif self.form.has_sets:
+            self._find_sets(reads, theta)
+
+    def _find_sets(self, reads: LikelihoodReads, theta: Array) -> None:
+        terms, sets = [each for found in reads.terms.values() for each in found], self.form.sets()
         if sets is None:
-            found = find_sets(elements, mean, scale)
+            group = joined(terms)
+            sets = None if group is None else sets_of(group)
         else:
-            found = whether_sets(elements, sets, mean, scale)
-        if found is not None:
-            self.sets, self._site_index = found
-            if not self.has_gradient or self.sets.shape[1] < 3 or (self.sets < 0).any():
-                return
-            f = mean + scale * np.random.default_rng(0).standard_normal(self.n)
-            _, _, W, _ = self.likelihood_terms(f, theta)
-            self.classes = are_classes(W)
+            group = groups_of(sets, self.n)
+            sets = sets if all(within(each, group) is not None for each in terms) else None
+        if group is None or sets is None:
+            return
+        self.sets, self._site_index = sets, within(reads.elements, group)
+        if self.has_gradient and self.sets.shape[1] >= 3 and (self.sets >= 0).all():
+            f = np.random.default_rng(0).standard_normal(self.n) + self.mean(theta)
+            self.classes = are_classes(self.likelihood_terms(f, theta)[2])
 
     @cached_property
     def _colors(self) -> Array:
@@ -347,13 +371,6 @@ class ModelFunctions:
         colors = np.zeros((self.sets.shape[1], self.n + 1))
         np.put_along_axis(colors, self.sets.T, 1.0, axis=1)
         return np.ascontiguousarray(colors[:, :-1])
-
-    def _extent(self, theta: Array) -> tuple[Array, Array]:
-        """m, and the standard deviations of f."""
-        prior = self.prior(theta)
-        variances = np.ones(self.n) if prior is None else prior.variances
-        # What is looked at here is where f could be, also at a theta whose covariance is none.
-        return self.mean(theta), np.sqrt(np.where(variances > 0.0, variances, 1.0))
 
     def probit_signs(self) -> Array | None:
         """s = ±1, shape (n,), if ℓ = Σ log Φ(s_i f_i): one `Probit` of f itself."""
@@ -418,20 +435,3 @@ class ModelFunctions:
             rows = self._rows_of(u)
             return self.graphs.likelihood_products_vjp(f, theta, self._colors, v, rows)
         return self.graphs.likelihood_terms_vjp(f, theta, v, u)
-
-    def _find_sites(self) -> NDArray[np.intp]:
-        """Find the f_i that each of the `_elements` depends on, digit by binary digit of i."""
-        theta = self.generic_theta
-        mean, scale = self._extent(theta)
-        found = owners(self._elements_at(theta), np.arange(self.n), mean, scale)
-        if found is None:
-            raise ValueError(
-                f"A log density ({', '.join(self.likelihood_names)}) is a sum over "
-                f"several elements of {self.latent!r}: expectation propagation needs them "
-                "one by one, p(y_i | f_i). Write a pm.Potential without its sum, or "
-                "approximation='laplace'."
-            )
-        return found
-
-    def _elements_at(self, theta: Array) -> Callable[[Array], Array]:
-        return lambda rows: self.likelihood.elements(rows, theta)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -19,6 +19,7 @@ from pymc.distributions.distribution import PartialObservedRV
 from pymc.logprob.basic import transformed_conditional_logp
 from pymc.logprob.utils import replace_rvs_by_values
 from pytensor.compile.mode import get_mode
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import DisconnectedInputError, NullTypeGradError
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
@@ -30,12 +31,14 @@ from pymc_lgm.model.alike import simplified
 from pymc_lgm.model.amplitudes import find_amplitudes
 from pymc_lgm.model.compiling import compiled
 from pymc_lgm.model.forms import Form, Setting, forms_of
+from pymc_lgm.model.log_concave import are_log_concave
 from pymc_lgm.model.missing import Missing
 from pymc_lgm.model.reading import Reading
+from pymc_lgm.model.reads import Reads, reads_of, terms_of
 from pymc_lgm.model.refusals import shapes_disagree
 from pymc_lgm.model.theta_gradient import theta_gradient
 
-__all__ = ["Block", "Graphs", "Variable"]
+__all__ = ["Block", "Graphs", "LikelihoodReads", "Variable"]
 
 Variable = Any
 """A PyTensor variable: PyTensor's own types do not say which operators one has."""
@@ -105,6 +108,21 @@ def _in_the_first_form_that_fits(setting: Setting) -> tuple[Form, list[Variable]
     raise AssertionError("the last form fits every model")
 
 
+class LikelihoodReads(NamedTuple):
+    """Which f_i the log densities of a likelihood read.
+
+    Attributes
+    ----------
+    terms : dict of str to list of Reads
+        Of each density, those of functions that it is the sum of.
+    elements : Reads
+        Of every element of every density, as one vector.
+    """
+
+    terms: dict[str, list[Reads]]
+    elements: Reads
+
+
 class Graphs:
     """Mean, covariance and log densities as graphs of theta (p,) and f (n,).
 
@@ -123,6 +141,8 @@ class Graphs:
         Value variables that are neither latent nor in theta, and that a graph depends on.
     cov_reads : set of str
         Names of the value variables that the covariance depends on.
+    log_concave : bool
+        Whether the likelihood is declared to be log-concave in f.
     likelihood, prior : dict of str to variable
         Log densities, elementwise: those that depend on f, and those that depend on theta alone.
     """
@@ -185,6 +205,12 @@ class Graphs:
                 self.likelihood[rv.name] = density
             elif self.theta in depends_on:
                 self.prior[rv.name] = density
+        data = set(ancestors([*model.named_vars.values(), *model.rvs_to_values.values()]))
+        self._moving = [
+            v
+            for v in ancestors(list(self.likelihood.values()))
+            if isinstance(v, SharedVariable) and v not in data
+        ]
         self._log_likelihood = _total(list(self.likelihood.values()))
         self._log_prior = _total(list(self.prior.values()))
         graphs = [self._mean, self._cov, self._log_likelihood, self._log_prior, *self.form.reads]
@@ -200,6 +226,7 @@ class Graphs:
             if isinstance(rv.owner.op, LatentGaussianLikelihood)
             and self.form.cuts.get(rv.owner.inputs[-1]) is self._f
         }
+        self.log_concave = are_log_concave(reading.terms, self.form.cuts)
         self.form.cuts = {}  # A random variable cannot be pickled, and is not needed any more.
         alone = len(signs) == 1 and {*signs} == {*self.likelihood}
         self.signs: Variable | None = signs.popitem()[1] if alone else None
@@ -331,6 +358,20 @@ class Graphs:
     def _simplified(self) -> Variable:
         """K, which may have constants as large as itself now: not kept, and not always made."""
         return simplified(self._cov)
+
+    def reads(self, f: Array, theta: Array) -> LikelihoodReads:
+        """Which f_i the likelihood reads: shapes are evaluated at (f, theta)."""
+        densities = list(self.likelihood.values())
+        values = {self._f: f, self.theta: theta}
+        values |= {v: v.get_value() for v in self._moving}
+        terms = [terms_of(density, self._f) for density in densities]
+        elements = pt.concatenate([density.ravel() for density in densities] or [self._f[:0]])
+        found = reads_of([elements, *(v for each in terms for v in each)], self._f, values)
+        rest = iter(found[1:])
+        each = {
+            name: [next(rest) for _ in of] for name, of in zip(self.likelihood, terms, strict=True)
+        }
+        return LikelihoodReads(each, found[0])
 
     @cached_property
     def amplitudes(self) -> Array:

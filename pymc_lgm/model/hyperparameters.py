@@ -12,7 +12,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.model.compiling import ONCE
 from pymc_lgm.model.latents import Latent, is_process
-from pymc_lgm.model.sets import MOST
+from pymc_lgm.model.reads import MOST
 
 __all__ = ["discrete_in", "name_of", "shared_in", "single_in"]
 

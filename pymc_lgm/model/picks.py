@@ -21,7 +21,9 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
 from pymc_lgm.model.affine_graph import AffineGraph
+from pymc_lgm.model.compiling import called_once
 from pymc_lgm.model.forms.base import Setting
+from pymc_lgm.model.reads import reads_of
 
 __all__ = ["Picks", "has_picks", "read_one_by_one"]
 
@@ -63,11 +65,7 @@ class Picks(NamedTuple):
 
     @classmethod
     def of(cls, setting: Setting, graph: AffineGraph, reader: Variable) -> Picks | None:
-        """Which element of the predictor each observation reads; ``None`` if it is not one.
-
-        Let J be the slope of what the distribution of the observations takes. If each row has one
-        element that is not zero, J (1, 2, 3, ...)ᵀ / J (1, 1, 1, ...)ᵀ says which.
-        """
+        """Which element of the predictor each observation reads; ``None`` if it is not one."""
         (predictor,) = setting.reading.frontier
         whole, seen = reader, slice(None)
         if isinstance(reader.owner.op, PartialObservedRV):
@@ -77,24 +75,15 @@ class Picks(NamedTuple):
         inputs = [v for v in inputs if v.dtype == predictor.dtype]
         if not inputs:
             return None
-        once = AffineGraph.once([graph.x, graph.theta], graph.raw)
+        once = called_once([graph.x, graph.theta], graph.raw)
         size = once(np.zeros(graph.x.type.shape[0]), setting.at).size
-        eta, tangent = pt.vector("eta", shape=(size,)), pt.vector("tangent", shape=(size,))
+        eta = pt.vector("eta", shape=(size,))
         nodes = graph.nodes | {predictor: eta}
         (total,) = setting.place([sum(clone_replace(inputs, nodes, rebuild_strict=False))])
-        weights = pt.zeros_like(total)
-        # J t is the slope of (Jᵀ w)ᵀ t in w.
-        back = pt.grad(None, eta, known_grads={total: weights})
-        forward = pt.grad((back * tangent).sum(), weights)
-        slope = AffineGraph.once([eta, tangent, setting.theta], forward)
-        at = np.linspace(0.1, 0.7, size)
-        one, counted = (slope(at, t, setting.at) for t in (np.ones(size), np.arange(1.0, size + 1)))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            found = counted / one - 1.0
-        which = np.rint(found)
-        if not np.isfinite(found).all() or np.abs(found - which).max(initial=0.0) > 1e-6:
-            return None
-        return cls(which.astype(np.intp)[seen], size)
+        values = {eta: np.linspace(0.1, 0.7, size), setting.theta: setting.at}
+        values |= {v: v.get_value() for v in setting.others}
+        (reads,) = reads_of([total], eta, values, most=1)
+        return cls(reads.first[seen], size) if (reads.counts == 1).all() else None
 
 
 def has_picks(predictor: Variable, reader: Variable) -> bool:

@@ -23,8 +23,10 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 from pymc_lgm.model.affine_graph import AffineGraph, moved_a_little
 from pymc_lgm.model.blocks import Block, of_each, of_raveled
+from pymc_lgm.model.compiling import called_once
 from pymc_lgm.model.elements import columns_move, distinct_elements
 from pymc_lgm.model.forms.base import Setting
+from pymc_lgm.model.ranges import range_of
 from pymc_lgm.model.structure import basis_of_range, order_of, structure_of
 
 __all__ = ["Predictor"]
@@ -88,7 +90,7 @@ class Predictor:
         ]
         # What holds a process as it is can be anything: no need to look at n columns.
         whole = any(block.structure == "identity" for block in self.blocks)
-        self.basis = None if whole else basis_of_range(A)
+        self.basis = None if whole else basis_of_range(self._range(moving, here, first), A)
         self.first = first
         picked = self._raw if np.array_equal(first, np.arange(c[0].size)) else self._raw[first]
         self.predictor = picked
@@ -96,6 +98,18 @@ class Predictor:
         self.covs = self._covariances(model)
         self.cov = self._total()
         self.order = order_of([block.columns for block in self.blocks])
+
+    def _range(
+        self, moving: Sequence[Variable], values: dict[Variable, Array], first: NDArray[np.intp]
+    ) -> Array:
+        """Columns that span the range of A(theta), whatever theta is."""
+        known = [block.columns for block in self.blocks if block.columns is not None]
+        numbers = np.arange(self.n_latents)
+        parts = [numbers[block.part] for block in self.blocks if block.columns is None]
+        if parts:
+            which = np.concatenate(parts)
+            known.append(range_of(self._raw, self._x, which, moving, values)[first])
+        return np.hstack(known)
 
     def vectors(self) -> list[tuple[NDArray[np.intp], Variable, Variable]]:
         """Independent processes that f is made of, if it is nothing else.
@@ -157,9 +171,7 @@ class Predictor:
     ) -> list[tuple[int, ...]]:
         graphs = [clone_replace(v, nodes, rebuild_strict=False).shape for v in frontier]
         shapes = self._place([pt.as_tensor(s) for s in graphs])
-        values = AffineGraph.once([self._x, self._theta], shapes)(
-            np.zeros(self._x.type.shape[0]), at
-        )
+        values = called_once([self._x, self._theta], shapes)(np.zeros(self._x.type.shape[0]), at)
         return [tuple(int(length) for length in shape) for shape in values]
 
     def _look(self, at: Array) -> tuple[list[Array], list[Array]]:
@@ -173,7 +185,7 @@ class Predictor:
         rng = np.random.default_rng(0)
         N = int(self._x.type.shape[0])
         rows = pt.matrix("rows", shape=(None, N))
-        many = AffineGraph.once([rows, self._theta], vectorize_graph(self._raw, {self._x: rows}))
+        many = called_once([rows, self._theta], vectorize_graph(self._raw, {self._x: rows}))
         two = rng.standard_normal((2, N))
         points = np.vstack([np.zeros(N), np.eye(N), two])
         c, A = [], []

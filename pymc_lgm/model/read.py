@@ -18,7 +18,7 @@ from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model import refusals
 from pymc_lgm.model.check import Audit
 from pymc_lgm.model.data_read import DataRead
-from pymc_lgm.model.diagnose import check_model, coupled_term
+from pymc_lgm.model.diagnose import check_model
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.graphs import Variable
 from pymc_lgm.model.latents import is_gaussian, is_process
@@ -137,12 +137,7 @@ class LatentGaussianModel(ModelFunctions):
             check_model(self, begin, f, covariance=covariance)
             if reading.latents[0].rv in model.observed_RVs:
                 return self
-            at = (begin, self.generic_theta)
-            self.coupled = next(filter(None, (coupled_term(self, x, f) for x in at)), None)
-            # What a discrete variable switches may be read by one observation now, by another then.
-            discrete = set(self.other_names) & {v.name for v in model.discrete_value_vars}
-            if self.coupled is not None and not discrete and self.form.has_sets:
-                self.find_sets()
+            self.find_reads(begin, f)
         return self
 
     def __getstate__(self) -> dict[str, Any]:

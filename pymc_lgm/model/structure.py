@@ -45,11 +45,23 @@ def norm_of(columns: Array) -> Array:
     return result
 
 
-def basis_of_range(A: list[Array]) -> Array | None:
-    """Of the range of A, the same at every theta; ``None`` if that is everything."""
-    E = len(A[0])
+def basis_of_range(columns: Array, A: list[Array]) -> Array | None:
+    """Of the range of A, the same at every theta; ``None`` if that is everything.
+
+    Parameters
+    ----------
+    columns : ndarray, shape (E, r)
+        They span that of every A(theta): see `pymc_lgm.model.ranges`.
+    A : list of ndarray
+        At some thetas, the first of which is where the model starts.
+
+    Raises
+    ------
+    ValueError
+        If an A has a smaller range.
+    """
+    E = len(columns)
     # Columns of length one: a short length-scale must not hide the column of an intercept.
-    columns = np.hstack(A)
     U, s, _ = np.linalg.svd(columns / np.maximum(norm_of(columns), TINY), full_matrices=False)
     rank = int((s > 1e-9 * s.max(initial=0.0)).sum())
     each = [int(np.linalg.matrix_rank(a / np.maximum(norm_of(a), TINY), tol=1e-9)) for a in A]

@@ -27,7 +27,6 @@ from pymc_lgm.kernels.hold.approximate_evidence import (
 from pymc_lgm.kernels.theta.survey import SURVEYED
 from pymc_lgm.model import LatentGaussianModel
 from pymc_lgm.model.diagnose import (
-    is_log_concave,
     no_approximation,
     refuse_coupling,
     refuse_large_sets,
@@ -157,7 +156,7 @@ class Marginal(LatentGaussianStep):
             raise ValueError(no_gradient(self.lgm, "lgm.ASIS()"))
         refuse_large_sets(self.lgm, f"lgm.{type(self).__name__}")
         if self.approximation is None:
-            one_by_one = self.lgm.sets is None and is_log_concave(self.lgm)
+            one_by_one = self.lgm.sets is None and self.lgm.is_log_concave
             of_sites = "ep" if one_by_one else "variational"
             by_mode = not self._splits()
             self.approximation = "laplace" if by_mode else of_sites

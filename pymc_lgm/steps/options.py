@@ -11,7 +11,6 @@ from typing import Any, TypedDict
 import pymc as pm
 
 from pymc_lgm.kernels.latent import LatentMove, PositionHMC
-from pymc_lgm.model.diagnose import is_log_concave
 from pymc_lgm.model.functions import ModelFunctions
 
 __all__ = [
@@ -70,7 +69,7 @@ def refuse_no_metric(model: ModelFunctions, move: LatentMove, instead: str) -> N
             f"The curvature of the likelihood ({names}) cannot be differentiated, and the metric "
             f"at f moves with it. Write {instead}."
         )
-    if not is_log_concave(model):
+    if not model.is_log_concave:
         raise ValueError(
             f"The likelihood ({names}) is not log-concave in {model.latent!r}: where its curvature "
             f"W is negative, K⁻¹ + W at f need not be a metric. Write {instead}."

@@ -9,7 +9,7 @@ from pymc_lgm import kernels
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.recall import Recall, WarmSearch, laplace_near_sites
 from pymc_lgm.model import refusals
-from pymc_lgm.model.diagnose import is_flat, is_log_concave
+from pymc_lgm.model.diagnose import is_flat
 from pymc_lgm.steps.marginal import Importance, Marginal
 from pymc_lgm.steps.options import StepOptions, one_of, refuse_no_metric
 
@@ -154,7 +154,7 @@ class PseudoMarginal(Marginal):
         # Not so where labels cut f off on all sides, as those of a robust maximum do.
         self._close = self.lgm.form.is_close
         if self._close and self.lgm.sets is not None and self.lgm.has_gradient:
-            self._close = is_log_concave(self.lgm)
+            self._close = self.lgm.is_log_concave
             if not self._close and self.approximation is None and is_flat(self.lgm):
                 raise ValueError(refusals.no_gaussian_near(self.lgm.likelihood_names))
         elements, latent = list(super()._sweep()), self.latent_move
@@ -180,7 +180,7 @@ class PseudoMarginal(Marginal):
             if correlation < 1.0:
                 independent = True if close and not interweave else None
         if self.search is None:
-            comes_and_goes = self.approximation == "variational" and not is_log_concave(self.lgm)
+            comes_and_goes = self.approximation == "variational" and not self.lgm.is_log_concave
             self.search = "anew" if comes_and_goes else "recalled"
         recalled = self.search == "recalled"
         return kernels.PseudoMarginal(

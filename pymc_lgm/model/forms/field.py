@@ -13,13 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, partial
-from itertools import product
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc.pytensorf import compile as pymc_compile
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 
@@ -27,7 +25,6 @@ from pymc_lgm.approximations.gaussian import Effects
 from pymc_lgm.approximations.log_concave import draw_log_concave
 from pymc_lgm.approximations.own_effects import Derivatives
 from pymc_lgm.linalg import Array
-from pymc_lgm.model.compiling import STABLE
 from pymc_lgm.model.field_structure import FieldStructure, Pieces
 from pymc_lgm.model.forms.base import (
     Direction,
@@ -39,6 +36,7 @@ from pymc_lgm.model.forms.base import (
     Setting,
 )
 from pymc_lgm.model.forms.integrated import Integrated
+from pymc_lgm.model.log_concave import are_log_concave
 from pymc_lgm.priors import FieldPrior, Prior
 from pymc_lgm.priors.field import Field
 
@@ -68,6 +66,7 @@ class FieldPredictor(Form):
         self._eta = pt.vector("eta", shape=(structure.size,))
         seen = self._eta if structure.picks is None else structure.picks.whole(self._eta)
         self.cuts = {setting.reading.frontier[0]: seen}
+        self._is_log_concave = are_log_concave(setting.reading.terms, self.cuts)
         self.mean = self.cov = pt.zeros(self.n)
         self.of_values, self.reads = structure.of_values, structure.outputs
         self._pieces: tuple[bytes, Pieces] | None = None
@@ -79,7 +78,7 @@ class FieldPredictor(Form):
         if density.ndim != 1:
             return None
         structure = self.structure
-        if structure.found.own is not None and not self._is_log_concave(density):
+        if structure.found.own is not None and not self._is_log_concave:
             return None
         # With effects f is what they have been added to, until `likelihood` integrates them out.
         read = structure.read_by(self.f)
@@ -114,25 +113,6 @@ class FieldPredictor(Form):
     def likelihood(self, graphs: LikelihoodFunctions) -> LikelihoodFunctions:
         """Without the effects, if there are some."""
         return graphs if self._integrated is None else self._integrated
-
-    def _is_log_concave(self, density: Variable) -> bool:
-        """Whether the curvature in eta is nowhere positive, as far as one looks.
-
-        From −30 to 30, at thetas of which some have scales of up to 400 times less or 20 times
-        more than the start. What is rounding is so beside the slope.
-        """
-        slope = pt.grad(density.sum(), self._eta)
-        bend = pt.grad(slope.sum(), self._eta)
-        inputs, at = [self._eta, self._setting.theta], self._setting.at
-        looked = pymc_compile(inputs, [slope, bend], mode=STABLE, on_unused_input="ignore")
-        near = at + 0.3 * np.random.default_rng(0).standard_normal(at.size)
-        eta = np.linspace(-30.0, 30.0, 61)
-        with np.errstate(all="ignore"):
-            for theta, x in product((at, near, at - 6.0, at - 3.0, at + 3.0), eta):
-                slopes, bends = looked(np.full(self.structure.size, x), theta)
-                if (bends > 1e-9 * (1.0 + np.abs(slopes)))[np.isfinite(bends)].any():
-                    return False
-        return True
 
     def forget(self) -> None:
         """The pieces at theta."""

@@ -1,0 +1,208 @@
+"""Which likelihoods are log-concave in f, by declaration.
+
+A density of this package says so itself. Of PyMC's, a table says with which parameters they are,
+each a function of a kind of what is affine in f: ``pm.Poisson("y", pm.math.exp(f))`` is, and
+``pm.Poisson("y", f**2)`` is not. What is not in the table is not log-concave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import pymc as pm
+import pytensor.scalar as ps
+
+from pymc.distributions.distribution import PartialObservedRV
+from pymc.variational.minibatch_rv import MinibatchRandomVariable
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.basic import NotScalarConstantError, get_underlying_scalar_constant_value
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.special import Softmax
+from pytensor.tensor.subtensor import Subtensor
+
+from pymc_lgm.likelihoods.base import LikelihoodRV
+from pymc_lgm.likelihoods.registry import expectation_of
+from pymc_lgm.model.affine import is_affine
+from pymc_lgm.model.elements import JOINING, PICKING
+
+__all__ = ["are_log_concave"]
+
+Variable = Any
+
+FREE, AFFINE = "free of f", "affine in f"
+LOG_AFFINE = "a number times the exponential of what is affine"
+LOGIT, PROBIT, CLOGLOG = "inverse logit", "inverse probit", "inverse complementary log-log"
+NEGATIVE, SURVIVAL = "minus such an exponential", "exponential of minus such an exponential"
+SOFTMAX, CUMULATIVE, ORDERED = "softmax", "cumulative probabilities", "differences of them"
+OTHER = "another function of f"
+
+PROBABILITIES = (LOGIT, PROBIT, CLOGLOG)
+
+LOCATION = ((AFFINE, FREE),)
+SCALE = ((FREE, LOG_AFFINE),)
+CHANCE = tuple((kind,) for kind in PROBABILITIES)
+
+LOG_CONCAVE: dict[Any, Sequence[tuple[str, ...]]] = {
+    pm.Normal: LOCATION + SCALE,
+    pm.LogNormal: LOCATION + SCALE,
+    pm.Laplace: LOCATION + SCALE,
+    pm.Logistic: LOCATION,
+    pm.Gumbel: LOCATION,
+    pm.HalfNormal: SCALE,
+    pm.Gamma: SCALE,
+    pm.InverseGamma: SCALE,
+    pm.Weibull: SCALE,
+    pm.Exponential: ((LOG_AFFINE,),),
+    pm.Poisson: ((LOG_AFFINE,),),
+    pm.Bernoulli: CHANCE,
+    pm.Geometric: CHANCE,
+    pm.Binomial: tuple((FREE, kind) for kind in PROBABILITIES),
+    pm.NegativeBinomial: ((FREE, LOGIT),),
+    pm.Categorical: ((SOFTMAX,), (ORDERED,)),
+    pm.Multinomial: ((FREE, SOFTMAX),),
+}
+"""Of the parameters that a random variable has in PyTensor, the kinds with which it is.
+
+Each is a sum of log densities along lines (Boyd and Vandenberghe 2004, section 3.5), but for
+cumulative probabilities, by Pratt (1981, JASA 76, 103).
+"""
+
+KINDS = {
+    getattr(distribution, "rv_type", None) or type(distribution.rv_op): kinds
+    for distribution, kinds in LOG_CONCAVE.items()
+}
+
+
+WRAPPERS = PartialObservedRV | MinibatchRandomVariable
+
+
+def are_log_concave(terms: Sequence[Variable], frontier: Collection[Variable]) -> bool:
+    """Whether all log densities that read f are declared to be concave in it.
+
+    Parameters
+    ----------
+    terms : sequence of variable
+        Random variables and potentials.
+    frontier : collection of variable
+        What they read of f.
+    """
+    reading = [term for term in terms if not set(frontier).isdisjoint(ancestors([term]))]
+    return all(_is_log_concave(term, frontier) for term in reading)
+
+
+def _is_log_concave(term: Variable, frontier: Collection[Variable]) -> bool:
+    term = expectation_of(term) or term
+    while term.owner is not None and isinstance(term.owner.op, WRAPPERS):
+        term = term.owner.inputs[0]
+    op: Any = None if term.owner is None else term.owner.op
+    if isinstance(op, LikelihoodRV):
+        _rng, _size, f, *others = term.owner.inputs
+        kinds = _kinds([f, *others], frontier)
+        return op.is_log_concave and kinds[f] == AFFINE and all(kinds[v] == FREE for v in others)
+    if type(op) not in KINDS:
+        return False
+    parameters = op.dist_params(term.owner)
+    kinds = _kinds(parameters, frontier)
+    return tuple(kinds[v] for v in parameters) in KINDS[type(op)]
+
+
+def _kinds(outputs: Sequence[Variable], frontier: Collection[Variable]) -> dict[Variable, str]:
+    """What kind of a function of f each variable of a graph is."""
+    kinds = dict.fromkeys(frontier, AFFINE)
+    for node in toposort(outputs, blockers=frontier):
+        if isinstance(node.op, Shape | Shape_i):
+            continue
+        of_inputs = [kinds.get(v, FREE) for v in node.inputs]
+        kinds |= dict.fromkeys(node.outputs, _kind(node, of_inputs))
+    return {v: kinds.get(v, FREE) for v in (*kinds, *outputs)}
+
+
+def _kind(node: Any, kinds: list[str]) -> str:
+    op, moved = node.op, {kind for kind in kinds if kind != FREE}
+    if not moved:
+        return FREE
+    if isinstance(op, CheckAndRaise):
+        return kinds[0]
+    if moved == {AFFINE} and is_affine(node, [kind == AFFINE for kind in kinds]):
+        return AFFINE
+    if isinstance(op, PICKING) and len(moved) == 1 and kinds[0] != FREE:
+        others_move = any(kind != FREE for kind in kinds[1:])
+        return OTHER if others_move else kinds[0]
+    if isinstance(op, JOINING):
+        if moved == {LOG_AFFINE}:
+            return LOG_AFFINE
+        pairs = zip(node.inputs, kinds, strict=True)
+        ends = all(_number(v) in (0.0, 1.0) for v, kind in pairs if kind == FREE and v.type.ndim)
+        return CUMULATIVE if len(moved) == 1 and moved <= set(PROBABILITIES) and ends else OTHER
+    if isinstance(op, Softmax):
+        return SOFTMAX if kinds[0] == AFFINE else OTHER
+    return _of_numbers(node, kinds) if isinstance(op, Elemwise) else OTHER
+
+
+def _of_numbers(node: Any, kinds: list[str]) -> str:
+    """Of functions of numbers that are not affine."""
+    op, first = node.op.scalar_op, kinds[0]
+    for kind, of, result in FUNCTIONS:
+        if isinstance(op, kind) and first == of:
+            return result
+    if isinstance(op, ps.Mul | ps.TrueDiv) and set(kinds) <= {FREE, LOG_AFFINE}:
+        return LOG_AFFINE
+    if isinstance(op, ps.Pow) and kinds == [LOG_AFFINE, FREE]:
+        return LOG_AFFINE
+    if isinstance(op, ps.Second):
+        return kinds[1]
+    if isinstance(op, ps.Mul) and _is_half_of(node, ps.Erfc, kinds):
+        return PROBIT
+    if isinstance(op, ps.Sub):
+        if kinds == [FREE, SURVIVAL] and _number(node.inputs[0]) == 1.0:
+            return CLOGLOG
+        if kinds == [CUMULATIVE, CUMULATIVE] and _are_neighbors(*node.inputs):
+            return ORDERED
+    return OTHER
+
+
+FUNCTIONS = (
+    (ps.Exp, AFFINE, LOG_AFFINE),
+    (ps.Log, LOG_AFFINE, AFFINE),
+    (ps.Sigmoid, AFFINE, LOGIT),
+    (ps.Erfc, AFFINE, "erfc"),
+    (ps.Reciprocal, LOG_AFFINE, LOG_AFFINE),
+    (ps.Sqrt, LOG_AFFINE, LOG_AFFINE),
+    (ps.Sqr, LOG_AFFINE, LOG_AFFINE),
+    (ps.Abs, LOG_AFFINE, LOG_AFFINE),
+    (ps.Sign, LOG_AFFINE, LOG_AFFINE),
+    (ps.Neg, LOG_AFFINE, NEGATIVE),
+    (ps.Exp, NEGATIVE, SURVIVAL),
+)
+"""Functions of one number: what they make of which kind."""
+
+
+def _is_half_of(node: Any, kind: type, kinds: list[str]) -> bool:
+    """Whether a product is ½ erfc(u), which is Φ(−u √2)."""
+    free = [v for v, k in zip(node.inputs, kinds, strict=True) if k == FREE]
+    return "erfc" in kinds and len(kinds) == 2 and len(free) == 1 and _number(free[0]) == 0.5
+
+
+def _are_neighbors(upper: Variable, lower: Variable) -> bool:
+    """Whether two are all of a variable but its first, and all but its last, in the last axis."""
+    both = [v.owner for v in (upper, lower)]
+    if any(node is None or not isinstance(node.op, Subtensor) for node in both):
+        return False
+    if both[0].inputs[0] is not both[1].inputs[0]:
+        return False
+    (*_, last), (*_, first) = (node.op.idx_list for node in both)
+    starts, ends = isinstance(last, slice), isinstance(first, slice)
+    if not starts or not ends or last.stop is not None or first.start is not None:
+        return False
+    return [_number(node.inputs[-1]) for node in both] == [1.0, -1.0]
+
+
+def _number(v: Variable) -> float | None:
+    """The number that all elements of a constant are; ``None`` if it is none."""
+    try:
+        return float(get_underlying_scalar_constant_value(v))
+    except NotScalarConstantError:
+        return None

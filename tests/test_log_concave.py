@@ -1,0 +1,102 @@
+"""What is declared to be log-concave is, wherever one looks; what bends otherwise is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+import pymc_lgm as lgm
+
+from pymc_lgm.model.compiling import STABLE
+from pymc_lgm.model.log_concave import KINDS, are_log_concave
+
+pytestmark = pytest.mark.usefixtures("interpreted")
+
+f, free = pt.vector("f", shape=(6,)), pt.scalar("free")
+ROWS, CUTS = f.reshape((2, 3)), np.array([-0.5, 0.3, 1.0])
+POSITIVE, COUNTS = np.array([0.1, 0.7, 1.3, 2.0, 5.0, 30.0]), np.array([0, 1, 2, 3, 7, 40])
+
+CONCAVE: dict[str, tuple[Any, Any]] = {
+    "normal": (pm.Normal.dist(2.0 * f - 1.0, free), POSITIVE),
+    "volatility": (pm.Normal.dist(0.0, pt.exp(f / 2)), POSITIVE),
+    "precision": (pm.Normal.dist(0.0, tau=pt.exp(f)), POSITIVE),
+    "lognormal": (pm.LogNormal.dist(f, free), POSITIVE),
+    "laplace": (pm.Laplace.dist(f, free), POSITIVE),
+    "laplace, scale": (pm.Laplace.dist(0.0, pt.exp(f)), POSITIVE),
+    "logistic": (pm.Logistic.dist(f, free), POSITIVE),
+    "gumbel": (pm.Gumbel.dist(f, free), POSITIVE),
+    "half normal": (pm.HalfNormal.dist(pt.exp(f)), POSITIVE),
+    "gamma": (pm.Gamma.dist(alpha=free, beta=free / pt.exp(f)), POSITIVE),
+    "inverse gamma": (pm.InverseGamma.dist(free, beta=pt.exp(f)), POSITIVE),
+    "weibull": (pm.Weibull.dist(free, pt.exp(f)), POSITIVE),
+    "exponential": (pm.Exponential.dist(lam=3.0 * pt.exp(f) ** 2), POSITIVE),
+    "poisson": (pm.Poisson.dist(free * pt.exp(f) / 2.0), COUNTS),
+    "logit": (pm.Bernoulli.dist(logit_p=f), COUNTS % 2),
+    "probit": (pm.Bernoulli.dist(p=pm.math.invprobit(f)), COUNTS % 2),
+    "complementary log-log": (pm.Bernoulli.dist(p=1 - pt.exp(-pt.exp(f))), COUNTS % 2),
+    "geometric": (pm.Geometric.dist(pm.math.sigmoid(f)), COUNTS + 1),
+    "binomial": (pm.Binomial.dist(n=50, logit_p=f), COUNTS),
+    "negative binomial": (pm.NegativeBinomial.dist(mu=pt.exp(f), alpha=free), COUNTS),
+    "softmax": (pm.Categorical.dist(logit_p=pt.concatenate([ROWS, [[0.0], [0.0]]], 1)), [3, 1]),
+    "ordered": (pm.OrderedLogistic.dist(eta=f, cutpoints=CUTS), COUNTS % 4),
+    "multinomial": (pm.Multinomial.dist(5, p=pt.special.softmax(ROWS, axis=-1)), [[5, 0, 0]] * 2),
+    "ours, probit": (lgm.Probit.dist(f=f), COUNTS % 2),
+    "ours, logit": (lgm.Logistic.dist(f=f), COUNTS % 2),
+    "ours, counts": (lgm.LogGaussianCox.dist(f=f, exposure=2.0), COUNTS),
+    "ours, volatility": (lgm.CopulaVolatility.dist(f=f), POSITIVE),
+    "ours, softmax": (lgm.Softmax.dist(f=ROWS), [0, 1, 1]),
+    "ours, ordinal": (lgm.OrdinalProbit.dist(f=f, cutpoints=CUTS, noise=0.4), COUNTS % 4),
+}
+
+BENT: dict[str, Any] = {
+    "Student errors": pm.StudentT.dist(nu=4, mu=f, sigma=free),
+    "Cauchy errors": pm.Cauchy.dist(f, free),
+    "mean and scale": pm.Normal.dist(f, pt.exp(f[::-1])),
+    "a square": pm.Normal.dist(f**2, free),
+    "a rate that is affine": pm.Poisson.dist(f),
+    "a probability beside zero": pm.Bernoulli.dist(0.1 + 0.8 * pm.math.sigmoid(f)),
+    "more zeros": pm.ZeroInflatedPoisson.dist(0.5, pt.exp(f)),
+    "a sum of rates": pm.Poisson.dist(pt.exp(f) + 1.0),
+    "a scale that f moves": lgm.OrdinalProbit.dist(f=f, cutpoints=CUTS, noise=pt.exp(f)),
+    "ours of a square": lgm.Probit.dist(f=f**2),
+    "ours, robust": lgm.RobustMax.dist(f=ROWS),
+    "the other half": pm.Bernoulli.dist(0.4 * pt.erfc(f)),
+    "another power": pm.Gamma.dist(alpha=pt.exp(f), beta=1.0),
+}
+
+
+@pytest.mark.parametrize("name", CONCAVE)
+def test_what_is_declared_is_log_concave(name: str) -> None:
+    rv, observed = CONCAVE[name]
+    assert are_log_concave([rv], [f])
+    density = pytensor.function(
+        [f, free], pm.logp(rv, np.asarray(observed)).sum(), mode=STABLE, on_unused_input="ignore"
+    )
+    rng = np.random.default_rng(0)
+    for scale in (0.3, 2.0, 8.0):
+        for at in (0.05, 1.0, 6.0):
+            x, step = scale * rng.standard_normal((2, 6))
+            ends = [float(density(x + k * step, at)) for k in (-1.0, 0.0, 1.0)]
+            rounding = 1e-10 * (1.0 + np.abs(ends).max())
+            assert ends[1] >= (ends[0] + ends[2]) / 2.0 - rounding
+
+
+@pytest.mark.parametrize("name", BENT)
+def test_what_is_not_declared_is_not(name: str) -> None:
+    assert not are_log_concave([BENT[name]], [f])
+
+
+def test_each_distribution_of_the_table_is_tested() -> None:
+    tested = {type(rv.owner.op) for rv, _ in CONCAVE.values()}
+    assert set(KINDS) <= tested
+
+
+def test_a_potential_of_f_is_not_declared() -> None:
+    normal = pm.Normal.dist(f, free)
+    assert not are_log_concave([normal, -pt.sum(f**2)], [f])
+    assert are_log_concave([normal, -pt.sum(free**2)], [f])
