@@ -39,6 +39,7 @@ To write one's own, write an op that draws and a distribution with its ``logp``:
 ...     name = "log_gaussian_exponential"
 ...     extended_signature = "[rng],[size],()->[rng],()"
 ...     _print_name = ("LogGaussianExponential", "Exp")
+...     is_log_concave = True  # in f: without this the samplers take it for not
 ...
 ...     @classmethod
 ...     def draw(cls, f, *, size, rng):

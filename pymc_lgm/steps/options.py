@@ -71,8 +71,8 @@ def refuse_no_metric(model: ModelFunctions, move: LatentMove, instead: str) -> N
         )
     if not model.is_log_concave:
         raise ValueError(
-            f"The likelihood ({names}) is not log-concave in {model.latent!r}: where its curvature "
-            f"W is negative, K⁻¹ + W at f need not be a metric. Write {instead}."
+            f"The likelihood ({names}) is not known to be log-concave in {model.latent!r}. Where "
+            f"its curvature W is negative, K⁻¹ + W at f need not be a metric. Write {instead}."
         )
 
 

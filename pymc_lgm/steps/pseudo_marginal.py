@@ -32,9 +32,9 @@ class PseudoMarginal(Marginal):
     approximation : {"laplace", "ep", "variational"}, optional
         Where q comes from: the mode of f; expectation propagation, which is closer to the
         posterior; or the largest evidence lower bound, which a likelihood need not be log-concave
-        for. By default "ep"; "variational" where the likelihood is not log-concave, as one with
-        Student errors, or where an observation reads several elements of f; "laplace" where it
-        cannot be split over the elements of f.
+        for. By default "ep"; "variational" where the likelihood is not known to be log-concave, as
+        one with Student errors or a `pymc.Potential`, or where an observation reads several
+        elements of f; "laplace" where it cannot be split over the elements of f.
     move : {"emulator", "nuts", "metropolis", "delayed-metropolis", "slice"}, optional
         How theta moves: by long jumps that an emulator of the evidence proposes; by NUTS on q's own
         evidence, whose end an estimate accepts; by an adaptive random walk; by the same with
