@@ -181,3 +181,21 @@ def test_ordered_logistic_reads_one_element(two: bool) -> None:
     read = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
     assert read.coupled is None
     assert max(read.check(draws=5).values()) < 1e-6
+
+
+@pytest.mark.parametrize("other", [0.0, None])
+def test_a_class_of_reference_is_no_element_of_f(other: float | None) -> None:
+    """It joins no observations, whether it is zero or moves with theta."""
+    rng, group = np.random.default_rng(0), np.repeat(np.arange(8), 3)
+    with pm.Model() as model:
+        s, level = pm.HalfNormal("s"), pm.StudentT("level", 4)
+        b = pm.Normal("b", 0, s, shape=(8, 2))
+        last = pt.zeros((24, 1)) + (level if other is None else other)
+        eta = pt.concatenate([b[group], last], axis=1)
+        pm.Categorical("y", logit_p=eta, observed=rng.integers(0, 3, 24))
+    read = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    assert read.n == 16
+    assert read.sets is not None
+    assert read.sets.tolist() == np.arange(16).reshape(8, 2).tolist()
+    assert read.is_log_concave
+    assert max(read.check(draws=5).values()) < 1e-6

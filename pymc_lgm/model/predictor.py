@@ -27,6 +27,7 @@ from pymc_lgm.model.compiling import called_once
 from pymc_lgm.model.elements import columns_move, distinct_elements
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.ranges import range_of
+from pymc_lgm.model.reads import reads_of
 from pymc_lgm.model.structure import basis_of_range, order_of, structure_of
 
 __all__ = ["Predictor"]
@@ -61,6 +62,8 @@ class Predictor:
         Which element of f each of x is, if f is x in another order, and its mean.
     index : ndarray of int or None
         Which element of f each element of the frontier is, if they are not the same.
+    is_free : ndarray of bool
+        Which elements of the frontier depend on no latent variable.
     """
 
     def __init__(self, setting: Setting):
@@ -80,6 +83,12 @@ class Predictor:
         here = {v: v.get_value(borrow=True) for v in self._others} | {self._theta: at}
         here[self._x] = np.zeros(A[0].shape[1])
         first, index = distinct_elements(self._raw, [self._x, *moving], here)
+        # What depends on no latent, as the zeros of a class of reference, is no element of f.
+        (reads,) = reads_of([self._raw], self._x, here, most=1)
+        self.is_free = reads.counts == 0
+        if self.is_free.any():
+            kept = ~self.is_free[first]
+            first, index = first[kept], (np.cumsum(kept) - 1)[index]
         self.size, self.n_latents = first.size, A[0].shape[1]
         self.index = None if np.array_equal(index, np.arange(first.size)) else index
         A = [each[first] for each in A]
@@ -146,7 +155,11 @@ class Predictor:
 
     def pieces(self, f: Variable) -> list[Variable]:
         """The frontier's variables, made of a vector f."""
-        flat = f if self.index is None else f[self.index]
+        flat = f if self.index is None else f[self.index[~self.is_free]]
+        if self.is_free.any():
+            zeros = pt.zeros(self.n_latents)
+            c = clone_replace(self._raw_of_values, {self._x: zeros}, rebuild_strict=False)
+            flat = c[np.flatnonzero(~self.is_free)].set(flat)
         pieces, end = [], 0
         for shape in self.frontier_shapes:
             begin, end = end, end + int(np.prod(shape))
