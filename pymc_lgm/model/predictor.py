@@ -99,7 +99,9 @@ class Predictor:
         ]
         # What holds a process as it is can be anything: no need to look at n columns.
         whole = any(block.structure == "identity" for block in self.blocks)
-        self.basis = None if whole else basis_of_range(self._range(moving, here, first), A)
+        self.basis = None
+        if not whole:
+            self.basis = basis_of_range(self._range(moving, here, first), A, setting.label)
         self.first = first
         picked = self._raw if np.array_equal(first, np.arange(c[0].size)) else self._raw[first]
         self.predictor = picked

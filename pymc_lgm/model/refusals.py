@@ -218,20 +218,22 @@ def not_finite(latents: str, index: int) -> str:
     )
 
 
-def range_moves(elements: int, rank: int) -> str:
+def range_moves(latents: str, elements: int, rank: int) -> str:
     """Fewer latent variables than predictors, and a map whose range moves with theta."""
     return (
-        f"The {elements} elements of the linear predictor have {rank} degrees of freedom, and "
-        "which combinations are possible depends on theta. The samplers need a range that stays. "
+        f"The {elements} elements of the linear predictor of {latents!r} have {rank} degrees of "
+        "freedom, and which combinations are possible depends on theta. The samplers need a range "
+        "that stays. "
         "Write the prior on f itself, or sample this model with pm.NUTS()."
     )
 
 
-def range_is_less_at_the_start(elements: int, rank: int, elsewhere: int) -> str:
+def range_is_less_at_the_start(latents: str, elements: int, rank: int, elsewhere: int) -> str:
     """A coefficient of latent variables is 0 where the chain would start, and nowhere else."""
     return (
-        f"The {elements} elements of the linear predictor have {rank} degrees of freedom at the "
-        f"starting point, and {elsewhere} beside it: what multiplies a latent variable is 0 there. "
+        f"The {elements} elements of the linear predictor of {latents!r} have {rank} degrees of "
+        f"freedom at the starting point, and {elsewhere} beside it: what multiplies a latent "
+        "variable is 0 there. "
         "Start it elsewhere, as in pm.Normal('beta', 0, 1, initval=0.5)."
     )
 

@@ -45,7 +45,7 @@ def norm_of(columns: Array) -> Array:
     return result
 
 
-def basis_of_range(columns: Array, A: list[Array]) -> Array | None:
+def basis_of_range(columns: Array, A: list[Array], latents: str = "f") -> Array | None:
     """Of the range of A, the same at every theta; ``None`` if that is everything.
 
     Parameters
@@ -54,6 +54,8 @@ def basis_of_range(columns: Array, A: list[Array]) -> Array | None:
         They span that of every A(theta): see `pymc_lgm.model.ranges`.
     A : list of ndarray
         At some thetas, the first of which is where the model starts.
+    latents : str
+        What a message calls x.
 
     Raises
     ------
@@ -66,9 +68,9 @@ def basis_of_range(columns: Array, A: list[Array]) -> Array | None:
     rank = int((s > 1e-9 * s.max(initial=0.0)).sum())
     each = [int(np.linalg.matrix_rank(a / np.maximum(norm_of(a), TINY), tol=1e-9)) for a in A]
     if each[0] < min(each[1:], default=rank) == rank:
-        raise ValueError(refusals.range_is_less_at_the_start(E, each[0], rank))
+        raise ValueError(refusals.range_is_less_at_the_start(latents, E, each[0], rank))
     if min(each) < rank:
-        raise ValueError(refusals.range_moves(E, min(each)))
+        raise ValueError(refusals.range_moves(latents, E, min(each)))
     if rank == E:
         return None
     return np.ascontiguousarray(U[:, :rank])

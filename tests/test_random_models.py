@@ -1,0 +1,267 @@
+"""Random models are refused, or read as PyMC has them, at points far from the start, too.
+
+What is compared does not pass through `pymc_lgm.model.check`: PyMC's terms are compiled here, and
+the mean and the precision of the latent variables are those of the quadratic form that PyMC's own
+density of them is.
+"""
+
+from __future__ import annotations
+
+import traceback
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+from numpy.typing import NDArray
+from pytensor.compile.mode import Mode
+from pymc.distributions.multivariate import CARRV
+from pymc.logprob.utils import local_check_parameter_to_ninf_switch
+from pytensor.graph.replace import clone_replace, vectorize_graph
+from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
+from pytensor.tensor.elemwise import CAReduce
+from random_models import LATENTS, LIKELIHOODS, MOVING, RandomModel, random_model
+
+import pymc_lgm as lgm
+
+Array = NDArray[np.float64]
+Point = dict[str, NDArray[Any]]
+
+
+@node_rewriter([CAReduce])
+def of_one_number(fgraph: Any, node: Any) -> Any:
+    """A sum of one number along an axis, as in the density of `pymc.CAR`, is an error in NumPy."""
+    return [node.inputs[0].astype(node.outputs[0].dtype)] if node.inputs[0].ndim == 0 else None
+
+
+# A density is zero outside of its parameters: PyMC's own rewrite, which raises no error there.
+REWRITES = dfs_rewriter(local_check_parameter_to_ninf_switch, of_one_number)
+
+ONCE = {"mode": Mode(linker="py", optimizer=None).register((REWRITES, 1.0)), "traceback__limit": 0}
+"""Nothing is compiled, and nothing else rewritten: a model is evaluated some hundred times."""
+
+TOLERANCE = 1e-6
+POINTS = 20
+MOMENTS = 4
+"""Points at which mean and covariance are compared, too."""
+
+
+class Difference(NamedTuple):
+    what: str
+    error: float
+
+
+class Pymc:
+    """The density of a model, as PyMC has it."""
+
+    def __init__(self, made: RandomModel, read: lgm.LatentGaussianModel):
+        model = made.model
+        latents = [model[name] for name in read.latents]
+        missing = [rv for rv in model.free_RVs if model.rvs_to_values[rv].name in read.missing]
+        rest = [rv for rv in model.basic_RVs if rv not in latents and rv not in missing]
+        terms = [*latents, *rest, *model.potentials]
+        densities = [pt.sum(each) for each in model.logp(vars=terms, sum=False)]
+        self._values = [model.rvs_to_values[rv] for rv in latents]
+        self.shapes = [made.start[v.name].shape for v in self._values]
+        sizes = [int(np.prod(shape)) for shape in self.shapes]
+        self._ends = np.cumsum(sizes)
+        self.size = sum(sizes)
+        self._inputs = model.value_vars
+        self._terms = pytensor.function(
+            self._inputs, pt.stack(densities), on_unused_input="ignore"
+        )
+        # The density of the latents, of many values at once.
+        rows, x = pt.matrix("rows"), pt.vector("x", shape=(self.size,))
+        pieces = dict(zip(self._values, self._split(x), strict=True))
+        prior = pt.sum(pt.stack(densities[: len(latents)]))
+        prior = clone_replace(prior, pieces, rebuild_strict=False)
+        others = [v for v in self._inputs if v not in self._values]
+        self._others = [v.name for v in others]
+        self.n_latents = len(latents)
+        self._slope = None
+        if any(isinstance(rv.owner.op, CARRV) for rv in latents):  # of sparse matrices, one by one
+            inputs, outputs = [x, *others], [prior, pt.grad(prior, x)]
+            self._slope = pytensor.function(inputs, outputs, on_unused_input="ignore")
+        else:
+            many = vectorize_graph(prior, {x: rows})
+            self._many = pytensor.function([rows, *others], many, on_unused_input="ignore")
+
+    def _split(self, x: Any) -> list[Any]:
+        begins = [0, *self._ends[:-1]]
+        return [
+            x[int(a) : int(b)].reshape(shape)
+            for a, b, shape in zip(begins, self._ends, self.shapes, strict=True)
+        ]
+
+    def put(self, point: Point, x: Array) -> Point:
+        """The point with other values of the latents."""
+        return point | {
+            v.name: np.array(value) for v, value in zip(self._values, self._split(x), strict=True)
+        }
+
+    def terms(self, point: Point) -> Array:
+        """Log densities: of each latent, then of all else."""
+        result: Array = self._terms(*(point[v.name] for v in self._inputs))
+        return result
+
+    def quadratic(self, point: Point) -> tuple[Array, Array, float] | None:
+        """μ, P and the log density at μ: of the latents, given theta."""
+        with np.errstate(all="ignore"):
+            return self._quadratic([point[name] for name in self._others])
+
+    def _quadratic(self, others: list[Any]) -> tuple[Array, Array, float] | None:
+        N = self.size
+        eye = np.eye(N)
+        if self._slope is not None:
+            value, gradient = self._slope(np.zeros(N), *others)
+            P = np.array([gradient - self._slope(e, *others)[1] for e in eye])
+        else:
+            i, j = np.triu_indices(N, 1)
+            q = self._many(np.vstack([np.zeros(N), eye, -eye, eye[i] + eye[j]]), *others)
+            value, plus, minus, both = q[0], q[1 : N + 1], q[N + 1 : 2 * N + 1], q[2 * N + 1 :]
+            P, gradient = np.diag(2 * value - plus - minus), (plus - minus) / 2
+            P[i, j] = P[j, i] = plus[i] + plus[j] - both - value
+        if not (np.isfinite(value) and np.isfinite(P).all()):
+            return None
+        try:
+            mean = np.linalg.solve(P, gradient)
+        except np.linalg.LinAlgError:
+            return None
+        return mean, P, float(value + 0.5 * gradient @ mean)
+
+
+def read_model(made: RandomModel) -> lgm.LatentGaussianModel:
+    """What the package reads."""
+    return lgm.LatentGaussianModel.from_pymc(made.model, initial_point=made.start)
+
+
+def differences(made: RandomModel, rng: np.random.Generator) -> Iterator[Difference]:
+    """What was read of a model and what PyMC has."""
+    yield from compared(made, read_model(made), rng)
+
+
+def compared(
+    made: RandomModel, read: lgm.LatentGaussianModel, rng: np.random.Generator
+) -> Iterator[Difference]:
+    theirs = Pymc(made, read)
+    constants: dict[str, float] = {}
+    amplitudes = read.amplitudes
+
+    def constant(what: str, value: float, scale: float) -> Difference:
+        """The posterior does not depend on what is added to a log density everywhere."""
+        first = constants.setdefault(what, value)
+        return Difference(what, abs(value - first) / (1.0 + scale))
+
+    for k, point in enumerate(made.points(rng, POINTS)):
+        read.read(point)
+        theta = read.theta_of(point)
+        terms = theirs.terms(point)
+        of_latents, rest = terms[: theirs.n_latents].sum(), terms[theirs.n_latents :]
+        prior = read.prior(theta)
+        if prior is None or not prior.is_proper:
+            yield Difference("no prior", float(_is_fine(theirs, point) and np.isfinite(rest).all()))
+            continue
+        f = read.f_of(theta, point)
+        latents = [np.asarray(point[name], dtype=float) for name in read.latents]
+        ell = read.form.log_likelihood_of(read, prior, latents, f, theta)
+        ours = read.log_prior(theta) + ell
+        if np.isfinite(ours) != np.isfinite(rest.sum() + of_latents):
+            gone = float(np.isfinite(ours)) - float(np.isfinite(rest.sum() + of_latents))
+            yield Difference("a density that is zero", gone)
+            continue
+        if not np.isfinite(ours):
+            continue
+        size = float(np.abs(terms).sum())
+        yield constant("log p(theta) + log p(y | f, theta)", rest.sum() - ours, size)
+        yield from _whose(read, theta, f, rng)
+        if k >= MOMENTS:
+            continue
+        if (found := theirs.quadratic(point)) is None:
+            continue
+        mean, P, at_mean = found
+        condition = np.linalg.cond(P)
+        if not condition < 1e11:
+            continue
+        rounding = 1e-13 * condition
+        log_det = np.linalg.slogdet(P)[1]
+        yield constant("the normalization", at_mean - 0.5 * log_det, size / (1 + 1e6 * rounding))
+        A, c = _affine(read, theirs, theta, point)
+        x = 3.0 * rng.standard_normal(theirs.size)
+        there, here = read.f_of(theta, theirs.put(point, x)), A @ x + c
+        yield _largest("f is affine in x", there, here, 1 + np.abs(here))
+        cov = A @ np.linalg.solve(P, A.T)
+        sd = np.sqrt(np.abs(cov.diagonal()))
+        K = prior.covariance_times(np.eye(read.n))
+        tolerance = 1 + 1e6 * rounding
+        m = A @ mean + c
+        yield _largest("the mean of f", prior.mean, m, tolerance * (1e-3 + sd + np.abs(m)))
+        scale = np.outer(sd, sd) + 1e-9 * sd.max(initial=0.0) ** 2 + 1e-300
+        yield _largest("the covariance of f", K, cov, tolerance * scale)
+        for j in np.flatnonzero(amplitudes):
+            for distance in (0.6, -1.3):
+                moved = theta + distance * (np.arange(theta.size) == j)
+                if (there_too := read.prior(moved)) is not None and there_too.is_proper:
+                    of_moved = there_too.covariance_times(np.eye(read.n))
+                    factor = np.exp(amplitudes[j] * distance)
+                    yield _largest("an amplitude", of_moved / factor, K, scale)
+
+
+def _whose(
+    read: lgm.LatentGaussianModel, theta: Array, f: Array, rng: np.random.Generator
+) -> Iterator[Difference]:
+    """Whether the likelihood is a sum over the elements of f, or over their sets."""
+    other = f + rng.standard_normal(read.n)
+    if read.coupled is None:
+        which = rng.integers(0, 2, read.n) == 1
+    elif read.sets is not None:
+        which = np.zeros(read.n + 1, dtype=bool)
+        which[read.sets[rng.integers(0, 2, len(read.sets)) == 1]] = True
+        which = which[:-1]
+    else:
+        return
+    rows = np.stack([f, np.where(which, f, other), np.where(which, other, f), other])
+    ell = read.log_likelihoods(rows, theta)
+    if np.isfinite(ell).all():
+        mixed = ell[0] - ell[1] - ell[2] + ell[3]
+        yield Difference("the sets that are read", abs(mixed) / (1 + np.abs(ell).sum()))
+
+
+def _affine(
+    read: lgm.LatentGaussianModel, theirs: Pymc, theta: Array, point: Point
+) -> tuple[Array, Array]:
+    """A and c of f = c + A x, by f of PyMC's points."""
+    c = read.f_of(theta, theirs.put(point, np.zeros(theirs.size)))
+    columns = [read.f_of(theta, theirs.put(point, e)) - c for e in np.eye(theirs.size)]
+    return np.stack(columns, axis=1), c
+
+
+def _largest(what: str, a: Array, b: Array, scale: Any) -> Difference:
+    if a.shape != b.shape:
+        return Difference(what, np.inf)
+    error = np.abs(a - b) / scale
+    return Difference(what, float(np.max(error, initial=0.0)) if np.isfinite(error).all() else np.inf)
+
+
+def _is_fine(theirs: Pymc, point: Point) -> bool:
+    """Whether PyMC's density of the latents is one of a Gaussian that rounding does not spoil."""
+    if (found := theirs.quadratic(point)) is None:
+        return False
+    eigenvalues = np.linalg.eigvalsh(found[1])
+    return bool(eigenvalues[0] > 1e-8 * eigenvalues[-1])
+
+
+def refusal(error: Exception, model: pm.Model) -> str | None:
+    """What is wrong with an error as a refusal; ``None`` if it is one of the package's own."""
+    if not isinstance(error, ValueError | NotImplementedError):
+        return f"{type(error).__name__} is no refusal"
+    last = traceback.extract_tb(error.__traceback__)[-1].filename
+    if Path(lgm.__file__).parent not in Path(last).parents:
+        return f"raised by {last}"
+    names = [name for name in model.named_vars if name in str(error)]
+    return None if names else "names no variable"
