@@ -159,11 +159,13 @@ class _Writer:
         return x, float(x.min()), float(np.ptp(x))
 
     def groups(self, k: int) -> NDArray[np.int64]:
-        return np.concatenate([np.arange(min(k, self.n)), self.rng.integers(0, k, self.n)])[: self.n]
+        return np.concatenate([np.arange(min(k, self.n)), self.rng.integers(0, k, self.n)])[
+            : self.n
+        ]
 
     def scale(self) -> Variable:
         """A standard deviation."""
-        kind = self.rng.integers(7)
+        kind = 6 if "a negative sd" in self.must else self.rng.integers(7)
         if kind == 0:
             return pm.HalfNormal(self.name("s"), 1)
         if kind == 1:
@@ -176,8 +178,9 @@ class _Writer:
             return pm.math.exp(pm.Normal(self.name("log_s"), 0, 1))
         if kind == 5:
             return pm.Uniform(self.name("s"), 0.1, 3)
-        if self.chance(0.4):
+        if self.chance(0.4) or "a negative sd" in self.must:
             self.note("a negative sd")
+            self.must = [each for each in self.must if each != "a negative sd"]
             return pm.Normal(self.name("s"), 0.5, 1)
         return 1.0 / pm.math.sqrt(pm.Gamma(self.name("tau"), 2, 1))
 
@@ -188,7 +191,9 @@ class _Writer:
             return pm.Uniform(self.name("u"), center - 2 * width, center + 2 * width)
         if kind == 1:
             return self.at(
-                pm.StudentT(self.name("t"), 4, mu=center, sigma=width, initval=center), center, width
+                pm.StudentT(self.name("t"), 4, mu=center, sigma=width, initval=center),
+                center,
+                width,
             )
         initval = center
         if self.chance(0.3):
@@ -320,9 +325,7 @@ class _Writer:
         else:
             rho = pt.stack([self.real(0.3, 0.3) for _ in range(order)])
         first = pm.Normal.dist(0, 2.0, shape=order)
-        return pm.AR(
-            self.name("f"), rho, sigma=self.scale(), init_dist=first, steps=self.n - order
-        )
+        return pm.AR(self.name("f"), rho, sigma=self.scale(), init_dist=first, steps=self.n - order)
 
     def walk(self) -> Variable:
         mu = self.real(0.0, 0.3) if self.chance(0.3) else 0.0
@@ -466,7 +469,7 @@ class _Writer:
             self.note("a second observed variable")
             second = eta if self.chance(0.5) else eta[::-1] + self.latent()[: self.n]
             self.observe(second if self.chance(0.5) else self.real() * second)
-        if self.chance(0.12):
+        if self.chance(0.12) or "an unread scale" in self.must:
             self.unread()
         if self.chance(0.12):
             self.note("a potential")
@@ -477,7 +480,7 @@ class _Writer:
 
     def unread(self) -> None:
         self.note("an unread variable")
-        kind = self.rng.integers(4)
+        kind = 3 if "an unread scale" in self.must else self.rng.integers(4)
         if kind == 0:
             pm.Normal(self.name("unread"), self.real(), self.scale())
         elif kind == 1:
@@ -503,14 +506,16 @@ class _Writer:
         elif kind == "NegativeBinomial":
             pm.NegativeBinomial(name, mu=pm.math.exp(eta), alpha=self.scale(), observed=counts)
         elif kind == "StudentT":
-            pm.StudentT(name, 4, eta, self.scale(), observed=rng.standard_normal(n))
+            pm.StudentT(name, 4, mu=eta, sigma=self.scale(), observed=rng.standard_normal(n))
         elif kind == "Gamma":
             a = self.scale()
             pm.Gamma(name, a, a / pm.math.exp(eta), observed=rng.gamma(2, 1, n))
         elif kind in ("OrderedProbit", "OrderedLogistic"):
             cut: Variable = np.array([-0.5, 0.7])
             if self.chance(0.5):
-                cut = pt.cumsum(pt.concatenate([[-1.0], pm.Gamma(self.name("gaps"), 2, 2, shape=1)]))
+                cut = pt.cumsum(
+                    pt.concatenate([[-1.0], pm.Gamma(self.name("gaps"), 2, 2, shape=1)])
+                )
             likelihood = getattr(pm, kind)
             likelihood(name, eta=eta, cutpoints=cut, observed=counts.clip(0, 2))
         elif kind == "two elements per observation":
@@ -535,7 +540,9 @@ class _Writer:
             pm.Normal(name, pm.math.exp(eta).sum(), self.scale(), observed=3.0)
         elif kind == "censored":
             latent = pm.Normal.dist(eta, self.scale())
-            pm.Censored(name, latent, lower=-0.5, upper=None, observed=rng.normal(size=n).clip(-0.5))
+            pm.Censored(
+                name, latent, lower=-0.5, upper=None, observed=rng.normal(size=n).clip(-0.5)
+            )
         elif kind == "zero-inflated":
             psi = pm.Beta(self.name("psi"), 2, 2)
             pm.ZeroInflatedPoisson(name, psi, pm.math.exp(eta), observed=counts)

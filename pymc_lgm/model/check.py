@@ -21,6 +21,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from numpy.typing import NDArray
+from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.initial_point import make_initial_point_fn
 from pymc.pytensorf import compile as pymc_compile
 from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter
@@ -49,6 +50,12 @@ ROUNDING = 30.0
 draws of what rounding may do at its worst."""
 
 N_PERTURBED = 3
+
+N_TRIES = 20
+"""Draws of the prior until one is possible: a standard deviation may be negative in a draw."""
+
+MOST_LATENTS = 500
+"""Latent variables whose map to f is looked at, column by column, where f has no prior."""
 
 
 class Difference(NamedTuple):
@@ -133,8 +140,11 @@ class Audit:
         lgm, theta = self._lgm, self._lgm.theta_of(dict(point))
         with np.errstate(all="ignore"):
             values = self._terms(point)
-            if (prior := lgm.prior(theta)) is None:
-                return []
+            prior = lgm.prior(theta)
+            if prior is None or not prior.is_proper:
+                found = self._of_no_prior(theta, point, values)
+                if prior is None or found:
+                    return found
             f = lgm.f_of(theta, dict(point))
             found = [self._sum(lgm.prior_names, lgm.log_prior(theta), values, "the log prior")]
             if lgm.likelihood_names:
@@ -209,6 +219,32 @@ class Audit:
                 )
         return found
 
+    def _of_no_prior(self, theta: Array, point: Point, values: Array) -> list[Difference]:
+        """Whether f has fewer degrees of freedom here, where PyMC has a density as elsewhere.
+
+        Such points would be rejected as those where a covariance cannot be factorized are.
+        """
+        lgm = self._lgm
+        x = [np.asarray(point[name], dtype=np.float64) for name in self._free]
+        if not np.isfinite(values).all() or not 0 < sum(v.size for v in x) <= MOST_LATENTS:
+            return []
+        columns = []
+        for k, v in enumerate(x):
+            for i in range(v.size):
+                unit = np.zeros(v.size)
+                unit[i] = 1.0
+                moved = [*x]
+                moved[k] = v + unit.reshape(v.shape)
+                columns.append(lgm.form.f_of(lgm.prior, theta, moved))
+        A = (
+            np.stack(columns, axis=1)
+            - lgm.form.f_of(lgm.prior, theta, [v.copy() for v in x])[:, None]
+        )
+        length = np.sqrt((A**2).sum(axis=0))
+        here = int(np.linalg.matrix_rank(A / np.maximum(length, 1e-300), tol=1e-9))
+        what = "the number of degrees of freedom"
+        return [Difference(lgm.latent, what, lgm.rank, here, 1.0)] if here < lgm.rank else []
+
     def _is_rounding(self, difference: Difference, point: Point, moments: bool) -> bool:
         """Whether a difference is as small as what tiny changes of the point do to PyMC's value."""
         rng, noise = np.random.default_rng(0), 0.0
@@ -250,14 +286,25 @@ def _largest(name: str, what: str, read: Array, pymc: Array, scale: float) -> Di
 
 def _prior_draws(model: pm.Model) -> Callable[[int], dict[str, NDArray[Any]]]:
     """Seed -> a point of the prior; near the start if the prior has no draw, as a flat one."""
-    draw = make_initial_point_fn(model=model, default_strategy="prior")
+    # A variable with a start of its own is drawn, too: what is misread may show elsewhere alone.
+    drawn = {
+        rv: "prior" for rv in model.free_RVs if not isinstance(rv.owner.op, FlatRV | HalfFlatRV)
+    }
+    draw = make_initial_point_fn(model=model, overrides=drawn)
 
     def point(seed: int) -> dict[str, NDArray[Any]]:
+        for attempt in range(N_TRIES):
+            try:
+                return dict(draw(seed + 1000 * attempt))
+            except NotImplementedError:
+                break
+            except (ValueError, ArithmeticError):  # no draw with such a parameter: another one
+                continue
+        near = make_initial_point_fn(model=model, jitter_rvs=set(model.free_RVs))
         try:
-            return dict(draw(seed))
-        except (NotImplementedError, ValueError, ArithmeticError):
-            near = make_initial_point_fn(model=model, jitter_rvs=set(model.free_RVs))
             return dict(near(seed))
+        except (ValueError, ArithmeticError):
+            return dict(model.initial_point())
 
     return point
 

@@ -26,9 +26,15 @@ from pymc_lgm.model.blocks import Block, of_each, of_raveled
 from pymc_lgm.model.compiling import called_once
 from pymc_lgm.model.elements import columns_move, distinct_elements
 from pymc_lgm.model.forms.base import Setting
-from pymc_lgm.model.ranges import range_of
+from pymc_lgm.model.hyperparameters import name_of
+from pymc_lgm.model.jumps import jump_in
 from pymc_lgm.model.reads import reads_of
-from pymc_lgm.model.structure import basis_of_range, order_of, structure_of
+from pymc_lgm.model.structure import (
+    basis_of_range,
+    is_of_full_rank,
+    order_of,
+    structure_of,
+)
 
 __all__ = ["Predictor"]
 
@@ -99,9 +105,9 @@ class Predictor:
         ]
         # What holds a process as it is can be anything: no need to look at n columns.
         whole = any(block.structure == "identity" for block in self.blocks)
-        self.basis = None
+        self.basis = None if whole else basis_of_range(A, setting.label)
         if not whole:
-            self.basis = basis_of_range(self._range(moving, here, first), A, setting.label)
+            self._refuse_jumps(jump_in(self._raw, self._x, parts, moving), A)
         self.first = first
         picked = self._raw if np.array_equal(first, np.arange(c[0].size)) else self._raw[first]
         self.predictor = picked
@@ -110,17 +116,17 @@ class Predictor:
         self.cov = self._total()
         self.order = order_of([block.columns for block in self.blocks])
 
-    def _range(
-        self, moving: Sequence[Variable], values: dict[Variable, Array], first: NDArray[np.intp]
-    ) -> Array:
-        """Columns that span the range of A(theta), whatever theta is."""
-        known = [block.columns for block in self.blocks if block.columns is not None]
-        numbers = np.arange(self.n_latents)
-        parts = [numbers[block.part] for block in self.blocks if block.columns is None]
-        if parts:
-            which = np.concatenate(parts)
-            known.append(range_of(self._raw, self._x, which, moving, values)[first])
-        return np.hstack(known)
+    def _refuse_jumps(self, jumps: Sequence[Any], A: Sequence[Array]) -> None:
+        """Raise if the range of A may be another beyond a threshold that no look has passed."""
+        steady = [block.part for block, jump in zip(self.blocks, jumps, strict=True) if not jump]
+        if len(steady) == len(jumps):
+            return
+        columns = [A[-1][:, part] for part in steady]
+        if columns and is_of_full_rank(np.hstack(columns)):
+            return
+        which, node = next((k, jump) for k, jump in enumerate(jumps) if jump is not None)
+        name = str(self.blocks[which].latent.rv.name)
+        raise ValueError(refusals.range_jumps(name, name_of(node)))
 
     def vectors(self) -> list[tuple[NDArray[np.intp], Variable, Variable]]:
         """Independent processes that f is made of, if it is nothing else.

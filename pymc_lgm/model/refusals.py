@@ -31,6 +31,7 @@ __all__ = [
     "not_finite",
     "not_integrated",
     "not_known",
+    "range_jumps",
     "range_moves",
     "refuse_float32",
     "shapes_disagree",
@@ -225,6 +226,16 @@ def range_moves(latents: str, elements: int, rank: int) -> str:
         "freedom, and which combinations are possible depends on theta. The samplers need a range "
         "that stays. "
         "Write the prior on f itself, or sample this model with pm.NUTS()."
+    )
+
+
+def range_jumps(latent: str, operation: str) -> str:
+    """An operation after which the range of A may be another one, or less."""
+    return (
+        f"How {latent!r} enters the linear predictor depends on theta by {operation!r}, which has "
+        "a threshold: beyond it other combinations of the predictor's elements may be possible, or "
+        "fewer. The samplers need a range that stays. Add an effect for each observation, "
+        "pm.Normal('eps', 0, sigma, shape=n), or sample this model with pm.NUTS()."
     )
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytensor.tensor as pt
 
 from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
 from pytensor.tensor.random.basic import NormalRV
 
+from pymc_lgm.model.integrates import is_positive
 from pymc_lgm.priors.markov import SeriesMaker
 
 __all__ = ["Series", "as_series", "is_normal", "is_series", "parameters", "parts"]
@@ -92,8 +94,8 @@ def as_series(rv: Variable) -> Series:
     def each(value: Variable, count: Variable) -> Variable:
         return pt.broadcast_to(pt.as_tensor(value).astype("float64"), (count,))
 
-    sigma = each(sigma, steps)
-    first, scale = each(first, order), each(scale, order)
+    sigma = each(_positive(sigma), steps)
+    first, scale = each(first, order), each(_positive(scale), order)
     bands = [pt.concatenate([1.0 / scale, 1.0 / sigma])]
     for k in range(1, order + 1):
         # T_{j+k, j} of rows j + k ≥ order; those before are first values, which depend on none.
@@ -101,6 +103,12 @@ def as_series(rv: Variable) -> Series:
     drive = pt.concatenate([first / scale, each(drift, steps) / sigma])
     whitener = pt.stack(bands).astype("float64")
     return Series(whitener, drive.astype("float64"), order + 1, str(rv.name))
+
+
+def _positive(sd: Variable) -> Variable:
+    """A standard deviation; PyMC's density is zero where it is not positive, and NaN has none."""
+    sd = pt.as_tensor(sd)
+    return sd if is_positive(sd) else pt.switch(pt.gt(sd, 0.0), sd, np.nan)
 
 
 def is_normal(rv: Variable) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 
-__all__ = ["basis_of_range", "order_of", "structure_of"]
+__all__ = ["basis_of_range", "is_of_full_rank", "order_of", "structure_of"]
 
 TINY = 1e-300
 """Length of a column of zeros."""
@@ -45,25 +45,22 @@ def norm_of(columns: Array) -> Array:
     return result
 
 
-def basis_of_range(columns: Array, A: list[Array], latents: str = "f") -> Array | None:
+def is_of_full_rank(columns: Array) -> bool:
+    """Whether they span everything."""
+    if columns.shape[1] < columns.shape[0]:
+        return False
+    scaled = columns / np.maximum(norm_of(columns), TINY)
+    return int(np.linalg.matrix_rank(scaled, tol=1e-9)) == len(columns)
+
+
+def basis_of_range(A: list[Array], latents: str = "f") -> Array | None:
     """Of the range of A, the same at every theta; ``None`` if that is everything.
 
-    Parameters
-    ----------
-    columns : ndarray, shape (E, r)
-        They span that of every A(theta): see `pymc_lgm.model.ranges`.
-    A : list of ndarray
-        At some thetas, the first of which is where the model starts.
-    latents : str
-        What a message calls x.
-
-    Raises
-    ------
-    ValueError
-        If an A has a smaller range.
+    ``latents`` is what a message calls x.
     """
-    E = len(columns)
+    E = len(A[0])
     # Columns of length one: a short length-scale must not hide the column of an intercept.
+    columns = np.hstack(A)
     U, s, _ = np.linalg.svd(columns / np.maximum(norm_of(columns), TINY), full_matrices=False)
     rank = int((s > 1e-9 * s.max(initial=0.0)).sum())
     each = [int(np.linalg.matrix_rank(a / np.maximum(norm_of(a), TINY), tol=1e-9)) for a in A]
