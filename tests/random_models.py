@@ -494,7 +494,9 @@ class _Writer:
         kind, rng, n = self.one_of(LIKELIHOODS), self.rng, self.n
         name, counts = self.name("y"), rng.poisson(2, n)
         if kind == "Poisson":
-            pm.Poisson(name, pm.math.exp(eta + np.log(rng.uniform(1, 2, n))), observed=counts)
+            # Without an offset rows may be alike.
+            rate = pm.math.exp(eta + (np.log(rng.uniform(1, 2, n)) if self.chance(0.3) else 0.0))
+            pm.Poisson(name, rate, observed=counts)
         elif kind == "Normal":
             pm.Normal(name, eta, self.scale(), observed=rng.standard_normal(n))
         elif kind == "Bernoulli logit":

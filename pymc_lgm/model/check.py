@@ -110,6 +110,8 @@ class Audit:
         terms = [*latents, *reading.terms]
         self._names = [str(term.name) for term in terms]
         self._latents = self._names[: len(latents)]
+        # Whether PyMC has factorized a covariance for it, which rounding may have kept from it.
+        self._is_dense = np.array([each.cov is not None for each in reading.latents])
         densities = model.logp(vars=terms, sum=False)
         sums = [pt.stack([pt.sum(each), pt.sum(abs(each))]) for each in densities]
         self._inputs = [value.name for value in model.value_vars]
@@ -146,7 +148,14 @@ class Audit:
                 if prior is None or found:
                     return found
             f = lgm.f_of(theta, dict(point))
-            found = [self._sum(lgm.prior_names, lgm.log_prior(theta), values, "the log prior")]
+            found = []
+            if (
+                prior.is_proper
+                and not np.isfinite(values[: len(self._latents), 0][~self._is_dense]).all()
+            ):
+                what = "the log density"
+                found += [Difference(lgm.latent, what, 0.0, -np.inf, 1.0)]
+            found += [self._sum(lgm.prior_names, lgm.log_prior(theta), values, "the log prior")]
             if lgm.likelihood_names:
                 latents = [np.asarray(point[name], dtype=np.float64) for name in self._free]
                 ell = lgm.form.log_likelihood_of(lgm, prior, latents, f, theta)
