@@ -14,7 +14,7 @@ from typing import Any
 import pytensor.scalar as ps
 
 from pytensor.compile.ops import ViewOp
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.traversal import toposort
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import (
@@ -137,8 +137,8 @@ def _taken(node: Apply[Any, Any], x: Variable, parts: Sequence[slice]) -> set[in
     """Which parts a node takes of x: one if it is its slice, otherwise all."""
     if isinstance(node.op, Subtensor) and node.inputs[0] is x and len(node.op.idx_list) == 1:
         taken = node.op.idx_list[0]
-        bounds = [getattr(v, "data", None) for v in node.inputs[1:]]
-        if isinstance(taken, slice) and None not in bounds and len(bounds) == 2:
+        bounds = [v.data for v in node.inputs[1:] if isinstance(v, Constant)]
+        if isinstance(taken, slice) and len(bounds) == 2:
             a, b = (int(each) for each in bounds)
             for k, part in enumerate(parts):
                 if part.start <= a <= b <= part.stop:
