@@ -18,7 +18,7 @@ import pytensor.tensor as pt
 
 from numpy.typing import NDArray
 
-__all__ = ["KNOWN_TO_BE_WRONG", "LATENTS", "LIKELIHOODS", "MOVING", "RandomModel", "random_model"]
+__all__ = ["LATENTS", "LIKELIHOODS", "MOVING", "RandomModel", "random_model"]
 
 Variable = Any
 Array = NDArray[np.float64]
@@ -27,9 +27,6 @@ MAP = np.array(
     [[0, 1, 0, 1, 0], [1, 0, 1, 0, 0], [0, 1, 0, 1, 1], [1, 0, 1, 0, 1], [0, 0, 1, 1, 0]]
 )
 """Five areas."""
-
-KNOWN_TO_BE_WRONG = ("amplitude of a part", "a start at 0 hides what is read")
-"""Ingredients that are left out unless they are asked for."""
 
 
 @dataclass
@@ -75,9 +72,7 @@ class RandomModel:
         return ", ".join(self.ingredients)
 
 
-def random_model(
-    rng: np.random.Generator, *, must: Sequence[str] = (), known_to_be_wrong: bool = False
-) -> RandomModel:
+def random_model(rng: np.random.Generator, *, must: Sequence[str] = ()) -> RandomModel:
     """Make a model.
 
     Parameters
@@ -85,23 +80,18 @@ def random_model(
     rng : numpy.random.Generator
     must : sequence of str
         Ingredients that it has, of `MOVING`, `LATENTS` and `LIKELIHOODS`.
-    known_to_be_wrong : bool
-        Whether it may have `KNOWN_TO_BE_WRONG`, too.
     """
     with pm.Model() as model:
         made = RandomModel(model)
-        _Writer(rng, made, list(must), known_to_be_wrong).write()
+        _Writer(rng, made, list(must)).write()
     return made
 
 
 class _Writer:
     """Writes one model; each method notes what it has used."""
 
-    def __init__(
-        self, rng: np.random.Generator, made: RandomModel, must: list[str], known_to_be_wrong: bool
-    ):
+    def __init__(self, rng: np.random.Generator, made: RandomModel, must: list[str]):
         self.rng, self.made, self.must = rng, made, must
-        self.allowed = set(() if known_to_be_wrong else KNOWN_TO_BE_WRONG)
         self.n = int(rng.choice([5, 5, 6, 7, 8, 10]))
         self.count = 0
         self.x, self.low, self.range = self.covariate()
@@ -126,8 +116,7 @@ class _Writer:
             chosen = wanted[0]
             self.must.remove(chosen)
         else:
-            free = [each for each in table if each not in self.allowed]
-            chosen = str(self.rng.choice(free))
+            chosen = str(self.rng.choice(list(table)))
         self.note(chosen)
         return chosen
 
@@ -362,7 +351,7 @@ class _Writer:
         if self.chance(0.3):
             mean = self.moving()
         which = ["amplitude of all", "nugget", "scaled by a vector", "amplitude of a part"]
-        kind = self.one_of([each for each in which if each not in self.allowed])
+        kind = self.one_of(which)
         s = self.scale()
         if kind == "amplitude of all":
             K = s ** float(self.rng.choice([1.0, 2.0, -1.0])) * pt.constant(C)

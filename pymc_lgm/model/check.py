@@ -22,6 +22,7 @@ import pytensor.tensor as pt
 
 from numpy.typing import NDArray
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
+from pymc.distributions.multivariate import MvNormalRV
 from pymc.initial_point import make_initial_point_fn
 from pymc.pytensorf import compile as pymc_compile
 from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter
@@ -111,13 +112,16 @@ class Audit:
         self._names = [str(term.name) for term in terms]
         self._latents = self._names[: len(latents)]
         # Whether PyMC has factorized a covariance for it, which rounding may have kept from it.
-        self._is_dense = np.array([each.cov is not None for each in reading.latents])
+        self._is_dense = np.array([isinstance(rv.owner.op, MvNormalRV) for rv in latents])
         densities = model.logp(vars=terms, sum=False)
-        sums = [pt.stack([pt.sum(each), pt.sum(abs(each))]) for each in densities]
+        sums = [each if each.ndim == 0 else pt.sum(each) for each in densities]
+        # A density that is one number is a sum by itself.
+        self._several = [k for k, each in enumerate(densities) if each.ndim > 0]
+        sizes = [pt.sum(abs(densities[k])) for k in self._several]
         self._inputs = [value.name for value in model.value_vars]
         mode = STABLE.register((dfs_rewriter(_Elementwise()), 48.9))
         self._function = pymc_compile(
-            model.value_vars, pt.stack(sums), mode=mode, on_unused_input="ignore"
+            model.value_vars, [*sums, *sizes], mode=mode, on_unused_input="ignore"
         )
         self._draw = _prior_draws(model)
 
@@ -176,7 +180,10 @@ class Audit:
 
     def _terms(self, point: Point) -> Array:
         """Sum, and sum of absolute values, of each term: (T, 2)."""
-        result: Array = self._function(**{name: point[name] for name in self._inputs})
+        found = self._function(*(point[name] for name in self._inputs))
+        values = np.array(found[: len(self._names)], dtype=np.float64)
+        result = np.stack([values, np.abs(values)], axis=1)
+        result[self._several, 1] = found[len(self._names) :]
         return result
 
     def _sum(self, names: Sequence[str], read: float, values: Array, what: str) -> Difference:

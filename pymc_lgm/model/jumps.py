@@ -137,9 +137,9 @@ def _taken(node: Apply[Any, Any], x: Variable, parts: Sequence[slice]) -> set[in
     """Which parts a node takes of x: one if it is its slice, otherwise all."""
     if isinstance(node.op, Subtensor) and node.inputs[0] is x and len(node.op.idx_list) == 1:
         taken = node.op.idx_list[0]
-        bounds = [v.data for v in node.inputs[1:] if isinstance(v, Constant)]
+        bounds = [int(v.data) for v in node.inputs[1:] if isinstance(v, Constant)]
         if isinstance(taken, slice) and len(bounds) == 2:
-            a, b = (int(each) for each in bounds)
+            a, b = bounds
             for k, part in enumerate(parts):
                 if part.start <= a <= b <= part.stop:
                     return {k}
