@@ -43,7 +43,8 @@ class Areas(NamedTuple):
         """(n, n): an inverse, O(n³); NaN where `pymc.CAR` has no density."""
         W, inside = self.W.toarray(), pt.lt(abs(self.alpha), 1.0)
         alpha = pt.switch(inside, self.alpha, np.nan)
-        return pt.linalg.inv(self.tau * (np.diag(W.sum(axis=0)) - alpha * W))
+        tau = pt.switch(pt.gt(self.tau, 0.0), self.tau, np.nan)
+        return pt.linalg.inv(tau * (np.diag(W.sum(axis=0)) - alpha * W))
 
     def maker(self, n: int) -> MapMaker:
         """Q by its elements."""
