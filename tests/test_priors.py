@@ -20,6 +20,16 @@ FIELDS = {
 }
 """Of fifty elements, each with a level beside it."""
 
+
+def weak(make, e):
+    """A field of which one element is multiplied by next to nothing."""
+    toy = make()
+    toy.weak = e
+    return toy.prior(THETA)
+
+
+WEAK = [1e-3, 5e-4, 1e-8, 1e-12, 0.0]
+
 PRIORS = {
     "dense": lambda: Counts().prior(THETA),
     "dense, scaled": lambda: Counts(scaled=True).prior(THETA),
@@ -27,6 +37,11 @@ PRIORS = {
     "banded, long": lambda: Series(50).prior(THETA),
     "field": lambda: River().prior(THETA),
     **{f"field, {name}": lambda make=make: make().prior(THETA) for name, make in FIELDS.items()},
+    **{
+        f"field, {name}, one element times {e:g}": lambda make=FIELDS[name], e=e: weak(make, e)
+        for name in ("series", "intrinsic")
+        for e in WEAK
+    },
     "dense, theta in the likelihood": lambda: Errors().prior(np.append(THETA, -0.4)),
 }
 """Each of the law N(m, K) that its model says."""

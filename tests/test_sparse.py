@@ -88,20 +88,28 @@ def test_a_selected_inverse_with_a_wrong_pattern_is_noticed(rng, monkeypatch, di
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0, 0.0])
-def test_a_factor_of_a_sum(A, factor, sign, rng):
+@pytest.mark.parametrize("weak", [1.0, 1e-4, 1e-9, 0.0])
+def test_a_factor_of_a_sum(A, factor, sign, weak, rng):
     n = len(A)
-    V = rng.standard_normal((n, 2)) @ np.array([[1.0, 0.5, 2.0], [0.0, 1.0, 0.0]])  # collinear
-    C = sign * 0.001 * np.array([[2.0, 1.0, 0.0], [1.0, 2.0, 0.0], [0.0, 0.0, 1.0]])
-    updated, right = UpdatedFactor.of(factor, V, C), A + V @ C @ V.T
-    R = updated.solve_transposed(np.eye(n))
-    close(R @ R.T, np.linalg.inv(right))
-    close(updated.log_determinant, np.linalg.slogdet(right)[1])
-    close(updated.inverse_diagonal, np.diag(np.linalg.inv(right)))
-    x = rng.standard_normal((n, 2))
-    close(updated.solve(x), R.T @ x)
-    close(R.T @ right @ x, updated.multiply_transposed(x))
+    # The third column is collinear, and the first as small as e.
+    e = np.where(np.arange(n) == 2, weak, rng.uniform(0.5, 2.0, n)) * rng.choice([-1.0, 1.0], n)
+    C = np.column_stack([e, rng.standard_normal(n)]) @ np.array([[1.0, 0.0, 2.0], [0.0, 1.0, 0.5]])
+    S = 0.01 * np.array([[2.0 * sign, 0.0, 0.0], [0.0, 2.0, 0.5], [0.0, 0.5, 1.0]])
+    K = e[:, None] * np.linalg.inv(A) * e + C @ S @ C.T
+    updated = UpdatedFactor.of(factor, e, C, S)
+    L, x = updated.solve_transposed(np.eye(n)), rng.standard_normal((n, 2))
+    close(L @ L.T, K)
+    close(updated.log_determinant, -np.linalg.slogdet(K)[1])
+    close(updated.inverse_diagonal, np.diag(K))
+    close(updated.diagonal(np.diag(A)), np.diag(np.linalg.inv(K)))
+    close(updated.solve(x), L.T @ x)
+    close(updated.multiply_transposed(L @ x), x)
+    close(L.T @ updated.multiply(x), x)
 
 
 def test_a_sum_that_is_not_positive_is_a_value(factor):
-    V = np.ones((factor.pattern.n, 1))
-    assert UpdatedFactor.of(factor, V, np.array([[-1e6]])) is None
+    e = np.ones(factor.pattern.n)
+    assert UpdatedFactor.of(factor, e, e[:, None], np.array([[-1e6]])) is None
+    if e.size > 1:  # two that nothing but one column says anything of
+        e[:2] = 0.0
+        assert UpdatedFactor.of(factor, e, np.ones((e.size, 1)), np.eye(1)) is None

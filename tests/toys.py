@@ -231,6 +231,8 @@ class FieldAndLevel(Toy):
     """f = m + e φ + β, φ a sparse field and β a level with standard deviation exp(theta_1)."""
 
     pattern: Elements
+    weak: float | None = None
+    """What multiplies φ_1, if that is not as with all others."""
 
     def prior(self, theta: np.ndarray) -> FieldPrior | None:
         return FieldPrior.at(self, theta)
@@ -244,13 +246,14 @@ class FieldAndLevel(Toy):
 
     def field(self, theta: np.ndarray) -> Field:
         phi, e = self.phi(theta), self._scales(theta)
-        precision, U = phi.times(e)
         S = block_diag(phi.covariance, math.exp(2.0 * theta[1]))
-        columns = np.column_stack([U, np.ones(self.n)])
-        return Field(self.mean(theta), precision, columns, S, phi.factor(e))
+        columns = np.column_stack([e[:, None] * phi.columns, np.ones(self.n)])
+        return Field(self.mean(theta), phi.precision, e, columns, S, phi.factor)
 
     def _scales(self, theta: np.ndarray) -> np.ndarray:
-        return math.exp(theta[2]) * np.resize([1.0, -2.0, 0.5], self.n)
+        scales: np.ndarray = math.exp(theta[2]) * np.resize([1.0, -2.0, 0.5], self.n)
+        scales[1] = scales[1] if self.weak is None else self.weak
+        return scales
 
     def cov(self, theta: np.ndarray) -> np.ndarray:
         e = self._scales(theta)

@@ -114,6 +114,9 @@ def find_parts(
     if index is None:
         return None
     n = sum(part.size for _, part in fields)
+    if index.size == n and (index == np.arange(n))[index >= 0].all() and (index >= 0).any():
+        # Each reads its own, times a covariate that may be zero.
+        index = np.arange(n)
     islands: dict[str, Index] = {}
     # What has the most elements first: effects of all areas, then those of islands.
     beside = sorted((k for k, law in enumerate(laws) if law is None), key=lambda k: -parts[k].size)

@@ -242,9 +242,9 @@ class FieldStructure:
     def improper(self, *values: Array) -> FieldLaw:
         """Which part of the field has no prior, of the values of ``outputs``."""
         others = values[-1 - self._reads : -1]
-        for law, maker, n in zip(self.found.laws, self.makers, self.found.sizes, strict=True):
+        for law, maker in zip(self.found.laws, self.makers, strict=True):
             part = maker.at(*others[: len(law.reads)])
-            if part is None or maker.pattern.factorize(part.times(np.ones(n))[0]) is None:
+            if part is None or part.factor is None:
                 break
             others = others[len(law.reads) :]
         return law
@@ -269,7 +269,8 @@ class FieldStructure:
         x = rng.standard_normal(self._x.type.shape[0])
         raw, offsets, phi, *values = once(x, theta)
         at = self.pieces(*values)
-        if not np.isfinite(raw).all() or not at.e.all():
+        unread = at.columns[at.e == 0.0]
+        if not np.isfinite(raw).all() or np.linalg.matrix_rank(unread) < len(unread):
             return False
         beta, own_field = x[found.few], x[found.field]
         right = at.c + at.e * own_field + at.columns @ beta

@@ -32,6 +32,10 @@ class BandFactor:
         """L⁻ᵀ ξ."""
         return bands.solve(self.L, xi, transposed=True)
 
+    def multiply(self, xi: Array) -> Array:
+        """L ξ."""
+        return bands.multiply(self.L, xi)
+
     def multiply_transposed(self, x: Array) -> Array:
         """Lᵀ x."""
         return bands.multiply_transposed(self.L, x)
@@ -66,6 +70,10 @@ class WhitenerFactor:
     def solve_transposed(self, xi: Array) -> Array:
         """T⁻¹ ξ."""
         return bands.solve(self.T, xi)
+
+    def multiply(self, xi: Array) -> Array:
+        """Tᵀ ξ."""
+        return bands.multiply_transposed(self.T, xi)
 
     def multiply_transposed(self, x: Array) -> Array:
         """T x."""

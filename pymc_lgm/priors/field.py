@@ -1,13 +1,17 @@
-"""A prior of a sparse field and a few coefficients: f = m + x + U β.
+"""A prior of a sparse field and a few coefficients: f = m + E φ + B β.
 
-    x ~ N(0, Q⁻¹) with a sparse Q,   β ~ N(0, S),   K = Q⁻¹ + U S Uᵀ.
+    φ ~ N(0, Q⁻¹ + U T Uᵀ) with a sparse Q,   β ~ N(0, V),   E = diag(e),
 
-Neither x nor β is known given f; K⁻¹ is Q and something of β's rank,
+so that K = E Q⁻¹ E + C S Cᵀ with C = (E U, B). Neither φ nor β is known given f. An observation of
+precision W_i adds e_i² W_i to the precision of φ_i, so with P = Q + E W E, A = E Q⁻¹ E and
 
-    K⁻¹ = Q + V C Vᵀ,   V = Q U,   C = −S (I + Uᵀ Q U S)⁻¹,
+    D = (I + A W)⁻¹ C = C − E P⁻¹ E W C,   T = Cᵀ W D,   Γ = S (I + T S)⁻¹
 
-so every verb costs what a factor of Q does, and k more columns. S may have negative eigenvalues, as
-long as K has none: an intrinsic field, whose own precision has no inverse, is written that way.
+it is Σ = (K⁻¹ + W)⁻¹ = E P⁻¹ E + D Γ Dᵀ, and log|I + K W| = log|P| − log|Q| + log|I + S T|. Nothing
+is divided by an e_i that is next to zero, of an observation that hardly reads the field, and one
+that is zero is as good as any, as long as the coefficients leave K positive definite. Every verb
+costs what a factor of Q does, and k more columns. S may have negative eigenvalues, as long as K has
+none: an intrinsic field, whose own precision has no inverse, is written that way.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from pymc_lgm.priors.base import Prior
 from pymc_lgm.priors.markov import Elements
 from pymc_lgm.priors.precision import Precision, SiteBlocks
 from pymc_lgm.priors.precision_posterior import Factor, PrecisionPosterior
-from pymc_lgm.priors.updated import UpdatedFactor
+from pymc_lgm.priors.updated import APART, UpdatedFactor
 from pymc_lgm.priors.without_slopes import WithoutSlopes
 
 __all__ = ["Field", "FieldModel", "FieldPosterior", "FieldPrior"]
@@ -36,8 +40,10 @@ class Field(NamedTuple):
     mean : ndarray, shape (n,)
     precision : ndarray
         Elements of Q, as the pattern has them.
+    e : ndarray, shape (n,)
+        What φ is multiplied by.
     columns : ndarray, shape (n, k)
-        U.
+        C.
     covariance : ndarray, shape (k, k)
         S.
     factor : Factor, optional
@@ -46,6 +52,7 @@ class Field(NamedTuple):
 
     mean: Array
     precision: Array
+    e: Array
     columns: Array
     covariance: Array
     factor: Factor | None
@@ -65,21 +72,27 @@ class FieldModel(Protocol):
 class FieldPosterior(WithoutSlopes, PrecisionPosterior):
     """The same conditioned on precisions W ≥ 0: see `Posterior`."""
 
+    def __init__(self, prior: FieldPrior, W: Array, factor: UpdatedFactor, log_determinant: float):
+        super().__init__(prior, W, factor)
+        self._log_determinant = log_determinant
+
+    @property
+    def log_determinant(self) -> float:
+        """log|B|."""
+        return self._log_determinant
+
     def differentiable(self) -> FieldPosterior:
         """As it is."""
         return self
 
 
 class FieldPrior(WithoutSlopes):
-    """f = m + x + U β: see `Prior`. Made by `at`. It has no derivatives in theta."""
+    """f = m + E φ + B β: see `Prior`. Made by `at`. It has no derivatives in theta."""
 
     is_proper = True
 
-    def __init__(
-        self, model: FieldModel, theta: Array, field: Field, V: Array, C: Array, R: UpdatedFactor
-    ):
-        self.model, self.theta, self._field = model, theta, field
-        self._V, self._C, self._R = V, C, R
+    def __init__(self, model: FieldModel, theta: Array, field: Field, R: UpdatedFactor):
+        self.model, self.theta, self._field, self._R = model, theta, field, R
         self.mean = field.mean
         self.n = self.rank = field.mean.size
 
@@ -89,12 +102,8 @@ class FieldPrior(WithoutSlopes):
         field = model.field(theta)
         if field is None or field.factor is None:
             return None
-        U, S = field.columns, field.covariance
-        V = model.pattern.times(field.precision, U)
-        C = -np.linalg.solve(np.eye(len(S)) + S @ (U.T @ V), S)
-        C = 0.5 * (C + C.T)
-        R = UpdatedFactor.of(field.factor, V, C)
-        return None if R is None else cls(model, theta, field, V, C, R)
+        R = UpdatedFactor.of(field.factor, field.e, field.columns, field.covariance)
+        return None if R is None else cls(model, theta, field, R)
 
     def moved(self, theta: Array) -> FieldPrior | None:
         """At another theta."""
@@ -120,20 +129,50 @@ class FieldPrior(WithoutSlopes):
     @cached_property
     def precisions(self) -> Array:
         """(K⁻¹)_ii."""
-        own = self._field.precision[self.model.pattern.diagonal]
-        result: Array = own + np.einsum("ij,jk,ik->i", self._V, self._C, self._V)
-        return result
+        return self._R.diagonal(self._field.precision[self.model.pattern.diagonal])
 
     def condition(self, W: Precision) -> FieldPosterior | None:
-        """Factorize Q + W + V C Vᵀ: counted as one operation."""
+        """Factorize P = Q + E W E: counted as one operation."""
         if isinstance(W, SiteBlocks):
             raise NotImplementedError("sites of several f_i beside a sparse precision")
         tally.cubic_ops += 1
-        A = self._field.precision.copy()
-        A[self.model.pattern.diagonal] += W
-        factor = self.model.pattern.factorize(A)
-        R = None if factor is None else UpdatedFactor.of(factor, self._V, self._C)
-        return None if R is None else FieldPosterior(self, W, R)
+        field, pattern = self._field, self.model.pattern
+        # e φ = |e| times φ of the same sign: so the factor is that of E⁻¹ P E⁻¹, but for E.
+        Q = field.precision * pattern.scales(np.where(field.e < 0.0, -1.0, 1.0))
+        e, P = np.abs(field.e), Q.copy()
+        P[pattern.diagonal] += e * W * e
+        factor = pattern.factorize(P)
+        if factor is None or field.factor is None:
+            return None
+        C, S = field.columns, field.covariance
+        D = self._explained(factor, Q, e, W)
+        T = C.T @ (W[:, None] * D)
+        I_ST = np.eye(len(S)) + 0.5 * S @ (T + T.T)
+        sign, log_ST = np.linalg.slogdet(I_ST)
+        if not sign > 0.0:
+            return None
+        Gamma = np.linalg.solve(I_ST, S)
+        R = UpdatedFactor.of(factor, e, D, 0.5 * (Gamma + Gamma.T))
+        if R is None:
+            return None
+        ratio = factor.log_determinant - field.factor.log_determinant
+        return FieldPosterior(self, W, R, ratio + float(log_ST))
+
+    def _explained(self, factor: Factor, Q: Array, e: Array, W: Array) -> Array:
+        """D = E P⁻¹ (Q X − E W C°) + C° with C = E X + C°, for any X.
+
+        Rounding loses C_i W_i e_i² (P⁻¹)_ii / D_i of an element that is in C°, and max |e| / |e_i|
+        of one that is in X: each is where it loses less, C° where neither says so.
+        """
+        C, pattern = self._field.columns, self.model.pattern
+        gained = e * W * e / Q[pattern.diagonal]
+        in_X = e.max(initial=0.0) <= APART * e * (1.0 + gained)
+        X = np.zeros_like(C)
+        X[in_X] = C[in_X] / e[in_X, None]
+        rest = np.where(in_X[:, None], 0.0, C)
+        right = pattern.times(Q, X) - (e * W)[:, None] * rest
+        result: Array = rest + e[:, None] * factor.solve_transposed(factor.solve(right))
+        return result
 
     def multiply(self, xi: Array) -> Array:
         """R⁻ᵀ ξ, K⁻¹ = R Rᵀ."""
@@ -148,10 +187,8 @@ class FieldPrior(WithoutSlopes):
         return self._R.multiply_transposed(z)
 
     def inverse_times(self, z: Array) -> Array:
-        """(Q + V C Vᵀ) z."""
-        Qz = self.model.pattern.times(self._field.precision, z)
-        result: Array = Qz + self._V @ (self._C @ (self._V.T @ z))
-        return result
+        """R Rᵀ z."""
+        return self._R.multiply(self._R.multiply_transposed(z))
 
     def covariance_times(self, x: Array) -> Array:
         """R⁻ᵀ R⁻¹ x."""

@@ -16,7 +16,6 @@ import numpy as np
 from scipy.sparse import csc_array, diags_array
 
 from pymc_lgm.linalg import Array
-from pymc_lgm.priors.scaled_factor import ScaledFactor
 from pymc_lgm.priors.sparse import Pattern, SparseFactor
 
 __all__ = ["IntrinsicField"]
@@ -43,6 +42,8 @@ class IntrinsicField:
         U = (1, g) and S with Q⁻ + s² 11ᵀ = Q_p⁻¹ + U S Uᵀ.
     mean : ndarray, shape (n,)
         Zero.
+    factor : SparseFactor
+        Of Q_p, known once a model.
     """
 
     def __init__(self, W: csc_array, sd: float, scale: float = 1.0):
@@ -65,7 +66,7 @@ class IntrinsicField:
             spread = self._factorize(weak).inverse_diagonal.mean() - 1.0 / own[pin]
             delta = 1.0 / max(spread, 1e-300)
         self.precision = held(delta)
-        self._factor = self._factorize(self.precision)
+        self.factor = self._factorize(self.precision)
         g = (self._inverse_times(np.ones(self.n)) - self.n / delta) / self.n
         self.columns = np.column_stack([np.ones(self.n), g])
         self.covariance = np.array([[g.mean() - 1.0 / delta + sd**2, -1.0], [-1.0, 0.0]])
@@ -78,14 +79,14 @@ class IntrinsicField:
 
     def _inverse_times(self, x: Array) -> Array:
         """Q_p⁻¹ x."""
-        return self._factor.solve_transposed(self._factor.solve(x))
+        return self.factor.solve_transposed(self.factor.solve(x))
 
     @property
     def variances(self) -> Array:
         """(Q⁻ + s² 11ᵀ)_ii."""
         U = self.columns
         added: Array = np.einsum("ij,jk,ik->i", U, self.covariance, U)
-        return self._factor.inverse_diagonal + added
+        return self.factor.inverse_diagonal + added
 
     def at(self) -> IntrinsicField:
         """Itself, at every theta."""
@@ -95,12 +96,3 @@ class IntrinsicField:
         """(Q⁻ + s² 11ᵀ)⁻¹ x = (Q + 11ᵀ/(n s)²) x."""
         of_mean: Array = x.sum(axis=0) / (self.n * self.sd) ** 2
         return self.pattern.times(self._own, x) + of_mean
-
-    def factor(self, e: Array) -> ScaledFactor:
-        """Of that precision of e φ: known once a model."""
-        return ScaledFactor(self._factor, e)
-
-    def times(self, e: Array) -> tuple[Array, Array]:
-        """Elements of the precision, and U, of e φ, with e of no zero: S is the same."""
-        both = self.pattern.scales(e)
-        return self.precision / both, e[:, None] * self.columns

@@ -6,6 +6,7 @@ Q is block-diagonal, and so is U: what is asked of the field is asked of each pa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -45,18 +46,15 @@ class JoinedField:
     def __init__(self, parts: Sequence[FieldAt], pattern: Pattern):
         self._parts, self._pattern = parts, pattern
         self.mean = np.concatenate([part.mean for part in parts])
+        self.precision = np.concatenate([part.precision for part in parts])
+        self.columns = block_diag(*(part.columns for part in parts))
         self.covariance = block_diag(*(part.covariance for part in parts))
         self._ends = np.cumsum([part.mean.size for part in parts])[:-1]
 
-    def times(self, e: Array) -> tuple[Array, Array]:
-        """Elements of Q, and U, of e φ."""
-        both = [part.times(own) for part, own in self._each(e)]
-        precision = np.concatenate([precision for precision, _ in both])
-        return precision, block_diag(*(U for _, U in both))
-
-    def factor(self, e: Array) -> SparseFactor | None:
-        """Of that Q."""
-        return self._pattern.factorize(self.times(e)[0])
+    @cached_property
+    def factor(self) -> SparseFactor | None:
+        """Of Q."""
+        return self._pattern.factorize(self.precision)
 
     def inverse_times(self, x: Array) -> Array:
         """(Q⁻¹ + U S Uᵀ)⁻¹ x."""

@@ -6,6 +6,7 @@ Where Q has elements is known once a model; its numbers follow from few function
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +17,6 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.priors import bands
 from pymc_lgm.priors.band_factors import BandFactor, WhitenerFactor
 from pymc_lgm.priors.precision_posterior import Factor
-from pymc_lgm.priors.scaled_factor import ScaledFactor
 from pymc_lgm.priors.sparse import Pattern
 
 __all__ = [
@@ -83,6 +83,14 @@ class FieldAt(Protocol):
     """φ ~ N(m, Q⁻¹ + U S Uᵀ) at one theta."""
 
     @property
+    def precision(self) -> Array:
+        """Elements of Q."""
+
+    @property
+    def columns(self) -> Array:
+        """U, shape (n, k)."""
+
+    @property
     def mean(self) -> Array:
         """m, shape (n,)."""
 
@@ -90,11 +98,9 @@ class FieldAt(Protocol):
     def covariance(self) -> Array:
         """S, shape (k, k)."""
 
-    def times(self, e: Array) -> tuple[Array, Array]:
-        """Elements of Q, and U (n, k), of e φ, with e of no zero: S is the same."""
-
-    def factor(self, e: Array) -> Factor | None:
-        """A factor of that Q; ``None`` if it is not numerically positive definite."""
+    @property
+    def factor(self) -> Factor | None:
+        """Of Q; ``None`` if it is not numerically positive definite."""
 
     def inverse_times(self, x: Array) -> Array:
         """(Q⁻¹ + U S Uᵀ)⁻¹ x, of a vector or of columns."""
@@ -130,21 +136,17 @@ class MarkovField:
     def __init__(
         self, pattern: Elements, precision: Array, mean: Array, factor: Factor | None = None
     ):
-        self._pattern, self._precision, self.mean = pattern, precision, mean
-        self._factor = factor
+        self._pattern, self.precision, self.mean = pattern, precision, mean
+        self.columns, self._known = np.zeros((mean.size, 0)), factor
 
-    def times(self, e: Array) -> tuple[Array, Array]:
-        """Of e φ."""
-        return self._precision / self._pattern.scales(e), np.zeros((e.size, 0))
-
-    def factor(self, e: Array) -> Factor | None:
-        """Of the precision of e φ."""
-        own = self._factor or self._pattern.factorize(self._precision)
-        return None if own is None else ScaledFactor(own, e)
+    @cached_property
+    def factor(self) -> Factor | None:
+        """Of Q."""
+        return self._known or self._pattern.factorize(self.precision)
 
     def inverse_times(self, x: Array) -> Array:
         """Q x."""
-        return self._pattern.times(self._precision, x)
+        return self._pattern.times(self.precision, x)
 
 
 class SeriesMaker:

@@ -32,6 +32,9 @@ class Factor(Protocol):
     def solve_transposed(self, xi: Array) -> Array:
         """R⁻ᵀ ξ."""
 
+    def multiply(self, xi: Array) -> Array:
+        """R ξ."""
+
     def multiply_transposed(self, x: Array) -> Array:
         """Rᵀ x."""
 

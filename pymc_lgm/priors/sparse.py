@@ -205,6 +205,12 @@ class SparseFactor:
         loops.solve_transposed(self.pattern.starts, self.pattern.below, self.L, y)
         return y[self.pattern.back].reshape(xi.shape)
 
+    def multiply(self, xi: Array) -> Array:
+        """L ξ."""
+        y = _columns(xi)
+        loops.multiply(self.pattern.starts, self.pattern.below, self.L, y)
+        return y[self.pattern.back].reshape(xi.shape)
+
     def multiply_transposed(self, x: Array) -> Array:
         """Lᵀ x."""
         y = _columns(x[self.pattern.order])

@@ -12,6 +12,7 @@ from pymc_lgm.linalg import Array
 __all__ = [
     "cholesky",
     "fill",
+    "multiply",
     "multiply_transposed",
     "solve",
     "solve_transposed",
@@ -136,6 +137,17 @@ def solve_transposed(starts: Index, below: Index, L: Array, x: Array) -> None:
                 x[j, c] -= L[p] * x[below[p], c]
         for c in range(x.shape[1]):
             x[j, c] /= L[starts[j]]
+
+
+@numba.njit(cache=True)
+def multiply(starts: Index, below: Index, L: Array, x: Array) -> None:
+    """x ← L x."""
+    for j in range(starts.size - 2, -1, -1):
+        for p in range(starts[j] + 1, starts[j + 1]):
+            for c in range(x.shape[1]):
+                x[below[p], c] += L[p] * x[j, c]
+        for c in range(x.shape[1]):
+            x[j, c] *= L[starts[j]]
 
 
 @numba.njit(cache=True)

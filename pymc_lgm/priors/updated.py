@@ -1,70 +1,225 @@
-"""A factor of a matrix to which something of low rank has been added, or taken from it."""
+"""A scaled covariance to which something of low rank has been added: K = E A⁻¹ E + C S Cᵀ."""
 
 from __future__ import annotations
 
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
+
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.priors import updated_loops as loops
 from pymc_lgm.priors.precision_posterior import Factor
 
-__all__ = ["UpdatedFactor"]
+__all__ = ["APART", "PivotedColumns", "UpdatedFactor"]
+
+APART = 1e3
+"""Times that an |e_i| may be smaller than the largest for C_i / e_i to be as good as C_i: three of
+sixteen digits."""
+
+
+class PivotedColumns:
+    """C = C' F with columns that are divided by e_i without a loss: see `UpdatedFactor`. Of `of`.
+
+    Attributes
+    ----------
+    rows : ndarray, shape (r, n)
+        C', by rows: r is the rank of C.
+    F : ndarray, shape (r, k)
+    pivots : ndarray of int, shape (r,)
+        C'_p is lower triangular, with ones on its diagonal.
+    D : ndarray, shape (r,)
+        The e of the pivots.
+    Y : ndarray, shape (r, n)
+        E⁻¹ C' D, by rows: no element is above one.
+    """
+
+    def __init__(self, e: Array, rows: Array, F: Array, pivots: NDArray[np.intp]):
+        self.rows, self.F, self.pivots, self.D = rows, F, pivots, e[pivots]
+        self.is_zero_elsewhere = bool(np.count_nonzero(e) < e.size - np.count_nonzero(self.D == 0))
+        divisors = e.copy()
+        divisors[pivots] = np.inf
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = self.D[:, None] / e
+            ratio[:, e == 0.0] = 1.0  # of two that are zero
+            self.Y = np.where(rows == 0.0, 0.0, rows * ratio)
+            self._inverse = 1.0 / divisors
+
+    @classmethod
+    def of(cls, C: Array, e: Array) -> PivotedColumns:
+        """Of C (n, k) and e (n,)."""
+        order = _by_peaks(C, e)
+        rows = np.array(C.T[order], order="C")
+        F = np.zeros((C.shape[1], C.shape[1]))
+        pivots = np.zeros(C.shape[1], dtype=np.intp)
+        rank = loops.eliminated(rows, e, F, pivots)
+        return cls(e, rows[:rank], F[:rank, np.argsort(order)], pivots[:rank])
+
+    def apart(self, z: Array) -> tuple[Array, Array]:
+        """ψ and ẑ with z = E ψ + C' ẑ and ψ zero at the pivots."""
+        of_pivots = self._through(z[self.pivots])
+        return self.divided(z - self.rows.T @ of_pivots), of_pivots
+
+    def divided(self, x: Array) -> Array:
+        """E⁻¹ x, and zero at the pivots."""
+        return _scaled(self._inverse, x)
+
+    def joined(self, psi: Array, of_pivots: Array) -> Array:
+        """The transpose of `apart`."""
+        result = self.divided(psi)
+        of_pivots = of_pivots - self.rows @ result
+        result[self.pivots] += self._through(of_pivots, transposed=True)
+        return result
+
+    def _through(self, x: Array, *, transposed: bool = False) -> Array:
+        """C'_p⁻¹ x or C'_p⁻ᵀ x."""
+        C = self.rows[:, self.pivots].T
+        trans = int(transposed)
+        result: Array = solve_triangular(C, x, lower=True, trans=trans, unit_diagonal=True)
+        return result
 
 
 class UpdatedFactor:
-    """A + V C Vᵀ = (R F)(R F)ᵀ with A = R Rᵀ, V of k columns and C symmetric, of any sign.
+    """A factor of the inverse of K = E A⁻¹ E + C S Cᵀ, A = R Rᵀ, E = diag(e), C of k columns.
 
-    With an orthonormal G, R⁻¹ V = G H, and E the Cholesky factor of I + H C Hᵀ, k × k,
+    S is symmetric, of any sign, as long as K is positive definite. Where an e_i is next to zero,
+    E⁻¹ C has no digits that a difference would leave, and where it is zero there is no E⁻¹. So the
+    columns are eliminated first: C = C' F, where C' is one at a pivot of each column, the element
+    whose e is smallest beside its C, and zero there in all later columns. With D the e of the
+    pivots, Y = E⁻¹ C' D has no element above one. With Rᵀ Y = G H, G orthonormal, J = D H⁻¹ and
+    N Nᵀ = F S Fᵀ + J Jᵀ,
 
-        R⁻¹ (A + V C Vᵀ) R⁻ᵀ = I + G (E Eᵀ − I) Gᵀ = F Fᵀ,   F = I + G (E − I) Gᵀ,
+        K = L Lᵀ,   L = E R⁻ᵀ (I − G Gᵀ) + C' N Gᵀ,
 
-    and F⁻¹ = I + G (E⁻¹ − I) Gᵀ. So no cancellation is in it but that of A + V C Vᵀ itself. O(n k²)
-    beside k solutions with R. Made by `of`.
+    since E R⁻ᵀ G = C' J. Given z = L ν the columns' part of z is that of the pivots, so that the
+    rest is divided by no e of theirs: see `multiply_transposed`. O(n k²) beside k products with R.
+
+    As a `Factor` of K⁻¹ its root is L⁻ᵀ. Made by `of`.
     """
 
-    def __init__(self, factor: Factor, G: Array, E: Array, E_inverse: Array):
-        self._factor, self._G, self._E, self._E_inverse = factor, G, E, E_inverse  # G by rows
+    def __init__(self, factor: Factor, e: Array, C: PivotedColumns, inner: _Inner):
+        self._factor, self._e, self._C, self._core = factor, e, C, inner.core
+        self._G, self._H, self._J, self._N = inner.G, inner.H, inner.J, inner.N
 
     @classmethod
-    def of(cls, factor: Factor, V: Array, C: Array) -> UpdatedFactor | None:
-        """Of R, V (n, k) and C (k, k); ``None`` if the sum is not numerically positive definite."""
-        G = np.array(factor.solve(V).T, order="C")
-        E, E_inverse = np.zeros_like(C), np.zeros_like(C)
-        return cls(factor, G, E, E_inverse) if loops.inner(G, C, E, E_inverse) else None
+    def of(cls, factor: Factor, e: Array, C: Array, S: Array) -> UpdatedFactor | None:
+        """Of R, e (n,), C (n, k), S (k, k); ``None`` if K is not numerically positive definite."""
+        columns = PivotedColumns.of(C, e)
+        if columns.is_zero_elsewhere:
+            return None
+        G = np.array(factor.multiply_transposed(columns.Y.T).T, order="C")
+        H = np.zeros((len(G), len(G)))
+        if not loops.orthonormal(G, H):
+            return None
+        core, D = columns.F @ S @ columns.F.T, columns.D
+        J = D[:, None] * solve_triangular(H, np.eye(len(H)))
+        N = _upper_root(core + J @ J.T)
+        if N is None:
+            return None
+        # Columns of such a sign that L does not depend on the choice of the pivots.
+        N *= np.where(D < 0.0, -1.0, 1.0)
+        return cls(factor, e, columns, _Inner(core, G, H, J, N))
 
     @cached_property
     def log_determinant(self) -> float:
-        """log|A + V C Vᵀ|."""
-        return self._factor.log_determinant + 2.0 * float(np.log(np.diag(self._E)).sum())
-
-    def _moved(self, x: Array, E: Array) -> Array:
-        """(I + G (E − I) Gᵀ) x."""
-        if not len(E):
-            return x
-        if x.ndim == 1:
-            return loops.moved(self._G, E, x)
-        inside = self._G @ x
-        result: Array = x + self._G.T @ (E @ inside - inside)
-        return result
+        """log|K⁻¹| = log|A| − 2 (Σ log|e_i| + log|H| + log|N|), over i that are no pivots."""
+        rest = np.delete(self._e, self._C.pivots)
+        inner = np.log(np.diag(self._H)) + np.log(np.abs(np.diag(self._N)))
+        return self._factor.log_determinant - 2.0 * float(np.log(np.abs(rest)).sum() + inner.sum())
 
     def solve(self, x: Array) -> Array:
-        """F⁻¹ R⁻¹ x."""
-        return self._moved(self._factor.solve(x), self._E_inverse)
+        """Lᵀ x."""
+        y = self._factor.solve(_scaled(self._e, x))
+        result: Array = y + self._G.T @ (self._N.T @ (self._C.rows @ x) - self._G @ y)
+        return result
 
     def solve_transposed(self, xi: Array) -> Array:
-        """R⁻ᵀ F⁻ᵀ ξ."""
-        return self._factor.solve_transposed(self._moved(xi, self._E_inverse.T))
+        """L ξ."""
+        along = self._G @ xi
+        rest = self._factor.solve_transposed(xi - self._G.T @ along)
+        result: Array = _scaled(self._e, rest) + self._C.rows.T @ (self._N @ along)
+        return result
 
     def multiply_transposed(self, x: Array) -> Array:
-        """Fᵀ Rᵀ x."""
-        return self._moved(self._factor.multiply_transposed(x), self._E.T)
+        """L⁻¹ x.
+
+        With ψ and ẑ of `PivotedColumns.apart`, x = E (ψ + Y c) + C' (ẑ − D c) for every c. That of
+        L is orthogonal to Y: Yᵀ A (ψ + Y c) = 0.
+        """
+        psi, of_pivots = self._C.apart(x)
+        y = self._factor.multiply_transposed(psi)
+        along = self._G @ y
+        inner = solve_triangular(self._N, of_pivots + self._J @ along)
+        result: Array = y + self._G.T @ (inner - along)
+        return result
+
+    def multiply(self, x: Array) -> Array:
+        """L⁻ᵀ x: the transpose of `multiply_transposed`."""
+        along = self._G @ x
+        inner = solve_triangular(self._N, along, trans=1)
+        y = self._factor.multiply(x + self._G.T @ (self._J.T @ inner - along))
+        return self._C.joined(y, inner)
 
     @cached_property
     def inverse_diagonal(self) -> Array:
-        """Of A⁻¹ + Z (E⁻ᵀ E⁻¹ − I) Zᵀ, Z = R⁻ᵀ G."""
-        Z = self._factor.solve_transposed(self._G.T)
-        core = self._E_inverse.T @ self._E_inverse - np.eye(len(self._E))
-        result: Array = self._factor.inverse_diagonal + ((Z @ core) * Z).sum(axis=1)
+        """K_ii."""
+        own, C = self._e**2 * self._factor.inverse_diagonal, self._C.rows
+        result: Array = own + np.einsum("ji,jk,ki->i", C, self._core, C)
         return result
+
+    def diagonal(self, of_A: Array) -> Array:
+        """(K⁻¹)_ii, by the diagonal of A: the squared lengths of the columns of L⁻¹."""
+        along = self._factor.multiply(self._G.T)
+        inner = solve_triangular(self._N, self._J @ along.T)
+        squares = of_A - np.square(along).sum(axis=1) + np.square(inner).sum(axis=0)
+        result, pivots = self._C.divided(self._C.divided(squares)), self._C.pivots
+        columns = np.zeros((self._e.size, pivots.size))
+        columns[pivots, np.arange(pivots.size)] = 1.0
+        result[pivots] = np.square(self.multiply_transposed(columns)).sum(axis=0)
+        return result
+
+
+class _Inner(NamedTuple):
+    """Of k × k, and G: see `UpdatedFactor`."""
+
+    core: Array  # F S Fᵀ
+    G: Array  # by rows
+    H: Array
+    J: Array
+    N: Array
+
+
+def _by_peaks(C: Array, e: Array) -> NDArray[np.intp]:
+    """An order of columns: as they are, but first those that some e next to zero makes large.
+
+    A column that is as small as e where e is small, as that of a covariate that φ is multiplied by,
+    may have its pivot anywhere. There it would be taken from another column in multiples of 1/e,
+    under which the rest of that is lost.
+    """
+    size = np.abs(e)
+    if size.min(initial=np.inf) * APART >= size.max(initial=0.0):
+        return np.arange(C.shape[1])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.abs(C) / size[:, None]
+        ratios[np.isnan(ratios)] = 0.0
+        typical = np.array([np.median(ratio[ratio > 0.0]) for ratio in ratios.T if ratio.any()])
+        peaks = np.zeros(C.shape[1])
+        peaks[ratios.any(axis=0)] = ratios.max(axis=0)[ratios.any(axis=0)] / typical
+        peaks[np.isnan(peaks)] = 1.0
+    return np.argsort(-peaks, kind="stable")
+
+
+def _upper_root(X: Array) -> Array | None:
+    """N, upper triangular, with N Nᵀ = X; ``None`` if X is not numerically positive definite."""
+    try:
+        N: Array = np.linalg.cholesky(X[::-1, ::-1])[::-1, ::-1].copy()
+    except np.linalg.LinAlgError:
+        return None
+    return N if np.isfinite(N).all() else None
+
+
+def _scaled(e: Array, x: Array) -> Array:
+    return e * x if x.ndim == 1 else e[:, None] * x

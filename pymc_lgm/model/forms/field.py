@@ -39,6 +39,7 @@ from pymc_lgm.model.forms.integrated import Integrated
 from pymc_lgm.model.log_concave import are_log_concave
 from pymc_lgm.priors import FieldPrior, Prior
 from pymc_lgm.priors.field import Field
+from pymc_lgm.priors.updated import PivotedColumns
 
 __all__ = ["FieldPredictor"]
 
@@ -134,12 +135,11 @@ class FieldPredictor(Form):
         at = self.at(theta)
         if at.field is None or not _are_numbers(at):
             return None
-        precision, U = at.field.times(at.e)
-        k = U.shape[1]
+        U, k = at.field.columns, len(at.field.covariance)
         S = np.diag(np.concatenate([np.zeros(k), at.variances]))
         S[:k, :k] = at.field.covariance
-        mean, columns = at.c + at.e * at.field.mean, np.hstack([U, at.columns])
-        return Field(mean, precision, columns, S, at.field.factor(at.e))
+        mean, columns = at.c + at.e * at.field.mean, np.hstack([at.e[:, None] * U, at.columns])
+        return Field(mean, at.field.precision, at.e, columns, S, at.field.factor)
 
     def prior_of(self, model: FormModel) -> PriorAt:
         """A sparse field and few coefficients."""
@@ -155,20 +155,25 @@ class FieldPredictor(Form):
         return f
 
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
-        """β given f, and φ, which is what is left; w given f and y, each by rejection.
+        """β and φ given f; w given f and y, each by rejection.
 
-        With r = (f − c)/e − m, B̄ = B/e and β = V^½ z, the law of z given f has the precision
-        M = I + V^½ B̄ᵀ K_φ⁻¹ B̄ V^½, and the mean M⁻¹ V^½ B̄ᵀ K_φ⁻¹ r.
+        With C' = B F⁻¹, ψ and ẑ of `PivotedColumns`, f − m is E φ + B β for φ = ψ + Y c and
+        F β + D c = ẑ, whatever c is: nothing is divided by an e that is next to zero. Beforehand
+        c ~ N(−Λ⁻¹ Yᵀ K_φ⁻¹ ψ, Λ⁻¹), Λ = Yᵀ K_φ⁻¹ Y, and β ~ N(0, V). Both given ẑ by Matheron's
+        rule, of whose matrix neither D nor V need have an inverse: F V Fᵀ + D Λ⁻¹ D.
         """
         at, found = self.at(prior.theta), self.structure.found
         assert at.field is not None
-        rest, B = (f - prior.mean) / at.e, at.columns / at.e[:, None]
-        root = np.sqrt(at.variances)
-        half = root[:, None] * at.field.inverse_times(B).T
-        L = np.linalg.cholesky(np.eye(root.size) + half @ B * root)
-        z = np.linalg.solve(L, half @ rest) + rng.standard_normal(root.size)
-        beta = root * np.linalg.solve(L.T, z)
-        phi = rest - B @ beta + at.field.mean
+        C, V = PivotedColumns.of(at.columns, at.e), at.variances
+        psi, total = C.apart(f - prior.mean)
+        L = np.linalg.cholesky(C.Y @ at.field.inverse_times(C.Y.T))
+        half = np.linalg.solve(L, C.D[:, None] * np.eye(C.D.size))  # D Λ⁻¹ D = halfᵀ half
+        xi = np.linalg.solve(L, -C.Y @ at.field.inverse_times(psi)) + rng.standard_normal(C.D.size)
+        beta = np.sqrt(V) * rng.standard_normal(V.size)
+        missing = total - C.F @ beta - half.T @ xi
+        gain = np.linalg.solve(C.F * V @ C.F.T + half.T @ half, missing)
+        beta += V * (C.F.T @ gain)
+        phi = psi + C.Y.T @ np.linalg.solve(L.T, xi + half @ gain) + at.field.mean
         x = np.array(at.means, dtype=np.float64)
         x[found.field] += phi + at.within @ beta
         x[found.few] += beta
@@ -183,8 +188,7 @@ class FieldPredictor(Form):
         assert at.field is not None
         means = np.array(at.means, dtype=np.float64)
         means[found.field] += at.field.mean
-        ones = np.ones(self.n)
-        (_, U), factor = at.field.times(ones), at.field.factor(ones)
+        U, factor = at.field.columns, at.field.factor
         if factor is None:
             return None
         w, u = rng.standard_normal(self.n), np.zeros(means.size)
@@ -232,7 +236,7 @@ class FieldPredictor(Form):
         """Say what is no number, or no field."""
         if prior_at(theta) is not None:
             return None
-        if _are_numbers(self.at(theta)):
+        if _are_numbers(self.at(theta)) and self.at(theta).e.any():
             return self.structure.improper(*self._numbers(theta)).explain(where)
         return (
             f"The scale of one of {self.label} is zero or no number {where}. Start it away from "
@@ -261,4 +265,4 @@ class FieldPredictor(Form):
 def _are_numbers(at: Pieces) -> bool:
     """Whether what multiplies the field, coefficients and effects is."""
     numbers = (at.c, at.e, at.d, at.columns, at.variances)
-    return all(np.isfinite(x).all() for x in numbers) and bool(at.e.all())
+    return all(np.isfinite(x).all() for x in numbers)
