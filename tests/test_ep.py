@@ -17,8 +17,11 @@ from pymc_lgm.approximations.importance import Coordinates, Proposal, Scheme, im
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.approximations.tilted import Marginals, probit_moments, quadrature_moments
+from pymc_lgm.approximations.variational import variational
 from pymc_lgm.linalg import factorize, tally
-from pymc_lgm.priors import DensePrior
+from pymc_lgm.priors import BandedPrior, DensePrior, bands
+from pymc_lgm.priors.by_covariance import ByCovariance
+from pymc_lgm.priors.dense_posterior import DensePosterior
 from pymc_lgm.state import LikelihoodAt
 
 
@@ -366,6 +369,62 @@ def test_where_moments_are_lost_it_is_laplaces():
     q = ep(Lost(np.zeros(3), 1.0), DensePrior(np.ones(3), np.eye(3)))
     assert not q.converged
     np.testing.assert_allclose(q.center, 0.5)
+
+
+class Curve:
+    """A walk of second order: each step of the slope has standard deviation exp(theta_0)."""
+
+    n, enters_cov = 200, np.array([True])
+
+    def whitener(self, theta):
+        T = np.zeros((3, self.n))
+        T[0, 2:], T[1, 1:-1], T[2, :-2] = 1.0, -2.0, 1.0
+        T *= np.exp(-theta[0])
+        T[0, :2] = 0.1
+        return T
+
+    def precision(self, theta):
+        return bands.gram(self.whitener(theta))
+
+    def mean(self, theta):
+        return np.zeros(self.n)
+
+
+class Poisson(Gaussian):
+    """Counts with rate exp(f)."""
+
+    def __init__(self, y):
+        super().__init__(y, 1.0)
+
+    def __call__(self, f):
+        rate = np.exp(f)
+        return self.sites(f).sum(), self.y - rate, rate, -rate
+
+    def sites(self, f):
+        return self.y * f - np.exp(f)
+
+
+def roughness_of_evidence(search, log_sd=-5.0):
+    """Largest second difference at steps of 1e-4, as a share of the evidence."""
+    rng, curve = np.random.default_rng(0), Curve()
+    likelihood = Poisson(rng.poisson(np.exp(1.0 + np.sin(np.linspace(0.0, 6.0, curve.n)))))
+    thetas = log_sd + 1e-4 * np.arange(10)
+    found = [search(likelihood, BandedPrior.at(curve, np.array([theta]))) for theta in thetas]
+    evidence = np.array([q.log_evidence for q in found])
+    return np.abs(np.diff(evidence, 2)).max() / np.abs(evidence).max()
+
+
+@pytest.mark.parametrize("search", [ep, laplace, variational])
+@pytest.mark.parametrize("log_sd", [-6.0, -3.0, -1.0])
+def test_the_evidence_of_a_smooth_series_is_smooth(search, log_sd):
+    """Variances of f are 1e7: second differences of EP were 5 nats, those of Laplace 0.006."""
+    assert roughness_of_evidence(search, log_sd) < 1e-8
+
+
+@pytest.mark.mutant
+def test_a_center_by_the_covariance_of_the_prior_is_noticed(monkeypatch, dies):
+    monkeypatch.setattr(ByCovariance, "center", DensePosterior.center)
+    dies("ep: the center is K times a", roughness_of_evidence(ep), above=1e-6)
 
 
 def evidence_without(term, q):

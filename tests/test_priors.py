@@ -162,6 +162,8 @@ def test_the_verbs_of_a_posterior(posterior, Sigma, K, rng):
     close(posterior.unexplained(x), np.linalg.solve(B, x))
     for v in (x, columns, columns[:, :n]):
         close(posterior.dual(v), np.linalg.solve(np.eye(n) + precision @ K, v))
+        for ours, right in zip(posterior.center(v), (posterior.dual(v), Sigma @ v), strict=True):
+            close(ours, right)
         close(posterior.precision_times(v), precision @ v)
         close(posterior.covariance_times(v), Sigma @ v)
         close(posterior.given(v), K @ R @ np.linalg.solve(B, v))

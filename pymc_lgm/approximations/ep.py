@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numba
 import numpy as np
 
-from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood, center_of
+from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood
 from pymc_lgm.approximations.site_search import Sweep, mismatch, site_search
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.approximations.tilted import Marginals, tilted_moments
@@ -88,7 +88,7 @@ def ep(
 def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep | None:
     """Find q with these sites, its evidence, and the sites that its tilted marginals ask for."""
     prior, precision = posterior.prior, posterior.precision
-    dual, z = center_of(posterior, nu)  # (3.68): K⁻¹ ẑ
+    dual, z = posterior.center(nu)  # (3.68): K⁻¹ ẑ
     cavity = posterior.shares  # (B⁻¹)_ii = 1 − W_i Σ_ii
     q = Marginals(prior.mean, nu, precision, z, posterior.variances, cavity)
     tilted = tilted_moments(likelihood, q)

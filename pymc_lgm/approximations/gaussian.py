@@ -23,7 +23,6 @@ __all__ = [
     "Search",
     "SiteLikelihood",
     "allowance",
-    "center_of",
     "plausible",
 ]
 
@@ -160,12 +159,6 @@ class GaussianApproximation:
             + 0.5 * (deviation * self.posterior.precision_times(deviation)).sum(axis=0)
             - 0.5 * self.posterior.log_determinant
         )
-
-
-def center_of(posterior: Posterior, nu: Array) -> tuple[Array, Array]:
-    """a = (I + W K)⁻¹ ν and ẑ = K a, of sites exp(νᵀz − ½ zᵀ W z) under the prior of z = f − m."""
-    dual = posterior.dual(nu)
-    return dual, posterior.prior.covariance_times(dual)
 
 
 Search = Callable[[SiteLikelihood, Prior], GaussianApproximation | None]

@@ -13,7 +13,6 @@ import numpy as np
 from pymc_lgm.approximations.gaussian import (
     GaussianApproximation,
     SiteLikelihood,
-    center_of,
 )
 from pymc_lgm.linalg import Array
 from pymc_lgm.priors import Prior
@@ -105,7 +104,7 @@ def class_frequency(
     posterior = prior.condition(nonnegative(W))
     if posterior is None:
         return None
-    a, z = center_of(posterior, posterior.precision_times(constant - prior.mean) + g)
+    a, z = posterior.center(posterior.precision_times(constant - prior.mean) + g)
     log_likelihood, *_ = likelihood(prior.mean + z)
     return GaussianApproximation.at(posterior, a, z, log_likelihood - 0.5 * float(z @ a))
 

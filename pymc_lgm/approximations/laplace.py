@@ -15,7 +15,6 @@ import numpy as np
 from pymc_lgm.approximations.gaussian import (
     GaussianApproximation,
     Likelihood,
-    center_of,
     plausible,
 )
 from pymc_lgm.linalg import Array, factorize
@@ -78,7 +77,7 @@ def laplace(
     overshot = True
     if posterior is not None:
         # This step knows f and not its a, so it cannot be halved.
-        a, z = center_of(posterior, posterior.precision_times(f - mean) + g)
+        a, z = posterior.center(posterior.precision_times(f - mean) + g)
         log_likelihood, g, W, _ = likelihood(mean + z)
         objective = log_likelihood - 0.5 * float(z @ a)
         at_mean = of_start if start is None else likelihood(mean)
@@ -97,7 +96,7 @@ def laplace(
     remaining = math.inf
     while True:
         r = g - a
-        step, step_z = center_of(posterior, r)
+        step, step_z = posterior.center(r)
         before, remaining = remaining, 0.5 * float(r @ step_z)
         converged = remaining < tolerance
         if converged or iterations >= max_iterations:
@@ -107,7 +106,7 @@ def laplace(
             if posterior is None:
                 return None
             iterations += 1
-            step, step_z = center_of(posterior, r)
+            step, step_z = posterior.center(r)
             remaining = math.inf
         for halvings in range(30):
             share = 0.5**halvings

@@ -16,7 +16,6 @@ from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.gaussian import (
     GaussianApproximation,
     SiteLikelihood,
-    center_of,
     plausible,
 )
 from pymc_lgm.approximations.laplace import laplace
@@ -108,7 +107,7 @@ def _searched(
 def _combine(prior: Prior, sites: Sites) -> tuple[Posterior, Array, Array] | None:
     """The posterior, a = (I + W K)⁻¹ ν and ẑ = K a."""
     posterior = prior.condition(sites.precision)
-    return None if posterior is None else (posterior, *center_of(posterior, sites.nu))
+    return None if posterior is None else (posterior, *posterior.center(sites.nu))
 
 
 def laplace_from_sites(

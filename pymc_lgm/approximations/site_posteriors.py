@@ -14,7 +14,6 @@ from pymc_lgm.approximations.gaussian import (
     GaussianApproximation,
     Likelihood,
     SiteLikelihood,
-    center_of,
 )
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.linalg import Array
@@ -89,7 +88,7 @@ def _approximation(
     posterior = prior.condition(W)
     if posterior is None or not (math.isfinite(value) and np.isfinite(g).all()):
         return None
-    dual, deviation = center_of(posterior, nu)
+    dual, deviation = posterior.center(nu)
     slope, sharpness = g - z / variance, W + 1.0 / variance
     objective = value - float(nu @ z - 0.5 * W @ z**2 - 0.5 * nu @ deviation)
     converged = bool((slope**2 < CLOSE * sharpness).all())

@@ -18,7 +18,6 @@ import numpy as np
 from pymc_lgm.approximations.gaussian import (
     GaussianApproximation,
     SiteLikelihood,
-    center_of,
 )
 from pymc_lgm.approximations.site_search import Sweep, mismatch, site_search
 from pymc_lgm.approximations.sites import Sites
@@ -89,7 +88,7 @@ def variational(
 def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep | None:
     """Find q with these sites, its bound, and the sites of a natural gradient step."""
     prior, precision = posterior.prior, posterior.precision
-    dual, z = center_of(posterior, nu)
+    dual, z = posterior.center(nu)
     shares, variance = posterior.shares, posterior.variances
     scale = np.sqrt(variance)
     values = likelihood.sites(prior.mean + z + NODES[:, None] * scale)

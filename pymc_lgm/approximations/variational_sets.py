@@ -16,7 +16,6 @@ import numpy as np
 from pymc_lgm.approximations.gaussian import (
     GaussianApproximation,
     SiteLikelihood,
-    center_of,
 )
 from pymc_lgm.approximations.site_search import Sweep, mismatch
 from pymc_lgm.approximations.sites import Sites
@@ -85,7 +84,7 @@ def sweep_of_sets(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -
     """
     prior, W = posterior.prior, posterior.precision
     assert isinstance(W, SiteBlocks)
-    dual, z = center_of(posterior, nu)
+    dual, z = posterior.center(nu)
     root = _roots(posterior)
     if root is None:
         return None

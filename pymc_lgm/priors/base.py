@@ -145,6 +145,9 @@ class Posterior(Protocol):
     def dual(self, b: Array) -> Array:
         """(I + W K)⁻¹ b. With b = ν it is a = K⁻¹ E[z]: the mean is m + K a."""
 
+    def center(self, nu: Array) -> tuple[Array, Array]:
+        """a = (I + W K)⁻¹ ν and ẑ = K a = Σ ν: the mean is m + ẑ."""
+
     def precision_times(self, x: Array) -> Array:
         """W x."""
 

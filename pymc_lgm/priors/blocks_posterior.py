@@ -61,6 +61,11 @@ class BlocksPosterior(Scattered):
         """(I + W K)⁻¹ b."""
         return self.each([part.dual for part in self._parts], b)
 
+    def center(self, nu: Array) -> tuple[Array, Array]:
+        """a and ẑ of each."""
+        both = [part.center(nu[of]) for of, part in zip(self.index, self._parts, strict=True)]
+        return self.joined([dual for dual, _ in both]), self.joined([z for _, z in both])
+
     def covariance_times(self, x: Array) -> Array:
         """Σ x."""
         return self.each([part.covariance_times for part in self._parts], x)

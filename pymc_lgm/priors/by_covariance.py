@@ -56,6 +56,11 @@ class ByCovariance(ABC):
         """(I + W K)⁻¹ b = b − W Σ b."""
         return b - self._W.times(self.covariance_times(b))
 
+    def center(self, nu: Array) -> tuple[Array, Array]:
+        """ẑ = Σ ν, and a = ν − W ẑ: K a would have the rounding of a times the variances of K."""
+        z = self.covariance_times(nu)
+        return nu - self._W.times(z), z
+
     def precision_times(self, x: Array) -> Array:
         """W x."""
         return self._W.times(x)

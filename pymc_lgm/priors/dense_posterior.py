@@ -68,6 +68,11 @@ class DensePosterior:
         seen = self._W.root_times(self.prior.covariance_times(b))
         return b - self._W.root_times(self._B.inverse_times(seen))
 
+    def center(self, nu: Array) -> tuple[Array, Array]:
+        """a, and ẑ = K a."""
+        dual = self.dual(nu)
+        return dual, self.prior.covariance_times(dual)
+
     def precision_times(self, x: Array) -> Array:
         """W x."""
         return self._W.times(x)
