@@ -7,6 +7,9 @@ A process z with few coefficients β ~ N(0, S) beside it, f = c + z + B β, need
 but that of f: with L Lᵀ = K and T = L⁻¹ B S^½
 
     β | f ~ N(S^½ Tᵀ L⁻¹ (f − c), S^½ (I − TᵀT) S^½),   z = f − c − B β.
+
+A process with noise beside it may have a covariance that is singular to rounding, while that of f
+is not. Then what is drawn is right to the rounding of the covariance: see `SymmetricRoot`.
 """
 
 from __future__ import annotations
@@ -21,7 +24,44 @@ from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.predictor import Predictor
 from pymc_lgm.priors import BlocksPrior, Prior
 
-__all__ = ["DrawBack"]
+__all__ = ["DrawBack", "SymmetricRoot"]
+
+ROUNDED = 1e-10
+"""Largest −λ, as a share of the largest eigenvalue, that rounding has made of a zero.
+
+Squared distances by x² + y² − 2 x y, as PyTensor has them, lose (range / length-scale)² rounding
+errors: 1e-12 for a range of a hundred length-scales.
+"""
+
+
+class SymmetricRoot:
+    """A root of a covariance that is singular to rounding: U Λ^½, negative eigenvalues taken for 0.
+
+    The covariance of what it multiplies differs from C by the largest of those, by `ROUNDED` times
+    the largest eigenvalue at most.
+    """
+
+    def __init__(self, root: Array):
+        self._root = root
+
+    @classmethod
+    def of(cls, C: Array) -> SymmetricRoot | None:
+        """Of a symmetric array, for ten O(n³) operations; ``None`` if C is no covariance."""
+        if not np.isfinite(C).all():
+            return None
+        tally.cubic_ops += 10
+        eigenvalues, vectors = np.linalg.eigh(C)
+        if eigenvalues[0] < -ROUNDED * eigenvalues[-1]:
+            return None
+        return cls(vectors * np.sqrt(np.maximum(eigenvalues, 0.0)))
+
+    def multiply(self, xi: Array) -> Array:
+        """U Λ^½ ξ."""
+        result: Array = self._root @ xi
+        return result
+
+
+Root = CholeskyFactor | SymmetricRoot
 
 
 class DrawBack:
@@ -46,7 +86,7 @@ class DrawBack:
         back = grad(pt.sum(predictor.predictor * v), x, disconnected_inputs="ignore")
         self._transposed = setting.compiled([x, theta, v], back)
         self._values = setting.compiled([x, theta], predictor.values)
-        self._known: tuple[bytes, list[Array], list[CholeskyFactor | None]] | None = None
+        self._known: tuple[bytes, list[Array], list[Root | None]] | None = None
         self._few = predictor.process_and_few()
         if self._few is not None:
             few = [k for k in range(len(self._blocks)) if k != self._few]
@@ -63,18 +103,22 @@ class DrawBack:
 
     def __call__(
         self, rng: np.random.Generator, prior: Prior, theta: Array, f: Array
-    ) -> list[Array]:
-        """The model's latent variables, one array each."""
+    ) -> list[Array] | None:
+        """The model's latent variables, one array each; ``None`` if one has no covariance here."""
         if self._order is not None:
-            x = (f - prior.mean)[self._order]
+            x: Array | None = (f - prior.mean)[self._order]
         else:
             few = None if self._few is None else self._few_given(rng, prior, theta, f)
             x = self._given(rng, prior, theta, f) if few is None else few
+        if x is None:
+            return None
         values = [np.array(value, dtype=np.float64) for value in self._values(x, theta)]
         whitened = [k for k, block in enumerate(self._blocks) if block.latent.root is not None]
         if whitened:
             # The model has ν with L ν = x.
             nu = self._whitened(prior, theta, x, whitened)
+            if nu is None:
+                return None
             for k in whitened:
                 values[k] = nu[self._blocks[k].part].reshape(self._blocks[k].shape)
         return values
@@ -84,38 +128,45 @@ class DrawBack:
 
         ``None`` if the covariance of one of them is not positive definite.
         """
+        known = self._at(theta)
+        # Of a covariance that is singular PyMC has no density to compare with.
+        if known is None or any(isinstance(factor, SymmetricRoot) for factor in known[1]):
+            return None
         zero = np.zeros(self.size)
         back = self._transposed(zero, theta, w)
         u = np.empty(self.size)
-        try:
-            covs, _ = self._at(theta)
-            for block, cov in zip(self._blocks, covs, strict=True):
-                part = back[block.part]
-                u[block.part] = cov * part if cov.ndim == 1 else cov @ part
-            means = [np.array(x, dtype=np.float64) for x in self._values(zero, theta)]
-            there = [np.array(x, dtype=np.float64) for x in self._values(u, theta)]
-            steps = [b - a for a, b in zip(means, there, strict=True)]
-            whitened = [k for k, block in enumerate(self._blocks) if block.latent.root is not None]
-            if whitened:
-                nu = self._whitened(prior, theta, u, whitened)
-                for k in whitened:
-                    steps[k] = nu[self._blocks[k].part].reshape(self._blocks[k].shape)
-                    means[k] = np.zeros(self._blocks[k].shape)
-        except np.linalg.LinAlgError:
-            return None
+        for block, cov in zip(self._blocks, known[0], strict=True):
+            part = back[block.part]
+            u[block.part] = cov * part if cov.ndim == 1 else cov @ part
+        means = [np.array(x, dtype=np.float64) for x in self._values(zero, theta)]
+        there = [np.array(x, dtype=np.float64) for x in self._values(u, theta)]
+        steps = [b - a for a, b in zip(means, there, strict=True)]
+        whitened = [k for k, block in enumerate(self._blocks) if block.latent.root is not None]
+        if whitened:
+            nu = self._whitened(prior, theta, u, whitened)
+            if nu is None:
+                return None
+            for k in whitened:
+                steps[k] = nu[self._blocks[k].part].reshape(self._blocks[k].shape)
+                means[k] = np.zeros(self._blocks[k].shape)
         return means, steps
 
-    def _whitened(self, prior: Prior, theta: Array, x: Array, which: list[int]) -> Array:
-        """ν of these blocks, by the factors of f where its processes are those of x."""
+    def _whitened(self, prior: Prior, theta: Array, x: Array, which: list[int]) -> Array | None:
+        """ν of these blocks, by the factors of f where its processes are those of x.
+
+        ``None`` if one has no L: the model itself has no x there.
+        """
         if self._is_identity:
             return prior.solve(x)
         nu = np.empty(x.size)
         if self._order is not None and isinstance(prior, BlocksPrior):
             nu[self._order] = x
             return prior.solve(nu)[self._order]
+        known = self._at(theta)
         for k in which:
-            part, factor = self._blocks[k].part, self._at(theta)[1][k]
-            assert factor is not None
+            part, factor = self._blocks[k].part, None if known is None else known[1][k]
+            if not isinstance(factor, CholeskyFactor):
+                return None
             nu[part] = factor.solve(x[part])
         return nu
 
@@ -138,8 +189,13 @@ class DrawBack:
         x[self._blocks[self._few].part] = f - prior.mean - B @ beta
         return x
 
-    def _given(self, rng: np.random.Generator, prior: Prior, theta: Array, f: Array) -> Array:
-        covs, factors = self._at(theta)
+    def _given(
+        self, rng: np.random.Generator, prior: Prior, theta: Array, f: Array
+    ) -> Array | None:
+        known = self._at(theta)
+        if known is None:
+            return None
+        covs, factors = known
         x = np.empty(self.size)
         for block, cov, factor in zip(self._blocks, covs, factors, strict=True):
             xi = rng.standard_normal(block.part.stop - block.part.start)
@@ -151,19 +207,23 @@ class DrawBack:
             x[block.part] += cov * part if factor is None else cov @ part
         return x
 
-    def _at(self, theta: Array) -> tuple[list[Array], list[CholeskyFactor | None]]:
-        """Covariances of the blocks, or variances, and the factors of the former."""
+    def _at(self, theta: Array) -> tuple[list[Array], list[Root | None]] | None:
+        """Covariances of the blocks, or variances, and roots of the former.
+
+        ``None`` if one is no covariance, although that of f is.
+        """
         key = theta.tobytes()
         if self._known is None or self._known[0] != key:
             covs = [np.asarray(cov) for cov in self._covs(theta)]
-            factors: list[CholeskyFactor | None] = []
-            for block, cov in zip(self._blocks, covs, strict=True):
-                factor = None if cov.ndim == 1 else factorize(np.array(cov, order="F"))
-                if cov.ndim == 2 and factor is None:
-                    raise np.linalg.LinAlgError(
-                        f"The covariance of {block.latent.rv.name!r} is not positive definite "
-                        "although that of the linear predictor is. Write a larger jitter."
-                    )
-                factors.append(factor)
-            self._known = key, covs, factors
+            roots: list[Root | None] = []
+            for cov in covs:
+                root = None if cov.ndim == 1 else _root_of(cov)
+                if cov.ndim == 2 and root is None:
+                    return None
+                roots.append(root)
+            self._known = key, covs, roots
         return self._known[1], self._known[2]
+
+
+def _root_of(C: Array) -> Root | None:
+    return factorize(np.array(C, order="F")) or SymmetricRoot.of(C)

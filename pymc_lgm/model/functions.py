@@ -146,12 +146,14 @@ class ModelFunctions:
 
     def latents_of(
         self, rng: np.random.Generator, prior: Prior, f: Array
-    ) -> dict[str, NDArray[Any]]:
+    ) -> dict[str, NDArray[Any]] | None:
         """The latent variables of a PyMC point (copies): f, or drawn given f and theta.
 
-        ``rng`` is not used where f says what they are.
+        ``rng`` is not used where f says what they are. ``None`` if one of them has no density at
+        this theta, although f has one.
         """
-        return dict(zip(self.latents, self.form.values_of(rng, prior, f), strict=True))
+        values = self.form.values_of(rng, prior, f)
+        return None if values is None else dict(zip(self.latents, values, strict=True))
 
     def missing_of(
         self, rng: np.random.Generator, theta: Array, latents: dict[str, NDArray[Any]]

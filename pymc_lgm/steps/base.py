@@ -270,7 +270,12 @@ class LatentGaussianStep(BlockedStep):
             self.rng, arrived, self.elements, self.tunings, self.tune
         )
         if not (self.tune and state is arrived is self._state):  # where tuning rests nothing moves
-            point = point | self._depart(state)
+            departed = self._depart(state)
+            if departed is None:  # the model has no density there: all of the draw is rejected
+                state = arrived
+                stats["numerical_rejections"] += 1
+            else:
+                point = point | departed
         self._state = state
         # With the cost of arriving, if another step has moved theta, and of what f is made of.
         stats |= {"cubic_ops": tally.cubic_ops - ops, **self.lgm.form.whose}
@@ -317,9 +322,11 @@ class LatentGaussianStep(BlockedStep):
             self._state = None if carried["at"] is None else State.of(self.lgm, *carried["at"])
         self._latents = carried["latents"]
 
-    def _depart(self, state: State) -> dict[str, Any]:
+    def _depart(self, state: State) -> dict[str, Any] | None:
         """What a point has of a state; the latent variables are remembered."""
         latents = self.lgm.latents_of(self.rng, state.prior, state.f)
+        if latents is None:
+            return None
         # The recorder may hand out what it is given.
         self._latents = {name: value.copy() for name, value in latents.items()}
         missing = self.lgm.missing_of(self.rng, state.theta, self._latents)

@@ -217,8 +217,11 @@ class Form:
         """f, of the values of the model's latent variables: a new array, shape (n,)."""
         raise NotImplementedError
 
-    def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
-        """Values of the model's latent variables: f, or drawn given f and theta."""
+    def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array] | None:
+        """Values of the model's latent variables: f, or drawn given f and theta.
+
+        ``None`` if one of them has no density at this theta, although f has one.
+        """
         raise NotImplementedError
 
     def probe(self, model: FormModel, prior: Prior, rng: np.random.Generator) -> Probe | None:

@@ -58,7 +58,7 @@ class LinearPredictor(Form):
         f: Array = np.asarray(self._frontier(theta, *values))[self.predictor.first]
         return f
 
-    def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
+    def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array] | None:
         """Drawn given f and theta."""
         return self._draw_back(rng, prior, prior.theta, f)
 
