@@ -3,6 +3,7 @@
 import logging
 
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import arviz as az
@@ -10,6 +11,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
+from models import QUICK
 from toys import Counts
 
 import pymc_lgm as lgm
@@ -29,8 +31,9 @@ from pymc_lgm.kernels.theta.climb import WORTH, climb
 from pymc_lgm.kernels.theta.emulated import EmulatorTuning
 from pymc_lgm.kernels.theta.survey import survey
 from pymc_lgm.linalg import tally
+from pymc_lgm.model import field_structure
 from pymc_lgm.priors import DensePrior
-from pymc_lgm.state import LikelihoodAt, State
+from pymc_lgm.state import AtTheta, LikelihoodAt, State
 
 RATS = """
 151 199 246 283 320  145 199 249 293 354  147 214 263 312 328  155 200 237 272 297
@@ -286,6 +289,61 @@ def test_asis_mixes_with_a_vague_intercept():
         idata = pm.sample(step=lgm.ASIS(), chains=4, cores=1, random_seed=1, progressbar=False)
     assert max(float(r.max()) for r in az.rhat(idata).data_vars.values()) <= 1.02
     assert float(idata.posterior["mu"].mean()) == pytest.approx(-2.55, abs=0.03)
+
+
+REVERTANTS = "15 21 29 16 18 21 16 26 33 27 41 60 33 38 41 20 27 42"
+"""Colonies of Salmonella on three plates at each of six doses of quinoline: Breslow (1984)."""
+DOSE = np.repeat([0.0, 10.0, 33.0, 100.0, 333.0, 1000.0], 3)
+
+
+def salm(unit=1.0):
+    """The BUGS manual's *Salm*, of doses in some unit; the prior of the predictor is the same."""
+    with pm.Model() as model:
+        alpha, beta = pm.Normal("alpha", 0, 1000), pm.Normal("beta", 0, 1000)
+        gamma = pm.Normal("gamma", 0, 1000 * unit)
+        sd = 1 / pm.math.sqrt(pm.Gamma("tau", 0.001, 0.001))
+        effect = pm.Normal("effect", 0, sd, shape=18)
+        eta = alpha + beta * np.log(DOSE + 10) + gamma * (DOSE / unit) + effect
+        pm.Poisson("y", pm.math.exp(eta), observed=np.array(REVERTANTS.split(), int))
+    return model
+
+
+def evidence_of_salm(unit=1.0):
+    """EP's, at ten thetas that are 1e-4 apart."""
+    ours = lgm.LatentGaussianModel.from_pymc(salm(unit), compile_kwargs=QUICK)
+    found = [
+        AtTheta.of(ours, np.array([theta])).approximation(partial(ep, tolerance=1e-8))
+        for theta in 2.5 + 1e-4 * np.arange(10)
+    ]
+    return np.array([q.log_evidence for q in found])
+
+
+def roughness_of_salm():
+    evidence = evidence_of_salm()
+    return float(np.abs(np.diff(evidence, 2)).max() / np.abs(evidence).max())
+
+
+def test_the_evidence_beside_vague_coefficients_is_smooth():
+    """Second differences were 32 nats."""
+    assert roughness_of_salm() < 1e-8
+    np.testing.assert_allclose(evidence_of_salm(unit=500.0), evidence_of_salm(), rtol=1e-9)
+
+
+@pytest.mark.mutant
+def test_vague_coefficients_in_a_dense_covariance_are_noticed(monkeypatch, dies):
+    monkeypatch.setattr(field_structure, "VAGUE", np.inf)
+    dies("reading: vague coefficients in a dense K", roughness_of_salm(), above=1e-5)
+
+
+@pytest.mark.slow
+def test_counts_with_a_covariate_that_is_not_scaled_mix():
+    with salm():
+        idata = pm.sample(
+            step=lgm.PseudoMarginal(), chains=4, cores=1, random_seed=1, progressbar=False
+        )
+    assert max(float(r.max()) for r in az.rhat(idata).data_vars.values()) <= 1.01
+    assert min(float(e.min()) for e in az.ess(idata).data_vars.values()) >= 400
+    assert float(idata.posterior["gamma"].mean()) == pytest.approx(-0.00098, abs=5e-5)
 
 
 def series():

@@ -3,8 +3,10 @@
     eta_i = c_i + e_i φ_i + b_iᵀ β + d_i w_i.
 
 Several observations may read an element of it, each with an offset of its own. The field may be
-several, each element of the predictor reading one of them. That a model has this structure follows
-from its graph; c, e, b and d are graphs of theta.
+several, each element of the predictor reading one of them. Independent effects are a field, too,
+where coefficients beside them are so vague that a dense covariance has no digits left for the
+effects: `VAGUE`. That a model has this structure follows from its graph; c, e, b and d are graphs
+of theta.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.model.affine_graph import AffineGraph, moved_a_little
 from pymc_lgm.model.compiling import called_once
 from pymc_lgm.model.elements import distinct_slopes
-from pymc_lgm.model.field_parts import FieldParts, find_parts
+from pymc_lgm.model.field_parts import FieldParts, Independent, find_parts
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.hyperparameters import discrete_in
 from pymc_lgm.model.latents import FieldLaw
@@ -36,6 +38,13 @@ from pymc_lgm.priors.markov import FieldAt, FieldMaker
 __all__ = ["FieldStructure", "Pieces"]
 
 Variable = Any
+
+VAGUE = 1e9
+"""Variance of a predictor by its coefficients beyond which effects are no part of a dense K.
+
+K_ii is rounded by 1e-16 of that, and log|I + W^½ K W^½| by n W_i as much: at a hundred observations
+of precision 10 by 1e-4.
+"""
 
 
 class Pieces(NamedTuple):
@@ -188,7 +197,8 @@ class FieldStructure:
         independent = all(latent.field or latent.variances is not None for latent in latents)
         series = [k for k in fields if isinstance(latents[k].field, Series)]
         alone = len(fields) == 1 or (fields and not series)
-        if not alone or len(reading.frontier) != 1 or not independent:
+        effects = None if fields else _one_each(setting)
+        if not (alone or effects is not None) or len(reading.frontier) != 1 or not independent:
             return None
         if discrete_in(setting.model, reading.frontier):
             return None
@@ -217,7 +227,10 @@ class FieldStructure:
             for latent, shape in zip(latents, shapes, strict=True)
         ]
         spread = pt.concatenate(spreads)
-        laws, names = [latent.field for latent in latents], [str(x.rv.name) for x in latents]
+        names = [str(latent.rv.name) for latent in latents]
+        laws: list[FieldLaw | None] = [latent.field for latent in latents]
+        if effects is not None:
+            laws[effects] = Independent(spread[graph.parts[effects]], names[effects])
         found = find_parts(reads, _parts(graph), laws, spread, names)
         if found is None or (series and len(found.laws) > 1):
             return None
@@ -229,6 +242,8 @@ class FieldStructure:
         ):
             return None
         structure = cls(setting, graph, found, spread, picks)
+        if effects is not None and not structure._is_vague(setting):
+            return None
         return structure if structure._is_true(setting) else None
 
     def pieces(
@@ -248,6 +263,11 @@ class FieldStructure:
                 break
             others = others[len(law.reads) :]
         return law
+
+    def _is_vague(self, setting: Setting) -> bool:
+        """Whether variances of coefficients leave nothing of effects beside them in an array."""
+        at = self.pieces(*called_once([setting.theta], self.outputs)(setting.at))
+        return bool((at.columns**2 @ at.variances).max(initial=0.0) > VAGUE)
 
     def _is_true(self, setting: Setting) -> bool:
         """Whether nothing refutes that the predictor of a random x is what the pieces say.
@@ -283,6 +303,17 @@ class FieldStructure:
         if self.index is not None:
             right = right[self.index] + offsets
         return np.allclose(raw, right, rtol=1e-8, atol=1e-8 * (1.0 + np.abs(at.c).max()))
+
+
+def _one_each(setting: Setting) -> int | None:
+    """Which latent has an independent effect for each element that observations read, if any."""
+    sizes = [int(np.prod(shape)) for shape in setting.shapes]
+    (read, *others), latents = setting.reading.frontier, setting.reading.latents
+    if others or len(latents) < 2 or any(latent.variances is None for latent in latents):
+        return None
+    n = max(sizes)
+    size = read.type.shape[0] if read.type.ndim == 1 else None
+    return sizes.index(n) if n > 1 and size in (n, None) and sizes.count(n) == 1 else None
 
 
 def _parts(graph: AffineGraph) -> list[NDArray[np.intp]]:
