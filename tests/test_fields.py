@@ -31,7 +31,6 @@ from pymc_lgm.model.forms import field
 from pymc_lgm.model.forms.field import FieldPredictor
 from pymc_lgm.model.forms.linear import LinearPredictor
 from pymc_lgm.priors import FieldPrior, joined_field
-from pymc_lgm.priors.intrinsic import IntrinsicField
 from pymc_lgm.priors.joined_field import IndependentMaker
 from pymc_lgm.spatial import adjacency
 from pymc_lgm.state import AtTheta
@@ -602,12 +601,10 @@ def test_effects_drawn_from_their_prior_are_noticed(drawn, monkeypatch, dies):
 
 
 @pytest.mark.mutant
-def test_a_field_without_its_correction_is_noticed(rng, monkeypatch, dies):
+def test_a_field_without_its_correction_is_noticed(monkeypatch, dies):
     """As if the pinned area were one of the model."""
-    times = IntrinsicField.times
-    monkeypatch.setattr(
-        IntrinsicField, "times", lambda self, e: (times(self, e)[0], np.zeros((6, 2)))
-    )
+    wrong = mutated(field, "at.e[:, None] * U, at.columns", "0.0 * U, at.columns")
+    monkeypatch.setattr(FieldPredictor, "field", wrong.FieldPredictor.field)
     seen = read("a_field_alone").prior(np.zeros(1)).covariance_times(np.eye(6))
     error = np.abs(seen - law("a_field_alone", np.zeros(1))[1]).max()
     dies("field: no correction of what is pinned", error, above=0.01)
