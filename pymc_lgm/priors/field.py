@@ -167,12 +167,14 @@ class FieldPrior(WithoutSlopes):
         C, pattern = self._field.columns, self.model.pattern
         gained = e * W * e / Q[pattern.diagonal]
         in_X = e.max(initial=0.0) <= APART * e * (1.0 + gained)
-        X = np.zeros_like(C)
-        X[in_X] = C[in_X] / e[in_X, None]
-        rest = np.where(in_X[:, None], 0.0, C)
-        right = pattern.times(Q, X) - (e * W)[:, None] * rest
-        result: Array = rest + e[:, None] * factor.solve_transposed(factor.solve(right))
-        return result
+        every = bool(in_X.all())
+        X = C / (e if every else np.where(in_X, e, np.inf))[:, None]
+        right = pattern.times(Q, X)
+        if not every:
+            rest = np.where(in_X[:, None], 0.0, C)
+            right -= (e * W)[:, None] * rest
+        D: Array = e[:, None] * factor.solve_transposed(factor.solve(right))
+        return D if every else D + rest
 
     def multiply(self, xi: Array) -> Array:
         """R⁻ᵀ ξ, K⁻¹ = R Rᵀ."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
+from scipy.linalg import lapack
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.priors import updated_loops as loops
@@ -40,13 +40,8 @@ class PivotedColumns:
     def __init__(self, e: Array, rows: Array, F: Array, pivots: NDArray[np.intp]):
         self.rows, self.F, self.pivots, self.D = rows, F, pivots, e[pivots]
         self.is_zero_elsewhere = bool(np.count_nonzero(e) < e.size - np.count_nonzero(self.D == 0))
-        divisors = e.copy()
-        divisors[pivots] = np.inf
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = self.D[:, None] / e
-            ratio[:, e == 0.0] = 1.0  # of two that are zero
-            self.Y = np.where(rows == 0.0, 0.0, rows * ratio)
-            self._inverse = 1.0 / divisors
+        self.Y, self._inverse = np.empty_like(rows), np.empty_like(e)
+        loops.divided(rows, e, pivots, self.Y, self._inverse)
 
     @classmethod
     def of(cls, C: Array, e: Array) -> PivotedColumns:
@@ -77,9 +72,7 @@ class PivotedColumns:
     def _through(self, x: Array, *, transposed: bool = False) -> Array:
         """C'_p⁻¹ x or C'_p⁻ᵀ x."""
         C = self.rows[:, self.pivots].T
-        trans = int(transposed)
-        result: Array = solve_triangular(C, x, lower=True, trans=trans, unit_diagonal=True)
-        return result
+        return _through(C, x, lower=True, transposed=transposed)
 
 
 class UpdatedFactor:
@@ -115,7 +108,7 @@ class UpdatedFactor:
         if not loops.orthonormal(G, H):
             return None
         core, D = columns.F @ S @ columns.F.T, columns.D
-        J = D[:, None] * solve_triangular(H, np.eye(len(H)))
+        J = D[:, None] * _through(H, np.eye(len(H)))
         N = _upper_root(core + J @ J.T)
         if N is None:
             return None
@@ -152,14 +145,14 @@ class UpdatedFactor:
         psi, of_pivots = self._C.apart(x)
         y = self._factor.multiply_transposed(psi)
         along = self._G @ y
-        inner = solve_triangular(self._N, of_pivots + self._J @ along)
+        inner = _through(self._N, of_pivots + self._J @ along)
         result: Array = y + self._G.T @ (inner - along)
         return result
 
     def multiply(self, x: Array) -> Array:
         """L⁻ᵀ x: the transpose of `multiply_transposed`."""
         along = self._G @ x
-        inner = solve_triangular(self._N, along, trans=1)
+        inner = _through(self._N, along, transposed=True)
         y = self._factor.multiply(x + self._G.T @ (self._J.T @ inner - along))
         return self._C.joined(y, inner)
 
@@ -173,7 +166,7 @@ class UpdatedFactor:
     def diagonal(self, of_A: Array) -> Array:
         """(K⁻¹)_ii, by the diagonal of A: the squared lengths of the columns of L⁻¹."""
         along = self._factor.multiply(self._G.T)
-        inner = solve_triangular(self._N, self._J @ along.T)
+        inner = _through(self._N, self._J @ along.T)
         squares = of_A - np.square(along).sum(axis=1) + np.square(inner).sum(axis=0)
         result, pivots = self._C.divided(self._C.divided(squares)), self._C.pivots
         columns = np.zeros((self._e.size, pivots.size))
@@ -219,6 +212,14 @@ def _upper_root(X: Array) -> Array | None:
     except np.linalg.LinAlgError:
         return None
     return N if np.isfinite(N).all() else None
+
+
+def _through(A: Array, x: Array, *, lower: bool = False, transposed: bool = False) -> Array:
+    """A⁻¹ x or A⁻ᵀ x of a triangular array of few rows, by LAPACK itself."""
+    if not len(A):
+        return x.copy()
+    solution: Array = lapack.dtrtrs(A, x, lower=lower, trans=transposed)[0]
+    return solution
 
 
 def _scaled(e: Array, x: Array) -> Array:

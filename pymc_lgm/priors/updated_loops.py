@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pymc_lgm.linalg import Array
 
-__all__ = ["eliminated", "orthonormal"]
+__all__ = ["divided", "eliminated", "orthonormal"]
 
 ROUNDING = 1e-15
 """Share of its terms below which a difference is taken for zero: a few rounding errors."""
@@ -58,6 +58,20 @@ def _largest(c: Array, e: Array) -> int:
         if size > largest or (e[i] == 0.0 and not among_zeros):
             found, largest, among_zeros = i, size, e[i] == 0.0
     return found
+
+
+@numba.njit(cache=True, error_model="numpy")
+def divided(C: Array, e: Array, pivots: NDArray[np.intp], Y: Array, inverse: Array) -> None:
+    """Y = E⁻¹ C' D, by rows; and E⁻¹, zero at the pivots. One e of zero over another one is one."""
+    for j in range(len(C)):
+        d = e[pivots[j]]
+        for i in range(e.size):
+            ratio = 1.0 if e[i] == 0.0 else d / e[i]
+            Y[j, i] = 0.0 if C[j, i] == 0.0 else C[j, i] * ratio
+    for i in range(e.size):
+        inverse[i] = 1.0 / e[i]
+    for pivot in pivots:
+        inverse[pivot] = 0.0
 
 
 @numba.njit(cache=True, error_model="numpy")
