@@ -7,47 +7,53 @@ a model with a likelihood of this package; in any other model write
 ``step=lgm.PseudoMarginal()``.
 """
 
-from pymc_lgm import datasets as datasets
-from pymc_lgm import distributed as distributed
-from pymc_lgm import gp as gp
-from pymc_lgm import spatial as spatial
-from pymc_lgm import testing as testing
-from pymc_lgm.comparison import compare as compare
-from pymc_lgm.correction import correct as correct
-from pymc_lgm.diagnostics import efficiency as efficiency
-from pymc_lgm.evidence import ep as ep
-from pymc_lgm.evidence import laplace as laplace
-from pymc_lgm.likelihoods import CopulaVolatility as CopulaVolatility
-from pymc_lgm.likelihoods import LogGaussianCox as LogGaussianCox
-from pymc_lgm.likelihoods import Logistic as Logistic
-from pymc_lgm.likelihoods import OrdinalProbit as OrdinalProbit
-from pymc_lgm.likelihoods import Probit as Probit
-from pymc_lgm.likelihoods import RobustMax as RobustMax
-from pymc_lgm.likelihoods import Softmax as Softmax
-from pymc_lgm.model import LatentGaussianModel as LatentGaussianModel
-from pymc_lgm.prediction import predict as predict
-from pymc_lgm.reporting import report as report
-from pymc_lgm.scores import abstention_curve as abstention_curve
-from pymc_lgm.scores import brier_score as brier_score
-from pymc_lgm.scores import capacity as capacity
-from pymc_lgm.scores import log_predictive_density as log_predictive_density
-from pymc_lgm.steps import ASIS as ASIS
-from pymc_lgm.steps import ULISSE as ULISSE
-from pymc_lgm.steps import ApproximateMarginal as ApproximateMarginal
-from pymc_lgm.steps import AuxiliaryGradient as AuxiliaryGradient
-from pymc_lgm.steps import EllipticalSlice as EllipticalSlice
-from pymc_lgm.steps import ExactMarginal as ExactMarginal
-from pymc_lgm.steps import Importance as Importance
-from pymc_lgm.steps import KnorrHeldRue as KnorrHeldRue
-from pymc_lgm.steps import LatentHMC as LatentHMC
-from pymc_lgm.steps import LatentSMMALA as LatentSMMALA
-from pymc_lgm.steps import NealMetropolis as NealMetropolis
-from pymc_lgm.steps import PseudoMarginal as PseudoMarginal
-from pymc_lgm.steps import SufficientMetropolis as SufficientMetropolis
-from pymc_lgm.steps import SurrogateSlice as SurrogateSlice
-from pymc_lgm.steps import Sweep as Sweep
-from pymc_lgm.steps import WhitenedMetropolis as WhitenedMetropolis
-from pymc_lgm.steps import register
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from pymc_lgm.registration import register
+
+if TYPE_CHECKING:
+    from pymc_lgm import datasets as datasets
+    from pymc_lgm import distributed as distributed
+    from pymc_lgm import gp as gp
+    from pymc_lgm import spatial as spatial
+    from pymc_lgm import testing as testing
+    from pymc_lgm.comparison import compare as compare
+    from pymc_lgm.correction import correct as correct
+    from pymc_lgm.diagnostics import efficiency as efficiency
+    from pymc_lgm.evidence import ep as ep
+    from pymc_lgm.evidence import laplace as laplace
+    from pymc_lgm.likelihoods import CopulaVolatility as CopulaVolatility
+    from pymc_lgm.likelihoods import LogGaussianCox as LogGaussianCox
+    from pymc_lgm.likelihoods import Logistic as Logistic
+    from pymc_lgm.likelihoods import OrdinalProbit as OrdinalProbit
+    from pymc_lgm.likelihoods import Probit as Probit
+    from pymc_lgm.likelihoods import RobustMax as RobustMax
+    from pymc_lgm.likelihoods import Softmax as Softmax
+    from pymc_lgm.model import LatentGaussianModel as LatentGaussianModel
+    from pymc_lgm.prediction import predict as predict
+    from pymc_lgm.reporting import report as report
+    from pymc_lgm.scores import abstention_curve as abstention_curve
+    from pymc_lgm.scores import brier_score as brier_score
+    from pymc_lgm.scores import capacity as capacity
+    from pymc_lgm.scores import log_predictive_density as log_predictive_density
+    from pymc_lgm.steps import ASIS as ASIS
+    from pymc_lgm.steps import ULISSE as ULISSE
+    from pymc_lgm.steps import ApproximateMarginal as ApproximateMarginal
+    from pymc_lgm.steps import AuxiliaryGradient as AuxiliaryGradient
+    from pymc_lgm.steps import EllipticalSlice as EllipticalSlice
+    from pymc_lgm.steps import ExactMarginal as ExactMarginal
+    from pymc_lgm.steps import Importance as Importance
+    from pymc_lgm.steps import KnorrHeldRue as KnorrHeldRue
+    from pymc_lgm.steps import LatentHMC as LatentHMC
+    from pymc_lgm.steps import LatentSMMALA as LatentSMMALA
+    from pymc_lgm.steps import NealMetropolis as NealMetropolis
+    from pymc_lgm.steps import PseudoMarginal as PseudoMarginal
+    from pymc_lgm.steps import SufficientMetropolis as SufficientMetropolis
+    from pymc_lgm.steps import SurrogateSlice as SurrogateSlice
+    from pymc_lgm.steps import Sweep as Sweep
+    from pymc_lgm.steps import WhitenedMetropolis as WhitenedMetropolis
 
 __version__ = "0.1.0"
 
@@ -94,7 +100,60 @@ __all__ = [
     "testing",
 ]
 
+_DEFINED_IN = {
+    "compare": "pymc_lgm.comparison",
+    "correct": "pymc_lgm.correction",
+    "efficiency": "pymc_lgm.diagnostics",
+    "ep": "pymc_lgm.evidence",
+    "laplace": "pymc_lgm.evidence",
+    "CopulaVolatility": "pymc_lgm.likelihoods",
+    "LogGaussianCox": "pymc_lgm.likelihoods",
+    "Logistic": "pymc_lgm.likelihoods",
+    "OrdinalProbit": "pymc_lgm.likelihoods",
+    "Probit": "pymc_lgm.likelihoods",
+    "RobustMax": "pymc_lgm.likelihoods",
+    "Softmax": "pymc_lgm.likelihoods",
+    "LatentGaussianModel": "pymc_lgm.model",
+    "predict": "pymc_lgm.prediction",
+    "report": "pymc_lgm.reporting",
+    "abstention_curve": "pymc_lgm.scores",
+    "brier_score": "pymc_lgm.scores",
+    "capacity": "pymc_lgm.scores",
+    "log_predictive_density": "pymc_lgm.scores",
+    "ASIS": "pymc_lgm.steps",
+    "ULISSE": "pymc_lgm.steps",
+    "ApproximateMarginal": "pymc_lgm.steps",
+    "AuxiliaryGradient": "pymc_lgm.steps",
+    "EllipticalSlice": "pymc_lgm.steps",
+    "ExactMarginal": "pymc_lgm.steps",
+    "Importance": "pymc_lgm.steps",
+    "KnorrHeldRue": "pymc_lgm.steps",
+    "LatentHMC": "pymc_lgm.steps",
+    "LatentSMMALA": "pymc_lgm.steps",
+    "NealMetropolis": "pymc_lgm.steps",
+    "PseudoMarginal": "pymc_lgm.steps",
+    "SufficientMetropolis": "pymc_lgm.steps",
+    "SurrogateSlice": "pymc_lgm.steps",
+    "Sweep": "pymc_lgm.steps",
+    "WhitenedMetropolis": "pymc_lgm.steps",
+}
+"""The module of each public name that is no module itself."""
+
 register()
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Import a public name, or a module, when it is used.
+
+        ArviZ, Matplotlib, Numba and SciPy's larger modules take longer to import than PyMC itself.
+        They wait for the names that need them.
+        """
+        if name in _DEFINED_IN:
+            return getattr(import_module(_DEFINED_IN[name]), name)
+        if find_spec(f"{__name__}.{name}") is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module(f"{__name__}.{name}")
 
 
 def __dir__() -> list[str]:

@@ -212,19 +212,55 @@ def test_the_tables_of_the_documentation_are_those_of_the_benchmarks():
     assert done.returncode == 0, done.stderr
 
 
-def test_importing_registers_once_and_does_not_compile_or_sample():
-    """PyMC's own list stays in place with ours at its end, also after a reload in a notebook."""
-    script = (
-        "import importlib, pymc.step_methods as s\n"
-        "before = list(s.STEP_METHODS); listed = s.STEP_METHODS\n"
-        "import pymc_lgm, pymc_lgm.steps as steps\n"
-        "assert listed is s.STEP_METHODS and listed == [*before, *steps.SAMPLERS]\n"
-        "import sys; assert 'distributed' not in sys.modules  # Dask, an extra\n"
-        "importlib.reload(steps)\n"
-        "importlib.reload(pymc_lgm)\n"
-        "assert listed == [*before, *steps.SAMPLERS], listed\n"
-    )
+def test_importing_imports_two_modules_and_registers_the_steps_when_pymc_asks():
+    """Modules are counted, not seconds. PyMC's own list stays in place, also after a reload."""
+    script = """
+import importlib, sys
+import pymc as pm
+from pymc.sampling.mcmc import assign_step_methods, instantiate_steppers
+from pymc.step_methods import STEP_METHODS
+from pytensor.compile.mode import Mode
+theirs, before = list(STEP_METHODS), set(sys.modules)
+
+import pymc_lgm as lgm
+assert set(sys.modules) - before == {"pymc_lgm", "pymc_lgm.registration"}
+assert STEP_METHODS[:-1] == theirs
+
+with pm.Model() as model:
+    f = pm.MvNormal("f", [0.0, 0.0], [[1.0, 0.5], [0.5, 1.0]])
+    lgm.Logistic("y", f=f, observed=[1, 0])
+assert "pymc_lgm.steps" not in sys.modules
+interpreted = {"mode": Mode(linker="py", optimizer="fast_compile")}
+step = instantiate_steppers(model, *assign_step_methods(model), compile_kwargs=interpreted)
+assert type(step) is lgm.PseudoMarginal
+
+from pymc_lgm import steps
+assert STEP_METHODS == [*theirs, *steps.SAMPLERS], STEP_METHODS
+assert "distributed" not in sys.modules  # Dask, an extra
+importlib.reload(steps)
+importlib.reload(lgm)
+assert STEP_METHODS == [*theirs, *steps.SAMPLERS], STEP_METHODS
+assert lgm.ASIS is steps.ASIS
+"""
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def test_type_checkers_and_python_find_a_name_in_the_same_module():
+    tree = ast.parse((ROOT / "pymc_lgm" / "__init__.py").read_text())
+    checked = next(node for node in tree.body if isinstance(node, ast.If))
+    read = [node for node in ast.walk(checked) if isinstance(node, ast.ImportFrom)]
+    assert {alias.name: node.module for node in read for alias in node.names} == {
+        name: lgm._DEFINED_IN.get(name, "pymc_lgm") for name in lgm.__all__
+    }
+
+
+def test_a_star_imports_every_public_name_and_a_name_that_is_not_there_is_an_error():
+    found: dict[str, object] = {}
+    exec("from pymc_lgm import *", found)
+    assert set(lgm.__all__) <= set(found)
+    assert lgm.reporting.report is lgm.report
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = lgm.no_such_name
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: s.__name__)

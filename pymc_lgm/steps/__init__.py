@@ -1,7 +1,7 @@
 """The PyMC step methods: named sweeps and the glue that runs them inside `pymc.sample`.
 
 A sweep is a list of kernels (`pymc_lgm.kernels`); a step method names one. Importing
-`pymc_lgm` registers them all; only the default claims variables by itself, and only those that
+this registers them all; only the default claims variables by itself, and only those that
 a likelihood of `pymc_lgm.likelihoods` depends on.
 """
 
@@ -80,3 +80,6 @@ def register() -> None:
     ours = {sampler.name for sampler in SAMPLERS}
     STEP_METHODS[:] = [method for method in STEP_METHODS if method.name not in ours]
     STEP_METHODS.extend(SAMPLERS)
+
+
+register()
