@@ -68,7 +68,7 @@ notebooks: $(NOTEBOOKS)  ## the tutorials as executed notebooks, into build/note
 build/notebooks/%.ipynb: examples/%.py tools/notebooks.py $(shell find pymc_lgm -name '*.py') | $(DOCS_STAMP)
 	@$(PYTHON_VENV) tools/notebooks.py build/notebooks $<
 
-dist:  ## sdist and wheel into dist/, tried in a fresh environment
+dist:  ## sdist and wheel into dist/, README's example run from the wheel on each Python here
 	sh tools/check_dist.sh
 
 versions:  ## the fast tests on each Python from 3.12 to 3.14 that is here
