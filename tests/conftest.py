@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import csv
+import os
+import shutil
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytensor
 import pytest
 
-from models import QUICK
-
-from pymc_lgm.model.check import Audit
-
 LIST = Path(__file__).with_name("mutants.csv")
+
+# PyMC finds a first point with PyTensor's C back end if there is a compiler: that builds the back
+# end for 15 seconds, and each function for a tenth of one. `c_compiler` is for the tests of it.
+# Nothing here imports PyTensor: the process that only shares the tests out needs none.
+FLAGS = [*filter(None, [os.environ.get("PYTENSOR_FLAGS")]), "cxx="]
+os.environ["PYTENSOR_FLAGS"] = ",".join(FLAGS)
 
 
 @pytest.fixture
@@ -43,6 +46,8 @@ def without_audit(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.node.get_closest_marker("mutant") is None:
         yield
         return
+    from pymc_lgm.model.check import Audit
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Audit, "__call__", lambda self, point, *, moments=False: None)
         yield
@@ -55,7 +60,22 @@ def interpreted() -> Iterator[None]:
     For modules that evaluate a function a thousand times, not a million:
     ``pytestmark = pytest.mark.usefixtures("interpreted")``.
     """
+    import pytensor
+
+    from models import QUICK
+
     with pytensor.config.change_flags(**QUICK):
+        yield
+
+
+@pytest.fixture
+def c_compiler() -> Iterator[None]:
+    """PyTensor's C back end compiles: for the few tests of it."""
+    import pytensor
+
+    if (found := shutil.which("g++")) is None:
+        pytest.skip("no C compiler")
+    with pytensor.config.change_flags(cxx=found):
         yield
 
 
@@ -63,8 +83,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--mutants", action="store_true", help="print the table of mutants")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tutorials as a whole, unless `-m` asks for them by their name."""
+    """Mark as slow the cases that `fast` does not name; leave out whole tutorials but by name."""
+    cases: dict[object, dict[str, pytest.Item]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("fast") is not None:
+            cases.setdefault(item.function, {})[item.callspec.id] = item
+    for found in cases.values():
+        named = next(iter(found.values())).get_closest_marker("fast").args
+        for name in found.keys() - set(named):
+            found[name].add_marker(pytest.mark.slow)
+        if len(found) > 1 and not found.keys() >= set(named):
+            raise pytest.UsageError(f"no such case: {set(named) - found.keys()} of {[*found]}")
     if "whole" not in config.option.markexpr:
         items[:] = [item for item in items if item.get_closest_marker("whole") is None]
 

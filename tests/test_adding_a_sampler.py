@@ -71,6 +71,7 @@ def one_file(tmp_path):
     return load
 
 
+@pytest.mark.slow
 def test_a_latent_move(one_file, monkeypatch):
     moves = kernels.LATENT_MOVES
     monkeypatch.setitem(moves, "from-the-prior", one_file(LATENT).FromThePrior)

@@ -34,6 +34,7 @@ def two_processes(kinds: list[type], rows: list[np.ndarray]) -> lgm.LatentGaussi
     return lgm.LatentGaussianModel.from_pymc(model)
 
 
+@pytest.mark.fast("kinds2-rows2-False")
 @pytest.mark.parametrize(
     ("kinds", "rows", "shared"),
     [

@@ -174,6 +174,7 @@ DETECTED = {
 }
 
 
+@pytest.mark.fast("a floor", "gp, nugget inside", "a product", "gp, jitter outside")
 @pytest.mark.parametrize("name", DETECTED)
 def test_amplitudes_are_found_and_nothing_else(name):
     build, expected = DETECTED[name]
@@ -386,6 +387,7 @@ SCALED = [
 LONG = (lgm.PseudoMarginal,)
 
 
+@pytest.mark.fast("ASIS")
 @pytest.mark.parametrize(
     "case",
     [pytest.param(c, marks=pytest.mark.slow) if c[0] in LONG else c for c in SCALED],
@@ -529,12 +531,14 @@ NOT_CONJUGATE = {
 }
 
 
+@pytest.mark.fast("a jitter outside")
 @pytest.mark.parametrize("name", NOT_CONJUGATE)
 def test_a_scale_that_is_not_conjugate_is_refused(name):
     with pytest.raises(ValueError, match=r"eta2 = pm.InverseGamma\('eta2', a, b\).*jitter=0"):
         ConjugateScale.of(read(NOT_CONJUGATE[name]()))
 
 
+@pytest.mark.fast("likelihood")
 @pytest.mark.parametrize("where", ["mean", "likelihood", "prior"])
 def test_a_variance_that_enters_something_else_is_refused(where):
     with pm.Model() as model:
@@ -600,6 +604,7 @@ def run(step, point, draws):
     return points
 
 
+@pytest.mark.slow
 def test_a_chain_repeats_itself_and_is_frozen_after_tuning():
     model = gp(0.0, with_nugget)
     step, other = (build(lgm.ASIS, model, amplitude=2, rng=seed) for seed in (1, 2))
@@ -615,6 +620,7 @@ def test_a_chain_repeats_itself_and_is_frozen_after_tuning():
     assert repr(run(other, point, 10)) == repr(expected)
 
 
+@pytest.mark.slow
 def test_it_samples():
     with cox():
         idata = pm.sample(

@@ -88,6 +88,7 @@ def test_pymcs_own_draws_are_not_of_this_law():
     np.testing.assert_allclose(np.cov(x.T), np.linalg.inv(Q @ Q), atol=0.02)
 
 
+@pytest.mark.fast("areas")
 def test_the_density_is_the_models(built, ours, rng):
     total, found = built.compile_logp(**QUICK), []
     for _ in range(4):
@@ -102,6 +103,7 @@ def test_the_density_is_the_models(built, ours, rng):
     close(found, np.full(4, found[0]))
 
 
+@pytest.mark.fast("areas")
 def test_the_evidence_is_that_of_a_dense_covariance(ours):
     here = AtTheta.of(ours, np.full(ours.p, 0.2))
 
@@ -233,6 +235,7 @@ ALPHA = {
 }
 
 
+@pytest.mark.fast("start--1.0", "number-1.5")
 @pytest.mark.parametrize("alpha", [1.0, -1.0, -1.05, 1.5])
 @pytest.mark.parametrize("given", ALPHA)
 def test_alpha_is_between_its_bounds(given, alpha):
@@ -245,6 +248,7 @@ def test_alpha_is_between_its_bounds(given, alpha):
         from_pymc(lambda: areas(TRIANGLE, alpha=lambda: ALPHA[given](alpha)))
 
 
+@pytest.mark.fast("0.999999")
 @pytest.mark.parametrize("alpha", [0.999999, -0.999999])
 def test_alpha_next_to_its_bounds(alpha, rng):
     prior = from_pymc(lambda: areas(alpha=lambda: alpha)).prior(np.array([0.3]))
@@ -256,6 +260,7 @@ def test_alpha_next_to_its_bounds(alpha, rng):
     close(prior.covariance_times(z), np.linalg.solve(Q, z), 1e-7)
 
 
+@pytest.mark.fast("1")
 @pytest.mark.parametrize("maps", [1, 2])
 def test_a_theta_beyond_the_bounds_has_no_prior(maps):
     """PyMC's density is zero there. Two maps are dense."""

@@ -177,6 +177,7 @@ def outputs(*, whitened, beside=False):
     return lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
 
 
+@pytest.mark.fast("False")
 @pytest.mark.parametrize("whitened", [True, False])
 def test_outputs_of_a_process_have_one_covariance(whitened, rng):
     ours = outputs(whitened=whitened)
@@ -190,6 +191,7 @@ def test_outputs_of_a_process_have_one_covariance(whitened, rng):
     assert ours.sets.tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11], [12, 13, 14]]
 
 
+@pytest.mark.slow
 def test_outputs_with_levels_are_drawn_back_whitened(rng):
     ours = outputs(whitened=True, beside=True)
     prior = ours.prior(np.zeros(ours.p))

@@ -208,6 +208,7 @@ def draws_of(model):
     return np.column_stack([posterior["mu"].values[0], *columns, posterior["f"].values[0]])
 
 
+@pytest.mark.slow  # compiles twice
 def test_a_run_is_what_sample_draws(run):
     """And it does not depend on the run before it, nor on when the observations were replaced."""
     y = np.array([1, 0, 1])

@@ -68,6 +68,7 @@ def with_slopes(graph):
     return np.concatenate([np.ravel(x) for x in function(MEAN, VARIANCE, SCALE)])
 
 
+@pytest.mark.fast("normal", "Poisson, twice")
 @pytest.mark.parametrize("name", SEEN)
 def test_it_is_the_quadrature(name):
     dist, y = SEEN[name]

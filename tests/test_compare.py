@@ -165,6 +165,7 @@ def test_plot_r_hat(comparison, tmp_path):
     _close()
 
 
+@pytest.mark.slow
 def test_plot_autocorrelation(comparison, tmp_path):
     plot = comparison.plot_autocorrelation(max_lag=10)
     figure = plot.viz["figure"].item()
@@ -251,6 +252,7 @@ def clock(monkeypatch):
     return runs
 
 
+@pytest.mark.slow
 def test_equal_seconds(model, clock):
     table = compare(SAMPLERS, model, seconds=5.2, **QUICK).table
     assert clock[::2] == [(100, 60)] * 2  # the pilots
@@ -304,6 +306,7 @@ def test_no_callback_keeps_pymc_from_picking_nutpie(model, monkeypatch):
     assert callable(callbacks[False])
 
 
+@pytest.mark.fast("seed1")
 @pytest.mark.parametrize("seed", [None, np.random.default_rng(1)])
 def test_one_stream_of_random_numbers_for_all(model, seed):
     quick = QUICK | {"random_seed": seed, "tune": 5}

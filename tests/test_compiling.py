@@ -90,6 +90,7 @@ def test_the_logarithm_of_a_rate_is_its_linear_predictor():
     np.testing.assert_allclose(function(far)[0], far + np.log(exposed), rtol=1e-14)
 
 
+@pytest.mark.fast("3")
 @pytest.mark.parametrize("classes", [1, 3, 20])
 def test_a_softmax_has_no_loop_for_its_maximum_alone(classes):
     x = pt.matrix("x", shape=(None, classes))
@@ -141,6 +142,7 @@ def test_products_and_sums_and_fills_are_those_of_numpy():
     np.testing.assert_allclose(got[-1], a @ b.T, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_reads_a_covariance_has_a_loop_for_each_result():
     """Several at once, or a sum beside them, would keep the compiler from making vectors."""
     M, x = pt.matrix("M", shape=(5, 5)), pt.vector("x", shape=(5,))
@@ -182,6 +184,7 @@ def test_what_reads_no_input_is_computed_once(several):
         value[:] = 7.0  # a new array each time
 
 
+@pytest.mark.fast("300")
 @pytest.mark.parametrize("n", [300, 400])
 def test_a_jitter_is_no_large_constant(n):
     """Numba keeps no function on disk that has one, and each process would compile it."""
@@ -201,6 +204,7 @@ def density_at(density, theta):
     return out
 
 
+@pytest.mark.slow
 def test_compiled_loops_call_the_prior_compiled_or_not():
     """What another step method owns may change, so a prior that reads it is left to Python."""
     theta = np.array([0.3, -0.2, 0.5])
@@ -238,6 +242,7 @@ def test_what_python_raises_in_a_compiled_loop_is_raised_after_it():
     density.check()
 
 
+@pytest.mark.slow
 def test_what_a_compiled_prior_raises_is_no_number(monkeypatch, caplog):
     theta = pt.vector("theta", shape=(2,))
     checked = Assert("negative")(theta[0], theta[0] > 0.0)
@@ -351,6 +356,7 @@ def test_a_product_is_numpys_in_either_order(sizes, orders):
     np.testing.assert_allclose(got, A @ B, rtol=1e-14, atol=1e-15)
 
 
+@pytest.mark.fast("exp")
 @pytest.mark.parametrize("name", sorted({name.split("_")[0] for name in KNOWN}))
 def test_elementary_functions_are_taken_of_several_numbers_at_once(name):
     assert has_vectors(in_a_loop(getattr(elementary, name)))
@@ -369,6 +375,7 @@ GRAPHS = {
 OTHERS = (Exp, Sigmoid, Softplus, Log, Log1p, Log1mexp, Erfcx, SmoothFunction)
 
 
+@pytest.mark.fast("counts")
 @pytest.mark.parametrize("name", GRAPHS)
 def test_compiled_functions_are_made_of_elementary_ones(name):
     """And with what is around them they are in the loop itself, not called there."""

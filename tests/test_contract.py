@@ -202,6 +202,13 @@ def test_sample_takes_the_default_with_and_without_a_context(trace):
 # The state of a step
 
 
+@pytest.mark.fast(
+    "ASIS-scale=0.4-tuning",
+    "PseudoMarginal-tuning",
+    "PseudoMarginal-tuned",
+    "LatentHMC-metric=curvature-tuning",
+    "Sweep-move=slice-tuning",
+)
 @pytest.mark.parametrize("tuning", [True, False], ids=["tuning", "tuned"])
 @every_kind
 def test_sampling_state_and_a_pickle_reproduce_the_next_draws(case, tuning):
@@ -237,6 +244,7 @@ def test_a_pickled_step_still_reads_its_neighbors(neighbors):
     assert equal_dataclass_values(run(copy, moved, 3), run(step, moved, 3))
 
 
+@pytest.mark.fast("PseudoMarginal", "ASIS-scale=0.4", "Sweep-move=slice")
 @every_kind
 def test_a_chain_does_not_depend_on_the_chain_before(case):
     step, start = make(case), listed("logistic").initial_point()
@@ -253,6 +261,7 @@ def test_a_chain_does_not_depend_on_the_chain_before(case):
     assert equal_dataclass_values(chain(1, start), first)
 
 
+@pytest.mark.slow
 def test_two_processes_draw_what_one_draws():
     """The default for what another step of ours leaves; the lines of test_workflow.py are more."""
     model = listed("logistic")
@@ -290,6 +299,7 @@ def compiled_by(step):
     }
 
 
+@pytest.mark.slow
 def test_forked_chains_have_nothing_left_to_compile(rehearsed):
     """But what a chain whose emulator fails asks for in the middle of tuning."""
     step = rehearsed()
@@ -304,6 +314,7 @@ def test_forked_chains_have_nothing_left_to_compile(rehearsed):
     assert compiled_by(step) == before
 
 
+@pytest.mark.slow
 def test_a_rehearsal_changes_no_draw(rehearsed, monkeypatch):
     made = [rehearsed(move="nuts")]
     monkeypatch.setattr(Graphs, "is_compiled", False)
@@ -417,6 +428,7 @@ def logp():
     return listed("logistic").compile_logp()
 
 
+@pytest.mark.fast("PseudoMarginal", "ASIS-scale=0.4", "EllipticalSlice")
 @every_kind
 def test_stored_densities_are_the_models(case, logp):
     step, point = make(case), listed("logistic").initial_point()
@@ -442,6 +454,7 @@ def test_an_unchanged_point_starts_from_the_stored_state():
     assert step._arrive(point) is step._state
 
 
+@pytest.mark.fast("PseudoMarginal", "ASIS-scale=0.4", "EllipticalSlice")
 @every_kind
 def test_points_keep_their_types_and_are_not_modified(case, neighbors):
     names = ["f", "ls", "mu", "sigma"] if case[0].moves_theta else ["f"]
@@ -484,6 +497,7 @@ MOVES = {
 }
 
 
+@pytest.mark.fast("ASIS-options1")
 @pytest.mark.parametrize(
     ("sampler", "options"),
     # By a slice mu stays a hyper-parameter.
@@ -565,6 +579,7 @@ def test_whitened_metropolis_beside_discrete_steps(neighbors):
         assert len(np.unique(idata["posterior"][name])) > 1
 
 
+@pytest.mark.slow
 def test_missing_data_are_drawn_by_the_step_of_f():
     with pm.Model() as model:
         eta = pm.LogNormal("eta", -0.4, 0.4)
@@ -610,11 +625,9 @@ def test_a_compound_step_restores_its_state(two_latents):
 # Back ends
 
 
-@pytest.mark.parametrize(
-    "case",
-    [(lgm.ASIS, {"scale": 0.4}), pytest.param((lgm.PseudoMarginal, {}), marks=pytest.mark.slow)],
-    ids=label,
-)
+@pytest.mark.slow
+@pytest.mark.usefixtures("c_compiler")
+@pytest.mark.parametrize("case", [(lgm.ASIS, {"scale": 0.4}), (lgm.PseudoMarginal, {})], ids=label)
 def test_both_linkers_draw_the_same(case):
     model, (sampler, options) = listed("logistic"), case
     numba, c = (
@@ -671,6 +684,7 @@ def test_dims_and_coords_reach_the_trace():
     assert "ls_log__" not in posterior
 
 
+@pytest.mark.slow
 def test_scalar_parameters_are_scalars_in_the_trace(trace):
     posterior = trace[0]["posterior"]
     assert {posterior[name].shape for name in ("mu", "ls", "eta")} == {(2, 4)}
@@ -721,6 +735,7 @@ def test_the_callback_sees_our_statistics(trace):
     assert isinstance(seen[0].point["ls_log__"], np.ndarray)
 
 
+@pytest.mark.fast("split+stats-alone", "combined-beside NUTS")
 @pytest.mark.parametrize("mixed", [False, True], ids=["alone", "beside NUTS"])
 @pytest.mark.parametrize("bar", ["split+stats", "combined+stats", "combined"])
 def test_the_progress_bar_renders(bar, mixed, nuts, capsys, monkeypatch):
@@ -750,6 +765,7 @@ def test_every_statistic_is_declared_and_a_number(case):
         assert stats["numerical_rejections"] == 0 or case[1].get("move") == "hmc"
 
 
+@pytest.mark.slow
 def test_no_name_of_ours_is_one_of_pymcs():
     # PyMC would stack statistics of the same name, and hand our options to another step.
     theirs = [step for step in STEP_METHODS if step not in steps.SAMPLERS]
@@ -779,6 +795,7 @@ def opaque(f):
     return 2 * f
 
 
+@pytest.mark.slow
 def test_where_f_moves_by_a_slice_a_level_stays_a_hyperparameter():
     """Asked for, or because the likelihood has no gradient."""
     with pm.Model() as model:

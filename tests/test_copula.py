@@ -321,6 +321,7 @@ def lopsided(log_likelihoods, mean, center, sites, margins):
     return Copula(center, np.sqrt(margins.variances), np.repeat(values, center.size, axis=1))
 
 
+@pytest.mark.slow
 def test_the_default_has_one():
     chain = skewed(4)
     toy, theta = chain.toy, chain.state.theta
@@ -364,6 +365,7 @@ def test_a_wrong_line_is_noticed(name, monkeypatch, dies):
     dies(f"copula: {name}", pvalue, below=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

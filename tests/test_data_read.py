@@ -22,6 +22,7 @@ def build():
     return model
 
 
+@pytest.mark.fast("False")
 @pytest.mark.parametrize("copied", [False, True])
 def test_new_inputs_are_refused_and_new_observations_are_not(copied):
     model = build()

@@ -162,6 +162,7 @@ def test_chains_on_workers_are_those_of_pm_sample(client, local, name):
     assert attrs["sampling_time"] > 0
 
 
+@pytest.mark.slow
 def test_the_report_reads_the_trace(kept):
     report = lgm.report(kept[1], {"theta": "eta", "f": "f"})
     assert report.statistics.loc["cubic_ops"].notna().all()
@@ -255,6 +256,7 @@ def test_a_kept_study_needs_no_worker(kept, monkeypatch):
             assert again[name][variable].dtype == trace[name][variable].dtype
 
 
+@pytest.mark.slow
 def test_only_chains_that_are_missing_run(here, kept, monkeypatch, tmp_path):
     """As after an interrupt: the second chain was at work."""
     folder, trace = kept
@@ -278,6 +280,7 @@ def test_only_chains_that_are_missing_run(here, kept, monkeypatch, tmp_path):
     assert again["posterior"].attrs["sampling_time"] > before
 
 
+@pytest.mark.slow
 def test_a_chain_that_goes_on_has_the_draws_of_a_longer_one(here, kept, local, tmp_path):
     """Factorizations included: K is at hand when it goes on."""
     short = run(here, draws=8, keep=tmp_path / "short", **ASIS)

@@ -112,6 +112,7 @@ def test_its_gradient_is_that_of_its_value(rng):
             assert gradient[j] == pytest.approx((ahead - behind) / 2e-5, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_its_surface_is_one_code_compiled_or_not(rng):
     emulator = emulate(visits(60, rng), CENTER, ROOT)
     compiled = [evidence_at(z, emulator) for z in emulator.points]
@@ -374,6 +375,7 @@ def test_jumps_outside_the_ratio_are_noticed(dies, monkeypatch):
     dies("surrogate transition: jumps outside the emulator's ratio", pvalue, below=1e-6)
 
 
+@pytest.mark.slow
 def test_an_emulator_of_another_density_costs_acceptance_alone(monkeypatch):
     """Trajectories and the ratio know the same: of the evidence alone, without the prior."""
     wrong = mutated(on_emulator, "log_evidence, of_prior[0], kick", "log_evidence, 0.0, kick")

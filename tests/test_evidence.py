@@ -115,6 +115,7 @@ def some(names):
     return [pytest.param(name, marks=[pytest.mark.slow] * (name in DEAR)) for name in names]
 
 
+@pytest.mark.fast("probit")
 @pytest.mark.parametrize("name", some(MODELS))
 def test_the_evidence_is_near_that_of_quadrature(name):
     """Gauss-Hermite over whitened f, 16³ points."""
@@ -131,6 +132,7 @@ def test_the_evidence_is_near_that_of_quadrature(name):
     assert abs(without_determinant - exact) > 10 * ERRORS[name] or name == "student_t"
 
 
+@pytest.mark.fast("outlier", "log_gaussian_cox")
 @pytest.mark.parametrize("name", some(TARGETS))
 def test_the_gradient_is_that_of_the_evidence(name):
     """theta in the mean, the covariance and (noise, sigma, alpha) the likelihood."""
@@ -237,6 +239,7 @@ def test_a_wrong_gradient_is_noticed(mutant, name, dies):
     dies(what, np.abs(wrong - expected).max(), above=1e-3)
 
 
+@pytest.mark.fast("outlier-2")
 @pytest.mark.parametrize(("name", "operations"), [("logistic", 1), ("outlier", 2)])
 def test_the_gradient_costs_one_inverse(name, operations):
     """And one factorization, of the size of the clipped part of W."""
@@ -325,6 +328,7 @@ def test_a_search_does_not_start_where_w_is_no_number(curvature):
 # lgm.laplace() and lgm.ep()
 
 
+@pytest.mark.fast("ep")
 @pytest.mark.parametrize("approximation", ["laplace", "ep"])
 def test_exact_for_a_gaussian_likelihood(approximation):
     """With its gradient, a variable of vector shape, and theta in every part."""
@@ -391,6 +395,7 @@ def coal_fit(prior):
     return coal_evidence().fit(prior=prior)
 
 
+@pytest.mark.fast("True")
 @pytest.mark.parametrize("prior", [False, True])
 def test_the_fit_is_a_maximum(prior):
     """Of the evidence, or with the prior: MAP on the unconstrained scale."""
@@ -416,6 +421,7 @@ def test_the_fit_is_a_maximum(prior):
             assert objective(theta + size * rng.standard_normal(3)) < best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [1e-10, 1e-9, 1e-8])
 def test_a_fit_that_sees_only_rounding_errors_has_converged(lost, monkeypatch):
     """Each evidence is a little worse than the last: the line search fails next to the maximum."""
@@ -492,6 +498,7 @@ def test_an_evidence_takes_a_few_operations(approximation, most):
         assert 1 < tally.cubic_ops - before <= most
 
 
+@pytest.mark.slow
 def test_ep_is_near_laplace_on_counts():
     fit = coal_fit(True)
     near = coal_evidence("ep").log_evidence(fit.point)
@@ -539,6 +546,7 @@ def test_without_a_gradient_it_takes_differences():
     assert fits[0].point["eta"] == pytest.approx(fits[1].point["eta"], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_theta_that_fails_is_avoided():
     """Beyond its start the mean is not a number: the fit stays on this side."""
     with pm.Model() as model:
@@ -555,6 +563,7 @@ def test_a_theta_that_fails_is_avoided():
         e.fit(start={"mu": 1.5})
 
 
+@pytest.mark.fast("ep-nan")
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("approximation", ["laplace", "ep"])
 def test_a_covariance_that_is_no_number_has_no_evidence(approximation, value):

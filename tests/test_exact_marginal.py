@@ -70,6 +70,7 @@ def test_a_state_that_is_moved_to_keeps_its_slope(rng):
     assert tally.cubic_ops == before
 
 
+@pytest.mark.fast("emulator")
 @pytest.mark.parametrize("move", ["emulator", "nuts"])
 def test_it_leaves_the_joint_law_invariant(move):
     """Of f and theta, whatever else depends on f: tuned, three steps of several moves each."""
@@ -133,6 +134,7 @@ def test_a_density_without_its_determinant_is_noticed(dies):
     dies("exact marginal: without its determinant", result.pvalue, below=1e-6)
 
 
+@pytest.mark.slow
 def test_it_agrees_with_quadrature():
     """One hyper-parameter on a grid, by the model's own density."""
     with pm.Model() as model:
@@ -182,6 +184,7 @@ def test_a_step_moves_theta_alone_and_sees_what_others_have_moved():
         np.testing.assert_array_equal(step._state.f, Y + 1.0)
 
 
+@pytest.mark.slow
 def test_a_mean_that_is_no_number_is_a_counted_rejection():
     """And no theta that the emulator learns from."""
     with pm.Model() as model:

@@ -188,6 +188,7 @@ def test_covariances_that_fail(sampler: Any, switched: Any, right: Any) -> None:
     assert_same_target(idata, right)
 
 
+@pytest.mark.fast("ASIS-nan")
 @promised(
     "a model's own code gives NaN or +inf where a chain looks",
     "the proposal is rejected and counted in `numerical_rejections`, +inf too: no chain stays "
@@ -273,6 +274,7 @@ def same(draws: list[Any], whole: list[Any]) -> bool:
     return all(np.array_equal(one[2], other[2]) for one, other in pairs)
 
 
+@pytest.mark.fast("1")
 @promised(
     "a model's own code raises an error in the middle of a chain",
     "the error, with a note which theta the draw began at; a callback, or a trace on disk, has "

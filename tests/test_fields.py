@@ -210,12 +210,14 @@ def rng():
     return np.random.default_rng(4)
 
 
-SLOW = "effects_with_a_scale_of_their_own"
-"""A negative binomial takes ten times as long to differentiate."""
+READ_FAST = ("besag_york_mollie", "a_series_with_a_level", "a_map_in_parts")
+"""One with effects, one of another kind, one in parts: the others differ from them in details."""
 
 
 @pytest.fixture(
-    params=[pytest.param(name, marks=[pytest.mark.slow] * (name == SLOW)) for name in MODELS]
+    params=[
+        pytest.param(name, marks=() if name in READ_FAST else pytest.mark.slow) for name in MODELS
+    ]
 )
 def ours(request):
     return read(request.param)
@@ -365,15 +367,17 @@ def log_likelihood_by_quad(name, f, theta):
 # How it is read
 
 
-def test_what_is_read():
-    found = {name: read(name) for name in MODELS}
-    for name, ours in found.items():
-        assert isinstance(ours.form, FieldPredictor), name
-        assert ours.n == ours.rank == 6
-        for latent in ours.latents:
-            assert latent in repr(ours)
-    assert found["besag_york_mollie"].latents == ("b0", "b1", "w", "phi")
-    assert found["besag_york_mollie"].theta_names == ("sigma_log__", "rho_logodds__")
+def test_what_is_read(ours):
+    assert isinstance(ours.form, FieldPredictor)
+    assert ours.n == ours.rank == 6
+    for latent in ours.latents:
+        assert latent in repr(ours)
+
+
+def test_the_effects_and_coefficients_of_a_map_are_latent():
+    ours = read("besag_york_mollie")
+    assert ours.latents == ("b0", "b1", "w", "phi")
+    assert ours.theta_names == ("sigma_log__", "rho_logodds__")
 
 
 def test_more_coefficients_than_areas_are_coefficients():
@@ -423,6 +427,7 @@ def estimated_evidence(model, theta, rng, draws=4000):
     return logs.max() + np.log(weights.mean()), error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -694,6 +699,7 @@ def areas_that_read_their_neighbors():
     pm.Poisson("y", pm.math.exp(eta), observed=Y)
 
 
+@pytest.mark.fast("two_series", "zeros_beside_a_rate")
 @pytest.mark.parametrize(
     "make",
     [

@@ -94,16 +94,23 @@ each_distribution = pytest.mark.parametrize("key", list(CASES)[:5])
 
 # Compiled fast are the two that have code of their own for the normal distribution's tails.
 MODES = {"PY": QUICK["mode"], "NUMBA": "NUMBA", "CVM": "CVM"}
-COMPILED = {"NUMBA": ["probit", "ordinal_probit"], "CVM": ["ordinal_probit"]}
+COMPILED = ("probit", "ordinal_probit")
 
 
-def each_backend(keys: Any, compiled: dict[str, list[str]] = COMPILED) -> Any:
-    """Every case in Python; some compiled, and the others compiled in slow runs."""
+@pytest.fixture(autouse=True)
+def _c_compiler(request: pytest.FixtureRequest) -> None:
+    if "-CVM" in request.node.name:
+        request.getfixturevalue("c_compiler")
+
+
+def each_backend(keys: Any, compiled: tuple[str, ...] = COMPILED) -> Any:
+    """Every case in Python; some by Numba, too, and all by each back end in slow runs."""
+    fast = {"PY": tuple(keys), "NUMBA": compiled, "CVM": ()}
     params = [
         pytest.param(
             key,
             mode,
-            marks=() if mode == "PY" or key in compiled[mode] else pytest.mark.slow,
+            marks=() if key in fast[mode] else pytest.mark.slow,
             id=f"{key}-{mode}",
         )
         for key in keys
@@ -431,7 +438,7 @@ def test_observed_in_a_data_container(key: str) -> None:
     assert logp(point) == pytest.approx(scipy_logp(CASES[key], y[::-1], point["f"]).sum())
 
 
-@each_backend(list(CASES)[:5], {"NUMBA": ["logistic", "log_gaussian_cox"], "CVM": ["logistic"]})
+@each_backend(list(CASES)[:5], ("logistic",))
 def test_missing_values_become_variables(key: str, mode: str) -> None:
     y = some_values(key)
     y[1] = np.nan
