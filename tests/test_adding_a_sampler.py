@@ -82,6 +82,7 @@ def test_a_latent_move(one_file, monkeypatch):
         assert invariance(step.elements, Counts(), replicates=300, tune=50).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_a_parameterization(one_file, monkeypatch):
     monkeypatch.setitem(kernels.PARAMETERIZATIONS, "either", one_file(HELD).either)
     step = build(lgm.Sweep, "probit", parameterization="either", move="slice", latent_move="slice")

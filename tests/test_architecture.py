@@ -8,7 +8,7 @@ import runpy
 import subprocess
 import sys
 
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
 
 import pytest
@@ -53,16 +53,20 @@ def layer(module: str) -> int:
     return found[0] if found else len(LAYERS)
 
 
+NAMES = {dotted(path) for path in MODULES}
+
+
+@cache
 def imports(path: Path) -> set[str]:
     """Modules that are imported, under TYPE_CHECKING and inside functions, too."""
-    found, names = set(), set(map(dotted, MODULES))
+    found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 submodule = f"{node.module}.{alias.name}"
-                found.add(submodule if submodule in names else node.module)
+                found.add(submodule if submodule in NAMES else node.module)
     return found - {dotted(path)}
 
 

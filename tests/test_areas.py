@@ -138,6 +138,7 @@ def test_every_tuned_sampler_leaves_the_joint_law(built, sampler, monkeypatch):
     assert test.pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_a_sparse_map_is_read_as_a_dense_one():
     def sparse():
         areas(csr_matrix(W))

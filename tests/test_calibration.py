@@ -232,6 +232,7 @@ def test_few_elements_of_many_are_looked_at():
     assert found == ["x[0, 0]", "x[1, 4]", "x[2, 9]", "z[0]", "z[1]"]
 
 
+@pytest.mark.slow
 def test_the_default_is_what_sample_takes():
     assert type(_made(listed("logistic"), None)) is lgm.PseudoMarginal
 

@@ -223,6 +223,7 @@ def _legend_is(plot, names):
     assert [text.get_text() for text in legend.get_texts()] == names
 
 
+@pytest.mark.slow
 def test_equal_operations(model):
     table = compare(SAMPLERS, model, operations=240, **QUICK).table
     assert (table["cubic_ops"] * table["draws"]).tolist() == [240, 240]

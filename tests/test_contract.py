@@ -179,6 +179,7 @@ def test_an_opted_in_model_gets_the_default():
         assert assign_step_methods(model)[1] == {steps.DEFAULT: model.value_vars}
 
 
+@pytest.mark.fast("alone")
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another"])
 def test_the_default_takes_a_model_without_hyperparameters(beside):
     with pm.Model() as model:
@@ -324,6 +325,7 @@ def test_a_rehearsal_changes_no_draw(rehearsed, monkeypatch):
     assert equal_dataclass_values(one, other)
 
 
+@pytest.mark.slow
 def test_a_rehearsal_that_takes_long_is_announced(rehearsed, monkeypatch, caplog):
     """While it goes on, since there is no progress bar yet; and no thread is left to be forked."""
     step = lgm.PseudoMarginal.step
@@ -346,6 +348,7 @@ def test_a_rehearsal_that_takes_long_is_announced(rehearsed, monkeypatch, caplog
     assert threading.active_count() == before
 
 
+@pytest.mark.slow
 def test_a_large_covariance_is_not_rehearsed(rehearsed, monkeypatch):
     monkeypatch.setattr(steps.base, "ROWS_WORTH_THREADS", 2)
     monkeypatch.setattr(lgm.PseudoMarginal, "step", lambda *arguments: pytest.fail("rehearsed"))
@@ -396,6 +399,7 @@ def test_every_kind_of_tuning_is_tested():
     assert started(OTHERS) <= started(KINDS)
 
 
+@pytest.mark.fast("PseudoMarginal", "ASIS-scale=0.4", "LatentHMC", "Sweep-move=slice")
 @every_kind
 def test_frozen_after_tuning(case):
     assert not tunings_move_after_tuning(case, draws=12)
@@ -569,6 +573,7 @@ def test_nuts_is_assigned_to_what_our_step_leaves():
     assert set(assigned) == {steps.DEFAULT}
 
 
+@pytest.mark.slow
 def test_whitened_metropolis_beside_discrete_steps(neighbors):
     theta = [neighbors[name] for name in ("f", "ls", "mu", "sigma")]
     step = build(lgm.WhitenedMetropolis, neighbors, vars=theta)
@@ -647,6 +652,7 @@ def test_both_linkers_draw_the_same(case):
         point, c.sampling_state = one, numba.sampling_state
 
 
+@pytest.mark.fast("c-VMLinker")
 @pytest.mark.parametrize(("backend", "linker"), [("numba", "NumbaLinker"), ("c", "VMLinker")])
 def test_sample_passes_its_backend_on(backend, linker, monkeypatch):
     """Up to the functions that the model is evaluated by; no chain is run."""
@@ -747,6 +753,7 @@ def test_the_progress_bar_renders(bar, mixed, nuts, capsys, monkeypatch):
         assert column in shown
 
 
+@pytest.mark.fast("PseudoMarginal", "ASIS-scale=0.4", "LatentHMC", "Sweep-move=slice")
 @every_kind
 def test_every_statistic_is_declared_and_a_number(case):
     step = make(case)
@@ -810,6 +817,9 @@ def test_where_f_moves_by_a_slice_a_level_stays_a_hyperparameter():
         assert lgm.ASIS().lgm.theta_names == ("mu", "scale_log__")
 
 
+@pytest.mark.fast(
+    "PseudoMarginal", "ASIS", "LatentHMC-metric=curvature", "EllipticalSlice-repeats=2"
+)
 @pytest.mark.parametrize(("sampler", "options"), CASES, ids=[label(case) for case in CASES])
 def test_nothing_of_a_draw_waits_for_the_garbage_collector(sampler, options):
     """Cycles of a few objects with matrices of n × n in them: the collector counts objects."""

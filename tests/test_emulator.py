@@ -241,6 +241,7 @@ def pvalue_of(kernel, toy="counts", replicates=250):
     return invariance(elements, TOYS[toy](), replicates=replicates, steps=3).pvalue
 
 
+@pytest.mark.fast("counts-surrogate_transition", "labels-kernel1")
 @pytest.mark.parametrize("kernel", [surrogate_transition, WITH_JUMPS])
 @pytest.mark.parametrize("toy", TOYS)
 def test_a_wrong_emulator_is_exact(toy, kernel):

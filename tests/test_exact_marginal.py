@@ -158,6 +158,7 @@ def test_it_agrees_with_quadrature():
         assert abs(values.mean() - expected) < 6 * error
 
 
+@pytest.mark.slow
 def test_a_step_moves_theta_alone_and_sees_what_others_have_moved():
     with pm.Model() as model:
         y, k = pm.Data("data", Y), pm.Bernoulli("k", 0.5)

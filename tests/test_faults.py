@@ -175,6 +175,7 @@ both = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @promised(
     "the covariance cannot be factorized, at one theta in ten, say",
     "the proposal is rejected and counted in `numerical_rejections`; at all other theta the "
@@ -188,7 +189,7 @@ def test_covariances_that_fail(sampler: Any, switched: Any, right: Any) -> None:
     assert_same_target(idata, right)
 
 
-@pytest.mark.fast("ASIS-nan")
+@pytest.mark.slow
 @promised(
     "a model's own code gives NaN or +inf where a chain looks",
     "the proposal is rejected and counted in `numerical_rejections`, +inf too: no chain stays "

@@ -583,10 +583,8 @@ def pvalue_of(name, cls, options, steps=1, tune=0, replicates=300):
     return test.pvalue
 
 
-@pytest.mark.parametrize(
-    ("name", "sampler"),
-    [pytest.param(*case, marks=() if case == FAST else pytest.mark.slow) for case in CASES],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "sampler"), CASES)
 def test_every_sampler_leaves_the_joint_law(name, sampler, drawn):
     cls, options = SAMPLERS[sampler]
     # A slice sampler of f has nothing to learn.
@@ -837,6 +835,7 @@ def test_an_integral_does_not_depend_on_the_others():
     np.testing.assert_allclose(together[1], alone[::-1], rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["counts", "binary", "trials"])
 @pytest.mark.parametrize("sd", [0.1, 0.5, 1.0, 1.5, 4.0, 6.0])
 def test_the_posterior_of_a_standard_deviation_is_exact(kind, sd, rng):

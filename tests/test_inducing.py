@@ -12,11 +12,12 @@ from types import SimpleNamespace
 import arviz as az
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 import xarray as xr
 
-from models import QUICK, build
+from models import COMPILED, QUICK, build
 from pytensor.graph.traversal import ancestors
 from samplers import CASES, label
 from scipy.stats import multivariate_normal, norm
@@ -33,6 +34,9 @@ from pymc_lgm.model.forms import inducing as inducing_form
 from pymc_lgm.model.forms import rows
 from pymc_lgm.priors import InducingPrior
 from pymc_lgm.state import AtTheta, State
+
+pytestmark = pytest.mark.usefixtures("interpreted")
+chains = pytensor.config.change_flags(**COMPILED)
 
 THETA = np.array([0.7, 0.2, -0.4])
 X, Z = np.array([0.0, 0.6, 1.5]), np.array([0.2, 1.1])
@@ -227,6 +231,7 @@ def twin():
     return model()
 
 
+@pytest.mark.fast("options0")
 @pytest.mark.parametrize(
     "options", [{"move": "slice"}, {"importance": lgm.Importance(correlation=1.0)}]
 )
@@ -341,6 +346,7 @@ class OfDistanceToTheMean(pm.gp.cov.Covariance):
         return pt.diag(self.full(X))
 
 
+@pytest.mark.fast("True")
 @pytest.mark.parametrize("parts", [True, False])
 def test_rows_of_V_are_made_in_parts(parts, monkeypatch):
     """Where a row reads its own inputs: the others are made together."""
@@ -430,6 +436,7 @@ def test_with_all_points_each_theta_has_the_evidence_and_f_of_the_process():
 
 
 @pytest.mark.slow
+@chains
 def test_with_all_points_draws_are_of_the_posterior_of_the_process():
     """Moments of eta and of f by a grid, and by draws of (theta, u), where u is f."""
     inputs, y, made = all_points()
@@ -459,6 +466,7 @@ def test_with_all_points_draws_are_of_the_posterior_of_the_process():
 
 
 @pytest.mark.slow
+@chains
 def test_nuts_draws_from_the_same_posterior(fitted):
     """The model is an ordinary one of PyMC: its NUTS and the default agree."""
     model, _, _ = fitted
@@ -544,6 +552,7 @@ def test_it_can_be_indexed_and_moved():
 
 
 @pytest.fixture(scope="module")
+@chains
 def fitted():
     rng = np.random.default_rng(7)
     inputs = np.sort(rng.uniform(0, 6, 60))[:, None]
@@ -560,6 +569,7 @@ def fitted():
     return model, gp, idata
 
 
+@pytest.mark.slow
 def test_the_default_takes_it(fitted):
     _, _, idata = fitted
     assert idata.posterior["f_u"].shape == (1, 300, 8)
@@ -567,6 +577,7 @@ def test_the_default_takes_it(fitted):
     assert (idata.sample_stats["n_importance"] <= 16).all()
 
 
+@pytest.mark.slow
 def test_a_trace_says_of_which_posterior_it_is(fitted):
     """Whatever sampler has made it; of a model that is exact there is no such statistic."""
     model, _, idata = fitted
@@ -585,6 +596,7 @@ def test_a_trace_says_of_which_posterior_it_is(fitted):
     assert "optimal_variational" not in build(lgm.EllipticalSlice, features).stats_dtypes_shapes
 
 
+@pytest.mark.slow
 def test_prediction_is_that_of_the_conditional(fitted):
     model, gp, idata = fitted
     points = np.array([[1.5], [4.7], [40.0]])
@@ -662,6 +674,7 @@ def test_points_that_cannot_be_are_refused():
             sparse(**options)
 
 
+@pytest.mark.slow
 def test_repeated_points_are_taken_as_far_as_jitter_goes():
     with pm.Model() as model:
         lgm.Probit("y", f=sparse(points=np.array([[0.2], [0.2]])), observed=[0, 1, 1])
