@@ -69,6 +69,18 @@ def interpreted() -> Iterator[None]:
 
 
 @pytest.fixture
+def quick(request: pytest.FixtureRequest) -> Iterator[None]:
+    """As `interpreted`, but for the slow tests, whose chains are worth a compiler."""
+    import pytensor
+
+    from models import QUICK
+
+    slow = request.node.get_closest_marker("slow") or request.node.get_closest_marker("mutant")
+    with pytensor.config.change_flags(**({} if slow else QUICK)):
+        yield
+
+
+@pytest.fixture
 def c_compiler() -> Iterator[None]:
     """PyTensor's C back end compiles: for the few tests of it."""
     import pytensor

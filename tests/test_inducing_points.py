@@ -11,6 +11,8 @@ from scipy.stats import multivariate_normal
 
 import pymc_lgm as lgm
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 NOISE = 0.3
 X = np.linspace(0.0, 3.0, 25)[:, None] ** 1.5
 SIGNAL = np.sin(3.0 * X[:, 0])
@@ -40,6 +42,7 @@ def built(kind, with_theta=True):
     return build
 
 
+@pytest.mark.fast("counts")
 @pytest.mark.parametrize("kind", OBSERVED)
 def test_the_bound_rises_where_points_move(kind):
     placed = lgm.gp.place_inducing_points(built(kind), START, max_iterations=60)

@@ -22,6 +22,8 @@ from pymc_lgm.model.field_structure import FieldStructure
 from pymc_lgm.priors import intrinsic
 from pymc_lgm.priors.intrinsic import IntrinsicField
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 W = spatial.adjacency(NEIGHBORS)
 RIVER = spatial.adjacency([(0, 1), (1, 2), (3, 4)], n=6)
 """Three areas, two more beyond a river, and an island."""

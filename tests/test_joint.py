@@ -12,7 +12,7 @@ import pytest
 
 from models import MODELS, build, listed, reading_once
 from mutants import Accepting
-from samplers import CASES, elements_of, label
+from samplers import CASES, VARIANTS, elements_of, label
 from toys import TOYS, Chain, invariance, invariance_after, until_noticed
 
 import pymc_lgm as lgm
@@ -41,9 +41,18 @@ def tuning_of(case):
     return 150 if issubclass(sampler, lgm.PseudoMarginal) else 40
 
 
+# Options of the default that take a third of the time, and whose parts have tests of their own.
+LONG = [
+    (lgm.PseudoMarginal, options)
+    for options in VARIANTS["PseudoMarginal"]
+    if options.get("move") in ("slice", "nuts")
+    or options.get("latent_move") == "slice"
+    or options.get("search") == "anew"
+]
+
 # A third of the rows of sampler × toy: each sampler on one toy, each toy with a third of all.
 PAIRS = [
-    pytest.param(case, toy, id=f"{label(case)}-{toy}")
+    pytest.param(case, toy, id=f"{label(case)}-{toy}", marks=[pytest.mark.slow] * (case in LONG))
     for i, case in enumerate(CASES)
     for j, toy in enumerate(TOYS)
     if (i + j) % 3 == 0

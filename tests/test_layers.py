@@ -51,6 +51,7 @@ def pvalue(sampler, n, replicates, steps, **options):
         return joint_test(step, model, replicates=replicates, steps=steps, rng=rng).pvalue
 
 
+@pytest.mark.fast("ASIS--14")
 @pytest.mark.parametrize("n", [pytest.param(2, marks=pytest.mark.slow), MANY])
 @pytest.mark.parametrize(
     ("sampler", "options"),
@@ -75,6 +76,7 @@ def test_a_wrong_ellipse_is_noticed(mutant, monkeypatch, dies):
     dies(f"layers: {mutant.__name__}", noticed, below=NOTICED)
 
 
+@pytest.mark.fast("PseudoMarginal-MvNormal", "SurrogateSlice-Potential", "ASIS-MvNormal")
 @pytest.mark.parametrize("by", ["MvNormal", "Potential"])
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: sampler.__name__)
 def test_what_approximates_refuses_it_by_name(sampler, by):
@@ -90,6 +92,7 @@ def test_what_approximates_refuses_it_by_name(sampler, by):
 REFUSING = {by: layers(MANY, by) for by in ("MvNormal", "Potential")}
 
 
+@pytest.mark.slow
 def test_both_signs_are_visited_as_often_as_quadrature_says():
     """Of two elements: the posterior on a grid, and draws."""
     model = layers(2, mean=0.0, infer=False)
@@ -117,6 +120,7 @@ def test_both_signs_are_visited_as_often_as_quadrature_says():
     np.testing.assert_allclose([np.mean(f[:, 0] > 0), f.prod(axis=1).mean()], right, atol=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whitened", [True, False])
 def test_a_first_layer_in_the_covariance_of_the_second_is_a_hyperparameter(whitened):
     """Exact, if slow: whether the model whitens the second layer or not."""

@@ -99,6 +99,7 @@ def test_alone_it_is_refused_by_its_name():
         lgm.PseudoMarginal(model=model, compile_kwargs=QUICK)
 
 
+@pytest.mark.slow
 def test_who_names_it_gets_it():
     with pm.Model() as model:
         zero_sum()

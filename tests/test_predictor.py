@@ -27,6 +27,8 @@ from pymc_lgm.priors import BlocksPrior
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 T = np.arange(3.0)[:, None]
 X = np.array([[0.5], [-1.0], [0.2], [0.9]])
 GROUP, WEEK, SUBJECT = np.array([0, 1, 0, 1]), np.array([0, 1, 2, 2]), np.array([0, 1, 1, 0])

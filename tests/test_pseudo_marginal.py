@@ -42,6 +42,8 @@ from pymc_lgm.linalg import factorize, tally
 from pymc_lgm.priors import DensePrior
 from pymc_lgm.state import LikelihoodAt, State
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 
 def gaussian_likelihood(y, noise):
     """ℓ, g, W and the third derivative of y ~ N(f, noise): Laplace's method is exact."""

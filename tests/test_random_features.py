@@ -14,6 +14,8 @@ import pymc_lgm as lgm
 from pymc_lgm import random_features
 from pymc_lgm.testing import joint_test
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 RNG = np.random.default_rng(0)
 X = RNG.normal(0, 1, (6, 3))
 

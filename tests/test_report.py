@@ -25,6 +25,8 @@ from pymc_lgm._report.pictures import _band, _chosen
 from pymc_lgm.diagnostics import efficiency
 from pymc_lgm.reporting import report
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 matplotlib.use("Agg")
 
 CHAINS, DRAWS = 4, 600

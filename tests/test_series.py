@@ -19,6 +19,8 @@ from pymc_lgm.priors import BandedPrior, bands
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 Y = np.array([2, 0, 1, 3])
 
 

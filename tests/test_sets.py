@@ -24,6 +24,8 @@ from pymc_lgm.priors.precision import SiteBlocks
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 
 def at(name, theta=None):
     ours = read(name)

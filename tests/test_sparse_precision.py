@@ -20,6 +20,8 @@ from pymc_lgm.model.sparse_precision import as_sparse_precision
 from pymc_lgm.priors import DensePrior, FieldPrior
 from pymc_lgm.testing import joint_test
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 N = 30
 """Areas in two rows of fifteen, numbered across."""
 W = np.zeros((N, N))

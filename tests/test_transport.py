@@ -28,6 +28,8 @@ from pymc_lgm.approximations.transport import Transport, transport
 from pymc_lgm.approximations.variational import variational
 from pymc_lgm.state import AtTheta
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 THETA = np.array([0.4, 0.3, 0.2])
 
 
