@@ -252,6 +252,13 @@ def test_derivatives_match_mpmath(key: str, mode: str) -> None:
     np.testing.assert_allclose(computed[:, ~near], expected[:, ~near], rtol=1e-6)
 
 
+@pytest.mark.fast(
+    "logistic-PY",
+    "probit-PY",
+    "log_gaussian_cox-PY",
+    "copula_volatility-PY",
+    "ordinal_probit_binary-PY",
+)
 @each_backend(CASES)
 def test_each_derivative_is_that_of_the_one_before(key: str, mode: str) -> None:
     case = CASES[key]
@@ -576,6 +583,7 @@ def test_illegal_parameters_are_refused(
 F = np.array([[0.3, -1.0, 900.0], [1.2, 0.4, 0.0], [-0.5, 0.1, -900.0]])
 
 
+@pytest.mark.fast("array")
 @pytest.mark.parametrize("f", [F, [pt.as_tensor(row) for row in F]], ids=["array", "list"])
 def test_classes_have_their_probabilities(f):
     for y in itertools.product(range(3), repeat=3):
@@ -619,6 +627,7 @@ DENSE = {
 }
 
 
+@pytest.mark.fast("list")
 @pytest.mark.parametrize("form", DENSE)
 @pytest.mark.filterwarnings("ignore:Detected variables likely created by GP")
 def test_classes_of_processes_have_dims_and_predictions(form):

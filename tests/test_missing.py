@@ -62,6 +62,7 @@ def build(likelihood, whole=True):
     return model
 
 
+@pytest.mark.fast("normal")
 @pytest.mark.parametrize("likelihood", LAWS, ids=lambda make: make.__name__)
 def test_missing_observations_leave_nothing_behind(likelihood, rng):
     """Neither in theta nor in the likelihood."""
@@ -92,6 +93,7 @@ def pvalue(likelihood, rng, draws=1000):
     return min(1.0, 2.0 * min(stats.kstest(column, "uniform").pvalue for column in ranks.T))
 
 
+@pytest.mark.fast("poisson")
 @pytest.mark.parametrize("likelihood", LAWS, ids=lambda make: make.__name__)
 def test_they_are_drawn_from_their_law(likelihood, rng):
     assert pvalue(likelihood, rng) > 1e-4
@@ -156,6 +158,7 @@ def test_a_prediction_in_the_model_is_drawn_too():
     assert ours.theta_names == ()
 
 
+@pytest.mark.fast("True")
 @pytest.mark.parametrize("ours", [False, True])
 def test_areas_without_an_observation_stay_a_sparse_field(ours, rng):
     """With effects of their own, that are integrated out where there is an observation."""
@@ -190,6 +193,7 @@ def series(whole, with_level, y=Y):
     return model
 
 
+@pytest.mark.fast("False-NaN")
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast")  # of NaN, by PyMC
 @pytest.mark.parametrize("y", [Y, np.where(SEEN, Y.data, np.nan)], ids=["masked", "NaN"])
 @pytest.mark.parametrize("with_level", [False, True])
@@ -210,6 +214,7 @@ def test_a_series_with_gaps_has_the_posterior_of_what_is_seen(with_level, y):
     close(one.posterior.block(index), other.posterior.block(index), 1e-7)
 
 
+@pytest.mark.slow
 def test_a_step_fills_the_gaps_of_a_series():
     model, drawn = series(True, True), []
     step = lgm.PseudoMarginal(model=model, compile_kwargs=QUICK, rng=1)

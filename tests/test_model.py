@@ -351,6 +351,28 @@ def close_to_differences(derivative: Any, function: Callable[[float], Any]) -> b
     return bool((error < 100 * STEP**2 * size).all())
 
 
+@pytest.mark.fast(
+    "logistic",
+    "probit",
+    "copula_volatility",
+    "negative_binomial",
+    "sum_and_product_of_covariances",
+    "mvnormal_cov",
+    "mvnormal_tau",
+    "mvnormal_chol_from_lkj",
+    "nothing_but_f",
+    "one_latent_variable",
+    "discrete_hyperparameter",
+    "one_hyperparameter_left_to_another_step",
+    "two_latents",
+    "missing_discrete_values",
+    "potential_on_f",
+    "several_likelihoods",
+    "censored",
+    "custom_distribution",
+    "part_of_a_larger_data_set",
+    "constants_of_integer_type",
+)
 @pytest.mark.parametrize("name", CASES)
 def test_densities_add_up_to_the_models_and_f_has_its_mean_and_cov(name: str) -> None:
     model, ours = read(name)
