@@ -279,6 +279,7 @@ def test_what_nothing_reads_is_left_out_only_if_it_integrates_to_one(unread):
     assert (name in ours.theta_names) != INTEGRATED[unread]
 
 
+@pytest.mark.slow
 def test_a_prediction_whose_mean_is_latent_is_drawn_back():
     """That of a new effect, of which the mean of all effects is integrated out."""
     group, y = np.arange(12) % 4, np.arange(12) % 3

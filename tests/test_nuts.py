@@ -82,6 +82,7 @@ class Guesses:
         return state, None, {"theta_acceptance": info.theta_acceptance}
 
 
+@pytest.mark.fast("labels")
 @pytest.mark.parametrize("toy", TOYS)
 def test_a_wrong_slope_is_exact(toy):
     elements = (kernels.Theta("whitened", Guesses()), kernels.latent.EllipticalSlice())
@@ -213,6 +214,7 @@ def test_a_coin_says_whether_jumps_come_first(monkeypatch, rng):
     assert order.count("jump") == order.count("trajectory") == 400
 
 
+@pytest.mark.fast("0.95")
 @pytest.mark.parametrize("correlation", [0.0, 0.95])
 def test_it_goes_as_far_as_the_density_is_wide(correlation, rng):
     """Draws of a Gaussian are next to independent; where it turns depends on its shape alone."""
@@ -527,6 +529,7 @@ def test_an_emulator_learns_what_trajectories_have_seen(rng):
 # The step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("toy", "share"),
     [
@@ -559,6 +562,7 @@ def test_a_model_without_a_gradient_in_theta_is_refused(monkeypatch):
     assert np.isfinite(chain.draws(1)).all()
 
 
+@pytest.mark.slow
 def test_many_hyper_parameters_have_no_emulator(monkeypatch):
     assert isinstance(build(lgm.PseudoMarginal, "probit").element.move, Emulated)
     monkeypatch.setattr(lgm.steps.marginal, "MANY", 1)

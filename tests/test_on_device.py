@@ -185,6 +185,7 @@ def chain():
     return point
 
 
+@pytest.mark.slow
 def test_a_chain_is_the_same_up_to_rounding():
     expected = chain()
     with use_device(by_numpy(rows=1)):

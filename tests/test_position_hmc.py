@@ -281,6 +281,7 @@ def test_fewer_degrees_of_freedom_than_elements():
     np.testing.assert_allclose(here.slope(momentum), of_nu, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_mean_and_the_variance_of_one_count_are_those_of_quadrature():
     class One(Counts):
         n, x, y = 1, np.zeros(1), np.array([6.0])
@@ -307,6 +308,7 @@ def test_the_mean_and_the_variance_of_one_count_are_those_of_quadrature():
     assert abs(((draws - mean) ** 2).mean() / variance - 1.0) < 5 * math.sqrt(4.0 / ess)
 
 
+@pytest.mark.slow
 def test_leaves_the_posterior_of_choices_invariant():
     """Softmax: f from the prior, y given f, one step."""
     rng, model, before, after = rng_of(20), Choices(), [], []
@@ -323,6 +325,7 @@ def test_leaves_the_posterior_of_choices_invariant():
     assert JointTest.of_pairs(*columns).pvalue > 1e-4
 
 
+@pytest.mark.fast("labels")
 @pytest.mark.parametrize("toy", ["counts", "labels"])
 def test_leaves_the_posterior_of_a_toy_invariant(toy):
     """With what tuning has learnt, theta held."""
@@ -389,6 +392,7 @@ def test_beside_importance_draws_it_is_refused_as_well():
         build(lgm.PseudoMarginal, "student_t", latent_move="hmc-position")
 
 
+@pytest.mark.slow
 def test_sets_without_a_metric_are_refused():
     with pytest.raises(ValueError, match=r"not log-concave in 'f \+ g'.*Write nothing"):
         refuse_no_metric(read("mean_and_noise"), PositionHMC(), "nothing")

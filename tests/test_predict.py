@@ -499,6 +499,7 @@ def classes_trace(outputs, draws=40):
     )
 
 
+@pytest.mark.fast("True")
 @pytest.mark.parametrize("outputs", [True, False])
 def test_classes_are_predicted_by_their_processes(outputs):
     model, gps = classes_model(outputs)

@@ -244,6 +244,19 @@ READ = {
 }
 
 
+@pytest.mark.fast(
+    "process_and_effects",
+    "level_of_a_process",
+    "coefficients_in_a_mean",
+    "two_processes_with_a_level",
+    "whitened",
+    "basis_functions",
+    "mean_and_noise",
+    "mean_and_noise_of_groups",
+    "classes_with_kernels_of_their_own",
+    "whitened_classes",
+    "coefficients_and_effects",
+)
 @pytest.mark.parametrize("name", MODELS | OF_DEFAULT)
 def test_what_is_read(name):
     ours, (latents, n, rank, theta) = read(name), READ[name]
@@ -253,6 +266,15 @@ def test_what_is_read(name):
         assert re.search(rf"{latent} \(\d", repr(ours))
 
 
+@pytest.mark.fast(
+    "process_and_effects",
+    "coefficients_in_a_mean",
+    "two_processes_with_a_level",
+    "whitened",
+    "basis_functions",
+    "mean_and_noise_of_groups",
+    "classes_with_kernels_of_their_own",
+)
 @pytest.mark.parametrize("name", MODELS | OF_DEFAULT)
 def test_densities_add_up_to_the_models(name):
     """log p(theta) + ℓ(f(x), theta) is the model's without the priors of x, anywhere."""
@@ -269,6 +291,7 @@ def test_densities_add_up_to_the_models(name):
         assert ours.log_prior(theta) + ours.log_likelihood(f, theta) == pytest.approx(expected)
 
 
+@pytest.mark.fast("level_of_a_process")
 @pytest.mark.filterwarnings("ignore:Detected variables likely created by GP")
 @pytest.mark.parametrize(
     "name", [*MODELS, *(pytest.param(name, marks=pytest.mark.slow) for name in OF_DEFAULT)]
