@@ -1,4 +1,4 @@
-# `make demo` and `make test` do all set-up themselves: they need make, a C compiler and some Python.
+# `make demo` and `make test` do all set-up themselves: they need make and some Python.
 
 STAMP := .venv/stamp
 DOCS_STAMP := .venv/stamp-docs

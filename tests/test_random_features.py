@@ -135,6 +135,7 @@ def test_columns_are_read_as_a_list_of_processes_is():
     np.testing.assert_array_equal(columns.f_of(theta, point), f)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "steps", "tune"),
     [
@@ -176,6 +177,7 @@ def test_a_mean_and_a_noise_are_no_classes():
     assert test.pvalue > 1e-4, test
 
 
+@pytest.mark.slow
 def test_it_is_read_and_sampled_and_predicted():
     model, gp = counts(n=40)
     with model:
@@ -212,6 +214,7 @@ def deep(x, y, total_size=None):
     )
 
 
+@pytest.mark.slow
 def test_layers_are_fitted_by_minibatches_and_predict():
     rng = np.random.default_rng(3)
     x = rng.uniform(-2, 2, (400, 1))

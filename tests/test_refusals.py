@@ -55,11 +55,15 @@ def step(vars: Any = None, sampler: Any = lgm.ASIS, **kwargs: Any) -> None:
 CASES: list[Any] = []
 
 
-def refused(*says: str, error: type[Exception] = ValueError) -> Callable[[Any], Any]:
+def refused(
+    *says: str, error: type[Exception] = ValueError, slow: bool = False
+) -> Callable[[Any], Any]:
     """List a function as bad input; the message must match every one of `says`, in that order."""
 
     def listed(build: Callable[[], None]) -> Callable[[], None]:
-        CASES.append(pytest.param(build, error, "(?s)" + ".*".join(says), id=build.__name__))
+        marks = [pytest.mark.slow] * slow
+        said = "(?s)" + ".*".join(says)
+        CASES.append(pytest.param(build, error, said, id=build.__name__, marks=marks))
         return build
 
     return listed
@@ -110,7 +114,7 @@ def coupled_likelihood() -> None:
     lgm.PseudoMarginal(compile_kwargs=QUICK)
 
 
-@refused("'smooth' joins more than 12 elements", r"latent_move='smmala' approximates")
+@refused("'smooth' joins more than 12 elements", r"latent_move='smmala' approximates", slow=True)
 def coupled_potential() -> None:
     f = pm.MvNormal("f", np.zeros(13), np.eye(13))
     lgm.Probit("y", f=f, observed=np.ones(13))
@@ -118,14 +122,16 @@ def coupled_potential() -> None:
     lgm.Sweep(latent_move="smmala", compile_kwargs=QUICK)
 
 
-@refused("joins more than 12 elements", "'surrogate-site' approximates", r"lgm.LatentHMC\(\)")
+@refused(
+    "joins more than 12 elements", "'surrogate-site' approximates", r"lgm.LatentHMC\(\)", slow=True
+)
 def coupled_likelihood_and_surrogate_data() -> None:
     f = pm.MvNormal("f", np.zeros(13), np.eye(13))
     lgm.Probit("y", f=f**2 - (f**2).mean(), observed=np.ones(13))
     lgm.SurrogateSlice(compile_kwargs=QUICK)
 
 
-@refused("does not factorize over 'f'", "approximate evidence needs")
+@refused("does not factorize over 'f'", "approximate evidence needs", slow=True)
 def coupled_likelihood_and_an_evidence() -> None:
     lgm.Softmax("y", f=pm.MvNormal("f", np.zeros(2), np.eye(2), shape=(2, 2)), observed=[0, 1])
     ep()
@@ -136,13 +142,25 @@ def a_label_of_no_class() -> None:
     lgm.Softmax("y", f=np.zeros((3, 4)), observed=[0, 1, 3, 2])
 
 
-@refused("'y' is -inf at index 2 .1 of 4", "value there is 3", "outside the support", "correct it")
+@refused(
+    "'y' is -inf at index 2 .1 of 4",
+    "value there is 3",
+    "outside the support",
+    "correct it",
+    slow=True,
+)
 def a_categorical_label_above_all() -> None:
     pm.Categorical("y", logit_p=latent(n_outputs=3).T, observed=[0, 1, 3, 2])
     step(sampler=lgm.PseudoMarginal)
 
 
-@refused("'y' is -inf at index 1 .1 of 4", "value there is -1", "outside the support", "correct it")
+@refused(
+    "'y' is -inf at index 1 .1 of 4",
+    "value there is -1",
+    "outside the support",
+    "correct it",
+    slow=True,
+)
 def a_categorical_label_below_all() -> None:
     pm.Categorical("y", logit_p=latent(n_outputs=3).T, observed=pm.Data("seen", [0, -1, 1, 2]))
     step()
@@ -190,7 +208,9 @@ class Opaque(Op):
         outputs[0][0] = np.sinh(inputs[0])
 
 
-@refused("likelihood .y. cannot be differentiated", "gradient in 'f'", "latent_move='slice'")
+@refused(
+    "likelihood .y. cannot be differentiated", "gradient in 'f'", "latent_move='slice'", slow=True
+)
 def hmc_without_a_gradient() -> None:
     pm.Normal("y", Opaque()(latent()), 1, observed=Y)
     step(latent_move="hmc")
@@ -215,7 +235,9 @@ def negative_count_in_a_poisson() -> None:
     step()
 
 
-@refused("'y' is -inf at index 2 .1 of 4", "value there is 1.5", "choose another likelihood")
+@refused(
+    "'y' is -inf at index 2 .1 of 4", "value there is 1.5", "choose another likelihood", slow=True
+)
 def share_above_one() -> None:
     pm.Beta("y", mu=pm.math.sigmoid(latent()), sigma=0.1, observed=[0.1, 0.2, 1.5, 0.3])
     step()
@@ -258,7 +280,7 @@ def more_observations_than_latents() -> None:
     step()
 
 
-@refused(r"'f' has shape \(4,\)", r"'y': \(5,\)", r"f\[group\]")
+@refused(r"'f' has shape \(4,\)", r"'y': \(5,\)", r"f\[group\]", slow=True)
 def more_observations_than_latents_in_data() -> None:
     data = pm.Data("data", [0, 1, 1, 0, 1])
     pm.Bernoulli("y", logit_p=latent(X=pm.Data("X", X)), observed=data)
@@ -287,7 +309,7 @@ def covariance_without_jitter() -> None:
     step()
 
 
-@refused("'root' is nan", "a=0", "Start inside", r"pm.sample\(initvals")
+@refused("'root' is nan", "a=0", "Start inside", r"pm.sample\(initvals", slow=True)
 def nan_in_a_prior() -> None:
     pm.Potential("root", pt.sqrt(pm.Normal("a") - 1))
     lgm.Probit("y", f=latent(), observed=Y)
@@ -373,7 +395,7 @@ def a_trajectory_that_goes_nowhere() -> None:
     step(sampler=lgm.LatentHMC, step_size=0.0)
 
 
-@refused("options of a random walk", "move='slice' has none", "leave them out")
+@refused("options of a random walk", "move='slice' has none", "leave them out", slow=True)
 def options_of_a_walk_for_a_slice() -> None:
     lgm.Probit("y", f=latent(), observed=Y)
     step(sampler=lgm.PseudoMarginal, move="slice", scale=0.5)
@@ -385,7 +407,7 @@ def a_metric_of_a_likelihood_without_curvature() -> None:
     step(sampler=lgm.LatentHMC, metric="curvature")
 
 
-@refused("Theta cannot move while f is held", "parameterization='whitened'")
+@refused("Theta cannot move while f is held", "parameterization='whitened'", slow=True)
 def f_of_random_features_for_a_move_that_holds_f() -> None:
     ls = pm.LogNormal("ls", 0.0, 0.5)
     gp = lgm.gp.RandomFeatures(3, cov_func=pm.gp.cov.ExpQuad(1, ls=ls))
@@ -441,6 +463,7 @@ def rejections(idata: Any) -> int:
     return int(idata["sample_stats"]["numerical_rejections"].sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("latent_move", ["hmc", pytest.param("slice", marks=pytest.mark.slow)])
 def test_covariances_that_fail_for_long_length_scales(latent_move: str) -> None:
     with pm.Model() as model:
@@ -454,6 +477,7 @@ def test_covariances_that_fail_for_long_length_scales(latent_move: str) -> None:
     assert idata["posterior"]["ls"].std() > 0
 
 
+@pytest.mark.fast("slice")
 @pytest.mark.parametrize("latent_move", ["hmc", "slice"])
 def test_nan_from_user_code(latent_move: str) -> None:
     with pm.Model() as model:

@@ -241,6 +241,7 @@ def test_longer_is_twice_the_tuning_that_there_was(tuned, advised):
     assert f"pm.sample(tune={advised})" in verdict.advice
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_defect_is_the_only_one(name):
     """What is planted is blamed, with what it does to R-hat and ESS, and nothing else."""
