@@ -133,6 +133,7 @@ def read(name):
     return lgm.LatentGaussianModel.from_pymc(build(name), compile_kwargs=QUICK)
 
 
+@pytest.mark.fast("stationary", "random_walk_with_drift")
 @pytest.mark.parametrize("name", MODELS)
 def test_the_density_is_the_models(name, rng):
     """log p(theta) + log N(x; m, K) + ℓ(x, theta) is the model's, with the likelihood's own."""
@@ -166,6 +167,7 @@ def test_an_explosive_series_has_the_covariance_of_its_recursion():
     close(prior.mean, 0.2 * 1.3 ** np.arange(4))
 
 
+@pytest.mark.fast("stationary")
 @pytest.mark.parametrize("name", MODELS)
 def test_the_evidence_is_that_of_a_dense_covariance(name):
     ours = read(name)
@@ -221,6 +223,7 @@ def test_every_tuned_sampler_leaves_the_joint_law(name, sampler, steps):
     assert test.pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_a_long_series_makes_no_square_array():
     n = 20_000
 
@@ -263,6 +266,7 @@ def sums():
     observe(walk("x").cumsum())
 
 
+@pytest.mark.fast("two_series-A0-<lambda>")
 @pytest.mark.parametrize(
     ("make", "A", "beside"),
     [

@@ -57,6 +57,7 @@ def switched():
     pm.Normal("y", f[0], pm.math.exp(pm.math.switch(k, f[1], f[2])), observed=0.5)
 
 
+@pytest.mark.fast("mean_and_noise-sets0", "classes_with_kernels_of_their_own-sets4")
 @pytest.mark.parametrize(
     ("name", "sets"),
     [
@@ -96,6 +97,7 @@ def multiplied():
     pm.Normal("y", f * g, 0.3, observed=[0.3, -0.2, 0.1])
 
 
+@pytest.mark.fast("multiplied")
 @pytest.mark.parametrize("build", [scaled, multiplied])
 def test_a_factor_that_is_zero_at_the_mean_hides_nothing(build):
     ours = from_pymc(build)
@@ -146,6 +148,7 @@ def elsewhere_by_group():
     pm.Poisson("z", pm.math.exp(pm.Normal("level", shape=2)[GROUPS]), observed=GROUPS)
 
 
+@pytest.mark.fast("flat", "whitened")
 @pytest.mark.parametrize(
     ("build", "latents"),
     [
@@ -173,6 +176,7 @@ def test_what_a_discrete_variable_may_choose_is_read():
     assert from_pymc(switched, latent="f").sets.tolist() == [[0, 1, 2]]
 
 
+@pytest.mark.fast("mean_and_noise", "mean_and_noise_of_groups")
 @pytest.mark.parametrize("name", sorted(COUPLED))
 def test_the_curvature_in_blocks_is_the_hessian(name):
     here = at(name)
@@ -242,6 +246,7 @@ def apart(one, other):
     return abs(one.log_evidence - other.log_evidence) / sd
 
 
+@pytest.mark.fast("classes_with_kernels_of_their_own")
 @pytest.mark.parametrize("name", ["classes", "classes_with_kernels_of_their_own"])
 def test_the_bound_is_below_the_evidence_and_its_weights_vary_little(name):
     here = at(name)
@@ -274,6 +279,7 @@ def test_the_gradient_of_the_bound(name):
     np.testing.assert_allclose(gradient, expected, atol=2e-3)
 
 
+@pytest.mark.fast("classes_with_kernels_of_their_own")
 @pytensor.config.change_flags(**QUICK)
 @pytest.mark.parametrize("name", ["classes", "classes_with_kernels_of_their_own"])
 def test_laplaces_evidence_of_classes(name):
@@ -293,6 +299,7 @@ def test_laplaces_evidence_of_classes(name):
     assert evidence.fit().converged
 
 
+@pytest.mark.slow
 def test_laplaces_slope_where_theta_is_in_the_likelihood_of_sets():
     """Of a mean and its noise in a t density: K, ℓ, g and W change with theta."""
 
@@ -320,6 +327,7 @@ def test_laplaces_slope_where_theta_is_in_the_likelihood_of_sets():
     close(ours.curvature_gradient(f, theta, M), differences(of_curvature, f), 1e-6)
 
 
+@pytest.mark.slow
 def test_a_class_without_data_is_no_trouble():
     with pm.Model() as model:
         lgm.Softmax("y", f=[process(f"f{c}") for c in range(3)], observed=[0, 1, 1])
@@ -348,6 +356,7 @@ def test_coordinates_of_sites_are_a_bijection():
     assert np.linalg.eigvalsh(anywhere.precision.values).min() > 0.0
 
 
+@pytest.mark.slow
 def test_expectation_propagation_is_refused():
     with build("classes"), pytest.raises(ValueError, match=r"approximation='ep' needs"):
         lgm.PseudoMarginal(approximation="ep", compile_kwargs=QUICK)

@@ -47,6 +47,7 @@ def trace(request, interpreted):
         return pm.sample(step=request.param(), **options, **QUIET)
 
 
+@pytest.mark.slow
 def test_efficiency_is_that_of_the_worst_of_all_latents(trace):
     table, posterior = lgm.efficiency(trace, GROUPS), trace["posterior"].to_dataset()
     for group, names in GROUPS.items():
