@@ -33,8 +33,8 @@ def broken():
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_reading(interpreted):
-    """Thousands of draws of one small model: it is compiled, but once."""
-    with models.reading_once(compiled=True):
+    """One small model for all samplers, read once."""
+    with models.reading_once():
         yield
 
 
