@@ -237,6 +237,7 @@ def draws_of(records, but=("cubic_ops",)):
     ]
 
 
+@pytest.mark.slow
 def test_a_pickled_step_still_reads_its_neighbors(neighbors):
     step = build(lgm.ASIS, neighbors, vars=[neighbors["f"], neighbors["ls"]], rng=3)
     point = run(step, neighbors.initial_point(), 3)[-1][0]

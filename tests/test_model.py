@@ -351,7 +351,7 @@ def close_to_differences(derivative: Any, function: Callable[[float], Any]) -> b
     return bool((error < 100 * STEP**2 * size).all())
 
 
-@pytest.mark.fast(
+few = pytest.mark.fast(
     "logistic",
     "probit",
     "copula_volatility",
@@ -373,6 +373,10 @@ def close_to_differences(derivative: Any, function: Callable[[float], Any]) -> b
     "part_of_a_larger_data_set",
     "constants_of_integer_type",
 )
+"""One of each form, and of what may be beside it."""
+
+
+@few
 @pytest.mark.parametrize("name", CASES)
 def test_densities_add_up_to_the_models_and_f_has_its_mean_and_cov(name: str) -> None:
     model, ours = read(name)
@@ -402,6 +406,7 @@ def test_densities_add_up_to_the_models_and_f_has_its_mean_and_cov(name: str) ->
     np.testing.assert_allclose(gaps, gaps[0], atol=1e-8)
 
 
+@few
 @pytest.mark.parametrize("name", CASES)
 def test_what_was_read_is_named(name: str) -> None:
     case = CASES[name]
@@ -447,7 +452,7 @@ assert CASES.keys() >= DERIVATIVES
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name in DERIVATIVES else pytest.mark.slow)
+        pytest.param(name, marks=() if name in DERIVATIVES & {*few.args} else pytest.mark.slow)
         for name, case in CASES.items()
         if case.has_gradient
     ],
@@ -571,6 +576,7 @@ def test_pickles_keep_their_values_and_their_shared_variables(pickler: Any, comp
     assert copy.log_prior(theta) == ours.log_prior(theta)
 
 
+@pytest.mark.slow
 def test_the_default_linker_gives_the_same_values() -> None:
     model, quick = read("student_t")
     ours = LatentGaussianModel.from_pymc(model)

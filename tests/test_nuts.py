@@ -134,6 +134,7 @@ def transition(kernel, factor=lambda theta: np.eye(2)):
     return move
 
 
+@pytest.mark.slow
 def test_it_leaves_a_gaussian_invariant():
     assert pairs_pvalue(transition(nuts), 1000) > 1e-4
     assert pairs_pvalue(trajectory(no_u_turn), 2000) > 1e-4
@@ -549,6 +550,7 @@ def test_the_default_that_has_given_way_is_exact(toy, share):
     assert invariance_of(chain, replicates=200, steps=2).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_a_model_without_a_gradient_in_theta_is_refused(monkeypatch):
     """The default does without."""
     monkeypatch.setattr(lgm.LatentGaussianModel, "has_theta_gradient", False)

@@ -379,6 +379,7 @@ def test_leaves_the_posterior_of_a_model_invariant(name):
 # Refusals
 
 
+@pytest.mark.slow
 def test_a_likelihood_that_is_not_log_concave_is_refused():
     with pytest.raises(ValueError, match=r"not log-concave in 'f'.*Write metric='curvature'"):
         build(lgm.LatentHMC, "student_t", metric="position")
