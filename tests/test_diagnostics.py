@@ -240,6 +240,7 @@ def test_no_variable():
         efficiency(idata)
 
 
+@pytest.mark.slow
 def test_nuts_trace(interpreted):
     with pm.Model():
         mu = pm.Normal("mu")

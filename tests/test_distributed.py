@@ -241,11 +241,13 @@ def kept(here, local, tmp_path_factory):
     return folder, run(here, keep=folder, **ASIS)
 
 
+@pytest.mark.slow
 def test_threads_of_one_process_wait_for_each_other(kept, local):
     """Two chains at a time in a worker that has one step method."""
     assert_same(kept[1], local["asis"])
 
 
+@pytest.mark.slow
 def test_a_kept_study_needs_no_worker(kept, monkeypatch):
     folder, trace = kept
     monkeypatch.setattr("pymc_lgm.distributed.cluster_for", None)
@@ -301,6 +303,7 @@ def test_a_chain_of_two_steps_goes_on_too(here, tmp_path):
     assert_same(long, run(here, whitened(), draws=10, **options))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -318,6 +321,7 @@ def test_chains_of_two_studies_are_not_mixed(kept, options, said):
         run(None, keep=kept[0], **ASIS | options)
 
 
+@pytest.mark.slow
 def test_resume_wants_a_whole_study(kept, tmp_path):
     with pytest.raises(ValueError, match="holds no chains"):
         run(None, resume=tmp_path)
@@ -332,6 +336,7 @@ def test_resume_wants_a_whole_study(kept, tmp_path):
         run(None, resume=tmp_path, **ASIS)
 
 
+@pytest.mark.slow
 def test_a_chain_is_stored_as_a_whole_or_not_at_all(kept, tmp_path, monkeypatch):
     chain = keep.Kept(kept[0]).load(0)
     store = keep.Kept(tmp_path)

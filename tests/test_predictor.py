@@ -372,7 +372,7 @@ AT_EACH_STEP = {
 """What the default, tuned, is tried on after one step, too."""
 
 CASES = [
-    *(pytest.param(*case, 1, 60) for case in sorted(FAST)),
+    *(pytest.param(*case, 1, 60, marks=pytest.mark.slow) for case in sorted(FAST)),
     *(pytest.param(*case, 5, 60, marks=pytest.mark.slow) for case in TRIED if case not in FAST),
     *(
         pytest.param(name, "PseudoMarginal", steps, 200, marks=pytest.mark.slow)
@@ -382,6 +382,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 def test_every_sampler_is_tried_on_every_kind():
     assert sorted(chain(*KINDS)) == sorted(MODELS)
     seen = []
@@ -555,6 +556,7 @@ def test_a_site_of_the_wrong_element_is_noticed(monkeypatch, dies):
     dies("predictor: sites of other elements", pvalue_of(step, model, 5), below=1e-6)
 
 
+@pytest.mark.slow
 def test_other_steps_own_what_a_predictor_reads():
     """A scale that NUTS moves: the factors of x given f follow it."""
     with pm.Model() as model:
