@@ -103,7 +103,7 @@ def test_the_density_is_the_models(built, ours, rng):
     close(found, np.full(4, found[0]))
 
 
-@pytest.mark.fast("areas")
+@pytest.mark.slow
 def test_the_evidence_is_that_of_a_dense_covariance(ours):
     here = AtTheta.of(ours, np.full(ours.p, 0.2))
 

@@ -601,6 +601,7 @@ def test_missing_data_are_drawn_by_the_step_of_f():
     assert set(np.unique(idata["posterior"]["y_unobserved"])) == {0, 1}
 
 
+@pytest.mark.slow
 def test_two_steps_for_two_latents(two_latents):
     model = two_latents
     step = [

@@ -423,6 +423,7 @@ def dense(inputs, y, log_eta):
     return multivariate_normal(np.zeros(20), S).logpdf(y), gain @ y, variance
 
 
+@pytest.mark.slow
 def test_with_all_points_each_theta_has_the_evidence_and_f_of_the_process():
     inputs, y, made = all_points()
     ours = lgm.LatentGaussianModel.from_pymc(made)
@@ -702,6 +703,7 @@ def test_missing_observations_are_refused():
             lgm.Probit("y", f=sparse(), observed=y)
 
 
+@pytest.mark.slow
 def test_one_draw_and_no_theta_still_move_f():
     with pm.Model() as model:
         lgm.Probit("y", f=sparse(), observed=[0, 1, 1])

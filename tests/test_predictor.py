@@ -466,6 +466,7 @@ def test_what_a_mean_shares_with_a_covariance_is_a_hyperparameter():
     assert (ours.latents, ours.theta_names) == (("f",), ("a",))
 
 
+@pytest.mark.slow
 def test_a_level_that_another_step_moves_is_left_to_it():
     with build("level_of_a_process") as model:
         step = lgm.EllipticalSlice(model["f"], compile_kwargs=QUICK)
@@ -678,6 +679,7 @@ def test_steps_that_leave_the_range_are_refused():
         lgm.LatentHMC(metric="identity", compile_kwargs=QUICK)
 
 
+@pytest.mark.slow
 def test_classes_are_sampled_by_default():
     """One of them without data."""
     with build("classes_in_a_stack"):
@@ -741,6 +743,7 @@ def test_a_class_without_data_has_its_probability(name, sampler):
         assert abs(found.mean() - expected) < 4.5 * error
 
 
+@pytest.mark.slow
 def test_opted_in_models_are_sampled_by_default():
     with pm.Model():
         f = process(rows=X)

@@ -73,6 +73,7 @@ def test_a_report_has_a_row_for_each_effect_and_names_the_one_that_is_wrong(trac
     assert "b[v]" in verdict.sentence
 
 
+@pytest.mark.slow
 def test_compare_groups_what_is_integrated_out_with_f():
     """Whether a sampler moves the level of the process with f or with theta."""
     samplers = {"collapsed": lgm.ASIS, "kept": lambda: lgm.ASIS(latent_move="slice")}
@@ -124,6 +125,7 @@ def test_draws_are_those_of_the_posterior(is_corrected):
     assert np.abs(z).max() < 4.5
 
 
+@pytest.mark.slow
 def test_corrected_draws_keep_latents_and_theta_together():
     with counts()[0]:
         step = lgm.ApproximateMarginal(approximation="laplace", n_importance=2)

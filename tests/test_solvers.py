@@ -352,6 +352,7 @@ def poisson(noise=0.0, **how):
 POINT = {"mu": 0.2, "ls": [0.8, 1.6]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_a_model_is_read_block_by_block(noise):
     """K with its jitter and white noise, the evidence within its error, predictions."""
