@@ -141,6 +141,7 @@ def filtered(rho, sigma, levels):
     return total
 
 
+@pytest.mark.fast("0.5-0.6-True")
 @pytest.mark.parametrize("with_level", [False, True])
 @pytest.mark.parametrize(("rho", "sigma"), [(0.95, 0.3), (0.5, 0.6)])
 def test_the_evidence_of_a_series_is_that_of_a_grid_filter(rho, sigma, with_level, rng):
@@ -188,6 +189,7 @@ def tuned(**options):
     return Chain.start(elements, SeriesOfCounts(), np.random.default_rng(1), 200)
 
 
+@pytest.mark.slow
 def test_a_tuned_chain_bends_its_draws(monkeypatch):
     made = []
     forward = Transport.forward

@@ -185,6 +185,7 @@ def test_the_metric_of_all_data_is_the_inverse_hessian():
     assert np.diag(half.covariance)[1] > np.diag(found.covariance)[1]  # of the noise
 
 
+@pytest.mark.slow
 def test_the_schedule_and_the_rule_that_ends_it():
     assert scheduled(0, 500) == pytest.approx(0.1)
     assert scheduled(500, 500) == pytest.approx(1e-4)
@@ -298,6 +299,7 @@ def test_draws_are_near_the_posterior():
 # The step method
 
 
+@pytest.mark.slow
 def test_it_is_labelled_as_approximate():
     model = regression()
     step = lgm.ULISSE(model=model, compile_kwargs=QUICK)

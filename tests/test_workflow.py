@@ -91,6 +91,7 @@ EACH = [
 ]
 
 
+@pytest.mark.fast("pm.sample()-LogGaussianCox")
 @pytest.mark.parametrize(("line", "name"), EACH)
 def test_one_process_and_two_draw_the_same(line, name):
     model, _ = MODELS[name]()
@@ -206,6 +207,7 @@ CLONES = {
 }
 
 
+@pytest.mark.fast("copy")
 @pytest.mark.parametrize("clone", CLONES)
 def test_a_clone_keeps_the_sampler_without_a_context(clone):
     idata = sample(model=CLONES[clone](), chains=1, tune=2, draws=2)
