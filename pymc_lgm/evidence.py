@@ -386,12 +386,12 @@ def _refuse(lgm: LatentGaussianModel, model: pm.Model, *, joined: bool = False) 
             f"{list(lgm.other_names)} are discrete: the evidence is a function of continuous "
             "hyper-parameters. Observe them, as in pm.observe(model, {...}), or sample the model."
         )
-    if joined:
-        refuse_large_sets(lgm, "Laplace's evidence")
-    else:
-        refuse_coupling(lgm, "An approximate evidence")
     if not lgm.has_gradient:
         raise ValueError(
             f"The likelihood ({', '.join(lgm.likelihood_names)}) cannot be differentiated in "
             f"{lgm.latent!r}. Write it with PyTensor's own functions."
         )
+    if joined:
+        refuse_large_sets(lgm, "Laplace's evidence")
+    else:
+        refuse_coupling(lgm, "An approximate evidence")

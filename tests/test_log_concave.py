@@ -30,6 +30,8 @@ CONCAVE: dict[str, tuple[Any, Any]] = {
     "laplace, scale": (pm.Laplace.dist(0.0, pt.exp(f)), POSITIVE),
     "logistic": (pm.Logistic.dist(f, free), POSITIVE),
     "gumbel": (pm.Gumbel.dist(f, free), POSITIVE),
+    "Cauchy, scale": (pm.Cauchy.dist(0.0, pt.exp(f)), POSITIVE),
+    "Student, scale": (pm.StudentT.dist(nu=free, mu=0.5, sigma=pt.exp(f)), POSITIVE),
     "half normal": (pm.HalfNormal.dist(pt.exp(f)), POSITIVE),
     "gamma": (pm.Gamma.dist(alpha=free, beta=free / pt.exp(f)), POSITIVE),
     "inverse gamma": (pm.InverseGamma.dist(free, beta=pt.exp(f)), POSITIVE),

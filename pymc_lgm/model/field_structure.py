@@ -308,9 +308,10 @@ class FieldStructure:
 def _one_each(setting: Setting) -> int | None:
     """Which latent has an independent effect for each element that observations read, if any."""
     sizes = [int(np.prod(shape)) for shape in setting.shapes]
-    (read, *others), latents = setting.reading.frontier, setting.reading.latents
-    if others or len(latents) < 2 or any(latent.variances is None for latent in latents):
+    frontier, latents = setting.reading.frontier, setting.reading.latents
+    if len(frontier) != 1 or len(latents) < 2 or any(each.variances is None for each in latents):
         return None
+    (read,) = frontier
     n = max(sizes)
     size = read.type.shape[0] if read.type.ndim == 1 else None
     return sizes.index(n) if n > 1 and size in (n, None) and sizes.count(n) == 1 else None

@@ -52,6 +52,8 @@ LOG_CONCAVE: dict[Any, Sequence[tuple[str, ...]]] = {
     pm.Logistic: LOCATION,
     pm.Gumbel: LOCATION,
     pm.HalfNormal: SCALE,
+    pm.Cauchy: SCALE,
+    pm.StudentT: ((FREE, FREE, LOG_AFFINE),),
     pm.Gamma: SCALE,
     pm.InverseGamma: SCALE,
     pm.Weibull: SCALE,
@@ -94,7 +96,8 @@ def are_log_concave(terms: Sequence[Variable], frontier: Collection[Variable]) -
 
 
 def _is_log_concave(term: Variable, frontier: Collection[Variable]) -> bool:
-    term = expectation_of(term) or term
+    observed = expectation_of(term)
+    term = term if observed is None else observed
     while term.owner is not None and isinstance(term.owner.op, WRAPPERS):
         term = term.owner.inputs[0]
     op: Any = None if term.owner is None else term.owner.op
