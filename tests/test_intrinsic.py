@@ -188,8 +188,8 @@ def test_the_scaling_factor_makes_no_square_array():
         (spatial, "np.exp(np.mean(", "np.exp(2.0 * np.mean("),
         (
             intrinsic,
-            "return self._factor.inverse_diagonal + added",
-            "return self._factor.inverse_diagonal",
+            "return self.factor.inverse_diagonal + added",
+            "return self.factor.inverse_diagonal",
         ),
     ],
     ids=["squared", "without its correction"],
