@@ -203,7 +203,8 @@ def compared(
         condition = np.linalg.cond(P)
         if not condition < 1e11:
             continue
-        rounding = 1e-13 * condition
+        # Scales that are as far apart as P's cost P itself some digits.
+        rounding = 1e-12 * condition
         log_det = np.linalg.slogdet(P)[1]
         yield constant("the normalization", at_mean - 0.5 * log_det, size / (1 + 1e6 * rounding))
         A, c = _affine(read, theirs, theta, point)

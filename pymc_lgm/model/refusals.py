@@ -68,8 +68,10 @@ def which_latent(
         )
     whitened = [name.removesuffix("_rotated_") for name in free if name.endswith("_rotated_")]
     f = whitened[0] if whitened else "f"
+    shown = ", ".join(free[:8]) + (", ..." if len(free) > 8 else "")
     return (
-        "The model has no latent Gaussian vector: no free variable is a pm.MvNormal"
+        f"The model has no latent Gaussian vector: none of its free variables ({shown}) is a "
+        "pm.MvNormal, or a Gaussian vector that densities read through an affine map"
         + (f", but {f!r} is whitened in the model" if whitened else "")
         + f". Write gp.prior({f!r}, X, reparameterize=False): the samplers whiten, not the model. "
         + "(To sample the model as it is, pass step=pm.NUTS().)"
