@@ -244,18 +244,17 @@ class Audit:
         x = [np.asarray(point[name], dtype=np.float64) for name in self._free]
         if not np.isfinite(values).all() or not 0 < sum(v.size for v in x) <= MOST_LATENTS:
             return []
+        # From zero on: beside values of a vague prior a step of one is lost.
+        zeros = [np.zeros_like(v) for v in x]
         columns = []
         for k, v in enumerate(x):
             for i in range(v.size):
                 unit = np.zeros(v.size)
                 unit[i] = 1.0
-                moved = [*x]
-                moved[k] = v + unit.reshape(v.shape)
+                moved = [each.copy() for each in zeros]
+                moved[k] = unit.reshape(v.shape)
                 columns.append(lgm.form.f_of(lgm.prior, theta, moved))
-        A = (
-            np.stack(columns, axis=1)
-            - lgm.form.f_of(lgm.prior, theta, [v.copy() for v in x])[:, None]
-        )
+        A = np.stack(columns, axis=1) - lgm.form.f_of(lgm.prior, theta, zeros)[:, None]
         length = np.sqrt((A**2).sum(axis=0))
         here = int(np.linalg.matrix_rank(A / np.maximum(length, 1e-300), tol=1e-9))
         what = "the number of degrees of freedom"
