@@ -52,7 +52,7 @@ class RandomModel:
         return dict(self.model.initial_point())
 
     def points(self, rng: np.random.Generator, count: int) -> list[dict[str, NDArray[Any]]]:
-        """Values of all free variables, far from the start, too."""
+        """Values of all free variables, some of them far from the start."""
         start = self.start
         discrete = {v.name for v in self.model.discrete_value_vars}
         points = []

@@ -63,7 +63,7 @@ ONCE = {"mode": Mode(linker="py", optimizer=None).register((REWRITES, 1.0)), "tr
 TOLERANCE = 1e-6
 POINTS = 20
 MOMENTS = 4
-"""Points at which mean and covariance are compared, too."""
+"""Of these points, those at which mean and covariance are also compared."""
 
 
 class Difference(NamedTuple):

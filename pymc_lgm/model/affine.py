@@ -132,8 +132,8 @@ def find_frontier(
 def _before_it_is_spread(v: Variable, affine: dict[Variable, set[Variable]]) -> Variable:
     """The vector u, if v is u with several numbers added to each element of it.
 
-    As cut points less a predictor, of which each observation reads one element, and not two of
-    many. What is one number is none of its own.
+    An ordinal likelihood subtracts a predictor from several cut points: each observation reads one
+    element of the predictor. A single number is left as it is.
     """
     node = v.owner
     reached = [] if node is None else [x for x in node.inputs if affine.get(x)]

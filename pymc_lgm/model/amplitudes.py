@@ -266,7 +266,7 @@ def _shared(inputs: Sequence[_Growth], zero: Sequence[bool]) -> _Growth:
     added = _same([each.added for each in inputs])
     known = [each.factor for each, is_zero in zip(inputs, zero, strict=True) if not is_zero]
     factor = _same(known) if known else np.zeros_like(added)
-    # A zero that is added to, or chosen instead, is no number that grows.
+    # If one of the two is 0 the variable does not move, so the other is 0 as well.
     return _Growth(np.where(factor == 0.0, 0.0, added), np.where(added == 0.0, 0.0, factor))
 
 
@@ -285,7 +285,7 @@ def _same(rows: Sequence[Array]) -> Array:
 
 
 def _number(v: Variable) -> float | None:
-    """The number that all elements of a constant are; ``None`` if it is none."""
+    """The value of a constant whose elements are all equal; ``None`` of anything else."""
     try:
         return float(get_underlying_scalar_constant_value(v))
     except NotScalarConstantError:

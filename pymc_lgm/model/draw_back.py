@@ -129,7 +129,7 @@ class DrawBack:
         ``None`` if the covariance of one of them is not positive definite.
         """
         known = self._at(theta)
-        # Of a covariance that is singular PyMC has no density to compare with.
+        # If a covariance is singular, PyMC has no density to compare with.
         if known is None or any(isinstance(factor, SymmetricRoot) for factor in known[1]):
             return None
         zero = np.zeros(self.size)

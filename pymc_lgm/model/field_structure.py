@@ -234,7 +234,7 @@ class FieldStructure:
         found = find_parts(reads, _parts(graph), laws, spread, names)
         if found is None or (series and len(found.laws) > 1):
             return None
-        # What reads the same element of the field must have all of c + A x but c in common.
+        # Rows that read the same element of the field must be the same row of A.
         slopes = distinct_slopes(graph.raw, graph.x, [setting.theta, *setting.others], values)
         if (
             np.unique(np.stack([found.index, slopes]), axis=1).shape[1]

@@ -117,7 +117,7 @@ def jump_in(
         depends.update(node.outputs)
         at = next((jumps[v] for v in moved if v in jumps), None)
         if reached:
-            # What is only added to x has no part in A.
+            # A term that is added to x does not enter A.
             at = next((jumps[v] for v in moved if v in jumps and v not in touched), None)
             if at is not None and _adds(node):
                 at = None

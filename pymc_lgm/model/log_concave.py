@@ -204,7 +204,7 @@ def _are_neighbors(upper: Variable, lower: Variable) -> bool:
 
 
 def _number(v: Variable) -> float | None:
-    """The number that all elements of a constant are; ``None`` if it is none."""
+    """The value of a constant whose elements are all equal; ``None`` of anything else."""
     try:
         return float(get_underlying_scalar_constant_value(v))
     except NotScalarConstantError:

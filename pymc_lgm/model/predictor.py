@@ -89,7 +89,7 @@ class Predictor:
         here = {v: v.get_value(borrow=True) for v in self._others} | {self._theta: at}
         here[self._x] = np.zeros(A[0].shape[1])
         first, index = distinct_elements(self._raw, [self._x, *moving], here)
-        # What depends on no latent, as the zeros of a class of reference, is no element of f.
+        # Elements that depend on no latent, as the zeros of a reference class, are left out of f.
         (reads,) = reads_of([self._raw], self._x, here, most=1)
         self.is_free = reads.counts == 0
         if self.is_free.any():

@@ -101,7 +101,7 @@ class Reads:
 
     @property
     def first(self) -> Index:
-        """The first element that each reads, −1 where it is none or too many."""
+        """The first element that each reads; −1 if it reads none, or too many."""
         count = np.diff(self.pattern.indptr)
         at = np.minimum(self.pattern.indptr[:-1], max(self.pattern.nnz - 1, 0))
         found = self.pattern.indices[at] if self.pattern.nnz else np.zeros(count.size, dtype=int)
@@ -413,7 +413,7 @@ class _Walk:
                     each = each.take(np.broadcast_to(self._numbers(v), shape))
                 total = total.beside(each)
         if not kept.all():
-            # What is multiplied by zero is not read.
+            # An element that is multiplied by zero is not read.
             keep = diags_array(kept.ravel().astype(np.float64))
             pattern = csr_array(keep @ total.pattern, dtype=bool)
             pattern.eliminate_zeros()
