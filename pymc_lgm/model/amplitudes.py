@@ -26,10 +26,8 @@ from pytensor.tensor.basic import (
     ScalarFromTensor,
     Split,
     TensorFromScalar,
-    get_underlying_scalar_constant_value,
 )
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.exceptions import NotScalarConstantError
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.inverse import MatrixInverse
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
@@ -45,6 +43,7 @@ from pytensor.tensor.subtensor import (
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.affine import core_of
+from pymc_lgm.model.elements import number_of
 
 __all__ = ["find_amplitudes"]
 
@@ -232,17 +231,17 @@ def _elementwise(
         return _Growth.of(added, _shared(inputs, zero).factor)
     if isinstance(op, ps.Mul):
         moving = [k for k, each in enumerate(inputs) if not each.is_free.all()]
-        beside = [_number(v) for k, v in enumerate(variables) if k not in moving]
+        beside = [number_of(v) for k, v in enumerate(variables) if k not in moving]
         numbers = [each for each in beside if each is not None]
         known = len(moving) == 1 and len(numbers) == len(beside)
         added = inputs[moving[0]].added * math.prod(numbers) if known else other
         return _Growth.of(added, np.sum([each.factor for each in inputs], axis=0))
     if isinstance(op, ps.TrueDiv):
-        by = _number(variables[1])
+        by = number_of(variables[1])
         added = inputs[0].added / by if by else other
         return _Growth.of(added, inputs[0].factor - inputs[1].factor)
     if isinstance(op, ps.Pow):
-        power = _number(variables[1])
+        power = number_of(variables[1])
         factor = other if power is None else power * inputs[0].factor
         return _Growth.of(other, factor)
     if isinstance(op, ps.Second):
@@ -284,16 +283,8 @@ def _same(rows: Sequence[Array]) -> Array:
     return result
 
 
-def _number(v: Variable) -> float | None:
-    """The value of a constant whose elements are all equal; ``None`` of anything else."""
-    try:
-        return float(get_underlying_scalar_constant_value(v))
-    except NotScalarConstantError:
-        return None
-
-
 def _is_zero(v: Variable) -> bool:
     """Whether a constant is zero, or a product that has it as a factor, as a jitter of 0 is."""
     if v.owner is not None and isinstance(v.owner.op, Elemwise):
         return isinstance(v.owner.op.scalar_op, ps.Mul) and any(map(_is_zero, v.owner.inputs))
-    return _number(v) == 0.0
+    return number_of(v) == 0.0

@@ -27,9 +27,11 @@ from pytensor.tensor.basic import (
     ScalarFromTensor,
     Split,
     TensorFromScalar,
+    get_underlying_scalar_constant_value,
 )
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.exceptions import NotScalarConstantError
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
@@ -52,6 +54,8 @@ __all__ = [
     "depending",
     "distinct_elements",
     "distinct_slopes",
+    "number_of",
+    "part_of",
     "performed",
 ]
 
@@ -185,7 +189,7 @@ def columns_move(
         if isinstance(node.op, Shape | Shape_i):
             continue
         if x in node.inputs:
-            which = _part(node, x, parts)
+            which = part_of(node, x, parts)
             if which is None:
                 return [True] * len(parts)
             touched[node.outputs[0]] = {which}
@@ -204,7 +208,7 @@ def columns_move(
     return [k in moved for k in everything]
 
 
-def _part(node: Apply[Any, Any], x: Variable, parts: Sequence[slice]) -> int | None:
+def part_of(node: Apply[Any, Any], x: Variable, parts: Sequence[slice]) -> int | None:
     """Which part a node takes of x; ``None`` if it is not one."""
     if not isinstance(node.op, Subtensor) or node.inputs[0] is not x:
         return None
@@ -241,6 +245,14 @@ def depending(outputs: Sequence[Variable], on: Sequence[Variable]) -> set[Variab
         if not isinstance(node.op, Shape | Shape_i) and not found.isdisjoint(node.inputs):
             found.update(node.outputs)
     return found
+
+
+def number_of(v: Variable) -> float | None:
+    """The value of a constant whose elements are all equal; ``None`` of anything else."""
+    try:
+        return float(get_underlying_scalar_constant_value(v))
+    except NotScalarConstantError:
+        return None
 
 
 def performed(node: Apply[Any, Any], inputs: Sequence[Any]) -> list[Any]:

@@ -13,20 +13,10 @@ from typing import Any
 
 import pytensor.scalar as ps
 
-from pytensor.compile.ops import ViewOp
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply
 from pytensor.graph.traversal import toposort
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import (
-    Alloc,
-    Join,
-    MakeVector,
-    ScalarFromTensor,
-    Split,
-    TensorFromScalar,
-)
-from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.inverse import MatrixInverse
@@ -34,14 +24,15 @@ from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import Dot
-from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
-    AdvancedSubtensor,
     IncSubtensor,
-    Subtensor,
 )
+
+from pymc_lgm.model.affine import core_of
+from pymc_lgm.model.elements import JOINING, PICKING, part_of
 
 __all__ = ["jump_in"]
 
@@ -58,15 +49,9 @@ ANALYTIC = (
 
 SMOOTH = (
     *(Dot, CumOp, Softmax, LogSoftmax, Cholesky, MatrixInverse),
-    *(Solve, CholeskySolve, SolveTriangular, Join, MakeVector),
+    *(Solve, CholeskySolve, SolveTriangular, *JOINING),
 )
 """Of all inputs together; where they are not defined there is no density."""
-
-FIRST = (
-    *(DimShuffle, Reshape, SpecifyShape, Alloc, ViewOp, CheckAndRaise, Split),
-    *(Subtensor, AdvancedSubtensor, TensorFromScalar, ScalarFromTensor),
-)
-"""Of the first input; the others say where, or how large."""
 
 SUMS = (ps.Add, ps.Mul)
 
@@ -108,7 +93,8 @@ def jump_in(
             continue
         reached = set().union(*(touched.get(v, set()) for v in node.inputs))
         if x in node.inputs:
-            reached = _taken(node, x, parts)
+            which = part_of(node, x, parts)
+            reached = set(range(len(parts))) if which is None else {which}
         if reached:
             touched |= dict.fromkeys(node.outputs, reached)
         moved = [v for v in node.inputs if v in depends]
@@ -133,28 +119,15 @@ def jump_in(
     return found
 
 
-def _taken(node: Apply[Any, Any], x: Variable, parts: Sequence[slice]) -> set[int]:
-    """Which parts a node takes of x: one if it is its slice, otherwise all."""
-    if isinstance(node.op, Subtensor) and node.inputs[0] is x and len(node.op.idx_list) == 1:
-        taken = node.op.idx_list[0]
-        bounds = [int(v.data) for v in node.inputs[1:] if isinstance(v, Constant)]
-        if isinstance(taken, slice) and len(bounds) == 2:
-            a, b = bounds
-            for k, part in enumerate(parts):
-                if part.start <= a <= b <= part.stop:
-                    return {k}
-    return set(range(len(parts)))
-
-
 def _adds(node: Apply[Any, Any]) -> bool:
     """Whether what is free of x is added, or put beside it."""
     if isinstance(node.op, Elemwise):
         return isinstance(node.op.scalar_op, ps.Add | ps.Sub)
-    return isinstance(node.op, Join | MakeVector | IncSubtensor | AdvancedIncSubtensor)
+    return isinstance(node.op, (*JOINING, IncSubtensor, AdvancedIncSubtensor))
 
 
 def _is_analytic(node: Apply[Any, Any], depends: Container[Variable]) -> bool:
-    op = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+    op = core_of(node.op)
     moves = [v in depends for v in node.inputs]
     if isinstance(op, Elemwise):
         if isinstance(op.scalar_op, ps.Switch):
@@ -166,6 +139,6 @@ def _is_analytic(node: Apply[Any, Any], depends: Container[Variable]) -> bool:
         return isinstance(op.scalar_op, SUMS)
     if isinstance(op, IncSubtensor | AdvancedIncSubtensor):
         return not any(moves[2:])
-    if isinstance(op, FIRST):
+    if isinstance(op, PICKING):
         return isinstance(op, CheckAndRaise) or not any(moves[1:])
     return isinstance(op, SMOOTH)

@@ -17,7 +17,6 @@ from pymc.distributions.distribution import PartialObservedRV
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import NotScalarConstantError, get_underlying_scalar_constant_value
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.special import Softmax
@@ -26,7 +25,7 @@ from pytensor.tensor.subtensor import Subtensor
 from pymc_lgm.likelihoods.base import LikelihoodRV
 from pymc_lgm.likelihoods.registry import expectation_of
 from pymc_lgm.model.affine import is_affine
-from pymc_lgm.model.elements import JOINING, PICKING
+from pymc_lgm.model.elements import JOINING, PICKING, number_of
 
 __all__ = ["are_log_concave"]
 
@@ -138,7 +137,7 @@ def _kind(node: Any, kinds: list[str]) -> str:
         if moved == {LOG_AFFINE}:
             return LOG_AFFINE
         pairs = zip(node.inputs, kinds, strict=True)
-        ends = all(_number(v) in (0.0, 1.0) for v, kind in pairs if kind == FREE and v.type.ndim)
+        ends = all(number_of(v) in (0.0, 1.0) for v, kind in pairs if kind == FREE and v.type.ndim)
         return CUMULATIVE if len(moved) == 1 and moved <= set(PROBABILITIES) and ends else OTHER
     if isinstance(op, Softmax):
         return SOFTMAX if kinds[0] == AFFINE else OTHER
@@ -160,7 +159,7 @@ def _of_numbers(node: Any, kinds: list[str]) -> str:
     if isinstance(op, ps.Mul) and _is_half_of(node, ps.Erfc, kinds):
         return PROBIT
     if isinstance(op, ps.Sub):
-        if kinds == [FREE, SURVIVAL] and _number(node.inputs[0]) == 1.0:
+        if kinds == [FREE, SURVIVAL] and number_of(node.inputs[0]) == 1.0:
             return CLOGLOG
         if kinds == [CUMULATIVE, CUMULATIVE] and _are_neighbors(*node.inputs):
             return ORDERED
@@ -186,7 +185,7 @@ FUNCTIONS = (
 def _is_half_of(node: Any, kind: type, kinds: list[str]) -> bool:
     """Whether a product is ½ erfc(u), which is Φ(−u √2)."""
     free = [v for v, k in zip(node.inputs, kinds, strict=True) if k == FREE]
-    return "erfc" in kinds and len(kinds) == 2 and len(free) == 1 and _number(free[0]) == 0.5
+    return "erfc" in kinds and len(kinds) == 2 and len(free) == 1 and number_of(free[0]) == 0.5
 
 
 def _are_neighbors(upper: Variable, lower: Variable) -> bool:
@@ -200,12 +199,4 @@ def _are_neighbors(upper: Variable, lower: Variable) -> bool:
     starts, ends = isinstance(last, slice), isinstance(first, slice)
     if not starts or not ends or last.stop is not None or first.start is not None:
         return False
-    return [_number(node.inputs[-1]) for node in both] == [1.0, -1.0]
-
-
-def _number(v: Variable) -> float | None:
-    """The value of a constant whose elements are all equal; ``None`` of anything else."""
-    try:
-        return float(get_underlying_scalar_constant_value(v))
-    except NotScalarConstantError:
-        return None
+    return [number_of(node.inputs[-1]) for node in both] == [1.0, -1.0]

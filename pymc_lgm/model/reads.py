@@ -151,7 +151,7 @@ def reads_of(
            [0, 1, 1, 0],
            [0, 0, 1, 1]])
     """
-    return _Walk(outputs, source, values, elements, most).of(outputs)
+    return _Walk(outputs, source, values, elements, most).found()
 
 
 def joined(reads: Sequence[Reads]) -> Index | None:
@@ -293,7 +293,8 @@ class _Walk:
             made = self._made(node)
             self._reads |= zip(node.outputs, made, strict=True)
 
-    def of(self, outputs: Sequence[Variable]) -> list[Reads]:
+    def found(self) -> list[Reads]:
+        """Of each output."""
         return [self._of(v) for v in self._outputs]
 
     def _of(self, v: Variable) -> Reads:
