@@ -96,7 +96,7 @@ WORK = """
 import json, sys, tempfile
 from pathlib import Path
 
-import numba, pytensor
+import matplotlib.pyplot, numba, pytensor  # each makes folders of its own at its first import
 
 opened = []
 
