@@ -11,6 +11,7 @@ from scipy.sparse import csc_array, csr_array
 from pymc_lgm.gaussian import DenseBlocks, Independent, Layout, OfField, SumAt, SumPrior
 from pymc_lgm.priors.intrinsic import IntrinsicField
 from pymc_lgm.priors.markov import MapMaker, PrecisionMaker, SeriesMaker
+from pymc_lgm.priors.precision import SiteBlocks
 from pymc_lgm.priors.sparse import Pattern
 
 W_OF_MAP = csc_array(
@@ -86,9 +87,10 @@ class Toy:
         A[:, 0], A[3] = rng.standard_normal(E), A[2]  # and two elements that are one
         sparse = csr_array(A)
         sparse.sort_indices()
-        self.layout = Layout(
-            families, sparse.indptr.astype(np.intp), sparse.indices.astype(np.intp)
-        )
+        rest = [[k, -1, -1] for k in (*range(N + 1), N + 4)]
+        self.sets = np.array([[N + 1, N + 5, -1], [N + 2, N + 3, N + 8], [N + 6, N + 7, -1], *rest])
+        starts, columns = sparse.indptr.astype(np.intp), sparse.indices.astype(np.intp)
+        self.layout = Layout(families, starts, columns, self.sets)
         at = [family.at(*each) for family, each in zip(families, values, strict=True)]
         self._at = SumAt(rng.standard_normal(E), rng.standard_normal(N), sparse.data, at)
         self.A, self.Q, self.mean_of_x = A, block_diag(*precisions), np.concatenate(means)
@@ -156,6 +158,23 @@ def test_the_verbs_of_a_sum_given_sites(makers):
     close(posterior.square(d), d[:N] @ P @ d[:N])
     index = np.array([0, N, N + 3])
     close(posterior.block(index), Sigma[np.ix_(index, index)])
+
+
+@pytest.mark.parametrize("makers", PAIRS, ids=NAMES)
+def test_the_verbs_of_a_sum_given_sites_of_several_elements(makers):
+    rng, toy = np.random.default_rng(3), Toy(makers)
+    prior, sets = toy.prior(), toy.sets
+    X = rng.standard_normal((len(sets), 3, 3))
+    W = SiteBlocks(sets, np.zeros((len(sets), 3, 3))).like(X @ X.swapaxes(1, 2))
+    whole = W.times(np.eye(prior.n))
+    posterior = prior.condition(W)
+    Sigma = toy.B @ np.linalg.inv(toy.Q + toy.B.T @ whole @ toy.B) @ toy.B.T
+    close(posterior.log_determinant, np.linalg.slogdet(np.eye(prior.n) + whole @ toy.K)[1])
+    g = rng.standard_normal(prior.n)
+    close(posterior.covariance_times(g), Sigma @ g)
+    close(posterior.variances, np.diag(Sigma))
+    close(posterior.site_covariances, W.own(Sigma))
+    close(posterior.shares, 1 - np.diag(whole @ Sigma))
 
 
 def test_a_family_without_a_prior_is_a_value():

@@ -9,7 +9,14 @@ from numpy.typing import NDArray
 
 from pymc_lgm.linalg import Array
 
-__all__ = ["add_gram", "quadratic_forms", "times", "times_transposed"]
+__all__ = [
+    "add_gram",
+    "add_products",
+    "bilinear_forms",
+    "quadratic_forms",
+    "times",
+    "times_transposed",
+]
 
 Index = NDArray[np.intp]
 
@@ -42,6 +49,43 @@ def quadratic_forms(starts: Index, data: Array, pairs: Index, S: Array) -> Array
                 t += 1
             out[i] += data[a] * (2.0 * total + data[a] * S[pairs[t]])
             t += 1
+    return out
+
+
+@numba.njit(cache=True)
+def add_products(
+    starts: Index,
+    columns: Index,
+    data: Array,
+    rows: Index,
+    weights: Array,
+    pairs: Index,
+    out: Array,
+) -> None:
+    """Add w_k (a_i a_jᵀ + a_j a_iᵀ) of rows (i, j) of A, ``rows`` (K, 2), to a lower triangle.
+
+    ``pairs`` says which element each number of row i makes with each number of row j.
+    """
+    t = 0
+    for k in range(len(rows)):
+        for a in range(starts[rows[k, 0]], starts[rows[k, 0] + 1]):
+            weighted = weights[k] * data[a]
+            for b in range(starts[rows[k, 1]], starts[rows[k, 1] + 1]):
+                twice = 2.0 if columns[a] == columns[b] else 1.0
+                out[pairs[t]] += twice * weighted * data[b]
+                t += 1
+
+
+@numba.njit(cache=True)
+def bilinear_forms(starts: Index, data: Array, rows: Index, pairs: Index, S: Array) -> Array:
+    """a_iᵀ S a_j of rows (i, j) of A, ``rows`` (K, 2), as `quadratic_forms`."""
+    out = np.zeros(len(rows))
+    t = 0
+    for k in range(len(rows)):
+        for a in range(starts[rows[k, 0]], starts[rows[k, 0] + 1]):
+            for b in range(starts[rows[k, 1]], starts[rows[k, 1] + 1]):
+                out[k] += data[a] * data[b] * S[pairs[t]]
+                t += 1
     return out
 
 

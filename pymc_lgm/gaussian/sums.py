@@ -35,7 +35,7 @@ from pymc_lgm.linalg import LOG_2PI, Array, tally
 from pymc_lgm.priors import sparse_loops
 from pymc_lgm.priors.base import Prior
 from pymc_lgm.priors.by_covariance import ByCovariance
-from pymc_lgm.priors.precision import Precision, SiteBlocks
+from pymc_lgm.priors.precision import Precision, SiteBlocks, diagonal
 from pymc_lgm.priors.sparse import Pattern, SparseFactor
 from pymc_lgm.priors.without_slopes import WithoutSlopes
 
@@ -59,10 +59,19 @@ class Layout:
     starts, columns : ndarray of int
         Of A, in compressed rows: where each row starts, (E + 1,), and which element of x each of
         its numbers multiplies.
+    sets : ndarray of int, shape (G, s), optional
+        Elements of f that observations read together, as in `SiteBlocks`.
     """
 
-    def __init__(self, families: Sequence[Family], starts: Index, columns: Index):
+    def __init__(
+        self,
+        families: Sequence[Family],
+        starts: Index,
+        columns: Index,
+        sets: Index | None = None,
+    ):
         self.families, self.starts, self.columns = families, starts, columns
+        self.sets = sets
         sizes = [family.n for family in families]
         ends = np.cumsum([0, *sizes])
         self.parts = [slice(int(a), int(b)) for a, b in pairwise(ends)]
@@ -78,14 +87,19 @@ class Layout:
             [family.columns + part.start for family, part in zip(families, self.parts, strict=True)]
         )
         first, second = _pairs(starts, columns)
-        rows = np.concatenate([rows_of_Q, first, second])
-        across = np.concatenate([columns_of_Q, second, first])
+        self.joined, self.of_joined = _joined(sets, self.N)
+        third, fourth = _products(starts, columns, self.joined)
+        rows = np.concatenate([rows_of_Q, first, third])
+        across = np.concatenate([columns_of_Q, second, fourth])
         there = csc_array((np.ones(rows.size), (rows, across)), shape=(self.N, self.N))
         self.pattern = Pattern.of(csc_array(there + there.T))
         self._keys = self.pattern.columns * self.N + self.pattern.rows
         self.of_Q = self._elements(rows_of_Q, columns_of_Q)
         self.pairs = self._elements(first, second)
-        self.pairs_of_L = self.pattern.place[self.pairs]
+        self.products = self._elements(third, fourth)
+        self.pairs_of_L, self.products_of_L = (
+            self.pattern.place[each] for each in (self.pairs, self.products)
+        )
 
     def _elements(self, rows: Index, columns: Index) -> Index:
         """Which elements of P some pairs are."""
@@ -110,6 +124,28 @@ def _pairs(starts: Index, columns: Index) -> tuple[Index, Index]:
     if not first:
         return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp)
     return np.concatenate(first).astype(np.intp), np.concatenate(second).astype(np.intp)
+
+
+def _joined(sets: Index | None, N: int) -> tuple[Index, tuple[Index, Index, Index]]:
+    """Rows of A in the same set, (K, 2), and where each pair is in the values of `SiteBlocks`."""
+    if sets is None or sets.shape[1] == 1:
+        nothing = np.zeros(0, dtype=np.intp)
+        return np.zeros((0, 2), dtype=np.intp), (nothing, nothing, nothing)
+    p, q = np.tril_indices(sets.shape[1], -1)
+    rows = np.stack([sets[:, p], sets[:, q]], axis=-1) - N
+    g, k = np.nonzero((rows >= 0).all(axis=-1))
+    return np.ascontiguousarray(rows[g, k]), (g, p[k], q[k])
+
+
+def _products(starts: Index, columns: Index, rows: Index) -> tuple[Index, Index]:
+    """Elements of x that two rows of A read, in the order of `loops.add_products`."""
+    nothing = np.zeros(0, dtype=np.intp)
+    first, second = [nothing], [nothing]
+    for i, j in rows:
+        one, two = columns[starts[i] : starts[i + 1]], columns[starts[j] : starts[j + 1]]
+        first.append(np.repeat(one, two.size))
+        second.append(np.tile(two, one.size))
+    return np.concatenate(first), np.concatenate(second)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,14 +248,17 @@ class SumPrior(WithoutSlopes):
 
     def condition(self, W: Precision) -> SumPosterior | None:
         """Factorize P: counted as one operation; ``None`` if it is not positive definite."""
-        if isinstance(W, SiteBlocks):
-            raise NotImplementedError("sites of several f_i beside a sparse precision")
         tally.cubic_ops += 1
+        own = diagonal(W)
         layout, pattern = self.layout, self.layout.pattern
         P = np.zeros(pattern.rows.size)
         P[layout.of_Q] = np.concatenate([each.elements for each in self.numbers.families])
-        P[pattern.diagonal] += W[: layout.N]
-        loops.add_gram(layout.starts, self.numbers.A, W[layout.N :], layout.pairs, P)
+        P[pattern.diagonal] += own[: layout.N]
+        A = layout.starts, layout.columns, self.numbers.A
+        loops.add_gram(layout.starts, self.numbers.A, own[layout.N :], layout.pairs, P)
+        if isinstance(W, SiteBlocks):
+            across = np.ascontiguousarray(W.values[layout.of_joined])
+            loops.add_products(*A, layout.joined, across, layout.products, P)
         factor = pattern.factorize(P)
         if factor is None:
             return None
@@ -266,12 +305,12 @@ class SumPrior(WithoutSlopes):
 
 
 class SumPosterior(WithoutSlopes, ByCovariance):
-    """The same conditioned on precisions W ≥ 0, a diagonal: see `Posterior`."""
+    """The same conditioned on precisions W ≥ 0: see `Posterior`."""
 
     prior: SumPrior
 
     def __init__(
-        self, prior: SumPrior, W: Array, sparse: SparseFactor, updated: UpdatedFactor | None
+        self, prior: SumPrior, W: Precision, sparse: SparseFactor, updated: UpdatedFactor | None
     ):
         super().__init__(W)
         self.prior, self._sparse, self._updated = prior, sparse, updated
@@ -300,23 +339,50 @@ class SumPosterior(WithoutSlopes, ByCovariance):
         return self.factor.multiply_transposed(d[: self.prior.layout.N])
 
     @cached_property
+    def _inverse(self) -> Array:
+        """P⁻¹ without the update, on the pattern of the factor."""
+        pattern = self._sparse.pattern
+        return sparse_loops.takahashi(pattern.starts, pattern.below, self._sparse.L)
+
+    @cached_property
+    def _less(self) -> tuple[Array, Array] | None:
+        """B Z and D of the update: Σ is less by B Z D Zᵀ Bᵀ."""
+        if self._updated is None:
+            return None
+        Z, D = self._updated.less
+        return self.prior.seen(Z), D
+
+    @cached_property
     def variances(self) -> Array:
         """Σ_ii, by the inverse on the pattern of the factor."""
         layout, pattern, A = self.prior.layout, self._sparse.pattern, self.prior.numbers.A
-        inverse = sparse_loops.takahashi(pattern.starts, pattern.below, self._sparse.L)
-        of_x = inverse[pattern.starts[:-1]][pattern.back]
-        of_eta = loops.quadratic_forms(layout.starts, A, layout.pairs_of_L, inverse)
+        of_x = self._inverse[pattern.starts[:-1]][pattern.back]
+        of_eta = loops.quadratic_forms(layout.starts, A, layout.pairs_of_L, self._inverse)
         variances = np.concatenate([of_x, of_eta])
-        if self._updated is not None:
-            Z, D = self._updated.less
-            seen = self.prior.seen(Z)
+        if self._less is not None:
+            seen, D = self._less
             variances -= np.einsum("ij,jk,ik->i", seen, D, seen)
         return variances
 
-    @property
+    @cached_property
     def site_covariances(self) -> Array:
-        """Σ_ii, shape (n, 1, 1)."""
-        return self.variances[:, None, None]
+        """Σ's blocks on the sets of W, (G, s, s); the identity where a set is filled up."""
+        W, layout = self.precision, self.prior.layout
+        if not isinstance(W, SiteBlocks):
+            return self.variances[:, None, None]
+        A, (g, p, q) = self.prior.numbers.A, layout.of_joined
+        across = loops.bilinear_forms(
+            layout.starts, A, layout.joined, layout.products_of_L, self._inverse
+        )
+        if self._less is not None:
+            seen, D = self._less
+            one, two = (seen[layout.N + layout.joined[:, k]] for k in (0, 1))
+            across -= np.einsum("ij,jk,ik->i", one, D, two)
+        blocks = np.where(W.filling, np.eye(W.sets.shape[1]), 0.0)
+        g_own, slot = np.nonzero(W.sets >= 0)
+        blocks[g_own, slot, slot] = self.variances[W.sets[g_own, slot]]
+        blocks[g, p, q] = blocks[g, q, p] = across
+        return blocks
 
     def block(self, index: NDArray[np.intp]) -> Array:
         """Σ of some f_i: a column of Σ for each."""

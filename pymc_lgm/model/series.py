@@ -1,7 +1,8 @@
 """Series as PyMC has them: an autoregression or a random walk as T x = u + ε with a banded T.
 
 See `pymc_lgm.priors.banded`. `pymc.AR` says x_t = c + Σ_k ρ_k x_{t−k} + σ ε_t after its first
-values, `pymc.GaussianRandomWalk` x_t = x_{t−1} + μ + σ ε_t; their first values are normal.
+values, `pymc.GaussianRandomWalk` x_t = x_{t−1} + μ + σ ε_t; their first values are normal. A batch
+of series is one series with breaks: T has zeros where one of them ends and the next begins.
 """
 
 from __future__ import annotations
@@ -34,12 +35,15 @@ class Series(NamedTuple):
     width : int
         b + 1.
     name : str
+    batch : tuple of int
+        Shape of a batch of series, raveled: ``()`` for one.
     """
 
     whitener: Variable
     drive: Variable
     width: int
     name: str
+    batch: tuple[int, ...] = ()
 
     @property
     def reads(self) -> list[Variable]:
@@ -47,19 +51,27 @@ class Series(NamedTuple):
         return [self.whitener, self.drive]
 
     def _dense(self) -> Variable:
-        """T, (n, n)."""
-        n = self.whitener.shape[1]
-        return sum(pt.diag(self.whitener[k, : n - k], -k) for k in range(self.width))
+        """T of each series, (..., n, n)."""
+        bands = self.whitener
+        if self.batch:
+            bands = bands.reshape((self.width, *self.batch, -1))
+        n = bands.shape[-1]
+        row, column = pt.arange(n)[:, None], pt.arange(n)[None, :]
+        return sum(
+            pt.where(pt.eq(row - column, k), bands[k][..., None, :], 0.0) for k in range(self.width)
+        )
 
     def mean(self) -> Variable:
-        """T⁻¹ u, by a dense T."""
-        return pt.linalg.solve_triangular(self._dense(), self.drive, lower=True, b_ndim=1)
+        """T⁻¹ u, by a dense T, in the shape of the series."""
+        T = self._dense()
+        drive = self.drive.reshape((*self.batch, -1)) if self.batch else self.drive
+        return pt.linalg.solve_triangular(T, drive, lower=True, b_ndim=1)
 
     def covariance(self) -> Variable:
-        """T⁻¹ T⁻ᵀ, (n, n)."""
+        """T⁻¹ T⁻ᵀ of each series, (..., n, n)."""
         T = self._dense()
-        inverse = pt.linalg.solve_triangular(T, pt.eye(T.shape[0]), lower=True, b_ndim=2)
-        return inverse @ inverse.T
+        inverse = pt.linalg.solve_triangular(T, pt.eye(T.shape[-1]), lower=True, b_ndim=2)
+        return inverse @ inverse.mT
 
     def maker(self, n: int) -> SeriesMaker:
         """Q by its elements."""
@@ -75,9 +87,9 @@ class Series(NamedTuple):
 
 
 def is_series(rv: Variable) -> bool:
-    """Whether a random variable is one series with normal first values and innovations."""
+    """Whether a variable is a series, or a batch, with normal first values and innovations."""
     op = rv.owner.op
-    if rv.ndim != 1 or not isinstance(op, AutoRegressiveRV | RandomWalkRV):
+    if not isinstance(op, AutoRegressiveRV | RandomWalkRV) or None in rv.type.shape[:-1]:
         return False
     if isinstance(op, AutoRegressiveRV):
         return is_normal(rv.owner.inputs[2])
@@ -89,20 +101,32 @@ def as_series(rv: Variable) -> Series:
     """T in bands and u, graphs of what the series depends on."""
     start, steps, lags, drift, sigma = parts(rv)
     first, scale = parameters(start)
-    order = rv.owner.op.ar_order if isinstance(rv.owner.op, AutoRegressiveRV) else 1
+    is_walk = isinstance(rv.owner.op, RandomWalkRV)
+    order = 1 if is_walk else rv.owner.op.ar_order
+    batch = tuple(int(length) for length in rv.type.shape[:-1])
 
     def each(value: Variable, count: Variable) -> Variable:
-        return pt.broadcast_to(pt.as_tensor(value).astype("float64"), (count,))
+        value = pt.as_tensor(value).astype("float64")
+        if is_walk and batch:  # PyMC has the innovations of a walk with time first
+            return pt.moveaxis(pt.broadcast_to(value, (count, *batch)), 0, -1)
+        return pt.broadcast_to(value, (*batch, count))
 
-    sigma = each(_positive(sigma), steps)
+    def along(value: Variable) -> Variable:
+        """A parameter of each series, beside its times."""
+        return value[..., None] if batch and not is_walk and value.ndim > 0 else value
+
+    sigma = each(along(_positive(sigma)), steps)
     first, scale = each(first, order), each(_positive(scale), order)
-    bands = [pt.concatenate([1.0 / scale, 1.0 / sigma])]
+    bands = [pt.concatenate([1.0 / scale, 1.0 / sigma], axis=-1)]
     for k in range(1, order + 1):
         # T_{j+k, j} of rows j + k ≥ order; those before are first values, which depend on none.
-        bands.append(pt.concatenate([pt.zeros(order - k), -lags[k - 1] / sigma, pt.zeros(k)]))
-    drive = pt.concatenate([first / scale, each(drift, steps) / sigma])
+        before, after = pt.zeros((*batch, order - k)), pt.zeros((*batch, k))
+        bands.append(pt.concatenate([before, -along(lags[..., k - 1]) / sigma, after], axis=-1))
+    drive = pt.concatenate([first / scale, each(along(drift), steps) / sigma], axis=-1)
     whitener = pt.stack(bands).astype("float64")
-    return Series(whitener, drive.astype("float64"), order + 1, str(rv.name))
+    if batch:
+        whitener, drive = whitener.reshape((order + 1, -1)), drive.ravel()
+    return Series(whitener, drive.astype("float64"), order + 1, str(rv.name), batch)
 
 
 def _positive(sd: Variable) -> Variable:

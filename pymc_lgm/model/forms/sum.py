@@ -38,8 +38,9 @@ from pymc_lgm.model.elements import columns_move, distinct_elements
 from pymc_lgm.model.forms.base import Direction, Form, FormModel, PriorAt, Probe, Setting
 from pymc_lgm.model.hyperparameters import discrete_in
 from pymc_lgm.model.latents import Latent
-from pymc_lgm.model.reads import reads_of, terms_of
+from pymc_lgm.model.reads import joined, reads_of, terms_of
 from pymc_lgm.model.series import Series
+from pymc_lgm.model.sets import sets_of
 from pymc_lgm.priors import Prior
 
 __all__ = ["SumPredictor"]
@@ -69,8 +70,9 @@ class SumPredictor(Form):
         Where A and the precision have elements.
     """
 
-    by_covariance, has_sets, has_theta_gradient = False, False, False
+    by_covariance, has_theta_gradient = False, False
     is_bent = True
+    _sets: Index | None = None
 
     def __init__(self, setting: Setting, graph: AffineGraph, families: list[_Reader]):
         super().__init__(setting)
@@ -187,7 +189,13 @@ class SumPredictor(Form):
 
     @property
     def is_cheaper(self) -> bool:
-        """Whether a factor of P costs less than one of a dense covariance of f."""
+        """Whether a factor of P costs less than one of a dense covariance of f.
+
+        A batch of series has no dense covariance that anybody would want.
+        """
+        fields = [latent.field for latent in self._setting.reading.latents]
+        if any(isinstance(field, Series) and field.batch for field in fields):
+            return True
         n = min(self.rank, self._first.size)
         dense = DENSE * float(n) ** 2 * (n + self._first.size)
         return OVERHEAD + SPARSE * self.layout.flops < 0.5 * OVERHEAD + dense
@@ -195,7 +203,7 @@ class SumPredictor(Form):
     @cached_property
     def layout(self) -> Layout:
         """Where A and the precision have elements."""
-        return Layout([family.family for family in self._families], *self._pattern)
+        return Layout([each.family for each in self._families], *self._pattern, self._sets)
 
     @cached_property
     def cuts(self) -> Any:  # type: ignore[override]  # set to nothing when densities are made
@@ -221,7 +229,7 @@ class SumPredictor(Form):
         return cuts
 
     def known(self, densities: list[Variable]) -> list[Variable] | None:
-        """As they are, if each observation reads one element of eta."""
+        """As they are, if observations read few elements of eta together."""
         terms = [
             term
             for density in densities
@@ -231,8 +239,20 @@ class SumPredictor(Form):
         values = {self.f: np.zeros(self.n), self._setting.theta: self._setting.at}
         values |= {v: v.get_value() for v in self._setting.others}
         with np.errstate(all="ignore"):
-            found = reads_of(terms, self.f, values, most=1)
-        return None if any(each.many.any() for each in found) else densities
+            found = reads_of(terms, self.f, values)
+        if any((each.counts > 1).any() for each in found):
+            group = joined(found)
+            sets = None if group is None else sets_of(group)
+            if sets is None:
+                return None
+            # A transport bends draws by what each element does alone.
+            self._sets, self.is_bent = sets, False
+            self.__dict__.pop("layout", None)
+        return densities
+
+    def sets(self) -> Index | None:
+        """Elements of eta that observations read together."""
+        return self._sets
 
     @cached_property
     def _numbers(self) -> Callable[[Array], list[Array]]:
