@@ -2,7 +2,9 @@
 
 See `pymc_lgm.priors.banded`. `pymc.AR` says x_t = c + Σ_k ρ_k x_{t−k} + σ ε_t after its first
 values, `pymc.GaussianRandomWalk` x_t = x_{t−1} + μ + σ ε_t; their first values are normal. A batch
-of series is one series with breaks: T has zeros where one of them ends and the next begins.
+of series is one series with breaks: T has zeros where one of them ends and the next begins. A
+`pymc.MvGaussianRandomWalk` of k elements is one series, time by time, with 2 k − 1 lags: with
+innovations N(μ, L Lᵀ), the rows of T at a time are L⁻¹ (x_t − x_{t−1}) = L⁻¹ μ + ε_t.
 """
 
 from __future__ import annotations
@@ -12,13 +14,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytensor.tensor as pt
 
+from pymc.distributions.multivariate import MvNormalRV
 from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
 from pytensor.tensor.random.basic import NormalRV
 
+from pymc_lgm.model import refusals
 from pymc_lgm.model.integrates import is_positive
 from pymc_lgm.priors.markov import SeriesMaker
 
-__all__ = ["Series", "as_series", "is_normal", "is_series", "parameters", "parts"]
+__all__ = [
+    "Series",
+    "as_series",
+    "as_vector_walk",
+    "is_normal",
+    "is_series",
+    "is_vector_walk",
+    "parameters",
+    "parts",
+]
 
 Variable = Any
 
@@ -37,6 +50,8 @@ class Series(NamedTuple):
     name : str
     batch : tuple of int
         Shape of a batch of series, raveled: ``()`` for one.
+    vector : int
+        Elements at each time.
     """
 
     whitener: Variable
@@ -44,6 +59,7 @@ class Series(NamedTuple):
     width: int
     name: str
     batch: tuple[int, ...] = ()
+    vector: int = 1
 
     @property
     def reads(self) -> list[Variable]:
@@ -65,10 +81,13 @@ class Series(NamedTuple):
         """T⁻¹ u, by a dense T, in the shape of the series."""
         T = self._dense()
         drive = self.drive.reshape((*self.batch, -1)) if self.batch else self.drive
-        return pt.linalg.solve_triangular(T, drive, lower=True, b_ndim=1)
+        mean = pt.linalg.solve_triangular(T, drive, lower=True, b_ndim=1)
+        return mean.reshape((-1, self.vector)) if self.vector > 1 else mean
 
     def covariance(self) -> Variable:
         """T⁻¹ T⁻ᵀ of each series, (..., n, n)."""
+        if self.vector > 1:
+            raise ValueError(refusals.read_by_too_many(self.name))
         T = self._dense()
         inverse = pt.linalg.solve_triangular(T, pt.eye(T.shape[-1]), lower=True, b_ndim=2)
         return inverse @ inverse.mT
@@ -84,6 +103,47 @@ class Series(NamedTuple):
             f"{where}. A stationary start, sigma / sqrt(1 - rho**2), needs |rho| < 1: give rho a "
             "prior on (-1, 1), as pm.Uniform('rho', -1, 1) or a pm.Beta."
         )
+
+
+def is_vector_walk(rv: Variable) -> bool:
+    """Whether a variable is one walk of vectors with normal first values and innovations."""
+    if not isinstance(rv.owner.op, RandomWalkRV) or rv.ndim != 2 or rv.type.shape[1] is None:
+        return False
+    start, innovation, _ = rv.owner.inputs
+    return all(
+        x.owner is not None and isinstance(x.owner.op, MvNormalRV) for x in (start, innovation)
+    )
+
+
+def as_vector_walk(rv: Variable) -> Series:
+    """T in bands and u, of x time by time."""
+    start, innovation, steps = rv.owner.inputs
+    k = int(rv.type.shape[1])
+    blocks, drives = [], []
+    for part, count in ((start, 1), (innovation, steps)):
+        mean, cov = part.owner.op.dist_params(part.owner)
+        L = pt.linalg.cholesky(pt.broadcast_to(cov, (count, k, k)).astype("float64"))
+        eye = pt.broadcast_to(pt.eye(k), (count, k, k))
+        inverse = pt.linalg.solve_triangular(L, eye, lower=True, b_ndim=2)
+        mean = pt.broadcast_to(mean, (count, k)).astype("float64")
+        blocks.append(inverse)
+        drives.append((inverse @ mean[..., None])[..., 0])
+    now = pt.concatenate(blocks)  # (n, k, k): L⁻¹ of each time
+    after = pt.concatenate([blocks[1], pt.zeros((1, k, k))])  # that of the time after
+    bands = []
+    for d in range(2 * k):
+        # T_{j+d, j} with j = t k + b: element (b + d, b) of L⁻¹ at t, or (b + d − k, b) at t + 1.
+        columns = []
+        for b in range(k):
+            if b + d < k:
+                columns.append(now[:, b + d, b])
+            elif b <= b + d - k < k:
+                columns.append(-after[:, b + d - k, b])
+            else:
+                columns.append(pt.zeros_like(now[:, 0, 0]))
+        bands.append(pt.stack(columns, axis=-1).ravel())
+    drive = pt.concatenate(drives).ravel()
+    return Series(pt.stack(bands), drive, 2 * k, str(rv.name), vector=k)
 
 
 def is_series(rv: Variable) -> bool:

@@ -81,7 +81,13 @@ class SumPredictor(Form):
         here = {graph.x: np.zeros(graph.x.type.shape[0]), setting.theta: setting.at}
         here |= {v: v.get_value() for v in setting.others}
         moving = [setting.theta, *setting.others]
-        first, self._index = distinct_elements(graph.raw, [graph.x, *moving], here)
+        if setting.reading.joins:
+            size = int(
+                called_once([graph.x, setting.theta], graph.raw.size)(here[graph.x], setting.at)
+            )
+            first, self._index = np.arange(size), np.arange(size)
+        else:
+            first, self._index = distinct_elements(graph.raw, [graph.x, *moving], here)
         (reads,) = reads_of([graph.raw], graph.x, here, most=MOST)
         self.is_sparse = not reads.many.any()
         # Elements that depend on no latent variable are left out of f.
@@ -193,8 +199,10 @@ class SumPredictor(Form):
 
         A batch of series has no dense covariance that anybody would want.
         """
+        if self._setting.reading.joins:
+            return True
         fields = [latent.field for latent in self._setting.reading.latents]
-        if any(isinstance(field, Series) and field.batch for field in fields):
+        if any(isinstance(each, Series) and (each.batch or each.vector > 1) for each in fields):
             return True
         n = min(self.rank, self._first.size)
         dense = DENSE * float(n) ** 2 * (n + self._first.size)
