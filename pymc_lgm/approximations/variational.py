@@ -95,7 +95,8 @@ def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep
     # E ∂ℓ/∂f = E x ℓ / s and E ∂²ℓ/∂f² = E (x² − 1) ℓ / s² with f = f̂ + s x, by parts.
     slope = (SHARES * NODES) @ values / scale
     curvature = -(SHARES * (NODES**2 - 1.0)) @ values / variance
-    asked_precision = np.maximum(curvature, LEAST / prior.variances)
+    least = np.where(values.any(axis=0), LEAST / prior.variances, 0.0)  # 0 of what nothing reads
+    asked_precision = np.maximum(curvature, least)
     asked = Sites(slope + asked_precision * z, asked_precision)
     away = mismatch(posterior, slope - dual, 1.0 / (shares + asked_precision * variance))
     # KL: ½ (tr K⁻¹Σ − n + ẑᵀ K⁻¹ ẑ + log|B|), and K⁻¹Σ has the trace of B⁻¹.
