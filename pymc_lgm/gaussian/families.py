@@ -14,12 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from pymc_lgm.gaussian import loops
 from pymc_lgm.gaussian.factors import BlockFactor, DiagonalFactor, UpdatedFactor
 from pymc_lgm.linalg import Array
 from pymc_lgm.priors.intrinsic import IntrinsicField
-from pymc_lgm.priors.markov import BandPattern, FieldMaker
+from pymc_lgm.priors.markov import (
+    BandPattern,
+    FieldMaker,
+    MapMaker,
+    PrecisionMaker,
+    SeriesMaker,
+)
 from pymc_lgm.priors.precision_posterior import Factor
-from pymc_lgm.priors.sparse import Pattern
+from pymc_lgm.priors.sparse import Pattern, SparseFactor
 
 __all__ = ["DenseBlocks", "Family", "FamilyAt", "Independent", "OfField"]
 
@@ -38,11 +45,14 @@ class FamilyAt:
         Those of Q, in the order of the family's ``rows`` and ``columns``.
     factor : Factor
         Of Q + U S Uᵀ.
+    values : tuple of ndarray
+        What it was made of.
     """
 
     mean: Array
     elements: Array
     factor: Factor
+    values: tuple[Array, ...]
 
 
 class Family(Protocol):
@@ -67,6 +77,25 @@ class Family(Protocol):
     def at(self, *values: Array) -> FamilyAt | None:
         """Of the values of what the model says; ``None`` where there is no proper prior."""
 
+    def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
+        """Derivatives in the values of ⟨e, Q's elements⟩ + ⟨m̄, m⟩ + w log|Q + U S Uᵀ|.
+
+        Parameters
+        ----------
+        at : FamilyAt
+        elements : ndarray
+            e, each element of the lower triangle once.
+        mean : ndarray, shape (n,)
+            m̄.
+        log_weight : float
+            w.
+
+        Returns
+        -------
+        list of ndarray
+            In the shapes of the values.
+        """
+
 
 class Independent:
     """x_i ~ N(0, v_i), of the variances v.
@@ -86,7 +115,12 @@ class Independent:
         (variances,) = values
         if not (np.isfinite(variances).all() and (variances > 0.0).all()):
             return None
-        return FamilyAt(self._mean, 1.0 / variances, DiagonalFactor(np.sqrt(variances)))
+        factor = DiagonalFactor(np.sqrt(variances))
+        return FamilyAt(self._mean, 1.0 / variances, factor, values)
+
+    def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
+        """∂(1/v) = −1/v²."""
+        return [-(elements * at.elements + log_weight) * at.elements]
 
 
 class DenseBlocks:
@@ -123,7 +157,20 @@ class DenseBlocks:
         elements = np.broadcast_to(
             inverses[:, self._lower[0], self._lower[1]], (self._blocks, self._lower[0].size)
         )
-        return FamilyAt(self._mean, elements.ravel(), BlockFactor(L, self.n))
+        return FamilyAt(self._mean, elements.ravel(), BlockFactor(L, self.n), values)
+
+    def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
+        """∂K⁻¹ = −K⁻¹ ∂K K⁻¹."""
+        shape, rows, columns = (self._blocks, self._b, self._b), *self._lower
+        both = np.zeros((2, *shape))
+        for out, lower in zip(both, (elements, at.elements), strict=True):
+            out[:, rows, columns] = lower.reshape(self._blocks, -1)
+        weights = 0.5 * (both[0] + both[0].swapaxes(1, 2))
+        inverse = both[1] + np.tril(both[1], -1).swapaxes(1, 2)
+        each = -(inverse @ weights @ inverse) - log_weight * inverse
+        K = at.values[0]
+        shared = K.size == self._b**2
+        return [each.sum(axis=0).reshape(K.shape) if shared else each.reshape(K.shape)]
 
 
 class OfField:
@@ -161,4 +208,25 @@ class OfField:
         whole = factor if not self.update[1].size else UpdatedFactor.of(factor, *self.update)
         if whole is None:
             return None
-        return FamilyAt(field.mean, field.precision.ravel()[self._which], whole)
+        return FamilyAt(field.mean, field.precision.ravel()[self._which], whole, values)
+
+    def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
+        """By T of a series; by the inverse on the pattern of Q else."""
+        if not at.values:
+            return []
+        if isinstance(self._maker, SeriesMaker):
+            T, factor = at.values[0], at.factor
+            E, out = np.zeros(T.size), np.zeros(T.shape)
+            E[self._which] = elements
+            loops.gram_vjp(T, E.reshape(T.shape), out)
+            back = factor.solve(mean)  # T⁻ᵀ m̄
+            n = self.n
+            for k in range(len(T)):
+                out[k, : n - k] -= back[k:] * at.mean[: n - k]
+            out[0] += 2.0 * log_weight / T[0]
+            return [out, back]
+        assert isinstance(at.factor, SparseFactor)
+        weights = elements + log_weight * at.factor.log_determinant_slopes
+        maker = self._maker
+        assert isinstance(maker, MapMaker | PrecisionMaker)
+        return maker.vjp(weights, *at.values)

@@ -12,7 +12,10 @@ from pymc_lgm.linalg import Array
 __all__ = [
     "add_gram",
     "add_products",
+    "add_weighted_rows",
+    "add_weighted_rows_of_pairs",
     "bilinear_forms",
+    "gram_vjp",
     "quadratic_forms",
     "times",
     "times_transposed",
@@ -105,3 +108,51 @@ def times_transposed(starts: Index, columns: Index, data: Array, g: Array, out: 
         for t in range(starts[i], starts[i + 1]):
             for c in range(g.shape[1]):
                 out[columns[t], c] += data[t] * g[i, c]
+
+
+@numba.njit(cache=True)
+def add_weighted_rows(
+    starts: Index, data: Array, weights: Array, pairs: Index, S: Array, out: Array
+) -> None:
+    """Add w_i (A S)_ij for each number A_ij, as `quadratic_forms` knows S."""
+    t = 0
+    for i in range(weights.size):
+        for a in range(starts[i], starts[i + 1]):
+            for b in range(starts[i], a + 1):
+                out[a] += weights[i] * data[b] * S[pairs[t]]
+                if b < a:
+                    out[b] += weights[i] * data[a] * S[pairs[t]]
+                t += 1
+
+
+@numba.njit(cache=True)
+def add_weighted_rows_of_pairs(
+    starts: Index, data: Array, rows: Index, weights: Array, pairs: Index, S: Array, out: Array
+) -> None:
+    """Add w_k (A S) of row j to the numbers of row i, and of row i to those of row j."""
+    t = 0
+    for k in range(len(rows)):
+        for a in range(starts[rows[k, 0]], starts[rows[k, 0] + 1]):
+            for b in range(starts[rows[k, 1]], starts[rows[k, 1] + 1]):
+                out[a] += weights[k] * data[b] * S[pairs[t]]
+                out[b] += weights[k] * data[a] * S[pairs[t]]
+                t += 1
+
+
+@numba.njit(cache=True)
+def gram_vjp(T: Array, E: Array, out: Array) -> None:
+    """Add ∂⟨E, TᵀT⟩/∂T, all in bands: E of the lower triangle, each element once."""
+    width, n = T.shape
+    for j in range(n):
+        for d in range(width):
+            r = j + d
+            if r >= n:
+                continue
+            for other in range(width):
+                k = r - other
+                if k < 0:
+                    continue
+                if k >= j and k - j < width:
+                    out[d, j] += T[other, k] * E[k - j, j]
+                if k <= j and j - k < width:
+                    out[d, j] += T[other, k] * E[j - k, k]

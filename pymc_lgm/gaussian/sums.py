@@ -32,7 +32,6 @@ from pymc_lgm.gaussian import loops
 from pymc_lgm.gaussian.factors import UpdatedFactor
 from pymc_lgm.gaussian.families import Family, FamilyAt
 from pymc_lgm.linalg import LOG_2PI, Array, tally
-from pymc_lgm.priors import sparse_loops
 from pymc_lgm.priors.base import Prior
 from pymc_lgm.priors.by_covariance import ByCovariance
 from pymc_lgm.priors.precision import Precision, SiteBlocks, diagonal
@@ -72,6 +71,7 @@ class Layout:
     ):
         self.families, self.starts, self.columns = families, starts, columns
         self.sets = sets
+        self.row_of = np.repeat(np.arange(starts.size - 1), np.diff(starts))
         sizes = [family.n for family in families]
         ends = np.cumsum([0, *sizes])
         self.parts = [slice(int(a), int(b)) for a, b in pairwise(ends)]
@@ -94,6 +94,8 @@ class Layout:
         there = csc_array((np.ones(rows.size), (rows, across)), shape=(self.N, self.N))
         self.pattern = Pattern.of(csc_array(there + there.T))
         self._keys = self.pattern.columns * self.N + self.pattern.rows
+        self.rows_of_Q, self.columns_of_Q = rows_of_Q, columns_of_Q
+        self.ends_of_Q = np.cumsum([family.rows.size for family in families])[:-1]
         self.of_Q = self._elements(rows_of_Q, columns_of_Q)
         self.pairs = self._elements(first, second)
         self.products = self._elements(third, fourth)
@@ -179,6 +181,14 @@ class SumModel(Protocol):
 
     def sum_at(self, theta: Array) -> SumAt | None:
         """At a theta; ``None`` where there is no proper prior."""
+
+    def sum_vjp(
+        self, theta: Array, c: Array, offset: Array, A: Array, families: list[list[Array]]
+    ) -> Array:
+        """Derivatives in theta, (p,), of numbers weighted by these, in the shapes of `SumAt`.
+
+        ``families`` weights the values that each family is made of.
+        """
 
 
 class SumPrior(WithoutSlopes):
@@ -267,6 +277,10 @@ class SumPrior(WithoutSlopes):
         updated = UpdatedFactor.of(factor, layout.U, layout.S)
         return None if updated is None else SumPosterior(self, W, factor, updated)
 
+    def inverse_of_Q(self, x: Array) -> Array:
+        """(Q + U S Uᵀ)⁻¹ x."""
+        return self._each(self._each(x, "solve"), "solve_transposed")
+
     def multiply(self, xi: Array) -> Array:
         """(x, A x) with x = R⁻ᵀ ξ, Q = R Rᵀ."""
         return self.seen(self._each(xi, "solve_transposed"))
@@ -339,12 +353,6 @@ class SumPosterior(WithoutSlopes, ByCovariance):
         return self.factor.multiply_transposed(d[: self.prior.layout.N])
 
     @cached_property
-    def _inverse(self) -> Array:
-        """P⁻¹ without the update, on the pattern of the factor."""
-        pattern = self._sparse.pattern
-        return sparse_loops.takahashi(pattern.starts, pattern.below, self._sparse.L)
-
-    @cached_property
     def _less(self) -> tuple[Array, Array] | None:
         """B Z and D of the update: Σ is less by B Z D Zᵀ Bᵀ."""
         if self._updated is None:
@@ -356,8 +364,8 @@ class SumPosterior(WithoutSlopes, ByCovariance):
     def variances(self) -> Array:
         """Σ_ii, by the inverse on the pattern of the factor."""
         layout, pattern, A = self.prior.layout, self._sparse.pattern, self.prior.numbers.A
-        of_x = self._inverse[pattern.starts[:-1]][pattern.back]
-        of_eta = loops.quadratic_forms(layout.starts, A, layout.pairs_of_L, self._inverse)
+        of_x = self._sparse.inverse[pattern.starts[:-1]][pattern.back]
+        of_eta = loops.quadratic_forms(layout.starts, A, layout.pairs_of_L, self._sparse.inverse)
         variances = np.concatenate([of_x, of_eta])
         if self._less is not None:
             seen, D = self._less
@@ -372,7 +380,7 @@ class SumPosterior(WithoutSlopes, ByCovariance):
             return self.variances[:, None, None]
         A, (g, p, q) = self.prior.numbers.A, layout.of_joined
         across = loops.bilinear_forms(
-            layout.starts, A, layout.joined, layout.products_of_L, self._inverse
+            layout.starts, A, layout.joined, layout.products_of_L, self._sparse.inverse
         )
         if self._less is not None:
             seen, D = self._less
@@ -395,3 +403,60 @@ class SumPosterior(WithoutSlopes, ByCovariance):
     def differentiable(self) -> SumPosterior:
         """As it is."""
         return self
+
+    def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
+        """⟨½ a aᵀ − ½ R + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m, R = (K + W⁻¹)⁻¹, by ∂Q, ∂A and ∂c.
+
+        With f = B x, K = B Q⁻¹ Bᵀ, α = Q⁻¹ Bᵀ a and β = Q⁻¹ Bᵀ v, and since R B Q⁻¹ = W B P⁻¹,
+
+            ½ ∂log|Q| − ½ ⟨P⁻¹ + α αᵀ + α βᵀ + β αᵀ, ∂Q⟩
+            + ⟨(a + v) αᵀ + a βᵀ − W B P⁻¹, ∂B⟩ + (a + v)ᵀ ∂m.
+        """
+        prior, layout = self.prior, self.prior.layout
+        total = a if v is None else a + v
+        alpha = prior.inverse_of_Q(prior.back(a))
+        beta = np.zeros(layout.N) if v is None else prior.inverse_of_Q(prior.back(v))
+        j, k = layout.rows_of_Q, layout.columns_of_Q
+        inverse = self._sparse.inverse[self._sparse.pattern.place[layout.of_Q]]
+        if self._updated is not None:
+            Z, D = self._updated.less
+            inverse = inverse - np.einsum("ij,jk,ik->i", Z[j], D, Z[k])
+        inverse = inverse + alpha[j] * alpha[k] + alpha[j] * beta[k] + beta[j] * alpha[k]
+        elements = np.where(j == k, -0.5, -1.0) * inverse
+        mean = np.concatenate([each.mean for each in prior.numbers.families])
+        of_eta, row = total[layout.N :], layout.row_of
+        right = of_eta[row] * (alpha + mean)[layout.columns]
+        right += a[layout.N :][row] * beta[layout.columns]
+        right -= self._weighted_rows()
+        of_mean = prior.back(total)
+        at = zip(
+            layout.families,
+            prior.numbers.families,
+            np.split(elements, layout.ends_of_Q),
+            layout.parts,
+            strict=True,
+        )
+        families = [
+            family.vjp(each, weights, of_mean[part], 0.5) for family, each, weights, part in at
+        ]
+        of_x = total[: layout.N]
+        return prior.model.sum_vjp(prior.theta, of_eta, of_x, right, families)
+
+    def _weighted_rows(self) -> Array:
+        """(W A P⁻¹)_ij of each number A_ij."""
+        layout, A, W = self.prior.layout, self.prior.numbers.A, self.precision
+        out, own = np.zeros(A.size), diagonal(W)[layout.N :]
+        inverse = self._sparse.inverse
+        loops.add_weighted_rows(layout.starts, A, own, layout.pairs_of_L, inverse, out)
+        if isinstance(W, SiteBlocks):
+            across = np.ascontiguousarray(W.values[layout.of_joined])
+            loops.add_weighted_rows_of_pairs(
+                layout.starts, A, layout.joined, across, layout.products_of_L, inverse, out
+            )
+        if self._less is not None and self._updated is not None:
+            seen, D = self._less
+            weighted = self._W.times(seen)[layout.N :] @ D
+            out -= np.einsum(
+                "ij,ij->i", weighted[layout.row_of], self._updated.less[0][layout.columns]
+            )
+        return out

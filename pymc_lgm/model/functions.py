@@ -267,6 +267,11 @@ class ModelFunctions:
         return self.graphs.has_theta_gradient
 
     @property
+    def has_evidence_gradient(self) -> bool:
+        """Whether the evidence of a Gaussian approximation can be differentiated in theta."""
+        return self.graphs.has_evidence_gradient
+
+    @property
     def has_prior_gradient(self) -> bool:
         """Whether the prior of theta can be differentiated."""
         return self.graphs.has_prior_gradient

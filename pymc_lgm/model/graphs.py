@@ -404,6 +404,14 @@ class Graphs:
         return _differentiable(lambda: self._theta_grad(_total(terms)))
 
     @cached_property
+    def has_evidence_gradient(self) -> bool:
+        """Whether the evidence of a Gaussian approximation can be differentiated in theta."""
+        if self.form.has_theta_gradient or not self.form.has_evidence_gradient:
+            return self.has_theta_gradient
+        terms = [*(pt.sum(v) for v in self.form.reads), self._log_prior, self._log_likelihood]
+        return _differentiable(lambda: self._theta_grad(_total(terms)))
+
+    @cached_property
     def theta_in_likelihood(self) -> bool:
         """Whether ℓ depends on theta, by itself or by what its form computes of theta."""
         return bool(self.form.reads) or self.theta in set(ancestors([self._log_likelihood]))

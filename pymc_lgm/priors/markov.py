@@ -191,6 +191,12 @@ class MapMaker:
         precision = float(tau) * (self._D - float(alpha) * self._W)
         return MarkovField(self.pattern, precision, self._mean)
 
+    def vjp(self, weights: Array, tau: Array, alpha: Array) -> list[Array]:
+        """Derivatives of ⟨weights, Q's elements⟩ in the two numbers."""
+        of_alpha = float(weights @ self._W)
+        of_tau = float(weights @ self._D) - float(alpha) * of_alpha
+        return [np.asarray(of_tau), np.asarray(-float(tau) * of_alpha)]
+
 
 class PrecisionMaker:
     """Q by its elements, mean 0.
@@ -224,3 +230,7 @@ class PrecisionMaker:
                 f"tau[{j}, {i}] is {upper[worst]:g}. Write 0.5 * (tau + tau.T)."
             )
         return MarkovField(self.pattern, lower, self._mean)
+
+    def vjp(self, weights: Array, lower: Array, upper: Array) -> list[Array]:
+        """Derivatives of ⟨weights, Q's elements⟩: the elements are those of ``lower``."""
+        return [weights, np.zeros_like(upper)]

@@ -218,10 +218,22 @@ class SparseFactor:
         return y.reshape(x.shape)
 
     @cached_property
+    def inverse(self) -> Array:
+        """A⁻¹ where L has elements, by Takahashi's equations."""
+        return loops.takahashi(self.pattern.starts, self.pattern.below, self.L)
+
+    @property
     def inverse_diagonal(self) -> Array:
-        """(A⁻¹)_ii, by Takahashi's equations: no element of A⁻¹ outside the pattern of L."""
-        S = loops.takahashi(self.pattern.starts, self.pattern.below, self.L)
-        result: Array = S[self.pattern.starts[:-1]][self.pattern.back]
+        """(A⁻¹)_ii."""
+        result: Array = self.inverse[self.pattern.starts[:-1]][self.pattern.back]
+        return result
+
+    @property
+    def log_determinant_slopes(self) -> Array:
+        """∂ log|A| by each element of its lower triangle, in the order of the pattern."""
+        pattern = self.pattern
+        once = pattern.rows == pattern.columns
+        result: Array = np.where(once, 1.0, 2.0) * self.inverse[pattern.place]
         return result
 
 

@@ -165,6 +165,8 @@ class Form:
         Whether its prior can be conditioned on sites of several elements.
     has_theta_gradient : bool
         Whether its prior has derivatives in theta, if its graphs have.
+    has_evidence_gradient : bool
+        Whether the evidence has, although its prior may have no root that can be differentiated.
     stays : bool
         Whether f can be held while theta moves.
     is_bent : bool
@@ -180,6 +182,7 @@ class Form:
 
     by_covariance: ClassVar[bool] = True
     has_theta_gradient: ClassVar[bool] = True
+    has_evidence_gradient: ClassVar[bool] = False
     stays: bool = True
     has_sets: bool = True
     is_bent: bool = False

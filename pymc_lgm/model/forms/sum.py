@@ -41,6 +41,7 @@ from pymc_lgm.model.latents import Latent
 from pymc_lgm.model.reads import joined, reads_of, terms_of
 from pymc_lgm.model.series import Series
 from pymc_lgm.model.sets import sets_of
+from pymc_lgm.model.theta_gradient import theta_gradient
 from pymc_lgm.priors import Prior
 
 __all__ = ["SumPredictor"]
@@ -70,7 +71,7 @@ class SumPredictor(Form):
         Where A and the precision have elements.
     """
 
-    by_covariance, has_theta_gradient = False, False
+    by_covariance, has_theta_gradient, has_evidence_gradient = False, False, True
     is_bent = True
     _sets: Index | None = None
 
@@ -149,7 +150,7 @@ class SumPredictor(Form):
             at, row = np.flatnonzero(which), self._rows[which]
             level = 1 + color[columns[which]]
             if which is moves:
-                seeds, self._moving = each, [(at, level, row)]
+                seeds, self._moving = each, [(at, level, row)] if at.size else []
             elif at.size:
                 of_seeds = vectorize_graph(picked, {graph.x: pt.constant(each)})
                 found = np.asarray(called_once([setting.theta], of_seeds)(setting.at))
@@ -310,6 +311,28 @@ class SumPredictor(Form):
             families.append(found)
             values = values[count:]
         return SumAt(np.array(rows[0]), np.array(offset), A, families)
+
+    @cached_property
+    def _gradient(self) -> Callable[..., Array]:
+        """Theta and weights of ``reads`` -> the derivatives of their sum."""
+        weights = [v.type() for v in self.reads]
+        pairs = zip(self.reads, weights, strict=True)
+        total = sum(pt.sum(v * w) for v, w in pairs)
+        theta = self._setting.theta
+        return self._setting.compiled([theta, *weights], theta_gradient(total, theta))
+
+    def sum_vjp(
+        self, theta: Array, c: Array, offset: Array, A: Array, families: list[list[Array]]
+    ) -> Array:
+        """Derivatives of weighted numbers: see `SumModel`."""
+        levels = 1 + max((int(level.max()) for _, level, _ in self._moving), default=0)
+        rows = np.zeros((levels, c.size))
+        rows[0] = c
+        for at, level, row in self._moving:
+            np.add.at(rows, (level, row), A[at])
+            np.add.at(rows[0], row, -A[at])
+        of_values = [each for weights in families for each in weights]
+        return self._gradient(theta, rows, offset, *of_values)
 
     def _numbers_of_A(self, rows: Array) -> Array:
         A = self._steady.copy()
