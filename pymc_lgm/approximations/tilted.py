@@ -36,9 +36,10 @@ FEW_NODES, FEW_WEIGHTS = np.polynomial.hermite_e.hermegauss(12)
 FEW_LOG_WEIGHTS = np.log(FEW_WEIGHTS) - 0.5 * LOG_2PI
 
 MANY = 1000
-"""Elements beyond which `FEW_NODES` are used: there an element has little of the evidence, q is next
-to its tilted marginal, and the likelihood is most of the time. Of 5000 labels in 500 groups,
-and of 4000 counts of crossed effects, the log evidence is the same up to 1e-6 with 12 and with 32.
+"""Elements beyond which `FEW_NODES` are used.
+
+The likelihood is most of the time there, and q is next to the tilted marginal of each element. The
+log evidence of 5000 labels in 500 groups is the same up to 1e-9 with 12 nodes and with 32.
 """
 
 TOGETHER = 64

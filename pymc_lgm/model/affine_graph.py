@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,6 +27,9 @@ class AffineGraph:
     setting : Setting
     whole : collection of int
         Which of the latents are in x with their means.
+    sums : mapping of int to list of tuple
+        Of which latents x has cumulative sums: a factor, and what is the factor times the sum in
+        the graph, of the first sum, of the sum of that, and so on.
 
     Attributes
     ----------
@@ -44,7 +47,12 @@ class AffineGraph:
         The latents, with their means.
     """
 
-    def __init__(self, setting: Setting, whole: Collection[int] = ()):
+    def __init__(
+        self,
+        setting: Setting,
+        whole: Collection[int] = (),
+        sums: Mapping[int, list[tuple[Variable, Variable]]] | None = None,
+    ):
         model, latents = setting.model, setting.reading.latents
         sizes = [int(np.prod(shape)) for shape in setting.shapes]
         ends = np.cumsum(sizes)
@@ -58,11 +66,24 @@ class AffineGraph:
         nodes = dict(zip(known, model.replace_rvs_by_values(known), strict=True))
         triples = zip(latents, self.parts, setting.shapes, strict=True)
         for k, (latent, part, shape) in enumerate(triples):
-            nodes[latent.node] = self.x[part].reshape(shape)
+            z = self.x[part].reshape(shape)
+            nodes[latent.node] = z
+            mean = None
             if k not in whole:
                 mean = clone_replace(latent.mean, nodes, rebuild_strict=False)
                 mean = pt.broadcast_to(mean.astype("float64"), shape)
-                nodes[latent.node] = mean + nodes[latent.node]
+            # x has the last of the cumulative sums; those before are its differences.
+            later = [] if sums is None else sums.get(k, [])
+            sums_of_z = [z]
+            for _ in later:
+                last = sums_of_z[0]
+                sums_of_z.insert(0, last - pt.concatenate([[0.0], last[:-1]]))
+            nodes[latent.node] = sums_of_z[0] if mean is None else mean + sums_of_z[0]
+            for (factor, variable), of_z in zip(later, sums_of_z[1:], strict=True):
+                if mean is not None:
+                    mean = pt.cumsum(mean)
+                total = of_z if mean is None else mean + of_z
+                nodes[variable] = clone_replace(factor, nodes, rebuild_strict=False) * total
         flat = pt.concatenate([v.astype("float64").ravel() for v in setting.reading.frontier])
         self.nodes = nodes
         self.of_values = clone_replace(flat, nodes, rebuild_strict=False)

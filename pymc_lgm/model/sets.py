@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 
 from numpy.typing import NDArray
+from pytensor.graph.traversal import ancestors
 
-from pymc_lgm.model.reads import MOST
+from pymc_lgm.linalg import Array
+from pymc_lgm.model.reads import MOST, Reads, reads_of, terms_of
 from pymc_lgm.priors.class_blocks import ClassBlocks
 from pymc_lgm.priors.precision import SiteBlocks
 
-__all__ = ["are_classes", "groups_of", "sets_of"]
+__all__ = ["are_classes", "groups_of", "reads_of_densities", "sets_of"]
 
+Variable = Any
 Index = NDArray[np.intp]
+
+
+def reads_of_densities(
+    densities: Sequence[Variable], f: Variable, values: Mapping[Variable, Array]
+) -> list[Reads]:
+    """Which elements of f each term of some log densities reads."""
+    reading = [density for density in densities if f in set(ancestors([density]))]
+    terms = [term for density in reading for term in terms_of(density, f)]
+    with np.errstate(all="ignore"):
+        return reads_of(terms, f, values)
 
 
 def sets_of(group: Index) -> Index | None:

@@ -23,7 +23,13 @@ def forms_of(setting: Setting) -> Iterator[Form]:
         yield ThroughInducing(setting)
         return
     if reading.is_one_vector and isinstance(first.field, Series):
-        yield Band(setting, first.field)
+        band = Band(setting, first.field)
+        yield band
+        # Observations that read several elements of it are sets of elements of a sum.
+        if (of_sets := SumPredictor.of(setting)) is not None:
+            yield of_sets
+        band.is_last = True
+        yield band
         return
     if (structure := FieldStructure.of(setting)) is not None:
         yield FieldPredictor(setting, structure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -10,19 +11,30 @@ import pytensor.tensor as pt
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.forms.base import Form, FormModel, PriorAt, Setting
 from pymc_lgm.model.series import Series
+from pymc_lgm.model.sets import reads_of_densities
 from pymc_lgm.priors import BandedPrior, Prior
 from pymc_lgm.priors.banded_models import OfWhitener
 
 __all__ = ["Band"]
 
+Variable = Any
+
 
 class Band(Form):
-    """f = x, T x = u + ε: ``cov`` is T in bands, and ``mean`` u."""
+    """f = x, T x = u + ε: ``cov`` is T in bands, and ``mean`` u.
+
+    Attributes
+    ----------
+    is_last : bool
+        Whether no other form is left for observations that read several elements of f.
+    """
 
     by_covariance, has_sets, is_bent = False, False, True
+    is_last = False
 
     def __init__(self, setting: Setting, series: Series):
         super().__init__(setting)
+        self._setting = setting
         (latent,), model = setting.reading.latents, setting.model
         self.n = self.rank = int(np.prod(setting.shapes[0]))
         self._series = series
@@ -31,6 +43,15 @@ class Band(Form):
         self.of_values = [bands]
         self.f = model.rvs_to_values[latent.rv].type("f")
         self.cuts = {latent.node: self.f}
+
+    def known(self, densities: list[Variable]) -> list[Variable] | None:
+        """As they are, if observations read one element each or too many."""
+        values = {self.f: np.zeros(self.n), self._setting.theta: self._setting.at}
+        values |= {v: v.get_value() for v in self._setting.others}
+        found = [] if self.is_last else reads_of_densities(densities, self.f, values)
+        are_few = not any(each.many.any() for each in found)
+        together = any((each.counts > 1).any() for each in found)
+        return None if together and are_few else densities
 
     def prior_of(self, model: FormModel) -> PriorAt:
         """In bands."""

@@ -19,6 +19,9 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
+from pytensor.scalar import Mul
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.extra_ops import CumOp
 
 from pymc_lgm.gaussian import (
     DenseBlocks,
@@ -38,11 +41,12 @@ from pymc_lgm.model.elements import columns_move, distinct_elements
 from pymc_lgm.model.forms.base import Direction, Form, FormModel, PriorAt, Probe, Setting
 from pymc_lgm.model.hyperparameters import discrete_in
 from pymc_lgm.model.latents import Latent
-from pymc_lgm.model.reads import joined, reads_of, terms_of
+from pymc_lgm.model.reads import joined, reads_of
 from pymc_lgm.model.series import Series
-from pymc_lgm.model.sets import sets_of
+from pymc_lgm.model.sets import reads_of_densities, sets_of
 from pymc_lgm.model.theta_gradient import theta_gradient
 from pymc_lgm.priors import Prior
+from pymc_lgm.priors.markov import SeriesMaker
 
 __all__ = ["SumPredictor"]
 
@@ -117,14 +121,15 @@ class SumPredictor(Form):
         if discrete_in(setting.model, setting.reading.frontier):
             return None
         nodes = {latent.node for latent in latents}
+        sums = _cumulative_sums(setting)
         families = []
-        for latent, shape in zip(latents, setting.shapes, strict=True):
-            family = _family(latent, shape)
+        for k, (latent, shape) in enumerate(zip(latents, setting.shapes, strict=True)):
+            family = _family(latent, shape, len(sums.get(k, [])))
             if family is None or not nodes.isdisjoint(ancestors(family.reads)):
                 return None
             families.append(family)
         whole = {k for k, latent in enumerate(latents) if isinstance(latent.field, Series)}
-        graph = AffineGraph(setting, whole)
+        graph = AffineGraph(setting, whole, sums)
         form = cls(setting, graph, families)
         if not form.is_sparse:
             return None
@@ -239,16 +244,9 @@ class SumPredictor(Form):
 
     def known(self, densities: list[Variable]) -> list[Variable] | None:
         """As they are, if observations read few elements of eta together."""
-        terms = [
-            term
-            for density in densities
-            if self.f in set(ancestors([density]))
-            for term in terms_of(density, self.f)
-        ]
         values = {self.f: np.zeros(self.n), self._setting.theta: self._setting.at}
         values |= {v: v.get_value() for v in self._setting.others}
-        with np.errstate(all="ignore"):
-            found = reads_of(terms, self.f, values)
+        found = reads_of_densities(densities, self.f, values)
         if any((each.counts > 1).any() for each in found):
             group = joined(found)
             sets = None if group is None else sets_of(group)
@@ -279,10 +277,13 @@ class SumPredictor(Form):
         latents = setting.reading.latents
         both = setting.model.replace_rvs_by_values([y for x in latents for y in (x.node, x.mean)])
         both = setting.place(both)
-        x = [
-            node if isinstance(latent.field, Series) else node - mean
-            for latent, node, mean in zip(latents, both[::2], both[1::2], strict=True)
-        ]
+        x = []
+        triples = zip(latents, both[::2], both[1::2], self._families, strict=True)
+        for latent, node, mean, family in triples:
+            z = node if isinstance(latent.field, Series) else node - mean
+            for _ in range(family.sums):
+                z = pt.cumsum(z)
+            x.append(z)
         values = [setting.model.rvs_to_values[latent.rv] for latent in latents]
         return setting.compiled([setting.theta, *values], [each.ravel() for each in x])
 
@@ -418,17 +419,22 @@ class SumPredictor(Form):
 
 
 class _Reader:
-    """A family, and the graphs whose values it takes."""
+    """A family, and the graphs whose values it takes.
 
-    def __init__(self, family: Family, reads: list[Variable], kind: str):
-        self.family, self.reads, self.kind = family, reads, kind
+    ``sums`` is how many times x has been summed up: x is a cumulative sum of the latent variable.
+    """
+
+    def __init__(self, family: Family, reads: list[Variable], kind: str, sums: int = 0):
+        self.family, self.reads, self.kind, self.sums = family, reads, kind, sums
 
 
-def _family(latent: Latent, shape: tuple[int, ...]) -> _Reader | None:
-    """The family of a latent variable; ``None`` if it has none."""
+def _family(latent: Latent, shape: tuple[int, ...], sums: int) -> _Reader | None:
+    """The family of a latent variable, or of its cumulative sums; ``None`` if it has none."""
     n = int(np.prod(shape))
     if latent.through is not None or n == 0:
         return None
+    if sums:
+        return _of_sums(latent, n, sums)
     if latent.field is not None:
         kind = type(latent.field).__name__.lower()
         return _Reader(OfField(latent.field.maker(n), n), latent.field.reads, kind)
@@ -439,6 +445,61 @@ def _family(latent: Latent, shape: tuple[int, ...]) -> _Reader | None:
         return None
     b = shape[-1]
     return _Reader(DenseBlocks(n // b, b), [latent.cov], f"{n // b} dense of {b}")
+
+
+def _of_sums(latent: Latent, n: int, sums: int) -> _Reader:
+    """With T z = u + ε and z = D s, T D s = u + ε: a band that is one wider for each sum."""
+    if isinstance(latent.field, Series):
+        T, drive = latent.field.reads
+    else:
+        T = (1.0 / pt.sqrt(pt.broadcast_to(latent.variances, (n,))))[None]
+        drive = pt.zeros(n)
+    width = 1 if latent.field is None else latent.field.width  # type: ignore[attr-defined]  # a Series
+    for _ in range(sums):
+        after = pt.concatenate([T[:, 1:], pt.zeros((width, 1))], axis=1)
+        nothing = pt.zeros((1, n))
+        T = pt.concatenate([T, nothing]) - pt.concatenate([nothing, after])
+        width += 1
+    kind = f"cumulative sums, {sums} times"
+    return _Reader(OfField(SeriesMaker(n, width), n), [T, drive], kind, sums)
+
+
+def _cumulative_sums(setting: Setting) -> dict[int, list[tuple[Variable, Variable]]]:
+    """Of which latents the predictor reads cumulative sums: see `AffineGraph`."""
+    latents, frontier = setting.reading.latents, setting.reading.frontier
+    summed: dict[Variable, tuple[Variable, Variable]] = {}
+    for v in ancestors(frontier):
+        if v.owner is None or not isinstance(v.owner.op, CumOp) or v.ndim != 1:
+            continue
+        if v.owner.op.mode == "add":
+            inner, factor = _without_scale(v.owner.inputs[0])
+            summed.setdefault(inner, (factor, v))
+    found = {}
+    for k, latent in enumerate(latents):
+        is_band = isinstance(latent.field, Series) and not latent.field.batch
+        if latent.root is not None or not (latent.variances is not None or is_band):
+            continue
+        chain: list[tuple[Variable, Variable]] = []
+        node, total = latent.node, pt.constant(1.0)
+        while node in summed and latent.node.ndim == 1:
+            factor, node = summed[node]
+            total = total * factor
+            chain.append((total, node))
+        if chain:
+            found[k] = chain
+    return found
+
+
+def _without_scale(v: Variable) -> tuple[Variable, Variable]:
+    """A vector and a number whose product a variable is."""
+    if v.owner is None or not isinstance(v.owner.op, Elemwise):
+        return v, pt.constant(1.0)
+    inputs = v.owner.inputs
+    vectors = [x for x in inputs if not all(x.type.broadcastable)]
+    if not isinstance(v.owner.op.scalar_op, Mul) or len(vectors) != 1:
+        return v, pt.constant(1.0)
+    numbers = [x.squeeze() for x in inputs if x is not vectors[0]]
+    return vectors[0], pt.mul(*numbers) if len(numbers) > 1 else numbers[0]
 
 
 def _colors(rows: Index, columns: Index, N: int) -> Index:

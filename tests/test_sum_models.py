@@ -1,0 +1,164 @@
+"""Models that are sums of families: what is read of them is what PyMC's density says."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+from test_sums import W_OF_MAP
+
+import pymc_lgm as lgm
+
+from pymc_lgm.model.field_structure import FieldStructure
+from pymc_lgm.model.forms.sum import SumPredictor
+
+MODELS = {}
+
+
+def model(build):
+    MODELS[build.__name__] = build
+    return build
+
+
+@model
+def trend_season_and_covariate():
+    s = pm.HalfNormal("s", 1, shape=2)
+    first = pm.Normal.dist(0, 1)
+    trend = pm.GaussianRandomWalk("trend", sigma=s[0], init_dist=pm.Normal.dist(1, 2), shape=10)
+    season = pm.AR("season", rho=-np.ones(3), sigma=s[1], init_dist=first, shape=10)
+    return trend + season + pm.Normal("b", 0, 1) * (np.arange(10) > 6)
+
+
+@model
+def walk_of_standard_normals():
+    z = pm.Normal("z", 0, 1, shape=8)
+    return pm.HalfNormal("s", 1) * pt.cumsum(pt.cumsum(z)) + pm.Normal("a", 0, 1)
+
+
+@model
+def walk_of_scaled_normals_that_are_read_too():
+    z = pm.Normal("z", 0.2, 1, shape=8)
+    s = pm.HalfNormal("s", 1)
+    return pt.cumsum(s * z) + 0.5 * z + pm.Normal("a", 0, 1)
+
+
+@model
+def level_and_slope():
+    s, first = pm.HalfNormal("s", 1, shape=2), pm.Normal.dist(0.1, 1)
+    slope = pm.GaussianRandomWalk("slope", sigma=s[0], init_dist=first, shape=8)
+    level = pm.GaussianRandomWalk("level", mu=0.2, sigma=s[1], init_dist=first, shape=8)
+    return level + pt.cumsum(slope)
+
+
+@model
+def panel_of_autoregressions():
+    s, first = pm.HalfNormal("s", 1, shape=3), pm.Normal.dist(0.5, 2)
+    rho = pm.Normal("rho", 0, 0.5, shape=(3, 3))
+    x = pm.AR("x", rho=rho, constant=True, sigma=s, init_dist=first, shape=(3, 5))
+    return x + pm.Normal("b", 0, 1)
+
+
+@model
+def panel_of_walks():
+    s = pm.HalfNormal("s", 1, shape=3)
+    first = pm.Normal.dist(np.arange(3.0), s)
+    x = pm.GaussianRandomWalk("x", mu=np.arange(3.0), sigma=s, init_dist=first, shape=(3, 5))
+    return x + pm.Normal("b", 0, 1)
+
+
+@model
+def walk_of_vectors():
+    chol, *_ = pm.LKJCholeskyCov("chol", n=3, eta=2, sd_dist=pm.HalfNormal.dist(1))
+    first = pm.MvNormal.dist(np.ones(3), np.eye(3) + 0.3)
+    return pm.MvGaussianRandomWalk(
+        "x", mu=[0.0, 0.1, 0.2], chol=chol, init_dist=first, shape=(5, 3)
+    )
+
+
+@model
+def map_beside_series():
+    s, W = pm.HalfNormal("s", 1, shape=2), W_OF_MAP.toarray()
+    first = pm.Normal.dist(0, 1)
+    f = pm.AR("f", rho=[2.0, -1.0], sigma=s[1], init_dist=first, shape=4)
+    return s[0] * pm.ICAR("phi", W=W) + pm.Normal("v", 0, s[1], shape=6) + f[[0, 1, 3, 3, 2, 0]]
+
+
+@model
+def correlated_slopes():
+    chol, *_ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=pm.HalfNormal.dist(1))
+    b = pm.MvNormal("b", pm.Normal("mu", 0, 1, shape=2), chol=chol, shape=(4, 2))
+    g = np.arange(9) % 4
+    return b[g, 0] + b[g, 1] * np.linspace(-1, 1, 9)
+
+
+@model
+def range_that_theta_moves():
+    a, t = pm.Normal("a", 0, 1, shape=2), np.arange(7.0)
+    return a[0] * pt.exp(-pm.HalfNormal("rate", 1) * t) + a[1] * pt.maximum(pm.Normal("k") - t, 0)
+
+
+@model
+def process_beside_groups():
+    scale, length = pm.HalfNormal("scale", 1), pm.InverseGamma("length", 3, 1)
+    gp = pm.gp.Latent(cov_func=scale**2 * pm.gp.cov.Matern32(1, ls=length))
+    f, u = gp.prior("f", np.arange(4.0)[:, None]), pm.Normal("u", 0, scale, shape=3)
+    return f[[0, 1, 2, 3, 0, 1]] + u[[0, 0, 1, 1, 2, 2]]
+
+
+@pytest.fixture
+def forced(monkeypatch):
+    """Small models, too, are read as sums."""
+    monkeypatch.setattr(SumPredictor, "is_cheaper", True)
+    monkeypatch.setattr(FieldStructure, "of", lambda setting: None)
+
+
+@pytest.mark.fast("walk_of_scaled_normals_that_are_read_too", "panel_of_walks", "walk_of_vectors")
+@pytest.mark.parametrize("name", MODELS)
+def test_a_sum_is_what_pymc_says(name, forced, quick):
+    with pm.Model() as built:
+        eta = MODELS[name]()
+        y = np.arange(int(np.prod(eta.shape.eval()))).reshape(eta.shape.eval()) % 4
+        pm.Poisson("y", pm.math.exp(eta), observed=y)
+    read = lgm.LatentGaussianModel.from_pymc(built)
+    assert isinstance(read.form, SumPredictor)
+    assert max(read.check(5).values()) < 1e-8
+
+
+def two_predictors():
+    g = np.arange(169) % 13
+    s = pm.HalfNormal("s", 1, shape=2)
+    u, v = pm.Normal("u", 0, s[0], shape=13), pm.Normal("v", 0, s[1], shape=13)
+    mu = pm.math.exp(pm.Normal("b", 0, 1) * np.linspace(-1, 1, 169) + u[g])
+    psi = pm.math.invlogit(pm.Normal("z", 0, 1) + v[g])
+    pm.ZeroInflatedPoisson("y", psi=psi, mu=mu, observed=np.arange(169) % 3)
+
+
+def leverage():
+    sigma, phi = pm.HalfNormal("sigma", 1), pm.Beta("phi", 5, 2)
+    first = pm.Normal.dist(0, sigma / pm.math.sqrt(1 - phi**2))
+    h = pm.AR("h", rho=[phi], sigma=sigma, init_dist=first, shape=9)
+    sd, rho = pm.math.exp(h[:-1] / 2), pm.Uniform("rho", -1, 1)
+    mean = rho * sd * (h[1:] - phi * h[:-1]) / sigma
+    pm.Normal("y", mean, sd * pm.math.sqrt(1 - rho**2), observed=np.linspace(-1, 1, 8))
+
+
+@pytest.mark.parametrize("build", [two_predictors, leverage])
+def test_observations_that_read_several_elements(build, quick):
+    """Shared by a group, an element of one predictor would join all observations of the group."""
+    with pm.Model() as built:
+        build()
+    read = lgm.LatentGaussianModel.from_pymc(built)
+    assert isinstance(read.form, SumPredictor)
+    assert read.sets is not None
+    assert read.sets.shape[1] == 2
+    assert max(read.check(5).values()) < 1e-8
+
+
+def test_a_panel_that_nothing_sparse_reads_is_refused(quick):
+    with pm.Model() as built:
+        chol = np.eye(2)
+        first = pm.MvNormal.dist(np.zeros(2), np.eye(2))
+        x = pm.MvGaussianRandomWalk("x", mu=np.zeros(2), chol=chol, init_dist=first, shape=(300, 2))
+        pm.Poisson("y", pm.math.exp(np.ones((4, 600)) @ x.ravel()), observed=[1, 0, 2, 1])
+    with pytest.raises(ValueError, match="reads too many of its elements"):
+        lgm.LatentGaussianModel.from_pymc(built)
