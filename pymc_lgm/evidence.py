@@ -83,7 +83,7 @@ class Evidence:
         _refuse(self.lgm, model, joined=approximation == "laplace")
         self._scale = NaturalScale(self.lgm, model)
         # Of blocks that may be clipped the formula is that of another function nearby.
-        known = self.lgm.has_theta_gradient and (self.lgm.sets is None or self.lgm.classes)
+        known = self.lgm.has_evidence_gradient and (self.lgm.sets is None or self.lgm.classes)
         self._has_gradient = approximation == "laplace" and known
 
     def __repr__(self) -> str:
