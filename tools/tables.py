@@ -3,8 +3,8 @@
     python tools/tables.py [--check]
 
 A page has its tables between ``<!-- results: NAME ... -->`` and ``<!-- end -->``, each NAME a file
-benchmarks/results/NAME.csv: the commands, the rows with the titles above them, and in small print
-of which code, day and machine they are. ``results: published``, ``results: goals``,
+benchmarks/results/NAME.csv: the rows with the titles above them, then, folded, the commands and in
+small print of which code, day and machine they are. ``results: published``, ``results: goals``,
 ``results: headline`` and ``results: overview`` are what `published.py`, `goals.py` and `headline.py` make of such files.
 ``--check`` changes nothing and says what differs from the files: `make docs` and the tests run it.
 """
@@ -32,6 +32,8 @@ BLOCK = re.compile(r"(<!-- results: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL
 CODE = re.compile(r"^ *```\S.*?^ *```$", re.DOTALL | re.MULTILINE)
 TABLE = re.compile(r"^```\n.*?^```$|^\|.*?\|\n\n", re.DOTALL | re.MULTILINE)
 NUMBER = re.compile(r"[-+]?\d[^A-Za-z]*|nan|inf|")
+FOLD = "<details><summary>How it was made</summary>"
+"""Below a table: a reader opens it for the commands and the small print."""
 WIDTH = 110
 """Of a command; a longer one is broken before its options."""
 
@@ -86,15 +88,16 @@ MADE = {
 def block(names: list[str]) -> str:
     """Return the commands, the tables and the small print of some files."""
     rows = [row | {"file": name} for name in names for row in read(FOLDER / f"{name}.csv")]
-    parts: dict[tuple[str, str], list[dict[str, str]]] = {}
+    titled: dict[tuple[str, str], list[dict[str, str]]] = {}
     for row in rows:
-        parts.setdefault((row["file"], row["title"]), []).append(row)
-    rows = [row for part in parts.values() for row in part]
+        titled.setdefault((row["file"], row["title"]), []).append(row)
+    rows = [row for part in titled.values() for row in part]
     commands = list(dict.fromkeys(row["command"] for row in rows if row["command"]))
-    tables = "\n\n".join(map(table, parts.values()))
-    above = "".join(f"{broken(command)}\n" for command in commands)
+    tables = "\n\n".join(map(table, titled.values()))
+    made = "".join(f"{broken(command)}\n" for command in commands)
     small = f"<small>{origins(rows, commands)}</small>"
-    return "\n".join(["", *filter(None, [above]), f"```\n{tables}\n```", "", small, "", ""])
+    parts = [f"```\n{tables}\n```", FOLD, *filter(None, [made.rstrip("\n")]), small, "</details>"]
+    return "\n" + "\n\n".join(parts) + "\n\n"
 
 
 def table(rows: list[dict[str, str]]) -> str:

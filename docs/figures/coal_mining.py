@@ -20,7 +20,7 @@ BAND = 0.89  # as the intervals of the summary in README.md
 
 def example():
     """Return the Python code of README.md."""
-    (code,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    code = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)[0]
     return code
 
 
