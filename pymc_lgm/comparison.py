@@ -24,6 +24,7 @@ from pymc.vartypes import continuous_types
 
 from pymc_lgm.diagnostics import _rows, efficiency
 from pymc_lgm.distributed import sample
+from pymc_lgm.drawn import model_of
 from pymc_lgm.model import find_latents
 
 __all__ = ["Comparison", "compare"]
@@ -106,7 +107,7 @@ def compare(
     AA           1.0    200
     twice        2.0    100
     """
-    model = pm.modelcontext(model)
+    model = model_of(model, "lgm.compare([...])")
     makers = _makers(samplers)
     rows = _groups(model, groups)
     budget = _budget(draws=draws, operations=operations, seconds=seconds)

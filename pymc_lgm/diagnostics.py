@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from pymc_lgm.drawn import trace_of
+
 __all__ = ["efficiency"]
 
 
@@ -119,12 +121,7 @@ def efficiency(
 
 def _with_posterior(idata: Any) -> Any:
     """Return the trace as a DataTree, which has a posterior group."""
-    if isinstance(idata, dict) and "posterior" not in idata:
-        raise TypeError(
-            "idata is a dict: write the trace that pm.sample returns, or of draws in arrays of "
-            "shape (chain, draw, ...) az.from_dict({'posterior': draws})."
-        )
-    tree = az.convert_to_datatree(idata)
+    tree = trace_of(idata)
     if "posterior" not in tree.children:
         found = sorted(tree.children) or "none"
         raise ValueError(

@@ -12,7 +12,7 @@ from pathlib import Path
 import readme
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "figures"))
-import speed  # noqa: E402
+import speed
 
 Row = dict[str, str]
 

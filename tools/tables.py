@@ -5,7 +5,8 @@
 A page has its tables between ``<!-- results: NAME ... -->`` and ``<!-- end -->``, each NAME a file
 benchmarks/results/NAME.csv: the rows with the titles above them, then, folded, the commands and in
 small print of which code, day and machine they are. ``results: published``, ``results: goals``,
-``results: headline`` and ``results: overview`` are what `published.py`, `goals.py` and `headline.py` make of such files.
+``results: headline`` and ``results: overview`` are what `published.py`, `goals.py` and
+`headline.py` make of such files.
 ``--check`` changes nothing and says what differs from the files: `make docs` and the tests run it.
 """
 
