@@ -22,7 +22,7 @@ import xarray as xr
 from pymc.progress_bar import create_simple_progress
 from pymc.vartypes import continuous_types
 
-from pymc_lgm.diagnostics import _rows, efficiency
+from pymc_lgm.diagnostics import _rows, efficiency, written
 from pymc_lgm.distributed import sample
 from pymc_lgm.drawn import model_of
 from pymc_lgm.model import find_latents
@@ -273,7 +273,8 @@ def _groups(
         hyper = [v for v in model.free_RVs if v not in latents and v.dtype in continuous_types]
         groups = {"theta": [v.name for v in hyper]} if hyper else {}
         groups |= {"f": [v.name for v in latents]}
-    return _rows(groups, [str(variable.name) for variable in model.unobserved_RVs])
+    names = [str(variable.name) for variable in model.unobserved_RVs]
+    return _rows(groups, names, written(names))
 
 
 def _budget(**budgets: float | None) -> tuple[str, float]:

@@ -28,7 +28,7 @@ def trace_of(idata: Any) -> xr.DataTree:
             "shape (chain, draw, ...) az.from_dict({'posterior': draws})."
         )
     try:
-        return az.convert_to_datatree(idata)
+        return az.from_dict(idata) if isinstance(idata, dict) else az.convert_to_datatree(idata)
     except ValueError as error:
         if isinstance(idata, str):  # a file that cannot be read: xarray knows why
             raise
