@@ -92,6 +92,11 @@ def compare(
         raised. An interrupt from the keyboard ends the sampler that is at work: PyMC keeps its
         draws, and the next one begins.
 
+    See Also
+    --------
+    efficiency : The same numbers of one trace.
+    report : Whether to trust a trace.
+
     Examples
     --------
     >>> import pymc as pm, pymc_lgm as lgm

@@ -55,6 +55,11 @@ def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
     UserWarning
         If Pareto-k is above 0.7: the approximate posterior misses a part of the exact one.
 
+    See Also
+    --------
+    ApproximateMarginal : Makes the draws that this weights.
+    PseudoMarginal : Exact draws at once.
+
     References
     ----------
     Vihola, Helske and Franks (2020), *Importance sampling type estimators based on approximate

@@ -54,6 +54,11 @@ def efficiency(
         No posterior group or no variable in it; a group that is empty or names a variable which
         is not there. (A name in `var_names` which is not there is ArviZ's ``KeyError``.)
 
+    See Also
+    --------
+    report : The same numbers in words, with what to do next.
+    compare : Several samplers with equal budgets.
+
     Notes
     -----
     - A quantity whose statistic the trace does not hold (``cubic_ops`` of NUTS, say) is NaN.

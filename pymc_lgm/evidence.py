@@ -292,6 +292,12 @@ def laplace(
         ``log_evidence``, ``surface`` and ``at``, with the standard error of its probes and
         predictions, in O(n²) operations a product and O(n^1.5) memory.
 
+    See Also
+    --------
+    ep : The same by expectation propagation.
+    correct : Weights that make approximate draws exact.
+    PseudoMarginal : Samples the exact posterior.
+
     References
     ----------
     K. Cutajar, M. A. Osborne, J. P. Cunningham, M. Filippone (2016). Preconditioning kernel
@@ -352,6 +358,11 @@ def ep(model: pm.Model | None = None, latent: Any = None) -> Evidence:
 
     Parameters and result are those of `laplace`. 4 to 40 O(n³) operations an evidence, 2p times
     as many for its gradient.
+
+    See Also
+    --------
+    laplace : The same by Laplace's method.
+    PseudoMarginal : Samples the exact posterior.
 
     Examples
     --------

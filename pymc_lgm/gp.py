@@ -56,6 +56,12 @@ class SparseLatent(pm.gp.Latent):
     cov_func, mean_func
         As for `pymc.gp.Latent`.
 
+    See Also
+    --------
+    gp.RandomFeatures : For more than two or three inputs.
+    gp.place_inducing_points : Where inducing points stand best.
+    gp.Expected : Any likelihood of PyMC for such a process.
+
     Notes
     -----
     A density and its gradient cost O(n m²) operations and a few arrays of n × m: with n = 50 000

@@ -124,6 +124,11 @@ def predict(
     numpy.linalg.LinAlgError
         The covariance of a draw is not positive definite.
 
+    See Also
+    --------
+    log_predictive_density : How good predicted probabilities are.
+    gp.SparseLatent : A process of many points, which this predicts, too.
+
     Notes
     -----
     One O(n³) operation for each run of draws with equal theta (a rejected proposal repeats it),

@@ -110,6 +110,10 @@ class RandomFeatures(Base):
     random_seed : int, optional
         Of Ω, which is part of the model.
 
+    See Also
+    --------
+    gp.SparseLatent : Inducing variables, for one to three inputs.
+
     Notes
     -----
     A likelihood costs O(n N) operations an output, a posterior of w given theta O(n N²), and of

@@ -170,6 +170,18 @@ def test_public_names_are_documented(name):
     assert documented.strip()
 
 
+def test_what_a_docstring_says_to_see_exists():
+    """The names of See Also are names of the package, or of its modules."""
+    seen = 0
+    for name in listed():
+        text = inspect.getdoc(reduce(getattr, name.split("."), lgm)) or ""
+        for block in re.findall(r"^See Also\n-+\n((?:\S+ : .*\n?)+)", text, re.MULTILINE):
+            for line in block.splitlines():
+                reduce(getattr, line.split(" : ")[0].split("."), lgm)
+                seen += 1
+    assert seen > 50
+
+
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: s.__name__)
 def test_the_table_of_all_samplers_is_the_registry(sampler):
     row = f"| `lgm.{sampler.__name__}` | {sampler.moves} | {sampler.needs} | {sampler.cubic_ops} |"

@@ -102,6 +102,10 @@ def sample(
         (``distributed.scheduler.allowed-failures``). Before that the chain begins again on another
         worker, with the same seed, and has the same draws.
 
+    See Also
+    --------
+    compare : Compares samplers, on a cluster too.
+
     Notes
     -----
     A process compiles the model for itself, once for all chains that it runs; what PyTensor's cache
