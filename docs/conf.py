@@ -75,12 +75,9 @@ html_theme_options = {
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "header_links_before_dropdown": 6,
-    # Not on the pages of tutorials and of benchmarks, whose tables need the width.
-    "secondary_sidebar_items": {
-        "*": ["page-toc"],
-        "api/*": ["page-toc"],
-        "generated/*": ["page-toc"],
-    },
+    # Not on the pages of tutorials and of benchmarks, whose tables need the width, nor on those of
+    # single names, where the column would have one line.
+    "secondary_sidebar_items": {"*": ["page-toc"], "api/*": ["page-toc"]},
 }
 # These pages belong to no section, so that a column for its pages would be empty.
 html_sidebars = {"genindex": [], "search": []}
