@@ -136,6 +136,17 @@ def test_a_process_that_nuts_would_move_is_offered_the_default_once(caplog, opti
     assert not offered(model, caplog)
 
 
+@pytest.mark.parametrize("quiet", [False, True])
+def test_the_offer_knows_the_model_and_the_quiet_of_pm_sample(caplog, monkeypatch, quiet):
+    """Also outside of a ``with`` block. PyMC stops after it has chosen steps."""
+    monkeypatch.setattr("pymc.sampling.mcmc.instantiate_steppers", lambda *args, **kwargs: 1 / 0)
+    monkeypatch.setattr("pymc.sampling.mcmc.init_nuts", lambda *args, **kwargs: 1 / 0)
+    with caplog.at_level("INFO", logger="pymc"), pytest.raises(ZeroDivisionError):
+        pm.sample(model=poisson_process(), quiet=quiet, nuts_sampler="pymc")
+    said = [record for record in caplog.records if record.name == "pymc.lgm"]
+    assert len(said) == (not quiet)
+
+
 def test_nothing_is_offered_where_a_step_has_read_the_model(caplog, monkeypatch):
     """Nor is the model read again."""
     model = poisson_process(reparameterize=False)

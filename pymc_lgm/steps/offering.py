@@ -7,6 +7,7 @@ package. A model with another likelihood goes to NUTS, and nothing would say tha
 from __future__ import annotations
 
 import logging
+import sys
 
 from typing import Any
 from weakref import WeakSet
@@ -18,7 +19,7 @@ from pymc_lgm.model import find_latents, is_process, refuse_left_gaussians
 
 __all__ = ["KNOWN", "OFFER", "offer"]
 
-# Below PyMC's logger, whose lines are shown and which `pm.sample(quiet=True)` silences.
+# Below PyMC's logger: what silences PyMC, or shows its lines elsewhere, does it with ours.
 _log = logging.getLogger("pymc.lgm")
 
 OFFER = (
@@ -38,8 +39,8 @@ def offer() -> None:
     fast there. Nothing is raised, whatever the model is.
     """
     try:
-        model = pm.Model.get_context(error_if_none=False)
-        if model is None or model in KNOWN or not _log.isEnabledFor(logging.INFO):
+        model, quiet = _asking()
+        if model is None or model in KNOWN or quiet or not _log.isEnabledFor(logging.INFO):
             return
         KNOWN.add(model)
         if not model.observed_RVs or any(map(is_marked, model.free_RVs)):
@@ -55,6 +56,20 @@ def offer() -> None:
         return
     shown = ", ".join(repr(name) for name in names)
     _log.info(OFFER.format(shown, "it" if len(names) == 1 else "them"))
+
+
+def _asking() -> tuple[pm.Model | None, bool]:
+    """Return the model that is to be sampled, and whether the user wants no words.
+
+    PyMC hands a step method one variable. The model of ``pm.sample(model=...)``, outside of a
+    ``with`` block, and ``quiet=`` are in its own frame.
+    """
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code is pm.sample.__code__:
+            return frame.f_locals["model"], frame.f_locals["quiet"]
+    return pm.Model.get_context(error_if_none=False), False
 
 
 def _is_whitened(rv: Any) -> bool:
