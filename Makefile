@@ -7,7 +7,7 @@ PYTHON_VENV := .venv/bin/python
 PYTEST := $(PYTHON_VENV) -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-generic test-all mutants lint format benchmark docs notebooks dist versions clean
+.PHONY: help demo test test-slow test-generic test-all mutants lint format benchmark docs docs-fast notebooks dist versions clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,11 @@ docs: $(DOCS_STAMP)  ## the documentation, into build/docs; warnings are errors
 	$(PYTHON_VENV) tools/tables.py --check
 	$(PYTHON_VENV) -m sphinx -W --keep-going -q -b html docs build/docs
 	@echo "build/docs/index.html"
+
+docs-fast: $(DOCS_STAMP)  ## the same without running the tutorials, into build/docs-fast: a minute
+	$(PYTHON_VENV) tools/tables.py --check
+	$(PYTHON_VENV) -m sphinx -D nb_execution_mode=off -W --keep-going -q -b html docs build/docs-fast
+	@echo "build/docs-fast/index.html"
 
 # A notebook is made again where its script or the package has changed; `make build/notebooks/redwood.ipynb` makes one.
 NOTEBOOKS := $(patsubst examples/%.py,build/notebooks/%.ipynb,$(wildcard examples/*.py))

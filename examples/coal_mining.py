@@ -39,7 +39,7 @@ def build_model() -> pm.Model:
 def plot_rate(idata) -> plt.Figure:
     rate = np.exp(idata.posterior["f"])
     years = rate["year"].to_numpy()
-    low, high = rate.quantile([0.03, 0.97], dim=("chain", "draw")).to_numpy()
+    low, high = rate.quantile([0.055, 0.945], dim=("chain", "draw")).to_numpy()
     events = lgm.datasets.load_coal_mining_dates()["date"].to_numpy()
 
     figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
@@ -50,7 +50,7 @@ def plot_rate(idata) -> plt.Figure:
         color="0.85",
         label="disasters counted",
     )
-    axes.fill_between(years, low, high, color="C0", alpha=0.3, lw=0, label="94 % band of the rate")
+    axes.fill_between(years, low, high, color="C0", alpha=0.3, lw=0, label="89 % band of the rate")
     axes.plot(years, rate.mean(("chain", "draw")), color="C0", label="posterior mean of the rate")
     axes.plot(events, np.full(events.size, -0.15), "|", color="0.2", ms=6, label="events")
     axes.set(

@@ -215,4 +215,5 @@ if "__file__" in globals() and len(sys.argv) > 1:
 # - A bound that varies by day is an array. What is asked of several days at once, the worst of the
 #   last week say, is a line of xarray on the draws: `volatility[..., -5:].max("x_dim_0")`.
 # - Shorter, with a random walk and missing days: [Seven years of volatility](stocks).
-# - How seconds grow with the number of days: [benchmarks](../benchmarks.md#long-series).
+# - How seconds grow with the number of days:
+#   [benchmarks](../benchmarks/series_and_maps.md#long-series).

@@ -22,8 +22,9 @@ import xarray as xr
 from pymc.progress_bar import create_simple_progress
 from pymc.vartypes import continuous_types
 
-from pymc_lgm.diagnostics import _rows, efficiency
+from pymc_lgm.diagnostics import _rows, efficiency, written
 from pymc_lgm.distributed import sample
+from pymc_lgm.drawn import model_of
 from pymc_lgm.model import find_latents
 
 __all__ = ["Comparison", "compare"]
@@ -91,6 +92,11 @@ def compare(
         raised. An interrupt from the keyboard ends the sampler that is at work: PyMC keeps its
         draws, and the next one begins.
 
+    See Also
+    --------
+    efficiency : The same numbers of one trace.
+    report : Whether to trust a trace.
+
     Examples
     --------
     >>> import pymc as pm, pymc_lgm as lgm
@@ -106,7 +112,7 @@ def compare(
     AA           1.0    200
     twice        2.0    100
     """
-    model = pm.modelcontext(model)
+    model = model_of(model, "lgm.compare([...])")
     makers = _makers(samplers)
     rows = _groups(model, groups)
     budget = _budget(draws=draws, operations=operations, seconds=seconds)
@@ -272,7 +278,8 @@ def _groups(
         hyper = [v for v in model.free_RVs if v not in latents and v.dtype in continuous_types]
         groups = {"theta": [v.name for v in hyper]} if hyper else {}
         groups |= {"f": [v.name for v in latents]}
-    return _rows(groups, [str(variable.name) for variable in model.unobserved_RVs])
+    names = [str(variable.name) for variable in model.unobserved_RVs]
+    return _rows(groups, names, written(names))
 
 
 def _budget(**budgets: float | None) -> tuple[str, float]:

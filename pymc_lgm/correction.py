@@ -6,11 +6,12 @@ import warnings
 
 from typing import Any
 
-import arviz as az
 import numpy as np
 import xarray as xr
 
 from pymc.util import RandomState, get_random_generator
+
+from pymc_lgm.drawn import trace_of
 
 __all__ = ["correct"]
 
@@ -54,6 +55,11 @@ def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
     UserWarning
         If Pareto-k is above 0.7: the approximate posterior misses a part of the exact one.
 
+    See Also
+    --------
+    ApproximateMarginal : Makes the draws that this weights.
+    PseudoMarginal : Exact draws at once.
+
     References
     ----------
     Vihola, Helske and Franks (2020), *Importance sampling type estimators based on approximate
@@ -72,7 +78,7 @@ def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
     >>> exact.posterior["eta"].sizes["draw"], exact.posterior.attrs["importance_ess"] > 100
     (200, True)
     """
-    tree = az.convert_to_datatree(idata)
+    tree = trace_of(idata)
     stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
     if missing := [name for name in NEEDED if name not in stats]:
         raise ValueError(

@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from pymc_lgm.drawn import trace_of
+
 __all__ = ["efficiency"]
 
 
@@ -31,7 +33,8 @@ def efficiency(
         A trace from ``pm.sample``, by any sampler.
     groups : mapping of str to str or sequence of str, optional
         Row label -> posterior variables merged into that row, as in
-        ``{"theta": ["ls", "eta"], "f": "f"}``. Default: one row per variable, then a row "all".
+        ``{"theta": ["ls", "eta"], "f": "f"}``. Default: one row per variable, then a row
+        "all"; without ``f_rotated_``, PyMC's whitened f, where f itself is there.
     var_names, filter_vars : optional
         Restrict the posterior variables first, as in ``arviz.summary``.
 
@@ -50,6 +53,11 @@ def efficiency(
     ValueError
         No posterior group or no variable in it; a group that is empty or names a variable which
         is not there. (A name in `var_names` which is not there is ArviZ's ``KeyError``.)
+
+    See Also
+    --------
+    report : The same numbers in words, with what to do next.
+    compare : Several samplers with equal budgets.
 
     Notes
     -----
@@ -86,7 +94,7 @@ def efficiency(
     tree = _with_posterior(idata)
     posterior = tree["posterior"].to_dataset().azstats.filter_vars(var_names, filter_vars).dataset
     names = [str(name) for name, values in posterior.data_vars.items() if values.size]
-    rows = _rows(groups, names)
+    rows = _rows(groups, names, written(names))
     used = posterior[list(dict.fromkeys(name for row in rows.values() for name in row))]
     used = used.astype(np.float64, copy=False)  # ArviZ has no quantiles of booleans
     bulk, tail = az.ess(used, method="bulk"), az.ess(used, method="tail")
@@ -119,12 +127,7 @@ def efficiency(
 
 def _with_posterior(idata: Any) -> Any:
     """Return the trace as a DataTree, which has a posterior group."""
-    if isinstance(idata, dict) and "posterior" not in idata:
-        raise TypeError(
-            "idata is a dict: write the trace that pm.sample returns, or of draws in arrays of "
-            "shape (chain, draw, ...) az.from_dict({'posterior': draws})."
-        )
-    tree = az.convert_to_datatree(idata)
+    tree = trace_of(idata)
     if "posterior" not in tree.children:
         found = sorted(tree.children) or "none"
         raise ValueError(
@@ -134,14 +137,26 @@ def _with_posterior(idata: Any) -> Any:
     return tree
 
 
+def written(names: list[str]) -> list[str]:
+    """Return the names that the user wrote.
+
+    PyMC whitens f as ``f_rotated_``, which f and theta determine: beside f it says nothing more.
+    """
+    return [
+        name
+        for name in names
+        if not name.endswith("_rotated_") or name.removesuffix("_rotated_") not in names
+    ]
+
+
 def _rows(
-    groups: Mapping[str, str | Sequence[str]] | None, names: list[str]
+    groups: Mapping[str, str | Sequence[str]] | None, names: list[str], shown: list[str]
 ) -> dict[str, list[str]]:
-    """Return row label -> posterior variables, all of them among `names`."""
+    """Return row label -> posterior variables among `names`; without groups, those of `shown`."""
     if not names:
         raise ValueError("The posterior group holds no variable: sample one, or widen var_names.")
     if groups is None:
-        return {**{name: [name] for name in names}, "all": names}
+        return {**{name: [name] for name in shown}, "all": shown}
     rows = {row: [some] if isinstance(some, str) else list(some) for row, some in groups.items()}
     for row, some in rows.items():
         unknown = [name for name in some if name not in names]

@@ -1,8 +1,12 @@
-"""Draws of a trace: every thin-th of them, and what graphs of a model are worth in each."""
+"""Draws of a trace: every thin-th of them, and what graphs of a model are worth in each.
+
+And what a user hands in with them: anything that ArviZ takes for a trace, and a model.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import xarray as xr
@@ -11,8 +15,34 @@ from pytensor.graph.traversal import vars_between
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.compiling import compiled
+from pymc_lgm.model.refusals import no_model
 
-__all__ = ["Evaluator", "thinned"]
+__all__ = ["Evaluator", "model_of", "thinned", "trace_of"]
+
+
+def trace_of(idata: Any) -> xr.DataTree:
+    """Return a trace as a DataTree, or say what to write in its place."""
+    if isinstance(idata, dict) and "posterior" not in idata:
+        raise TypeError(
+            "idata is a dict: write the trace that pm.sample returns, or of draws in arrays of "
+            "shape (chain, draw, ...) az.from_dict({'posterior': draws})."
+        )
+    try:
+        return az.from_dict(idata) if isinstance(idata, dict) else az.convert_to_datatree(idata)
+    except ValueError as error:
+        if isinstance(idata, str):  # a file that cannot be read: xarray knows why
+            raise
+        raise TypeError(
+            f"idata is a {type(idata).__name__}: write the trace that pm.sample returns."
+        ) from error
+
+
+def model_of(model: pm.Model | None, call: str) -> pm.Model:
+    """Return a model or, if none is given, that of the context; say so if there is none."""
+    try:
+        return pm.modelcontext(model)
+    except TypeError as error:
+        raise TypeError(no_model(call)) from error
 
 
 class Evaluator:

@@ -26,6 +26,7 @@ from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.laplace import evidence_gradient
 from pymc_lgm.approximations.laplace import laplace as find_mode
 from pymc_lgm.conditionals import vector_of
+from pymc_lgm.drawn import model_of
 from pymc_lgm.iterative import IterativeEvidence
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import LatentGaussianModel, find_latents
@@ -77,7 +78,7 @@ class Evidence:
     """
 
     def __init__(self, approximation: str, model: pm.Model | None, latent: Any):
-        model = pm.modelcontext(model)
+        model = model_of(model, f"lgm.{approximation}()")
         self.approximation = approximation
         self.lgm = LatentGaussianModel.from_pymc(model, latent, collapse=False)
         _refuse(self.lgm, model, joined=approximation == "laplace")
@@ -291,6 +292,12 @@ def laplace(
         ``log_evidence``, ``surface`` and ``at``, with the standard error of its probes and
         predictions, in O(n²) operations a product and O(n^1.5) memory.
 
+    See Also
+    --------
+    ep : The same by expectation propagation.
+    correct : Weights that make approximate draws exact.
+    PseudoMarginal : Samples the exact posterior.
+
     References
     ----------
     K. Cutajar, M. A. Osborne, J. P. Cunningham, M. Filippone (2016). Preconditioning kernel
@@ -331,7 +338,7 @@ def laplace(
         return Evidence("laplace", model, latent)
     if solver != "pcg":
         raise ValueError(f"solver={solver!r} is unknown. Choose from 'cholesky', 'pcg'.")
-    model = pm.modelcontext(model)
+    model = model_of(model, "lgm.laplace()")
     f = vector_of(gp, model)
     if latent is not None and getattr(latent, "name", latent) != f.name:
         raise ValueError(f"latent={latent!r}, but gp made {f.name!r}: leave latent= out.")
@@ -351,6 +358,11 @@ def ep(model: pm.Model | None = None, latent: Any = None) -> Evidence:
 
     Parameters and result are those of `laplace`. 4 to 40 O(n³) operations an evidence, 2p times
     as many for its gradient.
+
+    See Also
+    --------
+    laplace : The same by Laplace's method.
+    PseudoMarginal : Samples the exact posterior.
 
     Examples
     --------

@@ -34,6 +34,10 @@ def exceedance(values: xr.DataArray, threshold: Any = 0.0) -> xr.Dataset:
     ValueError
         The values have no chains and draws.
 
+    See Also
+    --------
+    spatial.plot_map : Draws the probabilities on a map.
+
     Notes
     -----
     ESS is that of the indicator, by ArviZ, once an area: a chain that seldom crosses the threshold

@@ -12,7 +12,7 @@ from pymc.gp.util import JITTER_DEFAULT, stabilize
 from pytensor.tensor.linalg import cholesky, solve_triangular
 
 from pymc_lgm.inducing_points import place_inducing_points, with_spread_of_fit
-from pymc_lgm.likelihoods.base import known_shape
+from pymc_lgm.likelihoods.base import as_inputs, known_shape
 from pymc_lgm.likelihoods.expected import Expected, Projected
 from pymc_lgm.likelihoods.registry import mark_inducing
 from pymc_lgm.random_features import ArcCosine, RandomFeatures
@@ -55,6 +55,12 @@ class SparseLatent(pm.gp.Latent):
     ----------
     cov_func, mean_func
         As for `pymc.gp.Latent`.
+
+    See Also
+    --------
+    gp.RandomFeatures : For more than two or three inputs.
+    gp.place_inducing_points : Where inducing points stand best.
+    gp.Expected : Any likelihood of PyMC for such a process.
 
     Notes
     -----
@@ -125,6 +131,7 @@ class SparseLatent(pm.gp.Latent):
                 "[gp.prior(f'f{c}', X, Xu=Z) for c, gp in enumerate(gps)], of processes that may "
                 "share a covariance function."
             )
+        X, Xu = as_inputs(X), as_inputs(Xu, "Xu")
         _check_points(X, Xu)
         super().prior(f"{name}_u", Xu, jitter=jitter, **kwargs)
         v = pm.modelcontext(None)[f"{name}_u_rotated_"]

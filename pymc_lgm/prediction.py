@@ -8,7 +8,6 @@ Nothing is sampled: the moments given a draw are closed forms, and the draws are
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import arviz as az
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -20,10 +19,9 @@ from pymc.gp.util import JITTER_DEFAULT
 from rich.progress import track
 
 from pymc_lgm.conditionals import Conditional, latent_of
-from pymc_lgm.drawn import thinned
+from pymc_lgm.drawn import model_of, thinned, trace_of
 from pymc_lgm.forecasting import forecast
 from pymc_lgm.linalg import Array
-from pymc_lgm.model.refusals import no_model
 from pymc_lgm.observing import f_of, observations
 from pymc_lgm.threads import few_threads
 
@@ -126,6 +124,11 @@ def predict(
     numpy.linalg.LinAlgError
         The covariance of a draw is not positive definite.
 
+    See Also
+    --------
+    log_predictive_density : How good predicted probabilities are.
+    gp.SparseLatent : A process of many points, which this predicts, too.
+
     Notes
     -----
     One O(n³) operation for each run of draws with equal theta (a rejected proposal repeats it),
@@ -160,11 +163,8 @@ def predict(
     >>> tree["predictions"]["x_mean"].values, tree["predictions"]["x_variance"].values
     (array([2. , 1. , 0.5]), array([1.    , 1.25  , 1.3125]))
     """
-    try:
-        model = pm.modelcontext(model)
-    except TypeError as error:
-        raise TypeError(no_model("lgm.predict(idata, gp, Xnew)")) from error
-    tree = az.convert_to_datatree(idata)
+    model = model_of(model, "lgm.predict(idata, gp, Xnew)")
+    tree = trace_of(idata)
     posterior = tree["posterior"].to_dataset() if "posterior" in tree.children else xr.Dataset()
     if steps is not None and Xnew is None:
         dataset = forecast(

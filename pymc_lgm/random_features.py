@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pymc.gp.cov import BaseCovariance, Covariance
 from pymc.gp.gp import Base
 
+from pymc_lgm.likelihoods.base import as_inputs
 from pymc_lgm.likelihoods.registry import RANDOM_FEATURES, mark_inducing
 
 __all__ = ["ArcCosine", "RandomFeatures"]
@@ -108,6 +109,10 @@ class RandomFeatures(Base):
     mean_func : pymc.gp.mean.Mean
     random_seed : int, optional
         Of Ω, which is part of the model.
+
+    See Also
+    --------
+    gp.SparseLatent : Inducing variables, for one to three inputs.
 
     Notes
     -----
@@ -219,6 +224,7 @@ class RandomFeatures(Base):
         return pm.Deterministic(name, self._at(Xnew))
 
     def _at(self, X: Any) -> Variable:
+        X = as_inputs(X)
         mean, f = self.mean_func(X), pt.dot(self.features(X), self._weights)
         return (mean if f.ndim == 1 else mean[:, None]) + f
 

@@ -60,6 +60,11 @@ def report(
         An unknown `backend`; no posterior group; a group that is empty or names a variable which
         is not there.
 
+    See Also
+    --------
+    efficiency : The table of effective sample sizes alone.
+    compare : Several samplers with equal budgets.
+
     Notes
     -----
     Limits: R-hat 1.01 and 400 effective draws, 100 of each chain, bulk and tail [1]_; Pareto-k

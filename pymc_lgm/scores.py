@@ -33,6 +33,11 @@ def log_predictive_density(y: ArrayLike, probability: ArrayLike) -> float:
     float
         In nats per observation: 0 at best, −∞ if something impossible happened.
 
+    See Also
+    --------
+    brier_score : The mean squared error of the same probabilities.
+    predict : Makes them.
+
     Examples
     --------
     >>> round(log_predictive_density([0, 1], [0.5, 0.8]), 4)
@@ -66,6 +71,11 @@ def brier_score(y: ArrayLike, probability: ArrayLike) -> float:
     -------
     float
         0 at best, at worst 1 of two classes and 2 of more.
+
+    See Also
+    --------
+    log_predictive_density : The logarithmic score of the same probabilities.
+    predict : Makes them.
 
     Notes
     -----

@@ -139,6 +139,11 @@ def joint_test(
         Test functions: each theta_j; each whitened ν_i = (L⁻¹(f − m))_i; the log-likelihood; for
         each i the score g_i = ∂ℓ/∂f_i, g_i ν_i, and f_i theta_j.
 
+    See Also
+    --------
+    testing.calibrate : Tests whole runs, tuning included.
+    testing.quadrature : Exact moments of tiny models.
+
     Examples
     --------
     >>> import numpy as np, pymc as pm, pymc_lgm as lgm

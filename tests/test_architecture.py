@@ -1,6 +1,7 @@
 """The rooms keep their walls, and the documents say what the code does."""
 
 import ast
+import importlib
 import inspect
 import pkgutil
 import re
@@ -22,7 +23,12 @@ from pymc_lgm.steps import SAMPLERS
 
 ROOT = Path(__file__).parents[1]
 MODULES = sorted((ROOT / "pymc_lgm").rglob("*.py"))
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+WRITTEN = [ROOT / "docs" / name for name in ("generated", "tutorials")]  # by Sphinx
+DOCS = sorted(
+    str(page.relative_to(ROOT / "docs"))
+    for page in (ROOT / "docs").rglob("*.md")
+    if not any(page.is_relative_to(folder) for folder in WRITTEN)
+)
 
 
 def dotted(path: Path) -> str:
@@ -131,24 +137,24 @@ def test_the_public_names_exist_and_nothing_else_shows():
         assert getattr(lgm, name) is not None
 
 
-def listed(page: str) -> list[str]:
-    """Names in the summary tables of a page, as the page writes them."""
-    text = (ROOT / page).read_text()
+def listed() -> list[str]:
+    """Names in the summary tables of the API pages, as the pages write them."""
+    text = "\n".join(page.read_text() for page in sorted((ROOT / "docs" / "api").glob("*.md")))
     tables = re.findall(r"^\.\. autosummary::\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     return [name for table in tables for name in re.findall(r"^   ([\w.]+)$", table, re.MULTILINE)]
 
 
-@pytest.mark.parametrize("name", listed("docs/api.md"))
-def test_names_of_the_api_page_are_names_in_python(name):
-    """What the page calls report.Report, a user finds as lgm.report.Report."""
+@pytest.mark.parametrize("name", listed())
+def test_names_of_the_api_pages_are_names_in_python(name):
+    """What a page calls reporting.Report, a user finds as lgm.reporting.Report."""
     found = reduce(getattr, name.split("."), lgm)
     assert callable(found)
     assert inspect.getdoc(found)
 
 
-def test_the_api_page_lists_every_public_name():
+def test_the_api_pages_list_every_public_name():
     """A module is there by the names in it."""
-    assert set(lgm.__all__) <= {name.split(".")[0] for name in listed("docs/api.md")}
+    assert set(lgm.__all__) <= {name.split(".")[0] for name in listed()}
 
 
 @pytest.mark.parametrize("name", [module.name for module in pkgutil.iter_modules(lgm.__path__)])
@@ -164,17 +170,29 @@ def test_public_names_are_documented(name):
     assert documented.strip()
 
 
+def test_what_a_docstring_says_to_see_exists():
+    """The names of See Also are names of the package, or of its modules."""
+    seen = 0
+    for name in listed():
+        text = inspect.getdoc(reduce(getattr, name.split("."), lgm)) or ""
+        for block in re.findall(r"^See Also\n-+\n((?:\S+ : .*\n?)+)", text, re.MULTILINE):
+            for line in block.splitlines():
+                reduce(getattr, line.split(" : ")[0].split("."), lgm)
+                seen += 1
+    assert seen > 50
+
+
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: s.__name__)
-def test_the_readme_table_is_the_registry(sampler):
+def test_the_table_of_all_samplers_is_the_registry(sampler):
     row = f"| `lgm.{sampler.__name__}` | {sampler.moves} | {sampler.needs} | {sampler.cubic_ops} |"
-    assert row in (ROOT / "README.md").read_text()
+    assert row in (ROOT / "docs" / "which_sampler.md").read_text()
     assert getattr(lgm, sampler.__name__) is sampler
 
 
 def test_the_readme_example_is_the_demo():
     """What the README prints is printed by the demo: the same model, draws and seed."""
     readme = (ROOT / "README.md").read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    code = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[0]
     demo = (ROOT / "examples" / "coal_mining.py").read_text()
     for line in ('"mean", 0, 2', '"length", 3, 60', '"amplitude", 1', "Matern52(1, ls=length)"):
         assert line in code
@@ -184,15 +202,38 @@ def test_the_readme_example_is_the_demo():
     ast.parse(code)
 
 
-def test_the_documentation_starts_with_the_readme_example():
-    blocks = [
-        re.findall(r"```(?:python)?\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)[:2]
-        for page in ("README.md", "docs/index.md")
-    ]
-    assert blocks[0] == blocks[1]
+def test_the_documentation_starts_with_the_readme_example(monkeypatch):
+    """The same code, the same output below it, and the same three numbers."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    readme = importlib.import_module("readme")
+    first, second = (page.read_text() for page in readme.PAGES)
+    assert readme.CODE.findall(first)[0] == readme.CODE.findall(second)[0]
+    ((_, shown, _),) = readme.PRINTED.findall(first)
+    assert readme.PRINTED.findall(second)[0][1] == shown
+    assert readme.numbers(shown)["r_hat", "theta"] < 1.01
+    headline = re.compile(r"<!-- results: headline -->.*?<!-- end -->", re.DOTALL)
+    assert headline.findall(first) == headline.findall(second)
 
 
-@pytest.mark.parametrize("page", ["README.md", *(f"docs/{p.name}" for p in DOCS)])
+def test_what_differs_by_more_than_monte_carlo_error_is_a_sentence(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    readme = importlib.import_module("readme")
+    ((_, shown, _),) = readme.PRINTED.findall((ROOT / "README.md").read_text())
+    assert not readme.differences(shown, shown)
+    assert not readme.differences(shown, re.sub(r"(ess_per_second +)\d", r"\g<1>9", shown))
+    (said,) = readme.differences(shown, shown.replace("length     25.2", "length     26.2"))
+    assert said.startswith("length, mean: README.md shows 25.2")
+    assert readme.differences(shown, shown.replace("cubic_ops", "operations"))
+
+
+@pytest.mark.slow
+def test_the_readme_shows_what_its_example_prints_today():
+    script = [sys.executable, str(ROOT / "tools" / "readme.py"), "--check"]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{page}" for page in DOCS)])
 def test_pictures_are_there_small_and_drawn_by_a_script(page):
     for name in re.findall(r"!\[[^]]*\]\((.*?)\)", (ROOT / page).read_text()):
         picture = (ROOT / page).parent / name

@@ -1,7 +1,9 @@
 """The examples are tutorials: each runs without a warning, and its chains converge."""
 
+import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -106,3 +108,28 @@ def test_examples_run_without_a_warning(server, path, tmp_path):
 def test_examples_converge(server, path, tmp_path):
     """As they are; `make docs` asks the same of each."""
     run(server, WHOLE, path, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_page_on_saving_and_predicting_runs(tmp_path):
+    """With a few draws, after the example of the first page; files only if there is an engine."""
+    blocks = [
+        block
+        for page in ("README.md", "docs/saving.md")
+        for block in re.findall(
+            r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE
+        )
+    ]
+    assert len(blocks) == 7
+    if importlib.util.find_spec("h5netcdf") is None:
+        blocks = [block for block in blocks if "netcdf" not in block]
+    script = "\n".join(blocks)
+    short = "pm.sample(draws=50, tune=50, chains=2, progressbar=False, random_seed=1)"
+    script, changed = re.subn(r"pm\.sample\([^)]*random_seed=1\)", short, script)
+    assert changed == 2
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stderr
+    assert "elpd_loo" in done.stdout
+    assert "f_mean" in done.stdout

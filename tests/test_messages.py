@@ -6,11 +6,13 @@ import pymc as pm
 import pytest
 
 from models import QUICK
+from pymc.sampling.mcmc import assign_step_methods
 
 import pymc_lgm as lgm
 
 from pymc_lgm._report.sampler import _settled
 from pymc_lgm.prediction import _points
+from pymc_lgm.steps import offering
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -33,15 +35,31 @@ def test_a_start_outside_the_support_names_initval():
             lgm.ASIS(compile_kwargs=QUICK)
 
 
-def test_labels_that_are_strings():
-    with pm.Model():
-        f = pm.MvNormal("f", np.zeros(2), np.eye(2))
-        with pytest.raises(ValueError, match=r"strings, which are not numbers.*return_inverse"):
-            lgm.Probit("y", f=f, observed=np.array(["yes", "no"]))
+LABELS = ["yes", "no"]
 
 
 @pytest.mark.parametrize(
-    "call", [lgm.PseudoMarginal, lambda: lgm.predict(None, None, X)], ids=["step", "predict"]
+    "labels",
+    [LABELS, np.array(LABELS), np.array(LABELS, object), pd.Series(LABELS), pd.Categorical(LABELS)],
+    ids=["list", "array", "objects", "series", "categorical"],
+)
+def test_labels_that_are_strings(labels):
+    with pm.Model():
+        f = pm.MvNormal("f", np.zeros(2), np.eye(2))
+        with pytest.raises(ValueError, match=r"strings, which are not numbers.*return_inverse"):
+            lgm.Probit("y", f=f, observed=labels)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lgm.PseudoMarginal,
+        lambda: lgm.predict(None, None, X),
+        lambda: lgm.compare([lgm.ASIS]),
+        lgm.laplace,
+        lgm.ep,
+    ],
+    ids=["step", "predict", "compare", "laplace", "ep"],
 )
 def test_outside_of_a_model(call):
     with pytest.raises(TypeError, match="needs a model: write it inside `with model:`"):
@@ -51,6 +69,119 @@ def test_outside_of_a_model(call):
 def test_a_dict_is_no_trace():
     with pytest.raises(TypeError, match=r"idata is a dict.*pm.sample"):
         lgm.report({"f": np.zeros((2, 10))})
+
+
+@pytest.mark.parametrize("given", [None, pd.DataFrame(), 1.0])
+@pytest.mark.parametrize("take", [lgm.report, lgm.efficiency, lgm.correct])
+def test_what_is_no_trace(take, given):
+    with pytest.raises(TypeError, match=rf"idata is a {type(given).__name__}: write the trace"):
+        take(given)
+
+
+def test_a_step_takes_names_of_variables():
+    with pm.Model() as model:
+        ls = pm.HalfNormal("ls")
+        f = pm.MvNormal("f", np.zeros(2), ls * np.eye(2))
+        lgm.Probit("y", f=f, observed=[1, 0])
+        step = lgm.ASIS(["f", "ls"], compile_kwargs=QUICK)
+    assert step.vars == [model.rvs_to_values[f], model.rvs_to_values[ls]]
+
+
+@pytest.mark.parametrize("process", ["SparseLatent", "RandomFeatures"])
+@pytest.mark.parametrize("given", [pd.DataFrame(X), X.tolist(), X.astype(object)])
+def test_inputs_of_any_kind_are_taken(process, given):
+    with pm.Model():
+        cov = pm.gp.cov.ExpQuad(1, ls=0.3)
+        if process == "SparseLatent":
+            f = lgm.gp.SparseLatent(cov_func=cov).prior("f", given, Xu=given[:2])
+            f = f.mean
+        else:
+            f = lgm.gp.RandomFeatures(3, cov_func=cov).prior("f", given)
+    assert f.eval().shape == (4,)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(X[:, 0], r"shape \(4,\).*X\[:, None\]"), ([["a"], ["b"]], "X is not an array of numbers")],
+)
+def test_inputs_that_are_not_rows_of_numbers(given, said):
+    with pm.Model():
+        gp = lgm.gp.RandomFeatures(3, cov_func=pm.gp.cov.ExpQuad(1, ls=0.3))
+        with pytest.raises(ValueError, match=said):
+            gp.prior("f", given)
+
+
+def poisson_process(**options):
+    with pm.Model() as model:
+        gp = pm.gp.Latent(cov_func=pm.HalfNormal("s") ** 2 * pm.gp.cov.ExpQuad(1, ls=0.3))
+        f = gp.prior("f", X, **options)
+        pm.Poisson("y", pm.math.exp(f), observed=np.ones(4))
+    return model
+
+
+def offered(model, caplog, step=None):
+    """What the package says while PyMC chooses steps."""
+    with caplog.at_level("INFO", logger="pymc"), model:
+        assign_step_methods(model, step)
+    return [record.getMessage() for record in caplog.records if record.name == "pymc.lgm"]
+
+
+@pytest.mark.parametrize("options", [{}, {"reparameterize": False}], ids=["whitened", "normal"])
+def test_a_process_that_nuts_would_move_is_offered_the_default_once(caplog, options):
+    model = poisson_process(**options)
+    (said,) = offered(model, caplog)
+    assert said.startswith("NUTS samples 'f', Gaussian")
+    assert said.endswith("pm.sample(step=lgm.PseudoMarginal()).")
+    caplog.clear()
+    assert not offered(model, caplog)
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_the_offer_knows_the_model_and_the_quiet_of_pm_sample(caplog, monkeypatch, quiet):
+    """Also outside of a ``with`` block. PyMC stops after it has chosen steps."""
+    monkeypatch.setattr("pymc.sampling.mcmc.instantiate_steppers", lambda *args, **kwargs: 1 / 0)
+    monkeypatch.setattr("pymc.sampling.mcmc.init_nuts", lambda *args, **kwargs: 1 / 0)
+    with caplog.at_level("INFO", logger="pymc"), pytest.raises(ZeroDivisionError):
+        pm.sample(model=poisson_process(), quiet=quiet, nuts_sampler="pymc")
+    said = [record for record in caplog.records if record.name == "pymc.lgm"]
+    assert len(said) == (not quiet)
+
+
+def test_nothing_is_offered_where_a_step_has_read_the_model(caplog, monkeypatch):
+    """Nor is the model read again."""
+    model = poisson_process(reparameterize=False)
+    with model:
+        step = lgm.EllipticalSlice(model["f"], compile_kwargs=QUICK)
+    read = []
+    monkeypatch.setattr(offering, "find_latents", read.append)
+    assert not offered(model, caplog, step)
+    assert not read
+
+
+def test_nothing_is_offered_or_raised_for_other_models(caplog, monkeypatch):
+    """Mixed models, which NUTS is good at; models without data; models that cannot be read."""
+    with pm.Model() as effects:
+        b = pm.Normal("b", 0, pm.HalfNormal("s"), shape=3)
+        pm.Poisson("y", pm.math.exp(b[[0, 1, 2]]), observed=np.ones(3))
+    with pm.Model() as without_data:
+        pm.MvNormal("f", np.zeros(3), np.eye(3))
+    assert not offered(effects, caplog)
+    assert not offered(without_data, caplog)
+    read = []
+    monkeypatch.setattr(offering, "find_latents", lambda model: read.append(model) or 1 / 0)
+    assert not offered(poisson_process(), caplog)
+    assert len(read) == 1
+
+
+def test_a_model_with_a_likelihood_of_this_package_is_not_read_twice(caplog, monkeypatch):
+    with pm.Model() as model:
+        f = pm.MvNormal("f", np.zeros(2), pm.HalfNormal("s") * np.eye(2))
+        pm.Normal("other")
+        lgm.Probit("y", f=f, observed=[1, 0])
+    read = []
+    monkeypatch.setattr(offering, "find_latents", read.append)
+    assert not offered(model, caplog)
+    assert not read
 
 
 def test_the_name_of_a_sampler_is_no_sampler():

@@ -309,4 +309,4 @@ def test_bad_numbers_and_orders_are_refused():
         lgm.gp.RandomFeatures(3, cov_func=cov).conditional("f_new", X)
     model, gp = counts()
     with model, pytest.raises(ValueError, match=r"use gp\.conditional"):
-        lgm.predict({}, gp, X)
+        lgm.predict({"posterior": {"s": np.ones((1, 1))}}, gp, X)

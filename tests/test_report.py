@@ -203,6 +203,21 @@ def exactly(posterior, stats):
     stats["theta_acceptance"][:], stats["theta_steps"] = 0.98, np.zeros((CHAINS, DRAWS))
 
 
+def whitened(posterior, stats):
+    posterior["f_rotated_"] = posterior["f"] + 1.0
+
+
+def test_a_report_has_the_names_that_the_user_wrote():
+    """PyMC whitens f as f_rotated_, unless the user asks for that."""
+    idata = trace(plant=whitened)
+    assert "rotated" not in str(report(idata, backend="none"))
+    assert "rotated" not in report(idata, backend="none")._repr_html_()
+    assert "f_rotated_" not in efficiency(idata).index
+    assert [*efficiency(idata, {"v": "f_rotated_"}).index] == ["v"]
+    alone = idata["posterior"].to_dataset()[["f_rotated_"]]
+    assert "f_rotated_" in efficiency(xr.DataTree.from_dict({"posterior": alone})).index
+
+
 def test_an_emulator_is_no_walk_that_accepts_too_much():
     found = report(trace(plant=exactly), {"theta": ["ls", "eta"]})
     assert "theta_acceptance" not in blamed(found)

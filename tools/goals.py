@@ -1,6 +1,6 @@
 """What the comparisons with NUTS say of the goals that the project has set itself.
 
-`tables.py` puts it into docs/benchmarks.md. Of each cell it has the best NUTS, which is the one of
+`tables.py` puts it into docs/tried.md. Of each cell it has the best NUTS, which is the one of
 the smallest ratio, and from its smallest ratio to its largest.
 """
 

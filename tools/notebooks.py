@@ -24,7 +24,6 @@ from traitlets.config import Config
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
-TIMEOUT = 600  # seconds of a cell, which takes a minute or two where nothing else runs
 LINK = re.compile(r"\[([^]]+)\]\(([\w./]+)\)")
 
 
@@ -54,9 +53,7 @@ def execute(made: NotebookNode, folder: Path) -> None:
     resources = {"metadata": {"path": str(folder)}}
     # A kernel warns where others on the machine could listen to what it is sent.
     config = Config(KernelManager=Config(transport_encryption="auto"))
-    NotebookClient(
-        made, timeout=TIMEOUT, kernel_name=KERNEL["name"], resources=resources, config=config
-    ).execute()
+    NotebookClient(made, kernel_name=KERNEL["name"], resources=resources, config=config).execute()
     for cell in made.cells:
         cell.metadata.pop("execution", None)  # the time of day of each message
         if "remove-output" in tags(cell):

@@ -1,12 +1,13 @@
-"""Put the tables that the benchmarks have saved into docs/: no number there is typed.
+"""Put the tables that the benchmarks have saved into README.md and docs/: no number is typed.
 
     python tools/tables.py [--check]
 
 A page has its tables between ``<!-- results: NAME ... -->`` and ``<!-- end -->``, each NAME a file
-benchmarks/results/NAME.csv: the commands, the rows with the titles above them, and in small print
-of which code, day and machine they are. ``results: published`` and ``results: goals`` are what
-`published.py` and `goals.py` work out of such files. ``--check`` changes nothing and says what is
-not as the files have it: `make docs` and the tests run it.
+benchmarks/results/NAME.csv: the rows with the titles above them, then, folded, the commands and in
+small print of which code, day and machine they are. ``results: published``, ``results: goals``,
+``results: headline`` and ``results: overview`` are what `published.py`, `goals.py` and
+`headline.py` make of such files.
+``--check`` changes nothing and says what differs from the files: `make docs` and the tests run it.
 """
 
 from __future__ import annotations
@@ -22,13 +23,18 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import goals  # noqa: E402
+import headline  # noqa: E402
 import published  # noqa: E402
 
 from _results import FOLDER, MARKS, ORIGIN, line, read  # noqa: E402
+from readme import PRINTED  # noqa: E402
 
 BLOCK = re.compile(r"(<!-- results: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+CODE = re.compile(r"^ *```\S.*?^ *```$", re.DOTALL | re.MULTILINE)
 TABLE = re.compile(r"^```\n.*?^```$|^\|.*?\|\n\n", re.DOTALL | re.MULTILINE)
 NUMBER = re.compile(r"[-+]?\d[^A-Za-z]*|nan|inf|")
+FOLD = "<details><summary>How it was made</summary>"
+"""Below a table: a reader opens it for the commands and the small print."""
 WIDTH = 110
 """Of a command; a longer one is broken before its options."""
 
@@ -60,25 +66,39 @@ def reached(names: list[str]) -> str:
     return f"\n{goals.table(rows)}\n\n"
 
 
+def numbers(names: list[str]) -> str:
+    """Return the three numbers of the first page."""
+    return f"\n{headline.table(read(FOLDER / f'{names[-1]}.csv'))}\n\n"
+
+
+def overview(names: list[str]) -> str:
+    """Return the table that docs/benchmarks.md begins with."""
+    tables = {name: read(FOLDER / f"{name}.csv") for name in names}
+    return f"\n{headline.overview(tables)}\n\n"
+
+
 MADE = {
+    "overview": (overview, headline.OVERVIEW),
+    "headline": (numbers, headline.FILES),
     "published": (beside, list(published.FILES)),
     "goals": (reached, ["beats_nuts", "beats_nuts_numpyro"]),
 }
-"""Tables that are worked out: how, and of which files."""
+"""Tables that are computed: how, and from which files."""
 
 
 def block(names: list[str]) -> str:
     """Return the commands, the tables and the small print of some files."""
     rows = [row | {"file": name} for name in names for row in read(FOLDER / f"{name}.csv")]
-    parts: dict[tuple[str, str], list[dict[str, str]]] = {}
+    titled: dict[tuple[str, str], list[dict[str, str]]] = {}
     for row in rows:
-        parts.setdefault((row["file"], row["title"]), []).append(row)
-    rows = [row for part in parts.values() for row in part]
+        titled.setdefault((row["file"], row["title"]), []).append(row)
+    rows = [row for part in titled.values() for row in part]
     commands = list(dict.fromkeys(row["command"] for row in rows if row["command"]))
-    tables = "\n\n".join(map(table, parts.values()))
-    above = "".join(f"{broken(command)}\n" for command in commands)
+    tables = "\n\n".join(map(table, titled.values()))
+    made = "".join(f"{broken(command)}\n" for command in commands)
     small = f"<small>{origins(rows, commands)}</small>"
-    return "\n".join(["", *filter(None, [above]), f"```\n{tables}\n```", "", small, "", ""])
+    parts = [f"```\n{tables}\n```", FOLD, *filter(None, [made.rstrip("\n")]), small, "</details>"]
+    return "\n" + "\n\n".join(parts) + "\n\n"
 
 
 def table(rows: list[dict[str, str]]) -> str:
@@ -149,10 +169,20 @@ def faults(page: Path) -> list[str]:
         for found in BLOCK.finditer(text):
             if found[0] != filled(found[0]):
                 said.append(f"{name}: {found[2]} is not as its csv: run python tools/tables.py.")
-        for typed in TABLE.findall(BLOCK.sub("", text)):
+        for pattern in (BLOCK, PRINTED, CODE):
+            text = pattern.sub("", text)
+        for typed in TABLE.findall(text):
             if re.search(r"\d", typed):
                 said.append(f"{name} has a table that no csv made: {typed.splitlines()[1]!r}.")
     return said
+
+
+def pages() -> list[Path]:
+    """Return README.md and the pages of docs/, but for those that Sphinx writes."""
+    docs = ROOT / "docs"
+    made = (docs / "generated", docs / "tutorials")
+    found = (page for page in docs.rglob("*.md") if not any(page.is_relative_to(m) for m in made))
+    return [ROOT / "README.md", *sorted(found)]
 
 
 def main() -> None:
@@ -161,7 +191,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="change nothing, say what is wrong")
     check = parser.parse_args().check
     said = []
-    for page in sorted((ROOT / "docs").glob("*.md")):
+    for page in pages():
         text = page.read_text(encoding="utf-8")
         found = faults(page)
         if not check and not any("not exist" in fault for fault in found):

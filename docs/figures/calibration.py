@@ -1,4 +1,4 @@
-"""Draw ranks of prior draws among the default sampler's draws: figure of docs/benchmarks.md.
+"""Draw ranks of prior draws among the default sampler's draws: figure of docs/benchmarks/right.md.
 
 What benchmarks/calibrate.py draws, thirteen minutes a likelihood, in few colors.
 

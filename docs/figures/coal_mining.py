@@ -20,7 +20,7 @@ BAND = 0.89  # as the intervals of the summary in README.md
 
 def example():
     """Return the Python code of README.md."""
-    (code,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    code = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)[0]
     return code
 
 
@@ -35,7 +35,7 @@ def draw(idata, data):
     axes.fill_between(years, low, high, color="C0", alpha=0.25, lw=0)
     axes.plot(years, mean, color="C0")
     axes.set(xlim=(1850.5, 1963), ylim=(0, None))
-    figure.suptitle("British coal-mining disasters a year", x=0.01, ha="left")
+    figure.suptitle("British coal-mining disasters per year", x=0.01, ha="left")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
 
@@ -43,7 +43,7 @@ def draw(idata, data):
         axes.text(year, height, text, color=color, fontsize=9, va="center")
 
     label("counted", 1879.4, 6.8, "0.45")
-    label(f"rate: posterior mean and {BAND:.0%} band", 1890.2, 3.4, "C0")
+    label(f"rate: posterior mean and {100 * BAND:.0f} % band", 1890.2, 3.4, "C0")
     return figure
 
 

@@ -1,4 +1,4 @@
-"""Draw effective draws a second as multiples of NUTS's: figure of the first page.
+"""Draw effective draws per second as multiples of NUTS's: figure of the first page.
 
 The ratios are those that benchmarks/beats_nuts.py has saved: the script reads its files, so that no
 number is typed, and the picture carries what it shows.
@@ -29,7 +29,7 @@ KINDS = {  # of ratios: what they are, and how a bar shows it
 
 
 class Ratio(NamedTuple):
-    """Effective draws a second of the default over those of the best NUTS, and a key of KINDS."""
+    """Effective draws per second of the default over those of the best NUTS, and a key of KINDS."""
 
     times: float
     kind: str
@@ -70,7 +70,7 @@ def draw(found):
     options = {"sharex": True, "sharey": True, "squeeze": False, "layout": "constrained"}
     figure, axes = plt.subplots(len(grid), len(columns), figsize=(8, 4.2), **options)
     figure.get_layout_engine().set(hspace=0.1)
-    title = "Effective draws of theta a second, as multiples of the best NUTS"
+    title = "Effective draws of theta per second, as multiples of the best NUTS"
     figure.suptitle(title, x=0.01, ha="left")
     for line, (d, row) in zip(axes, grid.items(), strict=True):
         for axis, (n, cells) in zip(line, row.items(), strict=True):

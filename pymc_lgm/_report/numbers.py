@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 
 from pymc_lgm._report.healthy import LATENT_TRAJECTORY
-from pymc_lgm.diagnostics import _per_draw, _rows, _seconds, _with_posterior
+from pymc_lgm.diagnostics import _per_draw, _rows, _seconds, _with_posterior, written
 
 __all__ = ["Numbers", "element", "numbers"]
 
@@ -95,7 +95,7 @@ def numbers(idata: Any, groups: Mapping[str, str | Sequence[str]] | None) -> Num
     tree = _with_posterior(idata)
     draws = tree["posterior"].to_dataset()
     shown = [str(name) for name, values in draws.data_vars.items() if values.size]
-    rows = _rows(groups, shown)
+    rows = _rows(groups, shown, written(shown))
     used = draws[list(dict.fromkeys(name for row in rows.values() for name in row))]
     continuous = [str(name) for name, x in used.data_vars.items() if x.dtype.kind == "f"]
     posterior = used.astype(np.float64, copy=False).transpose("chain", "draw", ...)
@@ -137,7 +137,7 @@ def numbers(idata: Any, groups: Mapping[str, str | Sequence[str]] | None) -> Num
         stays=stays,
         sizes=[
             draws[name].size // (posterior.sizes["chain"] * posterior.sizes["draw"])
-            for name in shown
+            for name in written(shown)
         ],
         constant=constant,
         broken=broken,

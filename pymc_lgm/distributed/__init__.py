@@ -24,6 +24,7 @@ from pymc_lgm.distributed.joining import gathered, joined, seconds, timed
 from pymc_lgm.distributed.keep import Kept, as_json, rng_state
 from pymc_lgm.distributed.plan import Plan
 from pymc_lgm.distributed.refusals import compare, refuse_options, refuse_unfinished, settings_of
+from pymc_lgm.drawn import model_of
 from pymc_lgm.model.fingerprint import described, fingerprint
 
 __all__ = ["sample"]
@@ -101,6 +102,10 @@ def sample(
         (``distributed.scheduler.allowed-failures``). Before that the chain begins again on another
         worker, with the same seed, and has the same draws.
 
+    See Also
+    --------
+    compare : Compares samplers, on a cluster too.
+
     Notes
     -----
     A process compiles the model for itself, once for all chains that it runs; what PyTensor's cache
@@ -131,7 +136,7 @@ def sample(
     >>> dict(idata["posterior"].sizes)
     {'chain': 3, 'draw': 10, 'f_dim_0': 2}
     """
-    model = pm.modelcontext(model)
+    model = model_of(model, "lgm.distributed.sample()")
     if not model.free_RVs:
         raise ValueError("All variables of the model are observed: there is nothing to sample.")
     refuse_options(step, draws, tune, chains, sample_kwargs)

@@ -37,6 +37,7 @@ __all__ = [
     "Likelihood",
     "LikelihoodRV",
     "as_float",
+    "as_inputs",
     "check_constant",
     "fill",
     "is_latent_gaussian_likelihood",
@@ -238,7 +239,7 @@ class Likelihood(Distribution):
 
 def concrete(observed: Any) -> np.ndarray | None:
     """Return observed data as a (masked) array, or None if they are symbolic."""
-    if not isinstance(observed, Variable) and np.ma.asarray(observed).dtype.kind in "SUT":
+    if not isinstance(observed, Variable) and _has_strings(observed):
         raise ValueError(
             "observed holds strings, which are not numbers. Write labels as numbers, as in "
             "np.unique(y, return_inverse=True)[1]."
@@ -251,6 +252,34 @@ def concrete(observed: Any) -> np.ndarray | None:
         except TypeError:
             return None
     return data if isinstance(data, np.ndarray) else None
+
+
+def _has_strings(values: Any) -> bool:
+    """Whether an array, a series or a list has text, also as a column of objects."""
+    array = np.ma.asarray(values)
+    if array.dtype.kind == "O":
+        return any(isinstance(value, str) for value in array.ravel())
+    return array.dtype.kind in "SUT"
+
+
+def as_inputs(X: Any, name: str = "X") -> Any:
+    """Return inputs of a process as an array: a data frame, a list or an array; not a variable."""
+    if isinstance(X, Variable):
+        return X
+    array = np.asarray(X)
+    if array.dtype.kind not in "fiub":
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{name} is not an array of numbers: give numbers, one row a point, and write "
+                "categories as numbers."
+            ) from error
+    if array.ndim != 2:
+        raise ValueError(
+            f"{name} has shape {array.shape}: write one row a point, as {name}[:, None]."
+        )
+    return array
 
 
 def known_shape(parameter: Any) -> tuple[int, ...] | None:

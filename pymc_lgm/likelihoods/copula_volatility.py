@@ -53,6 +53,10 @@ class CopulaVolatility(Likelihood, Continuous):
     **kwargs
         What every PyMC distribution takes: ``shape``, ``dims``, ``observed``, ...
 
+    See Also
+    --------
+    LogGaussianCox : Counts whose log rate is f.
+
     References
     ----------
     M. Filippone, M. Zhong, M. Girolami (2013). A comparative evaluation of stochastic-based

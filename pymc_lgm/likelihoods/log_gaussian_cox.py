@@ -61,6 +61,10 @@ class LogGaussianCox(Likelihood, Discrete):
     **kwargs
         What every PyMC distribution takes: ``shape``, ``dims``, ``observed``, ...
 
+    See Also
+    --------
+    CopulaVolatility : Returns whose log standard deviation is f.
+
     References
     ----------
     M. Filippone, M. Zhong, M. Girolami (2013). A comparative evaluation of stochastic-based

@@ -46,6 +46,11 @@ class Logistic(Likelihood, Discrete):
     **kwargs
         What every PyMC distribution takes: ``shape``, ``dims``, ``observed``, ...
 
+    See Also
+    --------
+    Probit : The same with the normal distribution function.
+    Softmax : More than two classes.
+
     References
     ----------
     M. Filippone, M. Zhong, M. Girolami (2013). A comparative evaluation of stochastic-based

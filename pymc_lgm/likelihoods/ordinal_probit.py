@@ -98,6 +98,11 @@ class OrdinalProbit(Likelihood, Discrete):
     **kwargs
         What every PyMC distribution takes: ``shape``, ``dims``, ``observed``, ...
 
+    See Also
+    --------
+    Probit : Two categories.
+    Softmax : Classes without an order.
+
     References
     ----------
     M. Filippone, M. Zhong, M. Girolami (2013). A comparative evaluation of stochastic-based

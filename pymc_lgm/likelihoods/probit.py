@@ -53,6 +53,11 @@ class Probit(Likelihood, Discrete):
     **kwargs
         What every PyMC distribution takes: ``shape``, ``dims``, ``observed``, ...
 
+    See Also
+    --------
+    Logistic : The same with the logistic function.
+    OrdinalProbit : More than two ordered categories.
+
     References
     ----------
     M. Filippone, M. Girolami (2014). Pseudo-marginal Bayesian inference for Gaussian processes.

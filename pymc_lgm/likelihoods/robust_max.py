@@ -52,6 +52,10 @@ class RobustMax(Classes):
     **kwargs
         What every PyMC distribution takes: ``shape``, ``dims``, ``observed``, ...
 
+    See Also
+    --------
+    Softmax : A smooth likelihood of classes, which the default sampler takes.
+
     Notes
     -----
     Of processes that are seen through inducing variables a likelihood reads the expectation

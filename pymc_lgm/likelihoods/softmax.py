@@ -49,6 +49,11 @@ class Softmax(Classes):
     **kwargs
         What every PyMC distribution takes: ``shape``, ``dims``, ``observed``, ...
 
+    See Also
+    --------
+    RobustMax : The class of the largest f, but for a share of the labels.
+    OrdinalProbit : Categories with an order.
+
     Notes
     -----
     An observation reads C latent variables. The samplers that approximate p(f | y) take up to 12

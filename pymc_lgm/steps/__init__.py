@@ -64,7 +64,7 @@ SAMPLERS: tuple[type[LatentGaussianStep], ...] = (
     PseudoMarginal,
     KnorrHeldRue,
 )
-"""The registry: what is listed here is registered with PyMC, tested, and in the README's table.
+"""The registry: what is listed here is registered with PyMC, tested, and in docs/which_sampler.md.
 
 Each is exact; `ApproximateMarginal` and `ULISSE` are not, and not here.
 """

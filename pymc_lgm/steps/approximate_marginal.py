@@ -26,6 +26,11 @@ class ApproximateMarginal(Marginal):
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 
+    See Also
+    --------
+    correct : Weights that make the draws exact.
+    PseudoMarginal : Exact draws.
+
     References
     ----------
     Filippone and Girolami (2014), *Pseudo-marginal Bayesian inference for Gaussian processes*,

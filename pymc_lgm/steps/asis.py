@@ -15,6 +15,12 @@ class ASIS(Sweep):
     the scale of K ten times more for none. Takes the options of `Sweep` other than
     ``parameterization``.
 
+    See Also
+    --------
+    PseudoMarginal : The default: most effective draws per operation.
+    SurrogateSlice : Another choice of what is fixed while theta moves.
+    Sweep : Any list of such choices.
+
     References
     ----------
     Yu and Meng (2011), *To center or not to center*, JCGS 20; Filippone, Zhong and Girolami

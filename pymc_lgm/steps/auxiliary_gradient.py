@@ -31,6 +31,11 @@ class AuxiliaryGradient(LatentStep):
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 
+    See Also
+    --------
+    LatentHMC : Trajectories of several gradients.
+    EllipticalSlice : No gradient.
+
     References
     ----------
     Titsias and Papaspiliopoulos (2018), *Auxiliary gradient-based sampling algorithms*, JRSS B 80.

@@ -36,6 +36,7 @@ from pymc_lgm.model.diagnose import explain, raised_in_a_draw
 from pymc_lgm.model.refusals import no_model
 from pymc_lgm.state import State
 from pymc_lgm.steps.announcing import COMPILING, announced
+from pymc_lgm.steps.offering import KNOWN, offer
 from pymc_lgm.steps.options import unknown_options
 from pymc_lgm.threads import ROWS_WORTH_THREADS, few_threads
 
@@ -67,8 +68,8 @@ class LatentGaussianStep(BlockedStep):
     Parameters
     ----------
     vars : sequence of variables, optional
-        Random or value variables: f and the hyper-parameters to move, by default all continuous
-        ones. f may be left out where the model has one latent.
+        Random or value variables, or their names: f and the hyper-parameters to move, by default
+        all continuous ones. f may be left out if the model has one latent.
     model : pymc.Model, optional
         By default the model of the context.
     rng : numpy.random.Generator or seed, optional
@@ -115,6 +116,7 @@ class LatentGaussianStep(BlockedStep):
         if unknown:
             raise TypeError(unknown_options(type(self), type(self).renamed, list(unknown)))
         model = pm.modelcontext(model)
+        KNOWN.add(model)
         options = {"initial_point": initial_point, "compile_kwargs": compile_kwargs}
         self.lgm = self._read(vars, model, **options)
         # Functions that are compiled here and now hold constants that BLAS has computed.
@@ -194,6 +196,7 @@ class LatentGaussianStep(BlockedStep):
             values = model.continuous_value_vars if self.moves_theta else []
         else:
             vars = vars if isinstance(vars, list | tuple) else [vars]
+            vars = [model.named_vars.get(v, v) if isinstance(v, str) else v for v in vars]
             values = get_value_vars_from_user_vars(vars, model)
             named = [model.values_to_rvs[v] for v in values]
             if not self.moves_theta:
@@ -337,6 +340,8 @@ class LatentGaussianStep(BlockedStep):
         """Claim f, theta and missing y of a likelihood of this package, for the default sampler."""
         ours = var.dtype in continuous_types or isinstance(var.owner.op, PartialObservedRV)
         claimed = cls is cls.default and is_marked(var) and ours
+        if cls is cls.default and not claimed:
+            offer()
         return Competence.IDEAL if claimed else Competence.INCOMPATIBLE
 
     @property

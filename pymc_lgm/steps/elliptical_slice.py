@@ -26,6 +26,11 @@ class EllipticalSlice(LatentStep):
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 
+    See Also
+    --------
+    LatentHMC : If the likelihood has a gradient in f.
+    ASIS : Moves theta, too.
+
     References
     ----------
     Murray, Adams and MacKay (2010), *Elliptical slice sampling*, AISTATS.

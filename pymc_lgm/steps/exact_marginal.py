@@ -32,6 +32,10 @@ class ExactMarginal(ObservedNormalStep):
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 
+    See Also
+    --------
+    PseudoMarginal : If the likelihood is not normal.
+
     Notes
     -----
     One O(n³) operation a jump on the emulator, of which a draw makes up to four where they are

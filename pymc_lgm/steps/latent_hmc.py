@@ -52,6 +52,12 @@ class LatentHMC(LatentStep):
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 
+    See Also
+    --------
+    EllipticalSlice : If the likelihood has no gradient in f.
+    AuxiliaryGradient : One gradient per move.
+    ASIS : Moves theta, too.
+
     References
     ----------
     Filippone, Zhong and Girolami (2012), §5.2.1; Filippone et al. (2012), *Probabilistic prediction

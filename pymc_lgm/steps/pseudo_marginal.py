@@ -76,6 +76,13 @@ class PseudoMarginal(Marginal):
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 
+    See Also
+    --------
+    ExactMarginal : If the observations are normal: nothing is estimated.
+    ASIS : If no Gaussian is near the posterior of f.
+    Importance : How the importance draws are made.
+    report : Whether to trust the draws.
+
     Notes
     -----
     Two O(n³) operations a proposal, the factors of K and of B; two more for each step of

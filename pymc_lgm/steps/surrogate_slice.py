@@ -33,6 +33,11 @@ class SurrogateSlice(Sweep):
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 
+    See Also
+    --------
+    ASIS : Cheaper per draw.
+    PseudoMarginal : The default, which integrates f out.
+
     References
     ----------
     Murray and Adams (2010), *Slice sampling covariance hyperparameters of latent Gaussian models*,

@@ -69,6 +69,12 @@ class Sweep(LatentGaussianStep):
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 
+    See Also
+    --------
+    ASIS : The sweep to begin with.
+    SurrogateSlice : Another named sweep.
+    testing.joint_test : Whether a sampler leaves the posterior invariant.
+
     Notes
     -----
     O(n³) operations of an evaluation of the target: "sufficient" and "whitened" 1, the others 2; a
