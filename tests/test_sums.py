@@ -1,18 +1,58 @@
 """Sums of Gaussian families: their algebra, and models of them."""
 
-from itertools import combinations_with_replacement
+import re
+
+from dataclasses import replace
+from functools import cache
+from itertools import combinations, combinations_with_replacement
 
 import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
 import pytest
+import test_random_models
 
+from models import build
+from mutants import mutated
+from pytensor.graph.replace import clone_replace
+from samplers import CASES, label
 from scipy.linalg import block_diag
 from scipy.sparse import csc_array, csr_array
+from scipy.stats import multivariate_normal
+from test_random_models import ONCE, all_right, read_model
+from toys import RIVER, Chain, SumOfCounts, invariance_after, invariance_of
 
-from pymc_lgm.gaussian import DenseBlocks, Independent, Layout, OfField, SumAt, SumPrior
+import pymc_lgm as lgm
+
+from pymc_lgm.approximations import transport as transport_module
+from pymc_lgm.approximations.importance import Coordinates, Proposal, Scheme, importance_sample
+from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.approximations.sites import Margins
+from pymc_lgm.approximations.transport import Transport, transport
+from pymc_lgm.approximations.variational import variational
+from pymc_lgm.gaussian import (
+    DenseBlocks,
+    Independent,
+    Layout,
+    OfField,
+    SumAt,
+    SumPrior,
+    loops,
+    sums,
+)
+from pymc_lgm.model import latents as latents_of_models
+from pymc_lgm.model import series as series_of_models
+from pymc_lgm.model.field_structure import FieldStructure
+from pymc_lgm.model.forms import sum as sum_form
+from pymc_lgm.model.forms.sum import SumPredictor
+from pymc_lgm.priors import sparse_loops
 from pymc_lgm.priors.intrinsic import IntrinsicField
 from pymc_lgm.priors.markov import MapMaker, PrecisionMaker, SeriesMaker
 from pymc_lgm.priors.precision import SiteBlocks
 from pymc_lgm.priors.sparse import Pattern
+from pymc_lgm.state import AtTheta
+from pymc_lgm.testing import joint_test
 
 W_OF_MAP = csc_array(
     np.diag(np.ones(5), 1)
@@ -181,3 +221,498 @@ def test_a_family_without_a_prior_is_a_value():
     assert Independent(2).at(np.array([1.0, 0.0])) is None
     assert DenseBlocks(1, 2).at(np.array([[1.0, 2.0], [2.0, 1.0]])) is None
     assert OfField(MapMaker(W_OF_MAP), 6).at(np.array(1.0), np.array(1.0)) is None
+
+
+# Models of PyMC
+
+
+X = np.linspace(-1.0, 1.0, 8)
+MAP = W_OF_MAP.toarray().astype(int)
+FOUR, SIX = np.arange(8) // 2, np.arange(8) % 6
+
+
+def s_of(name):
+    return pm.LogNormal(f"s_{name}", -0.3, 0.5)
+
+
+def effects():
+    b = pm.Normal("effects", pm.StudentT("mean", 4), s_of("effects"), shape=4)
+    return b[FOUR[::-1]]
+
+
+def coefficients():
+    """With a column of zeros, and a covariate that theta moves."""
+    Z = np.stack([X, np.zeros(8), X**2], axis=1)
+    beta = pm.Normal("beta", 0.1, np.array([1.0, 2.0, 100.0]), shape=3)
+    return Z @ beta + (X + 1.1) ** s_of("power") * beta[0]
+
+
+def slopes():
+    chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=pm.Exponential.dist(1.0))
+    u = pm.MvNormal("slopes", [0.3, 0.0], chol=chol, shape=(4, 2))
+    return u[FOUR, 0] + X * u[FOUR, 1]
+
+
+def slopes_of_their_own():
+    s = pm.LogNormal("s_own", 0, 0.5, shape=4)
+    K = s[:, None, None] ** 2 * np.array([[1.0, 0.3], [0.3, 1.0]])
+    u = pm.MvNormal("own", np.zeros(2), K, shape=(4, 2))
+    return u[FOUR, 0] + X * u[FOUR, 1]
+
+
+def autoregression():
+    rho, first = pm.Normal("rho", 0, 0.3, shape=3), pm.Normal.dist(0.5, 2.0, shape=2)
+    return pm.AR("ar", rho, s_of("ar"), constant=True, init_dist=first, steps=6)
+
+
+def walks():
+    """Two, with a drift and a scale of their own."""
+    drift, s = pm.StudentT("drift", 4, shape=2), pm.LogNormal("s_walks", 0, 0.5, shape=2)
+    first = pm.Normal.dist(0.2, 1.5, shape=2)
+    return pm.GaussianRandomWalk("walks", drift, s, init_dist=first, shape=(2, 4)).ravel()
+
+
+def conditional_areas():
+    tau, alpha = s_of("tau"), pm.Beta("alpha", 2, 2)
+    return pm.CAR("car", np.full(6, 0.4), MAP, alpha, tau)[SIX]
+
+
+def intrinsic_areas():
+    return s_of("icar") * pm.ICAR("icar", W=MAP, sigma=1.7, zero_sum_stdev=0.1)[SIX]
+
+
+def sparse_precision():
+    tau = s_of("precision") * TAU_OF_8
+    return pm.MvNormal("precision", np.full(8, 0.1), tau=tau)[::-1]
+
+
+def process():
+    K = s_of("process") ** 2 * np.exp(-np.abs(X[:, None] - X))
+    return pm.MvNormal("process", X, K, shape=8)
+
+
+TAU_OF_8 = 2.2 * np.eye(8) - np.diag(np.ones(7), 1) - np.diag(np.ones(7), -1)
+
+SUMMANDS = [
+    *(effects, coefficients, slopes, slopes_of_their_own, autoregression, walks),
+    *(conditional_areas, intrinsic_areas, sparse_precision, process),
+]
+
+Y = np.random.default_rng(5).standard_normal(9)
+
+
+@pytest.fixture
+def forced(monkeypatch):
+    """Every model that can be a sum is one."""
+    monkeypatch.setattr(SumPredictor, "is_cheaper", True)
+    monkeypatch.setattr(FieldStructure, "of", lambda setting: None)
+    with pytensor.config.change_flags(**ONCE):
+        yield
+
+
+def seen_with_noise(*summands):
+    """Elements of a sum, and two of them together, with normal noise."""
+    with pm.Model() as model:
+        eta = sum(make() for make in summands)
+        both = pt.concatenate([eta, [eta[3] + 2.0 * eta[5]]])
+        pm.Normal("y", both, s_of("noise"), observed=Y)
+    return model
+
+
+class Brute:
+    """log p(y, theta) of a model whose log density is a quadratic in its latent variables."""
+
+    def __init__(self, model, latents):
+        self._values = [model.rvs_to_values[model[name]] for name in latents]
+        self._shapes = [np.shape(model.initial_point()[v.name]) for v in self._values]
+        self._ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
+        x = pt.vector("x", shape=(int(self._ends[-1]),))
+        pieces = zip(self._values, self._split(x), strict=True)
+        total = clone_replace(model.logp(), dict(pieces), rebuild_strict=False)
+        self._others = [v for v in model.value_vars if v not in self._values]
+        outputs = [total, pt.grad(total, x)]
+        self._function = pytensor.function([x, *self._others], outputs, on_unused_input="ignore")
+
+    def _split(self, x):
+        begins = [0, *self._ends[:-1]]
+        return [
+            x[int(a) : int(b)].reshape(shape)
+            for a, b, shape in zip(begins, self._ends, self._shapes, strict=True)
+        ]
+
+    def __call__(self, point):
+        others, N = [point[v.name] for v in self._others], int(self._ends[-1])
+        value, gradient = self._function(np.zeros(N), *others)
+        P = np.array([gradient - self._function(e, *others)[1] for e in np.eye(N)])
+        P = 0.5 * (P + P.T)
+        root = np.linalg.cholesky(P)
+        half = np.linalg.solve(root, gradient)
+        return value + 0.5 * (half @ half + N * np.log(2 * np.pi)) - np.log(root.diagonal()).sum()
+
+
+def evidences(*summands):
+    """log p(y, theta) at some theta, by the package and by brute force: it is exact."""
+    model = seen_with_noise(*summands)
+    read = lgm.LatentGaussianModel.from_pymc(model)
+    assert isinstance(read.form, SumPredictor)
+    brute, rng, start = Brute(model, read.latents), np.random.default_rng(3), model.initial_point()
+    ours, theirs = [], []
+    for _ in range(3):
+        point = {k: v + 0.5 * rng.standard_normal(np.shape(v)) for k, v in start.items()}
+        theta = read.theta_of(point)
+        at = AtTheta.of(read, theta)
+        q = at.approximation(lambda likelihood, prior: laplace(likelihood, prior, tolerance=1e-9))
+        ours.append(np.nan if q is None else q.log_evidence + read.log_prior(theta))
+        theirs.append(brute(point))
+    return np.array(ours), np.array(theirs)
+
+
+def error_of(*summands):
+    """Largest error of the evidence; of areas PyMC leaves a constant out."""
+    ours, theirs = evidences(*summands)
+    errors = ours - theirs
+    if not {conditional_areas, intrinsic_areas}.isdisjoint(summands):
+        errors -= errors[0]
+    return np.abs(errors).max() if np.isfinite(errors).all() else np.inf
+
+
+SUMS = [*combinations(SUMMANDS, 2), (intrinsic_areas, walks, effects)]
+
+
+@pytest.mark.fast(
+    "effects + walks",
+    "coefficients + intrinsic_areas",
+    "slopes + conditional_areas",
+    "autoregression + sparse_precision",
+)
+@pytest.mark.parametrize("summands", SUMS, ids=lambda s: " + ".join(make.__name__ for make in s))
+def test_the_evidence_is_that_of_brute_force(summands, forced):
+    assert error_of(*summands) < 1e-7
+
+
+def random_sums(seeds):
+    """What is wrong with random models, and how many of them are sums."""
+    found = []
+
+    def counted(made):
+        read = read_model(made)
+        found.append(type(read.form))
+        return read
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(test_random_models, "read_model", counted)
+        all_right(seeds)
+    return sum(form is SumPredictor for form in found)
+
+
+def test_random_sums_are_right(forced):
+    assert random_sums((1, 2, 5, 8)) >= 2
+
+
+@pytest.mark.slow
+def test_many_random_sums_are_right(forced):
+    assert random_sums(range(12, 72)) >= 20
+
+
+@pytest.mark.parametrize("read_by", ["effects", "coefficients", "areas"])
+def test_what_has_another_latent_in_its_mean_is_no_part_of_a_field(read_by):
+    """It was read as if its mean were a number, which the audit refused."""
+    with pytensor.config.change_flags(**ONCE), pm.Model() as model:
+        if read_by == "areas":
+            field = pm.CAR("field", np.zeros(6), 1.0 * MAP, 0.5, s_of("field"))[SIX]
+        else:
+            field = pm.GaussianRandomWalk("field", 0, s_of("field"), init_dist=first(), steps=7)
+        if read_by == "coefficients":
+            mean = pm.Normal("mean")
+            field = field + pm.Normal("b", mean, s_of("b"), shape=4)[FOUR]
+        else:
+            field = field + pm.Normal("e", field, s_of("e"), shape=8)
+        pm.Poisson("y", pm.math.exp(field), observed=np.arange(8))
+        checked = lgm.LatentGaussianModel.from_pymc(model).check(draws=5)
+    assert max(checked.values()) < 1e-6
+
+
+def first():
+    return pm.Normal.dist(0.0, 1.0)
+
+
+# Draws
+
+
+def toy_and_bend():
+    toy = SumOfCounts()
+    here = AtTheta.of(toy, np.array([0.4, 0.1, -0.2]))
+    q = variational(here.likelihood, here.prior, tolerance=1e-4)
+    q = replace(q, margins=Margins(q.posterior.variances, here.prior.precisions))
+    return toy, here, Proposal(q, transport(q, here.likelihood))
+
+
+def test_the_toy_is_what_it_says():
+    toy, theta = SumOfCounts(), np.array([0.4, 0.3, -0.2])
+    prior = toy.prior(theta)
+    close(prior.mean, toy.mean(theta))
+    close(prior.covariance_times(np.eye(toy.n)), toy.cov(theta))
+
+
+@pytest.mark.parametrize("far", [1.0, 5.0, 20.0])
+def test_a_draw_that_is_bent_comes_back(far):
+    """In the range of the prior, from where exponentials are large, and from where they vanish."""
+    _, here, proposal = toy_and_bend()
+    rng, q, bend = np.random.default_rng(6), proposal.q, proposal.bend
+    xi = far * rng.standard_normal((here.prior.rank, 20))
+    x = q.center[:, None] + q.posterior.multiply(xi)
+    np.testing.assert_allclose(bend.backward(bend.forward(x)[0]), x, rtol=1e-6, atol=1e-6)
+    f = q.center[:, None] + here.prior.multiply(xi)
+    np.testing.assert_allclose(bend.forward(bend.backward(f))[0], f, rtol=1e-6, atol=1e-6)
+
+
+def error_of_slopes():
+    """How far a bend's log |∂x/∂f| is from that of differences, in the degrees of freedom."""
+    toy, _, proposal = toy_and_bend()
+    q, bend, N = proposal.q, proposal.bend, toy.N
+    xi, h = 1.5 * np.random.default_rng(8).standard_normal((N, 4)), 1e-6 * np.eye(N)
+    errors = []
+    for column, slope in zip(xi.T, bend.forward(bent_at(q, xi))[1], strict=True):
+        ahead, behind = (
+            q.posterior.solve(bend.forward(bent_at(q, column[:, None] + each))[0])
+            for each in (h, -h)
+        )
+        errors.append(slope + np.linalg.slogdet((ahead - behind) / 2e-6)[1])
+    return np.abs(errors).max()
+
+
+def bent_at(q, xi):
+    return q.center[:, None] + q.posterior.multiply(xi)
+
+
+def test_the_slope_of_a_bend():
+    assert error_of_slopes() < 1e-5
+
+
+def estimate_error(draws=4000):
+    """Of the evidence by bent draws, in standard errors, against draws of eta from a wide normal.
+
+    These know a covariance of eta as an array, and nothing else of the sum.
+    """
+    toy, here, proposal = toy_and_bend()
+    rng, scheme = np.random.default_rng(7), Scheme(draws, False)
+    coordinates = Coordinates.fresh(rng, proposal, scheme)
+    ours = importance_sample(proposal, here.log_likelihoods, coordinates, scheme).log_weights
+    m, K = toy.mean(here.theta)[toy.N :], toy.cov(here.theta)[toy.N :, toy.N :]
+    W = 2.0 * np.exp(proposal.q.center[toy.N :])
+    around = multivariate_normal(
+        proposal.q.center[toy.N :], 1.7 * np.linalg.inv(np.linalg.inv(K) + np.diag(W))
+    )
+    eta = around.rvs(100_000, random_state=rng)
+    rows = np.hstack([np.zeros((len(eta), toy.N)), eta])
+    values = toy.log_likelihoods(rows, here.theta)
+    theirs = values + multivariate_normal(m, K).logpdf(eta) - around.logpdf(eta)
+    (one, first), (other, second) = (mean_of(each) for each in (ours, theirs))
+    return abs(one - other) / np.hypot(first, second)
+
+
+def mean_of(logs):
+    weights = np.exp(logs - logs.max())
+    error = weights.std() / weights.mean() / np.sqrt(logs.size)
+    return logs.max() + np.log(weights.mean()), error
+
+
+def test_bent_draws_estimate_the_evidence():
+    assert estimate_error() < 5.5
+
+
+@cache
+def twin_of_the_toy():
+    """A model from which a step knows what it may do."""
+    at = SumOfCounts.x_of_eta
+    with pm.Model() as model:
+        mu = pm.CustomDist("mu", 1.2, 0.5, dist=lambda m, s, size: pm.Normal.dist(m, s, size=size))
+        s, t = pm.LogNormal("s"), pm.LogNormal("t")
+        phi = pm.ICAR("phi", W=(RIVER > 0).astype(int))
+        f = pm.GaussianRandomWalk("f", 0, t, init_dist=pm.Normal.dist(0, 1), shape=(2, 2))
+        b = pm.Normal("b", 0, t, shape=2)
+        eta = mu + s * phi[at[:, 0]] + f.ravel()[at[:, 1] - 3] + b[at[:, 2] - 7]
+        pm.Poisson("y", pm.math.exp(eta), observed=SumOfCounts().y.astype(int))
+    return model
+
+
+LEVEL = 1e-5
+"""Of each sampler: one is refused that is right in a thousand runs of all."""
+
+
+@pytest.mark.fast("PseudoMarginal", "EllipticalSlice-repeats=2", "ASIS")
+@pytest.mark.parametrize("case", CASES, ids=label)
+def test_samplers_of_a_sum_are_right_or_refused(case, forced):
+    sampler, options = case
+    step, refused = None, ""
+    try:
+        step = build(sampler, twin_of_the_toy(), **options)
+    except ValueError as error:
+        refused = str(error)
+    if step is None:
+        assert re.search("f is held: f is made of|degrees of freedom|differentiates", refused)
+        return
+    assert isinstance(step.lgm.form, SumPredictor)
+    tune = 150 if sampler is lgm.PseudoMarginal else 40
+    chain = Chain.start(step.elements, SumOfCounts(), np.random.default_rng(1), tune)
+    assert invariance_of(chain, replicates=100, steps=2).pvalue > LEVEL
+
+
+@pytest.mark.slow
+def test_the_default_leaves_the_posterior_invariant_after_one_step_and_five(forced):
+    step = build(lgm.PseudoMarginal, twin_of_the_toy())
+    chain = Chain.start(step.elements, SumOfCounts(), np.random.default_rng(2), 300)
+    for result in invariance_after((1, 5), chain, replicates=600):
+        assert result.pvalue > LEVEL, result
+
+
+def observations_of_two_elements():
+    """A mean and a log scale, each a sum, that an intrinsic map and effects are part of."""
+    at, data = np.array([0, 1, 2, 0]), pm.Data
+    with pm.Model() as model:
+        s, t = pm.LogNormal("s", -0.5, 0.4), pm.LogNormal("t", -0.5, 0.4)
+        phi = pm.ICAR("phi", W=(RIVER > 0).astype(int), zero_sum_stdev=0.3)
+        b = pm.Normal("b", 0.5, t, shape=2)
+        mean, scale = s * phi[at] + b[[0, 1, 0, 1]], pm.math.exp(0.5 * phi[at[::-1]] + 0.3 * b[0])
+        pm.Normal("y", mean, scale, observed=data("data", np.array([0.3, -1.2, 0.8, 1.0])))
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [1, 5])
+def test_the_default_is_exact_where_observations_read_two_elements(steps, monkeypatch):
+    monkeypatch.setattr(SumPredictor, "is_cheaper", True)
+    model, rng = observations_of_two_elements(), np.random.default_rng(4)
+    step = lgm.PseudoMarginal(model=model)
+    assert isinstance(step.lgm.form, SumPredictor)
+    assert step.lgm.sets is not None
+    result = joint_test(step, model, replicates=600, steps=steps, tune=300, rng=rng)
+    assert result.pvalue > LEVEL, result
+
+
+# Mutants
+
+
+def error_of_verbs(makers, sets=False):
+    """Largest error of log|B| and of marginal variances, of the toy of these families."""
+    rng, toy = np.random.default_rng(2), Toy(makers)
+    prior = toy.prior()
+    if sets:
+        X = rng.standard_normal((len(toy.sets), 3, 3))
+        W = SiteBlocks(toy.sets, np.zeros((len(toy.sets), 3, 3))).like(X @ X.swapaxes(1, 2))
+        whole = W.times(np.eye(prior.n))
+    else:
+        W = rng.uniform(0.5, 3.0, prior.n)
+        whole = np.diag(W)
+    posterior = prior.condition(W)
+    Sigma = toy.B @ np.linalg.inv(toy.Q + toy.B.T @ whole @ toy.B) @ toy.B.T
+    log_B = np.linalg.slogdet(np.eye(prior.n) + whole @ toy.K)[1]
+    errors = np.append(posterior.variances - Sigma.diagonal(), posterior.log_determinant - log_B)
+    return np.abs(errors).max() if np.isfinite(errors).all() else np.inf
+
+
+def without_update(monkeypatch):
+    wrong = mutated(sums, "if not layout.S.size:", "if True:")
+    monkeypatch.setattr(SumPrior, "condition", wrong.SumPrior.condition)
+    return error_of_verbs([intrinsic, series])
+
+
+def log_determinant_without_update(monkeypatch):
+    def of_base(self):
+        factors = (each.factor for each in self.numbers.families)
+        return -sum(getattr(each, "base", each).log_determinant for each in factors)
+
+    monkeypatch.setattr(SumPrior, "log_determinant", property(of_base))
+    return error_of_verbs([intrinsic, series])
+
+
+def inverse_on_the_pattern_of_Q(monkeypatch):
+    toy = Toy([series, areas])
+    layout, whole = toy.layout, sparse_loops.takahashi
+
+    def masked(*args):
+        inverse = whole(*args)
+        there = np.isin(np.arange(inverse.size), layout.pattern.place[layout.of_Q])
+        return np.where(there, inverse, 0.0)
+
+    monkeypatch.setattr(sparse_loops, "takahashi", masked)
+    return error_of_verbs([series, areas])
+
+
+def pairs_of_sets_dropped(monkeypatch):
+    monkeypatch.setattr(loops, "add_products", lambda *args: None)
+    return error_of_verbs([series, independent], sets=True)
+
+
+def a_covariate_dropped(monkeypatch):
+    numbers = SumPredictor._numbers_of_A
+    monkeypatch.setattr(
+        SumPredictor, "_numbers_of_A", lambda self, rows: np.sign(numbers(self, rows))
+    )
+    monkeypatch.setattr(SumPredictor, "_refute", lambda self, graph: None)
+    return error_of(slopes, effects)
+
+
+def no_breaks(monkeypatch):
+    wrong = mutated(series_of_models, "pt.zeros((*batch, k))", "pt.full((*batch, k), -0.5)")
+    monkeypatch.setattr(latents_of_models, "as_series", wrong.as_series)
+    monkeypatch.setattr(sum_form, "Series", wrong.Series)
+    return error_of(walks, effects)
+
+
+def columns_frozen(monkeypatch):
+    monkeypatch.setattr(sum_form, "columns_move", lambda output, x, parts, _: [False] * len(parts))
+    return error_of(coefficients, effects)
+
+
+def a_mean_forgotten(monkeypatch):
+    monkeypatch.setattr(OfField, "at", without_mean(OfField.at))
+    return error_of(walks, effects)
+
+
+def without_mean(at):
+    def wrong(self, *values):
+        found = at(self, *values)
+        return found and replace(found, mean=np.zeros(self.n))
+
+    return wrong
+
+
+MUTANTS = {
+    "an update of low rank forgotten": without_update,
+    "log|Q| without its update": log_determinant_without_update,
+    "an inverse on the pattern of Q": inverse_on_the_pattern_of_Q,
+    "pairs of sets dropped": pairs_of_sets_dropped,
+    "a covariate dropped from A": a_covariate_dropped,
+    "a batch whose T has no breaks": no_breaks,
+    "columns of A frozen that theta moves": columns_frozen,
+    "the mean of a series forgotten": a_mean_forgotten,
+}
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_wrong_sum_is_noticed(name, forced, monkeypatch, dies):
+    dies(f"sums: {name}", MUTANTS[name](monkeypatch), above=1e-3)
+
+
+@pytest.mark.mutant
+def test_a_transport_without_its_determinant_is_noticed(monkeypatch, dies):
+    monkeypatch.setattr(Transport, "_log_slope", lambda self, growth: 0.0)
+    dies("sums: a transport without its determinant", error_of_slopes(), above=1e-2)
+
+
+def out_of_range(self, f):
+    """Newton's method from where each element is its own logarithm, which is no (x, c + A x)."""
+    start = mutated(transport_module, "if q.prior.rank < q.prior.n:", "if False:")
+    return start.Transport._straight(self, f)
+
+
+@pytest.mark.mutant
+def test_a_start_out_of_the_range_is_noticed(monkeypatch, dies):
+    _, here, proposal = toy_and_bend()
+    monkeypatch.setattr(Transport, "_straight", out_of_range)
+    xi = 5.0 * np.random.default_rng(6).standard_normal((here.prior.rank, 20))
+    x = proposal.q.center[:, None] + proposal.q.posterior.multiply(xi)
+    error = np.abs(proposal.bend.backward(proposal.bend.forward(x)[0]) - x).max()
+    dies("sums: a draw straightened out of the range", error, above=1e-2)

@@ -24,6 +24,7 @@ from scipy.special import erfcx, gammaln, log_ndtr
 
 from pymc_lgm import kernels
 from pymc_lgm.callbacks import LogDensity
+from pymc_lgm.gaussian import Independent, Layout, OfField, SumAt, SumPrior
 from pymc_lgm.kernels.hold.target import Slope, Target
 from pymc_lgm.priors import BandedPrior, DensePrior, FieldPrior
 from pymc_lgm.priors.banded_models import OfWhitener
@@ -366,6 +367,90 @@ class Counts(Toy):
 
 class SeriesOfCounts(Series, Counts):
     """Counts of a series."""
+
+
+class SumOfCounts(Counts):
+    """Counts of a sum: a map times a scale, two series of two, and two effects; f = (x, eta).
+
+    The scale is exp(theta_1), the level theta_0, and exp(theta_2) is the standard deviation of the
+    effects and of the steps of the series. An element of eta that is read twice is one of f.
+    """
+
+    has_theta_gradient = False
+    x_of_eta = np.array([[0, 3, 7], [1, 4, 8], [2, 5, 7], [0, 6, 8], [1, 3, 8]])
+    """Of each element of eta: an area, an element of a series, an effect."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.N, self.E = 9, len(self.x_of_eta)
+        self.n, self.y = self.N + self.E, np.array([0.0, 3.0, 1.0, 6.0, 2.0])
+        self.families = [
+            OfField(IntrinsicField(csc_array(RIVER), 0.5, 1.3), 3),
+            OfField(SeriesMaker(4, 2), 4),
+            Independent(2),
+        ]
+        self.layout = Layout(
+            self.families, 3 * np.arange(self.E + 1), np.ascontiguousarray(self.x_of_eta.ravel())
+        )
+
+    def prior(self, theta: np.ndarray) -> SumPrior | None:
+        return SumPrior.at(self, theta)
+
+    def sum_at(self, theta: np.ndarray) -> SumAt | None:
+        area, series, effects = self.families
+        T, u = self._series(theta)
+        at = [area.at(), series.at(T, u), effects.at(np.full(2, math.exp(2.0 * theta[2])))]
+        if any(each is None for each in at):
+            return None
+        c = np.full(self.E, theta[0])
+        return SumAt(c, np.zeros(self.N), self._columns(theta).ravel(), at)
+
+    def _columns(self, theta: np.ndarray) -> np.ndarray:
+        return np.tile([math.exp(theta[1]), 1.0, 1.0], (self.E, 1))
+
+    def _series(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """T in bands and u: first values N(0.3, 1), then x_1 = 0.7 x_0 + exp(theta_2) ε."""
+        step = math.exp(-theta[2])
+        return np.array([[1.0, step, 1.0, step], [-0.7 * step, 0.0, -0.7 * step, 0.0]]), np.array(
+            [0.3, 0.0, 0.3, 0.0]
+        )
+
+    def law(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Mean and covariance of x, and A, as arrays, by what each family is."""
+        s = math.exp(theta[2])
+        areas = np.linalg.inv((np.diag(RIVER.sum(axis=0)) - RIVER) / 1.69 + 1.0 / 1.5**2)
+        one = np.array([[1.0, 0.7], [0.7, 0.49 + s**2]])
+        A = np.zeros((self.E, self.N))
+        np.put_along_axis(A, self.x_of_eta, self._columns(theta), axis=1)
+        mean = np.array([0.0, 0.0, 0.0, 0.3, 0.21, 0.3, 0.21, 0.0, 0.0])
+        return mean, block_diag(areas, one, one, s**2 * np.eye(2)), A
+
+    def mean(self, theta: np.ndarray) -> np.ndarray:
+        mean, _, A = self.law(theta)
+        return np.concatenate([mean, theta[0] + A @ mean])
+
+    def cov(self, theta: np.ndarray) -> np.ndarray:
+        _, K, A = self.law(theta)
+        B = np.vstack([np.eye(self.N), A])
+        result: np.ndarray = B @ K @ B.T
+        return result
+
+    def draw(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        theta = self.draw_theta(rng)
+        mean, K, A = self.law(theta)
+        x = mean + np.linalg.cholesky(K) @ rng.standard_normal(self.N)
+        f = np.concatenate([x, theta[0] + A @ x])
+        self.y = self.draw_y(rng, f[self.N :], theta)
+        return theta, f
+
+    def site_log_likelihoods(self, rows: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        out = np.zeros(rows.shape)
+        out[..., self.N :] = super().site_log_likelihoods(rows[..., self.N :], theta)
+        return out
+
+    def likelihood_terms(self, f: np.ndarray, theta: np.ndarray) -> Any:
+        value, *terms = super().likelihood_terms(f[self.N :], theta)
+        return value, *(np.concatenate([np.zeros(self.N), each]) for each in terms)
 
 
 class Labels(Toy):

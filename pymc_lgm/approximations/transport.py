@@ -37,7 +37,7 @@ STEPS, SHORTEST, CLOSE = 100, 1e-6, 1e-7
 """Of Newton's method: how many, the least share of one, and in standard deviations the last."""
 
 RISE = 2.0
-"""How much an exponent a_i x_i may grow in a step."""
+"""How much an exponent a_i x_i, or what of it is above zero, may grow in a step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,15 +88,21 @@ class Transport:
             return q.prior.inverse_times(x - d) + q.precision * (x - d) + h[0], growth[0]
 
         # Where an exponent is large f is an exponential of x, and x a logarithm of f.
-        x = np.where(self.a * d > RISE, RISE / self.a, d)
+        exponents = self.a * d
+        if q.prior.rank < q.prior.n:  # x is in the range of K, as d is
+            x = d * min(1.0, RISE / max(exponents.max(), RISE))
+        else:
+            x = np.where(exponents > RISE, RISE / self.a, d)
         left, growth = slope(x)
         for _ in range(STEPS):
             bent = q.prior.condition(q.precision + growth)
             if bent is None:
                 break
             step = bent.covariance_times(left)
-            along, rise = abs(float(step @ left)), float((-self.a * step).max())
-            share = 1.0 if rise <= RISE else RISE / rise
+            # An exponential that is next to nothing may become one that is not.
+            along, rise = abs(float(step @ left)), -self.a * step
+            room = RISE + np.maximum(-self.a * x, 0.0)
+            share = 1.0 / max(1.0, float((rise / room).max()))
             # The slope along the step, of a convex function, must shrink.
             new, growth = slope(x - share * step)
             while not abs(float(step @ new)) <= along and share > SHORTEST:

@@ -242,6 +242,11 @@ class FieldStructure:
         ):
             return None
         structure = cls(setting, graph, found, spread, picks)
+        # What is beside the field has a mean of its own, in which no other latent variable is.
+        _, few, own = structure.which
+        means = ancestors([latents[k].mean for k in (*few, *own)])
+        if not {latent.node for latent in latents}.isdisjoint(means):
+            return None
         if effects is not None and not structure._is_vague(setting):
             return None
         return structure if structure._is_true(setting) else None

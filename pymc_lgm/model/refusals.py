@@ -10,7 +10,6 @@ from collections.abc import Sequence
 __all__ = [
     "beside_inducing",
     "hidden_layer",
-    "inducing_held",
     "inducing_read_otherwise",
     "intrinsic_scale",
     "left_few",
@@ -31,6 +30,7 @@ __all__ = [
     "not_finite",
     "not_integrated",
     "not_known",
+    "range_held",
     "range_jumps",
     "range_moves",
     "read_by_too_many",
@@ -293,11 +293,11 @@ def transformed(name: str) -> str:
     )
 
 
-def inducing_held(latent: str) -> str:
-    """F of random features is held while theta moves."""
+def range_held(latent: str) -> str:
+    """F is held while its map from the latent variables moves."""
     return (
-        f"Theta cannot move while f is held: f is V(theta) v, {latent} = v, and moves with theta. "
-        "Write parameterization='whitened', which holds v, lgm.WhitenedMetropolis() or "
+        f"Theta cannot move while f is held: f is made of {latent} by a map that moves with theta. "
+        "Write parameterization='whitened', which moves f with it, lgm.WhitenedMetropolis() or "
         "lgm.PseudoMarginal()."
     )
 

@@ -163,7 +163,7 @@ class Sweep(LatentGaussianStep):
             slices = model.coupled is not None and self.target_accept is None
             self.move = "slice" if slices else "metropolis"
         if model.p > 0 and not model.form.stays and "sufficient" in self.parameterizations:
-            raise ValueError(refusals.inducing_held(model.latent))
+            raise ValueError(refusals.range_held(model.latent))
         kind = kernels.THETA_MOVES[self.move]
         options = {"target_accept": self.target_accept, kind.tunes: self.scale}
         given = {option: value for option, value in options.items() if value is not None}
