@@ -155,6 +155,10 @@ class ModelFunctions:
         values = self.form.values_of(rng, prior, f)
         return None if values is None else dict(zip(self.latents, values, strict=True))
 
+    def has_latents(self, prior: Prior) -> bool:
+        """Whether the latent variables have a density at a theta where f has one."""
+        return self.form.has_values(prior)
+
     def missing_of(
         self, rng: np.random.Generator, theta: Array, latents: dict[str, NDArray[Any]]
     ) -> dict[str, NDArray[Any]]:

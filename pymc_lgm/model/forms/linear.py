@@ -58,6 +58,10 @@ class LinearPredictor(Form):
         f: Array = np.asarray(self._frontier(theta, *values))[self.predictor.first]
         return f
 
+    def has_values(self, prior: Prior) -> bool:
+        """Not where a covariance of the latents has no root, though that of f has one."""
+        return self._draw_back.exists(prior, prior.theta)
+
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array] | None:
         """Drawn given f and theta."""
         return self._draw_back(rng, prior, prior.theta, f)
