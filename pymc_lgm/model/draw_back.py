@@ -19,17 +19,24 @@ only if those moves together were reversible.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
 import numpy as np
 import pytensor.tensor as pt
 
 from pytensor.gradient import grad
 
 from pymc_lgm.linalg import Array, CholeskyFactor, factorize, tally
+from pymc_lgm.model.compiling import called_once
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.predictor import Predictor
 from pymc_lgm.priors import BlocksPrior, Prior
 
 __all__ = ["DrawBack", "SymmetricRoot"]
+
+Variable = Any
 
 ROUNDED = 1e-10
 """Largest −λ, as a share of the largest eigenvalue, that rounding has made of a zero.
@@ -81,28 +88,59 @@ class DrawBack:
     """
 
     def __init__(self, setting: Setting, predictor: Predictor):
+        self._setting, self._made_of = setting, predictor
         self._blocks, self._order = predictor.blocks, predictor.order
         self._is_identity = predictor.is_identity
         self.size = predictor.n_latents
-        x, theta = predictor.x, setting.theta
-        v = pt.vector("v", shape=predictor.predictor.type.shape)
-        self._covs = setting.compiled([theta], predictor.covs)
-        self._predictor = setting.compiled([x, theta], predictor.predictor)
-        back = grad(pt.sum(predictor.predictor * v), x, disconnected_inputs="ignore")
-        self._transposed = setting.compiled([x, theta, v], back)
-        self._values = setting.compiled([x, theta], predictor.values)
         self._known: dict[bytes, tuple[list[Array], list[Root | None]] | None] = {}
         whitened = [block.latent.root is not None for block in self._blocks]
         self._whitened_blocks = np.flatnonzero(whitened).tolist()
         self._few = predictor.process_and_few()
-        if self._few is not None:
-            few = [k for k in range(len(self._blocks)) if k != self._few]
-            graphs = [predictor.columns(self._blocks[k]) for k in few]
-            variances = [predictor.covs[k] for k in few]
-            self._beside = setting.compiled([theta], [pt.concatenate(graphs, axis=1)])
-            self._variances = setting.compiled([theta], [pt.concatenate(variances)])
-            parts = [np.arange(self.size)[self._blocks[k].part] for k in few]
-            self._at_few = np.concatenate(parts)
+        others = [k for k in range(len(self._blocks)) if k != self._few]
+        parts = [np.arange(self.size)[self._blocks[k].part] for k in others]
+        self._at_few = np.concatenate(parts or [np.arange(0)])
+
+    # Compiled at their first use: coefficients beside a process, and an order, need few of them.
+
+    @cached_property
+    def _covs(self) -> Callable[..., list[Array]]:
+        return self._setting.compiled([self._setting.theta], self._made_of.covs)
+
+    @cached_property
+    def _predictor(self) -> Callable[..., Array]:
+        predictor = self._made_of
+        return self._setting.compiled([predictor.x, self._setting.theta], predictor.predictor)
+
+    @cached_property
+    def _transposed(self) -> Callable[..., Array]:
+        return self._setting.compiled(*self._back())
+
+    @cached_property
+    def _values(self) -> Callable[..., list[Array]]:
+        predictor = self._made_of
+        return self._setting.compiled([predictor.x, self._setting.theta], predictor.values)
+
+    @cached_property
+    def _beside(self) -> Callable[..., list[Array]]:
+        predictor, theta = self._made_of, self._setting.theta
+        few = [k for k in range(len(self._blocks)) if k != self._few]
+        B = [predictor.columns(self._blocks[k]) for k in few]
+        variances = [predictor.covs[k] for k in few]
+        graphs = [pt.concatenate(B, axis=1), pt.concatenate(variances)]
+        return self._setting.compiled([theta], graphs)
+
+    @cached_property
+    def _looks(self) -> tuple[Callable[..., list[Array]], Callable[..., Array]]:
+        """Covariances, and the transposed predictor, for an audit: not worth compiling."""
+        covs = called_once([self._setting.theta], self._made_of.covs)
+        return covs, called_once(*self._back())
+
+    def _back(self) -> tuple[list[Variable], Variable]:
+        predictor = self._made_of
+        v = pt.vector("v", shape=predictor.predictor.type.shape)
+        total = pt.sum(predictor.predictor * v)
+        back = grad(total, predictor.x, disconnected_inputs="ignore")
+        return [predictor.x, self._setting.theta, v], back
 
     def forget(self) -> None:
         """What theta was at does not hold: another step has moved what it owns."""
@@ -145,14 +183,18 @@ class DrawBack:
 
         ``None`` if the covariance of one of them is not positive definite.
         """
-        known = self._at(theta)
+        covs_at, transposed = self._looks
+        covs = [np.asarray(cov) for cov in covs_at(theta)]
         # If a covariance is singular, PyMC has no density to compare with.
-        if known is None or any(isinstance(factor, SymmetricRoot) for factor in known[1]):
+        dense = [cov for cov in covs if cov.ndim == 2]
+        if not self._is_identity and any(
+            factorize(np.array(cov, order="F")) is None for cov in dense
+        ):
             return None
         zero = np.zeros(self.size)
-        back = self._transposed(zero, theta, w)
+        back = transposed(zero, theta, w)
         u = np.empty(self.size)
-        for block, cov in zip(self._blocks, known[0], strict=True):
+        for block, cov in zip(self._blocks, covs, strict=True):
             part = back[block.part]
             u[block.part] = cov * part if cov.ndim == 1 else cov @ part
         means = [np.array(x, dtype=np.float64) for x in self._values(zero, theta)]
@@ -201,7 +243,7 @@ class DrawBack:
 
         For n² k operations.
         """
-        (B,), (variances,) = self._beside(theta), self._variances(theta)
+        B, variances = self._beside(theta)
         roots = np.sqrt(variances)
         T = prior.solve(np.asfortranarray(B * roots))
         tally.cubic_ops += round(3 * roots.size / B.shape[0])  # n² k against n³/3
