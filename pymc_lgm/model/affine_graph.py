@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,8 +25,8 @@ class AffineGraph:
     Parameters
     ----------
     setting : Setting
-    whole : int, optional
-        Which of the latents is in x with its mean.
+    whole : collection of int
+        Which of the latents are in x with their means.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class AffineGraph:
         The latents, with their means.
     """
 
-    def __init__(self, setting: Setting, whole: int | None = None):
+    def __init__(self, setting: Setting, whole: Collection[int] = ()):
         model, latents = setting.model, setting.reading.latents
         sizes = [int(np.prod(shape)) for shape in setting.shapes]
         ends = np.cumsum(sizes)
@@ -59,7 +59,7 @@ class AffineGraph:
         triples = zip(latents, self.parts, setting.shapes, strict=True)
         for k, (latent, part, shape) in enumerate(triples):
             nodes[latent.node] = self.x[part].reshape(shape)
-            if k != whole:
+            if k not in whole:
                 mean = clone_replace(latent.mean, nodes, rebuild_strict=False)
                 mean = pt.broadcast_to(mean.astype("float64"), shape)
                 nodes[latent.node] = mean + nodes[latent.node]

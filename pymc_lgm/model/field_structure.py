@@ -206,7 +206,7 @@ class FieldStructure:
         if reader is None:
             return None
         # The mean of a series is found where its precision is.
-        graph = AffineGraph(setting, series[0] if series else None)
+        graph = AffineGraph(setting, series[:1])
         picks = None
         if has_picks(reading.frontier[0], reader):
             picks = Picks.of(setting, graph, reader)

@@ -14,9 +14,33 @@ from pymc_lgm.model.compiling import ONCE
 from pymc_lgm.model.latents import Latent, is_process
 from pymc_lgm.model.reads import MOST
 
-__all__ = ["discrete_in", "name_of", "shared_in", "single_in"]
+__all__ = [
+    "MOST_LEFT",
+    "discrete_in",
+    "elements_of",
+    "is_many",
+    "name_of",
+    "shared_in",
+    "single_in",
+]
 
 Variable = Any
+
+MOST_LEFT = 12
+"""Elements of Gaussian vectors that may be hyper-parameters without being named."""
+
+
+def elements_of(rv: Variable) -> int:
+    """How many elements a random variable has."""
+    known = rv.type.shape
+    if None in known:
+        known = rv.shape.eval(mode=ONCE)
+    return int(np.prod(known))
+
+
+def is_many(rv: Variable) -> bool:
+    """Whether a variable has more elements than hyper-parameters may have without being named."""
+    return elements_of(rv) > MOST_LEFT
 
 
 def discrete_in(model: pm.Model, frontier: Sequence[Variable]) -> str | None:

@@ -24,7 +24,7 @@ from pymc_lgm.model.affine import core_of
 from pymc_lgm.model.areas import as_areas, is_areas
 from pymc_lgm.model.integrates import is_positive
 from pymc_lgm.model.intrinsic import as_intrinsic, is_intrinsic
-from pymc_lgm.model.series import as_series, is_series
+from pymc_lgm.model.series import as_series, as_vector_walk, is_series, is_vector_walk
 from pymc_lgm.model.sparse_precision import as_sparse_precision
 from pymc_lgm.priors.markov import FieldMaker
 
@@ -93,7 +93,8 @@ class Latent:
 
 def is_process(rv: Variable) -> bool:
     """Whether a random variable is a multivariate normal, a series or one of areas."""
-    return isinstance(rv.owner.op, MvNormalRV) or is_series(rv) or is_areas(rv) or is_intrinsic(rv)
+    op_is_known = isinstance(rv.owner.op, MvNormalRV) or is_areas(rv) or is_intrinsic(rv)
+    return op_is_known or is_series(rv) or is_vector_walk(rv)
 
 
 def is_sparse(rv: Variable) -> bool:
@@ -112,6 +113,9 @@ def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
     if is_series(rv):
         series = as_series(rv)
         return Latent(rv, rv, series.mean(), field=series)
+    if is_vector_walk(rv):
+        walk = as_vector_walk(rv)
+        return Latent(rv, rv, walk.mean(), field=walk)
     if is_areas(rv):
         mean, areas = as_areas(rv)
         return Latent(rv, rv, mean, field=areas)

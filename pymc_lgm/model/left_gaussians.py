@@ -11,7 +11,6 @@ import logging
 from collections.abc import Container
 from typing import Any
 
-import numpy as np
 import pymc as pm
 
 from pymc.distributions.multivariate import (
@@ -29,16 +28,13 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import NormalRV
 
 from pymc_lgm.model import refusals
-from pymc_lgm.model.compiling import ONCE
+from pymc_lgm.model.hyperparameters import MOST_LEFT, elements_of
 from pymc_lgm.model.latents import is_gaussian
 from pymc_lgm.model.reading import Reading
 
-__all__ = ["MOST_LEFT", "gaussian_vectors", "refuse_left_gaussians"]
+__all__ = ["gaussian_vectors", "refuse_left_gaussians"]
 
 Variable = Any
-
-MOST_LEFT = 12
-"""Elements of Gaussian vectors that may be hyper-parameters without being named."""
 
 ALWAYS = (
     *(NormalRV, MvNormalRV, PrecisionMvNormalRV, MatrixNormalRV, KroneckerNormalRV),
@@ -70,7 +66,7 @@ def refuse_left_gaussians(model: pm.Model, reading: Reading, theta: Container[Va
         for rv in gaussian_vectors(model)
         if model.rvs_to_values[rv] in theta and rv in reached and rv not in reading.missing
     ]
-    sizes = {rv: _size(rv) for rv in left}
+    sizes = {rv: elements_of(rv) for rv in left}
     left = [rv for rv in left if sizes[rv] > 1]
     if not left:
         return
@@ -107,13 +103,6 @@ def _is_normal(model: pm.Model, rv: Variable) -> bool:
 
 def _is_innovation(v: Variable) -> bool:
     return v.owner is not None and isinstance(v.owner.op, ALWAYS)
-
-
-def _size(rv: Variable) -> int:
-    known = rv.type.shape
-    if None in known:
-        known = rv.shape.eval(mode=ONCE)
-    return int(np.prod(known))
 
 
 def _called(rv: Variable) -> str:

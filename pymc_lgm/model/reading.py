@@ -18,7 +18,7 @@ from pytensor.tensor.math import Dot, Sum
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model import refusals
 from pymc_lgm.model.affine import find_frontier
-from pymc_lgm.model.hyperparameters import discrete_in, name_of, shared_in, single_in
+from pymc_lgm.model.hyperparameters import discrete_in, is_many, name_of, shared_in, single_in
 from pymc_lgm.model.integrates import integrates_to_one
 from pymc_lgm.model.latents import Latent, gaussian, is_process, is_sparse
 
@@ -47,6 +47,9 @@ class Reading:
         drawn given all else.
     left : dict of variable to str
         Gaussian variables that are hyper-parameters after all, and what stood in the way.
+    joins : bool
+        Whether observations read an element of one linear predictor that many of them read beside
+        elements of another. Its elements are told apart then: one for each observation.
     """
 
     latents: list[Latent]
@@ -54,6 +57,7 @@ class Reading:
     terms: list[Variable]
     missing: list[Variable]
     left: dict[Variable, str] = field(default_factory=dict)
+    joins: bool = False
 
     @cached_property
     def is_one_vector(self) -> bool:
@@ -135,6 +139,7 @@ def read_latents(
     coefficients = [rv for rv in chosen if rv not in (*beside, *processes, *named)]
     left: dict[Variable, str] = {}
     while True:
+        joins = False
         terms = [rv for rv in known if rv not in chosen] + list(model.potentials)
         latents = [gaussian(rv, terms) for rv in chosen]
         found = find_frontier(terms, [latent.node for latent in latents], model.basic_RVs)
@@ -146,9 +151,10 @@ def read_latents(
             refused = dict.fromkeys(single_in(found.predictor, of_node))
         if not refused and len(found.predictor) > 1:
             reason = "many observations read each of its elements beside another linear predictor"
-            shared = shared_in(terms, found.predictor, latents)
-            refused = dict.fromkeys(rv for rv in shared if rv not in named)
-        reading = Reading(latents, found.predictor, terms, missing, left)
+            shared = [rv for rv in shared_in(terms, found.predictor, latents) if rv not in named]
+            joins = any(is_many(rv) for rv in shared)
+            refused = {} if joins else dict.fromkeys(shared)
+        reading = Reading(latents, found.predictor, terms, missing, left, joins)
         if not refused and not reading.is_one_vector and (k := discrete_in(model, found.predictor)):
             # A is looked at once: it cannot jump when another step moves k.
             reason = f"{k!r}, which is discrete, decides how it enters the linear predictor"

@@ -33,6 +33,7 @@ __all__ = [
     "not_known",
     "range_jumps",
     "range_moves",
+    "read_by_too_many",
     "refuse_float32",
     "shapes_disagree",
     "transformed",
@@ -248,6 +249,15 @@ def range_is_less_at_the_start(latents: str, elements: int, rank: int, elsewhere
         f"freedom at the starting point, and {elsewhere} beside it: what multiplies a latent "
         "variable is 0 there. "
         "Start it elsewhere, as in pm.Normal('beta', 0, 1, initval=0.5)."
+    )
+
+
+def read_by_too_many(name: str) -> str:
+    """Raised for a vector walk that only a dense covariance could serve."""
+    return (
+        f"{name!r} is a pm.MvGaussianRandomWalk, and the linear predictor reads too many of its "
+        "elements together. This package integrates it out if each element of the predictor reads "
+        "few of them. Sample the model with step=pm.NUTS()."
     )
 
 

@@ -1,7 +1,10 @@
 """Series as PyMC has them: an autoregression or a random walk as T x = u + ε with a banded T.
 
 See `pymc_lgm.priors.banded`. `pymc.AR` says x_t = c + Σ_k ρ_k x_{t−k} + σ ε_t after its first
-values, `pymc.GaussianRandomWalk` x_t = x_{t−1} + μ + σ ε_t; their first values are normal.
+values, `pymc.GaussianRandomWalk` x_t = x_{t−1} + μ + σ ε_t; their first values are normal. A batch
+of series is one series with breaks: T has zeros where one of them ends and the next begins. A
+`pymc.MvGaussianRandomWalk` of k elements is one series, time by time, with 2 k − 1 lags: with
+innovations N(μ, L Lᵀ), the rows of T at a time are L⁻¹ (x_t − x_{t−1}) = L⁻¹ μ + ε_t.
 """
 
 from __future__ import annotations
@@ -11,13 +14,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytensor.tensor as pt
 
+from pymc.distributions.multivariate import MvNormalRV
 from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
 from pytensor.tensor.random.basic import NormalRV
 
+from pymc_lgm.model import refusals
 from pymc_lgm.model.integrates import is_positive
 from pymc_lgm.priors.markov import SeriesMaker
 
-__all__ = ["Series", "as_series", "is_normal", "is_series", "parameters", "parts"]
+__all__ = [
+    "Series",
+    "as_series",
+    "as_vector_walk",
+    "is_normal",
+    "is_series",
+    "is_vector_walk",
+    "parameters",
+    "parts",
+]
 
 Variable = Any
 
@@ -34,12 +48,18 @@ class Series(NamedTuple):
     width : int
         b + 1.
     name : str
+    batch : tuple of int
+        Shape of a batch of series, raveled: ``()`` for one.
+    vector : int
+        Elements at each time.
     """
 
     whitener: Variable
     drive: Variable
     width: int
     name: str
+    batch: tuple[int, ...] = ()
+    vector: int = 1
 
     @property
     def reads(self) -> list[Variable]:
@@ -47,19 +67,30 @@ class Series(NamedTuple):
         return [self.whitener, self.drive]
 
     def _dense(self) -> Variable:
-        """T, (n, n)."""
-        n = self.whitener.shape[1]
-        return sum(pt.diag(self.whitener[k, : n - k], -k) for k in range(self.width))
+        """T of each series, (..., n, n)."""
+        bands = self.whitener
+        if self.batch:
+            bands = bands.reshape((self.width, *self.batch, -1))
+        n = bands.shape[-1]
+        row, column = pt.arange(n)[:, None], pt.arange(n)[None, :]
+        return sum(
+            pt.where(pt.eq(row - column, k), bands[k][..., None, :], 0.0) for k in range(self.width)
+        )
 
     def mean(self) -> Variable:
-        """T⁻¹ u, by a dense T."""
-        return pt.linalg.solve_triangular(self._dense(), self.drive, lower=True, b_ndim=1)
+        """T⁻¹ u, by a dense T, in the shape of the series."""
+        T = self._dense()
+        drive = self.drive.reshape((*self.batch, -1)) if self.batch else self.drive
+        mean = pt.linalg.solve_triangular(T, drive, lower=True, b_ndim=1)
+        return mean.reshape((-1, self.vector)) if self.vector > 1 else mean
 
     def covariance(self) -> Variable:
-        """T⁻¹ T⁻ᵀ, (n, n)."""
+        """T⁻¹ T⁻ᵀ of each series, (..., n, n)."""
+        if self.vector > 1:
+            raise ValueError(refusals.read_by_too_many(self.name))
         T = self._dense()
-        inverse = pt.linalg.solve_triangular(T, pt.eye(T.shape[0]), lower=True, b_ndim=2)
-        return inverse @ inverse.T
+        inverse = pt.linalg.solve_triangular(T, pt.eye(T.shape[-1]), lower=True, b_ndim=2)
+        return inverse @ inverse.mT
 
     def maker(self, n: int) -> SeriesMaker:
         """Q by its elements."""
@@ -74,10 +105,51 @@ class Series(NamedTuple):
         )
 
 
+def is_vector_walk(rv: Variable) -> bool:
+    """Whether a variable is one walk of vectors with normal first values and innovations."""
+    if not isinstance(rv.owner.op, RandomWalkRV) or rv.ndim != 2 or rv.type.shape[1] is None:
+        return False
+    start, innovation, _ = rv.owner.inputs
+    return all(
+        x.owner is not None and isinstance(x.owner.op, MvNormalRV) for x in (start, innovation)
+    )
+
+
+def as_vector_walk(rv: Variable) -> Series:
+    """T in bands and u, of x time by time."""
+    start, innovation, steps = rv.owner.inputs
+    k = int(rv.type.shape[1])
+    blocks, drives = [], []
+    for part, count in ((start, 1), (innovation, steps)):
+        mean, cov = part.owner.op.dist_params(part.owner)
+        L = pt.linalg.cholesky(pt.broadcast_to(cov, (count, k, k)).astype("float64"))
+        eye = pt.broadcast_to(pt.eye(k), (count, k, k))
+        inverse = pt.linalg.solve_triangular(L, eye, lower=True, b_ndim=2)
+        mean = pt.broadcast_to(mean, (count, k)).astype("float64")
+        blocks.append(inverse)
+        drives.append((inverse @ mean[..., None])[..., 0])
+    now = pt.concatenate(blocks)  # (n, k, k): L⁻¹ of each time
+    after = pt.concatenate([blocks[1], pt.zeros((1, k, k))])  # that of the time after
+    bands = []
+    for d in range(2 * k):
+        # T_{j+d, j} with j = t k + b: element (b + d, b) of L⁻¹ at t, or (b + d − k, b) at t + 1.
+        columns = []
+        for b in range(k):
+            if b + d < k:
+                columns.append(now[:, b + d, b])
+            elif b <= b + d - k < k:
+                columns.append(-after[:, b + d - k, b])
+            else:
+                columns.append(pt.zeros_like(now[:, 0, 0]))
+        bands.append(pt.stack(columns, axis=-1).ravel())
+    drive = pt.concatenate(drives).ravel()
+    return Series(pt.stack(bands), drive, 2 * k, str(rv.name), vector=k)
+
+
 def is_series(rv: Variable) -> bool:
-    """Whether a random variable is one series with normal first values and innovations."""
+    """Whether a variable is a series, or a batch, with normal first values and innovations."""
     op = rv.owner.op
-    if rv.ndim != 1 or not isinstance(op, AutoRegressiveRV | RandomWalkRV):
+    if not isinstance(op, AutoRegressiveRV | RandomWalkRV) or None in rv.type.shape[:-1]:
         return False
     if isinstance(op, AutoRegressiveRV):
         return is_normal(rv.owner.inputs[2])
@@ -89,20 +161,32 @@ def as_series(rv: Variable) -> Series:
     """T in bands and u, graphs of what the series depends on."""
     start, steps, lags, drift, sigma = parts(rv)
     first, scale = parameters(start)
-    order = rv.owner.op.ar_order if isinstance(rv.owner.op, AutoRegressiveRV) else 1
+    is_walk = isinstance(rv.owner.op, RandomWalkRV)
+    order = 1 if is_walk else rv.owner.op.ar_order
+    batch = tuple(int(length) for length in rv.type.shape[:-1])
 
     def each(value: Variable, count: Variable) -> Variable:
-        return pt.broadcast_to(pt.as_tensor(value).astype("float64"), (count,))
+        value = pt.as_tensor(value).astype("float64")
+        if is_walk and batch:  # PyMC has the innovations of a walk with time first
+            return pt.moveaxis(pt.broadcast_to(value, (count, *batch)), 0, -1)
+        return pt.broadcast_to(value, (*batch, count))
 
-    sigma = each(_positive(sigma), steps)
+    def along(value: Variable) -> Variable:
+        """A parameter of each series, beside its times."""
+        return value[..., None] if batch and not is_walk and value.ndim > 0 else value
+
+    sigma = each(along(_positive(sigma)), steps)
     first, scale = each(first, order), each(_positive(scale), order)
-    bands = [pt.concatenate([1.0 / scale, 1.0 / sigma])]
+    bands = [pt.concatenate([1.0 / scale, 1.0 / sigma], axis=-1)]
     for k in range(1, order + 1):
         # T_{j+k, j} of rows j + k ≥ order; those before are first values, which depend on none.
-        bands.append(pt.concatenate([pt.zeros(order - k), -lags[k - 1] / sigma, pt.zeros(k)]))
-    drive = pt.concatenate([first / scale, each(drift, steps) / sigma])
+        before, after = pt.zeros((*batch, order - k)), pt.zeros((*batch, k))
+        bands.append(pt.concatenate([before, -along(lags[..., k - 1]) / sigma, after], axis=-1))
+    drive = pt.concatenate([first / scale, each(along(drift), steps) / sigma], axis=-1)
     whitener = pt.stack(bands).astype("float64")
-    return Series(whitener, drive.astype("float64"), order + 1, str(rv.name))
+    if batch:
+        whitener, drive = whitener.reshape((order + 1, -1)), drive.ravel()
+    return Series(whitener, drive.astype("float64"), order + 1, str(rv.name), batch)
 
 
 def _positive(sd: Variable) -> Variable:

@@ -40,6 +40,8 @@ class IntrinsicField:
         Elements of Q_p.
     columns, covariance : ndarray, shape (n, 2) and (2, 2)
         U = (1, g) and S with Q⁻ + s² 11ᵀ = Q_p⁻¹ + U S Uᵀ.
+    update : tuple of ndarray, shape (n, 2) and (2, 2)
+        U and S with Q + 11ᵀ/(n s)² = Q_p + U S Uᵀ.
     mean : ndarray, shape (n,)
         Zero.
     factor : SparseFactor
@@ -67,6 +69,10 @@ class IntrinsicField:
             delta = 1.0 / max(spread, 1e-300)
         self.precision = held(delta)
         self.factor = self._factorize(self.precision)
+        # What makes Q_p the precision of φ, Q + 11ᵀ/(n s)².
+        U = np.zeros((self.n, 2))
+        U[:, 0], U[self.pattern.order[self.pattern.rows[pin]], 1] = 1.0 / (self.n * sd), 1.0
+        self.update = U, np.diag([1.0, -delta])
         g = (self._inverse_times(np.ones(self.n)) - self.n / delta) / self.n
         self.columns = np.column_stack([np.ones(self.n), g])
         self.covariance = np.array([[g.mean() - 1.0 / delta + sd**2, -1.0], [-1.0, 0.0]])

@@ -8,6 +8,7 @@ from pymc_lgm.model.forms.base import Form, Setting
 from pymc_lgm.model.forms.field import FieldPredictor
 from pymc_lgm.model.forms.inducing import ThroughInducing
 from pymc_lgm.model.forms.linear import LinearPredictor
+from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.model.forms.vector import OneVector
 from pymc_lgm.model.series import Series
 
@@ -26,4 +27,16 @@ def forms_of(setting: Setting) -> Iterator[Form]:
         return
     if (structure := FieldStructure.of(setting)) is not None:
         yield FieldPredictor(setting, structure)
-    yield OneVector(setting) if reading.is_one_vector else LinearPredictor(setting)
+    if reading.is_one_vector:
+        yield OneVector(setting)
+        return
+    sum_form = SumPredictor.of(setting)
+    if sum_form is not None and sum_form.is_cheaper:
+        yield sum_form
+    try:
+        yield LinearPredictor(setting)
+    except ValueError as error:
+        # If its range moves with theta, f alone cannot be held; the latent variables can.
+        if sum_form is not None:
+            yield sum_form
+        raise error

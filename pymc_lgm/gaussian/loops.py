@@ -1,0 +1,107 @@
+"""Loops over the rows of a sparse A."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from numpy.typing import NDArray
+
+from pymc_lgm.linalg import Array
+
+__all__ = [
+    "add_gram",
+    "add_products",
+    "bilinear_forms",
+    "quadratic_forms",
+    "times",
+    "times_transposed",
+]
+
+Index = NDArray[np.intp]
+
+
+@numba.njit(cache=True)
+def add_gram(starts: Index, data: Array, weights: Array, pairs: Index, out: Array) -> None:
+    """Add Aᵀ diag(w) A to the elements of a lower triangle.
+
+    ``pairs`` says which element each pair of numbers of a row is, (0, 0), (1, 0), (1, 1), (2, 0), …
+    """
+    t = 0
+    for i in range(weights.size):
+        for a in range(starts[i], starts[i + 1]):
+            weighted = weights[i] * data[a]
+            for b in range(starts[i], a + 1):
+                out[pairs[t]] += weighted * data[b]
+                t += 1
+
+
+@numba.njit(cache=True)
+def quadratic_forms(starts: Index, data: Array, pairs: Index, S: Array) -> Array:
+    """a_iᵀ S a_i of each row of A, for a symmetric S known where pairs of numbers of a row meet."""
+    out = np.zeros(starts.size - 1)
+    t = 0
+    for i in range(out.size):
+        for a in range(starts[i], starts[i + 1]):
+            total = 0.0
+            for b in range(starts[i], a):
+                total += data[b] * S[pairs[t]]
+                t += 1
+            out[i] += data[a] * (2.0 * total + data[a] * S[pairs[t]])
+            t += 1
+    return out
+
+
+@numba.njit(cache=True)
+def add_products(
+    starts: Index,
+    columns: Index,
+    data: Array,
+    rows: Index,
+    weights: Array,
+    pairs: Index,
+    out: Array,
+) -> None:
+    """Add w_k (a_i a_jᵀ + a_j a_iᵀ) of rows (i, j) of A, ``rows`` (K, 2), to a lower triangle.
+
+    ``pairs`` says which element each number of row i makes with each number of row j.
+    """
+    t = 0
+    for k in range(len(rows)):
+        for a in range(starts[rows[k, 0]], starts[rows[k, 0] + 1]):
+            weighted = weights[k] * data[a]
+            for b in range(starts[rows[k, 1]], starts[rows[k, 1] + 1]):
+                twice = 2.0 if columns[a] == columns[b] else 1.0
+                out[pairs[t]] += twice * weighted * data[b]
+                t += 1
+
+
+@numba.njit(cache=True)
+def bilinear_forms(starts: Index, data: Array, rows: Index, pairs: Index, S: Array) -> Array:
+    """a_iᵀ S a_j of rows (i, j) of A, ``rows`` (K, 2), as `quadratic_forms`."""
+    out = np.zeros(len(rows))
+    t = 0
+    for k in range(len(rows)):
+        for a in range(starts[rows[k, 0]], starts[rows[k, 0] + 1]):
+            for b in range(starts[rows[k, 1]], starts[rows[k, 1] + 1]):
+                out[k] += data[a] * data[b] * S[pairs[t]]
+                t += 1
+    return out
+
+
+@numba.njit(cache=True)
+def times(starts: Index, columns: Index, data: Array, x: Array, out: Array) -> None:
+    """Add A x, x of shape (N, k)."""
+    for i in range(starts.size - 1):
+        for t in range(starts[i], starts[i + 1]):
+            for c in range(x.shape[1]):
+                out[i, c] += data[t] * x[columns[t], c]
+
+
+@numba.njit(cache=True)
+def times_transposed(starts: Index, columns: Index, data: Array, g: Array, out: Array) -> None:
+    """Add Aᵀ g, g of shape (E, k)."""
+    for i in range(starts.size - 1):
+        for t in range(starts[i], starts[i + 1]):
+            for c in range(g.shape[1]):
+                out[columns[t], c] += data[t] * g[i, c]

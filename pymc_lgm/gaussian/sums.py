@@ -1,0 +1,397 @@
+"""Sums of Gaussian families: eta = c + A x with a sparse A, x of one family after another.
+
+The vector that is sampled is f = (x, eta), of which observations read the second part. Its prior
+has the degrees of freedom of x, so nothing is asked of A: its range may move with theta, its rows
+may be alike, and eta may have more elements than x or fewer. All that a posterior asks for follows
+from one sparse factor,
+
+    P = Q + U S Uᵀ + W_x + Aᵀ W_eta A,
+
+whose pattern does not depend on theta or W: it is ordered and analyzed once a model. Marginal
+variances of eta, a_iᵀ P⁻¹ a_i, come from the inverse on the pattern of the factor, which has every
+pair of elements of x that a row of A reads (Takahashi, Fagan and Chen 1973; Rue and Held 2005).
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+
+from numpy.typing import NDArray
+from scipy.linalg import block_diag
+from scipy.sparse import csc_array
+
+from pymc_lgm.gaussian import loops
+from pymc_lgm.gaussian.factors import UpdatedFactor
+from pymc_lgm.gaussian.families import Family, FamilyAt
+from pymc_lgm.linalg import LOG_2PI, Array, tally
+from pymc_lgm.priors import sparse_loops
+from pymc_lgm.priors.base import Prior
+from pymc_lgm.priors.by_covariance import ByCovariance
+from pymc_lgm.priors.precision import Precision, SiteBlocks, diagonal
+from pymc_lgm.priors.sparse import Pattern, SparseFactor
+from pymc_lgm.priors.without_slopes import WithoutSlopes
+
+__all__ = ["Layout", "SumAt", "SumModel", "SumPosterior", "SumPrior"]
+
+Index = NDArray[np.intp]
+
+CERTAIN = 1e12
+"""(K⁻¹)_ii: given all other elements of f, an element of f is known."""
+
+OUTSIDE = 1e-6
+"""Distance of eta from c + A x, in units of eta, at which an f is none of this prior's."""
+
+
+class Layout:
+    """Where Q, A and P have elements, once a model.
+
+    Parameters
+    ----------
+    families : sequence of Family
+    starts, columns : ndarray of int
+        Of A, in compressed rows: where each row starts, (E + 1,), and which element of x each of
+        its numbers multiplies.
+    sets : ndarray of int, shape (G, s), optional
+        Elements of f that observations read together, as in `SiteBlocks`.
+    """
+
+    def __init__(
+        self,
+        families: Sequence[Family],
+        starts: Index,
+        columns: Index,
+        sets: Index | None = None,
+    ):
+        self.families, self.starts, self.columns = families, starts, columns
+        self.sets = sets
+        sizes = [family.n for family in families]
+        ends = np.cumsum([0, *sizes])
+        self.parts = [slice(int(a), int(b)) for a, b in pairwise(ends)]
+        self.N, self.E = int(ends[-1]), starts.size - 1
+        U = [family.update[0] for family in families]
+        self.U: Array = block_diag(*U).reshape(self.N, sum(u.shape[1] for u in U))
+        self.S: Array = block_diag(*(family.update[1] for family in families))
+        self.S = self.S.reshape(self.U.shape[1], self.U.shape[1])
+        rows_of_Q = np.concatenate(
+            [family.rows + part.start for family, part in zip(families, self.parts, strict=True)]
+        )
+        columns_of_Q = np.concatenate(
+            [family.columns + part.start for family, part in zip(families, self.parts, strict=True)]
+        )
+        first, second = _pairs(starts, columns)
+        self.joined, self.of_joined = _joined(sets, self.N)
+        third, fourth = _products(starts, columns, self.joined)
+        rows = np.concatenate([rows_of_Q, first, third])
+        across = np.concatenate([columns_of_Q, second, fourth])
+        there = csc_array((np.ones(rows.size), (rows, across)), shape=(self.N, self.N))
+        self.pattern = Pattern.of(csc_array(there + there.T))
+        self._keys = self.pattern.columns * self.N + self.pattern.rows
+        self.of_Q = self._elements(rows_of_Q, columns_of_Q)
+        self.pairs = self._elements(first, second)
+        self.products = self._elements(third, fourth)
+        self.pairs_of_L, self.products_of_L = (
+            self.pattern.place[each] for each in (self.pairs, self.products)
+        )
+
+    def _elements(self, rows: Index, columns: Index) -> Index:
+        """Which elements of P some pairs are."""
+        one, two = self.pattern.back[rows], self.pattern.back[columns]
+        key = np.minimum(one, two) * self.N + np.maximum(one, two)
+        return np.searchsorted(self._keys, key).astype(np.intp)
+
+    @property
+    def flops(self) -> int:
+        """Multiplications of one factorization of P."""
+        return int((np.diff(self.pattern.starts).astype(np.float64) ** 2).sum())
+
+
+def _pairs(starts: Index, columns: Index) -> tuple[Index, Index]:
+    """Elements of x that a row of A reads together, in the order of `loops.add_gram`."""
+    first, second = [], []
+    for i in range(starts.size - 1):
+        row = columns[starts[i] : starts[i + 1]]
+        a, b = np.tril_indices(row.size)
+        first.append(row[a])
+        second.append(row[b])
+    if not first:
+        return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp)
+    return np.concatenate(first).astype(np.intp), np.concatenate(second).astype(np.intp)
+
+
+def _joined(sets: Index | None, N: int) -> tuple[Index, tuple[Index, Index, Index]]:
+    """Rows of A in the same set, (K, 2), and where each pair is in the values of `SiteBlocks`."""
+    if sets is None or sets.shape[1] == 1:
+        nothing = np.zeros(0, dtype=np.intp)
+        return np.zeros((0, 2), dtype=np.intp), (nothing, nothing, nothing)
+    p, q = np.tril_indices(sets.shape[1], -1)
+    rows = np.stack([sets[:, p], sets[:, q]], axis=-1) - N
+    g, k = np.nonzero((rows >= 0).all(axis=-1))
+    return np.ascontiguousarray(rows[g, k]), (g, p[k], q[k])
+
+
+def _products(starts: Index, columns: Index, rows: Index) -> tuple[Index, Index]:
+    """Elements of x that two rows of A read, in the order of `loops.add_products`."""
+    nothing = np.zeros(0, dtype=np.intp)
+    first, second = [nothing], [nothing]
+    for i, j in rows:
+        one, two = columns[starts[i] : starts[i + 1]], columns[starts[j] : starts[j + 1]]
+        first.append(np.repeat(one, two.size))
+        second.append(np.tile(two, one.size))
+    return np.concatenate(first), np.concatenate(second)
+
+
+@dataclass(frozen=True, eq=False)
+class SumAt:
+    """The numbers of a sum at one theta.
+
+    Attributes
+    ----------
+    c : ndarray, shape (E,)
+        eta at x = 0.
+    offset : ndarray, shape (N,)
+        What is added to x: f begins with x + offset.
+    A : ndarray
+        The numbers of A, in the order of ``Layout.columns``.
+    families : list of FamilyAt
+        The law of x.
+    """
+
+    c: Array
+    offset: Array
+    A: Array
+    families: list[FamilyAt]
+
+
+class SumModel(Protocol):
+    """A sum as a function of theta."""
+
+    @property
+    def layout(self) -> Layout:
+        """The same at every theta."""
+
+    def sum_at(self, theta: Array) -> SumAt | None:
+        """At a theta; ``None`` where there is no proper prior."""
+
+
+class SumPrior(WithoutSlopes):
+    """f = (x, c + A x): see `Prior`. Made by `at`. It has no derivatives in theta."""
+
+    is_proper = True
+
+    def __init__(self, model: SumModel, theta: Array, at: SumAt):
+        self.model, self.theta, self.numbers = model, theta, at
+        layout = self.layout = model.layout
+        self.n, self.rank = layout.N + layout.E, layout.N
+        mean = np.concatenate([each.mean for each in at.families])
+        self.mean = self.seen(mean)
+        self.mean[: layout.N] += at.offset
+        self.mean[layout.N :] += at.c
+
+    @classmethod
+    def at(cls, model: SumModel, theta: Array) -> SumPrior | None:
+        """At a theta; ``None`` where a family has no proper prior, or something is not finite."""
+        numbers = model.sum_at(theta)
+        return None if numbers is None else cls(model, theta, numbers)
+
+    def moved(self, theta: Array) -> SumPrior | None:
+        """At another theta."""
+        return self.at(self.model, theta)
+
+    def has_covariance_of(self, other: Prior) -> bool:
+        """Whether K is the same matrix, and not only equal."""
+        return isinstance(other, SumPrior) and self.numbers is other.numbers
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(N={self.layout.N}, E={self.layout.E})"
+
+    def seen(self, x: Array) -> Array:
+        """(x, A x) of a vector or of columns."""
+        layout, out = self.layout, np.zeros((self.n, *x.shape[1:]))
+        out[: layout.N] = x
+        columns = x.reshape(layout.N, -1)
+        below = out.reshape(self.n, -1)[layout.N :]
+        loops.times(layout.starts, layout.columns, self.numbers.A, columns, below)
+        return out
+
+    def back(self, g: Array) -> Array:
+        """The transpose of `seen`: g_x + Aᵀ g_eta."""
+        layout = self.layout
+        out = np.array(g[: layout.N], dtype=np.float64)
+        below = np.ascontiguousarray(g[layout.N :]).reshape(layout.E, -1)
+        into = out.reshape(layout.N, -1)
+        loops.times_transposed(layout.starts, layout.columns, self.numbers.A, below, into)
+        return out
+
+    @property
+    def log_determinant(self) -> float:
+        """log|Q⁻¹|: that of the density of x."""
+        return -sum(each.factor.log_determinant for each in self.numbers.families)
+
+    @cached_property
+    def variances(self) -> Array:
+        """K_ii: one factorization."""
+        posterior = self.condition(np.zeros(self.n))
+        return np.full(self.n, np.nan) if posterior is None else posterior.variances
+
+    @property
+    def precisions(self) -> Array:
+        """(K⁻¹)_ii: next to infinite."""
+        return np.full(self.n, CERTAIN)
+
+    def condition(self, W: Precision) -> SumPosterior | None:
+        """Factorize P: counted as one operation; ``None`` if it is not positive definite."""
+        tally.cubic_ops += 1
+        own = diagonal(W)
+        layout, pattern = self.layout, self.layout.pattern
+        P = np.zeros(pattern.rows.size)
+        P[layout.of_Q] = np.concatenate([each.elements for each in self.numbers.families])
+        P[pattern.diagonal] += own[: layout.N]
+        A = layout.starts, layout.columns, self.numbers.A
+        loops.add_gram(layout.starts, self.numbers.A, own[layout.N :], layout.pairs, P)
+        if isinstance(W, SiteBlocks):
+            across = np.ascontiguousarray(W.values[layout.of_joined])
+            loops.add_products(*A, layout.joined, across, layout.products, P)
+        factor = pattern.factorize(P)
+        if factor is None:
+            return None
+        if not layout.S.size:
+            return SumPosterior(self, W, factor, None)
+        updated = UpdatedFactor.of(factor, layout.U, layout.S)
+        return None if updated is None else SumPosterior(self, W, factor, updated)
+
+    def multiply(self, xi: Array) -> Array:
+        """(x, A x) with x = R⁻ᵀ ξ, Q = R Rᵀ."""
+        return self.seen(self._each(xi, "solve_transposed"))
+
+    def multiply_transposed(self, g: Array) -> Array:
+        """R⁻¹ (g_x + Aᵀ g_eta)."""
+        return self._each(self.back(g), "solve")
+
+    def solve(self, z: Array) -> Array:
+        """Rᵀ x of z = (x, A x)."""
+        return self._each(z[: self.layout.N], "multiply_transposed")
+
+    def inverse_times(self, z: Array) -> Array:
+        """(Q x, 0) of z = (x, A x): K (Q x, 0) = z."""
+        out = np.zeros(z.shape)
+        out[: self.layout.N] = self._each(self.solve(z), "multiply")
+        return out
+
+    def covariance_times(self, x: Array) -> Array:
+        """K x."""
+        return self.multiply(self.multiply_transposed(x))
+
+    def log_density(self, f: Array) -> float:
+        """Of x; −inf where f is not (x, c + A x)."""
+        z = f - self.mean
+        right = self.seen(z[: self.layout.N])
+        if np.abs(z - right).max(initial=0.0) > OUTSIDE * (1.0 + np.abs(z).max(initial=0.0)):
+            return -math.inf
+        nu = self.solve(z)
+        return -0.5 * (float(nu @ nu) + self.log_determinant + self.rank * LOG_2PI)
+
+    def _each(self, x: Array, verb: str) -> Array:
+        """A verb of the factor of each family, of its part of x."""
+        parts = zip(self.numbers.families, self.layout.parts, strict=True)
+        return np.concatenate([getattr(each.factor, verb)(x[part]) for each, part in parts])
+
+
+class SumPosterior(WithoutSlopes, ByCovariance):
+    """The same conditioned on precisions W ≥ 0: see `Posterior`."""
+
+    prior: SumPrior
+
+    def __init__(
+        self, prior: SumPrior, W: Precision, sparse: SparseFactor, updated: UpdatedFactor | None
+    ):
+        super().__init__(W)
+        self.prior, self._sparse, self._updated = prior, sparse, updated
+        self.factor = sparse if updated is None else updated
+
+    @property
+    def log_determinant(self) -> float:
+        """log|B| = log|P| − log|Q|."""
+        return self.prior.log_determinant + self.factor.log_determinant
+
+    def covariance_times(self, x: Array) -> Array:
+        """Σ x."""
+        return self.multiply(self.factor.solve(self.prior.back(x)))
+
+    def spread(self, x: Array) -> float:
+        """xᵀ Σ x."""
+        half = self.factor.solve(self.prior.back(x))
+        return float(half @ half)
+
+    def multiply(self, xi: Array) -> Array:
+        """(x, A x) with x = R⁻ᵀ ξ, P = R Rᵀ."""
+        return self.prior.seen(self.factor.solve_transposed(xi))
+
+    def solve(self, d: Array) -> Array:
+        """Rᵀ x of d = (x, A x)."""
+        return self.factor.multiply_transposed(d[: self.prior.layout.N])
+
+    @cached_property
+    def _inverse(self) -> Array:
+        """P⁻¹ without the update, on the pattern of the factor."""
+        pattern = self._sparse.pattern
+        return sparse_loops.takahashi(pattern.starts, pattern.below, self._sparse.L)
+
+    @cached_property
+    def _less(self) -> tuple[Array, Array] | None:
+        """B Z and D of the update: Σ is less by B Z D Zᵀ Bᵀ."""
+        if self._updated is None:
+            return None
+        Z, D = self._updated.less
+        return self.prior.seen(Z), D
+
+    @cached_property
+    def variances(self) -> Array:
+        """Σ_ii, by the inverse on the pattern of the factor."""
+        layout, pattern, A = self.prior.layout, self._sparse.pattern, self.prior.numbers.A
+        of_x = self._inverse[pattern.starts[:-1]][pattern.back]
+        of_eta = loops.quadratic_forms(layout.starts, A, layout.pairs_of_L, self._inverse)
+        variances = np.concatenate([of_x, of_eta])
+        if self._less is not None:
+            seen, D = self._less
+            variances -= np.einsum("ij,jk,ik->i", seen, D, seen)
+        return variances
+
+    @cached_property
+    def site_covariances(self) -> Array:
+        """Σ's blocks on the sets of W, (G, s, s); the identity where a set is filled up."""
+        W, layout = self.precision, self.prior.layout
+        if not isinstance(W, SiteBlocks):
+            return self.variances[:, None, None]
+        A, (g, p, q) = self.prior.numbers.A, layout.of_joined
+        across = loops.bilinear_forms(
+            layout.starts, A, layout.joined, layout.products_of_L, self._inverse
+        )
+        if self._less is not None:
+            seen, D = self._less
+            one, two = (seen[layout.N + layout.joined[:, k]] for k in (0, 1))
+            across -= np.einsum("ij,jk,ik->i", one, D, two)
+        blocks = np.where(W.filling, np.eye(W.sets.shape[1]), 0.0)
+        g_own, slot = np.nonzero(W.sets >= 0)
+        blocks[g_own, slot, slot] = self.variances[W.sets[g_own, slot]]
+        blocks[g, p, q] = blocks[g, q, p] = across
+        return blocks
+
+    def block(self, index: NDArray[np.intp]) -> Array:
+        """Σ of some f_i: a column of Σ for each."""
+        columns = np.zeros((self.prior.n, index.size))
+        columns[index, np.arange(index.size)] = 1.0
+        half = self.factor.solve(self.prior.back(columns))
+        result: Array = half.T @ half
+        return result
+
+    def differentiable(self) -> SumPosterior:
+        """As it is."""
+        return self

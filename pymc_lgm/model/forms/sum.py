@@ -1,0 +1,439 @@
+"""f = (x, eta): latent variables of sparse precision, and what observations read of their sum.
+
+    eta = c(theta) + A(theta) x,   x = (x_1, …, x_B) of independent families, A sparse.
+
+So a trend beside a season, a map beside series, crossed effects, a covariate's coefficients beside
+a field: see `pymc_lgm.gaussian.sums`. The latent variables are part of f, so none is drawn back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+
+from numpy.typing import NDArray
+from pytensor.graph.replace import clone_replace, vectorize_graph
+from pytensor.graph.traversal import ancestors
+
+from pymc_lgm.gaussian import (
+    DenseBlocks,
+    Family,
+    Independent,
+    Layout,
+    OfField,
+    SumAt,
+    SumPrior,
+    loops,
+)
+from pymc_lgm.linalg import Array
+from pymc_lgm.model import refusals
+from pymc_lgm.model.affine_graph import AffineGraph
+from pymc_lgm.model.compiling import called_once
+from pymc_lgm.model.elements import columns_move, distinct_elements
+from pymc_lgm.model.forms.base import Direction, Form, FormModel, PriorAt, Probe, Setting
+from pymc_lgm.model.hyperparameters import discrete_in
+from pymc_lgm.model.latents import Latent
+from pymc_lgm.model.reads import joined, reads_of, terms_of
+from pymc_lgm.model.series import Series
+from pymc_lgm.model.sets import sets_of
+from pymc_lgm.priors import Prior
+
+__all__ = ["SumPredictor"]
+
+Variable = Any
+Index = NDArray[np.intp]
+
+MOST = 200
+"""Elements of x that an element of eta may read: beyond it P has a dense block."""
+
+SPARSE, DENSE = 3e-9, 1e-10
+"""Seconds a multiplication of a sparse factorization, and of one by LAPACK, with what follows it.
+
+A factor, its inverse on the pattern, and some solutions; measured at 500 to 2000 latent variables.
+"""
+
+OVERHEAD = 3e-4
+"""Seconds a posterior takes whatever its size: one of a small dense matrix takes half of it."""
+
+
+class SumPredictor(Form):
+    """f = (x, c + A x). Made by `of`.
+
+    Attributes
+    ----------
+    layout : Layout
+        Where A and the precision have elements.
+    """
+
+    by_covariance, has_theta_gradient = False, False
+    is_bent = True
+    _sets: Index | None = None
+
+    def __init__(self, setting: Setting, graph: AffineGraph, families: list[_Reader]):
+        super().__init__(setting)
+        self._setting, self._families = setting, families
+        self._parts, self._x = graph.parts, graph.x
+        here = {graph.x: np.zeros(graph.x.type.shape[0]), setting.theta: setting.at}
+        here |= {v: v.get_value() for v in setting.others}
+        moving = [setting.theta, *setting.others]
+        if setting.reading.joins:
+            size = int(
+                called_once([graph.x, setting.theta], graph.raw.size)(here[graph.x], setting.at)
+            )
+            first, self._index = np.arange(size), np.arange(size)
+        else:
+            first, self._index = distinct_elements(graph.raw, [graph.x, *moving], here)
+        (reads,) = reads_of([graph.raw], graph.x, here, most=MOST)
+        self.is_sparse = not reads.many.any()
+        # Elements that depend on no latent variable are left out of f.
+        self._is_free = reads.counts == 0
+        kept = ~self._is_free[first]
+        self._first, self._index = first[kept], (np.cumsum(kept) - 1)[self._index]
+        self._raw_of_values, self._raw = graph.of_values, graph.raw
+        pattern = reads.pattern[self._first]
+        pattern.sort_indices()
+        starts, columns = pattern.indptr.astype(np.intp), pattern.indices.astype(np.intp)
+        self._rows = np.repeat(np.arange(self._first.size), np.diff(starts))
+        self._pattern = starts, columns
+        move = columns_move(graph.raw, graph.x, graph.parts, moving)
+        self._make_numbers(graph, move)
+        self.f = pt.vector("f", shape=(graph.x.type.shape[0] + self._first.size,))
+        self.n, self.rank = int(self.f.type.shape[0]), int(graph.x.type.shape[0])
+        self.mean = self.cov = pt.zeros(self.n)
+        self._nodes, self._graph = graph.nodes, graph
+        self.stays = not any(move) and self._is_held()
+        self._known: tuple[bytes, SumAt | None] | None = None
+
+    @classmethod
+    def of(cls, setting: Setting) -> SumPredictor | None:
+        """The form of a model; ``None`` if it is no sum of families through a sparse A."""
+        latents = setting.reading.latents
+        if discrete_in(setting.model, setting.reading.frontier):
+            return None
+        nodes = {latent.node for latent in latents}
+        families = []
+        for latent, shape in zip(latents, setting.shapes, strict=True):
+            family = _family(latent, shape)
+            if family is None or not nodes.isdisjoint(ancestors(family.reads)):
+                return None
+            families.append(family)
+        whole = {k for k, latent in enumerate(latents) if isinstance(latent.field, Series)}
+        graph = AffineGraph(setting, whole)
+        form = cls(setting, graph, families)
+        if not form.is_sparse:
+            return None
+        form._refute(graph)
+        return form
+
+    def _make_numbers(self, graph: AffineGraph, move: list[bool]) -> None:
+        """Graphs of c, A and what the families read, and the numbers of A that stay."""
+        setting, columns = self._setting, self._pattern[1]
+        picked = graph.raw[self._first]
+        part_of = np.repeat(np.arange(len(graph.parts)), [p.stop - p.start for p in graph.parts])
+        moves = np.asarray(move)[part_of][columns]
+        N = graph.x.type.shape[0]
+        self._steady = np.zeros(columns.size)
+        self._moving: list[tuple[Index, Index, Index]] = []
+        seeds = np.zeros((1, N))
+        for which in (~moves, moves):
+            color = _colors(self._rows[which], columns[which], N)
+            count = int(color.max(initial=-1)) + 1
+            each = np.zeros((1 + count, N))
+            used = np.unique(columns[which])
+            each[1 + color[used], used] = 1.0
+            at, row = np.flatnonzero(which), self._rows[which]
+            level = 1 + color[columns[which]]
+            if which is moves:
+                seeds, self._moving = each, [(at, level, row)]
+            elif at.size:
+                of_seeds = vectorize_graph(picked, {graph.x: pt.constant(each)})
+                found = np.asarray(called_once([setting.theta], of_seeds)(setting.at))
+                self._steady[at] = found[level, row] - found[0, row]
+        seeded = vectorize_graph(picked, {graph.x: pt.constant(seeds)})
+        zeros = pt.zeros(int(N))
+        flat = pt.concatenate([value.ravel() for value in graph.values])
+        offset = clone_replace(flat, {graph.x: zeros}, rebuild_strict=False)
+        of_values = setting.model.replace_rvs_by_values(
+            [x for family in self._families for x in family.reads]
+        )
+        self.of_values = [graph.of_values, *of_values]
+        self.reads = [seeded, offset, *setting.place(of_values)]
+
+    def _refute(self, graph: AffineGraph) -> None:
+        """Raise if the predictor of a random x is not c + A x: the rules of the graph are wrong."""
+        x = np.random.default_rng(0).standard_normal(self.rank)
+        once = called_once([graph.x, self._setting.theta], [graph.raw, *self.reads])
+        with np.errstate(all="ignore"):
+            raw, rows, *_ = once(x, self._setting.at)
+        c, A = np.array(rows[0]), self._numbers_of_A(rows)
+        below = np.zeros((c.size, 1))
+        loops.times(*self._pattern, A, x[:, None], below)
+        right = c + below[:, 0]
+        if not np.isfinite(raw).all():
+            raise ValueError(refusals.not_finite(self.label, int(np.argmin(np.isfinite(raw)))))
+        if not np.allclose(raw[self._first], right, rtol=1e-8, atol=1e-8 * (1 + np.abs(c).max())):
+            raise ValueError(refusals.not_affine())
+
+    def _is_held(self) -> bool:
+        """Whether eta is a function of the latent variables alone, so that f can be held."""
+        setting = self._setting
+        latents, theta = setting.reading.latents, setting.theta
+        nodes = {latent.node for latent in latents}
+        means = [latent.mean for latent in latents if not isinstance(latent.field, Series)]
+        reads = list(setting.reading.frontier)
+        if not nodes.isdisjoint(ancestors(means)):
+            reads += means
+        # Blocked, a latent variable does not pass on what its prior depends on.
+        inputs = [v for v in ancestors(reads, blockers=nodes) if v not in nodes]
+        free = [rv for rv in setting.model.free_RVs if rv not in nodes]
+        return theta not in inputs and not any(rv in inputs for rv in free)
+
+    @property
+    def is_cheaper(self) -> bool:
+        """Whether a factor of P costs less than one of a dense covariance of f.
+
+        A batch of series has no dense covariance that anybody would want.
+        """
+        if self._setting.reading.joins:
+            return True
+        fields = [latent.field for latent in self._setting.reading.latents]
+        if any(isinstance(each, Series) and (each.batch or each.vector > 1) for each in fields):
+            return True
+        n = min(self.rank, self._first.size)
+        dense = DENSE * float(n) ** 2 * (n + self._first.size)
+        return OVERHEAD + SPARSE * self.layout.flops < 0.5 * OVERHEAD + dense
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where A and the precision have elements."""
+        return Layout([each.family for each in self._families], *self._pattern, self._sets)
+
+    @cached_property
+    def cuts(self) -> Any:  # type: ignore[override]  # set to nothing when densities are made
+        """The frontier's variables, made of f."""
+        E, size = self._first.size, self._index.size
+        flat = self.f[self.rank :][self._index[~self._is_free]] if E else pt.zeros(0)
+        if self._is_free.any():
+            zeros = pt.zeros(self.rank)
+            c = clone_replace(self._raw_of_values, {self._x: zeros}, rebuild_strict=False)
+            flat = c[np.flatnonzero(~self._is_free)].set(flat)
+        setting, nodes = self._setting, self._nodes
+        graphs = [
+            clone_replace(v, nodes, rebuild_strict=False).shape for v in setting.reading.frontier
+        ]
+        shapes = called_once(
+            [self._x, setting.theta], setting.place([pt.as_tensor(s) for s in graphs])
+        )(np.zeros(self.rank), setting.at)
+        cuts, end = {}, 0
+        for v, shape in zip(setting.reading.frontier, shapes, strict=True):
+            begin, end = end, end + int(np.prod(shape))
+            cuts[v] = flat[begin:end].reshape(tuple(int(length) for length in shape))
+        assert end == size
+        return cuts
+
+    def known(self, densities: list[Variable]) -> list[Variable] | None:
+        """As they are, if observations read few elements of eta together."""
+        terms = [
+            term
+            for density in densities
+            if self.f in set(ancestors([density]))
+            for term in terms_of(density, self.f)
+        ]
+        values = {self.f: np.zeros(self.n), self._setting.theta: self._setting.at}
+        values |= {v: v.get_value() for v in self._setting.others}
+        with np.errstate(all="ignore"):
+            found = reads_of(terms, self.f, values)
+        if any((each.counts > 1).any() for each in found):
+            group = joined(found)
+            sets = None if group is None else sets_of(group)
+            if sets is None:
+                return None
+            # A transport bends draws by what each element does alone.
+            self._sets, self.is_bent = sets, False
+            self.__dict__.pop("layout", None)
+        return densities
+
+    def sets(self) -> Index | None:
+        """Elements of eta that observations read together."""
+        return self._sets
+
+    @cached_property
+    def _numbers(self) -> Callable[[Array], list[Array]]:
+        return self._setting.compiled([self._setting.theta], list(self.reads))
+
+    @cached_property
+    def _values(self) -> Callable[[Array, Array], list[Array]]:
+        """x and theta -> the latent variables, in the model's own shapes."""
+        return self._setting.compiled([self._x, self._setting.theta], self._graph.values)
+
+    @cached_property
+    def _innovations(self) -> Callable[..., list[Array]]:
+        """Theta and the values of the latents -> x, one array each."""
+        setting = self._setting
+        latents = setting.reading.latents
+        both = setting.model.replace_rvs_by_values([y for x in latents for y in (x.node, x.mean)])
+        both = setting.place(both)
+        x = [
+            node if isinstance(latent.field, Series) else node - mean
+            for latent, node, mean in zip(latents, both[::2], both[1::2], strict=True)
+        ]
+        values = [setting.model.rvs_to_values[latent.rv] for latent in latents]
+        return setting.compiled([setting.theta, *values], [each.ravel() for each in x])
+
+    def forget(self) -> None:
+        """The numbers at theta."""
+        self._known = None
+
+    def sum_at(self, theta: Array) -> SumAt | None:
+        """c, A and the families, kept for one theta."""
+        key = theta.tobytes()
+        if self._known is None or self._known[0] != key:
+            self._known = key, self._sum_at(theta)
+        return self._known[1]
+
+    def _sum_at(self, theta: Array) -> SumAt | None:
+        rows, offset, *values = self._numbers(theta)
+        if not (np.isfinite(rows).all() and np.isfinite(offset).all()):
+            return None
+        A = self._numbers_of_A(rows)
+        families = []
+        for family in self._families:
+            count = len(family.reads)
+            found = family.family.at(*values[:count])
+            if found is None:
+                return None
+            families.append(found)
+            values = values[count:]
+        return SumAt(np.array(rows[0]), np.array(offset), A, families)
+
+    def _numbers_of_A(self, rows: Array) -> Array:
+        A = self._steady.copy()
+        for at, level, row in self._moving:
+            A[at] = rows[level, row] - rows[0, row]
+        return A
+
+    def prior_of(self, model: FormModel) -> PriorAt:
+        """A sum of families."""
+        return partial(SumPrior.at, self)
+
+    def f_of(self, prior_at: PriorAt, theta: Array, values: list[Array]) -> Array:
+        """x and c + A x."""
+        prior = prior_at(theta)
+        if not isinstance(prior, SumPrior):
+            return np.full(self.n, np.nan)
+        x = np.concatenate(self._innovations(theta, *values))
+        f = prior.seen(x)
+        f[: self.rank] += prior.numbers.offset
+        f[self.rank :] += prior.numbers.c
+        return f
+
+    def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
+        """They are a part of f."""
+        assert isinstance(prior, SumPrior)
+        return self._latents(prior, f[: self.rank] - prior.numbers.offset)
+
+    def _latents(self, prior: SumPrior, x: Array) -> list[Array]:
+        values = [np.array(each, dtype=np.float64) for each in self._values(x, prior.theta)]
+        self._whiten(prior, x, values)
+        return values
+
+    def _whiten(self, prior: SumPrior, x: Array, values: list[Array]) -> None:
+        """Where the model has ν with L ν = x, it is put in the place of x."""
+        latents = self._setting.reading.latents
+        for k, (latent, part) in enumerate(zip(latents, self._parts, strict=True)):
+            if latent.root is not None:
+                nu = prior.numbers.families[k].factor.multiply_transposed(x[part])
+                values[k] = nu.reshape(values[k].shape)
+
+    def probe(self, model: FormModel, prior: Prior, rng: np.random.Generator) -> Probe | None:
+        """Q⁻¹ Bᵀ w in the model's latent variables, f = B x."""
+        assert isinstance(prior, SumPrior)
+        w = rng.standard_normal(self.n)
+        half = prior.multiply_transposed(w)
+        u = prior.multiply(half)
+        mean = np.concatenate([each.mean for each in prior.numbers.families])
+        means = self._latents(prior, mean)
+        there = self._latents(prior, mean + u[: self.rank])
+        steps = [b - a for a, b in zip(means, there, strict=True)]
+        return Probe(means, [Direction(steps, float(half @ half), u)])
+
+    def describe(self) -> list[str]:
+        """A line a family, and what the precision costs."""
+        layout, names = self.layout, self._setting.reading.latents
+        lines = [
+            f"eta ({layout.E}) = c(theta) + A(theta) x ({layout.N}); A has {layout.columns.size} "
+            f"non-zeros, the factor of the precision {layout.pattern.size}"
+        ]
+        for latent, family in zip(names, self._families, strict=True):
+            lines.append(f"{latent.rv.name} ({family.family.n}): {family.kind}")
+        return lines
+
+    def explain(self, model: FormModel, prior_at: PriorAt, theta: Array, where: str) -> str | None:
+        """Say what is not finite, or which family has no proper prior."""
+        if prior_at(theta) is not None:
+            return None
+        rows, offset, *values = self._numbers(theta)
+        if not (np.isfinite(rows).all() and np.isfinite(offset).all()):
+            return f"The linear predictor of {self.label} is not finite {where}."
+        latents = self._setting.reading.latents
+        for latent, family in zip(latents, self._families, strict=True):
+            count = len(family.reads)
+            if family.family.at(*values[:count]) is None:
+                if latent.field is not None:
+                    return latent.field.explain(where)
+                return (
+                    f"The covariance of {latent.rv.name!r} is not positive definite, or not "
+                    f"finite, {where}. Start its scale away from both, as with initval=1."
+                )
+            values = values[count:]
+        return None
+
+
+class _Reader:
+    """A family, and the graphs whose values it takes."""
+
+    def __init__(self, family: Family, reads: list[Variable], kind: str):
+        self.family, self.reads, self.kind = family, reads, kind
+
+
+def _family(latent: Latent, shape: tuple[int, ...]) -> _Reader | None:
+    """The family of a latent variable; ``None`` if it has none."""
+    n = int(np.prod(shape))
+    if latent.through is not None or n == 0:
+        return None
+    if latent.field is not None:
+        kind = type(latent.field).__name__.lower()
+        return _Reader(OfField(latent.field.maker(n), n), latent.field.reads, kind)
+    if latent.variances is not None:
+        variances = pt.broadcast_to(latent.variances, shape).ravel()
+        return _Reader(Independent(n), [variances], "independent")
+    if latent.root is not None and len(shape) != 1:
+        return None
+    b = shape[-1]
+    return _Reader(DenseBlocks(n // b, b), [latent.cov], f"{n // b} dense of {b}")
+
+
+def _colors(rows: Index, columns: Index, N: int) -> Index:
+    """A color of each column, so that no row has two of one color: the first that is free."""
+    color = np.full(N, -1, dtype=np.intp)
+    taken = [0] * (int(rows.max(initial=-1)) + 1)
+    order = np.argsort(columns, kind="stable")
+    rows, columns = rows[order], columns[order]
+    begins = [*np.flatnonzero(np.diff(columns, prepend=-1)), columns.size]
+    for begin, end in pairwise(begins):
+        mine = rows[begin:end].tolist()
+        used = 0
+        for row in mine:
+            used |= taken[row]
+        free = 0
+        while used >> free & 1:
+            free += 1
+        for row in mine:
+            taken[row] |= 1 << free
+        color[columns[begin]] = free
+    return color
