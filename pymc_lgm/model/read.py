@@ -11,8 +11,9 @@ import pytensor
 
 from numpy.typing import NDArray
 from pymc.data import MinibatchOp
-from pymc.distributions.multivariate import MvNormalRV
+from pymc.distributions.multivariate import KroneckerNormalRV, MvNormalRV, MvStudentTRV
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import StudentTRV
 
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model import refusals
@@ -27,6 +28,9 @@ from pymc_lgm.model.reading import Reading, read_latents, read_observed
 from pymc_lgm.threads import few_threads
 
 __all__ = ["LatentGaussianModel", "find_latent", "find_latents"]
+
+APPROXIMATED = "marginalapprox_loglik_"
+"""What PyMC puts before the name of data."""
 
 
 class LatentGaussianModel(ModelFunctions):
@@ -218,6 +222,8 @@ def find_latent(model: pm.Model, latent: Variable | str | None = None) -> Variab
             raise ValueError(refusals.not_a_latent(name, [c.name for c in candidates]))
         candidates = [rv]
     if len(candidates) != 1:
+        if not candidates:
+            _refuse_other_processes(model)
         names = [str(rv.name) for rv in candidates]
         seen = [str(rv.name) for rv in model.observed_RVs if _is_vector(rv)]
         raise ValueError(refusals.which_latent(names, [v.name for v in model.free_RVs], seen))
@@ -225,6 +231,24 @@ def find_latent(model: pm.Model, latent: Variable | str | None = None) -> Variab
     if model.rvs_to_transforms[rv] is not None:
         raise ValueError(refusals.transformed(str(rv.name)))
     return rv
+
+
+def _refuse_other_processes(model: pm.Model) -> None:
+    """Raise if the model has a process after all, of another law or without its values."""
+    for rv in model.free_RVs:
+        whitened = str(rv.name).endswith("_rotated_") and isinstance(rv.owner.op, StudentTRV)
+        if isinstance(rv.owner.op, MvStudentTRV) or whitened:
+            name = str(rv.name).removesuffix("_rotated_")
+            raise ValueError(refusals.student_process(name))
+    for rv in model.observed_RVs:
+        if isinstance(rv.owner.op, KroneckerNormalRV):
+            kind = "an observed pm.KroneckerNormal"
+            raise ValueError(refusals.already_integrated(str(rv.name), kind, "pm.gp.MarginalKron"))
+    for potential in model.potentials:
+        if str(potential.name).startswith(APPROXIMATED):
+            name = str(potential.name).removeprefix(APPROXIMATED)
+            kind = "a pm.Potential"
+            raise ValueError(refusals.already_integrated(name, kind, "pm.gp.MarginalApprox"))
 
 
 def find_observed(model: pm.Model) -> Variable:
