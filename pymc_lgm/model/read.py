@@ -44,8 +44,7 @@ class LatentGaussianModel(ModelFunctions):
     Attributes
     ----------
     data_read : DataRead
-        Shared data that the reading rests on; ``data_read.refuse_new()`` raises if they were
-        replaced.
+        Shared data that the reading rests on: see `refuse_new_data`.
     """
 
     _source: tuple[pm.Model, Reading]
@@ -134,7 +133,7 @@ class LatentGaussianModel(ModelFunctions):
         point = model.initial_point() if initial_point is None else initial_point
         self = cls(model, reading, theta, point, compile_kwargs)
         self._source = model, reading
-        self.data_read = DataRead(reading)
+        self.data_read = DataRead(reading, self.graphs.picking)
         with few_threads(self.n):
             begin = self.theta_of(point)
             f = self.f_of(begin, point)
@@ -143,6 +142,16 @@ class LatentGaussianModel(ModelFunctions):
                 return self
             self.find_reads(begin, f)
         return self
+
+    def refuse_new_data(self) -> None:
+        """Raise a `ValueError` if data that the reading rests on have been replaced.
+
+        Observed values may be, unless a density picks other elements of f by the new ones.
+        """
+        self.data_read.refuse_new()
+        names = self.data_read.picked_anew()
+        if names and not self._reads_as_before():
+            raise ValueError(refusals.new_data(names))
 
     def __getstate__(self) -> dict[str, Any]:
         # Random variables cannot be pickled; the audit of a step has been made of them.

@@ -227,7 +227,7 @@ def new_data(names: Sequence[str]) -> str:
     step = "lgm.PseudoMarginal()"
     return (
         f"The data {', '.join(names)} were replaced after this step was made, which has read them "
-        "already: a chain would mix new observations with old inputs. Make the step after "
+        "already: a chain would mix what is new with what has been read. Make the step after "
         f"pm.set_data, as in pm.sample(step={step})."
     )
 
