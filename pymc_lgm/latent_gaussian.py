@@ -26,6 +26,9 @@ class LatentGaussian(GaussianModel, Protocol):
     def prior(self, theta: Array) -> Prior | None:
         """N(m(theta), K(theta)); ``None`` where that is no number."""
 
+    def has_latents(self, prior: Prior) -> bool:
+        """Whether what f is made of can be drawn given f there; if not, theta has no density."""
+
     def log_prior(self, theta: Array) -> float:
         """log p(theta) up to a constant."""
 

@@ -101,11 +101,19 @@ class AtTheta:
 
     @property
     def is_proper(self) -> bool:
-        """Whether K is positive definite; counted as a lost proposal if not. Factorizes it."""
-        if self.prior.is_proper:
-            return True
-        tally.numerical_rejections += 1
-        return False
+        """Whether theta has a density of f, and of what f is made of; counted as lost if not.
+
+        Factorizes K. Each move asks before it goes to a theta, so that it rejects by itself: a
+        sweep that is rejected as a whole leaves the posterior invariant only if it is reversible.
+        """
+
+        def compute() -> bool:
+            found = self.prior.is_proper and self.model.has_latents(self.prior)
+            if not found:
+                tally.numerical_rejections += 1
+            return found
+
+        return self.once("proper", compute)
 
     def log_likelihood(self, f: Array) -> float:
         """ℓ(f, theta); −inf, and counted, where it cannot be computed."""

@@ -9,6 +9,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
+from models import QUICK
 from pytensor.graph.replace import clone_replace
 
 import pymc_lgm as lgm
@@ -159,3 +160,15 @@ def test_rows_merged_by_a_look_are_noticed(monkeypatch: Any, dies: Any) -> None:
 def test_columns_frozen_by_a_look_are_noticed(monkeypatch: Any, dies: Any) -> None:
     monkeypatch.setattr(predictor, "columns_move", lambda output, x, parts, _: [False] * len(parts))
     dies("reading: columns frozen by a look", largest(scaled_effects()), above=TOLERANCE)
+
+
+def test_what_rounds_to_an_impossible_datum_is_computed_again():
+    """1 − p of a Bernoulli far out is 0 until PyTensor rewrites it: no difference, and no word."""
+    x = np.array([-2.0, -1.0, 1.0, 2.0])
+    with pm.Model() as model:
+        s = pm.HalfNormal("s", 1.0)
+        b = pm.Normal("b", 0.0, 100.0 * s)
+        pm.Bernoulli("y", pm.math.sigmoid(b * x), observed=[1, 0, 1, 0])
+    read = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    assert max(read.check(draws=3).values()) < 1e-9
+    assert read.audit._is_stable

@@ -34,7 +34,7 @@ def test_new_inputs_are_refused_and_new_observations_are_not(copied):
     with pytest.raises(ValueError, match=r"The data X were replaced.*after pm.set_data"):
         step.setup_chain(np.random.default_rng(1), 1, 1)
     with pytest.raises(ValueError, match="The data X"):
-        step.lgm.data_read.refuse_new()
+        step.lgm.refuse_new_data()
     pm.set_data({"X": np.linspace(-1, 1, 12)}, model=model)
     lgm.ASIS(model=model, compile_kwargs=QUICK).setup_chain(1, 1, 1)
 
@@ -56,3 +56,37 @@ def test_a_sample_that_starts_after_it_stops():
         pm.set_data({"X": np.linspace(0, 1, 12), "Y": np.ones(12, int)})
         with pytest.raises(ValueError, match="The data X"):
             pm.sample(draws=2, tune=2, chains=1, step=step, progressbar=False)
+
+
+def of_labels(build, before, after):
+    """A step made with observations, before others are put in their place."""
+    with pm.Model() as model:
+        build(pm.Data("labels", np.array(before)))
+        step = lgm.ASIS(compile_kwargs=QUICK)
+        pm.set_data({"labels": np.array(after)}, model=model)
+    return step
+
+
+def test_observations_that_say_which_elements_are_read_are_read_once():
+    """Each observation was taken for one of the element that its first value had named."""
+
+    def build(labels):
+        f = pm.Normal("f", 0.0, pm.HalfNormal("s"), shape=3)
+        pm.CustomDist(
+            "y", f, logp=lambda value, f: -((f[value] - 1.0) ** 2), observed=labels,
+            dtype="int64", signature="(n)->(n)", shape=(3,),
+        )  # fmt: skip
+
+    step = of_labels(build, [0, 1, 2], [2, 2, 1])
+    with pytest.raises(ValueError, match="The data labels were replaced"):
+        step.setup_chain(np.random.default_rng(1), 1, 1)
+
+
+def test_new_labels_of_classes_are_seen():
+    """They pick one of the probabilities, each of which reads all classes."""
+
+    def build(labels):
+        f = pm.Normal("f", 0.0, pm.HalfNormal("s"), shape=(3, 4))
+        pm.Categorical("y", logit_p=f, observed=labels)
+
+    of_labels(build, [0, 1, 2], [3, 2, 1]).setup_chain(np.random.default_rng(1), 1, 1)

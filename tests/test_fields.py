@@ -962,3 +962,19 @@ def test_moments_are_those_of_two_integrals(y, d):
     ours, theirs = effects_moments(likelihood.effects, q), quadrature_moments(likelihood, q)
     for one, two in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-5)
+
+
+def test_an_observation_that_no_effect_explains_has_no_density_and_no_warning():
+    """As one that is censored far out, whose logarithm has underflowed at all nodes."""
+
+    def value(f):
+        return np.full_like(f, -np.inf)
+
+    def derivatives(f):
+        zeros = np.zeros_like(f)
+        return value(f), zeros, zeros, zeros
+
+    each = OwnEffects(value, derivatives)
+    with np.errstate(invalid="raise"):
+        found = each.elements(np.zeros((2, 3)), np.full(3, 5.0))
+    assert np.isneginf(found).all()

@@ -46,6 +46,9 @@ class Counts:
     def prior(self, theta):
         return DensePrior.at(self, theta)
 
+    def has_latents(self, prior):
+        return True
+
     def mean(self, theta):
         return np.linspace(0.3, 1.1, self.n)
 

@@ -30,6 +30,9 @@ class Toy:
     def prior(self, theta):
         return DensePrior.at(self, theta)
 
+    def has_latents(self, prior):
+        return True
+
     def mean(self, theta):
         return np.full(self.n, theta[1])
 

@@ -13,7 +13,9 @@ import pytest
 
 from models import QUICK, reading_once
 from mutants import mutated
+from pytensor import sparse
 from scipy import stats
+from scipy.sparse import csr_matrix
 from scipy.special import softmax
 from test_priors import close
 
@@ -826,3 +828,32 @@ def test_a_basis_of_the_range():
     np.testing.assert_allclose(U.T @ U, np.eye(2), atol=1e-12)
     np.testing.assert_allclose(U @ (U.T @ A), A, atol=1e-12)
     assert basis_of_range([np.eye(3)[:2]]) is None
+
+
+def test_a_smooth_process_by_basis_functions_has_all_its_coefficients():
+    """What multiplies the last of them vanishes to rounding: it was an error at the start."""
+    rows = np.linspace(0.0, 1.0, 30)[:, None]
+    with pm.Model() as model:
+        length, scale = pm.InverseGamma("length", 3, 1), pm.HalfNormal("scale")
+        cov = scale**2 * pm.gp.cov.ExpQuad(1, ls=length)
+        f = pm.gp.HSGP(m=[20], c=1.5, cov_func=cov).prior("f", rows)
+        pm.Poisson("y", pm.math.exp(f), observed=np.arange(30) % 4)
+    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    assert ours.rank == 20
+    assert max(ours.check(draws=5).values()) < 1e-9
+
+
+@pytest.mark.parametrize("product", ["structured_dot", "dot"])
+def test_a_sparse_matrix_of_numbers_is_one_of_the_rules(product):
+    """It made hyper-parameters of what it multiplies."""
+    A = csr_matrix([[1.0, 0.0, 0.0], [0.0, 2.0, 1.0], [0.0, 0.0, -1.0], [0.5, 0.0, 0.0]])
+    with pm.Model() as model:
+        x = pm.Normal("x", 0.0, pm.HalfNormal("s"), shape=3)
+        read = getattr(sparse, product)(sparse.as_sparse_or_tensor_variable(A), x[:, None])
+        pm.Poisson("y", pm.math.exp(read[:, 0]), observed=COUNTS)
+    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    assert ours.latents == ("x",)
+    x = np.array([0.3, -0.2, 1.1])
+    at = ours.f_of(np.zeros(1), {"s_log__": np.zeros(()), "x": x})
+    np.testing.assert_allclose(at, A @ x)
+    assert max(ours.check(draws=5).values()) < 1e-9

@@ -78,6 +78,36 @@ def no_latent() -> None:
     step()
 
 
+def student(reparameterize: bool) -> None:
+    gp = pm.gp.TP(scale_func=pm.gp.cov.ExpQuad(1, 0.3), nu=4)
+    pm.Poisson("y", pm.math.exp(gp.prior("f", X, reparameterize=reparameterize)), observed=Y)
+    step()
+
+
+@refused("'f' is a Student t process", "pm.gp.Latent", r"step=pm.NUTS\(\)")
+def student_process() -> None:
+    student(False)
+
+
+@refused("'f' is a Student t process", "pm.gp.Latent", r"step=pm.NUTS\(\)")
+def whitened_student_process() -> None:
+    student(True)
+
+
+@refused("integrated out already: 'y' is a pm.Potential", "pm.gp.MarginalApprox", "NUTS")
+def process_that_is_approximated() -> None:
+    gp = pm.gp.MarginalApprox(cov_func=pm.gp.cov.ExpQuad(1, 0.3))
+    gp.marginal_likelihood("y", X, X[:2], np.zeros(len(X)), sigma=pm.HalfNormal("s"))
+    step()
+
+
+@refused("integrated out already: 'y' is an observed pm.KroneckerNormal", "MarginalKron", "NUTS")
+def process_on_a_grid() -> None:
+    gp = pm.gp.MarginalKron(cov_funcs=[pm.gp.cov.ExpQuad(1, 0.3)] * 2)
+    gp.marginal_likelihood("y", [X, X], np.zeros(len(X) ** 2), sigma=pm.HalfNormal("s"))
+    step()
+
+
 @refused("'eta_f' is not a latent Gaussian vector", "This model has: f")
 def named_latent_is_no_mvnormal() -> None:
     lgm.Probit("y", f=latent(), observed=Y)

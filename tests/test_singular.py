@@ -92,3 +92,40 @@ def test_a_draw_that_the_model_has_no_density_of_is_rejected(monkeypatch):
         stayed, [stats] = step.step(moved)
         assert all(np.array_equal(stayed[name], moved[name]) for name in moved)
         assert stats["numerical_rejections"] == 1
+
+
+COUPLED, SEEN = np.array([[1.0, 0.6], [0.6, 1.0]]), np.array([1.0, 0.2])
+
+
+def test_moves_reject_one_by_one_where_there_is_nothing_to_draw_back(monkeypatch):
+    """A draw of f, and then an s that x has no density at: f moves, and s does not.
+
+    To reject both for the sake of s favored an f that s does not follow. Here none was ever kept.
+    """
+    root_of = draw_back._root_of
+
+    def root(C):
+        return root_of(C) if abs(np.log(C[0, 0])) < 0.01 else None
+
+    monkeypatch.setattr(draw_back, "_root_of", root)
+    with pm.Model() as model:
+        s = pm.LogNormal("s", 0.0, 1.0)
+        g = pm.MvNormal("g", np.zeros(2), s**2 * COUPLED)
+        eps = pm.Normal("eps", 0.0, NOISE, shape=2)
+        pm.Normal("y", g + eps, 3.0, observed=SEEN)
+        # The elliptical slice is followed by slices of s.
+        options = {"move": "slice", "latent_move": "slice", "scale": 3.0}
+        step = lgm.Sweep(**options, compile_kwargs=QUICK)
+    point, f, rejected = model.initial_point() | {"s_log__": np.array(0.0)}, [], 0
+    step.setup_chain(np.random.default_rng(1), tune=0, draws=120)
+    for _ in range(120):
+        point, [stats] = step.step(point)
+        rejected += stats["numerical_rejections"]
+        assert abs(2.0 * point["s_log__"]) < 0.01
+        f.append(point["g"] + point["eps"])
+    assert rejected > 120
+    K = COUPLED + NOISE**2 * np.eye(2)
+    mean = K @ np.linalg.solve(K + 9.0 * np.eye(2), SEEN)
+    sd = np.sqrt((K - K @ np.linalg.solve(K + 9.0 * np.eye(2), K)).diagonal())
+    np.testing.assert_allclose((np.mean(f, axis=0) - mean) / sd, 0.0, atol=0.4)
+    np.testing.assert_allclose(np.std(f, axis=0) / sd, 1.0, atol=0.3)

@@ -192,6 +192,9 @@ class Level:
     def prior(self, theta):
         return DensePrior(np.zeros(self.n), np.eye(self.n) + self.wide**2)
 
+    def has_latents(self, prior):
+        return True
+
     def log_prior(self, theta):
         return 0.0
 

@@ -64,6 +64,9 @@ class Toy:
     def prior(self, theta: np.ndarray) -> DensePrior | None:
         return DensePrior.at(self, theta)
 
+    def has_latents(self, prior: DensePrior) -> bool:
+        return True
+
     def mean(self, theta: np.ndarray) -> np.ndarray:
         return np.full(self.n, theta[0])
 

@@ -200,7 +200,8 @@ class OwnEffects(NamedTuple):
             x, log_weights = _trapezoids(intervals)
             between = self._sums(rows, d, center, scale, x[:-1] + 1.0 / intervals, log_weights[:-1])
             finer = np.logaddexp(sums, between) - math.log(2.0)
-            change = np.abs(finer - sums)
+            with np.errstate(invalid="ignore"):  # of two integrals that are 0, which is no change
+                change = np.abs(finer - sums)
             sums = np.where(going, finer, sums)
             going &= change > CHANGE
             intervals *= 2

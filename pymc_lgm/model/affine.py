@@ -11,12 +11,17 @@ from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
 import pytensor.scalar as ps
+import pytensor.tensor as pt
 
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import toposort
 from pytensor.raise_op import CheckAndRaise
+from pytensor.sparse.math import Dot as SparseDot
+from pytensor.sparse.math import StructuredDot
+from pytensor.sparse.variable import SparseConstant
 from pytensor.tensor.basic import (
     Alloc,
     Join,
@@ -39,8 +44,16 @@ from pytensor.tensor.subtensor import (
     IncSubtensor,
     Subtensor,
 )
+from pytensor.tensor.type import TensorType
 
-__all__ = ["Frontier", "core_of", "find_frontier", "is_affine", "is_affine_elementwise"]
+__all__ = [
+    "Frontier",
+    "core_of",
+    "find_frontier",
+    "is_affine",
+    "is_affine_elementwise",
+    "with_dense_products",
+]
 
 Variable = Any
 
@@ -52,6 +65,8 @@ LINEAR_IN_FIRST = (
     *(Subtensor, AdvancedSubtensor),
 )
 """Linear in their first input; the others say where or how large."""
+
+SPARSE_DOT = (SparseDot, StructuredDot)
 
 LINEAR_IN_TWO = (IncSubtensor, AdvancedIncSubtensor)
 """Linear in their first two inputs together."""
@@ -157,6 +172,9 @@ def is_affine(node: Apply[Any, Any], dependent: Sequence[bool]) -> bool:
         return bool(op.mode == "add")
     if isinstance(op, Dot):
         return sum(dependent) == 1
+    if isinstance(op, SPARSE_DOT):
+        # `with_dense_products` makes of it what the other rules know.
+        return _is_sparse_product(node)
     if isinstance(op, SolveTriangular | CholeskySolve):
         return not dependent[0]
     if isinstance(op, Split):
@@ -168,6 +186,40 @@ def is_affine(node: Apply[Any, Any], dependent: Sequence[bool]) -> bool:
     if isinstance(op, LINEAR_IN_TWO):
         return not any(dependent[2:])
     return False
+
+
+def with_dense_products(variables: Sequence[Variable]) -> list[Variable]:
+    """The same graphs with sparse constants that multiply something as dense ones.
+
+    What is zero in them is seen in a dense one, too: a model's graph is looked at once, and its own
+    functions keep the sparse product.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from pytensor import sparse
+    >>> from scipy.sparse import csr_matrix
+    >>> A = sparse.as_sparse_or_tensor_variable(csr_matrix([[1.0, 0.0], [0.0, 2.0]]))
+    >>> (eta,) = with_dense_products([sparse.structured_dot(A, pt.ones((2, 1)))])
+    >>> eta.eval().ravel()
+    array([1., 2.])
+    """
+    graphs = list(variables)
+    while True:
+        node = next(filter(_is_sparse_product, toposort(graphs)), None)
+        if node is None:
+            return graphs
+        A, x = node.inputs
+        product = pt.dot(pt.constant(A.data.toarray()), x).astype(node.outputs[0].dtype)
+        graphs = clone_replace(graphs, {node.outputs[0]: product}, rebuild_strict=False)
+
+
+def _is_sparse_product(node: Apply[Any, Any]) -> bool:
+    """Whether a sparse matrix that is a number multiplies a dense one."""
+    if not isinstance(node.op, SPARSE_DOT):
+        return False
+    A, x = node.inputs
+    return isinstance(A, SparseConstant) and isinstance(x.type, TensorType)
 
 
 def is_affine_elementwise(op: Any, dependent: Sequence[bool]) -> bool:

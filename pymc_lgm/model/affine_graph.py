@@ -12,6 +12,7 @@ import pytensor.tensor as pt
 from pymc.vartypes import continuous_types
 from pytensor.graph.replace import clone_replace
 
+from pymc_lgm.model.affine import with_dense_products
 from pymc_lgm.model.forms.base import Setting
 
 __all__ = ["AffineGraph", "moved_a_little"]
@@ -86,7 +87,8 @@ class AffineGraph:
                 nodes[variable] = clone_replace(factor, nodes, rebuild_strict=False) * total
         flat = pt.concatenate([v.astype("float64").ravel() for v in setting.reading.frontier])
         self.nodes = nodes
-        self.of_values = clone_replace(flat, nodes, rebuild_strict=False)
+        predictor = clone_replace(flat, nodes, rebuild_strict=False)
+        (self.of_values,) = with_dense_products([predictor])
         values = [nodes[latent.node] for latent in latents]
         self.theta = setting.theta
         self.raw, *self.values = setting.place([self.of_values, *values])

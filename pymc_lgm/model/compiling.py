@@ -12,12 +12,18 @@ from typing import Any
 import numba
 import numpy as np
 import pytensor
+import pytensor.tensor as pt
 
 from numba import carray, types  # type: ignore[attr-defined]  # as documented
 from numpy.typing import NDArray
 from pymc.pytensorf import compile as pymc_compile
 from pytensor.compile.mode import Mode, get_mode
+from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.numba.linker import NumbaLinker
+from pytensor.scalar import Clip, Composite, ScalarOp
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.rewriting.basic import constant_folding
 
 from pymc_lgm.callbacks import IS_COMPILED
 from pymc_lgm.model.rewrites import FOR_LARGE, FOR_NUMBA
@@ -26,22 +32,53 @@ __all__ = ["ONCE", "STABLE", "called_once", "compiled", "with_address"]
 
 Variable = Any
 
-ONCE = Mode(linker="py", optimizer=None)
+
+class _Elementwise(NodeRewriter):
+    """Operations that PyTensor interprets number by number, as operations that NumPy has."""
+
+    def tracks(self) -> list[Any]:
+        return [Elemwise]
+
+    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
+        op = getattr(node.op, "scalar_op", None)
+        if isinstance(op, Clip):
+            x, low, high = node.inputs
+            clipped = pt.switch(pt.lt(x, low), low, pt.switch(pt.gt(x, high), high, x))
+            return [clipped.astype(node.outputs[0].dtype)]
+        if not isinstance(op, Composite) or any(
+            not isinstance(inner.op, ScalarOp) for inner in op.fgraph.apply_nodes
+        ):
+            return None
+        known = dict(zip(op.fgraph.inputs, node.inputs, strict=True))
+        for inner in op.fgraph.toposort():
+            inputs = [
+                known[x] if x in known else pt.as_tensor(x.data).astype(x.dtype)
+                for x in inner.inputs
+            ]
+            known |= zip(inner.outputs, Elemwise(inner.op)(*inputs, return_list=True), strict=True)
+        return [
+            known[x].astype(out.dtype)
+            for x, out in zip(op.fgraph.outputs, node.outputs, strict=True)
+        ]
+
+
+_ELEMENTWISE = dfs_rewriter(_Elementwise()), 48.9
+
+ONCE = Mode(linker="py", optimizer=RewriteDatabaseQuery(include=["merge"]))
+ONCE = ONCE.register((dfs_rewriter(constant_folding), 1.2), _ELEMENTWISE)
 """For functions that run a few times: what it takes to compile one is longer."""
 
 STABLE = Mode(linker="py", optimizer="fast_run").excluding("fusion", "inplace")
+STABLE = STABLE.register(_ELEMENTWISE)
 """The same where rewrites have to keep a density accurate in its tails."""
 
 FUSED = "fuse_indexed_into_elemwise"
 """PyTensor's name for a sum in the loop that computes what is summed."""
 
 
-def called_once(inputs: list[Variable], outputs: Any) -> Callable[..., Any]:
+def called_once(inputs: list[Variable], outputs: Any, mode: Mode = ONCE) -> Any:
     """Compile a function that is called a few times, for Python."""
-    function: Callable[..., Any] = pymc_compile(
-        inputs, outputs, mode=ONCE, on_unused_input="ignore"
-    )
-    return function
+    return pymc_compile(inputs, outputs, mode=mode, on_unused_input="ignore")
 
 
 def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ class DataRead:
     ----------
     reading : Reading
         Of a single vector, mean and covariance stay functions of their data; indices do not.
+    picking : iterable of shared variable
+        Data by which a density picks elements of what depends on f, as a label picks a class.
 
     Examples
     --------
@@ -50,7 +53,7 @@ class DataRead:
     ['x']
     """
 
-    def __init__(self, reading: Reading):
+    def __init__(self, reading: Reading, picking: Iterable[Variable] = ()):
         nodes = {latent.node for latent in reading.latents}
         if reading.is_one_vector:
             read = list(ancestors(reading.frontier, blockers=nodes))
@@ -66,10 +69,15 @@ class DataRead:
         read += ancestors(indices, blockers=nodes)
         shared = dict.fromkeys(v for v in read if isinstance(v, SharedVariable))
         self._hashes = [(v, _hash(v)) for v in shared if not _is_generator(v)]
+        self._picking = [(v, _hash(v)) for v in picking if v not in shared]
 
     def changed(self) -> list[str]:
         """Names of data that are not what they were."""
         return [str(v.name) for v, known in self._hashes if _hash(v) != known]
+
+    def picked_anew(self) -> list[str]:
+        """Names of data by which densities pick, if they are not what they were."""
+        return [str(v.name) for v, known in self._picking if _hash(v) != known]
 
     def refuse_new(self) -> None:
         """Raise a `ValueError` if data have been replaced."""

@@ -10,9 +10,18 @@ but that of f: with L Lᵀ = K and T = L⁻¹ B S^½
 
 A process with noise beside it may have a covariance that is singular to rounding, while that of f
 is not. Then what is drawn is right to the rounding of the covariance: see `SymmetricRoot`.
+
+At some theta f may have a density and x none, if a covariance has negative eigenvalues. Such a
+theta has no density: `DrawBack.exists` says so to whoever proposes it, before anything is drawn. To
+reject the draw of x afterwards, with all the moves before it, would leave the posterior invariant
+only if those moves together were reversible.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -20,11 +29,14 @@ import pytensor.tensor as pt
 from pytensor.gradient import grad
 
 from pymc_lgm.linalg import Array, CholeskyFactor, factorize, tally
+from pymc_lgm.model.compiling import called_once
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.predictor import Predictor
 from pymc_lgm.priors import BlocksPrior, Prior
 
 __all__ = ["DrawBack", "SymmetricRoot"]
+
+Variable = Any
 
 ROUNDED = 1e-10
 """Largest −λ, as a share of the largest eigenvalue, that rounding has made of a zero.
@@ -76,35 +88,79 @@ class DrawBack:
     """
 
     def __init__(self, setting: Setting, predictor: Predictor):
+        self._setting, self._made_of = setting, predictor
         self._blocks, self._order = predictor.blocks, predictor.order
         self._is_identity = predictor.is_identity
         self.size = predictor.n_latents
-        x, theta = predictor.x, setting.theta
-        v = pt.vector("v", shape=predictor.predictor.type.shape)
-        self._covs = setting.compiled([theta], predictor.covs)
-        self._predictor = setting.compiled([x, theta], predictor.predictor)
-        back = grad(pt.sum(predictor.predictor * v), x, disconnected_inputs="ignore")
-        self._transposed = setting.compiled([x, theta, v], back)
-        self._values = setting.compiled([x, theta], predictor.values)
-        self._known: tuple[bytes, list[Array], list[Root | None]] | None = None
+        self._known: dict[bytes, tuple[list[Array], list[Root | None]] | None] = {}
+        whitened = [block.latent.root is not None for block in self._blocks]
+        self._whitened_blocks = np.flatnonzero(whitened).tolist()
         self._few = predictor.process_and_few()
-        if self._few is not None:
-            few = [k for k in range(len(self._blocks)) if k != self._few]
-            graphs = [predictor.columns(self._blocks[k]) for k in few]
-            variances = [predictor.covs[k] for k in few]
-            self._beside = setting.compiled([theta], [pt.concatenate(graphs, axis=1)])
-            self._variances = setting.compiled([theta], [pt.concatenate(variances)])
-            parts = [np.arange(self.size)[self._blocks[k].part] for k in few]
-            self._at_few = np.concatenate(parts)
+        others = [k for k in range(len(self._blocks)) if k != self._few]
+        parts = [np.arange(self.size)[self._blocks[k].part] for k in others]
+        self._at_few = np.concatenate(parts or [np.arange(0)])
+
+    # Compiled at their first use: coefficients beside a process, and an order, need few of them.
+
+    @cached_property
+    def _covs(self) -> Callable[..., list[Array]]:
+        return self._setting.compiled([self._setting.theta], self._made_of.covs)
+
+    @cached_property
+    def _predictor(self) -> Callable[..., Array]:
+        predictor = self._made_of
+        return self._setting.compiled([predictor.x, self._setting.theta], predictor.predictor)
+
+    @cached_property
+    def _transposed(self) -> Callable[..., Array]:
+        return self._setting.compiled(*self._back())
+
+    @cached_property
+    def _values(self) -> Callable[..., list[Array]]:
+        predictor = self._made_of
+        return self._setting.compiled([predictor.x, self._setting.theta], predictor.values)
+
+    @cached_property
+    def _beside(self) -> Callable[..., list[Array]]:
+        predictor, theta = self._made_of, self._setting.theta
+        few = [k for k in range(len(self._blocks)) if k != self._few]
+        B = [predictor.columns(self._blocks[k]) for k in few]
+        variances = [predictor.covs[k] for k in few]
+        graphs = [pt.concatenate(B, axis=1), pt.concatenate(variances)]
+        return self._setting.compiled([theta], graphs)
+
+    @cached_property
+    def _looks(self) -> tuple[Callable[..., list[Array]], Callable[..., Array]]:
+        """Covariances, and the transposed predictor, for an audit: not worth compiling."""
+        covs = called_once([self._setting.theta], self._made_of.covs)
+        return covs, called_once(*self._back())
+
+    def _back(self) -> tuple[list[Variable], Variable]:
+        predictor = self._made_of
+        v = pt.vector("v", shape=predictor.predictor.type.shape)
+        total = pt.sum(predictor.predictor * v)
+        back = grad(total, predictor.x, disconnected_inputs="ignore")
+        return [predictor.x, self._setting.theta, v], back
 
     def forget(self) -> None:
         """What theta was at does not hold: another step has moved what it owns."""
-        self._known = None
+        self._known.clear()
+
+    def exists(self, prior: Prior, theta: Array) -> bool:
+        """Whether x can be drawn here, whatever f is: a function of theta.
+
+        At most one factorization of each dense block of Q⁻¹, which a draw at this theta needs, too.
+        """
+        if self._order is not None:
+            return self._whitens_as(prior) or self._has_factors(theta)
+        if self._few is not None and self._few_at(prior, theta) is not None:
+            return True
+        return self._at(theta) is not None and self._has_factors(theta)
 
     def __call__(
         self, rng: np.random.Generator, prior: Prior, theta: Array, f: Array
     ) -> list[Array] | None:
-        """The model's latent variables, one array each; ``None`` if one has no covariance here."""
+        """The model's latent variables, one array each; ``None`` where `exists` says so."""
         if self._order is not None:
             x: Array | None = (f - prior.mean)[self._order]
         else:
@@ -113,13 +169,12 @@ class DrawBack:
         if x is None:
             return None
         values = [np.array(value, dtype=np.float64) for value in self._values(x, theta)]
-        whitened = [k for k, block in enumerate(self._blocks) if block.latent.root is not None]
-        if whitened:
+        if self._whitened_blocks:
             # The model has ν with L ν = x.
-            nu = self._whitened(prior, theta, x, whitened)
+            nu = self._whitened(prior, theta, x)
             if nu is None:
                 return None
-            for k in whitened:
+            for k in self._whitened_blocks:
                 values[k] = nu[self._blocks[k].part].reshape(self._blocks[k].shape)
         return values
 
@@ -128,34 +183,47 @@ class DrawBack:
 
         ``None`` if the covariance of one of them is not positive definite.
         """
-        known = self._at(theta)
+        covs_at, transposed = self._looks
+        covs = [np.asarray(cov) for cov in covs_at(theta)]
         # If a covariance is singular, PyMC has no density to compare with.
-        if known is None or any(isinstance(factor, SymmetricRoot) for factor in known[1]):
+        dense = [cov for cov in covs if cov.ndim == 2]
+        if not self._is_identity and any(
+            factorize(np.array(cov, order="F")) is None for cov in dense
+        ):
             return None
         zero = np.zeros(self.size)
-        back = self._transposed(zero, theta, w)
+        back = transposed(zero, theta, w)
         u = np.empty(self.size)
-        for block, cov in zip(self._blocks, known[0], strict=True):
+        for block, cov in zip(self._blocks, covs, strict=True):
             part = back[block.part]
             u[block.part] = cov * part if cov.ndim == 1 else cov @ part
         means = [np.array(x, dtype=np.float64) for x in self._values(zero, theta)]
         there = [np.array(x, dtype=np.float64) for x in self._values(u, theta)]
         steps = [b - a for a, b in zip(means, there, strict=True)]
-        whitened = [k for k, block in enumerate(self._blocks) if block.latent.root is not None]
-        if whitened:
-            nu = self._whitened(prior, theta, u, whitened)
+        if self._whitened_blocks:
+            nu = self._whitened(prior, theta, u)
             if nu is None:
                 return None
-            for k in whitened:
+            for k in self._whitened_blocks:
                 steps[k] = nu[self._blocks[k].part].reshape(self._blocks[k].shape)
                 means[k] = np.zeros(self._blocks[k].shape)
         return means, steps
 
-    def _whitened(self, prior: Prior, theta: Array, x: Array, which: list[int]) -> Array | None:
-        """ν of these blocks, by the factors of f where its processes are those of x.
+    def _whitens_as(self, prior: Prior) -> bool:
+        """Whether ν comes of the factors of f: its processes are those of x."""
+        return self._is_identity or isinstance(prior, BlocksPrior) or not self._whitened_blocks
 
-        ``None`` if one has no L: the model itself has no x there.
-        """
+    def _has_factors(self, theta: Array) -> bool:
+        """Whether each block that is whitened in the model has its L here."""
+        if not self._whitened_blocks:
+            return True
+        known = self._at(theta)
+        return known is not None and all(
+            isinstance(known[1][k], CholeskyFactor) for k in self._whitened_blocks
+        )
+
+    def _whitened(self, prior: Prior, theta: Array, x: Array) -> Array | None:
+        """ν of the blocks that are whitened; ``None`` if one has no L: the model has no x there."""
         if self._is_identity:
             return prior.solve(x)
         nu = np.empty(x.size)
@@ -163,26 +231,38 @@ class DrawBack:
             nu[self._order] = x
             return prior.solve(nu)[self._order]
         known = self._at(theta)
-        for k in which:
+        for k in self._whitened_blocks:
             part, factor = self._blocks[k].part, None if known is None else known[1][k]
             if not isinstance(factor, CholeskyFactor):
                 return None
             nu[part] = factor.solve(x[part])
         return nu
 
-    def _few_given(
-        self, rng: np.random.Generator, prior: Prior, theta: Array, f: Array
-    ) -> Array | None:
-        """Coefficients first; ``None`` where rounding leaves them no variance."""
-        assert self._few is not None
-        (B,), (variances,) = self._beside(theta), self._variances(theta)
-        roots, nu = np.sqrt(variances), prior.solve(f - prior.mean)
+    def _few_at(self, prior: Prior, theta: Array) -> tuple[Array, Array, Array, Array] | None:
+        """B, S^½, T and a root of I − TᵀT; ``None`` where rounding leaves coefficients no variance.
+
+        For n² k operations.
+        """
+        B, variances = self._beside(theta)
+        roots = np.sqrt(variances)
         T = prior.solve(np.asfortranarray(B * roots))
-        tally.cubic_ops += round(3 * roots.size / f.size)  # n² k against n³/3
+        tally.cubic_ops += round(3 * roots.size / B.shape[0])  # n² k against n³/3
         try:
             root = np.linalg.cholesky(np.eye(roots.size) - T.T @ T)
         except np.linalg.LinAlgError:
             return None
+        return B, roots, T, root
+
+    def _few_given(
+        self, rng: np.random.Generator, prior: Prior, theta: Array, f: Array
+    ) -> Array | None:
+        """Coefficients first."""
+        assert self._few is not None
+        known = self._few_at(prior, theta)
+        if known is None:
+            return None
+        B, roots, T, root = known
+        nu = prior.solve(f - prior.mean)
         beta = roots * (T.T @ nu + root @ rng.standard_normal(roots.size))
         x = np.empty(self.size)
         x[self._at_few] = beta
@@ -210,19 +290,29 @@ class DrawBack:
     def _at(self, theta: Array) -> tuple[list[Array], list[Root | None]] | None:
         """Covariances of the blocks, or variances, and roots of the former.
 
-        ``None`` if one is no covariance, although that of f is.
+        ``None`` if one is no covariance, although that of f is. Of two theta what is known is
+        kept: of that of the chain, and of the last proposal.
         """
         key = theta.tobytes()
-        if self._known is None or self._known[0] != key:
-            covs = [np.asarray(cov) for cov in self._covs(theta)]
-            roots: list[Root | None] = []
-            for cov in covs:
-                root = None if cov.ndim == 1 else _root_of(cov)
-                if cov.ndim == 2 and root is None:
-                    return None
-                roots.append(root)
-            self._known = key, covs, roots
-        return self._known[1], self._known[2]
+        if key not in self._known:
+            found = self._found_at(theta)
+            while len(self._known) > 1:
+                self._known.pop(next(iter(self._known)))
+            self._known[key] = found
+        else:
+            self._known[key] = self._known.pop(key)  # the last one that was asked for
+        return self._known[key]
+
+    def _found_at(self, theta: Array) -> tuple[list[Array], list[Root | None]] | None:
+        covs, roots = [np.asarray(cov) for cov in self._covs(theta)], list[Root | None]()
+        before = [known for known in self._known.values() if known is not None]
+        for k, cov in enumerate(covs):
+            same = next((b[1][k] for b in before if np.array_equal(b[0][k], cov)), None)
+            root = None if cov.ndim == 1 else same or _root_of(cov)
+            if cov.ndim == 2 and root is None:
+                return None
+            roots.append(root)
+        return covs, roots
 
 
 def _root_of(C: Array) -> Root | None:

@@ -111,6 +111,7 @@ class ModelFunctions:
         self.sets: NDArray[np.intp] | None = None
         self.classes = False
         self._site_index: NDArray[np.intp] | None = None
+        self._found: tuple[Array, Array, LikelihoodReads] | None = None
         self._start = self.theta_of(point)
 
     def __repr__(self) -> str:
@@ -154,6 +155,10 @@ class ModelFunctions:
         """
         values = self.form.values_of(rng, prior, f)
         return None if values is None else dict(zip(self.latents, values, strict=True))
+
+    def has_latents(self, prior: Prior) -> bool:
+        """Whether the latent variables have a density at a theta where f has one."""
+        return self.form.has_values(prior)
 
     def missing_of(
         self, rng: np.random.Generator, theta: Array, latents: dict[str, NDArray[Any]]
@@ -345,6 +350,7 @@ class ModelFunctions:
             self._site_index = np.arange(self.n)
             return
         reads = self.graphs.reads(f, theta)
+        self._found = (theta, f, reads) if self.graphs.picking else None
         joining = (
             name
             for name, terms in reads.terms.items()
@@ -355,6 +361,18 @@ class ModelFunctions:
             self._site_index = within(reads.elements, np.arange(self.n))
         elif self.form.has_sets:
             self._find_sets(reads, theta)
+
+    def _reads_as_before(self) -> bool:
+        """Whether observations read what they did, of data that are others now."""
+        if self._found is None:
+            return True
+        theta, f, before = self._found
+        now = self.graphs.reads(f, theta)
+        return before.elements.equals(now.elements) and all(
+            a.equals(b)
+            for name, terms in before.terms.items()
+            for a, b in zip(terms, now.terms[name], strict=True)
+        )
 
     def _find_sets(self, reads: LikelihoodReads, theta: Array) -> None:
         terms, sets = [each for found in reads.terms.values() for each in found], self.form.sets()

@@ -22,8 +22,14 @@ from pytensor.compile.mode import get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import DisconnectedInputError, NullTypeGradError
 from pytensor.graph.replace import clone_replace, vectorize_graph
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, toposort
 from pytensor.link.basic import PerformLinker
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+)
 
 from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
 from pymc_lgm.linalg import Array
@@ -42,6 +48,8 @@ __all__ = ["Block", "Graphs", "LikelihoodReads", "Variable"]
 
 Variable = Any
 """A PyTensor variable: PyTensor's own types do not say which operators one has."""
+
+INDEXING = (Subtensor, AdvancedSubtensor, IncSubtensor, AdvancedIncSubtensor)
 
 Block = tuple[slice, tuple[int, ...]]
 """Where in theta a variable is, and its shape."""
@@ -358,6 +366,20 @@ class Graphs:
     def _simplified(self) -> Variable:
         """K, which may have constants as large as itself now: not kept, and not always made."""
         return simplified(self._cov)
+
+    @property
+    def picking(self) -> list[Variable]:
+        """Shared data by which a density picks elements of what depends on f."""
+        of_f: set[Variable] = {self._f}
+        indices: list[Variable] = []
+        for node in toposort(list(self.likelihood.values())):
+            if of_f.isdisjoint(node.inputs):
+                continue
+            of_f.update(node.outputs)
+            if isinstance(node.op, INDEXING) and node.inputs[0] in of_f:
+                indices += node.inputs[1:]
+        found = dict.fromkeys(v for v in ancestors(indices) if isinstance(v, SharedVariable))
+        return [v for v in found if v not in self._moving]
 
     def reads(self, f: Array, theta: Array) -> LikelihoodReads:
         """Which f_i the likelihood reads: shapes are evaluated at (f, theta)."""

@@ -11,8 +11,9 @@ import pytensor
 
 from numpy.typing import NDArray
 from pymc.data import MinibatchOp
-from pymc.distributions.multivariate import MvNormalRV
+from pymc.distributions.multivariate import KroneckerNormalRV, MvNormalRV, MvStudentTRV
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import StudentTRV
 
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model import refusals
@@ -28,6 +29,9 @@ from pymc_lgm.threads import few_threads
 
 __all__ = ["LatentGaussianModel", "find_latent", "find_latents"]
 
+APPROXIMATED = "marginalapprox_loglik_"
+"""What PyMC puts before the name of data."""
+
 
 class LatentGaussianModel(ModelFunctions):
     """A latent Gaussian model as compiled functions of theta (p,) and f (n,).
@@ -40,8 +44,7 @@ class LatentGaussianModel(ModelFunctions):
     Attributes
     ----------
     data_read : DataRead
-        Shared data that the reading rests on; ``data_read.refuse_new()`` raises if they were
-        replaced.
+        Shared data that the reading rests on: see `refuse_new_data`.
     """
 
     _source: tuple[pm.Model, Reading]
@@ -130,7 +133,7 @@ class LatentGaussianModel(ModelFunctions):
         point = model.initial_point() if initial_point is None else initial_point
         self = cls(model, reading, theta, point, compile_kwargs)
         self._source = model, reading
-        self.data_read = DataRead(reading)
+        self.data_read = DataRead(reading, self.graphs.picking)
         with few_threads(self.n):
             begin = self.theta_of(point)
             f = self.f_of(begin, point)
@@ -139,6 +142,16 @@ class LatentGaussianModel(ModelFunctions):
                 return self
             self.find_reads(begin, f)
         return self
+
+    def refuse_new_data(self) -> None:
+        """Raise a `ValueError` if data that the reading rests on have been replaced.
+
+        Observed values may be, unless a density picks other elements of f by the new ones.
+        """
+        self.data_read.refuse_new()
+        names = self.data_read.picked_anew()
+        if names and not self._reads_as_before():
+            raise ValueError(refusals.new_data(names))
 
     def __getstate__(self) -> dict[str, Any]:
         # Random variables cannot be pickled; the audit of a step has been made of them.
@@ -218,6 +231,8 @@ def find_latent(model: pm.Model, latent: Variable | str | None = None) -> Variab
             raise ValueError(refusals.not_a_latent(name, [c.name for c in candidates]))
         candidates = [rv]
     if len(candidates) != 1:
+        if not candidates:
+            _refuse_other_processes(model)
         names = [str(rv.name) for rv in candidates]
         seen = [str(rv.name) for rv in model.observed_RVs if _is_vector(rv)]
         raise ValueError(refusals.which_latent(names, [v.name for v in model.free_RVs], seen))
@@ -225,6 +240,24 @@ def find_latent(model: pm.Model, latent: Variable | str | None = None) -> Variab
     if model.rvs_to_transforms[rv] is not None:
         raise ValueError(refusals.transformed(str(rv.name)))
     return rv
+
+
+def _refuse_other_processes(model: pm.Model) -> None:
+    """Raise if the model has a process after all, of another law or without its values."""
+    for rv in model.free_RVs:
+        whitened = str(rv.name).endswith("_rotated_") and isinstance(rv.owner.op, StudentTRV)
+        if isinstance(rv.owner.op, MvStudentTRV) or whitened:
+            name = str(rv.name).removesuffix("_rotated_")
+            raise ValueError(refusals.student_process(name))
+    for rv in model.observed_RVs:
+        if isinstance(rv.owner.op, KroneckerNormalRV):
+            kind = "an observed pm.KroneckerNormal"
+            raise ValueError(refusals.already_integrated(str(rv.name), kind, "pm.gp.MarginalKron"))
+    for potential in model.potentials:
+        if str(potential.name).startswith(APPROXIMATED):
+            name = str(potential.name).removeprefix(APPROXIMATED)
+            kind = "a pm.Potential"
+            raise ValueError(refusals.already_integrated(name, kind, "pm.gp.MarginalApprox"))
 
 
 def find_observed(model: pm.Model) -> Variable:

@@ -83,6 +83,15 @@ class Reads:
         """Of what does not depend on the source."""
         return cls(csr_array((size, n), dtype=bool), np.zeros(size, dtype=bool), most)
 
+    def equals(self, other: Reads) -> bool:
+        """Whether the same is read."""
+        same_size = self.pattern.shape == other.pattern.shape
+        return bool(
+            same_size
+            and np.array_equal(self.many, other.many)
+            and (self.pattern != other.pattern).nnz == 0
+        )
+
     def take(self, index: Index) -> Reads:
         """Of elements of it."""
         return Reads(self.pattern[index.ravel()], self.many[index.ravel()], self.most)

@@ -79,6 +79,24 @@ def which_latent(
     )
 
 
+def student_process(name: str) -> str:
+    """A process whose values are not Gaussian."""
+    return (
+        f"{name!r} is a Student t process, as pm.gp.TP makes it. It is not Gaussian given the "
+        "hyper-parameters, and this package does not integrate it out. Write pm.gp.Latent for a "
+        "Gaussian process, or sample the model with step=pm.NUTS()."
+    )
+
+
+def already_integrated(name: str, kind: str, maker: str) -> str:
+    """A density of the data that has no process any more, and no vector to be f."""
+    return (
+        f"The process of this model is integrated out already: {name!r} is {kind}, as {maker} "
+        "makes it, and there is no latent vector to sample. Sample its hyper-parameters with "
+        "step=pm.NUTS()."
+    )
+
+
 def no_observed(observed: Sequence[str], gaussian: Sequence[str], free: Sequence[str]) -> str:
     """No multivariate normal is observed, or several."""
     if len(gaussian) > 1:
@@ -209,7 +227,7 @@ def new_data(names: Sequence[str]) -> str:
     step = "lgm.PseudoMarginal()"
     return (
         f"The data {', '.join(names)} were replaced after this step was made, which has read them "
-        "already: a chain would mix new observations with old inputs. Make the step after "
+        "already: a chain would mix what is new with what has been read. Make the step after "
         f"pm.set_data, as in pm.sample(step={step})."
     )
 

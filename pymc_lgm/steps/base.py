@@ -245,7 +245,7 @@ class LatentGaussianStep(BlockedStep):
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Forget everything that another chain has left."""
         super().setup_chain(rng, tune, draws)
-        self.lgm.data_read.refuse_new()
+        self.lgm.refuse_new_data()
         self.tune = tune > 0
         self.tune_length = tune
         self.tunings = []

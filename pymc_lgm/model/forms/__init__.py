@@ -40,9 +40,13 @@ def forms_of(setting: Setting) -> Iterator[Form]:
     if sum_form is not None and sum_form.is_cheaper:
         yield sum_form
     try:
-        yield LinearPredictor(setting)
-    except ValueError as error:
+        linear = LinearPredictor(setting)
+    except ValueError:
         # If its range moves with theta, f alone cannot be held; the latent variables can.
-        if sum_form is not None:
-            yield sum_form
-        raise error
+        if sum_form is None:
+            raise
+        yield sum_form
+        return
+    if sum_form is not None and linear.loses_rank():
+        yield sum_form
+    yield linear

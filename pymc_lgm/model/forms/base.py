@@ -223,9 +223,13 @@ class Form:
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array] | None:
         """Values of the model's latent variables: f, or drawn given f and theta.
 
-        ``None`` if one of them has no density at this theta, although f has one.
+        ``None`` if one of them has no density at this theta, although f has one: see `has_values`.
         """
         raise NotImplementedError
+
+    def has_values(self, prior: Prior) -> bool:
+        """Whether the latent variables have a density at this theta, where f has one."""
+        return True
 
     def probe(self, model: FormModel, prior: Prior, rng: np.random.Generator) -> Probe | None:
         """Claims about the prior of the latents that PyMC's density can refute, at one theta."""

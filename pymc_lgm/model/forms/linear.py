@@ -11,7 +11,8 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.traversal import ancestors
 
-from pymc_lgm.linalg import Array
+from pymc_lgm.linalg import Array, factorize
+from pymc_lgm.model.compiling import called_once
 from pymc_lgm.model.draw_back import DrawBack
 from pymc_lgm.model.forms.base import Direction, Form, FormModel, PriorAt, Probe, Setting
 from pymc_lgm.model.parts import Part, covariances
@@ -19,6 +20,9 @@ from pymc_lgm.model.predictor import Predictor
 from pymc_lgm.priors import BlocksPrior, DensePrior, LowRankPrior, Prior
 
 __all__ = ["LinearPredictor"]
+
+LOOKS = 8
+"""Theta beside the start at which a rank is looked at."""
 
 
 class LinearPredictor(Form):
@@ -44,6 +48,21 @@ class LinearPredictor(Form):
         values = [model.rvs_to_values[latent.rv] for latent in setting.reading.latents]
         self._inputs, self._flat = [setting.theta, *values], flat
 
+    def loses_rank(self) -> bool:
+        """Whether f has fewer degrees of freedom to rounding at one of a few theta.
+
+        As that of a smooth process by basis functions, where what multiplies the last of them
+        vanishes. Its latent variables have as many as ever.
+        """
+        if all(block.columns is not None for block in self.predictor.blocks):
+            return False
+        K = called_once([self._setting.theta], self.cov)
+        at, rng = self._setting.at, np.random.default_rng(0)
+        looks = [at, *(at + rng.standard_normal((LOOKS, at.size)))]
+        with np.errstate(all="ignore"):
+            covs = (np.array(K(theta), order="F") for theta in looks)
+            return any(np.isfinite(C).all() and factorize(C) is None for C in covs)
+
     def prior_of(self, model: FormModel) -> PriorAt:
         """Of a low rank, of parts, or dense."""
         if (basis := self.predictor.basis) is not None:
@@ -57,6 +76,10 @@ class LinearPredictor(Form):
         """The predictor of these values."""
         f: Array = np.asarray(self._frontier(theta, *values))[self.predictor.first]
         return f
+
+    def has_values(self, prior: Prior) -> bool:
+        """Not where a covariance of the latents has no root, though that of f has one."""
+        return self._draw_back.exists(prior, prior.theta)
 
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array] | None:
         """Drawn given f and theta."""
