@@ -174,7 +174,7 @@ DETECTED = {
 }
 
 
-@pytest.mark.fast("a floor", "gp, nugget inside", "a product", "gp, jitter outside")
+@pytest.mark.fast("a floor", "gp, nugget inside", "a product")
 @pytest.mark.parametrize("name", DETECTED)
 def test_amplitudes_are_found_and_nothing_else(name):
     build, expected = DETECTED[name]
@@ -200,6 +200,7 @@ def random_graph(rng, theta):
     return pt.broadcast_to(pool[-1], (3, 3))
 
 
+@pytest.mark.slow
 def test_what_random_graphs_claim_is_so():
     rng, claims = np.random.default_rng(0), 0
     theta = pt.vector("theta", shape=(3,))
@@ -387,7 +388,7 @@ SCALED = [
 LONG = (lgm.PseudoMarginal,)
 
 
-@pytest.mark.fast("ASIS")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [pytest.param(c, marks=pytest.mark.slow) if c[0] in LONG else c for c in SCALED],

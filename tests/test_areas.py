@@ -186,6 +186,7 @@ def test_many_areas_make_no_square_array():
     assert peak < 8 * n * 1000
 
 
+@pytest.mark.slow
 def test_a_sum_of_two_maps_is_dense():
     def two():
         a, b = (pm.CAR(k, np.zeros(6), W, alpha=x, tau=2.0) for k, x in (("a", 0.3), ("b", 0.8)))

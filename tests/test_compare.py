@@ -307,7 +307,7 @@ def test_no_callback_keeps_pymc_from_picking_nutpie(model, monkeypatch):
     assert callable(callbacks[False])
 
 
-@pytest.mark.fast("seed1")
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [None, np.random.default_rng(1)])
 def test_one_stream_of_random_numbers_for_all(model, seed):
     quick = QUICK | {"random_seed": seed, "tune": 5}
@@ -334,6 +334,7 @@ class Bar:
         self.at = completed
 
 
+@pytest.mark.slow
 def test_one_bar_over_all_samplers(model, monkeypatch):
     bars = []
     monkeypatch.setattr(
@@ -348,6 +349,7 @@ def test_one_bar_over_all_samplers(model, monkeypatch):
     np.testing.assert_allclose(positions, [0.0, 1.0, 2.0])
 
 
+@pytest.mark.slow
 def test_other_groups_and_an_infinite_ess(model):
     fixed = {"amplitude": "eta", "others": ["mu", "ls"]}
     found = compare(SAMPLERS, model, draws=20, groups=fixed, **QUICK)

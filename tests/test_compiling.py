@@ -90,7 +90,7 @@ def test_the_logarithm_of_a_rate_is_its_linear_predictor():
     np.testing.assert_allclose(function(far)[0], far + np.log(exposed), rtol=1e-14)
 
 
-@pytest.mark.fast("3")
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [1, 3, 20])
 def test_a_softmax_has_no_loop_for_its_maximum_alone(classes):
     x = pt.matrix("x", shape=(None, classes))
@@ -396,6 +396,7 @@ def test_compiled_functions_are_made_of_elementary_ones(name):
     assert has_vectors(in_a_loop(code))
 
 
+@pytest.mark.slow
 def test_single_precision_keeps_functions_of_its_own():
     x = pt.matrix("x", dtype="float32")
     function = compiled([x], [pt.exp(x), pt.softplus(x)], {})

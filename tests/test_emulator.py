@@ -248,6 +248,7 @@ def test_a_wrong_emulator_is_exact(toy, kernel):
     assert pvalue_of(kernel, toy) > 1e-4
 
 
+@pytest.mark.slow
 def test_a_coin_says_whether_jumps_come_first(rng):
     """In a fixed order the two would not be reversible, and the ratio at the end would be wrong."""
     thetas = []

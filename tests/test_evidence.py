@@ -132,7 +132,7 @@ def test_the_evidence_is_near_that_of_quadrature(name):
     assert abs(without_determinant - exact) > 10 * ERRORS[name] or name == "student_t"
 
 
-@pytest.mark.fast("outlier", "log_gaussian_cox")
+@pytest.mark.fast("log_gaussian_cox")
 @pytest.mark.parametrize("name", some(TARGETS))
 def test_the_gradient_is_that_of_the_evidence(name):
     """theta in the mean, the covariance and (noise, sigma, alpha) the likelihood."""
@@ -563,7 +563,7 @@ def test_a_theta_that_fails_is_avoided():
         e.fit(start={"mu": 1.5})
 
 
-@pytest.mark.fast("ep-nan")
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("approximation", ["laplace", "ep"])
 def test_a_covariance_that_is_no_number_has_no_evidence(approximation, value):
@@ -576,6 +576,7 @@ def test_a_covariance_that_is_no_number_has_no_evidence(approximation, value):
     assert math.isnan(e.log_evidence({"eta": 3.0}))
 
 
+@pytest.mark.slow
 def test_bounds_that_are_random_are_followed():
     """A transform with another variable in it."""
     with pm.Model() as model:

@@ -275,7 +275,7 @@ def same(draws: list[Any], whole: list[Any]) -> bool:
     return all(np.array_equal(one[2], other[2]) for one, other in pairs)
 
 
-@pytest.mark.fast("1")
+@pytest.mark.slow
 @promised(
     "a model's own code raises an error in the middle of a chain",
     "the error, with a note which theta the draw began at; a callback, or a trace on disk, has "
@@ -422,6 +422,7 @@ def test_a_folder_that_vanishes(broken: Any, whole: list[Any], tmp_path: Path) -
     assert same(seen, whole)
 
 
+@pytest.mark.slow
 @promised(
     "the clock is set forward or back",
     "the draws are the same; a sampling time that is not positive counts as unknown, so that "

@@ -72,6 +72,7 @@ def test_a_gaussian_posterior_is_found_in_one_step():
     close(q.posterior.variances, np.diag(cov))
 
 
+@pytest.mark.slow
 def test_sets_of_different_sizes():
     ours = from_pymc(mean_with_noise_and_counts)
     here = AtTheta.of(ours, np.full(ours.p, 0.1))

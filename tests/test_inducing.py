@@ -231,7 +231,7 @@ def twin():
     return model()
 
 
-@pytest.mark.fast("options0")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{"move": "slice"}, {"importance": lgm.Importance(correlation=1.0)}]
 )

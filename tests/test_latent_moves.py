@@ -444,6 +444,7 @@ def test_what_is_kept_changes_no_draw(name):
         np.testing.assert_array_equal(first.f, second.f)
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_forgotten_with_its_owner():
     state = state_of(Counts())
     for kernel in (auxiliary_gradient, smmala, curvature):

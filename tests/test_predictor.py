@@ -246,16 +246,12 @@ READ = {
 
 @pytest.mark.fast(
     "process_and_effects",
-    "level_of_a_process",
     "coefficients_in_a_mean",
-    "two_processes_with_a_level",
+    "coefficients_and_effects",
     "whitened",
     "basis_functions",
-    "mean_and_noise",
     "mean_and_noise_of_groups",
     "classes_with_kernels_of_their_own",
-    "whitened_classes",
-    "coefficients_and_effects",
 )
 @pytest.mark.parametrize("name", MODELS | OF_DEFAULT)
 def test_what_is_read(name):
@@ -269,11 +265,9 @@ def test_what_is_read(name):
 @pytest.mark.fast(
     "process_and_effects",
     "coefficients_in_a_mean",
-    "two_processes_with_a_level",
     "whitened",
     "basis_functions",
     "mean_and_noise_of_groups",
-    "classes_with_kernels_of_their_own",
 )
 @pytest.mark.parametrize("name", MODELS | OF_DEFAULT)
 def test_densities_add_up_to_the_models(name):
@@ -483,6 +477,7 @@ def test_a_level_that_another_step_moves_is_left_to_it():
     assert (by_slice.lgm.latents, by_slice.lgm.theta_names) == (("f",), ("c", "ls_f_log__"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["level_of_a_process", "mean_and_noise_with_levels"])
 def test_processes_that_no_sum_joins_are_factorized_one_by_one(name):
     ours = read(name)
@@ -517,6 +512,7 @@ def coefficient_given_f():
     return (float(mean), float(above - mean)), expected, tally.cubic_ops - ops
 
 
+@pytest.mark.slow
 def test_few_coefficients_are_drawn_without_another_factor():
     seen, expected, ops = coefficient_given_f()
     close(np.array(seen), np.array(expected))
@@ -608,6 +604,7 @@ def mean_of_the_process():
     observe(process(mean=pm.Normal("c"))[WEEK])
 
 
+@pytest.mark.fast("scale_that_is_normal-latents0", "flat_coefficient-latents4")
 @pytest.mark.parametrize(
     ("build", "latents"),
     [
@@ -622,6 +619,7 @@ def test_what_is_no_linear_part_is_a_hyperparameter(build, latents):
     assert set(latents_of(build)) == set(latents)
 
 
+@pytest.mark.slow
 def test_the_level_of_a_process_is_latent_unless_the_user_says_otherwise():
     assert latents_of(mean_of_the_process) == ("c", "f")
     assert latents_of(mean_of_the_process, latent=["f", "c"]) == ("c", "f")
@@ -658,6 +656,7 @@ def test_a_range_that_moves_with_theta_is_refused():
         latents_of(inducing_points)
 
 
+@pytest.mark.slow
 def test_a_coefficient_that_begins_at_zero_is_told_to_begin_elsewhere():
     """There two levels are none; nowhere else does the range move."""
 
@@ -671,6 +670,7 @@ def test_a_coefficient_that_begins_at_zero_is_told_to_begin_elsewhere():
     assert latents_of(lambda: scaled_by(0.5)) == ("u",)
 
 
+@pytest.mark.slow
 def test_steps_that_leave_the_range_are_refused():
     with (
         build("coefficients_and_effects"),
@@ -778,6 +778,7 @@ def test_the_order_of_a_permutation():
     assert order_of([np.ones((3, 3))]) is None
 
 
+@pytest.mark.slow
 def test_processes_side_by_side_have_factors_of_their_own():
     ours = read("mean_and_noise")
     prior = ours.prior(np.zeros(2))

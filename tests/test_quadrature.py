@@ -28,6 +28,7 @@ def exact():
     return solve()
 
 
+@pytest.mark.slow
 def test_quadrature_has_converged(exact):
     coarse = solve(coarser=1.3)
     np.testing.assert_allclose(coarse.mean, exact.mean, atol=2e-4)

@@ -492,6 +492,7 @@ def test_nan_from_user_code(latent_move: str) -> None:
     assert (idata["posterior"]["f"] >= -1).all()
 
 
+@pytest.mark.slow
 def test_overflow_of_exp_f() -> None:
     """exp(f) overflows at 710: inf / inf from user code is counted, a density of zero is not."""
     with pm.Model() as model:
@@ -520,6 +521,7 @@ def test_a_chain_that_starts_where_the_density_is_undefined() -> None:
             pm.sample(step=sweep, initvals={"a": -1.0}, **SHORT)
 
 
+@pytest.mark.slow
 def test_a_chain_that_starts_outside_a_prior() -> None:
     with pm.Model():
         lgm.Probit("y", f=latent(), observed=Y)

@@ -385,6 +385,7 @@ def test_a_page_is_self_contained_and_escapes_names(tmp_path):
     assert "&lt;b&gt;here" in text
 
 
+@pytest.mark.slow
 def test_pictures_show_a_few_elements_only():
     rng = np.random.default_rng(2)
     idata = az.from_dict(
@@ -413,6 +414,7 @@ def test_the_band_of_ranks_is_that_of_independent_draws_and_blames_a_moved_chain
     assert away["ls"] < band["ls"]
 
 
+@pytest.mark.fast("None", "stuck chain", "approximate", "HMC")
 @pytest.mark.parametrize("name", [None, *DEFECTS])
 def test_text_fits_a_terminal(name):
     plant = DEFECTS[name][0] if name else lambda posterior, stats: None
@@ -512,6 +514,7 @@ def test_a_real_trace(interpreted, tmp_path):
     assert "O(n³) operations" in str(found)
 
 
+@pytest.mark.slow
 def test_a_trace_of_another_sampler(interpreted):
     with pm.Model():
         pm.Normal("x", shape=3)

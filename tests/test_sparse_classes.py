@@ -53,6 +53,7 @@ def product_rule(function, mean, variance, nodes):
 # Expectations
 
 
+@pytest.mark.fast("2")
 @pytest.mark.parametrize("classes", [2, 3])
 def test_the_probability_of_the_largest_is_that_of_an_orthant(classes):
     for i, y in itertools.product(range(4), range(classes)):
@@ -341,7 +342,6 @@ def test_it_is_conditioned_on_blocks_and_on_a_diagonal(blocks):
 
 
 TAKEN = [case for case in CASES if not is_refused(case)]
-FAST = [case for case in TAKEN if case == (lgm.EllipticalSlice, {"repeats": 2})]
 LEVEL = 1e-3 / len(TAKEN)
 
 
@@ -365,9 +365,10 @@ def twin():
     return classes_model()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
-    [*FAST, *(pytest.param(c, marks=pytest.mark.slow) for c in TAKEN if c not in FAST)],
+    TAKEN,
     ids=label,
 )
 def test_a_tuned_step_leaves_the_joint_law_unchanged(case, twin):
@@ -416,7 +417,9 @@ def point_of(theta, v):
     }
 
 
-@pytest.fixture(scope="module", params=["RobustMax", "Softmax"])
+@pytest.fixture(
+    scope="module", params=["RobustMax", pytest.param("Softmax", marks=pytest.mark.slow)]
+)
 def read(request):
     options = {"epsilon": EPSILON} if request.param == "RobustMax" else {}
     model, _ = classes_model(request.param, **options)
@@ -466,6 +469,7 @@ def test_maps_of_other_classes_are_noticed(read, wrong, monkeypatch, dies):
     dies(f"sparse classes: {wrong}", error, above=0.05)
 
 
+@pytest.mark.fast("Softmax")
 @pytest.mark.parametrize("likelihood", ["RobustMax", "Softmax"])
 def test_with_all_points_it_is_the_density_of_the_processes_themselves(likelihood):
     """Z = X, up to what jitter leaves of a variance; away from where two f cross."""
@@ -501,6 +505,7 @@ def dense_model():
     return model
 
 
+@pytest.mark.fast("options0")
 @pytest.mark.parametrize(
     "options", [{"sampler": lgm.PseudoMarginal}, {"latent_move": "hmc"}, {"move": "hmc"}]
 )
@@ -511,6 +516,7 @@ def test_a_density_without_a_slope_is_refused_to_who_needs_it(options):
         build(sampler, model, **options)
 
 
+@pytest.mark.slow
 def test_slices_sample_it():
     model = dense_model()
     step = build(lgm.ASIS, model)
@@ -520,6 +526,7 @@ def test_slices_sample_it():
     assert result.pvalue > 1e-3, result
 
 
+@pytest.mark.fast("Softmax")
 @pytest.mark.parametrize("likelihood", ["RobustMax", "Softmax"])
 def test_classes_are_predicted(likelihood):
     model, gps = classes_model(likelihood)
@@ -550,6 +557,7 @@ def test_classes_are_predicted(likelihood):
     np.testing.assert_allclose(probability.sum("category"), 1.0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_importance_draws_of_a_robust_maximum_are_refused_unless_asked_for():
     model, _ = classes_model("RobustMax")
     with pytest.raises(ValueError, match=r"not log-concave .* Write step="):
@@ -564,6 +572,7 @@ def test_outputs_of_one_sparse_process_are_refused():
         gp.prior("f", X[:, None], Xu=Z[:, None], n_outputs=3)
 
 
+@pytest.mark.slow
 def test_processes_of_different_lengths_are_read_apart():
     """Two processes with observations of their own: nothing joins them."""
     with pm.Model() as model:

@@ -170,6 +170,7 @@ def test_exact_solutions_and_all_probes_give_the_gradient(rng):
 # M, and the steps
 
 
+@pytest.mark.slow
 def test_the_metric_of_all_data_is_the_inverse_hessian():
     at = AtTheta.of(reader(), np.zeros(3))
     found = of_subset(at, Y, N)

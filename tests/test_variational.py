@@ -152,11 +152,11 @@ def test_a_start_that_leads_nowhere_is_forgotten():
 
 
 def test_student_errors_are_sampled_with_it_and_counts_with_ep():
-    with_errors = lgm.PseudoMarginal(model=student())
+    with_errors = build(lgm.PseudoMarginal, student())
     assert (with_errors.approximation, with_errors.search) == ("variational", "anew")
     assert build(lgm.PseudoMarginal, wide_errors()).approximation == "variational"
     assert build(lgm.PseudoMarginal, heavy_returns()).approximation == "ep"
-    with_counts = lgm.PseudoMarginal(model=student(np.inf))
+    with_counts = build(lgm.PseudoMarginal, student(np.inf))
     assert (with_counts.approximation, with_counts.search) == ("ep", "recalled")
 
 

@@ -40,7 +40,7 @@ def read(tiny):
     return lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
 
 
-@pytest.fixture(params=TINY)
+@pytest.fixture(params=[pytest.param(x, marks=[pytest.mark.slow] * (x != 1e-12)) for x in TINY])
 def tiny(request):
     return request.param
 

@@ -91,7 +91,7 @@ EACH = [
 ]
 
 
-@pytest.mark.fast("pm.sample()-LogGaussianCox")
+@pytest.mark.slow
 @pytest.mark.parametrize(("line", "name"), EACH)
 def test_one_process_and_two_draw_the_same(line, name):
     model, _ = MODELS[name]()
@@ -111,7 +111,9 @@ def test_one_process_and_two_draw_the_same(line, name):
     assert ("latent_step_size" in one["sample_stats"]) == hmc
 
 
-@pytest.fixture(scope="module", params=["Probit", "LogGaussianCox"])
+@pytest.fixture(
+    scope="module", params=[pytest.param("Probit", marks=pytest.mark.slow), "LogGaussianCox"]
+)
 def fitted(request):
     """(name, model, trace): of the default sampler as it is compiled for users, and of ASIS."""
     model, _ = MODELS[request.param]()
