@@ -81,6 +81,7 @@ def test_a_failure_is_a_row_of_nan(comparison):
     assert "<table" in comparison._repr_html_()
 
 
+@pytest.mark.slow
 def test_runs_are_those_of_pm_sample_with_the_same_seed(comparison, model):
     with model:
         trace = pm.sample(

@@ -396,7 +396,16 @@ def test_every_kind_of_tuning_is_tested():
     assert started(OTHERS) <= started(KINDS)
 
 
-@pytest.mark.fast("PseudoMarginal", "ASIS-scale=0.4", "LatentHMC", "Sweep-move=slice")
+@pytest.mark.fast(
+    "LatentHMC",
+    "LatentHMC-metric=curvature",
+    "AuxiliaryGradient-step_size=1.0",
+    "ASIS-scale=0.4",
+    "Sweep-move=slice",
+    "Sweep-move=hmc-parameterization=sufficient",
+    "PseudoMarginal",
+    "PseudoMarginal-move=slice-n_importance=2-approximation=laplace",
+)
 @every_kind
 def test_frozen_after_tuning(case):
     assert not tunings_move_after_tuning(case, draws=12)
@@ -455,7 +464,7 @@ def test_an_unchanged_point_starts_from_the_stored_state():
     assert step._arrive(point) is step._state
 
 
-@pytest.mark.fast("ASIS-scale=0.4", "EllipticalSlice")
+@pytest.mark.fast("EllipticalSlice")
 @every_kind
 def test_points_keep_their_types_and_are_not_modified(case, neighbors):
     names = ["f", "ls", "mu", "sigma"] if case[0].moves_theta else ["f"]
@@ -741,7 +750,7 @@ def test_the_callback_sees_our_statistics(trace):
     assert isinstance(seen[0].point["ls_log__"], np.ndarray)
 
 
-@pytest.mark.fast("split+stats-alone")
+@pytest.mark.slow
 @pytest.mark.parametrize("mixed", [False, True], ids=["alone", "beside NUTS"])
 @pytest.mark.parametrize("bar", ["split+stats", "combined+stats", "combined"])
 def test_the_progress_bar_renders(bar, mixed, nuts, capsys, monkeypatch):

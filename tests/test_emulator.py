@@ -387,9 +387,9 @@ def test_an_emulator_of_another_density_costs_acceptance_alone(monkeypatch):
 
 def test_outside_numbers_it_stays(rng):
     """A start where the emulator has no number is left to the other moves."""
-    nowhere = wrong_emulator(1)._replace(constant=math.nan)
-    model = model_of_theta(lambda t: 0.0, np.zeros_like, 1)
-    state = SimpleNamespace(theta=np.zeros(1), model=model)
+    nowhere = wrong_emulator(2)._replace(constant=math.nan)
+    model = model_of_theta(lambda t: 0.0, np.zeros_like, 2)
+    state = SimpleNamespace(theta=np.zeros(2), model=model)
     target = Target(state, 0.0, lambda theta: pytest.fail("evaluated"))
     moved, info = surrogate_transition(rng, target, emulator=nowhere, step_size=1.0)
     assert moved is state

@@ -115,7 +115,7 @@ def some(names):
     return [pytest.param(name, marks=[pytest.mark.slow] * (name in DEAR)) for name in names]
 
 
-@pytest.mark.fast("probit")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(MODELS))
 def test_the_evidence_is_near_that_of_quadrature(name):
     """Gauss-Hermite over whitened f, 16³ points."""
@@ -132,7 +132,7 @@ def test_the_evidence_is_near_that_of_quadrature(name):
     assert abs(without_determinant - exact) > 10 * ERRORS[name] or name == "student_t"
 
 
-@pytest.mark.fast("log_gaussian_cox")
+@pytest.mark.fast("outlier")
 @pytest.mark.parametrize("name", some(TARGETS))
 def test_the_gradient_is_that_of_the_evidence(name):
     """theta in the mean, the covariance and (noise, sigma, alpha) the likelihood."""
@@ -285,6 +285,7 @@ def test_a_w_next_to_nothing_is_not_divided_by():
     np.testing.assert_allclose(ours, q.dual + v, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", some(["ordinal_probit", "student_t", "negative_binomial", "logistic"])
 )
@@ -529,6 +530,7 @@ def test_ep_fits_and_is_better_than_laplace_on_a_probit():
     assert math.log(fit.point["eta"]) == pytest.approx(grid[np.argmax(exact)], abs=0.02)
 
 
+@pytest.mark.slow
 def test_without_a_gradient_it_takes_differences():
     """The same model with a covariance that PyTensor can and cannot differentiate."""
 

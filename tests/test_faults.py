@@ -204,6 +204,7 @@ def test_values_that_are_no_numbers(sampler: Any, fault: int, switched: Any, rig
     assert_same_target(idata, right)
 
 
+@pytest.mark.slow
 @promised(
     "exp(f) overflows",
     "a density of 0 is rejected, a NaN that comes of it is rejected and counted; every draw that "
@@ -314,6 +315,7 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 @promised(
     "Ctrl-C, SIGINT, at any moment",
     "`pm.sample` returns the draws that were complete; they are those of a whole run, and the "

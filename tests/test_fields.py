@@ -512,6 +512,7 @@ def test_a_theta_without_a_prior_is_a_value_and_explained():
     assert said.startswith("The scale of one of phi is zero or no number at the start.")
 
 
+@pytest.mark.fast("a_map_in_parts-s_log__-The scale of island is zero or no number")
 @pytest.mark.parametrize(
     ("name", "hyper", "message"),
     [

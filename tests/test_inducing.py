@@ -218,11 +218,7 @@ def is_refused(case):
 
 
 TAKEN = [case for case in CASES if not is_refused(case)]
-FAST = [
-    case
-    for case in TAKEN
-    if case in ((lgm.EllipticalSlice, {"repeats": 2}), (lgm.ASIS, {}), (lgm.PseudoMarginal, {}))
-]
+FAST = (lgm.EllipticalSlice, {"repeats": 2})
 LEVEL = 1e-3 / len(TAKEN)
 
 
@@ -244,7 +240,7 @@ def test_f_moves_where_one_importance_draw_is_held(options, twin):
 
 @pytest.mark.parametrize(
     "case",
-    [*FAST, *(pytest.param(c, marks=pytest.mark.slow) for c in TAKEN if c not in FAST)],
+    [pytest.param(case, marks=[pytest.mark.slow] * (case != FAST)) for case in TAKEN],
     ids=label,
 )
 def test_a_tuned_step_leaves_the_joint_law_unchanged(case, twin):

@@ -251,13 +251,7 @@ def test_derivatives_match_mpmath(key: str, mode: str) -> None:
     np.testing.assert_allclose(computed[:, ~near], expected[:, ~near], rtol=1e-6)
 
 
-@pytest.mark.fast(
-    "logistic-PY",
-    "probit-PY",
-    "log_gaussian_cox-PY",
-    "copula_volatility-PY",
-    "ordinal_probit_binary-PY",
-)
+@pytest.mark.fast("logistic-PY", "probit-PY", "log_gaussian_cox-PY", "copula_volatility-PY")
 @each_backend(CASES)
 def test_each_derivative_is_that_of_the_one_before(key: str, mode: str) -> None:
     case = CASES[key]
@@ -445,6 +439,7 @@ def test_observed_in_a_data_container(key: str) -> None:
     assert logp(point) == pytest.approx(scipy_logp(CASES[key], y[::-1], point["f"]).sum())
 
 
+@pytest.mark.fast("logistic-PY")
 @each_backend(list(CASES)[:5])
 def test_missing_values_become_variables(key: str, mode: str) -> None:
     y = some_values(key)
@@ -628,7 +623,7 @@ DENSE = {
 }
 
 
-@pytest.mark.fast("list")
+@pytest.mark.slow
 @pytest.mark.parametrize("form", DENSE)
 @pytest.mark.filterwarnings("ignore:Detected variables likely created by GP")
 def test_classes_of_processes_have_dims_and_predictions(form):

@@ -134,12 +134,19 @@ def transition(kernel, factor=lambda theta: np.eye(2)):
     return move
 
 
-@pytest.mark.slow
-def test_it_leaves_a_gaussian_invariant():
-    assert pairs_pvalue(transition(nuts), 1000) > 1e-4
-    assert pairs_pvalue(trajectory(no_u_turn), 2000) > 1e-4
-    assert pairs_pvalue(jump(prior_jump), 2000) > 1e-4
-    assert pairs_pvalue(transition(partial(nuts, n_jumps=1)), 1000) > 1e-4
+MOVES = {
+    "transition": transition(nuts),
+    "trajectory": trajectory(no_u_turn),
+    "jump": jump(prior_jump),
+    "transition and jumps": transition(partial(nuts, n_jumps=1)),
+}
+
+
+@pytest.mark.fast("transition-1000", "trajectory-1000", "jump-1000")
+@pytest.mark.parametrize("replicates", [1000, 3000])
+@pytest.mark.parametrize("move", MOVES)
+def test_it_leaves_a_gaussian_invariant(move, replicates):
+    assert pairs_pvalue(MOVES[move], replicates) > 1e-4
 
 
 TRAJECTORY = {

@@ -246,9 +246,7 @@ READ = {
 
 @pytest.mark.fast(
     "process_and_effects",
-    "coefficients_in_a_mean",
     "coefficients_and_effects",
-    "whitened",
     "basis_functions",
     "mean_and_noise_of_groups",
     "classes_with_kernels_of_their_own",
@@ -262,13 +260,7 @@ def test_what_is_read(name):
         assert re.search(rf"{latent} \(\d", repr(ours))
 
 
-@pytest.mark.fast(
-    "process_and_effects",
-    "coefficients_in_a_mean",
-    "whitened",
-    "basis_functions",
-    "mean_and_noise_of_groups",
-)
+@pytest.mark.fast("process_and_effects", "basis_functions", "mean_and_noise_of_groups")
 @pytest.mark.parametrize("name", MODELS | OF_DEFAULT)
 def test_densities_add_up_to_the_models(name):
     """log p(theta) + ℓ(f(x), theta) is the model's without the priors of x, anywhere."""
@@ -285,11 +277,9 @@ def test_densities_add_up_to_the_models(name):
         assert ours.log_prior(theta) + ours.log_likelihood(f, theta) == pytest.approx(expected)
 
 
-@pytest.mark.fast("level_of_a_process")
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Detected variables likely created by GP")
-@pytest.mark.parametrize(
-    "name", [*MODELS, *(pytest.param(name, marks=pytest.mark.slow) for name in OF_DEFAULT)]
-)
+@pytest.mark.parametrize("name", MODELS | OF_DEFAULT)
 def test_f_has_the_law_of_what_it_is_made_of(name):
     """Its mean and covariance are those of f of draws of the model."""
     model, ours = shared(name), read(name)

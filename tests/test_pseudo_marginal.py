@@ -261,7 +261,7 @@ def single(**options):
         {},
         pytest.param({"n_importance": 16}, marks=pytest.mark.slow),
         pytest.param({"too_large": 16.0}, marks=pytest.mark.slow),
-        {"n_importance": 4, "move": "delayed-metropolis"},
+        pytest.param({"n_importance": 4, "move": "delayed-metropolis"}, marks=pytest.mark.slow),
         {"importance": lgm.Importance(correlation=0.0, defensive=0.5)},
         pytest.param(
             {"independent": True, "n_importance": 4, "too_large": 1.5}, marks=pytest.mark.slow
@@ -634,6 +634,7 @@ class OnlyF(Labels):
         return super().cov(np.zeros(3))
 
 
+@pytest.mark.slow
 def test_without_hyperparameters_it_draws_f_alone():
     elements = elements_of((lgm.PseudoMarginal, {"n_importance": 4, "latent_move": None}), "labels")
     assert invariance(elements, OnlyF(), replicates=800, tune=20).pvalue > 1e-4
@@ -872,7 +873,7 @@ def test_where_estimates_are_quiet_f_moves_by_itself_in_one_draw_of_ten():
     assert abs(moved / 400 - 0.1) <= 5 * math.sqrt(0.1 * 0.9 / 400)
 
 
-@pytest.mark.fast("True")
+@pytest.mark.slow
 @pytest.mark.parametrize("rests", [True, False])
 def test_tuning_rests_where_nothing_is_left_to_learn(rests, rng):
     """And only there: by then most jumps on the emulator are accepted, and draws move on."""

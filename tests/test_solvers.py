@@ -386,6 +386,7 @@ def test_a_model_is_read_block_by_block(noise):
     assert mode.predict(new, variance=False)[1] is None
 
 
+@pytest.mark.slow
 def test_a_surface_has_errors(rng):
     model, gp = poisson()
     evidence = lgm.laplace(model, solver="pcg", gp=gp, random_seed=1, rank=30, preconditioner="svd")

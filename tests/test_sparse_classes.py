@@ -85,6 +85,7 @@ def expected(likelihood, mean, variance, y):
     )
 
 
+@pytest.mark.fast("RobustMax")
 @pytest.mark.parametrize("likelihood", [lgm.RobustMax, lgm.Softmax])
 def test_a_model_of_them_has_the_expectation_of_their_log_density(likelihood):
     options = {"epsilon": EPSILON} if likelihood is RobustMax else {}
@@ -114,6 +115,7 @@ def test_a_model_of_them_has_the_expectation_of_their_log_density(likelihood):
     assert chisquare(np.bincount(drawn, minlength=3), 4000 * p / p.sum()).pvalue > 1e-3
 
 
+@pytest.mark.fast("RobustMax-3")
 @pytest.mark.parametrize("classes", [3, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("likelihood", [lgm.RobustMax, lgm.Softmax])
 def test_slopes_are_right_and_tails_finite(likelihood, classes):
@@ -379,6 +381,7 @@ def test_a_tuned_step_leaves_the_joint_law_unchanged(case, twin):
         assert result.pvalue > LEVEL, result
 
 
+@pytest.mark.fast("LatentHMC-metric=identity-step_size=0.3")
 @pytest.mark.parametrize("case", [c for c in CASES if is_refused(c)], ids=label)
 def test_what_needs_slopes_or_holds_f_is_refused(case, twin):
     sampler, options = case
@@ -469,7 +472,7 @@ def test_maps_of_other_classes_are_noticed(read, wrong, monkeypatch, dies):
     dies(f"sparse classes: {wrong}", error, above=0.05)
 
 
-@pytest.mark.fast("Softmax")
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["RobustMax", "Softmax"])
 def test_with_all_points_it_is_the_density_of_the_processes_themselves(likelihood):
     """Z = X, up to what jitter leaves of a variance; away from where two f cross."""
