@@ -542,7 +542,7 @@ NOT_CONJUGATE = {
 }
 
 
-@pytest.mark.fast("a jitter outside")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NOT_CONJUGATE)
 def test_a_scale_that_is_not_conjugate_is_refused(name):
     with pytest.raises(ValueError, match=r"eta2 = pm.InverseGamma\('eta2', a, b\).*jitter=0"):
@@ -589,6 +589,7 @@ def test_a_form_that_another_step_has_undone_is_left_alone():
 # As an option of a sweep
 
 
+@pytest.mark.slow
 def test_amplitudes_are_refused_where_there_are_none():
     with pytest.raises(ValueError, match=r"'eta_log__'\] is one.*jitter=0"):
         build(lgm.ASIS, gp(1e-6), amplitude=10)
@@ -600,6 +601,7 @@ def test_a_count_is_a_count(amplitude):
         build(lgm.ASIS, cox(), amplitude=amplitude)
 
 
+@pytest.mark.slow
 def test_conjugate_where_it_can_be_and_sliced_where_not():
     conjugate = build(lgm.ASIS, cox(), amplitude=2).elements[3:]
     assert conjugate == (ConjugateScale((2,)), Amplitude("whitened", (2,))) * 2

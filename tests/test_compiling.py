@@ -75,6 +75,7 @@ def test_a_gradient_by_parts_writes_nothing_into_zeros():
     assert not names & {"Alloc", "IncSubtensor"}
 
 
+@pytest.mark.slow
 def test_the_logarithm_of_a_rate_is_its_linear_predictor():
     """With an exposure, where a constant has no logarithm, and where a rate is no double."""
     x, exposed = pt.matrix("x", shape=(None, 3)), np.array([2.0, 0.5, 30.0])
@@ -184,7 +185,7 @@ def test_what_reads_no_input_is_computed_once(several):
         value[:] = 7.0  # a new array each time
 
 
-@pytest.mark.fast("300")
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [300, 400])
 def test_a_jitter_is_no_large_constant(n):
     """Numba keeps no function on disk that has one, and each process would compile it."""

@@ -203,7 +203,7 @@ def test_sample_takes_the_default_with_and_without_a_context(trace):
 # The state of a step
 
 
-@pytest.mark.fast("PseudoMarginal-tuning", "PseudoMarginal-tuned", "Sweep-move=slice-tuning")
+@pytest.mark.fast("PseudoMarginal-tuning", "PseudoMarginal-tuned")
 @pytest.mark.parametrize("tuning", [True, False], ids=["tuning", "tuned"])
 @every_kind
 def test_sampling_state_and_a_pickle_reproduce_the_next_draws(case, tuning):
@@ -240,7 +240,7 @@ def test_a_pickled_step_still_reads_its_neighbors(neighbors):
     assert equal_dataclass_values(run(copy, moved, 3), run(step, moved, 3))
 
 
-@pytest.mark.fast("PseudoMarginal", "Sweep-move=slice")
+@pytest.mark.fast("PseudoMarginal")
 @every_kind
 def test_a_chain_does_not_depend_on_the_chain_before(case):
     step, start = make(case), listed("logistic").initial_point()
@@ -438,7 +438,7 @@ def logp():
     return listed("logistic").compile_logp()
 
 
-@pytest.mark.fast("PseudoMarginal", "ASIS-scale=0.4", "EllipticalSlice")
+@pytest.mark.fast("PseudoMarginal")
 @every_kind
 def test_stored_densities_are_the_models(case, logp):
     step, point = make(case), listed("logistic").initial_point()
@@ -570,6 +570,7 @@ def test_elliptical_slice_beside_nuts(nuts):
     assert len(np.unique(idata["posterior"]["f"].values)) == 2 * 4 * 3
 
 
+@pytest.mark.slow
 def test_nuts_is_assigned_to_what_our_step_leaves():
     model = listed("logistic")
     step = build(lgm.WhitenedMetropolis, model, vars=[model["ls"]])
@@ -826,7 +827,7 @@ def test_where_f_moves_by_a_slice_a_level_stays_a_hyperparameter():
         assert lgm.ASIS().lgm.theta_names == ("mu", "scale_log__")
 
 
-@pytest.mark.fast("PseudoMarginal", "ASIS")
+@pytest.mark.fast("PseudoMarginal")
 @pytest.mark.parametrize(("sampler", "options"), CASES, ids=[label(case) for case in CASES])
 def test_nothing_of_a_draw_waits_for_the_garbage_collector(sampler, options):
     """Cycles of a few objects with matrices of n × n in them: the collector counts objects."""

@@ -457,6 +457,7 @@ def test_a_prior_moves_the_fit_and_lowers_its_evidence():
     assert abs(ml.point["length"] / map_.point["length"] - 1) > 0.05
 
 
+@pytest.mark.slow
 def test_the_fit_does_not_depend_on_its_start():
     fit = coal_evidence().fit(start={"length": 5.0, "amplitude": 2.0})
     for name, value in coal_fit(True).point.items():
@@ -488,6 +489,7 @@ def test_the_surface_has_its_maximum_at_the_type_ii_fit():
     assert surface[2, 5].item() == e.log_evidence(there)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("approximation", "most"), [("laplace", 5), pytest.param("ep", 31, marks=pytest.mark.slow)]
 )
@@ -507,6 +509,7 @@ def test_ep_is_near_laplace_on_counts():
     assert near != pytest.approx(fit.log_evidence, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_ep_fits_and_is_better_than_laplace_on_a_probit():
     """n = 2: p(y | theta) is the probability of a quadrant of two correlated normals."""
     with pm.Model() as model:
@@ -635,6 +638,7 @@ def test_models_that_are_refused():
         evidence.laplace(discrete)
 
 
+@pytest.mark.slow
 def test_a_likelihood_without_a_gradient_is_refused():
     @wrap_py(itypes=[pt.dvector], otypes=[pt.dvector])
     def opaque(f):

@@ -41,13 +41,11 @@ def tuning_of(case):
     return 150 if issubclass(sampler, lgm.PseudoMarginal) else 40
 
 
-# Options of the default that take a third of the time, and whose parts have tests of their own.
+# Options of the default that take half of the time, and whose parts have tests of their own.
 LONG = [
     (lgm.PseudoMarginal, options)
     for options in VARIANTS["PseudoMarginal"]
-    if options.get("move") in ("slice", "nuts")
-    or options.get("latent_move") == "slice"
-    or options.get("search") == "anew"
+    if options.get("move") in ("slice", "nuts") or {"latent_move", "search"} & options.keys()
 ]
 
 # A third of the rows of sampler × toy: each sampler on one toy, each toy with a third of all.

@@ -579,7 +579,7 @@ def test_illegal_parameters_are_refused(
 F = np.array([[0.3, -1.0, 900.0], [1.2, 0.4, 0.0], [-0.5, 0.1, -900.0]])
 
 
-@pytest.mark.fast("array")
+@pytest.mark.slow
 @pytest.mark.parametrize("f", [F, [pt.as_tensor(row) for row in F]], ids=["array", "list"])
 def test_classes_have_their_probabilities(f):
     for y in itertools.product(range(3), repeat=3):

@@ -362,9 +362,6 @@ few = pytest.mark.fast(
     "discrete_hyperparameter",
     "two_latents",
     "missing_discrete_values",
-    "potential_on_f",
-    "several_likelihoods",
-    "custom_distribution",
     "part_of_a_larger_data_set",
     "constants_of_integer_type",
 )
@@ -548,6 +545,7 @@ def test_one_number_of_another_step_is_that_of_all_elements() -> None:
     assert ours.log_likelihood(point["f"], np.empty(0)) == pytest.approx(float(expected))
 
 
+@pytest.mark.fast("pickle-False")
 @pytest.mark.parametrize(("pickler", "compiled"), [(pickle, False), (cloudpickle, True)])
 def test_pickles_keep_their_values_and_their_shared_variables(pickler: Any, compiled: bool) -> None:
     with pm.Model() as model:

@@ -82,7 +82,7 @@ class Guesses:
         return state, None, {"theta_acceptance": info.theta_acceptance}
 
 
-@pytest.mark.fast("labels")
+@pytest.mark.slow
 @pytest.mark.parametrize("toy", TOYS)
 def test_a_wrong_slope_is_exact(toy):
     elements = (kernels.Theta("whitened", Guesses()), kernels.latent.EllipticalSlice())
@@ -222,7 +222,7 @@ def test_a_coin_says_whether_jumps_come_first(monkeypatch, rng):
     assert order.count("jump") == order.count("trajectory") == 400
 
 
-@pytest.mark.fast("0.95")
+@pytest.mark.slow
 @pytest.mark.parametrize("correlation", [0.0, 0.95])
 def test_it_goes_as_far_as_the_density_is_wide(correlation, rng):
     """Draws of a Gaussian are next to independent; where it turns depends on its shape alone."""
@@ -378,6 +378,7 @@ def test_the_mass_matrix_is_renewed_by_thirds(rng):
     assert tuning.draws == 60
 
 
+@pytest.mark.slow
 def test_it_learns_scales_and_a_step_size(rng):
     sd, move = np.array([0.1, 3.0]), NUTS()
     state = SimpleNamespace(theta=np.zeros(2))

@@ -260,7 +260,7 @@ def test_what_is_read(name):
         assert re.search(rf"{latent} \(\d", repr(ours))
 
 
-@pytest.mark.fast("process_and_effects", "basis_functions", "mean_and_noise_of_groups")
+@pytest.mark.fast("process_and_effects")
 @pytest.mark.parametrize("name", MODELS | OF_DEFAULT)
 def test_densities_add_up_to_the_models(name):
     """log p(theta) + ℓ(f(x), theta) is the model's without the priors of x, anywhere."""

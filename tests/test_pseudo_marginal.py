@@ -112,7 +112,7 @@ def test_coordinates_invert_deviations(gaussian, rng):
     np.testing.assert_allclose(q.posterior.deviations(xi[:, :, None])[:, 0], deviation)
 
 
-@pytest.mark.fast("0.3")
+@pytest.mark.slow
 @pytest.mark.parametrize("defensive", [0.0, 0.3])
 def test_coordinates_around_a_draw_are_standard_normal_on_average(gaussian, rng, defensive):
     """f from q, then ξ given f: ξ has the law it would have had without f."""
@@ -692,6 +692,7 @@ def test_where_no_noise_was_seen_draws_are_four_times_the_fewest():
     assert NoiseTuning(fewest=2).n_importance == 8
 
 
+@pytest.mark.slow
 def test_tuning_chooses_the_number_of_draws():
     """More where q is poor, the fewest where it is good; as many as the user says if told."""
     (element,) = elements_of((lgm.PseudoMarginal, INDEPENDENT), "counts")

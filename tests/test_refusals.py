@@ -477,7 +477,7 @@ def test_covariances_that_fail_for_long_length_scales(latent_move: str) -> None:
     assert idata["posterior"]["ls"].std() > 0
 
 
-@pytest.mark.fast("slice")
+@pytest.mark.slow
 @pytest.mark.parametrize("latent_move", ["hmc", "slice"])
 def test_nan_from_user_code(latent_move: str) -> None:
     with pm.Model() as model:

@@ -220,6 +220,21 @@ def test_an_emulator_is_no_walk_that_accepts_too_much():
     assert 'ExactMarginal(move="nuts")' in verdict.advice
 
 
+@pytest.mark.fast(
+    "moved chain",
+    "creeping",
+    "stuck chain",
+    "constant",
+    "infinite",
+    "draws from tuning",
+    "drift",
+    "approximate",
+    "one chain rejects",
+    "walk too far",
+    "HMC",
+    "heavy tail",
+    "lost proposals",
+)
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_defect_is_found_with_what_to_do(name):
     plant, subject, level = DEFECTS[name]

@@ -168,7 +168,7 @@ def test_an_explosive_series_has_the_covariance_of_its_recursion():
     close(prior.mean, 0.2 * 1.3 ** np.arange(4))
 
 
-@pytest.mark.fast("stationary")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_evidence_is_that_of_a_dense_covariance(name):
     ours = read(name)

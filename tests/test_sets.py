@@ -166,6 +166,7 @@ def test_effects_that_many_observations_share_beside_f_are_hyperparameters(build
     assert from_pymc(build).latents == latents
 
 
+@pytest.mark.slow
 def test_sets_without_end_are_refused():
     assert from_pymc(noise_of_many).sets is None
     with pm.Model():

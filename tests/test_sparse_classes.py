@@ -115,7 +115,7 @@ def test_a_model_of_them_has_the_expectation_of_their_log_density(likelihood):
     assert chisquare(np.bincount(drawn, minlength=3), 4000 * p / p.sum()).pvalue > 1e-3
 
 
-@pytest.mark.fast("RobustMax-3")
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [3, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("likelihood", [lgm.RobustMax, lgm.Softmax])
 def test_slopes_are_right_and_tails_finite(likelihood, classes):
@@ -381,7 +381,7 @@ def test_a_tuned_step_leaves_the_joint_law_unchanged(case, twin):
         assert result.pvalue > LEVEL, result
 
 
-@pytest.mark.fast("LatentHMC-metric=identity-step_size=0.3")
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [c for c in CASES if is_refused(c)], ids=label)
 def test_what_needs_slopes_or_holds_f_is_refused(case, twin):
     sampler, options = case
@@ -508,7 +508,7 @@ def dense_model():
     return model
 
 
-@pytest.mark.fast("options0")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{"sampler": lgm.PseudoMarginal}, {"latent_move": "hmc"}, {"move": "hmc"}]
 )
@@ -529,7 +529,7 @@ def test_slices_sample_it():
     assert result.pvalue > 1e-3, result
 
 
-@pytest.mark.fast("Softmax")
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["RobustMax", "Softmax"])
 def test_classes_are_predicted(likelihood):
     model, gps = classes_model(likelihood)

@@ -661,6 +661,7 @@ def without_jacobian(rng, state):
     return wrong.posterior_whitened(rng, state, search=site_approximation)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fix",
     [

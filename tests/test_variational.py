@@ -151,6 +151,7 @@ def test_a_start_that_leads_nowhere_is_forgotten():
         np.testing.assert_allclose(found.center, q.center, atol=0.05)
 
 
+@pytest.mark.slow
 def test_student_errors_are_sampled_with_it_and_counts_with_ep():
     with_errors = build(lgm.PseudoMarginal, student())
     assert (with_errors.approximation, with_errors.search) == ("variational", "anew")

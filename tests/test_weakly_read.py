@@ -109,6 +109,7 @@ def pvalue_of_latents(tiny, draws=2000):
     return min(1.0, p.min() * p.size)
 
 
+@pytest.mark.slow
 def test_latents_given_f_have_their_law(tiny):
     assert pvalue_of_latents(tiny) > 1e-3
 
