@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import csv
+import gc
 import os
 import shutil
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from _pytest.doctest import DoctestItem, DoctestModule
+
 LIST = Path(__file__).with_name("mutants.csv")
+SHARE = 0.8
+"""Of the mutants, those that `make test` must notice."""
+TESTS = pytest.StashKey[dict[str, bool]]()
+"""Each test, and each case, with whether `make test` runs it."""
 
 # PyMC finds a first point with PyTensor's C back end if there is a compiler: that builds the back
 # end for 15 seconds, and each function for a tenth of one. `c_compiler` is for the tests of it.
+# Where in a script each node of a graph was made takes PyTensor an eighth of the time of a reading.
 # Nothing here imports PyTensor: the process that only shares the tests out needs none.
-FLAGS = [*filter(None, [os.environ.get("PYTENSOR_FLAGS")]), "cxx="]
+FLAGS = [*filter(None, [os.environ.get("PYTENSOR_FLAGS")]), "cxx=", "traceback__limit=0"]
 os.environ["PYTENSOR_FLAGS"] = ",".join(FLAGS)
 
 
@@ -34,6 +43,7 @@ def dies(request: pytest.FixtureRequest) -> Callable[..., None]:
         dead = value < below if below is not None else value > above  # type: ignore[operator]
         limit = f"p < {below:.0e}" if below is not None else f"error > {above:g}"
         row = {"mutant": mutant, "value": f"{value:.1e}", "limit": limit, "dead": dead}
+        row["fast"] = is_fast(request.config, mutant)
         request.node.user_properties.append(("mutant", row))
         assert dead, f"{mutant} is not noticed: {value:.3g}, and not {limit}"
 
@@ -91,6 +101,38 @@ def c_compiler() -> Iterator[None]:
         yield
 
 
+class Examples:
+    """The examples of docstrings are run as they stand, but interpreted: most are run once."""
+
+    @pytest.fixture(autouse=True)
+    def interpreted_examples(self, request: pytest.FixtureRequest) -> Iterator[None]:
+        if not isinstance(request.node, DoctestItem):
+            yield
+            return
+        import pytensor
+
+        from models import QUICK
+
+        with pytensor.config.change_flags(**QUICK):
+            yield
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A plugin, since a fixture of this file would be for tests in this folder only."""
+    config.pluginmanager.register(Examples(), "examples-of-docstrings")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Iterator[None]:
+    """Nothing in this folder has examples in docstrings: nobody need look for them."""
+    return [found for found in (yield) if not isinstance(found, DoctestModule)]
+
+
+def pytest_collection_finish() -> None:
+    """What all tests import stays, so the garbage collector need not look at it again and again."""
+    gc.freeze()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--mutants", action="store_true", help="print the table of mutants")
 
@@ -108,6 +150,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             found[name].add_marker(pytest.mark.slow)
         if len(found) > 1 and not found.keys() >= set(named):
             raise pytest.UsageError(f"no such case: {set(named) - found.keys()} of {[*found]}")
+    left_out = ("slow", "mutant", "whole")
+    tests = config.stash[TESTS] = {}
+    for item in items:
+        fast = not any(map(item.get_closest_marker, left_out))
+        case = item.nodeid.removeprefix("tests/")
+        for name in (case, case.split("[")[0]):
+            tests[name] = tests.get(name, False) or fast
     if "whole" not in config.option.markexpr:
         items[:] = [item for item in items if item.get_closest_marker("whole") is None]
 
@@ -122,6 +171,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         write("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
     dead = sum(row[3] == "dead" for row in rows)
     write(f"{dead} of {len(rows) - 1} mutants are dead.")
+    fast = sum(row[4] == "yes" for row in rows)
+    write(f"{fast} of them die in `make test`: {fast / (len(rows) - 1):.0%}.")
 
 
 def table(terminalreporter: pytest.TerminalReporter) -> Iterator[list[str]]:
@@ -133,25 +184,45 @@ def table(terminalreporter: pytest.TerminalReporter) -> Iterator[list[str]]:
                 if name == "mutant":
                     test = report.nodeid.removeprefix("tests/").split("[")[0]
                     state = "dead" if row["dead"] else "ALIVE"
-                    found[row["mutant"]] = [row["value"], row["limit"], state, test]
-    yield ["mutant", "measured", "limit", "state", "test", "before"]
+                    fast = "yes" if row["fast"] else ""
+                    found[row["mutant"]] = [row["value"], row["limit"], state, fast, test]
+    yield ["mutant", "measured", "limit", "state", "in make test", "test", "before"]
     for line in listed():
-        missing = ["", "", "NOT RUN", ""]
+        missing = ["", "", "NOT RUN", "", ""]
         yield [line["mutant"], *found.pop(line["mutant"], missing), line["before"]]
     for mutant, cells in found.items():
         yield [mutant, *cells, "NOT LISTED"]
 
 
+def is_fast(config: pytest.Config, mutant: str) -> bool:
+    """Whether `make test` runs the test that asks of the right code what the mutant fails."""
+    asked = next((line["asked"] for line in listed() if line["mutant"] == mutant), "")
+    if asked and asked not in config.stash[TESTS] and asked.split("::")[0] in collected(config):
+        raise pytest.UsageError(f"tests/mutants.csv, {mutant}: there is no {asked}")
+    return config.stash[TESTS].get(asked, False)
+
+
+def collected(config: pytest.Config) -> set[str]:
+    """The files whose tests are known here."""
+    return {name.split("::")[0] for name in config.stash[TESTS]}
+
+
+@cache
 def listed() -> list[dict[str, str]]:
-    """The mutants that must die, each with the test that noticed it before."""
+    """The mutants that must die, each with the test that noticed it before.
+
+    And with the test of the right code that asks the same, with as many draws, where there is one:
+    `make test` notices the mutant if it runs that one.
+    """
     with LIST.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A mutant of the list that no test has run is a failure of `make mutants`."""
+    """`make mutants` fails with a mutant that no test has run, or if too few die in `make test`."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if session.config.getoption("--mutants") and not hasattr(session.config, "workerinput"):
         _, *rows = table(reporter)
-        if any(row[3] != "dead" or row[5] == "NOT LISTED" for row in rows):
+        missed = any(row[3] != "dead" or row[6] == "NOT LISTED" for row in rows)
+        if missed or sum(row[4] == "yes" for row in rows) < SHARE * len(rows):
             session.exitstatus = 1

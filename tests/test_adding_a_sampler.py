@@ -89,6 +89,7 @@ def test_a_parameterization(one_file, monkeypatch):
     assert invariance(step.elements, Labels(), replicates=300, tune=50).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_a_move_on_theta(monkeypatch):
     class Shrunk(kernels.Metropolis):
         """A random walk in another dress: what `move=` takes by name."""

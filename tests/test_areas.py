@@ -186,6 +186,7 @@ def test_many_areas_make_no_square_array():
     assert peak < 8 * n * 1000
 
 
+@pytest.mark.slow
 def test_a_sum_of_two_maps_is_dense():
     def two():
         a, b = (pm.CAR(k, np.zeros(6), W, alpha=x, tau=2.0) for k, x in (("a", 0.3), ("b", 0.8)))
@@ -249,7 +250,7 @@ def test_alpha_is_between_its_bounds(given, alpha):
         from_pymc(lambda: areas(TRIANGLE, alpha=lambda: ALPHA[given](alpha)))
 
 
-@pytest.mark.fast("0.999999")
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.999999, -0.999999])
 def test_alpha_next_to_its_bounds(alpha, rng):
     prior = from_pymc(lambda: areas(alpha=lambda: alpha)).prior(np.array([0.3]))
@@ -261,7 +262,7 @@ def test_alpha_next_to_its_bounds(alpha, rng):
     close(prior.covariance_times(z), np.linalg.solve(Q, z), 1e-7)
 
 
-@pytest.mark.fast("1")
+@pytest.mark.slow
 @pytest.mark.parametrize("maps", [1, 2])
 def test_a_theta_beyond_the_bounds_has_no_prior(maps):
     """PyMC's density is zero there. Two maps are dense."""

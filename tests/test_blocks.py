@@ -177,7 +177,7 @@ def outputs(*, whitened, beside=False):
     return lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
 
 
-@pytest.mark.fast("False")
+@pytest.mark.slow
 @pytest.mark.parametrize("whitened", [True, False])
 def test_outputs_of_a_process_have_one_covariance(whitened, rng):
     ours = outputs(whitened=whitened)

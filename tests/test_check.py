@@ -66,6 +66,7 @@ def since_a_change() -> pm.Model:
     return model
 
 
+@pytest.mark.fast("threshold", "scaled_effects")
 @pytest.mark.parametrize("make", [threshold, signed_scale, scaled_effects, since_a_change])
 def test_what_is_read_is_what_pymc_has(make: Any) -> None:
     found = lgm.LatentGaussianModel.from_pymc(make()).check(draws=20)

@@ -81,6 +81,7 @@ def test_a_failure_is_a_row_of_nan(comparison):
     assert "<table" in comparison._repr_html_()
 
 
+@pytest.mark.slow
 def test_runs_are_those_of_pm_sample_with_the_same_seed(comparison, model):
     with model:
         trace = pm.sample(
@@ -307,7 +308,7 @@ def test_no_callback_keeps_pymc_from_picking_nutpie(model, monkeypatch):
     assert callable(callbacks[False])
 
 
-@pytest.mark.fast("seed1")
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [None, np.random.default_rng(1)])
 def test_one_stream_of_random_numbers_for_all(model, seed):
     quick = QUICK | {"random_seed": seed, "tune": 5}
@@ -334,6 +335,7 @@ class Bar:
         self.at = completed
 
 
+@pytest.mark.slow
 def test_one_bar_over_all_samplers(model, monkeypatch):
     bars = []
     monkeypatch.setattr(
@@ -348,6 +350,7 @@ def test_one_bar_over_all_samplers(model, monkeypatch):
     np.testing.assert_allclose(positions, [0.0, 1.0, 2.0])
 
 
+@pytest.mark.slow
 def test_other_groups_and_an_infinite_ess(model):
     fixed = {"amplitude": "eta", "others": ["mu", "ls"]}
     found = compare(SAMPLERS, model, draws=20, groups=fixed, **QUICK)

@@ -75,6 +75,7 @@ def test_a_gradient_by_parts_writes_nothing_into_zeros():
     assert not names & {"Alloc", "IncSubtensor"}
 
 
+@pytest.mark.slow
 def test_the_logarithm_of_a_rate_is_its_linear_predictor():
     """With an exposure, where a constant has no logarithm, and where a rate is no double."""
     x, exposed = pt.matrix("x", shape=(None, 3)), np.array([2.0, 0.5, 30.0])
@@ -90,7 +91,7 @@ def test_the_logarithm_of_a_rate_is_its_linear_predictor():
     np.testing.assert_allclose(function(far)[0], far + np.log(exposed), rtol=1e-14)
 
 
-@pytest.mark.fast("3")
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [1, 3, 20])
 def test_a_softmax_has_no_loop_for_its_maximum_alone(classes):
     x = pt.matrix("x", shape=(None, classes))
@@ -184,7 +185,7 @@ def test_what_reads_no_input_is_computed_once(several):
         value[:] = 7.0  # a new array each time
 
 
-@pytest.mark.fast("300")
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [300, 400])
 def test_a_jitter_is_no_large_constant(n):
     """Numba keeps no function on disk that has one, and each process would compile it."""
@@ -396,6 +397,7 @@ def test_compiled_functions_are_made_of_elementary_ones(name):
     assert has_vectors(in_a_loop(code))
 
 
+@pytest.mark.slow
 def test_single_precision_keeps_functions_of_its_own():
     x = pt.matrix("x", dtype="float32")
     function = compiled([x], [pt.exp(x), pt.softplus(x)], {})

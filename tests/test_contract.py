@@ -203,13 +203,7 @@ def test_sample_takes_the_default_with_and_without_a_context(trace):
 # The state of a step
 
 
-@pytest.mark.fast(
-    "ASIS-scale=0.4-tuning",
-    "PseudoMarginal-tuning",
-    "PseudoMarginal-tuned",
-    "LatentHMC-metric=curvature-tuning",
-    "Sweep-move=slice-tuning",
-)
+@pytest.mark.fast("PseudoMarginal-tuning", "PseudoMarginal-tuned")
 @pytest.mark.parametrize("tuning", [True, False], ids=["tuning", "tuned"])
 @every_kind
 def test_sampling_state_and_a_pickle_reproduce_the_next_draws(case, tuning):
@@ -246,7 +240,7 @@ def test_a_pickled_step_still_reads_its_neighbors(neighbors):
     assert equal_dataclass_values(run(copy, moved, 3), run(step, moved, 3))
 
 
-@pytest.mark.fast("PseudoMarginal", "ASIS-scale=0.4", "Sweep-move=slice")
+@pytest.mark.fast("PseudoMarginal")
 @every_kind
 def test_a_chain_does_not_depend_on_the_chain_before(case):
     step, start = make(case), listed("logistic").initial_point()
@@ -356,6 +350,7 @@ def test_a_large_covariance_is_not_rehearsed(rehearsed, monkeypatch):
     rehearsed()
 
 
+@pytest.mark.slow
 def test_what_fails_in_a_rehearsal_is_said_by_the_chain(rehearsed, monkeypatch):
     monkeypatch.setattr(State, "of", lambda *_: None)
     step = rehearsed()
@@ -388,6 +383,7 @@ def tunings_move_after_tuning(case, draws):
     return not equal_dataclass_values(plain(step.sampling_state.tunings), plain(before))
 
 
+@pytest.mark.slow
 def test_every_kind_of_tuning_is_tested():
     def started(cases):
         found = set()
@@ -400,7 +396,16 @@ def test_every_kind_of_tuning_is_tested():
     assert started(OTHERS) <= started(KINDS)
 
 
-@pytest.mark.fast("PseudoMarginal", "ASIS-scale=0.4", "LatentHMC", "Sweep-move=slice")
+@pytest.mark.fast(
+    "LatentHMC",
+    "LatentHMC-metric=curvature",
+    "AuxiliaryGradient-step_size=1.0",
+    "ASIS-scale=0.4",
+    "Sweep-move=slice",
+    "Sweep-move=hmc-parameterization=sufficient",
+    "PseudoMarginal",
+    "PseudoMarginal-move=slice-n_importance=2-approximation=laplace",
+)
 @every_kind
 def test_frozen_after_tuning(case):
     assert not tunings_move_after_tuning(case, draws=12)
@@ -433,7 +438,7 @@ def logp():
     return listed("logistic").compile_logp()
 
 
-@pytest.mark.fast("PseudoMarginal", "ASIS-scale=0.4", "EllipticalSlice")
+@pytest.mark.fast("PseudoMarginal")
 @every_kind
 def test_stored_densities_are_the_models(case, logp):
     step, point = make(case), listed("logistic").initial_point()
@@ -459,7 +464,7 @@ def test_an_unchanged_point_starts_from_the_stored_state():
     assert step._arrive(point) is step._state
 
 
-@pytest.mark.fast("PseudoMarginal", "ASIS-scale=0.4", "EllipticalSlice")
+@pytest.mark.fast("EllipticalSlice")
 @every_kind
 def test_points_keep_their_types_and_are_not_modified(case, neighbors):
     names = ["f", "ls", "mu", "sigma"] if case[0].moves_theta else ["f"]
@@ -551,6 +556,7 @@ def nuts():
         return pm.NUTS([model["ls"], model["eta"], model["mu"]])
 
 
+@pytest.mark.slow
 def test_elliptical_slice_beside_nuts(nuts):
     model = listed("logistic")
     idata = quick(model, step=[build(lgm.EllipticalSlice, model, vars=model["f"]), nuts])
@@ -564,6 +570,7 @@ def test_elliptical_slice_beside_nuts(nuts):
     assert len(np.unique(idata["posterior"]["f"].values)) == 2 * 4 * 3
 
 
+@pytest.mark.slow
 def test_nuts_is_assigned_to_what_our_step_leaves():
     model = listed("logistic")
     step = build(lgm.WhitenedMetropolis, model, vars=[model["ls"]])
@@ -618,6 +625,7 @@ def test_two_steps_for_two_latents(two_latents):
         assert (idata["posterior"][name].std("draw") > 0).all()
 
 
+@pytest.mark.slow
 def test_a_compound_step_restores_its_state(two_latents):
     model = two_latents
     asis = build(lgm.ASIS, model, vars=[model["f"], model["ls"]], rng=1)
@@ -743,7 +751,7 @@ def test_the_callback_sees_our_statistics(trace):
     assert isinstance(seen[0].point["ls_log__"], np.ndarray)
 
 
-@pytest.mark.fast("split+stats-alone", "combined-beside NUTS")
+@pytest.mark.slow
 @pytest.mark.parametrize("mixed", [False, True], ids=["alone", "beside NUTS"])
 @pytest.mark.parametrize("bar", ["split+stats", "combined+stats", "combined"])
 def test_the_progress_bar_renders(bar, mixed, nuts, capsys, monkeypatch):
@@ -819,9 +827,7 @@ def test_where_f_moves_by_a_slice_a_level_stays_a_hyperparameter():
         assert lgm.ASIS().lgm.theta_names == ("mu", "scale_log__")
 
 
-@pytest.mark.fast(
-    "PseudoMarginal", "ASIS", "LatentHMC-metric=curvature", "EllipticalSlice-repeats=2"
-)
+@pytest.mark.fast("PseudoMarginal")
 @pytest.mark.parametrize(("sampler", "options"), CASES, ids=[label(case) for case in CASES])
 def test_nothing_of_a_draw_waits_for_the_garbage_collector(sampler, options):
     """Cycles of a few objects with matrices of n × n in them: the collector counts objects."""

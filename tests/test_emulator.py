@@ -248,6 +248,7 @@ def test_a_wrong_emulator_is_exact(toy, kernel):
     assert pvalue_of(kernel, toy) > 1e-4
 
 
+@pytest.mark.slow
 def test_a_coin_says_whether_jumps_come_first(rng):
     """In a fixed order the two would not be reversible, and the ratio at the end would be wrong."""
     thetas = []
@@ -386,9 +387,9 @@ def test_an_emulator_of_another_density_costs_acceptance_alone(monkeypatch):
 
 def test_outside_numbers_it_stays(rng):
     """A start where the emulator has no number is left to the other moves."""
-    nowhere = wrong_emulator(1)._replace(constant=math.nan)
-    model = model_of_theta(lambda t: 0.0, np.zeros_like, 1)
-    state = SimpleNamespace(theta=np.zeros(1), model=model)
+    nowhere = wrong_emulator(2)._replace(constant=math.nan)
+    model = model_of_theta(lambda t: 0.0, np.zeros_like, 2)
+    state = SimpleNamespace(theta=np.zeros(2), model=model)
     target = Target(state, 0.0, lambda theta: pytest.fail("evaluated"))
     moved, info = surrogate_transition(rng, target, emulator=nowhere, step_size=1.0)
     assert moved is state

@@ -232,6 +232,7 @@ def test_sites_add_up_to_the_likelihood(name, rng):
         np.testing.assert_array_equal(likelihood.probit_signs, [-1, 1, 1])
 
 
+@pytest.mark.slow
 def test_sites_of_several_terms_and_shapes(rng):
     """A matrix of observations, a scalar one, a potential, and an observation of no f at all."""
     y = rng.poisson(2.0, size=(4, 5))
@@ -451,6 +452,7 @@ def test_a_wrong_evidence_is_noticed(term, dies):
 # Where quadrature has no answer
 
 
+@pytest.mark.fast("10.0-1e-08", "-100.0-1e-08")
 @pytest.mark.parametrize(
     ("nu", "precision"), [(10.0, 1e-8), (10.0, 1e-3), (100.0, 1e-8), (1e4, 1.0), (-1e2, 1e-8)]
 )

@@ -115,7 +115,7 @@ def some(names):
     return [pytest.param(name, marks=[pytest.mark.slow] * (name in DEAR)) for name in names]
 
 
-@pytest.mark.fast("probit")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(MODELS))
 def test_the_evidence_is_near_that_of_quadrature(name):
     """Gauss-Hermite over whitened f, 16³ points."""
@@ -132,7 +132,7 @@ def test_the_evidence_is_near_that_of_quadrature(name):
     assert abs(without_determinant - exact) > 10 * ERRORS[name] or name == "student_t"
 
 
-@pytest.mark.fast("outlier", "log_gaussian_cox")
+@pytest.mark.fast("outlier")
 @pytest.mark.parametrize("name", some(TARGETS))
 def test_the_gradient_is_that_of_the_evidence(name):
     """theta in the mean, the covariance and (noise, sigma, alpha) the likelihood."""
@@ -285,6 +285,7 @@ def test_a_w_next_to_nothing_is_not_divided_by():
     np.testing.assert_allclose(ours, q.dual + v, rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", some(["ordinal_probit", "student_t", "negative_binomial", "logistic"])
 )
@@ -456,6 +457,7 @@ def test_a_prior_moves_the_fit_and_lowers_its_evidence():
     assert abs(ml.point["length"] / map_.point["length"] - 1) > 0.05
 
 
+@pytest.mark.slow
 def test_the_fit_does_not_depend_on_its_start():
     fit = coal_evidence().fit(start={"length": 5.0, "amplitude": 2.0})
     for name, value in coal_fit(True).point.items():
@@ -487,6 +489,7 @@ def test_the_surface_has_its_maximum_at_the_type_ii_fit():
     assert surface[2, 5].item() == e.log_evidence(there)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("approximation", "most"), [("laplace", 5), pytest.param("ep", 31, marks=pytest.mark.slow)]
 )
@@ -506,6 +509,7 @@ def test_ep_is_near_laplace_on_counts():
     assert near != pytest.approx(fit.log_evidence, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_ep_fits_and_is_better_than_laplace_on_a_probit():
     """n = 2: p(y | theta) is the probability of a quadrant of two correlated normals."""
     with pm.Model() as model:
@@ -529,6 +533,7 @@ def test_ep_fits_and_is_better_than_laplace_on_a_probit():
     assert math.log(fit.point["eta"]) == pytest.approx(grid[np.argmax(exact)], abs=0.02)
 
 
+@pytest.mark.slow
 def test_without_a_gradient_it_takes_differences():
     """The same model with a covariance that PyTensor can and cannot differentiate."""
 
@@ -563,7 +568,7 @@ def test_a_theta_that_fails_is_avoided():
         e.fit(start={"mu": 1.5})
 
 
-@pytest.mark.fast("ep-nan")
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("approximation", ["laplace", "ep"])
 def test_a_covariance_that_is_no_number_has_no_evidence(approximation, value):
@@ -576,6 +581,7 @@ def test_a_covariance_that_is_no_number_has_no_evidence(approximation, value):
     assert math.isnan(e.log_evidence({"eta": 3.0}))
 
 
+@pytest.mark.slow
 def test_bounds_that_are_random_are_followed():
     """A transform with another variable in it."""
     with pm.Model() as model:
@@ -632,6 +638,7 @@ def test_models_that_are_refused():
         evidence.laplace(discrete)
 
 
+@pytest.mark.slow
 def test_a_likelihood_without_a_gradient_is_refused():
     @wrap_py(itypes=[pt.dvector], otypes=[pt.dvector])
     def opaque(f):

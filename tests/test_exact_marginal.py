@@ -59,6 +59,7 @@ def test_the_target_is_the_models_density_and_the_slope_its_gradient(rng):
         np.testing.assert_allclose(slope.gradient, dlogp(point), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_state_that_is_moved_to_keeps_its_slope(rng):
     _, target = target_of(regression(), np.zeros(3))
     theta = 0.1 * rng.standard_normal(3)
@@ -206,6 +207,7 @@ def test_a_mean_that_is_no_number_is_a_counted_rejection():
     assert lost > 0
 
 
+@pytest.mark.slow
 def test_what_is_refused():
     with pm.Model():
         f = pm.MvNormal("f", np.zeros(2), np.eye(2) * pm.HalfNormal("s"))

@@ -204,6 +204,7 @@ def test_values_that_are_no_numbers(sampler: Any, fault: int, switched: Any, rig
     assert_same_target(idata, right)
 
 
+@pytest.mark.slow
 @promised(
     "exp(f) overflows",
     "a density of 0 is rejected, a NaN that comes of it is rejected and counted; every draw that "
@@ -275,7 +276,7 @@ def same(draws: list[Any], whole: list[Any]) -> bool:
     return all(np.array_equal(one[2], other[2]) for one, other in pairs)
 
 
-@pytest.mark.fast("1")
+@pytest.mark.slow
 @promised(
     "a model's own code raises an error in the middle of a chain",
     "the error, with a note which theta the draw began at; a callback, or a trace on disk, has "
@@ -314,6 +315,7 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 @promised(
     "Ctrl-C, SIGINT, at any moment",
     "`pm.sample` returns the draws that were complete; they are those of a whole run, and the "
@@ -422,6 +424,7 @@ def test_a_folder_that_vanishes(broken: Any, whole: list[Any], tmp_path: Path) -
     assert same(seen, whole)
 
 
+@pytest.mark.slow
 @promised(
     "the clock is set forward or back",
     "the draws are the same; a sampling time that is not positive counts as unknown, so that "

@@ -210,8 +210,8 @@ def rng():
     return np.random.default_rng(4)
 
 
-READ_FAST = ("besag_york_mollie", "a_series_with_a_level", "a_map_in_parts")
-"""One with effects, one of another kind, one in parts: the others differ from them in details."""
+READ_FAST = ("besag_york_mollie", "a_map_in_parts")
+"""One with effects, one in parts: the others differ from them in details."""
 
 
 @pytest.fixture(
@@ -380,6 +380,7 @@ def test_the_effects_and_coefficients_of_a_map_are_latent():
     assert ours.theta_names == ("sigma_log__", "rho_logodds__")
 
 
+@pytest.mark.slow
 def test_more_coefficients_than_areas_are_coefficients():
     X = np.random.default_rng(2).standard_normal((6, 8))
 
@@ -490,6 +491,7 @@ def pvalue_of_latents(rng, make=a_car_with_a_mean, draws=1000):
     return min(1.0, pvalues.min() * pvalues.size)
 
 
+@pytest.mark.fast("an_icar_beside_coefficients")
 @pytest.mark.parametrize("make", [a_car_with_a_mean, an_icar_beside_coefficients])
 def test_latents_given_f_have_their_law(make, rng):
     assert pvalue_of_latents(rng, make) > 1e-4
@@ -510,6 +512,7 @@ def test_a_theta_without_a_prior_is_a_value_and_explained():
     assert said.startswith("The scale of one of phi is zero or no number at the start.")
 
 
+@pytest.mark.fast("a_map_in_parts-s_log__-The scale of island is zero or no number")
 @pytest.mark.parametrize(
     ("name", "hyper", "message"),
     [
@@ -697,7 +700,7 @@ def areas_that_read_their_neighbors():
     pm.Poisson("y", pm.math.exp(eta), observed=Y)
 
 
-@pytest.mark.fast("two_series", "zeros_beside_a_rate")
+@pytest.mark.fast("zeros_beside_a_rate")
 @pytest.mark.parametrize(
     "make",
     [
@@ -720,6 +723,7 @@ def test_another_structure_is_another_form(make):
 X_OF = np.array([0.0, 1.0, 0.0, 1.0, -1.0, 0.5, 2.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("discrete", [True, False])
 def test_what_another_step_moves_may_tell_observations_of_an_area_apart(discrete):
     """A slope that begins at 0, or is switched off: all of an area read the same then."""

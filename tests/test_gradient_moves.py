@@ -423,6 +423,7 @@ def test_the_proposal_density_is_that_of_the_proposal():
         assert proposal.log_density(theta) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_a_covariance_without_a_gradient_is_known():
     """Before a chain starts: a sweep can then refuse to move theta by gradients."""
 

@@ -23,6 +23,7 @@ def test_the_constant_of_counts_is_the_logarithm_of_their_mean():
     np.testing.assert_allclose(np.exp(f0), Counts.y.mean(), rtol=1e-2)
 
 
+@pytest.mark.slow
 def test_of_classes_the_precision_is_that_of_their_frequencies():
     labels = np.array([0, 0, 1, 2, 0, 0, 2])
 
@@ -72,6 +73,7 @@ def test_a_gaussian_posterior_is_found_in_one_step():
     close(q.posterior.variances, np.diag(cov))
 
 
+@pytest.mark.slow
 def test_sets_of_different_sizes():
     ours = from_pymc(mean_with_noise_and_counts)
     here = AtTheta.of(ours, np.full(ours.p, 0.1))

@@ -218,11 +218,7 @@ def is_refused(case):
 
 
 TAKEN = [case for case in CASES if not is_refused(case)]
-FAST = [
-    case
-    for case in TAKEN
-    if case in ((lgm.EllipticalSlice, {"repeats": 2}), (lgm.ASIS, {}), (lgm.PseudoMarginal, {}))
-]
+FAST = (lgm.EllipticalSlice, {"repeats": 2})
 LEVEL = 1e-3 / len(TAKEN)
 
 
@@ -231,7 +227,7 @@ def twin():
     return model()
 
 
-@pytest.mark.fast("options0")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{"move": "slice"}, {"importance": lgm.Importance(correlation=1.0)}]
 )
@@ -244,7 +240,7 @@ def test_f_moves_where_one_importance_draw_is_held(options, twin):
 
 @pytest.mark.parametrize(
     "case",
-    [*FAST, *(pytest.param(c, marks=pytest.mark.slow) for c in TAKEN if c not in FAST)],
+    [pytest.param(case, marks=[pytest.mark.slow] * (case != FAST)) for case in TAKEN],
     ids=label,
 )
 def test_a_tuned_step_leaves_the_joint_law_unchanged(case, twin):
@@ -346,7 +342,7 @@ class OfDistanceToTheMean(pm.gp.cov.Covariance):
         return pt.diag(self.full(X))
 
 
-@pytest.mark.fast("True")
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [True, False])
 def test_rows_of_V_are_made_in_parts(parts, monkeypatch):
     """Where a row reads its own inputs: the others are made together."""
@@ -487,6 +483,7 @@ def test_nuts_draws_from_the_same_posterior(fitted):
         assert all((each < 4.0).all() for each in score.values()), score
 
 
+@pytest.mark.slow
 def test_a_variable_of_another_step_moves_what_is_kept():
     with pm.Model() as model:
         eta, scale = pm.HalfNormal("eta"), pm.HalfNormal("scale")
@@ -507,6 +504,7 @@ def test_a_variable_of_another_step_moves_what_is_kept():
         assert whole == pytest.approx(logp(point), rel=1e-9)
 
 
+@pytest.mark.fast("Probit")
 @pytest.mark.parametrize("name", ["Probit", "Logistic", "OrdinalProbit", "CopulaVolatility"])
 def test_every_likelihood_reads_a_projected_f(name):
     observed = {"OrdinalProbit": [0, 2, 1], "CopulaVolatility": [0.1, -2.0, 0.4]}
@@ -524,6 +522,7 @@ def test_every_likelihood_reads_a_projected_f(name):
     assert drawn.prior_predictive["y"].shape == (1, 500, 3)
 
 
+@pytest.mark.slow
 def test_what_another_step_owns_is_read_where_theta_hides_it(twin):
     """The amplitude is beside theta in V, and in the variance that is kept of a theta."""
     ours = lgm.LatentGaussianModel.from_pymc(twin, theta=[twin["mu"], twin["ls"]])
@@ -729,6 +728,7 @@ def test_a_density_of_the_inducing_variables_themselves_is_refused():
         lgm.LatentGaussianModel.from_pymc(model)
 
 
+@pytest.mark.slow
 def test_coefficients_beside_it_are_hyperparameters():
     with pm.Model() as model:
         beta = pm.Normal("beta")

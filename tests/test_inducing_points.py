@@ -75,6 +75,7 @@ def test_of_normal_data_the_bound_is_that_of_the_best_q_and_below_the_evidence()
     assert placed.bound_at_start < placed.bound < evidence
 
 
+@pytest.mark.slow
 def test_what_cannot_be_placed_is_refused():
     with pytest.raises(ValueError, match="one row of finite numbers"):
         lgm.gp.place_inducing_points(built("normal"), START[:, 0])

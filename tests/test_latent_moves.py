@@ -290,6 +290,7 @@ def test_the_energy_error_falls_with_the_square_of_the_step(integrator):
     assert worst(0.01) < 1e-5
 
 
+@pytest.mark.slow
 @every_kernel
 def test_draws_from_a_gaussian_posterior_stay_draws_from_it(name):
     """Independent replicates: the tolerance is a standard error, whatever the chain's memory."""
@@ -447,6 +448,7 @@ def test_what_is_kept_changes_no_draw(name):
         np.testing.assert_array_equal(first.f, second.f)
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_forgotten_with_its_owner():
     state = state_of(Counts())
     for kernel in (auxiliary_gradient, smmala, curvature):
@@ -692,6 +694,7 @@ def test_an_element_says_what_it_needs_and_reports(name):
     assert (learnt != tuning) == (name != "slice")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["hmc-curvature", "metropolis", "mgrad", "random-walk", "smmala"])
 @np.errstate(over="ignore", invalid="ignore")
 def test_tuning_reaches_its_target(name):
@@ -710,6 +713,7 @@ def test_tuning_reaches_its_target(name):
         assert np.mean(acceptance) == pytest.approx(element.target_accept, abs=0.06)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["metropolis", "mgrad", "hmc-curvature"])
 @np.errstate(over="ignore", invalid="ignore")
 def test_without_data_a_step_size_stays_within_bounds(name):
@@ -723,6 +727,7 @@ def test_without_data_a_step_size_stays_within_bounds(name):
     assert tuning.value(False) == pytest.approx(largest[name], rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["smmala", "mgrad"])
 def test_a_chain_that_is_stuck_raises_nothing(name):
     element = latent.LATENT_MOVES[name]()

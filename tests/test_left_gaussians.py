@@ -113,6 +113,7 @@ def test_who_names_it_gets_it():
     assert ours.p == 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 3])
 def test_a_few_are_hyper_parameters_and_said(size, caplog):
     """Log length scales, say. One number needs no word."""

@@ -94,7 +94,6 @@ each_distribution = pytest.mark.parametrize("key", list(CASES)[:5])
 
 # Compiled fast is the one that has code of its own for the normal distribution's tails.
 MODES = {"PY": QUICK["mode"], "NUMBA": "NUMBA", "CVM": "CVM"}
-COMPILED = ("probit",)
 
 
 @pytest.fixture(autouse=True)
@@ -103,14 +102,13 @@ def _c_compiler(request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("c_compiler")
 
 
-def each_backend(keys: Any, compiled: tuple[str, ...] = COMPILED) -> Any:
-    """Every case in Python; some by Numba, too, and all by each back end in slow runs."""
-    fast = {"PY": tuple(keys), "NUMBA": compiled, "CVM": ()}
+def each_backend(keys: Any) -> Any:
+    """Every case in Python, and by each back end in slow runs."""
     params = [
         pytest.param(
             key,
             mode,
-            marks=() if key in fast[mode] else pytest.mark.slow,
+            marks=() if mode == "PY" else pytest.mark.slow,
             id=f"{key}-{mode}",
         )
         for key in keys
@@ -216,6 +214,7 @@ def some_values(key: str, n: int = 4) -> np.ndarray:
 # Densities and derivatives
 
 
+@pytest.mark.fast("logistic", "probit", "log_gaussian_cox", "copula_volatility", "ordinal_probit")
 @each_case
 def test_logp_equals_scipy(key: str) -> None:
     case = CASES[key]
@@ -252,13 +251,7 @@ def test_derivatives_match_mpmath(key: str, mode: str) -> None:
     np.testing.assert_allclose(computed[:, ~near], expected[:, ~near], rtol=1e-6)
 
 
-@pytest.mark.fast(
-    "logistic-PY",
-    "probit-PY",
-    "log_gaussian_cox-PY",
-    "copula_volatility-PY",
-    "ordinal_probit_binary-PY",
-)
+@pytest.mark.fast("logistic-PY", "probit-PY", "log_gaussian_cox-PY", "copula_volatility-PY")
 @each_backend(CASES)
 def test_each_derivative_is_that_of_the_one_before(key: str, mode: str) -> None:
     case = CASES[key]
@@ -369,7 +362,7 @@ def test_logcdf() -> None:
 # Draws
 
 
-@each_backend(CASES, ())
+@each_backend(CASES)
 def test_draws_follow_the_density(key: str, mode: str) -> None:
     case, f, n = CASES[key], 0.4, 20_000
     draws = pm.draw(
@@ -392,6 +385,7 @@ def test_draws_follow_the_density(key: str, mode: str) -> None:
     assert p_value > 1e-4
 
 
+@pytest.mark.fast("logistic", "log_gaussian_cox", "ordinal_probit")
 @each_distribution
 def test_shapes_of_draws_and_starting_points(key: str) -> None:
     case = CASES[key]
@@ -445,7 +439,8 @@ def test_observed_in_a_data_container(key: str) -> None:
     assert logp(point) == pytest.approx(scipy_logp(CASES[key], y[::-1], point["f"]).sum())
 
 
-@each_backend(list(CASES)[:5], ())
+@pytest.mark.fast("logistic-PY")
+@each_backend(list(CASES)[:5])
 def test_missing_values_become_variables(key: str, mode: str) -> None:
     y = some_values(key)
     y[1] = np.nan
@@ -468,6 +463,7 @@ def test_masked_arrays_and_lists_with_nan_are_missing_values_too() -> None:
         assert model["y_unobserved"].eval().shape == (1,)
 
 
+@pytest.mark.fast("logistic")
 @each_distribution
 def test_marker_survives_copies(key: str) -> None:
     y = some_values(key)
@@ -583,7 +579,7 @@ def test_illegal_parameters_are_refused(
 F = np.array([[0.3, -1.0, 900.0], [1.2, 0.4, 0.0], [-0.5, 0.1, -900.0]])
 
 
-@pytest.mark.fast("array")
+@pytest.mark.slow
 @pytest.mark.parametrize("f", [F, [pt.as_tensor(row) for row in F]], ids=["array", "list"])
 def test_classes_have_their_probabilities(f):
     for y in itertools.product(range(3), repeat=3):
@@ -627,7 +623,7 @@ DENSE = {
 }
 
 
-@pytest.mark.fast("list")
+@pytest.mark.slow
 @pytest.mark.parametrize("form", DENSE)
 @pytest.mark.filterwarnings("ignore:Detected variables likely created by GP")
 def test_classes_of_processes_have_dims_and_predictions(form):

@@ -353,23 +353,15 @@ def close_to_differences(derivative: Any, function: Callable[[float], Any]) -> b
 
 few = pytest.mark.fast(
     "logistic",
-    "probit",
-    "copula_volatility",
     "negative_binomial",
-    "sum_and_product_of_covariances",
     "mvnormal_cov",
     "mvnormal_tau",
     "mvnormal_chol_from_lkj",
     "nothing_but_f",
     "one_latent_variable",
     "discrete_hyperparameter",
-    "one_hyperparameter_left_to_another_step",
     "two_latents",
     "missing_discrete_values",
-    "potential_on_f",
-    "several_likelihoods",
-    "censored",
-    "custom_distribution",
     "part_of_a_larger_data_set",
     "constants_of_integer_type",
 )
@@ -553,6 +545,7 @@ def test_one_number_of_another_step_is_that_of_all_elements() -> None:
     assert ours.log_likelihood(point["f"], np.empty(0)) == pytest.approx(float(expected))
 
 
+@pytest.mark.fast("pickle-False")
 @pytest.mark.parametrize(("pickler", "compiled"), [(pickle, False), (cloudpickle, True)])
 def test_pickles_keep_their_values_and_their_shared_variables(pickler: Any, compiled: bool) -> None:
     with pm.Model() as model:

@@ -82,7 +82,7 @@ class Guesses:
         return state, None, {"theta_acceptance": info.theta_acceptance}
 
 
-@pytest.mark.fast("labels")
+@pytest.mark.slow
 @pytest.mark.parametrize("toy", TOYS)
 def test_a_wrong_slope_is_exact(toy):
     elements = (kernels.Theta("whitened", Guesses()), kernels.latent.EllipticalSlice())
@@ -134,12 +134,19 @@ def transition(kernel, factor=lambda theta: np.eye(2)):
     return move
 
 
-@pytest.mark.slow
-def test_it_leaves_a_gaussian_invariant():
-    assert pairs_pvalue(transition(nuts), 1000) > 1e-4
-    assert pairs_pvalue(trajectory(no_u_turn), 2000) > 1e-4
-    assert pairs_pvalue(jump(prior_jump), 2000) > 1e-4
-    assert pairs_pvalue(transition(partial(nuts, n_jumps=1)), 1000) > 1e-4
+MOVES = {
+    "transition": transition(nuts),
+    "trajectory": trajectory(no_u_turn),
+    "jump": jump(prior_jump),
+    "transition and jumps": transition(partial(nuts, n_jumps=1)),
+}
+
+
+@pytest.mark.fast("transition-1000", "trajectory-1000", "jump-1000")
+@pytest.mark.parametrize("replicates", [1000, 3000])
+@pytest.mark.parametrize("move", MOVES)
+def test_it_leaves_a_gaussian_invariant(move, replicates):
+    assert pairs_pvalue(MOVES[move], replicates) > 1e-4
 
 
 TRAJECTORY = {
@@ -215,7 +222,7 @@ def test_a_coin_says_whether_jumps_come_first(monkeypatch, rng):
     assert order.count("jump") == order.count("trajectory") == 400
 
 
-@pytest.mark.fast("0.95")
+@pytest.mark.slow
 @pytest.mark.parametrize("correlation", [0.0, 0.95])
 def test_it_goes_as_far_as_the_density_is_wide(correlation, rng):
     """Draws of a Gaussian are next to independent; where it turns depends on its shape alone."""
@@ -371,6 +378,7 @@ def test_the_mass_matrix_is_renewed_by_thirds(rng):
     assert tuning.draws == 60
 
 
+@pytest.mark.slow
 def test_it_learns_scales_and_a_step_size(rng):
     sd, move = np.array([0.1, 3.0]), NUTS()
     state = SimpleNamespace(theta=np.zeros(2))

@@ -100,6 +100,7 @@ def slopes(function, x, h=1e-5):
 # Hamilton's equations
 
 
+@pytest.mark.fast("counts", "choices", "gaussian", "logistic")
 @every_place
 def test_the_energy_is_that_of_the_dense_formula(name):
     """In f and p = L⁻ᵀ π, up to ½ log|K|, which no f changes."""
@@ -115,6 +116,7 @@ def test_the_energy_is_that_of_the_dense_formula(name):
     assert here.energy(momentum) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.fast("counts", "choices", "gaussian", "logistic")
 @every_place
 def test_the_equations_are_the_derivatives_of_the_energy(name):
     here, momentum, look = somewhere(name)
@@ -170,6 +172,7 @@ def log_volume(step, here, momentum, look, step_size=0.5):
     return np.linalg.slogdet(jacobian)[1]
 
 
+@pytest.mark.fast("counts", "choices", "gaussian")
 @every_place
 def test_a_step_keeps_volumes(name):
     assert log_volume(step, *somewhere(name)) == pytest.approx(0.0, abs=1e-5)

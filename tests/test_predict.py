@@ -180,6 +180,7 @@ def test_random_likelihood_parameters_come_from_the_draw():
     )
 
 
+@pytest.mark.slow
 def test_exposures_of_new_points():
     model, gp = gp_model(lgm.LogGaussianCox, exposure=[1.0, 2.0, 3.0, 4.0], offset=0.5)
     idata = make_trace()
@@ -548,6 +549,7 @@ def test_probabilities_of_classes_are_those_of_their_softmax(classes):
         np.testing.assert_allclose(found[3], expected, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_each_output_has_an_observation():
     """Of a process with outputs, as the likelihood reads them; they are called as in the model."""
     exposure, rng = np.array([1.0, 2.0]), np.random.default_rng(2)
@@ -579,6 +581,7 @@ def test_each_output_has_an_observation():
         predict(idata, gp, XNEW, model=one, parameters={"offst": 1.0}, progressbar=False)
 
 
+@pytest.mark.slow
 def test_processes_in_another_order_are_not_the_classes():
     model, gps = classes_model(outputs=False)
     _, idata = classes_trace(outputs=False)

@@ -248,16 +248,10 @@ READ = {
 
 @pytest.mark.fast(
     "process_and_effects",
-    "level_of_a_process",
-    "coefficients_in_a_mean",
-    "two_processes_with_a_level",
-    "whitened",
+    "coefficients_and_effects",
     "basis_functions",
-    "mean_and_noise",
     "mean_and_noise_of_groups",
     "classes_with_kernels_of_their_own",
-    "whitened_classes",
-    "coefficients_and_effects",
 )
 @pytest.mark.parametrize("name", MODELS | OF_DEFAULT)
 def test_what_is_read(name):
@@ -268,15 +262,7 @@ def test_what_is_read(name):
         assert re.search(rf"{latent} \(\d", repr(ours))
 
 
-@pytest.mark.fast(
-    "process_and_effects",
-    "coefficients_in_a_mean",
-    "two_processes_with_a_level",
-    "whitened",
-    "basis_functions",
-    "mean_and_noise_of_groups",
-    "classes_with_kernels_of_their_own",
-)
+@pytest.mark.fast("process_and_effects")
 @pytest.mark.parametrize("name", MODELS | OF_DEFAULT)
 def test_densities_add_up_to_the_models(name):
     """log p(theta) + ℓ(f(x), theta) is the model's without the priors of x, anywhere."""
@@ -293,11 +279,9 @@ def test_densities_add_up_to_the_models(name):
         assert ours.log_prior(theta) + ours.log_likelihood(f, theta) == pytest.approx(expected)
 
 
-@pytest.mark.fast("level_of_a_process")
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Detected variables likely created by GP")
-@pytest.mark.parametrize(
-    "name", [*MODELS, *(pytest.param(name, marks=pytest.mark.slow) for name in OF_DEFAULT)]
-)
+@pytest.mark.parametrize("name", MODELS | OF_DEFAULT)
 def test_f_has_the_law_of_what_it_is_made_of(name):
     """Its mean and covariance are those of f of draws of the model."""
     model, ours = shared(name), read(name)
@@ -485,6 +469,7 @@ def test_a_level_that_another_step_moves_is_left_to_it():
     assert (by_slice.lgm.latents, by_slice.lgm.theta_names) == (("f",), ("c", "ls_f_log__"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["level_of_a_process", "mean_and_noise_with_levels"])
 def test_processes_that_no_sum_joins_are_factorized_one_by_one(name):
     ours = read(name)
@@ -519,6 +504,7 @@ def coefficient_given_f():
     return (float(mean), float(above - mean)), expected, tally.cubic_ops - ops
 
 
+@pytest.mark.slow
 def test_few_coefficients_are_drawn_without_another_factor():
     seen, expected, ops = coefficient_given_f()
     close(np.array(seen), np.array(expected))
@@ -610,6 +596,7 @@ def mean_of_the_process():
     observe(process(mean=pm.Normal("c"))[WEEK])
 
 
+@pytest.mark.fast("scale_that_is_normal-latents0", "flat_coefficient-latents4")
 @pytest.mark.parametrize(
     ("build", "latents"),
     [
@@ -624,6 +611,7 @@ def test_what_is_no_linear_part_is_a_hyperparameter(build, latents):
     assert set(latents_of(build)) == set(latents)
 
 
+@pytest.mark.slow
 def test_the_level_of_a_process_is_latent_unless_the_user_says_otherwise():
     assert latents_of(mean_of_the_process) == ("c", "f")
     assert latents_of(mean_of_the_process, latent=["f", "c"]) == ("c", "f")
@@ -660,6 +648,7 @@ def test_a_range_that_moves_with_theta_is_refused():
         latents_of(inducing_points)
 
 
+@pytest.mark.slow
 def test_a_coefficient_that_begins_at_zero_is_told_to_begin_elsewhere():
     """There two levels are none; nowhere else does the range move."""
 
@@ -673,6 +662,7 @@ def test_a_coefficient_that_begins_at_zero_is_told_to_begin_elsewhere():
     assert latents_of(lambda: scaled_by(0.5)) == ("u",)
 
 
+@pytest.mark.slow
 def test_steps_that_leave_the_range_are_refused():
     with (
         build("coefficients_and_effects"),
@@ -780,6 +770,7 @@ def test_the_order_of_a_permutation():
     assert order_of([np.ones((3, 3))]) is None
 
 
+@pytest.mark.slow
 def test_processes_side_by_side_have_factors_of_their_own():
     ours = read("mean_and_noise")
     prior = ours.prior(np.zeros(2))

@@ -112,6 +112,7 @@ def test_coordinates_invert_deviations(gaussian, rng):
     np.testing.assert_allclose(q.posterior.deviations(xi[:, :, None])[:, 0], deviation)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defensive", [0.0, 0.3])
 def test_coordinates_around_a_draw_are_standard_normal_on_average(gaussian, rng, defensive):
     """f from q, then ξ given f: ξ has the law it would have had without f."""
@@ -258,11 +259,13 @@ def single(**options):
     "options",
     [
         {},
-        {"n_importance": 16},
-        {"too_large": 16.0},
-        {"n_importance": 4, "move": "delayed-metropolis"},
+        pytest.param({"n_importance": 16}, marks=pytest.mark.slow),
+        pytest.param({"too_large": 16.0}, marks=pytest.mark.slow),
+        pytest.param({"n_importance": 4, "move": "delayed-metropolis"}, marks=pytest.mark.slow),
         {"importance": lgm.Importance(correlation=0.0, defensive=0.5)},
-        {"independent": True, "n_importance": 4, "too_large": 1.5},
+        pytest.param(
+            {"independent": True, "n_importance": 4, "too_large": 1.5}, marks=pytest.mark.slow
+        ),
         {"independent": True, "n_importance": 2, "interweave": True, "too_large": 0.7},
     ],
     ids=str,
@@ -534,6 +537,7 @@ def test_estimates_that_are_independent_where_f_says_so_are_noticed(dies):
     dies("pseudo-marginal: independent estimates where f is high", noticed, below=1e-6)
 
 
+@pytest.mark.slow
 def test_delayed_acceptance_reports_how_often_it_moves():
     chain = Chain.start(
         elements_of((lgm.PseudoMarginal, {"move": "delayed-metropolis", "scale": 0.7}), "labels"),
@@ -549,6 +553,7 @@ def test_delayed_acceptance_reports_how_often_it_moves():
     assert abs(np.sum(moved - alpha)) < 5 * math.sqrt((alpha * (1 - alpha)).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", [lgm.KnorrHeldRue, lgm.PseudoMarginal, lgm.ASIS])
 def test_f_moves_where_there_is_no_theta(sampler):
     with pm.Model() as model:
@@ -629,6 +634,7 @@ class OnlyF(Labels):
         return super().cov(np.zeros(3))
 
 
+@pytest.mark.slow
 def test_without_hyperparameters_it_draws_f_alone():
     elements = elements_of((lgm.PseudoMarginal, {"n_importance": 4, "latent_move": None}), "labels")
     assert invariance(elements, OnlyF(), replicates=800, tune=20).pvalue > 1e-4
@@ -686,6 +692,7 @@ def test_where_no_noise_was_seen_draws_are_four_times_the_fewest():
     assert NoiseTuning(fewest=2).n_importance == 8
 
 
+@pytest.mark.slow
 def test_tuning_chooses_the_number_of_draws():
     """More where q is poor, the fewest where it is good; as many as the user says if told."""
     (element,) = elements_of((lgm.PseudoMarginal, INDEPENDENT), "counts")
@@ -705,6 +712,7 @@ def test_tuning_chooses_the_number_of_draws():
     assert chain.step(tune=True)["n_importance"] == 4
 
 
+@pytest.mark.slow
 def test_a_likelihood_without_curvature_is_refused():
     with pm.Model() as model:
         pm.Laplace("y", mu=_latent(), b=1.0, observed=np.array([0.3, -1.2, 0.8]))
@@ -856,6 +864,7 @@ def test_the_exact_chain_begins_with_an_f_of_its_own_importance_draws():
     assert departing.min() > np.median(exploring)
 
 
+@pytest.mark.slow
 def test_where_estimates_are_quiet_f_moves_by_itself_in_one_draw_of_ten():
     """An f that no importance draw comes from would otherwise stay with its estimate."""
     (element,) = elements_of((lgm.PseudoMarginal, {}), "counts")
@@ -865,6 +874,7 @@ def test_where_estimates_are_quiet_f_moves_by_itself_in_one_draw_of_ten():
     assert abs(moved / 400 - 0.1) <= 5 * math.sqrt(0.1 * 0.9 / 400)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rests", [True, False])
 def test_tuning_rests_where_nothing_is_left_to_learn(rests, rng):
     """And only there: by then most jumps on the emulator are accepted, and draws move on."""

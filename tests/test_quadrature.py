@@ -8,7 +8,7 @@ from samplers import CASES, elements_of, label
 from toys import Chain, Pair
 
 from pymc_lgm import kernels
-from pymc_lgm.steps import ASIS, LatentHMC
+from pymc_lgm.steps import LatentHMC
 from pymc_lgm.testing import quadrature
 
 F_GRID = (-6.5, 6.5, 81)
@@ -28,6 +28,7 @@ def exact():
     return solve()
 
 
+@pytest.mark.slow
 def test_quadrature_has_converged(exact):
     coarse = solve(coarser=1.3)
     np.testing.assert_allclose(coarse.mean, exact.mean, atol=2e-4)
@@ -50,23 +51,23 @@ def worst(elements, exact, draws=2000, tune=300):
     return np.abs(z_scores(chain.draws(draws), exact)).max()
 
 
-FEW = [(LatentHMC, {}), (ASIS, {})]
-SWEEPS = [case for case in CASES if case[0].moves_theta]
+# The first and the last variant of each sampler: joint tests have the others, too.
+OF_EACH = {sampler: [case for case in CASES if case[0] is sampler] for sampler, _ in CASES}
+SWEEPS = [
+    case
+    for sampler, cases in OF_EACH.items()
+    for case in cases[:: max(1, len(cases) - 1)]
+    if sampler.moves_theta
+]
 
 
-def elements_for(case):
-    """A sampler's kernels; beside a move of f alone a random walk on theta."""
-    elements = elements_of(case, "counts")
+@pytest.mark.slow
+def test_a_move_of_f_beside_a_walk_agrees_with_quadrature(exact):
     walk = kernels.Theta("whitened", kernels.Metropolis())
-    return elements if case[0].moves_theta else (*elements, walk)
-
-
-@pytest.mark.parametrize("case", FEW, ids=label)
-def test_samplers_agree_with_quadrature(case, exact):
-    assert worst(elements_for(case), exact) < 5
+    assert worst((*elements_of((LatentHMC, {}), "counts"), walk), exact) < 5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", SWEEPS, ids=label)
 def test_every_sampler_agrees_with_quadrature(case, exact):
-    assert worst(elements_for(case), exact, draws=6000, tune=600) < 5
+    assert worst(elements_of(case, "counts"), exact, draws=6000, tune=600) < 5

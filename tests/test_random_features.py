@@ -108,6 +108,7 @@ def test_every_sampler_leaves_the_joint_law_of_classes(step, steps, tune):
     assert test.pvalue > 1e-4, test
 
 
+@pytest.mark.slow
 def test_columns_are_read_as_a_list_of_processes_is():
     """The same density, theta and prior, and a likelihood of rows takes the transpose."""
     x, labels = np.linspace(0, 3, 7)[:, None], np.arange(7) % 2

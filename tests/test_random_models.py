@@ -303,7 +303,7 @@ def refusal(error: Exception, model: pm.Model) -> str | None:
 
 # The tests
 
-FAST = 10
+FAST = 3
 """Models of the fast test; each is read and evaluated in about a second."""
 
 CHUNKS, IN_A_CHUNK = 20, 15
@@ -360,7 +360,7 @@ def test_random_models_are_refused_or_right() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_many_random_models_are_refused_or_right(chunk: int) -> None:
-    begin = FAST + chunk * IN_A_CHUNK
+    begin = 10 + chunk * IN_A_CHUNK
     assert all_right(range(begin, begin + IN_A_CHUNK)) >= IN_A_CHUNK / 3
 
 
@@ -402,6 +402,7 @@ def test_a_factor_that_may_be_zero_for_long_is_refused() -> None:
         lgm.LatentGaussianModel.from_pymc(model)
 
 
+@pytest.mark.slow
 def test_what_may_jump_is_read_beside_an_effect_for_each_observation() -> None:
     x, g = 10.0 * np.arange(8), np.arange(8) % 2
     with pm.Model() as model:
@@ -413,6 +414,7 @@ def test_what_may_jump_is_read_beside_an_effect_for_each_observation() -> None:
     assert max(read.check(draws=20).values()) < TOLERANCE
 
 
+@pytest.mark.fast("walk")
 @pytest.mark.parametrize("make", ["AR", "walk"])
 def test_a_series_with_a_negative_scale_has_no_prior(make: str) -> None:
     with pm.Model() as model:
@@ -430,6 +432,7 @@ def test_a_series_with_a_negative_scale_has_no_prior(make: str) -> None:
     assert max(read.check(draws=20).values()) < TOLERANCE
 
 
+@pytest.mark.slow
 def test_the_audit_draws_what_has_a_start_of_its_own() -> None:
     with pm.Model() as model:
         flat, c = pm.Flat("flat", initval=1.0), pm.Normal("c", 0, 1, initval=5.0)

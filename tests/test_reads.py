@@ -105,6 +105,7 @@ MASK = np.array([1.0, 0.0, 1.0, 1.0, 0.0, 1.0])
 PERMUTED = np.eye(6)[[2, 0, 1, 5, 3, 4]]
 
 
+@pytest.mark.slow
 def test_what_a_random_graph_does_not_read_does_not_move_it() -> None:
     rng, apart = np.random.default_rng(0), 0
     for _ in range(150):
@@ -169,6 +170,7 @@ def test_a_lag_whose_coefficient_begins_at_zero_is_read() -> None:
         lgm.PseudoMarginal(compile_kwargs=QUICK)
 
 
+@pytest.mark.fast("True")
 @pytest.mark.parametrize("two", [False, True])
 def test_ordered_logistic_reads_one_element(two: bool) -> None:
     shape, cuts = ((3, 2) if two else (6,)), np.array([-1.0, 0.0, 1.0])
@@ -183,6 +185,7 @@ def test_ordered_logistic_reads_one_element(two: bool) -> None:
     assert max(read.check(draws=5).values()) < 1e-6
 
 
+@pytest.mark.fast("None")
 @pytest.mark.parametrize("other", [0.0, None])
 def test_a_class_of_reference_is_no_element_of_f(other: float | None) -> None:
     """It joins no observations, whether it is zero or moves with theta."""

@@ -507,7 +507,7 @@ def test_covariances_that_fail_for_long_length_scales(latent_move: str) -> None:
     assert idata["posterior"]["ls"].std() > 0
 
 
-@pytest.mark.fast("slice")
+@pytest.mark.slow
 @pytest.mark.parametrize("latent_move", ["hmc", "slice"])
 def test_nan_from_user_code(latent_move: str) -> None:
     with pm.Model() as model:
@@ -522,6 +522,7 @@ def test_nan_from_user_code(latent_move: str) -> None:
     assert (idata["posterior"]["f"] >= -1).all()
 
 
+@pytest.mark.slow
 def test_overflow_of_exp_f() -> None:
     """exp(f) overflows at 710: inf / inf from user code is counted, a density of zero is not."""
     with pm.Model() as model:
@@ -550,6 +551,7 @@ def test_a_chain_that_starts_where_the_density_is_undefined() -> None:
             pm.sample(step=sweep, initvals={"a": -1.0}, **SHORT)
 
 
+@pytest.mark.slow
 def test_a_chain_that_starts_outside_a_prior() -> None:
     with pm.Model():
         lgm.Probit("y", f=latent(), observed=Y)

@@ -235,6 +235,21 @@ def test_an_emulator_is_no_walk_that_accepts_too_much():
     assert 'ExactMarginal(move="nuts")' in verdict.advice
 
 
+@pytest.mark.fast(
+    "moved chain",
+    "creeping",
+    "stuck chain",
+    "constant",
+    "infinite",
+    "draws from tuning",
+    "drift",
+    "approximate",
+    "one chain rejects",
+    "walk too far",
+    "HMC",
+    "heavy tail",
+    "lost proposals",
+)
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_defect_is_found_with_what_to_do(name):
     plant, subject, level = DEFECTS[name]
@@ -400,6 +415,7 @@ def test_a_page_is_self_contained_and_escapes_names(tmp_path):
     assert "&lt;b&gt;here" in text
 
 
+@pytest.mark.slow
 def test_pictures_show_a_few_elements_only():
     rng = np.random.default_rng(2)
     idata = az.from_dict(
@@ -428,6 +444,7 @@ def test_the_band_of_ranks_is_that_of_independent_draws_and_blames_a_moved_chain
     assert away["ls"] < band["ls"]
 
 
+@pytest.mark.fast("None", "stuck chain", "approximate", "HMC")
 @pytest.mark.parametrize("name", [None, *DEFECTS])
 def test_text_fits_a_terminal(name):
     plant = DEFECTS[name][0] if name else lambda posterior, stats: None
@@ -527,6 +544,7 @@ def test_a_real_trace(interpreted, tmp_path):
     assert "O(n³) operations" in str(found)
 
 
+@pytest.mark.slow
 def test_a_trace_of_another_sampler(interpreted):
     with pm.Model():
         pm.Normal("x", shape=3)

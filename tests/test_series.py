@@ -133,7 +133,7 @@ def read(name):
     return lgm.LatentGaussianModel.from_pymc(build(name), compile_kwargs=QUICK)
 
 
-@pytest.mark.fast("stationary", "random_walk_with_drift")
+@pytest.mark.fast("stationary")
 @pytest.mark.parametrize("name", MODELS)
 def test_the_density_is_the_models(name, rng):
     """log p(theta) + log N(x; m, K) + ℓ(x, theta) is the model's, with the likelihood's own."""
@@ -158,6 +158,7 @@ def test_what_is_read():
     close(ours.prior(np.zeros(3)).variances, np.diag(K))
 
 
+@pytest.mark.slow
 def test_an_explosive_series_has_the_covariance_of_its_recursion():
     root = np.diag([0.4, *np.full(3, np.exp(-1.5))])
     for t in range(1, 4):
@@ -167,7 +168,7 @@ def test_an_explosive_series_has_the_covariance_of_its_recursion():
     close(prior.mean, 0.2 * 1.3 ** np.arange(4))
 
 
-@pytest.mark.fast("stationary")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_evidence_is_that_of_a_dense_covariance(name):
     ours = read(name)
@@ -266,7 +267,7 @@ def sums():
     observe(walk("x").cumsum())
 
 
-@pytest.mark.fast("two_series-A0-<lambda>")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "A", "beside"),
     [

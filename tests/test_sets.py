@@ -74,6 +74,7 @@ def test_which_elements_are_read_together(name, sets):
     assert found is None if sets is None else found.tolist() == sets
 
 
+@pytest.mark.slow
 def test_sets_of_different_sizes_are_filled_up():
     ours = from_pymc(mean_with_noise_and_counts)
     assert sorted((ours.sets >= 0).sum(axis=1)) == [1, 2, 2]
@@ -97,7 +98,7 @@ def multiplied():
     pm.Normal("y", f * g, 0.3, observed=[0.3, -0.2, 0.1])
 
 
-@pytest.mark.fast("multiplied")
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [scaled, multiplied])
 def test_a_factor_that_is_zero_at_the_mean_hides_nothing(build):
     ours = from_pymc(build)
@@ -120,6 +121,7 @@ def one_of_two():
     pm.Normal("y", f + beta * pm.math.sigmoid(g), 0.3, observed=[0.3, -0.2, 0.1])
 
 
+@pytest.mark.slow
 def test_a_coefficient_that_begins_at_zero_hides_nothing():
     ours = from_pymc(coefficient)
     assert ours.coupled is None
@@ -148,7 +150,7 @@ def elsewhere_by_group():
     pm.Poisson("z", pm.math.exp(pm.Normal("level", shape=2)[GROUPS]), observed=GROUPS)
 
 
-@pytest.mark.fast("flat", "whitened")
+@pytest.mark.fast("flat")
 @pytest.mark.parametrize(
     ("build", "latents"),
     [
@@ -164,6 +166,7 @@ def test_effects_that_many_observations_share_beside_f_are_hyperparameters(build
     assert from_pymc(build).latents == latents
 
 
+@pytest.mark.slow
 def test_sets_without_end_are_refused():
     assert from_pymc(noise_of_many).sets is None
     with pm.Model():
@@ -172,6 +175,7 @@ def test_sets_without_end_are_refused():
             lgm.PseudoMarginal(compile_kwargs=QUICK)
 
 
+@pytest.mark.slow
 def test_what_a_discrete_variable_may_choose_is_read():
     assert from_pymc(switched, latent="f").sets.tolist() == [[0, 1, 2]]
 
@@ -187,6 +191,7 @@ def test_the_curvature_in_blocks_is_the_hessian(name):
     close(W.times(np.eye(f.size)), -differences(lambda x: here.likelihood(x)[1], f), 1e-6)
 
 
+@pytest.mark.fast("mean_and_noise", "mean_and_noise_of_groups", "classes_with_kernels_of_their_own")
 @pytest.mark.parametrize("name", sorted(COUPLED))
 def test_log_densities_are_those_of_the_sets(name):
     here = at(name)
@@ -279,7 +284,7 @@ def test_the_gradient_of_the_bound(name):
     np.testing.assert_allclose(gradient, expected, atol=2e-3)
 
 
-@pytest.mark.fast("classes_with_kernels_of_their_own")
+@pytest.mark.slow
 @pytensor.config.change_flags(**QUICK)
 @pytest.mark.parametrize("name", ["classes", "classes_with_kernels_of_their_own"])
 def test_laplaces_evidence_of_classes(name):

@@ -58,6 +58,7 @@ def test_efficiency_is_that_of_the_worst_of_all_latents(trace):
     assert (table["cubic_ops"] > 0.0).all()
 
 
+@pytest.mark.slow
 def test_a_report_has_a_row_for_each_effect_and_names_the_one_that_is_wrong(trace):
     found = lgm.report(trace, GROUPS, backend="none")
     elements = [f"f[{i}]" for i in range(6)] + ["b[u]", "b[v]", "b[w]", "c", "ls", "s"]

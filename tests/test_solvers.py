@@ -386,6 +386,7 @@ def test_a_model_is_read_block_by_block(noise):
     assert mode.predict(new, variance=False)[1] is None
 
 
+@pytest.mark.slow
 def test_a_surface_has_errors(rng):
     model, gp = poisson()
     evidence = lgm.laplace(model, solver="pcg", gp=gp, random_seed=1, rank=30, preconditioner="svd")
@@ -413,6 +414,7 @@ def test_a_covariance_that_is_no_number_has_no_evidence():
     np.testing.assert_array_equal(np.isnan(surface["log_evidence"]), [True, False])
 
 
+@pytest.mark.slow
 def test_the_covariance_is_never_made(monkeypatch):
     """Of n rows that are more than are stored: no part of K that is computed is half of it."""
     monkeypatch.setattr(kernel_matrices, "STORED", 100)
@@ -451,6 +453,7 @@ def test_what_cannot_be_done_is_refused(what, message):
         lgm.laplace(model, **{"solver": "pcg"} | what(model, gp))
 
 
+@pytest.mark.slow
 def test_other_models_are_refused():
     model, gp = poisson(reparameterize=True)
     with pytest.raises(ValueError, match="reparameterize=False"):

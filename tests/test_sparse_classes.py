@@ -53,6 +53,7 @@ def product_rule(function, mean, variance, nodes):
 # Expectations
 
 
+@pytest.mark.fast("2")
 @pytest.mark.parametrize("classes", [2, 3])
 def test_the_probability_of_the_largest_is_that_of_an_orthant(classes):
     for i, y in itertools.product(range(4), range(classes)):
@@ -84,6 +85,7 @@ def expected(likelihood, mean, variance, y):
     )
 
 
+@pytest.mark.fast("RobustMax")
 @pytest.mark.parametrize("likelihood", [lgm.RobustMax, lgm.Softmax])
 def test_a_model_of_them_has_the_expectation_of_their_log_density(likelihood):
     options = {"epsilon": EPSILON} if likelihood is RobustMax else {}
@@ -113,6 +115,7 @@ def test_a_model_of_them_has_the_expectation_of_their_log_density(likelihood):
     assert chisquare(np.bincount(drawn, minlength=3), 4000 * p / p.sum()).pvalue > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [3, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("likelihood", [lgm.RobustMax, lgm.Softmax])
 def test_slopes_are_right_and_tails_finite(likelihood, classes):
@@ -341,7 +344,6 @@ def test_it_is_conditioned_on_blocks_and_on_a_diagonal(blocks):
 
 
 TAKEN = [case for case in CASES if not is_refused(case)]
-FAST = [case for case in TAKEN if case == (lgm.EllipticalSlice, {"repeats": 2})]
 LEVEL = 1e-3 / len(TAKEN)
 
 
@@ -365,9 +367,10 @@ def twin():
     return classes_model()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
-    [*FAST, *(pytest.param(c, marks=pytest.mark.slow) for c in TAKEN if c not in FAST)],
+    TAKEN,
     ids=label,
 )
 def test_a_tuned_step_leaves_the_joint_law_unchanged(case, twin):
@@ -378,6 +381,7 @@ def test_a_tuned_step_leaves_the_joint_law_unchanged(case, twin):
         assert result.pvalue > LEVEL, result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [c for c in CASES if is_refused(c)], ids=label)
 def test_what_needs_slopes_or_holds_f_is_refused(case, twin):
     sampler, options = case
@@ -416,7 +420,9 @@ def point_of(theta, v):
     }
 
 
-@pytest.fixture(scope="module", params=["RobustMax", "Softmax"])
+@pytest.fixture(
+    scope="module", params=["RobustMax", pytest.param("Softmax", marks=pytest.mark.slow)]
+)
 def read(request):
     options = {"epsilon": EPSILON} if request.param == "RobustMax" else {}
     model, _ = classes_model(request.param, **options)
@@ -466,6 +472,7 @@ def test_maps_of_other_classes_are_noticed(read, wrong, monkeypatch, dies):
     dies(f"sparse classes: {wrong}", error, above=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["RobustMax", "Softmax"])
 def test_with_all_points_it_is_the_density_of_the_processes_themselves(likelihood):
     """Z = X, up to what jitter leaves of a variance; away from where two f cross."""
@@ -501,6 +508,7 @@ def dense_model():
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{"sampler": lgm.PseudoMarginal}, {"latent_move": "hmc"}, {"move": "hmc"}]
 )
@@ -511,6 +519,7 @@ def test_a_density_without_a_slope_is_refused_to_who_needs_it(options):
         build(sampler, model, **options)
 
 
+@pytest.mark.slow
 def test_slices_sample_it():
     model = dense_model()
     step = build(lgm.ASIS, model)
@@ -520,6 +529,7 @@ def test_slices_sample_it():
     assert result.pvalue > 1e-3, result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["RobustMax", "Softmax"])
 def test_classes_are_predicted(likelihood):
     model, gps = classes_model(likelihood)
@@ -550,6 +560,7 @@ def test_classes_are_predicted(likelihood):
     np.testing.assert_allclose(probability.sum("category"), 1.0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_importance_draws_of_a_robust_maximum_are_refused_unless_asked_for():
     model, _ = classes_model("RobustMax")
     with pytest.raises(ValueError, match=r"not log-concave .* Write step="):
@@ -564,6 +575,7 @@ def test_outputs_of_one_sparse_process_are_refused():
         gp.prior("f", X[:, None], Xu=Z[:, None], n_outputs=3)
 
 
+@pytest.mark.slow
 def test_processes_of_different_lengths_are_read_apart():
     """Two processes with observations of their own: nothing joins them."""
     with pm.Model() as model:

@@ -123,7 +123,7 @@ def by_quadrature(law, nodes=20):
     return of_z.sum()
 
 
-@pytest.mark.fast("map_alone", "series_with_a_level_and_effects", "sparse_tau")
+@pytest.mark.fast("series_with_a_level_and_effects")
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 def test_the_evidence_is_that_of_a_quadrature(make, monkeypatch):
     monkeypatch.setattr(sparse_precision, "MOST", 1.0)  # of three areas nothing is sparse

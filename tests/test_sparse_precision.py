@@ -102,6 +102,7 @@ def test_what_is_not_seen_to_be_sparse_is_dense(written):
     assert as_sparse_precision(phi) is None
 
 
+@pytest.mark.fast("0.3")
 @pytest.mark.parametrize("alpha", [0.3, 0.7])
 def test_a_pattern_that_depends_on_theta_has_the_density_of_a_dense_one(alpha, rng):
     """Neighbors of neighbors count where alpha is below a half."""
@@ -167,6 +168,7 @@ def test_the_density_is_the_models(model):
         close(value + ours.log_likelihood(f, theta), density(point), 1e-9)
 
 
+@pytest.mark.slow
 def test_the_law_is_that_of_areas():
     def areas():
         alpha, tau = numbers()
@@ -189,6 +191,7 @@ def test_the_default_leaves_the_joint_law(model):
     assert test.pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_an_observed_vector_is_read_by_its_covariance():
     with pm.Model() as model:
         alpha, tau = numbers()

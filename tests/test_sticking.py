@@ -326,6 +326,7 @@ def roughness_of_salm():
     return float(np.abs(np.diff(evidence, 2)).max() / np.abs(evidence).max())
 
 
+@pytest.mark.slow
 def test_the_evidence_beside_vague_coefficients_is_smooth():
     """Second differences were 32 nats."""
     assert roughness_of_salm() < 1e-8

@@ -501,11 +501,14 @@ def share_of_stays(move):
     return stays / 300
 
 
+def test_an_interval_shrinks_to_the_current_point():
+    assert share_of_stays(slice_componentwise) == 0.0
+
+
 @pytest.mark.mutant
 def test_shrinking_to_the_wrong_side_is_noticed(dies):
     """It is nearly reversible; but an interval without the current point shrinks to nothing."""
     wrong = mutated(slice_module, "x < line.x", "x > line.x")
-    assert share_of_stays(slice_componentwise) == 0.0
     share = share_of_stays(wrong.slice_componentwise)
     dies("slice sampling shrinks to the wrong side", share, above=0.1)
 
@@ -658,6 +661,7 @@ def without_jacobian(rng, state):
     return wrong.posterior_whitened(rng, state, search=site_approximation)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fix",
     [

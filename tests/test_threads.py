@@ -152,6 +152,7 @@ def test_a_draw_has_one_thread_in_a_spawned_process(two):
     process.join()
 
 
+@pytest.mark.slow
 def test_a_draw_of_a_large_f_has_what_was_granted(two, monkeypatch):
     monkeypatch.setattr(threads, "ROWS_WORTH_THREADS", 3)
     assert watched(cores=1) == [[2, 2, 2]]
@@ -159,6 +160,7 @@ def test_a_draw_of_a_large_f_has_what_was_granted(two, monkeypatch):
         assert watched(cores=2, mp_ctx="fork") == [[1, 1, 1], [2, 1, 1]]
 
 
+@pytest.mark.usefixtures("quick")
 def test_the_evidence_is_fitted_with_one_thread(two, monkeypatch):
     seen = []
     module = sys.modules["pymc_lgm.evidence"]
@@ -181,6 +183,7 @@ def test_the_evidence_is_fitted_with_one_thread(two, monkeypatch):
     assert blas_threads() == 2
 
 
+@pytest.mark.usefixtures("quick")
 def test_prediction_has_one_thread(two, monkeypatch):
     seen = []
     module = sys.modules["pymc_lgm.conditionals"]
@@ -199,6 +202,7 @@ def test_prediction_has_one_thread(two, monkeypatch):
     assert blas_threads() == 2
 
 
+@pytest.mark.slow
 def test_draws_do_not_depend_on_the_number_of_threads():
     """To the last bit; `dpotrf` of 200 rows rounds otherwise with two threads."""
     rng = np.random.default_rng(2)

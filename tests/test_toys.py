@@ -29,6 +29,7 @@ def twin(name):
     return toy, lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
 
 
+@pytest.mark.fast("errors")
 @every_toy
 def test_a_toy_is_the_model_of_the_same_name(name):
     toy, model = twin(name)

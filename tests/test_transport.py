@@ -141,7 +141,7 @@ def filtered(rho, sigma, levels):
     return total
 
 
-@pytest.mark.fast("0.5-0.6-True")
+@pytest.mark.slow
 @pytest.mark.parametrize("with_level", [False, True])
 @pytest.mark.parametrize(("rho", "sigma"), [(0.95, 0.3), (0.5, 0.6)])
 def test_the_evidence_of_a_series_is_that_of_a_grid_filter(rho, sigma, with_level, rng):

@@ -156,6 +156,7 @@ def test_a_wrong_gradient_is_noticed(what, right, wrong, dies):
     dies(f"ulisse: gradient, {what}", gradient_pvalue(wrong_module), below=1e-6)
 
 
+@pytest.mark.slow
 def test_exact_solutions_and_all_probes_give_the_gradient(rng):
     """Probes that are orthogonal make the trace exact, and β = 0 the solutions."""
     keep = hadamard(64)[:N].astype(float)
@@ -170,6 +171,7 @@ def test_exact_solutions_and_all_probes_give_the_gradient(rng):
 # M, and the steps
 
 
+@pytest.mark.slow
 def test_the_metric_of_all_data_is_the_inverse_hessian():
     at = AtTheta.of(reader(), np.zeros(3))
     found = of_subset(at, Y, N)

@@ -151,12 +151,13 @@ def test_a_start_that_leads_nowhere_is_forgotten():
         np.testing.assert_allclose(found.center, q.center, atol=0.05)
 
 
+@pytest.mark.slow
 def test_student_errors_are_sampled_with_it_and_counts_with_ep():
-    with_errors = lgm.PseudoMarginal(model=student())
+    with_errors = build(lgm.PseudoMarginal, student())
     assert (with_errors.approximation, with_errors.search) == ("variational", "anew")
     assert build(lgm.PseudoMarginal, wide_errors()).approximation == "variational"
     assert build(lgm.PseudoMarginal, heavy_returns()).approximation == "ep"
-    with_counts = lgm.PseudoMarginal(model=student(np.inf))
+    with_counts = build(lgm.PseudoMarginal, student(np.inf))
     assert (with_counts.approximation, with_counts.search) == ("ep", "recalled")
 
 

@@ -40,7 +40,7 @@ def read(tiny):
     return lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
 
 
-@pytest.fixture(params=TINY)
+@pytest.fixture(params=[pytest.param(x, marks=[pytest.mark.slow] * (x != 1e-12)) for x in TINY])
 def tiny(request):
     return request.param
 
@@ -109,6 +109,7 @@ def pvalue_of_latents(tiny, draws=2000):
     return min(1.0, p.min() * p.size)
 
 
+@pytest.mark.slow
 def test_latents_given_f_have_their_law(tiny):
     assert pvalue_of_latents(tiny) > 1e-3
 

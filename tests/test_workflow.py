@@ -91,7 +91,7 @@ EACH = [
 ]
 
 
-@pytest.mark.fast("pm.sample()-LogGaussianCox")
+@pytest.mark.slow
 @pytest.mark.parametrize(("line", "name"), EACH)
 def test_one_process_and_two_draw_the_same(line, name):
     model, _ = MODELS[name]()
@@ -111,7 +111,9 @@ def test_one_process_and_two_draw_the_same(line, name):
     assert ("latent_step_size" in one["sample_stats"]) == hmc
 
 
-@pytest.fixture(scope="module", params=["Probit", "LogGaussianCox"])
+@pytest.fixture(
+    scope="module", params=[pytest.param("Probit", marks=pytest.mark.slow), "LogGaussianCox"]
+)
 def fitted(request):
     """(name, model, trace): of the default sampler as it is compiled for users, and of ASIS."""
     model, _ = MODELS[request.param]()
@@ -180,6 +182,7 @@ def test_efficiency(fitted):
     assert (table["ess_per_second"] > 0).all()
 
 
+@pytest.mark.slow
 def test_fixing_a_parameter_keeps_the_sampler():
     with pm.do(counts()[0], {"eta": 1.3}):
         idata = sample()
@@ -194,6 +197,7 @@ def generative():
     return model
 
 
+@pytest.mark.slow
 def test_observing_later_keeps_the_sampler():
     with pm.observe(generative(), {"y": BINARY}):
         idata = sample()
@@ -207,13 +211,14 @@ CLONES = {
 }
 
 
-@pytest.mark.fast("copy")
+@pytest.mark.slow
 @pytest.mark.parametrize("clone", CLONES)
 def test_a_clone_keeps_the_sampler_without_a_context(clone):
     idata = sample(model=CLONES[clone](), chains=1, tune=2, draws=2)
     assert "log_evidence" in idata["sample_stats"]
 
 
+@pytest.mark.slow
 def test_new_data_in_the_same_model():
     with pm.Model(coords={"obs": np.arange(20)}) as model:
         _, f = latent()
