@@ -108,7 +108,7 @@ def process_beside_groups():
 @pytest.fixture
 def forced(monkeypatch):
     """Small models, too, are read as sums."""
-    monkeypatch.setattr(SumPredictor, "is_cheaper", True)
+    monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: True)
     monkeypatch.setattr(FieldStructure, "of", lambda setting: None)
 
 

@@ -36,17 +36,13 @@ def forms_of(setting: Setting) -> Iterator[Form]:
     if reading.is_one_vector:
         yield OneVector(setting)
         return
-    sum_form = SumPredictor.of(setting)
-    if sum_form is not None and sum_form.is_cheaper:
-        yield sum_form
+    of_sums = SumPredictor.of(setting) if SumPredictor.may_be_cheaper(setting) else None
+    if of_sums is not None and of_sums.is_cheaper:
+        yield of_sums
     try:
-        linear = LinearPredictor(setting)
-    except ValueError:
+        yield LinearPredictor(setting)
+    except ValueError as error:
         # If its range moves with theta, f alone cannot be held; the latent variables can.
-        if sum_form is None:
-            raise
-        yield sum_form
-        return
-    if sum_form is not None and linear.loses_rank():
-        yield sum_form
-    yield linear
+        if (of_sums := of_sums or SumPredictor.of(setting)) is not None:
+            yield of_sums
+        raise error

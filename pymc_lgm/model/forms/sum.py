@@ -8,7 +8,7 @@ a field: see `pymc_lgm.gaussian.sums`. The latent variables are part of f, so no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
@@ -199,20 +199,33 @@ class SumPredictor(Form):
         free = [rv for rv in setting.model.free_RVs if rv not in nodes]
         return theta not in inputs and not any(rv in inputs for rv in free)
 
+    @classmethod
+    def may_be_cheaper(cls, setting: Setting) -> bool:
+        """Whether a sparse factor can be cheaper, by the sizes alone: most models need no look."""
+        latents, shapes = setting.reading.latents, setting.shapes
+        if setting.reading.joins or _are_many_series(latents):
+            return True
+        N = sum(int(np.prod(shape)) for shape in shapes)
+        sizes = [v.type.shape for v in setting.reading.frontier]
+        if any(None in shape for shape in sizes):
+            return True
+        E = sum(int(np.prod(shape)) for shape in sizes)
+        dense = [
+            int(np.prod(shape)) * shape[-1] ** 2 / 3
+            for latent, shape in zip(latents, shapes, strict=True)
+            if latent.field is None and latent.variances is None and shape
+        ]
+        return _is_cheaper(N, E, sum(dense))
+
     @property
     def is_cheaper(self) -> bool:
         """Whether a factor of P costs less than one of a dense covariance of f.
 
         A batch of series has no dense covariance that anybody would want.
         """
-        if self._setting.reading.joins:
+        if self._setting.reading.joins or _are_many_series(self._setting.reading.latents):
             return True
-        fields = [latent.field for latent in self._setting.reading.latents]
-        if any(isinstance(each, Series) and (each.batch or each.vector > 1) for each in fields):
-            return True
-        n = min(self.rank, self._first.size)
-        dense = DENSE * float(n) ** 2 * (n + self._first.size)
-        return OVERHEAD + SPARSE * self.layout.flops < 0.5 * OVERHEAD + dense
+        return _is_cheaper(self.rank, self._first.size, self.layout.flops)
 
     @cached_property
     def layout(self) -> Layout:
@@ -416,6 +429,17 @@ class SumPredictor(Form):
                 )
             values = values[count:]
         return None
+
+
+def _is_cheaper(N: int, E: int, flops: float) -> bool:
+    n = min(N, E)
+    return OVERHEAD + SPARSE * flops < 0.5 * OVERHEAD + DENSE * float(n) ** 2 * (n + E)
+
+
+def _are_many_series(latents: Sequence[Latent]) -> bool:
+    """Whether one of them is a batch of series, or a walk of vectors."""
+    fields = [latent.field for latent in latents]
+    return any(isinstance(each, Series) and (each.batch or each.vector > 1) for each in fields)
 
 
 class _Reader:
