@@ -59,9 +59,6 @@ def covariance_through_a_function():
 
 CASES = {
     zero_sum: "pm.ZeroSumNormal",
-    batch_of_series: "a batch of pm.AR",
-    batch_of_walks: "a batch of pm.GaussianRandomWalk",
-    walk_of_vectors: "pm.MvGaussianRandomWalk",
     scales_of_many_groups: "'g' depends on it",
     covariance_through_a_function: "'g' depends on it",
 }
@@ -76,10 +73,19 @@ def named(model, *names):
 def test_it_is_refused_by_name(build, read):
     with pm.Model() as model:
         build()
-    size = 40 if "b" in model.named_vars and model["b"].ndim == 2 else 20
-    text = f"(?s)'b' is Gaussian and has {size} elements.*{CASES[build]}.*pm.NUTS.*pm.NUTS"
+    text = f"(?s)'b' is Gaussian and has 20 elements.*{CASES[build]}.*pm.NUTS.*pm.NUTS"
     with pytest.raises(ValueError, match=text):
         read(model=model, compile_kwargs=QUICK)
+
+
+@pytest.mark.parametrize("build", [batch_of_series, batch_of_walks, walk_of_vectors])
+def test_series_beside_a_process_are_latent_with_it(build):
+    """They were hyper-parameters in silence, and then refused."""
+    with pm.Model() as model:
+        build()
+    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    assert "b" in ours.latents
+    assert max(ours.check(draws=3).values()) < 1e-6
 
 
 def test_what_pymc_assigns_is_refused_too():

@@ -26,7 +26,6 @@ from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.distributions.distribution import support_point
 from pymc.distributions.multivariate import MvNormalRV
 from pymc.initial_point import make_initial_point_fn
-from pymc.logprob.utils import ParameterValueError
 from pymc.pytensorf import find_rng_nodes, replace_rng_nodes, reseed_rngs
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter
@@ -194,7 +193,11 @@ class Audit:
         """
         try:
             values = self._function(*(point[name] for name in self._inputs))
-        except ParameterValueError:  # which rewrites make -inf of
+        except Exception:
+            # Of a parameter that is none, which rewrites make -inf of; or of a sparse matrix in an
+            # operation that rewrites take out.
+            if self._is_stable:
+                raise
             values = [np.nan]
         found = np.array(values, dtype=np.float64)
         if self._is_stable:

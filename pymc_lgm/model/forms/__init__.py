@@ -39,10 +39,15 @@ def forms_of(setting: Setting) -> Iterator[Form]:
     of_sums = SumPredictor.of(setting) if SumPredictor.may_be_cheaper(setting) else None
     if of_sums is not None and of_sums.is_cheaper:
         yield of_sums
+    # Where the range of f moves with theta, or loses rank, f alone cannot be held; the latent
+    # variables can.
     try:
-        yield LinearPredictor(setting)
-    except ValueError as error:
-        # If its range moves with theta, f alone cannot be held; the latent variables can.
-        if (of_sums := of_sums or SumPredictor.of(setting)) is not None:
-            yield of_sums
-        raise error
+        linear = LinearPredictor(setting)
+    except ValueError:
+        if (of_sums := of_sums or SumPredictor.of(setting)) is None:
+            raise
+        yield of_sums
+        raise
+    if linear.loses_rank() and (of_sums := of_sums or SumPredictor.of(setting)) is not None:
+        yield of_sums
+    yield linear
