@@ -13,7 +13,7 @@ import pytensor.tensor as pt
 import pytest
 import test_random_models
 
-from models import build
+from models import build, reading_once
 from mutants import mutated
 from pytensor.graph.replace import clone_replace
 from samplers import CASES, label
@@ -567,26 +567,28 @@ def test_the_default_leaves_the_posterior_invariant_after_one_step_and_five(forc
 
 
 def observations_of_two_elements():
-    """A mean and a log scale, each a sum, that an intrinsic map and effects are part of."""
-    at, data = np.array([0, 1, 2, 0]), pm.Data
+    """A mean and a log scale, each a sum, that a walk and effects are part of."""
     with pm.Model() as model:
+        y = pm.Data("data", np.array([0.3, -1.2, 0.8, 1.0]))
         s, t = pm.LogNormal("s", -0.5, 0.4), pm.LogNormal("t", -0.5, 0.4)
-        phi = pm.ICAR("phi", W=(RIVER > 0).astype(int), zero_sum_stdev=0.3)
+        walk = pm.GaussianRandomWalk("walk", 0, s, init_dist=first(), steps=2)
         b = pm.Normal("b", 0.5, t, shape=2)
-        mean, scale = s * phi[at] + b[[0, 1, 0, 1]], pm.math.exp(0.5 * phi[at[::-1]] + 0.3 * b[0])
-        pm.Normal("y", mean, scale, observed=data("data", np.array([0.3, -1.2, 0.8, 1.0])))
+        mean = walk[[0, 1, 2, 0]] + b[[0, 1, 0, 1]]
+        scale = pm.math.exp(0.5 * walk[[0, 2, 1, 0]] + 0.3 * b[0])
+        pm.Normal("y", mean, scale, observed=y)
     return model
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 5])
-def test_the_default_is_exact_where_observations_read_two_elements(steps, monkeypatch):
-    monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: True)
+def test_the_default_is_exact_where_observations_read_two_elements(steps, forced):
     model, rng = observations_of_two_elements(), np.random.default_rng(4)
-    step = lgm.PseudoMarginal(model=model)
-    assert isinstance(step.lgm.form, SumPredictor)
-    assert step.lgm.sets is not None
-    result = joint_test(step, model, replicates=600, steps=steps, tune=300, rng=rng)
+    with reading_once():
+        step = lgm.PseudoMarginal(model=model)
+        assert isinstance(step.lgm.form, SumPredictor)
+        assert step.lgm.sets is not None
+        count = 300 // steps
+        result = joint_test(step, model, replicates=count, steps=steps, tune=150, rng=rng)
     assert result.pvalue > LEVEL, result
 
 
