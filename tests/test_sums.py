@@ -21,7 +21,7 @@ from scipy.linalg import block_diag
 from scipy.sparse import csc_array, csr_array
 from scipy.stats import multivariate_normal
 from test_random_models import ONCE, all_right, read_model
-from toys import RIVER, Chain, SumOfCounts, invariance_after, invariance_of
+from toys import RIVER, Chain, HeldSumOfCounts, SumOfCounts, invariance_after, invariance_of
 
 import pymc_lgm as lgm
 
@@ -447,8 +447,9 @@ def toy_and_bend():
     return toy, here, Proposal(q, transport(q, here.likelihood))
 
 
-def test_the_toy_is_what_it_says():
-    toy, theta = SumOfCounts(), np.array([0.4, 0.3, -0.2])
+@pytest.mark.parametrize("make", [SumOfCounts, HeldSumOfCounts])
+def test_the_toy_is_what_it_says(make):
+    toy, theta = make(), np.array([0.4, 0.3, -0.2])
     prior = toy.prior(theta)
     close(prior.mean, toy.mean(theta))
     close(prior.covariance_times(np.eye(toy.n)), toy.cov(theta))
@@ -522,19 +523,22 @@ def test_bent_draws_estimate_the_evidence():
 
 
 @cache
-def twin_of_the_toy():
+def twin_of_the_toy(held=False):
     """A model from which a step knows what it may do."""
     at = SumOfCounts.x_of_eta
     with pm.Model() as model:
         mu = pm.CustomDist("mu", 1.2, 0.5, dist=lambda m, s, size: pm.Normal.dist(m, s, size=size))
         s, t = pm.LogNormal("s"), pm.LogNormal("t")
+        level, begin, scale, effect = (0.2, mu, 0.7, s) if held else (mu, 0.0, s, t)
         phi = pm.ICAR("phi", W=(RIVER > 0).astype(int))
-        f = pm.GaussianRandomWalk("f", 0, t, init_dist=pm.Normal.dist(0, 1), shape=(2, 2))
-        b = pm.Normal("b", 0, t, shape=2)
-        eta = mu + s * phi[at[:, 0]] + f.ravel()[at[:, 1] - 3] + b[at[:, 2] - 7]
+        f = pm.GaussianRandomWalk("f", 0, t, init_dist=pm.Normal.dist(begin, 1), shape=(2, 2))
+        b = pm.Normal("b", 0, effect, shape=2)
+        eta = level + scale * phi[at[:, 0]] + f.ravel()[at[:, 1] - 3] + b[at[:, 2] - 7]
         pm.Poisson("y", pm.math.exp(eta), observed=SumOfCounts().y.astype(int))
     return model
 
+
+HOLDERS = (lgm.ASIS, lgm.SufficientMetropolis)
 
 LEVEL = 1e-5
 """Of each sampler: one is refused that is right in a thousand runs of all."""
@@ -556,6 +560,23 @@ def test_samplers_of_a_sum_are_right_or_refused(case, forced):
     tune = 150 if sampler is lgm.PseudoMarginal else 40
     chain = Chain.start(step.elements, SumOfCounts(), np.random.default_rng(1), tune)
     assert invariance_of(chain, replicates=100, steps=2).pvalue > LEVEL
+
+
+HOLDING = [case for case in CASES if "sufficient" in label(case) or case[0] in HOLDERS]
+
+
+@pytest.mark.fast("ASIS")
+@pytest.mark.parametrize("case", HOLDING, ids=label)
+def test_a_sum_is_held_where_theta_is_not_in_it(case, forced):
+    sampler, options = case
+    if options.get("move") in ("hmc", "smmala"):
+        with pytest.raises(ValueError, match="differentiates"):
+            build(sampler, twin_of_the_toy(held=True), **options)
+        return
+    step = build(sampler, twin_of_the_toy(held=True), **options)
+    assert step.lgm.form.stays
+    chain = Chain.start(step.elements, HeldSumOfCounts(), np.random.default_rng(1), 40)
+    assert invariance_of(chain, replicates=150, steps=2).pvalue > LEVEL
 
 
 @pytest.mark.slow

@@ -402,21 +402,29 @@ class SumOfCounts(Counts):
     def sum_at(self, theta: np.ndarray) -> SumAt | None:
         area, series, effects = self.families
         T, u = self._series(theta)
-        at = [area.at(), series.at(T, u), effects.at(np.full(2, math.exp(2.0 * theta[2])))]
+        at = [area.at(), series.at(T, u), effects.at(np.full(2, self._effect(theta) ** 2))]
         if any(each is None for each in at):
             return None
-        c = np.full(self.E, theta[0])
+        c = np.full(self.E, self._level(theta))
         return SumAt(c, np.zeros(self.N), self._columns(theta).ravel(), at)
 
     def _columns(self, theta: np.ndarray) -> np.ndarray:
         return np.tile([math.exp(theta[1]), 1.0, 1.0], (self.E, 1))
 
+    def _level(self, theta: np.ndarray) -> float:
+        return float(theta[0])
+
+    def _first(self, theta: np.ndarray) -> float:
+        return 0.3
+
+    def _effect(self, theta: np.ndarray) -> float:
+        return math.exp(theta[2])
+
     def _series(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """T in bands and u: first values N(0.3, 1), then x_1 = 0.7 x_0 + exp(theta_2) ε."""
-        step = math.exp(-theta[2])
-        return np.array([[1.0, step, 1.0, step], [-0.7 * step, 0.0, -0.7 * step, 0.0]]), np.array(
-            [0.3, 0.0, 0.3, 0.0]
-        )
+        """T in bands and u: first values of variance 1, then x_1 = 0.7 x_0 + exp(theta_2) ε."""
+        step, first = math.exp(-theta[2]), self._first(theta)
+        T = np.array([[1.0, step, 1.0, step], [-0.7 * step, 0.0, -0.7 * step, 0.0]])
+        return T, np.array([first, 0.0, first, 0.0])
 
     def law(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean and covariance of x, and A, as arrays, by what each family is."""
@@ -425,12 +433,13 @@ class SumOfCounts(Counts):
         one = np.array([[1.0, 0.7], [0.7, 0.49 + s**2]])
         A = np.zeros((self.E, self.N))
         np.put_along_axis(A, self.x_of_eta, self._columns(theta), axis=1)
-        mean = np.array([0.0, 0.0, 0.0, 0.3, 0.21, 0.3, 0.21, 0.0, 0.0])
-        return mean, block_diag(areas, one, one, s**2 * np.eye(2)), A
+        mean = np.zeros(self.N)
+        mean[3:7] = self._first(theta) * np.array([1.0, 0.7, 1.0, 0.7])
+        return mean, block_diag(areas, one, one, self._effect(theta) ** 2 * np.eye(2)), A
 
     def mean(self, theta: np.ndarray) -> np.ndarray:
         mean, _, A = self.law(theta)
-        return np.concatenate([mean, theta[0] + A @ mean])
+        return np.concatenate([mean, self._level(theta) + A @ mean])
 
     def cov(self, theta: np.ndarray) -> np.ndarray:
         _, K, A = self.law(theta)
@@ -442,7 +451,7 @@ class SumOfCounts(Counts):
         theta = self.draw_theta(rng)
         mean, K, A = self.law(theta)
         x = mean + np.linalg.cholesky(K) @ rng.standard_normal(self.N)
-        f = np.concatenate([x, theta[0] + A @ x])
+        f = np.concatenate([x, self._level(theta) + A @ x])
         self.y = self.draw_y(rng, f[self.N :], theta)
         return theta, f
 
@@ -454,6 +463,22 @@ class SumOfCounts(Counts):
     def likelihood_terms(self, f: np.ndarray, theta: np.ndarray) -> Any:
         value, *terms = super().likelihood_terms(f[self.N :], theta)
         return value, *(np.concatenate([np.zeros(self.N), each]) for each in terms)
+
+
+class HeldSumOfCounts(SumOfCounts):
+    """The same with eta made of x in one way: theta begins the series, and scales the effects."""
+
+    def _columns(self, theta: np.ndarray) -> np.ndarray:
+        return np.tile([0.7, 1.0, -1.0], (self.E, 1))
+
+    def _level(self, theta: np.ndarray) -> float:
+        return 0.2
+
+    def _first(self, theta: np.ndarray) -> float:
+        return float(theta[0])
+
+    def _effect(self, theta: np.ndarray) -> float:
+        return math.exp(theta[1])
 
 
 class Labels(Toy):
