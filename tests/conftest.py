@@ -18,8 +18,14 @@ from _pytest.doctest import DoctestItem, DoctestModule
 LIST = Path(__file__).with_name("mutants.csv")
 SHARE = 0.8
 """Of the mutants, those that `make test` must notice."""
-CHAINS = ("calibration.calibrate", "comparison.compare", "correction.correct")
-"""Examples of docstrings that run chains: slow."""
+CHAINS = (
+    "calibration.calibrate",
+    "comparison.compare",
+    "correction.correct",
+    "inducing_points.place_inducing_points",
+    "testing.joint_test",
+)
+"""Examples of docstrings that run chains, or a fit: slow."""
 TESTS = pytest.StashKey[dict[str, bool]]()
 """Each test, and each case, with whether `make test` runs it."""
 
