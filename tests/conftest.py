@@ -18,6 +18,14 @@ from _pytest.doctest import DoctestItem, DoctestModule
 LIST = Path(__file__).with_name("mutants.csv")
 SHARE = 0.8
 """Of the mutants, those that `make test` must notice."""
+CHAINS = (
+    "calibration.calibrate",
+    "comparison.compare",
+    "correction.correct",
+    "inducing_points.place_inducing_points",
+    "testing.joint_test",
+)
+"""Examples of docstrings that run chains, or a fit: slow."""
 TESTS = pytest.StashKey[dict[str, bool]]()
 """Each test, and each case, with whether `make test` runs it."""
 
@@ -139,7 +147,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark as slow the cases that `fast` does not name; leave out whole tutorials but by name."""
+    """Mark as slow what runs chains, and cases that `fast` does not name.
+
+    Whole tutorials are left out but by name.
+    """
     cases: dict[object, dict[str, pytest.Item]] = {}
     for item in items:
         if isinstance(item, pytest.Function) and item.get_closest_marker("fast") is not None:
@@ -150,6 +161,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             found[name].add_marker(pytest.mark.slow)
         if len(found) > 1 and not found.keys() >= set(named):
             raise pytest.UsageError(f"no such case: {set(named) - found.keys()} of {[*found]}")
+    for item in items:
+        if isinstance(item, DoctestItem) and item.name.endswith(CHAINS):
+            item.add_marker(pytest.mark.slow)
     left_out = ("slow", "mutant", "whole")
     tests = config.stash[TESTS] = {}
     for item in items:

@@ -344,6 +344,7 @@ def scales_given_f(name, state):
     return draws, 1.5 + 0.5 * q
 
 
+@pytest.mark.fast("conjugate")
 @pytest.mark.parametrize("name", ["conjugate", "sufficient"])
 def test_the_scale_given_f_is_inverse_gamma(name, state):
     draws, scale = scales_given_f(name, state)

@@ -464,7 +464,7 @@ def test_an_unchanged_point_starts_from_the_stored_state():
     assert step._arrive(point) is step._state
 
 
-@pytest.mark.fast("EllipticalSlice")
+@pytest.mark.slow
 @every_kind
 def test_points_keep_their_types_and_are_not_modified(case, neighbors):
     names = ["f", "ls", "mu", "sigma"] if case[0].moves_theta else ["f"]

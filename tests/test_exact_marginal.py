@@ -46,6 +46,7 @@ def target_of(model, theta, differentiable=True):
     return ours, exact_marginal(np.random.default_rng(1), state, differentiable=differentiable)
 
 
+@pytest.mark.slow
 def test_the_target_is_the_models_density_and_the_slope_its_gradient(rng):
     model = regression()
     ours, target = target_of(model, np.zeros(3))

@@ -384,6 +384,7 @@ class Folder(NDArray):
         return [np.load(file) for file in sorted(path.glob("*.npy"))]
 
 
+@pytest.mark.slow
 @promised(
     "the disk is full below a trace that is written draw by draw",
     "`OSError: No space left on device` from the trace; what it had written is readable, and the "

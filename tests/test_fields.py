@@ -700,7 +700,7 @@ def areas_that_read_their_neighbors():
     pm.Poisson("y", pm.math.exp(eta), observed=Y)
 
 
-@pytest.mark.fast("zeros_beside_a_rate")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [

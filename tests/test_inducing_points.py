@@ -42,7 +42,7 @@ def built(kind, with_theta=True):
     return build
 
 
-@pytest.mark.fast("counts")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", OBSERVED)
 def test_the_bound_rises_where_points_move(kind):
     placed = lgm.gp.place_inducing_points(built(kind), START, max_iterations=60)

@@ -227,6 +227,7 @@ def test_logp_equals_scipy(key: str) -> None:
     )
 
 
+@pytest.mark.fast("logistic", "probit", "log_gaussian_cox", "copula_volatility", "ordinal_probit")
 @each_case
 def test_probabilities_sum_to_one(key: str) -> None:
     case = CASES[key]

@@ -492,6 +492,7 @@ def test_results_are_the_callers_to_overwrite() -> None:
     assert np.isfinite(ours.mean(theta)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "variable", "cov_moves"),
     [

@@ -135,6 +135,7 @@ def test_momenta_have_the_covariance_of_the_metric(name):
     assert_standard_normal(momenta @ np.linalg.cholesky(0.5 * (inverse + inverse.T)))
 
 
+@pytest.mark.slow
 def test_of_a_softmax_the_slope_of_the_curvature_has_a_closed_form():
     at = of_sets("classes_with_kernels_of_their_own")
     f, M = rng_of(1).standard_normal(9), rng_of(2).standard_normal((3, 3, 3))

@@ -200,6 +200,7 @@ def test_a_tuned_chain_bends_its_draws(monkeypatch):
     assert made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "made"),
     [
