@@ -504,7 +504,6 @@ def coefficient_given_f():
     return (float(mean), float(above - mean)), expected, tally.cubic_ops - ops
 
 
-@pytest.mark.slow
 def test_few_coefficients_are_drawn_without_another_factor():
     seen, expected, ops = coefficient_given_f()
     close(np.array(seen), np.array(expected))
