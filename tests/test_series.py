@@ -316,8 +316,10 @@ def test_what_is_refused(build, message):
         from_pymc(build)
 
 
-def test_an_observation_that_reads_two_elements_is_refused():
-    with pm.Model():
+def test_an_observation_that_reads_two_elements_joins_them():
+    with pm.Model() as model:
         coupled()
-        with pytest.raises(ValueError, match="elements of a series"):
-            lgm.PseudoMarginal(compile_kwargs=QUICK)
+    read = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    assert read.sets is not None
+    assert read.sets.shape[1] == 2
+    assert max(read.check(5).values()) < 1e-8
