@@ -17,7 +17,6 @@ __all__ = [
     "bilinear_forms",
     "gram_vjp",
     "quadratic_forms",
-    "times",
     "times_transposed",
 ]
 
@@ -90,15 +89,6 @@ def bilinear_forms(starts: Index, data: Array, rows: Index, pairs: Index, S: Arr
                 out[k] += data[a] * data[b] * S[pairs[t]]
                 t += 1
     return out
-
-
-@numba.njit(cache=True)
-def times(starts: Index, columns: Index, data: Array, x: Array, out: Array) -> None:
-    """Add A x, x of shape (N, k)."""
-    for i in range(starts.size - 1):
-        for t in range(starts[i], starts[i + 1]):
-            for c in range(x.shape[1]):
-                out[i, c] += data[t] * x[columns[t], c]
 
 
 @numba.njit(cache=True)

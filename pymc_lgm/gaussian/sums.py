@@ -32,6 +32,7 @@ from pymc_lgm.gaussian import loops
 from pymc_lgm.gaussian.factors import UpdatedFactor
 from pymc_lgm.gaussian.families import Family, FamilyAt
 from pymc_lgm.linalg import LOG_2PI, Array, tally
+from pymc_lgm.priors import sparse_loops
 from pymc_lgm.priors.base import Prior
 from pymc_lgm.priors.by_covariance import ByCovariance
 from pymc_lgm.priors.precision import Precision, SiteBlocks, diagonal
@@ -228,7 +229,7 @@ class SumPrior(WithoutSlopes):
         out[: layout.N] = x
         columns = x.reshape(layout.N, -1)
         below = out.reshape(self.n, -1)[layout.N :]
-        loops.times(layout.starts, layout.columns, self.numbers.A, columns, below)
+        sparse_loops.times(layout.starts, layout.columns, self.numbers.A, columns, below)
         return out
 
     def back(self, g: Array) -> Array:

@@ -31,7 +31,6 @@ from pymc_lgm.gaussian import (
     OfField,
     SumAt,
     SumPrior,
-    loops,
 )
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
@@ -45,7 +44,7 @@ from pymc_lgm.model.reads import joined, reads_of
 from pymc_lgm.model.series import Series
 from pymc_lgm.model.sets import reads_of_densities, sets_of
 from pymc_lgm.model.theta_gradient import theta_gradient
-from pymc_lgm.priors import Prior
+from pymc_lgm.priors import Prior, sparse_loops
 from pymc_lgm.priors.markov import SeriesMaker
 
 __all__ = ["SumPredictor"]
@@ -178,7 +177,7 @@ class SumPredictor(Form):
             raw, rows, *_ = once(x, self._setting.at)
         c, A = np.array(rows[0]), self._numbers_of_A(rows)
         below = np.zeros((c.size, 1))
-        loops.times(*self._pattern, A, x[:, None], below)
+        sparse_loops.times(*self._pattern, A, x[:, None], below)
         right = c + below[:, 0]
         if not np.isfinite(raw).all():
             raise ValueError(refusals.not_finite(self.label, int(np.argmin(np.isfinite(raw)))))
