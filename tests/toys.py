@@ -408,6 +408,27 @@ class SumOfCounts(Counts):
         c = np.full(self.E, self._level(theta))
         return SumAt(c, np.zeros(self.N), self._columns(theta).ravel(), at)
 
+    def sum_vjp(
+        self,
+        theta: np.ndarray,
+        c: np.ndarray,
+        offset: np.ndarray,
+        A: np.ndarray,
+        families: list[list[np.ndarray]],
+    ) -> np.ndarray:
+        """By differences: a trajectory need not be exact to be reversible."""
+
+        def total(theta: np.ndarray) -> float:
+            at = self.sum_at(theta)
+            assert at is not None
+            values = [x for each in at.families for x in each.values]
+            weights = [x for each in families for x in each]
+            sums = [float((w * v).sum()) for w, v in zip(weights, values, strict=True)]
+            return float(c @ at.c + offset @ at.offset + A @ at.A) + sum(sums)
+
+        steps = 1e-5 * np.eye(theta.size)
+        return np.array([(total(theta + d) - total(theta - d)) / 2e-5 for d in steps])
+
     def _columns(self, theta: np.ndarray) -> np.ndarray:
         return np.tile([math.exp(theta[1]), 1.0, 1.0], (self.E, 1))
 
