@@ -806,12 +806,12 @@ def test_effects_of_thousands_of_observations_make_no_dense_matrix():
     here = AtTheta.of(ours, np.zeros(2))
     _, g, W, _ = here.likelihood(here.prior.mean)
     posterior = here.prior.condition(W).differentiable()
-    f = here.prior.mean + posterior.multiply(np.ones(43))
+    f = here.prior.mean + posterior.multiply(np.ones(ours.rank))
     ours.form.values_of(rng, here.prior, f)
     posterior.evidence_gradient(g)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert (ours.n, ours.rank) == (n, 43)
+    assert (ours.n, ours.rank) == (n + 45, 45)  # f has the latent variables, too
     assert peak < 8 * n**2
 
 
