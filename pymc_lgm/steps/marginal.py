@@ -217,7 +217,7 @@ class Marginal(LatentGaussianStep):
     def _has_gradient(self) -> bool:
         """Whether theta moves by a gradient: of a sum, if it has many components or NUTS is named.
 
-        For up to twelve a survey without one finds the evidence sooner than a gradient compiles.
+        For up to twelve a survey of the evidence is made instead: no gradient is compiled.
         """
         if self.lgm.has_theta_gradient:
             return True

@@ -56,13 +56,13 @@ MOST = 200
 """Elements of x that an element of eta may read: beyond it P has a dense block."""
 
 SPARSE, DENSE = 3e-9, 1e-10
-"""Seconds a multiplication of a sparse factorization, and of one by LAPACK, with what follows it.
+"""Seconds per multiplication of a sparse factorization and of a dense one, with what follows it.
 
-A factor, its inverse on the pattern, and some solutions; measured at 500 to 2000 latent variables.
+Orders of magnitude, chosen and not measured. They decide which form is faster, never what is drawn.
 """
 
 OVERHEAD = 3e-4
-"""Seconds a posterior takes whatever its size: one of a small dense matrix takes half of it."""
+"""Seconds of a sparse posterior of any size; a dense one is given half of it. Chosen, as these."""
 
 
 class SumPredictor(Form):
