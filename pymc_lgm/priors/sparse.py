@@ -199,15 +199,21 @@ class SparseFactor:
         loops.solve(self.pattern.starts, self.pattern.below, self.L, y)
         return y.reshape(x.shape)
 
+    def _coordinates(self, xi: Array) -> Array:
+        """A copy in columns; compiled loops check no bounds."""
+        if len(xi) != self.pattern.n:
+            raise ValueError(f"{len(xi)} coordinates of a vector that has {self.pattern.n}")
+        return _columns(xi)
+
     def solve_transposed(self, xi: Array) -> Array:
         """L⁻ᵀ ξ."""
-        y = _columns(xi)
+        y = self._coordinates(xi)
         loops.solve_transposed(self.pattern.starts, self.pattern.below, self.L, y)
         return y[self.pattern.back].reshape(xi.shape)
 
     def multiply(self, xi: Array) -> Array:
         """L ξ."""
-        y = _columns(xi)
+        y = self._coordinates(xi)
         loops.multiply(self.pattern.starts, self.pattern.below, self.L, y)
         return y[self.pattern.back].reshape(xi.shape)
 
