@@ -45,7 +45,7 @@ class AffineGraph:
     raw : variable
         The same of x and theta.
     values : list of variable
-        The latents, with their means.
+        The latents, with their means, as PyMC samples them.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class AffineGraph:
         own = [latent.rv for latent in latents]
         known = [rv for rv in model.basic_RVs if rv not in own]
         nodes = dict(zip(known, model.replace_rvs_by_values(known), strict=True))
+        values: list[Variable] = []
         triples = zip(latents, self.parts, setting.shapes, strict=True)
         for k, (latent, part, shape) in enumerate(triples):
             z = self.x[part].reshape(shape)
@@ -79,7 +80,8 @@ class AffineGraph:
             for _ in later:
                 last = sums_of_z[0]
                 sums_of_z.insert(0, last - pt.concatenate([[0.0], last[:-1]]))
-            nodes[latent.node] = sums_of_z[0] if mean is None else mean + sums_of_z[0]
+            values.append(sums_of_z[0] if mean is None else mean + sums_of_z[0])
+            nodes[latent.node] = latent.extended(values[-1])
             for (factor, variable), of_z in zip(later, sums_of_z[1:], strict=True):
                 if mean is not None:
                     mean = pt.cumsum(mean)
@@ -89,7 +91,6 @@ class AffineGraph:
         self.nodes = nodes
         predictor = clone_replace(flat, nodes, rebuild_strict=False)
         (self.of_values,) = with_dense_products([predictor])
-        values = [nodes[latent.node] for latent in latents]
         self.theta = setting.theta
         self.raw, *self.values = setting.place([self.of_values, *values])
 

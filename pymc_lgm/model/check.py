@@ -122,13 +122,14 @@ class Audit:
         self._sums = list(model.value_vars), sums
         self._sizes = [pt.sum(abs(each)) for each in densities]
         self._inputs = [value.name for value in model.value_vars]
-        self._function = called_once(*self._sums)
+        self._function: Callable[..., list[Array]] | None = None
         self._is_stable = False
         self._draw = _prior_draws(model)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Points of the prior are drawn where the model is read.
-        return self.__dict__ | {"_draw": None}
+        # Points of the prior are drawn where the model is read. What runs in Python cannot always
+        # be pickled, and is soon compiled again.
+        return self.__dict__ | {"_draw": None, "_function": None, "_is_stable": False}
 
     def prior_points(self, seed: int, count: int) -> list[dict[str, NDArray[Any]]]:
         """Points drawn from the prior, on the scale that they are sampled on."""
@@ -184,13 +185,15 @@ class Audit:
 
     @property
     def _free(self) -> list[str]:
-        return [name for name in self._latents if name not in self._lgm.observed]
+        return [name for name in self._lgm.latents if name not in self._lgm.observed]
 
     def _terms(self, point: Point, count: int | None = None) -> Array:
         """Sum, and sum of absolute values, of each term, or of the first: (T, 2).
 
         Before anything has differed |sum| stands for the latter.
         """
+        if self._function is None:
+            self._function = called_once(*self._sums)
         try:
             values = self._function(*(point[name] for name in self._inputs))
         except Exception:

@@ -62,10 +62,17 @@ class _Elementwise(NodeRewriter):
         ]
 
 
+class _ConstantFolding(NodeRewriter):
+    """PyTensor's own, as a class: a function that has been decorated cannot be pickled."""
+
+    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
+        return constant_folding.transform(fgraph, node)
+
+
 _ELEMENTWISE = dfs_rewriter(_Elementwise()), 48.9
 
 ONCE = Mode(linker="py", optimizer=RewriteDatabaseQuery(include=["merge"]))
-ONCE = ONCE.register((dfs_rewriter(constant_folding), 1.2), _ELEMENTWISE)
+ONCE = ONCE.register((dfs_rewriter(_ConstantFolding()), 1.2), _ELEMENTWISE)
 """For functions that run a few times: what it takes to compile one is longer."""
 
 STABLE = Mode(linker="py", optimizer="fast_run").excluding("fusion", "inplace")
@@ -116,7 +123,7 @@ def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) ->
     function.trust_input = True
     graph = function.maker.fgraph
     if not any(graph.clients[each] for each in graph.inputs):
-        known = pytensor.function([], graph.outputs, mode=ONCE)()
+        known = pytensor.function([], graph.outputs, mode=ONCE, accept_inplace=True)()
         return _Constant(known, isinstance(outputs, list))
     result: Callable[..., Any] = function
     return result

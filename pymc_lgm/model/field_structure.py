@@ -195,6 +195,8 @@ class FieldStructure:
         latents, shapes, reading = setting.reading.latents, setting.shapes, setting.reading
         fields = [k for k, latent in enumerate(latents) if latent.field is not None]
         independent = all(latent.field or latent.variances is not None for latent in latents)
+        if any(latent.zero_sum is not None for latent in latents):
+            return None
         series = [k for k in fields if isinstance(latents[k].field, Series)]
         alone = len(fields) == 1 or (fields and not series)
         effects = None if fields else _one_each(setting)

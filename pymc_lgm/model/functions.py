@@ -81,11 +81,12 @@ class ModelFunctions:
         compile_kwargs: dict[str, Any] | None = None,
     ):
         rvs = [latent.rv for latent in reading.latents]
-        self.latents: tuple[str, ...] = tuple(str(rv.name) for rv in rvs)
+        values = [rv if rv in model.observed_RVs else model.rvs_to_values[rv] for rv in rvs]
+        self.latents: tuple[str, ...] = tuple(str(v.name) for v in values)
         self._data = {
             str(rv.name): model.rvs_to_values[rv] for rv in rvs if rv in model.observed_RVs
         }
-        self.latent: str = " + ".join(self.latents)
+        self.latent: str = " + ".join(str(rv.name) for rv in rvs)
         self.is_one_vector = reading.is_one_vector
         self.theta_names: tuple[str, ...] = tuple(v.name for v in theta)
         self.missing: tuple[str, ...] = tuple(model.rvs_to_values[v].name for v in reading.missing)

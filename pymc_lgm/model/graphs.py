@@ -190,7 +190,7 @@ class Graphs:
             placed: list[Variable] = clone_replace(graphs, replacements, rebuild_strict=False)
             return placed
 
-        shapes = [np.shape(point[latent.rv.name]) for latent in reading.latents]
+        shapes = [np.shape(point[value.name]) for value in latents]
         setting = Setting(
             *(model, reading, self.theta, at, shapes),
             *(list(others.values()), place, self._function),

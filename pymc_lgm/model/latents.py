@@ -10,7 +10,8 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from pymc.distributions.multivariate import MvNormalRV
+from pymc.distributions.multivariate import MvNormalRV, ZeroSumNormalRV
+from pymc.distributions.transforms import ZeroSumTransform
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar import Second
@@ -71,6 +72,9 @@ class Latent:
     field : FieldLaw or None
         Of a series, of areas, or of any sparse precision: ``mean`` is of x, and may be that of a
         dense inverse.
+    zero_sum : ZeroSumTransform or None
+        Of a `pymc.ZeroSumNormal`, which is E z: z has one element fewer along each axis whose sum
+        is zero, and the columns of E are orthonormal. PyMC samples z, too.
     through : variable or None
         V, shape (n, m), if densities read standard normal coordinates ``rv``, (m,) or (m, C), as
         V ``rv``: of processes that are seen through inducing variables.
@@ -84,6 +88,18 @@ class Latent:
     root: Variable | None = None
     through: Variable | None = None
     field: FieldLaw | None = None
+    zero_sum: ZeroSumTransform | None = None
+
+    def extended(self, z: Variable) -> Variable:
+        """E z of a `pymc.ZeroSumNormal`; z itself of any other latent variable."""
+        if self.zero_sum is None:
+            return z
+        for axis in self.zero_sum.zerosum_axes:
+            unit = np.eye(z.type.shape[axis])
+            E = ZeroSumTransform([-1]).backward(pt.constant(unit)).eval()
+            # Multiplied by numbers, so that what reads an element is seen to read all of z.
+            z = pt.moveaxis(pt.dot(pt.moveaxis(z, axis, -1), pt.constant(E)), -1, axis)
+        return z
 
     @property
     def covariance(self) -> Variable | None:
@@ -104,8 +120,10 @@ def is_sparse(rv: Variable) -> bool:
 
 def is_gaussian(model: pm.Model, rv: Variable) -> bool:
     """Whether a free random variable is Gaussian given the rest, on the scale it is sampled on."""
-    known = is_process(rv) or isinstance(rv.owner.op, NormalRV)
-    return known and model.rvs_to_transforms[rv] is None
+    transform = model.rvs_to_transforms[rv]
+    if isinstance(rv.owner.op, ZeroSumNormalRV):
+        return isinstance(transform, ZeroSumTransform)
+    return transform is None and (is_process(rv) or isinstance(rv.owner.op, NormalRV))
 
 
 def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
@@ -122,6 +140,11 @@ def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
     if is_intrinsic(rv):
         intrinsic = as_intrinsic(rv)
         return Latent(rv, rv, pt.zeros(intrinsic.W.shape[0]), field=intrinsic)
+    if isinstance(rv.owner.op, ZeroSumNormalRV):
+        spread, support = rv.owner.op.dist_params(rv.owner)
+        axes = [-1 - k for k in range(rv.owner.op.ndim_supp)]
+        variances = _variances(spread)
+        return Latent(rv, rv, pt.zeros(()), variances=variances, zero_sum=ZeroSumTransform(axes))
     mean, spread = rv.owner.op.dist_params(rv.owner)
     if (sparse := as_sparse_precision(rv)) is not None:
         return Latent(rv, rv, _not_broadcast(mean), field=sparse)
@@ -130,11 +153,16 @@ def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
     whitened = _whitened(rv, mean, spread, terms)
     if whitened is not None:
         return whitened
+    return Latent(rv, rv, mean, variances=_variances(spread))
+
+
+def _variances(spread: Variable) -> Variable:
+    """The squares of standard deviations."""
     variances = spread.astype("float64") ** 2
     if not is_positive(spread):
         # PyMC's density is zero where a standard deviation is not positive.
         variances = pt.switch(pt.gt(spread, 0.0), variances, np.nan)
-    return Latent(rv, rv, mean, variances=variances)
+    return variances
 
 
 def _whitened(

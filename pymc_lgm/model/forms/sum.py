@@ -293,6 +293,8 @@ class SumPredictor(Form):
         triples = zip(latents, both[::2], both[1::2], self._families, strict=True)
         for latent, node, mean, family in triples:
             z = node if isinstance(latent.field, Series) else node - mean
+            if latent.zero_sum is not None:
+                z = setting.model.rvs_to_values[latent.rv]
             for _ in range(family.sums):
                 z = pt.cumsum(z)
             x.append(z)

@@ -1,0 +1,124 @@
+"""`pm.ZeroSumNormal` is latent: E z, with z as PyMC samples it."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from models import QUICK, reading_once
+from pymc.distributions.transforms import ZeroSumTransform
+
+import pymc_lgm as lgm
+
+from pymc_lgm.model.field_structure import FieldStructure
+from pymc_lgm.model.forms.linear import LinearPredictor
+from pymc_lgm.model.forms.sum import SumPredictor
+from pymc_lgm.model.latents import Latent
+from pymc_lgm.testing import joint_test
+
+N = 24
+GROUP, TIME = np.arange(N) % 5, np.arange(N) // 6
+Y = np.arange(N) % 4
+MODELS = {}
+
+
+def model(build):
+    MODELS[build.__name__] = build
+    return build
+
+
+@model
+def groups():
+    return pm.ZeroSumNormal("b", pm.HalfNormal("s", 1), shape=5)[GROUP] + pm.Normal("a", 0, 2)
+
+
+@model
+def two_axes():
+    b = pm.ZeroSumNormal("b", pm.HalfNormal("s", 1), shape=(5, 4), n_zerosum_axes=2)
+    return b[GROUP, TIME] + pm.Normal("a", 0, 2)
+
+
+@model
+def rows_with_scales_of_their_own():
+    s = pm.HalfNormal("s", 1, shape=5)
+    return pm.ZeroSumNormal("b", s[:, None], shape=(5, 4))[GROUP, TIME]
+
+
+@model
+def beside_a_walk():
+    walk = pm.GaussianRandomWalk("walk", sigma=0.3, init_dist=pm.Normal.dist(0, 1), shape=N)
+    return walk + pm.ZeroSumNormal("b", pm.HalfNormal("s", 1), shape=5)[GROUP]
+
+
+@model
+def with_a_slope():
+    b = pm.ZeroSumNormal("b", 1.5, dims="group")
+    return pm.HalfNormal("s", 1) * b[GROUP] * np.linspace(-1, 1, N) + pm.Normal("a", b[0], 2)
+
+
+def built(name):
+    with pm.Model(coords={"group": list("abcde")}) as model:
+        pm.Poisson("y", pm.math.exp(MODELS[name]()), observed=pm.Data("y_data", Y))
+    return model
+
+
+@pytest.fixture(params=[LinearPredictor, SumPredictor])
+def form(request, monkeypatch):
+    """Each of the two that can read it."""
+    is_sum = request.param is SumPredictor
+    monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: is_sum)
+    monkeypatch.setattr(FieldStructure, "of", lambda setting: None)
+    return request.param
+
+
+@pytest.mark.fast("LinearPredictor-groups", "SumPredictor-two_axes")
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_read_is_what_pymc_says(name, form, quick):
+    read = lgm.LatentGaussianModel.from_pymc(built(name))
+    assert isinstance(read.form, form)
+    assert "b_zerosum__" in read.latents
+    assert "b" in read.latent
+    assert max(read.check(10).values()) < 1e-8
+
+
+def without_normalization(self, z):
+    """The last element makes the sum zero, and the others are z."""
+    return z if self.zero_sum is None else z.dot(np.eye(5)[:4] - np.eye(5)[4])
+
+
+@pytest.mark.mutant
+def test_columns_that_are_not_orthonormal_are_noticed(monkeypatch, dies, quick):
+    monkeypatch.setattr(Latent, "extended", without_normalization)
+    read = lgm.LatentGaussianModel.from_pymc(built("groups"))
+    point = read.audit.prior_points(0, 1)[0]
+    worst = max(each.relative for each in read.audit.differences(point, moments=True))
+    dies("zero sum: columns that are not orthonormal", worst, above=1e-6)
+
+
+@pytest.mark.slow
+def test_its_posterior_is_left_invariant(form):
+    """Drawn given f in one form, and a part of f in the other."""
+    model, step = built("groups"), lgm.ASIS if form is LinearPredictor else lgm.PseudoMarginal
+    with model:
+        made = step(compile_kwargs=QUICK)
+    rng = np.random.default_rng(5)
+    with reading_once():
+        assert joint_test(made, model, replicates=300, steps=3, rng=rng).pvalue > 1e-5
+
+
+def test_draws_sum_to_zero(quick):
+    with built("two_axes"):
+        trace = pm.sample(
+            5, tune=5, chains=1, step=lgm.ASIS(), progressbar=False, random_seed=1, cores=1
+        )
+    b = trace.posterior["b"].to_numpy()
+    assert b.std() > 0
+    np.testing.assert_allclose([b.sum(-1).max(), b.sum(-2).min()], 0, atol=1e-12)
+
+
+def test_with_a_transform_of_ones_own_it_is_no_latent(quick):
+    """PyMC would sample other coordinates than these."""
+    with pm.Model() as model:
+        b = pm.ZeroSumNormal("b", 1.0, shape=(5, 4), n_zerosum_axes=1, default_transform=None)
+        other = pm.ZeroSumNormal("c", 1.0, shape=(5, 4), transform=ZeroSumTransform([0, 1]))
+    for rv in (b, other):
+        assert not lgm.model.is_gaussian(model, rv)
