@@ -25,10 +25,11 @@ def process(name="f"):
 
 
 def of_a_grid():
-    return pm.KroneckerNormal("b", np.zeros(20), covs=[np.eye(4), np.eye(5)])
+    b = pm.MatrixNormal("b", np.zeros((4, 5)), rowcov=np.eye(4), colcov=np.eye(5))
+    return b.flatten()
 
 
-def kronecker():
+def matrix_normal():
     b = of_a_grid()
     pm.Poisson("y", pm.math.exp(process() + b[GROUP]), observed=Y)
 
@@ -62,7 +63,7 @@ def covariance_through_a_function():
 
 
 CASES = {
-    kronecker: "pm.KroneckerNormal",
+    matrix_normal: "pm.MatrixNormal",
     scales_of_many_groups: "'g' depends on it",
     covariance_through_a_function: "'g' depends on it",
 }
@@ -92,6 +93,7 @@ def test_series_beside_a_process_are_latent_with_it(build):
     assert max(ours.check(draws=3).values()) < 1e-6
 
 
+@pytest.mark.filterwarnings("ignore:pytensor.tensor.linalg.trace:FutureWarning")
 def test_what_pymc_assigns_is_refused_too():
     """Of a likelihood of ours the default step is given all of the value variables."""
     with pm.Model() as model:
@@ -105,14 +107,14 @@ def test_alone_it_is_refused_by_its_name():
     with pm.Model() as model:
         b = of_a_grid()
         pm.Poisson("y", pm.math.exp(b[GROUP]), observed=Y)
-    with pytest.raises(ValueError, match=r"'b' is Gaussian.*pm.KroneckerNormal.*pm.NUTS\(\)"):
+    with pytest.raises(ValueError, match=r"'b' is Gaussian.*pm.MatrixNormal.*pm.NUTS\(\)"):
         lgm.PseudoMarginal(model=model, compile_kwargs=QUICK)
 
 
 @pytest.mark.slow
 def test_who_names_it_gets_it():
     with pm.Model() as model:
-        kronecker()
+        matrix_normal()
     step = lgm.EllipticalSlice(named(model, "f"), model=model, compile_kwargs=QUICK)
     assert [v.name for v in step.vars] == ["f"]
     step = lgm.ASIS(named(model, "f", "eta_f", "b"), model=model, compile_kwargs=QUICK)

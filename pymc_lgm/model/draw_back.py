@@ -93,7 +93,7 @@ class DrawBack:
         self._is_identity = predictor.is_identity
         self.size = predictor.n_latents
         self._known: dict[bytes, tuple[list[Array], list[Root | None]] | None] = {}
-        whitened = [block.latent.root is not None for block in self._blocks]
+        whitened = [block.latent.is_whitened for block in self._blocks]
         self._whitened_blocks = np.flatnonzero(whitened).tolist()
         self._few = predictor.process_and_few()
         others = [k for k in range(len(self._blocks)) if k != self._few]

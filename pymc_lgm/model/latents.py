@@ -25,6 +25,7 @@ from pymc_lgm.model.affine import core_of
 from pymc_lgm.model.areas import as_areas, is_areas
 from pymc_lgm.model.integrates import is_positive
 from pymc_lgm.model.intrinsic import as_intrinsic, is_intrinsic
+from pymc_lgm.model.kronecker import covariance_on_grid, is_on_grid, kronecker_product
 from pymc_lgm.model.series import as_series, as_vector_walk, is_series, is_vector_walk
 from pymc_lgm.model.sparse_precision import as_sparse_precision
 from pymc_lgm.priors.markov import FieldMaker
@@ -67,8 +68,8 @@ class Latent:
         Covariance of z, (n, n), or of each vector of a batch.
     variances : variable or None
         Of independent z, in the shape of x or one that broadcasts to it.
-    root : variable or None
-        L, if x = L ``rv``.
+    is_whitened : bool
+        Whether x = L ``rv`` with the lower Cholesky factor L of ``cov``.
     field : FieldLaw or None
         Of a series, of areas, or of any sparse precision: ``mean`` is of x, and may be that of a
         dense inverse.
@@ -85,7 +86,7 @@ class Latent:
     mean: Variable
     cov: Variable | None = None
     variances: Variable | None = None
-    root: Variable | None = None
+    is_whitened: bool = False
     through: Variable | None = None
     field: FieldLaw | None = None
     zero_sum: ZeroSumTransform | None = None
@@ -109,8 +110,8 @@ class Latent:
 
 def is_process(rv: Variable) -> bool:
     """Whether a random variable is a multivariate normal, a series or one of areas."""
-    op_is_known = isinstance(rv.owner.op, MvNormalRV) or is_areas(rv) or is_intrinsic(rv)
-    return op_is_known or is_series(rv) or is_vector_walk(rv)
+    is_dense = isinstance(rv.owner.op, MvNormalRV) or is_on_grid(rv)
+    return is_dense or is_areas(rv) or is_intrinsic(rv) or is_series(rv) or is_vector_walk(rv)
 
 
 def is_sparse(rv: Variable) -> bool:
@@ -140,8 +141,11 @@ def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
     if is_intrinsic(rv):
         intrinsic = as_intrinsic(rv)
         return Latent(rv, rv, pt.zeros(intrinsic.W.shape[0]), field=intrinsic)
+    if is_on_grid(rv):
+        mean, cov = covariance_on_grid(rv)
+        return Latent(rv, rv, _not_broadcast(mean), cov=cov)
     if isinstance(rv.owner.op, ZeroSumNormalRV):
-        spread, support = rv.owner.op.dist_params(rv.owner)
+        spread, *_ = rv.owner.op.dist_params(rv.owner)
         axes = [-1 - k for k in range(rv.owner.op.ndim_supp)]
         variances = _variances(spread)
         return Latent(rv, rv, pt.zeros(()), variances=variances, zero_sum=ZeroSumTransform(axes))
@@ -170,7 +174,8 @@ def _whitened(
 ) -> Latent | None:
     """N(0, L Lᵀ) if a model reads a vector of standard normal variables as L ``rv`` only.
 
-    That is what ``gp.prior`` writes by default: `Squeeze(Dot(Cholesky(K), ExpandDims(rv)))`, and
+    L ``rv`` may be a Kronecker product times ``rv``: see `kronecker_product`. Else it is what
+    ``gp.prior`` writes by default: `Squeeze(Dot(Cholesky(K), ExpandDims(rv)))`, and
     with ``n_outputs=`` `Transpose(Dot(Cholesky(K), Transpose(rv)))`, a row an output. With any
     other matrix in the place of L it is what that of `pymc_lgm.gp.SparseLatent` writes.
     """
@@ -180,6 +185,9 @@ def _whitened(
     readers = [v.owner for v in ancestors(terms) if v.owner is not None and rv in v.owner.inputs]
     if rv.ndim == 2 and is_inducing(rv):
         return _through_columns(rv, readers)
+    if rv.ndim == 1 and (found := kronecker_product(rv, terms)) is not None:
+        node, cov = found
+        return Latent(rv, node, pt.zeros_like(node), cov=cov, is_whitened=True)
     if len(readers) != 1 or not isinstance(readers[0].op, DimShuffle):
         return None
     column = readers[0].outputs[0]
@@ -204,7 +212,8 @@ def _whitened(
     zero = pt.zeros_like(vectors[0])
     if not is_root:
         return Latent(rv, vectors[0], zero, variances=pt.ones_like(rv), through=root)
-    return Latent(rv, vectors[0], zero, cov=root.owner.inputs[0].astype("float64"), root=root)
+    cov = root.owner.inputs[0].astype("float64")
+    return Latent(rv, vectors[0], zero, cov=cov, is_whitened=True)
 
 
 def _through_columns(rv: Variable, readers: Sequence[Any]) -> Latent | None:

@@ -153,7 +153,7 @@ class Predictor:
         if len(dense) != 1 or not 0 < beside <= FEW * self.size:
             return None
         block = self.blocks[dense[0]]
-        read_as_it_is = block.structure == "identity" and block.latent.root is None
+        read_as_it_is = block.structure == "identity" and not block.latent.is_whitened
         return dense[0] if read_as_it_is and self.basis is None else None
 
     @property
@@ -179,7 +179,7 @@ class Predictor:
         lines = []
         for block in self.blocks:
             kind = "dense" if block.latent.variances is None else "independent"
-            kind += ", whitened in the model" if block.latent.root is not None else ""
+            kind += ", whitened in the model" if block.latent.is_whitened else ""
             shape = " × ".join(map(str, block.shape)) or "1"
             lines.append(f"{block.latent.rv.name} ({shape}): {kind}; A {block.structure}")
         return lines

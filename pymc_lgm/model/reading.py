@@ -62,7 +62,7 @@ class Reading:
     @cached_property
     def is_one_vector(self) -> bool:
         """Whether f is the only latent itself, of which densities read elements one by one."""
-        if len(self.latents) != 1 or self.latents[0].root is not None:
+        if len(self.latents) != 1 or self.latents[0].is_whitened:
             return False
         (latent,) = self.latents
         if not is_process(latent.rv) or latent.rv.ndim != 1:

@@ -384,7 +384,7 @@ class SumPredictor(Form):
         """Where the model has ν with L ν = x, it is put in the place of x."""
         latents = self._setting.reading.latents
         for k, (latent, part) in enumerate(zip(latents, self._parts, strict=True)):
-            if latent.root is not None:
+            if latent.is_whitened:
                 nu = prior.numbers.families[k].factor.multiply_transposed(x[part])
                 values[k] = nu.reshape(values[k].shape)
 
@@ -466,7 +466,7 @@ def _family(latent: Latent, shape: tuple[int, ...], sums: int) -> _Reader | None
     if latent.variances is not None:
         variances = pt.broadcast_to(latent.variances, shape).ravel()
         return _Reader(Independent(n), [variances], "independent")
-    if latent.root is not None and len(shape) != 1:
+    if latent.is_whitened and len(shape) != 1:
         return None
     b = shape[-1]
     return _Reader(DenseBlocks(n // b, b), [latent.cov], f"{n // b} dense of {b}")
@@ -502,7 +502,7 @@ def _cumulative_sums(setting: Setting) -> dict[int, list[tuple[Variable, Variabl
     found = {}
     for k, latent in enumerate(latents):
         is_band = isinstance(latent.field, Series) and not latent.field.batch
-        if latent.root is not None or not (latent.variances is not None or is_band):
+        if latent.is_whitened or not (latent.variances is not None or is_band):
             continue
         chain: list[tuple[Variable, Variable]] = []
         node, total = latent.node, pt.constant(1.0)
