@@ -69,6 +69,10 @@ CASES = {
 }
 
 
+# PyMC's density of a MatrixNormal warns of a name that PyTensor moves.
+pytestmark = pytest.mark.filterwarnings("ignore:pytensor.tensor.linalg.trace:FutureWarning")
+
+
 def named(model, *names):
     return [model[name] for name in names]
 
@@ -93,7 +97,6 @@ def test_series_beside_a_process_are_latent_with_it(build):
     assert max(ours.check(draws=3).values()) < 1e-6
 
 
-@pytest.mark.filterwarnings("ignore:pytensor.tensor.linalg.trace:FutureWarning")
 def test_what_pymc_assigns_is_refused_too():
     """Of a likelihood of ours the default step is given all of the value variables."""
     with pm.Model() as model:
