@@ -115,9 +115,9 @@ def test_its_gradient_is_that_of_its_value(rng):
 @pytest.mark.slow
 def test_its_surface_is_one_code_compiled_or_not(rng):
     emulator = emulate(visits(60, rng), CENTER, ROOT)
-    compiled = [evidence_at(z, emulator) for z in emulator.points]
+    compiled = [evidence_at(z, emulator) for z in emulator.points.T]
     interpreted = getattr(evidence_at, "py_func", evidence_at)
-    for z, (value, gradient) in zip(emulator.points, compiled, strict=True):
+    for z, (value, gradient) in zip(emulator.points.T, compiled, strict=True):
         expected, slope = interpreted(z, emulator)
         assert value == pytest.approx(expected, rel=1e-9)
         np.testing.assert_allclose(gradient, slope, rtol=1e-6, atol=1e-9)
@@ -137,7 +137,7 @@ def process(emulator):
     """Length, scale and noise of an emulator whose visits are all near the best, and K + σ²I."""
     i, j, of_noise = emulator.grid
     length, s, noise = LENGTHS[i], SCALES[j], NOISES[of_noise]
-    away = cdist(emulator.points, emulator.points, "sqeuclidean")
+    away = cdist(emulator.points.T, emulator.points.T, "sqeuclidean")
     cov = s**2 * np.exp(-0.5 * away / length**2) + noise**2 * np.eye(len(away))
     return length, s, noise, cov
 
@@ -150,7 +150,7 @@ def test_it_is_optimistic_by_a_standard_deviation_of_the_process(rng):
     raised = np.array([evidence_at(z, hopeful)[0] for z in at])
     raised -= [evidence_at(z, hopeful._replace(optimism=0.0))[0] for z in at]
     u = LEVEL * np.tanh(at / LEVEL)
-    k = s**2 * np.exp(-0.5 * cdist(u, hopeful.points, "sqeuclidean") / length**2)
+    k = s**2 * np.exp(-0.5 * cdist(u, hopeful.points.T, "sqeuclidean") / length**2)
     sd = np.sqrt(s**2 - np.einsum("ij,ji->i", k, np.linalg.solve(cov, k.T)))
     np.testing.assert_allclose(raised, sd, rtol=1e-6)
     assert raised[-1] < noise  # where a visit has been
@@ -158,12 +158,12 @@ def test_it_is_optimistic_by_a_standard_deviation_of_the_process(rng):
 
 def test_of_many_visits_those_widest_apart_say_how_sure_it_is(rng):
     emulator = emulate(visits(400, rng), CENTER, ROOT)
-    assert emulator.points.shape == (400, 2)
+    assert emulator.points.shape == (2, 400)
     _, s, _, cov = process(emulator)
     expected = s**4 * np.linalg.inv(cov[:WIDEST, :WIDEST])
     np.testing.assert_allclose(emulator.precision, expected, atol=1e-7 * np.abs(expected).max())
-    apart = pdist(emulator.points[:20]).min()
-    assert apart > 3.0 * pdist(emulator.points[-20:]).min()
+    apart = pdist(emulator.points.T[:20]).min()
+    assert apart > 3.0 * pdist(emulator.points.T[-20:]).min()
 
 
 def test_it_does_not_bend_for_what_is_far_below(rng):

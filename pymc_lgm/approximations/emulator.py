@@ -71,8 +71,9 @@ class Emulator(NamedTuple):
         c and R, lower triangular.
     constant, linear, quadratic : float, ndarray (p,), ndarray (p, p)
         β, b and A.
-    points, weights : ndarray, shape (M, p), (M,)
-        u_i, in column order, and w_i.
+    points, weights : ndarray, shape (p, M), (M,)
+        u_i, a column each, and w_i. In row order, as all arrays here: one with a single row or
+        column has both orders, and a compiled loop is another one for each.
     precision : ndarray, shape (m, m)
         P = s⁴C⁻¹, where C is the covariance of the first m points with their noise.
     grid : tuple of int
@@ -123,19 +124,19 @@ def theta_of(z: Array, emulator: Emulator) -> Array:
 def evidence_at(z: Array, emulator: Emulator) -> tuple[float, Array]:
     """log p*(y | theta) and its gradient in z, shape (p,).
 
-    In loops, along columns of ``points``: products and slices take Numba five seconds to compile.
+    In loops, along rows of ``points``: products and slices take Numba five seconds to compile.
     """
     points, precision = emulator.points, emulator.precision
     length, scale = LENGTHS[emulator.grid[0]], SCALES[emulator.grid[1]]
-    p, m = z.size, len(precision)
+    p, m, M = z.size, len(precision), points.shape[1]
     u, gradient = np.empty(p), np.empty(p)
     for j in range(p):
         u[j] = LEVEL * math.tanh(z[j] / LEVEL)
-    k, near, explained = np.zeros(len(points)), np.empty(len(points)), np.empty(m)
+    k, near, explained = np.zeros(M), np.empty(M), np.empty(m)
     for j in range(p):
-        for i in range(len(points)):
-            k[i] += (u[j] - points[i, j]) ** 2
-    for i in range(len(points)):
+        for i in range(M):
+            k[i] += (u[j] - points[j, i]) ** 2
+    for i in range(M):
         k[i] = exp(-0.5 / length**2 * k[i])
     variance = scale**2
     for i in range(m):
@@ -153,15 +154,15 @@ def evidence_at(z: Array, emulator: Emulator) -> tuple[float, Array]:
             curved += emulator.quadratic[j, i] * u[i]
         value += u[j] * (emulator.linear[j] + 0.5 * curved)
         gradient[j] = emulator.linear[j] + curved
-    for i in range(len(points)):
+    for i in range(M):
         near[i] = emulator.weights[i] * k[i]
         value += near[i]
     for i in range(m):
         near[i] -= emulator.optimism / sd * explained[i]
     for j in range(p):
         pull = 0.0
-        for i in range(len(points)):
-            pull += near[i] * (points[i, j] - u[j])
+        for i in range(M):
+            pull += near[i] * (points[j, i] - u[j])
         gradient[j] += pull / length**2
         gradient[j] *= 1.0 - (u[j] / LEVEL) ** 2
     return value, gradient
@@ -221,7 +222,7 @@ def emulate(
         constant=offset + float(beta[0]),
         linear=beta[1 : 1 + p],
         quadratic=quadratic + quadratic.T,
-        points=np.asfortranarray(u[order]),
+        points=np.ascontiguousarray(u[order].T),
         weights=SCALES[grid[1]] ** 2 * dual[order],
         precision=precision,
         grid=grid,

@@ -148,14 +148,12 @@ def propose(
 
 
 def rehearse(state: State) -> None:
-    """Follow a trajectory on an emulator of two visits: what compiles itself, compiles itself now.
-
-    Of one visit arrays would have another layout, and compiled loops be others.
+    """Follow a trajectory on an emulator of one visit: what compiles itself, compiles itself now.
 
     The emulator's first draw comes late in tuning, when chains have their own processes.
     """
     p, prior = state.theta.size, state.model.prior_density
-    visits = Visits(state.theta + np.arange(2.0)[:, None], np.zeros(2), np.zeros(2))
+    visits = Visits(state.theta[None], np.zeros(1), np.zeros(1))
     emulator = emulate(visits, state.theta, np.eye(p))
     propose(np.random.default_rng(0), state.theta, emulator, prior.address, 1.0, 1, 1, 1)
     prior.check()
