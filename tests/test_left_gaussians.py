@@ -137,7 +137,7 @@ def test_a_few_are_hyper_parameters_and_said(size, caplog):
         cov = pm.gp.cov.ExpQuad(3, ls=pm.math.exp(ls))
         f = pm.gp.Latent(cov_func=cov).prior("f", np.eye(4)[:, :3], reparameterize=False)
         pm.Poisson("y", pm.math.exp(f), observed=[1, 0, 2, 1])
-    with caplog.at_level(logging.INFO, "pymc_lgm"):
+    with caplog.at_level(logging.INFO, "pymc.lgm"):
         ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
     assert ours.p == size
     found = [each.message for each in caplog.records if "log_ls" in each.message]

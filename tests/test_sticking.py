@@ -370,7 +370,7 @@ def series():
 @pytest.mark.slow
 def test_twelve_hyperparameters_without_a_gradient_mix(caplog):
     """R-hat was 1.35, and there were 5 effective draws of 2000."""
-    caplog.set_level(logging.INFO, "pymc_lgm")
+    caplog.set_level(logging.INFO, "pymc.lgm")
     with series():
         step = lgm.PseudoMarginal()
         assert "12 hyper-parameters without a gradient" in caplog.text

@@ -41,7 +41,7 @@ ALWAYS = (
     *(CARRV, ICARRV, ZeroSumNormalRV),
 )
 
-_log = logging.getLogger("pymc_lgm")
+_log = logging.getLogger("pymc.lgm")  # PyMC shows its lines
 
 
 def refuse_left_gaussians(model: pm.Model, reading: Reading, theta: Container[Variable]) -> None:

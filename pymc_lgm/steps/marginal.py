@@ -38,7 +38,7 @@ from pymc_lgm.steps.options import StepOptions, between, no_gradient, one_of, po
 
 __all__ = ["MOVES", "Importance", "Marginal", "theta_move"]
 
-_log = logging.getLogger("pymc_lgm")
+_log = logging.getLogger("pymc.lgm")  # PyMC shows its lines
 
 NO_SLOPE = (
     "PseudoMarginal moves %d hyper-parameters without a gradient: tuning begins with a survey of "
