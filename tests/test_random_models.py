@@ -64,6 +64,8 @@ TOLERANCE = 1e-6
 POINTS = 20
 MOMENTS = 4
 """Of these points, those at which mean and covariance are also compared."""
+LOST = 15.0
+"""−log p at which 1 − p, where p is a double, has ten digits left."""
 
 
 class Difference(NamedTuple):
@@ -211,7 +213,8 @@ def compared(
         # Scales that are as far apart as P's cost P itself some digits.
         rounding = 1e-12 * condition
         log_det = np.linalg.slogdet(P)[1]
-        yield constant("the normalization", at_mean - 0.5 * log_det, size / (1 + 1e6 * rounding))
+        tolerance = (1 + size + 0.5 * abs(mean @ P @ mean)) * (1 + 1e6 * rounding)
+        yield constant("the normalization", at_mean - 0.5 * log_det, tolerance)
         A, c = _affine(read, theirs, theta, point)
         x = 3.0 * rng.standard_normal(theirs.size)
         there, here = read.f_of(theta, theirs.put(point, x)), A @ x + c
@@ -241,7 +244,8 @@ def _whose(
     if read.is_log_concave:
         ends, middle = np.stack([f, other]), (f + other) / 2.0
         values = read.log_likelihoods(np.vstack([ends, middle]), theta)
-        if np.isfinite(values).all():
+        # Without rewrites log(1 − p) has few digits where p is nearly 1.
+        if np.abs(values).max() < LOST:
             below = values[:2].mean() - values[2]
             yield Difference("log-concavity", max(below, 0.0) / (1 + np.abs(values).sum()))
     if read.coupled is None:
