@@ -105,6 +105,60 @@ def process_beside_groups():
     return f[[0, 1, 2, 3, 0, 1]] + u[[0, 0, 1, 1, 2, 2]]
 
 
+@model
+def effects_of_a_part_of_a_batch():
+    s = pm.HalfNormal("s", 1, shape=2)
+    K = s[:, None, None] ** 2 * (np.eye(2) + 0.4)
+    u = pm.MvNormal("u", np.zeros(2), K, shape=(3, 2, 2))
+    return u.sum(axis=-1).ravel() + pm.Normal("a", 0, 1)
+
+
+def with_lengths():
+    """Of the model that is being written."""
+    built = pm.modelcontext(None)
+    for name, length in (("subject", 3), ("time", 4), ("element", 2)):
+        built.add_coord(name, range(length))
+
+
+@model
+def panel_whose_lengths_dims_say():
+    with_lengths()
+    s, first = pm.HalfFlat("s"), pm.Normal.dist(0, 1)
+    rho = pm.Uniform("rho", -1, 1, dims="subject")
+    w = pm.GaussianRandomWalk("w", sigma=s, init_dist=first, dims=("subject", "time"))
+    x = pm.AR("x", rho=rho[:, None], sigma=s, init_dist=first, dims=("subject", "time"))
+    return w + x
+
+
+@model
+def walk_of_vectors_whose_lengths_dims_say():
+    with_lengths()
+    mean = pm.HalfNormal("mean", 1) * np.ones(2)
+    first = pm.MvNormal.dist(mean, np.eye(2))
+    cov = np.eye(2) + 0.3
+    x = pm.MvGaussianRandomWalk(
+        "x", mu=np.zeros(2), cov=cov, init_dist=first, dims=("time", "element")
+    )
+    return x + pm.Normal("b", 0, 1, dims="element")
+
+
+@model
+def walk_in_a_mean_times_a_coefficient():
+    s, first = pm.HalfNormal("s", 1, shape=2), pm.Normal.dist(0, 1)
+    w = pm.GaussianRandomWalk("w", sigma=s[0], init_dist=first, shape=14)
+    e = pm.Normal("e", pm.Normal("k", 1, 0.5) * w, s[1], shape=14)
+    return pt.concatenate([w, e])
+
+
+@model
+def effects_whose_sum_is_near_zero():
+    s, first = pm.HalfNormal("s", 1, shape=2), pm.Normal.dist(0, 1)
+    w = pm.GaussianRandomWalk("w", sigma=s[0], init_dist=first, shape=14)
+    u = pm.Normal("u", 0, s[1], shape=14)
+    pm.Potential("zero_sum", pm.logp(pm.Normal.dist(0, 0.1), pt.sum(u)))
+    return w + u
+
+
 @pytest.fixture
 def forced(monkeypatch):
     """Small models, too, are read as sums."""
@@ -161,4 +215,19 @@ def test_a_panel_that_nothing_sparse_reads_is_refused(quick):
         x = pm.MvGaussianRandomWalk("x", mu=np.zeros(2), chol=chol, init_dist=first, shape=(300, 2))
         pm.Poisson("y", pm.math.exp(np.ones((4, 600)) @ x.ravel()), observed=[1, 0, 2, 1])
     with pytest.raises(ValueError, match="reads too many of its elements"):
+        lgm.LatentGaussianModel.from_pymc(built)
+
+
+@pytest.mark.parametrize(
+    ("shape", "W", "said"),
+    [((2, 6), W_OF_MAP.toarray(), "a batch of pm.CAR"), (6, None, "pm.CAR of a map that may")],
+)
+def test_a_refusal_says_which_areas_are_not_read(shape, W, said, quick):
+    """Not that pm.CAR is none of what is integrated out."""
+    with pm.Model() as built:
+        W = pm.Data("W", W_OF_MAP.toarray()) if W is None else W
+        phi = pm.CAR("phi", mu=np.zeros(shape), W=W, alpha=0.5, tau=pm.Gamma("tau", 2, 1))
+        u = pm.Normal("u", 0, 1, shape=6)
+        pm.Poisson("y", pm.math.exp(phi + u), observed=np.ones(shape, dtype=int))
+    with pytest.raises(ValueError, match=f"does not integrate out {said}"):
         lgm.LatentGaussianModel.from_pymc(built)

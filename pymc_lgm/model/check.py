@@ -349,7 +349,9 @@ def _prior_draws(model: pm.Model) -> Callable[[int], dict[str, NDArray[Any]]]:
             reseed_rngs(rngs, seed + 1000 * attempt)
             try:
                 return dict(zip(names, draw(), strict=True))
-            except NotImplementedError:
+            except (NotImplementedError, AssertionError):
+                # Of a distribution without draws; or of a length that ``dims`` says, which PyMC
+                # checks in a way that only rewrites make right.
                 break
             except (ValueError, ArithmeticError):  # no draw with such a parameter: another one
                 continue

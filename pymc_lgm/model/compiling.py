@@ -28,7 +28,7 @@ from pytensor.tensor.rewriting.basic import constant_folding
 from pymc_lgm.callbacks import IS_COMPILED
 from pymc_lgm.model.rewrites import FOR_LARGE, FOR_NUMBA
 
-__all__ = ["ONCE", "STABLE", "called_once", "compiled", "with_address"]
+__all__ = ["ONCE", "STABLE", "called_once", "compiled", "shape_of", "with_address"]
 
 Variable = Any
 
@@ -79,8 +79,19 @@ STABLE = Mode(linker="py", optimizer="fast_run").excluding("fusion", "inplace")
 STABLE = STABLE.register(_ELEMENTWISE)
 """The same where rewrites have to keep a density accurate in its tails."""
 
+SHAPES = Mode(linker="py", optimizer="fast_compile")
+"""What makes of the shape of a random variable one of its parameters, so that none is drawn."""
+
 FUSED = "fuse_indexed_into_elemwise"
 """PyTensor's name for a sum in the loop that computes what is summed."""
+
+
+def shape_of(v: Variable) -> tuple[int, ...]:
+    """The shape of a random variable, also where ``dims`` says it."""
+    known = v.type.shape
+    if None in known:
+        known = v.shape.eval(mode=SHAPES)
+    return tuple(int(length) for length in known)
 
 
 def called_once(inputs: list[Variable], outputs: Any, mode: Mode = ONCE) -> Any:

@@ -10,7 +10,7 @@ import pymc as pm
 
 from pytensor.graph.traversal import ancestors
 
-from pymc_lgm.model.compiling import ONCE
+from pymc_lgm.model.compiling import ONCE, shape_of
 from pymc_lgm.model.latents import Latent, is_process
 from pymc_lgm.model.reads import MOST
 
@@ -32,10 +32,7 @@ MOST_LEFT = 12
 
 def elements_of(rv: Variable) -> int:
     """How many elements a random variable has."""
-    known = rv.type.shape
-    if None in known:
-        known = rv.shape.eval(mode=ONCE)
-    return int(np.prod(known))
+    return int(np.prod(shape_of(rv)))
 
 
 def is_many(rv: Variable) -> bool:
@@ -56,11 +53,30 @@ def name_of(node: Any) -> str:
     return next((v.name for v in node.outputs if v.name), str(node.op))
 
 
-def single_in(frontier: Sequence[Variable], of_node: dict[Variable, Variable]) -> list[Variable]:
-    """Latents, but no processes, of a predictor that is one number."""
-    single = [v for v in frontier if all(v.type.broadcastable)]
-    found = [of_node[v] for v in ancestors(single) if v in of_node]
-    return [rv for rv in found if not is_process(rv)]
+def single_in(
+    terms: Sequence[Variable], frontier: Sequence[Variable], of_node: dict[Variable, Variable]
+) -> list[Variable]:
+    """Latents, but no processes, of a predictor that is one number.
+
+    Many effects are none of them if densities read that number alone, as a constraint on their sum.
+    """
+    found: dict[Variable, None] = {}
+    for v in (v for v in frontier if all(v.type.broadcastable)):
+        own = [of_node[x] for x in ancestors([v]) if x in of_node]
+        own = [rv for rv in own if not is_process(rv)]
+        if any(map(is_many, own)) and _is_alone(v, terms, frontier):
+            own = [rv for rv in own if not is_many(rv)]
+        found |= dict.fromkeys(own)
+    return list(found)
+
+
+def _is_alone(predictor: Variable, terms: Sequence[Variable], frontier: Sequence[Variable]) -> bool:
+    """Whether what reads a predictor reads no other."""
+    for term in terms:
+        within = set(ancestors([term], blockers=frontier))
+        if predictor in within and len(within.intersection(frontier)) > 1:
+            return False
+    return True
 
 
 def shared_in(

@@ -106,13 +106,11 @@ def _is_innovation(v: Variable) -> bool:
 
 
 def _called(rv: Variable) -> str:
-    """What a distribution is called in PyMC, and that there are several, if there are."""
+    """What a distribution is called in PyMC, and what keeps this one from being read."""
     op = rv.owner.op
-    if isinstance(op, AutoRegressiveRV):
-        return "a batch of pm.AR" if rv.ndim > 1 else "pm.AR"
     if isinstance(op, RandomWalkRV):
-        many = rv.owner.inputs[1].owner.op
-        if not isinstance(many, NormalRV):
-            return "pm.MvGaussianRandomWalk"
-        return "a batch of pm.GaussianRandomWalk"
-    return "pm." + type(op).__name__.removesuffix("RV")
+        return "a batch of pm.MvGaussianRandomWalk"
+    name = "pm." + type(op).__name__.removesuffix("RV")
+    if isinstance(op, CARRV | ICARRV):
+        return f"a batch of {name}" if rv.ndim > 1 else f"{name} of a map that may change"
+    return name

@@ -18,7 +18,14 @@ from pytensor.tensor.math import Dot, Sum
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model import refusals
 from pymc_lgm.model.affine import find_frontier
-from pymc_lgm.model.hyperparameters import discrete_in, is_many, name_of, shared_in, single_in
+from pymc_lgm.model.hyperparameters import (
+    discrete_in,
+    elements_of,
+    is_many,
+    name_of,
+    shared_in,
+    single_in,
+)
 from pymc_lgm.model.integrates import integrates_to_one
 from pymc_lgm.model.latents import Latent, gaussian, is_process, is_sparse
 
@@ -144,11 +151,11 @@ def read_latents(
         latents = [gaussian(rv, terms) for rv in chosen]
         found = find_frontier(terms, [latent.node for latent in latents], model.basic_RVs)
         of_node = {latent.node: latent.rv for latent in latents}
-        refused = {of_node[node]: why for node, why in found.refused.items()}
+        refused = _one_number_first({of_node[node]: why for node, why in found.refused.items()})
         reason = None
         if not refused:
             reason = "a density reads one number that is made of it"
-            refused = dict.fromkeys(single_in(found.predictor, of_node))
+            refused = dict.fromkeys(single_in(terms, found.predictor, of_node))
         if not refused and len(found.predictor) > 1:
             reason = "many observations read each of its elements beside another linear predictor"
             shared = [rv for rv in shared_in(terms, found.predictor, latents) if rv not in named]
@@ -177,6 +184,12 @@ def read_latents(
             for rv, why in refused.items()
         }
         chosen = [rv for rv in chosen if rv not in refused]
+
+
+def _one_number_first(refused: dict[Variable, Any]) -> dict[Variable, Any]:
+    """Single numbers, if there are any: once k is a hyper-parameter, k x is affine in x."""
+    single = {rv: why for rv, why in refused.items() if elements_of(rv) == 1}
+    return single or refused
 
 
 def read_observed(model: pm.Model, rv: Variable) -> Reading:

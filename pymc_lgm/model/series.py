@@ -19,6 +19,7 @@ from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
 from pytensor.tensor.random.basic import NormalRV
 
 from pymc_lgm.model import refusals
+from pymc_lgm.model.compiling import shape_of
 from pymc_lgm.model.integrates import is_positive
 from pymc_lgm.priors.markov import SeriesMaker
 
@@ -107,7 +108,7 @@ class Series(NamedTuple):
 
 def is_vector_walk(rv: Variable) -> bool:
     """Whether a variable is one walk of vectors with normal first values and innovations."""
-    if not isinstance(rv.owner.op, RandomWalkRV) or rv.ndim != 2 or rv.type.shape[1] is None:
+    if not isinstance(rv.owner.op, RandomWalkRV) or rv.ndim != 2:
         return False
     start, innovation, _ = rv.owner.inputs
     return all(
@@ -117,10 +118,11 @@ def is_vector_walk(rv: Variable) -> bool:
 
 def as_vector_walk(rv: Variable) -> Series:
     """T in bands and u, of x time by time."""
-    start, innovation, steps = rv.owner.inputs
-    k = int(rv.type.shape[1])
+    start, innovation, _ = rv.owner.inputs
+    # Of ``dims`` PyMC checks that k is one more than it is, in what only a rewrite leaves out.
+    n, k = shape_of(rv)
     blocks, drives = [], []
-    for part, count in ((start, 1), (innovation, steps)):
+    for part, count in ((start, 1), (innovation, n - 1)):
         mean, cov = part.owner.op.dist_params(part.owner)
         L = pt.linalg.cholesky(pt.broadcast_to(cov, (count, k, k)).astype("float64"))
         eye = pt.broadcast_to(pt.eye(k), (count, k, k))
@@ -149,7 +151,7 @@ def as_vector_walk(rv: Variable) -> Series:
 def is_series(rv: Variable) -> bool:
     """Whether a variable is a series, or a batch, with normal first values and innovations."""
     op = rv.owner.op
-    if not isinstance(op, AutoRegressiveRV | RandomWalkRV) or None in rv.type.shape[:-1]:
+    if not isinstance(op, AutoRegressiveRV | RandomWalkRV):
         return False
     if isinstance(op, AutoRegressiveRV):
         return is_normal(rv.owner.inputs[2])
@@ -163,7 +165,7 @@ def as_series(rv: Variable) -> Series:
     first, scale = parameters(start)
     is_walk = isinstance(rv.owner.op, RandomWalkRV)
     order = 1 if is_walk else rv.owner.op.ar_order
-    batch = tuple(int(length) for length in rv.type.shape[:-1])
+    batch = shape_of(rv)[:-1] if rv.ndim > 1 else ()
 
     def each(value: Variable, count: Variable) -> Variable:
         value = pt.as_tensor(value).astype("float64")

@@ -468,8 +468,10 @@ def _family(latent: Latent, shape: tuple[int, ...], sums: int) -> _Reader | None
         return _Reader(Independent(n), [variances], "independent")
     if latent.is_whitened and len(shape) != 1:
         return None
-    b = shape[-1]
-    return _Reader(DenseBlocks(n // b, b), [latent.cov], f"{n // b} dense of {b}")
+    b, cov = shape[-1], latent.cov
+    if cov.ndim > 2:  # one for each vector of a batch, or for those along some of its axes
+        cov = pt.broadcast_to(cov, (*shape, b))
+    return _Reader(DenseBlocks(n // b, b), [cov], f"{n // b} dense of {b}")
 
 
 def _of_sums(latent: Latent, n: int, sums: int) -> _Reader:
