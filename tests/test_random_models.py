@@ -39,9 +39,9 @@ from scipy.sparse import csr_array
 
 import pymc_lgm as lgm
 
-from pymc_lgm.model import affine, graphs, latents, predictor, reading
-from pymc_lgm.model.affine import is_affine_elementwise
+from pymc_lgm.model import affine_graph, graphs, latents, operations, predictor, reading
 from pymc_lgm.model.compiling import called_once
+from pymc_lgm.model.operations import is_affine_elementwise
 from pymc_lgm.model.reads import Reads, reads_of
 
 Array = NDArray[np.float64]
@@ -508,7 +508,7 @@ UNREAD = ("an unread scale", "effects", "Poisson")
 
 MUTANTS = {
     "rows merged by a look": Mutant(
-        predictor, "distinct_elements", by_looks, ("effects", "hinge", "Poisson"), 0
+        affine_graph, "distinct_elements", by_looks, ("effects", "hinge", "Poisson"), 0
     ),
     "columns frozen by a look": Mutant(
         predictor,
@@ -518,7 +518,7 @@ MUTANTS = {
         2,
     ),
     "a clip called affine": Mutant(
-        affine, "is_affine_elementwise", affine_with_clips, ("clipped", "effects", "Poisson"), 0
+        operations, "is_affine_elementwise", affine_with_clips, ("clipped", "effects", "Poisson"), 0
     ),
     "an amplitude of a part taken for one of all": Mutant(
         graphs, "find_amplitudes", exponent_of_a_trace, ("MvNormal", "nugget", "Poisson"), 0

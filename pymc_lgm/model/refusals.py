@@ -232,11 +232,11 @@ def new_data(names: Sequence[str]) -> str:
     )
 
 
-def not_finite(latents: str, index: int) -> str:
+def not_finite(latents: str, index: int, where: str = "at the starting point") -> str:
     """A NaN in what the predictor is made of."""
     return (
-        f"The linear predictor of {latents!r} is not finite at index {index} at the starting "
-        "point. Remove or impute a NaN or an infinity in that row of X."
+        f"The linear predictor of {latents!r} is not finite at index {index} {where}. Remove or "
+        "impute a NaN or an infinity in that row of X."
     )
 
 
