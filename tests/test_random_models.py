@@ -414,6 +414,16 @@ def test_what_may_jump_is_read_beside_an_effect_for_each_observation() -> None:
     assert max(read.check(draws=20).values()) < TOLERANCE
 
 
+def test_a_variable_that_is_multiplied_by_zero_is_refused_by_name() -> None:
+    """It left no term of a covariance, which was then no graph."""
+    x = np.ones(3)
+    with pm.Model() as model:
+        a = pm.Normal("a")
+        pm.Poisson("y", pm.math.exp(a * (x - x.mean())), observed=[1, 2, 0])
+    with pytest.raises(ValueError, match="does not depend on 'a'"):
+        lgm.LatentGaussianModel.from_pymc(model)
+
+
 @pytest.mark.fast("walk")
 @pytest.mark.parametrize("make", ["AR", "walk"])
 def test_a_series_with_a_negative_scale_has_no_prior(make: str) -> None:

@@ -115,6 +115,8 @@ class Predictor:
                 self._latents, graph.parts, setting.shapes, move, strict=True
             )
         ]
+        if not any(block.columns is None or block.columns.any() for block in self.blocks):
+            raise ValueError(refusals.moves_nothing(setting.label))
         # What holds a process as it is can be anything: no need to look at n columns.
         whole = any(block.structure == "identity" for block in self.blocks)
         self.basis = None if whole else basis_of_range(A, setting.label)

@@ -116,7 +116,7 @@ class SumPredictor(Form):
         whole = {k for k, latent in enumerate(latents) if isinstance(latent.field, Series)}
         graph = AffineGraph(setting, whole, sums)
         form = cls(setting, graph, families)
-        return form if form.is_sparse else None
+        return form if form.is_sparse and form._first.size else None
 
     def _make_numbers(self, graph: AffineGraph, move: list[bool]) -> None:
         """Graphs of c, A and what the families read, and the numbers of A that stay."""
