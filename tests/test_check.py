@@ -14,9 +14,10 @@ from pytensor.graph.replace import clone_replace
 
 import pymc_lgm as lgm
 
-from pymc_lgm.model import graphs, predictor
+from pymc_lgm.model import affine_graph, graphs, predictor
 from pymc_lgm.model.check import TOLERANCE
-from pymc_lgm.model.elements import columns_move, distinct_elements
+from pymc_lgm.model.columns import columns_move
+from pymc_lgm.model.elements import distinct_elements
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -153,7 +154,7 @@ def largest(model: pm.Model) -> float:
 
 @pytest.mark.mutant
 def test_rows_merged_by_a_look_are_noticed(monkeypatch: Any, dies: Any) -> None:
-    monkeypatch.setattr(predictor, "distinct_elements", merged_by_a_look)
+    monkeypatch.setattr(affine_graph, "distinct_elements", merged_by_a_look)
     dies("reading: rows merged by a look", largest(threshold()), above=TOLERANCE)
 
 

@@ -9,7 +9,7 @@ from toys import Counts, Labels
 from pymc_lgm.approximations.site_coordinates import InClasses
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.linalg import tally
-from pymc_lgm.model.sets import are_classes
+from pymc_lgm.model.refutations import are_classes
 from pymc_lgm.priors import BlocksPrior
 from pymc_lgm.priors.class_blocks import ClassBlocks
 from pymc_lgm.priors.dense_posterior import DensePosterior, joined_by

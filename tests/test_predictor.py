@@ -22,8 +22,7 @@ import pymc_lgm as lgm
 
 from pymc_lgm.linalg import tally
 from pymc_lgm.model import affine_graph, draw_back
-from pymc_lgm.model.predictor import Predictor
-from pymc_lgm.model.structure import basis_of_range, order_of, structure_of
+from pymc_lgm.model.predictor import basis_of_range, order_of, structure_of
 from pymc_lgm.priors import BlocksPrior
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
@@ -546,13 +545,17 @@ def test_a_forgotten_mean_of_a_block_is_noticed(monkeypatch, dies):
 
 @pytest.mark.mutant
 def test_a_site_of_the_wrong_element_is_noticed(monkeypatch, dies):
-    pieces = Predictor.pieces
-    monkeypatch.setattr(Predictor, "pieces", lambda self, f: pieces(self, f[::-1]))
+    right = affine_graph.AffineGraph.cuts
+
+    def wrong(self, flat, is_free):
+        return right(self, flat[::-1], is_free)
+
+    monkeypatch.setattr(affine_graph.AffineGraph, "cuts", wrong)
     model = build("process_and_effects")
     with model:
         step = lgm.EllipticalSlice(compile_kwargs=QUICK)
     # What the test looks at is read of the model as it is.
-    monkeypatch.setattr(Predictor, "pieces", pieces)
+    monkeypatch.setattr(affine_graph.AffineGraph, "cuts", right)
     dies("predictor: sites of other elements", pvalue_of(step, model, 5), below=1e-6)
 
 

@@ -39,9 +39,9 @@ from scipy.sparse import csr_array
 
 import pymc_lgm as lgm
 
-from pymc_lgm.model import affine, graphs, latents, predictor, reading
-from pymc_lgm.model.affine import is_affine_elementwise
+from pymc_lgm.model import affine_graph, graphs, latents, operations, predictor, reading
 from pymc_lgm.model.compiling import called_once
+from pymc_lgm.model.operations import is_affine_elementwise
 from pymc_lgm.model.reads import Reads, reads_of
 
 Array = NDArray[np.float64]
@@ -418,6 +418,16 @@ def test_what_may_jump_is_read_beside_an_effect_for_each_observation() -> None:
     assert max(read.check(draws=20).values()) < TOLERANCE
 
 
+def test_a_variable_that_is_multiplied_by_zero_is_refused_by_name() -> None:
+    """It left no term of a covariance, which was then no graph."""
+    x = np.ones(3)
+    with pm.Model() as model:
+        a = pm.Normal("a")
+        pm.Poisson("y", pm.math.exp(a * (x - x.mean())), observed=[1, 2, 0])
+    with pytest.raises(ValueError, match="does not depend on 'a'"):
+        lgm.LatentGaussianModel.from_pymc(model)
+
+
 @pytest.mark.fast("walk")
 @pytest.mark.parametrize("make", ["AR", "walk"])
 def test_a_series_with_a_negative_scale_has_no_prior(make: str) -> None:
@@ -512,7 +522,7 @@ UNREAD = ("an unread scale", "effects", "Poisson")
 
 MUTANTS = {
     "rows merged by a look": Mutant(
-        predictor, "distinct_elements", by_looks, ("effects", "hinge", "Poisson"), 0
+        affine_graph, "distinct_elements", by_looks, ("effects", "hinge", "Poisson"), 0
     ),
     "columns frozen by a look": Mutant(
         predictor,
@@ -522,7 +532,7 @@ MUTANTS = {
         2,
     ),
     "a clip called affine": Mutant(
-        affine, "is_affine_elementwise", affine_with_clips, ("clipped", "effects", "Poisson"), 0
+        operations, "is_affine_elementwise", affine_with_clips, ("clipped", "effects", "Poisson"), 0
     ),
     "an amplitude of a part taken for one of all": Mutant(
         graphs, "find_amplitudes", exponent_of_a_trace, ("MvNormal", "nugget", "Poisson"), 0

@@ -16,8 +16,15 @@ from pytensor.raise_op import assert_op
 import pymc_lgm as lgm
 
 from pymc_lgm.model.compiling import called_once
-from pymc_lgm.model.reads import Reads, joined, reads_of, terms_of, within
-from pymc_lgm.model.sets import groups_of, sets_of
+from pymc_lgm.model.reads import (
+    Reads,
+    groups_of,
+    joined,
+    reads_of,
+    sets_of,
+    terms_of,
+    within,
+)
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 

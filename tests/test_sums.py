@@ -672,7 +672,6 @@ def a_covariate_dropped(monkeypatch):
     monkeypatch.setattr(
         SumPredictor, "_numbers_of_A", lambda self, rows: np.sign(numbers(self, rows))
     )
-    monkeypatch.setattr(SumPredictor, "_refute", lambda self, graph: None)
     return error_of(slopes, effects)
 
 

@@ -7,4 +7,4 @@ from pymc_lgm.model.read import LatentGaussianModel as LatentGaussianModel
 from pymc_lgm.model.read import find_latent as find_latent
 from pymc_lgm.model.read import find_latents as find_latents
 from pymc_lgm.model.read import find_observed as find_observed
-from pymc_lgm.model.recursion import recursion_of as recursion_of
+from pymc_lgm.model.series import recursion_of as recursion_of

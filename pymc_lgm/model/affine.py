@@ -1,8 +1,8 @@
 """Where a model stops being affine in its latent variables: the linear predictor.
 
 Each node of the model's graph is free of the latent variables, affine in them, or neither. The
-predictor is the frontier: the last affine nodes on the way to a density. That they are affine is
-a statement about operations here; `pymc_lgm.model.predictor` proves it with numbers.
+predictor is the frontier: the last affine nodes on the way to a density. That they are affine
+follows from their operations: `pymc_lgm.model.operations`.
 """
 
 from __future__ import annotations
@@ -10,66 +10,20 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
-import pytensor.scalar as ps
 import pytensor.tensor as pt
 
 from pymc.distributions.distribution import SymbolicRandomVariable
-from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import toposort
-from pytensor.raise_op import CheckAndRaise
-from pytensor.sparse.math import Dot as SparseDot
-from pytensor.sparse.math import StructuredDot
-from pytensor.sparse.variable import SparseConstant
-from pytensor.tensor.basic import (
-    Alloc,
-    Join,
-    MakeVector,
-    ScalarFromTensor,
-    Split,
-    TensorFromScalar,
-)
-from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.extra_ops import CumOp
-from pytensor.tensor.linalg.solvers.psd import CholeskySolve
-from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
-from pytensor.tensor.math import Dot, Sum
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
-from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
-from pytensor.tensor.subtensor import (
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
-    IncSubtensor,
-    Subtensor,
-)
-from pytensor.tensor.type import TensorType
 
-__all__ = [
-    "Frontier",
-    "core_of",
-    "find_frontier",
-    "is_affine",
-    "is_affine_elementwise",
-    "with_dense_products",
-]
+from pymc_lgm.model.operations import OF_SHAPES, bare, is_affine, is_sparse_product
+
+__all__ = ["Frontier", "find_frontier", "with_dense_products"]
 
 Variable = Any
-
-LINEAR_IN_ALL = (DimShuffle, Join, MakeVector, ViewOp, TensorFromScalar, ScalarFromTensor, Sum)
-"""Operations that are linear in all of their inputs together (the axis of `Join` is an integer)."""
-
-LINEAR_IN_FIRST = (
-    *(Reshape, SpecifyShape, Alloc, CheckAndRaise),
-    *(Subtensor, AdvancedSubtensor),
-)
-"""Linear in their first input; the others say where or how large."""
-
-SPARSE_DOT = (SparseDot, StructuredDot)
-
-LINEAR_IN_TWO = (IncSubtensor, AdvancedIncSubtensor)
-"""Linear in their first two inputs together."""
 
 
 class Frontier(NamedTuple):
@@ -109,7 +63,7 @@ def find_frontier(
     refused: dict[Variable, Apply[Any, Any]] = {}
     for node in toposort(terms):
         reached = [touched.get(x, set()) for x in node.inputs]
-        if not any(reached) or isinstance(node.op, Shape | Shape_i):
+        if not any(reached) or isinstance(node.op, OF_SHAPES):
             continue
         dependent = [bool(x) for x in reached]
         kept = [affine.get(x, set()) for x in node.inputs]
@@ -157,35 +111,8 @@ def _before_it_is_spread(v: Variable, affine: dict[Variable, set[Variable]]) -> 
     pairs = zip(reached[0].type.broadcastable, v.type.broadcastable, strict=True)
     if not any(one and not also for one, also in pairs):
         return v
-    (inner,) = reached
-    while inner.owner is not None and isinstance(inner.owner.op, DimShuffle):
-        (inner,) = inner.owner.inputs
+    inner = bare(reached[0])
     return v if all(inner.type.broadcastable) else _before_it_is_spread(inner, affine)
-
-
-def is_affine(node: Apply[Any, Any], dependent: Sequence[bool]) -> bool:
-    """Whether an operation is affine in those of its inputs that depend on latents, together."""
-    op = core_of(node.op)
-    if isinstance(op, Elemwise):
-        return is_affine_elementwise(op.scalar_op, dependent)
-    if isinstance(op, CumOp):
-        return bool(op.mode == "add")
-    if isinstance(op, Dot):
-        return sum(dependent) == 1
-    if isinstance(op, SPARSE_DOT):
-        # `with_dense_products` makes of it what the other rules know.
-        return _is_sparse_product(node)
-    if isinstance(op, SolveTriangular | CholeskySolve):
-        return not dependent[0]
-    if isinstance(op, Split):
-        return not any(dependent[1:])
-    if isinstance(op, LINEAR_IN_ALL):
-        return True
-    if isinstance(op, LINEAR_IN_FIRST):
-        return not any(dependent[1:])
-    if isinstance(op, LINEAR_IN_TWO):
-        return not any(dependent[2:])
-    return False
 
 
 def with_dense_products(variables: Sequence[Variable]) -> list[Variable]:
@@ -206,36 +133,9 @@ def with_dense_products(variables: Sequence[Variable]) -> list[Variable]:
     """
     graphs = list(variables)
     while True:
-        node = next(filter(_is_sparse_product, toposort(graphs)), None)
+        node = next(filter(is_sparse_product, toposort(graphs)), None)
         if node is None:
             return graphs
         A, x = node.inputs
         product = pt.dot(pt.constant(A.data.toarray()), x).astype(node.outputs[0].dtype)
         graphs = clone_replace(graphs, {node.outputs[0]: product}, rebuild_strict=False)
-
-
-def _is_sparse_product(node: Apply[Any, Any]) -> bool:
-    """Whether a sparse matrix that is a number multiplies a dense one."""
-    if not isinstance(node.op, SPARSE_DOT):
-        return False
-    A, x = node.inputs
-    return isinstance(A, SparseConstant) and isinstance(x.type, TensorType)
-
-
-def is_affine_elementwise(op: Any, dependent: Sequence[bool]) -> bool:
-    """Whether a function of numbers is affine in those of them that depend on latents, together."""
-    if isinstance(op, ps.Add | ps.Sub | ps.Neg | ps.Identity | ps.Second):
-        return True
-    if isinstance(op, ps.Cast):
-        return bool(op.o_type.dtype == "float64")
-    if isinstance(op, ps.Mul):
-        return sum(dependent) == 1
-    if isinstance(op, ps.TrueDiv | ps.Switch):
-        # A quotient is linear in its numerator, a switch in its branches.
-        return not dependent[1] if isinstance(op, ps.TrueDiv) else not dependent[0]
-    return False
-
-
-def core_of(op: Any) -> Any:
-    """What is done along the last axes, if it is done along others again and again."""
-    return op.core_op if isinstance(op, Blockwise) else op

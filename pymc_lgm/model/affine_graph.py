@@ -1,23 +1,60 @@
-"""The linear predictor as one vector of a graph, of the latent variables as one vector x."""
+"""The linear predictor as one vector of a graph, of the latent variables as one vector x.
+
+Elements that are the same expression are one element of f, and those that depend on no latent
+variable are none, as the zeros of a reference class.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc.vartypes import continuous_types
+from numpy.typing import NDArray
 from pytensor.graph.replace import clone_replace
 
+from pymc_lgm.linalg import Array
 from pymc_lgm.model.affine import with_dense_products
+from pymc_lgm.model.compiling import called_once
+from pymc_lgm.model.elements import distinct_elements
 from pymc_lgm.model.forms.base import Setting
+from pymc_lgm.model.reads import Reads, reads_of
 
-__all__ = ["AffineGraph", "moved_a_little"]
+__all__ = ["AffineGraph", "Elements"]
 
 Variable = Any
+Index = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Elements:
+    """The different elements of a linear predictor.
+
+    Attributes
+    ----------
+    first : ndarray of int
+        Where each of them is first in the predictor.
+    index : ndarray of int
+        Which of them each element of the predictor is; of one that is free it says nothing.
+    is_free : ndarray of bool
+        Which elements of the predictor depend on no latent variable.
+    reads : Reads
+        What each element of the predictor reads of x.
+    """
+
+    first: Index
+    index: Index
+    is_free: NDArray[np.bool_]
+    reads: Reads
+
+    @property
+    def read(self) -> Index:
+        """Which of them the elements of the predictor are that are not free."""
+        return self.index[~self.is_free]
 
 
 class AffineGraph:
@@ -36,6 +73,8 @@ class AffineGraph:
     ----------
     x : variable
         (N,).
+    size : int
+        N.
     parts : list of slice
         Where in x each latent is.
     nodes : dict
@@ -54,13 +93,15 @@ class AffineGraph:
         whole: Collection[int] = (),
         sums: Mapping[int, list[tuple[Variable, Variable]]] | None = None,
     ):
+        self._setting = setting
         model, latents = setting.model, setting.reading.latents
         sizes = [int(np.prod(shape)) for shape in setting.shapes]
         ends = np.cumsum(sizes)
         self.parts = [
             slice(int(end) - size, int(end)) for end, size in zip(ends, sizes, strict=True)
         ]
-        self.x = pt.vector("x", shape=(int(ends[-1]),))
+        self.size = int(ends[-1])
+        self.x = pt.vector("x", shape=(self.size,))
         # Copies of random variables would be others: all are replaced in the same copy.
         own = [latent.rv for latent in latents]
         known = [rv for rv in model.basic_RVs if rv not in own]
@@ -94,18 +135,42 @@ class AffineGraph:
         self.theta = setting.theta
         self.raw, *self.values = setting.place([self.of_values, *values])
 
+    @cached_property
+    def start(self) -> dict[Variable, Array]:
+        """Values of x and of all else that it is a function of."""
+        return {self.x: np.zeros(self.size)} | self._setting.start
 
-@contextmanager
-def moved_a_little(others: Sequence[Variable], rng: np.random.Generator) -> Iterator[None]:
-    """Look at a model where other steps have moved their continuous variables.
+    def elements(self, most: int, *, apart: bool = False) -> Elements:
+        """Its different elements.
 
-    Where they begin a coefficient may be 0, and hide what it multiplies.
-    """
-    kept = [(v, v.get_value()) for v in others if v.dtype in continuous_types]
-    try:
-        for v, value in kept:
-            v.set_value(value + 0.3 * rng.standard_normal(value.shape))
-        yield
-    finally:
-        for v, value in kept:
-            v.set_value(value)
+        Parameters
+        ----------
+        most : int
+            Elements of x that are told apart in what an element reads.
+        apart : bool
+            Whether each element is one by itself.
+        """
+        (reads,) = reads_of([self.raw], self.x, self.start, most=most)
+        if apart:
+            first = index = np.arange(reads.counts.size)
+        else:
+            first, index = distinct_elements(self.raw, list(self.start), self.start)
+        is_free = reads.counts == 0
+        kept = ~is_free[first]
+        return Elements(first[kept], (np.cumsum(kept) - 1)[index], is_free, reads)
+
+    def cuts(self, flat: Variable, is_free: NDArray[np.bool_]) -> dict[Variable, Variable]:
+        """The frontier's variables, made of the elements of the predictor that are not free."""
+        setting = self._setting
+        if is_free.any():
+            c = clone_replace(self.of_values, {self.x: pt.zeros(self.size)}, rebuild_strict=False)
+            flat = c[np.flatnonzero(~is_free)].set(flat)
+        frontier = setting.reading.frontier
+        graphs = [clone_replace(v, self.nodes, rebuild_strict=False).shape for v in frontier]
+        graphs = setting.place([pt.as_tensor(shape) for shape in graphs])
+        shapes = called_once([self.x, setting.theta], graphs)(np.zeros(self.size), setting.at)
+        cuts, end = {}, 0
+        for v, shape in zip(frontier, shapes, strict=True):
+            begin, end = end, end + int(np.prod(shape))
+            cuts[v] = flat[begin:end].reshape(tuple(int(length) for length in shape))
+        return cuts

@@ -14,51 +14,33 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytensor.scalar as ps
 
-from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import toposort
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import (
-    Alloc,
-    ExtractDiag,
-    Join,
-    MakeVector,
-    ScalarFromTensor,
-    Split,
-    TensorFromScalar,
-)
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.inverse import MatrixInverse
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import Dot, Max, Min, Sum
-from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
-from pytensor.tensor.subtensor import (
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
-    IncSubtensor,
-    Subtensor,
-)
 
 from pymc_lgm.linalg import Array
-from pymc_lgm.model.affine import core_of
-from pymc_lgm.model.elements import number_of
+from pymc_lgm.model.operations import (
+    JOINING,
+    OF_SHAPES,
+    PICKING,
+    SETTING,
+    SHAPING,
+    core_of,
+    number_of,
+    sources,
+)
 
 __all__ = ["find_amplitudes"]
 
 Variable = Any
 
-PICKING = (
-    *(DimShuffle, Reshape, SpecifyShape, Alloc, ViewOp, Split, ExtractDiag),
-    *(Subtensor, AdvancedSubtensor, TensorFromScalar, ScalarFromTensor),
-)
-"""Each element of the result is one of the first input's."""
-
 ORDERING = (ps.LT, ps.LE, ps.GT, ps.GE, ps.EQ, ps.NEQ)
-
-SHAPING = (Alloc, Reshape, SpecifyShape)
-"""What their other inputs are is a shape."""
 
 
 class _Growth(NamedTuple):
@@ -129,7 +111,7 @@ def find_amplitudes(cov: Variable, theta: Variable) -> Array:
     free = _Growth(np.zeros(p), np.zeros(p))
     growth = {theta: _Growth(np.eye(p), np.where(np.eye(p) == 1.0, np.nan, 0.0))}
     for node in toposort([cov]):
-        if isinstance(node.op, Shape | Shape_i) or growth.keys().isdisjoint(node.inputs):
+        if isinstance(node.op, OF_SHAPES) or growth.keys().isdisjoint(node.inputs):
             continue
         of_inputs = [growth.get(v, free) for v in node.inputs]
         growth |= dict.fromkeys(node.outputs, _grown(node, of_inputs))
@@ -149,9 +131,9 @@ def _grown(node: Any, inputs: list[_Growth]) -> _Growth:
     zero = [_is_zero(v) for v in node.inputs]
     if isinstance(op, Elemwise):
         return _elementwise(op.scalar_op, node.inputs, inputs, zero)
-    if isinstance(op, Join | MakeVector):
+    if isinstance(op, JOINING):
         return _shared(inputs, zero)
-    if isinstance(op, IncSubtensor | AdvancedIncSubtensor):
+    if isinstance(op, SETTING):
         if not all(each.is_free.all() for each in inputs[2:]):
             return _other(inputs)
         both = _shared(inputs[:2], zero[:2])
@@ -187,12 +169,8 @@ def _picked(node: Any, inputs: list[_Growth]) -> _Growth:
         return first
     if not all(isinstance(v, Constant) for v in node.inputs[1:]) or len(node.outputs) > 1:
         return first.alike()
-    shape, p = first.added.shape[:-1], first.added.shape[-1]
-    storage: list[list[Any]] = [[None]]
-    numbers = np.arange(np.prod(shape, dtype=np.intp)).reshape(shape)
-    node.op.perform(node, [numbers, *(v.data for v in node.inputs[1:])], storage)
-    which = np.asarray(storage[0][0])
-    return _Growth(*(each.reshape(-1, p)[which] for each in first))
+    (which,) = sources(node, lambda v: first.added.shape[:-1], lambda v: v.data)
+    return _Growth(*(each.reshape(-1, each.shape[-1])[which] for each in first))
 
 
 def _of_one(op: Any, x: _Growth) -> _Growth:

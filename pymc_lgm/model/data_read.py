@@ -6,8 +6,6 @@ is made of is read once: with other inputs a chain would sample a mixture of two
 
 from __future__ import annotations
 
-import hashlib
-
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,10 +13,10 @@ import numpy as np
 
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
-from scipy.sparse import issparse
 
 from pymc_lgm.model import refusals
+from pymc_lgm.model.fingerprint import described
+from pymc_lgm.model.operations import INDEXING
 from pymc_lgm.model.reading import Reading
 
 __all__ = ["DataRead"]
@@ -63,21 +61,21 @@ class DataRead:
         indices = [
             index
             for v in ancestors(reading.terms, blockers=nodes)
-            if v.owner is not None and isinstance(v.owner.op, Subtensor | AdvancedSubtensor)
+            if v.owner is not None and isinstance(v.owner.op, INDEXING)
             for index in v.owner.inputs[1:]
         ]
         read += ancestors(indices, blockers=nodes)
         shared = dict.fromkeys(v for v in read if isinstance(v, SharedVariable))
-        self._hashes = [(v, _hash(v)) for v in shared if not _is_generator(v)]
-        self._picking = [(v, _hash(v)) for v in picking if v not in shared]
+        self._hashes = [(v, _now(v)) for v in shared if not _is_generator(v)]
+        self._picking = [(v, _now(v)) for v in picking if v not in shared]
 
     def changed(self) -> list[str]:
         """Names of data that are not what they were."""
-        return [str(v.name) for v, known in self._hashes if _hash(v) != known]
+        return [str(v.name) for v, known in self._hashes if _now(v) != known]
 
     def picked_anew(self) -> list[str]:
         """Names of data by which densities pick, if they are not what they were."""
-        return [str(v.name) for v, known in self._picking if _hash(v) != known]
+        return [str(v.name) for v, known in self._picking if _now(v) != known]
 
     def refuse_new(self) -> None:
         """Raise a `ValueError` if data have been replaced."""
@@ -89,15 +87,5 @@ def _is_generator(v: Any) -> bool:
     return isinstance(v.get_value(borrow=True), np.random.Generator)
 
 
-def _hash(v: Any) -> str:
-    value = v.get_value(borrow=True)
-    if issparse(value):
-        value = value.tocsr()
-        parts = [np.array(value.shape), value.data, value.indices, value.indptr]
-    else:
-        parts = [np.asarray(value)]
-    found = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        found.update(f"{part.dtype} {part.shape}".encode())
-        found.update(np.ascontiguousarray(part).tobytes())
-    return found.hexdigest()
+def _now(v: Any) -> Any:
+    return described(v.get_value(borrow=True))

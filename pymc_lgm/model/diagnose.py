@@ -15,12 +15,12 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.reads import MOST
 from pymc_lgm.model.refusals import shapes_disagree
+from pymc_lgm.model.refutations import has_curvature
 from pymc_lgm.priors.precision import SiteBlocks
 
 __all__ = [
     "check_model",
     "explain",
-    "is_flat",
     "no_approximation",
     "raised_in_a_draw",
     "refuse_coupling",
@@ -146,25 +146,18 @@ def refuse_large_sets(model: ModelFunctions, what: str) -> None:
 def refuse_no_curvature(model: ModelFunctions, instead: str) -> None:
     """Raise if Laplace's method has nothing to work with, and say what to write instead."""
     theta = model.generic_theta
-    for x in (0.0, -1.0, 1.0, -3.0, 3.0):
-        W = model.likelihood_terms(np.full(model.n, x), theta)[2]
-        curvature = W.values if isinstance(W, SiteBlocks) else W
-        if (curvature > 0.0).any() or not np.isfinite(curvature).all():
-            return
+
+    def curvature(f: Array) -> Array:
+        W: Any = model.likelihood_terms(f, theta)[2]
+        return W.values if isinstance(W, SiteBlocks) else W
+
+    if has_curvature(curvature, model.n):
+        return
     raise ValueError(
         f"The likelihood ({', '.join(model.likelihood_names)}) has no curvature in "
         f"{model.latent!r} anywhere, so Laplace's approximation is no narrower than the prior. "
         f"Write {instead}."
     )
-
-
-def is_flat(model: ModelFunctions) -> bool:
-    """Whether the likelihood has no slope where one latent of each observation is far above all."""
-    assert model.sets is not None
-    f = np.full(model.n, -30.0)
-    f[model.sets[:, 0]] = 30.0
-    gradient = model.likelihood_terms(f, model.generic_theta)[1]
-    return bool((np.abs(gradient) < 1e-6).all())
 
 
 def no_approximation(model: ModelFunctions, theta: Array, approximation: str) -> str:

@@ -1,9 +1,8 @@
 """What follows from a graph about the elements of a linear predictor, without evaluating it.
 
 Two elements are one if they are the same expression: the same operations on the same elements of
-theta and x, and on constants that are equal bit for bit. A column of A is a number if no operation
-on the way from x multiplies it by, or picks it with, something that theta moves. An operation that
-is not known here makes elements that are like no others, and columns that move.
+theta and x, and on constants that are equal bit for bit. An operation that is not known here makes
+elements that are like no others.
 """
 
 from __future__ import annotations
@@ -15,67 +14,23 @@ import numpy as np
 import pytensor.scalar as ps
 
 from numpy.typing import NDArray
-from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import toposort
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import (
-    Alloc,
-    Join,
-    MakeVector,
-    ScalarFromTensor,
-    Split,
-    TensorFromScalar,
-    get_underlying_scalar_constant_value,
-)
-from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.exceptions import NotScalarConstantError
+from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
-from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
-from pytensor.tensor.subtensor import (
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
-    IncSubtensor,
-    Subtensor,
-)
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.compiling import called_once
+from pymc_lgm.model.operations import SETTING, core_of, depending, moved, sources
 
-__all__ = [
-    "JOINING",
-    "PICKING",
-    "Bits",
-    "Codes",
-    "columns_move",
-    "depending",
-    "distinct_elements",
-    "distinct_slopes",
-    "number_of",
-    "part_of",
-    "performed",
-]
+__all__ = ["Bits", "Codes", "distinct_elements", "distinct_slopes"]
 
 Variable = Any
 Bits = NDArray[np.uint64]
 """128 bits that stand for an expression, in a last axis of two."""
-
-PICKING = (
-    *(DimShuffle, Reshape, SpecifyShape, Alloc, ViewOp, CheckAndRaise, Split),
-    *(Subtensor, AdvancedSubtensor, TensorFromScalar, ScalarFromTensor),
-)
-"""Each element of the result is one of the first input's; the other inputs say which."""
-
-JOINING = (Join, MakeVector)
-"""Each element of the result is one of some input's."""
-
-ADDING = (ps.Add, ps.Sub, ps.Neg, ps.Identity, ps.Second, ps.Cast)
-
-LARGEST = 2**22
-"""Elements of one variable that are looked at, 64 MB of codes; more are like no others."""
 
 
 def distinct_elements(
@@ -151,115 +106,6 @@ def _distinct(codes: Bits) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     rank = np.empty_like(order)
     rank[order] = np.arange(order.size)
     return first[order], rank[inverse.ravel()]
-
-
-def columns_move(
-    output: Variable, x: Variable, parts: Sequence[slice], moving: Sequence[Variable]
-) -> list[bool]:
-    """For each part of x whether a column of A, of an affine output, may depend on what moves.
-
-    Parameters
-    ----------
-    output : variable
-        Affine in x, as `pymc_lgm.model.affine` has found.
-    x : variable
-        Read by slices that are constants.
-    parts : sequence of slice
-        Those of the latent variables.
-    moving : sequence of variable
-        Theta, and what other steps own.
-
-    Returns
-    -------
-    list of bool
-
-    Examples
-    --------
-    >>> import pytensor.tensor as pt
-    >>> x, theta = pt.vector("x", shape=(4,)), pt.scalar("theta")
-    >>> eta = x[0:2] + theta + theta * x[2:4]
-    >>> columns_move(eta, x, [slice(0, 2), slice(2, 4)], [theta])
-    [False, True]
-    """
-    depends = depending([output], moving)
-    touched: dict[Variable, set[int]] = {}
-    moved: set[int] = set()
-    everything = set(range(len(parts)))
-    for node in toposort([output]):
-        if isinstance(node.op, Shape | Shape_i):
-            continue
-        if x in node.inputs:
-            which = part_of(node, x, parts)
-            if which is None:
-                return [True] * len(parts)
-            touched[node.outputs[0]] = {which}
-            continue
-        reached = set().union(*(touched.get(v, set()) for v in node.inputs))
-        if not reached:
-            continue
-        touched |= dict.fromkeys(node.outputs, reached)
-        for position, v in enumerate(node.inputs):
-            free = not touched.get(v)
-            if free and v in depends and not _is_added(node.op, position):
-                moved |= reached
-                break
-    if output is x:
-        return [False] * len(parts)
-    return [k in moved for k in everything]
-
-
-def part_of(node: Apply[Any, Any], x: Variable, parts: Sequence[slice]) -> int | None:
-    """Which part a node takes of x; ``None`` if it is not one."""
-    if not isinstance(node.op, Subtensor) or node.inputs[0] is not x:
-        return None
-    if not all(isinstance(each, Constant) for each in node.inputs[1:]):
-        return None
-    size = int(x.type.shape[0])
-    (taken,) = performed(node, [np.arange(size), *(v.data for v in node.inputs[1:])])
-    taken = np.ravel(taken)
-    for k, part in enumerate(parts):
-        inside = np.arange(*part.indices(size))
-        if taken.size and np.isin(taken, inside).all():
-            return k
-    return None
-
-
-def _is_added(op: Any, position: int) -> bool:
-    """Whether an input of an operation is added to, or put beside, what is affine in x."""
-    if isinstance(op, JOINING):
-        return True
-    if isinstance(op, IncSubtensor | AdvancedIncSubtensor):
-        return position < 2
-    if isinstance(op, Elemwise):
-        if isinstance(op.scalar_op, ps.Switch):
-            return position > 0
-        return isinstance(op.scalar_op, ADDING)
-    # A check changes nothing but whether an error is raised.
-    return isinstance(op, CheckAndRaise)
-
-
-def depending(outputs: Sequence[Variable], on: Sequence[Variable]) -> set[Variable]:
-    """The variables of a graph whose values, and not only shapes, depend on others."""
-    found = set(on)
-    for node in toposort(outputs):
-        if not isinstance(node.op, Shape | Shape_i) and not found.isdisjoint(node.inputs):
-            found.update(node.outputs)
-    return found
-
-
-def number_of(v: Variable) -> float | None:
-    """The value of a constant whose elements are all equal; ``None`` of anything else."""
-    try:
-        return float(get_underlying_scalar_constant_value(v))
-    except NotScalarConstantError:
-        return None
-
-
-def performed(node: Apply[Any, Any], inputs: Sequence[Any]) -> list[Any]:
-    """What an operation makes of values of its inputs."""
-    storage: list[list[Any]] = [[None] for _ in node.outputs]
-    node.op.perform(node, list(inputs), storage)
-    return [each[0] for each in storage]
 
 
 def _mixed(x: Bits) -> Bits:
@@ -358,21 +204,20 @@ class Codes:
 
     def _has_rule(self, node: Any) -> bool:
         op = node.op
-        if isinstance(op, PICKING):
-            return self._moves.isdisjoint(node.inputs[1:]) or isinstance(op, CheckAndRaise)
-        if isinstance(op, IncSubtensor | AdvancedIncSubtensor):
-            return bool(op.set_instead_of_inc) and self._moves.isdisjoint(node.inputs[2:])
+        if count := moved(op, node.inputs):
+            if isinstance(op, SETTING) and not op.set_instead_of_inc:
+                return False
+            return isinstance(op, CheckAndRaise) or self._moves.isdisjoint(node.inputs[count:])
         if isinstance(op, CumOp):
             return op.axis is not None
-        core = op.core_op if isinstance(op, Blockwise) else op
-        return isinstance(op, (*JOINING, Elemwise, CAReduce)) or isinstance(core, Dot)
+        return isinstance(op, Elemwise | CAReduce) or isinstance(core_of(op), Dot)
 
     def _made(self, node: Any) -> list[Bits]:
         op = node.op
-        if isinstance(op, CheckAndRaise):
-            return [self.of(node.inputs[0])]
-        if isinstance(op, (*PICKING, *JOINING, IncSubtensor, AdvancedIncSubtensor)):
-            return self._picked(node)
+        if count := moved(op, node.inputs):
+            pool = np.concatenate([self.of(v).reshape(-1, 2) for v in node.inputs[:count]])
+            found = sources(node, lambda v: self.of(v).shape[:-1], self.value)
+            return [pool[each] for each in found]
         inputs = [self.of(v) for v in node.inputs]
         if isinstance(op, Elemwise):
             sloped = [v in self._sloped for v in node.inputs]
@@ -413,26 +258,6 @@ class Codes:
         if len(terms) == 1 and sloped[0] | isinstance(op.scalar_op, ps.Add):
             return terms[0]
         return _combined(self._label((op, *sloped)), *terms)
-
-    def _picked(self, node: Any) -> list[Bits]:
-        """Of an operation that picks elements, by what it does to their numbers."""
-        count = 1 if isinstance(node.op, PICKING) else 2
-        several = isinstance(node.op, JOINING)
-        begin = 0
-        pool, inputs = [], []
-        for k, v in enumerate(node.inputs):
-            is_axis = isinstance(node.op, Join) and k == 0 and v.type.ndim == 0
-            if is_axis or not (several or k < count):
-                inputs.append(self.value(v))
-                continue
-            codes = self.of(v)
-            size = int(np.prod(codes.shape[:-1]))
-            inputs.append(np.arange(begin, begin + size).reshape(codes.shape[:-1]))
-            pool.append(codes.reshape(-1, 2))
-            begin += size
-        all_of_them = np.concatenate(pool)
-        found = performed(node, inputs)
-        return [all_of_them[np.asarray(each).astype(np.intp)] for each in found]
 
     def _label(self, what: Any) -> int:
         return self._labels.setdefault(what, len(self._labels) + 1)

@@ -11,6 +11,7 @@ of theta.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -18,24 +19,27 @@ import numpy as np
 import pytensor.tensor as pt
 
 from numpy.typing import NDArray
+from pymc.distributions.distribution import PartialObservedRV
 from pytensor.graph.replace import clone_replace, vectorize_graph
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.elemwise import Elemwise
 
 from pymc_lgm.linalg import Array
-from pymc_lgm.model.affine_graph import AffineGraph, moved_a_little
+from pymc_lgm.model.affine_graph import AffineGraph
 from pymc_lgm.model.compiling import called_once
 from pymc_lgm.model.elements import distinct_slopes
 from pymc_lgm.model.field_parts import FieldParts, Independent, find_parts
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.hyperparameters import discrete_in
 from pymc_lgm.model.latents import FieldLaw
-from pymc_lgm.model.picks import Picks, has_picks, read_one_by_one
+from pymc_lgm.model.operations import INDEXING, OF_SHAPES
 from pymc_lgm.model.reads import reads_of
+from pymc_lgm.model.refutations import generator, moved_a_little, thetas_near
 from pymc_lgm.model.series import Series
 from pymc_lgm.priors.joined_field import JoinedMaker
 from pymc_lgm.priors.markov import FieldAt, FieldMaker
 
-__all__ = ["FieldStructure", "Pieces"]
+__all__ = ["FieldStructure", "Picks", "Pieces"]
 
 Variable = Any
 
@@ -79,6 +83,46 @@ class Pieces(NamedTuple):
     means: Array
 
 
+PICKS = (*INDEXING, PartialObservedRV)
+
+
+class Picks(NamedTuple):
+    """Elements of the predictor, one for each observation, and how many it has.
+
+    A model may pick after it has transformed, as in ``rate[seen]``: so PyMC itself writes a
+    likelihood of which some observations are missing.
+    """
+
+    which: NDArray[np.intp]
+    size: int
+
+    def whole(self, eta: Variable) -> Variable:
+        """The predictor, of what observations read of it; elements that none reads are zero."""
+        # What is read twice is the same.
+        return pt.zeros(self.size)[self.which].set(eta)
+
+    @classmethod
+    def of(cls, setting: Setting, graph: AffineGraph, reader: Variable) -> Picks | None:
+        """Which element of the predictor each observation reads; ``None`` if it is not one."""
+        (predictor,) = setting.reading.frontier
+        whole, seen = reader, slice(None)
+        if isinstance(reader.owner.op, PartialObservedRV):
+            whole, missing = reader.owner.inputs
+            seen = ~missing.data
+        inputs = [v for v in whole.owner.inputs if predictor in set(ancestors([v]))]
+        inputs = [v for v in inputs if v.dtype == predictor.dtype]
+        if not inputs:
+            return None
+        once = called_once([graph.x, graph.theta], graph.raw)
+        size = once(np.zeros(graph.size), setting.at).size
+        eta = pt.vector("eta", shape=(size,))
+        nodes = graph.nodes | {predictor: eta}
+        (total,) = setting.place([sum(clone_replace(inputs, nodes, rebuild_strict=False))])
+        values = {eta: np.linspace(0.1, 0.7, size)} | setting.start
+        (reads,) = reads_of([total], eta, values, most=1)
+        return cls(reads.first[seen], size) if (reads.counts == 1).all() else None
+
+
 class FieldStructure:
     """Which latent variable is what, and the graphs of its pieces. Made by `of`.
 
@@ -115,8 +159,8 @@ class FieldStructure:
         counts = [len(law.reads) for law in found.laws]
         joined = len(self.makers) > 1
         self.maker: FieldMaker = JoinedMaker(self.makers, counts) if joined else self.makers[0]
-        self._x, self._raw, self.parts = graph.x, graph.raw, _parts(graph)
-        N = int(graph.x.type.shape[0])
+        self.parts = _parts(graph)
+        N = graph.size
         # x at zero, of the field alone, of the effects alone, and each coefficient alone.
         probes = np.zeros((3 + found.few.size, N))
         probes[1, found.field] = 1.0
@@ -143,7 +187,6 @@ class FieldStructure:
             scale = pt.sqrt(pt.where(found.own < 0, 0.0, spread[found.own]))
         self.d = (seen[2] - seen[0]) * scale
         values = pt.concatenate([value.ravel() for value in graph.values])
-        self._of_field = values[found.field]
         means = clone_replace(values, {graph.x: pt.zeros(N)}, rebuild_strict=False)
         # No graph of zeros: one of the model's is the same, and may be given another shape.
         within = pt.constant(np.zeros((found.few.size, self.n)))
@@ -151,7 +194,7 @@ class FieldStructure:
         moved_by = {latents[k].node for k in self._which(found.few)}
         fields = [latents[k].mean for k in self._which(found.field)]
         if not moved_by.isdisjoint(ancestors(fields)):
-            moved = vectorize_graph(self._of_field, {graph.x: pt.constant(probes)})
+            moved = vectorize_graph(values[found.field], {graph.x: pt.constant(probes)})
             within = moved[3:] - moved[0]
         self.outputs = [seen, self.d, scale, within, spread[found.few], *of_laws, means]
 
@@ -204,22 +247,20 @@ class FieldStructure:
             return None
         if discrete_in(setting.model, reading.frontier):
             return None
-        reader = read_one_by_one(reading.frontier[0], reading.terms)
+        reader = _read_one_by_one(reading.frontier[0], reading.terms)
         if reader is None:
             return None
         # The mean of a series is found where its precision is.
         graph = AffineGraph(setting, series[:1])
         picks = None
-        if has_picks(reading.frontier[0], reader):
+        if _has_picks(reading.frontier[0], reader):
             picks = Picks.of(setting, graph, reader)
             if picks is None:
                 return None
             graph.raw, graph.of_values = graph.raw[picks.which], graph.of_values[picks.which]
-        values = {graph.x: np.zeros(graph.x.type.shape[0]), setting.theta: setting.at}
-        values |= {v: v.get_value() for v in setting.others}
 
         def reads(elements: NDArray[np.intp]) -> NDArray[np.intp] | None:
-            (found,) = reads_of([graph.raw], graph.x, values, elements=elements, most=1)
+            (found,) = reads_of([graph.raw], graph.x, graph.start, elements=elements, most=1)
             return None if found.many.any() else found.first
 
         spreads = [
@@ -237,21 +278,24 @@ class FieldStructure:
         if found is None or (series and len(found.laws) > 1):
             return None
         # Rows that read the same element of the field must be the same row of A.
-        slopes = distinct_slopes(graph.raw, graph.x, [setting.theta, *setting.others], values)
+        slopes = distinct_slopes(graph.raw, graph.x, [setting.theta, *setting.others], graph.start)
         if (
             np.unique(np.stack([found.index, slopes]), axis=1).shape[1]
             > np.unique(found.index).size
         ):
             return None
         structure = cls(setting, graph, found, spread, picks)
-        # What is beside the field has a mean of its own, in which no other latent variable is.
-        _, few, own = structure.which
+        # Coefficients may be in the mean of the field. In all others no latent variable is.
+        field, few, own = structure.which
+        coefficients = {latents[k].node for k in few}
+        nodes = {latent.node for latent in latents}
         means = ancestors([latents[k].mean for k in (*few, *own)])
-        if not {latent.node for latent in latents}.isdisjoint(means):
+        means_of_field = ancestors([latents[k].mean for k in field if k not in series])
+        if not (nodes.isdisjoint(means) and (nodes - coefficients).isdisjoint(means_of_field)):
             return None
         if effects is not None and not structure._is_vague(setting):
             return None
-        return structure if structure._is_true(setting) else None
+        return structure if structure._may_have_density(setting) else None
 
     def pieces(
         self, seen: Array, d: Array, scale: Array, within: Array, variances: Array, *others: Array
@@ -276,40 +320,19 @@ class FieldStructure:
         at = self.pieces(*called_once([setting.theta], self.outputs)(setting.at))
         return bool((at.columns**2 @ at.variances).max(initial=0.0) > VAGUE)
 
-    def _is_true(self, setting: Setting) -> bool:
-        """Whether nothing refutes that the predictor of a random x is what the pieces say.
-
-        At two thetas, and at two values of what other steps own.
-        """
-        rng = np.random.default_rng(0)
-        offsets = pt.zeros(0) if self.index is None else self._offsets
-        outputs = [self._raw, offsets, self._of_field, *self.outputs]
-        once = called_once([self._x, setting.theta], outputs)
-        away = setting.at + 0.3 * rng.standard_normal(setting.at.size)
-        if not self._is_true_at(setting.at, once, rng):
-            return False
-        with moved_a_little(setting.others, rng):
-            return self._is_true_at(away, once, rng)
-
-    def _is_true_at(self, theta: Array, once: Any, rng: np.random.Generator) -> bool:
-        found = self.found
-        x = rng.standard_normal(self._x.type.shape[0])
-        raw, offsets, phi, *values = once(x, theta)
-        at = self.pieces(*values)
-        unread = at.columns[at.e == 0.0]
-        if not np.isfinite(raw).all() or np.linalg.matrix_rank(unread) < len(unread):
-            return False
-        beta, own_field = x[found.few], x[found.field]
-        right = at.c + at.e * own_field + at.columns @ beta
-        if found.own is not None:
-            known = at.scale > 0.0
-            right[known] += at.d[known] / at.scale[known] * x[found.own[known]]
-        own = phi - at.means[found.field] - own_field - at.within @ beta
-        if np.abs(own).max() > 1e-8 * (1.0 + np.abs(phi).max()):
-            return False
-        if self.index is not None:
-            right = right[self.index] + offsets
-        return np.allclose(raw, right, rtol=1e-8, atol=1e-8 * (1.0 + np.abs(at.c).max()))
+    def _may_have_density(self, setting: Setting) -> bool:
+        """Whether numbers at two theta do not refute that f is finite, and has a density."""
+        offsets, rng = pt.zeros(0) if self.index is None else self._offsets, generator()
+        once = called_once([setting.theta], [offsets, *self.outputs])
+        for k, theta in enumerate(thetas_near(setting.at, 1, rng)):
+            with moved_a_little(setting.others if k else [], rng):
+                beside, *values = once(theta)
+            at = self.pieces(*values)
+            unread = at.columns[at.e == 0.0]
+            is_finite = all(np.isfinite(x).all() for x in (beside, at.c, at.e, at.columns))
+            if not is_finite or np.linalg.matrix_rank(unread) < len(unread):
+                return False
+        return True
 
 
 def _one_each(setting: Setting) -> int | None:
@@ -327,3 +350,31 @@ def _one_each(setting: Setting) -> int | None:
 def _parts(graph: AffineGraph) -> list[NDArray[np.intp]]:
     """Which elements of x each latent is."""
     return [np.arange(part.start, part.stop) for part in graph.parts]
+
+
+def _read_one_by_one(predictor: Variable, terms: Sequence[Variable]) -> Variable | None:
+    """The one density that reads the predictor, if it reads elements one by one."""
+    readers: list[Variable] = [term for term in terms if predictor in set(ancestors([term]))]
+    if len(readers) != 1 or predictor.ndim != 1:
+        return None
+    reached = {predictor}
+    for node in toposort(readers, blockers=[predictor]):
+        # The size of a draw follows from the predictor's shape, not from its elements.
+        if reached.isdisjoint(node.inputs) or isinstance(node.op, OF_SHAPES):
+            continue
+        value = node.outputs[-1]
+        one_by_one = isinstance(node.op, Elemwise) or getattr(node.op, "ndim_supp", 1) == 0
+        if isinstance(node.op, INDEXING):
+            one_by_one = reached.isdisjoint(node.inputs[1:])
+        if value.ndim != 1 or not one_by_one:
+            return None
+        reached.add(value)
+    return readers[0]
+
+
+def _has_picks(predictor: Variable, reader: Variable) -> bool:
+    """Whether a density reads elements of functions of the predictor."""
+    picks = [
+        node for node in toposort([reader], blockers=[predictor]) if isinstance(node.op, PICKS)
+    ]
+    return any(predictor in set(ancestors(node.inputs[:1])) for node in picks)

@@ -1,7 +1,6 @@
 """A `pymc.Model` as numeric functions of (theta, f): `pymc_lgm.latent_gaussian.LatentGaussian`.
 
-Their graphs are in `pymc_lgm.model.graphs`. One file of more than 300 lines: each function is
-three, and says its shapes.
+Their graphs are in `pymc_lgm.model.graphs`.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from pymc_lgm.model.compiling import with_address
 from pymc_lgm.model.forms.base import PriorAt
 from pymc_lgm.model.graphs import Block, Graphs, LikelihoodReads, Variable
 from pymc_lgm.model.reading import Reading
-from pymc_lgm.model.reads import joined, within
-from pymc_lgm.model.sets import are_classes, groups_of, sets_of
+from pymc_lgm.model.reads import groups_of, joined, sets_of, within
+from pymc_lgm.model.refutations import are_classes, generator, is_flat, thetas_near
 from pymc_lgm.priors import Prior
 from pymc_lgm.priors.class_blocks import ClassBlocks
 from pymc_lgm.priors.precision import SiteBlocks, scattered
@@ -338,12 +337,19 @@ class ModelFunctions:
 
         A coefficient may begin at 0, and a density that has it as a factor reads no f_i there.
         """
-        near = self._start + 0.3 * np.random.default_rng(0).standard_normal((4, self.p))
+        _, *near = thetas_near(self._start, 4, generator())
         f = np.zeros(self.n)
         with np.errstate(all="ignore"):
             fit = (theta for theta in near if np.isfinite(self.log_likelihood(f, theta)))
             chosen: Array = next(fit, near[0])
         return chosen
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether ℓ has no slope where one latent of each set is far above the others."""
+        assert self.sets is not None
+        theta = self.generic_theta
+        return is_flat(lambda f: self.likelihood_terms(f, theta)[1], self.sets, self.n)
 
     def find_reads(self, theta: Array, f: Array) -> None:
         """Find which f_i each observation reads, from the graph of the likelihood."""
@@ -387,7 +393,7 @@ class ModelFunctions:
             return
         self.sets, self._site_index = sets, within(reads.elements, group)
         if self.has_gradient and self.sets.shape[1] >= 3 and (self.sets >= 0).all():
-            f = np.random.default_rng(0).standard_normal(self.n) + self.mean(theta)
+            f = generator().standard_normal(self.n) + self.mean(theta)
             self.classes = are_classes(self.likelihood_terms(f, theta)[2])
 
     @cached_property

@@ -1,7 +1,4 @@
-"""A PyMC model as graphs of one vector theta and one vector f, and the functions made of them.
-
-One file of more than 300 lines, a line for each function that is compiled.
-"""
+"""A PyMC model as graphs of one vector theta and one vector f, and the functions made of them."""
 
 from __future__ import annotations
 
@@ -24,32 +21,25 @@ from pytensor.gradient import DisconnectedInputError, NullTypeGradError
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.link.basic import PerformLinker
-from pytensor.tensor.subtensor import (
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
-    IncSubtensor,
-    Subtensor,
-)
 
 from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
 from pymc_lgm.linalg import Array
-from pymc_lgm.model.alike import simplified
 from pymc_lgm.model.amplitudes import find_amplitudes
 from pymc_lgm.model.compiling import compiled
 from pymc_lgm.model.forms import Form, Setting, forms_of
 from pymc_lgm.model.log_concave import are_log_concave
 from pymc_lgm.model.missing import Missing
+from pymc_lgm.model.operations import INDEXING, SETTING
+from pymc_lgm.model.parts import simplified
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.reads import Reads, reads_of, terms_of
 from pymc_lgm.model.refusals import shapes_disagree
-from pymc_lgm.model.theta_gradient import theta_gradient
+from pymc_lgm.model.theta_gradient import theta_derivative, theta_gradient
 
 __all__ = ["Block", "Graphs", "LikelihoodReads", "Variable"]
 
 Variable = Any
 """A PyTensor variable: PyTensor's own types do not say which operators one has."""
-
-INDEXING = (Subtensor, AdvancedSubtensor, IncSubtensor, AdvancedIncSubtensor)
 
 Block = tuple[slice, tuple[int, ...]]
 """Where in theta a variable is, and its shape."""
@@ -376,7 +366,7 @@ class Graphs:
             if of_f.isdisjoint(node.inputs):
                 continue
             of_f.update(node.outputs)
-            if isinstance(node.op, INDEXING) and node.inputs[0] in of_f:
+            if isinstance(node.op, (*INDEXING, *SETTING)) and node.inputs[0] in of_f:
                 indices += node.inputs[1:]
         found = dict.fromkeys(v for v in ancestors(indices) if isinstance(v, SharedVariable))
         return [v for v in found if v not in self._moving]
@@ -459,11 +449,8 @@ class Graphs:
         return pt.grad(scalar, self._f, disconnected_inputs="ignore")
 
     def _forward(self, output: Variable) -> tuple[list[Variable], Variable]:
-        # ⟨∂output/∂theta, weights⟩ is linear in the weights: its gradient in them, paired with v,
-        # is the derivative along v. Every operation that has a gradient has this one too.
-        v, weights = pt.vector("v", shape=self.theta.type.shape), pt.zeros_like(output)
-        backward = pt.grad(pt.sum(output * weights), self.theta, disconnected_inputs="ignore")
-        return [self.theta, v], pt.grad(pt.sum(backward * v), weights, disconnected_inputs="ignore")
+        v = pt.vector("v", shape=self.theta.type.shape)
+        return [self.theta, v], theta_derivative(output, self.theta, v)
 
 
 def _differentiable(gradient: Callable[[], Variable]) -> bool:

@@ -10,9 +10,10 @@ import pymc as pm
 
 from pytensor.graph.traversal import ancestors
 
-from pymc_lgm.model.compiling import ONCE, shape_of
+from pymc_lgm.model.compiling import shape_of
 from pymc_lgm.model.latents import Latent, is_process
 from pymc_lgm.model.reads import MOST
+from pymc_lgm.model.refutations import most_alike
 
 __all__ = [
     "MOST_LEFT",
@@ -102,9 +103,4 @@ def _is_shared(predictor: Variable, latents: Sequence[Latent]) -> bool:
     within = set(ancestors([predictor]))
     if any(latent.node in within for latent in latents if latent.variances is None):
         return False
-    try:
-        drawn = np.asarray(pm.draw(predictor, random_seed=0, mode=ONCE))
-    except NotImplementedError:  # of a flat prior
-        return False
-    _, counts = np.unique(drawn, return_counts=True)
-    return bool(counts.max(initial=0) >= MOST)
+    return most_alike(predictor) >= MOST

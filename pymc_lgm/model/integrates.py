@@ -18,19 +18,14 @@ from pymc.distributions import continuous
 from pymc.distributions.custom import default_not_implemented
 from pymc.distributions.distribution import PartialObservedRV, SymbolicRandomVariable
 from pymc.distributions.transforms import _default_transform
-from pytensor.compile.ops import ViewOp
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
-from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
-from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.random.op import RandomVariable
-from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.special import Softmax
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+
+from pymc_lgm.model.operations import JOINING, PICKING, bare, core_of, known_value
 
 __all__ = ["integrates_to_one", "is_positive"]
 
@@ -75,10 +70,7 @@ REAL = (
 )
 """Functions whose value is a number if their arguments are."""
 
-OF_FIRST = (
-    *(DimShuffle, Reshape, SpecifyShape, Alloc, CheckAndRaise, Subtensor, AdvancedSubtensor),
-    *(ViewOp, Sum, ScalarFromTensor, TensorFromScalar),
-)
+OF_FIRST = (*PICKING, Sum)
 """What they return has the sign of their first input."""
 
 
@@ -148,16 +140,15 @@ def _closure(function: Any) -> list[Any]:
 
 def is_positive(v: Variable, *, or_zero: bool = False) -> bool:
     """Whether the graph of a number says that it is positive, but on a set of measure zero."""
-    if isinstance(v, Constant | SharedVariable):
-        value = np.asarray(v.data if isinstance(v, Constant) else v.get_value(borrow=True))
-        return bool(((value >= 0) if or_zero else (value > 0)).all())
+    if (value := known_value(v)) is not None:
+        return bool(np.all(value >= 0 if or_zero else value > 0))
     if v.owner is None:
         return False
     op, inputs = v.owner.op, v.owner.inputs
     if isinstance(op, rb.HalfNormalRV):
         return is_positive(op.dist_params(v.owner)[0], or_zero=True)
     if isinstance(op, rb.UniformRV):
-        lower = _bare(op.dist_params(v.owner)[0])
+        lower = bare(op.dist_params(v.owner)[0])
         return isinstance(lower, Constant) and is_positive(lower, or_zero=True)
     if isinstance(op, SUPPORT_IS_POSITIVE):
         return True
@@ -165,9 +156,7 @@ def is_positive(v: Variable, *, or_zero: bool = False) -> bool:
         return False
     if isinstance(op, Softmax):
         return True
-    if isinstance(op, Join):
-        return all(is_positive(x, or_zero=or_zero) for x in inputs if x.type.ndim > 0)
-    if isinstance(op, MakeVector):
+    if isinstance(op, JOINING):
         return all(is_positive(x, or_zero=or_zero) for x in inputs)
     if isinstance(op, OF_FIRST):
         return is_positive(inputs[0], or_zero=or_zero)
@@ -189,7 +178,7 @@ def _is_positive_elementwise(op: Any, inputs: list[Variable], or_zero: bool) -> 
     if isinstance(op, ps.TrueDiv):
         return is_positive(inputs[0], or_zero=or_zero) and is_positive(inputs[1])
     if isinstance(op, ps.Pow):
-        power = _bare(inputs[1])
+        power = bare(inputs[1])
         if isinstance(power, Constant) and (power.data == 2).all():
             return or_zero or not _may_be_zero(inputs[0])
         return is_positive(inputs[0])
@@ -204,8 +193,7 @@ def _is_positive_elementwise(op: Any, inputs: list[Variable], or_zero: bool) -> 
 
 def is_real(v: Variable) -> bool:
     """Whether the graph of a number says that it is one: no logarithm of what may be negative."""
-    if isinstance(v, Constant | SharedVariable):
-        value = np.asarray(v.data if isinstance(v, Constant) else v.get_value(borrow=True))
+    if (value := known_value(v)) is not None:
         return bool(np.isfinite(value).all())
     if v.owner is None:
         return False
@@ -214,9 +202,7 @@ def is_real(v: Variable) -> bool:
         return True
     if isinstance(op, OF_FIRST):
         return is_real(inputs[0])
-    if isinstance(op, (Join, MakeVector, CumOp)) or isinstance(
-        op.core_op if isinstance(op, Blockwise) else op, Dot
-    ):
+    if isinstance(op, (*JOINING, CumOp)) or isinstance(core_of(op), Dot):
         return all(map(is_real, inputs))
     if not isinstance(op, Elemwise):
         return False
@@ -228,7 +214,7 @@ def is_real(v: Variable) -> bool:
     if isinstance(function, ps.TrueDiv):
         return is_real(inputs[0]) and is_real(inputs[1]) and is_positive(inputs[1])
     if isinstance(function, ps.Pow):
-        power = _bare(inputs[1])
+        power = bare(inputs[1])
         whole = isinstance(power, Constant) and bool(
             (power.data >= 0).all() and (power.data == np.rint(power.data)).all()
         )
@@ -248,9 +234,8 @@ def _may_be_zero(v: Variable) -> bool:
 
 def _is_unit(v: Variable) -> bool:
     """Whether the graph of a number says that it is a probability."""
-    if isinstance(v, Constant | SharedVariable):
-        value = np.asarray(v.data if isinstance(v, Constant) else v.get_value(borrow=True))
-        return bool(((value >= 0) & (value <= 1)).all())
+    if (value := known_value(v)) is not None:
+        return bool(np.all((value >= 0) & (value <= 1)))
     if v.owner is None:
         return False
     op, inputs = v.owner.op, v.owner.inputs
@@ -272,21 +257,15 @@ def _is_unit(v: Variable) -> bool:
     if isinstance(op.scalar_op, ps.Mul):
         return all(map(_is_unit, inputs))
     if isinstance(op.scalar_op, ps.Sub):  # 1 - p
-        one = _bare(inputs[0])
+        one = bare(inputs[0])
         return isinstance(one, Constant) and bool((one.data == 1).all()) and _is_unit(inputs[1])
     if isinstance(op.scalar_op, ps.Second | ps.Identity | ps.Cast):
         return _is_unit(inputs[-1])
     return isinstance(op.scalar_op, ps.Sigmoid)
 
 
-def _bare(v: Variable) -> Variable:
-    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
-        v = v.owner.inputs[0]
-    return v
-
-
 def _is_interval(lower: Variable, upper: Variable) -> bool:
-    lower, upper = _bare(lower), _bare(upper)
+    lower, upper = bare(lower), bare(upper)
     if isinstance(lower, Constant) and isinstance(upper, Constant):
         return bool((lower.data < upper.data).all())
     return isinstance(lower, Constant) and bool((lower.data <= 0).all()) and is_positive(upper)

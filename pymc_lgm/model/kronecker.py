@@ -19,7 +19,7 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape, Shape_i
 
-from pymc_lgm.model.affine import core_of
+from pymc_lgm.model.operations import core_of
 
 __all__ = ["covariance_on_grid", "is_on_grid", "kronecker_product"]
 

@@ -18,14 +18,12 @@ from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.special import Softmax
 from pytensor.tensor.subtensor import Subtensor
 
 from pymc_lgm.likelihoods.base import LikelihoodRV
 from pymc_lgm.likelihoods.registry import expectation_of
-from pymc_lgm.model.affine import is_affine
-from pymc_lgm.model.elements import JOINING, PICKING, number_of
+from pymc_lgm.model.operations import JOINING, OF_SHAPES, PICKING, is_affine, number_of
 
 __all__ = ["are_log_concave"]
 
@@ -115,7 +113,7 @@ def _kinds(outputs: Sequence[Variable], frontier: Collection[Variable]) -> dict[
     """What kind of a function of f each variable of a graph is."""
     kinds = dict.fromkeys(frontier, AFFINE)
     for node in toposort(outputs, blockers=frontier):
-        if isinstance(node.op, Shape | Shape_i):
+        if isinstance(node.op, OF_SHAPES):
             continue
         of_inputs = [kinds.get(v, FREE) for v in node.inputs]
         kinds |= dict.fromkeys(node.outputs, _kind(node, of_inputs))

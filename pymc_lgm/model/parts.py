@@ -1,4 +1,7 @@
-"""Independent parts of f as Gaussian models of their own: what `BlocksPrior` asks for."""
+"""Independent parts of f as Gaussian models of their own: what `BlocksPrior` asks for.
+
+Parts whose covariances differ in constants alone share one graph, which is compiled once.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,16 @@ import numpy as np
 import pytensor.tensor as pt
 
 from numpy.typing import NDArray
-from pytensor.gradient import grad
+from pytensor.graph.basic import Constant
+from pytensor.graph.rewriting.utils import rewrite_graph
 
 from pymc_lgm.linalg import Array
-from pymc_lgm.model.alike import in_common, simplified
 from pymc_lgm.model.amplitudes import find_amplitudes
 from pymc_lgm.model.forms.base import Setting
-from pymc_lgm.model.theta_gradient import theta_gradient
+from pymc_lgm.model.theta_gradient import theta_derivative, theta_gradient
 from pymc_lgm.priors.base import GaussianModel
 
-__all__ = ["Covariance", "Part", "covariances"]
+__all__ = ["Covariance", "Part", "covariances", "in_common", "simplified"]
 
 Variable = Any
 
@@ -54,11 +57,7 @@ class Covariance:
     def jvp(self) -> Any:
         """(theta, v, ...) -> Σ_j v_j ∂K/∂theta_j."""
         v = pt.vector("v", shape=self._setting.theta.type.shape)
-        weights = pt.zeros_like(self._graph)
-        # Linear in the weights: paired with v, the derivative along v.
-        total = pt.sum(self._graph * weights)
-        linear = pt.sum(grad(total, self._setting.theta, disconnected_inputs="ignore") * v)
-        return self._compiled([v], grad(linear, weights, disconnected_inputs="ignore"))
+        return self._compiled([v], theta_derivative(self._graph, self._setting.theta, v))
 
     @cached_property
     def amplitudes(self) -> Array:
@@ -67,6 +66,86 @@ class Covariance:
 
     def _compiled(self, along: list[Variable], output: Variable) -> Any:
         return self._setting.compiled([self._setting.theta, *along, *self._inputs], output)
+
+
+def simplified(graph: Variable) -> Variable:
+    """A graph as PyTensor rewrites it before it compiles: of one input, a matrix product is none.
+
+    What is differentiated after it has fewer operations, and they are rewritten once.
+    """
+    (result,) = rewrite_graph([graph], include=("canonicalize",))
+    return result
+
+
+def in_common(
+    graphs: Sequence[Variable],
+) -> tuple[Variable, list[Variable], list[list[Variable]]] | None:
+    """Find the graph of which each is an instance.
+
+    Processes that a loop has made are one graph, which reads other elements of theta in each.
+
+    Parameters
+    ----------
+    graphs : sequence of variable
+        At least one.
+
+    Returns
+    -------
+    variable, list of variable, list of list of ndarray, or None
+        The graph; its inputs, one for each place where the graphs have constants that differ; and
+        the constants of each graph. ``None`` if they differ in more than constants.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> theta = pt.vector("theta")
+    >>> graph, inputs, constants = in_common([theta[0] + 3.0, theta[1] + 3.0])
+    >>> inputs, [[int(each) for each in row] for row in constants]
+    ([<int64>], [[0], [1]])
+    >>> in_common([theta[0] + 3.0, theta[0] * 3.0]) is None
+    True
+    """
+    made: dict[tuple[Variable, ...], Variable] = {}
+    holes: dict[tuple[Variable, ...], Variable] = {}
+
+    def of(alike: tuple[Variable, ...]) -> Variable:
+        """What these have in common, as a variable; ``None`` if nothing."""
+        first = alike[0]
+        if all(each is first for each in alike):
+            return first
+        if alike not in made:
+            made[alike] = constant(alike) if isinstance(first, Constant) else applied(alike)
+        return made[alike]
+
+    def constant(alike: tuple[Variable, ...]) -> Variable:
+        first = alike[0]
+        if not all(isinstance(each, Constant) and each.type == first.type for each in alike):
+            return None
+        if all(np.array_equal(each.data, first.data, equal_nan=True) for each in alike):
+            return first
+        holes[alike] = first.type()
+        return holes[alike]
+
+    def applied(alike: tuple[Variable, ...]) -> Variable:
+        nodes = [each.owner for each in alike]
+        if any(node is None for node in nodes):
+            return None
+        first, same = nodes[0], alike[0].owner.outputs.index(alike[0])
+        for node, each in zip(nodes, alike, strict=True):
+            if node.op != first.op or len(node.inputs) != len(first.inputs):
+                return None
+            if node.outputs.index(each) != same or each.type != alike[0].type:
+                return None
+        inputs = [of(row) for row in zip(*(node.inputs for node in nodes), strict=True)]
+        if any(each is None for each in inputs):
+            return None
+        return first.clone_with_new_inputs(inputs, strict=False).outputs[same]
+
+    graph = of(tuple(graphs))
+    if graph is None:
+        return None
+    constants = [[row[k].data for row in holes] for k in range(len(graphs))]
+    return graph, list(holes.values()), constants
 
 
 def covariances(

@@ -9,7 +9,7 @@ every sampler of one Gaussian vector is one of a sum of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -21,27 +21,51 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
-from pymc_lgm.model.affine_graph import AffineGraph, moved_a_little
-from pymc_lgm.model.blocks import Block, of_each, of_raveled
+from pymc_lgm.model.affine_graph import AffineGraph
+from pymc_lgm.model.columns import columns_move, jump_in
 from pymc_lgm.model.compiling import called_once
-from pymc_lgm.model.elements import columns_move, distinct_elements
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.hyperparameters import name_of
-from pymc_lgm.model.jumps import jump_in
-from pymc_lgm.model.reads import reads_of
-from pymc_lgm.model.structure import (
-    basis_of_range,
-    is_of_full_rank,
-    order_of,
-    structure_of,
+from pymc_lgm.model.latents import Latent
+from pymc_lgm.model.refutations import (
+    generator,
+    moved_a_little,
+    refuse_what_is_not_affine,
+    thetas_near,
 )
 
-__all__ = ["Predictor"]
+__all__ = ["Block", "Predictor", "basis_of_range", "order_of", "structure_of"]
 
 Variable = Any
 
 FEW = 1 / 3
 """Variables for each element of f, solved for at the price of one factorization."""
+
+TINY = 1e-300
+"""Length of a column of zeros."""
+
+
+class Block(NamedTuple):
+    """A latent variable's part of x and of A.
+
+    Attributes
+    ----------
+    latent : Latent
+    part : slice
+        Where it is in x.
+    shape : tuple of int
+    structure : str
+        Of its columns of A: "identity", "index" (a row has a 1 or nothing), "constant" or "dense
+        in theta".
+    columns : ndarray, shape (E, N_b), or None
+        Of A, if they do not depend on theta.
+    """
+
+    latent: Latent
+    part: slice
+    shape: tuple[int, ...]
+    structure: str
+    columns: Array | None
 
 
 class Predictor:
@@ -50,11 +74,16 @@ class Predictor:
     Parameters
     ----------
     setting : Setting
+    graph : AffineGraph
 
     Attributes
     ----------
-    size : int
-        E: elements of f, the different elements of the frontier.
+    x : variable
+        The vector x.
+    size, n_latents : int
+        E and N: elements of f, the different elements of the frontier, and of x.
+    elements : Elements
+        Of the frontier.
     blocks : list of Block
     mean, cov : variable
         c(theta), shape (E,), and the covariance of f, or of w where there is a basis.
@@ -66,53 +95,37 @@ class Predictor:
         Where each element of f is first in the frontier.
     order : ndarray of int or None
         Which element of f each of x is, if f is x in another order, and its mean.
-    index : ndarray of int or None
-        Which element of f each element of the frontier is, if they are not the same.
-    is_free : ndarray of bool
-        Which elements of the frontier depend on no latent variable.
     """
 
-    def __init__(self, setting: Setting):
-        model, shapes, at = setting.model, setting.shapes, setting.at
-        self._theta, self._place, self._model = setting.theta, setting.place, model
-        latents, frontier = setting.reading.latents, setting.reading.frontier
-        self._latents = latents
-        graph = AffineGraph(setting)
-        self._x, parts, nodes = graph.x, graph.parts, graph.nodes
-        self._raw_of_values, self._raw, self.values = graph.of_values, graph.raw, graph.values
-        self.frontier_shapes = self._shapes(frontier, nodes, at)
-
-        uses = set(ancestors([self._raw]))
-        self._others = [v for v in setting.others if v in uses]
-        c, A = self._look(at)
-        moving = [self._theta, *self._others]
-        here = {v: v.get_value(borrow=True) for v in self._others} | {self._theta: at}
-        here[self._x] = np.zeros(A[0].shape[1])
-        first, index = distinct_elements(self._raw, [self._x, *moving], here)
-        # Elements that depend on no latent, as the zeros of a reference class, are left out of f.
-        (reads,) = reads_of([self._raw], self._x, here, most=1)
-        self.is_free = reads.counts == 0
-        if self.is_free.any():
-            kept = ~self.is_free[first]
-            first, index = first[kept], (np.cumsum(kept) - 1)[index]
-        self.size, self.n_latents = first.size, A[0].shape[1]
-        self.index = None if np.array_equal(index, np.arange(first.size)) else index
+    def __init__(self, setting: Setting, graph: AffineGraph):
+        self._theta, self._place, self._model = setting.theta, setting.place, setting.model
+        self._latents = setting.reading.latents
+        self.x, self.n_latents, self.values = graph.x, graph.size, graph.values
+        self._raw_of_values, self._raw = graph.of_values, graph.raw
+        c, A = self._look(setting)
+        self.elements = graph.elements(1)
+        first = self.first = self.elements.first
+        self.size = first.size
         A = [each[first] for each in A]
-        move = columns_move(self._raw, self._x, parts, moving)
+        moving = [setting.theta, *setting.others]
+        move = columns_move(graph.raw, graph.x, graph.parts, moving)
         self.blocks = [
             Block(latent, part, shape, *structure_of(A[0][:, part], moves))
-            for latent, part, shape, moves in zip(latents, parts, shapes, move, strict=True)
+            for latent, part, shape, moves in zip(
+                self._latents, graph.parts, setting.shapes, move, strict=True
+            )
         ]
+        if not any(block.columns is None or block.columns.any() for block in self.blocks):
+            raise ValueError(refusals.moves_nothing(setting.label))
         # What holds a process as it is can be anything: no need to look at n columns.
         whole = any(block.structure == "identity" for block in self.blocks)
         self.basis = None if whole else basis_of_range(A, setting.label)
         if not whole:
-            self._refuse_jumps(jump_in(self._raw, self._x, parts, moving), A)
-        self.first = first
-        picked = self._raw if np.array_equal(first, np.arange(c[0].size)) else self._raw[first]
-        self.predictor = picked
-        self.mean = clone_replace(picked, {self._x: pt.zeros(self.n_latents)})
-        self.covs = self._covariances(model)
+            self._refuse_jumps(jump_in(graph.raw, graph.x, graph.parts, moving), A)
+        is_whole = np.array_equal(first, np.arange(c[0].size))
+        self.predictor = graph.raw if is_whole else graph.raw[first]
+        self.mean = clone_replace(self.predictor, {graph.x: pt.zeros(graph.size)})
+        self.covs = self._covariances(setting.model)
         self.cov = self._total()
         self.order = order_of([block.columns for block in self.blocks])
 
@@ -156,24 +169,6 @@ class Predictor:
         read_as_it_is = block.structure == "identity" and not block.latent.is_whitened
         return dense[0] if read_as_it_is and self.basis is None else None
 
-    @property
-    def x(self) -> Variable:
-        """The vector x."""
-        return self._x
-
-    def pieces(self, f: Variable) -> list[Variable]:
-        """The frontier's variables, made of a vector f."""
-        flat = f if self.index is None else f[self.index[~self.is_free]]
-        if self.is_free.any():
-            zeros = pt.zeros(self.n_latents)
-            c = clone_replace(self._raw_of_values, {self._x: zeros}, rebuild_strict=False)
-            flat = c[np.flatnonzero(~self.is_free)].set(flat)
-        pieces, end = [], 0
-        for shape in self.frontier_shapes:
-            begin, end = end, end + int(np.prod(shape))
-            pieces.append(flat[begin:end].reshape(shape))
-        return pieces
-
     def describe(self) -> list[str]:
         """A line a block: its name, size, kind of prior, and structure of A."""
         lines = []
@@ -184,44 +179,32 @@ class Predictor:
             lines.append(f"{block.latent.rv.name} ({shape}): {kind}; A {block.structure}")
         return lines
 
-    def _shapes(
-        self,
-        frontier: Sequence[Variable],
-        nodes: dict[Variable, Variable],
-        at: Array,
-    ) -> list[tuple[int, ...]]:
-        graphs = [clone_replace(v, nodes, rebuild_strict=False).shape for v in frontier]
-        shapes = self._place([pt.as_tensor(s) for s in graphs])
-        values = called_once([self._x, self._theta], shapes)(np.zeros(self._x.type.shape[0]), at)
-        return [tuple(int(length) for length in shape) for shape in values]
-
-    def _look(self, at: Array) -> tuple[list[Array], list[Array]]:
-        """c and A at three theta, and a proof that the graph is affine at two random x.
+    def _look(self, setting: Setting) -> tuple[list[Array], list[Array]]:
+        """c and A at three theta.
 
         Raises
         ------
         ValueError
-            If it is not.
+            If they are not finite, or refuted by two random x.
         """
-        rng = np.random.default_rng(0)
-        N = int(self._x.type.shape[0])
+        rng = generator()
+        uses = set(ancestors([self._raw]))
+        others = [v for v in setting.others if v in uses]
+        N = self.n_latents
         rows = pt.matrix("rows", shape=(None, N))
-        many = called_once([rows, self._theta], vectorize_graph(self._raw, {self._x: rows}))
+        many = called_once([rows, setting.theta], vectorize_graph(self._raw, {self.x: rows}))
         two = rng.standard_normal((2, N))
         points = np.vstack([np.zeros(N), np.eye(N), two])
         c, A = [], []
-        for k, theta in enumerate((at, *(at + 0.3 * rng.standard_normal((2, at.size))))):
-            with moved_a_little(self._others if k else [], rng):
+        for k, theta in enumerate(thetas_near(setting.at, 2, rng)):
+            with moved_a_little(others if k else [], rng):
                 out = np.asarray(many(points, theta), dtype=np.float64)
             if not np.isfinite(out).all():
-                label = " + ".join(str(latent.rv.name) for latent in self._latents)
                 bad = int(np.argwhere(~np.isfinite(out))[0, 1])
-                raise ValueError(refusals.not_finite(label, bad))
+                raise ValueError(refusals.not_finite(setting.label, bad))
             c.append(out[0])
             A.append(_without_rounding((out[1:-2] - out[0]).T, c[-1][:, None]))
-            expected = c[-1] + two @ A[-1].T
-            if not np.allclose(out[-2:], expected, rtol=1e-8, atol=1e-8 * (1 + np.abs(c[-1]))):
-                raise ValueError(refusals.not_affine())
+            refuse_what_is_not_affine(out[-2:], c[-1], A[-1], two)
         return c, A
 
     def _covariances(self, model: pm.Model) -> list[Variable]:
@@ -272,9 +255,8 @@ class Predictor:
         """A_b: numbers, or a graph of theta."""
         if block.columns is not None:
             return pt.constant(block.columns)
-        N = int(self._x.type.shape[0])
-        units = pt.constant(np.eye(N)[block.part])
-        moved = vectorize_graph(self.predictor, {self._x: units})
+        units = pt.constant(np.eye(self.n_latents)[block.part])
+        moved = vectorize_graph(self.predictor, {self.x: units})
         return (moved - self.mean).T
 
 
@@ -283,3 +265,76 @@ def _without_rounding(A: Array, c: Array) -> Array:
     whole = np.clip(np.round(A), 0.0, 1.0)
     error = 2 * np.spacing(np.abs(c) + np.abs(A))
     return np.where(np.abs(A - whole) <= error, whole, A)
+
+
+def of_raveled(cov: Variable, shape: tuple[int, ...]) -> Variable:
+    """The covariance of all vectors of a batch together."""
+    if len(shape) == 1:
+        return cov
+    return pt.linalg.block_diag(*of_each(cov, shape))
+
+
+def of_each(cov: Variable, shape: tuple[int, ...]) -> list[Variable]:
+    """The covariance of each vector of a batch."""
+    *batch, n = shape
+    count = int(np.prod(batch))
+    if cov.ndim == 2:
+        return [cov] * count
+    each = pt.broadcast_to(cov, (*batch, n, n)).reshape((count, n, n))
+    return [each[i] for i in range(count)]
+
+
+def structure_of(columns: Array, moves: bool) -> tuple[str, Array | None]:
+    """Of columns of A, and the columns if nothing moves them."""
+    if moves:
+        return "dense in theta", None
+    one_hot = np.isin(columns, (0.0, 1.0)).all() and (columns.sum(axis=1) <= 1.0).all()
+    if one_hot and np.array_equal(columns, np.eye(columns.shape[1])):
+        return "identity", columns
+    return ("index" if one_hot else "constant"), columns
+
+
+def order_of(columns: Sequence[Array | None]) -> NDArray[np.intp] | None:
+    """Which row has the 1 of each column, if A is a permutation matrix."""
+    known = [each for each in columns if each is not None]
+    if len(known) < len(columns):
+        return None
+    A = np.hstack(known)
+    square = A.shape[0] == A.shape[1] and np.isin(A, (0.0, 1.0)).all()
+    if not square or (A.sum(axis=0) != 1.0).any() or (A.sum(axis=1) != 1.0).any():
+        return None
+    return A.argmax(axis=0)
+
+
+def norm_of(columns: Array) -> Array:
+    """Lengths of columns."""
+    result: Array = np.sqrt((columns**2).sum(axis=0))
+    return result
+
+
+def is_of_full_rank(columns: Array) -> bool:
+    """Whether they span everything."""
+    if columns.shape[1] < columns.shape[0]:
+        return False
+    scaled = columns / np.maximum(norm_of(columns), TINY)
+    return int(np.linalg.matrix_rank(scaled, tol=1e-9)) == len(columns)
+
+
+def basis_of_range(A: list[Array], latents: str = "f") -> Array | None:
+    """Of the range of A, the same at every theta; ``None`` if that is everything.
+
+    ``latents`` is what a message calls x.
+    """
+    E = len(A[0])
+    # Columns of length one: a short length-scale must not hide the column of an intercept.
+    columns = np.hstack(A)
+    U, s, _ = np.linalg.svd(columns / np.maximum(norm_of(columns), TINY), full_matrices=False)
+    rank = int((s > 1e-9 * s.max(initial=0.0)).sum())
+    each = [int(np.linalg.matrix_rank(a / np.maximum(norm_of(a), TINY), tol=1e-9)) for a in A]
+    if each[0] < min(each[1:], default=rank) == rank:
+        raise ValueError(refusals.range_is_less_at_the_start(latents, E, each[0], rank))
+    if min(each) < rank:
+        raise ValueError(refusals.range_moves(latents, E, min(each)))
+    if rank == E:
+        return None
+    return np.ascontiguousarray(U[:, :rank])

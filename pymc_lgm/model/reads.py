@@ -20,28 +20,43 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import Alloc, MakeVector, ScalarFromTensor, TensorFromScalar
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.basic import MakeVector
+from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import All, Dot, Sum
 from pytensor.tensor.rewriting.ofg import inline_ofg_node
-from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.special import LogSoftmax, Softmax
-from pytensor.tensor.subtensor import (
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
-    IncSubtensor,
-    Subtensor,
-)
+from pytensor.tensor.subtensor import AdvancedSubtensor, IncSubtensor, Subtensor
 from scipy.sparse import csr_array, diags_array, vstack
 from scipy.sparse.csgraph import connected_components
 
 from pymc_lgm.linalg import Array
-from pymc_lgm.model.affine import core_of, is_affine_elementwise
 from pymc_lgm.model.compiling import called_once
-from pymc_lgm.model.elements import JOINING, PICKING, depending, performed
+from pymc_lgm.model.operations import (
+    ARRANGING,
+    OF_SHAPES,
+    SETTING,
+    SHAPING,
+    bare,
+    core_of,
+    depending,
+    is_affine_elementwise,
+    moved,
+    performed,
+    sources,
+)
 
-__all__ = ["MOST", "Reads", "joined", "reads_of", "terms_of", "within"]
+__all__ = [
+    "MOST",
+    "Reads",
+    "groups_of",
+    "joined",
+    "reads_of",
+    "reads_of_densities",
+    "sets_of",
+    "terms_of",
+    "within",
+]
 
 Variable = Any
 Index = NDArray[np.intp]
@@ -197,6 +212,39 @@ def within(reads: Reads, group: Index) -> Index | None:
     return first if (group[reads.pattern.indices] == first[row]).all() else None
 
 
+def sets_of(group: Index) -> Index | None:
+    """Sets (G, s), as `SiteBlocks` has them, of which each f_i is in one.
+
+    ``None`` if one has more than `MOST` elements.
+    """
+    sizes = np.bincount(group)
+    if sizes.max() > MOST:
+        return None
+    sets = np.full((sizes.size, sizes.max()), -1, dtype=np.intp)
+    order = np.argsort(group, kind="stable")
+    begins = np.cumsum(sizes) - sizes
+    sets[group[order], np.arange(group.size) - begins[group[order]]] = order
+    return sets
+
+
+def groups_of(sets: Index, n: int) -> Index:
+    """In which set each f_i is."""
+    group = np.empty(n, dtype=np.intp)
+    g, slot = np.nonzero(sets >= 0)
+    group[sets[g, slot]] = g
+    return group
+
+
+def reads_of_densities(
+    densities: Sequence[Variable], f: Variable, values: Mapping[Variable, Array]
+) -> list[Reads]:
+    """Which elements of f each term of some log densities reads."""
+    reading = [density for density in densities if f in set(ancestors([density]))]
+    terms = [term for density in reading for term in terms_of(density, f)]
+    with np.errstate(all="ignore"):
+        return reads_of(terms, f, values)
+
+
 def terms_of(density: Variable, source: Variable) -> list[Variable]:
     """Find variables such that a density is a sum of functions, one for each element of each.
 
@@ -222,9 +270,6 @@ def terms_of(density: Variable, source: Variable) -> list[Variable]:
     return list(found)
 
 
-ARRANGING = (DimShuffle, Reshape, SpecifyShape, TensorFromScalar, ScalarFromTensor, Alloc)
-"""Operations that leave each element what it is; one that is repeated counts as often."""
-
 Parts = list[tuple[Variable, bool]] | None
 """Variables that another is made of, and whether each is a condition."""
 
@@ -232,7 +277,7 @@ Parts = list[tuple[Variable, bool]] | None
 def _summands(node: Any, depends: Collection[Variable]) -> Parts:
     """What a result is the sum of; ``None`` if it is taken as it is."""
     op, (first, *others) = node.op, node.inputs
-    if isinstance(op, ARRANGING):
+    if isinstance(op, ARRANGING):  # an element that is repeated counts as often
         return [(first, False)]
     if isinstance(op, CheckAndRaise):
         return [(first, False), *((v, True) for v in others)]
@@ -261,8 +306,7 @@ def _conditions(node: Any) -> Parts:
 
 
 def _is_minus_infinity(v: Variable) -> bool:
-    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
-        (v,) = v.owner.inputs
+    v = bare(v)
     return isinstance(v, Constant) and bool(np.all(v.data == -np.inf))
 
 
@@ -285,7 +329,7 @@ class _Walk:
         self._varying = depending(outputs, [v for v in inputs if not isinstance(v, Constant)])
         touched = depending(outputs, [source])
         nodes = [node for node in toposort(outputs) if not touched.isdisjoint(node.inputs)]
-        nodes = [node for node in nodes if not isinstance(node.op, Shape | Shape_i)]
+        nodes = [node for node in nodes if not isinstance(node.op, OF_SHAPES)]
         inner = dict.fromkeys(v for node in nodes for v in (*node.inputs, *node.outputs))
         wanted = [v for v in (*inner, *outputs) if not isinstance(v, Constant)]
         inputs = [v for v in values if not isinstance(v, SharedVariable)]
@@ -347,14 +391,8 @@ class _Walk:
 
     def _made(self, node: Any) -> list[Reads]:
         op = node.op
-        if isinstance(op, CheckAndRaise):
-            return [self._of(node.inputs[0])]
-        if isinstance(op, PICKING):
-            return self._picked(node)
-        if isinstance(op, JOINING):
-            return self._pooled(node, range(len(node.inputs)))
-        if isinstance(op, IncSubtensor | AdvancedIncSubtensor):
-            return self._put(node)
+        if count := moved(op, node.inputs):
+            return self._moved(node, count)
         if isinstance(op, Elemwise):
             return self._elementwise(node)
         if isinstance(op, CAReduce):
@@ -368,35 +406,22 @@ class _Walk:
             return [self._product(node)]
         return self._everything(node)
 
-    def _picked(self, node: Any) -> list[Reads]:
-        shaping = isinstance(node.op, Alloc | Reshape | SpecifyShape)
-        if not shaping and not self._is_fixed(node.inputs[1:]):
+    def _moved(self, node: Any, count: int) -> list[Reads]:
+        """Of an operation that moves elements of its first inputs."""
+        says_where = not isinstance(node.op, (*SHAPING, CheckAndRaise))
+        if says_where and not self._is_fixed(node.inputs[count:]):
             # Which elements they are may change.
             return self._everything(node)
-        return self._pooled(node, [0])
-
-    def _pooled(self, node: Any, picked: Collection[int]) -> list[Reads]:
-        """Of an operation that picks elements of some inputs, by what it does to their numbers."""
-        pool, inputs, begin = [], [], 0
-        for k, v in enumerate(node.inputs):
-            if k not in picked:
-                inputs.append(self._value(v))
-                continue
-            numbers = self._numbers(v)
-            inputs.append(begin + numbers)
-            pool.append(self._of(v))
-            begin += numbers.size
+        if isinstance(node.op, SETTING) and not node.op.set_instead_of_inc:
+            return self._added(node)
+        pool = [self._of(v) for v in node.inputs[:count]]
         pattern = vstack([each.pattern for each in pool], format="csr")
         both = Reads(pattern, np.concatenate([each.many for each in pool]), self._most)
-        return [both.take(np.asarray(each).astype(np.intp)) for each in performed(node, inputs)]
+        return [both.take(each) for each in sources(node, self._shape, self._value)]
 
-    def _put(self, node: Any) -> list[Reads]:
-        """Of elements set, or added to, at fixed places."""
+    def _added(self, node: Any) -> list[Reads]:
+        """Of elements that are added to others, at fixed places."""
         base, value, *index = node.inputs
-        if not self._is_fixed(index):
-            return self._everything(node)
-        if node.op.set_instead_of_inc:
-            return self._pooled(node, [0, 1])
         pick = Subtensor if isinstance(node.op, IncSubtensor) else AdvancedSubtensor
         numbers = self._numbers(base)
         reading = pick(node.op.idx_list).make_node(base, *index)

@@ -17,6 +17,7 @@ __all__ = [
     "left_in",
     "map_jumps",
     "minibatch",
+    "moves_nothing",
     "new_data",
     "no_gaussian_near",
     "no_metric",
@@ -232,11 +233,19 @@ def new_data(names: Sequence[str]) -> str:
     )
 
 
-def not_finite(latents: str, index: int) -> str:
+def not_finite(latents: str, index: int, where: str = "at the starting point") -> str:
     """A NaN in what the predictor is made of."""
     return (
-        f"The linear predictor of {latents!r} is not finite at index {index} at the starting "
-        "point. Remove or impute a NaN or an infinity in that row of X."
+        f"The linear predictor of {latents!r} is not finite at index {index} {where}. Remove or "
+        "impute a NaN or an infinity in that row of X."
+    )
+
+
+def moves_nothing(latents: str) -> str:
+    """A covariate that is zero, say, as one number less its mean."""
+    return (
+        f"The linear predictor does not depend on {latents!r}: what multiplies it is zero. Leave "
+        "it out, or name another latent variable: latent=[...]."
     )
 
 

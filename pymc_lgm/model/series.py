@@ -24,14 +24,13 @@ from pymc_lgm.model.integrates import is_positive
 from pymc_lgm.priors.markov import SeriesMaker
 
 __all__ = [
+    "Recursion",
     "Series",
     "as_series",
     "as_vector_walk",
-    "is_normal",
     "is_series",
     "is_vector_walk",
-    "parameters",
-    "parts",
+    "recursion_of",
 ]
 
 Variable = Any
@@ -154,15 +153,15 @@ def is_series(rv: Variable) -> bool:
     if not isinstance(op, AutoRegressiveRV | RandomWalkRV):
         return False
     if isinstance(op, AutoRegressiveRV):
-        return is_normal(rv.owner.inputs[2])
+        return _is_normal(rv.owner.inputs[2])
     start, innovation, _ = rv.owner.inputs
-    return is_normal(start) and is_normal(innovation)
+    return _is_normal(start) and _is_normal(innovation)
 
 
 def as_series(rv: Variable) -> Series:
     """T in bands and u, graphs of what the series depends on."""
-    start, steps, lags, drift, sigma = parts(rv)
-    first, scale = parameters(start)
+    start, steps, lags, drift, sigma = _parts(rv)
+    first, scale = _parameters(start)
     is_walk = isinstance(rv.owner.op, RandomWalkRV)
     order = 1 if is_walk else rv.owner.op.ar_order
     batch = shape_of(rv)[:-1] if rv.ndim > 1 else ()
@@ -191,22 +190,72 @@ def as_series(rv: Variable) -> Series:
     return Series(whitener, drive.astype("float64"), order + 1, str(rv.name), batch)
 
 
+class Recursion(NamedTuple):
+    """x_t = c + Σ_k ρ_k x_{t−k} + σ ε_t: how a series goes on, of one series or of several.
+
+    Attributes
+    ----------
+    lags : variable
+        ρ, (..., order).
+    drift, sigma : variable
+        c and σ, (...).
+    """
+
+    lags: Variable
+    drift: Variable
+    sigma: Variable
+
+
+def recursion_of(rv: Variable) -> Recursion:
+    """How a series goes on after its last value, whatever its first values are distributed as.
+
+    Raises
+    ------
+    ValueError
+        If `rv` is no series, or its innovations are not normal, or not alike in all steps.
+    """
+    op = getattr(getattr(rv, "owner", None), "op", None)
+    if not isinstance(op, AutoRegressiveRV | RandomWalkRV):
+        kind = type(rv).__name__ if op is None else f"made by {op}"
+        raise ValueError(
+            f"{getattr(rv, 'name', rv)!r} is no series ({kind}): steps= goes on with a pm.AR or a "
+            "pm.GaussianRandomWalk. Of a sum pass the series in it, and add the rest to its draws."
+        )
+    if is_walk := isinstance(op, RandomWalkRV):
+        innovation = rv.owner.inputs[1]
+        if not _is_normal(innovation):
+            raise ValueError(
+                f"{rv.name!r} is a random walk whose innovations are not univariate normal: write "
+                "pm.GaussianRandomWalk, or go on with its draws by hand."
+            )
+        if any(each.type.shape[0] != 1 for each in _parameters(innovation)):
+            raise ValueError(
+                f"{rv.name!r} has innovations that differ from step to step, so that those of the "
+                "steps to come are unknown: give it one mu and one sigma."
+            )
+    _, _, lags, *others = _parts(rv)
+    if is_walk:  # one for all steps
+        others = [each[0] for each in others]
+    numbers = [pt.shape_padleft(each, rv.ndim - 1 - each.ndim) for each in others]
+    return Recursion(pt.shape_padleft(lags, rv.ndim - lags.ndim), *numbers)
+
+
 def _positive(sd: Variable) -> Variable:
     """A standard deviation; PyMC's density is zero where it is not positive, and NaN has none."""
     sd = pt.as_tensor(sd)
     return sd if is_positive(sd) else pt.switch(pt.gt(sd, 0.0), sd, np.nan)
 
 
-def is_normal(rv: Variable) -> bool:
+def _is_normal(rv: Variable) -> bool:
     """Whether a distribution is a univariate normal."""
     return rv.owner is not None and isinstance(rv.owner.op, NormalRV)
 
 
-def parts(rv: Variable) -> tuple[Variable, ...]:
+def _parts(rv: Variable) -> tuple[Variable, ...]:
     """First values, steps, ρ of shape (..., order), c and σ; those of a walk with steps first."""
     if isinstance(rv.owner.op, RandomWalkRV):
         start, innovation, steps = rv.owner.inputs
-        return start, steps, pt.ones(1), *parameters(innovation)
+        return start, steps, pt.ones(1), *_parameters(innovation)
     rho, sigma, start, steps, *_ = rv.owner.inputs
     constant = int(rv.owner.op.constant_term)
     order = rv.owner.op.ar_order
@@ -215,7 +264,7 @@ def parts(rv: Variable) -> tuple[Variable, ...]:
     return start, steps, rho[..., constant:], rho[..., 0] if constant else pt.zeros(()), sigma
 
 
-def parameters(rv: Variable) -> tuple[Variable, Variable]:
+def _parameters(rv: Variable) -> tuple[Variable, Variable]:
     """Mean and standard deviation."""
     mean, sd = rv.owner.op.dist_params(rv.owner)
     return mean, sd

@@ -23,7 +23,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.linalg.inverse import MatrixInverse
 from scipy.sparse import csc_array, eye_array, issparse
 
-from pymc_lgm.model.affine import core_of
+from pymc_lgm.model.operations import core_of
 from pymc_lgm.priors.markov import PrecisionMaker
 from pymc_lgm.priors.sparse import Pattern
 

@@ -1,4 +1,4 @@
-"""The gradient of a graph in theta, one vector, by the parts of theta that the graph reads."""
+"""Derivatives of graphs in theta, one vector: backward and forward."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytensor.graph.traversal import applys_between
 from pytensor.tensor.exceptions import NotScalarConstantError
 from pytensor.tensor.subtensor import Subtensor, get_constant_idx
 
-__all__ = ["theta_gradient"]
+__all__ = ["theta_derivative", "theta_gradient"]
 
 Variable = Any
 
@@ -60,6 +60,17 @@ def theta_gradient(scalar: Variable, theta: Variable) -> Variable:
     if all(piece.ndim == 0 for piece in joined):
         return pt.stack(joined)
     return pt.concatenate([pt.atleast_1d(piece) for piece in joined])
+
+
+def theta_derivative(output: Variable, theta: Variable, v: Variable) -> Variable:
+    """Σ_j v_j ∂ output/∂ theta_j, in the shape of the output.
+
+    ⟨∂ output/∂ theta, weights⟩ is linear in the weights: its gradient in them, paired with v, is
+    the derivative along v. Every operation that has a gradient has this one, too.
+    """
+    weights = pt.zeros_like(output)
+    backward = grad(pt.sum(output * weights), theta, disconnected_inputs="ignore")
+    return grad(pt.sum(backward * v), weights, disconnected_inputs="ignore")
 
 
 def _parts(scalar: Variable, theta: Variable) -> dict[tuple[int, int], list[Variable]] | None:

@@ -9,7 +9,6 @@ from pymc_lgm import kernels
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.recall import Recall, WarmSearch, laplace_near_sites
 from pymc_lgm.model import refusals
-from pymc_lgm.model.diagnose import is_flat
 from pymc_lgm.steps.marginal import Importance, Marginal
 from pymc_lgm.steps.options import StepOptions, one_of, refuse_no_metric
 
@@ -162,7 +161,7 @@ class PseudoMarginal(Marginal):
         self._close = self.lgm.form.is_close
         if self._close and self.lgm.sets is not None and self.lgm.has_gradient:
             self._close = self.lgm.is_log_concave
-            if not self._close and self.approximation is None and is_flat(self.lgm):
+            if not self._close and self.approximation is None and self.lgm.is_flat:
                 raise ValueError(refusals.no_gaussian_near(self.lgm.likelihood_names))
         elements, latent = list(super()._sweep()), self.latent_move
         if latent == "posterior" and self._close:

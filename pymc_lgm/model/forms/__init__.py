@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 
 from pymc_lgm.model.field_structure import FieldStructure
-from pymc_lgm.model.forms.band import Band
 from pymc_lgm.model.forms.base import Form, Setting
 from pymc_lgm.model.forms.field import FieldPredictor
 from pymc_lgm.model.forms.inducing import ThroughInducing
 from pymc_lgm.model.forms.linear import LinearPredictor
 from pymc_lgm.model.forms.sum import SumPredictor
-from pymc_lgm.model.forms.vector import OneVector
+from pymc_lgm.model.forms.vector import Band, OneVector
 from pymc_lgm.model.series import Series
 
 __all__ = ["Form", "Setting", "forms_of"]

@@ -63,6 +63,11 @@ class Setting:
     compiled: Callable[[list[Variable], Any], Callable[..., Any]]
 
     @property
+    def start(self) -> dict[Variable, Array]:
+        """Theta and what other steps own, with values at which all can be computed."""
+        return {self.theta: self.at} | {v: v.get_value() for v in self.others}
+
+    @property
     def label(self) -> str:
         """The names of the latents, to be read."""
         return " + ".join(str(latent.rv.name) for latent in self.reading.latents)

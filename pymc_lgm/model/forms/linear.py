@@ -11,18 +11,17 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.traversal import ancestors
 
-from pymc_lgm.linalg import Array, factorize
+from pymc_lgm.linalg import Array
+from pymc_lgm.model.affine_graph import AffineGraph
 from pymc_lgm.model.compiling import called_once
 from pymc_lgm.model.draw_back import DrawBack
 from pymc_lgm.model.forms.base import Direction, Form, FormModel, PriorAt, Probe, Setting
 from pymc_lgm.model.parts import Part, covariances
 from pymc_lgm.model.predictor import Predictor
+from pymc_lgm.model.refutations import loses_rank
 from pymc_lgm.priors import BlocksPrior, DensePrior, LowRankPrior, Prior
 
 __all__ = ["LinearPredictor"]
-
-LOOKS = 8
-"""Theta beside the start at which a rank is looked at."""
 
 
 class LinearPredictor(Form):
@@ -35,33 +34,28 @@ class LinearPredictor(Form):
     def __init__(self, setting: Setting):
         super().__init__(setting)
         self._setting = setting
-        predictor = self.predictor = Predictor(setting)
+        graph = AffineGraph(setting)
+        predictor = self.predictor = Predictor(setting, graph)
         self.n, basis = predictor.size, predictor.basis
         self.rank = self.n if basis is None else basis.shape[1]
         self.mean, self.cov = predictor.mean, predictor.cov
         self.of_values = predictor.cov_of_values
         self.f = pt.vector("f", shape=(self.n,))
         frontier, model = setting.reading.frontier, setting.model
-        self.cuts = dict(zip(frontier, predictor.pieces(self.f), strict=True))
+        elements = predictor.elements
+        is_each = np.array_equal(elements.index, np.arange(self.n))
+        flat = self.f if is_each else self.f[elements.read]
+        self.cuts = graph.cuts(flat, elements.is_free)
         flat = pt.concatenate([v.astype("float64").ravel() for v in frontier])
         (flat,) = setting.place(model.replace_rvs_by_values([flat]))
         values = [model.rvs_to_values[latent.rv] for latent in setting.reading.latents]
         self._inputs, self._flat = [setting.theta, *values], flat
 
     def loses_rank(self) -> bool:
-        """Whether f has fewer degrees of freedom to rounding at one of a few theta.
-
-        As that of a smooth process by basis functions, where what multiplies the last of them
-        vanishes. Its latent variables have as many as ever.
-        """
+        """Whether f has fewer degrees of freedom than latent variables, at one of a few theta."""
         if all(block.columns is not None for block in self.predictor.blocks):
             return False
-        K = called_once([self._setting.theta], self.cov)
-        at, rng = self._setting.at, np.random.default_rng(0)
-        looks = [at, *(at + rng.standard_normal((LOOKS, at.size)))]
-        with np.errstate(all="ignore"):
-            covs = (np.array(K(theta), order="F") for theta in looks)
-            return any(np.isfinite(C).all() and factorize(C) is None for C in covs)
+        return loses_rank(called_once([self._setting.theta], self.cov), self._setting.at)
 
     def prior_of(self, model: FormModel) -> PriorAt:
         """Of a low rank, of parts, or dense."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,6 @@ import pytensor.tensor as pt
 
 from numpy.typing import NDArray
 from pytensor.compile.mode import optdb
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
@@ -27,6 +26,8 @@ from scipy.linalg import blas, lapack
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.forms.base import Setting
+from pymc_lgm.model.operations import known_value
+from pymc_lgm.model.refutations import rows_are_their_own
 
 __all__ = ["maps_by_rows"]
 
@@ -108,20 +109,11 @@ class _Rows:
         tall = {x: x[slice(*bounds)] for x in ancestors([K_uf]) if _height(x) == n}
         cut = clone_replace(K_uf, tall, rebuild_strict=False) if self._together < n else K_uf
         self._function = setting.compiled([setting.theta, *bounds], cut)
-        if self._together < n and not self._are_its_own(setting.at):
+        if self._together < n and not rows_are_their_own(
+            partial(self, setting.at), shape, self._together
+        ):
             self._function = setting.compiled([setting.theta, *bounds], K_uf)
             self._together = n
-
-    def _are_its_own(self, theta: Array) -> bool:
-        n, step = self._shape[0], self._together
-        try:
-            whole, first, last = (self(theta, *at) for at in ((0, n), (0, step), (n - step, n)))
-        except (AssertionError, ValueError):  # of shapes: something has n rows otherwise
-            return False
-        return whole.shape == self._shape and all(
-            part.shape == right.shape and np.allclose(part, right, rtol=1e-9, equal_nan=True)
-            for part, right in ((first, whole[:step]), (last, whole[n - step :]))
-        )
 
     def __call__(self, theta: Array, start: int, stop: int) -> Array:
         """K_fu[start:stop]."""
@@ -147,10 +139,5 @@ class _Rows:
 
 def _height(x: Variable) -> int | None:
     """Of a matrix that is no result of a computation."""
-    if isinstance(x, Constant):
-        value = x.data
-    elif isinstance(x, SharedVariable):
-        value = x.get_value(borrow=True)
-    else:
-        return None
+    value = known_value(x)
     return len(value) if np.ndim(value) == 2 else None

@@ -35,16 +35,15 @@ from pymc_lgm.gaussian import (
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 from pymc_lgm.model.affine_graph import AffineGraph
+from pymc_lgm.model.columns import columns_move
 from pymc_lgm.model.compiling import called_once
-from pymc_lgm.model.elements import columns_move, distinct_elements
 from pymc_lgm.model.forms.base import Direction, Form, FormModel, PriorAt, Probe, Setting
 from pymc_lgm.model.hyperparameters import discrete_in
 from pymc_lgm.model.latents import Latent
-from pymc_lgm.model.reads import joined, reads_of
+from pymc_lgm.model.reads import joined, reads_of_densities, sets_of
 from pymc_lgm.model.series import Series
-from pymc_lgm.model.sets import reads_of_densities, sets_of
 from pymc_lgm.model.theta_gradient import theta_gradient
-from pymc_lgm.priors import Prior, sparse_loops
+from pymc_lgm.priors import Prior
 from pymc_lgm.priors.markov import SeriesMaker
 
 __all__ = ["SumPredictor"]
@@ -82,34 +81,21 @@ class SumPredictor(Form):
         super().__init__(setting)
         self._setting, self._families = setting, families
         self._parts, self._x = graph.parts, graph.x
-        here = {graph.x: np.zeros(graph.x.type.shape[0]), setting.theta: setting.at}
-        here |= {v: v.get_value() for v in setting.others}
-        moving = [setting.theta, *setting.others]
-        if setting.reading.joins:
-            size = int(
-                called_once([graph.x, setting.theta], graph.raw.size)(here[graph.x], setting.at)
-            )
-            first, self._index = np.arange(size), np.arange(size)
-        else:
-            first, self._index = distinct_elements(graph.raw, [graph.x, *moving], here)
-        (reads,) = reads_of([graph.raw], graph.x, here, most=MOST)
-        self.is_sparse = not reads.many.any()
-        # Elements that depend on no latent variable are left out of f.
-        self._is_free = reads.counts == 0
-        kept = ~self._is_free[first]
-        self._first, self._index = first[kept], (np.cumsum(kept) - 1)[self._index]
-        self._raw_of_values, self._raw = graph.of_values, graph.raw
-        pattern = reads.pattern[self._first]
+        self._elements = graph.elements(MOST, apart=setting.reading.joins)
+        self._first = self._elements.first
+        self.is_sparse = not self._elements.reads.many.any()
+        pattern = self._elements.reads.pattern[self._first]
         pattern.sort_indices()
         starts, columns = pattern.indptr.astype(np.intp), pattern.indices.astype(np.intp)
         self._rows = np.repeat(np.arange(self._first.size), np.diff(starts))
         self._pattern = starts, columns
+        moving = [setting.theta, *setting.others]
         move = columns_move(graph.raw, graph.x, graph.parts, moving)
         self._make_numbers(graph, move)
-        self.f = pt.vector("f", shape=(graph.x.type.shape[0] + self._first.size,))
-        self.n, self.rank = int(self.f.type.shape[0]), int(graph.x.type.shape[0])
+        self.n, self.rank = graph.size + self._first.size, graph.size
+        self.f = pt.vector("f", shape=(self.n,))
         self.mean = self.cov = pt.zeros(self.n)
-        self._nodes, self._graph = graph.nodes, graph
+        self._graph = graph
         self.stays = not any(move) and self._is_held()
         self._known: tuple[bytes, SumAt | None] | None = None
 
@@ -130,10 +116,7 @@ class SumPredictor(Form):
         whole = {k for k, latent in enumerate(latents) if isinstance(latent.field, Series)}
         graph = AffineGraph(setting, whole, sums)
         form = cls(setting, graph, families)
-        if not form.is_sparse:
-            return None
-        form._refute(graph)
-        return form
+        return form if form.is_sparse and form._first.size else None
 
     def _make_numbers(self, graph: AffineGraph, move: list[bool]) -> None:
         """Graphs of c, A and what the families read, and the numbers of A that stay."""
@@ -141,7 +124,7 @@ class SumPredictor(Form):
         picked = graph.raw[self._first]
         part_of = np.repeat(np.arange(len(graph.parts)), [p.stop - p.start for p in graph.parts])
         moves = np.asarray(move)[part_of][columns]
-        N = graph.x.type.shape[0]
+        N = graph.size
         self._steady = np.zeros(columns.size)
         self._moving: list[tuple[Index, Index, Index]] = []
         seeds = np.zeros((1, N))
@@ -160,7 +143,7 @@ class SumPredictor(Form):
                 found = np.asarray(called_once([setting.theta], of_seeds)(setting.at))
                 self._steady[at] = found[level, row] - found[0, row]
         seeded = vectorize_graph(picked, {graph.x: pt.constant(seeds)})
-        zeros = pt.zeros(int(N))
+        zeros = pt.zeros(N)
         flat = pt.concatenate([value.ravel() for value in graph.values])
         offset = clone_replace(flat, {graph.x: zeros}, rebuild_strict=False)
         of_values = setting.model.replace_rvs_by_values(
@@ -168,21 +151,6 @@ class SumPredictor(Form):
         )
         self.of_values = [graph.of_values, *of_values]
         self.reads = [seeded, offset, *setting.place(of_values)]
-
-    def _refute(self, graph: AffineGraph) -> None:
-        """Raise if the predictor of a random x is not c + A x: the rules of the graph are wrong."""
-        x = np.random.default_rng(0).standard_normal(self.rank)
-        once = called_once([graph.x, self._setting.theta], [graph.raw, *self.reads])
-        with np.errstate(all="ignore"):
-            raw, rows, *_ = once(x, self._setting.at)
-        c, A = np.array(rows[0]), self._numbers_of_A(rows)
-        below = np.zeros((c.size, 1))
-        sparse_loops.times(*self._pattern, A, x[:, None], below)
-        right = c + below[:, 0]
-        if not np.isfinite(raw).all():
-            raise ValueError(refusals.not_finite(self.label, int(np.argmin(np.isfinite(raw)))))
-        if not np.allclose(raw[self._first], right, rtol=1e-8, atol=1e-8 * (1 + np.abs(c).max())):
-            raise ValueError(refusals.not_affine())
 
     def _is_held(self) -> bool:
         """Whether eta is a function of the latent variables alone, so that f can be held."""
@@ -234,30 +202,12 @@ class SumPredictor(Form):
     @cached_property
     def cuts(self) -> Any:  # type: ignore[override]  # set to nothing when densities are made
         """The frontier's variables, made of f."""
-        E, size = self._first.size, self._index.size
-        flat = self.f[self.rank :][self._index[~self._is_free]] if E else pt.zeros(0)
-        if self._is_free.any():
-            zeros = pt.zeros(self.rank)
-            c = clone_replace(self._raw_of_values, {self._x: zeros}, rebuild_strict=False)
-            flat = c[np.flatnonzero(~self._is_free)].set(flat)
-        setting, nodes = self._setting, self._nodes
-        graphs = [
-            clone_replace(v, nodes, rebuild_strict=False).shape for v in setting.reading.frontier
-        ]
-        shapes = called_once(
-            [self._x, setting.theta], setting.place([pt.as_tensor(s) for s in graphs])
-        )(np.zeros(self.rank), setting.at)
-        cuts, end = {}, 0
-        for v, shape in zip(setting.reading.frontier, shapes, strict=True):
-            begin, end = end, end + int(np.prod(shape))
-            cuts[v] = flat[begin:end].reshape(tuple(int(length) for length in shape))
-        assert end == size
-        return cuts
+        eta = self.f[self.rank :][self._elements.read]
+        return self._graph.cuts(eta, self._elements.is_free)
 
     def known(self, densities: list[Variable]) -> list[Variable] | None:
         """As they are, if observations read few elements of eta together."""
-        values = {self.f: np.zeros(self.n), self._setting.theta: self._setting.at}
-        values |= {v: v.get_value() for v in self._setting.others}
+        values = {self.f: np.zeros(self.n)} | self._setting.start
         found = reads_of_densities(densities, self.f, values)
         if any((each.counts > 1).any() for each in found):
             group = joined(found)
@@ -416,8 +366,10 @@ class SumPredictor(Form):
         if prior_at(theta) is not None:
             return None
         rows, offset, *values = self._numbers(theta)
-        if not (np.isfinite(rows).all() and np.isfinite(offset).all()):
-            return f"The linear predictor of {self.label} is not finite {where}."
+        if (bad := self._first[~np.isfinite(rows).all(axis=0)]).size:
+            return refusals.not_finite(self.label, int(bad.min()), where)
+        if not np.isfinite(offset).all():
+            return f"The mean of {self.label!r} is not finite {where}."
         latents = self._setting.reading.latents
         for latent, family in zip(latents, self._families, strict=True):
             count = len(family.reads)
@@ -469,6 +421,7 @@ def _family(latent: Latent, shape: tuple[int, ...], sums: int) -> _Reader | None
     if latent.is_whitened and len(shape) != 1:
         return None
     b, cov = shape[-1], latent.cov
+    assert cov is not None
     if cov.ndim > 2:  # one for each vector of a batch, or for those along some of its axes
         cov = pt.broadcast_to(cov, (*shape, b))
     return _Reader(DenseBlocks(n // b, b), [cov], f"{n // b} dense of {b}")

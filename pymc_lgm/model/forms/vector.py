@@ -1,17 +1,23 @@
-"""f is one multivariate normal vector of the model."""
+"""f is one vector of the model: a multivariate normal, or a series, whose precision is a band."""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.forms.base import Form, FormModel, PriorAt, Setting
-from pymc_lgm.priors import DensePrior, Prior
+from pymc_lgm.model.reads import reads_of_densities
+from pymc_lgm.model.series import Series
+from pymc_lgm.priors import BandedPrior, DensePrior, Prior
+from pymc_lgm.priors.banded_models import OfWhitener
 
-__all__ = ["OneVector"]
+__all__ = ["Band", "OneVector"]
+
+Variable = Any
 
 
 class OneVector(Form):
@@ -40,3 +46,52 @@ class OneVector(Form):
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
         """f."""
         return [f.copy()]
+
+
+class Band(Form):
+    """f = x, T x = u + ε: ``cov`` is T in bands, and ``mean`` u.
+
+    Attributes
+    ----------
+    is_last : bool
+        Whether no other form is left for observations that read several elements of f.
+    """
+
+    by_covariance, has_sets, is_bent = False, False, True
+    is_last = False
+
+    def __init__(self, setting: Setting, series: Series):
+        super().__init__(setting)
+        self._setting = setting
+        (latent,), model = setting.reading.latents, setting.model
+        self.n = self.rank = int(np.prod(setting.shapes[0]))
+        self._series = series
+        drive, bands = model.replace_rvs_by_values([series.drive, series.whitener])
+        self.mean, self.cov = setting.place([pt.broadcast_to(drive, (self.n,)), bands])
+        self.of_values = [bands]
+        self.f = model.rvs_to_values[latent.rv].type("f")
+        self.cuts = {latent.node: self.f}
+
+    def known(self, densities: list[Variable]) -> list[Variable] | None:
+        """As they are, if observations read one element each or too many."""
+        values = {self.f: np.zeros(self.n)} | self._setting.start
+        found = [] if self.is_last else reads_of_densities(densities, self.f, values)
+        are_few = not any(each.many.any() for each in found)
+        together = any((each.counts > 1).any() for each in found)
+        return None if together and are_few else densities
+
+    def prior_of(self, model: FormModel) -> PriorAt:
+        """In bands."""
+        return partial(BandedPrior.at, OfWhitener(model.graphs, model.enters_cov))
+
+    def f_of(self, prior_at: PriorAt, theta: Array, values: list[Array]) -> Array:
+        """The series."""
+        return values[0]
+
+    def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
+        """f."""
+        return [f.copy()]
+
+    def explain(self, model: FormModel, prior_at: PriorAt, theta: Array, where: str) -> str | None:
+        """Say that T has no inverse."""
+        return None if prior_at(theta) is not None else self._series.explain(where)

@@ -1,0 +1,190 @@
+"""What theta does to the columns of A, of a linear predictor c + A x: what follows from its graph.
+
+A column is a number if no operation on the way from x multiplies it by, or picks it with, something
+that theta moves. An operation that is not known makes columns that move.
+
+The rank of A(theta), and its range if that is the same at two theta chosen at random, are the same
+at almost every theta if theta enters A by operations that are analytic: a minor that is zero on a
+set of positive measure is zero everywhere. So a look at a few theta says what the range is. It says
+nothing of a maximum, a switch or an index: A(theta) may be another matrix beyond a threshold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+
+from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.traversal import toposort
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.linalg.inverse import MatrixInverse
+from pytensor.tensor.linalg.solvers.general import Solve
+from pytensor.tensor.linalg.solvers.psd import CholeskySolve
+from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
+from pytensor.tensor.math import Dot
+from pytensor.tensor.special import LogSoftmax, Softmax
+from pytensor.tensor.subtensor import Subtensor
+
+from pymc_lgm.model.operations import OF_SHAPES, core_of, depending, is_added, moved, performed
+
+__all__ = ["columns_move", "jump_in"]
+
+Variable = Any
+
+ANALYTIC = (
+    *(ps.Add, ps.Sub, ps.Mul, ps.TrueDiv, ps.Neg, ps.Reciprocal, ps.Identity, ps.Second, ps.Sqr),
+    *(ps.Exp, ps.Exp2, ps.Expm1, ps.Log, ps.Log2, ps.Log10, ps.Log1p, ps.Sqrt, ps.Pow),
+    *(ps.Sin, ps.Cos, ps.Tan, ps.Sinh, ps.Cosh, ps.Tanh, ps.ArcTan, ps.ArcSinh),
+    *(ps.Sigmoid, ps.Softplus, ps.Log1mexp, ps.Erf, ps.Erfc, ps.Erfcx, ps.GammaLn, ps.Psi),
+    *(ps.Gamma, ps.I0, ps.I1, ps.Ive, ps.J0, ps.J1, ps.Jv),
+)
+"""Of numbers."""
+
+SMOOTH = (
+    *(Dot, CumOp, Softmax, LogSoftmax, Cholesky, MatrixInverse),
+    *(Solve, CholeskySolve, SolveTriangular),
+)
+"""Of all inputs together; where they are not defined there is no density."""
+
+SUMS = (ps.Add, ps.Mul)
+
+
+def columns_move(
+    output: Variable, x: Variable, parts: Sequence[slice], moving: Sequence[Variable]
+) -> list[bool]:
+    """For each part of x whether a column of A, of an affine output, may depend on what moves.
+
+    Parameters
+    ----------
+    output : variable
+        Affine in x, as `pymc_lgm.model.affine` has found.
+    x : variable
+        Read by slices that are constants.
+    parts : sequence of slice
+        Those of the latent variables.
+    moving : sequence of variable
+        Theta, and what other steps own.
+
+    Returns
+    -------
+    list of bool
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x, theta = pt.vector("x", shape=(4,)), pt.scalar("theta")
+    >>> eta = x[0:2] + theta + theta * x[2:4]
+    >>> columns_move(eta, x, [slice(0, 2), slice(2, 4)], [theta])
+    [False, True]
+    """
+    depends = depending([output], moving)
+    reached = _reached(output, x, parts)
+    moves: set[int] = set()
+    for node in toposort([output]):
+        if node.outputs[0] not in reached:
+            continue
+        for position, v in enumerate(node.inputs):
+            if v in depends and v not in reached and not is_added(node, position):
+                moves |= reached[node.outputs[0]]
+    return [k in moves for k in range(len(parts))]
+
+
+def jump_in(
+    output: Variable, x: Variable, parts: Sequence[slice], moving: Sequence[Variable]
+) -> list[Apply[Any, Any] | None]:
+    """For each part of x an operation by which A(theta) may jump, or ``None``.
+
+    Parameters
+    ----------
+    output, x, parts, moving
+        As those of `columns_move`.
+
+    Returns
+    -------
+    list of node or None
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x, theta = pt.vector("x", shape=(2,)), pt.scalar("theta")
+    >>> eta = pt.exp(theta) * x[0:1] + pt.maximum(theta, 0.0) * x[1:2]
+    >>> [node is not None for node in jump_in(eta, x, [slice(0, 1), slice(1, 2)], [theta])]
+    [False, True]
+    """
+    depends = depending([output], moving)
+    reached = _reached(output, x, parts)
+    jumps: dict[Variable, Apply[Any, Any]] = {}
+    found: list[Apply[Any, Any] | None] = [None] * len(parts)
+    for node in toposort([output]):
+        if isinstance(node.op, OF_SHAPES) or depends.isdisjoint(node.inputs):
+            continue
+        of_x = reached.get(node.outputs[0])
+        # A term that is added to x does not enter A.
+        entering = [
+            v
+            for position, v in enumerate(node.inputs)
+            if of_x is None or not (v in reached or is_added(node, position))
+        ]
+        at = next((jumps[v] for v in entering if v in jumps), None)
+        if at is None and not _is_analytic(node, depends):
+            at = node
+        if at is None:
+            continue
+        if of_x is None:
+            jumps |= dict.fromkeys(node.outputs, at)
+        else:
+            for k in of_x:
+                found[k] = found[k] or at
+    return found
+
+
+def _reached(output: Variable, x: Variable, parts: Sequence[slice]) -> dict[Variable, set[int]]:
+    """Which parts of x each variable depends on; all of them if x is read but by a slice."""
+    reached = {x: set(range(len(parts)))}
+    for node in toposort([output]):
+        if isinstance(node.op, OF_SHAPES):
+            continue
+        found = [reached[v] for v in node.inputs if v in reached]
+        if (which := _part_of(node, x, parts)) is not None:
+            found = [{which}]
+        if found:
+            reached |= dict.fromkeys(node.outputs, set().union(*found))
+    return reached
+
+
+def _part_of(node: Apply[Any, Any], x: Variable, parts: Sequence[slice]) -> int | None:
+    """Which part a node takes of x; ``None`` if it is not one."""
+    if not isinstance(node.op, Subtensor) or node.inputs[0] is not x:
+        return None
+    if not all(isinstance(each, Constant) for each in node.inputs[1:]):
+        return None
+    size = int(x.type.shape[0])
+    (taken,) = performed(node, [np.arange(size), *(v.data for v in node.inputs[1:])])
+    taken = np.ravel(taken)
+    for k, part in enumerate(parts):
+        inside = np.arange(*part.indices(size))
+        if taken.size and np.isin(taken, inside).all():
+            return k
+    return None
+
+
+def _is_analytic(node: Apply[Any, Any], depends: Container[Variable]) -> bool:
+    op = core_of(node.op)
+    moves = [v in depends for v in node.inputs]
+    if count := moved(op, node.inputs):
+        return isinstance(op, CheckAndRaise) or not any(moves[count:])
+    if isinstance(op, Elemwise):
+        if isinstance(op.scalar_op, ps.Switch):
+            return not moves[0]
+        if isinstance(op.scalar_op, ps.Cast):
+            return bool(op.scalar_op.o_type.dtype.startswith("float"))
+        return isinstance(op.scalar_op, ANALYTIC)
+    if isinstance(op, CAReduce):
+        return isinstance(op.scalar_op, SUMS)
+    return isinstance(op, SMOOTH)

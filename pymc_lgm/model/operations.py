@@ -1,0 +1,245 @@
+"""What operations do: the table that every walk through a graph asks.
+
+An operation that moves elements from its inputs to its results is one entry of `PICKING`, `JOINING`
+or `SETTING`; one that is linear otherwise is a line of `is_affine`. The walks follow it from there:
+`pymc_lgm.model.affine`, `elements`, `columns`, `reads`, `amplitudes`, `log_concave`, `integrates`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+
+from numpy.typing import NDArray
+from pytensor.compile.ops import ViewOp
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.traversal import toposort
+from pytensor.raise_op import CheckAndRaise
+from pytensor.sparse.math import Dot as SparseDot
+from pytensor.sparse.math import StructuredDot
+from pytensor.sparse.variable import SparseConstant
+from pytensor.tensor.basic import (
+    Alloc,
+    ExtractDiag,
+    Join,
+    MakeVector,
+    ScalarFromTensor,
+    Split,
+    TensorFromScalar,
+    get_underlying_scalar_constant_value,
+)
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.exceptions import NotScalarConstantError
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.linalg.solvers.psd import CholeskySolve
+from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
+from pytensor.tensor.math import Dot, Sum
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+)
+from pytensor.tensor.type import TensorType
+
+__all__ = [
+    "ARRANGING",
+    "INDEXING",
+    "JOINING",
+    "OF_SHAPES",
+    "PICKING",
+    "SETTING",
+    "SHAPING",
+    "bare",
+    "core_of",
+    "depending",
+    "is_added",
+    "is_affine",
+    "is_affine_elementwise",
+    "is_sparse_product",
+    "known_value",
+    "moved",
+    "number_of",
+    "performed",
+    "sources",
+]
+
+Variable = Any
+Index = NDArray[np.intp]
+
+OF_SHAPES = (Shape, Shape_i)
+"""They read no element."""
+
+SHAPING = (Alloc, Reshape, SpecifyShape)
+"""They leave each element what it is. What their other inputs say is a shape."""
+
+ARRANGING = (*SHAPING, DimShuffle, ViewOp, TensorFromScalar, ScalarFromTensor)
+"""They leave each element what it is, and leave none out."""
+
+INDEXING = (Subtensor, AdvancedSubtensor)
+
+PICKING = (*ARRANGING, *INDEXING, Split, ExtractDiag, CheckAndRaise)
+"""Each element of a result is one of the first input's; the other inputs say which, if any."""
+
+JOINING = (Join, MakeVector)
+"""Each element of the result is one of some input's."""
+
+SETTING = (IncSubtensor, AdvancedIncSubtensor)
+"""Each element of the result is one of the first two inputs', or a sum of one of each; the other
+inputs say where."""
+
+ADDING = (ps.Add, ps.Sub, ps.Neg, ps.Identity, ps.Second, ps.Cast)
+
+SPARSE_DOT = (SparseDot, StructuredDot)
+
+
+def core_of(op: Any) -> Any:
+    """What is done along the last axes, if it is done along others again and again."""
+    return op.core_op if isinstance(op, Blockwise) else op
+
+
+def moved(op: Any, inputs: Sequence[Variable]) -> int:
+    """From how many of its inputs, the first ones, an operation moves elements.
+
+    The other inputs say where they are and where they go. It is 0 if an operation does something
+    else to its inputs.
+    """
+    if isinstance(op, PICKING):
+        return 1
+    if isinstance(op, SETTING):
+        return 2
+    return len(inputs) if isinstance(op, JOINING) else 0
+
+
+def sources(
+    node: Apply[Any, Any],
+    shape_of: Callable[[Variable], tuple[int, ...]],
+    value_of: Callable[[Variable], Any],
+) -> list[Index]:
+    """Find where each element of the results of an operation that moves elements comes from.
+
+    Parameters
+    ----------
+    node : Apply
+    shape_of, value_of : callable
+        Of inputs that elements are moved from, and of the others.
+
+    Returns
+    -------
+    list of ndarray of int
+        Of each result, in its shape: an index into the elements of the inputs that it moves
+        elements from, one input after another.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x = pt.vector("x", shape=(4,))
+    >>> sources(x[::-1].owner, lambda v: (4,), lambda v: v.data)
+    [array([3, 2, 1, 0])]
+    """
+    count, begin = moved(core_of(node.op), node.inputs), 0
+    inputs = []
+    for v in node.inputs[:count]:
+        shape = shape_of(v)
+        size = int(np.prod(shape, dtype=np.intp))
+        inputs.append(np.arange(begin, begin + size).reshape(shape))
+        begin += size
+    if isinstance(node.op, CheckAndRaise):  # what it checks is not looked at
+        return inputs
+    inputs += map(value_of, node.inputs[count:])
+    return [np.asarray(each).astype(np.intp) for each in performed(node, inputs)]
+
+
+def performed(node: Apply[Any, Any], inputs: Sequence[Any]) -> list[Any]:
+    """What an operation makes of values of its inputs."""
+    storage: list[list[Any]] = [[None] for _ in node.outputs]
+    node.op.perform(node, list(inputs), storage)
+    return [each[0] for each in storage]
+
+
+def depending(outputs: Sequence[Variable], on: Sequence[Variable]) -> set[Variable]:
+    """The variables of a graph whose values, and not only shapes, depend on others."""
+    found = set(on)
+    for node in toposort(outputs):
+        if not isinstance(node.op, OF_SHAPES) and not found.isdisjoint(node.inputs):
+            found.update(node.outputs)
+    return found
+
+
+def is_affine(node: Apply[Any, Any], dependent: Sequence[bool]) -> bool:
+    """Whether an operation is affine in those of its inputs that depend on latents, together."""
+    op = core_of(node.op)
+    if count := moved(op, node.inputs):
+        return not any(dependent[count:])
+    if isinstance(op, Elemwise):
+        return is_affine_elementwise(op.scalar_op, dependent)
+    if isinstance(op, Sum):
+        return True
+    if isinstance(op, CumOp):
+        return bool(op.mode == "add")
+    if isinstance(op, Dot):
+        return sum(dependent) == 1
+    if isinstance(op, SolveTriangular | CholeskySolve):
+        return not dependent[0]
+    # `with_dense_products` makes of it what the other rules know.
+    return is_sparse_product(node)
+
+
+def is_affine_elementwise(op: Any, dependent: Sequence[bool]) -> bool:
+    """Whether a function of numbers is affine in those of them that depend on latents, together."""
+    if isinstance(op, ps.Cast):
+        return bool(op.o_type.dtype == "float64")
+    if isinstance(op, ADDING):
+        return True
+    if isinstance(op, ps.Mul):
+        return sum(dependent) == 1
+    if isinstance(op, ps.TrueDiv | ps.Switch):
+        # A quotient is linear in its numerator, a switch in its branches.
+        return not dependent[1] if isinstance(op, ps.TrueDiv) else not dependent[0]
+    return False
+
+
+def is_sparse_product(node: Apply[Any, Any]) -> bool:
+    """Whether a sparse matrix that is a number multiplies a dense one."""
+    if not isinstance(node.op, SPARSE_DOT):
+        return False
+    A, x = node.inputs
+    return isinstance(A, SparseConstant) and isinstance(x.type, TensorType)
+
+
+def is_added(node: Apply[Any, Any], position: int) -> bool:
+    """Whether an input of an affine operation is added to, or put beside, what its others are."""
+    op = node.op
+    if isinstance(op, CheckAndRaise):  # it changes nothing but whether an error is raised
+        return True
+    if not isinstance(op, Elemwise):
+        return position < moved(op, node.inputs)
+    return position > 0 if isinstance(op.scalar_op, ps.Switch) else isinstance(op.scalar_op, ADDING)
+
+
+def bare(v: Variable) -> Variable:
+    """A variable without the axes that have been added to it, or put in another order."""
+    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
+        (v,) = v.owner.inputs
+    return v
+
+
+def known_value(v: Variable) -> Any:
+    """The value of a constant, or of data; ``None`` of what is computed or drawn."""
+    if isinstance(v, Constant):
+        return v.data
+    return v.get_value(borrow=True) if isinstance(v, SharedVariable) else None
+
+
+def number_of(v: Variable) -> float | None:
+    """The value of a constant whose elements are all equal; ``None`` of anything else."""
+    try:
+        return float(get_underlying_scalar_constant_value(v))
+    except NotScalarConstantError:
+        return None

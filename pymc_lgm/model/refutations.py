@@ -1,0 +1,163 @@
+"""Looks at numbers: they may refute what has been read of a model, and never establish it.
+
+What samplers believe of a model follows from its graph, and `pymc_lgm.model.check` compares it with
+PyMC's density along the chain. Before a chain starts numbers are looked at here, and nowhere else.
+A look may refuse a model, or a form of f that has no density. It may also choose between two ways
+of which either is right, as how blocks of an approximation are stored.
+
+One look says more than that: `rows_are_their_own`. That rows of a covariance can be computed apart
+does not follow from its graph by a rule yet, so the comparison with PyMC alone stands behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pymc as pm
+
+from numpy.typing import NDArray
+from pymc.vartypes import continuous_types
+
+from pymc_lgm.linalg import Array, factorize
+from pymc_lgm.model import refusals
+from pymc_lgm.model.compiling import ONCE
+from pymc_lgm.priors.class_blocks import ClassBlocks
+from pymc_lgm.priors.precision import SiteBlocks
+
+__all__ = [
+    "TOLERANCE",
+    "are_classes",
+    "generator",
+    "has_curvature",
+    "is_flat",
+    "loses_rank",
+    "most_alike",
+    "moved_a_little",
+    "refuse_what_is_not_affine",
+    "rows_are_their_own",
+    "thetas_near",
+]
+
+Variable = Any
+
+SEED = 0
+
+AWAY = 0.3
+"""Of a theta beside the start, on the scale that it is sampled on: nothing is zero there by chance,
+and nothing is far from where it can be computed."""
+
+TOLERANCE = 1e-8
+"""Of two numbers that should be equal, as a share of their size."""
+
+LOOKS = 8
+"""Theta beside the start at which a rank is looked at."""
+
+
+def generator() -> np.random.Generator:
+    """Random numbers for looks, the same in each: a model is read alike wherever it is read."""
+    return np.random.default_rng(SEED)
+
+
+def thetas_near(
+    at: Array, count: int, rng: np.random.Generator, *, away: float = AWAY
+) -> list[Array]:
+    """The start, and as many theta beside it: where a coefficient starts at 0 it hides a term."""
+    return [at, *(at + away * rng.standard_normal((count, at.size)))]
+
+
+@contextmanager
+def moved_a_little(others: Sequence[Variable], rng: np.random.Generator) -> Iterator[None]:
+    """Look at a model where other steps have moved their continuous variables."""
+    kept = [(v, v.get_value()) for v in others if v.dtype in continuous_types]
+    try:
+        for v, value in kept:
+            v.set_value(value + AWAY * rng.standard_normal(value.shape))
+        yield
+    finally:
+        for v, value in kept:
+            v.set_value(value)
+
+
+def refuse_what_is_not_affine(values: Array, c: Array, A: Array, x: Array) -> None:
+    """Raise if a predictor has other values at rows x (k, N) than c + A x, (k, E)."""
+    size = 1.0 + np.abs(c)
+    if not np.allclose(values, c + x @ A.T, rtol=TOLERANCE, atol=TOLERANCE * size):
+        raise ValueError(refusals.not_affine())
+
+
+def rows_are_their_own(
+    at: Callable[[int, int], Array], shape: tuple[int, int], together: int
+) -> bool:
+    """Whether rows of a matrix, computed alone, are those of the whole, as far as either end shows.
+
+    Parameters
+    ----------
+    at : callable
+        The first of some rows, and the last, to these rows.
+    shape : tuple of int
+        Of the whole.
+    together : int
+        How many rows are computed at once.
+    """
+    n = shape[0]
+    try:
+        whole, first, last = (at(*rows) for rows in ((0, n), (0, together), (n - together, n)))
+    except (AssertionError, ValueError):  # of shapes: something has n rows otherwise
+        return False
+    return whole.shape == shape and all(
+        part.shape == right.shape and np.allclose(part, right, rtol=TOLERANCE, equal_nan=True)
+        for part, right in ((first, whole[:together]), (last, whole[n - together :]))
+    )
+
+
+def loses_rank(cov: Callable[[Array], Any], at: Array) -> bool:
+    """Whether a covariance cannot be factorized at one of a few theta.
+
+    As that of a smooth process by basis functions, where what multiplies the last of them vanishes.
+    """
+    with np.errstate(all="ignore"):
+        covs = (
+            np.array(cov(theta), order="F")
+            for theta in thetas_near(at, LOOKS, generator(), away=1.0)
+        )
+        return any(np.isfinite(C).all() and factorize(C) is None for C in covs)
+
+
+def most_alike(predictor: Variable) -> int:
+    """How many elements of a vector of a model have the same value, at most, in a draw of it.
+
+    0 if it has no draw, as that of a flat prior.
+    """
+    try:
+        drawn = np.asarray(pm.draw(predictor, random_seed=SEED, mode=ONCE))
+    except NotImplementedError:
+        return 0
+    _, counts = np.unique(drawn, return_counts=True)
+    return int(counts.max(initial=0))
+
+
+def are_classes(W: SiteBlocks) -> bool:
+    """Whether blocks of a curvature have the form diag(D) − u uᵀ, and no row a sum.
+
+    Then an approximation has blocks of this form, at other f the nearest ones.
+    """
+    if W.sets.shape[1] < 3 or (W.sets < 0).any() or not np.isfinite(W.values).all():
+        return False
+    nearest = ClassBlocks.nearest(W.sets, W.values)
+    return bool((np.abs(nearest.values - W.values) <= TOLERANCE * np.abs(W.values).max()).all())
+
+
+def has_curvature(curvature: Callable[[Array], Array], n: int) -> bool:
+    """Whether a likelihood has some, or one that is not finite, where all f_i are one of a few."""
+    found = (curvature(np.full(n, x)) for x in (0.0, -1.0, 1.0, -3.0, 3.0))
+    return any((W > 0.0).any() or not np.isfinite(W).all() for W in found)
+
+
+def is_flat(gradient: Callable[[Array], Array], sets: NDArray[np.intp], n: int) -> bool:
+    """Whether a likelihood has no slope where one latent of each observation is far above all."""
+    f = np.full(n, -30.0)
+    f[sets[:, 0]] = 30.0
+    return bool((np.abs(gradient(f)) < TOLERANCE).all())
