@@ -7,8 +7,9 @@ variable are none, as the zeros of a reference class.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -29,7 +30,8 @@ Variable = Any
 Index = NDArray[np.intp]
 
 
-class Elements(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Elements:
     """The different elements of a linear predictor.
 
     Attributes
