@@ -201,7 +201,7 @@ def test_observations_that_read_several_elements(build, quick):
     """Shared by a group, an element of one predictor would join all observations of the group."""
     with pm.Model() as built:
         build()
-    read = lgm.LatentGaussianModel.from_pymc(built)
+    read = lgm.PseudoMarginal(model=built).lgm
     assert isinstance(read.form, SumPredictor)
     assert read.sets is not None
     assert read.sets.shape[1] == 2

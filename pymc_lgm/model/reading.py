@@ -158,9 +158,9 @@ def read_latents(
             refused = dict.fromkeys(single_in(terms, found.predictor, of_node))
         if not refused and len(found.predictor) > 1:
             reason = "many observations read each of its elements beside another linear predictor"
-            shared = [rv for rv in shared_in(terms, found.predictor, latents) if rv not in named]
+            shared = shared_in(terms, found.predictor, latents)
             joins = any(is_many(rv) for rv in shared)
-            refused = {} if joins else dict.fromkeys(shared)
+            refused = {} if joins else dict.fromkeys(rv for rv in shared if rv not in named)
         reading = Reading(latents, found.predictor, terms, missing, left, joins)
         if not refused and not reading.is_one_vector and (k := discrete_in(model, found.predictor)):
             # A is looked at once: it cannot jump when another step moves k.
