@@ -120,7 +120,7 @@ class StepSizeTuning(NamedTuple):
 
 
 class History(NamedTuple):
-    """Where a chain has been, a row a draw. What is learnt of it is renewed now and then.
+    """Where a chain has been, a row per draw. What is learnt of it is renewed now and then.
 
     Attributes
     ----------
@@ -143,7 +143,7 @@ class History(NamedTuple):
 
     @property
     def later(self) -> Array:
-        """The later two thirds, one a row: the first are on the way from the start."""
+        """The later two thirds, one per row: the first are on the way from the start."""
         return np.array(self.rows[len(self.rows) // 3 :])
 
     def learnt(self, growth: Fraction) -> History:

@@ -347,7 +347,7 @@ def _greatest_r_hat(trace: xr.Dataset, end: int) -> float:
 def _panels(
     data: xr.Dataset, dims: Sequence[Hashable], height: float, backend: str | None, **kwargs: Any
 ) -> tuple[az.PlotCollection, dict[str, Any]]:
-    """Make titled panels, two a row, for the variables along dims, and say where a legend goes."""
+    """Make titled panels, two per row, for variables along dims, and say where a legend goes."""
     layout, legend = {}, {}
     if (backend or az.rcParams["plot.backend"]) == "matplotlib":  # off the panels
         layout, legend = {"layout": "constrained"}, {"loc": "outside lower center", "ncols": 2}

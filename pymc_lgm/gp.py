@@ -118,7 +118,7 @@ class SparseLatent(pm.gp.Latent):
         -------
         Projected
             f, to be handed to a likelihood of this package or to `Expected`. `Softmax` and
-            `RobustMax` take a list of them, one a class.
+            `RobustMax` take a list of them, one per class.
         """
         if Xu is None:
             raise ValueError(
@@ -152,7 +152,7 @@ def _check_points(X: Any, Xu: Any) -> None:
     for name, shape in shapes.items():
         if shape is not None and len(shape) != 2:
             raise ValueError(
-                f"{name} has shape {shape}: write one row a point, as {name}[:, None]."
+                f"{name} has shape {shape}: write one row per point, as {name}[:, None]."
             )
     if shapes["X"] is None or shapes["Xu"] is None:
         return

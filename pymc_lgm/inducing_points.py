@@ -103,7 +103,7 @@ def place_inducing_points(
     start = np.array(Z, dtype=np.float64)
     if start.ndim != 2 or not np.isfinite(start).all():
         raise ValueError(
-            f"Z has shape {start.shape}: write one row of finite numbers a point, as "
+            f"Z has shape {start.shape}: write one row of finite numbers per point, as "
             "pm.gp.util.kmeans_inducing_points(m, X) returns them."
         )
     points = pytensor.shared(start, name="Z", shape=start.shape)

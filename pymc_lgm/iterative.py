@@ -227,7 +227,7 @@ class IterativeEvidence:
             if points.ndim != 2 or points.shape[1] != self._X.shape[1]:
                 raise ValueError(
                     f"Xnew has shape {points.shape} and gp.X has {self._X.shape[1]} column(s): "
-                    "Xnew needs the same columns, one row a point."
+                    "Xnew needs the same columns, one row per point."
                 )
             values = list(natural.values())
             own, mean = self._own(points, *values)

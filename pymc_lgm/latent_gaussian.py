@@ -62,7 +62,7 @@ class LatentGaussian(GaussianModel, Protocol):
         """s (n,) if ℓ = Σ log Φ(s_i f_i), ``None`` if not."""
 
     def effects(self, theta: Array) -> Effects | None:
-        """Effects, one an observation, that ℓ has been integrated over."""
+        """Effects, one per observation, that ℓ has been integrated over."""
 
     # Derivatives in theta, for targets with a gradient.
 

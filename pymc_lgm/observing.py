@@ -51,7 +51,7 @@ def observations(
     parameters, posterior, model, compile_kwargs
         As in `pymc_lgm.predict`.
     points : ndarray, shape (points, ...)
-        Where f is predicted, one row a point.
+        Where f is predicted, one row per point.
     inputs : variable
         The points, in the graphs of what a likelihood's parameters depend on.
     """

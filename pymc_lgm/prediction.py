@@ -271,15 +271,15 @@ def _points(Xnew: ArrayLike, d: int) -> Array:
         points = np.asarray(Xnew, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            "Xnew is not an array of numbers: give numbers, one row a point, and write categories "
-            "as numbers, as for gp.X."
+            "Xnew is not an array of numbers: give numbers, one row per point, and write "
+            "categories as numbers, as for gp.X."
         ) from error
     if points.ndim == 1 and d == 1:
         points = points[:, None]
     if points.ndim != 2 or points.shape[1] != d:
         raise ValueError(
             f"Xnew has shape {points.shape} and gp.X has {d} column(s): Xnew needs the same "
-            "columns, one row a point. For a single column write Xnew[:, None]."
+            "columns, one row per point. For a single column write Xnew[:, None]."
         )
     if not np.isfinite(points).all():
         row = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])

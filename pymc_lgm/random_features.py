@@ -40,7 +40,7 @@ class ArcCosine(Covariance):
     input_dim, active_dims
         As for every covariance of `pymc.gp.cov`.
     ls : variable or array_like
-        ℓ, one, or one a column.
+        ℓ, one, or one per column.
 
     References
     ----------
@@ -116,7 +116,7 @@ class RandomFeatures(Base):
 
     Notes
     -----
-    A likelihood costs O(n N) operations an output, a posterior of w given theta O(n N²), and of
+    A likelihood costs O(n N) operations per output, a posterior of w given theta O(n N²), and of
     several outputs that an observation reads together O(n C² N²).
 
     References
@@ -200,7 +200,7 @@ class RandomFeatures(Base):
         -------
         tensor, shape (n,) or (n, C)
             To be handed to any likelihood. A column a process, as a next layer reads it and
-            ``pm.Categorical("y", logit_p=f)``; a likelihood that has a row a class, as
+            ``pm.Categorical("y", logit_p=f)``; a likelihood that has a row per class, as
             `pymc_lgm.Softmax` and the ``n_outputs`` of `pymc.gp.Latent`, takes ``f.T``.
         """
         if n_outputs is not None and n_outputs < 1:

@@ -207,13 +207,14 @@ def _auc(labels: np.ndarray, p: Array) -> float:
 
 
 def _checked(y: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, Array]:
-    """Return y as integers and p with a column a class, or say what is wrong with them."""
+    """Return y as integers and p with a column per class, or say what is wrong with them."""
     labels, p = np.asarray(y), np.asarray(probability, dtype=np.float64)
     if p.ndim == 1:
         p = np.stack([1.0 - p, p], axis=1)
     if p.ndim != 2 or p.shape[1] < 2:
         raise ValueError(
-            f"probability has shape {p.shape}: give p(y = 1), a number a row, or a column a class."
+            f"probability has shape {p.shape}: give p(y = 1), a number per row, or a column per "
+            "class."
         )
     classes = p.shape[1]
     if labels.ndim != 1 or len(labels) != len(p) or not len(p):

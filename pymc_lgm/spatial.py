@@ -49,7 +49,7 @@ def adjacency(neighbors: Any, n: int | None = None, *, sparse: bool = False) -> 
     if edges.ndim != 2 or edges.shape[1] != 2 or not np.issubdtype(edges.dtype, np.integer):
         raise ValueError(
             f"neighbors has shape {edges.shape} and type {edges.dtype}: write pairs of areas, "
-            "counted from 0, one a row."
+            "counted from 0, one per row."
         )
     if n is None and not edges.size:
         raise ValueError("neighbors has no pairs: write how many areas there are, n=.")

@@ -268,7 +268,7 @@ def test_nuts_trace(interpreted):
 
 
 class CountingMetropolis(pm.Metropolis):
-    """Metropolis that reports two operations a step, under the names of our steps."""
+    """Metropolis that reports two operations per step, under the names of our steps."""
 
     stats_dtypes_shapes: ClassVar = {
         "cubic_ops": (np.int64, []),

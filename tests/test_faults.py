@@ -250,7 +250,7 @@ class Broken(Op):
 
 @pytest.fixture(scope="module")
 def broken() -> tuple[pm.Model, Broken, Any]:
-    """A model, the code in it that goes wrong, and a step that evaluates it once a proposal."""
+    """A model, the code in it that goes wrong, and a step that evaluates it once per proposal."""
     op = Broken()
     model = small(op)
     return model, op, build(lgm.SufficientMetropolis, model, latent_move="slice")

@@ -668,7 +668,7 @@ def test_points_that_cannot_be_are_refused():
         ({"points": None}, "kmeans_inducing_points"),
         ({"points": np.linspace(0, 1, 4)[:, None]}, "to be fewer"),
         ({"points": np.zeros((2, 2))}, "one space"),
-        ({"points": Z}, "one row a point"),
+        ({"points": Z}, "one row per point"),
         ({"points": np.array([[0.0], [np.nan]])}, "not finite"),
     ]:
         with pm.Model(), pytest.raises(ValueError, match=message):

@@ -61,7 +61,7 @@ def test_a_factor_that_is_none_is_a_value(rng):
 
 
 def test_the_order_is_one_of_few_elements():
-    """A star factorized from its center has all elements, from its rays two a column."""
+    """A star factorized from its center has all elements, from its rays two per column."""
     star = np.eye(30)
     star[0] = star[:, 0] = 1.0
     order = fill_reducing_order(csc_array(star))

@@ -174,7 +174,7 @@ def test_a_gaussian_posterior_is_not_bent(series):
 
 
 def test_a_dense_prior_can_be_bent_too(rng):
-    """At a factorization a draw: the verbs are all it needs."""
+    """At a factorization per draw: the verbs are all it needs."""
     here, proposal = bent(Counts())
     weights = sample(here, proposal, rng, Scheme(2000, False)).log_weights
     plain = sample(here, replace(proposal, bend=None), rng, Scheme(2000, False)).log_weights

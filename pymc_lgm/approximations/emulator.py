@@ -47,7 +47,7 @@ ROOM = 90
 
 
 class Visits(NamedTuple):
-    """Thetas that have been tried, one a row, with log p(y | theta) and log p(theta) there."""
+    """Thetas that have been tried, one per row, with log p(y | theta) and log p(theta) there."""
 
     theta: Array
     log_evidence: Array

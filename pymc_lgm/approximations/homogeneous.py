@@ -25,7 +25,7 @@ SPREAD = 10.0
 
 
 def best_constant(likelihood: SiteLikelihood, start: Array) -> Array | None:
-    """Maximize ℓ over f that is one number, or one number a class.
+    """Maximize ℓ over f that is one number, or one number per class.
 
     Newton's method with halved steps for ℓ(f⁰) − ½ |c|²/10², where f⁰_i = c_k if f_i is the k-th
     that its observation reads. Of a softmax c_k is the logarithm of the frequency of class k,
@@ -94,7 +94,7 @@ def class_frequency(
 
     Notes
     -----
-    One O(n³) operation a theta, and C + 1 for C classes; no search. "RM-HMC" with F̂ in
+    One O(n³) operation per theta, and C + 1 for C classes; no search. "RM-HMC" with F̂ in
     Filippone (2017), a habilitation thesis.
     """
     constant = best_constant(likelihood, prior.mean)

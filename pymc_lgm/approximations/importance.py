@@ -268,7 +268,7 @@ def importance_sample(
 
     Notes
     -----
-    O(n² N), no factorization but one a draw of a transport.
+    O(n² N), no factorization but one per draw of a transport.
     """
     if coordinates.from_prior.any():
         f = _mixed(proposal, coordinates, scheme)

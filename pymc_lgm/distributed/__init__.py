@@ -64,7 +64,8 @@ def sample(
         chain at a time, however many threads it has. By default a cluster of this machine is
         started for the call and closed after it.
     cores : int, optional
-        Processes of the cluster of this machine; by default one a chain, up to the number of cores.
+        Processes of the cluster of this machine; by default one per chain, up to the number of
+        cores.
     step : callable, optional
         Makes a step method, or a list of them, called without arguments inside the model: a class
         (``lgm.ASIS``) or ``lambda: lgm.PseudoMarginal(n_importance=16)``. By default what

@@ -7,7 +7,7 @@ from one sparse factor,
 
     P = Q + U S Uᵀ + W_x + Aᵀ W_eta A,
 
-whose pattern does not depend on theta or W: it is ordered and analyzed once a model. Marginal
+whose pattern does not depend on theta or W: it is ordered and analyzed once per model. Marginal
 variances of eta, a_iᵀ P⁻¹ a_i, come from the inverse on the pattern of the factor, which has every
 pair of elements of x that a row of A reads (Takahashi, Fagan and Chen 1973; Rue and Held 2005).
 """
@@ -51,7 +51,7 @@ OUTSIDE = 1e-6
 
 
 class Layout:
-    """Where Q, A and P have elements, once a model.
+    """Where Q, A and P have elements, once per model.
 
     Parameters
     ----------

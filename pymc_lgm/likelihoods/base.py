@@ -272,12 +272,12 @@ def as_inputs(X: Any, name: str = "X") -> Any:
             array = array.astype(np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"{name} is not an array of numbers: give numbers, one row a point, and write "
+                f"{name} is not an array of numbers: give numbers, one row per point, and write "
                 "categories as numbers."
             ) from error
     if array.ndim != 2:
         raise ValueError(
-            f"{name} has shape {array.shape}: write one row a point, as {name}[:, None]."
+            f"{name} has shape {array.shape}: write one row per point, as {name}[:, None]."
         )
     return array
 

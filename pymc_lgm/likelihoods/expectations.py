@@ -1,4 +1,4 @@
-r"""Expectations over independent normal variables, one a class, as graphs.
+r"""Expectations over independent normal variables, one per class, as graphs.
 
 What a likelihood of classes reads of processes that are known given their inducing variables. The
 variables are along the last axis, :math:`f_c \sim N(\mu_c, \gamma_c)`.

@@ -187,7 +187,7 @@ def observe(
 
 
 def of_classes(f: Any) -> Any:
-    """A list of processes, one a class, as one with classes along its first axis.
+    """A list of processes, one per class, as one with classes along its first axis.
 
     Raises
     ------

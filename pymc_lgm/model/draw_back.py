@@ -83,8 +83,8 @@ class DrawBack:
 
         x = x° + Q⁻¹ Aᵀ K⁻¹ (f − c − A x°),   K = A Q⁻¹ Aᵀ,
 
-    for one factorization of each dense block of Q⁻¹, once a theta. If f is x in some order, and its
-    mean, there is nothing to draw; with one process and few coefficients, nothing to factorize.
+    for one factorization of each dense block of Q⁻¹, once per theta. If f is x in some order, and
+    its mean, there is nothing to draw; with one process and few coefficients, nothing to factorize.
     """
 
     def __init__(self, setting: Setting, predictor: Predictor):

@@ -1,6 +1,6 @@
 """Which elements of the latent variables are the field, its effects, and coefficients.
 
-A field may be several, as a map in parts has one a part. Areas in none of them, islands, have an
+A field may be several, as a map in parts has one per part. Areas in none of them, islands, have an
 independent effect in its place: one of their own, or that which every area has.
 """
 

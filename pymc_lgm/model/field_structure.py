@@ -1,4 +1,4 @@
-"""A linear predictor of a field, coefficients, and effects, one an element of the field.
+"""A linear predictor of a field, coefficients, and effects, one per element of the field.
 
     eta_i = c_i + e_i φ_i + b_iᵀ β + d_i w_i.
 

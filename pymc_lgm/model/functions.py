@@ -412,7 +412,7 @@ class ModelFunctions:
         return signs if signs.shape == (self.n,) else None
 
     def effects(self, theta: Array) -> Effects | None:
-        """Effects, one an observation, that ℓ has been integrated over."""
+        """Effects, one per observation, that ℓ has been integrated over."""
         return self.form.effects(theta)
 
     def cov_vjp(self, theta: Array, M: Array) -> Array:

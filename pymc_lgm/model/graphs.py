@@ -192,7 +192,7 @@ class Graphs:
         self.n, self._f = self.form.n, self.form.f
         self._mean, self._cov = self.form.mean, self.form.cov
         self._f_theta = [self._f, self.theta]
-        # Many f at once, one a row: an importance estimate's draws, or a quadrature's nodes.
+        # Many f at once, one per row: an importance estimate's draws, or a quadrature's nodes.
         self._rows = pt.matrix("rows", shape=(None, self.n))
 
         self.likelihood: dict[str, Variable] = {}

@@ -175,7 +175,7 @@ def _whitened(
 
     L ``rv`` may be a Kronecker product times ``rv``: see `kronecker_product`. Else it is what
     ``gp.prior`` writes by default: `Squeeze(Dot(Cholesky(K), ExpandDims(rv)))`, and
-    with ``n_outputs=`` `Transpose(Dot(Cholesky(K), Transpose(rv)))`, a row an output. With any
+    with ``n_outputs=`` `Transpose(Dot(Cholesky(K), Transpose(rv)))`, a row per output. With any
     other matrix in the place of L it is what that of `pymc_lgm.gp.SparseLatent` writes.
     """
     standard = _is_constant(mean, 0.0) and _is_constant(spread, 1.0)

@@ -43,7 +43,7 @@ class IntrinsicField:
     mean : ndarray, shape (n,)
         Zero.
     factor : SparseFactor
-        Of Q_p, known once a model.
+        Of Q_p, known once per model.
     """
 
     def __init__(self, W: csc_array, sd: float, scale: float = 1.0):

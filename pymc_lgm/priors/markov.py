@@ -1,6 +1,6 @@
 """Fields with a sparse precision: a series, or areas of a map, φ ~ N(m, Q⁻¹) (Rue and Held 2005).
 
-Where Q has elements is known once a model; its numbers follow from few functions of theta.
+Where Q has elements is known once per model; its numbers follow from few functions of theta.
 """
 
 from __future__ import annotations

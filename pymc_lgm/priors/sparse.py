@@ -52,7 +52,7 @@ def fill_reducing_order(neighbors: csc_array) -> Index:
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """Where a symmetric matrix and its factor have elements: made by `of`, once a model.
+    """Where a symmetric matrix and its factor have elements: made by `of`, once per model.
 
     Attributes
     ----------

@@ -11,8 +11,8 @@ class ASIS(Sweep):
     """Move f, then theta with f fixed, then with ν fixed; leaves p(theta, f | y) invariant.
 
     Ancillarity-sufficiency interweaving: the two parameterizations mix well in opposite
-    situations, and together in both. Two O(n³) factorizations a draw; ``amplitude=10`` interweaves
-    the scale of K ten times more for none. Takes the options of `Sweep` other than
+    situations, and together in both. Two O(n³) factorizations per draw; ``amplitude=10``
+    interweaves the scale of K ten times more for none. Takes the options of `Sweep` other than
     ``parameterization``.
 
     See Also

@@ -15,7 +15,7 @@ class LatentSMMALA(LatentStep):
     """Move f given theta by simplified manifold MALA; leaves p(f | y, theta) invariant.
 
     For comparison: a Langevin proposal shaped by the curvature at f itself, which costs one O(n³)
-    factorization a proposal. See `pymc_lgm.kernels.latent.smmala`.
+    factorization per proposal. See `pymc_lgm.kernels.latent.smmala`.
 
     Parameters
     ----------

@@ -84,7 +84,7 @@ class PseudoMarginal(Marginal):
 
     Notes
     -----
-    Two O(n³) operations a proposal, the factors of K and of B; two more for each step of
+    Two O(n³) operations per proposal, the factors of K and of B; two more for each step of
     NUTS. In tuning, and afterwards far from where it has been, q is searched for: 3 to 8. Where no
     other step moves anything, and four jumps in five are accepted after 320 draws (or as many
     doubled), an eighth of tuning is still used, and the rest of it stays where it is.

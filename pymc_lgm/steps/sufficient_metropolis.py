@@ -10,7 +10,7 @@ __all__ = ["SufficientMetropolis"]
 class SufficientMetropolis(Sweep):
     """Move f, then theta with f held fixed (SA); leaves p(theta, f | y) invariant.
 
-    One O(n³) factorization a draw. For comparison: slow unless the data say much about f. See
+    One O(n³) factorization per draw. For comparison: slow unless the data say much about f. See
     `pymc_lgm.kernels.hold.sufficient`. Takes the options of `Sweep` other than
     ``parameterization``.
 

@@ -10,7 +10,7 @@ __all__ = ["WhitenedMetropolis"]
 class WhitenedMetropolis(Sweep):
     """Move f, then theta with ν = L⁻¹(f − m) held fixed (AA); leaves p(theta, f | y) invariant.
 
-    One O(n³) factorization a draw. See `pymc_lgm.kernels.hold.whitened`. Takes the options
+    One O(n³) factorization per draw. See `pymc_lgm.kernels.hold.whitened`. Takes the options
     of `Sweep` other than ``parameterization``.
 
     References

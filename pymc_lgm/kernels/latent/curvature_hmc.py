@@ -87,7 +87,7 @@ def curvature_hmc(
 
     Notes
     -----
-    Requires the gradient of the likelihood. No O(n³) operation but those of q, once a theta. Cost
+    Requires the gradient of the likelihood. No O(n³) operation but those of q, once per theta. Cost
     a step: one gradient and one product with Σ, which is four of O(n²), twice that of M⁻¹ = K. A
     trajectory that meets a value that is not finite is a rejection, counted in
     `pymc_lgm.linalg.tally`.

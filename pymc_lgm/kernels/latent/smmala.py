@@ -82,8 +82,8 @@ def smmala(rng: np.random.Generator, state: State, *, step_size: float) -> tuple
     Notes
     -----
     Requires the curvature of the likelihood; where it is negative, W = 0: any W ≥ 0 that is a
-    function of f is valid. Cost: one O(n³) operation a proposal, the factor of I + W^½ K W^½ at f',
-    and as much once more for an f that another kernel has left.
+    function of f is valid. Cost: one O(n³) operation per proposal, the factor of I + W^½ K W^½ at
+    f', and as much once more for an f that another kernel has left.
     """
     here = geometry(state)
     if here is None:
@@ -110,7 +110,7 @@ def smmala(rng: np.random.Generator, state: State, *, step_size: float) -> tuple
 
 @dataclass(frozen=True)
 class SMMALA(Stepping):
-    """Simplified manifold MALA on f; learns the step size. One factorization a proposal."""
+    """Simplified manifold MALA on f; learns the step size. One factorization per proposal."""
 
     step_size: float = 0.5
     target_accept: float = 0.3

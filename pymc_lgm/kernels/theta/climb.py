@@ -17,7 +17,7 @@ from pymc_lgm.state import State
 __all__ = ["climb"]
 
 WORTH = 10.0
-"""Nats, and one a component, that a climb has to gain; else theta stays where PyMC starts.
+"""Nats, and one per component, that a climb has to gain; else theta stays where PyMC starts.
 
 Draws of a posterior are themselves half a nat a component below its mode. Rats start 4e6 below.
 """
@@ -54,7 +54,7 @@ def climb(target: Target, looks: int, worth: float | None = None) -> State:
     looks : int
         Gradients at most.
     worth : float, optional
-        Nats that it has to gain, by default `WORTH` and one a component.
+        Nats that it has to gain, by default `WORTH` and one per component.
 
     Returns
     -------

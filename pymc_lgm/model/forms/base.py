@@ -258,7 +258,7 @@ class Form:
         return graphs
 
     def effects(self, theta: Array) -> Effects | None:
-        """Effects, one an observation, that the form integrates out."""
+        """Effects, one per observation, that the form integrates out."""
         return None
 
     def describe(self) -> list[str]:

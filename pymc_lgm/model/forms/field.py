@@ -280,7 +280,7 @@ class FieldPredictor(Form):
         columns = f" + B(theta) ({', '.join(few)})" if few else ""
         one = field[0] if len(field) == 1 else f"({', '.join(field)})"
         lines = [f"f ({self.n}) = c(theta) + e(theta) {one}{columns}"]
-        lines += [f"{name} ({self.n}): one an element, integrated out" for name in own]
+        lines += [f"{name} ({self.n}): one per element, integrated out" for name in own]
         return lines
 
     def explain(self, model: FormModel, prior_at: PriorAt, theta: Array, where: str) -> str | None:

@@ -1,7 +1,7 @@
 """f is made of processes that densities see through inducing variables.
 
 V, with f = V v, is n × m and costs O(n m²) operations; so does the variance of f given v, which
-likelihoods read. Both are computed once a theta, and kept while the chain is between two of them.
+likelihoods read. Both are computed once per theta, and kept while the chain is between two of them.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class LinearPredictor(Form):
         return DrawBack(self._setting, self.predictor)
 
     def describe(self) -> list[str]:
-        """The predictor, and a line a latent variable."""
+        """The predictor, and a line per latent variable."""
         free = "" if self.rank == self.n else f" with {self.rank} degrees of freedom"
         return [f"f ({self.n}){free} = c(theta) + A(theta) x", *self.predictor.describe()]
 

@@ -354,7 +354,7 @@ class SumPredictor(Form):
         return Probe(means, [Direction(steps, float(half @ half), u)])
 
     def describe(self) -> list[str]:
-        """A line a family, and what the precision costs."""
+        """A line per family, and what the precision costs."""
         layout, names = self.layout, self._setting.reading.latents
         lines = [
             f"eta ({layout.E}) = c(theta) + A(theta) x ({layout.N}); A has {layout.columns.size} "
