@@ -70,6 +70,33 @@ def test_the_order_is_one_of_few_elements():
     assert Pattern.of(csc_array(star), np.arange(30)).below.size == 30 * 31 // 2
 
 
+def dense_at_its_end(rng, n=90, m=70):
+    """A matrix with a dense block, which an order of few elements puts last."""
+    A = random_matrix(rng, n, 0.05)
+    root = rng.standard_normal((m, m))
+    A[:m, :m] += root @ root.T / m
+    return A
+
+
+def test_a_dense_end_is_factorized_at_once(rng):
+    A = dense_at_its_end(rng)
+    pattern = Pattern.of(csc_array(A))
+    assert pattern.tail <= 20
+    values = pattern.elements(csc_array(A))
+    factor = pattern.factorize(values)
+    L = np.zeros((90, 90))
+    columns = np.repeat(np.arange(90), np.diff(pattern.starts))
+    L[pattern.below, columns] = factor.L
+    np.testing.assert_allclose(L @ L.T, A[pattern.order][:, pattern.order], atol=1e-10)
+    rows, columns = pattern.order[pattern.below], pattern.order[columns]
+    np.testing.assert_allclose(factor.inverse, np.linalg.inv(A)[rows, columns], atol=1e-9)
+    assert factor.log_determinant == pytest.approx(np.linalg.slogdet(A)[1], abs=1e-9)
+    # An element of the dense block that makes A indefinite, infinite, or no number.
+    for wrong in (-1e3, np.inf, np.nan):
+        at = int(pattern.diagonal[pattern.order[-1]])
+        assert pattern.factorize(np.where(np.arange(values.size) == at, wrong, values)) is None
+
+
 @pytest.mark.mutant
 def test_a_selected_inverse_with_a_wrong_pattern_is_noticed(rng, monkeypatch, dies):
     """As if elements of A were all that the equations ask for: what the factor fills in is lost."""
@@ -77,10 +104,10 @@ def test_a_selected_inverse_with_a_wrong_pattern_is_noticed(rng, monkeypatch, di
     pattern = Pattern.of(csc_array(A))
     factor, original = pattern.factorize(pattern.elements(csc_array(A))), sparse_loops.takahashi
 
-    def without_fill(starts, below, L):
+    def without_fill(starts, below, L, *end):
         kept = np.zeros_like(L)
         kept[pattern.place] = L[pattern.place]
-        return original(starts, below, kept)
+        return original(starts, below, kept, *end)
 
     monkeypatch.setattr(sparse_loops, "takahashi", without_fill)
     error = np.abs(factor.inverse_diagonal / np.diag(np.linalg.inv(A)) - 1.0).max()

@@ -71,8 +71,11 @@ def fill(row_starts: Index, columns: Index, n: int) -> tuple[Index, Index]:
 
 
 @numba.njit(cache=True)
-def cholesky(starts: Index, below: Index, L: Array) -> bool:
-    """A in the place of L becomes L, column by column from those on its left."""
+def cholesky(starts: Index, below: Index, L: Array, tail: int) -> bool:
+    """A in the place of L becomes L, column by column from those on its left.
+
+    From column ``tail`` on it becomes A less what those before take away, which is factorized next.
+    """
     n = starts.size - 1
     work = np.zeros(n)
     # Columns whose next element is in row j are a list: its head, and what follows each.
@@ -94,6 +97,10 @@ def cholesky(starts: Index, below: Index, L: Array) -> bool:
                 after[k] = head[row]
                 head[row] = k
             k = following
+        if j >= tail:
+            for p in range(begin, end):
+                L[p] = work[below[p]]
+            continue
         if not 0.0 < work[j] < np.inf:
             return False
         pivot = np.sqrt(work[j])
@@ -162,18 +169,19 @@ def multiply_transposed(starts: Index, below: Index, L: Array, x: Array) -> None
 
 
 @numba.njit(cache=True)
-def takahashi(starts: Index, below: Index, L: Array) -> Array:
-    """(L Lᵀ)⁻¹ where L has elements, each column from those after it.
+def takahashi(starts: Index, below: Index, L: Array, S: Array, tail: int) -> Array:
+    """(L Lᵀ)⁻¹ where L has elements, each column from those after it, into S.
+
+    From column ``tail`` on S has it already.
 
     With Σ = (L Lᵀ)⁻¹, Σ_ij = (δ_ij / L_jj − Σ_{k > j} L_kj Σ_ik) / L_jj for i ≥ j. All Σ_ik that
     column j asks for are in the pattern, since the rows of a column of L are all joined.
     Takahashi, Fagan and Chen (1973); Erisman and Tinney (1975).
     """
     n = starts.size - 1
-    S = np.zeros(L.size)
     # Rows that are not in column j have no L_ij: what is added to their totals is never read.
     total, mine = np.zeros(n), np.zeros(n)
-    for j in range(n - 1, -1, -1):
+    for j in range(tail - 1, -1, -1):
         begin, end = starts[j], starts[j + 1]
         for p in range(begin + 1, end):
             mine[below[p]] = L[p]
