@@ -223,7 +223,7 @@ def test_a_panel_that_nothing_sparse_reads_is_refused(quick):
     [((2, 6), W_OF_MAP.toarray(), "a batch of pm.CAR"), (6, None, "pm.CAR of a map that may")],
 )
 def test_a_refusal_says_which_areas_are_not_read(shape, W, said, quick):
-    """Not that pm.CAR is none of what is integrated out."""
+    """The refusal does not say that pm.CAR is never integrated out."""
     with pm.Model() as built:
         W = pm.Data("W", W_OF_MAP.toarray()) if W is None else W
         phi = pm.CAR("phi", mu=np.zeros(shape), W=W, alpha=0.5, tau=pm.Gamma("tau", 2, 1))

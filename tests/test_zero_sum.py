@@ -2,6 +2,7 @@
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 from models import QUICK, reading_once
@@ -50,6 +51,13 @@ def beside_a_walk():
 
 
 @model
+def summed_up():
+    """z has one element fewer than what is summed up."""
+    b = pm.ZeroSumNormal("b", pm.HalfNormal("s", 1), shape=N)
+    return pm.Normal("a", 0, 2) + pt.cumsum(b)
+
+
+@model
 def with_a_slope():
     b = pm.ZeroSumNormal("b", 1.5, dims="group")
     return pm.HalfNormal("s", 1) * b[GROUP] * np.linspace(-1, 1, N) + pm.Normal("a", b[0], 2)
@@ -70,7 +78,7 @@ def form(request, monkeypatch):
     return request.param
 
 
-@pytest.mark.fast("LinearPredictor-groups", "SumPredictor-two_axes")
+@pytest.mark.fast("LinearPredictor-groups", "SumPredictor-two_axes", "SumPredictor-summed_up")
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_read_is_what_pymc_says(name, form, quick):
     read = lgm.LatentGaussianModel.from_pymc(built(name))
@@ -115,10 +123,18 @@ def test_draws_sum_to_zero(quick):
     np.testing.assert_allclose([b.sum(-1).max(), b.sum(-2).min()], 0, atol=1e-12)
 
 
-def test_with_a_transform_of_ones_own_it_is_no_latent(quick):
-    """PyMC would sample other coordinates than these."""
+@pytest.mark.parametrize("default", [{}, {"default_transform": None}])
+def test_with_another_transform_it_is_no_latent(default):
+    """PyMC samples other coordinates than z then."""
     with pm.Model() as model:
-        b = pm.ZeroSumNormal("b", 1.0, shape=(5, 4), n_zerosum_axes=1, default_transform=None)
-        other = pm.ZeroSumNormal("c", 1.0, shape=(5, 4), transform=ZeroSumTransform([0, 1]))
-    for rv in (b, other):
-        assert not lgm.model.is_gaussian(model, rv)
+        b = pm.ZeroSumNormal("b", shape=(4, 5), transform=ZeroSumTransform([0]), **default)
+    assert not lgm.model.is_gaussian(model, b)
+
+
+def test_with_another_transform_it_is_refused(quick):
+    with pm.Model() as model:
+        other = {"default_transform": None, "transform": ZeroSumTransform([0])}
+        b = pm.ZeroSumNormal("b", shape=(4, 5), **other)
+        pm.Poisson("y", pm.math.exp(b.flatten()), observed=np.arange(20) % 4)
+    with pytest.raises(ValueError, match=r"pm\.ZeroSumNormal with another transform"):
+        lgm.LatentGaussianModel.from_pymc(model)

@@ -35,6 +35,7 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.model.compiling import ONCE, STABLE, called_once
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.reading import Reading
+from pymc_lgm.model.refutations import generator
 
 __all__ = ["Audit", "Difference"]
 
@@ -229,7 +230,7 @@ class Audit:
         if not self._free:
             what = "the log density"
             return [Difference(label, what, prior.log_density(f), here, 1.0 + scale)]
-        probe = lgm.form.probe(lgm, prior, np.random.default_rng(0))
+        probe = lgm.form.probe(lgm, prior, generator())
         if probe is None:
             return []
         x = [np.asarray(point[name], dtype=np.float64) for name in self._free]
@@ -291,7 +292,7 @@ class Audit:
 
     def _is_rounding(self, difference: Difference, point: Point, moments: bool) -> bool:
         """Whether a difference is as small as what tiny changes of the point do to PyMC's value."""
-        rng, noise = np.random.default_rng(0), 0.0
+        rng, noise = generator(), 0.0
         for _ in range(N_PERTURBED):
             near = dict(point)
             for name in self._inputs:
@@ -350,8 +351,8 @@ def _prior_draws(model: pm.Model) -> Callable[[int], dict[str, NDArray[Any]]]:
             try:
                 return dict(zip(names, draw(), strict=True))
             except (NotImplementedError, AssertionError):
-                # Of a distribution without draws; or of a length that ``dims`` says, which PyMC
-                # checks in a way that only rewrites make right.
+                # Some distributions cannot be drawn from. And if ``dims`` says how long a vector
+                # walk is, PyMC's check of its shape fails unless the graph is rewritten.
                 break
             except (ValueError, ArithmeticError):  # no draw with such a parameter: another one
                 continue

@@ -98,14 +98,15 @@ class Picks(NamedTuple):
 
     def whole(self, eta: Variable) -> Variable:
         """The predictor, of what observations read of it; elements that none reads are zero."""
-        # What is read twice is the same.
+        # Observations that read the same element all set it to the same value.
         return pt.zeros(self.size)[self.which].set(eta)
 
     @classmethod
     def of(cls, setting: Setting, graph: AffineGraph, reader: Variable) -> Picks | None:
         """Which element of the predictor each observation reads; ``None`` if it is not one."""
         (predictor,) = setting.reading.frontier
-        whole, seen = reader, slice(None)
+        whole = reader
+        seen = slice(None)
         if isinstance(reader.owner.op, PartialObservedRV):
             whole, missing = reader.owner.inputs
             seen = ~missing.data
@@ -322,7 +323,8 @@ class FieldStructure:
 
     def _may_have_density(self, setting: Setting) -> bool:
         """Whether numbers at two theta do not refute that f is finite, and has a density."""
-        offsets, rng = pt.zeros(0) if self.index is None else self._offsets, generator()
+        rng = generator()
+        offsets = pt.zeros(0) if self.index is None else self._offsets
         once = called_once([setting.theta], [offsets, *self.outputs])
         for k, theta in enumerate(thetas_near(setting.at, 1, rng)):
             with moved_a_little(setting.others if k else [], rng):

@@ -22,6 +22,7 @@ from pytensor.tensor.random.basic import NormalRV
 
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model.areas import as_areas, as_intrinsic, is_areas, is_intrinsic
+from pymc_lgm.model.compiling import ONCE
 from pymc_lgm.model.integrates import is_positive
 from pymc_lgm.model.kronecker import covariance_on_grid, is_on_grid, kronecker_product
 from pymc_lgm.model.operations import core_of
@@ -73,8 +74,8 @@ class Latent:
         Of a series, of areas, or of any sparse precision: ``mean`` is of x, and may be that of a
         dense inverse.
     zero_sum : ZeroSumTransform or None
-        Of a `pymc.ZeroSumNormal`, which is E z: z has one element fewer along each axis whose sum
-        is zero, and the columns of E are orthonormal. PyMC samples z, too.
+        The transform of a `pymc.ZeroSumNormal` x = E z. Its coordinates z are independent, with one
+        element fewer along each axis on which x sums to zero. They are also what PyMC samples.
     through : variable or None
         V, shape (n, m), if densities read standard normal coordinates ``rv``, (m,) or (m, C), as
         V ``rv``: of processes that are seen through inducing variables.
@@ -95,8 +96,8 @@ class Latent:
         if self.zero_sum is None:
             return z
         for axis in self.zero_sum.zerosum_axes:
-            unit = np.eye(z.type.shape[axis])
-            E = ZeroSumTransform([-1]).backward(pt.constant(unit)).eval()
+            unit = pt.constant(np.eye(z.type.shape[axis]))
+            E = ZeroSumTransform([-1]).backward(unit).eval(mode=ONCE)
             # Multiplied by numbers, so that what reads an element is seen to read all of z.
             z = pt.moveaxis(pt.dot(pt.moveaxis(z, axis, -1), pt.constant(E)), -1, axis)
         return z
@@ -122,7 +123,8 @@ def is_gaussian(model: pm.Model, rv: Variable) -> bool:
     """Whether a free random variable is Gaussian given the rest, on the scale it is sampled on."""
     transform = model.rvs_to_transforms[rv]
     if isinstance(rv.owner.op, ZeroSumNormalRV):
-        return isinstance(transform, ZeroSumTransform)
+        axes = getattr(transform, "zerosum_axes", None)
+        return isinstance(transform, ZeroSumTransform) and axes == _zero_sum(rv).zerosum_axes
     return transform is None and (is_process(rv) or isinstance(rv.owner.op, NormalRV))
 
 
@@ -145,9 +147,8 @@ def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
         return Latent(rv, rv, _not_broadcast(mean), cov=cov)
     if isinstance(rv.owner.op, ZeroSumNormalRV):
         spread, *_ = rv.owner.op.dist_params(rv.owner)
-        axes = [-1 - k for k in range(rv.owner.op.ndim_supp)]
         variances = _variances(spread)
-        return Latent(rv, rv, pt.zeros(()), variances=variances, zero_sum=ZeroSumTransform(axes))
+        return Latent(rv, rv, pt.zeros(()), variances=variances, zero_sum=_zero_sum(rv))
     mean, spread = rv.owner.op.dist_params(rv.owner)
     if (sparse := as_sparse_precision(rv)) is not None:
         return Latent(rv, rv, _not_broadcast(mean), field=sparse)
@@ -157,6 +158,11 @@ def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
     if whitened is not None:
         return whitened
     return Latent(rv, rv, mean, variances=_variances(spread))
+
+
+def _zero_sum(rv: Variable) -> ZeroSumTransform:
+    """The transform that PyMC gives a `pymc.ZeroSumNormal`, along its last axes."""
+    return ZeroSumTransform(range(-rv.owner.op.ndim_supp, 0))
 
 
 def _variances(spread: Variable) -> Variable:

@@ -111,6 +111,8 @@ def _called(rv: Variable) -> str:
     if isinstance(op, RandomWalkRV):
         return "a batch of pm.MvGaussianRandomWalk"
     name = "pm." + type(op).__name__.removesuffix("RV")
+    if isinstance(op, ZeroSumNormalRV):
+        return f"{name} with another transform than PyMC's own"
     if isinstance(op, CARRV | ICARRV):
         return f"a batch of {name}" if rv.ndim > 1 else f"{name} of a map that may change"
     return name

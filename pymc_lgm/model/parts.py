@@ -69,7 +69,7 @@ class Covariance:
 
 
 def simplified(graph: Variable) -> Variable:
-    """A graph as PyTensor rewrites it before it compiles: of one input, a matrix product is none.
+    """A graph as PyTensor rewrites it before it compiles: products over one input are gone.
 
     What is differentiated after it has fewer operations, and they are rewritten once.
     """

@@ -1,9 +1,9 @@
 """Looks at numbers: they may refute what has been read of a model, and never establish it.
 
-What samplers believe of a model follows from its graph, and `pymc_lgm.model.check` compares it with
-PyMC's density along the chain. Before a chain starts numbers are looked at here, and nowhere else.
+The structure of a model follows from its graph. While a chain runs, `pymc_lgm.model.check` compares
+it with PyMC's density. Before a chain starts, numbers are looked at in this module only.
 A look may refuse a model, or a form of f that has no density. It may also choose between two ways
-of which either is right, as how blocks of an approximation are stored.
+that are both right, such as how the blocks of an approximation are stored.
 
 One look says more than that: `rows_are_their_own`. That rows of a covariance can be computed apart
 does not follow from its graph by a rule yet, so the comparison with PyMC alone stands behind it.

@@ -65,8 +65,9 @@ def theta_gradient(scalar: Variable, theta: Variable) -> Variable:
 def theta_derivative(output: Variable, theta: Variable, v: Variable) -> Variable:
     """Σ_j v_j ∂ output/∂ theta_j, in the shape of the output.
 
-    ⟨∂ output/∂ theta, weights⟩ is linear in the weights: its gradient in them, paired with v, is
-    the derivative along v. Every operation that has a gradient has this one, too.
+    The backward gradient of ⟨output, weights⟩ is linear in the weights. Its product with v, once
+    more differentiated in the weights, is the derivative along v. So backward rules suffice, and
+    no operation needs a forward one.
     """
     weights = pt.zeros_like(output)
     backward = grad(pt.sum(output * weights), theta, disconnected_inputs="ignore")

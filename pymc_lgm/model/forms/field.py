@@ -62,7 +62,9 @@ class Integrated:
         derivatives: Callable[[Array, Array], Derivatives],
         d: Callable[[Array], Array],
     ):
-        self._value, self._derivatives, self._d = value, derivatives, d
+        self._value = value
+        self._derivatives = derivatives
+        self._d = d
 
     def at(self, theta: Array) -> OwnEffects:
         """The rule, of the likelihood at theta."""

@@ -95,7 +95,8 @@ class SumPredictor(Form):
         moving = [setting.theta, *setting.others]
         move = columns_move(graph.raw, graph.x, graph.parts, moving)
         self._make_numbers(graph, move)
-        self.n, self.rank = graph.size + self._first.size, graph.size
+        self.rank = graph.size
+        self.n = self.rank + self._first.size
         self.f = pt.vector("f", shape=(self.n,))
         self.mean = self.cov = pt.zeros(self.n)
         self._graph = graph
@@ -423,7 +424,8 @@ def _family(latent: Latent, shape: tuple[int, ...], sums: int) -> _Reader | None
         return _Reader(Independent(n), [variances], "independent")
     if latent.is_whitened and len(shape) != 1:
         return None
-    b, cov = shape[-1], latent.cov
+    b = shape[-1]
+    cov = latent.cov
     assert cov is not None
     if cov.ndim > 2:  # one for each vector of a batch, or for those along some of its axes
         cov = pt.broadcast_to(cov, (*shape, b))
@@ -460,7 +462,9 @@ def _cumulative_sums(setting: Setting) -> dict[int, list[tuple[Variable, Variabl
     found = {}
     for k, latent in enumerate(latents):
         is_band = isinstance(latent.field, Series) and not latent.field.batch
-        if latent.is_whitened or not (latent.variances is not None or is_band):
+        if latent.zero_sum is not None or latent.is_whitened:
+            continue
+        if latent.variances is None and not is_band:
             continue
         chain: list[tuple[Variable, Variable]] = []
         node, total = latent.node, pt.constant(1.0)
