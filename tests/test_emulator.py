@@ -208,7 +208,7 @@ def wrong_emulator(p):
         constant=5.0,
         linear=np.full(p, 0.4),
         quadratic=-0.8 * np.eye(p),
-        points=np.asfortranarray(np.linspace(-1.0, 1.0, 4 * p).reshape(4, p)),
+        points=np.ascontiguousarray(np.linspace(-1.0, 1.0, 4 * p).reshape(4, p).T),
         weights=np.array([0.5, -0.5, 0.8, -0.2]),
         precision=0.002 * np.eye(3),
         grid=(0, 0, 0),

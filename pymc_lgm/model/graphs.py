@@ -180,7 +180,13 @@ class Graphs:
             placed: list[Variable] = clone_replace(graphs, replacements, rebuild_strict=False)
             return placed
 
-        shapes = [np.shape(point[value.name]) for value in latents]
+        # An observed latent is in the point by its own name: its value may be data of another name.
+        observed = [latent.rv in model.observed_RVs for latent in reading.latents]
+        names = [
+            latent.rv.name if is_observed else value.name
+            for latent, value, is_observed in zip(reading.latents, latents, observed, strict=True)
+        ]
+        shapes = [np.shape(point[name]) for name in names]
         setting = Setting(
             *(model, reading, self.theta, at, shapes),
             *(list(others.values()), place, self._function),
