@@ -223,11 +223,13 @@ def _with_latents(
     f: Array,
 ) -> dict[str, float]:
     """And of latent variables that f is the predictor of: their law given f and y is drawn from."""
+    read = np.arange(f.size)[numeric.form.of_eta]
     for name in numeric.latents:
         for i, x in enumerate(np.ravel(point[name])):
+            at = int(read[i % read.size])
             values |= {f"{name}[{i}]": float(x), f"{name}[{i}] squared": float(x * x)}
-            values[f"{name}[{i}]*f"] = float(x * f[i % f.size])
-            if (score := values.get(f"score[{i}]")) is not None:
+            values[f"{name}[{i}]*f"] = float(x * f[at])
+            if i < read.size and (score := values.get(f"score[{at}]")) is not None:
                 values[f"{name}[{i}]*score"] = float(x * score)
             values |= {f"{name}[{i}]*theta[{j}]": float(x * t) for j, t in enumerate(theta)}
     return values

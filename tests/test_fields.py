@@ -29,6 +29,7 @@ from pymc_lgm.approximations.tilted import Marginals, effects_moments, quadratur
 from pymc_lgm.model.field_structure import FieldStructure
 from pymc_lgm.model.forms import field
 from pymc_lgm.model.forms.field import FieldPredictor
+from pymc_lgm.model.forms.integrated import IntegratedEffects
 from pymc_lgm.model.forms.linear import LinearPredictor
 from pymc_lgm.priors import FieldPrior, joined_field
 from pymc_lgm.priors.joined_field import IndependentMaker
@@ -600,7 +601,7 @@ def test_every_sampler_leaves_the_joint_law(name, sampler, drawn):
 def test_effects_drawn_from_their_prior_are_noticed(drawn, monkeypatch, dies):
     """As if y said nothing of them."""
     monkeypatch.setattr(
-        FieldPredictor, "_draw_effects", lambda self, rng, d, f, theta: rng.standard_normal(6)
+        IntegratedEffects, "draw", lambda self, rng, f, theta: rng.standard_normal(6)
     )
     pvalue = pvalue_of("besag_york_mollie", lgm.EllipticalSlice, {}, replicates=600)
     dies("field: effects of their prior", pvalue, below=1e-6)

@@ -27,6 +27,7 @@ import pymc_lgm as lgm
 
 from pymc_lgm import kernels
 from pymc_lgm.adaptation import History, MetricTuning
+from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites
 from pymc_lgm.approximations.variational import variational
@@ -49,7 +50,6 @@ from pymc_lgm.kernels.theta.prior_jump import prior_jump
 from pymc_lgm.kernels.theta.watching import KEPT
 from pymc_lgm.linalg import tally
 from pymc_lgm.state import AtTheta, State
-from pymc_lgm.steps.marginal import MANY
 
 
 @pytest.fixture
@@ -576,8 +576,8 @@ def test_a_model_without_a_gradient_in_theta_is_refused(monkeypatch):
 @pytest.mark.slow
 def test_many_hyper_parameters_have_no_emulator(monkeypatch):
     assert isinstance(build(lgm.PseudoMarginal, "probit").element.move, Emulated)
-    monkeypatch.setattr(lgm.steps.marginal, "MANY", 1)
-    assert MANY == 12
+    monkeypatch.setattr(lgm.steps.marginal, "MANY_HYPERPARAMETERS", 1)
+    assert MANY_HYPERPARAMETERS == 12
     step = build(lgm.PseudoMarginal, "probit")
     assert isinstance(step.element.move, NUTS)
     assert "emulator" not in repr(step.element.move)

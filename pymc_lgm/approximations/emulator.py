@@ -20,7 +20,18 @@ from scipy.linalg.lapack import dpstrf
 from pymc_lgm.elementary import exp
 from pymc_lgm.linalg import Array
 
-__all__ = ["Emulator", "Visits", "coordinates_of", "emulate", "evidence_at", "theta_of"]
+__all__ = [
+    "MANY_HYPERPARAMETERS",
+    "Emulator",
+    "Visits",
+    "coordinates_of",
+    "emulate",
+    "evidence_at",
+    "theta_of",
+]
+
+MANY_HYPERPARAMETERS = 12
+"""Hyper-parameters above which visits cannot show an emulator the shape of the evidence."""
 
 LENGTHS = (0.8, 1.1, 1.5, 2.2, 3.3, 5.0, 7.5)
 SCALES = (0.1, 0.3, 1.0, 3.0, 10.0)

@@ -353,11 +353,15 @@ class ModelFunctions:
 
     def find_reads(self, theta: Array, f: Array) -> None:
         """Find which f_i each observation reads, from the graph of the likelihood."""
-        if self.likelihood is not self.graphs:  # effects are integrated out: one f_i each
+        is_integrated = self.likelihood is not self.graphs  # over effects: one f_i each
+        if is_integrated and not self.graphs.picking:
             self._site_index = np.arange(self.n)
             return
         reads = self.graphs.reads(f, theta)
         self._found = (theta, f, reads) if self.graphs.picking else None
+        if is_integrated:
+            self._site_index = np.arange(self.n)
+            return
         joining = (
             name
             for name, terms in reads.terms.items()

@@ -14,6 +14,7 @@ import numpy as np
 from pymc.exceptions import SamplingError
 
 from pymc_lgm import kernels
+from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites
@@ -64,9 +65,6 @@ MOVES = ("emulator", "nuts", "metropolis", "delayed-metropolis", "slice")
 
 FEW_THETAS = 3
 """Hyper-parameters up to which an emulator learns enough from a random walk."""
-
-MANY = 12
-"""Hyper-parameters above which visits cannot show an emulator the shape of the evidence."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +219,7 @@ class Marginal(LatentGaussianStep):
         """
         if self.lgm.has_theta_gradient:
             return True
-        asked = self.move == "nuts" or self.lgm.p > MANY
+        asked = self.move == "nuts" or self.lgm.p > MANY_HYPERPARAMETERS
         return asked and self.lgm.has_evidence_gradient
 
     @property
@@ -252,7 +250,7 @@ def theta_move(
     walk = kernels.Metropolis(target_accept, scale, move == "delayed-metropolis")
     nuts = kernels.NUTS(target_accept or 0.7) if has_slope else None
     if move is None and model.has_prior_gradient:
-        move = "emulator" if nuts is None or model.p <= MANY else "nuts"
+        move = "emulator" if nuts is None or model.p <= MANY_HYPERPARAMETERS else "nuts"
     if move == "emulator":
         if not model.has_prior_gradient:
             raise ValueError(

@@ -26,7 +26,7 @@ def forms_of(setting: Setting) -> Iterator[Form]:
         yield band
         # Observations that read several elements of it are sets of elements of a sum.
         if (of_sets := SumPredictor.of(setting)) is not None:
-            yield of_sets
+            yield from of_sets.alternatives()
         band.is_last = True
         yield band
         return
@@ -36,8 +36,8 @@ def forms_of(setting: Setting) -> Iterator[Form]:
         yield OneVector(setting)
         return
     of_sums = SumPredictor.of(setting) if SumPredictor.may_be_cheaper(setting) else None
-    if of_sums is not None and of_sums.is_cheaper:
-        yield of_sums
+    if of_sums is not None:
+        yield from (form for form in of_sums.alternatives() if form.is_cheaper)
     # Where the range of f moves with theta, or loses rank, f alone cannot be held; the latent
     # variables can.
     try:
@@ -45,8 +45,8 @@ def forms_of(setting: Setting) -> Iterator[Form]:
     except ValueError:
         if (of_sums := of_sums or SumPredictor.of(setting)) is None:
             raise
-        yield of_sums
+        yield from of_sums.alternatives()
         raise
     if linear.loses_rank() and (of_sums := of_sums or SumPredictor.of(setting)) is not None:
-        yield of_sums
+        yield from of_sums.alternatives()
     yield linear

@@ -187,7 +187,7 @@ class Form:
 
     by_covariance: ClassVar[bool] = True
     has_theta_gradient: ClassVar[bool] = True
-    has_evidence_gradient: ClassVar[bool] = False
+    has_evidence_gradient: bool = False
     stays: bool = True
     has_sets: bool = True
     is_bent: bool = False
@@ -248,6 +248,11 @@ class Form:
         """ℓ at values of the latents, of which ``f`` is made; effects are not integrated out."""
         ell: float = model.log_likelihood(f, theta)
         return ell
+
+    @property
+    def of_eta(self) -> slice:
+        """Which elements of f observations may read: all, unless f has the latent variables."""
+        return slice(0, self.n)
 
     def sets(self) -> NDArray[np.intp] | None:
         """Which f_i observations read together if they do; ``None``: they are looked for."""

@@ -18,12 +18,10 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
-from pytensor.graph.replace import clone_replace, vectorize_graph
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.approximations.gaussian import Effects
-from pymc_lgm.approximations.log_concave import draw_log_concave
-from pymc_lgm.approximations.own_effects import Derivatives, OwnEffects
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.field_structure import FieldStructure, Pieces
 from pymc_lgm.model.forms.base import (
@@ -35,6 +33,7 @@ from pymc_lgm.model.forms.base import (
     Probe,
     Setting,
 )
+from pymc_lgm.model.forms.integrated import IntegratedEffects
 from pymc_lgm.model.log_concave import are_log_concave
 from pymc_lgm.priors import FieldPrior, Prior
 from pymc_lgm.priors.field import Field
@@ -43,60 +42,6 @@ from pymc_lgm.priors.updated import PivotedColumns
 __all__ = ["FieldPredictor"]
 
 Variable = Any
-
-
-class Integrated:
-    """Of `Graphs` the functions of the likelihood, by a rule (`OwnEffects`).
-
-    Parameters
-    ----------
-    value, derivatives : callable
-        (rows, theta) -> ℓ° with effects in f, elementwise, and the same with three derivatives.
-    d : callable
-        theta -> what multiplies the effects, shape (n,).
-    """
-
-    def __init__(
-        self,
-        value: Callable[[Array, Array], Array],
-        derivatives: Callable[[Array, Array], Derivatives],
-        d: Callable[[Array], Array],
-    ):
-        self._value = value
-        self._derivatives = derivatives
-        self._d = d
-
-    def at(self, theta: Array) -> OwnEffects:
-        """The rule, of the likelihood at theta."""
-        return OwnEffects(
-            lambda rows: self._value(rows, theta), lambda rows: self._derivatives(rows, theta)
-        )
-
-    def elements(self, rows: Array, theta: Array) -> Array:
-        """ℓ_i of each row of f, shape (N, n) -> (N, n)."""
-        return self.at(theta).elements(rows, self._d(theta))
-
-    def log_likelihoods(self, rows: Array, theta: Array) -> Array:
-        """ℓ of each row of f."""
-        total: Array = self.elements(rows, theta).sum(axis=1)
-        return total
-
-    def likelihood_terms(self, f: Array, theta: Array) -> tuple[float, Array, Array, Array]:
-        """ℓ, g, W and the third derivative."""
-        value, gradient, curvature, third = self.at(theta).terms(f, self._d(theta))
-        return float(value.sum()), gradient, -curvature, third
-
-    def log_likelihood_gradient(self, f: Array, theta: Array) -> tuple[float, Array]:
-        """ℓ and g."""
-        return self.likelihood_terms(f, theta)[:2]
-
-    def term_values(self, f: Array, theta: Array) -> list[Array]:
-        """ℓ elementwise, for messages."""
-        return [self.elements(f[None], theta)[0]]
-
-    def term_sums(self, f: Array, theta: Array) -> list[Any]:
-        """ℓ, for messages."""
-        return [np.sum(self.term_values(f, theta)[0])]
 
 
 class FieldPredictor(Form):
@@ -124,7 +69,7 @@ class FieldPredictor(Form):
         self.mean = self.cov = pt.zeros(self.n)
         self.of_values, self.reads = structure.of_values, structure.outputs
         self._pieces: tuple[bytes, Pieces] | None = None
-        self._integrated: Integrated | None = None
+        self._integrated: IntegratedEffects | None = None
 
     def known(self, densities: list[Variable]) -> list[Variable] | None:
         """Of the likelihood, what is left when effects are integrated out."""
@@ -139,30 +84,11 @@ class FieldPredictor(Form):
         seen = clone_replace(density, {self._eta: read}, rebuild_strict=False)
         if structure.found.own is not None:
             seen = seen if structure.is_once else structure.gathered(seen)
-            self._with_effects = seen
-            self._integrated = Integrated(self._value, self._derivatives, self._scales)
+            self._integrated = IntegratedEffects(
+                *(self._setting, seen, self.f, lambda theta: self.at(theta).d, self.n),
+                lambda values: structure.spread(values, 0.0),
+            )
         return [seen if each is density else each for each in densities]
-
-    @cached_property
-    def _compiled(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        """The density of f with effects, of rows and theta, and with its derivatives."""
-        rows = pt.matrix("rows", shape=(None, self.n))
-        graphs = [self._with_effects]
-        for _ in range(3):
-            graphs.append(pt.grad(graphs[-1].sum(), self.f, disconnected_inputs="ignore"))
-        in_rows = vectorize_graph(graphs, {self.f: rows})
-        inputs, compiled = [rows, self._setting.theta], self._setting.compiled
-        return compiled(inputs, in_rows[0]), compiled(inputs, in_rows)
-
-    def _value(self, rows: Array, theta: Array) -> Array:
-        return self.structure.spread(self._compiled[0](rows, theta), 0.0)
-
-    def _derivatives(self, rows: Array, theta: Array) -> Derivatives:
-        value, slope, bend, third = self._compiled[1](rows, theta)
-        return self.structure.spread(value, 0.0), slope, bend, third
-
-    def _scales(self, theta: Array) -> Array:
-        return self.at(theta).d
 
     def likelihood(self, graphs: LikelihoodFunctions) -> LikelihoodFunctions:
         """Without the effects, if there are some."""
@@ -231,7 +157,8 @@ class FieldPredictor(Form):
         x[found.field] += phi + at.within @ beta
         x[found.few] += beta
         if found.own is not None:
-            w, has = at.scale * self._draw_effects(rng, at.d, f, prior.theta), found.own >= 0
+            assert self._integrated is not None
+            w, has = at.scale * self._integrated.draw(rng, f, prior.theta), found.own >= 0
             x[found.own[has]] += w[has]
         return self._shaped(x)
 
@@ -268,7 +195,7 @@ class FieldPredictor(Form):
         x = np.concatenate([np.ravel(value) for value in latents]) - at.means
         has, w = (own >= 0) & (at.scale > 0.0), np.zeros(self.n)
         w[has] = x[own[has]] / at.scale[has]
-        return float(self._value((f + at.d * w)[None], theta).sum())
+        return self._integrated.log_likelihood_with(w, f, theta)
 
     def _shaped(self, x: Array) -> list[Array]:
         """Elements of all latents as the values of each."""
@@ -298,21 +225,7 @@ class FieldPredictor(Form):
 
     def effects(self, theta: Array) -> Effects | None:
         """d, and the likelihood of eta."""
-        if self._integrated is None:
-            return None
-        return Effects(self.at(theta).d, self._integrated.at(theta).value)
-
-    def _draw_effects(self, rng: np.random.Generator, d: Array, f: Array, theta: Array) -> Array:
-        """w given f and y."""
-        assert self._integrated is not None
-        effects = self._integrated.at(theta)
-
-        def log_density(w: Array) -> tuple[Array, Array]:
-            value, slope, *_ = effects.derivatives(f + d * w)
-            return value - 0.5 * w**2, d * slope - w
-
-        center, scale = effects.laid(f[None], d)
-        return draw_log_concave(rng, log_density, center[0], scale[0])
+        return None if self._integrated is None else self._integrated.effects(theta)
 
 
 def _are_numbers(at: Pieces) -> bool:

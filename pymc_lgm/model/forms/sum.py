@@ -4,14 +4,17 @@
 
 So a trend beside a season, a map beside series, crossed effects, a covariate's coefficients beside
 a field: see `pymc_lgm.gaussian.sums`. The latent variables are part of f, so none is drawn back.
+
+If each element of eta reads an independent effect of its own, these effects are not in x. They are
+integrated out of the likelihood (`pymc_lgm.model.forms.integrated`), and drawn given f and y.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -23,6 +26,9 @@ from pytensor.scalar import Mul
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.extra_ops import CumOp
 
+from pymc_lgm.adaptation import FEWEST
+from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
+from pymc_lgm.approximations.gaussian import Effects
 from pymc_lgm.gaussian import (
     DenseBlocks,
     Family,
@@ -34,13 +40,23 @@ from pymc_lgm.gaussian import (
 )
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
-from pymc_lgm.model.affine_graph import AffineGraph
+from pymc_lgm.model.affine_graph import AffineGraph, Elements
 from pymc_lgm.model.columns import columns_move
 from pymc_lgm.model.compiling import called_once
-from pymc_lgm.model.forms.base import Direction, Form, FormModel, PriorAt, Probe, Setting
+from pymc_lgm.model.forms.base import (
+    Direction,
+    Form,
+    FormModel,
+    LikelihoodFunctions,
+    PriorAt,
+    Probe,
+    Setting,
+)
+from pymc_lgm.model.forms.integrated import IntegratedEffects
 from pymc_lgm.model.hyperparameters import discrete_in
 from pymc_lgm.model.latents import Latent
-from pymc_lgm.model.reads import joined, reads_of_densities, sets_of
+from pymc_lgm.model.log_concave import are_log_concave
+from pymc_lgm.model.reads import joined, reads_of, reads_of_densities, sets_of
 from pymc_lgm.model.series import Series
 from pymc_lgm.model.theta_gradient import theta_gradient
 from pymc_lgm.priors import Prior
@@ -62,6 +78,14 @@ posterior: 1.8 ns at 5 million multiplications and 6 at half a million, the over
 and 0.24 ns for dense forms. They decide which form is faster, never what is drawn.
 """
 
+FEWEST_INTEGRATED = 4
+"""Importance draws if effects are integrated out, of which each costs 20 evaluations of the
+likelihood and more.
+
+By hand on a map of 144 areas by 15 periods, effective draws per second and two chains: counts 23,
+28 and 32 with 2, 4 and 8 draws, binomial observations 15, 13 and 9.
+"""
+
 OVERHEAD = 3e-4
 """Seconds of a sparse posterior of any size: 0.3 to 0.6 ms were measured on small models. A dense
 one is given half of it, which is a guess."""
@@ -80,28 +104,45 @@ class SumPredictor(Form):
     is_bent = True
     _sets: Index | None = None
 
-    def __init__(self, setting: Setting, graph: AffineGraph, families: list[_Reader]):
+    def __init__(
+        self,
+        setting: Setting,
+        graph: AffineGraph,
+        elements: Elements,
+        readers: list[_Reader],
+        own: _Own | None,
+    ):
         super().__init__(setting)
-        self._setting, self._families = setting, families
-        self._parts, self._x = graph.parts, graph.x
-        self._elements = graph.elements(MOST, apart=setting.reading.joins)
-        self._first = self._elements.first
-        self.is_sparse = not self._elements.reads.many.any()
-        pattern = self._elements.reads.pattern[self._first]
-        pattern.sort_indices()
-        starts, columns = pattern.indptr.astype(np.intp), pattern.indices.astype(np.intp)
-        self._rows = np.repeat(np.arange(self._first.size), np.diff(starts))
-        self._pattern = starts, columns
+        self._setting, self._graph, self._elements, self._own = setting, graph, elements, own
+        self._first, self._readers = elements.first, readers
+        self._in_x = [k for k in range(len(readers)) if own is None or k != own.latent]
+        self._families = [readers[k] for k in self._in_x]
+        # Which elements of the graph's vector are x.
+        self._index = np.concatenate([np.r_[graph.parts[k]] for k in self._in_x])
+        sizes = [each.family.n for each in self._families]
+        ends = np.cumsum(sizes).tolist()
+        self._parts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+        self.rank, self.n = self._index.size, self._index.size + self._first.size
+        self._rows, self._columns = _reads(elements)
+        self._is_of_x = np.isin(self._columns, self._index)
+        counts = np.bincount(self._rows[self._is_of_x], minlength=self._first.size)
+        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.intp)
+        # Elements of x are in the order of the graph's vector.
+        columns = np.searchsorted(self._index, self._columns[self._is_of_x])
+        self._pattern = starts, columns.astype(np.intp)
         moving = [setting.theta, *setting.others]
         move = columns_move(graph.raw, graph.x, graph.parts, moving)
         self._make_numbers(graph, move)
-        self.rank = graph.size
-        self.n = self.rank + self._first.size
         self.f = pt.vector("f", shape=(self.n,))
+        self._eta = pt.vector("eta", shape=(self._first.size,))
         self.mean = self.cov = pt.zeros(self.n)
-        self._graph = graph
         self.stays = not any(move) and self._is_held()
-        self._known: tuple[bytes, SumAt | None] | None = None
+        # Without the effects the posterior is close to a Gaussian: no transport is needed.
+        self.is_close, self.is_bent = own is not None, own is None
+        self.fewest = FEWEST if own is None else FEWEST_INTEGRATED
+        self.has_evidence_gradient = own is None
+        self._integrated: IntegratedEffects | None = None
+        self._known: tuple[bytes, _Numbers | None] | None = None
 
     @classmethod
     def of(cls, setting: Setting) -> SumPredictor | None:
@@ -111,24 +152,35 @@ class SumPredictor(Form):
             return None
         nodes = {latent.node for latent in latents}
         sums = _cumulative_sums(setting)
-        families = []
+        readers = []
         for k, (latent, shape) in enumerate(zip(latents, setting.shapes, strict=True)):
             family = _family(latent, shape, len(sums.get(k, [])))
             if family is None or not nodes.isdisjoint(ancestors(family.reads)):
                 return None
-            families.append(family)
+            readers.append(family)
         whole = {k for k, latent in enumerate(latents) if isinstance(latent.field, Series)}
         graph = AffineGraph(setting, whole, sums)
-        form = cls(setting, graph, families)
-        return form if form.is_sparse and form._first.size else None
+        elements = graph.elements(MOST, apart=setting.reading.joins)
+        if elements.reads.many.any() or not elements.first.size:
+            return None
+        own = _own_effects(setting, graph, elements, readers)
+        return cls(setting, graph, elements, readers, own)
+
+    def alternatives(self) -> Iterator[SumPredictor]:
+        """Itself, and if it integrates effects out, the form that has them in x."""
+        yield self
+        if self._own is not None:
+            graph, elements = self._graph, self._elements
+            yield SumPredictor(self._setting, graph, elements, self._readers, None)
 
     def _make_numbers(self, graph: AffineGraph, move: list[bool]) -> None:
         """Graphs of c, A and what the families read, and the numbers of A that stay."""
-        setting, columns = self._setting, self._pattern[1]
+        setting, columns = self._setting, self._columns
         picked = graph.raw[self._first]
         part_of = np.repeat(np.arange(len(graph.parts)), [p.stop - p.start for p in graph.parts])
         moves = np.asarray(move)[part_of][columns]
         N = graph.size
+        # Numbers of A, and of what multiplies effects of the elements.
         self._steady = np.zeros(columns.size)
         self._moving: list[tuple[Index, Index, Index]] = []
         seeds = np.zeros((1, N))
@@ -148,10 +200,13 @@ class SumPredictor(Form):
                 self._steady[at] = found[level, row] - found[0, row]
         seeded = vectorize_graph(picked, {graph.x: pt.constant(seeds)})
         zeros = pt.zeros(N)
-        flat = pt.concatenate([value.ravel() for value in graph.values])
+        flat = pt.concatenate([graph.values[k].ravel() for k in self._in_x])
         offset = clone_replace(flat, {graph.x: zeros}, rebuild_strict=False)
+        families = [*self._families]
+        if self._own is not None:
+            families.append(self._readers[self._own.latent])
         of_values = setting.model.replace_rvs_by_values(
-            [x for family in self._families for x in family.reads]
+            [x for family in families for x in family.reads]
         )
         self.of_values = [graph.of_values, *of_values]
         self.reads = [seeded, offset, *setting.place(of_values)]
@@ -165,6 +220,9 @@ class SumPredictor(Form):
         reads = list(setting.reading.frontier)
         if not nodes.isdisjoint(ancestors(means)):
             reads += means
+        elif self._own is not None:
+            # Without its effects eta has their mean.
+            reads.append(latents[self._own.latent].mean)
         # Blocked, a latent variable does not pass on what its prior depends on.
         inputs = [v for v in ancestors(reads, blockers=nodes) if v not in nodes]
         free = [rv for rv in setting.model.free_RVs if rv not in nodes]
@@ -196,7 +254,7 @@ class SumPredictor(Form):
         """
         if self._setting.reading.joins or _are_many_series(self._setting.reading.latents):
             return True
-        return _is_cheaper(self.rank, self._first.size, self.layout.flops)
+        return _is_cheaper(self._graph.size, self._first.size, self.layout.flops)
 
     @cached_property
     def layout(self) -> Layout:
@@ -205,12 +263,26 @@ class SumPredictor(Form):
 
     @cached_property
     def cuts(self) -> Any:  # type: ignore[override]  # set to nothing when densities are made
-        """The frontier's variables, made of f."""
-        eta = self.f[self.rank :][self._elements.read]
-        return self._graph.cuts(eta, self._elements.is_free)
+        """The frontier's variables, made of eta, with its effects."""
+        return self._graph.cuts(self._eta[self._elements.read], self._elements.is_free)
 
     def known(self, densities: list[Variable]) -> list[Variable] | None:
-        """As they are, if observations read few elements of eta together."""
+        """As densities of f, if observations read few elements of eta together.
+
+        If effects are integrated out, each reads one, and all of them are log-concave: draws of the
+        effects given f are exact then.
+        """
+        if self._own is not None:
+            density = self._by_elements(densities)
+            if density is None:
+                return None
+            self._integrated = IntegratedEffects(
+                self._setting, density, self._eta, self._scales, self.n
+            )
+        eta = {self._eta: self.f[self.rank :]}
+        densities = clone_replace(densities, eta, rebuild_strict=False)
+        if self._own is not None:
+            return densities
         values = {self.f: np.zeros(self.n)} | self._setting.start
         found = reads_of_densities(densities, self.f, values)
         if any((each.counts > 1).any() for each in found):
@@ -223,6 +295,39 @@ class SumPredictor(Form):
             self.__dict__.pop("layout", None)
         return densities
 
+    def _by_elements(self, densities: list[Variable]) -> Variable | None:
+        """The densities that read each element of eta, added; ``None`` if effects have to stay."""
+        if not are_log_concave(self._setting.reading.terms, self.cuts):
+            return None
+        reading = [each for each in densities if self._eta in set(ancestors([each]))]
+        values = {self._eta: np.zeros(self._first.size)} | self._setting.start
+        found = reads_of(reading, self._eta, values, most=1)
+        if not found or any(each.many.any() for each in found):
+            return None
+        index = np.concatenate([each.first for each in found])
+        terms = pt.concatenate([each.ravel() for each in reading])
+        if np.array_equal(index, np.arange(self._first.size)):
+            return terms
+        # What reads no element is a number, which any may have.
+        return pt.inc_subtensor(pt.zeros(self._first.size)[np.maximum(index, 0)], terms)
+
+    def likelihood(self, graphs: LikelihoodFunctions) -> LikelihoodFunctions:
+        """Without the effects, if there are some."""
+        return graphs if self._integrated is None else self._integrated
+
+    def effects(self, theta: Array) -> Effects | None:
+        """Standard deviations of the effects in eta, and the likelihood with them."""
+        return None if self._integrated is None else self._integrated.effects(theta)
+
+    def _scales(self, theta: Array) -> Array:
+        numbers = self._numbers_at(theta)
+        return np.full(self._first.size, np.nan) if numbers is None else numbers.d
+
+    @property
+    def of_eta(self) -> slice:
+        """Those after x."""
+        return slice(self.rank, self.n)
+
     def sets(self) -> Index | None:
         """Elements of eta that observations read together."""
         return self._sets
@@ -234,17 +339,17 @@ class SumPredictor(Form):
     @cached_property
     def _values(self) -> Callable[[Array, Array], list[Array]]:
         """x and theta -> the latent variables, in the model's own shapes."""
-        return self._setting.compiled([self._x, self._setting.theta], self._graph.values)
+        return self._setting.compiled([self._graph.x, self._setting.theta], self._graph.values)
 
     @cached_property
     def _innovations(self) -> Callable[..., list[Array]]:
-        """Theta and the values of the latents -> x, one array each."""
+        """Theta and the values of the latents -> x and the effects, one array per latent."""
         setting = self._setting
         latents = setting.reading.latents
         both = setting.model.replace_rvs_by_values([y for x in latents for y in (x.node, x.mean)])
         both = setting.place(both)
         x = []
-        triples = zip(latents, both[::2], both[1::2], self._families, strict=True)
+        triples = zip(latents, both[::2], both[1::2], self._readers, strict=True)
         for latent, node, mean, family in triples:
             z = node if isinstance(latent.field, Series) else node - mean
             if latent.zero_sum is not None:
@@ -260,13 +365,18 @@ class SumPredictor(Form):
         self._known = None
 
     def sum_at(self, theta: Array) -> SumAt | None:
-        """c, A and the families, kept for one theta."""
+        """c, A and the families."""
+        numbers = self._numbers_at(theta)
+        return None if numbers is None else numbers.of_x
+
+    def _numbers_at(self, theta: Array) -> _Numbers | None:
+        """Cached for one theta."""
         key = theta.tobytes()
         if self._known is None or self._known[0] != key:
-            self._known = key, self._sum_at(theta)
+            self._known = key, self._made_at(theta)
         return self._known[1]
 
-    def _sum_at(self, theta: Array) -> SumAt | None:
+    def _made_at(self, theta: Array) -> _Numbers | None:
         rows, offset, *values = self._numbers(theta)
         if not (np.isfinite(rows).all() and np.isfinite(offset).all()):
             return None
@@ -279,7 +389,16 @@ class SumPredictor(Form):
                 return None
             families.append(found)
             values = values[count:]
-        return SumAt(np.array(rows[0]), np.array(offset), A, families)
+        of_x = SumAt(np.array(rows[0]), np.array(offset), A[self._is_of_x], families)
+        if self._own is None:
+            return _Numbers(of_x, np.zeros(0), np.zeros(self._first.size))
+        (variances,) = values
+        if not (np.isfinite(variances).all() and (variances > 0.0).all()):
+            return None
+        sd, d = np.sqrt(variances), np.zeros(self._first.size)
+        d[self._rows[~self._is_of_x]] = A[~self._is_of_x]
+        d *= sd[self._own.read]
+        return _Numbers(of_x, sd, d)
 
     @cached_property
     def _gradient(self) -> Callable[..., Array]:
@@ -318,29 +437,39 @@ class SumPredictor(Form):
         prior = prior_at(theta)
         if not isinstance(prior, SumPrior):
             return np.full(self.n, np.nan)
-        x = np.concatenate(self._innovations(theta, *values))
-        f = prior.seen(x)
+        innovations = self._innovations(theta, *values)
+        f = prior.seen(np.concatenate([innovations[k] for k in self._in_x]))
         f[: self.rank] += prior.numbers.offset
         f[self.rank :] += prior.numbers.c
         return f
 
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
-        """They are a part of f."""
+        """They are a part of f, but for effects: these are drawn given f and y."""
         assert isinstance(prior, SumPrior)
-        return self._latents(prior, f[: self.rank] - prior.numbers.offset)
+        x = f[: self.rank] - prior.numbers.offset
+        if self._own is None:
+            return self._latents(prior, x)
+        numbers = self._numbers_at(prior.theta)
+        assert numbers is not None
+        assert self._integrated is not None
+        w = rng.standard_normal(numbers.sd.size)  # of an effect that nothing reads
+        has = self._own.read >= 0
+        w[self._own.read[has]] = self._integrated.draw(rng, f, prior.theta)[has]
+        return self._latents(prior, x, numbers.sd * w)
 
-    def _latents(self, prior: SumPrior, x: Array) -> list[Array]:
-        values = [np.array(each, dtype=np.float64) for each in self._values(x, prior.theta)]
-        self._whiten(prior, x, values)
-        return values
-
-    def _whiten(self, prior: SumPrior, x: Array, values: list[Array]) -> None:
-        """Where the model has ν with L ν = x, it is put in the place of x."""
+    def _latents(self, prior: SumPrior, x: Array, effects: Array | None = None) -> list[Array]:
+        """The model's latent variables, of x and of the effects, which are zero by default."""
+        both = np.zeros(self._graph.size)
+        both[self._index] = x
+        if self._own is not None and effects is not None:
+            both[self._graph.parts[self._own.latent]] = effects
+        values = [np.array(each, dtype=np.float64) for each in self._values(both, prior.theta)]
         latents = self._setting.reading.latents
-        for k, (latent, part) in enumerate(zip(latents, self._parts, strict=True)):
-            if latent.is_whitened:
-                nu = prior.numbers.families[k].factor.multiply_transposed(x[part])
+        for k, at, part in zip(self._in_x, prior.numbers.families, self._parts, strict=True):
+            if latents[k].is_whitened:  # the model has ν with L ν = x
+                nu = at.factor.multiply_transposed(x[part])
                 values[k] = nu.reshape(values[k].shape)
+        return values
 
     def probe(self, model: FormModel, prior: Prior, rng: np.random.Generator) -> Probe | None:
         """Q⁻¹ Bᵀ w in the model's latent variables, f = B x."""
@@ -352,7 +481,27 @@ class SumPredictor(Form):
         means = self._latents(prior, mean)
         there = self._latents(prior, mean + u[: self.rank])
         steps = [b - a for a, b in zip(means, there, strict=True)]
-        return Probe(means, [Direction(steps, float(half @ half), u)])
+        directions = [Direction(steps, float(half @ half), u)]
+        if self._own is not None:
+            numbers = self._numbers_at(prior.theta)
+            assert numbers is not None
+            xi = rng.standard_normal(numbers.sd.size)
+            there = self._latents(prior, mean, numbers.sd * xi)
+            steps = [b - a for a, b in zip(means, there, strict=True)]
+            directions.append(Direction(steps, float(xi @ xi), None))
+        return Probe(means, directions)
+
+    def log_likelihood_of(
+        self, model: Any, prior: Prior, latents: list[Array], f: Array, theta: Array
+    ) -> float:
+        """ℓ at the values of the effects, which are known here."""
+        if self._integrated is None or self._own is None:
+            return super().log_likelihood_of(model, prior, latents, f, theta)
+        numbers = self._numbers_at(theta)
+        assert numbers is not None
+        w = self._innovations(theta, *latents)[self._own.latent] / numbers.sd
+        w = np.where(self._own.read >= 0, w[self._own.read], 0.0)
+        return self._integrated.log_likelihood_with(w, f, theta)
 
     def describe(self) -> list[str]:
         """A line per family, and what the precision costs."""
@@ -361,8 +510,10 @@ class SumPredictor(Form):
             f"eta ({layout.E}) = c(theta) + A(theta) x ({layout.N}); A has {layout.columns.size} "
             f"non-zeros, the factor of the precision {layout.pattern.size}"
         ]
-        for latent, family in zip(names, self._families, strict=True):
-            lines.append(f"{latent.rv.name} ({family.family.n}): {family.kind}")
+        for k, (latent, reader) in enumerate(zip(names, self._readers, strict=True)):
+            is_own = self._own is not None and k == self._own.latent
+            kind = "one per element of eta, integrated out" if is_own else reader.kind
+            lines.append(f"{latent.rv.name} ({reader.family.n}): {kind}")
         return lines
 
     def explain(self, model: FormModel, prior_at: PriorAt, theta: Array, where: str) -> str | None:
@@ -375,7 +526,8 @@ class SumPredictor(Form):
         if not np.isfinite(offset).all():
             return f"The mean of {self.label!r} is not finite {where}."
         latents = self._setting.reading.latents
-        for latent, family in zip(latents, self._families, strict=True):
+        order = [*self._in_x, *([] if self._own is None else [self._own.latent])]
+        for latent, family in ((latents[k], self._readers[k]) for k in order):
             count = len(family.reads)
             if family.family.at(*values[:count]) is None:
                 if latent.field is not None:
@@ -397,6 +549,65 @@ def _are_many_series(latents: Sequence[Latent]) -> bool:
     """Whether one of them is a batch of series, or a walk of vectors."""
     fields = [latent.field for latent in latents]
     return any(isinstance(each, Series) and (each.batch or each.vector > 1) for each in fields)
+
+
+class _Own(NamedTuple):
+    """Independent effects of which each element of eta reads one of its own, or none.
+
+    Attributes
+    ----------
+    latent : int
+        Which latent variable they are.
+    read : ndarray of int, shape (E,)
+        Which of them each element of eta reads; −1 if it reads none.
+    """
+
+    latent: int
+    read: Index
+
+
+class _Numbers(NamedTuple):
+    """At one theta: those of x, the effects' standard deviations, and the same within eta."""
+
+    of_x: SumAt
+    sd: Array
+    d: Array
+
+
+def _reads(elements: Elements) -> tuple[Index, Index]:
+    """Which element of eta reads which of the latents: rows and columns, row by row."""
+    pattern = elements.reads.pattern[elements.first]
+    pattern.sort_indices()
+    rows = np.repeat(np.arange(elements.first.size), np.diff(pattern.indptr))
+    return rows, pattern.indices.astype(np.intp)
+
+
+def _own_effects(
+    setting: Setting, graph: AffineGraph, elements: Elements, readers: Sequence[_Reader]
+) -> _Own | None:
+    """The largest latent variable of which each element of eta reads an element of its own."""
+    latents = setting.reading.latents
+    if setting.reading.joins or len(latents) < 2:
+        return None
+    if setting.at.size > MANY_HYPERPARAMETERS:
+        return None  # theta moves by the evidence's gradient, which a quadrature does not have
+    rows, columns = _reads(elements)
+    found = None
+    for k, (latent, reader, part) in enumerate(zip(latents, readers, graph.parts, strict=True)):
+        others = [each.mean for each in latents if each is not latent]
+        if not isinstance(reader.family, Independent) or latent.node in ancestors(others):
+            continue
+        if latent.zero_sum is not None or latent.is_whitened:
+            continue
+        mine = (columns >= part.start) & (columns < part.stop)
+        at, which = rows[mine], columns[mine] - part.start
+        if at.size < 2 or np.unique(at).size < at.size or np.unique(which).size < at.size:
+            continue
+        if found is None or at.size > (found.read >= 0).sum():
+            read = np.full(elements.first.size, -1, dtype=np.intp)
+            read[at] = which
+            found = _Own(k, read)
+    return found
 
 
 class _Reader:

@@ -1,0 +1,148 @@
+"""The likelihood of f with one independent effect per observation integrated out.
+
+    ℓ_i(f_i) = log ∫ exp(ℓ°_i(f_i + d_i w)) N(w; 0, 1) dw
+
+by quadrature (`pymc_lgm.approximations.own_effects`). The effects are drawn given f and y.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+
+from pytensor.graph.replace import vectorize_graph
+
+from pymc_lgm.approximations.gaussian import Effects
+from pymc_lgm.approximations.log_concave import draw_log_concave
+from pymc_lgm.approximations.own_effects import Derivatives, OwnEffects
+from pymc_lgm.linalg import Array
+from pymc_lgm.model.forms.base import Setting
+
+__all__ = ["IntegratedEffects"]
+
+Variable = Any
+
+
+class IntegratedEffects:
+    """Functions of the likelihood, as a form's `LikelihoodFunctions`.
+
+    Only the last E elements of f have a likelihood. Those before them, if there are any, are latent
+    variables that f has beside its linear predictor.
+
+    Parameters
+    ----------
+    setting : Setting
+    density : variable, shape (m,)
+        ℓ° as a graph of ``eta`` and theta.
+    eta : variable, shape (E,)
+        The predictor with its effects.
+    d : callable
+        theta -> standard deviations of the effects in the predictor, shape (E,).
+    n : int
+        Elements of f, E or more.
+    place : callable, optional
+        Rows of ``density`` -> rows of E elements, if the density has other elements.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        density: Variable,
+        eta: Variable,
+        d: Callable[[Array], Array],
+        n: int,
+        place: Callable[[Array], Array] | None = None,
+    ):
+        self._setting, self._density, self._eta = setting, density, eta
+        self._d, self._n, self._place = d, n, place
+        self._begin = n - int(eta.type.shape[0])
+
+    @cached_property
+    def _compiled(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """ℓ° of rows of eta and theta, and the same with three derivatives."""
+        rows = pt.matrix("rows", shape=(None, self._eta.type.shape[0]))
+        graphs = [self._density]
+        for _ in range(3):
+            graphs.append(pt.grad(graphs[-1].sum(), self._eta, disconnected_inputs="ignore"))
+        in_rows = vectorize_graph(graphs, {self._eta: rows})
+        inputs, compiled = [rows, self._setting.theta], self._setting.compiled
+        return compiled(inputs, in_rows[0]), compiled(inputs, in_rows)
+
+    def _value(self, rows: Array, theta: Array) -> Array:
+        value: Array = self._compiled[0](rows, theta)
+        return value if self._place is None else self._place(value)
+
+    def _derivatives(self, rows: Array, theta: Array) -> Derivatives:
+        value, *derivatives = self._compiled[1](rows, theta)
+        value = value if self._place is None else self._place(value)
+        return (value, *derivatives)
+
+    def _at(self, theta: Array) -> OwnEffects:
+        return OwnEffects(
+            lambda rows: self._value(rows, theta), lambda rows: self._derivatives(rows, theta)
+        )
+
+    def _whole(self, of_eta: Array) -> Array:
+        """Zeros for the elements of f that have no likelihood, before those that have one."""
+        if not self._begin:
+            return of_eta
+        whole = np.zeros((*of_eta.shape[:-1], self._n))
+        whole[..., self._begin :] = of_eta
+        return whole
+
+    def elements(self, rows: Array, theta: Array) -> Array:
+        """ℓ_i of each row of f, shape (N, n) -> (N, n)."""
+        of_eta = np.ascontiguousarray(rows[:, self._begin :])
+        return self._whole(self._at(theta).elements(of_eta, self._d(theta)))
+
+    def log_likelihoods(self, rows: Array, theta: Array) -> Array:
+        """ℓ of each row of f."""
+        total: Array = self.elements(rows, theta).sum(axis=1)
+        return total
+
+    def likelihood_terms(self, f: Array, theta: Array) -> tuple[float, Array, Array, Array]:
+        """ℓ, g, W and the third derivative."""
+        terms = self._at(theta).terms(f[self._begin :], self._d(theta))
+        value, gradient, curvature, third = (self._whole(each) for each in terms)
+        return float(value.sum()), gradient, -curvature, third
+
+    def log_likelihood_gradient(self, f: Array, theta: Array) -> tuple[float, Array]:
+        """ℓ and g."""
+        return self.likelihood_terms(f, theta)[:2]
+
+    def term_values(self, f: Array, theta: Array) -> list[Array]:
+        """ℓ elementwise, for messages."""
+        return [self.elements(f[None], theta)[0]]
+
+    def term_sums(self, f: Array, theta: Array) -> list[Any]:
+        """ℓ, for messages."""
+        return [np.sum(self.term_values(f, theta)[0])]
+
+    def effects(self, theta: Array) -> Effects:
+        """d, and the likelihood with effects: what approximations ask for."""
+
+        def sites(rows: Array) -> Array:
+            of_eta = np.ascontiguousarray(rows[:, self._begin :])
+            return self._whole(self._value(of_eta, theta))
+
+        return Effects(self._whole(self._d(theta)), sites)
+
+    def log_likelihood_with(self, w: Array, f: Array, theta: Array) -> float:
+        """ℓ°(f + d w) at known effects w, shape (E,)."""
+        eta = f[self._begin :] + self._d(theta) * w
+        return float(self._value(eta[None], theta).sum())
+
+    def draw(self, rng: np.random.Generator, f: Array, theta: Array) -> Array:
+        """Draw w, shape (E,), given f, theta and y, each by rejection."""
+        at, d, eta = self._at(theta), self._d(theta), f[self._begin :]
+
+        def log_density(w: Array) -> tuple[Array, Array]:
+            value, slope, *_ = at.derivatives(eta + d * w)
+            return value - 0.5 * w**2, d * slope - w
+
+        center, scale = at.laid(eta[None], d)
+        return draw_log_concave(rng, log_density, center[0], scale[0])
