@@ -28,7 +28,7 @@ import pymc_lgm as lgm
 
 from pymc_lgm import kernels
 from pymc_lgm.approximations.laplace import laplace
-from pymc_lgm.kernels.hold.inducing import holds_values
+from pymc_lgm.kernels.hold.values import is_made_of_values
 from pymc_lgm.linalg import ROWS, gram
 from pymc_lgm.model.forms import inducing as inducing_form
 from pymc_lgm.model.forms import rows
@@ -150,9 +150,9 @@ def test_the_values_of_its_coordinates():
     close(prior.with_values(u), f)
     close(there.values(there.with_values(u)), u)
     close(prior.log_density_of_values(f), multivariate_normal(np.zeros(2), R @ R.T).logpdf(u))
-    assert holds_values(prior)
+    assert is_made_of_values(prior)
     counts = TOYS["counts"]()
-    assert not holds_values(counts.prior(counts.prior_mean))
+    assert not is_made_of_values(counts.prior(counts.prior_mean))
 
 
 @pytest.mark.mutant

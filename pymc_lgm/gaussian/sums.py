@@ -313,6 +313,25 @@ class SumPrior(WithoutSlopes):
         nu = self.solve(z)
         return -0.5 * (float(nu @ nu) + self.log_determinant + self.rank * LOG_2PI)
 
+    # The latent variables as values that are held: see `pymc_lgm.kernels.hold.values`
+
+    has_values = True
+
+    def values(self, f: Array) -> Array:
+        """x + offset: the latent variables up to terms that do not depend on theta."""
+        return np.array(f[: self.layout.N])
+
+    def with_values(self, u: Array) -> Array:
+        """(u, c + A x) with x = u − offset."""
+        f = self.seen(u - self.numbers.offset)
+        f[: self.layout.N] = u
+        f[self.layout.N :] += self.numbers.c
+        return f
+
+    def log_density_of_values(self, f: Array) -> float:
+        """That of x."""
+        return self.log_density(f)
+
     def _each(self, x: Array, verb: str) -> Array:
         """A verb of the factor of each family, of its part of x."""
         parts = zip(self.numbers.families, self.layout.parts, strict=True)

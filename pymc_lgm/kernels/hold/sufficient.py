@@ -11,12 +11,12 @@ import math
 
 import numpy as np
 
-from pymc_lgm.kernels.hold.inducing import holds_values, inducing
 from pymc_lgm.kernels.hold.target import (
     Target,
     explicit_gradient,
     explicit_information,
 )
+from pymc_lgm.kernels.hold.values import hold_values, is_made_of_values
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import State
 
@@ -34,10 +34,11 @@ def sufficient(rng: np.random.Generator, state: State) -> Target:
     ½ tr(K⁻¹ ∂_jK K⁻¹ ∂_kK) + ∂_jmᵀ K⁻¹ ∂_km of N(m, K), minus the second derivatives of ℓ + log p
     at fixed f: one operation more for each component of theta that enters K.
 
-    Of a process that is seen through inducing variables their values are held: see `inducing`.
+    If f is a function of theta and of values, as that of a sum is one of its latent variables, the
+    values are held: see `hold_values`.
     """
-    if holds_values(state.prior):
-        return inducing(rng, state)
+    if is_made_of_values(state.prior):
+        return hold_values(rng, state)
     f = state.f
 
     def log_density(at: State) -> float:

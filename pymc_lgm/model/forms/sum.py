@@ -136,7 +136,6 @@ class SumPredictor(Form):
         self.f = pt.vector("f", shape=(self.n,))
         self._eta = pt.vector("eta", shape=(self._first.size,))
         self.mean = self.cov = pt.zeros(self.n)
-        self.stays = not any(move) and self._is_held()
         # Without the effects the posterior is close to a Gaussian: no transport is needed.
         self.is_close, self.is_bent = own is not None, own is None
         self.fewest = FEWEST if own is None else FEWEST_INTEGRATED
@@ -210,23 +209,6 @@ class SumPredictor(Form):
         )
         self.of_values = [graph.of_values, *of_values]
         self.reads = [seeded, offset, *setting.place(of_values)]
-
-    def _is_held(self) -> bool:
-        """Whether eta is a function of the latent variables alone, so that f can be held."""
-        setting = self._setting
-        latents, theta = setting.reading.latents, setting.theta
-        nodes = {latent.node for latent in latents}
-        means = [latent.mean for latent in latents if not isinstance(latent.field, Series)]
-        reads = list(setting.reading.frontier)
-        if not nodes.isdisjoint(ancestors(means)):
-            reads += means
-        elif self._own is not None:
-            # Without its effects eta has their mean.
-            reads.append(latents[self._own.latent].mean)
-        # Blocked, a latent variable does not pass on what its prior depends on.
-        inputs = [v for v in ancestors(reads, blockers=nodes) if v not in nodes]
-        free = [rv for rv in setting.model.free_RVs if rv not in nodes]
-        return theta not in inputs and not any(rv in inputs for rv in free)
 
     @classmethod
     def may_be_cheaper(cls, setting: Setting) -> bool:

@@ -1,0 +1,67 @@
+"""Sufficient augmentation if f is a function of theta and of values u: theta moves with u held.
+
+If a process is seen through inducing variables, u = R v are the values at the inducing points,
+R Rᵀ = K_uu(theta) and u ~ N(0, K_uu). With v held, f = V(theta) v moves with theta as a whole; with
+u held it moves between the inducing points alone, as far as the covariance interpolates otherwise.
+If a likelihood cuts f off on all sides, as a robust maximum does, theta can move in no other way.
+
+In a sum, u are the latent variables. The linear predictor c(theta) + A(theta) u follows.
+"""
+
+from __future__ import annotations
+
+import math
+
+from typing import Protocol, TypeGuard, runtime_checkable
+
+import numpy as np
+
+from pymc_lgm.kernels.hold.target import Target
+from pymc_lgm.linalg import Array
+from pymc_lgm.priors import Prior
+from pymc_lgm.state import State
+
+__all__ = ["hold_values", "is_made_of_values"]
+
+
+@runtime_checkable
+class _MadeOfValues(Protocol):
+    """A prior of f = f(u; theta)."""
+
+    has_values: bool
+
+    def values(self, f: Array) -> Array:
+        """u."""
+
+    def with_values(self, u: Array) -> Array:
+        """f(u; theta)."""
+
+    def log_density_of_values(self, f: Array) -> float:
+        """The log density of u at theta."""
+
+
+def is_made_of_values(prior: Prior) -> TypeGuard[_MadeOfValues]:
+    """Whether f is a function of values whose density the prior knows."""
+    return isinstance(prior, _MadeOfValues) and prior.has_values
+
+
+def hold_values(rng: np.random.Generator, state: State) -> Target:
+    """Hold u: log p(u | theta) + ℓ(f(u; theta), theta) + log p(theta).
+
+    It is the density of theta given u and y. One prior an evaluation, and what f(u; theta) costs.
+    """
+    u = _of(state.prior).values(state.f)
+
+    def log_density(at: State) -> float:
+        return _of(at.prior).log_density_of_values(at.f) + at.log_likelihood + at.log_prior
+
+    def evaluate(theta: Array) -> tuple[float, State | None]:
+        at = state.with_theta(theta, lambda prior: _of(prior).with_values(u))
+        return (-math.inf, None) if at is None else (log_density(at), at)
+
+    return Target(state, log_density(state), evaluate)
+
+
+def _of(prior: Prior) -> _MadeOfValues:
+    assert is_made_of_values(prior)
+    return prior
