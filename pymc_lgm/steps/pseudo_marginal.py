@@ -161,7 +161,7 @@ class PseudoMarginal(Marginal):
 
     def _sweep(self) -> Sequence[kernels.Element]:
         # With hundreds of coordinates and thousands of data q is close to the posterior, and few
-        # importance draws are enough. Not so where labels cut f off on all sides, as those of a
+        # importance draws are enough. This fails if labels truncate f on all sides, as those of a
         # robust maximum do.
         self._close = self.lgm.form.is_close
         if self._close and self.lgm.sets is not None and self.lgm.has_gradient:

@@ -1,9 +1,9 @@
-"""Sufficient augmentation of a process seen through inducing variables: theta moves with u held.
+"""Sufficient augmentation of a process with inducing variables: theta moves with u held fixed.
 
-u = R v, R Rᵀ = K_uu(theta), are the values at the inducing points, and u ~ N(0, K_uu). With v held,
-f = V(theta) v moves with theta as a whole; with u held it moves between the inducing points alone,
-as far as the covariance interpolates otherwise. Where a likelihood cuts f off on all sides, as a
-robust maximum does, that is all that it lets theta do.
+u = R v, R Rᵀ = K_uu(theta), are the values at the inducing points, and u ~ N(0, K_uu). With v held
+fixed, all of f = V(theta) v moves with theta. With u held fixed, f moves only between the inducing
+points, as far as the covariance interpolates differently. If a likelihood truncates f on all sides,
+as a robust maximum does, theta can move only with u fixed.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ __all__ = ["holds_values", "inducing"]
 
 
 def holds_values(prior: Prior) -> bool:
-    """Whether a prior knows the values u of its coordinates v."""
+    """Whether a prior can compute the values u from its coordinates v."""
     return isinstance(prior, InducingPrior) and prior.has_values
 
 
 def inducing(rng: np.random.Generator, state: State) -> Target:
     """Hold u = R v: log N(u; 0, K_uu) + ℓ(V R⁻¹ u, theta) + log p(theta).
 
-    In v, which is what the chain has, N(u; 0, K_uu) = N(v; 0, I) / |R|. One V an evaluation,
-    O(n m²), and a triangular product and a solution, O(m²).
+    In the coordinates v of the chain, N(u; 0, K_uu) = N(v; 0, I) / |R|. An evaluation costs one V,
+    O(n m²), a triangular product and a triangular solve, O(m²).
     """
     u = _of(state).values(state.f)
 
