@@ -29,7 +29,44 @@ BANNED = {
 }
 """A phrase, and what to write instead."""
 
-LEFT: dict[str, int] = {}
+LEFT: dict[str, int] = {
+    "_report": 11,
+    "adaptation.py": 3,
+    "approximations": 36,
+    "blas.py": 1,
+    "calibration.py": 5,
+    "callbacks.py": 2,
+    "comparison.py": 3,
+    "device_factor.py": 1,
+    "distributed": 10,
+    "evidence.py": 7,
+    "forecasting.py": 1,
+    "gaussian": 13,
+    "gp.py": 2,
+    "inducing_points.py": 4,
+    "iterative.py": 2,
+    "kernels": 2,
+    "latent_gaussian.py": 1,
+    "likelihoods": 22,
+    "linalg.py": 5,
+    "maps.py": 2,
+    "model": 184,
+    "observing.py": 3,
+    "on_device.py": 1,
+    "prediction.py": 8,
+    "priors": 57,
+    "random_features.py": 5,
+    "registration.py": 1,
+    "reporting.py": 2,
+    "response.py": 1,
+    "scores.py": 3,
+    "simulated.py": 1,
+    "solvers": 9,
+    "spatial.py": 1,
+    "state.py": 4,
+    "testing.py": 2,
+    "uniformity.py": 1,
+}
 """Folders and files of the package that still have such phrases, and how many."""
 
 
