@@ -90,8 +90,8 @@ def surrogate_transition(
     emulator : Emulator
         Any emulator that does not depend on the chain; it is frozen after tuning.
     step_size : float
-        Of the leapfrog steps in the emulator's coordinates; each trajectory takes a random share
-        of it, at least 0.6.
+        Leapfrog step in the emulator's coordinates; each trajectory takes a random share of it, at
+        least 0.6.
     n_steps, n_trajectories : int
     n_jumps : int
         Number of `prior_jump` moves: weakly identified components have the long tails of the prior.
@@ -190,12 +190,12 @@ class Emulated:
     which would go there by small steps, a component of theta then jumps in the target. Each draw of
     tuning from ``judgment`` on says what becomes of it. If at least ``good`` of the emulator's
     proposals are accepted, it is not needed. If less, it makes a quarter as large a share of the
-    moves as the acceptance is less, and an exact draw has more moves: one more for each 0.2 that
-    are lacking, or begun. Below ``fair`` it makes all of them, since visits cannot show the shape
-    of the evidence. If there is no slope, the emulator of more than six components begins with a
-    `survey`, and a walk helps them only, below ``fair``: on estimates it is no better than an
-    emulator that is fair. In the share ``aside`` of all moves a component of theta jumps in the
-    target itself, in tuning and after it: where the emulator is too low it would stay.
+    moves as the acceptance is less, and an exact draw has more moves: one more for each 0.2, or
+    part of 0.2, of missing acceptance. Below ``fair`` it makes all of them, since visits cannot
+    show the shape of the evidence. If there is no slope, the emulator of more than six components
+    begins with a `survey`, and a walk helps them only, below ``fair``: on estimates it is no better
+    than an emulator that is fair. In the share ``aside`` of all moves a component of theta jumps in
+    the target itself, in tuning and after it: where the emulator is too low it would stay.
     """
 
     other: NUTS | Metropolis = field(default_factory=Metropolis)
