@@ -45,7 +45,6 @@ LEFT: dict[str, int] = {
     "gp.py": 2,
     "inducing_points.py": 4,
     "iterative.py": 2,
-    "kernels": 1,
     "latent_gaussian.py": 1,
     "likelihoods": 22,
     "linalg.py": 5,

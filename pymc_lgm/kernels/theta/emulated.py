@@ -194,8 +194,9 @@ class Emulated:
     part of 0.2, of missing acceptance. Below ``fair`` it makes all of them, since visits cannot
     show the shape of the evidence. If there is no slope, the emulator of more than six components
     begins with a `survey`, and a walk helps them only, below ``fair``: on estimates it is no better
-    than an emulator that is fair. In the share ``aside`` of all moves a component of theta jumps in
-    the target itself, in tuning and after it: where the emulator is too low it would stay.
+    than an emulator that is fair. A share ``aside`` of all moves, in tuning and after it, is a jump
+    of one component of theta in the target itself: without it a chain would stick where the
+    emulator is too low.
     """
 
     other: NUTS | Metropolis = field(default_factory=Metropolis)
