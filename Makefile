@@ -42,7 +42,8 @@ test-all: $(STAMP)  ## everything, whole tutorials included: more than an hour
 mutants: $(STAMP)  ## code that is wrong on purpose, and what notices it
 	$(PYTEST) -q -m mutant --mutants
 
-lint: $(STAMP)  ## ruff and mypy
+lint: $(STAMP)  ## ruff, mypy, and phrases that are read twice
+	$(PYTHON_VENV) tools/plain.py
 	$(PYTHON_VENV) -m ruff check .
 	$(PYTHON_VENV) -m ruff format --check .
 	$(PYTHON_VENV) -m mypy

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 MANY_HYPERPARAMETERS = 12
-"""Hyper-parameters above which visits cannot show an emulator the shape of the evidence."""
+"""Largest number of hyper-parameters for which visits show an emulator the evidence's shape."""
 
 LENGTHS = (0.8, 1.1, 1.5, 2.2, 3.3, 5.0, 7.5)
 SCALES = (0.1, 0.3, 1.0, 3.0, 10.0)

@@ -24,7 +24,7 @@ OF_THIS_MACHINE: dict[str, Any] = {
     # Any port: two clusters at a time shall not warn of each other.
     "dashboard_address": "127.0.0.1:0",
     "scheduler_kwargs": {"dashboard": False},
-    # What fails is raised here; workers that take seconds to exit may be killed.
+    # Failures are raised here; workers that take seconds to exit may be killed.
     "silence_logs": logging.CRITICAL,
 }
 """For `distributed.LocalCluster`: a thread a process, all the memory there is, no dashboard."""

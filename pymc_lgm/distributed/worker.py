@@ -1,4 +1,4 @@
-"""What runs on a worker: one chain a task, and one at a time in a process."""
+"""The code that runs on a worker: one chain per task, and one at a time per process."""
 
 from __future__ import annotations
 

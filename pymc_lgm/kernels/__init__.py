@@ -1,4 +1,4 @@
-"""Kernels: what a sweep runs in order on one state, each with what tuning has learnt for it.
+"""Kernels: a sweep runs them in order on one state, each with its own tuning.
 
 Every element leaves p(theta, f | y) invariant by itself, so any list of them is a correct
 sampler. An element is a kernel from one of the axes together with its tuning rule:
@@ -6,7 +6,7 @@ sampler. An element is a kernel from one of the axes together with its tuning ru
     start(state, tune) -> tuning                          what it knows before the first draw
     run(rng, state, tuning, tune) -> (state, tuning, stats)
 
-The tuning is data that the step method owns; with ``tune=False`` it comes back unchanged.
+The tuning is data that the step method owns. With ``tune=False`` it is returned unchanged.
 """
 
 from pymc_lgm.kernels.amplitude import Amplitude as Amplitude

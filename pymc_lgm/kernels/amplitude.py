@@ -1,10 +1,10 @@
-"""Elements that move the scale of the covariance alone: no factorization, O(n²) each.
+"""Elements that move only the scale of the covariance, in O(n²) and without a factorization.
 
-If K(theta) = v C with v = exp(k_j theta_j), the factor of K is √v times that of C, which stays.
-Given f, v is the variance of C^-½ (f − m), to which an inverse gamma prior is conjugate: §2.6 of
-Gelman, Carlin, Stern, Dunson, Vehtari and Rubin (2013), *Bayesian Data Analysis*. Given ν the
-likelihood says what v is. The two interwoven (Yu and Meng 2011, *To center or not to center*, JCGS
-20) cost little beside one factorization.
+If K(theta) = v C with v = exp(k_j theta_j), the factor of K is √v times that of C, which does not
+change. Given f, v is the variance of C^-½ (f − m), to which an inverse gamma prior is conjugate:
+§2.6 of Gelman, Carlin, Stern, Dunson, Vehtari and Rubin (2013), *Bayesian Data Analysis*. Given ν
+the likelihood informs v. Interweaving the two (Yu and Meng 2011, *To center or not to center*, JCGS
+20) costs little compared with one factorization.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ __all__ = ["Amplitude", "ConjugateScale", "amplitude_moves", "conjugate_componen
 def amplitude_moves(model: LatentGaussian, repeats: int) -> list[Element]:
     """Move the amplitudes given f, then given ν, ``repeats`` times; none if there is no amplitude.
 
-    Given f they are drawn where that is a conjugate update, and sliced where it is not.
+    Given f they are drawn from their conditional if the update is conjugate; otherwise they are
+    slice sampled.
     """
     amplitudes = tuple(np.flatnonzero(model.amplitudes).tolist())
     conjugate = conjugate_components(model)
@@ -46,9 +47,9 @@ def amplitude_moves(model: LatentGaussian, repeats: int) -> list[Element]:
 
 @dataclass(frozen=True)
 class Amplitude:
-    """Slice sampling of amplitudes in one parameterization; learns the widths.
+    """Slice sampling of amplitudes in one parameterization; learns the interval widths.
 
-    In "sufficient" and "whitened" 2 to 4 evaluations a component, each O(n²).
+    In "sufficient" and "whitened" each component takes 2 to 4 evaluations of O(n²).
     """
 
     parameterization: str
@@ -90,7 +91,7 @@ class ConjugateScale:
 
     @classmethod
     def of(cls, model: LatentGaussian) -> ConjugateScale:
-        """Every component that has the form.
+        """Every amplitude with a conjugate update.
 
         Raises
         ------
@@ -155,7 +156,7 @@ def _is_conjugate(model: LatentGaussian, rng: np.random.Generator, j: int) -> bo
 
 @dataclass(frozen=True)
 class _InverseGamma:
-    """The prior along theta_j as a law of x = log v: −a x − b e^(−x), were it inverse gamma.
+    """The prior of x = log v along theta_j if it is inverse gamma: −a x − b e^(−x).
 
     ``rate`` is b/v at the current v, so that nothing depends on the unit of C.
     """
@@ -183,11 +184,11 @@ class _InverseGamma:
         return there
 
     def is_proper(self, n: int) -> bool:
-        """Whether n Gaussian variables of variance v make it a law, b = 0 to rounding included."""
+        """Whether it is proper given n Gaussians of variance v; b = 0 up to rounding counts."""
         return self.shape + n / 2 > 0 and self.rate > -1e-9 * (1 + abs(self.log_prior))
 
     def explains(self, log_ratio: float, log_prior: float) -> bool:
-        """Whether log p(theta) with v e^log_ratio is what this law says it is."""
+        """Whether log p(theta) with v e^log_ratio agrees with this law."""
         change = -self.shape * log_ratio - self.rate * math.expm1(-log_ratio)
         size = 1 + abs(self.log_prior) + abs(log_prior) + self.rate * (1 + math.exp(-log_ratio))
         return abs(log_prior - self.log_prior - change) <= 1e-9 * size
@@ -204,10 +205,10 @@ def _drawn(rng: np.random.Generator, state: State, j: int) -> State:
         return state
     log_ratio = math.log(rate / rng.standard_gamma(law.shape + rank / 2))
     there = state.with_theta(law.moved(state.theta, log_ratio), lambda prior: f)
-    # Another step's variable may have changed the form: then it is another's work to move theta_j.
+    # A variable of another step may have changed the form. Then other elements move theta_j.
     if (
         there is None
-        # The same but for rounding: that of the state may be a sum in another order.
+        # Equal up to rounding: the value in the state may be summed in another order.
         or not math.isclose(there.log_likelihood, state.log_likelihood, rel_tol=1e-9, abs_tol=1e-9)
         or not np.array_equal(there.mean, state.mean)
         or not law.explains(log_ratio, there.log_prior)

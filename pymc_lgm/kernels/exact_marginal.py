@@ -1,4 +1,4 @@
-"""The element that moves theta where f is what is observed."""
+"""The element that moves theta if the Gaussian vector is observed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["ExactMarginal"]
 
 @dataclass(frozen=True)
 class ExactMarginal:
-    """Moves on theta, one or as many as an emulator is worth; f stays as it is.
+    """One or several moves on theta, depending on the quality of the emulator; f does not change.
 
-    With ``rests``, for a step beside which no other moves, draws of tuning that would learn nothing
-    stay where they are.
+    ``rests`` (early stopping) is for a step that moves all variables: once tuning has nothing left
+    to learn, its remaining draws repeat the current state.
     """
 
     move: Move
@@ -32,7 +32,7 @@ class ExactMarginal:
 
     @property
     def stats(self) -> tuple[str, ...]:
-        """Those of the move."""
+        """Statistics of the move."""
         return self.move.stats
 
     def start(self, state: State, tune: int) -> Any:

@@ -1,4 +1,4 @@
-"""x = g(x) by iteration, sped up by what the last iterates say of the slope.
+"""Anderson acceleration of the fixed-point iteration x = g(x).
 
 Anderson (1965), *Iterative procedures for nonlinear integral equations*, Journal of the ACM 12;
 Walker and Ni (2011), *Anderson acceleration for fixed-point iterations*, SIAM Journal on Numerical
@@ -16,7 +16,7 @@ from pymc_lgm.linalg import Array
 __all__ = ["fixed_point"]
 
 MEMORY = 8
-"""Earlier iterates that are looked at."""
+"""Number of earlier iterates that are used."""
 
 
 def fixed_point[T](
@@ -26,7 +26,7 @@ def fixed_point[T](
     tolerance: float = 1e-10,
     most: int = 30,
 ) -> tuple[Array, T] | None:
-    """Solve x = g(x) from a start, until no element of g(x) − x is above tolerance (1 + max |x|).
+    """Solve x = g(x) by iteration, until no |g(x) − x| exceeds tolerance (1 + max |x|).
 
     With residuals r_k = g(x_k) − x_k the next iterate is g(x_k) − ΔG γ, where γ minimizes
     |r_k − ΔR γ| and the columns of ΔR and ΔG are differences of the last residuals and images.
@@ -34,7 +34,7 @@ def fixed_point[T](
     Parameters
     ----------
     image : callable
-        x -> g(x), and what else was computed at x; ``None`` where there is no g(x).
+        x -> g(x) and anything else computed at x; ``None`` if g(x) does not exist.
     start : ndarray, shape (n,)
     tolerance : float
     most : int
@@ -44,7 +44,7 @@ def fixed_point[T](
     -------
     x : ndarray, shape (n,)
     what : object
-        What was computed at x. ``None`` for both if the iteration did not come to an end.
+        Whatever ``image`` computed at x. Both are ``None`` if the iteration did not converge.
 
     Examples
     --------

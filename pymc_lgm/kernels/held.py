@@ -23,7 +23,7 @@ class Theta:
     move: Move
 
     def __post_init__(self) -> None:
-        """Refuse a target that has no gradient to a move that needs one."""
+        """Raise if the move needs a gradient and the target has none."""
         if self.move.needs_gradient and self.parameterization not in DIFFERENTIABLE:
             name = next(n for n, move in THETA_MOVES.items() if isinstance(self.move, move))
             raise ValueError(
@@ -35,7 +35,7 @@ class Theta:
 
     @property
     def stats(self) -> tuple[str, ...]:
-        """Those of the move."""
+        """Statistics of the move."""
         return self.move.stats
 
     def start(self, state: State, tune: int) -> Any:
@@ -45,6 +45,6 @@ class Theta:
     def run(
         self, rng: np.random.Generator, state: State, tuning: Any, tune: bool
     ) -> tuple[State, Any, Stats]:
-        """Hold what is held, and move."""
+        """Fix the parameterization's variable at its current value, and move theta."""
         target = PARAMETERIZATIONS[self.parameterization](rng, state)
         return self.move.run(rng, target, tuning, tune)

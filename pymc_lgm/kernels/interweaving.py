@@ -1,9 +1,9 @@
-"""Interweaving: some of the draws move theta by a walk that needs no estimate of the evidence.
+"""Interweaving: in some draws theta moves by a walk that needs no estimate of the evidence.
 
-An estimate that is much too high keeps a pseudo-marginal chain where it is, because no proposal
-has one as high; a theta where the emulator is much too low is left as seldom. A whitened random
-walk has neither trouble. Which of the two moves theta does not depend on the state, so both leave
-the posterior invariant.
+If an estimate is far too high, a pseudo-marginal chain sticks, because no proposal has one as high.
+It also sticks at a theta where the emulator is far too low. A whitened random walk has neither
+problem. Whether it runs does not depend on the state, so the combination leaves the posterior
+invariant.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from pymc_lgm.state import State
 __all__ = ["Interweaving", "InterweavingTuning"]
 
 SHARE, SHARE_OF_QUIET = 0.2, 0.05
-"""Share of the draws in which theta moves without estimates, and where they have little noise."""
+"""Share of draws in which theta moves without estimates: usual, and for low-noise estimates."""
 
 STUCK = 0.1
-"""Acceptance of moves on estimates under which theta moves without them in every draw."""
+"""Acceptance of moves on estimates below which every draw includes the walk."""
 
 Turn = Literal["instead", "beside"] | None
-"""In place of the move on estimates, after it, or not in this draw."""
+"""Whether the walk replaces the move on estimates, follows it, or is left out of this draw."""
 
 
 class InterweavingTuning(NamedTuple):
-    """What is learnt of the walk, and how often moves on estimates were accepted."""
+    """Tuning of the walk, and the acceptance of moves on estimates."""
 
     walk: Any
     acceptance: float = 0.0
@@ -44,10 +44,10 @@ class InterweavingTuning(NamedTuple):
 
 @dataclass(frozen=True)
 class Interweaving:
-    """A walk beside each move on estimates in tuning; then in one draw of five, or of twenty.
+    """A walk after each move on estimates in tuning; later in one draw in five, or in twenty.
 
-    In every draw where tuning has seen that moves on estimates are hardly ever accepted, since no
-    Gaussian q is near the posterior of f.
+    If moves on estimates were hardly ever accepted in tuning, because no Gaussian q is near the
+    posterior of f, the walk runs in every draw.
     """
 
     walk: Theta
@@ -59,7 +59,7 @@ class Interweaving:
     def turn(
         self, rng: np.random.Generator, tuning: InterweavingTuning, tune: bool, quiet: bool
     ) -> Turn:
-        """Draw whether this draw has the walk; less often where estimates are ``quiet``."""
+        """Draw whether to walk in this draw; less often if estimates are low-noise (``quiet``)."""
         if tuning.walk is None:
             return None
         if tune or tuning.always:
@@ -75,12 +75,12 @@ class Interweaving:
         tune: bool,
         stats: Stats,
     ) -> tuple[State, InterweavingTuning, Stats]:
-        """Walk if it is its turn; ``stats`` are those of the move on estimates."""
+        """Walk if this draw includes it; ``stats`` are those of the move on estimates."""
         if turn is None:
             return state, tuning, stats
         state, walk, walked = self.walk.run(rng, state, tuning.walk, tune)
         if turn == "instead":
-            # Not its scale, which is another walk's.
+            # Leave out its scale: it belongs to another walk.
             stats |= {"theta_evaluations": 1.0, "theta_acceptance": walked["theta_acceptance"]}
         if tune:
             acceptance = tuning.acceptance + stats["theta_acceptance"]

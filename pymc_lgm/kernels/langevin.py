@@ -1,4 +1,4 @@
-"""Stochastic gradient Langevin dynamics of theta where y is multivariate normal: **not exact**.
+"""Stochastic gradient Langevin dynamics of theta for multivariate normal y: **not exact**.
 
 Filippone and Engler (2015), *Enabling scalable stochastic gradient-based inference for Gaussian
 processes by employing the unbiased linear system solver (ULISSE)*.
@@ -20,10 +20,10 @@ from pymc_lgm.state import AtTheta, State
 __all__ = ["Gradient", "Langevin", "Solver", "stochastic_gradient"]
 
 BATCH = 100
-"""Draws of tuning whose gradients have one covariance V."""
+"""Draws of tuning from whose gradients one covariance V is estimated."""
 
 QUIET = 2e-3
-"""(ε / 4) λ_max(M^½ V M^½) below which ε is kept."""
+"""Bound on (ε / 4) λ_max(M^½ V M^½) below which ε is frozen."""
 
 FIRST, LAST = 0.1, 1e-4
 """ε of the first and of the last draw of tuning."""
@@ -36,12 +36,12 @@ class Solver:
     Attributes
     ----------
     probes : int
-        N_r, of the trace.
+        N_r, the number of probes of the trace estimate.
     early, beta : float
         q and β.
     kept : int
-        Draws for which the probes stay what they are, so that their systems start where they ended.
-        What they err by is then the same in all of them, and counts as often.
+        Draws that use the same probes, so that each linear system starts at its last solution.
+        Their error is then the same in all these draws, so it counts as many times.
     """
 
     probes: int = 4
@@ -58,7 +58,7 @@ class Gradient:
     ----------
     value : ndarray, shape (p,)
     reached : ndarray, shape (n, 1 + N_r)
-        Where conjugate gradients of y − m and of the probes ended.
+        Final iterates of conjugate gradients for y − m and for the probes.
     iterations : int
     """
 
@@ -75,14 +75,14 @@ def stochastic_gradient(
     solver: Solver,
     start: Array | None = None,
 ) -> Gradient:
-    """Estimate the gradient of log N(y; m(theta), K(theta)) by linear systems alone.
+    """Estimate the gradient of log N(y; m(theta), K(theta)) from linear systems alone.
 
     With probes r, E r rᵀ = I, and unbiased estimates s, s' of K⁻¹ (y − m) and t of K⁻¹ r,
 
         g̃_j = ½ sᵀ ∂_jK s' − ½ / N_r Σ tᵀ ∂_jK r + ½ (s + s')ᵀ ∂_jm .
 
-    s and s' are independent, or the quadratic form had a bias. Eqs. (8) and (9) of the paper
-    forget ½ before it, and eq. (1) a minus in the exponent.
+    s and s' are independent; otherwise the quadratic form would be biased. Eqs. (8) and (9) of the
+    paper omit the ½ of the quadratic form, and eq. (1) omits a minus in the exponent.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def stochastic_gradient(
     at : AtTheta
     y : ndarray, shape (n,)
     probes : ndarray, shape (n, N_r)
-        Of ±1.
+        Entries ±1.
     solver : Solver
     start : ndarray, shape (n, 1 + N_r), optional
         Solutions for a theta nearby.
@@ -112,8 +112,8 @@ def stochastic_gradient(
         beta=solver.beta,
     )
     s, other = solved.x[:, :, 0]
-    # One copy of the second half: a probe's term is linear in its solution, but more are cheaper
-    # than a second set of probes.
+    # The second half has one copy, since a probe's term is linear in its solution. More copies cost
+    # less than a second set of probes.
     t = solved.x[:, :, 1:].mean(axis=0)
     M = 0.5 * np.outer(s, other) - (0.5 / probes.shape[1]) * t @ probes.T
     value = model.cov_vjp(at.theta, M) + model.mean_vjp(at.theta, 0.5 * (s + other))
@@ -122,7 +122,7 @@ def stochastic_gradient(
 
 @dataclass(frozen=True, eq=False)
 class _Knows:
-    """What a chain carries: the step size and its schedule, M, and the systems solved last."""
+    """State of a chain: the step size and its schedule, M, and the last solutions."""
 
     metric: SubsetMode
     root: Array
@@ -140,18 +140,18 @@ class _Knows:
 class Langevin:
     """theta + ½ ε M (g̃ + ∇ log p(theta)) + N(0, ε M), always accepted; f stays as it is.
 
-    ε falls as a / (b + t) in tuning, from 0.1 to 1e-4, and is kept from the draw on at which the
-    noise of the gradients is small beside that of the dynamics, (ε / 4) λ_max(M^½ V M^½) < 0.002
-    with V their covariance in a hundred draws, or from the end of tuning on. M is the inverse
-    negative Hessian at the mode of some of the data.
+    ε falls as a / (b + t) in tuning, from 0.1 to 1e-4. It is frozen once the noise of the gradients
+    is small compared with that of the dynamics, (ε / 4) λ_max(M^½ V M^½) < 0.002 with V the
+    covariance of the gradients in a hundred draws, or at the end of tuning. M is the inverse
+    negative Hessian at the mode given a subset of the data.
 
     Attributes
     ----------
     solver : Solver
     subset : int
-        Rows of the data that M is of.
+        Number of rows of the data from which M is computed.
     step_size : float, optional
-        An ε that is kept from the first draw on.
+        An ε that is fixed from the first draw on.
     """
 
     solver: Solver = Solver()
@@ -160,7 +160,7 @@ class Langevin:
 
     @property
     def stats(self) -> tuple[str, ...]:
-        """Of a draw."""
+        """Statistics per draw."""
         return "approximate_step_size", "gradient_noise_ratio", "solver_iterations"
 
     def start(self, state: State, tune: int) -> _Knows:
@@ -207,7 +207,7 @@ class Langevin:
         return state, self._learnt(knows, slope, tune), stats
 
     def _moved(self, state: State, theta: Array) -> State:
-        """The state at another theta; where there is none, as it was, and counted."""
+        """The state at another theta. If there is none, the old state, counted as a rejection."""
         there = state.at.moved(theta) if np.isfinite(theta).all() else None
         moved = None if there is None else there.state(state.f)
         if moved is None:
@@ -215,7 +215,7 @@ class Langevin:
         return state if moved is None else moved
 
     def _learnt(self, knows: _Knows, slope: Array, tune: bool) -> _Knows:
-        """The next ε, and once in a hundred draws V."""
+        """The next ε; once in a hundred draws also V."""
         if not tune:
             return knows
         gradients = (*knows.gradients, slope)

@@ -16,15 +16,15 @@ from pymc_lgm.linalg import Array
 __all__ = ["Drift", "Kicking", "leapfrog", "rotation", "straight"]
 
 Drift = Callable[[Array, Array], tuple[Array, Array]]
-"""(x, r) -> (x, r) after a time ε: a straight line, or a rotation where that part is solved."""
+"""(x, r) -> (x, r) after time ε: a straight line, or a rotation that is the exact motion."""
 
 
 class Kicking(Protocol):
-    """What is known at a point of a trajectory."""
+    """The values at a point of a trajectory."""
 
     @property
     def kick(self) -> Array:
-        """What the momentum gains in a unit of time."""
+        """Change of the momentum per unit of time."""
 
 
 def leapfrog[P: Kicking](
@@ -39,28 +39,28 @@ def leapfrog[P: Kicking](
 ) -> tuple[Array, Array, P | None, int]:
     """Follow Hamilton's equations: r gains ½ ε kick, (x, r) drifts by ε, r gains ½ ε kick.
 
-    It is reversible and keeps volumes, whatever function of x the kick is, if the drift does both.
+    For any kick that is a function of x, it is reversible and preserves volume if the drift does.
 
     Parameters
     ----------
     x, r : ndarray
         Position and momentum, or velocity.
     at : object with ``kick``
-        What ``force`` says of x.
+        The value of ``force`` at x.
     step_size, steps
-        ε, and how often.
+        ε and the number of steps.
     drift : callable
     force : callable
-        x -> what is known there; ``None`` where there is no density. The way back would come there
-        as well, so that to reject the trajectory is no error.
+        x -> the values at x; ``None`` if there is no density. The reversed trajectory would reach
+        the same point, so rejecting the trajectory is exact.
 
     Returns
     -------
     x, r : ndarray
     at : object with ``kick`` or None
-        At the end; ``None`` if the trajectory came to a point without a density.
+        The values at the end; ``None`` if the trajectory reached a point without a density.
     evaluations : int
-        Points at which the force was asked for.
+        Number of evaluations of the force.
     """
     for evaluations in range(1, steps + 1):
         r = r + 0.5 * step_size * at.kick
@@ -74,11 +74,11 @@ def leapfrog[P: Kicking](
 
 
 def straight(step_size: float) -> Drift:
-    """Along r: where the whole force kicks."""
+    """Drift along r, for kicks by the whole force."""
     return lambda x, r: (x + step_size * r, r)
 
 
 def rotation(angle: float) -> Drift:
-    """About zero: the motion under N(0, I), or in d and its velocity under any normal law."""
+    """Rotate about zero: the motion under N(0, I), or of d and its velocity under any Gaussian."""
     cos, sin = math.cos(angle), math.sin(angle)
     return lambda x, r: (cos * x + sin * r, cos * r - sin * x)

@@ -1,4 +1,4 @@
-"""What the elements that move theta with f integrated out learn in tuning."""
+"""Tuning of the elements that move theta with f integrated out."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ __all__ = ["MarginalTuning"]
 
 
 class MarginalTuning(NamedTuple):
-    """A move on theta, the sites of q, how many importance draws.
+    """Tuning of the move on theta, the sites of q and the number of importance draws.
 
-    ``line`` goes through the sites of the draws before the last renewal; ``None`` before the first.
-    The first ``exploring`` draws of tuning are on the approximate evidence. If these were ended
-    early, ``left`` of the exact ones have still something to learn; else it is ``None``.
+    ``line`` is the linear model of the site parameters, fitted to the draws before the last
+    renewal; it is ``None`` before the first. The first ``exploring`` draws of tuning use the
+    approximate evidence. If they stopped early, ``left`` exact draws still tune; otherwise ``left``
+    is ``None``.
     """
 
     move: Any
@@ -43,9 +44,9 @@ class MarginalTuning(NamedTuple):
     ) -> MarginalTuning:
         """Learn the sites at one draw; renew the line at draws 5, 10, 20, 40, ...
 
-        And at the last, unless the sums of the sites have begun anew not long before. Where the
-        move on theta has ``settled`` this is the last. Half as many exact draws of tuning follow as
-        would have otherwise.
+        Renew it also at the last exploring draw, unless the sums of the sites were reset shortly
+        before. If the move on theta has converged (``settled``), this draw is the last one, and
+        half of the usual exact draws of tuning follow.
         """
         draws = self.draws + 1
         rounds, rest = divmod(draws, 5)
@@ -60,7 +61,7 @@ class MarginalTuning(NamedTuple):
             sites = sites.update(theta, seen.sites, seen.margins, z)
         last = draws == self.exploring and 4 * sites.thetas >= draws
         if sites.thetas and (double or last):
-            # The sums began at the last renewal: at half of these draws, or at the first.
+            # The sums start at the last renewal: after half of these draws, or at the first.
             line = sites.line()
             sites = SitesTuning.start(sites.coordinates, theta.size)
             if draws < self.exploring:

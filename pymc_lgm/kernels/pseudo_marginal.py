@@ -1,9 +1,9 @@
-"""The elements that move theta with f integrated out: by a formula, and exactly.
+"""The elements that move theta with f integrated out: approximately, and exactly.
 
-The first three quarters of tuning run on the approximate evidence: it has no noise, so a chain
-cannot stick. There the move is learnt, the sites of q as functions of theta, and, unless the user
-has said it, how many importance draws the chain needs. Then `ApproximateMarginal` goes on as it
-was, and `PseudoMarginal` is exact.
+The first three quarters of tuning use the approximate evidence. It has no noise, so a chain cannot
+stick. This phase tunes the move, fits the sites of q as functions of theta, and chooses the number
+of importance draws unless the user has set it. Afterwards `ApproximateMarginal` continues with the
+same target, and `PseudoMarginal` is exact.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from pymc_lgm.state import State
 __all__ = ["ApproximateMarginal", "PseudoMarginal"]
 
 REFRESHED = 0.2
-"""Share of the moves in which importance draws that could be kept are drawn anew around f."""
+"""Share of moves that redraw the importance sample around f although it is cached."""
 
 CLIMBING = 60
-"""Gradients, at most, of a climb from where PyMC starts."""
+"""Largest number of gradients of a climb from PyMC's starting point."""
 
 LOOKS = 4
-"""Draws of tuning to one look at f and at the noise: both cost as much as the rest of a draw."""
+"""Evaluation period in draws of tuning for f and the noise: each costs as much as a draw."""
 
 
 @dataclass(frozen=True)
 class ApproximateMarginal:
-    """One move on theta on q's own evidence, then a draw of f by weight. Not exact.
+    """One move of theta on q's evidence, then a draw of f by importance weight. Not exact.
 
-    With ``surrogate``, from a search that need not go far, the target has a ``slope``. With
-    ``copula`` what a copula needs is learnt, too; ``together`` bends draws by a transport. With
-    ``rests``, for a step beside which no other moves, draws of tuning that would learn nothing stay
-    where they are.
+    With ``surrogate``, a gradient at loosely converged sites, the target has a ``slope``. With
+    ``copula`` tuning also learns what a copula needs. ``together`` applies a transport map to the
+    draws. ``rests`` (early stopping) is for a step that moves all variables: once tuning has
+    nothing left to learn, its remaining draws repeat the current state.
     """
 
     explore: WarmSearch
@@ -76,7 +76,7 @@ class ApproximateMarginal:
 
     @property
     def stats(self) -> tuple[str, ...]:
-        """One importance draw has no spread, and fewer than 30 no tail: not reported."""
+        """Statistics; one importance draw has no variance and fewer than 30 no tail to report."""
         return (*self._stats, "approximate_log_evidence")
 
     @property
@@ -120,7 +120,8 @@ class ApproximateMarginal:
         self, rng: np.random.Generator, state: State, tuning: MarginalTuning, tune: bool
     ) -> tuple[State, MarginalTuning, Stats]:
         exploring = tune and tuning.is_exploring
-        # Estimates count for their noise alone while the chain explores: few draws show it.
+        # While the chain explores, estimates only serve to measure the noise, so few draws are
+        # enough.
         N = self.n_importance or (FEW if exploring else tuning.noise.n_importance)
         scheme = Scheme(N, self.antithetic)
         search = self.explore.along(tuning.line)
@@ -145,7 +146,7 @@ class ApproximateMarginal:
         return state, tuning, stats | estimated(state, q) | {"n_importance": N}
 
     def _looks_at_latent(self, tuning: MarginalTuning, tune: bool) -> bool:
-        """Whether f is drawn: a chain that explores needs none, but other steps, and its move."""
+        """Whether f is drawn. Exploration does not need f, but other steps and the move of f do."""
         return not (self.rests and tune and tuning.is_exploring) or tuning.draws % LOOKS == 0
 
     @property
@@ -159,21 +160,21 @@ class ApproximateMarginal:
         q: GaussianApproximation | None,
         scheme: Scheme,
     ) -> float:
-        """Of a ratio of two estimates, as the exact chain would make them here."""
+        """Noise of the ratio of two estimates that the exact chain would compute here."""
         if q is None:
             return math.nan
         proposal = Proposal.of(q, state.at.likelihood, self.defensive, together=self.together)
         return noise_of_ratio(rng, state.at, proposal, scheme)
 
     def _with_slope(self, target: Target, line: SitesLine | None) -> Target:
-        """The target with a slope, where a move may want one."""
+        """The target, with a slope if a move may need one."""
         return target if self.surrogate is None else self.surrogate.along(line).seen_from(target)
 
     def _move_theta(
         self, rng: np.random.Generator, target: Target, tuning: MarginalTuning, tune: bool
     ) -> tuple[State, MarginalTuning, Stats]:
         stats: Stats = dict.fromkeys(self.move.stats, math.nan)
-        if target.screen is None:  # there is no q here, and no move
+        if target.screen is None:  # no q here, so no move
             return target.state, tuning, stats | {"theta_acceptance": 0.0}
         if target.state.theta.size == 0:
             return target.state, tuning, stats
@@ -185,13 +186,13 @@ class ApproximateMarginal:
 class PseudoMarginal(ApproximateMarginal):
     """One move on theta with f integrated out by importance sampling, then one of f.
 
-    Two phases: the first three quarters of tuning explore by the approximate evidence; from then on
-    every draw leaves p(theta, f | y) invariant. ``search`` gives q along the line that was learnt.
-    ``latent`` is HMC whose metric is q's covariance, which is at hand: a function of theta alone.
-
-    Where estimates have little noise they may be ``independent``, of those before: then draws are
-    kept until others are accepted, f comes anew with theta, and moves by itself only when theta
-    walks without estimates. ``None``: where tuning has seen that noise is little.
+    The first three quarters of tuning explore on the approximate evidence; from then on every draw
+    leaves p(theta, f | y) invariant. ``search`` computes q from the fitted linear model of the site
+    parameters. ``latent`` is HMC with q's covariance as metric, a function of theta alone that is
+    already computed. If estimates have little noise they may be ``independent`` of earlier ones.
+    Then the importance sample is cached until another is accepted, f is drawn with theta, and f
+    moves by itself only when theta walks without estimates. ``None`` decides by the noise that
+    tuning finds.
     """
 
     search: LineSearch | None = None
@@ -202,7 +203,7 @@ class PseudoMarginal(ApproximateMarginal):
 
     @property
     def stats(self) -> tuple[str, ...]:
-        """Those of the move on theta, of the estimate, and of the move of f."""
+        """Statistics of the move on theta, of the estimate, and of the move of f."""
         return (*self._stats, *self._latent_stats)
 
     @property
@@ -253,7 +254,7 @@ class PseudoMarginal(ApproximateMarginal):
             defensive=self.defensive,
             correlation=0.0 if quiet else self.correlation,
             together=self.together,
-            # Without theta nothing but drawing them anew would move f.
+            # Without theta only redrawing the importance sample would move f.
             keep=quiet and state.theta.size > 0 and rng.uniform() >= REFRESHED,
         )
         weave = self.interweave
@@ -264,7 +265,7 @@ class PseudoMarginal(ApproximateMarginal):
             target = self._with_slope(target, tuning.line)
             state, tuning, stats = self._move_theta(rng, target, tuning, tune)
         stats |= estimated(state, state.at.approximation(search)) | {"n_importance": N}
-        # Where it comes anew with theta, too: no other would leave one that is estimated too high.
+        # Also if f is drawn with theta: otherwise a chain whose estimate is far too high can stick.
         moves = not quiet or turn is not None
         state, tuning, stats = self._move_latent(rng, state, tuning, tune, search, stats, moves)
         if weave is not None:
@@ -274,15 +275,15 @@ class PseudoMarginal(ApproximateMarginal):
         return state, tuning, stats
 
     def _search(self, tuning: MarginalTuning) -> LineSearch:
-        """That of the exact chain: of the line, once there is one."""
+        """Search of the exact chain: it uses the linear model of the sites once there is one."""
         search = self.search if self.search is not None and tuning.line else self.explore
         return search.along(tuning.line)
 
     def _departing(self, rng: np.random.Generator, state: State, tuning: MarginalTuning) -> State:
-        """Draw f once more before the chain is exact, as its own importance draws are drawn.
+        """Draw f once more before the exact phase, by the importance scheme of that phase.
 
-        Those of tuning are less alike the posterior: f of a plain q may have a weight among bent
-        draws that no other of them ever has.
+        The draws of tuning are further from the posterior. An f drawn from a plain q may have a far
+        higher weight than any transported draw, and the chain would stick.
         """
         proposal = proposal_at(state.at, self._search(tuning), self.defensive, self.together)
         if proposal is None:

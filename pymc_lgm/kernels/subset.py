@@ -1,4 +1,4 @@
-"""The mode of p(theta | some of the data), y multivariate normal, and the Hessian there."""
+"""Mode and Hessian of p(theta | a subset of the data) for multivariate normal y."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from pymc_lgm.state import AtTheta
 __all__ = ["SubsetMode", "of_subset"]
 
 STEP = 1e-3
-"""Of differences of gradients, in units of theta."""
+"""Step of the differences of gradients, in units of theta."""
 
 
 @dataclass(frozen=True, eq=False)
 class SubsetMode:
-    """M.
+    """Mode and inverse negative Hessian, M, of the posterior given a subset of the data.
 
     Attributes
     ----------
     mode : ndarray, shape (p,)
         The theta that maximizes p(theta | y_S).
     covariance : ndarray, shape (p, p)
-        The inverse of the negative Hessian of its logarithm there; where that is not positive
-        definite, eigenvalues are taken for 1.
+        The inverse of the negative Hessian of the log posterior at the mode. Eigenvalues that are
+        not positive are replaced by 1.
     """
 
     mode: Array
@@ -36,9 +36,9 @@ class SubsetMode:
 
 
 def of_subset(at: AtTheta, y: Array, size: int) -> SubsetMode:
-    """M of ``size`` rows of the data, evenly spaced in a fixed permutation of them.
+    """Compute M from ``size`` rows of the data, evenly spaced in a fixed permutation of them.
 
-    Theta at which to begin is that of ``at``. O(size³ + n²) an evaluation.
+    The search begins at the theta of ``at``. An evaluation costs O(size³ + n²).
     """
     n = y.size
     rows = np.sort(np.random.default_rng(0).permutation(n)[: min(size, n)])
@@ -60,7 +60,7 @@ def _mode(at: AtTheta, y: Array, rows: NDArray[np.intp]) -> Array:
     def negative(theta: Array) -> tuple[float, Array]:
         value, gradient = _density(at, theta, y, rows)
         if not (np.isfinite(value) and np.isfinite(gradient).all()):
-            # Worse than the start, and not so bad that a line search stops short.
+            # Worse than the start, but not so bad that the line search stops early.
             return max(1e3, abs(worst)) - worst, np.zeros_like(theta)
         return -value, -gradient
 
@@ -70,7 +70,7 @@ def _mode(at: AtTheta, y: Array, rows: NDArray[np.intp]) -> Array:
 
 
 def _density(at: AtTheta, theta: Array, y: Array, rows: NDArray[np.intp]) -> tuple[float, Array]:
-    """log N(y_S; m_S, K_SS) + log p(theta), and its gradient; NaN where there is none."""
+    """log N(y_S; m_S, K_SS) + log p(theta) and its gradient; NaN if either does not exist."""
     nothing = np.nan, np.full(theta.size, np.nan)
     model = at.model
     log_prior = model.log_prior(theta)

@@ -25,7 +25,7 @@ class Element(Protocol):
         """Names of the statistics that `run` returns."""
 
     def start(self, state: State, tune: int) -> Any:
-        """What it knows before the first of ``tune`` draws of tuning."""
+        """Initial tuning, before the first of ``tune`` draws of tuning."""
 
     def run(
         self, rng: np.random.Generator, state: State, tuning: Any, tune: bool
@@ -54,13 +54,13 @@ def run(
     -------
     state : State
     tunings : list
-        One an element, changed only if ``tune``.
+        One per element; changed only if ``tune``.
     stats : dict
-        `statistics`. Where several elements report the same name, its mean over them.
+        The values named by `statistics`. If several elements report the same name, their mean.
     """
     ops, lost = tally.cubic_ops, tally.numerical_rejections
     learnt, reports = [], []
-    # An overflow on the way to a rejection is counted there; it is not worth a warning a draw.
+    # An overflow before a rejection is counted with the rejection and needs no warning per draw.
     with np.errstate(over="ignore", invalid="ignore"):
         for element, tuning in zip(elements, tunings, strict=True):
             state, tuning, stats = element.run(rng, state, tuning, tune)
@@ -73,7 +73,7 @@ def run(
 
 
 def averaged(reports: Sequence[Stats]) -> Stats:
-    """Of each statistic its mean over the reports in which it is a number; NaN if in none."""
+    """Mean of each statistic over the reports in which it is not NaN; NaN if there are none."""
     if len(reports) == 1:
         return dict(reports[0])
     names = dict.fromkeys(name for report in reports for name in report)

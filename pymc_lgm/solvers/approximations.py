@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 TINY = 1e-11
-"""Of the diagonal of K_UU, times m, added to it: rounding must not cost the factor.
+"""Share of K_UU's diagonal, times m, added to it so that rounding does not break the factor.
 
 R keeps its sign: K − K_XU (K_UU + ε I)⁻¹ K_UX is positive semidefinite.
 """

@@ -66,7 +66,7 @@ def log_determinant(
         V -> A V.
     n : int
     rng : numpy.random.Generator
-        Of the probes.
+        Draws the probes.
     preconditioner : Preconditioner, optional
         P, whose log|P| is known.
     probes : int

@@ -39,7 +39,7 @@ class Iteration(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """What `conjugate_gradients` ends with.
+    """Result of `conjugate_gradients`.
 
     Attributes
     ----------
@@ -158,7 +158,7 @@ def conjugate_gradients(
             for record, values in (alphas, step.alpha), (betas, step.beta):
                 record.append(np.full(X.shape[1], np.nan))
                 record[-1][unsolved] = values
-            # A step that is no number, or goes uphill, is no step: A or P is not what it should be.
+            # A step that is not finite or goes uphill is invalid: A or P is not positive definite.
             on = (step.residuals > limit[unsolved]) & (step.alpha > 0.0) & np.isfinite(step.beta)
             unsolved = unsolved[on]
             if not unsolved.size or len(alphas) >= last:

@@ -15,7 +15,7 @@ __all__ = ["UnbiasedSolution", "ulisse"]
 
 @dataclass(frozen=True, eq=False)
 class UnbiasedSolution:
-    """What `ulisse` ends with.
+    """Result of `ulisse`.
 
     Attributes
     ----------

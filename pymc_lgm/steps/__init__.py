@@ -1,8 +1,8 @@
 """The PyMC step methods: named sweeps and the glue that runs them inside `pymc.sample`.
 
-A sweep is a list of kernels (`pymc_lgm.kernels`); a step method names one. Importing
-this registers them all; only the default claims variables by itself, and only those that
-a likelihood of `pymc_lgm.likelihoods` depends on.
+A sweep is a list of kernels (`pymc_lgm.kernels`); a step method names one. Importing this package
+registers all step methods. Only the default claims variables by itself, and only variables that a
+likelihood of `pymc_lgm.likelihoods` depends on.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ SAMPLERS: tuple[type[LatentGaussianStep], ...] = (
     PseudoMarginal,
     KnorrHeldRue,
 )
-"""The registry: what is listed here is registered with PyMC, tested, and in docs/which_sampler.md.
+"""The registry: these samplers are registered with PyMC, tested, and in docs/which_sampler.md.
 
-Each is exact; `ApproximateMarginal` and `ULISSE` are not, and not here.
+All of them are exact. `ApproximateMarginal` and `ULISSE` are not exact and are left out.
 """
 
 DEFAULT: type[LatentGaussianStep] = PseudoMarginal
-"""What ``pm.sample()`` runs on a model that opted in."""
+"""The sampler that ``pm.sample()`` runs on a model with a likelihood of this package."""
 
 LatentGaussianStep.default = DEFAULT
 

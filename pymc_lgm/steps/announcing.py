@@ -1,4 +1,4 @@
-"""A word to the user where PyMC has no progress bar yet: while functions are compiled."""
+"""Messages to the user while functions are compiled, before PyMC shows a progress bar."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 __all__ = ["COMPILING", "announced"]
 
-# Below PyMC's logger: what silences PyMC, or shows its lines elsewhere, does it with ours.
+# A child of PyMC's logger, so that settings of PyMC's logger apply to these messages too.
 _log = logging.getLogger("pymc.lgm")
 
 COMPILING = (
@@ -21,7 +21,7 @@ COMPILING = (
 
 @contextmanager
 def announced(message: str, after: float = 3.0) -> Iterator[None]:
-    """Log a message if what is done takes longer than ``after`` seconds, while it goes on.
+    """Log a message once the body of the ``with`` block has run for ``after`` seconds.
 
     Examples
     --------
@@ -35,6 +35,6 @@ def announced(message: str, after: float = 3.0) -> Iterator[None]:
     try:
         yield
     finally:
-        # Chains are forked next, which a thread beside would make unsafe.
+        # Chains are forked next, and a fork is unsafe while another thread runs.
         timer.cancel()
         timer.join()

@@ -13,16 +13,18 @@ __all__ = ["ApproximateMarginal"]
 
 
 class ApproximateMarginal(Marginal):
-    """Move theta on an approximate evidence, and draw f by weight: **not exact**.
+    """Move theta on an approximate evidence, and draw f by importance weight: **not exact**.
 
-    The chain leaves q(y | theta) p(theta) invariant, q's evidence in place of the model's ("MCMC
-    EP" of the paper). Its statistic ``approximate_log_evidence`` labels the trace, and `correct`
-    makes the draws exact afterwards. See `pymc_lgm.kernels.hold.approximate_marginal`.
+    The chain leaves q(y | theta) p(theta) invariant: the evidence of the approximation q replaces
+    that of the model ("MCMC EP" of the paper). The statistic ``approximate_log_evidence`` labels
+    the trace. `correct` computes weights that make the draws exact. See
+    `pymc_lgm.kernels.hold.approximate_marginal`.
 
     Parameters
     ----------
     vars, approximation, move, n_importance, importance, target_accept, scale
-        As in `PseudoMarginal`; the estimates, which nothing here depends on, are for `correct`.
+        As in `PseudoMarginal`. The chain does not depend on the importance estimates; `correct`
+        does.
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 

@@ -10,10 +10,10 @@ __all__ = ["ASIS"]
 class ASIS(Sweep):
     """Move f, then theta with f fixed, then with ν fixed; leaves p(theta, f | y) invariant.
 
-    Ancillarity-sufficiency interweaving: the two parameterizations mix well in opposite
-    situations, and together in both. Two O(n³) factorizations per draw; ``amplitude=10``
-    interweaves the scale of K ten times more for none. Takes the options of `Sweep` other than
-    ``parameterization``.
+    Ancillarity-sufficiency interweaving: each parameterization mixes well where the other mixes
+    slowly, so the pair mixes well in both situations. A draw costs two O(n³) factorizations.
+    ``amplitude=10`` interweaves the scale of K ten more times without a factorization. Takes the
+    options of `Sweep` other than ``parameterization``.
 
     See Also
     --------

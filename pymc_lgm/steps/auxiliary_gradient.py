@@ -14,9 +14,10 @@ __all__ = ["AuxiliaryGradient"]
 class AuxiliaryGradient(LatentStep):
     """Move f given theta by "mGrad"; leaves p(f | y, theta) invariant.
 
-    A proposal that takes the prior into account exactly and the likelihood by its gradient. O(n²) a
-    move; three O(n³) factorizations whenever another step has moved theta, K and two more, and two
-    a move as long as the step size is tuned. See `pymc_lgm.kernels.latent.auxiliary_gradient`.
+    The proposal treats the prior exactly and the likelihood by its gradient. A move costs O(n²). If
+    another step has moved theta, three O(n³) factorizations are added: that of K and two more.
+    While the step size is tuned, each move adds two. See
+    `pymc_lgm.kernels.latent.auxiliary_gradient`.
 
     Parameters
     ----------
@@ -25,9 +26,9 @@ class AuxiliaryGradient(LatentStep):
     target_accept : float
         Acceptance probability to which tuning brings δ; the paper recommends 0.5 to 0.6.
     step_size : float
-        Where tuning of δ starts: a variance, on the scale of f.
+        Initial value of δ, a variance on the scale of f.
     repeats : int
-        Moves a draw; after tuning they share the factorizations.
+        Moves per draw. After tuning they share the factorizations.
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 

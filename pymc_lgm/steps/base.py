@@ -1,6 +1,6 @@
 """The glue between sweeps and `pymc.sample`: variables, points, tuning, statistics, progress.
 
-One file of more than 300 lines: it is all that PyMC asks of a step method.
+This file holds everything that PyMC asks of a step method.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ __all__ = ["LatentGaussianStep"]
 
 
 PRIOR_AUDITS = 2
-"""Points of the prior at which a new step compares what it has read with PyMC's density."""
+"""Points drawn from the prior at which a new step compares its density with PyMC's."""
 
 TUNING_AUDITS = 10
-"""The same of a chain, along its tuning: at most two percent of tuning's time."""
+"""Comparisons with PyMC's density per chain during tuning: at most 2 percent of its time."""
 
 
 @dataclass_state
 class LatentGaussianStepState(StepMethodState):
-    """Everything that a draw depends on besides the point."""
+    """Everything other than the point that a draw depends on."""
 
     tune: bool
     tune_length: int
@@ -63,39 +63,39 @@ class LatentGaussianStepState(StepMethodState):
 class LatentGaussianStep(BlockedStep):
     """A sweep over f and theta as a PyMC step method.
 
-    A subclass sets its options, calls this constructor, and says in `_sweep` which kernels it is.
+    A subclass sets its options, calls this constructor, and returns its kernels from `_sweep`.
 
     Parameters
     ----------
     vars : sequence of variables, optional
-        Random or value variables, or their names: f and the hyper-parameters to move, by default
-        all continuous ones. f may be left out if the model has one latent.
+        f and the hyper-parameters to move, as random variables, value variables or names. By
+        default all continuous variables. f may be left out if the model has one latent.
     model : pymc.Model, optional
         By default the model of the context.
     rng : numpy.random.Generator or seed, optional
     initial_point : dict, optional
-        Where the model is checked; by default ``model.initial_point()``.
+        Point at which the model is checked; by default ``model.initial_point()``.
     compile_kwargs : dict, optional
-        For PyTensor, as in `pymc.sample`.
+        Passed to PyTensor, as in `pymc.sample`.
     blocked : bool
-        ``False``: PyMC makes a step for each variable. f and theta need one for all of them.
+        If ``False``, PyMC makes one step per variable. f and theta need one step for all of them.
     """
 
     name = "lgm"
     default: ClassVar[type[LatentGaussianStep] | None] = None
-    """The one that claims variables by itself; set where the samplers are listed."""
+    """The step method that claims variables by itself; set in `pymc_lgm.steps`."""
     moves_theta: ClassVar[bool] = True
     renamed: ClassVar[dict[str, str]] = {}
-    """Options that a sampler had once, and what to write instead."""
+    """Former options of a sampler, and what to write instead."""
     collapses: bool = False
-    """Whether coefficients in the mean of a process are latent, where all variables are moved."""
+    """Whether coefficients in a process's mean count as latent if all variables are moved."""
     moves: ClassVar[str]
     needs: ClassVar[str]
     cubic_ops: ClassVar[int | str]
     _state_class = LatentGaussianStepState
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Look for the model, as PyMC does, with a message of our own if there is none."""
+        """Look for the model as PyMC does, and raise our own message if there is none."""
         try:
             pm.modelcontext(kwargs.get("model"))
         except TypeError as error:
@@ -119,7 +119,7 @@ class LatentGaussianStep(BlockedStep):
         KNOWN.add(model)
         options = {"initial_point": initial_point, "compile_kwargs": compile_kwargs}
         self.lgm = self._read(vars, model, **options)
-        # Functions that are compiled here and now hold constants that BLAS has computed.
+        # Compilation folds constants that BLAS computes, so it runs with few threads too.
         with few_threads(self.lgm.n):
             self.elements = tuple(self._sweep())
         types = kernels.statistics(self.elements) | dict.fromkeys(self.lgm.form.whose, bool)
@@ -140,14 +140,14 @@ class LatentGaussianStep(BlockedStep):
             self._rehearse(model.initial_point() if initial_point is None else initial_point)
 
     def _read(self, vars: Any, model: pm.Model, **kwargs: Any) -> LatentGaussianModel:
-        """What is moved, as a latent Gaussian model."""
+        """Read the variables to move as a latent Gaussian model."""
         latents, theta, missing = self._latents_and_theta(vars, model)
         free = [rv for rv in latents if rv in model.free_RVs]
         self.vars = [*(model.rvs_to_values[rv] for rv in free), *theta, *missing]
         return LatentGaussianModel.from_pymc(model, latents, theta, **kwargs)
 
     def _audit_the_prior(self, model: pm.Model) -> None:
-        """Compare what was read with PyMC's density at points drawn from the prior."""
+        """Compare the model's density with PyMC's at points drawn from the prior."""
         begin = {name: v.get_value() for name, v in self.lgm.graphs.others.items()}
         with few_threads(self.lgm.n):
             for point in self.lgm.audit.prior_points(0, PRIOR_AUDITS):
@@ -156,7 +156,7 @@ class LatentGaussianStep(BlockedStep):
         self.lgm.read(begin)
 
     def _audit(self, point: dict[str, Any]) -> None:
-        """Compare them along tuning, and once more when it has ended."""
+        """Compare the two densities during tuning, and once more after its end."""
         if self._drawn > self.tune_length:
             return
         ended = not self.tune or self._drawn == self.tune_length
@@ -167,22 +167,22 @@ class LatentGaussianStep(BlockedStep):
         self._drawn = self.tune_length + 1 if ended else self._drawn + 1
 
     def _rehearse(self, point: dict[str, Any]) -> None:
-        """Let a copy of this step make a draw of tuning and one after it, for nobody to see.
+        """Let a copy of this step make one draw of tuning and one after it, and discard both.
 
-        Functions are compiled at their first call: chains that are forked from here on have them.
+        Functions are compiled at their first call. Chains that are forked later inherit them.
         """
         other = copy(self)
         other.setup_chain(np.random.default_rng(0), tune=2, draws=1)
         other._drawn = other.tune_length + 1  # nothing to audit
-        # What is wrong with the start of a chain, the chain says.
+        # If the start of a chain is wrong, the chain itself raises.
         with announced(COMPILING.format(type(self).__name__)), suppress(Exception):
             point, _ = other.step(point)
             other.stop_tuning()
             other.step(point)
 
     def _sweep(self) -> Sequence[kernels.Element]:
-        """Name the kernels, in order; ``self.lgm`` is there to be asked."""
-        raise NotImplementedError(f"{type(self).__name__} must say what its sweep is.")
+        """Return the kernels in order; ``self.lgm`` is already set."""
+        raise NotImplementedError(f"{type(self).__name__} must define _sweep().")
 
     def __repr__(self) -> str:
         variables = ", ".join(v.name for v in self.vars)
@@ -210,7 +210,7 @@ class LatentGaussianStep(BlockedStep):
         theta = [v for v in values if v not in missing and model.values_to_rvs[v] not in latents]
         label = ", ".join(str(rv.name) for rv in latents)
         self._refuse_discrete(theta)
-        # PyMC names value variables, all that it has to assign; a user names random variables.
+        # PyMC passes all value variables that it has to assign; a user passes random variables.
         if self.moves_theta and (vars is None or all(v in model.values_to_rvs for v in vars)):
             refuse_left_gaussians(model, reading, theta)
         if theta and not self.moves_theta:
@@ -219,7 +219,7 @@ class LatentGaussianStep(BlockedStep):
                 f"{', '.join(v.name for v in theta)}. Write lgm.ASIS() to move all of them, or "
                 f"[lgm.{type(self).__name__}({label}), pm.NUTS([...])]."
             )
-        # Of a likelihood of ours its marks say which variables are hyper-parameters.
+        # The marks of a likelihood of this package say which variables are hyper-parameters.
         others = [model.values_to_rvs[v] for v in model.continuous_value_vars]
         marked = any(map(is_marked, latents))
         others = [rv for rv in others if rv not in latents and rv not in reading.missing]
@@ -243,7 +243,7 @@ class LatentGaussianStep(BlockedStep):
     # PyMC's contract
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
-        """Forget everything that another chain has left."""
+        """Forget everything that an earlier chain has left."""
         super().setup_chain(rng, tune, draws)
         self.lgm.refuse_new_data()
         self.tune = tune > 0
@@ -272,23 +272,24 @@ class LatentGaussianStep(BlockedStep):
         state, self.tunings, stats = kernels.run(
             self.rng, arrived, self.elements, self.tunings, self.tune
         )
-        if not (self.tune and state is arrived is self._state):  # where tuning rests nothing moves
+        if not (self.tune and state is arrived is self._state):  # tuning stopped early
             departed = self._depart(state)
-            if departed is None:  # the model has no density there: all of the draw is rejected
+            if departed is None:  # no density there: the whole draw is rejected
                 state = arrived
                 stats["numerical_rejections"] += 1
             else:
                 point = point | departed
         self._state = state
-        # With the cost of arriving, if another step has moved theta, and of what f is made of.
+        # Includes the cost of recomputing the state if another step has moved theta, and of the
+        # latent variables that make up f.
         stats |= {"cubic_ops": tally.cubic_ops - ops, **self.lgm.form.whose}
         return point, [stats]
 
     def _begin(self, state: State) -> None:
-        """Look at where the chain starts, before the first draw; raise if it cannot."""
+        """Check the starting point before the first draw; raise if the chain cannot start there."""
 
     def _arrive(self, point: dict[str, Any]) -> State:
-        """Our state at a point that other steps may have changed: recompute what they moved."""
+        """Return our state at a point; recompute whatever other steps have moved."""
         cov_moved, others_moved = self.lgm.read(point)
         theta = self.lgm.theta_of(point)
         state, held = self._state, self._latents
@@ -299,7 +300,7 @@ class LatentGaussianStep(BlockedStep):
         known = None if cov_moved else state
         arrived = known.with_theta(theta, lambda _: f) if known else State.of(self.lgm, theta, f)
         if arrived is None:
-            # Before the first draw there are no tunings; later another step has left the point.
+            # Before the first draw there are no tunings; later, another step has chosen the point.
             where = "where another step has moved to" if self.tunings else "at the starting point"
             message = explain(self.lgm, theta, f, where)
             raise SamplingError(
@@ -308,12 +309,12 @@ class LatentGaussianStep(BlockedStep):
         return arrived
 
     def __getstate__(self) -> dict[str, Any]:
-        # The state is recomputed from the point; its factor need not travel.
+        # The state is recomputed from the point, so its factor need not be sent.
         return self.__dict__ | {"_state": None, "_latents": {}}
 
     @property
     def carried(self) -> dict[str, Any]:
-        """Of `sampling_state`: theta and f to the last digit, and the importance draws f was in."""
+        """For `sampling_state`: theta and f to the last digit, and the cached importance sample."""
         others = {name: x.get_value() for name, x in self.lgm.graphs.others.items()}
         at = self._state and (self._state.theta, self._state.f, self._state.kept)
         return {"others": others, "at": at, "latents": self._latents}
@@ -326,18 +327,18 @@ class LatentGaussianStep(BlockedStep):
         self._latents = carried["latents"]
 
     def _depart(self, state: State) -> dict[str, Any] | None:
-        """What a point has of a state; the latent variables are remembered."""
+        """Return the values that a state gives to a point, and cache the latent variables."""
         latents = self.lgm.latents_of(self.rng, state.prior, state.f)
         if latents is None:
             return None
-        # The recorder may hand out what it is given.
+        # The recorder may return the arrays that it receives.
         self._latents = {name: value.copy() for name, value in latents.items()}
         missing = self.lgm.missing_of(self.rng, state.theta, self._latents)
         return latents | missing | self.lgm.point_of(state.theta)
 
     @classmethod
     def competence(cls, var: Any, has_grad: bool) -> Competence:
-        """Claim f, theta and missing y of a likelihood of this package, for the default sampler."""
+        """Claim f, theta and missing y of this package's likelihoods for the default sampler."""
         ours = var.dtype in continuous_types or isinstance(var.owner.op, PartialObservedRV)
         claimed = cls is cls.default and is_marked(var) and ours
         if cls is cls.default and not claimed:

@@ -14,15 +14,15 @@ __all__ = ["EllipticalSlice"]
 class EllipticalSlice(LatentStep):
     """Move f given theta by elliptical slice sampling; leaves p(f | y, theta) invariant.
 
-    No tuning and no gradient; O(n²) a move, and one O(n³) factorization whenever another step
-    has moved theta. See `pymc_lgm.kernels.latent.elliptical_slice`.
+    It needs no tuning and no gradient. A move costs O(n²). If another step has moved theta, one
+    O(n³) factorization is added. See `pymc_lgm.kernels.latent.elliptical_slice`.
 
     Parameters
     ----------
     vars : variable, optional
         f; may be left out if the model has one latent.
     repeats : int
-        Moves a draw.
+        Moves per draw.
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 

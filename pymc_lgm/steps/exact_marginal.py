@@ -1,4 +1,4 @@
-"""The step method of models whose Gaussian process is integrated out by a formula."""
+"""The step method for models whose Gaussian process is integrated out in closed form."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ __all__ = ["ExactMarginal"]
 
 
 class ExactMarginal(ObservedNormalStep):
-    """Move theta where y is multivariate normal, as `pymc.gp.Marginal` writes it.
+    """Move theta if y is multivariate normal, as in `pymc.gp.Marginal`.
 
-    With normal noise f is integrated out by a formula, y ~ N(m(theta), K(theta) + σ² I), and what
-    is left is p(theta | y): log N(y; m, C) + log p(theta) costs one factorization, and is left
-    invariant. Theta moves as that of `PseudoMarginal` does, by jumps on an emulator of the evidence
-    with NUTS where that is poor, but no evidence has to be estimated.
+    With normal noise f is integrated out in closed form: y ~ N(m(theta), C(theta)), C = K(theta) +
+    σ² I. The sampler leaves p(theta | y) invariant. Its log density, log N(y; m, C) + log p(theta),
+    costs one factorization. Theta moves as in `PseudoMarginal`, by jumps on an emulator of the
+    evidence, and by NUTS if the emulator is poor, but no evidence has to be estimated.
 
     Parameters
     ----------
     vars : sequence of variables, optional
-        The hyper-parameters to move; by default all continuous ones.
+        The hyper-parameters to move; by default all continuous variables.
     move : {"emulator", "nuts", "metropolis", "slice"}, optional
-        By default "emulator", and "nuts" with more than twelve hyper-parameters.
+        By default "emulator"; "nuts" if there are more than twelve hyper-parameters.
     target_accept, scale
-        Of the random walk, as in `ASIS`; ``target_accept`` of NUTS is that of its leapfrog steps.
+        Options of the random walk, as in `ASIS`. With NUTS, ``target_accept`` is the acceptance of
+        its leapfrog steps.
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 
@@ -38,10 +39,9 @@ class ExactMarginal(ObservedNormalStep):
 
     Notes
     -----
-    One O(n³) operation a jump on the emulator, of which a draw makes up to four where they are
-    seldom accepted; two for each leapfrog step of NUTS.
-    ``sample_stats``: ``theta_acceptance``, ``theta_scale``, ``theta_steps``, ``cubic_ops``,
-    ``numerical_rejections``.
+    A jump on the emulator costs one O(n³) operation; if jumps are seldom accepted, a draw makes up
+    to four. A leapfrog step of NUTS costs two. ``sample_stats``: ``theta_acceptance``,
+    ``theta_scale``, ``theta_steps``, ``cubic_ops``, ``numerical_rejections``.
 
     Raises
     ------

@@ -15,9 +15,10 @@ __all__ = ["KnorrHeldRue"]
 class KnorrHeldRue(PseudoMarginal):
     """Propose theta and f from q(f | theta) together; leaves p(theta, f | y) invariant.
 
-    The joint update of Knorr-Held and Rue (2002) with a Laplace approximation in dense models: the
-    pseudo-marginal sampler with one importance draw and nothing kept of it. By default it is the
-    paper's: Laplace, a random walk, and nothing that is recalled, correlated or interwoven.
+    The joint update of Knorr-Held and Rue (2002) with a Laplace approximation in dense models. It
+    is the pseudo-marginal sampler with one importance draw that is not cached. The defaults are the
+    paper's: Laplace and a random walk, without predicted sites, correlated estimates or
+    interweaving.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What step methods that move f given theta have in common."""
+"""The base class of step methods that move f given theta."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["LatentStep"]
 
 
 class LatentStep(LatentGaussianStep):
-    """One move of f given theta; a subclass says which, before it calls this constructor."""
+    """One move of f given theta. A subclass sets ``self.move`` before calling this constructor."""
 
     moves_theta = False
     moves, cubic_ops = "f", 0

@@ -19,36 +19,38 @@ METRICS = ("prior", "curvature", "class_frequency", "position", "identity")
 class LatentHMC(LatentStep):
     """Move f given theta by HMC preconditioned with the prior; leaves p(f | y, theta) invariant.
 
-    O(n²) a leapfrog step, and one O(n³) factorization whenever another step has moved theta; with
-    ``metric="curvature"`` those of a Laplace approximation as well, mostly 2 or 3, and with
-    ``metric="class_frequency"`` one. With ``metric="position"`` it is 10 to 30 factorizations a
-    step. See `pymc_lgm.kernels.latent.hmc`, `pymc_lgm.kernels.latent.curvature_hmc` and
-    `pymc_lgm.kernels.latent.position_hmc`.
+    A leapfrog step costs O(n²). If another step has moved theta, one O(n³) factorization is added;
+    ``metric="curvature"`` adds those of a Laplace approximation, mostly 2 or 3, and
+    ``metric="class_frequency"`` adds one. With ``metric="position"`` each leapfrog step costs 10 to
+    30 factorizations. See `pymc_lgm.kernels.latent.hmc`, `pymc_lgm.kernels.latent.curvature_hmc`
+    and `pymc_lgm.kernels.latent.position_hmc`.
 
     Parameters
     ----------
     vars : variable, optional
         f; may be left out if the model has one latent.
     metric : {"prior", "curvature", "class_frequency", "position", "identity"}
-        M⁻¹ = K ("HMC v2" of the papers); M⁻¹ = (K⁻¹ + W)⁻¹ with the W of a Laplace approximation
-        ("HMC v1"), for data that say much about f; the same with the W of the class frequencies, or
-        of the constant f that fits best (the homogeneous F̂ of Filippone 2017, a thesis);
-        M = G(f) = K⁻¹ + W(f) at f itself (Riemann manifold HMC, "RM-HMC" with G_f), which needs a
-        log-concave likelihood and solves two implicit equations a step, exact to a relative 1e-10;
-        or the identity. The last two are for comparison.
+        "prior": M⁻¹ = K ("HMC v2" of the papers). "curvature": M⁻¹ = (K⁻¹ + W)⁻¹ with the W of a
+        Laplace approximation ("HMC v1"), for informative data. "class_frequency": the same with the
+        W of the class frequencies, or of the constant f that fits best (the homogeneous F̂ of
+        Filippone 2017, a thesis). "position": M = G(f) = K⁻¹ + W(f) at the current f (Riemann
+        manifold HMC, "RM-HMC" with G_f); it needs a log-concave likelihood and solves two implicit
+        equations per step to a relative 1e-10. "identity": M = I. The last two are for comparison.
     integrator : {"rotation", "leapfrog"}, optional
-        "rotation" solves the motion under the prior or under the approximation exactly;
-        the default but for ``metric="identity"`` and ``"position"``, whose leapfrog is implicit.
+        "rotation" solves the motion under the prior or the approximation exactly. It is the default
+        except with ``metric="identity"`` and ``"position"``; the leapfrog of "position" is
+        implicit.
     path_length : float
         Each trajectory takes 1 to path_length / ε steps of size ε, uniformly.
     max_steps : int, optional
-        Never more than that: 100, and 10 for ``metric="position"``; the papers take 10.
+        Largest number of steps; by default 100, and 10 for ``metric="position"``. The papers use
+        10.
     target_accept : float
         Acceptance probability to which tuning brings the step size.
     step_size : float
-        Where tuning starts.
+        Initial step size ε.
     repeats : int
-        Trajectories a draw.
+        Trajectories per draw.
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 

@@ -14,8 +14,8 @@ __all__ = ["LatentSMMALA"]
 class LatentSMMALA(LatentStep):
     """Move f given theta by simplified manifold MALA; leaves p(f | y, theta) invariant.
 
-    For comparison: a Langevin proposal shaped by the curvature at f itself, which costs one O(n³)
-    factorization per proposal. See `pymc_lgm.kernels.latent.smmala`.
+    For comparison. The Langevin proposal is shaped by the curvature at the current f, so each
+    proposal costs one O(n³) factorization. See `pymc_lgm.kernels.latent.smmala`.
 
     Parameters
     ----------
@@ -24,9 +24,9 @@ class LatentSMMALA(LatentStep):
     target_accept : float
         Acceptance probability to which tuning brings the step size.
     step_size : float
-        Where tuning starts.
+        Initial step size.
     repeats : int
-        Moves a draw.
+        Moves per draw.
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 

@@ -1,4 +1,4 @@
-"""What step methods with f integrated out have in common: q, and the move on theta."""
+"""The base class of step methods that integrate f out: the choice of q and of the theta move."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NO_SLOPE = (
     "PseudoMarginal moves %d hyper-parameters without a gradient: tuning begins with a survey of "
     "the approximate evidence, and a random walk takes over if its emulator finds too little."
 )
-"""What is logged where NUTS cannot help."""
+"""Logged if theta has no gradient, so that NUTS cannot be used."""
 
 TOLERANCE = 1.0
 """Nats by which the search for a slope may be off: the end of a trajectory is evaluated."""
@@ -55,16 +55,16 @@ APPROXIMATIONS: dict[str, Callable[..., GaussianApproximation | None]] = {
     "ep": ep,
     "variational": variational,
 }
-"""Gaussian approximations by the name that a user writes in ``approximation=``."""
+"""Gaussian approximations by their name in ``approximation=``."""
 
 BY_SITES = {"ep": (ep, gradient_of_ep), "variational": (variational, gradient_of_variational)}
-"""Those that split ℓ over the elements of f, and the gradients of their evidences."""
+"""Approximations that split ℓ over the elements of f, and the gradients of their evidences."""
 
 
 MOVES = ("emulator", "nuts", "metropolis", "delayed-metropolis", "slice")
 
 FEW_THETAS = 3
-"""Hyper-parameters up to which an emulator learns enough from a random walk."""
+"""Largest number of hyper-parameters for which an emulator learns enough from a random walk."""
 
 
 @dataclass(frozen=True)
@@ -74,23 +74,23 @@ class Importance:
     Parameters
     ----------
     correlation : float, optional
-        ρ in [0, 1]: how much of an estimate's random numbers the next one keeps. Near 1 the
-        errors of the two cancel in the acceptance ratio, and few draws are enough. By default 0
-        where tuning has seen that estimates of ``n_importance`` draws have little noise, for a
-        process seen through inducing variables and for areas whose effects are integrated out;
-        else 0.99, and 1 for ``move="slice"``.
+        ρ in [0, 1], the correlation of the random numbers of successive estimates. Near 1 their
+        errors cancel in the acceptance ratio, so few draws are enough. The default is 1 for
+        ``move="slice"``; 0 if tuning finds that estimates of ``n_importance`` draws have little
+        noise, for a process with inducing variables and for areas whose effects are integrated out;
+        and 0.99 otherwise.
     antithetic : bool, optional
-        Draw in pairs f̂ ± δ if their number is even. By default so but for a series, whose bent
-        draws err alike on both sides.
+        Draw in pairs f̂ ± δ if the number of draws is even. This is the default except for a
+        series: its transported draws have the same error on both sides.
     defensive : float
-        Share of draws from the prior: bounds the weights where q has lighter tails than the
+        Share of draws from the prior. It bounds the weights if q has lighter tails than the
         posterior.
     copula : bool
         Give draws of q the skewed marginals of expectation propagation, as far as the prior's
-        smoothness lets each f_i go: where a datum cuts its f_i off, estimates are ten times
-        less noisy. For recalled sites of expectation propagation; one O(n³) operation for each
-        theta of tuning, two where sites are searched for afterwards. The draws of a series are
-        bent all together, for O(n) each, and two to four of them do what 64 would.
+        smoothness allows for each f_i. If an observation truncates its f_i, estimates are ten times
+        less noisy. This needs predicted sites of expectation propagation. It costs one O(n³)
+        operation for each theta of tuning, and two if sites are re-optimized afterwards. The draws
+        of a series are transported jointly for O(n) each; two to four of them are as good as 64.
 
     Examples
     --------
@@ -105,7 +105,7 @@ class Importance:
     copula: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse shares that are none."""
+        """Raise if ``correlation`` or ``defensive`` is out of range."""
         if self.correlation is not None and not 0.0 <= self.correlation <= 1.0:
             raise ValueError(f"correlation must lie between 0 and 1, not {self.correlation!r}.")
         if not 0.0 <= self.defensive < 1.0:
@@ -116,7 +116,7 @@ class Importance:
 
 
 class Marginal(LatentGaussianStep):
-    """What the samplers with f integrated out share: q, and the move on theta."""
+    """The part that samplers with f integrated out share: q and the move on theta."""
 
     moves, needs = "f and theta", "curvature in f"
     collapses = True
@@ -172,7 +172,7 @@ class Marginal(LatentGaussianStep):
             surrogate=self._surrogate(),
             move=self._move(),
             n_importance=self.n_importance,
-            # A draw that is bent by a transport costs as much as the rest of a proposal.
+            # A draw by a transport map costs as much as the rest of a proposal.
             fewest=2 if together else form.fewest,
             together=together,
             antithetic=not form.is_bent if antithetic is None else antithetic,
@@ -213,9 +213,9 @@ class Marginal(LatentGaussianStep):
 
     @property
     def _has_gradient(self) -> bool:
-        """Whether theta moves by a gradient: of a sum, if it has many components or NUTS is named.
+        """Whether theta moves by a gradient. For a sum: with many components, or if NUTS is named.
 
-        For up to twelve a survey of the evidence is made instead: no gradient is compiled.
+        For a sum with up to twelve components, a survey of the evidence needs no compiled gradient.
         """
         if self.lgm.has_theta_gradient:
             return True
@@ -224,7 +224,7 @@ class Marginal(LatentGaussianStep):
 
     @property
     def _shown(self) -> list[str]:
-        # f comes with theta, and mostly needs no other move.
+        # f is drawn with theta, and mostly needs no other move.
         return [name for name in super()._shown if name != "latent_acceptance"]
 
     def _begin(self, state: State) -> None:
@@ -241,7 +241,7 @@ def theta_move(
     target_accept: float | None,
     scale: float | None,
 ) -> kernels.Move:
-    """The move on theta that a user names, or the default."""
+    """The move on theta that the user has chosen, or the default."""
     if move == "slice" and (target_accept is not None or scale is not None):
         raise ValueError(
             "target_accept and scale are options of a random walk, and move='slice' has none: "
@@ -261,9 +261,9 @@ def theta_move(
         if nuts is None and model.p > SURVEYED:
             _log.info(NO_SLOPE, model.p)
         explorer = walk if nuts is not None and few else None
-        # Across two or three components three trajectories go as far as more would.
+        # With two or three components, more than three trajectories reach no further.
         trajectories = 3 if few else 6
-        # Of sets a slope costs twice what an evaluation does, and NUTS would be most of tuning.
+        # With sets a gradient costs twice an evaluation, so NUTS would take most of tuning.
         explored, first, aside = (0.2, 10, 0.0) if model.sets is None else (0.1, 4, 0.1)
         return kernels.Emulated(
             *(nuts or walk, explorer, explored, first),

@@ -17,8 +17,8 @@ __all__ = ["NealMetropolis"]
 class NealMetropolis(LatentStep):
     """Move f given theta by proposals drawn from the prior; leaves p(f | y, theta) invariant.
 
-    For comparison, and as the cheapest move there is: no gradient, one likelihood evaluation,
-    O(n²). See `pymc_lgm.kernels.latent.metropolis`.
+    For comparison; it is the cheapest move. It needs no gradient and costs one likelihood
+    evaluation and O(n²). See `pymc_lgm.kernels.latent.metropolis`.
 
     Parameters
     ----------
@@ -30,9 +30,9 @@ class NealMetropolis(LatentStep):
     target_accept : float
         Acceptance probability to which tuning brings α.
     step_size : float
-        Where tuning of α starts; at most 1 for the autoregressive proposal.
+        Initial value of α; at most 1 for the autoregressive proposal.
     repeats : int
-        Moves a draw.
+        Moves per draw.
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 

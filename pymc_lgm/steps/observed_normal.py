@@ -1,4 +1,4 @@
-"""What step methods share whose f is what is observed."""
+"""The base class of step methods for models whose Gaussian vector is observed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ObservedNormalStep"]
 
 
 class ObservedNormalStep(LatentGaussianStep):
-    """A step on theta of a model that observes one multivariate normal vector."""
+    """A step on theta for a model that observes one multivariate normal vector."""
 
     def _latents_and_theta(
         self, vars: Sequence[Any] | None, model: pm.Model
@@ -39,6 +39,6 @@ class ObservedNormalStep(LatentGaussianStep):
         return [observed], theta, missing
 
     def _depart(self, state: State) -> dict[str, Any]:
-        """Theta alone: f is data."""
+        """Return theta alone: f is data."""
         data = {self.lgm.latent: state.f}
         return self.lgm.missing_of(self.rng, state.theta, data) | self.lgm.point_of(state.theta)

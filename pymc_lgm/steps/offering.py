@@ -1,7 +1,8 @@
-"""A word to the user if `pymc.sample` is about to move a latent Gaussian vector by NUTS.
+"""A message to the user if `pymc.sample` is about to move a latent Gaussian vector by NUTS.
 
-PyMC asks every step method which variables it claims. Ours claims those of a likelihood of this
-package. A model with another likelihood goes to NUTS, and nothing would say that it need not.
+PyMC asks every step method which variables it claims. Ours claims the variables of this package's
+likelihoods. PyMC gives a model with another likelihood to NUTS, and without this message the user
+would not learn of the alternative.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pymc_lgm.model import find_latents, is_process, refuse_left_gaussians
 
 __all__ = ["KNOWN", "OFFER", "offer"]
 
-# Below PyMC's logger: what silences PyMC, or shows its lines elsewhere, does it with ours.
+# A child of PyMC's logger, so that settings of PyMC's logger apply to these messages too.
 _log = logging.getLogger("pymc.lgm")
 
 OFFER = (
@@ -28,15 +29,15 @@ OFFER = (
 )
 
 KNOWN: WeakSet[pm.Model] = WeakSet()
-"""Models that one of our steps has read, or that the user has had this word about."""
+"""Models that one of our steps has read, or for which the message was logged."""
 
 
 def offer() -> None:
-    """Log, once for a model, that the default sampler would sample it, if it can read the model.
+    """Log, once per model, that the default sampler can sample it.
 
-    The graph alone is read, in some hundredths of a second, and only if it has a process: a
-    Gaussian process, a series or a map. Regressions and mixed models are left alone, since NUTS is
-    fast there. Nothing is raised, whatever the model is.
+    Only the graph is read, in some hundredths of a second, and only if it has a process: a Gaussian
+    process, a series or a map. Regressions and mixed models are skipped, since NUTS is fast there.
+    Nothing is logged if the model cannot be read, and nothing is ever raised.
     """
     try:
         model, quiet = _asking()
@@ -59,10 +60,10 @@ def offer() -> None:
 
 
 def _asking() -> tuple[pm.Model | None, bool]:
-    """Return the model that is to be sampled, and whether the user wants no words.
+    """Return the model that is to be sampled, and whether the user wants no messages.
 
-    PyMC hands a step method one variable. The model of ``pm.sample(model=...)``, outside of a
-    ``with`` block, and ``quiet=`` are in its own frame.
+    PyMC passes only one variable to a step method. ``quiet=``, and the model of
+    ``pm.sample(model=...)`` outside of a ``with`` block, are found in the frame of `pymc.sample`.
     """
     frame = sys._getframe()
     while frame.f_back is not None:

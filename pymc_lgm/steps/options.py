@@ -1,4 +1,4 @@
-"""Options of samplers: those that all of them have, and what is said of one that is wrong."""
+"""Options that all samplers share, and the errors about wrong ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class StepOptions(TypedDict, total=False):
 
 
 def unknown_options(sampler: type[Any], renamed: dict[str, str], unknown: list[str]) -> str:
-    """Say which options a sampler has, and what became of those that it had."""
+    """Return a message that lists a sampler's options and what replaces former ones."""
     options = {
         name
         for cls in sampler.__mro__
@@ -52,7 +52,7 @@ def unknown_options(sampler: type[Any], renamed: dict[str, str], unknown: list[s
 
 
 def no_gradient(model: ModelFunctions, instead: str) -> str:
-    """Say that a likelihood cannot be differentiated and what to write instead."""
+    """Return a message that a likelihood has no gradient, and what to write instead."""
     return (
         f"The likelihood ({', '.join(model.likelihood_names)}) cannot be differentiated, and the "
         f"sampler needs its gradient in {model.latent!r}. Write {instead}."
@@ -60,7 +60,7 @@ def no_gradient(model: ModelFunctions, instead: str) -> str:
 
 
 def refuse_no_metric(model: ModelFunctions, move: LatentMove, instead: str) -> None:
-    """Raise if a move on f takes K⁻¹ + W(f) for its metric, and of this likelihood it is none."""
+    """Raise if a move on f needs the metric K⁻¹ + W(f) and the likelihood does not provide it."""
     if not isinstance(move, PositionHMC):
         return
     names = ", ".join(model.likelihood_names)
@@ -77,7 +77,7 @@ def refuse_no_metric(model: ModelFunctions, move: LatentMove, instead: str) -> N
 
 
 def one_of(option: str, value: Any, allowed: Sequence[Any]) -> None:
-    """Refuse a value that is not among those allowed."""
+    """Raise if a value is not among those allowed."""
     if value not in allowed:
         raise ValueError(
             f"{option}={value!r} is unknown. Choose from {', '.join(map(repr, allowed))}."
@@ -85,14 +85,14 @@ def one_of(option: str, value: Any, allowed: Sequence[Any]) -> None:
 
 
 def positive(option: str, count: int) -> int:
-    """Refuse a count that is not a whole number of at least 1."""
+    """Raise if a count is not a whole number of at least 1."""
     if int(count) != count or count < 1:
         raise ValueError(f"{option} must be a whole number of at least 1, not {count!r}.")
     return int(count)
 
 
 def between(option: str, value: float | None, high: float = math.inf) -> None:
-    """Refuse a number that is not above 0 and below ``high``; ``None`` is the default's."""
+    """Raise if a number is not above 0 and below ``high``; ``None`` stands for the default."""
     if value is not None and not 0.0 < value < high:
         span = "positive" if high == math.inf else f"between 0 and {high:g}"
         raise ValueError(f"{option} must be {span}, not {value!r}.")

@@ -1,4 +1,4 @@
-"""The default step method: pseudo-marginal."""
+"""The default step method: pseudo-marginal sampling."""
 
 from __future__ import annotations
 
@@ -20,58 +20,62 @@ SEARCHES = ("recalled", "anew")
 class PseudoMarginal(Marginal):
     """Integrate f out by importance sampling while theta moves; leaves p(theta, f | y) invariant.
 
-    A Gaussian approximation q(f | theta), a function of theta alone, gives an unbiased estimate of
-    p(y | theta), and f with it: theta and f move together. This is what ``pm.sample()`` runs on a
-    model with a likelihood of this package. See `pymc_lgm.kernels.hold.pseudo_marginal`.
+    Draws from a Gaussian approximation q(f | theta), a function of theta alone, give an unbiased
+    estimate of p(y | theta) and a draw of f, so theta and f move together. ``pm.sample()`` runs
+    this sampler on a model with a likelihood of this package. See
+    `pymc_lgm.kernels.hold.pseudo_marginal`.
 
     Parameters
     ----------
     vars : sequence of variables, optional
-        f and the hyper-parameters to move; by default all continuous ones.
+        f and the hyper-parameters to move; by default all continuous variables.
     approximation : {"laplace", "ep", "variational"}, optional
-        Where q comes from: the mode of f; expectation propagation, which is closer to the
-        posterior; or the largest evidence lower bound, which a likelihood need not be log-concave
-        for. By default "ep"; "variational" where the likelihood is not known to be log-concave, as
-        one with Student errors or a `pymc.Potential`, or where an observation reads several
-        elements of f; "laplace" where it cannot be split over the elements of f.
+        How q is found. "laplace" takes the mode of f. "ep" is expectation propagation, which is
+        closer to the posterior. "variational" maximizes the evidence lower bound and does not need
+        a log-concave likelihood. The default is "ep"; "variational" if the likelihood is not known
+        to be log-concave, for example with Student errors or a `pymc.Potential`, or if an
+        observation reads several elements of f; "laplace" if the likelihood cannot be split over
+        the elements of f.
     move : {"emulator", "nuts", "metropolis", "delayed-metropolis", "slice"}, optional
-        How theta moves: by long jumps that an emulator of the evidence proposes; by NUTS on q's own
-        evidence, whose end an estimate accepts; by an adaptive random walk; by the same with
-        delayed acceptance, which looks at the approximate evidence first and pays for the estimate
-        only if that would accept; or by component-wise slice sampling with the estimate's random
-        numbers held (Murray and Graham 2016). By default "emulator" for up to 12 hyper-parameters
-        and "nuts" for more, if theta has a gradient. While the emulator is learnt NUTS moves theta,
-        too, or for up to 3 hyper-parameters a random walk, then jumps as wide as the prior. If from
-        the middle of tuning on less than 0.7 of the jumps are accepted, a draw makes up to four
-        moves, and NUTS a share of them: a quarter of what the acceptance is less. If it is less
-        than 0.1, NUTS makes all moves.
+        How theta moves. "emulator": long jumps proposed by an emulator of the evidence. "nuts":
+        trajectories of NUTS on q's evidence; an estimate accepts or rejects their end.
+        "metropolis": an adaptive random walk. "delayed-metropolis": the same with delayed
+        acceptance, which computes the estimate only if the approximate evidence accepts. "slice":
+        component-wise slice sampling with fixed random numbers of the estimate (Murray and Graham
+        2016). By default "emulator" for up to 12 hyper-parameters and "nuts" for more, if theta has
+        a gradient. While the emulator is learnt, NUTS also moves theta; for up to 3
+        hyper-parameters a random walk does, followed by jumps as wide as the prior. If less than
+        0.7 of the jumps are accepted from the middle of tuning on, a draw makes up to four moves,
+        and NUTS makes a share of them: a quarter of the shortfall in acceptance. If less than 0.1
+        are accepted, NUTS makes all moves.
     n_importance : int, optional
-        N: draws of f an estimate. By default 8, or the power of two up to 64 at which tuning sees
-        that the noise of a ratio of two would have a variance of at most 0.05. It begins at 2 for a
-        series and for inducing variables.
+        N, the draws of f per estimate. By default 8, or the power of two up to 64 at which tuning
+        finds that the log ratio of two estimates has a variance of at most 0.05. For a series and
+        for inducing variables the search begins at 2.
     latent_move : str, optional
-        A move of f given theta beside the importance draws: by default "posterior", HMC in the
-        geometry of q, which costs no factorization. Where estimates have so little noise that each
-        proposal can have draws of its own, see `Importance`, it is made in the draws that
-        ``interweave`` takes, one of twenty. Or one of `Sweep`, such as "hmc"; or ``None``.
+        An additional move of f given theta. The default, "posterior", is HMC with the covariance of
+        q, which costs no factorization. If estimates have so little noise that each proposal uses
+        independent draws (see `Importance`), this move runs only in the draws that ``interweave``
+        takes, one in twenty. Otherwise a move of `Sweep`, such as "hmc", or ``None``.
     importance : Importance, optional
-        How those draws are made.
+        How the importance draws are made.
     search : {"recalled", "anew"}, optional
-        After tuning, take the sites of q from a line in theta that was fitted to those of tuning:
-        one O(n³) operation. "anew" searches for q at each theta, from that line on: 2 to 4 of
-        them, EP 2 to 8, the bound 4 to 12. By default "recalled", and "anew" where the bound of a
-        likelihood that is not log-concave is searched for: its sites come and go with theta.
+        "recalled" predicts the sites of q after tuning by a linear model in theta, fitted to the
+        sites of tuning; it costs one O(n³) operation. "anew" re-optimizes q at each theta, starting
+        at that prediction: 2 to 4 operations for Laplace, 2 to 8 for EP, 4 to 12 for the lower
+        bound. By default "recalled"; "anew" for "variational" with a likelihood that is not
+        log-concave, because its sites appear and vanish with theta.
     interweave : bool, optional
-        Move theta by a whitened random walk, which needs no estimate, in one draw of five, or of
-        twenty where estimates have little noise. Where tuning has seen that less than 0.1 of the
-        proposals are accepted, since no Gaussian is near the posterior of f, add one to each draw:
-        two O(n³) operations more. By default so, but for a process seen through inducing variables,
-        and for areas whose effects are integrated out: there no other move of theta is worth its
-        time.
+        Move theta by a whitened random walk, which needs no estimate, in one draw in five, or in
+        one in twenty if estimates have little noise. If less than 0.1 of the proposals were
+        accepted in tuning, because no Gaussian is near the posterior of f, each draw gets an
+        additional walk for two more O(n³) operations. By default ``True``; ``False`` for a process
+        with inducing variables and for areas whose effects are integrated out, where the walk is
+        not worth its time.
     target_accept, scale
-        Of the random walk on theta, as in `ASIS`. Where NUTS takes its place, as in the default if
-        theta has a gradient, ``target_accept`` is that of leapfrog steps, by default 0.7, and
-        ``scale`` is not used.
+        Options of the random walk on theta, as in `ASIS`. If NUTS replaces the walk, as in the
+        default if theta has a gradient, ``target_accept`` is the acceptance of leapfrog steps, by
+        default 0.7, and ``scale`` is not used.
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 
@@ -84,14 +88,14 @@ class PseudoMarginal(Marginal):
 
     Notes
     -----
-    Two O(n³) operations per proposal, the factors of K and of B; two more for each step of
-    NUTS. In tuning, and afterwards far from where it has been, q is searched for: 3 to 8. Where no
-    other step moves anything, and four jumps in five are accepted after 320 draws (or as many
-    doubled), an eighth of tuning is still used, and the rest of it stays where it is.
-    ``sample_stats``: ``theta_acceptance``, ``theta_scale``, ``log_evidence``,
-    ``log_evidence_sd``, ``pareto_k``, ``n_importance``, ``mode_iterations``, those of the latent
-    move, ``cubic_ops``, ``numerical_rejections``; of NUTS ``theta_steps``, of a slice
-    ``theta_evaluations``.
+    A proposal costs two O(n³) operations, the factors of K and B; each step of NUTS costs two more.
+    In tuning, and later outside of the extrapolation radius, q is re-optimized for 3 to 8
+    operations. Tuning stops early if no other step moves anything and four jumps in five are
+    accepted after 320 draws (or 640, 1280, ...): an eighth of tuning is still used, and the chain
+    does not move in the rest. ``sample_stats``: ``theta_acceptance``, ``theta_scale``,
+    ``log_evidence``, ``log_evidence_sd``, ``pareto_k``, ``n_importance``, ``mode_iterations``, the
+    statistics of the latent move, ``cubic_ops``, ``numerical_rejections``; with NUTS also
+    ``theta_steps``, with a slice ``theta_evaluations``.
 
     References
     ----------
@@ -156,8 +160,9 @@ class PseudoMarginal(Marginal):
         )
 
     def _sweep(self) -> Sequence[kernels.Element]:
-        # Hundreds of coordinates that thousands of data tell much of: q is close, and draws few.
-        # Not so where labels cut f off on all sides, as those of a robust maximum do.
+        # With hundreds of coordinates and thousands of data q is close to the posterior, and few
+        # importance draws are enough. This fails if labels truncate f on all sides, as those of a
+        # robust maximum do.
         self._close = self.lgm.form.is_close
         if self._close and self.lgm.sets is not None and self.lgm.has_gradient:
             self._close = self.lgm.is_log_concave
@@ -167,7 +172,8 @@ class PseudoMarginal(Marginal):
         if latent == "posterior" and self._close:
             latent = None
         if latent is None and (self._holds or (self.lgm.p == 0 and self.n_importance == 1)):
-            # One draw is f itself: where no other comes with theta, f would stay as it is.
+            # The single importance draw is f itself. Without a move of its own f would never
+            # change.
             latent = "hmc"
         if latent not in (None, "posterior"):
             moves_f = kernels.LATENT_MOVES[latent]()
@@ -204,14 +210,14 @@ class PseudoMarginal(Marginal):
                 and recalled
                 and self._by_sites() is not None
                 and self.lgm.sets is None
-                # Given all others an element of V v is known, and cannot be bent.
+                # An element of V v is determined by all others, so a copula cannot skew it.
                 and (not close or self.lgm.form.is_bent)
             ),
             **common,
         )
 
     def _anew(self) -> WarmSearch:
-        # A loose search costs no exactness: after tuning it does not depend on the chain.
+        # A loose tolerance keeps the sampler exact: after tuning q does not depend on the chain.
         if (search := self._by_sites()) is not None:
             return WarmSearch(search, tolerance=0.05)
         return WarmSearch(laplace_near_sites, tolerance=0.05)

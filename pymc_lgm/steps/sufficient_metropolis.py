@@ -10,8 +10,8 @@ __all__ = ["SufficientMetropolis"]
 class SufficientMetropolis(Sweep):
     """Move f, then theta with f held fixed (SA); leaves p(theta, f | y) invariant.
 
-    One O(n³) factorization per draw. For comparison: slow unless the data say much about f. See
-    `pymc_lgm.kernels.hold.sufficient`. Takes the options of `Sweep` other than
+    A draw costs one O(n³) factorization. For comparison: slow unless the data are informative about
+    f. See `pymc_lgm.kernels.hold.sufficient`. Takes the options of `Sweep` other than
     ``parameterization``.
 
     References

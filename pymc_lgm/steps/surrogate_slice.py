@@ -14,22 +14,22 @@ __all__ = ["SurrogateSlice"]
 class SurrogateSlice(Sweep):
     """Move f, then theta given surrogate data, by slices; leaves p(theta, f | y) invariant.
 
-    Surrogate data slice sampling: f is seen through noisy data g of its own making, as noisy as
-    each observation leaves it, and theta moves with g and with f as seen from g held fixed. Two
-    O(n³) operations an evaluation, 2 to 4 evaluations a hyper-parameter. See
-    `pymc_lgm.kernels.hold.surrogate`.
+    Surrogate data slice sampling draws noisy observations g of f, with a variance that matches the
+    information in each observation of y. Theta then moves with g and the whitened residual of f
+    given g held fixed. An evaluation costs two O(n³) operations; each hyper-parameter takes 2 to 4
+    evaluations. See `pymc_lgm.kernels.hold.surrogate`.
 
     Parameters
     ----------
     vars : sequence of variables, optional
-        f and the hyper-parameters to move; by default all continuous ones.
+        f and the hyper-parameters to move; by default all continuous variables.
     noise : {"site", "taylor"}
-        The variance of g: from each observation seen through the prior of its own f_i, or from its
-        likelihood alone.
+        How the variance of g is chosen: "site" combines each observation with the prior of its f_i;
+        "taylor" uses the likelihood alone.
     move : {"slice", "metropolis"}
         How theta moves.
     latent_move, latent_repeats, theta_repeats, amplitude, target_accept, scale
-        As in `Sweep`. The paper has ``latent_move="slice", latent_repeats=10``.
+        As in `Sweep`. The paper uses ``latent_move="slice", latent_repeats=10``.
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 

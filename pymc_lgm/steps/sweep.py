@@ -1,4 +1,4 @@
-"""The step method of any sweep: one choice, or several, on each axis."""
+"""The step method for an arbitrary sweep: one or several choices on each axis."""
 
 from __future__ import annotations
 
@@ -24,48 +24,51 @@ __all__ = ["Sweep"]
 
 
 class Sweep(LatentGaussianStep):
-    """Move f, then theta in each of some parameterizations; leaves p(theta, f | y) invariant.
+    """Move f, then theta in one or several parameterizations; leaves p(theta, f | y) invariant.
 
-    Any point of the space that the papers' samplers are points of: how f moves given theta, what is
-    held fixed while theta moves, and how theta moves then. The named samplers are sweeps that have
-    two of the three chosen.
+    A sweep makes three choices: how f moves given theta, what is held fixed while theta moves, and
+    how theta moves. The samplers of the papers are combinations of these choices, and a named
+    sampler fixes some of them.
 
     Parameters
     ----------
     vars : sequence of variables, optional
-        f and the hyper-parameters to move; by default all continuous ones.
+        f and the hyper-parameters to move; by default all continuous variables.
     parameterization : str or sequence of str
-        What is held, one after another: "sufficient" (f), "whitened" (ν = L⁻¹(f − m)),
-        "surrogate-site" or "surrogate-taylor" (noisy data g and f as seen from them),
-        "posterior-site" or "posterior-taylor" (f whitened by a Gaussian posterior).
+        The variable held fixed while theta moves; several are used one after another. "sufficient"
+        is f. "whitened" is ν = L⁻¹(f − m). "surrogate-site" and "surrogate-taylor" are noisy data g
+        and the whitened residual of f given g. "posterior-site" and "posterior-taylor" are f
+        whitened by a Gaussian posterior.
     move : {"metropolis", "slice", "hmc", "smmala"}, optional
         How theta moves: an adaptive random walk, component-wise slice sampling, Hamiltonian Monte
         Carlo, or simplified manifold MALA. The last two need "sufficient" or "whitened". By default
         "metropolis", and "slice" if an observation reads several latent variables.
     latent_move : str, optional
-        How f moves given theta: "hmc" is `LatentHMC` with M⁻¹ = K, "hmc-curvature" with
-        M⁻¹ = (K⁻¹ + W)⁻¹, "hmc-class-frequency" the same with the W of the class frequencies,
-        "hmc-position" with that of f itself, "slice" `EllipticalSlice`, "mgrad"
-        `AuxiliaryGradient`, "metropolis" and "random-walk" `NealMetropolis`, "smmala"
-        `LatentSMMALA`. By default "hmc", and "slice" if the likelihood has no gradient. Where
-        tuning of the default sees that the prior is much wider than the posterior, as that of a
-        vague intercept, it goes on with "hmc-curvature", for one to three O(n³) operations more.
+        How f moves given theta. "hmc" is `LatentHMC` with M⁻¹ = K, "hmc-curvature" with M⁻¹ = (K⁻¹
+        + W)⁻¹, "hmc-class-frequency" the same with the W of the class frequencies, "hmc-position"
+        with W at the current f. "slice" is `EllipticalSlice`, "mgrad" `AuxiliaryGradient`,
+        "metropolis" and "random-walk" `NealMetropolis`, "smmala" `LatentSMMALA`. By default "hmc",
+        and "slice" if the likelihood has no gradient. If tuning of the default finds that the prior
+        is much wider than the posterior, as with a vague intercept, it switches to "hmc-curvature",
+        for one to three more O(n³) operations.
     latent_repeats, theta_repeats : int
-        Moves a draw. One of f is O(n²), one of theta O(n³).
+        Moves per draw. A move of f costs O(n²), one of theta O(n³).
     amplitude : int
-        Moves a draw of the hyper-parameters that only multiply K, after those of theta: with f
-        held, then with ν held. Each is O(n²). With f held a variance whose prior is inverse gamma
-        (a precision's, gamma) is drawn from its conditional, which is inverse gamma too, if it
-        enters nothing but K; any other amplitude is sliced. An amplitude is a positive eta with
-        ``cov=eta**2 * C`` or ``cov=eta * C``, every term of K inside: `pymc.gp.Latent.prior` adds
-        its jitter outside, so write ``jitter=0`` and the nugget as a term of the kernel,
-        ``eta**2 * (kernel + pm.gp.cov.WhiteNoise(1e-3))``. The surrogate and posterior
-        parameterizations then pay one O(n³) operation more a draw.
+        Moves per draw of the amplitudes, the hyper-parameters that only multiply K, after the moves
+        of theta: first with f held fixed, then with ν. Each costs O(n²). With f fixed, a variance
+        with an inverse gamma prior (or a precision with a gamma prior) that enters only K is drawn
+        from its conditional, which is also inverse gamma; any other amplitude is slice sampled. An
+        amplitude is a positive eta with ``cov=eta**2 * C`` or ``cov=eta * C`` that multiplies every
+        term of K. `pymc.gp.Latent.prior` adds its jitter outside, so write ``jitter=0`` and make
+        the nugget a term of the kernel, ``eta**2 * (kernel + pm.gp.cov.WhiteNoise(1e-3))``. With
+        amplitude moves the surrogate and posterior parameterizations cost one more O(n³) operation
+        per draw.
     target_accept : float, optional
-        Acceptance to which tuning brings the move on theta: by default 0.44 for one
-        hyper-parameter down to 0.25 for four and more (Metropolis), 0.8 (HMC), 0.57 (SMMALA).
+        Acceptance probability to which tuning brings the move on theta. By default 0.8 for HMC,
+        0.57 for SMMALA, and for Metropolis from 0.44 for one hyper-parameter down to 0.25 for four
+        or more.
     scale : float, optional
-        Where tuning of its scale starts: of the random walk, the width of a slice, or a step size.
+        Initial scale of the random walk, width of a slice, or step size.
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 
@@ -77,12 +80,12 @@ class Sweep(LatentGaussianStep):
 
     Notes
     -----
-    O(n³) operations of an evaluation of the target: "sufficient" and "whitened" 1, the others 2; a
-    gradient 1 ("sufficient") or 2 ("whitened") more. A slice takes 2 to 4 evaluations a component.
-    Where theta changes by its amplitudes alone, in any move, K is not factorized.
-    ``sample_stats``: ``theta_acceptance``, ``theta_scale`` or ``theta_step_size``,
-    ``theta_evaluations`` (slice and HMC); means over the parameterizations; those of the latent
-    move; ``cubic_ops``, ``numerical_rejections``.
+    O(n³) operations per evaluation of the target: 1 for "sufficient" and "whitened", 2 for the
+    others. A gradient adds 1 ("sufficient") or 2 ("whitened"). A slice takes 2 to 4 evaluations per
+    component. A move that changes only amplitudes does not factorize K. ``sample_stats``:
+    ``theta_acceptance``, ``theta_scale`` or ``theta_step_size``, ``theta_evaluations`` (slice and
+    HMC), as means over the parameterizations; the statistics of the latent move; ``cubic_ops``,
+    ``numerical_rejections``.
 
     References
     ----------
@@ -137,8 +140,8 @@ class Sweep(LatentGaussianStep):
         self.latent_repeats = positive("latent_repeats", latent_repeats)
         self.theta_repeats = positive("theta_repeats", theta_repeats)
         self.amplitude = positive("amplitude", amplitude) if amplitude else 0
-        # An amplitude multiplies K, not the variance of a level; and where the level of f can be
-        # anything, an elliptical slice proposes levels that the data rule out.
+        # An amplitude multiplies K but not the variance of a level. If the level of f has a wide
+        # prior, an elliptical slice proposes levels that the data rule out.
         self.collapses = not self.amplitude and latent_move != "slice"
         if target_accept is not None and move == "slice":
             raise ValueError("A slice has no acceptance to tune: leave out target_accept.")
@@ -151,7 +154,7 @@ class Sweep(LatentGaussianStep):
     def _read(self, vars: Any, model: pm.Model, **kwargs: Any) -> LatentGaussianModel:
         lgm = super()._read(vars, model, **kwargs)
         if self.collapses and self.latent_move is None and not lgm.has_gradient:
-            # f will be moved by a slice.
+            # f will be moved by an elliptical slice.
             self.collapses = False
             return super()._read(vars, model, **kwargs)
         return lgm
@@ -159,7 +162,7 @@ class Sweep(LatentGaussianStep):
     def _sweep(self) -> Sequence[kernels.Element]:
         model = self.lgm
         if self.move is None:
-            # With several processes theta has long thin ridges: a random walk hardly moves there.
+            # With several processes theta has long thin ridges, where a random walk hardly moves.
             slices = model.coupled is not None and self.target_accept is None
             self.move = "slice" if slices else "metropolis"
         if model.p > 0 and not model.form.stays and "sufficient" in self.parameterizations:

@@ -1,4 +1,4 @@
-"""The step method by stochastic gradients: not exact."""
+"""The step method of stochastic gradient Langevin dynamics: not exact."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["ULISSE"]
 
 
 class ULISSE(ObservedNormalStep):
-    r"""Move theta by stochastic gradient Langevin dynamics where y is normal: **not exact**.
+    r"""Move theta by stochastic gradient Langevin dynamics if y is normal: **not exact**.
 
-    Of observations that are multivariate normal, as `pymc.gp.Marginal` writes them. Nothing is
-    factorized: the gradient of log N(y; m, K) is estimated by linear systems alone, which are
-    solved without bias by conjugate gradients that end at random (ULISSE),
+    For observations that are multivariate normal, as in `pymc.gp.Marginal`. Nothing is factorized:
+    the gradient of log N(y; m, K) is estimated from linear systems, which conjugate gradients with
+    random termination solve without bias (ULISSE),
 
     .. math::
 
@@ -25,37 +25,38 @@ class ULISSE(ObservedNormalStep):
        + N(0, \varepsilon M),
 
     and every proposal is accepted. See `pymc_lgm.kernels.langevin`. The statistic
-    ``approximate_step_size``, ε, labels the trace. `ExactMarginal` is exact, and was a thousand
+    ``approximate_step_size``, ε, labels the trace. `ExactMarginal` is exact and was a thousand
     times faster on 1030 observations.
 
     Parameters
     ----------
     vars : sequence of variables, optional
-        The hyper-parameters to move; by default all continuous ones.
+        The hyper-parameters to move; by default all continuous variables.
     step_size : float, optional
-        An ε to be kept. By default it falls in tuning, from 0.1 to 1e-4, until the noise of the
-        gradients is small beside that of the dynamics.
+        A fixed ε. By default ε falls in tuning, from 0.1 to 1e-4, until the noise of the gradients
+        is small compared with that of the dynamics.
     n_probes, probes_kept : int
-        For the trace, and for how many draws they stay what they are.
+        Number of probes of the trace estimate, and number of draws for which the same probes are
+        used.
     early_stop, beta : float
-        q and β: an error a row from which on conjugate gradients end at random, and how soon.
+        q and β: the error per row below which conjugate gradients stop at random, and how soon.
     subset : int
-        Rows of the data at whose mode M is the inverse negative Hessian.
+        Number of rows of the data. M is the inverse negative Hessian at the mode given these rows.
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 
     Notes
     -----
-    O(n²) an iteration of conjugate gradients, and K is stored. Where the posterior is normal with
-    covariance M, and the errors of gradients have the covariance V, that of the draws is
-    (1 + ε λ(M V) / 4) / (1 − ε / 4) times as large, with that part of V that is of the probes
-    counted ``probes_kept`` times. A draw is worth ε / 4 of an independent one at most: a smaller
-    bias costs draws in proportion. At the ε that the rule allows, 0.008 at most, that is one in
-    500; the paper found one in 1000.
+    An iteration of conjugate gradients costs O(n²), and K is stored. If the posterior is normal
+    with covariance M and the errors of gradients have covariance V, the covariance of the draws is
+    (1 + ε λ(M V) / 4) / (1 − ε / 4) times that of the posterior; the part of V that comes from the
+    probes counts ``probes_kept`` times. A draw is worth at most ε / 4 of an independent one, so a
+    smaller bias costs draws in proportion. The rule allows ε up to 0.008, which is one independent
+    draw in 500; the paper found one in 1000.
 
-    In tuning a chain begins at a draw of N(mode, M), not where ``initvals`` says.
-    ``sample_stats``: ``approximate_step_size``, ``gradient_noise_ratio``, ``solver_iterations``,
-    ``cubic_ops``, ``numerical_rejections``.
+    Tuning begins at a draw of N(mode, M), not at ``initvals``. ``sample_stats``:
+    ``approximate_step_size``, ``gradient_noise_ratio``, ``solver_iterations``, ``cubic_ops``,
+    ``numerical_rejections``.
 
     Raises
     ------

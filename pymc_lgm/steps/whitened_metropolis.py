@@ -10,8 +10,8 @@ __all__ = ["WhitenedMetropolis"]
 class WhitenedMetropolis(Sweep):
     """Move f, then theta with ν = L⁻¹(f − m) held fixed (AA); leaves p(theta, f | y) invariant.
 
-    One O(n³) factorization per draw. See `pymc_lgm.kernels.hold.whitened`. Takes the options
-    of `Sweep` other than ``parameterization``.
+    A draw costs one O(n³) factorization. See `pymc_lgm.kernels.hold.whitened`. Takes the options of
+    `Sweep` other than ``parameterization``.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""What is held fixed while theta moves, one file each: ``fix(rng, state) -> target``.
+"""Parameterizations of theta's target, one file each: ``fix(rng, state) -> target``.
 
 ``target(theta)`` gives the log density of theta in that parameterization and the state there,
 f included; any move on theta can use it.
@@ -25,7 +25,7 @@ PARAMETERIZATIONS: dict[str, Fix] = {
     "posterior-site": partial(posterior_whitened, search=NOISES["site"]),
     "posterior-taylor": partial(posterior_whitened, search=NOISES["taylor"]),
 }
-"""What is held fixed while theta moves, by name."""
+"""Parameterizations by name."""
 
 
 DIFFERENTIABLE = frozenset({"sufficient", "whitened"})

@@ -1,4 +1,4 @@
-"""The evidence of a Gaussian approximation with its gradient: what trajectories of theta follow."""
+"""Evidence of a Gaussian approximation and its gradient, which trajectories of theta follow."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ __all__ = [
 class ApproximateEvidence:
     """log q(y | theta) + log p(theta) and its gradient, functions of theta alone.
 
-    A search that begins at good sites and need not go far takes two O(n³) operations, B and B⁻¹.
+    From good initial sites a loosely converged search takes two O(n³) operations, B and B⁻¹.
 
     Attributes
     ----------
     search : WarmSearch
-        Gives q.
+        Computes q.
     gradient : callable (AtTheta, GaussianApproximation) -> ndarray (p,) or None
-        Of q's evidence.
+        Gradient of q's evidence.
     """
 
     search: WarmSearch
     gradient: Callable[[AtTheta, GaussianApproximation], Array | None]
 
     def along(self, line: SitesLine | None) -> ApproximateEvidence:
-        """The same with a search along another line."""
+        """The same with another linear model of the site parameters."""
         return ApproximateEvidence(self.search.along(line), self.gradient)
 
     def seen_from(self, target: Target) -> Target:
-        """The target with a ``slope``, which a state that is moved to keeps."""
+        """The target with a ``slope``. A state that the chain moves to caches it."""
         at = target.state.at
         seen: dict[bytes, Slope | None] = {}
 
         def slope(theta: Array) -> Slope | None:
             key = theta.tobytes()
             if key not in seen:
-                # Far out on a trajectory a matrix may be no matrix: such a theta has no slope.
+                # Far out on a trajectory a matrix may not be finite; such a theta has no slope.
                 with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                     there = at if theta is at.theta else at.moved(theta)
                     seen[key] = None if there is None else self(there)
@@ -68,7 +68,7 @@ class ApproximateEvidence:
         return replace(target, evaluate=evaluate, slope=slope)
 
     def __call__(self, at: AtTheta) -> Slope | None:
-        """The slope at a theta; ``None`` where it is not made of numbers."""
+        """The slope at a theta; ``None`` if it is not finite."""
         return at.once(self, lambda: self._at(at))
 
     def _at(self, at: AtTheta) -> Slope | None:
@@ -83,14 +83,14 @@ class ApproximateEvidence:
 
 
 def gradient_of_ep(at: AtTheta, q: GaussianApproximation) -> Array | None:
-    """Of the evidence of expectation propagation: see `approximations.ep.evidence_gradient`."""
+    """Gradient of EP's evidence: see `approximations.ep.evidence_gradient`."""
     return ep.evidence_gradient(
         q, likelihood_gradient=lambda f: at.model.log_likelihood_theta_gradient(f, at.theta)
     )
 
 
 def gradient_of_laplace(at: AtTheta, q: GaussianApproximation) -> Array | None:
-    """Of Laplace's evidence: see `approximations.laplace.evidence_gradient`."""
+    """Gradient of Laplace's evidence: see `approximations.laplace.evidence_gradient`."""
     return laplace.evidence_gradient(
         q,
         at.likelihood,
@@ -100,7 +100,7 @@ def gradient_of_laplace(at: AtTheta, q: GaussianApproximation) -> Array | None:
 
 
 def gradient_of_variational(at: AtTheta, q: GaussianApproximation) -> Array | None:
-    """Of the evidence lower bound: see `approximations.variational.evidence_gradient`."""
+    """Gradient of the evidence lower bound: see `approximations.variational.evidence_gradient`."""
 
     def gradient(rows: Array, weights: Array) -> Array:
         return at.model.log_likelihoods_theta_gradient(rows, at.theta, weights)

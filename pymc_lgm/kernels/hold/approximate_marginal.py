@@ -1,8 +1,8 @@
-"""Approximate marginal: theta moves by an approximate evidence, f integrated out by a formula.
+"""Approximate marginal: theta moves on an approximate evidence with f integrated out.
 
-Not exact: the posterior that it leaves invariant is log q(y | theta) + log p(theta) ("MCMC EP" of
-Filippone and Girolami 2014, §5). It is what a pseudo-marginal sampler tunes on, since it has no
-noise and cannot stick, and what `pymc_lgm.correct` makes exact afterwards.
+Not exact: it leaves the density with logarithm log q(y | theta) + log p(theta) invariant ("MCMC EP"
+of Filippone and Girolami 2014, §5). A pseudo-marginal sampler tunes on this target, since it has no
+noise and cannot stick. `pymc_lgm.correct` computes weights that make such draws exact.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["approximate_marginal", "nowhere", "screened_target"]
 
 
 def approximate_marginal(rng: np.random.Generator, state: State, *, search: Search) -> Target:
-    """Hold nothing of f: log q(y | theta) + log p(theta), q's own evidence.
+    """Integrate f out with q's evidence: log q(y | theta) + log p(theta).
 
     Parameters
     ----------
@@ -30,13 +30,13 @@ def approximate_marginal(rng: np.random.Generator, state: State, *, search: Sear
         Not used: the target is deterministic.
     state : State
     search : callable
-        Gives q.
+        Computes q.
 
     Returns
     -------
     Target
-        With ``screen``, which is the target itself before K is factorized. The f of its states is
-        q's center, to be replaced by a draw.
+        With ``screen``, the target itself before K is factorized. The f of its states is q's
+        center, to be replaced by a draw.
     """
     q = state.at.approximation(search)
     if q is None:
@@ -60,7 +60,7 @@ def approximate_marginal(rng: np.random.Generator, state: State, *, search: Sear
 
 
 def nowhere(state: State) -> Target:
-    """A target where every move is rejected."""
+    """A target that rejects every move."""
     return Target(state, 0.0, lambda theta: (-math.inf, None))
 
 
@@ -71,7 +71,7 @@ def screened_target(
     screened_log_density: float,
     noisy: bool = False,
 ) -> Target:
-    """A target whose evaluation is its screen, completed."""
+    """A target whose evaluation completes its own screen."""
 
     def evaluate(theta: Array) -> tuple[float, State | None]:
         screened = screen(theta)

@@ -1,6 +1,6 @@
-"""Nothing held, and nothing estimated: f is what is observed, so theta has a density of its own.
+"""The exact marginal target of theta, for models that observe the Gaussian vector.
 
-Of observations y ~ N(m(theta), C(theta)), as those of a Gaussian process with normal noise are once
+For observations y ~ N(m(theta), C(theta)), for example of a Gaussian process with normal noise once
 f is integrated out: Rasmussen and Williams (2006), eqs. (2.30) and (5.9).
 """
 
@@ -19,17 +19,17 @@ __all__ = ["exact_marginal"]
 
 
 def exact_marginal(rng: np.random.Generator, state: State, *, differentiable: bool) -> Target:
-    """log N(f; m(theta), K(theta)) + log p(theta), f what is observed: `sufficient`, with a slope.
+    """log N(f; m(theta), K(theta)) + log p(theta), f observed: `sufficient` with a slope.
 
-    One factorization an evaluation, and one O(n³) operation more for a slope, which a state that is
-    moved to keeps.
+    An evaluation costs one factorization, and a slope one more O(n³) operation. A state that the
+    chain moves to caches its slope.
 
     Parameters
     ----------
     rng : numpy.random.Generator
     state : State
     differentiable : bool
-        Whether the target shall have a ``slope``.
+        Whether the target has a ``slope``.
 
     Returns
     -------

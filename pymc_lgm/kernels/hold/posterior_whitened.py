@@ -2,7 +2,8 @@
 
 Christensen, Roberts and Sköld (2006), *Robust Markov chain Monte Carlo methods for spatial
 generalized linear mixed models*, JCGS 15; eq. (14) of Murray and Adams (2010), "post-site" and
-"post-taylor". Were q(f) the posterior of f, what is held would be independent of theta.
+"post-taylor". If q(f) were the posterior of f, the variable held fixed would be independent of
+theta.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ __all__ = ["posterior_whitened"]
 def posterior_whitened(rng: np.random.Generator, state: State, *, search: Search) -> Target:
     """Hold ω = A⁻¹(f − f̂): ℓ(f) + log N(f; m, K) + log|A| + log p(theta), f = f̂ + A ω.
 
-    q(f) = N(f̂, A Aᵀ) is any Gaussian approximation that is a function of theta alone:
-    `site_approximation` makes this "post-site", `taylor_approximation` "post-taylor", and
-    `laplace` or `ep` do as well. It works badly where the posterior of f is in the tails of q.
+    q(f) = N(f̂, A Aᵀ) is any Gaussian approximation that is a function of theta alone.
+    `site_approximation` gives "post-site" and `taylor_approximation` "post-taylor"; `laplace` and
+    `ep` are valid too. It works badly if the posterior of f is in the tails of q.
 
     Parameters
     ----------
@@ -33,7 +34,7 @@ def posterior_whitened(rng: np.random.Generator, state: State, *, search: Search
         Not used: the target is deterministic.
     state : State
     search : callable
-        Gives q, a function of theta alone.
+        Computes q, a function of theta alone.
 
     Returns
     -------
@@ -41,7 +42,7 @@ def posterior_whitened(rng: np.random.Generator, state: State, *, search: Search
 
     Notes
     -----
-    An evaluation costs the O(n³) operations of q (one for sites) and the factor of K; the current
+    An evaluation costs the O(n³) operations of q (one for sites) and the factor of K. The current
     theta costs none unless another kernel has moved it. q(f) |A| = N(ω; 0, I) is constant, so the
     target is log p(theta) and the importance weight of f: that of `pseudo_marginal` with one draw.
     """

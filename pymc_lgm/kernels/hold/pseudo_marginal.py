@@ -9,9 +9,9 @@ that is f,
 
 whose marginal in (theta, f_k) is the posterior, and whose sum over k is p̃(y | theta) p(theta).
 `pseudo_marginal` draws the other N − 1 given f, as conditional importance sampling does (Andrieu,
-Doucet and Holenstein 2010, §4.5), so the chain carries nothing but (theta, f) and any other kernel
-may move them in between. Where none has, it may carry all the draws instead of drawing them anew,
-as Andrieu and Roberts (2009) do: that is the extended target itself.
+Doucet and Holenstein 2010, §4.5), so the chain carries only (theta, f), and other kernels may move
+them in between. If none has, the chain may carry all draws instead of redrawing them, as Andrieu
+and Roberts (2009) do: that is the extended target itself.
 """
 
 from __future__ import annotations
@@ -49,47 +49,48 @@ def pseudo_marginal(
     together: bool = False,
     keep: bool = False,
 ) -> Target:
-    """Refresh the importance draws around f, then hold none of them: log p̃(y | theta) p(theta).
+    """Refresh the importance draws around f, then integrate f out: log p̃(y | theta) p(theta).
 
     Parameters
     ----------
     rng : numpy.random.Generator
     state : State
     search : callable
-        Gives q: a function of theta alone, or the sampler is not exact.
+        Computes q, which must be a function of theta alone: otherwise the sampler is not exact.
     scheme : Scheme
         With one importance draw the move is that of Knorr-Held and Rue (2002).
     defensive : float
         Share of draws from the prior.
     correlation : float
-        ρ of the coordinates of two successive estimates: their errors cancel as ρ comes near 1.
-        With ρ = 1 the density is a deterministic function of theta, as slice sampling needs
-        (Murray and Graham 2016), and with one draw f is held in the coordinates of q.
+        Correlation ρ of the coordinates of two successive estimates: their errors cancel as ρ
+        approaches 1. With ρ = 1 the density is a deterministic function of theta, as slice sampling
+        needs (Murray and Graham 2016); with one draw, f is then held fixed in the coordinates of q.
     together : bool
-        Bend the draws of q by a transport: see `Proposal`.
+        Apply a transport map to the draws of q: see `Proposal`.
     keep : bool
-        Do not refresh those that the state still has. Whether so must not depend on the chain.
+        Do not refresh the importance sample that the state has cached. This choice must not depend
+        on the chain.
 
     Returns
     -------
     Target
-        ``target.state`` has f drawn anew among the N: a rejected move on theta moves f too. An
-        accepted one takes f from the draws at the new theta. ``target.screen`` compares
-        approximate evidences, before K is factorized and anything is drawn. Every state has its
+        In ``target.state`` f is redrawn among the N draws, so a rejected move on theta moves f too.
+        An accepted move takes f from the draws at the new theta. ``target.screen`` compares
+        approximate evidences before K is factorized and anything is drawn. Every state has its
         ``estimate``.
 
     Notes
     -----
-    Keeping f among the N is what makes this valid: an estimate recomputed from N *fresh* draws at
-    the current theta would favor states whose estimate happens to be low.
+    The sampler is valid because f stays among the N draws. An estimate recomputed from N *fresh*
+    draws at the current theta would favor states whose estimate happens to be low.
 
-    A proposal costs the O(n³) operations of q and one for the factor of K; the current theta
-    costs none unless another kernel has moved it. N draws are made at each of the two, or, where
-    they are kept, at the proposal alone.
+    A proposal costs the O(n³) operations of q and one for the factor of K. The current theta costs
+    none unless another kernel has moved it. N draws are made at each of the two thetas, or only at
+    the proposal if the current sample is cached.
     """
     proposal = proposal_at(state.at, search, defensive, together)
     if proposal is None:
-        # No q here, so no proposal came from here either: stay, as the reverse move would.
+        # No q here, so no proposal is accepted from or to here: stay.
         return nowhere(state)
     made_by, kept = (search, scheme, defensive, together), state.kept if keep else None
     if kept is None or kept.made_by != made_by:
@@ -130,7 +131,7 @@ def pseudo_marginal(
 def proposal_at(
     at: AtTheta, search: Search, defensive: float, together: bool = False
 ) -> Proposal | None:
-    """What importance draws at a theta come from, made once; ``None`` where there is no q."""
+    """Importance distribution at a theta, computed once; ``None`` if there is no q."""
     q = at.approximation(search)
     if q is None:
         return None
@@ -145,7 +146,7 @@ def draw_latent(
 ) -> State:
     """Draw f by weight, whatever f was, with an estimate of p(y | theta): O(n² N).
 
-    Where the data rule all draws out f stays.
+    If the likelihood of every draw is zero, f does not change.
     """
     coordinates = Coordinates.fresh(rng, proposal, scheme)
     sample = importance_sample(proposal, state.at.log_likelihoods, coordinates, scheme)
@@ -157,7 +158,7 @@ def draw_latent(
 def noise_of_ratio(
     rng: np.random.Generator, at: AtTheta, proposal: Proposal, scheme: Scheme
 ) -> float:
-    """log p̃' − log p̃ of two independent estimates at one theta."""
+    """log p̃' − log p̃ of two independent estimates at the same theta."""
     one, two = (
         importance_sample(
             proposal, at.log_likelihoods, Coordinates.fresh(rng, proposal, scheme), scheme
@@ -168,7 +169,7 @@ def noise_of_ratio(
 
 
 def estimated(state: State, q: GaussianApproximation | None) -> dict[str, float]:
-    """What a state says of the evidence at its theta."""
+    """Statistics of the evidence estimate at a state's theta."""
     if q is None or state.estimate is None:
         unknown = dict.fromkeys((*Estimate._fields, "approximate_log_evidence"), math.nan)
         return unknown | {"mode_iterations": 0}
@@ -181,7 +182,7 @@ def estimated(state: State, q: GaussianApproximation | None) -> dict[str, float]
 def _one_of(
     rng: np.random.Generator, at: AtTheta, sample: ImportanceSample, kept: Kept | None = None
 ) -> State:
-    """A state whose f is one of the draws, by weight."""
+    """A state whose f is one of the draws, chosen by weight."""
     k = sample.choose(rng)
     f, log_likelihood = sample.f[:, k].copy(), float(sample.log_likelihood[k])
     return State(at, f, log_likelihood, sample.estimate, kept)

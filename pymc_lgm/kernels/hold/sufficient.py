@@ -1,8 +1,8 @@
 """Sufficient augmentation (SA): theta moves with f held fixed.
 
-Yu and Meng (2011); §3 of Filippone, Zhong and Girolami (2012). Mixes well where the data say much
-about f, as large counts do, and slowly where they say little, as binary outcomes do. Gradient and
-Fisher information: appendices A.1.3 and A.1.4 there.
+Yu and Meng (2011); §3 of Filippone, Zhong and Girolami (2012). It mixes well if the data are
+informative about f, as large counts are, and slowly if they are not, as with binary outcomes.
+Gradient and Fisher information: appendices A.1.3 and A.1.4 there.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ __all__ = ["sufficient"]
 def sufficient(rng: np.random.Generator, state: State) -> Target:
     """Hold f: log N(f; m(theta), K(theta)) + ℓ(f, theta) + log p(theta).
 
-    The likelihood is constant unless theta enters it. One factorization an evaluation, and one
-    triangular solve; none if theta changes only the mean or the likelihood.
+    The likelihood is constant unless theta enters it. An evaluation costs one factorization and one
+    triangular solve; if theta changes only the mean or the likelihood, no factorization.
 
-    With a = K⁻¹(f − m) the gradient is ⟨½ (a aᵀ − K⁻¹), ∂K⟩ + aᵀ ∂m and that of ℓ + log p at
-    fixed f: one O(n³) operation, an inverse from the factor. G_jk is the Fisher information
-    ½ tr(K⁻¹ ∂_jK K⁻¹ ∂_kK) + ∂_jmᵀ K⁻¹ ∂_km of N(m, K), minus the second derivatives of ℓ + log p
-    at fixed f: one operation more for each component of theta that enters K.
+    With a = K⁻¹(f − m) the gradient is ⟨½ (a aᵀ − K⁻¹), ∂K⟩ + aᵀ ∂m plus that of ℓ + log p at fixed
+    f. It costs one O(n³) operation, an inverse from the factor. G_jk is the Fisher information ½
+    tr(K⁻¹ ∂_jK K⁻¹ ∂_kK) + ∂_jmᵀ K⁻¹ ∂_km of N(m, K), minus the second derivatives of ℓ + log p at
+    fixed f. It costs one more operation for each component of theta that enters K.
 
-    If f is a function of theta and of values, as that of a sum is one of its latent variables, the
-    values are held: see `hold_values`.
+    If f is a function of theta and of values, these are held fixed: see `hold_values`. The values
+    of a sum are its latent variables.
     """
     if is_made_of_values(state.prior):
         return hold_values(rng, state)

@@ -1,9 +1,9 @@
-"""Surrogate data: theta moves with noisy observations of f held fixed, and f as seen from them.
+"""Surrogate data: theta moves with noisy observations of f and f's whitened residual held fixed.
 
 Murray and Adams (2010), *Slice sampling covariance hyperparameters of latent Gaussian models*,
-NIPS 23, Algorithms 3 and 4, "surr-site" and "surr-taylor". Between sufficient augmentation, its
-limit for noise that vanishes, and whitening, its limit for noise without end, each f_i gets as
-much noise as its own observation leaves.
+NIPS 23, Algorithms 3 and 4, "surr-site" and "surr-taylor". It lies between sufficient augmentation,
+its limit for vanishing noise, and whitening, its limit for infinite noise. The noise of each f_i
+matches the information in its own observation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["surrogate"]
 
 
 def surrogate(rng: np.random.Generator, state: State, *, noise: str = "site") -> Target:
-    """Draw surrogate data g ~ N(f, S(theta)); hold (η, h), what f and g are in their own units.
+    """Draw surrogate data g ~ N(f, S(theta)); hold (η, h), whitened f and g, fixed.
 
     With q(f) = N(f̂, (K⁻¹ + S⁻¹)⁻¹) the Gaussian approximation that S belongs to,
 
@@ -38,7 +38,7 @@ def surrogate(rng: np.random.Generator, state: State, *, noise: str = "site") ->
         Draws g; the target is then deterministic.
     state : State
     noise : {"site", "taylor"}
-        Where S comes from: `pymc_lgm.approximations.site_posteriors`.
+        How S is computed: see `pymc_lgm.approximations.site_posteriors`.
 
     Returns
     -------
@@ -48,15 +48,16 @@ def surrogate(rng: np.random.Generator, state: State, *, noise: str = "site") ->
     -----
     Exact: given theta, (f, g) ~ N(f; m, K) N(g; f, S) is also g ~ N(m, K + S) and
     f = μ + A η, η ~ N(0, I); h is a one-to-one function of g. So (theta, η, h) has the density
-    above, and S and f̂ may be any functions of theta that do not look at f.
+    above, and S and f̂ may be any functions of theta that do not depend on f.
 
     An evaluation costs two O(n³) operations, B and the factor of K: the root A of the posterior's
     covariance needs no factorization. The current theta costs none unless another kernel has
     moved it.
 
-    Murray and Adams hold g, eq. (11). Where S follows theta, as it does for binary data, g − f
-    then tells of S(theta) and pulls theta to where it is; and S_i = ∞ must be truncated. h does
-    neither. For S and f̂ that theta does not change the two are the same.
+    Murray and Adams hold g fixed, eq. (11). If S depends on theta, as for binary data, g − f is
+    then informative about S(theta) and keeps theta near its current value; also, S_i = ∞ must be
+    truncated. With h neither problem occurs. If S and f̂ do not depend on theta, holding g and
+    holding h are equivalent.
     """
     search = NOISES[noise]
     q = state.at.approximation(search)

@@ -1,6 +1,6 @@
-"""A target: the density of theta once something about f is held fixed, or integrated out.
+"""A target: the density of theta with f held fixed in some coordinates, or integrated out.
 
-The derivatives that every target shares are here too: those of log p(theta) + ℓ(f, theta) at
+The module also has the derivatives that all targets share: those of log p(theta) + ℓ(f, theta) at
 fixed f.
 """
 
@@ -28,14 +28,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Screened:
-    """A proposal that has been looked at, not yet paid for.
+    """First stage of delayed acceptance: a cheap approximation at a proposal.
 
     Attributes
     ----------
     log_density : float
-        A cheap approximation of the target there.
+        A cheap approximation of the target at the proposal.
     complete : callable () -> (float, State or None)
-        The target itself and the state.
+        Second stage: computes the target itself and the state.
     """
 
     log_density: float
@@ -60,32 +60,34 @@ class Slope:
 
 @dataclass(frozen=True)
 class Target:
-    """What a parameterization gives to a move on theta.
+    """The target that a parameterization gives to a move on theta.
 
     Attributes
     ----------
     state : State
-        Where it was fixed: the state that a rejected move returns.
+        The current state, which a rejected move returns.
     log_density : float
-        Log density there, up to a constant.
+        Log density at ``state``, up to a constant.
     evaluate : callable theta -> (float, State or None)
-        Log density at another theta and the state there; (−inf, None) where there is none.
+        Log density at another theta and the state there; (−inf, None) if there is none.
     screen : callable theta -> Screened or None, optional
-        A look at theta that costs less than ``evaluate``, where the parameterization has one.
+        First stage at theta, cheaper than ``evaluate``; ``None`` if there is none.
     screened_log_density : float
-        What ``screen`` says of the state's own theta.
+        The value of ``screen`` at the state's own theta.
     gradient : callable State -> ndarray (p,), optional
         Gradient in theta of the log density at ``state``, or at a state that ``evaluate`` has
         returned: nothing is factorized twice.
     geometry : callable State -> (ndarray (p,), ndarray (p, p)), optional
-        The gradient and a symmetric matrix G that says how sharply the density is curved there,
-        both at the cost of G alone. A function of theta and of what is held; positive definite
-        where it can be.
+        The gradient and a symmetric matrix G that describes the curvature of the density at that
+        state, both at the cost of G alone. G is a function of theta and the variables held fixed;
+        it is positive definite where possible.
     slope : callable ndarray (p,) -> Slope or None, optional
         An approximation of the log density with its gradient, at any theta: a function of theta
-        alone, ``None`` where it is not a number. Trajectories follow it; their ends are evaluated.
+        alone; ``None`` if it is not finite. Trajectories follow it; ``evaluate`` is called at their
+        ends.
     noisy : bool
-        Whether two evaluations at one theta differ: no target for slice sampling.
+        Whether two evaluations at one theta differ. Slice sampling needs a target that is not
+        noisy.
     """
 
     state: State
@@ -108,15 +110,15 @@ Fix = Callable[[np.random.Generator, State], Target]
 
 
 def explicit_gradient(state: State) -> Array:
-    """∂/∂theta of log p(theta) + ℓ(f, theta) at fixed f, shape (p,): what needs no K."""
+    """∂/∂theta of log p(theta) + ℓ(f, theta) at fixed f, shape (p,): the part without K."""
     return _explicit_gradient(state, state.theta)
 
 
 def explicit_information(state: State) -> Array:
     """−∂²/∂theta² of log p(theta) + ℓ(f, theta) at fixed f, shape (p, p), not always positive.
 
-    By central differences of the gradient, 2p evaluations of O(n): a metric need not be exact
-    to be valid, and second derivatives of a prior may not exist as a graph.
+    Central differences of the gradient, 2p evaluations of O(n). A metric need not be exact to be
+    valid, and the second derivatives of a prior may not exist as a graph.
     """
     p, steps = state.theta.size, 1e-4 * np.maximum(1.0, np.abs(state.theta))
     hessian = np.empty((p, p))

@@ -1,8 +1,9 @@
 """Ancillary augmentation (AA): theta moves with the whitened variables held fixed.
 
 Also called whitening, or the non-centered parameterization. §3 of Filippone, Zhong and Girolami
-(2012); Murray and Adams (2010), "prior-white". Mixes well where the data say little *each*:
-counts, binary outcomes. Gradient and Fisher information: appendices A.2.2 and A.2.3 of the former.
+(2012); Murray and Adams (2010), "prior-white". It mixes well if each observation is weakly
+informative: counts, binary outcomes. Gradient and Fisher information: appendices A.2.2 and A.2.3 of
+the former.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ __all__ = ["whitened"]
 def whitened(rng: np.random.Generator, state: State) -> Target:
     """Hold ν = L⁻¹(f − m): ℓ(m(theta) + L(theta) ν, theta) + log p(theta).
 
-    ν ~ N(0, I) whatever theta is, so its density is constant. One factorization an evaluation,
-    one triangular product, one likelihood. The new state's f has moved with theta.
+    ν ~ N(0, I) for every theta, so its density is constant. An evaluation costs one factorization,
+    one triangular product and one likelihood. The f of the new state has moved with theta.
 
-    With g = ∂ℓ/∂f the gradient is gᵀ (∂m + ∂L ν) and that of ℓ + log p at fixed f, with ∂L in
-    reverse mode: two O(n³) operations whatever p is. G = Jᵀ max(W, 0) J, J = ∂f/∂theta at fixed ν,
-    minus the second derivatives of ℓ + log p at fixed f: one operation, and one for each component
-    of theta that enters K. W is observed, not expected: the same for a canonical link.
+    With g = ∂ℓ/∂f the gradient is gᵀ (∂m + ∂L ν) plus that of ℓ + log p at fixed f. ∂L is applied
+    in reverse mode: two O(n³) operations for any p. G = Jᵀ max(W, 0) J, J = ∂f/∂theta at fixed ν,
+    minus the second derivatives of ℓ + log p at fixed f. It costs one operation, and one for each
+    component of theta that enters K. W is the observed curvature, not the expected one; for a
+    canonical link they are equal.
     """
     nu = state.prior.solve(state.f - state.mean)
 

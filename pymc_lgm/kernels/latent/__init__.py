@@ -1,4 +1,4 @@
-"""How f moves given theta: one file each, the kernel first and below it what tuning learns of it.
+"""Moves of f given theta, one file each: first the kernel, then its tuning.
 
 ``kernel(rng, state) -> (state, info)`` leaves p(f | y, theta) invariant. All but `smmala` and
 `position_hmc` cost O(n²), once what depends on theta alone has been computed.
@@ -44,4 +44,4 @@ LATENT_MOVES: dict[str, Callable[..., LatentMove]] = {
     "random-walk": partial(NealMetropolis, proposal="random-walk"),
     "smmala": SMMALA,
 }
-"""Latent moves by the name that a user writes in ``latent_move=``."""
+"""Latent moves by their name in ``latent_move=``."""

@@ -1,8 +1,8 @@
-"""HMC on f with the prior's covariance for metric, or the posterior's where the prior is too wide.
+"""HMC on f with the prior's covariance as metric, or the posterior's if the prior is too wide.
 
-In the metric K a step is as short as the narrowest direction of f's posterior, in units of the
-prior. A level with a prior standard deviation of 1000 that data know to 0.1 takes steps of 1e-4,
-and trajectories that go nowhere. The kernels are those of `hmc` and of `curvature_hmc`.
+In the metric K the step size is the width of the narrowest direction of f's posterior in units of
+the prior. If a level has a prior standard deviation of 1000 and a posterior one of 0.1, steps are
+1e-4 long and trajectories hardly move. The kernels are those of `hmc` and of `curvature_hmc`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pymc_lgm.state import State
 __all__ = ["AdaptiveHMC", "AdaptiveHMCTuning"]
 
 JUDGED = 50
-"""Draws of tuning after which the metric is chosen; dual averaging has long found the scale."""
+"""Draws of tuning after which the metric is chosen; dual averaging has then found the scale."""
 
 
 class AdaptiveHMCTuning(NamedTuple):
@@ -34,9 +34,9 @@ class AdaptiveHMCTuning(NamedTuple):
 
 @dataclass(frozen=True)
 class AdaptiveHMC:
-    """HMC in the metric K; from early in tuning on in (K⁻¹ + W)⁻¹, if K needs short steps.
+    """HMC in the metric K; from early in tuning on in (K⁻¹ + W)⁻¹ if K needs short steps.
 
-    So short that ``max_steps`` of them do not go the length of a path.
+    Steps are short if ``max_steps`` of them do not reach the path length.
     """
 
     repeats: int = 1

@@ -24,7 +24,7 @@ __all__ = ["AuxiliaryGradient", "Smoother", "auxiliary_gradient"]
 
 @dataclass(frozen=True, eq=False)
 class Smoother:
-    """P = K (K + s I)⁻¹, s = ½ δ, and (I + P)⁻¹: what two factorizations give for a δ.
+    """P = K (K + s I)⁻¹, s = ½ δ, and (I + P)⁻¹, from two factorizations per δ.
 
     With B_s = I + K/s, and since I + P = (2 K + s I)(K + s I)⁻¹,
 
@@ -89,9 +89,8 @@ def auxiliary_gradient(
 
     Notes
     -----
-    Requires the gradient of the likelihood. Cost: two O(n³) operations for a pair of K and δ, none
-    for as long as neither moves; then five products or solves of O(n²) and two evaluations of
-    the gradient a proposal.
+    Requires the gradient of the likelihood. Each new pair of K and δ costs two O(n³) operations. A
+    proposal then costs five products or solves of O(n²) and two evaluations of the gradient.
     """
     parts = state.at.last("smoother", step_size, lambda: smoother(state.prior, step_size))
     if parts is None:
@@ -128,7 +127,7 @@ def _propose(
 
 
 def _tilt(parts: Smoother, z_new: Array, z: Array, g: Array, s: float) -> float:
-    """h(z', f): how much more likely the gradient g at z has made z'."""
+    """h(z', f): by how much the gradient g at z has raised the log density of z'."""
     return float((z_new - parts.smooth(z + 0.5 * s * g)) @ parts.unfold(g))
 
 

@@ -38,10 +38,10 @@ def curvature_metric(
 ) -> GaussianApproximation | None:
     """Laplace approximation of p(f | y, theta), searched from the center of the site posteriors.
 
-    A search without a start begins at m, which takes up to 12 factorizations where the data say
-    much about f. The sites' center is a function of theta alone, too, costs one, and leaves 1 or 2
-    for the mode. Where an observation reads several f_i there are none. Parameters and result are
-    those of `pymc_lgm.approximations.laplace.laplace`.
+    A search without a start begins at m and takes up to 12 factorizations if the data are
+    informative. The center of the site posteriors is also a function of theta alone; it costs one
+    factorization and leaves 1 or 2 for the mode. If an observation reads several f_i, there are no
+    site posteriors. Parameters and result are those of `pymc_lgm.approximations.laplace.laplace`.
     """
     joined = likelihood.sets is not None
     sites = None if joined else site_approximation(likelihood, prior, start=start)
@@ -87,10 +87,10 @@ def curvature_hmc(
 
     Notes
     -----
-    Requires the gradient of the likelihood. No O(n³) operation but those of q, once per theta. Cost
-    a step: one gradient and one product with Σ, which is four of O(n²), twice that of M⁻¹ = K. A
-    trajectory that meets a value that is not finite is a rejection, counted in
-    `pymc_lgm.linalg.tally`.
+    Requires the gradient of the likelihood. The only O(n³) operations are those of q, once per
+    theta. A step costs one gradient and one product with Σ, which is four products of O(n²), twice
+    as many as with M⁻¹ = K. A trajectory that meets a value that is not finite is rejected and
+    counted in `pymc_lgm.linalg.tally`.
     """
     d_start = state.f - q.center
     xi = rng.standard_normal((*q.posterior.coordinates_shape, 1))
@@ -134,7 +134,7 @@ class CurvatureHMC(Trajectories):
     """HMC on f with a Gaussian approximation's covariance for M⁻¹; learns the step size."""
 
     search: Search = curvature_metric
-    """Gives q, a function of theta alone."""
+    """Computes q, a function of theta alone."""
     needs_curvature = True
 
     def _move(self, rng: np.random.Generator, state: State, step_size: float) -> tuple[State, Info]:

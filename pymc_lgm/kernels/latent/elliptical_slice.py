@@ -19,7 +19,7 @@ from pymc_lgm.state import State
 __all__ = ["EllipticalSlice", "elliptical_slice"]
 
 MAX_SHRINKS = 100
-"""Angles that are tried: the bracket is a point long before."""
+"""Largest number of angles tried; the bracket has shrunk to a point long before."""
 
 
 def elliptical_slice(rng: np.random.Generator, state: State) -> tuple[State, Info]:
@@ -44,9 +44,9 @@ def elliptical_slice(rng: np.random.Generator, state: State) -> tuple[State, Inf
     -----
     Cost: one product L ξ, O(n²), and usually 2 to 10 likelihood evaluations. The bracket
     [α − 2π, α] shrinks to the *rejected angle* (Murray et al., Figure 2); Algorithm 5 of
-    Filippone et al. prints a shrinkage to 0, which would stop the chain. One that has shrunk
-    `MAX_SHRINKS` times is a point: where even f itself is not on the slice its likelihood is not
-    the same twice, and f stays.
+    Filippone et al. prints a shrinkage to 0, which would stop the chain. After `MAX_SHRINKS`
+    shrinkages the bracket is a point. If even f itself is not on the slice, its likelihood is not
+    reproducible, and f does not change.
     """
     z = state.f - state.mean
     u = state.prior.multiply(rng.standard_normal(state.prior.rank))

@@ -122,9 +122,9 @@ def hmc(
 
     Notes
     -----
-    Requires the gradient of the likelihood. Cost a step: one evaluation of it and two O(n²)
-    products ("prior") or solves ("identity"); no factorization. A trajectory that meets a
-    value that is not finite is a rejection, counted in `pymc_lgm.linalg.tally`.
+    Requires the gradient of the likelihood. A step costs one gradient and two O(n²) products
+    ("prior") or solves ("identity"), without a factorization. A trajectory that meets a value that
+    is not finite is rejected and counted in `pymc_lgm.linalg.tally`.
     """
     model, theta = state.model, state.theta
     coordinates: _Coordinates = _COORDINATES[metric](state)

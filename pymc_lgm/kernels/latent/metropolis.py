@@ -56,8 +56,9 @@ def metropolis(
 
     Notes
     -----
-    Cost: one product L ξ, for the random walk also one solve with L, both O(n²); one likelihood
-    evaluation. α has to shrink as the data say more about f, and for the random walk with n, too.
+    A proposal costs one product L ξ and, for the random walk, one solve with L, both O(n²), and one
+    likelihood evaluation. α has to shrink as the data become more informative, and for the random
+    walk also as n grows.
     """
     z = state.f - state.mean
     xi = rng.standard_normal(state.prior.rank)

@@ -31,15 +31,15 @@ RIDGE = 1e-6
 """Added to the diagonal of blocks, which those of classes have singular; the same at every f."""
 
 NEGATIVE = 1e-10
-"""A W_i below minus this share of the largest is no rounding error: there is no metric."""
+"""A W_i below minus this share of the largest is not a rounding error: there is no metric."""
 
 CHECK = 1e-8
-"""How far from where it began a step may come back, relative to the largest element."""
+"""Tolerance of the reversibility check, relative to the largest element."""
 
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """A ν, and what Hamilton's equations ask of f = m + L ν.
+    """A ν, and the terms of Hamilton's equations at f = m + L ν.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class Place:
 
 
 def place(at: AtTheta, nu: Array, f: Array | None = None) -> Place | None:
-    """Look at ν for one O(n³) operation; ``None`` where something is no number, or W is not ≥ 0."""
+    """Evaluate ν by one O(n³) operation; ``None`` if a value is not finite or W is not ≥ 0."""
     f = at.prior.mean + at.prior.multiply(nu) if f is None else f
     log_likelihood, g, W, third = at.model.likelihood_terms(f, at.theta)
     known = math.isfinite(log_likelihood) and np.isfinite(g).all() and is_finite(W)
@@ -112,7 +112,7 @@ def place(at: AtTheta, nu: Array, f: Array | None = None) -> Place | None:
 def _metric(W: Any) -> Precision | None:
     """W where it is a metric: where it is negative what is clipped would have no derivative."""
     if not isinstance(W, SiteBlocks):
-        # Rounding errors of a W that is next to nothing are no curvature.
+        # Rounding errors of a W near zero are not curvature.
         return np.maximum(W, 0.0) if W.min() >= -NEGATIVE * np.abs(W).max() else None
     raised = replace(W, values=W.values + RIDGE * np.eye(W.sets.shape[1]))
     positive = isinstance(W, ClassBlocks) or (np.linalg.eigvalsh(raised.values) > 0.0).all()
@@ -149,7 +149,7 @@ def step(here: Place, momentum: Array, step_size: float, look: Look) -> tuple[Pl
 def _implicit(
     here: Place, momentum: Array, step_size: float, look: Look
 ) -> tuple[Array, Place] | None:
-    """π_½ and ν'. Where the searches begin depends on where the step does, and on nothing else."""
+    """π_½ and ν'. The starts of the searches depend only on the start of the step."""
     half = 0.5 * step_size
     kicked = fixed_point(lambda middle: (momentum - half * here.slope(middle), None), momentum)
     if kicked is None:

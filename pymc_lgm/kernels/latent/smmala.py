@@ -23,7 +23,7 @@ __all__ = ["SMMALA", "Geometry", "smmala"]
 
 @dataclass(frozen=True, eq=False)
 class Geometry:
-    """The metric G = K⁻¹ + W at one f, and where Newton's method would go from there.
+    """The metric G = K⁻¹ + W at one f, and the Newton step from there.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Geometry:
 
 
 def geometry(state: State) -> Geometry | None:
-    """Both at a state, once, for one O(n³) operation; ``None``, and counted, where they are not."""
+    """Compute both at a state, once, by one O(n³) operation; ``None``, counted, if that fails."""
 
     def compute() -> Geometry | None:
         _, g, W, _ = state.model.likelihood_terms(state.f, state.theta)

@@ -1,4 +1,4 @@
-"""What moves of f given theta have in common: repeats, and a step size that tuning learns."""
+"""The base of moves of f given theta: repeats, and a step size that tuning learns."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ __all__ = [
 Integrator = Literal["rotation", "leapfrog"]
 
 LEAST_STEP = 1e-10
-"""A step size that no move goes below, however long a chain is stuck while it is tuned."""
+"""Smallest step size, however long a chain is stuck in tuning."""
 
 
 class LatentMove(Element, Protocol):
-    """An element that moves f alone, and says what it asks of the likelihood."""
+    """An element that moves f alone, with the derivatives that it needs of the likelihood."""
 
     @property
     def needs_gradient(self) -> bool:
@@ -46,7 +46,7 @@ class LatentMove(Element, Protocol):
 
 
 class Info(NamedTuple):
-    """What one move of f reports."""
+    """Statistics of one move of f."""
 
     latent_acceptance: float
     """Acceptance probability of the proposal, or of the end of a trajectory; of an elliptical slice
@@ -73,7 +73,8 @@ def accept(
 ) -> tuple[State, Info]:
     """Take the end of a trajectory with probability min(1, exp(log_ratio)).
 
-    One that met a value that is not finite is a rejection, counted in `pymc_lgm.linalg.tally`.
+    A trajectory that met a value that is not finite is rejected and counted in
+    `pymc_lgm.linalg.tally`.
     """
     if end is None or not math.isfinite(log_ratio):
         tally.numerical_rejections += 1
@@ -121,7 +122,7 @@ class Stepping:
         )
 
     def _maximum(self, state: State) -> float:
-        """A step size beyond which there is nothing to gain."""
+        """Largest useful step size."""
         return math.inf
 
     def _move(self, rng: np.random.Generator, state: State, step_size: float) -> tuple[State, Info]:

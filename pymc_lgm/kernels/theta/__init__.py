@@ -1,7 +1,7 @@
 """How theta moves in a target: one file each, the kernel first and below it what tuning learns.
 
-``move(rng, target) -> (state, info)`` leaves the target invariant; where it does not move, the
-state is the target's.
+``move(rng, target) -> (state, info)`` leaves the target invariant. A rejected move returns the
+target's state.
 """
 
 from __future__ import annotations
@@ -33,4 +33,4 @@ THETA_MOVES: dict[str, type[Any]] = {
     "hmc": ThetaHMC,
     "smmala": SMMALA,
 }
-"""Moves on theta by the name that a user writes in ``move=``; each says what ``scale=`` starts."""
+"""Moves on theta by their name in ``move=``; ``tunes`` is the option that ``scale=`` sets."""

@@ -1,7 +1,7 @@
-"""A climb of theta to where its target has its mass, before tuning learns anything.
+"""A climb of theta to the mass of its target, before tuning begins.
 
-Nocedal and Wright (2006), *Numerical optimization*, Algorithm 6.1, with a radius for a line search:
-far from the mode a quadratic says little of how far to go.
+Nocedal and Wright (2006), *Numerical optimization*, Algorithm 6.1, with a trust radius in place of
+a line search: far from the mode a quadratic model predicts poorly how far to go.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ __all__ = ["climb"]
 WORTH = 10.0
 """Nats, and one per component, that a climb has to gain; else theta stays where PyMC starts.
 
-Draws of a posterior are themselves half a nat a component below its mode. Rats start 4e6 below.
+Draws of a posterior are themselves half a nat per component below its mode. The rats model starts
+4e6 nats below.
 """
 
 CALM = 0.5
-"""Nats: two steps in a row that gain less end a climb, once it has tried again."""
+"""Nats: two successive steps that gain less end a climb, once it has restarted."""
 
 RADIUS = 1.0
 """Longest of the first steps, in any component: a factor of e for a logarithm."""
 
 NARROWEST, WIDEST = 1e-8, 4.0
-"""Variances that a component is taken to have."""
+"""Bounds on the variance assumed for a component."""
 
 NEAREST = 1e-6
-"""Radius below which no step will gain."""
+"""Smallest radius: no smaller step will gain."""
 
 DIFFERENCE = 1e-4
-"""Step of a difference, where the target has no slope."""
+"""Step of a finite difference, if the target has no slope."""
 
 
 class _Point(NamedTuple):
@@ -45,21 +46,22 @@ class _Point(NamedTuple):
 
 
 def climb(target: Target, looks: int, worth: float | None = None) -> State:
-    """Go up the target from its state by a quasi-Newton method: no chain, and for tuning alone.
+    """Climb the target from its state by a quasi-Newton method. For tuning only: not a kernel.
 
     Parameters
     ----------
     target : Target
-        Deterministic. Without a ``slope`` its gradient is made of differences, p evaluations each.
+        A deterministic target. Without a ``slope`` its gradient comes from finite differences of p
+        evaluations.
     looks : int
-        Gradients at most.
+        Largest number of gradients.
     worth : float, optional
-        Nats that it has to gain, by default `WORTH` and one per component.
+        Nats that the climb has to gain; by default `WORTH` and one per component.
 
     Returns
     -------
     State
-        The target's own where it is within ``worth`` of what was found.
+        The target's own state if it is within ``worth`` of the best one.
     """
     here = start = _look(target, target.state.theta)
     if here is None or start is None:
@@ -69,8 +71,8 @@ def climb(target: Target, looks: int, worth: float | None = None) -> State:
     latest: Array | None = None
     for _ in range(looks - 1):
         if calm == 2 or radius < NEAREST:
-            # Once more, from curvatures of the last step: a plateau in one component looks like a
-            # mode where the others are steep.
+            # Restart with the curvatures of the last step: a plateau in one component looks like a
+            # mode if the others are steep.
             inverse, radius, calm, ends = latest, RADIUS, 0, ends + 1
         if ends == 2:
             break

@@ -1,4 +1,4 @@
-"""Delayed-acceptance Metropolis: a cheap look at the proposal before the target is paid for.
+"""Delayed-acceptance Metropolis: a cheap first stage before the target is evaluated.
 
 Christen and Fox (2005), *Markov chain Monte Carlo using an approximation*, JCGS 14.
 """
@@ -17,7 +17,7 @@ __all__ = ["DelayedMetropolisInfo", "delayed_metropolis"]
 
 
 class DelayedMetropolisInfo(NamedTuple):
-    """What one proposal reports."""
+    """Statistics of one proposal."""
 
     theta_acceptance: float
     """An unbiased estimate of the probability of passing both stages: that of the second, 0 if the

@@ -1,7 +1,7 @@
 """Surrogate transition: many moves on an emulator of the target, accepted or rejected as one.
 
-Liu (2001), *Monte Carlo Strategies in Scientific Computing*, §9.4.3: moves that leave an
-approximation of the target invariant make a proposal whose ratio is that of the approximation.
+Liu (2001), *Monte Carlo Strategies in Scientific Computing*, §9.4.3: reversible moves on an
+approximation of the target make a proposal whose ratio is that of the approximation.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ __all__ = [
 LONGEST = 0.75
 """Leapfrog step: with it four of them go 1.8 to 3, more than a quarter of a turn about the mode.
 
-So three trajectories, or any odd number, end rather on the other side of it: draws whose errors
-cancel. Nearly half a turn, as longer steps would make it, would do the same to every second draw,
-and the distance from the mode would stay what it is.
+Three trajectories, or any odd number, therefore tend to end on the other side of the mode, and the
+errors of successive draws cancel. Longer steps would make nearly half a turn: every second draw
+would come back, and the distance from the mode would not change.
 """
 
 WALKS = 4
-"""Moves of a random walk in an exact draw, where it makes all of them."""
+"""Moves of a random walk per exact draw, if it makes all moves."""
 
 ENOUGH, SETTLED = 320, 0.8
-"""Draws, and acceptance of jumps, after which no more is learnt."""
+"""Draws, and acceptance of jumps, after which tuning stops."""
 
 
 class SurrogateTransitionInfo(NamedTuple):
-    """What one proposal reports."""
+    """Statistics of one proposal."""
 
     theta_acceptance: float
     """Acceptance probability of the proposal."""
@@ -86,15 +86,15 @@ def surrogate_transition(
     ----------
     rng : numpy.random.Generator
     target : Target
-        What theta moves in, from ``target.state``.
+        The target of theta; the move starts at ``target.state``.
     emulator : Emulator
-        Any one that does not depend on the chain: frozen after tuning.
+        Any emulator that does not depend on the chain; it is frozen after tuning.
     step_size : float
-        Of the leapfrog steps in the emulator's coordinates; each trajectory takes a random share
-        of it, at least 0.6.
+        Leapfrog step in the emulator's coordinates; each trajectory takes a random share of it, at
+        least 0.6.
     n_steps, n_trajectories : int
     n_jumps : int
-        Of `prior_jump`: what data say little of has the prior's long tails.
+        Number of `prior_jump` moves: weakly identified components have the long tails of the prior.
 
     Returns
     -------
@@ -118,12 +118,12 @@ def surrogate_transition(
 
 
 class EmulatorTuning(NamedTuple):
-    """What `Emulated` learns: the other move, the emulator, a step size on it.
+    """Tuning of `Emulated`: the other move, the emulator, and the step size on it.
 
-    The emulator learns every theta that was tried, accepted or not, and is made anew each time the
-    draws have grown by a fifth. It is standardized by the later two thirds of the chain.
-    ``share`` is that of the moves that the other move makes, and ``rounds`` how many an exact draw
-    has.
+    The emulator learns from every proposed theta, accepted or not, and is refitted each time the
+    number of draws has grown by a fifth. Its coordinates are standardized by the later two thirds
+    of the chain. ``share`` is the share of moves that the other move makes, and ``rounds`` the
+    number of moves per exact draw.
     """
 
     other: Any
@@ -139,7 +139,7 @@ class EmulatorTuning(NamedTuple):
     explorer: Any = None
 
     def note(self, acceptance: float) -> EmulatorTuning:
-        """Note how good a proposal of the emulator was; the last 50 or so count."""
+        """Update the emulator's mean acceptance, over about the last 50 proposals."""
         proposals = self.proposals + 1
         rate = 1.0 / min(proposals, 50)
         return self._replace(
@@ -147,11 +147,12 @@ class EmulatorTuning(NamedTuple):
         )
 
     def learn(self, visited: list[tuple[Array, float, float]], theta: Array) -> EmulatorTuning:
-        """Learn from one draw: what was tried, and where the chain is."""
+        """Learn from the proposals and the state of one draw."""
         visits = (*self.visits, *visited)[-ROOM * (theta.size + 2) :]
         history = self.history.add(theta)
         tuning = self._replace(visits=visits, history=history)
-        # A quadratic has about p²/2 coefficients, but a prior for each: 2 p visits are a start.
+        # A quadratic has about p²/2 coefficients, each with a prior, so 2 p visits are enough to
+        # start.
         if not history.is_due or len(visits) < 10 + 2 * theta.size:
             return tuning
         past = history.later
@@ -165,35 +166,37 @@ class EmulatorTuning(NamedTuple):
 
 
 def rounds_of(learnt: Any) -> int:
-    """How many moves an exact draw makes, by what the move on theta has learnt.
+    """Number of moves per exact draw, from the tuning of the move on theta.
 
-    Jumps on a poor emulator are cheap, and seldom accepted: several. Any other move: one.
+    Jumps on a poor emulator are cheap and seldom accepted, so a draw makes several. With any other
+    move a draw makes one.
     """
     return learnt.rounds if isinstance(learnt, EmulatorTuning) else 1
 
 
 def is_settled(learnt: Any) -> bool:
-    """Whether a move on theta has nothing more to learn: jumps of which most are accepted."""
+    """Whether a move on theta has converged: most of its jumps are accepted."""
     known = isinstance(learnt, EmulatorTuning) and len(learnt.history.rows) >= ENOUGH
     return known and learnt.proposals >= 50 and learnt.acceptance >= SETTLED
 
 
 @dataclass(frozen=True)
 class Emulated:
-    """Surrogate transitions, and another move on theta: NUTS, or a walk where there is no slope.
+    """Surrogate transitions, and another move on theta: NUTS, or a walk if there is no slope.
 
     The other move, or a cheaper ``explorer``, explores until there is an emulator, NUTS for at most
-    ``trajectories`` draws a component of theta. It goes on in the share ``explored`` of tuning:
+    ``trajectories`` draws per component of theta. It goes on in the share ``explored`` of tuning:
     where the emulator is too low its proposals to leave are rejected. In place of the explorer,
     which would go there by small steps, a component of theta then jumps in the target. Each draw of
     tuning from ``judgment`` on says what becomes of it. If at least ``good`` of the emulator's
     proposals are accepted, it is not needed. If less, it makes a quarter as large a share of the
-    moves as the acceptance is less, and an exact draw has more moves: one more for each 0.2 that
-    are lacking, or begun. Below ``fair`` it makes all of them, since visits cannot show the shape
-    of the evidence. If there is no slope, the emulator of more than six components begins with a
-    `survey`, and a walk helps them only, below ``fair``: on estimates it is no better than an
-    emulator that is fair. In the share ``aside`` of all moves a component of theta jumps in the
-    target itself, in tuning and after it: where the emulator is too low it would stay.
+    moves as the acceptance is less, and an exact draw has more moves: one more for each 0.2, or
+    part of 0.2, of missing acceptance. Below ``fair`` it makes all of them, since visits cannot
+    show the shape of the evidence. If there is no slope, the emulator of more than six components
+    begins with a `survey`, and a walk helps them only, below ``fair``: on estimates it is no better
+    than an emulator that is fair. A share ``aside`` of all moves, in tuning and after it, is a jump
+    of one component of theta in the target itself: without it a chain would stick where the
+    emulator is too low.
     """
 
     other: NUTS | Metropolis = field(default_factory=Metropolis)

@@ -24,7 +24,7 @@ __all__ = ["HMCInfo", "ThetaHMC", "hmc"]
 
 
 class HMCInfo(NamedTuple):
-    """What one trajectory reports."""
+    """Statistics of one trajectory."""
 
     theta_acceptance: float
     """Acceptance probability of its end point."""
@@ -69,8 +69,8 @@ def hmc(
 
     Notes
     -----
-    A trajectory that comes to a point without a density, or without a finite gradient, is a
-    rejection: the way back would come there too.
+    A trajectory that reaches a point without a density or a finite gradient is rejected. This is
+    exact, since the reversed trajectory would reach the same point.
     """
     assert target.gradient is not None, "a target without a gradient: use metropolis"
     state, gradient = target.state, target.gradient

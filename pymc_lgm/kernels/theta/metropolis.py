@@ -18,7 +18,7 @@ __all__ = ["Metropolis", "MetropolisInfo", "metropolis"]
 
 
 class MetropolisInfo(NamedTuple):
-    """What one proposal reports."""
+    """Statistics of one proposal."""
 
     theta_acceptance: float
     """Acceptance probability."""
@@ -36,7 +36,7 @@ def metropolis(
     ----------
     rng : numpy.random.Generator
     target : Target
-        What theta moves in, from ``target.state``.
+        The target of theta; the move starts at ``target.state``.
     factor : ndarray, shape (p, p)
         C: a square root of the proposal's covariance.
 
@@ -72,7 +72,7 @@ class Metropolis:
     def run(
         self, rng: np.random.Generator, target: Target, tuning: ProposalTuning, tune: bool
     ) -> tuple[State, ProposalTuning, Stats]:
-        """Propose once; with ``delayed``, look at the target's screen first."""
+        """Propose once; with ``delayed``, evaluate the target's screen first."""
         kernel = delayed_metropolis if self.delayed else metropolis
         state, info = kernel(rng, target, factor=tuning.factor)
         stats = {"theta_acceptance": info.theta_acceptance, "theta_scale": tuning.scale}

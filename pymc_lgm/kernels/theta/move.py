@@ -1,4 +1,4 @@
-"""A move on theta: a kernel on a target and what tuning learns of it."""
+"""A move on theta: a kernel on a target, and its tuning."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Move(Protocol):
         """Whether the target must have a ``gradient``."""
 
     def start(self, state: State, tune: int) -> Any:
-        """What it knows before the first of ``tune`` draws of tuning."""
+        """Initial tuning, before the first of ``tune`` draws of tuning."""
 
     def run(
         self, rng: np.random.Generator, target: Target, tuning: Any, tune: bool

@@ -23,11 +23,11 @@ from pymc_lgm.state import acceptance_probability
 __all__ = ["no_u_turn"]
 
 DIVERGENT = 1000.0
-"""Nats that a trajectory may lose: with more the step size is none for where it is."""
+"""Nats that a trajectory may lose before it counts as divergent."""
 
 
 class _Force(NamedTuple):
-    """A slope, and Cᵀ∇: what r gains in a unit of time."""
+    """A slope and Cᵀ∇, the change of r per unit of time."""
 
     slope: Slope
     kick: Array
@@ -77,7 +77,7 @@ def no_u_turn(
 
     The trajectory doubles, forwards or backwards by a coin, until Σ r over it is at an angle of
     more than 90° to r at one of its ends, or over one of the halves that it was made of, or over
-    one half and the first point of the other. Of the points a draw is taken by their weight
+    one half and the first point of the other. A draw is one of the points, chosen with weight
     exp(−H); a doubling's own draw takes its place with probability min(1, ratio of weights).
 
     Parameters
@@ -86,14 +86,14 @@ def no_u_turn(
     here : Slope
         Where it starts.
     slope : callable
-        Log density and gradient at theta; ``None`` where there is none. Any function of theta in
-        place of the gradient leaves the density invariant.
+        Log density and gradient at theta; ``None`` if there is none. Any function of theta in place
+        of the gradient leaves the density invariant.
     factor : ndarray, shape (p, p)
         C: a square root of the covariance that theta is thought to have.
     step_size : float
         ε, in units of C.
     max_depth : int
-        Doublings at most.
+        Largest number of doublings.
 
     Returns
     -------
@@ -111,7 +111,8 @@ def no_u_turn(
             break
         whole = _joined(rng, tree, other, sign, progressive=True)
         if whole is None:
-            # The draw may come from the last doubling: backwards it would have been made as well.
+            # The draw may come from the last doubling: the reversed trajectory would have made it
+            # too.
             tree = tree._replace(chosen=_drawn(rng, tree, other, progressive=True))
             break
         tree = whole
@@ -122,8 +123,8 @@ def no_u_turn(
 class _Walk:
     """Leapfrog steps from one start, counted, with the sum of their acceptance probabilities.
 
-    No nested functions: one that calls itself is a cycle, which keeps all that it can see, factors
-    of n × n too, until the garbage collector comes by.
+    It avoids nested functions: a recursive closure is a reference cycle, which keeps n × n factors
+    alive until the garbage collector runs.
     """
 
     rng: np.random.Generator
@@ -152,7 +153,7 @@ class _Walk:
         return None if end is None else _Point(end, r)
 
     def grow(self, point: _Point, sign: int, depth: int) -> _Tree | None:
-        """2^depth points that follow this one; ``None`` if they turn back, or lose their energy."""
+        """2^depth points that follow this one; ``None`` if they turn back or diverge."""
         if depth > 0:
             near = self.grow(point, sign, depth - 1)
             if near is None:
@@ -171,7 +172,7 @@ class _Walk:
 def _joined(
     rng: np.random.Generator, near: _Tree, far: _Tree, sign: int, progressive: bool
 ) -> _Tree | None:
-    """One trajectory of two; ``None`` if it turns back."""
+    """Join two trajectories; ``None`` if the result turns back."""
     first, last = (near, far) if sign > 0 else (far, near)
     tree = _Tree(
         first.first,

@@ -27,11 +27,11 @@ of the mass matrix, and long trajectories of short steps would be the dearest of
 
 
 SHORTEST = 0.1
-"""Of the step sizes once there is a mass matrix."""
+"""Bounds of the step sizes once there is a mass matrix."""
 
 
 class NUTSInfo(NamedTuple):
-    """What one transition reports."""
+    """Statistics of one transition."""
 
     theta_acceptance: float
     """Acceptance probability of its end in the target."""
@@ -64,7 +64,7 @@ def nuts(
     ----------
     rng : numpy.random.Generator
     target : Target
-        π, with ``slope``: that of π*. It may be noisy.
+        π, with the ``slope`` of π*. It may be noisy.
     factor, step_size, max_depth
         As in `no_u_turn`.
     n_jumps : int
@@ -73,7 +73,7 @@ def nuts(
     Returns
     -------
     State, NUTSInfo
-        The same state if the end is rejected, or where π* has no slope. One evaluation of the
+        The same state if the end is rejected or π* has no slope. Costs one evaluation of the
         target, and a slope for each leapfrog step and each jump.
     """
     assert target.slope is not None, "a target without a slope: use metropolis"
@@ -108,9 +108,9 @@ def _jumped(rng: np.random.Generator, point: Slope, target: Target, n_jumps: int
 
 
 class NUTSTuning(NamedTuple):
-    """What `NUTS` learns: a mass matrix and a step size.
+    """Tuning of `NUTS`: a mass matrix and a step size.
 
-    The mass matrix is renewed until nine tenths of tuning are over; the rest is the step size's.
+    The mass matrix is renewed during the first nine tenths of tuning; the rest tunes the step size.
     """
 
     metric: MetricTuning
@@ -118,7 +118,7 @@ class NUTSTuning(NamedTuple):
     last_fit: int
 
     def learn(self, here: Slope, acceptance: float) -> NUTSTuning:
-        """Learn from one draw: where the chain is, and how well the leapfrog steps went."""
+        """Learn from the state of one draw and the acceptance of its leapfrog steps."""
         step_size = self.step_size.update(acceptance)
         if self.metric.draws >= self.last_fit:
             return self._replace(step_size=step_size)
@@ -149,15 +149,15 @@ class NUTS:
     def run(
         self, rng: np.random.Generator, target: Target, tuning: NUTSTuning, tune: bool
     ) -> tuple[State, NUTSTuning, Stats]:
-        """Follow one trajectory. Learns from a target with noise, too: its slope has none."""
+        """Follow one trajectory. It learns from a noisy target too: its slope has no noise."""
         assert target.slope is not None, "a target without a slope: use metropolis"
         here = target.slope(target.state.theta)
         if tune and tuning.metric.draws == 0 and here is not None:
             tuning = tuning._replace(metric=tuning.metric.at(here.gradient))
         metric, step_size = tuning.metric, tuning.step_size.value(tune)
         unknown = metric.draws < FIRST
-        # Shorter steps do not help where the slope is rough: where the search for q ends now here,
-        # now there, the density jumps by what its tolerance allows.
+        # Shorter steps do not help if the slope is rough: the search for q ends at varying points,
+        # so the density jumps by as much as its tolerance allows.
         rough = not unknown and step_size < SHORTEST
         step_size = SHORTEST if rough else step_size
         state, info = nuts(

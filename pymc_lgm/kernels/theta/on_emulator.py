@@ -54,7 +54,7 @@ def look(z: Array, emulator: Emulator, prior: int) -> Point:
 
 @numba.njit(cache=True)
 def is_accepted(rng: np.random.Generator, log_ratio: float) -> tuple[bool, float]:
-    """Whether, and min(1, exp(log_ratio)), which is 0 where the ratio is no number."""
+    """Whether to accept, and min(1, exp(log_ratio)), which is 0 if the ratio is NaN."""
     acceptance = math.exp(min(0.0, log_ratio)) if log_ratio < math.inf else 0.0
     return rng.random() < acceptance, acceptance
 
@@ -65,8 +65,8 @@ def trajectory(
 ) -> tuple[Point, float]:
     """Leave π* invariant by a leapfrog trajectory: the end or ``here``, and its acceptance.
 
-    Kick, drift, kick, as in `pymc_lgm.kernels.leapfrog`. Where a kick is no number the end is
-    rejected: the way back would come there as well.
+    Kick, drift, kick, as in `pymc_lgm.kernels.leapfrog`. If a kick is not finite, the end is
+    rejected. This is exact, since the reversed trajectory would reach the same point.
     """
     p = here.z.size
     r, there, log_ratio = np.empty(p), here, -(here.log_evidence + here.log_prior)
@@ -128,7 +128,7 @@ def propose(
     acceptance : float
         Mean acceptance probability of the trajectories.
     moved : bool
-        Whether any was accepted, or a jump.
+        Whether any trajectory or jump was accepted.
     """
     here = start = look(coordinates_of(theta, emulator), emulator, prior)
     total, jumps_first = 0.0, n_jumps > 0 and rng.random() < 0.5
@@ -148,7 +148,7 @@ def propose(
 
 
 def rehearse(state: State) -> None:
-    """Follow a trajectory on an emulator of one visit: what compiles itself, compiles itself now.
+    """Follow a trajectory on an emulator of one visit, to compile the functions now.
 
     The emulator's first draw comes late in tuning, when chains have their own processes.
     """

@@ -1,8 +1,8 @@
-"""One component of theta moves as its prior would have it; the evidence accepts.
+"""A move of one component of theta under its prior, accepted or rejected by the evidence.
 
-Where data say little of a component, as of the length-scale of an input that does not matter, its
-posterior is next to the prior, however stiff one tail of that is and however long the other: a
-trajectory needs many steps for what one jump does.
+If the data are uninformative about a component, such as the length-scale of an irrelevant input,
+its posterior is close to the prior. If one tail of the prior is stiff and the other long, a
+trajectory needs many steps where one jump is enough.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def prior_jump[P: _Point](
     here : point
         With ``theta`` and ``log_density``, log π*.
     look : callable
-        Theta -> the point there, ``None`` where π* is not known.
+        Theta -> the point there; ``None`` if π* is not known.
     prior : LogDensity
         log p(theta).
 
@@ -74,8 +74,8 @@ class _There(NamedTuple):
 def jump_of_target(rng: np.random.Generator, target: Target) -> State:
     """Leave the target invariant by a `prior_jump`: one evaluation, which may be noisy.
 
-    It comes back from where an emulator of the target is too low: there a surrogate transition
-    would stay.
+    It can leave regions in which an emulator of the target is too low. A surrogate transition would
+    be stuck there.
     """
 
     def look(theta: Array) -> _There | None:

@@ -21,11 +21,11 @@ from pymc_lgm.state import State
 __all__ = ["Slice", "SliceInfo", "slice_componentwise"]
 
 MAX_SHRINKS = 100
-"""An interval that has shrunk so often has no length left."""
+"""Largest number of shrinkages, after which an interval has no length left."""
 
 
 class SliceInfo(NamedTuple):
-    """What one move of all components reports."""
+    """Statistics of one move of all components."""
 
     theta_acceptance: float
     """Share of the points tried inside an interval that was accepted."""
@@ -70,9 +70,10 @@ def slice_componentwise(
 
     Notes
     -----
-    From a good width 2 to 4 evaluations of the target a component; stepping out takes two more.
-    An interval that has shrunk `MAX_SHRINKS` times leaves its component where it was, which is
-    exact: the points rejected on the way from theta to theta' are those rejected on the way back.
+    With a good width a component takes 2 to 4 evaluations of the target; stepping out takes two
+    more. An interval that has shrunk `MAX_SHRINKS` times leaves its component where it was, which
+    is exact: the points rejected on the way from theta to theta' are those rejected on the way
+    back.
     """
     state, log_density = target.state, target.log_density
     start = state.theta

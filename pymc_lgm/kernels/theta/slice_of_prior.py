@@ -15,7 +15,7 @@ from pymc_lgm.linalg import Array
 __all__ = ["slice_of_prior"]
 
 WIDTH, WIDTHS = 3.0, 5
-"""Of the interval that is placed around a component, and how many of them it steps out to."""
+"""Width of the initial interval, and the number of widths to which it may step out."""
 
 MAX_SHRINKS = 100
 """An interval that has shrunk so often has no length left: the component stays."""
@@ -37,7 +37,7 @@ def slice_of_prior(
     Returns
     -------
     theta' : ndarray, shape (p,)
-        Theta itself where the interval has shrunk `MAX_SHRINKS` times.
+        Theta itself if the interval has shrunk `MAX_SHRINKS` times.
     log_density, log_density' : float
         log p of theta and of theta'; some ten evaluations.
     """

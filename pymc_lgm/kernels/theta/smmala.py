@@ -26,7 +26,7 @@ FLOOR = 1e-6
 
 
 class SMMALAInfo(NamedTuple):
-    """What one proposal reports."""
+    """Statistics of one proposal."""
 
     theta_acceptance: float
     """Acceptance probability."""
@@ -96,9 +96,9 @@ def smmala(
 
 
 def _proposal(target: Target, state: State, step_size: float) -> _Proposal | None:
-    """q(. | theta); ``None``, and counted, where the geometry is not made of numbers.
+    """q(. | theta); ``None``, counted as a rejection, if the geometry is not finite.
 
-    No proposal leaves from there, and none is accepted that arrives there.
+    No proposal is made from such a theta, and none that arrives there is accepted.
     """
     assert target.geometry is not None, "a target without a geometry: use metropolis"
     gradient, G = target.geometry(state)

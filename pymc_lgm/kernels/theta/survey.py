@@ -23,7 +23,7 @@ SURVEYED, MOST = 6, 40
 walk does as well, and in more than forty p² evaluations are most of tuning."""
 
 LOOKS = 30
-"""Gradients of the climb, made of differences."""
+"""Finite-difference gradients of the climb."""
 
 AWAY = 0.5
 """Steps of second differences, in standard deviations: far above what a search's tolerance adds."""
@@ -36,7 +36,7 @@ FLATTEST = 1.0 / 9.0
 
 
 class Survey(NamedTuple):
-    """What was found: visits as `EmulatorTuning` keeps them, and a root of the covariance."""
+    """Result of a survey: visits as in `EmulatorTuning`, and a root of the covariance."""
 
     visits: tuple[tuple[Array, float, float], ...]
     emulator: Emulator
@@ -44,7 +44,7 @@ class Survey(NamedTuple):
 
 
 def survey(rng: np.random.Generator, target: Target) -> Survey | None:
-    """Look at a deterministic target with a screen around its mode; ``None`` where that fails.
+    """Survey a deterministic target with a screen around its mode; ``None`` if that fails.
 
     Some p² + 30 p evaluations of the screen for a climb, p² for the curvature, and 1.5 p² for
     visits: three for each coefficient of a quadratic.

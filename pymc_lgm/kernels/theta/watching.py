@@ -1,4 +1,4 @@
-"""What a move on theta has tried, for an emulator to learn."""
+"""Records the thetas that a move has tried, for an emulator to learn from."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pymc_lgm.state import State
 __all__ = ["spread", "watch"]
 
 KEPT = 3
-"""Visits of one draw that are learnt."""
+"""Largest number of visits of one draw from which the emulator learns."""
 
 
 def watch(target: Target, visited: list[tuple[Array, float, float]]) -> Target:
-    """The same target, which notes each theta with its evidence and its prior."""
+    """The same target; it records each theta with its evidence and its prior."""
     log_prior = target.state.model.log_prior
 
     def evaluate(theta: Array) -> tuple[float, State | None]:

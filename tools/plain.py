@@ -1,0 +1,108 @@
+"""Phrases that a reader has to read twice, in docstrings, comments and messages.
+
+`make lint` runs it. A folder that is still to be rewritten is in `LEFT`, with the number of such
+phrases that it has: the number may only fall, and a folder at 0 leaves the list.
+"""
+
+import io
+import re
+import sys
+import tokenize
+
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+START = r"(?:^|[.:] +|\"\"\"|# )"
+"""Where a sentence begins."""
+
+BANNED = {
+    r"\b(?:is|are|be|was) no numbers?\b": "is not finite",
+    r"\bnot (?:made of numbers)\b": "is not finite",
+    START + r"Of (?!course\b)": "name the subject first",
+    START + r"(?:That|Those) of\b": "name the thing",
+    START + r"What\b(?!.*\?)": "name the thing",
+    r"\b(?:draws?|moves|operations?|factorizations?|evaluations?) an? "
+    r"(?:draw|move|step|evaluation|component|proposal|iteration)\b": "per",
+    r"\bby itself alone\b": "alone",
+}
+"""A phrase, and what to write instead."""
+
+LEFT: dict[str, int] = {
+    "_report": 11,
+    "adaptation.py": 3,
+    "approximations": 36,
+    "blas.py": 1,
+    "calibration.py": 5,
+    "callbacks.py": 2,
+    "comparison.py": 3,
+    "device_factor.py": 1,
+    "distributed": 8,
+    "evidence.py": 7,
+    "forecasting.py": 1,
+    "gaussian": 14,
+    "gp.py": 2,
+    "inducing_points.py": 4,
+    "iterative.py": 2,
+    "latent_gaussian.py": 1,
+    "likelihoods": 22,
+    "linalg.py": 5,
+    "maps.py": 2,
+    "model": 184,
+    "observing.py": 3,
+    "on_device.py": 1,
+    "prediction.py": 8,
+    "priors": 57,
+    "random_features.py": 5,
+    "registration.py": 1,
+    "reporting.py": 2,
+    "response.py": 1,
+    "scores.py": 3,
+    "simulated.py": 1,
+    "solvers": 4,
+    "spatial.py": 1,
+    "state.py": 4,
+    "testing.py": 2,
+    "uniformity.py": 1,
+}
+"""Folders and files of the package that still have such phrases, and how many."""
+
+
+def prose(path: Path) -> list[tuple[int, str]]:
+    """Lines of the strings and comments of a file, with their numbers."""
+    lines = []
+    text = path.read_text()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT or token.type == tokenize.STRING:
+            for i, line in enumerate(token.string.splitlines()):
+                if not line.lstrip().startswith((">>>", "...")):
+                    lines.append((token.start[0] + i, line.strip()))
+    return lines
+
+
+def main() -> int:
+    """Print each phrase in a clean folder, and each folder whose number has changed."""
+    found: Counter[str] = Counter()
+    bad = []
+    for path in sorted((ROOT / "pymc_lgm").rglob("*.py")):
+        folder = path.relative_to(ROOT / "pymc_lgm").parts[0]
+        for number, line in prose(path):
+            for phrase, instead in BANNED.items():
+                if match := re.search(phrase, line):
+                    found[folder] += 1
+                    if folder not in LEFT:
+                        where = f"{path.relative_to(ROOT)}:{number}"
+                        bad.append(f"{where}: {match.group().strip()!r} ({instead})")
+    for folder, most in LEFT.items():
+        if found[folder] > most:
+            bad.append(f"pymc_lgm/{folder}: {found[folder]} phrases, {most} before")
+    if "--count" in sys.argv:
+        print({folder: n for folder, n in sorted(found.items()) if n})
+    else:
+        print("\n".join(bad), end="\n" if bad else "")
+    return bool(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
