@@ -583,10 +583,11 @@ def test_a_sum_is_held_where_theta_is_not_in_it(case, forced):
 def test_the_default_leaves_the_posterior_invariant_after_one_step_and_five(forced):
     step = build(lgm.PseudoMarginal, twin_of_the_toy())
     chain = Chain.start(step.elements, SumOfCounts(), np.random.default_rng(2), 300)
-    for result in invariance_after((1, 5), chain, replicates=600):
+    for result in invariance_after((1, 5), chain, replicates=300):
         assert result.pvalue > LEVEL, result
 
 
+@cache
 def observations_of_two_elements():
     """A mean and a log scale, each a sum, that a walk and effects are part of."""
     with pm.Model() as model:
