@@ -9,6 +9,7 @@ from itertools import chain, cycle
 import arviz as az
 import numpy as np
 import pymc as pm
+import pytensor
 import pytest
 
 from models import QUICK, reading_once
@@ -287,7 +288,8 @@ def test_f_has_the_law_of_what_it_is_made_of(name):
     theta = np.full(ours.p, -0.3)
     hyper = {v: model.rvs_to_transforms[v] for v in model.free_RVs if v not in latents}
     fixed = pm.do(model, {v.name: -0.3 if on is None else np.exp(-0.3) for v, on in hyper.items()})
-    draws = pm.draw([fixed[v] for v in ours.latents], 4000, random_seed=2)
+    with pytensor.config.change_flags(**QUICK):
+        draws = pm.draw([fixed[v] for v in ours.latents], 1500, random_seed=2)
     point = ours.point_of(theta)
     f = [
         ours.f_of(theta, point | dict(zip(ours.latents, x, strict=True)))
@@ -727,12 +729,12 @@ def test_a_class_without_data_has_its_probability(name, sampler):
     with build(name) as model:
         pm.set_data({"seen": labels})
         step = sampler and sampler()
-        idata = pm.sample(1500, tune=300, chains=1, step=step, random_seed=1, **SILENT)
+        idata = pm.sample(1000, tune=300, chains=1, step=step, random_seed=1, **SILENT)
         names = ["f"] if "f" in model else ["f0", "f1", "f2"]
         drawn = pm.draw([model[name] for name in names], 20_000, random_seed=2)
     # Draws, classes, observations.
     sampled = np.concatenate(
-        [idata["posterior"][name].values[0].reshape(1500, -1, 3) for name in names], axis=1
+        [idata["posterior"][name].values[0].reshape(1000, -1, 3) for name in names], axis=1
     )
     prior = softmax(np.concatenate([f.reshape(20_000, -1, 3) for f in drawn], axis=1), axis=1)
     weights = prior[:, labels, range(3)].prod(axis=1)
