@@ -57,7 +57,7 @@ warnings.filterwarnings("ignore", "Estimated shape parameter of Pareto")
 sample, joint_test, rhat = pm.sample, lgm.testing.joint_test, az.rhat
 
 def few_draws(draws=1000, *, tune=1000, **kwargs):
-    return sample(min(draws, 12), **kwargs | {"tune": min(tune, 20), "chains": 2, "cores": 1})
+    return sample(min(draws, 20), **kwargs | {"tune": min(tune, 40), "chains": 2, "cores": 1})
 
 def few_replicates(*args, replicates=1000, **kwargs):
     return joint_test(*args, replicates=min(replicates, 100), **kwargs)

@@ -88,7 +88,7 @@ for i, case in enumerate(CASES):
 def test_leaves_the_posterior_invariant_after_one_step_and_five(case, toy, scaled):
     elements, rng = elements_of(case, toy), np.random.default_rng(2)
     chain = Chain.start(elements, TOYS[toy](scaled=scaled), rng, tuning_of(case))
-    for result in invariance_after((1, 5), chain, replicates=200):
+    for result in invariance_after((1, 5), chain, replicates=300):
         assert result.pvalue > LEVEL, result
 
 
@@ -99,7 +99,7 @@ def test_the_default_is_exact_on_every_likelihood(name):
     model, rng = listed(name), np.random.default_rng(4)
     with reading_once(compiled=True):
         step = lgm.PseudoMarginal(model=model)
-        result = joint_test(step, model, replicates=400, steps=2, tune=300, rng=rng)
+        result = joint_test(step, model, replicates=1000, steps=2, tune=300, rng=rng)
     assert step.tunings[0].line is not None
     assert result.pvalue > LEVEL, result
 

@@ -583,7 +583,7 @@ def test_a_sum_is_held_where_theta_is_not_in_it(case, forced):
 def test_the_default_leaves_the_posterior_invariant_after_one_step_and_five(forced):
     step = build(lgm.PseudoMarginal, twin_of_the_toy())
     chain = Chain.start(step.elements, SumOfCounts(), np.random.default_rng(2), 300)
-    for result in invariance_after((1, 5), chain, replicates=300):
+    for result in invariance_after((1, 5), chain, replicates=600):
         assert result.pvalue > LEVEL, result
 
 
