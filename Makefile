@@ -36,7 +36,7 @@ test-generic: export OPENBLAS_CORETYPE = Haswell
 test-generic: $(STAMP)  ## the numeric tests again, as another processor rounds: 2 minutes
 	$(PYTEST) -m "not slow and not mutant and not whole" $(GENERIC)
 
-test-all: $(STAMP)  ## everything, whole tutorials included: more than an hour
+test-all: $(STAMP)  ## everything, whole tutorials and all random models included: more than an hour
 	$(PYTEST) -m "whole or not whole"
 
 mutants: $(STAMP)  ## code that is wrong on purpose, and what notices it

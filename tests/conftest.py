@@ -26,6 +26,14 @@ CHAINS = (
     "testing.joint_test",
 )
 """Examples of docstrings that run chains, or a fit: slow."""
+LONGEST = (
+    "tests/test_compiling.py::test_all_runs_uncompiled_too",
+    "tests/test_calibration.py::test_the_default_is_calibrated",
+    "tests/test_sticking.py::test_twelve_hyperparameters_without_a_gradient_mix",
+    "tests/test_position_hmc.py::test_leaves_the_posterior_of_a_model_invariant",
+    "tests/test_sums.py::test_many_random_sums_are_right",
+)
+"""They come first: one that began last would leave the other process without work."""
 TESTS = pytest.StashKey[dict[str, bool]]()
 """Each test, and each case, with whether `make test` runs it."""
 
@@ -137,8 +145,18 @@ def pytest_collect_file() -> Iterator[None]:
 
 
 def pytest_collection_finish() -> None:
-    """What all tests import stays, so the garbage collector need not look at it again and again."""
+    """What all tests import stays, so the garbage collector need not look at it again and again.
+
+    Nor at what has survived a collection of everything: caches grow to millions of objects, and a
+    tenth of the time went into looking at them. A test of what is collected unfreezes it.
+    """
     gc.freeze()
+    gc.callbacks.append(freeze_what_survives)
+
+
+def freeze_what_survives(phase: str, info: dict[str, int]) -> None:
+    if phase == "stop" and info["generation"] == 2:
+        gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -149,7 +167,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark as slow what runs chains, and cases that `fast` does not name.
 
-    Whole tutorials are left out but by name.
+    What is marked as whole is left out but by that mark. The longest tests come first.
     """
     cases: dict[object, dict[str, pytest.Item]] = {}
     for item in items:
@@ -171,6 +189,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         case = item.nodeid.removeprefix("tests/")
         for name in (case, case.split("[")[0]):
             tests[name] = tests.get(name, False) or fast
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
     if "whole" not in config.option.markexpr:
         items[:] = [item for item in items if item.get_closest_marker("whole") is None]
 

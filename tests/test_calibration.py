@@ -239,10 +239,10 @@ def test_the_default_is_what_sample_takes():
 
 @pytest.mark.slow
 def test_the_default_is_calibrated():
-    """All of it: the start, 300 draws of tuning, the draws."""
+    """All of it: the start, 200 draws of tuning, the draws."""
     with pytensor.config.change_flags(**COMPILED):
         rng = np.random.default_rng(5)
-        result = calibrate(logistic(), replicates=30, draws=200, tune=300, rng=rng)
+        result = calibrate(logistic(), replicates=20, draws=100, tune=200, rng=rng)
     assert result.pvalue > 1e-3
 
 

@@ -19,7 +19,7 @@ from pymc_lgm.diagnostics import efficiency
 
 matplotlib.use("Agg")
 
-QUICK = {"tune": 60, "chains": 2, "cores": 1, "random_seed": 3, "progressbar": False}
+QUICK = {"tune": 10, "chains": 2, "cores": 1, "random_seed": 3, "progressbar": False}
 GROUPS = {"theta": ["mu", "ls", "eta"], "f": "f"}
 SAMPLERS = {
     "AA": lgm.WhitenedMetropolis,
@@ -86,7 +86,7 @@ def test_runs_are_those_of_pm_sample_with_the_same_seed(comparison, model):
     with model:
         trace = pm.sample(
             120,
-            tune=60,
+            tune=10,
             chains=2,
             cores=1,
             random_seed=3,
@@ -224,11 +224,16 @@ def _legend_is(plot, names):
     assert [text.get_text() for text in legend.get_texts()] == names
 
 
+@pytest.fixture
+def short_pilot(monkeypatch):
+    monkeypatch.setattr(module, "PILOT", 20)
+
+
 @pytest.mark.slow
-def test_equal_operations(model):
-    table = compare(SAMPLERS, model, operations=240, **QUICK).table
-    assert (table["cubic_ops"] * table["draws"]).tolist() == [240, 240]
-    assert table["draws"].tolist() == [240, 120]
+def test_equal_operations(model, short_pilot):
+    table = compare(SAMPLERS, model, operations=40, **QUICK).table
+    assert (table["cubic_ops"] * table["draws"]).tolist() == [40, 40]
+    assert table["draws"].tolist() == [40, 20]
 
 
 @pytest.fixture
@@ -255,16 +260,16 @@ def clock(monkeypatch):
 
 
 @pytest.mark.slow
-def test_equal_seconds(model, clock):
-    table = compare(SAMPLERS, model, seconds=5.2, **QUICK).table
-    assert clock[::2] == [(100, 60)] * 2  # the pilots
-    # (5.2 - 2) s / 10 ms - 60; the clock sees all draws but the first
-    np.testing.assert_allclose(table["draws"].astype(float), [260, 100], atol=2)
-    np.testing.assert_allclose(table["seconds"], 5.2, rtol=0.01)
+def test_equal_seconds(model, clock, short_pilot):
+    table = compare(SAMPLERS, model, seconds=2.6, **QUICK).table
+    assert clock[::2] == [(20, 10)] * 2  # the pilots
+    # (2.6 - 2) s / 10 ms - 10; the clock sees all draws but the first
+    np.testing.assert_allclose(table["draws"].astype(float), [50, 20], atol=2)
+    np.testing.assert_allclose(table["seconds"], 2.6, rtol=0.01)
 
 
 @pytest.mark.slow
-def test_a_budget_that_cannot_be_kept_fails_that_row_alone(model):
+def test_a_budget_that_cannot_be_kept_fails_that_row_alone(model, short_pilot):
     samplers = {"AA": lgm.WhitenedMetropolis, "none": lambda: [pm.Metropolis()]}
     with pytest.warns(
         UserWarning, match=r"none failed: ValueError: No O\(n³\) operations are counted"

@@ -592,7 +592,7 @@ def pvalue_of(name, cls, options, steps=1, tune=0, replicates=300):
 def test_every_sampler_leaves_the_joint_law(name, sampler, drawn):
     cls, options = SAMPLERS[sampler]
     # A slice sampler of f has nothing to learn.
-    steps, tune, replicates = (1, 0, 150) if (name, sampler) == FAST else (5, 60, 300)
+    steps, tune, replicates = (1, 0, 150) if (name, sampler) == FAST else (3, 60, 200)
     assert pvalue_of(name, cls, options, steps, tune, replicates) > 1e-4
 
 

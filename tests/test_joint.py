@@ -6,6 +6,7 @@ derivatives of each likelihood, runs the default.
 
 import math
 
+import numba
 import numpy as np
 import pymc as pm
 import pytest
@@ -68,6 +69,8 @@ PAIRS = [
 def test_leaves_the_posterior_invariant(case, toy):
     replicates, steps = (400, 5) if label(case) in CHEAP else (150, 2)
     elements, tune = elements_of(case, toy), tuning_of(case)
+    if numba.config.DISABLE_JIT:  # Python in the place of machine code: that it runs, and is right
+        replicates, tune = 20, tune // 2
     result = invariance(elements, TOYS[toy](), replicates=replicates, steps=steps, tune=tune)
     assert result.pvalue > LEVEL, result
 

@@ -455,6 +455,7 @@ def test_what_is_kept_is_forgotten_with_its_owner():
         kernel(rng_of(1), state, step_size=0.5)
     owners = [weakref.ref(owner) for owner in (state, state.at, state.prior)]
     del state
+    gc.unfreeze()
     gc.collect()
     assert [owner() for owner in owners] == [None, None, None]
 

@@ -70,4 +70,4 @@ def test_a_move_of_f_beside_a_walk_agrees_with_quadrature(exact):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", SWEEPS, ids=label)
 def test_every_sampler_agrees_with_quadrature(case, exact):
-    assert worst(elements_of(case, "counts"), exact, draws=6000, tune=600) < 5
+    assert worst(elements_of(case, "counts"), exact, draws=3000, tune=400) < 5

@@ -187,7 +187,7 @@ def test_the_default_leaves_the_joint_law(model):
     rng = np.random.default_rng(5)
     with reading_once(compiled=True):
         step = lgm.PseudoMarginal(model=model, n_importance=2)
-        test = joint_test(step, model, replicates=300, steps=5, tune=60, rng=rng)
+        test = joint_test(step, model, replicates=200, steps=3, tune=60, rng=rng)
     assert test.pvalue > 1e-4
 
 

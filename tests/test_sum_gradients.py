@@ -54,12 +54,18 @@ def read(make, monkeypatch):
     return read
 
 
-@pytest.mark.parametrize("sets", [False, True], ids=["", "sets"])
 @pytest.mark.parametrize(
     "make", [series_and_groups, map_and_blocks, precision_and_intrinsic, panel]
 )
-def test_the_gradient_of_an_evidence(make, sets, monkeypatch, quick):
-    model, rng = read(make, monkeypatch), np.random.default_rng(0)
+def test_the_gradient_of_an_evidence(make, monkeypatch, quick):
+    """Where each observation reads one element, and where some read two."""
+    model = read(make, monkeypatch)
+    for sets in (False, True):
+        check_gradient(model, sets)
+
+
+def check_gradient(model, sets):
+    rng = np.random.default_rng(0)
     form, theta = model.form, 0.3 * rng.standard_normal(model.p)
     N, n = form.rank, form.n
     a, v, W = rng.standard_normal(n), rng.standard_normal(n), rng.uniform(0, 2, n)

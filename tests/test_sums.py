@@ -587,6 +587,7 @@ def test_the_default_leaves_the_posterior_invariant_after_one_step_and_five(forc
         assert result.pvalue > LEVEL, result
 
 
+@cache
 def observations_of_two_elements():
     """A mean and a log scale, each a sum, that a walk and effects are part of."""
     with pm.Model() as model:

@@ -235,8 +235,8 @@ def test_new_data_in_the_same_model():
 
 EXACT = {
     "PseudoMarginal": (lgm.PseudoMarginal, 1_000),
-    "WhitenedMetropolis": (lambda: lgm.WhitenedMetropolis(latent_repeats=3), 10_000),
-    "ASIS": (lgm.ASIS, 6_000),
+    "WhitenedMetropolis": (lambda: lgm.WhitenedMetropolis(latent_repeats=3), 5_000),
+    "ASIS": (lgm.ASIS, 3_000),
 }
 
 
