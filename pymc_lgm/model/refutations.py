@@ -4,9 +4,6 @@ The structure of a model follows from its graph. While a chain runs, `pymc_lgm.m
 it with PyMC's density. Before a chain starts, numbers are looked at in this module only.
 A look may refuse a model, or a form of f that has no density. It may also choose between two ways
 that are both right, such as how the blocks of an approximation are stored.
-
-One look says more than that: `rows_are_their_own`. That rows of a covariance can be computed apart
-does not follow from its graph by a rule yet, so the comparison with PyMC alone stands behind it.
 """
 
 from __future__ import annotations
@@ -37,7 +34,6 @@ __all__ = [
     "most_alike",
     "moved_a_little",
     "refuse_what_is_not_affine",
-    "rows_are_their_own",
     "thetas_near",
 ]
 
@@ -86,31 +82,6 @@ def refuse_what_is_not_affine(values: Array, c: Array, A: Array, x: Array) -> No
     size = 1.0 + np.abs(c)
     if not np.allclose(values, c + x @ A.T, rtol=TOLERANCE, atol=TOLERANCE * size):
         raise ValueError(refusals.not_affine())
-
-
-def rows_are_their_own(
-    at: Callable[[int, int], Array], shape: tuple[int, int], together: int
-) -> bool:
-    """Whether rows of a matrix, computed alone, are those of the whole, as far as either end shows.
-
-    Parameters
-    ----------
-    at : callable
-        The first of some rows, and the last, to these rows.
-    shape : tuple of int
-        Of the whole.
-    together : int
-        How many rows are computed at once.
-    """
-    n = shape[0]
-    try:
-        whole, first, last = (at(*rows) for rows in ((0, n), (0, together), (n - together, n)))
-    except (AssertionError, ValueError):  # of shapes: something has n rows otherwise
-        return False
-    return whole.shape == shape and all(
-        part.shape == right.shape and np.allclose(part, right, rtol=TOLERANCE, equal_nan=True)
-        for part, right in ((first, whole[:together]), (last, whole[n - together :]))
-    )
 
 
 def loses_rank(cov: Callable[[Array], Any], at: Array) -> bool:
