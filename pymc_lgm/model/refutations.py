@@ -13,14 +13,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import pymc as pm
 
 from numpy.typing import NDArray
 from pymc.vartypes import continuous_types
 
 from pymc_lgm.linalg import Array, factorize
 from pymc_lgm.model import refusals
-from pymc_lgm.model.compiling import ONCE
 from pymc_lgm.priors.class_blocks import ClassBlocks
 from pymc_lgm.priors.precision import SiteBlocks
 
@@ -31,7 +29,6 @@ __all__ = [
     "has_curvature",
     "is_flat",
     "loses_rank",
-    "most_alike",
     "moved_a_little",
     "refuse_what_is_not_affine",
     "thetas_near",
@@ -95,19 +92,6 @@ def loses_rank(cov: Callable[[Array], Any], at: Array) -> bool:
             for theta in thetas_near(at, LOOKS, generator(), away=1.0)
         )
         return any(np.isfinite(C).all() and factorize(C) is None for C in covs)
-
-
-def most_alike(predictor: Variable) -> int:
-    """How many elements of a vector of a model have the same value, at most, in a draw of it.
-
-    0 if it has no draw, as that of a flat prior.
-    """
-    try:
-        drawn = np.asarray(pm.draw(predictor, random_seed=SEED, mode=ONCE))
-    except NotImplementedError:
-        return 0
-    _, counts = np.unique(drawn, return_counts=True)
-    return int(counts.max(initial=0))
 
 
 def are_classes(W: SiteBlocks) -> bool:
