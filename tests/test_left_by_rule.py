@@ -38,10 +38,11 @@ def test_elements_that_are_equal_by_chance_are_not_one() -> None:
 
 @pytest.mark.mutant
 def test_elements_that_are_equal_in_a_draw_are_noticed(monkeypatch: Any, dies: Any) -> None:
-    def drawn(output: Any, *_: Any) -> Any:
-        return np.unique(pm.draw(output, random_seed=0), return_index=True, return_inverse=True)[1:]
+    def drawn(predictor: Any, _: Any) -> bool:
+        _, counts = np.unique(pm.draw(predictor, random_seed=0), return_counts=True)
+        return bool(counts.max() >= hyperparameters.MOST)
 
-    monkeypatch.setattr(hyperparameters, "distinct_elements", drawn)
+    monkeypatch.setattr(hyperparameters, "_is_shared", drawn)
     ours = lgm.LatentGaussianModel.from_pymc(spread_beyond_a_threshold(), compile_kwargs=QUICK)
     dies("left: equal in a draw", float(list(ours.latents) != ["b", "c"]), above=0.5)
 
@@ -68,3 +69,12 @@ def test_a_composed_transform_of_effects_that_sum_to_zero_is_refused(also: bool)
         pm.Poisson("y", pm.math.exp((z + b)[GROUP]), observed=GROUP)
     with pytest.raises(ValueError, match=r"'z' is Gaussian .* another transform than PyMC's own"):
         lgm.LatentGaussianModel.from_pymc(model)
+
+
+def test_a_flat_prior_has_no_draw_and_needs_none() -> None:
+    with pm.Model() as model:
+        b, c = pm.Normal("b", 0.0, 1.0, shape=5), pm.Normal("c", 0.0, 1.0, shape=2)
+        spread = pm.Flat("level") + c[HALF]
+        pm.Normal("y", b[GROUP], pm.math.exp(spread), observed=np.sin(np.arange(N)))
+    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    assert list(ours.latents) == ["b"]

@@ -12,6 +12,7 @@ from models import QUICK
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.special import softmax
+from pytensor.tensor.subtensor import Subtensor
 
 import pymc_lgm as lgm
 
@@ -118,7 +119,7 @@ axis_of_rows = rows._axis_of_rows
 def test_a_row_that_reads_others_is_noticed(monkeypatch: Any, dies: Any) -> None:
     def wrong(node: Any, axes: Any) -> Any:
         """Rows stay where they are if an index picks some, or if they are added up."""
-        found, moves = axis_of_rows(node, axes), (rows.Subtensor, CumOp)
+        found, moves = axis_of_rows(node, axes), (Subtensor, CumOp)
         return 0 if found is None and isinstance(node.op, moves) and axes[0] == 0 else found
 
     monkeypatch.setattr(rows, "_axis_of_rows", wrong)
@@ -150,9 +151,9 @@ def test_a_row_that_reads_others_beyond_a_threshold(monkeypatch: Any) -> None:
         cov = Centered(threshold)
         f = lgm.gp.SparseLatent(cov_func=cov).prior("f", inputs, Xu=Xu)
         lgm.Probit("y", f=f, observed=np.arange(30) % 2)
-    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    form: Any = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK).form
     for at in (0.0, 3.0):
-        (V,) = ours.form.kept.maps(np.array([at]))
+        (V,) = form.kept.maps(np.array([at]))
         K_uf = cov(Xu, inputs).eval({threshold: at})
         R = np.linalg.cholesky(cov(Xu).eval({threshold: at}) + 1e-6 * np.eye(2))
         np.testing.assert_allclose(V, np.linalg.solve(R, K_uf).T, rtol=1e-7)

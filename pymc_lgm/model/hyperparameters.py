@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable
 
@@ -104,7 +105,9 @@ def _is_shared(predictor: Variable, latents: Sequence[Latent]) -> bool:
     within = set(ancestors([predictor]))
     if any(latent.node in within for latent in latents if latent.variances is None):
         return False
-    moving = [v for v in within if isinstance(v.owner and v.owner.op, RandomVariable)]
-    values = {v: np.zeros(shape_of(v)) for v in moving}
-    _, index = distinct_elements(predictor.ravel(), moving, values)
+    drawn = [v for v in within if isinstance(v.owner and v.owner.op, RandomVariable)]
+    moving = {v: v.type() for v in drawn}  # nothing is drawn: a flat prior has no draw
+    values = {moving[v]: np.zeros(shape_of(v)) for v in drawn}
+    output = clone_replace(predictor.ravel(), moving, rebuild_strict=False)
+    _, index = distinct_elements(output, list(values), values)
     return int(np.bincount(index).max(initial=0)) >= MOST
