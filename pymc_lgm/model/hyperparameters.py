@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.op import RandomVariable
 
 from pymc_lgm.model.compiling import shape_of
+from pymc_lgm.model.elements import distinct_elements
 from pymc_lgm.model.latents import Latent, is_process
 from pymc_lgm.model.reads import MOST
-from pymc_lgm.model.refutations import most_alike
 
 __all__ = [
     "MOST_LEFT",
@@ -99,8 +101,13 @@ def shared_in(
 
 
 def _is_shared(predictor: Variable, latents: Sequence[Latent]) -> bool:
-    """Whether a predictor without a process has elements that are too often the same."""
+    """Whether too many elements of a predictor without a process are the same expression."""
     within = set(ancestors([predictor]))
     if any(latent.node in within for latent in latents if latent.variances is None):
         return False
-    return most_alike(predictor) >= MOST
+    drawn = [v for v in within if isinstance(v.owner and v.owner.op, RandomVariable)]
+    moving = {v: v.type() for v in drawn}  # nothing is drawn: a flat prior has no draw
+    values = {moving[v]: np.zeros(shape_of(v)) for v in drawn}
+    output = clone_replace(predictor.ravel(), moving, rebuild_strict=False)
+    _, index = distinct_elements(output, list(values), values)
+    return int(np.bincount(index).max(initial=0)) >= MOST

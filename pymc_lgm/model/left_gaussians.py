@@ -23,7 +23,6 @@ from pymc.distributions.multivariate import (
     ZeroSumNormalRV,
 )
 from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
-from pymc.distributions.transforms import ZeroSumTransform
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import NormalRV
 
@@ -38,7 +37,7 @@ Variable = Any
 
 ALWAYS = (
     *(NormalRV, MvNormalRV, PrecisionMvNormalRV, MatrixNormalRV, KroneckerNormalRV),
-    *(CARRV, ICARRV, ZeroSumNormalRV),
+    *(CARRV, ICARRV),
 )
 
 _log = logging.getLogger("pymc.lgm")  # PyMC shows its lines
@@ -91,8 +90,10 @@ def gaussian_vectors(model: pm.Model) -> list[Variable]:
 
 
 def _is_normal(model: pm.Model, rv: Variable) -> bool:
-    transform, op = model.rvs_to_transforms[rv], rv.owner.op
-    if transform is not None and not isinstance(transform, ZeroSumTransform):
+    op = rv.owner.op
+    if isinstance(op, ZeroSumNormalRV):  # it is one whatever it is sampled as
+        return True
+    if model.rvs_to_transforms[rv] is not None:
         return False
     if isinstance(op, ALWAYS):
         return True

@@ -4,9 +4,6 @@ The structure of a model follows from its graph. While a chain runs, `pymc_lgm.m
 it with PyMC's density. Before a chain starts, numbers are looked at in this module only.
 A look may refuse a model, or a form of f that has no density. It may also choose between two ways
 that are both right, such as how the blocks of an approximation are stored.
-
-One look says more than that: `rows_are_their_own`. That rows of a covariance can be computed apart
-does not follow from its graph by a rule yet, so the comparison with PyMC alone stands behind it.
 """
 
 from __future__ import annotations
@@ -16,14 +13,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import pymc as pm
 
 from numpy.typing import NDArray
 from pymc.vartypes import continuous_types
 
 from pymc_lgm.linalg import Array, factorize
 from pymc_lgm.model import refusals
-from pymc_lgm.model.compiling import ONCE
 from pymc_lgm.priors.class_blocks import ClassBlocks
 from pymc_lgm.priors.precision import SiteBlocks
 
@@ -34,10 +29,8 @@ __all__ = [
     "has_curvature",
     "is_flat",
     "loses_rank",
-    "most_alike",
     "moved_a_little",
     "refuse_what_is_not_affine",
-    "rows_are_their_own",
     "thetas_near",
 ]
 
@@ -88,31 +81,6 @@ def refuse_what_is_not_affine(values: Array, c: Array, A: Array, x: Array) -> No
         raise ValueError(refusals.not_affine())
 
 
-def rows_are_their_own(
-    at: Callable[[int, int], Array], shape: tuple[int, int], together: int
-) -> bool:
-    """Whether rows of a matrix, computed alone, are those of the whole, as far as either end shows.
-
-    Parameters
-    ----------
-    at : callable
-        The first of some rows, and the last, to these rows.
-    shape : tuple of int
-        Of the whole.
-    together : int
-        How many rows are computed at once.
-    """
-    n = shape[0]
-    try:
-        whole, first, last = (at(*rows) for rows in ((0, n), (0, together), (n - together, n)))
-    except (AssertionError, ValueError):  # of shapes: something has n rows otherwise
-        return False
-    return whole.shape == shape and all(
-        part.shape == right.shape and np.allclose(part, right, rtol=TOLERANCE, equal_nan=True)
-        for part, right in ((first, whole[:together]), (last, whole[n - together :]))
-    )
-
-
 def loses_rank(cov: Callable[[Array], Any], at: Array) -> bool:
     """Whether a covariance cannot be factorized at one of a few theta.
 
@@ -124,19 +92,6 @@ def loses_rank(cov: Callable[[Array], Any], at: Array) -> bool:
             for theta in thetas_near(at, LOOKS, generator(), away=1.0)
         )
         return any(np.isfinite(C).all() and factorize(C) is None for C in covs)
-
-
-def most_alike(predictor: Variable) -> int:
-    """How many elements of a vector of a model have the same value, at most, in a draw of it.
-
-    0 if it has no draw, as that of a flat prior.
-    """
-    try:
-        drawn = np.asarray(pm.draw(predictor, random_seed=SEED, mode=ONCE))
-    except NotImplementedError:
-        return 0
-    _, counts = np.unique(drawn, return_counts=True)
-    return int(counts.max(initial=0))
 
 
 def are_classes(W: SiteBlocks) -> bool:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,18 +17,23 @@ import pytensor.tensor as pt
 
 from numpy.typing import NDArray
 from pytensor.compile.mode import optdb
+from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.basic import Join
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.shape import Reshape
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from scipy.linalg import blas, lapack
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.forms.base import Setting
-from pymc_lgm.model.operations import known_value
-from pymc_lgm.model.refutations import rows_are_their_own
+from pymc_lgm.model.operations import core_of, known_value
 
-__all__ = ["maps_by_rows"]
+__all__ = ["are_apart", "maps_by_rows"]
 
 Variable = Any
 
@@ -98,22 +102,19 @@ def _merged(variables: list[Variable]) -> list[Variable]:
 class _Rows:
     """Rows of K_fu, at a theta.
 
-    Each reads its own rows of the matrices of n rows that its graph is made of. A covariance that
-    does otherwise, as one that reads the mean of all inputs, is made as a whole: rows from either
-    end show it.
+    Each reads its own rows of the matrices of n rows that its graph is made of, if that follows
+    from the graph. Any other, as one that reads the mean of all inputs, is made as a whole.
     """
 
     def __init__(self, setting: Setting, K_uf: Variable, shape: tuple[int, int]):
         (n, m), bounds = shape, pt.lscalars("start", "stop")
         self._shape, self._together = shape, min(ELEMENTS // m, n)
         tall = {x: x[slice(*bounds)] for x in ancestors([K_uf]) if _height(x) == n}
-        cut = clone_replace(K_uf, tall, rebuild_strict=False) if self._together < n else K_uf
-        self._function = setting.compiled([setting.theta, *bounds], cut)
-        if self._together < n and not rows_are_their_own(
-            partial(self, setting.at), shape, self._together
-        ):
-            self._function = setting.compiled([setting.theta, *bounds], K_uf)
+        if self._together < n and are_apart(K_uf, tall):
+            K_uf = clone_replace(K_uf, tall, rebuild_strict=False)
+        else:
             self._together = n
+        self._function = setting.compiled([setting.theta, *bounds], K_uf)
 
     def __call__(self, theta: Array, start: int, stop: int) -> Array:
         """K_fu[start:stop]."""
@@ -141,3 +142,77 @@ def _height(x: Variable) -> int | None:
     """Of a matrix that is no result of a computation."""
     value = known_value(x)
     return len(value) if np.ndim(value) == 2 else None
+
+
+def are_apart(K_uf: Variable, tall: Collection[Variable]) -> bool:
+    """Whether each column of a matrix is made of its own row of other matrices, the same of each.
+
+    Parameters
+    ----------
+    K_uf : variable
+        (m, n).
+    tall : collection of variable
+        Matrices of n rows that are no result of a computation.
+
+    Returns
+    -------
+    bool
+        It follows from the graph: an operation without a rule joins rows.
+
+    Examples
+    --------
+    >>> X, Z = pt.matrix("X"), pt.matrix("Z")
+    >>> are_apart(pt.dot(Z, X.T), [X]), are_apart(pt.dot(Z, (X - X.mean(axis=0)).T), [X])
+    (True, False)
+    """
+    axes = dict.fromkeys(tall, 0)
+    for node in toposort([K_uf]):
+        if any(v in axes for v in node.inputs):
+            axis = _axis_of_rows(node, [axes.get(v) for v in node.inputs])
+            if axis is None:
+                return False
+            axes |= dict.fromkeys(node.outputs, axis)
+    return axes.get(K_uf) == 1
+
+
+def _axis_of_rows(node: Apply[Any, Any], axes: Sequence[int | None]) -> int | None:
+    """Along which axis the rows are of what is made of inputs that have them along these."""
+    op, v = node.op, node.inputs[0]
+    if isinstance(core_of(op), Dot) and all(x.ndim <= 2 for x in node.inputs):
+        if axes == [0, None] and v.ndim == 2:
+            return 0
+        return node.outputs[0].ndim - 1 if axes == [None, 1] else None
+    free = [x for x, each in zip(node.inputs, axes, strict=True) if each is None]
+    k, *others = [each for each in axes if each is not None]
+    is_one = all(each == k for each in others)
+    if isinstance(op, Join):
+        return k if is_one and not free and op.axis % node.outputs[0].ndim != k else None
+    if isinstance(op, AdvancedSubtensor) and axes[0] is None:
+        if v.ndim > len(op.idx_list) or any(isinstance(each, slice) for each in op.idx_list):
+            return None
+        free = free[1:] if all(x.ndim == node.outputs[0].ndim for x in node.inputs[1:]) else [v]
+        return k if is_one and all(x.type.broadcastable[k] for x in free) else None
+    if isinstance(op, Elemwise):
+        # What has n elements along this axis, and is no matrix of n rows, would not be cut.
+        return k if is_one and all(x.type.broadcastable[k] for x in free) else None
+    if axes[0] is None:
+        return None
+    if isinstance(op, DimShuffle):
+        return op.new_order.index(k) if k in op.new_order else None
+    if isinstance(op, CAReduce):
+        if op.axis is None or min(op.axis) < 0 or k in op.axis:
+            return None
+        return k - sum(axis < k for axis in op.axis)
+    if any(each is not None for each in axes[1:]):
+        return None
+    if isinstance(op, Reshape):
+        lengths = np.ravel(known_value(node.inputs[1])).tolist()
+        is_column = v.ndim == 1 and sorted(lengths) == [-1] + [1] * (len(lengths) - 1)
+        return lengths.index(-1) if is_column else None
+    if isinstance(op, Subtensor | AdvancedSubtensor):
+        index = [*op.idx_list, *[slice(None)] * v.ndim][: k + 1]
+        if index[k] != slice(None):
+            return None
+        kept = sum(isinstance(each, slice) for each in index[:k])
+        return kept if kept == k or isinstance(op, Subtensor) else None
+    return None

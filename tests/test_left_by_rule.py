@@ -1,0 +1,80 @@
+"""Which Gaussians are hyper-parameters: what follows from the graph, not from a draw of it."""
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+from models import QUICK
+from pymc.distributions.transforms import Chain, Transform, ZeroSumTransform
+
+import pymc_lgm as lgm
+
+from pymc_lgm.model import hyperparameters
+
+pytestmark = pytest.mark.usefixtures("interpreted")
+
+N = 30
+GROUP, HALF = np.arange(N) % 5, np.arange(N) % 2
+
+
+def spread_beyond_a_threshold() -> pm.Model:
+    """A log standard deviation whose elements are all different, but 0 where the prior is."""
+    with pm.Model() as model:
+        b, c = pm.Normal("b", 0.0, 1.0, shape=5), pm.Normal("c", 0.0, 1.0, shape=2)
+        t = pm.Normal("t", -3.0, 0.1)
+        spread = c[HALF] * np.linspace(0.5, 1.5, N) * pt.gt(t, 0.0)
+        pm.Normal("y", b[GROUP], pm.math.exp(spread), observed=np.sin(np.arange(N)))
+    return model
+
+
+def test_elements_that_are_equal_by_chance_are_not_one() -> None:
+    ours = lgm.LatentGaussianModel.from_pymc(spread_beyond_a_threshold(), compile_kwargs=QUICK)
+    assert list(ours.latents) == ["b", "c"]
+    ours.check(draws=3)
+
+
+@pytest.mark.mutant
+def test_elements_that_are_equal_in_a_draw_are_noticed(monkeypatch: Any, dies: Any) -> None:
+    def drawn(predictor: Any, _: Any) -> bool:
+        _, counts = np.unique(pm.draw(predictor, random_seed=0), return_counts=True)
+        return bool(counts.max() >= hyperparameters.MOST)
+
+    monkeypatch.setattr(hyperparameters, "_is_shared", drawn)
+    ours = lgm.LatentGaussianModel.from_pymc(spread_beyond_a_threshold(), compile_kwargs=QUICK)
+    dies("left: equal in a draw", float(list(ours.latents) != ["b", "c"]), above=0.5)
+
+
+class Doubled(Transform):
+    name = "doubled"
+
+    def forward(self, value: Any, *inputs: Any) -> Any:
+        return 2.0 * value
+
+    def backward(self, value: Any, *inputs: Any) -> Any:
+        return value / 2.0
+
+    def log_jac_det(self, value: Any, *inputs: Any) -> Any:
+        return -np.log(2.0) * pt.ones_like(value).sum(axis=-1)
+
+
+@pytest.mark.parametrize("also", [True, False])
+def test_a_composed_transform_of_effects_that_sum_to_zero_is_refused(also: bool) -> None:
+    chain = Chain([Doubled(), ZeroSumTransform([-1])])
+    with pm.Model() as model:
+        z = pm.ZeroSumNormal("z", 1.0, shape=5, default_transform=chain)
+        b = pm.Normal("b", 0.0, 1.0, shape=5) if also else 0.0
+        pm.Poisson("y", pm.math.exp((z + b)[GROUP]), observed=GROUP)
+    with pytest.raises(ValueError, match=r"'z' is Gaussian .* another transform than PyMC's own"):
+        lgm.LatentGaussianModel.from_pymc(model)
+
+
+def test_a_flat_prior_has_no_draw_and_needs_none() -> None:
+    with pm.Model() as model:
+        b, c = pm.Normal("b", 0.0, 1.0, shape=5), pm.Normal("c", 0.0, 1.0, shape=2)
+        spread = pm.Flat("level") + c[HALF]
+        pm.Normal("y", b[GROUP], pm.math.exp(spread), observed=np.sin(np.arange(N)))
+    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    assert list(ours.latents) == ["b"]
