@@ -10,8 +10,8 @@ from scipy.stats import multivariate_normal, norm
 import pymc_lgm as lgm
 
 from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.gaussian import low_rank_update as updated
 from pymc_lgm.model.forms.field import FieldPredictor
-from pymc_lgm.priors import updated
 from pymc_lgm.state import AtTheta
 
 N, WEAK = 30, 4

@@ -28,16 +28,13 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 from scipy.sparse import csc_array
 
-from pymc_lgm.gaussian import loops
-from pymc_lgm.gaussian.factors import UpdatedFactor
-from pymc_lgm.gaussian.families import Family, FamilyAt
+from pymc_lgm.gaussian import loops, sparse_loops
+from pymc_lgm.gaussian.families import Family, FamilyAt, UpdatedFactor
+from pymc_lgm.gaussian.posterior import ByCovariance
+from pymc_lgm.gaussian.protocols import Prior, WithoutSlopes
+from pymc_lgm.gaussian.sites import Precision, SiteBlocks, diagonal
+from pymc_lgm.gaussian.sparse import Pattern, SparseFactor
 from pymc_lgm.linalg import LOG_2PI, Array, tally
-from pymc_lgm.priors import sparse_loops
-from pymc_lgm.priors.base import Prior
-from pymc_lgm.priors.by_covariance import ByCovariance
-from pymc_lgm.priors.precision import Precision, SiteBlocks, diagonal
-from pymc_lgm.priors.sparse import Pattern, SparseFactor
-from pymc_lgm.priors.without_slopes import WithoutSlopes
 
 __all__ = ["Layout", "SumAt", "SumModel", "SumPosterior", "SumPrior"]
 
