@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pymc_lgm.gaussian import bands
 from pymc_lgm.gaussian.bands import BandFactor, WhitenerFactor
-from pymc_lgm.gaussian.posterior import PrecisionPosterior, Sparse
+from pymc_lgm.gaussian.posterior import PrecisionPosterior
 from pymc_lgm.gaussian.protocols import Prior
 from pymc_lgm.gaussian.sites import Precision, SiteBlocks
 from pymc_lgm.linalg import LOG_2PI, Array, tally
@@ -111,30 +111,11 @@ class OfWhitener:
 # Conditioned on a diagonal W
 
 
-class Banded(Sparse, Protocol):
-    """T (f − m) ~ N(0, I)."""
-
-    T: Array
-
-    @property
-    def covariance_on_band(self) -> Array:
-        """K where the band of Q is."""
-
-    def vjp(self, M: Array, v: Array) -> Array:
-        """⟨M, ∂Q⟩ + vᵀ ∂m."""
-
-
 class BandedPosterior(PrecisionPosterior):
     """The same conditioned on precisions W ≥ 0, a diagonal, for the same band: see `Posterior`."""
 
-    prior: Banded
+    prior: BandedPrior
     factor: BandFactor
-
-    # Derivatives in theta
-
-    def differentiable(self) -> BandedPosterior:
-        """Nothing is to be made ready."""
-        return self
 
     def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
         """⟨½ a aᵀ − ½ R + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m by ∂Q, for O(n b²).

@@ -16,7 +16,7 @@ import numpy as np
 
 from numpy.typing import NDArray
 
-from pymc_lgm.gaussian.dense import DensePosterior, DensePrior, Joinable, joined_by
+from pymc_lgm.gaussian.dense import DensePosterior, DensePrior, WithArray, joined_by
 from pymc_lgm.gaussian.protocols import GaussianModel, Posterior, Prior
 from pymc_lgm.gaussian.sites import Precision, SiteBlocks, rooted
 from pymc_lgm.linalg import Array, CholeskyFactor, factorize
@@ -26,7 +26,7 @@ __all__ = ["BlocksPosterior", "BlocksPrior", "JoinedPosterior", "Scattered", "co
 # Conditioned on sites that join one f_i of every part
 
 
-class InParts(Joinable, Protocol):
+class InParts(WithArray, Protocol):
     """A prior of independent parts."""
 
     @property

@@ -23,10 +23,9 @@ from pymc_lgm.gaussian.sites import Precision, SiteBlocks, rooted
 from pymc_lgm.linalg import Array, CholeskyFactor, bounded_exp, factorize, held, tally
 
 __all__ = [
-    "Dense",
     "DensePosterior",
     "DensePrior",
-    "HeldPosterior",
+    "DiagonalPosterior",
     "SitePosterior",
     "information",
     "multiply_jvp",
@@ -99,21 +98,17 @@ ROUNDING = 0.5 * float(np.finfo(float).eps)
 """u: the largest relative error of rounding a number."""
 
 
-class Differentiable(Prior, Protocol):
-    """A prior whose derivatives take an n × n array."""
-
-    def vjp(self, M: Array, v: Array) -> Array:
-        """⟨M, ∂K⟩ + vᵀ ∂m, shape (p,)."""
-
-
-class Joinable(Differentiable, Protocol):
-    """A prior whose K can be made as one array."""
+class WithArray(Prior, Protocol):
+    """A prior whose K can be made as one array: a `DensePrior`, or several as one."""
 
     def dense(self) -> Array:
         """K, a new array."""
 
+    def vjp(self, M: Array, v: Array) -> Array:
+        """⟨M, ∂K⟩ + vᵀ ∂m, shape (p,), M of shape (n, n)."""
 
-def joined_by(W: SiteBlocks, prior: Joinable) -> DensePosterior | None:
+
+def joined_by(W: SiteBlocks, prior: WithArray) -> DensePosterior | None:
     """Condition on W with blocks, which may join f_i that the prior has independent."""
     if not (prior.n * ROUNDING * W.diagonal(W.values) * prior.variances < 1.0).all():
         return None
@@ -126,11 +121,12 @@ def joined_by(W: SiteBlocks, prior: Joinable) -> DensePosterior | None:
 class DensePosterior:
     """A dense prior conditioned on blocks W, through B = I + W^½ K W^½: see `Posterior`.
 
-    Σ = (K⁻¹ + W)⁻¹ = K − K W^½ B⁻¹ W^½ K. O(n²) a verb where nothing else is said. Of a diagonal W
-    it is a `SitePosterior`.
+    Σ = (K⁻¹ + W)⁻¹ = K − K W^½ B⁻¹ W^½ K. O(n²) per verb, unless the verb says something else.
     """
 
-    def __init__(self, prior: Differentiable, W: SiteBlocks, B: CholeskyFactor):
+    prior: WithArray
+
+    def __init__(self, prior: WithArray, W: Precision, B: CholeskyFactor):
         self.prior, self._B = prior, B
         self.precision: Any = W
         self._W = rooted(W)
@@ -302,48 +298,13 @@ THIN = 1e-6
 """W_i Σ_ii below which a difference from 1 does not say what it is."""
 
 
-class Dense(Differentiable, Protocol):
-    """A prior with a dense K = v C, and its factor."""
+class DiagonalPosterior(DensePosterior):
+    """A dense prior conditioned on a diagonal W ≥ 0: a `SitePosterior`, or on a device.
 
-    @property
-    def factor(self) -> CholeskyFactor:
-        """L."""
-
-    @property
-    def symmetric(self) -> tuple[Array, float]:
-        """C, in the upper triangle of an array in column order, and v."""
-
-
-class SitePosterior(DensePosterior):
-    """A dense prior conditioned on a diagonal W ≥ 0, through B = I + W^½ K W^½: see `Posterior`.
-
-    Σ = (K⁻¹ + W)⁻¹ = K − K W^½ B⁻¹ W^½ K. Made by `DensePrior.condition`; O(n²) a verb where
-    nothing else is said.
+    A device holds K itself, so that the verbs are those of factors, not compiled loops.
     """
 
-    def __init__(self, prior: Dense, W: Array, U: Array):
-        self.prior: Dense = prior
-        self.precision, self._W = W, rooted(W)
-        self._U, self._root = U, np.sqrt(W)
-        self._B = CholeskyFactor(U, lower=False)
-
-    @classmethod
-    def of(cls, prior: Dense, W: Array, C: Array, diagonal: Array, v: float) -> Self | None:
-        """Factorize B, of K = v C above its diagonal: one O(n³) operation; ``None`` if it fails."""
-        tally.cubic_ops += 1
-        U, is_definite = dense_loops.conditioned(C, diagonal, v, W)
-        return cls(prior, W, U) if is_definite else None
-
-    def dual(self, b: Array) -> Array:
-        """(I + W K)⁻¹ b = b − W^½ B⁻¹ W^½ K b."""
-        if b.ndim > 1:
-            return super().dual(b)
-        result: Array = dense_loops.dual(*self.prior.symmetric, self._U, self._root, b)
-        return result
-
-    def spread(self, x: Array) -> float:
-        """xᵀ Σ x = xᵀ K x − |L_B⁻¹ W^½ K x|²."""
-        return float(dense_loops.spread(*self.prior.symmetric, self._U, self._root, x))
+    prior: DensePrior
 
     @cached_property
     def shares(self) -> Array:
@@ -369,6 +330,32 @@ class SitePosterior(DensePosterior):
         """Σ_ii, each as a block."""
         return self.variances[:, None, None]
 
+
+class SitePosterior(DiagonalPosterior):
+    """The same with its verbs in compiled loops. Made by `DensePrior.condition`."""
+
+    def __init__(self, prior: DensePrior, W: Array, U: Array):
+        super().__init__(prior, W, CholeskyFactor(U, lower=False))
+        self._U, self._root = U, np.sqrt(W)
+
+    @classmethod
+    def of(cls, prior: DensePrior, W: Array, C: Array, diagonal: Array, v: float) -> Self | None:
+        """Factorize B, of K = v C above its diagonal: one O(n³) operation; ``None`` if it fails."""
+        tally.cubic_ops += 1
+        U, is_definite = dense_loops.conditioned(C, diagonal, v, W)
+        return cls(prior, W, U) if is_definite else None
+
+    def dual(self, b: Array) -> Array:
+        """(I + W K)⁻¹ b = b − W^½ B⁻¹ W^½ K b."""
+        if b.ndim > 1:
+            return super().dual(b)
+        result: Array = dense_loops.dual(*self.prior.symmetric, self._U, self._root, b)
+        return result
+
+    def spread(self, x: Array) -> float:
+        """xᵀ Σ x = xᵀ K x − |L_B⁻¹ W^½ K x|²."""
+        return float(dense_loops.spread(*self.prior.symmetric, self._U, self._root, x))
+
     def deviations(self, xi: Array) -> Array:
         """Matheron's rule: see `dense_loops.deviations`."""
         return self.whitened_deviations(xi)[0]
@@ -385,25 +372,6 @@ class SitePosterior(DensePosterior):
         left = 0.5 * a if v is None else 0.5 * a + v
         M = dense_loops.of_evidence(inverse, self._root, left, a)
         return self.prior.vjp(M, a if v is None else a + v)
-
-
-class HeldPosterior(SitePosterior):
-    """See `SitePosterior`: by the verbs of the factors, since compiled loops have no K here."""
-
-    dual = DensePosterior.dual
-    spread = DensePosterior.spread
-    deviations = DensePosterior.deviations
-    whitened_deviations = DensePosterior.whitened_deviations
-    evidence_gradient = DensePosterior.evidence_gradient
-
-    def __init__(self, prior: Dense, W: Array, B: CholeskyFactor):
-        self.prior: Dense = prior
-        self.precision, self._W, self._B = W, rooted(W), B
-
-    @classmethod
-    def by(cls, prior: Dense, W: Array, B: CholeskyFactor | None) -> Self | None:
-        """``None`` if there is no factor."""
-        return None if B is None else cls(prior, W, B)
 
 
 # The prior
@@ -626,7 +594,8 @@ class DensePrior:
         if not (self.n * ROUNDING * (self.variance * W * self._matrix.diagonal) < 1.0).all():
             return None
         if self._matrix.held is not None:
-            return HeldPosterior.by(self, W, self._matrix.held.scaled_factor(self.variance * W))
+            B = self._matrix.held.scaled_factor(self.variance * W)
+            return None if B is None else DiagonalPosterior(self, W, B)
         return SitePosterior.of(self, W, self._matrix.above, self._matrix.diagonal, self.variance)
 
     def scaled(self, W: Array) -> Array:

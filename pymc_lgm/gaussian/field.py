@@ -80,10 +80,6 @@ class FieldPosterior(WithoutSlopes, PrecisionPosterior):
         """log|B|."""
         return self._log_determinant
 
-    def differentiable(self) -> FieldPosterior:
-        """As it is."""
-        return self
-
 
 class FieldPrior(WithoutSlopes):
     """f = m + E φ + B β: see `Prior`. Made by `at`. It has no derivatives in theta."""

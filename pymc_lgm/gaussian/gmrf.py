@@ -246,8 +246,9 @@ class PrecisionMaker:
 #     φ ~ N(0, Q⁻ + s² 11ᵀ),   Q = D − W,
 #
 # Q⁻ the generalized inverse: the law of `pymc.ICAR`, whose mean over the areas has standard
-# deviation s. Q has no inverse, since Q 1 = 0. With δ added at area p, Q_p = Q + δ e_p e_pᵀ has one,
-# and is as sparse: Q_p⁻¹ = G + 11ᵀ/δ, where G is zero at p, and with g = G 1/n and ḡ = 1ᵀG 1/n²
+# deviation s. Q has no inverse, since Q 1 = 0. With δ added at area p, Q_p = Q + δ e_p e_pᵀ has
+# one, and is as sparse: Q_p⁻¹ = G + 11ᵀ/δ, where G is zero at p, and with g = G 1/n and
+# ḡ = 1ᵀG 1/n²
 #
 #     Q⁻ = (I − J) G (I − J) = Q_p⁻¹ − 1 gᵀ − g 1ᵀ + (ḡ − 1/δ) 11ᵀ,   J = 11ᵀ/n.
 

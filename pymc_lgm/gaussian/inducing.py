@@ -46,10 +46,6 @@ class InducingModel(Protocol):
 class InducingPosterior(WithoutSlopes, RootPosterior):
     """The same conditioned on precisions W ≥ 0: see `Posterior`."""
 
-    def differentiable(self) -> InducingPosterior:
-        """As it is."""
-        return self
-
 
 class InducingPrior(WithoutSlopes):
     """f = (V v, v): see `Prior`. Made by `at`. It has no derivatives in theta."""

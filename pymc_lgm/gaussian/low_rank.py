@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from pymc_lgm.gaussian.dense import ROUNDING, DensePrior
-from pymc_lgm.gaussian.posterior import Rooted, RootPosterior
+from pymc_lgm.gaussian.posterior import RootPosterior
 from pymc_lgm.gaussian.protocols import GaussianModel, Prior
 from pymc_lgm.gaussian.sites import Precision, diagonal, rooted
 from pymc_lgm.linalg import Array, factorize, tally
@@ -22,24 +21,10 @@ from pymc_lgm.linalg import Array, factorize, tally
 __all__ = ["LowRankPosterior", "LowRankPrior"]
 
 
-class Factored(Rooted, Protocol):
-    """V = U L."""
-
-    basis: Array
-    reduced: DensePrior
-
-    def vjp(self, M: Array, v: Array) -> Array:
-        """⟨M, ∂K_w⟩ + vᵀ ∂c, M of shape (r, r)."""
-
-
 class LowRankPosterior(RootPosterior):
     """The same for V = U L, with derivatives in theta."""
 
-    prior: Factored
-
-    def differentiable(self) -> LowRankPosterior:
-        """Nothing is to be made ready."""
-        return self
+    prior: LowRankPrior
 
     def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
         """⟨½ a aᵀ − ½ R + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂c, where Uᵀ R U = L⁻ᵀ (I − B_r⁻¹) L⁻¹."""

@@ -1,14 +1,15 @@
-"""Posteriors that follow from few verbs: Σ x, xᵀ Σ x, a root of Σ, and log|B|.
+"""Posteriors that follow from few verbs: A ξ, Aᵀ x, A⁻¹ d, the diagonal of Σ, and log|B|.
 
-`ByCovariance` has all that follows. `PrecisionPosterior` makes the few from a factor of K⁻¹ + W,
-`RootPosterior` from one of I + Vᵀ W V, if f = c + V ξ has fewer degrees of freedom than elements.
+`ByRoot` derives all verbs from a root A of Σ = A Aᵀ. `PrecisionPosterior` has it by a factor of
+K⁻¹ + W. `RootPosterior` has it by a factor of I + Vᵀ W V, if f = c + V ξ has fewer degrees of
+freedom than elements.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -18,11 +19,11 @@ from pymc_lgm.gaussian.protocols import Prior
 from pymc_lgm.gaussian.sites import Precision, SiteBlocks, gathered, rooted
 from pymc_lgm.linalg import LOG_2PI, Array, CholeskyFactor, tally
 
-__all__ = ["ByCovariance", "Factor", "PrecisionPosterior", "RootPosterior", "Rooted", "Sparse"]
+__all__ = ["ByRoot", "Factor", "PrecisionPosterior", "RootPosterior", "Rooted", "Sparse"]
 
 
-class ByCovariance(ABC):
-    """Verbs of a `Posterior` whose draws are a root A of Σ times ξ₁, and no noise beside it."""
+class ByRoot(ABC):
+    """Verbs of a `Posterior` whose draws are A ξ₁, with Σ = A Aᵀ and no noise beside it."""
 
     prior: Prior
 
@@ -39,26 +40,43 @@ class ByCovariance(ABC):
     def variances(self) -> Array:
         """Σ_ii, shape (n,)."""
 
-    @property
-    @abstractmethod
-    def site_covariances(self) -> Array:
-        """Σ's blocks on the sets of W."""
-
-    @abstractmethod
-    def covariance_times(self, x: Array) -> Array:
-        """Σ x."""
-
-    @abstractmethod
-    def spread(self, x: Array) -> float:
-        """xᵀ Σ x."""
-
     @abstractmethod
     def multiply(self, xi: Array) -> Array:
         """A ξ."""
 
     @abstractmethod
+    def multiply_transposed(self, x: Array) -> Array:
+        """Aᵀ x."""
+
+    @abstractmethod
     def solve(self, d: Array) -> Array:
         """A⁻¹ d."""
+
+    def covariance_times(self, x: Array) -> Array:
+        """Σ x = A Aᵀ x."""
+        return self.multiply(self.multiply_transposed(x))
+
+    def spread(self, x: Array) -> float:
+        """xᵀ Σ x = |Aᵀ x|²."""
+        half = self.multiply_transposed(x)
+        return float(half @ half)
+
+    @property
+    def site_covariances(self) -> Array:
+        """Σ_ii, each as a block."""
+        return self.variances[:, None, None]
+
+    def block(self, index: NDArray[np.intp]) -> Array:
+        """Σ of some f_i: Aᵀ times a column of the identity for each."""
+        columns = np.zeros((self.prior.n, index.size), order="F")
+        columns[index, np.arange(index.size)] = 1.0
+        half = self.multiply_transposed(columns)
+        sigma: Array = half.T @ half
+        return sigma
+
+    def differentiable(self) -> Self:
+        """As it is."""
+        return self
 
     def dual(self, b: Array) -> Array:
         """(I + W K)⁻¹ b = b − W Σ b."""
@@ -160,7 +178,7 @@ class Sparse(Prior, Protocol):
         """log|K|."""
 
 
-class PrecisionPosterior(ByCovariance):
+class PrecisionPosterior(ByRoot):
     """The same conditioned on precisions W ≥ 0, a diagonal: Σ⁻¹ = A = K⁻¹ + W: see `Posterior`."""
 
     prior: Sparse
@@ -174,18 +192,13 @@ class PrecisionPosterior(ByCovariance):
         """log|B| = log|K| + log|A|."""
         return self.prior.log_determinant + self.factor.log_determinant
 
-    def covariance_times(self, x: Array) -> Array:
-        """Σ x = R⁻ᵀ R⁻¹ x."""
-        return self.multiply(self.factor.solve(x))
-
-    def spread(self, x: Array) -> float:
-        """xᵀ Σ x = |R⁻¹ x|²."""
-        half = self.factor.solve(x)
-        return float(half @ half)
-
     def multiply(self, xi: Array) -> Array:
         """R⁻ᵀ ξ."""
         return self.factor.solve_transposed(xi)
+
+    def multiply_transposed(self, x: Array) -> Array:
+        """R⁻¹ x."""
+        return self.factor.solve(x)
 
     def solve(self, d: Array) -> Array:
         """Rᵀ d."""
@@ -195,19 +208,6 @@ class PrecisionPosterior(ByCovariance):
     def variances(self) -> Array:
         """Σ_ii."""
         return self.factor.inverse_diagonal
-
-    @property
-    def site_covariances(self) -> Array:
-        """Σ_ii, shape (n, 1, 1)."""
-        return self.variances[:, None, None]
-
-    def block(self, index: NDArray[np.intp]) -> Array:
-        """Σ of some f_i: a column of Σ for each."""
-        columns = np.zeros((self.prior.n, index.size), order="F")
-        columns[index, np.arange(index.size)] = 1.0
-        half = self.factor.solve(columns)
-        result: Array = half.T @ half
-        return result
 
 
 # By a root of K
@@ -221,7 +221,7 @@ class Rooted(Prior, Protocol):
         """V, shape (E, r)."""
 
 
-class RootPosterior(ByCovariance):
+class RootPosterior(ByRoot):
     """f = c + V ξ conditioned on precisions W ≥ 0, through B_r = I + Vᵀ W V.
 
     Σ = V B_r⁻¹ Vᵀ, |B_r| = |I + W^½ K W^½|: see `Posterior`.
@@ -238,14 +238,9 @@ class RootPosterior(ByCovariance):
         """log|B|."""
         return self._B.log_determinant
 
-    def covariance_times(self, x: Array) -> Array:
-        """V B_r⁻¹ Vᵀ x."""
-        return self.prior.multiply(self._B.inverse_times(self.prior.multiply_transposed(x)))
-
-    def spread(self, x: Array) -> float:
-        """xᵀ Σ x."""
-        half = self._B.solve(self.prior.multiply_transposed(x))
-        return float(half @ half)
+    def multiply_transposed(self, x: Array) -> Array:
+        """L_B⁻¹ Vᵀ x."""
+        return self._B.solve(self.prior.multiply_transposed(x))
 
     @cached_property
     def _half(self) -> Array:
