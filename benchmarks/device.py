@@ -28,10 +28,10 @@ from _results import Table, arguments
 
 import pymc_lgm as lgm
 
+from pymc_lgm.gaussian import DensePrior
+from pymc_lgm.gaussian.dense import DensePosterior
 from pymc_lgm.linalg import CholeskyFactor, factorize
 from pymc_lgm.on_device import Device, Held, by_cupy, by_numpy, use_device
-from pymc_lgm.priors import DensePrior
-from pymc_lgm.priors.dense_posterior import DensePosterior
 
 VERBS = {"n": "", "verb": "<22", "CPU": ".4f", "GPU": ".4f", "ratio": ".1f", "error": ".0e"}
 DRAWS = {"n": "", "by": "<3", "seconds a draw": ".2f", "ratio": ".1f", "operations": ".1f"}

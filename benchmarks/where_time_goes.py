@@ -28,8 +28,8 @@ PACKAGE = str(Path(lgm.__file__).parent)
 
 PARTS = {
     "linalg.py:factorize": "factors of K and B",
-    "priors/site_posterior.py:of": "factors of K and B",
-    "priors/site_posterior.py:shares": "inverses",
+    "gaussian/dense.py:of": "factors of K and B",
+    "gaussian/dense.py:shares": "inverses",
     "linalg.py:inverse": "inverses",
     "linalg.py:inverse_times": "products and solves, O(n²)",
     "linalg.py:inverse_factor": "inverses",

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from pymc_lgm.approximations.gaussian import Effects
 from pymc_lgm.callbacks import LogDensity
+from pymc_lgm.gaussian import Prior
+from pymc_lgm.gaussian.protocols import GaussianModel
 from pymc_lgm.linalg import Array
-from pymc_lgm.priors import Prior
-from pymc_lgm.priors.base import GaussianModel
 
 __all__ = ["LatentGaussian"]
 

@@ -11,8 +11,8 @@ from scipy.sparse import csc_array, csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from pymc_lgm.excursions import exceedance as exceedance
+from pymc_lgm.gaussian.gmrf import IntrinsicField
 from pymc_lgm.maps import plot_map as plot_map
-from pymc_lgm.priors.intrinsic import IntrinsicField
 
 __all__ = ["adjacency", "exceedance", "plot_map", "scaling_factor"]
 

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from pymc_lgm.approximations.gaussian import Effects, GaussianApproximation, Search
 from pymc_lgm.approximations.importance import Estimate, Kept
+from pymc_lgm.gaussian import Prior
 from pymc_lgm.latent_gaussian import LatentGaussian
 from pymc_lgm.linalg import Array, tally
-from pymc_lgm.priors import Prior
 
 __all__ = ["AtTheta", "LikelihoodAt", "State", "acceptance_probability"]
 

@@ -15,7 +15,7 @@ from test_sets import from_pymc
 import pymc_lgm as lgm
 
 from pymc_lgm.approximations.variational import variational
-from pymc_lgm.priors import FieldPrior
+from pymc_lgm.gaussian import FieldPrior
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
 

@@ -12,9 +12,9 @@ from toys import Counts, Labels
 
 import pymc_lgm as lgm
 
+from pymc_lgm.gaussian import BlocksPrior, DensePrior
+from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.linalg import tally
-from pymc_lgm.priors import BlocksPrior, DensePrior
-from pymc_lgm.priors.precision import SiteBlocks
 
 THETA = np.array([1.1, 0.3, -0.5])
 INDEX = [np.array([0, 3, 5]), np.array([4, 1, 2])]

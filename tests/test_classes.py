@@ -8,13 +8,12 @@ from toys import Counts, Labels
 
 from pymc_lgm.approximations.site_coordinates import InClasses
 from pymc_lgm.approximations.sites import Sites
+from pymc_lgm.gaussian import BlocksPrior
+from pymc_lgm.gaussian.blocks import JoinedPosterior
+from pymc_lgm.gaussian.dense import DensePosterior, joined_by
+from pymc_lgm.gaussian.sites import ClassBlocks, SiteBlocks
 from pymc_lgm.linalg import tally
 from pymc_lgm.model.refutations import are_classes
-from pymc_lgm.priors import BlocksPrior
-from pymc_lgm.priors.class_blocks import ClassBlocks
-from pymc_lgm.priors.dense_posterior import DensePosterior, joined_by
-from pymc_lgm.priors.joined_posterior import JoinedPosterior
-from pymc_lgm.priors.precision import SiteBlocks
 
 THETA = np.array([1.1, 0.3, -0.5])
 INDEX = [np.array([0, 3, 5]), np.array([4, 1, 8]), np.array([7, 2, 6])]

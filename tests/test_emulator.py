@@ -50,6 +50,7 @@ from pymc_lgm.approximations.recall import laplace_from_sites, recall
 from pymc_lgm.approximations.site_coordinates import FLAT, OneByOne
 from pymc_lgm.approximations.sites import Margins, Recalled, Sites
 from pymc_lgm.approximations.sites_tuning import SitesTuning
+from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.theta import emulated as module
 from pymc_lgm.kernels.theta import on_emulator
@@ -57,7 +58,6 @@ from pymc_lgm.kernels.theta import prior_jump as prior_jump_module
 from pymc_lgm.kernels.theta.emulated import EmulatorTuning, surrogate_transition
 from pymc_lgm.kernels.theta.prior_jump import jump_of_target
 from pymc_lgm.linalg import tally
-from pymc_lgm.priors import DensePrior
 from pymc_lgm.state import LikelihoodAt
 
 

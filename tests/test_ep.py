@@ -19,10 +19,10 @@ from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.approximations.tilted import Marginals, probit_moments, quadrature_moments
 from pymc_lgm.approximations.variational import variational
+from pymc_lgm.gaussian import BandedPrior, DensePrior, bands
+from pymc_lgm.gaussian.dense import DensePosterior
+from pymc_lgm.gaussian.posterior import ByCovariance
 from pymc_lgm.linalg import factorize, tally
-from pymc_lgm.priors import BandedPrior, DensePrior, bands
-from pymc_lgm.priors.by_covariance import ByCovariance
-from pymc_lgm.priors.dense_posterior import DensePosterior
 from pymc_lgm.state import LikelihoodAt
 
 

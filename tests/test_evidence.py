@@ -20,8 +20,8 @@ import pymc_lgm as lgm
 
 from pymc_lgm import evidence
 from pymc_lgm.approximations.laplace import evidence_gradient, laplace
+from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.linalg import tally
-from pymc_lgm.priors import DensePrior
 from pymc_lgm.state import LikelihoodAt
 
 pytestmark = pytest.mark.usefixtures("interpreted")

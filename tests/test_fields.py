@@ -26,13 +26,14 @@ from pymc_lgm.approximations.gaussian import Effects
 from pymc_lgm.approximations.log_concave import draw_log_concave
 from pymc_lgm.approximations.own_effects import OwnEffects
 from pymc_lgm.approximations.tilted import Marginals, effects_moments, quadrature_moments
+from pymc_lgm.gaussian import FieldPrior
+from pymc_lgm.gaussian import gmrf as joined_field
+from pymc_lgm.gaussian.gmrf import IndependentMaker
 from pymc_lgm.model.field_structure import FieldStructure
 from pymc_lgm.model.forms import field
 from pymc_lgm.model.forms.field import FieldPredictor
 from pymc_lgm.model.forms.integrated import IntegratedEffects
 from pymc_lgm.model.forms.linear import LinearPredictor
-from pymc_lgm.priors import FieldPrior, joined_field
-from pymc_lgm.priors.joined_field import IndependentMaker
 from pymc_lgm.spatial import adjacency
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test

@@ -18,9 +18,9 @@ from test_priors import close
 import pymc_lgm as lgm
 
 from pymc_lgm import spatial
+from pymc_lgm.gaussian import gmrf as intrinsic
+from pymc_lgm.gaussian.gmrf import IntrinsicField
 from pymc_lgm.model.field_structure import FieldStructure
-from pymc_lgm.priors import intrinsic
-from pymc_lgm.priors.intrinsic import IntrinsicField
 
 pytestmark = pytest.mark.usefixtures("quick")
 

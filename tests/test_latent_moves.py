@@ -18,6 +18,7 @@ from mutants import Accepting
 from toys import until_noticed
 
 from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.kernels import latent
 from pymc_lgm.kernels.latent import auxiliary_gradient as mgrad_module
 from pymc_lgm.kernels.latent.auxiliary_gradient import auxiliary_gradient
@@ -25,7 +26,6 @@ from pymc_lgm.kernels.latent.curvature_hmc import curvature_hmc, curvature_metri
 from pymc_lgm.kernels.latent.metropolis import metropolis
 from pymc_lgm.kernels.latent.smmala import smmala
 from pymc_lgm.linalg import tally
-from pymc_lgm.priors import DensePrior
 from pymc_lgm.state import LikelihoodAt, State
 from pymc_lgm.steps import AuxiliaryGradient, LatentHMC, LatentSMMALA, NealMetropolis
 from pymc_lgm.testing import JointTest

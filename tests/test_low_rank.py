@@ -10,9 +10,9 @@ import pytest
 from scipy.stats import multivariate_normal
 from test_priors import close, differences, root_of
 
+from pymc_lgm.gaussian import LowRankPrior
+from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.linalg import tally
-from pymc_lgm.priors import LowRankPrior
-from pymc_lgm.priors.precision import SiteBlocks
 
 THETA = np.array([0.7, 0.2, -0.4])
 W = {

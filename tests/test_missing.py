@@ -12,9 +12,9 @@ from test_priors import close
 import pymc_lgm as lgm
 
 from pymc_lgm.approximations.variational import variational
+from pymc_lgm.gaussian import BandedPrior, FieldPrior
 from pymc_lgm.model.forms.field import FieldPredictor
 from pymc_lgm.model.missing import Missing
-from pymc_lgm.priors import BandedPrior, FieldPrior
 from pymc_lgm.state import AtTheta
 
 pytestmark = [

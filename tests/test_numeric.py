@@ -8,13 +8,13 @@ import pytest
 from scipy import stats
 
 from pymc_lgm.adaptation import ProposalTuning, StepSizeTuning
+from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.kernels.hold.sufficient import sufficient
 from pymc_lgm.kernels.hold.whitened import whitened
 from pymc_lgm.kernels.latent.elliptical_slice import elliptical_slice
 from pymc_lgm.kernels.latent.hmc import hmc
 from pymc_lgm.kernels.theta.metropolis import metropolis
 from pymc_lgm.linalg import factorize, tally
-from pymc_lgm.priors import DensePrior
 from pymc_lgm.state import State, acceptance_probability
 
 

@@ -28,6 +28,7 @@ from toys import TOYS, invariance
 
 import pymc_lgm as lgm
 
+from pymc_lgm.gaussian.sites import ClassBlocks, SiteBlocks
 from pymc_lgm.kernels import fixed_point as fixed_point_module
 from pymc_lgm.kernels.fixed_point import fixed_point
 from pymc_lgm.kernels.latent import PositionHMC
@@ -35,8 +36,6 @@ from pymc_lgm.kernels.latent import position_hmc as module
 from pymc_lgm.kernels.latent.position_hmc import place, position_hmc, step
 from pymc_lgm.linalg import tally
 from pymc_lgm.model.functions import ModelFunctions
-from pymc_lgm.priors.class_blocks import ClassBlocks
-from pymc_lgm.priors.precision import SiteBlocks
 from pymc_lgm.state import AtTheta, State
 from pymc_lgm.steps.options import refuse_no_metric
 from pymc_lgm.testing import JointTest, joint_test

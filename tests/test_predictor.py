@@ -21,10 +21,10 @@ from test_priors import close
 
 import pymc_lgm as lgm
 
+from pymc_lgm.gaussian import BlocksPrior
 from pymc_lgm.linalg import tally
 from pymc_lgm.model import affine_graph, draw_back
 from pymc_lgm.model.predictor import basis_of_range, order_of, structure_of
-from pymc_lgm.priors import BlocksPrior
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
 

@@ -6,9 +6,9 @@ import pytest
 from scipy.stats import multivariate_normal
 from toys import Counts, Errors, Map, River, Series, SeriesAndLevel, SparseTau, planar_map
 
+from pymc_lgm.gaussian import BandedPrior, DensePrior, FieldPrior
+from pymc_lgm.gaussian.sites import SiteBlocks, between, nonnegative, rooted
 from pymc_lgm.linalg import tally
-from pymc_lgm.priors import BandedPrior, DensePrior, FieldPrior
-from pymc_lgm.priors.precision import SiteBlocks, between, nonnegative, rooted
 
 THETA = np.array([1.1, 0.3, -0.5])
 

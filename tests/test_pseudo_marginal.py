@@ -33,13 +33,13 @@ from pymc_lgm.approximations.importance import (
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites, recall
 from pymc_lgm.approximations.weights import pareto_shape
+from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.kernels import latent, sweep
 from pymc_lgm.kernels import pseudo_marginal as element_module
 from pymc_lgm.kernels.hold import pseudo_marginal as module
 from pymc_lgm.kernels.theta import metropolis as metropolis_module
 from pymc_lgm.kernels.theta.emulated import SETTLED, is_settled
 from pymc_lgm.linalg import factorize, tally
-from pymc_lgm.priors import DensePrior
 from pymc_lgm.state import LikelihoodAt, State
 
 pytestmark = pytest.mark.usefixtures("quick")

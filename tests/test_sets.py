@@ -19,8 +19,8 @@ from pymc_lgm.approximations.site_coordinates import InSets
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.approximations.variational import evidence_gradient, variational
 from pymc_lgm.approximations.variational_sets import LEAST, nodes_of_sets
-from pymc_lgm.priors.dense_posterior import DensePosterior
-from pymc_lgm.priors.precision import SiteBlocks
+from pymc_lgm.gaussian.dense import DensePosterior
+from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
 

@@ -14,8 +14,8 @@ import pymc_lgm as lgm
 from pymc_lgm import solvers
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.laplace_by_solves import laplace_by_solves
+from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.model.jitter import jitter_of
-from pymc_lgm.priors import DensePrior
 from pymc_lgm.solvers import (
     KernelMatrix,
     KernelSystem,

@@ -6,9 +6,9 @@ import pytest
 from scipy.sparse import csc_array
 from test_priors import close
 
-from pymc_lgm.priors import sparse_loops
-from pymc_lgm.priors.sparse import Pattern, fill_reducing_order
-from pymc_lgm.priors.updated import UpdatedFactor
+from pymc_lgm.gaussian import sparse_loops
+from pymc_lgm.gaussian.low_rank_update import UpdatedFactor
+from pymc_lgm.gaussian.sparse import Pattern, fill_reducing_order
 
 
 def random_matrix(rng, n, share):

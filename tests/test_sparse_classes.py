@@ -20,11 +20,11 @@ from toys import Toy, invariance_after
 
 import pymc_lgm as lgm
 
+from pymc_lgm.gaussian import InducingPrior
+from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.likelihoods import robust_max
 from pymc_lgm.likelihoods.expectations import expected_log_sum, probability_of_largest
 from pymc_lgm.likelihoods.robust_max import RobustMax
-from pymc_lgm.priors import InducingPrior
-from pymc_lgm.priors.precision import SiteBlocks
 from pymc_lgm.testing import joint_test
 
 pytestmark = pytest.mark.usefixtures("interpreted")

@@ -14,8 +14,8 @@ from scipy.special import expit, factorial
 from test_fields import estimated_evidence
 from test_sets import from_pymc
 
+from pymc_lgm.gaussian import BandedPrior, FieldPrior
 from pymc_lgm.model import sparse_precision
-from pymc_lgm.priors import BandedPrior, FieldPrior
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 

@@ -16,8 +16,8 @@ from test_sets import from_pymc
 
 import pymc_lgm as lgm
 
+from pymc_lgm.gaussian import DensePrior, FieldPrior
 from pymc_lgm.model.sparse_precision import as_sparse_precision
-from pymc_lgm.priors import DensePrior, FieldPrior
 from pymc_lgm.testing import joint_test
 
 pytestmark = pytest.mark.usefixtures("quick")

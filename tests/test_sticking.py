@@ -24,6 +24,7 @@ from pymc_lgm.approximations.recall import recall
 from pymc_lgm.approximations.site_coordinates import OneByOne
 from pymc_lgm.approximations.sites import Margins, Recalled, Sites
 from pymc_lgm.approximations.sites_tuning import SitesTuning
+from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.kernels.hold.target import Screened, Slope, Target
 from pymc_lgm.kernels.latent import AdaptiveHMC
 from pymc_lgm.kernels.theta import Emulated, Metropolis
@@ -32,7 +33,6 @@ from pymc_lgm.kernels.theta.emulated import EmulatorTuning
 from pymc_lgm.kernels.theta.survey import survey
 from pymc_lgm.linalg import tally
 from pymc_lgm.model import field_structure
-from pymc_lgm.priors import DensePrior
 from pymc_lgm.state import AtTheta, LikelihoodAt, State
 
 RATS = """

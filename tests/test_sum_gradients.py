@@ -8,9 +8,9 @@ from test_sums import TAU, W_OF_MAP
 
 import pymc_lgm as lgm
 
+from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.model.field_structure import FieldStructure
 from pymc_lgm.model.forms.sum import SumPredictor
-from pymc_lgm.priors.precision import SiteBlocks
 
 
 def series_and_groups():

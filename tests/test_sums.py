@@ -39,19 +39,18 @@ from pymc_lgm.gaussian import (
     SumAt,
     SumPrior,
     loops,
+    sparse_loops,
     sums,
 )
+from pymc_lgm.gaussian.gmrf import IntrinsicField, MapMaker, PrecisionMaker, SeriesMaker
+from pymc_lgm.gaussian.sites import SiteBlocks
+from pymc_lgm.gaussian.sparse import Pattern
 from pymc_lgm.kernels.hold.sufficient import sufficient
 from pymc_lgm.model import latents as latents_of_models
 from pymc_lgm.model import series as series_of_models
 from pymc_lgm.model.field_structure import FieldStructure
 from pymc_lgm.model.forms import sum as sum_form
 from pymc_lgm.model.forms.sum import SumPredictor
-from pymc_lgm.priors import sparse_loops
-from pymc_lgm.priors.intrinsic import IntrinsicField
-from pymc_lgm.priors.markov import MapMaker, PrecisionMaker, SeriesMaker
-from pymc_lgm.priors.precision import SiteBlocks
-from pymc_lgm.priors.sparse import Pattern
 from pymc_lgm.state import AtTheta, State
 from pymc_lgm.testing import joint_test
 

@@ -26,6 +26,9 @@ from pymc_lgm import adaptation, kernels
 from pymc_lgm.approximations import site_posteriors
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.site_posteriors import NOISES, site_approximation, taylor_approximation
+from pymc_lgm.gaussian import DensePrior
+from pymc_lgm.gaussian import dense as dense_posterior
+from pymc_lgm.gaussian.dense import DensePosterior
 from pymc_lgm.kernels.hold.posterior_whitened import posterior_whitened
 from pymc_lgm.kernels.hold.surrogate import surrogate
 from pymc_lgm.kernels.hold.target import Target
@@ -34,8 +37,6 @@ from pymc_lgm.kernels.theta import slice as slice_module
 from pymc_lgm.kernels.theta.metropolis import metropolis
 from pymc_lgm.kernels.theta.slice import slice_componentwise
 from pymc_lgm.linalg import factorize, tally
-from pymc_lgm.priors import DensePrior, dense_posterior
-from pymc_lgm.priors.dense_posterior import DensePosterior
 from pymc_lgm.state import LikelihoodAt, State
 from pymc_lgm.testing import JointTest
 

@@ -14,8 +14,8 @@ from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.approximations.variational import LEAST, evidence_gradient, variational
+from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.linalg import tally
-from pymc_lgm.priors import DensePrior
 from pymc_lgm.state import AtTheta, LikelihoodAt
 
 

@@ -10,8 +10,8 @@ from scipy.stats import multivariate_normal, norm
 import pymc_lgm as lgm
 
 from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.gaussian import low_rank_update as updated
 from pymc_lgm.model.forms.field import FieldPredictor
-from pymc_lgm.priors import updated
 from pymc_lgm.state import AtTheta
 
 N, WEAK = 30, 4
@@ -117,7 +117,7 @@ def test_latents_given_f_have_their_law(tiny):
 @pytest.mark.mutant
 def test_columns_without_pivots_are_noticed(monkeypatch, dies):
     """As if the first elements were as good as any: what is divided by next to nothing is lost."""
-    monkeypatch.setattr(updated.loops, "eliminated", first_rows)
+    monkeypatch.setattr(updated, "eliminated", first_rows)
     dies("field: pivots of the first elements", error_of_evidence(1e-12), above=1e-6)
 
 

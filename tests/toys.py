@@ -24,13 +24,27 @@ from scipy.special import erfcx, gammaln, log_ndtr
 
 from pymc_lgm import kernels
 from pymc_lgm.callbacks import LogDensity
-from pymc_lgm.gaussian import Independent, Layout, OfField, SumAt, SumPrior
+from pymc_lgm.gaussian import (
+    BandedPrior,
+    DensePrior,
+    FieldPrior,
+    Independent,
+    Layout,
+    OfField,
+    SumAt,
+    SumPrior,
+)
+from pymc_lgm.gaussian.banded import OfWhitener
+from pymc_lgm.gaussian.field import Field
+from pymc_lgm.gaussian.gmrf import (
+    Elements,
+    FieldAt,
+    IntrinsicField,
+    MapMaker,
+    PrecisionMaker,
+    SeriesMaker,
+)
 from pymc_lgm.kernels.hold.target import Slope, Target
-from pymc_lgm.priors import BandedPrior, DensePrior, FieldPrior
-from pymc_lgm.priors.banded_models import OfWhitener
-from pymc_lgm.priors.field import Field
-from pymc_lgm.priors.intrinsic import IntrinsicField
-from pymc_lgm.priors.markov import Elements, FieldAt, MapMaker, PrecisionMaker, SeriesMaker
 from pymc_lgm.state import State
 from pymc_lgm.testing import JointTest, joint_values
 

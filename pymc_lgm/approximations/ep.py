@@ -18,8 +18,8 @@ from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikeliho
 from pymc_lgm.approximations.site_search import Sweep, mismatch, site_search
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.approximations.tilted import Marginals, tilted_moments
+from pymc_lgm.gaussian import Posterior, Prior
 from pymc_lgm.linalg import Array
-from pymc_lgm.priors import Posterior, Prior
 
 __all__ = ["ep", "evidence_gradient"]
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_lgm.approximations.sites import Margins, Sites
+from pymc_lgm.gaussian import Posterior, Prior
 from pymc_lgm.linalg import Array
-from pymc_lgm.priors import Posterior, Prior
 
 __all__ = [
     "GaussianApproximation",

@@ -14,9 +14,9 @@ from pymc_lgm.approximations.gaussian import (
     GaussianApproximation,
     SiteLikelihood,
 )
+from pymc_lgm.gaussian import Prior
+from pymc_lgm.gaussian.sites import SiteBlocks, is_finite, nonnegative
 from pymc_lgm.linalg import Array
-from pymc_lgm.priors import Prior
-from pymc_lgm.priors.precision import SiteBlocks, is_finite, nonnegative
 
 __all__ = ["best_constant", "class_frequency"]
 

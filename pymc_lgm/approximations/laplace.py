@@ -17,9 +17,9 @@ from pymc_lgm.approximations.gaussian import (
     Likelihood,
     plausible,
 )
+from pymc_lgm.gaussian import Prior
+from pymc_lgm.gaussian.sites import SiteBlocks, is_finite, nonnegative
 from pymc_lgm.linalg import Array, factorize
-from pymc_lgm.priors import Prior
-from pymc_lgm.priors.precision import SiteBlocks, is_finite, nonnegative
 
 __all__ = ["evidence_gradient", "laplace"]
 

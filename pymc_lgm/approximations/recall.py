@@ -22,8 +22,8 @@ from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.misfit import misfit
 from pymc_lgm.approximations.sites import Margins, Recalled, Sites
 from pymc_lgm.approximations.sites_line import SitesLine
+from pymc_lgm.gaussian import Posterior, Prior
 from pymc_lgm.linalg import Array
-from pymc_lgm.priors import Posterior, Prior
 
 __all__ = [
     "LineSearch",

@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_lgm.approximations.sites import Margins, Recalled, Sites
+from pymc_lgm.gaussian.sites import ClassBlocks, SiteBlocks, gathered, scattered
 from pymc_lgm.linalg import Array
-from pymc_lgm.priors.class_blocks import ClassBlocks
-from pymc_lgm.priors.precision import SiteBlocks, gathered, scattered
 
 __all__ = ["FLAT", "InClasses", "InSets", "OneByOne", "SiteCoordinates", "site_coordinates"]
 

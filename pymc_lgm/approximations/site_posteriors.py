@@ -16,8 +16,8 @@ from pymc_lgm.approximations.gaussian import (
     SiteLikelihood,
 )
 from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.gaussian import Prior
 from pymc_lgm.linalg import Array
-from pymc_lgm.priors import Prior
 
 __all__ = ["NOISES", "site_approximation", "taylor_approximation"]
 

@@ -20,8 +20,8 @@ from pymc_lgm.approximations.gaussian import (
 )
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.sites import Sites
+from pymc_lgm.gaussian import Posterior, Prior
 from pymc_lgm.linalg import Array
-from pymc_lgm.priors import Posterior, Prior
 
 __all__ = ["Sweep", "mismatch", "site_search"]
 

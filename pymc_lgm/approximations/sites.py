@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pymc_lgm.gaussian.sites import between
 from pymc_lgm.linalg import Array
-from pymc_lgm.priors.precision import between
 
 __all__ = ["Margins", "Recalled", "Sites"]
 

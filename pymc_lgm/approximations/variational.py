@@ -23,9 +23,9 @@ from pymc_lgm.approximations.site_search import Sweep, mismatch, site_search
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.approximations.tilted import NODES, WEIGHTS
 from pymc_lgm.approximations.variational_sets import points_of_sets, sweep_of_sets
+from pymc_lgm.gaussian import Posterior, Prior
+from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.linalg import Array
-from pymc_lgm.priors import Posterior, Prior
-from pymc_lgm.priors.precision import SiteBlocks
 
 __all__ = ["evidence_gradient", "variational"]
 

@@ -19,9 +19,9 @@ from pymc_lgm.approximations.gaussian import (
 )
 from pymc_lgm.approximations.site_search import Sweep, mismatch
 from pymc_lgm.approximations.sites import Sites
+from pymc_lgm.gaussian import Posterior
+from pymc_lgm.gaussian.sites import SiteBlocks, scattered
 from pymc_lgm.linalg import Array
-from pymc_lgm.priors import Posterior
-from pymc_lgm.priors.precision import SiteBlocks, scattered
 
 __all__ = ["nodes_of_sets", "points_of_sets", "sweep_of_sets"]
 

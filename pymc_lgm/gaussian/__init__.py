@@ -1,21 +1,22 @@
-"""Gaussian vectors by their precision, and sums of them: pure functions of arrays."""
+"""Gaussian vectors, conditioned on Gaussian sites: pure functions of arrays.
 
-from pymc_lgm.gaussian.families import (
-    DenseBlocks,
-    Family,
-    FamilyAt,
-    Independent,
-    OfField,
-)
-from pymc_lgm.gaussian.sums import Layout, SumAt, SumPrior
+Kernels, approximations and targets know a prior by its verbs alone (`Prior`, `Posterior`). How a
+covariance is stored, factorized and differentiated is said in one file for each kind of prior.
+"""
 
-__all__ = [
-    "DenseBlocks",
-    "Family",
-    "FamilyAt",
-    "Independent",
-    "Layout",
-    "OfField",
-    "SumAt",
-    "SumPrior",
-]
+from pymc_lgm.gaussian.banded import BandedPrior as BandedPrior
+from pymc_lgm.gaussian.blocks import BlocksPrior as BlocksPrior
+from pymc_lgm.gaussian.dense import DensePrior as DensePrior
+from pymc_lgm.gaussian.families import DenseBlocks as DenseBlocks
+from pymc_lgm.gaussian.families import Family as Family
+from pymc_lgm.gaussian.families import FamilyAt as FamilyAt
+from pymc_lgm.gaussian.families import Independent as Independent
+from pymc_lgm.gaussian.families import OfField as OfField
+from pymc_lgm.gaussian.field import FieldPrior as FieldPrior
+from pymc_lgm.gaussian.inducing import InducingPrior as InducingPrior
+from pymc_lgm.gaussian.low_rank import LowRankPrior as LowRankPrior
+from pymc_lgm.gaussian.protocols import Posterior as Posterior
+from pymc_lgm.gaussian.protocols import Prior as Prior
+from pymc_lgm.gaussian.sums import Layout as Layout
+from pymc_lgm.gaussian.sums import SumAt as SumAt
+from pymc_lgm.gaussian.sums import SumPrior as SumPrior

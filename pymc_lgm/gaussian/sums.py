@@ -28,16 +28,13 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 from scipy.sparse import csc_array
 
-from pymc_lgm.gaussian import loops
-from pymc_lgm.gaussian.factors import UpdatedFactor
-from pymc_lgm.gaussian.families import Family, FamilyAt
+from pymc_lgm.gaussian import loops, sparse_loops
+from pymc_lgm.gaussian.families import Family, FamilyAt, UpdatedFactor
+from pymc_lgm.gaussian.posterior import ByRoot
+from pymc_lgm.gaussian.protocols import Prior, WithoutSlopes
+from pymc_lgm.gaussian.sites import Precision, SiteBlocks, diagonal
+from pymc_lgm.gaussian.sparse import Pattern, SparseFactor
 from pymc_lgm.linalg import LOG_2PI, Array, tally
-from pymc_lgm.priors import sparse_loops
-from pymc_lgm.priors.base import Prior
-from pymc_lgm.priors.by_covariance import ByCovariance
-from pymc_lgm.priors.precision import Precision, SiteBlocks, diagonal
-from pymc_lgm.priors.sparse import Pattern, SparseFactor
-from pymc_lgm.priors.without_slopes import WithoutSlopes
 
 __all__ = ["Layout", "SumAt", "SumModel", "SumPosterior", "SumPrior"]
 
@@ -338,7 +335,7 @@ class SumPrior(WithoutSlopes):
         return np.concatenate([getattr(each.factor, verb)(x[part]) for each, part in parts])
 
 
-class SumPosterior(WithoutSlopes, ByCovariance):
+class SumPosterior(WithoutSlopes, ByRoot):
     """The same conditioned on precisions W ≥ 0: see `Posterior`."""
 
     prior: SumPrior
@@ -355,18 +352,13 @@ class SumPosterior(WithoutSlopes, ByCovariance):
         """log|B| = log|P| − log|Q|."""
         return self.prior.log_determinant + self.factor.log_determinant
 
-    def covariance_times(self, x: Array) -> Array:
-        """Σ x."""
-        return self.multiply(self.factor.solve(self.prior.back(x)))
-
-    def spread(self, x: Array) -> float:
-        """xᵀ Σ x."""
-        half = self.factor.solve(self.prior.back(x))
-        return float(half @ half)
-
     def multiply(self, xi: Array) -> Array:
         """(x, A x) with x = R⁻ᵀ ξ, P = R Rᵀ."""
         return self.prior.seen(self.factor.solve_transposed(xi))
+
+    def multiply_transposed(self, x: Array) -> Array:
+        """R⁻¹ (g_x + Aᵀ g_eta) of x = (g_x, g_eta)."""
+        return self.factor.solve(self.prior.back(x))
 
     def solve(self, d: Array) -> Array:
         """Rᵀ x of d = (x, A x)."""
@@ -411,18 +403,6 @@ class SumPosterior(WithoutSlopes, ByCovariance):
         blocks[g_own, slot, slot] = self.variances[W.sets[g_own, slot]]
         blocks[g, p, q] = blocks[g, q, p] = across
         return blocks
-
-    def block(self, index: NDArray[np.intp]) -> Array:
-        """Σ of some f_i: a column of Σ for each."""
-        columns = np.zeros((self.prior.n, index.size))
-        columns[index, np.arange(index.size)] = 1.0
-        half = self.factor.solve(self.prior.back(columns))
-        result: Array = half.T @ half
-        return result
-
-    def differentiable(self) -> SumPosterior:
-        """As it is."""
-        return self
 
     def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
         """⟨½ a aᵀ − ½ R + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m, R = (K + W⁻¹)⁻¹, by ∂Q, ∂A and ∂c.

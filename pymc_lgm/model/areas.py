@@ -17,9 +17,8 @@ from pytensor.graph.basic import Constant
 from scipy.sparse import csc_array
 from scipy.sparse.csgraph import connected_components
 
+from pymc_lgm.gaussian.gmrf import IntrinsicField, MapMaker
 from pymc_lgm.model import refusals
-from pymc_lgm.priors.intrinsic import IntrinsicField
-from pymc_lgm.priors.markov import MapMaker
 
 __all__ = ["Areas", "Intrinsic", "as_areas", "as_intrinsic", "is_areas", "is_intrinsic"]
 

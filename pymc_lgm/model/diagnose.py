@@ -11,12 +11,12 @@ import numpy as np
 
 from numpy.typing import NDArray
 
+from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.reads import MOST
 from pymc_lgm.model.refusals import shapes_disagree
 from pymc_lgm.model.refutations import has_curvature
-from pymc_lgm.priors.precision import SiteBlocks
 
 __all__ = [
     "check_model",

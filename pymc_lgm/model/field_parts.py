@@ -15,8 +15,8 @@ import pytensor.tensor as pt
 
 from numpy.typing import NDArray
 
+from pymc_lgm.gaussian.gmrf import IndependentMaker
 from pymc_lgm.model.latents import FieldLaw
-from pymc_lgm.priors.joined_field import IndependentMaker
 
 __all__ = ["FieldParts", "Independent", "find_parts"]
 

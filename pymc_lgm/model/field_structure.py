@@ -24,6 +24,7 @@ from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.elemwise import Elemwise
 
+from pymc_lgm.gaussian.gmrf import FieldAt, FieldMaker, JoinedMaker
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.affine_graph import AffineGraph
 from pymc_lgm.model.compiling import called_once
@@ -36,8 +37,6 @@ from pymc_lgm.model.operations import INDEXING, OF_SHAPES
 from pymc_lgm.model.reads import reads_of
 from pymc_lgm.model.refutations import generator, moved_a_little, thetas_near
 from pymc_lgm.model.series import Series
-from pymc_lgm.priors.joined_field import JoinedMaker
-from pymc_lgm.priors.markov import FieldAt, FieldMaker
 
 __all__ = ["FieldStructure", "Picks", "Pieces"]
 

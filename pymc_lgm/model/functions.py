@@ -18,6 +18,8 @@ from scipy.sparse import csr_array
 
 from pymc_lgm.approximations.gaussian import Effects
 from pymc_lgm.callbacks import LogDensity
+from pymc_lgm.gaussian import Prior
+from pymc_lgm.gaussian.sites import ClassBlocks, SiteBlocks, scattered
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.compiling import with_address
 from pymc_lgm.model.forms.base import PriorAt
@@ -25,9 +27,6 @@ from pymc_lgm.model.graphs import Block, Graphs, LikelihoodReads, Variable
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.reads import groups_of, joined, sets_of, within
 from pymc_lgm.model.refutations import are_classes, generator, is_flat, thetas_near
-from pymc_lgm.priors import Prior
-from pymc_lgm.priors.class_blocks import ClassBlocks
-from pymc_lgm.priors.precision import SiteBlocks, scattered
 
 __all__ = ["ModelFunctions"]
 

@@ -20,6 +20,7 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.basic import NormalRV
 
+from pymc_lgm.gaussian.gmrf import FieldMaker
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model.areas import as_areas, as_intrinsic, is_areas, is_intrinsic
 from pymc_lgm.model.compiling import ONCE
@@ -28,7 +29,6 @@ from pymc_lgm.model.kronecker import covariance_on_grid, is_on_grid, kronecker_p
 from pymc_lgm.model.operations import core_of
 from pymc_lgm.model.series import as_series, as_vector_walk, is_series, is_vector_walk
 from pymc_lgm.model.sparse_precision import as_sparse_precision
-from pymc_lgm.priors.markov import FieldMaker
 
 __all__ = ["FieldLaw", "Latent", "gaussian", "is_gaussian", "is_process", "is_sparse"]
 

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.utils import rewrite_graph
 
+from pymc_lgm.gaussian.protocols import GaussianModel
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.amplitudes import find_amplitudes
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.theta_gradient import theta_derivative, theta_gradient
-from pymc_lgm.priors.base import GaussianModel
 
 __all__ = ["Covariance", "Part", "covariances", "in_common", "simplified"]
 
@@ -161,7 +161,7 @@ def covariances(
 
 
 class Part:
-    """m and K of some elements of f: see `pymc_lgm.priors.base.GaussianModel`.
+    """m and K of some elements of f: see `pymc_lgm.gaussian.protocols.GaussianModel`.
 
     Parameters
     ----------

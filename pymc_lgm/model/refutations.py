@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pymc.vartypes import continuous_types
 
+from pymc_lgm.gaussian.sites import ClassBlocks, SiteBlocks
 from pymc_lgm.linalg import Array, factorize
 from pymc_lgm.model import refusals
-from pymc_lgm.priors.class_blocks import ClassBlocks
-from pymc_lgm.priors.precision import SiteBlocks
 
 __all__ = [
     "TOLERANCE",

@@ -1,6 +1,6 @@
 """Series as PyMC has them: an autoregression or a random walk as T x = u + ε with a banded T.
 
-See `pymc_lgm.priors.banded`. `pymc.AR` says x_t = c + Σ_k ρ_k x_{t−k} + σ ε_t after its first
+See `pymc_lgm.gaussian.banded`. `pymc.AR` says x_t = c + Σ_k ρ_k x_{t−k} + σ ε_t after its first
 values, `pymc.GaussianRandomWalk` x_t = x_{t−1} + μ + σ ε_t; their first values are normal. A batch
 of series is one series with breaks: T has zeros where one of them ends and the next begins. A
 `pymc.MvGaussianRandomWalk` of k elements is one series, time by time, with 2 k − 1 lags: with
@@ -18,10 +18,10 @@ from pymc.distributions.multivariate import MvNormalRV
 from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
 from pytensor.tensor.random.basic import NormalRV
 
+from pymc_lgm.gaussian.gmrf import SeriesMaker
 from pymc_lgm.model import refusals
 from pymc_lgm.model.compiling import shape_of
 from pymc_lgm.model.integrates import is_positive
-from pymc_lgm.priors.markov import SeriesMaker
 
 __all__ = [
     "Recursion",

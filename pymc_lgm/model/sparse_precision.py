@@ -23,9 +23,9 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.linalg.inverse import MatrixInverse
 from scipy.sparse import csc_array, eye_array, issparse
 
+from pymc_lgm.gaussian.gmrf import PrecisionMaker
+from pymc_lgm.gaussian.sparse import Pattern
 from pymc_lgm.model.operations import core_of
-from pymc_lgm.priors.markov import PrecisionMaker
-from pymc_lgm.priors.sparse import Pattern
 
 __all__ = ["SparsePrecision", "as_sparse_precision"]
 

@@ -16,9 +16,9 @@ from typing import Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
+from pymc_lgm.gaussian import Prior
 from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.linalg import Array
-from pymc_lgm.priors import Prior
 from pymc_lgm.state import State
 
 __all__ = ["hold_values", "is_made_of_values"]

@@ -12,13 +12,13 @@ import math
 
 import numpy as np
 
+from pymc_lgm.gaussian.sites import nonnegative, rooted
 from pymc_lgm.kernels.hold.target import (
     Target,
     explicit_gradient,
     explicit_information,
 )
 from pymc_lgm.linalg import Array
-from pymc_lgm.priors.precision import nonnegative, rooted
 from pymc_lgm.state import State
 
 __all__ = ["whitened"]

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pymc_lgm.gaussian import Posterior, Prior
 from pymc_lgm.kernels.latent.stepping import Info, Stepping
 from pymc_lgm.linalg import Array, tally
-from pymc_lgm.priors import Posterior, Prior
 from pymc_lgm.state import State, acceptance_probability
 
 __all__ = ["AuxiliaryGradient", "Smoother", "auxiliary_gradient"]

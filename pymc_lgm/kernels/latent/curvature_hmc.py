@@ -17,6 +17,7 @@ import numpy as np
 from pymc_lgm.approximations.gaussian import GaussianApproximation, Search, SiteLikelihood
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.site_posteriors import site_approximation
+from pymc_lgm.gaussian import Prior
 from pymc_lgm.kernels.latent.stepping import (
     DRIFTS,
     Force,
@@ -27,7 +28,6 @@ from pymc_lgm.kernels.latent.stepping import (
 )
 from pymc_lgm.kernels.leapfrog import leapfrog
 from pymc_lgm.linalg import Array
-from pymc_lgm.priors import Prior
 from pymc_lgm.state import State
 
 __all__ = ["CurvatureHMC", "curvature_hmc", "curvature_metric"]

@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from pymc_lgm.gaussian import Posterior
+from pymc_lgm.gaussian.sites import ClassBlocks, Precision, SiteBlocks, gathered, is_finite, rooted
 from pymc_lgm.kernels.fixed_point import fixed_point
 from pymc_lgm.kernels.latent.stepping import Force, Info, Integrator, Trajectories, accept
 from pymc_lgm.linalg import Array
-from pymc_lgm.priors import Posterior
-from pymc_lgm.priors.class_blocks import ClassBlocks
-from pymc_lgm.priors.precision import Precision, SiteBlocks, gathered, is_finite, rooted
 from pymc_lgm.state import AtTheta, State
 
 __all__ = ["Place", "PositionHMC", "place", "position_hmc", "step"]

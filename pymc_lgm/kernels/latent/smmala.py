@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pymc_lgm.gaussian import Posterior
+from pymc_lgm.gaussian.sites import is_finite, nonnegative
 from pymc_lgm.kernels.latent.stepping import Info, Stepping
 from pymc_lgm.linalg import Array, tally
-from pymc_lgm.priors import Posterior
-from pymc_lgm.priors.precision import is_finite, nonnegative
 from pymc_lgm.state import State, acceptance_probability
 
 __all__ = ["SMMALA", "Geometry", "smmala"]

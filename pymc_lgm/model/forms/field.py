@@ -4,7 +4,7 @@
 
 φ a series or the areas of a map, as in the model of Besag, York and Mollié; of a map in parts those
 of each part, one part after another, and its islands. f = c + e φ + B β has the law of a sparse
-field and few coefficients (`pymc_lgm.priors.field`), and the likelihood of f is without the w_i
+field and few coefficients (`pymc_lgm.gaussian.field`), and the likelihood of f is without the w_i
 (`pymc_lgm.approximations.own_effects`). So no n × n array is made, and q is close to the posterior
 of f. φ, β and w are drawn back given f and y.
 """
@@ -22,6 +22,9 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.approximations.gaussian import Effects
+from pymc_lgm.gaussian import FieldPrior, Prior
+from pymc_lgm.gaussian.field import Field
+from pymc_lgm.gaussian.low_rank_update import PivotedColumns
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.field_structure import FieldStructure, Pieces
 from pymc_lgm.model.forms.base import (
@@ -35,9 +38,6 @@ from pymc_lgm.model.forms.base import (
 )
 from pymc_lgm.model.forms.integrated import IntegratedEffects
 from pymc_lgm.model.log_concave import are_log_concave
-from pymc_lgm.priors import FieldPrior, Prior
-from pymc_lgm.priors.field import Field
-from pymc_lgm.priors.updated import PivotedColumns
 
 __all__ = ["FieldPredictor"]
 

@@ -22,12 +22,12 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
+from pymc_lgm.gaussian import InducingPrior, Prior
 from pymc_lgm.likelihoods.registry import are_weights
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.forms.base import Direction, Form, FormModel, PriorAt, Probe, Setting
 from pymc_lgm.model.forms.rows import maps_by_rows
 from pymc_lgm.model.operations import core_of
-from pymc_lgm.priors import InducingPrior, Prior
 
 __all__ = ["KeptAtTheta", "ThroughInducing"]
 

@@ -11,6 +11,7 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.traversal import ancestors
 
+from pymc_lgm.gaussian import BlocksPrior, DensePrior, LowRankPrior, Prior
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.affine_graph import AffineGraph
 from pymc_lgm.model.compiling import called_once
@@ -19,7 +20,6 @@ from pymc_lgm.model.forms.base import Direction, Form, FormModel, PriorAt, Probe
 from pymc_lgm.model.parts import Part, covariances
 from pymc_lgm.model.predictor import Predictor
 from pymc_lgm.model.refutations import loses_rank
-from pymc_lgm.priors import BlocksPrior, DensePrior, LowRankPrior, Prior
 
 __all__ = ["LinearPredictor"]
 

@@ -35,9 +35,11 @@ from pymc_lgm.gaussian import (
     Independent,
     Layout,
     OfField,
+    Prior,
     SumAt,
     SumPrior,
 )
+from pymc_lgm.gaussian.gmrf import SeriesMaker
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 from pymc_lgm.model.affine_graph import AffineGraph, Elements
@@ -59,8 +61,6 @@ from pymc_lgm.model.log_concave import are_log_concave
 from pymc_lgm.model.reads import joined, reads_of, reads_of_densities, sets_of
 from pymc_lgm.model.series import Series
 from pymc_lgm.model.theta_gradient import theta_gradient
-from pymc_lgm.priors import Prior
-from pymc_lgm.priors.markov import SeriesMaker
 
 __all__ = ["SumPredictor"]
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
+from pymc_lgm.gaussian import BandedPrior, DensePrior, Prior
+from pymc_lgm.gaussian.banded import OfWhitener
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.forms.base import Form, FormModel, PriorAt, Setting
 from pymc_lgm.model.reads import reads_of_densities
 from pymc_lgm.model.series import Series
-from pymc_lgm.priors import BandedPrior, DensePrior, Prior
-from pymc_lgm.priors.banded_models import OfWhitener
 
 __all__ = ["Band", "OneVector"]
 

@@ -10,12 +10,17 @@ from __future__ import annotations
 
 import math
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import numba
 import numpy as np
 
 from pymc_lgm.linalg import Array
 
 __all__ = [
+    "BandFactor",
+    "WhitenerFactor",
     "cholesky",
     "flipped",
     "gram",
@@ -197,3 +202,86 @@ def product_on_band(T: Array, S: Array) -> Array:
             for k in range(max(0, i - width + 1), i + 1):
                 out[i - j, j] += T[i - k, k] * S[abs(k - j), min(k, j)]
     return out
+
+
+# Factors of a banded precision
+
+
+@dataclass(frozen=True, eq=False)
+class BandFactor:
+    """A = L Lᵀ in bands: O(n b) a column and verb. See `Factor`."""
+
+    L: Array
+
+    @cached_property
+    def log_determinant(self) -> float:
+        """log|A|."""
+        return 2.0 * float(np.log(self.L[0]).sum())
+
+    def solve(self, x: Array) -> Array:
+        """L⁻¹ x."""
+        return solve(self.L, x)
+
+    def solve_transposed(self, xi: Array) -> Array:
+        """L⁻ᵀ ξ."""
+        return solve(self.L, xi, transposed=True)
+
+    def multiply(self, xi: Array) -> Array:
+        """L ξ."""
+        return multiply(self.L, xi)
+
+    def multiply_transposed(self, x: Array) -> Array:
+        """Lᵀ x."""
+        return multiply_transposed(self.L, x)
+
+    @cached_property
+    def inverse_on_band(self) -> Array:
+        """A⁻¹ where the band of A is: O(n b²)."""
+        return inverse_on_band(self.L)
+
+    @property
+    def inverse_diagonal(self) -> Array:
+        """(A⁻¹)_ii."""
+        result: Array = self.inverse_on_band[0]
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class WhitenerFactor:
+    """TᵀT = R Rᵀ with R = Tᵀ, T lower triangular in bands: nothing is factorized. See `Factor`."""
+
+    T: Array
+
+    @cached_property
+    def log_determinant(self) -> float:
+        """log|TᵀT|."""
+        return 2.0 * float(np.log(self.T[0]).sum())
+
+    def solve(self, x: Array) -> Array:
+        """T⁻ᵀ x."""
+        return solve(self.T, x, transposed=True)
+
+    def solve_transposed(self, xi: Array) -> Array:
+        """T⁻¹ ξ."""
+        return solve(self.T, xi)
+
+    def multiply(self, xi: Array) -> Array:
+        """Tᵀ ξ."""
+        return multiply_transposed(self.T, xi)
+
+    def multiply_transposed(self, x: Array) -> Array:
+        """T x."""
+        return multiply(self.T, x)
+
+    @cached_property
+    def covariance_on_band(self) -> Array:
+        """(TᵀT)⁻¹ where the band of T is."""
+        reversed_K = inverse_on_band(flipped(self.T))
+        # Entry (j + k, j) of the reversed matrix is (n − 1 − j, n − 1 − j − k) of K.
+        return flipped(reversed_K)
+
+    @property
+    def inverse_diagonal(self) -> Array:
+        """Of (TᵀT)⁻¹."""
+        result: Array = self.covariance_on_band[0]
+        return result

@@ -2,19 +2,115 @@
 
 from __future__ import annotations
 
+import math
+
 from functools import cached_property
 from typing import NamedTuple
 
+import numba
 import numpy as np
 
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from pymc_lgm.gaussian.posterior import Factor
 from pymc_lgm.linalg import Array
-from pymc_lgm.priors import updated_loops as loops
-from pymc_lgm.priors.precision_posterior import Factor
 
-__all__ = ["APART", "PivotedColumns", "UpdatedFactor"]
+__all__ = ["APART", "PivotedColumns", "UpdatedFactor", "divided", "eliminated", "orthonormal"]
+
+# Loops
+
+
+ROUNDING = 1e-15
+"""Share of its terms below which a difference is taken for zero: a few rounding errors."""
+
+
+@numba.njit(cache=True, error_model="numpy")
+def eliminated(C: Array, e: Array, F: Array, pivots: NDArray[np.intp]) -> int:
+    """Columns of C, here its rows, become C' with C = C' F, by elimination; the rank is returned.
+
+    The pivot of a column is where |C_i / e_i| is largest, an e_i of zero first. There C' is one,
+    and zero in all later columns. A column that is nothing beside those before it is left out.
+    """
+    rank = 0
+    for column in range(len(C)):
+        for j in range(rank):
+            share = C[column, pivots[j]]
+            F[j, column] = share
+            for i in range(e.size):
+                step = share * C[j, i]
+                size = abs(C[column, i]) + abs(step)
+                C[column, i] -= step
+                if abs(C[column, i]) <= ROUNDING * size:
+                    C[column, i] = 0.0
+            C[column, pivots[j]] = 0.0
+        pivot = _largest(C[column], e)
+        if pivot < 0:
+            continue
+        F[rank, column] = C[column, pivot]
+        for i in range(e.size):
+            C[rank, i] = C[column, i] / F[rank, column]
+        pivots[rank] = pivot
+        rank += 1
+    return rank
+
+
+@numba.njit(cache=True, error_model="numpy")
+def _largest(c: Array, e: Array) -> int:
+    """Where |c_i / e_i| is largest, and of several e_i of zero |c_i|; −1 if c is zero."""
+    found, largest, among_zeros = -1, 0.0, False
+    for i in range(c.size):
+        if c[i] == 0.0 or (among_zeros and e[i] != 0.0):
+            continue
+        size = abs(c[i]) if e[i] == 0.0 else abs(c[i] / e[i])
+        if size > largest or (e[i] == 0.0 and not among_zeros):
+            found, largest, among_zeros = i, size, e[i] == 0.0
+    return found
+
+
+@numba.njit(cache=True, error_model="numpy")
+def divided(C: Array, e: Array, pivots: NDArray[np.intp], Y: Array, inverse: Array) -> None:
+    """Y = E⁻¹ C' D, by rows; and E⁻¹, zero at the pivots. One e of zero over another one is one."""
+    for j in range(len(C)):
+        d = e[pivots[j]]
+        for i in range(e.size):
+            ratio = 1.0 if e[i] == 0.0 else d / e[i]
+            Y[j, i] = 0.0 if C[j, i] == 0.0 else C[j, i] * ratio
+    for i in range(e.size):
+        inverse[i] = 1.0 / e[i]
+    for pivot in pivots:
+        inverse[pivot] = 0.0
+
+
+@numba.njit(cache=True, error_model="numpy")
+def orthonormal(G: Array, H: Array) -> bool:
+    """Rows of G made orthonormal, one after another and twice: Gᵀ was Gᵀ H; whether it can be."""
+    for j in range(len(G)):
+        length = math.sqrt(_product(G[j], G[j]))
+        for _ in range(2):
+            for i in range(j):
+                along = _product(G[i], G[j])
+                H[i, j] += along
+                for c in range(G.shape[1]):
+                    G[j, c] -= along * G[i, c]
+        H[j, j] = math.sqrt(_product(G[j], G[j]))
+        if not (H[j, j] > ROUNDING * length and H[j, j] < np.inf):
+            return False
+        for c in range(G.shape[1]):
+            G[j, c] *= 1.0 / H[j, j]
+    return True
+
+
+@numba.njit(cache=True, fastmath={"reassoc", "contract"})
+def _product(x: Array, y: Array) -> float:
+    total = 0.0
+    for i in range(x.size):
+        total += x[i] * y[i]
+    return total
+
+
+# The factor
+
 
 APART = 1e3
 """Times that an |e_i| may be smaller than the largest for C_i / e_i to be as good as C_i: three of
@@ -41,7 +137,7 @@ class PivotedColumns:
         self.rows, self.F, self.pivots, self.D = rows, F, pivots, e[pivots]
         self.is_zero_elsewhere = bool(np.count_nonzero(e) < e.size - np.count_nonzero(self.D == 0))
         self.Y, self._inverse = np.empty_like(rows), np.empty_like(e)
-        loops.divided(rows, e, pivots, self.Y, self._inverse)
+        divided(rows, e, pivots, self.Y, self._inverse)
 
     @classmethod
     def of(cls, C: Array, e: Array) -> PivotedColumns:
@@ -50,7 +146,7 @@ class PivotedColumns:
         rows = np.array(C.T[order], order="C")
         F = np.zeros((C.shape[1], C.shape[1]))
         pivots = np.zeros(C.shape[1], dtype=np.intp)
-        rank = loops.eliminated(rows, e, F, pivots)
+        rank = eliminated(rows, e, F, pivots)
         return cls(e, rows[:rank], F[:rank, np.argsort(order)], pivots[:rank])
 
     def apart(self, z: Array) -> tuple[Array, Array]:
@@ -105,7 +201,7 @@ class UpdatedFactor:
             return None
         G = np.array(factor.multiply_transposed(columns.Y.T).T, order="C")
         H = np.zeros((len(G), len(G)))
-        if not loops.orthonormal(G, H):
+        if not orthonormal(G, H):
             return None
         core, D = columns.F @ S @ columns.F.T, columns.D
         J = D[:, None] * _through(H, np.eye(len(H)))

@@ -19,11 +19,10 @@ import numpy as np
 
 from scipy.linalg import solve_triangular
 
+from pymc_lgm.gaussian.posterior import RootPosterior
+from pymc_lgm.gaussian.protocols import Prior, WithoutSlopes
+from pymc_lgm.gaussian.sites import Precision, SiteBlocks, is_finite
 from pymc_lgm.linalg import LOG_2PI, Array, factorize, gram, tally
-from pymc_lgm.priors.base import Prior
-from pymc_lgm.priors.precision import Precision, SiteBlocks, is_finite
-from pymc_lgm.priors.root_posterior import RootPosterior
-from pymc_lgm.priors.without_slopes import WithoutSlopes
 
 __all__ = ["InducingModel", "InducingPrior"]
 
@@ -46,10 +45,6 @@ class InducingModel(Protocol):
 
 class InducingPosterior(WithoutSlopes, RootPosterior):
     """The same conditioned on precisions W ≥ 0: see `Posterior`."""
-
-    def differentiable(self) -> InducingPosterior:
-        """As it is."""
-        return self
 
 
 class InducingPrior(WithoutSlopes):

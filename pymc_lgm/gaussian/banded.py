@@ -11,18 +11,130 @@ T whitens, and no matrix has to be factorized to know that. No n × n array is m
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
-from pymc_lgm.linalg import LOG_2PI, Array, tally
-from pymc_lgm.priors import bands
-from pymc_lgm.priors.band_factors import BandFactor, WhitenerFactor
-from pymc_lgm.priors.banded_models import BandedModel
-from pymc_lgm.priors.banded_posterior import BandedPosterior
-from pymc_lgm.priors.base import Prior
-from pymc_lgm.priors.precision import Precision, SiteBlocks
+from numpy.typing import NDArray
 
-__all__ = ["BandedPrior"]
+from pymc_lgm.gaussian import bands
+from pymc_lgm.gaussian.bands import BandFactor, WhitenerFactor
+from pymc_lgm.gaussian.posterior import PrecisionPosterior
+from pymc_lgm.gaussian.protocols import Prior
+from pymc_lgm.gaussian.sites import Precision, SiteBlocks
+from pymc_lgm.linalg import LOG_2PI, Array, tally
+
+__all__ = ["BandedModel", "BandedPosterior", "BandedPrior", "OfWhitener"]
+
+# What the prior asks for, of T and u of a series
+
+
+class BandedModel(Protocol):
+    """T, Q = TᵀT and m as functions of theta (p,), with their derivatives.
+
+    ``vjp`` gives ⟨∂·/∂theta_j, M⟩ for each j, shape (p,), ``jvp`` the derivative along v (p,).
+    """
+
+    @property
+    def enters_cov(self) -> NDArray[np.bool_]:
+        """Which of the p components of theta T depends on."""
+
+    def whitener(self, theta: Array) -> Array:
+        """T(theta), lower triangular in bands (b + 1, n); NaN where there is none."""
+
+    def whitener_vjp(self, theta: Array, M: Array) -> Array:
+        """Of T, M on its band."""
+
+    def whitener_jvp(self, theta: Array, v: Array) -> Array:
+        """Of T."""
+
+    def precision(self, theta: Array) -> Array:
+        """Q(theta), symmetric, on the band."""
+
+    def precision_vjp(self, theta: Array, M: Array) -> Array:
+        """Of Q, M symmetric, on the band."""
+
+    def mean(self, theta: Array) -> Array:
+        """m(theta), shape (n,)."""
+
+    def mean_vjp(self, theta: Array, v: Array) -> Array:
+        """Of m."""
+
+    def mean_jvp(self, theta: Array, v: Array) -> Array:
+        """Of m."""
+
+
+class Functions(Protocol):
+    """T in the place of K, u in that of the mean: see `GaussianModel`."""
+
+    def cov(self, theta: Array) -> Array: ...
+    def cov_vjp(self, theta: Array, M: Array) -> Array: ...
+    def cov_jvp(self, theta: Array, v: Array) -> Array: ...
+    def mean(self, theta: Array) -> Array: ...
+    def mean_vjp(self, theta: Array, v: Array) -> Array: ...
+    def mean_jvp(self, theta: Array, v: Array) -> Array: ...
+
+
+class OfWhitener:
+    """A series, T f = u + ε, by functions of T and u."""
+
+    def __init__(self, functions: Functions, enters_cov: NDArray[np.bool_]):
+        self._functions, self.enters_cov = functions, enters_cov
+        self.whitener = functions.cov
+        self.whitener_vjp, self.whitener_jvp = functions.cov_vjp, functions.cov_jvp
+
+    def precision(self, theta: Array) -> Array:
+        """TᵀT."""
+        return bands.gram(self.whitener(theta))
+
+    def precision_vjp(self, theta: Array, M: Array) -> Array:
+        """⟨∂Tᵀ T + Tᵀ ∂T, M⟩ = ⟨∂T, 2 T M⟩."""
+        return self.whitener_vjp(theta, 2.0 * bands.product_on_band(self.whitener(theta), M))
+
+    def mean(self, theta: Array) -> Array:
+        """T⁻¹ u."""
+        return bands.solve(self.whitener(theta), self._functions.mean(theta))
+
+    def mean_vjp(self, theta: Array, v: Array) -> Array:
+        """⟨∂m, v⟩ = ⟨∂u − ∂T m, T⁻ᵀ v⟩."""
+        T = self.whitener(theta)
+        w = bands.solve(T, v, transposed=True)
+        of_T = self.whitener_vjp(theta, bands.outer(w, self.mean(theta), len(T)))
+        return self._functions.mean_vjp(theta, w) - of_T
+
+    def mean_jvp(self, theta: Array, v: Array) -> Array:
+        """T⁻¹(∂u − ∂T m)."""
+        changed = bands.multiply(self.whitener_jvp(theta, v), self.mean(theta))
+        return bands.solve(self.whitener(theta), self._functions.mean_jvp(theta, v) - changed)
+
+
+# Conditioned on a diagonal W
+
+
+class BandedPosterior(PrecisionPosterior):
+    """The same conditioned on precisions W ≥ 0, a diagonal, for the same band: see `Posterior`."""
+
+    prior: BandedPrior
+    factor: BandFactor
+
+    def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
+        """⟨½ a aᵀ − ½ R + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m by ∂Q, for O(n b²).
+
+        ∂K = −K ∂Q K, and R = Q − Q Σ Q is K R K = K − Σ to ∂Q. With ẑ = K a it is
+
+            ⟨½ (K − Σ) − ½ ẑ ẑᵀ − K v ẑᵀ, ∂Q⟩ + (a + v)ᵀ ∂m.
+        """
+        z, width = self.prior.covariance_times(a), len(self.factor.L)
+        M = 0.5 * (
+            self.prior.covariance_on_band - self.factor.inverse_on_band - bands.outer(z, z, width)
+        )
+        if v is not None:
+            Kv = self.prior.covariance_times(v)
+            M -= 0.5 * (bands.outer(Kv, z, width) + bands.outer(z, Kv, width))
+        return self.prior.vjp(M, a if v is None else a + v)
+
+
+# The prior
 
 
 class _Whitener:

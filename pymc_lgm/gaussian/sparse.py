@@ -17,8 +17,8 @@ from scipy.linalg import lapack
 from scipy.sparse import csc_array, eye_array
 from scipy.sparse.linalg import splu
 
+from pymc_lgm.gaussian import sparse_loops as loops
 from pymc_lgm.linalg import Array
-from pymc_lgm.priors import sparse_loops as loops
 
 __all__ = ["Pattern", "SparseFactor", "fill_reducing_order"]
 

@@ -12,14 +12,34 @@ from functools import cached_property
 
 import numpy as np
 
+from pymc_lgm.gaussian.dense import ROUNDING, DensePrior
+from pymc_lgm.gaussian.posterior import RootPosterior
+from pymc_lgm.gaussian.protocols import GaussianModel, Prior
+from pymc_lgm.gaussian.sites import Precision, diagonal, rooted
 from pymc_lgm.linalg import Array, factorize, tally
-from pymc_lgm.priors.base import GaussianModel, Prior
-from pymc_lgm.priors.dense import DensePrior
-from pymc_lgm.priors.dense_posterior import ROUNDING
-from pymc_lgm.priors.low_rank_posterior import LowRankPosterior
-from pymc_lgm.priors.precision import Precision, diagonal, rooted
 
-__all__ = ["LowRankPrior"]
+__all__ = ["LowRankPosterior", "LowRankPrior"]
+
+
+class LowRankPosterior(RootPosterior):
+    """The same for V = U L, with derivatives in theta."""
+
+    prior: LowRankPrior
+
+    def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
+        """⟨½ a aᵀ − ½ R + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂c, where Uᵀ R U = L⁻ᵀ (I − B_r⁻¹) L⁻¹."""
+        prior, U = self.prior, self.prior.basis
+        explained = np.eye(prior.rank) - self._B.inverse()
+        tally.cubic_ops += 1
+        L = prior.reduced.factor
+        R = L.solve_transposed(
+            np.asfortranarray(L.solve_transposed(np.asfortranarray(explained)).T)
+        )
+        inside = U.T @ a
+        total = a if v is None else a + v
+        left = 0.5 * inside if v is None else 0.5 * inside + U.T @ v
+        return prior.vjp(np.outer(left, inside) - 0.5 * R, total)
+
 
 CERTAIN = 1e12
 """(K⁻¹)_ii: given all other elements of f, an element of f is known."""

@@ -21,13 +21,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from pymc_lgm.gaussian.gmrf import Elements
+from pymc_lgm.gaussian.low_rank_update import APART, UpdatedFactor
+from pymc_lgm.gaussian.posterior import Factor, PrecisionPosterior
+from pymc_lgm.gaussian.protocols import Prior, WithoutSlopes
+from pymc_lgm.gaussian.sites import Precision, SiteBlocks
 from pymc_lgm.linalg import LOG_2PI, Array, tally
-from pymc_lgm.priors.base import Prior
-from pymc_lgm.priors.markov import Elements
-from pymc_lgm.priors.precision import Precision, SiteBlocks
-from pymc_lgm.priors.precision_posterior import Factor, PrecisionPosterior
-from pymc_lgm.priors.updated import APART, UpdatedFactor
-from pymc_lgm.priors.without_slopes import WithoutSlopes
 
 __all__ = ["Field", "FieldModel", "FieldPosterior", "FieldPrior"]
 
@@ -80,10 +79,6 @@ class FieldPosterior(WithoutSlopes, PrecisionPosterior):
     def log_determinant(self) -> float:
         """log|B|."""
         return self._log_determinant
-
-    def differentiable(self) -> FieldPosterior:
-        """As it is."""
-        return self
 
 
 class FieldPrior(WithoutSlopes):

@@ -12,10 +12,10 @@ import numpy as np
 
 from numpy.typing import NDArray
 
+from pymc_lgm.gaussian.sites import Precision
 from pymc_lgm.linalg import Array
-from pymc_lgm.priors.precision import Precision
 
-__all__ = ["GaussianModel", "Posterior", "Prior"]
+__all__ = ["GaussianModel", "Posterior", "Prior", "WithoutSlopes"]
 
 
 class GaussianModel(Protocol):
@@ -220,3 +220,13 @@ class Posterior(Protocol):
 
         With a = ``dual(nu)`` and v = 0 it is the gradient of log ∫ N(f; m, K) ∏ t_i(f_i) df.
         """
+
+
+class WithoutSlopes:
+    """Verbs that nobody asks for where ``model.has_theta_gradient`` is false."""
+
+    def _refuse(self, *arguments: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} has no derivatives in theta.")
+
+    log_density_gradient = log_density_geometry = _refuse
+    whitened_gradient = whitened_jacobian = evidence_gradient = _refuse

@@ -1,0 +1,540 @@
+"""A prior of independent parts: K is block diagonal, and a factorization is one for each block.
+
+Conditioned on sites that join no parts, it is a `BlocksPosterior` of independent parts. If each
+site joins one f_i of every part, as the classes of a softmax do, or a mean and its noise, it is a
+`JoinedPosterior`: C + 1 factorizations of G × G in place of one of C G × C G. Rasmussen and
+Williams (2006), Algorithm 3.3 and §3.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from numpy.typing import NDArray
+
+from pymc_lgm.gaussian.dense import DensePosterior, DensePrior, WithArray, joined_by
+from pymc_lgm.gaussian.protocols import GaussianModel, Posterior, Prior
+from pymc_lgm.gaussian.sites import Precision, SiteBlocks, rooted
+from pymc_lgm.linalg import Array, CholeskyFactor, factorize
+
+__all__ = ["BlocksPosterior", "BlocksPrior", "JoinedPosterior", "Scattered", "condition_jointly"]
+
+# Conditioned on sites that join one f_i of every part
+
+
+class InParts(WithArray, Protocol):
+    """A prior of independent parts."""
+
+    @property
+    def index(self) -> Sequence[NDArray[np.intp]]:
+        """Which elements of f a part has."""
+
+    @property
+    def priors(self) -> Sequence[DensePrior]:
+        """Their priors."""
+
+
+class Part(NamedTuple):
+    """What one part has of the algebra; rows of all arrays are sets, in their order."""
+
+    prior: DensePrior
+    of: NDArray[np.intp]  # which f_i
+    local: NDArray[np.intp]  # which element of the part's own prior
+    in_order: bool  # all of them, as they are
+    root: Array  # D^½
+    v: Array
+    B: CholeskyFactor  # I + D^½ K D^½
+    inverse: Array  # B⁻¹
+
+
+def condition_jointly(W: SiteBlocks, prior: InParts) -> DensePosterior | None:
+    """Condition on W, part by part if it is made for that, otherwise as one dense prior."""
+    place = _places(W.sets, prior.index)
+    form = None if place is None else W.less_one
+    parts: list[Part] = []
+    if place is None or form is None:
+        return joined_by(W, prior)
+    D, v, gap = (x if x.ndim == 1 else np.take_along_axis(x, place, 1) for x in form)
+    sets = np.take_along_axis(W.sets, place, 1)
+    M = np.diag(gap)
+    for c, (index, part) in enumerate(zip(prior.index, prior.priors, strict=True)):
+        local = np.empty(prior.n, dtype=np.intp)
+        local[index] = np.arange(index.size)
+        local, root = local[sets[:, c]], np.sqrt(D[:, c])
+        in_order = np.array_equal(local, np.arange(local.size))
+        if in_order:
+            B = part.scaled(D[:, c])
+        else:
+            B = part.dense()[np.ix_(local, local)] * root[:, None] * root
+            B[np.diag_indices_from(B)] += 1.0
+        factor = factorize(B, lower=False)
+        if factor is None:
+            return joined_by(W, prior)
+        inverse = factor.inverse()
+        M += v[:, c, None] * inverse * v[:, c]
+        parts.append(Part(part, sets[:, c], local, in_order, root, v[:, c], factor, inverse))
+    across = factorize(M)
+    return joined_by(W, prior) if across is None else JoinedPosterior(prior, W, parts, across)
+
+
+class JoinedPosterior(DensePosterior):
+    """See `Posterior`. W_g = D_g^½ (I − v_g v_gᵀ) D_g^½, each g with one f_i of every part.
+
+    With B_c = I + D_c^½ K_c D_c^½, T_c = D_c^½ B_c⁻¹ D_c^−½, S_c = K_c T_c = (K_c⁻¹ + D_c)⁻¹, and
+    U the diagonal matrices D_c^½ v_c above each other,
+
+        Σ = (S⁻¹ − U Uᵀ)⁻¹ = S + S U M⁻¹ Uᵀ S,    M = I − Uᵀ S U = I − Σ_c v_c² + Σ_c v_c B_c⁻¹ v_c,
+
+    |B| = |M| ∏ |B_c|. Nothing is lost in a difference where I − v_g v_gᵀ is next to singular, as
+    it is of classes: what an observation says of all of them at once is nothing.
+
+    What its few users ask of the root of a dense B is made when they ask.
+    """
+
+    def __init__(
+        self, prior: InParts, W: SiteBlocks, parts: Sequence[Part], across: CholeskyFactor
+    ):
+        self.prior, self.precision, self._W = prior, W, rooted(W)
+        self._parts, self._M, self._joinable, self._sets = parts, across, (W, prior), W.sets
+
+    @cached_property
+    def _B(self) -> CholeskyFactor:  # type: ignore[override]  # an attribute there
+        dense = joined_by(*self._joinable)
+        if dense is None:
+            raise ValueError("K + W⁻¹ cannot be factorized: raise the jitter of the covariance.")
+        return dense._B
+
+    @property
+    def log_determinant(self) -> float:
+        """log|B|."""
+        return self._M.log_determinant + sum(part.B.log_determinant for part in self._parts)
+
+    def dual(self, b: Array) -> Array:
+        """(I + W K)⁻¹ b = T (b + U M⁻¹ Uᵀ K T b)."""
+        column = (...,) if b.ndim == 1 else (..., None)
+        out = np.empty_like(b)
+        for part in self._parts:
+            root = part.root[column]
+            out[part.of] = root * (part.inverse @ (b[part.of] / root))
+        K_out = self.prior.covariance_times(out)
+        seen = [(part.root * part.v)[column] * K_out[part.of] for part in self._parts]
+        explained = self._M.inverse_times(_columns(np.sum(seen, axis=0)))
+        for part in self._parts:
+            out[part.of] += part.root[column] * (part.inverse @ (part.v[column] * explained))
+        return out
+
+    def spread(self, x: Array) -> float:
+        """xᵀ Σ x."""
+        return float(x @ self.covariance_times(x))
+
+    def given(self, r: Array) -> Array:
+        """K W^½ B⁻¹ r = Σ W^½ r."""
+        return self.covariance_times(self._W.root_times(r))
+
+    @cached_property
+    def _solved(self) -> list[Array]:
+        """L_M⁻¹ v_c B_c⁻¹, G × G, of each part."""
+        return [self._M.solve((part.inverse * part.v).T) for part in self._parts]
+
+    @cached_property
+    def site_covariances(self) -> Array:
+        """Σ's blocks: that of S, and of S U M⁻¹ Uᵀ S with S_c U_c = D_c^−½ (I − B_c⁻¹) v_c."""
+        inverse_factor = self._M.inverse_factor()
+        halves = [
+            (inverse_factor * part.v - solved) / part.root
+            for part, solved in zip(self._parts, self._solved, strict=True)
+        ]
+        C, G = len(halves), len(self._parts[0].v)
+        sigma = np.empty((G, C, C))
+        for c, (part, half) in enumerate(zip(self._parts, halves, strict=True)):
+            for d in range(c + 1):
+                sigma[:, c, d] = sigma[:, d, c] = np.einsum("kg,kg->g", half, halves[d])
+            sigma[:, c, c] += (1.0 - part.inverse.diagonal()) / part.root**2
+        # Back into the order of the sets.
+        of = np.stack([part.of for part in self._parts], axis=1)
+        place = np.argmax(self._sets[:, :, None] == of[:, None, :], axis=2)
+        rows = np.arange(G)[:, None, None]
+        ordered: Array = sigma[rows, place[:, :, None], place[:, None, :]]
+        return ordered
+
+    def differentiable(self) -> JoinedPosterior:
+        """Each B_c⁻¹ is there."""
+        return self
+
+    def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
+        """See `Posterior`. Of (K + W⁻¹)⁻¹ parts have D^½ (B⁻¹ − B⁻¹ v M⁻¹ v B⁻¹) D^½."""
+        total = np.zeros(self.prior.theta.size)
+        both = a if v is None else a + v
+        left = 0.5 * a if v is None else 0.5 * a + v
+        for part, half in zip(self._parts, self._solved, strict=True):
+            M = half.T @ half
+            M -= part.inverse
+            M *= 0.5 * part.root[:, None]
+            M *= part.root
+            M += left[part.of, None] * a[part.of]
+            of_part = both[part.of]
+            if not part.in_order:
+                own, M = M, np.empty_like(M)
+                M[np.ix_(part.local, part.local)] = own
+                of_part = np.empty_like(part.root)
+                of_part[part.local] = both[part.of]
+            total += part.prior.vjp(M, of_part)
+        return total
+
+
+def _places(sets: NDArray[np.intp], index: Sequence[NDArray[np.intp]]) -> NDArray[np.intp] | None:
+    """Where in each set the f_i of each part is, (G, C); ``None`` if one has none, or several."""
+    if sets.shape[1] != len(index) or (sets < 0).any():
+        return None
+    part = np.empty(sets.size, dtype=np.intp)
+    for c, own in enumerate(index):
+        part[own] = c
+    of = part[sets]
+    place = np.argsort(of, axis=1)
+    in_order = np.take_along_axis(of, place, 1)
+    return place if (in_order == np.arange(len(index))).all() else None
+
+
+def _columns(x: Array) -> Array:
+    """Where BLAS need not copy it."""
+    return x if x.ndim == 1 else np.asfortranarray(x)
+
+
+# Conditioned on sites that join no parts
+
+
+Index = NDArray[np.intp]
+
+
+class Scattered:
+    """Vectors, or columns, of f put together from those of its parts."""
+
+    def __init__(self, index: Sequence[Index]):
+        self.index = index
+        self.n = sum(part.size for part in index)
+
+    def each(self, verbs: Sequence[Callable[[Any], Array]], x: Array) -> Array:
+        """What the verbs of the parts make of their rows of x."""
+        out = np.empty_like(x)
+        for index, verb in zip(self.index, verbs, strict=True):
+            out[index] = verb(x[index])
+        return out
+
+    def joined(self, pieces: Sequence[Array]) -> Array:
+        """Rows of the parts, in the order of f."""
+        out = np.empty((self.n, *pieces[0].shape[1:]))
+        for index, piece in zip(self.index, pieces, strict=True):
+            out[index] = piece
+        return out
+
+
+class BlocksPosterior(Scattered):
+    """The same with precisions W ≥ 0: independent parts, too. See `Posterior`."""
+
+    def __init__(
+        self, prior: Prior, index: Sequence[Index], W: Array, posteriors: Sequence[Posterior]
+    ):
+        super().__init__(index)
+        self.prior, self.precision, self._parts = prior, W, posteriors
+
+    def _sum(self, values: Sequence[Any]) -> Any:
+        return np.sum(values, axis=0)
+
+    @property
+    def log_determinant(self) -> float:
+        """log|B|."""
+        return float(self._sum([part.log_determinant for part in self._parts]))
+
+    def dual(self, b: Array) -> Array:
+        """(I + W K)⁻¹ b."""
+        return self.each([part.dual for part in self._parts], b)
+
+    def center(self, nu: Array) -> tuple[Array, Array]:
+        """a and ẑ of each."""
+        both = [part.center(nu[of]) for of, part in zip(self.index, self._parts, strict=True)]
+        return self.joined([dual for dual, _ in both]), self.joined([z for _, z in both])
+
+    def covariance_times(self, x: Array) -> Array:
+        """Σ x."""
+        return self.each([part.covariance_times for part in self._parts], x)
+
+    def precision_times(self, x: Array) -> Array:
+        """W x."""
+        return rooted(self.precision).times(x)
+
+    def spread(self, x: Array) -> float:
+        """xᵀ Σ x."""
+        pairs = zip(self.index, self._parts, strict=True)
+        return float(self._sum([part.spread(x[i]) for i, part in pairs]))
+
+    def square(self, d: Array) -> float:
+        """dᵀ Σ⁻¹ d."""
+        pairs = zip(self.index, self._parts, strict=True)
+        return float(self._sum([part.square(d[i]) for i, part in pairs]))
+
+    @property
+    def shares(self) -> Array:
+        """1 − W_i Σ_ii."""
+        return self.joined([part.shares for part in self._parts])
+
+    @property
+    def variances(self) -> Array:
+        """Σ_ii."""
+        return self.joined([part.variances for part in self._parts])
+
+    @property
+    def site_covariances(self) -> Array:
+        """Σ_ii, each as a block."""
+        return self.variances[:, None, None]
+
+    def block(self, index: Index) -> Array:
+        """Σ of some f_i."""
+        out = np.zeros((index.size, index.size))
+        for own, part in zip(self.index, self._parts, strict=True):
+            here = np.flatnonzero(np.isin(index, own))
+            where = {int(i): k for k, i in enumerate(own)}
+            local = np.array([where[int(i)] for i in index[here]], dtype=np.intp)
+            out[np.ix_(here, here)] = part.block(local)
+        return out
+
+    # Draws
+
+    @property
+    def coordinates_shape(self) -> tuple[int, int]:
+        """A draw of f and one of its noise."""
+        return 2, self.n
+
+    def deviations(self, xi: Array) -> Array:
+        """N(0, Σ)."""
+        pairs = zip(self.index, self._parts, strict=True)
+        return self.joined([part.deviations(xi[:, i]) for i, part in pairs])
+
+    def whitened_deviations(self, xi: Array) -> tuple[Array, Array]:
+        """The same, and L⁻¹ of them."""
+        pairs = zip(self.index, self._parts, strict=True)
+        both = [part.whitened_deviations(xi[:, i]) for i, part in pairs]
+        return self.joined([one for one, _ in both]), self.joined([white for _, white in both])
+
+    def coordinates(self, rng: np.random.Generator, deviation: Array) -> Array:
+        """Draw ξ given a deviation."""
+        out = np.empty((2, self.n))
+        for index, part in zip(self.index, self._parts, strict=True):
+            out[:, index] = part.coordinates(rng, deviation[index])
+        return out
+
+    def multiply(self, xi: Array) -> Array:
+        """A ξ."""
+        return self.each([part.multiply for part in self._parts], xi)
+
+    def solve(self, d: Array) -> Array:
+        """A⁻¹ d."""
+        return self.each([part.solve for part in self._parts], d)
+
+    # The sites as noisy data
+
+    def seen(self, f: Array, center: Array) -> Array:
+        """W^½ (f − center)."""
+        result: Array = np.sqrt(self.precision) * (f - center)
+        return result
+
+    def given(self, r: Array) -> Array:
+        """K W^½ B⁻¹ r."""
+        return self.each([part.given for part in self._parts], r)
+
+    def log_density_of_data(self, r: Array) -> float:
+        """log N(r; 0, B)."""
+        pairs = zip(self.index, self._parts, strict=True)
+        return float(self._sum([part.log_density_of_data(r[i]) for i, part in pairs]))
+
+    def unexplained(self, r: Array) -> Array:
+        """B⁻¹ r."""
+        return self.each([part.unexplained for part in self._parts], r)
+
+    # Derivatives in theta
+
+    def differentiable(self) -> BlocksPosterior:
+        """Each part ready for its gradient."""
+        for part in self._parts:
+            part.differentiable()
+        return self
+
+    def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
+        """The sum of the parts'."""
+        pairs = zip(self.index, self._parts, strict=True)
+        gradients = [part.evidence_gradient(a[i], None if v is None else v[i]) for i, part in pairs]
+        total: Array = self._sum(gradients)
+        return total
+
+
+# The prior
+
+
+class BlocksPrior(Scattered):
+    """f in independent parts, each with a dense covariance: see `Prior`. Made by `at`.
+
+    Attributes
+    ----------
+    priors : sequence of DensePrior
+    alike : sequence of int
+        The first part that has the covariance of each: itself, or one before it. Parts of the same
+        covariance share its factor.
+    """
+
+    def __init__(self, index: Sequence[Index], priors: Sequence[DensePrior], alike: Sequence[int]):
+        super().__init__(index)
+        self.priors, self.alike = priors, alike
+
+    @classmethod
+    def at(
+        cls,
+        parts: Sequence[tuple[Index, GaussianModel]],
+        theta: Array,
+        alike: Sequence[int] | None = None,
+    ) -> BlocksPrior | None:
+        """At a theta, of parts: which elements of f one has, and its m and K.
+
+        ``None`` where a part has no scale that is a number. Without ``alike`` no part shares the
+        covariance of another.
+        """
+        models = [model for _, model in parts]
+        alike = range(len(parts)) if alike is None else alike
+        make = [partial(DensePrior.at, model) for model in models]
+        return cls._of([of for of, _ in parts], models, alike, make, theta)
+
+    def moved(self, theta: Array) -> BlocksPrior | None:
+        """At another theta: parts that it does not enter keep their factors."""
+        models, make = zip(*((prior.model, prior.moved) for prior in self.priors), strict=True)
+        return self._of(self.index, models, self.alike, make, theta)
+
+    @classmethod
+    def _of(
+        cls,
+        index: Sequence[Index],
+        models: Sequence[GaussianModel],
+        alike: Sequence[int],
+        make: Sequence[Callable[[Array], DensePrior | None]],
+        theta: Array,
+    ) -> BlocksPrior | None:
+        priors: list[DensePrior] = []
+        for k, (model, first) in enumerate(zip(models, alike, strict=True)):
+            prior = make[k](theta) if first == k else priors[first].with_mean_of(model)
+            if prior is None:
+                return None
+            priors.append(prior)
+        return cls(index, priors, alike)
+
+    def has_covariance_of(self, other: Prior) -> bool:
+        """Whether K is the same matrix, and not only equal."""
+        return isinstance(other, BlocksPrior) and all(
+            a.has_covariance_of(b) for a, b in zip(self.priors, other.priors, strict=True)
+        )
+
+    @property
+    def theta(self) -> Array:
+        """Where it is."""
+        return self.priors[0].theta
+
+    @property
+    def rank(self) -> int:
+        """As many as elements."""
+        return self.n
+
+    @cached_property
+    def mean(self) -> Array:
+        """m."""
+        return self.joined([prior.mean for prior in self.priors])
+
+    @property
+    def variances(self) -> Array:
+        """K_ii."""
+        return self.joined([prior.variances for prior in self.priors])
+
+    @property
+    def precisions(self) -> Array:
+        """(K⁻¹)_ii."""
+        return self.joined([prior.precisions for prior in self.priors])
+
+    @property
+    def is_proper(self) -> bool:
+        """Whether every part is."""
+        return all(prior.is_proper for prior in self.priors)
+
+    def condition(self, W: Precision) -> BlocksPosterior | DensePosterior | None:
+        """Each part by itself, unless blocks of W join them."""
+        if isinstance(W, SiteBlocks):
+            return condition_jointly(W, self)
+        found = [p.condition(W[i]) for i, p in zip(self.index, self.priors, strict=True)]
+        posteriors = [posterior for posterior in found if posterior is not None]
+        if len(posteriors) < len(found):
+            return None
+        return BlocksPosterior(self, self.index, W, posteriors)
+
+    def dense(self) -> Array:
+        """K, a new array."""
+        K = np.zeros((self.n, self.n))
+        for i, prior in zip(self.index, self.priors, strict=True):
+            K[np.ix_(i, i)] = prior.dense()
+        return K
+
+    def vjp(self, M: Array, v: Array) -> Array:
+        """⟨M, ∂K⟩ + vᵀ ∂m: of M, the parts' own blocks, summed where K is the same."""
+        total, of_K = np.zeros(self.theta.size), dict[int, Array]()
+        for i, prior, first in zip(self.index, self.priors, self.alike, strict=True):
+            block = M[np.ix_(i, i)]
+            of_K[first] = of_K[first] + block if first in of_K else block
+            total += prior.model.mean_vjp(self.theta, v[i])
+        for first, block in of_K.items():
+            total += self.priors[first].model.cov_vjp(self.theta, block)
+        return total
+
+    def multiply(self, xi: Array) -> Array:
+        """L ξ."""
+        return self.each([prior.multiply for prior in self.priors], xi)
+
+    def multiply_transposed(self, g: Array) -> Array:
+        """Lᵀ g."""
+        return self.each([prior.multiply_transposed for prior in self.priors], g)
+
+    def solve(self, z: Array) -> Array:
+        """L⁻¹ z."""
+        return self.each([prior.solve for prior in self.priors], z)
+
+    def inverse_times(self, z: Array) -> Array:
+        """K⁻¹ z."""
+        return self.each([prior.inverse_times for prior in self.priors], z)
+
+    def covariance_times(self, x: Array) -> Array:
+        """K x."""
+        return self.each([prior.covariance_times for prior in self.priors], x)
+
+    def log_density(self, f: Array) -> float:
+        """log N(f; m, K)."""
+        pairs = zip(self.index, self.priors, strict=True)
+        return sum(prior.log_density(f[i]) for i, prior in pairs)
+
+    # Derivatives in theta: sums over the parts
+
+    def log_density_gradient(self, f: Array) -> Array:
+        """∂ log N(f; m, K)/∂theta."""
+        pairs = zip(self.index, self.priors, strict=True)
+        return np.sum([prior.log_density_gradient(f[i]) for i, prior in pairs], axis=0)
+
+    def log_density_geometry(self, f: Array) -> tuple[Array, Array]:
+        """The same, and the Fisher information."""
+        pairs = zip(self.index, self.priors, strict=True)
+        scores, metrics = zip(*(p.log_density_geometry(f[i]) for i, p in pairs), strict=True)
+        return np.sum(scores, axis=0), np.sum(metrics, axis=0)
+
+    def whitened_gradient(self, nu: Array, g: Array) -> Array:
+        """∂(gᵀ f)/∂theta at fixed ν and g."""
+        pairs = zip(self.index, self.priors, strict=True)
+        return np.sum([prior.whitened_gradient(nu[i], g[i]) for i, prior in pairs], axis=0)
+
+    def whitened_jacobian(self, nu: Array) -> Array:
+        """∂f/∂theta at fixed ν."""
+        pairs = zip(self.index, self.priors, strict=True)
+        return self.joined([prior.whitened_jacobian(nu[i]) for i, prior in pairs])

@@ -1,0 +1,657 @@
+"""A prior with a dense covariance K: one Cholesky factorization, and O(n²) for all that follows.
+
+Conditioned on sites it is a `SitePosterior` if W is a diagonal, and a `DensePosterior` if W has
+blocks: both by B = I + W^½ K W^½, without K⁻¹. Rasmussen and Williams (2006), §3.4 and §3.6, for
+the algebra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property, lru_cache
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from numpy.typing import NDArray
+from scipy.linalg import blas
+
+from pymc_lgm.gaussian import dense_loops
+from pymc_lgm.gaussian.dense_loops import cleared, scaled
+from pymc_lgm.gaussian.protocols import GaussianModel, Prior
+from pymc_lgm.gaussian.sites import Precision, SiteBlocks, rooted
+from pymc_lgm.linalg import Array, CholeskyFactor, bounded_exp, factorize, held, tally
+
+__all__ = [
+    "DensePosterior",
+    "DensePrior",
+    "DiagonalPosterior",
+    "SitePosterior",
+    "information",
+    "multiply_jvp",
+    "multiply_vjp",
+]
+
+# Derivatives of a Cholesky factor: what a change of A = L Lᵀ does to L x and to N(0, A)
+
+
+def _inverse_and_sums(factor: CholeskyFactor, x: Array) -> tuple[Array, Array]:
+    """B = L⁻¹ and C with rows c_i = Σ_{k<i} x_k b_k + ½ x_i b_i, both lower triangular."""
+    B = factor.inverse_factor()
+    terms = x[:, None] * B
+    return B, np.cumsum(terms, axis=0) - 0.5 * terms
+
+
+def multiply_vjp(factor: CholeskyFactor, x: Array, g: Array) -> Array:
+    """∂(gᵀ L x)/∂A, a symmetric array: what a change of A = L Lᵀ does to L x. Two O(n³) operations.
+
+    With u = Lᵀ g and b_i the rows of L⁻¹, the symmetric part of Σ_i u_i b_iᵀ c_i where
+    c_i = Σ_{k<i} x_k b_k + ½ x_i b_i: eq. (10) of Murray (2016), *Differentiation of the
+    Cholesky decomposition*, for L̄ = tril(g xᵀ), whose Φ(Lᵀ L̄) is Φ(u xᵀ).
+    """
+    B, C = _inverse_and_sums(factor, x)
+    tally.cubic_ops += 1
+    C *= factor.multiply_transposed(g)[:, None]
+    product = blas.dtrmm(1.0, B, C, lower=1, trans_a=1)
+    result: Array = 0.5 * (product + product.T)
+    return result
+
+
+def multiply_jvp(factor: CholeskyFactor, x: Array, changes: Iterable[Array]) -> Array:
+    """dL x for each change dA of A, as columns: one O(n³) operation and one for each.
+
+    dL = L Φ(L⁻¹ dA L⁻ᵀ), §3.1 of Murray (2016), so dL x = L w with w_i = b_i dA c_iᵀ in the
+    letters of `multiply_vjp`.
+    """
+    B, C = _inverse_and_sums(factor, x)
+    columns = []
+    for dA in changes:
+        tally.cubic_ops += 1
+        columns.append(np.einsum("ij,ij->i", blas.dtrmm(1.0, B, dA, lower=1), C))
+    return factor.multiply(np.column_stack(columns))
+
+
+def information(factor: CholeskyFactor, changes: Iterable[Array]) -> tuple[Array, Array]:
+    """tr(A⁻¹ dA_j), shape (p,), and ½ tr(A⁻¹ dA_j A⁻¹ dA_k), shape (p, p).
+
+    The latter is the Fisher information of N(0, A). One O(n³) operation and one for each change;
+    keeps p products of n × n.
+    """
+    inverse = factor.inverse()
+    traces, products, pairs = [], [], []
+    for dA in changes:
+        tally.cubic_ops += 1
+        product = inverse @ dA
+        traces.append(np.trace(product))
+        products.append(product.ravel())
+        transposed = product.T.ravel()
+        pairs.append([0.5 * float(other @ transposed) for other in products])
+    p = len(products)
+    information = [[pairs[max(j, k)][min(j, k)] for k in range(p)] for j in range(p)]
+    return np.array(traces), np.array(information)
+
+
+# Conditioned on blocks W
+
+
+ROUNDING = 0.5 * float(np.finfo(float).eps)
+"""u: the largest relative error of rounding a number."""
+
+
+class WithArray(Prior, Protocol):
+    """A prior whose K can be made as one array: a `DensePrior`, or several as one."""
+
+    def dense(self) -> Array:
+        """K, a new array."""
+
+    def vjp(self, M: Array, v: Array) -> Array:
+        """⟨M, ∂K⟩ + vᵀ ∂m, shape (p,), M of shape (n, n)."""
+
+
+def joined_by(W: SiteBlocks, prior: WithArray) -> DensePosterior | None:
+    """Condition on W with blocks, which may join f_i that the prior has independent."""
+    if not (prior.n * ROUNDING * W.diagonal(W.values) * prior.variances < 1.0).all():
+        return None
+    B = W.root_times(W.root_times(prior.dense()).T)
+    B[np.diag_indices_from(B)] += 1.0
+    factor = factorize(B, lower=False)
+    return None if factor is None else DensePosterior(prior, W, factor)
+
+
+class DensePosterior:
+    """A dense prior conditioned on blocks W, through B = I + W^½ K W^½: see `Posterior`.
+
+    Σ = (K⁻¹ + W)⁻¹ = K − K W^½ B⁻¹ W^½ K. O(n²) per verb, unless the verb says something else.
+    """
+
+    prior: WithArray
+
+    def __init__(self, prior: WithArray, W: Precision, B: CholeskyFactor):
+        self.prior, self._B = prior, B
+        self.precision: Any = W
+        self._W = rooted(W)
+
+    @property
+    def log_determinant(self) -> float:
+        """log|B|."""
+        return self._B.log_determinant
+
+    def dual(self, b: Array) -> Array:
+        """(I + W K)⁻¹ b = b − W^½ B⁻¹ W^½ K b."""
+        seen = self._W.root_times(self.prior.covariance_times(b))
+        return b - self._W.root_times(self._B.inverse_times(seen))
+
+    def center(self, nu: Array) -> tuple[Array, Array]:
+        """a, and ẑ = K a."""
+        dual = self.dual(nu)
+        return dual, self.prior.covariance_times(dual)
+
+    def precision_times(self, x: Array) -> Array:
+        """W x."""
+        return self._W.times(x)
+
+    def covariance_times(self, x: Array) -> Array:
+        """Σ x = K (I + W K)⁻¹ x."""
+        return self.prior.covariance_times(self.dual(x))
+
+    def square(self, d: Array) -> float:
+        """dᵀ Σ⁻¹ d = |L⁻¹ d|² + dᵀ W d."""
+        nu = self.prior.solve(d)
+        return float(nu @ nu + d @ self._W.times(d))
+
+    def spread(self, x: Array) -> float:
+        """xᵀ Σ x = xᵀ K x − |L_B⁻¹ W^½ K x|²."""
+        Kx = self.prior.covariance_times(x)
+        half = self._B.solve(self._W.root_times(Kx))
+        return float(x @ Kx - half @ half)
+
+    @cached_property
+    def shares(self) -> Array:
+        """1 − (W Σ)_ii."""
+        return 1.0 - self.precision.diagonal(self.precision.values @ self.site_covariances)
+
+    @cached_property
+    def variances(self) -> Array:
+        """Σ_ii."""
+        return self.precision.diagonal(self.site_covariances)
+
+    def block(self, index: NDArray[np.intp]) -> Array:
+        """Σ of some f_i: their rows and columns of K − K W^½ B⁻¹ W^½ K."""
+        if not index.size:
+            return np.empty((0, 0))
+        columns, half = self._columns(index)
+        sigma: Array = columns[index] - half.T @ half
+        return sigma
+
+    def _columns(self, index: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Columns of K, and L_B⁻¹ W^½ times them."""
+        n = self.prior.n
+        tally.cubic_ops += 2 * index.size // n
+        columns = self.prior.covariance_times(np.asfortranarray(np.eye(n)[:, index]))
+        return columns, self._B.solve(self._W.root_times(columns))
+
+    @cached_property
+    def site_covariances(self) -> Array:
+        """Σ's blocks on the sets of W, (G, s, s): one O(n³) operation, B⁻¹."""
+        return self.precision.covariances(self._inverse)
+
+    # Draws
+
+    @property
+    def coordinates_shape(self) -> tuple[int, int]:
+        """A draw of f and one of its noise."""
+        return 2, self.prior.n
+
+    def deviations(self, xi: Array) -> Array:
+        """Matheron's rule, all draws solved as one matrix.
+
+        u = L ξ₁ is a draw from the prior, r = W^½ u + ξ₂ has covariance B, and u − K W^½ B⁻¹ r is
+        independent of r with covariance K − K W^½ B⁻¹ W^½ K = Σ.
+        """
+        u = self.prior.multiply(xi[0])
+        return u - self.given(self._W.root_times(u) + xi[1])
+
+    def whitened_deviations(self, xi: Array) -> tuple[Array, Array]:
+        """The same, and L⁻¹ of them."""
+        deviations = self.deviations(xi)
+        return deviations, self.prior.solve(deviations)
+
+    def coordinates(self, rng: np.random.Generator, deviation: Array) -> Array:
+        """Draw ξ given a deviation: r is independent of it.
+
+        Draw r, and u = deviation + K W^½ B⁻¹ r, ξ₁ = L⁻¹ u, ξ₂ = r − W^½ u follow.
+        """
+        xi = rng.standard_normal((2, self.prior.n))
+        r = self._W.root_times(self.prior.multiply(xi[0])) + xi[1]
+        u = deviation + self.given(r)
+        return np.stack([self.prior.solve(u), r - self._W.root_times(u)])
+
+    def multiply(self, xi: Array) -> Array:
+        """A ξ, A Aᵀ = Σ, for no further factorization.
+
+        With B = L_B L_Bᵀ,
+
+            A = (I − K W^½ L_B⁻ᵀ (L_B + I)⁻¹ W^½) L,   A⁻¹ = L⁻¹ (I + K W^½ (L_Bᵀ + I)⁻¹ W^½):
+
+        the square-root filter of Andrews (1968), eq. (10) of Whitaker and Hamill (2002), *Ensemble
+        data assimilation without perturbed observations*. Multiply out with
+        (L_B + I)(L_B + I)ᵀ = B + L_B + L_Bᵀ + I.
+        """
+        u = self.prior.multiply(xi)
+        seen = self._shifted().solve(self._W.root_times(u))
+        solved = self._B.solve_transposed(seen)
+        return u - self.prior.covariance_times(self._W.root_times(solved))
+
+    def solve(self, d: Array) -> Array:
+        """A⁻¹ d: see `multiply`."""
+        solved = self._shifted().solve_transposed(self._W.root_times(d))
+        return self.prior.solve(d + self.prior.covariance_times(self._W.root_times(solved)))
+
+    def _shifted(self) -> CholeskyFactor:
+        """L_B + I, which is triangular, too."""
+        shifted = self._B.dense()
+        np.einsum("ii->i", shifted)[:] += 1.0
+        return CholeskyFactor(shifted)
+
+    # The sites as noisy data
+
+    def seen(self, f: Array, center: Array) -> Array:
+        """W^½ (f − center)."""
+        return self._W.root_times(f - center)
+
+    def given(self, r: Array) -> Array:
+        """K W^½ B⁻¹ r, of a vector or of columns."""
+        return self.prior.covariance_times(self._W.root_times(self._B.inverse_times(r)))
+
+    def log_density_of_data(self, r: Array) -> float:
+        """log N(r; 0, B)."""
+        return self._B.log_density(r)
+
+    def unexplained(self, r: Array) -> Array:
+        """B⁻¹ r."""
+        return self._B.inverse_times(r)
+
+    # Derivatives in theta
+
+    @cached_property
+    def _inverse(self) -> Array:
+        """B⁻¹: one O(n³) operation."""
+        return self._B.inverse()
+
+    def differentiable(self) -> Self:
+        """Make B⁻¹ now, of which `shares` and `evidence_gradient` are both made."""
+        _ = self._inverse
+        return self
+
+    def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
+        """⟨½ a aᵀ − ½ W^½ B⁻¹ W^½ + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m: one O(n³) operation."""
+        M = self._W.root_times(self._W.root_times(self._inverse).T).T
+        M *= -0.5
+        M += np.outer(0.5 * a if v is None else 0.5 * a + v, a)
+        return self.prior.vjp(M, a if v is None else a + v)
+
+
+# Conditioned on a diagonal W
+
+
+THIN = 1e-6
+"""W_i Σ_ii below which a difference from 1 does not say what it is."""
+
+
+class DiagonalPosterior(DensePosterior):
+    """A dense prior conditioned on a diagonal W ≥ 0: a `SitePosterior`, or on a device.
+
+    A device holds K itself, so that the verbs are those of factors, not compiled loops.
+    """
+
+    prior: DensePrior
+
+    @cached_property
+    def shares(self) -> Array:
+        """(B⁻¹)_ii = 1 − W_i Σ_ii: half of the O(n³) operation that B⁻¹ is, or none."""
+        known = "_inverse" in self.__dict__
+        return self._inverse.diagonal() if known else self._B.inverse_diagonal()
+
+    @cached_property
+    def variances(self) -> Array:
+        """Σ_ii = (1 − (B⁻¹)_ii) / W_i, or by columns of Σ where W_i is next to nothing."""
+        shares = self.shares
+        with np.errstate(divide="ignore", invalid="ignore"):
+            variances: Array = (1.0 - shares) / self.precision
+        thin = np.flatnonzero(shares > 1.0 - THIN)
+        if thin.size:
+            columns, half = self._columns(thin)
+            variances[thin] = columns[thin, np.arange(thin.size)]
+            variances[thin] -= (half**2).sum(axis=0)
+        return variances
+
+    @property
+    def site_covariances(self) -> Array:
+        """Σ_ii, each as a block."""
+        return self.variances[:, None, None]
+
+
+class SitePosterior(DiagonalPosterior):
+    """The same with its verbs in compiled loops. Made by `DensePrior.condition`."""
+
+    def __init__(self, prior: DensePrior, W: Array, U: Array):
+        super().__init__(prior, W, CholeskyFactor(U, lower=False))
+        self._U, self._root = U, np.sqrt(W)
+
+    @classmethod
+    def of(cls, prior: DensePrior, W: Array, C: Array, diagonal: Array, v: float) -> Self | None:
+        """Factorize B, of K = v C above its diagonal: one O(n³) operation; ``None`` if it fails."""
+        tally.cubic_ops += 1
+        U, is_definite = dense_loops.conditioned(C, diagonal, v, W)
+        return cls(prior, W, U) if is_definite else None
+
+    def dual(self, b: Array) -> Array:
+        """(I + W K)⁻¹ b = b − W^½ B⁻¹ W^½ K b."""
+        if b.ndim > 1:
+            return super().dual(b)
+        result: Array = dense_loops.dual(*self.prior.symmetric, self._U, self._root, b)
+        return result
+
+    def spread(self, x: Array) -> float:
+        """xᵀ Σ x = xᵀ K x − |L_B⁻¹ W^½ K x|²."""
+        return float(dense_loops.spread(*self.prior.symmetric, self._U, self._root, x))
+
+    def deviations(self, xi: Array) -> Array:
+        """Matheron's rule: see `dense_loops.deviations`."""
+        return self.whitened_deviations(xi)[0]
+
+    def whitened_deviations(self, xi: Array) -> tuple[Array, Array]:
+        """The same, and L⁻¹ of them, by which they are made."""
+        packed, lower, scale = self.prior.factor.triangle
+        rows, white = dense_loops.deviations(packed, scale, lower, self._U, self._root, xi)
+        return rows.T, white.T
+
+    def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
+        """See `Posterior`: one O(n³) operation, B⁻¹."""
+        inverse = self._inverse.T if self._inverse.flags.f_contiguous else self._inverse
+        left = 0.5 * a if v is None else 0.5 * a + v
+        M = dense_loops.of_evidence(inverse, self._root, left, a)
+        return self.prior.vjp(M, a if v is None else a + v)
+
+
+# The prior
+
+
+BLOCK = 64
+"""Columns of a triangle that are copied together."""
+
+
+class _Matrix:
+    """C, with K = v C, and its factor: made when it is asked for, once, for every v.
+
+    LAPACK writes L over the lower triangle. What is above the diagonal stays C's.
+    """
+
+    def __init__(self, C: Array):
+        # A symmetric matrix is its own transpose, so row order is column order.
+        self.above = C.T if C.flags.c_contiguous else np.asfortranarray(C)
+        self.diagonal = self.above.diagonal().copy()
+        self.held = held(self.above)
+
+    @cached_property
+    def factor(self) -> CholeskyFactor | None:
+        """L, in place."""
+        return self.held.factor() if self.held else factorize(cleared(self.above, self.diagonal))
+
+    @property
+    def symmetric(self) -> Array:
+        """An array with all of C in its upper triangle: a copy once there is a factor."""
+        return self._copy if self.held is None and "factor" in self.__dict__ else self.above
+
+    @cached_property
+    def _copy(self) -> Array:
+        copy = np.empty_like(self.above)
+        for stop in range(BLOCK, len(copy) + BLOCK, BLOCK):
+            copy[:stop, stop - BLOCK : stop] = self.above[:stop, stop - BLOCK : stop]
+        np.fill_diagonal(copy, self.diagonal)
+        return copy
+
+
+@lru_cache(maxsize=4)
+def _below(n: int) -> NDArray[np.bool_]:
+    return np.tri(n, k=-1, dtype=bool)
+
+
+class DensePrior:
+    """f ~ N(m, K) with K = e^log_variance C: see `Prior`.
+
+    Parameters
+    ----------
+    mean : ndarray, shape (n,)
+        m.
+    C : ndarray, shape (n, n)
+        Symmetric, in row or column order; taken over, not copied.
+    log_variance : float
+    model : GaussianModel, optional
+        Whose prior it is; without it there are no derivatives, and no other theta.
+    theta : ndarray, shape (p,), optional
+
+    Notes
+    -----
+    The factorization of C, one O(n³) operation, is made by the first verb that needs it. Priors
+    that differ in mean and ``log_variance`` alone share it: see `moved`.
+
+    Examples
+    --------
+    >>> prior = DensePrior(np.zeros(2), np.array([[4.0, 2.0], [2.0, 5.0]]))
+    >>> prior.multiply(np.array([1.0, 1.0]))
+    array([2., 3.])
+    >>> prior.condition(np.ones(2)).covariance_times(np.array([13.0, 0.0]))
+    array([10.,  1.])
+    """
+
+    def __init__(
+        self,
+        mean: Array,
+        C: Array | _Matrix,
+        log_variance: float = 0.0,
+        *,
+        model: GaussianModel | None = None,
+        theta: Array | None = None,
+    ):
+        self.mean = mean
+        self._matrix = C if isinstance(C, _Matrix) else _Matrix(C)
+        self._log_variance = log_variance
+        self.variance = bounded_exp(log_variance)
+        """v: 0 or inf if it cannot be represented."""
+        self._model = model
+        self.theta = np.empty(0) if theta is None else theta
+
+    @classmethod
+    def at(cls, model: GaussianModel, theta: Array) -> DensePrior | None:
+        """K(theta) = exp(k·theta) K(theta with its amplitudes at 0); ``None`` if v is no number.
+
+        What is factorized is the same wherever the amplitudes are, so the factor is a function of
+        theta to the last bit, whether it was computed there or shared.
+        """
+        k = model.amplitudes
+        bare = np.where(k == 0.0, theta, 0.0) if k.any() else theta
+        log_variance = float(k @ theta) if k.any() else 0.0
+        matrix = _Matrix(model.cov(bare))
+        return cls._finite(cls(model.mean(theta), matrix, log_variance, model=model, theta=theta))
+
+    def moved(self, theta: Array) -> DensePrior | None:
+        """The prior at another theta: for no factorization where theta only scales K, or less."""
+        model = self.model
+        changed = model.enters_cov & (theta != self.theta)
+        if (changed & (model.amplitudes == 0.0)).any():
+            return self.at(model, theta)
+        log_variance = float(model.amplitudes @ theta) if changed.any() else self._log_variance
+        there = DensePrior(model.mean(theta), self._matrix, log_variance, model=model, theta=theta)
+        return self._finite(there)
+
+    def with_mean_of(self, model: GaussianModel) -> DensePrior:
+        """The prior of a model with the same covariance, here: it shares the factor."""
+        mean = model.mean(self.theta)
+        return DensePrior(mean, self._matrix, self._log_variance, model=model, theta=self.theta)
+
+    def has_covariance_of(self, other: Prior) -> bool:
+        """Whether it was `moved` from the other with K as it was."""
+        if not isinstance(other, DensePrior) or other._matrix is not self._matrix:
+            return False
+        return other._log_variance == self._log_variance
+
+    @staticmethod
+    def _finite(prior: DensePrior) -> DensePrior | None:
+        return prior if 0 < prior.variance < np.inf and np.isfinite(prior.mean).all() else None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(n={self.n})"
+
+    @property
+    def model(self) -> GaussianModel:
+        """Whose prior it is."""
+        if self._model is None:
+            raise ValueError("A DensePrior without a model has no derivatives in theta.")
+        return self._model
+
+    @property
+    def n(self) -> int:
+        """Number of latent variables."""
+        return self.mean.size
+
+    @property
+    def rank(self) -> int:
+        """As many."""
+        return self.mean.size
+
+    @property
+    def variances(self) -> Array:
+        """K_ii, shape (n,)."""
+        return self.variance * self._matrix.diagonal
+
+    @property
+    def is_proper(self) -> bool:
+        """Whether K could be factorized."""
+        return self._matrix.factor is not None
+
+    @cached_property
+    def factor(self) -> CholeskyFactor:
+        """L. Ask `is_proper` first."""
+        factor = self._matrix.factor
+        if factor is None:
+            raise ValueError("This covariance cannot be factorized: ask prior.is_proper first.")
+        return factor.times(self._log_variance)
+
+    def multiply(self, xi: Array) -> Array:
+        """L ξ, O(n²) a column."""
+        return self.factor.multiply(xi)
+
+    def multiply_transposed(self, g: Array) -> Array:
+        """Lᵀ g."""
+        return self.factor.multiply_transposed(g)
+
+    def solve(self, z: Array) -> Array:
+        """L⁻¹ z."""
+        return self.factor.solve(z)
+
+    def inverse_times(self, z: Array) -> Array:
+        """K⁻¹ z."""
+        return self.factor.inverse_times(z)
+
+    @property
+    def symmetric(self) -> tuple[Array, float]:
+        """C, in the upper triangle of an array in column order, and v: K = v C."""
+        return self._matrix.symmetric, self.variance
+
+    def dense(self) -> Array:
+        """K, a new array."""
+        C = self._matrix.symmetric
+        K: Array = np.where(_below(self.n), C.T, C)
+        K *= self.variance
+        return K
+
+    def covariance_times(self, x: Array) -> Array:
+        """K x, the same to the last bit before and after the factor is made."""
+        if self._matrix.held is not None:
+            return self.variance * self._matrix.held.times(x)
+        product = blas.dsymv if x.ndim == 1 else blas.dsymm
+        return product(self.variance, self._matrix.symmetric, x, lower=0)
+
+    def log_density(self, f: Array) -> float:
+        """log N(f; m, K)."""
+        return self.factor.log_density(f - self.mean)
+
+    @cached_property
+    def precisions(self) -> Array:
+        """(K⁻¹)_ii, 0 if K is not proper: one O(n³) operation beside the factor."""
+        return self.factor.inverse_diagonal() if self.is_proper else np.zeros(self.n)
+
+    def condition(self, W: Precision) -> DensePosterior | None:
+        """Factorize B = I + W^½ K W^½: one O(n³) operation.
+
+        B has no eigenvalue below 1. ``None`` where n u W_ii K_ii is not below 1, u = 1.1e-16: there
+        Σ_ii ≤ 1/W_ii is less than the rounding errors of the difference from K_ii, and what follows
+        from it, an evidence too, is any number.
+        """
+        if isinstance(W, SiteBlocks):
+            return joined_by(W, self)
+        if not (self.n * ROUNDING * (self.variance * W * self._matrix.diagonal) < 1.0).all():
+            return None
+        if self._matrix.held is not None:
+            B = self._matrix.held.scaled_factor(self.variance * W)
+            return None if B is None else DiagonalPosterior(self, W, B)
+        return SitePosterior.of(self, W, self._matrix.above, self._matrix.diagonal, self.variance)
+
+    def scaled(self, W: Array) -> Array:
+        """I + W^½ K W^½, of which the upper triangle holds: a new array, in column order."""
+        return scaled(self._matrix.above, self._matrix.diagonal, self.variance, W)
+
+    # Derivatives in theta
+
+    def log_density_gradient(self, f: Array) -> Array:
+        """⟨½ (a aᵀ − K⁻¹), ∂K⟩ + aᵀ ∂m, a = K⁻¹ z: one O(n³) operation."""
+        a = self.inverse_times(f - self.mean)
+        total = self.model.mean_vjp(self.theta, a)
+        if self.model.enters_cov.any():
+            M = 0.5 * (np.outer(a, a) - self.factor.inverse())
+            total = total + self.model.cov_vjp(self.theta, M)
+        return total
+
+    def log_density_geometry(self, f: Array) -> tuple[Array, Array]:
+        """The gradient, and G_jk = ½ tr(K⁻¹ ∂_jK K⁻¹ ∂_kK) + ∂_jmᵀ K⁻¹ ∂_km.
+
+        One O(n³) operation, and one for each component of theta that enters K.
+        """
+        a, enters, dm = self.inverse_times(f - self.mean), self.model.enters_cov, self._dm
+        total, G = dm.T @ a, dm.T @ self.inverse_times(dm)
+        if enters.any():
+            traces, of_K = information(self.factor, self._dK())
+            total += self.model.cov_vjp(self.theta, 0.5 * np.outer(a, a))
+            total[enters] -= 0.5 * traces
+            G[np.ix_(enters, enters)] += of_K
+        return total, G
+
+    def whitened_gradient(self, nu: Array, g: Array) -> Array:
+        """gᵀ (∂m + ∂L ν), ∂L in reverse mode: two O(n³) operations whatever p is."""
+        total = self.model.mean_vjp(self.theta, g)
+        if self.model.enters_cov.any():
+            total = total + self.model.cov_vjp(self.theta, multiply_vjp(self.factor, nu, g))
+        return total
+
+    def whitened_jacobian(self, nu: Array) -> Array:
+        """∂m + ∂L ν, shape (n, p): one O(n³) operation, and one for each theta_j that enters K."""
+        J, enters = self._dm, self.model.enters_cov
+        if enters.any():
+            J[:, enters] += multiply_jvp(self.factor, nu, self._dK())
+        return J
+
+    def vjp(self, M: Array, v: Array) -> Array:
+        """⟨M, ∂K⟩ + vᵀ ∂m, shape (p,)."""
+        return self.model.cov_vjp(self.theta, M) + self.model.mean_vjp(self.theta, v)
+
+    def _dK(self) -> Iterator[Array]:
+        """∂K/∂theta_j for each component that enters K, one n × n array at a time."""
+        for direction in np.eye(self.theta.size)[self.model.enters_cov]:
+            yield self.model.cov_jvp(self.theta, direction)
+
+    @property
+    def _dm(self) -> Array:
+        """∂m/∂theta, shape (n, p)."""
+        columns = [self.model.mean_jvp(self.theta, v) for v in np.eye(self.theta.size)]
+        return np.array(columns).reshape(-1, self.n).T.copy()
