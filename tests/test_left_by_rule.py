@@ -13,6 +13,7 @@ from pymc.distributions.transforms import Chain, Transform, ZeroSumTransform
 import pymc_lgm as lgm
 
 from pymc_lgm.model import hyperparameters
+from pymc_lgm.model.reads import MOST
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -40,7 +41,7 @@ def test_elements_that_are_equal_by_chance_are_not_one() -> None:
 def test_elements_that_are_equal_in_a_draw_are_noticed(monkeypatch: Any, dies: Any) -> None:
     def drawn(predictor: Any, _: Any) -> bool:
         _, counts = np.unique(pm.draw(predictor, random_seed=0), return_counts=True)
-        return bool(counts.max() >= hyperparameters.MOST)
+        return bool(counts.max() >= MOST)
 
     monkeypatch.setattr(hyperparameters, "_is_shared", drawn)
     ours = lgm.LatentGaussianModel.from_pymc(spread_beyond_a_threshold(), compile_kwargs=QUICK)
