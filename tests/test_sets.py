@@ -156,7 +156,7 @@ def elsewhere_by_group():
     [
         (partial(noise_by_group, GROUPS), ("f",)),
         (partial(noise_by_group, GROUPS, whitened=True), ("f_rotated_",)),
-        (partial(noise_by_group, GROUPS, flat=True), ("f", "log_sd")),
+        (partial(noise_by_group, GROUPS, flat=True), ("f",)),
         (partial(noise_by_group, np.arange(30) // 3), ("f", "log_sd")),
         (elsewhere_by_group, ("f", "log_sd", "level")),
     ],
