@@ -2,8 +2,11 @@
 
 The structure of a model follows from its graph. While a chain runs, `pymc_lgm.model.check` compares
 it with PyMC's density. Before a chain starts, numbers are looked at in this module only.
-A look may refuse a model, or a form of f that has no density. It may also choose between two ways
-that are both right, such as how the blocks of an approximation are stored.
+A look may refuse a model, or a form of f that has no density.
+
+`are_classes` alone says more. If it is right at one f, the blocks of an approximation have the form
+of a softmax's curvature at every f. Importance weights correct an approximation that does not fit,
+so samplers stay exact. The evidence of `pymc_lgm.laplace` would not be.
 """
 
 from __future__ import annotations
