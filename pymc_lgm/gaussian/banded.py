@@ -26,7 +26,7 @@ from pymc_lgm.linalg import LOG_2PI, Array, tally
 
 __all__ = ["BandedModel", "BandedPosterior", "BandedPrior", "OfWhitener"]
 
-# What the prior asks for, of T and u of a series
+# Functions that the prior asks for, made of T and u of a series
 
 
 class BandedModel(Protocol):
@@ -40,7 +40,7 @@ class BandedModel(Protocol):
         """Which of the p components of theta T depends on."""
 
     def whitener(self, theta: Array) -> Array:
-        """T(theta), lower triangular in bands (b + 1, n); NaN where there is none."""
+        """T(theta), lower triangular in bands (b + 1, n); NaN if there is none."""
 
     def whitener_vjp(self, theta: Array, M: Array) -> Array:
         """Of T, M on its band."""

@@ -233,7 +233,7 @@ class Scattered:
 
 
 class BlocksPosterior(Scattered):
-    """The same with precisions W ≥ 0: independent parts, too. See `Posterior`."""
+    """The prior conditioned on precisions W ≥ 0: its parts are independent. See `Posterior`."""
 
     def __init__(
         self, prior: Prior, index: Sequence[Index], W: Array, posteriors: Sequence[Posterior]

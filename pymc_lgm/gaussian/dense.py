@@ -248,7 +248,7 @@ class DensePosterior:
         return self.prior.solve(d + self.prior.covariance_times(self._W.root_times(solved)))
 
     def _shifted(self) -> CholeskyFactor:
-        """L_B + I, which is triangular, too."""
+        """L_B + I, a triangular matrix."""
         shifted = self._B.dense()
         np.einsum("ii->i", shifted)[:] += 1.0
         return CholeskyFactor(shifted)
@@ -464,7 +464,7 @@ class DensePrior:
 
     @classmethod
     def at(cls, model: GaussianModel, theta: Array) -> DensePrior | None:
-        """K(theta) = exp(k·theta) K(theta with its amplitudes at 0); ``None`` if v is no number.
+        """K(theta) = exp(k·theta) K(theta with its amplitudes at 0); ``None`` if v is not finite.
 
         What is factorized is the same wherever the amplitudes are, so the factor is a function of
         theta to the last bit, whether it was computed there or shared.

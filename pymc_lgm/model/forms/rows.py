@@ -193,7 +193,7 @@ def _axis_of_rows(node: Apply[Any, Any], axes: Sequence[int | None]) -> int | No
         free = free[1:] if all(x.ndim == node.outputs[0].ndim for x in node.inputs[1:]) else [v]
         return k if is_one and all(x.type.broadcastable[k] for x in free) else None
     if isinstance(op, Elemwise):
-        # What has n elements along this axis, and is no matrix of n rows, would not be cut.
+        # Only matrices of n rows are cut, so another input must have one element along this axis.
         return k if is_one and all(x.type.broadcastable[k] for x in free) else None
     if axes[0] is None:
         return None

@@ -290,7 +290,7 @@ class SumPredictor(Form):
         terms = pt.concatenate([each.ravel() for each in reading])
         if np.array_equal(index, np.arange(self._first.size)):
             return terms
-        # What reads no element is a number, which any may have.
+        # A term that reads no element is a number: it may be added to any of them.
         return pt.inc_subtensor(pt.zeros(self._first.size)[np.maximum(index, 0)], terms)
 
     def likelihood(self, graphs: LikelihoodFunctions) -> LikelihoodFunctions:
