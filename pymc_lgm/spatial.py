@@ -115,7 +115,7 @@ def scaling_factor(W: ArrayLike) -> Any:
     scales = np.ones(count)
     for k in np.flatnonzero(np.bincount(component) > 1):
         part = np.flatnonzero(component == k)
-        # Of the areas less their mean: the precision is that beside a mean of variance 1.
+        # The mean of the areas has variance 1 here, which every area has with it.
         variances = Intrinsic(matrix[part][:, part], 1.0).factor.inverse_diagonal - 1.0
         scales[k] = np.exp(np.mean(np.log(variances)))
     return float(scales[0]) if count == 1 else scales[component]
