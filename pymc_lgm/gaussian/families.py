@@ -164,7 +164,7 @@ class UpdatedFactor:
     @cached_property
     def less(self) -> tuple[Array, Array]:
         """Z, shape (n, k), and D with (A + U S Uᵀ)⁻¹ = A⁻¹ − Z D Zᵀ."""
-        inverse = solve_triangular(self._N, np.eye(len(self._N)), lower=True)
+        inverse = self._inverse
         return self.base.solve_transposed(self._G), np.eye(len(inverse)) - inverse.T @ inverse
 
     @property
@@ -192,8 +192,8 @@ class UpdatedFactor:
 
     @cached_property
     def _inverse(self) -> Array:
-        inverse: Array = solve_triangular(self._N, np.eye(len(self._N)), lower=True)
-        return inverse
+        # Not by LAPACK: for two rows its threads cost a thousand times what the numbers do.
+        return loops.inverse_of_lower(self._N)
 
     def _along(self, y: Array, N: Array) -> Array:
         """(I + G (N − I) Gᵀ) y."""
