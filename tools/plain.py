@@ -32,7 +32,6 @@ BANNED = {
 LEFT: dict[str, int] = {
     "_report": 11,
     "adaptation.py": 3,
-    "approximations": 36,
     "blas.py": 1,
     "calibration.py": 5,
     "callbacks.py": 2,
