@@ -98,7 +98,7 @@ def efficiency(
     used = posterior[list(dict.fromkeys(name for row in rows.values() for name in row))]
     used = used.astype(np.float64, copy=False)  # ArviZ has no quantiles of booleans
     bulk, tail = az.ess(used, method="bulk"), az.ess(used, method="tail")
-    with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 where nothing moved
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 if nothing moved
         r_hat = az.rhat(used)
 
     stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()

@@ -438,7 +438,7 @@ def test_the_covariance_is_never_made(monkeypatch):
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        (lambda model, gp: {"gp": None}, r"hand over the process"),
+        (lambda model, gp: {"gp": None}, r"pass the process"),
         (lambda model, gp: {"gp": gp, "preconditioner": "ski"}, r"Choose from 'nystrom'"),
         (lambda model, gp: {"gp": gp, "probes": 1}, r"at least two"),
         (lambda model, gp: {"gp": gp, "rank": 151}, r"between 1 and n = 150"),

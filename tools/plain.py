@@ -30,12 +30,6 @@ BANNED = {
 """A phrase, and what to write instead."""
 
 LEFT: dict[str, int] = {
-    "adaptation.py": 3,
-    "blas.py": 1,
-    "calibration.py": 5,
-    "callbacks.py": 2,
-    "comparison.py": 3,
-    "device_factor.py": 1,
     "evidence.py": 7,
     "forecasting.py": 1,
     "gaussian": 66,
