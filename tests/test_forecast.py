@@ -340,7 +340,7 @@ def test_errors_say_what_to_write():
         uneven = pm.GaussianRandomWalk("uneven", mu=[0.0, 1.0], init_dist=start(), shape=3)
         alone = pm.GaussianRandomWalk("alone", init_dist=start(), shape=3)
         for steps in (0, -1, 2.5, True, [1, 2]):
-            with pytest.raises(ValueError, match=r"steps is .*: write how many to go ahead"):
+            with pytest.raises(ValueError, match=r"steps is .*: write the number of steps ahead"):
                 predict(idata, x, steps=steps)
         for no_series, message in [
             (eta, r"'eta' is no series .*pm\.AR.* add the rest to its draws"),

@@ -33,17 +33,6 @@ LEFT: dict[str, int] = {
     "gaussian": 66,
     "likelihoods": 22,
     "model": 184,
-    "prediction.py": 8,
-    "random_features.py": 5,
-    "registration.py": 1,
-    "reporting.py": 2,
-    "response.py": 1,
-    "scores.py": 3,
-    "simulated.py": 1,
-    "spatial.py": 1,
-    "state.py": 4,
-    "testing.py": 2,
-    "uniformity.py": 1,
 }
 """Folders and files of the package that still have such phrases, and how many."""
 
