@@ -366,7 +366,7 @@ def test_errors_say_what_to_write():
         with pytest.raises(ValueError, match="thin is 0"):
             predict(idata, x, steps=2, thin=0)
         with pytest.raises(
-            ValueError, match=r"response\['y'\] makes an array of shape \(\) .*\(2,\)"
+            ValueError, match=r"response\['y'\] returns an array of shape \(\) .*\(2,\)"
         ):
             predict(idata, x, steps=2, response={"y": lambda x: pt.sum(x)})
         with pytest.raises(ValueError, match=r"response=\{'x_mean': \.\.\.\} hides"):
