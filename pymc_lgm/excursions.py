@@ -27,7 +27,7 @@ def exceedance(values: xr.DataArray, threshold: Any = 0.0) -> xr.Dataset:
     -------
     xarray.Dataset
         ``probability`` and its Monte Carlo standard error ``mcse``, with the other dimensions of
-        the values. NaN where the values or the threshold are NaN.
+        the values. NaN if a value or the threshold is NaN.
 
     Raises
     ------
