@@ -160,6 +160,11 @@ def calibrate(
         If observations cannot be replaced, or if ``pm.sample()`` would choose only NUTS, which it
         tunes differently.
 
+    See Also
+    --------
+    testing.joint_test : Detects smaller errors of a kernel in less time.
+    testing.quadrature : Exact moments of tiny models.
+
     Notes
     -----
     The step is made and compiled once. Each run treats it as ``pm.sample`` treats a chain: it

@@ -89,6 +89,14 @@ def compare(
         raised. A keyboard interrupt ends the current sampler: PyMC returns its draws, and the next
         sampler begins.
 
+    Raises
+    ------
+    TypeError
+        If a sampler is not a function that makes a step method, or if there is ``step=``.
+    ValueError
+        If labels are not unique, if there are two budgets, if a budget is not positive or allows
+        fewer than 4 draws, or if ``operations=`` is given for a sampler that counts none.
+
     See Also
     --------
     efficiency : The same numbers of one trace.

@@ -298,6 +298,15 @@ def laplace(
         ``log_evidence``, ``surface`` and ``at``, which gives the standard error from the probes,
         and predictions. A product takes O(n²) operations, and the memory is O(n^1.5).
 
+    Raises
+    ------
+    TypeError
+        If `gp` or an option of "pcg" is given without ``solver="pcg"``.
+    ValueError
+        If `solver` is unknown, if variables that depend on f are not observed, if a
+        hyper-parameter is discrete, if the likelihood cannot be differentiated in f, or, for
+        "pcg", if a density reads several elements of f.
+
     See Also
     --------
     ep : The same by expectation propagation.
@@ -362,13 +371,36 @@ def laplace(
 def ep(model: pm.Model | None = None, latent: Any = None) -> Evidence:
     """Approximate the evidence by expectation propagation.
 
-    It is more accurate than Laplace's method for binary data. Parameters and result are those of
-    `laplace`. An evidence takes 4 to 40 O(n³) operations, and its gradient 2p times as many.
+    It is more accurate than Laplace's method for binary data.
+
+    Parameters
+    ----------
+    model : pymc.Model, optional
+        By default the model of the context.
+    latent : variable or str, optional
+        f, if the model has several latent Gaussian vectors.
+
+    Returns
+    -------
+    Evidence
+        With methods ``log_evidence``, ``surface`` and ``fit``. An evidence takes 4 to 40 O(n³)
+        operations, and its gradient 2p times as many.
+
+    Raises
+    ------
+    ValueError
+        If variables that depend on f are not observed, if a hyper-parameter is discrete, or if the
+        likelihood cannot be differentiated in f.
 
     See Also
     --------
     laplace : The same by Laplace's method.
     PseudoMarginal : Samples the exact posterior.
+
+    References
+    ----------
+    M. Filippone, M. Girolami (2014). Pseudo-marginal Bayesian inference for Gaussian processes.
+    IEEE Transactions on Pattern Analysis and Machine Intelligence 36, 2214-2226, section 2.1.2.
 
     Examples
     --------

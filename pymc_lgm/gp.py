@@ -56,10 +56,16 @@ class SparseLatent(pm.gp.Latent):
     cov_func, mean_func
         As for `pymc.gp.Latent`.
 
+    Raises
+    ------
+    ValueError
+        By `prior`, if `Xu` is missing, if `X` or `Xu` is not a matrix of finite numbers, if their
+        columns differ, if `Xu` has more points than `X`, or if ``n_outputs`` is not 1.
+
     See Also
     --------
     gp.RandomFeatures : For more than two or three inputs.
-    gp.place_inducing_points : Where inducing points stand best.
+    gp.place_inducing_points : Placement of the inducing points.
     gp.Expected : Any likelihood of PyMC for such a process.
 
     Notes
@@ -161,7 +167,7 @@ def _check_points(X: Any, Xu: Any) -> None:
         raise ValueError(f"Xu has {columns} column(s) and X has {d}: give them equal columns.")
     if m > n:
         raise ValueError(
-            f"Xu has {m} points and X has {n}, but inducing points must be fewer. Write "
+            f"Xu has {m} points and X has {n}, but Xu must not have more. Write "
             "pm.gp.Latent, whose posterior is that of the process itself."
         )
     for name, points in (("X", X), ("Xu", Xu)):

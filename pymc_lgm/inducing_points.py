@@ -75,6 +75,16 @@ def place_inducing_points(
     InducingPoints
         ``points``, and the bounds at these and at the first points.
 
+    Raises
+    ------
+    ValueError
+        If Z is not a matrix of finite numbers, if the model of ``build(Z)`` has no process of
+        `pymc_lgm.gp.SparseLatent`, or if the bound is not finite at the start.
+
+    See Also
+    --------
+    gp.SparseLatent : The process with these inducing points.
+
     Notes
     -----
     An iteration takes O(n m²) operations, and a few arrays of n × m.

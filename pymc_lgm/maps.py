@@ -59,6 +59,10 @@ def plot_map(
     ImportError
         If there is a geometry and GeoPandas is not installed.
 
+    See Also
+    --------
+    spatial.exceedance : Probabilities that values exceed a threshold.
+
     Notes
     -----
     Each cell is one polygon, so the cost is O(n) also if cells are far apart.

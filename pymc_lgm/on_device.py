@@ -35,6 +35,16 @@ ROWS_WORTH_A_DEVICE = 1000
 def use_device(device: Device | None = None) -> Iterator[None]:
     """Make factors on a device, by default a GPU, in the whole process while the block runs.
 
+    Parameters
+    ----------
+    device : Device, optional
+        By default that of `by_cupy`.
+
+    Raises
+    ------
+    ImportError
+        If CuPy is not installed and there is no `device`.
+
     Examples
     --------
     >>> import numpy as np

@@ -42,6 +42,10 @@ class ArcCosine(Covariance):
     ls : variable or array_like
         ℓ, one for all columns or one per column.
 
+    See Also
+    --------
+    gp.RandomFeatures : A process with this covariance.
+
     References
     ----------
     Y. Cho and L. K. Saul (2009). Kernel methods for deep learning. NIPS 22, eq. (6).
@@ -109,6 +113,11 @@ class RandomFeatures(Base):
     mean_func : pymc.gp.mean.Mean
     random_seed : int, optional
         Seed of Ω, which is part of the model.
+
+    Raises
+    ------
+    ValueError
+        If `n_features` is below 1, or if there are no features of the covariance.
 
     See Also
     --------

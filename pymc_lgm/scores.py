@@ -33,10 +33,16 @@ def log_predictive_density(y: ArrayLike, probability: ArrayLike) -> float:
     float
         In nats per observation: 0 at best, −∞ if an observation had probability 0.
 
+    Raises
+    ------
+    ValueError
+        If the shapes of `y` and `probability` do not fit, if a label is not one of 0...r − 1, or if
+        a probability is outside [0, 1].
+
     See Also
     --------
     brier_score : The mean squared error of the same probabilities.
-    predict : Makes them.
+    predict : Computes the probabilities.
 
     Examples
     --------
@@ -72,10 +78,15 @@ def brier_score(y: ArrayLike, probability: ArrayLike) -> float:
     float
         0 at best; at worst 1 for two classes and 2 for more.
 
+    Raises
+    ------
+    ValueError
+        As for `log_predictive_density`.
+
     See Also
     --------
     log_predictive_density : The logarithmic score of the same probabilities.
-    predict : Makes them.
+    predict : Computes the probabilities.
 
     Notes
     -----
@@ -104,8 +115,8 @@ def abstention_curve(
     """Accuracy and AUC among the observations that a classifier does not abstain from.
 
     At level ρ the classifier abstains if 0.5 − ρ < p < 0.5 + ρ, and else predicts 1 if p > 0.5.
-    With r classes it predicts the most probable class, and abstains if its probability is below (1
-    + 2 (r − 1) ρ) / r, which is the same rule for two classes.
+    With r classes it predicts the most probable class, and abstains if its probability is below
+    (1 + 2 (r − 1) ρ) / r, which is the same rule for two classes.
 
     Parameters
     ----------
@@ -123,6 +134,16 @@ def abstention_curve(
         out), ``accuracy`` and ``auc``. They are NaN if no observations are left, and ``auc`` also
         if only one class is left. For several classes, ``auc`` is the mean of the AUC of each class
         against the others.
+
+    Raises
+    ------
+    ValueError
+        As for `log_predictive_density`.
+
+    See Also
+    --------
+    capacity : The area under these curves.
+    predict : Computes the probabilities.
 
     Notes
     -----
@@ -175,7 +196,28 @@ def capacity(y: ArrayLike, probability: ArrayLike, levels: Sequence[float] = LEV
     by the trapezoidal rule over the levels. If it is close to one, confident predictions are right.
     If no level abstains, it is the score itself.
 
-    Parameters, references: as in `abstention_curve`.
+    Parameters
+    ----------
+    y, probability, levels
+        As in `abstention_curve`.
+
+    Returns
+    -------
+    Capacity
+        ``accuracy`` and ``auc``; NaN if the curve is not defined at any level.
+
+    Raises
+    ------
+    ValueError
+        As for `log_predictive_density`.
+
+    See Also
+    --------
+    abstention_curve : The curves.
+
+    References
+    ----------
+    As for `abstention_curve`.
 
     Examples
     --------

@@ -34,6 +34,17 @@ def adjacency(neighbors: Any, n: int | None = None, *, sparse: bool = False) -> 
     -------
     ndarray, or scipy.sparse.csr_matrix, shape (n, n)
 
+    Raises
+    ------
+    ValueError
+        If `neighbors` is not an array of pairs of integers, if there are no pairs and no `n`, if an
+        area is not in 0...n − 1, or if an area is its own neighbor.
+
+    See Also
+    --------
+    spatial.scaling_factor : The scale of an intrinsic model on the map.
+    spatial.plot_map : A picture of the map.
+
     Examples
     --------
     >>> import pymc_lgm as lgm
@@ -83,6 +94,15 @@ def scaling_factor(W: ArrayLike) -> Any:
     float, or ndarray of shape (n,)
         One number for a connected map. For a map with several components, the scale of the
         component of each area. An area without neighbors has scale 1.
+
+    Raises
+    ------
+    ValueError
+        If W is not square and symmetric, or if it has a negative weight.
+
+    See Also
+    --------
+    spatial.adjacency : Makes W.
 
     Notes
     -----

@@ -141,10 +141,20 @@ def joint_test(
         The test functions are each theta_j, each whitened ν_i = (L⁻¹(f − m))_i, the log-likelihood,
         and for each i the score g_i = ∂ℓ/∂f_i, g_i ν_i and f_i theta_j.
 
+    Raises
+    ------
+    ValueError
+        If observations cannot be replaced, or if a test function is NaN in a replicate.
+
     See Also
     --------
     testing.calibrate : Tests whole runs, tuning included.
     testing.quadrature : Exact moments of tiny models.
+
+    References
+    ----------
+    J. Geweke (2004). Getting it right: joint distribution tests of posterior simulators. Journal of
+    the American Statistical Association 99, 799-804.
 
     Examples
     --------
@@ -275,6 +285,10 @@ def quadrature(
     Returns
     -------
     Moments
+
+    See Also
+    --------
+    testing.joint_test : A test for models of any size.
 
     Notes
     -----
