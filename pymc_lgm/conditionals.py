@@ -109,7 +109,7 @@ def vector_of(gp: Any, model: pm.Model) -> Any:
     f = latent_of(gp, model)
     if f not in model.free_RVs:
         raise ValueError(
-            f"{f.name!r} is made of {f.name}_rotated_ by a factor of its covariance, which is "
+            f"{f.name!r} is computed from {f.name}_rotated_ by a factor of K, which is "
             f"never made here: write gp.prior({f.name!r}, X, reparameterize=False)."
         )
     if f.ndim != 1:

@@ -57,8 +57,8 @@ def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
 
     See Also
     --------
-    ApproximateMarginal : Makes the draws that this weights.
-    PseudoMarginal : Exact draws at once.
+    ApproximateMarginal : The sampler of the approximate chain. PseudoMarginal : A sampler of the
+    exact posterior.
 
     References
     ----------

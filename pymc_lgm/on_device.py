@@ -49,7 +49,7 @@ def use_device(device: Device | None = None) -> Iterator[None]:
     --------
     >>> import numpy as np
     >>> from pymc_lgm.linalg import factorize
-    >>> with use_device(by_numpy(rows=2)):  # where there is no GPU
+    >>> with use_device(by_numpy(rows=2)):  # without a GPU
     ...     factor = factorize(np.array([[4.0, 2.0], [2.0, 5.0]]))
     >>> factor
     DeviceFactor(n=2, log_determinant=2.77259)

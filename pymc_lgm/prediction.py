@@ -128,8 +128,8 @@ def predict(
 
     See Also
     --------
-    log_predictive_density : How good predicted probabilities are.
-    gp.SparseLatent : A process of many points, which this predicts, too.
+    log_predictive_density : How good predicted probabilities are. gp.SparseLatent : A process with
+    many points.
 
     Notes
     -----
