@@ -69,8 +69,8 @@ def recall(
     -------
     GaussianApproximation or None
         Its ``log_evidence`` is ℓ(f̂) − ½ ẑᵀa − ½ log|B|, as if f̂ were the mode. If f̂ is not
-        `plausible`, q is Laplace's approximation, searched for from m, because the sites may be
-        wrong at a theta that has a normal posterior of f. ``None`` if that search meets values that
+        `plausible`, q is Laplace's approximation, searched for from m, because theta may be
+        plausible although its predicted sites are wrong. ``None`` if that search meets values that
         are not finite.
 
     Notes
