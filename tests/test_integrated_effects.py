@@ -15,7 +15,6 @@ from test_sums import Brute
 import pymc_lgm as lgm
 
 from pymc_lgm.approximations.laplace import laplace
-from pymc_lgm.model.field_structure import FieldStructure
 from pymc_lgm.model.forms import sum as module
 from pymc_lgm.model.forms.integrated import IntegratedEffects
 from pymc_lgm.model.forms.sum import SumPredictor
@@ -31,7 +30,6 @@ Y = np.random.default_rng(5).poisson(2.0, N)
 def forced(monkeypatch):
     """Every model that can be a sum is one."""
     monkeypatch.setattr(module, "_is_cheaper", lambda *sizes: True)
-    monkeypatch.setattr(FieldStructure, "of", lambda setting: None)
     with pytensor.config.change_flags(**ONCE):
         yield
 

@@ -12,8 +12,8 @@ from test_priors import close
 import pymc_lgm as lgm
 
 from pymc_lgm.approximations.variational import variational
-from pymc_lgm.gaussian import BandedPrior, FieldPrior
-from pymc_lgm.model.forms.field import FieldPredictor
+from pymc_lgm.gaussian import BandedPrior, SumPrior
+from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.model.missing import Missing
 from pymc_lgm.state import AtTheta
 
@@ -160,7 +160,7 @@ def test_a_prediction_in_the_model_is_drawn_too():
 
 @pytest.mark.fast("True")
 @pytest.mark.parametrize("ours", [False, True])
-def test_areas_without_an_observation_stay_a_sparse_field(ours, rng):
+def test_areas_without_an_observation_stay_sparse(ours, rng):
     """With effects of their own, that are integrated out where there is an observation."""
 
     def read(y, which):
@@ -174,12 +174,20 @@ def test_areas_without_an_observation_stay_a_sparse_field(ours, rng):
         return lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
 
     masked, seen = read(Y, slice(None)), read(Y[SEEN].data, np.flatnonzero(SEEN))
-    assert isinstance(masked.form, FieldPredictor)
+    assert isinstance(masked.form, SumPredictor)
     assert masked.missing == ("y_unobserved",)
     for _ in range(2):
-        f, theta = rng.standard_normal(6), rng.standard_normal(1)
-        close(masked.log_likelihood(f, theta), seen.log_likelihood(f, theta))
-        known = (model.prior(theta).covariance_times(np.eye(6)) for model in (masked, seen))
+        theta, values = rng.standard_normal(1), {k: rng.standard_normal(6) for k in ("w", "phi")}
+        one, other = (
+            model.log_likelihood(model.f_of(theta, model.point_of(theta) | values), theta)
+            for model in (masked, seen)
+        )
+        close(one, other)
+        known = []
+        for model in (masked, seen):
+            prior = model.prior(theta)
+            of_eta = prior.covariance_times(np.eye(prior.n))[prior.rank :, prior.rank :]
+            known.append(of_eta if len(of_eta) == SEEN.sum() else of_eta[np.ix_(SEEN, SEEN)])
         close(*known)
 
 
@@ -205,13 +213,18 @@ def test_a_series_with_gaps_has_the_posterior_of_what_is_seen(with_level, y):
         ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
         assert ours.missing == (("y_unobserved",) if whole else ())
         at = AtTheta.of(ours, np.array([-0.3]))
-        assert isinstance(at.prior, FieldPrior if with_level else BandedPrior)
+        assert isinstance(at.prior, SumPrior if with_level else BandedPrior)
         laws.append(variational(at.likelihood, at.prior, tolerance=1e-8))
     one, other = laws
     close(one.log_evidence, other.log_evidence)
-    close(one.center[SEEN], other.center[SEEN], 1e-7)
-    index = np.flatnonzero(SEEN)
-    close(one.posterior.block(index), other.posterior.block(index), 1e-7)
+    # Of a sum the predictor comes after the latent variables; the second may have what is seen only
+    index = [np.flatnonzero(SEEN)] * 2
+    if with_level:
+        is_short = other.prior.n - other.prior.rank < SEEN.size
+        index = [q.prior.rank + which for q, which in zip(laws, index, strict=True)]
+        index[1] = other.prior.rank + np.arange(SEEN.sum()) if is_short else index[1]
+    close(one.center[index[0]], other.center[index[1]], 1e-7)
+    close(one.posterior.block(index[0]), other.posterior.block(index[1]), 1e-7)
 
 
 @pytest.mark.slow

@@ -4,44 +4,19 @@ import numpy as np
 import pytest
 
 from scipy.stats import multivariate_normal
-from toys import Counts, Errors, Map, River, Series, SeriesAndLevel, SparseTau, planar_map
+from toys import Counts, Errors, Series
 
-from pymc_lgm.gaussian import BandedPrior, DensePrior, FieldPrior
+from pymc_lgm.gaussian import BandedPrior, DensePrior
 from pymc_lgm.gaussian.sites import SiteBlocks, between, nonnegative, rooted
 from pymc_lgm.linalg import tally
 
 THETA = np.array([1.1, 0.3, -0.5])
-
-FIELDS = {
-    "intrinsic": lambda: River(planar_map()),
-    "map": lambda: Map(planar_map()),
-    "tau": lambda: SparseTau(planar_map()),
-    "series": lambda: SeriesAndLevel(50),
-}
-"""Of fifty elements, each with a level beside it."""
-
-
-def weak(make, e):
-    """A field of which one element is multiplied by next to nothing."""
-    toy = make()
-    toy.weak = e
-    return toy.prior(THETA)
-
-
-WEAK = [1e-3, 5e-4, 1e-8, 1e-12, 0.0]
 
 PRIORS = {
     "dense": lambda: Counts().prior(THETA),
     "dense, scaled": lambda: Counts(scaled=True).prior(THETA),
     "banded": lambda: Series().prior(THETA),
     "banded, long": lambda: Series(50).prior(THETA),
-    "field": lambda: River().prior(THETA),
-    **{f"field, {name}": lambda make=make: make().prior(THETA) for name, make in FIELDS.items()},
-    **{
-        f"field, {name}, one element times {e:g}": lambda make=FIELDS[name], e=e: weak(make, e)
-        for name in ("series", "intrinsic")
-        for e in WEAK
-    },
     "dense, theta in the likelihood": lambda: Errors().prior(np.append(THETA, -0.4)),
 }
 """Each of the law N(m, K) that its model says."""
@@ -77,19 +52,13 @@ def prior(request):
 
 
 @pytest.fixture
-def smooth(prior):
-    if isinstance(prior, FieldPrior):
-        pytest.skip("no derivatives in theta")
-
-
-@pytest.fixture
 def K(prior):
     return prior.model.cov(prior.theta)
 
 
 @pytest.fixture(params=W)
 def posterior(request, prior):
-    if request.param == "sets" and isinstance(prior, BandedPrior | FieldPrior):
+    if request.param == "sets" and isinstance(prior, BandedPrior):
         pytest.skip("an observation reads one f_i of a sparse prior")
     precision = W[request.param]
     return prior.condition(
@@ -120,12 +89,6 @@ def test_the_verbs_of_a_prior(prior, K, rng):
         close(prior.inverse_times(v), np.linalg.solve(K, v))
 
 
-def test_a_map_of_fifty_has_a_factor_that_is_filled_in():
-    """Of three areas in a row, and of a series of three with two lags, nothing is."""
-    pattern = River(planar_map()).pattern
-    assert pattern.rows.size + 50 < pattern.size < 50 * 51 // 4
-
-
 @pytest.mark.parametrize("j", range(3))
 def test_the_prior_at_another_theta(prior, j):
     """What the two share is shared where it is the same."""
@@ -134,7 +97,7 @@ def test_the_prior_at_another_theta(prior, j):
     close(there.mean, model.mean(theta))
     close(there.covariance_times(np.eye(prior.n)), model.cov(theta))
     assert prior.has_covariance_of(prior)
-    is_kept = not model.enters_cov[j] and not isinstance(prior, FieldPrior)
+    is_kept = not model.enters_cov[j]
     assert there.has_covariance_of(prior) == is_kept
 
 
@@ -187,7 +150,6 @@ def differences(function, theta):
     return np.stack([(function(theta + h) - function(theta - h)) / 2e-5 for h in steps], axis=-1)
 
 
-@pytest.mark.usefixtures("smooth")
 def test_derivatives_of_a_prior(prior, K, rng):
     f, nu, g = rng.standard_normal((3, prior.n))
     at = prior.model.prior
@@ -205,7 +167,6 @@ def test_derivatives_of_a_prior(prior, K, rng):
     close(prior.whitened_gradient(nu, g), g @ J, 1e-5)
 
 
-@pytest.mark.usefixtures("smooth")
 def test_derivatives_of_a_posterior(posterior, rng):
     prior, n = posterior.prior, posterior.prior.n
     nu, a, v = rng.standard_normal((3, n))
@@ -228,7 +189,6 @@ def test_derivatives_of_a_posterior(posterior, rng):
     close(difference, extra, 1e-5)
 
 
-@pytest.mark.usefixtures("smooth")
 def test_the_inverse_is_made_once_for_variances_and_gradient(prior):
     posterior, before = prior.condition(np.resize(W["all"], prior.n)), tally.cubic_ops
     posterior.differentiable().evidence_gradient(np.ones(prior.n))
@@ -263,14 +223,6 @@ def test_a_covariance_that_is_none_is_a_value():
     with pytest.raises(ValueError, match="without a model"):
         DensePrior(np.zeros(1), np.ones((1, 1))).log_density_gradient(np.zeros(1))
     assert Counts(scaled=True).prior(np.array([0.0, 0.0, 400.0])) is None
-
-
-@pytest.mark.parametrize("name", FIELDS)
-def test_the_precision_of_a_field(name, rng):
-    toy = FIELDS[name]()
-    phi, K = toy.phi(THETA), toy.cov_of_phi(THETA)
-    for x in (rng.standard_normal(50), rng.standard_normal((50, 4))):
-        close(phi.inverse_times(K @ x), x)
 
 
 def in_sets(values):

@@ -23,7 +23,7 @@ from pymc_lgm.model.affine import find_frontier
 from pymc_lgm.model.amplitudes import find_amplitudes
 from pymc_lgm.model.columns import columns_move
 from pymc_lgm.model.compiling import called_once
-from pymc_lgm.model.elements import distinct_elements, distinct_slopes
+from pymc_lgm.model.elements import distinct_elements
 from pymc_lgm.model.integrates import is_positive
 from pymc_lgm.model.operations import is_affine_elementwise, sources
 from pymc_lgm.model.reads import joined, reads_of, terms_of
@@ -209,7 +209,6 @@ def refuted(graph: Graph, rng: np.random.Generator) -> Iterator[tuple[str, float
     groups = joined(reads_of(terms, x, here, most=N)) if terms else None
     affine = [v for v in frontier if v.type.ndim <= 2]
     flat = [v.astype("float64").ravel() for v in affine]
-    slopes = [distinct_slopes(v, x, [theta], here) for v in flat]
     move = [columns_move(v, x, PARTS, [theta]) for v in flat]
     amplitudes = find_amplitudes(matrix, theta)
     positive = is_positive(matrix)
@@ -238,7 +237,6 @@ def refuted(graph: Graph, rng: np.random.Generator) -> Iterator[tuple[str, float
             line = 0.25 * of_a[3 + k] + 0.75 * of_b[3 + k]
             yield "a predictor is affine", apart(between[3 + k], line)
             A = np.stack([e[3 + k] - zero[3 + k] for e in units], axis=1)
-            yield "rows that are one", apart(A, A[first_of(slopes[k])[slopes[k]]])
             still = [part for part, moves in zip(PARTS, move[k], strict=True) if not moves]
             if len(first) == len(flat):
                 for part in still:

@@ -7,7 +7,7 @@ from scipy.sparse import csc_array
 from test_priors import close
 
 from pymc_lgm.gaussian import sparse_loops
-from pymc_lgm.gaussian.low_rank_update import UpdatedFactor
+from pymc_lgm.gaussian.families import UpdatedFactor
 from pymc_lgm.gaussian.sparse import Pattern, fill_reducing_order
 
 
@@ -44,7 +44,6 @@ def test_the_verbs_of_a_factor(A, factor, rng):
         close(factor.solve(x), np.linalg.solve(L, x[order]))
         close(factor.solve_transposed(factor.solve(x)), np.linalg.solve(A, x))
         close(factor.multiply_transposed(x), L.T @ x[order])
-        close(factor.pattern.times(factor.pattern.elements(csc_array(A)), x), A @ x)
 
 
 def test_elements_of_the_diagonal_are_found(A):
@@ -115,28 +114,21 @@ def test_a_selected_inverse_with_a_wrong_pattern_is_noticed(rng, monkeypatch, di
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0, 0.0])
-@pytest.mark.parametrize("weak", [1.0, 1e-4, 1e-9, 0.0])
-def test_a_factor_of_a_sum(A, factor, sign, weak, rng):
+def test_a_factor_of_a_sum(A, factor, sign, rng):
     n = len(A)
-    # The third column is collinear, and the first as small as e.
-    e = np.where(np.arange(n) == 2, weak, rng.uniform(0.5, 2.0, n)) * rng.choice([-1.0, 1.0], n)
-    C = np.column_stack([e, rng.standard_normal(n)]) @ np.array([[1.0, 0.0, 2.0], [0.0, 1.0, 0.5]])
-    S = 0.01 * np.array([[2.0 * sign, 0.0, 0.0], [0.0, 2.0, 0.5], [0.0, 0.5, 1.0]])
-    K = e[:, None] * np.linalg.inv(A) * e + C @ S @ C.T
-    updated = UpdatedFactor.of(factor, e, C, S)
+    U = rng.standard_normal((n, 2)) @ np.array([[1.0, 0.0, 2.0], [0.0, 1.0, 0.5]])  # collinear
+    S = 0.01 * np.array([[0.2 * sign, 0.0, 0.0], [0.0, 2.0, 0.5], [0.0, 0.5, 1.0]])
+    total = A + U @ S @ U.T
+    updated = UpdatedFactor.of(factor, U, S)
     L, x = updated.solve_transposed(np.eye(n)), rng.standard_normal((n, 2))
-    close(L @ L.T, K)
-    close(updated.log_determinant, -np.linalg.slogdet(K)[1])
-    close(updated.inverse_diagonal, np.diag(K))
-    close(updated.diagonal(np.diag(A)), np.diag(np.linalg.inv(K)))
+    close(L @ L.T, np.linalg.inv(total))
+    close(updated.log_determinant, np.linalg.slogdet(total)[1])
+    close(updated.inverse_diagonal, np.diag(np.linalg.inv(total)))
     close(updated.solve(x), L.T @ x)
     close(updated.multiply_transposed(L @ x), x)
     close(L.T @ updated.multiply(x), x)
 
 
 def test_a_sum_that_is_not_positive_is_a_value(factor):
-    e = np.ones(factor.pattern.n)
-    assert UpdatedFactor.of(factor, e, e[:, None], np.array([[-1e6]])) is None
-    if e.size > 1:  # two that nothing but one column says anything of
-        e[:2] = 0.0
-        assert UpdatedFactor.of(factor, e, np.ones((e.size, 1)), np.eye(1)) is None
+    one = np.ones((factor.pattern.n, 1))
+    assert UpdatedFactor.of(factor, one, np.array([[-1e6]])) is None

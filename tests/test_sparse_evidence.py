@@ -14,7 +14,7 @@ from scipy.special import expit, factorial
 from test_fields import estimated_evidence
 from test_sets import from_pymc
 
-from pymc_lgm.gaussian import BandedPrior, FieldPrior
+from pymc_lgm.gaussian import BandedPrior, SumPrior
 from pymc_lgm.model import sparse_precision
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -95,12 +95,12 @@ def series_with_a_level_and_effects(a, b):
 
 
 MODELS = {
-    map_alone: FieldPrior,
-    map_with_a_level_in_its_mean: FieldPrior,
-    intrinsic_map: FieldPrior,
-    sparse_tau: FieldPrior,
+    map_alone: SumPrior,
+    map_with_a_level_in_its_mean: SumPrior,
+    intrinsic_map: SumPrior,
+    sparse_tau: SumPrior,
     series_of_two_lags: BandedPrior,
-    series_with_a_level_and_effects: FieldPrior,
+    series_with_a_level_and_effects: SumPrior,
 }
 
 

@@ -16,7 +16,7 @@ from test_sets import from_pymc
 
 import pymc_lgm as lgm
 
-from pymc_lgm.gaussian import DensePrior, FieldPrior
+from pymc_lgm.gaussian import DensePrior, SumPrior
 from pymc_lgm.model.sparse_precision import as_sparse_precision
 from pymc_lgm.testing import joint_test
 
@@ -145,7 +145,7 @@ def model():
 
 
 def test_the_density_is_the_models(model):
-    """The level, in the mean of the field, is integrated out with it."""
+    """The level is in the mean of the vector."""
     ours, rng = (
         lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK),
         np.random.default_rng(4),
@@ -155,16 +155,10 @@ def test_the_density_is_the_models(model):
     for _ in range(3):
         point = {k: rng.normal(size=np.shape(v)) for k, v in model.initial_point().items()}
         theta = ours.theta_of(point)
-        at = ours.form.at(theta)
         prior, f = ours.prior(theta), ours.f_of(theta, point)
-        assert isinstance(prior, FieldPrior)
-        np.testing.assert_allclose(f, point["phi"])
-        # p(phi, b) = p(f) p(b | f), the last by the formula of a normal regression.
-        K = np.linalg.inv(at.field.inverse_times(np.eye(N)))
-        gain = 0.16 * np.linalg.solve(K + 0.16, np.ones(N))
-        mean, variance = 0.5 + gain @ (f - prior.mean), 0.16 * (1.0 - gain.sum())
-        of_b = pm.logp(pm.Normal.dist(mean, np.sqrt(variance)), point["b"]).eval()
-        value = ours.log_prior(theta) + prior.log_density(f) + of_b
+        assert isinstance(prior, SumPrior)
+        np.testing.assert_allclose(f[prior.rank :], point["phi"])
+        value = ours.log_prior(theta) + prior.log_density(f)
         close(value + ours.log_likelihood(f, theta), density(point), 1e-9)
 
 
@@ -176,9 +170,9 @@ def test_the_law_is_that_of_areas():
         phi = pm.CAR("phi", mean, W=W, alpha=alpha, tau=tau)
         pm.Poisson("y", pm.math.exp(phi), observed=Y)
 
-    theta, identity = np.array([0.3, -0.2]), np.eye(N)
+    theta, identity = np.array([0.3, -0.2]), np.eye(2 * N + 1)
     ours, theirs = from_pymc(counts).prior(theta), from_pymc(areas).prior(theta)
-    close(ours.inverse_times(identity), theirs.inverse_times(identity))
+    close(ours.covariance_times(identity), theirs.covariance_times(identity))
     close(ours.mean, theirs.mean)
 
 

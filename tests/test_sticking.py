@@ -32,7 +32,7 @@ from pymc_lgm.kernels.theta.climb import WORTH, climb
 from pymc_lgm.kernels.theta.emulated import EmulatorTuning
 from pymc_lgm.kernels.theta.survey import survey
 from pymc_lgm.linalg import tally
-from pymc_lgm.model import field_structure
+from pymc_lgm.model import refutations
 from pymc_lgm.state import AtTheta, LikelihoodAt, State
 
 RATS = """
@@ -335,7 +335,7 @@ def test_the_evidence_beside_vague_coefficients_is_smooth():
 
 @pytest.mark.mutant
 def test_vague_coefficients_in_a_dense_covariance_are_noticed(monkeypatch, dies):
-    monkeypatch.setattr(field_structure, "VAGUE", np.inf)
+    monkeypatch.setattr(refutations, "VAGUE", np.inf)
     dies("reading: vague coefficients in a dense K", roughness_of_salm(), above=1e-5)
 
 

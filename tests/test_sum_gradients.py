@@ -9,7 +9,6 @@ from test_sums import TAU, W_OF_MAP
 import pymc_lgm as lgm
 
 from pymc_lgm.gaussian.sites import SiteBlocks
-from pymc_lgm.model.field_structure import FieldStructure
 from pymc_lgm.model.forms.sum import SumPredictor
 
 
@@ -44,7 +43,6 @@ def panel():
 
 def read(make, monkeypatch):
     monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: True)
-    monkeypatch.setattr(FieldStructure, "of", lambda setting: None)
     with pm.Model() as model:
         eta = make()
         n = int(eta.shape.eval()[0])

@@ -9,7 +9,6 @@ from test_sums import W_OF_MAP
 
 import pymc_lgm as lgm
 
-from pymc_lgm.model.field_structure import FieldStructure
 from pymc_lgm.model.forms.sum import SumPredictor
 
 MODELS = {}
@@ -163,7 +162,6 @@ def effects_whose_sum_is_near_zero():
 def forced(monkeypatch):
     """Small models, too, are read as sums."""
     monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: True)
-    monkeypatch.setattr(FieldStructure, "of", lambda setting: None)
 
 
 @pytest.mark.fast("walk_of_scaled_normals_that_are_read_too", "panel_of_walks", "walk_of_vectors")

@@ -35,20 +35,19 @@ from pymc_lgm.gaussian import (
     DenseBlocks,
     Independent,
     Layout,
-    OfField,
     SumAt,
     SumPrior,
     loops,
     sparse_loops,
     sums,
 )
-from pymc_lgm.gaussian.gmrf import IntrinsicField, MapMaker, PrecisionMaker, SeriesMaker
+from pymc_lgm.gaussian.families import ByPrecision, Intrinsic, Map
+from pymc_lgm.gaussian.families import Series as SeriesFamily
 from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.gaussian.sparse import Pattern
 from pymc_lgm.kernels.hold.sufficient import sufficient
 from pymc_lgm.model import latents as latents_of_models
 from pymc_lgm.model import series as series_of_models
-from pymc_lgm.model.field_structure import FieldStructure
 from pymc_lgm.model.forms import sum as sum_form
 from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.state import AtTheta, State
@@ -87,30 +86,25 @@ def own_blocks(rng):
 def series(rng):
     bands, u = np.array([np.full(7, 1.3), np.append(np.full(6, -0.8), 0.0)]), rng.standard_normal(7)
     T = np.diag(bands[0]) + np.diag(bands[1, :-1], -1)
-    return OfField(SeriesMaker(7, 2), 7), [bands, u], np.linalg.solve(T, u), T.T @ T
+    return SeriesFamily(7, 2), [bands, u], np.linalg.solve(T, u), T.T @ T
 
 
 def areas(rng):
     W = W_OF_MAP.toarray()
     Q = 1.7 * (np.diag(W.sum(axis=0)) - 0.6 * W)
-    return OfField(MapMaker(W_OF_MAP), 6), [np.array(1.7), np.array(0.6)], np.zeros(6), Q
+    return Map(W_OF_MAP), [np.array(1.7), np.array(0.6)], np.zeros(6), Q
 
 
 def intrinsic(rng):
     W = W_OF_MAP.toarray()
     Q = (np.diag(W.sum(axis=0)) - W) / 0.7**2 + 1.0 / (6 * 0.05) ** 2
-    return OfField(IntrinsicField(W_OF_MAP, 0.05, 0.7), 6), [], np.zeros(6), Q
+    return Intrinsic(W_OF_MAP, 0.05, 0.7), [], np.zeros(6), Q
 
 
 def precision(rng):
     pattern = Pattern.of(TAU)
     elements = pattern.elements(TAU)
-    return (
-        OfField(PrecisionMaker(pattern, "x"), 6),
-        [elements, elements],
-        np.zeros(6),
-        TAU.toarray(),
-    )
+    return ByPrecision(pattern, "x"), [elements, elements], np.zeros(6), TAU.toarray()
 
 
 FAMILIES = [independent, shared_blocks, own_blocks, series, areas, intrinsic, precision]
@@ -220,7 +214,7 @@ def test_the_verbs_of_a_sum_given_sites_of_several_elements(makers):
 def test_a_family_without_a_prior_is_a_value():
     assert Independent(2).at(np.array([1.0, 0.0])) is None
     assert DenseBlocks(1, 2).at(np.array([[1.0, 2.0], [2.0, 1.0]])) is None
-    assert OfField(MapMaker(W_OF_MAP), 6).at(np.array(1.0), np.array(1.0)) is None
+    assert Map(W_OF_MAP).at(np.array(1.0), np.array(1.0)) is None
 
 
 # Models of PyMC
@@ -305,7 +299,6 @@ Y = np.random.default_rng(5).standard_normal(9)
 def forced(monkeypatch):
     """Every model that can be a sum is one."""
     monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: True)
-    monkeypatch.setattr(FieldStructure, "of", lambda setting: None)
     with pytensor.config.change_flags(**ONCE):
         yield
 
@@ -688,7 +681,7 @@ def columns_frozen(monkeypatch):
 
 
 def a_mean_forgotten(monkeypatch):
-    monkeypatch.setattr(OfField, "at", without_mean(OfField.at))
+    monkeypatch.setattr(SeriesFamily, "at", without_mean(SeriesFamily.at))
     return error_of(walks, effects)
 
 

@@ -10,7 +10,6 @@ from pymc.distributions.transforms import ZeroSumTransform
 
 import pymc_lgm as lgm
 
-from pymc_lgm.model.field_structure import FieldStructure
 from pymc_lgm.model.forms.linear import LinearPredictor
 from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.model.latents import Latent
@@ -74,7 +73,6 @@ def form(request, monkeypatch):
     """Each of the two that can read it."""
     is_sum = request.param is SumPredictor
     monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: is_sum)
-    monkeypatch.setattr(FieldStructure, "of", lambda setting: None)
     return request.param
 
 

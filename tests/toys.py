@@ -19,7 +19,6 @@ import numpy as np
 
 from scipy.linalg import block_diag
 from scipy.sparse import csc_array
-from scipy.spatial import Delaunay
 from scipy.special import erfcx, gammaln, log_ndtr
 
 from pymc_lgm import kernels
@@ -27,23 +26,14 @@ from pymc_lgm.callbacks import LogDensity
 from pymc_lgm.gaussian import (
     BandedPrior,
     DensePrior,
-    FieldPrior,
     Independent,
     Layout,
-    OfField,
     SumAt,
     SumPrior,
 )
 from pymc_lgm.gaussian.banded import OfWhitener
-from pymc_lgm.gaussian.field import Field
-from pymc_lgm.gaussian.gmrf import (
-    Elements,
-    FieldAt,
-    IntrinsicField,
-    MapMaker,
-    PrecisionMaker,
-    SeriesMaker,
-)
+from pymc_lgm.gaussian.families import Intrinsic
+from pymc_lgm.gaussian.families import Series as SeriesFamily
 from pymc_lgm.kernels.hold.target import Slope, Target
 from pymc_lgm.state import State
 from pymc_lgm.testing import JointTest, joint_values
@@ -245,120 +235,8 @@ class Series(Toy):
         return np.linalg.inv(T.T @ T)
 
 
-class FieldAndLevel(Toy):
-    """f = m + e φ + β, φ a sparse field and β a level with standard deviation exp(theta_1)."""
-
-    pattern: Elements
-    weak: float | None = None
-    """What multiplies φ_1, if that is not as with all others."""
-
-    def prior(self, theta: np.ndarray) -> FieldPrior | None:
-        return FieldPrior.at(self, theta)
-
-    def phi(self, theta: np.ndarray) -> FieldAt:
-        raise NotImplementedError
-
-    def cov_of_phi(self, theta: np.ndarray) -> np.ndarray:
-        """By dense algebra."""
-        raise NotImplementedError
-
-    def field(self, theta: np.ndarray) -> Field:
-        phi, e = self.phi(theta), self._scales(theta)
-        S = block_diag(phi.covariance, math.exp(2.0 * theta[1]))
-        columns = np.column_stack([e[:, None] * phi.columns, np.ones(self.n)])
-        return Field(self.mean(theta), phi.precision, e, columns, S, phi.factor)
-
-    def _scales(self, theta: np.ndarray) -> np.ndarray:
-        scales: np.ndarray = math.exp(theta[2]) * np.resize([1.0, -2.0, 0.5], self.n)
-        scales[1] = scales[1] if self.weak is None else self.weak
-        return scales
-
-    def cov(self, theta: np.ndarray) -> np.ndarray:
-        e = self._scales(theta)
-        return e[:, None] * self.cov_of_phi(theta) * e + math.exp(2.0 * theta[1])
-
-
 RIVER = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 2.0], [0.0, 2.0, 0.0]])
-
-
-def planar_map(n: int = 50) -> np.ndarray:
-    """Neighbors, with weights, of points in the plane: a factor has elements that it has not."""
-    rng = np.random.default_rng(7)
-    corners = Delaunay(rng.random((n, 2))).simplices
-    W = np.zeros((n, n))
-    for i, j in ((0, 1), (1, 2), (2, 0)):
-        W[corners[:, i], corners[:, j]] = 1.0
-    return np.maximum(W, W.T) * (1.0 + np.add.outer(np.arange(n), np.arange(n)) % 3)
-
-
-class River(FieldAndLevel):
-    """An intrinsic field of areas: three along a river, or others."""
-
-    def __init__(self, neighbors: np.ndarray = RIVER):
-        super().__init__()
-        self.n = len(neighbors)
-        self._areas = IntrinsicField(csc_array(neighbors), 0.5, 1.3)
-        Q = np.diag(neighbors.sum(axis=0)) - neighbors
-        # (Q + 11ᵀ/n²)⁻¹ is the generalized inverse and 11ᵀ.
-        self._cov = 1.69 * (np.linalg.inv(Q + 1.0 / self.n**2) - 1.0) + 0.25
-        self.pattern = self._areas.pattern
-
-    def phi(self, theta: np.ndarray) -> FieldAt:
-        return self._areas
-
-    def cov_of_phi(self, theta: np.ndarray) -> np.ndarray:
-        return self._cov
-
-
-class Map(FieldAndLevel):
-    """Areas of a map whose smoothness is tanh(theta_1)."""
-
-    def __init__(self, neighbors: np.ndarray):
-        super().__init__()
-        self.n, self._W, self._maker = len(neighbors), neighbors, MapMaker(csc_array(neighbors))
-        self.pattern = self._maker.pattern
-
-    def phi(self, theta: np.ndarray) -> FieldAt:
-        return self._maker.at(np.array(1.4), np.tanh(theta[1]))
-
-    def _precision(self, theta: np.ndarray) -> np.ndarray:
-        return 1.4 * (np.diag(self._W.sum(axis=0)) - math.tanh(theta[1]) * self._W)
-
-    def cov_of_phi(self, theta: np.ndarray) -> np.ndarray:
-        return np.linalg.inv(self._precision(theta))
-
-
-class SparseTau(Map):
-    """The same, with more on the diagonal, by the elements of the precision."""
-
-    def phi(self, theta: np.ndarray) -> FieldAt:
-        elements = self.pattern.elements(csc_array(self._precision(theta)))
-        phi = PrecisionMaker(self.pattern, "f").at(elements, elements)
-        assert phi is not None
-        return phi
-
-    def _precision(self, theta: np.ndarray) -> np.ndarray:
-        return np.diag(0.5 + np.arange(self.n) % 4) + super()._precision(theta)
-
-
-class SeriesAndLevel(FieldAndLevel, Series):
-    """A series of two lags beside a level, which no band is of."""
-
-    def __init__(self, n: int):
-        super().__init__(n)
-        self._maker = SeriesMaker(n, 3)
-        self.pattern = self._maker.pattern
-
-    def phi(self, theta: np.ndarray) -> FieldAt:
-        phi = self._maker.at(self.whitener(theta), np.zeros(self.n))
-        assert phi is not None
-        return phi
-
-    def mean(self, theta: np.ndarray) -> np.ndarray:
-        return Toy.mean(self, theta)
-
-    def cov_of_phi(self, theta: np.ndarray) -> np.ndarray:
-        return Series.cov(self, theta)
+"""Three areas along a river."""
 
 
 class Counts(Toy):
@@ -402,8 +280,8 @@ class SumOfCounts(Counts):
         self.N, self.E = 9, len(self.x_of_eta)
         self.n, self.y = self.N + self.E, np.array([0.0, 3.0, 1.0, 6.0, 2.0])
         self.families = [
-            OfField(IntrinsicField(csc_array(RIVER), 0.5, 1.3), 3),
-            OfField(SeriesMaker(4, 2), 4),
+            Intrinsic(csc_array(RIVER), 0.5, 1.3),
+            SeriesFamily(4, 2),
             Independent(2),
         ]
         self.layout = Layout(

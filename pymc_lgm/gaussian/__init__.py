@@ -11,8 +11,6 @@ from pymc_lgm.gaussian.families import DenseBlocks as DenseBlocks
 from pymc_lgm.gaussian.families import Family as Family
 from pymc_lgm.gaussian.families import FamilyAt as FamilyAt
 from pymc_lgm.gaussian.families import Independent as Independent
-from pymc_lgm.gaussian.families import OfField as OfField
-from pymc_lgm.gaussian.field import FieldPrior as FieldPrior
 from pymc_lgm.gaussian.inducing import InducingPrior as InducingPrior
 from pymc_lgm.gaussian.low_rank import LowRankPrior as LowRankPrior
 from pymc_lgm.gaussian.protocols import Posterior as Posterior

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pymc_lgm.gaussian import bands
 from pymc_lgm.gaussian.bands import BandFactor, WhitenerFactor
-from pymc_lgm.gaussian.posterior import PrecisionPosterior
+from pymc_lgm.gaussian.posterior import ByRoot
 from pymc_lgm.gaussian.protocols import Prior
 from pymc_lgm.gaussian.sites import Precision, SiteBlocks
 from pymc_lgm.linalg import LOG_2PI, Array, tally
@@ -111,11 +111,39 @@ class OfWhitener:
 # Conditioned on a diagonal W
 
 
-class BandedPosterior(PrecisionPosterior):
-    """The same conditioned on precisions W ≥ 0, a diagonal, for the same band: see `Posterior`."""
+class BandedPosterior(ByRoot):
+    """The same conditioned on precisions W ≥ 0, a diagonal, for the same band: see `Posterior`.
+
+    Σ⁻¹ = K⁻¹ + W = R Rᵀ, so that A = R⁻ᵀ.
+    """
 
     prior: BandedPrior
-    factor: BandFactor
+
+    def __init__(self, prior: BandedPrior, W: Array, factor: BandFactor):
+        super().__init__(W)
+        self.prior, self.factor = prior, factor
+
+    @property
+    def log_determinant(self) -> float:
+        """log|B| = log|K| + log|K⁻¹ + W|."""
+        return self.prior.log_determinant + self.factor.log_determinant
+
+    @property
+    def variances(self) -> Array:
+        """Σ_ii."""
+        return self.factor.inverse_diagonal
+
+    def multiply(self, xi: Array) -> Array:
+        """R⁻ᵀ ξ."""
+        return self.factor.solve_transposed(xi)
+
+    def multiply_transposed(self, x: Array) -> Array:
+        """R⁻¹ x."""
+        return self.factor.solve(x)
+
+    def solve(self, d: Array) -> Array:
+        """Rᵀ d."""
+        return self.factor.multiply_transposed(d)
 
     def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
         """⟨½ a aᵀ − ½ R + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m by ∂Q, for O(n b²).

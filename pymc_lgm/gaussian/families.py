@@ -1,7 +1,8 @@
 """Families of Gaussian vectors by their sparse precision: which elements Q has, and its numbers.
 
 A family says once which elements of the lower triangle Q has, and at each theta what they are. What
-would be dense in Q is said as an update: the precision is Q + U S Uᵀ, U of few columns.
+would be dense in Q is said as an update: the precision is Q + U S Uᵀ, U of few columns. See Rue and
+Held (2005).
 """
 
 from __future__ import annotations
@@ -14,28 +15,25 @@ import numpy as np
 
 from numpy.typing import NDArray
 from scipy.linalg import lapack, solve_triangular
+from scipy.sparse import csc_array, diags_array
 
-from pymc_lgm.gaussian import loops
-from pymc_lgm.gaussian.gmrf import (
-    BandPattern,
-    FieldMaker,
-    IntrinsicField,
-    MapMaker,
-    PrecisionMaker,
-    SeriesMaker,
-)
+from pymc_lgm.gaussian import bands, loops
+from pymc_lgm.gaussian.bands import WhitenerFactor
 from pymc_lgm.gaussian.posterior import Factor
 from pymc_lgm.gaussian.sparse import Pattern, SparseFactor
 from pymc_lgm.linalg import Array
 
 __all__ = [
     "BlockFactor",
+    "ByPrecision",
     "DenseBlocks",
     "DiagonalFactor",
     "Family",
     "FamilyAt",
     "Independent",
-    "OfField",
+    "Intrinsic",
+    "Map",
+    "Series",
     "UpdatedFactor",
 ]
 
@@ -153,7 +151,7 @@ class UpdatedFactor:
         """Of R, U (n, k), S (k, k); ``None`` if the sum is not numerically positive definite."""
         G, H = np.linalg.qr(factor.solve(U))
         try:
-            N = np.linalg.cholesky(np.eye(len(S)) + H @ S @ H.T)
+            N = np.linalg.cholesky(np.eye(len(H)) + H @ S @ H.T)
         except np.linalg.LinAlgError:
             return None
         return cls(factor, G, N) if np.isfinite(N).all() else None
@@ -166,7 +164,7 @@ class UpdatedFactor:
     @cached_property
     def less(self) -> tuple[Array, Array]:
         """Z, shape (n, k), and D with (A + U S Uᵀ)⁻¹ = A⁻¹ − Z D Zᵀ."""
-        inverse = solve_triangular(self._N, np.eye(len(self._N)), lower=True)
+        inverse = self._inverse
         return self.base.solve_transposed(self._G), np.eye(len(inverse)) - inverse.T @ inverse
 
     @property
@@ -194,8 +192,8 @@ class UpdatedFactor:
 
     @cached_property
     def _inverse(self) -> Array:
-        inverse: Array = solve_triangular(self._N, np.eye(len(self._N)), lower=True)
-        return inverse
+        # Not by LAPACK: for two rows its threads cost a thousand times what the numbers do.
+        return loops.inverse_of_lower(self._N)
 
     def _along(self, y: Array, N: Array) -> Array:
         """(I + G (N − I) Gᵀ) y."""
@@ -350,60 +348,189 @@ class DenseBlocks:
         return [each.sum(axis=0).reshape(K.shape) if shared else each.reshape(K.shape)]
 
 
-class OfField:
-    """A series, or areas of a map, as `pymc_lgm.gaussian.gmrf` makes them.
+class Series:
+    """T x = u + ε with a banded T, of T in bands and u: Q = TᵀT, m = T⁻¹ u.
 
     Parameters
     ----------
-    maker : FieldMaker
-    n : int
+    n, width : int
+        Elements, and diagonals of T.
     """
 
-    def __init__(self, maker: FieldMaker, n: int):
-        self.n, self._maker = n, maker
-        pattern = maker.pattern
-        self.update = np.zeros((n, 0)), np.zeros((0, 0))
-        if isinstance(pattern, BandPattern):
-            below, column = np.indices((pattern.width, n))
-            inside = below + column < n
-            self._which = np.flatnonzero(inside.ravel())
-            self.rows, self.columns = (below + column)[inside], column[inside]
-            return
-        assert isinstance(pattern, Pattern)
-        self._which = np.arange(pattern.rows.size)
-        rows, columns = pattern.places
-        self.rows, self.columns = np.maximum(rows, columns), np.minimum(rows, columns)
-        if isinstance(maker, IntrinsicField):
-            self.update = maker.update
+    def __init__(self, n: int, width: int):
+        self.n, self.update = n, (np.zeros((n, 0)), np.zeros((0, 0)))
+        below, column = np.indices((width, n))
+        inside = below + column < n
+        self._which = np.flatnonzero(inside.ravel())
+        self.rows, self.columns = (below + column)[inside], column[inside]
 
     def at(self, *values: Array) -> FamilyAt | None:
-        """``None`` where the field has no proper prior."""
-        field = self._maker.at(*values)
-        factor = None if field is None else field.factor
-        if field is None or factor is None or not np.isfinite(field.mean).all():
+        """``None`` where T has no inverse."""
+        T, u = values
+        if not (np.isfinite(T).all() and (T[0] > 0.0).all()):
             return None
-        whole = factor if not self.update[1].size else UpdatedFactor.of(factor, *self.update)
-        if whole is None:
+        mean = bands.solve(T, u)
+        if not np.isfinite(mean).all():
             return None
-        return FamilyAt(field.mean, field.precision.ravel()[self._which], whole, values)
+        return FamilyAt(mean, bands.gram(T).ravel()[self._which], WhitenerFactor(T), values)
 
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
-        """By T of a series; by the inverse on the pattern of Q else."""
-        if not at.values:
-            return []
-        if isinstance(self._maker, SeriesMaker):
-            T, factor = at.values[0], at.factor
-            E, out = np.zeros(T.size), np.zeros(T.shape)
-            E[self._which] = elements
-            loops.gram_vjp(T, E.reshape(T.shape), out)
-            back = factor.solve(mean)  # T⁻ᵀ m̄
-            n = self.n
-            for k in range(len(T)):
-                out[k, : n - k] -= back[k:] * at.mean[: n - k]
-            out[0] += 2.0 * log_weight / T[0]
-            return [out, back]
+        """∂Q = ∂Tᵀ T + Tᵀ ∂T, ∂m = T⁻¹ (∂u − ∂T m)."""
+        T, n = at.values[0], self.n
+        E, of_T = np.zeros(T.size), np.zeros(T.shape)
+        E[self._which] = elements
+        loops.gram_vjp(T, E.reshape(T.shape), of_T)
+        back = at.factor.solve(mean)  # T⁻ᵀ m̄
+        for k in range(len(T)):
+            of_T[k, : n - k] -= back[k:] * at.mean[: n - k]
+        of_T[0] += 2.0 * log_weight / T[0]
+        return [of_T, back]
+
+
+class _Sparse:
+    """x ~ N(0, Q⁻¹) with elements of Q where a pattern has them."""
+
+    def __init__(self, pattern: Pattern):
+        self.n, self.pattern, self._mean = pattern.n, pattern, np.zeros(pattern.n)
+        self.update = np.zeros((self.n, 0)), np.zeros((0, 0))
+        rows, columns = pattern.places
+        self.rows, self.columns = np.maximum(rows, columns), np.minimum(rows, columns)
+
+    def _at(self, elements: Array, values: tuple[Array, ...]) -> FamilyAt | None:
+        factor = self.pattern.factorize(elements)
+        return None if factor is None else FamilyAt(self._mean, elements, factor, values)
+
+    def _weights(self, at: FamilyAt, elements: Array, log_weight: float) -> Array:
+        """Derivatives in the elements of Q: log|Q| has the inverse on the pattern."""
         assert isinstance(at.factor, SparseFactor)
-        weights = elements + log_weight * at.factor.log_determinant_slopes
-        maker = self._maker
-        assert isinstance(maker, MapMaker | PrecisionMaker)
-        return maker.vjp(weights, *at.values)
+        weights: Array = elements + log_weight * at.factor.log_determinant_slopes
+        return weights
+
+
+class Map(_Sparse):
+    """Areas of a map, of two numbers: Q = τ (D − α W), of symmetric weights W whose sums are D.
+
+    Parameters
+    ----------
+    W : sparse array, shape (n, n)
+    """
+
+    def __init__(self, W: csc_array):
+        super().__init__(Pattern.of(W))
+        self._D = self.pattern.elements(csc_array(diags_array(W.sum(axis=0))))
+        self._W = self.pattern.elements(W)
+
+    def at(self, *values: Array) -> FamilyAt | None:
+        """``None`` where τ is not positive, or α not between −1 and 1.
+
+        With α = ±1 only rounding would make Q positive definite, or keep it from being so.
+        """
+        tau, alpha = values
+        if not (0.0 < tau < np.inf and -1.0 < alpha < 1.0):
+            return None
+        return self._at(float(tau) * (self._D - float(alpha) * self._W), values)
+
+    def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
+        """∂Q = ∂τ (D − α W) − τ ∂α W."""
+        (tau, alpha), weights = at.values, self._weights(at, elements, log_weight)
+        of_alpha = float(weights @ self._W)
+        of_tau = float(weights @ self._D) - float(alpha) * of_alpha
+        return [np.asarray(of_tau), np.asarray(-float(tau) * of_alpha)]
+
+
+class ByPrecision(_Sparse):
+    """x ~ N(0, Q⁻¹), of the elements of Q, and of those across the diagonal.
+
+    Parameters
+    ----------
+    pattern : Pattern
+    name : str
+        Of x, for an error.
+    """
+
+    def __init__(self, pattern: Pattern, name: str):
+        super().__init__(pattern)
+        self._name = name
+
+    def at(self, *values: Array) -> FamilyAt | None:
+        """``None`` where Q is not numerically positive definite.
+
+        Raises
+        ------
+        ValueError
+            If Q is not symmetric.
+        """
+        lower, upper = values
+        if not np.isfinite(lower).all():
+            return None
+        apart = np.abs(lower - upper)
+        worst = int(apart.argmax())
+        if apart[worst] > 1e-8 * np.abs(lower).max():
+            i, j = (int(at[worst]) for at in self.pattern.places)
+            raise ValueError(
+                f"tau of {self._name!r} is not symmetric: tau[{i}, {j}] is {lower[worst]:g}, and "
+                f"tau[{j}, {i}] is {upper[worst]:g}. Write 0.5 * (tau + tau.T)."
+            )
+        return self._at(lower, values)
+
+    def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
+        """The elements of Q are those of the first."""
+        return [self._weights(at, elements, log_weight), np.zeros_like(at.values[1])]
+
+
+class Intrinsic(_Sparse):
+    """Areas whose differences have a law, and whose mean has another: the same at every theta.
+
+    x has the precision (D − W) / σ² + 11ᵀ/(n s)², as `pymc.ICAR` has it. It is dense. With δ added
+    at one area p, D − W has an inverse, and is as sparse, so that
+
+        (D − W) / σ² + 11ᵀ/(n s)² = Q_p + U diag(1, −δ) Uᵀ,   U = (1/(n s), e_p).
+
+    Parameters
+    ----------
+    W : sparse array, shape (n, n)
+        Symmetric weights of a connected map, whose sums are D.
+    sd : float
+        s > 0, the standard deviation of the mean.
+    sigma : float
+        σ.
+    """
+
+    def __init__(self, W: csc_array, sd: float, sigma: float = 1.0):
+        neighbors = np.asarray(W.sum(axis=0)).ravel()
+        Q = csc_array(diags_array(neighbors) - W)
+        super().__init__(Pattern.of(Q))
+        n, pattern = self.n, self.pattern
+        own = pattern.elements(Q) / sigma**2
+        pin = int(pattern.diagonal[np.argmax(neighbors)])
+
+        def held(by: float) -> tuple[Array, SparseFactor]:
+            values = own.copy()
+            values[pin] += by
+            factor = pattern.factorize(values)
+            if factor is None:
+                raise np.linalg.LinAlgError("The map is not connected.")
+            return values, factor
+
+        delta = 1.0
+        if n > 1:
+            # With 1/δ as large as the variances are, neither of the two is lost beside the other.
+            spread = held(own[pin])[1].inverse_diagonal.mean() - 1.0 / own[pin]
+            delta = 1.0 / max(spread, 1e-300)
+        elements, factor = held(delta)
+        U = np.zeros((n, 2))
+        U[:, 0], U[pattern.order[pattern.rows[pin]], 1] = 1.0 / (n * sd), 1.0
+        self.update = U, np.diag([1.0, -delta])
+        whole = UpdatedFactor.of(factor, *self.update)
+        if whole is None:
+            raise np.linalg.LinAlgError("The standard deviation of the mean is lost to rounding.")
+        self.factor = whole
+        self._always = FamilyAt(self._mean, elements, whole, ())
+
+    def at(self, *values: Array) -> FamilyAt | None:
+        """The same at every theta."""
+        return self._always
+
+    def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
+        """Nothing depends on theta."""
+        return []

@@ -1,4 +1,4 @@
-"""Loops over the rows of a sparse A."""
+"""Loops over the rows of a sparse A, and small ones of families."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ __all__ = [
     "add_weighted_rows_of_pairs",
     "bilinear_forms",
     "gram_vjp",
+    "inverse_of_lower",
     "quadratic_forms",
     "times_transposed",
 ]
@@ -146,3 +147,18 @@ def gram_vjp(T: Array, E: Array, out: Array) -> None:
                     out[d, j] += T[other, k] * E[k - j, j]
                 if k <= j and j - k < width:
                     out[d, j] += T[other, k] * E[j - k, k]
+
+
+@numba.njit(cache=True)
+def inverse_of_lower(N: Array) -> Array:
+    """N⁻¹ of a small lower triangular N."""
+    k = len(N)
+    out = np.zeros((k, k))
+    for j in range(k):
+        out[j, j] = 1.0 / N[j, j]
+        for i in range(j + 1, k):
+            total = 0.0
+            for m in range(j, i):
+                total -= N[i, m] * out[m, j]
+            out[i, j] = total / N[i, i]
+    return out

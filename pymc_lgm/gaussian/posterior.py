@@ -1,8 +1,7 @@
 """Posteriors that follow from few verbs: A ξ, Aᵀ x, A⁻¹ d, the diagonal of Σ, and log|B|.
 
-`ByRoot` derives all verbs from a root A of Σ = A Aᵀ. `PrecisionPosterior` has it by a factor of
-K⁻¹ + W. `RootPosterior` has it by a factor of I + Vᵀ W V, if f = c + V ξ has fewer degrees of
-freedom than elements.
+`ByRoot` derives all verbs from a root A of Σ = A Aᵀ. `RootPosterior` has it by a factor of
+I + Vᵀ W V, if f = c + V ξ has fewer degrees of freedom than elements.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pymc_lgm.gaussian.protocols import Prior
 from pymc_lgm.gaussian.sites import Precision, SiteBlocks, gathered, rooted
 from pymc_lgm.linalg import LOG_2PI, Array, CholeskyFactor, tally
 
-__all__ = ["ByRoot", "Factor", "PrecisionPosterior", "RootPosterior", "Rooted", "Sparse"]
+__all__ = ["ByRoot", "Factor", "RootPosterior", "Rooted"]
 
 
 class ByRoot(ABC):
@@ -143,9 +142,6 @@ class ByRoot(ABC):
         return r - self._W.root_times(self.given(r))
 
 
-# By a factor of the precision
-
-
 class Factor(Protocol):
     """A = R Rᵀ. x is in the order of f; ξ need not be."""
 
@@ -168,46 +164,6 @@ class Factor(Protocol):
 
     def multiply_transposed(self, x: Array) -> Array:
         """Rᵀ x."""
-
-
-class Sparse(Prior, Protocol):
-    """A prior whose precision, plus a diagonal, has a `Factor`."""
-
-    @property
-    def log_determinant(self) -> float:
-        """log|K|."""
-
-
-class PrecisionPosterior(ByRoot):
-    """The same conditioned on precisions W ≥ 0, a diagonal: Σ⁻¹ = A = K⁻¹ + W: see `Posterior`."""
-
-    prior: Sparse
-
-    def __init__(self, prior: Sparse, W: Array, factor: Factor):
-        super().__init__(W)
-        self.prior, self.factor = prior, factor
-
-    @property
-    def log_determinant(self) -> float:
-        """log|B| = log|K| + log|A|."""
-        return self.prior.log_determinant + self.factor.log_determinant
-
-    def multiply(self, xi: Array) -> Array:
-        """R⁻ᵀ ξ."""
-        return self.factor.solve_transposed(xi)
-
-    def multiply_transposed(self, x: Array) -> Array:
-        """R⁻¹ x."""
-        return self.factor.solve(x)
-
-    def solve(self, d: Array) -> Array:
-        """Rᵀ d."""
-        return self.factor.multiply_transposed(d)
-
-    @property
-    def variances(self) -> Array:
-        """Σ_ii."""
-        return self.factor.inverse_diagonal
 
 
 # By a root of K

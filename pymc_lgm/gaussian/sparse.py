@@ -6,7 +6,6 @@ is the elements of L, or the sum of their squares by column: n log n and n^1.5 f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -100,26 +99,6 @@ class Pattern:
         place = np.searchsorted(key, columns * n + rows).astype(np.intp)
         return cls(order, rows, columns, starts, below, place)
 
-    @classmethod
-    def joined(cls, patterns: Sequence[Pattern]) -> Pattern:
-        """Of a block-diagonal array: the elements of all blocks, one block after another."""
-        before = np.cumsum([0, *(each.n for each in patterns)])
-        in_L = np.cumsum([0, *(each.size for each in patterns)])
-
-        def moved(name: str, by: Index) -> Index:
-            values = [getattr(each, name) + k for each, k in zip(patterns, by[:-1], strict=True)]
-            return np.concatenate(values)
-
-        starts = [each.starts[:-1] + k for each, k in zip(patterns, in_L[:-1], strict=True)]
-        return cls(
-            order=moved("order", before),
-            rows=moved("rows", before),
-            columns=moved("columns", before),
-            starts=np.concatenate([*starts, in_L[-1:]]),
-            below=moved("below", before),
-            place=moved("place", in_L),
-        )
-
     @property
     def size(self) -> int:
         """Elements of L."""
@@ -160,30 +139,6 @@ class Pattern:
         """Which elements are the diagonal's, in the order of x, shape (n,)."""
         found: Index = np.flatnonzero(self.rows == self.columns)[self.back]
         return found
-
-    def scales(self, e: Array) -> Array:
-        """e_i e_j of each element."""
-        rows, columns = self.places
-        result: Array = e[rows] * e[columns]
-        return result
-
-    def times(self, values: Array, x: Array) -> Array:
-        """A x, of a vector or of columns."""
-        starts, columns, which = self._whole
-        y = np.zeros((self.n, x.size // self.n))
-        loops.times(starts, columns, values[which], x.reshape(y.shape), y)
-        return y.reshape(x.shape)
-
-    @cached_property
-    def _whole(self) -> tuple[Index, Index, Index]:
-        """Both triangles row by row, in the order of x: rows' starts, columns, which element."""
-        rows, columns = self.places
-        off = np.flatnonzero(rows != columns)
-        which = np.concatenate([np.arange(rows.size), off])
-        both = np.concatenate([rows, columns[off]]), np.concatenate([columns, rows[off]])
-        sort = np.lexsort(both[::-1])
-        starts = np.searchsorted(both[0][sort], np.arange(self.n + 1))
-        return starts, both[1][sort], which[sort]
 
     def factorize(self, values: Array) -> SparseFactor | None:
         """L of A with these elements; ``None`` if A is not numerically positive definite."""

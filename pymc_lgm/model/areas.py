@@ -17,7 +17,8 @@ from pytensor.graph.basic import Constant
 from scipy.sparse import csc_array
 from scipy.sparse.csgraph import connected_components
 
-from pymc_lgm.gaussian.gmrf import IntrinsicField, MapMaker
+from pymc_lgm.gaussian.families import Intrinsic as IntrinsicFamily
+from pymc_lgm.gaussian.families import Map
 from pymc_lgm.model import refusals
 
 __all__ = ["Areas", "Intrinsic", "as_areas", "as_intrinsic", "is_areas", "is_intrinsic"]
@@ -53,9 +54,9 @@ class Areas(NamedTuple):
         tau = pt.switch(pt.gt(self.tau, 0.0), self.tau, np.nan)
         return pt.linalg.inv(tau * (np.diag(W.sum(axis=0)) - alpha * W))
 
-    def maker(self, n: int) -> MapMaker:
+    def family(self, n: int) -> Map:
         """Q by its elements."""
-        return MapMaker(self.W)
+        return Map(self.W)
 
     def explain(self, where: str) -> str:
         """What keeps Q from being positive definite."""
@@ -130,9 +131,9 @@ class Intrinsic(NamedTuple):
         cov = np.linalg.inv(Q + 1.0 / (len(W) * self.sd) ** 2)
         return pt.constant(0.5 * (cov + cov.T))
 
-    def maker(self, n: int) -> IntrinsicField:
+    def family(self, n: int) -> IntrinsicFamily:
         """Sparse, with a correction of rank two."""
-        return IntrinsicField(self.W, self.sd, self.sigma)
+        return IntrinsicFamily(self.W, self.sd, self.sigma)
 
     def explain(self, where: str) -> str:
         """Nothing depends on theta."""

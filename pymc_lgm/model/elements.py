@@ -26,7 +26,7 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.model.compiling import called_once
 from pymc_lgm.model.operations import SETTING, core_of, depending, moved, sources
 
-__all__ = ["Bits", "Codes", "distinct_elements", "distinct_slopes"]
+__all__ = ["Bits", "Codes", "distinct_elements"]
 
 Variable = Any
 Bits = NDArray[np.uint64]
@@ -63,38 +63,6 @@ def distinct_elements(
     ([0, 1, 3], [0, 1, 0, 2])
     """
     return _distinct(Codes(output, moving, values).of(output))
-
-
-def distinct_slopes(
-    output: Variable, x: Variable, moving: Sequence[Variable], values: Mapping[Variable, Array]
-) -> NDArray[np.intp]:
-    """Find the rows of A of an output c + A x that are different expressions.
-
-    Parameters
-    ----------
-    output : variable
-        Affine in x, as `pymc_lgm.model.affine` has found.
-    x : variable
-    moving : sequence of variable
-        Theta, and what other steps own.
-    values : mapping
-        A value of x and of each of them.
-
-    Returns
-    -------
-    ndarray of int
-        Which expression the row of A of each element is: c has no part in it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pytensor.tensor as pt
-    >>> x, theta = pt.vector("x", shape=(2,)), pt.scalar("theta")
-    >>> eta = theta * np.arange(3.0) + theta * x[[0, 0, 1]]
-    >>> distinct_slopes(eta, x, [theta], {x: np.zeros(2), theta: np.zeros(())}).tolist()
-    [0, 0, 1]
-    """
-    return _distinct(Codes(output, [x, *moving], values, slopes_in=x).of(output))[1]
 
 
 def _distinct(codes: Bits) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -137,21 +105,14 @@ def _along(codes: Bits, axis: int) -> Bits:
 
 
 class Codes:
-    """Codes of the elements of a graph's variables, made for those that are asked for.
-
-    With ``slopes_in`` x, those of what is affine in x are of its slope: what is added to it and
-    does not depend on x is left out.
-    """
+    """Codes of the elements of a graph's variables, made for those that are asked for."""
 
     def __init__(
         self,
         output: Variable,
         moving: Sequence[Variable],
         values: Mapping[Variable, Array],
-        *,
-        slopes_in: Variable | None = None,
     ):
-        self._sloped = set() if slopes_in is None else depending([output], [slopes_in])
         self._moves = depending([output], moving)
         self._labels: dict[Any, int] = {}
         self._codes: dict[Variable, Bits] = {}
@@ -220,9 +181,6 @@ class Codes:
             return [pool[each] for each in found]
         inputs = [self.of(v) for v in node.inputs]
         if isinstance(op, Elemwise):
-            sloped = [v in self._sloped for v in node.inputs]
-            if any(sloped) and isinstance(op.scalar_op, ps.Add | ps.Sub):
-                return [self._sum_of_slopes(op, inputs, sloped)]
             if isinstance(op.scalar_op, ps.Second):
                 shape = np.broadcast_shapes(*(each.shape for each in inputs))
                 return [np.broadcast_to(inputs[1], shape)]
@@ -247,17 +205,6 @@ class Codes:
         if left.ndim > 2 and right.ndim > 2:
             rows, columns = rows[..., :, None, :], columns[..., None, :, :]
         return [_combined(self._label(op), rows, columns)]
-
-    def _sum_of_slopes(self, op: Any, inputs: list[Bits], sloped: list[bool]) -> Bits:
-        shape = np.broadcast_shapes(*(each.shape for each in inputs))
-        terms = [
-            np.broadcast_to(each, shape)
-            for each, is_one in zip(inputs, sloped, strict=True)
-            if is_one
-        ]
-        if len(terms) == 1 and sloped[0] | isinstance(op.scalar_op, ps.Add):
-            return terms[0]
-        return _combined(self._label((op, *sloped)), *terms)
 
     def _label(self, what: Any) -> int:
         return self._labels.setdefault(what, len(self._labels) + 1)

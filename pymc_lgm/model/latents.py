@@ -20,7 +20,7 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.basic import NormalRV
 
-from pymc_lgm.gaussian.gmrf import FieldMaker
+from pymc_lgm.gaussian import Family
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model.areas import as_areas, as_intrinsic, is_areas, is_intrinsic
 from pymc_lgm.model.compiling import ONCE
@@ -40,13 +40,13 @@ class FieldLaw(Protocol):
 
     @property
     def reads(self) -> list[Variable]:
-        """Graphs whose values `FieldMaker.at` takes."""
+        """Graphs whose values `Family.at` takes."""
 
     def covariance(self) -> Variable:
         """(n, n), a graph: where the vector is read in a way that leaves nothing sparse."""
 
-    def maker(self, n: int) -> FieldMaker:
-        """The field of n elements as a function of the values of ``reads``."""
+    def family(self, n: int) -> Family:
+        """The family of n elements, a function of the values of ``reads``."""
 
     def explain(self, where: str) -> str:
         """What to change where there is no proper prior."""

@@ -26,11 +26,12 @@ from pymc_lgm.model import refusals
 
 __all__ = [
     "TOLERANCE",
+    "VAGUE",
     "are_classes",
     "generator",
     "has_curvature",
     "is_flat",
-    "loses_rank",
+    "loses_digits",
     "moved_a_little",
     "refuse_what_is_not_affine",
     "thetas_near",
@@ -46,6 +47,13 @@ and nothing is far from where it can be computed."""
 
 TOLERANCE = 1e-8
 """Of two numbers that should be equal, as a share of their size."""
+
+VAGUE = 1e9
+"""Variance of a predictor by its coefficients beyond which effects are no part of a dense K.
+
+K_ii is rounded by 1e-16 of that, and log|I + W^½ K W^½| by n W_i as much: at a hundred observations
+of precision 10 by 1e-4.
+"""
 
 LOOKS = 8
 """Theta beside the start at which a rank is looked at."""
@@ -83,8 +91,8 @@ def refuse_what_is_not_affine(values: Array, c: Array, A: Array, x: Array) -> No
         raise ValueError(refusals.not_affine())
 
 
-def loses_rank(cov: Callable[[Array], Any], at: Array) -> bool:
-    """Whether a covariance cannot be factorized at one of a few theta.
+def loses_digits(cov: Callable[[Array], Any], at: Array, largest: float) -> bool:
+    """Whether a covariance cannot be factorized, or has a larger variance, at one of a few theta.
 
     As that of a smooth process by basis functions, where what multiplies the last of them vanishes.
     """
@@ -93,7 +101,10 @@ def loses_rank(cov: Callable[[Array], Any], at: Array) -> bool:
             np.array(cov(theta), order="F")
             for theta in thetas_near(at, LOOKS, generator(), away=1.0)
         )
-        return any(np.isfinite(C).all() and factorize(C) is None for C in covs)
+        return any(
+            np.isfinite(C).all() and (np.diag(C).max() > largest or factorize(C) is None)
+            for C in covs
+        )
 
 
 def are_classes(W: SiteBlocks) -> bool:

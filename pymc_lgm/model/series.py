@@ -18,7 +18,7 @@ from pymc.distributions.multivariate import MvNormalRV
 from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
 from pytensor.tensor.random.basic import NormalRV
 
-from pymc_lgm.gaussian.gmrf import SeriesMaker
+from pymc_lgm.gaussian.families import Series as SeriesFamily
 from pymc_lgm.model import refusals
 from pymc_lgm.model.compiling import shape_of
 from pymc_lgm.model.integrates import is_positive
@@ -92,9 +92,9 @@ class Series(NamedTuple):
         inverse = pt.linalg.solve_triangular(T, pt.eye(T.shape[-1]), lower=True, b_ndim=2)
         return inverse @ inverse.mT
 
-    def maker(self, n: int) -> SeriesMaker:
+    def family(self, n: int) -> SeriesFamily:
         """Q by its elements."""
-        return SeriesMaker(n, self.width)
+        return SeriesFamily(n, self.width)
 
     def explain(self, where: str) -> str:
         """What keeps T from having an inverse."""

@@ -23,7 +23,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.linalg.inverse import MatrixInverse
 from scipy.sparse import csc_array, eye_array, issparse
 
-from pymc_lgm.gaussian.gmrf import PrecisionMaker
+from pymc_lgm.gaussian.families import ByPrecision
 from pymc_lgm.gaussian.sparse import Pattern
 from pymc_lgm.model.operations import core_of
 
@@ -64,9 +64,9 @@ class SparsePrecision(NamedTuple):
         """(n, n): an inverse, O(n³)."""
         return self.cov.astype("float64")
 
-    def maker(self, n: int) -> PrecisionMaker:
+    def family(self, n: int) -> ByPrecision:
         """Q by its elements."""
-        return PrecisionMaker(self.pattern, self.name)
+        return ByPrecision(self.pattern, self.name)
 
     def explain(self, where: str) -> str:
         """What keeps tau from being a precision."""

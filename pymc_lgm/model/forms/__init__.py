@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 
-from pymc_lgm.model.field_structure import FieldStructure
 from pymc_lgm.model.forms.base import Form, Setting
-from pymc_lgm.model.forms.field import FieldPredictor
 from pymc_lgm.model.forms.inducing import ThroughInducing
 from pymc_lgm.model.forms.linear import LinearPredictor
 from pymc_lgm.model.forms.sum import SumPredictor
@@ -30,16 +28,17 @@ def forms_of(setting: Setting) -> Iterator[Form]:
         band.is_last = True
         yield band
         return
-    if (structure := FieldStructure.of(setting)) is not None:
-        yield FieldPredictor(setting, structure)
-    if reading.is_one_vector:
+    if reading.is_one_vector and first.field is None:
         yield OneVector(setting)
         return
     of_sums = SumPredictor.of(setting) if SumPredictor.may_be_cheaper(setting) else None
     if of_sums is not None:
         yield from (form for form in of_sums.alternatives() if form.is_cheaper)
-    # Where the range of f moves with theta, or loses rank, f alone cannot be held; the latent
-    # variables can.
+    if reading.is_one_vector:
+        yield OneVector(setting)
+        return
+    # Where the range of f moves with theta, or loses rank, or where a dense covariance has too few
+    # digits, f alone cannot be held; the latent variables can.
     try:
         linear = LinearPredictor(setting)
     except ValueError:
@@ -47,6 +46,6 @@ def forms_of(setting: Setting) -> Iterator[Form]:
             raise
         yield from of_sums.alternatives()
         raise
-    if linear.loses_rank() and (of_sums := of_sums or SumPredictor.of(setting)) is not None:
+    if linear.loses_digits() and (of_sums := of_sums or SumPredictor.of(setting)) is not None:
         yield from of_sums.alternatives()
     yield linear

@@ -44,8 +44,6 @@ class IntegratedEffects:
         theta -> standard deviations of the effects in the predictor, shape (E,).
     n : int
         Elements of f, E or more.
-    place : callable, optional
-        Rows of ``density`` -> rows of E elements, if the density has other elements.
     """
 
     def __init__(
@@ -55,10 +53,9 @@ class IntegratedEffects:
         eta: Variable,
         d: Callable[[Array], Array],
         n: int,
-        place: Callable[[Array], Array] | None = None,
     ):
         self._setting, self._density, self._eta = setting, density, eta
-        self._d, self._n, self._place = d, n, place
+        self._d, self._n = d, n
         self._begin = n - int(eta.type.shape[0])
 
     @cached_property
@@ -74,11 +71,10 @@ class IntegratedEffects:
 
     def _value(self, rows: Array, theta: Array) -> Array:
         value: Array = self._compiled[0](rows, theta)
-        return value if self._place is None else self._place(value)
+        return value
 
     def _derivatives(self, rows: Array, theta: Array) -> Derivatives:
         value, *derivatives = self._compiled[1](rows, theta)
-        value = value if self._place is None else self._place(value)
         return (value, *derivatives)
 
     def _at(self, theta: Array) -> OwnEffects:

@@ -13,13 +13,13 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.gaussian import BlocksPrior, DensePrior, LowRankPrior, Prior
 from pymc_lgm.linalg import Array
+from pymc_lgm.model import refutations
 from pymc_lgm.model.affine_graph import AffineGraph
 from pymc_lgm.model.compiling import called_once
 from pymc_lgm.model.draw_back import DrawBack
 from pymc_lgm.model.forms.base import Direction, Form, FormModel, PriorAt, Probe, Setting
 from pymc_lgm.model.parts import Part, covariances
 from pymc_lgm.model.predictor import Predictor
-from pymc_lgm.model.refutations import loses_rank
 
 __all__ = ["LinearPredictor"]
 
@@ -51,11 +51,15 @@ class LinearPredictor(Form):
         values = [model.rvs_to_values[latent.rv] for latent in setting.reading.latents]
         self._inputs, self._flat = [setting.theta, *values], flat
 
-    def loses_rank(self) -> bool:
-        """Whether f has fewer degrees of freedom than latent variables, at one of a few theta."""
+    def loses_digits(self) -> bool:
+        """Whether a factor of K is lost to rounding, at one of a few theta."""
         if all(block.columns is not None for block in self.predictor.blocks):
             return False
-        return loses_rank(called_once([self._setting.theta], self.cov), self._setting.at)
+        latents = self._setting.reading.latents
+        are_effects = all(latent.variances is not None for latent in latents)
+        largest = refutations.VAGUE if are_effects else np.inf
+        cov = called_once([self._setting.theta], self.cov)
+        return refutations.loses_digits(cov, self._setting.at, largest)
 
     def prior_of(self, model: FormModel) -> PriorAt:
         """Of a low rank, of parts, or dense."""

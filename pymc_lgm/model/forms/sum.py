@@ -34,12 +34,11 @@ from pymc_lgm.gaussian import (
     Family,
     Independent,
     Layout,
-    OfField,
     Prior,
     SumAt,
     SumPrior,
 )
-from pymc_lgm.gaussian.gmrf import SeriesMaker
+from pymc_lgm.gaussian.families import Series as SeriesFamily
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 from pymc_lgm.model.affine_graph import AffineGraph, Elements
@@ -214,7 +213,9 @@ class SumPredictor(Form):
     def may_be_cheaper(cls, setting: Setting) -> bool:
         """Whether a sparse factor can be cheaper, by the sizes alone: most models need no look."""
         latents, shapes = setting.reading.latents, setting.shapes
-        if setting.reading.joins or _are_many_series(latents):
+        if not setting.reading.frontier:
+            return False
+        if setting.reading.joins or _has_a_field(latents):
             return True
         N = sum(int(np.prod(shape)) for shape in shapes)
         sizes = [v.type.shape for v in setting.reading.frontier]
@@ -232,9 +233,10 @@ class SumPredictor(Form):
     def is_cheaper(self) -> bool:
         """Whether a factor of P costs less than one of a dense covariance of f.
 
-        A batch of series has no dense covariance that anybody would want.
+        A series or a map is sparse by itself, and a dense covariance of an intrinsic one has few
+        digits.
         """
-        if self._setting.reading.joins or _are_many_series(self._setting.reading.latents):
+        if self._setting.reading.joins or _has_a_field(self._setting.reading.latents):
             return True
         return _is_cheaper(self._graph.size, self._first.size, self.layout.flops)
 
@@ -527,10 +529,9 @@ def _is_cheaper(N: int, E: int, flops: float) -> bool:
     return OVERHEAD + SPARSE * flops < 0.5 * OVERHEAD + DENSE * float(n) ** 2 * (n + E)
 
 
-def _are_many_series(latents: Sequence[Latent]) -> bool:
-    """Whether one of them is a batch of series, or a walk of vectors."""
-    fields = [latent.field for latent in latents]
-    return any(isinstance(each, Series) and (each.batch or each.vector > 1) for each in fields)
+def _has_a_field(latents: Sequence[Latent]) -> bool:
+    """Whether one of them is a series, or the areas of a map."""
+    return any(latent.field is not None for latent in latents)
 
 
 class _Own(NamedTuple):
@@ -611,7 +612,7 @@ def _family(latent: Latent, shape: tuple[int, ...], sums: int) -> _Reader | None
         return _of_sums(latent, n, sums)
     if latent.field is not None:
         kind = type(latent.field).__name__.lower()
-        return _Reader(OfField(latent.field.maker(n), n), latent.field.reads, kind)
+        return _Reader(latent.field.family(n), latent.field.reads, kind)
     if latent.variances is not None:
         variances = pt.broadcast_to(latent.variances, shape).ravel()
         return _Reader(Independent(n), [variances], "independent")
@@ -639,7 +640,7 @@ def _of_sums(latent: Latent, n: int, sums: int) -> _Reader:
         T = pt.concatenate([T, nothing]) - pt.concatenate([nothing, after])
         width += 1
     kind = f"cumulative sums, {sums} times"
-    return _Reader(OfField(SeriesMaker(n, width), n), [T, drive], kind, sums)
+    return _Reader(SeriesFamily(n, width), [T, drive], kind, sums)
 
 
 def _cumulative_sums(setting: Setting) -> dict[int, list[tuple[Variable, Variable]]]:
