@@ -1,8 +1,8 @@
 """The tables of the benchmarks: printed row by row and, with ``--save``, kept in results/NAME.csv.
 
-A file has the cells as they were printed, and for each row the title of its table, the command,
-the commit of the package, the date and the machine. `tools/tables.py` puts them into docs/, so that
-no number there is typed. A run that was cut goes on where it was cut: `Table.has`.
+A file has the printed cells, and for each row the title of its table, the command, the commit of
+the package, the date and the machine. `tools/tables.py` puts the cells into docs/, so none of the
+numbers there is typed. An interrupted run continues where it ended: see `Table.has`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Any
 
 FOLDER = Path(__file__).with_name("results")
 ORIGIN = ("command", "code", "date", "machine")
-"""Columns that say where a row comes from; the title is the one before them."""
+"""Columns with the origin of a row; the title is the column before them."""
 MARKS = "!>"
-"""What can stand behind a number; it does not move the number."""
+"""Marks that can follow a number, without an effect on its alignment."""
 
 
 def arguments(doc: str | None, quick: str) -> argparse.ArgumentParser:
@@ -47,7 +47,7 @@ class Table:
     Parameters
     ----------
     args
-        What the parser of `arguments` has read.
+        Result of the parser of `arguments`.
     title
         The line above the table; what was run, where the rows do not say it.
     columns
@@ -103,8 +103,8 @@ class Table:
             write(self.path, rows)
 
     def has(self, *first: Any) -> bool:
-        """Whether this command and this code have made the rows that begin so; then print them."""
-        # Of a package that has been changed since its commit nobody knows what it was.
+        """Whether this command and this code have made rows with this start; then print them."""
+        # The code of a package with uncommitted changes is not known.
         if self.path is None or self.origin["code"].endswith("+"):
             return False
         same = {name: self.origin[name] for name in ("title", "command", "code")}

@@ -236,7 +236,7 @@ def main() -> None:
             for each, worst in ((az.rhat, np.max), (az.ess, np.min))
         )
         largest = max((float(apart[what].max()) for what in numbers), default=float("nan"))
-        # Of so many independent standard normals the largest, in the median.
+        # Median of the largest of as many independent standard normals.
         expected = norm.isf(0.5 * (1 - 0.5 ** (1 / every.size)))
         of = (largest, every.max(), every.size, expected)
         table.row(name, *of, *r_hat, *ess, ours[2], theirs[2])

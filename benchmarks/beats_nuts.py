@@ -15,12 +15,13 @@ sampling time; that part is moved to "compile". PyTensor keeps compiled code on 
 run of a model can take longer.) The columns "compiled" are per second of both.
 
 Rows are medians over data sets, one a seed; "runs" counts those that ended within the time limit.
-Each run is a process of its own. A NUTS that the limit has cut counts for what it can have been at
-best: all draws that were asked for, in the time it has had. Rates of a row with such runs, ">", are
-too high, and the default's advantage is at least what is said. "!": R-hat above 1.05, an ESS that
-means little. "default is" how many times the row's ESS/s, "by ops" how many times that it would be
-if `pm.sample` took the default no longer than its O(n³) operations, of tuning too, each the time of
-one `dpotrf`: what is left to gain by code. The best NUTS is the one of the smallest ratio.
+Each run is a separate process. A run of NUTS that reached the time limit is counted as the best
+possible run: all of its draws, in the time that it took. Rates of a row with such runs, ">", are
+too high, so the ratio for the default is a lower bound. "!": R-hat above 1.05, so the ESS means
+little. "default is" is the default's ESS/s over the row's ESS/s. "by ops" is this ratio if the
+default took no longer than its O(n³) operations, with those of tuning, each in the time of one
+`dpotrf`: an upper bound of the gain from faster code. The best NUTS is the one with the smallest
+ratio.
 
 `--nuts-draws` shortens NUTS where it takes hours, with as many draws of tuning as are kept, which
 is the proportion of PyMC's defaults. The first draws of tuning are the dearest, and a short tuning
@@ -89,7 +90,7 @@ class Run(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What to run; picklable, since each run is a process."""
+    """A run; picklable, since each run is a process."""
 
     likelihood: str
     n: int
@@ -245,7 +246,7 @@ def factorization(n: int) -> float:
 
 
 def median(runs: list[Run]) -> Run:
-    """Of each column; R-hat is that of the runs that ended, "cut" whether any did not."""
+    """Median of each column; R-hat is that of complete runs, "cut" is whether any was not."""
     middle = Run(*(statistics.median(column) for column in zip(*runs, strict=True)))
     r_hats = [run.r_hat for run in runs if not run.cut]
     return middle._replace(

@@ -35,7 +35,7 @@ PUBLISHED = {
     "F": ("27.04 (5.31, 48.06)", "0.34 (0.21, 0.48)"),
     "G_f": ("24.11 (5.71, 42.86)", "0.31 (0.19, 0.42)"),
 }
-"""Of the modalities, which are five as here: f and theta."""
+"""Published results for five modalities: f and theta."""
 
 
 def sources(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

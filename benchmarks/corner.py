@@ -1,4 +1,4 @@
-"""A corner of theta that chains seldom visit and leave late: how its share varies between chains.
+"""A corner of theta that chains rarely visit and leave late: its share in different chains.
 
     python benchmarks/corner.py [--quick] [--chains 6] [--draws 4000]
 

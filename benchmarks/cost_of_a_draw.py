@@ -1,11 +1,11 @@
-"""What a draw costs: wall time against its O(n³) operations; memory.
+"""The cost of a draw: wall time compared with its O(n³) operations; memory.
 
     python benchmarks/cost_of_a_draw.py [--quick] [--n 100 400 800] [--memory 2000]
 
 One process, logistic likelihood, d = 2, 500 draws of tuning. "per op" is wall / (cubic_ops ×
 dpotrf), "and cov" is wall / (cubic_ops × (dpotrf + covariance)); medians over repeats. `--memory`
-runs twenty draws of the default at that n in a process of its own: its peak above what it had
-before the first, in n × n arrays, and the peak of the whole process.
+runs twenty draws of the default at that n in a separate process, and prints the increase of its
+peak memory by the draws, in n × n arrays, and the peak of the whole process.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def peak() -> float:
 
 
 def memory(n: int) -> tuple[float, float]:
-    """What draws add to the peak, and the peak, in MB."""
+    """Increase of the peak memory by draws, and the peak, in MB."""
     model = simulate("logistic", n, 2, np.random.default_rng(1), infer=True)
     step = lgm.PseudoMarginal(model=model)
     before = peak()

@@ -1,13 +1,13 @@
-"""What a GPU makes of the O(n³) operations: `use_device` beside LAPACK with all its threads.
+"""O(n³) operations on a GPU: `use_device` compared with LAPACK with all its threads.
 
     python benchmarks/device.py [--quick] [--n 1000 2000 ...] [--draws-n 4000 ...] [--tune 12]
 
 "verbs": seconds of each, medians, on K of the simulated design of `_design` with theta as it was
 drawn, and W of a logistic likelihood; the error is the largest difference between the two in units
-of the largest element. "draws": one chain of the default is tuned with the device, shortly, and
-then goes on twice from where it is, with the device and without, by the same random numbers. Of the
-seconds of a draw some are K(theta), and its way to the device. Without a GPU the script says so;
-with `--quick` NumPy then stands in for CuPy.
+of the largest element. "draws": one chain of the default is tuned briefly with the device. Then it
+continues twice from the same state with the same random numbers, with and without the device. A
+part of the seconds of a draw is K(theta), and its transfer to the device. Without a GPU the script
+says so; with `--quick` NumPy then stands in for CuPy.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DRAWS |= {"K(theta)": ".2f", "sent": ".2f", "the rest": ".2f", "difference": ".0
 
 
 def median(call: Callable[..., Any], *prepare: Callable[[], Any]) -> tuple[Any, float]:
-    """What a call returned at first, and seconds of those after it: 3, more of short ones."""
+    """Result of the first call, and the median seconds of 3 or more later calls."""
     result, times = call(*(make() for make in prepare)), []
     while (len(times) < 3 or sum(times) < 0.2) and sum(times) < 10.0:
         given = [make() for make in prepare]
@@ -171,7 +171,7 @@ def timed(
 
 
 def sent_at_once(device: Device, C: np.ndarray) -> Held:
-    """In place of `Device.hold`; the product waits until C is there."""
+    """Replacement of `Device.hold`; the product waits until C is on the device."""
     held = Held(C, device)
     held.times(np.ones(len(C)))
     return held

@@ -40,7 +40,7 @@ SCHEMES = {
 }
 
 # Table 1 of the paper: ESS, its standard deviation, acceptance in %; and its Table 2: O(n³)
-# operations an iteration of LA and EP.
+# operations per iteration of LA and EP.
 TABLE_1 = {
     ("iso", 50, 2): {
         "PM LA(1)": (749, 73, 23.9),

@@ -3,11 +3,11 @@
     python benchmarks/long_stays.py [--quick] [--optimism 0 1] [--chains 20]
 
 The seedlings of examples/own_likelihood.py: negative binomial counts, f of 25 blocks, and four
-hyper-parameters whose posterior has long tails. Optimism is κ of the emulator: how many standard
-deviations above its mean the evidence is taken for. Chains start from the model's initial point,
-each with its own seed. Printed are the bulk ESS of theta, the smallest over its elements: of all
-chains together, for each of them, and of the worst chain by itself; the longest stay at one theta,
-median and maximum over chains; O(n³) operations a draw.
+hyper-parameters whose posterior has long tails. Optimism is κ of the emulator: the evidence is
+taken as the mean plus κ standard deviations. Chains start from the model's initial point, each with
+its own seed. Printed are the bulk ESS of theta, the smallest over its elements: of all chains
+together, for each of them, and of the worst chain by itself; the longest stay at one theta, median
+and maximum over chains; O(n³) operations per draw.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pymc_lgm.approximations import emulator
 
 
 def seedlings() -> pm.Model:
-    """Of the redwood, in 625 cells; a latent variable for each block of 5 × 5."""
+    """Redwood seedlings in 625 cells, with a latent variable for each block of 5 × 5."""
     cells = lgm.datasets.load_redwood()
     column, row = (cells["ix"].to_numpy() - 1) // 5, (cells["iy"].to_numpy() - 1) // 5
     across, up = np.meshgrid(np.arange(5), np.arange(5))

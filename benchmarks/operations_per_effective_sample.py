@@ -12,7 +12,7 @@ in a longer run. "!": R-hat above 1.05, an ESS that means little.
 
 Published: Filippone, Zhong and Girolami, *A comparative evaluation of stochastic-based inference
 methods for Gaussian process models*, Machine Learning 93 (2013): ESS of 20000 draws, that of Robert
-and Casella, smallest over theta and f, and operations a draw as their Table 5 counts them.
+and Casella, smallest over theta and f, and operations per draw as their Table 5 counts them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import pymc_lgm as lgm
 
 
 class Published(NamedTuple):
-    """The best of a column by ESS per operation: sampler, ESS of 20000 draws, operations a draw."""
+    """Best of a column by ESS per operation: sampler, ESS of 20000 draws, operations per draw."""
 
     table: int
     sampler: str
@@ -72,7 +72,7 @@ PROBLEMS = {
 
 
 class Figures(NamedTuple):
-    """Of one run: ESS and R-hat of theta, operations a kept draw, ESS per 1000 operations."""
+    """Results of one run: ESS and R-hat of theta, operations per draw, ESS per 1000 operations."""
 
     ess: float
     r_hat: float

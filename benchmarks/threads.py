@@ -1,9 +1,9 @@
-"""What the threads of BLAS cost, and what keeping them at one in a draw gains.
+"""The cost of BLAS threads, and the gain from a limit of one thread during a draw.
 
     python benchmarks/threads.py [--quick] [--unlimited] [--n 100 400 ...] [--only readme ...]
 
-No environment variable is needed: each row is a process of its own, which starts with
-OMP_NUM_THREADS unset, 1 or 2. `--unlimited` switches `few_threads` off: what was before.
+No environment variable is needed: each row is a separate process, which starts with OMP_NUM_THREADS
+unset, 1 or 2. `--unlimited` switches `few_threads` off, as in earlier versions.
 
 "calls": milliseconds of `dpotrf`, of `dpotri` and of a product with 64 columns, with one thread and
 with two; `few_threads` has no say in them. "draws": one chain of the default on the model of the
@@ -66,7 +66,7 @@ def coal_mining(n: int) -> pm.Model:
 
 
 def milliseconds(function: Callable[[], object], budget: float) -> float:
-    """Of one call, the median of as many as fit into a budget of seconds."""
+    """Milliseconds of one call, the median of as many calls as fit into a budget of seconds."""
     function()
     times: list[float] = []
     while sum(times) < budget or len(times) < 5:
@@ -119,7 +119,7 @@ def readme(mode: str, draws: int) -> tuple[float, int]:
 
 
 def in_a_process(job: str, *arguments: Any, omp: int | None = None, unlimited: bool = False) -> Any:
-    """What a function of this file returns in a new process with OMP_NUM_THREADS set, or not."""
+    """Result of a function of this file in a new process, with OMP_NUM_THREADS set or unset."""
     named = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"}
     environment = {name: value for name, value in os.environ.items() if name not in named}
     if omp is not None:

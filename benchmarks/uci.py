@@ -98,7 +98,7 @@ def main() -> None:
                 statistics.median(column) for column in zip(*rows, strict=True)
             )
             published, sd = TABLE_6[data].get(name, (None, None))
-            # O(n³) operations an iteration as the paper's Table 5 counts them; KHR takes ten.
+            # O(n³) operations per iteration as the paper's Table 5 counts them; KHR takes ten.
             count = {"AA": 1, "ASIS": 2, "SA": 1, "SURR": 3, "KHR": 10}.get(name)
             theirs = published / (20 * count) if count else None
             of_theta = (ess, published, sd, ops, per_op, theirs)

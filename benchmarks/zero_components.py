@@ -1,4 +1,4 @@
-"""Variance components that may be zero: effective draws a draw, where a chain could get stuck.
+"""Variance components that may be zero, where a chain could be stuck: effective draws per draw.
 
     python benchmarks/zero_components.py [--quick] [--seeds 2]
     python benchmarks/zero_components.py --problems map --areas COUNTS.csv NEIGHBORS.csv

@@ -8,8 +8,8 @@
 #     f ~ GP(0, amplitude² k(x / length))    the score of a woman
 #     p(diabetes | f) = Φ(f)                 probit
 #
-# What a Bayesian classifier adds to a good guess: which measurements matter, with uncertainty,
-# and probabilities that are honest enough to say "I don't know, ask a doctor".
+# A Bayesian classifier adds to a good guess: it says which measurements matter, with uncertainty,
+# and its probabilities show when to answer "I don't know, ask a doctor".
 
 # %%
 import sys

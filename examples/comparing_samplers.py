@@ -40,9 +40,9 @@ with pm.Model(coords={"year": years}) as model:
 # ## A budget for each
 #
 # Four samplers, from one that holds f (whitened) while theta moves to one that integrates f out.
-# What is fair? Not equal numbers of draws: a draw of one costs ten times a draw of another. What
-# grows with the data is the O(n³) operations, of which a Cholesky factorization is one. They
-# depend neither on the machine nor on the code, so the budget is a number of them:
+# Equal numbers of draws would not be fair, since a draw of one costs ten times a draw of another.
+# The cost that grows with the data is the number of O(n³) operations, such as Cholesky
+# factorizations. It depends neither on the machine nor on the code, so it is the budget:
 # `operations=2000` for each chain, after tuning. A short pilot run finds out how many draws that
 # buys. (`draws=` and `seconds=` are the other two budgets.)
 
@@ -77,9 +77,9 @@ print(comparison.table.T.astype(float).round(2).to_string())
 
 # %% [markdown]
 # Read it from `r_hat_theta`. Where it is above 1.01 the chains do not agree, and the effective
-# sample size is a rough guess; where it is far above, the row says "not yet" and nothing else.
-# Then `ess_theta_per_1000_ops`: effective draws of the slowest hyper-parameter for what the
-# budget is made of.
+# sample size is a rough guess; where it is far above, the row says "not yet" and nothing else. Then
+# `ess_theta_per_1000_ops`: effective draws of the slowest hyper-parameter per 1000 operations of
+# the budget.
 #
 # The hyper-parameters are the difficulty and not f. `ess_f` is larger throughout, since a
 # Gaussian vector of which the data know little can be moved far at once, while theta and f hold
@@ -137,8 +137,8 @@ if "__file__" in globals() and len(sys.argv) > 1:
 #
 # ## Which to choose
 #
-# `PseudoMarginal`, which is what `pm.sample()` takes by itself. It has converged before the
-# others have begun to. What they are there for:
+# `pm.sample()` chooses `PseudoMarginal` automatically. It has converged before the others have
+# begun to. The others serve the following purposes:
 #
 # - *ASIS* needs no Gaussian approximation, and no gradient with `latent_move="slice"`. It is the
 #   one to take where `theta_acceptance` of the default stays below 0.1.

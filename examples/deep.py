@@ -5,10 +5,10 @@
 #
 #     F¹ ~ GP(0, k₁(x, x')),   F² ~ GP(0, k₂(F¹, F¹')),   y = F² + noise
 #
-# Given F¹ the second layer is an ordinary process with normal noise, and can be integrated out:
-# y | F¹ ~ N(0, K₂(F¹) + λ I). What is left is one Gaussian vector with a likelihood that joins all
-# of its elements, and an elliptical slice sampler needs no more than its value. Cutajar, Bonilla,
-# Michiardi and Filippone (2017) take it for the truth that they compare their approximation with.
+# Given F¹ the second layer is an ordinary process with normal noise, and can be integrated out: y |
+# F¹ ~ N(0, K₂(F¹) + λ I). The remaining model has one Gaussian vector and a likelihood that joins
+# all of its elements. An elliptical slice sampler needs only the value of this likelihood. Cutajar,
+# Bonilla, Michiardi and Filippone (2017) compare their approximation with it.
 
 # %%
 import sys

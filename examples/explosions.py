@@ -8,8 +8,8 @@
 #     log rate = a + beta [it is a Sunday] + weekday + season(month) + trend(year)
 #
 # An intercept, a coefficient, an effect for each weekday, and two Gaussian processes: one that is
-# periodic over the year, and one over the decades. How far weekdays and months differ is learnt,
-# and it may be next to nothing.
+# periodic over the year, and one over the decades. The model learns how much weekdays and months
+# differ, which may be almost nothing.
 
 # %%
 import sys
@@ -89,9 +89,9 @@ print(az.summary(idata, var_names=["a", "beta", *theta]))
 # %% [markdown]
 # ## Which part explains what
 #
-# Each part in a picture of its own, as the factor by which it multiplies the rate of an average
-# day: the part less its average over days, weeks or months. What is added to one part and taken
-# from another cancels so.
+# Each part has its own picture, as the factor by which it multiplies the rate of an average day:
+# the part less its average over days, weeks or months. A constant that is added to one part and
+# subtracted from another cancels in this way.
 
 # %%
 posterior = idata["posterior"].dataset
@@ -125,9 +125,9 @@ if "__file__" in globals() and len(sys.argv) > 1:
     figure.savefig(sys.argv[1], dpi=120)
 
 # %% [markdown]
-# Miners did not work on Sundays, and there were hardly any explosions. Of the other days none
-# stands out but, a little, Monday. That there is a season is likely, not certain: its band has one
-# inside nearly everywhere.
+# Miners did not work on Sundays, and there were hardly any explosions. Among the other days only
+# Monday differs slightly. A season is likely, but not certain: its band includes one nearly
+# everywhere.
 
 # %%
 february = parts["month"].sel(month=2) - parts["month"].sel(month=6)

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Will my flight be late? Twenty thousand flights
 #
-# Of the flights that left New York in 2013 one in five was more than a quarter of an hour late. In
-# the morning few are, and one in three in the evening, since delays add up over a day. On a day of
-# storms most of them are. How probable is it on which day, at what hour?
+# One in five flights that left New York in 2013 was more than a quarter of an hour late. Few are
+# late in the morning, and one in three in the evening, since delays accumulate over a day. On a
+# stormy day most flights are late. How does the probability depend on day and hour?
 #
 # A Gaussian process over day and hour answers, and says how sure it is. But twenty thousand flights
 # have a covariance of four hundred million numbers. `lgm.gp.SparseLatent` lets them see the process
@@ -85,12 +85,12 @@ print(lgm.LatentGaussianModel.from_pymc(model))
 print(f"sampled in {idata.posterior.attrs['sampling_time']:.0f} seconds")
 
 # %% [markdown]
-# Each flight by itself would be `lgm.Logistic("late", f=f, observed=train["y"])`.
+# With single flights write `lgm.Logistic("late", f=f, observed=train["y"])`.
 #
-# What is sampled is the *optimal variational posterior*, and the statistic `optimal_variational`
-# of the trace says so: of all posteriors in which the flights act on the process through its values
-# at these points it is the one closest to the true one (Hensman et al. 2015). The draws of it are
-# exact.
+# The draws are from the *optimal variational posterior*, as the statistic `optimal_variational` of
+# the trace says. Among all distributions in which the flights inform the process only through its
+# values at these points, it is the closest to the true posterior (Hensman et al. 2015). The draws
+# of it are exact.
 
 # %%
 theta = ["season", "spell", "hours", "days"]
@@ -178,13 +178,13 @@ if "__file__" in globals() and len(sys.argv) > 1:
 
 # %% [markdown]
 # Bad spells last a day or two and stand out as stripes, in the evenings of summer most of all. The
-# standard deviation is largest where a day was held out. Shares lie by the line of the
-# probabilities, but for the noise of few flights: bars are two standard errors.
+# standard deviation is largest where a day was held out. Shares lie close to the line of the
+# probabilities, except for the noise of few flights: bars are two standard errors.
 #
 # ## What next
 #
 # - Spells that begin at noon: `Matern32(2, ls=[length, hours])`, which reads both inputs, and two
-#   inducing points a day. The cost of a draw grows with the square of their number.
-# - Airports and airlines: `f + Z @ beta` in place of f, one row of Z a cell. The coefficients are
-#   hyper-parameters.
+#   inducing points per day. The cost of a draw grows with the square of their number.
+# - Airports and airlines: `f + Z @ beta` instead of f, with one row of Z per cell. The coefficients
+#   are hyper-parameters.
 # - Counts in the plane: [A forest in ten thousand cells](forest).

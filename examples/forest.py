@@ -52,9 +52,10 @@ with pm.Model() as model:
 print(lgm.LatentGaussianModel.from_pymc(model))
 
 # %% [markdown]
-# What has been sampled is said there: the *optimal variational posterior* (Hensman et al. 2015). Of
-# all posteriors in which the data act on the process through its values at these points, it is the
-# one closest to the true one. With a point in each cell it would be the true one.
+# This output says that the draws are from the *optimal variational posterior* (Hensman et al.
+# 2015). Among all distributions in which the data inform the process only through its values at
+# these points, it is the closest to the true posterior. With a point in each cell it would be the
+# true posterior.
 
 # %%
 theta = ["level", "length", "amplitude"]

@@ -51,9 +51,9 @@ with pm.Model() as model:
 print(lgm.LatentGaussianModel.from_pymc(model))
 
 # %% [markdown]
-# What was read: `f`, `g` and `level` are jointly Gaussian given theta, so all three are integrated
-# out, and an observation reads two elements of the sum. PyMC does not choose this sampler by
-# itself for a likelihood of its own: name it.
+# The reading says that `f`, `g` and `level` are jointly Gaussian given theta, so all three are
+# integrated out, and that an observation reads two elements of the sum. With a PyMC likelihood,
+# PyMC does not choose this sampler automatically, so name it.
 
 # %%
 with model:

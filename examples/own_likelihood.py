@@ -28,7 +28,7 @@ import pymc_lgm as lgm
 #
 # 195 seedlings on a square of about 130 feet, counted in 25 x 25 cells. One latent variable for
 # each *block* of 5 x 5 cells says how dense the wood is there. So 25 cells share an element of f,
-# and K is a matrix of 25 rows, not 625: a factorization costs next to nothing.
+# and K is a matrix of 25 rows instead of 625. A factorization costs almost nothing.
 
 # %%
 cells = lgm.datasets.load_redwood()
@@ -208,7 +208,7 @@ if "__file__" in globals() and len(sys.argv) > 1:
 # has to explain the clusters, and its amplitude is larger. Once the counts may vary by themselves
 # there is less for it to explain: part of what looked like a map of the wood was noise.
 #
-# ## What will be refused
+# ## Likelihoods that raise an error
 #
 # An observation may read a few elements of f, as a mean and its log standard deviation. One that
 # joins many, as the count of a whole area does, is refused when the step method is made:

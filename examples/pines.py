@@ -106,10 +106,9 @@ if "__file__" in globals() and len(sys.argv) > 1:
 
 # %% [markdown]
 # Each map has the trees of its class. Young trees stand in two thickets, and the old ones in the
-# west, where few others grow. What was learnt from a hundred trees holds for those that were held
-# out: the model tells the class of six in ten, and of eight in ten of those that are left where it
-# abstains from the others.
-# Where no tree was measured, a map goes back to the shares of the classes.
+# west, where few others grow. From a hundred trees the model predicts the class of six in ten
+# held-out trees correctly. If it abstains from uncertain trees, it predicts eight in ten of the
+# others correctly. Where no tree was measured, a map goes back to the shares of the classes.
 #
 # ## What next
 #

@@ -48,10 +48,10 @@ W = lgm.spatial.adjacency(np.vstack([right, below]))
 # ## The model
 #
 # The model of Besag, York and Mollié, as Riebler et al. (2016) write it: the log risk is a level
-# and effects of standard deviation sigma. Of their variance a share rho goes with the neighbors
-# (`phi`), and the rest is each area's own (`theta`). `scaling_factor` makes `phi` of variance
-# one on average, so that rho is a share. An area without trees is in the map, but nothing is
-# observed of it.
+# and effects of standard deviation sigma. A share rho of their variance comes from the
+# neighbors (`phi`), and the rest is independent (`theta`). `scaling_factor` scales `phi` to a
+# variance of one on average, so that rho is a share. An area without trees is in the map, but
+# nothing is observed of it.
 
 # %%
 s = lgm.spatial.scaling_factor(W)
@@ -121,9 +121,9 @@ print(f"twenty areas have {crowded:.0%} of all young trees")
 
 # %% [markdown]
 # Young pines stand in crowds. A few areas with many of them set the share that is expected
-# everywhere, and most of the forest lies below it. White areas of the first map have no trees; the
-# other maps have them, since their neighbors say something of them, too. Of districts with borders,
-# `plot_map(values, geometry)` draws the shapes that GeoPandas has read.
+# everywhere, and most of the forest lies below it. White areas of the first map have no trees. The
+# other maps include them, since their neighbors are informative. For districts with borders,
+# `plot_map(values, geometry)` draws shapes from GeoPandas.
 
 # %% [markdown]
 # ## What next

@@ -68,7 +68,7 @@ print(summary[["mean", "sd", "r_hat", "ess_bulk"]].astype(float).round(2))
 # %% [markdown]
 # ## Which source matters
 #
-# What a source does for all classes together is its share of the sum of the weights.
+# The importance of a source for all classes together is its share of the sum of the weights.
 
 # %%
 posterior = idata["posterior"].dataset
@@ -115,5 +115,5 @@ print(f"the images weigh more than questions and gait: {float((images > rest).me
 # - Weights that add up to one for each class: `pm.Dirichlet("weight", alpha, shape=(4, 5))` with
 #   `alpha = pm.Exponential("alpha", 1, shape=5)`. Many weights are then next to zero, where chains
 #   move slower.
-# - Processes over inputs, in place of matrices: a sum of `pm.gp.cov` terms for each class.
+# - Processes over inputs instead of matrices: a sum of `pm.gp.cov` terms for each class.
 # - Classes on a map, with predictions: [Young pines, old pines](pines).

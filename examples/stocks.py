@@ -61,9 +61,9 @@ print(lgm.efficiency(idata, {"theta": theta, "x": "x"}).T.round(3).to_string())
 # %% [markdown]
 # ## The path, and forty days more
 #
-# Given a draw, the law of the days to come is known: `lgm.predict` has its mean and variance in
-# closed form, and for each draw a path that goes on where the draw ends. The returns of these days
-# are one more line: a function of the path, in the words of the model.
+# Given a draw, the distribution of the next days is known. `lgm.predict` returns its mean and
+# variance in closed form, and for each draw a path that continues it. The returns of these days
+# take one more line: a function of the path, written as in the model.
 
 # %%
 with model:
@@ -105,7 +105,7 @@ print(f"half of a shock is gone after {median:.0f} days ({low:.0f} to {high:.0f}
 # %% [markdown]
 # ## What next
 #
-# - A random walk in place of the autoregression: `pm.GaussianRandomWalk("x", sigma=sigma,
+# - A random walk instead of the autoregression: `pm.GaussianRandomWalk("x", sigma=sigma,
 #   init_dist=pm.Normal.dist(0, 1), shape=n)`. Counts of events, or clicks, follow one.
 # - Errors with heavier tails: `pm.StudentT("return", nu, mu=0, sigma=pm.math.exp((level + x) / 2),
 #   observed=returns)`.

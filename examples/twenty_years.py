@@ -129,8 +129,8 @@ print(az.summary(heavy, var_names=[*theta, "nu"]))
 #
 # ## Twenty days to come
 #
-# Given a draw, the law of the days to come is known: `lgm.predict` goes on with each path where it
-# ends. The returns are one more line, in the words of the model.
+# Given a draw, the distribution of the next days is known, and `lgm.predict` continues each path.
+# The returns take one more line, written as in the model.
 
 # %%
 with heavy_model:
@@ -206,14 +206,14 @@ if "__file__" in globals() and len(sys.argv) > 1:
 
 # %% [markdown]
 # Volatility rises within weeks, and falls for months. No time came near to the autumn of 2008. 2017
-# was the calmest year, and 2018 ended about as wild as September 2001. Of the standardized returns
-# the largest falls lie below the line, and so do the largest rises: that is the skewness, which
-# errors of neither kind have.
+# was the calmest year, and 2018 ended about as wild as September 2001. The largest falls of the
+# standardized returns lie below the line, and so do the largest rises. This is the skewness, which
+# neither kind of errors has.
 #
 # ## What next
 #
-# - A bound that varies by day is an array. What is asked of several days at once, the worst of the
-#   last week say, is a line of xarray on the draws: `volatility[..., -5:].max("x_dim_0")`.
+# - A bound that varies by day is an array. A function of several days, for example the worst of the
+#   last week, is a line of xarray on the draws: `volatility[..., -5:].max("x_dim_0")`.
 # - Shorter, with a random walk and missing days: [Seven years of volatility](stocks).
 # - How seconds grow with the number of days:
 #   [benchmarks](../benchmarks/series_and_maps.md#long-series).

@@ -9,8 +9,9 @@
 #     f ~ GP(mean, amplitude² k(days / length))    log of a day's standard deviation
 #     return ~ N(0, exp(f)²)
 #
-# A day says little about its own volatility, since a wild market can have a quiet day. Its
-# neighbors say the rest, and how far neighbors reach is inferred too.
+# A single return is not informative about the volatility of its day, since a wild market can have a
+# quiet day. The neighboring days add information, and the range of their influence is inferred,
+# too.
 
 # %%
 import sys

@@ -233,9 +233,9 @@ fixed["exact"] = {f"{variable} mean": float(idata.posterior[variable].mean()) fo
 print(pd.DataFrame(fixed).round(2).to_string())
 
 # %% [markdown]
-# EP's draws were almost right, and are now. Of Laplace's, `importance_ess` says that few carry
-# most of the weight: the averages have moved toward the exact ones and not arrived. Weights
-# cannot mend what was hardly ever drawn.
+# EP's draws were almost right, and are right now. For Laplace's draws `importance_ess` shows that
+# few carry most of the weight. Their averages are closer to the exact ones than before, but still
+# wrong, because weights cannot correct a region with hardly any draws.
 #
 # ## What next
 #

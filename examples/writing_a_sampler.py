@@ -84,8 +84,8 @@ def utilities(rng, state, *, noisy=True):
 # %% [markdown]
 # `state.at.moved` looks at another theta: its log prior and its prior of f, N(m, K). `condition`,
 # `given`, `multiply` hide LAPACK, and count: an evaluation is two O(n³) operations, one for K + I
-# and one for the factor of K. What cannot be computed is `None`, which a move takes for a
-# rejection.
+# and one for the factor of K. A value that cannot be computed is `None`, and the move is then
+# rejected.
 #
 # ## The step method
 #
@@ -217,9 +217,10 @@ tables = {name: lgm.efficiency(trace, groups).T for name, trace in traces.items(
 print(pd.concat(tables, axis=1).round(3).to_string())
 
 # %% [markdown]
-# The first two are twins. R-hat, effective draws, acceptance: nothing tells the wrong sampler
-# from the right one, for these statistics ask whether chains *mix*, and it mixes well, toward
-# something else. What it gets wrong shows only beside an exact answer:
+# The first two are twins. R-hat, effective draws, acceptance: none of them distinguishes the wrong
+# sampler from the right one. These statistics measure whether chains *mix*, and the wrong sampler
+# mixes well, but towards another distribution. Only a comparison with an exact answer shows the
+# error:
 
 # %%
 spread = {name: trace.posterior["f"].std(("chain", "draw")) for name, trace in traces.items()}

@@ -2,8 +2,8 @@
 
     theta ~ p(theta),   f | theta ~ N(m(theta), K(theta)),   y_i | f_i, theta ~ p(y_i | f_i, theta)
 
-Importing the package registers its step methods with PyMC. ``pm.sample()`` picks one by itself in
-a model with a likelihood of this package; in any other model write
+Importing the package registers its step methods with PyMC. In a model with a likelihood of this
+package, ``pm.sample()`` chooses one automatically. In any other model write
 ``step=lgm.PseudoMarginal()``.
 """
 
@@ -137,17 +137,17 @@ _DEFINED_IN = {
     "Sweep": "pymc_lgm.steps",
     "WhitenedMetropolis": "pymc_lgm.steps",
 }
-"""The module of each public name that is no module itself."""
+"""The module of each public name that is not itself a module."""
 
 register()
 
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        """Import a public name, or a module, when it is used.
+        """Import a public name or a module when it is first used.
 
         ArviZ, Matplotlib, Numba and SciPy's larger modules take longer to import than PyMC itself.
-        They wait for the names that need them.
+        Therefore they are imported only with the names that need them.
         """
         if name in _DEFINED_IN:
             return getattr(import_module(_DEFINED_IN[name]), name)
@@ -157,5 +157,5 @@ if not TYPE_CHECKING:
 
 
 def __dir__() -> list[str]:
-    """Show the public names only."""
+    """List the public names only."""
     return [*__all__, "__version__"]

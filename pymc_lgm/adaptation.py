@@ -1,8 +1,8 @@
-"""What tuning learns: scales, covariances, step sizes. Frozen when tuning ends.
+"""Rules of adaptation: scales, covariances and step sizes, frozen when tuning ends.
 
-Each rule is an immutable value: ``start`` makes the first, ``update`` the next after a draw, and
-the rest say what the kernel should use. The step method holds it and stops updating it when tuning
-ends; a kernel never adapts itself.
+Each rule is an immutable value. ``start`` makes the first value, and ``update`` the next one after
+a draw. The other methods return the settings for the kernel. The step method stores the value, and
+stops updating it when tuning ends. A kernel never adapts itself.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ __all__ = [
 ]
 
 FEW, FEWEST, MANY = 4, 8, 64
-"""Numbers of importance draws: where `NoiseTuning` measures, and what it takes from and up to."""
+"""Numbers of importance draws: those in the measurements of `NoiseTuning`, and the smallest and the
+largest number that it chooses."""
 
 QUIET = 0.05
-"""Largest variance that it allows the noise of a ratio of two estimates."""
+"""Largest variance of the log ratio of two estimates that `NoiseTuning` accepts."""
 
 
 class ProposalTuning(NamedTuple):
-    """A random walk's proposal N(theta, C Cᵀ): scale and covariance learnt from its acceptance.
+    """A random walk's proposal N(theta, C Cᵀ), adapted to its acceptance probability.
 
     Robust adaptive Metropolis, Vihola (2012), eq. (1): after a proposal theta + C ξ accepted with
     probability α,
 
         C Cᵀ ← C (I + γ_t (α − target) ξ ξᵀ / |ξ|²) Cᵀ,   γ_t = min(1, p t^(−2/3)),
 
-    a Robbins-Monro rule that brings *every direction* to the target acceptance. It finds the shape
-    of the density that the move sees, theta given f or given ν, where the covariance of the
-    chain's past would give that of the marginal posterior, which is wider.
+    a Robbins-Monro rule that brings *every direction* to the target acceptance. It adapts to the
+    conditional density of the move, theta given f or given ν. The covariance of past draws would
+    instead estimate that of the marginal posterior, which is wider.
     """
 
     draws: int
@@ -59,16 +60,16 @@ class ProposalTuning(NamedTuple):
     ) -> ProposalTuning:
         """Start with C = scale × I.
 
-        ``target`` is by default 0.44 for one component and falls to 0.25 (Roberts, Gelman and
-        Gilks 1997; the papers tune to 0.25); ``scale`` 0.24/√p, a tenth of what a unit Gaussian
-        takes, so that the first proposals are not all rejected.
+        ``target`` is by default 0.44 for one component and decreases to 0.25 (Roberts, Gelman and
+        Gilks 1997; the papers tune to 0.25). ``scale`` is by default 0.24/√p, a tenth of the best
+        scale for a unit Gaussian, so that some of the first proposals are accepted.
         """
         if target is None:
             target = {1: 0.44, 2: 0.35, 3: 0.3}.get(p, 0.25)
         return cls(0, (scale or 0.24 / math.sqrt(p)) * np.eye(p), target)
 
     def update(self, direction: Array, acceptance: float) -> ProposalTuning:
-        """Learn from one proposal: its ξ and its acceptance probability."""
+        """Update from one proposal: its ξ and its acceptance probability."""
         draws = self.draws + 1
         gain = min(1.0, direction.size * draws ** (-2 / 3)) * (acceptance - self.target)
         v = self.factor @ (direction / np.linalg.norm(direction))
@@ -83,7 +84,7 @@ class ProposalTuning(NamedTuple):
 
 
 class StepSizeTuning(NamedTuple):
-    """A step size that brings HMC to a target acceptance, by dual averaging.
+    """A step size for HMC, adapted to a target acceptance by dual averaging.
 
     Hoffman and Gelman (2014), *The No-U-Turn sampler*, §3.2, eq. (6), with their constants
     γ = 0.05, t₀ = 10, κ = 0.75.
@@ -101,12 +102,12 @@ class StepSizeTuning(NamedTuple):
     def start(
         cls, step_size: float = 0.1, target: float = 0.8, maximum: float = math.inf
     ) -> StepSizeTuning:
-        """Start from a step size; it never exceeds ``maximum`` (a rotation has no use for more)."""
+        """Start from a step size. It never exceeds ``maximum``, for example π/2 of a rotation."""
         log_step = math.log(min(step_size, maximum))
         return cls(0, log_step, log_step, 0.0, math.log(10) + log_step, target, math.log(maximum))
 
     def update(self, acceptance: float) -> StepSizeTuning:
-        """Learn from the acceptance probability of one trajectory."""
+        """Update from the acceptance probability of one trajectory."""
         t = self.draws + 1
         error = self.error + (self.target - acceptance - self.error) / (t + 10)
         log_step = min(self.anchor - math.sqrt(t) / 0.05 * error, self.log_max)
@@ -115,58 +116,59 @@ class StepSizeTuning(NamedTuple):
         return self._replace(draws=t, log_step=log_step, log_step_average=average, error=error)
 
     def value(self, tune: bool) -> float:
-        """Step size to use: the last one tried while tuning, their average afterwards."""
+        """Step size to use: the current one while tuning, the average of all afterwards."""
         return math.exp(self.log_step if tune else self.log_step_average)
 
 
 class History(NamedTuple):
-    """Where a chain has been, a row per draw. What is learnt of it is renewed now and then.
+    """The states of a chain, one row per draw, for a fit that is repeated as the chain grows.
 
     Attributes
     ----------
     rows : tuple of ndarray
     next_fit : int
-        Rows at which to learn next.
+        Number of rows at which the next fit is due.
     """
 
     rows: tuple[Array, ...]
     next_fit: int
 
     def add(self, row: Array) -> History:
-        """Go on by a draw."""
+        """Append a draw."""
         return self._replace(rows=(*self.rows, row))
 
     @property
     def is_due(self) -> bool:
-        """Whether it has grown by enough to learn again."""
+        """Whether the next fit is due."""
         return len(self.rows) >= self.next_fit
 
     @property
     def later(self) -> Array:
-        """The later two thirds, one per row: the first are on the way from the start."""
+        """The last two thirds, one per row; the first third is warm-up."""
         return np.array(self.rows[len(self.rows) // 3 :])
 
     def learnt(self, growth: Fraction) -> History:
-        """Learn next when it has grown by this factor."""
+        """Schedule the next fit for when the history has grown by this factor."""
         return self._replace(next_fit=math.ceil(growth * len(self.rows)))
 
 
 class MetricTuning(NamedTuple):
-    """A mass matrix for HMC, learnt from where the chain has been and from the gradients there.
+    """A mass matrix for HMC, fitted to the chain's draws and to the gradients there.
 
-    Of a Gaussian with covariance Σ the draws have covariance A = Σ and the gradients B = Σ⁻¹. Each
-    alone says little of a few draws; the Σ that solves Σ B Σ = A is exact for any of them that span
-    the space, and of other densities it minimizes the Fisher divergence from a Gaussian (Seyboldt,
-    Carlson and Carpenter 2026, *Preconditioning Hamiltonian Monte Carlo by minimizing Fisher
-    divergence*). Both are drawn towards their diagonals by the share p / (p + draws / 5).
+    For a Gaussian with covariance Σ the draws have covariance A = Σ and the gradients B = Σ⁻¹.
+    Either estimate is poor with few draws. The solution of Σ B Σ = A is exact for any draws that
+    span the space; for other densities it minimizes the Fisher divergence from a Gaussian
+    (Seyboldt, Carlson and Carpenter 2026, *Preconditioning Hamiltonian Monte Carlo by minimizing
+    Fisher divergence*). A and B are shrunk towards their diagonals by the share p /
+    (p + draws / 5).
 
     Attributes
     ----------
     history : History
-        Theta and the gradient there, shape (2, p), of the chain so far.
+        Theta and the gradient there at each draw so far, shape (2, p).
     factor : ndarray, shape (p, p)
-        C with C Cᵀ = Σ; renewed each time the draws have grown by a third, from the later two
-        thirds of them.
+        C with C Cᵀ = Σ. It is fitted again each time the number of draws has grown by a third, to
+        the last two thirds of them.
     """
 
     history: History
@@ -179,7 +181,7 @@ class MetricTuning(NamedTuple):
 
     @property
     def draws(self) -> int:
-        """From how many draws it has learnt."""
+        """Number of draws so far."""
         return len(self.history.rows)
 
     @property
@@ -188,12 +190,12 @@ class MetricTuning(NamedTuple):
         return float(np.exp(np.log(self.factor.diagonal()).mean()))
 
     def at(self, gradient: Array) -> MetricTuning:
-        """Begin where the gradient is this: a Gaussian has gradients of about 1 / sd."""
+        """Start from the gradient at one point, since a Gaussian has gradients of about 1 / sd."""
         sd = 1.0 / np.clip(np.abs(gradient), 1.0 / 3.0, 100.0)
         return self._replace(factor=np.diag(sd))
 
     def update(self, theta: Array, gradient: Array) -> MetricTuning:
-        """Learn from one draw."""
+        """Update from one draw."""
         history = self.history.add(np.stack([theta, gradient]))
         if not history.is_due:
             return self._replace(history=history)
@@ -221,11 +223,11 @@ def _factor_of(thetas: Array, gradients: Array) -> Array:
 
 
 class WidthTuning(NamedTuple):
-    """Widths for slice sampling: six times the mean jump, 1.6 times the slice where it is uniform.
+    """Interval widths for slice sampling: six times the mean jump.
 
-    In a slice of length s an interval much narrower than it makes jumps of a third of its width,
-    and doubles by this rule; one much wider makes jumps of s/3, and comes down. The widths
-    are renewed at draws 8, 16, 32, ..., each time from those since the last.
+    On a slice of length s, an interval much narrower than s makes jumps of a third of its width, so
+    the rule doubles it. An interval much wider than s makes jumps of s/3, so the rule shrinks it.
+    The widths are updated at draws 8, 16, 32, ..., each time from the draws since the last update.
     """
 
     widths: Array
@@ -238,12 +240,12 @@ class WidthTuning(NamedTuple):
         return cls(np.full(p, width), np.zeros(p), 0)
 
     def update(self, jumps: Array) -> WidthTuning:
-        """Learn from one move of every component, theta' − theta."""
+        """Update from one move of every component, theta' − theta."""
         draws, total = self.draws + 1, self.jumps + np.abs(jumps)
         if draws < 8 or draws & (draws - 1):
             return self._replace(jumps=total, draws=draws)
-        # Half of the draws so far, all of them the first time; a component that never moved
-        # keeps a fifth of its width.
+        # Draws since the last update: half of all, or all of them the first time. A component that
+        # never moved keeps a fifth of its width.
         since = draws if draws == 8 else draws // 2
         return WidthTuning(
             np.maximum(6.0 * total / since, 0.2 * self.widths), np.zeros_like(total), draws
@@ -258,13 +260,14 @@ class WidthTuning(NamedTuple):
 class NoiseTuning(NamedTuple):
     """Number of importance draws that keeps the noise of an acceptance ratio small.
 
-    The log of the ratio of two independent estimates at one theta has variance s²; with N draws it
-    is about ``FEW`` s²/N if s² was seen with ``FEW``. Sherlock, Thiery, Roberts and Rosenthal
-    (2015) find a variance of 3 best where each draw costs as much as all the rest, and the same
-    everywhere. Here all draws together cost less than a factorization, and the variance in the
-    tails of the posterior is ten times that of its center. With a variance of 1 on average, chains
-    stayed in the tails for a hundred draws at a time, and ESS did not show it before they had been
-    there. Hence ``QUIET``. Where a draw costs as much as all the rest, ``fewest`` are two.
+    Let s² be the variance of the log ratio of two independent estimates at one theta. If s² is
+    measured with ``FEW`` draws, it is about ``FEW`` s²/N with N draws. Sherlock, Thiery, Roberts
+    and Rosenthal (2015) find a variance of 3 best if a draw costs as much as everything else, and
+    if the variance is the same at every theta. Here all draws together cost less than a
+    factorization, and the variance in the tails of the posterior is ten times that at its center.
+    With an average variance of 1, chains stayed in the tails for a hundred draws at a time, and ESS
+    did not show it before they had visited the tails. Therefore the limit is ``QUIET``. If a draw
+    costs as much as everything else, ``fewest`` is two.
     """
 
     total: float = 0.0
@@ -273,16 +276,16 @@ class NoiseTuning(NamedTuple):
     given: int | None = None
 
     def update(self, change: float) -> NoiseTuning:
-        """Learn from the difference of two log estimates at one theta."""
-        # Bounded: one from the tail of a bad q, or no number, asks for `MANY` only where others do.
+        """Update from the difference of two log estimates at one theta."""
+        # Bounded, so that a single extreme or non-finite difference does not lead to `MANY` draws.
         square = min(change**2, 25.0) if math.isfinite(change) else 25.0
         return self._replace(total=self.total + square, ratios=self.ratios + 1)
 
     @property
     def n_importance(self) -> int:
-        """``given``, or the power of two from ``fewest`` to ``MANY`` that makes s² at most `QUIET`.
+        """``given``, or ``fewest`` doubled until s² is at most `QUIET`, but no more than ``MANY``.
 
-        Four times ``fewest`` where tuning was too short to see any noise.
+        Four times ``fewest`` if tuning was too short to measure the noise.
         """
         N = self.given or self.fewest
         while self.given is None and min(self._wanted, MANY) > N:
@@ -291,10 +294,10 @@ class NoiseTuning(NamedTuple):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether so many make s² at most `QUIET`, as tuning has seen."""
+        """Whether ``given`` or at most ``MANY`` draws make the measured s² at most `QUIET`."""
         return self.ratios > 0 and self._wanted <= (self.given or MANY)
 
     @property
     def _wanted(self) -> float:
-        N = self.given or FEW  # with which noise is seen
+        N = self.given or FEW  # with which noise is measured
         return N * self.total / self.ratios / QUIET if self.ratios else 4.0 * self.fewest

@@ -1,8 +1,8 @@
-"""BLAS and LAPACK in compiled loops: triangular and symmetric matrices, in place.
+"""BLAS and LAPACK for compiled loops: triangular and symmetric matrices, in place.
 
-The routines are SciPy's own, so that what limits its threads limits these. A matrix is an array
-(n, n) in column order. What it multiplies, or is solved for, are *rows*, an array (N, n) in row
-order: to BLAS the columns of an (n, N) one. Nothing is copied.
+The routines are SciPy's own, so limits on SciPy's threads apply here, too. A matrix is an array (n,
+n) in column order. It multiplies *rows*, an array (N, n) in row order, which BLAS reads as the
+columns of an (n, N) array. Nothing is copied.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ LOWER, UPPER, LEFT, PLAIN, TRANSPOSED = (ord(letter) for letter in "LULNT")
 
 
 def _routine(library: str, name: str) -> Any:
-    """A routine of SciPy's, of a tuple: int64 are its integers, uint8 its letters, by reference.
+    """A SciPy routine as a function of a tuple: int64 for integers, uint8 for letters.
 
-    Compiled code knows it by its name, and can be kept on disk.
+    Arguments are passed by reference. Compiled code refers to the routine by its name, so the code
+    can be cached on disk.
     """
     symbol = f"pymc_lgm_{name}"
     binding.add_symbol(symbol, get_cython_function_address(f"scipy.linalg.{library}", name))
@@ -106,7 +107,7 @@ def _symmetric_times(variance: float, A: Array, rows: Array) -> Array:
 
 @numba.njit(cache=True)
 def _product(A: Array, B: Array) -> Array:
-    # BLAS, which knows columns only, computes (A B)ᵀ = Bᵀ Aᵀ: what is in row order is transposed.
+    # BLAS expects column order, so it computes (A B)ᵀ = Bᵀ Aᵀ with arrays in row order transposed.
     n, m, inner = np.int64(A.shape[0]), np.int64(B.shape[1]), np.int64(A.shape[1])
     by_rows, others_by_rows = A.flags.c_contiguous, B.flags.c_contiguous
     form = np.uint8(PLAIN if by_rows else TRANSPOSED)
@@ -141,16 +142,16 @@ def _product_by_numpy(A: Array, B: Array) -> Array:
 
 
 factorize_upper = _factorize_upper if IS_COMPILED else _factorize_upper_by_scipy
-"""factorize_upper(A) -> bool: A = Uᵀ U in the upper triangle; whether A is positive definite."""
+"""factorize_upper(A) -> bool: overwrite the upper triangle with U, A = Uᵀ U; false if it fails."""
 
 multiply = _multiply if IS_COMPILED else _multiply_by_scipy
-"""multiply(T, lower, transposed, rows): T x, or Tᵀ x, in the place of each row x."""
+"""multiply(T, lower, transposed, rows): replace each row x by T x or Tᵀ x."""
 
 product = _product if IS_COMPILED else _product_by_numpy
-"""product(A, B) -> A B of matrices in row order or in column order: sooner compiled than `@`."""
+"""product(A, B) -> A B, in row or column order. It takes less time to compile than `@`."""
 
 solve = _solve if IS_COMPILED else _solve_by_scipy
-"""solve(T, lower, transposed, rows): T⁻¹ x, or T⁻ᵀ x, in the place of each row x."""
+"""solve(T, lower, transposed, rows): replace each row x by T⁻¹ x or T⁻ᵀ x."""
 
 symmetric_times = _symmetric_times if IS_COMPILED else _symmetric_times_by_scipy
-"""symmetric_times(v, A, rows) -> rows v A x; of A the upper triangle is read."""
+"""symmetric_times(v, A, rows) -> rows v A x; reads the upper triangle of A."""

@@ -1,4 +1,4 @@
-"""Simulation-based calibration: whether whole runs, tuning included, end in the posterior."""
+"""Simulation-based calibration of whole runs, tuning included."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pymc_lgm.uniformity import envelope, uniformity_pvalue
 __all__ = ["Calibration", "calibrate"]
 
 ALL = 8
-"""Elements of a variable up to which all of them are looked at."""
+"""A variable with at most this many elements is tested in all of them."""
 
 Job = tuple[np.random.Generator, dict[str, Array], dict[str, Array]]
 
@@ -35,13 +35,13 @@ class Calibration:
     Attributes
     ----------
     ranks : dict of str to ndarray, shape (replicates,)
-        Of each test function: where the draw from the prior is among the draws of the run, from 0
-        to 1. Uniform if the runs end in the posterior. Above a half too often: the runs are too
-        low. Near both ends too often: they are too narrow.
+        Rank of the prior draw among the draws of the run, from 0 to 1, for each test function.
+        Ranks are uniform if the runs draw from the posterior. Too many ranks above a half mean that
+        the runs are too low. Too many ranks near both ends mean that they are too narrow.
     effective : dict of str to ndarray, shape (replicates,)
-        Effective draws of each run.
+        Effective sample size of each run.
     pvalues : dict of str to float
-        Of the uniformity of the ranks.
+        P-value of a test that the ranks are uniform.
     """
 
     ranks: dict[str, Array]
@@ -50,7 +50,7 @@ class Calibration:
 
     @property
     def replicates(self) -> int:
-        """How many runs there were."""
+        """Number of runs."""
         return len(next(iter(self.ranks.values())))
 
     @property
@@ -67,14 +67,14 @@ class Calibration:
         )
 
     def plot(self, ax: Any = None, *, level: float = 0.95, title: str | None = None) -> Any:
-        """Draw the distribution functions of the ranks, less that of the uniform law.
+        """Plot the distribution functions of the ranks, less that of the uniform distribution.
 
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
-            By default a new figure's.
+            By default the axes of a new figure.
         level : float
-            Probability that one curve stays within the gray band all along, if runs end in the
+            Probability that a whole curve lies within the gray band if runs draw from the
             posterior.
         title : str, optional
 
@@ -109,43 +109,44 @@ def calibrate(
     map: Callable[..., Iterable[Any]] = builtins.map,
     rng: np.random.Generator,
 ) -> Calibration:
-    """Test that whole runs of a sampler, from the start and with their tuning, draw the posterior.
+    """Test that whole runs of a sampler, from start and tuning on, draw from the posterior.
 
-    Draw (theta, f) from the prior and y from p(y | f, theta), run the sampler given that y, and
-    find the rank of what was drawn among the draws of the run [1]_. If and only if runs end in the
-    posterior, ranks are uniform for every function of (theta, f, y). `joint_test` sees smaller
-    errors of a kernel in less time; this test sees what it cannot: tuning that is too short or does
-    not end, starts that are never left, an option that was chosen while the model was read.
+    The test draws (theta, f) from the prior and y from p(y | f, theta), runs the sampler given that
+    y, and computes the rank of (theta, f) among the draws of the run [1]_. Ranks are uniform for
+    every function of (theta, f, y) if and only if runs draw from the posterior. `joint_test`
+    detects smaller errors of a kernel in less time. This test also detects errors outside of a
+    kernel: tuning that is too short or does not end, chains that never leave their start, a wrong
+    choice made when the model was read.
 
     A run of L draws, thinned until they are nearly independent, gives the rank
 
         u = (#{t(x_l) < t(x)} + V (1 + #{t(x_l) = t(x)})) / (L + 1),    V uniform on (0, 1),
 
-    which is uniform for every L. Kept are half as many draws as are effective: neighbors at the
-    distance of effective draws are still correlated, by exp(−2).
+    which is uniform for every L. Half as many draws as the effective sample size are used, because
+    draws at the distance of effective draws are still correlated by exp(−2).
 
     Parameters
     ----------
     model : pymc.Model
-        Any, with proper priors, and with its observations in `pymc.Data` so that they can be
+        A model with proper priors, and with its observations in `pymc.Data` so that they can be
         replaced.
     step : callable, optional
-        Makes a step method in the context of the model, or a list of some, as for ``pm.sample``:
-        ``lgm.ASIS``. By default what ``pm.sample()`` would take.
+        Makes a step method, or a list of them, in the context of the model, for example
+        ``lgm.ASIS``. By default the choice of ``pm.sample()``.
     replicates : int
-        Independent runs. The test sees deviations of about 1/√replicates in a distribution
-        function.
+        Number of independent runs. The test detects deviations of about 1/√replicates in a
+        distribution function.
     draws, tune, chains : int
-        Of each run, as in ``pm.sample``.
+        Options of each run, as in ``pm.sample``.
     elements : int
-        How many elements are looked at of a variable with more than 8, at equal distances.
+        Number of tested elements of a variable with more than 8, at equal distances.
     map : callable
-        ``map(function, jobs)`` gives the results in the order of the jobs: the built-in, or one
-        that runs them in other processes and pickles the function, which holds model and step, by
-        cloudpickle.
+        ``map(function, jobs)`` returns the results in the order of the jobs. It is the built-in
+        function, or one that runs jobs in other processes. The latter must pickle ``function`` by
+        cloudpickle, since it contains model and step.
     rng : numpy.random.Generator
-        Each replicate has a generator spawned from it: where and in which order they run changes
-        nothing.
+        Each replicate has a generator spawned from it, so results do not depend on the order or
+        place of the runs.
 
     Returns
     -------
@@ -156,15 +157,20 @@ def calibrate(
     Raises
     ------
     ValueError
-        If observations cannot be replaced, or if all that ``pm.sample()`` would take is NUTS, which
-        it tunes in a way of its own.
+        If observations cannot be replaced, or if ``pm.sample()`` would choose only NUTS, which it
+        tunes differently.
+
+    See Also
+    --------
+    testing.joint_test : Detects smaller errors of a kernel in less time.
+    testing.quadrature : Exact moments of tiny models.
 
     Notes
     -----
-    The step is made, and its functions are compiled, once. It goes through what ``pm.sample`` does
-    with each chain: the state in which it was made, `setup_chain`, and tuning from the model's
-    initial point on. The p-values are those of `uniformity`: the smallest band of [2]_ that holds
-    the ranks, exactly.
+    The step is made and compiled once. Each run treats it as ``pm.sample`` treats a chain: it
+    restores the state in which the step was made, calls `setup_chain`, and tunes from the model's
+    initial point. The p-values are those of `uniformity`: they are exact, and belong to the
+    smallest band of [2]_ that contains the ranks.
 
     References
     ----------
@@ -189,7 +195,7 @@ def calibrate(
     """
     data = replaceable_data(model)
     points, observed = prior_draws(model, replicates, rng)
-    # A copy each: what is drawn at once is one array, whose rows a job would carry all of.
+    # Copies, since a row is a view of the array of all draws, and would be pickled with all of it.
     jobs: list[Job] = [
         (
             generator,
@@ -207,7 +213,7 @@ def calibrate(
 
 
 class _Run:
-    """One replicate after the other, or some of them in another process."""
+    """The replicates, run in turn or in another process."""
 
     def __init__(
         self,
@@ -226,7 +232,7 @@ class _Run:
         self.names = [*self.picked, "log_likelihood"]
 
     def __call__(self, job: Job) -> tuple[dict[str, float], dict[str, float]]:
-        """Ranks and effective draws of a replicate."""
+        """Ranks and effective sample sizes of a replicate."""
         rng, truth, observed = job
         replace(self.data, observed)
         *generators, rng = rng.spawn(self.chains + 1)
@@ -243,7 +249,7 @@ class _Run:
         return ranks, effective
 
     def _chain(self, rng: np.random.Generator) -> list[list[float]]:
-        """What `pymc.sample` does with a chain; test functions of its draws, (draws, functions)."""
+        """Run a chain as `pymc.sample` does; return its test functions, (draws, functions)."""
         step, point, found = self.step, self.start, []
         step.sampling_state = self.made
         step.setup_chain(rng, self.tune, self.draws)
@@ -264,12 +270,12 @@ class _Run:
 
 
 def _made(model: pm.Model, step: Callable[[], Any] | None) -> Any:
-    """What `pymc.sample` would make of its argument ``step``."""
+    """The step method that `pymc.sample` would use for its argument ``step``."""
     with model:
         given, selected = assign_step_methods(model, None if step is None else step())
         if not given and set(selected) == {pm.NUTS}:
             raise ValueError(
-                "pm.sample() would tune NUTS in a way of its own for this model: name what to run, "
+                "pm.sample() would use NUTS here and tune it differently: name what to run, "
                 "step=lgm.ASIS or step=pm.NUTS."
             )
         made = instantiate_steppers(model, steps=given, selected_steps=selected)
@@ -277,7 +283,7 @@ def _made(model: pm.Model, step: Callable[[], Any] | None) -> Any:
 
 
 def _picked(model: pm.Model, point: Mapping[str, Any], elements: int) -> dict[str, tuple[str, int]]:
-    """Names of test functions, each with a value variable and which element of it."""
+    """Names of test functions, each with a value variable and the index of an element."""
     found = {}
     for rv in model.free_RVs:
         value = model.rvs_to_values[rv].name
@@ -292,6 +298,6 @@ def _picked(model: pm.Model, point: Mapping[str, Any], elements: int) -> dict[st
 
 
 def _spread(values: Array, ess: float) -> Array:
-    """Half as many draws as are effective, at equal distances."""
+    """Half as many draws as the effective sample size, at equal distances."""
     count = min(max(int(ess / 2), 1), values.size) if np.isfinite(ess) else 1
     return values[np.arange(count) * values.size // count]

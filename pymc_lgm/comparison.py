@@ -1,7 +1,4 @@
-"""Several samplers on one model with one budget: a table and plots, on ArviZ and `efficiency`.
-
-One file of more than 300 lines: a run, and its table, curves and three plots.
-"""
+"""Comparison of samplers on one model with one budget: a table and plots."""
 
 from __future__ import annotations
 
@@ -30,10 +27,10 @@ from pymc_lgm.model import find_latents
 __all__ = ["Comparison", "compare"]
 
 Sampler = Callable[[], Any] | None
-"""Makes a step method inside the model context; None: whatever `pymc.sample` picks."""
+"""Makes a step method inside the model context; None if `pymc.sample` chooses."""
 
 PILOT = 100
-"""Draws of each chain, after tuning, that tell what a draw costs."""
+"""Draws per chain after tuning, from which the cost of a draw is measured."""
 
 COSTS = {"per_1000_ops": "ESS per 1000 operations", "per_second": "ESS per second"}
 OF_GROUPS = {"ess_bulk": "ess_{}", "r_hat": "r_hat_{}"} | {
@@ -57,40 +54,48 @@ def compare(
     client: Any = None,
     **sample_kwargs: Any,
 ) -> Comparison:
-    """Run several samplers on one model with equal budgets and tabulate how efficient each is.
+    """Run several samplers on one model with equal budgets, and tabulate their efficiency.
 
     Parameters
     ----------
     samplers : mapping of str to callable, or sequence of callables
-        Row label -> what makes the step method, called without arguments inside the model: a class
-        (``lgm.ASIS``) or ``lambda: lgm.PseudoMarginal(n_importance=16)``. None stands for what
-        ``pm.sample()`` picks. In a sequence the names of the classes are the labels.
+        Row label -> function that makes the step method, called without arguments inside the model:
+        a class (``lgm.ASIS``) or ``lambda: lgm.PseudoMarginal(n_importance=16)``. None means the
+        choice of ``pm.sample()``. In a sequence the names of the classes are the labels.
     model : pymc.Model, optional
         By default the model of the context.
     draws, operations, seconds : optional
-        The budget, at most one: ``draws`` kept by each chain (by default 1000); ``operations``,
-        the O(n³) ones of the kept draws of a chain; ``seconds``, of all chains together, tuning
-        included, compilation not. The last two need a pilot: the same tuning and 100 draws of each
-        chain tell what a draw costs, and so how many to make.
+        The budget; give at most one. ``draws`` is the number per chain after tuning (by default
+        1000). ``operations`` is the number of O(n³) operations of a chain after tuning. ``seconds``
+        is the time of all chains together, with tuning and without compilation. The last two need a
+        pilot run with the same tuning and 100 draws per chain, which measures the cost of a draw.
     groups : mapping of str to str or sequence of str, optional
-        Label -> variables, as in `efficiency`. By default "f", all that `LatentGaussianModel` reads
-        as latent, levels and effects too, and "theta", the other continuous free variables: the
-        same for all samplers, whether or not they integrate a level out. Deterministics are in
-        neither.
+        Label -> variables, as in `efficiency`. By default "f" has all variables that
+        `LatentGaussianModel` reads as latent, with levels and effects, and "theta" has the other
+        continuous free variables. The groups are the same for all samplers, also for those that
+        integrate a level out. Deterministics are in neither group.
     progressbar : bool
-        One bar over all samplers.
+        Show one bar for all samplers.
     client : distributed.Client, optional
-        Of a Dask cluster, which runs the chains: see `pymc_lgm.distributed.sample`.
+        Client of a Dask cluster that runs the chains: see `pymc_lgm.distributed.sample`.
     tune, chains, random_seed, **sample_kwargs
-        For `pymc.sample` (``cores``, ``initvals``, ...), the same for all samplers.
+        Options of `pymc.sample` (``cores``, ``initvals``, ...), the same for all samplers.
 
     Returns
     -------
     Comparison
-        Its ``table``, its traces ``idata``, its ``failures``, and plots. A sampler that fails is
-        warned about and leaves a row of NaN, the others go on; if all fail, the last error is
-        raised. An interrupt from the keyboard ends the sampler that is at work: PyMC keeps its
-        draws, and the next one begins.
+        It has a ``table``, the traces ``idata``, the ``failures``, and plots. If a sampler fails,
+        there is a warning, its row is NaN, and the others continue. If all fail, the last error is
+        raised. A keyboard interrupt ends the current sampler: PyMC returns its draws, and the next
+        sampler begins.
+
+    Raises
+    ------
+    TypeError
+        If a sampler is not a function that makes a step method, or if there is ``step=``.
+    ValueError
+        If labels are not unique, if there are two budgets, if a budget is not positive or allows
+        fewer than 4 draws, or if ``operations=`` is given for a sampler that counts none.
 
     See Also
     --------
@@ -154,15 +159,15 @@ def compare(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """What `compare` found out, by sampler; a group is "theta" or "f" unless `compare` was told.
+    """The result of `compare`. Groups are "theta" and "f" unless ``groups=`` was given.
 
     Attributes
     ----------
     table : pandas.DataFrame
         For each group ``ess_theta`` (least bulk ESS), ``r_hat_theta`` (greatest),
-        ``ess_theta_per_1000_ops``, ``ess_theta_per_second``; ``theta_acceptance``,
-        ``latent_acceptance``, ``cubic_ops`` (mean of a draw), ``draws`` (of a chain), ``seconds``
-        (all chains, with tuning). As `efficiency` defines them.
+        ``ess_theta_per_1000_ops``, ``ess_theta_per_second``; then ``theta_acceptance``,
+        ``latent_acceptance``, ``cubic_ops`` (mean per draw), ``draws`` (per chain), ``seconds``
+        (all chains, with tuning). `efficiency` defines them.
     idata, failures, groups : dict
         The traces, the errors of the samplers that failed, and the variables of each group.
     """
@@ -175,8 +180,9 @@ class Comparison:
     def r_hat(self, group: str | None = None, *, every: int | None = None) -> xr.DataArray:
         """Compute the greatest R-hat of a group (theta) over the first draws of each chain.
 
-        Returns an array with dimensions sampler and draw: `every` draws (by default a twentieth of
-        the longest trace), twice as many, ... and 4 at least; NaN past the end of a shorter trace.
+        Returns an array with dimensions sampler and draw. The draws are multiples of `every` (by
+        default a twentieth of the longest trace), and at least 4. Values beyond the end of a
+        shorter trace are NaN.
         """
         traces = self._posteriors(group)
         if min(trace.sizes["chain"] for trace in traces.values()) < 2:
@@ -198,7 +204,7 @@ class Comparison:
         self, group: str | None = None, *, max_lag: int = 50, backend: str | None = None
     ) -> az.PlotCollection:
         """Plot the autocorrelation, mean over chains, of each element of a group (theta)."""
-        with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 where nothing moved
+        with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 if nothing moved
             curves = [
                 trace.azstats.autocorr().mean("chain") for trace in self._posteriors(group).values()
             ]
@@ -209,10 +215,10 @@ class Comparison:
         return _lines(lagged, "lag", 0.0, "lag (draws)", "autocorrelation", backend)
 
     def plot_efficiency(self, *, backend: str | None = None) -> az.PlotCollection:
-        """Plot effective draws for what they cost: bars, a panel for each group and cost."""
+        """Plot effective draws per cost as bars, with a panel for each group and cost."""
         columns = {f"ess_{g}_{c}": f"{g}: {COSTS[c]}" for g in self.groups for c in COSTS}
         ess = self.table[list(columns)].rename(columns=columns).rename_axis("sampler").to_xarray()
-        # 0 for NaN, which ArviZ would leave out together with its label.
+        # 0 for NaN, which ArviZ would omit together with its label.
         lengths = ess.where(np.isfinite(ess), 0.0)
         n = ess.sizes["sampler"]
         rows = [*range(n - 1, -1, -1)]
@@ -229,7 +235,7 @@ class Comparison:
         return plot
 
     def _posteriors(self, group: str | None) -> dict[str, xr.Dataset]:
-        """Return the draws of a group by each sampler."""
+        """Return each sampler's draws of a group."""
         group = next(iter(self.groups)) if group is None else group
         if group not in self.groups:
             raise ValueError(f"There is no group {group!r}: write one of {list(self.groups)}.")
@@ -250,7 +256,7 @@ def _failure(name: str, error: Exception) -> str:
 
 
 def _makers(samplers: Any) -> dict[str, Sampler]:
-    """Return label -> what makes a step method; refuse what cannot make one."""
+    """Return label -> function that makes a step method; raise if it cannot make one."""
     if not isinstance(samplers, Mapping | list | tuple) or not samplers:
         raise TypeError(f"samplers is {samplers!r}: write {{'name': lgm.ASIS, ...}}.")
     named = samplers if isinstance(samplers, Mapping) else None
@@ -260,12 +266,12 @@ def _makers(samplers: Any) -> dict[str, Sampler]:
             raise TypeError(f"{make!r} is a string: write the class itself, as in [lgm.ASIS].")
         if make is not None and not callable(make):
             raise TypeError(
-                f"{make!r} is no function that makes a step method. A step already made is tied to "
-                f"its tuning: write the class, or lambda: lgm.{type(make).__name__}(...)."
+                f"{make!r} is not a function that makes a step method. A step that exists has "
+                f"its own tuning: write the class, or lambda: lgm.{type(make).__name__}(...)."
             )
     labels = list(named) if named else [getattr(make, "__name__", "default") for make in makers]
     if "<lambda>" in labels or len(set(labels)) < len(labels):
-        raise ValueError(f"{labels} do not tell the samplers apart: write {{'name': ..., ...}}.")
+        raise ValueError(f"The labels {labels} are not unique: write {{'name': ..., ...}}.")
     return dict(zip(labels, makers, strict=True))
 
 
@@ -283,13 +289,13 @@ def _groups(
 
 
 def _budget(**budgets: float | None) -> tuple[str, float]:
-    """Return which budget there is, and how much of it."""
+    """Return the kind of the budget and its amount."""
     given = {kind: amount for kind, amount in budgets.items() if amount is not None}
     if len(given) > 1:
-        raise ValueError(f"{' and '.join(given)} are two budgets: give one.")
+        raise ValueError(f"Give one budget, not both {' and '.join(given)}.")
     kind, amount = next(iter(given.items()), ("draws", 1000))
     if not 0 < amount < np.inf or (kind == "draws" and amount != int(amount)):
-        raise ValueError(f"{kind} must be a positive number, draws a whole one: not {amount!r}.")
+        raise ValueError(f"{kind}={amount!r}: write a positive number, and for draws an integer.")
     return kind, amount
 
 
@@ -298,7 +304,7 @@ def _run(
 ) -> xr.DataTree:
     if "client" in settings:
         return sample(model, draws=draws, step=make, **settings)
-    # Where PyMC picks the sampler, a callback would keep it from picking nutpie.
+    # If PyMC chooses the sampler, a callback would prevent it from choosing nutpie.
     settings = {"callback": None if make is None else callback} | settings
     with model:
         return pm.sample(draws, step=None if make is None else make(), **settings)
@@ -307,7 +313,7 @@ def _run(
 def _affordable(
     model: pm.Model, make: Sampler, settings: dict[str, Any], kind: str, amount: float
 ) -> int:
-    """Return how many draws of each chain the budget pays for, by a pilot run if need be."""
+    """Return the number of draws per chain for the budget, after a pilot run if needed."""
     if kind == "draws":
         return int(amount)
     stamps: list[float] = []
@@ -316,15 +322,17 @@ def _affordable(
     ops, elapsed = table["cubic_ops"].iloc[0], table.attrs["sampling_time"]
     if kind == "operations":
         if not ops > 0:
-            raise ValueError("No O(n³) operations are counted: compare by draws= or seconds=.")
+            raise ValueError(
+                "This sampler counts no O(n³) operations: compare by draws= or seconds=."
+            )
         draws = amount / ops
     else:
-        # What passes before the first draw, compilation above all, does not grow with the draws.
+        # The time before the first draw, mostly compilation, does not grow with the draws.
         span = stamps[-1] - stamps[0] if stamps else elapsed
         tune = settings["tune"]
         draws = (amount - np.fmax(elapsed - span, 0.0)) * (tune + PILOT) / span - tune
-    if not draws >= 4:  # nor if the clock was set back
-        raise ValueError(f"{kind}={amount:g} pay for fewer than 4 draws: give more, or tune less.")
+    if not draws >= 4:  # also if the clock was set back
+        raise ValueError(f"{kind}={amount:g} allows fewer than 4 draws: give more, or tune less.")
     return round(draws)
 
 
@@ -339,7 +347,7 @@ def _row(trace: xr.DataTree, groups: dict[str, list[str]]) -> dict[str, float]:
 def _greatest_r_hat(trace: xr.Dataset, end: int) -> float:
     if end > trace.sizes["draw"]:
         return np.nan
-    with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 where nothing moved
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 if nothing moved
         r_hat = az.rhat(trace.isel(draw=slice(end)))
     return float(np.fmax.reduce([np.fmax.reduce(np.ravel(values)) for values in r_hat.values()]))
 
@@ -347,9 +355,9 @@ def _greatest_r_hat(trace: xr.Dataset, end: int) -> float:
 def _panels(
     data: xr.Dataset, dims: Sequence[Hashable], height: float, backend: str | None, **kwargs: Any
 ) -> tuple[az.PlotCollection, dict[str, Any]]:
-    """Make titled panels, two per row, for variables along dims, and say where a legend goes."""
+    """Make titled panels, two per row, for variables along dims, with a legend."""
     layout, legend = {}, {}
-    if (backend or az.rcParams["plot.backend"]) == "matplotlib":  # off the panels
+    if (backend or az.rcParams["plot.backend"]) == "matplotlib":  # outside of the panels
         layout, legend = {"layout": "constrained"}, {"loc": "outside lower center", "ncols": 2}
     figure = {"figsize": (6.4, height), **layout}
     cols = ["__variable__", *dims]

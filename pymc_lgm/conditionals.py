@@ -17,12 +17,12 @@ __all__ = ["Conditional", "latent_of", "vector_of"]
 
 
 class Conditional:
-    """m_* + K_*X K⁻¹ (f − m) and the variances of f_*, of one process, draw by draw.
+    """Conditional mean m_* + K_*X K⁻¹ (f − m) and variances of one process for each draw.
 
     Parameters
     ----------
     gp, latent
-        The process, and f as the model has it: (n,), or (outputs, n) with one covariance.
+        The process, and f in the model's shape: (n,), or (outputs, n) with one covariance.
     points : ndarray, shape (points, d)
     posterior, model, jitter, compile_kwargs
         As in `pymc_lgm.predict`.
@@ -55,7 +55,7 @@ class Conditional:
     def __call__(self, i: tuple[int, ...]) -> tuple[Array, Array]:
         """Mean and variance in draw i = (chain, draw), each (points,) or (outputs, points).
 
-        One O(n³) operation where theta is not that of the last draw.
+        One O(n³) operation if theta differs from that of the last draw.
         """
         theta = self._covariances.theta(i)
         if self._theta is None or not all(map(np.array_equal, self._theta, theta)):
@@ -78,7 +78,7 @@ class Conditional:
 
 
 def latent_of(gp: Any, model: pm.Model) -> Any:
-    """Return f of a process, as the model has it."""
+    """Return f of a process in the model's shape."""
     if not isinstance(gp, pm.gp.Latent) or isinstance(gp, pm.gp.TP):
         raise ValueError(
             f"gp is a {type(gp).__name__}: predict takes the pm.gp.Latent whose prior made f, or "
@@ -104,12 +104,12 @@ def vector_of(gp: Any, model: pm.Model) -> Any:
     if gp is None:
         raise ValueError(
             "solver='pcg' computes the covariance block by block, and a model has it as a whole "
-            "only: hand over the process, as in lgm.laplace(solver='pcg', gp=gp)."
+            "only: pass the process, as in lgm.laplace(solver='pcg', gp=gp)."
         )
     f = latent_of(gp, model)
     if f not in model.free_RVs:
         raise ValueError(
-            f"{f.name!r} is made of {f.name}_rotated_ by a factor of its covariance, which is "
+            f"{f.name!r} is computed from {f.name}_rotated_ by a factor of K, which is "
             f"never made here: write gp.prior({f.name!r}, X, reparameterize=False)."
         )
     if f.ndim != 1:

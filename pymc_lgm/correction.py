@@ -1,4 +1,4 @@
-"""Make a chain on an approximate evidence exact, by importance weights afterwards."""
+"""Importance weights that make a chain on an approximate evidence exact."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ NEEDED = ("log_evidence", "approximate_log_evidence")
 def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
     r"""Turn draws of an approximate chain into draws of the exact posterior p(theta, f | y).
 
-    A chain of ``lgm.ApproximateMarginal()`` leaves q(y | theta) p(theta) invariant, q
-    being Laplace's or EP's evidence, and notes at each draw an unbiased estimate p̃ of
-    p(y | theta). With weights
+    A chain of ``lgm.ApproximateMarginal()`` leaves q(y | theta) p(theta) invariant, where q is
+    Laplace's or EP's evidence. At each draw it stores an unbiased estimate p̃ of p(y | theta). With
+    weights
 
     .. math:: w = \tilde p(y \mid \theta) / q(y \mid \theta)
 
-    averages over (theta, f) converge to those of the posterior: f has been chosen by weight among
-    the draws that p̃ is made of. Draws are resampled by w within each chain, in order, so that
-    every function of ArviZ applies, and repeated draws count as the autocorrelation that they are.
+    averages over (theta, f) converge to those of the posterior, because f was chosen by weight
+    among the draws behind p̃. Draws are resampled by w within each chain, in order. Therefore every
+    ArviZ function applies, and repeated draws appear as autocorrelation.
 
     Parameters
     ----------
@@ -40,10 +40,10 @@ def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
     Returns
     -------
     xarray.DataTree
-        The groups of ``idata``, with all that are of these draws resampled, and without those of
-        other draws, such as predictions of a thinned trace. The posterior's ``attrs`` hold
-        ``importance_ess``, (Σw)²/Σw² over all draws, and ``pareto_k``, the shape of the weights'
-        tail.
+        The groups of ``idata`` that belong to these draws, resampled. Groups with other draws, such
+        as predictions from a thinned trace, are removed. The posterior's ``attrs`` have
+        ``importance_ess``, (Σw)²/Σw² over all draws, and ``pareto_k``, the tail shape of the
+        weights.
 
     Raises
     ------
@@ -57,8 +57,8 @@ def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
 
     See Also
     --------
-    ApproximateMarginal : Makes the draws that this weights.
-    PseudoMarginal : Exact draws at once.
+    ApproximateMarginal : The sampler of the approximate chain. PseudoMarginal : A sampler of the
+    exact posterior.
 
     References
     ----------
@@ -89,7 +89,7 @@ def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
     log_ratio = stats["log_evidence"] - stats["approximate_log_evidence"]
     if log_ratio.ndim != 2:
         raise ValueError(
-            "Two steps of this trace report their evidence: correct() takes the trace of one."
+            "Two steps of this trace report their evidence, but correct() takes the trace of one."
         )
     log_ratio = log_ratio.transpose("chain", "draw")
     if np.isnan(log_ratio).any():
@@ -99,7 +99,7 @@ def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
             "step of other variables has moved the covariance. Sample the posterior itself, "
             "lgm.PseudoMarginal()."
         )
-    # ArviZ takes log-likelihoods, whose negatives are the log weights of leave-one-out.
+    # ArviZ expects log-likelihoods, the negatives of leave-one-out log weights.
     pareto_k = float((-log_ratio).stack(sample=("chain", "draw")).azstats.psislw(dim="sample")[1])
     if pareto_k > 0.7:
         warnings.warn(
@@ -110,7 +110,8 @@ def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
         )
     weights = np.exp(log_ratio.to_numpy() - log_ratio.to_numpy().max())
     rng = get_random_generator(random_seed)
-    # Each chain by its own largest weight: one far below the others still has draws to choose from.
+    # Each chain is scaled by its own largest weight, so that a chain with small weights does not
+    # underflow.
     chosen = xr.DataArray(
         [_systematic(rng, np.exp(chain - chain.max())) for chain in log_ratio.to_numpy()],
         dims=("chain", "draw"),
@@ -122,7 +123,7 @@ def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
         if not of_draws or str(group).startswith(("prior", "warmup_")):
             continue
         if not all(data[dim].equals(stats[dim]) for dim in ("chain", "draw")):
-            del corrected[group]  # of some draws, which may not be those that are chosen
+            del corrected[group]  # its draws may differ from the resampled ones
             continue
         picked = data.isel(draw=chosen.assign_coords(chain=data["chain"]))
         corrected[group] = xr.DataTree(picked.assign_coords(draw=data["draw"]))
@@ -134,7 +135,7 @@ def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
 
 
 def _systematic(rng: np.random.Generator, weights: np.ndarray) -> np.ndarray:
-    """Indices in order, each as often as N times its share of the weights, up to one."""
+    """Systematic resampling: each index appears N times its share of the weights, up to one."""
     cumulated = np.cumsum(weights) / weights.sum()
     positions = (rng.uniform() + np.arange(weights.size)) / weights.size
     return np.minimum(np.searchsorted(cumulated, positions), weights.size - 1)

@@ -1,4 +1,4 @@
-"""A Cholesky factor whose triangle is in the memory of a device, by the functions of a library."""
+"""A Cholesky factor in the memory of a device, for any array library."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ __all__ = ["DeviceFactor", "Library"]
 
 @dataclass(frozen=True)
 class Library:
-    """What is asked of a library whose arrays are on a device.
+    """Interface of an array library for a device.
 
-    ``xp.asarray`` sends an array there, ``fetched`` makes NumPy's of one; ``solve_triangular`` is
-    as SciPy's; within ``strict`` a matrix that is not positive definite is an error.
+    ``xp.asarray`` copies an array to the device, and ``fetched`` copies it back to NumPy.
+    ``solve_triangular`` has SciPy's interface. Within ``strict`` a matrix that is not positive
+    definite raises an error.
     """
 
     xp: Any
@@ -28,7 +29,7 @@ class Library:
     strict: Callable[[], AbstractContextManager[Any]]
 
     def factor_of(self, A: Any) -> DeviceFactor | None:
-        """Factorize an array that is there, by its lower triangle; ``None`` as `factorize`."""
+        """Factorize an array on the device from its lower triangle; ``None`` if that fails."""
         try:
             with self.strict():
                 factor = DeviceFactor(self.xp.linalg.cholesky(A).T, self)
@@ -38,9 +39,9 @@ class Library:
 
 
 class DeviceFactor(CholeskyFactor):
-    """A `CholeskyFactor` whose ``upper``, Lᵀ (n, n) in Fortran order, is an array of a device.
+    """A `CholeskyFactor` whose ``upper``, Lᵀ (n, n) in Fortran order, is an array on a device.
 
-    Its verbs take NumPy's arrays and return them.
+    Its methods take and return NumPy arrays.
     """
 
     def __init__(self, upper: Any, library: Library, log_variance: float = 0.0):
@@ -52,16 +53,16 @@ class DeviceFactor(CholeskyFactor):
         return DeviceFactor(self._packed, self._library, log_variance)
 
     def inverse(self) -> Array:
-        """A⁻¹: one O(n³) operation, counted; n² numbers travel."""
+        """A⁻¹: one O(n³) operation, counted; n² numbers are copied."""
         X = self._inverse_factor()
         return self._library.fetched(X.T @ X)
 
     def inverse_diagonal(self) -> Array:
-        """(A⁻¹)_ii, shape (n,): one O(n³) operation, counted; n numbers travel."""
+        """(A⁻¹)_ii, shape (n,): one O(n³) operation, counted; n numbers are copied."""
         return self._library.fetched((self._inverse_factor() ** 2).sum(axis=0))
 
     def inverse_factor(self) -> Array:
-        """L⁻¹, a lower triangular array: one O(n³) operation, counted; n² numbers travel."""
+        """L⁻¹, a lower triangular array: one O(n³) operation, counted; n² numbers are copied."""
         return self._library.fetched(self._inverse_factor())
 
     def dense(self) -> Array:

@@ -1,4 +1,4 @@
-"""Efficiency of a sampler: effective sample sizes against what they cost, on ArviZ."""
+"""Efficiency of a sampler: effective sample size per second and per operation."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -34,7 +34,7 @@ def efficiency(
     groups : mapping of str to str or sequence of str, optional
         Row label -> posterior variables merged into that row, as in
         ``{"theta": ["ls", "eta"], "f": "f"}``. Default: one row per variable, then a row
-        "all"; without ``f_rotated_``, PyMC's whitened f, where f itself is there.
+        "all"; without ``f_rotated_``, PyMC's whitened f, if f itself is in the trace.
     var_names, filter_vars : optional
         Restrict the posterior variables first, as in ``arviz.summary``.
 
@@ -51,8 +51,9 @@ def efficiency(
     Raises
     ------
     ValueError
-        No posterior group or no variable in it; a group that is empty or names a variable which
-        is not there. (A name in `var_names` which is not there is ArviZ's ``KeyError``.)
+        If there is no posterior group or no variable in it, or if a group is empty or names a
+        variable that is not in the posterior. (For such a name in `var_names` ArviZ raises
+        ``KeyError``.)
 
     See Also
     --------
@@ -61,16 +62,16 @@ def efficiency(
 
     Notes
     -----
-    - A quantity whose statistic the trace does not hold (``cubic_ops`` of NUTS, say) is NaN.
-      Steps that do not report ``cubic_ops`` beside one that does are not in its count.
+    - A quantity is NaN if the trace lacks its statistic, for example ``cubic_ops`` of
+      NUTS. If several steps are used, only those that report ``cubic_ops`` are counted.
     - The sampling time is PyMC's: wall time of all chains together, *tuning included*,
-      compilation excluded. The operations are those of the kept draws only: of a trace
-      that was thinned afterwards they are too few.
+      compilation excluded. The operations are those of the draws in the trace. If the trace was
+      thinned, the number is too small.
     - Zero operations (elliptical slice sampling of f alone) give an infinite ESS per 1000.
     - ESS and R-hat are ArviZ's, the tail at the quantiles that ``arviz.summary`` uses
       (``rcParams["stats.ci_prob"]``): R-hat is NaN for a single chain and skipped for a constant
-      element, whose ESS is the number of draws. An ``r_hat`` of NaN beside several chains and a
-      full ESS therefore means that nothing moved.
+      element, whose ESS is the number of draws. So if ``r_hat`` is NaN with several chains, and ESS
+      is the number of draws, the group was constant.
 
     Examples
     --------
@@ -96,9 +97,9 @@ def efficiency(
     names = [str(name) for name, values in posterior.data_vars.items() if values.size]
     rows = _rows(groups, names, written(names))
     used = posterior[list(dict.fromkeys(name for row in rows.values() for name in row))]
-    used = used.astype(np.float64, copy=False)  # ArviZ has no quantiles of booleans
+    used = used.astype(np.float64, copy=False)  # ArviZ computes no quantiles of booleans
     bulk, tail = az.ess(used, method="bulk"), az.ess(used, method="tail")
-    with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 where nothing moved
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 if nothing moved
         r_hat = az.rhat(used)
 
     stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
@@ -126,7 +127,7 @@ def efficiency(
 
 
 def _with_posterior(idata: Any) -> Any:
-    """Return the trace as a DataTree, which has a posterior group."""
+    """Return the trace as a DataTree with a posterior group."""
     tree = trace_of(idata)
     if "posterior" not in tree.children:
         found = sorted(tree.children) or "none"
@@ -138,9 +139,9 @@ def _with_posterior(idata: Any) -> Any:
 
 
 def written(names: list[str]) -> list[str]:
-    """Return the names that the user wrote.
+    """Return the names of the user's own variables.
 
-    PyMC whitens f as ``f_rotated_``, which f and theta determine: beside f it says nothing more.
+    PyMC adds ``f_rotated_``, the whitened f, which f and theta determine.
     """
     return [
         name

@@ -1,6 +1,6 @@
-"""Draws of a trace: every thin-th of them, and what graphs of a model are worth in each.
+"""Thinned draws of a trace, and values of a model's graphs at each draw.
 
-And what a user hands in with them: anything that ArviZ takes for a trace, and a model.
+This module also converts the user's trace and model arguments.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ __all__ = ["Evaluator", "model_of", "thinned", "trace_of"]
 
 
 def trace_of(idata: Any) -> xr.DataTree:
-    """Return a trace as a DataTree, or say what to write in its place."""
+    """Return a trace as a DataTree, or raise an error that says what to write instead."""
     if isinstance(idata, dict) and "posterior" not in idata:
         raise TypeError(
             "idata is a dict: write the trace that pm.sample returns, or of draws in arrays of "
@@ -30,7 +30,7 @@ def trace_of(idata: Any) -> xr.DataTree:
     try:
         return az.from_dict(idata) if isinstance(idata, dict) else az.convert_to_datatree(idata)
     except ValueError as error:
-        if isinstance(idata, str):  # a file that cannot be read: xarray knows why
+        if isinstance(idata, str):  # a file that cannot be read: xarray gives the reason
             raise
         raise TypeError(
             f"idata is a {type(idata).__name__}: write the trace that pm.sample returns."
@@ -38,7 +38,7 @@ def trace_of(idata: Any) -> xr.DataTree:
 
 
 def model_of(model: pm.Model | None, call: str) -> pm.Model:
-    """Return a model or, if none is given, that of the context; say so if there is none."""
+    """Return the model, by default that of the context; raise an error if there is none."""
     try:
         return pm.modelcontext(model)
     except TypeError as error:
@@ -48,8 +48,8 @@ def model_of(model: pm.Model | None, call: str) -> pm.Model:
 class Evaluator:
     """Graphs of Xnew and of variables in the posterior, compiled once for all draws.
 
-    Variables of the model are inputs of the compiled function where the posterior has them, so
-    values are those of the trace: nothing is transformed and no graph is rewritten.
+    Variables in the posterior are inputs of the compiled function, so their values are those of the
+    trace. Nothing is transformed, and no graph is rewritten.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Evaluator:
 def thinned(
     posterior: xr.Dataset, latents: Sequence[str], thin: int | None, *, most: int | None = None
 ) -> xr.Dataset:
-    """Return every thin-th draw, by default at most `most` of all chains; with latents in it."""
+    """Return every thin-th draw, by default at most `most` in total; check for latents."""
     for latent in latents:
         if latent not in posterior:
             raise ValueError(

@@ -1,8 +1,8 @@
-"""Exponentials, logarithms and tails of the normal that a loop takes of several numbers at once.
+"""Exponentials, logarithms and normal tails for vectorized loops.
 
-A call of the C library's is one number at a time, and keeps all else in a loop from being done
-otherwise. Here there is neither a call nor a branch, so the compiler makes vectors of it: four
-times as fast, and good to an ulp or two.
+A call of the C library handles one number at a time, and prevents vectorization of the whole loop.
+The functions here have neither calls nor branches, so the compiler vectorizes them. They are four
+times as fast, with errors of one or two ulp.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import numpy as np
 __all__ = ["erfcx", "exp", "expm1", "log", "log1mexp", "log1p", "softplus"]
 
 LARGEST, SMALLEST = 710.0, -708.3
-"""Beyond them an exponential is infinite, or taken for zero: processors are slow below 1e-307."""
+"""Arguments beyond which an exponential is infinite or 0. Below 1e-307 processors are slow."""
 
 ROUNDING = 1.5 * 2.0**52
-"""Added to a number, it leaves no fraction: the last digits are the nearest integer."""
+"""Adding this constant to a number rounds it: the last bits are the nearest integer."""
 
 PER_LOG_2, LOG_2, REST_OF_LOG_2 = 1.0 / math.log(2.0), 0.6931471803691238, 1.9082149292705877e-10
-"""log 2 in two parts: an integer times the first is exact."""
+"""log 2 as a sum of two parts. An integer times the first part is exact."""
 
 ONE, ROOT, INTEGERS = (int(np.float64(x).view(np.int64)) for x in (1.0, math.sqrt(0.5), 2.0**52))
-"""Bits of doubles; the last digits of the third are an integer, too."""
+"""Bit patterns of doubles. The last bits of the third are an integer, too."""
 
 EXP = np.array([1.0 / math.factorial(k) for k in range(2, 14)])
 LOG = np.array([2.0 / (2 * k + 3) for k in range(10)])
 
 # (x + 4) erfcx(x), x ≥ 0, in powers of (x − 4)/(x + 4): interpolated at Chebyshev points, to 7e-17.
-# In two parts, since LLVM unrolls no long loop before it makes vectors.
+# In two parts, since LLVM does not unroll long loops before it vectorizes.
 ERFCX = np.array(
     [
         *(1.095995661000491, -0.9765487290808824, 0.7732087022652306, -0.5408538313131976),
@@ -48,7 +48,7 @@ ERFCX_LOW, ERFCX_HIGH = ERFCX[:12], ERFCX[12:]
 
 
 def _inlined(function: Any) -> Any:
-    """Compile what is put into the loop that calls it, however long: a call is no vector's."""
+    """Compile a function that is always inlined, since a call prevents vectorization."""
     return numba.njit(
         function, cache=True, fastmath={"contract"}, error_model="numpy", forceinline=True
     )
@@ -70,7 +70,7 @@ def exp(x: float) -> float:
 
 @_inlined
 def expm1(x: float) -> float:
-    """exp(x) − 1, near zero, too."""
+    """exp(x) − 1, accurate near zero."""
     p, k = _reduced(x)
     less: float = _whole(p, k) - 1.0
     return less if k != 0 else p
@@ -85,7 +85,7 @@ def log(x: float) -> float:
 
 @_inlined
 def log1p(x: float) -> float:
-    """log(1 + x), near zero, too."""
+    """log(1 + x), accurate near zero."""
     y = 1.0 + x
     value: float = _log_of_any(y, x - (y - 1.0))
     return value
@@ -93,7 +93,7 @@ def log1p(x: float) -> float:
 
 @_inlined
 def log1mexp(x: float) -> float:
-    """log(1 − exp(x)), where either term is small, too."""
+    """log(1 − exp(x)), accurate if either term is small."""
     e, y = exp(x), -expm1(x)
     rest = (1.0 - y) - e
     value: float = _log_of_any(y, rest if x < -0.5 else 0.0)
@@ -114,7 +114,7 @@ def erfcx(x: float) -> float:
     """exp(x²) erfc(x), by a polynomial as Shepherd and Laframboise (1981), *Math. Comp.* 36."""
     share = 1.0 / (abs(x) + 4.0)
     t = 1.0 - 8.0 * share
-    # One by one where every second would cancel.
+    # Term by term, since even and odd terms would cancel here.
     p = ERFCX_LOW[11]
     for k in range(10, -1, -1):
         p = p * t + ERFCX_LOW[k]
@@ -127,7 +127,7 @@ def erfcx(x: float) -> float:
 
 @_inlined
 def _whole(p: float, k: np.int64) -> float:
-    """(p + 1) 2ᵏ, by the bits of two factors, since one of them may be no double."""
+    """(p + 1) 2ᵏ, by the bits of two factors of 2ᵏ, which itself may overflow."""
     half = k >> 1
     first = np.int64((half + 1023) << 52).view(np.float64)
     second = np.int64((k - half + 1023) << 52).view(np.float64)
@@ -137,7 +137,7 @@ def _whole(p: float, k: np.int64) -> float:
 
 @_inlined
 def _reduced(x: float) -> tuple[float, np.int64]:
-    """exp(r) − 1 and k."""
+    """exp(r) − 1 and k of x = k log(2) + r."""
     x = LARGEST if x > LARGEST else (SMALLEST if x < SMALLEST else x)
     shifted = x * PER_LOG_2 + ROUNDING
     k = shifted - ROUNDING
@@ -147,9 +147,10 @@ def _reduced(x: float) -> tuple[float, np.int64]:
 
 @_inlined
 def _log_of_sum(y: float, rest: float) -> float:
-    """log(y + rest) = k log(2) + 2 artanh(s), y = 2ᵏ m, m from √½ to √2, with a rest that y lacks.
+    """log(y + rest) = k log(2) + 2 artanh(s), with y = 2ᵏ m, m from √½ to √2.
 
-    s = f/(2 + f), f = m − 1, and 2s = f − f²/2 + s f²/2: f is nearly all of a small logarithm.
+    ``rest`` is the rounding error of y. With f = m − 1, s = f/(2 + f) and 2s = f − f²/2 + s f²/2,
+    so that f is the main term of a small logarithm.
     """
     bits = np.float64(y).view(np.int64)
     power = (bits - ROOT + ONE) & -(1 << 52)
@@ -165,7 +166,7 @@ def _log_of_sum(y: float, rest: float) -> float:
 
 @_inlined
 def _log_of_any(y: float, rest: float) -> float:
-    """`_log_of_sum` where a double has few digits, or none."""
+    """`_log_of_sum` for any y: subnormal, zero, negative or not finite."""
     tiny = y < 2.0**-1022
     value = _log_of_sum(y * 2.0**54 if tiny else y, rest) - (54.0 * math.log(2.0) if tiny else 0.0)
     other = -np.inf if y == 0.0 else (y if y > 0.0 else np.nan)
@@ -174,7 +175,7 @@ def _log_of_any(y: float, rest: float) -> float:
 
 @_inlined
 def _series(c: Any, x: float) -> float:
-    """Σ_k c_k xᵏ of an even number of terms: every second, twice at the same time."""
+    """Σ_k c_k xᵏ with an even number of terms; even and odd powers are summed in parallel."""
     square = x * x
     even, odd = c[-2], c[-1]
     for k in range(len(c) - 4, -1, -2):

@@ -1,9 +1,10 @@
 """The approximate evidence p(y | theta), its surface, and the theta that maximizes it.
 
-Nothing is sampled: theta is a point estimate (type-II maximum likelihood, or MAP) and f Gaussian
-given it. Rasmussen and Williams (2006), §5.5: eq. (3.32) for Laplace's method, (3.65) for EP.
+Nothing is sampled. Theta is a point estimate (type-II maximum likelihood, or MAP), and f is
+Gaussian given theta. Rasmussen and Williams (2006), §5.5: eq. (3.32) for Laplace's method, (3.65)
+for EP.
 
-One file of more than 300 lines, half of them what users read of `laplace` and `ep`.
+
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ __all__ = ["Evidence", "Fit", "ep", "laplace"]
 Point = Mapping[str, ArrayLike]
 
 STEEPEST = 1e-3
-"""Largest gradient, in nats a unit of theta, of a fit that has converged as far as it can go."""
+"""Largest gradient, in nats per unit of theta, at which a stopped search has converged."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,16 +51,16 @@ class Fit:
     Attributes
     ----------
     point : dict of str to ndarray
-        theta on the natural scale, by name: good as ``initvals=`` of `pymc.sample`.
+        theta on the natural scale, by name. It can be the ``initvals=`` of `pymc.sample`.
     log_evidence : float
         log q(y | theta), without the prior.
     f_mean, f_variance : ndarray, shape (n,)
-        Of f given y and this theta: the uncertainty of theta is not in them.
+        Mean and variance of f given y and this theta. They do not include the uncertainty of theta.
     converged : bool
     message : str
-        What the optimizer says.
+        Message of the optimizer.
     evaluations : int
-        Evidences, with their gradients, that it took.
+        Number of evaluations of the evidence and its gradient.
     """
 
     point: dict[str, NDArray[Any]]
@@ -74,7 +75,8 @@ class Fit:
 class Evidence:
     """log q(y | theta), approximately log ∫ p(y | f, theta) N(f; m(theta), K(theta)) df.
 
-    Made by `laplace` and `ep`. A function of theta alone: searches start at the prior's mean.
+    `laplace` and `ep` return it. It is a function of theta alone, since searches start at the prior
+    mean.
     """
 
     def __init__(self, approximation: str, model: pm.Model | None, latent: Any):
@@ -83,7 +85,7 @@ class Evidence:
         self.lgm = LatentGaussianModel.from_pymc(model, latent, collapse=False)
         _refuse(self.lgm, model, joined=approximation == "laplace")
         self._scale = NaturalScale(self.lgm, model)
-        # Of blocks that may be clipped the formula is that of another function nearby.
+        # The formula ignores the clipping of blocks, so it may be the gradient of another function.
         known = self.lgm.has_evidence_gradient and (self.lgm.sets is None or self.lgm.classes)
         self._has_gradient = approximation == "laplace" and known
 
@@ -98,12 +100,12 @@ class Evidence:
         ----------
         point : mapping of str to array_like, optional
             Variables of theta on their natural scale, such as ``{"ls": [1, 2], "eta": 0.5}``.
-            Those that it leaves out are at the model's initial point.
+            Missing variables have the value of the model's initial point.
 
         Returns
         -------
         float
-            NaN where the mean, the covariance or the likelihood is, or q(f) was not found.
+            NaN if the mean, the covariance or the likelihood is NaN, or if q(f) was not found.
         """
         theta = self._scale.theta_of(point or {})
         with few_threads(self.lgm.n):
@@ -122,7 +124,7 @@ class Evidence:
         Returns
         -------
         xarray.DataArray
-            With a dimension and a coordinate for each variable.
+            Log evidences, with a dimension and a coordinate for each variable.
         """
         axes = {name: np.atleast_1d(np.asarray(values, float)) for name, values in grid.items()}
         surface = np.empty([axis.size for axis in axes.values()])
@@ -137,12 +139,14 @@ class Evidence:
         Parameters
         ----------
         prior : bool
-            Add the log prior of theta on the unconstrained scale, with Jacobians: the mode of what
-            the samplers sample (MAP). ``False`` is type-II maximum likelihood.
+            Add the log prior of theta on the unconstrained scale, with Jacobians. The result is the
+            mode of the density that the samplers use (MAP). ``False`` gives type-II maximum
+            likelihood.
         start : mapping of str to array_like, optional
-            As in `log_evidence`. There may be several maxima: compare fits from several starts.
+            Start of the search, as ``point`` of `log_evidence`. There may be several maxima, so
+            compare fits from several starts.
         **options
-            Of SciPy's L-BFGS-B, such as ``maxiter=50`` or ``gtol=1e-4``.
+            Options of SciPy's L-BFGS-B, such as ``maxiter=50`` or ``gtol=1e-4``.
 
         Returns
         -------
@@ -150,8 +154,8 @@ class Evidence:
 
         Notes
         -----
-        Without a prior the maximum can lie at infinity (an amplitude that goes to zero): the fit
-        then ends where the evidence is flat.
+        Without a prior the maximum can lie at infinity, for example if an amplitude goes to zero.
+        Then the fit ends where the evidence is flat.
         """
         begin = self._scale.theta_of(start or {})
         if not begin.size:
@@ -165,11 +169,11 @@ class Evidence:
         first = self._value_and_gradient(begin, prior)
         if first is None:
             raise ValueError(
-                f"The evidence or its gradient is not a number at {self._scale.point_of(begin)}: a "
+                f"The evidence or its gradient is not finite at {self._scale.point_of(begin)}: a "
                 "density, the mean or the covariance is not, or q(f) was not found. Start "
                 f"elsewhere, as in fit(start={{{next(iter(self._scale.initial))!r}: ...}})."
             )
-        # Worse than the start, and not so bad that the line search stops short.
+        # Worse than the start, but not so bad that the line search stops.
         bad = first[0] - max(1e3, abs(first[0])), np.zeros_like(begin)
 
         def negative(theta: Array) -> tuple[float, Array]:
@@ -179,13 +183,14 @@ class Evidence:
         options = {"ftol": 1e-12 if self._has_gradient else 1e-9} | options
         result = minimize(negative, begin, jac=True, method="L-BFGS-B", options=options)
         q = self._approximate(result.x)
-        assert q is not None  # it has been evaluated, and is no worse than the start
+        assert q is not None  # it was evaluated, and is no worse than the start
         return Fit(
             point=self._scale.point_of(result.x),
             log_evidence=q.log_evidence,
             f_mean=q.center,
             f_variance=q.posterior.variances,
-            # A line search at a maximum ends where rounding hides it: how soon is the processor's.
+            # At a maximum a line search ends when rounding hides it, which depends on the
+            # processor.
             converged=bool(result.success or np.abs(result.jac).max() < STEEPEST),
             message=str(result.message),
             evaluations=int(result.nfev),
@@ -193,7 +198,7 @@ class Evidence:
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def _approximate(self, theta: Array) -> GaussianApproximation | None:
-        """Find q(f) to many digits; ``None`` where that fails."""
+        """Find q(f) to many digits; ``None`` if that fails."""
         prior = self.lgm.prior(theta)
         if prior is None:
             return None
@@ -202,18 +207,18 @@ class Evidence:
             q = match_moments(*problem, tolerance=1e-9)
         else:
             q = find_mode(*problem, tolerance=1e-16)
-            # The last B belongs to an f on the way: log|B| and the gradient want that of the mode.
+            # The last B belongs to an earlier f, but log|B| and the gradient need B at the mode.
             q = q and find_mode(*problem, start=q.center, tolerance=1e-16)
         return q if q is not None and math.isfinite(q.log_evidence) else None
 
     def _value(self, theta: Array, prior: bool) -> float:
-        """log q(y | theta), plus log p(theta) if ``prior``; NaN where there is no q(f)."""
+        """log q(y | theta), plus log p(theta) if ``prior``; NaN if there is no q(f)."""
         q = self._approximate(theta)
         value = math.nan if q is None else q.log_evidence
         return value + self.lgm.log_prior(theta) if prior else value
 
     def _value_and_gradient(self, theta: Array, prior: bool) -> tuple[float, Array] | None:
-        """`_value` and its gradient; ``None`` where they are no numbers."""
+        """`_value` and its gradient; ``None`` if they are not finite."""
         lgm, q = self.lgm, self._approximate(theta)
         if q is None:
             return None
@@ -264,8 +269,8 @@ def laplace(
 ) -> Evidence | IterativeEvidence:
     """Approximate the evidence by Laplace's method: log q(y | theta) = ℓ(f̂) − ½ ẑᵀa − ½ log|B|.
 
-    With ``solver="pcg"`` K is never stored: products with it are computed block by block, systems
-    are solved by preconditioned conjugate gradients, and log|B| is estimated by random probes.
+    With ``solver="pcg"`` K is never stored. Products with K are computed block by block,
+    preconditioned conjugate gradients solve the systems, and random probes estimate log|B|.
 
     Parameters
     ----------
@@ -274,23 +279,33 @@ def laplace(
     latent : variable or str, optional
         f, if the model has several latent Gaussian vectors.
     solver : {"cholesky", "pcg"}
-        By factorizations, or by conjugate gradients where n is too large for them: more than about
-        ten thousand.
+        Factorizations, or conjugate gradients for n above about ten thousand, where factorizations
+        take too long.
     gp : pymc.gp.Latent
-        Of "pcg": the process whose ``prior(..., reparameterize=False)`` made f.
+        Only for "pcg": the process whose ``prior(..., reparameterize=False)`` made f.
     **options
-        Of "pcg". ``preconditioner``: "nystrom" (the default), "fitc", "pitc", "svd",
-        "block-jacobi", or None. ``rank``: points, columns or rows of a block that it has, by
-        default 4 √n. ``probes`` for log|B|, by default 16. ``rtol`` of the conjugate gradients, by
-        default 1e-6. ``jitter``, by default read from the model. ``random_seed`` of what is random.
+        Only for "pcg". ``preconditioner``: "nystrom" (the default), "fitc", "pitc", "svd",
+        "block-jacobi", or None. ``rank``: number of its points, of its columns, or of the rows of a
+        block, by default 4 √n. ``probes``: number of probes for log|B|, by default 16. ``rtol``:
+        relative tolerance of the conjugate gradients, by default 1e-6. ``jitter``: by default read
+        from the model. ``random_seed``: seed of the preconditioner and of the probes.
 
     Returns
     -------
     Evidence or IterativeEvidence
-        `Evidence` has methods ``log_evidence``, ``surface`` and ``fit``. 2 to 8 O(n³) operations an
-        evidence, one more for its gradient. `pymc_lgm.iterative.IterativeEvidence` has
-        ``log_evidence``, ``surface`` and ``at``, with the standard error of its probes and
-        predictions, in O(n²) operations a product and O(n^1.5) memory.
+        `Evidence` has methods ``log_evidence``, ``surface`` and ``fit``. An evidence takes 2 to 8
+        O(n³) operations, and its gradient one more. `pymc_lgm.iterative.IterativeEvidence` has
+        ``log_evidence``, ``surface`` and ``at``, which gives the standard error from the probes,
+        and predictions. A product takes O(n²) operations, and the memory is O(n^1.5).
+
+    Raises
+    ------
+    TypeError
+        If `gp` or an option of "pcg" is given without ``solver="pcg"``.
+    ValueError
+        If `solver` is unknown, if variables that depend on f are not observed, if a
+        hyper-parameter is discrete, if the likelihood cannot be differentiated in f, or, for
+        "pcg", if a density reads several elements of f.
 
     See Also
     --------
@@ -354,15 +369,38 @@ def laplace(
 
 
 def ep(model: pm.Model | None = None, latent: Any = None) -> Evidence:
-    """Approximate the evidence by expectation propagation: closer than Laplace's for binary data.
+    """Approximate the evidence by expectation propagation.
 
-    Parameters and result are those of `laplace`. 4 to 40 O(n³) operations an evidence, 2p times
-    as many for its gradient.
+    It is more accurate than Laplace's method for binary data.
+
+    Parameters
+    ----------
+    model : pymc.Model, optional
+        By default the model of the context.
+    latent : variable or str, optional
+        f, if the model has several latent Gaussian vectors.
+
+    Returns
+    -------
+    Evidence
+        With methods ``log_evidence``, ``surface`` and ``fit``. An evidence takes 4 to 40 O(n³)
+        operations, and its gradient 2p times as many.
+
+    Raises
+    ------
+    ValueError
+        If variables that depend on f are not observed, if a hyper-parameter is discrete, or if the
+        likelihood cannot be differentiated in f.
 
     See Also
     --------
     laplace : The same by Laplace's method.
     PseudoMarginal : Samples the exact posterior.
+
+    References
+    ----------
+    M. Filippone, M. Girolami (2014). Pseudo-marginal Bayesian inference for Gaussian processes.
+    IEEE Transactions on Pattern Analysis and Machine Intelligence 36, 2214-2226, section 2.1.2.
 
     Examples
     --------
@@ -382,9 +420,9 @@ def ep(model: pm.Model | None = None, latent: Any = None) -> Evidence:
 
 
 def _refuse(lgm: LatentGaussianModel, model: pm.Model, *, joined: bool = False) -> None:
-    """Raise for what is neither f, nor theta, nor observed, and for a likelihood without slope.
+    """Raise for variables that are neither f, theta nor observed, and for lacking derivatives.
 
-    With ``joined`` an observation may read several f_i, if their sets are small.
+    With ``joined`` an observation may read several f_i if their sets are small.
     """
     free = {rv.name for rv in model.free_RVs}
     if unobserved := [name for name in lgm.likelihood_names if name in free]:

@@ -1,4 +1,4 @@
-"""Where values are above a threshold: the probability of that, and how well the draws know it."""
+"""Probabilities that values exceed a threshold, and their Monte Carlo errors."""
 
 from typing import Any
 
@@ -18,21 +18,21 @@ def exceedance(values: xr.DataArray, threshold: Any = 0.0) -> xr.Dataset:
     Parameters
     ----------
     values : xarray.DataArray, dims (chain, draw, ...)
-        A variable of a trace, or what is computed of some: risks of areas, rates in cells,
+        A variable of a trace, or a function of variables: risks of areas, rates in cells,
         volatilities of days.
     threshold : float or array_like
-        One, or one for each area: a DataArray with a dimension of the values, or an array.
+        One number, or one for each area: a DataArray with a dimension of the values, or an array.
 
     Returns
     -------
     xarray.Dataset
         ``probability`` and its Monte Carlo standard error ``mcse``, with the other dimensions of
-        the values. NaN where values or threshold are.
+        the values. NaN if a value or the threshold is NaN.
 
     Raises
     ------
     ValueError
-        The values have no chains and draws.
+        If the values have no dimensions chain and draw.
 
     See Also
     --------
@@ -40,9 +40,10 @@ def exceedance(values: xr.DataArray, threshold: Any = 0.0) -> xr.Dataset:
 
     Notes
     -----
-    ESS is that of the indicator, by ArviZ, once an area: a chain that seldom crosses the threshold
-    has a large error. Where all draws agree the error is 0, and the other event has a probability
-    below about 3 / ESS. The probabilities are of each area alone, not of all jointly.
+    ESS is ArviZ's effective sample size of the indicator, computed for each area. A chain that
+    rarely crosses the threshold has a large error. If all draws agree the error is 0, and the other
+    event has a probability below about 3 / ESS. The probabilities are marginal, one for each area;
+    they are not joint probabilities.
 
     References
     ----------
@@ -62,7 +63,7 @@ def exceedance(values: xr.DataArray, threshold: Any = 0.0) -> xr.Dataset:
         what = f"dims {values.dims}" if isinstance(values, xr.DataArray) else type(values).__name__
         raise ValueError(
             f"values is {what}: pass a variable by chain and draw, as idata.posterior['risk'], or "
-            "what xarray computes of it."
+            "a result that xarray computed from it."
         )
     draws = values.transpose("chain", "draw", ...)
     try:
@@ -75,7 +76,7 @@ def exceedance(values: xr.DataArray, threshold: Any = 0.0) -> xr.Dataset:
         ) from differ
     above = (excess > 0.0).astype(np.float64).where(excess.notnull())
     found = {"probability": above.mean(("chain", "draw"), skipna=False)}
-    # ArviZ leaves out the coordinates.
+    # ArviZ drops the coordinates.
     error = az.mcse(above, method="mean")
     found["mcse"] = found["probability"].copy(data=np.asarray(error, dtype=np.float64))
     return xr.Dataset(found)

@@ -1,11 +1,11 @@
-r"""Series h steps ahead: exact moments given a draw, and a path that goes on with it.
+r"""Forecasts of a series: exact moments h steps ahead given a draw, and simulated paths.
 
     x_{n+h} | x, theta ~ N(μ_h, σ² Σ_{j<h} ψ_j²),
     μ_h = c + Σ_k ρ_k μ_{h−k},   ψ_j = Σ_k ρ_k ψ_{j−k}
 
-with μ at x's last values for h ≤ 0, and ψ_0 = 1 after zeros. What is observed acts on the steps to
-come through x and theta alone, so that these are the laws of the posterior, too. One recursion,
-over all draws at once, makes μ, ψ and paths.
+where μ_h for h ≤ 0 are the last values of x, ψ_0 = 1, and ψ_j = 0 for j < 0. Given x and theta,
+future steps are independent of the data, so these are also the distributions given y. One recursion
+over all draws at once computes μ, ψ and paths.
 
 References
 ----------
@@ -46,8 +46,8 @@ def forecast(
 ) -> xr.Dataset:
     """Return moments and paths of x for `steps` steps after its last: see `pymc_lgm.predict`.
 
-    O(steps × order) operations on all draws at once, and a call of a small compiled function a
-    draw for theta, and one for each response.
+    O(steps × order) operations on all draws at once, and per draw one
+    call of a small compiled function for theta and one for each response.
     """
     recursion = recursion_of(x)
     if model.named_vars.get(x.name) is not x:
@@ -56,10 +56,10 @@ def forecast(
             "pass the series of this model, or model= of this series."
         )
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
-        raise ValueError(f"steps is {steps!r}: write how many to go ahead, 1 or more.")
+        raise ValueError(f"steps is {steps!r}: write the number of steps ahead, 1 or more.")
     if x not in model.free_RVs:
         raise ValueError(
-            f"{x.name} is observed, and predict goes on with what is latent: write pm.AR('ahead', "
+            f"{x.name} is observed, and predict continues a latent series: write pm.AR('ahead', "
             f"..., init_dist=pm.DiracDelta.dist(its last values)) into the model, and "
             "pm.sample_posterior_predictive(idata, var_names=['ahead'], predictions=True)."
         )
@@ -80,7 +80,7 @@ def forecast(
     noise = sigma[..., None] * rng.standard_normal(shape)
     impulse = np.zeros(steps)
     impulse[0] = 1.0
-    with np.errstate(over="ignore", invalid="ignore"):  # what explodes is infinite
+    with np.errstate(over="ignore", invalid="ignore"):  # an explosive series becomes infinite
         mean = continued(last, lags, np.broadcast_to(drift[..., None], shape))
         path = continued(last, lags, drift[..., None] + noise)
         psi = continued(np.zeros_like(last), lags, np.broadcast_to(impulse, shape))
@@ -116,15 +116,15 @@ def forecast(
 
 
 def continued(last: Array, lags: Array, pushes: Array) -> Array:
-    """Go on with x_t = Σ_k ρ_k x_{t−k} + e_t after `last` values.
+    """Continue x_t = Σ_k ρ_k x_{t−k} + e_t after the `last` values.
 
     Parameters
     ----------
     last : ndarray, shape (..., order)
     lags : ndarray, shape (..., order)
-        ρ_1 first.
+        ρ, with ρ_1 first.
     pushes : ndarray, shape (..., steps)
-        e.
+        The innovations e.
 
     Returns
     -------
@@ -156,7 +156,7 @@ def _responses(
     rng: np.random.Generator,
     compile_kwargs: dict[str, Any] | None,
 ) -> Array:
-    """Draw what `function` makes of each path, (chain, draw, ..., steps)."""
+    """Draw from `function` of each path, shape (chain, draw, ..., steps)."""
     shape = path.shape[2:]
     ahead = pt.tensor("ahead", shape=shape, dtype="float64")
     seeded = {"random_seed": int(rng.integers(2**31))} | (compile_kwargs or {})
@@ -164,7 +164,7 @@ def _responses(
     values = [evaluate(path[i], i)[0] for i in np.ndindex(*path.shape[:2])]
     if values[0].shape != shape:
         raise ValueError(
-            f"response[{name!r}] makes an array of shape {values[0].shape} of a path of shape "
-            f"{shape}: of each step one value, as lambda x: pm.Normal.dist(0, pm.math.exp(x))."
+            f"response[{name!r}] returns an array of shape {values[0].shape} for a path of shape "
+            f"{shape}: return one value per step, as lambda x: pm.Normal.dist(0, pm.math.exp(x))."
         )
     return np.array(values).reshape(path.shape)

@@ -1,4 +1,4 @@
-"""Gaussian processes of many points, seen through a few inducing variables."""
+"""Gaussian processes with many points, approximated by inducing variables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 LEAST = 1e-10
-"""Of a variance γ_i: its square root has a slope there."""
+"""Smallest variance γ_i, so that the derivative of its square root is finite."""
 
 
 class SparseLatent(pm.gp.Latent):
@@ -39,34 +39,40 @@ class SparseLatent(pm.gp.Latent):
        f_i \mid u \sim N(m(x_i) + a_i^\top v, \; k(x_i, x_i) - a_i^\top a_i), \quad
        A = R^{-1} K_{uf}, \; R R^\top = K_{uu} + \epsilon I, \; u = m(Z) + R v .
 
-    Likelihoods see the normal distribution of f_i given u by the expectation of their logarithm.
-    What is sampled is therefore
+    The log likelihood is replaced by its expectation under the normal distribution of f_i given u.
+    The sampled density is therefore
 
     .. math::
 
        \hat q(v, \theta) \propto p(\theta) \, N(v; 0, I) \,
        \exp \sum_i E\{\log p(y_i \mid f_i)\},
 
-    of all posteriors in which the data act on f through u alone the one that is closest to
-    that of f and theta (in Kullback–Leibler divergence, Hensman et al. 2015). It is not the
-    posterior of the process itself, which it becomes for Z = X.
+    Among all distributions in which the data inform f through u alone, it is the closest to the
+    posterior of f and theta in Kullback–Leibler divergence (Hensman et al. 2015). It differs from
+    the posterior of the process itself unless Z = X.
 
     Parameters
     ----------
     cov_func, mean_func
         As for `pymc.gp.Latent`.
 
+    Raises
+    ------
+    ValueError
+        By `prior`, if `Xu` is missing, if `X` or `Xu` is not a matrix of finite numbers, if their
+        columns differ, if `Xu` has more points than `X`, or if ``n_outputs`` is not 1.
+
     See Also
     --------
     gp.RandomFeatures : For more than two or three inputs.
-    gp.place_inducing_points : Where inducing points stand best.
+    gp.place_inducing_points : Placement of the inducing points.
     gp.Expected : Any likelihood of PyMC for such a process.
 
     Notes
     -----
-    A density and its gradient cost O(n m²) operations and a few arrays of n × m: with n = 50 000
-    and m = 500 an array has 200 MB. The model is an ordinary one of PyMC: NUTS can sample
-    it, too.
+    A density and its gradient take O(n m²) operations and a few arrays of n × m: with n = 50 000
+    and m = 500 an array has 200 MB. The model is an ordinary PyMC model, so NUTS can sample it,
+    too.
 
     References
     ----------
@@ -96,10 +102,10 @@ class SparseLatent(pm.gp.Latent):
     def prior(
         self, name: str, X: Any, Xu: Any = None, *, jitter: float = JITTER_DEFAULT, **kwargs: Any
     ) -> Projected:
-        """Make the inducing variables, and f given them.
+        """Add the inducing variables to the model, and return f given them.
 
         Adds ``{name}_u`` to the model, the values at ``Xu``, and ``{name}_u_rotated_``, their
-        standard normal coordinates, which are what is sampled.
+        standard normal coordinates, which are sampled.
 
         Parameters
         ----------
@@ -107,17 +113,17 @@ class SparseLatent(pm.gp.Latent):
         X : array_like, shape (n, d)
             Inputs of the data.
         Xu : array_like, shape (m, d)
-            Inducing points: ``pymc.gp.util.kmeans_inducing_points(m, X)``, or a grid, or what
-            `place_inducing_points` makes of them.
+            Inducing points: ``pymc.gp.util.kmeans_inducing_points(m, X)``, a grid, or the result of
+            `place_inducing_points`.
         jitter : float
             ε, added to the diagonal of the covariance at Xu.
         **kwargs
-            ``dims`` of the inducing variables.
+            ``dims=`` of the inducing variables.
 
         Returns
         -------
         Projected
-            f, to be handed to a likelihood of this package or to `Expected`. `Softmax` and
+            f, the argument of a likelihood of this package or of `Expected`. `Softmax` and
             `RobustMax` take a list of them, one per class.
         """
         if Xu is None:
@@ -147,7 +153,7 @@ class SparseLatent(pm.gp.Latent):
 
 
 def _check_points(X: Any, Xu: Any) -> None:
-    """Raise a ValueError for points that cannot be."""
+    """Raise a ValueError for invalid points."""
     shapes = {"X": known_shape(X), "Xu": known_shape(Xu)}
     for name, shape in shapes.items():
         if shape is not None and len(shape) != 2:
@@ -158,15 +164,13 @@ def _check_points(X: Any, Xu: Any) -> None:
         return
     (n, d), (m, columns) = shapes["X"], shapes["Xu"]
     if columns != d:
-        raise ValueError(f"Xu has {columns} column(s) and X has {d}: they are points of one space.")
+        raise ValueError(f"Xu has {columns} column(s) and X has {d}: give them equal columns.")
     if m > n:
         raise ValueError(
-            f"Xu has {m} points and X has {n}: inducing points are there to be fewer. Write "
+            f"Xu has {m} points and X has {n}, but Xu must not have more. Write "
             "pm.gp.Latent, whose posterior is that of the process itself."
         )
     for name, points in (("X", X), ("Xu", Xu)):
         if isinstance(points, np.ndarray) and not np.isfinite(points).all():
             row = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
-            raise ValueError(
-                f"{name}[{row}] is {points[row]}: leave out points that are not finite."
-            )
+            raise ValueError(f"{name}[{row}] is {points[row]}: remove points that are not finite.")

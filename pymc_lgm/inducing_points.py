@@ -1,4 +1,4 @@
-"""Where inducing points are put before sampling: a Gaussian variational fit that moves them."""
+"""Placement of inducing points before sampling, by a Gaussian variational fit."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ START = 0.1
 """Standard deviations of q at the start."""
 
 FAR = 1e20
-"""What is minimized, where the bound is no number."""
+"""Objective where the bound is not finite."""
 
 _fitted: ContextVar[list[Variable] | None] = ContextVar("fitted", default=None)
 
 
 class InducingPoints(NamedTuple):
-    """Inducing points that a Gaussian variational fit has moved."""
+    """Inducing points placed by a Gaussian variational fit."""
 
     points: NDArray[np.float64]
     """Z, shape (m, d)."""
 
     bound: float
-    """The largest evidence lower bound + log p(theta) that was found: with Z moved."""
+    """Largest evidence lower bound + log p(theta) over μ, S, theta and Z."""
 
     bound_at_start: float
-    """The same with Z where it was."""
+    """The same at the first Z."""
 
 
 def place_inducing_points(
     build: Callable[[Any], pm.Model], Z: ArrayLike, *, max_iterations: int = 200
 ) -> InducingPoints:
-    r"""Move inducing points to where a Gaussian variational fit is best, before sampling.
+    r"""Move inducing points such that a Gaussian variational fit is best, before sampling.
 
     With q(v) = N(μ, S Sᵀ) of the coordinates v of the values at Z, this maximizes
 
@@ -56,9 +56,9 @@ def place_inducing_points(
 
        \log p(\theta) + \sum_i E_q \{\log p(y_i \mid f_i)\} - KL\{q(v) \,\|\, N(0, I)\}
 
-    over μ, S and theta, and then over Z besides, by L-BFGS. It chooses a model: what is sampled
-    afterwards is the optimal variational posterior at the Z that is returned, which stays where it
-    is. Hensman et al. (2015) place theirs so.
+    over μ, S and theta, and then over Z as well, by L-BFGS. The result determines the model:
+    afterwards the optimal variational posterior at the returned Z is sampled, and Z is fixed.
+    Hensman et al. (2015) place their points in this way.
 
     Parameters
     ----------
@@ -66,18 +66,28 @@ def place_inducing_points(
         Z -> a `pymc.Model` whose processes of `pymc_lgm.gp.SparseLatent` have ``Xu=Z``. It is
         called once, with a tensor.
     Z : array_like, shape (m, d)
-        Where to begin: ``pymc.gp.util.kmeans_inducing_points(m, X)``.
+        The first Z, for example ``pymc.gp.util.kmeans_inducing_points(m, X)``.
     max_iterations : int
-        Of each of the two maximizations.
+        Largest number of iterations of each of the two maximizations.
 
     Returns
     -------
     InducingPoints
-        ``points``, and the bound with them and with those at the start.
+        ``points``, and the bounds at these and at the first points.
+
+    Raises
+    ------
+    ValueError
+        If Z is not a matrix of finite numbers, if the model of ``build(Z)`` has no process of
+        `pymc_lgm.gp.SparseLatent`, or if the bound is not finite at the start.
+
+    See Also
+    --------
+    gp.SparseLatent : The process with these inducing points.
 
     Notes
     -----
-    An iteration costs O(n m²) operations, and a few arrays of n × m.
+    An iteration takes O(n m²) operations, and a few arrays of n × m.
 
     References
     ----------
@@ -111,12 +121,12 @@ def place_inducing_points(
         model = build(points)
     if not factors:
         raise ValueError(
-            "build(Z) has made no lgm.gp.SparseLatent. Write gp.prior('f', X, Xu=Z) in it."
+            "The model of build(Z) has no lgm.gp.SparseLatent. Write gp.prior('f', X, Xu=Z) in it."
         )
     fit = _Fit(model, points, factors)
     if not fit.begins:
         raise ValueError(
-            "The bound is no number where the fit begins: the covariance of the points cannot be "
+            "The bound is not finite where the fit begins: the covariance of the points cannot be "
             "factorized there, or a density is 0. Look at X, y and Z, or write initval=."
         )
     x, at_start = fit.largest(fit.start, max_iterations, move=False)
@@ -125,7 +135,7 @@ def place_inducing_points(
 
 
 def with_spread_of_fit(variance: Variable, A: Variable, m: int | None) -> Variable:
-    """In a model that is built to be fitted add that of Aᵀ v under q(v) to a variance."""
+    """Add the variance of Aᵀ v under q(v) to a variance, in a model that is built for the fit."""
     factors = _fitted.get()
     if factors is None:
         return variance
@@ -151,7 +161,7 @@ def _a_fit() -> Iterator[list[Variable]]:
 
 
 class _Fit:
-    """The bound and its slope, as functions of one vector: theta and μ, each S, and Z."""
+    """The bound and its gradient as functions of one vector: theta and μ, each S, and Z."""
 
     def __init__(self, model: pm.Model, points: Variable, factors: list[Variable]):
         variables = [*model.value_vars, *factors]
@@ -180,17 +190,17 @@ class _Fit:
 
     @property
     def begins(self) -> bool:
-        """Whether the bound is a number at the start."""
+        """Whether the bound is finite at the start."""
         return self._at(self.start)[0] > -FAR
 
     def points_of(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Z."""
+        """Z, shape (m, d)."""
         return x[-self._last :].reshape(self._shapes[-1])
 
     def largest(
         self, x: NDArray[np.float64], max_iterations: int, move: bool
     ) -> tuple[NDArray[np.float64], float]:
-        """Maximize from x, with Z or without."""
+        """Maximize from x, over Z or at fixed Z."""
         held = 0 if move else self._last
 
         def minus(free: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:

@@ -1,6 +1,6 @@
-"""Laplace's evidence of a process of many points, by conjugate gradients: K is never stored.
+"""Laplace's evidence of a process with many points, by conjugate gradients.
 
-What `pymc_lgm.laplace` returns with ``solver="pcg"``.
+`pymc_lgm.laplace` returns it with ``solver="pcg"``. K is never stored.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PRECONDITIONERS: dict[str, Callable[[KernelMatrix, int, np.random.Generator], Ap
     "svd": solvers.randomized_svd,
     "block-jacobi": lambda kernel, m, rng: solvers.block_jacobi(kernel, m),
 }
-"""Those that know K alone. Random features need its spectral density."""
+"""Preconditioners that need K alone. Random features need its spectral density."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,15 +53,15 @@ class IterativeMode:
     Attributes
     ----------
     point : dict of str to ndarray
-        Theta on the natural scale.
+        Values of theta on the natural scale.
     log_evidence, log_evidence_sd : float
-        log q(y | theta), and the standard error of the random probes in it.
+        log q(y | theta), and its standard error from the random probes.
     f_mean : ndarray, shape (n,)
         f̂.
     newton_steps, iterations : int
-        Steps of Newton's method, and iterations of conjugate gradients, those for log|B| included.
+        Number of Newton steps, and of conjugate gradient iterations with those for log|B|.
     products : int
-        Vectors that K was multiplied with, those of the search and of all probes together.
+        Number of vectors that K was multiplied with, in the search and for the probes.
     converged : bool
     """
 
@@ -85,7 +85,8 @@ class IterativeMode:
         ----------
         Xnew : array_like, shape (points, d)
         variance : bool
-            Each takes a solution of its own; a mean is a scalar product.
+            Compute variances. Each takes the solution of a linear system; a mean takes an inner
+            product.
 
         Returns
         -------
@@ -94,7 +95,7 @@ class IterativeMode:
 
         Notes
         -----
-        O(n) memory a point: hand over thousands of points in parts.
+        O(n) memory per point, so pass thousands of points in parts.
         """
         points = np.asarray(Xnew, dtype=np.float64)
         mean, own, cross = self._cross(points)
@@ -104,11 +105,11 @@ class IterativeMode:
 
 
 class IterativeEvidence:
-    """log q(y | theta) of Laplace's method for a process of many points.
+    """log q(y | theta) of Laplace's method for a process with many points.
 
-    Made by ``pymc_lgm.laplace(solver="pcg", gp=gp)``. It has random numbers in it, the points of
-    the preconditioner and the probes for log|B|: they are the same for every theta, so that
-    evidences can be compared.
+    ``pymc_lgm.laplace(solver="pcg", gp=gp)`` returns it. It uses random numbers: the points of the
+    preconditioner and the probes for log|B|. They are the same for every theta, so that evidences
+    can be compared.
     """
 
     def __init__(
@@ -157,18 +158,19 @@ class IterativeEvidence:
         if read is None:
             raise ValueError(
                 f"The covariance of {latent.name!r} does not say which number is on its diagonal. "
-                "Write jitter= as gp.prior had it."
+                "Write the jitter= of gp.prior."
             )
         return read
 
     def kernel(self, point: Mapping[str, ArrayLike] | None = None) -> KernelMatrix:
-        """K of f at a theta, with its jitter: what conjugate gradients multiply with."""
+        """K of f at a theta with its jitter, for conjugate gradients."""
         theta = self._scale.theta_of(point or {})
         values = list(self._scale.point_of(theta).values())
 
         def entries(rows: solvers.Index, columns: solvers.Index) -> Array:
             block: Array = self._k(self._X[rows], self._X[columns], *values)
-            # What a covariance has on its diagonal alone, white noise say, is there and in no k.
+            # Terms on the diagonal alone, such as white noise, are not in k(x, x') and are added
+            # here.
             i, j = _on_the_diagonal(rows, columns, self.lgm.n)
             if i.size:
                 block[i, j] = self._own(self._X[rows][i], *values)[0] + self._jitter
@@ -177,17 +179,18 @@ class IterativeEvidence:
         return KernelMatrix(entries, self.lgm.n)
 
     def log_evidence(self, point: Mapping[str, ArrayLike] | None = None) -> float:
-        """Approximate log p(y | theta): see `at`, which says its standard error, too.
+        """Approximate log p(y | theta). `at` also gives its standard error.
 
         Parameters
         ----------
         point : mapping of str to array_like, optional
-            Variables of theta on their natural scale; the others are at the model's initial point.
+            Variables of theta on their natural scale. Missing variables have the value of the
+            model's initial point.
 
         Returns
         -------
         float
-            NaN where q(f) was not found.
+            NaN if q(f) was not found.
         """
         mode = self.at(point)
         return math.nan if mode is None else mode.log_evidence
@@ -203,7 +206,7 @@ class IterativeEvidence:
         Returns
         -------
         IterativeMode or None
-            ``None`` where the search met values that are not finite.
+            ``None`` if the search met values that are not finite.
         """
         theta = self._scale.theta_of(point or {})
         natural = self._scale.point_of(theta)
@@ -278,7 +281,7 @@ class IterativeEvidence:
 def _on_the_diagonal(
     rows: solvers.Index, columns: solvers.Index, n: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Where in K[rows, columns] the elements of K's diagonal are."""
+    """Positions in K[rows, columns] of the elements of K's diagonal."""
     if isinstance(rows, slice) and isinstance(columns, slice):
         both = np.arange(max(rows.start, columns.start), min(rows.stop, columns.stop))
         return both - rows.start, both - columns.start

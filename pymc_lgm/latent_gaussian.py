@@ -1,4 +1,4 @@
-"""A latent Gaussian model as functions of arrays: what the numeric code sees of it.
+"""A latent Gaussian model as functions of arrays, the interface of the numeric code.
 
 theta ~ p(theta),   f | theta ~ N(m(theta), K(theta)),   y_i | f_i, theta ~ p(y_i | f_i, theta).
 """
@@ -24,10 +24,10 @@ class LatentGaussian(GaussianModel, Protocol):
     """A latent Gaussian model as functions of theta (p,) and f (n,), all float64."""
 
     def prior(self, theta: Array) -> Prior | None:
-        """N(m(theta), K(theta)); ``None`` where that is no number."""
+        """N(m(theta), K(theta)); ``None`` if it cannot be computed."""
 
     def has_latents(self, prior: Prior) -> bool:
-        """Whether what f is made of can be drawn given f there; if not, theta has no density."""
+        """Whether the parts of f can be drawn given f at theta; if not, theta has density 0."""
 
     def log_prior(self, theta: Array) -> float:
         """log p(theta) up to a constant."""
@@ -42,27 +42,27 @@ class LatentGaussian(GaussianModel, Protocol):
         """ℓ(f, theta) and g = ∂ℓ/∂f, shape (n,)."""
 
     def likelihood_terms(self, f: Array, theta: Array) -> tuple[float, Array, Any, Array]:
-        """ℓ, g, W = −∂²ℓ/∂f² and ∂³ℓ/∂f³, the last three of shape (n,); W in blocks if in sets."""
+        """ℓ, g, W = −∂²ℓ/∂f² and ∂³ℓ/∂f³, each (n,) except ℓ; W has blocks if there are sets."""
 
     def curvature_gradient(self, f: Array, theta: Array, M: Array) -> Array:
-        """∂/∂f of Σ_g ⟨M_g, W_g(f)⟩, shape (n,): of blocks M (G, s, s), where there are sets."""
+        """∂/∂f of Σ_g ⟨M_g, W_g(f)⟩, shape (n,), for blocks M (G, s, s), if there are sets."""
 
     def site_log_likelihoods(self, rows: Array, theta: Array) -> Array:
-        """ℓ_i(f_i, theta) of each row of f, shape (N, n) -> (N, n) or (N, G): their sum is ℓ."""
+        """ℓ_i(f_i, theta) of each row of f, shape (N, n) -> (N, n) or (N, G); they sum to ℓ."""
 
     @property
     def sets(self) -> NDArray[np.intp] | None:
-        """Which f_i an observation reads together, shape (G, s); ``None`` if it reads one."""
+        """Sets of f_i that observations read, shape (G, s); ``None`` if each reads one f_i."""
 
     @property
     def classes(self) -> bool:
-        """Whether they are classes, with a curvature diag(π) − π πᵀ."""
+        """Whether the sets are classes, with a curvature diag(π) − π πᵀ."""
 
     def probit_signs(self) -> Array | None:
-        """s (n,) if ℓ = Σ log Φ(s_i f_i), ``None`` if not."""
+        """s, shape (n,), if ℓ = Σ log Φ(s_i f_i), else ``None``."""
 
     def effects(self, theta: Array) -> Effects | None:
-        """Effects, one per observation, that ℓ has been integrated over."""
+        """Observation-level random effects that are integrated out of ℓ, if there are any."""
 
     # Derivatives in theta, for targets with a gradient.
 
@@ -71,7 +71,7 @@ class LatentGaussian(GaussianModel, Protocol):
 
     @property
     def prior_density(self) -> LogDensity:
-        """log p(theta) and its gradient, for compiled loops: always the same object."""
+        """log p(theta) and its gradient for compiled loops; always the same object."""
 
     @property
     def theta_in_likelihood(self) -> bool:

@@ -1,12 +1,12 @@
-"""Dense linear algebra: LAPACK in place, failures as values, operations counted.
+"""Dense linear algebra: LAPACK in place, failures as values, counted operations.
 
-Making a `CholeskyFactor` is the O(n³) work of a sampler, using one is O(n²), and multiplying its
-matrix by a number is free: a factor is the array that LAPACK made, times a number that is kept
-apart. A matrix that is not positive definite gives ``None``, never an exception: inside a chain it
-is a rejected proposal.
+To make a `CholeskyFactor` takes O(n³) operations, and to use it takes O(n²). A factor is LAPACK's
+array times a number that is stored separately, so scaling its matrix is free. If a matrix is not
+positive definite the result is ``None`` instead of an exception, because inside a chain it is a
+rejected proposal.
 
-`tally` counts, for the current thread, the O(n³) operations as the papers do (a Cholesky
-factorization is one) and the proposals that were lost to numerical failure.
+For the current thread, `tally` counts the O(n³) operations as the papers do (a Cholesky
+factorization is one), and the proposals that were rejected after a numerical failure.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ Array = NDArray[np.float64]
 LOG_2PI = float(np.log(2 * np.pi))
 
 ROWS = 2048
-"""Of a tall array that are weighted together."""
+"""Rows of a tall array that are weighted at a time."""
 
 BLOCK = 64
-"""Rows of a triangle that are looked at, or inverted, together."""
+"""Rows of a triangle that are mirrored or inverted at a time."""
 
 device: Any = None
-"""What makes large factors in place of LAPACK, if anything: `on_device.use_device` sets it."""
+"""Replacement of LAPACK for large matrices, or ``None``; `on_device.use_device` sets it."""
 
 
 class Tally(threading.local):
-    """What sampling has spent and lost in this thread since it was started.
+    """Counts of operations and failures in this thread since its start.
 
     Attributes
     ----------
     cubic_ops : int
-        O(n³) operations: Cholesky factorizations, inverses, n × n products.
+        Number of O(n³) operations: Cholesky factorizations, inverses, n × n products.
     numerical_rejections : int
-        Proposals rejected because something could not be computed: a covariance that is not
-        positive definite, a NaN or +inf from the model, a trajectory whose values are not finite.
+        Number of proposals rejected after a numerical failure: a covariance that is not positive
+        definite, a NaN or +inf from the model, a trajectory with values that are not finite.
     """
 
     cubic_ops: int = 0
@@ -59,22 +59,22 @@ tally = Tally()
 
 
 class CholeskyFactor:
-    """A triangular factor of a positive definite matrix A = L Lᵀ, and what kernels do with it.
+    """A triangular factor of a positive definite matrix A = L Lᵀ, with products and solves.
 
     Parameters
     ----------
     packed : ndarray, shape (n, n), Fortran order
         L in the lower triangle, or Lᵀ in the upper one. The strict other triangle is never read.
     lower : bool
-        Which of the two.
+        Which triangle has the factor.
     log_variance : float
         log v: the matrix is v A, and its factor √v L.
 
     Notes
     -----
-    Every verb takes a vector (n,) or a matrix (n, N) of columns and returns a new array; the
-    cost is O(n²) a column. BLAS reads only one triangle, so ``packed`` is what LAPACK left
-    behind: no n × n array is copied or cleared.
+    Every method takes a vector (n,) or a matrix (n, N) of columns, and returns a new array. The
+    cost is O(n²) per column. BLAS reads only one triangle, so ``packed`` is the output of LAPACK,
+    and no n × n array is copied or cleared.
     """
 
     def __init__(self, packed: Array, lower: bool = True, log_variance: float = 0.0):
@@ -91,7 +91,7 @@ class CholeskyFactor:
 
     @property
     def triangle(self) -> tuple[Array, bool, float]:
-        """L or Lᵀ over a number, whether it is L, and the number: for compiled loops."""
+        """The stored triangle, whether it is the lower one, and its scale, for compiled loops."""
         return self._packed, self._lower, self._scale
 
     def times(self, log_variance: float) -> CholeskyFactor:
@@ -107,15 +107,15 @@ class CholeskyFactor:
         return int(self._packed.shape[0])
 
     def multiply(self, x: Array) -> Array:
-        """L x: whitened variables into latent ones."""
+        """L x, which maps whitened variables to latent ones."""
         return self._product(x, transposed=not self._lower)
 
     def multiply_transposed(self, x: Array) -> Array:
-        """Lᵀ x: a gradient in f into a gradient in ν."""
+        """Lᵀ x, which maps a gradient in f to a gradient in ν."""
         return self._product(x, transposed=self._lower)
 
     def solve(self, x: Array) -> Array:
-        """L⁻¹ x: latent variables into whitened ones."""
+        """L⁻¹ x, which maps latent variables to whitened ones."""
         return self._solution(x, transposed=not self._lower)
 
     def solve_transposed(self, x: Array) -> Array:
@@ -141,7 +141,7 @@ class CholeskyFactor:
         return packed.T if self._lower else packed
 
     def inverse_diagonal(self) -> Array:
-        """(A⁻¹)_ii = Σ_k (L⁻¹)_ki², shape (n,): half of the O(n³) operation that A⁻¹ is."""
+        """(A⁻¹)_ii = Σ_k (L⁻¹)_ki², shape (n,): half of the work of A⁻¹."""
         tally.cubic_ops += 1
         packed = _inverse_triangle(self._packed, self._lower)
         result: Array = _squares(packed.T, self._lower)
@@ -187,15 +187,15 @@ def factorize(A: Array, *, lower: bool = True) -> CholeskyFactor | None:
     Parameters
     ----------
     A : ndarray, shape (n, n)
-        **Overwritten** in one triangle; the other is not read. Row and column order do equally
-        well: a symmetric matrix is its own transpose, so neither is copied.
+        **Overwritten** in one triangle; the other is not read. The array may be in row or column
+        order. Neither is copied, since a symmetric matrix is its own transpose.
     lower : bool
-        Which triangle, in column order.
+        Which triangle is used, in column order.
 
     Returns
     -------
     CholeskyFactor or None
-        ``None`` if A is not numerically positive definite or holds a NaN.
+        ``None`` if A is not numerically positive definite or contains a NaN.
 
     Notes
     -----
@@ -216,23 +216,24 @@ def factorize(A: Array, *, lower: bool = True) -> CholeskyFactor | None:
         return made
     A = A.T if A.flags.c_contiguous else A
     packed, info = lapack.dpotrf(A, lower=lower, overwrite_a=1, clean=0)
-    # OpenBLAS compares a pivot with zero, which a NaN passes: look at the diagonal, which a NaN
-    # anywhere in its row reaches.
+    # OpenBLAS compares a pivot with zero, and a NaN passes this test. A NaN anywhere in a row makes
+    # the diagonal element of that row NaN, so the diagonal is tested.
     if info != 0 or not np.isfinite(packed.diagonal().sum()):
         return None
     return CholeskyFactor(packed, lower)
 
 
 def held(C: Array) -> Any:
-    """A symmetric matrix as `on_device.Held`; ``None`` where no device is in use for its size."""
+    """A symmetric matrix as `on_device.Held`; ``None`` if no device is in use for its size."""
     return None if device is None or len(C) < device.rows else device.hold(C)
 
 
 def gram(A: Array, weights: Array) -> Array:
-    """Aᵀ diag(w) A, w ≥ 0, of an array (n, m): the lower triangle of an (m, m) one.
+    """Lower triangle of Aᵀ diag(w) A, shape (m, m), for A of shape (n, m) and w ≥ 0.
 
-    n m² operations. A part of the rows at a time: a weighted copy of all of A would be as large.
-    Its order, C or Fortran, is that of A, and BLAS reads either as it is.
+    It takes n m² operations. `ROWS` rows are weighted at a time, since a weighted copy of A would
+    be as large as A. The weighted rows have the memory order of A, and BLAS reads either order
+    without a copy.
     """
     product = np.zeros((A.shape[1], A.shape[1]), order="F")
     root, trans = np.sqrt(weights)[:, None], int(A.flags.f_contiguous)
@@ -244,13 +245,13 @@ def gram(A: Array, weights: Array) -> Array:
 
 
 def _inverse_triangle(packed: Array, lower: bool, out: Array | None = None) -> Array:
-    """L⁻¹ in the same triangle of a new array, by halves that two products join.
+    """L⁻¹ in the same triangle of a new array, by recursive halving.
 
-    Half of the time of LAPACK's dtrtri at n = 400: OpenBLAS multiplies at full speed, and inverts
-    a triangle at that only where it is small.
+    It takes half the time of LAPACK's dtrtri at n = 400, because OpenBLAS is fast at products, but
+    inverts only small triangles fast.
     """
     n = len(packed)
-    # What the other triangle holds is anything, and arithmetic on it might warn.
+    # The other triangle is arbitrary, and arithmetic on it might warn.
     out = np.empty((n, n), order="F") if out is None else out
     if n <= BLOCK:
         out[:] = lapack.dtrtri(packed, lower=lower)[0]
@@ -282,7 +283,7 @@ def _squares(A: Array, upper: bool) -> Array:
 
 @numba.njit(cache=True)
 def _mirror(A: Array, share: float) -> None:
-    """Multiply the lower triangle, and write it into the upper one: by blocks, for the cache."""
+    """Scale the lower triangle and copy it to the upper one, by blocks that fit in the cache."""
     n = len(A)
     for low in range(0, n, BLOCK):
         for left in range(0, low + 1, BLOCK):
@@ -293,5 +294,5 @@ def _mirror(A: Array, share: float) -> None:
 
 
 def bounded_exp(x: float) -> float:
-    """e^x, or inf where that is no number."""
+    """e^x, or inf if it overflows."""
     return math.exp(x) if x < 709.0 else math.inf

@@ -1,4 +1,4 @@
-"""Pictures of maps: areas by their geometry if there is GeoPandas, or cells by their centers."""
+"""Pictures of maps: areas by their geometry (with GeoPandas), or cells by their centers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pymc_lgm.linalg import Array
 __all__ = ["plot_map"]
 
 SAME = 1e-9
-"""Of the extent of a map: coordinates that are closer are one."""
+"""Share of the extent of a map within which coordinates count as equal."""
 
 
 def plot_map(
@@ -28,20 +28,20 @@ def plot_map(
     colorbar: bool = True,
     **style: Any,
 ) -> Any:
-    """Draw one value an area in colors: a map of risks, of probabilities, of standard deviations.
+    """Draw one value per area in colors, for example risks, probabilities, standard deviations.
 
     Parameters
     ----------
     values : array_like, shape (n,)
-        NaN is left white.
+        One value per area; areas with NaN are white.
     geometry : geopandas.GeoSeries, GeoDataFrame, or sequence of shapely geometries
-        Of the areas, in the order of the values. Needs GeoPandas.
+        Geometry of the areas, in the order of the values. Needs GeoPandas.
     cells : array_like, shape (n, 2)
-        In place of a geometry: centers of cells, across and up.
+        Centers of cells, across and up, instead of a geometry.
     size : float, optional
-        Side of the cells: by default in each direction the smallest distance of two centers.
+        Side of the cells, by default the smallest distance of two centers in each direction.
     ax : matplotlib.axes.Axes, optional
-        By default a new figure's.
+        By default the axes of a new figure.
     title : str, optional
     colorbar : bool
     **style
@@ -55,13 +55,17 @@ def plot_map(
     Raises
     ------
     ValueError
-        There is not one area a value, or no areas at all.
+        If there is not one area per value, or if there are no areas.
     ImportError
-        A geometry without GeoPandas.
+        If there is a geometry and GeoPandas is not installed.
+
+    See Also
+    --------
+    spatial.exceedance : Probabilities that values exceed a threshold.
 
     Notes
     -----
-    A polygon a cell: O(n), and no grid is filled up between cells that are far apart.
+    Each cell is one polygon, so the cost is O(n) also if cells are far apart.
 
     Examples
     --------
@@ -76,28 +80,30 @@ def plot_map(
     numbers = np.asarray(values, dtype=np.float64)
     if numbers.ndim != 1:
         raise ValueError(
-            f"values has shape {numbers.shape}: a map shows one number an area. Of draws take "
+            f"values has shape {numbers.shape}: a map shows one number per area. For draws take "
             "values.mean(('chain', 'draw')) or a quantile first."
         )
     if (geometry is None) == (cells is None):
-        raise ValueError("Where are the areas? Write geometry= or cells=, one of them.")
+        raise ValueError(
+            "The places of the areas are not given. Write geometry= or cells=, one of them."
+        )
     if cells is None:
         shapes = getattr(geometry, "geometry", geometry)
         _one_each(len(shapes), numbers, "geometry")
         geopandas = _imported("geopandas", "geopandas", " Or draw centers of areas by cells=.")
-        # A list: an index of the shapes' own shall not be matched with one of the values.
+        # A list, so that an index of the shapes is not aligned with an index of the values.
         crs = getattr(shapes, "crs", None)
         frame = geopandas.GeoDataFrame({"value": numbers}, geometry=list(shapes), crs=crs)
     else:
         corners = _corners(np.asarray(cells, dtype=np.float64), size, numbers)
     if ax is None:
         _, ax = _imported("matplotlib.pyplot", "matplotlib").subplots(layout="constrained")
-    # Beside the map and as high as it is, also where equal scales leave it less than its room.
+    # Beside the map and equally high, also if equal scales make the map smaller than its axes.
     bar = ax.inset_axes((1.03, 0.0, 0.05, 1.0)) if colorbar else None
     if cells is None:
         frame.plot(column="value", ax=ax, legend=colorbar, cax=bar, **style)
     else:
-        # An edge of the face's color: else the background shines through between two cells.
+        # Edges have the color of the face, since else the background shows between cells.
         style = {"edgecolor": "face", "linewidth": 0.2} | style
         limits = style.pop("vmin", None), style.pop("vmax", None)
         collections = _imported("matplotlib.collections", "matplotlib")
@@ -141,7 +147,7 @@ def _one_each(count: int, values: Array, what: str) -> None:
 
 
 def _imported(name: str, package: str, instead: str = "") -> Any:
-    """Return a module that is no dependency of this package."""
+    """Import a module that is not a dependency of this package."""
     try:
         return import_module(name)
     except ImportError as error:

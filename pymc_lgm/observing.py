@@ -1,7 +1,7 @@
-"""What a model says of a new observation: the likelihood that reads f itself, averaged over draws.
+"""Moments and class probabilities of a new observation, averaged over draws.
 
-`pymc_lgm.response` has the moments given those of f; here is which likelihood that is, and its
-parameters in each draw.
+This module finds the likelihood that reads f itself, and its parameters at each draw.
+`pymc_lgm.response` has the moments of y given those of f.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pymc_lgm.response import response
 __all__ = ["Observation", "f_of", "observations"]
 
 OF_CLASSES = (Softmax.rv_type, RobustMax.rv_type)
-"""Likelihoods with a latent variable a class."""
+"""Likelihoods with one latent variable per class."""
 
 
 def observations(
@@ -42,18 +42,18 @@ def observations(
     model: pm.Model,
     compile_kwargs: dict[str, Any] | None,
 ) -> list[Observation]:
-    """Find the likelihoods that read f itself and have a rule here.
+    """Find the likelihoods that read f itself and that `pymc_lgm.response` supports.
 
     Parameters
     ----------
     latents
-        What likelihoods read of each process, see `f_of`.
+        The variables that likelihoods read of each process: see `f_of`.
     parameters, posterior, model, compile_kwargs
         As in `pymc_lgm.predict`.
     points : ndarray, shape (points, ...)
-        Where f is predicted, one row per point.
+        Points at which f is predicted, one per row.
     inputs : variable
-        The points, in the graphs of what a likelihood's parameters depend on.
+        The variable for the points in the graphs of a likelihood's parameters.
     """
     return [
         Observation(
@@ -72,22 +72,22 @@ class Observation:
         self._count = 0
 
     def add(self, i: tuple[int, ...], mean: Array, variance: Array) -> None:
-        """Count draw i = (chain, draw) in, in which f has these moments."""
+        """Add draw i = (chain, draw), in which f has these moments."""
         values = self._parameters(self._points, i)
         if mean.ndim == 1 or isinstance(self._op, OF_CLASSES):
             found = response(self._op, mean, variance, *values)
-        else:  # outputs of one process, an observation each
+        else:  # outputs of one process, one observation per output
             pairs = zip(mean, variance, strict=True)
             found = np.stack([response(self._op, m, v, *values) for m, v in pairs], axis=1)
         self._total = self._total + found
         self._count += 1
 
     def variables(self, output: str, dims: str) -> dict[str, Any]:
-        """Return y's mean, variance and probabilities of all draws, as xarray takes them."""
+        """Return mean, variance and probabilities of y over all draws, as arguments of xarray."""
         y = self.name
         mean, square, *probability = np.asarray(self._total) / self._count
         at = (dims,) if mean.ndim == 1 else (output, dims)
-        with np.errstate(over="ignore", invalid="ignore"):  # a square beyond float64 is infinite
+        with np.errstate(over="ignore", invalid="ignore"):  # squares may overflow
             variance = np.where(np.isinf(square), np.inf, square - mean**2)
         found: dict[str, Any] = {
             f"{y}_mean": (at, mean),
@@ -101,12 +101,12 @@ class Observation:
 
 
 def f_of(gp: Any, latent: Any) -> Any:
-    """What likelihoods read of a process: its values, or their mean given inducing variables."""
+    """The variable that likelihoods read: a process, or its mean given inducing variables."""
     return gp.seen.mean if isinstance(gp, SparseLatent) else latent
 
 
 def _reads(f: Any, latents: Sequence[Any], *, is_class_each: bool) -> bool:
-    """Whether a likelihood's f is the latent itself, or its classes are the rows of latents."""
+    """Whether a likelihood's f is the latent itself, or has the latents as its classes."""
     if not is_class_each:
         return len(latents) == 1 and f is latents[0]
     rng = np.random.default_rng(0)
@@ -120,7 +120,7 @@ def _reads(f: Any, latents: Sequence[Any], *, is_class_each: bool) -> bool:
 def _likelihoods(
     model: pm.Model, latents: Sequence[Any], given: Mapping[str, ArrayLike], points: int
 ) -> list[tuple[str, Any, list[Any]]]:
-    """Return name, op and parameters other than f of all that observes f itself."""
+    """Return name, op and other parameters of every likelihood that reads f itself."""
     found = []
     for observed in model.observed_RVs:
         rv = expectation_of(observed)
@@ -135,7 +135,7 @@ def _likelihoods(
         if known and _reads(f, latents, is_class_each=isinstance(op, OF_CLASSES)):
             found.append((str(rv.name or observed.name), op, arguments))
     if given and not found:
-        raise ValueError(f"parameters is {set(given)}, but no known likelihood observes f itself.")
+        raise ValueError(f"parameters is {set(given)}, but no supported likelihood reads f itself.")
     names = [name for _, op, _ in found for name in _parameters(op)]
     if unknown := set(given) - set(names):
         said = ", ".join(name for name, _, _ in found)

@@ -1,13 +1,13 @@
-"""Factors on a GPU, by one switch: what uses a factor need not know where it is.
+"""Cholesky factors on a GPU, switched on by a context manager.
 
     with use_device():
         pm.sample(cores=1)
 
-Inside the block `linalg.factorize` makes factors by CuPy, which is no dependency: nothing imports
-this file. Arrays of n × n stay in the device's memory. K travels there once: B = I + W^½ K W^½ and
-products K x are made of what is there, and only vectors, or N columns, go and come. K(theta) itself
-is computed where it always was, and an inverse comes back where a derivative takes all of it. A
-forked process cannot use a device that its parent has used: chains run in one.
+Inside the block `linalg.factorize` makes factors by CuPy. CuPy is not a dependency, so no other
+file imports this one. K(theta) is computed on the CPU and copied to the device once. B = I + W^½ K
+W^½ and products K x are computed there, and only vectors, or N columns, are copied. An inverse is
+copied back if a derivative needs all of it. A forked process cannot use a device that its parent
+has used, so chains run in one process.
 """
 
 from __future__ import annotations
@@ -28,18 +28,28 @@ from pymc_lgm.linalg import Array, CholeskyFactor, tally
 __all__ = ["Device", "Held", "by_cupy", "by_numpy", "use_device"]
 
 ROWS_WORTH_A_DEVICE = 1000
-"""Of a matrix; a smaller one stays with LAPACK: `benchmarks/device.py` for what that is worth."""
+"""Smallest number of rows for a device. Smaller matrices use LAPACK: see `benchmarks/device.py`."""
 
 
 @contextmanager
 def use_device(device: Device | None = None) -> Iterator[None]:
-    """Make factors on a device, by default a GPU, inside the block and in all of the process.
+    """Make factors on a device, by default a GPU, in the whole process while the block runs.
+
+    Parameters
+    ----------
+    device : Device, optional
+        By default that of `by_cupy`.
+
+    Raises
+    ------
+    ImportError
+        If CuPy is not installed and there is no `device`.
 
     Examples
     --------
     >>> import numpy as np
     >>> from pymc_lgm.linalg import factorize
-    >>> with use_device(by_numpy(rows=2)):  # where there is no GPU
+    >>> with use_device(by_numpy(rows=2)):  # without a GPU
     ...     factor = factorize(np.array([[4.0, 2.0], [2.0, 5.0]]))
     >>> factor
     DeviceFactor(n=2, log_determinant=2.77259)
@@ -54,49 +64,49 @@ def use_device(device: Device | None = None) -> Iterator[None]:
 
 
 def by_cupy(rows: int = ROWS_WORTH_A_DEVICE) -> Device:
-    """CuPy's current device, for matrices of so many rows; ``ImportError`` where it is missing."""
+    """CuPy's current device for matrices of at least ``rows``; ``ImportError`` without CuPy."""
     try:
         import cupy
         import cupyx.scipy.linalg
     except ImportError as error:
         raise ImportError(
             "use_device() needs an NVIDIA GPU and CuPy: python -m pip install cupy-cuda13x, or "
-            "cupy-cuda12x where the driver is of CUDA 12."
+            "cupy-cuda12x if the driver has CUDA 12."
         ) from error
     strict = partial(cupyx.errstate, linalg="raise")
     return Device(cupy, cupyx.scipy.linalg.solve_triangular, cupy.asnumpy, strict, rows)
 
 
 def by_numpy(rows: int = ROWS_WORTH_A_DEVICE) -> Device:
-    """NumPy in CuPy's place, to try the code where there is no GPU."""
+    """NumPy instead of CuPy, to test the code without a GPU."""
     solve = partial(scipy.linalg.solve_triangular, check_finite=False)
     return Device(np, solve, np.asarray, nullcontext, rows)
 
 
 @dataclass(frozen=True)
 class Device(Library):
-    """A library, and from how many rows on it makes factors: see `linalg.device`."""
+    """A library, and the smallest number of rows for which it makes factors."""
 
     rows: int
 
     def factorize(self, A: Array, lower: bool) -> CholeskyFactor | None:
-        """Send a triangle and factorize it."""
+        """Copy a triangle to the device and factorize it."""
         return self.factor_of(self.xp.asarray(A if lower else A.T))
 
     def hold(self, C: Array) -> Held:
-        """Send C when it is first used."""
+        """Wrap C; it is copied to the device when it is first used."""
         return Held(C, self)
 
 
 class Held:
-    """A symmetric array C (n, n), not to be written to, and on a device what is made of it."""
+    """A read-only symmetric array C (n, n) with a copy and factors on a device."""
 
     def __init__(self, C: Array, library: Library):
         self._C, self._library = C, library
 
     @cached_property
     def there(self) -> Any:
-        """C as an array of the device."""
+        """C as an array on the device."""
         return self._library.xp.asarray(self._C)
 
     def times(self, x: Array) -> Array:

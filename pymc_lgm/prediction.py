@@ -2,7 +2,7 @@
 
     f_new | f, theta ~ N(m_new + K_newX K⁻¹ (f − m),  K_new − K_newX K⁻¹ K_Xnew)
 
-Nothing is sampled: the moments given a draw are closed forms, and the draws are averaged.
+Moments given a draw are closed forms, and are averaged over draws. Nothing is sampled.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ from pymc_lgm.threads import few_threads
 __all__ = ["predict"]
 
 DRAWS = 1000
-"""By default about this many draws are used, of all chains together."""
+"""Default number of draws, of all chains together, that are used."""
 
 
 def predict(
@@ -50,51 +50,53 @@ def predict(
 ) -> xr.DataTree:
     r"""Compute the predictive distribution of f and of y at new inputs, or of a series steps ahead.
 
-    Exact for each draw. With :math:`K = L L^\top` the covariance of f,
-    :math:`A = L^{-1} K(X, X_*)` and a draw :math:`(\theta, f)`,
+    The distribution is exact for each draw. With :math:`K = L L^\top` the covariance of f, :math:`A
+    = L^{-1} K(X, X_*)` and a draw :math:`(\theta, f)`,
 
     .. math::
 
        E[f_* \mid f, \theta] = m_* + A^\top L^{-1} (f - m), \qquad
        \operatorname{var}[f_{*j} \mid f, \theta] = k(x_{*j}, x_{*j}) - \sum_i A_{ij}^2 .
 
-    A series :math:`x_t = c + \sum_k \rho_k x_{t-k} + \sigma \varepsilon_t` goes on by the same
-    recursion: h steps ahead :math:`E[x_{n+h} \mid x, \theta]` follows it without noise, and
-    :math:`\operatorname{var}[x_{n+h} \mid x, \theta] = \sigma^2 \sum_{j<h} \psi_j^2` with
-    :math:`\psi_j = \sum_k \rho_k \psi_{j-k}`, :math:`\psi_0 = 1`.
+    A series :math:`x_t = c + \sum_k \rho_k x_{t-k} + \sigma \varepsilon_t` continues by the same
+    recursion. The mean h steps ahead, :math:`E[x_{n+h} \mid x, \theta]`, follows the recursion
+    without noise, and :math:`\operatorname{var}[x_{n+h} \mid x, \theta] = \sigma^2 \sum_{j<h}
+    \psi_j^2` with :math:`\psi_j = \sum_k \rho_k \psi_{j-k}`, :math:`\psi_0 = 1`.
 
     Parameters
     ----------
     idata : DataTree or whatever ``arviz.convert_to_datatree`` takes
-        A trace of the model by any sampler, with f and what its mean and covariance depend on.
+        A trace of the model by any sampler, with f and the variables that its mean and covariance
+        depend on.
     gp : pymc.gp.Latent, pymc_lgm.gp.SparseLatent, list of them, or variable
-        The process of the model, whose ``prior`` made f; for classes with a process each, all of
-        them in the order of the classes. Or a series: what ``pm.AR`` or ``pm.GaussianRandomWalk``
-        returned, also several side by side.
+        The process of the model whose ``prior`` made f. If each class has its own process, the list
+        of processes in the order of the classes. Or a series, the variable that ``pm.AR`` or
+        ``pm.GaussianRandomWalk`` returned, which may contain several series.
     Xnew : array_like, shape (points, d)
-        New inputs, with the columns of X. A data frame's index labels the points. Of a process.
+        For a process: new inputs, with the columns of X. The index of a data frame labels the
+        points.
     steps : int
-        How many steps to go ahead of the last value. Of a series.
+        For a series: the number of steps after the last value.
     model : pymc.Model, optional
         By default the model of the context.
     parameters : mapping of str to array_like, optional
         Parameters of the likelihood at the new points, scalar or of shape (points,), such as
-        ``{"exposure": 2.0}``. Needed for those that differ between observations; all others are
-        the model's, drawn with theta if they are random.
+        ``{"exposure": 2.0}``. They are needed for parameters that differ between observations. All
+        others are taken from the model, at each draw if they are random.
     response : mapping of str to callable, optional
-        Of a series: what to draw given its path, each by a function that takes the path as a
-        PyTensor variable and returns a distribution or an expression, of other variables of the
-        model, too: ``{"return": lambda x: pm.Normal.dist(0, pm.math.exp((level + x) / 2))}``.
+        For a series: quantities to draw given its path. Each function takes the path as a PyTensor
+        variable, and returns a distribution or an expression, which may contain other variables of
+        the model: ``{"return": lambda x: pm.Normal.dist(0, pm.math.exp((level + x) / 2))}``.
     thin : int, optional
-        Use every thin-th draw of each chain: by default the least that leaves at most 1000 draws
-        of all chains together, and all of them of a series.
+        Use every thin-th draw of each chain. The default for a process leaves at most 1000 draws in
+        total; the default for a series is all draws.
     jitter : float
-        That of ``gp.prior(..., reparameterize=True)``. With ``reparameterize=False``, and of a
-        `pymc_lgm.gp.SparseLatent`, it is read from the model.
+        The jitter of ``gp.prior(..., reparameterize=True)``. With ``reparameterize=False``, and for
+        a `pymc_lgm.gp.SparseLatent`, it is read from the model.
     dims : str
         Name of the dimension of the new points, by default "point", or of the steps, "step".
     random_seed : int or numpy.random.Generator, optional
-        Of the paths of a series, and of responses to them.
+        Seed of the paths of a series, and of responses to them.
     extend_inferencedata : bool
         Add the groups to `idata` in place, as in `pymc.sample_posterior_predictive`.
     progressbar, compile_kwargs : optional
@@ -108,36 +110,37 @@ def predict(
 
         - ``f_conditional_mean``, ``f_conditional_variance`` (chain, draw, point): given a draw.
         - ``f_mean``, ``f_variance`` (point): given the data, by the law of total variance.
-        - ``f`` (chain, draw, step), of a series: a path that goes on with that of the draw.
-        - ``y_mean``, ``y_variance`` (point): of a new observation.
+        - ``f`` (chain, draw, step), for a series: a path that continues the path of the draw.
+        - ``y_mean``, ``y_variance`` (point): moments of a new observation.
         - ``y_probability``: p(y = 1), dims (point), for `Probit` and `Logistic`; of every
           category, dims (point, category), for `OrdinalProbit`, `Softmax` and `RobustMax`.
 
-        Those of y are there if a likelihood of this package observes f itself (not f + c). Draws of
-        each ``response`` (chain, draw, step) have its name. Steps are counted from 1.
+        The variables of y are included if a likelihood of this package reads f itself (not f + c).
+        Draws of each ``response`` (chain, draw, step) have its name. Steps are counted from 1.
 
     Raises
     ------
     ValueError
-        `gp` is not in the model, f or theta not in the trace, a shape disagrees, a series has no
-        normal innovations, or `steps` is below 1.
+        If `gp` is not in the model, if f or theta is not in the trace, if a shape does not fit, if
+        the innovations of a series are not normal, or if `steps` is below 1.
     numpy.linalg.LinAlgError
-        The covariance of a draw is not positive definite.
+        If the covariance of a draw is not positive definite.
 
     See Also
     --------
-    log_predictive_density : How good predicted probabilities are.
-    gp.SparseLatent : A process of many points, which this predicts, too.
+    log_predictive_density : How good predicted probabilities are. gp.SparseLatent : A process with
+    many points.
 
     Notes
     -----
-    One O(n³) operation for each run of draws with equal theta (a rejected proposal repeats it),
-    with O(n²) a point; O(n² + n points) for every other draw. Of a series O(steps × order) a draw,
-    of all draws at once, and a call of a small compiled function for its theta. Closed forms for
-    all likelihoods but `Logistic`, a quadrature with an error below 1e-9, `RobustMax`, one as its
-    own, and `Softmax`, one in as many dimensions as classes. Moments of `LogGaussianCox` and
-    `CopulaVolatility` are those of exp(f): where f is uncertain, far from X, they are huge, and
-    infinite beyond what float64 holds.
+    For a process, each run of draws with equal theta (a rejected proposal repeats theta) takes one
+    O(n³) operation and O(n²) per point. Every other draw takes O(n² + n points). For a series a
+    draw takes O(steps × order), computed for all draws at once, and one call of a small compiled
+    function for its theta. Moments of y are closed forms for all likelihoods except three:
+    `Logistic` uses a quadrature with an error below 1e-9, `RobustMax` its own quadrature, and
+    `Softmax` a quadrature in as many dimensions as classes. Moments of `LogGaussianCox` and
+    `CopulaVolatility` are those of exp(f). They are very large where f is uncertain, far from X,
+    and infinite if they overflow.
 
     References
     ----------
@@ -182,12 +185,12 @@ def predict(
         return _grouped({"predictions": dataset}, tree if extend_inferencedata else None)
     if Xnew is None or steps is not None:
         raise ValueError(
-            "Where to predict? Write predict(idata, gp, Xnew) for a process at new inputs, or "
-            "predict(idata, x, steps=20) for a series: one of Xnew and steps."
+            "Give one of Xnew and steps. Write predict(idata, gp, Xnew) for a process, or "
+            "predict(idata, x, steps=20) for a series."
         )
     if response:
         raise ValueError(
-            "response= is for a series: draw it from f_conditional_mean and _variance."
+            "response= is for a series. For a process draw from f_conditional_mean and _variance."
         )
     dims = dims or "point"
     processes: list[Any] = list(gp) if isinstance(gp, list | tuple) else [gp]
@@ -207,7 +210,7 @@ def predict(
     moments: Array = np.empty(0)
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     where = list(np.ndindex(*shape))
-    # As wide as a factorization that takes as long as solving for all points.
+    # The factorization of this size takes as long as the solves for all points.
     width = round((n * n * len(points)) ** (1 / 3))
     with few_threads(max(n, width)):
         for i in track(where, "Predicting ...", disable=not progressbar):
@@ -223,7 +226,7 @@ def predict(
     variables: dict[str, Any] = {}
     output, outputs = _outputs(posterior[names[0]])
     for k, latent in enumerate(latents):
-        # Of a sparse process, what it is called where it is not at its inducing points.
+        # The name of a sparse process away from its inducing points.
         name, one = getattr(processes[k], "name", latent.name), (means, variances)
         if len(latents) > 1:
             one = means[:, :, k], variances[:, :, k]
@@ -249,7 +252,7 @@ def predict(
 
 
 def _outputs(f: xr.DataArray) -> tuple[str, dict[str, Any]]:
-    """Return what the outputs of a process are called, and their labels if the model has any."""
+    """Return the dimension name of a process's outputs, and their labels if there are any."""
     others = [dim for dim in f.dims if dim not in ("chain", "draw")]
     if len(others) < 2 or others[0] == f"{f.name}_dim_0":
         return "output", {}
@@ -257,7 +260,7 @@ def _outputs(f: xr.DataArray) -> tuple[str, dict[str, Any]]:
 
 
 def _grouped(groups: Mapping[str, xr.Dataset], tree: xr.DataTree | None) -> xr.DataTree:
-    """Return groups as a tree of their own, or in that of the trace."""
+    """Return groups as a new tree, or add them to the tree of the trace."""
     if tree is None:
         return xr.DataTree.from_dict(dict(groups))
     for group, dataset in groups.items():
@@ -283,12 +286,12 @@ def _points(Xnew: ArrayLike, d: int) -> Array:
         )
     if not np.isfinite(points).all():
         row = int(np.flatnonzero(~np.isfinite(points).all(axis=1))[0])
-        raise ValueError(f"Xnew[{row}] is {points[row]}: leave out points that are not finite.")
+        raise ValueError(f"Xnew[{row}] is {points[row]}: remove points that are not finite.")
     return points
 
 
 def _fitting(posterior: xr.Dataset, latents: Sequence[str], n: int) -> xr.Dataset:
-    """Return a posterior in which f, or outputs of it, have length n."""
+    """Return the posterior after a check that f, or each output of it, has length n."""
     for latent in latents:
         shape = posterior[latent].transpose("chain", "draw", ...).shape
         if shape[-1] != n or len(shape) > 4 or (len(shape) > 3 and len(latents) > 1):

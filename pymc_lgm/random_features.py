@@ -1,4 +1,4 @@
-"""Gaussian processes of many points as linear models in random features."""
+"""Gaussian processes with many points as linear models in random features."""
 
 from __future__ import annotations
 
@@ -21,26 +21,30 @@ __all__ = ["ArcCosine", "RandomFeatures"]
 Variable = Any
 
 DEGREES = {pm.gp.cov.ExpQuad: np.inf, pm.gp.cov.Matern52: 5.0, pm.gp.cov.Matern32: 3.0}
-"""Of freedom of the t distribution that a covariance's frequencies have: twice its smoothness."""
+"""Degrees of freedom of the t distribution of a covariance's frequencies: twice its smoothness."""
 
 
 class ArcCosine(Covariance):
-    r"""The arc-cosine covariance of order 1, of a layer of infinitely many rectified linear units.
+    r"""The arc-cosine covariance of order 1: a layer of infinitely many rectified linear units.
 
     .. math::
 
        k(x, x') = \frac{1}{\pi} |z| |z'| \{\sin\phi + (\pi - \phi) \cos\phi\}, \quad
        \cos\phi = \frac{z^\top z'}{|z| |z'|}, \quad z = x / \ell .
 
-    It is not stationary: :math:`k(x, x) = |z|^2`. Write a column of ones into X, or all of a
-    function's kinks are at 0.
+    It is not stationary: :math:`k(x, x) = |z|^2`. Add a column of ones to X; without it all kinks
+    of a function are at 0.
 
     Parameters
     ----------
     input_dim, active_dims
-        As for every covariance of `pymc.gp.cov`.
+        As for the covariances of `pymc.gp.cov`.
     ls : variable or array_like
-        ℓ, one, or one per column.
+        ℓ, one for all columns or one per column.
+
+    See Also
+    --------
+    gp.RandomFeatures : A process with this covariance.
 
     References
     ----------
@@ -61,11 +65,11 @@ class ArcCosine(Covariance):
 
     @override
     def full(self, X: Any, Xs: Any = None) -> Variable:
-        """k of each pair of rows."""
+        """k(x, x') for each pair of rows."""
         X, Xs = self._slice(X, X if Xs is None else Xs)
         z, other = X / self.ls, Xs / self.ls
         lengths = pt.outer(pt.sqrt(pt.sum(z**2, axis=1)), pt.sqrt(pt.sum(other**2, axis=1)))
-        # At ±1 an angle has no slope; a row of zeros has no angle.
+        # At ±1 the angle has no derivative, and for a row of zeros the angle is not defined.
         cosine = pt.dot(z, other.T) / pt.maximum(lengths, 1e-300)
         cosine = pt.clip(cosine, -1 + 1e-14, 1 - 1e-14)
         angle = pt.arccos(cosine)
@@ -87,28 +91,33 @@ class RandomFeatures(Base):
        \Phi = \sqrt{\sigma^2 / N} \, [\cos X \Omega, \; \sin X \Omega],
 
     where the N columns of :math:`\Omega` are draws from the spectral density of the covariance:
-    a normal vector divided by ℓ for the squared exponential, one of a t distribution with 2ν
-    degrees of freedom for a Matérn covariance. They are drawn once, for length-scale 1, so that f
-    is a smooth function of theta. Of `ArcCosine`
-    :math:`\Phi = \sqrt{2 \sigma^2 / N} \max(0, X \Omega)`.
+    normal vectors divided by ℓ for the squared exponential, and vectors of a t distribution with 2ν
+    degrees of freedom divided by ℓ for a Matérn covariance. They are drawn once, for length-scale
+    1, so that f is a smooth function of theta. For `ArcCosine` :math:`\Phi = \sqrt{2 \sigma^2 / N}
+    \max(0, X \Omega)`.
 
-    E ΦΦᵀ = K, with an error of some :math:`\sigma^2 / \sqrt{2N}` in each element. Chains sample the
-    posterior of the model that has these features, exactly.
+    E ΦΦᵀ = K, and the error of an element of ΦΦᵀ is about :math:`\sigma^2 / \sqrt{2N}`. Chains
+    sample the posterior of the model with these features exactly.
 
-    Processes of processes, deep ones, are models of the same expression: the f of one layer is the
-    X of the next, and `pymc.fit` finds the weights of all. They are for `pymc.fit` alone: given the
-    weights of the other layers f is normal, but not given nothing.
+    In a deep process the f of one layer is the X of the next. Such a model can be fitted by
+    `pymc.fit`, which finds the weights of all layers. The samplers of this package do not support
+    it, because f is normal only given the weights of the other layers.
 
     Parameters
     ----------
     n_features : int
-        N, for each covariance of a sum.
+        N, the number for each covariance of a sum.
     cov_func : pymc.gp.cov.Covariance
         `pymc.gp.cov.ExpQuad`, `pymc.gp.cov.Matern32`, `pymc.gp.cov.Matern52` or `ArcCosine`,
         times numbers or variables, or a sum of such products.
     mean_func : pymc.gp.mean.Mean
     random_seed : int, optional
-        Of Ω, which is part of the model.
+        Seed of Ω, which is part of the model.
+
+    Raises
+    ------
+    ValueError
+        If `n_features` is below 1, or if there are no features of the covariance.
 
     See Also
     --------
@@ -116,8 +125,8 @@ class RandomFeatures(Base):
 
     Notes
     -----
-    A likelihood costs O(n N) operations per output, a posterior of w given theta O(n N²), and of
-    several outputs that an observation reads together O(n C² N²).
+    An evaluation of the likelihood takes O(n N) operations per output. The posterior of w given
+    theta takes O(n N²), or O(n C² N²) if an observation reads C outputs together.
 
     References
     ----------
@@ -159,7 +168,7 @@ class RandomFeatures(Base):
         self, n_features: int = 200, *, cov_func: Any, mean_func: Any = None, random_seed: Any = 0
     ):
         if n_features < 1:
-            raise ValueError(f"n_features is {n_features}: write how many frequencies, at least 1.")
+            raise ValueError(f"n_features is {n_features}: write a number that is at least 1.")
         mean = pm.gp.mean.Zero() if mean_func is None else mean_func
         super().__init__(mean_func=mean, cov_func=cov_func)
         self.n_features, rng = n_features, np.random.default_rng(random_seed)
@@ -169,7 +178,7 @@ class RandomFeatures(Base):
         ]
 
     def features(self, X: Any) -> Variable:
-        """Φ, a row for each row of X."""
+        """Φ, one row per row of X."""
         X, N = pt.as_tensor_variable(X), self.n_features
         columns = []
         for variance, cov, omega in self._terms:
@@ -185,7 +194,7 @@ class RandomFeatures(Base):
     def prior(self, name: str, X: Any, n_outputs: int | None = None) -> Variable:
         """f at the inputs of the data.
 
-        Adds ``{name}_weights`` to the model, w.
+        Adds the weights w to the model as ``{name}_weights``.
 
         Parameters
         ----------
@@ -193,19 +202,19 @@ class RandomFeatures(Base):
         X : tensor_like, shape (n, d)
             Inputs, a `pymc.Minibatch` of them, or the f of another layer.
         n_outputs : int, optional
-            C: as many independent processes, with a column of weights each. By default f is a
+            Number C of independent processes, each with a column of weights. By default f is a
             vector.
 
         Returns
         -------
         tensor, shape (n,) or (n, C)
-            To be handed to any likelihood. A column a process, as a next layer reads it and
-            ``pm.Categorical("y", logit_p=f)``; a likelihood that has a row per class, as
-            `pymc_lgm.Softmax` and the ``n_outputs`` of `pymc.gp.Latent`, takes ``f.T``.
+            f, with one column per process, for any likelihood. ``pm.Categorical("y", logit_p=f)``
+            and a next layer take f. Likelihoods with one row per class, such as `pymc_lgm.Softmax`,
+            take ``f.T``.
         """
         if n_outputs is not None and n_outputs < 1:
             raise ValueError(
-                f"n_outputs is {n_outputs}: write how many processes, or leave it out."
+                f"n_outputs is {n_outputs}: write a number of processes, or leave it out."
             )
         each = [1 if isinstance(cov, ArcCosine) else 2 for _, cov, _ in self._terms]
         shape = (self.n_features * sum(each), *([] if n_outputs is None else [n_outputs]))
@@ -217,7 +226,7 @@ class RandomFeatures(Base):
     def conditional(self, name: str, Xnew: Any) -> Variable:
         """f at other inputs: a deterministic variable, for `pymc.sample_posterior_predictive`.
 
-        Of a deep process each layer is asked at what the one before has answered.
+        For a deep process, evaluate each layer at the result of the previous one.
         """
         if not hasattr(self, "_weights"):
             raise ValueError("This process has no weights yet: call gp.prior('f', X) first.")
@@ -230,7 +239,7 @@ class RandomFeatures(Base):
 
 
 def _products(cov: Any) -> Iterator[tuple[Variable, Any]]:
-    """What each covariance of a sum is multiplied by, and the covariance."""
+    """The factor and the covariance of each term of a sum."""
     if isinstance(cov, pm.gp.cov.Add):
         for each in cov._factor_list:
             yield from _products(each)
@@ -245,14 +254,14 @@ def _products(cov: Any) -> Iterator[tuple[Variable, Any]]:
         names = ", ".join(kind.__name__ for kind in DEGREES)
         what = " * ".join(type(each).__name__ for each in kinds) or type(cov).__name__
         raise ValueError(
-            f"RandomFeatures has no features of {what}: there are those of {names} and ArcCosine, "
-            "times numbers, and of sums of these. Write lgm.gp.SparseLatent for another covariance."
+            f"RandomFeatures has no features of {what}. Supported are {names} and ArcCosine, "
+            "times numbers, and sums of these. Write lgm.gp.SparseLatent for another covariance."
         )
     yield variance, kinds[0]
 
 
 def _frequencies(cov: Covariance, N: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Ω (d, N) of a length-scale 1."""
+    """Ω, shape (d, N), for length-scale 1."""
     omega = rng.standard_normal((cov.n_dims, N))
     degrees = DEGREES.get(type(cov), np.inf)
     return omega if degrees == np.inf else omega / np.sqrt(rng.chisquare(degrees, N) / degrees)

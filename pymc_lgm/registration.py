@@ -1,8 +1,8 @@
-"""What PyMC's list of step methods holds from ``import pymc_lgm`` on.
+"""Registration of the default step method with PyMC at ``import pymc_lgm``.
 
-PyMC asks every step method on its list which variables it claims. The step methods import Numba
-and most of this package, which takes longer than importing PyMC. So the list first holds a stand-in
-for the default, which imports them when `pymc.sample` asks.
+PyMC asks every step method on its list which variables it claims. The step methods import Numba and
+most of this package, which takes longer than importing PyMC. Therefore a stand-in for the default
+is on the list. It imports the step methods when `pymc.sample` asks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class StandIn:
     name = "pseudo_marginal"
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Make a step of the default step method: `pymc.sample` calls the class that it chose."""
+        """Make the default step method, since `pymc.sample` calls the class that it chose."""
         from pymc_lgm.steps import DEFAULT
 
         return DEFAULT(*args, **kwargs)
@@ -35,7 +35,7 @@ class StandIn:
 
 
 def register() -> None:
-    """Put the stand-in on PyMC's list, unless the step methods are there already."""
+    """Put the stand-in on PyMC's list, unless the step methods are on it already."""
     if "pymc_lgm.steps" in sys.modules:
         sys.modules["pymc_lgm.steps"].register()
     else:

@@ -1,4 +1,4 @@
-"""The page to look at after sampling: whether to trust the draws, and what to do next."""
+"""The report on a trace: whether to trust the draws, and what to do next."""
 
 from __future__ import annotations
 
@@ -29,25 +29,26 @@ def report(
     path: str | Path | None = None,
     backend: str = "matplotlib",
 ) -> Report:
-    """Judge a trace: verdicts in plain language, each with what to do next, tables and pictures.
+    """Judge a trace: verdicts with recommended actions, tables and pictures.
 
-    R-hat and effective sample sizes say whether to trust the draws. The sampler's statistics say
-    why not; out of their healthy range they are a warning only where R-hat or ESS is one, too, or
-    where they could hide something: a heavy tail of importance weights, a chain that stays at one
-    value, proposals lost to rounding.
+    R-hat and effective sample sizes decide whether to trust the draws. The sampler's statistics
+    explain problems. A statistic outside of its healthy range is a warning only if R-hat or ESS is
+    poor, too, or if R-hat and ESS can miss the problem: a heavy tail of importance weights, a chain
+    that stays at one value, proposals lost to rounding.
 
     Parameters
     ----------
     idata : DataTree or whatever ``arviz.convert_to_datatree`` takes
-        A trace from ``pm.sample``, by any sampler; what it does not hold is left out.
+        A trace from ``pm.sample``, by any sampler. Missing statistics are omitted.
     groups : mapping of str to str or sequence of str, optional
         Label -> posterior variables, as in `efficiency`: ``{"theta": ["ls", "eta"], "f": "f"}``.
         Default: one group per variable, then "all".
     path : str or path, optional
-        Where to save the report as HTML, at once.
+        File to which the report is saved as HTML.
     backend : {"matplotlib", "bokeh", "plotly", "none"}
-        What draws the pictures of the HTML. If it is not installed the report has none and says
-        so. bokeh and plotly add some megabytes of scripts, so that the page fetches nothing.
+        Library that draws the pictures of the HTML. If it is not installed the report has no
+        pictures, and gives the reason. For bokeh and plotly the page contains some megabytes of
+        scripts, so that it needs no network.
 
     Returns
     -------
@@ -57,8 +58,8 @@ def report(
     Raises
     ------
     ValueError
-        An unknown `backend`; no posterior group; a group that is empty or names a variable which
-        is not there.
+        If `backend` is unknown, if there is no posterior group, or if a group is empty or names a
+        variable that is not in the posterior.
 
     See Also
     --------
@@ -67,10 +68,11 @@ def report(
 
     Notes
     -----
-    Limits: R-hat 1.01 and 400 effective draws, 100 of each chain, bulk and tail [1]_; Pareto-k
-    0.7 [2]_; statistics as in ``docs/sample_statistics.md``. `efficiency` defines the costs.
+    The limits are R-hat 1.01 and 400 effective draws, 100 per chain, bulk and tail [1]_, and
+    Pareto-k 0.7 [2]_. The limits of statistics are in ``docs/sample_statistics.md``. `efficiency`
+    defines the costs.
 
-    The time is that of ArviZ's diagnostics, a few milliseconds an element of the posterior for
+    ArviZ's diagnostics take most of the time, a few milliseconds per element of the posterior for
     some thousand draws. Pictures are drawn when a page is made.
 
     References
@@ -106,12 +108,12 @@ def report(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Report:
-    """What `report` found out: print it, show it in a notebook, or save it as a page.
+    """The result of `report`: print it, show it in a notebook, or save it as a page.
 
     Attributes
     ----------
     verdicts : list of Verdict
-        Problems first, then warnings, then what is good. Each has a ``level`` ("problem",
+        Problems first, then warnings, then good results. Each has a ``level`` ("problem",
         "warning", "good"), a ``subject``, a ``sentence`` and an ``advice``.
     """
 
@@ -121,28 +123,29 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether there is nothing to do."""
+        """Whether there are neither problems nor warnings."""
         return all(verdict.level == "good" for verdict in self.verdicts)
 
     @property
     def groups(self) -> pd.DataFrame:
-        """The worst of each group: ESS, R-hat, Monte Carlo error over sd, and costs."""
+        """The worst element of each group: ESS, R-hat, Monte Carlo error over sd, and costs."""
         return self._numbers.groups
 
     @property
     def elements(self) -> pd.DataFrame:
-        """A row for each element of each variable."""
+        """Diagnostics with one row per element of each variable."""
         return self._numbers.elements
 
     @property
     def statistics(self) -> pd.DataFrame:
-        """Mean of each of the sampler's statistics, of all chains and the extreme ones."""
+        """Mean of each sampler statistic, over all chains and for the extreme chains."""
         return self._numbers.statistics
 
     def save(self, path: str | Path) -> None:
-        """Write one HTML file that needs no other and no network.
+        """Write one self-contained HTML file.
 
-        A file that is there is replaced at once when all is written: an error leaves it as it was.
+        An existing file is replaced only when the new one is complete, so an error does not change
+        it.
         """
         write_whole(Path(path), as_document(self._repr_html_()))
 

@@ -1,6 +1,7 @@
-"""From f to y: moments and class probabilities of a new observation, one rule a likelihood.
+"""Moments and class probabilities of a new observation from moments of f.
 
-Dispatched on the likelihood's op, so that a likelihood of one's own joins by ``response.register``.
+There is one rule per likelihood, dispatched on its op. ``response.register`` adds a rule for your
+own likelihood.
 """
 
 from functools import singledispatch
@@ -34,11 +35,12 @@ LOGISTIC_WEIGHTS = 0.75 * expit(LOGISTIC_NODES) * expit(-LOGISTIC_NODES)
 def response(op: Any, mean: Array, variance: Array) -> Array:
     """Return E[y], E[y²] and class probabilities for f ~ N(mean, variance), as rows.
 
-    Dispatched on the likelihood's op; its parameters other than f are further arguments. Shape
-    (2 + r, points) with r = 0 for what is not a class, 1 for two classes. Of a likelihood with a
-    latent variable a class mean and variance have shape (classes, points).
+    The function is dispatched on the likelihood's op, and its parameters other than f are further
+    arguments. The result has shape (2 + r, points), with r = 0 if y is not a class, and r = 1 for
+    two classes. If the likelihood has one latent variable per class, mean and variance have shape
+    (classes, points).
     """
-    raise NotImplementedError(f"No response is known of {type(op).__name__}.")
+    raise NotImplementedError(f"There is no rule for the response of {type(op).__name__}.")
 
 
 @response.register(Probit.rv_type)
@@ -50,10 +52,11 @@ def _(op: Any, mean: Array, variance: Array) -> Array:
 
 @response.register(Logistic.rv_type)
 def _(op: Any, mean: Array, variance: Array) -> Array:
-    """E[1 / (1 + exp(−f))] to 1e-9, by the quadrature that suits the scale.
+    """E[1 / (1 + exp(−f))] with an error below 1e-9, by one of two quadrature rules.
 
-    Gauss–Hermite in f where its standard deviation is small; where it is large, the sigmoid is
-    steep beside the normal and E[Φ((mean + u) / sd)] over a logistic u is smooth: trapezoids.
+    If the standard deviation of f is small, it uses Gauss–Hermite quadrature in f. If it is large,
+    the sigmoid is steep relative to the normal density, but E[Φ((mean + u) / sd)] over a logistic u
+    is smooth, and it uses the trapezoidal rule.
     """
     mean, sd = mean[:, None], np.sqrt(variance)[:, None]
     narrow = expit(mean + sd * NODES) @ WEIGHTS
@@ -84,7 +87,7 @@ def _(op: Any, mean: Array, variance: Array, cutpoints: Array, noise: Array) -> 
     scaled = ((cutpoints - mean[:, None]) / np.sqrt(variance + noise**2)[:, None]).T
     beyond = np.full((1, len(mean)), np.inf)
     lower, upper = np.concatenate([-beyond, scaled]), np.concatenate([scaled, beyond])
-    mirror = lower + upper > 0.0  # subtract where the two are small
+    mirror = lower + upper > 0.0  # subtract the tails in which both are small
     p = np.where(mirror, ndtr(-lower) - ndtr(-upper), ndtr(upper) - ndtr(lower))
     category = np.arange(len(p))
     return np.stack([category @ p, category**2 @ p, *p])
@@ -92,7 +95,7 @@ def _(op: Any, mean: Array, variance: Array, cutpoints: Array, noise: Array) -> 
 
 @response.register(Softmax.rv_type)
 def _(op: Any, mean: Array, variance: Array) -> Array:
-    """Probabilities of the classes, whose f are independent given a draw: a quadrature."""
+    """Class probabilities by quadrature; the f of the classes are independent given a draw."""
     x, weights = nodes_of_sets(len(mean))
     f = mean + np.sqrt(variance) * x[:, :, None]
     # Beyond four classes some weights are negative.
@@ -104,7 +107,7 @@ def _(op: Any, mean: Array, variance: Array) -> Array:
 
 @response.register(RobustMax.rv_type)
 def _(op: Any, mean: Array, variance: Array, epsilon: Array) -> Array:
-    """Probabilities that each f is the largest, by quadrature over it; and ε for the others."""
+    """Probability that each f is the largest, by quadrature over it, with ε for the others."""
     C, sd = len(mean), np.maximum(np.sqrt(variance), 1e-10)
     at = mean[:, None] + sd[:, None] * NODES[:, None]
     below = ndtr((at[:, None] - mean[:, None]) / sd[:, None])  # class, other class, node, point

@@ -1,4 +1,4 @@
-"""How good probabilities of classes are: density, squared error, abstention, capacity."""
+"""Scores of class probabilities: log density, squared error, abstention, capacity."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,11 +15,11 @@ __all__ = ["Capacity", "abstention_curve", "brier_score", "capacity", "log_predi
 
 LEVELS = tuple(np.arange(51) / 100)
 ROUNDING = 1e-12
-"""Of a level: a probability of 0.51 is at the level 0.01."""
+"""Rounding tolerance of a level, so that a probability of 0.51 is at the level 0.01."""
 
 
 def log_predictive_density(y: ArrayLike, probability: ArrayLike) -> float:
-    """Average the log predictive probability of what was observed: Σ log p(y_i | data) / n.
+    """Average the log predictive probability of the observations: Σ log p(y_i | data) / n.
 
     Parameters
     ----------
@@ -31,12 +31,18 @@ def log_predictive_density(y: ArrayLike, probability: ArrayLike) -> float:
     Returns
     -------
     float
-        In nats per observation: 0 at best, −∞ if something impossible happened.
+        In nats per observation: 0 at best, −∞ if an observation had probability 0.
+
+    Raises
+    ------
+    ValueError
+        If the shapes of `y` and `probability` do not fit, if a label is not one of 0...r − 1, or if
+        a probability is outside [0, 1].
 
     See Also
     --------
     brier_score : The mean squared error of the same probabilities.
-    predict : Makes them.
+    predict : Computes the probabilities.
 
     Examples
     --------
@@ -53,7 +59,7 @@ def log_predictive_density(y: ArrayLike, probability: ArrayLike) -> float:
 def brier_score(y: ArrayLike, probability: ArrayLike) -> float:
     r"""Average the squared error of predictive probabilities.
 
-    Of two classes, with :math:`p_i = p(y_i = 1)`, and of more, with :math:`p_{ic} = p(y_i = c)`,
+    For two classes, with :math:`p_i = p(y_i = 1)`, and for more, with :math:`p_{ic} = p(y_i = c)`,
 
     .. math::
 
@@ -70,17 +76,21 @@ def brier_score(y: ArrayLike, probability: ArrayLike) -> float:
     Returns
     -------
     float
-        0 at best, at worst 1 of two classes and 2 of more.
+        0 at best; at worst 1 for two classes and 2 for more.
+
+    Raises
+    ------
+    ValueError
+        As for `log_predictive_density`.
 
     See Also
     --------
     log_predictive_density : The logarithmic score of the same probabilities.
-    predict : Makes them.
+    predict : Computes the probabilities.
 
     Notes
     -----
-    The sum over two classes is twice as large, which is what G. W. Brier has, and some authors
-    after him.
+    G. W. Brier and some later authors sum over the two classes, which is twice as large.
 
     References
     ----------
@@ -102,11 +112,11 @@ def brier_score(y: ArrayLike, probability: ArrayLike) -> float:
 def abstention_curve(
     y: ArrayLike, probability: ArrayLike, levels: Sequence[float] = LEVELS
 ) -> pd.DataFrame:
-    """Accuracy and AUC among the observations whose class one dares to tell.
+    """Accuracy and AUC among the observations that a classifier does not abstain from.
 
-    At a level ρ one abstains where 0.5 − ρ < p < 0.5 + ρ, and else says 1 if p > 0.5. Of r classes
-    one says the most probable, and abstains where its probability is below (1 + 2 (r − 1) ρ) / r:
-    for two classes the same.
+    At level ρ the classifier abstains if 0.5 − ρ < p < 0.5 + ρ, and else predicts 1 if p > 0.5.
+    With r classes it predicts the most probable class, and abstains if its probability is below
+    (1 + 2 (r − 1) ρ) / r, which is the same rule for two classes.
 
     Parameters
     ----------
@@ -120,14 +130,25 @@ def abstention_curve(
     Returns
     -------
     pandas.DataFrame
-        A row for each level, with columns ``abstention`` (the share of observations left out),
-        ``accuracy`` and ``auc``. NaN where nothing is left, or for the AUC a single class. Of
-        several classes it is the mean of the AUC of each against the others.
+        One row per level, with columns ``abstention`` (the share of observations that are left
+        out), ``accuracy`` and ``auc``. They are NaN if no observations are left, and ``auc`` also
+        if only one class is left. For several classes, ``auc`` is the mean of the AUC of each class
+        against the others.
+
+    Raises
+    ------
+    ValueError
+        As for `log_predictive_density`.
+
+    See Also
+    --------
+    capacity : The area under these curves.
+    predict : Computes the probabilities.
 
     Notes
     -----
-    AUC is the Mann–Whitney statistic, the probability that a 1 ranks above a 0, ties counting one
-    half: exact and three lines, so that scikit-learn need not be installed.
+    AUC is the Mann–Whitney statistic, the probability that a 1 ranks above a 0, with ties counted
+    as one half. It is computed exactly, without scikit-learn.
 
     References
     ----------
@@ -165,17 +186,38 @@ class Capacity(NamedTuple):
 
 
 def capacity(y: ArrayLike, probability: ArrayLike, levels: Sequence[float] = LEVELS) -> Capacity:
-    r"""Summarize how well probabilities tell when to trust them.
+    r"""Compute the capacity: how well probabilities indicate which predictions to trust.
 
     The area under accuracy, or AUC, against the degree of abstention :math:`a`, divided by the
     largest degree :math:`a_{\max}` at which the curve is defined:
 
     .. math:: \frac{1}{a_{\max}} \int_0^{a_{\max}} \text{score}(a) \, da ,
 
-    by the trapezoidal rule over the levels. Close to one, the classifier is right about what it is
-    confident of. If no level abstains, the score itself.
+    by the trapezoidal rule over the levels. If it is close to one, confident predictions are right.
+    If no level abstains, it is the score itself.
 
-    Parameters, references: as in `abstention_curve`.
+    Parameters
+    ----------
+    y, probability, levels
+        As in `abstention_curve`.
+
+    Returns
+    -------
+    Capacity
+        ``accuracy`` and ``auc``; NaN if the curve is not defined at any level.
+
+    Raises
+    ------
+    ValueError
+        As for `log_predictive_density`.
+
+    See Also
+    --------
+    abstention_curve : The curves.
+
+    References
+    ----------
+    As for `abstention_curve`.
 
     Examples
     --------
@@ -197,7 +239,7 @@ def capacity(y: ArrayLike, probability: ArrayLike, levels: Sequence[float] = LEV
 
 
 def _auc(labels: np.ndarray, p: Array) -> float:
-    """Return the share of (1, 0) pairs that p ranks rightly, ties counting one half."""
+    """Return the share of (1, 0) pairs that p ranks correctly, with ties counted as one half."""
     ones = int(labels.sum())
     zeros = len(labels) - ones
     if not ones or not zeros:
@@ -207,7 +249,7 @@ def _auc(labels: np.ndarray, p: Array) -> float:
 
 
 def _checked(y: ArrayLike, probability: ArrayLike) -> tuple[np.ndarray, Array]:
-    """Return y as integers and p with a column per class, or say what is wrong with them."""
+    """Return y as integers and p with one column per class; raise if either is invalid."""
     labels, p = np.asarray(y), np.asarray(probability, dtype=np.float64)
     if p.ndim == 1:
         p = np.stack([1.0 - p, p], axis=1)

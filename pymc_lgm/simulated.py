@@ -19,7 +19,7 @@ __all__ = ["kept", "prior_draws", "replace", "replaceable_data"]
 
 
 def replaceable_data(model: pm.Model) -> dict[str, SharedVariable]:
-    """Return the `pymc.Data` of each observed variable; an error names one that has none."""
+    """Return the `pymc.Data` of each observed variable; raise if a variable has none."""
     data: dict[str, SharedVariable] = {}
     for rv in model.observed_RVs:
         shared = [v for v in ancestors([model.rvs_to_values[rv]]) if isinstance(v, SharedVariable)]
@@ -28,11 +28,11 @@ def replaceable_data(model: pm.Model) -> dict[str, SharedVariable]:
             if not isinstance(value.owner.op.scalar_op, Cast):
                 break
             value = value.owner.inputs[0]
-        # Of an expression of the data it is not known which data make it what was drawn.
+        # If observations are an expression of the data, the data for given draws are not known.
         if shared != [value] or value in data.values():
             raise ValueError(
                 f"The test replaces the observations of {rv.name!r} in each replicate: "
-                f"write observed=pm.Data({rv.name + '_data'!r}, y), with data of its own."
+                f"write observed=pm.Data({rv.name + '_data'!r}, y), with its own data."
             )
         data[rv.name] = value
     return data
@@ -47,7 +47,7 @@ def prior_draws(
         transform = model.rvs_to_transforms[rv]
         transformed.append(rv if transform is None else transform.forward(rv, *rv.owner.inputs))
     drawn = pm.draw([*transformed, *model.observed_RVs], draws=draws, random_seed=rng)
-    if draws == 1:  # PyMC leaves the axis of draws out.
+    if draws == 1:  # PyMC omits the axis of draws.
         drawn = [np.asarray(values)[None] for values in drawn]
     names = [model.rvs_to_values[rv].name for rv in model.free_RVs]
     points = dict(zip(names, drawn, strict=False))
@@ -58,14 +58,14 @@ def prior_draws(
 
 
 def replace(data: Mapping[str, SharedVariable], observed: Mapping[str, Array]) -> None:
-    """Put observations in the place of those that a model has."""
+    """Replace the observations of a model."""
     for name, variable in data.items():
         variable.set_value(np.asarray(observed[name]).astype(variable.dtype), borrow=True)
 
 
 @contextmanager
 def kept(data: Mapping[str, SharedVariable]) -> Iterator[None]:
-    """Give a model its own observations back at the end."""
+    """Restore the observations of a model at the end."""
     own = {name: variable.get_value() for name, variable in data.items()}
     try:
         yield

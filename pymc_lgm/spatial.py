@@ -1,4 +1,4 @@
-"""Maps of areas: which are neighbors, and what scales an intrinsic model of them."""
+"""Maps of areas: the matrix of neighbors, and the scale of an intrinsic model."""
 
 from __future__ import annotations
 
@@ -18,21 +18,32 @@ __all__ = ["adjacency", "exceedance", "plot_map", "scaling_factor"]
 
 
 def adjacency(neighbors: Any, n: int | None = None, *, sparse: bool = False) -> Any:
-    """Make the matrix W of a map, W_ij = 1 where areas i and j are neighbors: what PyMC takes.
+    """Make the adjacency matrix W of a map for PyMC: W_ij = 1 if areas i and j are neighbors.
 
     Parameters
     ----------
     neighbors : array_like, shape (edges, 2), or libpysal.weights.W
         Pairs of areas, counted from 0, each once or both ways; or weights of libpysal.
     n : int, optional
-        Number of areas: by default the largest in a pair, and one.
+        Number of areas, by default the largest number in a pair plus one.
     sparse : bool
-        Whether W is a sparse matrix: `pymc.CAR` takes it, and of ten thousand areas it is all that
-        a model needs. `pymc.ICAR` takes arrays alone.
+        Whether W is a sparse matrix. `pymc.CAR` accepts it, and with ten thousand areas it saves an
+        n × n array. `pymc.ICAR` accepts only arrays.
 
     Returns
     -------
     ndarray, or scipy.sparse.csr_matrix, shape (n, n)
+
+    Raises
+    ------
+    ValueError
+        If `neighbors` is not an array of pairs of integers, if there are no pairs and no `n`, if an
+        area is not in 0...n − 1, or if an area is its own neighbor.
+
+    See Also
+    --------
+    spatial.scaling_factor : The scale of an intrinsic model on the map.
+    spatial.plot_map : A picture of the map.
 
     Examples
     --------
@@ -52,7 +63,7 @@ def adjacency(neighbors: Any, n: int | None = None, *, sparse: bool = False) -> 
             "counted from 0, one per row."
         )
     if n is None and not edges.size:
-        raise ValueError("neighbors has no pairs: write how many areas there are, n=.")
+        raise ValueError("neighbors has no pairs: write the number of areas, n=.")
     size = int(edges.max()) + 1 if n is None else n
     outside = edges[(edges < 0) | (edges >= size)]
     if outside.size:
@@ -61,7 +72,7 @@ def adjacency(neighbors: Any, n: int | None = None, *, sparse: bool = False) -> 
         own = int(edges[edges[:, 0] == edges[:, 1]][0, 0])
         raise ValueError(f"Area {own} is its own neighbor: leave the pair ({own}, {own}) out.")
     both = np.unique(np.vstack([edges, edges[:, ::-1]]), axis=0)
-    # PyTensor takes sparse matrices, and no sparse arrays.
+    # PyTensor accepts sparse matrices, but not sparse arrays.
     W = csr_matrix((np.ones(len(both), dtype=np.int64), both.T), shape=(size, size))
     return W if sparse else W.toarray()
 
@@ -70,25 +81,33 @@ def scaling_factor(W: ArrayLike) -> Any:
     r"""Compute the scale of an intrinsic model: the geometric mean of its marginal variances.
 
     With :math:`Q = D - W` and :math:`Q^-` its generalized inverse, under a sum of zero in each
-    component of the map, :math:`s = \exp \operatorname{mean}_i \log Q^-_{ii}`. In the model of
-    Besag, York and Mollié, ``sqrt(rho / s) * phi`` then has a variance of about rho.
+    connected component of the map, :math:`s = \exp \operatorname{mean}_i \log Q^-_{ii}`. In the
+    model of Besag, York and Mollié, ``sqrt(rho / s) * phi`` then has a variance of about rho.
 
     Parameters
     ----------
     W : array_like or sparse, shape (n, n)
-        Symmetric, 0 where areas are no neighbors.
+        Symmetric; 0 for areas that are not neighbors.
 
     Returns
     -------
     float, or ndarray of shape (n,)
-        Of a map in several components that of the component of each area; an area without
-        neighbors has no such variance, and 1.
+        One number for a connected map. For a map with several components, the scale of the
+        component of each area. An area without neighbors has scale 1.
+
+    Raises
+    ------
+    ValueError
+        If W is not square and symmetric, or if it has a negative weight.
+
+    See Also
+    --------
+    spatial.adjacency : Makes W.
 
     Notes
     -----
-    Areas with few neighbors make it cheap, n^1.5 operations or so, and no n × n array is made of a
-    sparse W: the variances are those of a sparse field, by the equations of Takahashi, that is
-    conditioned on a sum of zero.
+    If areas have few neighbors it takes about n^1.5 operations, and for a sparse W no n × n array
+    is made. The variances of a sparse GMRF follow from the Takahashi equations.
 
     References
     ----------
@@ -115,7 +134,7 @@ def scaling_factor(W: ArrayLike) -> Any:
     scales = np.ones(count)
     for k in np.flatnonzero(np.bincount(component) > 1):
         part = np.flatnonzero(component == k)
-        # The mean of the areas has variance 1 here, which every area has with it.
+        # Here the mean of the areas has variance 1, which is a part of every variance.
         variances = Intrinsic(matrix[part][:, part], 1.0).factor.inverse_diagonal - 1.0
         scales[k] = np.exp(np.mean(np.log(variances)))
     return float(scales[0]) if count == 1 else scales[component]

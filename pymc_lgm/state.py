@@ -1,7 +1,8 @@
-"""State: theta, f and what was computed from them, so that nothing is computed twice.
+"""State: theta, f, and cached quantities that depend on them.
 
-What depends on theta alone is in `AtTheta`: computed when it is asked for, once. A `State` is that
-and an f. A kernel gets a `State` and returns a `State`; a rejected proposal returns the same one.
+`AtTheta` caches quantities that depend on theta alone. Each is computed once, when it is first
+needed. A `State` is an `AtTheta` and an f. A kernel maps a `State` to a `State`, and a rejected
+proposal returns the same object.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["AtTheta", "LikelihoodAt", "State", "acceptance_probability"]
 
 @dataclass(frozen=True)
 class LikelihoodAt:
-    """The likelihood of a model at one theta, as a function of f: what approximations see."""
+    """The likelihood of a model at one theta as a function of f, for approximations."""
 
     model: LatentGaussian
     theta: Array
@@ -41,27 +42,27 @@ class LikelihoodAt:
         return self.model.log_likelihood(f, self.theta)
 
     def sites(self, rows: Array) -> Array:
-        """ℓ_i(f_i) of each row of f, shape (N, n), or those of the sets, (N, G)."""
+        """ℓ_i(f_i) of each row of f, shape (N, n), or ℓ of each set, shape (N, G)."""
         return self.model.site_log_likelihoods(rows, self.theta)
 
     @property
     def sets(self) -> NDArray[np.intp] | None:
-        """Which f_i an observation reads together."""
+        """Sets of f_i that observations read; ``None`` if each reads one f_i."""
         return self.model.sets
 
     @property
     def probit_signs(self) -> Array | None:
-        """Its signs s if it is Σ log Φ(s_i f_i)."""
+        """Signs s if ℓ = Σ log Φ(s_i f_i), else ``None``."""
         return self.model.probit_signs()
 
     @property
     def effects(self) -> Effects | None:
-        """What has been integrated out."""
+        """Observation-level random effects that are integrated out of ℓ, if there are any."""
         return self.model.effects(self.theta)
 
 
 class AtTheta:
-    """A theta, and all that depends on it alone: computed when it is asked for, once.
+    """A theta, and cached quantities that depend on it alone.
 
     Attributes
     ----------
@@ -71,7 +72,7 @@ class AtTheta:
     log_prior : float
         log p(theta), finite.
     prior : Prior
-        N(m(theta), K(theta)). Its factor is made by the first verb that needs it.
+        N(m(theta), K(theta)). It is factorized by the first method that needs its factor.
     likelihood : LikelihoodAt
         ℓ as a function of f.
     """
@@ -84,27 +85,28 @@ class AtTheta:
 
     @classmethod
     def of(cls, model: LatentGaussian, theta: Array) -> AtTheta | None:
-        """Look at theta; ``None`` where p(theta) is 0, or K, and counted, has no scale."""
+        """Make it at theta. ``None`` if p(theta) is 0, or (counted) if K cannot be computed."""
         return _looked_at(model, theta, model.prior)
 
     def moved(self, theta: Array) -> AtTheta | None:
-        """Look at another theta, of the same model. Nothing is factorized yet."""
+        """Make it at another theta of the same model. Nothing is factorized yet."""
         there = _looked_at(self.model, theta, self.prior.moved)
         if there is not None and there.prior.has_covariance_of(self.prior):
             there._of_covariance = self._of_covariance
         return there
 
     def state(self, f: Array, estimate: Estimate | None = None) -> State | None:
-        """The state with this f; ``None`` where its likelihood is 0 or no number."""
+        """The state with this f; ``None`` if its likelihood is 0 or not finite."""
         log_likelihood = self.log_likelihood(f)
         return None if log_likelihood == -math.inf else State(self, f, log_likelihood, estimate)
 
     @property
     def is_proper(self) -> bool:
-        """Whether theta has a density of f, and of what f is made of; counted as lost if not.
+        """Whether f, and the parts of f, have a proper density at theta; counted if not.
 
-        Factorizes K. Each move asks before it goes to a theta, so that it rejects by itself: a
-        sweep that is rejected as a whole leaves the posterior invariant only if it is reversible.
+        It factorizes K. Each move checks it before it accepts a theta, so that the move itself is
+        rejected. If a whole sweep were rejected instead, it would leave the posterior invariant
+        only if the sweep is reversible.
         """
 
         def compute() -> bool:
@@ -116,7 +118,7 @@ class AtTheta:
         return self.once("proper", compute)
 
     def log_likelihood(self, f: Array) -> float:
-        """ℓ(f, theta); −inf, and counted, where it cannot be computed."""
+        """ℓ(f, theta); −inf, and counted, if it cannot be computed."""
         return _checked(self.model.log_likelihood(f, self.theta))
 
     def log_likelihoods(self, rows: Array) -> Array:
@@ -129,7 +131,7 @@ class AtTheta:
         return values
 
     def approximation(self, search: Search) -> GaussianApproximation | None:
-        """The q that a search finds here; ``None``, and counted, if it finds none."""
+        """The q that a search finds at theta; ``None``, and counted, if it finds none."""
 
         def compute() -> GaussianApproximation | None:
             q = search(self.likelihood, self.prior)
@@ -140,14 +142,14 @@ class AtTheta:
         return self.once(search, compute)
 
     def once[Result](self, what: Hashable, compute: Callable[[], Result]) -> Result:
-        """What ``compute`` returns; it is called the first time that ``what`` is asked for."""
+        """Cached result of ``compute``, which is called when ``what`` is first requested."""
         if what not in self._known:
             self._known[what] = compute()
         result: Result = self._known[what]
         return result
 
     def last[Result](self, what: Hashable, given: Any, compute: Callable[[], Result]) -> Result:
-        """The same for a function of K and ``given``, for as long as neither moves."""
+        """Cached result for a function of K and ``given``, valid until one of them changes."""
         known = self._of_covariance.get(what)
         if known is None or known[0] != given:
             known = self._of_covariance[what] = given, compute()
@@ -162,15 +164,15 @@ class State:
     Attributes
     ----------
     at : AtTheta
-        Theta, and what depends on it alone.
+        Theta, and cached quantities that depend on it alone.
     f : ndarray, shape (n,)
         Latent variables.
     log_likelihood : float
         ℓ(f, theta).
     estimate : Estimate, optional
-        Of p(y | theta), by the importance draws that f was one of.
+        Estimate of p(y | theta) from the importance sample that contains f.
     kept : Kept, optional
-        Those draws, as long as f is one of them.
+        The importance sample, as long as it contains f.
     """
 
     at: AtTheta
@@ -184,7 +186,7 @@ class State:
     def of(
         cls, model: LatentGaussian, theta: Array, f: Array, kept: Kept | None = None
     ) -> State | None:
-        """Compute everything at (theta, f); ``None`` where the density is zero or undefined."""
+        """Compute the state at (theta, f); ``None`` if the density is zero or undefined."""
         at = AtTheta.of(model, theta)
         state = at.state(f) if at is not None and at.is_proper else None
         return state if state is None or kept is None else replace(state, kept=kept)
@@ -215,15 +217,15 @@ class State:
         return self.at.log_prior
 
     def with_theta(self, theta: Array, follow: Callable[[Prior], Array]) -> State | None:
-        """Move to another theta; what is held fixed says how f follows from the prior there.
+        """Move to another theta; ``follow`` computes f there from the prior.
 
         ``lambda prior: f`` holds f, ``lambda prior: prior.mean + prior.multiply(nu)`` holds ν.
 
         Returns
         -------
         State or None
-            ``None`` where theta has no prior density, K cannot be factorized or the likelihood is
-            zero. One O(n³) operation, none if theta changes K by a factor, or not at all.
+            ``None`` if theta has prior density 0, if K cannot be factorized or if the likelihood is
+            zero. One O(n³) operation, or none if theta changes K by a factor, or not at all.
         """
         there = self.at.moved(theta)
         return there.state(follow(there.prior)) if there is not None and there.is_proper else None
@@ -237,7 +239,7 @@ class State:
         return State(self.at, f, log_likelihood, self.estimate)
 
     def once[Result](self, what: Hashable, compute: Callable[[], Result]) -> Result:
-        """As `AtTheta.once`, for what depends on f, too."""
+        """`AtTheta.once` for quantities that depend on f, too."""
         if what not in self._known:
             self._known[what] = compute()
         result: Result = self._known[what]
@@ -247,7 +249,7 @@ class State:
 def _looked_at(
     model: LatentGaussian, theta: Array, prior_at: Callable[[Array], Prior | None]
 ) -> AtTheta | None:
-    # Cheapest first: a theta outside its prior's support never pays for a covariance.
+    # Cheapest first: outside the support of its prior, theta needs no covariance.
     log_prior = _checked(model.log_prior(theta))
     if log_prior == -math.inf:
         return None
@@ -259,7 +261,7 @@ def _looked_at(
 
 
 def _checked(log_density: float) -> float:
-    """A log density as a number that can be compared: NaN and +inf become −inf and are counted."""
+    """A log density that can be compared: NaN and +inf become −inf and are counted."""
     if math.isnan(log_density) or log_density == math.inf:
         tally.numerical_rejections += 1
         return -math.inf
@@ -267,5 +269,5 @@ def _checked(log_density: float) -> float:
 
 
 def acceptance_probability(log_ratio: float) -> float:
-    """min(1, exp(log_ratio)): what a kernel accepts with; 0 where the ratio is not a number."""
+    """Acceptance probability min(1, exp(log_ratio)); 0 if the ratio is NaN."""
     return 0.0 if math.isnan(log_ratio) else math.exp(min(0.0, log_ratio))

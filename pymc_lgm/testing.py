@@ -1,12 +1,12 @@
-"""Conformance checks for samplers of latent Gaussian models: ours and those of third parties.
+"""Tests of correctness for samplers of latent Gaussian models, also of third parties.
 
-`joint_test` asks whether a step method leaves p(theta, f | y) invariant, with an honest p-value;
-`quadrature` gives the posterior of a tiny model to many digits; `calibrate` asks whether whole
-runs, tuning included, end in the posterior. All take any PyMC step method.
+`joint_test` tests whether a step method leaves p(theta, f | y) invariant, with a valid p-value.
+`quadrature` computes the posterior of a tiny model to many digits. `calibrate` tests whether whole
+runs, tuning included, draw from the posterior. The tests accept any PyMC step method.
 
-A sampler is exact if it passes the first two, on every likelihood that it claims to support.
+A sampler should pass the first two on every likelihood that it claims to support.
 
-One file of more than 300 lines: the two tests make one public module.
+
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class JointTest:
     Attributes
     ----------
     pvalues : dict of str to float
-        Two p-values for each test function: of its mean rank, and of its mean squared rank.
+        Two p-values for each test function, one for its mean rank and one for its mean squared
+        rank.
     """
 
     pvalues: dict[str, float]
@@ -56,17 +57,17 @@ class JointTest:
 
     @classmethod
     def of_pairs(cls, before: Mapping[str, Array], after: Mapping[str, Array]) -> JointTest:
-        """Test that pairs of numbers have the same law before and after.
+        """Test that pairs of numbers have the same distribution before and after.
 
         Let u be the rank of a value among all 2R of its test function, from −1 to 1. Under the
         hypothesis the changes d_r = u_r' − u_r of the R pairs have mean 0, so
 
             z = Σ d_r / √(Σ d_r²)
 
-        is nearly standard normal; the same holds for u². Where the kernel is reversible the two of
-        a pair can be exchanged: the d_r have independent random signs, whatever their size, and the
-        tail of z is below 2 exp(−z²/2) for every R (Efron 1969, *Student's t-test under symmetry
-        conditions*, JASA 64).
+        is nearly standard normal; the same holds for u². If the kernel is reversible, the members
+        of a pair are exchangeable. Then the d_r have independent random signs given their sizes,
+        and the tail probability of z is below 2 exp(−z²/2) for every R (Efron 1969, *Student's
+        t-test under symmetry conditions*, JASA 64).
 
         Parameters
         ----------
@@ -76,7 +77,7 @@ class JointTest:
         Returns
         -------
         JointTest
-            Without the functions that never change.
+            P-values of all test functions except those that never change.
 
         Raises
         ------
@@ -87,7 +88,7 @@ class JointTest:
         for name, first in before.items():
             R = len(first)
             if np.isnan(first).any() or np.isnan(after[name]).any():
-                raise ValueError(f"{name} is NaN in one of the replicates: look at the sampler.")
+                raise ValueError(f"{name} is NaN in one of the replicates: check the sampler.")
             ranks = stats.rankdata(np.concatenate([first, after[name]]))
             u = (ranks - R - 0.5) / R
             for label, h in ((name, u), (f"{name} squared", u**2)):
@@ -107,42 +108,53 @@ def joint_test(
     tune: int = 0,
     rng: np.random.Generator,
 ) -> JointTest:
-    """Test that a step method leaves the joint law of (theta, f, y) invariant.
+    """Test that a step method leaves the joint distribution of (theta, f, y) invariant.
 
-    Draw (theta, f) from the prior and y from p(y | f, theta), run ``steps`` steps of the sampler
-    given that y, and compare (theta, f) after with (theta, f) before, replicate by replicate. If
-    and only if the kernel leaves p(theta, f | y) invariant for every y, both have the joint law of
-    the model. Replicates are independent, so unlike those of the successive-conditional simulator
-    of Geweke (2004) the p-values are honest. Comparing pairs sees what a kernel of small steps does
-    wrong: what it leaves alone adds no noise.
+    The test draws (theta, f) from the prior and y from p(y | f, theta), runs ``steps`` steps of the
+    sampler given that y, and compares (theta, f) after with (theta, f) before, replicate by
+    replicate. Both have the joint distribution of the model if and only if the kernel leaves
+    p(theta, f | y) invariant for every y. Replicates are independent, so the p-values are valid,
+    unlike those of the successive-conditional simulator of Geweke (2004). The comparison of pairs
+    detects errors also of a kernel with small steps, because components that do not change add no
+    noise.
 
     Parameters
     ----------
     step : PyMC step method
-        It is run as after tuning. Give it a sensible scale from the start, or let it tune.
+        It is run as after tuning. Give it a sensible scale at the start, or let it tune.
     model : pymc.Model
         The model that ``step`` was made for, with its observations in `pymc.Data` so that they
         can be replaced.
     replicates : int
-        Independent repetitions; the test sees deviations of about 1/√replicates in a
+        Number of independent replicates. The test detects deviations of about 1/√replicates in a
         distribution function, and smaller ones if the kernel moves little.
     steps : int
-        Steps a replicate. A kernel that errs a little errs more after five.
+        Steps per replicate. More steps increase the effect of a small error.
     tune : int
-        Steps of tuning beforehand, on the model's own observations. What they teach is frozen, and
-        must be exact for any others.
+        Steps of tuning before the test, with the model's own observations. The result is frozen,
+        and the sampler must be exact with it for any other observations.
     rng : numpy.random.Generator
 
     Returns
     -------
     JointTest
-        Test functions: each theta_j; each whitened ν_i = (L⁻¹(f − m))_i; the log-likelihood; for
-        each i the score g_i = ∂ℓ/∂f_i, g_i ν_i, and f_i theta_j.
+        The test functions are each theta_j, each whitened ν_i = (L⁻¹(f − m))_i, the log-likelihood,
+        and for each i the score g_i = ∂ℓ/∂f_i, g_i ν_i and f_i theta_j.
+
+    Raises
+    ------
+    ValueError
+        If observations cannot be replaced, or if a test function is NaN in a replicate.
 
     See Also
     --------
     testing.calibrate : Tests whole runs, tuning included.
     testing.quadrature : Exact moments of tiny models.
+
+    References
+    ----------
+    J. Geweke (2004). Getting it right: joint distribution tests of posterior simulators. Journal of
+    the American Statistical Association 99, 799-804.
 
     Examples
     --------
@@ -184,17 +196,17 @@ def joint_test(
 
 
 def joint_values(model: LatentGaussian, theta: Array, f: Array) -> dict[str, float]:
-    """What `joint_test` looks at, at one point: functions of (theta, f, y) that errors move.
+    """Values of the test functions of `joint_test` at one point.
 
     Parameters
     ----------
     model : LatentGaussian
-        With the y of this replicate.
+        The model with the y of this replicate.
     theta : ndarray, shape (p,)
     f : ndarray, shape (n,)
     """
     prior = model.prior(theta)
-    assert prior is not None, "a prior draw whose covariance is not a number"
+    assert prior is not None, "a prior draw whose covariance cannot be computed"
     assert prior.is_proper, "a prior draw with a singular covariance: raise the model's jitter"
     nu = prior.solve(f - prior.mean)
     values = {f"theta[{j}]": float(theta[j]) for j in range(theta.size)}
@@ -222,7 +234,7 @@ def _with_latents(
     theta: Array,
     f: Array,
 ) -> dict[str, float]:
-    """And of latent variables that f is the predictor of: their law given f and y is drawn from."""
+    """Add test functions of latent variables that f is the predictor of."""
     read = np.arange(f.size)[numeric.form.of_eta]
     for name in numeric.latents:
         for i, x in enumerate(np.ravel(point[name])):
@@ -255,27 +267,32 @@ def quadrature(
 ) -> Moments:
     """Compute the posterior moments of a tiny model by the trapezoidal rule on a product grid.
 
-    The rule converges faster than any power of the spacing for densities that vanish at both
-    ends; check by halving the spacing.
+    For densities that vanish at both ends, the rule converges faster than any power of the spacing.
+    Halve the spacing to check the result.
 
     Parameters
     ----------
     model : LatentGaussian
-        n ≤ 3 and p ≤ 2, or memory runs out: the grid has ∏ |theta_grid_j| × |f_grid|^n points.
+        Model with n ≤ 3 and p ≤ 2. The grid has ∏ |theta_grid_j| × |f_grid|^n points, so larger
+        models exceed the memory.
     theta_grid : sequence of p arrays
         Equidistant points on the unconstrained scale.
     f_grid : ndarray
         Equidistant points, the same for every f_i.
     transform : callable, optional
-        Moments of transform(theta), applied to an array (N, p), instead of theta's own.
+        Compute moments of transform(theta), applied to an array (N, p), instead of theta.
 
     Returns
     -------
     Moments
 
+    See Also
+    --------
+    testing.joint_test : A test for models of any size.
+
     Notes
     -----
-    Uses that the likelihood factorizes: ℓ is tabulated along each f_i, not on the product grid.
+    The likelihood factorizes, so ℓ is tabulated along each f_i instead of on the product grid.
     """
     n, p = model.mean(np.array([grid[0] for grid in theta_grid])).size, len(theta_grid)
     nodes = np.array(list(itertools.product(f_grid, repeat=n)))
@@ -292,7 +309,7 @@ def quadrature(
         log_density += model.log_likelihood(np.zeros(n), theta)
         if (largest := log_density.max()) == -math.inf:
             continue
-        if largest > log_shift:  # what is summed so far is by the largest so far
+        if largest > log_shift:  # rescale the sum so far to the new largest term
             smaller = math.exp(log_shift - largest)
             total, first, second = smaller * total, smaller * first, smaller * second
             log_shift = largest

@@ -1,8 +1,7 @@
-"""How many threads BLAS has during a draw: one where the matrices are too small for several.
+"""Number of BLAS threads during a draw: one if the matrices are too small for several.
 
-A BLAS call that is split over threads ends with their waiting for each other. On a matrix of a few
-hundred rows they wait longer than they work, and where chains run side by side each has threads
-that wait for a core.
+The threads of a BLAS call wait for each other at its end. For a matrix of a few hundred rows they
+wait longer than they compute. If chains run in parallel, their threads also compete for the cores.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ _IMPORTED_BY = os.getpid()
 
 @contextmanager
 def few_threads(n: int) -> Iterator[None]:
-    """Keep BLAS at one thread while n is below `ROWS_WORTH_THREADS`; then restore what was there.
+    """Limit BLAS to one thread if n is below `ROWS_WORTH_THREADS`, then restore its threads.
 
-    A forked process stays at one thread: BLAS would begin its threads anew for every draw.
+    A forked process keeps one thread, since BLAS would start its threads again for every draw.
 
-    Below it nothing that is computed inside depends, to the last bit, on how many threads the user
-    or PyMC has set. From it on the process keeps what it has been granted, by
+    For smaller n, results do not depend on the number of threads that the user or PyMC has set, not
+    even in the last bit. For larger n the process keeps the number of threads set by
     ``pm.sample(blas_cores=...)``, `threadpoolctl.threadpool_limits` or ``OMP_NUM_THREADS``, and
-    rounding depends on how many that are. A forked process has one thread for every n: PyMC shares
-    out the cores to spawned ones only, and by default leaves one to each.
+    rounding depends on this number. A forked process has one thread for every n. PyMC divides the
+    cores among spawned processes only, by default one core per process.
 
     Parameters
     ----------
@@ -45,9 +44,9 @@ def few_threads(n: int) -> Iterator[None]:
 
     Notes
     -----
-    Costs a few µs where there is one thread already, and some tens where there are more. Where no
-    BLAS is found that can be told, as with Apple's Accelerate, nothing is done. In most builds of
-    BLAS the number is that of the whole process: this is for one Python thread at a time.
+    It takes a few µs if there is one thread already, and some tens of µs otherwise. If no BLAS is
+    found whose threads can be set, as with Apple's Accelerate, nothing is done. In most builds of
+    BLAS the number applies to the whole process, so use it from one Python thread at a time.
 
     Examples
     --------
@@ -72,14 +71,14 @@ def few_threads(n: int) -> Iterator[None]:
     yield
 
 
-# All that a draw spends threads on is BLAS and LAPACK: NumPy's copy, SciPy's copy, which is also
-# what PyTensor's Numba code calls, and the one that PyTensor's C code is linked to. Pools of OpenMP
-# itself are left alone. No code of a draw runs in them, and in a forked process a call to the
-# OpenMP runtime can crash (it did on macOS: PyMC's issue 7354). A BLAS that is built on OpenMP is
-# left alone there for the same reason. One that is loaded after the first draw keeps its threads.
+# Within a draw only BLAS and LAPACK use threads: NumPy's copy, SciPy's copy (which PyTensor's Numba
+# code calls, too), and the one that PyTensor's C code is linked to. Thread pools of OpenMP itself
+# are not changed: no code of a draw runs in them, and in a forked process a call to the OpenMP
+# runtime can crash (it did on macOS: PyMC's issue 7354). For the same reason a BLAS built on OpenMP
+# is not changed in a forked process. A BLAS that is loaded after the first draw keeps its threads.
 @functools.cache
 def _pools(forked: bool) -> ThreadpoolController:
-    """Find the libraries once; handles outlive a fork, and a spawned process finds its own."""
+    """Find the libraries once. Handles survive a fork, and a spawned process finds its own."""
     if not forked:
         return ThreadpoolController().select(user_api="blas")
     pools = _pools(False)

@@ -1,9 +1,9 @@
-"""Whether independent numbers are uniform: simultaneous bands of their distribution function.
+"""Tests of uniformity by simultaneous bands of the empirical distribution function.
 
 Säilynoja, Bürkner and Vehtari (2022), *Graphical test for discrete uniformity and its applications
 in goodness-of-fit evaluation and multiple sample comparison*, Statistics and Computing 32. They
-find by simulation how probable it is that a distribution function stays within the band; here it
-is computed.
+estimate by simulation the probability that a distribution function lies within a band; here it is
+computed exactly.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from pymc_lgm.linalg import Array
 __all__ = ["envelope", "uniformity_pvalue"]
 
 STEPS = 24
-"""Halvings in the search for a band: the last ones move no count of any band."""
+"""Halvings in the search for a band. The last ones no longer change any count."""
 
 MOST = 24
-"""Numbers between two points that have a probability of more than rounding: 1e-24 are more."""
+"""Largest number of points in one interval; more have a probability of 1e-24."""
 
 
 def uniformity_pvalue(u: Array) -> float:
     """Compute the p-value of uniformity on (0, 1) of R independent numbers.
 
-    The statistic is the smallest of the binomial tail probabilities of the counts
-    C_i = #{u ≤ i/R}, i = 1 … R − 1, on both sides: what leaves the narrowest band.
+    The statistic is the smallest two-sided binomial tail probability among the counts C_i = #{u ≤
+    i/R}, i = 1 … R − 1.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def uniformity_pvalue(u: Array) -> float:
     Returns
     -------
     float
-        Exact but for rounding, 1e-12; never below the smallest tail probability.
+        Exact up to rounding errors of 1e-12, and at least the smallest tail probability.
     """
     R = u.size
     counts = np.searchsorted(np.sort(u), _points(R), side="right")
@@ -48,14 +48,14 @@ def uniformity_pvalue(u: Array) -> float:
 
 
 def envelope(R: int, level: float) -> tuple[Array, Array, Array]:
-    """Compute the band that all of the empirical distribution function is within.
+    """Compute a simultaneous band for the empirical distribution function.
 
     Parameters
     ----------
     R : int
-        Numbers.
+        Number of uniform numbers.
     level : float
-        Probability that independent uniform numbers stay within it: at least this.
+        Lower bound of the probability that the function lies within the band.
 
     Returns
     -------
@@ -78,21 +78,22 @@ def _points(R: int) -> Array:
 
 
 def _tails(R: int) -> Array:
-    """The smaller of P(C_i ≤ c) and P(C_i ≥ c) of binomial counts, shape (R − 1, R + 1)."""
+    """The smaller of P(C_i ≤ c) and P(C_i ≥ c) for binomial counts, shape (R − 1, R + 1)."""
     z, counts = _points(R)[:, None], np.arange(R + 1.0)
-    # Of R − c numbers above z: a difference from 1 would lose the small ones.
+    # By the R − c numbers above z, since a difference from 1 would lose small probabilities.
     return np.minimum(bdtr(counts, R, z), bdtr(R - counts, R, 1.0 - z))
 
 
 def _allowed(tails: Array, tail: float) -> NDArray[np.bool_]:
-    """Which counts have more than this probability beyond them on either side."""
+    """Counts with more than this tail probability on either side."""
     return tails > tail * (1.0 + 1e-9)
 
 
 def _inside(tails: Array, tail: float) -> float:
-    """P(all C_i have tails above this): counts of a Poisson process that has R points at its end.
+    """Probability that all C_i have tail probabilities above this.
 
-    Its increments are independent, and given their sum the points are uniform.
+    The C_i are counts of a Poisson process given R points in total: its increments are independent,
+    and given their sum the points are uniform.
     """
     R = tails.shape[1] - 1
     step = poisson.pmf(np.arange(min(R + 1, MOST)), 1.0)

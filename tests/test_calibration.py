@@ -259,7 +259,7 @@ def test_observations_have_to_be_replaceable():
         both = pm.Data("both", [1.0, 2.0])
         pm.Normal("y", observed=both)
         pm.Normal("z", observed=both)
-    with pytest.raises(ValueError, match="with data of its own"):
+    with pytest.raises(ValueError, match="with its own data"):
         replaceable_data(model)
 
 

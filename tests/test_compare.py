@@ -278,7 +278,7 @@ def test_a_budget_that_cannot_be_kept_fails_that_row_alone(model, short_pilot):
     assert table["draws"].tolist() == [50, pd.NA]
     with (
         pytest.warns(UserWarning, match="fewer than 4 draws"),
-        pytest.raises(ValueError, match="operations=3 pay for fewer than 4") as raised,
+        pytest.raises(ValueError, match="operations=3 allows fewer than 4") as raised,
     ):
         compare([lgm.WhitenedMetropolis], model, operations=3, **QUICK)
     assert raised.value.__notes__ == [
@@ -401,12 +401,12 @@ def _made(model):
         (lgm.ASIS, {}, TypeError, "write {'name': lgm.ASIS, ...}."),
         ("ASIS", {}, TypeError, "samplers is 'ASIS'"),
         (_made, {}, TypeError, "write the class, or lambda: lgm.ASIS(...)."),
-        ([lambda: lgm.ASIS()], {}, ValueError, "['<lambda>'] do not tell the samplers apart"),
-        ([lgm.ASIS, lgm.ASIS], {}, ValueError, "['ASIS', 'ASIS'] do not tell"),
-        ([lgm.ASIS], {"draws": 9, "seconds": 9}, ValueError, "draws and seconds are two budgets"),
-        ([lgm.ASIS], {"operations": -1}, ValueError, "operations must be a positive number"),
-        ([lgm.ASIS], {"seconds": np.nan}, ValueError, "seconds must be a positive number"),
-        ([lgm.ASIS], {"draws": 1.5}, ValueError, "draws a whole one: not 1.5"),
+        ([lambda: lgm.ASIS()], {}, ValueError, "['<lambda>'] are not unique"),
+        ([lgm.ASIS, lgm.ASIS], {}, ValueError, "['ASIS', 'ASIS'] are not unique"),
+        ([lgm.ASIS], {"draws": 9, "seconds": 9}, ValueError, "not both draws and seconds"),
+        ([lgm.ASIS], {"operations": -1}, ValueError, "operations=-1: write a positive number"),
+        ([lgm.ASIS], {"seconds": np.nan}, ValueError, "seconds=nan: write a positive number"),
+        ([lgm.ASIS], {"draws": 1.5}, ValueError, "for draws an integer"),
         ([lgm.ASIS], {"groups": {"a": "x"}}, ValueError, "groups['a'] names ['x']"),
         ([lgm.ASIS], {"step": 1}, TypeError, "write it as one of the samplers"),
     ],

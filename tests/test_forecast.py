@@ -340,7 +340,7 @@ def test_errors_say_what_to_write():
         uneven = pm.GaussianRandomWalk("uneven", mu=[0.0, 1.0], init_dist=start(), shape=3)
         alone = pm.GaussianRandomWalk("alone", init_dist=start(), shape=3)
         for steps in (0, -1, 2.5, True, [1, 2]):
-            with pytest.raises(ValueError, match=r"steps is .*: write how many to go ahead"):
+            with pytest.raises(ValueError, match=r"steps is .*: write the number of steps ahead"):
                 predict(idata, x, steps=steps)
         for no_series, message in [
             (eta, r"'eta' is no series .*pm\.AR.* add the rest to its draws"),
@@ -366,7 +366,7 @@ def test_errors_say_what_to_write():
         with pytest.raises(ValueError, match="thin is 0"):
             predict(idata, x, steps=2, thin=0)
         with pytest.raises(
-            ValueError, match=r"response\['y'\] makes an array of shape \(\) .*\(2,\)"
+            ValueError, match=r"response\['y'\] returns an array of shape \(\) .*\(2,\)"
         ):
             predict(idata, x, steps=2, response={"y": lambda x: pt.sum(x)})
         with pytest.raises(ValueError, match=r"response=\{'x_mean': \.\.\.\} hides"):

@@ -666,8 +666,8 @@ def sparse(inputs=X[:, None], points=Z[:, None], **options):
 def test_points_that_cannot_be_are_refused():
     for options, message in [
         ({"points": None}, "kmeans_inducing_points"),
-        ({"points": np.linspace(0, 1, 4)[:, None]}, "to be fewer"),
-        ({"points": np.zeros((2, 2))}, "one space"),
+        ({"points": np.linspace(0, 1, 4)[:, None]}, "must not have more"),
+        ({"points": np.zeros((2, 2))}, "equal columns"),
         ({"points": Z}, "one row per point"),
         ({"points": np.array([[0.0], [np.nan]])}, "not finite"),
     ]:

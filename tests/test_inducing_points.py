@@ -94,7 +94,7 @@ def test_what_cannot_be_placed_is_refused():
             pm.Potential("outside", pt.constant(-np.inf))
         return model
 
-    with pytest.raises(ValueError, match="no number where the fit begins"):
+    with pytest.raises(ValueError, match="not finite where the fit begins"):
         lgm.gp.place_inducing_points(nowhere, START)
 
 

@@ -165,7 +165,7 @@ def test_geometry_of_geopandas_itself():
 def test_maps_say_what_they_take(monkeypatch):
     centers = [(0, 0), (1, 0)]
     for values, options, message in [
-        (np.zeros((4, 2)), {"cells": centers}, r"\(4, 2\): a map shows one number an area"),
+        (np.zeros((4, 2)), {"cells": centers}, r"\(4, 2\): a map shows one number per area"),
         ([1, 2], {}, "Write geometry= or cells="),
         ([1, 2], {"geometry": ["a", "b"], "cells": centers}, "one of them"),
         ([1, 2, 3], {"cells": centers}, "values has 3 areas and cells 2"),

@@ -304,7 +304,7 @@ def test_bad_numbers_and_orders_are_refused():
     cov = pm.gp.cov.ExpQuad(1, 1.0)
     with pytest.raises(ValueError, match="at least 1"):
         lgm.gp.RandomFeatures(0, cov_func=cov)
-    with pm.Model(), pytest.raises(ValueError, match="how many processes"):
+    with pm.Model(), pytest.raises(ValueError, match="a number of processes"):
         lgm.gp.RandomFeatures(3, cov_func=cov).prior("f", X, n_outputs=0)
     with pytest.raises(ValueError, match=r"call gp\.prior"):
         lgm.gp.RandomFeatures(3, cov_func=cov).conditional("f_new", X)

@@ -184,7 +184,7 @@ def test_a_shifted_system_preconditions_by_an_iteration_of_its_own(rng, system):
     assert solution.iterations < alone.iterations < P.products
     with pytest.raises(ValueError, match=r"log\|P\| of Shifted is not known"):
         log_determinant(system.times, N, rng, P)
-    with pytest.raises(NotImplementedError, match="no draws"):
+    with pytest.raises(NotImplementedError, match="no cheap draws"):
         P.draw(rng, 1)
 
 
@@ -438,7 +438,7 @@ def test_the_covariance_is_never_made(monkeypatch):
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        (lambda model, gp: {"gp": None}, r"hand over the process"),
+        (lambda model, gp: {"gp": None}, r"pass the process"),
         (lambda model, gp: {"gp": gp, "preconditioner": "ski"}, r"Choose from 'nystrom'"),
         (lambda model, gp: {"gp": gp, "probes": 1}, r"at least two"),
         (lambda model, gp: {"gp": gp, "rank": 151}, r"between 1 and n = 150"),

@@ -1,1 +1,1 @@
-"""What `lgm.report` is made of: numbers, thresholds, verdicts, pictures, pages."""
+"""The parts of `lgm.report`: numbers, thresholds, verdicts, pictures, pages."""

@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Atomic writes: a file is complete or does not exist."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ __all__ = ["write_whole"]
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file beside the path and put it there at once; an error leaves no trace.
+    """Write a file beside the path, then rename it to the path; remove it after an error.
 
-    A path that is no ordinary file, a terminal for example, is written to as it is.
+    If the path is not a regular file, for example a terminal, it is written to directly.
     """
-    path = path.resolve()  # A link stays one: what it points to is replaced.
+    path = path.resolve()  # A symbolic link is kept, and its target is replaced.
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8")
         return

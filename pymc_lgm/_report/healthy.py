@@ -1,6 +1,7 @@
-"""All thresholds of the report, as data, with their sources; no rule has a number of its own.
+"""All thresholds of the report as data, with their sources.
 
-Ranges of sampler statistics are those of ``docs/sample_statistics.md``; a test compares the two.
+The ranges of sampler statistics are those of ``docs/sample_statistics.md``, and a test compares the
+two.
 """
 
 from dataclasses import dataclass
@@ -31,42 +32,43 @@ R_HAT = 1.01
 localization: an improved R-hat*, Bayesian Analysis 16, section 4.3."""
 
 R_HAT_LARGE = 1.05
-"""Ours: above it the chains disagree so much that no average over them is worth reading."""
+"""Our choice: above it the chains disagree so much that averages over them are meaningless."""
 
 CHAINS = 4
 """Vehtari et al. (2021), section 4.3: run at least four chains."""
 
 EFFECTIVE, EFFECTIVE_OF_A_CHAIN = 400, 100
-"""Vehtari et al. (2021), section 4.3: 400 effective draws, 100 a chain, bulk and tail; below it
-the estimates of R-hat, ESS and Monte Carlo error are themselves unreliable."""
+"""Vehtari et al. (2021), section 4.3: 400 effective draws, 100 per chain, bulk and tail. With
+fewer, the estimates of R-hat, ESS and Monte Carlo error are themselves unreliable."""
 
 FEW_EFFECTIVE = 100
-"""Ours: below it a posterior mean is off by a tenth of a standard deviation or more."""
+"""Our choice: with fewer, the Monte Carlo error of a posterior mean is a tenth of a standard
+deviation or more."""
 
 FEW_DRAWS = 100
-"""Ours: of fewer draws a chain R-hat, ESS and mean acceptances are noise, and none is judged."""
+"""Our choice: with fewer draws per chain R-hat, ESS and acceptances are too noisy to judge."""
 
 PARETO_K = 0.7
 """Vehtari, Simpson, Gelman, Yao, Gabry (2024), *Pareto smoothed importance sampling*, JMLR 25:
 above it importance sampling has practically no central limit theorem."""
 
 STILL = 0.01
-"""Ours: a chain that accepts less than this is stuck."""
+"""Our choice: a chain with a lower acceptance is stuck."""
 
 LONG_STAY, LONG_STAY_SHARE = 100, 0.25
-"""Ours: draws in a row at one value, and their share of a chain. With one proposal of five
-accepted, the least that is healthy, 100 rejections in a row happen once in 5e9 draws."""
+"""Our choice: draws in a row at one value, and their share of a chain. At the lowest healthy
+acceptance, one in five, 100 rejections in a row happen once in 5e9 draws."""
 
 LATENT_TRAJECTORY = "latent_trajectory"
-"""Stands among the names of statistics for: the latent evaluations vary, as those of HMC do."""
+"""Added to the names of statistics if the number of latent evaluations varies, as with HMC."""
 
 
 @dataclass(frozen=True)
 class Healthy:
-    """The range of a statistic's mean, for samplers that report `having` and none of `lacking`.
+    """The healthy range of a statistic's mean, for samplers that report `having` and not `lacking`.
 
-    Out of it the statistic *explains* poor R-hat and ESS; where those are good it is harmless,
-    unless ``always``.
+    A value outside of the range *explains* poor R-hat and ESS. If those are good the value is
+    harmless, unless ``always``.
     """
 
     statistic: str
@@ -80,7 +82,7 @@ class Healthy:
     always: bool = False
 
     def __str__(self) -> str:
-        unit = " a hyper-parameter" if self.per_parameter else ""
+        unit = " per hyper-parameter" if self.per_parameter else ""
         if self.high == 0.0:
             return "0"
         if self.high == inf:
@@ -90,7 +92,7 @@ class Healthy:
         )
 
     def applies(self, names: set[str]) -> bool:
-        """Whether a trace with these statistics is one that the range is for."""
+        """Whether the range applies to a trace with these statistics."""
         return self.statistic in names and self.having <= names and not self.lacking & names
 
 
@@ -103,7 +105,7 @@ NOT_A_WALK = _set("theta_evaluations", "theta_step_size")
 HEALTHY = (
     Healthy(
         "theta_acceptance",
-        0.2,  # of a random walk; 0.3 of the emulator, which a trace does not tell from a walk
+        0.2,  # a random walk; 0.3 for the emulator, but a trace does not distinguish the two
         below="Look at log_evidence_sd and pareto_k; tune longer, pm.sample(tune={tune}); raise "
         "n_importance. If it stays below 0.1, write lgm.ASIS().",
         having=_set("log_evidence"),
@@ -120,7 +122,7 @@ HEALTHY = (
     ),
     Healthy(
         "theta_acceptance",
-        0.3,  # of an emulator of an evidence that has no noise
+        0.3,  # the emulator of an exact evidence
         below="The emulator is poor where the chain is: tune longer, pm.sample(tune={tune}), or "
         'write lgm.ExactMarginal(move="nuts").',
         having=_set("theta_steps"),
@@ -129,7 +131,7 @@ HEALTHY = (
     Healthy(
         "theta_evaluations",
         high=4.0,
-        above="The widths of the slices have not been learnt: tune longer, pm.sample(tune={tune}).",
+        above="The interval widths have not been learned: tune longer, pm.sample(tune={tune}).",
         lacking=_set("theta_step_size"),
         per_parameter=True,
     ),
@@ -141,7 +143,7 @@ HEALTHY = (
     ),
     Healthy(
         "latent_acceptance",
-        0.15,  # of SMMALA and Metropolis; 0.4 of AuxiliaryGradient, which a trace does not tell
+        0.15,  # SMMALA, Metropolis; 0.4 for AuxiliaryGradient, which a trace does not show
         below="Tune longer, pm.sample(tune={tune}), or move f by lgm.LatentHMC.",
         having=_set("latent_step_size"),
         lacking=_set(LATENT_TRAJECTORY),
@@ -149,13 +151,13 @@ HEALTHY = (
     Healthy(
         "latent_acceptance",
         0.05,
-        below='The data say much about f: move it by HMC, latent_move="hmc" or lgm.LatentHMC.',
+        below='The data determine f closely: move it by HMC, latent_move="hmc" or lgm.LatentHMC.',
         lacking=_set("latent_step_size"),
     ),
     Healthy(
         "latent_evaluations",
         high=50.0,
-        above="The data say much about f: draws are right, but need many evaluations. Try "
+        above="The data determine f closely: draws are right but take many evaluations. Try "
         'lgm.LatentHMC(metric="curvature"), or bound them by max_steps.',
     ),
     Healthy(
@@ -171,15 +173,15 @@ HEALTHY = (
     Healthy(
         "pareto_k",
         high=PARETO_K,
-        above="q has too light a tail, and a chain can stick to one lucky estimate: add draws from "
+        above="q has too light a tail, so a chain can stick to one high estimate: add draws from "
         "the prior, importance=lgm.Importance(defensive=0.1).",
         always=True,
     ),
     Healthy(
         "n_importance",
         high=MANY / 2,
-        above="Tuning chose the most importance draws: estimates are noisy, which does no harm "
-        "where theta_acceptance is healthy.",
+        above="Tuning chose the most importance draws: estimates are noisy. It does no harm "
+        "if theta_acceptance is healthy.",
     ),
     Healthy(
         "mode_iterations",
@@ -193,7 +195,7 @@ HEALTHY = (
         "gp.prior, or bound the prior of the length-scale.",
         always=True,
     ),
-    # Of PyMC's NUTS, with PyMC's own limits.
+    # PyMC's NUTS, with PyMC's own limits.
     Healthy(
         "diverging",
         high=0.0,
@@ -219,4 +221,4 @@ SHOWN = (
     "acceptance_rate",
     "tree_depth",
 )
-"""Statistics that the table shows, where the trace has them."""
+"""Statistics that the table shows, if the trace has them."""

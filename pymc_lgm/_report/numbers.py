@@ -1,4 +1,4 @@
-"""The numbers of a report: ArviZ's of each element of the posterior, and means of statistics."""
+"""The numbers of a report: ArviZ's diagnostics per element, and means of sampler statistics."""
 
 from __future__ import annotations
 
@@ -19,34 +19,35 @@ __all__ = ["Numbers", "element", "numbers"]
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """All that verdicts, tables and pictures are made of.
+    """The numbers from which verdicts, tables and pictures are made.
 
     Attributes
     ----------
     posterior, stats : xarray.Dataset
-        Draws of the variables looked at, as float64; the sampler's statistics, or nothing.
+        Draws of the reported variables, as float64, and the sampler's statistics, perhaps empty.
     attrs : dict
-        Of the posterior.
+        Attributes of the posterior group.
     rows : dict
         Group -> variables.
     elements : pandas.DataFrame
-        A row for each element of a variable: ``variable``, ``mean``, ``sd``, ``mcse_mean``,
+        One row per element of a variable: ``variable``, ``mean``, ``sd``, ``mcse_mean``,
         ``ess_bulk``, ``ess_tail``, ``r_hat``.
     groups : pandas.DataFrame
-        The worst of each group, and what an effective draw cost.
+        The worst element of each group, and the cost per effective draw.
     statistics : pandas.DataFrame
-        ``mean`` of each numeric statistic, and its ``lowest`` and ``highest`` mean by chain (and by
-        step, if several report it).
+        ``mean`` of each numeric statistic, and the ``lowest`` and ``highest`` of its means per
+        chain (and per step, if several report it).
     sizes : list of int
-        Elements of each variable of the trace, whether or not a group has it.
+        Number of elements of each variable of the trace, whether or not it belongs to a group.
     stays : dict
-        Continuous variable -> (most draws in a row at one value, the chain where).
+        Continuous variable -> (most draws in a row at one value, chain).
     constant : list
         Continuous variables with one value in all draws of all chains.
     broken : list
-        Elements with a NaN or an infinity among their draws.
+        Elements with a draw that is NaN or infinite.
     ops, seconds : float
-        O(n³) operations of the kept draws; wall time with tuning. NaN if the trace has none.
+        Number of O(n³) operations of the draws after tuning, and wall time with tuning. NaN if the
+        trace does not have them.
     """
 
     posterior: xr.Dataset
@@ -75,7 +76,7 @@ class Numbers:
 
     @property
     def names(self) -> set[str]:
-        """Statistics that the trace has, and whether trajectories of f vary in length."""
+        """Names of statistics in the trace, with `LATENT_TRAJECTORY` if it applies."""
         names = {str(name) for name in self.statistics.index}
         if "latent_evaluations" in self.stats:
             counts = _per_draw(self.stats, "latent_evaluations")
@@ -85,13 +86,13 @@ class Numbers:
 
     @property
     def theta_size(self) -> int:
-        """At most so many hyper-parameters: all elements but those of the largest variable."""
+        """Bound of the number of hyper-parameters: all elements but the largest variable's."""
         total, largest = sum(self.sizes), max(self.sizes)
         return (total - largest) or total
 
 
 def numbers(idata: Any, groups: Mapping[str, str | Sequence[str]] | None) -> Numbers:
-    """Compute them all; errors are those of `pymc_lgm.efficiency`."""
+    """Compute all numbers; errors are those of `pymc_lgm.efficiency`."""
     tree = _with_posterior(idata)
     draws = tree["posterior"].to_dataset()
     shown = [str(name) for name, values in draws.data_vars.items() if values.size]
@@ -102,7 +103,7 @@ def numbers(idata: Any, groups: Mapping[str, str | Sequence[str]] | None) -> Num
     finite = np.isfinite(posterior).all(["chain", "draw"])
     broken = [label for label, ok in zip(_labels(posterior), _ravel(finite), strict=True) if not ok]
     if broken:
-        posterior = posterior.where(finite)  # an infinity has no mean
+        posterior = posterior.where(finite)  # the mean of an infinity is not finite
     stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
     stats = stats[
         [
@@ -115,7 +116,7 @@ def numbers(idata: Any, groups: Mapping[str, str | Sequence[str]] | None) -> Num
     elements = _elements(posterior)
     ops = float(_per_draw(stats, "cubic_ops").sum())
     seconds = _seconds(draws.attrs)
-    # Of what is no number nothing can be said: it neither moves nor stays.
+    # A draw that is not finite counts neither as a move nor as a stay.
     known = {name: _flat(posterior[name])[:, :, _flat(finite[name])] for name in continuous}
     known = {name: values for name, values in known.items() if values.shape[2]}
     moving = {name: _moving(values) for name, values in known.items()}
@@ -175,7 +176,7 @@ def _elements(posterior: xr.Dataset) -> pd.DataFrame:
     """Return ArviZ's diagnostics of all elements, in the order of the posterior."""
     variable = [str(name) for name, x in posterior.data_vars.items() for _ in _indices(x)]
     sampled = ["chain", "draw"]
-    with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 where nothing moved
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 if nothing moved
         columns = {
             "mean": posterior.mean(sampled, skipna=False),
             "sd": posterior.std(sampled, skipna=False, ddof=int(_several(posterior))),
@@ -191,7 +192,7 @@ def _elements(posterior: xr.Dataset) -> pd.DataFrame:
 
 
 def _flat(values: xr.DataArray) -> np.ndarray:
-    """Return elements along one axis, after those of chains and draws if it has them."""
+    """Flatten all axes to one, except those of chains and draws, which come first."""
     sampled = [dim for dim in ("chain", "draw") if dim in values.dims]
     rows = values.transpose(*sampled, ...).values
     return rows.reshape(*rows.shape[: len(sampled)], -1)
@@ -204,7 +205,7 @@ def _several(posterior: xr.Dataset) -> bool:
 def _groups(
     elements: pd.DataFrame, rows: dict[str, list[str]], ops: float, seconds: float
 ) -> pd.DataFrame:
-    """Return the worst of each group, as `pymc_lgm.efficiency` has it."""
+    """Return the worst element of each group, as in `pymc_lgm.efficiency`."""
     table = {}
     for row, names in rows.items():
         some = elements[elements["variable"].isin(names)]
@@ -220,7 +221,7 @@ def _groups(
 
 
 def _statistics(stats: xr.Dataset) -> pd.DataFrame:
-    """Return means of statistics, with the lowest and highest among chains and steps."""
+    """Return the means of statistics, and their lowest and highest among chains and steps."""
     table = {}
     for name in sorted(map(str, stats.data_vars)):
         steps = _per_draw(stats, name).reshape(stats.sizes["chain"], stats.sizes["draw"], -1)
@@ -235,7 +236,7 @@ def _statistics(stats: xr.Dataset) -> pd.DataFrame:
 
 
 def _moving(values: np.ndarray) -> np.ndarray:
-    """Return whether any element differs from the draw before, shape (chains, draws - 1)."""
+    """Return whether any element differs from the previous draw, shape (chains, draws - 1)."""
     moved: np.ndarray = (np.diff(values, axis=1) != 0.0).any(axis=2)
     return moved
 
@@ -245,6 +246,6 @@ def _is_constant(values: np.ndarray) -> bool:
 
 
 def _longest_stay(moved: np.ndarray) -> int:
-    """Return the most draws in a row that one chain spends at one value."""
+    """Return the largest number of draws in a row that one chain stays at one value."""
     leaves = np.flatnonzero(np.concatenate([[True], moved, [True]]))
     return int(np.diff(leaves).max())

@@ -1,4 +1,4 @@
-"""A report laid out: plain text, rich, HTML."""
+"""The layout of a report: plain text, rich, HTML."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pymc_lgm._report.verdict import NOTHING, Verdict
 __all__ = ["Page", "as_document", "as_html", "as_rich", "as_text"]
 
 WIDTH = 96
-"""Columns of the plain text."""
+"""Columns of the plain text, in characters."""
 
 STYLES = {"good": "green", "warning": "yellow", "problem": "bold red"}
 
@@ -54,7 +54,7 @@ CSS = """
 
 @dataclass(frozen=True)
 class Page:
-    """What a report says, before it is laid out."""
+    """The content of a report, without layout."""
 
     headline: str
     cost: str
@@ -63,19 +63,19 @@ class Page:
 
     @property
     def level(self) -> str:
-        """The worst of the verdicts, which come first."""
+        """The level of the first verdict, which is the worst."""
         return self.verdicts[0].level if self.verdicts else "good"
 
 
 def as_text(page: Page) -> str:
-    """Return plain text of less than 100 columns."""
+    """Return plain text of fewer than 100 columns."""
     blocks = [page.headline, _wrapped(page.cost, ""), "\n".join(_lines(page.verdicts))]
     blocks += [_text_table(table) for table in page.tables]
     return "\n\n".join(blocks)
 
 
 def as_rich(page: Page) -> Group:
-    """Return what rich prints in colors."""
+    """Return a colored text for rich."""
     grid = RichTable(box=None, show_header=False, padding=(0, 1))
     for verdict in page.verdicts:
         said = Text(verdict.sentence)
@@ -95,7 +95,7 @@ def as_rich(page: Page) -> Group:
 
 
 def as_html(page: Page, pictures: Pictures) -> str:
-    """Return a piece of HTML with its own style, for a notebook or a page."""
+    """Return an HTML fragment with its own style, for a notebook or a page."""
     parts = [
         f"<style>{CSS}</style>{pictures.once}",
         f'<div class="lgm-report"><h1 class="{page.level}">{html.escape(page.headline)}</h1>',
@@ -111,7 +111,7 @@ def as_html(page: Page, pictures: Pictures) -> str:
 
 
 def as_document(body: str) -> str:
-    """Return a whole page, which fetches nothing."""
+    """Return a whole page that loads no other files."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -1,4 +1,4 @@
-"""The pictures of a report: `arviz_plots`, embedded so that a page needs nothing else."""
+"""The pictures of a report, made by `arviz_plots` and embedded in the page."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ __all__ = ["BACKENDS", "Pictures", "draw"]
 BACKENDS = ("matplotlib", "bokeh", "plotly", "none")
 
 OF_A_GROUP, MOST = 3, 8
-"""Elements drawn of a group, and of all groups together."""
+"""Largest number of elements in pictures, per group and in all groups together."""
 
 FEWEST = 20
-"""Draws below which there is nothing to see."""
+"""Number of draws below which there are no pictures."""
 
 PER_ROW = 4
-"""Panels of ranks in a row."""
+"""Panels of ranks per row."""
 
 BY_DRAW = ("theta_acceptance", "latent_acceptance", "acceptance_rate", "log_evidence_sd")
 WIDTH, HEIGHT = 10.0, 1.9
-"""Inches of a figure, and of a row of panels in it."""
+"""Width of a figure and height of a row of panels, in inches."""
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """HTML of figures, what they need once a page, and why there are none if there are none."""
+    """HTML of the figures, the scripts that a page needs once, and the reason if there are none."""
 
     figures: list[str]
     once: str = ""
@@ -47,12 +47,12 @@ class Pictures:
 
 
 def draw(numbers: Numbers, backend: str) -> Pictures:
-    """Draw the worst elements and the acceptance, or say why not."""
+    """Draw the worst elements and the acceptance, or give the reason why not."""
     if reason := _missing(numbers, backend):
         return Pictures([], missing=reason)
     embed = EMBED[backend]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a panel in which nothing moves has no scale
+        warnings.simplefilter("ignore")  # a constant panel has no scale
         plots = [plot for make in (_draws, _ranks, _statistics) if (plot := make(numbers, backend))]
         figures = [_captioned(embed(*plot), plot[1]) for plot in plots]
     return Pictures(figures, _once(backend) if figures else "")
@@ -74,7 +74,7 @@ def _missing(numbers: Numbers, backend: str) -> str:
             f"(pip install 'arviz-plots[{backend}]', or choose another backend)."
         )
     if numbers.draws < FEWEST:
-        return f"No pictures: {numbers.draws} draws show nothing."
+        return f"No pictures: {numbers.draws} draws are too few."
     return ""
 
 
@@ -92,8 +92,8 @@ def _draws(numbers: Numbers, backend: str) -> tuple[Any, str] | None:
     )
     return plot, (
         f"Up to {OF_A_GROUP} elements of each group, those with the fewest effective draws. Left, "
-        "draws: chains should overlap. Right, autocorrelation: the sooner in the gray band, the "
-        "better. Each color is a chain."
+        "draws: chains should overlap. Right, autocorrelation: it should reach the gray band "
+        "early. Each color is a chain."
     )
 
 
@@ -104,8 +104,8 @@ def _ranks(numbers: Numbers, backend: str) -> tuple[Any, str] | None:
         return None
     plot = az.plot_rank(
         az.convert_to_datatree(chosen),
-        # Without ArviZ's test and envelope, which take draws for independent and would blame good
-        # chains: the band below counts effective draws.
+        # ArviZ's test and envelope are omitted, because they assume independent draws and would
+        # reject good chains. The band below counts effective draws.
         method="envelope",
         thin=False,
         stats={"ecdf_pit": {"n_simulations": 1}},
@@ -119,16 +119,17 @@ def _ranks(numbers: Numbers, backend: str) -> tuple[Any, str] | None:
     gray: Any = {"color": "gray", "alpha": 0.2, "ignore_aes": "all"}
     plot.map(az.visuals.fill_between_y, "band", x=ends, y_bottom=-band, y_top=band, **gray)
     return plot, (
-        "Ranks of a chain's draws among those of all chains, less what is expected. Chains that "
-        "agree hardly ever leave the gray band; the fewer the effective draws, the wider it is."
+        "Ranks of a chain's draws among those of all chains, less their expectation. If chains "
+        "agree, they rarely leave the gray band. It is wider with fewer effective draws."
     )
 
 
 def _band(chosen: xr.Dataset) -> xr.Dataset:
-    """Bound the deviation of a chain's empirical distribution: Dvoretzky, Kiefer, Wolfowitz.
+    """Bound the deviation of a chain's empirical distribution (Dvoretzky, Kiefer, Wolfowitz).
 
-    At 1 percent, with Massart's constant, for the effective draws that chains have on average
-    each by itself: those of all together are few just where chains disagree.
+    The level is 1 percent, with Massart's constant. The number of draws is the average of the
+    effective sample sizes of single chains, because the joint effective sample size is small when
+    chains disagree.
     """
     chains = [chosen.isel(chain=[i]) for i in range(chosen.sizes["chain"])]
     each = [np.minimum(az.ess(c, method="bulk"), az.ess(c, method="tail")) for c in chains]
@@ -136,7 +137,7 @@ def _band(chosen: xr.Dataset) -> xr.Dataset:
 
 
 def _chosen(numbers: Numbers, backend: str) -> xr.Dataset:
-    """Return the worst elements that move, as variables of their own."""
+    """Return the worst elements that are not constant, each as a variable."""
     frame = worst(numbers, OF_A_GROUP, MOST)
     names = set(frame.index[frame["sd"] > 0.0])
     found = {}
@@ -149,10 +150,10 @@ def _chosen(numbers: Numbers, backend: str) -> xr.Dataset:
 
 
 def _title(name: str, backend: str) -> str:
-    """Return a name that may stand in a DataTree, and that a backend takes for text alone.
+    """Return a name that is valid in a DataTree, and that a backend shows as plain text.
 
-    Matplotlib reads formulas; what bokeh and plotly draw is a script in the page, and plotly reads
-    tags in it.
+    Matplotlib interprets formulas. The figures of bokeh and plotly are scripts in the page, and
+    plotly interprets tags.
     """
     name = name.replace("/", "\N{DIVISION SLASH}")
     if backend == "matplotlib":
@@ -162,7 +163,7 @@ def _title(name: str, backend: str) -> str:
 
 
 def _statistics(numbers: Numbers, backend: str) -> tuple[Any, str] | None:
-    """Acceptance and noise of the evidence, smoothed, by draw."""
+    """Acceptance and noise of the evidence by draw, smoothed."""
     names = [name for name in BY_DRAW if name in numbers.statistics.index]
     if not names:
         return None
@@ -179,8 +180,8 @@ def _statistics(numbers: Numbers, backend: str) -> tuple[Any, str] | None:
         figure_kwargs=_figure(backend, -(-len(names) // 2)),
     )
     return plot, (
-        f"What the sampler reports, averaged over {window} draws: level and alike in all chains "
-        "when all is well. log_evidence_sd is the noise of the estimated evidence."
+        f"Sampler statistics, averaged over {window} draws. They should be level, and alike in all "
+        "chains. log_evidence_sd is the noise of the estimated evidence."
     )
 
 
@@ -189,14 +190,14 @@ def _figure(backend: str, rows: int) -> dict[str, Any]:
         size = {"figsize": (WIDTH, 0.3 + HEIGHT * rows), "layout": "constrained"}
     else:
         size = {"figsize": (96 * WIDTH, 96 * (0.5 + 1.3 * HEIGHT * rows)), "figsize_units": "dots"}
-    return {"sharex": False, **size}  # each panel with numbers on its axis
+    return {"sharex": False, **size}  # every panel has numbers on its axis
 
 
 def _png(plot: Any, caption: str) -> str:
     figure = plot.viz["figure"].item()
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=110)
-    import_module("matplotlib.pyplot").close(figure)  # or a notebook shows it once more
+    import_module("matplotlib.pyplot").close(figure)  # else a notebook shows it again
     data = base64.b64encode(file.getvalue()).decode()
     return f'<img alt="{html.escape(caption)}" src="data:image/png;base64,{data}">'
 
@@ -210,7 +211,7 @@ def _plotly(plot: Any, caption: str) -> str:
 
 
 def _once(backend: str) -> str:
-    """Return the scripts of a backend: whole, since a page must not fetch any."""
+    """Return the complete scripts of a backend, since a page must not load other files."""
     if backend == "bokeh":
         return import_module("bokeh.resources").INLINE.render()
     if backend == "plotly":

@@ -1,4 +1,4 @@
-"""What the sampler's own statistics say: why draws are poor, or what they may hide."""
+"""Verdicts on sampler statistics: why draws are poor, or which problems R-hat may miss."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ MOVED = {"theta_acceptance": "theta", "latent_acceptance": "f"}
 
 
 def tuning(numbers: Numbers) -> Iterator[Verdict]:
-    """Find draws from tuning: a scale that changes within a chain.
+    """Detect draws from tuning by a scale that changes within a chain.
 
-    Two moves that take turns, as the emulator and NUTS do, have a scale each.
+    Two moves that alternate, such as the emulator and NUTS, have one scale each.
     """
     for name in ("theta_scale", "theta_step_size"):
         if name not in numbers.statistics.index:
             continue
         values = numbers.stats[name].transpose("chain", "draw", ...).values
-        # Of several steps each has scales of its own.
+        # With several steps each has its own scales.
         each = np.moveaxis(values.reshape(*values.shape[:2], -1), 1, -1).reshape(-1, numbers.draws)
         if any(np.unique(scales[~np.isnan(scales)]).size > TAKING_TURNS for scales in each):
             first = _settled(each)
             yield warning(
                 name,
-                "It changes within a chain: some of these draws are from tuning.",
-                "It changes until the last draws: sample with more draws, tune=1000."
+                "It changes within a chain, so some of these draws are from tuning.",
+                "It changes until the last draws. Sample again with tune=1000 and more draws."
                 if first >= numbers.draws - 1
                 else f"Leave them out: idata.isel(draw=slice({first}, None)).",
             )
 
 
 def _settled(each: np.ndarray) -> int:
-    """The first draw from which on no scale (row) takes a value that it has not had since."""
+    """The first draw after which every scale (row) has at most `TAKING_TURNS` values."""
     first = 0
     for scales in each:
         known = np.flatnonzero(~np.isnan(scales))
@@ -55,7 +55,7 @@ def _settled(each: np.ndarray) -> int:
 
 
 def evidence_level(numbers: Numbers) -> Iterator[Verdict]:
-    """See whether log p̃(y | theta) drifts, which R-hat on it tells."""
+    """Check by R-hat whether log p̃(y | theta) drifts."""
     if "log_evidence" not in numbers.statistics.index:
         return
     level = numbers.stats["log_evidence"].transpose("chain", "draw", ...)
@@ -71,7 +71,7 @@ def evidence_level(numbers: Numbers) -> Iterator[Verdict]:
 
 
 def statistics(numbers: Numbers, enough: bool) -> Iterator[Verdict]:
-    """Hold every statistic against the first range that is for it."""
+    """Compare each statistic with the first range that applies to it."""
     ranges: dict[str, Healthy] = {}
     for healthy in HEALTHY:
         if healthy.applies(numbers.names):

@@ -15,10 +15,10 @@ from pymc_lgm._report.numbers import Numbers
 __all__ = ["Table", "cost", "tables", "worst"]
 
 WORST, MOST = 5, 15
-"""Elements shown of a group, and of all groups together."""
+"""Largest number of elements in tables, per group and in all groups together."""
 
 NAME = 28
-"""Letters of a name, in a terminal: the tables stay below 100 columns."""
+"""Letters of a name in a terminal, such that the tables have fewer than 100 columns."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Table:
 
 
 def tables(numbers: Numbers) -> list[Table]:
-    """Return those that are not empty."""
+    """Return the tables that are not empty."""
     found = [_groups(numbers), _elements(numbers), _statistics(numbers)]
     return [table for table in found if table.rows]
 
 
 def worst(numbers: Numbers, of_a_group: int, most: int) -> pd.DataFrame:
-    """Return the elements with the fewest effective draws of each group, in the trace's order."""
+    """Return the elements with the fewest effective draws per group, in the order of the trace."""
     elements = numbers.elements.reset_index()
     least = elements[["ess_bulk", "ess_tail"]].min(axis=1)
     single = {name for row, names in numbers.rows.items() if row != "all" for name in names}
@@ -53,7 +53,7 @@ def worst(numbers: Numbers, of_a_group: int, most: int) -> pd.DataFrame:
 
 
 def cost(numbers: Numbers) -> str:
-    """Say in one line what was drawn and what it took."""
+    """Summarize in one line the draws and their cost."""
     chains, draws = numbers.chains, numbers.draws
     line = f"{chains} chain{'s' * (chains > 1)} of {draws} draw{'s' * (draws > 1)}"
     if (tuning := numbers.attrs.get("tuning_steps")) is not None:
@@ -61,7 +61,7 @@ def cost(numbers: Numbers) -> str:
     if np.isfinite(numbers.seconds):
         line += f", {numbers.seconds:.3g} s in all"
     if np.isfinite(numbers.ops):
-        line += f", {numbers.ops:,.0f} O(n³) operations for the draws kept"
+        line += f", {numbers.ops:,.0f} O(n³) operations after tuning"
     return f"{line}."
 
 
@@ -94,7 +94,7 @@ def _elements(numbers: Numbers) -> Table:
         "ess_tail": "{:.0f}",
         "r_hat": "{:.3f}",
     }
-    note = f"Up to {WORST} of a group: those with the fewest effective draws."
+    note = f"Up to {WORST} per group, those with the fewest effective draws."
     return _table("Elements", note, "element", worst(numbers, WORST, MOST), formats)
 
 
@@ -106,14 +106,14 @@ def _statistics(numbers: Numbers) -> Table:
             ranges.setdefault(healthy.statistic, str(healthy))
     frame = frame.assign(healthy=[ranges.get(name, "") for name in frame.index])
     formats = dict.fromkeys(["mean", "lowest", "highest"], "{:.3g}") | {"healthy": "{}"}
-    note = "Means over draws, of all chains and of the lowest and the highest chain."
+    note = "Means over draws: of all chains, of the lowest chain and of the highest chain."
     return _table("Sampler statistics", note, "statistic", frame, formats)
 
 
 def _table(
     title: str, note: str, first: str, frame: pd.DataFrame, formats: dict[str, str]
 ) -> Table:
-    """Format a frame; a column without any number is left out."""
+    """Format a frame; a column without a number is omitted."""
     shown = {name: form for name, form in formats.items() if frame[name].notna().any()}
     rows = [
         [str(name), *(_cell(form.format, row[column]) for column, form in shown.items())]

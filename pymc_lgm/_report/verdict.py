@@ -1,4 +1,4 @@
-"""One thing that a report says, and what all of them together come to."""
+"""The verdicts of a report, and their summary."""
 
 from __future__ import annotations
 
@@ -23,24 +23,25 @@ Level = Literal["good", "warning", "problem"]
 ORDER = ("problem", "warning", "good")
 NOTHING = "Nothing to do."
 LONGER = "Tune longer, pm.sample(tune={tune})"
-"""``{tune}`` stands for twice the tuning that there was."""
+"""``{tune}`` is replaced by twice the number of tuning draws of the trace."""
 START = "start from pm.sample(initvals=lgm.laplace().fit().point)"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One thing that a report says.
+    """One finding of a report.
 
     Attributes
     ----------
     level : {"good", "warning", "problem"}
-        "problem": do not use the draws. "warning": they may be right, look. "good": go on.
+        "problem": do not use the draws. "warning": the draws may be right, so check.
+        "good": no action is needed.
     subject : str
-        What it is about: "R-hat", "effective draws", the name of a statistic or a variable.
+        Subject: "R-hat", "effective draws", the name of a statistic or a variable.
     sentence : str
-        What was seen.
+        The finding.
     advice : str
-        What to do next.
+        The recommended action.
     """
 
     level: Level
@@ -55,7 +56,7 @@ problem = partial(Verdict, "problem")
 
 
 def headline(found: list[Verdict]) -> str:
-    """Say in one line whether the draws can be trusted."""
+    """Summarize in one line whether the draws can be trusted."""
     count = {level: sum(v.level == level for v in found) for level in ORDER}
     counted = " and ".join(
         f"{n} {level}{'s' * (n > 1)}" for level, n in count.items() if n and level != "good"

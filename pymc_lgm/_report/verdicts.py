@@ -1,4 +1,4 @@
-"""From the numbers of a trace to verdicts on it: convergence first, then what explains it."""
+"""Verdicts on a trace from its numbers: convergence first, then explanations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["verdicts"]
 
 
 def verdicts(numbers: Numbers) -> list[Verdict]:
-    """Judge a trace, the worst first."""
+    """Return all verdicts on a trace, the worst first."""
     found = [*_size(numbers), *_finite(numbers), *_exactness(numbers)]
     if numbers.draws >= FEW_DRAWS:
         agree = list(_r_hat(numbers))
@@ -47,7 +47,7 @@ def verdicts(numbers: Numbers) -> list[Verdict]:
 
 
 def _longer(tuned: Any) -> str:
-    """Twice the tuning that there was; PyMC's default is 1000."""
+    """Twice the number of tuning draws, or twice PyMC's default of 1000 if it is not known."""
     known = isinstance(tuned, int | np.integer) and tuned > 0
     return str(2 * int(tuned) if known else 2000)
 
@@ -57,17 +57,19 @@ def _size(numbers: Numbers) -> Iterator[Verdict]:
     more = f"Sample {CHAINS} chains, pm.sample(chains={CHAINS})."
     if chains == 1:
         yield warning(
-            "chains", "One chain: nothing tells whether another would agree (no R-hat).", more
+            "chains", "One chain: R-hat needs several chains to detect disagreement.", more
         )
     elif chains < CHAINS:
-        yield warning("chains", f"{chains} chains: {CHAINS} find disagreement more reliably.", more)
+        yield warning(
+            "chains", f"{chains} chains: {CHAINS} detect disagreement more reliably.", more
+        )
     else:
         yield good("chains", f"{chains} chains of {draws} draws.")
     if draws < FEW_DRAWS:
         yield problem(
             "draws",
-            f"{draws} draw{'s' * (draws > 1)} of each chain: too few to tell whether they can be "
-            "trusted, or why not.",
+            f"{draws} draw{'s' * (draws > 1)} per chain: too few to judge whether they can be "
+            "trusted.",
             "Draw longer, pm.sample(draws=1000).",
         )
 
@@ -76,8 +78,8 @@ def _finite(numbers: Numbers) -> Iterator[Verdict]:
     if broken := numbers.broken:
         yield warning(
             "not finite",
-            f"NaN or infinite in some draw, left out of all else: {_named(broken)}.",
-            "If it is a deterministic, look at its formula; if a parameter, at its prior.",
+            f"Some draws are NaN or infinite and are excluded: {_named(broken)}.",
+            "Check the formula of a deterministic, or the prior of a parameter.",
         )
 
 
@@ -123,9 +125,9 @@ def _effective(numbers: Numbers, disagree: bool) -> Iterator[Verdict]:
         f"few for {_named(low.index)}."
     )
     wanted = 100 * np.ceil(1.2 * numbers.draws * needed / least / 100)
-    if disagree:  # then ESS tells how far apart the chains are, not how long they must be
+    if disagree:  # then ESS measures how far apart the chains are, not how long they must be
         advice = "First make the chains agree: see R-hat."
-    elif least < FEW_EFFECTIVE:  # too few to tell how many draws would do
+    elif least < FEW_EFFECTIVE:  # too few to estimate how many draws are enough
         advice = f"{LONGER}, or measure another sampler, lgm.compare([lgm.ASIS, ...])."
     else:
         advice = f"Draw longer: by these numbers pm.sample(draws={wanted:.0f}) is enough."
@@ -139,7 +141,7 @@ def _stays(numbers: Numbers) -> Iterator[Verdict]:
         yield level(
             "constant",
             f"One value in all draws of all chains: {_named(constant)}.",
-            "As it should be for a constant; otherwise the sampler is stuck: look at its "
+            "This is right for a constant. Otherwise the sampler is stuck: look at its "
             "acceptance below.",
         )
     if not numbers.stays:
@@ -173,7 +175,7 @@ def _exactness(numbers: Numbers) -> Iterator[Verdict]:
             "approximate",
             "These are draws of Langevin dynamics that accept every step, not of the exact "
             "posterior.",
-            "Sample the posterior itself, lgm.ExactMarginal(), or look at a smaller step_size.",
+            "Sample the posterior itself, lgm.ExactMarginal(), or try a smaller step_size.",
         )
     if "approximate_log_evidence" not in numbers.stats:
         return
@@ -182,7 +184,7 @@ def _exactness(numbers: Numbers) -> Iterator[Verdict]:
         yield warning(
             "approximate",
             "These are draws on an approximate evidence, not of the exact posterior.",
-            "Run lgm.correct(idata), and report on what it returns.",
+            "Run lgm.correct(idata), and report on its result.",
         )
         return
     direct = 'Sample the posterior itself, lgm.PseudoMarginal(), or write approximation="ep".'
@@ -195,14 +197,14 @@ def _exactness(numbers: Numbers) -> Iterator[Verdict]:
         )
     elif ess < EFFECTIVE:
         yield warning(
-            "corrected", f"The weights leave {ess:.0f} draws' worth, below {EFFECTIVE}.", direct
+            "corrected", f"The weights leave {ess:.0f} effective draws, below {EFFECTIVE}.", direct
         )
     else:
-        yield good("corrected", f"Made exact by weights worth {ess:.0f} draws.")
+        yield good("corrected", f"Made exact by weights with {ess:.0f} effective draws.")
 
 
 def _named(names: Any, most: int = 3) -> str:
-    """List some names."""
+    """List the first names."""
     listed = [str(name) for name in names]
     more = len(listed) - most
     return ", ".join(listed[:most]) + (f" and {more} more" if more > 0 else "")

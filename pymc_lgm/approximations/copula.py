@@ -1,13 +1,13 @@
-"""Draws of q with the skewed marginals of the posterior: a Gaussian copula.
+"""A Gaussian copula: draws of q, transformed to the skewed marginals of the posterior.
 
-A Gaussian q has much of the posterior's dependence, and none of its skewness. Where the prior lets
-each f_i vary by itself, a binary observation cuts it off at 0, and of a hundred such components of
-a draw some are always on the wrong side. The tilted marginals of expectation
-propagation, p(y_i | f_i) q(f_i) / t_i(f_i), are close to the posterior's (Cseke and Heskes 2011,
-*Approximate marginals in latent Gaussian models*, JMLR 12): moving each component of a draw to the
-same quantile of those makes it nearly one of the posterior, as the copula correction of
-Ferkingstad and Rue (2015), *Improving the INLA approach for approximate Bayesian inference for
-latent Gaussian models*, EJS 9, does for INLA. As an importance distribution it is exact.
+A Gaussian q has most of the posterior's dependence and none of its skewness. If the prior lets each
+f_i vary freely, a binary observation truncates f_i near 0. Among a hundred such components, a draw
+of q always has some on the wrong side. The tilted marginals of expectation propagation, p(y_i |
+f_i) q(f_i) / t_i(f_i), are close to the marginals of the posterior (Cseke and Heskes 2011,
+*Approximate marginals in latent Gaussian models*, JMLR 12). This module moves each component of a
+draw to the same quantile of its tilted marginal. Ferkingstad and Rue (2015), *Improving the INLA
+approach for approximate Bayesian inference for latent Gaussian models*, EJS 9, correct INLA in the
+same way. The transformed density is known, so importance sampling from it is exact.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ __all__ = ["Copula", "tilted_copula"]
 
 STEP = 0.3
 KNOTS = STEP * np.arange(-18, 19)
-"""Where quantiles are known, in standard deviations of q about its center."""
+"""Points at which quantiles are computed, in standard deviations of q about its center."""
 
 FREE = 3.0
-"""Σ_ii (K⁻¹)_ii, how far f_i goes beyond where the other f would have it, of a half correction."""
+"""Value of Σ_ii (K⁻¹)_ii at which half of the correction is applied."""
 
 TAIL = 1e-9
 """Probability below the first knot and above the last."""
 
 STEEPEST = 0.02
-"""Least of the slopes of x in f: where the tilted density is nothing, no draw shall go far."""
+"""Smallest slope of x in f. It bounds how far a draw moves where the tilted density is almost 0."""
 
 
 @dataclass(frozen=True, eq=False)
 class Copula:
-    """A bijection of draws x of q to f, component by component, linear between knots.
+    """A bijection from draws x of q to f, component by component, piecewise linear.
 
     x_i = f̂_i + s_i X_i((f_i − f̂_i) / s_i) with X_i increasing.
 
@@ -53,7 +53,7 @@ class Copula:
     center, scale : ndarray, shape (n,)
         f̂ and s.
     values : ndarray, shape (Q, n)
-        X_i at `KNOTS`; beyond them it goes on as between the last two.
+        X_i at `KNOTS`. Beyond them X_i continues with the slope of the last piece.
     """
 
     center: Array
@@ -73,9 +73,9 @@ class Copula:
 
 @numba.njit(cache=True, error_model="numpy")
 def bend(rows: Array, center: Array, scale: Array, values: Array) -> tuple[Array, Array]:
-    """`Copula.forward` of rows: each t = (x − f̂)/s is looked for between two values of X.
+    """`Copula.forward` of rows: finds the two values of X that enclose each t = (x − f̂)/s.
 
-    X is not far from the identity, so the search begins at the knot below t.
+    X is close to the identity, so the search begins at the knot below t.
     """
     bent, log_slopes, last = np.empty_like(rows), np.empty(len(rows)), KNOTS.size - 2
     for draw in range(len(rows)):
@@ -104,7 +104,7 @@ def straighten(rows: Array, center: Array, scale: Array, values: Array) -> Array
     for draw in range(len(rows)):
         for i in range(center.size):
             t = (rows[draw, i] - center[i]) / scale[i]
-            # A position beyond what an integer holds is as far out as the last piece.
+            # A position that overflows an integer belongs to the last piece.
             place = (t - KNOTS[0]) / STEP
             below = int(min(place, KNOTS.size - 2.0)) if place > 0.0 else 0  # NaN, too
             slope = (values[below + 1, i] - values[below, i]) / STEP
@@ -122,11 +122,12 @@ def tilted_copula(
     sites: Sites,
     margins: Margins,
 ) -> Copula | None:
-    """Move the marginals of q towards its tilted marginals, as far as the prior lets each go.
+    """Move the marginals of q towards its tilted marginals, each as far as the prior permits.
 
-    A correction of one component alone costs what (K⁻¹)_ii makes of it: where f is smooth it would
-    make a draw impossible, and the marginals are nearly Gaussian anyway. So component i is
-    corrected by the share 1 / (1 + (Σ_ii (K⁻¹)_ii / 3)²).
+    The copula moves each component alone, and the prior penalizes this by (K⁻¹)_ii. If f is smooth,
+    (K⁻¹)_ii is large and the moved draw would be improbable under the prior. The marginals are
+    nearly Gaussian in that case. Therefore only the share 1 / (1 + (Σ_ii (K⁻¹)_ii / 3)²) of the
+    correction is applied to component i.
 
     Parameters
     ----------
@@ -136,17 +137,17 @@ def tilted_copula(
         m and f̂.
     sites : Sites
     margins : Margins
-        Σ_ii and (K⁻¹)_ii, or what is taken for them. Any positive numbers that depend on theta
+        Σ_ii and (K⁻¹)_ii, or approximations of them. Any positive numbers that depend on theta
         alone give an exact sampler.
 
     Returns
     -------
     Copula or None
-        ``None`` if it would correct next to nothing.
+        ``None`` if every share is at most 0.01, or if a quantile is not finite.
 
     Notes
     -----
-    37 evaluations of the likelihood, no O(n³) operation.
+    37 evaluations of the likelihood, and no O(n³) operation.
     """
     share = 1.0 / (1.0 + (margins.variances * margins.precisions / FREE) ** 2)
     if not share.max() > 0.01:
@@ -162,9 +163,9 @@ def tilted_copula(
 
 @numba.njit(cache=True, error_model="numpy")
 def tilted_probabilities(log_likelihood: Array, z: Array, nu: Array, precision: Array) -> Array:
-    """P(f_i < m_i + z_qi) under p(y_i | f_i) q(f_i) / t_i(f_i), by trapezoids; shapes (Q, n).
+    """P(f_i < m_i + z_qi) under p(y_i | f_i) q(f_i) / t_i(f_i), by the trapezoidal rule.
 
-    At the first knot and at the last `TAIL` is left on either side.
+    Arrays have shape (Q, n). The probability beyond the first and the last knot is `TAIL` each.
     """
     Q, n = z.shape
     log_density, largest = np.empty((Q, n)), np.full(n, -np.inf)
@@ -193,10 +194,11 @@ def tilted_probabilities(log_likelihood: Array, z: Array, nu: Array, precision: 
 
 @numba.njit(cache=True)
 def corrected(quantiles: Array, share: Array) -> Array:
-    """X at the knots: so much of the way to the quantiles, whose slope is `STEEPEST` at least.
+    """X at the knots: the identity, moved by ``share`` towards the quantiles.
 
-    Beyond the knots it is 1 at most, the tail no lighter than that of q: f goes farther than the
-    tilted marginals say, and no importance draw would ever come from where it is.
+    The slope of the quantiles is at least `STEEPEST`. The slope of the last piece on each side is
+    at most 1, so the tails are at least as heavy as those of q. Lighter tails would give f that lie
+    beyond the tilted marginals almost no importance draws.
     """
     middle = KNOTS.size // 2
     values = quantiles.copy()

@@ -1,8 +1,8 @@
-"""An emulator of log p(y | theta): a Gaussian process over the thetas that tuning has tried.
+"""An emulator of log p(y | theta): a Gaussian process fitted to the thetas that tuning visited.
 
 Rasmussen (2003), *Gaussian processes to speed up hybrid Monte Carlo for expensive Bayesian
-integrals*. Only the evidence is emulated: the prior of theta is known, and it is what holds a chain
-where the evidence is flat.
+integrals*. Only the evidence is emulated. The prior of theta is known, and it keeps a chain from
+drifting away where the evidence is flat.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 MANY_HYPERPARAMETERS = 12
-"""Largest number of hyper-parameters for which visits show an emulator the evidence's shape."""
+"""Largest number of hyper-parameters for which the visits suffice to fit an emulator."""
 
 LENGTHS = (0.8, 1.1, 1.5, 2.2, 3.3, 5.0, 7.5)
 SCALES = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -39,26 +39,28 @@ NOISES = (0.03, 0.1, 0.3, 1.0)
 """Grids of ℓ, s and σ. Coordinates are standardized, so ℓ is in standard deviations of theta."""
 
 SLACK = 5.0
-"""Nats below the best visit from which on a visit counts as noisy: 0.4 a nat."""
+"""A visit that lies more than this many nats below the best one gets additional noise: a standard
+deviation of 0.4 per nat."""
 
 QUADRATIC_SD = 10.0
 """Prior standard deviation of the coefficients of the mean."""
 
 LEVEL = 4.0
-"""Beyond so many standard deviations the emulator is flat."""
+"""Standard deviations from the center beyond which the emulator is flat."""
 
 OPTIMISM = 1.0
-"""κ: so many standard deviations above its mean the process is taken for."""
+"""κ: the emulator is the mean of the process plus this many of its standard deviations."""
 
 WIDEST = 120
-"""m at most: standard deviations are those of the visits that lie widest apart."""
+"""Largest m. The standard deviation of the process is computed from the m visits that lie farthest
+apart."""
 
 ROOM = 90
-"""Visits that it remembers for each component of theta, and for two more."""
+"""Visits that are stored for each component of theta, and for two more."""
 
 
 class Visits(NamedTuple):
-    """Thetas that have been tried, one per row, with log p(y | theta) and log p(theta) there."""
+    """Visited thetas, one per row, with log p(y | theta) and log p(theta) there."""
 
     theta: Array
     log_evidence: Array
@@ -71,10 +73,11 @@ class Emulator(NamedTuple):
     log p*(y | theta) = β + bᵀu + ½ uᵀAu + wᵀk + κ √(s² − kᵀPk),
     k_i = exp(−|u − u_i|² / 2ℓ²),  u = 4 tanh(z / 4).
 
-    An optimist: a region that it takes for too good is tried and learnt, one that it takes for too
-    bad would hold a chain that got there by itself. So it is flat far out, as evidences are in
-    logarithms of scales, and not as low as a quadratic would say. And where no visit has been, it
-    lies κ standard deviations of the process above its mean (an upper confidence bound).
+    The emulator is biased upward in regions without visits. An overestimated region is visited and
+    corrected; an underestimated one would trap a chain. Therefore the emulator is flat far from the
+    center, as evidences are in logarithms of scales, where a quadratic would decrease. It also adds
+    κ standard deviations of the process to its mean (an upper confidence bound), and these are
+    large where no visit is near.
 
     Attributes
     ----------
@@ -83,12 +86,12 @@ class Emulator(NamedTuple):
     constant, linear, quadratic : float, ndarray (p,), ndarray (p, p)
         β, b and A.
     points, weights : ndarray, shape (p, M), (M,)
-        u_i, a column each, and w_i. In row order, as all arrays here: one with a single row or
-        column has both orders, and a compiled loop is another one for each.
+        u_i, one per column, and w_i. All arrays here are in row order. Numba compiles a loop once
+        per memory order, and an array with a single row or column has both.
     precision : ndarray, shape (m, m)
         P = s⁴C⁻¹, where C is the covariance of the first m points with their noise.
     grid : tuple of int
-        Which ℓ, s and σ of their grids it has.
+        Indices of ℓ, s and σ in their grids.
     optimism : float
         κ.
     """
@@ -135,7 +138,8 @@ def theta_of(z: Array, emulator: Emulator) -> Array:
 def evidence_at(z: Array, emulator: Emulator) -> tuple[float, Array]:
     """log p*(y | theta) and its gradient in z, shape (p,).
 
-    In loops, along rows of ``points``: products and slices take Numba five seconds to compile.
+    Written as loops along rows of ``points``, since Numba takes five seconds to compile products
+    and slices.
     """
     points, precision = emulator.points, emulator.precision
     length, scale = LENGTHS[emulator.grid[0]], SCALES[emulator.grid[1]]
@@ -156,7 +160,7 @@ def evidence_at(z: Array, emulator: Emulator) -> tuple[float, Array]:
             of_others += precision[i, j] * k[j]
         explained[i] = of_others * k[i]
         variance -= explained[i]
-    # Where a visit has been, rounding may leave less than nothing.
+    # At a visited point the variance may be negative by rounding.
     sd = math.sqrt(max(variance, 1e-8))
     value = emulator.constant + emulator.optimism * sd
     for j in range(p):
@@ -184,10 +188,10 @@ def emulate(
 ) -> Emulator:
     """Regress log p(y | theta) on theta.
 
-    y_i = quadratic in u_i + GP(u_i) + noise: the coefficients of the quadratic have a wide prior,
-    the process has covariance s² exp(−|u − u'|² / 2ℓ²), the noise standard deviation σ. A visit
-    whose posterior density is more than `SLACK` below the best counts as the noisier the farther
-    below it is: chains go there seldom, and the surface must not bend for it where they do go.
+    y_i = quadratic in u_i + GP(u_i) + noise. The coefficients of the quadratic have a wide prior,
+    the process has covariance s² exp(−|u − u'|² / 2ℓ²), and the noise has standard deviation σ. If
+    the log posterior density of a visit is more than `SLACK` below the best, its noise grows with
+    the difference. Chains rarely go there, so the fit should not lose accuracy where they do go.
 
     Parameters
     ----------
@@ -196,7 +200,7 @@ def emulate(
         c and R of the coordinates: about the mean of theta's posterior, and a Cholesky factor of
         its covariance.
     grid : tuple of int
-        ℓ, s and σ at which to begin: from there the likelihood is climbed on their grid.
+        Indices of the first ℓ, s and σ. From there a search on the grid maximizes the likelihood.
 
     Returns
     -------
@@ -204,8 +208,8 @@ def emulate(
 
     Notes
     -----
-    O(M³) for each (ℓ, s, σ) that is tried, nine at least where ``grid`` is the default's. None of
-    it is an O(n³) operation.
+    O(M³) for each (ℓ, s, σ) that is tried, at least nine from the default ``grid``. The cost does
+    not depend on n.
     """
     log_posterior = visits.log_evidence + visits.log_prior
     deficit = log_posterior.max() - log_posterior
@@ -241,7 +245,7 @@ def emulate(
 
 
 class _Process:
-    """The regression for any ℓ, s and σ: log likelihood and dual weights, each computed once."""
+    """The regression for any ℓ, s and σ: log likelihood and weights, each computed once."""
 
     def __init__(self, u: Array, y: Array, noise: Array):
         rows, columns = np.triu_indices(u.shape[1])
@@ -264,14 +268,14 @@ class _Process:
         return self._known[grid]
 
     def widest(self, grid: tuple[int, int, int]) -> tuple[Array, Array]:
-        """The points in the order of pivots, each what those before say least of; P of m."""
+        """Points in pivot order (each the least determined by those before); P of the first m."""
         factor, order, _, _ = dpstrf(self._cov(grid), lower=1, overwrite_a=1)
         m = min(len(order), WIDEST)
         inverse = solve_triangular(factor[:m, :m], np.eye(m), lower=True)
         return order - 1, SCALES[grid[1]] ** 4 * inverse.T @ inverse
 
     def _cov(self, grid: tuple[int, int, int], of_mean: float = 0.0) -> Array:
-        """Covariance of the visits' values: of the process, of the noise, and of their mean."""
+        """Covariance of the visits' values: process, noise and mean together."""
         length, scale, sd = LENGTHS[grid[0]], SCALES[grid[1]], NOISES[grid[2]]
         noise = self.noise + sd**2
         return _covariance(self.distance, length, scale, noise, self.mean_cov, of_mean)
@@ -291,9 +295,10 @@ def _covariance(
 
 
 def _neighbors(grid: tuple[int, int, int]) -> list[tuple[int, int, int]]:
-    """One step along each axis, and along ℓ and s together.
+    """Neighbors on the grid: one step along each axis, and along ℓ and s together.
 
-    A process of twice the ℓ and twice the s has the same slopes: the likelihood has a ridge there.
+    Doubling both ℓ and s leaves the slopes of the process unchanged, so the likelihood has a ridge
+    in that direction.
     """
     sizes = len(LENGTHS), len(SCALES), len(NOISES)
     found = []

@@ -1,8 +1,8 @@
-"""Expectation propagation: a Gaussian approximation of p(f | y, theta) by matched moments.
+"""Expectation propagation: a Gaussian approximation of p(f | y, theta) by moment matching.
 
-Rasmussen and Williams (2006), §3.6, with all sites updated at once as in van Gerven, Cseke,
-de Lange and Heskes (2010), *Efficient Bayesian multivariate fMRI analysis using a sparsifying
-spatio-temporal prior*; an importance distribution of Filippone and Girolami (2014), §2.1.2.
+Rasmussen and Williams (2006), §3.6, with all sites updated at once as in van Gerven, Cseke, de
+Lange and Heskes (2010), *Efficient Bayesian multivariate fMRI analysis using a sparsifying
+spatio-temporal prior*. Filippone and Girolami (2014), §2.1.2, use it as importance distribution.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ def ep(
     max_iterations: int = 50,
     differentiable: bool = False,
 ) -> GaussianApproximation | None:
-    """Approximate p(f | y, theta) by a Gaussian that has the moments of its tilted marginals.
+    """Approximate p(f | y, theta) by a Gaussian with the moments of its tilted marginals.
 
     Each p(y_i | f_i) is replaced by a site t_i = exp(ν_i z_i − ½ W_i z_i²), z = f − m, such that
     q(f_i) has the mean and the variance of the tilted marginal p(y_i | f_i) q(f_i) / t_i(f_i). The
-    first sites are those given, or those of Laplace's method at a tolerance of 3.
+    search begins at the sites that are given, or at those of Laplace's method with a tolerance of
+    3.
 
     Parameters
     ----------
@@ -46,32 +47,35 @@ def ep(
         shape (N, n).
     prior : Prior
     start : Sites, optional
-        ν and W at which to start; if that does not converge, the first are those of Laplace. Sites
-        that depend on theta alone make the result a deterministic function of theta, as an exact
-        sampler needs.
+        ν and W at which to start. If the search does not converge from there, it starts again from
+        the sites of Laplace's method. An exact sampler needs a result that is a deterministic
+        function of theta, so ``start`` must depend on theta alone.
     tolerance : float
-        Stop at a q from which the next sweep would move by less than this many nats.
+        Stop when the next sweep would move q by less than this many nats.
     max_iterations : int
-        Newton steps and sweeps at most. If a sweep brings q no nearer to moments that match, the
-        sites go half as far; after that has failed four times the nearest q is returned.
+        Largest number of Newton steps, and of sweeps. If a sweep does not reduce the mismatch of
+        moments, its step is halved. After four such failures in a row the q with the smallest
+        mismatch is returned.
     differentiable : bool
-        Make all of B⁻¹ in each sweep, not its diagonal alone: `evidence_gradient` needs it then.
+        Compute all of B⁻¹ in each sweep instead of its diagonal. `evidence_gradient` then needs no
+        further O(n³) operation.
 
     Returns
     -------
     GaussianApproximation or None
-        With W ≥ 0: the negative precision that a likelihood without a concave logarithm can ask
-        for is clipped. Where quadrature finds an evidence more than n + 10 nats above
-        ℓ(f̂) − ½ ẑᵀa − ½ log|B|, since its nodes skip all of a likelihood under a wide cavity, it
-        is replaced by that, and q has not converged. Where f̂ is not `plausible`, q is that of
-        Laplace's method, which climbs from m, and has not converged either. ``None`` if the search
-        meets values that are not finite.
+        With W ≥ 0: if the likelihood is not log-concave, negative precisions are clipped at 0.
+        Under a wide cavity the quadrature nodes can miss the likelihood. If the evidence is then
+        more than n + 10 nats above ℓ(f̂) − ½ ẑᵀa − ½ log|B|, it is replaced by that value, and
+        ``converged`` is false. If f̂ is not `plausible`, q is Laplace's approximation, searched for
+        from m, and ``converged`` is false, too. ``None`` if the search meets values that are not
+        finite.
 
     Notes
     -----
-    One O(n³) operation a Newton step and two a sweep, B and the diagonal of its inverse; 2 to 8 in
-    all. A sweep evaluates the likelihood 32 times, that of a probit never. Under a cavity of
-    variance 100 quadrature of a logistic is good to 3e-3 in log Z, in means and in variances.
+    One O(n³) operation per Newton step and two per sweep (B and the diagonal of its inverse); 2 to
+    8 in all. A sweep evaluates the likelihood 32 times; for a probit it uses closed forms instead.
+    With a logistic likelihood and a cavity variance of 100, quadrature errs by at most 3e-3 in log
+    Z, in means and in variances.
     """
     return site_search(
         _sweep,
@@ -86,7 +90,7 @@ def ep(
 
 @np.errstate(divide="ignore", invalid="ignore", over="ignore")
 def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep | None:
-    """Find q with these sites, its evidence, and the sites that its tilted marginals ask for."""
+    """Compute q with these sites, its evidence, and the sites that match its tilted moments."""
     prior, precision = posterior.prior, posterior.precision
     dual, z = posterior.center(nu)  # (3.68): K⁻¹ ẑ
     cavity = posterior.shares  # (B⁻¹)_ii = 1 − W_i Σ_ii
@@ -95,7 +99,7 @@ def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep
 
     next_nu, next_precision, r, ratio = _asked(q.variance, cavity, z, nu, dual, *tilted[1:])
     away = mismatch(posterior, r, ratio)
-    # (3.65) as log ∫ N(z; 0, K) ∏ S_i t_i(z_i) dz: neither K⁻¹ nor W⁻¹ is in it.
+    # (3.65) as log ∫ N(z; 0, K) ∏ S_i t_i(z_i) dz, without K⁻¹ and W⁻¹.
     log_evidence = float(tilted.log_scale.sum() + 0.5 * z @ nu - 0.5 * posterior.log_determinant)
     if not (math.isfinite(away) and math.isfinite(log_evidence)):
         return None
@@ -113,7 +117,7 @@ def _asked(
     tilted_z: Array,
     tilted_variance: Array,
 ) -> tuple[Array, Array, Array, Array]:
-    """The sites that tilted moments ask for, how a goes to them at first, and Σ_ii by Σ_ii."""
+    """Sites that match the tilted moments, the change of a to first order, and variance ratios."""
     n = z.size
     next_nu, next_precision, r, ratio = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     for i in range(n):
@@ -134,10 +138,11 @@ def evidence_gradient(
 ) -> Array | None:
     """Gradient in theta of the evidence of a q of `ep`.
 
-    ⟨½ (a aᵀ − R), dK⟩ + aᵀ dm with a = K⁻¹(f̂ − m) and R = (K + W⁻¹)⁻¹: that of
-    log ∫ N(f; m, K) ∏ t_i(f_i) df at fixed sites, since the evidence does not change with sites
-    that match moments (Rasmussen and Williams 2006, eq. (5.27)). What a theta of the likelihood
-    adds is taken at f̂, and is not quite the gradient.
+    It is ⟨½ (a aᵀ − R), dK⟩ + aᵀ dm with a = K⁻¹(f̂ − m) and R = (K + W⁻¹)⁻¹, the gradient of
+    log ∫ N(f; m, K) ∏ t_i(f_i) df with the sites fixed. The sites may be fixed because the evidence
+    is stationary in sites that match moments (Rasmussen and Williams 2006, eq. (5.27)). If the
+    likelihood has hyper-parameters, their part of the gradient is evaluated at f̂, which is an
+    approximation.
 
     Parameters
     ----------
@@ -148,11 +153,11 @@ def evidence_gradient(
     Returns
     -------
     ndarray, shape (p,), or None
-        ``None`` where it is not a number.
+        ``None`` if it is not finite.
 
     Notes
     -----
-    One O(n³) operation, the inverse of B; none if the search was ``differentiable``.
+    One O(n³) operation, the inverse of B, or none if the search was ``differentiable``.
     """
     gradient = q.posterior.evidence_gradient(q.dual) + likelihood_gradient(q.center)
     return gradient if np.isfinite(gradient).all() else None

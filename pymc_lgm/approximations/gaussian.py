@@ -1,6 +1,6 @@
 """A Gaussian q(f) = N(f̂, (K⁻¹ + W)⁻¹) at one theta: importance weights, evidence.
 
-Its draws are those of its `Posterior`. Rasmussen and Williams (2006), §3.4 and §3.6.
+The draws come from its `Posterior`. Rasmussen and Williams (2006), §3.4 and §3.6.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ __all__ = [
 ]
 
 LOWEST = -1.0 / float(np.finfo(float).eps)
-"""Of a log density: below it a rounding error is a nat, and no two values can be compared."""
+"""Log densities below this value have rounding errors of a nat, and cannot be compared."""
 
 
 class Likelihood(Protocol):
     """ℓ and its derivatives in f, at one theta: f -> (ℓ, g, W, ∂³ℓ/∂f³).
 
-    Where an observation reads several f_i, W has a block for each set of them, and the last is NaN.
+    If an observation reads several f_i, W has one block per set of them, and the third derivative
+    is NaN.
     """
 
     def __call__(self, f: Array) -> tuple[float, Array, Any, Array]:
@@ -41,17 +42,17 @@ class Likelihood(Protocol):
 
 
 class SiteLikelihood(Likelihood, Protocol):
-    """A likelihood that can be taken apart: ℓ(f) = Σ ℓ_i(f_i), or a sum over sets of f_i."""
+    """A likelihood that factorizes: ℓ(f) = Σ ℓ_i(f_i), or a sum over sets of f_i."""
 
     @property
     def sets(self) -> NDArray[np.intp] | None:
-        """Which f_i an observation reads together, as in `SiteBlocks`; ``None``: one each."""
+        """Sets of f_i that observations read, see `SiteBlocks`; ``None`` if each reads one."""
 
     def value(self, f: Array) -> float:
         """ℓ, without its derivatives."""
 
     def sites(self, rows: Array) -> Array:
-        """ℓ_i(f_i) of each row of f, shape (N, n), or those of the sets, (N, G)."""
+        """ℓ_i(f_i) of each row of f, shape (N, n), or ℓ of each set, shape (N, G)."""
 
     @property
     def probit_signs(self) -> Array | None:
@@ -59,7 +60,7 @@ class SiteLikelihood(Likelihood, Protocol):
 
     @property
     def effects(self) -> Effects | None:
-        """What has been integrated out of ℓ_i, if each observation has an effect of its own."""
+        """The observation-level random effects that are integrated out of ℓ_i, if there are any."""
 
 
 class Effects(NamedTuple):
@@ -91,11 +92,11 @@ class GaussianApproximation:
     log_evidence : float
         The approximation's own log p(y | theta).
     iterations : int
-        Factorizations of B that it took.
+        Number of factorizations of B.
     converged : bool
-        Whether the search met its tolerance. It is a valid q in either case.
+        Whether the search met its tolerance. q is valid in either case.
     margins : Margins, optional
-        What a copula is made from, where draws of q shall have one.
+        Variances for the copula, if draws of q shall have one.
     """
 
     posterior: Posterior
@@ -118,7 +119,7 @@ class GaussianApproximation:
         converged: bool = True,
         margins: Margins | None = None,
     ) -> GaussianApproximation:
-        """Take Ψ(f̂) − ½ log|B| for the evidence, Ψ = ℓ(f̂) − ½ ẑᵀa: Laplace's, if f̂ is the mode."""
+        """Make q with the evidence Ψ(f̂) − ½ log|B|, Ψ = ℓ(f̂) − ½ ẑᵀa (Laplace's at the mode)."""
         evidence = objective - 0.5 * posterior.log_determinant
         center = posterior.prior.mean + z
         return cls(posterior, dual, center, evidence, iterations, converged, margins)
@@ -147,8 +148,8 @@ class GaussianApproximation:
     def log_weights(self, f: Array, log_likelihood: Array) -> Array:
         """log [p(y | f) N(f; m, K) / N(f; f̂, Σ)] of columns f (n, N), shape (N,).
 
-        ℓ(f) − zᵀa + ½ ẑᵀa + ½ (f − f̂)ᵀ W (f − f̂) − ½ log|B| with z = f − m: the terms in K⁻¹
-        and log|K| of numerator and denominator cancel.
+        It is ℓ(f) − zᵀa + ½ ẑᵀa + ½ (f − f̂)ᵀ W (f − f̂) − ½ log|B| with z = f − m. The terms in
+        K⁻¹ and log|K| cancel.
         """
         z = f - self.mean[:, None]
         deviation = f - self.center[:, None]
@@ -162,46 +163,46 @@ class GaussianApproximation:
 
 
 Search = Callable[[SiteLikelihood, Prior], GaussianApproximation | None]
-"""(likelihood, prior) -> q, a function of theta alone; ``None`` where it finds none."""
+"""(likelihood, prior) -> q, a function of theta alone; ``None`` if it finds no q."""
 
 
 def plausible(objective: float, at_mean: float, n: int) -> bool:
     """Whether f̂ can be the mean or the mode of a posterior: Ψ(f̂) ≥ ℓ(m) − n − 10.
 
     Ψ(f) = ℓ(f) − ½ zᵀ K⁻¹ z is the log density of the posterior up to a constant, and Ψ(m) = ℓ(m).
-    Where Ψ is concave, Ψ(mode) ≤ Ψ(f) + ∇Ψ(f)ᵀ (mode − f) at every f. Of the right-hand side the
-    posterior expectation is E Ψ(f) + n, by parts, and E Ψ(f) ≤ Ψ(E f) is Jensen's inequality. So a
-    mode has Ψ(f̂) ≥ ℓ(m), and a mean Ψ(f̂) ≥ ℓ(m) − n (Fradelizi 1997, *Sections of convex bodies
-    through their centroid*, Archiv der Mathematik 69). The ten nats are for approximate means and
-    for likelihoods whose logarithm is not concave.
+    If Ψ is concave, Ψ(mode) ≤ Ψ(f) + ∇Ψ(f)ᵀ (mode − f) at every f. By integration by parts the
+    posterior expectation of the right-hand side is E Ψ(f) + n, and E Ψ(f) ≤ Ψ(E f) by Jensen's
+    inequality. So a mode has Ψ(f̂) ≥ ℓ(m), and a mean has Ψ(f̂) ≥ ℓ(m) − n (Fradelizi 1997,
+    *Sections of convex bodies through their centroid*, Archiv der Mathematik 69). The ten nats
+    allow for approximate means and for likelihoods that are not log-concave.
 
-    A center further down is none: sites of quite another theta put it there, or a search ended
-    where moments match that have no part in the posterior, or where all differences of ℓ are lost
-    in rounding. Nor is one where Ψ is below -1/ε ≈ -4.5e15, whatever ℓ(m) is: two such numbers
-    that differ by a nat are equal or not as the processor rounds.
+    A center with a lower Ψ is wrong. It may come from the sites of a distant theta, from a fixed
+    point far from the posterior, or from a search in which rounding hides the differences of ℓ. A
+    center with Ψ below -1/ε ≈ -4.5e15 is refused for any ℓ(m), since rounding errors there exceed a
+    nat.
 
     Parameters
     ----------
     objective : float
         Ψ(f̂) = ℓ(f̂) − ½ ẑᵀa.
     at_mean : float
-        ℓ(m); NaN for a mean without a likelihood, of which nothing follows.
+        ℓ(m). If it is NaN, only the bound of -1/ε applies.
     n : int
 
     Returns
     -------
     bool
-        ``False`` where Ψ(f̂) is not a number.
+        ``False`` if Ψ(f̂) is NaN.
 
     Examples
     --------
     >>> plausible(-30.0, -20.0, n=2), plausible(-40.0, -20.0, n=2)
     (True, False)
     """
-    lowest = max(LOWEST, at_mean)  # in this order NaN is not the larger
+    lowest = max(LOWEST, at_mean)  # in this order NaN does not win
     return lowest - allowance(n) <= objective < np.inf
 
 
 def allowance(n: int) -> float:
-    """Nats by which two log densities of one approximation of n variables may disagree."""
+    """Nats by which two log densities of one approximation of n variables may differ."""
     return 10.0 + n

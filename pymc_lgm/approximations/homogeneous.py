@@ -1,7 +1,7 @@
-"""A Gaussian whose precision is the same wherever f is: K⁻¹ + W at the constant f that fits best.
+"""A Gaussian approximation whose W is evaluated at the constant f that fits best.
 
-The homogeneous metric F̂ of Filippone's multinomial logit with several kernels, where W is that of
-the class frequencies.
+Its precision K⁻¹ + W does not depend on f. It is the homogeneous metric F̂ that Filippone uses for
+a multinomial logit with several kernels, with W at the class frequencies.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ from pymc_lgm.linalg import Array
 __all__ = ["best_constant", "class_frequency"]
 
 SPREAD = 10.0
-"""Standard deviation of constants: a class without data has one, and a shift does not drift."""
+"""Prior standard deviation of the constants. It keeps the constant of a class without data finite,
+and a common shift of all classes at 0."""
 
 
 def best_constant(likelihood: SiteLikelihood, start: Array) -> Array | None:
     """Maximize ℓ over f that is one number, or one number per class.
 
-    Newton's method with halved steps for ℓ(f⁰) − ½ |c|²/10², where f⁰_i = c_k if f_i is the k-th
-    that its observation reads. Of a softmax c_k is the logarithm of the frequency of class k,
-    up to a shift; of counts it is that of their mean.
+    Newton's method with step halving maximizes ℓ(f⁰) − ½ |c|²/10², where f⁰_i = c_k if f_i is the
+    k-th element that its observation reads. For a softmax, c_k is the logarithm of the frequency of
+    class k, up to a shift. For counts, c is the logarithm of their mean.
 
     Parameters
     ----------
     likelihood : callable
         f -> (ℓ, g, W, third derivative).
     start : ndarray, shape (n,)
-        The search begins at its means.
+        The search begins at its mean per class.
 
     Returns
     -------
     ndarray, shape (n,), or None
-        f⁰; ``None`` where ℓ at the start is not finite.
+        f⁰, or ``None`` if ℓ at the start is not finite.
     """
     kind = _places(likelihood, start.size)
     count = np.bincount(kind)
@@ -75,9 +76,9 @@ def class_frequency(
 ) -> GaussianApproximation | None:
     """Approximate p(f | y, theta) by one step of Newton's method from the best constant f⁰.
 
-    With g and W at f⁰, the precision is F̂ = K⁻¹ + W, and the center is m + K a with
-    a = (I + W K)⁻¹ (W (f⁰ − m) + g). Of a softmax W is diag(π) − π πᵀ for each observation, π the
-    class frequencies of the data.
+    With g and W at f⁰, the precision is F̂ = K⁻¹ + W, and the center is m + K a with a =
+    (I + W K)⁻¹ (W (f⁰ − m) + g). For a softmax likelihood W is diag(π) − π πᵀ for each observation,
+    with π the class frequencies of the data.
 
     Parameters
     ----------
@@ -85,17 +86,17 @@ def class_frequency(
         f -> (ℓ, g, W, third derivative).
     prior : Prior
     start : ndarray, shape (n,), optional
-        Not needed: the constant does not depend on where the posterior of f is.
+        Ignored; the constant does not depend on it.
 
     Returns
     -------
     GaussianApproximation or None
-        A function of theta alone. ``None`` where f⁰ or K⁻¹ + W are not finite.
+        A function of theta alone. ``None`` if f⁰ or K⁻¹ + W is not finite.
 
     Notes
     -----
-    One O(n³) operation per theta, and C + 1 for C classes; no search. "RM-HMC" with F̂ in
-    Filippone (2017), a habilitation thesis.
+    One O(n³) operation per theta, or C + 1 with C classes, and no search over f. The "RM-HMC" of
+    Filippone (2017), a habilitation thesis, uses F̂ as its metric.
     """
     constant = best_constant(likelihood, prior.mean)
     if constant is None:
@@ -110,7 +111,7 @@ def class_frequency(
 
 
 def _places(likelihood: SiteLikelihood, n: int) -> np.ndarray:
-    """Which place f_i has in its set, shape (n,)."""
+    """Position of f_i in its set, shape (n,)."""
     if likelihood.sets is None:
         return np.zeros(n, dtype=np.intp)
     of_f = np.zeros(n, dtype=np.intp)

@@ -1,8 +1,8 @@
 """An unbiased estimate of p(y | theta) by importance sampling from a Gaussian approximation.
 
 Filippone and Girolami (2014), §3.1. The estimate is a deterministic function of theta and of
-standard normal `Coordinates`; it comes with draws of f, of which one, chosen by weight, goes with
-it. Pairs (estimate, f) are what a pseudo-marginal sampler moves.
+standard normal `Coordinates`. It comes with N draws of f, and one of them is chosen with
+probability proportional to its weight. A pseudo-marginal sampler moves the pair (estimate, f).
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ __all__ = [
 
 
 class Scheme(NamedTuple):
-    """How the estimate is made.
+    """Options of the estimate.
 
     Attributes
     ----------
     n_importance : int
-        N ≥ 1 draws.
+        Number of draws N ≥ 1.
     antithetic : bool
-        Draw pairs f̂ ± δ if N is even: the second costs no solve and cancels odd errors.
+        Draw pairs f̂ ± δ if N is even. The second of a pair needs no solve, and cancels errors that
+        are odd in δ.
     """
 
     n_importance: int
@@ -51,27 +52,26 @@ class Scheme(NamedTuple):
 
     @property
     def roots(self) -> int:
-        """Draws that are not the mirror image of another."""
+        """Number of draws that are not the mirror image of another."""
         return self.n_importance // 2 if self.pairs else self.n_importance
 
     @property
     def pairs(self) -> bool:
-        """Whether draws come in mirror images."""
+        """Whether draws come in antithetic pairs."""
         return self.antithetic and self.n_importance % 2 == 0
 
 
 @dataclass(frozen=True, eq=False)
 class Proposal:
-    """The density that draws of f come from: (1 − ε) q + ε N(m, K), q with its draws bent.
+    """The importance density (1 − ε) q + ε N(m, K), where q may have a skewness correction.
 
     Attributes
     ----------
     q : GaussianApproximation
     bend : Copula or Transport, optional
-        Moves each draw x of q to f.
+        Skewness correction: maps each draw x of q to f.
     defensive : float
-        ε. Weights against the mixture are bounded by p(y | f)/ε, whatever q's tails are (Hesterberg
-        1995).
+        ε. If ε > 0, the weights are bounded by p(y | f)/ε for any tails of q (Hesterberg 1995).
     """
 
     q: GaussianApproximation
@@ -87,9 +87,10 @@ class Proposal:
         *,
         together: bool = False,
     ) -> Proposal:
-        """With the copula of q's margins, if it has any: 37 evaluations of the likelihood.
+        """Correct q by the copula of its margins, if it has margins: 37 likelihood evaluations.
 
-        ``together`` bends draws by a transport instead, at a factorization each.
+        With ``together`` a transport map corrects all components jointly instead, which takes one
+        factorization per draw.
         """
         if together:
             return cls(q, transport(q, likelihood), defensive)
@@ -99,11 +100,12 @@ class Proposal:
         return cls(q, copula, defensive)
 
     def log_prior_over_q(self, f: Array) -> Array:
-        """log N(f; m, K) − log q(f) of columns f: the log weight of a likelihood that is 1."""
+        """log N(f; m, K) − log q(f) of columns f: the log weight if the likelihood is 1."""
         q, prior, nothing = self.q, self.q.prior, np.zeros(f.shape[1])
         if self.bend is None:
             return q.log_weights(f, nothing)
-        # q(f) = N(x; f̂, Σ) |∂x/∂f|; log N(f; m, K) − log N(x; m, K) is a difference of squares.
+        # q(f) = N(x; f̂, Σ) |∂x/∂f|, and log N(f; m, K) − log N(x; m, K) is a difference of
+        # squares.
         x = self.bend.backward(f)
         _, log_slopes = self.bend.forward(x)
         difference, nu = prior.solve(f - x), prior.solve(x - q.mean[:, None])
@@ -111,9 +113,9 @@ class Proposal:
         return q.log_weights(x, nothing) - 0.5 * squares - log_slopes
 
     def drawn(self, xi: Array, pairs: bool) -> tuple[Array, Array]:
-        """Draws of q by their coordinates, bent: f (n, N), and `log_prior_over_q` of them.
+        """Corrected draws f of q, shape (n, N), from their coordinates, and `log_prior_over_q`.
 
-        What is known of x = f̂ ± δ is not computed again from f: L⁻¹(x − m) = Lᵀ a ± L⁻¹ δ.
+        L⁻¹(x − m) = Lᵀ a ± L⁻¹ δ is known from x = f̂ ± δ, so it takes no further solve.
         """
         q, half_log_B = self.q, 0.5 * self.q.posterior.log_determinant
         if self.bend is None:
@@ -136,17 +138,17 @@ class Proposal:
 
 
 class Coordinates(NamedTuple):
-    """The random numbers of an estimate: they have the same law at every theta."""
+    """The random numbers of an estimate. Their distribution is the same at every theta."""
 
     xi: Array
     """Standard normal, of the posterior's ``coordinates_shape`` and (roots,)."""
 
     from_prior: NDArray[np.bool_]
-    """Which roots are draws from the prior, shape (roots,): true with probability ε."""
+    """Whether each root is a draw from the prior, shape (roots,): true with probability ε."""
 
     @classmethod
     def fresh(cls, rng: np.random.Generator, proposal: Proposal, scheme: Scheme) -> Coordinates:
-        """Draw all of them."""
+        """Draw all coordinates."""
         xi = rng.standard_normal((*proposal.q.posterior.coordinates_shape, scheme.roots))
         if proposal.defensive == 0.0:
             return cls(xi, np.zeros(scheme.roots, dtype=bool))
@@ -160,7 +162,7 @@ class Coordinates(NamedTuple):
         proposal: Proposal,
         scheme: Scheme,
     ) -> Coordinates:
-        """Draw all of them given that f is the first draw: conditional importance sampling."""
+        """Draw the coordinates given that f is the first draw: conditional importance sampling."""
         q, bend = proposal.q, proposal.bend
         coordinates = cls.fresh(rng, proposal, scheme)
         from_prior = False
@@ -187,17 +189,17 @@ class Coordinates(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """What is known of an estimate of p(y | theta)."""
+    """An estimate of log p(y | theta), with its standard deviation and tail shape."""
 
     log_evidence: float
     """log p̃(y | theta)."""
 
     log_evidence_sd: float
-    """Its standard deviation by the delta method, from the spread of the weights; NaN for one draw.
-    It is at most 1, which it reaches when a single draw has all the weight."""
+    """Its standard deviation by the delta method, from the variance of the weights; NaN for one
+    draw. It is at most 1, and it is 1 if a single draw has all the weight."""
 
     pareto_k: float
-    """Shape of the weights' tail: moments of order 1/k and more do not exist. NaN if N < 30."""
+    """Tail shape k of the weights: moments of order 1/k and above do not exist. NaN if N < 30."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,9 +211,9 @@ class ImportanceSample:
     f : ndarray, shape (n, N)
         Draws.
     log_likelihood : ndarray, shape (N,)
-        ℓ of each.
+        ℓ of each draw.
     log_weights : ndarray, shape (N,)
-        log of p(y | f) N(f; m, K) over the density that f was drawn from.
+        log [p(y | f) N(f; m, K) / density that f was drawn from].
     """
 
     f: Array
@@ -225,7 +227,7 @@ class ImportanceSample:
 
     @cached_property
     def estimate(self) -> Estimate:
-        """The estimate and how good it is."""
+        """The estimate, its standard deviation and its tail shape."""
         return Estimate(
             *weights.estimate_of(self.log_weights), weights.pareto_shape(self.log_weights)
         )
@@ -237,10 +239,10 @@ class ImportanceSample:
 
 
 class Kept(NamedTuple):
-    """Importance draws at one theta, and what they were made of: what the next move needs."""
+    """A cached importance sample at one theta, for the next move."""
 
     made_by: Hashable
-    """How: draws of another sampler are of no use."""
+    """Identifies the sampler that made it. A sample of another sampler is not reused."""
 
     coordinates: Coordinates
     sample: ImportanceSample
@@ -252,13 +254,13 @@ def importance_sample(
     coordinates: Coordinates,
     scheme: Scheme,
 ) -> ImportanceSample:
-    """Turn coordinates into draws of f and weigh them.
+    """Turn coordinates into weighted draws of f.
 
     Parameters
     ----------
     proposal : Proposal
     log_likelihoods : callable
-        Rows of f (N, n) -> ℓ of each (N,), −inf where it cannot be computed.
+        Rows of f (N, n) -> ℓ of each (N,), −inf if it cannot be computed.
     coordinates : Coordinates
     scheme : Scheme
 
@@ -268,7 +270,7 @@ def importance_sample(
 
     Notes
     -----
-    O(n² N), no factorization but one per draw of a transport.
+    O(n² N), without a factorization; a transport map takes one factorization per draw.
     """
     if coordinates.from_prior.any():
         f = _mixed(proposal, coordinates, scheme)
@@ -281,19 +283,19 @@ def importance_sample(
         log_weights -= np.logaddexp(
             math.log1p(-proposal.defensive), math.log(proposal.defensive) + log_ratio
         )
-    log_weights[~(log_weights < math.inf)] = -math.inf  # NaN and +inf of a q far from any posterior
+    log_weights[~(log_weights < math.inf)] = -math.inf  # NaN and +inf: q is far from the posterior
     return ImportanceSample(f, values, log_weights)
 
 
 def _mixed(proposal: Proposal, coordinates: Coordinates, scheme: Scheme) -> Array:
-    """Draws of which some are from the prior, (n, N)."""
+    """Draws, shape (n, N), some of them from the prior."""
     q, (xi, from_prior) = proposal.q, coordinates
     deviations = q.posterior.deviations(xi)
     deviations[:, from_prior] = q.prior.multiply(xi[0][:, from_prior])
     centers = np.where(from_prior, q.mean[:, None], q.center[:, None])
     x = centers + deviations
     if scheme.pairs:
-        # A mirror image in the center of its own component of the mixture.
+        # A draw is mirrored at the center of its own component of the mixture.
         x = np.concatenate([x, centers - deviations], axis=1)
         from_prior = np.tile(from_prior, 2)
     bent = x if proposal.bend is None else proposal.bend.forward(x)[0]

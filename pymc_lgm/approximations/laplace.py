@@ -1,4 +1,4 @@
-"""The Laplace approximation of p(f | y, theta): Newton's method in the dual variable.
+"""The Laplace approximation of p(f | y, theta), by Newton's method in a = K⁻¹(f − m).
 
 Rasmussen and Williams (2006), Algorithms 3.1 and 5.1; the pseudo-marginal samplers of Filippone
 and Girolami (2014) use it as importance distribution.
@@ -39,9 +39,10 @@ def laplace(
 
         a ← a + r − W^½ B⁻¹ W^½ K r,   r = g − a.
 
-    B is kept for as long as steps with it gain fourfold (chord steps, O(n²) each), and factorized
-    anew when they do not; steps are halved until Ψ grows. Where the likelihood is not log-concave
-    W is clipped at zero, and so are the eigenvalues of a block of it.
+    The factor of B is reused (chord steps, O(n²) each) as long as each step reduces the possible
+    growth of Ψ fourfold. Otherwise B is factorized again. Steps are halved until Ψ grows. If the
+    likelihood is not log-concave, W is clipped at zero; if W has blocks, their eigenvalues are
+    clipped.
 
     Parameters
     ----------
@@ -49,24 +50,25 @@ def laplace(
         f -> (ℓ, g, W, third derivative).
     prior : Prior
     start : ndarray, shape (n,), optional
-        f at which to start, by default m. Any fixed vector makes the result a deterministic
-        function of theta, as an exact sampler needs; the center of the posterior of f is close
-        for every theta. Where its first step ends below ℓ(m), the search begins at m after all.
+        f at which to start, by default m. An exact sampler needs a result that is a deterministic
+        function of theta, so ``start`` must be a fixed vector. The posterior mean of f is a good
+        one for every theta. If the first step from ``start`` ends below ℓ(m), the search begins
+        again at m.
     tolerance : float
-        Stop when Ψ can grow by no more than this: half the squared distance to the mode in
+        Stop when Ψ can grow by no more than this. That is half the squared distance to the mode in
         standard deviations of q.
     max_iterations : int
-        Factorizations before giving up.
+        Largest number of factorizations.
 
     Returns
     -------
     GaussianApproximation or None
-        With the W and B of the last factorization. ``None`` if the search meets values that
+        q with the W and B of the last factorization, or ``None`` if the search meets values that
         are not finite.
 
     Notes
     -----
-    One O(n³) operation a factorization, 1 to 3 from a good start.
+    One O(n³) operation per factorization, 1 to 3 from a good start.
     """
     mean = prior.mean
     f = mean if start is None else start
@@ -76,16 +78,16 @@ def laplace(
         posterior = prior.condition(nonnegative(W))
     overshot = True
     if posterior is not None:
-        # This step knows f and not its a, so it cannot be halved.
+        # Here f is known but its a is not, so the step cannot be halved.
         a, z = posterior.center(posterior.precision_times(f - mean) + g)
         log_likelihood, g, W, _ = likelihood(mean + z)
         objective = log_likelihood - 0.5 * float(z @ a)
         at_mean = of_start if start is None else likelihood(mean)
         overshot = not objective >= at_mean[0] or not np.isfinite(g).all()
     if overshot and start is not None:
-        # A start that is good elsewhere can be impossible here; the prior's mean seldom is. Its
-        # W, too, may be that of a cliff: with such a B any f would pass for the mode. Still a
-        # function of theta alone.
+        # A start that is good at other theta can have likelihood 0 here; the prior mean rarely has.
+        # W at such a start can be huge, and with its B any f would meet the tolerance. The result
+        # is still a function of theta alone.
         return laplace(likelihood, prior, tolerance=tolerance, max_iterations=max_iterations)
     if posterior is None:
         return None
@@ -138,34 +140,35 @@ def evidence_gradient(
 
         d log q = ⟨½ a aᵀ − ½ R + v aᵀ, dK⟩ + (a + v)ᵀ dm + dℓ + (K v)ᵀ dg − ½ uᵀ dW.
 
-    Terms in v come through the mode: sᵀ df̂ with s = ½ u ∘ ∂³ℓ/∂f³. From f̂ = m + K g(f̂, theta),
-    (I + K W) df̂ = dm + dK a + K dg, where W is not clipped, so v = (I + W K)⁻¹ s.
+    The terms in v are the dependence on the mode: sᵀ df̂ with s = ½ u ∘ ∂³ℓ/∂f³. From f̂ = m + K
+    g(f̂, theta), (I + K W) df̂ = dm + dK a + K dg, with W before clipping, so v = (I + W K)⁻¹ s.
 
-    Where observations read several f_i, u are the blocks Σ_g of Σ, uᵀ dW is Σ_g ⟨Σ_g, dW_g⟩, and
-    s = −½ ∂/∂f Σ_g ⟨Σ_g, W_g(f)⟩. Blocks that have been clipped count as they are: there it is the
-    gradient of another function nearby.
+    If observations read several f_i, u has the blocks Σ_g of Σ, uᵀ dW is Σ_g ⟨Σ_g, dW_g⟩, and s =
+    −½ ∂/∂f Σ_g ⟨Σ_g, W_g(f)⟩. The clipping of blocks is ignored here, so the gradient is
+    approximate if a block is clipped.
 
     Parameters
     ----------
     q : GaussianApproximation
-        Of `laplace`, with W and B at the mode: the result of a search that began there.
+        A result of `laplace` with W and B at the mode, that is of a search that began at the mode.
     likelihood : callable
         f -> (ℓ, g, W, third derivative).
     likelihood_vjp : callable
         (f, v, u) -> ∂/∂theta of ℓ + ⟨v, g⟩ + ⟨u, W⟩ at fixed f, shape (p,).
     curvature_gradient : callable, optional
-        (f, u) -> ∂/∂f of Σ_g ⟨u_g, W_g⟩, shape (n,): for blocks.
+        (f, u) -> ∂/∂f of Σ_g ⟨u_g, W_g⟩, shape (n,). Needed if W has blocks.
 
     Returns
     -------
     ndarray, shape (p,), or None
-        ``None`` if K⁻¹ + W, not clipped, is not positive definite: f̂ is a saddle, not a mode.
+        ``None`` if K⁻¹ + W, with W before clipping, is not positive definite. Then f̂ is a saddle
+        point.
 
     Notes
     -----
-    One O(n³) operation, the inverse of B. Where r of the W_i have been clipped, O(n² r) more and a
-    Cholesky factorization of r × r. Rasmussen and Williams (2006), Algorithm 5.1 and eqs. (5.21)
-    to (5.24), with the mean, the likelihood's theta and clipped W_i added.
+    One O(n³) operation, the inverse of B. If r of the W_i are clipped, O(n² r) more and a Cholesky
+    factorization of an r × r matrix. Rasmussen and Williams (2006), Algorithm 5.1 and eqs. (5.21)
+    to (5.24), extended by the mean, by hyper-parameters of the likelihood and by clipped W_i.
     """
     _, _, W, third = likelihood(q.center)
     posterior = q.posterior.differentiable()
@@ -180,7 +183,7 @@ def evidence_gradient(
     v = posterior.dual(s)
     negative = np.flatnonzero(W < 0.0)
     if negative.size:
-        # I + W K = I + W⁺ K − E D² Eᵀ K, the columns of E being those of the negative W_i = −D_i².
+        # I + W K = I + W⁺ K − E D² Eᵀ K. The columns of E select the negative W_i = −D_i².
         D = np.sqrt(-W[negative])
         C = factorize(np.eye(D.size) - D[:, None] * posterior.block(negative) * D)
         if C is None:

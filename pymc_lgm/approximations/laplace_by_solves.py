@@ -1,6 +1,6 @@
-"""Laplace's approximation without a factorization: Newton's steps by conjugate gradients.
+"""Laplace's approximation without a factorization: Newton steps by conjugate gradients.
 
-For an n whose K does not fit in memory. Cutajar et al. (2016), §2.2 and supplement B, after
+It serves n for which K does not fit in memory. Cutajar et al. (2016), §2.2 and supplement B, after
 Rasmussen and Williams (2006), Algorithm 3.1.
 """
 
@@ -23,15 +23,15 @@ from pymc_lgm.solvers.preconditioners import Preconditioner
 __all__ = ["LaplaceBySolves", "Preconditioned", "laplace_by_solves"]
 
 Preconditioned = Callable[[KernelSystem], Preconditioner]
-"""A preconditioner for each B."""
+"""B -> its preconditioner."""
 
 AT_ONCE = 32
-"""Columns that are solved together for variances."""
+"""Number of columns that are solved together for variances."""
 
 
 @dataclass(frozen=True, eq=False)
 class LaplaceBySolves:
-    """q(f) = N(f̂, (K⁻¹ + W)⁻¹), known by what B = I + W^½ K W^½ multiplies.
+    """q(f) = N(f̂, (K⁻¹ + W)⁻¹), represented by products with B = I + W^½ K W^½.
 
     Attributes
     ----------
@@ -43,10 +43,10 @@ class LaplaceBySolves:
         B.
     preconditioner : Preconditioner
     newton_steps, iterations : int
-        Steps of Newton's method, and of conjugate gradients in all of them; each iteration is a
-        product with K, a step has two more.
+        Number of Newton steps, and of conjugate gradient iterations in all of them. An iteration
+        takes one product with K, and a step takes two more.
     converged : bool
-        Whether each search ended by its tolerance.
+        Whether every search met its tolerance.
     """
 
     center: Array
@@ -60,7 +60,7 @@ class LaplaceBySolves:
     converged: bool
 
     def reduction(self, cross: Array, rtol: float = 1e-6) -> Array:
-        """k_*ᵀ W^½ B⁻¹ W^½ k_* of columns K_X* (n, N): by how much y narrows var f_*."""
+        """k_*ᵀ W^½ B⁻¹ W^½ k_* of columns K_X* (n, N): prior less posterior variance of f_*."""
         reduced = np.empty(cross.shape[1])
         for i in range(0, cross.shape[1], AT_ONCE):
             part = slice(i, i + AT_ONCE)
@@ -89,34 +89,34 @@ def laplace_by_solves(
 
         a ← a + r − W^½ B⁻¹ W^½ K r,   r = g − a,
 
-    halved until the objective grows. B⁻¹ is a solution by conjugate gradients: an error of it makes
-    the step another one, not the mode, since f = m + K a and r are computed anew. log|B| at the
-    mode is that of `pymc_lgm.solvers.log_determinant`.
+    halved until the objective grows. Conjugate gradients apply B⁻¹. Their error changes the step
+    but leaves the mode unchanged, since f = m + K a and r are recomputed.
+    `pymc_lgm.solvers.log_determinant` estimates log|B| at the mode.
 
     Parameters
     ----------
     likelihood : callable
-        f -> (ℓ, g, W, third derivative), one f_i an observation; W is clipped at zero.
+        f -> (ℓ, g, W, third derivative), one f_i per observation; W is clipped at zero.
     mean : ndarray, shape (n,)
     kernel : KernelMatrix
     preconditioned : callable
         B -> P.
     rng : numpy.random.Generator
-        Of the probes for log|B|.
+        Generator of the probes for log|B|.
     start : ndarray, shape (n,), optional
-        a to begin with, by default 0: f = m.
+        a at which to start, by default 0, that is f = m.
     tolerance : float
         Stop when the objective can grow by no more than this.
     rtol : float
-        Of the conjugate gradients of a step, and for log|B|.
+        Relative tolerance of conjugate gradients, in a step and for log|B|.
     probes : int
-        For log|B|.
+        Number of probes for log|B|.
     max_steps : int
 
     Returns
     -------
     LaplaceBySolves or None
-        ``None`` where the search meets values that are not finite.
+        ``None`` if the search meets values that are not finite.
     """
     a = np.zeros_like(mean) if start is None else start
     z = np.zeros_like(mean) if start is None else kernel.times(a)

@@ -1,7 +1,8 @@
-"""Draws from log-concave densities, each of one variable, without error.
+"""Exact draws from log-concave densities of one variable.
 
-By rejection from the exponentials of three tangents (Gilks and Wild 1992, *Adaptive rejection
-sampling for Gibbs sampling*, Applied Statistics 41): a log-concave density lies below them.
+The method is rejection sampling. The envelope consists of the exponentials of three tangents, since
+a log-concave density lies below its tangents (Gilks and Wild 1992, *Adaptive rejection sampling for
+Gibbs sampling*, Applied Statistics 41).
 """
 
 from __future__ import annotations
@@ -17,27 +18,27 @@ from pymc_lgm.linalg import Array
 __all__ = ["draw_log_concave"]
 
 LOOKS, LEAST_RISE, ROUNDS = 60, 0.3, 1000
-"""How often one looks for tangents, how much the outer ones rise to the middle at least, and how
-often one proposes."""
+"""Largest number of searches for tangents, smallest rise of the outer tangents towards the middle,
+and largest number of proposals."""
 
 BoolArray = NDArray[np.bool_]
 
 LogDensity = Callable[[Array], tuple[Array, Array]]
-"""Rows of w, shape (N, n) -> log densities and their slopes, both (N, n)."""
+"""Rows of w, shape (N, n) -> log densities and their derivatives, both (N, n)."""
 
 
 def draw_log_concave(
     rng: np.random.Generator, log_density: LogDensity, center: Array, scale: Array
 ) -> Array:
-    """Draw each of n independent variables with a log-concave density, without error.
+    """Draw n independent variables exactly, each from its log-concave density.
 
     Parameters
     ----------
     rng : numpy.random.Generator
     log_density : callable
-        Up to a constant for each variable.
+        Log densities, each up to a constant.
     center, scale : ndarray, shape (n,)
-        Near the mode, and about a standard deviation: they matter for the acceptance only.
+        A point near the mode, and about a standard deviation. They affect only the acceptance rate.
 
     Returns
     -------
@@ -46,8 +47,8 @@ def draw_log_concave(
     Raises
     ------
     ValueError
-        If a density is seen to lie above its tangents, and so is not log-concave, or if it is no
-        number.
+        If a density is found to lie above its tangents, and so is not log-concave, or if it is not
+        finite.
     """
     t, value, slope = _tangents(log_density, center, scale)
     cuts, log_mass = _envelope(t, value, slope)
@@ -65,19 +66,19 @@ def draw_log_concave(
         excess = log_density(rows[None])[0][0, left] - high - rise * (x - at)
         if (excess > 1e-6 * (1.0 + np.abs(high))).any():
             raise ValueError(
-                "A density is not log-concave: its effects cannot be drawn by tangents."
+                "A density is not log-concave, so its effects cannot be drawn by tangents."
             )
         kept = np.log(rng.random(left.size)) < excess
         w[left[kept]] = x[kept]
         left = left[~kept]
-    raise ValueError("A density is no number where its effects are drawn.")
+    raise ValueError("A density is not finite where its effects are drawn.")
 
 
 def _tangents(log_density: LogDensity, center: Array, scale: Array) -> tuple[Array, Array, Array]:
-    """Three tangents: near the mode, and on both sides where it falls off by enough."""
+    """Three tangents: one near the mode, and one on each side where the density has decreased."""
 
     def rises(w: Array, slope: Array) -> BoolArray:
-        # Where a rate overflows nothing is known but that one has gone too far.
+        # If a rate overflows, the point is too far out.
         return np.where(np.isnan(slope), w < 0.0, slope > 0.0)
 
     low, high = center - scale, center + scale
@@ -111,13 +112,13 @@ def _tangents(log_density: LogDensity, center: Array, scale: Array) -> tuple[Arr
 
 
 def _envelope(t: Array, value: Array, slope: Array) -> tuple[Array, Array]:
-    """Where the tangents at three points meet, with ±∞, and the log mass below each."""
+    """Intersections of the three tangents, with ±∞, and the log mass below each tangent."""
     gaps = (value[1:] - value[:-1] - slope[1:] * t[1:] + slope[:-1] * t[:-1]) / (
         slope[:-1] - slope[1:]
     )
     edge = np.full((1, t.shape[1]), np.inf)
     cuts = np.vstack([-edge, gaps, edge])
-    # Of the higher end of each piece downwards, over a length that may be without end.
+    # Integrate each piece downwards from its higher end. Its length may be infinite.
     rises = slope > 0.0
     top = value + slope * (np.where(rises, cuts[1:], cuts[:-1]) - t)
     length, steep = cuts[1:] - cuts[:-1], np.abs(slope)
@@ -128,11 +129,11 @@ def _envelope(t: Array, value: Array, slope: Array) -> tuple[Array, Array]:
 
 
 def _within(u: Array, slope: Array, low: Array, high: Array) -> Array:
-    """x between low and high with density ∝ exp(slope x), of uniform u."""
+    """x between low and high with density ∝ exp(slope x), from a uniform u."""
     steep = np.abs(slope)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         length = high - low
-        # The distance from the higher end is exponential, cut at the piece's length.
+        # The distance from the higher end is exponential, truncated at the piece's length.
         exponential = -np.log1p(u * np.expm1(-steep * length)) / steep
         distance = np.where(steep * length < 1e-8, u * length, exponential)
     return np.where(slope > 0.0, high - distance, low + distance)

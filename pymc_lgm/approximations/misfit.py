@@ -1,8 +1,8 @@
-"""How far sites are from those that their own q asks for: a test of q that makes no search.
+"""Misfit of sites: how far the next sweep of expectation propagation would move their q.
 
-A sweep of `pymc_lgm.approximations.ep` at marginal variances that are known beforehand: to compute
-them takes B⁻¹, an O(n³) operation. Few nodes see most sites that fit, since their tilted marginals
-are nearly those of q.
+It is a sweep of `pymc_lgm.approximations.ep` with given marginal variances, since their computation
+takes B⁻¹, an O(n³) operation. A few quadrature nodes suffice for sites that fit, since their tilted
+marginals are nearly those of q.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ def misfit(
     dual, z, nu : ndarray, shape (n,)
         a, ẑ = f̂ − m and ν.
     variances : ndarray, shape (n,)
-        What is taken for Σ_ii.
+        Approximations of Σ_ii.
     enough : float
-        Nats up to which a quadrature of few nodes is believed.
+        Misfit in nats up to which the quadrature with few nodes is accepted.
 
     Returns
     -------
     float
-        Infinite where no cavity has such a variance, or where the likelihood is not finite.
+        Infinite if a cavity variance is not positive, or if the likelihood is not finite.
 
     Notes
     -----
-    O(n²), and 8 evaluations of the likelihood; where these see more than ``enough``, as they do
-    under labels of wide f, the moments of expectation propagation itself, 32 more. It is 0 at a
-    fixed point only where the variances are right, too.
+    O(n²), and 8 evaluations of the likelihood. If these give more than ``enough``, as happens for
+    binary data with a large prior variance, the full quadrature of expectation propagation takes 32
+    more. The misfit at a fixed point is 0 only if the variances are exact.
     """
     W = posterior.precision
     rows = posterior.prior.mean + z + NODES[:, None] * np.sqrt(variances)
@@ -90,7 +90,7 @@ def _away(
 def _few(
     values: Array, precision: Array, z: Array, nu: Array, variances: Array
 ) -> tuple[Array, Array]:
-    """Tilted means less ẑ, and tilted variances by Σ_ii, by quadrature with q(f_i) as weight."""
+    """Tilted means less ẑ, and tilted variances over Σ_ii, by quadrature weighted by q(f_i)."""
     Q, n = values.shape
     shift, spread, log_density = np.empty(n), np.empty(n), np.empty(Q)
     for i in range(n):
@@ -121,7 +121,7 @@ def _step(
     shift: Array,
     spread: Array,
 ) -> tuple[Array, float]:
-    """How a would go to the sites that are asked for, and twice the KL of the variances."""
+    """Change of a in the next sweep, and twice the KL divergence of the variances."""
     r, total = np.empty(z.size), 0.0
     for i in range(z.size):
         cavity = (1.0 - precision[i] * variances[i]) / variances[i]

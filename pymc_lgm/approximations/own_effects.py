@@ -1,16 +1,17 @@
-r"""Effects of which each element of f has one of its own: integrated out of the likelihood.
+r"""Observation-level random effects, integrated out of the likelihood.
 
     p(y_i | f_i) = ∫ p(y_i | f_i + d_i w) N(w; 0, 1) dw
 
-is one integral an element, by a Gauss–Hermite rule that is laid where the integrand is (Liu and
-Pierce 1994, *A note on Gauss–Hermite quadrature*, Biometrika 81): around its mode, as wide as its
-curvature there says. So n variables and the noise of their estimate are gone.
+is one integral per element. A Gauss–Hermite rule computes it, centered at the mode of the
+integrand and scaled by its curvature there (Liu and Pierce 1994, *A note on Gauss–Hermite
+quadrature*, Biometrika 81). This removes n variables, and the noise that they would add to an
+importance sampling estimate.
 
-Where an effect is large the integrand is steep on one side and long on the other, and no curvature
-says how long. There it is the trapezoidal rule from one end of the integrand to the other, whose
-step is halved until that changes nothing.
+If an effect is large, the integrand is skewed, and the curvature does not determine its width. In
+that case the trapezoidal rule covers the integrand from end to end, and its step is halved until
+the integral converges.
 
-One file of more than 300 lines: both rules share the mode, the nodes, and the sums over them.
+
 """
 
 from __future__ import annotations
@@ -31,41 +32,48 @@ from pymc_lgm.linalg import Array
 __all__ = ["NODES", "OwnEffects"]
 
 NODES = 16
-"""Of the rule: good to 1e-6 for counts near their rate with an effect of variance 1."""
+"""Nodes of the Gauss–Hermite rule. Its error is 1e-6 for counts near their rate with an effect of
+variance 1."""
 
 FEWER = ((0.1, 6), (0.3, 8), (0.45, 10), (0.7, 12))
-"""Of the rule where no effect has a larger standard deviation than this: as good."""
+"""Pairs (largest standard deviation of the effects, nodes that suffice for the same accuracy)."""
 
 LARGE = 1.0
-"""The trapezoidal rule takes over where an effect has a larger standard deviation than this: of
-Poisson zeros the rule of 16 nodes errs by 2e-7 at 1, and by 5e-3 at 4."""
+"""Standard deviation of an effect above which the trapezoidal rule is used. For Poisson zeros the
+rule of 16 nodes errs by 2e-7 at 1, and by 5e-3 at 4."""
 
 DROP = 18.0
-"""Where the integrand ends: e^-18 of its top. It is log-concave, and falls at least as N(0, 1)."""
+"""The integrand ends where it has dropped to e^-18 of its maximum. It is log-concave, and decreases
+at least as fast as N(0, 1)."""
 
 ENDS = 6
-"""Steps to the ends. Each keeps outside of them, so more would only spare nodes."""
+"""Steps of the search for the ends. Each step keeps a bound outside of the end, so further steps
+would only save nodes."""
 
 HALVINGS, FIRST = 5, 16
-"""Of the step of the trapezoidal rule, which begins with so many intervals: 512 at last."""
+"""Largest number of halvings of the trapezoidal step, and the first number of intervals. The
+largest number of intervals is 512."""
 
 CHANGE = 1e-4
-"""Of a log integral by the last halving. What is left is 3e-5 at most at 6, and 3e-6 at 4."""
+"""Change of a log integral at which the halvings stop. The remaining error is at most 3e-5 with a
+standard deviation of 6, and 3e-6 with 4."""
 
 STEPS, FARTHEST, CLOSE = 60, 2.0, 0.1
-"""Of the steps to a mode: how many, how far one goes in the linear predictor, and the last, which
-is shorter than this share of a standard deviation: the next would be about its square. Six are
-enough for effects of variance 1; of variance 36, a mode is 20 steps away."""
+"""For the search of a mode: the largest number of steps, the longest step in the linear predictor,
+and the length, as a share of a standard deviation, below which a step is the last. The next step
+would be about the square of the last. Six steps suffice for effects of variance 1; variance 36
+takes 20."""
 
 BLOCK = 16000
-"""Numbers at a time: arrays of more are new pages of memory each time, which cost more than exp."""
+"""Array elements that are processed at a time. Larger arrays take new pages of memory at every
+call, which cost more than exp."""
 
 TOGETHER = 64
-"""Elements of which all nodes are looked at in turn."""
+"""Elements that one pass over the nodes handles, so that they stay in the processor's cache."""
 
 
 def _rule(nodes: int) -> tuple[Array, Array]:
-    """Nodes, and logarithms of weights.
+    """Nodes, and logarithms of their weights.
 
     With w = center + s x, N(w; 0, 1) dw = s exp(x²/2 − w²/2) N(x; 0, 1) dx.
     """
@@ -81,24 +89,24 @@ Derivatives = tuple[Array, Array, Array, Array]
 
 
 class OwnEffects(NamedTuple):
-    """The likelihood of f with effects w ~ N(0, I) of its elements integrated out.
+    """The likelihood of f with effects w ~ N(0, I), one per element, integrated out.
 
     Attributes
     ----------
     value : callable
         ℓ°_i of each row of f + d w, shape (N, n) -> (N, n).
     derivatives : callable
-        The same, and its first three derivatives.
+        ℓ°_i of each row, and its first three derivatives.
     """
 
     value: Callable[[Array], Array]
     derivatives: Callable[[Array], Derivatives]
 
     def laid(self, rows: Array, d: Array) -> tuple[Array, Array]:
-        """Where the rule is laid: the mode of each w given f and y, and its standard deviation.
+        """The mode of each w given f and y, and its standard deviation: they center the rule.
 
-        By the curvature there. What is not log-concave is no reason for a wider rule than the
-        prior's.
+        The standard deviation follows from the curvature at the mode, and is at most that of the
+        prior, also if the likelihood is not log-concave.
         """
         w, scale = np.zeros_like(rows), np.zeros_like(rows)
         for _ in range(STEPS):
@@ -110,8 +118,8 @@ class OwnEffects(NamedTuple):
     def elements(self, rows: Array, d: Array) -> Array:
         """ℓ_i = log p(y_i | f_i) of each row of f, shape (N, n) -> (N, n).
 
-        9 to 22 evaluations of the likelihood with effects: small ones need fewer nodes, and those
-        of a standard deviation above 1 need 50 to 280.
+        It takes 9 to 22 evaluations of the likelihood with effects. Small effects need fewer nodes;
+        a standard deviation above 1 needs 50 to 280 evaluations.
         """
         N, n = rows.shape
         if N > 1 and N * n > BLOCK:
@@ -127,11 +135,11 @@ class OwnEffects(NamedTuple):
     def terms(self, f: Array, d: Array) -> Derivatives:
         """ℓ_i, and its derivatives in f_i, each of shape (n,).
 
-        With E and the cumulants those of the rule's nodes given y, and ℓ° of f + d w,
+        With expectations and cumulants over the nodes given y, and ℓ° evaluated at f + d w,
 
             ℓ' = E ℓ°',   ℓ'' = E ℓ°'' + Var ℓ°',   ℓ''' = E ℓ°''' + 3 Cov(ℓ°', ℓ°'') + κ₃(ℓ°').
 
-        The rule is not moved with f: its error is that of `elements`.
+        The derivatives are taken at a fixed rule. The error is that of `elements`.
         """
         rows = f[None]
         center, scale = self.laid(rows, d)
@@ -158,10 +166,10 @@ class OwnEffects(NamedTuple):
         return sums.reshape(N, n)
 
     def _ends(self, rows: Array, d: Array, center: Array, scale: Array) -> tuple[Array, Array]:
-        """The middle between the ends of each integrand, and half of what is between them.
+        """The midpoint between the ends of each integrand, and half the distance between them.
 
-        How far the logarithm has dropped from the mode is convex in the distance r, so that the
-        tangent anywhere leads to where it has dropped by no less than `DROP`.
+        The drop of the logarithm from the mode is convex in the distance r. Therefore a tangent at
+        any point leads to a distance where the drop is at least `DROP`.
         """
         farthest = math.sqrt(2.0 * DROP)
         sides = np.array([-1.0, 1.0])[:, None, None]
@@ -188,10 +196,10 @@ class OwnEffects(NamedTuple):
     def _by_trapezoids(
         self, rows: Array, d: Array, center: Array, scale: Array
     ) -> tuple[Array, int]:
-        """Logarithms of the integrals, and how many intervals the last of them has needed.
+        """Logarithms of the integrals, and the largest number of intervals that one has needed.
 
-        An integral is left as it is once a halving has changed it by less than `CHANGE`, so it
-        depends on nothing but its own f_i.
+        An integral is final once a halving has changed it by less than `CHANGE`, so it depends on
+        its own f_i alone.
         """
         intervals = FIRST
         sums = self._sums(rows, d, center, scale, *_trapezoids(intervals))
@@ -200,7 +208,7 @@ class OwnEffects(NamedTuple):
             x, log_weights = _trapezoids(intervals)
             between = self._sums(rows, d, center, scale, x[:-1] + 1.0 / intervals, log_weights[:-1])
             finer = np.logaddexp(sums, between) - math.log(2.0)
-            with np.errstate(invalid="ignore"):  # of two integrals that are 0, which is no change
+            with np.errstate(invalid="ignore"):  # -inf - -inf: both integrals are 0
                 change = np.abs(finer - sums)
             sums = np.where(going, finer, sums)
             going &= change > CHANGE
@@ -211,18 +219,18 @@ class OwnEffects(NamedTuple):
 
 
 def _trapezoids(intervals: int) -> tuple[Array, Array]:
-    """Nodes from −1 to 1, and logarithms of weights, also at the ends."""
+    """Nodes from −1 to 1, and logarithms of weights, equal at the ends, too."""
     x = np.linspace(-1.0, 1.0, intervals + 1)
     return x, np.full(x.size, math.log(2.0 / intervals) - 0.5 * math.log(2.0 * math.pi))
 
 
 @numba.njit(cache=True, error_model="numpy")
 def _approach(w: Array, scale: Array, slope: Array, bend: Array, third: Array, d: Array) -> int:
-    """A step to the mode of ℓ°(f + d w) − w²/2, not too long; how many have not arrived.
+    """Step towards the mode of ℓ°(f + d w) − w²/2; returns how many have not converged.
 
-    It is Halley's, which knows the third derivative, too, where that leads up, and else Newton's.
-    A scale is positive where one has arrived, and negative where not. So the rule of an element
-    depends on nothing but its own f_i.
+    The step is Halley's if its correction of Newton's step is moderate, and else Newton's. It is
+    truncated at `FARTHEST`. A scale is positive once an element has converged, and negative before.
+    A converged element no longer moves, so its rule depends on its own f_i alone.
     """
     left = 0
     for r in range(w.shape[0]):
@@ -235,7 +243,7 @@ def _approach(w: Array, scale: Array, slope: Array, bend: Array, third: Array, d
             further = 1.0 - 0.5 * step * d[i] ** 3 * third[r, i] / precision
             step /= further if 0.2 < further < 5.0 else 1.0
             if np.isnan(step):
-                # inf/inf where a rate overflows: as far as a step may go.
+                # inf/inf if a rate overflows: take the longest step.
                 step = longest * np.sign(-w[r, i] if np.isnan(up) else up)
             w[r, i] += min(max(step, -longest), longest)
             scale[r, i] = 1.0 / np.sqrt(precision)
@@ -247,7 +255,7 @@ def _approach(w: Array, scale: Array, slope: Array, bend: Array, third: Array, d
 
 @numba.njit(cache=True)
 def _at_nodes(rows: Array, d: Array, center: Array, scale: Array, x: Array) -> Array:
-    """f + d w at nodes of each element: N rows for each node."""
+    """f + d w at the nodes of each element: N rows per node."""
     N, n = rows.shape
     out = np.empty((x.size * N, n))
     for k in range(x.size):
@@ -259,9 +267,9 @@ def _at_nodes(rows: Array, d: Array, center: Array, scale: Array, x: Array) -> A
 
 @numba.njit(cache=True, error_model="numpy")
 def _log_sums(values: Array, center: Array, scale: Array, x: Array, log_weights: Array) -> Array:
-    """Logarithms of the integrals, of values at nodes, (Q, m), which are lost.
+    """Logarithms of the integrals from values at nodes, shape (Q, m), which are overwritten.
 
-    As many elements at a time as a processor has at hand.
+    It processes `TOGETHER` elements at a time.
     """
     sums = np.empty(center.size)
     for begin in range(0, center.size, TOGETHER):
@@ -296,7 +304,7 @@ def _derivatives(
     x: Array,
     log_weights: Array,
 ) -> Derivatives:
-    """Of `OwnEffects.terms`, by nodes x."""
+    """The sums of `OwnEffects.terms` over nodes x."""
     n = center.size
     ell, g, h, t = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     for i in range(n):
@@ -308,7 +316,7 @@ def _derivatives(
         ell[i] = top + np.log(total * scale[i])
         g[i] = h[i] = t[i] = 0.0
         for k in range(x.size):
-            if at[k] > 0.0:  # elsewhere a slope may be infinite
+            if at[k] > 0.0:  # where it is 0, a slope may be infinite
                 g[i] += at[k] / total * slope[k, i]
         for k in range(x.size):
             if at[k] > 0.0:

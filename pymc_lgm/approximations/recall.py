@@ -1,9 +1,10 @@
-"""A Gaussian approximation from sites that are known beforehand: no search.
+"""A Gaussian approximation from predicted sites, without a search.
 
-Near the posterior the sites of expectation propagation hardly depend on theta. Those that tuning
-has found, put on a line in theta, give a q as good as a search would, for one O(n³) operation; and
-any q that is a function of theta alone is exact in a pseudo-marginal sampler. Far from where tuning
-has been there is a search after all: a q that fails in the tails of theta keeps chains out of them.
+Near the posterior the sites of expectation propagation hardly depend on theta. A linear model in
+theta, fitted to sites that tuning has found, predicts sites whose q is as good as that of a search,
+for one O(n³) operation. Any q that is a function of theta alone is exact in a pseudo-marginal
+sampler. If theta lies far from those of tuning, q comes from a search instead, since a poor q in
+the tails of theta would keep chains out of them.
 """
 
 from __future__ import annotations
@@ -36,14 +37,15 @@ __all__ = [
 ]
 
 MISFIT = 0.1
-"""Nats by which recalled sites may miss those that their q asks for; beyond, q is searched for.
+"""Largest misfit in nats of predicted sites; with a larger one the sites are re-optimized.
 
-Of growth curves, labels and counts q's at 0.1 had a ratio of estimates with a noise of 0.4, and
-those at 0.5 one of 0.8 and more. Where tuning has been most are at 0.005, and none was at 0.05.
+It was measured on growth curves, labels and counts. With a misfit of 0.1 the log ratio of two
+estimates had a standard deviation of 0.4, and with 0.5 one of 0.8 and more. Near the thetas of
+tuning most misfits are about 0.005, and none reached 0.05.
 """
 
 SearchFrom = Callable[..., GaussianApproximation | None]
-"""(likelihood, prior, *, start=, tolerance=) -> q: it may be told where to begin, when to end."""
+"""(likelihood, prior, *, start=, tolerance=) -> q: a search with a start and a tolerance."""
 
 
 def recall(
@@ -57,22 +59,24 @@ def recall(
         f -> (ℓ, g, W, third derivative); ``likelihood.sites``: rows of f (Q, n) -> ℓ_i.
     prior : Prior
     start : Recalled
-        ν and W; their margins are those of q. Where they have margins, and are not ``trusted`` or
-        have a `misfit` above `MISFIT`, a search starts from them, and its margins are computed.
+        ν and W, and perhaps margins, which become those of q. If there are margins, and the sites
+        are not ``trusted`` or have a `misfit` above `MISFIT`, a search starts from them and
+        computes its own margins.
     search : callable
-        Which: `ep` or `pymc_lgm.approximations.variational.variational`.
+        `ep` or `pymc_lgm.approximations.variational.variational`.
 
     Returns
     -------
     GaussianApproximation or None
-        Its ``log_evidence`` is ℓ(f̂) − ½ ẑᵀa − ½ log|B|, as if f̂ were the mode. Where f̂ is not
-        `plausible`, q is Laplace's, searched for from m: theta may be fine, and only the sites are
-        those of another. ``None`` where that search meets values that are not finite.
+        Its ``log_evidence`` is ℓ(f̂) − ½ ẑᵀa − ½ log|B|, as if f̂ were the mode. If f̂ is not
+        `plausible`, q is Laplace's approximation, searched for from m, because theta may be
+        plausible although its predicted sites are wrong. ``None`` if that search meets values that
+        are not finite.
 
     Notes
     -----
-    One O(n³) operation: the factor of B. Not good enough, as many as `ep`, and two; where f̂ is not
-    plausible those of `laplace` besides.
+    One O(n³) operation, the factor of B. If a search follows, two more and those of `ep`. If f̂ is
+    not plausible, those of `laplace` in addition.
     """
     if start.margins is not None and not start.trusted:
         found = _searched(likelihood, prior, start, search)
@@ -97,7 +101,7 @@ def recall(
 def _searched(
     likelihood: SiteLikelihood, prior: Prior, start: Sites, search: SearchFrom
 ) -> GaussianApproximation | None:
-    """The q that a search from the sites ends at, with margins of its own."""
+    """Re-optimize the sites, and compute the margins of the resulting q."""
     found = search(likelihood, prior, start=start, tolerance=0.05)
     if found is None or not found.converged:
         return None
@@ -117,17 +121,18 @@ def laplace_from_sites(
     start: Sites | None = None,
     tolerance: float = 1e-3,
 ) -> GaussianApproximation | None:
-    """Find the Laplace approximation from sites, with the W and B of the mode itself.
+    """Find the Laplace approximation from sites, with W and B at the mode.
 
-    Laplace's evidence needs log|B| of the mode: with a W from the way there it is off by nats, and
-    q is as good. So the search ends with another, from where it was.
+    Laplace's evidence needs log|B| at the mode. A search ends with the W of an earlier step: its q
+    is equally good, but its evidence can be wrong by nats. Therefore a second search starts from
+    the mode.
 
     Parameters
     ----------
     likelihood, prior, tolerance
         As in `laplace`.
     start : Sites, optional
-        The search begins at the center of the q that they make.
+        The search begins at the center of the q with these sites.
 
     Returns
     -------
@@ -150,27 +155,28 @@ def laplace_near_sites(
     start: Sites | None = None,
     tolerance: float = 1e-3,
 ) -> GaussianApproximation | None:
-    """As `laplace_from_sites`, with the W and B of the way: two operations, for q alone."""
+    """`laplace_from_sites` without its second search, if only q is needed: two operations."""
     combined = None if start is None else _combine(prior, start)
     center = None if combined is None else prior.mean + combined[2]
     return laplace(likelihood, prior, start=center, tolerance=tolerance)
 
 
 class LineSearch(Protocol):
-    """A search that follows a line of sites."""
+    """A search that uses a linear model of the site parameters."""
 
     def __call__(self, likelihood: SiteLikelihood, prior: Prior) -> GaussianApproximation | None:
         """Find q: see `Search`."""
 
     def along(self, line: SitesLine | None) -> LineSearch:
-        """The same search along another line; ``None``: it begins where it always does."""
+        """The same search with another linear model; ``None`` restores its default start."""
 
 
 @dataclass(frozen=True)
 class WarmSearch:
-    """A search that begins at the sites of a line.
+    """A search that begins at the sites predicted by a linear model.
 
-    Two of them are equal if they find the same: `AtTheta.approximation` keeps what one has found.
+    Two searches with the same arguments compare equal, and `AtTheta.approximation` caches their
+    result.
     """
 
     search: SearchFrom
@@ -178,28 +184,28 @@ class WarmSearch:
     line: SitesLine | None = None
 
     def __call__(self, likelihood: SiteLikelihood, prior: Prior) -> GaussianApproximation | None:
-        """Search from the line's sites at the prior's theta."""
+        """Search from the sites predicted at the prior's theta."""
         start = None if self.line is None else self.line(prior.theta)
         return self.search(likelihood, prior, start=start, tolerance=self.tolerance)
 
     def along(self, line: SitesLine | None) -> WarmSearch:
-        """The same along another line."""
+        """The same search with another linear model."""
         return self if line is self.line else WarmSearch(self.search, self.tolerance, line)
 
 
 @dataclass(frozen=True)
 class Recall:
-    """`recall` of the sites of a line, once there is one; a search from them where they are far."""
+    """`recall` of the sites predicted by a linear model, once tuning has fitted one."""
 
     search: SearchFrom = ep
     line: SitesLine | None = None
 
     def __call__(self, likelihood: SiteLikelihood, prior: Prior) -> GaussianApproximation | None:
-        """Recall the line's sites at the prior's theta."""
+        """Use the sites predicted at the prior's theta."""
         if self.line is None:
-            raise ValueError("There is no line of sites yet: use along(line).")
+            raise ValueError("There is no linear model of the sites yet. Set one by along(line).")
         return recall(likelihood, prior, start=self.line(prior.theta), search=self.search)
 
     def along(self, line: SitesLine | None) -> Recall:
-        """The same along another line."""
+        """The same search with another linear model."""
         return self if line is self.line else Recall(self.search, line)

@@ -1,9 +1,10 @@
-"""Sites as one vector of free numbers, of which any combination are sites again.
+"""A bijection between sites and vectors of unconstrained numbers.
 
-What `sites_line` puts on a line in theta. Precisions go by logarithms, blocks of them by
-W_g = U D Uᵀ with U unit lower triangular, those of classes by D and v; and ν goes as ν / √(W + c),
-which changes least: a datum that only cuts f_i off has a site whose width is that of the prior, and
-its ν / √W does not depend on it.
+`sites_line` fits a linear model in theta to these vectors. A precision is represented by its
+logarithm, a block of precisions by W_g = U D Uᵀ with U unit lower triangular, and a block of
+classes by D and v. ν is represented by ν / √(W + c), which depends least on theta: if a datum only
+truncates f_i, the width of its site is proportional to that of the prior, and ν / √W does not
+depend on it.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from pymc_lgm.linalg import Array
 __all__ = ["FLAT", "InClasses", "InSets", "OneByOne", "SiteCoordinates", "site_coordinates"]
 
 LEAST = 1e-8
-"""Precision of a site that says nothing: it needs a logarithm."""
+"""Smallest precision, so that a site without information has a finite logarithm."""
 
 FLAT = 1e-3
-"""c of ν / √(W + c): much wider sites hardly change with theta, and ν itself is on the line."""
+"""c in ν / √(W + c). For W far below c the coordinate is proportional to ν itself."""
 
 
 class SiteCoordinates(Protocol):
@@ -36,22 +37,25 @@ class SiteCoordinates(Protocol):
         """Length of a vector."""
 
     def of(self, sites: Sites, margins: Margins | None) -> Array:
-        """The vector of sites; margins are those of a copula, if it is to have one."""
+        """The vector of sites, with the margins if there is a copula."""
 
     def sites(self, s: Array, trusted: bool) -> Recalled:
-        """Sites of a vector."""
+        """The sites of a vector."""
 
 
 @dataclass(frozen=True)
 class OneByOne:
-    """Of sites of one f_i each: (ν / √(W + c), log W); for a copula log Σ_ii and log (K⁻¹)_ii."""
+    """Coordinates of sites of one f_i each: (ν / √(W + c), log W).
+
+    For a copula, log Σ_ii and log (K⁻¹)_ii follow.
+    """
 
     n: int
     copula: bool = False
 
     @property
     def size(self) -> int:
-        """Two or four numbers an f_i."""
+        """Two or four numbers per f_i."""
         return (4 if self.copula else 2) * self.n
 
     def of(self, sites: Sites, margins: Margins | None) -> Array:
@@ -74,7 +78,9 @@ class OneByOne:
 
 @dataclass(frozen=True, eq=False)
 class InSets:
-    """Of sites of sets of f_i: (U⁻¹ ν) / √(D + c), log D, and U below its diagonal, W_g = U D Uᵀ.
+    """Coordinates of sites of sets of f_i, W_g = U D Uᵀ.
+
+    They are (U⁻¹ ν) / √(D + c), log D, and the elements of U below its diagonal.
 
     Attributes
     ----------
@@ -86,7 +92,7 @@ class InSets:
 
     @property
     def size(self) -> int:
-        """Two numbers an f_i, and one a pair."""
+        """Two numbers per f_i, and one per pair in a set."""
         G, s = self.index.shape
         return G * (2 * s + s * (s - 1) // 2)
 
@@ -119,7 +125,9 @@ class InSets:
 
 @dataclass(frozen=True, eq=False)
 class InClasses:
-    """Of sites of classes: ν / √(D + c), log D, and log (v² / (1 − |v|²)) with v_c = u_c / √D_c.
+    """Coordinates of sites of classes, W_g = D − u uᵀ.
+
+    They are ν / √(D + c), log D, and log (v² / (1 − |v|²)) with v_c = u_c / √D_c.
 
     Attributes
     ----------
@@ -131,7 +139,7 @@ class InClasses:
 
     @property
     def size(self) -> int:
-        """Three numbers an f_i."""
+        """Three numbers per f_i."""
         return 3 * self.index.size
 
     def of(self, sites: Sites, margins: Margins | None) -> Array:
@@ -153,7 +161,7 @@ class InClasses:
 
 
 def site_coordinates(model: Any, n: int, copula: bool) -> SiteCoordinates:
-    """Those that suit the observations of a model."""
+    """Coordinates for the sites of a model's observations."""
     if model.sets is None:
         return OneByOne(n, copula)
     return InClasses(model.sets) if model.classes else InSets(model.sets)

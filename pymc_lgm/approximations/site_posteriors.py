@@ -1,7 +1,8 @@
-"""Site posteriors: each p(y_i | f_i) seen through the prior of its own f_i alone.
+"""Site posteriors: each p(y_i | f_i) combined with the marginal prior of its f_i.
 
-§3.2 of Murray and Adams (2010), eq. (12) and (13): the noise S = 1/W of their surrogate data. One
-site at a time there is no matrix, so the whole approximation costs the one factorization of B.
+They determine the noise S = 1/W of surrogate data: §3.2 of Murray and Adams (2010), eqs. (12) and
+(13). Each site is fitted without matrix operations, so the approximation costs one factorization of
+B.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from pymc_lgm.linalg import Array
 __all__ = ["NOISES", "site_approximation", "taylor_approximation"]
 
 FLAT = 1e6
-"""Prior variance at which a site is expanded as if there were no prior."""
+"""Prior variance that stands for a flat prior."""
 
 CLOSE = 1e-4
-"""Squared distance from a site's mode, in its own variances, at which it has been found."""
+"""Squared distance from a mode, in variances of its site posterior, at which it has converged."""
 
 
 def site_approximation(
     likelihood: SiteLikelihood, prior: Prior, *, start: Array | None = None
 ) -> GaussianApproximation | None:
-    """Approximate p(f | y, theta) with sites that are right where f has independent components.
+    """Approximate p(f | y, theta) with sites that fit if the components of f are independent.
 
-    Each p(y_i | f_i) N(f_i; m_i, K_ii) is fitted by a Gaussian at its mode, of variance
-    v_i = 1/(W_i + 1/K_ii): W_i is what the site adds, and S_i = 1/W_i = (1/v_i − 1/K_ii)⁻¹. Where
-    an observation reads several f_i it is Laplace's approximation, with a block for each set.
+    Each p(y_i | f_i) N(f_i; m_i, K_ii) is fitted by a Gaussian at its mode, of variance v_i =
+    1/(W_i + 1/K_ii): W_i is the precision of the site, and S_i = 1/W_i = (1/v_i − 1/K_ii)⁻¹. If an
+    observation reads several f_i, the result is Laplace's approximation, with a block for each set.
 
     Parameters
     ----------
@@ -43,16 +44,16 @@ def site_approximation(
         f -> (ℓ, g, W, third derivative).
     prior : Prior
     start : ndarray, shape (n,), optional
-        Where the searches of the modes begin, by default m.
+        f at which the searches for the modes begin, by default m.
 
     Returns
     -------
     GaussianApproximation or None
-        With W ≥ 0. ``None`` if the search of a mode meets values that are not finite.
+        With W ≥ 0. ``None`` if the search for a mode meets values that are not finite.
 
     Notes
     -----
-    One O(n³) operation; about 6 evaluations of the likelihood. Of sets those of `laplace`.
+    One O(n³) operation and about 6 evaluations of the likelihood. With sets, the cost of `laplace`.
     """
     if likelihood.sets is not None:
         return laplace(likelihood, prior, start=start)
@@ -64,9 +65,10 @@ def taylor_approximation(
 ) -> GaussianApproximation | None:
     """Approximate p(f | y, theta) with each log p(y_i | f_i) expanded at its maximum.
 
-    Eq. (13), after Christensen, Roberts and Sköld (2006). A maximum at infinity, that of a zero
-    count or of a binary observation, is that under a prior of variance ``FLAT``: W_i is next to
-    nothing. Parameters, result and cost are those of `site_approximation`, as is all of sets.
+    Eq. (13), after Christensen, Roberts and Sköld (2006). If the maximum is at infinity, as for a
+    zero count or a binary observation, the maximum under a prior of variance ``FLAT`` replaces it,
+    and W_i is almost 0. Parameters, result, cost and the treatment of sets are those of
+    `site_approximation`.
     """
     if likelihood.sets is not None:
         return laplace(likelihood, prior, start=start)
@@ -74,7 +76,7 @@ def taylor_approximation(
 
 
 NOISES = {"site": site_approximation, "taylor": taylor_approximation}
-"""Approximations that surrogate data take their noise from, by name."""
+"""Approximations whose sites give the noise of surrogate data, by name."""
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -84,7 +86,7 @@ def _approximation(
     mean = prior.mean
     f, value, g, W = _modes(likelihood, mean, variance, mean if start is None else start)
     z = f - mean
-    nu = g + W * z  # ℓ(f) ≈ value + g (f − f̂) − ½ W (f − f̂)², that is νz − ½ W z² and a constant
+    nu = g + W * z  # ℓ(f) ≈ value + g (f − f̂) − ½ W (f − f̂)² = νz − ½ W z² + constant
     posterior = prior.condition(W)
     if posterior is None or not (math.isfinite(value) and np.isfinite(g).all()):
         return None
@@ -98,18 +100,17 @@ def _approximation(
 def _modes(
     likelihood: Likelihood, mean: Array, variance: Array, f: Array, max_iterations: int = 50
 ) -> tuple[Array, float, Array, Array]:
-    """Modes of p(y_i | f_i) N(f_i; m_i, v_i), all at once, with ℓ, g and W ≥ 0 there.
+    """Modes of all p(y_i | f_i) N(f_i; m_i, v_i), with ℓ, g and W ≥ 0 there.
 
-    Newton's method, with steps at most four times as long as the last. Between two points that
-    are known to lie on either side of the mode a step that leaves them, or is not half as long as
-    the last, goes to their middle instead.
+    Newton's method, with steps at most four times as long as the last. Once a mode is bracketed, a
+    step that leaves the bracket, or that is longer than half of the last, is replaced by bisection.
     """
     low, high, last = np.full(f.size, -np.inf), np.full(f.size, np.inf), np.full(f.size, 0.25)
     for _ in range(max_iterations):
         value, g, W, _ = likelihood(f)
         W = np.maximum(W, 0.0)
         slope = g - (f - mean) / variance
-        slope = np.where(np.isfinite(slope), slope, mean - f)  # not finite is too far
+        slope = np.where(np.isfinite(slope), slope, mean - f)  # not finite: f is too far out
         precision = W + 1.0 / variance
         done = slope**2 < CLOSE * precision
         if done.all():

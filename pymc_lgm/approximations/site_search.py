@@ -1,6 +1,6 @@
-"""The search for sites that ask for nothing else: a fixed point, found by sweeps over all of them.
+"""The fixed-point iteration for sites, by sweeps over all of them.
 
-What a sweep asks for is said in `ep` and in `variational`; how far to follow it is said here.
+`ep` and `variational` define a sweep, which proposes new sites. This module chooses the step size.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ __all__ = ["Sweep", "mismatch", "site_search"]
 
 
 class Sweep(NamedTuple):
-    """A q, and the sites that it asks for."""
+    """A q, and the sites that a sweep proposes from it."""
 
     sites: Sites
     posterior: Posterior
     dual: Array
     z: Array  # ẑ = f̂ − m
     log_evidence: float
-    mismatch: float  # nats by which q would move to the sites that it asks for
+    mismatch: float  # nats by which the proposed sites would move q
     asked: Sites
-    loss: float  # what the next sweep has to lower
+    loss: float  # the next sweep is accepted if it is lower
 
 
 def mismatch(posterior: Posterior, r: Array, ratio: Array) -> float:
-    """How far q will move: ½ rᵀ Σ r for the step r of the dual vector, KL of the variances."""
+    """Distance that q moves: ½ rᵀ Σ r for the step r of a, plus the KL divergence of variances."""
     return 0.5 * (posterior.spread(r) + float((ratio - 1.0 - np.log(ratio)).sum()))
 
 
@@ -54,14 +54,15 @@ def site_search(
     max_iterations: int,
     differentiable: bool,
 ) -> GaussianApproximation | None:
-    """Follow the sites that a sweep asks for until q would move by less than ``tolerance`` nats.
+    """Iterate sweeps until the next one would move q by less than ``tolerance`` nats.
 
-    From a start that does not converge the search begins anew, at the sites of Laplace's method: a
-    function of theta alone, too. A sweep that lowers no loss is taken back, and the next goes half
-    as far; after four such in a row the q of least loss is returned.
+    If the search does not converge from ``start``, it begins again at the sites of Laplace's
+    method, so that the result is a function of theta alone in this case, too. A sweep that does not
+    lower the loss is rejected, and the step size is halved. After four rejections in a row the q
+    with the smallest loss is returned.
 
-    ``sweep`` is a function of the likelihood, ν, and the posterior with these W; all else is as in
-    `ep`.
+    ``sweep`` is a function of the likelihood, ν, and the posterior with these W. The other
+    parameters are those of `ep`.
     """
     mean, iterations, share, first = prior.mean, 1, 1.0, None
 

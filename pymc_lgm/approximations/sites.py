@@ -1,4 +1,4 @@
-"""Gaussian sites: what the observations say of f, apart from the prior."""
+"""Gaussian sites: a Gaussian approximation of the likelihood as a function of f."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ __all__ = ["Margins", "Recalled", "Sites"]
 
 @dataclass(frozen=True, eq=False)
 class Sites:
-    """∏ t_i = exp(νᵀ z − ½ zᵀ W z), z = f − m: with a prior they make a Gaussian q."""
+    """Sites ∏ t_i = exp(νᵀ z − ½ zᵀ W z), z = f − m. Their product with the prior is q."""
 
     nu: Array
     precision: Any  # W: see `Precision`
 
     def seen_from(self, z: Array | None) -> Sites:
-        """The same sites of z − z₀: ν − W z₀ and W; z₀ = 0 if it is ``None``."""
+        """The same sites as a function of z − z₀: ν − W z₀ and W; ``None`` is z₀ = 0."""
         return self if z is None else Sites(self.nu - self.precision * z, self.precision)
 
     def toward(self, other: Sites, share: float) -> Sites:
-        """Go a share of the way to others."""
+        """Interpolate linearly towards other sites."""
         nu = self.nu + share * (other.nu - self.nu)
         return Sites(nu, between(self.precision, other.precision, share))
 
 
 @dataclass(frozen=True, eq=False)
 class Margins:
-    """Σ_ii and (K⁻¹)_ii, each of shape (n,): with the sites they make a copula of a q."""
+    """Σ_ii and (K⁻¹)_ii, each of shape (n,), from which a copula is made."""
 
     variances: Array
     precisions: Array
@@ -38,14 +38,14 @@ class Margins:
 
 @dataclass(frozen=True, eq=False)
 class Recalled(Sites):
-    """Sites that tuning expects at a theta.
+    """Sites predicted at a theta.
 
     Attributes
     ----------
     margins : Margins, optional
-        For a copula, where tuning has learnt them, too.
+        Predicted margins, if there is a copula.
     trusted : bool
-        Whether theta is near enough to those of tuning: if not, a search starts from the sites.
+        Whether theta is close enough to those of tuning. If not, a search starts from the sites.
     """
 
     margins: Margins | None = None

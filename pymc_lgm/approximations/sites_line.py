@@ -1,7 +1,7 @@
-"""Sites as a function of theta.
+"""A linear model of the site parameters in theta.
 
-Near the posterior the sites of expectation propagation hardly depend on theta. A line in theta
-through those that tuning has found gives a q as good as a search would.
+Near the posterior the sites of expectation propagation hardly depend on theta. A linear model,
+fitted to sites that tuning has found, predicts sites whose q is as good as that of a search.
 """
 
 from __future__ import annotations
@@ -21,35 +21,36 @@ from pymc_lgm.linalg import Array
 __all__ = ["SitesLine"]
 
 REACH = 3.0
-"""How far a line is followed, in standard deviations of the thetas it was fitted to, times √p."""
+"""Extrapolation radius: standard deviations of the thetas of the fit, times √p."""
 
 
 NEAR = 0.8
-"""How far beyond √p standard deviations sites with a copula are taken from the line.
+"""Predicted sites with a copula are trusted up to √p + `NEAR` standard deviations.
 
-Normal thetas are at √p ± 0.7, so it is one in eight where the line is but a start. Some of those
-farther out have a q of which one importance draw has all the weight, and chains stick there.
+Normal thetas lie at a distance of √p ± 0.7, so at one theta in eight the prediction is only the
+start of a search. Farther out some predicted q give one importance draw all the weight, and chains
+become stuck there.
 """
 
 
 @dataclass(frozen=True, eq=False)
 class SitesLine:
-    """Sites as a function of theta, on a line through (c, s), followed as far as seen.
+    """Linear model of site coordinates in theta, clipped to the range of the fit.
 
     Attributes
     ----------
     coordinates : SiteCoordinates
-        What s says of the sites.
+        The bijection between coordinates s and sites.
     value, slope : ndarray, shape (m,), (m, p)
-        s at c, and its slope.
+        s at c, and its derivative in theta.
     lowest, highest : ndarray, shape (m,)
-        Of each element of s.
+        Range of each element of s in the fit.
     theta : ndarray, shape (p,)
         c.
     whiten : ndarray, shape (p, p)
-        Inverse of a Cholesky factor of the covariance of the thetas it was fitted to.
+        Inverse of a Cholesky factor of the covariance of the thetas in the fit.
     origin : ndarray, shape (n,), optional
-        z₀: the line is that of sites of z − z₀.
+        z₀: the model is that of the sites as a function of z − z₀.
     """
 
     coordinates: SiteCoordinates
@@ -62,7 +63,7 @@ class SitesLine:
     origin: Array | None = None
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is the same line, or a copy."""
+        """Whether it is the same model, or a copy."""
         if self is other or not isinstance(other, SitesLine):
             return self is other
         both = ((self.theta, other.theta), (self.value, other.value), (self.slope, other.slope))
@@ -97,7 +98,7 @@ def followed(
     highest: Array,
     reach: float,
 ) -> tuple[Array, float]:
-    """s at c + ``away``, or where the reach ends on the way there; and how far it is."""
+    """s at c + ``away``, or at the extrapolation radius in that direction, and the distance."""
     p, distance = away.size, 0.0
     for j in range(p):
         step = 0.0

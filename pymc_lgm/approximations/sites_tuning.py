@@ -1,4 +1,4 @@
-"""Sites as a function of theta: how tuning learns them."""
+"""The regression of site coordinates on theta, which tuning updates."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from pymc_lgm.linalg import Array
 __all__ = ["SitesTuning"]
 
 DISTANT = 3.0
-"""Widths of a site from the prior's mean beyond which it is seen from q's center.
+"""Distance of q's center from the prior mean, in widths of a site, above which z₀ is the center.
 
-A label's sites are 0 to 2 away, wherever they scale with the prior, and are best left there. Those
-of 150 weights of some 250 g are 40 away: seen from the mean, on a line in the logarithm of their
-variance, they are off by half a width each, all on one side, and the evidence by e^100.
+Sites of binary data are 0 to 2 widths away and scale with the prior, so z₀ = 0 is best for them.
+The sites of 150 weights of about 250 g are 40 widths away. With z₀ = 0 a model linear in the
+logarithm of the variance misplaces each by half a width, all to the same side, which changes the
+evidence by a factor of e^100.
 """
 
 
 class SitesTuning(NamedTuple):
-    """Least squares of the coordinates s of sites on theta.
+    """Moments of the least-squares regression of site coordinates s on theta.
 
     Attributes
     ----------
@@ -33,10 +34,10 @@ class SitesTuning(NamedTuple):
     moments, products : ndarray, shape (1 + p, 1 + p), (m, 1 + p)
         Σ x xᵀ and Σ s xᵀ with x = (1, theta).
     lowest, highest : ndarray, shape (m,)
-        Of each element of s.
+        Range of each element of s so far.
     origin : ndarray, shape (n,), optional
-        z₀ that the sites are seen from: the center of the first q, where a datum puts it far from
-        the prior's mean.
+        z₀: elements of the center of the first q that are far from the prior mean, and 0 for
+        the others.
     """
 
     coordinates: SiteCoordinates
@@ -48,13 +49,13 @@ class SitesTuning(NamedTuple):
 
     @classmethod
     def start(cls, coordinates: SiteCoordinates, p: int) -> SitesTuning:
-        """Know nothing."""
+        """Start without data."""
         products, high = np.zeros((coordinates.size, 1 + p)), np.full(coordinates.size, np.inf)
         return cls(coordinates, np.zeros((1 + p, 1 + p)), products, high, -high)
 
     @property
     def thetas(self) -> int:
-        """How many thetas it has seen."""
+        """Number of thetas in the regression."""
         return int(self.moments[0, 0])
 
     def update(
@@ -64,9 +65,9 @@ class SitesTuning(NamedTuple):
         margins: Margins | None = None,
         z: Array | None = None,
     ) -> SitesTuning:
-        """Learn the sites of one theta, and for a copula the margins; O(m p).
+        """Add the sites at one theta, and the margins if there is a copula; O(m p).
 
-        ``z`` is the center of their q, less the prior's mean.
+        ``z`` is the center of their q less the prior mean.
         """
         origin = self.origin
         if self.thetas == 0 and z is not None:
@@ -82,7 +83,7 @@ class SitesTuning(NamedTuple):
         )
 
     def line(self) -> SitesLine:
-        """Fit the line. A ridge holds it level where theta has hardly moved."""
+        """Fit the linear model. A ridge shrinks its slope in directions with little data."""
         count = self.thetas
         theta, value = self.moments[0, 1:] / count, self.products[:, 0] / count
         cov = self.moments[1:, 1:] / count - np.outer(theta, theta)

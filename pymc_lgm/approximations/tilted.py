@@ -1,4 +1,4 @@
-"""Moments of tilted marginals p(y_i | f_i) q(f_i) / t_i(f_i): what expectation propagation matches.
+"""Moments of the tilted marginals p(y_i | f_i) q(f_i) / t_i(f_i) of expectation propagation.
 
 Rasmussen and Williams (2006), §3.6.
 """
@@ -36,17 +36,18 @@ FEW_NODES, FEW_WEIGHTS = np.polynomial.hermite_e.hermegauss(12)
 FEW_LOG_WEIGHTS = np.log(FEW_WEIGHTS) - 0.5 * LOG_2PI
 
 MANY = 1000
-"""Elements beyond which `FEW_NODES` are used.
+"""Number of elements above which `FEW_NODES` are used.
 
-The likelihood is most of the time there, and q is next to the tilted marginal of each element. The
-log evidence of 5000 labels in 500 groups is the same up to 1e-9 with 12 nodes and with 32.
+With so many elements the likelihood takes most of the time, and q is close to the tilted marginal
+of each element. The log evidence of 5000 binary observations in 500 groups differs by less than
+1e-9 between 12 and 32 nodes.
 """
 
 TOGETHER = 64
-"""Elements of which all nodes are looked at in turn."""
+"""Elements that one pass over the nodes handles, so that they stay in the processor's cache."""
 
 LEAST_SHARE = 0.02
-"""Least 1 − d² W: of a log-concave likelihood it is positive."""
+"""Smallest 1 − d² W. It is positive for every log-concave likelihood."""
 
 
 class Marginals(NamedTuple):
@@ -57,16 +58,16 @@ class Marginals(NamedTuple):
     precision: Array  # W
     z: Array  # ẑ = f̂ − m
     variance: Array  # Σ_ii
-    cavity: Array  # 1 − W_i Σ_ii: the share of the precision that is not site i's
+    cavity: Array  # 1 − W_i Σ_ii, the share of the precision that does not come from site i
 
     @property
     def of_cavity(self) -> tuple[Array, Array]:
-        """Variance and mean of z under q / t_i: (3.56)."""
+        """Variance and mean of z under the cavity q / t_i: (3.56)."""
         return self.variance / self.cavity, (self.z - self.variance * self.nu) / self.cavity
 
     @property
     def log_mass(self) -> Array:
-        """S_i has q / t_i in it, which is the normalized cavity times the exponential of this."""
+        """Logarithm of the mass of q / t_i, which is part of S_i."""
         square = self.precision * self.z**2 - 2.0 * self.z * self.nu + self.variance * self.nu**2
         return 0.5 * (square / self.cavity - np.log(self.cavity))
 
@@ -80,7 +81,7 @@ class Tilted(NamedTuple):
 
 
 def tilted_moments(likelihood: SiteLikelihood, q: Marginals) -> Tilted:
-    """Moments in closed form where there is one, and else by quadrature."""
+    """Moments in closed form if there is one, and else by quadrature."""
     if (signs := likelihood.probit_signs) is not None:
         return probit_moments(signs, q)
     if (effects := likelihood.effects) is not None:
@@ -89,7 +90,7 @@ def tilted_moments(likelihood: SiteLikelihood, q: Marginals) -> Tilted:
 
 
 def quadrature_moments(likelihood: SiteLikelihood, q: Marginals) -> Tilted:
-    """Moments by Gauss-Hermite quadrature with q(f_i) as weight: where EP ends, q is tilted's."""
+    """Moments by Gauss-Hermite quadrature weighted by q(f_i), close to the tilted marginal."""
     scale = np.sqrt(q.variance)
     few = q.z.size > MANY
     nodes, log_weights = (FEW_NODES, FEW_LOG_WEIGHTS) if few else (NODES, LOG_WEIGHTS)
@@ -114,14 +115,14 @@ def probit_moments(signs: Array, q: Marginals) -> Tilted:
 
 
 def effects_moments(effects: Effects, q: Marginals) -> Tilted:
-    """Moments where effects d_i w have been integrated out: one integral an observation, not two.
+    """Moments with integrated effects d_i w, by one integral per observation.
 
-    With η = f + d w the cavity of η is N(μ, v + d²), and f is normal given η: the moments of η
-    under p(y_i | η) times its cavity say those of f.
+    With η = f + d w the cavity of η is N(μ, v + d²), and f is normal given η. So the moments of f
+    follow from those of η under p(y_i | η) times its cavity.
     """
     v, z = q.of_cavity
     wide, share = v + effects.d**2, v / (v + effects.d**2)
-    # Nodes where η is: a site of f with precision W is one of η with W / (1 − d² W).
+    # The nodes are those of η: a site of f with precision W is a site of η with W / (1 − d² W).
     less = np.maximum(1.0 - effects.d**2 * q.precision, LEAST_SHARE)
     precision = 1.0 / wide + q.precision / less
     center, scale = (z / wide + q.nu / less) / precision, 1.0 / np.sqrt(precision)
@@ -139,7 +140,7 @@ def effects_moments(effects: Effects, q: Marginals) -> Tilted:
 
 @numba.njit(cache=True)
 def _at_nodes(nodes: Array, mean: Array, center: Array, scale: Array) -> Array:
-    """m + z of the nodes z of each element, shape (Q, n)."""
+    """m + z at the nodes z of each element, shape (Q, n)."""
     rows = np.empty((nodes.size, mean.size))
     for k in range(nodes.size):
         for i in range(mean.size):
@@ -158,10 +159,10 @@ def _summed(
     square: Array,
     slope: Array,
 ) -> tuple[Array, Array, Array, Array]:
-    """Integrals of exp(ℓ + a t² + b t), t = z − o, by the nodes z = c + s x; ``values`` are lost.
+    """Integrals of exp(ℓ + a t² + b t), t = z − o, by nodes z = c + s x; overwrites ``values``.
 
-    The largest logarithm of a term, the sum of all terms divided by it, and the mean and the
-    variance of x. As many elements at a time as a processor has at hand.
+    Returns the logarithm of the largest term, the sum of all terms over the largest, and the mean
+    and the variance of x. It processes `TOGETHER` elements at a time.
     """
     Q, n = values.shape
     largest, total = np.full(n, -np.inf), np.zeros(n)

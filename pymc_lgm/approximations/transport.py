@@ -1,14 +1,14 @@
-"""Draws of q bent towards the posterior, all components together.
+"""A transport map that corrects the skewness of q, all components jointly.
 
-A Gaussian q misses the third derivatives of ℓ. A `Copula` bends each component by itself, which in
-a long series of elements that hang together costs as much as it gains. Here the draw x ~ N(0, Σ) is
-followed by what the other elements make of each bend:
+A Gaussian q ignores the third derivatives of ℓ. A `Copula` corrects each component alone. In a long
+series of dependent elements the gain is lost, because the prior penalizes such moves. The map here
+propagates the correction of each element to the others through Σ. A draw x ~ N(0, Σ) goes to
 
     f = f̂ + x + Σ h(x),   h_i(x) = W_i [(e^{a_i x_i} − 1)/a_i − x_i] − c_i,   a = E_q ℓ'''/(3 W),
 
-with c_i so that E h_i = 0. The bend cancels every cubic term of the log weight to first order. It
-is a bijection: with A = Σ⁻¹ its derivative is Σ (A + diag h'), and A + diag h' = K⁻¹ + W e^{a x} is
-positive definite. So a draw takes a factorization, which is next to nothing for a banded precision.
+where c_i is such that E h_i = 0. The map cancels every cubic term of the log weight to first order.
+It is a bijection: with A = Σ⁻¹ its derivative is Σ (A + diag h'), and A + diag h' = K⁻¹ + W e^{a x}
+is positive definite. A draw takes one factorization, which is cheap for a banded precision.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from pymc_lgm.linalg import Array
 __all__ = ["Transport", "transport"]
 
 AT, SHARES = np.sqrt([0.0, 3.0, 3.0]) * [1, 1, -1], np.array([4.0, 1.0, 1.0]) / 6.0
-"""Nodes and weights that integrate polynomials of degree five against a standard normal."""
+"""Nodes and weights that integrate polynomials of degree five under a standard normal."""
 
 STRONGEST = 1.0
-"""Largest a_i s_i: what bends further within a standard deviation is no cubic."""
+"""Largest |a_i s_i|. With a larger one ℓ is not close to a cubic within a standard deviation."""
 
 LEAST = 1e-5
-"""Least |a_i s_i|: with less (e^{a x} − 1)/a − x is lost in rounding."""
+"""Smallest |a_i s_i|. With a smaller one (e^{a x} − 1)/a − x is lost in rounding."""
 
 STEPS, SHORTEST, CLOSE = 100, 1e-6, 1e-7
-"""Of Newton's method: how many, the least share of one, and in standard deviations the last."""
+"""Newton's method: most steps, smallest share of a step, and last step in standard deviations."""
 
 RISE = 2.0
-"""How much an exponent a_i x_i, or what of it is above zero, may grow in a step."""
+"""Largest growth of the positive part of an exponent a_i x_i in one step."""
 
 
 @dataclass(frozen=True, eq=False)
 class Transport:
-    """A bijection of draws x of q to f, as a `pymc_lgm.approximations.copula.Copula` is one.
+    """A bijection from draws x of q to f, with the interface of `Copula`.
 
     Attributes
     ----------
     q : GaussianApproximation
     a : ndarray, shape (n,)
-        How far each element bends, per unit of f.
+        Strength of the skewness correction of each element, per unit of f.
     middle : ndarray, shape (n,)
         c/W = (e^{a² Σ_ii / 2} − 1)/a.
     """
@@ -64,22 +64,22 @@ class Transport:
         return bent, np.array([self._log_slope(each) for each in growth])
 
     def backward(self, f: Array) -> Array:
-        """x of columns f, each by Newton's method on a convex function."""
+        """x of columns f, each by Newton's method for a convex function."""
         return np.stack([self._straight(column) for column in f.T], axis=1)
 
     def _log_slope(self, growth: Array) -> float:
-        """log|A| − log|A + diag h'|; both have log|K| in them."""
+        """log|A| − log|A + diag h'|, in which log|K| cancels."""
         bent = self.q.prior.condition(self.q.precision + growth)
         if bent is None:
             return np.nan
         return self.q.posterior.log_determinant - bent.log_determinant
 
     def _bend(self, d: Array) -> tuple[Array, Array]:
-        """h and h' = W (e^{a x} − 1) of rows x = d."""
+        """h and h' = W (e^{a x} − 1) at rows x = d."""
         return _bent(np.ascontiguousarray(d), self.a, self.q.precision, self.middle)
 
     def _straight(self, f: Array) -> Array:
-        """x with x + Σ h(x) = f: the root of A (x − d) + h, d = f − f̂, which is a gradient."""
+        """Solve x + Σ h(x) = f, the root of the gradient A (x − d) + h with d = f − f̂."""
         q = self.q
         d = f - q.center
 
@@ -87,7 +87,7 @@ class Transport:
             h, growth = self._bend(x[None])
             return q.prior.inverse_times(x - d) + q.precision * (x - d) + h[0], growth[0]
 
-        # Where an exponent is large f is an exponential of x, and x a logarithm of f.
+        # If an exponent is large, f is an exponential of x, so x is a logarithm of f.
         exponents = self.a * d
         if q.prior.rank < q.prior.n:  # x is in the range of K, as d is
             x = d * min(1.0, RISE / max(exponents.max(), RISE))
@@ -99,17 +99,17 @@ class Transport:
             if bent is None:
                 break
             step = bent.covariance_times(left)
-            # An exponential that is next to nothing may become one that is not.
+            # An exponential that is nearly 0 may grow by more than `RISE`.
             along, rise = abs(float(step @ left)), -self.a * step
             room = RISE + np.maximum(-self.a * x, 0.0)
             share = 1.0 / max(1.0, float((rise / room).max()))
-            # The slope along the step, of a convex function, must shrink.
+            # The function is convex, so its slope along the step must shrink.
             new, growth = slope(x - share * step)
             while not abs(float(step @ new)) <= along and share > SHORTEST:
                 share *= 0.5
                 new, growth = slope(x - share * step)
             x, left = x - share * step, new
-            # What is left is the square of the step.
+            # The remaining error is about the square of the step.
             if share == 1.0 and bent.square(step) < CLOSE**2:
                 break
         straight: Array = q.center + x
@@ -133,7 +133,7 @@ def _bent(d: Array, a: Array, W: Array, middle: Array) -> tuple[Array, Array]:
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def transport(q: GaussianApproximation, likelihood: SiteLikelihood) -> Transport | None:
-    """Find how far the elements bend: three evaluations of W and the third derivative.
+    """Fit the transport map by three evaluations of W and the third derivative.
 
     Parameters
     ----------
@@ -145,7 +145,8 @@ def transport(q: GaussianApproximation, likelihood: SiteLikelihood) -> Transport
     Returns
     -------
     Transport or None
-        A function of theta alone, as q is. ``None`` where nothing bends, or it is no number.
+        A function of theta alone, as q is. ``None`` if no element has a skewness to correct, or if
+        a is not finite.
     """
     variances = q.posterior.variances
     scale = np.sqrt(variances)

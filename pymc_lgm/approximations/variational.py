@@ -1,10 +1,10 @@
-"""The Gaussian q(f) that is nearest to the posterior in Kullback-Leibler divergence from q.
+"""The Gaussian q(f) that minimizes KL(q ‖ posterior).
 
 Opper and Archambeau (2009), *The variational Gaussian approximation revisited*, Neural Computation
 21, show that its precision is K⁻¹ + W with a diagonal W; the sites follow natural gradients, as in
-Khan and Lin (2017), *Conjugate-computation variational inference*, AISTATS. Where a likelihood is
-not log-concave, as one with Student errors, it is what is left: moments that match need not exist,
-and the curvature at a mode says little of the posterior's width.
+Khan and Lin (2017), *Conjugate-computation variational inference*, AISTATS. It serves likelihoods
+that are not log-concave, for example with Student errors. For these, moment matching need not have
+a solution, and the curvature at a mode is a poor measure of the posterior's width.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SHARES = WEIGHTS / WEIGHTS.sum()
 """Weights of the nodes x_k of a standard normal: E g(x) = Σ_k w_k g(x_k)."""
 
 LEAST = 0.01
-"""Least W_i K_ii: a site without curvature stays next to flat, and its logarithm a number."""
+"""Smallest W_i K_ii. It keeps log W_i finite for a site without curvature."""
 
 
 def variational(
@@ -52,9 +52,9 @@ def variational(
         E_q ℓ(f) − KL(q ‖ N(m, K)),   q(f) ∝ N(f; m, K) ∏ exp(ν_i z_i − ½ W_i z_i²),  z = f − m,
         W_i = −E_q ∂²ℓ_i/∂f_i²,   ν_i = E_q ∂ℓ_i/∂f_i + W_i ẑ_i.
 
-    A sweep moves all sites to what q asks for, a natural gradient step of length 1; where that
-    does not raise the bound it goes half as far. The bound has a maximum for every likelihood, so
-    the search ends where `ep` would not.
+    A sweep is a natural gradient step of length 1 for all sites. If it does not increase the bound,
+    the step is halved. The bound has a maximum for every likelihood, so the search converges also
+    where `ep` has no fixed point.
 
     Parameters
     ----------
@@ -64,14 +64,14 @@ def variational(
     Returns
     -------
     GaussianApproximation or None
-        With W_i K_ii ≥ 0.01, also where the expected curvature is negative. Its ``log_evidence`` is
+        With W_i K_ii ≥ 0.01, also if the expected curvature is negative. Its ``log_evidence`` is
         the bound. ``None`` if the search meets values that are not finite.
 
     Notes
     -----
-    Two O(n³) operations a sweep, as one of `ep`, and the likelihood 32 times: both expectations are
-    those of ℓ_i alone, by parts. Where an observation reads several f_i, the sites have a block for
-    each set of them, and the likelihood is evaluated 50 to 300 times: see `variational_sets`.
+    Two O(n³) operations and 32 evaluations of the likelihood per sweep, as in `ep`. Integration by
+    parts reduces both expectations to values of ℓ_i. If an observation reads several f_i, the sites
+    have a block for each set, and a sweep takes 50 to 300 evaluations: see `variational_sets`.
     """
     return site_search(
         _sweep if likelihood.sets is None else sweep_of_sets,
@@ -86,7 +86,7 @@ def variational(
 
 @np.errstate(divide="ignore", invalid="ignore", over="ignore")
 def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep | None:
-    """Find q with these sites, its bound, and the sites of a natural gradient step."""
+    """Compute q with these sites, its bound, and the sites of a natural gradient step."""
     prior, precision = posterior.prior, posterior.precision
     dual, z = posterior.center(nu)
     shares, variance = posterior.shares, posterior.variances
@@ -95,11 +95,11 @@ def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep
     # E ∂ℓ/∂f = E x ℓ / s and E ∂²ℓ/∂f² = E (x² − 1) ℓ / s² with f = f̂ + s x, by parts.
     slope = (SHARES * NODES) @ values / scale
     curvature = -(SHARES * (NODES**2 - 1.0)) @ values / variance
-    least = np.where(values.any(axis=0), LEAST / prior.variances, 0.0)  # 0 of what nothing reads
+    least = np.where(values.any(axis=0), LEAST / prior.variances, 0.0)  # 0 if nothing reads f_i
     asked_precision = np.maximum(curvature, least)
     asked = Sites(slope + asked_precision * z, asked_precision)
     away = mismatch(posterior, slope - dual, 1.0 / (shares + asked_precision * variance))
-    # KL: ½ (tr K⁻¹Σ − n + ẑᵀ K⁻¹ ẑ + log|B|), and K⁻¹Σ has the trace of B⁻¹.
+    # KL = ½ (tr K⁻¹Σ − n + ẑᵀ K⁻¹ ẑ + log|B|), and tr K⁻¹Σ = tr B⁻¹.
     divergence = 0.5 * (float(shares.sum() - shares.size + z @ dual) + posterior.log_determinant)
     bound = float((SHARES @ values).sum()) - divergence
     if not (math.isfinite(away) and math.isfinite(bound)):
@@ -112,25 +112,26 @@ def evidence_gradient(
 ) -> Array | None:
     """Gradient in theta of the bound of a q of `variational`.
 
-    ⟨½ (a aᵀ − R), dK⟩ + aᵀ dm + E_q dℓ with a = K⁻¹(f̂ − m) and R = (K + W⁻¹)⁻¹ = K⁻¹ − K⁻¹ Σ K⁻¹:
-    the bound's own dependence on theta, since at its maximum it does not change with q.
+    It is ⟨½ (a aᵀ − R), dK⟩ + aᵀ dm + E_q dℓ with a = K⁻¹(f̂ − m) and R = (K + W⁻¹)⁻¹ = K⁻¹ − K⁻¹
+    Σ K⁻¹. These are the partial derivatives of the bound at fixed q, since it is stationary in q at
+    its maximum.
 
     Parameters
     ----------
     q : GaussianApproximation
     likelihood_gradient : callable or None
-        (rows of f, w) -> ∂/∂theta of Σ_k w_k ℓ(f_k) at fixed rows, shape (p,). ``None``: theta is
-        not in ℓ.
+        (rows of f, w) -> ∂/∂theta of Σ_k w_k ℓ(f_k) at fixed rows, shape (p,). ``None`` if ℓ does
+        not depend on theta.
 
     Returns
     -------
     ndarray, shape (p,), or None
-        ``None`` where it is not a number.
+        ``None`` if it is not finite.
 
     Notes
     -----
-    One O(n³) operation, the inverse of B, none if the search was ``differentiable``; and the
-    likelihood's gradient at as many rows as the search has nodes.
+    One O(n³) operation, the inverse of B, or none if the search was ``differentiable``. The
+    gradient of the likelihood at as many rows as the search has nodes.
     """
     gradient = q.posterior.evidence_gradient(q.dual)
     if likelihood_gradient is not None:
@@ -140,6 +141,6 @@ def evidence_gradient(
             points = q.center + NODES[:, None] * np.sqrt(q.posterior.variances), SHARES
         if points is None:
             return None
-        # ℓ is a sum over the f_i, or sets of them, so all can be at their k-th node at once.
+        # ℓ is a sum over f_i or over sets of them, so all can be at their k-th node at once.
         gradient = gradient + likelihood_gradient(*points)
     return gradient if np.isfinite(gradient).all() else None

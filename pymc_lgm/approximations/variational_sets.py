@@ -1,4 +1,4 @@
-"""`variational` where an observation reads several f_i: a block W_g for each set of them.
+"""`variational` for observations that read several f_i: a block W_g for each set of them.
 
 The fixed point is the same, W_g = −E_q ∇²ℓ_g and ν_g = E_q ∇ℓ_g + (W ẑ)_g, with derivatives in the
 f_i of the set and expectations under their joint marginal of q, N(f̂_g, V_g).
@@ -26,30 +26,32 @@ from pymc_lgm.linalg import Array
 __all__ = ["nodes_of_sets", "points_of_sets", "sweep_of_sets"]
 
 LEAST = 1e-4
-"""Least eigenvalue of W_g in units of the prior's variances: W has to have an inverse."""
+"""Smallest eigenvalue of W_g in units of the prior's variances, which keeps W invertible."""
 
 PER_AXIS = {1: 32, 2: 9, 3: 6, 4: 4}
-"""Gauss-Hermite nodes an axis, by the size of a set: more change no bound by 0.001."""
+"""Gauss-Hermite nodes per axis, by the size of a set. More change the bound by less than 0.001."""
 
 MOST = 2**15
-"""Sets times nodes of a product rule; of more sets the rule of degree 5 is exact enough for a q."""
+"""Largest number of sets times nodes of a product rule. Beyond it the rule of degree 5 is accurate
+enough for a q."""
 
 OF_MANY_PAIRS = 5
-"""Gauss-Hermite nodes per axis for more sets of two than that: the bounds of 300 returns with
-leverage, and of 800 counts with extra zeros, were the same to 0.0003 as with 9 or 13."""
+"""Gauss-Hermite nodes per axis for more sets of two than that. The bounds for 300 returns with
+leverage, and for 800 counts with extra zeros, differed by at most 0.0003 from those with 9 or
+13."""
 
 LIGHT = 1e-12
-"""Weight below which a node is left out."""
+"""Weight below which a node is omitted."""
 
 
 @lru_cache
 def nodes_of_sets(s: int, sets: int = 1) -> tuple[Array, Array]:
     """Nodes x_k, shape (Q, s), and weights of expectations under N(0, I).
 
-    A product of Gauss-Hermite rules up to s = 4, of fewer nodes for hundreds of sets of two. Beyond
-    it, and for hundreds of sets of three or more, the fully symmetric rule of degree 5 with
-    2 s² + 1 nodes (McNamee and Stenger 1967, *Construction of fully symmetric numerical
-    integration formulas*, Numerische Mathematik 10).
+    The rule is a product of Gauss-Hermite rules up to s = 4, with fewer nodes for hundreds of sets
+    of two. For larger sets, and for hundreds of sets of three or more, it is the fully symmetric
+    rule of degree 5 with 2 s² + 1 nodes (McNamee and Stenger 1967, *Construction of fully symmetric
+    numerical integration formulas*, Numerische Mathematik 10).
 
     Examples
     --------
@@ -86,9 +88,9 @@ def nodes_of_sets(s: int, sets: int = 1) -> tuple[Array, Array]:
 
 @np.errstate(divide="ignore", invalid="ignore", over="ignore")
 def sweep_of_sets(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep | None:
-    """Find q with these sites, its bound, and the sites of a natural gradient step.
+    """Compute q with these sites, its bound, and the sites of a natural gradient step.
 
-    Two O(n³) operations, B and B⁻¹, and the likelihood at every node.
+    It takes two O(n³) operations, B and B⁻¹, and the likelihood at every node.
     """
     prior, W = posterior.prior, posterior.precision
     assert isinstance(W, SiteBlocks)
@@ -112,7 +114,7 @@ def sweep_of_sets(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -
     change = root.swapaxes(1, 2) @ (asked_W.values - W.values) @ root
     spread = np.linalg.eigvalsh(np.eye(nodes.shape[1]) + change)
     away = mismatch(posterior, gradient - dual, 1.0 / spread.ravel())
-    # KL: ½ (tr K⁻¹Σ − n + ẑᵀ K⁻¹ ẑ + log|B|), and K⁻¹Σ = I − W Σ.
+    # KL = ½ (tr K⁻¹Σ − n + ẑᵀ K⁻¹ ẑ + log|B|), and K⁻¹Σ = I − W Σ.
     trace = float(posterior.shares.sum())
     divergence = 0.5 * (trace - z.size + float(z @ dual) + posterior.log_determinant)
     bound = float(weighted.sum()) - divergence
@@ -122,14 +124,14 @@ def sweep_of_sets(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -
 
 
 def points_of_sets(q: GaussianApproximation) -> tuple[Array, Array] | None:
-    """Rows of f, each set at its k-th node under q, and the nodes' weights."""
+    """Rows of f with each set at its k-th node under q, and the weights of the nodes."""
     W, root = q.precision, _roots(q.posterior)
     nodes, weights = nodes_of_sets(W.sets.shape[1], len(W.sets))
     return None if root is None else (_rows(q.center, W, root, nodes), weights)
 
 
 def _roots(posterior: Posterior) -> Array | None:
-    """C of each set, V_g = C Cᵀ; ``None`` where rounding leaves no V_g."""
+    """C of each set, V_g = C Cᵀ; ``None`` if a V_g is not positive definite by rounding."""
     try:
         root: Array = np.linalg.cholesky(posterior.site_covariances)
     except np.linalg.LinAlgError:

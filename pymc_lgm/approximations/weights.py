@@ -1,4 +1,4 @@
-"""Importance weights: their mean and its spread, how heavy their tail is, one draw by weight."""
+"""Importance weights: their mean, its standard deviation, their tail shape, and resampling."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 
 @numba.njit(cache=True)
 def mirrored(center: Array, deviations: Array, pairs: bool) -> Array:
-    """Rows f̂ + δ, and with ``pairs`` f̂ − δ after them."""
+    """Rows f̂ + δ, followed by f̂ − δ with ``pairs``."""
     N, n = deviations.shape
     rows = np.empty((2 * N if pairs else N, n))
     for k in range(N):
@@ -37,7 +37,7 @@ def mirrored(center: Array, deviations: Array, pairs: bool) -> Array:
 def gaussian_log_weights(
     deviations: Array, seen: Array, dual: Array, z: Array, pairs: bool
 ) -> Array:
-    """−½ ẑᵀ a ∓ δᵀ a + ½ δᵀ W δ of `mirrored` rows: see `GaussianApproximation.log_weights`."""
+    """−½ ẑᵀ a ∓ δᵀ a + ½ δᵀ W δ for `mirrored` rows, as in `GaussianApproximation.log_weights`."""
     N, n = deviations.shape
     out, of_center = np.empty(2 * N if pairs else N), 0.0
     for i in range(n):
@@ -55,7 +55,7 @@ def gaussian_log_weights(
 
 @numba.njit(cache=True)
 def squares_moved(moved: Array, of_center: Array, white: Array, pairs: bool) -> Array:
-    """½ |ν + d|² − ½ |ν|² of rows ν = ν̂ ± δ and d: what a bend adds to −log N(f; m, K)."""
+    """½ |ν + d|² − ½ |ν|² for rows ν = ν̂ ± δ and d: change of −log N(f; m, K) by a correction."""
     N, n = white.shape
     out = np.empty(len(moved))
     for k in range(len(moved)):
@@ -69,7 +69,7 @@ def squares_moved(moved: Array, of_center: Array, white: Array, pairs: bool) -> 
 
 @numba.njit(cache=True, error_model="numpy")
 def estimate_of(log_weights: Array) -> tuple[float, float]:
-    """Log of the mean weight, and its standard deviation by the delta method."""
+    """Logarithm of the mean weight, and its standard deviation by the delta method."""
     N, largest = log_weights.size, log_weights.max()
     if largest == -np.inf:
         return -np.inf, np.nan
@@ -84,7 +84,7 @@ def estimate_of(log_weights: Array) -> tuple[float, float]:
 
 @numba.njit(cache=True)
 def one_by_weight(log_weights: Array, u: float) -> int:
-    """The first index up to which the weights have more than a share u of their sum; else 0."""
+    """First index at which the cumulative weight exceeds the share u of the sum; else 0."""
     largest = log_weights.max()
     if largest == -np.inf:
         return 0
@@ -94,16 +94,16 @@ def one_by_weight(log_weights: Array, u: float) -> int:
         left -= weights[k]
         if left < 0.0:
             return k
-    return int(log_weights.argmax())  # u is next to 1, and rounding has left none
+    return int(log_weights.argmax())  # u is close to 1, and rounding lets no index exceed it
 
 
 def pareto_shape(log_weights: Array) -> float:
-    """k̂ of importance weights: the shape of a generalized Pareto law fitted to the largest.
+    """k̂ of importance weights: shape of a generalized Pareto distribution fitted to the largest.
 
-    The min(N/5, 3√N) largest exceed the next one by amounts whose shape Zhang and Stephens (2009)
-    estimate by a posterior mean over θ = −k/σ, drawn a little towards ½ where they are few
-    (Vehtari, Simpson, Gelman, Yao and Gabry 2024, appendices C and G). NaN for fewer than 6 of
-    them, that is N < 30.
+    The fit uses the excesses of the min(N/5, 3√N) largest weights over the next one. The shape is
+    the posterior mean over θ = −k/σ of Zhang and Stephens (2009), shrunk slightly towards ½ if
+    there are few (Vehtari, Simpson, Gelman, Yao and Gabry 2024, appendices C and G). NaN for fewer
+    than 6 excesses, that is N < 30.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def pareto_shape(log_weights: Array) -> float:
     tail = int(min(N / 5, 3 * math.sqrt(N)))
     if tail < 6 or log_weights.max() == -np.inf:
         return np.nan
-    # NumPy sorts: Numba's sort takes seconds to compile.
+    # NumPy's sort, since Numba's takes seconds to compile.
     ordered = np.exp(np.sort(log_weights)[N - tail - 1 :] - log_weights.max())
     shape: float = _shape_of_tail(ordered[1:] - ordered[0])
     return shape
@@ -124,12 +124,12 @@ def pareto_shape(log_weights: Array) -> float:
 
 @numba.njit(cache=True, error_model="numpy")
 def _shape_of_tail(x: Array) -> float:
-    """k̂ of the excesses x, in order."""
+    """k̂ of the sorted excesses x."""
     tail = x.size
     quarter, largest = x[int(tail / 4 + 0.5) - 1], x[tail - 1]
-    if not quarter > x[0]:  # ties: far from any such law
+    if not quarter > x[0]:  # ties: far from any such distribution
         return np.nan
-    if quarter < 1e-100 * largest:  # one weight has it all
+    if quarter < 1e-100 * largest:  # one weight has the whole sum
         return np.inf
     points = 30 + int(math.sqrt(tail))
     theta, log_profile = np.empty(points), np.empty(points)
@@ -144,7 +144,7 @@ def _shape_of_tail(x: Array) -> float:
 
 @numba.njit(cache=True)
 def _shape(theta: float, x: Array) -> float:
-    """Mean of log(1 − θ x): the shape k, given θ = −k/σ."""
+    """Mean of log(1 − θ x), which is the shape k given θ = −k/σ."""
     total = 0.0
     for excess in x:
         total += math.log1p(-theta * excess)

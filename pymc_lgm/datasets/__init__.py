@@ -1,7 +1,8 @@
 """Small real data for latent Gaussian models: counts, classes, ordered grades and returns.
 
-Each function returns a new pandas ``DataFrame`` of the published numbers, not standardized, with
-the response last as ``y`` where there is one. ``README.md`` beside this file lists the sources.
+Each function returns a new pandas ``DataFrame`` with the published numbers, not standardized. The
+last column is the response ``y``, if there is one. ``README.md`` beside this file lists the
+sources.
 """
 
 from importlib.resources import files
@@ -47,7 +48,8 @@ def load_coal_mining(bins: int = 112) -> pd.DataFrame:
 def load_coal_mining_dates() -> pd.DataFrame:
     """Return the dates of the 191 disasters behind `load_coal_mining`: n = 191, no y.
 
-    Columns: date (decimal year), day (days since the first disaster). Source: as there.
+    Columns: date (decimal year), day (days since the first disaster). Source: that of
+    `load_coal_mining`.
 
     >>> load_coal_mining_dates()["day"].tail(1).item()
     40549
@@ -191,9 +193,9 @@ def load_sp500() -> pd.DataFrame:
 def load_flights() -> pd.DataFrame:
     """Return which flights left New York late in 2013: n = 20000, d = 2, two classes.
 
-    Columns: day (of the year, 1 to 365), hour (for which the departure was scheduled, decimal:
-    17.5 is half past five), y (1 = it left more than fifteen minutes late, 4306 of them). A random
-    sample of the 328521 flights that left; those canceled are not among them. Source: Bureau of
+    Columns: day (of the year, 1 to 365), hour (for which the departure was scheduled, decimal: 17.5
+    is half past five), y (1 = it left more than fifteen minutes late, 4306 of them). It is a random
+    sample of the 328521 flights that left; canceled flights are excluded. Source: Bureau of
     Transportation Statistics, by R package nycflights13, ``flights``.
 
     >>> load_flights()["y"].value_counts().to_dict()

@@ -1,6 +1,7 @@
-"""Sampling on several machines: each chain a task of a Dask cluster.
+"""Sampling on several machines: each chain is a task of a Dask cluster.
 
-Dask is an extra, ``pip install 'pymc_lgm[distributed]'``, and imported when it is needed.
+Dask is an optional dependency, ``pip install 'pymc_lgm[distributed]'``, and is imported when it is
+needed.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ def sample(
     compute_convergence_checks: bool = True,
     **sample_kwargs: Any,
 ) -> xr.DataTree:
-    """Draw from p(theta, f | y) as `pymc.sample` does, each chain by a worker of a Dask cluster.
+    """Draw from p(theta, f | y) as `pymc.sample` does, with chains on workers of a Dask cluster.
 
-    The draws are those of ``pm.sample(draws, tune=tune, chains=chains, random_seed=random_seed)``
-    in several processes, bit for bit where the processors are alike: seeds, starting points and
-    step methods are made as PyMC makes them, on each worker.
+    The draws equal those of ``pm.sample(draws, tune=tune, chains=chains, random_seed=random_seed)``
+    with several processes, bit for bit on equal processors. Each worker makes seeds, starting
+    points and step methods as PyMC does.
 
     Parameters
     ----------
@@ -60,36 +61,37 @@ def sample(
     draws, tune, chains, random_seed
         As in `pymc.sample`; by default 1000, what the step method needs, 4, and a new seed.
     client : distributed.Client, optional
-        Of a cluster whose workers have this package. Workers of one thread: a process runs one
-        chain at a time, however many threads it has. By default a cluster of this machine is
-        started for the call and closed after it.
+        Client of a cluster whose workers have this package. Give each worker one thread, since a
+        process runs one chain at a time. By default a cluster on this machine is started for the
+        call and closed after it.
     cores : int, optional
-        Processes of the cluster of this machine; by default one per chain, up to the number of
-        cores.
+        Number of processes of the cluster on this machine; by default one per chain, up to the
+        number of cores.
     step : callable, optional
         Makes a step method, or a list of them, called without arguments inside the model: a class
         (``lgm.ASIS``) or ``lambda: lgm.PseudoMarginal(n_importance=16)``. By default what
         ``pm.sample()`` picks, its own NUTS where it picks another program's.
     keep : path, optional
-        A folder where each chain is stored when it is finished. A second call with the same
-        ``keep`` and the same settings takes what is there, and runs the chains that are missing.
+        A folder in which each chain is stored when it is finished. A second call with the same
+        ``keep`` and the same settings reads the stored chains, and runs the missing ones.
     resume : path, optional
-        A folder that ``keep`` has filled: each of its chains goes on for ``draws`` more draws from
-        where it ended, without tuning, and the trace has all. Where it ended is a pickle, and a
-        pickle can run any code: resume from a folder that you trust.
+        A folder that ``keep`` has filled. Each of its chains continues from its last state for
+        ``draws`` more draws, without tuning, and the trace has all draws. The last state is a
+        pickle, and a pickle can run any code, so resume only from a folder that you trust.
     progressbar : bool
         One bar over the draws of all chains.
     quiet, compute_convergence_checks : bool
         As in `pymc.sample`.
     **sample_kwargs
-        Of `pymc.sample`: ``initvals``, ``init``, ``var_names``, ``discard_tuned_samples``,
-        ``idata_kwargs``, ``compile_kwargs``, ``target_accept``, options of the step methods.
+        Further options of `pymc.sample`: ``initvals``, ``init``, ``var_names``,
+        ``discard_tuned_samples``, ``idata_kwargs``, ``compile_kwargs``, ``target_accept``, options
+        of the step methods.
 
     Returns
     -------
     xarray.DataTree
-        As of `pymc.sample`. ``sampling_time`` is in seconds and of the process that has been at
-        work longest: from first draws to last ones, without compilation, and with those of the
+        As returned by `pymc.sample`. Its ``sampling_time`` is the time in seconds of the slowest
+        process from its first draw to its last, without compilation. It includes the time of the
         calls that have filled ``keep`` or ``resume``.
 
     Raises
@@ -99,9 +101,9 @@ def sample(
     ValueError
         If ``keep`` or ``resume`` holds chains of another model or of other settings.
     distributed.KilledWorker
-        If a chain's worker has died more often than the scheduler allows, by default 3 times
-        (``distributed.scheduler.allowed-failures``). Before that the chain begins again on another
-        worker, with the same seed, and has the same draws.
+        If the worker of a chain has died more often than the scheduler allows, by default 3 times
+        (``distributed.scheduler.allowed-failures``). Before that, the chain starts again on another
+        worker with the same seed, and gets the same draws.
 
     See Also
     --------
@@ -109,17 +111,18 @@ def sample(
 
     Notes
     -----
-    A process compiles the model for itself, once for all chains that it runs; what PyTensor's cache
-    has on a machine, its processes share. BLAS has one thread in each. A script that makes a
-    cluster of this machine needs ``if __name__ == "__main__":`` around its calls, since the
-    processes import it.
+    Each process compiles the model once for all of its chains. Processes on one machine share
+    PyTensor's compilation cache. BLAS uses one thread per process. A script that makes a cluster on
+    this machine needs ``if __name__ == "__main__":`` around its calls, since the processes import
+    the script.
 
-    The folder of ``keep`` has a netCDF file for each group of a chain, which
-    ``xarray.open_dataset`` reads, of up to 2 GB a variable, and the pickle for ``resume``. Nothing
-    is unpickled but the latter, and that only by a call that names the folder in ``resume``.
+    The folder of ``keep`` has a netCDF file for each group of a chain, and a pickle for ``resume``.
+    ``xarray.open_dataset`` reads the netCDF files; a variable may have up to 2 GB. The pickle is
+    loaded only by a call that names the folder in ``resume``.
 
-    A process that compiles a function rounds otherwise, in the last bit, than one that loads it
-    from PyTensor's cache: what is said of bits holds from the second call on, as of `pymc.sample`.
+    A process that compiles a function may round the last bit differently from one that loads it
+    from PyTensor's cache. Therefore draws are equal bit for bit from the second call on, as with
+    `pymc.sample`.
 
     Examples
     --------
@@ -139,7 +142,7 @@ def sample(
     """
     model = model_of(model, "lgm.distributed.sample()")
     if not model.free_RVs:
-        raise ValueError("All variables of the model are observed: there is nothing to sample.")
+        raise ValueError("All variables of the model are observed, so there is nothing to sample.")
     refuse_options(step, draws, tune, chains, sample_kwargs)
     draws = int(draws)
     tune, chains = (None if count is None else int(count) for count in (tune, chains))

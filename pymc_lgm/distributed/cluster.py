@@ -1,4 +1,4 @@
-"""The chains of a study as tasks of a Dask cluster, and how far all of them are."""
+"""The chains of a study as tasks of a Dask cluster, and their progress."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ __all__ = ["OF_THIS_MACHINE", "cluster_for", "finished"]
 OF_THIS_MACHINE: dict[str, Any] = {
     "threads_per_worker": 1,
     "memory_limit": None,
-    # Any port: two clusters at a time shall not warn of each other.
+    # Any port, so that two clusters at a time give no warning.
     "dashboard_address": "127.0.0.1:0",
     "scheduler_kwargs": {"dashboard": False},
-    # Failures are raised here; workers that take seconds to exit may be killed.
+    # Failures are raised here, so workers that take seconds to exit may be killed.
     "silence_logs": logging.CRITICAL,
 }
-"""For `distributed.LocalCluster`: a thread a process, all the memory there is, no dashboard."""
+"""Options of `distributed.LocalCluster`: one thread per process, all memory, no dashboard."""
 
 
 def import_dask() -> Any:
-    """Import Dask's scheduler, or say how to install it."""
+    """Import Dask's scheduler, or raise an error that explains how to install it."""
     try:
         import distributed
     except ImportError as error:
@@ -44,7 +44,7 @@ def import_dask() -> Any:
 
 @contextmanager
 def cluster_for(client: Any, chains: int, cores: int | None) -> Iterator[Any]:
-    """Yield the client, or one of a cluster of this machine that is closed afterwards."""
+    """Yield the client, or that of a local cluster, which is closed afterwards."""
     dask = import_dask()
     if client is not None:
         if not isinstance(client, dask.Client) or client.asynchronous:
@@ -53,8 +53,8 @@ def cluster_for(client: Any, chains: int, cores: int | None) -> Iterator[Any]:
             )
         if cores is not None:
             raise TypeError(
-                "cores= is how many processes the cluster of this machine has. With client=, its "
-                "workers are the processes: leave cores out."
+                "cores= is the number of processes of the cluster on this machine. With client=, "
+                "its workers are the processes, so leave cores out."
             )
         yield client
         return
@@ -79,17 +79,17 @@ def finished(
     plan : bytes
         A pickled `Plan`.
     chains : dict of int to bytes
-        Number -> the state that it goes on from, or None.
+        Number -> the state from which it continues, or None.
     draws : int
-        Of a chain with its tuning, as far as is known; for the bar.
+        Number of draws of a chain with its tuning, if it is known; for the progress bar.
     progressbar : bool
     """
     dask = import_dask()
     study = f"pymc_lgm-{uuid.uuid4().hex}"
-    # Each task has the plan in itself. Data on one worker would draw all chains to it, and be lost
-    # with it.
+    # Each task contains the plan. If the plan were data on one worker, all chains would be
+    # scheduled there, and the plan would be lost with that worker.
     with warnings.catch_warnings():
-        # A model with its data may well have more than the 10 MB of a task that Dask warns of.
+        # Dask warns of tasks above 10 MB, and a model with its data may well be larger.
         warnings.filterwarnings("ignore", "Sending large graph")
         number_of = {
             client.submit(chain_of, plan, i, state, study, key=f"{study}-{i}", pure=False): i
@@ -107,7 +107,7 @@ def finished(
                 future.release()
                 yield number, chain
     finally:
-        # On the way out of an error or of an interrupt the others are still at work.
+        # After an error or an interrupt the other chains are still running.
         client.cancel(list(number_of), force=True)
 
 
@@ -121,7 +121,7 @@ def _progress(client: Any, topic: str, chains: int, draws: int, progressbar: Any
 
         def heard(event: Any) -> None:
             number, of_chain, total = event[1]
-            # A chain that is run again elsewhere begins with its first draw.
+            # A chain that is run again on another worker starts with its first draw.
             done[number] = of_chain
             progress.update(bar, completed=sum(done.values()), total=chains * total)
 

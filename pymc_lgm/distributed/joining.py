@@ -1,4 +1,4 @@
-"""Chains that are made apart, as one trace."""
+"""Join chains from different processes to one trace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ APART: dict[str, Any] = {
     "join": "exact",
     "combine_attrs": "override",
 }
-"""For `xarray.concat`: what has the dimension is put together, all else is the same."""
+"""Options of `xarray.concat`: variables with the dimension are joined, the others are equal."""
 
 TIME = "sampling_time"
 
@@ -37,7 +37,7 @@ def gathered(chains: Sequence[Chain]) -> xr.DataTree:
 
 
 def joined(first: Chain, then: Chain) -> Chain:
-    """Append the draws that a chain has gone on with."""
+    """Append the draws of a continued chain."""
     groups = dict(first.groups)
     for name, group in then.groups.items():
         if "draw" in group.dims and not name.startswith("warmup_"):
@@ -48,12 +48,12 @@ def joined(first: Chain, then: Chain) -> Chain:
 
 
 def seconds(chain: Chain) -> float:
-    """Return the seconds of draws that the study had when the chain ended."""
+    """Return the sampling time in seconds of the study when the chain ended."""
     return float(chain.groups["posterior"].attrs[TIME])
 
 
 def timed(chain: Chain, elapsed: float) -> Chain:
-    """Note the seconds of draws that the study has when the chain ends."""
+    """Store the sampling time in seconds of the study when the chain ends."""
     groups = {
         name: group.assign_attrs({TIME: elapsed}) if TIME in group.attrs else group
         for name, group in chain.groups.items()

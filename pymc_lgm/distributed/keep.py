@@ -1,10 +1,10 @@
-"""Finished chains in a folder: what they are draws of, their groups as netCDF, where they ended.
+"""Finished chains in a folder: the settings, each chain's groups as netCDF, and its last state.
 
     study/settings.json
     study/chain-0/posterior.nc, sample_stats.nc, ..., state.pickle
 
-A chain is written under another name and then renamed, so that what is there is whole. netCDF 3 is
-what SciPy writes: it has no groups, and no integers of 64 bits.
+A chain is written under another name and then renamed, so that every chain in the folder is
+complete. SciPy writes netCDF 3, which has neither groups nor integers of 64 bits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Kept:
 
     @property
     def settings(self) -> dict[str, Any] | None:
-        """What its chains are draws of; None if there is nothing yet."""
+        """Model and settings of its chains, or None if the folder has none yet."""
         if not self._settings.exists():
             return None
         found: dict[str, Any] = json.loads(self._settings.read_text(encoding="utf-8"))
@@ -54,7 +54,7 @@ class Kept:
 
     @staticmethod
     def refuse_labels(coords: Mapping[str, Any]) -> None:
-        """Refuse, before a chain has run, labels that cannot be written after it."""
+        """Raise an error for labels that cannot be written, before any chain has run."""
         for name, labels in coords.items():
             try:
                 plain = _plain(xr.Dataset(coords={name: np.asarray(labels)}))
@@ -66,11 +66,11 @@ class Kept:
                 ) from error
 
     def numbers(self) -> list[int]:
-        """Chains that are there."""
+        """Numbers of the stored chains."""
         return sorted(int(path.name.split("-")[1]) for path in self.path.glob("chain-*"))
 
     def save(self, number: int, chain: Chain) -> None:
-        """Write a chain; one that is there already has the same draws, and stays."""
+        """Write a chain. One that is stored already has the same draws, and is not replaced."""
         with tempfile.TemporaryDirectory(prefix=".", dir=self.path) as folder:
             new = Path(folder) / "chain"
             new.mkdir()
@@ -82,7 +82,7 @@ class Kept:
                 new.rename(there)
 
     def load(self, number: int) -> Chain:
-        """Read a chain. Its state is bytes: it is unpickled where the chain goes on."""
+        """Read a chain. Its state stays bytes, and is unpickled only where the chain continues."""
         there = self._of(number)
         groups = {path.stem: _as_it_was(path) for path in sorted(there.glob("*.nc"))}
         return Chain(groups, (there / "state.pickle").read_bytes())
@@ -92,14 +92,14 @@ class Kept:
 
 
 def _plain(group: xr.Dataset) -> xr.Dataset:
-    """Make of a dataset one of types that netCDF 3 has, with a note of what they were."""
+    """Convert a dataset to types that netCDF 3 has, and store the original types."""
     variables = {}
     for name, variable in group.variables.items():
         values, dtype = np.asarray(variable.values), variable.dtype
         if dtype.kind in "bui":
             narrow = values.astype(np.int32)
             values = narrow if np.array_equal(narrow, values) else values.astype(np.float64)
-        # The words of a label come back as objects.
+        # Labels that are strings are read as objects.
         kept = {DTYPE: dtype.str} if dtype.kind in "buiU" else {}
         variables[name] = xr.Variable(variable.dims, values, variable.attrs | kept)
     plain = xr.Dataset(variables, attrs={ATTRIBUTES: json.dumps(as_json(group.attrs))})
@@ -119,7 +119,7 @@ def _as_it_was(path: Path) -> xr.Dataset:
 
 
 def as_json(value: Any) -> Any:
-    """Turn NumPy's numbers, arrays and tuples into JSON's."""
+    """Convert NumPy numbers, arrays and tuples to JSON."""
     if isinstance(value, Mapping):
         return {str(k): as_json(v) for k, v in value.items()}
     if isinstance(value, list | tuple | np.ndarray):
@@ -128,6 +128,6 @@ def as_json(value: Any) -> Any:
 
 
 def rng_state(stored: list[Any]) -> RandomGeneratorState:
-    """Read the state of a generator, as `as_json` has written it."""
+    """Read the state of a generator that `as_json` has written."""
     bits, seeds = stored
     return RandomGeneratorState(bits, seeds | {"spawn_key": tuple(seeds["spawn_key"])})

@@ -1,6 +1,7 @@
-"""What a process needs to run any one chain of a study, and the study made ready there.
+"""The plan of a study, from which a process can run any of its chains.
 
-The steps are those that `pymc.sample` takes before its first draw, in its order and with its seeds.
+Its steps are those of `pymc.sample` before the first draw, in the same order and with the same
+seeds.
 """
 
 from __future__ import annotations
@@ -34,38 +35,38 @@ from pymc.util import RandomGeneratorState, drop_warning_stat, random_generator_
 __all__ = ["Chain", "Plan", "Ready"]
 
 StepFactory = Callable[[], Any] | None
-"""Makes a step method, or a list of them, inside the model context; None: PyMC picks."""
+"""Makes a step method, or a list of them, inside the model context; None if PyMC chooses."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A study: what is the same for all of its chains."""
+    """The settings that all chains of a study share."""
 
     model: pm.Model
     step: StepFactory
     rngs: tuple[RandomGeneratorState, ...]
-    """One a chain, as `pymc.sample` spawns them."""
+    """One generator per chain, spawned as in `pymc.sample`."""
     draws: int
     tune: int | None
     options: dict[str, Any]
-    """Of `pymc.sample`; what it does not know is for the step methods."""
+    """Options of `pymc.sample`. Options that it does not know are for the step methods."""
     kept: bool
-    """Whether somebody wants to know where a chain has ended."""
+    """Whether the last state of a chain is needed."""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """A chain that is finished.
+    """A finished chain.
 
     Attributes
     ----------
     groups : dict of str to xarray.Dataset
-        As those of the trace that `pymc.sample` returns, with one chain.
+        The groups that `pymc.sample` returns, with one chain.
     state : bytes
-        A pickle of where it can go on from: the step method's ``sampling_state`` and the point.
-        Empty where nobody wants it, or where it cannot be pickled.
+        A pickle from which the chain can continue: the step method's ``sampling_state`` and the
+        point. Empty if it is not needed, or if it cannot be pickled.
     worker : str
-        The process that has run it; empty if it has been read from a folder.
+        The process that ran it; empty if it was read from a folder.
     """
 
     groups: dict[str, xr.Dataset]
@@ -74,7 +75,7 @@ class Chain:
 
 
 class Ready:
-    """A plan in a process: step methods made, functions compiled, each chain's start computed."""
+    """A plan in a process, with step methods, compiled functions and the start of each chain."""
 
     def __init__(self, plan: Plan):
         self.plan = plan
@@ -93,13 +94,13 @@ class Ready:
             options["nuts"] = options.get("nuts", {}) | target
         rngs = [random_generator_from_state(state) for state in plan.rngs]
         seeds = [rng.integers(2**30) for rng in rngs]
-        # Each chain goes on with its generator from here.
+        # Each chain continues with its generator from here.
         self.rngs = rngs
 
         made = None if plan.step is None else plan.step()
         provided, selected = assign_step_methods(model, made, methods=STEP_METHODS)
         if not provided and [issubclass(each, NUTS) for each in selected] == [True]:
-            # Its metric is made of all starting points.
+            # Its metric is computed from all starting points.
             self.starts, step = pm.init_nuts(
                 init=init,
                 chains=chains,
@@ -132,8 +133,8 @@ class Ready:
         for each in steps:
             if isinstance(each, PopulationArrayStepShared):
                 raise ValueError(
-                    f"{type(each).__name__} moves all chains together, and here each has a process "
-                    "of its own: write pm.sample(step=...)."
+                    f"{type(each).__name__} moves all chains together, but here each chain has a "
+                    "process of its own: write pm.sample(step=...)."
                 )
         self.fresh = self.step.sampling_state
         self.tune = get_default_tune_steps(self.step, plan.tune)
@@ -146,14 +147,14 @@ class Ready:
         self.trace = NDArray(model=model, vars=traced, test_point=self.starts[0])
 
     def run(self, number: int, resumed: bytes | None, heard: Callable[[int, int], None]) -> Chain:
-        """Run a chain from its start, or from where another has ended.
+        """Run a chain from its start, or from the last state of another.
 
         ``heard(done, of)`` is called after each draw.
         """
         step, draws = self.step, self.plan.draws
         tune = self.tune if resumed is None else 0
         step.sampling_state = self.fresh
-        # A copy: a second run of the chain in this process begins with the same generator.
+        # A copy, so that a second run of the chain in this process has the same generator.
         rng = random_generator_from_state(pm.util.get_state_from_generator(self.rngs[number]))
         step.setup_chain(rng, self.tune, draws)
         point = {name: np.array(value) for name, value in self.starts[number].items()}
@@ -177,7 +178,7 @@ class Ready:
         trace.close()
         state = b""
         if self.plan.kept:
-            # Of a step method that has no state to pickle, the draws are kept all the same.
+            # If a step method has no state that can be pickled, the draws are stored all the same.
             with suppress(Exception):
                 state = pickle.dumps((step.sampling_state, point))
         return Chain(self._groups(trace, number, tune, perf_counter() - began), state)
@@ -189,7 +190,7 @@ class Ready:
         kept = MultiTrace([trace])
         if self.discard:
             kept = kept[tune:]
-        # PyMC's converter takes from the report where tuning has ended.
+        # PyMC's converter reads the end of tuning from the report.
         report = kept.report
         report._n_tune, report._n_draws, report._t_sampling = tune, self.plan.draws, seconds
         settings = {"model": self.plan.model, "save_warmup": not self.discard} | self.idata_kwargs

@@ -1,4 +1,4 @@
-"""What cannot be sampled on a cluster, or in a folder, and what to write instead."""
+"""Errors for options that a cluster or a folder cannot support, and what to write instead."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REFUSED = {
     "callback": "the chains run in other processes",
     "trace": "write keep='folder' to store the chains",
     "return_inferencedata": "a DataTree is returned",
-    "keep_warning_stat": "the warnings of a draw stay in its process",
+    "keep_warning_stat": "the warnings of a draw remain in its process",
     "nuts_sampler_kwargs": "write nuts={...}",
     "progressbar_theme": "there is one bar",
 }
@@ -29,19 +29,19 @@ REFUSED = {
 def refuse_options(
     step: Any, draws: int, tune: int | None, chains: int | None, options: Mapping[str, Any]
 ) -> None:
-    """Refuse what the workers would, before there are any."""
+    """Raise the errors that the workers would raise, before there are any workers."""
     for name, why in REFUSED.items():
         if name in options:
             raise TypeError(f"lgm.distributed.sample() has no {name}=: {why}.")
     if options.get("nuts_sampler", "pymc") != "pymc":
         raise ValueError(
-            f"nuts_sampler={options['nuts_sampler']!r} runs all chains by itself: write "
+            f"nuts_sampler={options['nuts_sampler']!r} runs all chains itself: write "
             "pm.sample(nuts_sampler=...)."
         )
     if isinstance(step, BlockedStep | CompoundStep):
         name = type(step).__name__
         raise TypeError(
-            f"step is a {name} that is made already, and each worker makes its own: write the "
+            f"step is an instance of {name}, but each worker makes its own: write the "
             f"class, or lambda: {name}(...)."
         )
     if step is not None and not callable(step):
@@ -52,7 +52,7 @@ def refuse_options(
 
 
 def settings_of(kept: Kept | None, before: Kept | None) -> dict[str, Any]:
-    """Return the settings of the folder that chains go on from, or of the one they are kept in."""
+    """Return the settings of the folder ``resume``, or of the folder ``keep``."""
     if before is None:
         return (kept.settings if kept is not None else None) or {}
     settings = before.settings
@@ -64,7 +64,7 @@ def settings_of(kept: Kept | None, before: Kept | None) -> dict[str, Any]:
 
 
 def compare(asked: Mapping[str, Any], found: Mapping[str, Any], folder: str) -> None:
-    """Refuse to mix chains of two studies."""
+    """Raise an error if the chains of two studies would be mixed."""
     asked = json.loads(json.dumps(asked))
     for name in asked:
         if asked[name] == found.get(name):
@@ -78,15 +78,15 @@ def compare(asked: Mapping[str, Any], found: Mapping[str, Any], folder: str) -> 
 
 
 def refuse_unfinished(before: Kept, chains: int) -> None:
-    """Refuse to go on from where no chain has ended."""
+    """Raise an error if a chain has no state from which to continue."""
     there = before.numbers()
     if len(there) < chains:
         raise ValueError(
             f"resume={str(before.path)!r} holds {len(there)} of {chains} chains. Finish them "
-            "first, by the same call with keep= as before."
+            "first by the same call with keep= as before."
         )
     if not all(before.load(i).state for i in range(chains)):
         raise ValueError(
-            f"resume={str(before.path)!r} does not say where its chains have ended: the state of a "
-            "step method could not be pickled. Draw longer chains from the start."
+            f"resume={str(before.path)!r} has no state from which its chains can continue: that of "
+            "a step method could not be pickled. Draw longer chains from the start."
         )

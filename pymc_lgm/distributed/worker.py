@@ -17,17 +17,17 @@ from pymc_lgm.distributed.plan import Chain, Ready
 __all__ = ["Stopped", "chain_of"]
 
 EVERY = 0.5
-"""Seconds between two words about how far a chain is."""
+"""Seconds between two reports of a chain's progress."""
 
 _AT_WORK = threading.Lock()
-"""PyTensor compiles in one thread, and a step method has the state of one chain."""
+"""Lock: PyTensor compiles in one thread, and a step method has the state of one chain."""
 
 _READY: dict[bytes, Ready] = {}
-"""The plan that this process has compiled, for its next chain."""
+"""The plan that this process has compiled, cached for its next chain."""
 
 
 class Stopped(Exception):
-    """Nobody waits for the chain anymore."""
+    """The chain was canceled."""
 
 
 def chain_of(plan: bytes, number: int, resumed: bytes | None, topic: str) -> Chain:
@@ -45,7 +45,7 @@ def chain_of(plan: bytes, number: int, resumed: bytes | None, topic: str) -> Cha
 
 
 class _Voice:
-    """Tells the client how far the chain is, now and then, and looks whether it is still there."""
+    """Reports the progress of a chain to the client, and checks whether it was canceled."""
 
     def __init__(self, topic: str, number: int):
         from distributed import get_worker
@@ -55,13 +55,13 @@ class _Voice:
         self.said = -EVERY
 
     def __call__(self, done: int, of: int) -> None:
-        """Say so, if it is time to."""
+        """Send a report if `EVERY` seconds have passed since the last."""
         now = monotonic()
         if now - self.said < EVERY and done < of:
             return
         self.said = now
         self.worker.log_event(self.topic, (self.number, done, of))
-        # A thread cannot be stopped from outside: a task that is canceled ends itself.
+        # A thread cannot be stopped from outside, so a canceled task ends itself.
         task: Any = self.worker.state.tasks.get(self.task)
         if task is None or task.state in ("cancelled", "resumed"):
             raise Stopped(f"Chain {self.number} was canceled.")

@@ -1,7 +1,7 @@
 """Kernels: a sweep runs them in order on one state, each with its own tuning.
 
-Every element leaves p(theta, f | y) invariant by itself, so any list of them is a correct
-sampler. An element is a kernel from one of the axes together with its tuning rule:
+Every element alone leaves p(theta, f | y) invariant, so any list of them is a correct sampler. An
+element is a kernel from one of the axes together with its tuning rule:
 
     start(state, tune) -> tuning                          what it knows before the first draw
     run(rng, state, tuning, tune) -> (state, tuning, stats)

@@ -191,8 +191,8 @@ class PseudoMarginal(ApproximateMarginal):
     parameters. ``latent`` is HMC with q's covariance as metric, a function of theta alone that is
     already computed. If estimates have little noise they may be ``independent`` of earlier ones.
     Then the importance sample is cached until another is accepted, f is drawn with theta, and f
-    moves by itself only when theta walks without estimates. ``None`` decides by the noise that
-    tuning finds.
+    moves alone only when theta walks without estimates. ``None`` decides by the noise that tuning
+    finds.
     """
 
     search: LineSearch | None = None

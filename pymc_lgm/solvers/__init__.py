@@ -1,8 +1,8 @@
-"""Linear systems in a kernel matrix, by products alone: nothing is factorized but what is small.
+"""Linear systems in a kernel matrix, solved by matrix products without a large factorization.
 
-A matrix K is what multiplies vectors, block by block (`KernelMatrix`); a system is A = c I + S K S
-(`KernelSystem`), as regression and Laplace's method have it; an `Approximation` of K, made once,
-preconditions every such system.
+`KernelMatrix` multiplies vectors with K block by block, and need not store it. `KernelSystem` is A
+= c I + S K S, the system of regression and of Laplace's method. An `Approximation` of K is computed
+once, and preconditions every such system.
 """
 
 from pymc_lgm.solvers.approximations import Approximation as Approximation

@@ -1,11 +1,11 @@
-"""Approximations of K, made once for all systems that K is in: Φ Φᵀ, and blocks of what is left.
+"""Approximations K ≈ Φ Φᵀ + R, computed once and used for every system with K.
 
     K ≈ Φ Φᵀ + R,   A = c I + S K S ≈ c I + S R S + (S Φ)(S Φ)ᵀ
 
-`nystrom`, `fitc` and `pitc` take some points U for all: Φ = K_XU L⁻ᵀ with L Lᵀ = K_UU. `fitc` keeps
-the diagonal of what is left, `pitc` its diagonal blocks, `nystrom` nothing. `block_jacobi` has
-blocks alone, `random_features` and `randomized_svd` a Φ alone. Kernel interpolation on a grid is
-not here: the paper found that it does not pay, and a grid has d dimensions.
+`nystrom`, `fitc` and `pitc` use a subset U of the points: Φ = K_XU L⁻ᵀ with L Lᵀ = K_UU. As R,
+`fitc` uses the diagonal of K − Φ Φᵀ, `pitc` its diagonal blocks, and `nystrom` 0. `block_jacobi`
+has R alone; `random_features` and `randomized_svd` have Φ alone. Kernel interpolation on a grid is
+not included, because Cutajar et al. (2016) found no gain from it, and its grid has d dimensions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 TINY = 1e-11
-"""Share of K_UU's diagonal, times m, added to it so that rounding does not break the factor.
+"""The diagonal of K_UU is increased by this share times m, so that its factorization succeeds.
 
 R keeps its sign: K − K_XU (K_UU + ε I)⁻¹ K_UX is positive semidefinite.
 """
@@ -45,7 +45,7 @@ class Approximation:
     ----------
     Phi : ndarray, shape (n, m)
     remainder : ndarray, shape (n,), or list of ndarray
-        R: its diagonal, or its diagonal blocks one after the other.
+        The diagonal of R, or its diagonal blocks in order.
     """
 
     Phi: Array
@@ -67,9 +67,9 @@ class Approximation:
 
 
 def nystrom(kernel: KernelMatrix, m: int, rng: np.random.Generator) -> Approximation:
-    """K_XU K_UU⁻¹ K_UX, U m points of all, drawn without replacement: O(n m²).
+    """K_XU K_UU⁻¹ K_UX with m points U drawn without replacement: O(n m²).
 
-    The best of all in the paper, with m = 4 √n (Cutajar et al. 2016, §3.1).
+    With m = 4 √n it is the best in the comparison of Cutajar et al. (2016), §3.1.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def nystrom(kernel: KernelMatrix, m: int, rng: np.random.Generator) -> Approxima
 
 
 def fitc(kernel: KernelMatrix, m: int, rng: np.random.Generator) -> Approximation:
-    """`nystrom` with the diagonal of K kept: Cutajar et al. (2016), §3.1.1."""
+    """`nystrom` with the exact diagonal of K: Cutajar et al. (2016), §3.1.1."""
     Phi = _inducing(kernel, m, rng)
     return Approximation(Phi, np.maximum(kernel.diagonal - (Phi**2).sum(axis=1), 0.0))
 
@@ -96,7 +96,7 @@ def fitc(kernel: KernelMatrix, m: int, rng: np.random.Generator) -> Approximatio
 def pitc(
     kernel: KernelMatrix, m: int, rng: np.random.Generator, *, size: int | None = None
 ) -> Approximation:
-    """`nystrom` with diagonal blocks of K kept, of m rows by default: §3.1.1."""
+    """`nystrom` with exact diagonal blocks of K, of m rows by default: §3.1.1."""
     Phi = _inducing(kernel, m, rng)
     parts = _parts(kernel.n, m if size is None else size)
     blocks = [kernel.entries(part, part) - Phi[part] @ Phi[part].T for part in parts]
@@ -104,9 +104,9 @@ def pitc(
 
 
 def block_jacobi(kernel: KernelMatrix, size: int) -> Approximation:
-    """Diagonal blocks of K and nothing else: O(n size²), §3.3.1.
+    """The diagonal blocks of K: O(n size²), §3.3.1.
 
-    Rows that belong together should be neighbors: sort the data first.
+    Sort the data first, so that strongly correlated rows are neighbors.
     """
     blocks = [kernel.entries(part, part) for part in _parts(kernel.n, size)]
     return Approximation(np.zeros((kernel.n, 0)), blocks)
@@ -125,12 +125,12 @@ def random_features(
     X : ndarray, shape (n, d)
         Inputs, divided by the length-scales.
     m : int
-        Even.
+        Number of features, even.
     rng : numpy.random.Generator
     variance : float
     nu : float, optional
-        Of a Matérn covariance, such as 2.5: Student's t of 2ν degrees of freedom. By default that
-        of the squared exponential, whose Ω are normal.
+        Smoothness of a Matérn covariance, such as 2.5: Ω has a Student t distribution with 2ν
+        degrees of freedom. By default the covariance is squared exponential, and Ω is normal.
     """
     frequencies = rng.standard_normal((X.shape[1], m // 2))
     if nu is not None:
@@ -143,7 +143,7 @@ def random_features(
 def randomized_svd(
     kernel: KernelMatrix, m: int, rng: np.random.Generator, *, oversampling: int = 10
 ) -> Approximation:
-    """The m largest eigenvalues of K, found in the span of K Ω, Ω normal: 2 (m + 10) products.
+    """The m largest eigenvalues of K from the span of K Ω, with Ω normal: 2 (m + 10) products.
 
     Φ = Q V Λ^½ of QᵀK Q = V Λ Vᵀ, Q an orthonormal basis of K Ω (Halko et al. 2011, §5.3; §3.2.2).
     """

@@ -1,4 +1,4 @@
-"""A covariance matrix as what multiplies vectors, and the systems that are made of it."""
+"""A covariance matrix by its products with vectors, and the systems that contain it."""
 
 from __future__ import annotations
 
@@ -17,33 +17,34 @@ __all__ = ["STORED", "Entries", "Index", "KernelMatrix", "KernelSystem"]
 Index = slice | NDArray[np.intp]
 
 Entries = Callable[[Index, Index], Array]
-"""(rows, columns) -> that part of K."""
+"""(rows, columns) -> that block of K."""
 
 STORED = 4096
-"""Up to how many rows K is stored as it is: 128 MiB."""
+"""Largest number of rows for which K is stored by default: 128 MiB."""
 
 AT_ONCE = 2**18
-"""Elements of K that are held at a time where it is not stored: 2 MiB, which a cache has."""
+"""Elements of K in memory at a time if K is not stored: 2 MiB, so that they fit in a cache."""
 
 
 class KernelMatrix:
-    """A symmetric matrix K (n, n) of which parts can be computed.
+    """A symmetric matrix K (n, n) whose blocks are computed on demand.
 
-    Products compute the blocks of its upper triangle one after the other, use each for itself and
-    for its transpose, and forget it. They cost O(n²) and hold O(n) and one block.
+    A product computes the blocks of the upper triangle in turn, uses each block and its transpose,
+    and discards it. It costs O(n²) operations and O(n) memory besides one block.
 
     Parameters
     ----------
     entries : callable
-        (rows, columns), each a slice with numbers for both ends or an array of indices, -> K there.
+        (rows, columns) -> that block of K. Each argument is a slice with integers at both ends, or
+        an array of indices.
     n : int
     stored : bool, optional
-        Compute K once and keep it; by default for n up to 4096.
+        Compute K once and store it; by default for n up to 4096.
 
     Attributes
     ----------
     products : int
-        Vectors that K has been multiplied with.
+        Number of vectors that K has been multiplied with.
 
     Examples
     --------
@@ -63,12 +64,12 @@ class KernelMatrix:
     def of_points(
         cls, k: Callable[[Array, Array], Array], X: Array, *, stored: bool | None = None
     ) -> KernelMatrix:
-        """K of a covariance function of two arrays of points."""
+        """K from a covariance function of two arrays of points."""
         return cls(lambda rows, columns: k(X[rows], X[columns]), len(X), stored=stored)
 
     @classmethod
     def of_array(cls, K: Array) -> KernelMatrix:
-        """A matrix that is there already."""
+        """K from a matrix that exists already."""
         return cls(lambda rows, columns: K[rows][:, columns], len(K))
 
     @cached_property
@@ -105,7 +106,7 @@ class KernelMatrix:
 
 @dataclass(frozen=True, eq=False)
 class KernelSystem:
-    """A = c I + S K S, S = diag(s): what is to be solved.
+    """The system matrix A = c I + S K S, S = diag(s).
 
     K + λ I of regression is c = λ, s = 1. Laplace's B = I + W^½ K W^½ is c = 1, s = W^½.
 
@@ -134,5 +135,5 @@ class KernelSystem:
         return self.scale * V if V.ndim == 1 else self.scale[:, None] * V
 
     def times(self, V: Array) -> Array:
-        """A V, for a vector or columns: one product with K a column."""
+        """A V, for a vector or columns: one product with K per column."""
         return self.shift * V + self.scaled(self.kernel.times(self.scaled(V)))

@@ -25,8 +25,8 @@ class LogDeterminant:
     ----------
     value : float
     sd : float
-        Standard error of the probes; not in it is what the quadrature leaves out, which the
-        tolerance bounds.
+        Standard error from the probes. The error of the quadrature is not included; the tolerance
+        bounds it.
     iterations : int
     converged : bool
     """
@@ -49,7 +49,7 @@ def log_determinant(
 ) -> LogDeterminant:
     """Estimate log|A| of a symmetric and positive definite A.
 
-    With P near A little is left to chance:
+    The estimate is split, so that with P near A the random part is small:
 
         log|A| = log|P| + tr log(P^−½ A P^−½) ≈ log|P| + n / N Σ_k Σ_j τ²_kj log λ_kj.
 
@@ -68,11 +68,11 @@ def log_determinant(
     rng : numpy.random.Generator
         Draws the probes.
     preconditioner : Preconditioner, optional
-        P, whose log|P| is known.
+        P with a known log|P|.
     probes : int
-        N.
+        Number N of probes.
     rtol : float
-        Of the conjugate gradients. Gauss's quadrature converges twice as fast.
+        Relative tolerance of the conjugate gradients. Gauss quadrature converges twice as fast.
     max_iterations : int, optional
 
     Returns
@@ -82,7 +82,7 @@ def log_determinant(
     Raises
     ------
     ValueError
-        If log|P| is not known, or for fewer than two probes.
+        If log|P| is not known, or if there are fewer than two probes.
 
     References
     ----------
@@ -128,5 +128,5 @@ def _quadrature(alpha: Array, beta: Array) -> float:
     diagonal = 1.0 / alpha
     diagonal[1:] += beta[:-1] / alpha[:-1]
     values, vectors = eigh_tridiagonal(diagonal, np.sqrt(beta[:-1]) / alpha[:-1])
-    # T is positive definite but for rounding.
+    # T is positive definite except for rounding.
     return float(vectors[0] ** 2 @ np.log(np.maximum(values, np.finfo(float).tiny)))

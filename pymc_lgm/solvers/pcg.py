@@ -1,4 +1,4 @@
-"""Conjugate gradients with a preconditioner, of several right-hand sides at once."""
+"""Preconditioned conjugate gradients for several right-hand sides at once."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Times = Callable[[Array], Array]
 
 
 class Iteration(NamedTuple):
-    """One iteration of the N columns that are still iterated.
+    """One iteration of the N columns that are not solved yet.
 
     Attributes
     ----------
     increments : ndarray, shape (n, N)
-        α p, to be added to x.
+        α p, the change of x.
     residuals : ndarray, shape (N,)
-        |r| afterwards.
+        |r| after the iteration.
     alpha, beta : ndarray, shape (N,)
     """
 
@@ -45,12 +45,14 @@ class Solution:
     ----------
     x : ndarray, shape (n,) or (n, N)
     iterations : int
-        Of the column that took most: products with A, each of all columns not solved by then.
+        Largest number of iterations of a column. Each is one product of A with all columns that are
+        not solved yet.
     residuals : ndarray, shape (N,)
-        |b − A x| of each column, as the recursion has it.
+        |b − A x| of each column, as computed by the recursion.
     converged : bool
     alphas, betas : ndarray, shape (iterations, N)
-        NaN of a column that was solved before: Lanczos's tridiagonal matrix is made of them.
+        α and β of each iteration, NaN once a column is solved. They determine Lanczos's tridiagonal
+        matrix.
     """
 
     x: Array
@@ -64,9 +66,9 @@ class Solution:
 def iterations(
     times: Times, r: Array, P: Preconditioner
 ) -> Generator[Iteration, NDArray[np.bool_], None]:
-    """The iterations of `conjugate_gradients` from the residual r, one by one and for ever.
+    """Yield the iterations of `conjugate_gradients` from the residual r, without end.
 
-    Each is answered by which of its columns go on: ``generator.send(mask)``.
+    After each, the caller chooses the columns that continue by ``generator.send(mask)``.
     """
     z = P.solve(r)
     p, rz = z, _products(r, z)
@@ -100,29 +102,30 @@ def conjugate_gradients(
         α = rᵀz / pᵀA p,   x ← x + α p,   r' = r − α A p,   z' = P⁻¹ r',
         β = r'ᵀz' / rᵀz,   p ← z' + β p.
 
-    Algorithm 1 of the paper has rᵀA z for pᵀA p, r + α A p for r', and r'ᵀr' / rᵀr for β: three
-    misprints. Where P⁻¹ is itself an iteration, and not quite linear, β = (r' − r)ᵀz' / rᵀz
-    ("flexible"), the same number if P⁻¹ is exact.
+    Algorithm 1 of Cutajar et al. (2016) has rᵀA z for pᵀA p, r + α A p for r', and r'ᵀr' / rᵀr for
+    β: three misprints. If P⁻¹ is itself an iteration, and so only nearly linear, β = (r' − r)ᵀz' /
+    rᵀz ("flexible"). It is the same number if P⁻¹ is exact.
 
     Parameters
     ----------
     times : callable
         V -> A V, for columns (n, N).
     b : ndarray, shape (n,) or (n, N)
-        Each column is iterated by itself; they share the products.
+        Right-hand sides. Each column has its own iteration; all share the products with A.
     preconditioner : Preconditioner, optional
         P; by default none.
     start : ndarray, as b, optional
-        x to begin with, by default 0.
+        First x, by default 0.
     rtol, atol : float
         A column is solved once |r| ≤ max(rtol |b|, atol).
     max_iterations : int, optional
-        By default 10 n: rounding costs more than the n that exact arithmetic would need.
+        By default 10 n. Exact arithmetic would need n; rounding takes more.
 
     Returns
     -------
     Solution
-        ``converged`` is False where iterations ran out, or A or P is not positive definite.
+        ``converged`` is False if ``max_iterations`` was reached, or if A or P is not positive
+        definite.
 
     References
     ----------
@@ -158,7 +161,7 @@ def conjugate_gradients(
             for record, values in (alphas, step.alpha), (betas, step.beta):
                 record.append(np.full(X.shape[1], np.nan))
                 record[-1][unsolved] = values
-            # A step that is not finite or goes uphill is invalid: A or P is not positive definite.
+            # If a step is not finite or goes uphill, A or P is not positive definite.
             on = (step.residuals > limit[unsolved]) & (step.alpha > 0.0) & np.isfinite(step.beta)
             unsolved = unsolved[on]
             if not unsolved.size or len(alphas) >= last:
@@ -176,6 +179,6 @@ def conjugate_gradients(
 
 
 def _products(left: Array, right: Array) -> Array:
-    """Scalar products of columns."""
+    """Inner products of columns."""
     result: Array = np.einsum("ij,ij->j", left, right)
     return result

@@ -1,4 +1,4 @@
-"""Preconditioners of a kernel system: P near A, whose inverse is cheap to multiply with."""
+"""Preconditioners of a kernel system: P near A with a cheap inverse."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Preconditioner(Protocol):
     Attributes
     ----------
     is_linear : bool
-        Whether P⁻¹ is a matrix; not so where an iteration stands for it.
+        Whether P⁻¹ is linear. It is not if an iteration computes it.
     log_determinant : float or None
-        log|P|; ``None`` where it is not known, and so P has no draws.
+        log|P|, or ``None`` if it is not known. Then P has no draws.
     """
 
     @property
     def is_linear(self) -> bool:
-        """Whether P⁻¹ is a matrix."""
+        """Whether P⁻¹ is linear."""
 
     @property
     def log_determinant(self) -> float | None:
@@ -41,7 +41,7 @@ class Preconditioner(Protocol):
 
 
 class Identity:
-    """P = I: no preconditioner. Its draws are of ±1."""
+    """P = I: no preconditioner. Its draws have elements ±1."""
 
     is_linear = True
     log_determinant: float | None = 0.0
@@ -54,31 +54,31 @@ class Identity:
         return V
 
     def draw(self, rng: np.random.Generator, count: int) -> Array:
-        """Signs: of all z with E z zᵀ = I those whose zᵀA z varies least."""
+        """Random signs: zᵀA z has the smallest variance among z with E z zᵀ = I."""
         signs: Array = 2.0 * rng.integers(2, size=(self.n, count)).astype(float) - 1.0
         return signs
 
 
 class LowRankAndBlocks:
-    """P = D + U Uᵀ, D diagonal or of blocks, U of few columns.
+    """P = D + U Uᵀ, with D diagonal or block diagonal and U of few columns.
 
     By Woodbury's identity and the matrix determinant lemma
 
         P⁻¹ = D⁻¹ − D⁻¹ U (I + Uᵀ D⁻¹ U)⁻¹ Uᵀ D⁻¹,   log|P| = log|D| + log|I + Uᵀ D⁻¹ U|.
 
-    With K̂ = Φ Φᵀ and D = λ I this is λ⁻¹ [I − Φ (λ I + ΦᵀΦ)⁻¹ Φᵀ], and with Nyström's
-    Φ = K_XU L⁻ᵀ, L Lᵀ = K_UU, λ⁻¹ [I − K_XU (λ K_UU + K_UX K_XU)⁻¹ K_UX]. The paper forgets λ
-    in both brackets. In Laplace's B = I + W^½ K W^½ it is D = I, U = W^½ Φ.
+    With K̂ = Φ Φᵀ and D = λ I this is λ⁻¹ [I − Φ (λ I + ΦᵀΦ)⁻¹ Φᵀ], and with Nyström's Φ = K_XU
+    L⁻ᵀ, L Lᵀ = K_UU, λ⁻¹ [I − K_XU (λ K_UU + K_UX K_XU)⁻¹ K_UX]. Cutajar et al. (2016) omit λ in
+    both brackets. In Laplace's B = I + W^½ K W^½, D = I and U = W^½ Φ.
 
     Parameters
     ----------
     blocks : ndarray, shape (n,), or sequence of ndarray
-        The diagonal of D, or its blocks, one after the other.
+        The diagonal of D, or its blocks in order.
     U : ndarray, shape (n, m)
 
     Notes
     -----
-    O(n m²) once, and for blocks of b rows O(n b²); O(n m + n b) a column.
+    O(n m²) once, and O(n b²) more with blocks of b rows. Then O(n m + n b) per column.
 
     Raises
     ------
@@ -131,7 +131,7 @@ class LowRankAndBlocks:
         return self._each(x, inverse=True, transposed=True)
 
     def draw(self, rng: np.random.Generator, count: int) -> Array:
-        """Normal ones: D^½ ε + U ε'."""
+        """Normal draws D^½ ε + U ε'."""
         n, m = self.U.shape
         own = self._each(rng.standard_normal((n, count)), inverse=False)
         return own + self.U @ rng.standard_normal((m, count))

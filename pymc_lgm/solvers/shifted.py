@@ -1,4 +1,4 @@
-"""A preconditioner that is an iteration itself: the system with more noise."""
+"""An iterative preconditioner: the system with more noise."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ __all__ = ["Shifted"]
 
 
 class Shifted:
-    """P = A + δ I, whose systems are easier than A's: solved by conjugate gradients of their own.
+    """P = A + δ I, applied by inner conjugate gradients, which converge faster than those of A.
 
     Parameters
     ----------
     system : KernelSystem
         A.
     delta : float
-        δ; the paper takes a hundred times the noise.
+        δ. Cutajar et al. (2016) use a hundred times the noise variance.
     rtol : float
-        Of the inner iteration.
+        Relative tolerance of the inner iteration.
 
     Attributes
     ----------
     products : int
-        Products with A that inner iterations took, which count, too.
+        Number of products with A in inner iterations, a part of the total cost.
     """
 
     is_linear = False
@@ -38,14 +38,14 @@ class Shifted:
         self.products = 0
 
     def solve(self, V: Array) -> Array:
-        """(A + δ I)⁻¹ V, nearly."""
+        """(A + δ I)⁻¹ V, approximately."""
         solution = conjugate_gradients(self._inner.times, V, rtol=self._rtol)
         self.products += solution.iterations
         return solution.x
 
     def draw(self, rng: np.random.Generator, count: int) -> Array:
-        """There are none."""
+        """Raise an error: there are no cheap draws."""
         raise NotImplementedError(
-            "A shifted system has no draws that are cheap. Write preconditioner='nystrom' for a "
+            "A shifted system has no cheap draws. Write preconditioner='nystrom' for a "
             "log-determinant."
         )

@@ -1,4 +1,4 @@
-"""Linear systems solved without bias by conjugate gradients that end at random: ULISSE."""
+"""ULISSE: unbiased solutions of linear systems by conjugate gradients with a random end."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ class UnbiasedSolution:
     Attributes
     ----------
     x : ndarray, shape (copies, n, N)
-        Random, E x = A⁻¹ b, and independent between copies given ``start``.
+        Random with E x = A⁻¹ b, and independent between copies given ``start``.
     reached : ndarray, shape (n, N)
-        The iterate that the last copy ended at, without weights: where to start again nearby.
+        The iterate at which the last copy ended, without weights. It is a start for a nearby
+        system.
     iterations : int
-        Products with A, each of all columns that some copy still iterates.
+        Number of products with A, each with all columns that some copy still iterates.
     """
 
     x: Array
@@ -47,10 +48,11 @@ def ulisse(
 ) -> UnbiasedSolution:
     """Estimate A⁻¹ b without bias, A symmetric and positive definite, by products A v.
 
-    With the increments δ_i of conjugate gradients and l the first iterate of |r| < early √n, of all
-    increments the first l are added, and of those after them the j-th, if its turn comes, with
-    probability 1 / w_j and weight Π_(i≤j) w_i, w_j = e^(βj): the first time that one is not, the
-    copy ends. The expectation is the sum of all, the solution to within ``tolerance``.
+    Let δ_i be the increments of conjugate gradients, and let l be the first iterate with |r| <
+    early √n. The first l increments are always added. The j-th increment after them is added with
+    probability 1 / w_j and weight Π_(i≤j) w_i, where w_j = e^(βj). The copy ends the first time
+    that an increment is not added. The expectation is the sum of all increments, which is the
+    solution to within ``tolerance``.
 
     Parameters
     ----------
@@ -59,17 +61,18 @@ def ulisse(
     b : ndarray, shape (n, N)
     rng : numpy.random.Generator
     copies : int
-        Estimates of each column, of one run of conjugate gradients. A quadratic form takes two.
+        Number of estimates of each column from one run of conjugate gradients. A quadratic form
+        needs two.
     start : ndarray, shape (n, N), optional
-        x to begin with, by default 0.
+        First x, by default 0.
     early : float
-        The paper's q: an error a row at which iterations begin to end.
+        The paper's q: the error per row below which iterations may end.
     beta : float
-        The larger, the sooner they end and the more estimates vary.
+        Rate of ending. With a larger rate iterations end sooner, and estimates vary more.
     tolerance : float
-        An error a row at which a copy that has not ended is done.
+        Error per row at which a copy ends in any case.
     max_iterations : int, optional
-        After which it is done all the same, by default 10 n.
+        Iterations after which a copy ends in any case, by default 10 n.
     preconditioner : Preconditioner, optional
 
     Returns
@@ -78,9 +81,10 @@ def ulisse(
 
     Notes
     -----
-    Unbiased in name more than in deed: with β = 1 the fourth increment after l is added in one of
-    e⁶ = 400 estimates with 400 times its size, the fifth in one of e¹⁰. Averages of fewer estimates
-    than that lack them, which does no harm where increments fall as fast.
+    The expectation is exact, but rare events contribute to it: with β = 1 the fourth increment
+    after l is added in one of e⁶ = 400 estimates with 400 times its size, the fifth in one of e¹⁰.
+    An average of fewer estimates usually lacks these increments. This does no harm if the
+    increments decrease equally fast.
 
     References
     ----------
@@ -106,7 +110,7 @@ def ulisse(
     columns = np.flatnonzero(residuals > tolerance * np.sqrt(n))
     going = np.zeros((copies, N), dtype=bool)
     going[:, columns] = True
-    # Turns that a column has had since the early stop, and the weight of the next one.
+    # Increments offered to a column since the early stop, and the weight of the next one.
     turns, weight = np.full(N, -1), np.ones(N)
     count = 0
     last = 10 * n if max_iterations is None else max_iterations
@@ -115,7 +119,7 @@ def ulisse(
     while step is not None:
         count += 1
         reached[:, columns] += step.increments
-        # The increment that arrives below the early stop is the first that has a turn.
+        # The increment that first reaches the early stop is the first one that is added at random.
         turns[columns] += (turns[columns] >= 0) | (step.residuals < early * np.sqrt(n))
         w = np.exp(beta * np.maximum(turns, 0.0))
         weight[columns] *= w[columns]

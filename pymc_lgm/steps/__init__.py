@@ -1,8 +1,8 @@
 """The PyMC step methods: named sweeps and the glue that runs them inside `pymc.sample`.
 
 A sweep is a list of kernels (`pymc_lgm.kernels`); a step method names one. Importing this package
-registers all step methods. Only the default claims variables by itself, and only variables that a
-likelihood of `pymc_lgm.likelihoods` depends on.
+registers all step methods. Only the default claims variables automatically, and only variables that
+a likelihood of `pymc_lgm.likelihoods` depends on.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class LatentGaussianStep(BlockedStep):
 
     name = "lgm"
     default: ClassVar[type[LatentGaussianStep] | None] = None
-    """The step method that claims variables by itself; set in `pymc_lgm.steps`."""
+    """The step method that claims variables automatically; set in `pymc_lgm.steps`."""
     moves_theta: ClassVar[bool] = True
     renamed: ClassVar[dict[str, str]] = {}
     """Former options of a sampler, and what to write instead."""

@@ -39,7 +39,7 @@ class ExactMarginal(ObservedNormalStep):
 
     Notes
     -----
-    A jump on the emulator costs one O(n³) operation; if jumps are seldom accepted, a draw makes up
+    A jump on the emulator costs one O(n³) operation; if jumps are rarely accepted, a draw makes up
     to four. A leapfrog step of NUTS costs two. ``sample_stats``: ``theta_acceptance``,
     ``theta_scale``, ``theta_steps``, ``cubic_ops``, ``numerical_rejections``.
 

@@ -43,7 +43,7 @@ class PseudoMarginal(Marginal):
         acceptance, which computes the estimate only if the approximate evidence accepts. "slice":
         component-wise slice sampling with fixed random numbers of the estimate (Murray and Graham
         2016). By default "emulator" for up to 12 hyper-parameters and "nuts" for more, if theta has
-        a gradient. While the emulator is learnt, NUTS also moves theta; for up to 3
+        a gradient. While the emulator is fitted, NUTS also moves theta; for up to 3
         hyper-parameters a random walk does, followed by jumps as wide as the prior. If less than
         0.7 of the jumps are accepted from the middle of tuning on, a draw makes up to four moves,
         and NUTS makes a share of them: a quarter of the shortfall in acceptance. If less than 0.1

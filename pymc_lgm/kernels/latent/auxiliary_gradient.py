@@ -138,7 +138,7 @@ class AuxiliaryGradient(Stepping):
     target_accept: float = 0.55
 
     def _maximum(self, state: State) -> float:
-        # The trace is above every eigenvalue of K: P is next to nothing at a hundred times that.
+        # The trace is above every eigenvalue of K, so P is almost 0 at a hundred times the trace.
         return 100.0 * float(state.prior.variances.sum())
 
     def _move(self, rng: np.random.Generator, state: State, step_size: float) -> tuple[State, Info]:

@@ -122,7 +122,7 @@ Look = Callable[[Array], Place | None]
 
 
 def step(here: Place, momentum: Array, step_size: float, look: Look) -> tuple[Place, Array] | None:
-    """One step of the generalized leapfrog, which is an involution but for the momentum's sign.
+    """One step of the generalized leapfrog, an involution up to the momentum's sign.
 
         π_½ = π − ½ ε ∂H/∂ν(ν, π_½),
         ν' = ν + ½ ε (ν̇(ν, π_½) + ν̇(ν', π_½)),
@@ -131,8 +131,8 @@ def step(here: Place, momentum: Array, step_size: float, look: Look) -> tuple[Pl
     Returns
     -------
     Place, ndarray, or None
-        ν' and π'; ``None`` where one of the first two equations was not solved, or where the same
-        step from (ν', −π') does not come back.
+        ν' and π'; ``None`` if one of the first two equations was not solved, or if the same step
+        from (ν', −π') does not come back.
     """
     forth = _implicit(here, momentum, step_size, look)
     if forth is None:

@@ -133,8 +133,8 @@ class Stepping:
 class Trajectories(Stepping):
     """HMC on f: the number of steps follows the step size ε, up to path_length / ε.
 
-    Under a rotation half a turn is π; a uniform share of 2.4 decorrelates the directions that the
-    data say little about, however small the stiff ones keep ε.
+    Under a rotation half a turn is π. A uniform share of 2.4 decorrelates the directions that the
+    data do not determine, for any small ε that stiff directions require.
     """
 
     integrator: Integrator = "rotation"

@@ -1,7 +1,7 @@
 """A climb of theta to the mass of its target, before tuning begins.
 
-Nocedal and Wright (2006), *Numerical optimization*, Algorithm 6.1, with a trust radius in place of
-a line search: far from the mode a quadratic model predicts poorly how far to go.
+Nocedal and Wright (2006), *Numerical optimization*, Algorithm 6.1, with a trust radius instead of a
+line search: far from the mode a quadratic model predicts poorly how far to go.
 """
 
 from __future__ import annotations

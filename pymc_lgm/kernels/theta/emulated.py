@@ -74,11 +74,11 @@ def surrogate_transition(
 ) -> tuple[State, SurrogateTransitionInfo]:
     """Leave the target π invariant by a proposal that a chain on an emulator π* of it makes.
 
-    π*(theta) = p*(y | theta) p(theta). From theta run HMC trajectories that leave π* invariant,
-    and before or after them, as a coin says, jumps of single components that do. Each satisfies
+    π*(theta) = p*(y | theta) p(theta). From theta run HMC trajectories that leave π* invariant, and
+    before or after them, as a coin says, jumps of single components that do. Each satisfies
     detailed balance, all of one kind are alike, and either kind is as often the first. So theta'
-    comes from theta as often as theta from theta' but for the ratio π*(theta')/π*(theta), and it
-    is accepted with probability
+    comes from theta as often as theta from theta', except for the ratio π*(theta')/π*(theta), and
+    it is accepted with probability
 
         min(1, π(theta') π*(theta) / (π(theta) π*(theta'))).
 
@@ -168,7 +168,7 @@ class EmulatorTuning(NamedTuple):
 def rounds_of(learnt: Any) -> int:
     """Number of moves per exact draw, from the tuning of the move on theta.
 
-    Jumps on a poor emulator are cheap and seldom accepted, so a draw makes several. With any other
+    Jumps on a poor emulator are cheap and rarely accepted, so a draw makes several. With any other
     move a draw makes one.
     """
     return learnt.rounds if isinstance(learnt, EmulatorTuning) else 1
@@ -184,19 +184,22 @@ def is_settled(learnt: Any) -> bool:
 class Emulated:
     """Surrogate transitions, and another move on theta: NUTS, or a walk if there is no slope.
 
-    The other move, or a cheaper ``explorer``, explores until there is an emulator, NUTS for at most
-    ``trajectories`` draws per component of theta. It goes on in the share ``explored`` of tuning:
-    where the emulator is too low its proposals to leave are rejected. In place of the explorer,
-    which would go there by small steps, a component of theta then jumps in the target. Each draw of
-    tuning from ``judgment`` on says what becomes of it. If at least ``good`` of the emulator's
-    proposals are accepted, it is not needed. If less, it makes a quarter as large a share of the
-    moves as the acceptance is less, and an exact draw has more moves: one more for each 0.2, or
-    part of 0.2, of missing acceptance. Below ``fair`` it makes all of them, since visits cannot
-    show the shape of the evidence. If there is no slope, the emulator of more than six components
-    begins with a `survey`, and a walk helps them only, below ``fair``: on estimates it is no better
-    than an emulator that is fair. A share ``aside`` of all moves, in tuning and after it, is a jump
-    of one component of theta in the target itself: without it a chain would stick where the
-    emulator is too low.
+    The other move, or a cheaper ``explorer``, explores until there is an emulator; NUTS does so for
+    at most ``trajectories`` draws per component of theta. Afterwards it continues in the share
+    ``explored`` of tuning, because the emulator's proposals to leave a region where the emulator is
+    too low are rejected. An explorer would leave such a region only by small steps, so a jump of
+    one component in the target replaces it then.
+
+    From ``judgment`` on, each draw of tuning determines how often the other move is made. It is not
+    needed if at least ``good`` of the emulator's proposals are accepted. With a lower acceptance
+    its share of the moves is a quarter of the missing acceptance, and an exact draw has one more
+    move for each 0.2, or part of 0.2, of missing acceptance. Below ``fair`` it makes all moves,
+    since visits cannot show the shape of the evidence. If the target has no slope, the emulator of
+    more than six components begins with a `survey`, and a walk is used only below ``fair``, because
+    on estimates it is no better than a fair emulator.
+
+    A share ``aside`` of all moves, in tuning and after it, is a jump of one component of theta in
+    the target. Without it a chain would stick where the emulator is too low.
     """
 
     other: NUTS | Metropolis = field(default_factory=Metropolis)
@@ -235,7 +238,7 @@ class Emulated:
     def run(
         self, rng: np.random.Generator, target: Target, tuning: EmulatorTuning, tune: bool
     ) -> tuple[State, EmulatorTuning, Stats]:
-        """Move once. From a target with noise the step sizes alone are learnt."""
+        """Move once. With a noisy target only the step sizes are tuned."""
         learning = tune and not target.noisy
         visited: list[tuple[Array, float, float]] = []
         watched = watch(target, visited) if learning else target

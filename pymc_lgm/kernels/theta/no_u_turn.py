@@ -76,9 +76,9 @@ def no_u_turn(
         r ← r + ½ ε Cᵀ∇,   theta ← theta + ε C r,   r ← r + ½ ε Cᵀ∇.
 
     The trajectory doubles, forwards or backwards by a coin, until Σ r over it is at an angle of
-    more than 90° to r at one of its ends, or over one of the halves that it was made of, or over
-    one half and the first point of the other. A draw is one of the points, chosen with weight
-    exp(−H); a doubling's own draw takes its place with probability min(1, ratio of weights).
+    more than 90° to r at one of its ends, or over one of its halves, or over one half and the first
+    point of the other. A draw is one of the points, chosen with weight exp(−H); a doubling's own
+    draw takes its place with probability min(1, ratio of weights).
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def no_u_turn(
     -------
     Slope, int, float
         The draw, the number of leapfrog steps, and the mean over them of min(1, exp(H₀ − H)), from
-        which a step size is learnt.
+        which a step size is tuned.
     """
     start = _Point(_Force(here, factor.T @ here.gradient), rng.standard_normal(here.theta.size))
     walk = _Walk(rng, slope, factor, step_size, start.energy)

@@ -55,7 +55,7 @@ def nuts(
     """Leave the target π invariant by a trajectory along the slope of an approximation π* of it.
 
     `no_u_turn` and `prior_jump` leave π* invariant and are reversible for it, and so are the two in
-    an order that a coin says: theta' comes from theta as often as theta from theta' but for the
+    an order that a coin says: theta' comes from theta as often as theta from theta', except for the
     ratio π*(theta')/π*(theta). It is accepted with probability
 
         min(1, π(theta') π*(theta) / (π(theta) π*(theta'))).

@@ -55,7 +55,7 @@ def slice_componentwise(
     ----------
     rng : numpy.random.Generator
     target : Target
-        A deterministic function of theta: it is not fixed anew between components.
+        A deterministic function of theta: it is not fixed again between components.
     widths : ndarray, shape (p,)
         w. Too wide costs the logarithm of the excess; too narrow makes small moves.
     max_widths : int
