@@ -13,9 +13,10 @@ from typing import Protocol
 import numpy as np
 
 from numpy.typing import NDArray
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import block_diag, lapack, solve_triangular
 
 from pymc_lgm.gaussian import loops
+from pymc_lgm.gaussian.constraints import ConstrainedFactor
 from pymc_lgm.gaussian.gmrf import (
     BandPattern,
     FieldMaker,
@@ -165,14 +166,26 @@ class UpdatedFactor:
 
     @cached_property
     def less(self) -> tuple[Array, Array]:
-        """Z, shape (n, k), and D with (A + U S Uᵀ)⁻¹ = A⁻¹ − Z D Zᵀ."""
-        inverse = solve_triangular(self._N, np.eye(len(self._N)), lower=True)
+        """Z, shape (n, k), and D with (A + U S Uᵀ)⁻¹ = A⁻¹ − Z D Zᵀ.
+
+        If x is constrained, A⁻¹ is the inverse without the constraints.
+        """
+        Z, D = self._less
+        if not isinstance(self.base, ConstrainedFactor):
+            return Z, D
+        of_constraints, ones = self.base.less
+        return np.hstack([of_constraints, Z]), block_diag(ones, D)
+
+    @cached_property
+    def _less(self) -> tuple[Array, Array]:
+        """What U alone takes off."""
+        inverse = self._inverse
         return self.base.solve_transposed(self._G), np.eye(len(inverse)) - inverse.T @ inverse
 
     @property
     def inverse_diagonal(self) -> Array:
         """Of (A + U S Uᵀ)⁻¹."""
-        Z, D = self.less
+        Z, D = self._less
         result: Array = self.base.inverse_diagonal - np.einsum("ij,jk,ik->i", Z, D, Z)
         return result
 
@@ -224,12 +237,15 @@ class FamilyAt:
         Of Q + U S Uᵀ.
     values : tuple of ndarray
         What it was made of.
+    scale : float
+        Multiplies the family's S.
     """
 
     mean: Array
     elements: Array
     factor: Factor
     values: tuple[Array, ...]
+    scale: float = 1.0
 
 
 class Family(Protocol):
@@ -249,7 +265,11 @@ class Family(Protocol):
 
     @property
     def update(self) -> tuple[Array, Array]:
-        """U, shape (n, k), and S, the same at every theta."""
+        """U, shape (n, k), and S, the same at every theta up to `FamilyAt.scale`."""
+
+    @property
+    def constraint(self) -> Array:
+        """C, shape (n, k), of orthonormal columns: Cᵀ x = 0. Most families have none."""
 
     def at(self, *values: Array) -> FamilyAt | None:
         """Of the values of what the model says; ``None`` where there is no proper prior."""
@@ -285,7 +305,7 @@ class Independent:
     def __init__(self, n: int):
         self.n, self.rows, self.columns = n, np.arange(n), np.arange(n)
         self.update = np.zeros((n, 0)), np.zeros((0, 0))
-        self._mean = np.zeros(n)
+        self.constraint, self._mean = np.zeros((n, 0)), np.zeros(n)
 
     def at(self, *values: Array) -> FamilyAt | None:
         """``None`` where a variance is not positive and finite."""
@@ -314,6 +334,7 @@ class DenseBlocks:
         begins = b * np.arange(blocks)[:, None]
         self.rows, self.columns = (begins + rows).ravel(), (begins + columns).ravel()
         self.update = np.zeros((self.n, 0)), np.zeros((0, 0))
+        self.constraint = np.zeros((self.n, 0))
         self._mean, self._lower = np.zeros(self.n), (rows, columns)
 
     def at(self, *values: Array) -> FamilyAt | None:
@@ -362,7 +383,7 @@ class OfField:
     def __init__(self, maker: FieldMaker, n: int):
         self.n, self._maker = n, maker
         pattern = maker.pattern
-        self.update = np.zeros((n, 0)), np.zeros((0, 0))
+        self.update, self.constraint = (np.zeros((n, 0)), np.zeros((0, 0))), np.zeros((n, 0))
         if isinstance(pattern, BandPattern):
             below, column = np.indices((pattern.width, n))
             inside = below + column < n
