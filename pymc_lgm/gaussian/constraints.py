@@ -38,7 +38,9 @@ class Constraints:
 
     def __init__(self, C: Array):
         self.n, self.k = C.shape
-        packed, tau, _, _ = lapack.dgeqrf(C)
+        packed, tau = np.zeros((self.n, 0)), np.zeros(0)
+        if self.k:
+            packed, tau, _, _ = lapack.dgeqrf(C)
         with np.errstate(divide="ignore"):
             self.log_volume = float(np.log(np.abs(np.diagonal(packed)[: self.k])).sum())
         V = self.V = np.tril(packed, -1)

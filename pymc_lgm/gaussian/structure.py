@@ -16,8 +16,8 @@ from functools import cached_property
 
 import numpy as np
 
-from scipy.linalg import qr
-from scipy.sparse import csc_array, eye_array, issparse
+from scipy.linalg import null_space, qr
+from scipy.sparse import csc_array, eye_array, issparse, kron
 
 from pymc_lgm.gaussian.constraints import ConstrainedFactor, Constraints, ScaledFactor
 from pymc_lgm.gaussian.families import FamilyAt, UpdatedFactor
@@ -186,6 +186,19 @@ class Structure:
         variances = (self if same else Structure(self.R, self.null)).factor.inverse_diagonal
         factor = float(np.exp(np.log(variances).mean()))
         return Structure(csc_array(self.R * factor), self.null, None if same else self.constraint)
+
+    def constrained(self, rows: object) -> Structure:
+        """With other constraints A x = 0: see `of`."""
+        self = Structure(self.R, self.null, _as_constraint(rows, self.n))
+        self.refuse_improper()
+        return self
+
+    def product(self, other: Structure) -> Structure:
+        """R₁ ⊗ R₂, with its null space: that of either, beside all that the other has."""
+        of_one = np.kron(self.null, np.eye(other.n))
+        of_two = np.kron(null_space(self.null.T), other.null)
+        R = csc_array(kron(self.R, other.R))
+        return Structure(R, np.hstack([of_one, of_two]))
 
     def draw(self, rng: np.random.Generator) -> Array:
         """x for σ = 1."""
