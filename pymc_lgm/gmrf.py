@@ -472,7 +472,7 @@ class Intrinsic(Continuous):
         core = (structure.n,) if shape is None else _as_lengths(shape)
         if int(np.prod(core)) != structure.n:
             raise ValueError(f"The shape is {core}, and the structure has {structure.n} elements.")
-        sigma = pt.as_tensor(sigma)
+        sigma = pt.as_tensor(sigma).astype("floatX")  # 4.0 alone would have half the digits
         if sigma.ndim:
             raise ValueError(
                 f"sigma has {sigma.ndim} axis (axes), but a field has one number: write sigma=s[0]."

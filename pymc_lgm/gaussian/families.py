@@ -154,7 +154,7 @@ class UpdatedFactor:
         """Of R, U (n, k), S (k, k); ``None`` if the sum is not numerically positive definite."""
         G, H = np.linalg.qr(factor.solve(U))
         try:
-            N = np.linalg.cholesky(np.eye(len(S)) + H @ S @ H.T)
+            N = np.linalg.cholesky(np.eye(len(H)) + H @ S @ H.T)
         except np.linalg.LinAlgError:
             return None
         return cls(factor, G, N) if np.isfinite(N).all() else None
