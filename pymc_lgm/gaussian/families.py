@@ -186,7 +186,7 @@ class UpdatedFactor:
     def inverse_diagonal(self) -> Array:
         """Of (A + U S Uᵀ)⁻¹."""
         Z, D = self._less
-        result: Array = self.base.inverse_diagonal - np.einsum("ij,jk,ik->i", Z, D, Z)
+        result: Array = self.base.inverse_diagonal - np.einsum("ij,ij->i", Z @ D, Z)
         return result
 
     def solve(self, x: Array) -> Array:

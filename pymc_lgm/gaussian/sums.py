@@ -396,7 +396,7 @@ class SumPosterior(WithoutSlopes, ByRoot):
         variances = np.concatenate([of_x, of_eta])
         if self._less is not None:
             seen, D = self._less
-            variances -= np.einsum("ij,jk,ik->i", seen, D, seen)
+            variances -= np.einsum("ij,ij->i", seen @ D, seen)
         return variances
 
     @cached_property
@@ -412,7 +412,7 @@ class SumPosterior(WithoutSlopes, ByRoot):
         if self._less is not None:
             seen, D = self._less
             one, two = (seen[layout.N + layout.joined[:, k]] for k in (0, 1))
-            across -= np.einsum("ij,jk,ik->i", one, D, two)
+            across -= np.einsum("ij,ij->i", one @ D, two)
         blocks = np.where(W.filling, np.eye(W.sets.shape[1]), 0.0)
         g_own, slot = np.nonzero(W.sets >= 0)
         blocks[g_own, slot, slot] = self.variances[W.sets[g_own, slot]]
@@ -435,7 +435,7 @@ class SumPosterior(WithoutSlopes, ByRoot):
         inverse = self._sparse.inverse[self._sparse.pattern.place[layout.of_Q]]
         if self._updated is not None:
             Z, D = self._updated.less
-            inverse = inverse - np.einsum("ij,jk,ik->i", Z[j], D, Z[k])
+            inverse = inverse - np.einsum("ij,ij->i", (Z @ D)[j], Z[k])
         inverse = inverse + alpha[j] * alpha[k] + alpha[j] * beta[k] + beta[j] * alpha[k]
         elements = np.where(j == k, -0.5, -1.0) * inverse
         mean = np.concatenate([each.mean for each in prior.numbers.families])
