@@ -71,7 +71,7 @@ __all__ = [
 Variable = Any
 
 OFF = 1e-6
-"""Of A x, as a share of the largest element of x: rounding of coordinates is a millionth of it."""
+"""Largest A x, as a share of the largest element of x, that rounding may leave of zero."""
 
 
 # Structures
@@ -300,7 +300,13 @@ class ConstraintTransform(Transform):
             other.shape,
         )
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        return hash((self.structure, self.shape))
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({self.structure})"
+
+    __repr__ = __str__
 
     @property
     def basis(self) -> Array:

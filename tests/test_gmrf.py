@@ -1,6 +1,7 @@
 """Intrinsic fields: density, draws, structures, and how models of them are read and sampled."""
 
 import math
+import pickle
 
 import arviz as az
 import numpy as np
@@ -8,6 +9,7 @@ import pymc as pm
 import pytest
 
 from models import QUICK, reading_once
+from pymc.model.fgraph import clone_model
 from scipy.integrate import quad
 from scipy.linalg import null_space
 from scipy.sparse import csr_array
@@ -21,6 +23,7 @@ from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.gaussian.constraints import ConstrainedFactor, Constraints, ScaledFactor
 from pymc_lgm.gaussian.families import FamilyAt
 from pymc_lgm.gaussian.structure import OfStructure, Structure
+from pymc_lgm.model.fingerprint import fingerprint
 from pymc_lgm.model.forms.linear import LinearPredictor
 from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.state import AtTheta
@@ -333,9 +336,11 @@ def built(name, likelihood=None):
     with pm.Model() as model:
         eta = MODELS[name]()
         if likelihood == "normal":
-            pm.Normal("y", eta, sigma_of("noise"), observed=rng.standard_normal(10))
+            pm.Normal(
+                "y", eta, sigma_of("noise"), observed=pm.Data("y_data", rng.standard_normal(10))
+            )
         else:
-            pm.Poisson("y", pm.math.exp(eta), observed=np.arange(10) % 4)
+            pm.Poisson("y", pm.math.exp(eta), observed=pm.Data("y_data", np.arange(10) % 4))
     return model
 
 
@@ -409,7 +414,8 @@ def test_the_evidence_is_that_of_brute_force(name, form, quick):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["trend_with_a_line", "bym2", "interaction", "season_and_walk"])
-def test_its_posterior_is_left_invariant(name, form):
+def test_its_posterior_is_left_invariant(name, monkeypatch):
+    monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: True)
     model = built(name)
     with model:
         made = lgm.PseudoMarginal(compile_kwargs=QUICK)
@@ -419,9 +425,8 @@ def test_its_posterior_is_left_invariant(name, form):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["trend_with_a_line", "interaction"])
-def test_the_default_agrees_with_nuts(name, form):
-    with built(name):
+def test_the_default_agrees_with_nuts(form):
+    with built("trend_with_a_line"):
         runs = [
             pm.sample(
                 1500, tune=1000, chains=2, cores=1, step=step, random_seed=1, progressbar=False,
@@ -459,6 +464,23 @@ def test_the_gradient_of_an_evidence(name, monkeypatch, quick):
     a = posterior.dual(b - W * prior.mean)
     slopes = [(evidence(theta + h * e) - evidence(theta - h * e)) / (2 * h) for e in np.eye(read.p)]
     np.testing.assert_allclose(posterior.evidence_gradient(a), slopes, rtol=1e-5, atol=1e-6)
+
+
+def test_a_copy_is_the_same_model_and_another_structure_is_another(quick):
+    one, two = (gmrf.walk_structure(8, order) for order in (1, 2))
+    assert one == gmrf.walk_structure(8, 1) != two
+    assert hash(one) == hash(pickle.loads(pickle.dumps(one)))
+    models = []
+    for structure in (one, one, two):
+        with pm.Model() as model:
+            x = gmrf.Intrinsic("x", structure, pm.HalfNormal("s"))
+            pm.Poisson("y", pm.math.exp(x), observed=np.arange(8))
+        models.append(model)
+    prints = [fingerprint(each) for each in models]
+    assert prints[0] == prints[1] != prints[2]
+    copy = clone_model(models[0])
+    assert max(lgm.LatentGaussianModel.from_pymc(copy).check(3).values()) < 1e-7
+    assert lgm.LatentGaussianModel.from_pymc(pm.do(models[0], {"s": 1.0})).p == 0
 
 
 def test_another_transform_is_refused(quick):

@@ -31,7 +31,7 @@ class Constraints:
     ----------
     n, k : int
     V, T : ndarray, shape (n, k) and (k, k)
-        Of the product of reflections H in compact form (Schreiber and Van Loan 1989).
+        The product of reflections H in compact form (Schreiber and Van Loan 1989).
     log_volume : float
         ½ log|Cᵀ C|.
     """
@@ -82,7 +82,7 @@ class ConstrainedFactor:
     Parameters
     ----------
     base : Factor
-        Of A, positive definite.
+        A factor of A, which is positive definite.
     C : ndarray, shape (n, k)
         With orthonormal columns.
     """

@@ -178,7 +178,7 @@ class UpdatedFactor:
 
     @cached_property
     def _less(self) -> tuple[Array, Array]:
-        """What U alone takes off."""
+        """The part of the update alone."""
         inverse = self._inverse
         return self.base.solve_transposed(self._G), np.eye(len(inverse)) - inverse.T @ inverse
 

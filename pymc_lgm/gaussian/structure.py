@@ -6,13 +6,14 @@ off again by a low-rank update:
 
     Q = R + δ P Pᵀ,   R = Q + P (−δ I) Pᵀ,   P the columns of the identity at the pins,
 
-so that Q is as sparse as R (Rue and Held 2005, chapter 3). What is left is positive definite on the
-constraint space if no direction of V satisfies the constraints.
+so that Q is as sparse as R (Rue and Held 2005, chapter 3). R is positive definite on the constraint
+space if no direction of V satisfies the constraints.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
+from hashlib import sha256
 
 import numpy as np
 
@@ -55,6 +56,23 @@ class Structure:
         self.R, self.null = R, null
         self.constraint = null if constraint is None else constraint
         self.n, self.rank = R.shape[0], R.shape[0] - self.constraint.shape[1]
+
+    # Operations of equal structures are equal, and a model's hash says which they are.
+
+    @cached_property
+    def _digest(self) -> str:
+        R = self.R.sorted_indices()
+        arrays = R.data, R.indices, R.indptr, np.ascontiguousarray(self.constraint)
+        return sha256(b"".join(np.ascontiguousarray(x).tobytes() for x in arrays)).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Structure) and self._digest == other._digest
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
+
+    def __repr__(self) -> str:
+        return f"Structure(n={self.n}, rank={self.rank}, {self._digest[:12]})"
 
     @classmethod
     def of(cls, R: object, rows: object = None) -> Structure:
@@ -142,7 +160,7 @@ class Structure:
 
     @property
     def factor(self) -> Factor:
-        """Of Eᵀ R E, x = E z: see `ConstrainedFactor`."""
+        """The factor of Eᵀ R E, x = E z: see `ConstrainedFactor`."""
         if self._factor is None:
             raise np.linalg.LinAlgError("The structure is not positive definite.")
         return self._factor
@@ -175,10 +193,10 @@ class Structure:
         result: Array = root @ root.T
         return result
 
-    # What users ask of it
+    # Structures made of it, and draws
 
     def scaled(self) -> Structure:
-        """Times the geometric mean of the generalized variances (R⁻)_ii, which is 1 then.
+        """Multiply R so that the geometric mean of the generalized variances (R⁻)_ii is 1.
 
         Sørbye and Rue (2014, section 3).
         """
@@ -291,7 +309,7 @@ class OfStructure:
         self._pinned, self._mean = structure.pinned, np.zeros(structure.n)
 
     def at(self, *values: Array) -> FamilyAt | None:
-        """Of σ; ``None`` if it is not positive and finite."""
+        """The field at σ; ``None`` if σ is not positive and finite."""
         sigma = float(values[0])
         if not 0.0 < sigma < np.inf:
             return None

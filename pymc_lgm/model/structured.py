@@ -25,7 +25,7 @@ class Structured(NamedTuple):
         A number.
     name : str
     shape : tuple of int
-        Of the variable, which is a vector of these elements.
+        The shape of the variable, whose elements are the vector.
     """
 
     structure: Structure
@@ -39,7 +39,7 @@ class Structured(NamedTuple):
         return [self.sigma]
 
     def covariance(self) -> Variable:
-        """Of the coordinates, (n − k, n − k)."""
+        """The covariance of the coordinates, (n − k, n − k)."""
         return self.sigma**2 * pt.constant(self.structure.covariance())
 
     def maker(self, n: int) -> FieldMaker:
@@ -47,7 +47,7 @@ class Structured(NamedTuple):
         raise NotImplementedError
 
     def explain(self, where: str) -> str:
-        """Of σ alone."""
+        """Say that σ is the cause: nothing else is random."""
         return (
             f"The sigma of {self.name!r} is not positive and finite {where}. Give it a prior on "
             "positive numbers, as lgm.gmrf.pc_prior has."
@@ -65,7 +65,7 @@ def transform_of(rv: Variable) -> ConstraintTransform:
 
 
 def as_structured(rv: Variable) -> Structured:
-    """What it is made of."""
+    """Read structure and sigma from the op."""
     (sigma,) = rv.owner.op.dist_params(rv.owner)
     sigma = sigma.astype("float64")
     op = rv.owner.op
