@@ -16,6 +16,7 @@ from pymc_lgm.registration import register
 if TYPE_CHECKING:
     from pymc_lgm import datasets as datasets
     from pymc_lgm import distributed as distributed
+    from pymc_lgm import gmrf as gmrf
     from pymc_lgm import gp as gp
     from pymc_lgm import spatial as spatial
     from pymc_lgm import testing as testing
@@ -91,6 +92,7 @@ __all__ = [
     "distributed",
     "efficiency",
     "ep",
+    "gmrf",
     "gp",
     "laplace",
     "log_predictive_density",

@@ -17,7 +17,7 @@ from models import build, reading_once
 from mutants import mutated
 from pytensor.graph.replace import clone_replace
 from samplers import CASES, label
-from scipy.linalg import block_diag
+from scipy.linalg import block_diag, null_space
 from scipy.sparse import csc_array, csr_array
 from scipy.stats import multivariate_normal
 from test_random_models import ONCE, all_right, read_model
@@ -45,6 +45,7 @@ from pymc_lgm.gaussian.families import ByPrecision, Intrinsic, Map
 from pymc_lgm.gaussian.families import Series as SeriesFamily
 from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.gaussian.sparse import Pattern
+from pymc_lgm.gaussian.structure import OfStructure, Structure
 from pymc_lgm.kernels.hold.sufficient import sufficient
 from pymc_lgm.model import latents as latents_of_models
 from pymc_lgm.model import series as series_of_models
@@ -107,7 +108,17 @@ def precision(rng):
     return ByPrecision(pattern, "x"), [elements, elements], np.zeros(6), TAU.toarray()
 
 
-FAMILIES = [independent, shared_blocks, own_blocks, series, areas, intrinsic, precision]
+def structured(rng):
+    """A walk of order two whose mean and slope are zero, and one more element."""
+    R = sum(np.outer(row, row) for row in np.diff(np.eye(7), 2, axis=0))
+    rows = np.vstack([np.ones(7), np.arange(7), np.eye(7)[2]])
+    sigma = rng.uniform(0.5, 2.0)
+    return OfStructure(Structure.of(R, rows)), [np.array(sigma)], np.zeros(7), R / sigma**2
+
+
+FAMILIES = [
+    *(independent, shared_blocks, own_blocks, series, areas, intrinsic, precision, structured)
+]
 
 
 class Toy:
@@ -129,7 +140,9 @@ class Toy:
         self._at = SumAt(rng.standard_normal(E), rng.standard_normal(N), sparse.data, at)
         self.A, self.Q, self.mean_of_x = A, block_diag(*precisions), np.concatenate(means)
         self.B = np.vstack([np.eye(N), A])
-        self.K = self.B @ np.linalg.inv(self.Q) @ self.B.T
+        constraint = block_diag(*(family.constraint.T for family in families)).reshape(-1, N)
+        self.E = null_space(constraint) if constraint.size else np.eye(N)
+        self.K = self.seen(self.Q)
         self.mean = self.B @ self.mean_of_x + np.concatenate([self._at.offset, self._at.c])
 
     def sum_at(self, theta):
@@ -137,6 +150,10 @@ class Toy:
 
     def prior(self):
         return SumPrior.at(self, np.zeros(1))
+
+    def seen(self, Q):
+        """The covariance of (x, A x) of a precision of x."""
+        return self.B @ self.E @ np.linalg.inv(self.E.T @ Q @ self.E) @ self.E.T @ self.B.T
 
 
 PAIRS = [*([make] for make in FAMILIES), *combinations_with_replacement(FAMILIES, 2)]
@@ -152,17 +169,19 @@ def close(actual, expected, rtol=1e-8):
 def test_the_verbs_of_a_sum(makers):
     rng, toy = np.random.default_rng(1), Toy(makers)
     prior, K, N = toy.prior(), toy.K, len(toy.Q)
-    L = prior.multiply(np.eye(N))
+    r = prior.rank
+    L = prior.multiply(np.eye(r))
     close(L @ L.T, K)
     close(prior.mean, toy.mean)
     close(prior.variances, np.diag(K))
-    x, g = L @ rng.standard_normal(N), rng.standard_normal(prior.n)
+    x, g = L @ rng.standard_normal(r), rng.standard_normal(prior.n)
     close(prior.multiply_transposed(g), L.T @ g)
     close(prior.solve(x), np.linalg.lstsq(L, x, rcond=None)[0])
     close(prior.covariance_times(g), K @ g)
     close(K @ prior.inverse_times(x), x)
     square = x[:N] @ toy.Q @ x[:N]
-    expected = 0.5 * (np.linalg.slogdet(toy.Q)[1] - square - N * np.log(2 * np.pi))
+    log_determinant = np.linalg.slogdet(toy.E.T @ toy.Q @ toy.E)[1]
+    expected = 0.5 * (log_determinant - square - r * np.log(2 * np.pi))
     close(prior.log_density(toy.mean + x), expected)
     assert prior.log_density(toy.mean + x + 0.01 * (np.arange(x.size) == N + 1)) == -np.inf
 
@@ -174,7 +193,7 @@ def test_the_verbs_of_a_sum_given_sites(makers):
     W = rng.uniform(0.0, 3.0, prior.n) * (rng.uniform(size=prior.n) < 0.7)
     posterior = prior.condition(W)
     P = toy.Q + toy.B.T @ (W[:, None] * toy.B)
-    Sigma = toy.B @ np.linalg.inv(P) @ toy.B.T
+    Sigma = toy.seen(P)
     B = np.eye(prior.n) + np.sqrt(W)[:, None] * toy.K * np.sqrt(W)
     close(posterior.log_determinant, np.linalg.slogdet(B)[1])
     g, columns = rng.standard_normal(prior.n), rng.standard_normal((prior.n, 3))
@@ -185,9 +204,9 @@ def test_the_verbs_of_a_sum_given_sites(makers):
     close(posterior.variances, np.diag(Sigma))
     close(posterior.shares, 1 - W * np.diag(Sigma))
     close(posterior.spread(g), g @ Sigma @ g)
-    R = posterior.multiply(np.eye(N))
+    R = posterior.multiply(np.eye(prior.rank))
     close(R @ R.T, Sigma)
-    d = R @ rng.standard_normal(N)
+    d = R @ rng.standard_normal(prior.rank)
     close(posterior.multiply(posterior.solve(d)), d)
     close(posterior.square(d), d[:N] @ P @ d[:N])
     index = np.array([0, N, N + 3])
@@ -202,7 +221,7 @@ def test_the_verbs_of_a_sum_given_sites_of_several_elements(makers):
     W = SiteBlocks(sets, np.zeros((len(sets), 3, 3))).like(X @ X.swapaxes(1, 2))
     whole = W.times(np.eye(prior.n))
     posterior = prior.condition(W)
-    Sigma = toy.B @ np.linalg.inv(toy.Q + toy.B.T @ whole @ toy.B) @ toy.B.T
+    Sigma = toy.seen(toy.Q + toy.B.T @ whole @ toy.B)
     close(posterior.log_determinant, np.linalg.slogdet(np.eye(prior.n) + whole @ toy.K)[1])
     g = rng.standard_normal(prior.n)
     close(posterior.covariance_times(g), Sigma @ g)
@@ -621,7 +640,7 @@ def error_of_verbs(makers, sets=False):
         W = rng.uniform(0.5, 3.0, prior.n)
         whole = np.diag(W)
     posterior = prior.condition(W)
-    Sigma = toy.B @ np.linalg.inv(toy.Q + toy.B.T @ whole @ toy.B) @ toy.B.T
+    Sigma = toy.seen(toy.Q + toy.B.T @ whole @ toy.B)
     log_B = np.linalg.slogdet(np.eye(prior.n) + whole @ toy.K)[1]
     errors = np.append(posterior.variances - Sigma.diagonal(), posterior.log_determinant - log_B)
     return np.abs(errors).max() if np.isfinite(errors).all() else np.inf

@@ -1,8 +1,8 @@
 """Families of Gaussian vectors by their sparse precision: which elements Q has, and its numbers.
 
-A family says once which elements of the lower triangle Q has, and at each theta what they are. What
-would be dense in Q is said as an update: the precision is Q + U S Uᵀ, U of few columns. See Rue and
-Held (2005).
+A family says once which elements of the lower triangle are in Q, and their values at each theta. A
+part of the precision that would be dense is an update: Q + U S Uᵀ with few columns in U. See Rue
+and Held (2005).
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Protocol
 import numpy as np
 
 from numpy.typing import NDArray
-from scipy.linalg import lapack, solve_triangular
+from scipy.linalg import block_diag, lapack, solve_triangular
 from scipy.sparse import csc_array, diags_array
 
 from pymc_lgm.gaussian import bands, loops
 from pymc_lgm.gaussian.bands import WhitenerFactor
+from pymc_lgm.gaussian.constraints import ConstrainedFactor
 from pymc_lgm.gaussian.posterior import Factor
 from pymc_lgm.gaussian.sparse import Pattern, SparseFactor
 from pymc_lgm.linalg import Array
@@ -148,7 +149,7 @@ class UpdatedFactor:
 
     @classmethod
     def of(cls, factor: Factor, U: Array, S: Array) -> UpdatedFactor | None:
-        """Of R, U (n, k), S (k, k); ``None`` if the sum is not numerically positive definite."""
+        """Make it from R, U (n, k) and S (k, k); ``None`` if the sum is not positive definite."""
         G, H = np.linalg.qr(factor.solve(U))
         try:
             N = np.linalg.cholesky(np.eye(len(H)) + H @ S @ H.T)
@@ -163,15 +164,27 @@ class UpdatedFactor:
 
     @cached_property
     def less(self) -> tuple[Array, Array]:
-        """Z, shape (n, k), and D with (A + U S Uᵀ)⁻¹ = A⁻¹ − Z D Zᵀ."""
+        """Z, shape (n, k), and D with (A + U S Uᵀ)⁻¹ = A⁻¹ − Z D Zᵀ.
+
+        If x is constrained, A⁻¹ is the inverse without the constraints.
+        """
+        Z, D = self._less
+        if not isinstance(self.base, ConstrainedFactor):
+            return Z, D
+        of_constraints, ones = self.base.less
+        return np.hstack([of_constraints, Z]), block_diag(ones, D)
+
+    @cached_property
+    def _less(self) -> tuple[Array, Array]:
+        """The part of the update alone."""
         inverse = self._inverse
         return self.base.solve_transposed(self._G), np.eye(len(inverse)) - inverse.T @ inverse
 
     @property
     def inverse_diagonal(self) -> Array:
-        """Of (A + U S Uᵀ)⁻¹."""
-        Z, D = self.less
-        result: Array = self.base.inverse_diagonal - np.einsum("ij,jk,ik->i", Z, D, Z)
+        """Diagonal of (A + U S Uᵀ)⁻¹."""
+        Z, D = self._less
+        result: Array = self.base.inverse_diagonal - np.einsum("ij,ij->i", Z @ D, Z)
         return result
 
     def solve(self, x: Array) -> Array:
@@ -221,13 +234,16 @@ class FamilyAt:
     factor : Factor
         Of Q + U S Uᵀ.
     values : tuple of ndarray
-        What it was made of.
+        Its parameters.
+    scale : float
+        Multiplies the family's S.
     """
 
     mean: Array
     elements: Array
     factor: Factor
     values: tuple[Array, ...]
+    scale: float = 1.0
 
 
 class Family(Protocol):
@@ -239,18 +255,22 @@ class Family(Protocol):
 
     @property
     def rows(self) -> Index:
-        """Of the elements of Q in its lower triangle."""
+        """Rows of the elements of Q in its lower triangle."""
 
     @property
     def columns(self) -> Index:
-        """Of the same."""
+        """Columns of these elements."""
 
     @property
     def update(self) -> tuple[Array, Array]:
-        """U, shape (n, k), and S, the same at every theta."""
+        """U, shape (n, k), and S, the same at every theta up to `FamilyAt.scale`."""
+
+    @property
+    def constraint(self) -> Array:
+        """C, shape (n, k), of orthonormal columns: Cᵀ x = 0. Most families have none."""
 
     def at(self, *values: Array) -> FamilyAt | None:
-        """Of the values of what the model says; ``None`` where there is no proper prior."""
+        """The law with these parameters; ``None`` if it is not proper."""
 
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
         """Derivatives in the values of ⟨e, Q's elements⟩ + ⟨m̄, m⟩ + w log|Q + U S Uᵀ|.
@@ -283,7 +303,7 @@ class Independent:
     def __init__(self, n: int):
         self.n, self.rows, self.columns = n, np.arange(n), np.arange(n)
         self.update = np.zeros((n, 0)), np.zeros((0, 0))
-        self._mean = np.zeros(n)
+        self.constraint, self._mean = np.zeros((n, 0)), np.zeros(n)
 
     def at(self, *values: Array) -> FamilyAt | None:
         """``None`` where a variance is not positive and finite."""
@@ -312,10 +332,11 @@ class DenseBlocks:
         begins = b * np.arange(blocks)[:, None]
         self.rows, self.columns = (begins + rows).ravel(), (begins + columns).ravel()
         self.update = np.zeros((self.n, 0)), np.zeros((0, 0))
+        self.constraint = np.zeros((self.n, 0))
         self._mean, self._lower = np.zeros(self.n), (rows, columns)
 
     def at(self, *values: Array) -> FamilyAt | None:
-        """Of K, (b, b) or (..., b, b); ``None`` where it is not numerically positive definite."""
+        """The law with K, (b, b) or (..., b, b); ``None`` if K is not positive definite."""
         K = np.asarray(values[0]).reshape(-1, self._b, self._b)
         if not np.isfinite(K).all():
             return None
@@ -359,6 +380,7 @@ class Series:
 
     def __init__(self, n: int, width: int):
         self.n, self.update = n, (np.zeros((n, 0)), np.zeros((0, 0)))
+        self.constraint = np.zeros((n, 0))
         below, column = np.indices((width, n))
         inside = below + column < n
         self._which = np.flatnonzero(inside.ravel())
@@ -393,6 +415,7 @@ class _Sparse:
     def __init__(self, pattern: Pattern):
         self.n, self.pattern, self._mean = pattern.n, pattern, np.zeros(pattern.n)
         self.update = np.zeros((self.n, 0)), np.zeros((0, 0))
+        self.constraint = np.zeros((self.n, 0))
         rows, columns = pattern.places
         self.rows, self.columns = np.maximum(rows, columns), np.minimum(rows, columns)
 

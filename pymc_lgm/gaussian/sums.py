@@ -29,6 +29,7 @@ from scipy.linalg import block_diag
 from scipy.sparse import csc_array
 
 from pymc_lgm.gaussian import loops, sparse_loops
+from pymc_lgm.gaussian.constraints import ConstrainedFactor
 from pymc_lgm.gaussian.families import Family, FamilyAt, UpdatedFactor
 from pymc_lgm.gaussian.posterior import ByRoot
 from pymc_lgm.gaussian.protocols import Prior, WithoutSlopes
@@ -78,6 +79,12 @@ class Layout:
         self.U: Array = block_diag(*U).reshape(self.N, sum(u.shape[1] for u in U))
         self.S: Array = block_diag(*(family.update[1] for family in families))
         self.S = self.S.reshape(self.U.shape[1], self.U.shape[1])
+        self.of_U = np.repeat(np.arange(len(U)), [u.shape[1] for u in U])
+        C = [family.constraint for family in families]
+        self.C: Array = block_diag(*C).reshape(self.N, sum(c.shape[1] for c in C))
+        self.rank = self.N - self.C.shape[1]
+        free = np.cumsum([0, *(c.shape[0] - c.shape[1] for c in C)])
+        self.coordinates = [slice(int(a), int(b)) for a, b in pairwise(free)]
         rows_of_Q = np.concatenate(
             [family.rows + part.start for family, part in zip(families, self.parts, strict=True)]
         )
@@ -197,7 +204,7 @@ class SumPrior(WithoutSlopes):
     def __init__(self, model: SumModel, theta: Array, at: SumAt):
         self.model, self.theta, self.numbers = model, theta, at
         layout = self.layout = model.layout
-        self.n, self.rank = layout.N + layout.E, layout.N
+        self.n, self.rank = layout.N + layout.E, layout.rank
         mean = np.concatenate([each.mean for each in at.families])
         self.mean = self.seen(mean)
         self.mean[: layout.N] += at.offset
@@ -270,13 +277,15 @@ class SumPrior(WithoutSlopes):
         factor = pattern.factorize(P)
         if factor is None:
             return None
+        free = ConstrainedFactor(factor, layout.C) if layout.C.size else None
         if not layout.S.size:
-            return SumPosterior(self, W, factor, None)
-        updated = UpdatedFactor.of(factor, layout.U, layout.S)
+            return SumPosterior(self, W, factor, free)
+        scale = np.array([each.scale for each in self.numbers.families])[layout.of_U]
+        updated = UpdatedFactor.of(free or factor, layout.U, scale * layout.S)
         return None if updated is None else SumPosterior(self, W, factor, updated)
 
     def inverse_of_Q(self, x: Array) -> Array:
-        """(Q + U S Uᵀ)⁻¹ x."""
+        """(Q + U S Uᵀ)⁻¹ x, of what the constraints leave."""
         return self._each(self._each(x, "solve"), "solve_transposed")
 
     def multiply(self, xi: Array) -> Array:
@@ -330,8 +339,10 @@ class SumPrior(WithoutSlopes):
         return self.log_density(f)
 
     def _each(self, x: Array, verb: str) -> Array:
-        """A verb of the factor of each family, of its part of x."""
-        parts = zip(self.numbers.families, self.layout.parts, strict=True)
+        """A verb of the factor of each family, of its part of x, or of its coordinates."""
+        of_x = verb in ("solve", "multiply_transposed")
+        of_all = self.layout.parts if of_x else self.layout.coordinates
+        parts = zip(self.numbers.families, of_all, strict=True)
         return np.concatenate([getattr(each.factor, verb)(x[part]) for each, part in parts])
 
 
@@ -341,7 +352,11 @@ class SumPosterior(WithoutSlopes, ByRoot):
     prior: SumPrior
 
     def __init__(
-        self, prior: SumPrior, W: Precision, sparse: SparseFactor, updated: UpdatedFactor | None
+        self,
+        prior: SumPrior,
+        W: Precision,
+        sparse: SparseFactor,
+        updated: UpdatedFactor | ConstrainedFactor | None,
     ):
         super().__init__(W)
         self.prior, self._sparse, self._updated = prior, sparse, updated
@@ -366,7 +381,7 @@ class SumPosterior(WithoutSlopes, ByRoot):
 
     @cached_property
     def _less(self) -> tuple[Array, Array] | None:
-        """B Z and D of the update: Σ is less by B Z D Zᵀ Bᵀ."""
+        """B Z and D of update and constraints: Σ is less by B Z D Zᵀ Bᵀ."""
         if self._updated is None:
             return None
         Z, D = self._updated.less
@@ -381,7 +396,7 @@ class SumPosterior(WithoutSlopes, ByRoot):
         variances = np.concatenate([of_x, of_eta])
         if self._less is not None:
             seen, D = self._less
-            variances -= np.einsum("ij,jk,ik->i", seen, D, seen)
+            variances -= np.einsum("ij,ij->i", seen @ D, seen)
         return variances
 
     @cached_property
@@ -397,7 +412,7 @@ class SumPosterior(WithoutSlopes, ByRoot):
         if self._less is not None:
             seen, D = self._less
             one, two = (seen[layout.N + layout.joined[:, k]] for k in (0, 1))
-            across -= np.einsum("ij,jk,ik->i", one, D, two)
+            across -= np.einsum("ij,ij->i", one @ D, two)
         blocks = np.where(W.filling, np.eye(W.sets.shape[1]), 0.0)
         g_own, slot = np.nonzero(W.sets >= 0)
         blocks[g_own, slot, slot] = self.variances[W.sets[g_own, slot]]
@@ -420,7 +435,7 @@ class SumPosterior(WithoutSlopes, ByRoot):
         inverse = self._sparse.inverse[self._sparse.pattern.place[layout.of_Q]]
         if self._updated is not None:
             Z, D = self._updated.less
-            inverse = inverse - np.einsum("ij,jk,ik->i", Z[j], D, Z[k])
+            inverse = inverse - np.einsum("ij,ij->i", (Z @ D)[j], Z[k])
         inverse = inverse + alpha[j] * alpha[k] + alpha[j] * beta[k] + beta[j] * alpha[k]
         elements = np.where(j == k, -0.5, -1.0) * inverse
         mean = np.concatenate([each.mean for each in prior.numbers.families])

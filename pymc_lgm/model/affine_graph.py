@@ -65,6 +65,9 @@ class AffineGraph:
     setting : Setting
     whole : collection of int
         Which of the latents are in x with their means.
+    extended : mapping of int to tuple of int
+        Which of the latents are in x as they are in the model, not by their coordinates, and their
+        shapes.
     sums : mapping of int to list of tuple
         Of which latents x has cumulative sums: a factor, and what is the factor times the sum in
         the graph, of the first sum, of the sum of that, and so on.
@@ -92,10 +95,13 @@ class AffineGraph:
         setting: Setting,
         whole: Collection[int] = (),
         sums: Mapping[int, list[tuple[Variable, Variable]]] | None = None,
+        extended: Mapping[int, tuple[int, ...]] | None = None,
     ):
         self._setting = setting
         model, latents = setting.model, setting.reading.latents
-        sizes = [int(np.prod(shape)) for shape in setting.shapes]
+        extended = extended or {}
+        shapes = [extended.get(k, shape) for k, shape in enumerate(setting.shapes)]
+        sizes = [int(np.prod(shape)) for shape in shapes]
         ends = np.cumsum(sizes)
         self.parts = [
             slice(int(end) - size, int(end)) for end, size in zip(ends, sizes, strict=True)
@@ -107,10 +113,13 @@ class AffineGraph:
         known = [rv for rv in model.basic_RVs if rv not in own]
         nodes = dict(zip(known, model.replace_rvs_by_values(known), strict=True))
         values: list[Variable] = []
-        triples = zip(latents, self.parts, setting.shapes, strict=True)
+        triples = zip(latents, self.parts, shapes, strict=True)
         for k, (latent, part, shape) in enumerate(triples):
             z = self.x[part].reshape(shape)
             nodes[latent.node] = z
+            if k in extended and latent.zero_sum is not None:
+                values.append(latent.zero_sum.forward(z))
+                continue
             mean = None
             if k not in whole:
                 mean = clone_replace(latent.mean, nodes, rebuild_strict=False)

@@ -21,6 +21,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.random.basic import NormalRV
 
 from pymc_lgm.gaussian import Family
+from pymc_lgm.gmrf import ConstraintTransform
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model.areas import as_areas, as_intrinsic, is_areas, is_intrinsic
 from pymc_lgm.model.compiling import ONCE
@@ -29,6 +30,7 @@ from pymc_lgm.model.kronecker import covariance_on_grid, is_on_grid, kronecker_p
 from pymc_lgm.model.operations import core_of
 from pymc_lgm.model.series import as_series, as_vector_walk, is_series, is_vector_walk
 from pymc_lgm.model.sparse_precision import as_sparse_precision
+from pymc_lgm.model.structured import as_structured, is_structured, transform_of
 
 __all__ = ["FieldLaw", "Latent", "gaussian", "is_gaussian", "is_process", "is_sparse"]
 
@@ -73,9 +75,10 @@ class Latent:
     field : FieldLaw or None
         Of a series, of areas, or of any sparse precision: ``mean`` is of x, and may be that of a
         dense inverse.
-    zero_sum : ZeroSumTransform or None
+    zero_sum : ZeroSumTransform or ConstraintTransform or None
         The transform of a `pymc.ZeroSumNormal` x = E z. Its coordinates z are independent, with one
-        element fewer along each axis on which x sums to zero. They are also what PyMC samples.
+        element fewer along each axis on which x sums to zero. They are also what PyMC samples. Or
+        that of an intrinsic field, whose coordinates are one vector.
     through : variable or None
         V, shape (n, m), if densities read standard normal coordinates ``rv``, (m,) or (m, C), as
         V ``rv``: of processes that are seen through inducing variables.
@@ -89,12 +92,14 @@ class Latent:
     is_whitened: bool = False
     through: Variable | None = None
     field: FieldLaw | None = None
-    zero_sum: ZeroSumTransform | None = None
+    zero_sum: ZeroSumTransform | ConstraintTransform | None = None
 
     def extended(self, z: Variable) -> Variable:
-        """E z of a `pymc.ZeroSumNormal`; z itself of any other latent variable."""
+        """E z of a `pymc.ZeroSumNormal`, or of an intrinsic field; z itself of any other."""
         if self.zero_sum is None:
             return z
+        if isinstance(self.zero_sum, ConstraintTransform):
+            return pt.dot(pt.constant(self.zero_sum.basis), z).reshape(self.zero_sum.shape)
         for axis in self.zero_sum.zerosum_axes:
             unit = pt.constant(np.eye(z.type.shape[axis]))
             E = ZeroSumTransform([-1]).backward(unit).eval(mode=ONCE)
@@ -110,7 +115,7 @@ class Latent:
 
 def is_process(rv: Variable) -> bool:
     """Whether a random variable is a multivariate normal, a series or one of areas."""
-    is_dense = isinstance(rv.owner.op, MvNormalRV) or is_on_grid(rv)
+    is_dense = isinstance(rv.owner.op, MvNormalRV) or is_on_grid(rv) or is_structured(rv)
     return is_dense or is_areas(rv) or is_intrinsic(rv) or is_series(rv) or is_vector_walk(rv)
 
 
@@ -122,6 +127,8 @@ def is_sparse(rv: Variable) -> bool:
 def is_gaussian(model: pm.Model, rv: Variable) -> bool:
     """Whether a free random variable is Gaussian given the rest, on the scale it is sampled on."""
     transform = model.rvs_to_transforms[rv]
+    if is_structured(rv):
+        return isinstance(transform, ConstraintTransform) and transform == transform_of(rv)
     if isinstance(rv.owner.op, ZeroSumNormalRV):
         axes = getattr(transform, "zerosum_axes", None)
         return isinstance(transform, ZeroSumTransform) and axes == _zero_sum(rv).zerosum_axes
@@ -130,6 +137,9 @@ def is_gaussian(model: pm.Model, rv: Variable) -> bool:
 
 def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
     """What the prior of a latent variable is."""
+    if is_structured(rv):
+        transform = transform_of(rv)
+        return Latent(rv, rv, pt.zeros(()), field=as_structured(rv), zero_sum=transform)
     if is_series(rv):
         series = as_series(rv)
         return Latent(rv, rv, series.mean(), field=series)

@@ -26,6 +26,7 @@ from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import NormalRV
 
+from pymc_lgm.gmrf import IntrinsicRV
 from pymc_lgm.model import refusals
 from pymc_lgm.model.hyperparameters import MOST_LEFT, elements_of
 from pymc_lgm.model.latents import is_gaussian
@@ -91,7 +92,7 @@ def gaussian_vectors(model: pm.Model) -> list[Variable]:
 
 def _is_normal(model: pm.Model, rv: Variable) -> bool:
     op = rv.owner.op
-    if isinstance(op, ZeroSumNormalRV):  # it is one whatever it is sampled as
+    if isinstance(op, ZeroSumNormalRV | IntrinsicRV):  # it is one whatever it is sampled as
         return True
     if model.rvs_to_transforms[rv] is not None:
         return False
@@ -111,6 +112,8 @@ def _called(rv: Variable) -> str:
     op = rv.owner.op
     if isinstance(op, RandomWalkRV):
         return "a batch of pm.MvGaussianRandomWalk"
+    if isinstance(op, IntrinsicRV):
+        return "an intrinsic field of lgm.gmrf with another transform than its own"
     name = "pm." + type(op).__name__.removesuffix("RV")
     if isinstance(op, ZeroSumNormalRV):
         return f"{name} with another transform than PyMC's own"

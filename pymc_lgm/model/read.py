@@ -25,6 +25,7 @@ from pymc_lgm.model.graphs import Variable
 from pymc_lgm.model.latents import is_gaussian, is_process
 from pymc_lgm.model.left_gaussians import refuse_left_gaussians
 from pymc_lgm.model.reading import Reading, read_latents, read_observed
+from pymc_lgm.model.structured import is_structured
 from pymc_lgm.threads import few_threads
 
 __all__ = ["LatentGaussianModel", "find_latent", "find_latents"]
@@ -237,7 +238,9 @@ def find_latent(model: pm.Model, latent: Variable | str | None = None) -> Variab
         seen = [str(rv.name) for rv in model.observed_RVs if _is_vector(rv)]
         raise ValueError(refusals.which_latent(names, [v.name for v in model.free_RVs], seen))
     (rv,) = candidates
-    if model.rvs_to_transforms[rv] is not None:
+    if is_structured(rv) and not is_gaussian(model, rv):
+        raise ValueError(refusals.other_constraint(str(rv.name)))
+    if model.rvs_to_transforms[rv] is not None and not is_structured(rv):
         raise ValueError(refusals.transformed(str(rv.name)))
     return rv
 

@@ -31,6 +31,7 @@ __all__ = [
     "not_finite",
     "not_integrated",
     "not_known",
+    "other_constraint",
     "range_held",
     "range_jumps",
     "range_moves",
@@ -309,6 +310,14 @@ def no_metric(metric: str, elements: int, rank: int) -> str:
     return (
         f"metric={metric!r} moves each of the {elements} elements of the linear predictor by "
         f"itself, but they have {rank} degrees of freedom. Write metric='prior' or 'curvature'."
+    )
+
+
+def other_constraint(name: str) -> str:
+    """An intrinsic field is sampled by its own coordinates."""
+    return (
+        f"{name!r} is a field of lgm.gmrf with another transform than its own, which keeps the "
+        "constraints. Leave out transform= and default_transform=."
     )
 
 

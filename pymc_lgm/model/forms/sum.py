@@ -20,6 +20,7 @@ import numpy as np
 import pytensor.tensor as pt
 
 from numpy.typing import NDArray
+from pymc.distributions.transforms import ZeroSumTransform
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar import Mul
@@ -60,6 +61,7 @@ from pymc_lgm.model.latents import Latent
 from pymc_lgm.model.log_concave import are_log_concave
 from pymc_lgm.model.reads import joined, reads_of, reads_of_densities, sets_of
 from pymc_lgm.model.series import Series
+from pymc_lgm.model.structured import Structured
 from pymc_lgm.model.theta_gradient import theta_gradient
 
 __all__ = ["SumPredictor"]
@@ -122,7 +124,8 @@ class SumPredictor(Form):
         sizes = [each.family.n for each in self._families]
         ends = np.cumsum(sizes).tolist()
         self._parts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-        self.rank, self.n = self._index.size, self._index.size + self._first.size
+        self._N, self.n = self._index.size, self._index.size + self._first.size
+        self.rank = self._N - sum(each.family.constraint.shape[1] for each in self._families)
         self._rows, self._columns = _reads(elements)
         self._is_of_x = np.isin(self._columns, self._index)
         counts = np.bincount(self._rows[self._is_of_x], minlength=self._first.size)
@@ -152,13 +155,16 @@ class SumPredictor(Form):
         nodes = {latent.node for latent in latents}
         sums = _cumulative_sums(setting)
         readers = []
-        for k, (latent, shape) in enumerate(zip(latents, setting.shapes, strict=True)):
+        fields = [latent.field for latent in latents]
+        intrinsic = {k: f.shape for k, f in enumerate(fields) if isinstance(f, Structured)}
+        for k, latent in enumerate(latents):
+            shape = intrinsic.get(k, setting.shapes[k])
             family = _family(latent, shape, len(sums.get(k, [])))
             if family is None or not nodes.isdisjoint(ancestors(family.reads)):
                 return None
             readers.append(family)
         whole = {k for k, latent in enumerate(latents) if isinstance(latent.field, Series)}
-        graph = AffineGraph(setting, whole, sums)
+        graph = AffineGraph(setting, whole, sums, intrinsic)
         elements = graph.elements(MOST, apart=setting.reading.joins)
         if elements.reads.many.any() or not elements.first.size:
             return None
@@ -199,7 +205,12 @@ class SumPredictor(Form):
                 self._steady[at] = found[level, row] - found[0, row]
         seeded = vectorize_graph(picked, {graph.x: pt.constant(seeds)})
         zeros = pt.zeros(N)
-        flat = pt.concatenate([graph.values[k].ravel() for k in self._in_x])
+        # An intrinsic field is in x as it is, and has no mean.
+        whole = [
+            pt.zeros(reader.family.n) if reader.family.constraint.size else graph.values[k].ravel()
+            for k, reader in zip(self._in_x, self._families, strict=True)
+        ]
+        flat = pt.concatenate(whole)
         offset = clone_replace(flat, {graph.x: zeros}, rebuild_strict=False)
         families = [*self._families]
         if self._own is not None:
@@ -264,7 +275,7 @@ class SumPredictor(Form):
             self._integrated = IntegratedEffects(
                 self._setting, density, self._eta, self._scales, self.n
             )
-        eta = {self._eta: self.f[self.rank :]}
+        eta = {self._eta: self.f[self._N :]}
         densities = clone_replace(densities, eta, rebuild_strict=False)
         if self._own is not None:
             return densities
@@ -313,7 +324,7 @@ class SumPredictor(Form):
     @property
     def of_eta(self) -> slice:
         """Those after x."""
-        return slice(self.rank, self.n)
+        return slice(self._N, self.n)
 
     def sets(self) -> Index | None:
         """Elements of eta that observations read together."""
@@ -339,7 +350,7 @@ class SumPredictor(Form):
         triples = zip(latents, both[::2], both[1::2], self._readers, strict=True)
         for latent, node, mean, family in triples:
             z = node if isinstance(latent.field, Series) else node - mean
-            if latent.zero_sum is not None:
+            if isinstance(latent.zero_sum, ZeroSumTransform):
                 z = setting.model.rvs_to_values[latent.rv]
             for _ in range(family.sums):
                 z = pt.cumsum(z)
@@ -426,14 +437,14 @@ class SumPredictor(Form):
             return np.full(self.n, np.nan)
         innovations = self._innovations(theta, *values)
         f = prior.seen(np.concatenate([innovations[k] for k in self._in_x]))
-        f[: self.rank] += prior.numbers.offset
-        f[self.rank :] += prior.numbers.c
+        f[: self._N] += prior.numbers.offset
+        f[self._N :] += prior.numbers.c
         return f
 
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
         """They are a part of f, but for effects: these are drawn given f and y."""
         assert isinstance(prior, SumPrior)
-        x = f[: self.rank] - prior.numbers.offset
+        x = f[: self._N] - prior.numbers.offset
         if self._own is None:
             return self._latents(prior, x)
         numbers = self._numbers_at(prior.theta)
@@ -466,7 +477,7 @@ class SumPredictor(Form):
         u = prior.multiply(half)
         mean = np.concatenate([each.mean for each in prior.numbers.families])
         means = self._latents(prior, mean)
-        there = self._latents(prior, mean + u[: self.rank])
+        there = self._latents(prior, mean + u[: self._N])
         steps = [b - a for a, b in zip(means, there, strict=True)]
         directions = [Direction(steps, float(half @ half), u)]
         if self._own is not None:
@@ -614,8 +625,10 @@ def _family(latent: Latent, shape: tuple[int, ...], sums: int) -> _Reader | None
     if sums:
         return _of_sums(latent, n, sums)
     if latent.field is not None:
-        kind = type(latent.field).__name__.lower()
-        return _Reader(latent.field.family(n), latent.field.reads, kind)
+        kind, field = type(latent.field).__name__.lower(), latent.field.family(n)
+        if constraints := field.constraint.shape[1]:
+            kind = f"intrinsic, {constraints} constraint(s)"
+        return _Reader(field, latent.field.reads, kind)
     if latent.variances is not None:
         variances = pt.broadcast_to(latent.variances, shape).ravel()
         return _Reader(Independent(n), [variances], "independent")

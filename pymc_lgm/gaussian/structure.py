@@ -1,0 +1,328 @@
+"""Intrinsic Gaussian Markov random fields: precision R/σ² on a space of constraints Cᵀ x = 0.
+
+R is symmetric and positive semidefinite, with null space V. It is factorized with numbers δ added
+to its diagonal at r pinned elements, where V has its largest pivots, and what was added is taken
+off again by a low-rank update:
+
+    Q = R + δ P Pᵀ,   R = Q + P (−δ I) Pᵀ,   P the columns of the identity at the pins,
+
+so that Q is as sparse as R (Rue and Held 2005, chapter 3). R is positive definite on the constraint
+space if no direction of V satisfies the constraints.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from hashlib import sha256
+
+import numpy as np
+
+from scipy.linalg import null_space, qr
+from scipy.sparse import csc_array, eye_array, issparse, kron
+
+from pymc_lgm.gaussian.constraints import ConstrainedFactor, Constraints, ScaledFactor
+from pymc_lgm.gaussian.families import FamilyAt, UpdatedFactor
+from pymc_lgm.gaussian.posterior import Factor
+from pymc_lgm.gaussian.sparse import Pattern
+from pymc_lgm.linalg import Array
+
+__all__ = ["OfStructure", "Structure"]
+
+MOST = 2000
+"""Elements of R up to which its null space is looked for, by O(n³) operations."""
+
+ROUNDING = 1e-10
+"""Eigenvalues of R, as a share of the largest, that are zero, and cosines of angles that are."""
+
+
+class Structure:
+    """R, its null space and the constraints. Made by `of` of what a user writes.
+
+    Parameters
+    ----------
+    R : sparse array, shape (n, n)
+    null : ndarray, shape (n, r)
+        Orthonormal columns that span the null space of R.
+    constraint : ndarray, shape (n, k), optional
+        C, orthonormal columns; ``null`` by default.
+
+    Attributes
+    ----------
+    n, rank : int
+        Elements of x, and n − k.
+    """
+
+    def __init__(self, R: csc_array, null: Array, constraint: Array | None = None):
+        self.R, self.null = R, null
+        self.constraint = null if constraint is None else constraint
+        self.n, self.rank = R.shape[0], R.shape[0] - self.constraint.shape[1]
+
+    # Operations of equal structures are equal, and a model's hash says which they are.
+
+    @cached_property
+    def _digest(self) -> str:
+        R = self.R.sorted_indices()
+        arrays = R.data, R.indices, R.indptr, np.ascontiguousarray(self.constraint)
+        return sha256(b"".join(np.ascontiguousarray(x).tobytes() for x in arrays)).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Structure) and self._digest == other._digest
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
+
+    def __repr__(self) -> str:
+        return f"Structure(n={self.n}, rank={self.rank}, {self._digest[:12]})"
+
+    @classmethod
+    def of(cls, R: object, rows: object = None) -> Structure:
+        """Check R, dense or sparse, and rows A of constraints A x = 0.
+
+        Raises
+        ------
+        ValueError
+            If R is not symmetric, not finite, not positive semidefinite, or not positive definite
+            on the constraint space, or if rows are linearly dependent.
+        """
+        sparse = _as_sparse(R)
+        n = sparse.shape[0]
+        constraint = None if rows is None else _as_constraint(rows, n)
+        null = _null_space(sparse) if n <= MOST else _given_null_space(sparse, constraint)
+        self = cls(sparse, null, constraint)
+        self.refuse_improper()
+        return self
+
+    def refuse_improper(self) -> None:
+        """Raise a ValueError if R is not positive definite on the constraint space."""
+        r, k = self.null.shape[1], self.constraint.shape[1]
+        if self.n - k < 1:
+            raise ValueError(
+                f"{k} constraints leave nothing of {self.n} elements: write fewer of them."
+            )
+        if r and self.constraint is not self.null:
+            cosines = np.linalg.svd(self.constraint.T @ self.null, compute_uv=False)
+            free = r - int((cosines > ROUNDING**0.5).sum())
+            if free:
+                raise ValueError(
+                    f"The structure has a null space of dimension {r}, and the constraints leave "
+                    f"{free} of its directions free, which have no proper prior. Leave out "
+                    "constraint= to have the null space constrained, and add an effect with a "
+                    "prior of its own for each direction that the model needs."
+                )
+        if self._factor is None:
+            raise ValueError(
+                "The structure is not positive definite on the constraint space: it must be "
+                "symmetric and positive semidefinite."
+            )
+
+    # Algebra
+
+    @cached_property
+    def pins(self) -> tuple[np.ndarray, float]:
+        """Which elements are pinned, and δ: the inverse of what R leaves them of variance."""
+        r = self.null.shape[1]
+        if r == 0:
+            return np.zeros(0, dtype=np.intp), 0.0
+        _, _, order = qr(self.null.T, mode="economic", pivoting=True)
+        pins = np.sort(order[:r]).astype(np.intp)
+        # With 1/δ as large as the inverse of R is at the pins, neither is lost beside the other.
+        weak = float(self.R.diagonal().mean())
+        factor = self._pattern.factorize(self._with(pins, weak))
+        across = np.linalg.solve(self.null[pins].T, self.null.T)
+        lever = float((across**2).sum(axis=0).mean())
+        spread = 0.0 if factor is None else float(factor.inverse_diagonal.mean()) - lever / weak
+        return pins, lever / spread if spread > 0.0 else weak
+
+    @cached_property
+    def _pattern(self) -> Pattern:
+        return Pattern.of(self.R)
+
+    def _with(self, pins: np.ndarray, delta: float) -> Array:
+        values = self._pattern.elements(self.R)
+        values[self._pattern.diagonal[pins]] += delta
+        return values
+
+    @cached_property
+    def update(self) -> tuple[Array, Array]:
+        """U = P and S = −δ I."""
+        pins, delta = self.pins
+        U = np.zeros((self.n, pins.size))
+        U[pins, np.arange(pins.size)] = 1.0
+        return U, -delta * np.eye(pins.size)
+
+    @cached_property
+    def _factor(self) -> Factor | None:
+        base = self._pattern.factorize(self._with(*self.pins))
+        if base is None:
+            return None
+        free: Factor = ConstrainedFactor(base, self.constraint) if self.rank < self.n else base
+        return UpdatedFactor.of(free, *self.update) if self.pins[0].size else free
+
+    @property
+    def factor(self) -> Factor:
+        """The factor of Eᵀ R E, x = E z: see `ConstrainedFactor`."""
+        if self._factor is None:
+            raise np.linalg.LinAlgError("The structure is not positive definite.")
+        return self._factor
+
+    @property
+    def log_determinant(self) -> float:
+        """log|Eᵀ R E|: the pseudo-determinant of R if the constraints are its null space."""
+        return self.factor.log_determinant
+
+    @cached_property
+    def coordinates(self) -> Constraints:
+        """x = E z."""
+        return Constraints(self.constraint)
+
+    @cached_property
+    def elements(self) -> tuple[np.ndarray, np.ndarray, Array]:
+        """Rows, columns and numbers of the lower triangle of R."""
+        rows, columns = self._pattern.places
+        values = self._pattern.elements(self.R)
+        return np.maximum(rows, columns), np.minimum(rows, columns), values
+
+    @property
+    def pinned(self) -> Array:
+        """Numbers of Q in the same order."""
+        return self._with(*self.pins)
+
+    def covariance(self) -> Array:
+        """(Eᵀ R E)⁻¹ of the coordinates z, (n − k, n − k): O(n³)."""
+        root = self.coordinates.reduce(self.factor.solve_transposed(np.eye(self.rank)))
+        result: Array = root @ root.T
+        return result
+
+    # Structures made of it, and draws
+
+    def scaled(self) -> Structure:
+        """Multiply R so that the geometric mean of the generalized variances (R⁻)_ii is 1.
+
+        Sørbye and Rue (2014, section 3).
+        """
+        same = self.constraint is self.null
+        variances = (self if same else Structure(self.R, self.null)).factor.inverse_diagonal
+        factor = float(np.exp(np.log(variances).mean()))
+        return Structure(csc_array(self.R * factor), self.null, None if same else self.constraint)
+
+    def constrained(self, rows: object) -> Structure:
+        """With other constraints A x = 0: see `of`."""
+        self = Structure(self.R, self.null, _as_constraint(rows, self.n))
+        self.refuse_improper()
+        return self
+
+    def product(self, other: Structure) -> Structure:
+        """R₁ ⊗ R₂, with its null space: that of either, beside all that the other has."""
+        of_one = np.kron(self.null, np.eye(other.n))
+        of_two = np.kron(null_space(self.null.T), other.null)
+        R = csc_array(kron(self.R, other.R))
+        return Structure(R, np.hstack([of_one, of_two]))
+
+    def draw(self, rng: np.random.Generator) -> Array:
+        """x for σ = 1."""
+        return self.factor.solve_transposed(rng.standard_normal(self.rank))
+
+
+def _as_sparse(R: object) -> csc_array:
+    """As a sparse array of floats; a ValueError if it is no symmetric matrix."""
+    sparse = csc_array(R if issparse(R) else np.asarray(R), dtype=np.float64)
+    n, columns = sparse.shape
+    if n != columns or n == 0:
+        raise ValueError(f"The structure has shape {sparse.shape}: it must be a square matrix.")
+    if not np.isfinite(sparse.data).all():
+        raise ValueError("The structure has an element that is not finite.")
+    sparse.eliminate_zeros()
+    size = abs(sparse).max() if sparse.nnz else 0.0
+    if size == 0.0:
+        raise ValueError("The structure is zero everywhere.")
+    apart = csc_array(abs(sparse - sparse.T))
+    if apart.nnz and apart.max() > ROUNDING * size:
+        i, j = (int(each[0]) for each in (apart > ROUNDING * size).nonzero())
+        raise ValueError(
+            f"The structure is not symmetric: R[{i}, {j}] is {sparse[i, j]:g}, and R[{j}, {i}] is "
+            f"{sparse[j, i]:g}. Write 0.5 * (R + R.T)."
+        )
+    return csc_array(0.5 * (sparse + sparse.T))
+
+
+def _as_constraint(rows: object, n: int) -> Array:
+    """Orthonormal columns of constraint rows A."""
+    A = np.atleast_2d(rows.toarray() if issparse(rows) else np.asarray(rows, dtype=np.float64))  # type: ignore[attr-defined]
+    if A.ndim != 2 or A.shape[1] != n:
+        raise ValueError(
+            f"constraint has shape {A.shape}: write a row per constraint, with {n} elements each."
+        )
+    if not np.isfinite(A).all():
+        raise ValueError("constraint has an element that is not finite.")
+    lengths = np.linalg.norm(A, axis=1)
+    if (lengths == 0.0).any():
+        raise ValueError(f"Row {int(np.argmin(lengths))} of constraint is zero: leave it out.")
+    U, values, _ = np.linalg.svd((A / lengths[:, None]).T, full_matrices=False)
+    dependent = int((values < ROUNDING**0.5 * values[0]).sum()) + max(len(A) - n, 0)
+    if dependent:
+        raise ValueError(
+            f"{dependent} of the {len(A)} rows of constraint follow(s) from the others: leave out "
+            "what says the same twice."
+        )
+    return np.asarray(U)
+
+
+def _null_space(R: csc_array) -> Array:
+    """By eigenvalues; a ValueError if one is negative."""
+    eigenvalues, vectors = np.linalg.eigh(R.toarray())
+    largest = float(np.abs(eigenvalues).max())
+    if eigenvalues[0] < -ROUNDING * largest:
+        raise ValueError(
+            f"The structure is not positive semidefinite: its eigenvalues run from "
+            f"{eigenvalues[0]:.3g} to {eigenvalues[-1]:.3g}."
+        )
+    return np.asarray(vectors[:, eigenvalues < ROUNDING * largest])
+
+
+def _given_null_space(R: csc_array, constraint: Array | None) -> Array:
+    """None, if R has a factor, or what the constraints span."""
+    n = R.shape[0]
+    slack = ROUNDING * float(abs(R).max())
+    if constraint is not None and np.abs(R @ constraint).max(initial=0.0) <= slack * n:
+        return constraint
+    pattern = Pattern.of(R)
+    if pattern.factorize(pattern.elements(csc_array(R - slack * eye_array(n)))) is not None:
+        return np.zeros((n, 0))
+    raise ValueError(
+        f"The null space of a structure of {n} elements is not looked for: write constraint= with "
+        "rows that span it, or a structure that is positive definite."
+    )
+
+
+class OfStructure:
+    """x ~ N(0, σ² R⁻) on the constraint space: a `Family` of one number σ.
+
+    Parameters
+    ----------
+    structure : Structure
+    """
+
+    def __init__(self, structure: Structure):
+        self.n, self._structure = structure.n, structure
+        self.rows, self.columns, self._elements = structure.elements
+        self.update, self.constraint = structure.update, structure.constraint
+        self._pinned, self._mean = structure.pinned, np.zeros(structure.n)
+
+    def at(self, *values: Array) -> FamilyAt | None:
+        """The field at σ; ``None`` if σ is not positive and finite."""
+        sigma = float(values[0])
+        if not 0.0 < sigma < np.inf:
+            return None
+        scale = 1.0 / sigma**2
+        if not 0.0 < scale < np.inf:
+            return None
+        structure = self._structure
+        factor = ScaledFactor(structure.factor, sigma, structure.rank)
+        return FamilyAt(self._mean, scale * self._pinned, factor, values, scale)
+
+    def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
+        """∂(R/σ²) = −2 R/σ³, and ∂log|·| = −2 (n − k)/σ."""
+        sigma = float(at.values[0])
+        of_R = float(elements @ self._elements)
+        total = -2.0 * (of_R / sigma**2 + log_weight * self._structure.rank) / sigma
+        return [np.asarray(total)]

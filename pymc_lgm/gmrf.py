@@ -1,0 +1,933 @@
+r"""Gaussian Markov random fields as priors: walks, seasons, maps, and their interactions.
+
+Each is a PyMC distribution of a vector x with density
+
+.. math::
+
+   p(x \mid \sigma) = (2\pi\sigma^2)^{-(n-k)/2} \, |R|_*^{1/2}
+   \exp\left(-\tfrac{1}{2\sigma^2} x^\top R x\right), \quad A x = 0,
+
+with a sparse structure matrix R, and k linear constraints that keep what R leaves free at zero.
+The samplers of this package read them by R: one sparse factorization per value of theta. NUTS
+samples n − k coordinates.
+
+Examples
+--------
+A smooth trend of monthly counts, with a level and a slope of their own:
+
+>>> import numpy as np, pymc as pm, pymc_lgm as lgm
+>>> t = np.linspace(-1, 1, 24)
+>>> y = np.random.default_rng(0).poisson(np.exp(1 + np.sin(3 * t)))
+>>> with pm.Model() as model:
+...     sigma = lgm.gmrf.pc_prior("sigma", upper=1.0, alpha=0.05)
+...     trend = lgm.gmrf.RandomWalk("trend", order=2, sigma=sigma, shape=24)
+...     beta = pm.Normal("beta", 0, 2, shape=2)
+...     _ = pm.Poisson("y", pm.math.exp(beta[0] + beta[1] * t + trend), observed=y)
+>>> lgm.LatentGaussianModel.from_pymc(model).check(draws=2).keys() >= {"sigma: the log prior"}
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, override
+
+import numba
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from numpy.typing import ArrayLike
+from pymc.distributions.dist_math import check_parameters
+from pymc.distributions.distribution import Continuous, _support_point
+from pymc.distributions.transforms import _default_transform
+from pymc.logprob.abstract import _logprob
+from pymc.logprob.transforms import Transform
+from pytensor.link.numba.dispatch import basic as numba_basic
+from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
+from pytensor.tensor.random.op import RandomVariable
+from scipy.linalg import orth
+from scipy.sparse import csc_array, diags_array, eye_array, issparse
+from scipy.sparse.csgraph import connected_components
+
+from pymc_lgm.gaussian.structure import Structure
+from pymc_lgm.linalg import LOG_2PI, Array
+
+__all__ = [
+    "BYM2",
+    "ICAR",
+    "Interaction",
+    "Intrinsic",
+    "Leroux",
+    "RandomWalk",
+    "Seasonal",
+    "Structure",
+    "map_structure",
+    "pc_prior",
+    "seasonal_structure",
+    "walk_structure",
+]
+
+Variable = Any
+
+OFF = 1e-6
+"""Largest A x, as a share of the largest element of x, that rounding may leave of zero."""
+
+
+# Structures
+
+
+def walk_structure(
+    n: int, order: int = 1, *, cyclic: bool = False, locations: ArrayLike | None = None
+) -> Structure:
+    """The structure of a random walk: see `RandomWalk`.
+
+    Parameters
+    ----------
+    n : int
+        Elements.
+    order : {1, 2}
+    cyclic : bool
+        Whether the first element follows the last.
+    locations : array_like, shape (n,), optional
+        Where the elements are, increasing: by default at distance 1.
+
+    Returns
+    -------
+    Structure
+
+    Examples
+    --------
+    >>> import pymc_lgm as lgm
+    >>> lgm.gmrf.walk_structure(4).R.toarray()
+    array([[ 1., -1.,  0.,  0.],
+           [-1.,  2., -1.,  0.],
+           [ 0., -1.,  2., -1.],
+           [ 0.,  0., -1.,  1.]])
+    """
+    if order not in (1, 2):
+        raise ValueError(f"order is {order!r}: a random walk has order 1 or 2.")
+    least = 3 if cyclic else order + 1
+    if n < least:
+        raise ValueError(f"The walk has {n} element(s): it needs {least} or more.")
+    if cyclic:
+        if locations is not None:
+            raise ValueError("A cyclic walk has no locations: its elements are at distance 1.")
+        D = csc_array(eye_array(n))
+        turned = csc_array(D[:, np.roll(np.arange(n), 1)])
+        for _ in range(order):
+            D = csc_array(turned @ D - D)
+        return Structure(csc_array(D.T @ D), np.full((n, 1), n**-0.5))
+    t = np.arange(n, dtype=np.float64) if locations is None else _as_locations(locations, n)
+    d = np.diff(t)
+    if order == 1:
+        D = diags_array([-np.ones(n - 1), np.ones(n - 1)], offsets=[0, 1], shape=(n - 1, n))
+        return Structure(_gram(D, 1.0 / d), np.full((n, 1), n**-0.5))
+    a, b = 1.0 / d[:-1], 1.0 / d[1:]
+    H = diags_array([a, -(a + b), b], offsets=[0, 1, 2], shape=(n - 2, n))
+    # From one to another: what spans the null space is well conditioned.
+    line = np.column_stack([np.ones(n), (t - t.mean()) / np.ptp(t)])
+    return Structure(_gram(H, 2.0 / (d[:-1] + d[1:])), line / np.linalg.norm(line, axis=0))
+
+
+def seasonal_structure(n: int, period: int) -> Structure:
+    """The structure of a season: see `Seasonal`.
+
+    Parameters
+    ----------
+    n, period : int
+
+    Returns
+    -------
+    Structure
+
+    Examples
+    --------
+    >>> import pymc_lgm as lgm
+    >>> lgm.gmrf.seasonal_structure(4, 3).R.toarray()
+    array([[1., 1., 1., 0.],
+           [1., 2., 2., 1.],
+           [1., 2., 2., 1.],
+           [0., 1., 1., 1.]])
+    """
+    if period < 2:
+        raise ValueError(f"period is {period}: a season has 2 elements or more.")
+    if n < period:
+        raise ValueError(
+            f"The series has {n} elements, and the period is {period}: it must not be longer than "
+            "the series."
+        )
+    D = diags_array([1.0] * period, offsets=list(range(period)), shape=(n - period + 1, n))
+    # Patterns that repeat and sum to zero.
+    pattern = np.eye(period)[np.arange(n) % period] @ orth(np.eye(period) - 1.0 / period)
+    return Structure(_gram(D), orth(pattern))
+
+
+def map_structure(W: Any, *, scale: bool = False) -> Structure:
+    """The structure of a map, D − W: see `ICAR`.
+
+    Parameters
+    ----------
+    W : array or sparse matrix, shape (n, n)
+        Symmetric weights of neighbors, as `pymc_lgm.spatial.adjacency` makes them.
+    scale : bool
+        Whether the geometric mean of the variances is 1 in each connected part.
+
+    Returns
+    -------
+    Structure
+
+    Examples
+    --------
+    >>> import pymc_lgm as lgm
+    >>> W = lgm.spatial.adjacency([(0, 1), (1, 2)], 4)
+    >>> lgm.gmrf.map_structure(W).R.toarray()
+    array([[ 1., -1.,  0.,  0.],
+           [-1.,  2., -1.,  0.],
+           [ 0., -1.,  1.,  0.],
+           [ 0.,  0.,  0.,  1.]])
+    """
+    weights = csc_array(W if issparse(W) else np.asarray(W), dtype=np.float64)
+    n, columns = weights.shape
+    if n != columns:
+        raise ValueError(f"W has shape {weights.shape}: it must be a square matrix.")
+    weights.eliminate_zeros()
+    if weights.nnz and abs(weights - weights.T).max() > 0.0:
+        i, j = (int(each[0]) for each in (weights - weights.T).nonzero())
+        raise ValueError(
+            f"W is not symmetric: W[{i}, {j}] is {weights[i, j]:g}, and W[{j}, {i}] is "
+            f"{weights[j, i]:g}. Neighbors are neighbors both ways."
+        )
+    if weights.diagonal().any():
+        raise ValueError(
+            f"Area {int(np.flatnonzero(weights.diagonal())[0])} is its own neighbor in W."
+        )
+    if not np.isfinite(weights.data).all() or (weights.data < 0.0).any():
+        raise ValueError("W has a weight that is negative or not finite.")
+    _, part = connected_components(weights, directed=False)
+    sizes = np.bincount(part)
+    alone = sizes[part] == 1
+    several = np.flatnonzero(sizes > 1)
+    R = csc_array(diags_array(weights.sum(axis=0) + alone) - weights)
+    null = np.zeros((n, several.size))
+    own = np.ones(n)
+    for k, each in enumerate(several):
+        inside = np.flatnonzero(part == each)
+        null[inside, k] = inside.size**-0.5
+        if scale:
+            mine = Structure(csc_array(R[inside][:, inside]), null[inside, k : k + 1])
+            own[inside] = mine.scaled().R[0, 0] / mine.R[0, 0]
+    # A number of its own for each part, which has no elements beside it.
+    return Structure(csc_array(diags_array(own) @ R), null)
+
+
+def _gram(D: Any, weights: Array | float = 1.0) -> csc_array:
+    """Dᵀ diag(w) D."""
+    w = np.broadcast_to(weights, D.shape[0])
+    return csc_array(D.T @ diags_array(np.asarray(w)) @ D)
+
+
+def _as_locations(locations: ArrayLike, n: int) -> Array:
+    t = np.asarray(locations, dtype=np.float64)
+    if t.shape != (n,):
+        raise ValueError(f"locations has shape {t.shape}, and the walk has {n} elements.")
+    if not np.isfinite(t).all():
+        raise ValueError(f"locations[{int(np.flatnonzero(~np.isfinite(t))[0])}] is not finite.")
+    bad = np.flatnonzero(np.diff(t) <= 0.0)
+    if bad.size:
+        i = int(bad[0])
+        if (np.sort(t)[1:] == np.sort(t)[:-1]).any():
+            twice = float(np.sort(t)[:-1][np.diff(np.sort(t)) == 0.0][0])
+            raise ValueError(
+                f"{twice:g} is in locations twice. Write unique, index = np.unique(locations, "
+                "return_inverse=True), a walk at unique, and walk[index]."
+            )
+        raise ValueError(
+            f"locations are not sorted: {t[i]:g} comes before {t[i + 1]:g}. Write unique, index = "
+            "np.unique(locations, return_inverse=True), a walk at unique, and walk[index]."
+        )
+    return t
+
+
+# The distribution
+
+
+class IntrinsicRV(RandomVariable):
+    """The op: it has the structure, and σ for its input."""
+
+    name = "intrinsic"
+    dtype = "floatX"
+    _print_name = ("Intrinsic", "\\operatorname{Intrinsic}")
+    __props__ = ("name", "signature", "dtype", "inplace", "structure")
+
+    def __init__(self, structure: Structure, signature: str, **kwargs: Any):
+        self.structure = structure
+        super().__init__(signature=signature, **kwargs)
+
+    @classmethod
+    def of(cls, structure: Structure, shape: Sequence[int]) -> IntrinsicRV:
+        """Make the op of a vector, or of an array whose elements are in C order."""
+        return cls(structure, f"()->({','.join(map(str, shape))})")
+
+    @property
+    def supp_shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return tuple(int(length) for length in self.output_sig)
+
+    @override
+    def rng_fn(self, rng: np.random.Generator, sigma: Any, size: Any = None) -> Array:
+        """Draw exactly, by the factor of the structure."""
+        sigma = np.asarray(sigma, dtype=np.float64)
+        shape = sigma.shape if size is None else tuple(size)
+        sigma = np.broadcast_to(sigma, shape)
+        draws = [float(s) * self.structure.draw(rng) for s in sigma.ravel()]
+        return np.reshape(draws, (*shape, *self.supp_shape))
+
+
+class ConstraintTransform(Transform):
+    """x = E z with orthonormal columns of E, that span the constraint space."""
+
+    name = "constrained"
+
+    def __init__(self, structure: Structure, shape: tuple[int, ...]):
+        self.structure, self.shape, self.ndim_supp = structure, shape, len(shape)
+        space = structure.coordinates
+        self._V, self._T = pt.constant(space.V), pt.constant(space.T)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConstraintTransform) and (self.structure, self.shape) == (
+            other.structure,
+            other.shape,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.structure, self.shape))
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({self.structure})"
+
+    __repr__ = __str__
+
+    @property
+    def basis(self) -> Array:
+        """E, shape (n, n − k)."""
+        return self.structure.coordinates.extend(np.eye(self.structure.rank))
+
+    @override
+    def forward(self, value: Variable, *inputs: Variable) -> Variable:
+        """Eᵀ x."""
+        x = value.reshape((self.structure.n,))
+        along = pt.dot(self._T.T, pt.dot(self._V.T, x))
+        return (x - pt.dot(self._V, along))[self.structure.coordinates.k :]
+
+    @override
+    def backward(self, value: Variable, *inputs: Variable) -> Variable:
+        """E z."""
+        y = pt.concatenate([np.zeros(self.structure.coordinates.k), value])
+        x = y - pt.dot(self._V, pt.dot(self._T, pt.dot(self._V.T, y)))
+        return x.reshape(self.shape)
+
+    @override
+    def log_jac_det(self, value: Variable, *inputs: Variable) -> Variable:
+        """Zero: the density is that of z."""
+        return pt.zeros(())
+
+
+@_logprob.register(IntrinsicRV)
+def _log_density(
+    op: IntrinsicRV, values: Sequence[Variable], *inputs: Variable, **kwargs: Any
+) -> Variable:
+    (value,), (_, _, sigma) = values, inputs
+    structure = op.structure
+    x = value.reshape((structure.n,))
+    rows, columns, elements = structure.elements
+    twice = np.where(rows == columns, 1.0, 2.0) * elements
+    square = pt.sum(twice * x[rows] * x[columns])
+    constant = 0.5 * (structure.log_determinant - structure.rank * LOG_2PI)
+    density = constant - structure.rank * pt.log(sigma) - 0.5 * square / sigma**2
+    if structure.coordinates.k:
+        off = pt.max(pt.abs(pt.dot(structure.constraint.T, x)))
+        density = pt.switch(pt.le(off, OFF * pt.max(pt.abs(x))), density, -np.inf)
+    return check_parameters(density, sigma > 0, msg="sigma > 0")
+
+
+@_default_transform.register(IntrinsicRV)
+def _constrained(op: IntrinsicRV, rv: Variable) -> ConstraintTransform:
+    return ConstraintTransform(op.structure, op.supp_shape)
+
+
+@numba_core_rv_funcify.register(IntrinsicRV)
+def _compiled_draw(op: IntrinsicRV, node: Any) -> tuple[Any, None]:
+    """The same draw in compiled functions; the second value keeps it out of Numba's cache."""
+    solve, rank, shape = op.structure.factor.solve_transposed, op.structure.rank, op.supp_shape
+
+    @numba_basic.numba_njit
+    def random(rng, sigma):
+        xi = rng.standard_normal(rank)
+        with numba.objmode(x="float64[::1]"):
+            x = np.ascontiguousarray(solve(xi))
+        return (sigma * x).reshape(shape)
+
+    return random, None
+
+
+@_support_point.register(IntrinsicRV)
+def _zeros(op: IntrinsicRV, rv: Variable, *inputs: Variable) -> Variable:
+    return pt.zeros_like(rv)
+
+
+class Intrinsic(Continuous):
+    r"""An intrinsic Gaussian Markov random field of any structure.
+
+    .. math::
+
+       p(x \mid \sigma) = (2\pi\sigma^2)^{-(n-k)/2} \, |E^\top R E|^{1/2}
+       \exp\left(-\tfrac{1}{2\sigma^2} x^\top R x\right), \quad A x = 0,
+
+    a density on the space of the k constraints, which has the orthonormal basis E.
+
+    Parameters
+    ----------
+    structure : array, sparse matrix or Structure, shape (n, n)
+        R, symmetric and positive semidefinite, a constant.
+    sigma : scalar
+        σ > 0. Default 1.
+    constraint : array_like, shape (k, n), optional
+        A. By default its rows span the null space of R. The structure must be positive definite on
+        the constraint space.
+    scale : bool
+        Whether R is multiplied by the geometric mean of the generalized variances (R⁻)_ii, so that
+        σ is a typical standard deviation of x, whatever the structure (Sørbye and Rue 2014).
+    **kwargs
+        ``dims``, ``shape``, ``initval``, as those of any distribution.
+
+    Raises
+    ------
+    ValueError
+        If R is not symmetric, has a negative eigenvalue, or is not positive definite on the
+        constraint space; if rows of A depend on each other; if there are more than 2000 elements
+        and the constraints do not say what the null space is.
+
+    See Also
+    --------
+    gmrf.RandomWalk, gmrf.Seasonal, gmrf.ICAR, gmrf.Interaction : Whose null spaces are known.
+
+    Notes
+    -----
+    The null space of a matrix is looked for by its eigenvalues, for O(n³) operations, once.
+    NUTS samples the n − k coordinates z of x = E z. A draw of the prior costs one solve with
+    the sparse factor.
+
+    References
+    ----------
+    H. Rue, L. Held (2005). Gaussian Markov Random Fields. Chapman & Hall. Chapter 3.
+
+    S. H. Sørbye, H. Rue (2014). Scaling intrinsic Gaussian Markov random field priors in spatial
+    modelling. Spatial Statistics 8, 39–51.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_lgm as lgm
+    >>> R = np.array([[1.0, -1.0, 0.0], [-1.0, 2.0, -1.0], [0.0, -1.0, 1.0]])
+    >>> x = lgm.gmrf.Intrinsic.dist(R, sigma=2.0)
+    >>> round(float(pm.logp(x, np.array([1.0, 0.0, -1.0])).eval()), 4)
+    -2.9249
+    """
+
+    rv_type = IntrinsicRV
+
+    @classmethod
+    def rv_op(
+        cls,
+        sigma: Any,
+        *,
+        structure: Structure,
+        core: Sequence[int],
+        size: Any = None,
+        rng: Any = None,
+    ) -> Variable:
+        """Build a random variable."""
+        op = IntrinsicRV.of(structure, core)
+        rng = pt.random.shared_rng(seed=None) if rng is None else rng
+        return op(sigma, size=size, rng=rng, return_next_rng=True)[1]
+
+    @classmethod
+    def dist(
+        cls,
+        structure: Any,
+        sigma: Any = 1.0,
+        *,
+        constraint: Any = None,
+        scale: bool = False,
+        **kwargs: Any,
+    ) -> Variable:
+        """Make it without a model."""
+        if not isinstance(structure, Structure):
+            structure = Structure.of(structure, constraint)
+        elif constraint is not None:
+            structure = structure.constrained(constraint)
+        return cls._of(structure, sigma, scale=scale, **kwargs)
+
+    @classmethod
+    def _of(
+        cls, structure: Structure, sigma: Any, *, scale: bool, shape: Any = None, **kwargs: Any
+    ) -> Variable:
+        """Make it with a structure that has been checked."""
+        if kwargs.pop("size", None) is not None:
+            raise ValueError("An intrinsic field has no size: write one for each, in a loop.")
+        core = (structure.n,) if shape is None else _as_lengths(shape)
+        if int(np.prod(core)) != structure.n:
+            raise ValueError(f"The shape is {core}, and the structure has {structure.n} elements.")
+        sigma = pt.as_tensor(sigma).astype("floatX")  # 4.0 alone would have half the digits
+        if sigma.ndim:
+            raise ValueError(
+                f"sigma has {sigma.ndim} axis (axes), but a field has one number: write sigma=s[0]."
+            )
+        structure = structure.scaled() if scale else structure
+        return super().dist([sigma], structure=structure, core=core, size=(), **kwargs)
+
+
+class RandomWalk(Continuous):
+    r"""A random walk whose level, and for order 2 whose slope, is left to the model.
+
+    .. math::
+
+       x_{i+1} - x_i \sim N(0, \sigma^2 d_i), \quad \text{or} \quad
+       x_{i+1} - 2 x_i + x_{i-1} \sim N(0, \sigma^2)
+
+    with distances :math:`d_i` of the locations. If they are not regular, the walk of order 2 is the
+    Galerkin approximation of an integrated Wiener process (Lindgren and Rue 2008, section 3).
+    x sums to zero; of order 2, and not cyclic, its least-squares line is zero. Add an intercept,
+    and a slope, with priors of their own.
+
+    Parameters
+    ----------
+    order : {1, 2}
+    sigma : scalar
+        σ > 0, of a step of length 1.
+    cyclic : bool
+        Whether the first element follows the last, as January follows December.
+    locations : array_like, shape (n,), optional
+        Increasing. By default at distance 1.
+    scale : bool
+        Whether the geometric mean of the variances is σ²: see `Intrinsic`.
+    **kwargs
+        ``dims`` or ``shape``, which may be left out beside ``locations``.
+
+    Raises
+    ------
+    ValueError
+        If there are too few elements, or locations are not finite, not sorted, or not unique.
+
+    Notes
+    -----
+    `pymc.GaussianRandomWalk` starts at a value that has a prior of its own, and is not constrained.
+
+    References
+    ----------
+    F. Lindgren, H. Rue (2008). On the second-order random walk model for irregular locations.
+    Scandinavian Journal of Statistics 35, 691–700.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_lgm as lgm
+    >>> with pm.Model(coords={"year": range(1990, 2020)}):
+    ...     trend = lgm.gmrf.RandomWalk("trend", order=2, sigma=0.1, dims="year")
+    >>> trend.type.shape
+    (30,)
+    """
+
+    rv_type = IntrinsicRV
+    rv_op = Intrinsic.rv_op
+
+    @classmethod
+    def dist(
+        cls,
+        order: int = 1,
+        sigma: Any = 1.0,
+        *,
+        cyclic: bool = False,
+        locations: ArrayLike | None = None,
+        scale: bool = False,
+        shape: Any = None,
+        **kwargs: Any,
+    ) -> Variable:
+        """Make it without a model."""
+        n = len(np.atleast_1d(np.asarray(locations))) if shape is None else _one_length(shape)
+        if shape is None and locations is None:
+            raise ValueError("A walk needs to know how many elements it has: write shape=n.")
+        structure = walk_structure(n, order, cyclic=cyclic, locations=locations)
+        return Intrinsic._of(structure, sigma, scale=scale, **kwargs)
+
+
+class Seasonal(Continuous):
+    r"""A season whose pattern changes slowly, by what it differs from one that repeats.
+
+    .. math:: x_i + x_{i+1} + \dots + x_{i+p-1} \sim N(0, \sigma^2)
+
+    x has no part that repeats exactly, and sums to zero: add ``pm.ZeroSumNormal("pattern",
+    sigma=..., shape=period)[t % period]`` for the pattern.
+
+    Parameters
+    ----------
+    period : int
+        p.
+    sigma : scalar
+        σ > 0.
+    scale : bool
+        Whether the geometric mean of the variances is σ²: see `Intrinsic`.
+    **kwargs
+        ``dims`` or ``shape``.
+
+    Raises
+    ------
+    ValueError
+        If the period is longer than the series.
+
+    References
+    ----------
+    H. Rue, L. Held (2005). Gaussian Markov Random Fields. Chapman & Hall. Section 3.4.3.
+
+    Examples
+    --------
+    >>> import pymc_lgm as lgm
+    >>> lgm.gmrf.Seasonal.dist(period=12, sigma=0.1, shape=48).type.shape
+    (48,)
+    """
+
+    rv_type = IntrinsicRV
+    rv_op = Intrinsic.rv_op
+
+    @classmethod
+    def dist(
+        cls, period: int, sigma: Any = 1.0, *, scale: bool = False, shape: Any = None, **kwargs: Any
+    ) -> Variable:
+        """Make it without a model."""
+        if shape is None:
+            raise ValueError("A season needs to know how many elements it has: write shape=n.")
+        structure = seasonal_structure(_one_length(shape), period)
+        return Intrinsic._of(structure, sigma, scale=scale, **kwargs)
+
+
+class ICAR(Continuous):
+    r"""Areas of a map that resemble their neighbors, with any σ.
+
+    .. math:: p(x \mid \sigma) \propto \sigma^{-(n-k)}
+       \exp\left(-\tfrac{1}{2\sigma^2} \sum_{i \sim j} W_{ij} (x_i - x_j)^2\right)
+
+    x sums to zero in each of the k connected parts of the map. An area without neighbors is
+    N(0, σ²), and counts as no part.
+
+    Parameters
+    ----------
+    W : array or sparse matrix, shape (n, n)
+        Symmetric weights of neighbors, as `pymc_lgm.spatial.adjacency` makes them.
+    sigma : scalar
+        σ > 0. It may be random: the density has its power, which that of `pymc.ICAR` lacks.
+    scale : bool
+        Whether the geometric mean of the variances is σ² in each connected part (Freni-Sterrantino
+        et al. 2018).
+    **kwargs
+        ``dims`` or ``shape``.
+
+    Raises
+    ------
+    ValueError
+        If W is not symmetric, or has a weight that is negative.
+
+    References
+    ----------
+    A. Freni-Sterrantino, M. Ventrucci, H. Rue (2018). A note on intrinsic conditional
+    autoregressive models for disconnected graphs. Spatial and Spatio-temporal Epidemiology 26,
+    25–34.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_lgm as lgm
+    >>> W = lgm.spatial.adjacency([(0, 1), (1, 2), (2, 3)])
+    >>> with pm.Model():
+    ...     phi = lgm.gmrf.ICAR("phi", W=W, sigma=lgm.gmrf.pc_prior("sigma", upper=1.0))
+    """
+
+    rv_type = IntrinsicRV
+    rv_op = Intrinsic.rv_op
+
+    @classmethod
+    def dist(cls, W: Any, sigma: Any = 1.0, *, scale: bool = False, **kwargs: Any) -> Variable:
+        """Make it without a model."""
+        return Intrinsic._of(map_structure(W, scale=scale), sigma, scale=False, **kwargs)
+
+
+class Interaction(Continuous):
+    r"""An interaction of two fields, say of space and time, with structure R₁ ⊗ R₂.
+
+    Knorr-Held (2000) has four types. In type I neither field has a structure, in type II only that
+    of time, in type III only that of space, in type IV both. The constraints are the null space of
+    R₁ ⊗ R₂. With a map and a walk of order 1, an interaction of type II sums to zero over time in
+    each area, one of type III over areas in each period, and one of type IV both ways, so that it
+    is told apart from main effects.
+
+    Parameters
+    ----------
+    structures : tuple of two
+        Each a matrix, a `Structure` as `map_structure` and `walk_structure` make them, or ``None``
+        for independent elements.
+    sigma : scalar
+        σ > 0.
+    scale : bool
+        Whether the geometric mean of the variances is σ²: see `Intrinsic`.
+    **kwargs
+        ``dims`` or ``shape``, of two axes.
+
+    Notes
+    -----
+    The constraints are as many as the null space has dimensions, of type IV with 144 areas and 15
+    years 158. Each factorization has to solve for all of them.
+
+    References
+    ----------
+    L. Knorr-Held (2000). Bayesian modelling of inseparable space-time variation in disease risk.
+    Statistics in Medicine 19, 2555–2567.
+
+    Examples
+    --------
+    >>> import pymc_lgm as lgm
+    >>> space = lgm.gmrf.map_structure(lgm.spatial.adjacency([(0, 1), (1, 2)]))
+    >>> time = lgm.gmrf.walk_structure(5)
+    >>> lgm.gmrf.Interaction.dist((space, time), sigma=0.3).type.shape
+    (3, 5)
+    """
+
+    rv_type = IntrinsicRV
+    rv_op = Intrinsic.rv_op
+
+    @classmethod
+    def dist(
+        cls,
+        structures: tuple[Any, Any],
+        sigma: Any = 1.0,
+        *,
+        scale: bool = False,
+        shape: Any = None,
+        **kwargs: Any,
+    ) -> Variable:
+        """Make it without a model."""
+        lengths = [None, None] if shape is None else list(_as_lengths(shape))
+        if len(structures) != 2 or len(lengths) != 2:
+            raise ValueError("An interaction is of two structures, and has two axes.")
+        one, two = (_one_of_two(each, n) for each, n in zip(structures, lengths, strict=True))
+        structure = one.product(two)
+        return Intrinsic._of(structure, sigma, scale=scale, shape=(one.n, two.n), **kwargs)
+
+
+def _one_of_two(structure: Any, n: int | None) -> Structure:
+    if structure is None and n is None:
+        raise ValueError("An axis without a structure has no length: write shape= or dims=.")
+    if structure is None:
+        assert n is not None
+        return Structure(csc_array(eye_array(n)), np.zeros((n, 0)))
+    known = structure if isinstance(structure, Structure) else Structure.of(structure)
+    if n is not None and known.n != n:
+        raise ValueError(f"An axis has {n} elements, and its structure {known.n}.")
+    return known
+
+
+def _as_lengths(shape: Any) -> tuple[int, ...]:
+    """A shape of numbers, also if dims have made it."""
+    lengths = shape if isinstance(shape, tuple | list) else (shape,)
+    return tuple(int(n.eval()) if hasattr(n, "eval") else int(n) for n in lengths)
+
+
+def _one_length(shape: Any) -> int:
+    lengths = _as_lengths(shape)
+    if len(lengths) != 1:
+        raise ValueError(
+            f"The shape is {lengths}: it is one vector. Write one for each, in a loop."
+        )
+    return lengths[0]
+
+
+# Models of several variables
+
+
+def BYM2(
+    name: str,
+    W: Any,
+    sigma: Any = 1.0,
+    rho: Any = 0.5,
+    *,
+    dims: Any = None,
+) -> Variable:
+    r"""Add the model of Besag, York and Mollié, with a structured and an independent part.
+
+    .. math::
+
+       x = \sigma \left(\sqrt{\rho} \, u + \sqrt{1 - \rho} \, v\right), \quad v \sim N(0, I),
+
+    where u is an `ICAR` with scale 1. So σ is a typical standard deviation of x, and ρ the share of
+    its variance that neighbors have in common (Riebler et al. 2016).
+
+    Adds ``{name}_structured``, ``{name}_independent`` and the deterministic ``name`` to the model.
+
+    Parameters
+    ----------
+    name : str
+    W : array or sparse matrix, shape (n, n)
+        As for `ICAR`.
+    sigma : scalar
+        σ > 0.
+    rho : scalar
+        0 < ρ < 1.
+    dims : str, optional
+
+    Returns
+    -------
+    variable, shape (n,)
+
+    References
+    ----------
+    A. Riebler, S. H. Sørbye, D. Simpson, H. Rue (2016). An intuitive Bayesian spatial model for
+    disease mapping that accounts for scaling. Statistical Methods in Medical Research 25,
+    1145–1165.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_lgm as lgm
+    >>> W = lgm.spatial.adjacency([(0, 1), (1, 2), (2, 3)])
+    >>> with pm.Model():
+    ...     sigma, rho = lgm.gmrf.pc_prior("sigma", upper=1.0), pm.Beta("rho", 1, 1)
+    ...     u = lgm.gmrf.BYM2("u", W=W, sigma=sigma, rho=rho)
+    """
+    n = map_structure(W).n
+    structured = ICAR(f"{name}_structured", W, 1.0, scale=True, dims=dims)
+    independent = pm.Normal(f"{name}_independent", 0.0, 1.0, shape=n, dims=dims)
+    rho = pt.as_tensor(rho)
+    x = sigma * (pt.sqrt(rho) * structured + pt.sqrt(1.0 - rho) * independent)
+    return pm.Deterministic(name, x, dims=dims)
+
+
+def Leroux(
+    name: str,
+    W: Any,
+    sigma: Any = 1.0,
+    rho: Any = 0.5,
+    *,
+    scale: bool = False,
+    dims: Any = None,
+) -> Variable:
+    r"""Add the model of Leroux, Lei and Breslow: between independent areas and an `ICAR`.
+
+    .. math:: x \sim N\left(0, \sigma^2 (\rho R + (1 - \rho) I)^{-1}\right)
+
+    It is a `pymc.MvNormal` by its precision, which is proper for 0 ≤ ρ < 1 without a constraint.
+
+    Parameters
+    ----------
+    name : str
+    W : array or sparse matrix, shape (n, n)
+        As for `ICAR`.
+    sigma, rho : scalar
+        σ > 0 and 0 ≤ ρ < 1.
+    scale : bool
+        As for `ICAR`.
+    dims : str, optional
+
+    Returns
+    -------
+    variable, shape (n,)
+
+    Notes
+    -----
+    NUTS factorizes the covariance, for O(n³) operations per gradient; samplers of this package have
+    the sparse precision.
+
+    References
+    ----------
+    B. G. Leroux, X. Lei, N. Breslow (2000). Estimation of disease rates in small areas: a new mixed
+    model for spatial dependence. In Statistical Models in Epidemiology, the Environment, and
+    Clinical Trials. Springer, 179–191.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_lgm as lgm
+    >>> W = lgm.spatial.adjacency([(0, 1), (1, 2), (2, 3)])
+    >>> with pm.Model():
+    ...     x = lgm.gmrf.Leroux("x", W=W, sigma=pm.HalfNormal("s"), rho=pm.Beta("rho", 1, 1))
+    """
+    R = map_structure(W, scale=scale).R.toarray()
+    n = len(R)
+    tau = (rho * R + (1.0 - rho) * np.eye(n)) / sigma**2
+    return pm.MvNormal(name, np.zeros(n), tau=tau, dims=dims)
+
+
+def pc_prior(
+    name: str,
+    *,
+    upper: float | None = None,
+    lower: float | None = None,
+    alpha: float = 0.05,
+    d: int = 2,
+) -> Variable:
+    r"""Add a prior that penalizes complexity: of a standard deviation, or of a range.
+
+    With ``upper`` of a standard deviation σ, with its mode at no effect:
+    :math:`P(\sigma > \text{upper}) = \alpha`, which is an exponential distribution. With ``lower``
+    of the range of a Matérn process, with its mode away from zero:
+
+    .. math:: P(\ell < \text{lower}) = \alpha, \quad \ell^{-d/2} \sim \text{Exponential}.
+
+    Both together, with σ independent of the range, are the joint prior of Fuglstad et al. (2019,
+    theorem 2.6).
+
+    Parameters
+    ----------
+    name : str
+    upper : float, optional
+        Bound that a standard deviation exceeds with probability α.
+    lower : float, optional
+        Bound that a range falls below with probability α, in units of the inputs.
+    alpha : float
+        0 < α < 1.
+    d : int
+        Dimension of the inputs of a process whose range it is.
+
+    Returns
+    -------
+    variable
+
+    References
+    ----------
+    D. Simpson, H. Rue, A. Riebler, T. G. Martins, S. H. Sørbye (2017). Penalising model component
+    complexity. Statistical Science 32, 1–28.
+
+    G.-A. Fuglstad, D. Simpson, F. Lindgren, H. Rue (2019). Constructing priors that penalize the
+    complexity of Gaussian random fields. JASA 114, 445–452.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_lgm as lgm
+    >>> with pm.Model():
+    ...     sigma = lgm.gmrf.pc_prior("sigma", upper=1.0, alpha=0.05)
+    ...     ell = lgm.gmrf.pc_prior("ell", lower=0.2, alpha=0.05)
+    """
+    if (upper is None) == (lower is None):
+        raise ValueError("Write upper= of a standard deviation, or lower= of a range.")
+    if not 0.0 < alpha < 1.0:
+        raise ValueError(f"alpha is {alpha}: a probability between 0 and 1.")
+    at = upper if upper is not None else lower
+    assert at is not None
+    if not 0.0 < at < np.inf:
+        raise ValueError(f"{'upper' if lower is None else 'lower'} is {at}: a positive number.")
+    if upper is not None:
+        return pm.Exponential(name, lam=-np.log(alpha) / at)
+    if d < 1:
+        raise ValueError(f"d is {d}: the inputs have one dimension or more.")
+    rate = -np.log(alpha) * at ** (0.5 * d)
+    if d == 2:
+        return pm.InverseGamma(name, alpha=1.0, beta=rate)
+    return pm.CustomDist(
+        name,
+        rate,
+        dist=lambda rate, size: pm.Exponential.dist(rate, size=size) ** (-2.0 / d),
+        transform=pm.distributions.transforms.log,
+    )
