@@ -85,6 +85,13 @@ SHAPES = Mode(linker="py", optimizer="fast_compile")
 FUSED = "fuse_indexed_into_elemwise"
 """PyTensor's name for a sum in the loop that computes what is summed."""
 
+SCALARS = "scalarize"
+"""PyTensor's name for numbers, not arrays of one number, as inputs of a loop over elements.
+
+Such a loop is not vectorized. With a check of the parameters, whose result is a number, a
+Bernoulli's log density took 22 ns per element, and takes 7 without this rewrite.
+"""
+
 
 def shape_of(v: Variable) -> tuple[int, ...]:
     """The shape of a random variable, also where ``dims`` says it."""
@@ -128,7 +135,7 @@ def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) ->
             # A sum of n² numbers in the loop that computes them keeps that from being vectorized.
             mode = mode.register(*FOR_LARGE).excluding(FUSED)
         else:
-            mode = mode.register(*FOR_NUMBA)
+            mode = mode.register(*FOR_NUMBA).excluding(SCALARS)
     options = {"on_unused_input": "ignore"} | dict(kwargs) | {"mode": mode}
     function: Any = pymc_compile(inputs, outputs, **options)
     function.trust_input = True

@@ -18,12 +18,13 @@ from pymc.logprob.utils import replace_rvs_by_values
 from pytensor.compile.mode import get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import DisconnectedInputError, NullTypeGradError
-from pytensor.graph.replace import clone_replace, vectorize_graph
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.link.basic import PerformLinker
 
 from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
 from pymc_lgm.linalg import Array
+from pymc_lgm.model.allowed import in_rows
 from pymc_lgm.model.amplitudes import find_amplitudes
 from pymc_lgm.model.compiling import compiled
 from pymc_lgm.model.forms import Form, Setting, forms_of
@@ -440,13 +441,13 @@ class Graphs:
         return _differentiable(lambda: self._theta_grad(self._log_prior))
 
     def _of_rows(self, output: Variable) -> tuple[list[Variable], Variable]:
-        return [self._rows, self.theta], vectorize_graph(output, {self._f: self._rows})
+        return [self._rows, self.theta], in_rows(output, self._f, self._rows)
 
     def _hessian_products(self) -> tuple[Variable, Variable, Variable]:
         """Rows v, g and H v."""
         rows, v = pt.matrix("directions", shape=(None, self.n)), pt.vector("v", shape=(self.n,))
         gradient = self._f_grad(self._log_likelihood)
-        return rows, gradient, vectorize_graph(self._f_grad(pt.sum(gradient * v)), {v: rows})
+        return rows, gradient, in_rows(self._f_grad(pt.sum(gradient * v)), v, rows)
 
     def _theta_grad(self, scalar: Variable) -> Variable:
         return theta_gradient(scalar, self.theta)

@@ -120,6 +120,30 @@ def _log_of(x: Variable) -> Variable | None:
     return x.owner.inputs[0] if x.owner is not None and x.owner.op == pt.exp else None
 
 
+class _Bounded(NodeRewriter):
+    """Whether a probability is within 0 and 1, or a rate is not negative: if it is not NaN.
+
+    The check of a parameter does not compute the parameter then.
+    """
+
+    def tracks(self) -> list[Any]:
+        return [pt.ge, pt.le]
+
+    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
+        if node.op not in self.tracks():
+            return None
+        x, bound = node.inputs
+        function = None if x.owner is None else x.owner.op
+        if not isinstance(bound, Constant) or function not in (pt.sigmoid, pt.exp):
+            return None
+        if node.op == pt.ge:
+            holds = (bound.data <= 0.0).all()
+        else:
+            holds = function == pt.sigmoid and (bound.data >= 1.0).all()
+        (inner,) = x.owner.inputs
+        return [pt.ge(inner, _number(-np.inf, inner.type.ndim))] if holds else None
+
+
 class Elementary(UnaryScalarOp):
     """A function of `pymc_lgm.elementary`: of several numbers at once, with what is around it."""
 
@@ -197,6 +221,7 @@ class _Inlining(NodeRewriter):
 # A softmax hides its maximum until PyTensor fuses elementwise operations, at 49. One by one:
 # several together cannot be pickled, and chains may have processes of their own.
 ALWAYS = (
+    (dfs_rewriter(_Bounded()), 48.89),
     (dfs_rewriter(_Logarithm()), 48.90),
     (dfs_rewriter(_WrittenOut()), 48.91),
     (MergeOptimizer(), 48.92),

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
-from pytensor.graph.replace import vectorize_graph
-
 from pymc_lgm.approximations.gaussian import Effects
 from pymc_lgm.approximations.log_concave import draw_log_concave
 from pymc_lgm.approximations.own_effects import Derivatives, OwnEffects
 from pymc_lgm.linalg import Array
+from pymc_lgm.model.allowed import in_rows
 from pymc_lgm.model.forms.base import Setting
 
 __all__ = ["IntegratedEffects"]
@@ -65,9 +64,9 @@ class IntegratedEffects:
         graphs = [self._density]
         for _ in range(3):
             graphs.append(pt.grad(graphs[-1].sum(), self._eta, disconnected_inputs="ignore"))
-        in_rows = vectorize_graph(graphs, {self._eta: rows})
+        graphs = in_rows(graphs, self._eta, rows)
         inputs, compiled = [rows, self._setting.theta], self._setting.compiled
-        return compiled(inputs, in_rows[0]), compiled(inputs, in_rows)
+        return compiled(inputs, graphs[0]), compiled(inputs, graphs)
 
     def _value(self, rows: Array, theta: Array) -> Array:
         value: Array = self._compiled[0](rows, theta)
