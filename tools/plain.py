@@ -1,7 +1,8 @@
-"""Phrases that a reader has to read twice, in docstrings, comments and messages.
+"""Phrases that a reader has to read twice, in docstrings, comments, messages and pages.
 
-`make lint` runs it. A folder that is still to be rewritten is in `LEFT`, with the number of such
-phrases that it has: the number may only fall, and a folder at 0 leaves the list.
+`make lint` runs it. It reads the package, the tutorials and the Markdown pages. A folder of the
+package that is still to be rewritten is in `LEFT`, with the number of such phrases that it has: the
+number may only fall, and a folder at 0 leaves the list.
 """
 
 import io
@@ -61,19 +62,40 @@ def prose(path: Path) -> list[tuple[int, str]]:
     return lines
 
 
+def page(path: Path) -> list[tuple[int, str]]:
+    """Lines of a Markdown page outside of its code and headings, with their numbers."""
+    lines, is_code = [], False
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        is_code ^= line.lstrip().startswith("```")
+        if not is_code and not line.startswith("#"):
+            lines.append((number, line.strip()))
+    return lines
+
+
+def phrases(path: Path) -> list[str]:
+    """Each banned phrase of a file, with its place and what to write instead."""
+    lines = page(path) if path.suffix == ".md" else prose(path)
+    return [
+        f"{path.relative_to(ROOT)}:{number}: {match.group().strip()!r} ({instead})"
+        for number, line in lines
+        if not line.startswith("# #")  # a heading of a tutorial
+        for phrase, instead in BANNED.items()
+        if (match := re.search(phrase, line))
+    ]
+
+
 def main() -> int:
-    """Print each phrase in a clean folder, and each folder whose number has changed."""
+    """Print each phrase in a clean folder or page, and each folder whose number has grown."""
     found: Counter[str] = Counter()
     bad = []
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("examples/*.py")):
+        bad += phrases(path)
     for path in sorted((ROOT / "pymc_lgm").rglob("*.py")):
         folder = path.relative_to(ROOT / "pymc_lgm").parts[0]
-        for number, line in prose(path):
-            for phrase, instead in BANNED.items():
-                if match := re.search(phrase, line):
-                    found[folder] += 1
-                    if folder not in LEFT:
-                        where = f"{path.relative_to(ROOT)}:{number}"
-                        bad.append(f"{where}: {match.group().strip()!r} ({instead})")
+        here = phrases(path)
+        found[folder] += len(here)
+        if folder not in LEFT:
+            bad += here
     for folder, most in LEFT.items():
         if found[folder] > most:
             bad.append(f"pymc_lgm/{folder}: {found[folder]} phrases, {most} before")

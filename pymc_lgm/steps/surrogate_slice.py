@@ -56,7 +56,7 @@ class SurrogateSlice(Sweep):
     """
 
     name = "surrogate_slice"
-    needs, cubic_ops = "curvature in f", "4-8 a hyper-parameter"
+    needs, cubic_ops = "curvature in f", "4-8 per hyper-parameter"
 
     def __init__(
         self,
