@@ -483,6 +483,7 @@ class Intrinsic(Continuous):
             raise ValueError(
                 f"sigma has {sigma.ndim} axis (axes), but a field has one number: write sigma=s[0]."
             )
+        structure.refuse_improper()
         structure = structure.scaled() if scale else structure
         return super().dist([sigma], structure=structure, core=core, size=(), **kwargs)
 

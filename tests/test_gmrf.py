@@ -12,7 +12,7 @@ from models import QUICK, reading_once
 from pymc.model.fgraph import clone_model
 from scipy.integrate import quad
 from scipy.linalg import null_space
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, eye_array
 from scipy.stats import chi2, multivariate_normal
 from test_priors import close
 
@@ -126,6 +126,7 @@ def test_draws_have_the_covariance(name):
     assert chi2(k * (k + 1) / 2).sf(ratio) > 1e-4
 
 
+@pytest.mark.slow
 def test_compiled_draws_are_of_the_same_law():
     with pm.Model() as model:
         sigma = pm.HalfNormal("sigma")
@@ -197,11 +198,11 @@ def test_reflections_of_unit_vectors():
 def test_bym2_has_the_variances_that_it_says():
     with pm.Model():
         u = gmrf.BYM2("u", W=W, sigma=2.0, rho=0.3)
-        draws = pm.draw(u, 4000, random_seed=1)
-    assert draws.shape == (4000, 7)
+        draws = pm.draw(u, 1500, random_seed=1, mode=QUICK["mode"])
+    assert draws.shape == (1500, 7)
     variances = draws.var(axis=0)
     structured = np.diag(dense("scaled sparse map", 1.0)[2])
-    np.testing.assert_allclose(variances, 4.0 * (0.3 * structured + 0.7), rtol=0.12)
+    np.testing.assert_allclose(variances, 4.0 * (0.3 * structured + 0.7), rtol=0.2)
 
 
 def test_leroux_is_between_independent_areas_and_a_map():
@@ -322,6 +323,12 @@ def interaction():
     x = gmrf.Interaction("x", (path, gmrf.walk_structure(2)), sigma_of("x"), shape=(5, 2))
     space = gmrf.Intrinsic("space", path, sigma_of("space"))
     return x.ravel() + space[np.repeat(np.arange(5), 2)] + pm.Normal("a")
+
+
+@model
+def interaction_without_structures():
+    x = gmrf.Interaction("x", (None, None), sigma_of("x"), shape=(5, 2))
+    return x.T.ravel() + pm.Normal("a")
 
 
 @model
@@ -583,7 +590,22 @@ def test_input_that_cannot_be(make, message):
 
 def test_a_large_structure_says_what_its_null_space_is():
     R = gmrf.walk_structure(2500, 1).R
-    with pytest.raises(ValueError, match="is not looked for: write constraint="):
+    with pytest.raises(ValueError, match="rows that span it, and no others"):
         gmrf.Intrinsic.dist(R)
     x = gmrf.Intrinsic.dist(R, constraint=np.ones(2500))
     close(x.owner.op.structure.log_determinant, math.log(2500))
+    with pytest.raises(ValueError, match="all of its null space"):
+        gmrf.Intrinsic.dist(gmrf.walk_structure(2500, 2).R, constraint=np.ones(2500))
+    assert gmrf.Intrinsic.dist(R + eye_array(2500)).owner.op.structure.rank == 2500
+
+
+def test_an_eigenvalue_that_may_be_zero_is_asked_about():
+    """Of a long walk of order 2: it was constrained in silence when zero was 1e-10."""
+    R = gmrf.walk_structure(1500, 2).R
+    eigenvalues = np.diag([0.0, 1e-13, 1.0])
+    with pytest.raises(ValueError, match="cannot be told by its eigenvalues"):
+        gmrf.Intrinsic.dist(eigenvalues * np.array([1.0, 0.05, 1.0]))
+    rows = np.vstack([np.ones(1500), np.arange(1500)])
+    structure = gmrf.Intrinsic.dist(R, constraint=rows).owner.op.structure
+    n = 1500.0
+    close(structure.log_determinant, math.log(n**2 * (n**2 - 1) / 12), rtol=1e-6)
