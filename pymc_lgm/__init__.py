@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from pymc_lgm.likelihoods import Probit as Probit
     from pymc_lgm.likelihoods import RobustMax as RobustMax
     from pymc_lgm.likelihoods import Softmax as Softmax
+    from pymc_lgm.loo import leave_one_out as leave_one_out
+    from pymc_lgm.loo import loo as loo
     from pymc_lgm.model import LatentGaussianModel as LatentGaussianModel
     from pymc_lgm.prediction import predict as predict
     from pymc_lgm.reporting import report as report
@@ -93,7 +95,9 @@ __all__ = [
     "ep",
     "gp",
     "laplace",
+    "leave_one_out",
     "log_predictive_density",
+    "loo",
     "predict",
     "report",
     "spatial",
@@ -113,6 +117,8 @@ _DEFINED_IN = {
     "Probit": "pymc_lgm.likelihoods",
     "RobustMax": "pymc_lgm.likelihoods",
     "Softmax": "pymc_lgm.likelihoods",
+    "leave_one_out": "pymc_lgm.loo",
+    "loo": "pymc_lgm.loo",
     "LatentGaussianModel": "pymc_lgm.model",
     "predict": "pymc_lgm.prediction",
     "report": "pymc_lgm.reporting",

@@ -103,6 +103,8 @@ class SumPredictor(Form):
     by_covariance, has_theta_gradient, has_evidence_gradient = False, False, True
     is_bent = True
     _sets: Index | None = None
+    observed_at: Index | None = None
+    """Which f_i each observation reads, if effects are integrated out of the likelihood."""
 
     def __init__(
         self,
@@ -287,6 +289,7 @@ class SumPredictor(Form):
         if not found or any(each.many.any() for each in found):
             return None
         index = np.concatenate([each.first for each in found])
+        self.observed_at = self.rank + index if (index >= 0).all() else None
         terms = pt.concatenate([each.ravel() for each in reading])
         if np.array_equal(index, np.arange(self._first.size)):
             return terms
