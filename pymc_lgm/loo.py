@@ -247,7 +247,7 @@ def _source(
 ) -> _OfLatent | _OfNormal:
     """The densities of a model: with f in the trace, or integrated out in the model."""
     try:
-        lgm = LatentGaussianModel.from_pymc(model, compile_kwargs=compile_kwargs)
+        lgm = LatentGaussianModel.from_pymc(model, compile_kwargs=compile_kwargs, integrates=False)
         return _OfLatent(model, lgm, Observations(model, lgm, var_name, compile_kwargs))
     except ValueError as error:
         try:
@@ -307,24 +307,15 @@ class _OfLatent:
             f,
             rng.random(self._y.which.size),
         )
-        y = self._replicated(found, f, theta, natural, rng)
+        y = self._replicated(found, f, natural)
         return found.log_density, y, found.own
 
-    def _replicated(
-        self,
-        found: LeftOut,
-        f: Array,
-        theta: Array,
-        natural: dict[Any, Any],
-        rng: np.random.Generator,
-    ) -> Array:
+    def _replicated(self, found: LeftOut, f: Array, natural: dict[Any, Any]) -> Array:
         """y given the f_i that are drawn without it: observations of one f_i in turn."""
         y = np.empty(self._y.which.size)
         for layer in self._layers:
             row = f.copy()
             row[self._y.site[layer]] = found.f[layer]
-            if (effects := self._lgm.effects(theta)) is not None:
-                row = row + effects.d * rng.standard_normal(row.size)
             y[layer] = self._y.replicate(row, natural).ravel()[layer]
         return y
 

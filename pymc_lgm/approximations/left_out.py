@@ -54,7 +54,7 @@ NEEDED = 5.0
 WASTE = 4.0
 """How many times as long as needed a line may be: on a longer one the nodes are too few."""
 
-FEWEST, MOST = 201, 4001
+FEWEST, MOST = 101, 4001
 """Points of the trapezoidal rule on a line. Between these, two for each standard deviation of the
 posterior on the line."""
 

@@ -99,16 +99,6 @@ def _observations(lgm: LatentGaussianModel, name: str, size: int) -> tuple[Index
             break
         begin += sizes[other]
     which = begin + np.arange(sizes[name])
-    if lgm.likelihood is not lgm.graphs:
-        # With effects integrated out there is one element for each f_i.
-        at = getattr(lgm.form, "observed_at", None)
-        if at is None or np.unique(at).size < at.size:
-            raise ValueError(
-                f"Several observations share an effect that is integrated out of {name!r}: none of "
-                "them can be left out alone. Write pm.compute_log_likelihood(idata) and "
-                "az.loo(idata)."
-            )
-        return at[which], at[which]
     sites = lgm.element_sites
     if sites is None or sizes[name] != size:
         raise ValueError(

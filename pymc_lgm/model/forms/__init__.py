@@ -30,7 +30,7 @@ def forms_of(setting: Setting) -> Iterator[Form]:
         band.is_last = True
         yield band
         return
-    if (structure := FieldStructure.of(setting)) is not None:
+    if reading.integrates and (structure := FieldStructure.of(setting)) is not None:
         yield FieldPredictor(setting, structure)
     if reading.is_one_vector:
         yield OneVector(setting)

@@ -103,8 +103,6 @@ class SumPredictor(Form):
     by_covariance, has_theta_gradient, has_evidence_gradient = False, False, True
     is_bent = True
     _sets: Index | None = None
-    observed_at: Index | None = None
-    """Which f_i each observation reads, if effects are integrated out of the likelihood."""
 
     def __init__(
         self,
@@ -289,7 +287,6 @@ class SumPredictor(Form):
         if not found or any(each.many.any() for each in found):
             return None
         index = np.concatenate([each.first for each in found])
-        self.observed_at = self.rank + index if (index >= 0).all() else None
         terms = pt.concatenate([each.ravel() for each in reading])
         if np.array_equal(index, np.arange(self._first.size)):
             return terms
@@ -572,7 +569,7 @@ def _own_effects(
 ) -> _Own | None:
     """The largest latent variable of which each element of eta reads an element of its own."""
     latents = setting.reading.latents
-    if setting.reading.joins or len(latents) < 2:
+    if setting.reading.joins or not setting.reading.integrates or len(latents) < 2:
         return None
     if setting.at.size > MANY_HYPERPARAMETERS:
         return None  # theta moves by the evidence's gradient, which a quadrature does not have
