@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pymc_lgm import testing as testing
     from pymc_lgm.comparison import compare as compare
     from pymc_lgm.correction import correct as correct
+    from pymc_lgm.cross_validation import leave_one_out as leave_one_out
+    from pymc_lgm.cross_validation import loo as loo
     from pymc_lgm.diagnostics import efficiency as efficiency
     from pymc_lgm.evidence import ep as ep
     from pymc_lgm.evidence import laplace as laplace
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from pymc_lgm.likelihoods import Probit as Probit
     from pymc_lgm.likelihoods import RobustMax as RobustMax
     from pymc_lgm.likelihoods import Softmax as Softmax
-    from pymc_lgm.loo import leave_one_out as leave_one_out
-    from pymc_lgm.loo import loo as loo
     from pymc_lgm.model import LatentGaussianModel as LatentGaussianModel
     from pymc_lgm.prediction import predict as predict
     from pymc_lgm.reporting import report as report
@@ -117,8 +117,8 @@ _DEFINED_IN = {
     "Probit": "pymc_lgm.likelihoods",
     "RobustMax": "pymc_lgm.likelihoods",
     "Softmax": "pymc_lgm.likelihoods",
-    "leave_one_out": "pymc_lgm.loo",
-    "loo": "pymc_lgm.loo",
+    "leave_one_out": "pymc_lgm.cross_validation",
+    "loo": "pymc_lgm.cross_validation",
     "LatentGaussianModel": "pymc_lgm.model",
     "predict": "pymc_lgm.prediction",
     "report": "pymc_lgm.reporting",
