@@ -39,7 +39,7 @@ def predict(
     steps: int | None = None,
     model: pm.Model | None = None,
     parameters: Mapping[str, ArrayLike] | None = None,
-    response: Mapping[str, Callable[[Any], Any]] | None = None,
+    response: Mapping[str, Callable[..., Any]] | None = None,
     thin: int | None = None,
     jitter: float = JITTER_DEFAULT,
     dims: str | None = None,
@@ -70,7 +70,7 @@ def predict(
     gp : pymc.gp.Latent, pymc_lgm.gp.SparseLatent, list of them, or variable
         The process of the model, whose ``prior`` made f; for classes with a process each, all of
         them in the order of the classes. Or a series: what ``pm.AR`` or ``pm.GaussianRandomWalk``
-        returned, also several side by side.
+        returned, also several side by side; or a list of series, the terms of a sum.
     Xnew : array_like, shape (points, d)
         New inputs, with the columns of X. A data frame's index labels the points. Of a process.
     steps : int
@@ -84,7 +84,10 @@ def predict(
     response : mapping of str to callable, optional
         Of a series: what to draw given its path, each by a function that takes the path as a
         PyTensor variable and returns a distribution or an expression, of other variables of the
-        model, too: ``{"return": lambda x: pm.Normal.dist(0, pm.math.exp((level + x) / 2))}``.
+        model, too: ``{"return": lambda x: pm.Normal.dist(0, pm.math.exp((level + x) / 2))}``. Of
+        a list of series the function takes a path of each, in their order:
+        ``{"count": lambda trend, season: pm.Poisson.dist(pm.math.exp(trend + season))}``. An
+        effect of a new group is a draw from its prior, such as ``pm.Normal.dist(0, sd)``.
     thin : int, optional
         Use every thin-th draw of each chain: by default the least that leaves at most 1000 draws
         of all chains together, and all of them of a series.

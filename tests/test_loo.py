@@ -12,6 +12,7 @@ from scipy.stats import norm
 import pymc_lgm as lgm
 
 from pymc_lgm.approximations import left_out as module
+from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.left_out import left_out
 from pymc_lgm.gaussian import DensePrior
@@ -50,6 +51,8 @@ class Likelihood:
 
     def elements(self, rows):
         return self.density(rows[:, self.site])
+
+    sites = elements  # EP asks where each f_i has one observation
 
     def value(self, f):
         return float(self.elements(f[None]).sum())
@@ -326,17 +329,24 @@ def covariance(eta, ls):
     return eta**2 * (1 + r) * np.exp(-r) + 1e-6 * np.eye(MANY)
 
 
-def log_evidences(log_density, keeps, eta, ls, rng, draws=1000):
-    """log p(y_keep | theta) of several sets of observations."""
+def importance_draws(log_density, keep, eta, ls, rng, draws=1000):
+    """Draws of f given y_keep and theta, and the logarithms of their weights, by EP."""
     prior = DensePrior.at(Constant(np.zeros(MANY), covariance(eta, ls)), np.zeros(0))
-    found = []
-    for keep in keeps:
-        likelihood = Likelihood(lambda f, keep=keep: log_density(f) * keep, np.arange(MANY))
-        q = laplace(likelihood, prior)
-        xi = rng.standard_normal((*q.posterior.coordinates_shape, draws))
-        f = q.center[:, None] + q.posterior.deviations(xi)
-        weights = q.log_weights(f, likelihood.elements(f.T).sum(axis=1))
-        found.append(logsumexp(weights) - np.log(draws))
+    likelihood = Likelihood(lambda f: log_density(f) * keep, np.arange(MANY))
+    q = ep(likelihood, prior, tolerance=1e-4)
+    f = q.center[:, None] + q.posterior.deviations(
+        rng.standard_normal((*q.posterior.coordinates_shape, draws))
+    )
+    return f.T, q.log_weights(f, likelihood.elements(f.T).sum(axis=1))
+
+
+def refitted(log_density, ks, eta, ls, rng):
+    """log p(y | theta), and log p(y_k | y_-k, theta) of some k."""
+    weights = importance_draws(log_density, np.ones(MANY), eta, ls, rng)[1]
+    found = [logsumexp(weights) - np.log(weights.size)]
+    for k in ks:
+        f, weights = importance_draws(log_density, np.arange(MANY) != k, eta, ls, rng)
+        found.append(logsumexp(weights + log_density(f)[:, k]) - logsumexp(weights))
     return np.array(found)
 
 
@@ -371,14 +381,14 @@ def test_agrees_with_the_densities_of_refits(make):
     logs = np.log([idata["posterior"][v].values.ravel() for v in ("eta", "ls")])
     x = np.linspace(-4.0, 4.0, 9)
     root = np.linalg.cholesky(np.cov(logs))
-    keeps = [np.ones(MANY), *(np.arange(MANY) != k for k in chosen)]
-    rows = []
+    evidence, density = [], []
     for z in np.stack(np.meshgrid(x, x), axis=-1).reshape(-1, 2):
         at = logs.mean(axis=1) + root @ z
-        prior = norm.logpdf(at, [0.0, 0.5], 0.5).sum()
-        rows.append(prior + log_evidences(log_density, keeps, *np.exp(at), rng))
-    evidence = logsumexp(rows, axis=0)
-    exact = evidence[0] - evidence[1:]
+        log_y, *of_k = refitted(log_density, chosen, *np.exp(at), rng)
+        evidence.append(log_y + norm.logpdf(at, [0.0, 0.5], 0.5).sum())
+        density.append(of_k)
+    evidence = np.array(evidence) - logsumexp(evidence)
+    exact = -logsumexp(evidence[:, None] - density, axis=0)
     weights = np.exp(-tree["log_likelihood"]["y"].values[..., chosen])
     size = np.array([az.ess(weights[..., i]) for i in range(chosen.size)])
     error = weights.std(axis=(0, 1)) / weights.mean(axis=(0, 1)) / np.sqrt(size)
