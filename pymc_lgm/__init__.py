@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pymc_lgm.likelihoods import Softmax as Softmax
     from pymc_lgm.model import LatentGaussianModel as LatentGaussianModel
     from pymc_lgm.prediction import predict as predict
+    from pymc_lgm.predictor_terms import terms as terms
     from pymc_lgm.reporting import report as report
     from pymc_lgm.scores import abstention_curve as abstention_curve
     from pymc_lgm.scores import brier_score as brier_score
@@ -101,12 +102,15 @@ __all__ = [
     "predict",
     "report",
     "spatial",
+    "terms",
     "testing",
 ]
 
 _DEFINED_IN = {
     "compare": "pymc_lgm.comparison",
     "correct": "pymc_lgm.correction",
+    "leave_one_out": "pymc_lgm.cross_validation",
+    "loo": "pymc_lgm.cross_validation",
     "efficiency": "pymc_lgm.diagnostics",
     "ep": "pymc_lgm.evidence",
     "laplace": "pymc_lgm.evidence",
@@ -117,10 +121,9 @@ _DEFINED_IN = {
     "Probit": "pymc_lgm.likelihoods",
     "RobustMax": "pymc_lgm.likelihoods",
     "Softmax": "pymc_lgm.likelihoods",
-    "leave_one_out": "pymc_lgm.cross_validation",
-    "loo": "pymc_lgm.cross_validation",
     "LatentGaussianModel": "pymc_lgm.model",
     "predict": "pymc_lgm.prediction",
+    "terms": "pymc_lgm.predictor_terms",
     "report": "pymc_lgm.reporting",
     "abstention_curve": "pymc_lgm.scores",
     "brier_score": "pymc_lgm.scores",

@@ -195,7 +195,7 @@ def _left_out(
     _refuse_approximate(tree)
     posterior = tree["posterior"].to_dataset() if "posterior" in tree.children else xr.Dataset()
     rng = np.random.default_rng(random_seed)
-    source = _source(model, var_name, compile_kwargs or {})
+    source = _source(model, var_name, int(rng.integers(2**31)), compile_kwargs or {})
     posterior = thinned(posterior, [str(rv.name) for rv in source.needed], thin, most=DRAWS)
     draws = {
         str(name): each.transpose("chain", "draw", ...).values for name, each in posterior.items()
@@ -243,12 +243,12 @@ def _refuse_approximate(tree: xr.DataTree) -> None:
 
 
 def _source(
-    model: pm.Model, var_name: str | None, compile_kwargs: dict[str, Any]
+    model: pm.Model, var_name: str | None, seed: int, compile_kwargs: dict[str, Any]
 ) -> _OfLatent | _OfNormal:
     """The densities of a model: with f in the trace, or integrated out in the model."""
     try:
         lgm = LatentGaussianModel.from_pymc(model, compile_kwargs=compile_kwargs, integrates=False)
-        return _OfLatent(model, lgm, Observations(model, lgm, var_name, compile_kwargs))
+        return _OfLatent(model, lgm, Observations(model, lgm, var_name), seed, compile_kwargs)
     except ValueError as error:
         try:
             rv = find_observed(model)
@@ -258,6 +258,27 @@ def _source(
             raise
     lgm = LatentGaussianModel.from_pymc(model, rv, compile_kwargs=compile_kwargs)
     return _OfNormal(model, lgm, rv)
+
+
+def _refuse(model: pm.Model, lgm: LatentGaussianModel) -> None:
+    """Raise where f is not all that observations share, or its posterior is another."""
+    free = {str(rv.name) for rv in model.free_RVs}
+    if unobserved := [name for name in lgm.likelihood_names if name in free]:
+        raise ValueError(
+            f"{unobserved} depend on {lgm.latent!r} and are not observed: leave-one-out integrates "
+            "over one element of the latents given all data. Write "
+            "pm.compute_log_likelihood(idata) and az.loo(idata)."
+        )
+    if lgm.form.whose:
+        raise ValueError(
+            "The model has inducing variables and draws of the optimal variational posterior, "
+            "which is not that of its likelihood: there are no leave-one-out densities of it."
+        )
+    if not lgm.has_gradient:
+        raise ValueError(
+            f"The likelihood ({', '.join(lgm.likelihood_names)}) cannot be differentiated in "
+            f"{lgm.latent!r}. Write it with PyTensor's own functions."
+        )
 
 
 class _OfLatent:
@@ -274,8 +295,17 @@ class _OfLatent:
         Variables that the trace must have.
     """
 
-    def __init__(self, model: pm.Model, lgm: LatentGaussianModel, y: Observations):
+    def __init__(
+        self,
+        model: pm.Model,
+        lgm: LatentGaussianModel,
+        y: Observations,
+        seed: int,
+        compile_kwargs: dict[str, Any],
+    ):
+        _refuse(model, lgm)
         self._lgm, self.n, self._y = lgm, lgm.n, y
+        self._replicate = y.replication(seed, compile_kwargs)
         names = {*lgm.theta_names, *lgm.latents, *lgm.other_names}
         self.needed = [rv for rv in model.free_RVs if model.rvs_to_values[rv].name in names]
         self.name, self.observed = y.name, y.values
@@ -316,7 +346,7 @@ class _OfLatent:
         for layer in self._layers:
             row = f.copy()
             row[self._y.site[layer]] = found.f[layer]
-            y[layer] = self._y.replicate(row, natural).ravel()[layer]
+            y[layer] = self._replicate(row, natural).ravel()[layer]
         return y
 
 

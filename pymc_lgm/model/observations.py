@@ -32,22 +32,19 @@ class Observations:
         What was observed.
     which, site : ndarray of int, shape (M,)
         Elements of the likelihood that the observations are, and the f_i that each reads.
-    replicate : callable
-        A row of f and the other variables of a draw -> a new observation of each element.
     """
 
     def __init__(
         self,
         model: pm.Model,
         lgm: LatentGaussianModel,
-        var_name: str | None,
-        compile_kwargs: dict[str, Any],
+        var_name: str | None = None,
     ):
-        rv = _chosen(model, lgm, var_name)
+        rv = self._rv = _chosen(model, lgm, var_name)
         self.name = str(rv.name)
         self.values = np.asarray(extract_obs_data(model.rvs_to_values[rv]))
         self.which, self.site = _observations(lgm, self.name, self.values.size)
-        self.replicate = _replication(model, lgm, rv, compile_kwargs)
+        self._model, self._lgm = model, lgm
 
     def layers(self) -> list[Index]:
         """Observations in groups, of which none has two that read the same f_i."""
@@ -58,32 +55,37 @@ class Observations:
             left = np.delete(left, first)
         return layers
 
+    def replication(
+        self, random_seed: int, compile_kwargs: dict[str, Any]
+    ) -> Callable[[Array, dict[Any, Any]], Array]:
+        """A row of f and the other variables of a draw -> new values of the variable."""
+        lgm = self._lgm
+        (y,) = clone_replace([self._rv], dict(lgm.graphs.cuts), rebuild_strict=False)
+        reached = set(ancestors([y]))
+        form: Any = lgm.form
+        # A sum reads its last elements, which its graphs call eta.
+        eta = getattr(form, "_eta", None)
+        is_sum = eta is not None and eta in reached
+        others = [v for v in self._model.free_RVs if v in reached]
+        inputs = [eta if is_sum else form.f, *others]
+        options = {"on_unused_input": "ignore", "random_seed": random_seed} | compile_kwargs
+        draw = pymc_compile(inputs, y, **options)
+
+        def replicate(row: Array, natural: dict[Any, Any]) -> Array:
+            seen = row[form.of_eta] if is_sum else row
+            return np.asarray(draw(seen, *(natural[v] for v in others)))
+
+        return replicate
+
 
 def _chosen(model: pm.Model, lgm: LatentGaussianModel, var_name: str | None) -> Any:
     """The observed variable, or say why there is none."""
-    free = {str(rv.name) for rv in model.free_RVs}
-    if unobserved := [name for name in lgm.likelihood_names if name in free]:
-        raise ValueError(
-            f"{unobserved} depend on {lgm.latent!r} and are not observed: leave-one-out integrates "
-            "over one element of the latents given all data. Write "
-            "pm.compute_log_likelihood(idata) and az.loo(idata)."
-        )
     observed = {str(rv.name): rv for rv in model.observed_RVs}
     names = [name for name in lgm.likelihood_names if name in observed]
     if var_name not in names and (var_name is not None or len(names) != 1):
         raise ValueError(
             f"Observed variables that depend on {lgm.latent!r} are {names}: name one of them, as "
-            f"in lgm.loo(idata, var_name={(names or ['y'])[0]!r})."
-        )
-    if lgm.form.whose:
-        raise ValueError(
-            "The model has inducing variables and draws of the optimal variational posterior, "
-            "which is not that of its likelihood: there are no leave-one-out densities of it."
-        )
-    if not lgm.has_gradient:
-        raise ValueError(
-            f"The likelihood ({', '.join(lgm.likelihood_names)}) cannot be differentiated in "
-            f"{lgm.latent!r}. Write it with PyTensor's own functions."
+            f"in var_name={(names or ['y'])[0]!r}."
         )
     return observed[names[0] if var_name is None else var_name]
 
@@ -102,29 +104,8 @@ def _observations(lgm: LatentGaussianModel, name: str, size: int) -> tuple[Index
     sites = lgm.element_sites
     if sites is None or sizes[name] != size:
         raise ValueError(
-            f"An observation of {name!r} reads several elements of {lgm.latent!r}, and "
-            "leave-one-out integrates over one. Write pm.compute_log_likelihood(idata) and "
-            "az.loo(idata)."
+            f"An observation of {name!r} reads several elements of {lgm.latent!r}. This is for "
+            "observations that read one element each, so that p(y_k | f_i) is a density. For the "
+            "rest write pm.compute_log_likelihood(idata) and az.loo(idata)."
         )
     return which, sites[which]
-
-
-def _replication(
-    model: pm.Model, lgm: LatentGaussianModel, rv: Any, compile_kwargs: dict[str, Any]
-) -> Callable[[Array, dict[Any, Any]], Array]:
-    """A row of f and the other variables of a draw -> a replicated y."""
-    (y,) = clone_replace([rv], dict(lgm.graphs.cuts), rebuild_strict=False)
-    reached = set(ancestors([y]))
-    form: Any = lgm.form
-    eta = getattr(form, "_eta", None)
-    is_sum = eta is not None and eta in reached
-    inputs = [v for v in model.free_RVs if v in reached]
-    draw = pymc_compile(
-        [eta if is_sum else form.f, *inputs], y, on_unused_input="ignore", **compile_kwargs
-    )
-
-    def replicate(row: Array, natural: dict[Any, Any]) -> Array:
-        seen = row[form.of_eta] if is_sum else row
-        return np.asarray(draw(seen, *(natural[v] for v in inputs)))
-
-    return replicate
