@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pymc_lgm import testing as testing
     from pymc_lgm.comparison import compare as compare
     from pymc_lgm.correction import correct as correct
+    from pymc_lgm.cross_validation import leave_one_out as leave_one_out
+    from pymc_lgm.cross_validation import loo as loo
     from pymc_lgm.diagnostics import efficiency as efficiency
     from pymc_lgm.evidence import ep as ep
     from pymc_lgm.evidence import laplace as laplace
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from pymc_lgm.likelihoods import Softmax as Softmax
     from pymc_lgm.model import LatentGaussianModel as LatentGaussianModel
     from pymc_lgm.prediction import predict as predict
+    from pymc_lgm.predictor_terms import terms as terms
     from pymc_lgm.reporting import report as report
     from pymc_lgm.scores import abstention_curve as abstention_curve
     from pymc_lgm.scores import brier_score as brier_score
@@ -95,16 +98,21 @@ __all__ = [
     "gmrf",
     "gp",
     "laplace",
+    "leave_one_out",
     "log_predictive_density",
+    "loo",
     "predict",
     "report",
     "spatial",
+    "terms",
     "testing",
 ]
 
 _DEFINED_IN = {
     "compare": "pymc_lgm.comparison",
     "correct": "pymc_lgm.correction",
+    "leave_one_out": "pymc_lgm.cross_validation",
+    "loo": "pymc_lgm.cross_validation",
     "efficiency": "pymc_lgm.diagnostics",
     "ep": "pymc_lgm.evidence",
     "laplace": "pymc_lgm.evidence",
@@ -117,6 +125,7 @@ _DEFINED_IN = {
     "Softmax": "pymc_lgm.likelihoods",
     "LatentGaussianModel": "pymc_lgm.model",
     "predict": "pymc_lgm.prediction",
+    "terms": "pymc_lgm.predictor_terms",
     "report": "pymc_lgm.reporting",
     "abstention_curve": "pymc_lgm.scores",
     "brier_score": "pymc_lgm.scores",

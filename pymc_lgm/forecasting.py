@@ -13,7 +13,10 @@ G. E. P. Box, G. M. Jenkins, G. C. Reinsel (2008). Time Series Analysis, 4th edi
 and 5.2: eqs. 5.2.3 (ψ weights) and 5.1.16 (variance).
 """
 
+import math
+
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,50 +36,106 @@ __all__ = ["continued", "forecast"]
 
 def forecast(
     posterior: xr.Dataset,
-    x: Any,
+    series: Any,
     steps: int,
     model: pm.Model,
     *,
     parameters: Mapping[str, ArrayLike] | None,
-    response: Mapping[str, Callable[[Any], Any]] | None,
+    response: Mapping[str, Callable[..., Any]] | None,
     thin: int | None,
     dims: str,
     random_seed: Any,
     compile_kwargs: dict[str, Any] | None,
 ) -> xr.Dataset:
-    """Return moments and paths of x for `steps` steps after its last: see `pymc_lgm.predict`.
+    """Return moments and paths for `steps` steps after the last: see `pymc_lgm.predict`.
 
-    O(steps × order) operations on all draws at once, and per draw one
-    call of a small compiled function for theta and one for each response.
+    O(steps × order) operations on all draws at once, and per draw one call of a small compiled
+    function for theta and one for each response. Several series are independent given theta.
     """
+    several: list[Any] = list(series) if isinstance(series, list | tuple) else [series]
+    recursions = [_recursion(x, model) for x in several]
+    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
+        raise ValueError(f"steps is {steps!r}: write the number of steps ahead, 1 or more.")
+    posterior = thinned(posterior, [x.name for x in several], thin)
+    rng = np.random.default_rng(random_seed)
+    variables: dict[str, Any] = {}
+    kept: dict[str, Any] = {}
+    paths, each = [], [dims]
+    for x, recursion in zip(several, recursions, strict=True):
+        x_draws = posterior[x.name].transpose("chain", "draw", ...)
+        each = [*map(str, x_draws.dims[2:-1]), dims]
+        if dims in (*each[:-1], "chain", "draw"):
+            raise ValueError(f"{x.name} has a dimension {dims!r} already: write dims='ahead'.")
+        law = _law(recursion, posterior, model, compile_kwargs)
+        path, mean, variance = _ahead(np.asarray(x_draws, dtype=np.float64), law, steps, rng)
+        paths.append(path)
+        drawn = ("chain", "draw", *each)
+        with np.errstate(over="ignore", invalid="ignore"):  # what explodes is infinite
+            total = variance.mean(axis=(0, 1)) + mean.var(axis=(0, 1))
+        variables |= {
+            x.name: (drawn, path),
+            f"{x.name}_conditional_mean": (drawn, mean),
+            f"{x.name}_conditional_variance": (drawn, variance),
+            f"{x.name}_mean": (each, mean.mean(axis=(0, 1))),
+            f"{x.name}_variance": (each, total),
+        }
+        names = ("chain", "draw", *each)
+        kept |= {name: x_draws[name].values for name in names if name in x_draws.coords}
+    if len(several) == len(each) == 1:
+        inputs = pt.vector("ahead"), posterior, model, compile_kwargs
+        for y in observations(several, parameters, np.arange(steps, dtype=np.float64), *inputs):
+            for i in np.ndindex(*mean.shape[:2]):
+                y.add(i, mean[i], variance[i])
+            variables |= y.variables("output", dims)
+    for name, function in (response or {}).items():
+        if name in variables:
+            raise ValueError(f"response={{{name!r}: ...}} hides what predict returns: rename it.")
+        values = _responses(name, function, paths, posterior, model, rng, compile_kwargs)
+        variables[name] = (("chain", "draw", *each), values)
+    return xr.Dataset(variables, kept | {dims: np.arange(1, steps + 1)})
+
+
+def _recursion(x: Any, model: pm.Model) -> Any:
+    """Lags, drift and innovations of a latent series of the model."""
     recursion = recursion_of(x)
     if model.named_vars.get(x.name) is not x:
         raise ValueError(
             f"{x.name} is not a variable of this model (variables: {sorted(model.named_vars)}): "
             "pass the series of this model, or model= of this series."
         )
-    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
-        raise ValueError(f"steps is {steps!r}: write the number of steps ahead, 1 or more.")
     if x not in model.free_RVs:
         raise ValueError(
             f"{x.name} is observed, and predict continues a latent series: write pm.AR('ahead', "
             f"..., init_dist=pm.DiracDelta.dist(its last values)) into the model, and "
             "pm.sample_posterior_predictive(idata, var_names=['ahead'], predictions=True)."
         )
-    posterior = thinned(posterior, [x.name], thin)
-    x_draws = posterior[x.name].transpose("chain", "draw", ...)
-    where = list(np.ndindex(*x_draws.shape[:2]))
+    return recursion
+
+
+def _law(
+    recursion: Any,
+    posterior: xr.Dataset,
+    model: pm.Model,
+    compile_kwargs: dict[str, Any] | None,
+) -> tuple[Array, Array, Array]:
+    """Lags, drift and the deviation of the innovations, of every draw."""
+    shape = posterior.sizes["chain"], posterior.sizes["draw"]
     nothing = np.empty(0)
     law = Evaluator(list(recursion), pt.vector("nothing"), posterior, model, compile_kwargs)
-    parts = zip(*(law(nothing, i) for i in where), strict=True)
+    parts = zip(*(law(nothing, i) for i in np.ndindex(*shape)), strict=True)
     lags, drift, sigma = (
-        np.array(part, dtype=np.float64).reshape(*x_draws.shape[:2], *np.shape(part)[1:])
-        for part in parts
+        np.array(part, dtype=np.float64).reshape(*shape, *np.shape(part)[1:]) for part in parts
     )
-    last = np.asarray(x_draws.values[..., -lags.shape[-1] :], dtype=np.float64)
-    shape = (*last.shape[:-1], steps)
+    return lags, drift, sigma
 
-    rng = np.random.default_rng(random_seed)
+
+def _ahead(
+    x: Array, law: tuple[Array, Array, Array], steps: int, rng: np.random.Generator
+) -> tuple[Array, Array, Array]:
+    """A path of each draw, and its mean and variance, each (chain, draw, ..., steps)."""
+    lags, drift, sigma = law
+    last = x[..., -lags.shape[-1] :]
+    shape = (*last.shape[:-1], steps)
     noise = sigma[..., None] * rng.standard_normal(shape)
     impulse = np.zeros(steps)
     impulse[0] = 1.0
@@ -85,34 +144,7 @@ def forecast(
         path = continued(last, lags, drift[..., None] + noise)
         psi = continued(np.zeros_like(last), lags, np.broadcast_to(impulse, shape))
         variance = sigma[..., None] ** 2 * np.cumsum(psi**2, axis=-1)
-        total = variance.mean(axis=(0, 1)) + mean.var(axis=(0, 1))
-
-    each = (*map(str, x_draws.dims[2:-1]), dims)
-    if dims in (*each[:-1], "chain", "draw"):
-        raise ValueError(f"{x.name} has a dimension {dims!r} already: write dims='ahead'.")
-    drawn = ("chain", "draw", *each)
-    variables: dict[str, Any] = {
-        x.name: (drawn, path),
-        f"{x.name}_conditional_mean": (drawn, mean),
-        f"{x.name}_conditional_variance": (drawn, variance),
-        f"{x.name}_mean": (each, mean.mean(axis=(0, 1))),
-        f"{x.name}_variance": (each, total),
-    }
-    if len(each) == 1:
-        inputs = pt.vector("ahead"), posterior, model, compile_kwargs
-        for y in observations([x], parameters, np.arange(steps, dtype=np.float64), *inputs):
-            for i in where:
-                y.add(i, mean[i], variance[i])
-            variables |= y.variables("output", dims)
-    for name, function in (response or {}).items():
-        if name in variables:
-            raise ValueError(f"response={{{name!r}: ...}} hides what predict returns: rename it.")
-        values = _responses(name, function, path, posterior, model, rng, compile_kwargs)
-        variables[name] = (drawn, values)
-    kept = {
-        name: x_draws[name].values for name in ("chain", "draw", *each) if name in x_draws.coords
-    }
-    return xr.Dataset(variables, kept | {dims: np.arange(1, steps + 1)})
+    return path, mean, variance
 
 
 def continued(last: Array, lags: Array, pushes: Array) -> Array:
@@ -149,22 +181,31 @@ def continued(last: Array, lags: Array, pushes: Array) -> Array:
 
 def _responses(
     name: str,
-    function: Callable[[Any], Any],
-    path: Array,
+    function: Callable[..., Any],
+    paths: list[Array],
     posterior: xr.Dataset,
     model: pm.Model,
     rng: np.random.Generator,
     compile_kwargs: dict[str, Any] | None,
 ) -> Array:
-    """Draw from `function` of each path, shape (chain, draw, ..., steps)."""
-    shape = path.shape[2:]
-    ahead = pt.tensor("ahead", shape=shape, dtype="float64")
+    """Draw from `function` of the paths of each draw, each of shape (chain, draw, ..., steps)."""
+    draws, shapes = paths[-1].shape[:2], [path.shape[2:] for path in paths]
+    ends = np.cumsum([0, *(math.prod(shape) for shape in shapes)])
+    flat = pt.vector("ahead", shape=(int(ends[-1]),), dtype="float64")
+    parts = [
+        flat[begin:end].reshape(shape)
+        for (begin, end), shape in zip(pairwise(ends), shapes, strict=True)
+    ]
     seeded = {"random_seed": int(rng.integers(2**31))} | (compile_kwargs or {})
-    evaluate = Evaluator([pt.as_tensor(function(ahead))], ahead, posterior, model, seeded)
-    values = [evaluate(path[i], i)[0] for i in np.ndindex(*path.shape[:2])]
-    if values[0].shape != shape:
+    evaluate = Evaluator([pt.as_tensor(function(*parts))], flat, posterior, model, seeded)
+    values = [
+        evaluate(np.concatenate([path[i].ravel() for path in paths]), i)[0]
+        for i in np.ndindex(*draws)
+    ]
+    if values[0].shape != shapes[-1]:
         raise ValueError(
             f"response[{name!r}] returns an array of shape {values[0].shape} for a path of shape "
-            f"{shape}: return one value per step, as lambda x: pm.Normal.dist(0, pm.math.exp(x))."
+            f"{shapes[-1]}: return one value per step, as "
+            "lambda x: pm.Normal.dist(0, pm.math.exp(x))."
         )
-    return np.array(values).reshape(path.shape)
+    return np.array(values).reshape(paths[-1].shape)

@@ -39,7 +39,7 @@ def predict(
     steps: int | None = None,
     model: pm.Model | None = None,
     parameters: Mapping[str, ArrayLike] | None = None,
-    response: Mapping[str, Callable[[Any], Any]] | None = None,
+    response: Mapping[str, Callable[..., Any]] | None = None,
     thin: int | None = None,
     jitter: float = JITTER_DEFAULT,
     dims: str | None = None,
@@ -71,7 +71,8 @@ def predict(
     gp : pymc.gp.Latent, pymc_lgm.gp.SparseLatent, list of them, or variable
         The process of the model whose ``prior`` made f. If each class has its own process, the list
         of processes in the order of the classes. Or a series, the variable that ``pm.AR`` or
-        ``pm.GaussianRandomWalk`` returned, which may contain several series.
+        ``pm.GaussianRandomWalk`` returned, which may contain several series. Or a list of series,
+        the terms of a sum.
     Xnew : array_like, shape (points, d)
         For a process: new inputs, with the columns of X. The index of a data frame labels the
         points.
@@ -86,7 +87,10 @@ def predict(
     response : mapping of str to callable, optional
         For a series: quantities to draw given its path. Each function takes the path as a PyTensor
         variable, and returns a distribution or an expression, which may contain other variables of
-        the model: ``{"return": lambda x: pm.Normal.dist(0, pm.math.exp((level + x) / 2))}``.
+        the model: ``{"return": lambda x: pm.Normal.dist(0, pm.math.exp((level + x) / 2))}``. For a
+        list of series the function takes a path of each, in their order:
+        ``{"count": lambda trend, season: pm.Poisson.dist(pm.math.exp(trend + season))}``. An
+        effect of a new group is a draw from its prior, such as ``pm.Normal.dist(0, sd)``.
     thin : int, optional
         Use every thin-th draw of each chain. The default for a process leaves at most 1000 draws in
         total; the default for a series is all draws.

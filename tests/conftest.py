@@ -22,6 +22,8 @@ CHAINS = (
     "calibration.calibrate",
     "comparison.compare",
     "correction.correct",
+    "cross_validation.leave_one_out",
+    "cross_validation.loo",
     "inducing_points.place_inducing_points",
     "testing.joint_test",
 )

@@ -380,3 +380,46 @@ def test_errors_say_what_to_write():
         without = xr.DataTree.from_dict({"posterior": posterior.drop_vars(["level"])})
         with pytest.raises(ValueError, match=r"no \['level'\], which"):
             predict(without, x, steps=2, response={"y": lambda x: x + level})
+
+
+def test_the_terms_of_a_sum_go_on_together():
+    """Each series as if it were alone, and a response to all of them, with a new group's effect."""
+    with pm.Model() as model:
+        first = pm.Normal.dist(0, 1)
+        s, sd = pm.HalfNormal("s"), pm.HalfNormal("sd")
+        level = pm.GaussianRandomWalk("level", sigma=s, init_dist=first, shape=6)
+        cycle = pm.AR("cycle", rho=[-0.5, 0.2], sigma=0.3, init_dist=first, shape=6)
+        effect = pm.Normal("effect", 0, sd, shape=2)
+        mu = level + cycle + effect[np.arange(6) % 2]
+        pm.Poisson("y", pm.math.exp(mu), observed=np.ones(6))
+        rng, shape = np.random.default_rng(5), (4, 250)
+        posterior = {
+            "s": np.full(shape, 0.4),
+            "sd": np.full(shape, 2.0),
+            "level": rng.standard_normal((*shape, 6)),
+            "cycle": rng.standard_normal((*shape, 6)),
+            "effect": rng.standard_normal((*shape, 2)),
+        }
+        idata = az.from_dict({"posterior": posterior})
+        response = {
+            "eta": lambda level, cycle: level + cycle,
+            "new": lambda level, cycle: level + cycle + pm.Normal.dist(0, sd),
+        }
+        tree = lgm.predict(idata, [level, cycle], steps=3, response=response, random_seed=1)
+        alone = {
+            x.name: lgm.predict(idata, x, steps=3, random_seed=1)["predictions"]
+            for x in (level, cycle)
+        }
+    found = tree["predictions"]
+    for name, other in alone.items():
+        for moment in ("mean", "variance", "conditional_mean", "conditional_variance"):
+            xr.testing.assert_allclose(found[f"{name}_{moment}"], other[f"{name}_{moment}"])
+    np.testing.assert_allclose(found["eta"], found["level"] + found["cycle"])
+    # Paths of the two are independent given the draw.
+    noise = [found[name] - found[f"{name}_conditional_mean"] for name in alone]
+    z = np.sqrt(1000) * float(xr.corr(*(each.isel(step=0) for each in noise)))
+    assert abs(z) < 4.5
+    effects = (found["new"] - found["eta"]).values
+    np.testing.assert_allclose(effects.std(), 2.0, rtol=0.15)
+    assert np.ptp(effects, axis=-1).max() < 1e-12  # one for all steps of a draw
+    assert model.named_vars["effect"] is effect

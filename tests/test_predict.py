@@ -587,3 +587,52 @@ def test_processes_in_another_order_are_not_the_classes():
     _, idata = classes_trace(outputs=False)
     result = predict(idata, gps[::-1], XNEW, model=model, progressbar=False)["predictions"]
     assert not [name for name in result if str(name).startswith("y_")]
+
+
+@pytest.mark.parametrize("is_sum", [False, True])
+def test_terms_of_a_sum_are_its_parts_draw_by_draw(is_sum, monkeypatch):
+    """Each is what its variables make it, and all together are the predictor of PyMC."""
+    monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: is_sum)
+    n, rng = 6, np.random.default_rng(3)
+    covariate, month = rng.standard_normal(n), np.arange(n) % 3
+    with pm.Model(coords={"time": np.arange(10, 10 + n), "month": list("abc")}) as model:
+        first = pm.Normal.dist(0, 1)
+        trend = pm.GaussianRandomWalk(
+            "trend", sigma=pm.HalfNormal("s"), init_dist=first, dims="time"
+        )
+        season = pm.Normal("season", 0, 0.5, dims="month")
+        slope, mu = pm.Normal("slope"), pm.HalfNormal("mu")
+        eta = pm.Deterministic("eta", mu + trend + 2.0 * season[month] + slope * covariate)
+        pm.Poisson("y", pm.math.exp(eta), observed=np.ones(n), dims="time")
+        shapes = {"trend": (n,), "season": (3,), "slope": (), "s": (), "mu": ()}
+        posterior = {k: np.exp(rng.standard_normal((2, 3, *v))) for k, v in shapes.items()}
+        idata = az.from_dict({"posterior": posterior})
+        found = lgm.terms(idata)
+        expected = {
+            "trend": posterior["trend"],
+            "season": 2.0 * posterior["season"][..., month],
+            "slope": posterior["slope"][..., None] * covariate,
+            "constant": np.broadcast_to(posterior["mu"][..., None], (2, 3, n)),
+        }
+        for name, values in expected.items():
+            np.testing.assert_allclose(found[name].values, values, atol=1e-12)
+        assert found["trend"].dims == ("chain", "draw", "time")
+        np.testing.assert_array_equal(found["time"], np.arange(10, 10 + n))
+        assert set(lgm.terms(idata, ["season"])) == {"season", "constant"}
+        with pytest.raises(ValueError, match=r"\['mu'\] are no latent variables"):
+            lgm.terms(idata, ["mu"])
+    assert eta.name in model.named_vars
+
+
+def test_the_term_of_a_whitened_process_is_its_values():
+    model, _ = gp_model(reparameterize=True)
+    whitened = np.random.default_rng(0).standard_normal((2, 5, 4))
+    trace = make_trace(f_rotated_=whitened)
+    found = lgm.terms(trace, model=model)
+    for i in np.ndindex(2, 5):
+        ls, eta, mu = (trace["posterior"][name].values[i] for name in ("ls", "eta", "mu"))
+        r = (X - X.T) / ls
+        L = np.linalg.cholesky(eta**2 * np.exp(-0.5 * r**2) + JITTER * np.eye(4))
+        np.testing.assert_allclose(found["f"].values[i], L @ whitened[i], atol=1e-9)
+        total = sum(found[name].values[i] for name in found)
+        np.testing.assert_allclose(total, mu + L @ whitened[i], atol=1e-9)

@@ -3,6 +3,7 @@
 from pymc_lgm.model.latents import is_gaussian as is_gaussian
 from pymc_lgm.model.latents import is_process as is_process
 from pymc_lgm.model.left_gaussians import refuse_left_gaussians as refuse_left_gaussians
+from pymc_lgm.model.observations import Observations as Observations
 from pymc_lgm.model.read import LatentGaussianModel as LatentGaussianModel
 from pymc_lgm.model.read import find_latent as find_latent
 from pymc_lgm.model.read import find_latents as find_latents

@@ -330,6 +330,16 @@ class ModelFunctions:
         sums = csr_array((np.ones(index.size), (index, np.arange(index.size))), (count, index.size))
         return np.ascontiguousarray((sums @ elements.T).T)
 
+    @property
+    def element_sites(self) -> NDArray[np.intp] | None:
+        """Which f_i each element of ``likelihood.elements`` reads; ``None`` if some read several.
+
+        An element that reads none is said to read the first.
+        """
+        if self.sets is not None or self._site_index is None:
+            return None
+        return self._site_index
+
     @cached_property
     def generic_theta(self) -> Array:
         """A theta (p,) beside the one that the model is checked at: structure is looked for here.

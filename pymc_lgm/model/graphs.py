@@ -144,6 +144,8 @@ class Graphs:
         Whether the likelihood is declared to be log-concave in f.
     likelihood, prior : dict of str to variable
         Log densities, elementwise: those that depend on f, and those that depend on theta alone.
+    cuts : dict of variable to variable
+        Variables of the model that densities read, and what they are as graphs of the form's f.
     """
 
     def __init__(
@@ -232,10 +234,14 @@ class Graphs:
             and self.form.cuts.get(rv.owner.inputs[-1]) is self._f
         }
         self.log_concave = are_log_concave(reading.terms, self.form.cuts)
-        self.form.cuts = {}  # A random variable cannot be pickled, and is not needed any more.
+        self.cuts = dict(self.form.cuts)
+        self.form.cuts = {}  # A random variable cannot be pickled, and no chain needs it.
         alone = len(signs) == 1 and {*signs} == {*self.likelihood}
         self.signs: Variable | None = signs.popitem()[1] if alone else None
         """s of a likelihood that is one probit of f itself, ∏ Φ(s_i f_i)."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "cuts"}
 
     # Of theta, of (f, theta), or of (rows of f, theta)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -62,6 +63,7 @@ class LatentGaussianModel(ModelFunctions):
         compile_kwargs: dict[str, Any] | None = None,
         covariance: bool = True,
         collapse: bool = True,
+        integrates: bool = True,
     ) -> LatentGaussianModel:
         """Read a PyMC model.
 
@@ -86,6 +88,9 @@ class LatentGaussianModel(ModelFunctions):
         collapse : bool
             Whether coefficients in the mean of a process are latent with it, as `PseudoMarginal`
             has them; otherwise hyper-parameters.
+        integrates : bool
+            Whether effects that each observation has for itself are integrated out of the
+            likelihood; otherwise they are a part of f.
 
         Raises
         ------
@@ -120,6 +125,7 @@ class LatentGaussianModel(ModelFunctions):
         if theta is not None:
             among = [rv for rv in model.free_RVs if is_process(rv) or is_inducing(rv)]
         reading = find_latents(model, latent, among, collapse=collapse)
+        reading = reading if integrates else replace(reading, integrates=False)
         values = [model.rvs_to_values[each.rv] for each in reading.latents]
         missing = [model.rvs_to_values[rv] for rv in reading.missing]
         if theta is None:

@@ -57,6 +57,8 @@ class Reading:
     joins : bool
         Whether observations read an element of one linear predictor that many of them read beside
         elements of another. Its elements are told apart then: one for each observation.
+    integrates : bool
+        Whether effects that each element of the predictor has for itself are integrated out.
     """
 
     latents: list[Latent]
@@ -65,6 +67,7 @@ class Reading:
     missing: list[Variable]
     left: dict[Variable, str] = field(default_factory=dict)
     joins: bool = False
+    integrates: bool = True
 
     @cached_property
     def is_one_vector(self) -> bool:

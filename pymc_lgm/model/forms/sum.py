@@ -584,7 +584,7 @@ def _own_effects(
 ) -> _Own | None:
     """The largest latent variable of which each element of eta reads an element of its own."""
     latents = setting.reading.latents
-    if setting.reading.joins or len(latents) < 2:
+    if setting.reading.joins or not setting.reading.integrates or len(latents) < 2:
         return None
     if setting.at.size > MANY_HYPERPARAMETERS:
         return None  # theta moves by the evidence's gradient, which a quadrature does not have

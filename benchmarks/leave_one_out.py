@@ -1,0 +1,132 @@
+"""Leave-one-out cross-validation: Pareto k of plain weights and of those of `lgm.loo`.
+
+    python benchmarks/leave_one_out.py [--quick] [--models counts ...]
+
+"plain" are the weights 1 / p(y_k | f, theta) of ``az.loo``. "f_k alone" integrates over the one
+element of f that the observation reads, given all others. "line" is `lgm.loo`. The columns have the
+percentage of observations whose Pareto k is above 0.7, the expected log predictive density, and the
+seconds that `lgm.loo` took after sampling.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import arviz as az
+import numpy as np
+import pymc as pm
+
+from _results import Table, arguments
+
+import pymc_lgm as lgm
+
+from pymc_lgm import cross_validation
+
+
+def smooth(rng: np.random.Generator, n: int) -> pm.Model:
+    x = np.sort(rng.uniform(0, 10, n))
+    y = rng.poisson(np.exp(1.5 * np.sin(x)))
+    return process(x, y, ls=1.5)
+
+
+def rough(rng: np.random.Generator, n: int) -> pm.Model:
+    x = np.sort(rng.uniform(0, 10, n))
+    y = rng.poisson(np.exp(rng.standard_normal(n)))
+    return process(x, y, ls=0.1)
+
+
+def process(x: np.ndarray, y: np.ndarray, ls: float) -> pm.Model:
+    with pm.Model() as model:
+        eta, scale = pm.HalfNormal("eta", 1), pm.LogNormal("ls", np.log(ls), 0.3)
+        gp = pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.Matern32(1, ls=scale))
+        f = gp.prior("f", x[:, None], reparameterize=False, jitter=1e-6)
+        pm.Poisson("y", pm.math.exp(f), observed=y)
+    return model
+
+
+def series(rng: np.random.Generator, n: int) -> pm.Model:
+    trend = np.cumsum(0.2 * rng.standard_normal(n))
+    y = rng.poisson(np.exp(trend + 0.8 * rng.standard_normal(n)))
+    with pm.Model() as model:
+        first = pm.Normal.dist(0, 1)
+        x = pm.GaussianRandomWalk("x", sigma=pm.HalfNormal("s"), init_dist=first, shape=n)
+        e = pm.Normal("e", 0, pm.HalfNormal("overdispersion"), shape=n)
+        pm.Poisson("y", pm.math.exp(x + e), observed=y)
+    return model
+
+
+def areas(rng: np.random.Generator, n: int) -> pm.Model:
+    side = round(np.sqrt(n))
+    at = np.arange(side**2).reshape(side, side)
+    pairs = [at[:, :-1].ravel(), at[:, 1:].ravel()], [at[:-1].ravel(), at[1:].ravel()]
+    W = lgm.spatial.adjacency(np.hstack([np.array(each) for each in pairs]).T)
+    y = rng.poisson(5.0 * np.exp(0.6 * rng.standard_normal(side**2)))
+    with pm.Model() as model:
+        phi = pm.ICAR("phi", W=W)
+        e = pm.Normal("e", 0, pm.HalfNormal("sigma"), shape=side**2)
+        level = pm.Normal("level", 0, 2)
+        pm.Poisson("y", 5.0 * pm.math.exp(level + pm.HalfNormal("tau") * phi + e), observed=y)
+    return model
+
+
+MODELS = {"smooth": smooth, "rough": rough, "series": series, "areas": areas}
+
+
+def alone(likelihood, prior):
+    """As a q whose Σ is the identity: the direction is e_k, and I − W Σ has to be K⁻¹."""
+    q = lgm_laplace(likelihood, prior)
+    posterior = SimpleNamespace(
+        covariance_times=lambda x: x, precision_times=lambda x: x - prior.inverse_times(x)
+    )
+    return SimpleNamespace(posterior=posterior, center=q.center, mean=prior.mean)
+
+
+lgm_laplace = cross_validation.laplace
+
+
+def main() -> None:
+    parser = arguments(__doc__, quick="25 observations, short chains")
+    parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--n", type=int, default=100)
+    parser.add_argument("--draws", type=int, default=500)
+    args = parser.parse_args()
+    if args.quick:
+        args.n, args.draws = 25, 50
+    columns = {"model": "<6", "n": "", "plain, %": ".0f", "f_k alone, %": ".0f", "line, %": ".0f"}
+    columns |= {"plain elpd": ".1f", "elpd": ".1f", "se": ".1f", "s": ".0f"}
+    table = Table(args, "", columns, keys=2)
+    warnings.filterwarnings("ignore", message="Estimated shape parameter")
+    for name in args.models:
+        if table.has(name, args.n):
+            continue
+        with MODELS[name](np.random.default_rng(0), args.n):
+            idata = pm.sample(
+                args.draws,
+                tune=args.draws,
+                chains=2,
+                step=lgm.PseudoMarginal(),
+                random_seed=1,
+                progressbar=False,
+            )
+            start = time.perf_counter()
+            found = lgm.loo(idata, progressbar=False)
+            seconds = time.perf_counter() - start
+            of_one = None
+            if name in ("smooth", "rough"):
+                with patch.object(cross_validation, "laplace", alone):
+                    of_one = lgm.loo(idata, progressbar=False)
+            pm.compute_log_likelihood(idata, progressbar=False)
+            plain = az.loo(idata, pointwise=True)
+        shares = [
+            None if each is None else 100 * float((each.pareto_k > 0.7).mean())
+            for each in (plain, of_one, found)
+        ]
+        table.row(name, args.n, *shares, plain.elpd, found.elpd, found.se, seconds)
+
+
+if __name__ == "__main__":
+    main()

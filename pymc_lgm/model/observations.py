@@ -1,0 +1,111 @@
+"""The observations of a variable one by one: the element of f that each reads, and new values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pymc as pm
+
+from numpy.typing import NDArray
+from pymc.pytensorf import compile as pymc_compile
+from pymc.pytensorf import extract_obs_data
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+
+from pymc_lgm.linalg import Array
+from pymc_lgm.model.read import LatentGaussianModel
+
+__all__ = ["Observations"]
+
+Index = NDArray[np.intp]
+
+
+class Observations:
+    """The observations of one variable that depends on f.
+
+    Attributes
+    ----------
+    name : str
+    values : ndarray
+        Observed values.
+    which, site : ndarray of int, shape (M,)
+        Elements of the likelihood that the observations are, and the f_i that each reads.
+    """
+
+    def __init__(
+        self,
+        model: pm.Model,
+        lgm: LatentGaussianModel,
+        var_name: str | None = None,
+    ):
+        rv = self._rv = _chosen(model, lgm, var_name)
+        self.name = str(rv.name)
+        self.values = np.asarray(extract_obs_data(model.rvs_to_values[rv]))
+        self.which, self.site = _observations(lgm, self.name, self.values.size)
+        self._model, self._lgm = model, lgm
+
+    def layers(self) -> list[Index]:
+        """Observations in groups, of which none has two that read the same f_i."""
+        left, layers = np.arange(self.site.size), []
+        while left.size:
+            _, first = np.unique(self.site[left], return_index=True)
+            layers.append(left[np.sort(first)])
+            left = np.delete(left, first)
+        return layers
+
+    def replication(
+        self, random_seed: int, compile_kwargs: dict[str, Any]
+    ) -> Callable[[Array, dict[Any, Any]], Array]:
+        """A row of f and the other variables of a draw -> new values of the variable."""
+        lgm = self._lgm
+        (y,) = clone_replace([self._rv], dict(lgm.graphs.cuts), rebuild_strict=False)
+        reached = set(ancestors([y]))
+        form: Any = lgm.form
+        # A sum reads its last elements, which its graphs call eta.
+        eta = getattr(form, "_eta", None)
+        is_sum = eta is not None and eta in reached
+        others = [v for v in self._model.free_RVs if v in reached]
+        inputs = [eta if is_sum else form.f, *others]
+        options = {"on_unused_input": "ignore", "random_seed": random_seed} | compile_kwargs
+        draw = pymc_compile(inputs, y, **options)
+
+        def replicate(row: Array, natural: dict[Any, Any]) -> Array:
+            seen = row[form.of_eta] if is_sum else row
+            return np.asarray(draw(seen, *(natural[v] for v in others)))
+
+        return replicate
+
+
+def _chosen(model: pm.Model, lgm: LatentGaussianModel, var_name: str | None) -> Any:
+    """The observed variable, or say why there is none."""
+    observed = {str(rv.name): rv for rv in model.observed_RVs}
+    names = [name for name in lgm.likelihood_names if name in observed]
+    if var_name not in names and (var_name is not None or len(names) != 1):
+        raise ValueError(
+            f"Observed variables that depend on {lgm.latent!r} are {names}: name one of them, as "
+            f"in var_name={(names or ['y'])[0]!r}."
+        )
+    return observed[names[0] if var_name is None else var_name]
+
+
+def _observations(lgm: LatentGaussianModel, name: str, size: int) -> tuple[Index, Index]:
+    """Elements of the likelihood that are observations of a variable, and the f_i they read."""
+    point = lgm.generic_theta
+    values = lgm.graphs.term_values(np.array(lgm.mean(point)), point)
+    sizes = dict(zip(lgm.likelihood_names, (np.size(v) for v in values), strict=True))
+    begin = 0
+    for other in lgm.likelihood_names:
+        if other == name:
+            break
+        begin += sizes[other]
+    which = begin + np.arange(sizes[name])
+    sites = lgm.element_sites
+    if sites is None or sizes[name] != size:
+        raise ValueError(
+            f"An observation of {name!r} reads several elements of {lgm.latent!r}. This is for "
+            "observations that read one element each, so that p(y_k | f_i) is a density. For the "
+            "rest write pm.compute_log_likelihood(idata) and az.loo(idata)."
+        )
+    return which, sites[which]

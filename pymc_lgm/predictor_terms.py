@@ -1,0 +1,144 @@
+"""The terms of a linear predictor at the data: what each latent variable adds, draw by draw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pymc_lgm.drawn import model_of, thinned, trace_of
+from pymc_lgm.linalg import Array
+from pymc_lgm.model import LatentGaussianModel, Observations
+from pymc_lgm.model.points import Point, Points
+
+__all__ = ["terms"]
+
+REST = "constant"
+"""Name of what does not depend on a latent variable."""
+
+
+def terms(
+    idata: Any,
+    names: Sequence[str] | None = None,
+    model: pm.Model | None = None,
+    *,
+    var_name: str | None = None,
+    thin: int | None = None,
+    compile_kwargs: dict[str, Any] | None = None,
+) -> xr.Dataset:
+    r"""Compute what each latent variable adds to the linear predictor of each observation.
+
+    The predictor is affine in the latent variables,
+
+    .. math:: \eta = c(\theta) + \sum_k A_k(\theta)\, x_k,
+
+    and the term of :math:`x_k` is :math:`A_k(\theta)\, x_k`, of every draw: a trend, a season, the
+    effects of groups, a covariate times its coefficient. Their sum with ``constant`` is the
+    predictor itself.
+
+    Parameters
+    ----------
+    idata : DataTree or whatever ``arviz.convert_to_datatree`` takes
+        A trace of the model by any sampler, with theta and all latent variables.
+    names : sequence of str, optional
+        Latent variables, by default all. The process of ``gp.prior("f", X)`` is "f".
+    model : pymc.Model, optional
+        By default the model of the context.
+    var_name : str, optional
+        The observed variable, if several depend on the predictor.
+    thin : int, optional
+        Use every thin-th draw of each chain, by default all.
+    compile_kwargs : optional
+        As in `pymc.sample`.
+
+    Returns
+    -------
+    Dataset
+        A variable for each term, with dims chain, draw and those of the observed variable, and
+        ``constant``, :math:`c(\theta)`. Bands are ``terms.quantile([0.05, 0.95], ("chain",
+        "draw"))``, and ``terms[["trend", "season"]].to_array().sum("variable")`` is a sum of terms.
+
+    Raises
+    ------
+    ValueError
+        A name is no latent variable, the trace lacks a variable, or an observation reads several
+        elements of the predictor.
+
+    See Also
+    --------
+    predict : The same at new inputs, or steps ahead.
+
+    Notes
+    -----
+    O(n) or O(n²) operations per draw and term, and no factorization for a dense process unless the
+    model has it whitened.
+
+    Examples
+    --------
+    >>> import arviz as az, numpy as np, pymc as pm, pymc_lgm as lgm
+    >>> with pm.Model():
+    ...     a = pm.Normal("a")
+    ...     b = pm.Normal("b")
+    ...     y = pm.Poisson("y", pm.math.exp(a + b * np.array([0.0, 1.0, 2.0])), observed=[1, 2, 4])
+    ...     idata = az.from_dict({"posterior": {"a": np.array([[0.5]]), "b": np.array([[2.0]])}})
+    ...     found = lgm.terms(idata)
+    >>> found["a"].values[0, 0], found["b"].values[0, 0], found["constant"].values[0, 0]
+    (array([0.5, 0.5, 0.5]), array([0., 2., 4.]), array([0., 0., 0.]))
+    """
+    model = model_of(model, "lgm.terms(idata)")
+    tree = trace_of(idata)
+    posterior = tree["posterior"].to_dataset() if "posterior" in tree.children else xr.Dataset()
+    lgm = LatentGaussianModel.from_pymc(
+        model, compile_kwargs=compile_kwargs or {}, integrates=False
+    )
+    y = Observations(model, lgm, var_name)
+    rvs = {value.name: rv for value, rv in model.values_to_rvs.items()}
+    values = {str(rvs[v].name).removesuffix("_rotated_"): v for v in lgm.latents}
+    chosen = list(values) if names is None else list(names)
+    if unknown := [name for name in chosen if name not in values]:
+        raise ValueError(
+            f"{unknown} are no latent variables of the predictor. Write names of {list(values)}."
+        )
+    needed = {*lgm.theta_names, *lgm.latents, *lgm.other_names}
+    posterior = thinned(posterior, [str(rvs[v].name) for v in needed], thin)
+    draws = {
+        str(name): each.transpose("chain", "draw", ...).values for name, each in posterior.items()
+    }
+    points = Points(model, draws)
+    shape = posterior.sizes["chain"], posterior.sizes["draw"]
+    found = np.empty((len(chosen) + 1, *shape, y.site.size))
+    for i in np.ndindex(*shape):
+        found[:, *i] = _terms(lgm, points(i), [values[name] for name in chosen])[:, y.site]
+    return _dataset(model, posterior, y, [*chosen, REST], found)
+
+
+def _terms(lgm: LatentGaussianModel, point: Point, values: Sequence[str]) -> Array:
+    """A_k x_k of each latent variable, and c, (K + 1, n)."""
+    lgm.read(point)
+    theta = lgm.theta_of(point)
+    nothing = point | {name: np.zeros_like(point[name]) for name in lgm.latents}
+    c = lgm.f_of(theta, nothing)
+    parts = [lgm.f_of(theta, nothing | {name: point[name]}) - c for name in values]
+    return np.array([*parts, c])
+
+
+def _dataset(
+    model: pm.Model, posterior: xr.Dataset, y: Observations, names: Sequence[str], found: Array
+) -> xr.Dataset:
+    """Variables with the dims of y."""
+    dims = model.named_vars_to_dims.get(y.name, ())
+    dims = [dim or f"{y.name}_dim_{k}" for k, dim in enumerate(dims)]
+    dims = dims or [f"{y.name}_dim_{k}" for k in range(y.values.ndim)]
+    coords = {name: posterior[name].values for name in ("chain", "draw")}
+    for dim, length in zip(dims, y.values.shape, strict=True):
+        labels = model.coords.get(dim)
+        coords[dim] = np.arange(length) if labels is None else np.asarray(labels)
+    shape = (*found.shape[1:3], *y.values.shape)
+    variables = {
+        name: (("chain", "draw", *dims), each.reshape(shape))
+        for name, each in zip(names, found, strict=True)
+    }
+    return xr.Dataset(variables, coords)
