@@ -25,9 +25,10 @@ from pytensor.link.basic import PerformLinker
 from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.amplitudes import find_amplitudes
+from pymc_lgm.model.class_sets import logits_of
 from pymc_lgm.model.compiling import compiled
 from pymc_lgm.model.forms import Form, Setting, forms_of
-from pymc_lgm.model.log_concave import are_log_concave
+from pymc_lgm.model.log_concave import are_log_concave, are_softmaxes
 from pymc_lgm.model.missing import Missing
 from pymc_lgm.model.operations import INDEXING, SETTING
 from pymc_lgm.model.parts import simplified
@@ -231,6 +232,8 @@ class Graphs:
             and self.form.cuts.get(rv.owner.inputs[-1]) is self._f
         }
         self.log_concave = are_log_concave(reading.terms, self.form.cuts)
+        is_softmax = are_softmaxes(reading.terms, self.form.cuts)
+        self._logits = logits_of([*self.likelihood.values()], self._f) if is_softmax else None
         self.form.cuts = {}  # A random variable cannot be pickled, and is not needed any more.
         alone = len(signs) == 1 and {*signs} == {*self.likelihood}
         self.signs: Variable | None = signs.popitem()[1] if alone else None
@@ -379,9 +382,7 @@ class Graphs:
 
     def reads(self, f: Array, theta: Array) -> LikelihoodReads:
         """Which f_i the likelihood reads: shapes are evaluated at (f, theta)."""
-        densities = list(self.likelihood.values())
-        values = {self._f: f, self.theta: theta}
-        values |= {v: v.get_value() for v in self._moving}
+        densities, values = list(self.likelihood.values()), self._values(f, theta)
         terms = [terms_of(density, self._f) for density in densities]
         elements = pt.concatenate([density.ravel() for density in densities] or [self._f[:0]])
         found = reads_of([elements, *(v for each in terms for v in each)], self._f, values)
@@ -390,6 +391,15 @@ class Graphs:
             name: [next(rest) for _ in of] for name, of in zip(self.likelihood, terms, strict=True)
         }
         return LikelihoodReads(each, found[0])
+
+    def are_classes(self, sets: NDArray[np.intp], f: Array, theta: Array) -> bool:
+        """Whether W's blocks are diag(D) − u uᵀ at every f: shapes are evaluated at (f, theta)."""
+        values = self._values(f, theta)
+        return self._logits is not None and self._logits.are_classes(sets, self._f, values)
+
+    def _values(self, f: Array, theta: Array) -> dict[Variable, Array]:
+        """Values of all that the likelihood's graph depends on and that may move."""
+        return {self._f: f, self.theta: theta} | {v: v.get_value() for v in self._moving}
 
     @cached_property
     def amplitudes(self) -> Array:
