@@ -58,7 +58,7 @@ class Logits:
             As `pymc_lgm.gaussian.sites.SiteBlocks` has them.
         f : variable
         values : mapping
-            What `pymc_lgm.model.reads.reads_of` evaluates shapes at.
+            Shapes are evaluated at these, as in `pymc_lgm.model.reads.reads_of`.
         """
         n, s = np.size(values[f]), sets.shape[1]
         if s < 3 or (sets < 0).any():

@@ -12,7 +12,7 @@ import pytensor
 import pytensor.tensor as pt
 
 from numpy.typing import NDArray
-from pymc.distributions.distribution import PartialObservedRV
+from pymc.distributions.distribution import PartialObservedRV, SymbolicRandomVariable
 from pymc.logprob.basic import transformed_conditional_logp
 from pymc.logprob.utils import replace_rvs_by_values
 from pytensor.compile.mode import get_mode
@@ -21,6 +21,7 @@ from pytensor.gradient import DisconnectedInputError, NullTypeGradError
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.link.basic import PerformLinker
+from pytensor.tensor.random.op import RandomVariable
 
 from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
 from pymc_lgm.linalg import Array
@@ -34,7 +35,7 @@ from pymc_lgm.model.operations import INDEXING, SETTING
 from pymc_lgm.model.parts import simplified
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.reads import Reads, reads_of, terms_of
-from pymc_lgm.model.refusals import shapes_disagree
+from pymc_lgm.model.refusals import draws, shapes_disagree
 from pymc_lgm.model.theta_gradient import theta_derivative, theta_gradient
 
 __all__ = ["Block", "Graphs", "LikelihoodReads", "Variable"]
@@ -91,6 +92,14 @@ def _log_densities(
         strict=True,
     )
     return [densities[term] for term in reading.terms]
+
+
+def _refuse_draws(densities: Mapping[str, Variable]) -> None:
+    """Raise if a density is random itself."""
+    for name, density in densities.items():
+        nodes = (v.owner for v in ancestors([density]) if v.owner is not None)
+        if any(isinstance(node.op, RandomVariable | SymbolicRandomVariable) for node in nodes):
+            raise ValueError(draws(name))
 
 
 def _in_the_first_form_that_fits(setting: Setting) -> tuple[Form, list[Variable]]:
@@ -210,6 +219,7 @@ class Graphs:
                 self.likelihood[rv.name] = density
             elif self.theta in depends_on:
                 self.prior[rv.name] = density
+        _refuse_draws(self.prior | self.likelihood)
         data = set(ancestors([*model.named_vars.values(), *model.rvs_to_values.values()]))
         self._moving = [
             v

@@ -152,10 +152,10 @@ def read_latents(
         found = find_frontier(terms, [latent.node for latent in latents], model.basic_RVs)
         of_node = {latent.node: latent.rv for latent in latents}
         refused = _one_number_first({of_node[node]: why for node, why in found.refused.items()})
-        reason = None
+        reason, single = None, {}
         if not refused:
-            reason = "a density reads one number that is made of it"
-            refused = dict.fromkeys(single_in(terms, found.predictor, of_node))
+            single = single_in(terms, found.predictor, of_node)
+            refused = dict.fromkeys(single)
         if not refused and len(found.predictor) > 1:
             reason = "many observations read each of its elements beside another linear predictor"
             shared = shared_in(terms, found.predictor, latents)
@@ -178,12 +178,18 @@ def read_latents(
                 outer = next(of_node[x] for x in why.outputs if x in of_node)
                 raise ValueError(refusals.hidden_layer(str(rv.name), str(outer.name)))
             if rv in named:
-                raise ValueError(refusals.not_affine_in(str(rv.name), why and name_of(why)))
-        left |= {
-            rv: refusals.left_in(name_of(why)) if why else str(reason)
-            for rv, why in refused.items()
-        }
+                where = why and _called(why, of_node)
+                raise ValueError(refusals.not_affine_in(str(rv.name), where))
+        for rv, why in refused.items():
+            of_one = refusals.left_alone(single[rv]) if rv in single else str(reason)
+            left[rv] = refusals.left_in(_called(why, of_node)) if why else of_one
         chosen = [rv for rv in chosen if rv not in refused]
+
+
+def _called(node: Any, of_node: dict[Variable, Variable]) -> str:
+    """Name a node: another latent variable, or an operation."""
+    latent = next((of_node[x].name for x in node.outputs if x in of_node), None)
+    return name_of(node) if latent is None else str(latent).removesuffix("_rotated_")
 
 
 def _one_number_first(refused: dict[Variable, Any]) -> dict[Variable, Any]:
