@@ -117,7 +117,7 @@ def data_that_are_simulated() -> None:
     step()
 
 
-@refused("'xx' is Gaussian and has 20 elements, but 'f' depends on it")
+@refused("'xx' is Gaussian and has 20 elements, but the prior of 'f' depends on it")
 def inputs_that_are_uncertain() -> None:
     inputs = pm.Normal("xx", np.arange(20.0), 0.1, shape=20)
     pm.Poisson("y", pm.math.exp(latent(X=inputs[:, None])), observed=np.ones(20))

@@ -177,19 +177,21 @@ def read_latents(
             if rv in named and why and is_inducing(rv):
                 outer = next(of_node[x] for x in why.outputs if x in of_node)
                 raise ValueError(refusals.hidden_layer(str(rv.name), str(outer.name)))
+            if why:
+                left[rv] = _reason(why, of_node)
+            else:
+                left[rv] = refusals.left_alone(single[rv]) if rv in single else str(reason)
             if rv in named:
-                where = why and _called(why, of_node)
-                raise ValueError(refusals.not_affine_in(str(rv.name), where))
-        for rv, why in refused.items():
-            of_one = refusals.left_alone(single[rv]) if rv in single else str(reason)
-            left[rv] = refusals.left_in(_called(why, of_node)) if why else of_one
+                raise ValueError(refusals.not_latent(str(rv.name), left[rv]))
         chosen = [rv for rv in chosen if rv not in refused]
 
 
-def _called(node: Any, of_node: dict[Variable, Variable]) -> str:
-    """Name a node: another latent variable, or an operation."""
+def _reason(node: Any, of_node: dict[Variable, Variable]) -> str:
+    """Say which prior of a latent variable, or which operation, stands in the way."""
     latent = next((of_node[x].name for x in node.outputs if x in of_node), None)
-    return name_of(node) if latent is None else str(latent).removesuffix("_rotated_")
+    if latent is None:
+        return refusals.left_in(name_of(node))
+    return refusals.left_in_prior(str(latent).removesuffix("_rotated_"))
 
 
 def _one_number_first(refused: dict[Variable, Any]) -> dict[Variable, Any]:

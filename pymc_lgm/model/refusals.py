@@ -17,6 +17,7 @@ __all__ = [
     "left_few",
     "left_gaussian",
     "left_in",
+    "left_in_prior",
     "map_jumps",
     "minibatch",
     "moves_nothing",
@@ -30,11 +31,11 @@ __all__ = [
     "not_a_hyperparameter",
     "not_a_latent",
     "not_affine",
-    "not_affine_in",
     "not_connected",
     "not_finite",
     "not_integrated",
     "not_known",
+    "not_latent",
     "not_named",
     "nothing_reads",
     "observed_process",
@@ -192,16 +193,11 @@ def not_a_hyperparameter(name: str) -> str:
     )
 
 
-def not_affine_in(name: str, where: str | None) -> str:
+def not_latent(name: str, reason: str) -> str:
     """A latent that the user has named, and that is none."""
-    if where is None:
-        return (
-            f"{name!r} cannot be latent: it is one number that a density reads by itself, and no "
-            "part of a linear predictor. Leave it out of latent=, and it is a hyper-parameter."
-        )
     return (
-        f"{name!r} cannot be latent: {where!r} depends on it in a way that is not affine, or has "
-        "it in its covariance. Leave it out of latent=, and it is a hyper-parameter."
+        f"{name!r} cannot be latent: {reason}. Leave it out of latent=, and it is a "
+        "hyper-parameter."
     )
 
 
@@ -228,9 +224,17 @@ def left_alone(density: str) -> str:
     return f"{density!r} reads one number that is made of it"
 
 
-def left_in(where: str) -> str:
-    """An operation that is not affine, or a covariance."""
-    return f"{where!r} depends on it in a way that is not affine, or has it in its covariance"
+def left_in(operation: str) -> str:
+    """An operation that is not affine."""
+    return f"{operation!r} depends on it in a way that is not affine"
+
+
+def left_in_prior(name: str) -> str:
+    """A covariance, a mean that is not affine, or a series."""
+    return (
+        f"the prior of {name!r} depends on it, and the samplers integrate out no more than an "
+        "affine mean of a pm.Normal or a pm.MvNormal"
+    )
 
 
 def left_gaussian(
@@ -299,7 +303,8 @@ def not_finite(latents: str, index: int, where: str = "at the starting point") -
     """A NaN in what the predictor is made of."""
     return (
         f"The linear predictor of {latents!r} is not finite at index {index} {where}. Remove or "
-        "impute a NaN or an infinity in that row of X."
+        "impute a NaN or an infinity in that row of X, or start elsewhere, with initval= of a "
+        "variable, if it is finite there."
     )
 
 
