@@ -79,3 +79,15 @@ def test_a_flat_prior_has_no_draw_and_needs_none() -> None:
         pm.Normal("y", b[GROUP], pm.math.exp(spread), observed=np.sin(np.arange(N)))
     ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
     assert list(ours.latents) == ["b"]
+
+
+def test_few_effects_with_a_penalty_on_their_sum_are_latent() -> None:
+    """The sum is one number that a density reads alone; the predictor is made of them, too."""
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, pm.HalfNormal("s"), shape=4)
+        pm.Poisson("y", pm.math.exp(b[np.arange(8) % 4]), observed=np.arange(8) % 3)
+        pm.Potential("penalty", -10.0 * b.sum() ** 2)
+    read = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    assert read.latents == ("b",)
+    assert (read.n, read.rank) == (5, 4)
+    assert max(read.check(draws=3).values()) < 1e-9

@@ -630,7 +630,7 @@ def test_the_level_of_a_process_is_latent_unless_the_user_says_otherwise():
 def test_what_is_named_and_cannot_be_is_refused():
     with pytest.raises(ValueError, match=r"(?s)'s' cannot be latent.*'b'.*hyper-parameter"):
         latents_of(scale_that_enters_affinely_too, latent=["f", "b", "s"])
-    with pytest.raises(ValueError, match=r"'log_sd' cannot be latent: it is one number"):
+    with pytest.raises(ValueError, match=r"'log_sd' cannot be latent: 'y' reads one number"):
         latents_of(noise_of_all, latent=["f", "log_sd"])
 
 

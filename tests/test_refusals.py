@@ -3,6 +3,8 @@ what goes wrong during sampling is a counted rejection, and the chain goes on.""
 
 from __future__ import annotations
 
+import warnings
+
 from collections.abc import Callable
 from typing import Any
 
@@ -72,9 +74,59 @@ def refused(
 # Which latent
 
 
-@refused("no latent Gaussian vector", "reparameterize=False", r"step=pm.NUTS\(\)")
+@refused("no latent Gaussian vector: 'm' is Gaussian, but 'y' reads one number", r"pm.NUTS\(\)")
 def no_latent() -> None:
     pm.Normal("y", pm.Normal("m"), 1, observed=[1.0])
+    step()
+
+
+@refused(r"none of its free variables \(s, b\)", "effects, .* as pm.Normal", r"pm.NUTS\(\)")
+def effects_that_are_not_gaussian() -> None:
+    b = pm.Laplace("b", 0, pm.HalfNormal("s"), shape=4)
+    pm.Poisson("y", pm.math.exp(b), observed=Y)
+    step()
+
+
+@refused("'b' is Gaussian, but 'k', which is discrete, decides how it enters")
+def effects_of_classes_that_are_not_known() -> None:
+    k, b = pm.Categorical("k", p=np.full(3, 1 / 3), shape=4), pm.Normal("b", shape=3)
+    pm.Normal("y", b[k], 1, observed=Y)
+    step()
+
+
+@refused("'b' could be latent, but hyper-parameters are named", r"PseudoMarginal\(\[b, \.\.\.")
+def effects_that_are_not_named() -> None:
+    s = pm.HalfNormal("s")
+    pm.Poisson("y", pm.math.exp(pm.Normal("b", 0, s, shape=4)), observed=Y)
+    step([s])
+
+
+@refused("'b' has a transform, so it is not Gaussian", "Remove transform=")
+def effects_with_bounds() -> None:
+    within = pm.distributions.transforms.Interval(-3, 3)
+    pm.Poisson("y", pm.math.exp(pm.Normal("b", shape=4, transform=within)), observed=Y)
+    step()
+
+
+@refused("density of 'y' draws random numbers", "Write the density of the data")
+def data_that_are_simulated() -> None:
+    b = pm.Normal("b", shape=4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of PyTensor, about PyMC
+        pm.Simulator("y", lambda rng, b, size: rng.normal(b, 1.0), b, observed=np.zeros(4))
+    step()
+
+
+@refused("'xx' is Gaussian and has 20 elements, but the prior of 'f' depends on it")
+def inputs_that_are_uncertain() -> None:
+    inputs = pm.Normal("xx", np.arange(20.0), 0.1, shape=20)
+    pm.Poisson("y", pm.math.exp(latent(X=inputs[:, None])), observed=np.ones(20))
+    step()
+
+
+@refused("No density reads 'b'", "no likelihood to sample from. Write one")
+def effects_without_a_likelihood() -> None:
+    pm.Normal("b", 0, pm.HalfNormal("s"), shape=4)
     step()
 
 

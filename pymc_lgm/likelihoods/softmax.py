@@ -22,6 +22,7 @@ class SoftmaxRV(LikelihoodRV):
     extended_signature = "[rng],[size],(c)->[rng],()"
     _print_name = ("Softmax", "\\operatorname{Softmax}")
     is_log_concave = True
+    is_softmax = True
 
     @override
     @classmethod

@@ -118,10 +118,7 @@ class Audit:
         self._latents = self._names[: len(latents)]
         # Whether PyMC has factorized a covariance for it, which rounding may have kept from it.
         self._is_dense = np.array([isinstance(rv.owner.op, MvNormalRV) for rv in latents])
-        densities = model.logp(vars=terms, sum=False)
-        sums = [each if each.ndim == 0 else pt.sum(each) for each in densities]
-        self._sums = list(model.value_vars), sums
-        self._sizes = [pt.sum(abs(each)) for each in densities]
+        self._densities = list(model.value_vars), model.logp(vars=terms, sum=False)
         self._inputs = [value.name for value in model.value_vars]
         self._function: Callable[..., list[Array]] | None = None
         self._is_stable = False
@@ -194,7 +191,9 @@ class Audit:
         Before anything has differed |sum| stands for the latter.
         """
         if self._function is None:
-            self._function = called_once(*self._sums)
+            inputs, densities = self._densities
+            sums = [each if each.ndim == 0 else pt.sum(each) for each in densities]
+            self._function = called_once(inputs, sums)
         try:
             values = self._function(*(point[name] for name in self._inputs))
         except Exception:
@@ -213,8 +212,9 @@ class Audit:
         return np.stack([found, np.abs(found)], axis=1)
 
     def _stabilize(self) -> None:
-        inputs, sums = self._sums
-        self._function, self._is_stable = called_once(inputs, [*sums, *self._sizes], STABLE), True
+        inputs, densities = self._densities
+        both = [pt.sum(of) for each in (densities, map(abs, densities)) for of in each]
+        self._function, self._is_stable = called_once(inputs, both, STABLE), True
 
     def _sum(self, names: Sequence[str], read: float, values: Array, what: str) -> Difference:
         at = [self._names.index(name) for name in names]
@@ -337,8 +337,8 @@ def _prior_draws(model: pm.Model) -> Callable[[int], dict[str, NDArray[Any]]]:
         transform = model.rvs_to_transforms[rv]
         value = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
         values.append(value.astype(rv.dtype))
-    flat = [rv for rv in model.free_RVs if isinstance(rv.owner.op, FlatRV | HalfFlatRV)]
-    values = clone_replace(values, {rv: support_point(rv) for rv in flat}, rebuild_strict=False)
+    if flat := [rv for rv in model.free_RVs if isinstance(rv.owner.op, FlatRV | HalfFlatRV)]:
+        values = clone_replace(values, {rv: support_point(rv) for rv in flat}, rebuild_strict=False)
     mode = ONCE.register((dfs_rewriter(_WithoutSciPy()), 1.5))
     draw = called_once([], replace_rng_nodes(values), mode)
     rngs = find_rng_nodes(draw.maker.fgraph.outputs)

@@ -26,7 +26,7 @@ from pymc_lgm.model.forms.base import PriorAt
 from pymc_lgm.model.graphs import Block, Graphs, LikelihoodReads, Variable
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.reads import groups_of, joined, sets_of, within
-from pymc_lgm.model.refutations import are_classes, generator, is_flat, thetas_near
+from pymc_lgm.model.refutations import generator, is_flat, thetas_near
 
 __all__ = ["ModelFunctions"]
 
@@ -380,7 +380,7 @@ class ModelFunctions:
         if self.coupled is None:
             self._site_index = within(reads.elements, np.arange(self.n))
         elif self.form.has_sets:
-            self._find_sets(reads, theta)
+            self._find_sets(reads, theta, f)
 
     def _reads_as_before(self) -> bool:
         """Whether observations read what they did, of data that are others now."""
@@ -394,7 +394,7 @@ class ModelFunctions:
             for a, b in zip(terms, now.terms[name], strict=True)
         )
 
-    def _find_sets(self, reads: LikelihoodReads, theta: Array) -> None:
+    def _find_sets(self, reads: LikelihoodReads, theta: Array, f: Array) -> None:
         terms, sets = [each for found in reads.terms.values() for each in found], self.form.sets()
         if sets is None:
             group = joined(terms)
@@ -405,9 +405,7 @@ class ModelFunctions:
         if group is None or sets is None:
             return
         self.sets, self._site_index = sets, within(reads.elements, group)
-        if self.has_gradient and self.sets.shape[1] >= 3 and (self.sets >= 0).all():
-            f = generator().standard_normal(self.n) + self.mean(theta)
-            self.classes = are_classes(self.likelihood_terms(f, theta)[2])
+        self.classes = self.has_gradient and self.graphs.are_classes(sets, f, theta)
 
     @cached_property
     def _colors(self) -> Array:

@@ -12,7 +12,7 @@ import pytensor
 import pytensor.tensor as pt
 
 from numpy.typing import NDArray
-from pymc.distributions.distribution import PartialObservedRV
+from pymc.distributions.distribution import PartialObservedRV, SymbolicRandomVariable
 from pymc.logprob.basic import transformed_conditional_logp
 from pymc.logprob.utils import replace_rvs_by_values
 from pytensor.compile.mode import get_mode
@@ -21,20 +21,22 @@ from pytensor.gradient import DisconnectedInputError, NullTypeGradError
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.link.basic import PerformLinker
+from pytensor.tensor.random.op import RandomVariable
 
 from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.allowed import in_rows
 from pymc_lgm.model.amplitudes import find_amplitudes
+from pymc_lgm.model.class_sets import logits_of
 from pymc_lgm.model.compiling import compiled
 from pymc_lgm.model.forms import Form, Setting, forms_of
-from pymc_lgm.model.log_concave import are_log_concave
+from pymc_lgm.model.log_concave import are_log_concave, are_softmaxes
 from pymc_lgm.model.missing import Missing
 from pymc_lgm.model.operations import INDEXING, SETTING
 from pymc_lgm.model.parts import simplified
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.reads import Reads, reads_of, terms_of
-from pymc_lgm.model.refusals import shapes_disagree
+from pymc_lgm.model.refusals import draws, shapes_disagree
 from pymc_lgm.model.theta_gradient import theta_derivative, theta_gradient
 
 __all__ = ["Block", "Graphs", "LikelihoodReads", "Variable"]
@@ -91,6 +93,14 @@ def _log_densities(
         strict=True,
     )
     return [densities[term] for term in reading.terms]
+
+
+def _refuse_draws(densities: Mapping[str, Variable]) -> None:
+    """Raise if a density is random itself."""
+    for name, density in densities.items():
+        nodes = (v.owner for v in ancestors([density]) if v.owner is not None)
+        if any(isinstance(node.op, RandomVariable | SymbolicRandomVariable) for node in nodes):
+            raise ValueError(draws(name))
 
 
 def _in_the_first_form_that_fits(setting: Setting) -> tuple[Form, list[Variable]]:
@@ -212,6 +222,7 @@ class Graphs:
                 self.likelihood[rv.name] = density
             elif self.theta in depends_on:
                 self.prior[rv.name] = density
+        _refuse_draws(self.prior | self.likelihood)
         data = set(ancestors([*model.named_vars.values(), *model.rvs_to_values.values()]))
         self._moving = [
             v
@@ -234,6 +245,8 @@ class Graphs:
             and self.form.cuts.get(rv.owner.inputs[-1]) is self._f
         }
         self.log_concave = are_log_concave(reading.terms, self.form.cuts)
+        is_softmax = are_softmaxes(reading.terms, self.form.cuts)
+        self._logits = logits_of([*self.likelihood.values()], self._f) if is_softmax else None
         self.cuts = dict(self.form.cuts)
         self.form.cuts = {}  # A random variable cannot be pickled, and no chain needs it.
         alone = len(signs) == 1 and {*signs} == {*self.likelihood}
@@ -386,9 +399,7 @@ class Graphs:
 
     def reads(self, f: Array, theta: Array) -> LikelihoodReads:
         """Which f_i the likelihood reads: shapes are evaluated at (f, theta)."""
-        densities = list(self.likelihood.values())
-        values = {self._f: f, self.theta: theta}
-        values |= {v: v.get_value() for v in self._moving}
+        densities, values = list(self.likelihood.values()), self._values(f, theta)
         terms = [terms_of(density, self._f) for density in densities]
         elements = pt.concatenate([density.ravel() for density in densities] or [self._f[:0]])
         found = reads_of([elements, *(v for each in terms for v in each)], self._f, values)
@@ -397,6 +408,15 @@ class Graphs:
             name: [next(rest) for _ in of] for name, of in zip(self.likelihood, terms, strict=True)
         }
         return LikelihoodReads(each, found[0])
+
+    def are_classes(self, sets: NDArray[np.intp], f: Array, theta: Array) -> bool:
+        """Whether W's blocks are diag(D) − u uᵀ at every f: shapes are evaluated at (f, theta)."""
+        values = self._values(f, theta)
+        return self._logits is not None and self._logits.are_classes(sets, self._f, values)
+
+    def _values(self, f: Array, theta: Array) -> dict[Variable, Array]:
+        """Values of all that the likelihood's graph depends on and that may move."""
+        return {self._f: f, self.theta: theta} | {v: v.get_value() for v in self._moving}
 
     @cached_property
     def amplitudes(self) -> Array:

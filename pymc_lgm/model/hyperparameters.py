@@ -58,28 +58,28 @@ def name_of(node: Any) -> str:
 
 def single_in(
     terms: Sequence[Variable], frontier: Sequence[Variable], of_node: dict[Variable, Variable]
-) -> list[Variable]:
-    """Latents, but no processes, of a predictor that is one number.
+) -> dict[Variable, str]:
+    """Latents, but no processes, of a predictor that is one number, and what reads that number.
 
-    Many effects are none of them if densities read that number alone, as a constraint on their sum.
+    If densities read that number alone, as a constraint on the sum of effects, it makes none of
+    those latents a hyper-parameter that are many, or that another predictor is made of, too.
     """
-    found: dict[Variable, None] = {}
-    for v in (v for v in frontier if all(v.type.broadcastable)):
-        own = [of_node[x] for x in ancestors([v]) if x in of_node]
-        own = [rv for rv in own if not is_process(rv)]
-        if any(map(is_many, own)) and _is_alone(v, terms, frontier):
-            own = [rv for rv in own if not is_many(rv)]
-        found |= dict.fromkeys(own)
-    return list(found)
+    single = [v for v in frontier if all(v.type.broadcastable)]
+    others = set(ancestors([v for v in frontier if v not in single]))
+    found: dict[Variable, str] = {}
+    for v in single:
+        own = {x: of_node[x] for x in ancestors([v]) if x in of_node}
+        own = {x: rv for x, rv in own.items() if not is_process(rv)}
+        reading = [term for term in terms if v in set(ancestors([term], blockers=frontier))]
+        if not any(_reads_more(term, frontier) for term in reading):
+            own = {x: rv for x, rv in own.items() if not (x in others or is_many(rv))}
+        found |= dict.fromkeys(own.values(), str(reading[0].name))
+    return found
 
 
-def _is_alone(predictor: Variable, terms: Sequence[Variable], frontier: Sequence[Variable]) -> bool:
-    """Whether what reads a predictor reads no other."""
-    for term in terms:
-        within = set(ancestors([term], blockers=frontier))
-        if predictor in within and len(within.intersection(frontier)) > 1:
-            return False
-    return True
+def _reads_more(term: Variable, frontier: Sequence[Variable]) -> bool:
+    """Whether a density reads more than one predictor."""
+    return len(set(ancestors([term], blockers=frontier)).intersection(frontier)) > 1
 
 
 def shared_in(

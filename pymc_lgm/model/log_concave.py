@@ -1,13 +1,13 @@
-"""Which likelihoods are log-concave in f, by declaration.
+"""Which likelihoods are log-concave in f, and which are a softmax's, by declaration.
 
 A density of this package says so itself. Of PyMC's, a table says with which parameters they are,
 each a function of a kind of what is affine in f: ``pm.Poisson("y", pm.math.exp(f))`` is, and
-``pm.Poisson("y", f**2)`` is not. What is not in the table is not log-concave.
+``pm.Poisson("y", f**2)`` is not. What is not in a table is neither.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pymc as pm
@@ -25,7 +25,7 @@ from pymc_lgm.likelihoods.base import LikelihoodRV
 from pymc_lgm.likelihoods.registry import expectation_of
 from pymc_lgm.model.operations import JOINING, OF_SHAPES, PICKING, is_affine, number_of
 
-__all__ = ["are_log_concave"]
+__all__ = ["are_log_concave", "are_softmaxes"]
 
 Variable = Any
 
@@ -36,13 +36,16 @@ NEGATIVE, SURVIVAL = "minus such an exponential", "exponential of minus such an 
 SOFTMAX, CUMULATIVE, ORDERED = "softmax", "cumulative probabilities", "differences of them"
 OTHER = "another function of f"
 
+Parameters = Sequence[tuple[str, ...]]
+"""Kinds that the parameters of a distribution may have."""
+
 PROBABILITIES = (LOGIT, PROBIT, CLOGLOG)
 
 LOCATION = ((AFFINE, FREE),)
 SCALE = ((FREE, LOG_AFFINE),)
 CHANCE = tuple((kind,) for kind in PROBABILITIES)
 
-LOG_CONCAVE: dict[Any, Sequence[tuple[str, ...]]] = {
+LOG_CONCAVE: dict[Any, Parameters] = {
     pm.Normal: LOCATION + SCALE,
     pm.LogNormal: LOCATION + SCALE,
     pm.Laplace: LOCATION + SCALE,
@@ -69,10 +72,22 @@ Each is a sum of log densities along lines (Boyd and Vandenberghe 2004, section 
 cumulative probabilities, by Pratt (1981, JASA 76, 103).
 """
 
-KINDS = {
-    getattr(distribution, "rv_type", None) or type(distribution.rv_op): kinds
-    for distribution, kinds in LOG_CONCAVE.items()
+OF_SOFTMAX: dict[Any, Parameters] = {
+    pm.Categorical: ((SOFTMAX,),),
+    pm.Multinomial: ((FREE, SOFTMAX),),
 }
+"""The same of log densities that are a sum of logarithms of a softmax, with weights w ≥ 0."""
+
+
+def _by_type(table: dict[Any, Parameters]) -> dict[type, Parameters]:
+    """A table by the type of a random variable's operation."""
+    return {
+        getattr(distribution, "rv_type", None) or type(distribution.rv_op): kinds
+        for distribution, kinds in table.items()
+    }
+
+
+KINDS, KINDS_OF_SOFTMAX = _by_type(LOG_CONCAVE), _by_type(OF_SOFTMAX)
 
 
 WRAPPERS = PartialObservedRV | MinibatchRandomVariable
@@ -88,25 +103,50 @@ def are_log_concave(terms: Sequence[Variable], frontier: Collection[Variable]) -
     frontier : collection of variable
         What they read of f.
     """
-    reading = [term for term in terms if not set(frontier).isdisjoint(ancestors([term]))]
-    return all(_is_log_concave(term, frontier) for term in reading)
+    reading = _reading(terms, frontier)
+    observed = [(term, expectation_of(term)) for term in reading]
+    return all(
+        _is_declared(term if of is None else of, frontier, "is_log_concave", KINDS)
+        for term, of in observed
+    )
 
 
-def _is_log_concave(term: Variable, frontier: Collection[Variable]) -> bool:
-    observed = expectation_of(term)
-    term = term if observed is None else observed
+def are_softmaxes(terms: Sequence[Variable], frontier: Collection[Variable]) -> bool:
+    """Whether all log densities that read f are Σ w_rc log softmax(h_r)_c, w ≥ 0, h affine in f.
+
+    Parameters
+    ----------
+    terms, frontier
+        As in `are_log_concave`.
+    """
+    return all(
+        expectation_of(term) is None
+        and _is_declared(term, frontier, "is_softmax", KINDS_OF_SOFTMAX)
+        for term in _reading(terms, frontier)
+    )
+
+
+def _reading(terms: Sequence[Variable], frontier: Collection[Variable]) -> list[Variable]:
+    """The terms that read f."""
+    return [term for term in terms if not set(frontier).isdisjoint(ancestors([term]))]
+
+
+def _is_declared(
+    term: Variable, frontier: Collection[Variable], says: str, table: Mapping[type, Parameters]
+) -> bool:
+    """Whether a density of this package says so of itself, or the table of one of PyMC's."""
     while term.owner is not None and isinstance(term.owner.op, WRAPPERS):
         term = term.owner.inputs[0]
     op: Any = None if term.owner is None else term.owner.op
     if isinstance(op, LikelihoodRV):
         _rng, _size, f, *others = term.owner.inputs
         kinds = _kinds([f, *others], frontier)
-        return op.is_log_concave and kinds[f] == AFFINE and all(kinds[v] == FREE for v in others)
-    if type(op) not in KINDS:
+        return getattr(op, says) and kinds[f] == AFFINE and all(kinds[v] == FREE for v in others)
+    if type(op) not in table:
         return False
     parameters = op.dist_params(term.owner)
     kinds = _kinds(parameters, frontier)
-    return tuple(kinds[v] for v in parameters) in KINDS[type(op)]
+    return tuple(kinds[v] for v in parameters) in table[type(op)]
 
 
 def _kinds(outputs: Sequence[Variable], frontier: Collection[Variable]) -> dict[Variable, str]:

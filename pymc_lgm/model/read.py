@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pymc.data import MinibatchOp
 from pymc.distributions.multivariate import KroneckerNormalRV, MvNormalRV, MvStudentTRV
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.basic import StudentTRV
+from pytensor.tensor.random.basic import NormalRV, StudentTRV
 
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model import refusals
@@ -220,7 +220,9 @@ class LatentGaussianModel(ModelFunctions):
         return found
 
 
-def find_latent(model: pm.Model, latent: Variable | str | None = None) -> Variable:
+def find_latent(
+    model: pm.Model, latent: Variable | str | None = None, reading: Reading | None = None
+) -> Variable:
     """Find f: the free random variable of a model that is a multivariate normal vector.
 
     Parameters
@@ -228,6 +230,8 @@ def find_latent(model: pm.Model, latent: Variable | str | None = None) -> Variab
     model : pymc.Model
     latent : variable, value variable or str, optional
         Which one, if there are several.
+    reading : Reading, optional
+        How the model was read, which says why its Gaussian variables are not latent.
     """
     candidates = [rv for rv in model.free_RVs if is_process(rv)]
     if latent is not None:
@@ -237,18 +241,33 @@ def find_latent(model: pm.Model, latent: Variable | str | None = None) -> Variab
             name = str(getattr(latent, "name", latent))
             raise ValueError(refusals.not_a_latent(name, [c.name for c in candidates]))
         candidates = [rv]
-    if len(candidates) != 1:
-        if not candidates:
-            _refuse_other_processes(model)
-        names = [str(rv.name) for rv in candidates]
-        seen = [str(rv.name) for rv in model.observed_RVs if _is_vector(rv)]
-        raise ValueError(refusals.which_latent(names, [v.name for v in model.free_RVs], seen))
+    if not candidates:
+        _refuse_other_processes(model)
+        raise ValueError(_why_no_latent(model, {} if reading is None else reading.left))
+    if len(candidates) > 1:
+        raise ValueError(refusals.which_latent([str(rv.name) for rv in candidates]))
     (rv,) = candidates
     if is_structured(rv) and not is_gaussian(model, rv):
         raise ValueError(refusals.other_constraint(str(rv.name)))
     if model.rvs_to_transforms[rv] is not None and not is_structured(rv):
         raise ValueError(refusals.transformed(str(rv.name)))
     return rv
+
+
+def _why_no_latent(model: pm.Model, left: Mapping[Variable, str]) -> str:
+    """Say what stands in the way of each Gaussian variable of a model."""
+    if reasons := {str(rv.name): why for rv, why in left.items()}:
+        return refusals.none_is_latent(reasons)
+    read = set(ancestors([*model.observed_RVs, *model.potentials]))
+    gaussians = [rv for rv in model.free_RVs if is_gaussian(model, rv)]
+    if unread := [str(rv.name) for rv in gaussians if rv not in read]:
+        return refusals.nothing_reads(unread)
+    if gaussians:
+        return refusals.not_named([str(rv.name) for rv in gaussians])
+    for rv in model.free_RVs:
+        if isinstance(rv.owner.op, NormalRV) and model.rvs_to_transforms[rv] is not None:
+            return refusals.transformed_normal(str(rv.name))
+    return refusals.no_latent([str(rv.name) for rv in model.free_RVs])
 
 
 def _refuse_other_processes(model: pm.Model) -> None:
@@ -259,6 +278,8 @@ def _refuse_other_processes(model: pm.Model) -> None:
             name = str(rv.name).removesuffix("_rotated_")
             raise ValueError(refusals.student_process(name))
     for rv in model.observed_RVs:
+        if _is_vector(rv):
+            raise ValueError(refusals.observed_process(str(rv.name)))
         if isinstance(rv.owner.op, KroneckerNormalRV):
             kind = "an observed pm.KroneckerNormal"
             raise ValueError(refusals.already_integrated(str(rv.name), kind, "pm.gp.MarginalKron"))
@@ -315,7 +336,7 @@ def find_latents(
         if not reading.latents or not reading.frontier:
             if candidates is None and not any(map(is_process, model.free_RVs)):
                 refuse_left_gaussians(model, reading, model.continuous_value_vars)
-            return read_latents(model, [find_latent(model)])
+            return read_latents(model, [find_latent(model, reading=reading)])
         return reading
     several = latent if isinstance(latent, list | tuple) else [latent]
     chosen = []

@@ -155,10 +155,10 @@ def read_latents(
         found = find_frontier(terms, [latent.node for latent in latents], model.basic_RVs)
         of_node = {latent.node: latent.rv for latent in latents}
         refused = _one_number_first({of_node[node]: why for node, why in found.refused.items()})
-        reason = None
+        reason, single = None, {}
         if not refused:
-            reason = "a density reads one number that is made of it"
-            refused = dict.fromkeys(single_in(terms, found.predictor, of_node))
+            single = single_in(terms, found.predictor, of_node)
+            refused = dict.fromkeys(single)
         if not refused and len(found.predictor) > 1:
             reason = "many observations read each of its elements beside another linear predictor"
             shared = shared_in(terms, found.predictor, latents)
@@ -180,13 +180,21 @@ def read_latents(
             if rv in named and why and is_inducing(rv):
                 outer = next(of_node[x] for x in why.outputs if x in of_node)
                 raise ValueError(refusals.hidden_layer(str(rv.name), str(outer.name)))
+            if why:
+                left[rv] = _reason(why, of_node)
+            else:
+                left[rv] = refusals.left_alone(single[rv]) if rv in single else str(reason)
             if rv in named:
-                raise ValueError(refusals.not_affine_in(str(rv.name), why and name_of(why)))
-        left |= {
-            rv: refusals.left_in(name_of(why)) if why else str(reason)
-            for rv, why in refused.items()
-        }
+                raise ValueError(refusals.not_latent(str(rv.name), left[rv]))
         chosen = [rv for rv in chosen if rv not in refused]
+
+
+def _reason(node: Any, of_node: dict[Variable, Variable]) -> str:
+    """Say which prior of a latent variable, or which operation, stands in the way."""
+    latent = next((of_node[x].name for x in node.outputs if x in of_node), None)
+    if latent is None:
+        return refusals.left_in(name_of(node))
+    return refusals.left_in_prior(str(latent).removesuffix("_rotated_"))
 
 
 def _one_number_first(refused: dict[Variable, Any]) -> dict[Variable, Any]:

@@ -5,32 +5,40 @@ One file of more than 300 lines: messages are compared with each other when one 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 __all__ = [
     "beside_inducing",
+    "draws",
     "hidden_layer",
     "inducing_read_otherwise",
     "intrinsic_scale",
+    "left_alone",
     "left_few",
     "left_gaussian",
     "left_in",
+    "left_in_prior",
     "map_jumps",
     "minibatch",
     "moves_nothing",
     "new_data",
     "no_gaussian_near",
+    "no_latent",
     "no_metric",
     "no_model",
     "no_observed",
+    "none_is_latent",
     "not_a_hyperparameter",
     "not_a_latent",
     "not_affine",
-    "not_affine_in",
     "not_connected",
     "not_finite",
     "not_integrated",
     "not_known",
+    "not_latent",
+    "not_named",
+    "nothing_reads",
+    "observed_process",
     "other_constraint",
     "range_held",
     "range_jumps",
@@ -39,8 +47,12 @@ __all__ = [
     "refuse_float32",
     "shapes_disagree",
     "transformed",
+    "transformed_normal",
     "which_latent",
 ]
+
+
+AS_IT_IS = "To sample the model as it is, pass step=pm.NUTS()."
 
 
 def refuse_float32(floatX: str) -> None:
@@ -52,32 +64,69 @@ def refuse_float32(floatX: str) -> None:
         )
 
 
-def which_latent(
-    candidates: Sequence[str], free: Sequence[str], observed: Sequence[str] = ()
-) -> str:
-    """No latent, or several; ``observed`` are multivariate normal vectors that are."""
-    if not candidates and observed:
-        return (
-            f"The process of this model is integrated out already: {observed[0]!r} is an observed "
-            "pm.MvNormal, as pm.gp.Marginal makes it, and there is no latent vector to sample. "
-            "Write lgm.ExactMarginal(), which samples its hyper-parameters."
-        )
-    if len(candidates) > 1:
-        return (
-            f"The model has {len(candidates)} latent Gaussian vectors: {', '.join(candidates)}. "
-            f"Name the one to sample and its hyper-parameters: lgm.ASIS([{candidates[0]}, ...]); "
-            "give each of the others a step of its own. If one is a gp.conditional, add it to the "
-            "model after pm.sample()."
-        )
+def which_latent(candidates: Sequence[str]) -> str:
+    """Several latents."""
+    return (
+        f"The model has {len(candidates)} latent Gaussian vectors: {', '.join(candidates)}. "
+        f"Name the one to sample and its hyper-parameters: lgm.ASIS([{candidates[0]}, ...]); "
+        "give each of the others a step of its own. If one is a gp.conditional, add it to the "
+        "model after pm.sample()."
+    )
+
+
+def observed_process(name: str) -> str:
+    """No latent, but an observed multivariate normal vector."""
+    return (
+        f"The process of this model is integrated out already: {name!r} is an observed "
+        "pm.MvNormal, as pm.gp.Marginal makes it, and there is no latent vector to sample. "
+        "Write lgm.ExactMarginal(), which samples its hyper-parameters."
+    )
+
+
+def none_is_latent(reasons: Mapping[str, str]) -> str:
+    """Gaussian variables, and what stands in the way of each."""
+    each = "; ".join(f"{name!r} is Gaussian, but {why}" for name, why in reasons.items())
+    return f"The model has no latent Gaussian vector: {each}. {AS_IT_IS}"
+
+
+def nothing_reads(names: Sequence[str]) -> str:
+    """Gaussian variables without a likelihood."""
+    return (
+        f"No density reads {', '.join(map(repr, names))}, or what is made of it: there is no "
+        f"likelihood to sample from. Write one, as in lgm.Probit('y', f={names[0]}, observed=y)."
+    )
+
+
+def not_named(names: Sequence[str]) -> str:
+    """Hyper-parameters are named, and the Gaussian variables are not."""
+    return (
+        f"{', '.join(map(repr, names))} could be latent, but hyper-parameters are named and it is "
+        f"not. Name it, too, as in lgm.PseudoMarginal([{names[0]}, ...]), or leave all names out."
+    )
+
+
+def transformed_normal(name: str) -> str:
+    """A normal variable with a transform, beside no latent variable."""
+    return (
+        f"The model has no latent Gaussian vector: {name!r} has a transform, so it is not Gaussian "
+        f"on the sampled scale. Remove transform= from it. {AS_IT_IS}"
+    )
+
+
+def no_latent(free: Sequence[str]) -> str:
+    """No Gaussian variable that is read."""
     whitened = [name.removesuffix("_rotated_") for name in free if name.endswith("_rotated_")]
-    f = whitened[0] if whitened else "f"
     shown = ", ".join(free[:8]) + (", ..." if len(free) > 8 else "")
+    instead = (
+        f"{whitened[0]!r} is whitened in the model: write gp.prior({whitened[0]!r}, X, "
+        "reparameterize=False), since the samplers whiten."
+        if whitened
+        else "Write effects, coefficients and processes as pm.Normal or pm.MvNormal."
+    )
     return (
         f"The model has no latent Gaussian vector: none of its free variables ({shown}) is a "
-        "pm.MvNormal, or a Gaussian vector that densities read through an affine map"
-        + (f", but {f!r} is whitened in the model" if whitened else "")
-        + f". Write gp.prior({f!r}, X, reparameterize=False): the samplers whiten, not the model. "
-        + "(To sample the model as it is, pass step=pm.NUTS().)"
+        "pm.MvNormal, or a Gaussian vector that densities read through an affine map. "
+        f"{instead} {AS_IT_IS}"
     )
 
 
@@ -145,16 +194,11 @@ def not_a_hyperparameter(name: str) -> str:
     )
 
 
-def not_affine_in(name: str, where: str | None) -> str:
+def not_latent(name: str, reason: str) -> str:
     """A latent that the user has named, and that is none."""
-    if where is None:
-        return (
-            f"{name!r} cannot be latent: it is one number that a density reads by itself, and no "
-            "part of a linear predictor. Leave it out of latent=, and it is a hyper-parameter."
-        )
     return (
-        f"{name!r} cannot be latent: {where!r} depends on it in a way that is not affine, or has "
-        "it in its covariance. Leave it out of latent=, and it is a hyper-parameter."
+        f"{name!r} cannot be latent: {reason}. Leave it out of latent=, and it is a "
+        "hyper-parameter."
     )
 
 
@@ -176,9 +220,22 @@ def not_integrated() -> str:
     return "it is not part of a linear predictor that the samplers integrate out"
 
 
-def left_in(where: str) -> str:
-    """An operation that is not affine, or a covariance."""
-    return f"{where!r} depends on it in a way that is not affine, or has it in its covariance"
+def left_alone(density: str) -> str:
+    """One number, as a common log standard deviation."""
+    return f"{density!r} reads one number that is made of it"
+
+
+def left_in(operation: str) -> str:
+    """An operation that is not affine."""
+    return f"{operation!r} depends on it in a way that is not affine"
+
+
+def left_in_prior(name: str) -> str:
+    """A covariance, a mean that is not affine, or a series."""
+    return (
+        f"the prior of {name!r} depends on it, and the samplers integrate out no more than an "
+        "affine mean of a pm.Normal or a pm.MvNormal"
+    )
 
 
 def left_gaussian(
@@ -215,6 +272,15 @@ def map_jumps(latents: str, discrete: str) -> str:
     )
 
 
+def draws(name: str) -> str:
+    """A density that is another one at each evaluation, as that of a `pymc.Simulator`."""
+    return (
+        f"The log density of {name!r} draws random numbers: each evaluation gives another value, "
+        "and a chain on it has no posterior. Write the density of the data, or make what is drawn "
+        "a variable of the model."
+    )
+
+
 def minibatch() -> str:
     """Data that are others at each evaluation."""
     return (
@@ -238,7 +304,8 @@ def not_finite(latents: str, index: int, where: str = "at the starting point") -
     """A NaN in what the predictor is made of."""
     return (
         f"The linear predictor of {latents!r} is not finite at index {index} {where}. Remove or "
-        "impute a NaN or an infinity in that row of X."
+        "impute a NaN or an infinity in that row of X, or start elsewhere, with initval= of a "
+        "variable, if it is finite there."
     )
 
 

@@ -3,10 +3,6 @@
 The structure of a model follows from its graph. While a chain runs, `pymc_lgm.model.check` compares
 it with PyMC's density. Before a chain starts, numbers are looked at in this module only.
 A look may refuse a model, or a form of f that has no density.
-
-`are_classes` alone says more. If it is right at one f, the blocks of an approximation have the form
-of a softmax's curvature at every f. Importance weights correct an approximation that does not fit,
-so samplers stay exact. The evidence of `pymc_lgm.laplace` would not be.
 """
 
 from __future__ import annotations
@@ -20,14 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pymc.vartypes import continuous_types
 
-from pymc_lgm.gaussian.sites import ClassBlocks, SiteBlocks
 from pymc_lgm.linalg import Array, factorize
 from pymc_lgm.model import refusals
 
 __all__ = [
     "TOLERANCE",
     "VAGUE",
-    "are_classes",
     "generator",
     "has_curvature",
     "is_flat",
@@ -105,17 +99,6 @@ def loses_digits(cov: Callable[[Array], Any], at: Array, largest: float) -> bool
             np.isfinite(C).all() and (np.diag(C).max() > largest or factorize(C) is None)
             for C in covs
         )
-
-
-def are_classes(W: SiteBlocks) -> bool:
-    """Whether blocks of a curvature have the form diag(D) − u uᵀ, and no row a sum.
-
-    Then an approximation has blocks of this form, at other f the nearest ones.
-    """
-    if W.sets.shape[1] < 3 or (W.sets < 0).any() or not np.isfinite(W.values).all():
-        return False
-    nearest = ClassBlocks.nearest(W.sets, W.values)
-    return bool((np.abs(nearest.values - W.values) <= TOLERANCE * np.abs(W.values).max()).all())
 
 
 def has_curvature(curvature: Callable[[Array], Array], n: int) -> bool:
