@@ -112,5 +112,5 @@ def sum_of(rate):
 
 @pytest.mark.parametrize(("rate", "is_smooth"), [(pt.exp, True), (lambda eta: 3.0 + eta, False)])
 def test_effects_are_integrated_out_only_of_a_smooth_density(rate, is_smooth):
-    """A quadrature of a density that ends at a rate of zero would not be exact."""
+    """A quadrature of a density that ends at a rate of zero would not be exact: not log-concave."""
     assert ("integrated out" in repr(sum_of(rate))) == is_smooth

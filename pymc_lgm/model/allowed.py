@@ -11,21 +11,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import pytensor.scalar as ps
 import pytensor.tensor as pt
 
 from pymc.logprob.utils import CheckParameterValue
-from pytensor.graph.basic import Constant
 from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.traversal import ancestors, toposort
+from pytensor.graph.traversal import toposort
 from pytensor.tensor.basic import MakeVector, ScalarFromTensor
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import All
 
-from pymc_lgm.model.integrates import is_positive, is_unit
-from pymc_lgm.model.operations import bare
-
-__all__ = ["allows_all", "in_rows"]
+__all__ = ["in_rows"]
 
 Variable = Any
 
@@ -117,34 +112,3 @@ def _keeps_places(op: Any) -> bool:
         return isinstance(op, Elemwise)
     added = len(op.new_order) - op.input_ndim
     return op.new_order == ("x",) * added + tuple(range(op.input_ndim))
-
-
-def allows_all(outputs: Sequence[Variable], x: Variable) -> bool:
-    """Whether the graphs of densities say that every x is allowed.
-
-    A quadrature over x is one of a smooth function then.
-    """
-    for node in toposort(outputs):
-        if isinstance(node.op, CheckParameterValue):
-            conditions = (part for each in node.inputs[1:] for part in _conditions(each))
-            if not all(x not in set(ancestors([each])) or _holds(each) for each in conditions):
-                return False
-    return True
-
-
-def _holds(condition: Variable) -> bool:
-    """Whether a comparison with a number holds at every x."""
-    if condition.owner is None or not isinstance(condition.owner.op, Elemwise):
-        return False
-    op, inputs = condition.owner.op.scalar_op, condition.owner.inputs
-    if isinstance(op, ps.AND):
-        return all(map(_holds, inputs))
-    if not isinstance(op, ps.GE | ps.GT | ps.LE | ps.LT):
-        return False
-    parameter, bound = inputs[0], bare(inputs[1])
-    if not isinstance(bound, Constant):
-        return False
-    if isinstance(op, ps.GE | ps.GT):
-        is_below = bool((bound.data <= 0.0).all())
-        return is_below and is_positive(parameter, or_zero=isinstance(op, ps.GE))
-    return bool((bound.data >= 1.0).all()) and is_unit(parameter)

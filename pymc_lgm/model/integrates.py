@@ -27,7 +27,7 @@ from pytensor.tensor.special import Softmax
 
 from pymc_lgm.model.operations import JOINING, PICKING, bare, core_of, known_value
 
-__all__ = ["integrates_to_one", "is_positive", "is_unit"]
+__all__ = ["integrates_to_one", "is_positive"]
 
 Variable = Any
 
@@ -111,7 +111,7 @@ def _needs(rv: Variable) -> list[tuple[Variable, Callable[[Variable], bool]]] | 
     if type(op) not in POSITIVE_PARAMETERS and type(op) not in UNIT_PARAMETERS:
         return None
     positive = [(parameters[i], is_positive) for i in POSITIVE_PARAMETERS.get(type(op), ())]
-    unit = [(parameters[i], is_unit) for i in UNIT_PARAMETERS.get(type(op), ())]
+    unit = [(parameters[i], _is_unit) for i in UNIT_PARAMETERS.get(type(op), ())]
     counts = [(parameters[0], is_positive)] if isinstance(op, rb.BinomialRV) else []
     proved = {id(v) for v, _ in (*positive, *unit, *counts)}
     others = [(v, is_real) for v in parameters if id(v) not in proved]
@@ -232,7 +232,7 @@ def _may_be_zero(v: Variable) -> bool:
     return v.owner is None or not isinstance(v.owner.op, continuous_laws)
 
 
-def is_unit(v: Variable) -> bool:
+def _is_unit(v: Variable) -> bool:
     """Whether the graph of a number says that it is a probability."""
     if (value := known_value(v)) is not None:
         return bool(np.all((value >= 0) & (value <= 1)))
@@ -243,9 +243,9 @@ def is_unit(v: Variable) -> bool:
         return True
     if isinstance(op, rb.UniformRV):
         bounds = op.dist_params(v.owner)
-        return all(isinstance(x, Constant) and is_unit(x) for x in bounds)
+        return all(isinstance(x, Constant) and _is_unit(x) for x in bounds)
     if isinstance(op, OF_FIRST) and not isinstance(op, Sum):
-        return is_unit(inputs[0])
+        return _is_unit(inputs[0])
     if not isinstance(op, Elemwise):
         return False
     if isinstance(op.scalar_op, ps.TrueDiv):  # a / (a + b)
@@ -255,12 +255,12 @@ def is_unit(v: Variable) -> bool:
         is_sum = added and isinstance(whole.owner.op.scalar_op, ps.Add)
         return is_sum and part in parts and all(map(is_positive, parts))
     if isinstance(op.scalar_op, ps.Mul):
-        return all(map(is_unit, inputs))
+        return all(map(_is_unit, inputs))
     if isinstance(op.scalar_op, ps.Sub):  # 1 - p
         one = bare(inputs[0])
-        return isinstance(one, Constant) and bool((one.data == 1).all()) and is_unit(inputs[1])
+        return isinstance(one, Constant) and bool((one.data == 1).all()) and _is_unit(inputs[1])
     if isinstance(op.scalar_op, ps.Second | ps.Identity | ps.Cast):
-        return is_unit(inputs[-1])
+        return _is_unit(inputs[-1])
     return isinstance(op.scalar_op, ps.Sigmoid)
 
 

@@ -43,7 +43,6 @@ from pymc_lgm.gaussian.families import Series as SeriesFamily
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 from pymc_lgm.model.affine_graph import AffineGraph, Elements
-from pymc_lgm.model.allowed import allows_all
 from pymc_lgm.model.columns import columns_move
 from pymc_lgm.model.compiling import called_once
 from pymc_lgm.model.forms.base import (
@@ -296,8 +295,6 @@ class SumPredictor(Form):
         if not are_log_concave(self._setting.reading.terms, self.cuts):
             return None
         reading = [each for each in densities if self._eta in set(ancestors([each]))]
-        if not allows_all(reading, self._eta):
-            return None
         values = {self._eta: np.zeros(self._first.size)} | self._setting.start
         found = reads_of(reading, self._eta, values, most=1)
         if not found or any(each.many.any() for each in found):
