@@ -566,8 +566,8 @@ class Seasonal(Continuous):
 
     .. math:: x_i + x_{i+1} + \dots + x_{i+p-1} \sim N(0, \sigma^2)
 
-    x is orthogonal to all patterns of p elements that repeat and sum to zero. For the pattern itself
-    add ``pm.ZeroSumNormal("pattern", sigma=..., shape=p)[t % p]``.
+    x is orthogonal to all patterns of p elements that repeat and sum to zero. For the pattern
+    itself add ``pm.ZeroSumNormal("pattern", sigma=..., shape=p)[t % p]``.
 
     Parameters
     ----------
