@@ -562,12 +562,12 @@ class RandomWalk(Continuous):
 
 
 class Seasonal(Continuous):
-    r"""A season whose pattern changes slowly, by what it differs from one that repeats.
+    r"""A seasonal effect that changes slowly: its departure from a pattern that repeats.
 
     .. math:: x_i + x_{i+1} + \dots + x_{i+p-1} \sim N(0, \sigma^2)
 
-    x has no part that repeats exactly, and sums to zero: add ``pm.ZeroSumNormal("pattern",
-    sigma=..., shape=period)[t % period]`` for the pattern.
+    x is orthogonal to all patterns of p elements that repeat and sum to zero. For the pattern
+    itself add ``pm.ZeroSumNormal("pattern", sigma=..., shape=p)[t % p]``.
 
     Parameters
     ----------

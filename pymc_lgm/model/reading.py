@@ -72,10 +72,10 @@ class Reading:
     @cached_property
     def is_one_vector(self) -> bool:
         """Whether f is the only latent itself, of which densities read elements one by one."""
-        if len(self.latents) != 1 or self.latents[0].is_whitened or self.latents[0].zero_sum:
+        if len(self.latents) != 1 or self.latents[0].is_whitened:
             return False
         (latent,) = self.latents
-        if not is_process(latent.rv) or latent.rv.ndim != 1:
+        if not is_process(latent.rv) or latent.rv.ndim != 1 or latent.zero_sum is not None:
             return False
         return not any(isinstance(node.op, MIXING) for node, _ in self._between())
 
