@@ -45,6 +45,12 @@ ENOUGH = 1e-4
 """Change of a log density from one level to the next at which a line needs no further nodes. The
 error is then that of the better level, a hundredth of it or less."""
 
+ROUGH = 1e-2
+"""The same with all nodes at which a density is not found after all."""
+
+DEEP = 60.0
+"""Nats below the largest density beyond which a line is cut off."""
+
 REACH = 7.0
 """Standard deviations of the posterior and of the cavity that a line covers on each side."""
 
@@ -110,7 +116,7 @@ def left_out(
     todo = np.arange(which.size)
     found = LeftOut(np.empty(which.size), np.empty(which.size), lines.base[which])
     for _ in range(ROUNDS):
-        t, log_g, own = lines.on_grid(todo, low[todo], high[todo])
+        t, log_g, own, low[todo], high[todo] = lines.on_grid(todo, low[todo], high[todo])
         found.log_density[todo] = _log_sum(log_g + own) - _log_sum(log_g)
         found.f[todo] = _drawn(t, log_g, uniform[todo]) + f[site[todo]]
         begin, end = _ends(_moments(t, log_g), _moments(t, log_g + own))
@@ -175,18 +181,23 @@ class _Lines:
         low = np.minimum(mean - REACH * scale, center - REACH * deviation)
         return low, np.maximum(mean + REACH * scale, center + REACH * deviation)
 
-    def on_grid(self, lines: Index, low: Array, high: Array) -> tuple[Array, Array, Array]:
-        """t − f_i, log g_k and log p(y_k | t), each of shape (G, lines)."""
+    def on_grid(
+        self, lines: Index, low: Array, high: Array
+    ) -> tuple[Array, Array, Array, Array, Array]:
+        """t − f_i, log g_k and log p(y_k | t), each of shape (G, lines), and the lines' ends.
+
+        NaN where 129 nodes are not enough.
+        """
+        low, high, others = self._trimmed(lines, low, high)
         width = (high - low) / np.sqrt(self._variance[self._of[lines]])
         points = int(np.clip(2.0 * width.max(), FEWEST, MOST))
         middle, half = 0.5 * (low + high), 0.5 * (high - low)
         t = middle + half * np.linspace(-1.0, 1.0, points)[:, None]
         own = self._own(lines, t)
         left = np.arange(lines.size)
-        nodes, to_grid = _chebyshev(LEVELS[0], points)
-        others = self._others(lines, middle + half * nodes[:, None])
-        log_g = to_grid @ others
+        log_g = _chebyshev(LEVELS[0], points)[1] @ others
         density = _log_sum(log_g + own) - _log_sum(log_g)
+        change = np.full(lines.size, np.inf)
         for level in LEVELS[1:]:
             nodes, to_grid = _chebyshev(level, points)
             finer = np.empty((level, left.size))
@@ -195,11 +206,42 @@ class _Lines:
             finer[1::2] = self._others(lines[left], at)
             log_g[:, left] = to_grid @ finer
             again = _log_sum(log_g[:, left] + own[:, left]) - _log_sum(log_g[:, left])
-            open_ = np.abs(again - density) > ENOUGH
-            left, others, density = left[open_], finer[:, open_], again[open_]
+            change[left] = np.abs(again - density)
+            is_open = ~(change[left] <= ENOUGH)
+            left, others, density = left[is_open], finer[:, is_open], again[is_open]
             if not left.size:
                 break
-        return t, log_g, own
+        log_g[:, ~(change <= ROUGH)] = np.nan
+        return t, log_g, own, low, high
+
+    def _trimmed(self, lines: Index, low: Array, high: Array) -> tuple[Array, Array, Array]:
+        """Ends between which the densities are, and log g_k at the first nodes there.
+
+        Where a line begins or ends 1e10 nats down, a polynomial would be wrong on all of it.
+        """
+        low, high = low.copy(), high.copy()
+        nodes = _chebyshev(LEVELS[0], FEWEST)[0][::-1, None]  # from low to high
+        others = np.empty((nodes.size, lines.size))
+        todo = np.arange(lines.size)
+        for _ in range(ROUNDS):
+            middle, half = 0.5 * (low + high)[todo], 0.5 * (high - low)[todo]
+            t = middle + half * nodes
+            others[:, todo] = self._others(lines[todo], t)
+            log_g = np.where(np.isfinite(others[:, todo]), others[:, todo], -np.inf)
+            both = log_g + self._own(lines[todo], t)
+            # NaN, where a density is 0 everywhere, is not deep.
+            is_deep = (log_g < log_g.max(axis=0) - DEEP) & ~(both >= both.max(axis=0) - DEEP)
+            first = np.maximum(np.argmin(is_deep, axis=0) - 1, 0)
+            last = nodes.size - np.maximum(np.argmin(is_deep[::-1], axis=0), 1)
+            each = np.arange(todo.size)
+            low[todo], high[todo] = t[first, each], t[last, each]
+            todo = todo[(first > 0) | (last < nodes.size - 1)]
+            if not todo.size:
+                break
+        else:
+            middle, half = 0.5 * (low + high)[todo], 0.5 * (high - low)[todo]
+            others[:, todo] = self._others(lines[todo], middle + half * nodes)
+        return low, high, others[::-1]
 
     def _others(self, lines: Index, at: Array) -> Array:
         """log g_k at t − f_i, (nodes, lines), up to a constant."""

@@ -104,8 +104,8 @@ def _observations(lgm: LatentGaussianModel, name: str, size: int) -> tuple[Index
     sites = lgm.element_sites
     if sites is None or sizes[name] != size:
         raise ValueError(
-            f"An observation of {name!r} reads several elements of {lgm.latent!r}. This is for "
-            "observations that read one element each, so that p(y_k | f_i) is a density. For the "
-            "rest write pm.compute_log_likelihood(idata) and az.loo(idata)."
+            f"{lgm.coupled or name} reads several elements of {lgm.latent!r} together. This is "
+            "for densities that read one element each, p(y_k | f_i). For others write "
+            "pm.compute_log_likelihood(idata) and az.loo(idata)."
         )
     return which, sites[which]
