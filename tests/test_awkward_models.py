@@ -56,6 +56,12 @@ def an_index_that_moves() -> Any:
 
 
 @model
+def a_choice_of_a_normal_number() -> Any:
+    b = effects()
+    return pt.switch(pm.Normal("k") > 0, b[GROUP], b[0])
+
+
+@model
 def what_is_added_is_taken_away() -> Any:
     b, k = effects(), pm.Normal("k")
     return b[GROUP] * k - k * b[GROUP] + b[GROUP[::-1]]

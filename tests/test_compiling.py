@@ -22,7 +22,7 @@ from pytensor.raise_op import Assert
 from pytensor.scalar.basic import Exp, Log, Log1p
 from pytensor.scalar.math import Erfcx, Log1mexp, Sigmoid, Softplus
 from pytensor.tensor.elemwise import CAReduce, Elemwise
-from pytensor.tensor.math import Dot, Max
+from pytensor.tensor.math import Dot, Max, Sum
 from pytensor.tensor.rewriting.scalarize import ScalarizedElemwise
 from pytensor.tensor.special import LogSoftmax, Softmax, log_softmax, softmax
 from scipy.special import erfcx
@@ -34,7 +34,7 @@ from pymc_lgm.callbacks import LogDensity, call
 from pymc_lgm.likelihoods.normal import log_ndtr
 from pymc_lgm.likelihoods.smooth import SmoothFunction, bounded_exp, log_expit
 from pymc_lgm.model.allowed import in_rows
-from pymc_lgm.model.compiling import compiled, with_address
+from pymc_lgm.model.compiling import called_once, compiled, with_address
 from pymc_lgm.model.matrices import Product, Total
 from pymc_lgm.model.rewrites import Elementary
 from pymc_lgm.model.theta_gradient import theta_gradient
@@ -440,3 +440,11 @@ def test_single_precision_keeps_functions_of_its_own():
     np.testing.assert_allclose(function(at)[0], np.exp(at), rtol=1e-6)
     ops = {type(each.op.scalar_op) for each in function.maker.fgraph.apply_nodes}
     assert Elementary not in ops
+
+
+def test_a_sum_along_an_axis_that_one_number_does_not_have():
+    """NumPy refuses it, and the density of a `pymc.CAR` has one."""
+    x = pt.scalar("x")
+    for of, right in ((x, 3.0), (pt.log(pt.constant(np.e)), 1.0)):
+        function = called_once([x], Sum(axis=(0,))(of))
+        assert float(function(3.0)) == pytest.approx(right)

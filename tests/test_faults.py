@@ -177,9 +177,9 @@ both = pytest.mark.parametrize(
 
 @pytest.mark.slow
 @promised(
-    "the covariance cannot be factorized, at one theta in ten, say",
-    "the proposal is rejected and counted in `numerical_rejections`; at all other theta the "
-    "posterior is the same",
+    "the covariance cannot be factorized, for example at one theta in ten",
+    "the proposal is rejected and counted in `numerical_rejections`; at all other theta"
+    " the posterior is not changed",
     "nothing, if they are few; else a [jitter](#jitter)",
 )
 @both
@@ -191,10 +191,10 @@ def test_covariances_that_fail(sampler: Any, switched: Any, right: Any) -> None:
 
 @pytest.mark.slow
 @promised(
-    "a model's own code gives NaN or +inf where a chain looks",
-    "the proposal is rejected and counted in `numerical_rejections`, +inf too: no chain stays "
-    "there; elsewhere the posterior is the same",
-    "let code return NaN where it cannot compute, −inf where the density is 0",
+    "a model's own code returns NaN or +inf",
+    "the proposal is rejected and counted in `numerical_rejections`; elsewhere the "
+    "posterior is not changed",
+    "return NaN if a value cannot be computed, −inf if the density is 0",
 )
 @pytest.mark.parametrize("fault", [NOT_A_NUMBER, INFINITE], ids=["nan", "inf"])
 @both
@@ -207,9 +207,9 @@ def test_values_that_are_no_numbers(sampler: Any, fault: int, switched: Any, rig
 @pytest.mark.slow
 @promised(
     "exp(f) overflows",
-    "a density of 0 is rejected, a NaN that comes of it is rejected and counted; every draw that "
-    "is kept has a density",
-    "nothing; a prior of the amplitude that excludes f above 700 saves the proposals",
+    "a proposal with density 0 is rejected, and one with NaN is rejected and counted; "
+    "every draw has a positive density",
+    "nothing; a prior of the amplitude that excludes f above 700 avoids such proposals",
 )
 def test_exp_overflows() -> None:
     with pm.Model() as model:
@@ -279,9 +279,9 @@ def same(draws: list[Any], whole: list[Any]) -> bool:
 @pytest.mark.slow
 @promised(
     "a model's own code raises an error in the middle of a chain",
-    "the error, with a note which theta the draw began at; a callback, or a trace on disk, has "
-    "the draws before it, and the step can be used again",
-    "return NaN where a value cannot be computed; `pm.sample(trace=...)` to keep draws",
+    "the error is raised, with a note of the theta at which the draw began; a callback,"
+    " or a trace on disk, has the draws before it, and the step can be used again",
+    "return NaN if a value cannot be computed; write `pm.sample(trace=...)` to store draws",
 )
 @pytest.mark.parametrize("cores", [1, 2])
 def test_an_error_in_the_graph(cores: int, broken: Any, whole: list[Any]) -> None:
@@ -318,8 +318,8 @@ def interruptible() -> Iterator[None]:
 @pytest.mark.slow
 @promised(
     "Ctrl-C, SIGINT, at any moment",
-    "`pm.sample` returns the draws that were complete; they are those of a whole run, and the "
-    "number of BLAS threads is what it was",
+    "`pm.sample` returns the complete draws, which equal those of a whole run; the "
+    "number of BLAS threads is restored",
     "nothing: the step can be used again",
 )
 def test_an_interrupt_at_a_random_moment(
@@ -342,10 +342,10 @@ def test_an_interrupt_at_a_random_moment(
 
 
 @promised(
-    "a process of `pm.sample(cores=...)` is killed, for want of memory, say",
-    "`EOFError` or `ConnectionError` from PyMC, soon; the other processes end; a callback, or a "
-    "trace on disk, has the draws before it",
-    "fewer `cores`, [less memory](#memory); the system's log says what killed it",
+    "a process of `pm.sample(cores=...)` is killed, for example because memory ran out",
+    "PyMC soon raises `EOFError` or `ConnectionError`; the other processes end; a "
+    "callback, or a trace on disk, has the draws before it",
+    "use fewer `cores` or [less memory](#memory); the log of the system has the cause",
 )
 def test_a_worker_is_killed(broken: Any) -> None:
     model, op, step = broken
@@ -387,9 +387,9 @@ class Folder(NDArray):
 @pytest.mark.slow
 @promised(
     "the disk is full below a trace that is written draw by draw",
-    "`OSError: No space left on device` from the trace; what it had written is readable, and the "
-    "step can be used again",
-    "make room, or write f less often: `pm.sample(var_names=...)`",
+    "`OSError: No space left on device` from the trace; the draws written before are "
+    "readable, and the step can be used again",
+    "free space, or omit f: `pm.sample(var_names=...)`",
 )
 def test_a_full_disk(broken: Any, whole: list[Any], tmp_path: Path) -> None:
     model, _, step = broken
@@ -459,10 +459,11 @@ np.save(sys.argv[2], np.array(found))
 
 
 @promised(
-    "a pickled step goes on in another process, with other cores or on another processor",
-    "below n = 1000 the number of cores changes nothing, to the last bit; another processor rounds "
-    "otherwise, so that draws agree at first and come apart later, in the same posterior",
-    "nothing; compare posteriors, not draws",
+    "a pickled step continues in another process, with another number of cores or on "
+    "another processor",
+    "below n = 1000 the number of cores does not change a bit; another processor rounds"
+    " differently, so draws agree at first and differ later, with the same posterior",
+    "nothing; compare posteriors instead of draws",
 )
 @pytest.mark.slow
 def test_a_step_goes_on_elsewhere(broken: Any, tmp_path: Path) -> None:

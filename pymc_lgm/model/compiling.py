@@ -23,6 +23,7 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.scalar import Clip, Composite, ScalarOp
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.math import Sum
 from pytensor.tensor.rewriting.basic import constant_folding
 
 from pymc_lgm.callbacks import IS_COMPILED
@@ -69,10 +70,21 @@ class _ConstantFolding(NodeRewriter):
         return constant_folding.transform(fgraph, node)
 
 
+class _SumOfOneNumber(NodeRewriter):
+    """A sum along an axis that one number does not have: that of `pymc.CAR` with such a tau."""
+
+    def tracks(self) -> list[Any]:
+        return [Sum]
+
+    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
+        (x,) = node.inputs
+        return None if x.type.ndim else [x.astype(node.outputs[0].dtype)]
+
+
 _ELEMENTWISE = dfs_rewriter(_Elementwise()), 48.9
 
 ONCE = Mode(linker="py", optimizer=RewriteDatabaseQuery(include=["merge"]))
-ONCE = ONCE.register((dfs_rewriter(_ConstantFolding()), 1.2), _ELEMENTWISE)
+ONCE = ONCE.register((dfs_rewriter(_SumOfOneNumber(), _ConstantFolding()), 1.2), _ELEMENTWISE)
 """For functions that run a few times: what it takes to compile one is longer."""
 
 STABLE = Mode(linker="py", optimizer="fast_run").excluding("fusion", "inplace")

@@ -97,10 +97,13 @@ def _log_densities(
 
 def _refuse_draws(densities: Mapping[str, Variable]) -> None:
     """Raise if a density is random itself."""
-    for name, density in densities.items():
-        nodes = (v.owner for v in ancestors([density]) if v.owner is not None)
-        if any(isinstance(node.op, RandomVariable | SymbolicRandomVariable) for node in nodes):
-            raise ValueError(draws(name))
+
+    def is_random(outputs: list[Variable]) -> bool:
+        nodes = (v.owner for v in ancestors(outputs) if v.owner is not None)
+        return any(isinstance(node.op, RandomVariable | SymbolicRandomVariable) for node in nodes)
+
+    if is_random(list(densities.values())):  # one walk in all other models
+        raise ValueError(draws(next(k for k, density in densities.items() if is_random([density]))))
 
 
 def _in_the_first_form_that_fits(setting: Setting) -> tuple[Form, list[Variable]]:

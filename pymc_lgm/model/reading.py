@@ -158,7 +158,7 @@ def read_latents(
         reason, single = None, {}
         if not refused:
             single = single_in(terms, found.predictor, of_node)
-            refused = dict.fromkeys(single)
+            refused = _one_number_first(dict.fromkeys(single))
         if not refused and len(found.predictor) > 1:
             reason = "many observations read each of its elements beside another linear predictor"
             shared = shared_in(terms, found.predictor, latents)
