@@ -327,7 +327,7 @@ class DenseBlocks:
     """
 
     def __init__(self, blocks: int, b: int):
-        self.n, self._blocks, self._b = blocks * b, blocks, b
+        self.n, self.blocks, self._b = blocks * b, blocks, b
         rows, columns = np.tril_indices(b)
         begins = b * np.arange(blocks)[:, None]
         self.rows, self.columns = (begins + rows).ravel(), (begins + columns).ravel()
@@ -351,16 +351,16 @@ class DenseBlocks:
                 return None
             inverses[k] = lower
         elements = np.broadcast_to(
-            inverses[:, self._lower[0], self._lower[1]], (self._blocks, self._lower[0].size)
+            inverses[:, self._lower[0], self._lower[1]], (self.blocks, self._lower[0].size)
         )
         return FamilyAt(self._mean, elements.ravel(), BlockFactor(L, self.n), values)
 
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
         """∂K⁻¹ = −K⁻¹ ∂K K⁻¹."""
-        shape, rows, columns = (self._blocks, self._b, self._b), *self._lower
+        shape, rows, columns = (self.blocks, self._b, self._b), *self._lower
         both = np.zeros((2, *shape))
         for out, lower in zip(both, (elements, at.elements), strict=True):
-            out[:, rows, columns] = lower.reshape(self._blocks, -1)
+            out[:, rows, columns] = lower.reshape(self.blocks, -1)
         weights = 0.5 * (both[0] + both[0].swapaxes(1, 2))
         inverse = both[1] + np.tril(both[1], -1).swapaxes(1, 2)
         each = -(inverse @ weights @ inverse) - log_weight * inverse
