@@ -272,7 +272,7 @@ def test_equal_seconds(model, clock, short_pilot):
 def test_a_budget_that_cannot_be_kept_fails_that_row_alone(model, short_pilot):
     samplers = {"AA": lgm.WhitenedMetropolis, "none": lambda: [pm.Metropolis()]}
     with pytest.warns(
-        UserWarning, match=r"none failed: ValueError: No O\(n³\) operations are counted"
+        UserWarning, match=r"none failed: ValueError: This sampler counts no O\(n³\) operations"
     ):
         table = compare(samplers, model, operations=50, **QUICK).table
     assert table["draws"].tolist() == [50, pd.NA]

@@ -417,8 +417,9 @@ def test_checks_of_parameters_are_in_the_loop(name):
     function = compiled([X], graph, {})
     with np.errstate(all="ignore"):
         expected = compiled([X], graph, QUICK)(rows)
-    # Without PyTensor's rewrites log(1 − p) has few digits where p is nearly 1.
-    np.testing.assert_allclose(function(rows), expected, rtol=1e-6, atol=1e-7)
+    # Without PyTensor's rewrites log(1 − p) has few digits if p is nearly 1, and may be −∞.
+    known = np.isfinite(expected)
+    np.testing.assert_allclose(function(rows)[known], expected[known], rtol=1e-6, atol=1e-7)
     np.testing.assert_array_equal(np.isneginf(expected[0, np.isnan(FAR)]), True)
     (node,) = function.maker.fgraph.apply_nodes
     inner = {type(each.op) for each in node.op.scalar_op.fgraph.apply_nodes}

@@ -1,7 +1,5 @@
 """Models of the BUGS manual that chains once stuck in, as users write them, and what freed them."""
 
-import logging
-
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -351,7 +349,7 @@ def test_counts_with_a_covariate_that_is_not_scaled_mix():
 
 
 def series():
-    """Counts with 12 hyper-parameters, and a series beside coefficients, which has no slope."""
+    """Counts with 12 hyper-parameters, and a series beside coefficients."""
     rng = np.random.default_rng(3)
     X, Z, z = rng.normal(size=(240, 9)), rng.normal(size=(240, 2)), np.zeros(240)
     for t in range(1, 240):
@@ -368,12 +366,10 @@ def series():
 
 
 @pytest.mark.slow
-def test_twelve_hyperparameters_without_a_gradient_mix(caplog):
+def test_twelve_hyperparameters_mix():
     """R-hat was 1.35, and there were 5 effective draws of 2000."""
-    caplog.set_level(logging.INFO, "pymc.lgm")
     with series():
         step = lgm.PseudoMarginal()
-        assert "12 hyper-parameters without a gradient" in caplog.text
         idata = pm.sample(step=step, chains=2, cores=1, random_seed=1, progressbar=False)
     assert max(float(r.max()) for r in az.rhat(idata).data_vars.values()) <= 1.01
     assert min(float(e.min()) for e in az.ess(idata).data_vars.values()) >= 400
