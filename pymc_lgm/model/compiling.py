@@ -84,7 +84,10 @@ class _SumOfOneNumber(NodeRewriter):
 _ELEMENTWISE = dfs_rewriter(_Elementwise()), 48.9
 
 ONCE = Mode(linker="py", optimizer=RewriteDatabaseQuery(include=["merge"]))
-ONCE = ONCE.register((dfs_rewriter(_SumOfOneNumber(), _ConstantFolding()), 1.2), _ELEMENTWISE)
+# One by one, since several rewrites together cannot be pickled.
+ONCE = ONCE.register(
+    (dfs_rewriter(_SumOfOneNumber()), 1.1), (dfs_rewriter(_ConstantFolding()), 1.2), _ELEMENTWISE
+)
 """For functions that run a few times: what it takes to compile one is longer."""
 
 STABLE = Mode(linker="py", optimizer="fast_run").excluding("fusion", "inplace")
