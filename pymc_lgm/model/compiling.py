@@ -77,8 +77,9 @@ class _SumOfOneNumber(NodeRewriter):
         return [Sum]
 
     def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        (x,) = node.inputs
-        return None if x.type.ndim else [x.astype(node.outputs[0].dtype)]
+        if not isinstance(node.op, Sum) or node.inputs[0].type.ndim:
+            return None
+        return [node.inputs[0].astype(node.outputs[0].dtype)]
 
 
 _ELEMENTWISE = dfs_rewriter(_Elementwise()), 48.9
