@@ -120,7 +120,7 @@ def test_the_page_on_saving_and_predicting_runs(tmp_path):
             r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE
         )
     ]
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     if importlib.util.find_spec("h5netcdf") is None:
         blocks = [block for block in blocks if "netcdf" not in block]
     script = "\n".join(blocks)

@@ -15,7 +15,7 @@ from test_sets import from_pymc
 import pymc_lgm as lgm
 
 from pymc_lgm.approximations.variational import variational
-from pymc_lgm.gaussian import BandedPrior, bands
+from pymc_lgm.gaussian import BandedPrior, SumPrior, bands
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
 
@@ -248,7 +248,7 @@ def test_a_long_series_makes_no_square_array():
     assert peak < 8 * n * 500  # 500 vectors, and a square array is 20 000 of them
 
 
-# What has no banded precision is dense
+# Series that are added to others, or summed up, are sums
 
 
 def walk(name, sd=1.0):
@@ -276,11 +276,13 @@ def sums():
         (sums, np.tril(np.ones((4, 4))), np.zeros_like),
     ],
 )
-def test_sums_of_series_are_dense(make, A, beside):
+def test_series_may_be_added(make, A, beside):
     K = 1.0 + np.minimum.outer(np.arange(4.0), np.arange(4.0))
     prior = from_pymc(make).prior(np.empty(0))
-    close(prior.covariance_times(np.eye(4)), A @ K @ A.T + beside(K))
-    close(prior.mean, 0.2 * A.sum(axis=1) * (2 if make is two_series else 1))
+    assert isinstance(prior, SumPrior)
+    of_eta = prior.covariance_times(np.eye(prior.n))[-4:, -4:]
+    close(of_eta, A @ K @ A.T + beside(K))
+    close(prior.mean[-4:], 0.2 * A.sum(axis=1) * (2 if make is two_series else 1))
 
 
 # What is refused
