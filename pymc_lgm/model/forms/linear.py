@@ -53,10 +53,11 @@ class LinearPredictor(Form):
 
     def loses_digits(self) -> bool:
         """Whether a factor of K is lost to rounding, at one of a few theta."""
-        if all(block.columns is not None for block in self.predictor.blocks):
-            return False
         latents = self._setting.reading.latents
-        are_effects = all(latent.variances is not None for latent in latents)
+        is_dense = self.predictor.basis is None
+        are_effects = is_dense and all(latent.variances is not None for latent in latents)
+        if not are_effects and all(each.columns is not None for each in self.predictor.blocks):
+            return False
         largest = refutations.VAGUE if are_effects else np.inf
         cov = called_once([self._setting.theta], self.cov)
         return refutations.loses_digits(cov, self._setting.at, largest)
