@@ -73,6 +73,8 @@ def form(request, monkeypatch):
     """Each of the two that can read it."""
     is_sum = request.param is SumPredictor
     monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: is_sum)
+    if not is_sum:
+        monkeypatch.setattr(SumPredictor, "of", lambda setting: None)
     return request.param
 
 
