@@ -421,7 +421,15 @@ def test_the_evidence_is_that_of_brute_force(name, form, quick):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["trend_with_a_line", "bym2", "interaction", "season_and_walk"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "trend_with_a_line",
+        "interaction",
+        pytest.param("bym2", marks=pytest.mark.whole),
+        pytest.param("season_and_walk", marks=pytest.mark.whole),
+    ],
+)
 def test_its_posterior_is_left_invariant(name, monkeypatch):
     model = built(name)
     with model:
