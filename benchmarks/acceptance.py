@@ -18,7 +18,7 @@ from _results import Table, arguments
 
 import pymc_lgm as lgm
 
-SAMPLERS = {"KHR": lgm.KnorrHeldRue, "default": lgm.PseudoMarginal}
+SAMPLERS = {"KHR": lgm.papers.KnorrHeldRue, "default": lgm.PseudoMarginal}
 # Published acceptance in % with one importance draw.
 TABLE_I = {
     ("thyroid", "iso"): 1.1,

@@ -41,7 +41,7 @@ ARD = {f"{name}-100": (partial(ard, name), 100) for name in ("pima", "ionosphere
 def samplers(model: pm.Model) -> dict[str, Any]:
     return {
         "default": lgm.PseudoMarginal(model=model),
-        "prior-white": lgm.WhitenedMetropolis(model=model, latent_repeats=2),
+        "prior-white": lgm.papers.WhitenedMetropolis(model=model, latent_repeats=2),
         "surr-site": lgm.SurrogateSlice(model=model),
     }
 

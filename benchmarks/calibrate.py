@@ -128,7 +128,7 @@ def classes(n: int, data: Any) -> None:
 def features(n: int, data: Any) -> None:
     """Fifteen random features of a squared exponential."""
     ls, amplitude = pm.LogNormal("length", np.log(0.3), 0.5), pm.LogNormal("amplitude", 0.0, 0.4)
-    gp = lgm.gp.RandomFeatures(15, cov_func=amplitude**2 * pm.gp.cov.ExpQuad(1, ls=ls))
+    gp = lgm.papers.RandomFeatures(15, cov_func=amplitude**2 * pm.gp.cov.ExpQuad(1, ls=ls))
     lgm.Logistic("y", f=gp.prior("f", np.linspace(0.0, 1.0, n)[:, None]), observed=data)
 
 

@@ -68,8 +68,11 @@ def build(weights: str, seed: int) -> pm.Model:
 
 
 SAMPLERS: dict[str, tuple[type, dict[str, Any]]] = {
-    "F": (lgm.WhitenedMetropolis, {"move": "metropolis", "latent_move": "hmc-class-frequency"}),
-    "G_f": (lgm.WhitenedMetropolis, {"move": "metropolis", "latent_move": "hmc-position"}),
+    "F": (
+        lgm.papers.WhitenedMetropolis,
+        {"move": "metropolis", "latent_move": "hmc-class-frequency"},
+    ),
+    "G_f": (lgm.papers.WhitenedMetropolis, {"move": "metropolis", "latent_move": "hmc-position"}),
     "default": (lgm.PseudoMarginal, {}),
 }
 

@@ -27,8 +27,8 @@ import pymc_lgm as lgm
 
 SWEEPS = {
     "default": (lgm.PseudoMarginal, {}),
-    "AA, one slice move": (lgm.WhitenedMetropolis, {"latent_move": "slice"}),
-    "AA, one HMC move": (lgm.WhitenedMetropolis, {}),
+    "AA, one slice move": (lgm.papers.WhitenedMetropolis, {"latent_move": "slice"}),
+    "AA, one HMC move": (lgm.papers.WhitenedMetropolis, {}),
     "ASIS, one HMC move": (lgm.ASIS, {}),
 }
 

@@ -70,7 +70,7 @@ def layer(name: str, d: int, scale: float, args: argparse.Namespace) -> Any:
     ls = pm.LogNormal(f"{name}_ls", np.log(scale), 0.5)
     amplitude = pm.LogNormal(f"{name}_amplitude", 0.0, 1.0)
     cov = amplitude**2 * pm.gp.cov.ExpQuad(d, ls=ls)
-    return lgm.gp.RandomFeatures(args.features, cov_func=cov)
+    return lgm.papers.RandomFeatures(args.features, cov_func=cov)
 
 
 def fit(

@@ -35,7 +35,7 @@ SCHEMES = {
     "PM LA(64)": (lgm.PseudoMarginal, LA | {"n_importance": 64}),
     "PM EP(1)": (lgm.PseudoMarginal, EP | {"n_importance": 1}),
     "PM EP(64)": (lgm.PseudoMarginal, EP | {"n_importance": 64}),
-    "AA": (lgm.WhitenedMetropolis, {}),
+    "AA": (lgm.papers.WhitenedMetropolis, {}),
     "default": (lgm.PseudoMarginal, {}),
 }
 

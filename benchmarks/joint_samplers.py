@@ -19,10 +19,10 @@ from _results import Table, arguments
 import pymc_lgm as lgm
 
 SAMPLERS = {
-    "AA": (lgm.WhitenedMetropolis, {}),
+    "AA": (lgm.papers.WhitenedMetropolis, {}),
     "ASIS": (lgm.ASIS, {}),
-    "KHR": (lgm.KnorrHeldRue, {}),
-    "SA": (lgm.SufficientMetropolis, {}),
+    "KHR": (lgm.papers.KnorrHeldRue, {}),
+    "SA": (lgm.papers.SufficientMetropolis, {}),
     "SURR": (lgm.SurrogateSlice, {}),
     "PM, random walk": (lgm.PseudoMarginal, {"move": "metropolis"}),
     "PM, no copula": (lgm.PseudoMarginal, {"importance": lgm.Importance(copula=False)}),

@@ -24,9 +24,9 @@ MOVES = {
     "LatentHMC(curvature)": (lgm.LatentHMC, {"metric": "curvature"}, "HMC v1"),
     "LatentHMC(identity)": (lgm.LatentHMC, {"metric": "identity"}, "-"),
     "AuxiliaryGradient": (lgm.AuxiliaryGradient, {}, "-"),
-    "LatentSMMALA": (lgm.LatentSMMALA, {}, "SMMALA"),
-    "NealMetropolis v1": (lgm.NealMetropolis, {"proposal": "random-walk"}, "MH v1"),
-    "NealMetropolis v2": (lgm.NealMetropolis, {}, "MH v2"),
+    "LatentSMMALA": (lgm.papers.LatentSMMALA, {}, "SMMALA"),
+    "NealMetropolis v1": (lgm.papers.NealMetropolis, {"proposal": "random-walk"}, "MH v1"),
+    "NealMetropolis v2": (lgm.papers.NealMetropolis, {}, "MH v2"),
 }
 
 # Filippone, Zhong and Girolami (2013), Table 2: mean min ESS of 20000 draws, by (n, d).

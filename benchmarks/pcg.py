@@ -10,7 +10,7 @@ A number is the median of three draws of what is random. "m" is the rank of a pr
 4 √n, or the rows of a block; products of inner iterations count ("shifted", δ a hundred times the
 noise). Files have the response last; without one the data are simulated.
 
-Large: Poisson counts of a Matérn field in two dimensions, `lgm.laplace(solver="pcg")` at one theta,
+Large: Poisson counts of a Matérn field in two dimensions, `lgm.papers.laplace_by_pcg` at one theta,
 with its time, the most memory that the process has had, and what K alone would take.
 """
 
@@ -33,8 +33,8 @@ from _results import Table, arguments
 
 import pymc_lgm as lgm
 
-from pymc_lgm import solvers
-from pymc_lgm.solvers import KernelMatrix, KernelSystem, conjugate_gradients
+from pymc_lgm.papers import solvers
+from pymc_lgm.papers.solvers import KernelMatrix, KernelSystem, conjugate_gradients
 
 NOISE = 1e-2
 MOST = 100_000
@@ -141,7 +141,7 @@ def large(args: argparse.Namespace, n: int) -> None:
         gp = pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.Matern52(2, ls=ls))
         f = gp.prior("f", X, reparameterize=False)
         pm.Poisson("y", mu=pm.math.exp(f), observed=y)
-        evidence = lgm.laplace(solver="pcg", gp=gp, random_seed=1)
+        evidence = lgm.papers.laplace_by_pcg(gp, random_seed=1)
     point = {"eta": 1.0, "ls": 0.3}
     evidence.kernel(point).columns(np.arange(2))  # compiles
     begin, busy = time.perf_counter(), time.process_time()

@@ -132,7 +132,7 @@ def main() -> None:
             other = pm.sample(
                 args.whitened,
                 tune=2000,
-                step=lgm.WhitenedMetropolis(latent_repeats=2),
+                step=lgm.papers.WhitenedMetropolis(latent_repeats=2),
                 var_names=THETA,
                 **settings | {"chains": 2},
             )

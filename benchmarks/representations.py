@@ -111,7 +111,7 @@ def samplers(model: pm.Model) -> dict[str, Callable[[], Any]]:
         made[name] = lambda held=held: lgm.Sweep(
             model=model, parameterization=held, move="slice", **TEN
         )
-    made["AA, random walk"] = lambda: lgm.WhitenedMetropolis(model=model)
+    made["AA, random walk"] = lambda: lgm.papers.WhitenedMetropolis(model=model)
     made["default"] = lambda: lgm.PseudoMarginal(model=model)
     return made
 

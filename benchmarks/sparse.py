@@ -79,7 +79,7 @@ def binary(n: int, m: int, by_features: bool = False) -> pm.Model:
         ls, eta = pm.LogNormal("ls", -1.0, 0.5), pm.HalfNormal("eta", 3.0)
         cov = eta**2 * pm.gp.cov.Matern52(2, ls=ls)
         if by_features:
-            f = lgm.gp.RandomFeatures(m // 2, cov_func=cov).prior("f", X)
+            f = lgm.papers.RandomFeatures(m // 2, cov_func=cov).prior("f", X)
         else:
             Xu = pm.gp.util.kmeans_inducing_points(m, near)
             f = lgm.gp.SparseLatent(cov_func=cov).prior("f", X, Xu=Xu)

@@ -24,10 +24,10 @@ import pymc_lgm as lgm
 
 FIVE: dict[str, Any] = {"latent_repeats": 5}
 SAMPLERS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "AA": (lgm.WhitenedMetropolis, FIVE),
+    "AA": (lgm.papers.WhitenedMetropolis, FIVE),
     "ASIS": (lgm.ASIS, FIVE),
-    "KHR": (lgm.KnorrHeldRue, {}),
-    "SA": (lgm.SufficientMetropolis, FIVE),
+    "KHR": (lgm.papers.KnorrHeldRue, {}),
+    "SA": (lgm.papers.SufficientMetropolis, FIVE),
     "SURR": (lgm.SurrogateSlice, FIVE),
     "default": (lgm.PseudoMarginal, {}),
 }

@@ -75,10 +75,10 @@ def main() -> None:
     with model:
         samplers = {
             "ExactMarginal": lgm.ExactMarginal(),
-            "ULISSE, the paper's rule": lgm.ULISSE(),
-            "ULISSE, q = 0.1": lgm.ULISSE(early_stop=0.1),
-            "q = 0.1, step 0.05": lgm.ULISSE(early_stop=0.1, step_size=0.05),
-            "q = 0.01, beta = 0.3, probes anew": lgm.ULISSE(
+            "ULISSE, the paper's rule": lgm.papers.ULISSE(),
+            "ULISSE, q = 0.1": lgm.papers.ULISSE(early_stop=0.1),
+            "q = 0.1, step 0.05": lgm.papers.ULISSE(early_stop=0.1, step_size=0.05),
+            "q = 0.01, beta = 0.3, probes anew": lgm.papers.ULISSE(
                 early_stop=0.01, beta=0.3, probes_kept=1, step_size=0.05
             ),
         }

@@ -2,8 +2,8 @@
 # # Comparing samplers on your model
 #
 # All samplers of this package draw from the same posterior. They differ in how many draws it
-# takes, and in what a draw costs. `lgm.compare` runs several of them on your model, with equal
-# budgets, and this page shows how to read what it finds.
+# takes, and in what a draw costs. `lgm.compare_samplers` runs several of them on your model, with
+# equal budgets, and this page shows how to read what it finds.
 
 # %%
 import sys
@@ -48,13 +48,13 @@ with pm.Model(coords={"year": years}) as model:
 
 # %%
 samplers = {
-    "Whitened": lgm.WhitenedMetropolis,
+    "Whitened": lgm.papers.WhitenedMetropolis,
     "ASIS": lgm.ASIS,
     "SurrogateSlice": lgm.SurrogateSlice,
     "PseudoMarginal": lgm.PseudoMarginal,
 }
 with model:
-    comparison = lgm.compare(
+    comparison = lgm.compare_samplers(
         samplers,
         operations=2_000,
         tune=500,
@@ -162,6 +162,6 @@ print(lgm.efficiency(idata, groups).T.round(3).to_string())
 #
 # - Your own model, with the two or three samplers that [Which sampler](../which_sampler.md)
 #   suggests for it.
-# - Your own sampler: `lgm.compare` takes any step method of PyMC, and lists of them, as in
+# - Your own sampler: `lgm.compare_samplers` takes any step method of PyMC, and lists of them, as in
 #   `lambda: [lgm.EllipticalSlice(f), pm.NUTS([mean, length, amplitude])]`. NUTS does not count
 #   its operations: compare by `seconds=` then.

@@ -195,4 +195,4 @@ if "__file__" in globals() and len(sys.argv) > 1:
 #   wider range of x, there are modes beside these two, of another shape, and chains that disagree
 #   (R-hat) say so.
 # - A likelihood that is not normal, many points, several hidden processes: `pm.fit` and
-#   `lgm.gp.RandomFeatures`, in [Which sampler?](../which_sampler.md).
+#   `lgm.papers.RandomFeatures`, in [Which sampler?](../which_sampler.md).

@@ -122,8 +122,8 @@ for name, out in (("single flights", single), ("whole days", of_days)):
     base = held["hour"].astype(int).map(by_hour).to_numpy()
     predicted[name] = held["y"].to_numpy(), p
     for who, guess in (("the process", p), ("the hour alone", base)):
-        density = lgm.log_predictive_density(held["y"], guess)
-        brier = lgm.brier_score(held["y"], guess)
+        density = lgm.scores.log_predictive_density(held["y"], guess)
+        brier = lgm.scores.brier_score(held["y"], guess)
         print(f"{name:>14}, {who:>14}: log density {density:.3f}, Brier score {brier:.3f}")
 
 # %% [markdown]

@@ -57,7 +57,7 @@ with pm.Model(coords={"diagnosis": list(diagnoses), "source": list(sources)}) as
 # `pm.sample()` moves the twenty weights with all four vectors integrated out. The paper's sampler
 # holds f while the weights move, so it makes one effective draw of the weights in some three
 # hundred, for less work each. It is here, too:
-# `lgm.WhitenedMetropolis(latent_move="hmc-class-frequency")`.
+# `lgm.papers.WhitenedMetropolis(latent_move="hmc-class-frequency")`.
 
 # %%
 with model:

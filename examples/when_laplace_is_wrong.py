@@ -112,14 +112,14 @@ for axes, (name, fit), color in zip(panels, fits.items(), ("C1", "C2"), strict=T
 # ## Theta inherits the error
 #
 # The evidence p(y | theta) is the integral that the Gaussian stands in for, so theta inherits
-# what is wrong with it. `lgm.ApproximateMarginal` samples theta from the approximate evidence, and
-# corrects nothing: this is "MCMC with Laplace" of the literature.
+# what is wrong with it. `lgm.papers.ApproximateMarginal` samples theta from the approximate
+# evidence, and corrects nothing: this is "MCMC with Laplace" of the literature.
 
 
 # %%
 def approximate(approximation: str):
     with model:
-        step = lgm.ApproximateMarginal(approximation=approximation, n_importance=256)
+        step = lgm.papers.ApproximateMarginal(approximation=approximation, n_importance=256)
         return pm.sample(
             1_000,
             tune=500,
@@ -212,7 +212,7 @@ print(pd.DataFrame(signs).round(2).to_string())
 # %% [markdown]
 # ## The repair
 #
-# `lgm.correct` weights the draws of an approximate chain by that gap, and reports whether the
+# `lgm.reweight` weights the draws of an approximate chain by that gap, and reports whether the
 # weights can be trusted. Its warning is worth more than its numbers:
 
 # %%
@@ -220,7 +220,7 @@ fixed = {}
 for name in ("Laplace", "EP"):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        corrected = lgm.correct(traces[name], random_seed=1)
+        corrected = lgm.reweight(traces[name], random_seed=1)
     posterior = corrected.posterior
     fixed[f"{name}, corrected"] = {
         **{f"{variable} mean": float(posterior[variable].mean()) for variable in THETA},

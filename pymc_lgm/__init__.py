@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from pymc_lgm import distributed as distributed
     from pymc_lgm import gmrf as gmrf
     from pymc_lgm import gp as gp
+    from pymc_lgm import papers as papers
+    from pymc_lgm import scores as scores
     from pymc_lgm import spatial as spatial
     from pymc_lgm import testing as testing
-    from pymc_lgm.comparison import compare as compare
-    from pymc_lgm.correction import correct as correct
+    from pymc_lgm.comparison import compare_samplers as compare_samplers
     from pymc_lgm.cross_validation import leave_one_out as leave_one_out
     from pymc_lgm.cross_validation import loo as loo
     from pymc_lgm.diagnostics import efficiency as efficiency
@@ -38,59 +39,38 @@ if TYPE_CHECKING:
     from pymc_lgm.prediction import predict as predict
     from pymc_lgm.predictor_terms import terms as terms
     from pymc_lgm.reporting import report as report
-    from pymc_lgm.scores import abstention_curve as abstention_curve
-    from pymc_lgm.scores import brier_score as brier_score
-    from pymc_lgm.scores import capacity as capacity
-    from pymc_lgm.scores import log_predictive_density as log_predictive_density
+    from pymc_lgm.reweighting import reweight as reweight
     from pymc_lgm.steps import ASIS as ASIS
-    from pymc_lgm.steps import ULISSE as ULISSE
-    from pymc_lgm.steps import ApproximateMarginal as ApproximateMarginal
     from pymc_lgm.steps import AuxiliaryGradient as AuxiliaryGradient
     from pymc_lgm.steps import EllipticalSlice as EllipticalSlice
     from pymc_lgm.steps import ExactMarginal as ExactMarginal
     from pymc_lgm.steps import Importance as Importance
-    from pymc_lgm.steps import KnorrHeldRue as KnorrHeldRue
     from pymc_lgm.steps import LatentHMC as LatentHMC
-    from pymc_lgm.steps import LatentSMMALA as LatentSMMALA
-    from pymc_lgm.steps import NealMetropolis as NealMetropolis
     from pymc_lgm.steps import PseudoMarginal as PseudoMarginal
-    from pymc_lgm.steps import SufficientMetropolis as SufficientMetropolis
     from pymc_lgm.steps import SurrogateSlice as SurrogateSlice
     from pymc_lgm.steps import Sweep as Sweep
-    from pymc_lgm.steps import WhitenedMetropolis as WhitenedMetropolis
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ASIS",
-    "ULISSE",
-    "ApproximateMarginal",
     "AuxiliaryGradient",
     "CopulaVolatility",
     "EllipticalSlice",
     "ExactMarginal",
     "Importance",
-    "KnorrHeldRue",
     "LatentGaussianModel",
     "LatentHMC",
-    "LatentSMMALA",
     "LogGaussianCox",
     "Logistic",
-    "NealMetropolis",
     "OrdinalProbit",
     "Probit",
     "PseudoMarginal",
     "RobustMax",
     "Softmax",
-    "SufficientMetropolis",
     "SurrogateSlice",
     "Sweep",
-    "WhitenedMetropolis",
-    "abstention_curve",
-    "brier_score",
-    "capacity",
-    "compare",
-    "correct",
+    "compare_samplers",
     "datasets",
     "distributed",
     "efficiency",
@@ -99,18 +79,20 @@ __all__ = [
     "gp",
     "laplace",
     "leave_one_out",
-    "log_predictive_density",
     "loo",
+    "papers",
     "predict",
     "report",
+    "reweight",
+    "scores",
     "spatial",
     "terms",
     "testing",
 ]
 
 _DEFINED_IN = {
-    "compare": "pymc_lgm.comparison",
-    "correct": "pymc_lgm.correction",
+    "compare_samplers": "pymc_lgm.comparison",
+    "reweight": "pymc_lgm.reweighting",
     "leave_one_out": "pymc_lgm.cross_validation",
     "loo": "pymc_lgm.cross_validation",
     "efficiency": "pymc_lgm.diagnostics",
@@ -127,26 +109,15 @@ _DEFINED_IN = {
     "predict": "pymc_lgm.prediction",
     "terms": "pymc_lgm.predictor_terms",
     "report": "pymc_lgm.reporting",
-    "abstention_curve": "pymc_lgm.scores",
-    "brier_score": "pymc_lgm.scores",
-    "capacity": "pymc_lgm.scores",
-    "log_predictive_density": "pymc_lgm.scores",
     "ASIS": "pymc_lgm.steps",
-    "ULISSE": "pymc_lgm.steps",
-    "ApproximateMarginal": "pymc_lgm.steps",
     "AuxiliaryGradient": "pymc_lgm.steps",
     "EllipticalSlice": "pymc_lgm.steps",
     "ExactMarginal": "pymc_lgm.steps",
     "Importance": "pymc_lgm.steps",
-    "KnorrHeldRue": "pymc_lgm.steps",
     "LatentHMC": "pymc_lgm.steps",
-    "LatentSMMALA": "pymc_lgm.steps",
-    "NealMetropolis": "pymc_lgm.steps",
     "PseudoMarginal": "pymc_lgm.steps",
-    "SufficientMetropolis": "pymc_lgm.steps",
     "SurrogateSlice": "pymc_lgm.steps",
     "Sweep": "pymc_lgm.steps",
-    "WhitenedMetropolis": "pymc_lgm.steps",
 }
 """The module of each public name that is not itself a module."""
 

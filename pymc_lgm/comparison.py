@@ -23,8 +23,9 @@ from pymc_lgm.diagnostics import _rows, efficiency, written
 from pymc_lgm.distributed import sample
 from pymc_lgm.drawn import model_of
 from pymc_lgm.model import find_latents
+from pymc_lgm.steps.options import public_name
 
-__all__ = ["Comparison", "compare"]
+__all__ = ["Comparison", "compare_samplers"]
 
 Sampler = Callable[[], Any] | None
 """Makes a step method inside the model context; None if `pymc.sample` chooses."""
@@ -39,7 +40,7 @@ OF_GROUPS = {"ess_bulk": "ess_{}", "r_hat": "r_hat_{}"} | {
 OF_SAMPLERS = ["theta_acceptance", "latent_acceptance", "cubic_ops"]
 
 
-def compare(
+def compare_samplers(
     samplers: Mapping[str, Sampler] | Sequence[Sampler],
     model: pm.Model | None = None,
     *,
@@ -105,24 +106,27 @@ def compare(
     Examples
     --------
     >>> import pymc as pm, pymc_lgm as lgm
-    >>> samplers = {"AA": lgm.WhitenedMetropolis, "twice": lambda: lgm.ASIS(latent_repeats=2)}
+    >>> samplers = {
+    ...     "AA": lgm.papers.WhitenedMetropolis,
+    ...     "twice": lambda: lgm.ASIS(latent_repeats=2),
+    ... }
     >>> options = {"tune": 100, "cores": 1, "random_seed": 1, "progressbar": False}
     >>> with pm.Model():
     ...     rho = pm.Uniform("rho")
     ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=pm.math.stack([[1, rho], [rho, 1]]))
     ...     y = lgm.Probit("y", f=f, observed=[0, 1])
-    ...     comparison = lgm.compare(samplers, operations=200, **options)
+    ...     comparison = lgm.compare_samplers(samplers, operations=200, **options)
     >>> comparison.table[["cubic_ops", "draws"]]
            cubic_ops  draws
     AA           1.0    200
     twice        2.0    100
     """
-    model = model_of(model, "lgm.compare([...])")
+    model = model_of(model, "lgm.compare_samplers([...])")
     makers = _makers(samplers)
     rows = _groups(model, groups)
     budget = _budget(draws=draws, operations=operations, seconds=seconds)
     if "step" in sample_kwargs:
-        raise TypeError("compare() has no step=: write it as one of the samplers.")
+        raise TypeError("compare_samplers() has no step=: write it as one of the samplers.")
     if random_seed is None:  # one seed for all samplers
         random_seed = int(np.random.default_rng().integers(2**30))
     settings = {"tune": tune, "chains": chains, "random_seed": random_seed, "quiet": True}
@@ -159,7 +163,7 @@ def compare(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """The result of `compare`. Groups are "theta" and "f" unless ``groups=`` was given.
+    """The result of `compare_samplers`. Groups are "theta" and "f" unless ``groups=`` was given.
 
     Attributes
     ----------
@@ -186,7 +190,7 @@ class Comparison:
         """
         traces = self._posteriors(group)
         if min(trace.sizes["chain"] for trace in traces.values()) < 2:
-            raise ValueError("R-hat compares chains: write compare(..., chains=2) or more.")
+            raise ValueError("R-hat compares chains: write chains=2 or more in compare_samplers().")
         longest = max(trace.sizes["draw"] for trace in traces.values())
         every = max(longest // 20 if every is None else every, 4)
         ends = np.arange(every, longest + 1, every)
@@ -267,7 +271,7 @@ def _makers(samplers: Any) -> dict[str, Sampler]:
         if make is not None and not callable(make):
             raise TypeError(
                 f"{make!r} is not a function that makes a step method. A step that exists has "
-                f"its own tuning: write the class, or lambda: lgm.{type(make).__name__}(...)."
+                f"its own tuning: write the class, or lambda: {public_name(type(make))}(...)."
             )
     labels = list(named) if named else [getattr(make, "__name__", "default") for make in makers]
     if "<lambda>" in labels or len(set(labels)) < len(labels):

@@ -13,7 +13,7 @@ from pymc_lgm.drawn import Evaluator
 from pymc_lgm.linalg import Array, factorize
 from pymc_lgm.model import is_process
 
-__all__ = ["Conditional", "latent_of", "vector_of"]
+__all__ = ["Conditional", "latent_of"]
 
 
 class Conditional:
@@ -95,26 +95,5 @@ def latent_of(gp: Any, model: pm.Model) -> Any:
         raise ValueError(
             f"gp made {f.name}, which is not a variable of this model (variables: "
             f"{sorted(model.named_vars)}): pass the gp of this model, or model= of this gp."
-        )
-    return f
-
-
-def vector_of(gp: Any, model: pm.Model) -> Any:
-    """f of a process, if it is a free vector of the model."""
-    if gp is None:
-        raise ValueError(
-            "solver='pcg' computes the covariance block by block, and a model has it as a whole "
-            "only: pass the process, as in lgm.laplace(solver='pcg', gp=gp)."
-        )
-    f = latent_of(gp, model)
-    if f not in model.free_RVs:
-        raise ValueError(
-            f"{f.name!r} is computed from {f.name}_rotated_ by a factor of K, which is "
-            f"never made here: write gp.prior({f.name!r}, X, reparameterize=False)."
-        )
-    if f.ndim != 1:
-        raise ValueError(
-            f"{f.name!r} has shape {f.type.shape}: solver='pcg' is for one process. Write "
-            "lgm.PseudoMarginal(), which samples several."
         )
     return f

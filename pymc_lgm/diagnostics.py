@@ -58,7 +58,7 @@ def efficiency(
     See Also
     --------
     report : The same numbers in words, with what to do next.
-    compare : Several samplers with equal budgets.
+    compare_samplers : Several samplers with equal budgets.
 
     Notes
     -----

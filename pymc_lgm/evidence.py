@@ -3,8 +3,6 @@
 Nothing is sampled. Theta is a point estimate (type-II maximum likelihood, or MAP), and f is
 Gaussian given theta. Rasmussen and Williams (2006), §5.5: eq. (3.32) for Laplace's method, (3.65)
 for EP.
-
-
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import math
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -26,17 +24,15 @@ from pymc_lgm.approximations.ep import ep as match_moments
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.laplace import evidence_gradient
 from pymc_lgm.approximations.laplace import laplace as find_mode
-from pymc_lgm.conditionals import vector_of
 from pymc_lgm.drawn import model_of
-from pymc_lgm.iterative import IterativeEvidence
 from pymc_lgm.linalg import Array
-from pymc_lgm.model import LatentGaussianModel, find_latents
+from pymc_lgm.model import LatentGaussianModel
 from pymc_lgm.model.diagnose import refuse_coupling, refuse_large_sets
 from pymc_lgm.model.natural_scale import NaturalScale
 from pymc_lgm.state import LikelihoodAt
 from pymc_lgm.threads import few_threads
 
-__all__ = ["Evidence", "Fit", "ep", "laplace"]
+__all__ = ["Evidence", "Fit", "ep", "laplace", "refuse_no_evidence"]
 
 Point = Mapping[str, ArrayLike]
 
@@ -83,7 +79,7 @@ class Evidence:
         model = model_of(model, f"lgm.{approximation}()")
         self.approximation = approximation
         self.lgm = LatentGaussianModel.from_pymc(model, latent, collapse=False)
-        _refuse(self.lgm, model, joined=approximation == "laplace")
+        refuse_no_evidence(self.lgm, model, joined=approximation == "laplace")
         self._scale = NaturalScale(self.lgm, model)
         # The formula ignores the clipping of blocks, so it may be the gradient of another function.
         known = self.lgm.has_evidence_gradient and (self.lgm.sets is None or self.lgm.classes)
@@ -242,35 +238,8 @@ class Evidence:
         return value, gradient
 
 
-@overload
-def laplace(
-    model: pm.Model | None = None, latent: Any = None, *, solver: Literal["cholesky"] = "cholesky"
-) -> Evidence: ...
-
-
-@overload
-def laplace(
-    model: pm.Model | None = None,
-    latent: Any = None,
-    *,
-    solver: Literal["pcg"],
-    gp: Any,
-    **options: Any,
-) -> IterativeEvidence: ...
-
-
-def laplace(
-    model: pm.Model | None = None,
-    latent: Any = None,
-    *,
-    solver: str = "cholesky",
-    gp: Any = None,
-    **options: Any,
-) -> Evidence | IterativeEvidence:
+def laplace(model: pm.Model | None = None, latent: Any = None) -> Evidence:
     """Approximate the evidence by Laplace's method: log q(y | theta) = ℓ(f̂) − ½ ẑᵀa − ½ log|B|.
-
-    With ``solver="pcg"`` K is never stored. Products with K are computed block by block,
-    preconditioned conjugate gradients solve the systems, and random probes estimate log|B|.
 
     Parameters
     ----------
@@ -278,45 +247,25 @@ def laplace(
         By default the model of the context.
     latent : variable or str, optional
         f, if the model has several latent Gaussian vectors.
-    solver : {"cholesky", "pcg"}
-        Factorizations, or conjugate gradients for n above about ten thousand, where factorizations
-        take too long.
-    gp : pymc.gp.Latent
-        Only for "pcg": the process whose ``prior(..., reparameterize=False)`` made f.
-    **options
-        Only for "pcg". ``preconditioner``: "nystrom" (the default), "fitc", "pitc", "svd",
-        "block-jacobi", or None. ``rank``: number of its points, of its columns, or of the rows of a
-        block, by default 4 √n. ``probes``: number of probes for log|B|, by default 16. ``rtol``:
-        relative tolerance of the conjugate gradients, by default 1e-6. ``jitter``: by default read
-        from the model. ``random_seed``: seed of the preconditioner and of the probes.
 
     Returns
     -------
-    Evidence or IterativeEvidence
-        `Evidence` has methods ``log_evidence``, ``surface`` and ``fit``. An evidence takes 2 to 8
-        O(n³) operations, and its gradient one more. `pymc_lgm.iterative.IterativeEvidence` has
-        ``log_evidence``, ``surface`` and ``at``, which gives the standard error from the probes,
-        and predictions. A product takes O(n²) operations, and the memory is O(n^1.5).
+    Evidence
+        Its methods are ``log_evidence``, ``surface`` and ``fit``. An evidence takes 2 to 8 O(n³)
+        operations, and its gradient one more.
 
     Raises
     ------
-    TypeError
-        If `gp` or an option of "pcg" is given without ``solver="pcg"``.
     ValueError
-        If `solver` is unknown, if variables that depend on f are not observed, if a
-        hyper-parameter is discrete, if the likelihood cannot be differentiated in f, or, for
-        "pcg", if a density reads several elements of f.
+        If variables that depend on f are not observed, if a hyper-parameter is discrete, or if the
+        likelihood cannot be differentiated in f.
 
     See Also
     --------
     ep : The same by expectation propagation.
-    correct : Weights that make approximate draws exact.
+    papers.laplace_by_pcg : The same by conjugate gradients, for n above about ten thousand.
+    reweight : Weights that make approximate draws exact.
     PseudoMarginal : Samples the exact posterior.
-
-    References
-    ----------
-    K. Cutajar, M. A. Osborne, J. P. Cunningham, M. Filippone (2016). Preconditioning kernel
-    matrices. ICML ("pcg").
 
     Examples
     --------
@@ -333,39 +282,8 @@ def laplace(
     array([-4.016, -3.49 , -4.279])
     >>> round(float(evidence.fit(prior=False).point["mu"]), 3)  # the logarithm of the average
     1.386
-
-    >>> X = np.linspace(0, 10, 300)[:, None]
-    >>> y = np.random.default_rng(0).poisson(np.exp(np.sin(X[:, 0])))
-    >>> with pm.Model():
-    ...     eta = pm.HalfNormal("eta")
-    ...     gp = pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=1.0))
-    ...     f = gp.prior("f", X, reparameterize=False)
-    ...     _ = pm.Poisson("y", mu=pm.math.exp(f), observed=y)
-    ...     mode = laplace(solver="pcg", gp=gp, random_seed=1).at({"eta": 1.0})
-    ...     exact = laplace().log_evidence({"eta": 1.0})
-    >>> abs(mode.log_evidence - exact) < 1e-3
-    True
     """
-    if solver == "cholesky":
-        if gp is not None or options:
-            given = ", ".join(["gp", *options] if gp is not None else options)
-            raise TypeError(f"{given} is for solver='pcg'. Leave it out, or write solver='pcg'.")
-        return Evidence("laplace", model, latent)
-    if solver != "pcg":
-        raise ValueError(f"solver={solver!r} is unknown. Choose from 'cholesky', 'pcg'.")
-    model = model_of(model, "lgm.laplace()")
-    f = vector_of(gp, model)
-    if latent is not None and getattr(latent, "name", latent) != f.name:
-        raise ValueError(f"latent={latent!r}, but gp made {f.name!r}: leave latent= out.")
-    if not find_latents(model, f).is_one_vector:
-        raise ValueError(
-            f"solver='pcg' reads {f.name} one element at a time, and a density of this model "
-            "reads sums of them. Write observations that depend on one element each, or leave "
-            "solver= out."
-        )
-    lgm = LatentGaussianModel.from_pymc(model, f, covariance=False)
-    _refuse(lgm, model)
-    return IterativeEvidence(lgm, model, gp, **options)
+    return Evidence("laplace", model, latent)
 
 
 def ep(model: pm.Model | None = None, latent: Any = None) -> Evidence:
@@ -419,7 +337,7 @@ def ep(model: pm.Model | None = None, latent: Any = None) -> Evidence:
     return Evidence("ep", model, latent)
 
 
-def _refuse(lgm: LatentGaussianModel, model: pm.Model, *, joined: bool = False) -> None:
+def refuse_no_evidence(lgm: LatentGaussianModel, model: pm.Model, *, joined: bool = False) -> None:
     """Raise for variables that are neither f, theta nor observed, and for lacking derivatives.
 
     With ``joined`` an observation may read several f_i if their sets are small.

@@ -15,13 +15,10 @@ from pymc_lgm.inducing_points import place_inducing_points, with_spread_of_fit
 from pymc_lgm.likelihoods.base import as_inputs, known_shape
 from pymc_lgm.likelihoods.expected import Expected, Projected
 from pymc_lgm.likelihoods.registry import mark_inducing
-from pymc_lgm.random_features import ArcCosine, RandomFeatures
 
 __all__ = [
-    "ArcCosine",
     "Expected",
     "Projected",
-    "RandomFeatures",
     "SparseLatent",
     "place_inducing_points",
 ]
@@ -64,7 +61,7 @@ class SparseLatent(pm.gp.Latent):
 
     See Also
     --------
-    gp.RandomFeatures : For more than two or three inputs.
+    papers.RandomFeatures : For more than two or three inputs.
     gp.place_inducing_points : Placement of the inducing points.
     gp.Expected : Any likelihood of PyMC for such a process.
 

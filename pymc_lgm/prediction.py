@@ -132,8 +132,8 @@ def predict(
 
     See Also
     --------
-    log_predictive_density : How good predicted probabilities are. gp.SparseLatent : A process with
-    many points.
+    scores.log_predictive_density : How good predicted probabilities are.
+    gp.SparseLatent : A process with many points.
 
     Notes
     -----

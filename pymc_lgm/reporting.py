@@ -64,7 +64,7 @@ def report(
     See Also
     --------
     efficiency : The table of effective sample sizes alone.
-    compare : Several samplers with equal budgets.
+    compare_samplers : Several samplers with equal budgets.
 
     Notes
     -----

@@ -26,7 +26,7 @@ TUNE, DRAWS = 150, 50
 MORE = [
     (lgm.PseudoMarginal, {"importance": lgm.Importance(copula=False), "interweave": False}),
     (lgm.PseudoMarginal, {"importance": lgm.Importance(defensive=0.1, antithetic=False)}),
-    (lgm.ApproximateMarginal, {}),
+    (lgm.papers.ApproximateMarginal, {}),
     (lgm.PseudoMarginal, {"search": "anew", "approximation": "laplace"}),
 ]
 

@@ -1,13 +1,14 @@
 """Every sampler of the registry, with the options that make it another kernel.
 
-A new sampler is tested by being listed in `pymc_lgm.steps.SAMPLERS`; a new option by a row here.
+A new sampler is tested by being listed in `pymc_lgm.steps.SAMPLERS` or `pymc_lgm.papers.SAMPLERS`;
+a new option by a row here.
 """
 
 from models import build
 
 import pymc_lgm as lgm
 
-from pymc_lgm.steps import SAMPLERS
+from pymc_lgm import papers, steps
 
 VARIANTS = {
     "LatentHMC": [
@@ -16,7 +17,6 @@ VARIANTS = {
         {"metric": "identity", "step_size": 0.3},
         {"metric": "curvature"},
         {"metric": "curvature", "integrator": "leapfrog", "step_size": 0.5},
-        {"metric": "class_frequency"},
     ],
     "AuxiliaryGradient": [{"step_size": 0.3, "repeats": 2}],
     "LatentSMMALA": [{"step_size": 0.8}],
@@ -58,6 +58,9 @@ VARIANTS = {
         {"approximation": "variational", "n_importance": 4, "search": "recalled"},
     ],
 }
+
+SAMPLERS = (*steps.SAMPLERS, *(s for s in papers.SAMPLERS if s is not papers.PositionHMC))
+"""Those of both registries; tests/test_position_hmc.py has the one that takes seconds."""
 
 CASES = [
     (sampler, options) for sampler in SAMPLERS for options in VARIANTS.get(sampler.__name__, [{}])

@@ -1,4 +1,4 @@
-"""compare(): equal budgets, the table, what survives a failure, R-hat as it evolves, plots."""
+"""Samplers compared: equal budgets, the table, what survives a failure, R-hat, plots."""
 
 import re
 import warnings
@@ -14,7 +14,7 @@ import pytest
 import pymc_lgm as lgm
 
 from pymc_lgm import comparison as module
-from pymc_lgm.comparison import Comparison, compare
+from pymc_lgm.comparison import Comparison, compare_samplers
 from pymc_lgm.diagnostics import efficiency
 
 matplotlib.use("Agg")
@@ -22,7 +22,7 @@ matplotlib.use("Agg")
 QUICK = {"tune": 10, "chains": 2, "cores": 1, "random_seed": 3, "progressbar": False}
 GROUPS = {"theta": ["mu", "ls", "eta"], "f": "f"}
 SAMPLERS = {
-    "AA": lgm.WhitenedMetropolis,
+    "AA": lgm.papers.WhitenedMetropolis,
     "twice": lambda: lgm.ASIS(latent_repeats=2),
 }
 
@@ -46,7 +46,7 @@ def model():
 @pytest.fixture(scope="module")
 def comparison(model):
     with pytest.warns(UserWarning, match=r"^broken failed: RuntimeError: <no> such sampler$"):
-        return compare(
+        return compare_samplers(
             {"AA": SAMPLERS["AA"], "broken": broken, "twice": SAMPLERS["twice"]},
             model,
             draws=120,
@@ -91,7 +91,7 @@ def test_runs_are_those_of_pm_sample_with_the_same_seed(comparison, model):
             cores=1,
             random_seed=3,
             quiet=True,
-            step=lgm.WhitenedMetropolis(),
+            step=lgm.papers.WhitenedMetropolis(),
             compute_convergence_checks=False,
         )
     for name in ("f", "eta"):
@@ -231,7 +231,7 @@ def short_pilot(monkeypatch):
 
 @pytest.mark.slow
 def test_equal_operations(model, short_pilot):
-    table = compare(SAMPLERS, model, operations=40, **QUICK).table
+    table = compare_samplers(SAMPLERS, model, operations=40, **QUICK).table
     assert (table["cubic_ops"] * table["draws"]).tolist() == [40, 40]
     assert table["draws"].tolist() == [40, 20]
 
@@ -242,7 +242,7 @@ def clock(monkeypatch):
     sample, now, runs = pm.sample, [0.0], []
 
     def timed(draws, *, step, tune, callback, **kwargs):
-        per_draw = 0.01 if isinstance(step, lgm.WhitenedMetropolis) else 0.02
+        per_draw = 0.01 if isinstance(step, lgm.papers.WhitenedMetropolis) else 0.02
         now[0] += 2.0
 
         def tick(**told):
@@ -261,7 +261,7 @@ def clock(monkeypatch):
 
 @pytest.mark.slow
 def test_equal_seconds(model, clock, short_pilot):
-    table = compare(SAMPLERS, model, seconds=2.6, **QUICK).table
+    table = compare_samplers(SAMPLERS, model, seconds=2.6, **QUICK).table
     assert clock[::2] == [(20, 10)] * 2  # the pilots
     # (2.6 - 2) s / 10 ms - 10; the clock sees all draws but the first
     np.testing.assert_allclose(table["draws"].astype(float), [50, 20], atol=2)
@@ -270,17 +270,17 @@ def test_equal_seconds(model, clock, short_pilot):
 
 @pytest.mark.slow
 def test_a_budget_that_cannot_be_kept_fails_that_row_alone(model, short_pilot):
-    samplers = {"AA": lgm.WhitenedMetropolis, "none": lambda: [pm.Metropolis()]}
+    samplers = {"AA": lgm.papers.WhitenedMetropolis, "none": lambda: [pm.Metropolis()]}
     with pytest.warns(
         UserWarning, match=r"none failed: ValueError: This sampler counts no O\(n³\) operations"
     ):
-        table = compare(samplers, model, operations=50, **QUICK).table
+        table = compare_samplers(samplers, model, operations=50, **QUICK).table
     assert table["draws"].tolist() == [50, pd.NA]
     with (
         pytest.warns(UserWarning, match="fewer than 4 draws"),
         pytest.raises(ValueError, match="operations=3 allows fewer than 4") as raised,
     ):
-        compare([lgm.WhitenedMetropolis], model, operations=3, **QUICK)
+        compare_samplers([lgm.papers.WhitenedMetropolis], model, operations=3, **QUICK)
     assert raised.value.__notes__ == [
         "Every sampler failed (WhitenedMetropolis): this is the last failure."
     ]
@@ -290,7 +290,7 @@ def test_a_budget_that_cannot_be_kept_fails_that_row_alone(model, short_pilot):
 def test_none_is_what_pymc_picks_and_sequences_are_labeled(model):
     with model, models.reading_once():
         quick = QUICK | {"tune": 10, "progressbar": True}
-        found = compare([None, lgm.ASIS], draws=10, **quick)
+        found = compare_samplers([None, lgm.ASIS], draws=10, **quick)
         own = pm.sample(10, tune=10, chains=2, cores=1, random_seed=3, quiet=True)
     assert list(found.table.index) == ["default", "ASIS"]
     np.testing.assert_array_equal(found.idata["default"]["posterior"]["f"], own["posterior"]["f"])
@@ -308,7 +308,7 @@ def test_no_callback_keeps_pymc_from_picking_nutpie(model, monkeypatch):
         pytest.warns(UserWarning, match="seen enough"),
         pytest.raises(RuntimeError, match="seen enough"),
     ):
-        compare({"picked": None, "made": lgm.ASIS}, model, **QUICK)
+        compare_samplers({"picked": None, "made": lgm.ASIS}, model, **QUICK)
     assert callbacks[True] is None
     assert callable(callbacks[False])
 
@@ -317,7 +317,7 @@ def test_no_callback_keeps_pymc_from_picking_nutpie(model, monkeypatch):
 @pytest.mark.parametrize("seed", [None, np.random.default_rng(1)])
 def test_one_stream_of_random_numbers_for_all(model, seed):
     quick = QUICK | {"random_seed": seed, "tune": 5}
-    found = compare({"a": lgm.ASIS, "b": lgm.ASIS}, model, draws=5, **quick).idata
+    found = compare_samplers({"a": lgm.ASIS, "b": lgm.ASIS}, model, draws=5, **quick).idata
     np.testing.assert_array_equal(found["a"]["posterior"]["f"], found["b"]["posterior"]["f"])
 
 
@@ -347,7 +347,7 @@ def test_one_bar_over_all_samplers(model, monkeypatch):
         module, "create_simple_progress", lambda shown: bars.append(Bar(shown)) or bars[-1]
     )
     options = QUICK | {"progressbar": True, "tune": 5}
-    compare({"first": lgm.ASIS, "second": lgm.ASIS}, model, draws=5, **options)
+    compare_samplers({"first": lgm.ASIS, "second": lgm.ASIS}, model, draws=5, **options)
     (bar,) = bars
     assert (bar.shown, bar.total, bar.at) == (True, 2, 2)
     names, positions = zip(*bar.seen, strict=True)
@@ -358,7 +358,7 @@ def test_one_bar_over_all_samplers(model, monkeypatch):
 @pytest.mark.slow
 def test_other_groups_and_an_infinite_ess(model):
     fixed = {"amplitude": "eta", "others": ["mu", "ls"]}
-    found = compare(SAMPLERS, model, draws=20, groups=fixed, **QUICK)
+    found = compare_samplers(SAMPLERS, model, draws=20, groups=fixed, **QUICK)
     assert found.groups == {"amplitude": ["eta"], "others": ["mu", "ls"]}
     assert {"ess_amplitude", "r_hat_others", "ess_others_per_second"} <= set(found.table)
     assert "ess_f" not in found.table
@@ -414,7 +414,7 @@ def _made(model):
 def test_refusals(model, samplers, kwargs, error, message):
     samplers = {"a": _made(model)} if samplers is _made else samplers
     with warnings.catch_warnings(), pytest.raises(error, match=re.escape(message)):
-        compare(samplers, model, **kwargs, **QUICK)
+        compare_samplers(samplers, model, **kwargs, **QUICK)
 
 
 def test_no_swallowed_interrupt(model):
@@ -422,4 +422,4 @@ def test_no_swallowed_interrupt(model):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        compare({"a": interrupted, "b": lgm.ASIS}, model, **QUICK)
+        compare_samplers({"a": interrupted, "b": lgm.ASIS}, model, **QUICK)

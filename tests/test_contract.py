@@ -269,7 +269,7 @@ def test_two_processes_draw_what_one_draws():
 
 @pytest.mark.slow  # a new process imports PyMC, and two do it here
 def test_processes_that_start_from_a_pickle_draw_the_same():
-    step = build(lgm.WhitenedMetropolis, "logistic")
+    step = build(lgm.papers.WhitenedMetropolis, "logistic")
     model = listed("logistic")
     one = quick(model, step=step)
     assert same_traces(one, quick(model, step=step, cores=2, mp_ctx="forkserver"))
@@ -573,7 +573,7 @@ def test_elliptical_slice_beside_nuts(nuts):
 @pytest.mark.slow
 def test_nuts_is_assigned_to_what_our_step_leaves():
     model = listed("logistic")
-    step = build(lgm.WhitenedMetropolis, model, vars=[model["ls"]])
+    step = build(lgm.papers.WhitenedMetropolis, model, vars=[model["ls"]])
     with model:
         provided, assigned = assign_step_methods(model, step)
     # The model has opted in, so the default would claim the rest; it moves them with f.
@@ -584,7 +584,7 @@ def test_nuts_is_assigned_to_what_our_step_leaves():
 @pytest.mark.slow
 def test_whitened_metropolis_beside_discrete_steps(neighbors):
     theta = [neighbors[name] for name in ("f", "ls", "mu", "sigma")]
-    step = build(lgm.WhitenedMetropolis, neighbors, vars=theta)
+    step = build(lgm.papers.WhitenedMetropolis, neighbors, vars=theta)
     idata = quick(neighbors, step=step, draws=30)
     assert idata["sample_stats"]["theta_acceptance"].dims == ("chain", "draw")
     for name in ("copies", "shift", "group"):
@@ -725,7 +725,7 @@ def test_tuning_draws_can_be_kept(trace):
 def test_initvals_are_where_the_chain_starts():
     start = {"f": np.array([2.0, -1.0, 0.5]), "mu": 3.0, "ls": 0.7, "eta": 1.3}
     # HMC steps of almost no length, and a random walk of almost no scale.
-    step = build(lgm.SufficientMetropolis, "logistic", scale=1e-9)
+    step = build(lgm.papers.SufficientMetropolis, "logistic", scale=1e-9)
     step.elements = (kernels.latent.HMC(step_size=1e-9), *step.elements[1:])
     idata = quick(listed("logistic"), step=step, initvals=start, draws=1, tune=0, chains=1)
     for name, value in start.items():

@@ -380,8 +380,8 @@ def test_netcdf_gives_back_every_type(tmp_path):
 def test_a_comparison_on_a_cluster_is_the_one_made_here(here):
     samplers = {"once": lgm.ASIS, "twice": lambda: lgm.ASIS(theta_repeats=2)}
     options = {"draws": 10, "tune": 5, "random_seed": 2, "progressbar": False}
-    found = lgm.compare(samplers, model(), client=here, **options)
-    alike = lgm.compare(samplers, model(), cores=1, **options)
+    found = lgm.compare_samplers(samplers, model(), client=here, **options)
+    alike = lgm.compare_samplers(samplers, model(), cores=1, **options)
     clock = [name for name in alike.table if "second" in name]
     pd.testing.assert_frame_equal(found.table.drop(columns=clock), alike.table.drop(columns=clock))
     assert (found.table[clock] > 0).all(axis=None)

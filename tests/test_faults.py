@@ -216,7 +216,7 @@ def test_exp_overflows() -> None:
         scale = pm.HalfNormal("scale", 300.0, initval=1.0)
         f = pm.MvNormal("f", mu=np.zeros(3), cov=scale**2 * np.eye(3))
         lgm.LogGaussianCox("y", f=f, observed=[0, 0, 0])
-    idata = sample(model, lgm.SufficientMetropolis, draws=200, tune=50)
+    idata = sample(model, lgm.papers.SufficientMetropolis, draws=200, tune=50)
     f = idata["posterior"]["f"].values
     assert np.isfinite(f).all()
     assert f.max() < 710.0
@@ -253,7 +253,7 @@ def broken() -> tuple[pm.Model, Broken, Any]:
     """A model, the code in it that goes wrong, and a step that evaluates it once per proposal."""
     op = Broken()
     model = small(op)
-    return model, op, build(lgm.SufficientMetropolis, model, latent_move="slice")
+    return model, op, build(lgm.papers.SufficientMetropolis, model, latent_move="slice")
 
 
 def noted(seen: list[Any]) -> Callable[..., None]:

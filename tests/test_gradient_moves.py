@@ -23,10 +23,10 @@ from pymc_lgm.gaussian.dense import information, multiply_jvp, multiply_vjp
 from pymc_lgm.kernels.hold.sufficient import sufficient
 from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.hold.whitened import whitened
-from pymc_lgm.kernels.theta import smmala as smmala_module
 from pymc_lgm.kernels.theta.hmc import HMCInfo, hmc
-from pymc_lgm.kernels.theta.smmala import smmala
 from pymc_lgm.linalg import CholeskyFactor, factorize, tally
+from pymc_lgm.papers import smmala as smmala_module
+from pymc_lgm.papers.smmala import smmala
 from pymc_lgm.state import State
 from pymc_lgm.testing import JointTest
 

@@ -10,9 +10,9 @@ from test_sets import at, from_pymc, mean_with_noise_and_counts
 
 import pymc_lgm as lgm
 
-from pymc_lgm.approximations.homogeneous import best_constant, class_frequency
 from pymc_lgm.kernels import latent
 from pymc_lgm.linalg import tally
+from pymc_lgm.papers.homogeneous_hmc import best_constant, class_frequency
 from pymc_lgm.state import AtTheta
 
 

@@ -592,7 +592,7 @@ def test_a_trace_says_of_which_posterior_it_is(fitted):
         assert build(sampler, model).stats_dtypes_shapes["optimal_variational"] == (bool, [])
     assert "optimal_variational" not in build(lgm.ASIS, "probit").stats_dtypes_shapes
     with pm.Model() as features:
-        gp = lgm.gp.RandomFeatures(4, cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        gp = lgm.papers.RandomFeatures(4, cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
         lgm.Probit("y", f=gp.prior("f", X[:, None]), observed=[0, 1, 1])
     assert "optimal_variational" not in build(lgm.EllipticalSlice, features).stats_dtypes_shapes
 

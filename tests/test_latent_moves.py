@@ -23,11 +23,12 @@ from pymc_lgm.kernels import latent
 from pymc_lgm.kernels.latent import auxiliary_gradient as mgrad_module
 from pymc_lgm.kernels.latent.auxiliary_gradient import auxiliary_gradient
 from pymc_lgm.kernels.latent.curvature_hmc import curvature_hmc, curvature_metric
-from pymc_lgm.kernels.latent.metropolis import metropolis
-from pymc_lgm.kernels.latent.smmala import smmala
 from pymc_lgm.linalg import tally
+from pymc_lgm.papers import LatentSMMALA, NealMetropolis
+from pymc_lgm.papers.latent_smmala import latent_smmala as smmala
+from pymc_lgm.papers.neal_metropolis import metropolis
 from pymc_lgm.state import LikelihoodAt, State
-from pymc_lgm.steps import AuxiliaryGradient, LatentHMC, LatentSMMALA, NealMetropolis
+from pymc_lgm.steps import AuxiliaryGradient, LatentHMC
 from pymc_lgm.testing import JointTest
 
 THETA = np.zeros(1)
@@ -746,7 +747,7 @@ def test_a_chain_that_is_stuck_raises_nothing(name):
         (NealMetropolis, {"step_size": 1.5}, "at most 1 for proposal='autoregressive'"),
         (NealMetropolis, {"step_size": 0.0}, "must be positive"),
         (NealMetropolis, {"proposal": "wide"}, "'autoregressive', 'random-walk'"),
-        (LatentHMC, {"metric": "fisher"}, "'class_frequency', 'position', 'identity'"),
+        (LatentHMC, {"metric": "fisher"}, "'prior', 'curvature', 'identity'"),
         (LatentHMC, {"metric": "identity", "integrator": "rotation"}, "integrator='leapfrog'"),
         (AuxiliaryGradient, {"repeats": 0}, "whole number of at least 1"),
         (LatentSMMALA, {"metric": "prior"}, "has no option 'metric'"),

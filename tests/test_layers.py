@@ -10,15 +10,22 @@ from toys import until_noticed
 
 import pymc_lgm as lgm
 
+from pymc_lgm import papers, steps
 from pymc_lgm.kernels.latent import elliptical_slice as slice_module
-from pymc_lgm.steps import SAMPLERS
 from pymc_lgm.testing import joint_test
 
 LEVEL = 1e-4
 MANY = 14
 """More elements than a Gaussian approximation has blocks for."""
 
-HELPLESS = {"LatentSMMALA", "SurrogateSlice", "PseudoMarginal", "KnorrHeldRue"}
+HELPLESS = {
+    "HomogeneousHMC",
+    "KnorrHeldRue",
+    "LatentSMMALA",
+    "PositionHMC",
+    "PseudoMarginal",
+    "SurrogateSlice",
+}
 """Samplers that approximate p(f | y)."""
 
 
@@ -57,10 +64,10 @@ def pvalue(sampler, n, replicates, steps, **options):
     ("sampler", "options"),
     [
         (lgm.EllipticalSlice, {}),
-        (lgm.NealMetropolis, {"step_size": 0.4}),
+        (lgm.papers.NealMetropolis, {"step_size": 0.4}),
         (lgm.LatentHMC, {"step_size": 0.1}),
         (lgm.ASIS, {"latent_move": "slice", "scale": 0.3}),
-        (lgm.WhitenedMetropolis, {"scale": 0.3}),
+        (lgm.papers.WhitenedMetropolis, {"scale": 0.3}),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
@@ -78,7 +85,9 @@ def test_a_wrong_ellipse_is_noticed(mutant, monkeypatch, dies):
 
 @pytest.mark.fast("PseudoMarginal-MvNormal", "ASIS-MvNormal")
 @pytest.mark.parametrize("by", ["MvNormal", "Potential"])
-@pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: sampler.__name__)
+@pytest.mark.parametrize(
+    "sampler", [*steps.SAMPLERS, *papers.SAMPLERS], ids=lambda sampler: sampler.__name__
+)
 def test_what_approximates_refuses_it_by_name(sampler, by):
     """What needs p(y | f, theta) as a number, and its gradient, takes it."""
     model = REFUSING[by]

@@ -435,7 +435,7 @@ def test_says_what_cannot_be_left_out():
     draws = {"f": np.zeros((1, 2, 2))}
     stats = {"log_evidence": np.zeros((1, 2)), "approximate_log_evidence": np.zeros((1, 2))}
     trace = az.from_dict({"posterior": draws, "sample_stats": stats})
-    refused("lgm.correct", trace, model, var_name="y")
+    refused("lgm.reweight", trace, model, var_name="y")
     tree = lgm.leave_one_out(faked(model), model, var_name="z", progressbar=False)
     assert tree["log_likelihood"]["z"].sizes == {"chain": 1, "draw": 2, "z_dim_0": 2}
 

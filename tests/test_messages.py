@@ -55,7 +55,7 @@ def test_labels_that_are_strings(labels):
     [
         lgm.PseudoMarginal,
         lambda: lgm.predict(None, None, X),
-        lambda: lgm.compare([lgm.ASIS]),
+        lambda: lgm.compare_samplers([lgm.ASIS]),
         lgm.laplace,
         lgm.ep,
     ],
@@ -72,7 +72,7 @@ def test_a_dict_is_no_trace():
 
 
 @pytest.mark.parametrize("given", [None, pd.DataFrame(), 1.0])
-@pytest.mark.parametrize("take", [lgm.report, lgm.efficiency, lgm.correct])
+@pytest.mark.parametrize("take", [lgm.report, lgm.efficiency, lgm.reweight])
 def test_what_is_no_trace(take, given):
     with pytest.raises(TypeError, match=rf"idata is a {type(given).__name__}: write the trace"):
         take(given)
@@ -96,7 +96,7 @@ def test_inputs_of_any_kind_are_taken(process, given):
             f = lgm.gp.SparseLatent(cov_func=cov).prior("f", given, Xu=given[:2])
             f = f.mean
         else:
-            f = lgm.gp.RandomFeatures(3, cov_func=cov).prior("f", given)
+            f = lgm.papers.RandomFeatures(3, cov_func=cov).prior("f", given)
     assert f.eval().shape == (4,)
 
 
@@ -106,7 +106,7 @@ def test_inputs_of_any_kind_are_taken(process, given):
 )
 def test_inputs_that_are_not_rows_of_numbers(given, said):
     with pm.Model():
-        gp = lgm.gp.RandomFeatures(3, cov_func=pm.gp.cov.ExpQuad(1, ls=0.3))
+        gp = lgm.papers.RandomFeatures(3, cov_func=pm.gp.cov.ExpQuad(1, ls=0.3))
         with pytest.raises(ValueError, match=said):
             gp.prior("f", given)
 
@@ -186,7 +186,7 @@ def test_a_model_with_a_likelihood_of_this_package_is_not_read_twice(caplog, mon
 
 def test_the_name_of_a_sampler_is_no_sampler():
     with pytest.raises(TypeError, match=r"'ASIS' is a string.*\[lgm.ASIS\]"):
-        lgm.compare(["ASIS"], pm.Model())
+        lgm.compare_samplers(["ASIS"], pm.Model())
 
 
 @pytest.mark.parametrize("given", [pd.DataFrame(X), X.tolist(), X[:, 0], pd.Series(X[:, 0])])

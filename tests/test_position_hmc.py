@@ -29,13 +29,10 @@ from toys import TOYS, invariance
 import pymc_lgm as lgm
 
 from pymc_lgm.gaussian.sites import ClassBlocks, SiteBlocks
-from pymc_lgm.kernels import fixed_point as fixed_point_module
-from pymc_lgm.kernels.fixed_point import fixed_point
-from pymc_lgm.kernels.latent import PositionHMC
-from pymc_lgm.kernels.latent import position_hmc as module
-from pymc_lgm.kernels.latent.position_hmc import place, position_hmc, step
 from pymc_lgm.linalg import tally
 from pymc_lgm.model.functions import ModelFunctions
+from pymc_lgm.papers import position_hmc as module
+from pymc_lgm.papers.position_hmc import PositionMove, fixed_point, place, position_hmc, step
 from pymc_lgm.state import AtTheta, State
 from pymc_lgm.steps.options import refuse_no_metric
 from pymc_lgm.testing import JointTest, joint_test
@@ -223,7 +220,7 @@ def test_a_fixed_point_is_found_and_paid_for_less():
     assert fixed_point(lambda x: (-2.0 * x + 1.0 + x**3, None), np.full(1, 9.0), most=3) is None
     assert fixed_point(lambda x: (x * np.nan, None), np.zeros(1)) is None
     assert fixed_point(lambda x: None, np.zeros(1)) is None
-    assert fixed_point_module.MEMORY >= 1
+    assert module.MEMORY >= 1
 
 
 # The kernel
@@ -332,7 +329,7 @@ def test_leaves_the_posterior_of_choices_invariant():
 @pytest.mark.parametrize("toy", ["counts", "labels"])
 def test_leaves_the_posterior_of_a_toy_invariant(toy):
     """With what tuning has learnt, theta held."""
-    result = invariance([PositionHMC()], TOYS[toy](), replicates=60, steps=2, tune=40)
+    result = invariance([PositionMove()], TOYS[toy](), replicates=60, steps=2, tune=40)
     assert result.pvalue > LEVEL, result
 
 
@@ -361,9 +358,7 @@ SOFT = {"logistic": labels, "softmax": three_classes}
 def softly(name, **options):
     model = SOFT[name]()
     with model:
-        return model, lgm.LatentHMC(
-            model["f"], metric="position", max_steps=3, step_size=0.5, **options
-        )
+        return model, lgm.papers.PositionHMC(model["f"], max_steps=3, step_size=0.5, **options)
 
 
 @pytest.mark.slow
@@ -384,10 +379,12 @@ def test_leaves_the_posterior_of_a_model_invariant(name):
 
 @pytest.mark.slow
 def test_a_likelihood_that_is_not_log_concave_is_refused():
-    with pytest.raises(ValueError, match=r"not known to be .* in 'f'.*Write metric='curvature'"):
-        build(lgm.LatentHMC, "student_t", metric="position")
+    with pytest.raises(
+        ValueError, match=r"not known to be .* in 'f'.*Write lgm.LatentHMC\(metric='curvature'\)"
+    ):
+        build(lgm.papers.PositionHMC, "student_t")
     with pytest.raises(ValueError, match="Write latent_move='hmc-curvature'"):
-        build(lgm.WhitenedMetropolis, "student_t", latent_move="hmc-position")
+        build(lgm.papers.WhitenedMetropolis, "student_t", latent_move="hmc-position")
 
 
 @pytest.mark.slow
@@ -399,22 +396,17 @@ def test_beside_importance_draws_it_is_refused_as_well():
 @pytest.mark.slow
 def test_sets_without_a_metric_are_refused():
     with pytest.raises(ValueError, match=r"not known to be log-concave in 'f \+ g'.*Write nothing"):
-        refuse_no_metric(read("mean_and_noise"), PositionHMC(), "nothing")
-
-
-def test_a_rotation_is_refused():
-    with pytest.raises(ValueError, match="with metric='position' write integrator='leapfrog'"):
-        build(lgm.LatentHMC, "logistic", metric="position", integrator="rotation")
+        refuse_no_metric(read("mean_and_noise"), PositionMove(), "nothing")
 
 
 def test_a_curvature_without_a_slope_is_refused(monkeypatch):
     monkeypatch.setattr(ModelFunctions, "has_third_derivative", False)
     with pytest.raises(ValueError, match="cannot be differentiated"):
-        build(lgm.LatentHMC, "logistic", metric="position")
+        build(lgm.papers.PositionHMC, "logistic")
 
 
 def test_a_step_takes_ten_steps_at_most():
-    move = build(lgm.LatentHMC, "logistic", metric="position").move
+    move = build(lgm.papers.PositionHMC, "logistic").move
     assert (move.max_steps, move.integrator) == (10, "leapfrog")
 
 

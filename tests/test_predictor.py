@@ -310,12 +310,12 @@ SAMPLERS = {
     "SurrogateSlice": (lgm.SurrogateSlice, {}),
     "LatentHMC": (lgm.LatentHMC, {}),
     "LatentHMC-curvature": (lgm.LatentHMC, {"metric": "curvature"}),
-    "LatentHMC-class_frequency": (lgm.LatentHMC, {"metric": "class_frequency"}),
+    "HomogeneousHMC": (lgm.papers.HomogeneousHMC, {}),
     "EllipticalSlice": (lgm.EllipticalSlice, {}),
-    "LatentSMMALA": (lgm.LatentSMMALA, {"step_size": 0.8}),
-    "NealMetropolis": (lgm.NealMetropolis, {"step_size": 0.5}),
+    "LatentSMMALA": (lgm.papers.LatentSMMALA, {"step_size": 0.8}),
+    "NealMetropolis": (lgm.papers.NealMetropolis, {"step_size": 0.5}),
     "AuxiliaryGradient": (lgm.AuxiliaryGradient, {"step_size": 0.3}),
-    "KnorrHeldRue": (lgm.KnorrHeldRue, {}),
+    "KnorrHeldRue": (lgm.papers.KnorrHeldRue, {}),
 }
 
 FAST = {
@@ -379,7 +379,7 @@ def test_every_sampler_is_tried_on_every_kind():
 @pytest.mark.parametrize(("name", "sampler", "steps", "tune"), CASES)
 def test_every_sampler_leaves_the_joint_law(name, sampler, steps, tune):
     model, (cls, options) = shared(name), SAMPLERS[sampler]
-    tune = tune if cls in (lgm.PseudoMarginal, lgm.KnorrHeldRue) else 0
+    tune = tune if cls in (lgm.PseudoMarginal, lgm.papers.KnorrHeldRue) else 0
     rng = np.random.default_rng(5)
     with reading_once(compiled=(name, sampler) not in FAST or steps > 1):
         step = cls(model=model, **options)

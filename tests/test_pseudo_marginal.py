@@ -554,7 +554,7 @@ def test_delayed_acceptance_reports_how_often_it_moves():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampler", [lgm.KnorrHeldRue, lgm.PseudoMarginal, lgm.ASIS])
+@pytest.mark.parametrize("sampler", [lgm.papers.KnorrHeldRue, lgm.PseudoMarginal, lgm.ASIS])
 def test_f_moves_where_there_is_no_theta(sampler):
     with pm.Model() as model:
         f = pm.MvNormal("f", mu=np.zeros(2), cov=np.array([[1.0, 0.6], [0.6, 1.0]]))
@@ -758,7 +758,7 @@ def test_a_search_that_fails_at_a_proposal_is_a_counted_rejection():
 def test_corrected_draws_are_exact():
     """The approximate chain is off, by an evidence that is; and weights bring it back."""
     options = {"approximation": "laplace", "n_importance": 4}
-    (element,) = elements_of((lgm.ApproximateMarginal, options), "counts")
+    (element,) = elements_of((lgm.papers.ApproximateMarginal, options), "counts")
 
     def biased(likelihood, prior, **options):
         q = element.explore.search(likelihood, prior, **options)
@@ -783,7 +783,7 @@ def test_corrected_draws_are_exact():
     def score(tree):
         return np.abs(z_scores(tree["posterior"]["x"].values[0], solve())).max()
 
-    corrected = lgm.correct(trace, random_seed=1)
+    corrected = lgm.reweight(trace, random_seed=1)
     assert score(trace) > 7
     assert score(corrected) < 5
     assert corrected.posterior.attrs["pareto_k"] < 0.7
@@ -801,7 +801,7 @@ def approximate_trace(log_ratio):
 
 def test_a_chain_far_below_the_others_keeps_its_own_draws(rng):
     log_ratio = 0.1 * rng.standard_normal((2, 500)) - np.array([[0.0], [2000.0]])
-    corrected = lgm.correct(approximate_trace(log_ratio), random_seed=1)
+    corrected = lgm.reweight(approximate_trace(log_ratio), random_seed=1)
     for chain in (0, 1):
         kept = np.unique(corrected.posterior["theta"][chain])
         assert kept.size > 300
@@ -812,7 +812,7 @@ def test_a_draw_without_an_evidence_cannot_be_weighed(rng):
     log_ratio = rng.standard_normal((2, 50))
     log_ratio[1, 7] = np.nan
     with pytest.raises(ValueError, match=r"draw 7 of chain 1 is NaN.*lgm.PseudoMarginal"):
-        lgm.correct(approximate_trace(log_ratio))
+        lgm.reweight(approximate_trace(log_ratio))
 
 
 def test_what_else_is_of_the_draws_is_corrected_with_them(rng):
@@ -822,7 +822,7 @@ def test_what_else_is_of_the_draws_is_corrected_with_them(rng):
     trace["log_likelihood"] = xr.DataTree(2.0 * x)
     trace["posterior_predictive"] = xr.DataTree(x.isel(draw=slice(None, None, 2)))
     trace["prior"] = xr.DataTree(x.isel(chain=[0]))
-    corrected = lgm.correct(trace, random_seed=1)
+    corrected = lgm.reweight(trace, random_seed=1)
     new = corrected["posterior"].to_dataset()
     xr.testing.assert_equal(corrected["log_likelihood"].to_dataset(), 2.0 * new)
     assert not new.equals(x)
@@ -834,9 +834,9 @@ def test_an_exact_chain_needs_no_correction(rng):
     trace = approximate_trace(rng.standard_normal((2, 50)))
     del trace["sample_stats"]["approximate_log_evidence"]
     with pytest.raises(
-        ValueError, match=r"no approximate_log_evidence.*lgm.ApproximateMarginal\(\)"
+        ValueError, match=r"no approximate_log_evidence.*lgm.papers.ApproximateMarginal\(\)"
     ):
-        lgm.correct(trace)
+        lgm.reweight(trace)
 
 
 def test_the_exact_chain_begins_with_an_f_of_its_own_importance_draws():

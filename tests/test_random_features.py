@@ -11,7 +11,7 @@ from mutants import mutated
 
 import pymc_lgm as lgm
 
-from pymc_lgm import random_features
+from pymc_lgm.papers import random_features
 from pymc_lgm.testing import joint_test
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -24,8 +24,8 @@ def covariances():
     yield 1.7**2 * pm.gp.cov.ExpQuad(3, ls=[0.7, 1.0, 2.0])
     yield 0.5 * pm.gp.cov.Matern52(3, ls=1.3)
     yield pm.gp.cov.Matern32(3, ls=0.8, active_dims=[0, 2]) * 2.0
-    yield 0.6 * lgm.gp.ArcCosine(3, ls=[1.0, 0.5, 2.0])
-    yield pm.gp.cov.ExpQuad(3, ls=1.0) + 0.3 * lgm.gp.ArcCosine(3, ls=1.0)
+    yield 0.6 * lgm.papers.ArcCosine(3, ls=[1.0, 0.5, 2.0])
+    yield pm.gp.cov.ExpQuad(3, ls=1.0) + 0.3 * lgm.papers.ArcCosine(3, ls=1.0)
 
 
 def off_by(module, cov, N=40_000, groups=40):
@@ -68,7 +68,7 @@ def counts(n=12, features=3):
     with pm.Model() as model:
         scale, length = pm.HalfNormal("scale", 1), pm.InverseGamma("length", 3, 3)
         cov = scale**2 * pm.gp.cov.Matern52(1, ls=length)
-        gp = lgm.gp.RandomFeatures(features, cov_func=cov)
+        gp = lgm.papers.RandomFeatures(features, cov_func=cov)
         f = gp.prior("f", x)
         pm.Poisson("y", pm.math.exp(0.5 + f), observed=pm.Data("counts", np.arange(n) % 4))
     return model, gp
@@ -85,7 +85,7 @@ def classes(n=6, features=2):
         scale = pm.HalfNormal("scale", 1)
         mean = pm.gp.mean.Linear(coeffs=0.5)
         cov = scale**2 * pm.gp.cov.Matern52(1, ls=1.0)
-        gp = lgm.gp.RandomFeatures(features, mean_func=mean, cov_func=cov)
+        gp = lgm.papers.RandomFeatures(features, mean_func=mean, cov_func=cov)
         f = gp.prior("f", x, n_outputs=3)
         tilt = np.array([0.0, 1.0, -1.0])
         labels = pm.Data("labels", np.arange(n) % 3)
@@ -98,7 +98,7 @@ shared_classes = cache(classes)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("step", "steps", "tune"), [(lgm.PseudoMarginal, 2, 60), (lgm.WhitenedMetropolis, 3, 0)]
+    ("step", "steps", "tune"), [(lgm.PseudoMarginal, 2, 60), (lgm.papers.WhitenedMetropolis, 3, 0)]
 )
 def test_every_sampler_leaves_the_joint_law_of_classes(step, steps, tune):
     (model, _), rng = shared_classes(), np.random.default_rng(6)
@@ -117,7 +117,7 @@ def test_columns_are_read_as_a_list_of_processes_is():
         with pm.Model() as model:
             length = pm.InverseGamma("length", 3, 3)
             cov = pm.gp.cov.ExpQuad(1, ls=length)
-            gps = [lgm.gp.RandomFeatures(4, cov_func=cov) for _ in range(2)]
+            gps = [lgm.papers.RandomFeatures(4, cov_func=cov) for _ in range(2)]
             if how == "columns":
                 f = gps[0].prior("f", x, n_outputs=2).T
             else:
@@ -142,7 +142,7 @@ def test_columns_are_read_as_a_list_of_processes_is():
     [
         pytest.param(lgm.PseudoMarginal, 1, 60, marks=pytest.mark.slow),
         pytest.param(lgm.PseudoMarginal, 5, 60, marks=pytest.mark.slow),
-        (lgm.WhitenedMetropolis, 2, 0),
+        (lgm.papers.WhitenedMetropolis, 2, 0),
     ],
 )
 def test_every_sampler_leaves_the_joint_law(step, steps, tune):
@@ -161,7 +161,7 @@ def mean_and_noise(n=8):
         scale = pm.HalfNormal("scale", 1)
         cov = scale**2 * pm.gp.cov.Matern52(1, ls=1.0)
         f, g = (
-            lgm.gp.RandomFeatures(2, cov_func=cov, random_seed=k).prior(name, x)
+            lgm.papers.RandomFeatures(2, cov_func=cov, random_seed=k).prior(name, x)
             for k, name in enumerate("fg")
         )
         pm.Normal("y", f, pm.math.exp(0.3 * g - 1), observed=pm.Data("seen", np.cos(np.arange(n))))
@@ -201,8 +201,8 @@ def test_it_is_read_and_sampled_and_predicted():
 
 def deep(x, y, total_size=None):
     """Two layers; the second reads the inputs beside the first."""
-    first = lgm.gp.RandomFeatures(8, cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
-    second = lgm.gp.RandomFeatures(8, cov_func=4 * pm.gp.cov.ExpQuad(3, ls=2.0))
+    first = lgm.papers.RandomFeatures(8, cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+    second = lgm.papers.RandomFeatures(8, cov_func=4 * pm.gp.cov.ExpQuad(3, ls=2.0))
 
     def through(hidden, x):
         return pm.math.concatenate([hidden, x], axis=1)
@@ -244,7 +244,7 @@ def test_layers_are_fitted_by_minibatches_and_predict():
 def two_layers(outer, x=X[:, :1]):
     with pm.Model() as model:
         cov = pm.gp.cov.ExpQuad(2, ls=1.0)
-        hidden = lgm.gp.RandomFeatures(3, cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        hidden = lgm.papers.RandomFeatures(3, cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
         outer(cov, hidden.prior("hidden", x, n_outputs=2))
     return model
 
@@ -252,7 +252,7 @@ def two_layers(outer, x=X[:, :1]):
 @pytest.mark.parametrize(
     "outer",
     [
-        lambda cov, hidden: lgm.gp.RandomFeatures(3, cov_func=cov).prior("f", hidden),
+        lambda cov, hidden: lgm.papers.RandomFeatures(3, cov_func=cov).prior("f", hidden),
         lambda cov, hidden: pm.gp.Latent(cov_func=cov).prior("f", hidden, reparameterize=False),
     ],
 )
@@ -271,17 +271,19 @@ def test_a_hidden_layer_is_refused_by_name(outer, sampler):
 def test_minibatches_are_for_fits_alone():
     with pm.Model():
         x, y = pm.Minibatch(X, np.zeros(6, dtype="int32"), batch_size=2)
-        f = lgm.gp.RandomFeatures(3, cov_func=pm.gp.cov.ExpQuad(3, ls=1.0)).prior("f", x)
+        f = lgm.papers.RandomFeatures(3, cov_func=pm.gp.cov.ExpQuad(3, ls=1.0)).prior("f", x)
         lgm.Probit("y", f=f, observed=y, total_size=6)
         with pytest.raises(ValueError, match=r"a pm.Minibatch: each evaluation"):
             lgm.EllipticalSlice()
 
 
 def test_the_arc_cosine_covariance_is_that_of_a_layer():
-    K = lgm.gp.ArcCosine(3, ls=2.0)(X).eval()
+    K = lgm.papers.ArcCosine(3, ls=2.0)(X).eval()
     np.testing.assert_allclose(np.diag(K), (X**2).sum(axis=1) / 4, rtol=1e-6)
-    np.testing.assert_allclose(lgm.gp.ArcCosine(3, ls=2.0)(X, diag=True).eval(), np.diag(K), 1e-6)
-    across = lgm.gp.ArcCosine(3, ls=2.0)(X, X[:2]).eval()
+    np.testing.assert_allclose(
+        lgm.papers.ArcCosine(3, ls=2.0)(X, diag=True).eval(), np.diag(K), 1e-6
+    )
+    across = lgm.papers.ArcCosine(3, ls=2.0)(X, X[:2]).eval()
     np.testing.assert_allclose(across, K[:, :2])
     assert np.linalg.eigvalsh(K).min() > -1e-6
 
@@ -297,17 +299,17 @@ def test_the_arc_cosine_covariance_is_that_of_a_layer():
 )
 def test_a_covariance_without_features_is_refused(make, says):
     with pytest.raises(ValueError, match=says):
-        lgm.gp.RandomFeatures(cov_func=make())
+        lgm.papers.RandomFeatures(cov_func=make())
 
 
 def test_bad_numbers_and_orders_are_refused():
     cov = pm.gp.cov.ExpQuad(1, 1.0)
     with pytest.raises(ValueError, match="at least 1"):
-        lgm.gp.RandomFeatures(0, cov_func=cov)
+        lgm.papers.RandomFeatures(0, cov_func=cov)
     with pm.Model(), pytest.raises(ValueError, match="a number of processes"):
-        lgm.gp.RandomFeatures(3, cov_func=cov).prior("f", X, n_outputs=0)
+        lgm.papers.RandomFeatures(3, cov_func=cov).prior("f", X, n_outputs=0)
     with pytest.raises(ValueError, match=r"call gp\.prior"):
-        lgm.gp.RandomFeatures(3, cov_func=cov).conditional("f_new", X)
+        lgm.papers.RandomFeatures(3, cov_func=cov).conditional("f_new", X)
     model, gp = counts()
     with model, pytest.raises(ValueError, match=r"use gp\.conditional"):
         lgm.predict({"posterior": {"s": np.ones((1, 1))}}, gp, X)

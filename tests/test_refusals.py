@@ -432,7 +432,7 @@ def an_option_of_old() -> None:
 
 @refused(
     "no option 'approximate', 'defensive'",
-    r"For 'approximate' write lgm.ApproximateMarginal\(\), a sampler of its own",
+    r"For 'approximate' write lgm.papers.ApproximateMarginal\(\), a sampler of its own",
     r"For 'defensive' write importance=lgm.Importance\(defensive=...\)",
     error=TypeError,
 )
@@ -450,7 +450,7 @@ def advice_that_cannot_be_followed() -> None:
 @refused("there is one importance draw here", error=TypeError)
 def two_draws_of_one() -> None:
     lgm.Probit("y", f=latent(), observed=Y)
-    step(sampler=lgm.KnorrHeldRue, n_importance=2)
+    step(sampler=lgm.papers.KnorrHeldRue, n_importance=2)
 
 
 @refused("latent_repeats must be a whole number of at least 1, not 0")
@@ -492,7 +492,7 @@ def a_metric_of_a_likelihood_without_curvature() -> None:
 @refused("Theta cannot move while f is held", "parameterization='whitened'", slow=True)
 def f_of_random_features_for_a_move_that_holds_f() -> None:
     ls = pm.LogNormal("ls", 0.0, 0.5)
-    gp = lgm.gp.RandomFeatures(3, cov_func=pm.gp.cov.ExpQuad(1, ls=ls))
+    gp = lgm.papers.RandomFeatures(3, cov_func=pm.gp.cov.ExpQuad(1, ls=ls))
     lgm.Probit("y", f=gp.prior("f", X), observed=Y)
     step(sampler=lgm.ASIS)
 

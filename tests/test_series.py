@@ -196,11 +196,11 @@ SAMPLERS = {
         {"move": "smmala", "scale": 0.8, "parameterization": "sufficient"},
     ),
     "Sweep-hmc": (lgm.Sweep, {"move": "hmc", "scale": 0.1}),
-    "KnorrHeldRue": (lgm.KnorrHeldRue, {}),
+    "KnorrHeldRue": (lgm.papers.KnorrHeldRue, {}),
     "LatentHMC-curvature": (lgm.LatentHMC, {"metric": "curvature"}),
     "EllipticalSlice": (lgm.EllipticalSlice, {}),
-    "LatentSMMALA": (lgm.LatentSMMALA, {"step_size": 0.8}),
-    "NealMetropolis": (lgm.NealMetropolis, {"step_size": 0.5}),
+    "LatentSMMALA": (lgm.papers.LatentSMMALA, {"step_size": 0.8}),
+    "NealMetropolis": (lgm.papers.NealMetropolis, {"step_size": 0.5}),
     "AuxiliaryGradient": (lgm.AuxiliaryGradient, {"step_size": 0.3}),
 }
 

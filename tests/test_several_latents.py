@@ -78,7 +78,9 @@ def test_a_report_has_a_row_for_each_effect_and_names_the_one_that_is_wrong(trac
 def test_compare_groups_what_is_integrated_out_with_f():
     """Whether a sampler moves the level of the process with f or with theta."""
     samplers = {"collapsed": lgm.ASIS, "kept": lambda: lgm.ASIS(latent_move="slice")}
-    found = lgm.compare(samplers, counts()[0], draws=30, tune=20, random_seed=3, chains=2, **QUIET)
+    found = lgm.compare_samplers(
+        samplers, counts()[0], draws=30, tune=20, random_seed=3, chains=2, **QUIET
+    )
     assert found.groups == GROUPS
     for name, trace in found.idata.items():
         expected = lgm.efficiency(trace, GROUPS)
@@ -115,10 +117,10 @@ def looked_at(draws):
 def test_draws_are_those_of_the_posterior(is_corrected):
     """Of all latents together: corrected ones of an approximate chain, and of the default."""
     with counts()[0]:
-        step = lgm.ApproximateMarginal(approximation="laplace") if is_corrected else None
+        step = lgm.papers.ApproximateMarginal(approximation="laplace") if is_corrected else None
         idata = pm.sample(3000, tune=300, chains=1, step=step, random_seed=2, **QUIET)
     if is_corrected:
-        idata = lgm.correct(idata, random_seed=1)
+        idata = lgm.reweight(idata, random_seed=1)
     values = looked_at({k: idata["posterior"][k].values for k in ("ls", "s", "c", "b", "f")})
     expected, error = by_importance()
     error = np.hypot(error, [az.mcse(each) for each in values])
@@ -129,11 +131,11 @@ def test_draws_are_those_of_the_posterior(is_corrected):
 @pytest.mark.slow
 def test_corrected_draws_keep_latents_and_theta_together():
     with counts()[0]:
-        step = lgm.ApproximateMarginal(approximation="laplace", n_importance=2)
+        step = lgm.papers.ApproximateMarginal(approximation="laplace", n_importance=2)
         idata = pm.sample(40, tune=20, chains=1, step=step, random_seed=1, quiet=True, **QUIET)
     # Weights that vary.
     idata["sample_stats"]["log_evidence"] += np.random.default_rng(1).uniform(size=(1, 40))
-    corrected = lgm.correct(idata, random_seed=1)
+    corrected = lgm.reweight(idata, random_seed=1)
     names = ["ls", "s", "c", "f", "b"]
     before, after = (
         np.hstack([tree["posterior"][name].values[0].reshape(40, -1) for name in names])

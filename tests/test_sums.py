@@ -550,7 +550,7 @@ def twin_of_the_toy(held=False):
     return model
 
 
-HOLDERS = (lgm.ASIS, lgm.SufficientMetropolis)
+HOLDERS = (lgm.ASIS, lgm.papers.SufficientMetropolis)
 
 LEVEL = 1e-5
 """Of each sampler: one is refused that is right in a thousand runs of all."""

@@ -16,16 +16,15 @@ from scipy.linalg import hadamard
 
 import pymc_lgm as lgm
 
-from pymc_lgm import kernels, solvers
-from pymc_lgm.kernels import langevin
-from pymc_lgm.kernels.langevin import Solver, scheduled, stochastic_gradient
-from pymc_lgm.kernels.subset import of_subset
 from pymc_lgm.linalg import tally
+from pymc_lgm.papers import solvers
+from pymc_lgm.papers import ulisse as langevin
+from pymc_lgm.papers.ulisse import Solver, of_subset, scheduled, stochastic_gradient
 from pymc_lgm.state import AtTheta
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
-ulisse_module = sys.modules["pymc_lgm.solvers.ulisse"]
+ulisse_module = sys.modules["pymc_lgm.papers.solvers.ulisse"]
 
 N = 40
 X = np.sort(np.random.default_rng(1).uniform(0, 4, N))[:, None]
@@ -191,7 +190,7 @@ def test_the_metric_of_all_data_is_the_inverse_hessian():
 def test_the_schedule_and_the_rule_that_ends_it():
     assert scheduled(0, 500) == pytest.approx(0.1)
     assert scheduled(500, 500) == pytest.approx(1e-4)
-    step = lgm.ULISSE(model=regression(), compile_kwargs=QUICK, early_stop=0.1, subset=20)
+    step = lgm.papers.ULISSE(model=regression(), compile_kwargs=QUICK, early_stop=0.1, subset=20)
     stats_of, point = [], regression().initial_point()
     step.setup_chain(np.random.default_rng(0), 250, 20)
     for i in range(270):
@@ -213,7 +212,7 @@ def test_the_schedule_and_the_rule_that_ends_it():
 
 
 def test_a_quiet_gradient_freezes_the_step_size():
-    element = kernels.Langevin(Solver(4), 20)
+    element = langevin.Langevin(Solver(4), 20)
     state = lgm_state()
     knows = element.start(state, 1000)
     for t in range(100):
@@ -235,7 +234,7 @@ def lgm_state():
 
 
 def test_where_theta_cannot_go_it_stays(rng):
-    element, state = kernels.Langevin(Solver(2), 20, 0.5), lgm_state()
+    element, state = langevin.Langevin(Solver(2), 20, 0.5), lgm_state()
     before = tally.numerical_rejections
     assert element._moved(state, np.full(3, np.nan)) is state
     assert element._moved(state, np.array([0.0, 800.0, 0.0])) is state
@@ -273,7 +272,7 @@ def test_draws_are_near_the_posterior():
     mean, sd = exact_moments()
     size, count = 0.2, 4000
     how = {"early_stop": 0.1, "beta": 0.3, "n_probes": 8, "probes_kept": 1}
-    step = lgm.ULISSE(model=regression(), step_size=size, compile_kwargs=COMPILED, **how)
+    step = lgm.papers.ULISSE(model=regression(), step_size=size, compile_kwargs=COMPILED, **how)
     draws, point = [], regression().initial_point()
     step.setup_chain(np.random.default_rng(0), 300, count)
     for t in range(300 + count):
@@ -304,13 +303,13 @@ def test_draws_are_near_the_posterior():
 @pytest.mark.slow
 def test_it_is_labelled_as_approximate():
     model = regression()
-    step = lgm.ULISSE(model=model, compile_kwargs=QUICK)
+    step = lgm.papers.ULISSE(model=model, compile_kwargs=QUICK)
     assert repr(step) == "ULISSE([length_log__, sigma_log__, mean], approximate)"
     with model:
         idata = pm.sample(
             30,
             tune=30,
-            step=lgm.ULISSE(compile_kwargs=QUICK, step_size=0.05),
+            step=lgm.papers.ULISSE(compile_kwargs=QUICK, step_size=0.05),
             chains=1,
             random_seed=1,
             progressbar=False,
@@ -327,11 +326,11 @@ def test_what_it_cannot_do_is_refused():
     with pm.Model():
         pm.Normal("y", pm.Normal("m"), 1.0, observed=0.1)
         with pytest.raises(ValueError, match="marginal_likelihood"):
-            lgm.ULISSE()
+            lgm.papers.ULISSE()
     for option in ({"step_size": 1.5}, {"early_stop": 0.0}, {"beta": -1.0}):
         with pytest.raises(ValueError, match=next(iter(option))):
-            lgm.ULISSE(model=regression(), **option)
+            lgm.papers.ULISSE(model=regression(), **option)
     with pytest.raises(ValueError, match="n_probes"):
-        lgm.ULISSE(model=regression(), n_probes=0)
+        lgm.papers.ULISSE(model=regression(), n_probes=0)
     with pytest.raises(TypeError, match=r"has no option 'move'\. It has: beta, blocked"):
-        lgm.ULISSE(model=regression(), move="nuts")
+        lgm.papers.ULISSE(model=regression(), move="nuts")

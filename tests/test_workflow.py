@@ -74,8 +74,8 @@ LINES = {
     "step=[lgm.EllipticalSlice(f), pm.NUTS([ls, eta])]": lambda m: {
         "step": [lgm.EllipticalSlice(m["f"]), pm.NUTS([m["ls"], m["eta"]])]
     },
-    'step=lgm.WhitenedMetropolis(latent_move="slice")': lambda m: {
-        "step": lgm.WhitenedMetropolis(latent_move="slice")
+    'step=lgm.papers.WhitenedMetropolis(latent_move="slice")': lambda m: {
+        "step": lgm.papers.WhitenedMetropolis(latent_move="slice")
     },
     'pseudo_marginal={"latent_move": "slice"}': lambda m: {
         "pseudo_marginal": {"latent_move": "slice"}
@@ -235,7 +235,7 @@ def test_new_data_in_the_same_model():
 
 EXACT = {
     "PseudoMarginal": (lgm.PseudoMarginal, 1_000),
-    "WhitenedMetropolis": (lambda: lgm.WhitenedMetropolis(latent_repeats=3), 5_000),
+    "WhitenedMetropolis": (lambda: lgm.papers.WhitenedMetropolis(latent_repeats=3), 5_000),
     "ASIS": (lgm.ASIS, 3_000),
 }
 

@@ -128,7 +128,7 @@ def _effective(numbers: Numbers, disagree: bool) -> Iterator[Verdict]:
     if disagree:  # then ESS measures how far apart the chains are, not how long they must be
         advice = "First make the chains agree: see R-hat."
     elif least < FEW_EFFECTIVE:  # too few to estimate how many draws are enough
-        advice = f"{LONGER}, or measure another sampler, lgm.compare([lgm.ASIS, ...])."
+        advice = f"{LONGER}, or measure another sampler, lgm.compare_samplers([lgm.ASIS, ...])."
     else:
         advice = f"Draw longer: by these numbers pm.sample(draws={wanted:.0f}) is enough."
     level = problem if least < FEW_EFFECTIVE else warning
@@ -184,7 +184,7 @@ def _exactness(numbers: Numbers) -> Iterator[Verdict]:
         yield warning(
             "approximate",
             "These are draws on an approximate evidence, not of the exact posterior.",
-            "Run lgm.correct(idata), and report on its result.",
+            "Run lgm.reweight(idata), and report on its result.",
         )
         return
     direct = 'Sample the posterior itself, lgm.PseudoMarginal(), or write approximation="ep".'

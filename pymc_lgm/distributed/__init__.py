@@ -107,7 +107,7 @@ def sample(
 
     See Also
     --------
-    compare : Compares samplers, on a cluster too.
+    compare_samplers : Compares samplers, on a cluster too.
 
     Notes
     -----

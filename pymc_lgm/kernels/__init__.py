@@ -17,8 +17,6 @@ from pymc_lgm.kernels.held import Theta as Theta
 from pymc_lgm.kernels.hold import DIFFERENTIABLE as DIFFERENTIABLE
 from pymc_lgm.kernels.hold import PARAMETERIZATIONS as PARAMETERIZATIONS
 from pymc_lgm.kernels.interweaving import Interweaving as Interweaving
-from pymc_lgm.kernels.langevin import Langevin as Langevin
-from pymc_lgm.kernels.langevin import Solver as Solver
 from pymc_lgm.kernels.latent import HMC as HMC
 from pymc_lgm.kernels.latent import LATENT_MOVES as LATENT_MOVES
 from pymc_lgm.kernels.latent import CurvatureHMC as CurvatureHMC
@@ -29,7 +27,6 @@ from pymc_lgm.kernels.sweep import Element as Element
 from pymc_lgm.kernels.sweep import run as run
 from pymc_lgm.kernels.sweep import statistics as statistics
 from pymc_lgm.kernels.theta import NUTS as NUTS
-from pymc_lgm.kernels.theta import SMMALA as SMMALA
 from pymc_lgm.kernels.theta import THETA_MOVES as THETA_MOVES
 from pymc_lgm.kernels.theta import Emulated as Emulated
 from pymc_lgm.kernels.theta import Metropolis as Metropolis

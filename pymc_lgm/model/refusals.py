@@ -400,8 +400,8 @@ def range_held(latent: str) -> str:
     """F is held while its map from the latent variables moves."""
     return (
         f"Theta cannot move while f is held: f is made of {latent} by a map that moves with theta. "
-        "Write parameterization='whitened', which moves f with it, lgm.WhitenedMetropolis() or "
-        "lgm.PseudoMarginal()."
+        "Write parameterization='whitened', which moves f with it, "
+        "lgm.papers.WhitenedMetropolis() or lgm.PseudoMarginal()."
     )
 
 

@@ -9,44 +9,30 @@ from __future__ import annotations
 
 from pymc.step_methods import STEP_METHODS
 
-from pymc_lgm.steps.approximate_marginal import ApproximateMarginal as ApproximateMarginal
 from pymc_lgm.steps.asis import ASIS as ASIS
 from pymc_lgm.steps.auxiliary_gradient import AuxiliaryGradient as AuxiliaryGradient
 from pymc_lgm.steps.base import LatentGaussianStep as LatentGaussianStep
 from pymc_lgm.steps.elliptical_slice import EllipticalSlice as EllipticalSlice
 from pymc_lgm.steps.exact_marginal import ExactMarginal as ExactMarginal
-from pymc_lgm.steps.knorr_held_rue import KnorrHeldRue as KnorrHeldRue
 from pymc_lgm.steps.latent_hmc import LatentHMC as LatentHMC
-from pymc_lgm.steps.latent_smmala import LatentSMMALA as LatentSMMALA
 from pymc_lgm.steps.marginal import Importance as Importance
-from pymc_lgm.steps.neal_metropolis import NealMetropolis as NealMetropolis
 from pymc_lgm.steps.pseudo_marginal import PseudoMarginal as PseudoMarginal
-from pymc_lgm.steps.sufficient_metropolis import SufficientMetropolis as SufficientMetropolis
 from pymc_lgm.steps.surrogate_slice import SurrogateSlice as SurrogateSlice
 from pymc_lgm.steps.sweep import Sweep as Sweep
-from pymc_lgm.steps.ulisse import ULISSE as ULISSE
-from pymc_lgm.steps.whitened_metropolis import WhitenedMetropolis as WhitenedMetropolis
 
 __all__ = [
     "ASIS",
     "DEFAULT",
     "SAMPLERS",
-    "ULISSE",
-    "ApproximateMarginal",
     "AuxiliaryGradient",
     "EllipticalSlice",
     "ExactMarginal",
     "Importance",
-    "KnorrHeldRue",
     "LatentGaussianStep",
     "LatentHMC",
-    "LatentSMMALA",
-    "NealMetropolis",
     "PseudoMarginal",
-    "SufficientMetropolis",
     "SurrogateSlice",
     "Sweep",
-    "WhitenedMetropolis",
     "register",
 ]
 
@@ -54,19 +40,14 @@ SAMPLERS: tuple[type[LatentGaussianStep], ...] = (
     EllipticalSlice,
     LatentHMC,
     AuxiliaryGradient,
-    LatentSMMALA,
-    NealMetropolis,
-    SufficientMetropolis,
-    WhitenedMetropolis,
     ASIS,
     SurrogateSlice,
     Sweep,
     PseudoMarginal,
-    KnorrHeldRue,
 )
 """The registry: these samplers are registered with PyMC, tested, and in docs/which_sampler.md.
 
-All of them are exact. `ApproximateMarginal` and `ULISSE` are not exact and are left out.
+`pymc_lgm.papers` has a registry of its own.
 """
 
 DEFAULT: type[LatentGaussianStep] = PseudoMarginal

@@ -37,7 +37,7 @@ from pymc_lgm.model.refusals import no_model
 from pymc_lgm.state import State
 from pymc_lgm.steps.announcing import COMPILING, announced
 from pymc_lgm.steps.offering import KNOWN, offer
-from pymc_lgm.steps.options import unknown_options
+from pymc_lgm.steps.options import public_name, unknown_options
 from pymc_lgm.threads import ROWS_WORTH_THREADS, few_threads
 
 __all__ = ["LatentGaussianStep"]
@@ -99,7 +99,7 @@ class LatentGaussianStep(BlockedStep):
         try:
             pm.modelcontext(kwargs.get("model"))
         except TypeError as error:
-            raise TypeError(no_model(f"lgm.{cls.__name__}()")) from error
+            raise TypeError(no_model(f"{public_name(cls)}()")) from error
         return super().__new__(cls, *args, **kwargs)
 
     def __init__(
@@ -217,7 +217,7 @@ class LatentGaussianStep(BlockedStep):
             raise ValueError(
                 f"{type(self).__name__} moves the latent {label!r} only, not "
                 f"{', '.join(v.name for v in theta)}. Write lgm.ASIS() to move all of them, or "
-                f"[lgm.{type(self).__name__}({label}), pm.NUTS([...])]."
+                f"[{public_name(type(self))}({label}), pm.NUTS([...])]."
             )
         # The marks of a likelihood of this package say which variables are hyper-parameters.
         others = [model.values_to_rvs[v] for v in model.continuous_value_vars]
@@ -227,7 +227,7 @@ class LatentGaussianStep(BlockedStep):
         if self.moves_theta and vars is not None and not theta and left:
             raise ValueError(
                 f"{type(self).__name__} was given no hyper-parameters to move. Write "
-                f"lgm.{type(self).__name__}() for all of them, or "
+                f"{public_name(type(self))}() for all of them, or "
                 f"lgm.EllipticalSlice({label}) to move {label!r} alone."
             )
         return latents, theta, missing

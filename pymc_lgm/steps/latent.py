@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from pymc_lgm import kernels
 from pymc_lgm.kernels.latent import LatentMove
 from pymc_lgm.model.diagnose import refuse_large_sets, refuse_no_curvature
 from pymc_lgm.steps.base import LatentGaussianStep
-from pymc_lgm.steps.options import no_gradient, refuse_no_metric
+from pymc_lgm.steps.options import no_gradient, public_name, refuse_no_metric
 
 __all__ = ["LatentStep"]
 
@@ -17,14 +18,15 @@ class LatentStep(LatentGaussianStep):
     """One move of f given theta. A subclass sets ``self.move`` before calling this constructor."""
 
     moves_theta = False
-    moves, cubic_ops = "f", 0
+    moves = "f"
+    cubic_ops: ClassVar[int | str] = 0
     move: LatentMove
 
     def _sweep(self) -> Sequence[kernels.Element]:
         if self.move.needs_gradient and not self.lgm.has_gradient:
             raise ValueError(no_gradient(self.lgm, "lgm.EllipticalSlice()"))
         if self.move.needs_curvature:
-            refuse_large_sets(self.lgm, f"lgm.{type(self).__name__} with a curvature")
+            refuse_large_sets(self.lgm, f"{public_name(type(self))} with a curvature")
             refuse_no_curvature(self.lgm, "lgm.LatentHMC() or lgm.EllipticalSlice()")
-        refuse_no_metric(self.lgm, self.move, "metric='curvature'")
+        refuse_no_metric(self.lgm, self.move, "lgm.LatentHMC(metric='curvature')")
         return [self.move]

@@ -35,7 +35,14 @@ from pymc_lgm.model.diagnose import (
 )
 from pymc_lgm.state import State
 from pymc_lgm.steps.base import LatentGaussianStep
-from pymc_lgm.steps.options import StepOptions, between, no_gradient, one_of, positive
+from pymc_lgm.steps.options import (
+    StepOptions,
+    between,
+    no_gradient,
+    one_of,
+    positive,
+    public_name,
+)
 
 __all__ = ["MOVES", "Importance", "Marginal", "theta_move"]
 
@@ -152,7 +159,7 @@ class Marginal(LatentGaussianStep):
     def _sweep(self) -> Sequence[kernels.Element]:
         if not self.lgm.has_gradient:
             raise ValueError(no_gradient(self.lgm, "lgm.ASIS()"))
-        refuse_large_sets(self.lgm, f"lgm.{type(self).__name__}")
+        refuse_large_sets(self.lgm, public_name(type(self)))
         if self.approximation is None:
             one_by_one = self.lgm.sets is None and self.lgm.is_log_concave
             of_sites = "ep" if one_by_one else "variational"

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 import pymc as pm
 
-from pymc_lgm.kernels.latent import LatentMove, PositionHMC
+from pymc_lgm.kernels.latent import LatentMove
 from pymc_lgm.model.functions import ModelFunctions
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "no_gradient",
     "one_of",
     "positive",
+    "public_name",
     "refuse_no_metric",
     "unknown_options",
 ]
@@ -34,6 +35,12 @@ class StepOptions(TypedDict, total=False):
     blocked: bool
 
 
+def public_name(sampler: type[Any]) -> str:
+    """Return the name by which a user finds a step method, for messages."""
+    room = "lgm.papers" if ".papers." in sampler.__module__ else "lgm"
+    return f"{room}.{sampler.__name__}"
+
+
 def unknown_options(sampler: type[Any], renamed: dict[str, str], unknown: list[str]) -> str:
     """Return a message that lists a sampler's options and what replaces former ones."""
     options = {
@@ -46,7 +53,7 @@ def unknown_options(sampler: type[Any], renamed: dict[str, str], unknown: list[s
     options |= set(StepOptions.__annotations__)
     instead = [f" For {name!r} write {renamed[name]}." for name in unknown if name in renamed]
     return (
-        f"lgm.{sampler.__name__} has no option {', '.join(map(repr, unknown))}."
+        f"{public_name(sampler)} has no option {', '.join(map(repr, unknown))}."
         f"{''.join(instead)} It has: {', '.join(sorted(options))}."
     )
 
@@ -61,7 +68,7 @@ def no_gradient(model: ModelFunctions, instead: str) -> str:
 
 def refuse_no_metric(model: ModelFunctions, move: LatentMove, instead: str) -> None:
     """Raise if a move on f needs the metric K⁻¹ + W(f) and the likelihood does not provide it."""
-    if not isinstance(move, PositionHMC):
+    if not move.needs_metric:
         return
     names = ", ".join(model.likelihood_names)
     if not model.has_third_derivative:

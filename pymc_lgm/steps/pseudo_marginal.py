@@ -122,7 +122,7 @@ class PseudoMarginal(Marginal):
         "latent": "latent_move",
         "recall": "search='recalled' or search='anew'",
         "tolerance": "search='anew'",
-        "approximate": "lgm.ApproximateMarginal(), a sampler of its own",
+        "approximate": "lgm.papers.ApproximateMarginal(), a sampler of its own",
     }
 
     def __init__(

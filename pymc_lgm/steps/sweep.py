@@ -17,6 +17,7 @@ from pymc_lgm.steps.options import (
     no_gradient,
     one_of,
     positive,
+    public_name,
     refuse_no_metric,
 )
 
@@ -39,16 +40,14 @@ class Sweep(LatentGaussianStep):
         is f. "whitened" is ν = L⁻¹(f − m). "surrogate-site" and "surrogate-taylor" are noisy data g
         and the whitened residual of f given g. "posterior-site" and "posterior-taylor" are f
         whitened by a Gaussian posterior.
-    move : {"metropolis", "slice", "hmc", "smmala"}, optional
-        How theta moves: an adaptive random walk, component-wise slice sampling, Hamiltonian Monte
-        Carlo, or simplified manifold MALA. The last two need "sufficient" or "whitened". By default
-        "metropolis", and "slice" if an observation reads several latent variables.
+    move : {"metropolis", "slice", "hmc"}, optional
+        How theta moves: an adaptive random walk, component-wise slice sampling, or Hamiltonian
+        Monte Carlo, which needs "sufficient" or "whitened". By default "metropolis", and "slice" if
+        an observation reads several latent variables.
     latent_move : str, optional
         How f moves given theta. "hmc" is `LatentHMC` with M⁻¹ = K, "hmc-curvature" with M⁻¹ = (K⁻¹
-        + W)⁻¹, "hmc-class-frequency" the same with the W of the class frequencies, "hmc-position"
-        with W at the current f. "slice" is `EllipticalSlice`, "mgrad" `AuxiliaryGradient`,
-        "metropolis" and "random-walk" `NealMetropolis`, "smmala" `LatentSMMALA`. By default "hmc",
-        and "slice" if the likelihood has no gradient. If tuning of the default finds that the prior
+        + W)⁻¹, "slice" `EllipticalSlice`, "mgrad" `AuxiliaryGradient`. By default "hmc", and
+        "slice" if the likelihood has no gradient. If tuning of the default finds that the prior
         is much wider than the posterior, as with a vague intercept, it switches to "hmc-curvature",
         for one to three more O(n³) operations.
     latent_repeats, theta_repeats : int
@@ -64,9 +63,8 @@ class Sweep(LatentGaussianStep):
         amplitude moves the surrogate and posterior parameterizations cost one more O(n³) operation
         per draw.
     target_accept : float, optional
-        Acceptance probability to which tuning brings the move on theta. By default 0.8 for HMC,
-        0.57 for SMMALA, and for Metropolis from 0.44 for one hyper-parameter down to 0.25 for four
-        or more.
+        Acceptance probability to which tuning brings the move on theta. By default 0.8 for HMC, and
+        for Metropolis from 0.44 for one hyper-parameter down to 0.25 for four or more.
     scale : float, optional
         Initial scale of the random walk, width of a slice, or step size.
     **kwargs
@@ -76,6 +74,7 @@ class Sweep(LatentGaussianStep):
     --------
     ASIS : The sweep to begin with.
     SurrogateSlice : Another named sweep.
+    papers : Moves of the literature, which importing this module adds to those above.
     testing.joint_test : Whether a sampler leaves the posterior invariant.
 
     Notes
@@ -127,7 +126,7 @@ class Sweep(LatentGaussianStep):
     ):
         if self.held is not None and parameterization is not None:
             raise TypeError(
-                f"lgm.{type(self).__name__} holds {' and '.join(map(repr, self.held))}. Write "
+                f"{public_name(type(self))} holds {' and '.join(map(repr, self.held))}. Write "
                 f"lgm.Sweep(parameterization={parameterization!r}) to choose."
             )
         held = self.held or parameterization or "whitened"

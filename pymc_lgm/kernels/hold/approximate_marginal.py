@@ -2,7 +2,7 @@
 
 Not exact: it leaves the density with logarithm log q(y | theta) + log p(theta) invariant ("MCMC EP"
 of Filippone and Girolami 2014, §5). A pseudo-marginal sampler tunes on this target, since it has no
-noise and cannot stick. `pymc_lgm.correct` computes weights that make such draws exact.
+noise and cannot stick. `pymc_lgm.reweight` computes weights that make such draws exact.
 """
 
 from __future__ import annotations

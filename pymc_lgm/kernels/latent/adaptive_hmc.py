@@ -43,7 +43,7 @@ class AdaptiveHMC:
     by_prior: HMC = field(default_factory=HMC)
     by_curvature: CurvatureHMC = field(default_factory=CurvatureHMC)
     stats = HMC.stats
-    needs_gradient, needs_curvature = True, False
+    needs_gradient, needs_curvature, needs_metric = True, False, False
 
     def start(self, state: State, tune: int) -> AdaptiveHMCTuning:
         """Begin in the metric K."""

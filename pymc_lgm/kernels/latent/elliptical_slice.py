@@ -75,7 +75,7 @@ class EllipticalSlice:
 
     repeats: int = 1
     stats = ("latent_acceptance", "latent_evaluations")
-    needs_gradient = needs_curvature = False
+    needs_gradient = needs_curvature = needs_metric = False
 
     def start(self, state: State, tune: int) -> None:
         """Nothing to learn."""

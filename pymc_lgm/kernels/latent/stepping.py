@@ -44,6 +44,10 @@ class LatentMove(Element, Protocol):
     def needs_curvature(self) -> bool:
         """Whether it needs −∂²ℓ/∂f²."""
 
+    @property
+    def needs_metric(self) -> bool:
+        """Whether it needs −∂²ℓ/∂f² ≥ 0 at every f, and its derivative."""
+
 
 class Info(NamedTuple):
     """Statistics of one move of f."""
@@ -93,7 +97,7 @@ class Stepping:
     step_size: float = 0.2
     target_accept: float = 0.8
     stats = ("latent_acceptance", "latent_evaluations", "latent_step_size")
-    needs_gradient, needs_curvature = True, False
+    needs_gradient, needs_curvature, needs_metric = True, False, False
 
     def start(self, state: State, tune: int) -> StepSizeTuning:
         """Begin with ``step_size``."""

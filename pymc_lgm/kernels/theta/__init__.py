@@ -14,11 +14,9 @@ from pymc_lgm.kernels.theta.metropolis import Metropolis as Metropolis
 from pymc_lgm.kernels.theta.move import Move as Move
 from pymc_lgm.kernels.theta.nuts import NUTS as NUTS
 from pymc_lgm.kernels.theta.slice import Slice as Slice
-from pymc_lgm.kernels.theta.smmala import SMMALA as SMMALA
 
 __all__ = [
     "NUTS",
-    "SMMALA",
     "THETA_MOVES",
     "Emulated",
     "Metropolis",
@@ -31,6 +29,8 @@ THETA_MOVES: dict[str, type[Any]] = {
     "metropolis": Metropolis,
     "slice": Slice,
     "hmc": ThetaHMC,
-    "smmala": SMMALA,
 }
-"""Moves on theta by their name in ``move=``; ``tunes`` is the option that ``scale=`` sets."""
+"""Moves on theta by their name in ``move=``; ``tunes`` is the option that ``scale=`` sets.
+
+Importing `pymc_lgm.papers` adds its own.
+"""

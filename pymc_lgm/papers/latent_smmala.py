@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from dataclasses import dataclass
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -17,8 +18,10 @@ from pymc_lgm.gaussian.sites import is_finite, nonnegative
 from pymc_lgm.kernels.latent.stepping import Info, Stepping
 from pymc_lgm.linalg import Array, tally
 from pymc_lgm.state import State, acceptance_probability
+from pymc_lgm.steps.latent import LatentStep
+from pymc_lgm.steps.options import StepOptions, between, positive
 
-__all__ = ["SMMALA", "Geometry", "smmala"]
+__all__ = ["Geometry", "LatentSMMALA", "SMMALAMove", "latent_smmala"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +61,9 @@ def geometry(state: State) -> Geometry | None:
     return state.once("geometry", compute)
 
 
-def smmala(rng: np.random.Generator, state: State, *, step_size: float) -> tuple[State, Info]:
+def latent_smmala(
+    rng: np.random.Generator, state: State, *, step_size: float
+) -> tuple[State, Info]:
     """Leave p(f | y, theta) invariant by a proposal that climbs along G⁻¹∇ and spreads as G⁻¹.
 
     With G(f) = K⁻¹ + W(f) and ∇ the gradient of log p(f | y, theta),
@@ -109,7 +114,7 @@ def smmala(rng: np.random.Generator, state: State, *, step_size: float) -> tuple
 
 
 @dataclass(frozen=True)
-class SMMALA(Stepping):
+class SMMALAMove(Stepping):
     """Simplified manifold MALA on f; learns the step size. One factorization per proposal."""
 
     step_size: float = 0.5
@@ -117,4 +122,58 @@ class SMMALA(Stepping):
     needs_curvature = True
 
     def _move(self, rng: np.random.Generator, state: State, step_size: float) -> tuple[State, Info]:
-        return smmala(rng, state, step_size=step_size)
+        return latent_smmala(rng, state, step_size=step_size)
+
+
+class LatentSMMALA(LatentStep):
+    """Move f given theta by simplified manifold MALA; leaves p(f | y, theta) invariant.
+
+    For comparison. The Langevin proposal is shaped by the curvature at the current f, so each
+    proposal costs one O(n³) factorization. See `latent_smmala`.
+
+    Parameters
+    ----------
+    vars : variable, optional
+        f; may be left out if the model has one latent.
+    target_accept : float
+        Acceptance probability to which tuning brings the step size.
+    step_size : float
+        Initial step size.
+    repeats : int
+        Moves per draw.
+    **kwargs
+        ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
+
+    References
+    ----------
+    Girolami and Calderhead (2011), JRSS B 73, §5; Filippone, Zhong and Girolami (2013), eq. (10).
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_lgm as lgm
+    >>> with pm.Model():
+    ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=[[1.0, 0.5], [0.5, 1.0]])
+    ...     y = lgm.Probit("y", f=f, observed=[0, 1])
+    ...     step = lgm.papers.LatentSMMALA(f)
+    >>> step
+    LatentSMMALA([f])
+    """
+
+    name = "latent_smmala"
+    needs, cubic_ops = "curvature in f", 1
+
+    def __init__(
+        self,
+        vars: Any = None,
+        *,
+        target_accept: float = 0.3,
+        step_size: float = 0.5,
+        repeats: int = 1,
+        **kwargs: Unpack[StepOptions],
+    ):
+        between("step_size", step_size)
+        between("target_accept", target_accept, 1.0)
+        self.move = SMMALAMove(
+            repeats=positive("repeats", repeats), step_size=step_size, target_accept=target_accept
+        )
+        super().__init__(vars, **kwargs)

@@ -11,8 +11,8 @@ import numpy as np
 from scipy.linalg import eigh_tridiagonal
 
 from pymc_lgm.linalg import Array
-from pymc_lgm.solvers.pcg import Times, conjugate_gradients
-from pymc_lgm.solvers.preconditioners import Identity, Preconditioner
+from pymc_lgm.papers.solvers.pcg import Times, conjugate_gradients
+from pymc_lgm.papers.solvers.preconditioners import Identity, Preconditioner
 
 __all__ = ["LogDeterminant", "log_determinant"]
 
@@ -93,7 +93,7 @@ def log_determinant(
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_lgm.solvers import log_determinant
+    >>> from pymc_lgm.papers.solvers import log_determinant
     >>> A = np.diag([1.0, 2.0, 4.0])
     >>> estimate = log_determinant(lambda V: A @ V, 3, np.random.default_rng(0), rtol=1e-10)
     >>> round(float(np.exp(estimate.value)), 6)  # signs are exact for a diagonal

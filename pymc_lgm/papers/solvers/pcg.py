@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_lgm.linalg import Array
-from pymc_lgm.solvers.preconditioners import Identity, Preconditioner
+from pymc_lgm.papers.solvers.preconditioners import Identity, Preconditioner
 
 __all__ = ["Iteration", "Solution", "conjugate_gradients", "iterations"]
 
@@ -136,7 +136,7 @@ def conjugate_gradients(
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_lgm.solvers import conjugate_gradients
+    >>> from pymc_lgm.papers.solvers import conjugate_gradients
     >>> A = np.array([[4.0, 1.0], [1.0, 3.0]])
     >>> solution = conjugate_gradients(lambda V: A @ V, np.array([1.0, 2.0]), rtol=1e-12)
     >>> solution.x.round(6), solution.iterations

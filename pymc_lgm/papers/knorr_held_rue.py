@@ -39,7 +39,7 @@ class KnorrHeldRue(PseudoMarginal):
     ...     eta = pm.HalfNormal("eta")
     ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=eta * pm.math.stack([[1, 0.5], [0.5, 1]]))
     ...     y = lgm.Probit("y", f=f, observed=[0, 1])
-    ...     step = lgm.KnorrHeldRue()
+    ...     step = lgm.papers.KnorrHeldRue()
     >>> step
     KnorrHeldRue([f, eta_log__])
     """

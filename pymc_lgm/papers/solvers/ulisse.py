@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_lgm.linalg import Array
-from pymc_lgm.solvers.pcg import Times, iterations
-from pymc_lgm.solvers.preconditioners import Identity, Preconditioner
+from pymc_lgm.papers.solvers.pcg import Times, iterations
+from pymc_lgm.papers.solvers.preconditioners import Identity, Preconditioner
 
 __all__ = ["UnbiasedSolution", "ulisse"]
 
@@ -94,7 +94,7 @@ def ulisse(
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_lgm.solvers import ulisse
+    >>> from pymc_lgm.papers.solvers import ulisse
     >>> A, b = np.diag([1.0, 2.0, 4.0]), np.ones((3, 1))
     >>> rng = np.random.default_rng(0)
     >>> some = ulisse(lambda V: A @ V, b, rng, copies=4000, beta=0.2, early=1.0)

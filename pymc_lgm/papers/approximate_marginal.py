@@ -17,20 +17,20 @@ class ApproximateMarginal(Marginal):
 
     The chain leaves q(y | theta) p(theta) invariant: the evidence of the approximation q replaces
     that of the model ("MCMC EP" of the paper). The statistic ``approximate_log_evidence`` labels
-    the trace. `correct` computes weights that make the draws exact. See
+    the trace. `reweight` computes weights that make the draws exact. See
     `pymc_lgm.kernels.hold.approximate_marginal`.
 
     Parameters
     ----------
     vars, approximation, move, n_importance, importance, target_accept, scale
-        As in `PseudoMarginal`. The chain does not depend on the importance estimates; `correct`
+        As in `PseudoMarginal`. The chain does not depend on the importance estimates; `reweight`
         does.
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 
     See Also
     --------
-    correct : Weights that make the draws exact.
+    reweight : Weights that make the draws exact.
     PseudoMarginal : Exact draws.
 
     References
@@ -45,7 +45,7 @@ class ApproximateMarginal(Marginal):
     ...     eta = pm.HalfNormal("eta")
     ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=eta * pm.math.stack([[1, 0.5], [0.5, 1]]))
     ...     y = lgm.Probit("y", f=f, observed=[0, 1])
-    ...     step = lgm.ApproximateMarginal(n_importance=16)
+    ...     step = lgm.papers.ApproximateMarginal(n_importance=16)
     >>> step
     ApproximateMarginal([f, eta_log__])
     """

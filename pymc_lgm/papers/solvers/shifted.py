@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from pymc_lgm.linalg import Array
-from pymc_lgm.solvers.kernel_matrix import KernelSystem
-from pymc_lgm.solvers.pcg import conjugate_gradients
+from pymc_lgm.papers.solvers.kernel_matrix import KernelSystem
+from pymc_lgm.papers.solvers.pcg import conjugate_gradients
 
 __all__ = ["Shifted"]
 

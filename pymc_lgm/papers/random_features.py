@@ -44,7 +44,7 @@ class ArcCosine(Covariance):
 
     See Also
     --------
-    gp.RandomFeatures : A process with this covariance.
+    papers.RandomFeatures : A process with this covariance.
 
     References
     ----------
@@ -53,7 +53,7 @@ class ArcCosine(Covariance):
     Examples
     --------
     >>> import numpy as np, pymc_lgm as lgm
-    >>> cov = lgm.gp.ArcCosine(2, ls=1.0)
+    >>> cov = lgm.papers.ArcCosine(2, ls=1.0)
     >>> cov(np.array([[1.0, 0.0], [0.0, 2.0]])).eval().round(4)
     array([[1.    , 0.6366],
            [0.6366, 4.    ]])
@@ -141,7 +141,7 @@ class RandomFeatures(Base):
     >>> y = (X[:, 0] > X[:, 1]).astype(int)
     >>> with pm.Model() as model:
     ...     ls = pm.LogNormal("ls", -1.0, 0.5)
-    ...     gp = lgm.gp.RandomFeatures(20, cov_func=4 * pm.gp.cov.Matern52(2, ls=ls))
+    ...     gp = lgm.papers.RandomFeatures(20, cov_func=4 * pm.gp.cov.Matern52(2, ls=ls))
     ...     f = gp.prior("f", X)
     ...     _ = lgm.Probit("y", f=f, observed=y)
     >>> lgm.LatentGaussianModel.from_pymc(model)
@@ -155,11 +155,11 @@ class RandomFeatures(Base):
 
     >>> cov = pm.gp.cov.ExpQuad
     >>> with pm.Model() as deep:
-    ...     hidden = lgm.gp.RandomFeatures(20, cov_func=cov(2, ls=1.0)).prior(
+    ...     hidden = lgm.papers.RandomFeatures(20, cov_func=cov(2, ls=1.0)).prior(
     ...         "hidden", X, n_outputs=3
     ...     )
     ...     hidden = pm.math.concatenate([hidden, X], axis=1)
-    ...     f = lgm.gp.RandomFeatures(20, cov_func=cov(5, ls=2.0)).prior("f", hidden)
+    ...     f = lgm.papers.RandomFeatures(20, cov_func=cov(5, ls=2.0)).prior("f", hidden)
     ...     _ = pm.Bernoulli("y", logit_p=f, observed=y)
     ...     fitted = pm.fit(100, progressbar=False)
     """

@@ -17,8 +17,8 @@ import numpy as np
 from scipy.linalg import cholesky, qr, solve_triangular
 
 from pymc_lgm.linalg import Array
-from pymc_lgm.solvers.kernel_matrix import KernelMatrix, KernelSystem
-from pymc_lgm.solvers.preconditioners import LowRankAndBlocks
+from pymc_lgm.papers.solvers.kernel_matrix import KernelMatrix, KernelSystem
+from pymc_lgm.papers.solvers.preconditioners import LowRankAndBlocks
 
 __all__ = [
     "Approximation",
@@ -74,7 +74,7 @@ def nystrom(kernel: KernelMatrix, m: int, rng: np.random.Generator) -> Approxima
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_lgm.solvers import KernelMatrix, KernelSystem, conjugate_gradients, nystrom
+    >>> from pymc_lgm.papers.solvers import KernelMatrix, KernelSystem, conjugate_gradients, nystrom
     >>> x = np.linspace(0, 3, 200)
     >>> k = lambda a, b: np.exp(-((a[:, None] - b) ** 2))
     >>> system = KernelSystem(KernelMatrix.of_points(k, x), shift=1e-2)

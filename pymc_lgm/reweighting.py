@@ -13,15 +13,15 @@ from pymc.util import RandomState, get_random_generator
 
 from pymc_lgm.drawn import trace_of
 
-__all__ = ["correct"]
+__all__ = ["reweight"]
 
 NEEDED = ("log_evidence", "approximate_log_evidence")
 
 
-def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
+def reweight(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
     r"""Turn draws of an approximate chain into draws of the exact posterior p(theta, f | y).
 
-    A chain of ``lgm.ApproximateMarginal()`` leaves q(y | theta) p(theta) invariant, where q is
+    A chain of `papers.ApproximateMarginal` leaves q(y | theta) p(theta) invariant, where q is
     Laplace's or EP's evidence. At each draw it stores an unbiased estimate p̃ of p(y | theta). With
     weights
 
@@ -34,7 +34,7 @@ def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
     Parameters
     ----------
     idata : DataTree
-        From ``pm.sample(step=lgm.ApproximateMarginal())``.
+        From ``pm.sample(step=lgm.papers.ApproximateMarginal())``.
     random_seed : int or numpy.random.Generator, optional
 
     Returns
@@ -57,8 +57,8 @@ def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
 
     See Also
     --------
-    ApproximateMarginal : The sampler of the approximate chain. PseudoMarginal : A sampler of the
-    exact posterior.
+    papers.ApproximateMarginal : The sampler of the approximate chain.
+    PseudoMarginal : A sampler of the exact posterior.
 
     References
     ----------
@@ -72,9 +72,9 @@ def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
     ...     eta = pm.HalfNormal("eta")
     ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=eta * pm.math.stack([[1, 0.5], [0.5, 1]]))
     ...     y = lgm.Probit("y", f=f, observed=[0, 1])
-    ...     step = lgm.ApproximateMarginal(n_importance=16)
+    ...     step = lgm.papers.ApproximateMarginal(n_importance=16)
     ...     idata = pm.sample(200, tune=200, chains=2, step=step, random_seed=1, progressbar=False)
-    >>> exact = lgm.correct(idata, random_seed=1)
+    >>> exact = lgm.reweight(idata, random_seed=1)
     >>> exact.posterior["eta"].sizes["draw"], exact.posterior.attrs["importance_ess"] > 100
     (200, True)
     """
@@ -83,13 +83,13 @@ def correct(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
     if missing := [name for name in NEEDED if name not in stats]:
         raise ValueError(
             f"The trace has no {' and no '.join(missing)} in its sample_stats: it is not from an "
-            "approximate chain. Write pm.sample(step=lgm.ApproximateMarginal()); any "
+            "approximate chain. Write pm.sample(step=lgm.papers.ApproximateMarginal()); any "
             "other chain of this package is exact as it is."
         )
     log_ratio = stats["log_evidence"] - stats["approximate_log_evidence"]
     if log_ratio.ndim != 2:
         raise ValueError(
-            "Two steps of this trace report their evidence, but correct() takes the trace of one."
+            "Two steps of this trace report their evidence, but reweight() takes the trace of one."
         )
     log_ratio = log_ratio.transpose("chain", "draw")
     if np.isnan(log_ratio).any():

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+from typing import Any, Unpack, get_args
+
 import numpy as np
 
 from pymc_lgm.approximations.gaussian import (
@@ -16,9 +18,13 @@ from pymc_lgm.approximations.gaussian import (
 )
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.gaussian.sites import SiteBlocks, is_finite, nonnegative
+from pymc_lgm.kernels.latent import CurvatureHMC
+from pymc_lgm.kernels.latent.stepping import Integrator
 from pymc_lgm.linalg import Array
+from pymc_lgm.steps.latent import LatentStep
+from pymc_lgm.steps.options import StepOptions, between, one_of, positive
 
-__all__ = ["best_constant", "class_frequency"]
+__all__ = ["HomogeneousHMC", "best_constant", "class_frequency"]
 
 SPREAD = 10.0
 """Prior standard deviation of the constants. It keeps the constant of a class without data finite,
@@ -118,3 +124,80 @@ def _places(likelihood: SiteLikelihood, n: int) -> np.ndarray:
     at = np.nonzero(likelihood.sets >= 0)
     of_f[likelihood.sets[at]] = at[1]
     return of_f
+
+
+class HomogeneousHMC(LatentStep):
+    """Move f given theta by HMC with the homogeneous metric; leaves p(f | y, theta) invariant.
+
+    For comparison. M⁻¹ = (K⁻¹ + W)⁻¹ with the W of the class frequencies, or of the constant f that
+    fits best (F̂ of Filippone 2017, a thesis). A leapfrog step costs O(n²), and each theta one O(n³)
+    operation. See `class_frequency`.
+
+    Parameters
+    ----------
+    vars : variable, optional
+        f; may be left out if the model has one latent.
+    integrator : {"rotation", "leapfrog"}
+        "rotation" solves the motion under the approximation exactly.
+    path_length : float
+        Each trajectory takes 1 to path_length / ε steps of size ε, uniformly.
+    max_steps : int
+        Largest number of steps.
+    target_accept : float
+        Acceptance probability to which tuning brings the step size.
+    step_size : float
+        Initial step size ε.
+    repeats : int
+        Trajectories per draw.
+    **kwargs
+        ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
+
+    See Also
+    --------
+    LatentHMC : With ``metric="curvature"``, the W of a Laplace approximation.
+
+    References
+    ----------
+    Filippone et al. (2012), *Probabilistic prediction of neurological disorders with a statistical
+    assessment of neuroimaging data modalities*, Annals of Applied Statistics 6, §5.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_lgm as lgm
+    >>> with pm.Model():
+    ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=[[1.0, 0.5], [0.5, 1.0]])
+    ...     y = lgm.Probit("y", f=f, observed=[0, 1])
+    ...     step = lgm.papers.HomogeneousHMC(f)
+    >>> step
+    HomogeneousHMC([f])
+    """
+
+    name = "homogeneous_hmc"
+    needs = "curvature in f"
+
+    def __init__(
+        self,
+        vars: Any = None,
+        *,
+        integrator: Integrator = "rotation",
+        path_length: float = 2.4,
+        max_steps: int = 100,
+        target_accept: float = 0.8,
+        step_size: float = 0.2,
+        repeats: int = 1,
+        **kwargs: Unpack[StepOptions],
+    ):
+        between("step_size", step_size)
+        between("path_length", path_length)
+        between("target_accept", target_accept, 1.0)
+        one_of("integrator", integrator, get_args(Integrator))
+        self.move = CurvatureHMC(
+            repeats=positive("repeats", repeats),
+            integrator=integrator,
+            path_length=path_length,
+            max_steps=positive("max_steps", max_steps),
+            step_size=step_size,
+            target_accept=target_accept,
+            search=class_frequency,
+        )
+        super().__init__(vars, **kwargs)
