@@ -449,3 +449,13 @@ def test_a_sum_along_an_axis_that_one_number_does_not_have():
     for of, right in ((x, 3.0), (pt.log(pt.constant(np.e)), 1.0)):
         function = called_once([x], Sum(axis=(0,))(of))
         assert float(function(3.0)) == pytest.approx(right)
+
+
+def test_what_reads_no_input_is_computed_when_a_function_is_made():
+    """Chains of it, too, as from the matrix of a map to its edges."""
+    x = pt.vector("x")
+    i, j = pt.nonzero(pt.eq(2 * pt.tril(pt.as_tensor(np.eye(3, k=-1))), 2))
+    function = called_once([x], ((x[i] - x[j]) ** 2).sum())
+    for node in function.maker.fgraph.apply_nodes:
+        assert not all(isinstance(each, Constant) for each in node.inputs), node
+    assert function(np.array([1.0, 3.0, 4.0])) == 5.0

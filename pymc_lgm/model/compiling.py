@@ -18,7 +18,7 @@ from numba import carray, types  # type: ignore[attr-defined]  # as documented
 from numpy.typing import NDArray
 from pymc.pytensorf import compile as pymc_compile
 from pytensor.compile.mode import Mode, get_mode
-from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter
+from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter, in2out
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.scalar import Clip, Composite, ScalarOp
@@ -87,7 +87,7 @@ _ELEMENTWISE = dfs_rewriter(_Elementwise()), 48.9
 ONCE = Mode(linker="py", optimizer=RewriteDatabaseQuery(include=["merge"]))
 # One by one, since several rewrites together cannot be pickled.
 ONCE = ONCE.register(
-    (dfs_rewriter(_SumOfOneNumber()), 1.1), (dfs_rewriter(_ConstantFolding()), 1.2), _ELEMENTWISE
+    (dfs_rewriter(_SumOfOneNumber()), 1.1), (in2out(_ConstantFolding()), 1.2), _ELEMENTWISE
 )
 """For functions that run a few times: what it takes to compile one is longer."""
 
