@@ -396,7 +396,7 @@ def coal_fit(prior):
     return coal_evidence().fit(prior=prior)
 
 
-@pytest.mark.fast("True")
+@pytest.mark.slow
 @pytest.mark.parametrize("prior", [False, True])
 def test_the_fit_is_a_maximum(prior):
     """Of the evidence, or with the prior: MAP on the unconstrained scale."""

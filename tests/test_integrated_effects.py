@@ -93,7 +93,7 @@ def with_noise(make, likelihood="counts"):
     return model
 
 
-@pytest.mark.fast("standard_times_a_scale", "read_again")
+@pytest.mark.fast("read_again")
 @pytest.mark.parametrize("make", INTEGRATED, ids=lambda make: make.__name__)
 def test_effects_are_integrated_out_and_the_rest_is_as_pymc_says(make):
     read = lgm.LatentGaussianModel.from_pymc(with_noise(make))
@@ -119,7 +119,7 @@ def error_of_evidence(make):
     return np.abs(errors).max()
 
 
-@pytest.mark.fast("standard_times_a_scale", "read_again")
+@pytest.mark.fast("standard_times_a_scale")
 @pytest.mark.parametrize("make", INTEGRATED, ids=lambda make: make.__name__)
 def test_the_evidence_is_that_of_brute_force(make):
     """But for the rule's error."""
@@ -136,6 +136,7 @@ def of_two():
     return rest() + effect + 0.5 * pt.concatenate([effect[1:], effect[:1]])
 
 
+@pytest.mark.fast("of_two")
 @pytest.mark.parametrize("make", [in_the_mean_of_another, of_two])
 def test_effects_that_are_read_otherwise_stay(make):
     read = lgm.LatentGaussianModel.from_pymc(with_noise(make))

@@ -56,6 +56,15 @@ CHEAP = (
 )
 """Whose parts many samplers share: with more replicates their mutants are noticed."""
 
+OTHERS = [
+    {"move": "hmc", "scale": 0.1},
+    {"move": "smmala", "scale": 0.8, "parameterization": "sufficient"},
+    {"parameterization": "posterior-taylor", "latent_move": "mgrad"},
+    {"parameterization": ("surrogate-site", "whitened"), "latent_repeats": 2},
+]
+"""Sweeps of kernels that other sweeps have, too."""
+LONG += [(lgm.Sweep, options) for options in OTHERS]
+
 # A third of the rows of sampler × toy: each sampler on one toy, each toy with a third of all.
 PAIRS = [
     pytest.param(case, toy, id=f"{label(case)}-{toy}", marks=[pytest.mark.slow] * (case in LONG))

@@ -66,6 +66,7 @@ def test_what_is_read_is_what_pymc_says(name, quick):
     assert max(read.check(10).values()) < 1e-8
 
 
+@pytest.mark.slow
 def test_a_product_in_another_order_is_no_grid(quick):
     """It is an affine map of standard normal coordinates, as any other."""
     with pm.Model() as model:

@@ -87,6 +87,7 @@ def test_it_is_refused_by_name(build, read):
         read(model=model, compile_kwargs=QUICK)
 
 
+@pytest.mark.fast("batch_of_series")
 @pytest.mark.parametrize("build", [batch_of_series, batch_of_walks, walk_of_vectors])
 def test_series_beside_a_process_are_latent_with_it(build):
     """They were hyper-parameters in silence, and then refused."""

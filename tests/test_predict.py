@@ -589,6 +589,7 @@ def test_processes_in_another_order_are_not_the_classes():
     assert not [name for name in result if str(name).startswith("y_")]
 
 
+@pytest.mark.fast("True")
 @pytest.mark.parametrize("is_sum", [False, True])
 def test_terms_of_a_sum_are_its_parts_draw_by_draw(is_sum, monkeypatch):
     """Each is what its variables make it, and all together are the predictor of PyMC."""

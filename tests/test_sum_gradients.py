@@ -52,6 +52,7 @@ def read(make, monkeypatch):
     return read
 
 
+@pytest.mark.fast("series_and_groups", "precision_and_intrinsic")
 @pytest.mark.parametrize(
     "make", [series_and_groups, map_and_blocks, precision_and_intrinsic, panel]
 )

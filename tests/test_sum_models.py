@@ -164,7 +164,7 @@ def forced(monkeypatch):
     monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: True)
 
 
-@pytest.mark.fast("walk_of_scaled_normals_that_are_read_too", "panel_of_walks", "walk_of_vectors")
+@pytest.mark.fast("walk_of_scaled_normals_that_are_read_too", "panel_of_walks")
 @pytest.mark.parametrize("name", MODELS)
 def test_a_sum_is_what_pymc_says(name, forced, quick):
     with pm.Model() as built:

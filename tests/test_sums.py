@@ -418,14 +418,15 @@ def random_sums(seeds):
 
 
 def test_random_sums_are_right(forced):
-    assert random_sums((1, 2, 5, 8)) >= 2
+    assert random_sums((1, 2)) >= 1
 
 
 @pytest.mark.slow
 def test_many_random_sums_are_right(forced):
-    assert random_sums(range(12, 69)) >= 20
+    assert random_sums((5, 8, *range(12, 69))) >= 20
 
 
+@pytest.mark.fast("coefficients")
 @pytest.mark.parametrize("read_by", ["effects", "coefficients", "areas"])
 def test_what_has_another_latent_in_its_mean_is_no_part_of_a_field(read_by):
     """It was read as if its mean were a number, which the audit refused."""
@@ -556,7 +557,7 @@ LEVEL = 1e-5
 """Of each sampler: one is refused that is right in a thousand runs of all."""
 
 
-@pytest.mark.fast("PseudoMarginal", "EllipticalSlice-repeats=2", "ASIS")
+@pytest.mark.fast("PseudoMarginal", "EllipticalSlice-repeats=2")
 @pytest.mark.parametrize("case", CASES, ids=label)
 def test_samplers_of_a_sum_are_right_or_refused(case, forced):
     sampler, options = case

@@ -78,7 +78,7 @@ def form(request, monkeypatch):
     return request.param
 
 
-@pytest.mark.fast("LinearPredictor-groups", "SumPredictor-two_axes", "SumPredictor-summed_up")
+@pytest.mark.fast("LinearPredictor-groups", "SumPredictor-two_axes")
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_read_is_what_pymc_says(name, form, quick):
     read = lgm.LatentGaussianModel.from_pymc(built(name))
