@@ -48,11 +48,12 @@ class FiniteElements:
 
     def factorize(self, kappa: float) -> SparseFactor | None:
         """The factor of K; ``None`` if it is not numerically positive definite."""
-        if not (0.0 < kappa < np.inf and math.isfinite(kappa**2)):
+        square = kappa * kappa
+        if not (kappa > 0.0 and 0.0 < square < np.inf):
             return None
         pattern, G = self._pattern
         values = G.copy()
-        values[pattern.diagonal] += kappa**2 * self.c
+        values[pattern.diagonal] += square * self.c
         return pattern.factorize(values)
 
     def log_determinant(self, square: float) -> tuple[float, float]:
@@ -84,8 +85,8 @@ class FiniteElements:
 
     def precision(self, kappa: float, tau: float) -> Array:
         """Elements of Q, in the order of its pattern."""
-        C, G, H = self.terms
-        result: Array = tau**2 * (kappa**4 * C + 2.0 * kappa**2 * G + H)
+        (C, G, H), square = self.terms, kappa * kappa
+        result: Array = tau * tau * (square * square * C + 2.0 * square * G + H)
         return result
 
 
@@ -163,9 +164,11 @@ class OfMesh:
         kappa, tau = (float(each) for each in values)
         if not 0.0 < tau < np.inf:
             return None
-        K = self._elements.factorize(kappa)
-        Q = self._elements.precision(kappa, tau)
-        if K is None or not np.isfinite(Q).all():
+        if (K := self._elements.factorize(kappa)) is None:
+            return None
+        with np.errstate(over="ignore", invalid="ignore"):
+            Q = self._elements.precision(kappa, tau)
+        if not np.isfinite(Q).all():
             return None
         return FamilyAt(self._mean, Q, MaternFactor(self._elements, kappa, tau, K), values)
 

@@ -28,7 +28,7 @@ FLAT = 1e-10
 """Double area of a triangle, as a share of the square of its longest edge, that is zero."""
 
 MOST = 300_000
-"""Vertices that `mesh` makes without asking whether that was meant."""
+"""Vertices of a mesh, about: more are thought to be a mistake in a length."""
 
 FRINGE = 2.0
 """How far the fine part of a mesh reaches beyond its domain, in edges: no coarse triangle is in the
@@ -404,8 +404,8 @@ def mesh(
     Raises
     ------
     ValueError
-        If a length is not positive, or if ``max_edge`` is so small that the mesh would have more
-        than 300 000 vertices.
+        If a length is not positive, or so small that the mesh would have more than some 300 000
+        vertices.
 
     See Also
     --------
@@ -430,7 +430,7 @@ def mesh(
     >>> points = np.random.default_rng(0).uniform(size=(50, 2))
     >>> mesh = lgm.gmrf.mesh(points, max_edge=0.1, extension=0.5)
     >>> mesh.n, bool(mesh.angles.min() > 25.0)
-    (344, True)
+    (543, True)
     """
     x = _as_points(points, "points")
     if not len(x) and boundary is None:
@@ -441,6 +441,8 @@ def mesh(
     center = 0.5 * (region.min(axis=0) + region.max(axis=0))
     diameter = float(np.linalg.norm(np.ptp(region, axis=0)))
     if extension is None:
+        if diameter == 0.0:
+            raise ValueError("All points are at one place: write extension=, a length.")
         extension = diameter / 3.0
     if max_outer_edge is None:
         max_outer_edge = max(extension / 3.0, max_edge)
@@ -448,14 +450,10 @@ def mesh(
     for name, length in lengths.items():
         if not 0.0 < length < np.inf:
             raise ValueError(f"{name} is {length}: a positive length in units of the points.")
-    width, height = np.ptp(region, axis=0) / max_edge + 2.0 * FRINGE
-    if not (np.isfinite(width * height) and width * height / 0.866 < MOST):
-        raise ValueError(
-            f"With max_edge={max_edge:g} the mesh would have about {width * height / 0.866:.2g} "
-            f"vertices in a region of {np.ptp(region[:, 0]):g} x {np.ptp(region[:, 1]):g}: write a "
-            "larger one."
-        )
     levels = max(0, int(np.floor(np.log2(max_outer_edge / max_edge))))
+    sides = np.ptp(region, axis=0)
+    _refuse_many("max_edge", max_edge, sides + 2.0 * FRINGE * max_edge)
+    _refuse_many("max_outer_edge", max_edge * 2.0**levels, sides + 2.0 * extension)
     return _lattice((region - center) / max_edge, extension / max_edge, levels, max_edge, center)
 
 
@@ -486,16 +484,22 @@ def _lattice(region: Array, extension: float, levels: int, edge: float, center: 
         ij = ij[(total >= low[2]) & (total <= high[2])]
         found.append(ij if is_last else ij[_distances(_placed(ij), region) <= radius])
     ij = np.unique(np.concatenate(found), axis=0)
-    if len(ij) > MOST:
-        raise ValueError(
-            f"The mesh would have {len(ij)} vertices: write a larger max_edge or max_outer_edge."
-        )
     places = _placed(ij)
     triangles = Delaunay(places).simplices
     at = places[triangles]
     double = np.abs(_cross(at[:, 1] - at[:, 0], at[:, 2] - at[:, 0]))
     # Along the boundary rounding makes triangles of vertices on one line.
     return Mesh(places * edge + center, triangles[double > 0.1])
+
+
+def _refuse_many(name: str, edge: float, sides: Array) -> None:
+    """Raise a ValueError if a box would have too many vertices."""
+    count = float(np.prod(sides)) / (0.75**0.5 * edge**2)
+    if not count < MOST:
+        raise ValueError(
+            f"A box of {sides[0]:g} x {sides[1]:g} would have about {count:.2g} vertices with "
+            f"edges of {edge:g}: write a larger {name}."
+        )
 
 
 def _placed(ij: NDArray[np.integer]) -> Array:
