@@ -51,6 +51,7 @@ class Clock:
         self.tuned = time.process_time()
 
     def __call__(self, trace: Any, draw: Any) -> None:
+        """Note the time."""
         if draw.tuning:
             self.tuned = time.process_time()
 

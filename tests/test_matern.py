@@ -2,6 +2,8 @@
 
 import pickle
 
+from pathlib import Path
+
 import matplotlib as mpl
 import numpy as np
 import pymc as pm
@@ -21,10 +23,12 @@ from test_priors import close
 import pymc_lgm as lgm
 
 from pymc_lgm import gmrf
+from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.gaussian import spde
 from pymc_lgm.gaussian.spde import FiniteElements, MaternFactor, OfMesh
 from pymc_lgm.model.fingerprint import fingerprint
 from pymc_lgm.model.forms.sum import SumPredictor
+from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
 
 SQUARE = gmrf.Mesh([[0, 0], [1, 0], [1, 1], [0, 1]], [[0, 1, 2], [0, 2, 3]])
@@ -353,6 +357,23 @@ def test_a_range_that_is_not_positive_is_named(quick):
             lgm.LatentGaussianModel.from_pymc()
 
 
+def test_the_evidence_is_that_of_dense_algebra(quick):
+    """Laplace's method is exact for normal noise."""
+    y = np.random.default_rng(5).standard_normal(12)
+    with pm.Model() as model:
+        u = gmrf.Matern("u", SMALL, range=pm.LogNormal("range"), sigma=pm.LogNormal("sigma"))
+        eta = pm.Normal("b0", 0, 2) + SMALL.at(POINTS, u)
+        pm.Normal("y", eta, pm.LogNormal("noise"), observed=y)
+    read = lgm.LatentGaussianModel.from_pymc(model)
+    A = SMALL.projector(POINTS).toarray()
+    for reach, sigma in PAIRS:
+        theta = np.log([reach, sigma, 0.5])
+        here = AtTheta.of(read, theta)
+        q = here.approximation(lambda ell, prior: laplace(ell, prior, tolerance=1e-10))
+        cov = A @ np.linalg.inv(dense(SMALL, reach, sigma)) @ A.T + 4.0 + 0.25 * np.eye(12)
+        close(q.log_evidence, multivariate_normal(cov=cov).logpdf(y))
+
+
 @pytest.mark.slow
 def test_its_posterior_is_left_invariant():
     mesh = gmrf.mesh(POINTS[:6], max_edge=1.0, extension=0.2)
@@ -362,6 +383,20 @@ def test_its_posterior_is_left_invariant():
     rng = np.random.default_rng(7)
     with reading_once():
         assert joint_test(made, model, replicates=300, steps=3, rng=rng).pvalue > 1e-5
+
+
+@pytest.mark.slow
+def test_the_section_of_the_documentation_runs():
+    """With a coarse mesh and few draws."""
+    mpl.use("Agg")
+    page = (Path(__file__).parents[1] / "docs" / "which_sampler.md").read_text()
+    code = page.split("fields on a mesh\n")[1].split("```python\n")[1].split("```")[0]
+    few = "pm.sample(80, tune=80, chains=2, cores=1, random_seed=1, progressbar=False, "
+    code = code.replace("pm.sample(", few).replace("max_edge=8", "max_edge=20")
+    names = {"lgm": lgm, "pm": pm, "np": np}
+    exec(code, names)
+    assert names["old"]["probability"].shape == (400,)
+    assert 10.0 < float(names["idata"].posterior["range"].median()) < 45.0
 
 
 # Wrong on purpose
