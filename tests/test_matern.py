@@ -4,6 +4,7 @@ import pickle
 
 from pathlib import Path
 
+import arviz as az
 import matplotlib as mpl
 import numpy as np
 import pymc as pm
@@ -320,6 +321,20 @@ def test_every_product_is_read_as_a_sparse_sum(way, quick):
     assert max(read.check(5).values()) < 1e-8
 
 
+@pytest.mark.parametrize("is_read", ["itself", "by sums of all"])
+def test_a_field_that_leaves_nothing_sparse(is_read, monkeypatch, quick):
+    """The covariance is an inverse."""
+    monkeypatch.setattr(SumPredictor, "of", lambda setting: None)
+    with pm.Model() as model:
+        u = gmrf.Matern("u", SMALL, range=pm.LogNormal("range"), sigma=pm.LogNormal("sigma"))
+        of_all = np.cos(np.outer(np.arange(5), np.arange(SMALL.n)))
+        eta = u if is_read == "itself" else pt.dot(of_all, u)
+        pm.Poisson("y", pm.math.exp(eta), observed=np.arange(eta.type.shape[0]) % 3)
+    read = lgm.LatentGaussianModel.from_pymc(model)
+    assert not isinstance(read.form, SumPredictor)
+    assert max(read.check(5).values()) < 1e-7
+
+
 def test_a_field_that_densities_read_itself(quick):
     with pm.Model() as model:
         u = gmrf.Matern("u", SMALL, range=pm.LogNormal("range"), sigma=0.7)
@@ -383,6 +398,23 @@ def test_its_posterior_is_left_invariant():
     rng = np.random.default_rng(7)
     with reading_once():
         assert joint_test(made, model, replicates=300, steps=3, rng=rng).pvalue > 1e-5
+
+
+@pytest.mark.slow
+def test_the_default_agrees_with_nuts():
+    with binary():
+        runs = [
+            pm.sample(
+                1500, tune=1000, chains=2, cores=1, step=step, random_seed=1, progressbar=False,
+                compute_convergence_checks=False,
+            )
+            for step in (lgm.PseudoMarginal(), pm.NUTS(target_accept=0.95))
+        ]  # fmt: skip
+    for name, of in [("u", np.asarray), ("u", np.tanh), ("range", np.log), ("sigma", np.log)]:
+        one, two = (of(run.posterior[name].to_numpy()).reshape(2, 1500, -1) for run in runs)
+        errors = [np.asarray(az.mcse(each)) for each in (one, two)]
+        gap = np.abs(one.mean((0, 1)) - two.mean((0, 1)))
+        assert (gap < 6 * np.hypot(*errors)).all()
 
 
 @pytest.mark.slow
@@ -482,3 +514,14 @@ def test_input_that_cannot_be(make, message):
 def test_a_matrix_is_no_mesh():
     with pytest.raises(TypeError, match="mesh is a ndarray"):
         gmrf.Matern.dist(np.eye(3), range=1.0, sigma=1.0)
+    with pm.Model(), pytest.raises(TypeError, match="points is a variable of a model"):
+        SQUARE.at(pm.Data("places", [[0.5, 0.5]]), np.zeros(4))
+
+
+def test_a_field_has_dims():
+    with pm.Model(coords={"vertex": range(SMALL.n), "few": range(3)}) as model:
+        u = gmrf.Matern("u", SMALL, range=1.0, sigma=1.0, dims="vertex")
+        assert u.type.shape == (SMALL.n,)
+        with pytest.raises(ValueError, match=r"The shape is \(3,\), and the mesh has"):
+            gmrf.Matern("v", SMALL, range=1.0, sigma=1.0, dims="few")
+    assert model.named_vars_to_dims["u"] == ("vertex",)

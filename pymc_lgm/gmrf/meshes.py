@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from numpy.typing import ArrayLike, NDArray
+from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 from scipy.sparse import csc_array, csr_array, diags_array
 from scipy.spatial import ConvexHull, Delaunay, KDTree, QhullError
@@ -192,6 +193,8 @@ class Mesh:
         ------
         ValueError
             If a point is outside of the mesh.
+        TypeError
+            If the points are a variable of a model.
 
         Examples
         --------
@@ -536,6 +539,11 @@ def _cross(a: Array, b: Array) -> Array:
 
 
 def _as_points(points: ArrayLike, what: str) -> Array:
+    if isinstance(points, Variable):
+        raise TypeError(
+            f"{what} is a variable of a model: the triangles of points are found once, so write "
+            "numbers."
+        )
     x = np.array(points, dtype=np.float64)
     if x.ndim != 2 or x.shape[1] != 2:
         raise ValueError(f"{what} has shape {x.shape}: write a row of two coordinates for each.")
