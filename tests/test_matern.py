@@ -312,6 +312,7 @@ def binary(way="at", mesh=SMALL, points=POINTS):
     return model
 
 
+@pytest.mark.fast("at", "sparse.dot")
 @pytest.mark.parametrize("way", ["at", "dense", "structured_dot", "sparse.dot"])
 def test_every_product_is_read_as_a_sparse_sum(way, quick):
     read = lgm.LatentGaussianModel.from_pymc(binary(way))
@@ -321,6 +322,7 @@ def test_every_product_is_read_as_a_sparse_sum(way, quick):
     assert max(read.check(5).values()) < 1e-8
 
 
+@pytest.mark.fast("by sums of all")
 @pytest.mark.parametrize("is_read", ["itself", "by sums of all"])
 def test_a_field_that_leaves_nothing_sparse(is_read, monkeypatch, quick):
     """The covariance is an inverse."""
