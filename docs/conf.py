@@ -61,6 +61,8 @@ exclude_patterns = ["tutorials/notebooks"]  # what the tutorials offer for downl
 # reference (a module of the package, a function of PyMC) stays plain code.
 default_role = "py:obj"
 autosummary_generate = True
+# Files of gmrf.Mesh and gmrf.mesh would be one where names of files have no capitals.
+autosummary_filename_map = {"pymc_lgm.gmrf.mesh": "pymc_lgm.gmrf.mesh_function"}
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 napoleon_google_docstring = False

@@ -497,6 +497,16 @@ def test_a_copy_is_the_same_model_and_another_structure_is_another(quick):
     assert lgm.LatentGaussianModel.from_pymc(pm.do(models[0], {"s": 1.0})).p == 0
 
 
+def test_a_normal_sigma_is_no_mean(quick):
+    """It is the first parameter of the field, and was taken for its mean."""
+    with pm.Model() as model:
+        x = gmrf.RandomWalk("x", 1, pm.Normal("s", 5.0, 0.1), shape=5)
+        pm.Poisson("y", pm.math.exp(x), observed=np.arange(5))
+    read = lgm.LatentGaussianModel.from_pymc(model)
+    assert list(read.latents) == ["x_constrained__"]
+    assert max(read.check(3).values()) < 1e-7
+
+
 def test_another_transform_is_refused(quick):
     with pm.Model():
         x = gmrf.RandomWalk("x", 1, pm.HalfNormal("s"), shape=5, default_transform=None)

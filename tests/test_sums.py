@@ -45,6 +45,7 @@ from pymc_lgm.gaussian.families import ByPrecision, Intrinsic, Map
 from pymc_lgm.gaussian.families import Series as SeriesFamily
 from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.gaussian.sparse import Pattern
+from pymc_lgm.gaussian.spde import OfMesh
 from pymc_lgm.gaussian.structure import OfStructure, Structure
 from pymc_lgm.kernels.hold.sufficient import sufficient
 from pymc_lgm.model import latents as latents_of_models
@@ -116,8 +117,20 @@ def structured(rng):
     return OfStructure(Structure.of(R, rows)), [np.array(sigma)], np.zeros(7), R / sigma**2
 
 
+def on_mesh(rng):
+    """Six vertices of two squares."""
+    places = np.array([[0, 0], [1, 0], [2, 0], [0, 1], [1, 1], [2, 1]])
+    mesh = lgm.gmrf.Mesh(places, [[0, 1, 4], [0, 4, 3], [1, 2, 5], [1, 5, 4]])
+    C, G = mesh.C.toarray(), mesh.G.toarray()
+    kappa, tau = rng.uniform(0.5, 2.0, 2)
+    K = kappa**2 * C + G
+    Q = tau**2 * K @ np.linalg.inv(C) @ K
+    return OfMesh(mesh.elements), [np.array(kappa), np.array(tau)], np.zeros(6), Q
+
+
 FAMILIES = [
-    *(independent, shared_blocks, own_blocks, series, areas, intrinsic, precision, structured)
+    *(independent, shared_blocks, own_blocks, series, areas, intrinsic, precision, structured),
+    on_mesh,
 ]
 
 

@@ -27,6 +27,7 @@ from pymc_lgm.model.areas import as_areas, as_intrinsic, is_areas, is_intrinsic
 from pymc_lgm.model.compiling import ONCE
 from pymc_lgm.model.integrates import is_positive
 from pymc_lgm.model.kronecker import covariance_on_grid, is_on_grid, kronecker_product
+from pymc_lgm.model.matern import as_matern, is_matern
 from pymc_lgm.model.operations import core_of
 from pymc_lgm.model.series import as_series, as_vector_walk, is_series, is_vector_walk
 from pymc_lgm.model.sparse_precision import as_sparse_precision
@@ -116,7 +117,8 @@ class Latent:
 def is_process(rv: Variable) -> bool:
     """Whether a random variable is a multivariate normal, a series or one of areas."""
     is_dense = isinstance(rv.owner.op, MvNormalRV) or is_on_grid(rv) or is_structured(rv)
-    return is_dense or is_areas(rv) or is_intrinsic(rv) or is_series(rv) or is_vector_walk(rv)
+    is_field = is_areas(rv) or is_intrinsic(rv) or is_matern(rv)
+    return is_dense or is_field or is_series(rv) or is_vector_walk(rv)
 
 
 def is_sparse(rv: Variable) -> bool:
@@ -152,6 +154,8 @@ def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
     if is_intrinsic(rv):
         intrinsic = as_intrinsic(rv)
         return Latent(rv, rv, pt.zeros(intrinsic.W.shape[0]), field=intrinsic)
+    if is_matern(rv):
+        return Latent(rv, rv, pt.zeros(rv.type.shape), field=as_matern(rv))
     if is_on_grid(rv):
         mean, cov = covariance_on_grid(rv)
         return Latent(rv, rv, _not_broadcast(mean), cov=cov)

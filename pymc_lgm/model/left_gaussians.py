@@ -26,7 +26,7 @@ from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import NormalRV
 
-from pymc_lgm.gmrf import IntrinsicRV
+from pymc_lgm.gmrf import IntrinsicRV, MaternRV
 from pymc_lgm.model import refusals
 from pymc_lgm.model.hyperparameters import MOST_LEFT, elements_of
 from pymc_lgm.model.latents import is_gaussian
@@ -38,7 +38,7 @@ Variable = Any
 
 ALWAYS = (
     *(NormalRV, MvNormalRV, PrecisionMvNormalRV, MatrixNormalRV, KroneckerNormalRV),
-    *(CARRV, ICARRV),
+    *(CARRV, ICARRV, MaternRV),
 )
 
 _log = logging.getLogger("pymc.lgm")  # PyMC shows its lines

@@ -1,31 +1,4 @@
-r"""Gaussian Markov random fields as priors: walks, seasons, maps, and their interactions.
-
-Each is a PyMC distribution of a vector x with density
-
-.. math::
-
-   p(x \mid \sigma) = (2\pi\sigma^2)^{-(n-k)/2} \, |R|_*^{1/2}
-   \exp\left(-\tfrac{1}{2\sigma^2} x^\top R x\right), \quad A x = 0,
-
-with a sparse structure matrix R, and k linear constraints that keep what R leaves free at zero.
-The samplers of this package read them by R: one sparse factorization per value of theta. NUTS
-samples n − k coordinates.
-
-Examples
---------
-A smooth trend of monthly counts, with a level and a slope of their own:
-
->>> import numpy as np, pymc as pm, pymc_lgm as lgm
->>> t = np.linspace(-1, 1, 24)
->>> y = np.random.default_rng(0).poisson(np.exp(1 + np.sin(3 * t)))
->>> with pm.Model() as model:
-...     sigma = lgm.gmrf.pc_prior("sigma", upper=1.0, alpha=0.05)
-...     trend = lgm.gmrf.RandomWalk("trend", order=2, sigma=sigma, shape=24)
-...     beta = pm.Normal("beta", 0, 2, shape=2)
-...     _ = pm.Poisson("y", pm.math.exp(beta[0] + beta[1] * t + trend), observed=y)
->>> lgm.LatentGaussianModel.from_pymc(model).check(draws=2).keys() >= {"sigma: the log prior"}
-True
-"""
+"""Intrinsic fields: walks, seasons, maps, interactions; and priors that penalize complexity."""
 
 from __future__ import annotations
 
@@ -475,7 +448,7 @@ class Intrinsic(Continuous):
         """Make it with a structure that has been checked."""
         if kwargs.pop("size", None) is not None:
             raise ValueError("An intrinsic field has no size: write one for each, in a loop.")
-        core = (structure.n,) if shape is None else _as_lengths(shape)
+        core = (structure.n,) if shape is None else as_lengths(shape)
         if int(np.prod(core)) != structure.n:
             raise ValueError(f"The shape is {core}, and the structure has {structure.n} elements.")
         sigma = pt.as_tensor(sigma).astype("floatX")  # 4.0 alone would have half the digits
@@ -713,7 +686,7 @@ class Interaction(Continuous):
         **kwargs: Any,
     ) -> Variable:
         """Make it without a model."""
-        lengths = [None, None] if shape is None else list(_as_lengths(shape))
+        lengths = [None, None] if shape is None else list(as_lengths(shape))
         if len(structures) != 2 or len(lengths) != 2:
             raise ValueError("An interaction is of two structures, and has two axes.")
         one, two = (_one_of_two(each, n) for each, n in zip(structures, lengths, strict=True))
@@ -733,14 +706,14 @@ def _one_of_two(structure: Any, n: int | None) -> Structure:
     return known
 
 
-def _as_lengths(shape: Any) -> tuple[int, ...]:
+def as_lengths(shape: Any) -> tuple[int, ...]:
     """A shape of numbers, also if dims have made it."""
     lengths = shape if isinstance(shape, tuple | list) else (shape,)
     return tuple(int(n.eval()) if hasattr(n, "eval") else int(n) for n in lengths)
 
 
 def _one_length(shape: Any) -> int:
-    lengths = _as_lengths(shape)
+    lengths = as_lengths(shape)
     if len(lengths) != 1:
         raise ValueError(
             f"The shape is {lengths}: it is one vector. Write one for each, in a loop."

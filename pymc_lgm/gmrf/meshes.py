@@ -1,0 +1,574 @@
+"""Triangles over a region of the plane, for fields that are piecewise linear on them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from hashlib import sha256
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from numpy.typing import ArrayLike, NDArray
+from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
+from scipy.sparse import csc_array, csr_array, diags_array
+from scipy.spatial import ConvexHull, Delaunay, KDTree, QhullError
+
+from pymc_lgm.gaussian.spde import FiniteElements
+from pymc_lgm.linalg import Array
+
+__all__ = ["Mesh", "mesh"]
+
+Index = NDArray[np.intp]
+
+OUTSIDE = 1e-9
+"""Barycentric weight below zero that is rounding."""
+
+FLAT = 1e-10
+"""Double area of a triangle, as a share of the square of its longest edge, that is zero."""
+
+MOST = 300_000
+"""Vertices of a mesh, about: more are thought to be a mistake in a length."""
+
+FRINGE = 2.0
+"""How far the fine part of a mesh reaches beyond its domain, in edges: no coarse triangle is in the
+domain."""
+
+RING = 3.0
+"""Width of a ring of each larger size, in its own edges."""
+
+
+class Mesh:
+    r"""A triangulated domain in the plane.
+
+    Parameters
+    ----------
+    vertices : array_like, shape (N, 2)
+    triangles : array_like of int, shape (T, 3)
+        Three vertices each, counted from 0, in any order. They may be made by any program, for
+        example MeshPy, Gmsh or fmesher.
+
+    Attributes
+    ----------
+    vertices : ndarray, shape (N, 2)
+    triangles : ndarray of int, shape (T, 3)
+        Counterclockwise.
+    n : int
+        N.
+
+    Raises
+    ------
+    ValueError
+        If a vertex is there twice, is not finite, or belongs to no triangle; if a triangle has a
+        vertex that is not there, or no area; if an edge belongs to more than two triangles.
+
+    See Also
+    --------
+    gmrf.mesh : Makes one around points.
+    gmrf.Matern : A field on it.
+
+    Notes
+    -----
+    Triangles with small angles make the field on them a worse approximation: see `angles`.
+
+    Examples
+    --------
+    >>> import pymc_lgm as lgm
+    >>> square = lgm.gmrf.Mesh([[0, 0], [1, 0], [1, 1], [0, 1]], [[0, 1, 2], [0, 2, 3]])
+    >>> square.C.diagonal().round(3)
+    array([0.333, 0.167, 0.333, 0.167])
+    >>> square.G.toarray()
+    array([[ 1. , -0.5,  0. , -0.5],
+           [-0.5,  1. , -0.5,  0. ],
+           [ 0. , -0.5,  1. , -0.5],
+           [-0.5,  0. , -0.5,  1. ]])
+    """
+
+    def __init__(self, vertices: ArrayLike, triangles: ArrayLike):
+        points, corners = _as_points(vertices, "vertices"), np.asarray(triangles)
+        if corners.ndim != 2 or corners.shape[1] != 3 or not len(corners):
+            raise ValueError(
+                f"triangles has shape {corners.shape}: write a row of three vertices for each."
+            )
+        if corners.dtype.kind not in "iu":
+            raise ValueError("triangles are numbers of vertices, integers that count from 0.")
+        corners = corners.astype(np.intp)
+        _refuse_vertices(points, corners)
+        a, b, c = (points[corners[:, k]] for k in range(3))
+        clockwise = _cross(b - a, c - a) < 0.0
+        corners[clockwise] = corners[clockwise][:, [0, 2, 1]]
+        self.vertices, self.triangles, self.n = points, corners, len(points)
+        edges = self._edges
+        flat = 2.0 * self.areas <= FLAT * (edges**2).sum(axis=2).max(axis=1)
+        if flat.any():
+            k = int(np.argmax(flat))
+            raise ValueError(
+                f"Triangle {k}, of the vertices {corners[k].tolist()}, has no area: leave it out."
+            )
+        pairs = np.sort(corners[:, [[1, 2], [2, 0], [0, 1]]].reshape(-1, 2), axis=1)
+        each, count = np.unique(pairs, axis=0, return_counts=True)
+        if count.max() > 2:
+            i, j = each[np.argmax(count)].tolist()
+            raise ValueError(
+                f"The edge between vertices {i} and {j} belongs to {count.max()} triangles: "
+                "triangles must not overlap."
+            )
+
+    # Operations on equal meshes are equal, and a model's hash says which they are.
+
+    @cached_property
+    def _digest(self) -> str:
+        return sha256(self.vertices.tobytes() + self.triangles.tobytes()).hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mesh) and self._digest == other._digest
+
+    def __hash__(self) -> int:
+        return hash(self._digest)
+
+    def __repr__(self) -> str:
+        return f"Mesh({self.n} vertices, {len(self.triangles)} triangles, {self._digest[:12]})"
+
+    # Finite elements
+
+    @cached_property
+    def _edges(self) -> Array:
+        """Edge vectors opposite to each corner, shape (T, 3, 2)."""
+        at = self.vertices[self.triangles]
+        return np.asarray(at[:, [2, 0, 1]] - at[:, [1, 2, 0]])
+
+    @cached_property
+    def areas(self) -> Array:
+        """Areas of the triangles, shape (T,)."""
+        return 0.5 * _cross(self._edges[:, 0], self._edges[:, 1])
+
+    @cached_property
+    def angles(self) -> Array:
+        """Angles of the triangles in degrees, shape (T, 3).
+
+        A mesh made by `mesh` has none below 25.
+        """
+        e = self._edges
+        along = -(e[:, [1, 2, 0]] * e[:, [2, 0, 1]]).sum(axis=2)
+        return np.degrees(np.arctan2(2.0 * self.areas[:, None], along))
+
+    @cached_property
+    def elements(self) -> FiniteElements:
+        """C and G as samplers use them."""
+        T, e = self.triangles, self._edges
+        c = np.bincount(T.ravel(), np.repeat(self.areas / 3.0, 3), minlength=self.n)
+        products = np.einsum("tid,tjd->tij", e, e) / (4.0 * self.areas)[:, None, None]
+        rows, columns = np.repeat(T, 3, axis=1), np.tile(T, 3)
+        places = rows.ravel(), columns.ravel()
+        G = csc_array((products.ravel(), places), shape=(self.n, self.n))
+        return FiniteElements(c, csc_array(0.5 * (G + G.T)))
+
+    @property
+    def C(self) -> csc_array:
+        r"""Lumped mass matrix, diagonal, :math:`C_{ii} = \int \psi_i`."""
+        return csc_array(diags_array(self.elements.c))
+
+    @property
+    def G(self) -> csc_array:
+        r"""Stiffness matrix, :math:`G_{ij} = \int \nabla \psi_i \cdot \nabla \psi_j`."""
+        return self.elements.G
+
+    # Points
+
+    def locate(self, points: ArrayLike) -> tuple[Index, Array]:
+        """Find the corners of the triangle around each point, and the point's barycentric weights.
+
+        Parameters
+        ----------
+        points : array_like, shape (n, 2)
+
+        Returns
+        -------
+        corners : ndarray of int, shape (n, 3)
+        weights : ndarray, shape (n, 3)
+            They are not negative, and sum to one.
+
+        Raises
+        ------
+        ValueError
+            If a point is outside of the mesh.
+        TypeError
+            If the points are a variable of a model.
+
+        Examples
+        --------
+        >>> import pymc_lgm as lgm
+        >>> square = lgm.gmrf.Mesh([[0, 0], [1, 0], [1, 1], [0, 1]], [[0, 1, 2], [0, 2, 3]])
+        >>> corners, weights = square.locate([[0.5, 0.25]])
+        >>> corners.tolist(), weights.tolist()
+        ([[0, 1, 2]], [[0.5, 0.25, 0.25]])
+        """
+        x = _as_points(points, "points")
+        best, found = np.full(len(x), -np.inf), np.zeros(len(x), dtype=np.intp)
+        for of_points, of_triangles in self._near(x):
+            least = self._weights(x[of_points], of_triangles).min(axis=1)
+            # The last is the best of each point.
+            order = np.lexsort((least, of_points))
+            last = order[np.flatnonzero(np.diff(of_points[order], append=-1))]
+            last = last[least[last] > best[of_points[last]]]
+            best[of_points[last]], found[of_points[last]] = least[last], of_triangles[last]
+        if (outside := np.flatnonzero(best < -OUTSIDE)).size:
+            i = int(outside[0])
+            low, high = self.vertices.min(axis=0), self.vertices.max(axis=0)
+            raise ValueError(
+                f"{outside.size} of {len(x)} points are outside of the mesh; the first is points"
+                f"[{i}], ({x[i, 0]:g}, {x[i, 1]:g}). The mesh is within [{low[0]:g}, {high[0]:g}] "
+                f"x [{low[1]:g}, {high[1]:g}]. Make it with these points, too, or with a larger "
+                "extension=."
+            )
+        weights = np.maximum(self._weights(x, found), 0.0)
+        return self.triangles[found], weights / weights.sum(axis=1, keepdims=True)
+
+    @cached_property
+    def _trees(self) -> list[tuple[Index, float, KDTree]]:
+        """Triangles of about one size, the largest distance of their corners from their centers."""
+        at = self.vertices[self.triangles]
+        centers = at.mean(axis=1)
+        reach = np.linalg.norm(at - centers[:, None], axis=2).max(axis=1)
+        octave = np.floor(np.log2(reach))
+        alike = [np.flatnonzero(octave == k) for k in np.unique(octave)]
+        return [(k, float(reach[k].max()) * (1 + 1e-6), KDTree(centers[k])) for k in alike]
+
+    def _near(self, x: Array) -> list[tuple[Index, Index]]:
+        """Pairs of a point and a triangle that may be around it."""
+        pairs = []
+        for triangles, reach, tree in self._trees:
+            lists = tree.query_ball_point(x, reach)
+            count = np.array([len(each) for each in lists], dtype=np.intp)
+            if count.any():
+                which = np.concatenate([np.asarray(each, dtype=np.intp) for each in lists])
+                pairs.append((np.repeat(np.arange(len(x)), count), triangles[which]))
+        return pairs
+
+    def _weights(self, x: Array, triangles: Index) -> Array:
+        """Barycentric weights of points in a triangle each, negative if outside."""
+        toward = self.vertices[self.triangles[triangles]] - x[:, None]
+        parts = [_cross(toward[:, i], toward[:, j]) for i, j in ((1, 2), (2, 0), (0, 1))]
+        return np.stack(parts, axis=1) / (2.0 * self.areas[triangles])[:, None]
+
+    def projector(self, points: ArrayLike) -> csr_array:
+        """Make A, with the values A u at points of a field that has the values u at the vertices.
+
+        Parameters
+        ----------
+        points : array_like, shape (n, 2)
+
+        Returns
+        -------
+        sparse array, shape (n, N)
+            With three elements in each row.
+
+        Raises
+        ------
+        ValueError
+            If a point is outside of the mesh.
+
+        See Also
+        --------
+        gmrf.Mesh.at : A u itself, in a model and of its draws.
+
+        Examples
+        --------
+        >>> import pymc_lgm as lgm
+        >>> square = lgm.gmrf.Mesh([[0, 0], [1, 0], [1, 1], [0, 1]], [[0, 1, 2], [0, 2, 3]])
+        >>> square.projector([[0.5, 0.25]]).toarray()
+        array([[0.5 , 0.25, 0.25, 0.  ]])
+        """
+        corners, weights = self.locate(points)
+        starts = np.arange(0, corners.size + 1, 3)
+        A = csr_array((weights.ravel(), corners.ravel(), starts), shape=(len(corners), self.n))
+        A.sort_indices()
+        return A
+
+    def at(self, points: ArrayLike, u: Any, *, dim: str = "point") -> Any:
+        """The values at points of a field that has the values u at the vertices.
+
+        A model reads the field by it, and the same call predicts at new points from draws. The
+        prediction is exact: the field is linear on each triangle.
+
+        Parameters
+        ----------
+        points : array_like, shape (n, 2)
+        u : variable, DataArray or array, shape (..., N)
+            Its last axis is that of the vertices.
+        dim : str
+            Name of the last axis of the result if u is a DataArray.
+
+        Returns
+        -------
+        variable, DataArray or ndarray, shape (..., n)
+
+        Raises
+        ------
+        ValueError
+            If a point is outside of the mesh, or the last axis of u has not N elements.
+
+        See Also
+        --------
+        spatial.exceedance : Probabilities that the values exceed a threshold.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc_lgm as lgm
+        >>> square = lgm.gmrf.Mesh([[0, 0], [1, 0], [1, 1], [0, 1]], [[0, 1, 2], [0, 2, 3]])
+        >>> square.at([[0.5, 0.25], [1.0, 1.0]], np.array([0.0, 1.0, 3.0, 2.0]))
+        array([1., 3.])
+        """
+        corners, weights = self.locate(points)
+        is_variable = isinstance(u, TensorVariable)
+        length = tuple(u.type.shape if is_variable else np.shape(u))[-1:]
+        if length not in ((self.n,), (None,)):
+            raise ValueError(
+                f"The last axis of u has {length[0] if length else 0} elements, and the mesh "
+                f"{self.n} vertices."
+            )
+        if is_variable:
+            read = u[corners] if u.ndim == 1 else u[..., corners]
+            return (read * weights).sum(axis=-1)
+        # One corner after another: no array of three times the result.
+        values = np.asarray(u)
+        result = sum(values[..., corners[:, k]] * weights[:, k] for k in range(3))
+        if not hasattr(u, "dims"):
+            return result
+        *others, _ = u.dims
+        coords = {name: u.coords[name] for name in others if name in u.coords}
+        return type(u)(result, dims=(*others, dim), coords=coords, name=u.name)
+
+    def plot(self, ax: Any = None, points: ArrayLike | None = None, **style: Any) -> Any:
+        """Draw the triangles, and points if there are some.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            By default the axes of a new figure.
+        points : array_like, shape (n, 2), optional
+        **style
+            As in ``matplotlib.axes.Axes.triplot``.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+
+        Examples
+        --------
+        >>> import matplotlib
+        >>> matplotlib.use("Agg")
+        >>> import pymc_lgm as lgm
+        >>> lgm.gmrf.mesh([[0, 0], [1, 1]], max_edge=0.5).plot(points=[[0, 0], [1, 1]])
+        <Axes: >
+        """
+        if ax is None:
+            _, ax = import_module("matplotlib.pyplot").subplots(layout="constrained")
+        style = {"color": "0.6", "linewidth": 0.5} | style
+        ax.triplot(*self.vertices.T, self.triangles, **style)
+        if points is not None:
+            ax.plot(*_as_points(points, "points").T, ".", markersize=3)
+        ax.set_aspect("equal")
+        return ax
+
+
+def mesh(
+    points: ArrayLike,
+    *,
+    max_edge: float,
+    extension: float | None = None,
+    max_outer_edge: float | None = None,
+    boundary: ArrayLike | None = None,
+) -> Mesh:
+    """Triangulate a region around points: fine where they are, coarser outside.
+
+    Parameters
+    ----------
+    points : array_like, shape (n, 2)
+        Where the field is looked at. They need not be different.
+    max_edge : float
+        Length of edges inside the region, at most. A field is approximated well if this is a fifth
+        of its range, or less.
+    extension : float, optional
+        How far the mesh reaches beyond the region, at least. By default a third of the region's
+        diameter. Near the edge of a mesh the variance is up to twice that inside, so it should be
+        about the largest range that is likely.
+    max_outer_edge : float, optional
+        Length of edges where the mesh is coarsest, about: a third of ``extension`` by default.
+    boundary : array_like, shape (k, 2), optional
+        Corners of the region, a polygon, one after another. By default the convex hull of the
+        points.
+
+    Returns
+    -------
+    Mesh
+
+    Raises
+    ------
+    ValueError
+        If a length is not positive, or so small that the mesh would have more than some 300 000
+        vertices.
+
+    See Also
+    --------
+    gmrf.Mesh : A mesh by its vertices and triangles.
+    gmrf.Matern : A field on a mesh.
+
+    Notes
+    -----
+    Inside all triangles are equilateral, with vertices on a triangular lattice. Beyond the region
+    each ring takes a part of the lattice with edges twice as long. Delaunay triangles between two
+    of these rings have a circumscribed circle with a radius of at most 2/√3 of the shorter edge, so
+    that no angle is below 25 degrees. The boundary of the mesh is a hexagon of lattice lines.
+
+    References
+    ----------
+    F. Lindgren, H. Rue (2015). Bayesian spatial modelling with R-INLA. Journal of Statistical
+    Software 63(19). Section 2.1.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc_lgm as lgm
+    >>> points = np.random.default_rng(0).uniform(size=(50, 2))
+    >>> mesh = lgm.gmrf.mesh(points, max_edge=0.1, extension=0.5)
+    >>> mesh.n, bool(mesh.angles.min() > 25.0)
+    (543, True)
+    """
+    x = _as_points(points, "points")
+    if not len(x) and boundary is None:
+        raise ValueError("There are no points: write boundary= of the region.")
+    region = _hull(x) if boundary is None else _as_points(boundary, "boundary")
+    if boundary is not None and len(region) < 3:
+        raise ValueError(f"boundary has {len(region)} corner(s): a region has three or more.")
+    center = 0.5 * (region.min(axis=0) + region.max(axis=0))
+    diameter = float(np.linalg.norm(np.ptp(region, axis=0)))
+    if extension is None:
+        if diameter == 0.0:
+            raise ValueError("All points are at one place: write extension=, a length.")
+        extension = diameter / 3.0
+    if max_outer_edge is None:
+        max_outer_edge = max(extension / 3.0, max_edge)
+    lengths = {"max_edge": max_edge, "extension": extension, "max_outer_edge": max_outer_edge}
+    for name, length in lengths.items():
+        if not 0.0 < length < np.inf:
+            raise ValueError(f"{name} is {length}: a positive length in units of the points.")
+    levels = max(0, int(np.floor(np.log2(max_outer_edge / max_edge))))
+    sides = np.ptp(region, axis=0)
+    _refuse_many("max_edge", max_edge, sides + 2.0 * FRINGE * max_edge)
+    _refuse_many("max_outer_edge", max_edge * 2.0**levels, sides + 2.0 * extension)
+    return _lattice((region - center) / max_edge, extension / max_edge, levels, max_edge, center)
+
+
+def _lattice(region: Array, extension: float, levels: int, edge: float, center: Array) -> Mesh:
+    """A mesh of parts of one lattice with edges 1, then scaled and moved."""
+    largest = 2**levels
+    # Lattice coordinates i and j, and their sum, are constant along lattice lines.
+    lines = np.array([[1.0, -(3.0**-0.5)], [0.0, 2.0 * 3.0**-0.5], [1.0, 3.0**-0.5]])
+    along, reach = region @ lines.T, extension * 2.0 * 3.0**-0.5
+    low = (np.floor((along.min(axis=0) - reach) / largest) * largest).astype(int)
+    high = (np.ceil((along.max(axis=0) + reach) / largest) * largest).astype(int)
+    found, radius = [], FRINGE
+    for level in range(levels + 1):
+        step = 2**level
+        is_last = level == levels
+        if level:
+            radius += RING * step
+        wide = radius * 2.0 * 3.0**-0.5
+        begin = np.floor((along.min(axis=0) - wide) / step) * step
+        end = np.ceil((along.max(axis=0) + wide) / step) * step
+        begin = low if is_last else np.maximum(low, begin.astype(int))
+        end = high if is_last else np.minimum(high, end.astype(int))
+        i, j = np.meshgrid(
+            np.arange(begin[0], end[0] + 1, step), np.arange(begin[1], end[1] + 1, step)
+        )
+        ij = np.column_stack([i.ravel(), j.ravel()])
+        total = ij.sum(axis=1)
+        ij = ij[(total >= low[2]) & (total <= high[2])]
+        found.append(ij if is_last else ij[_distances(_placed(ij), region) <= radius])
+    ij = np.unique(np.concatenate(found), axis=0)
+    places = _placed(ij)
+    triangles = Delaunay(places).simplices
+    at = places[triangles]
+    double = np.abs(_cross(at[:, 1] - at[:, 0], at[:, 2] - at[:, 0]))
+    # Along the boundary rounding makes triangles of vertices on one line.
+    return Mesh(places * edge + center, triangles[double > 0.1])
+
+
+def _refuse_many(name: str, edge: float, sides: Array) -> None:
+    """Raise a ValueError if a box would have too many vertices."""
+    count = float(np.prod(sides)) / (0.75**0.5 * edge**2)
+    if not count < MOST:
+        raise ValueError(
+            f"A box of {sides[0]:g} x {sides[1]:g} would have about {count:.2g} vertices with "
+            f"edges of {edge:g}: write a larger {name}."
+        )
+
+
+def _placed(ij: NDArray[np.integer]) -> Array:
+    return np.column_stack([ij[:, 0] + 0.5 * ij[:, 1], 0.75**0.5 * ij[:, 1]])
+
+
+def _distances(points: Array, polygon: Array) -> Array:
+    """Distances of points from a polygon, 0 inside."""
+    nearest = np.full(len(points), np.inf)
+    inside = np.zeros(len(points), dtype=bool)
+    for a, b in zip(polygon, np.roll(polygon, -1, axis=0), strict=True):
+        edge, toward = b - a, points - a
+        square = float(edge @ edge)
+        t = np.clip(toward @ edge / square, 0.0, 1.0) if square else np.zeros(len(points))
+        nearest = np.minimum(nearest, np.linalg.norm(toward - t[:, None] * edge, axis=1))
+        if a[1] != b[1]:
+            crosses = (a[1] > points[:, 1]) != (b[1] > points[:, 1])
+            inside ^= crosses & (points[:, 0] < a[0] + (points[:, 1] - a[1]) * edge[0] / edge[1])
+    nearest[inside] = 0.0
+    return nearest
+
+
+def _hull(points: Array) -> Array:
+    """Corners of the convex hull, or of the box around points on one line."""
+    try:
+        return points[ConvexHull(points).vertices]
+    except QhullError:
+        low, high = points.min(axis=0), points.max(axis=0)
+        return np.array([low, [high[0], low[1]], high, [low[0], high[1]]])
+
+
+def _cross(a: Array, b: Array) -> Array:
+    return np.asarray(a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0])
+
+
+def _as_points(points: ArrayLike, what: str) -> Array:
+    if isinstance(points, Variable):
+        raise TypeError(
+            f"{what} is a variable of a model: the triangles of points are found once, so write "
+            "numbers."
+        )
+    x = np.array(points, dtype=np.float64)
+    if x.ndim != 2 or x.shape[1] != 2:
+        raise ValueError(f"{what} has shape {x.shape}: write a row of two coordinates for each.")
+    if not np.isfinite(x).all():
+        i = int(np.flatnonzero(~np.isfinite(x).all(axis=1))[0])
+        raise ValueError(f"{what}[{i}] is not finite.")
+    return x
+
+
+def _refuse_vertices(points: Array, corners: Index) -> None:
+    n = len(points)
+    bad = np.flatnonzero(((corners < 0) | (corners >= n)).any(axis=1))
+    if bad.size:
+        k = int(bad[0])
+        raise ValueError(
+            f"triangles[{k}] is {corners[k].tolist()}, and the mesh has {n} vertices: they are "
+            f"counted from 0 to {n - 1}."
+        )
+    _, first, index = np.unique(points, axis=0, return_index=True, return_inverse=True)
+    if first.size < n:
+        j = int(np.flatnonzero(first[index.ravel()] != np.arange(n))[0])
+        raise ValueError(
+            f"Vertices {int(first[index.ravel()[j]])} and {j} are the same point, "
+            f"({points[j, 0]:g}, {points[j, 1]:g}): leave one of them out."
+        )
+    alone = np.setdiff1d(np.arange(n), corners)
+    if alone.size:
+        raise ValueError(f"Vertex {int(alone[0])} belongs to no triangle: leave it out.")
