@@ -98,7 +98,11 @@ shared_classes = cache(classes)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("step", "steps", "tune"), [(lgm.PseudoMarginal, 2, 60), (lgm.papers.WhitenedMetropolis, 3, 0)]
+    ("step", "steps", "tune"),
+    [
+        pytest.param(lgm.PseudoMarginal, 2, 60, marks=pytest.mark.whole),
+        (lgm.papers.WhitenedMetropolis, 3, 0),
+    ],
 )
 def test_every_sampler_leaves_the_joint_law_of_classes(step, steps, tune):
     (model, _), rng = shared_classes(), np.random.default_rng(6)
@@ -216,6 +220,7 @@ def deep(x, y, total_size=None):
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_layers_are_fitted_by_minibatches_and_predict():
     rng = np.random.default_rng(3)
     x = rng.uniform(-2, 2, (400, 1))
