@@ -76,6 +76,39 @@ def test_a_row_that_is_not_allowed_is_one_row(make):
     assert rows_apart(read(make)) < 1e-12
 
 
+def inflated(f, alpha):
+    """Zeros come from another component, too."""
+    pm.ZeroInflatedPoisson("y", psi=0.5, mu=3.0 + f, observed=Y)
+
+
+def mixed(f, alpha):
+    """Both components are one array."""
+    mu, sigma = (pt.stack([a + f, b + f], axis=-1) for a, b in [(0.0, 1.0), (3.0, 30.0)])
+    pm.NormalMixture("y", w=[0.3, 0.7], mu=mu, sigma=sigma, observed=Y)
+
+
+def two_laws(f, alpha):
+    """PyMC leaves out the second of all elements if it is not allowed in one."""
+    components = [pm.Normal.dist(0.0, 1.0), pm.Normal.dist(0.0, 3.0 + f)]
+    pm.Mixture("y", w=[0.3, 0.7], comp_dists=components, observed=Y)
+
+
+@pytest.mark.fast("inflated")
+@pytest.mark.parametrize("make", [inflated, mixed, two_laws], ids=lambda make: make.__name__)
+def test_a_component_that_is_not_allowed_is_as_pymc_has_it(make):
+    """Its element would be finite without it, of another component."""
+    ours = read(make)
+    with pm.Model() as model:
+        make(pm.Normal("f", shape=N), 1.0)
+    bad = FINE.copy()
+    bad[1] = -3.5
+    theirs = model.compile_logp(vars=model.observed_RVs, **QUICK)
+    rows = np.array([FINE, bad])
+    right = [theirs({"f": row}) for row in rows]
+    assert np.isfinite(right).tolist() == [True, make is two_laws]
+    np.testing.assert_allclose(ours.log_likelihoods(rows, np.zeros(ours.p)), right, rtol=1e-10)
+
+
 @pytest.mark.mutant
 def test_a_check_of_all_rows_is_noticed(monkeypatch, dies):
     monkeypatch.setattr(allowed, "by_elements", list)
