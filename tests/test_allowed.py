@@ -109,6 +109,24 @@ def test_a_component_that_is_not_allowed_is_as_pymc_has_it(make):
     np.testing.assert_allclose(ours.log_likelihoods(rows, np.zeros(ours.p)), right, rtol=1e-10)
 
 
+@pytest.mark.filterwarnings("ignore:Data in y contains missing:pymc.exceptions.ImputationWarning")
+def test_the_law_of_a_missing_observation_has_to_be_allowed():
+    """PyMC's density of what is observed checks the parameters of all elements."""
+    data = np.ma.masked_array(Y, mask=np.arange(N) == 1)
+    with pm.Model() as model:
+        s = pm.HalfNormal("s")
+        f = pm.MvNormal("f", np.zeros(N), s**2 * K)
+        pm.AsymmetricLaplace("y", kappa=3.0 + f, mu=0.0, b=1.0, observed=data)
+    ours, bad = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK), FINE.copy()
+    assert ours.missing == ("y_unobserved",)
+    bad[1] = -3.5
+    assert np.isfinite(ours.log_likelihoods(np.array([FINE, bad]), np.zeros(1))).tolist() == [
+        True,
+        False,
+    ]
+    assert not np.isfinite(ours.log_likelihood_gradient(bad, np.zeros(1))[0])
+
+
 @pytest.mark.mutant
 def test_a_check_of_all_rows_is_noticed(monkeypatch, dies):
     monkeypatch.setattr(allowed, "by_elements", list)
