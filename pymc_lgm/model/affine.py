@@ -19,6 +19,7 @@ from pytensor.graph.traversal import toposort
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
 
+from pymc_lgm.gmrf import IntrinsicRV
 from pymc_lgm.model.operations import OF_SHAPES, bare, is_affine, is_sparse_product
 
 __all__ = ["Frontier", "find_frontier", "with_dense_products"]
@@ -69,8 +70,8 @@ def find_frontier(
         kept = [affine.get(x, set()) for x in node.inputs]
         latent = next((x for x in node.outputs if x in latents), None)
         if latent is not None and isinstance(node.op, RandomVariable | SymbolicRandomVariable):
-            # Of a series all that it depends on is in its precision.
-            known = isinstance(node.op, RandomVariable)
+            # All that a series or an intrinsic field depends on is in its precision.
+            known = isinstance(node.op, RandomVariable) and not isinstance(node.op, IntrinsicRV)
             mean, *spread = node.op.dist_params(node) if known else (latent, *node.inputs)
             # A mean that is affine in other latents is a part of them; all else is theirs no more.
             bent = touched.get(mean, set()) - affine.get(mean, set())
