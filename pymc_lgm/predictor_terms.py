@@ -73,6 +73,9 @@ def terms(
 
     Notes
     -----
+    The predictor is the largest affine expression that a density reads: of ``pm.math.exp(-eta)`` it
+    is −eta, and its terms have that sign.
+
     O(n) or O(n²) operations per draw and term, and no factorization for a dense process unless the
     model has it whitened.
 

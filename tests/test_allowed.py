@@ -76,6 +76,57 @@ def test_a_row_that_is_not_allowed_is_one_row(make):
     assert rows_apart(read(make)) < 1e-12
 
 
+def inflated(f, alpha):
+    """Zeros come from another component, too."""
+    pm.ZeroInflatedPoisson("y", psi=0.5, mu=3.0 + f, observed=Y)
+
+
+def mixed(f, alpha):
+    """Both components are one array."""
+    mu, sigma = (pt.stack([a + f, b + f], axis=-1) for a, b in [(0.0, 1.0), (3.0, 30.0)])
+    pm.NormalMixture("y", w=[0.3, 0.7], mu=mu, sigma=sigma, observed=Y)
+
+
+def two_laws(f, alpha):
+    """PyMC leaves out the second of all elements if it is not allowed in one."""
+    components = [pm.Normal.dist(0.0, 1.0), pm.Normal.dist(0.0, 3.0 + f)]
+    pm.Mixture("y", w=[0.3, 0.7], comp_dists=components, observed=Y)
+
+
+@pytest.mark.fast("inflated")
+@pytest.mark.parametrize("make", [inflated, mixed, two_laws], ids=lambda make: make.__name__)
+def test_a_component_that_is_not_allowed_is_as_pymc_has_it(make):
+    """Its element would be finite without it, of another component."""
+    ours = read(make)
+    with pm.Model() as model:
+        make(pm.Normal("f", shape=N), 1.0)
+    bad = FINE.copy()
+    bad[1] = -3.5
+    theirs = model.compile_logp(vars=model.observed_RVs, **QUICK)
+    rows = np.array([FINE, bad])
+    right = [theirs({"f": row}) for row in rows]
+    assert np.isfinite(right).tolist() == [True, make is two_laws]
+    np.testing.assert_allclose(ours.log_likelihoods(rows, np.zeros(ours.p)), right, rtol=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore:Data in y contains missing:pymc.exceptions.ImputationWarning")
+def test_the_law_of_a_missing_observation_has_to_be_allowed():
+    """PyMC's density of what is observed checks the parameters of all elements."""
+    data = np.ma.masked_array(Y, mask=np.arange(N) == 1)
+    with pm.Model() as model:
+        s = pm.HalfNormal("s")
+        f = pm.MvNormal("f", np.zeros(N), s**2 * K)
+        pm.AsymmetricLaplace("y", kappa=3.0 + f, mu=0.0, b=1.0, observed=data)
+    ours, bad = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK), FINE.copy()
+    assert ours.missing == ("y_unobserved",)
+    bad[1] = -3.5
+    assert np.isfinite(ours.log_likelihoods(np.array([FINE, bad]), np.zeros(1))).tolist() == [
+        True,
+        False,
+    ]
+    assert not np.isfinite(ours.log_likelihood_gradient(bad, np.zeros(1))[0])
+
+
 @pytest.mark.mutant
 def test_a_check_of_all_rows_is_noticed(monkeypatch, dies):
     monkeypatch.setattr(allowed, "by_elements", list)

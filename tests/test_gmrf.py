@@ -378,6 +378,18 @@ def test_what_is_read_beside_others_is_what_pymc_says(name, quick):
     assert max(read.check(10).values()) < 1e-7
 
 
+def test_a_gaussian_sigma_is_a_hyperparameter(quick):
+    """It is no mean, although the field has no other parameter."""
+    with pm.Model() as model:
+        s = pm.Normal("s", 0.5, 1.0)
+        x = gmrf.RandomWalk("x", 1, 2.0 * s, shape=10)
+        pm.Poisson("y", pm.math.exp(x), observed=np.arange(10) % 4)
+    read = lgm.LatentGaussianModel.from_pymc(model)
+    assert read.theta_names == ("s",)
+    assert max(read.check(5).values()) < 1e-7
+    assert read.prior(np.array([-1.0])) is None
+
+
 def error_of_evidence(name):
     """Against log p(y, theta) of PyMC's density, a quadratic in the latents (normal noise)."""
     model = built(name, "normal")

@@ -103,6 +103,27 @@ def test_effects_are_integrated_out_and_the_rest_is_as_pymc_says(make):
     assert max(read.check(5).values()) < 1e-8
 
 
+SHARP = {
+    "laplace": lambda eta: pm.Laplace("y", eta, 0.5, observed=Y),
+    "logistic": lambda eta: pm.Logistic("y", eta, 0.1, observed=Y),
+    "gumbel": lambda eta: pm.Gumbel("y", eta, 0.1, observed=Y),
+    "weibull": lambda eta: pm.Weibull("y", 5.0, pm.math.exp(eta), observed=1.0 + Y),
+    "power": lambda eta: pm.Poisson("y", pm.math.exp(eta) ** 3, observed=Y),
+}
+
+
+@pytest.mark.fast("logistic", "power")
+@pytest.mark.parametrize("name", SHARP)
+def test_a_density_too_sharp_for_a_quadrature_keeps_its_effects(name):
+    """It would err by up to 0.6 nats per observation."""
+    with pm.Model() as model:
+        SHARP[name](scaled())
+    read = lgm.LatentGaussianModel.from_pymc(model)
+    assert read.is_log_concave
+    assert "integrated out" not in repr(read)
+    assert max(read.check(3).values()) < 1e-8
+
+
 def error_of_evidence(make):
     """Largest error of log p(y, theta) beside brute force: observations are normal."""
     model = with_noise(make, "normal")

@@ -589,6 +589,19 @@ def test_processes_in_another_order_are_not_the_classes():
     assert not [name for name in result if str(name).startswith("y_")]
 
 
+def test_terms_of_a_probit_are_those_of_what_the_model_has_written():
+    """PyMC writes it as erfc(-eta / sqrt(2)) / 2: the predictor is eta."""
+    with pm.Model() as model:
+        a, b = pm.Normal("a"), pm.Normal("b", shape=3)
+        p = pm.math.invprobit(a + 2.0 * b)
+        pm.Bernoulli("y", p=p, observed=[0, 1, 1])
+    b = np.array([[[0.5, -1.0, 2.0]]])
+    idata = az.from_dict({"posterior": {"a": np.array([[3.0]]), "b": b}})
+    found = lgm.terms(idata, model=model)
+    np.testing.assert_allclose(found["a"], 3.0)
+    np.testing.assert_allclose(found["b"], 2.0 * b)
+
+
 @pytest.mark.fast("True")
 @pytest.mark.parametrize("is_sum", [False, True])
 def test_terms_of_a_sum_are_its_parts_draw_by_draw(is_sum, monkeypatch):

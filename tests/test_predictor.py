@@ -643,7 +643,9 @@ def switched():
 
 def test_what_a_discrete_variable_switches_is_a_hyperparameter():
     assert latents_of(switched) == ("f",)
-    with pytest.raises(ValueError, match=r"(?s)'level . f' enter.*'k', which is discrete"):
+    with pytest.raises(
+        ValueError, match=r"(?s)affine in 'level . f', depends on 'k' too, which is discrete"
+    ):
         latents_of(switched, latent=["f", "level"])
 
 

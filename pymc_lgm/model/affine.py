@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 
 from pymc.distributions.distribution import SymbolicRandomVariable
@@ -20,7 +21,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_lgm.gmrf import IntrinsicRV, MaternRV
-from pymc_lgm.model.operations import OF_SHAPES, bare, is_affine, is_sparse_product
+from pymc_lgm.model.operations import OF_SHAPES, bare, is_affine, is_sparse_product, number_of
 
 __all__ = ["Frontier", "find_frontier", "with_dense_products"]
 
@@ -63,7 +64,7 @@ def find_frontier(
     """
     affine: dict[Variable, set[Variable]] = {latent: {latent} for latent in latents}
     touched: dict[Variable, set[Variable]] = {latent: {latent} for latent in latents}
-    predictor: dict[Variable, None] = {}
+    predictor: dict[Variable, list[Variable]] = {}  # and what is made of each
     refused: dict[Variable, Apply[Any, Any]] = {}
     for node in toposort(terms):
         reached = [touched.get(x, set()) for x in node.inputs]
@@ -91,15 +92,37 @@ def find_frontier(
         elif latent is None:
             for x, of in zip(node.inputs, kept, strict=True):
                 if of:
-                    predictor[x] = None
+                    predictor.setdefault(x, []).extend(node.outputs)
             if not any(x in given for x in node.outputs):
                 for x in node.outputs:
                     touched[x] = set().union(*reached)
     for term in terms:
         if affine.get(term):  # a potential may be affine itself
-            predictor[term] = None
-    spread = [_before_it_is_spread(v, affine) for v in predictor]
+            predictor.setdefault(term, []).append(term)
+    found = [
+        _of_probit(v) if all(_is_elementwise(x, ps.Erfc) for x in readers) else v
+        for v, readers in predictor.items()
+    ]
+    spread = [_before_it_is_spread(v, affine) for v in found]
     return Frontier(list(dict.fromkeys(spread)), refused)
+
+
+def _of_probit(v: Variable) -> Variable:
+    """The predictor u, if v is −u/√2, as in Φ(u) = ½ erfc(−u/√2) of `pymc.math.invprobit`."""
+    if not _is_elementwise(v, ps.TrueDiv) or not _is_elementwise(v.owner.inputs[0], ps.Neg):
+        return v
+    root = bare(v.owner.inputs[1])
+    is_known = _is_elementwise(root, ps.Sqrt) and number_of(root.owner.inputs[0]) == 2.0
+    u = v.owner.inputs[0].owner.inputs[0]
+    return u if is_known and u.type.broadcastable == v.type.broadcastable else v
+
+
+def _is_elementwise(v: Variable, kind: type) -> bool:
+    return (
+        v.owner is not None
+        and isinstance(v.owner.op, Elemwise)
+        and isinstance(v.owner.op.scalar_op, kind)
+    )
 
 
 def _before_it_is_spread(v: Variable, affine: dict[Variable, set[Variable]]) -> Variable:

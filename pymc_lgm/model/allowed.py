@@ -11,14 +11,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 
 from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import toposort
-from pytensor.tensor.basic import MakeVector, ScalarFromTensor
+from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.math import All
+from pytensor.tensor.math import All, Sum
+from pytensor.tensor.shape import Reshape, SpecifyShape
 
 __all__ = ["in_rows"]
 
@@ -46,23 +48,47 @@ def in_rows(outputs: Any, x: Variable, rows: Variable) -> Any:
 def by_elements(outputs: Sequence[Variable]) -> list[Variable]:
     """The same densities, each of whose elements is −∞ if its own parameters are not allowed.
 
-    A check of what has no element for each element of the density is one of all.
+    A check of what has no element for each element of the density is one of all. So is a check of a
+    density that is not only added up, such as that of a component of a mixture: a mixture is finite
+    without the component, and PyMC leaves the component out of all elements or of none.
     """
     known: dict[Variable, Variable] = {}
-    for node in toposort(outputs):
+    nodes = list(toposort(outputs))
+    added = _only_added(nodes, outputs)
+    for node in nodes:
         inputs = [known.get(v, v) for v in node.inputs]
         if isinstance(node.op, CheckParameterValue) and node.op.can_be_replaced_by_ninf:
-            known[node.outputs[0]] = _switched(*inputs)
+            known[node.outputs[0]] = _switched(*inputs, by_elements=node.outputs[0] in added)
         elif any(new is not old for new, old in zip(inputs, node.inputs, strict=True)):
             made = node.clone_with_new_inputs(inputs)
             known |= zip(node.outputs, made.outputs, strict=True)
     return [known.get(v, v) for v in outputs]
 
 
-def _switched(value: Variable, *conditions: Variable) -> Variable:
+def _only_added(nodes: Sequence[Any], outputs: Sequence[Variable]) -> set[Variable]:
+    """Variables that outputs only add up: if one is −∞, so is an output."""
+    used: set[Variable] = set()  # in another way
+    for node in reversed(nodes):
+        is_used = not used.isdisjoint(node.outputs)
+        used.update(v for i, v in enumerate(node.inputs) if is_used or not _adds(node.op, i))
+    return {v for node in nodes for v in node.outputs} - used
+
+
+def _adds(op: Any, i: int) -> bool:
+    """Whether an operation has −∞ wherever its i-th input has it."""
+    if isinstance(op, Elemwise):
+        return isinstance(op.scalar_op, ps.Add | ps.Identity | ps.Cast) or (
+            isinstance(op.scalar_op, ps.Sub) and i == 0
+        )
+    shapes = Alloc | DimShuffle | Reshape | SpecifyShape
+    return isinstance(op, Join) or (i == 0 and isinstance(op, CheckParameterValue | Sum | shapes))
+
+
+def _switched(value: Variable, *conditions: Variable, by_elements: bool) -> Variable:
     elements = _elementwise(value)
     for condition in (part for each in conditions for part in _conditions(each)):
-        is_own = _read_in(condition, elements) and condition.type.ndim <= value.type.ndim
+        is_own = by_elements and _read_in(condition, elements)
+        is_own = is_own and condition.type.ndim <= value.type.ndim
         allowed = condition if is_own else pt.all(condition)
         value = pt.switch(allowed, value, -np.inf).astype(value.dtype)
     return value

@@ -264,11 +264,12 @@ def left_few(name: str, size: int, reason: str) -> str:
 
 
 def map_jumps(latents: str, discrete: str) -> str:
-    """A discrete variable in the map from several latents to the predictor."""
+    """A discrete variable in the predictor that several latents, or a field, are part of."""
     return (
-        f"How {latents!r} enter the linear predictor depends on {discrete!r}, which is discrete: "
-        "the samplers need a map that does not jump. Name one process as latent and give the "
-        f"others steps of their own, or sum {discrete!r} out."
+        f"The linear predictor, affine in {latents!r}, depends on {discrete!r} too, which is "
+        "discrete: the samplers need a predictor that does not jump. If there are several "
+        "processes, name one as latent and give the others steps of their own, or sum "
+        f"{discrete!r} out."
     )
 
 

@@ -57,7 +57,7 @@ from pymc_lgm.model.forms.base import (
 from pymc_lgm.model.forms.integrated import IntegratedEffects
 from pymc_lgm.model.hyperparameters import discrete_in
 from pymc_lgm.model.latents import Latent
-from pymc_lgm.model.log_concave import are_log_concave
+from pymc_lgm.model.log_concave import are_bent_slowly, are_log_concave
 from pymc_lgm.model.reads import joined, reads_of, reads_of_densities, sets_of
 from pymc_lgm.model.series import Series
 from pymc_lgm.model.structured import Structured
@@ -305,7 +305,8 @@ class SumPredictor(Form):
 
     def _by_elements(self, densities: list[Variable]) -> Variable | None:
         """The densities that read each element of eta, added; ``None`` if effects have to stay."""
-        if not are_log_concave(self._setting.reading.terms, self.cuts):
+        of_model = self._setting.reading.terms, self.cuts
+        if not (are_log_concave(*of_model) and are_bent_slowly(*of_model)):
             return None
         reading = [each for each in densities if self._eta in set(ancestors([each]))]
         values = {self._eta: np.zeros(self._first.size)} | self._setting.start
