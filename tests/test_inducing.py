@@ -716,7 +716,7 @@ def test_a_process_beside_it_is_refused():
         f = sparse()
         g = pm.MvNormal("g", np.zeros(3), np.eye(3))
         lgm.Probit("y", f=f + g, observed=[0, 1, 1])
-    with pytest.raises(ValueError, match="read alone"):
+    with pytest.raises(ValueError, match="cannot be combined"):
         lgm.LatentGaussianModel.from_pymc(model)
 
 
