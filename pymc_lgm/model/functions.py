@@ -211,7 +211,7 @@ class ModelFunctions:
         return self.graphs.amplitudes if fixed else np.zeros(self.p)
 
     def prior(self, theta: Array) -> Prior | None:
-        """N(m(theta), K(theta)); ``None`` if K is not finite."""
+        """N(m(theta), K(theta)); ``None`` if it cannot be computed."""
         return self._prior_at(theta)
 
     @cached_property
