@@ -74,7 +74,7 @@ class ByRoot(ABC):
         return sigma
 
     def differentiable(self) -> Self:
-        """This object, which needs no preparation."""
+        """The posterior itself, which needs no preparation."""
         return self
 
     def dual(self, b: Array) -> Array:
