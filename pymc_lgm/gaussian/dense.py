@@ -301,7 +301,7 @@ THIN = 1e-6
 class DiagonalPosterior(DensePosterior):
     """A dense prior conditioned on a diagonal W ≥ 0, with K on a device.
 
-    The methods use factors. Those of `SitePosterior` use compiled loops.
+    The methods use factors, whereas `SitePosterior` uses compiled loops.
     """
 
     prior: DensePrior
