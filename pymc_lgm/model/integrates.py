@@ -192,8 +192,7 @@ def _is_positive_elementwise(op: Any, inputs: list[Variable], or_zero: bool) -> 
 
 
 def is_real(v: Variable) -> bool:
-    """Whether the graph of a number shows that it is finite, with no logarithm of a negative one.
-    """
+    """Whether the graph of a number shows that it is finite, with no log of a negative number."""
     if (value := known_value(v)) is not None:
         return bool(np.isfinite(value).all())
     if v.owner is None:
