@@ -346,7 +346,7 @@ def test_errors_say_what_to_write():
             (eta, r"'eta' is not a series .*pm\.AR.* add the rest to its draws"),
             (level, r"'level' is not a series"),
             ("x", r"'x' is not a series \(str\)"),
-            (gp, r"no series \(Latent\)"),
+            (gp, r"not a series \(Latent\)"),
             (heavy, r"'heavy' .* not univariate normal: write pm\.GaussianRandomWalk"),
             (uneven, r"'uneven' has innovations that differ from step to step.* one mu"),
             (seen, r"seen is observed.*DiracDelta"),

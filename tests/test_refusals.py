@@ -124,7 +124,7 @@ def inputs_that_are_uncertain() -> None:
     step()
 
 
-@refused("No density reads 'b'", "no likelihood to sample from. Write one")
+@refused("No density depends on 'b'", "no likelihood to sample from. Write one")
 def effects_without_a_likelihood() -> None:
     pm.Normal("b", 0, pm.HalfNormal("s"), shape=4)
     step()

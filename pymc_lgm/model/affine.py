@@ -69,7 +69,7 @@ def find_frontier(
         kept = [affine.get(x, set()) for x in node.inputs]
         latent = next((x for x in node.outputs if x in latents), None)
         if latent is not None and isinstance(node.op, RandomVariable | SymbolicRandomVariable):
-            # All parameters of a series count as parameters of its precision.
+            # Of a series all that it depends on is in its precision.
             known = isinstance(node.op, RandomVariable)
             mean, *spread = node.op.dist_params(node) if known else (latent, *node.inputs)
             # Other latents may enter through an affine mean, and in no other way.

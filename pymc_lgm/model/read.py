@@ -231,7 +231,7 @@ def find_latent(
     latent : variable, value variable or str, optional
         f, if there are several such vectors.
     reading : Reading, optional
-        What was read of the model. It says why the other Gaussian variables are not latent.
+        The result of `read_latents`, which says why the Gaussian variables are not latent.
     """
     candidates = [rv for rv in model.free_RVs if is_process(rv)]
     if latent is not None:

@@ -456,7 +456,7 @@ class _Walk:
         return [total] * len(node.outputs)
 
     def _along(self, v: Variable, axes: Any, *, keep: bool) -> Reads:
-        """What all elements along some axes read, for each remaining index, or each element."""
+        """The union of the reads along some axes, for each remaining index, or each element."""
         shape = self._shape(v)
         along = range(len(shape)) if axes is None else np.atleast_1d(axes)
         along = [axis % max(len(shape), 1) for axis in along]
