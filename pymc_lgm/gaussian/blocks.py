@@ -406,7 +406,7 @@ class BlocksPrior(Scattered):
         return cls._of([of for of, _ in parts], models, alike, make, theta)
 
     def moved(self, theta: Array) -> BlocksPrior | None:
-        """The prior at another theta, where parts that do not depend on the change keep factors."""
+        """The prior at another theta; parts that do not depend on the change keep their factors."""
         models, make = zip(*((prior.model, prior.moved) for prior in self.priors), strict=True)
         return self._of(self.index, models, self.alike, make, theta)
 

@@ -99,7 +99,7 @@ ROUNDING = 0.5 * float(np.finfo(float).eps)
 
 
 class WithArray(Prior, Protocol):
-    """A prior whose K can be computed as one array: a `DensePrior`, or several independent ones."""
+    """A prior whose K can be computed as one array, such as `DensePrior` or `BlocksPrior`."""
 
     def dense(self) -> Array:
         """K, a new array."""

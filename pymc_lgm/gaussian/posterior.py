@@ -82,7 +82,7 @@ class ByRoot(ABC):
         return b - self._W.times(self.covariance_times(b))
 
     def center(self, nu: Array) -> tuple[Array, Array]:
-        """ẑ = Σ ν and a = ν − W ẑ. K a would multiply the rounding error of a by that of K."""
+        """ẑ = Σ ν and a = ν − W ẑ. K a would have the rounding error of a times K's variances."""
         z = self.covariance_times(nu)
         return nu - self._W.times(z), z
 

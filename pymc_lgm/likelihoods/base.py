@@ -90,7 +90,7 @@ class LikelihoodRV(LatentGaussianLikelihood, SymbolicRandomVariable):
     Attributes
     ----------
     is_log_concave : bool
-        Whether log p(y | f) is concave in f, its first parameter, whatever the others are.
+        Whether log p(y | f) is concave in f, its first parameter, for all values of the others.
     is_softmax : bool
         Whether log p(y | f) is a weighted sum of log softmax(f)_c, with f its first parameter, the
         softmax along the last axis, and weights that are not negative.
@@ -192,7 +192,7 @@ class Likelihood(Distribution):
     def outside_support(
         cls, values: np.ndarray, shapes: Mapping[str, tuple[int, ...] | None]
     ) -> tuple[np.ndarray, str]:
-        """Return which values are impossible, and words for what is possible and how to get it."""
+        """Return which values are impossible, and words that say what is possible instead."""
         raise NotImplementedError
 
     @classmethod

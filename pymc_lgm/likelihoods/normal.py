@@ -62,7 +62,8 @@ class LogNdtr(SmoothFunction):
     @override
     def value(self, z: ScalarVariable) -> ScalarVariable:
         tail, e = tail_parts(z)
-        # One logarithm serves both sides: below zero tail - 1 is small beside the square.
+        # One logarithm for both signs of z. Below zero, the rounding error of tail - 1 matters only
+        # if tail is tiny, and then z^2 / 2 is far larger.
         less = ps.switch(z < 0.0, tail - 1.0, -tail * e)
         return ps.log1p(less) - ps.switch(z < 0.0, 0.5 * z * z, 0.0)
 

@@ -119,7 +119,7 @@ class Codes:
         for v in moving:
             self._codes[v] = self._anew(np.shape(values[v]))
         nodes, given = self._followed(output)
-        # A shared variable is no input of a compiled function, which reads its stored value.
+        # A shared variable has its value, and is not an argument of a compiled function.
         inputs = [v for v in moving if not isinstance(v, SharedVariable)]
         known = called_once(inputs, list(given))
         with np.errstate(all="ignore"):

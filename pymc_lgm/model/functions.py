@@ -1,4 +1,4 @@
-"""A `pymc.Model` as numeric functions of (theta, f), as `LatentGaussian` asks for them.
+"""A `pymc.Model` as numeric functions of (theta, f), which samplers use as a `LatentGaussian`.
 
 The protocol is in `pymc_lgm.latent_gaussian`, and the graphs are in `pymc_lgm.model.graphs`.
 """

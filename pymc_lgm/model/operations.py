@@ -156,7 +156,7 @@ def sources(
         size = int(np.prod(shape, dtype=np.intp))
         inputs.append(np.arange(begin, begin + size).reshape(shape))
         begin += size
-    if isinstance(node.op, CheckAndRaise):  # what it checks is not looked at
+    if isinstance(node.op, CheckAndRaise):  # its conditions move no elements
         return inputs
     inputs += map(value_of, node.inputs[count:])
     return [np.asarray(each).astype(np.intp) for each in performed(node, inputs)]

@@ -80,7 +80,8 @@ class Predictor:
     x : variable
         The vector x.
     size, n_latents : int
-        E, the number of different elements of the frontier, which are f, and N, that of x.
+        E and N, the numbers of elements of f and of x. f has the different elements of the
+        frontier.
     elements : Elements
         The elements of the frontier.
     blocks : list of Block

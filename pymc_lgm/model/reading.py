@@ -1,4 +1,4 @@
-"""Which variables of a model are latent, which are hyper-parameters, and what densities read."""
+"""Find which variables of a model are latent or hyper-parameters, and its linear predictor."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Reading:
         Gaussian variables that are hyper-parameters, and the reason for each.
     joins : bool
         Whether many observations read the same element of one linear predictor beside elements of
-        another. The first predictor then gets an element of f for each observation.
+        another. Equal elements of the predictors are then different elements of f.
     integrates : bool
         Whether observation-level random effects are integrated out of the likelihood.
     """
@@ -117,7 +117,8 @@ def read_latents(
 
     - a covariance depends on it, or another latent's mean does, but not through an affine map;
     - it is one number that a density reads alone, such as a common log standard deviation;
-    - it is one of few that many observations read beside f, unless it is named;
+    - it has few elements, each of which many observations read beside another linear predictor,
+      unless it is named;
     - it is not a process, and a discrete variable decides how it enters the predictor, unless it is
       named;
     - it is in the mean of one of several processes that are factorized one by one because they are
@@ -176,7 +177,7 @@ def read_latents(
             if not refused:
                 raise ValueError(refusals.map_jumps(" + ".join(v.name for v in chosen), k))
         if not refused and (not collapse or reading.is_apart(coefficients)):
-            reason = "it is in the mean of a process that this sampler factorizes by itself"
+            reason = "it is in the mean of a process that this sampler factorizes separately"
             refused = dict.fromkeys(rv for rv in chosen if rv in coefficients)
         if not refused:
             return reading

@@ -112,7 +112,7 @@ class Reads:
         return Reads(self.pattern[index.ravel()], self.many[index.ravel()], self.most)
 
     def gathered(self, index: Index, size: int) -> Reads:
-        """The reads of ``size`` elements, each reading what all elements with its index read."""
+        """The reads of ``size`` elements: element i reads what all elements with index i read."""
         one = np.ones(index.size, dtype=np.int32)
         G = csr_array((one, (index.ravel(), np.arange(index.size))), (size, index.size))
         many = np.zeros(size, dtype=bool)
@@ -179,7 +179,7 @@ def reads_of(
 
 
 def joined(reads: Sequence[Reads]) -> Index | None:
-    """Find the smallest sets of elements of the source such that nothing reads elements of two.
+    """Find the smallest sets of elements of the source such that nothing reads from two sets.
 
     Parameters
     ----------

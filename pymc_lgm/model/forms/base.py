@@ -211,7 +211,7 @@ class Form:
         self.label = setting.label
 
     def known(self, densities: list[Variable]) -> list[Variable] | None:
-        """Densities after replacing ``cuts``, prepared; ``None`` if the form does not fit them."""
+        """Prepare densities that read f instead of ``cuts``; ``None`` if the form does not fit."""
         return densities
 
     def placed(
