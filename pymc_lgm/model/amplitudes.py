@@ -195,7 +195,7 @@ def _of_one(op: Any, x: _Growth) -> _Growth:
 
 
 POWERS: dict[type, float] = {ps.Sqr: 2.0, ps.Sqrt: 0.5, ps.Reciprocal: -1.0, ps.Abs: 1.0}
-"""Functions g of one number with g(c x) = c^k g(x), and k."""
+"""Functions g of one number with g(c x) = c^k g(x) for c > 0, and k."""
 
 
 def _elementwise(

@@ -30,7 +30,7 @@ __all__ = [
 Variable = Any
 
 MOST_LEFT = 12
-"""Most elements of Gaussian vectors that are hyper-parameters unless the user names them."""
+"""Most elements of Gaussian vectors that may be hyper-parameters without being named by users."""
 
 
 def elements_of(rv: Variable) -> int:
