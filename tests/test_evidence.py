@@ -617,7 +617,7 @@ def test_points_that_are_refused(point, message):
 
 
 def test_grids_that_are_refused():
-    with pytest.raises(ValueError, match=r"\['eta'\] are no hyper-parameters"):
+    with pytest.raises(ValueError, match=r"\['eta'\] are not hyper-parameters"):
         coal_evidence().surface({"eta": [1.0, 2.0]})
     with pytest.raises(ValueError, match=r"mean has shape \(1,\)"):
         coal_evidence().surface({"mean": [[0.0]]})

@@ -213,7 +213,7 @@ def test_what_is_refused():
     with pm.Model():
         f = pm.MvNormal("f", np.zeros(2), np.eye(2) * pm.HalfNormal("s"))
         pm.Normal("y", f, 1.0, observed=[0.1, 0.2])
-        with pytest.raises(ValueError, match=r"no vector is a pm.MvNormal.*PseudoMarginal\(\)"):
+        with pytest.raises(ValueError, match=r"No vector .* is a pm.MvNormal.*PseudoMarginal\(\)"):
             lgm.ExactMarginal()
     with pm.Model():
         pm.Normal("y", pm.Normal("m"), 1.0, observed=0.1)

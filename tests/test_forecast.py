@@ -343,10 +343,10 @@ def test_errors_say_what_to_write():
             with pytest.raises(ValueError, match=r"steps is .*: write the number of steps ahead"):
                 predict(idata, x, steps=steps)
         for no_series, message in [
-            (eta, r"'eta' is no series .*pm\.AR.* add the rest to its draws"),
-            (level, r"'level' is no series"),
-            ("x", r"'x' is no series \(str\)"),
-            (gp, r"no series \(Latent\)"),
+            (eta, r"'eta' is not a series .*pm\.AR.* add the rest to its draws"),
+            (level, r"'level' is not a series"),
+            ("x", r"'x' is not a series \(str\)"),
+            (gp, r"not a series \(Latent\)"),
             (heavy, r"'heavy' .* not univariate normal: write pm\.GaussianRandomWalk"),
             (uneven, r"'uneven' has innovations that differ from step to step.* one mu"),
             (seen, r"seen is observed.*DiracDelta"),

@@ -523,7 +523,7 @@ def test_another_transform_is_refused(quick):
     with pm.Model():
         x = gmrf.RandomWalk("x", 1, pm.HalfNormal("s"), shape=5, default_transform=None)
         pm.Poisson("y", pm.math.exp(x), observed=np.arange(5))
-        with pytest.raises(ValueError, match="with another transform than its own"):
+        with pytest.raises(ValueError, match="with a transform other than its own"):
             lgm.LatentGaussianModel.from_pymc()
 
 

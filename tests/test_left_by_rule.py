@@ -68,7 +68,7 @@ def test_a_composed_transform_of_effects_that_sum_to_zero_is_refused(also: bool)
         z = pm.ZeroSumNormal("z", 1.0, shape=5, default_transform=chain)
         b = pm.Normal("b", 0.0, 1.0, shape=5) if also else 0.0
         pm.Poisson("y", pm.math.exp((z + b)[GROUP]), observed=GROUP)
-    with pytest.raises(ValueError, match=r"'z' is Gaussian .* another transform than PyMC's own"):
+    with pytest.raises(ValueError, match=r"'z' is Gaussian .* a transform other than PyMC's own"):
         lgm.LatentGaussianModel.from_pymc(model)
 
 

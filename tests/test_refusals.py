@@ -124,7 +124,7 @@ def inputs_that_are_uncertain() -> None:
     step()
 
 
-@refused("No density reads 'b'", "no likelihood to sample from. Write one")
+@refused("No density depends on 'b'", "no likelihood to sample from. Write one")
 def effects_without_a_likelihood() -> None:
     pm.Normal("b", 0, pm.HalfNormal("s"), shape=4)
     step()
@@ -253,7 +253,7 @@ def classes_of_other_points() -> None:
     lgm.Softmax("y", f=np.zeros((3, 5)), observed=[0, 1, 2, 2])
 
 
-@refused("a class a row, or a list of C vectors")
+@refused("one row per class, or a list of C vectors")
 def classes_of_a_number() -> None:
     lgm.Softmax("y", f=0.5, observed=[0, 1])
 

@@ -1,7 +1,7 @@
 """Gaussian vectors, conditioned on Gaussian sites: pure functions of arrays.
 
-Kernels, approximations and targets know a prior by its verbs alone (`Prior`, `Posterior`). How a
-covariance is stored, factorized and differentiated is said in one file for each kind of prior.
+Kernels, approximations and targets use a prior only through its methods (`Prior`, `Posterior`).
+Each kind of prior has a file, which stores, factorizes and differentiates its covariance.
 """
 
 from pymc_lgm.gaussian.banded import BandedPrior as BandedPrior

@@ -1,11 +1,11 @@
 """A prior with a banded precision: a series in which each element depends on few before it.
 
-An autoregression or a random walk says x_t = c_t + Σ_k ρ_k x_{t−k} + σ_t ε_t. All rows together,
-divided by σ_t, are T x = u + ε with a lower triangular T of few diagonals, so that
+In an autoregression or a random walk, x_t = c_t + Σ_k ρ_k x_{t−k} + σ_t ε_t. Divided by σ_t, all
+rows together are T x = u + ε with a lower triangular T of few diagonals, so that
 
-    m = T⁻¹ u,   K⁻¹ = Q = TᵀT,   K = T⁻¹ T⁻ᵀ:
+    m = T⁻¹ u,   K⁻¹ = Q = TᵀT,   K = T⁻¹ T⁻ᵀ.
 
-T whitens, and no matrix has to be factorized to know that. No n × n array is made.
+T is the whitening map, so no matrix has to be factorized, and no n × n array is needed.
 """
 
 from __future__ import annotations
@@ -26,46 +26,46 @@ from pymc_lgm.linalg import LOG_2PI, Array, tally
 
 __all__ = ["BandedModel", "BandedPosterior", "BandedPrior", "OfWhitener"]
 
-# Functions that the prior asks for, made of T and u of a series
+# The functions that the prior needs, from T and u of a series
 
 
 class BandedModel(Protocol):
     """T, Q = TᵀT and m as functions of theta (p,), with their derivatives.
 
-    ``vjp`` gives ⟨∂·/∂theta_j, M⟩ for each j, shape (p,), ``jvp`` the derivative along v (p,).
+    A ``vjp`` is ⟨∂·/∂theta_j, M⟩ for each j, shape (p,); a ``jvp`` is the derivative along v (p,).
     """
 
     @property
     def enters_cov(self) -> NDArray[np.bool_]:
-        """Which of the p components of theta T depends on."""
+        """Whether T depends on each component of theta, shape (p,)."""
 
     def whitener(self, theta: Array) -> Array:
         """T(theta), lower triangular in bands (b + 1, n); NaN if there is none."""
 
     def whitener_vjp(self, theta: Array, M: Array) -> Array:
-        """Of T, M on its band."""
+        """⟨∂T/∂theta_j, M⟩ for each j, with M on the band of T."""
 
     def whitener_jvp(self, theta: Array, v: Array) -> Array:
-        """Of T."""
+        """Σ_j v_j ∂T/∂theta_j."""
 
     def precision(self, theta: Array) -> Array:
         """Q(theta), symmetric, on the band."""
 
     def precision_vjp(self, theta: Array, M: Array) -> Array:
-        """Of Q, M symmetric, on the band."""
+        """⟨∂Q/∂theta_j, M⟩ for each j, with a symmetric M on the band."""
 
     def mean(self, theta: Array) -> Array:
         """m(theta), shape (n,)."""
 
     def mean_vjp(self, theta: Array, v: Array) -> Array:
-        """Of m."""
+        """⟨∂m/∂theta_j, v⟩ for each j."""
 
     def mean_jvp(self, theta: Array, v: Array) -> Array:
-        """Of m."""
+        """Σ_j v_j ∂m/∂theta_j."""
 
 
 class Functions(Protocol):
-    """T in the place of K, u in that of the mean: see `GaussianModel`."""
+    """The functions of a `GaussianModel` for T instead of K, and u instead of m."""
 
     def cov(self, theta: Array) -> Array: ...
     def cov_vjp(self, theta: Array, M: Array) -> Array: ...
@@ -76,7 +76,7 @@ class Functions(Protocol):
 
 
 class OfWhitener:
-    """A series, T f = u + ε, by functions of T and u."""
+    """A `BandedModel` of the series T f = u + ε, from functions of T and u."""
 
     def __init__(self, functions: Functions, enters_cov: NDArray[np.bool_]):
         self._functions, self.enters_cov = functions, enters_cov
@@ -108,11 +108,11 @@ class OfWhitener:
         return bands.solve(self.whitener(theta), self._functions.mean_jvp(theta, v) - changed)
 
 
-# Conditioned on a diagonal W
+# The posterior for a diagonal W
 
 
 class BandedPosterior(ByRoot):
-    """The same conditioned on precisions W ≥ 0, a diagonal, for the same band: see `Posterior`.
+    """A `BandedPrior` conditioned on a diagonal W ≥ 0, with the same band: see `Posterior`.
 
     Σ⁻¹ = K⁻¹ + W = R Rᵀ, so that A = R⁻ᵀ.
     """
@@ -146,9 +146,9 @@ class BandedPosterior(ByRoot):
         return self.factor.multiply_transposed(d)
 
     def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
-        """⟨½ a aᵀ − ½ R + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m by ∂Q, for O(n b²).
+        """⟨½ a aᵀ − ½ R + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m, R = (K + W⁻¹)⁻¹, from ∂Q: O(n b²).
 
-        ∂K = −K ∂Q K, and R = Q − Q Σ Q is K R K = K − Σ to ∂Q. With ẑ = K a it is
+        ∂K = −K ∂Q K and R = Q − Q Σ Q, so ⟨R, ∂K⟩ = −⟨K − Σ, ∂Q⟩. With ẑ = K a the gradient is
 
             ⟨½ (K − Σ) − ½ ẑ ẑᵀ − K v ẑᵀ, ∂Q⟩ + (a + v)ᵀ ∂m.
         """
@@ -166,7 +166,7 @@ class BandedPosterior(ByRoot):
 
 
 class _Whitener:
-    """T and Q, and what is made of them, once."""
+    """T and Q, and results from them that are computed once."""
 
     def __init__(self, T: Array, Q: Array):
         self.T, self.Q, self._factor = T, Q, WhitenerFactor(T)
@@ -178,12 +178,15 @@ class _Whitener:
 
     @property
     def K(self) -> Array:
-        """K where the band of T is."""
+        """K on the band of T."""
         return self._factor.covariance_on_band
 
 
 class BandedPrior:
-    """f ~ N(m, K) with T (f − m) ~ N(0, I): see `Prior`. Made by `at`; O(n b²) a verb, or less."""
+    """f ~ N(m, K) with T (f − m) ~ N(0, I): see `Prior`. Made by `at`.
+
+    A method costs O(n b²) or less.
+    """
 
     is_proper = True
 
@@ -194,14 +197,14 @@ class BandedPrior:
 
     @classmethod
     def at(cls, model: BandedModel, theta: Array) -> BandedPrior | None:
-        """At a theta; ``None`` where T is no number, or has no inverse."""
+        """The prior at a theta; ``None`` if T or m is not finite, or if T has no inverse."""
         T = np.asfortranarray(model.whitener(theta))
         if not (np.isfinite(T).all() and (T[0] > 0.0).all()):
             return None
         return cls._finite(cls(model, theta, _Whitener(T, model.precision(theta))))
 
     def moved(self, theta: Array) -> BandedPrior | None:
-        """At another theta, with the same T where that does not depend on what has changed."""
+        """The prior at another theta, with the same T if T does not depend on what has changed."""
         if (self.model.enters_cov & (theta != self.theta)).any():
             return self.at(self.model, theta)
         return self._finite(BandedPrior(self.model, theta, self._whitener))
@@ -211,7 +214,7 @@ class BandedPrior:
         return prior if np.isfinite(prior.mean).all() else None
 
     def has_covariance_of(self, other: Prior) -> bool:
-        """Whether K is the same matrix, and not only equal."""
+        """Whether both priors share T."""
         return isinstance(other, BandedPrior) and other._whitener is self._whitener
 
     def __repr__(self) -> str:
@@ -224,7 +227,7 @@ class BandedPrior:
 
     @property
     def rank(self) -> int:
-        """As many."""
+        """n."""
         return self.T.shape[1]
 
     @property
@@ -272,7 +275,7 @@ class BandedPrior:
     def condition(self, W: Precision) -> BandedPosterior | None:
         """Factorize Q + W: O(n b²), counted as one operation."""
         if isinstance(W, SiteBlocks):
-            raise NotImplementedError("sites of several f_i beside a banded precision")
+            raise NotImplementedError("A banded precision does not take sites of several f_i.")
         tally.cubic_ops += 1
         A = self._whitener.Q.copy()
         A[0] += W
@@ -283,11 +286,11 @@ class BandedPrior:
 
     @property
     def covariance_on_band(self) -> Array:
-        """K where the band of Q is."""
+        """K on the band of Q."""
         return self._whitener.K
 
     def vjp(self, M: Array, v: Array) -> Array:
-        """⟨M, ∂Q⟩ + vᵀ ∂m, M symmetric, on the band."""
+        """⟨M, ∂Q⟩ + vᵀ ∂m, with a symmetric M on the band."""
         return self.model.precision_vjp(self.theta, M) + self.model.mean_vjp(self.theta, v)
 
     def log_density_gradient(self, f: Array) -> Array:
@@ -299,8 +302,8 @@ class BandedPrior:
     def log_density_geometry(self, f: Array) -> tuple[Array, Array]:
         """The gradient, and G_jk = tr(S_j S_k + S_j S_kᵀ) + ∂_jmᵀ Q ∂_km with S_j = ∂_jT T⁻¹.
 
-        S_j is lower triangular, so tr(S_j S_k) needs its diagonal alone, and tr(S_j S_kᵀ) =
-        tr(∂_jT K ∂_kTᵀ) needs K where the band of T is.
+        S_j is lower triangular, so tr(S_j S_k) needs only its diagonal. tr(S_j S_kᵀ) =
+        tr(∂_jT K ∂_kTᵀ) needs K only on the band of T.
         """
         dT = self._dT
         diagonals = np.array([each[0] / self.T[0] for each in dT])
@@ -310,7 +313,7 @@ class BandedPrior:
         return self.log_density_gradient(f), G + diagonals @ diagonals.T + white.T @ white
 
     def whitened_gradient(self, nu: Array, g: Array) -> Array:
-        """gᵀ ∂f of f = m + T⁻¹ ν: ∂(T⁻¹ ν) = −T⁻¹ ∂T T⁻¹ ν."""
+        """gᵀ ∂f for f = m + T⁻¹ ν, with ∂(T⁻¹ ν) = −T⁻¹ ∂T T⁻¹ ν."""
         M = -bands.outer(self.multiply_transposed(g), self.multiply(nu), len(self.T))
         return self.model.whitener_vjp(self.theta, M) + self.model.mean_vjp(self.theta, g)
 

@@ -1,9 +1,9 @@
-"""Algebra of banded matrices of few diagonals, and the inverse of a band on that band.
+"""Algebra of banded matrices with few diagonals, and their inverses on the band.
 
 A lower triangular or symmetric matrix M of bandwidth b is an array of shape (b + 1, n) with
-M[j + k, j] at (k, j), as LAPACK stores it; what is beyond the last row is zero. All verbs cost
-O(n b) a column, or O(n b²). Loops, since LAPACK's call a routine of BLAS for each column, which
-takes longer than its few numbers.
+M[j + k, j] at (k, j), as in LAPACK. Entries beyond the last row of M are 0. Every function costs
+O(n b) per column of x, or O(n b²). The functions are loops, because LAPACK calls a routine of BLAS
+for each column of M, and the call takes longer than the few numbers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 
 def multiply(T: Array, x: Array) -> Array:
-    """T x, of a vector (n,) or of columns (n, N)."""
+    """T x, for a vector (n,) or columns (n, N)."""
     y: Array = _scaled(T[0], x)
     for k in range(1, len(T)):
         y[k:] += _scaled(T[k, :-k], x[:-k])
@@ -54,13 +54,13 @@ def _scaled(d: Array, x: Array) -> Array:
 
 
 def solve(T: Array, x: Array, *, transposed: bool = False) -> Array:
-    """T⁻¹ x or T⁻ᵀ x, T with no zero on its diagonal."""
+    """T⁻¹ x or T⁻ᵀ x, for a T without a zero on its diagonal."""
     solution = np.array(x.reshape(len(x), -1), order="F")
     (_solve_transposed if transposed else _solve)(T, solution)
     return solution.reshape(x.shape)
 
 
-# An element waits for the one before it for one multiplication alone, the last.
+# In each sum, the term of the element just computed comes last: it alone has to wait.
 
 
 @numba.njit(cache=True, error_model="numpy", fastmath={"contract"})
@@ -107,9 +107,9 @@ def cholesky(A: Array) -> Array | None:
 
 @numba.njit(cache=True, error_model="numpy")
 def _factorize(L: Array) -> bool:
-    """In place; whether the matrix is positive definite.
+    """Factorize in place; return whether the matrix is positive definite.
 
-    First L D^½ with D the squares of L's diagonal: no column waits for a root.
+    L D^½ comes first, where D has the squares of L's diagonal: so no column waits for a root.
     """
     width, n = L.shape
     inverse = np.empty(n)
@@ -125,7 +125,7 @@ def _factorize(L: Array) -> bool:
 
 @numba.njit(cache=True, error_model="numpy")
 def _of_band(L: Array, inverse: Array) -> bool:
-    """L D^½ in the place of A, and D⁻¹."""
+    """Overwrite A by L D^½, and ``inverse`` by D⁻¹."""
     width, n = L.shape
     for j in range(n):
         for k in range(min(width, n - j)):
@@ -139,7 +139,7 @@ def _of_band(L: Array, inverse: Array) -> bool:
 
 @numba.njit(cache=True, error_model="numpy")
 def _of_chain(L: Array, inverse: Array) -> bool:
-    """The same of one diagonal below the other: what the next column needs is in no array."""
+    """The same for bandwidth 1, where a scalar has all that the next column needs."""
     n, square = L.shape[1], L[0, 0]
     for j in range(n):
         if not square > 0.0:
@@ -151,7 +151,7 @@ def _of_chain(L: Array, inverse: Array) -> bool:
 
 
 def flipped(T: Array) -> Array:
-    """J Tᵀ J, lower triangular, J the matrix that reverses the order: J TᵀT J = L Lᵀ with it."""
+    """L = J Tᵀ J, lower triangular, where J reverses the order: J TᵀT J = L Lᵀ."""
     L = np.zeros_like(T)
     n = T.shape[1]
     for k in range(len(T)):
@@ -161,13 +161,11 @@ def flipped(T: Array) -> Array:
 
 @numba.njit(cache=True)
 def inverse_on_band(L: Array) -> Array:
-    """(L Lᵀ)⁻¹ where the band of L is, for O(n b²): each column follows from those after it.
+    """(L Lᵀ)⁻¹ on the band of L, for O(n b²) (Takahashi, Fagan and Chen 1973).
 
-    With Σ = (L Lᵀ)⁻¹, Lᵀ Σ = L⁻¹ is lower triangular, so
+    With Σ = (L Lᵀ)⁻¹, Lᵀ Σ = L⁻¹ is lower triangular. So each column follows from those after it,
 
         Σ_ij = (δ_ij / L_jj − Σ_{k > j} L_kj Σ_ik) / L_jj,   i ≥ j.
-
-    Takahashi, Fagan and Chen (1973).
     """
     width, n = L.shape
     out = np.zeros((width, n))
@@ -191,9 +189,10 @@ def outer(x: Array, y: Array, width: int) -> Array:
 
 @numba.njit(cache=True)
 def product_on_band(T: Array, S: Array) -> Array:
-    """T S on the band of T, S symmetric of the same bandwidth: exact, where S is a part of K.
+    """T S on the band of T, from a symmetric S on the same band.
 
-    (T S)_ij = Σ_k T_ik S_kj for i − b ≤ j ≤ i takes k from i − b to i, all of them within S.
+    It is exact if S is the band of a full matrix: (T S)_ij = Σ_k T_ik S_kj for i − b ≤ j ≤ i needs
+    k from i − b to i only, and these S_kj are on the band.
     """
     width, n = T.shape
     out = np.zeros((width, n))
@@ -209,7 +208,7 @@ def product_on_band(T: Array, S: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class BandFactor:
-    """A = L Lᵀ in bands: O(n b) a column and verb. See `Factor`."""
+    """A = L Lᵀ in bands: see `Factor`. A method costs O(n b) per column."""
 
     L: Array
 
@@ -236,7 +235,7 @@ class BandFactor:
 
     @cached_property
     def inverse_on_band(self) -> Array:
-        """A⁻¹ where the band of A is: O(n b²)."""
+        """A⁻¹ on the band of A: O(n b²)."""
         return inverse_on_band(self.L)
 
     @property
@@ -248,7 +247,7 @@ class BandFactor:
 
 @dataclass(frozen=True, eq=False)
 class WhitenerFactor:
-    """TᵀT = R Rᵀ with R = Tᵀ, T lower triangular in bands: nothing is factorized. See `Factor`."""
+    """The factor R = Tᵀ of TᵀT, with T lower triangular in bands: see `Factor`."""
 
     T: Array
 
@@ -275,13 +274,13 @@ class WhitenerFactor:
 
     @cached_property
     def covariance_on_band(self) -> Array:
-        """(TᵀT)⁻¹ where the band of T is."""
+        """(TᵀT)⁻¹ on the band of T."""
         reversed_K = inverse_on_band(flipped(self.T))
         # Entry (j + k, j) of the reversed matrix is (n − 1 − j, n − 1 − j − k) of K.
         return flipped(reversed_K)
 
     @property
     def inverse_diagonal(self) -> Array:
-        """Of (TᵀT)⁻¹."""
+        """The diagonal of (TᵀT)⁻¹."""
         result: Array = self.covariance_on_band[0]
         return result

@@ -1,9 +1,9 @@
-"""A prior of independent parts: K is block diagonal, and a factorization is one for each block.
+"""A prior of independent parts: K is block diagonal, and each block is factorized alone.
 
-Conditioned on sites that join no parts, it is a `BlocksPosterior` of independent parts. If each
-site joins one f_i of every part, as the classes of a softmax do, or a mean and its noise, it is a
-`JoinedPosterior`: C + 1 factorizations of G × G in place of one of C G × C G. Rasmussen and
-Williams (2006), Algorithm 3.3 and §3.5.
+If no site joins different parts, the posterior is a `BlocksPosterior` of independent parts. If each
+site joins one f_i of every part, such as the classes of a softmax, or a mean and a scale, it is a
+`JoinedPosterior`: C + 1 factorizations of G × G matrices instead of one of C G × C G. See Rasmussen
+and Williams (2006), Algorithm 3.3 and §3.5.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pymc_lgm.linalg import Array, CholeskyFactor, factorize
 
 __all__ = ["BlocksPosterior", "BlocksPrior", "JoinedPosterior", "Scattered", "condition_jointly"]
 
-# Conditioned on sites that join one f_i of every part
+# Posteriors for sites that join one f_i of every part
 
 
 class InParts(WithArray, Protocol):
@@ -31,20 +31,20 @@ class InParts(WithArray, Protocol):
 
     @property
     def index(self) -> Sequence[NDArray[np.intp]]:
-        """Which elements of f a part has."""
+        """The elements of f in each part."""
 
     @property
     def priors(self) -> Sequence[DensePrior]:
-        """Their priors."""
+        """The prior of each part."""
 
 
 class Part(NamedTuple):
-    """What one part has of the algebra; rows of all arrays are sets, in their order."""
+    """One part of a `JoinedPosterior`. The rows of all arrays are the sets, in their order."""
 
     prior: DensePrior
-    of: NDArray[np.intp]  # which f_i
-    local: NDArray[np.intp]  # which element of the part's own prior
-    in_order: bool  # all of them, as they are
+    of: NDArray[np.intp]  # the f_i
+    local: NDArray[np.intp]  # their positions in the prior of the part
+    in_order: bool  # whether ``local`` is 0, 1, 2, ...
     root: Array  # D^½
     v: Array
     B: CholeskyFactor  # I + D^½ K D^½
@@ -52,7 +52,7 @@ class Part(NamedTuple):
 
 
 def condition_jointly(W: SiteBlocks, prior: InParts) -> DensePosterior | None:
-    """Condition on W, part by part if it is made for that, otherwise as one dense prior."""
+    """Condition on W, part by part if the form of W allows it, otherwise as one dense prior."""
     place = _places(W.sets, prior.index)
     form = None if place is None else W.less_one
     parts: list[Part] = []
@@ -82,17 +82,17 @@ def condition_jointly(W: SiteBlocks, prior: InParts) -> DensePosterior | None:
 
 
 class JoinedPosterior(DensePosterior):
-    """See `Posterior`. W_g = D_g^½ (I − v_g v_gᵀ) D_g^½, each g with one f_i of every part.
+    """The posterior for W_g = D_g^½ (I − v_g v_gᵀ) D_g^½, each g with one f_i of every part.
 
     With B_c = I + D_c^½ K_c D_c^½, T_c = D_c^½ B_c⁻¹ D_c^−½, S_c = K_c T_c = (K_c⁻¹ + D_c)⁻¹, and
     U the diagonal matrices D_c^½ v_c above each other,
 
         Σ = (S⁻¹ − U Uᵀ)⁻¹ = S + S U M⁻¹ Uᵀ S,    M = I − Uᵀ S U = I − Σ_c v_c² + Σ_c v_c B_c⁻¹ v_c,
 
-    |B| = |M| ∏ |B_c|. Nothing is lost in a difference where I − v_g v_gᵀ is next to singular, as
-    it is of classes: what an observation says of all of them at once is nothing.
+    and |B| = |M| ∏ |B_c|. No accuracy is lost if I − v_g v_gᵀ is nearly singular, as it is for
+    classes, whose observations are not informative about a common level.
 
-    What its few users ask of the root of a dense B is made when they ask.
+    A dense B is factorized only if a method needs its root. See `Posterior`.
     """
 
     def __init__(
@@ -137,12 +137,12 @@ class JoinedPosterior(DensePosterior):
 
     @cached_property
     def _solved(self) -> list[Array]:
-        """L_M⁻¹ v_c B_c⁻¹, G × G, of each part."""
+        """L_M⁻¹ v_c B_c⁻¹, shape (G, G), for each part."""
         return [self._M.solve((part.inverse * part.v).T) for part in self._parts]
 
     @cached_property
     def site_covariances(self) -> Array:
-        """Σ's blocks: that of S, and of S U M⁻¹ Uᵀ S with S_c U_c = D_c^−½ (I − B_c⁻¹) v_c."""
+        """Σ's blocks, the sum of those of S and S U M⁻¹ Uᵀ S, S_c U_c = D_c^−½ (I − B_c⁻¹) v_c."""
         inverse_factor = self._M.inverse_factor()
         halves = [
             (inverse_factor * part.v - solved) / part.root
@@ -162,11 +162,11 @@ class JoinedPosterior(DensePosterior):
         return ordered
 
     def differentiable(self) -> JoinedPosterior:
-        """Each B_c⁻¹ is there."""
+        """The posterior itself, since every B_c⁻¹ is known."""
         return self
 
     def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
-        """See `Posterior`. Of (K + W⁻¹)⁻¹ parts have D^½ (B⁻¹ − B⁻¹ v M⁻¹ v B⁻¹) D^½."""
+        """See `Posterior`. The block of (K + W⁻¹)⁻¹ is D^½ (B⁻¹ − B⁻¹ v M⁻¹ v B⁻¹) D^½."""
         total = np.zeros(self.prior.theta.size)
         both = a if v is None else a + v
         left = 0.5 * a if v is None else 0.5 * a + v
@@ -187,7 +187,7 @@ class JoinedPosterior(DensePosterior):
 
 
 def _places(sets: NDArray[np.intp], index: Sequence[NDArray[np.intp]]) -> NDArray[np.intp] | None:
-    """Where in each set the f_i of each part is, (G, C); ``None`` if one has none, or several."""
+    """The position in each set of each part's f_i, (G, C); ``None`` if a part has not just one."""
     if sets.shape[1] != len(index) or (sets < 0).any():
         return None
     part = np.empty(sets.size, dtype=np.intp)
@@ -200,32 +200,32 @@ def _places(sets: NDArray[np.intp], index: Sequence[NDArray[np.intp]]) -> NDArra
 
 
 def _columns(x: Array) -> Array:
-    """Where BLAS need not copy it."""
+    """x in column order, which BLAS need not copy."""
     return x if x.ndim == 1 else np.asfortranarray(x)
 
 
-# Conditioned on sites that join no parts
+# The posterior for sites that join no parts
 
 
 Index = NDArray[np.intp]
 
 
 class Scattered:
-    """Vectors, or columns, of f put together from those of its parts."""
+    """Compose vectors or columns of f from those of its parts."""
 
     def __init__(self, index: Sequence[Index]):
         self.index = index
         self.n = sum(part.size for part in index)
 
     def each(self, verbs: Sequence[Callable[[Any], Array]], x: Array) -> Array:
-        """What the verbs of the parts make of their rows of x."""
+        """Apply a method of each part to its rows of x."""
         out = np.empty_like(x)
         for index, verb in zip(self.index, verbs, strict=True):
             out[index] = verb(x[index])
         return out
 
     def joined(self, pieces: Sequence[Array]) -> Array:
-        """Rows of the parts, in the order of f."""
+        """Put the rows of the parts in the order of f."""
         out = np.empty((self.n, *pieces[0].shape[1:]))
         for index, piece in zip(self.index, pieces, strict=True):
             out[index] = piece
@@ -233,7 +233,7 @@ class Scattered:
 
 
 class BlocksPosterior(Scattered):
-    """The prior conditioned on precisions W ≥ 0: its parts are independent. See `Posterior`."""
+    """A prior conditioned on a diagonal W ≥ 0, with independent parts: see `Posterior`."""
 
     def __init__(
         self, prior: Prior, index: Sequence[Index], W: Array, posteriors: Sequence[Posterior]
@@ -254,7 +254,7 @@ class BlocksPosterior(Scattered):
         return self.each([part.dual for part in self._parts], b)
 
     def center(self, nu: Array) -> tuple[Array, Array]:
-        """a and ẑ of each."""
+        """a and ẑ, from those of each part."""
         both = [part.center(nu[of]) for of, part in zip(self.index, self._parts, strict=True)]
         return self.joined([dual for dual, _ in both]), self.joined([z for _, z in both])
 
@@ -288,11 +288,11 @@ class BlocksPosterior(Scattered):
 
     @property
     def site_covariances(self) -> Array:
-        """Σ_ii, each as a block."""
+        """Σ_ii, each as a block of shape (1, 1)."""
         return self.variances[:, None, None]
 
     def block(self, index: Index) -> Array:
-        """Σ of some f_i."""
+        """The block of Σ for some f_i."""
         out = np.zeros((index.size, index.size))
         for own, part in zip(self.index, self._parts, strict=True):
             here = np.flatnonzero(np.isin(index, own))
@@ -305,16 +305,16 @@ class BlocksPosterior(Scattered):
 
     @property
     def coordinates_shape(self) -> tuple[int, int]:
-        """A draw of f and one of its noise."""
+        """Shape of the coordinates: a row for a draw of f, and one for a draw of the noise."""
         return 2, self.n
 
     def deviations(self, xi: Array) -> Array:
-        """N(0, Σ)."""
+        """Draws of N(0, Σ)."""
         pairs = zip(self.index, self._parts, strict=True)
         return self.joined([part.deviations(xi[:, i]) for i, part in pairs])
 
     def whitened_deviations(self, xi: Array) -> tuple[Array, Array]:
-        """The same, and L⁻¹ of them."""
+        """The same draws, and L⁻¹ times them."""
         pairs = zip(self.index, self._parts, strict=True)
         both = [part.whitened_deviations(xi[:, i]) for i, part in pairs]
         return self.joined([one for one, _ in both]), self.joined([white for _, white in both])
@@ -357,13 +357,13 @@ class BlocksPosterior(Scattered):
     # Derivatives in theta
 
     def differentiable(self) -> BlocksPosterior:
-        """Each part ready for its gradient."""
+        """The same, with each part prepared for its gradient."""
         for part in self._parts:
             part.differentiable()
         return self
 
     def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
-        """The sum of the parts'."""
+        """The sum of the gradients of the parts."""
         pairs = zip(self.index, self._parts, strict=True)
         gradients = [part.evidence_gradient(a[i], None if v is None else v[i]) for i, part in pairs]
         total: Array = self._sum(gradients)
@@ -374,14 +374,14 @@ class BlocksPosterior(Scattered):
 
 
 class BlocksPrior(Scattered):
-    """f in independent parts, each with a dense covariance: see `Prior`. Made by `at`.
+    """The prior of independent parts of f, each with a dense covariance: see `Prior`. Made by `at`.
 
     Attributes
     ----------
     priors : sequence of DensePrior
     alike : sequence of int
-        The first part that has the covariance of each: itself, or one before it. Parts of the same
-        covariance share its factor.
+        For each part, the first part with the same covariance: itself or one before it. Parts with
+        the same covariance share its factor.
     """
 
     def __init__(self, index: Sequence[Index], priors: Sequence[DensePrior], alike: Sequence[int]):
@@ -395,9 +395,9 @@ class BlocksPrior(Scattered):
         theta: Array,
         alike: Sequence[int] | None = None,
     ) -> BlocksPrior | None:
-        """At a theta, of parts: which elements of f one has, and its m and K.
+        """The prior at a theta, for parts given by their elements of f and their models.
 
-        ``None`` where a part has no scale that is a number. Without ``alike`` no part shares the
+        ``None`` if the prior of a part cannot be computed. Without ``alike`` no part shares the
         covariance of another.
         """
         models = [model for _, model in parts]
@@ -406,7 +406,7 @@ class BlocksPrior(Scattered):
         return cls._of([of for of, _ in parts], models, alike, make, theta)
 
     def moved(self, theta: Array) -> BlocksPrior | None:
-        """At another theta: parts that it does not enter keep their factors."""
+        """The prior at another theta; parts that do not depend on the change keep their factors."""
         models, make = zip(*((prior.model, prior.moved) for prior in self.priors), strict=True)
         return self._of(self.index, models, self.alike, make, theta)
 
@@ -428,19 +428,19 @@ class BlocksPrior(Scattered):
         return cls(index, priors, alike)
 
     def has_covariance_of(self, other: Prior) -> bool:
-        """Whether K is the same matrix, and not only equal."""
+        """Whether every part shares its covariance with that of the other prior."""
         return isinstance(other, BlocksPrior) and all(
             a.has_covariance_of(b) for a, b in zip(self.priors, other.priors, strict=True)
         )
 
     @property
     def theta(self) -> Array:
-        """Where it is."""
+        """theta, shape (p,)."""
         return self.priors[0].theta
 
     @property
     def rank(self) -> int:
-        """As many as elements."""
+        """n."""
         return self.n
 
     @cached_property
@@ -460,11 +460,11 @@ class BlocksPrior(Scattered):
 
     @property
     def is_proper(self) -> bool:
-        """Whether every part is."""
+        """Whether every part is proper."""
         return all(prior.is_proper for prior in self.priors)
 
     def condition(self, W: Precision) -> BlocksPosterior | DensePosterior | None:
-        """Each part by itself, unless blocks of W join them."""
+        """Condition each part separately, unless blocks of W join them."""
         if isinstance(W, SiteBlocks):
             return condition_jointly(W, self)
         found = [p.condition(W[i]) for i, p in zip(self.index, self.priors, strict=True)]
@@ -481,7 +481,7 @@ class BlocksPrior(Scattered):
         return K
 
     def vjp(self, M: Array, v: Array) -> Array:
-        """⟨M, ∂K⟩ + vᵀ ∂m: of M, the parts' own blocks, summed where K is the same."""
+        """⟨M, ∂K⟩ + vᵀ ∂m, from the blocks of M of each part, summed over parts with the same K."""
         total, of_K = np.zeros(self.theta.size), dict[int, Array]()
         for i, prior, first in zip(self.index, self.priors, self.alike, strict=True):
             block = M[np.ix_(i, i)]
@@ -524,7 +524,7 @@ class BlocksPrior(Scattered):
         return np.sum([prior.log_density_gradient(f[i]) for i, prior in pairs], axis=0)
 
     def log_density_geometry(self, f: Array) -> tuple[Array, Array]:
-        """The same, and the Fisher information."""
+        """The same gradient, and the Fisher information."""
         pairs = zip(self.index, self.priors, strict=True)
         scores, metrics = zip(*(p.log_density_geometry(f[i]) for i, p in pairs), strict=True)
         return np.sum(scores, axis=0), np.sum(metrics, axis=0)

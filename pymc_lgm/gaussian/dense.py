@@ -1,8 +1,8 @@
-"""A prior with a dense covariance K: one Cholesky factorization, and O(n²) for all that follows.
+"""A prior with a dense covariance K, which needs one Cholesky factorization.
 
-Conditioned on sites it is a `SitePosterior` if W is a diagonal, and a `DensePosterior` if W has
-blocks: both by B = I + W^½ K W^½, without K⁻¹. Rasmussen and Williams (2006), §3.4 and §3.6, for
-the algebra.
+The prior conditioned on sites is a `SitePosterior` if W is diagonal, and a `DensePosterior` if W
+has blocks. Both factorize B = I + W^½ K W^½ and need no K⁻¹: see Rasmussen and Williams (2006),
+§3.4 and §3.6.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
     "multiply_vjp",
 ]
 
-# Derivatives of a Cholesky factor: what a change of A = L Lᵀ does to L x and to N(0, A)
+# Derivatives of L x and of N(0, A) with respect to A = L Lᵀ
 
 
 def _inverse_and_sums(factor: CholeskyFactor, x: Array) -> tuple[Array, Array]:
@@ -43,10 +43,10 @@ def _inverse_and_sums(factor: CholeskyFactor, x: Array) -> tuple[Array, Array]:
 
 
 def multiply_vjp(factor: CholeskyFactor, x: Array, g: Array) -> Array:
-    """∂(gᵀ L x)/∂A, a symmetric array: what a change of A = L Lᵀ does to L x. Two O(n³) operations.
+    """∂(gᵀ L x)/∂A with A = L Lᵀ, a symmetric array: two O(n³) operations.
 
-    With u = Lᵀ g and b_i the rows of L⁻¹, the symmetric part of Σ_i u_i b_iᵀ c_i where
-    c_i = Σ_{k<i} x_k b_k + ½ x_i b_i: eq. (10) of Murray (2016), *Differentiation of the
+    With u = Lᵀ g and b_i the rows of L⁻¹ it is the symmetric part of Σ_i u_i b_iᵀ c_i, where
+    c_i = Σ_{k<i} x_k b_k + ½ x_i b_i. This is eq. (10) of Murray (2016), *Differentiation of the
     Cholesky decomposition*, for L̄ = tril(g xᵀ), whose Φ(Lᵀ L̄) is Φ(u xᵀ).
     """
     B, C = _inverse_and_sums(factor, x)
@@ -74,8 +74,8 @@ def multiply_jvp(factor: CholeskyFactor, x: Array, changes: Iterable[Array]) -> 
 def information(factor: CholeskyFactor, changes: Iterable[Array]) -> tuple[Array, Array]:
     """tr(A⁻¹ dA_j), shape (p,), and ½ tr(A⁻¹ dA_j A⁻¹ dA_k), shape (p, p).
 
-    The latter is the Fisher information of N(0, A). One O(n³) operation and one for each change;
-    keeps p products of n × n.
+    The latter is the Fisher information of N(0, A). It costs one O(n³) operation and one for each
+    change, and the memory of p arrays (n, n).
     """
     inverse = factor.inverse()
     traces, products, pairs = [], [], []
@@ -91,7 +91,7 @@ def information(factor: CholeskyFactor, changes: Iterable[Array]) -> tuple[Array
     return np.array(traces), np.array(information)
 
 
-# Conditioned on blocks W
+# Posteriors for W with blocks
 
 
 ROUNDING = 0.5 * float(np.finfo(float).eps)
@@ -99,7 +99,7 @@ ROUNDING = 0.5 * float(np.finfo(float).eps)
 
 
 class WithArray(Prior, Protocol):
-    """A prior whose K can be made as one array: a `DensePrior`, or several as one."""
+    """A prior whose K can be computed as one array, such as `DensePrior` or `BlocksPrior`."""
 
     def dense(self) -> Array:
         """K, a new array."""
@@ -109,7 +109,7 @@ class WithArray(Prior, Protocol):
 
 
 def joined_by(W: SiteBlocks, prior: WithArray) -> DensePosterior | None:
-    """Condition on W with blocks, which may join f_i that the prior has independent."""
+    """Condition on W with blocks, which may join f_i that are independent in the prior."""
     if not (prior.n * ROUNDING * W.diagonal(W.values) * prior.variances < 1.0).all():
         return None
     B = W.root_times(W.root_times(prior.dense()).T)
@@ -121,7 +121,7 @@ def joined_by(W: SiteBlocks, prior: WithArray) -> DensePosterior | None:
 class DensePosterior:
     """A dense prior conditioned on blocks W, through B = I + W^½ K W^½: see `Posterior`.
 
-    Σ = (K⁻¹ + W)⁻¹ = K − K W^½ B⁻¹ W^½ K. O(n²) per verb, unless the verb says something else.
+    Σ = (K⁻¹ + W)⁻¹ = K − K W^½ B⁻¹ W^½ K. A method costs O(n²) unless its docstring says otherwise.
     """
 
     prior: WithArray
@@ -142,7 +142,7 @@ class DensePosterior:
         return b - self._W.root_times(self._B.inverse_times(seen))
 
     def center(self, nu: Array) -> tuple[Array, Array]:
-        """a, and ẑ = K a."""
+        """a = (I + W K)⁻¹ ν and ẑ = K a."""
         dual = self.dual(nu)
         return dual, self.prior.covariance_times(dual)
 
@@ -176,7 +176,7 @@ class DensePosterior:
         return self.precision.diagonal(self.site_covariances)
 
     def block(self, index: NDArray[np.intp]) -> Array:
-        """Σ of some f_i: their rows and columns of K − K W^½ B⁻¹ W^½ K."""
+        """The block of Σ = K − K W^½ B⁻¹ W^½ K for some f_i."""
         if not index.size:
             return np.empty((0, 0))
         columns, half = self._columns(index)
@@ -184,7 +184,7 @@ class DensePosterior:
         return sigma
 
     def _columns(self, index: NDArray[np.intp]) -> tuple[Array, Array]:
-        """Columns of K, and L_B⁻¹ W^½ times them."""
+        """Columns of K, and L_B⁻¹ W^½ times these columns."""
         n = self.prior.n
         tally.cubic_ops += 2 * index.size // n
         columns = self.prior.covariance_times(np.asfortranarray(np.eye(n)[:, index]))
@@ -192,18 +192,18 @@ class DensePosterior:
 
     @cached_property
     def site_covariances(self) -> Array:
-        """Σ's blocks on the sets of W, (G, s, s): one O(n³) operation, B⁻¹."""
+        """Σ's blocks on the sets of W, (G, s, s): one O(n³) operation, which is B⁻¹."""
         return self.precision.covariances(self._inverse)
 
     # Draws
 
     @property
     def coordinates_shape(self) -> tuple[int, int]:
-        """A draw of f and one of its noise."""
+        """Shape of the coordinates: a row for a draw of f, and one for a draw of the noise."""
         return 2, self.prior.n
 
     def deviations(self, xi: Array) -> Array:
-        """Matheron's rule, all draws solved as one matrix.
+        """Matheron's rule, for all draws at once.
 
         u = L ξ₁ is a draw from the prior, r = W^½ u + ξ₂ has covariance B, and u − K W^½ B⁻¹ r is
         independent of r with covariance K − K W^½ B⁻¹ W^½ K = Σ.
@@ -212,14 +212,14 @@ class DensePosterior:
         return u - self.given(self._W.root_times(u) + xi[1])
 
     def whitened_deviations(self, xi: Array) -> tuple[Array, Array]:
-        """The same, and L⁻¹ of them."""
+        """The same draws, and L⁻¹ times them."""
         deviations = self.deviations(xi)
         return deviations, self.prior.solve(deviations)
 
     def coordinates(self, rng: np.random.Generator, deviation: Array) -> Array:
-        """Draw ξ given a deviation: r is independent of it.
+        """Draw ξ given a deviation, of which r is independent.
 
-        Draw r, and u = deviation + K W^½ B⁻¹ r, ξ₁ = L⁻¹ u, ξ₂ = r − W^½ u follow.
+        Draw r. Then u = deviation + K W^½ B⁻¹ r, ξ₁ = L⁻¹ u and ξ₂ = r − W^½ u.
         """
         xi = rng.standard_normal((2, self.prior.n))
         r = self._W.root_times(self.prior.multiply(xi[0])) + xi[1]
@@ -227,14 +227,14 @@ class DensePosterior:
         return np.stack([self.prior.solve(u), r - self._W.root_times(u)])
 
     def multiply(self, xi: Array) -> Array:
-        """A ξ, A Aᵀ = Σ, for no further factorization.
+        """A ξ with A Aᵀ = Σ, without a further factorization.
 
         With B = L_B L_Bᵀ,
 
-            A = (I − K W^½ L_B⁻ᵀ (L_B + I)⁻¹ W^½) L,   A⁻¹ = L⁻¹ (I + K W^½ (L_Bᵀ + I)⁻¹ W^½):
+            A = (I − K W^½ L_B⁻ᵀ (L_B + I)⁻¹ W^½) L,   A⁻¹ = L⁻¹ (I + K W^½ (L_Bᵀ + I)⁻¹ W^½).
 
-        the square-root filter of Andrews (1968), eq. (10) of Whitaker and Hamill (2002), *Ensemble
-        data assimilation without perturbed observations*. Multiply out with
+        This is the square-root filter of Andrews (1968), eq. (10) of Whitaker and Hamill (2002),
+        *Ensemble data assimilation without perturbed observations*. It follows from
         (L_B + I)(L_B + I)ᵀ = B + L_B + L_Bᵀ + I.
         """
         u = self.prior.multiply(xi)
@@ -260,7 +260,7 @@ class DensePosterior:
         return self._W.root_times(f - center)
 
     def given(self, r: Array) -> Array:
-        """K W^½ B⁻¹ r, of a vector or of columns."""
+        """K W^½ B⁻¹ r, for a vector or columns."""
         return self.prior.covariance_times(self._W.root_times(self._B.inverse_times(r)))
 
     def log_density_of_data(self, r: Array) -> float:
@@ -279,7 +279,7 @@ class DensePosterior:
         return self._B.inverse()
 
     def differentiable(self) -> Self:
-        """Make B⁻¹ now, of which `shares` and `evidence_gradient` are both made."""
+        """Compute B⁻¹ now, since `shares` and `evidence_gradient` both need it."""
         _ = self._inverse
         return self
 
@@ -291,30 +291,30 @@ class DensePosterior:
         return self.prior.vjp(M, a if v is None else a + v)
 
 
-# Conditioned on a diagonal W
+# Posteriors for a diagonal W
 
 
 THIN = 1e-6
-"""W_i Σ_ii below which a difference from 1 does not say what it is."""
+"""If W_i Σ_ii is smaller, 1 − (1 − W_i Σ_ii) is lost in rounding."""
 
 
 class DiagonalPosterior(DensePosterior):
-    """A dense prior conditioned on a diagonal W ≥ 0: a `SitePosterior`, or on a device.
+    """A dense prior conditioned on a diagonal W ≥ 0, with K on a device.
 
-    A device holds K itself, so that the verbs are those of factors, not compiled loops.
+    The methods use factors, whereas `SitePosterior` uses compiled loops.
     """
 
     prior: DensePrior
 
     @cached_property
     def shares(self) -> Array:
-        """(B⁻¹)_ii = 1 − W_i Σ_ii: half of the O(n³) operation that B⁻¹ is, or none."""
+        """(B⁻¹)_ii = 1 − W_i Σ_ii: half an O(n³) operation, or none if B⁻¹ is known."""
         known = "_inverse" in self.__dict__
         return self._inverse.diagonal() if known else self._B.inverse_diagonal()
 
     @cached_property
     def variances(self) -> Array:
-        """Σ_ii = (1 − (B⁻¹)_ii) / W_i, or by columns of Σ where W_i is next to nothing."""
+        """Σ_ii = (1 − (B⁻¹)_ii) / W_i, or from columns of Σ if W_i Σ_ii is less than `THIN`."""
         shares = self.shares
         with np.errstate(divide="ignore", invalid="ignore"):
             variances: Array = (1.0 - shares) / self.precision
@@ -327,12 +327,12 @@ class DiagonalPosterior(DensePosterior):
 
     @property
     def site_covariances(self) -> Array:
-        """Σ_ii, each as a block."""
+        """Σ_ii, each as a block of shape (1, 1)."""
         return self.variances[:, None, None]
 
 
 class SitePosterior(DiagonalPosterior):
-    """The same with its verbs in compiled loops. Made by `DensePrior.condition`."""
+    """The same in compiled loops, made by `DensePrior.condition`."""
 
     def __init__(self, prior: DensePrior, W: Array, U: Array):
         super().__init__(prior, W, CholeskyFactor(U, lower=False))
@@ -340,7 +340,10 @@ class SitePosterior(DiagonalPosterior):
 
     @classmethod
     def of(cls, prior: DensePrior, W: Array, C: Array, diagonal: Array, v: float) -> Self | None:
-        """Factorize B, of K = v C above its diagonal: one O(n³) operation; ``None`` if it fails."""
+        """Factorize B for K = v C: one O(n³) operation; ``None`` if it fails.
+
+        C is given above its diagonal.
+        """
         tally.cubic_ops += 1
         U, is_definite = dense_loops.conditioned(C, diagonal, v, W)
         return cls(prior, W, U) if is_definite else None
@@ -361,13 +364,13 @@ class SitePosterior(DiagonalPosterior):
         return self.whitened_deviations(xi)[0]
 
     def whitened_deviations(self, xi: Array) -> tuple[Array, Array]:
-        """The same, and L⁻¹ of them, by which they are made."""
+        """The same draws, and L⁻¹ times them."""
         packed, lower, scale = self.prior.factor.triangle
         rows, white = dense_loops.deviations(packed, scale, lower, self._U, self._root, xi)
         return rows.T, white.T
 
     def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
-        """See `Posterior`: one O(n³) operation, B⁻¹."""
+        """See `Posterior`: one O(n³) operation, which is B⁻¹."""
         inverse = self._inverse.T if self._inverse.flags.f_contiguous else self._inverse
         left = 0.5 * a if v is None else 0.5 * a + v
         M = dense_loops.of_evidence(inverse, self._root, left, a)
@@ -382,9 +385,9 @@ BLOCK = 64
 
 
 class _Matrix:
-    """C, with K = v C, and its factor: made when it is asked for, once, for every v.
+    """C with K = v C, and its factor, which is computed once for every v, when first used.
 
-    LAPACK writes L over the lower triangle. What is above the diagonal stays C's.
+    LAPACK writes L over the lower triangle. The elements above the diagonal remain those of C.
     """
 
     def __init__(self, C: Array):
@@ -400,7 +403,7 @@ class _Matrix:
 
     @property
     def symmetric(self) -> Array:
-        """An array with all of C in its upper triangle: a copy once there is a factor."""
+        """An array with all of C in its upper triangle: a copy if C has been factorized."""
         return self._copy if self.held is None and "factor" in self.__dict__ else self.above
 
     @cached_property
@@ -425,16 +428,16 @@ class DensePrior:
     mean : ndarray, shape (n,)
         m.
     C : ndarray, shape (n, n)
-        Symmetric, in row or column order; taken over, not copied.
+        Symmetric, in row or column order. It is overwritten, not copied.
     log_variance : float
     model : GaussianModel, optional
-        Whose prior it is; without it there are no derivatives, and no other theta.
+        The model of the prior. It is needed for derivatives and for another theta.
     theta : ndarray, shape (p,), optional
 
     Notes
     -----
-    The factorization of C, one O(n³) operation, is made by the first verb that needs it. Priors
-    that differ in mean and ``log_variance`` alone share it: see `moved`.
+    The factorization of C, one O(n³) operation, is made by the first method that needs it. Priors
+    that differ only in their mean and ``log_variance`` share it: see `moved`.
 
     Examples
     --------
@@ -464,10 +467,11 @@ class DensePrior:
 
     @classmethod
     def at(cls, model: GaussianModel, theta: Array) -> DensePrior | None:
-        """K(theta) = exp(k·theta) K(theta with its amplitudes at 0); ``None`` if v is not finite.
+        """K(theta) = exp(k·theta) K(theta with its amplitudes at 0).
 
-        What is factorized is the same wherever the amplitudes are, so the factor is a function of
-        theta to the last bit, whether it was computed there or shared.
+        ``None`` if exp(k·theta) is 0 or infinite, or if m is not finite. The factorized matrix does
+        not depend on the amplitudes, so the factor is the same to the last bit, whether it was
+        computed at this theta or is shared with another.
         """
         k = model.amplitudes
         bare = np.where(k == 0.0, theta, 0.0) if k.any() else theta
@@ -476,7 +480,7 @@ class DensePrior:
         return cls._finite(cls(model.mean(theta), matrix, log_variance, model=model, theta=theta))
 
     def moved(self, theta: Array) -> DensePrior | None:
-        """The prior at another theta: for no factorization where theta only scales K, or less."""
+        """The prior at another theta, without a factorization if only the scale of K changes."""
         model = self.model
         changed = model.enters_cov & (theta != self.theta)
         if (changed & (model.amplitudes == 0.0)).any():
@@ -486,12 +490,12 @@ class DensePrior:
         return self._finite(there)
 
     def with_mean_of(self, model: GaussianModel) -> DensePrior:
-        """The prior of a model with the same covariance, here: it shares the factor."""
+        """The prior of another model with the same covariance, at the same theta and factor."""
         mean = model.mean(self.theta)
         return DensePrior(mean, self._matrix, self._log_variance, model=model, theta=self.theta)
 
     def has_covariance_of(self, other: Prior) -> bool:
-        """Whether it was `moved` from the other with K as it was."""
+        """Whether both priors share C and have the same variance."""
         if not isinstance(other, DensePrior) or other._matrix is not self._matrix:
             return False
         return other._log_variance == self._log_variance
@@ -505,7 +509,7 @@ class DensePrior:
 
     @property
     def model(self) -> GaussianModel:
-        """Whose prior it is."""
+        """The model of the prior."""
         if self._model is None:
             raise ValueError("A DensePrior without a model has no derivatives in theta.")
         return self._model
@@ -517,7 +521,7 @@ class DensePrior:
 
     @property
     def rank(self) -> int:
-        """As many."""
+        """n."""
         return self.mean.size
 
     @property
@@ -532,14 +536,14 @@ class DensePrior:
 
     @cached_property
     def factor(self) -> CholeskyFactor:
-        """L. Ask `is_proper` first."""
+        """L, if `is_proper`."""
         factor = self._matrix.factor
         if factor is None:
             raise ValueError("This covariance cannot be factorized: ask prior.is_proper first.")
         return factor.times(self._log_variance)
 
     def multiply(self, xi: Array) -> Array:
-        """L ξ, O(n²) a column."""
+        """L ξ: O(n²) for each column."""
         return self.factor.multiply(xi)
 
     def multiply_transposed(self, g: Array) -> Array:
@@ -579,15 +583,15 @@ class DensePrior:
 
     @cached_property
     def precisions(self) -> Array:
-        """(K⁻¹)_ii, 0 if K is not proper: one O(n³) operation beside the factor."""
+        """(K⁻¹)_ii, or 0 if K is not positive definite: one O(n³) operation beside the factor."""
         return self.factor.inverse_diagonal() if self.is_proper else np.zeros(self.n)
 
     def condition(self, W: Precision) -> DensePosterior | None:
         """Factorize B = I + W^½ K W^½: one O(n³) operation.
 
-        B has no eigenvalue below 1. ``None`` where n u W_ii K_ii is not below 1, u = 1.1e-16: there
-        Σ_ii ≤ 1/W_ii is less than the rounding errors of the difference from K_ii, and what follows
-        from it, an evidence too, is any number.
+        B has no eigenvalue below 1. The result is ``None`` if n u W_ii K_ii ≥ 1 for an i, with
+        u = 1.1e-16. Then Σ_ii ≤ 1/W_ii is less than the rounding error of its difference from K_ii,
+        so Σ and the evidence could not be trusted.
         """
         if isinstance(W, SiteBlocks):
             return joined_by(W, self)
@@ -599,7 +603,7 @@ class DensePrior:
         return SitePosterior.of(self, W, self._matrix.above, self._matrix.diagonal, self.variance)
 
     def scaled(self, W: Array) -> Array:
-        """I + W^½ K W^½, of which the upper triangle holds: a new array, in column order."""
+        """The upper triangle of I + W^½ K W^½, in a new array in column order."""
         return scaled(self._matrix.above, self._matrix.diagonal, self.variance, W)
 
     # Derivatives in theta
@@ -628,7 +632,7 @@ class DensePrior:
         return total, G
 
     def whitened_gradient(self, nu: Array, g: Array) -> Array:
-        """gᵀ (∂m + ∂L ν), ∂L in reverse mode: two O(n³) operations whatever p is."""
+        """gᵀ (∂m + ∂L ν), with ∂L in reverse mode: two O(n³) operations for any p."""
         total = self.model.mean_vjp(self.theta, g)
         if self.model.enters_cov.any():
             total = total + self.model.cov_vjp(self.theta, multiply_vjp(self.factor, nu, g))

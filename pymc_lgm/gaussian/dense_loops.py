@@ -1,6 +1,6 @@
-"""The algebra of a dense prior and a diagonal W, compiled: B = I + W^½ K W^½ = Uᵀ U, K = v C.
+"""Compiled algebra of a dense prior and a diagonal W: B = I + W^½ K W^½ = Uᵀ U, K = v C.
 
-K times anything is made of the upper triangle of C, or of L: rows (N, n) are N vectors.
+Products with K use the upper triangle of C, or L. Rows (N, n) are N vectors.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pymc_lgm.linalg import Array
 __all__ = ["cleared", "conditioned", "deviations", "dual", "of_evidence", "scaled", "spread"]
 
 NOTHING = 1e-20
-"""Beside a diagonal of 1 and up: far below what rounding leaves of that.
+"""Smaller elements of B count as 0, since its diagonal is at least 1 and has rounding error 1e-16.
 
-A length-scale that is short makes covariances of 1e-200. Their products are no normal numbers, with
-which a processor is a hundred times slower: a factorization would take ten times as long.
+A short length-scale makes covariances of 1e-200, whose products are subnormal. A processor is a
+hundred times slower with subnormal numbers, and a factorization would take ten times as long.
 """
 
 
 @numba.njit(cache=True, error_model="numpy")
 def scaled(C: Array, diagonal: Array, variance: float, W: Array) -> Array:
-    """B in the upper triangle of an array in column order, whose other one is not written."""
+    """B in the upper triangle of an array in column order; the lower triangle is not written."""
     n = len(W)
     root, B = np.sqrt(variance * W), np.empty((n, n)).T
     for j in range(n):
@@ -38,7 +38,10 @@ def scaled(C: Array, diagonal: Array, variance: float, W: Array) -> Array:
 
 @numba.njit(cache=True)
 def cleared(C: Array, diagonal: Array) -> Array:
-    """C, with zeros below the diagonal, in column order, for what is `NOTHING` beside that."""
+    """Set elements of C below the diagonal to 0 if less than `NOTHING` times its least element.
+
+    C is in column order, and is changed in place.
+    """
     n, least = len(C), NOTHING * diagonal.min() if len(C) > 0 else 0.0
     for j in range(n):
         for i in range(j + 1, n):
@@ -52,13 +55,13 @@ def conditioned(C: Array, diagonal: Array, variance: float, W: Array) -> tuple[A
     U, trace = scaled(C, diagonal, variance, W), 0.0
     is_definite = factorize_upper(U)
     for j in range(len(W)):
-        trace += U[j, j]  # a NaN anywhere in its row reaches the diagonal
+        trace += U[j, j]  # a NaN anywhere in a row reaches the diagonal
     return U, is_definite and math.isfinite(trace)
 
 
 @numba.njit(cache=True, error_model="numpy")
 def dual(C: Array, variance: float, U: Array, root: Array, b: Array) -> Array:
-    """(I + W K)⁻¹ b = b − W^½ B⁻¹ W^½ K b, of a vector."""
+    """(I + W K)⁻¹ b = b − W^½ B⁻¹ W^½ K b, for a vector."""
     n = len(b)
     r = symmetric_times(variance, C, b.copy().reshape(1, n))
     for i in range(n):
@@ -122,7 +125,7 @@ def deviations(
 
 @numba.njit(cache=True)
 def of_evidence(inverse: Array, root: Array, left: Array, a: Array) -> Array:
-    """b aᵀ − ½ W^½ B⁻¹ W^½, b = ``left``: what ∂K is multiplied by in the slope of an evidence."""
+    """b aᵀ − ½ W^½ B⁻¹ W^½ with b = ``left``, the factor of ∂K in the gradient of an evidence."""
     n = len(root)
     M = np.empty((n, n))
     for i in range(n):

@@ -1,11 +1,11 @@
 """A prior of inducing variables: f = (V v, v) with v ~ N(0, I), and V a function of theta.
 
-The first elements are what observations read, V v of m standard normal coordinates; the last m
-are the coordinates themselves, which no observation reads. They are carried along since V moves
-with theta: of V v alone v could be had back only as far as V has a well-conditioned inverse.
-Of several processes V is block diagonal: f = (V_1 v_1, ..., V_C v_C, v_1, ..., v_C).
-Every verb is O(n m), the factor of a posterior O(n m²). Hensman, Matthews, Filippone and Ghahramani
-(2015), *MCMC for variationally sparse Gaussian processes*, §3: V = K_fu R⁻ᵀ, R Rᵀ = K_uu.
+Observations read the first elements, V v. The last m elements, the standard normal coordinates v,
+are read by no observation. They belong to f because V depends on theta, and V v determines v only
+as far as V is well conditioned. For several processes V is block diagonal:
+f = (V_1 v_1, ..., V_C v_C, v_1, ..., v_C). A method costs O(n m), and the factor of a posterior
+O(n m²). Hensman, Matthews, Filippone and Ghahramani (2015), *MCMC for variationally sparse Gaussian
+processes*, §3: V = K_fu R⁻ᵀ, R Rᵀ = K_uu.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from pymc_lgm.linalg import LOG_2PI, Array, factorize, gram, tally
 __all__ = ["InducingModel", "InducingPrior"]
 
 CERTAIN = 1e12
-"""(K⁻¹)_ii: given all other elements of f, an element of f is known."""
+"""Used for (K⁻¹)_ii, which is infinite: the other elements of f determine each element."""
 
 OUTSIDE = 1e-6
-"""Distance of f from (V v, v), in units of f, at which it is none of this prior's."""
+"""Relative distance of f from (V v, v) beyond which the prior density of f is 0."""
 
 
 class InducingModel(Protocol):
-    """V as a function of theta, and R where there is one."""
+    """V, and R if there is one, as functions of theta."""
 
     def maps(self, theta: Array) -> Sequence[Array] | None:
-        """V_1, ..., V_C, each (n_c, m_c); ``None`` where a K_uu has no factor."""
+        """V_1, ..., V_C, each (n_c, m_c); ``None`` if a K_uu cannot be factorized."""
 
     def roots(self, theta: Array) -> Sequence[Array] | None:
-        """R_1, ..., R_C, lower triangular (m_c, m_c); ``None`` if v is of nobody's values."""
+        """R_1, ..., R_C, lower triangular (m_c, m_c); ``None`` if v has no values u = R v."""
 
 
 class InducingPosterior(WithoutSlopes, RootPosterior):
-    """The same conditioned on precisions W ≥ 0: see `Posterior`."""
+    """An `InducingPrior` conditioned on precisions W ≥ 0: see `Posterior`."""
 
 
 class InducingPrior(WithoutSlopes):
-    """f = (V v, v): see `Prior`. Made by `at`. It has no derivatives in theta."""
+    """The prior of f = (V v, v): see `Prior`. Made by `at`. It has no derivatives in theta."""
 
     def __init__(self, model: InducingModel, theta: Array, maps: Sequence[Array]):
         self._model, self.theta, self._maps = model, theta, tuple(maps)
@@ -60,12 +60,12 @@ class InducingPrior(WithoutSlopes):
 
     @classmethod
     def at(cls, model: InducingModel, theta: Array) -> InducingPrior | None:
-        """At a theta; ``None`` where V is no number."""
+        """The prior at a theta; ``None`` if V cannot be computed."""
         maps = model.maps(theta)
         return None if maps is None else cls(model, theta, maps)
 
     def moved(self, theta: Array) -> InducingPrior | None:
-        """At another theta."""
+        """The prior at another theta."""
         return InducingPrior.at(self._model, theta)
 
     @property
@@ -74,7 +74,7 @@ class InducingPrior(WithoutSlopes):
         return self._model.roots(self.theta) is not None
 
     def values(self, f: Array) -> Array:
-        """u = R v of f = (V v, v)."""
+        """u = R v for f = (V v, v)."""
         v = f[self._read :]
         return np.concatenate([R @ v[columns] for R, columns in self._roots()])
 
@@ -87,24 +87,24 @@ class InducingPrior(WithoutSlopes):
         )
 
     def log_density_of_values(self, f: Array) -> float:
-        """log N(u; 0, R Rᵀ) of f = (V v, v), u = R v."""
+        """log N(u; 0, R Rᵀ) for f = (V v, v) and u = R v."""
         log_volume = sum(float(np.log(R.diagonal()).sum()) for R, _ in self._roots())
         return self.log_density(f) - log_volume
 
     def has_covariance_of(self, other: Prior) -> bool:
-        """Whether V is the same matrix, and not only equal."""
+        """Whether both priors share V."""
         return isinstance(other, InducingPrior) and all(
             V is U for V, U in zip(self._maps, other._maps, strict=True)
         )
 
     @property
     def is_proper(self) -> bool:
-        """v has a density."""
+        """True, since v has a density."""
         return True
 
     @property
     def variances(self) -> Array:
-        """K_ii = Σ_j V_ij², and 1."""
+        """K_ii: Σ_j V_ij² for V v, and 1 for v."""
         return np.concatenate(
             [*(np.einsum("ij,ij->i", V, V) for V in self._maps), np.ones(self.rank)]
         )
@@ -120,7 +120,7 @@ class InducingPrior(WithoutSlopes):
 
     @property
     def precisions(self) -> Array:
-        """(K⁻¹)_ii: next to infinite."""
+        """(K⁻¹)_ii, which is infinite: `CERTAIN`."""
         return np.full(self.n, CERTAIN)
 
     def condition(self, W: Precision) -> InducingPosterior | None:
@@ -145,18 +145,18 @@ class InducingPrior(WithoutSlopes):
         return np.concatenate([*(V @ xi[columns] for V, _, columns in self._parts()), xi])
 
     def multiply_transposed(self, g: Array) -> Array:
-        """Vᵀ g_1 + g_2 of g = (g_1, g_2)."""
+        """Vᵀ g_1 + g_2 for g = (g_1, g_2)."""
         result = np.array(g[self._read :])
         for V, rows, columns in self._parts():
             result[columns] += V.T @ g[rows]
         return result
 
     def solve(self, z: Array) -> Array:
-        """v of z = (V v, v)."""
+        """v for z = (V v, v)."""
         return np.array(z[self._read :])
 
     def inverse_times(self, z: Array) -> Array:
-        """A K⁻¹ z, (0, v): K times that is z, and zᵀ K⁻¹ z = |v|²."""
+        """(0, v) for z = (V v, v): K times (0, v) is z, and zᵀ (0, v) = |v|²."""
         result = np.zeros_like(z)
         result[self._read :] = z[self._read :]
         return result
@@ -166,7 +166,7 @@ class InducingPrior(WithoutSlopes):
         return self.multiply(self.multiply_transposed(x))
 
     def log_density(self, f: Array) -> float:
-        """log N(v; 0, I); −inf where f is not (V v, v), as at another theta."""
+        """log N(v; 0, I); −inf if f is not (V v, v), as for the f of another theta."""
         v = f[self._read :]
         away = np.abs(self.multiply(v) - f).max()
         if away > OUTSIDE * (1.0 + np.abs(f).max()):
@@ -174,17 +174,17 @@ class InducingPrior(WithoutSlopes):
         return -0.5 * (float(v @ v) + self.rank * LOG_2PI)
 
     def _roots(self) -> Iterator[tuple[Array, slice]]:
-        """R_c, and which of v are v_c."""
+        """R_c, and the part v_c of v."""
         roots = self._model.roots(self.theta)
         assert roots is not None
         return zip(roots, self._columns, strict=True)
 
     def _parts(self) -> Iterator[tuple[Array, slice, slice]]:
-        """V_c, which elements of f are V_c v_c, and which of v are v_c."""
+        """V_c, the part V_c v_c of f, and the part v_c of v."""
         return zip(self._maps, self._rows, self._columns, strict=True)
 
 
 def _slices(sizes: Sequence[int]) -> list[slice]:
-    """Where pieces of these lengths are, one after another."""
+    """Consecutive slices of these lengths."""
     ends = np.cumsum(sizes).tolist()
     return [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]

@@ -1,4 +1,4 @@
-"""Loops over the rows of a sparse A, and small ones of families."""
+"""Compiled loops over the rows of a sparse A, and for families."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Index = NDArray[np.intp]
 def add_gram(starts: Index, data: Array, weights: Array, pairs: Index, out: Array) -> None:
     """Add Aᵀ diag(w) A to the elements of a lower triangle.
 
-    ``pairs`` says which element each pair of numbers of a row is, (0, 0), (1, 0), (1, 1), (2, 0), …
+    ``pairs`` has the element for each pair of numbers of a row, (0, 0), (1, 0), (1, 1), (2, 0), …
     """
     t = 0
     for i in range(weights.size):
@@ -41,7 +41,7 @@ def add_gram(starts: Index, data: Array, weights: Array, pairs: Index, out: Arra
 
 @numba.njit(cache=True)
 def quadratic_forms(starts: Index, data: Array, pairs: Index, S: Array) -> Array:
-    """a_iᵀ S a_i of each row of A, for a symmetric S known where pairs of numbers of a row meet."""
+    """a_iᵀ S a_i for each row of A, with a symmetric S known at the pairs of numbers of a row."""
     out = np.zeros(starts.size - 1)
     t = 0
     for i in range(out.size):
@@ -65,9 +65,9 @@ def add_products(
     pairs: Index,
     out: Array,
 ) -> None:
-    """Add w_k (a_i a_jᵀ + a_j a_iᵀ) of rows (i, j) of A, ``rows`` (K, 2), to a lower triangle.
+    """Add w_k (a_i a_jᵀ + a_j a_iᵀ) for rows (i, j) of A, ``rows`` (K, 2), to a lower triangle.
 
-    ``pairs`` says which element each number of row i makes with each number of row j.
+    ``pairs`` has the element for each number of row i with each number of row j.
     """
     t = 0
     for k in range(len(rows)):
@@ -81,7 +81,7 @@ def add_products(
 
 @numba.njit(cache=True)
 def bilinear_forms(starts: Index, data: Array, rows: Index, pairs: Index, S: Array) -> Array:
-    """a_iᵀ S a_j of rows (i, j) of A, ``rows`` (K, 2), as `quadratic_forms`."""
+    """a_iᵀ S a_j for rows (i, j) of A, ``rows`` (K, 2): see `quadratic_forms`."""
     out = np.zeros(len(rows))
     t = 0
     for k in range(len(rows)):
@@ -94,7 +94,7 @@ def bilinear_forms(starts: Index, data: Array, rows: Index, pairs: Index, S: Arr
 
 @numba.njit(cache=True)
 def times_transposed(starts: Index, columns: Index, data: Array, g: Array, out: Array) -> None:
-    """Add Aᵀ g, g of shape (E, k)."""
+    """Add Aᵀ g for g of shape (E, k)."""
     for i in range(starts.size - 1):
         for t in range(starts[i], starts[i + 1]):
             for c in range(g.shape[1]):
@@ -105,7 +105,7 @@ def times_transposed(starts: Index, columns: Index, data: Array, g: Array, out: 
 def add_weighted_rows(
     starts: Index, data: Array, weights: Array, pairs: Index, S: Array, out: Array
 ) -> None:
-    """Add w_i (A S)_ij for each number A_ij, as `quadratic_forms` knows S."""
+    """Add w_i (A S)_ij for each number A_ij, with S as in `quadratic_forms`."""
     t = 0
     for i in range(weights.size):
         for a in range(starts[i], starts[i + 1]):
@@ -120,7 +120,7 @@ def add_weighted_rows(
 def add_weighted_rows_of_pairs(
     starts: Index, data: Array, rows: Index, weights: Array, pairs: Index, S: Array, out: Array
 ) -> None:
-    """Add w_k (A S) of row j to the numbers of row i, and of row i to those of row j."""
+    """Add w_k times row j of A S to the numbers of row i, and row i to those of row j."""
     t = 0
     for k in range(len(rows)):
         for a in range(starts[rows[k, 0]], starts[rows[k, 0] + 1]):
@@ -132,7 +132,7 @@ def add_weighted_rows_of_pairs(
 
 @numba.njit(cache=True)
 def gram_vjp(T: Array, E: Array, out: Array) -> None:
-    """Add ∂⟨E, TᵀT⟩/∂T, all in bands: E of the lower triangle, each element once."""
+    """Add ∂⟨E, TᵀT⟩/∂T in bands, where E has the lower triangle, each element once."""
     width, n = T.shape
     for j in range(n):
         for d in range(width):

@@ -1,7 +1,7 @@
-"""A prior of fewer degrees of freedom than elements: f = c + U w, w ~ N(0, K_w), U fixed.
+"""A prior with fewer degrees of freedom than elements: f = c + U w, w ~ N(0, K_w), with a fixed U.
 
-Such is the predictor of n observations made of fewer coefficients and effects than n. Its verbs
-are those of `Prior` with r × r matrices. Where a verb is an inverse, it is one on the range of U.
+An example is the predictor of n observations with fewer than n coefficients and effects. The
+methods of `Prior` use r × r matrices. An inverse is the inverse on the range of U.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["LowRankPosterior", "LowRankPrior"]
 
 
 class LowRankPosterior(RootPosterior):
-    """The same for V = U L, with derivatives in theta."""
+    """A `LowRankPrior` conditioned on W: a `RootPosterior` for V = U L, with derivatives."""
 
     prior: LowRankPrior
 
     def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
-        """⟨½ a aᵀ − ½ R + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂c, where Uᵀ R U = L⁻ᵀ (I − B_r⁻¹) L⁻¹."""
+        """⟨½ a aᵀ − ½ R + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂c with Uᵀ R U = L⁻ᵀ (I − B_r⁻¹) L⁻¹."""
         prior, U = self.prior, self.prior.basis
         explained = np.eye(prior.rank) - self._B.inverse()
         tally.cubic_ops += 1
@@ -42,14 +42,14 @@ class LowRankPosterior(RootPosterior):
 
 
 CERTAIN = 1e12
-"""(K⁻¹)_ii: given all other elements of f, an element of f is known."""
+"""Used for (K⁻¹)_ii, which is infinite: the other elements of f determine each element."""
 
 OUTSIDE = 1e-6
-"""Distance from c + range(U), in units of f, at which an f is none of this prior's."""
+"""Relative distance of f from c + range(U) beyond which the prior density of f is 0."""
 
 
 class _Reduced:
-    """Uᵀ f ~ N(Uᵀ c, K_w) as a model of its own."""
+    """The model of Uᵀ f ~ N(Uᵀ c, K_w)."""
 
     def __init__(self, model: GaussianModel, basis: Array):
         self._model, self._basis = model, basis
@@ -69,14 +69,14 @@ class _Reduced:
 
 
 class LowRankPrior:
-    """f = c + U w: see `Prior`. Made by `at`."""
+    """The prior of f = c + U w: see `Prior`. Made by `at`."""
 
     def __init__(self, model: GaussianModel, basis: Array, mean: Array, reduced: DensePrior):
         self._model, self.basis, self.mean, self.reduced = model, basis, mean, reduced
 
     @classmethod
     def at(cls, model: GaussianModel, basis: Array, theta: Array) -> LowRankPrior | None:
-        """At a theta; ``None`` where K_w has no scale that is a number.
+        """The prior at a theta; ``None`` if it cannot be computed.
 
         Parameters
         ----------
@@ -90,19 +90,19 @@ class LowRankPrior:
         return None if reduced is None else cls(model, basis, model.mean(theta), reduced)
 
     def moved(self, theta: Array) -> LowRankPrior | None:
-        """At another theta, with what the two share."""
+        """The prior at another theta, with the same factor if K_w only changes its scale."""
         reduced = self.reduced.moved(theta)
         if reduced is None:
             return None
         return LowRankPrior(self._model, self.basis, self._model.mean(theta), reduced)
 
     def has_covariance_of(self, other: Prior) -> bool:
-        """Whether K is the same matrix, and not only equal."""
+        """Whether both priors share K_w."""
         return isinstance(other, LowRankPrior) and self.reduced.has_covariance_of(other.reduced)
 
     @property
     def theta(self) -> Array:
-        """Where it is."""
+        """theta, shape (p,)."""
         return self.reduced.theta
 
     @property
@@ -112,7 +112,7 @@ class LowRankPrior:
 
     @property
     def rank(self) -> int:
-        """r: the length of w, and of whitened variables."""
+        """r, the length of w and of whitened variables."""
         return self.basis.shape[1]
 
     @property
@@ -128,14 +128,14 @@ class LowRankPrior:
 
     @property
     def variances(self) -> Array:
-        """K_ii, also where K_w cannot be factorized."""
+        """K_ii, also if K_w cannot be factorized."""
         half = self.reduced.covariance_times(np.asfortranarray(self.basis.T))
         result: Array = np.einsum("ij,ji->i", self.basis, half)
         return result
 
     @property
     def precisions(self) -> Array:
-        """(K⁻¹)_ii: next to infinite."""
+        """(K⁻¹)_ii, which is infinite: `CERTAIN`."""
         return np.full(self.n, CERTAIN)
 
     def condition(self, W: Precision) -> LowRankPosterior | None:
@@ -143,7 +143,7 @@ class LowRankPrior:
         if not self.is_proper:
             return None
         V = self.root
-        # Not `variances`, of a sum of rounding errors: the same test as that of a dense prior.
+        # The same test as for a dense prior. `variances` would have the errors of another sum.
         if not (self.rank * ROUNDING * diagonal(W) * np.einsum("ij,ij->i", V, V) < 1.0).all():
             return None
         tally.cubic_ops += 1
@@ -153,7 +153,7 @@ class LowRankPrior:
         return None if factor is None else LowRankPosterior(self, W, factor)
 
     def multiply(self, xi: Array) -> Array:
-        """U L ξ, of r coordinates."""
+        """U L ξ, from r coordinates."""
         result: Array = self.root @ xi
         return result
 
@@ -177,7 +177,7 @@ class LowRankPrior:
         return result
 
     def log_density(self, f: Array) -> float:
-        """Of Uᵀ f; −inf where f is not in c + range(U)."""
+        """The log density of Uᵀ f; −inf if f is not in c + range(U)."""
         z = f - self.mean
         w = self.basis.T @ z
         if np.abs(z - self.basis @ w).max(initial=0.0) > OUTSIDE * (
@@ -189,21 +189,21 @@ class LowRankPrior:
     # Derivatives in theta
 
     def log_density_gradient(self, f: Array) -> Array:
-        """Of the density of Uᵀ f."""
+        """The gradient of the log density of Uᵀ f."""
         return self.reduced.log_density_gradient(self.basis.T @ f)
 
     def log_density_geometry(self, f: Array) -> tuple[Array, Array]:
-        """Of the density of Uᵀ f."""
+        """The same gradient, and the Fisher information of Uᵀ f."""
         return self.reduced.log_density_geometry(self.basis.T @ f)
 
     def whitened_gradient(self, nu: Array, g: Array) -> Array:
-        """gᵀ ∂f of f = c + U L ν."""
+        """gᵀ ∂f for f = c + U L ν."""
         inside = self.basis.T @ g
         outside = self._model.mean_vjp(self.theta, g - self.basis @ inside)
         return self.reduced.whitened_gradient(nu, inside) + outside
 
     def whitened_jacobian(self, nu: Array) -> Array:
-        """∂f/∂theta of f = c + U L ν, shape (E, p)."""
+        """∂f/∂theta for f = c + U L ν, shape (E, p)."""
         p = self.theta.size
         dc = np.array([self._model.mean_jvp(self.theta, v) for v in np.eye(p)]).reshape(p, self.n).T
         result: Array = dc + self.basis @ (self.reduced.whitened_jacobian(nu) - self.basis.T @ dc)

@@ -1,7 +1,7 @@
-"""Posteriors that follow from few verbs: A ξ, Aᵀ x, A⁻¹ d, the diagonal of Σ, and log|B|.
+"""Posteriors that need few methods of their own: A ξ, Aᵀ x, A⁻¹ d, the diagonal of Σ, and log|B|.
 
-`ByRoot` derives all verbs from a root A of Σ = A Aᵀ. `RootPosterior` has it by a factor of
-I + Vᵀ W V, if f = c + V ξ has fewer degrees of freedom than elements.
+`ByRoot` derives all other methods from a root A of Σ = A Aᵀ. `RootPosterior` gets A from a factor
+of I + Vᵀ W V, if f = c + V ξ has fewer degrees of freedom than elements.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["ByRoot", "Factor", "RootPosterior", "Rooted"]
 
 
 class ByRoot(ABC):
-    """Verbs of a `Posterior` whose draws are A ξ₁, with Σ = A Aᵀ and no noise beside it."""
+    """The methods of a `Posterior` whose draws are A ξ₁, Σ = A Aᵀ, without a ξ₂."""
 
     prior: Prior
 
@@ -62,11 +62,11 @@ class ByRoot(ABC):
 
     @property
     def site_covariances(self) -> Array:
-        """Σ_ii, each as a block."""
+        """Σ_ii, each as a block of shape (1, 1)."""
         return self.variances[:, None, None]
 
     def block(self, index: NDArray[np.intp]) -> Array:
-        """Σ of some f_i: Aᵀ times a column of the identity for each."""
+        """The block of Σ for some f_i, from Aᵀ times a column of the identity for each."""
         columns = np.zeros((self.prior.n, index.size), order="F")
         columns[index, np.arange(index.size)] = 1.0
         half = self.multiply_transposed(columns)
@@ -74,7 +74,7 @@ class ByRoot(ABC):
         return sigma
 
     def differentiable(self) -> Self:
-        """As it is."""
+        """The posterior itself, which needs no preparation."""
         return self
 
     def dual(self, b: Array) -> Array:
@@ -82,7 +82,7 @@ class ByRoot(ABC):
         return b - self._W.times(self.covariance_times(b))
 
     def center(self, nu: Array) -> tuple[Array, Array]:
-        """ẑ = Σ ν, and a = ν − W ẑ: K a would have the rounding of a times the variances of K."""
+        """ẑ = Σ ν and a = ν − W ẑ. K a would have the rounding error of a times K's variances."""
         z = self.covariance_times(nu)
         return nu - self._W.times(z), z
 
@@ -106,7 +106,7 @@ class ByRoot(ABC):
 
     @property
     def coordinates_shape(self) -> tuple[int, int]:
-        """Of one draw's coordinates: f has r degrees of freedom."""
+        """Shape of the coordinates of a draw, which has r degrees of freedom."""
         return 1, self.prior.rank
 
     def deviations(self, xi: Array) -> Array:
@@ -114,12 +114,12 @@ class ByRoot(ABC):
         return self.multiply(xi[0])
 
     def whitened_deviations(self, xi: Array) -> tuple[Array, Array]:
-        """The same, and L⁻¹ of them."""
+        """The same draws, and L⁻¹ times them."""
         deviations = self.deviations(xi)
         return deviations, self.prior.solve(deviations)
 
     def coordinates(self, rng: np.random.Generator, deviation: Array) -> Array:
-        """ξ₁ = A⁻¹ of a deviation: nothing is left to be drawn."""
+        """ξ₁ = A⁻¹ times a deviation, which determines it."""
         return self.solve(deviation)[None]
 
     # The sites as noisy data
@@ -143,7 +143,7 @@ class ByRoot(ABC):
 
 
 class Factor(Protocol):
-    """A = R Rᵀ. x is in the order of f; ξ need not be."""
+    """A root of A = R Rᵀ. x has the order of f; ξ may have another one."""
 
     @property
     def log_determinant(self) -> float:
@@ -166,11 +166,11 @@ class Factor(Protocol):
         """Rᵀ x."""
 
 
-# By a root of K
+# Posteriors from a root of K
 
 
 class Rooted(Prior, Protocol):
-    """f = c + V ξ."""
+    """A prior f = c + V ξ."""
 
     @property
     def root(self) -> Array:
@@ -200,7 +200,7 @@ class RootPosterior(ByRoot):
 
     @cached_property
     def _half(self) -> Array:
-        """L_B⁻¹ Vᵀ, shape (r, E): one O(n³) operation or less."""
+        """L_B⁻¹ Vᵀ, shape (r, E): at most one O(n³) operation."""
         tally.cubic_ops += 1
         return self._B.solve(np.asfortranarray(self.prior.root.T))
 
@@ -220,7 +220,7 @@ class RootPosterior(ByRoot):
         return np.where(self.precision.filling, np.eye(blocks.shape[1]), blocks)
 
     def block(self, index: NDArray[np.intp]) -> Array:
-        """Σ of some f_i."""
+        """The block of Σ for some f_i."""
         half = self._half[:, index]
         result: Array = half.T @ half
         return result

@@ -1,7 +1,8 @@
-"""The verbs of a prior N(m, K) and of the same conditioned on Gaussian sites.
+"""The methods of a prior N(m, K), and of the prior conditioned on Gaussian sites.
 
-z stands for f − m, ξ and ν for standard normal coordinates, L for a root of K: K = L Lᵀ. A verb
-that is a linear map takes a vector (n,) or columns (n, N), and returns a new array.
+In these docstrings z is f − m, ξ and ν are standard normal coordinates, and L is a root of K:
+K = L Lᵀ. A method that is a linear map takes a vector (n,) or columns (n, N), and returns a new
+array.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ class GaussianModel(Protocol):
 
     @property
     def enters_cov(self) -> NDArray[np.bool_]:
-        """Which of the p components of theta the covariance depends on."""
+        """Whether the covariance depends on each component of theta, shape (p,)."""
 
     @property
     def amplitudes(self) -> Array:
-        """k (p,): K(theta + δ e_j) = exp(k_j δ) K(theta) for every δ; 0 where there is no such k_j.
+        """k (p,): K(theta + δ e_j) = exp(k_j δ) K(theta) for every δ; 0 if there is no such k_j.
 
-        What `find_amplitudes` finds, or zeros: then every change of theta_j costs a factorization.
+        `find_amplitudes` finds k. If k_j is 0, every change of theta_j costs a factorization.
         """
 
     def mean(self, theta: Array) -> Array:
@@ -56,7 +57,7 @@ class Prior(Protocol):
 
     @property
     def theta(self) -> Array:
-        """Where it is, shape (p,): what a search for q may depend on."""
+        """theta, shape (p,), on which the search for q may depend."""
 
     @property
     def n(self) -> int:
@@ -64,7 +65,7 @@ class Prior(Protocol):
 
     @property
     def rank(self) -> int:
-        """r: the length of ξ and ν, n where K is positive definite."""
+        """r, the length of ξ and ν; n if K is positive definite."""
 
     @property
     def mean(self) -> Array:
@@ -76,25 +77,25 @@ class Prior(Protocol):
 
     @property
     def is_proper(self) -> bool:
-        """Whether K is positive definite; if not, only `condition` and K x may be asked."""
+        """Whether K is positive definite. If not, only `condition` and K x may be called."""
 
     def moved(self, theta: Array) -> Prior | None:
-        """The prior at another theta, with what the two share; ``None`` if K is no number there."""
+        """The prior at another theta, sharing what is equal; ``None`` if K cannot be computed."""
 
     def has_covariance_of(self, other: Prior) -> bool:
-        """Whether K is the same matrix, and not only equal."""
+        """Whether both priors share one object for K; equal values are not enough."""
 
     def condition(self, W: Precision) -> Posterior | None:
-        """The prior times exp(−½ zᵀ W z), W ≥ 0; ``None`` where rounding leaves nothing of it."""
+        """The prior times exp(−½ zᵀ W z), W ≥ 0; ``None`` if rounding errors prevent it."""
 
     def multiply(self, xi: Array) -> Array:
-        """L ξ: whitened variables into latent ones."""
+        """L ξ: from whitened variables to latent ones."""
 
     def multiply_transposed(self, g: Array) -> Array:
-        """Lᵀ g: a gradient in f into one in ν."""
+        """Lᵀ g: from a gradient in f to one in ν."""
 
     def solve(self, z: Array) -> Array:
-        """L⁻¹ z: latent variables into whitened ones."""
+        """L⁻¹ z: from latent variables to whitened ones."""
 
     def inverse_times(self, z: Array) -> Array:
         """K⁻¹ z."""
@@ -107,7 +108,7 @@ class Prior(Protocol):
 
     @property
     def precisions(self) -> Array:
-        """(K⁻¹)_ii, shape (n,); 0 if K is not proper."""
+        """(K⁻¹)_ii, shape (n,); 0 if K is not positive definite."""
 
     # Derivatives in theta
 
@@ -115,7 +116,7 @@ class Prior(Protocol):
         """∂ log N(f; m, K)/∂theta, shape (p,)."""
 
     def log_density_geometry(self, f: Array) -> tuple[Array, Array]:
-        """The same, and the Fisher information of N(m, K) on theta, shape (p, p)."""
+        """The same gradient, and the Fisher information of N(m, K) on theta, shape (p, p)."""
 
     def whitened_gradient(self, nu: Array, g: Array) -> Array:
         """∂(gᵀ f)/∂theta of f = m + L ν at fixed ν and g, shape (p,)."""
@@ -125,28 +126,28 @@ class Prior(Protocol):
 
 
 class Posterior(Protocol):
-    """A prior times exp(νᵀ z − ½ zᵀ W z): precision K⁻¹ + W = Σ⁻¹, whatever ν is.
+    """A prior times exp(νᵀ z − ½ zᵀ W z). Its precision is Σ⁻¹ = K⁻¹ + W for every ν.
 
-    W is a diagonal, or has a block for each set of f_i that an observation reads.
+    W is diagonal, or has a block for each set of f_i that an observation reads.
     """
 
     @property
     def prior(self) -> Prior:
-        """What was conditioned."""
+        """The prior."""
 
     @property
     def precision(self) -> Any:
-        """W as it was given: see `Precision`."""
+        """W in its original form: see `Precision`."""
 
     @property
     def log_determinant(self) -> float:
         """log|B| = log|K| − log|Σ|, B = I + W^½ K W^½."""
 
     def dual(self, b: Array) -> Array:
-        """(I + W K)⁻¹ b. With b = ν it is a = K⁻¹ E[z]: the mean is m + K a."""
+        """(I + W K)⁻¹ b. For b = ν it is a = K⁻¹ E[z], and the mean is m + K a."""
 
     def center(self, nu: Array) -> tuple[Array, Array]:
-        """a = (I + W K)⁻¹ ν and ẑ = K a = Σ ν: the mean is m + ẑ."""
+        """a = (I + W K)⁻¹ ν and ẑ = K a = Σ ν. The mean is m + ẑ."""
 
     def precision_times(self, x: Array) -> Array:
         """W x."""
@@ -162,7 +163,7 @@ class Posterior(Protocol):
 
     @property
     def shares(self) -> Array:
-        """1 − (W Σ)_ii, shape (n,): the share of each precision that is not its own site's."""
+        """1 − (W Σ)_ii, shape (n,): one minus the leverage of each site."""
 
     @property
     def variances(self) -> Array:
@@ -170,22 +171,22 @@ class Posterior(Protocol):
 
     @property
     def site_covariances(self) -> Array:
-        """Σ's blocks on the sets of W, shape (G, s, s); the identity where a set is filled up."""
+        """Σ's blocks on the sets of W, (G, s, s), filled up by the identity if a set is smaller."""
 
     def block(self, index: NDArray[np.intp]) -> Array:
-        """Σ of some f_i."""
+        """The block of Σ for some f_i."""
 
     # Draws
 
     @property
     def coordinates_shape(self) -> tuple[int, int]:
-        """Of the coordinates ξ of one draw: (2, n), ξ = (ξ₁, ξ₂), or (1, r) without a ξ₂."""
+        """Shape of the coordinates ξ of a draw: (2, n), ξ = (ξ₁, ξ₂), or (1, r) without a ξ₂."""
 
     def deviations(self, xi: Array) -> Array:
-        """N(0, Σ) from standard normal coordinates of N draws, in a last axis -> (n, N)."""
+        """N draws of N(0, Σ), (n, N), from standard normal coordinates with a last axis N."""
 
     def whitened_deviations(self, xi: Array) -> tuple[Array, Array]:
-        """The same (n, N), and L⁻¹ of them, (r, N)."""
+        """The same draws (n, N), and L⁻¹ times them, (r, N)."""
 
     def coordinates(self, rng: np.random.Generator, deviation: Array) -> Array:
         """Draw ξ given a deviation (n,): the inverse of `deviations`."""
@@ -208,22 +209,22 @@ class Posterior(Protocol):
         """log N(r; 0, B)."""
 
     def unexplained(self, r: Array) -> Array:
-        """B⁻¹ r: what of r is noise."""
+        """B⁻¹ r, the expectation of the noise in r."""
 
     # Derivatives in theta
 
     def differentiable(self) -> Posterior:
-        """The same, ready for `evidence_gradient`, with `variances` at no further cost."""
+        """The same, prepared for `evidence_gradient`; `variances` then has no further cost."""
 
     def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
         """⟨½ a aᵀ − ½ (K + W⁻¹)⁻¹ + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m, shape (p,); v = 0 by default.
 
-        With a = ``dual(nu)`` and v = 0 it is the gradient of log ∫ N(f; m, K) ∏ t_i(f_i) df.
+        For a = ``dual(nu)`` and v = 0 it is the gradient of log ∫ N(f; m, K) ∏ t_i(f_i) df.
         """
 
 
 class WithoutSlopes:
-    """Verbs that nobody asks for where ``model.has_theta_gradient`` is false."""
+    """Derivatives in theta that raise: not called if ``model.has_theta_gradient`` is false."""
 
     def _refuse(self, *arguments: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no derivatives in theta.")

@@ -1,9 +1,9 @@
-"""W, the precision that sites add to that of a prior: a diagonal, or a block for each set of f_i.
+"""W, the precision of Gaussian sites: a diagonal matrix, or a block for each set of f_i.
 
-If each observation reads one f_i, W is a vector. If one reads several, as that of a class reads one
-latent variable per class, f falls into sets that no observation joins, and W has a block for each:
-`SiteBlocks`, or `ClassBlocks` for the curvature of a softmax. The algebra of a posterior asks
-either of them for W x and W^½ x.
+If each observation reads one f_i, W is a vector. If an observation reads several, such as one
+latent variable per class, f is divided into sets that no observation joins, and W has a block for
+each set: `SiteBlocks`, or `ClassBlocks` for the curvature of a softmax. A posterior uses W through
+W x and W^½ x.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ __all__ = [
 ]
 
 SINGULAR, TINY = 1e-6, 1e-10
-"""Least eigenvalue of a block, as a share of the largest element of all, and as it is."""
+"""Least eigenvalue of a block, relative to the largest element of all blocks, and absolute."""
 
 
 @dataclass(frozen=True, eq=False)
 class SiteBlocks:
-    """W with W_ij = 0 where f_i and f_j are in different sets.
+    """W with W_ij = 0 if f_i and f_j are in different sets.
 
     Attributes
     ----------
     sets : ndarray of int, shape (G, s)
-        Which f_i each set has, every f_i once. A set of fewer than s is filled up with −1.
+        The f_i in each set, every f_i once. A set with fewer than s is filled up with −1.
     values : ndarray, shape (G, s, s)
-        The block of each set, symmetric; where the set is filled up, that of an identity.
+        The block of each set, symmetric. It is filled up with an identity.
 
     Examples
     --------
@@ -59,13 +59,13 @@ class SiteBlocks:
 
     @classmethod
     def of_products(cls, sets: NDArray[np.intp], products: Array) -> SiteBlocks:
-        """From M v_k, rows (s, n) of products with 1 at the k-th element of each set."""
+        """The symmetrized blocks of M from rows M v_k, (s, n), v_k 1 at each set's k-th element."""
         columns = gathered(sets, np.ascontiguousarray(products.T))
         values = 0.5 * (columns + columns.swapaxes(1, 2))
         return cls(sets, values).like(values)
 
     def times(self, x: Array) -> Array:
-        """W x, of a vector (n,) or of columns (n, N)."""
+        """W x, for a vector (n,) or columns (n, N)."""
         return self._through(x)
 
     def root_times(self, x: Array) -> Array:
@@ -78,7 +78,7 @@ class SiteBlocks:
         return scattered(self.sets, blocks, len(x)).reshape(x.shape)
 
     def like(self, values: Array) -> SiteBlocks:
-        """Blocks of this kind, with these values or near to them."""
+        """Blocks of this kind with these values, or values near them."""
         return replace(self, values=np.where(self.filling, np.eye(self.sets.shape[1]), values))
 
     def toward(self, other: SiteBlocks, share: float) -> SiteBlocks:
@@ -89,7 +89,8 @@ class SiteBlocks:
     def less_one(self) -> tuple[Array, Array, Array] | None:
         """D > 0, v and 1 − |v_g|² with W_g = D_g^½ (I − v_g v_gᵀ) D_g^½.
 
-        Shapes (G, s), (G, s) and (G,). Two f_i have them always; ``None`` if there are none.
+        Shapes (G, s), (G, s) and (G,). They exist for all positive definite blocks of two f_i;
+        ``None`` if they do not.
         """
         if self.sets.shape[1] != 2 or (self.sets < 0).any():
             return None
@@ -103,12 +104,12 @@ class SiteBlocks:
 
     @cached_property
     def n(self) -> int:
-        """Elements of f."""
+        """Number of elements of f."""
         return int((self.sets >= 0).sum())
 
     @cached_property
     def _root(self) -> Array:
-        """By eigenvectors: there also for a block that is singular."""
+        """W^½ from eigenvectors, which exists also if a block is singular."""
         eigenvalues, vectors = np.linalg.eigh(self.values)
         scaled = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))[:, None, :]
         root: Array = scaled @ vectors.swapaxes(1, 2)
@@ -131,7 +132,7 @@ class SiteBlocks:
 
     @cached_property
     def filling(self) -> NDArray[np.bool_]:
-        """Where the values are not those of an f_i, shape (G, s, s)."""
+        """Where a set is filled up, shape (G, s, s)."""
         beyond = self.sets < 0
         filling: NDArray[np.bool_] = beyond[:, :, None] | beyond[:, None, :]
         return filling
@@ -164,11 +165,11 @@ class Diagonal:
 
 
 Precision = Array | SiteBlocks
-"""W (n,), or its blocks."""
+"""W, as a diagonal (n,) or as blocks."""
 
 
 def rooted(W: Precision) -> Diagonal | SiteBlocks:
-    """W as what multiplies."""
+    """W as an object with the products W x and W^½ x."""
     return W if isinstance(W, SiteBlocks) else Diagonal(W)
 
 
@@ -178,7 +179,7 @@ def diagonal(W: Precision) -> Array:
 
 
 def nonnegative(W: Precision) -> Precision:
-    """W without what is negative of it; blocks are made positive, so that they have an inverse."""
+    """W with negative values replaced by 0; blocks are made positive definite."""
     if isinstance(W, SiteBlocks):
         return W.at_least(max(SINGULAR * np.abs(W.values).max(), TINY), np.ones(W.n))
     return np.maximum(W, 0.0)
@@ -194,17 +195,17 @@ def between(W: Precision, V: Precision, share: float) -> Precision:
 
 
 def is_finite(W: Precision) -> bool:
-    """Whether W is made of numbers."""
+    """Whether W is finite."""
     return bool(np.isfinite(W.values if isinstance(W, SiteBlocks) else W).all())
 
 
 def gathered(sets: NDArray[np.intp], x: Array) -> Array:
-    """Elements of a vector, or rows of columns, by set: (G, s) or (G, s, N), 0 where filled up."""
+    """Elements of a vector or rows of columns by set, (G, s) or (G, s, N), filled up with 0."""
     rows: Array
     if _consecutive(sets, len(x)):
         rows = x.reshape(*sets.shape, *x.shape[1:])
     else:
-        # Row −1 is the last: that of the zeros.
+        # Row −1 is the last one, which is 0.
         rows = np.concatenate([x, np.zeros((1, *x.shape[1:]))])[sets]
     return rows
 
@@ -219,7 +220,7 @@ def scattered(sets: NDArray[np.intp], by_set: Array, n: int) -> Array:
 
 
 def _consecutive(sets: NDArray[np.intp], n: int) -> bool:
-    """Whether sets are f as it lies in memory, which saves copies."""
+    """Whether the sets are consecutive elements of f, which saves copies."""
     return sets.size == n and np.array_equal(sets.ravel(), np.arange(n))
 
 
@@ -227,20 +228,20 @@ def _consecutive(sets: NDArray[np.intp], n: int) -> bool:
 
 
 LEAST = 1e-12
-"""Share of √(W_cc W_dd) that −W_cd has at least, and of the largest W_dd that W_cc has."""
+"""Least −W_cd, relative to √(W_cc W_dd), and least W_cc, relative to the largest W_dd."""
 
 LEAST_CURVATURE = 1e-100
-"""Least curvature: it has a logarithm, and its square is no zero."""
+"""Least W_cc, whose square is not 0 in floating point."""
 
 STEPS, STEP = 30, 2.0
-"""Of Newton's method for a logarithm, and the longest of them."""
+"""Most steps of Newton's method for a logarithm, and the length of the longest."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClassBlocks(SiteBlocks):
-    """W_g = diag(D_g) − u_g u_gᵀ with u > 0 and Σ_c u_c²/D_c < 1, all sets of s ≥ 3 f_i.
+    """Blocks W_g = diag(D_g) − u_g u_gᵀ with u > 0 and Σ_c u_c²/D_c < 1, for sets of s ≥ 3 f_i.
 
-    Any two have all their convex combinations among them: u_c²/D_c is convex in u_c and D_c.
+    They are a convex set, because u_c²/D_c is jointly convex in u_c and D_c.
 
     Attributes
     ----------
@@ -259,18 +260,18 @@ class ClassBlocks(SiteBlocks):
 
     @classmethod
     def of(cls, sets: NDArray[np.intp], D: Array, u: Array) -> ClassBlocks:
-        """Of D and u, each of shape (G, s)."""
+        """Blocks from D and u, each of shape (G, s)."""
         values = -u[:, :, None] * u[:, None, :]
         values[:, *np.diag_indices(u.shape[1])] += D
         return cls(sets, values, u)
 
     @classmethod
     def nearest(cls, sets: NDArray[np.intp], curvature: Array) -> ClassBlocks:
-        """Blocks with the diagonal of a curvature (G, s, s), and nearly what is beside it.
+        """Blocks with the diagonal of a curvature (G, s, s), and nearly its other elements.
 
-        −W_cd = u_c u_d is a sum in logarithms, of which least squares have a closed form. A common
-        factor t then makes the block singular, as that of a softmax is: Σ_c t²u_c²/D_c = 1 with
-        D_c = W_cc + t²u_c². Of a softmax, whose blocks have this form, it is 1.
+        log(−W_cd) = log u_c + log u_d, for which least squares have a closed form. A common factor
+        t then makes the block singular, as it is for a softmax: Σ_c t²u_c²/D_c = 1 with
+        D_c = W_cc + t²u_c². For a softmax, whose blocks have this form, t = 1.
         """
         s = curvature.shape[1]
         if not np.isfinite(curvature).all():
@@ -283,7 +284,7 @@ class ClassBlocks(SiteBlocks):
         logarithms = np.log(np.maximum(beside, LEAST))
         sums = logarithms.sum(axis=2) - np.einsum("gcc->gc", logarithms)
         log_ratio = sums - sums.sum(axis=1, keepdims=True) / (2.0 * (s - 1))
-        log_ratio *= 2.0 / (s - 2)  # of u_c² to W_cc
+        log_ratio *= 2.0 / (s - 2)  # log(u_c²/W_cc)
         for _ in range(STEPS):
             share = 1.0 / (1.0 + np.exp(-log_ratio))  # u_c²/D_c
             excess = share.sum(axis=1) - 1.0
@@ -308,11 +309,11 @@ class ClassBlocks(SiteBlocks):
         return D, v, 1.0 - (v**2).sum(axis=1)
 
     def like(self, values: Array) -> ClassBlocks:
-        """Blocks of this kind, near to values."""
+        """Blocks of this kind near these values."""
         return self.nearest(self.sets, values)
 
     def toward(self, other: SiteBlocks, share: float) -> ClassBlocks:
-        """Go a share of the way in D and u."""
+        """Interpolate D and u linearly."""
         assert isinstance(other, ClassBlocks)
         D, u = self.D, self.u
         return self.of(self.sets, D + share * (other.D - D), u + share * (other.u - u))

@@ -1,7 +1,8 @@
-"""Algebra of sparse symmetric matrices: the pattern of a factor once, its numbers at each theta.
+"""Sparse Cholesky factors: their pattern is found once, and their values at each theta.
 
-A = L Lᵀ, with L in compressed columns in an order in which it has few elements. What a verb costs
-is the elements of L, or the sum of their squares by column: n log n and n^1.5 for a map of n areas.
+A = L Lᵀ, with L in compressed columns, in an order in which L has few elements. Solving costs as
+many operations as L has elements, n log n for a map of n areas. Factorizing costs the sum over
+columns of their squared numbers of elements, n^1.5.
 """
 
 from __future__ import annotations
@@ -24,28 +25,28 @@ __all__ = ["Pattern", "SparseFactor", "fill_reducing_order"]
 Index = NDArray[np.intp]
 
 DENSE = 64
-"""Columns of a dense end of L from which on LAPACK factorizes it, as a supernode.
+"""Fewest dense last columns of L that LAPACK factorizes as one matrix, a supernode.
 
-By hand, with packing and unpacking: as fast as the loop at 40 columns, twice as fast at 64, seven
-times at 200, 23 times at 400.
+With packing and unpacking, LAPACK is as fast as the loop at 40 columns, twice as fast at 64, seven
+times at 200, and 23 times at 400.
 """
 
 
 def fill_reducing_order(neighbors: csc_array) -> Index:
-    """An order in which the factor has few elements: that of minimum degree (Liu 1985).
+    """The minimum degree order, in which the factor has few elements (Liu 1985).
 
     Parameters
     ----------
     neighbors : sparse array, shape (n, n)
-        Symmetric; where it has a number two elements are joined.
+        Symmetric. Two elements are neighbors if the entry is not 0.
 
     Returns
     -------
     ndarray of int, shape (n,)
-        Which element comes first, second, and so on.
+        The first element, the second, and so on.
     """
     n = neighbors.shape[0]
-    # Only the pattern matters: with this diagonal no pivot is looked for.
+    # Only the pattern matters. With a dominant diagonal SuperLU needs no pivoting.
     joined = (abs(neighbors) > 0).astype(np.float64)
     dominant = csc_array(joined + (joined.sum(axis=0).max() + 1.0) * eye_array(n))
     factor = splu(
@@ -59,19 +60,19 @@ def fill_reducing_order(neighbors: csc_array) -> Index:
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """Where a symmetric matrix and its factor have elements: made by `of`, once per model.
+    """The pattern of a symmetric matrix A and its factor L, made by `of` once per model.
 
     Attributes
     ----------
     order : ndarray of int, shape (n,)
-        Which element of x is the i-th of the factor's order.
+        The element of x that is the i-th in the factor's order.
     rows, columns : ndarray of int, shape (q,)
-        Elements of the lower triangle of A, in the factor's order, each column's together.
+        Elements of the lower triangle of A, in the factor's order, column by column.
     starts, below : ndarray of int
-        Of L, in compressed columns: where each column starts, (n + 1,), and the rows of its
-        elements, the diagonal first.
+        L in compressed columns: the start of each column, (n + 1,), and the rows of its elements,
+        the diagonal first.
     place : ndarray of int, shape (q,)
-        Which element of L each of A is.
+        The position in L of each element of A.
     """
 
     order: Index
@@ -83,7 +84,7 @@ class Pattern:
 
     @classmethod
     def of(cls, A: csc_array, order: Index | None = None) -> Pattern:
-        """The pattern of a symmetric sparse array, whose diagonal counts whether there or not."""
+        """The pattern of a symmetric sparse array and its whole diagonal."""
         n = A.shape[0]
         order = fill_reducing_order(A) if order is None else order
         there = csc_array(abs(A) + eye_array(n))[order][:, order].tocoo()
@@ -94,26 +95,26 @@ class Pattern:
         by_row = np.lexsort((columns, rows))
         row_starts = np.searchsorted(rows[by_row], np.arange(n + 1)).astype(np.intp)
         starts, below = loops.fill(row_starts, columns[by_row], n)
-        # Rows of a column of L increase: each element of A is found by (column, row).
+        # The rows in a column of L increase, so a search by (column, row) finds an element of A.
         key = np.repeat(np.arange(n), np.diff(starts)) * n + below
         place = np.searchsorted(key, columns * n + rows).astype(np.intp)
         return cls(order, rows, columns, starts, below, place)
 
     @property
     def size(self) -> int:
-        """Elements of L."""
+        """Number of elements of L."""
         return self.below.size
 
     @property
     def n(self) -> int:
-        """Rows of A."""
+        """Number of rows of A."""
         return self.order.size
 
     @cached_property
     def tail(self) -> int:
-        """The first of the last columns, if these have all rows and are many; otherwise n.
+        """The first of the dense last columns of L, or n if these are fewer than `DENSE`.
 
-        A dense block of A, as the covariance of a process, comes last in a fill-reducing order.
+        A dense block of A, such as the precision of a process, comes last in this order.
         """
         is_full = np.diff(self.starts) == self.n - np.arange(self.n)
         m = self.n if is_full.all() else int(np.argmin(is_full[::-1]))
@@ -121,7 +122,7 @@ class Pattern:
 
     @cached_property
     def back(self) -> Index:
-        """Where the i-th element of x is in the factor's order."""
+        """The position of the i-th element of x in the factor's order."""
         return np.argsort(self.order)
 
     @cached_property
@@ -136,7 +137,7 @@ class Pattern:
 
     @cached_property
     def diagonal(self) -> Index:
-        """Which elements are the diagonal's, in the order of x, shape (n,)."""
+        """The positions of the diagonal among the elements, in the order of x, shape (n,)."""
         found: Index = np.flatnonzero(self.rows == self.columns)[self.back]
         return found
 
@@ -158,13 +159,13 @@ class Pattern:
 
 @dataclass(frozen=True, eq=False)
 class SparseFactor:
-    """A = L Lᵀ, up to the order: x is in the order of the model, ξ in that of the factor.
+    """A = L Lᵀ, where x has the order of the model, and ξ that of the factor.
 
     Attributes
     ----------
     pattern : Pattern
     L : ndarray
-        Elements of L, as ``pattern.below`` has them.
+        Elements of L, in the order of ``pattern.below``.
     """
 
     pattern: Pattern
@@ -182,7 +183,7 @@ class SparseFactor:
         return y.reshape(x.shape)
 
     def _coordinates(self, xi: Array) -> Array:
-        """A copy in columns; compiled loops check no bounds."""
+        """A copy as columns. The length is checked here, since compiled loops check no bounds."""
         if len(xi) != self.pattern.n:
             raise ValueError(f"{len(xi)} coordinates of a vector that has {self.pattern.n}")
         return _columns(xi)
@@ -207,7 +208,7 @@ class SparseFactor:
 
     @cached_property
     def inverse(self) -> Array:
-        """A⁻¹ where L has elements, by Takahashi's equations."""
+        """A⁻¹ on the pattern of L, by Takahashi's equations."""
         pattern, S = self.pattern, np.zeros(self.L.size)
         if pattern.tail < pattern.n:
             begin, m = pattern.starts[pattern.tail], pattern.n - pattern.tail
@@ -224,7 +225,7 @@ class SparseFactor:
 
     @property
     def log_determinant_slopes(self) -> Array:
-        """∂ log|A| by each element of its lower triangle, in the order of the pattern."""
+        """∂ log|A| by each element of A's lower triangle, in the order of the pattern."""
         pattern = self.pattern
         once = pattern.rows == pattern.columns
         result: Array = np.where(once, 1.0, 2.0) * self.inverse[pattern.place]
@@ -232,5 +233,5 @@ class SparseFactor:
 
 
 def _columns(x: Array) -> Array:
-    """A copy, two-dimensional."""
+    """A two-dimensional copy."""
     return np.array(x, dtype=np.float64, order="C").reshape(len(x), -1)

@@ -1,4 +1,4 @@
-"""Loops over the elements of sparse matrices and of their factors, column by column."""
+"""Compiled loops over the elements of sparse matrices and their factors, column by column."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Index = NDArray[np.intp]
 
 @numba.njit(cache=True)
 def fill(row_starts: Index, columns: Index, n: int) -> tuple[Index, Index]:
-    """The columns of L, by the elimination tree: a row of L is the tree's paths from a row of A.
+    """The pattern of L: each of its rows has the elimination tree's paths from a row of A.
 
     Liu (1990), *The role of elimination trees in sparse factorization*, SIAM J. Matrix Anal. 11.
     """
@@ -72,13 +72,13 @@ def fill(row_starts: Index, columns: Index, n: int) -> tuple[Index, Index]:
 
 @numba.njit(cache=True)
 def cholesky(starts: Index, below: Index, L: Array, tail: int) -> bool:
-    """A in the place of L becomes L, column by column from those on its left.
+    """Factorize A, stored in L, in place, each column from those on its left.
 
-    From column ``tail`` on it becomes A less what those before take away, which is factorized next.
+    The columns from ``tail`` on become the Schur complement, which the caller factorizes.
     """
     n = starts.size - 1
     work = np.zeros(n)
-    # Columns whose next element is in row j are a list: its head, and what follows each.
+    # A linked list for each row j has the columns whose next element is in it.
     head, after, at = np.full(n, -1), np.full(n, -1), np.zeros(n, dtype=np.intp)
     for j in range(n):
         begin, end = starts[j], starts[j + 1]
@@ -117,7 +117,7 @@ def cholesky(starts: Index, below: Index, L: Array, tail: int) -> bool:
 
 @numba.njit(cache=True)
 def times(starts: Index, columns: Index, values: Array, x: Array, y: Array) -> None:
-    """y += A x, A by rows."""
+    """y += A x, with A in compressed rows."""
     for i in range(starts.size - 1):
         for p in range(starts[i], starts[i + 1]):
             for c in range(x.shape[1]):
@@ -170,16 +170,16 @@ def multiply_transposed(starts: Index, below: Index, L: Array, x: Array) -> None
 
 @numba.njit(cache=True)
 def takahashi(starts: Index, below: Index, L: Array, S: Array, tail: int) -> Array:
-    """(L Lᵀ)⁻¹ where L has elements, each column from those after it, into S.
+    """Write (L Lᵀ)⁻¹ on the pattern of L into S, each column from those after it.
 
-    From column ``tail`` on S has it already.
+    S already has the columns from ``tail`` on.
 
     With Σ = (L Lᵀ)⁻¹, Σ_ij = (δ_ij / L_jj − Σ_{k > j} L_kj Σ_ik) / L_jj for i ≥ j. All Σ_ik that
-    column j asks for are in the pattern, since the rows of a column of L are all joined.
+    column j needs are in the pattern, because L has elements for all pairs of rows of a column.
     Takahashi, Fagan and Chen (1973); Erisman and Tinney (1975).
     """
     n = starts.size - 1
-    # Rows that are not in column j have no L_ij: what is added to their totals is never read.
+    # ``total`` of a row that is not in column j is never read.
     total, mine = np.zeros(n), np.zeros(n)
     for j in range(tail - 1, -1, -1):
         begin, end = starts[j], starts[j + 1]
@@ -188,7 +188,7 @@ def takahashi(starts: Index, below: Index, L: Array, S: Array, tail: int) -> Arr
             total[below[p]] = 0.0
         for p in range(begin + 1, end):
             k, share = below[p], L[p]
-            # Σ is symmetric: what of column k is below it belongs to the total of k, too.
+            # Σ is symmetric: elements of column k below its diagonal add to the total of k, too.
             of_k = share * S[starts[k]]
             for q in range(starts[k] + 1, starts[k + 1]):
                 i = below[q]

@@ -5,8 +5,8 @@ a field with smoothness ν = 1 in two dimensions have the precision
 
     Q = τ² (κ⁴ C + 2 κ² G + G C⁻¹ G) = τ² K C⁻¹ K,   K = κ² C + G
 
-(Lindgren, Rue and Lindström 2011, equation 10). K is as sparse as the mesh. Its factor is that of
-Q, too: Q = R Rᵀ with R = τ K C^(−1/2), and its condition number is the root of that of Q.
+(Lindgren, Rue and Lindström 2011, equation 10). K is as sparse as the mesh. A factor of K serves
+for Q = R Rᵀ, R = τ K C^(−1/2), and the condition number of K is the root of that of Q.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["FiniteElements", "MaternFactor", "OfMesh"]
 
 
 class FiniteElements:
-    """C and G of a mesh, and what is made of them once.
+    """C and G of a mesh, and matrices that are computed from them once.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class FiniteElements:
 
     @cached_property
     def _pattern(self) -> tuple[Pattern, Array]:
-        """That of K, and the elements of G."""
+        """The pattern of K, and the elements of G."""
         pattern = Pattern.of(self.G)
         return pattern, pattern.elements(self.G)
 
@@ -57,20 +57,20 @@ class FiniteElements:
         return pattern.factorize(values)
 
     def log_determinant(self, square: float) -> tuple[float, float]:
-        """log|κ² C + G| and its derivative by κ², Σ c_i (K⁻¹)_ii; nan where K has no factor."""
+        """log|κ² C + G| and its derivative by κ², Σ c_i (K⁻¹)_ii; NaN if K has no factor."""
         factor = self.factorize(math.sqrt(square)) if square > 0.0 else None
         if factor is None:
             return math.nan, math.nan
         return factor.log_determinant, float(self.c @ factor.inverse_diagonal)
 
     def times(self, kappa: float, x: Array) -> Array:
-        """K x, of a vector or of columns."""
+        """K x, for a vector or columns."""
         result: Array = kappa**2 * (self.c * x.T).T + self.G @ x
         return result
 
     @cached_property
     def pattern(self) -> Pattern:
-        """That of Q."""
+        """The pattern of Q."""
         return Pattern.of(abs(self.G) + abs(self._H))
 
     @cached_property
@@ -99,7 +99,7 @@ class MaternFactor:
     elements : FiniteElements
     kappa, tau : float
     K : SparseFactor
-        Of κ² C + G.
+        The factor of K = κ² C + G.
     """
 
     elements: FiniteElements
@@ -120,7 +120,7 @@ class MaternFactor:
 
     @property
     def inverse_diagonal(self) -> Array:
-        """(Q⁻¹)_ii, by a factor of Q itself."""
+        """(Q⁻¹)_ii, from a factor of Q itself."""
         factor = self.elements.pattern.factorize(self.elements.precision(self.kappa, self.tau))
         return np.full(self.elements.n, np.nan) if factor is None else factor.inverse_diagonal
 
@@ -145,7 +145,7 @@ class MaternFactor:
 
 
 class OfMesh:
-    """x ~ N(0, Q⁻¹), a `Family` of two numbers κ and τ.
+    """The `Family` x ~ N(0, Q⁻¹) of two numbers κ and τ.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ class OfMesh:
         self.constraint, self._mean = np.zeros((self.n, 0)), np.zeros(self.n)
 
     def at(self, *values: Array) -> FamilyAt | None:
-        """``None`` where κ or τ is not positive, or K has no factor to rounding."""
+        """The prior at κ and τ; ``None`` if one is not positive, or if K cannot be factorized."""
         kappa, tau = (float(each) for each in values)
         if not 0.0 < tau < np.inf:
             return None

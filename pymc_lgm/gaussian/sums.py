@@ -1,15 +1,15 @@
-"""Sums of Gaussian families: eta = c + A x with a sparse A, x of one family after another.
+"""Sums of Gaussian families: eta = c + A x with a sparse A, where x has a part for each family.
 
-The vector that is sampled is f = (x, eta), of which observations read the second part. Its prior
-has the degrees of freedom of x, so nothing is asked of A: its range may move with theta, its rows
-may be alike, and eta may have more elements than x or fewer. All that a posterior asks for follows
-from one sparse factor,
+The sampled vector is f = (x, eta), and observations read eta. The prior of f has the degrees of
+freedom of x, so A can be any matrix: its range may depend on theta, its rows may be equal, and eta
+may have more elements than x or fewer. A posterior needs one sparse factor, of
 
     P = Q + U S Uᵀ + W_x + Aᵀ W_eta A,
 
-whose pattern does not depend on theta or W: it is ordered and analyzed once per model. Marginal
-variances of eta, a_iᵀ P⁻¹ a_i, come from the inverse on the pattern of the factor, which has every
-pair of elements of x that a row of A reads (Takahashi, Fagan and Chen 1973; Rue and Held 2005).
+The pattern of P does not depend on theta or W, so it is ordered and analyzed once per model. The
+marginal variances of eta, a_iᵀ P⁻¹ a_i, follow from the inverse on the pattern of the factor, which
+has every pair of elements of x that a row of A reads (Takahashi, Fagan and Chen 1973; Rue and Held
+2005).
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ __all__ = ["Layout", "SumAt", "SumModel", "SumPosterior", "SumPrior"]
 Index = NDArray[np.intp]
 
 CERTAIN = 1e12
-"""(K⁻¹)_ii: given all other elements of f, an element of f is known."""
+"""Used for (K⁻¹)_ii, which is infinite: the other elements of f determine each element."""
 
 OUTSIDE = 1e-6
-"""Distance of eta from c + A x, in units of eta, at which an f is none of this prior's."""
+"""Relative distance of eta from c + A x beyond which the prior density of f is 0."""
 
 
 class Layout:
-    """Where Q, A and P have elements, once per model.
+    """The patterns of Q, A and P, made once per model.
 
     Parameters
     ----------
     families : sequence of Family
     starts, columns : ndarray of int
-        Of A, in compressed rows: where each row starts, (E + 1,), and which element of x each of
-        its numbers multiplies.
+        A in compressed rows: the start of each row, (E + 1,), and the element of x that each of its
+        numbers multiplies.
     sets : ndarray of int, shape (G, s), optional
         Elements of f that observations read together, as in `SiteBlocks`.
     """
@@ -109,7 +109,7 @@ class Layout:
         )
 
     def _elements(self, rows: Index, columns: Index) -> Index:
-        """Which elements of P some pairs are."""
+        """The positions in P of some pairs of elements of x."""
         one, two = self.pattern.back[rows], self.pattern.back[columns]
         key = np.minimum(one, two) * self.N + np.maximum(one, two)
         return np.searchsorted(self._keys, key).astype(np.intp)
@@ -121,7 +121,7 @@ class Layout:
 
 
 def _pairs(starts: Index, columns: Index) -> tuple[Index, Index]:
-    """Elements of x that a row of A reads together, in the order of `loops.add_gram`."""
+    """Pairs of elements of x that a row of A reads, in the order of `loops.add_gram`."""
     first, second = [], []
     for i in range(starts.size - 1):
         row = columns[starts[i] : starts[i + 1]]
@@ -134,7 +134,7 @@ def _pairs(starts: Index, columns: Index) -> tuple[Index, Index]:
 
 
 def _joined(sets: Index | None, N: int) -> tuple[Index, tuple[Index, Index, Index]]:
-    """Rows of A in the same set, (K, 2), and where each pair is in the values of `SiteBlocks`."""
+    """Pairs of rows of A in the same set, (K, 2), and their places in `SiteBlocks.values`."""
     if sets is None or sets.shape[1] == 1:
         nothing = np.zeros(0, dtype=np.intp)
         return np.zeros((0, 2), dtype=np.intp), (nothing, nothing, nothing)
@@ -145,7 +145,7 @@ def _joined(sets: Index | None, N: int) -> tuple[Index, tuple[Index, Index, Inde
 
 
 def _products(starts: Index, columns: Index, rows: Index) -> tuple[Index, Index]:
-    """Elements of x that two rows of A read, in the order of `loops.add_products`."""
+    """Pairs of elements of x that two rows of A read, in the order of `loops.add_products`."""
     nothing = np.zeros(0, dtype=np.intp)
     first, second = [nothing], [nothing]
     for i, j in rows:
@@ -164,11 +164,11 @@ class SumAt:
     c : ndarray, shape (E,)
         eta at x = 0.
     offset : ndarray, shape (N,)
-        What is added to x: f begins with x + offset.
+        Added to x: f begins with x + offset.
     A : ndarray
         The numbers of A, in the order of ``Layout.columns``.
     families : list of FamilyAt
-        The law of x.
+        The priors of the parts of x.
     """
 
     c: Array
@@ -182,22 +182,22 @@ class SumModel(Protocol):
 
     @property
     def layout(self) -> Layout:
-        """The same at every theta."""
+        """The patterns, the same at every theta."""
 
     def sum_at(self, theta: Array) -> SumAt | None:
-        """At a theta; ``None`` where there is no proper prior."""
+        """The sum at a theta; ``None`` if it has no proper prior there."""
 
     def sum_vjp(
         self, theta: Array, c: Array, offset: Array, A: Array, families: list[list[Array]]
     ) -> Array:
-        """Derivatives in theta, (p,), of numbers weighted by these, in the shapes of `SumAt`.
+        """Derivatives in theta, (p,), of the numbers of `SumAt` with these weights.
 
-        ``families`` weights the values that each family is made of.
+        ``families`` has weights of the values that each family is computed from.
         """
 
 
 class SumPrior(WithoutSlopes):
-    """f = (x, c + A x): see `Prior`. Made by `at`. It has no derivatives in theta."""
+    """The prior of f = (x, c + A x): see `Prior`. Made by `at`. It has no derivatives in theta."""
 
     is_proper = True
 
@@ -212,23 +212,23 @@ class SumPrior(WithoutSlopes):
 
     @classmethod
     def at(cls, model: SumModel, theta: Array) -> SumPrior | None:
-        """At a theta; ``None`` where a family has no proper prior, or something is not finite."""
+        """The prior at a theta; ``None`` if a family is not proper or a number is not finite."""
         numbers = model.sum_at(theta)
         return None if numbers is None else cls(model, theta, numbers)
 
     def moved(self, theta: Array) -> SumPrior | None:
-        """At another theta."""
+        """The prior at another theta."""
         return self.at(self.model, theta)
 
     def has_covariance_of(self, other: Prior) -> bool:
-        """Whether K is the same matrix, and not only equal."""
+        """Whether both priors share one `SumAt`."""
         return isinstance(other, SumPrior) and self.numbers is other.numbers
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(N={self.layout.N}, E={self.layout.E})"
 
     def seen(self, x: Array) -> Array:
-        """(x, A x) of a vector or of columns."""
+        """(x, A x) for a vector or columns."""
         layout, out = self.layout, np.zeros((self.n, *x.shape[1:]))
         out[: layout.N] = x
         columns = x.reshape(layout.N, -1)
@@ -247,7 +247,7 @@ class SumPrior(WithoutSlopes):
 
     @property
     def log_determinant(self) -> float:
-        """log|Q⁻¹|: that of the density of x."""
+        """log|Q⁻¹|, the log determinant in the density of x."""
         return -sum(each.factor.log_determinant for each in self.numbers.families)
 
     @cached_property
@@ -258,11 +258,11 @@ class SumPrior(WithoutSlopes):
 
     @property
     def precisions(self) -> Array:
-        """(K⁻¹)_ii: next to infinite."""
+        """(K⁻¹)_ii, which is infinite: `CERTAIN`."""
         return np.full(self.n, CERTAIN)
 
     def condition(self, W: Precision) -> SumPosterior | None:
-        """Factorize P: counted as one operation; ``None`` if it is not positive definite."""
+        """Factorize P, counted as one operation; ``None`` if P is not positive definite."""
         tally.cubic_ops += 1
         own = diagonal(W)
         layout, pattern = self.layout, self.layout.pattern
@@ -285,7 +285,7 @@ class SumPrior(WithoutSlopes):
         return None if updated is None else SumPosterior(self, W, factor, updated)
 
     def inverse_of_Q(self, x: Array) -> Array:
-        """(Q + U S Uᵀ)⁻¹ x, of what the constraints leave."""
+        """(Q + U S Uᵀ)⁻¹ x, on the space that the constraints allow."""
         return self._each(self._each(x, "solve"), "solve_transposed")
 
     def multiply(self, xi: Array) -> Array:
@@ -297,11 +297,11 @@ class SumPrior(WithoutSlopes):
         return self._each(self.back(g), "solve")
 
     def solve(self, z: Array) -> Array:
-        """Rᵀ x of z = (x, A x)."""
+        """Rᵀ x for z = (x, A x)."""
         return self._each(z[: self.layout.N], "multiply_transposed")
 
     def inverse_times(self, z: Array) -> Array:
-        """(Q x, 0) of z = (x, A x): K (Q x, 0) = z."""
+        """(Q x, 0) for z = (x, A x), since K (Q x, 0) = z."""
         out = np.zeros(z.shape)
         out[: self.layout.N] = self._each(self.solve(z), "multiply")
         return out
@@ -311,7 +311,7 @@ class SumPrior(WithoutSlopes):
         return self.multiply(self.multiply_transposed(x))
 
     def log_density(self, f: Array) -> float:
-        """Of x; −inf where f is not (x, c + A x)."""
+        """The log density of x; −inf if f is not (x, c + A x)."""
         z = f - self.mean
         right = self.seen(z[: self.layout.N])
         if np.abs(z - right).max(initial=0.0) > OUTSIDE * (1.0 + np.abs(z).max(initial=0.0)):
@@ -319,7 +319,7 @@ class SumPrior(WithoutSlopes):
         nu = self.solve(z)
         return -0.5 * (float(nu @ nu) + self.log_determinant + self.rank * LOG_2PI)
 
-    # The latent variables as values that are held: see `pymc_lgm.kernels.hold.values`
+    # The latent variables as fixed values while theta moves: see `pymc_lgm.kernels.hold.values`
 
     has_values = True
 
@@ -335,11 +335,11 @@ class SumPrior(WithoutSlopes):
         return f
 
     def log_density_of_values(self, f: Array) -> float:
-        """That of x."""
+        """The log density of x."""
         return self.log_density(f)
 
     def _each(self, x: Array, verb: str) -> Array:
-        """A verb of the factor of each family, of its part of x, or of its coordinates."""
+        """Apply a method of each family's factor to its part of x, or to its coordinates."""
         of_x = verb in ("solve", "multiply_transposed")
         of_all = self.layout.parts if of_x else self.layout.coordinates
         parts = zip(self.numbers.families, of_all, strict=True)
@@ -347,7 +347,7 @@ class SumPrior(WithoutSlopes):
 
 
 class SumPosterior(WithoutSlopes, ByRoot):
-    """The same conditioned on precisions W ≥ 0: see `Posterior`."""
+    """A `SumPrior` conditioned on precisions W ≥ 0: see `Posterior`."""
 
     prior: SumPrior
 
@@ -372,16 +372,16 @@ class SumPosterior(WithoutSlopes, ByRoot):
         return self.prior.seen(self.factor.solve_transposed(xi))
 
     def multiply_transposed(self, x: Array) -> Array:
-        """R⁻¹ (g_x + Aᵀ g_eta) of x = (g_x, g_eta)."""
+        """R⁻¹ (g_x + Aᵀ g_eta) for x = (g_x, g_eta)."""
         return self.factor.solve(self.prior.back(x))
 
     def solve(self, d: Array) -> Array:
-        """Rᵀ x of d = (x, A x)."""
+        """Rᵀ x for d = (x, A x)."""
         return self.factor.multiply_transposed(d[: self.prior.layout.N])
 
     @cached_property
     def _less(self) -> tuple[Array, Array] | None:
-        """B Z and D of update and constraints: Σ is less by B Z D Zᵀ Bᵀ."""
+        """B Z and D: updates and constraints subtract B Z D Zᵀ Bᵀ from Σ."""
         if self._updated is None:
             return None
         Z, D = self._updated.less
@@ -389,7 +389,7 @@ class SumPosterior(WithoutSlopes, ByRoot):
 
     @cached_property
     def variances(self) -> Array:
-        """Σ_ii, by the inverse on the pattern of the factor."""
+        """Σ_ii, from the inverse on the pattern of the factor."""
         layout, pattern, A = self.prior.layout, self._sparse.pattern, self.prior.numbers.A
         of_x = self._sparse.inverse[pattern.starts[:-1]][pattern.back]
         of_eta = loops.quadratic_forms(layout.starts, A, layout.pairs_of_L, self._sparse.inverse)
@@ -401,7 +401,7 @@ class SumPosterior(WithoutSlopes, ByRoot):
 
     @cached_property
     def site_covariances(self) -> Array:
-        """Σ's blocks on the sets of W, (G, s, s); the identity where a set is filled up."""
+        """Σ's blocks on the sets of W, (G, s, s), filled up by the identity if a set is smaller."""
         W, layout = self.precision, self.prior.layout
         if not isinstance(W, SiteBlocks):
             return self.variances[:, None, None]
@@ -420,7 +420,7 @@ class SumPosterior(WithoutSlopes, ByRoot):
         return blocks
 
     def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
-        """⟨½ a aᵀ − ½ R + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m, R = (K + W⁻¹)⁻¹, by ∂Q, ∂A and ∂c.
+        """⟨½ a aᵀ − ½ R + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m, R = (K + W⁻¹)⁻¹, from ∂Q, ∂A and ∂c.
 
         With f = B x, K = B Q⁻¹ Bᵀ, α = Q⁻¹ Bᵀ a and β = Q⁻¹ Bᵀ v, and since R B Q⁻¹ = W B P⁻¹,
 
@@ -458,7 +458,7 @@ class SumPosterior(WithoutSlopes, ByRoot):
         return prior.model.sum_vjp(prior.theta, of_eta, of_x, right, families)
 
     def _weighted_rows(self) -> Array:
-        """(W A P⁻¹)_ij of each number A_ij."""
+        """(W A P⁻¹)_ij for each number A_ij."""
         layout, A, W = self.prior.layout, self.prior.numbers.A, self.precision
         out, own = np.zeros(A.size), diagonal(W)[layout.N :]
         inverse = self._sparse.inverse

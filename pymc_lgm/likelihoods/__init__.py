@@ -2,14 +2,13 @@
 
 Each takes the latent f of a model, does prior and posterior predictive sampling, and works with
 ``dims``, ``observed``, missing values, `pm.Data` and `pm.compute_log_likelihood` like any other
-distribution of PyMC. What sets them apart:
+distribution of PyMC. They differ from others in three ways:
 
-- **Three derivatives in f that hold up.** The log density and its first, second and third
-  derivative are finite for abs(f) up to 1000, and right to many digits where the probability
-  underflows.
+- **Three accurate derivatives in f.** The log density and its first, second and third derivative
+  are finite for abs(f) up to 1000, and right to many digits also if the probability underflows.
 - **Impossible data are refused when the model is built**, with the place and the value.
 - **They opt the model in**: `pm.sample` then picks this package's default step method for f and
-  its hyper-parameters. With any other likelihood one writes ``step=``.
+  its hyper-parameters. With any other likelihood, write ``step=``.
 
 =====================  ==========================  =================================================
 observations           likelihood                  model
@@ -23,13 +22,14 @@ one of C classes       `Softmax`                   p(y = c) = exp(f_c) / sum_k e
 one of C classes       `RobustMax`                 p(y = argmax f) = 1 - epsilon
 =====================  ==========================  =================================================
 
-How to pick. For yes or no the two hardly differ near f = 0. Choose `Logistic` to read f as log-odds
-and to be forgiving of mislabeled data, `Probit` if y is a measurement above or below a threshold.
-Counts that vary more than Poisson around exp(f) need noise of their own in f: add a white-noise
-kernel. Of classes `Softmax` is smooth; `RobustMax` cuts sharply, forgives wrong labels, and is made
-for sparse processes. `CopulaVolatility` has mean zero: subtract the mean from returns first.
+How to choose: for yes or no, both hardly differ near f = 0. Choose `Logistic` if f shall be the
+log-odds, or if some data are mislabeled; `Probit` if y tells whether a measurement is above a
+threshold. If counts vary more than a Poisson variable around exp(f), add a white-noise kernel to f.
+For classes, `Softmax` is smooth; `RobustMax` has sharp boundaries, is robust against wrong labels,
+and is meant for sparse processes. `CopulaVolatility` has mean zero: subtract the mean from returns
+first.
 
-To write one's own, write an op that draws and a distribution with its ``logp``:
+To write a likelihood of your own, write an op that draws and a distribution with its ``logp``:
 
 >>> import numpy as np
 >>> import pymc as pm
@@ -39,7 +39,7 @@ To write one's own, write an op that draws and a distribution with its ``logp``:
 ...     name = "log_gaussian_exponential"
 ...     extended_signature = "[rng],[size],()->[rng],()"
 ...     _print_name = ("LogGaussianExponential", "Exp")
-...     is_log_concave = True  # in f: without this the samplers take it for not
+...     is_log_concave = True  # in f; otherwise the samplers assume that it is not
 ...
 ...     @classmethod
 ...     def draw(cls, f, *, size, rng):
@@ -66,7 +66,7 @@ To write one's own, write an op that draws and a distribution with its ``logp``:
 >>> pm.logp(LogGaussianExponential.dist(f=0.0), 2.0).eval()
 array(-2.)
 
-An op of another kind opts in by inheriting from `LatentGaussianLikelihood`, which has no content.
+An op of another kind opts in by inheriting from the mixin `LatentGaussianLikelihood`.
 """
 
 from pymc_lgm.likelihoods.base import LatentGaussianLikelihood as LatentGaussianLikelihood

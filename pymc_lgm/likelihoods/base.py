@@ -1,4 +1,4 @@
-"""What the likelihood distributions share: the marker of an opted-in model, and checks of data."""
+"""The base classes of the likelihood distributions, with their checks of data."""
 
 import inspect
 
@@ -47,20 +47,20 @@ __all__ = [
 class LatentGaussianLikelihood:
     """Marks the op of a likelihood p(y_i | f_i) whose model opts in to the default step method.
 
-    A mixin for the op (the `SymbolicRandomVariable` or `RandomVariable` class) and not for the
-    distribution: ops are what PyMC's cloning, `pm.do` and pickling preserve.
+    This is a mixin for the op (the `SymbolicRandomVariable` or `RandomVariable` class) and not for
+    the distribution, because PyMC's cloning, `pm.do` and pickling preserve ops.
     """
 
     def probit_signs(self, y: Any) -> Any:
-        """s of y, a graph, if p(y_i | f_i) = Φ(s_i f_i): then moments have a closed form."""
+        """The graph of s if p(y_i | f_i) = Φ(s_i f_i), whose moments have a closed form."""
         return None
 
 
 def is_latent_gaussian_likelihood(rv: Variable) -> bool:
     """Tell whether a random variable is one of the likelihoods that opt a model in.
 
-    Looks through the two wrappers that PyMC may put around it: the observed or the missing part
-    of partly observed data, and the rescaling by ``total_size``.
+    PyMC may wrap such a variable as the observed or missing part of partly observed data, or to
+    rescale it by ``total_size``. These wrappers are ignored.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class LikelihoodRV(LatentGaussianLikelihood, SymbolicRandomVariable):
     Attributes
     ----------
     is_log_concave : bool
-        Whether log p(y | f) is concave in f, its first parameter, whatever the others are.
+        Whether log p(y | f) is concave in f, its first parameter, for all values of the others.
     is_softmax : bool
         Whether log p(y | f) is a weighted sum of log softmax(f)_c, with f its first parameter, the
         softmax along the last axis, and weights that are not negative.
@@ -101,7 +101,7 @@ class LikelihoodRV(LatentGaussianLikelihood, SymbolicRandomVariable):
 
     @classmethod
     def draw(cls, *params: Any, size: Any, rng: Any) -> Any:
-        """Return the next random state and draws of shape `size`; its graph is all there is."""
+        """Return the next random state and draws of shape `size`, as the op's inner graph."""
         raise NotImplementedError
 
     @classmethod
@@ -120,10 +120,10 @@ class LikelihoodRV(LatentGaussianLikelihood, SymbolicRandomVariable):
 class Likelihood(Distribution):
     """A distribution of observations given f that refuses impossible data when it is built.
 
-    Without this, PyMC casts the observed value 0.5 of a discrete variable to 0 in silence, and
-    shapes that disagree surface as an error deep inside the sampler. Data in arrays, data frames
-    and `pm.Data` are checked; symbolic data cannot be. Missing values (NaN or masked) are left to
-    PyMC, which makes them variables of the model.
+    Without these checks, PyMC would cast the observed value 0.5 of a discrete variable to 0 in
+    silence, and shapes that disagree would raise an error deep inside the sampler. Data in arrays,
+    data frames and `pm.Data` are checked; symbolic data cannot be. PyMC makes missing values (NaN
+    or masked) variables of the model.
 
     A subclass writes `outside_support`. The names of the arguments of its ``dist`` appear in the
     messages.
@@ -133,12 +133,12 @@ class Likelihood(Distribution):
     """Number of trailing axes that a parameter does not share with the data; 0 if not listed."""
 
     reads_classes: ClassVar[bool] = False
-    """Whether an observation reads a latent variable a class: then there is an `expected_logp`."""
+    """Whether an observation reads a latent variable per class, which needs an `expected_logp`."""
 
     expected_logp: ClassVar[Callable[..., TensorVariable] | None] = None
-    """(value, mean, variance, other parameters) -> E log p(y | f) of f ~ N(mean, variance).
+    """(value, mean, variance, other parameters) -> E log p(y | f) for f ~ N(mean, variance).
 
-    Of classes f_c are independent, along the last axis. ``None``: by quadrature.
+    For classes, f has independent f_c along the last axis. ``None`` means quadrature.
     """
 
     def __new__(cls, name: str, *args: Any, observed: Any = None, **kwargs: Any) -> TensorVariable:
@@ -152,7 +152,7 @@ class Likelihood(Distribution):
             shapes = {key: known_shape(value) for key, value in given.items()}
             cls.check_values(name, data, is_symbolic=isinstance(observed, Variable), shapes=shapes)
             if not isinstance(observed, Variable) or known_shape(observed) in (None, data.shape):
-                cls.check_shapes(name, data, shapes)  # of a minibatch the data are the whole
+                cls.check_shapes(name, data, shapes)  # a minibatch is smaller than the data
             if isinstance(data, np.ma.MaskedArray):
                 # A NaN behind the mask would make PyMC's cast to integers warn.
                 observed = np.ma.MaskedArray(data.filled(0), np.ma.getmaskarray(data))
@@ -166,7 +166,7 @@ class Likelihood(Distribution):
     def _expected(
         cls, name: str, f: Projected, given: Mapping[str, Any], observed: Any, options: Any
     ) -> TensorVariable:
-        """Observe a process through its inducing variables."""
+        """Observe a process that is represented by inducing variables."""
         others = [key for key in given if key != "f"]
 
         def dist(f: Any, *values: Any) -> TensorVariable:
@@ -192,7 +192,7 @@ class Likelihood(Distribution):
     def outside_support(
         cls, values: np.ndarray, shapes: Mapping[str, tuple[int, ...] | None]
     ) -> tuple[np.ndarray, str]:
-        """Return which values are impossible, and in words what is possible and how to get it."""
+        """Return which values are impossible, and words that say what is possible instead."""
         raise NotImplementedError
 
     @classmethod
@@ -248,7 +248,7 @@ def concrete(observed: Any) -> np.ndarray | None:
             "observed holds strings, which are not numbers. Write labels as numbers, as in "
             "np.unique(y, return_inverse=True)[1]."
         )
-    # PyMC converts twice as well: the second pass masks the NaN of what the first made an array.
+    # Twice, as in PyMC: the second pass masks NaN in data that the first converted to an array.
     data = convert_observed_data(convert_observed_data(observed))
     if isinstance(data, Variable):
         try:
@@ -267,7 +267,7 @@ def _has_strings(values: Any) -> bool:
 
 
 def as_inputs(X: Any, name: str = "X") -> Any:
-    """Return inputs of a process as an array: a data frame, a list or an array; not a variable."""
+    """Return inputs of a process as an array, from a data frame, list or array; keep a variable."""
     if isinstance(X, Variable):
         return X
     array = np.asarray(X)
@@ -287,7 +287,7 @@ def as_inputs(X: Any, name: str = "X") -> Any:
 
 
 def known_shape(parameter: Any) -> tuple[int, ...] | None:
-    """Return the shape that a parameter has now, or None if that takes more than a look.
+    """Return the present shape of a parameter, or None if it is not known without evaluation.
 
     A shape that comes from `pm.Data` or from dims counts as known, with its present value.
     """
@@ -302,14 +302,14 @@ def known_shape(parameter: Any) -> tuple[int, ...] | None:
 
 
 def check_constant(condition: TensorVariable, message: str) -> None:
-    """Raise a ValueError if a condition on parameters is known to be false already."""
+    """Raise a ValueError if a condition on parameters is a constant that is false."""
     [truth] = constant_fold([condition], raise_not_constant=False)
     if not isinstance(truth, Variable) and not truth:
         raise ValueError(message)
 
 
 def as_float(parameter: Any) -> TensorVariable:
-    """Make a tensor of floats: an integer f would send the logp through integer arithmetic."""
+    """Make a tensor of floats, since an integer f would make the logp integer arithmetic."""
     return floatX(pt.as_tensor_variable(parameter))
 
 

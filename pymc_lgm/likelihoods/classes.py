@@ -1,4 +1,4 @@
-"""What likelihoods of one of several classes share: a latent variable a class, and their checks."""
+"""The base of likelihoods of classes: one latent variable per class, and checks of data."""
 
 from collections.abc import Mapping
 from typing import Any, override
@@ -18,7 +18,7 @@ __all__ = ["Classes", "class_rows", "of_class"]
 class Classes(Likelihood, Discrete):
     """One of C classes, each with a latent variable of its own: f has shape (C, n).
 
-    A subclass writes `logp`, of f with its classes along the last axis, and `expected_logp`.
+    A subclass writes `logp`, which takes f with classes along the last axis, and `expected_logp`.
     """
 
     reads_classes = True
@@ -44,7 +44,7 @@ class Classes(Likelihood, Discrete):
     def check_shapes(
         cls, name: str, data: np.ndarray, shapes: Mapping[str, tuple[int, ...] | None]
     ) -> None:
-        # Classes are the first axis of f, as gp.prior has its outputs.
+        # Classes are the first axis of f, like the outputs of gp.prior.
         shape = shapes["f"]
         rows = {"f": None if shape is None else shape[1:]}
         super().check_shapes(name, data, dict(shapes) | rows)
@@ -59,7 +59,7 @@ class Classes(Likelihood, Discrete):
 
 
 def class_rows(f: Any, likelihood: str) -> TensorVariable:
-    """Put the classes of f, its first axis or the elements of a list, along the last axis."""
+    """Move the classes of f, its first axis or the elements of a list, to the last axis."""
     if isinstance(f, list | tuple) and all(isinstance(each, TensorVariable) for each in f):
         return pt.stack([as_float(each) for each in f], axis=-1)
     f = as_float(f)
@@ -69,14 +69,14 @@ def class_rows(f: Any, likelihood: str) -> TensorVariable:
 
 
 def of_class(value: TensorVariable, rows: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
-    """Which element of rows (..., C) is that of a class, and whether there is one."""
+    """Whether each element of rows (..., C) belongs to the class ``value``, and if any does."""
     chosen = pt.eq(value[..., None], pt.arange(rows.shape[-1]))
     return chosen, pt.any(chosen, axis=-1)
 
 
 def of_a_number(likelihood: str) -> str:
-    """F without an axis of classes."""
+    """Return the message for an f without an axis of classes."""
     return (
-        f"{likelihood} needs f of shape (C, n), a class a row, or a list of C vectors: f is one "
-        "number."
+        f"{likelihood} needs f of shape (C, n), one row per class, or a list of C vectors: f is "
+        "one number."
     )

@@ -1,9 +1,10 @@
-"""E log p(y | f) of a normal f in closed form, where the graph of a distribution shows it.
+"""E log p(y | f) of a normal f in closed form, if the graph of a distribution shows it.
 
-A normal y whose mean is a + b f, or whose standard deviation is e^(a + b f), and a Poisson y whose
-rate is e^(a + b f), with a and b free of f. That is read off the operations between f and the
-parameter, each of which is known to keep the form: sums, differences, products with and quotients
-by what is free of f, and one exponential. Any other operation is no proof, and there is no formula.
+The closed forms are for a normal y whose mean is a + b f, or whose standard deviation is
+e^(a + b f), and for a Poisson y whose rate is e^(a + b f), where a and b do not depend on f. The
+operations between f and the parameter must show this form: sums, differences, products with and
+quotients by variables that do not depend on f, and one exponential. With any other operation there
+is no formula.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ Variable = Any
 def closed_form(
     dist: Callable[..., Any], value: Any, mean: Any, variance: Any, params: Sequence[Any]
 ) -> Variable | None:
-    r"""E log p(value | f) of f ~ N(mean, variance); ``None`` where no formula is seen.
+    r"""E log p(value | f) for f ~ N(mean, variance); ``None`` if the graph shows no formula.
 
-    With c = b² variance, and E of f at its mean denoted by a bar,
+    With c = b² variance, and a bar for functions of f at its mean,
 
     .. math::
 
@@ -43,7 +44,7 @@ def closed_form(
     Parameters
     ----------
     dist : callable
-        (f, ``*params``) -> a distribution of y, of which each element depends on its own f_i.
+        (f, ``*params``) -> a distribution of y, each element of which depends on its own f_i.
     value, mean, variance : tensor
     params : sequence of tensor
     """
@@ -72,7 +73,7 @@ def _reads(x: Variable, f: Variable) -> bool:
 
 
 def _slope(x: Variable, f: Variable) -> Variable | None:
-    """The b of x = a + b f, with a and b free of f; ``None`` where x is not seen to be so."""
+    """The b of x = a + b f, with a and b free of f; ``None`` if the graph does not show it."""
     if x is f:
         return 1.0
     if not _reads(x, f):
@@ -95,7 +96,7 @@ def _slope(x: Variable, f: Variable) -> Variable | None:
 
 
 def _slope_of_log(x: Variable, f: Variable) -> Variable | None:
-    """The b of x = a e^(b f), with a and b free of f; ``None`` where x is not seen to be so."""
+    """The b of x = a e^(b f), with a and b free of f; ``None`` if the graph does not show it."""
     if not _reads(x, f):
         return 0.0
     match _operation(x):
@@ -109,7 +110,7 @@ def _slope_of_log(x: Variable, f: Variable) -> Variable | None:
 
 
 def _operation(x: Variable) -> Any:
-    """What is done to each element; ``None`` of any other operation."""
+    """The scalar operation if x is elementwise; otherwise ``None``."""
     is_elementwise = x.owner is not None and isinstance(x.owner.op, Elemwise)
     return x.owner.op.scalar_op if is_elementwise else None
 

@@ -42,7 +42,7 @@ class CopulaVolatility(Likelihood, Continuous):
 
     Model GCPV (Gaussian copula process volatility) of the source. It is log-concave in f, and flat
     for :math:`f \gg \log |y|`; an observation of exactly 0 has no curvature at all.
-    :math:`e^{-2 f}` is computed as :math:`e^{500}` where it is larger, which matters to no
+    :math:`e^{-2 f}` is computed as at most :math:`e^{500}`, which does not matter for
     :math:`|y|` between :math:`10^{-100}` and :math:`10^{45}`.
 
     Parameters
@@ -51,7 +51,7 @@ class CopulaVolatility(Likelihood, Continuous):
         Latent variables, the log of the standard deviation in units of y. Broadcasts to the shape
         of the observations.
     **kwargs
-        What every PyMC distribution takes: ``shape``, ``dims``, ``observed``, ...
+        Arguments of every PyMC distribution: ``shape``, ``dims``, ``observed``, ...
 
     See Also
     --------
@@ -101,7 +101,7 @@ class CopulaVolatility(Likelihood, Continuous):
     def expected_logp(
         value: TensorVariable, mean: TensorVariable, variance: TensorVariable
     ) -> TensorVariable:
-        """E log p(y | f) of f ~ N(mean, variance), whose E e^(-2f) is e^(-2 (mean - variance))."""
+        """E log p(y | f) for f ~ N(mean, variance): E e^(-2f) is e^(-2 (mean - variance))."""
         return CopulaVolatility.logp(value, mean - variance) - variance
 
     @staticmethod

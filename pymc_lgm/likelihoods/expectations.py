@@ -1,7 +1,7 @@
 r"""Expectations over independent normal variables, one per class, as graphs.
 
-What a likelihood of classes reads of processes that are known given their inducing variables. The
-variables are along the last axis, :math:`f_c \sim N(\mu_c, \gamma_c)`.
+Likelihoods of classes need them for processes that are represented by inducing variables. The
+normal variables are along the last axis, :math:`f_c \sim N(\mu_c, \gamma_c)`.
 """
 
 from functools import reduce
@@ -17,13 +17,13 @@ from pymc_lgm.likelihoods.expected import NODES
 __all__ = ["NODES_OF_LARGEST", "expected_log_sum", "probability_of_largest"]
 
 NODES_OF_LARGEST = 20
-"""Of the rule for `probability_of_largest`."""
+"""Nodes of the Gauss–Hermite rule for `probability_of_largest`."""
 
 STEP, BELOW, ABOVE = 0.75, 14.0, 12.0
-"""The grid of a trapezoidal rule in log t: a step, and how far it goes to either side."""
+"""The grid of a trapezoidal rule in t: its step, and its extent below and above b."""
 
 LARGE = 6.0
-"""exp(−e^x) is zero to 1e-175 there, and farther on its slope would be infinity times zero."""
+"""Cap of x in exp(−e^x), which is 1e-175 there: beyond it the derivative would become ∞ times 0."""
 
 
 def probability_of_largest(chosen: Any, mean: Any, variance: Any) -> Any:
@@ -39,7 +39,7 @@ def probability_of_largest(chosen: Any, mean: Any, variance: Any) -> Any:
     Parameters
     ----------
     chosen : tensor of bool, shape (..., C)
-        Which element of the last axis is y.
+        Whether an element of the last axis is the chosen one, y.
     mean, variance : tensor, shape (..., C)
         C must be known when the graph is built.
 
@@ -49,9 +49,9 @@ def probability_of_largest(chosen: Any, mean: Any, variance: Any) -> Any:
 
     Notes
     -----
-    20 C normal distribution functions an observation. The error is 1e-8 where all variances are
-    equal, 3e-4 where that of y is four times the others', and 0.02 where it is 16 times theirs: a
-    step among the nodes.
+    The cost is 20 C normal distribution functions per observation. The error is 1e-8 if all
+    variances are equal, 3e-4 if that of y is four times the others, and 0.02 if it is 16 times the
+    others, since the integrand then has a step between nodes.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def probability_of_largest(chosen: Any, mean: Any, variance: Any) -> Any:
     sd = pt.sqrt(variance)
     own = [pt.sum(pt.switch(chosen, moment, 0.0), axis=-1) for moment in (mean, sd)]
     at = own[0] + own[1] * _column(x, own[0].ndim)
-    # One factor after another: the gradient of a product along an axis divides by what may be 0.
+    # Factor by factor: the gradient of a product along an axis divides by factors that may be 0.
     below = [
         pt.switch(chosen[..., c], 1.0, 0.5 * pt.erfc((mean[..., c] - at) / (sd[..., c] * 2**0.5)))
         for c in range(_classes(mean))
@@ -76,17 +76,18 @@ def probability_of_largest(chosen: Any, mean: Any, variance: Any) -> Any:
 def expected_log_sum(mean: Any, variance: Any) -> Any:
     r"""Return :math:`E \log \sum_c e^{f_c}`.
 
-    Up to three classes by a product of Gauss–Hermite rules of 12 nodes over the C − 1 differences
-    :math:`f_c - f_C`, whose mean :math:`\mu_C` is taken out. For more, the logarithm is the mean
-    of the largest of :math:`f_c + g_c` with standard Gumbel variables :math:`g_c`, whose
-    distribution function is a product, and so its mean one integral for any number of classes:
+    Up to three classes use a product of Gauss–Hermite rules of 12 nodes over the C − 1 differences
+    :math:`f_c - f_C`, to which :math:`\mu_C` is added. For more classes, the logarithm is the
+    expectation of the largest of :math:`f_c + g_c` with standard Gumbel variables :math:`g_c`, up
+    to a constant. Its distribution function is a product, so its expectation is one integral for
+    any number of classes:
 
     .. math::
 
        E \log \sum_c e^{f_c} = b - \int \prod_c E \exp(-e^{f_c - t}) - \exp(-e^{b - t}) \, dt,
        \qquad b = \log \sum_c e^{\mu_c + \gamma_c / 2},
 
-    by trapezoids. With this b the integrand is of order :math:`e^{-2t}` where t is large.
+    by the trapezoidal rule. With this b the integrand is of order :math:`e^{-2t}` for large t.
 
     Parameters
     ----------
@@ -99,8 +100,8 @@ def expected_log_sum(mean: Any, variance: Any) -> Any:
 
     Notes
     -----
-    12^(C−1) nodes an observation up to C = 3, then 36 × 12 C. Errors at variances up to 1 are
-    3e-8 and 3e-6, at variances up to 4 they are 1e-4 and 1e-5.
+    There are 12^(C−1) nodes per observation up to C = 3, and 36 × 12 C for more. The errors are
+    3e-8 and 3e-6 for variances up to 1, and 1e-4 and 1e-5 for variances up to 4.
 
     Examples
     --------
@@ -130,7 +131,7 @@ def expected_log_sum(mean: Any, variance: Any) -> Any:
     d = mean[..., 0] - last + a * one
     e = mean[..., 1] - last + of_last / a * one + b * other
     weights = _column(np.outer(shares, shares).ravel(), ndim)
-    # The logarithm of e^0 + e^d + e^e, its largest term taken out.
+    # log(e^0 + e^d + e^e), without overflow.
     return last + pt.sum(weights * pt.softplus(pt.logaddexp(d, e)), axis=0)
 
 

@@ -1,4 +1,4 @@
-"""Observations of a process that is known only given its inducing variables: E log p(y | f)."""
+"""Observations of a process that is represented by inducing variables: E log p(y | f)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from pymc_lgm.likelihoods.registry import mark
 __all__ = ["NODES", "Expected", "Projected", "observe", "of_classes"]
 
 NODES = 12
-"""Of the Gauss–Hermite rule: good to 1e-7 for a probit of f with variance 1, to 1e-4 with 4."""
+"""Nodes of the Gauss–Hermite rule: error 1e-7 for a probit of f with variance 1, 1e-4 with 4."""
 
 
 class Projected:
     r"""f at the inputs of the data, given inducing variables: f_i ~ N(mean_i, variance_i).
 
-    What ``prior`` of a `pymc_lgm.gp.SparseLatent` returns. It is no tensor: that a likelihood reads
-    two moments where it would read a number is what its posterior is an approximation by. It can be
-    indexed, ``f[group]``, and moved, ``f + X @ beta``.
+    ``prior`` of a `pymc_lgm.gp.SparseLatent` returns one. It is not a tensor, because a likelihood
+    reads both moments of f_i instead of its value, which makes the posterior an approximation. It
+    can be indexed, ``f[group]``, and shifted, ``f + X @ beta``.
 
     Attributes
     ----------
@@ -37,31 +37,31 @@ class Projected:
         :math:`m(x_i) + a_i^\top v` and :math:`k(x_i, x_i) - a_i^\top a_i`.
     """
 
-    __array_ufunc__ = None  # an array on the left of + leaves the sum to this class
+    __array_ufunc__ = None  # so that array + f calls __radd__
 
     def __init__(self, mean: TensorVariable, variance: TensorVariable):
         self.mean, self.variance = mean, variance
 
     def __getitem__(self, index: Any) -> Projected:
-        """Its elements, or repetitions of them."""
+        """Select elements, or repeat them."""
         return Projected(self.mean[index], self.variance[index])
 
     def __add__(self, offset: Any) -> Projected:
-        """Move it by what is known given theta, or by coefficients."""
+        """Add a number, or a term with theta or coefficients."""
         return Projected(self.mean + offset, self.variance)
 
     __radd__ = __add__
 
     def __repr__(self) -> str:
-        """Say what it is."""
+        """Return a short description."""
         return "Projected(mean, variance): f given its inducing variables"
 
 
 @_as_tensor_variable.register(Projected)
 def _refuse(f: Projected, *args: Any, **kwargs: Any) -> TensorVariable:
     raise TypeError(
-        "f of a SparseLatent is a normal distribution for each observation, and no number. "
-        "Hand it to a likelihood of this package, as lgm.Probit('y', f=f, observed=y), or to "
+        "f of a SparseLatent is a normal distribution for each observation, and not a tensor. "
+        "Pass it to a likelihood of this package, as lgm.Probit('y', f=f, observed=y), or to "
         "lgm.gp.Expected('y', lambda f: pm.Poisson.dist(pm.math.exp(f)), f, observed=y)."
     )
 
@@ -69,7 +69,7 @@ def _refuse(f: Projected, *args: Any, **kwargs: Any) -> TensorVariable:
 def Expected(
     name: str, dist: Callable[..., Any], f: Projected, *params: Any, **kwargs: Any
 ) -> TensorVariable:
-    r"""Observe a process through its inducing variables, with any distribution.
+    r"""Observe a process that is represented by inducing variables, with any distribution.
 
     The log density of an observation is
 
@@ -77,24 +77,24 @@ def Expected(
 
        E\{\log p(y_i \mid f_i)\}, \qquad f_i \sim N(\mu_i, \gamma_i),
 
-    in closed form for a normal y with mean or log standard deviation a + b f and a Poisson y with
-    log rate a + b f, if the graph of `dist` shows it, and by a Gauss–Hermite rule of 12 nodes for
-    others. With the prior of the inducing variables it makes the posterior that comes closest to
-    that of f among those in which f depends on the data through them alone (Hensman et al. 2015,
-    eq. 7). It is no density of y: :math:`\exp E \log p` does not sum to one. Draws of y have
-    :math:`f_i \sim N(\mu_i, \gamma_i)`.
+    This has a closed form for a normal y with mean or log standard deviation a + b f, and for a
+    Poisson y with log rate a + b f, if the graph of `dist` shows it. Otherwise it is computed by a
+    Gauss–Hermite rule of 12 nodes. With the prior of the inducing variables it defines the best
+    approximation to the posterior of f among those in which f depends on the data only through the
+    inducing variables (Hensman et al. 2015, eq. 7). It is not a density of y, because
+    :math:`\exp E \log p` does not sum to one. Draws of y have :math:`f_i \sim N(\mu_i, \gamma_i)`.
 
     Parameters
     ----------
     name : str
     dist : callable
-        (f, ``*params``) -> a distribution of y, of which each element depends on its own f_i.
+        (f, ``*params``) -> a distribution of y, each element of which depends on its own f_i.
     f : Projected
-        What ``gp.prior`` of a `pymc_lgm.gp.SparseLatent` has returned.
+        The result of ``gp.prior`` of a `pymc_lgm.gp.SparseLatent`.
     *params : tensor_like
-        Variables of the model that `dist` needs, such as a scale: it may read no others.
+        All variables of the model that `dist` reads, such as a scale.
     **kwargs
-        ``observed``, ``dims``, ``shape`` and the like, as for every distribution.
+        ``observed``, ``dims``, ``shape`` and others, as for every distribution.
 
     References
     ----------
@@ -121,8 +121,8 @@ def Expected(
     """
     if not isinstance(f, Projected):
         raise TypeError(
-            f"f is a {type(f).__name__}: write what gp.prior of an lgm.gp.SparseLatent returned. "
-            "A process that is no sparse one is observed by the distribution itself."
+            f"f is a {type(f).__name__}: pass what gp.prior of an lgm.gp.SparseLatent returned. "
+            "Observe a process of another kind with the distribution itself."
         )
     return observe(name, dist, f, params, **kwargs)
 
@@ -137,18 +137,18 @@ def observe(
     by_class: bool = False,
     **kwargs: Any,
 ) -> TensorVariable:
-    """Observe a process, or a process a class, by an expected log density.
+    """Observe a process, or a process per class, with an expected log density.
 
     Parameters
     ----------
     name, dist, f, params, **kwargs
-        As of `Expected`. Of classes f has them along its first axis.
+        As in `Expected`. If there are classes, f has them along its first axis.
     expected_logp : callable, optional
-        (y, mean, variance, ``*params``) -> E log p(y | f). By default what `closed_form` sees, or
-        by quadrature.
+        (y, mean, variance, ``*params``) -> E log p(y | f). By default `closed_form`, if it finds a
+        formula, or quadrature.
     by_class : bool
-        Whether an observation reads a process a class: mean and variance have them along their
-        last axis. Then there is an ``expected_logp``.
+        Whether an observation reads a process per class. Then ``expected_logp`` is required, with
+        the classes along the last axis of mean and variance.
     """
     x, w = hermegauss(NODES)
     nodes, weights = pt.constant(x), pt.constant(w / w.sum())
@@ -173,8 +173,8 @@ def observe(
 
     if np.ma.is_masked(convert_observed_data(convert_observed_data(kwargs.get("observed")))):
         raise ValueError(
-            f"{name}: observed has missing values. exp E log p is no density of them, so they "
-            "would say something of f. Leave their rows out, as f[seen] and y[seen]."
+            f"{name}: observed has missing values. exp E log p is not a density of them, so they "
+            "would change the posterior of f. Leave their rows out, as f[seen] and y[seen]."
         )
     moments = [pt.as_tensor(f.mean), pt.as_tensor(f.variance)]
     mean, variance = (pt.moveaxis(x, 0, -1) for x in moments) if by_class else moments
@@ -187,12 +187,12 @@ def observe(
 
 
 def of_classes(f: Any) -> Any:
-    """A list of processes, one per class, as one with classes along its first axis.
+    """Stack a list of `Projected` processes, one per class, along a new first axis.
 
     Raises
     ------
     TypeError
-        If some of them are known given inducing variables, and some are not.
+        If only some of the processes are `Projected`.
     """
     if not isinstance(f, list | tuple) or not any(isinstance(each, Projected) for each in f):
         return f

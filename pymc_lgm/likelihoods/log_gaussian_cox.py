@@ -16,11 +16,11 @@ from pymc_lgm.likelihoods.smooth import bounded_exp
 __all__ = ["LogGaussianCox"]
 
 LARGEST_RATE = 1e18
-"""Draws have this rate at most: a larger count does not fit an int64, and NumPy refuses it."""
+"""Largest rate of draws: NumPy refuses a rate whose counts may not fit an int64."""
 
 
 def drawable_rate(f: Any, exposure: Any, offset: Any) -> TensorVariable:
-    """Return the Poisson rate, capped where counts stop being representable."""
+    """Return the Poisson rate, at most `LARGEST_RATE`."""
     return pt.minimum(exposure * bounded_exp(f + offset), LARGEST_RATE)
 
 
@@ -47,8 +47,8 @@ class LogGaussianCox(Likelihood, Discrete):
        p(y \mid f) = \frac{\lambda^y e^{-\lambda}}{y!}, \qquad
        \lambda = \text{exposure} \cdot e^{f + \text{offset}}, \qquad y \in \{0, 1, 2, \dots\}
 
-    Model LCX of the source. :math:`e^{f + \text{offset}}` is computed as :math:`e^{500}` where it
-    is larger; the density is zero in float64 from :math:`f \approx 50` on, whatever the count.
+    Model LCX of the source. :math:`e^{f + \text{offset}}` is computed as at most :math:`e^{500}`;
+    the density is zero in float64 from :math:`f \approx 50` on for every count.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class LogGaussianCox(Likelihood, Discrete):
     offset : tensor_like of float, default 0
         Known or modeled part of the log intensity, such as an intercept.
     **kwargs
-        What every PyMC distribution takes: ``shape``, ``dims``, ``observed``, ...
+        Arguments of every PyMC distribution: ``shape``, ``dims``, ``observed``, ...
 
     See Also
     --------
@@ -132,6 +132,6 @@ class LogGaussianCox(Likelihood, Discrete):
         exposure: TensorVariable,
         offset: TensorVariable,
     ) -> TensorVariable:
-        """E log p(y | f) of f ~ N(mean, variance), whose E e^f is e^(mean + variance / 2)."""
+        """E log p(y | f) for f ~ N(mean, variance): E e^f is e^(mean + variance / 2)."""
         half = 0.5 * variance
         return LogGaussianCox.logp(value, mean + half, exposure, offset) - value * half

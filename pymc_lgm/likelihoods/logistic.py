@@ -36,7 +36,7 @@ class Logistic(Likelihood, Discrete):
 
        p(y = 1 \mid f) = \frac{1}{1 + e^{-f}}, \qquad y \in \{0, 1\}
 
-    Model LRG of the source. Compared with `Probit` its tails are heavier: an observation on the
+    Model LRG of the source. Its tails are heavier than those of `Probit`: an observation on the
     wrong side costs about :math:`|f|` and not :math:`f^2 / 2`.
 
     Parameters
@@ -44,7 +44,7 @@ class Logistic(Likelihood, Discrete):
     f : tensor_like of float
         Latent variables, the log-odds of y = 1. Broadcasts to the shape of the observations.
     **kwargs
-        What every PyMC distribution takes: ``shape``, ``dims``, ``observed``, ...
+        Arguments of every PyMC distribution: ``shape``, ``dims``, ``observed``, ...
 
     See Also
     --------

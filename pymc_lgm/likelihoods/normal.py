@@ -16,7 +16,7 @@ where :math:`r(z) = \phi(z) / \Phi(z)` is the inverse Mills ratio, and :math:`h 
 
    h(-t) = \cfrac{1}{t + \cfrac{2}{t + \cfrac{3}{t + \cdots}}}
 
-in which nothing is subtracted. The third keeps a relative error of :math:`10^{-16} z^2`.
+which has no subtraction. The third keeps a relative error of :math:`10^{-16} z^2`.
 """
 
 import math
@@ -33,17 +33,17 @@ from pymc_lgm.likelihoods.smooth import SmoothFunction
 __all__ = ["log_ndtr"]
 
 TAIL = 6.0
-"""Distance below zero where the fraction takes over: the differences still have 11 digits."""
+"""Below -`TAIL` the continued fraction is used; there the differences still have 11 digits."""
 
 LEVELS = 20
-"""Levels of the fraction: h^2 - v, the worst of the three, has relative error 6e-13 at `TAIL`."""
+"""Levels of the fraction. h^2 - v, the least accurate, has relative error 6e-13 at -`TAIL`."""
 
 
 def tail_moments(z: ScalarVariable) -> tuple[ScalarVariable, ScalarVariable]:
     """Return (h, 1 - t h) at t = max(-z, TAIL), both free of cancellation."""
     t = ps.maximum(-z, TAIL)
     u = 1.0 / (t * t)
-    # The fraction unrolled into one division: t h = a_3 / a_2 with a_j = a_{j+1} + j u a_{j+2}.
+    # The fraction as one division: t h = a_3 / a_2 with a_j = a_{j+1} + j u a_{j+2}.
     a = [ps.as_scalar(1.0), ps.as_scalar(1.0)]
     for j in range(LEVELS, 1, -1):
         a = [a[0] + j * u * a[1], *a[:2]]
@@ -62,7 +62,8 @@ class LogNdtr(SmoothFunction):
     @override
     def value(self, z: ScalarVariable) -> ScalarVariable:
         tail, e = tail_parts(z)
-        # One logarithm serves both sides: below zero tail - 1 is small beside the square.
+        # One logarithm for both signs of z. Below zero, the rounding error of tail - 1 matters only
+        # if tail is tiny, and then z^2 / 2 is far larger.
         less = ps.switch(z < 0.0, tail - 1.0, -tail * e)
         return ps.log1p(less) - ps.switch(z < 0.0, 0.5 * z * z, 0.0)
 

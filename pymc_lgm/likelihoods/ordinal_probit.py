@@ -31,7 +31,7 @@ def increasing(cutpoints: TensorVariable) -> TensorVariable:
 def check_noise_and_cutpoints(
     logp: TensorVariable, cutpoints: TensorVariable, noise: TensorVariable
 ) -> TensorVariable:
-    """Make illegal parameters an error where `logp` is evaluated (in a model, -inf)."""
+    """Make the evaluation of `logp` an error (in a model, -inf) if parameters are illegal."""
     logp = check_parameters(logp, noise > 0, msg="noise > 0")
     return check_parameters(
         logp, increasing(cutpoints), msg="cutpoints increase along the last axis"
@@ -69,7 +69,7 @@ class OrdinalProbitRV(LikelihoodRV):
 
 
 class OrdinalProbit(Likelihood, Discrete):
-    r"""Ordered categories: which interval between cutpoints f plus normal noise falls into.
+    r"""Ordered categories: y is the interval between cutpoints in which f plus normal noise lies.
 
     .. math::
 
@@ -77,15 +77,15 @@ class OrdinalProbit(Likelihood, Discrete):
        \qquad y \in \{0, 1, \dots, r - 1\}
 
     with r - 1 increasing cutpoints :math:`c_0 < \dots < c_{r-2}` and noise :math:`\sigma`. Model
-    ORD of the source. Adding a constant to f and to the cutpoints changes nothing, nor does
-    scaling f, the cutpoints and the noise together: fix the noise and a cutpoint, or give f a mean
-    of zero.
+    ORD of the source. The density does not change if a constant is added to f and the cutpoints, or
+    if f, the cutpoints and the noise are scaled together. So fix the noise and a cutpoint, or give
+    f a mean of zero.
 
-    The probability of a category is never computed as a difference. Reflected so that its interval
-    :math:`(a, b)` lies mostly below zero, :math:`\log p = \log \Phi(b) + \log(1 - e^\delta)` with
-    :math:`\delta = \log \Phi(a) - \log \Phi(b)`, where each function states its derivatives in a
-    form without cancellation. So gradients in f, the cutpoints and the noise are right to many
-    digits also where p underflows.
+    The probability of a category is never computed as a difference. Its interval :math:`(a, b)` is
+    reflected so that it lies mostly below zero. Then :math:`\log p = \log \Phi(b) +
+    \log(1 - e^\delta)` with :math:`\delta = \log \Phi(a) - \log \Phi(b)`, and each function has
+    derivatives without cancellation. So gradients in f, the cutpoints and the noise are right to
+    many digits also if p underflows.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class OrdinalProbit(Likelihood, Discrete):
     noise : tensor_like of float, default 1
         Positive standard deviation of the noise, in units of f.
     **kwargs
-        What every PyMC distribution takes: ``shape``, ``dims``, ``observed``, ...
+        Arguments of every PyMC distribution: ``shape``, ``dims``, ``observed``, ...
 
     See Also
     --------
@@ -127,7 +127,7 @@ class OrdinalProbit(Likelihood, Discrete):
         if cutpoints.type.ndim == 0:
             raise ValueError(
                 "OrdinalProbit: cutpoints must be a vector with one value between each two "
-                "categories, and is a scalar. For two categories write cutpoints=[c]."
+                "categories, but it is a scalar. For two categories write cutpoints=[c]."
             )
         noise = as_float(noise)
         check_constant(pt.all(noise > 0), "OrdinalProbit: noise must be positive.")
@@ -172,12 +172,12 @@ class OrdinalProbit(Likelihood, Discrete):
         is_first, is_last = pt.eq(y, 0), pt.eq(y, last)
         is_inner = ~(is_first | is_last)
 
-        # Where an interval has no left or no right end, any finite number stands in for it: it must
-        # not reach the result, and must not put a NaN or an infinity into the gradient either.
+        # If an interval has no left or right end, a finite number replaces it, which must not enter
+        # the result, nor put a NaN or an infinity into the gradient.
         lower = pick(cutpoints, pt.maximum(y - 1, 0))
         upper = pick(cutpoints, pt.minimum(y, last - 1))
         left, right = (lower - f) / noise, (upper - f) / noise
-        # Without f, so that a narrow interval keeps its width where f is far away.
+        # Computed without f, so that a narrow interval keeps its width if f is far away.
         width = pt.switch(is_inner, (upper - lower) / noise, 1.0)
         mirror = is_last | (is_inner & pt.gt(left + right, 0.0))
         b = pt.switch(mirror, -left, right)

@@ -51,7 +51,7 @@ class Probit(Likelihood, Discrete):
     f : tensor_like of float
         Latent variables, in units of the noise. Broadcasts to the shape of the observations.
     **kwargs
-        What every PyMC distribution takes: ``shape``, ``dims``, ``observed``, ...
+        Arguments of every PyMC distribution: ``shape``, ``dims``, ``observed``, ...
 
     See Also
     --------

@@ -1,8 +1,8 @@
-"""Opting in: a likelihood of this package marks the variables that it depends on.
+"""Marks by which a model with a likelihood of this package opts in to its default step method.
 
-PyMC asks a step method about one random variable, without the model. The mark is on the variable
-itself, so it is there inside a model context and outside, and in copies: PyMC's cloning,
-`pymc.do`, `pymc.observe` and pickling keep a variable's tag.
+PyMC asks a step method about one random variable, without the model. So the likelihood marks the
+variables that it depends on. The mark is part of a variable's tag, which PyMC's cloning,
+`pymc.do`, `pymc.observe` and pickling keep, inside a model context and outside.
 """
 
 from typing import Any
@@ -23,14 +23,14 @@ __all__ = [
 ]
 
 RANDOM_FEATURES = "random features"
-"""What `mark_inducing` calls those that are no inducing variables."""
+"""The mark of standard normal coordinates that are weights of random features."""
 
 
 def mark(likelihood: Variable) -> None:
     """Mark f and every hyper-parameter that a likelihood depends on, if it depends on an f.
 
-    A regression without a Gaussian vector stays with NUTS. A Gaussian process that the model
-    whitens itself is marked too.
+    A regression without a Gaussian vector is left to NUTS. A Gaussian process that the model
+    whitens itself is marked, too.
     """
     variables = [v for v in ancestors([likelihood]) if v.owner is not None]
     if any(map(_is_latent, variables)):
@@ -49,22 +49,22 @@ def mark_inducing(v: Variable, what: str = "inducing variables") -> None:
 
 
 def is_inducing(rv: Variable) -> bool:
-    """Whether a variable has been marked so."""
+    """Whether a variable is marked by `mark_inducing`."""
     return hasattr(rv.tag, "lgm_inducing")
 
 
 def are_weights(rv: Variable) -> bool:
-    """Whether a variable has been marked as the weights of random features."""
+    """Whether a variable is marked as the weights of random features."""
     return getattr(rv.tag, "lgm_inducing", None) == RANDOM_FEATURES
 
 
 def mark_expectation(rv: Variable, likelihood: Variable) -> None:
-    """Say of which likelihood, at the mean of its f, a log density is the expectation."""
+    """Record that a log density is the expectation of a likelihood, given at the mean of its f."""
     rv.tag.lgm_expectation = likelihood
 
 
 def expectation_of(rv: Variable) -> Variable | None:
-    """That likelihood, if a variable has been marked so."""
+    """The likelihood of `mark_expectation`, if a variable is marked by it."""
     return getattr(rv.tag, "lgm_expectation", None)
 
 

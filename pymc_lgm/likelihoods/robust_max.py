@@ -1,4 +1,4 @@
-"""Observations of one of several classes: that of the largest latent variable, but for a few."""
+"""Observations of classes: most are of the class with the largest latent variable."""
 
 from typing import Any, override
 
@@ -16,7 +16,7 @@ __all__ = ["RobustMax"]
 
 
 class RobustMaxRV(LikelihoodRV):
-    """Draws a class, of f with its classes along the last axis."""
+    """Draws a class, from f with its classes along the last axis."""
 
     name = "robust_max_likelihood"
     extended_signature = "[rng],[size],(c),()->[rng],()"
@@ -32,25 +32,25 @@ class RobustMaxRV(LikelihoodRV):
 
 
 class RobustMax(Classes):
-    r"""The class of the largest of C latent variables, but for a share of the observations.
+    r"""The class of the largest of C latent variables, except for a share of the observations.
 
     .. math::
 
        p(y \mid f) = \begin{cases} 1 - \varepsilon & y = \arg\max_c f_c \\
        \varepsilon / (C - 1) & \text{else} \end{cases}
 
-    A label that is wrong costs one factor, however far it is from where its class is at home. So
-    the classes are cut sharply. Where they overlap, add a white noise to each covariance function,
-    whose variance makes a choice as soft as a probit's (Girolami and Rogers 2006).
+    A wrong label costs one factor, however far it is from the region of its class. So the classes
+    have sharp boundaries. If they overlap, add a white noise to each covariance function, which
+    makes the choice as soft as that of a probit (Girolami and Rogers 2006).
 
     Parameters
     ----------
     f : list of C processes or vectors, or tensor_like of float, shape (C, n)
-        What ``gp.prior`` of C `pymc_lgm.gp.SparseLatent` has returned, or latent variables.
+        The results of ``gp.prior`` of C `pymc_lgm.gp.SparseLatent`, or latent variables.
     epsilon : tensor_like of float
-        Share of observations that are of any other class, between 0 and 1.
+        Share of observations of any other class, between 0 and 1.
     **kwargs
-        What every PyMC distribution takes: ``shape``, ``dims``, ``observed``, ...
+        Arguments of every PyMC distribution: ``shape``, ``dims``, ``observed``, ...
 
     See Also
     --------
@@ -58,17 +58,18 @@ class RobustMax(Classes):
 
     Notes
     -----
-    Of processes that are seen through inducing variables a likelihood reads the expectation
+    For processes that are represented by inducing variables, the likelihood is the expectation
 
     .. math::
 
        E \log p(y \mid f) = p \log(1 - \varepsilon) + (1 - p) \log \frac{\varepsilon}{C - 1},
        \qquad p = P(f_y > f_c \;\forall c \ne y),
 
-    which is smooth, with p by one-dimensional quadrature: of one observation it costs 20 C normal
-    distribution functions. (Hensman et al. print :math:`\log \varepsilon` for the first
-    logarithm.) The density of f itself is flat but where two f_c cross, so it has no gradient:
-    with `pymc.gp.Latent` write ``step=lgm.ASIS()`` or `EllipticalSlice`.
+    which is smooth. p is computed by one-dimensional quadrature, with 20 C normal distribution
+    functions per observation. (Hensman et al. print :math:`\log \varepsilon` for the first
+    logarithm.) The density given f itself is constant except where two f_c cross, so it has no
+    gradient that samplers could use: with `pymc.gp.Latent` write ``step=lgm.ASIS()`` or
+    `EllipticalSlice`.
 
     References
     ----------
@@ -94,8 +95,8 @@ class RobustMax(Classes):
         rows, epsilon = class_rows(f, "RobustMax"), pt.as_tensor(epsilon).astype("float64")
         check_constant(
             pt.all((epsilon > 0.0) & (epsilon < 1.0)),
-            "epsilon of RobustMax must lie between 0 and 1: it is the share of observations that "
-            "are not of the class of the largest f.",
+            "epsilon of RobustMax must be between 0 and 1: it is the share of observations that "
+            "are not of the class with the largest f.",
         )
         if rows.type.shape[-1] == 1:
             raise ValueError("RobustMax needs two classes or more, and f has one row.")
@@ -104,7 +105,7 @@ class RobustMax(Classes):
     @staticmethod
     def logp(value: TensorVariable, f: TensorVariable, epsilon: TensorVariable) -> TensorVariable:
         """Return the log probability of `value`."""
-        # A slope of zero would be taken for one by who asks for gradients.
+        # Otherwise a gradient sampler would use the derivative 0.
         f = undefined_grad(f)
         _, legal = of_class(value, f)
         share = pt.eq(value, pt.argmax(f, axis=-1)).astype("float64")
@@ -122,7 +123,7 @@ class RobustMax(Classes):
 
 
 def _log_density(p: Any, epsilon: Any, classes: Any) -> Any:
-    """p log(1 − ε) + (1 − p) log(ε / (C − 1)); −inf for an ε that is none."""
+    """p log(1 − ε) + (1 − p) log(ε / (C − 1)); −inf if ε is not between 0 and 1."""
     known = (epsilon > 0.0) & (epsilon < 1.0)
     share = pt.switch(known, epsilon, 0.5)
     others = pt.log(share / (classes - 1))

@@ -2,9 +2,9 @@
 
 Automatic differentiation of a stable formula is not always stable: the derivative of
 ``log(erfcx(x))`` subtracts two numbers that agree in almost every digit, and the derivative of
-``exp(minimum(x, c))`` vanishes where the cap acts. The samplers need three derivatives of the
-log-likelihood in f. So each function below states its derivative in terms of functions that also
-state theirs, and `pytensor.grad` only applies the chain rule.
+``exp(minimum(x, c))`` is 0 for x > c. The samplers need three derivatives of the log-likelihood in
+f. So each function below states its derivative in terms of functions that also state theirs, and
+`pytensor.grad` only applies the chain rule.
 """
 
 from abc import abstractmethod
@@ -24,8 +24,8 @@ EXPONENT_CAP = 500.0
 class SmoothFunction(Composite):
     """A float64 function of one scalar, written in PyTensor scalar ops, with a stated derivative.
 
-    Being a `Composite`, it compiles with every backend and fuses with its neighbors; being used
-    through `Elemwise`, it broadcasts and vectorizes. A subclass writes `value` and `derivative`.
+    As a `Composite` it compiles with every backend and fuses with its neighbors. Used through
+    `Elemwise`, it broadcasts and vectorizes. A subclass writes `value` and `derivative`.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class SmoothFunction(Composite):
 
 
 class BoundedExp(SmoothFunction):
-    """exp(min(x, 500)), with itself as derivative, so that a gradient never vanishes at the cap."""
+    """exp(min(x, 500)), whose stated derivative is itself, so that it is not 0 beyond the cap."""
 
     @override
     def value(self, x: ScalarVariable) -> ScalarVariable:

@@ -16,7 +16,7 @@ __all__ = ["Softmax"]
 
 
 class SoftmaxRV(LikelihoodRV):
-    """Draws a class, of f with its classes along the last axis."""
+    """Draws a class, from f with its classes along the last axis."""
 
     name = "softmax_likelihood"
     extended_signature = "[rng],[size],(c)->[rng],()"
@@ -38,30 +38,32 @@ class Softmax(Classes):
 
        p(y = c \mid f) = \frac{e^{f_c}}{\sum_{k} e^{f_k}}, \qquad y \in \{0, 1, \dots, C - 1\}
 
-    Adding one function to all f_c changes nothing, so it is the prior that makes them identified:
-    keep all C of them, as fixing one makes the prior treat the classes differently (Neal 1998),
-    and look at probabilities rather than at f.
+    The probabilities do not change if one function is added to all f_c, so only the prior
+    identifies f. Keep all C of them, because a fixed one would make the prior treat the classes
+    differently (Neal 1998), and look at probabilities rather than at f.
 
     Parameters
     ----------
     f : tensor_like of float, shape (C, n), or a list of C vectors
-        Latent variables, a class a row: ``gp.prior("f", X, n_outputs=C)``, or ``[f0, f1, f2]`` of
-        processes with kernels of their own.
+        Latent variables, one row per class: ``gp.prior("f", X, n_outputs=C)``, or ``[f0, f1, f2]``
+        for processes with kernels of their own.
     **kwargs
-        What every PyMC distribution takes: ``shape``, ``dims``, ``observed``, ...
+        Arguments of every PyMC distribution: ``shape``, ``dims``, ``observed``, ...
 
     See Also
     --------
-    RobustMax : The class of the largest f, but for a share of the labels.
+    RobustMax : The class of the largest f, except for a share of the labels.
     OrdinalProbit : Categories with an order.
 
     Notes
     -----
     An observation reads C latent variables. The samplers that approximate p(f | y) take up to 12
-    classes: with a process for each, in C + 1 factorizations of n × n; with sums of several, a
-    process and effects say, of a matrix of C n rows. With more, write ``step=lgm.ASIS()``.
+    classes. With one process per class they factorize C + 1 matrices of n × n; with sums, such as a
+    process and effects, one matrix with C n rows or more. With more classes, write
+    ``step=lgm.ASIS()``.
 
-    Labels that are no class are refused, where `pymc.Categorical` cuts 0.5 down to 0.
+    Labels that are not the number of a class are refused, whereas `pymc.Categorical` casts 0.5 to
+    0.
 
     References
     ----------
@@ -88,7 +90,7 @@ class Softmax(Classes):
     def logp(value: TensorVariable, f: TensorVariable) -> TensorVariable:
         """Return the log probability of `value`."""
         chosen, legal = of_class(value, f)
-        # A sum over the chosen class, and no index: it broadcasts, and its gradient is dense.
+        # A sum with a mask, not an index, because it broadcasts and its gradient is dense.
         density = pt.sum(pt.switch(chosen, log_softmax(f, axis=-1), 0.0), axis=-1)
         return pt.switch(legal, density, -np.inf)
 

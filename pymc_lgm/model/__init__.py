@@ -1,4 +1,4 @@
-"""A `pymc.Model` read into functions of arrays: the only room that reads PyMC's graphs."""
+"""Read a `pymc.Model` into functions of arrays. Only this package reads PyMC's graphs."""
 
 from pymc_lgm.model.latents import is_gaussian as is_gaussian
 from pymc_lgm.model.latents import is_process as is_process

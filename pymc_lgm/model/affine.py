@@ -1,8 +1,8 @@
-"""Where a model stops being affine in its latent variables: the linear predictor.
+"""Find the linear predictor in a model's graph.
 
-Each node of the model's graph is free of the latent variables, affine in them, or neither. The
-predictor is the frontier: the last affine nodes on the way to a density. That they are affine
-follows from their operations: `pymc_lgm.model.operations`.
+Each variable of the graph does not depend on the latent variables, is affine in them, or is
+neither. The linear predictor is the frontier: the last affine variables on the way to a density. A
+variable is affine by the rules for operations in `pymc_lgm.model.operations`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ WITHOUT_MEAN = (IntrinsicRV, MaternRV)
 
 
 class Frontier(NamedTuple):
-    """What `find_frontier` has found.
+    """The result of `find_frontier`.
 
     Attributes
     ----------
     predictor : list of variable
-        The affine variables that a density, or a node that is not affine, reads.
+        The affine variables that are inputs of a density, or of a node that is not affine.
     refused : dict of latent to node
-        Latents that may not be: another latent's covariance depends on them, or its mean in a way
-        that is not affine. With the node that says so.
+        Variables that cannot be latent, because another latent's covariance depends on them, or its
+        mean in a way that is not affine. Each has the node of that other latent.
     """
 
     predictor: list[Variable]
@@ -55,12 +55,12 @@ def find_frontier(
     Parameters
     ----------
     terms : sequence of variables
-        What densities belong to, latents excepted.
+        Random variables and potentials that have a density, except the latents.
     latents : sequence of variables
-        Random variables N(μ, ·), or nodes that stand for them. Each is affine in those that its
-        mean is affine in.
+        Random variables N(μ, ·), or the variables that replace them in the graph. Each is affine in
+        the latents that its mean is affine in.
     given : container of variables
-        Random variables that have a value of their own: nothing reaches beyond them.
+        Random variables that have a value of their own: dependence ends at them.
     """
     affine: dict[Variable, set[Variable]] = {latent: {latent} for latent in latents}
     touched: dict[Variable, set[Variable]] = {latent: {latent} for latent in latents}
@@ -77,14 +77,14 @@ def find_frontier(
             # All that a series, or a field of `pymc_lgm.gmrf`, depends on is in its precision.
             known = isinstance(node.op, RandomVariable) and not isinstance(node.op, WITHOUT_MEAN)
             mean, *spread = node.op.dist_params(node) if known else (latent, *node.inputs)
-            # A mean that is affine in other latents is a part of them; all else is theirs no more.
-            bent = touched.get(mean, set()) - affine.get(mean, set())
-            for other in bent.union(*(touched.get(x, set()) for x in spread)) - {latent}:
+            # Other latents may enter through an affine mean, and in no other way.
+            nonlinear = touched.get(mean, set()) - affine.get(mean, set())
+            for other in nonlinear.union(*(touched.get(x, set()) for x in spread)) - {latent}:
                 refused[other] = node
             affine[latent] = {latent} | affine.get(mean, set())
             touched[latent] = affine[latent]
         elif latent is not None:
-            # What stands for it is L v, and all that is reached is in L.
+            # The latent is L v with v whitened, so any other latent that it depends on is in L.
             refused |= dict.fromkeys(set().union(*reached) - {latent}, node)
         elif latent is None and is_affine(node, dependent) and kept == reached:
             for x in node.outputs:
@@ -103,8 +103,8 @@ def find_frontier(
         _of_probit(v) if all(_is_elementwise(x, ps.Erfc) for x in readers) else v
         for v, readers in predictor.items()
     ]
-    spread = [_before_it_is_spread(v, affine) for v in found]
-    return Frontier(list(dict.fromkeys(spread)), refused)
+    narrow = [_before_broadcasting(v, affine) for v in found]
+    return Frontier(list(dict.fromkeys(narrow)), refused)
 
 
 def _of_probit(v: Variable) -> Variable:
@@ -125,11 +125,11 @@ def _is_elementwise(v: Variable, kind: type) -> bool:
     )
 
 
-def _before_it_is_spread(v: Variable, affine: dict[Variable, set[Variable]]) -> Variable:
-    """The vector u, if v is u with several numbers added to each element of it.
+def _before_broadcasting(v: Variable, affine: dict[Variable, set[Variable]]) -> Variable:
+    """The vector u, if v is u broadcast against other numbers; otherwise v.
 
     An ordinal likelihood subtracts a predictor from several cut points: each observation reads one
-    element of the predictor. A single number is left as it is.
+    element of the predictor. A single number u does not count.
     """
     node = v.owner
     reached = [] if node is None else [x for x in node.inputs if affine.get(x)]
@@ -139,14 +139,14 @@ def _before_it_is_spread(v: Variable, affine: dict[Variable, set[Variable]]) -> 
     if not any(one and not also for one, also in pairs):
         return v
     inner = bare(reached[0])
-    return v if all(inner.type.broadcastable) else _before_it_is_spread(inner, affine)
+    return v if all(inner.type.broadcastable) else _before_broadcasting(inner, affine)
 
 
 def with_dense_products(variables: Sequence[Variable]) -> list[Variable]:
-    """The same graphs with sparse constants that multiply something as dense ones.
+    """The same graphs with dense constants instead of sparse ones in products.
 
-    What is zero in them is seen in a dense one, too: a model's graph is looked at once, and its own
-    functions keep the sparse product.
+    Only the rules that read a graph use these: they see the zeros of a dense constant, too. A
+    model's functions keep the sparse product.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""The linear predictor as one vector of a graph, of the latent variables as one vector x.
+"""The linear predictor as one vector, a graph of one vector x of all latent variables.
 
-Elements that are the same expression are one element of f, and those that depend on no latent
-variable are none, as the zeros of a reference class.
+Elements of the predictor that are the same expression are one element of f. Elements that depend on
+no latent variable, such as the zeros of a reference class, are not in f.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Elements:
     Attributes
     ----------
     first : ndarray of int
-        Where each of them is first in the predictor.
+        The first position of each in the predictor.
     index : ndarray of int
-        Which of them each element of the predictor is; of one that is free it says nothing.
+        For each element of the predictor its number here; arbitrary if the element is free.
     is_free : ndarray of bool
-        Which elements of the predictor depend on no latent variable.
+        Whether each element of the predictor depends on no latent variable.
     reads : Reads
-        What each element of the predictor reads of x.
+        The elements of x that each element of the predictor reads.
     """
 
     first: Index
@@ -53,39 +53,39 @@ class Elements:
 
     @property
     def read(self) -> Index:
-        """Which of them the elements of the predictor are that are not free."""
+        """``index`` of the elements of the predictor that are not free."""
         return self.index[~self.is_free]
 
 
 class AffineGraph:
-    """c(theta) + A(theta) x, raveled, x the latents without their means, one after another.
+    """c(theta) + A(theta) x, raveled, where x has the latents without their means.
 
     Parameters
     ----------
     setting : Setting
     whole : collection of int
-        Which of the latents are in x with their means.
+        Latents that are in x with their means.
     extended : mapping of int to tuple of int
-        Which of the latents are in x as they are in the model, not by their coordinates, and their
+        Latents that are in x themselves, instead of their unconstrained coordinates, and their
         shapes.
     sums : mapping of int to list of tuple
-        Of which latents x has cumulative sums: a factor, and what is the factor times the sum in
-        the graph, of the first sum, of the sum of that, and so on.
+        Latents of which x has cumulative sums. The list has a pair for the first sum, for the sum
+        of that, and so on: a factor, and the variable that is the factor times the sum.
 
     Attributes
     ----------
     x : variable
-        (N,).
+        The vector x, shape (N,).
     size : int
         N.
     parts : list of slice
-        Where in x each latent is.
+        The part of x for each latent.
     nodes : dict
-        What stands for each random variable.
+        The graph that replaces each random variable.
     of_values : variable
-        The predictor, a graph of x and of the model's value variables.
+        The predictor as a graph of x and the model's value variables.
     raw : variable
-        The same of x and theta.
+        The predictor as a graph of x and theta.
     values : list of variable
         The latents, with their means, as PyMC samples them.
     """
@@ -108,7 +108,7 @@ class AffineGraph:
         ]
         self.size = int(ends[-1])
         self.x = pt.vector("x", shape=(self.size,))
-        # Copies of random variables would be others: all are replaced in the same copy.
+        # A copy of a random variable is another variable, so all are replaced in the same copy.
         own = [latent.rv for latent in latents]
         known = [rv for rv in model.basic_RVs if rv not in own]
         nodes = dict(zip(known, model.replace_rvs_by_values(known), strict=True))
@@ -124,7 +124,7 @@ class AffineGraph:
             if k not in whole:
                 mean = clone_replace(latent.mean, nodes, rebuild_strict=False)
                 mean = pt.broadcast_to(mean.astype("float64"), shape)
-            # x has the last of the cumulative sums; those before are its differences.
+            # x has the last of the cumulative sums; the sums before it are its differences.
             later = [] if sums is None else sums.get(k, [])
             sums_of_z = [z]
             for _ in later:
@@ -146,18 +146,18 @@ class AffineGraph:
 
     @cached_property
     def start(self) -> dict[Variable, Array]:
-        """Values of x and of all else that it is a function of."""
+        """Values of x and of all other inputs of the predictor."""
         return {self.x: np.zeros(self.size)} | self._setting.start
 
     def elements(self, most: int, *, apart: bool = False) -> Elements:
-        """Its different elements.
+        """Find the different elements of the predictor.
 
         Parameters
         ----------
         most : int
-            Elements of x that are told apart in what an element reads.
+            Most elements of x that are listed for an element of the predictor.
         apart : bool
-            Whether each element is one by itself.
+            Whether all elements count as different, equal or not.
         """
         (reads,) = reads_of([self.raw], self.x, self.start, most=most)
         if apart:
@@ -169,7 +169,7 @@ class AffineGraph:
         return Elements(first[kept], (np.cumsum(kept) - 1)[index], is_free, reads)
 
     def cuts(self, flat: Variable, is_free: NDArray[np.bool_]) -> dict[Variable, Variable]:
-        """The frontier's variables, made of the elements of the predictor that are not free."""
+        """The frontier's variables as graphs of the elements of the predictor that are not free."""
         setting = self._setting
         if is_free.any():
             c = clone_replace(self.of_values, {self.x: pt.zeros(self.size)}, rebuild_strict=False)

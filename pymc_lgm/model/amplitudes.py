@@ -1,7 +1,7 @@
-"""Which hyper-parameters only multiply the covariance: K need not be factorized when they move.
+"""Find the hyper-parameters that only multiply the covariance, so that K need not be factorized.
 
-It follows from the graph of K. If theta_j grows by δ, each variable of the graph grows by r δ, or
-is multiplied by exp(k δ), or does neither. One rule per operation says which.
+They are found from the graph of K. If theta_j grows by δ, each variable of the graph grows by r δ,
+or is multiplied by exp(k δ), or does neither. There is one rule per operation.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ ORDERING = (ps.LT, ps.LE, ps.GT, ps.GE, ps.EQ, ps.NEQ)
 
 
 class _Growth(NamedTuple):
-    """What δ does to a variable, of each theta_j: NaN where it does something else.
+    """The effect of δ on a variable, for each theta_j; NaN if it is of neither kind.
 
     Attributes
     ----------
     added : ndarray, shape (..., p)
-        r: the variable grows by r δ. All elements alike if the shape is (p,).
+        r: the variable grows by r δ. The shape is (p,) if r is the same for all elements.
     factor : ndarray, shape (..., p)
-        k: the variable is multiplied by exp(k δ). Where one of the two is 0 both are.
+        k: the variable is multiplied by exp(k δ). If r or k is 0, both are.
     """
 
     added: Array
@@ -59,23 +59,23 @@ class _Growth(NamedTuple):
 
     @classmethod
     def of(cls, added: Array, factor: Array) -> _Growth:
-        """With both 0 where one is."""
+        """The growth with both set to 0 if one is 0."""
         still = (added == 0.0) | (factor == 0.0)
         return cls(np.where(still, 0.0, added), np.where(still, 0.0, factor))
 
     @property
     def is_free(self) -> Array:
-        """Where δ does nothing."""
+        """Whether δ has no effect."""
         result: Array = self.added == 0.0
         return result
 
     def alike(self) -> _Growth:
-        """That of all elements together."""
+        """The growth that all elements have in common."""
         return _Growth.of(*(_same([each.reshape(-1, each.shape[-1])]) for each in self))
 
 
 def find_amplitudes(cov: Variable, theta: Variable) -> Array:
-    """Find the components of theta that do no more than multiply the covariance.
+    """Find the components of theta that only multiply the covariance.
 
     Parameters
     ----------
@@ -88,11 +88,11 @@ def find_amplitudes(cov: Variable, theta: Variable) -> Array:
     -------
     ndarray, shape (p,)
         k_j with K(theta + δ e_j) = exp(k_j δ) K(theta) for all theta and δ: 1 for log σ if
-        K = σ C, 2 if K = σ² C, −1 if K = C/σ. 0 where the graph does not show it.
+        K = σ C, 2 if K = σ² C, −1 if K = C/σ. 0 if the graph does not show it.
 
     Notes
     -----
-    Nothing is evaluated. A sum is multiplied only if each of its terms is, by the same factor.
+    The graph is not evaluated. A sum has a factor only if each of its terms has the same factor.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def find_amplitudes(cov: Variable, theta: Variable) -> Array:
 
 
 def _grown(node: Any, inputs: list[_Growth]) -> _Growth:
-    """The growth of what a node makes."""
+    """The growth of a node's results."""
     op = core_of(node.op)
     if isinstance(op, CheckAndRaise):
         return inputs[0]
@@ -157,11 +157,11 @@ LINEAR_ALGEBRA: Sequence[tuple[type | tuple[type, ...], tuple[float, ...]]] = (
     (SolveTriangular, (-1.0, 1.0)),
     (CholeskySolve, (-2.0, 1.0)),
 )
-"""With what power of a factor of each input a result is multiplied."""
+"""A result is multiplied by the factor of each input to this power."""
 
 
 def _picked(node: Any, inputs: list[_Growth]) -> _Growth:
-    """Of an operation that picks elements of its first input."""
+    """The growth of the result of an operation that picks elements of its first input."""
     first, *others = inputs
     if not isinstance(node.op, SHAPING) and not all(each.is_free.all() for each in others):
         return _other([each.alike() for each in inputs])
@@ -174,7 +174,7 @@ def _picked(node: Any, inputs: list[_Growth]) -> _Growth:
 
 
 def _of_one(op: Any, x: _Growth) -> _Growth:
-    """Of a function of one number."""
+    """The growth of a function of one number."""
     other = np.where(x.is_free, 0.0, np.nan)
     if isinstance(op, ps.Exp):
         return _Growth.of(other, x.added)
@@ -195,13 +195,13 @@ def _of_one(op: Any, x: _Growth) -> _Growth:
 
 
 POWERS: dict[type, float] = {ps.Sqr: 2.0, ps.Sqrt: 0.5, ps.Reciprocal: -1.0, ps.Abs: 1.0}
-"""Functions of one number of which a factor comes out, with this power."""
+"""Functions g of one number with g(c x) = c^k g(x) for c > 0, and k."""
 
 
 def _elementwise(
     op: Any, variables: Sequence[Variable], inputs: list[_Growth], zero: list[bool]
 ) -> _Growth:
-    """Of a function of several numbers."""
+    """The growth of a function of several numbers."""
     other = _other(inputs).added
     if isinstance(op, ps.Add | ps.Sub):
         signs = [1.0, *([-1.0 if isinstance(op, ps.Sub) else 1.0] * (len(inputs) - 1))]
@@ -239,30 +239,30 @@ def _elementwise(
 
 
 def _shared(inputs: Sequence[_Growth], zero: Sequence[bool]) -> _Growth:
-    """The growth that all have; zeros have any factor."""
+    """The growth that all inputs have in common, where a zero has any factor."""
     added = _same([each.added for each in inputs])
     known = [each.factor for each, is_zero in zip(inputs, zero, strict=True) if not is_zero]
     factor = _same(known) if known else np.zeros_like(added)
-    # If one of the two is 0 the variable does not move, so the other is 0 as well.
+    # If r or k is 0, the variable does not move, so the other is 0 as well.
     return _Growth(np.where(factor == 0.0, 0.0, added), np.where(added == 0.0, 0.0, factor))
 
 
 def _other(inputs: Sequence[_Growth]) -> _Growth:
-    """That of a function of which nothing is known."""
+    """The growth of a function without a rule."""
     still = np.logical_and.reduce([np.all(np.atleast_2d(each.is_free), axis=0) for each in inputs])
     result = np.where(still, 0.0, np.nan)
     return _Growth(result, result)
 
 
 def _same(rows: Sequence[Array]) -> Array:
-    """The numbers that all rows have, NaN where they differ."""
+    """The numbers in which all rows agree, NaN where they differ."""
     stacked = np.concatenate([np.atleast_2d(each) for each in rows])
     result: Array = np.where((stacked == stacked[0]).all(axis=0), stacked[0], np.nan)
     return result
 
 
 def _is_zero(v: Variable) -> bool:
-    """Whether a constant is zero, or a product that has it as a factor, as a jitter of 0 is."""
+    """Whether a variable is a constant 0, or a product with one, such as a jitter of 0."""
     if v.owner is not None and isinstance(v.owner.op, Elemwise):
         return isinstance(v.owner.op.scalar_op, ps.Mul) and any(map(_is_zero, v.owner.inputs))
     return number_of(v) == 0.0

@@ -1,8 +1,8 @@
-"""Areas as PyMC has them: `pymc.CAR` and `pymc.ICAR`, whose precisions are as sparse as a map.
+"""PyMC's distributions of areas, `pymc.CAR` and `pymc.ICAR`, whose precisions are sparse.
 
-That of `pymc.CAR` is τ (D − α W). The density of `pymc.ICAR`, and so of the model of Besag, York
-and Mollié, is that of a normal vector with precision Q + 11ᵀ/(n s)², Q = D − W and s the standard
-deviation of the soft constraint on the mean: proper where the map is connected.
+The precision of `pymc.CAR` is τ (D − α W). `pymc.ICAR`, and so the model of Besag, York and Mollié,
+has the density of a normal vector with precision Q + 11ᵀ/(n s)², where Q = D − W, and s is the
+standard deviation of the soft constraint on the mean. It is proper if the map is connected.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Variable = Any
 
 
 class Areas(NamedTuple):
-    """What a `pymc.CAR` says, but for its mean: see `pymc_lgm.model.latents.FieldLaw`.
+    """The precision of a `pymc.CAR`: see `pymc_lgm.model.latents.FieldLaw`.
 
     Attributes
     ----------
     W : sparse array, shape (n, n)
     alpha, tau : variable
-        Numbers.
+        Scalars.
     name : str
     """
 
@@ -48,18 +48,18 @@ class Areas(NamedTuple):
         return [self.tau, self.alpha]
 
     def covariance(self) -> Variable:
-        """(n, n): an inverse, O(n³); NaN where `pymc.CAR` has no density."""
+        """The covariance, shape (n, n): an inverse, O(n³); NaN if `pymc.CAR` has no density."""
         W, inside = self.W.toarray(), pt.lt(abs(self.alpha), 1.0)
         alpha = pt.switch(inside, self.alpha, np.nan)
         tau = pt.switch(pt.gt(self.tau, 0.0), self.tau, np.nan)
         return pt.linalg.inv(tau * (np.diag(W.sum(axis=0)) - alpha * W))
 
     def family(self, n: int) -> Map:
-        """Q by its elements."""
+        """The family of precisions τ (D − α W)."""
         return Map(self.W)
 
     def explain(self, where: str) -> str:
-        """What keeps Q from being positive definite."""
+        """Say why Q is not positive definite, and what to write instead."""
         return (
             f"The precision of {self.name!r}, tau (D - alpha W), is not positive definite {where}: "
             "it needs tau > 0 and -1 < alpha < 1. Give alpha a pm.Beta prior."
@@ -73,7 +73,7 @@ def is_areas(rv: Variable) -> bool:
 
 
 def as_areas(rv: Variable) -> tuple[Variable, Areas]:
-    """Its mean, and what its precision is made of.
+    """The mean and the precision of a `pymc.CAR`.
 
     Raises
     ------
@@ -82,16 +82,16 @@ def as_areas(rv: Variable) -> tuple[Variable, Areas]:
     """
     _, _, mean, W, alpha, tau, *_ = rv.owner.inputs
     weights = csc_array(W.data, dtype=np.float64, copy=True)
-    weights.eliminate_zeros()  # what is stored is a neighbor
+    weights.eliminate_zeros()  # stored elements count as neighbors
     name = rv.name
     if abs(weights - weights.T).max() > 0.0:
         i, j = (int(each[0]) for each in (weights - weights.T).nonzero())
         raise ValueError(
             f"W of {name!r} is not symmetric: W[{i}, {j}] is {weights[i, j]:g}, and W[{j}, {i}] is "
-            f"{weights[j, i]:g}. Neighbors are neighbors both ways."
+            f"{weights[j, i]:g}. If i is a neighbor of j, j must be a neighbor of i."
         )
     if weights.size and weights.min() < 0.0:
-        raise ValueError(f"W of {name!r} has a negative weight: neighbors have a positive one.")
+        raise ValueError(f"W of {name!r} has a negative weight: give neighbors a positive one.")
     count = np.asarray(weights.sum(axis=0)).ravel()
     if not (count > 0.0).all():
         raise ValueError(
@@ -104,7 +104,7 @@ def as_areas(rv: Variable) -> tuple[Variable, Areas]:
 
 
 class Intrinsic(NamedTuple):
-    """What a `pymc.ICAR` says: see `pymc_lgm.model.latents.FieldLaw`.
+    """The precision of a `pymc.ICAR`: see `pymc_lgm.model.latents.FieldLaw`.
 
     Attributes
     ----------
@@ -121,22 +121,22 @@ class Intrinsic(NamedTuple):
 
     @property
     def reads(self) -> list[Variable]:
-        """Nothing: the law is fixed."""
+        """Empty, because the precision is fixed."""
         return []
 
     def covariance(self) -> Variable:
-        """(n, n): an inverse, O(n³)."""
+        """The covariance, shape (n, n): an inverse, O(n³)."""
         W = self.W.toarray()
         Q = (np.diag(W.sum(axis=1)) - W) / self.sigma**2
         cov = np.linalg.inv(Q + 1.0 / (len(W) * self.sd) ** 2)
         return pt.constant(0.5 * (cov + cov.T))
 
     def family(self, n: int) -> IntrinsicFamily:
-        """Sparse, with a correction of rank two."""
+        """A sparse precision with a correction of rank two."""
         return IntrinsicFamily(self.W, self.sd, self.sigma)
 
     def explain(self, where: str) -> str:
-        """Nothing depends on theta."""
+        """Say that there is no proper prior, which does not depend on theta."""
         return f"The map has no proper prior {where}."
 
 
@@ -147,12 +147,12 @@ def is_intrinsic(rv: Variable) -> bool:
 
 
 def as_intrinsic(rv: Variable) -> Intrinsic:
-    """What it is made of.
+    """The precision of a `pymc.ICAR`.
 
     Raises
     ------
     ValueError
-        If its scale is random, which PyMC's density is not normalized for, or if the map is not
+        If its scale is random, for which PyMC's density is not normalized, or if the map is not
         connected.
     """
     W, sigma, sd = _parameters(rv)

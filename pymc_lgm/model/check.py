@@ -1,14 +1,14 @@
-"""The audit: what has been read of a model, held against PyMC's own density of it.
+"""The audit, which compares the densities that samplers use with PyMC's own.
 
-Samplers evaluate log p(theta), N(f; m, K) and ℓ(f, theta), which `pymc_lgm.model` has made of a
-model's graph. PyMC makes `model.logp()` of the same graph. At any point the two must agree:
+Samplers evaluate log p(theta), N(f; m, K) and ℓ(f, theta), which `pymc_lgm.model` compiles from a
+model's graph. PyMC compiles `model.logp()` from the same graph. At every point they must agree:
 
     log p(theta) and ℓ(f(x), theta) are PyMC's terms of theta and of the data;
     log p(x | theta) has the mean μ and, in the direction u = K_x Aᵀ w, the curvature wᵀ K w that
     the prior of f has, and A u is K w.
 
-Points refute and never prove. What is read follows from the graph; the audit finds where that has
-gone wrong.
+Values at points can refute a reading but never prove it. The reading follows from the graph, and
+the audit finds mistakes in it.
 """
 
 from __future__ import annotations
@@ -43,38 +43,43 @@ Variable = Any
 Point = Mapping[str, NDArray[Any]]
 
 TOLERANCE = 1e-6
-"""Of the sum of absolute values of the terms compared: a thousand times what rounding does to a
-log density of a covariance with condition number 1e7, and a millionth of a nat per datum."""
+"""Largest difference, relative to the sum of the absolute values of the terms compared.
+
+It is a thousand times the rounding error of a log density whose covariance has the condition number
+1e7, and a millionth of a nat per datum.
+"""
 
 PERTURBED = 1e-14
-"""Relative size of the changes of a point that show what rounding does to PyMC's density."""
+"""Relative size of random changes of a point that show the rounding error of PyMC's density."""
 
 ROUNDING = 30.0
-"""How many times as large as what these changes do a difference must be to be one: they are three
-draws of what rounding may do at its worst."""
+"""A difference up to this many times the largest effect of these changes is a rounding error.
+
+There are only `N_PERTURBED` changes, and the worst rounding error may be larger than theirs.
+"""
 
 N_PERTURBED = 3
 
 N_TRIES = 20
-"""Draws of the prior until one is possible: a standard deviation may be negative in a draw."""
+"""Attempts to draw from the prior, in which a standard deviation may turn out negative, say."""
 
 MOST_LATENTS = 500
-"""Latent variables whose map to f is looked at, column by column, where f has no prior."""
+"""If f has no prior, most elements of x for which the map from x to f is computed."""
 
 
 class Difference(NamedTuple):
-    """What was compared at a point.
+    """A quantity as the samplers compute it and as PyMC does, at a point.
 
     Attributes
     ----------
     name : str
-        Of the variable, or variables.
+        The name of the variable or variables.
     what : str
-        What was compared, for a message.
+        The quantity, for a message.
     read, pymc : float
-        The value as it was read, and PyMC's.
+        This package's value, and PyMC's.
     scale : float
-        Sum of the absolute values of what was added up.
+        The sum of the absolute values of the terms.
     """
 
     name: str
@@ -86,7 +91,7 @@ class Difference(NamedTuple):
     @property
     def relative(self) -> float:
         """The difference over the scale; infinite if PyMC's density is zero there."""
-        if not np.isfinite(self.read):  # rejected: no chain is there
+        if not np.isfinite(self.read):  # a sampler rejects this point
             return 0.0
         if np.isnan(self.pymc):
             return 0.0
@@ -94,7 +99,7 @@ class Difference(NamedTuple):
 
 
 class Audit:
-    """Compare what was read of a model with PyMC's density, at any point.
+    """Compare this package's densities of a model with PyMC's, at any point.
 
     Parameters
     ----------
@@ -104,10 +109,11 @@ class Audit:
 
     Notes
     -----
-    PyMC's terms are compiled once, for Python and not for Numba: some 0.2 s. A comparison of the
-    densities evaluates them once; one of the prior of f as well, four times. They are compiled
-    without the rewrites that keep a density accurate in its tails, which take longer than all the
-    rest, until something differs, or is not a number: then with them, before anything is said.
+    PyMC's terms are compiled once, for Python and not for Numba, in some 0.2 s. A comparison of the
+    densities evaluates them once; with the prior of f, four times. They are first compiled without
+    the rewrites that keep a density accurate in its tails, since these take most of the time. If a
+    quantity differs or is not finite, the terms are compiled with these rewrites and compared
+    again.
     """
 
     def __init__(self, model: pm.Model, reading: Reading, lgm: ModelFunctions):
@@ -116,7 +122,7 @@ class Audit:
         terms = [*latents, *reading.terms]
         self._names = [str(term.name) for term in terms]
         self._latents = self._names[: len(latents)]
-        # Whether PyMC has factorized a covariance for it, which rounding may have kept from it.
+        # PyMC factorizes the covariance of these, which may fail in rounding.
         self._is_dense = np.array([isinstance(rv.owner.op, MvNormalRV) for rv in latents])
         self._densities = list(model.value_vars), model.logp(vars=terms, sum=False)
         self._inputs = [value.name for value in model.value_vars]
@@ -125,23 +131,23 @@ class Audit:
         self._draw = _prior_draws(model)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Points of the prior are drawn where the model is read. What runs in Python cannot always
-        # be pickled, and is soon compiled again.
+        # Prior points are drawn before an audit is pickled. Functions that run in Python cannot
+        # always be pickled, and are quickly compiled again.
         return self.__dict__ | {"_draw": None, "_function": None, "_is_stable": False}
 
     def prior_points(self, seed: int, count: int) -> list[dict[str, NDArray[Any]]]:
-        """Points drawn from the prior, on the scale that they are sampled on."""
+        """Points drawn from the prior, on the unconstrained scale."""
         return [self._draw(seed + k) for k in range(count)]
 
     def differences(self, point: Point, *, moments: bool) -> list[Difference]:
-        """What was read and what PyMC has at a point, as differences.
+        """Compare all quantities at a point.
 
         Parameters
         ----------
         point : dict
-            Of PyMC: values of all free variables.
+            A PyMC point, with the values of all free variables.
         moments : bool
-            Whether the prior of f is compared, too.
+            Whether to compare the prior of f, too.
         """
         found = self._differences(point, moments)
         if not self._is_stable and any(each.relative > TOLERANCE for each in found):
@@ -176,7 +182,7 @@ class Audit:
         return found
 
     def __call__(self, point: Point, *, moments: bool = False) -> None:
-        """Raise a `ValueError` if something differs by more than rounding."""
+        """Raise a `ValueError` if a quantity differs by more than rounding."""
         for each in self.differences(point, moments=moments):
             if each.relative > TOLERANCE and not self._is_rounding(each, point, moments):
                 raise ValueError(self._message(each, point))
@@ -186,9 +192,9 @@ class Audit:
         return [name for name in self._lgm.latents if name not in self._lgm.observed]
 
     def _terms(self, point: Point, count: int | None = None) -> Array:
-        """Sum, and sum of absolute values, of each term, or of the first: (T, 2).
+        """The sum and the sum of absolute values of each term, or of the first ``count``: (T, 2).
 
-        Before anything has differed |sum| stands for the latter.
+        As long as nothing has differed, the second is |sum|.
         """
         if self._function is None:
             inputs, densities = self._densities
@@ -197,8 +203,8 @@ class Audit:
         try:
             values = self._function(*(point[name] for name in self._inputs))
         except Exception:
-            # Of a parameter that is none, which rewrites make -inf of; or of a sparse matrix in an
-            # operation that rewrites take out.
+            # A parameter is not valid, for which the rewritten density is -inf; or an operation
+            # does not take a sparse matrix, and rewrites remove it.
             if self._is_stable:
                 raise
             values = [np.nan]
@@ -224,7 +230,7 @@ class Audit:
     def _of_prior(
         self, prior: Any, theta: Array, f: Array, point: Point, values: Array
     ) -> list[Difference]:
-        """Mean and covariance of f against PyMC's density of the latent variables."""
+        """Compare the mean and covariance of f with PyMC's density of the latent variables."""
         lgm, label = self._lgm, self._lgm.latent
         here, scale = (float(each) for each in values[: len(self._latents)].sum(axis=0))
         if not self._free:
@@ -266,15 +272,15 @@ class Audit:
         return found
 
     def _of_no_prior(self, theta: Array, point: Point, values: Array) -> list[Difference]:
-        """Whether f has fewer degrees of freedom here, where PyMC has a density as elsewhere.
+        """Find out whether f has fewer degrees of freedom at a point where PyMC has a density.
 
-        Such points would be rejected as those where a covariance cannot be factorized are.
+        A sampler would reject such a point, as if the covariance could not be factorized.
         """
         lgm = self._lgm
         x = [np.asarray(point[name], dtype=np.float64) for name in self._free]
         if not np.isfinite(values).all() or not 0 < sum(v.size for v in x) <= MOST_LATENTS:
             return []
-        # From zero on: beside values of a vague prior a step of one is lost.
+        # From 0, because a step of 1 from a value under a vague prior would be lost in rounding.
         zeros = [np.zeros_like(v) for v in x]
         columns = []
         for k, v in enumerate(x):
@@ -291,7 +297,7 @@ class Audit:
         return [Difference(lgm.latent, what, lgm.rank, here, 1.0)] if here < lgm.rank else []
 
     def _is_rounding(self, difference: Difference, point: Point, moments: bool) -> bool:
-        """Whether a difference is as small as what tiny changes of the point do to PyMC's value."""
+        """Whether a difference is about the effect of tiny changes of the point on PyMC's value."""
         rng, noise = generator(), 0.0
         for _ in range(N_PERTURBED):
             near = dict(point)
@@ -330,8 +336,8 @@ def _largest(name: str, what: str, read: Array, pymc: Array, scale: float) -> Di
 
 
 def _prior_draws(model: pm.Model) -> Callable[[int], dict[str, NDArray[Any]]]:
-    """Seed -> a point of the prior; near the start if the prior has no draw, as a flat one."""
-    # A variable with a start of its own is drawn, too: what is misread may show elsewhere alone.
+    """A function from a seed to a draw of the prior, or to a point near the start without one."""
+    # Variables with a start of their own are drawn, too: a mistake may show elsewhere only.
     values = []
     for rv in model.free_RVs:
         transform = model.rvs_to_transforms[rv]
@@ -351,10 +357,10 @@ def _prior_draws(model: pm.Model) -> Callable[[int], dict[str, NDArray[Any]]]:
             try:
                 return dict(zip(names, draw(), strict=True))
             except (NotImplementedError, AssertionError):
-                # Some distributions cannot be drawn from. And if ``dims`` says how long a vector
-                # walk is, PyMC's check of its shape fails unless the graph is rewritten.
+                # Some distributions cannot be drawn from. And if ``dims`` gives the length of a
+                # vector walk, PyMC's check of its shape fails unless the graph is rewritten.
                 break
-            except (ValueError, ArithmeticError):  # no draw with such a parameter: another one
+            except (ValueError, ArithmeticError):  # a parameter is not valid: draw again
                 continue
         try:
             return dict(near()(seed))
@@ -365,7 +371,7 @@ def _prior_draws(model: pm.Model) -> Callable[[int], dict[str, NDArray[Any]]]:
 
 
 class _WithoutSciPy(NodeRewriter):
-    """Draws of scipy.stats by NumPy: to import it takes longer than all the rest of an audit."""
+    """Draw with NumPy, not scipy.stats, whose import takes longer than the rest of an audit."""
 
     def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
         if not isinstance(node.op, HalfNormalRV | HalfCauchyRV | CauchyRV):

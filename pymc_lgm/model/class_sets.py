@@ -1,9 +1,9 @@
-"""Observations of classes whose curvature in f is diag(D) − u uᵀ at every f: proved, not looked at.
+"""Prove from the graph that the curvature of classes in f has blocks diag(D) − u uᵀ at every f.
 
-A density that is a sum Σ w_rc log softmax(h_r)_c of weights w ≥ 0 has the curvature
-Σ_r w_r (diag(π_r) − π_r π_rᵀ) in h. Distributions that are such a sum are declared to be, in
-`pymc_lgm.model.log_concave`. The rest follows from the graph between f and h: each element of a row
-h_r is another element of f, and the rows that read the same elements have the same π.
+A density that is a sum Σ w_rc log softmax(h_r)_c with weights w ≥ 0 has the curvature
+Σ_r w_r (diag(π_r) − π_r π_rᵀ) in h. `pymc_lgm.model.log_concave` declares which distributions are
+such a sum. The graph between f and h must show the rest: each element of a row h_r is a different
+element of f, and rows that read the same elements have the same π.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ __all__ = ["Logits", "logits_of"]
 Variable = Any
 
 ADDED_TO = {ps.Add: None, ps.Sub: 0, ps.Second: 1, ps.Identity: 0, ps.Cast: 0}
-"""Functions of numbers that are one of them plus what the others say, and which: any of a sum."""
+"""Functions that are one input plus a term of the others, and which input; ``None`` means any."""
 
 
 @dataclass(frozen=True, eq=False)
 class Logits:
-    """Arguments h of softmax functions that are elements of f, plus what is free of it.
+    """Arguments h of softmax functions: elements of f plus terms that do not depend on f.
 
     Attributes
     ----------
     rows : list of variable, shape (..., C)
     are_shifted : bool
-        Whether something is added to elements of f: two rows of the same elements may differ then.
+        Whether terms are added to elements of f. Two rows of the same elements may then differ.
     """
 
     rows: list[Variable]
@@ -55,10 +55,10 @@ class Logits:
         Parameters
         ----------
         sets : ndarray of int, shape (G, s)
-            As `pymc_lgm.gaussian.sites.SiteBlocks` has them.
+            The sets of a `pymc_lgm.gaussian.sites.SiteBlocks`.
         f : variable
         values : mapping
-            Shapes are evaluated at these, as in `pymc_lgm.model.reads.reads_of`.
+            Values at which shapes are evaluated, as in `pymc_lgm.model.reads.reads_of`.
         """
         n, s = np.size(values[f]), sets.shape[1]
         if s < 3 or (sets < 0).any():
@@ -74,9 +74,9 @@ class Logits:
 
 
 def logits_of(densities: Sequence[Variable], f: Variable) -> Logits | None:
-    """The arguments of softmax functions that densities read f through.
+    """The arguments of the softmax functions through which densities read f.
 
-    ``None`` if one of them is another function of f than `Logits` says.
+    ``None`` if one of them is not of the form of `Logits`.
     """
     depends = depending(densities, [f])
     rows: dict[tuple[Variable, int | None], Variable] = {}
@@ -104,7 +104,7 @@ def _is_moved(node: Any, dependent: Sequence[bool]) -> bool:
 
 
 def _is_added_to(op: Any, dependent: Sequence[bool]) -> bool:
-    """Whether a function of numbers is the one that depends on f, plus what the others say."""
+    """Whether a function is its only input that depends on f plus a term of the others."""
     if type(op) not in ADDED_TO or sum(dependent) != 1:
         return False
     which = ADDED_TO[type(op)]

@@ -1,12 +1,13 @@
-"""What theta does to the columns of A, of a linear predictor c + A x: what follows from its graph.
+"""Find from the graph of a linear predictor c + A x how the columns of A depend on theta.
 
-A column is a number if no operation on the way from x multiplies it by, or picks it with, something
-that theta moves. An operation that is not known makes columns that move.
+A column is constant if no operation between x and the predictor multiplies it by a variable that
+depends on theta, or selects it by one. Columns through an operation without a rule here count as
+not constant.
 
-The rank of A(theta), and its range if that is the same at two theta chosen at random, are the same
-at almost every theta if theta enters A by operations that are analytic: a minor that is zero on a
-set of positive measure is zero everywhere. So a look at a few theta says what the range is. It says
-nothing of a maximum, a switch or an index: A(theta) may be another matrix beyond a threshold.
+If theta enters A through analytic operations only, the rank of A(theta) is the same at almost every
+theta, and so is the range if it is the same at two random theta, because a minor that is zero on a
+set of positive measure is zero everywhere. So evaluations at a few theta determine the range. This
+does not hold with a maximum, a switch or an index, where A(theta) may differ beyond a threshold.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ ANALYTIC = (
     *(ps.Sigmoid, ps.Softplus, ps.Log1mexp, ps.Erf, ps.Erfc, ps.Erfcx, ps.GammaLn, ps.Psi),
     *(ps.Gamma, ps.I0, ps.I1, ps.Ive, ps.J0, ps.J1, ps.Jv),
 )
-"""Of numbers."""
+"""Analytic functions of numbers."""
 
 SMOOTH = (
     *(Dot, CumOp, Softmax, LogSoftmax, Cholesky, MatrixInverse),
     *(Solve, CholeskySolve, SolveTriangular),
 )
-"""Of all inputs together; where they are not defined there is no density."""
+"""Operations that are jointly analytic in all inputs; where undefined, there is no density."""
 
 SUMS = (ps.Add, ps.Mul)
 
@@ -58,18 +59,18 @@ SUMS = (ps.Add, ps.Mul)
 def columns_move(
     output: Variable, x: Variable, parts: Sequence[slice], moving: Sequence[Variable]
 ) -> list[bool]:
-    """For each part of x whether a column of A, of an affine output, may depend on what moves.
+    """Whether, for each part of x, a column of A may depend on the variables in ``moving``.
 
     Parameters
     ----------
     output : variable
-        Affine in x, as `pymc_lgm.model.affine` has found.
+        c + A x, found to be affine by `pymc_lgm.model.affine`.
     x : variable
-        Read by slices that are constants.
+        A vector, which the graph reads by constant slices.
     parts : sequence of slice
-        Those of the latent variables.
+        The parts of x for the latent variables.
     moving : sequence of variable
-        Theta, and what other steps own.
+        Theta, and variables of other steps.
 
     Returns
     -------
@@ -98,12 +99,12 @@ def columns_move(
 def jump_in(
     output: Variable, x: Variable, parts: Sequence[slice], moving: Sequence[Variable]
 ) -> list[Apply[Any, Any] | None]:
-    """For each part of x an operation by which A(theta) may jump, or ``None``.
+    """For each part of x, an operation by which its columns of A(theta) may jump, or ``None``.
 
     Parameters
     ----------
     output, x, parts, moving
-        As those of `columns_move`.
+        See `columns_move`.
 
     Returns
     -------
@@ -145,7 +146,7 @@ def jump_in(
 
 
 def _reached(output: Variable, x: Variable, parts: Sequence[slice]) -> dict[Variable, set[int]]:
-    """Which parts of x each variable depends on; all of them if x is read but by a slice."""
+    """The parts of x that each variable depends on; all parts if x is not read by a slice."""
     reached = {x: set(range(len(parts)))}
     for node in toposort([output]):
         if isinstance(node.op, OF_SHAPES):
@@ -159,7 +160,7 @@ def _reached(output: Variable, x: Variable, parts: Sequence[slice]) -> dict[Vari
 
 
 def _part_of(node: Apply[Any, Any], x: Variable, parts: Sequence[slice]) -> int | None:
-    """Which part a node takes of x; ``None`` if it is not one."""
+    """The part of x that contains a node's slice of x; ``None`` if there is none."""
     if not isinstance(node.op, Subtensor) or node.inputs[0] is not x:
         return None
     if not all(isinstance(each, Constant) for each in node.inputs[1:]):

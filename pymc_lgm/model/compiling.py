@@ -1,6 +1,6 @@
-"""Graphs to functions of arrays, by PyTensor, and to code that compiled loops call.
+"""Compile graphs to functions of arrays, and to code that compiled loops call.
 
-A model is a dozen functions, and the first draw waits for all of them.
+A model has a dozen functions, and the first draw waits until all of them are compiled.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Variable = Any
 
 
 class _Elementwise(NodeRewriter):
-    """Operations that PyTensor interprets number by number, as operations that NumPy has."""
+    """Replace operations that PyTensor interprets element by element by operations of NumPy."""
 
     def tracks(self) -> list[Any]:
         return [Elemwise]
@@ -64,14 +64,14 @@ class _Elementwise(NodeRewriter):
 
 
 class _ConstantFolding(NodeRewriter):
-    """PyTensor's own, as a class: a function that has been decorated cannot be pickled."""
+    """PyTensor's own rewriter as a class, since a decorated function cannot be pickled."""
 
     def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
         return constant_folding.transform(fgraph, node)
 
 
 class _SumOfOneNumber(NodeRewriter):
-    """A sum along an axis that one number does not have: that of `pymc.CAR` with such a tau."""
+    """Remove a sum along an axis of a scalar, as `pymc.CAR` makes it of a scalar tau."""
 
     def tracks(self) -> list[Any]:
         return [Sum]
@@ -85,32 +85,32 @@ class _SumOfOneNumber(NodeRewriter):
 _ELEMENTWISE = dfs_rewriter(_Elementwise()), 48.9
 
 ONCE = Mode(linker="py", optimizer=RewriteDatabaseQuery(include=["merge"]))
-# One by one, since several rewrites together cannot be pickled.
+# Registered one by one, since a sequence of rewrites cannot be pickled.
 ONCE = ONCE.register(
     (dfs_rewriter(_SumOfOneNumber()), 1.1), (in2out(_ConstantFolding()), 1.2), _ELEMENTWISE
 )
-"""For functions that run a few times: what it takes to compile one is longer."""
+"""Mode of functions that are called a few times, for which compilation would take longer."""
 
 STABLE = Mode(linker="py", optimizer="fast_run").excluding("fusion", "inplace")
 STABLE = STABLE.register(_ELEMENTWISE)
-"""The same where rewrites have to keep a density accurate in its tails."""
+"""The same with the rewrites that keep a density accurate in its tails."""
 
 SHAPES = Mode(linker="py", optimizer="fast_compile")
-"""What makes of the shape of a random variable one of its parameters, so that none is drawn."""
+"""Mode that computes the shape of a random variable from its parameters, without a draw."""
 
 FUSED = "fuse_indexed_into_elemwise"
-"""PyTensor's name for a sum in the loop that computes what is summed."""
+"""PyTensor's name of the rewrite that moves a sum into the loop that computes its terms."""
 
 SCALARS = "scalarize"
-"""PyTensor's name for numbers, not arrays of one number, as inputs of a loop over elements.
+"""PyTensor's name of the rewrite that passes arrays of one element to a loop as scalars.
 
-Such a loop is not vectorized. With a check of the parameters, whose result is a number, a
-Bernoulli's log density took 22 ns per element, and takes 7 without this rewrite.
+Such a loop is not vectorized. The log density of a Bernoulli, in which the check of the parameters
+is a scalar, took 22 ns per element, and takes 7 without this rewrite.
 """
 
 
 def shape_of(v: Variable) -> tuple[int, ...]:
-    """The shape of a random variable, also where ``dims`` says it."""
+    """The shape of a random variable, also if ``dims`` determine it."""
     known = v.type.shape
     if None in known:
         known = v.shape.eval(mode=SHAPES)
@@ -118,24 +118,24 @@ def shape_of(v: Variable) -> tuple[int, ...]:
 
 
 def called_once(inputs: list[Variable], outputs: Any, mode: Mode = ONCE) -> Any:
-    """Compile a function that is called a few times, for Python."""
+    """Compile a function that is called a few times: it runs in Python."""
     return pymc_compile(inputs, outputs, mode=mode, on_unused_input="ignore")
 
 
 def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-    """Compile a function of float64 arrays that does not check them.
+    """Compile a function of float64 arrays that does not check its inputs.
 
     Parameters
     ----------
     inputs : list of variable
     outputs : variable or list of variable
     kwargs : mapping
-        Of `pymc.compile`.
+        Passed to `pymc.compile`.
 
     Returns
     -------
     callable
-        New arrays at each call.
+        It returns new arrays at each call.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) ->
     mode = get_mode(kwargs.get("mode"))
     if isinstance(mode.linker, NumbaLinker):
         if any(map(_is_square, inputs)):
-            # A sum of n² numbers in the loop that computes them keeps that from being vectorized.
+            # A loop that computes n² numbers is not vectorized if it also sums them.
             mode = mode.register(*FOR_LARGE).excluding(FUSED)
         else:
             mode = mode.register(*FOR_NUMBA).excluding(SCALARS)
@@ -164,13 +164,13 @@ def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) ->
 
 
 def _is_square(x: Variable) -> bool:
-    """Whether it is a matrix that is known to have as many rows as columns."""
+    """Whether a variable is a matrix of known shape (n, n)."""
     return x.type.ndim == 2 and x.type.shape[0] == x.type.shape[1] is not None
 
 
 @dataclass(frozen=True, eq=False)
 class _Constant:
-    """A function that reads none of its inputs: there is nothing to compile."""
+    """A function that does not depend on its inputs, which needs no compilation."""
 
     values: list[NDArray[Any]]
     several: bool
@@ -183,14 +183,15 @@ class _Constant:
 def with_address(function: Any, size: int) -> Any | None:
     """Code at an ``address`` that writes a density and its gradient at theta, 1 + p numbers.
 
-    ``None`` where a function is not Numba's, or reads what other step methods own: that changes.
+    The result is ``None`` if the function is not compiled by Numba, or if it reads variables of
+    other step methods, whose values change.
     """
     code = getattr(getattr(function, "vm", None), "jit_fn", None)
     if code is None or len(function.maker.fgraph.inputs) != 1 or not IS_COMPILED:
         return None
 
     def write(x: Any, out: Any) -> None:
-        # What the function raises is printed, and goes no further: a density that is no number.
+        # Numba prints an exception here and returns: the density stays NaN.
         for j in range(1 + size):
             out[j] = np.nan
         density, slope = code(carray(x, (size,)))

@@ -1,7 +1,7 @@
-"""Data that a reading depends on: inputs may not be replaced after it.
+"""Data that decide how a model is read, which must not be replaced afterwards.
 
-Observed values stay variables of the compiled functions, so new ones are seen. What the predictor
-is made of is read once: with other inputs a chain would sample a mixture of two models.
+Observed values stay variables of the compiled functions, which use new ones. Inputs of the
+predictor are read once. If they were replaced, a chain would sample a mixture of two models.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Variable = Any
 
 
 class DataRead:
-    """The shared data that the reading of a model has looked at, with a hash of each.
+    """The shared data that decide how a model is read, with a hash of each.
 
     Parameters
     ----------
     reading : Reading
-        Of a single vector, mean and covariance stay functions of their data; indices do not.
+        If f is a single vector, its mean and covariance stay functions of data; indices do not.
     picking : iterable of shared variable
-        Data by which a density picks elements of what depends on f, as a label picks a class.
+        Data by which a density selects elements that depend on f, such as labels of classes.
 
     Examples
     --------
@@ -70,11 +70,11 @@ class DataRead:
         self._picking = [(v, _now(v)) for v in picking if v not in shared]
 
     def changed(self) -> list[str]:
-        """Names of data that are not what they were."""
+        """Names of data that have changed."""
         return [str(v.name) for v, known in self._hashes if _now(v) != known]
 
     def picked_anew(self) -> list[str]:
-        """Names of data by which densities pick, if they are not what they were."""
+        """Names of data in ``picking`` that have changed."""
         return [str(v.name) for v, known in self._picking if _now(v) != known]
 
     def refuse_new(self) -> None:

@@ -1,6 +1,6 @@
-"""What is wrong with a model at a point, where, and what to write instead.
+"""Checks of a model at a point, with messages that say what is wrong, where, and what to write.
 
-Nothing here runs inside a chain; a chain never starts on a model that fails here.
+They run before a chain starts, and a chain does not start if one fails.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ __all__ = [
 def check_model(model: ModelFunctions, theta: Array, f: Array, *, covariance: bool = True) -> None:
     """Raise a `ValueError` unless the model can be sampled from (theta, f).
 
-    Without ``covariance`` K is not looked at: where it is too large to be made.
+    Without ``covariance`` K is not computed, which may be too large.
     """
     if not model.likelihood_names and not set(model.latents) & set(model.observed):
         raise ValueError(
             f"Nothing depends on the latent {model.latent!r}: there is no likelihood to sample "
             f"from. Write one, for example lgm.Probit('y', f={model.latent}, observed=y)."
         )
-    if covariance and _is_number(model, theta, f):
+    if covariance and _has_density(model, theta, f):
         return
     message = explain(model, theta, f, covariance=covariance)
     if message is not None:
         raise ValueError(message)
 
 
-def _is_number(model: ModelFunctions, theta: Array, f: Array) -> bool:
-    """Whether the density at (theta, f) is one, by the functions that chains call.
+def _has_density(model: ModelFunctions, theta: Array, f: Array) -> bool:
+    """Whether the log density at (theta, f) is finite, by the functions that chains call.
 
-    What `explain` asks one by one takes functions of its own, which most models never need.
+    `explain` compiles functions of its own, which most models never need.
     """
     try:
         prior = model.prior(theta)
@@ -70,7 +70,7 @@ def explain(
     *,
     covariance: bool = True,
 ) -> str | None:
-    """Say why the density at (theta, f) is not a positive number; ``None`` if it is."""
+    """Say why the log density at (theta, f) is not finite; ``None`` if it is."""
     where = f"{where} {_show_theta(model, theta)}"
     for name, density in zip(model.prior_names, model.graphs.prior_sums(theta), strict=True):
         if not np.isfinite(density):
@@ -84,7 +84,7 @@ def explain(
     if not np.isfinite(f).all():
         i = int(np.flatnonzero(~np.isfinite(f))[0])
         return (
-            f"{model.latent!r} is {f[i]} at index {i} {where}. Start from numbers: "
+            f"{model.latent!r} is {f[i]} at index {i} {where}. Start from finite values: "
             f"pm.sample(initvals={{{model.latent!r}: ...}})."
         )
     return _explain_likelihood(model, theta, f, where)
@@ -121,19 +121,19 @@ def _explain_likelihood(model: ModelFunctions, theta: Array, f: Array, where: st
 
 
 def refuse_coupling(model: ModelFunctions, what: str) -> None:
-    """Raise unless p(y | f) = ∏ p(y_i | f_i), which q(f) and its sites rest on."""
+    """Raise unless p(y | f) = ∏ p(y_i | f_i), which q(f) and its sites require."""
     if model.coupled is not None:
         raise ValueError(
             f"The likelihood does not factorize over {model.latent!r}: the log density of "
-            f"{model.coupled!r} couples its elements, as that of several classes or of a mean with "
-            f"its own noise does. {what} needs p(y | f) = ∏ p(y_i | f_i). Write "
+            f"{model.coupled!r} couples its elements, like that of several classes or of a mean "
+            f"and a scale. {what} needs p(y | f) = ∏ p(y_i | f_i). Write "
             f"lgm.PseudoMarginal(), lgm.ASIS() or lgm.LatentHMC(), which do not, or observations "
             f"that depend on one element of {model.latent!r} each."
         )
 
 
 def refuse_large_sets(model: ModelFunctions, what: str) -> None:
-    """Raise if observations join more f_i than a Gaussian approximation has blocks for."""
+    """Raise if observations join too many f_i for the blocks of a Gaussian approximation."""
     if model.coupled is not None and model.sets is None:
         raise ValueError(
             f"The log density of {model.coupled!r} joins more than {MOST} elements of "
@@ -144,7 +144,7 @@ def refuse_large_sets(model: ModelFunctions, what: str) -> None:
 
 
 def refuse_no_curvature(model: ModelFunctions, instead: str) -> None:
-    """Raise if Laplace's method has nothing to work with, and say what to write instead."""
+    """Raise if the likelihood has no curvature, and say what to write instead."""
     theta = model.generic_theta
 
     def curvature(f: Array) -> Array:
@@ -161,7 +161,7 @@ def refuse_no_curvature(model: ModelFunctions, instead: str) -> None:
 
 
 def no_approximation(model: ModelFunctions, theta: Array, approximation: str) -> str:
-    """The search for q fails where the chain starts."""
+    """Return the message for a search for q that fails at the starting point."""
     other = "ep" if approximation == "laplace" else "laplace"
     return (
         f"No Gaussian approximation of {model.latent!r} was found at the starting point, "
@@ -172,12 +172,12 @@ def no_approximation(model: ModelFunctions, theta: Array, approximation: str) ->
 
 
 def raised_in_a_draw(model: ModelFunctions, point: dict[str, NDArray[Any]]) -> str:
-    """Say where a chain was when something raised an error, and how it can go on."""
+    """Say where a chain was when an error was raised, and how to avoid the error."""
     return (
         f"This ended a draw from {_show_theta(model, model.theta_of(point))}. If your code raises "
-        "it where a value cannot be computed, let it return NaN: that proposal is rejected and "
-        "counted, and the chain goes on. Draws before an error are kept by pm.sample(trace=...), "
-        "in pymc.backends.ZarrTrace for example, or by a callback."
+        "it because a value cannot be computed, let it return NaN: that proposal is rejected and "
+        "counted, and the chain continues. To keep the draws before an error, use "
+        "pm.sample(trace=...), with a pymc.backends.ZarrTrace for example, or a callback."
     )
 
 

@@ -3,18 +3,18 @@
 x is independent of y given f and theta, so drawing it after a move of (theta, f) leaves
 p(theta, x | y) invariant.
 
-A process z with few coefficients β ~ N(0, S) beside it, f = c + z + B β, needs no matrix factorized
-but that of f: with L Lᵀ = K and T = L⁻¹ B S^½
+For a process z and few coefficients β ~ N(0, S), f = c + z + B β, only the covariance K of f is
+factorized. With L Lᵀ = K and T = L⁻¹ B S^½,
 
     β | f ~ N(S^½ Tᵀ L⁻¹ (f − c), S^½ (I − TᵀT) S^½),   z = f − c − B β.
 
-A process with noise beside it may have a covariance that is singular to rounding, while that of f
-is not. Then what is drawn is right to the rounding of the covariance: see `SymmetricRoot`.
+If noise is added to a process, the covariance of the process may be singular to rounding while that
+of f is not. A draw is then right to the rounding error of the covariance: see `SymmetricRoot`.
 
-At some theta f may have a density and x none, if a covariance has negative eigenvalues. Such a
-theta has no density: `DrawBack.exists` says so to whoever proposes it, before anything is drawn. To
-reject the draw of x afterwards, with all the moves before it, would leave the posterior invariant
-only if those moves together were reversible.
+If a covariance has negative eigenvalues, f may have a density at a theta where x has none. Such a
+theta has no density. A move calls `DrawBack.exists` to find out before it draws anything. To reject
+the draw of x afterwards, with all the moves before it, would leave the posterior invariant only if
+those moves together were reversible.
 """
 
 from __future__ import annotations
@@ -39,18 +39,17 @@ __all__ = ["DrawBack", "SymmetricRoot"]
 Variable = Any
 
 ROUNDED = 1e-10
-"""Largest −λ, as a share of the largest eigenvalue, that rounding has made of a zero.
+"""A negative eigenvalue counts as 0 up to this share of the largest eigenvalue.
 
-Squared distances by x² + y² − 2 x y, as PyTensor has them, lose (range / length-scale)² rounding
-errors: 1e-12 for a range of a hundred length-scales.
+PyMC computes squared distances as x² + y² − 2 x y. In units of the squared length-scale their
+rounding error is (range / length-scale)² times 1e-16: 1e-12 for a range of a hundred length-scales.
 """
 
 
 class SymmetricRoot:
-    """A root of a covariance that is singular to rounding: U Λ^½, negative eigenvalues taken for 0.
+    """The root U Λ^½ of a covariance C that is singular to rounding, with negative eigenvalues 0.
 
-    The covariance of what it multiplies differs from C by the largest of those, by `ROUNDED` times
-    the largest eigenvalue at most.
+    Its square differs from C by at most `ROUNDED` times the largest eigenvalue.
     """
 
     def __init__(self, root: Array):
@@ -58,7 +57,7 @@ class SymmetricRoot:
 
     @classmethod
     def of(cls, C: Array) -> SymmetricRoot | None:
-        """Of a symmetric array, for ten O(n³) operations; ``None`` if C is no covariance."""
+        """The root of an array, counted as ten O(n³) operations; ``None`` if not a covariance."""
         if not np.isfinite(C).all():
             return None
         tally.cubic_ops += 10
@@ -77,14 +76,14 @@ Root = CholeskyFactor | SymmetricRoot
 
 
 class DrawBack:
-    """Draws x ~ N(0, Q⁻¹) given f = c + A x, and what the model's variables are then.
+    """Draws x ~ N(0, Q⁻¹) given f = c + A x, and computes the model's variables from x.
 
-    By Matheron's rule: with x° ~ N(0, Q⁻¹),
+    By Matheron's rule, with x° ~ N(0, Q⁻¹),
 
-        x = x° + Q⁻¹ Aᵀ K⁻¹ (f − c − A x°),   K = A Q⁻¹ Aᵀ,
+        x = x° + Q⁻¹ Aᵀ K⁻¹ (f − c − A x°),   K = A Q⁻¹ Aᵀ.
 
-    for one factorization of each dense block of Q⁻¹, once per theta. If f is x in some order, and
-    its mean, there is nothing to draw; with one process and few coefficients, nothing to factorize.
+    It needs one factorization of each dense block of Q⁻¹, once per theta. If A is a permutation, f
+    determines x. With one process and few coefficients, no further matrix is factorized.
     """
 
     def __init__(self, setting: Setting, predictor: Predictor):
@@ -100,7 +99,7 @@ class DrawBack:
         parts = [np.arange(self.size)[self._blocks[k].part] for k in others]
         self._at_few = np.concatenate(parts or [np.arange(0)])
 
-    # Compiled at their first use: coefficients beside a process, and an order, need few of them.
+    # These are compiled when first used: most models need only some of them.
 
     @cached_property
     def _covs(self) -> Callable[..., list[Array]]:
@@ -131,7 +130,7 @@ class DrawBack:
 
     @cached_property
     def _looks(self) -> tuple[Callable[..., list[Array]], Callable[..., Array]]:
-        """Covariances, and the transposed predictor, for an audit: not worth compiling."""
+        """Covariances and the transposed predictor for an audit, which calls them a few times."""
         covs = called_once([self._setting.theta], self._made_of.covs)
         return covs, called_once(*self._back())
 
@@ -143,13 +142,13 @@ class DrawBack:
         return [predictor.x, self._setting.theta, v], back
 
     def forget(self) -> None:
-        """What theta was at does not hold: another step has moved what it owns."""
+        """Clear the cache by theta, since a variable of another step has moved."""
         self._known.clear()
 
     def exists(self, prior: Prior, theta: Array) -> bool:
-        """Whether x can be drawn here, whatever f is: a function of theta.
+        """Whether x can be drawn at this theta, for every f.
 
-        At most one factorization of each dense block of Q⁻¹, which a draw at this theta needs, too.
+        It takes at most one factorization of each dense block of Q⁻¹, which a draw needs, too.
         """
         if self._order is not None:
             return self._whitens_as(prior) or self._has_factors(theta)
@@ -160,7 +159,7 @@ class DrawBack:
     def __call__(
         self, rng: np.random.Generator, prior: Prior, theta: Array, f: Array
     ) -> list[Array] | None:
-        """The model's latent variables, one array each; ``None`` where `exists` says so."""
+        """Draw the model's latent variables, one array each; ``None`` if not `exists`."""
         if self._order is not None:
             x: Array | None = (f - prior.mean)[self._order]
         else:
@@ -170,7 +169,7 @@ class DrawBack:
             return None
         values = [np.array(value, dtype=np.float64) for value in self._values(x, theta)]
         if self._whitened_blocks:
-            # The model has ν with L ν = x.
+            # The model's variable is ν with L ν = x.
             nu = self._whitened(prior, theta, x)
             if nu is None:
                 return None
@@ -210,11 +209,11 @@ class DrawBack:
         return means, steps
 
     def _whitens_as(self, prior: Prior) -> bool:
-        """Whether ν comes of the factors of f: its processes are those of x."""
+        """Whether the factors of f give ν, because the processes of f are those of x."""
         return self._is_identity or isinstance(prior, BlocksPrior) or not self._whitened_blocks
 
     def _has_factors(self, theta: Array) -> bool:
-        """Whether each block that is whitened in the model has its L here."""
+        """Whether each block that is whitened in the model has a Cholesky factor at theta."""
         if not self._whitened_blocks:
             return True
         known = self._at(theta)
@@ -223,7 +222,7 @@ class DrawBack:
         )
 
     def _whitened(self, prior: Prior, theta: Array, x: Array) -> Array | None:
-        """ν of the blocks that are whitened; ``None`` if one has no L: the model has no x there."""
+        """ν of the whitened blocks; ``None`` if one has no L, so that the model has no x there."""
         if self._is_identity:
             return prior.solve(x)
         nu = np.empty(x.size)
@@ -239,14 +238,14 @@ class DrawBack:
         return nu
 
     def _few_at(self, prior: Prior, theta: Array) -> tuple[Array, Array, Array, Array] | None:
-        """B, S^½, T and a root of I − TᵀT; ``None`` where rounding leaves coefficients no variance.
+        """B, S^½, T and a root of I − TᵀT, for n² k operations.
 
-        For n² k operations.
+        ``None`` if I − TᵀT is not positive definite in floating point.
         """
         B, variances = self._beside(theta)
         roots = np.sqrt(variances)
         T = prior.solve(np.asfortranarray(B * roots))
-        tally.cubic_ops += round(3 * roots.size / B.shape[0])  # n² k against n³/3
+        tally.cubic_ops += round(3 * roots.size / B.shape[0])  # n² k over n³/3
         try:
             root = np.linalg.cholesky(np.eye(roots.size) - T.T @ T)
         except np.linalg.LinAlgError:
@@ -256,7 +255,7 @@ class DrawBack:
     def _few_given(
         self, rng: np.random.Generator, prior: Prior, theta: Array, f: Array
     ) -> Array | None:
-        """Coefficients first."""
+        """Draw x by drawing the coefficients first."""
         assert self._few is not None
         known = self._few_at(prior, theta)
         if known is None:
@@ -288,10 +287,10 @@ class DrawBack:
         return x
 
     def _at(self, theta: Array) -> tuple[list[Array], list[Root | None]] | None:
-        """Covariances of the blocks, or variances, and roots of the former.
+        """Covariances or variances of the blocks, and roots of the covariances.
 
-        ``None`` if one is no covariance, although that of f is. Of two theta what is known is
-        kept: of that of the chain, and of the last proposal.
+        ``None`` if one is not a covariance, although that of f is. The results at two theta are
+        cached: the state of the chain, and the last proposal.
         """
         key = theta.tobytes()
         if key not in self._known:
@@ -300,7 +299,7 @@ class DrawBack:
                 self._known.pop(next(iter(self._known)))
             self._known[key] = found
         else:
-            self._known[key] = self._known.pop(key)  # the last one that was asked for
+            self._known[key] = self._known.pop(key)  # move to the end: the most recent one
         return self._known[key]
 
     def _found_at(self, theta: Array) -> tuple[list[Array], list[Root | None]] | None:

@@ -1,8 +1,8 @@
-"""What follows from a graph about the elements of a linear predictor, without evaluating it.
+"""Find equal elements of a linear predictor from its graph, without evaluating it.
 
-Two elements are one if they are the same expression: the same operations on the same elements of
-theta and x, and on constants that are equal bit for bit. An operation that is not known here makes
-elements that are like no others.
+Two elements are equal if they are the same expression: the same operations on the same elements of
+theta and x, and on constants that are equal bit for bit. The elements of a result of an operation
+without a rule here are different from all others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["Bits", "Codes", "distinct_elements"]
 
 Variable = Any
 Bits = NDArray[np.uint64]
-"""128 bits that stand for an expression, in a last axis of two."""
+"""Codes of 128 bits, one per expression, with a last axis of two."""
 
 
 def distinct_elements(
@@ -43,14 +43,14 @@ def distinct_elements(
     output : variable
         A vector.
     moving : sequence of variable
-        What it is a function of: theta, x, and what other steps own. All else are constants.
+        The inputs of ``output``: theta, x, and variables of other steps. Others count as constants.
     values : mapping
-        A value of each of them: it says how large variables are.
+        A value of each input, which determines the shapes.
 
     Returns
     -------
     first, index : ndarray of int
-        Where each expression is first, and which one each element is.
+        The first position of each expression, and the number of each element's expression.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def distinct_elements(
 
 
 def _distinct(codes: Bits) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Where each code is first, and which one each element has."""
+    """The first position of each code, and the number of each element's code."""
     _, first, inverse = np.unique(
         codes.reshape(-1, 2), axis=0, return_index=True, return_inverse=True
     )
@@ -77,7 +77,7 @@ def _distinct(codes: Bits) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def _mixed(x: Bits) -> Bits:
-    """A bijection of 64 bits that spreads each over all (Steele, Lea and Flood 2014, SplitMix)."""
+    """A bijection by which each of 64 bits changes all (Steele, Lea and Flood 2014, SplitMix)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     result: Bits = x ^ (x >> np.uint64(31))
@@ -85,11 +85,11 @@ def _mixed(x: Bits) -> Bits:
 
 
 LANES = np.array([0x9E3779B97F4A7C15, 0xD1B54A32D192ED03], dtype=np.uint64)
-"""What makes the two halves of a code independent: odd numbers, of the golden ratio and of √2."""
+"""Odd multipliers that make the two halves of a code independent."""
 
 
 def _combined(label: int, *codes: Bits) -> Bits:
-    """The code of an operation on expressions, in their order."""
+    """The code of an operation on expressions in this order."""
     total = _mixed(np.uint64(label + 1) * LANES)
     for each in codes:
         total = _mixed(total * np.uint64(3) + each * LANES)
@@ -97,7 +97,7 @@ def _combined(label: int, *codes: Bits) -> Bits:
 
 
 def _along(codes: Bits, axis: int) -> Bits:
-    """Codes at their places along an axis, each spread: what may be added up."""
+    """Codes mixed with their positions along an axis, so that sums of them depend on the order."""
     shape = [1] * codes.ndim
     shape[axis] = codes.shape[axis]
     place: Bits = np.arange(1, codes.shape[axis] + 1, dtype=np.uint64).reshape(shape)
@@ -105,7 +105,7 @@ def _along(codes: Bits, axis: int) -> Bits:
 
 
 class Codes:
-    """Codes of the elements of a graph's variables, made for those that are asked for."""
+    """The code of each element of the variables of a graph."""
 
     def __init__(
         self,
@@ -119,13 +119,13 @@ class Codes:
         for v in moving:
             self._codes[v] = self._anew(np.shape(values[v]))
         nodes, given = self._followed(output)
-        # Shared variables have their value with them.
+        # A shared variable has its value, and is not an argument of a compiled function.
         inputs = [v for v in moving if not isinstance(v, SharedVariable)]
         known = called_once(inputs, list(given))
         with np.errstate(all="ignore"):
             self._values = dict(zip(given, known(*(values[v] for v in inputs)), strict=True))
         for v in given:
-            if v in self._moves:  # of an operation that is not known: only its size is used
+            if v in self._moves:  # the operation has no rule, so only the shape is used
                 self._codes[v] = self._anew(np.shape(self._values[v]))
         for node in nodes:
             made = self._made(node)
@@ -135,17 +135,17 @@ class Codes:
         return v in self._codes or v in self._values or isinstance(v, Constant)
 
     def of(self, v: Variable) -> Bits:
-        """Codes of all elements of a variable."""
+        """The code of each element of a variable."""
         if v not in self._codes:
             self._codes[v] = self._of_constant(np.asarray(self.value(v)))
         return self._codes[v]
 
     def value(self, v: Variable) -> Any:
-        """The value of what does not move."""
+        """The value of a variable that does not depend on the inputs."""
         return v.data if isinstance(v, Constant) else self._values[v]
 
     def _followed(self, output: Variable) -> tuple[list[Any], list[Variable]]:
-        """Nodes whose elements are followed, in order, and variables whose values are needed."""
+        """Nodes that have a rule, in order, and variables whose values these nodes need."""
         nodes: list[Any] = []
         given: dict[Variable, None] = {}
         wanted = {output}
@@ -184,7 +184,7 @@ class Codes:
             if isinstance(op.scalar_op, ps.Second):
                 shape = np.broadcast_shapes(*(each.shape for each in inputs))
                 return [np.broadcast_to(inputs[1], shape)]
-            # Inputs have as many axes as the result, and the last one is that of the code.
+            # Inputs have as many axes as the result. The last axis is that of the code.
             return [_combined(self._label((op, k)), *inputs) for k in range(len(node.outputs))]
         if isinstance(op, CAReduce):
             (codes,) = inputs
@@ -210,7 +210,7 @@ class Codes:
         return self._labels.setdefault(what, len(self._labels) + 1)
 
     def _anew(self, shape: tuple[int, ...]) -> Bits:
-        """Codes like no others."""
+        """New codes, different from all others."""
         size = int(np.prod(shape))
         label = self._label(object())
         return _combined(label, np.arange(size, dtype=np.uint64)[:, None] * LANES).reshape(
@@ -218,7 +218,7 @@ class Codes:
         )
 
     def _of_constant(self, value: Any) -> Bits:
-        """Bits of a number."""
+        """The codes of a constant's elements, from their bits."""
         if value.dtype.kind == "f":
             bits = np.ascontiguousarray(value, dtype=np.float64).view(np.uint64)
         elif value.dtype.kind in "iub":

@@ -1,4 +1,4 @@
-"""A hash by which two processes, on two days, tell whether they have the same model."""
+"""A hash of a model, equal in another process and on another day if the model is the same."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scipy.sparse import issparse
 __all__ = ["described", "fingerprint"]
 
 DEEPEST = 12
-"""Levels of an object that are described: it may hold itself."""
+"""Most levels of an object that are described, since an object may contain itself."""
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -28,8 +28,8 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None))
 def fingerprint(model: pm.Model) -> str:
     """Hash variables, their distributions and transformations, data, deterministics and labels.
 
-    Pickles will not do: they depend on the order of sets and on what is the same object. What is
-    hashed is the graph in topological order, with the numbers in it.
+    The hash is of the graph in topological order, with the numbers in it. Pickles cannot be used,
+    because they depend on the order of sets and on the identity of objects.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def fingerprint(model: pm.Model) -> str:
 
 
 def described(value: Any, depth: int = 0) -> Any:
-    """Say in JSON's types what an option is, a function by its code and what it closes over.
+    """Describe an option in JSON's types, a function by its code and the values it closes over.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def _array(x: np.ndarray, depth: int) -> list[Any]:
 
 
 def _function(function: FunctionType, depth: int) -> list[Any]:
-    """Code, defaults, what it closes over, and the plain numbers that it reads by name."""
+    """Code, defaults, values that it closes over, and plain global values that it reads."""
     code, scope = function.__code__, function.__globals__
     cells = []
     for cell in function.__closure__ or ():
@@ -126,7 +126,7 @@ def _function(function: FunctionType, depth: int) -> list[Any]:
 
 
 def _lines(outputs: Sequence[Any]) -> list[str]:
-    """One line for each node of a graph, variables by the order in which they appear."""
+    """A line for each node of a graph, with variables numbered in order of appearance."""
     numbers: dict[Any, int] = {}
     lines: list[str] = []
 
@@ -156,7 +156,7 @@ def _root(variable: Any) -> str:
 
 
 def _operation(op: Any) -> str:
-    """Name and options of an operation, and the graph inside it if it is made of one."""
+    """Name and options of an operation, and its inner graph if it has one."""
     options = [_named(getattr(op, name, None)) for name in getattr(op, "__props__", None) or ()]
     inside = _lines(op.fgraph.outputs) if hasattr(op, "fgraph") else []
     return f"{_named(op)} {options} {inside}"

@@ -1,6 +1,6 @@
-"""A `pymc.Model` as numeric functions of (theta, f): `pymc_lgm.latent_gaussian.LatentGaussian`.
+"""A `pymc.Model` as numeric functions of (theta, f), which samplers use as a `LatentGaussian`.
 
-Their graphs are in `pymc_lgm.model.graphs`.
+The protocol is in `pymc_lgm.latent_gaussian`, and the graphs are in `pymc_lgm.model.graphs`.
 """
 
 from __future__ import annotations
@@ -37,37 +37,38 @@ class ModelFunctions:
         theta ~ p(theta),   f | theta ~ N(m(theta), K(theta)),
         p(y | f, theta) = ∏ p(y_i | f_i, theta)
 
-    Made by `LatentGaussianModel.from_pymc`. theta is the raveled vector of the unconstrained value
-    variables it holds, in the model's order. Every other variable of the model is read from the
-    point with `read`. Functions are compiled at their first use.
+    `LatentGaussianModel.from_pymc` makes one. theta is the raveled vector of the unconstrained
+    value variables ``theta_names``, in their order. `read` takes every other variable from a point.
+    Functions are compiled when they are first used.
 
     Attributes
     ----------
     latents : tuple of str
-        Names of the latent variables in a PyMC point: f, or what f is the linear predictor of.
+        Names of the latent variables in a PyMC point: f, or the variables whose linear predictor
+        is f.
     latent : str
-        Their names, to be read.
+        These names joined, for messages.
     theta_names : tuple of str
         Names of theta's value variables, as in a PyMC point.
     other_names : tuple of str
-        Value variables that f, theta's densities depend on and other step methods own.
+        Value variables that other step methods own and that the densities of f or theta depend on.
     form : Form
-        How f is made of the latents.
+        How f is computed from the latent variables.
     n, p : int
         Dimensions of f and theta.
     rank : int
-        Degrees of freedom of f, n or fewer.
+        Degrees of freedom of f, at most n.
     enters_cov : ndarray of bool, shape (p,)
         Components of theta that the covariance depends on.
     coupled : str or None
-        A term of the likelihood that is no sum over the f_i.
+        Name of a term of the likelihood that is not a sum over the f_i.
     sets : ndarray of int, shape (G, s), or None
-        If there is one, which f_i the observations read together, as in `SiteBlocks`; ``None`` if
-        they are too many.
+        If ``coupled``, the sets of f_i that observations read together, as in `SiteBlocks`;
+        ``None`` if the sets are too large.
     graphs : Graphs
-        What the functions are compiled of.
+        The graphs that the functions are compiled from.
     likelihood : LikelihoodFunctions
-        Those of the likelihood: of ``graphs``, or what the form leaves of them.
+        The likelihood as functions of f: ``graphs``, or with effects integrated out by the form.
     """
 
     def __init__(
@@ -122,23 +123,23 @@ class ModelFunctions:
         shown = ",\n    ".join(lines)
         return f"LatentGaussianModel(\n    {shown}\n)"
 
-    # Points of PyMC <-> theta
+    # PyMC points <-> theta and f
 
     def theta_of(self, point: dict[str, NDArray[Any]]) -> Array:
-        """Ravel theta's variables out of a PyMC point: a new array, shape (p,)."""
+        """theta, raveled from the variables of a PyMC point: a new array, shape (p,)."""
         pieces = [np.ravel(point[name]) for name in self.theta_names]
         return np.concatenate(pieces).astype(np.float64) if pieces else np.empty(0)
 
     def f_of(self, theta: Array, point: dict[str, NDArray[Any]]) -> Array:
-        """f of a PyMC point, or of data that are f; a new array, shape (n,)."""
+        """f at a PyMC point, or the observed values of f: a new array, shape (n,)."""
         point = point | {name: extract_obs_data(data) for name, data in self._data.items()}
-        # Copies: the parallel driver writes the next point into the same memory.
+        # Copies, because the parallel driver writes the next point into the same memory.
         values = [np.array(point[name], dtype=np.float64) for name in self.latents]
         return self.form.f_of(self.prior, theta, values)
 
     def point_of(self, theta: Array) -> dict[str, NDArray[Any]]:
-        """The variables of a PyMC point that theta stands for (copies)."""
-        # np.array, also for 0-d: PyMC's recorder does not take a NumPy scalar.
+        """Theta's variables as in a PyMC point (copies)."""
+        # Numbers are 0-d arrays: PyMC's recorder does not take a NumPy scalar.
         return {
             name: np.array(theta[part]).reshape(shape)
             for name, (part, shape) in self._blocks.items()
@@ -147,10 +148,10 @@ class ModelFunctions:
     def latents_of(
         self, rng: np.random.Generator, prior: Prior, f: Array
     ) -> dict[str, NDArray[Any]] | None:
-        """The latent variables of a PyMC point (copies): f, or drawn given f and theta.
+        """The latent variables as in a PyMC point (copies): f, or a draw given f and theta.
 
-        ``rng`` is not used where f says what they are. ``None`` if one of them has no density at
-        this theta, although f has one.
+        ``rng`` is not used if f determines them. The result is ``None`` if one of them has no
+        density at this theta although f has one.
         """
         values = self.form.values_of(rng, prior, f)
         return None if values is None else dict(zip(self.latents, values, strict=True))
@@ -162,7 +163,7 @@ class ModelFunctions:
     def missing_of(
         self, rng: np.random.Generator, theta: Array, latents: dict[str, NDArray[Any]]
     ) -> dict[str, NDArray[Any]]:
-        """Values of what nothing reads, missing observations say, drawn given all else."""
+        """Draw variables that no density reads, such as missing observations, given all others."""
         if not self.missing:
             return {}
         free = [latents[name] for name in self.latents if name not in self._data]
@@ -170,7 +171,7 @@ class ModelFunctions:
         return dict(zip(self.missing, values, strict=True))
 
     def enters(self, names: Collection[str]) -> NDArray[np.bool_]:
-        """Which components of theta are one of these value variables, shape (p,)."""
+        """Whether each component of theta belongs to one of these value variables, shape (p,)."""
         found = np.zeros(self.p, dtype=bool)
         for name, (part, _) in self._blocks.items():
             found[part] = name in names
@@ -181,12 +182,12 @@ class ModelFunctions:
         return not set(names) & set(self.other_names)
 
     def read(self, point: dict[str, NDArray[Any]]) -> tuple[bool, bool]:
-        """Take over the variables that other step methods own.
+        """Copy the values of variables that other step methods own from a PyMC point.
 
         Returns
         -------
         cov_moved, moved : bool
-            Whether one has changed that the covariance depends on, and whether any has.
+            Whether a variable of the covariance has changed, and whether any variable has.
         """
         moved = set()
         for name, variable in self.graphs.others.items():
@@ -202,15 +203,15 @@ class ModelFunctions:
 
     @cached_property
     def amplitudes(self) -> Array:
-        """k (p,): the components of theta that multiply K by exp(k_j δ); 0 for all others.
+        """k (p,): component j of theta multiplies K by exp(k_j δ) if it moves by δ; 0 for others.
 
-        Zeros if K depends on a variable that another step method owns: it may change the form.
+        All are 0 if K depends on a variable of another step method, which may change this.
         """
         fixed = self.form.by_covariance and not self._moves_cov
         return self.graphs.amplitudes if fixed else np.zeros(self.p)
 
     def prior(self, theta: Array) -> Prior | None:
-        """N(m(theta), K(theta)); ``None`` where K has no scale that is a number."""
+        """N(m(theta), K(theta)); ``None`` if it cannot be computed."""
         return self._prior_at(theta)
 
     @cached_property
@@ -223,20 +224,20 @@ class ModelFunctions:
         return self.graphs.mean(theta) if prior is None else prior.mean
 
     def cov(self, theta: Array) -> Array:
-        """K(theta), shape (n, n), or K_w(theta) where there is a basis: a new array.
+        """K(theta), shape (n, n), or K_w(theta) if there is a basis: a new array.
 
-        No sampler asks for that of a series, of areas or of inducing variables.
+        No sampler computes it for a series, for areas or for inducing variables.
         """
         prior = None if self.form.by_covariance else self.prior(theta)
         return self.graphs.cov(theta) if prior is None else prior.covariance_times(np.eye(self.n))
 
     def log_prior(self, theta: Array) -> float:
-        """log p(theta) with the Jacobians of the transforms, up to what theta does not enter."""
+        """log p(theta) with the Jacobians of the transforms, without terms that theta is not in."""
         return float(self.graphs.log_prior(theta)[0])
 
     def log_likelihood(self, f: Array, theta: Array) -> float:
-        """ℓ(f, theta): the log density of everything that depends on f, but f itself."""
-        # As of one row: to compile a function of f alone takes longer than many such calls.
+        """ℓ(f, theta): the log density of everything that depends on f, except f itself."""
+        # As one row: compiling a function of one f would take longer than many such calls.
         return float(self.log_likelihoods(f[None], theta)[0])
 
     def log_likelihoods(self, rows: Array, theta: Array) -> Array:
@@ -283,7 +284,7 @@ class ModelFunctions:
     def likelihood_terms(self, f: Array, theta: Array) -> tuple[float, Array, Any, Array]:
         """ℓ, g = ∂ℓ/∂f, W = −∂²ℓ/∂f² and ∂³ℓ/∂f³, the last three of shape (n,).
 
-        With ``sets``, W is in blocks, and of ∂³ℓ/∂f³ nothing is said.
+        With ``sets``, W is in blocks, and the third derivative is NaN.
         """
         if self.sets is not None:
             value, gradient, products = self.graphs.likelihood_products(f, theta, self._colors)
@@ -294,9 +295,9 @@ class ModelFunctions:
         return float(value), gradient, curvature, third
 
     def curvature_gradient(self, f: Array, theta: Array, M: Array) -> Array:
-        """∂/∂f of Σ_g ⟨M_g, W_g(f)⟩, shape (n,): of symmetric blocks M (G, s, s), with ``sets``.
+        """∂/∂f of Σ_g ⟨M_g, W_g(f)⟩, shape (n,), for symmetric blocks M (G, s, s), with ``sets``.
 
-        Where an observation reads one f_i it is −M_ii ∂³ℓ/∂f_i³.
+        If each observation reads one f_i, this is −M_ii ∂³ℓ/∂f_i³.
         """
         return self.graphs.curvature_gradient(f, theta, self._colors, self._rows_of(M))
 
@@ -308,13 +309,13 @@ class ModelFunctions:
     def site_log_likelihoods(self, rows: Array, theta: Array) -> Array:
         """ℓ_i(f_i, theta) of each row of f, shape (N, n) -> (N, n): ℓ split over f's elements.
 
-        An element of a log density belongs to the f_i that it depends on, an element that depends
-        on none to the first. With ``sets``, (N, G).
+        An element of a log density is added to the f_i that it depends on. An element that depends
+        on none is added to the first. With ``sets`` the shape is (N, G).
 
         Raises
         ------
         ValueError
-            If an element depends on several f_i, as the sum of a `pymc.Potential` may.
+            If an element depends on several f_i, as a sum in a `pymc.Potential` may.
         """
         if self._site_index is None:
             raise ValueError(
@@ -332,9 +333,9 @@ class ModelFunctions:
 
     @property
     def element_sites(self) -> NDArray[np.intp] | None:
-        """Which f_i each element of ``likelihood.elements`` reads; ``None`` if some read several.
+        """The f_i that each of ``likelihood.elements`` reads; ``None`` if one reads several.
 
-        An element that reads none is said to read the first.
+        An element that reads none counts as reading the first f_i.
         """
         if self.sets is not None or self._site_index is None:
             return None
@@ -342,9 +343,9 @@ class ModelFunctions:
 
     @cached_property
     def generic_theta(self) -> Array:
-        """A theta (p,) beside the one that the model is checked at: structure is looked for here.
+        """A theta (p,) near the initial one, at which structure shows.
 
-        A coefficient may begin at 0, and a density that has it as a factor reads no f_i there.
+        A coefficient may start at 0, where a density that has it as a factor reads no f_i.
         """
         _, *near = thetas_near(self._start, 4, generator())
         f = np.zeros(self.n)
@@ -355,14 +356,15 @@ class ModelFunctions:
 
     @property
     def is_flat(self) -> bool:
-        """Whether ℓ has no slope where one latent of each set is far above the others."""
+        """Whether ∂ℓ/∂f vanishes if one f_i of each set is far above the others."""
         assert self.sets is not None
         theta = self.generic_theta
         return is_flat(lambda f: self.likelihood_terms(f, theta)[1], self.sets, self.n)
 
     def find_reads(self, theta: Array, f: Array) -> None:
         """Find which f_i each observation reads, from the graph of the likelihood."""
-        is_integrated = self.likelihood is not self.graphs  # over effects: one f_i each
+        # If effects are integrated out, each observation reads one f_i.
+        is_integrated = self.likelihood is not self.graphs
         if is_integrated and not self.graphs.picking:
             self._site_index = np.arange(self.n)
             return
@@ -383,7 +385,7 @@ class ModelFunctions:
             self._find_sets(reads, theta, f)
 
     def _reads_as_before(self) -> bool:
-        """Whether observations read what they did, of data that are others now."""
+        """Whether observations read the same elements of f after data have been replaced."""
         if self._found is None:
             return True
         theta, f, before = self._found
@@ -409,26 +411,26 @@ class ModelFunctions:
 
     @cached_property
     def _colors(self) -> Array:
-        """Rows v_k: 1 at the k-th element of each set, so that H v_k has the k-th columns."""
+        """Rows v_k, 1 at the k-th element of each set: H v_k has the k-th columns of the blocks."""
         assert self.sets is not None
         colors = np.zeros((self.sets.shape[1], self.n + 1))
         np.put_along_axis(colors, self.sets.T, 1.0, axis=1)
         return np.ascontiguousarray(colors[:, :-1])
 
     def probit_signs(self) -> Array | None:
-        """s = ±1, shape (n,), if ℓ = Σ log Φ(s_i f_i): one `Probit` of f itself."""
+        """s = ±1, shape (n,), if ℓ = Σ log Φ(s_i f_i), that is, one `Probit` of f itself."""
         if self.graphs.signs is None:
             return None
         signs = self.graphs.probit_signs()
         return signs if signs.shape == (self.n,) else None
 
     def effects(self, theta: Array) -> Effects | None:
-        """Effects, one per observation, that ℓ has been integrated over."""
+        """Observation-level random effects that have been integrated out of ℓ."""
         return self.form.effects(theta)
 
     def cov_vjp(self, theta: Array, M: Array) -> Array:
         """⟨∂K/∂theta_j, M⟩ for each j, shape (p,); M is any (n, n) array."""
-        # K is symmetric, so Mᵀ does as well: what is in row order has loops that are vectorized.
+        # K is symmetric, so Mᵀ gives the same. Loops over an array in row order are vectorized.
         return self.graphs.cov_vjp(theta, np.ascontiguousarray(M.T if M.flags.f_contiguous else M))
 
     def mean_vjp(self, theta: Array, v: Array) -> Array:

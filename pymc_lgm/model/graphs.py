@@ -1,4 +1,4 @@
-"""A PyMC model as graphs of one vector theta and one vector f, and the functions made of them."""
+"""A PyMC model as graphs of a vector theta and a vector f, and as functions compiled from them."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from pymc_lgm.model.theta_gradient import theta_derivative, theta_gradient
 __all__ = ["Block", "Graphs", "LikelihoodReads", "Variable"]
 
 Variable = Any
-"""A PyTensor variable: PyTensor's own types do not say which operators one has."""
+"""A PyTensor variable. PyTensor's own types do not declare its operators."""
 
 Block = tuple[slice, tuple[int, ...]]
-"""Where in theta a variable is, and its shape."""
+"""The part of theta that is a variable, and the variable's shape."""
 
 
 def _compiled(graphs: Callable[[Any], tuple[list[Variable], Any]]) -> cached_property[Any]:
@@ -66,10 +66,10 @@ def _total(terms: Sequence[Variable]) -> Variable:
 def _log_densities(
     model: pm.Model, reading: Reading, cuts: Mapping[Variable, Variable]
 ) -> list[Variable]:
-    """Elementwise log densities of random variables and potentials, with the cuts made.
+    """Elementwise log densities of random variables and potentials, after replacing ``cuts``.
 
-    One graph for all: a separate logp for each term would read the model again each time. Missing
-    elements of an observed variable are in it, since they are of one distribution with the others.
+    They are built together, because a separate logp for each term would walk through the model each
+    time. Missing elements of an observed variable are included, since they share its distribution.
     """
     partial = [rv for rv in reading.missing if isinstance(rv.owner.op, PartialObservedRV)]
     terms = [*reading.terms, *partial]
@@ -96,18 +96,18 @@ def _log_densities(
 
 
 def _refuse_draws(densities: Mapping[str, Variable]) -> None:
-    """Raise if a density is random itself."""
+    """Raise if a log density contains a random variable."""
 
     def is_random(outputs: list[Variable]) -> bool:
         nodes = (v.owner for v in ancestors(outputs) if v.owner is not None)
         return any(isinstance(node.op, RandomVariable | SymbolicRandomVariable) for node in nodes)
 
-    if is_random(list(densities.values())):  # one walk in all other models
+    if is_random(list(densities.values())):  # one walk, unless there is such a density
         raise ValueError(draws(next(k for k, density in densities.items() if is_random([density]))))
 
 
 def _in_the_first_form_that_fits(setting: Setting) -> tuple[Form, list[Variable]]:
-    """The form, and the log densities of the reading's terms as it says them."""
+    """The first form that fits the model, and the log densities of the terms in this form."""
     model = setting.model
     for form in forms_of(setting):
         try:
@@ -121,14 +121,14 @@ def _in_the_first_form_that_fits(setting: Setting) -> tuple[Form, list[Variable]
 
 
 class LikelihoodReads(NamedTuple):
-    """Which f_i the log densities of a likelihood read.
+    """The f_i that the log densities of a likelihood read.
 
     Attributes
     ----------
     terms : dict of str to list of Reads
-        Of each density, those of functions that it is the sum of.
+        For each density, the reads of the functions whose sum it is.
     elements : Reads
-        Of every element of every density, as one vector.
+        The reads of every element of every density, as one vector.
     """
 
     terms: dict[str, list[Reads]]
@@ -138,27 +138,27 @@ class LikelihoodReads(NamedTuple):
 class Graphs:
     """Mean, covariance and log densities as graphs of theta (p,) and f (n,).
 
-    The functions are those of `pymc_lgm.model.functions.ModelFunctions`, compiled at their first
-    use. What other step methods own is a variable that all of them share.
+    The functions of `pymc_lgm.model.functions.ModelFunctions` are compiled here when first used.
+    Variables of other step methods are shared variables of all functions.
 
     Attributes
     ----------
     form : Form
-        How f is made of the model's latent variables: what ``mean`` and ``cov`` are of.
+        How f is computed from the latent variables. It defines ``mean`` and ``cov``.
     n : int
-        Elements of f.
+        Number of elements of f.
     theta : variable
         The vector theta.
     others : dict of str to shared variable
-        Value variables that are neither latent nor in theta, and that a graph depends on.
+        Value variables that a graph depends on, and that are neither latent nor in theta.
     cov_reads : set of str
         Names of the value variables that the covariance depends on.
     log_concave : bool
         Whether the likelihood is declared to be log-concave in f.
     likelihood, prior : dict of str to variable
-        Log densities, elementwise: those that depend on f, and those that depend on theta alone.
+        Elementwise log densities: those that depend on f, and those that depend only on theta.
     cuts : dict of variable to variable
-        Variables of the model that densities read, and what they are as graphs of the form's f.
+        Variables of the model that densities read, and their graphs of the form's f.
     """
 
     def __init__(
@@ -179,24 +179,24 @@ class Graphs:
         missing = [model.rvs_to_values[rv] for rv in reading.missing]
         for value in model.value_vars:
             if value in missing:
-                # What is observed does not depend on it, though a graph of both may have it.
+                # Observed elements do not depend on it, though it may be in a graph of both.
                 replacements[value] = pt.constant(point[value.name], dtype=value.dtype)
             elif value.name in blocks:
                 part, shape = blocks[value.name]
                 replacements[value] = self.theta[part].reshape(shape)
             elif value not in latents:
-                # With its lengths of 1: of no other is it known that it broadcasts.
+                # Only axes of length 1 broadcast, so only these lengths are part of the type.
                 ones: Any = tuple(1 if length == 1 else None for length in value.type.shape)
                 now = np.array(point[value.name])
                 shared = pytensor.shared(now, name=value.name, shape=ones)
                 replacements[value] = others[value.name] = shared
 
         def place(graphs: list[Variable]) -> list[Variable]:
-            """Theta, and what others own, in the place of value variables."""
+            """Replace value variables by parts of theta and variables of other steps."""
             placed: list[Variable] = clone_replace(graphs, replacements, rebuild_strict=False)
             return placed
 
-        # An observed latent is in the point by its own name: its value may be data of another name.
+        # The point has an observed latent under its own name, as its data may have another name.
         observed = [latent.rv in model.observed_RVs for latent in reading.latents]
         names = [
             latent.rv.name if is_observed else value.name
@@ -214,7 +214,7 @@ class Graphs:
         self.n, self._f = self.form.n, self.form.f
         self._mean, self._cov = self.form.mean, self.form.cov
         self._f_theta = [self._f, self.theta]
-        # Many f at once, one per row: an importance estimate's draws, or a quadrature's nodes.
+        # Many f at once, one per row: importance draws, or the nodes of a quadrature rule.
         self._rows = pt.matrix("rows", shape=(None, self.n))
 
         self.likelihood: dict[str, Variable] = {}
@@ -251,15 +251,15 @@ class Graphs:
         is_softmax = are_softmaxes(reading.terms, self.form.cuts)
         self._logits = logits_of([*self.likelihood.values()], self._f) if is_softmax else None
         self.cuts = dict(self.form.cuts)
-        self.form.cuts = {}  # A random variable cannot be pickled, and no chain needs it.
+        self.form.cuts = {}  # A chain does not need the random variables, which cannot be pickled.
         alone = len(signs) == 1 and {*signs} == {*self.likelihood}
         self.signs: Variable | None = signs.popitem()[1] if alone else None
-        """s of a likelihood that is one probit of f itself, ∏ Φ(s_i f_i)."""
+        """s, if the likelihood is one probit of f itself, ∏ Φ(s_i f_i)."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "cuts"}
 
-    # Of theta, of (f, theta), or of (rows of f, theta)
+    # Functions of theta, of (f, theta), or of (rows of f, theta)
 
     mean = _compiled(lambda self: ([self.theta], self._mean))
     cov = _compiled(lambda self: ([self.theta], self._simplified))
@@ -275,15 +275,15 @@ class Graphs:
 
     @_compiled
     def log_prior(self) -> Any:
-        """log p(theta), and its gradient where it has one: one function is compiled, not two."""
+        """log p(theta), and its gradient if it has one, in one function to compile it once."""
         value = self._log_prior
         gradient = [self._theta_grad(value)] if self.has_prior_gradient else []
         return [self.theta], [value, *gradient]
 
     def log_likelihood_gradient(self, f: Array, theta: Array) -> tuple[Array, Array]:
-        """ℓ and g: two of the `likelihood_terms` where those are compiled.
+        """ℓ and g, from `likelihood_terms` if these are compiled.
 
-        To compile a function takes as long as all four terms 300 000 times rather than two.
+        Compiling a function of two terms would take as long as it saves in 300 000 calls.
         """
         terms = self.likelihood_terms if "likelihood_terms" in vars(self) else self._score
         value, gradient, *_ = terms(f, theta)
@@ -291,7 +291,7 @@ class Graphs:
 
     @_compiled
     def elements(self) -> Any:
-        """Every element of every log density that ℓ is the sum of, as one vector."""
+        """Every element of every log density of the sum ℓ, as one vector."""
         terms = [term.ravel() for term in self.likelihood.values()]
         return self._of_rows(pt.concatenate(terms or [self._f[:0]]))
 
@@ -303,8 +303,8 @@ class Graphs:
     @_compiled
     def likelihood_terms(self) -> Any:
         """ℓ, g, W and the third derivative."""
-        # The likelihood factorizes, so the derivative of the summed gradient is the diagonal of
-        # the Hessian, and once more the third derivative.
+        # The likelihood factorizes over f, so the derivative of the summed gradient is the diagonal
+        # of the Hessian, and the derivative of its sum is the third derivative.
         gradient = self._f_grad(self._log_likelihood)
         hessian = self._f_grad(gradient.sum())
         third = self._f_grad(hessian.sum())
@@ -312,27 +312,27 @@ class Graphs:
 
     @_compiled
     def log_likelihoods_theta_gradient(self) -> Any:
-        """∂/∂theta of Σ_k w_k ℓ of the k-th row."""
+        """∂/∂theta of Σ_k w_k ℓ(f_k, theta) for rows f_k."""
         inputs, values = self._of_rows(self._log_likelihood)
         weights = pt.vector("weights")
         return [*inputs, weights], self._theta_grad(pt.sum(weights * values))
 
     @_compiled
     def likelihood_products(self) -> Any:
-        """ℓ, g, and H v of rows v, H = ∂²ℓ/∂f²: the columns of its blocks, by colors."""
+        """ℓ, g, and H v for rows v with H = ∂²ℓ/∂f², the columns of its blocks by colors."""
         rows, gradient, product = self._hessian_products()
         return [*self._f_theta, rows], [self._log_likelihood, gradient, product]
 
     @_compiled
     def curvature_gradient(self) -> Any:
-        """∂/∂f of −Σ_k ⟨u_k, H v_k⟩, of rows v and u."""
+        """∂/∂f of −Σ_k ⟨u_k, H v_k⟩ for rows v and u."""
         rows, _, product = self._hessian_products()
         weights = pt.matrix("weights", shape=(None, self.n))
         return [*self._f_theta, rows, weights], -self._f_grad(pt.sum(weights * product))
 
     @_compiled
     def likelihood_products_vjp(self) -> Any:
-        """∂/∂theta of ℓ + ⟨w, g⟩ − Σ_k ⟨u_k, H v_k⟩, of rows v and u."""
+        """∂/∂theta of ℓ + ⟨w, g⟩ − Σ_k ⟨u_k, H v_k⟩ for rows v and u."""
         rows, gradient, product = self._hessian_products()
         w, weights = pt.vector("w", shape=(self.n,)), pt.matrix("weights", shape=(None, self.n))
         total = self._log_likelihood + pt.sum(w * gradient) - pt.sum(weights * product)
@@ -359,8 +359,8 @@ class Graphs:
         v = pt.vector("v", shape=self._mean.type.shape)
         return [self.theta, v], self._theta_grad(pt.sum(self._mean * v))
 
-    # For error messages: the log density of each variable in ``prior``, of each in ``likelihood``,
-    # and the latter elementwise.
+    # For error messages: the log density of each variable in ``prior`` and in ``likelihood``, and
+    # that of the latter elementwise.
     prior_sums = _compiled(lambda self: ([self.theta], [pt.sum(t) for t in self.prior.values()]))
     term_sums = _compiled(
         lambda self: (self._f_theta, [pt.sum(t) for t in self.likelihood.values()])
@@ -369,12 +369,12 @@ class Graphs:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether functions are compiled: those that Python interprets are for tests."""
-        # Numba's linker is a subclass of the one that interprets.
+        """Whether functions are compiled, and not run in Python as in some tests."""
+        # Numba's linker is a subclass of the one that runs in Python.
         return type(get_mode(self._compile_kwargs.get("mode")).linker) is not PerformLinker
 
     def compiled(self, inputs: list[Variable], outputs: Any) -> Callable[..., Any]:
-        """A function of float64 arrays of the right shape: kernels call it thousands of times."""
+        """A function that does not check its inputs, float64 arrays of the right shape."""
         of = outputs if isinstance(outputs, list) else [outputs]
         return self.form.placed(self._function(inputs, outputs), inputs, of)
 
@@ -383,12 +383,12 @@ class Graphs:
 
     @property
     def _simplified(self) -> Variable:
-        """K, which may have constants as large as itself now: not kept, and not always made."""
+        """K, simplified. It is not cached, since it may have constants as large as K."""
         return simplified(self._cov)
 
     @property
     def picking(self) -> list[Variable]:
-        """Shared data by which a density picks elements of what depends on f."""
+        """Shared data by which a density selects elements of a variable that depends on f."""
         of_f: set[Variable] = {self._f}
         indices: list[Variable] = []
         for node in toposort(list(self.likelihood.values())):
@@ -401,7 +401,7 @@ class Graphs:
         return [v for v in found if v not in self._moving]
 
     def reads(self, f: Array, theta: Array) -> LikelihoodReads:
-        """Which f_i the likelihood reads: shapes are evaluated at (f, theta)."""
+        """The f_i that the likelihood reads. Shapes are evaluated at (f, theta)."""
         densities, values = list(self.likelihood.values()), self._values(f, theta)
         terms = [terms_of(density, self._f) for density in densities]
         elements = pt.concatenate([density.ravel() for density in densities] or [self._f[:0]])
@@ -413,20 +413,20 @@ class Graphs:
         return LikelihoodReads(each, found[0])
 
     def are_classes(self, sets: NDArray[np.intp], f: Array, theta: Array) -> bool:
-        """Whether W's blocks are diag(D) − u uᵀ at every f: shapes are evaluated at (f, theta)."""
+        """Whether W's blocks are diag(D) − u uᵀ at every f. Shapes are evaluated at (f, theta)."""
         values = self._values(f, theta)
         return self._logits is not None and self._logits.are_classes(sets, self._f, values)
 
     def _values(self, f: Array, theta: Array) -> dict[Variable, Array]:
-        """Values of all that the likelihood's graph depends on and that may move."""
+        """Values of f, theta and variables of other steps in the likelihood's graph."""
         return {self._f: f, self.theta: theta} | {v: v.get_value() for v in self._moving}
 
     @cached_property
     def amplitudes(self) -> Array:
-        """What `find_amplitudes` finds of K."""
+        """The result of `find_amplitudes` for K."""
         return find_amplitudes(self._cov, self.theta)
 
-    # What can be differentiated
+    # Whether there are derivatives
 
     @cached_property
     def has_gradient(self) -> bool:
@@ -461,7 +461,7 @@ class Graphs:
 
     @cached_property
     def theta_in_likelihood(self) -> bool:
-        """Whether ℓ depends on theta, by itself or by what its form computes of theta."""
+        """Whether ℓ depends on theta, directly or through ``reads`` of the form."""
         return bool(self.form.reads) or self.theta in set(ancestors([self._log_likelihood]))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Why a Gaussian variable is a hyper-parameter after all: what its predictor looks like."""
+"""Gaussian variables that are better hyper-parameters, found from the predictors they enter."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ __all__ = [
 Variable = Any
 
 MOST_LEFT = 12
-"""Elements of Gaussian vectors that may be hyper-parameters without being named."""
+"""Most elements of Gaussian vectors that may be hyper-parameters without being named by users."""
 
 
 def elements_of(rv: Variable) -> int:
-    """How many elements a random variable has."""
+    """The number of elements of a random variable."""
     return int(np.prod(shape_of(rv)))
 
 
@@ -52,17 +52,18 @@ def discrete_in(model: pm.Model, frontier: Sequence[Variable]) -> str | None:
 
 
 def name_of(node: Any) -> str:
-    """What a node of the graph is called by who wrote the model, or what it does."""
+    """The user's name of a node's result, or the node's operation."""
     return next((v.name for v in node.outputs if v.name), str(node.op))
 
 
 def single_in(
     terms: Sequence[Variable], frontier: Sequence[Variable], of_node: dict[Variable, Variable]
 ) -> dict[Variable, str]:
-    """Latents, but no processes, of a predictor that is one number, and what reads that number.
+    """Latents that are better hyper-parameters because a predictor of theirs is one number.
 
-    If densities read that number alone, as a constraint on the sum of effects, it makes none of
-    those latents a hyper-parameter that are many, or that another predictor is made of, too.
+    Returns each with the name of a density that reads this number. Processes are not among them. If
+    the densities read no other predictor, as with a constraint on the sum of effects, neither are
+    latents with many elements, nor latents that another predictor depends on.
     """
     single = [v for v in frontier if all(v.type.broadcastable)]
     others = set(ancestors([v for v in frontier if v not in single]))
@@ -78,17 +79,17 @@ def single_in(
 
 
 def _reads_more(term: Variable, frontier: Sequence[Variable]) -> bool:
-    """Whether a density reads more than one predictor."""
+    """Whether a density reads several predictors."""
     return len(set(ancestors([term], blockers=frontier)).intersection(frontier)) > 1
 
 
 def shared_in(
     terms: Sequence[Variable], frontier: Sequence[Variable], latents: Sequence[Latent]
 ) -> list[Variable]:
-    """Latents, but no processes, whose elements many observations read beside others of f.
+    """Latents, except processes, whose elements many observations read beside other elements of f.
 
-    A log standard deviation of each of two groups, say: all observations of a group, with what is
-    the mean of each, would be one set.
+    An example is a log standard deviation for each of two groups: it would join all observations of
+    a group, with the elements of f that are their means, to one set.
     """
     found: dict[Variable, None] = {}
     for term in terms:
@@ -106,7 +107,7 @@ def _is_shared(predictor: Variable, latents: Sequence[Latent]) -> bool:
     if any(latent.node in within for latent in latents if latent.variances is None):
         return False
     drawn = [v for v in within if isinstance(v.owner and v.owner.op, RandomVariable)]
-    moving = {v: v.type() for v in drawn}  # nothing is drawn: a flat prior has no draw
+    moving = {v: v.type() for v in drawn}  # a flat prior cannot be drawn from
     values = {moving[v]: np.zeros(shape_of(v)) for v in drawn}
     output = clone_replace(predictor.ravel(), moving, rebuild_strict=False)
     _, index = distinct_elements(output, list(values), values)

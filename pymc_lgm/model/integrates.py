@@ -1,7 +1,7 @@
-"""Whether a density integrates to one at every theta: what the graph says of its parameters.
+"""Prove from the graph of its parameters that a density integrates to one at every theta.
 
-A variable that nothing reads may be left out and drawn afterwards only if it does. A scale that
-may be negative says something about theta, and so does a transform that restricts the support.
+Only then may a variable that no density reads be left out and drawn afterwards. If a scale can be
+negative, or a transform restricts the support, the variable is informative about theta.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ POSITIVE_PARAMETERS: dict[type, tuple[int, ...]] = {
     rb.PoissonRV: (0,),
     rb.NegBinomialRV: (0,),
 }
-"""Distributions, and which of their parameters have to be positive."""
+"""Distributions, and the indices of parameters that must be positive."""
 
 UNIT_PARAMETERS: dict[type, tuple[int, ...]] = {
     rb.BernoulliRV: (0,),
@@ -56,7 +56,7 @@ UNIT_PARAMETERS: dict[type, tuple[int, ...]] = {
     rb.NegBinomialRV: (1,),
     rb.GeometricRV: (0,),
 }
-"""Distributions, and which of their parameters have to be probabilities."""
+"""Distributions, and the indices of parameters that must be probabilities."""
 
 SUPPORT_IS_POSITIVE = (
     *(rb.ExponentialRV, rb.GammaRV, rb.InvGammaRV, rb.LogNormalRV, rb.BetaRV, rb.WeibullRV),
@@ -68,17 +68,17 @@ REAL = (
     *(ps.Tanh, ps.Sin, ps.Cos, ps.Cast, ps.Identity, ps.Second, ps.Switch),
     *(ps.Maximum, ps.Minimum, ps.Erf, ps.LT, ps.GT, ps.LE, ps.GE, ps.EQ),
 )
-"""Functions whose value is a number if their arguments are."""
+"""Functions whose value is finite if their arguments are."""
 
 OF_FIRST = (*PICKING, Sum)
-"""What they return has the sign of their first input."""
+"""Operations whose results have the sign of their first input."""
 
 
 def integrates_to_one(model: pm.Model, rv: Variable) -> bool:
-    """Whether a free random variable has a proper density whatever else there is.
+    """Whether a free random variable has a normalized density for all values of other variables.
 
-    Elements of an observed variable that are missing share its parameters, which the elements that
-    are not missing restrict. So only parameters with elements of their own are looked at there.
+    Missing elements of an observed variable share its parameters with the observed elements, which
+    already restrict them. So only parameters with an element for each observation are checked.
     """
     transform, own = model.rvs_to_transforms[rv], _default_transform(rv.owner.op, rv)
     random = getattr(type(rv.owner.op), "_random_fn", None)
@@ -89,7 +89,7 @@ def integrates_to_one(model: pm.Model, rv: Variable) -> bool:
     if isinstance(rv.owner.op, PartialObservedRV):
         law = rv.owner.inputs[0]
         if law.owner is None or getattr(law.owner.op, "ndim_supp", 0) > 0:
-            # PyMC's density of what is observed is then a joint one with what is missing.
+            # PyMC's density is then a joint one of observed and missing elements.
             return False
         if _needs(law) is None:
             return True
@@ -98,7 +98,7 @@ def integrates_to_one(model: pm.Model, rv: Variable) -> bool:
 
 
 def _needs(rv: Variable) -> list[tuple[Variable, Callable[[Variable], bool]]] | None:
-    """Parameters and what has to hold for each; ``None`` if the distribution is not known."""
+    """Each parameter with the condition that it must meet; ``None`` for an unknown distribution."""
     op = rv.owner.op
     if not isinstance(op, RandomVariable):
         return None
@@ -139,7 +139,7 @@ def _closure(function: Any) -> list[Any]:
 
 
 def is_positive(v: Variable, *, or_zero: bool = False) -> bool:
-    """Whether the graph of a number says that it is positive, but on a set of measure zero."""
+    """Whether the graph of a number shows that it is positive, except on a set of measure zero."""
     if (value := known_value(v)) is not None:
         return bool(np.all(value >= 0 if or_zero else value > 0))
     if v.owner is None:
@@ -165,7 +165,7 @@ def is_positive(v: Variable, *, or_zero: bool = False) -> bool:
 
 def _is_positive_elementwise(op: Any, inputs: list[Variable], or_zero: bool) -> bool:
     if isinstance(op, ps.Exp | ps.Softplus | ps.Sigmoid | ps.Abs | ps.Sqr | ps.Cosh):
-        # A square is zero where what it is of is: nowhere, if that is a constant.
+        # A square or an absolute value is 0 if its argument is.
         return or_zero or not isinstance(op, ps.Abs | ps.Sqr) or not _may_be_zero(inputs[0])
     if isinstance(op, ps.Add):
         return all(is_positive(x, or_zero=True) for x in inputs) and (
@@ -192,7 +192,7 @@ def _is_positive_elementwise(op: Any, inputs: list[Variable], or_zero: bool) -> 
 
 
 def is_real(v: Variable) -> bool:
-    """Whether the graph of a number says that it is one: no logarithm of what may be negative."""
+    """Whether the graph of a number shows that it is finite, with no log of a negative number."""
     if (value := known_value(v)) is not None:
         return bool(np.isfinite(value).all())
     if v.owner is None:
@@ -223,7 +223,7 @@ def is_real(v: Variable) -> bool:
 
 
 def _may_be_zero(v: Variable) -> bool:
-    """Whether a number may be zero with a probability that is not zero."""
+    """Whether a number may be 0 with positive probability."""
     if is_positive(v):
         return False
     while v.owner is not None and isinstance(v.owner.op, OF_FIRST):
@@ -233,7 +233,7 @@ def _may_be_zero(v: Variable) -> bool:
 
 
 def _is_unit(v: Variable) -> bool:
-    """Whether the graph of a number says that it is a probability."""
+    """Whether the graph of a number shows that it is a probability."""
     if (value := known_value(v)) is not None:
         return bool(np.all((value >= 0) & (value <= 1)))
     if v.owner is None:

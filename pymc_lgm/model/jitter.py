@@ -1,4 +1,4 @@
-"""What a process has added to the diagonal of its covariance."""
+"""Find the jitter that is added to the diagonal of a process's covariance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["jitter_of"]
 
 
 def jitter_of(latent: Any) -> float | None:
-    """The number that ``gp.prior(..., reparameterize=False, jitter=)`` was given, from the graph.
+    """The ``jitter`` of ``gp.prior(..., reparameterize=False, jitter=)``, found in the graph.
 
     ``None`` if the covariance is not K + jitter · I.
     """

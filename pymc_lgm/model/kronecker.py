@@ -1,7 +1,7 @@
 """Processes on a grid, with covariance K₁ ⊗ K₂ ⊗ …, as `pymc.gp.LatentKron` makes them.
 
-They are read as one dense process: the covariance of a process on a grid has that structure, but
-that of its posterior has not, unless every observation has the same precision.
+They are read as one dense process, because the covariance of the posterior has no such structure
+unless every observation has the same precision.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ def covariance_on_grid(rv: Variable) -> tuple[Variable, Variable]:
 def kronecker_product(rv: Variable, terms: Sequence[Variable]) -> tuple[Variable, Variable] | None:
     """(L₁ ⊗ L₂ ⊗ …) ``rv`` and its covariance, if densities read ``rv`` in no other way.
 
-    `pymc.math.kron_dot` writes it as a chain. A matrix of one column is multiplied by L₁, L₂ and so
-    on: reshaped to as many rows as that has columns, multiplied, transposed, and reshaped back. A
-    product of lower Cholesky factors is the lower Cholesky factor of the product of covariances.
-    Other reshapes in C order between them change nothing, so none of the shapes is looked at; but a
-    transpose changes the order unless one of the two lengths is 1.
+    `pymc.math.kron_dot` writes the product as a chain. A matrix with one column is multiplied by
+    L₁, L₂ and so on. For each L it is reshaped to as many rows as L has columns, multiplied,
+    transposed, and reshaped back. A Kronecker product of lower Cholesky factors is the lower
+    Cholesky factor of the product of the covariances. Other reshapes in C order keep the order of
+    the elements, so their shapes do not matter. A transpose changes the order unless one of the two
+    lengths is 1.
     """
     readers = _readers(terms)
     covs: list[Variable] = []
@@ -78,7 +79,7 @@ def kronecker_product(rv: Variable, terms: Sequence[Variable]) -> tuple[Variable
 
 
 def _readers(terms: Sequence[Variable]) -> dict[Variable, list[Any]]:
-    """The nodes that take the value of each variable, and not its shape alone."""
+    """The nodes that read the value of each variable, and not only its shape."""
     found: dict[Variable, list[Any]] = {}
     for node in {v.owner for v in ancestors(terms) if v.owner is not None}:
         if not isinstance(node.op, Shape | Shape_i):
@@ -97,5 +98,5 @@ def _is_transpose(node: Any) -> bool:
 
 
 def _is_of_a_column(node: Any, x: Variable) -> bool:
-    """Whether axes are moved of which at most one is longer than 1."""
+    """Whether a node permutes axes of which at most one is longer than 1."""
     return isinstance(node.op, DimShuffle) and x.type.broadcastable.count(False) <= 1

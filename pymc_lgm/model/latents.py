@@ -1,4 +1,4 @@
-"""The latent Gaussian variables of a model: which they can be, and what their priors are."""
+"""The variables of a model that can be latent, and their priors."""
 
 from __future__ import annotations
 
@@ -39,50 +39,50 @@ Variable = Any
 
 
 class FieldLaw(Protocol):
-    """What a model says of a latent vector with a sparse precision."""
+    """The prior of a latent vector with a sparse precision."""
 
     @property
     def reads(self) -> list[Variable]:
         """Graphs whose values `Family.at` takes."""
 
     def covariance(self) -> Variable:
-        """(n, n), a graph: where the vector is read in a way that leaves nothing sparse."""
+        """The covariance, shape (n, n), as a graph, for models that need a dense one."""
 
     def family(self, n: int) -> Family:
         """The family of n elements, a function of the values of ``reads``."""
 
     def explain(self, where: str) -> str:
-        """What to change where there is no proper prior."""
+        """Say why there is no proper prior, and what to write instead."""
 
 
 @dataclass(frozen=True, eq=False)
 class Latent:
-    """A latent variable x = mean + z, z ~ N(0, ·), as the model has it.
+    """A latent variable x = mean + z, z ~ N(0, ·).
 
     Attributes
     ----------
     rv : variable
         The free random variable whose value is sampled.
     node : variable
-        x: ``rv``, or where the model whitens, the product L ``rv`` that stands for x.
+        x: ``rv``, or, if the model whitens, the product L ``rv``.
     mean : variable
-        Of x, with its shape or one that broadcasts to it.
+        The mean of x, in its shape or one that broadcasts to it.
     cov : variable or None
-        Covariance of z, (n, n), or of each vector of a batch.
+        The covariance of z, shape (n, n), or of each vector of a batch.
     variances : variable or None
-        Of independent z, in the shape of x or one that broadcasts to it.
+        The variances of independent z, in the shape of x or one that broadcasts to it.
     is_whitened : bool
         Whether x = L ``rv`` with the lower Cholesky factor L of ``cov``.
     field : FieldLaw or None
-        Of a series, of areas, or of any sparse precision: ``mean`` is of x, and may be that of a
-        dense inverse.
+        The prior of a series, of areas, or of any vector with a sparse precision. ``mean`` may then
+        be computed with a dense inverse.
     zero_sum : ZeroSumTransform or ConstraintTransform or None
-        The transform of a `pymc.ZeroSumNormal` x = E z. Its coordinates z are independent, with one
-        element fewer along each axis on which x sums to zero. They are also what PyMC samples. Or
-        that of an intrinsic field, whose coordinates are one vector.
+        The transform of a `pymc.ZeroSumNormal` x = E z, or of an intrinsic GMRF. The coordinates z,
+        which PyMC samples, are independent for a `pymc.ZeroSumNormal`, with one element fewer along
+        each axis on which x sums to zero. An intrinsic GMRF has a vector of coordinates.
     through : variable or None
         V, shape (n, m), if densities read standard normal coordinates ``rv``, (m,) or (m, C), as
-        V ``rv``: of processes that are seen through inducing variables.
+        V ``rv``, as for processes with inducing variables.
     """
 
     rv: Variable
@@ -96,7 +96,7 @@ class Latent:
     zero_sum: ZeroSumTransform | ConstraintTransform | None = None
 
     def extended(self, z: Variable) -> Variable:
-        """E z of a `pymc.ZeroSumNormal`, or of an intrinsic field; z itself of any other."""
+        """E z for a `pymc.ZeroSumNormal` or an intrinsic GMRF; z for any other variable."""
         if self.zero_sum is None:
             return z
         if isinstance(self.zero_sum, ConstraintTransform):
@@ -104,30 +104,30 @@ class Latent:
         for axis in self.zero_sum.zerosum_axes:
             unit = pt.constant(np.eye(z.type.shape[axis]))
             E = ZeroSumTransform([-1]).backward(unit).eval(mode=ONCE)
-            # Multiplied by numbers, so that what reads an element is seen to read all of z.
+            # A product with constants shows that an element of x reads all of z along the axis.
             z = pt.moveaxis(pt.dot(pt.moveaxis(z, axis, -1), pt.constant(E)), -1, axis)
         return z
 
     @property
     def covariance(self) -> Variable | None:
-        """Of z, made where it is asked for."""
+        """The covariance of z."""
         return self.cov if self.field is None else self.field.covariance()
 
 
 def is_process(rv: Variable) -> bool:
-    """Whether a random variable is a multivariate normal, a series or one of areas."""
+    """Whether a random variable is a multivariate normal, a GMRF, a series or a map of areas."""
     is_dense = isinstance(rv.owner.op, MvNormalRV) or is_on_grid(rv) or is_structured(rv)
     is_field = is_areas(rv) or is_intrinsic(rv) or is_matern(rv)
     return is_dense or is_field or is_series(rv) or is_vector_walk(rv)
 
 
 def is_sparse(rv: Variable) -> bool:
-    """Whether beside the precision of a process coefficients of its mean cost nothing."""
+    """Whether a process has a sparse precision, so that coefficients of its mean cost little."""
     return is_areas(rv) or as_sparse_precision(rv) is not None
 
 
 def is_gaussian(model: pm.Model, rv: Variable) -> bool:
-    """Whether a free random variable is Gaussian given the rest, on the scale it is sampled on."""
+    """Whether a free random variable is Gaussian given all others, on the unconstrained scale."""
     transform = model.rvs_to_transforms[rv]
     if is_structured(rv):
         return isinstance(transform, ConstraintTransform) and transform == transform_of(rv)
@@ -138,7 +138,7 @@ def is_gaussian(model: pm.Model, rv: Variable) -> bool:
 
 
 def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
-    """What the prior of a latent variable is."""
+    """The prior of a latent variable."""
     if is_structured(rv):
         transform = transform_of(rv)
         return Latent(rv, rv, pt.zeros(()), field=as_structured(rv), zero_sum=transform)
@@ -183,7 +183,7 @@ def _variances(spread: Variable) -> Variable:
     """The squares of standard deviations."""
     variances = spread.astype("float64") ** 2
     if not is_positive(spread):
-        # PyMC's density is zero where a standard deviation is not positive.
+        # PyMC's density is 0 if a standard deviation is not positive.
         variances = pt.switch(pt.gt(spread, 0.0), variances, np.nan)
     return variances
 
@@ -191,12 +191,12 @@ def _variances(spread: Variable) -> Variable:
 def _whitened(
     rv: Variable, mean: Variable, spread: Variable, terms: Sequence[Variable]
 ) -> Latent | None:
-    """N(0, L Lᵀ) if a model reads a vector of standard normal variables as L ``rv`` only.
+    """N(0, L Lᵀ), if a model reads a vector of standard normal variables only as L ``rv``.
 
-    L ``rv`` may be a Kronecker product times ``rv``: see `kronecker_product`. Else it is what
-    ``gp.prior`` writes by default: `Squeeze(Dot(Cholesky(K), ExpandDims(rv)))`, and
-    with ``n_outputs=`` `Transpose(Dot(Cholesky(K), Transpose(rv)))`, a row per output. With any
-    other matrix in the place of L it is what that of `pymc_lgm.gp.SparseLatent` writes.
+    L ``rv`` may be a Kronecker product times ``rv``: see `kronecker_product`. Otherwise it is the
+    default graph of ``gp.prior``, `Squeeze(Dot(Cholesky(K), ExpandDims(rv)))`, or with
+    ``n_outputs=`` `Transpose(Dot(Cholesky(K), Transpose(rv)))`, a row per output.
+    `pymc_lgm.gp.SparseLatent` writes the same graph with another matrix instead of L.
     """
     standard = _is_constant(mean, 0.0) and _is_constant(spread, 1.0)
     if not standard or rv.ndim > 2:
@@ -236,7 +236,7 @@ def _whitened(
 
 
 def _through_columns(rv: Variable, readers: Sequence[Any]) -> Latent | None:
-    """Several processes, V times a matrix with a column each."""
+    """Several processes, V times a matrix with one column per process."""
     if len(readers) != 1 or not isinstance(core_of(readers[0].op), Dot):
         return None
     V, right = readers[0].inputs
@@ -247,7 +247,7 @@ def _through_columns(rv: Variable, readers: Sequence[Any]) -> Latent | None:
 
 
 def _not_broadcast(mean: Variable) -> Variable:
-    """What PyMC has broadcast to a column of the covariance, which need not be computed for it."""
+    """The mean before PyMC broadcast it to a column of the covariance, which is then not needed."""
     while mean.owner is not None and _is_second(mean.owner.op):
         mean = mean.owner.inputs[1]
     return mean
@@ -258,7 +258,7 @@ def _is_second(op: Any) -> bool:
 
 
 def _is_constant(x: Variable, value: float) -> bool:
-    """Whether a parameter is this number, or many of it."""
+    """Whether a parameter is this number, or an array that is filled with it."""
     while x.owner is not None and isinstance(x.owner.op, DimShuffle):
         x = x.owner.inputs[0]
     return isinstance(x, Constant) and bool(np.all(x.data == value))

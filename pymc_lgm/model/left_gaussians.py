@@ -1,7 +1,7 @@
-"""Gaussian vectors that are left among the hyper-parameters: a refusal if they are many.
+"""Refuse models in which Gaussian vectors with many elements would be hyper-parameters.
 
-A Gaussian variable that the samplers could not integrate out would be a part of theta, which is
-meant for a dozen numbers. A user who wants that names the variables; nobody gets it in silence.
+A Gaussian variable that the samplers cannot integrate out would be a part of theta, which is meant
+for a dozen numbers. It becomes one only if the user names the variables.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def refuse_left_gaussians(model: pm.Model, reading: Reading, theta: Container[Va
     ----------
     model : pymc.Model
     reading : Reading
-        Of the whole model: nobody has said what is latent.
+        The reading of a model in which the user has not named the latent variables.
     theta : container of variables
-        Value variables of what would be hyper-parameters.
+        Value variables that would be hyper-parameters.
 
     Raises
     ------
     ValueError
-        It names the variables, says what stood in the way, and what to write.
+        If there are such vectors. The message names them, and says why and what to write.
     """
     reached = set(ancestors([*model.observed_RVs, *model.potentials, *reading.terms]))
     left = [
@@ -92,7 +92,7 @@ def gaussian_vectors(model: pm.Model) -> list[Variable]:
 
 def _is_normal(model: pm.Model, rv: Variable) -> bool:
     op = rv.owner.op
-    if isinstance(op, ZeroSumNormalRV | IntrinsicRV):  # it is one whatever it is sampled as
+    if isinstance(op, ZeroSumNormalRV | IntrinsicRV):  # normal with any transform
         return True
     if model.rvs_to_transforms[rv] is not None:
         return False
@@ -108,15 +108,15 @@ def _is_innovation(v: Variable) -> bool:
 
 
 def _called(rv: Variable) -> str:
-    """What a distribution is called in PyMC, and what keeps this one from being read."""
+    """PyMC's name of a distribution, and why this package does not read this one."""
     op = rv.owner.op
     if isinstance(op, RandomWalkRV):
         return "a batch of pm.MvGaussianRandomWalk"
     if isinstance(op, IntrinsicRV):
-        return "an intrinsic field of lgm.gmrf with another transform than its own"
+        return "an intrinsic GMRF of lgm.gmrf with a transform other than its own"
     name = "pm." + type(op).__name__.removesuffix("RV")
     if isinstance(op, ZeroSumNormalRV):
-        return f"{name} with another transform than PyMC's own"
+        return f"{name} with a transform other than PyMC's own"
     if isinstance(op, CARRV | ICARRV):
         return f"a batch of {name}" if rv.ndim > 1 else f"{name} of a map that may change"
     return name

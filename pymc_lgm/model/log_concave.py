@@ -1,8 +1,9 @@
-"""Which likelihoods are log-concave in f, and which are a softmax's, by declaration.
+"""Declarations of likelihoods that are log-concave in f, or sums of logarithms of a softmax.
 
-A density of this package says so itself. Of PyMC's, a table says with which parameters they are,
-each a function of a kind of what is affine in f: ``pm.Poisson("y", pm.math.exp(f))`` is, and
-``pm.Poisson("y", f**2)`` is not. What is not in a table is neither.
+A distribution of this package declares its density itself. For PyMC's distributions a table
+declares with which kinds of parameters the density is log-concave. A kind is a function of a
+variable that is affine in f: ``pm.Poisson("y", pm.math.exp(f))`` is log-concave, and
+``pm.Poisson("y", f**2)`` is not. A distribution that is not in a table counts as neither.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ __all__ = ["are_bent_slowly", "are_log_concave", "are_softmaxes"]
 Variable = Any
 
 FREE, AFFINE = "free of f", "affine in f"
-LOG_AFFINE = "a number times the exponential of what is affine"
+LOG_AFFINE = "a number times the exponential of an affine function"
 LOGIT, PROBIT, CLOGLOG = "inverse logit", "inverse probit", "inverse complementary log-log"
 NEGATIVE, SURVIVAL = "minus such an exponential", "exponential of minus such an exponential"
 SOFTMAX, CUMULATIVE, ORDERED = "softmax", "cumulative probabilities", "differences of them"
 OTHER = "another function of f"
 
 Parameters = Sequence[tuple[str, ...]]
-"""Kinds that the parameters of a distribution may have."""
+"""Combinations of kinds that the parameters of a distribution may have."""
 
 PROBABILITIES = (LOGIT, PROBIT, CLOGLOG)
 
@@ -66,10 +67,10 @@ LOG_CONCAVE: dict[Any, Parameters] = {
     pm.Categorical: ((SOFTMAX,), (ORDERED,)),
     pm.Multinomial: ((FREE, SOFTMAX),),
 }
-"""Of the parameters that a random variable has in PyTensor, the kinds with which it is.
+"""For each distribution, the kinds of its parameters in PyTensor with which it is log-concave.
 
-Each is a sum of log densities along lines (Boyd and Vandenberghe 2004, section 3.5), but for
-cumulative probabilities, by Pratt (1981, JASA 76, 103).
+Boyd and Vandenberghe (2004, section 3.5) prove it, except for cumulative probabilities, where
+Pratt (1981, JASA 76, 103) does.
 """
 
 SHARP = (pm.Laplace, pm.Logistic, pm.Gumbel, pm.Weibull)
@@ -81,11 +82,11 @@ OF_SOFTMAX: dict[Any, Parameters] = {
     pm.Categorical: ((SOFTMAX,),),
     pm.Multinomial: ((FREE, SOFTMAX),),
 }
-"""The same of log densities that are a sum of logarithms of a softmax, with weights w ≥ 0."""
+"""The same for densities whose logarithm is Σ w_c log softmax(h)_c, with weights w ≥ 0."""
 
 
 def _by_type(table: dict[Any, Parameters]) -> dict[type, Parameters]:
-    """A table by the type of a random variable's operation."""
+    """A table with the types of the random variables' operations as keys."""
     return {
         getattr(distribution, "rv_type", None) or type(distribution.rv_op): kinds
         for distribution, kinds in table.items()
@@ -107,7 +108,7 @@ def are_log_concave(terms: Sequence[Variable], frontier: Collection[Variable]) -
     terms : sequence of variable
         Random variables and potentials.
     frontier : collection of variable
-        What they read of f.
+        The variables through which they read f.
     """
     reading = _reading(terms, frontier)
     observed = [(term, expectation_of(term)) for term in reading]
@@ -167,7 +168,7 @@ def _unwrapped(term: Variable) -> Variable:
 def _is_declared(
     term: Variable, frontier: Collection[Variable], says: str, table: Mapping[type, Parameters]
 ) -> bool:
-    """Whether a density of this package says so of itself, or the table of one of PyMC's."""
+    """Whether a distribution of this package declares it, or the table does for one of PyMC's."""
     term = _unwrapped(term)
     op: Any = None if term.owner is None else term.owner.op
     if isinstance(op, LikelihoodRV):
@@ -182,7 +183,7 @@ def _is_declared(
 
 
 def _kinds(outputs: Sequence[Variable], frontier: Collection[Variable]) -> dict[Variable, str]:
-    """What kind of a function of f each variable of a graph is."""
+    """The kind of function of f that each variable of a graph is."""
     kinds = dict.fromkeys(frontier, AFFINE)
     for node in toposort(outputs, blockers=frontier):
         if isinstance(node.op, OF_SHAPES):
@@ -215,7 +216,7 @@ def _kind(node: Any, kinds: list[str]) -> str:
 
 
 def _of_numbers(node: Any, kinds: list[str]) -> str:
-    """Of functions of numbers that are not affine."""
+    """The kind of the result of an elementwise function that is not affine."""
     op, first = node.op.scalar_op, kinds[0]
     for kind, of, result in FUNCTIONS:
         if isinstance(op, kind) and first == of:
@@ -249,7 +250,7 @@ FUNCTIONS = (
     (ps.Neg, LOG_AFFINE, NEGATIVE),
     (ps.Exp, NEGATIVE, SURVIVAL),
 )
-"""Functions of one number: what they make of which kind."""
+"""Functions of one number, with the kind of their argument and of their result."""
 
 
 def _is_half_of(node: Any, kind: type, kinds: list[str]) -> bool:
@@ -259,7 +260,7 @@ def _is_half_of(node: Any, kind: type, kinds: list[str]) -> bool:
 
 
 def _are_neighbors(upper: Variable, lower: Variable) -> bool:
-    """Whether two are all of a variable but its first, and all but its last, in the last axis."""
+    """Whether ``upper`` is v[..., 1:] and ``lower`` is v[..., :-1] for one variable v."""
     both = [v.owner for v in (upper, lower)]
     if any(node is None or not isinstance(node.op, Subtensor) for node in both):
         return False

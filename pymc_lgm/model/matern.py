@@ -1,4 +1,4 @@
-"""Matérn fields on a mesh, whose op says C and G: `pymc_lgm.gmrf.Matern`."""
+"""Matérn fields on a mesh, whose op has C and G: `pymc_lgm.gmrf.Matern`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Matern(NamedTuple):
     ----------
     elements : FiniteElements
     kappa, tau : variable
-        Numbers.
+        Scalars.
     name : str
     """
 
@@ -36,22 +36,22 @@ class Matern(NamedTuple):
         return [self.kappa, self.tau]
 
     def covariance(self) -> Variable:
-        """(n, n): an inverse, O(n³)."""
+        """The covariance, shape (n, n): an inverse, O(n³)."""
         C, G = pt.constant(self.elements.c), pt.constant(self.elements.G.toarray())
         K = self.kappa**2 * pt.diag(C) + G
         inverse = pt.linalg.inv(K)
         return pt.dot(inverse * C, inverse) / self.tau**2
 
     def family(self, n: int) -> OfMesh:
-        """Q by its elements."""
+        """The family of precisions on the mesh."""
         return OfMesh(self.elements)
 
     def explain(self, where: str) -> str:
-        """Say that range and σ are the cause: nothing else is random."""
+        """Say that range or σ is the cause, since nothing else is random."""
         return (
             f"The range or the sigma of {self.name!r} is not positive and finite {where}, or the "
             "range is thousands of times as long as the edges of the mesh. Give both priors on "
-            "positive numbers, as lgm.gmrf.pc_prior has."
+            "positive numbers, such as lgm.gmrf.pc_prior."
         )
 
 
@@ -61,9 +61,9 @@ def is_matern(rv: Variable) -> bool:
 
 
 def as_matern(rv: Variable) -> Matern:
-    """Read mesh, range and σ from the op."""
+    """The precision of a Matérn field, from the mesh, range and σ of its op."""
     numbers = [each.astype("float64") for each in rv.owner.op.dist_params(rv.owner)]
-    # PyMC's density is zero where one of them is not positive.
+    # PyMC's density is 0 if range or σ is not positive.
     positive = [pt.switch(pt.gt(each, 0.0), each, float("nan")) for each in numbers]
     kappa, tau = kappa_and_tau(*positive)
     return Matern(rv.owner.op.mesh.elements, kappa, tau, str(rv.name))

@@ -1,4 +1,4 @@
-"""Rewrites of graphs of matrices: products, sums and loops over n² numbers, fast in Numba."""
+"""Rewrites of graphs with matrices, so that products, sums and loops are fast in Numba."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = ["Added", "Apart", "Diagonals", "Multiplied", "Product", "Rows", "Tota
 Variable = Any
 
 KEPT = 10**6
-"""Bytes of the largest constant with which Numba keeps a function on disk."""
+"""Largest constant, in bytes, with which Numba caches a function on disk."""
 
 
 class Product(Dot):
-    """x y of two matrices, by BLAS alone: PyTensor's own takes 17 seconds to compile."""
+    """The product of two matrices by BLAS, since PyTensor's own takes 17 seconds to compile."""
 
 
 @register_funcify_default_op_cache_key(Product)
@@ -42,35 +42,35 @@ def _funcify_product(op: Any, node: Any, **kwargs: Any) -> Any:
 
 
 def in_one_piece(x: Any) -> Any:
-    """The array, or a copy of one whose rows or columns lie apart."""
+    """The array, or a contiguous copy if it is not contiguous."""
     return np.ascontiguousarray(x)
 
 
 @overload(in_one_piece)
-def _in_one_piece(x):  # without types, as Numba compares signatures
+def _in_one_piece(x):  # without type hints, because Numba compares signatures
     if x.layout in "CF":  # BLAS takes either
         return lambda x: x
     return lambda x: np.ascontiguousarray(x)
 
 
 class Multiplied(NodeRewriter):
-    """A product of matrices of float64 as `Product`."""
+    """Replace a product of float64 matrices by `Product`."""
 
     def tracks(self) -> list[Any]:
-        """What it looks at."""
+        """Return the operations that this rewrites."""
         return [Dot]
 
     def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        """What takes its place."""
+        """Return the replacement of a node's results."""
         if type(node.op) is not Dot or any(v.type.dtype != "float64" for v in node.inputs):
             return None
         return [Product()(*node.inputs)]
 
 
 class Total(Op):
-    """Sums over the rows of a matrix (axis 0), over its columns (1), or over both (``None``).
+    """The sum over the rows of a matrix (axis 0), its columns (1), or both (``None``).
 
-    Loops of their own, which compile at once.
+    It has its own loops, which compile quickly.
     """
 
     __props__ = ("axis",)
@@ -79,12 +79,12 @@ class Total(Op):
         self.axis = axis
 
     def make_node(self, x: Variable) -> Apply:
-        """Of a matrix."""
+        """Apply the sum to a matrix."""
         shape = () if self.axis is None else (x.type.shape[1 - self.axis],)
         return Apply(self, [x], [pt.tensor(dtype="float64", shape=shape)])
 
     def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
-        """In Python."""
+        """Compute the sum in Python."""
         outputs[0][0] = np.asarray(inputs[0].sum(axis=self.axis))
 
 
@@ -120,14 +120,14 @@ def _funcify_total(op: Any, node: Any, **kwargs: Any) -> Any:
 
 
 class Added(NodeRewriter):
-    """A sum of a matrix of float64 as `Total`."""
+    """Replace a sum of a float64 matrix by `Total`."""
 
     def tracks(self) -> list[Any]:
-        """What it looks at."""
+        """Return the operations that this rewrites."""
         return [Sum]
 
     def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        """What takes its place."""
+        """Return the replacement of a node's results."""
         if type(node.op) is not Sum or node.inputs[0].type.ndim != 2:
             return None
         if any(v.type.dtype != "float64" for v in (*node.inputs, *node.outputs)):
@@ -137,17 +137,18 @@ class Added(NodeRewriter):
 
 
 class Diagonals(NodeRewriter):
-    """A large constant on a diagonal, as a jitter is, added there alone: it is no n × n array.
+    """Add a large diagonal constant, such as a jitter, to the diagonal only.
 
-    Numba keeps no function on disk that has a constant as large: each process would compile it.
+    Numba does not cache a function with a constant of n × n numbers on disk, so each process would
+    compile it.
     """
 
     def tracks(self) -> list[Any]:
-        """What it looks at."""
+        """Return the operations that this rewrites."""
         return [pt.add]
 
     def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        """What takes its place."""
+        """Return the replacement of a node's results."""
         if node.op != pt.add:
             return None
         diagonals = [x for x in node.inputs if _is_large_diagonal(x)]
@@ -163,7 +164,7 @@ class Diagonals(NodeRewriter):
 
 
 def _is_large_diagonal(x: Variable) -> bool:
-    """Whether it is a constant of which only the diagonal is not zero."""
+    """Whether a variable is a large constant that is 0 except on its diagonal."""
     if not isinstance(x, Constant) or x.type.ndim != 2 or x.data.nbytes < KEPT:
         return False
     square = x.data.shape[0] == x.data.shape[1]
@@ -171,17 +172,17 @@ def _is_large_diagonal(x: Variable) -> bool:
 
 
 class Rows(NodeRewriter):
-    """A row that a matrix is made with, element by element, as an array in one piece.
+    """Copy a row that enters an elementwise matrix into a contiguous array.
 
-    Numba does not know that of a vector to which an axis is added, and takes one element at a time.
+    Numba does not know that a vector with an added axis is contiguous, and does not vectorize.
     """
 
     def tracks(self) -> list[Any]:
-        """What it looks at."""
+        """Return the operations that this rewrites."""
         return [Elemwise]
 
     def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        """What takes its place."""
+        """Return the replacement of a node's results."""
         if not isinstance(node.op, Elemwise) or not _is_whole(node.outputs[0]):
             return None
         inputs = [tensor_copy(x) if _is_added_axis(x) else x for x in node.inputs]
@@ -189,19 +190,19 @@ class Rows(NodeRewriter):
 
 
 class Apart(NodeRewriter):
-    """Each of several matrices that one loop would write, by a loop of its own.
+    """Compute several matrices in a loop each, instead of in one loop.
 
-    Before it makes vectors of a loop the compiler has to know that no array is part of another. Of
-    so many as several results and what they are made of it does not find out. Two exponentials are
-    dearer than one, but not four times.
+    The compiler vectorizes a loop only if it can prove that no arrays overlap. It does not prove
+    this for as many arrays as several results and their inputs. Two loops may compute the same
+    exponential twice, but a loop that is not vectorized takes four times as long.
     """
 
     def tracks(self) -> list[Any]:
-        """What it looks at."""
+        """Return the operations that this rewrites."""
         return [Elemwise]
 
     def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        """What takes its place."""
+        """Return the replacement of a node's results."""
         if not isinstance(node.op, Elemwise) or len(node.outputs) == 1:
             return None
         if not all(map(_is_whole, node.outputs)):
@@ -213,7 +214,7 @@ class Apart(NodeRewriter):
 
 
 def _alone(op: Composite, inputs: list[Variable], k: int) -> Variable:
-    """The k-th result of what computes several at once."""
+    """The k-th result of an operation with several, as an operation of its own."""
     reads = set(ancestors([op.fgraph.outputs[k]]))
     pairs = zip(op.fgraph.inputs, inputs, strict=True)
     own, given = zip(*((one, x) for one, x in pairs if one in reads), strict=True)
@@ -221,12 +222,12 @@ def _alone(op: Composite, inputs: list[Variable], k: int) -> Variable:
 
 
 def _is_whole(x: Variable) -> bool:
-    """Whether it is a matrix, and not a row or a column that is repeated."""
+    """Whether a variable is a matrix with no axis that broadcasts."""
     broadcast: tuple[bool, ...] = x.type.broadcastable
     return broadcast == (False, False)
 
 
 def _is_added_axis(x: Variable) -> bool:
-    """Whether it is a row made of a vector."""
+    """Whether a variable is a row, made by adding an axis to a vector."""
     is_row = x.type.broadcastable == (True, False)
     return is_row and x.owner is not None and isinstance(x.owner.op, DimShuffle)

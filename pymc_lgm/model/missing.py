@@ -1,8 +1,8 @@
-"""What a model has and nothing reads: missing observations, drawn given all else.
+"""Missing observations and other variables that no density reads, drawn given all others.
 
-PyMC makes a variable ``y_unobserved`` of the missing elements of an observed one. Integrated out,
-it leaves nothing behind; so theta and f move without it, and a draw of it given theta and f makes
-the joint law that of the posterior.
+PyMC makes the missing elements of an observed variable a variable ``y_unobserved``. Its density
+integrates to one, so the samplers move theta and f without it. A draw of it given theta and f then
+completes a draw from the joint posterior.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Variable = Any
 
 
 class Missing:
-    """Draws of free random variables that nothing reads.
+    """Draws of free random variables that no density reads.
 
     Parameters
     ----------
@@ -38,14 +38,14 @@ class Missing:
         Value variables of f.
     theta : variable
     place : callable
-        Puts theta, and what other steps own, in the place of the model's value variables.
+        It replaces the model's value variables by parts of theta and variables of other steps.
     compiled : callable
-        Inputs and outputs -> a function of arrays.
+        (inputs, outputs) -> a function of arrays.
 
     Attributes
     ----------
     graphs : list of variable
-        Draws, on the scale that a point of PyMC has them on.
+        Draws, on the scale of a PyMC point.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Missing:
             inputs = [v if _is_generator(v) else next(parameters) for v in node.inputs]
             draw = node.clone_with_new_inputs(inputs).outputs[node.outputs.index(rv)]
             draws.append(draw if transform is None else transform.forward(draw, *inputs))
-        # Of its own: the model's are shared by all who draw from it.
+        # Generators of its own, since the model's generators are shared.
         own = {v: pytensor.shared(np.random.default_rng(0)) for v in find_rng_nodes(draws)}
         self.graphs = clone_replace(draws, own, rebuild_strict=False)
         self._generators = list(own.values())
@@ -76,8 +76,8 @@ class Missing:
         return self._compiled(self._inputs, self.graphs)
 
     def draw(self, rng: np.random.Generator, *values: Array) -> list[NDArray[Any]]:
-        """Values of theta and of the latents -> those of the missing."""
-        draws = self._draws  # PyMC seeds generators when it compiles
+        """Draw the variables, given values of theta and of the latents."""
+        draws = self._draws  # compiled first, because PyMC then seeds the generators
         for generator in self._generators:
             generator.set_value(np.random.default_rng(rng.integers(2**63)), borrow=True)
         return [np.array(value) for value in draws(*values)]

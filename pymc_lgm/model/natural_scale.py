@@ -1,4 +1,4 @@
-"""theta as a user writes it: variables by name, on their natural scale."""
+"""theta as the model's variables, by name and on their natural scale."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["NaturalScale"]
 
 
 class NaturalScale:
-    """theta by the names and on the scale that a user writes: the model's variables themselves.
+    """Convert between theta and the model's variables on their natural scale.
 
     Attributes
     ----------
     initial : dict of str to ndarray
-        The variables that theta holds, at the model's initial point.
+        The variables in theta, at the model's initial point.
     """
 
     def __init__(self, lgm: ModelFunctions, model: pm.Model):
@@ -43,23 +43,23 @@ class NaturalScale:
         self.initial = self.point_of(lgm.theta_of(model.initial_point()))
 
     def point_of(self, theta: Array) -> dict[str, NDArray[Any]]:
-        """The variables that theta (p,) stands for."""
+        """The variables in theta (p,)."""
         point = self._lgm.point_of(theta)
         values = self._constrain(*(point[name] for name in self._lgm.theta_names))
         return {name: np.array(value) for name, value in zip(self._names, values, strict=True)}
 
     def theta_of(self, point: Mapping[str, ArrayLike]) -> Array:
-        """Theta, shape (p,), of variables; what ``point`` leaves out is as in ``initial``.
+        """Theta, shape (p,), from variables; ``initial`` has those that are not in ``point``.
 
         Raises
         ------
         ValueError
-            For a name, a shape or a value that is none of theta's.
+            If a name is not a variable in theta, or if a shape or a value is not possible.
         """
         if unknown := [name for name in point if name not in self._names]:
             raise ValueError(
-                f"{unknown} are no hyper-parameters of this model. Write values of {self._names}, "
-                "on their natural scale."
+                f"{unknown} are not hyper-parameters of this model. Write values of "
+                f"{self._names}, on their natural scale."
             )
         values = []
         for name, initial in self.initial.items():

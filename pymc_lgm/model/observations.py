@@ -31,7 +31,7 @@ class Observations:
     values : ndarray
         Observed values.
     which, site : ndarray of int, shape (M,)
-        Elements of the likelihood that the observations are, and the f_i that each reads.
+        For each observation, its element of the likelihood and the f_i that it reads.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Observations:
         self._model, self._lgm = model, lgm
 
     def layers(self) -> list[Index]:
-        """Observations in groups, of which none has two that read the same f_i."""
+        """Groups of observations in which no two read the same f_i."""
         left, layers = np.arange(self.site.size), []
         while left.size:
             _, first = np.unique(self.site[left], return_index=True)
@@ -58,12 +58,12 @@ class Observations:
     def replication(
         self, random_seed: int, compile_kwargs: dict[str, Any]
     ) -> Callable[[Array, dict[Any, Any]], Array]:
-        """A row of f and the other variables of a draw -> new values of the variable."""
+        """A function from a row of f and the other variables of a draw to new observations."""
         lgm = self._lgm
         (y,) = clone_replace([self._rv], dict(lgm.graphs.cuts), rebuild_strict=False)
         reached = set(ancestors([y]))
         form: Any = lgm.form
-        # A sum reads its last elements, which its graphs call eta.
+        # In the form of a sum, observations read the last elements, eta.
         eta = getattr(form, "_eta", None)
         is_sum = eta is not None and eta in reached
         others = [v for v in self._model.free_RVs if v in reached]
@@ -79,7 +79,7 @@ class Observations:
 
 
 def _chosen(model: pm.Model, lgm: LatentGaussianModel, var_name: str | None) -> Any:
-    """The observed variable, or say why there is none."""
+    """The observed variable that is named, or the only one that reads f."""
     observed = {str(rv.name): rv for rv in model.observed_RVs}
     names = [name for name in lgm.likelihood_names if name in observed]
     if var_name not in names and (var_name is not None or len(names) != 1):
@@ -91,7 +91,7 @@ def _chosen(model: pm.Model, lgm: LatentGaussianModel, var_name: str | None) -> 
 
 
 def _observations(lgm: LatentGaussianModel, name: str, size: int) -> tuple[Index, Index]:
-    """Elements of the likelihood that are observations of a variable, and the f_i they read."""
+    """The elements of the likelihood for the observations of a variable, and the f_i they read."""
     point = lgm.generic_theta
     values = lgm.graphs.term_values(np.array(lgm.mean(point)), point)
     sizes = dict(zip(lgm.likelihood_names, (np.size(v) for v in values), strict=True))

@@ -1,8 +1,9 @@
-"""What operations do: the table that every walk through a graph asks.
+"""The properties of PyTensor's operations, a table for every walk through a graph.
 
 An operation that moves elements from its inputs to its results is one entry of `PICKING`, `JOINING`
-or `SETTING`; one that is linear otherwise is a line of `is_affine`. The walks follow it from there:
-`pymc_lgm.model.affine`, `elements`, `columns`, `reads`, `amplitudes`, `log_concave`, `integrates`.
+or `SETTING`. An operation that is linear in another way is a line of `is_affine`. These modules use
+the table: `pymc_lgm.model.affine`, `elements`, `columns`, `reads`, `amplitudes`, `log_concave`,
+`integrates`.
 """
 
 from __future__ import annotations
@@ -74,25 +75,30 @@ Variable = Any
 Index = NDArray[np.intp]
 
 OF_SHAPES = (Shape, Shape_i)
-"""They read no element."""
+"""Operations that read the shape of their input and none of its elements."""
 
 SHAPING = (Alloc, Reshape, SpecifyShape)
-"""They leave each element what it is. What their other inputs say is a shape."""
+"""Operations that keep the elements of their first input. Their other inputs give a shape."""
 
 ARRANGING = (*SHAPING, DimShuffle, ViewOp, TensorFromScalar, ScalarFromTensor)
-"""They leave each element what it is, and leave none out."""
+"""Operations that keep every element of their first input."""
 
 INDEXING = (Subtensor, AdvancedSubtensor)
 
 PICKING = (*ARRANGING, *INDEXING, Split, ExtractDiag, CheckAndRaise)
-"""Each element of a result is one of the first input's; the other inputs say which, if any."""
+"""Operations whose results consist of elements of the first input.
+
+The other inputs, if any, say which.
+"""
 
 JOINING = (Join, MakeVector)
-"""Each element of the result is one of some input's."""
+"""Operations whose result consists of elements of all inputs."""
 
 SETTING = (IncSubtensor, AdvancedIncSubtensor)
-"""Each element of the result is one of the first two inputs', or a sum of one of each; the other
-inputs say where."""
+"""Operations whose result consists of elements of the first two inputs, or of sums of one of each.
+
+The other inputs say where.
+"""
 
 ADDING = (ps.Add, ps.Sub, ps.Neg, ps.Identity, ps.Second, ps.Cast)
 
@@ -100,15 +106,15 @@ SPARSE_DOT = (SparseDot, StructuredDot)
 
 
 def core_of(op: Any) -> Any:
-    """What is done along the last axes, if it is done along others again and again."""
+    """The operation along the last axes, if ``op`` repeats it along others; otherwise ``op``."""
     return op.core_op if isinstance(op, Blockwise) else op
 
 
 def moved(op: Any, inputs: Sequence[Variable]) -> int:
-    """From how many of its inputs, the first ones, an operation moves elements.
+    """The number of inputs, the first ones, that an operation moves elements from.
 
-    The other inputs say where they are and where they go. It is 0 if an operation does something
-    else to its inputs.
+    The other inputs say which elements, and where they go. The number is 0 if an operation does
+    not just move elements.
     """
     if isinstance(op, PICKING):
         return 1
@@ -128,13 +134,13 @@ def sources(
     ----------
     node : Apply
     shape_of, value_of : callable
-        Of inputs that elements are moved from, and of the others.
+        The shape of an input that elements are moved from, and the value of another input.
 
     Returns
     -------
     list of ndarray of int
-        Of each result, in its shape: an index into the elements of the inputs that it moves
-        elements from, one input after another.
+        For each result an array of its shape: indices into the elements of all inputs that elements
+        are moved from, one input after another.
 
     Examples
     --------
@@ -150,21 +156,21 @@ def sources(
         size = int(np.prod(shape, dtype=np.intp))
         inputs.append(np.arange(begin, begin + size).reshape(shape))
         begin += size
-    if isinstance(node.op, CheckAndRaise):  # what it checks is not looked at
+    if isinstance(node.op, CheckAndRaise):  # its conditions move no elements
         return inputs
     inputs += map(value_of, node.inputs[count:])
     return [np.asarray(each).astype(np.intp) for each in performed(node, inputs)]
 
 
 def performed(node: Apply[Any, Any], inputs: Sequence[Any]) -> list[Any]:
-    """What an operation makes of values of its inputs."""
+    """The results of an operation for values of its inputs."""
     storage: list[list[Any]] = [[None] for _ in node.outputs]
     node.op.perform(node, list(inputs), storage)
     return [each[0] for each in storage]
 
 
 def depending(outputs: Sequence[Variable], on: Sequence[Variable]) -> set[Variable]:
-    """The variables of a graph whose values, and not only shapes, depend on others."""
+    """The variables of a graph whose values, and not only shapes, depend on those in ``on``."""
     found = set(on)
     for node in toposort(outputs):
         if not isinstance(node.op, OF_SHAPES) and not found.isdisjoint(node.inputs):
@@ -173,7 +179,7 @@ def depending(outputs: Sequence[Variable], on: Sequence[Variable]) -> set[Variab
 
 
 def is_affine(node: Apply[Any, Any], dependent: Sequence[bool]) -> bool:
-    """Whether an operation is affine in those of its inputs that depend on latents, together."""
+    """Whether an operation is jointly affine in those of its inputs that depend on latents."""
     op = core_of(node.op)
     if count := moved(op, node.inputs):
         return not any(dependent[count:])
@@ -187,12 +193,12 @@ def is_affine(node: Apply[Any, Any], dependent: Sequence[bool]) -> bool:
         return sum(dependent) == 1
     if isinstance(op, SolveTriangular | CholeskySolve):
         return not dependent[0]
-    # `with_dense_products` makes of it what the other rules know.
+    # `with_dense_products` replaces it by an operation that the other rules cover.
     return is_sparse_product(node)
 
 
 def is_affine_elementwise(op: Any, dependent: Sequence[bool]) -> bool:
-    """Whether a function of numbers is affine in those of them that depend on latents, together."""
+    """Whether a function of numbers is jointly affine in those that depend on latents."""
     if isinstance(op, ps.Cast):
         return bool(op.o_type.dtype == "float64")
     if isinstance(op, ADDING):
@@ -206,7 +212,7 @@ def is_affine_elementwise(op: Any, dependent: Sequence[bool]) -> bool:
 
 
 def is_sparse_product(node: Apply[Any, Any]) -> bool:
-    """Whether a sparse matrix that is a number multiplies a dense one."""
+    """Whether a node is the product of a constant sparse matrix and a dense one."""
     if not isinstance(node.op, SPARSE_DOT):
         return False
     A, x = node.inputs
@@ -214,9 +220,9 @@ def is_sparse_product(node: Apply[Any, Any]) -> bool:
 
 
 def is_added(node: Apply[Any, Any], position: int) -> bool:
-    """Whether an input of an affine operation is added to, or put beside, what its others are."""
+    """Whether an affine operation adds an input to its other inputs, or puts it beside them."""
     op = node.op
-    if isinstance(op, CheckAndRaise):  # it changes nothing but whether an error is raised
+    if isinstance(op, CheckAndRaise):  # it may raise an error, and changes no element
         return True
     if not isinstance(op, Elemwise):
         return position < moved(op, node.inputs)
@@ -224,21 +230,21 @@ def is_added(node: Apply[Any, Any], position: int) -> bool:
 
 
 def bare(v: Variable) -> Variable:
-    """A variable without the axes that have been added to it, or put in another order."""
+    """A variable before axes were added to it, dropped, or put in another order."""
     while v.owner is not None and isinstance(v.owner.op, DimShuffle):
         (v,) = v.owner.inputs
     return v
 
 
 def known_value(v: Variable) -> Any:
-    """The value of a constant, or of data; ``None`` of what is computed or drawn."""
+    """The value of a constant or of data; ``None`` for a variable that is computed or drawn."""
     if isinstance(v, Constant):
         return v.data
     return v.get_value(borrow=True) if isinstance(v, SharedVariable) else None
 
 
 def number_of(v: Variable) -> float | None:
-    """The value of a constant whose elements are all equal; ``None`` of anything else."""
+    """The value of a constant whose elements are all equal; ``None`` for any other variable."""
     try:
         return float(get_underlying_scalar_constant_value(v))
     except NotScalarConstantError:

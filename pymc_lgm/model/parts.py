@@ -1,6 +1,6 @@
-"""Independent parts of f as Gaussian models of their own: what `BlocksPrior` asks for.
+"""Independent parts of f, each as a Gaussian model, for `BlocksPrior`.
 
-Parts whose covariances differ in constants alone share one graph, which is compiled once.
+Parts whose covariances differ only in constants share one graph, which is compiled once.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Variable = Any
 
 
 class Covariance:
-    """A covariance K and its derivatives, compiled at their first use.
+    """A covariance K and its derivatives, compiled when first used.
 
     Parameters
     ----------
     setting : Setting
     graph : variable
-        K, of theta and ``inputs``.
+        K, a graph of theta and ``inputs``.
     inputs : list of variable
-        What parts that share it have each of their own: values for them are arguments.
+        Variables for the constants that differ between parts. The functions take their values.
     """
 
     def __init__(self, setting: Setting, graph: Variable, inputs: list[Variable]):
@@ -61,7 +61,7 @@ class Covariance:
 
     @cached_property
     def amplitudes(self) -> Array:
-        """What `find_amplitudes` finds of K."""
+        """The result of `find_amplitudes` for K."""
         return find_amplitudes(self._graph, self._setting.theta)
 
     def _compiled(self, along: list[Variable], output: Variable) -> Any:
@@ -69,9 +69,9 @@ class Covariance:
 
 
 def simplified(graph: Variable) -> Variable:
-    """A graph as PyTensor rewrites it before it compiles: products over one input are gone.
+    """A graph after PyTensor's canonicalization, which removes products of one input, say.
 
-    What is differentiated after it has fewer operations, and they are rewritten once.
+    Derivatives of the simplified graph have fewer operations, and these are rewritten once.
     """
     (result,) = rewrite_graph([graph], include=("canonicalize",))
     return result
@@ -80,9 +80,10 @@ def simplified(graph: Variable) -> Variable:
 def in_common(
     graphs: Sequence[Variable],
 ) -> tuple[Variable, list[Variable], list[list[Variable]]] | None:
-    """Find the graph of which each is an instance.
+    """Find a common graph for graphs that differ only in constants.
 
-    Processes that a loop has made are one graph, which reads other elements of theta in each.
+    An example is the covariances of processes that are made in a loop, which read different
+    elements of theta.
 
     Parameters
     ----------
@@ -92,8 +93,8 @@ def in_common(
     Returns
     -------
     variable, list of variable, list of list of ndarray, or None
-        The graph; its inputs, one for each place where the graphs have constants that differ; and
-        the constants of each graph. ``None`` if they differ in more than constants.
+        The common graph; its inputs, one for each constant that differs; and the values of the
+        inputs for each graph. ``None`` if the graphs differ in more than constants.
 
     Examples
     --------
@@ -109,7 +110,7 @@ def in_common(
     holes: dict[tuple[Variable, ...], Variable] = {}
 
     def of(alike: tuple[Variable, ...]) -> Variable:
-        """What these have in common, as a variable; ``None`` if nothing."""
+        """The common graph of these variables; ``None`` if there is none."""
         first = alike[0]
         if all(each is first for each in alike):
             return first
@@ -151,7 +152,7 @@ def in_common(
 def covariances(
     setting: Setting, graphs: Sequence[Variable]
 ) -> list[tuple[Covariance, list[NDArray[Any]]]]:
-    """One `Covariance` for all graphs if they differ in constants alone, which are with them."""
+    """A `Covariance` and its constants for each graph; they share one if only constants differ."""
     graphs = [simplified(graph) for graph in graphs]
     if (common := in_common(graphs)) is None:
         return [(Covariance(setting, graph, []), []) for graph in graphs]
@@ -166,17 +167,18 @@ class Part:
     Parameters
     ----------
     model : GaussianModel
-        m of all of f.
+        It has the mean of all of f.
     n : int
-        Its elements.
+        Number of elements of f.
     index : ndarray of int
-        Which elements of f they are.
+        The elements of f in this part.
     cov : Covariance
     constants : list of ndarray
-        What it has of its own in this part.
+        The values of the inputs of ``cov`` for this part.
     enters_cov : ndarray of bool, shape (p,)
     fixed : bool
-        Whether no variable of another step is in the covariance: it may have an amplitude then.
+        Whether the covariance depends on no variable of another step. Only then can it have an
+        amplitude.
     """
 
     def __init__(
@@ -195,11 +197,11 @@ class Part:
 
     @cached_property
     def amplitudes(self) -> Array:
-        """Of this part's covariance."""
+        """The amplitudes of this part's covariance, or zeros: see `find_amplitudes`."""
         return self._cov.amplitudes if self._fixed else np.zeros(self.enters_cov.size)
 
     def first_of(self, parts: Sequence[Part]) -> int:
-        """Which of the parts is the first with this covariance."""
+        """The index of the first part with the same covariance."""
         return next(k for k, part in enumerate(parts) if self._has_covariance_of(part))
 
     def _has_covariance_of(self, other: Part) -> bool:

@@ -1,4 +1,4 @@
-"""Draws of a trace as points of PyMC."""
+"""Convert draws of a trace to PyMC points."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pymc.pytensorf import compile as pymc_compile
 __all__ = ["Point", "Points"]
 
 Point = dict[str, NDArray[Any]]
-"""Values by the names of value variables: on the unconstrained scale."""
+"""Values on the unconstrained scale, by the names of value variables."""
 
 
 class Points:
-    """Draws of a trace as points of PyMC.
+    """Draws of a trace as PyMC points.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class Points:
     Attributes
     ----------
     natural : dict of variable to ndarray
-        The same by variable.
+        The draws by variable.
     """
 
     def __init__(self, model: pm.Model, draws: dict[str, NDArray[Any]]):
@@ -43,6 +43,6 @@ class Points:
         self._unconstrain = pymc_compile(rvs, forward, on_unused_input="ignore")
 
     def __call__(self, i: tuple[int, ...]) -> Point:
-        """Draw i = (chain, draw)."""
+        """The point of draw i = (chain, draw)."""
         values = self._unconstrain(*(draws[i] for draws in self.natural.values()))
         return dict(zip(self._names, map(np.asarray, values), strict=True))

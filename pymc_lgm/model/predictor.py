@@ -1,9 +1,8 @@
 """The linear predictor f = c(theta) + A(theta) x of a model's latent variables x.
 
-The samplers move f, in which the observations are independent, with its prior
-N(c, A Q⁻¹ Aᵀ), in which x is integrated out; x given f is drawn back: see
-`pymc_lgm.model.draw_back`. So intercepts, coefficients and effects are no hyper-parameters, and
-every sampler of one Gaussian vector is one of a sum of them.
+The observations are independent given f. The prior of f is N(c, A Q⁻¹ Aᵀ), with x integrated out.
+The samplers move f, and `pymc_lgm.model.draw_back` draws x given f. So intercepts, coefficients and
+effects are not hyper-parameters, and every sampler of one Gaussian vector can sample a sum of them.
 """
 
 from __future__ import annotations
@@ -39,26 +38,26 @@ __all__ = ["Block", "Predictor", "basis_of_range", "order_of", "structure_of"]
 Variable = Any
 
 FEW = 1 / 3
-"""Variables for each element of f, solved for at the price of one factorization."""
+"""Most independent variables beside a process, as a share of the elements of f."""
 
 TINY = 1e-300
-"""Length of a column of zeros."""
+"""Smallest norm that a column is divided by."""
 
 
 class Block(NamedTuple):
-    """A latent variable's part of x and of A.
+    """The part of x and the columns of A that belong to a latent variable.
 
     Attributes
     ----------
     latent : Latent
     part : slice
-        Where it is in x.
+        Its elements of x.
     shape : tuple of int
     structure : str
-        Of its columns of A: "identity", "index" (a row has a 1 or nothing), "constant" or "dense
-        in theta".
+        The kind of its columns of A: "identity", "index" (each row has at most one 1, and zeros),
+        "constant" or "dense in theta".
     columns : ndarray, shape (E, N_b), or None
-        Of A, if they do not depend on theta.
+        Its columns of A, if they do not depend on theta.
     """
 
     latent: Latent
@@ -69,7 +68,7 @@ class Block(NamedTuple):
 
 
 class Predictor:
-    """f = c(theta) + A(theta) x, x ~ N(0, Q⁻¹) in blocks, as graphs and as numbers.
+    """The map f = c(theta) + A(theta) x of x ~ N(0, Q⁻¹), in blocks, as graphs and as arrays.
 
     Parameters
     ----------
@@ -81,20 +80,21 @@ class Predictor:
     x : variable
         The vector x.
     size, n_latents : int
-        E and N: elements of f, the different elements of the frontier, and of x.
+        E and N, the numbers of elements of f and of x. f has the different elements of the
+        frontier.
     elements : Elements
-        Of the frontier.
+        The elements of the frontier.
     blocks : list of Block
     mean, cov : variable
-        c(theta), shape (E,), and the covariance of f, or of w where there is a basis.
+        c(theta), shape (E,), and the covariance of f, or of w if there is a basis.
     cov_of_values : list of variable
-        What ``cov`` is made of, as graphs of the model's value variables.
+        The inputs of ``cov``, as graphs of the model's value variables.
     basis : ndarray, shape (E, r), or None
-        U with orthonormal columns, f = c + U w, where f has fewer degrees of freedom than elements.
+        U with orthonormal columns, f = c + U w, if f has fewer degrees of freedom than elements.
     first : ndarray of int
-        Where each element of f is first in the frontier.
+        The first position of each element of f in the frontier.
     order : ndarray of int or None
-        Which element of f each of x is, if f is x in another order, and its mean.
+        The element of f that each element of x is, if A is a permutation matrix.
     """
 
     def __init__(self, setting: Setting, graph: AffineGraph):
@@ -117,7 +117,7 @@ class Predictor:
         ]
         if not any(block.columns is None or block.columns.any() for block in self.blocks):
             raise ValueError(refusals.moves_nothing(setting.label))
-        # What holds a process as it is can be anything: no need to look at n columns.
+        # If f contains a process unchanged, its range is everything: no need to look at n columns.
         whole = any(block.structure == "identity" for block in self.blocks)
         self.basis = None if whole else basis_of_range(A, setting.label)
         if not whole:
@@ -130,7 +130,7 @@ class Predictor:
         self.order = order_of([block.columns for block in self.blocks])
 
     def _refuse_jumps(self, jumps: Sequence[Any], A: Sequence[Array]) -> None:
-        """Raise if the range of A may be another beyond a threshold that no look has passed."""
+        """Raise if the range of A may differ beyond a threshold that no evaluated theta crossed."""
         steady = [block.part for block, jump in zip(self.blocks, jumps, strict=True) if not jump]
         if len(steady) == len(jumps):
             return
@@ -142,10 +142,10 @@ class Predictor:
         raise ValueError(refusals.range_jumps(name, name_of(node)))
 
     def vectors(self) -> list[tuple[NDArray[np.intp], Variable, Variable]]:
-        """Independent processes that f is made of, if it is nothing else.
+        """The independent processes of f, if f consists of them alone.
 
-        Which elements of f each has, and its covariance, as a graph of theta and of the model's
-        value variables.
+        Returns a tuple for each process: its elements of f, its covariance as a graph of theta,
+        and its covariance as a graph of the model's value variables.
         """
         if self.order is None or any(block.latent.covariance is None for block in self.blocks):
             return []
@@ -160,7 +160,7 @@ class Predictor:
         return [(i, a, b) for (i, _), a, b in zip(found, placed, of_values, strict=True)]
 
     def process_and_few(self) -> int | None:
-        """Which block is a process that f is, but for few independent variables beside it."""
+        """The index of the block that is f, except for few independent variables added to it."""
         dense = [k for k, block in enumerate(self.blocks) if block.latent.variances is None]
         beside = self.n_latents - self.size
         if len(dense) != 1 or not 0 < beside <= FEW * self.size:
@@ -170,7 +170,7 @@ class Predictor:
         return dense[0] if read_as_it_is and self.basis is None else None
 
     def describe(self) -> list[str]:
-        """A line a block: its name, size, kind of prior, and structure of A."""
+        """Describe each block in a line: its name, size, kind of prior, and structure of A."""
         lines = []
         for block in self.blocks:
             kind = "dense" if block.latent.variances is None else "independent"
@@ -180,12 +180,12 @@ class Predictor:
         return lines
 
     def _look(self, setting: Setting) -> tuple[list[Array], list[Array]]:
-        """c and A at three theta.
+        """Evaluate c and A at three theta.
 
         Raises
         ------
         ValueError
-            If they are not finite, or refuted by two random x.
+            If they are not finite, or if the predictor at two random x is not c + A x.
         """
         rng = generator()
         uses = set(ancestors([self._raw]))
@@ -208,7 +208,7 @@ class Predictor:
         return c, A
 
     def _covariances(self, model: pm.Model) -> list[Variable]:
-        """Of each block of x: a matrix, or a vector of variances."""
+        """The covariance of each block of x: a matrix, or a vector of variances."""
         graphs = []
         for block in self.blocks:
             latent = block.latent
@@ -222,7 +222,7 @@ class Predictor:
         return self._place(graphs)
 
     def _total(self) -> Variable:
-        """Σ_b A_b K_b A_bᵀ, or of Uᵀ A_b."""
+        """Σ_b A_b K_b A_bᵀ, the covariance of f, with Uᵀ A_b for A_b if there is a basis."""
         if self.is_identity:
             (K,) = self.covs
             return K if K.ndim == 2 else pt.diag(K)
@@ -232,7 +232,7 @@ class Predictor:
 
     @property
     def is_identity(self) -> bool:
-        """Whether f is x, with its mean."""
+        """Whether A is the identity."""
         return len(self.blocks) == 1 and self.blocks[0].structure == "identity"
 
     def _of_block(self, block: Block, K: Variable) -> Variable:
@@ -252,7 +252,7 @@ class Predictor:
         return pt.dot(columns * K, columns.T) if independent else columns @ K @ columns.T
 
     def columns(self, block: Block) -> Variable:
-        """A_b: numbers, or a graph of theta."""
+        """A_b: a constant, or a graph of theta."""
         if block.columns is not None:
             return pt.constant(block.columns)
         units = pt.constant(np.eye(self.n_latents)[block.part])
@@ -261,14 +261,14 @@ class Predictor:
 
 
 def _without_rounding(A: Array, c: Array) -> Array:
-    """A = (c + A) − c, with its zeros and ones as they are without the rounding of c + A."""
+    """A = (c + A) − c, where the zeros and ones of A are restored from the rounding of c + A."""
     whole = np.clip(np.round(A), 0.0, 1.0)
     error = 2 * np.spacing(np.abs(c) + np.abs(A))
     return np.where(np.abs(A - whole) <= error, whole, A)
 
 
 def of_raveled(cov: Variable, shape: tuple[int, ...]) -> Variable:
-    """The covariance of all vectors of a batch together."""
+    """The joint covariance of all vectors of a batch."""
     if len(shape) == 1:
         return cov
     return pt.linalg.block_diag(*of_each(cov, shape))
@@ -285,7 +285,7 @@ def of_each(cov: Variable, shape: tuple[int, ...]) -> list[Variable]:
 
 
 def structure_of(columns: Array, moves: bool) -> tuple[str, Array | None]:
-    """Of columns of A, and the columns if nothing moves them."""
+    """The structure of columns of A, and the columns if they do not depend on theta."""
     if moves:
         return "dense in theta", None
     one_hot = np.isin(columns, (0.0, 1.0)).all() and (columns.sum(axis=1) <= 1.0).all()
@@ -295,7 +295,7 @@ def structure_of(columns: Array, moves: bool) -> tuple[str, Array | None]:
 
 
 def order_of(columns: Sequence[Array | None]) -> NDArray[np.intp] | None:
-    """Which row has the 1 of each column, if A is a permutation matrix."""
+    """The row of the 1 in each column, if A is a permutation matrix."""
     known = [each for each in columns if each is not None]
     if len(known) < len(columns):
         return None
@@ -307,13 +307,13 @@ def order_of(columns: Sequence[Array | None]) -> NDArray[np.intp] | None:
 
 
 def norm_of(columns: Array) -> Array:
-    """Lengths of columns."""
+    """The norm of each column."""
     result: Array = np.sqrt((columns**2).sum(axis=0))
     return result
 
 
 def is_of_full_rank(columns: Array) -> bool:
-    """Whether they span everything."""
+    """Whether columns span the whole space."""
     if columns.shape[1] < columns.shape[0]:
         return False
     scaled = columns / np.maximum(norm_of(columns), TINY)
@@ -321,12 +321,13 @@ def is_of_full_rank(columns: Array) -> bool:
 
 
 def basis_of_range(A: list[Array], latents: str = "f") -> Array | None:
-    """Of the range of A, the same at every theta; ``None`` if that is everything.
+    """An orthonormal basis of the range of A, or ``None`` if A has full rank.
 
-    ``latents`` is what a message calls x.
+    ``A`` has the matrices of several theta, whose range must be the same. ``latents`` is the name
+    of x in messages.
     """
     E = len(A[0])
-    # Columns of length one: a short length-scale must not hide the column of an intercept.
+    # Scaled to norm one: short columns would otherwise be lost beside long ones.
     columns = np.hstack(A)
     U, s, _ = np.linalg.svd(columns / np.maximum(norm_of(columns), TINY), full_matrices=False)
     rank = int((s > 1e-9 * s.max(initial=0.0)).sum())

@@ -1,4 +1,4 @@
-"""Reading a `pymc.Model`: which variable is f, which are theta, and whether it can be sampled."""
+"""Read a `pymc.Model`: which variables are f, which are theta, and whether it can be sampled."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from pymc_lgm.threads import few_threads
 __all__ = ["LatentGaussianModel", "find_latent", "find_latents"]
 
 APPROXIMATED = "marginalapprox_loglik_"
-"""What PyMC puts before the name of data."""
+"""`pymc.gp.MarginalApprox` names its potential with this prefix."""
 
 
 class LatentGaussianModel(ModelFunctions):
@@ -41,12 +41,12 @@ class LatentGaussianModel(ModelFunctions):
         theta ~ p(theta),   f | theta ~ N(m(theta), K(theta)),
         p(y | f, theta) = ∏ p(y_i | f_i, theta)
 
-    Make one with `from_pymc`; what it can compute is in `ModelFunctions`.
+    Make one with `from_pymc`. `ModelFunctions` documents its functions.
 
     Attributes
     ----------
     data_read : DataRead
-        Shared data that the reading rests on: see `refuse_new_data`.
+        Shared data that decide how the model was read: see `refuse_new_data`.
     """
 
     _source: tuple[pm.Model, Reading]
@@ -72,31 +72,31 @@ class LatentGaussianModel(ModelFunctions):
         model : pymc.Model, optional
             By default the model of the context.
         latent : variable, str or list of them, optional
-            f, or the latent variables of which f is the linear predictor. By default every free
-            `pymc.MvNormal` and `pymc.Normal` that densities read through an affine map: processes
-            as ``gp.prior`` makes them, whitened or not, intercepts, coefficients, effects. An
-            observed `pymc.MvNormal`, as `pymc.gp.Marginal` makes it, can be f, too.
+            f itself, or the latent variables whose linear predictor is f. By default every free
+            `pymc.MvNormal` and `pymc.Normal` that enters the densities through an affine map:
+            processes from ``gp.prior``, whitened or not, intercepts, coefficients, effects. An
+            observed `pymc.MvNormal`, as in `pymc.gp.Marginal`, can also be f.
         theta : sequence of variables, optional
-            Random or value variables; by default every continuous free one other than f.
+            Random or value variables; by default every continuous free variable other than f.
         initial_point : dict, optional
             Point at which the model is checked; by default ``model.initial_point()``.
         compile_kwargs : dict, optional
-            For PyTensor, as in `pymc.sample`.
+            Passed to PyTensor, as in `pymc.sample`.
         covariance : bool
-            ``False``: K is not computed to be checked. Of one multivariate normal vector with a
-            covariance that is too large for the memory.
+            Whether to compute K at the initial point and check it. Pass ``False`` if f is one
+            multivariate normal vector whose covariance does not fit into memory.
         collapse : bool
-            Whether coefficients in the mean of a process are latent with it, as `PseudoMarginal`
-            has them; otherwise hyper-parameters.
+            Whether coefficients in the mean of a process are latent, as in `PseudoMarginal`.
+            Otherwise they are hyper-parameters.
         integrates : bool
-            Whether effects that each observation has for itself are integrated out of the
-            likelihood; otherwise they are a part of f.
+            Whether observation-level random effects are integrated out of the likelihood.
+            Otherwise they are part of f.
 
         Raises
         ------
         ValueError
-            If there is no latent, if theta holds a discrete variable, if a density or the
-            covariance is not a number at the initial point, or under ``floatX="float32"``. The
+            If there is no latent variable, if theta holds a discrete variable, if a density or
+            the covariance is not finite at the initial point, or under ``floatX="float32"``. The
             message says what to write instead.
 
         Examples
@@ -120,7 +120,7 @@ class LatentGaussianModel(ModelFunctions):
         for v in ancestors([*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()]):
             if v.owner is not None and isinstance(v.owner.op, MinibatchOp):
                 raise ValueError(refusals.minibatch())
-        # Who names theta leaves all else that is no process to other steps.
+        # If theta is named, other steps sample every variable that is neither in it nor a process.
         among = None
         if theta is not None:
             among = [rv for rv in model.free_RVs if is_process(rv) or is_inducing(rv)]
@@ -151,9 +151,9 @@ class LatentGaussianModel(ModelFunctions):
         return self
 
     def refuse_new_data(self) -> None:
-        """Raise a `ValueError` if data that the reading rests on have been replaced.
+        """Raise a `ValueError` if data that decide how the model was read have been replaced.
 
-        Observed values may be, unless a density picks other elements of f by the new ones.
+        Observed values may be replaced, unless they decide which elements of f a density reads.
         """
         self.data_read.refuse_new()
         names = self.data_read.picked_anew()
@@ -161,38 +161,38 @@ class LatentGaussianModel(ModelFunctions):
             raise ValueError(refusals.new_data(names))
 
     def __getstate__(self) -> dict[str, Any]:
-        # Random variables cannot be pickled; the audit of a step has been made of them.
+        # `_source` has random variables, which cannot be pickled. A step makes the audit before.
         return {name: value for name, value in self.__dict__.items() if name != "_source"}
 
     @cached_property
     def audit(self) -> Audit:
-        """Compares what was read with PyMC's density: see `check`."""
+        """The comparison of this object's densities with PyMC's: see `check`."""
         model, reading = self._source
         return Audit(model, reading, self)
 
     def check(self, draws: int = 100, *, random_seed: int = 0) -> dict[str, float]:
-        """Compare what was read with PyMC's own density at points drawn from the prior.
+        """Compare the densities of this object with PyMC's own at points drawn from the prior.
 
-        Compared are log p(theta), the likelihood, and mean and covariance of f: see
-        `pymc_lgm.model.check`. Each step compares them at two points of the prior when it is made,
-        and at eleven points of each chain's tuning; this is for who wants to see it.
+        The comparison covers log p(theta), the likelihood, and the mean and covariance of f: see
+        `pymc_lgm.model.check`. Each step already makes it at two points of the prior at its
+        construction, and at eleven points of each chain's tuning. Call this method to see it.
 
         Parameters
         ----------
         draws : int
-            Points.
+            Number of points.
         random_seed : int
 
         Returns
         -------
         dict of str to float
-            What was compared, and its largest difference, as a share of the sum of the absolute
-            values of the terms that were added up.
+            The largest difference of each quantity, relative to the sum of the absolute values of
+            its terms.
 
         Raises
         ------
         ValueError
-            If something differs by more than rounding. The message names the variable.
+            If a quantity differs by more than rounding. The message names the variable.
 
         Examples
         --------
@@ -223,15 +223,15 @@ class LatentGaussianModel(ModelFunctions):
 def find_latent(
     model: pm.Model, latent: Variable | str | None = None, reading: Reading | None = None
 ) -> Variable:
-    """Find f: the free random variable of a model that is a multivariate normal vector.
+    """Find f, the free random variable of a model that is a multivariate normal vector.
 
     Parameters
     ----------
     model : pymc.Model
     latent : variable, value variable or str, optional
-        Which one, if there are several.
+        f, if there are several such vectors.
     reading : Reading, optional
-        How the model was read, which says why its Gaussian variables are not latent.
+        The result of `read_latents`, which says why the Gaussian variables are not latent.
     """
     candidates = [rv for rv in model.free_RVs if is_process(rv)]
     if latent is not None:
@@ -255,7 +255,7 @@ def find_latent(
 
 
 def _why_no_latent(model: pm.Model, left: Mapping[Variable, str]) -> str:
-    """Say what stands in the way of each Gaussian variable of a model."""
+    """Say why no Gaussian variable of the model is latent."""
     if reasons := {str(rv.name): why for rv, why in left.items()}:
         return refusals.none_is_latent(reasons)
     read = set(ancestors([*model.observed_RVs, *model.potentials]))
@@ -271,7 +271,7 @@ def _why_no_latent(model: pm.Model, left: Mapping[Variable, str]) -> str:
 
 
 def _refuse_other_processes(model: pm.Model) -> None:
-    """Raise if the model has a process after all, of another law or without its values."""
+    """Raise if a process of the model is not Gaussian, or is already integrated out."""
     for rv in model.free_RVs:
         whitened = str(rv.name).endswith("_rotated_") and isinstance(rv.owner.op, StudentTRV)
         if isinstance(rv.owner.op, MvStudentTRV) or whitened:
@@ -314,22 +314,22 @@ def find_latents(
     *,
     collapse: bool = True,
 ) -> Reading:
-    """Read which variables of a model are latent, and what f is.
+    """Find which variables of a model are latent, and what f is.
 
     Parameters
     ----------
     model : pymc.Model
     latent : variable, str or list of them, optional
-        What the user says is latent.
+        The latent variables that the user has named.
     candidates : sequence of variable, optional
-        Where they are looked for, if the user has said nothing: by default everywhere.
+        Variables that may be latent if the user has named none; by default all.
     collapse : bool
-        Whether coefficients in the mean of a process are among them.
+        Whether coefficients in the mean of a process may be latent.
     """
     if latent is None:
         among = model.free_RVs if candidates is None else candidates
         gaussians = [rv for rv in among if is_gaussian(model, rv)]
-        # Beside inducing variables everything else that is Gaussian is a hyper-parameter.
+        # Beside inducing variables, every other Gaussian variable is a hyper-parameter.
         if seen := [rv for rv in gaussians if is_inducing(rv)]:
             return _of_inducing(model, seen, [rv for rv in gaussians if is_process(rv)])
         reading = read_latents(model, gaussians, collapse=collapse)
@@ -354,7 +354,7 @@ def find_latents(
 
 
 def _of_inducing(model: pm.Model, seen: Sequence[Variable], beside: Sequence[Variable]) -> Reading:
-    """Processes that are seen through inducing variables, and no others."""
+    """Read a model whose latent variables are all inducing variables."""
     for rv in beside:
         for inner in set(seen).intersection(ancestors(rv.owner.inputs)):
             raise ValueError(refusals.hidden_layer(str(inner.name), str(rv.name)))

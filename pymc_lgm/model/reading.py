@@ -1,4 +1,4 @@
-"""Which variables of a model are latent, which are hyper-parameters, and what densities read."""
+"""Find which variables of a model are latent or hyper-parameters, and its linear predictor."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ __all__ = ["Reading", "read_latents", "read_observed"]
 Variable = Any
 
 MIXING = (Dot, Sum, CumOp, Blockwise)
-"""Operations after which an element depends on several of a vector."""
+"""Operations whose result may have elements that depend on several elements of a vector."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What a model is read as.
+    """The roles of a model's variables.
 
     Attributes
     ----------
     latents : list of Latent
-        In an order in which means depend on those before.
+        Latent variables. The mean of each depends only on those before it.
     frontier : list of variable
-        The linear predictor: what densities read of the latents.
+        The linear predictor: the variables through which densities depend on the latents.
     terms : list of variable
-        Random variables and potentials that have a density, latents and ``missing`` excepted.
+        Random variables and potentials that have a density, except ``latents`` and ``missing``.
     missing : list of variable
-        Free random variables that nothing reads, missing observations say: integrated out, and
-        drawn given all else.
+        Free random variables that no density reads, such as missing observations. They are
+        integrated out, and drawn given all other variables.
     left : dict of variable to str
-        Gaussian variables that are hyper-parameters after all, and what stood in the way.
+        Gaussian variables that are hyper-parameters, and the reason for each.
     joins : bool
-        Whether observations read an element of one linear predictor that many of them read beside
-        elements of another. Its elements are told apart then: one for each observation.
+        Whether many observations read the same element of one linear predictor beside elements of
+        another. Equal elements of the predictors are then different elements of f.
     integrates : bool
-        Whether effects that each element of the predictor has for itself are integrated out.
+        Whether observation-level random effects are integrated out of the likelihood.
     """
 
     latents: list[Latent]
@@ -71,7 +71,7 @@ class Reading:
 
     @cached_property
     def is_one_vector(self) -> bool:
-        """Whether f is the only latent itself, of which densities read elements one by one."""
+        """Whether f is the only latent variable, and densities read its elements one by one."""
         if len(self.latents) != 1 or self.latents[0].is_whitened:
             return False
         (latent,) = self.latents
@@ -80,10 +80,10 @@ class Reading:
         return not any(isinstance(node.op, MIXING) for node, _ in self._between())
 
     def is_apart(self, coefficients: Container[Variable]) -> bool:
-        """Whether f is several vectors, none added to another, but for coefficients of their means.
+        """Whether f, without the coefficients of means, is several vectors that are never added.
 
-        Their covariances are factorized one by one, and a coefficient that is integrated out makes
-        them one.
+        Their covariances are then factorized one by one. If a coefficient of several means were
+        integrated out, it would join them into one.
         """
         processes = [latent for latent in self.latents if latent.rv not in coefficients]
         if any(latent.variances is not None for latent in processes):
@@ -96,7 +96,7 @@ class Reading:
         )
 
     def _between(self) -> Iterator[tuple[Any, int]]:
-        """The nodes from latents to the predictor, and how many inputs of each are of latents."""
+        """Nodes between the latents and the predictor, with their number of dependent inputs."""
         own = {latent.node for latent in self.latents}
         for node in {v.owner for v in ancestors(self.frontier, blockers=own) if v.owner}:
             of_latents = [x for x in node.inputs if not own.isdisjoint(ancestors([x], own))]
@@ -111,13 +111,18 @@ def read_latents(
     named: Iterable[Variable] = (),
     collapse: bool = True,
 ) -> Reading:
-    """Keep those candidates that densities read through an affine map.
+    """Keep the candidates that densities read through an affine map.
 
-    A candidate is a hyper-parameter instead if a covariance depends on it, or the mean of another
-    latent in a way that is not affine, or if it is one number that a density reads by itself, as a
-    common log standard deviation, or one of few that many observations read beside f. So is, unless
-    it is named, one that a discrete variable switches on or off beside a process, and one in the
-    mean of one of several processes that no sum has made one: those are factorized one by one.
+    A candidate is a hyper-parameter instead if
+
+    - a covariance depends on it, or another latent's mean does, but not through an affine map;
+    - it is one number that a density reads alone, such as a common log standard deviation;
+    - it has few elements, each of which many observations read beside another linear predictor,
+      unless it is named;
+    - it is not a process, and a discrete variable decides how it enters the predictor, unless it is
+      named;
+    - it is in the mean of one of several processes that are factorized one by one because they are
+      never added, unless it is named.
 
     Parameters
     ----------
@@ -125,14 +130,15 @@ def read_latents(
     candidates : sequence of variable
         Free random variables that are Gaussian given the rest.
     named : iterable of variable
-        Those of which the user has said that they are latent.
+        Variables that the user has named as latent.
     collapse : bool
-        Whether what only the mean of a process reads may be latent.
+        Whether coefficients that only the mean of a process reads may be latent.
 
     Raises
     ------
     ValueError
-        If one of those in ``named`` cannot be.
+        If a variable in ``named`` cannot be latent, or if a discrete variable decides how named
+        variables or processes enter the predictor.
     """
     named = list(named)
     missing = [rv for rv in _unread(model) if rv not in named and not is_process(rv)]
@@ -141,8 +147,7 @@ def read_latents(
     terms = [rv for rv in known if rv not in chosen] + list(model.potentials)
     read = set(ancestors(terms + [v for rv in chosen for v in rv.owner.inputs]))
     chosen = [rv for rv in chosen if rv in read or is_process(rv) or rv in named]
-    # Areas have their level and coefficients in a mean, too: they cost nothing beside a sparse
-    # precision.
+    # Sparse processes are left out: coefficients in their means cost almost nothing to integrate.
     processes = [rv for rv in chosen if is_process(rv) and not is_sparse(rv)]
     means = [v for rv in chosen if rv not in processes for v in rv.owner.inputs]
     beside = set(ancestors(terms + means, blockers=processes))
@@ -166,13 +171,13 @@ def read_latents(
             refused = {} if joins else dict.fromkeys(rv for rv in shared if rv not in named)
         reading = Reading(latents, found.predictor, terms, missing, left, joins)
         if not refused and not reading.is_one_vector and (k := discrete_in(model, found.predictor)):
-            # A is looked at once: it cannot jump when another step moves k.
+            # A's structure is read once, so it must not change when another step moves k.
             reason = f"{k!r}, which is discrete, decides how it enters the linear predictor"
             refused = dict.fromkeys(rv for rv in chosen if not is_process(rv) and rv not in named)
             if not refused:
                 raise ValueError(refusals.map_jumps(" + ".join(v.name for v in chosen), k))
         if not refused and (not collapse or reading.is_apart(coefficients)):
-            reason = "it is in the mean of a process that this sampler factorizes by itself"
+            reason = "it is in the mean of a process that this sampler factorizes separately"
             refused = dict.fromkeys(rv for rv in chosen if rv in coefficients)
         if not refused:
             return reading
@@ -190,7 +195,7 @@ def read_latents(
 
 
 def _reason(node: Any, of_node: dict[Variable, Variable]) -> str:
-    """Say which prior of a latent variable, or which operation, stands in the way."""
+    """Say which latent variable's prior, or which operation, keeps a variable from being latent."""
     latent = next((of_node[x].name for x in node.outputs if x in of_node), None)
     if latent is None:
         return refusals.left_in(name_of(node))
@@ -198,13 +203,13 @@ def _reason(node: Any, of_node: dict[Variable, Variable]) -> str:
 
 
 def _one_number_first(refused: dict[Variable, Any]) -> dict[Variable, Any]:
-    """Single numbers, if there are any: once k is a hyper-parameter, k x is affine in x."""
+    """Only the single numbers, if there are any: if k is a hyper-parameter, k x is affine in x."""
     single = {rv: why for rv, why in refused.items() if elements_of(rv) == 1}
     return single or refused
 
 
 def read_observed(model: pm.Model, rv: Variable) -> Reading:
-    """Read an observed multivariate normal as f, on which nothing else depends."""
+    """Read an observed multivariate normal vector as f, on which no other variable depends."""
     missing = [each for each in _unread(model) if not is_process(each)]
     others = [each for each in model.basic_RVs if each is not rv and each not in missing]
     terms = [*others, *model.potentials]
@@ -212,7 +217,7 @@ def read_observed(model: pm.Model, rv: Variable) -> Reading:
 
 
 def _unread(model: pm.Model) -> list[Variable]:
-    """Free random variables that depend on others, integrate to one, and that no density reads."""
+    """Free variables that no density reads and that depend on others, with normalized densities."""
     others = [v for rv in model.basic_RVs for v in rv.owner.inputs]
     read, free = set(ancestors([*others, *model.potentials])), set(model.free_RVs)
     unread = [rv for rv in model.free_RVs if rv not in read and integrates_to_one(model, rv)]

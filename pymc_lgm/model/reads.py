@@ -1,7 +1,7 @@
-"""Which elements of a vector the elements of a graph read, whatever else they depend on.
+"""Find which elements of a vector each element of a variable depends on, or "reads".
 
-It follows from the graph, one rule per operation. Only shapes and indices are evaluated. An
-operation without a rule reads everything; so does an index that theta moves.
+There is one rule per operation. Only shapes and indices are evaluated. An operation without a rule
+reads everything, and so does an index that depends on theta.
 """
 
 from __future__ import annotations
@@ -62,19 +62,19 @@ Variable = Any
 Index = NDArray[np.intp]
 
 MOST = 12
-"""Elements that an observation may read: expectations over more take too many nodes."""
+"""Most elements that an observation may read: expectations over more need too many nodes."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reads:
-    """What each element of a variable reads.
+    """The elements of the source that each element of a variable reads.
 
     Attributes
     ----------
     pattern : csr_array of bool, shape (size, n)
-        Which elements of the source; no element where they are too many.
+        The elements that are read; none in a row of ``many``.
     many : ndarray of bool, shape (size,)
-        Where they are more than `most`.
+        Whether an element reads more than ``most``.
     most : int
     """
 
@@ -84,7 +84,7 @@ class Reads:
 
     @classmethod
     def of(cls, pattern: csr_array, many: NDArray[np.bool_], most: int) -> Reads:
-        """With rows that have become too long put among those that read too many."""
+        """Reads of a pattern, whose rows with more than ``most`` elements are moved to ``many``."""
         pattern = csr_array(pattern, dtype=bool)
         pattern.sum_duplicates()
         many = many | (np.diff(pattern.indptr) > most)
@@ -95,11 +95,11 @@ class Reads:
 
     @classmethod
     def nothing(cls, size: int, n: int, most: int) -> Reads:
-        """Of what does not depend on the source."""
+        """The reads of a variable that does not depend on the source."""
         return cls(csr_array((size, n), dtype=bool), np.zeros(size, dtype=bool), most)
 
     def equals(self, other: Reads) -> bool:
-        """Whether the same is read."""
+        """Whether both read the same elements."""
         same_size = self.pattern.shape == other.pattern.shape
         return bool(
             same_size
@@ -108,11 +108,11 @@ class Reads:
         )
 
     def take(self, index: Index) -> Reads:
-        """Of elements of it."""
+        """The reads of the elements with these indices."""
         return Reads(self.pattern[index.ravel()], self.many[index.ravel()], self.most)
 
     def gathered(self, index: Index, size: int) -> Reads:
-        """Of ``size`` elements, of which each reads what those with its index do."""
+        """The reads of ``size`` elements: element i reads what all elements with index i read."""
         one = np.ones(index.size, dtype=np.int32)
         G = csr_array((one, (index.ravel(), np.arange(index.size))), (size, index.size))
         many = np.zeros(size, dtype=bool)
@@ -120,12 +120,12 @@ class Reads:
         return Reads.of(G @ self.pattern.astype(np.int32), many, self.most)
 
     def beside(self, other: Reads) -> Reads:
-        """Of elements that read what both read."""
+        """The reads of elements that read what both read."""
         return Reads.of(self.pattern + other.pattern, self.many | other.many, self.most)
 
     @property
     def first(self) -> Index:
-        """The first element that each reads; −1 if it reads none, or too many."""
+        """The first element that each reads; −1 for none, or for too many."""
         count = np.diff(self.pattern.indptr)
         at = np.minimum(self.pattern.indptr[:-1], max(self.pattern.nnz - 1, 0))
         found = self.pattern.indices[at] if self.pattern.nnz else np.zeros(count.size, dtype=int)
@@ -133,7 +133,7 @@ class Reads:
 
     @property
     def counts(self) -> Index:
-        """How many elements each reads, more than `most` where they are too many."""
+        """The number of elements that each reads, or ``most`` + 1 if they are too many."""
         return np.where(self.many, self.most + 1, np.diff(self.pattern.indptr)).astype(np.intp)
 
 
@@ -145,7 +145,7 @@ def reads_of(
     elements: Index | None = None,
     most: int = MOST,
 ) -> list[Reads]:
-    """Find which elements of a vector each element of some variables reads.
+    """Find which elements of a vector the elements of some variables read.
 
     Parameters
     ----------
@@ -153,16 +153,16 @@ def reads_of(
     source : variable
         A vector.
     values : mapping
-        A value of the source and of all other inputs of the graph: shapes are evaluated there.
-        What is neither, constants and shared variables that are not in it, does not move.
+        Values of the source and of all other inputs that may change, at which shapes are evaluated.
+        Other shared variables count as constants.
     elements : ndarray of int, optional
-        Which elements of the source are asked for; by default all.
+        The elements of the source to look for; by default all.
     most : int
 
     Returns
     -------
     list of Reads
-        Of each output, raveled.
+        One for each output, raveled.
 
     Examples
     --------
@@ -179,23 +179,23 @@ def reads_of(
 
 
 def joined(reads: Sequence[Reads]) -> Index | None:
-    """Find the smallest sets of elements of the source that nothing joins with others.
+    """Find the smallest sets of elements of the source such that nothing reads from two sets.
 
     Parameters
     ----------
     reads : sequence of Reads
-        Of the same source.
+        All with the same source.
 
     Returns
     -------
     ndarray of int, shape (n,), or None
-        In which set each element of the source is. ``None`` if something reads too many.
+        The set of each element of the source. ``None`` if something reads too many.
     """
     if any(each.many.any() for each in reads):
         return None
     rows = vstack([each.pattern for each in reads], format="csr")
     count, n = rows.shape
-    # A graph of elements and of what reads them: the sets are its components.
+    # The sets are the components of a graph of the elements and their readers.
     below = csr_array((rows.data, rows.indices, rows.indptr), shape=(count, n + count))
     across = vstack([csr_array((n, n + count), dtype=bool), below], format="csr")
     _, label = connected_components(across, directed=False)
@@ -204,7 +204,7 @@ def joined(reads: Sequence[Reads]) -> Index | None:
 
 
 def within(reads: Reads, group: Index) -> Index | None:
-    """In which set what each element reads is, the first if it is nothing; ``None``: in several."""
+    """The set that each element reads from, 0 if it reads none; ``None`` if one reads from two."""
     if reads.many.any():
         return None
     row = np.repeat(np.arange(reads.many.size), np.diff(reads.pattern.indptr))
@@ -213,7 +213,7 @@ def within(reads: Reads, group: Index) -> Index | None:
 
 
 def sets_of(group: Index) -> Index | None:
-    """Sets (G, s), as `SiteBlocks` has them, of which each f_i is in one.
+    """The sets (G, s) of a `SiteBlocks`, from the set of each f_i.
 
     ``None`` if one has more than `MOST` elements.
     """
@@ -228,7 +228,7 @@ def sets_of(group: Index) -> Index | None:
 
 
 def groups_of(sets: Index, n: int) -> Index:
-    """In which set each f_i is."""
+    """The set of each f_i."""
     group = np.empty(n, dtype=np.intp)
     g, slot = np.nonzero(sets >= 0)
     group[sets[g, slot]] = g
@@ -238,7 +238,7 @@ def groups_of(sets: Index, n: int) -> Index:
 def reads_of_densities(
     densities: Sequence[Variable], f: Variable, values: Mapping[Variable, Array]
 ) -> list[Reads]:
-    """Which elements of f each term of some log densities reads."""
+    """The elements of f that each term of some log densities reads."""
     reading = [density for density in densities if f in set(ancestors([density]))]
     terms = [term for density in reading for term in terms_of(density, f)]
     with np.errstate(all="ignore"):
@@ -246,10 +246,10 @@ def reads_of_densities(
 
 
 def terms_of(density: Variable, source: Variable) -> list[Variable]:
-    """Find variables such that a density is a sum of functions, one for each element of each.
+    """Find variables such that a log density is a sum of functions of their single elements.
 
-    Sums and multiples are taken apart, and so is a check of parameters: a density that is zero
-    where one of several conditions does not hold is a product of the density and of conditions.
+    Sums and multiples are split, and so are checks of parameters: a density that is 0 unless all
+    of several conditions hold is the product of the density and the conditions.
     """
     depends = depending([density], [source])
     found: dict[Variable, None] = {}
@@ -271,13 +271,13 @@ def terms_of(density: Variable, source: Variable) -> list[Variable]:
 
 
 Parts = list[tuple[Variable, bool]] | None
-"""Variables that another is made of, and whether each is a condition."""
+"""Variables that another variable is split into, and whether each is a condition."""
 
 
 def _summands(node: Any, depends: Collection[Variable]) -> Parts:
-    """What a result is the sum of; ``None`` if it is taken as it is."""
+    """The terms of a node's result; ``None`` if it is not split."""
     op, (first, *others) = node.op, node.inputs
-    if isinstance(op, ARRANGING):  # an element that is repeated counts as often
+    if isinstance(op, ARRANGING):  # an element may be repeated
         return [(first, False)]
     if isinstance(op, CheckAndRaise):
         return [(first, False), *((v, True) for v in others)]
@@ -293,7 +293,7 @@ def _summands(node: Any, depends: Collection[Variable]) -> Parts:
 
 
 def _conditions(node: Any) -> Parts:
-    """Conditions that all have to hold, so that one does; ``None`` if it is taken as it is."""
+    """The conditions whose conjunction is a node's result; ``None`` if it is not split."""
     op = node.op
     if isinstance(op, ARRANGING):
         return [(node.inputs[0], True)]
@@ -311,7 +311,7 @@ def _is_minus_infinity(v: Variable) -> bool:
 
 
 class _Walk:
-    """Through a graph, from the source on."""
+    """A walk through a graph, which finds what each variable reads of the source."""
 
     def __init__(
         self,
@@ -347,7 +347,7 @@ class _Walk:
             self._reads |= zip(node.outputs, made, strict=True)
 
     def found(self) -> list[Reads]:
-        """Of each output."""
+        """The reads of each output."""
         return [self._of(v) for v in self._outputs]
 
     def _of(self, v: Variable) -> Reads:
@@ -362,18 +362,18 @@ class _Walk:
         return np.shape(self._value(v))
 
     def _numbers(self, v: Variable) -> Index:
-        """The elements of a variable, numbered."""
+        """Numbers of the elements of a variable, in its shape."""
         shape = self._shape(v)
         return np.arange(int(np.prod(shape, dtype=np.intp))).reshape(shape)
 
     def _everything(self, node: Any) -> list[Reads]:
-        """Each element of the results reads all that an input does."""
+        """Reads of results whose elements each read what all inputs read."""
         whole = self._union([self._all_of(v) for v in node.inputs])
         sizes = [int(np.prod(self._shape(v), dtype=np.intp)) for v in node.outputs]
         return [whole.take(np.zeros(size, dtype=np.intp)) for size in sizes]
 
     def _all_of(self, v: Variable) -> Reads:
-        """One element that reads all that those of a variable do."""
+        """Reads of one element that reads what all elements of a variable read."""
         each = self._of(v)
         return each.gathered(np.zeros(each.many.size, dtype=np.intp), 1)
 
@@ -407,10 +407,10 @@ class _Walk:
         return self._everything(node)
 
     def _moved(self, node: Any, count: int) -> list[Reads]:
-        """Of an operation that moves elements of its first inputs."""
-        says_where = not isinstance(node.op, (*SHAPING, CheckAndRaise))
-        if says_where and not self._is_fixed(node.inputs[count:]):
-            # Which elements they are may change.
+        """The reads of the results of an operation that moves elements of its first inputs."""
+        has_index = not isinstance(node.op, (*SHAPING, CheckAndRaise))
+        if has_index and not self._is_fixed(node.inputs[count:]):
+            # The index may change, so any element may be read.
             return self._everything(node)
         if isinstance(node.op, SETTING) and not node.op.set_instead_of_inc:
             return self._added(node)
@@ -420,7 +420,7 @@ class _Walk:
         return [both.take(each) for each in sources(node, self._shape, self._value)]
 
     def _added(self, node: Any) -> list[Reads]:
-        """Of elements that are added to others, at fixed places."""
+        """The reads of elements that have others added at fixed places."""
         base, value, *index = node.inputs
         pick = Subtensor if isinstance(node.op, IncSubtensor) else AdvancedSubtensor
         numbers = self._numbers(base)
@@ -448,7 +448,7 @@ class _Walk:
                     each = each.take(np.broadcast_to(self._numbers(v), shape))
                 total = total.beside(each)
         if not kept.all():
-            # An element that is multiplied by zero is not read.
+            # An element that is multiplied by 0 is not read.
             keep = diags_array(kept.ravel().astype(np.float64))
             pattern = csr_array(keep @ total.pattern, dtype=bool)
             pattern.eliminate_zeros()
@@ -456,7 +456,7 @@ class _Walk:
         return [total] * len(node.outputs)
 
     def _along(self, v: Variable, axes: Any, *, keep: bool) -> Reads:
-        """All along some axes: for each that is left, or for each element."""
+        """The union of the reads along some axes, for each remaining index, or each element."""
         shape = self._shape(v)
         along = range(len(shape)) if axes is None else np.atleast_1d(axes)
         along = [axis % max(len(shape), 1) for axis in along]
@@ -467,7 +467,7 @@ class _Walk:
         return total.take(index) if keep else total
 
     def _product(self, node: Any) -> Reads:
-        """Of products of matrices, or of vectors: Σ_k a_ik b_kj."""
+        """The reads of products of matrices or vectors: Σ_k a_ik b_kj."""
         a, b = node.inputs
         if self._shape(a) == () or self._shape(b) == ():
             return self._everything(node)[0]
@@ -492,7 +492,7 @@ class _Walk:
         return rows.take(of_rows).beside(columns.take(of_columns))
 
     def _by_constant(self, A: Array, v: Variable, *, transposed: bool = False) -> Reads:
-        """Of A v, or (A vᵀ)ᵀ, with A of numbers: zeros of A read nothing."""
+        """The reads of A v, or (A vᵀ)ᵀ, for a constant A: its zeros read nothing."""
         numbers = self._numbers(v).T if transposed else self._numbers(v)
         rows, inner = np.nonzero(A)
         columns = numbers.reshape(numbers.shape[0], -1)
@@ -506,7 +506,7 @@ class _Walk:
 
 
 def _inlined(outputs: Sequence[Variable]) -> list[Variable]:
-    """The graph with what operations have inside, but for those that have a rule."""
+    """The graph with the inner graphs of operations inlined, except operations with a rule."""
     outputs = list(outputs)
     for node in toposort(outputs):
         if isinstance(node.op, OpFromGraph) and not isinstance(node.op, Softmax | LogSoftmax):

@@ -1,7 +1,4 @@
-"""Messages about a PyMC model that cannot be read: texts, which know nothing of the package.
-
-One file of more than 300 lines: messages are compared with each other when one is written.
-"""
+"""Messages about PyMC models that cannot be read, as functions of names and sizes."""
 
 from __future__ import annotations
 
@@ -65,7 +62,7 @@ def refuse_float32(floatX: str) -> None:
 
 
 def which_latent(candidates: Sequence[str]) -> str:
-    """Several latents."""
+    """Several latent vectors, of which a step can sample only one."""
     return (
         f"The model has {len(candidates)} latent Gaussian vectors: {', '.join(candidates)}. "
         f"Name the one to sample and its hyper-parameters: lgm.ASIS([{candidates[0]}, ...]); "
@@ -75,7 +72,7 @@ def which_latent(candidates: Sequence[str]) -> str:
 
 
 def observed_process(name: str) -> str:
-    """No latent, but an observed multivariate normal vector."""
+    """The only Gaussian vector is observed."""
     return (
         f"The process of this model is integrated out already: {name!r} is an observed "
         "pm.MvNormal, as pm.gp.Marginal makes it, and there is no latent vector to sample. "
@@ -84,7 +81,7 @@ def observed_process(name: str) -> str:
 
 
 def none_is_latent(reasons: Mapping[str, str]) -> str:
-    """Gaussian variables, and what stands in the way of each."""
+    """No Gaussian variable is latent, and why."""
     each = "; ".join(f"{name!r} is Gaussian, but {why}" for name, why in reasons.items())
     return f"The model has no latent Gaussian vector: {each}. {AS_IT_IS}"
 
@@ -92,8 +89,8 @@ def none_is_latent(reasons: Mapping[str, str]) -> str:
 def nothing_reads(names: Sequence[str]) -> str:
     """Gaussian variables without a likelihood."""
     return (
-        f"No density reads {', '.join(map(repr, names))}, or what is made of it: there is no "
-        f"likelihood to sample from. Write one, as in lgm.Probit('y', f={names[0]}, observed=y)."
+        f"No density depends on {', '.join(map(repr, names))}: there is no likelihood to sample "
+        f"from. Write one, as in lgm.Probit('y', f={names[0]}, observed=y)."
     )
 
 
@@ -106,7 +103,7 @@ def not_named(names: Sequence[str]) -> str:
 
 
 def transformed_normal(name: str) -> str:
-    """A normal variable with a transform, beside no latent variable."""
+    """The only normal variable has a transform."""
     return (
         f"The model has no latent Gaussian vector: {name!r} has a transform, so it is not Gaussian "
         f"on the sampled scale. Remove transform= from it. {AS_IT_IS}"
@@ -114,7 +111,7 @@ def transformed_normal(name: str) -> str:
 
 
 def no_latent(free: Sequence[str]) -> str:
-    """No Gaussian variable that is read."""
+    """The model has no Gaussian variable."""
     whitened = [name.removesuffix("_rotated_") for name in free if name.endswith("_rotated_")]
     shown = ", ".join(free[:8]) + (", ..." if len(free) > 8 else "")
     instead = (
@@ -140,7 +137,7 @@ def student_process(name: str) -> str:
 
 
 def already_integrated(name: str, kind: str, maker: str) -> str:
-    """A density of the data that has no process any more, and no vector to be f."""
+    """The density of the data has the process integrated out, in a form that has no f."""
     return (
         f"The process of this model is integrated out already: {name!r} is {kind}, as {maker} "
         "makes it, and there is no latent vector to sample. Sample its hyper-parameters with "
@@ -149,7 +146,7 @@ def already_integrated(name: str, kind: str, maker: str) -> str:
 
 
 def no_observed(observed: Sequence[str], gaussian: Sequence[str], free: Sequence[str]) -> str:
-    """No multivariate normal is observed, or several."""
+    """No multivariate normal vector is observed, or several are."""
     if len(gaussian) > 1:
         return (
             f"The model observes {len(gaussian)} multivariate normal vectors: "
@@ -162,13 +159,13 @@ def no_observed(observed: Sequence[str], gaussian: Sequence[str], free: Sequence
         else 'with normal noise write y = gp.marginal_likelihood("y", X, y=y, sigma=sigma)'
     )
     return (
-        f"Of what the model observes ({', '.join(observed) or 'nothing'}) no vector is a "
-        f"pm.MvNormal, as pm.gp.Marginal makes it: {instead}."
+        f"No vector that the model observes ({', '.join(observed) or 'nothing'}) is a pm.MvNormal, "
+        f"as pm.gp.Marginal makes it: {instead}."
     )
 
 
 def not_a_latent(name: str, candidates: Sequence[str]) -> str:
-    """The named variable is no MvNormal."""
+    """The named variable is not a `pymc.MvNormal`."""
     return (
         f"{name!r} is not a latent Gaussian vector (a free pm.MvNormal). "
         f"This model has: {', '.join(candidates) or 'none; write reparameterize=False'}."
@@ -181,13 +178,13 @@ def shapes_disagree(
     """The likelihood cannot be evaluated."""
     return (
         f"The log density cannot be evaluated: {latent!r} has shape ({n},), the observed data "
-        f"{observed}. Where shapes disagree, index the latent, as in {latent}[group] for repeated "
+        f"{observed}. If the shapes disagree, index the latent, as in {latent}[group] for repeated "
         f"measurements. PyTensor says: {str(error).splitlines()[0]}"
     )
 
 
 def not_a_hyperparameter(name: str) -> str:
-    """A discrete variable in theta, say."""
+    """A variable in theta is not continuous and free, or is latent."""
     return (
         f"{name!r} cannot be part of theta, which holds continuous free variables of the model "
         "other than f. Leave it out; pm.sample() gives a discrete variable a step of its own."
@@ -195,7 +192,7 @@ def not_a_hyperparameter(name: str) -> str:
 
 
 def not_latent(name: str, reason: str) -> str:
-    """A latent that the user has named, and that is none."""
+    """A variable that the user has named as latent cannot be."""
     return (
         f"{name!r} cannot be latent: {reason}. Leave it out of latent=, and it is a "
         "hyper-parameter."
@@ -203,7 +200,7 @@ def not_latent(name: str, reason: str) -> str:
 
 
 def not_affine() -> str:
-    """What the operations say is affine, and the numbers say is not."""
+    """Values of the predictor are not affine, although its operations are."""
     return (
         "The linear predictor is not an affine function of the latent variables, although its "
         "operations are. Name those that enter it linearly: latent=[...]."
@@ -211,37 +208,37 @@ def not_affine() -> str:
 
 
 def not_known(distribution: str) -> str:
-    """A Gaussian distribution that is not among those that can be latent."""
+    """A Gaussian variable has a distribution that this package does not integrate out."""
     return f"this package does not integrate out {distribution}"
 
 
 def not_integrated() -> str:
-    """No better reason is known."""
+    """No more specific reason is known."""
     return "it is not part of a linear predictor that the samplers integrate out"
 
 
 def left_alone(density: str) -> str:
-    """One number, as a common log standard deviation."""
-    return f"{density!r} reads one number that is made of it"
+    """A density reads one number, such as a common log standard deviation."""
+    return f"{density!r} reads one number that depends on it"
 
 
 def left_in(operation: str) -> str:
-    """An operation that is not affine."""
+    """An operation is not affine in the variable."""
     return f"{operation!r} depends on it in a way that is not affine"
 
 
 def left_in_prior(name: str) -> str:
-    """A covariance, a mean that is not affine, or a series."""
+    """The prior of a latent variable depends on it, and not by an affine mean of a normal."""
     return (
-        f"the prior of {name!r} depends on it, and the samplers integrate out no more than an "
-        "affine mean of a pm.Normal or a pm.MvNormal"
+        f"the prior of {name!r} depends on it, and the samplers integrate out a variable in a "
+        "prior only if it is in the mean of a pm.Normal or a pm.MvNormal that is affine in it"
     )
 
 
 def left_gaussian(
     name: str, size: int, reason: str, left: Sequence[str], beside: Sequence[str]
 ) -> str:
-    """A Gaussian vector that would be a part of theta."""
+    """A Gaussian vector with many elements would be a part of theta."""
     others = ", ".join([*beside, *left])
     return (
         f"{name!r} is Gaussian and has {size} elements, but {reason}. Its elements would be "
@@ -249,8 +246,8 @@ def left_gaussian(
         "step=pm.NUTS()"
         + (
             f", or these variables alone: step=[lgm.PseudoMarginal([{', '.join(beside)}, ...]), "
-            f"pm.NUTS([{', '.join(left)}])], with the hyper-parameters in the place of the dots. "
-            f"To have them as hyper-parameters all the same, name all variables: "
+            f"pm.NUTS([{', '.join(left)}])], with the hyper-parameters instead of the dots. "
+            f"To sample them as hyper-parameters nevertheless, name all variables: "
             f"lgm.PseudoMarginal([{others}, ...]), or from_pymc(theta=[...])."
             if beside
             else "."
@@ -259,12 +256,12 @@ def left_gaussian(
 
 
 def left_few(name: str, size: int, reason: str) -> str:
-    """The same with few elements."""
+    """A Gaussian vector with few elements is a part of theta."""
     return f"{name!r} ({size} elements) is sampled among the hyper-parameters: {reason}."
 
 
 def map_jumps(latents: str, discrete: str) -> str:
-    """A discrete variable in the predictor that several latents, or a field, are part of."""
+    """The map from several latents to the predictor depends on a discrete variable."""
     return (
         f"The linear predictor, affine in {latents!r}, depends on {discrete!r} too, which is "
         "discrete: the samplers need a predictor that does not jump. If there are several "
@@ -274,16 +271,16 @@ def map_jumps(latents: str, discrete: str) -> str:
 
 
 def draws(name: str) -> str:
-    """A density that is another one at each evaluation, as that of a `pymc.Simulator`."""
+    """A density that differs at each evaluation, as that of a `pymc.Simulator`."""
     return (
         f"The log density of {name!r} draws random numbers: each evaluation gives another value, "
-        "and a chain on it has no posterior. Write the density of the data, or make what is drawn "
-        "a variable of the model."
+        "and a chain on it has no posterior. Write the density of the data, or make the random "
+        "numbers a variable of the model."
     )
 
 
 def minibatch() -> str:
-    """Data that are others at each evaluation."""
+    """The data differ at each evaluation."""
     return (
         "The data are a pm.Minibatch: each evaluation of the density sees other rows, and a chain "
         "on such a density has no posterior. Write all of the data, without total_size=, or fit "
@@ -292,17 +289,17 @@ def minibatch() -> str:
 
 
 def new_data(names: Sequence[str]) -> str:
-    """Data of the predictor that were replaced after the model was read."""
+    """Data that decide how the model is read were replaced afterwards."""
     step = "lgm.PseudoMarginal()"
     return (
-        f"The data {', '.join(names)} were replaced after this step was made, which has read them "
-        "already: a chain would mix what is new with what has been read. Make the step after "
-        f"pm.set_data, as in pm.sample(step={step})."
+        f"The data {', '.join(names)} were replaced after this step had read them: a chain would "
+        "mix old and new data. Make the step after pm.set_data, as in "
+        f"pm.sample(step={step})."
     )
 
 
 def not_finite(latents: str, index: int, where: str = "at the starting point") -> str:
-    """A NaN in what the predictor is made of."""
+    """The predictor is not finite, because of a NaN in a covariate, say."""
     return (
         f"The linear predictor of {latents!r} is not finite at index {index} {where}. Remove or "
         "impute a NaN or an infinity in that row of X, or start elsewhere, with initval= of a "
@@ -311,45 +308,46 @@ def not_finite(latents: str, index: int, where: str = "at the starting point") -
 
 
 def moves_nothing(latents: str) -> str:
-    """A covariate that is zero, say, as one number less its mean."""
+    """All columns of A are 0, as for a single covariate less its mean."""
     return (
-        f"The linear predictor does not depend on {latents!r}: what multiplies it is zero. Leave "
+        f"The linear predictor does not depend on {latents!r}: its coefficients are zero. Leave "
         "it out, or name another latent variable: latent=[...]."
     )
 
 
 def range_moves(latents: str, elements: int, rank: int) -> str:
-    """Fewer latent variables than predictors, and a map whose range moves with theta."""
+    """The predictor has fewer degrees of freedom than elements, and its range depends on theta."""
     return (
         f"The {elements} elements of the linear predictor of {latents!r} have {rank} degrees of "
         "freedom, and which combinations are possible depends on theta. The samplers need a range "
-        "that stays. "
+        "that does not depend on theta. "
         "Write the prior on f itself, or sample this model with pm.NUTS()."
     )
 
 
 def range_jumps(latent: str, operation: str) -> str:
-    """An operation after which the range of A may be another one, or less."""
+    """The range of A may change beyond the threshold of an operation."""
     return (
-        f"How {latent!r} enters the linear predictor depends on theta by {operation!r}, which has "
-        "a threshold: beyond it other combinations of the predictor's elements may be possible, or "
-        "fewer. The samplers need a range that stays. Add an effect for each observation, "
-        "pm.Normal('eps', 0, sigma, shape=n), or sample this model with pm.NUTS()."
+        f"How {latent!r} enters the linear predictor depends on theta through {operation!r}, which "
+        "has a threshold: beyond it other combinations of the predictor's elements may be "
+        "possible, or fewer. The samplers need a range that does not depend on theta. Add an "
+        "effect for each observation, pm.Normal('eps', 0, sigma, shape=n), or sample this model "
+        "with pm.NUTS()."
     )
 
 
 def range_is_less_at_the_start(latents: str, elements: int, rank: int, elsewhere: int) -> str:
-    """A coefficient of latent variables is 0 where the chain would start, and nowhere else."""
+    """A coefficient of latent variables is 0 at the starting point, and not near it."""
     return (
         f"The {elements} elements of the linear predictor of {latents!r} have {rank} degrees of "
-        f"freedom at the starting point, and {elsewhere} beside it: what multiplies a latent "
+        f"freedom at the starting point, and {elsewhere} near it: the coefficient of a latent "
         "variable is 0 there. "
         "Start it elsewhere, as in pm.Normal('beta', 0, 1, initval=0.5)."
     )
 
 
 def read_by_too_many(name: str) -> str:
-    """Raised for a vector walk that only a dense covariance could serve."""
+    """Elements of the predictor read too many elements of a vector walk."""
     return (
         f"{name!r} is a pm.MvGaussianRandomWalk, and the linear predictor reads too many of its "
         "elements together. This package integrates it out if each element of the predictor reads "
@@ -358,39 +356,39 @@ def read_by_too_many(name: str) -> str:
 
 
 def no_gaussian_near(likelihood: Sequence[str]) -> str:
-    """Labels of classes that cut f off on all sides."""
+    """A likelihood of classes that is not log-concave, as one that truncates f."""
     return (
         f"The likelihood ({', '.join(likelihood)}) is not log-concave in the processes of its "
-        "classes, as lgm.RobustMax is not, and importance draws of a Gaussian hardly hit what it "
-        "cuts out of f. Write step=lgm.Sweep(latent_move='hmc-curvature'), or "
-        "lgm.Softmax in its place; lgm.PseudoMarginal(approximation='variational') tries it all "
-        "the same."
+        "classes, as lgm.RobustMax is not, and few importance draws of a Gaussian hit the region "
+        "of high likelihood. Write step=lgm.Sweep(latent_move='hmc-curvature'), or "
+        "lgm.Softmax instead of it. To try importance draws nevertheless, write "
+        "lgm.PseudoMarginal(approximation='variational')."
     )
 
 
 def no_model(what: str) -> str:
-    """Called outside of a ``with`` block."""
+    """A function was called outside of a ``with model:`` block."""
     return f"{what} needs a model: write it inside `with model:`, or pass model=model."
 
 
 def no_metric(metric: str, elements: int, rank: int) -> str:
-    """Steps that leave the range of the predictor."""
+    """Proposals with this metric leave the range of the predictor."""
     return (
-        f"metric={metric!r} moves each of the {elements} elements of the linear predictor by "
-        f"itself, but they have {rank} degrees of freedom. Write metric='prior' or 'curvature'."
+        f"metric={metric!r} moves each of the {elements} elements of the linear predictor "
+        f"separately, but they have {rank} degrees of freedom. Write metric='prior' or 'curvature'."
     )
 
 
 def other_constraint(name: str) -> str:
-    """An intrinsic field is sampled by its own coordinates."""
+    """A GMRF with constraints has a transform that is not its own."""
     return (
-        f"{name!r} is a field of lgm.gmrf with another transform than its own, which keeps the "
+        f"{name!r} is a GMRF of lgm.gmrf with a transform other than its own, which keeps the "
         "constraints. Leave out transform= and default_transform=."
     )
 
 
 def transformed(name: str) -> str:
-    """A transform on f."""
+    """The latent vector has a transform."""
     return (
         f"The latent {name!r} has a transform, so it is not Gaussian on the sampled scale. "
         "Remove transform= from it and apply the function in the likelihood."
@@ -398,63 +396,63 @@ def transformed(name: str) -> str:
 
 
 def range_held(latent: str) -> str:
-    """F is held while its map from the latent variables moves."""
+    """The map from the latent variables to f depends on theta, so f cannot stay fixed."""
     return (
-        f"Theta cannot move while f is held: f is made of {latent} by a map that moves with theta. "
-        "Write parameterization='whitened', which moves f with it, "
+        f"Theta cannot move while f is held: the map from {latent} to f depends on theta. "
+        "Write parameterization='whitened', which moves f with theta, "
         "lgm.papers.WhitenedMetropolis() or lgm.PseudoMarginal()."
     )
 
 
 def beside_inducing(names: Sequence[str]) -> str:
-    """Another latent variable beside inducing variables."""
+    """A model has other latent processes beside inducing variables."""
     return (
-        f"The model has {', '.join(names)}: processes that are seen through inducing variables are "
-        "read alone. Add the covariance functions of several processes and write one "
-        "lgm.gp.SparseLatent; coefficients beside it are hyper-parameters. Or name what to sample, "
-        "as lgm.PseudoMarginal([...]), and give the others a step of their own."
+        f"The model has {', '.join(names)}: processes with inducing variables cannot be combined "
+        "with other processes. Add the covariance functions of the processes and write one "
+        "lgm.gp.SparseLatent; coefficients beside it are hyper-parameters. Or name the variables "
+        "to sample, lgm.PseudoMarginal([...]), and give the others a step of their own."
     )
 
 
 def hidden_layer(inner: str, outer: str) -> str:
-    """The weights of a process that is the input of another."""
+    """A process is the input of another process."""
     hidden, f = (
         name.removesuffix("_weights").removesuffix("_u_rotated_") for name in (inner, outer)
     )
     return (
         f"{inner!r} enters the model in a way that is not affine: {hidden!r} is the input of the "
-        f"process {f!r}. The samplers of this package need what is Gaussian to enter affinely, and "
-        "a hidden layer does not. Write fitted = pm.fit(20_000) and idata = fitted.sample(1000) in "
-        "the place of pm.sample(), with pm.Minibatch where there are many data."
+        f"process {f!r}. The samplers of this package need latent variables that enter affinely, "
+        "and a hidden layer does not. Write fitted = pm.fit(20_000) and idata = "
+        "fitted.sample(1000) instead of pm.sample(), with pm.Minibatch if there are many data."
     )
 
 
 def inducing_read_otherwise(name: str) -> str:
-    """Inducing variables that a density reads itself."""
+    """A density reads the inducing variables themselves."""
     return (
-        f"A density reads {name} itself, and not only the process that is seen through it. Leave "
-        "that density out, or sample the model with pm.NUTS()."
+        f"A density reads the inducing variables {name} themselves, and not only their process. "
+        "Leave that density out, or sample the model with pm.NUTS()."
     )
 
 
 def intrinsic_scale(name: str) -> str:
-    """A `pymc.ICAR` with a scale that is not fixed."""
+    """The scale of a `pymc.ICAR` is a variable."""
     return (
-        f"pm.ICAR({name!r}) has a sigma, or a zero_sum_stdev, that is not a number. Its density "
-        "leaves out -(n - 1) log(sigma): the posterior of sigma would be wrong, by any sampler. "
-        f"Write pm.ICAR({name!r}, W=W), and the scale where it is read: mu = pm.math.exp(b0 + "
+        f"pm.ICAR({name!r}) has a sigma, or a zero_sum_stdev, that is not constant. Its density "
+        "leaves out -(n - 1) log(sigma): the posterior of sigma would be wrong with any sampler. "
+        f"Write pm.ICAR({name!r}, W=W), and multiply it by the scale: mu = pm.math.exp(b0 + "
         "sigma * (pm.math.sqrt(1 - rho) * theta + pm.math.sqrt(rho / s) * phi)) with "
         "s = lgm.spatial.scaling_factor(W)."
     )
 
 
 def not_connected(name: str, sizes: Sequence[int]) -> str:
-    """A map in several parts."""
+    """The map of an ICAR is not connected."""
     return (
-        f"The map of pm.ICAR({name!r}) is in {len(sizes)} parts that no neighbors join, of "
+        f"The map of pm.ICAR({name!r}) has {len(sizes)} connected parts, of "
         f"{', '.join(map(str, sizes))} areas: the level of each is free, and the prior improper. "
-        "Join them, as by a ferry, or give each part an ICAR of its own, and areas without "
-        "neighbors independent effects: phi = pt.concatenate([pm.ICAR('north', W=W_north), "
+        "Join them, as by a ferry. Or use one ICAR per part, and independent effects for areas "
+        "without neighbors: phi = pt.concatenate([pm.ICAR('north', W=W_north), "
         "pm.ICAR('south', W=W_south), pm.Normal('islands', 0, 1, shape=k)]), divided by "
         "np.sqrt(lgm.spatial.scaling_factor(W)), which has the scale of each area's part."
     )

@@ -1,8 +1,8 @@
-"""Looks at numbers: they may refute what has been read of a model, and never establish it.
+"""Numerical checks, which can refute how a model was read, but never establish it.
 
-The structure of a model follows from its graph. While a chain runs, `pymc_lgm.model.check` compares
-it with PyMC's density. Before a chain starts, numbers are looked at in this module only.
-A look may refuse a model, or a form of f that has no density.
+The structure of a model follows from its graph. `pymc_lgm.model.check` compares it with PyMC's
+density at points. Other checks of values before a chain starts are in this module only. They may
+refuse a model, or a form of f without a density.
 """
 
 from __future__ import annotations
@@ -36,38 +36,40 @@ Variable = Any
 SEED = 0
 
 AWAY = 0.3
-"""Of a theta beside the start, on the scale that it is sampled on: nothing is zero there by chance,
-and nothing is far from where it can be computed."""
+"""Standard deviation of a random theta around the start, on the unconstrained scale.
+
+It is large enough that no value is 0 by chance, and small enough that densities can be computed.
+"""
 
 TOLERANCE = 1e-8
-"""Of two numbers that should be equal, as a share of their size."""
+"""Largest difference of two numbers that should be equal, relative to their size."""
 
 VAGUE = 1e9
-"""Variance of a predictor by its coefficients beyond which effects are no part of a dense K.
+"""Largest variance of a predictor from its coefficients with which K may be dense.
 
-K_ii is rounded by 1e-16 of that, and log|I + W^½ K W^½| by n W_i as much: at a hundred observations
-of precision 10 by 1e-4.
+K_ii has a rounding error of 1e-16 times this variance, and log|I + W^½ K W^½| one that is n W_i
+times as large: 1e-4 for a hundred observations with precision 10.
 """
 
 LOOKS = 8
-"""Theta beside the start at which a rank is looked at."""
+"""Number of random theta at which a rank is computed."""
 
 
 def generator() -> np.random.Generator:
-    """Random numbers for looks, the same in each: a model is read alike wherever it is read."""
+    """A generator with a fixed seed, so that a model is always read in the same way."""
     return np.random.default_rng(SEED)
 
 
 def thetas_near(
     at: Array, count: int, rng: np.random.Generator, *, away: float = AWAY
 ) -> list[Array]:
-    """The start, and as many theta beside it: where a coefficient starts at 0 it hides a term."""
+    """The start and random theta near it, since a coefficient that starts at 0 hides a term."""
     return [at, *(at + away * rng.standard_normal((count, at.size)))]
 
 
 @contextmanager
 def moved_a_little(others: Sequence[Variable], rng: np.random.Generator) -> Iterator[None]:
-    """Look at a model where other steps have moved their continuous variables."""
+    """A context in which continuous variables of other steps have moved a little."""
     kept = [(v, v.get_value()) for v in others if v.dtype in continuous_types]
     try:
         for v, value in kept:
@@ -79,7 +81,7 @@ def moved_a_little(others: Sequence[Variable], rng: np.random.Generator) -> Iter
 
 
 def refuse_what_is_not_affine(values: Array, c: Array, A: Array, x: Array) -> None:
-    """Raise if a predictor has other values at rows x (k, N) than c + A x, (k, E)."""
+    """Raise if the values of a predictor at rows x (k, N) are not c + A x, (k, E)."""
     size = 1.0 + np.abs(c)
     if not np.allclose(values, c + x @ A.T, rtol=TOLERANCE, atol=TOLERANCE * size):
         raise ValueError(refusals.not_affine())
@@ -88,7 +90,8 @@ def refuse_what_is_not_affine(values: Array, c: Array, A: Array, x: Array) -> No
 def loses_digits(cov: Callable[[Array], Any], at: Array, largest: float) -> bool:
     """Whether a covariance cannot be factorized, or has a larger variance, at one of a few theta.
 
-    As that of a smooth process by basis functions, where what multiplies the last of them vanishes.
+    An example is a smooth process with basis functions, where the weights of the last functions
+    vanish.
     """
     with np.errstate(all="ignore"):
         covs = (
@@ -102,13 +105,13 @@ def loses_digits(cov: Callable[[Array], Any], at: Array, largest: float) -> bool
 
 
 def has_curvature(curvature: Callable[[Array], Array], n: int) -> bool:
-    """Whether a likelihood has some, or one that is not finite, where all f_i are one of a few."""
+    """Whether W has a positive or non-finite element at one of a few f with equal elements."""
     found = (curvature(np.full(n, x)) for x in (0.0, -1.0, 1.0, -3.0, 3.0))
     return any((W > 0.0).any() or not np.isfinite(W).all() for W in found)
 
 
 def is_flat(gradient: Callable[[Array], Array], sets: NDArray[np.intp], n: int) -> bool:
-    """Whether a likelihood has no slope where one latent of each observation is far above all."""
+    """Whether the gradient vanishes if the first f_i of each set is far above the others."""
     f = np.full(n, -30.0)
     f[sets[:, 0]] = 30.0
     return bool((np.abs(gradient(f)) < TOLERANCE).all())

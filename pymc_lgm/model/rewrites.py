@@ -1,4 +1,4 @@
-"""What takes Numba's compiler, or a compiled loop, long, written otherwise: rewrites of graphs."""
+"""Rewrites of graphs that compile faster in Numba, or into faster loops."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SOFTMAX = (Softmax, LogSoftmax, LogSumExp)
 
 
 class _WrittenOut(NodeRewriter):
-    """A softmax, or what states its own derivative, by the operations it is made of."""
+    """Replace a softmax, or a `SmoothFunction`, by the operations inside it."""
 
     def tracks(self) -> list[Any]:
         return [*SOFTMAX, Elemwise]
@@ -47,7 +47,7 @@ class _WrittenOut(NodeRewriter):
 
 
 def _elementwise(function: SmoothFunction, x: Variable) -> Variable:
-    """The graph of a function of one scalar as one of an array."""
+    """The graph of a function of one scalar, applied to an array."""
     graph = function.fgraph
     known = {graph.inputs[0]: x}
     for node in graph.toposort():
@@ -59,12 +59,12 @@ def _elementwise(function: SmoothFunction, x: Variable) -> Variable:
 
 
 def _number(value: Any, ndim: int) -> Variable:
-    """A number with so many axes: none is added to it later."""
+    """A number with ``ndim`` axes, so that no axis has to be added later."""
     return pt.constant(np.full((1,) * ndim, value))
 
 
 class _Reduced(NodeRewriter):
-    """A sum, or whether all hold, of a copy: elementwise with the reduction in the same loop."""
+    """Reduce a copy of the input: elementwise, so that PyTensor fuses both into one loop."""
 
     def tracks(self) -> list[Any]:
         return [CAReduce]
@@ -80,7 +80,7 @@ class _Reduced(NodeRewriter):
 
 
 class _Filled(NodeRewriter):
-    """An array of one number, as the element of a vector: no array is assigned."""
+    """Fill an array from a vector of one element, so that Numba assigns no 0-d array."""
 
     def tracks(self) -> list[Any]:
         return [Alloc]
@@ -95,7 +95,7 @@ class _Filled(NodeRewriter):
 
 
 class _Logarithm(NodeRewriter):
-    """log(c eˣ), as of a rate with an exposure, as log c + x: nothing over- or underflows."""
+    """Replace log(c eˣ), as for a rate with an exposure, by log c + x, without overflow."""
 
     def tracks(self) -> list[Any]:
         return [pt.log]
@@ -121,9 +121,9 @@ def _log_of(x: Variable) -> Variable | None:
 
 
 class _Bounded(NodeRewriter):
-    """Whether a probability is within 0 and 1, or a rate is not negative: if it is not NaN.
+    """Replace a check that sigmoid(x) is in [0, 1], or exp(x) ≥ 0, by one that x is not NaN.
 
-    The check of a parameter does not compute the parameter then.
+    The check then does not compute the parameter.
     """
 
     def tracks(self) -> list[Any]:
@@ -145,7 +145,7 @@ class _Bounded(NodeRewriter):
 
 
 class Elementary(UnaryScalarOp):
-    """A function of `pymc_lgm.elementary`: of several numbers at once, with what is around it."""
+    """A function of `pymc_lgm.elementary`, which is vectorized within a fused loop."""
 
     def __init__(self, name: str) -> None:
         super().__init__(upgrade_to_float, name=name)
@@ -157,17 +157,17 @@ class Elementary(UnaryScalarOp):
         return hash((Elementary, self.name))
 
     def impl(self, x: Any) -> Any:
-        """One number."""
+        """Compute the function of one number."""
         return getattr(elementary, self.name)(x)
 
     def c_code(self, *_: Any) -> str:
-        """PyTensor fuses only what has some, also for Numba, which has no use for it."""
+        """Return invalid code: PyTensor fuses only operations with C code, even for Numba."""
         return "#error"
 
 
 @register_scalar_funcify(Elementary)
 def _funcify_elementary(op: Any, node: Any, is_inlined: bool = False, **kwargs: Any) -> Any:
-    # What has a key is kept on disk in a function around it, and that would be called.
+    # With a key, Numba caches a wrapper on disk, and the loop would call the wrapper.
     key = None if is_inlined else scalar_op_cache_key(op, name=op.name, version=7)
     return getattr(elementary, op.name), key
 
@@ -179,7 +179,7 @@ ELEMENTARY = {
 
 
 class _Elementary(NodeRewriter):
-    """Elementary functions of float64, and a logistic function by its exponential."""
+    """Use `Elementary` for functions of float64, and in a logistic function for its exponential."""
 
     def tracks(self) -> list[Any]:
         return [*ELEMENTARY, pt.sigmoid]
@@ -194,7 +194,7 @@ class _Elementary(NodeRewriter):
 
 
 class Inlined(Composite):
-    """Elementwise operations in one, put into the loop over elements: a call is no vector's."""
+    """Fused elementwise operations, inlined into the loop, since a call prevents vectorization."""
 
 
 @register_scalar_funcify(Inlined)
@@ -205,7 +205,7 @@ def _funcify_inlined(op: Any, node: Any, **kwargs: Any) -> Any:
 
 
 class _Inlining(NodeRewriter):
-    """What has been fused with an elementary function, as `Inlined`."""
+    """Replace fused operations with an `Elementary` function by `Inlined`."""
 
     def tracks(self) -> list[Any]:
         return [Elemwise]
@@ -218,8 +218,9 @@ class _Inlining(NodeRewriter):
         return Elemwise(Inlined(op.inputs, op.outputs)).make_node(*node.inputs).outputs
 
 
-# A softmax hides its maximum until PyTensor fuses elementwise operations, at 49. One by one:
-# several together cannot be pickled, and chains may have processes of their own.
+# The positions are before PyTensor fuses elementwise operations, at 49, since a softmax hides its
+# maximum until then. They are registered one by one, because a sequence of rewrites cannot be
+# pickled, and chains may run in processes of their own.
 ALWAYS = (
     (dfs_rewriter(_Bounded()), 48.89),
     (dfs_rewriter(_Logarithm()), 48.90),
@@ -229,7 +230,7 @@ ALWAYS = (
     (dfs_rewriter(matrices.Multiplied()), 48.95),
     (dfs_rewriter(_Elementary()), 48.96),
     (dfs_rewriter(matrices.Diagonals()), 48.97),
-    # After elementwise operations are fused, and before results take the place of inputs.
+    # After elementwise operations are fused, and before results overwrite inputs.
     (dfs_rewriter(_Inlining()), 49.19),
     (dfs_rewriter(matrices.Rows()), 49.20),
 )
@@ -241,4 +242,4 @@ FOR_LARGE = (
     (dfs_rewriter(matrices.Added()), 48.93),
     (dfs_rewriter(matrices.Apart()), 49.18),
 )
-"""For functions that read an n × n matrix."""
+"""Rewrites of functions that read an n × n matrix."""

@@ -1,8 +1,8 @@
-"""Series as PyMC has them: an autoregression or a random walk as T x = u + ε with a banded T.
+"""PyMC's series, autoregressions and random walks, as T x = u + ε with a banded T.
 
-See `pymc_lgm.gaussian.banded`. `pymc.AR` says x_t = c + Σ_k ρ_k x_{t−k} + σ ε_t after its first
-values, `pymc.GaussianRandomWalk` x_t = x_{t−1} + μ + σ ε_t; their first values are normal. A batch
-of series is one series with breaks: T has zeros where one of them ends and the next begins. A
+See `pymc_lgm.gaussian.banded`. After its first values, which must be normal, `pymc.AR` is
+x_t = c + Σ_k ρ_k x_{t−k} + σ ε_t, and `pymc.GaussianRandomWalk` is x_t = x_{t−1} + μ + σ ε_t. A
+batch of series is one series with breaks: T has zeros where one of them ends and the next begins. A
 `pymc.MvGaussianRandomWalk` of k elements is one series, time by time, with 2 k − 1 lags: with
 innovations N(μ, L Lᵀ), the rows of T at a time are L⁻¹ (x_t − x_{t−1}) = L⁻¹ μ + ε_t.
 """
@@ -37,21 +37,21 @@ Variable = Any
 
 
 class Series(NamedTuple):
-    """T x = u + ε: see `pymc_lgm.model.latents.FieldLaw`.
+    """A series T x = u + ε: see `pymc_lgm.model.latents.FieldLaw`.
 
     Attributes
     ----------
     whitener : variable
-        T in bands, (b + 1, n).
+        T in bands, shape (b + 1, n).
     drive : variable
-        u, (n,).
+        u, shape (n,).
     width : int
         b + 1.
     name : str
     batch : tuple of int
-        Shape of a batch of series, raveled: ``()`` for one.
+        Shape of the batch of series that x ravels, ``()`` for one series.
     vector : int
-        Elements at each time.
+        Number of elements at each time.
     """
 
     whitener: Variable
@@ -67,7 +67,7 @@ class Series(NamedTuple):
         return [self.whitener, self.drive]
 
     def _dense(self) -> Variable:
-        """T of each series, (..., n, n)."""
+        """T of each series, shape (..., n, n)."""
         bands = self.whitener
         if self.batch:
             bands = bands.reshape((self.width, *self.batch, -1))
@@ -78,14 +78,14 @@ class Series(NamedTuple):
         )
 
     def mean(self) -> Variable:
-        """T⁻¹ u, by a dense T, in the shape of the series."""
+        """T⁻¹ u in the shape of the series, computed with a dense T."""
         T = self._dense()
         drive = self.drive.reshape((*self.batch, -1)) if self.batch else self.drive
         mean = pt.linalg.solve_triangular(T, drive, lower=True, b_ndim=1)
         return mean.reshape((-1, self.vector)) if self.vector > 1 else mean
 
     def covariance(self) -> Variable:
-        """T⁻¹ T⁻ᵀ of each series, (..., n, n)."""
+        """T⁻¹ T⁻ᵀ of each series, shape (..., n, n)."""
         if self.vector > 1:
             raise ValueError(refusals.read_by_too_many(self.name))
         T = self._dense()
@@ -93,11 +93,11 @@ class Series(NamedTuple):
         return inverse @ inverse.mT
 
     def family(self, n: int) -> SeriesFamily:
-        """Q by its elements."""
+        """The family of banded precisions TᵀT."""
         return SeriesFamily(n, self.width)
 
     def explain(self, where: str) -> str:
-        """What keeps T from having an inverse."""
+        """Say why T has no inverse, and what to write instead."""
         return (
             f"The series {self.name!r} has a standard deviation that is not a positive number "
             f"{where}. A stationary start, sigma / sqrt(1 - rho**2), needs |rho| < 1: give rho a "
@@ -116,9 +116,9 @@ def is_vector_walk(rv: Variable) -> bool:
 
 
 def as_vector_walk(rv: Variable) -> Series:
-    """T in bands and u, of x time by time."""
+    """T in bands and u, with the elements of x time by time."""
     start, innovation, _ = rv.owner.inputs
-    # Of ``dims`` PyMC checks that k is one more than it is, in what only a rewrite leaves out.
+    # If ``dims`` gives the shape, its graph has a wrong check of k, which only a rewrite removes.
     n, k = shape_of(rv)
     blocks, drives = [], []
     for part, count in ((start, 1), (innovation, n - 1)):
@@ -130,7 +130,7 @@ def as_vector_walk(rv: Variable) -> Series:
         blocks.append(inverse)
         drives.append((inverse @ mean[..., None])[..., 0])
     now = pt.concatenate(blocks)  # (n, k, k): L⁻¹ of each time
-    after = pt.concatenate([blocks[1], pt.zeros((1, k, k))])  # that of the time after
+    after = pt.concatenate([blocks[1], pt.zeros((1, k, k))])  # L⁻¹ of the next time
     bands = []
     for d in range(2 * k):
         # T_{j+d, j} with j = t k + b: element (b + d, b) of L⁻¹ at t, or (b + d − k, b) at t + 1.
@@ -159,7 +159,7 @@ def is_series(rv: Variable) -> bool:
 
 
 def as_series(rv: Variable) -> Series:
-    """T in bands and u, graphs of what the series depends on."""
+    """T in bands and u, as graphs of the parameters of a series."""
     start, steps, lags, drift, sigma = _parts(rv)
     first, scale = _parameters(start)
     is_walk = isinstance(rv.owner.op, RandomWalkRV)
@@ -168,19 +168,19 @@ def as_series(rv: Variable) -> Series:
 
     def each(value: Variable, count: Variable) -> Variable:
         value = pt.as_tensor(value).astype("float64")
-        if is_walk and batch:  # PyMC has the innovations of a walk with time first
+        if is_walk and batch:  # the innovations of a walk have time as their first axis
             return pt.moveaxis(pt.broadcast_to(value, (count, *batch)), 0, -1)
         return pt.broadcast_to(value, (*batch, count))
 
     def along(value: Variable) -> Variable:
-        """A parameter of each series, beside its times."""
+        """A parameter of each series, with an axis for time."""
         return value[..., None] if batch and not is_walk and value.ndim > 0 else value
 
     sigma = each(along(_positive(sigma)), steps)
     first, scale = each(first, order), each(_positive(scale), order)
     bands = [pt.concatenate([1.0 / scale, 1.0 / sigma], axis=-1)]
     for k in range(1, order + 1):
-        # T_{j+k, j} of rows j + k ≥ order; those before are first values, which depend on none.
+        # T_{j+k, j} for rows j + k ≥ order. The rows before are first values, without lags.
         before, after = pt.zeros((*batch, order - k)), pt.zeros((*batch, k))
         bands.append(pt.concatenate([before, -along(lags[..., k - 1]) / sigma, after], axis=-1))
     drive = pt.concatenate([first / scale, each(along(drift), steps) / sigma], axis=-1)
@@ -191,14 +191,14 @@ def as_series(rv: Variable) -> Series:
 
 
 class Recursion(NamedTuple):
-    """x_t = c + Σ_k ρ_k x_{t−k} + σ ε_t: how a series goes on, of one series or of several.
+    """The recursion x_t = c + Σ_k ρ_k x_{t−k} + σ ε_t of one series or several.
 
     Attributes
     ----------
     lags : variable
-        ρ, (..., order).
+        ρ, shape (..., order).
     drift, sigma : variable
-        c and σ, (...).
+        c and σ, shape (...).
     """
 
     lags: Variable
@@ -207,41 +207,42 @@ class Recursion(NamedTuple):
 
 
 def recursion_of(rv: Variable) -> Recursion:
-    """How a series goes on after its last value, whatever its first values are distributed as.
+    """The recursion that continues a series, for any distribution of its first values.
 
     Raises
     ------
     ValueError
-        If `rv` is no series, or its innovations are not normal, or not alike in all steps.
+        If `rv` is not a series, or if its innovations are not normal or differ between steps.
     """
     op = getattr(getattr(rv, "owner", None), "op", None)
     if not isinstance(op, AutoRegressiveRV | RandomWalkRV):
         kind = type(rv).__name__ if op is None else f"made by {op}"
         raise ValueError(
-            f"{getattr(rv, 'name', rv)!r} is no series ({kind}): steps= goes on with a pm.AR or a "
-            "pm.GaussianRandomWalk. Of a sum pass the series in it, and add the rest to its draws."
+            f"{getattr(rv, 'name', rv)!r} is not a series ({kind}): steps= continues a pm.AR or a "
+            "pm.GaussianRandomWalk. For a sum, pass the series in it, and add the rest to its "
+            "draws."
         )
     if is_walk := isinstance(op, RandomWalkRV):
         innovation = rv.owner.inputs[1]
         if not _is_normal(innovation):
             raise ValueError(
                 f"{rv.name!r} is a random walk whose innovations are not univariate normal: write "
-                "pm.GaussianRandomWalk, or go on with its draws by hand."
+                "pm.GaussianRandomWalk, or continue its draws by hand."
             )
         if any(each.type.shape[0] != 1 for each in _parameters(innovation)):
             raise ValueError(
-                f"{rv.name!r} has innovations that differ from step to step, so that those of the "
-                "steps to come are unknown: give it one mu and one sigma."
+                f"{rv.name!r} has innovations that differ from step to step, so the innovations of "
+                "future steps are unknown: give it one mu and one sigma."
             )
     _, _, lags, *others = _parts(rv)
-    if is_walk:  # one for all steps
+    if is_walk:  # the same for all steps
         others = [each[0] for each in others]
     numbers = [pt.shape_padleft(each, rv.ndim - 1 - each.ndim) for each in others]
     return Recursion(pt.shape_padleft(lags, rv.ndim - lags.ndim), *numbers)
 
 
 def _positive(sd: Variable) -> Variable:
-    """A standard deviation; PyMC's density is zero where it is not positive, and NaN has none."""
+    """A standard deviation, or NaN if it is not positive, where PyMC's density is 0."""
     sd = pt.as_tensor(sd)
     return sd if is_positive(sd) else pt.switch(pt.gt(sd, 0.0), sd, np.nan)
 
@@ -252,14 +253,14 @@ def _is_normal(rv: Variable) -> bool:
 
 
 def _parts(rv: Variable) -> tuple[Variable, ...]:
-    """First values, steps, ρ of shape (..., order), c and σ; those of a walk with steps first."""
+    """First values, steps, ρ of shape (..., order), c and σ (for a walk with time first)."""
     if isinstance(rv.owner.op, RandomWalkRV):
         start, innovation, steps = rv.owner.inputs
         return start, steps, pt.ones(1), *_parameters(innovation)
     rho, sigma, start, steps, *_ = rv.owner.inputs
     constant = int(rv.owner.op.constant_term)
     order = rv.owner.op.ar_order
-    if rho.type.shape[-1] != constant + order:  # one number for all lags, or unknown how many
+    if rho.type.shape[-1] != constant + order:  # one number for all lags, or an unknown length
         rho = pt.broadcast_to(rho, (*rho.shape[:-1], constant + order))
     return start, steps, rho[..., constant:], rho[..., 0] if constant else pt.zeros(()), sigma
 

@@ -1,9 +1,8 @@
-"""A normal vector by its precision, `pymc.MvNormal` with ``tau=``, where the precision is sparse.
+"""A `pymc.MvNormal` with ``tau=`` whose graph shows that the precision is sparse.
 
-Which elements of tau can be other than zero is followed through its graph: those of a sum are the
-elements of its terms, those of a product what its factors share. So a precision whose zeros depend
-on theta is none of these, and stays dense. The elements that are left are computed one by one, and
-no n × n array is made of them.
+The graph shows which elements of tau can differ from 0: in a sum, those that can in any of its
+terms; in a product, those that can in all of its factors. A precision whose zeros depend on theta
+stays dense. The elements that can differ from 0 are computed one by one, without an n × n array.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ Variable = Any
 Index = NDArray[np.intp]
 
 MOST = 0.25
-"""Elements of the factor, as a share of a triangle: with more of them a dense one is as fast."""
+"""Largest share of the triangle that the factor may fill; beyond it a dense factor is as fast."""
 
 
 class SparsePrecision(NamedTuple):
-    """What a `pymc.MvNormal` says by ``tau``: see `pymc_lgm.model.latents.FieldLaw`.
+    """The sparse precision ``tau`` of a `pymc.MvNormal`: see `pymc_lgm.model.latents.FieldLaw`.
 
     Attributes
     ----------
     pattern : Pattern
     lower, upper : variable
-        The elements of tau that the pattern has, and those across the diagonal.
+        The elements of tau in the pattern, and their mirror images across the diagonal.
     cov : variable
-        What PyMC makes of tau.
+        The covariance that PyMC computes from tau.
     name : str
     """
 
@@ -57,19 +56,19 @@ class SparsePrecision(NamedTuple):
 
     @property
     def reads(self) -> list[Variable]:
-        """Elements of tau, twice: it must be symmetric."""
+        """Elements of tau on both sides of the diagonal, since tau must be symmetric."""
         return [self.lower, self.upper]
 
     def covariance(self) -> Variable:
-        """(n, n): an inverse, O(n³)."""
+        """The covariance, shape (n, n): an inverse, O(n³)."""
         return self.cov.astype("float64")
 
     def family(self, n: int) -> ByPrecision:
-        """Q by its elements."""
+        """The family of precisions that are given by their elements."""
         return ByPrecision(self.pattern, self.name)
 
     def explain(self, where: str) -> str:
-        """What keeps tau from being a precision."""
+        """Say why tau is not a precision, and what to write instead."""
         return (
             f"The precision tau of {self.name!r} is not positive definite {where}. D - alpha W of "
             "a map needs -1 < alpha < 1; an intrinsic one, with alpha = 1, is pm.ICAR."
@@ -77,10 +76,10 @@ class SparsePrecision(NamedTuple):
 
 
 def as_sparse_precision(rv: Variable) -> SparsePrecision | None:
-    """What the precision of a random variable is made of; ``None`` if it is not seen to be sparse.
+    """The sparse precision of a random variable; ``None`` if its graph does not show one.
 
-    Looked at are one vector, sums, products and functions of single elements, ``pt.diag``,
-    ``pt.eye``, a transpose, and constants.
+    The variable must be one vector. Its precision may be composed of elementwise sums, products and
+    functions, ``pt.diag``, ``pt.eye``, transposes, and constants.
     """
     if not isinstance(rv.owner.op, MvNormalRV) or rv.ndim != 1:
         return None
@@ -103,7 +102,7 @@ def as_sparse_precision(rv: Variable) -> SparsePrecision | None:
 
 
 def _pattern(x: Variable, n: int) -> csc_array | None:
-    """Where an (n, n) graph can be other than zero; ``None``: anywhere, as far as is seen."""
+    """Where an (n, n) graph can differ from 0; ``None`` if the graph does not show it."""
     if x.type.shape != (n, n):
         return None
     if isinstance(x, Constant):
@@ -138,7 +137,7 @@ def _pattern(x: Variable, n: int) -> csc_array | None:
 
 
 def _keeps_zero(op: Any) -> bool:
-    """Whether a function of one number is zero at zero."""
+    """Whether a function of one number is 0 at 0."""
     try:
         with np.errstate(all="ignore"):
             return isinstance(op, Cast) or bool(op.impl(0.0) == 0.0)
@@ -147,7 +146,7 @@ def _keeps_zero(op: Any) -> bool:
 
 
 def _elements(x: Variable, rows: Index, columns: Index) -> Variable:
-    """x[rows, columns] of a graph, without the graph's n × n arrays where it has a pattern."""
+    """x[rows, columns] of a graph; if x has a pattern, without its n × n arrays."""
     if x.ndim == 0:
         return x
     first, second = (
@@ -171,13 +170,13 @@ def _elements(x: Variable, rows: Index, columns: Index) -> Variable:
 
 
 def _of_numbers(data: Any) -> csc_array | None:
-    """Where a constant is not zero, if that is not nearly everywhere."""
+    """Where a constant is not 0; ``None`` if it is not sparse."""
     there = csc_array(data if issparse(data) else np.asarray(data)) != 0
     return there if there.nnz <= MOST * there.shape[0] * (there.shape[0] + 1) else None
 
 
 def _is_identity(x: Variable) -> bool:
-    """Whether a graph is that of an identity matrix."""
+    """Whether a graph is an identity matrix."""
     if not isinstance(x.owner.op, Eye):
         return False
     _, _, offset = x.owner.inputs

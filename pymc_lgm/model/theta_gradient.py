@@ -1,4 +1,4 @@
-"""Derivatives of graphs in theta, one vector: backward and forward."""
+"""Derivatives of graphs with respect to the vector theta, in backward and forward mode."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Variable = Any
 
 
 def theta_gradient(scalar: Variable, theta: Variable) -> Variable:
-    """∂ scalar/∂ theta, shape (p,): that of each part, joined.
+    """∂ scalar/∂ theta, shape (p,), joined from the gradients in the parts of theta.
 
-    The gradient of ``theta[part]`` in theta is written into zeros, which Numba takes a second or
-    two to compile. So the parts are what the derivatives are of, where none overlaps another.
+    PyTensor writes the gradient in ``theta[part]`` into an array of zeros, which Numba takes a
+    second or two to compile. So the gradients in the parts are concatenated if no parts overlap.
 
     Parameters
     ----------
@@ -65,9 +65,9 @@ def theta_gradient(scalar: Variable, theta: Variable) -> Variable:
 def theta_derivative(output: Variable, theta: Variable, v: Variable) -> Variable:
     """Σ_j v_j ∂ output/∂ theta_j, in the shape of the output.
 
-    The backward gradient of ⟨output, weights⟩ is linear in the weights. Its product with v, once
-    more differentiated in the weights, is the derivative along v. So backward rules suffice, and
-    no operation needs a forward one.
+    The backward gradient of ⟨output, weights⟩ is linear in the weights. Its product with v,
+    differentiated once more in the weights, is the derivative along v. So no operation needs a
+    forward rule.
     """
     weights = pt.zeros_like(output)
     backward = grad(pt.sum(output * weights), theta, disconnected_inputs="ignore")
@@ -75,7 +75,7 @@ def theta_derivative(output: Variable, theta: Variable, v: Variable) -> Variable
 
 
 def _parts(scalar: Variable, theta: Variable) -> dict[tuple[int, int], list[Variable]] | None:
-    """What reads theta, by where it begins and ends; ``None`` if something reads all of theta."""
+    """The slices of theta by their start and stop; ``None`` if theta is read in another way."""
     parts: dict[tuple[int, int], list[Variable]] = {}
     size = theta.type.shape[0]
     for node in applys_between([theta], [scalar]):

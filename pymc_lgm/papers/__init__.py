@@ -1,8 +1,8 @@
 """Algorithms of the literature, each in one file, to compare with.
 
 `pymc_lgm.PseudoMarginal` needs none of them, and nothing else in the package imports them. The
-samplers are exact, except `ApproximateMarginal` and `ULISSE`, which label their traces. Importing
-this module gives their moves a name in ``lgm.Sweep(move=..., latent_move=...)``:
+samplers are exact, except `ApproximateMarginal` and `ULISSE`, which label their traces. Their moves
+have names in ``lgm.Sweep(move=..., latent_move=...)``:
 
 - ``latent_move``: "metropolis" and "random-walk" are `NealMetropolis`, "smmala" `LatentSMMALA`,
   "hmc-position" `PositionHMC`, "hmc-class-frequency" `HomogeneousHMC`;

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any, TypedDict
 
 import pymc as pm
@@ -16,6 +17,7 @@ from pymc_lgm.model.functions import ModelFunctions
 __all__ = [
     "StepOptions",
     "between",
+    "known_move",
     "no_gradient",
     "one_of",
     "positive",
@@ -89,6 +91,13 @@ def one_of(option: str, value: Any, allowed: Sequence[Any]) -> None:
         raise ValueError(
             f"{option}={value!r} is unknown. Choose from {', '.join(map(repr, allowed))}."
         )
+
+
+def known_move(option: str, name: Any, registry: Mapping[str, Any], *others: Any) -> None:
+    """Raise if a move has no such name, in `pymc_lgm.papers` neither."""
+    if name not in (*others, *registry):
+        import_module("pymc_lgm.papers")  # adds its moves to the registries
+    one_of(option, name, (*others, *registry))
 
 
 def positive(option: str, count: int) -> int:

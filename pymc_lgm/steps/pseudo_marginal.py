@@ -10,7 +10,7 @@ from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.recall import Recall, WarmSearch, laplace_near_sites
 from pymc_lgm.model import refusals
 from pymc_lgm.steps.marginal import Importance, Marginal
-from pymc_lgm.steps.options import StepOptions, one_of, refuse_no_metric
+from pymc_lgm.steps.options import StepOptions, known_move, one_of, refuse_no_metric
 
 __all__ = ["PseudoMarginal"]
 
@@ -140,7 +140,7 @@ class PseudoMarginal(Marginal):
         scale: float | None = None,
         **kwargs: Unpack[StepOptions],
     ):
-        one_of("latent_move", latent_move, (None, "posterior", *kernels.LATENT_MOVES))
+        known_move("latent_move", latent_move, kernels.LATENT_MOVES, None, "posterior")
         one_of("search", search, (None, *SEARCHES))
         correlation = importance.correlation
         if move == "slice" and correlation not in (None, 1.0):

@@ -14,6 +14,7 @@ from pymc_lgm.steps.base import LatentGaussianStep
 from pymc_lgm.steps.options import (
     StepOptions,
     between,
+    known_move,
     no_gradient,
     one_of,
     positive,
@@ -74,7 +75,7 @@ class Sweep(LatentGaussianStep):
     --------
     ASIS : The sweep to begin with.
     SurrogateSlice : Another named sweep.
-    papers : Moves of the literature, which importing this module adds to those above.
+    papers : Moves of the literature, whose names may be given, too.
     testing.joint_test : Whether a sampler leaves the posterior invariant.
 
     Notes
@@ -133,8 +134,8 @@ class Sweep(LatentGaussianStep):
         self.parameterizations = (held,) if isinstance(held, str) else tuple(held)
         for name in self.parameterizations:
             one_of("parameterization", name, tuple(kernels.PARAMETERIZATIONS))
-        one_of("move", move, (None, *kernels.THETA_MOVES))
-        one_of("latent_move", latent_move, (None, *kernels.LATENT_MOVES))
+        known_move("move", move, kernels.THETA_MOVES, None)
+        known_move("latent_move", latent_move, kernels.LATENT_MOVES, None)
         self.latent_move, self.move = latent_move, move
         self.latent_repeats = positive("latent_repeats", latent_repeats)
         self.theta_repeats = positive("theta_repeats", theta_repeats)

@@ -31,4 +31,4 @@ LATENT_MOVES: dict[str, Callable[..., LatentMove]] = {
     "hmc-curvature": CurvatureHMC,
     "mgrad": AuxiliaryGradient,
 }
-"""Latent moves by their name in ``latent_move=``. Importing `pymc_lgm.papers` adds its own."""
+"""Latent moves by their name in ``latent_move=``. Importing `pymc_lgm.papers` adds more."""

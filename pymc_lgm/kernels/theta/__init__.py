@@ -32,5 +32,5 @@ THETA_MOVES: dict[str, type[Any]] = {
 }
 """Moves on theta by their name in ``move=``; ``tunes`` is the option that ``scale=`` sets.
 
-Importing `pymc_lgm.papers` adds its own.
+Importing `pymc_lgm.papers` adds more.
 """

@@ -1,4 +1,4 @@
-"""The forms that f has in a model, one file each: what is read, and the prior made of it."""
+"""The forms of f in a model, one file each, with the prior of f and the graphs of densities."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ __all__ = ["Form", "Setting", "forms_of"]
 
 
 def forms_of(setting: Setting) -> Iterator[Form]:
-    """The forms of f that a model can be read as, the one that knows most of it first."""
+    """The forms of f that a model can be read as, the most specific one first."""
     reading = setting.reading
     first = reading.latents[0]
     if first.through is not None:
@@ -22,7 +22,7 @@ def forms_of(setting: Setting) -> Iterator[Form]:
     if reading.is_one_vector and isinstance(first.field, Series):
         band = Band(setting, first.field)
         yield band
-        # Observations that read several elements of it are sets of elements of a sum.
+        # A sum may have observations that read several elements of the series.
         if (of_sets := SumPredictor.of(setting)) is not None:
             yield from of_sets.alternatives()
         band.is_last = True
@@ -37,8 +37,8 @@ def forms_of(setting: Setting) -> Iterator[Form]:
     if reading.is_one_vector:
         yield OneVector(setting)
         return
-    # Where the range of f moves with theta, or loses rank, or where a dense covariance has too few
-    # digits, f alone cannot be held; the latent variables can.
+    # If the range of f depends on theta, or loses rank, or if a dense covariance has too few
+    # digits, f alone cannot be sampled. The latent variables can.
     try:
         linear = LinearPredictor(setting)
     except ValueError:

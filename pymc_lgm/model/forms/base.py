@@ -1,7 +1,7 @@
-"""What a form of f answers: its graphs, its prior, and the way between f and the model's variables.
+"""The base of a form of f: its graphs, its prior, and the maps between f and the model's variables.
 
-A model whose f is made in another way is one more file in this folder, and one more line in
-`pymc_lgm.model.forms.forms_of`; nothing else asks which form a model has.
+To compute f in another way, add a file to this folder and a line to
+`pymc_lgm.model.forms.forms_of`. No other code depends on which form a model has.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ __all__ = ["Direction", "Form", "FormModel", "LikelihoodFunctions", "PriorAt", "
 Variable = Any
 
 PriorAt = Callable[[Array], "Prior | None"]
-"""N(m(theta), K(theta)); ``None`` where that is no number."""
+"""theta -> N(m(theta), K(theta)); ``None`` if it cannot be computed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What the graphs of a form are made in.
+    """The model and the inputs of the graphs of a form.
 
     Attributes
     ----------
@@ -42,15 +42,15 @@ class Setting:
     theta : variable
         The vector theta.
     at : ndarray, shape (p,)
-        A theta at which all can be computed.
+        A theta at which all graphs can be computed.
     shapes : list of tuple of int
-        Of the latents.
+        Shapes of the latents.
     others : list of shared variable
-        What other steps own.
+        Variables of other steps.
     place : callable
-        Puts theta, and what other steps own, in the place of the model's value variables.
+        It replaces the model's value variables by parts of theta and variables of other steps.
     compiled : callable
-        Inputs and outputs -> a function of arrays.
+        (inputs, outputs) -> a function of arrays.
     """
 
     model: pm.Model
@@ -64,17 +64,17 @@ class Setting:
 
     @property
     def start(self) -> dict[Variable, Array]:
-        """Theta and what other steps own, with values at which all can be computed."""
+        """Theta and variables of other steps, with values at which all graphs can be computed."""
         return {self.theta: self.at} | {v: v.get_value() for v in self.others}
 
     @property
     def label(self) -> str:
-        """The names of the latents, to be read."""
+        """The names of the latents, for messages."""
         return " + ".join(str(latent.rv.name) for latent in self.reading.latents)
 
 
 class Direction(NamedTuple):
-    """A direction u of the latents in which their prior is known: uᵀ K_x⁻¹ u.
+    """A direction u of the latents in which the curvature of their prior, uᵀ K_x⁻¹ u, is known.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class Direction(NamedTuple):
     quadratic_form : float
         uᵀ K_x⁻¹ u, or wᵀ K w if u = K_x Aᵀ w.
     of_f : ndarray, shape (n,), or None
-        K w = A u if the prior of f says so.
+        K w = A u, if the prior of f gives it.
     """
 
     of_latents: list[Array]
@@ -92,12 +92,12 @@ class Direction(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """What the prior of f claims of the model's latent variables, for `pymc_lgm.model.check`.
+    """Means and curvatures that the latents must have, compared in `pymc_lgm.model.check`.
 
     Attributes
     ----------
     means : list of ndarray
-        Of the latents, given theta.
+        Means of the latents, given theta.
     steps : list of Direction
     """
 
@@ -122,7 +122,7 @@ class LikelihoodFunctions(Protocol):
 
     @property
     def elements(self) -> Callable[..., Any]:
-        """Every element of every log density, of rows of f."""
+        """Every element of every log density, for rows of f."""
 
     @property
     def term_sums(self) -> Callable[..., Any]:
@@ -130,59 +130,62 @@ class LikelihoodFunctions(Protocol):
 
     @property
     def term_values(self) -> Callable[..., Any]:
-        """The same elementwise."""
+        """The log density of each observed variable, elementwise."""
 
 
 class FormModel(GaussianModel, Protocol):
-    """A model as a form sees it when its prior is made."""
+    """The functions of a model that a form needs for its prior."""
 
     @property
     def graphs(self) -> Functions:
         """The form's own ``mean`` and ``cov`` as functions of theta, with their derivatives."""
 
     def enters(self, names: Collection[str]) -> NDArray[np.bool_]:
-        """Which components of theta are one of these value variables, shape (p,)."""
+        """Whether each component of theta belongs to one of these value variables, shape (p,)."""
 
     def are_fixed(self, names: Collection[str]) -> bool:
         """Whether none of these value variables belongs to another step."""
 
 
 class Form:
-    """How f is made of a model's latent variables.
+    """The map from a model's latent variables to f.
 
     Attributes
     ----------
     f : variable
-        The vector f of the graphs.
+        The vector f in the graphs of densities.
     n, rank : int
-        Its elements, and its degrees of freedom.
+        Number of elements of f, and its degrees of freedom.
     mean, cov : variable
-        Graphs of theta that its prior is made of: those of f, if ``by_covariance``.
+        Graphs of theta that define the prior: mean and covariance of f, if ``by_covariance``.
     of_values : list of variable
-        What ``cov`` is made of, as graphs of the model's value variables.
+        The inputs of ``cov``, as graphs of the model's value variables.
     cuts : mapping
-        What densities read, made of ``f``; empty when they have been made.
+        The variables that densities read, with their graphs of ``f``. Emptied after the densities
+        have been built.
     reads : list of variable
         Further graphs of theta that densities read, computed by the form.
     by_covariance : bool
-        Whether ``mean`` and ``cov`` are those of f: an amplitude can be found then.
+        Whether ``mean`` and ``cov`` are those of f. Only then can amplitudes be found.
     has_sets : bool
-        Whether its prior can be conditioned on sites of several elements.
+        Whether the prior can be conditioned on sites of several elements.
     has_theta_gradient : bool
-        Whether its prior has derivatives in theta, if its graphs have.
+        Whether the prior has derivatives in theta if its graphs have.
     has_evidence_gradient : bool
-        Whether the evidence has, although its prior may have no root that can be differentiated.
+        Whether the evidence has derivatives in theta, which need no differentiable root of K.
     stays : bool
-        Whether f can be held while theta moves.
+        Whether f can stay fixed while theta moves.
     is_bent : bool
-        Whether importance draws are bent by a transport along the series, not one by one.
+        Whether importance draws are transformed by a transport map along the series, instead of
+        element by element.
     is_close : bool
-        Whether a Gaussian is close to the posterior of f: it has few degrees of freedom for its
-        data, or its effects are integrated out. Then its importance draws need no other move of f.
+        Whether the posterior of f is close to a Gaussian, because f has few degrees of freedom for
+        its data, or because effects are integrated out. Importance draws then need no other move of
+        f.
     fewest : int
-        Importance draws, if they are not bent together.
+        Number of importance draws, if ``is_bent`` is false.
     whose : mapping of str to bool
-        Statistics of every draw that label it where it is not one of p(f, theta | y).
+        Statistics that label every draw if the draws are not from p(f, theta | y).
     """
 
     by_covariance: ClassVar[bool] = True
@@ -208,13 +211,13 @@ class Form:
         self.label = setting.label
 
     def known(self, densities: list[Variable]) -> list[Variable] | None:
-        """Densities of ``cuts`` as densities of ``f``; ``None`` if the form does not fit them."""
+        """Prepare densities that read f instead of ``cuts``; ``None`` if the form does not fit."""
         return densities
 
     def placed(
         self, function: Callable[..., Any], inputs: list[Variable], outputs: list[Variable]
     ) -> Callable[..., Any]:
-        """A compiled function, after what the form computes of theta alone."""
+        """A compiled function, preceded by the form's own computations with theta."""
         return function
 
     def prior_of(self, model: FormModel) -> PriorAt:
@@ -222,22 +225,22 @@ class Form:
         raise NotImplementedError
 
     def f_of(self, prior_at: PriorAt, theta: Array, values: list[Array]) -> Array:
-        """f, of the values of the model's latent variables: a new array, shape (n,)."""
+        """f at values of the model's latent variables: a new array, shape (n,)."""
         raise NotImplementedError
 
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array] | None:
-        """Values of the model's latent variables: f, or drawn given f and theta.
+        """Values of the model's latent variables: f, or a draw given f and theta.
 
-        ``None`` if one of them has no density at this theta, although f has one: see `has_values`.
+        ``None`` if one of them has no density at this theta although f has one: see `has_values`.
         """
         raise NotImplementedError
 
     def has_values(self, prior: Prior) -> bool:
-        """Whether the latent variables have a density at this theta, where f has one."""
+        """Whether the latent variables have a density at this theta if f has one."""
         return True
 
     def probe(self, model: FormModel, prior: Prior, rng: np.random.Generator) -> Probe | None:
-        """Claims about the prior of the latents that PyMC's density can refute, at one theta."""
+        """Properties of the prior of the latents that PyMC's density can refute, at one theta."""
         w = rng.standard_normal(self.n)
         Kw = prior.covariance_times(w)
         return Probe([prior.mean.copy()], [Direction([Kw], float(w @ Kw), Kw)])
@@ -245,33 +248,33 @@ class Form:
     def log_likelihood_of(
         self, model: Any, prior: Prior, latents: list[Array], f: Array, theta: Array
     ) -> float:
-        """ℓ at values of the latents, of which ``f`` is made; effects are not integrated out."""
+        """ℓ at values of the latents and their ``f``, with no effects integrated out."""
         ell: float = model.log_likelihood(f, theta)
         return ell
 
     @property
     def of_eta(self) -> slice:
-        """Which elements of f observations may read: all, unless f has the latent variables."""
+        """The elements of f that observations may read: all, unless f contains the latents."""
         return slice(0, self.n)
 
     def sets(self) -> NDArray[np.intp] | None:
-        """Which f_i observations read together if they do; ``None``: they are looked for."""
+        """Sets of f_i that observations may read together; ``None`` to find them from densities."""
         return None
 
     def likelihood(self, graphs: LikelihoodFunctions) -> LikelihoodFunctions:
-        """The functions of f that are the likelihood: those of the graphs, or of what is left."""
+        """The functions of the likelihood of f: the graphs', or with effects integrated out."""
         return graphs
 
     def effects(self, theta: Array) -> Effects | None:
-        """Effects, one per observation, that the form integrates out."""
+        """Observation-level random effects that the form integrates out."""
         return None
 
     def describe(self) -> list[str]:
-        """What f is, a line each."""
+        """Lines that describe f."""
         return [f"latent={self.label} ({self.n})"]
 
     def forget(self) -> None:
-        """What has been computed does not hold: another step has moved what it owns."""
+        """Clear cached results, since a variable of another step has moved."""
 
     def explain(self, model: FormModel, prior_at: PriorAt, theta: Array, where: str) -> str | None:
         """Say why there is no proper prior at theta; ``None`` if there is."""
@@ -292,7 +295,7 @@ class Form:
                 "elements. Give its mean and its covariance the same n."
             )
         if not np.isfinite(K).all():
-            # A NaN in X spreads over its row and column: the diagonal tells which row it is in.
+            # A NaN in X spreads to a row and a column of K, which cross at the diagonal.
             bad = np.argwhere(~np.isfinite(K))
             i, j = min(bad.tolist(), key=lambda at: at[0] != at[1])
             rows = f"Row {i} of X gives" if i == j else f"Rows {i} and {j} of X give"

@@ -1,7 +1,8 @@
-"""f is made of processes that densities see through inducing variables.
+"""The form of f for processes with inducing variables.
 
-V, with f = V v, is n × m and costs O(n m²) operations; so does the variance of f given v, which
-likelihoods read. Both are computed once per theta, and kept while the chain is between two of them.
+V, with f = V v, is n × m and costs O(n m²) operations, and so does the variance of f given v, which
+likelihoods read. Both are computed once per theta, and cached for two theta: the state of the
+chain, and the proposal.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ __all__ = ["KeptAtTheta", "ThroughInducing"]
 Variable = Any
 
 KEPT = 2
-"""Thetas at which what is computed is kept: where the chain is, and where it may go."""
+"""Number of theta with cached results: the state of the chain, and the proposal."""
 
 
 class ThroughInducing(Form):
-    """f = (V v, v): what densities read, and the coordinates v ~ N(0, I).
+    """f = (V v, v), with the coordinates v ~ N(0, I). Densities read V v.
 
-    Of several processes, as those of classes, f = (V_1 v_1, ..., V_C v_C, v_1, ..., v_C); of those
-    that are columns of one matrix, V is the same.
+    For several processes, such as those of classes, f = (V_1 v_1, ..., V_C v_C, v_1, ..., v_C).
+    Processes that are columns of one matrix have the same V.
 
     Attributes
     ----------
     kept : KeptAtTheta
-        V, and what else depends on theta alone.
+        V, and other functions of theta.
     """
 
     by_covariance, has_theta_gradient = False, False
@@ -86,7 +87,7 @@ class ThroughInducing(Form):
         self._setting = setting
 
     def known(self, densities: list[Variable]) -> list[Variable]:
-        """Densities of f and of variables that are set where theta is."""
+        """Densities of f and of shared variables that are set to their values at theta."""
         theta = self._setting.theta
         self.reads = theta_alone(densities, self.f, theta)
         roots = bool(self._roots)
@@ -101,7 +102,10 @@ class ThroughInducing(Form):
         return known
 
     def sets(self) -> NDArray[np.intp] | None:
-        """An element of each process, and each of v by itself, if the processes are as long."""
+        """Sets of the i-th elements of all processes, and of single v_j; ``None`` if they differ.
+
+        Processes of different lengths, or only one, have no such sets.
+        """
         C, n = len(self._seen), self._seen[0]
         if C == 1 or len(set(self._seen)) > 1:
             return None
@@ -113,7 +117,7 @@ class ThroughInducing(Form):
     def placed(
         self, function: Callable[..., Any], inputs: list[Variable], outputs: list[Variable]
     ) -> Callable[..., Any]:
-        """A function of theta that first sets these variables, if it reads them."""
+        """A function of theta that first sets the shared variables, if it reads any of them."""
         if not self.kept.is_read_by(outputs):
             return function
         where = inputs.index(self._setting.theta)
@@ -125,30 +129,30 @@ class ThroughInducing(Form):
         return there
 
     def prior_of(self, model: FormModel) -> PriorAt:
-        """By V."""
+        """The prior of inducing variables with the cached V."""
         return lambda theta: InducingPrior.at(self.kept, theta)
 
     def f_of(self, prior_at: PriorAt, theta: Array, values: list[Array]) -> Array:
-        """(V v, v)."""
+        """f = (V v, v)."""
         prior = prior_at(theta)
         v = np.concatenate([value.T.ravel() for value in values])
         return np.full(self.n, np.nan) if prior is None else prior.multiply(v)
 
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
-        """v_1, ..., v_C, or matrices with a column of each."""
+        """v_1, ..., v_C, or matrices whose columns are some of them."""
         v = np.split(f[-self.rank :], np.cumsum(self._sizes)[:-1])
         shapes = self._setting.shapes
         return [x.reshape(shape[::-1]).T.copy() for x, shape in zip(v, shapes, strict=True)]
 
     def probe(self, model: FormModel, prior: Prior, rng: np.random.Generator) -> Probe | None:
-        """The coordinates are standard normal."""
+        """Means and curvatures of coordinates that are standard normal."""
         shapes = self._setting.shapes
         xi = [rng.standard_normal(shape) for shape in shapes]
         square = sum(float((each**2).sum()) for each in xi)
         return Probe([np.zeros(shape) for shape in shapes], [Direction(xi, square, None)])
 
     def describe(self) -> list[str]:
-        """Whose posterior it is."""
+        """The processes, and the posterior that is sampled."""
         how = "by {} random features" if self._exact else "seen through {} inducing variables"
         seen = [
             f"{name} ({n if latent.rv.ndim == 1 else f'{n} × {C}'}) {how.format(m)}"
@@ -160,42 +164,42 @@ class ThroughInducing(Form):
         return [", ".join(seen) + whose]
 
     def forget(self) -> None:
-        """V, and what else is kept."""
+        """Clear the cached V and other functions of theta."""
         self.kept.forget()
 
     def explain(self, model: FormModel, prior_at: PriorAt, theta: Array, where: str) -> str | None:
-        """Say that K_uu has no factor."""
+        """Say that K_uu cannot be factorized."""
         if prior_at(theta) is not None:
             return None
         names = ", ".join(self._names)
         return (
-            f"The covariance at the inducing points of {names} is not positive definite, or not a "
-            f"number, {where}. Points that lie close together do this. Write fewer of them, or "
+            f"The covariance at the inducing points of {names} is not positive definite, or not "
+            f"finite, {where}. Points that are close together do this. Write fewer of them, or "
             "gp.prior('f', X, Xu=Z, jitter=1e-4)."
         )
 
 
 class KeptAtTheta:
-    """Each V at a theta, and with them what densities read of theta.
+    """A cache of each V at a theta, and of the functions of theta that densities read.
 
     Parameters
     ----------
     function : callable
         theta -> each V, shape (n, m); if there are ``roots``, each R, shape (m, m); and the values
-        of what densities read of theta.
+        of ``read``.
     theta : ndarray, shape (p,)
-        Where to begin.
+        The first theta.
     read : list of variable
-        What densities read of theta.
+        Functions of theta that densities read.
     outputs : list of int
-        Processes that have each V.
+        For each V, the number of processes that have it.
     roots : bool
-        With them all of V is no number if an element is none.
+        Whether ``function`` returns R. All of a V is then NaN if one element is not finite.
 
     Attributes
     ----------
     shared : list of shared variable
-        What densities read of theta, as variables that `place` sets.
+        Variables for ``read``, which `place` sets.
     """
 
     def __init__(
@@ -215,29 +219,29 @@ class KeptAtTheta:
         of_theta = function(theta)
         values = of_theta[len(self._counts) :]
         self.shared: list[Variable] = [
-            # An axis that is known to have length 1 is one along which PyTensor broadcasts.
+            # PyTensor broadcasts only along an axis of known length 1.
             pytensor.shared(np.asarray(value), shape=v.type.shape)
             for v, value in zip(read, values, strict=True)
         ]
         self._at: bytes | None = None
 
     def forget(self) -> None:
-        """What theta was at does not hold: another step has moved what it owns."""
+        """Clear the cache, since a variable of another step has moved."""
         self._kept.clear()
         self._at = None
 
     def maps(self, theta: Array) -> list[Array] | None:
-        """V of each process, (n, m); ``None`` where a K_uu cannot be factorized."""
+        """V of each process, (n, m); ``None`` if a K_uu cannot be factorized."""
         arrays = self._values(theta)[0]
         return None if arrays is None else arrays[: self._processes]
 
     def roots(self, theta: Array) -> list[Array] | None:
-        """R of each process; ``None`` where there is no K_uu, or it cannot be factorized."""
+        """R of each process; ``None`` if there is no K_uu, or if it cannot be factorized."""
         arrays = self._values(theta)[0]
         return None if arrays is None else arrays[self._processes :] or None
 
     def place(self, theta: Array) -> None:
-        """Put the values at theta where the compiled densities read them."""
+        """Set the shared variables to their values at theta."""
         key = theta.tobytes()
         if key == self._at:
             return
@@ -246,7 +250,7 @@ class KeptAtTheta:
         self._at = key
 
     def is_read_by(self, outputs: list[Variable]) -> bool:
-        """Whether a graph reads what `place` sets."""
+        """Whether graphs read a variable that `place` sets."""
         return not set(ancestors(outputs)).isdisjoint(self.shared)
 
     def _values(self, theta: Array) -> tuple[list[Array] | None, list[NDArray[Any]]]:
@@ -270,7 +274,7 @@ class KeptAtTheta:
 
 
 def root_of(V: Variable) -> Variable | None:
-    """R of a graph V = (R⁻¹ K_uf)ᵀ; ``None`` of any other."""
+    """R of a graph V = (R⁻¹ K_uf)ᵀ; ``None`` if V is another graph."""
     (A, *_) = V.owner.inputs if V.owner is not None else (None,)
     if A is None or A.owner is None or not isinstance(core_of(A.owner.op), SolveTriangular):
         return None
@@ -281,7 +285,7 @@ def root_of(V: Variable) -> Variable | None:
 
 
 def theta_alone(densities: Sequence[Variable], f: Variable, theta: Variable) -> list[Variable]:
-    """What the operations on f in a graph read that depends on theta, and not on f."""
+    """Variables that depend on theta but not on f, and that enter operations with f."""
     of_f: set[Variable] = {f}
     of_theta: set[Variable] = {theta}
     found: dict[Variable, None] = {}

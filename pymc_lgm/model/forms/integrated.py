@@ -27,10 +27,10 @@ Variable = Any
 
 
 class IntegratedEffects:
-    """Functions of the likelihood, as a form's `LikelihoodFunctions`.
+    """The `LikelihoodFunctions` of a form, with effects integrated out.
 
-    Only the last E elements of f have a likelihood. Those before them, if there are any, are latent
-    variables that f has beside its linear predictor.
+    Only the last E elements of f, its linear predictor, have a likelihood. If there are elements
+    before them, these are latent variables.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class IntegratedEffects:
     d : callable
         theta -> standard deviations of the effects in the predictor, shape (E,).
     n : int
-        Elements of f, E or more.
+        Number of elements of f, at least E.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class IntegratedEffects:
 
     @cached_property
     def _compiled(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        """ℓ° of rows of eta and theta, and the same with three derivatives."""
+        """ℓ° for rows of eta and theta, and the same with three derivatives."""
         rows = pt.matrix("rows", shape=(None, self._eta.type.shape[0]))
         graphs = [self._density]
         for _ in range(3):
@@ -82,7 +82,7 @@ class IntegratedEffects:
         )
 
     def _whole(self, of_eta: Array) -> Array:
-        """Zeros for the elements of f that have no likelihood, before those that have one."""
+        """Put zeros before ``of_eta`` for the elements of f that have no likelihood."""
         if not self._begin:
             return of_eta
         whole = np.zeros((*of_eta.shape[:-1], self._n))
@@ -110,7 +110,7 @@ class IntegratedEffects:
         return self.likelihood_terms(f, theta)[:2]
 
     def term_values(self, f: Array, theta: Array) -> list[Array]:
-        """ℓ elementwise, for messages."""
+        """The elements of ℓ, for messages."""
         return [self.elements(f[None], theta)[0]]
 
     def term_sums(self, f: Array, theta: Array) -> list[Any]:
@@ -118,7 +118,7 @@ class IntegratedEffects:
         return [np.sum(self.term_values(f, theta)[0])]
 
     def effects(self, theta: Array) -> Effects:
-        """d, and the likelihood with effects: what approximations ask for."""
+        """d, and the likelihood with effects, for approximations."""
 
         def sites(rows: Array) -> Array:
             of_eta = np.ascontiguousarray(rows[:, self._begin :])

@@ -1,4 +1,4 @@
-"""f is the linear predictor of several latent variables, which are drawn back given f."""
+"""The form of f as the linear predictor of several latent variables, which are drawn given f."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ __all__ = ["LinearPredictor"]
 class LinearPredictor(Form):
     """f = c(theta) + A(theta) x: see `Predictor`.
 
-    Its prior has fewer degrees of freedom than elements, or is made of independent processes, or
-    is dense.
+    The prior of f has fewer degrees of freedom than elements, or consists of independent processes,
+    or is dense.
     """
 
     def __init__(self, setting: Setting):
@@ -52,7 +52,7 @@ class LinearPredictor(Form):
         self._inputs, self._flat = [setting.theta, *values], flat
 
     def loses_digits(self) -> bool:
-        """Whether a factor of K is lost to rounding, at one of a few theta."""
+        """Whether K cannot be factorized in floating point at one of a few theta."""
         latents = self._setting.reading.latents
         is_dense = self.predictor.basis is None
         are_effects = is_dense and all(latent.variances is not None for latent in latents)
@@ -63,7 +63,7 @@ class LinearPredictor(Form):
         return refutations.loses_digits(cov, self._setting.at, largest)
 
     def prior_of(self, model: FormModel) -> PriorAt:
-        """Of a low rank, of parts, or dense."""
+        """A prior of low rank, of independent parts, or with a dense covariance."""
         if (basis := self.predictor.basis) is not None:
             return partial(LowRankPrior.at, model, basis)
         if parts := self.parts(model):
@@ -72,20 +72,20 @@ class LinearPredictor(Form):
         return partial(DensePrior.at, model)
 
     def f_of(self, prior_at: PriorAt, theta: Array, values: list[Array]) -> Array:
-        """The predictor of these values."""
+        """The predictor at these values."""
         f: Array = np.asarray(self._frontier(theta, *values))[self.predictor.first]
         return f
 
     def has_values(self, prior: Prior) -> bool:
-        """Not where a covariance of the latents has no root, though that of f has one."""
+        """False if a covariance of the latents has no root although that of f has one."""
         return self._draw_back.exists(prior, prior.theta)
 
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array] | None:
-        """Drawn given f and theta."""
+        """A draw of the latents given f and theta."""
         return self._draw_back(rng, prior, prior.theta, f)
 
     def probe(self, model: FormModel, prior: Prior, rng: np.random.Generator) -> Probe | None:
-        """K w by the prior of f, and K_x Aᵀ w of the model's latents."""
+        """K w from the prior of f, and K_x Aᵀ w for the model's latents."""
         w = rng.standard_normal(self.n)
         found = self._draw_back.along(prior, prior.theta, w)
         if found is None:
@@ -107,12 +107,12 @@ class LinearPredictor(Form):
         return [f"f ({self.n}){free} = c(theta) + A(theta) x", *self.predictor.describe()]
 
     def forget(self) -> None:
-        """Covariances at theta."""
+        """Clear the cached covariances."""
         if "_draw_back" in self.__dict__:
             self._draw_back.forget()
 
     def parts(self, model: FormModel) -> list[tuple[NDArray[np.intp], Part]]:
-        """The processes that f is made of, if they are several and it is nothing else."""
+        """The independent processes of f, if f consists of several and of nothing else."""
         vectors = self.predictor.vectors()
         if len(vectors) < 2:
             return []

@@ -1,8 +1,8 @@
-"""V = K_fu R⁻ᵀ of processes that are seen through inducing variables, as fast as it can be had.
+"""Fast computation of V = K_fu R⁻ᵀ for processes with inducing variables.
 
-K_fu is made a part of its rows at a time: what it is made of stays in the processor's cache, and V
-is the only array of n × m. It is multiplied by R⁻ᵀ in place, which takes a quarter of the time of a
-solution for n columns. The error is that of a solution, of the order of the condition number of R.
+K_fu is computed for some of its rows at a time, so that intermediate arrays stay in the processor's
+cache and V is the only n × m array. It is multiplied by R⁻ᵀ in place, in a quarter of the time of
+solving for n columns. The error is the same, of the order of the condition number of R.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["are_apart", "maps_by_rows"]
 Variable = Any
 
 ELEMENTS = 2**17
-"""Of K_fu that are made together: a megabyte."""
+"""Elements of K_fu that are computed together: a megabyte."""
 
 
 def maps_by_rows(
@@ -48,29 +48,29 @@ def maps_by_rows(
     roots: Sequence[Variable],
     reads: Sequence[Variable],
 ) -> Callable[[Array], list[NDArray[Any]]]:
-    """theta -> each V, each R, and what else is read of theta.
+    """Compile a function of theta that returns each V, each R, and further graphs.
 
     Parameters
     ----------
     setting : Setting
     maps : sequence of variable
-        V = (R⁻¹ K_uf)ᵀ, as `root_of` knows them. Equal ones are computed once.
+        V = (R⁻¹ K_uf)ᵀ, for which `root_of` finds R. Equal ones are computed once.
     shapes : sequence of tuple of int
-        (n, m) of each.
+        (n, m) for each.
     roots : sequence of variable
-        R of each, (m, m).
+        R for each, (m, m).
     reads : sequence of variable
         Further graphs of theta, and of V.
 
     Returns
     -------
     callable
-        If an element of a V is no number, none is.
+        If an element of a V is not finite, all its elements are NaN.
     """
     theta, C, made = setting.theta, len(maps), [V.owner.inputs[0] for V in maps]
     every = _merged([*made, *roots, *reads])
     halves, factors, reads = every[:C], every[C : 2 * C], every[2 * C :]
-    if any(x.owner is None for x in (*halves, *factors)):  # a constant is no matter of time
+    if any(x.owner is None for x in (*halves, *factors)):  # a constant takes no time
         return setting.compiled([theta], [*maps, *roots, *reads])
     crosses = {
         A: (x.owner.inputs[1], shape) for A, x, shape in zip(halves, made, shapes, strict=True)
@@ -93,17 +93,17 @@ def maps_by_rows(
 
 
 def _merged(variables: list[Variable]) -> list[Variable]:
-    """The same, rewritten alike, so that what is equal is one."""
+    """The same variables, canonicalized together, so that equal ones become one."""
     graph = FunctionGraph(outputs=variables, clone=True, copy_inputs=False)
     optdb.query(RewriteDatabaseQuery(include=["canonicalize"])).rewrite(graph)
     return list(graph.outputs)
 
 
 class _Rows:
-    """Rows of K_fu, at a theta.
+    """Rows of K_fu at a theta.
 
-    Each reads its own rows of the matrices of n rows that its graph is made of, if that follows
-    from the graph. Any other, as one that reads the mean of all inputs, is made as a whole.
+    If the graph shows that each row of K_fu reads only its own row of all matrices with n rows, a
+    part of the rows is computed at a time. Otherwise, as with the mean of all inputs, all are.
     """
 
     def __init__(self, setting: Setting, K_uf: Variable, shape: tuple[int, int]):
@@ -122,7 +122,7 @@ class _Rows:
         return K_uf.T
 
     def times_inverse(self, theta: Array, R: Array) -> Array:
-        """K_fu R⁻ᵀ, in Fortran order; if an element is no number, none is."""
+        """K_fu R⁻ᵀ in Fortran order; all NaN if an element is not finite."""
         (n, _), step = self._shape, self._together
         V = np.empty(self._shape, order="F")
         inverse, info = lapack.dtrtri(np.asfortranarray(R), lower=1)
@@ -139,25 +139,25 @@ class _Rows:
 
 
 def _height(x: Variable) -> int | None:
-    """Of a matrix that is no result of a computation."""
+    """The number of rows of a matrix that is a constant or data; otherwise ``None``."""
     value = known_value(x)
     return len(value) if np.ndim(value) == 2 else None
 
 
 def are_apart(K_uf: Variable, tall: Collection[Variable]) -> bool:
-    """Whether each column of a matrix is made of its own row of other matrices, the same of each.
+    """Whether the i-th column of a matrix depends only on the i-th rows of other matrices.
 
     Parameters
     ----------
     K_uf : variable
         (m, n).
     tall : collection of variable
-        Matrices of n rows that are no result of a computation.
+        Matrices with n rows that are constants or data.
 
     Returns
     -------
     bool
-        It follows from the graph: an operation without a rule joins rows.
+        Whether the graph shows it. An operation without a rule counts as joining rows.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def are_apart(K_uf: Variable, tall: Collection[Variable]) -> bool:
 
 
 def _axis_of_rows(node: Apply[Any, Any], axes: Sequence[int | None]) -> int | None:
-    """Along which axis the rows are of what is made of inputs that have them along these."""
+    """The axis of the rows in a node's result, given the axes of the rows in its inputs."""
     op, v = node.op, node.inputs[0]
     if isinstance(core_of(op), Dot) and all(x.ndim <= 2 for x in node.inputs):
         if axes == [0, None] and v.ndim == 2:

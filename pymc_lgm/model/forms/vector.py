@@ -1,4 +1,4 @@
-"""f is one vector of the model: a multivariate normal, or a series, whose precision is a band."""
+"""The forms of f as one vector of the model: a multivariate normal, or a series with a banded T."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Variable = Any
 
 
 class OneVector(Form):
-    """f = x ~ N(m, K), one free random variable."""
+    """f = x ~ N(m, K), where x is one random variable."""
 
     def __init__(self, setting: Setting):
         super().__init__(setting)
         (latent,), model = setting.reading.latents, setting.model
         self.n = self.rank = int(np.prod(setting.shapes[0]))
-        # Users write integers, and PyTensor makes some constants float32.
+        # Users may write integers, and PyTensor makes some constants float32.
         mean, cov = model.replace_rvs_by_values([latent.mean, latent.covariance])
         mean = pt.broadcast_to(mean, (self.n,)).astype("float64")
         self.mean, self.cov = setting.place([mean, cov.astype("float64")])
@@ -36,11 +36,11 @@ class OneVector(Form):
         self.cuts = {latent.node: self.f}
 
     def prior_of(self, model: FormModel) -> PriorAt:
-        """Dense."""
+        """A prior with a dense covariance."""
         return partial(DensePrior.at, model)
 
     def f_of(self, prior_at: PriorAt, theta: Array, values: list[Array]) -> Array:
-        """The latent."""
+        """The value of x."""
         return values[0]
 
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
@@ -49,12 +49,12 @@ class OneVector(Form):
 
 
 class Band(Form):
-    """f = x, T x = u + ε: ``cov`` is T in bands, and ``mean`` u.
+    """f = x with T x = u + ε, where ``cov`` is T in bands, and ``mean`` is u.
 
     Attributes
     ----------
     is_last : bool
-        Whether no other form is left for observations that read several elements of f.
+        Whether there is no other form for observations that read several elements of f.
     """
 
     by_covariance, has_sets, is_bent = False, False, True
@@ -73,7 +73,7 @@ class Band(Form):
         self.cuts = {latent.node: self.f}
 
     def known(self, densities: list[Variable]) -> list[Variable] | None:
-        """As they are, if observations read one element each or too many."""
+        """The densities unchanged, if observations read one element each or too many."""
         values = {self.f: np.zeros(self.n)} | self._setting.start
         found = [] if self.is_last else reads_of_densities(densities, self.f, values)
         are_few = not any(each.many.any() for each in found)
@@ -81,11 +81,11 @@ class Band(Form):
         return None if together and are_few else densities
 
     def prior_of(self, model: FormModel) -> PriorAt:
-        """In bands."""
+        """A prior with a banded precision."""
         return partial(BandedPrior.at, OfWhitener(model.graphs, model.enters_cov))
 
     def f_of(self, prior_at: PriorAt, theta: Array, values: list[Array]) -> Array:
-        """The series."""
+        """The value of the series."""
         return values[0]
 
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
