@@ -149,7 +149,7 @@ def disagreement(job: Job) -> float:
         for name, value in white.initial_point().items()
     }
     nu = point.pop("f_rotated_")
-    reader = lgm.LatentGaussianModel.from_pymc(model)
+    reader = lgm.read(model)
     L = np.linalg.cholesky(reader.cov(reader.theta_of(point)))
     ours = model.compile_logp()(point | {"f": L @ nu}) + np.log(np.diagonal(L)).sum()
     theirs = white.compile_logp()(point | {"f_rotated_": nu})

@@ -82,7 +82,7 @@ def main() -> None:
     columns = {"sampler": "<23", "share": ".4f", "sd": ".4f", "promised": ".4f", "longest stay": ""}
     results = Table(args, title, columns, keys=1)
     if not results.has("quadrature"):
-        share = by_quadrature(lgm.LatentGaussianModel.from_pymc(model), args.points)
+        share = by_quadrature(lgm.read(model), args.points)
         results.row("quadrature", share)
     for name in args.samplers:
         if results.has(name):

@@ -62,7 +62,7 @@ def compare(table: Table, name: str, ours: az.Dataset, theirs: az.Dataset) -> No
 
 def quadrature(table: Table, model: pm.Model, ours: az.Dataset, points: int) -> None:
     """Posterior of theta on a grid of 5 standard deviations about the mean."""
-    reader = lgm.LatentGaussianModel.from_pymc(model)
+    reader = lgm.read(model)
     rng, scheme = np.random.default_rng(0), Scheme(64)
     axes = []
     for variable in THETA:

@@ -110,7 +110,7 @@ def build(problem: str, n: int, seed: int, file: str | None = None) -> pm.Model:
 
 def estimates(args: argparse.Namespace, problem: str) -> None:
     n, seed, repeats = args.n, args.seed, 20 if args.quick else 200
-    model = lgm.LatentGaussianModel.from_pymc(build(problem, n, seed))
+    model = lgm.read(build(problem, n, seed))
     center = {"level": -0.4, "persistence_logodds__": 4.6, "sigma_log__": np.log(0.2)}
     theta = np.array([center[name] for name in model.theta_names])
     here, rng = AtTheta.of(model, theta), np.random.default_rng(seed)

@@ -79,7 +79,7 @@ def main() -> None:
     for name, build in problems.items():
         with pm.Model() as pymc_model:
             build()
-        model = lgm.LatentGaussianModel.from_pymc(pymc_model)
+        model = lgm.read(pymc_model)
         here = AtTheta.of(model, peak(model))
         assert here is not None
         scheme, rng = Scheme(args.draws), np.random.default_rng(0)

@@ -64,7 +64,7 @@ with pm.Model(coords={"weekday": weekdays, "month": np.arange(1, 13), "year": ye
     expected = cells["days"].to_numpy() * pm.math.exp(log_rate)
     pm.Poisson("explosions", expected, observed=cells["explosions"])
 
-print(lgm.LatentGaussianModel.from_pymc(model))
+print(lgm.read(model))
 
 # %% [markdown]
 # Theta has four components, and the default sampler moves them with the rest integrated out. In

@@ -81,7 +81,7 @@ with pm.Model() as model:
     )  # fmt: skip
     idata = pm.sample(800, tune=300, chains=2, cores=2, random_seed=1, progressbar=False)
 
-print(lgm.LatentGaussianModel.from_pymc(model))
+print(lgm.read(model))
 print(f"sampled in {idata.posterior.attrs['sampling_time']:.0f} seconds")
 
 # %% [markdown]

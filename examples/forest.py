@@ -49,7 +49,7 @@ with pm.Model() as model:
     lgm.LogGaussianCox("trees", f=f, observed=y)
     idata = pm.sample(800, tune=400, chains=2, cores=2, random_seed=1, progressbar=False)
 
-print(lgm.LatentGaussianModel.from_pymc(model))
+print(lgm.read(model))
 
 # %% [markdown]
 # This output says that the draws are from the *optimal variational posterior* (Hensman et al.

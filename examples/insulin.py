@@ -48,7 +48,7 @@ with pm.Model() as model:
     at = woman[:seen]
     pm.Normal("y", f[at], pm.math.exp(level + g[at]), observed=y[:seen])
 
-print(lgm.LatentGaussianModel.from_pymc(model))
+print(lgm.read(model))
 
 # %% [markdown]
 # The reading says that `f`, `g` and `level` are jointly Gaussian given theta, so all three are

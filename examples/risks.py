@@ -68,7 +68,7 @@ with pm.Model() as model:
         progressbar=False,
     )  # fmt: skip
 
-print(lgm.LatentGaussianModel.from_pymc(model))
+print(lgm.read(model))
 
 # %% [markdown]
 # The level, `phi` and the 400 `theta` are integrated out, by sparse matrices: theta, what has to be

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pymc_lgm.likelihoods import RobustMax as RobustMax
     from pymc_lgm.likelihoods import Softmax as Softmax
     from pymc_lgm.model import LatentGaussianModel as LatentGaussianModel
+    from pymc_lgm.model.read import read as read
     from pymc_lgm.prediction import predict as predict
     from pymc_lgm.predictor_terms import terms as terms
     from pymc_lgm.reporting import report as report
@@ -82,6 +83,7 @@ __all__ = [
     "loo",
     "papers",
     "predict",
+    "read",
     "report",
     "reweight",
     "scores",
@@ -106,6 +108,7 @@ _DEFINED_IN = {
     "RobustMax": "pymc_lgm.likelihoods",
     "Softmax": "pymc_lgm.likelihoods",
     "LatentGaussianModel": "pymc_lgm.model",
+    "read": "pymc_lgm.model.read",
     "predict": "pymc_lgm.prediction",
     "terms": "pymc_lgm.predictor_terms",
     "report": "pymc_lgm.reporting",

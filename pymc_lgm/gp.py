@@ -87,7 +87,7 @@ class SparseLatent(pm.gp.Latent):
     ...     gp = lgm.gp.SparseLatent(cov_func=4 * pm.gp.cov.Matern52(2, ls=ls))
     ...     f = gp.prior("f", X, Xu=Z)
     ...     _ = lgm.Probit("y", f=f, observed=y)
-    >>> lgm.LatentGaussianModel.from_pymc(model)
+    >>> lgm.read(model)
     LatentGaussianModel(
         f (200) seen through 12 inducing variables: samples the optimal variational posterior,
         theta=[ls_log__] (1),

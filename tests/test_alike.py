@@ -31,7 +31,7 @@ def two_processes(kinds: list[type], rows: list[np.ndarray]) -> lgm.LatentGaussi
             gp = pm.gp.Latent(cov_func=cov)
             f.append(gp.prior(f"f{k}", x, reparameterize=False))
         pm.Normal("y", f[0], pm.math.exp(f[1]), observed=np.zeros(6))
-    return lgm.LatentGaussianModel.from_pymc(model)
+    return lgm.read(model)
 
 
 @pytest.mark.fast("kinds2-rows2-False")

@@ -56,7 +56,7 @@ def read(make):
     with pm.Model() as model:
         alpha, s = pm.LogNormal("alpha", 0.0, 0.3), pm.HalfNormal("s")
         make(pm.MvNormal("f", np.zeros(N), s**2 * K), alpha)
-    return lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    return lgm.read(model, compile_kwargs=QUICK)
 
 
 def rows_apart(ours):
@@ -117,7 +117,7 @@ def test_the_law_of_a_missing_observation_has_to_be_allowed():
         s = pm.HalfNormal("s")
         f = pm.MvNormal("f", np.zeros(N), s**2 * K)
         pm.AsymmetricLaplace("y", kappa=3.0 + f, mu=0.0, b=1.0, observed=data)
-    ours, bad = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK), FINE.copy()
+    ours, bad = lgm.read(model, compile_kwargs=QUICK), FINE.copy()
     assert ours.missing == ("y_unobserved",)
     bad[1] = -3.5
     assert np.isfinite(ours.log_likelihoods(np.array([FINE, bad]), np.zeros(1))).tolist() == [
@@ -158,7 +158,7 @@ def sum_of(rate):
         w = pm.Normal("w", 0.0, pm.HalfNormal("s"), shape=N)
         x = pm.GaussianRandomWalk("x", sigma=0.5, init_dist=pm.Normal.dist(), shape=N)
         pm.Poisson("y", rate(x + w), observed=Y)
-    return lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    return lgm.read(model, compile_kwargs=QUICK)
 
 
 @pytest.mark.parametrize(("rate", "is_smooth"), [(pt.exp, True), (lambda eta: 3.0 + eta, False)])

@@ -70,7 +70,7 @@ def built(request):
 
 @pytest.fixture
 def ours(built):
-    return lgm.LatentGaussianModel.from_pymc(built, compile_kwargs=QUICK)
+    return lgm.read(built, compile_kwargs=QUICK)
 
 
 def draw_by_cholesky(cls, rng, mu, W, alpha, tau, W_is_valid, size):

@@ -166,7 +166,7 @@ def largest_error(build: Callable[[], Any], n_points: int = 3) -> float:
     """Of the evidence of a model as it is read, at points beside the start."""
     with pm.Model() as model:
         pm.Normal("y", build(), 0.7, observed=Y)
-    read = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    read = lgm.read(model, compile_kwargs=QUICK)
     rng, start, errors = np.random.default_rng(1), model.initial_point(), []
     for _ in range(n_points):
         theta = read.theta_of(start) + rng.standard_normal(read.p)

@@ -174,7 +174,7 @@ def outputs(*, whitened, beside=False):
         f = gp.prior("f", x, n_outputs=3, reparameterize=whitened)
         level = pm.Normal("level", shape=3)[:, None] if beside else 0.0
         pm.Categorical("y", logit_p=(f + level).T, observed=[0, 2, 1, 1, 0])
-    return lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    return lgm.read(model, compile_kwargs=QUICK)
 
 
 @pytest.mark.slow

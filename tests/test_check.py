@@ -70,18 +70,18 @@ def since_a_change() -> pm.Model:
 @pytest.mark.fast("threshold", "scaled_effects")
 @pytest.mark.parametrize("make", [threshold, signed_scale, scaled_effects, since_a_change])
 def test_what_is_read_is_what_pymc_has(make: Any) -> None:
-    found = lgm.LatentGaussianModel.from_pymc(make()).check(draws=20)
+    found = lgm.read(make()).check(draws=20)
     assert len(found) >= 6
     assert max(found.values()) < TOLERANCE
 
 
 def test_rows_with_other_covariates_are_not_one() -> None:
-    model = lgm.LatentGaussianModel.from_pymc(threshold())
+    model = lgm.read(threshold())
     assert model.n == 24
 
 
 def test_a_negative_scale_has_no_prior() -> None:
-    model = lgm.LatentGaussianModel.from_pymc(signed_scale())
+    model = lgm.read(signed_scale())
     proper, improper = (model.prior(np.array([s])) for s in (0.5, -1.0))
     assert proper is not None
     assert proper.is_proper
@@ -102,7 +102,7 @@ def test_an_unread_variable_whose_scale_may_be_negative_is_a_hyper_parameter() -
         pm.Normal("z", 0, b)
         f = pm.MvNormal("f", np.zeros(3), s**2 * np.eye(3))
         pm.Normal("y", f * b, 1.0, observed=[0.0, 1.0, 2.0])
-    read = lgm.LatentGaussianModel.from_pymc(model)
+    read = lgm.read(model)
     assert "z" in read.theta_names
     assert max(read.check(draws=20).values()) < TOLERANCE
 
@@ -146,7 +146,7 @@ def merged_by_a_look(output: Any, moving: Any, values: Any) -> Any:
 
 def largest(model: pm.Model) -> float:
     """The largest difference between what was read and PyMC, where there is no refusal."""
-    read = lgm.LatentGaussianModel.from_pymc(model)
+    read = lgm.read(model)
     points = read.audit.prior_points(0, 10)
     found = [d for point in points for d in read.audit.differences(point, moments=True)]
     return max(each.relative for each in found)
@@ -171,6 +171,6 @@ def test_what_rounds_to_an_impossible_datum_is_computed_again():
         s = pm.HalfNormal("s", 1.0)
         b = pm.Normal("b", 0.0, 100.0 * s)
         pm.Bernoulli("y", pm.math.sigmoid(b * x), observed=[1, 0, 1, 0])
-    read = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    read = lgm.read(model, compile_kwargs=QUICK)
     assert max(read.check(draws=3).values()) < 1e-9
     assert read.audit._is_stable

@@ -135,7 +135,7 @@ def alike_at_the_start() -> lgm.LatentGaussianModel:
         x = pm.MvNormal("x", np.zeros(12), SD**2 * np.eye(12))
         logits = x.reshape((3, 4))[GROUP] + gamma * OFFSETS
         pm.Categorical("y", logit_p=logits, observed=Y)
-    return lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    return lgm.read(model, compile_kwargs=QUICK)
 
 
 def error_of_evidence(model: lgm.LatentGaussianModel) -> float:

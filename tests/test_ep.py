@@ -101,7 +101,7 @@ def rng():
 
 
 def at_initial_point(model):
-    reader = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    reader = lgm.read(model, compile_kwargs=QUICK)
     theta = reader.theta_of(model.initial_point())
     return LikelihoodAt(reader, theta), reader.mean(theta), reader.cov(theta)
 
@@ -267,7 +267,7 @@ def test_a_discrete_index_of_another_step_may_read_any_element():
         f = pm.MvNormal("f", mu=np.zeros(2), cov=np.eye(2))
         k = pm.Bernoulli("k", 0.5)
         pm.Normal("y", mu=f[k], observed=1.0)
-    reader = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    reader = lgm.read(model, compile_kwargs=QUICK)
     assert reader.sets.tolist() == [[0, 1]]
     f = np.array([0.0, 5.0])
     for k in (0, 1, 0):
@@ -463,7 +463,7 @@ def test_sites_of_quite_another_theta_do_no_harm(nu, precision):
     with pm.Model() as model:
         f = pm.MvNormal("f", mu=np.zeros(n), cov=K)
         lgm.LogGaussianCox("y", f=f, observed=np.arange(n) % 4)
-    reader = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    reader = lgm.read(model, compile_kwargs=QUICK)
     likelihood, mean = LikelihoodAt(reader, np.empty(0)), np.zeros(n)
     start = Sites(np.full(n, nu), np.full(n, precision))
     with np.errstate(over="ignore"):

@@ -45,7 +45,7 @@ TARGETS = {**MODELS, "outlier": outlier}
 
 @cache
 def reader(name):
-    return lgm.LatentGaussianModel.from_pymc(TARGETS[name](), compile_kwargs=QUICK)
+    return lgm.read(TARGETS[name](), compile_kwargs=QUICK)
 
 
 @cache

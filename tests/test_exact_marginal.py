@@ -41,7 +41,7 @@ def regression(y=Y, more=lambda: None):
 
 
 def target_of(model, theta, differentiable=True):
-    ours = lgm.LatentGaussianModel.from_pymc(model, "y", compile_kwargs=QUICK)
+    ours = lgm.read(model, "y", compile_kwargs=QUICK)
     state = State.of(ours, theta, ours.f_of(theta, {}))
     return ours, exact_marginal(np.random.default_rng(1), state, differentiable=differentiable)
 

@@ -200,7 +200,7 @@ def build(make):
 
 @cache
 def read(name):
-    return lgm.LatentGaussianModel.from_pymc(build(MODELS[name]), compile_kwargs=QUICK)
+    return lgm.read(build(MODELS[name]), compile_kwargs=QUICK)
 
 
 @pytest.fixture
@@ -423,7 +423,7 @@ def estimated_evidence(model, theta, rng, draws=4000):
 def test_the_evidence_is_that_of_the_linear_predictor(name, rng, monkeypatch):
     """Of the same model with its effects in f, dense: by many importance draws."""
     monkeypatch.setattr(SumPredictor, "of", lambda setting: None)
-    dense = lgm.LatentGaussianModel.from_pymc(build(MODELS[name]), compile_kwargs=QUICK)
+    dense = lgm.read(build(MODELS[name]), compile_kwargs=QUICK)
     assert isinstance(dense.form, LinearPredictor)
     for theta in (np.zeros(dense.p), np.full(dense.p, 0.3)):
         (one, first), (other, second) = (
@@ -456,7 +456,7 @@ def an_icar_beside_coefficients():
 
 def pvalue_of_latents(rng, make=a_car_with_a_mean, draws=1000):
     """That of b and phi drawn back from draws of f, against their law in the model."""
-    ours = lgm.LatentGaussianModel.from_pymc(build(make), compile_kwargs=QUICK)
+    ours = lgm.read(build(make), compile_kwargs=QUICK)
     prior = ours.prior(np.empty(0))
     given = prior.mean[:, None] + prior.multiply(rng.standard_normal((prior.rank, draws)))
     drawn = [np.concatenate(list(ours.latents_of(rng, prior, f).values())) for f in given.T]
@@ -602,7 +602,7 @@ def outliers_where_the_noise_is_small():
     "make", [not_log_concave, zeros_beside_a_rate, outliers_where_the_noise_is_small]
 )
 def test_effects_stay_if_a_density_is_not_log_concave(make):
-    ours = lgm.LatentGaussianModel.from_pymc(build(make), compile_kwargs=QUICK)
+    ours = lgm.read(build(make), compile_kwargs=QUICK)
     assert "integrated out" not in repr(ours)
     assert np.isfinite(ours.log_likelihood(np.zeros(ours.n), np.zeros(ours.p)))
 
@@ -619,7 +619,7 @@ def test_what_another_step_moves_may_tell_observations_of_an_area_apart(discrete
         phi, s = pm.ICAR("phi", W=W), pm.HalfNormal("s")
         eta = 0.3 + s * phi[AREA] * (1.0 + 0.7 * on * X_OF)
         pm.Poisson("y", pm.math.exp(eta), observed=np.append(Y, 2))
-    ours = lgm.LatentGaussianModel.from_pymc(made, [made["phi"]], [made["s"]], compile_kwargs=QUICK)
+    ours = lgm.read(made, [made["phi"]], [made["s"]], compile_kwargs=QUICK)
     for now in (0, 1):
         point = made.initial_point() | {"on": np.array(now, dtype=made["on"].dtype)}
         point["phi"] = np.linspace(-0.4, 0.4, 6)

@@ -366,7 +366,7 @@ FIELDS = [name for name in MODELS if name not in ("leroux_with_a_scale", "season
 @pytest.mark.fast("LinearPredictor-trend_with_a_line", "SumPredictor-interaction")
 @pytest.mark.parametrize("name", FIELDS)
 def test_what_is_read_is_what_pymc_says(name, form, quick):
-    read = lgm.LatentGaussianModel.from_pymc(built(name))
+    read = lgm.read(built(name))
     assert isinstance(read.form, form)
     assert max(read.check(10).values()) < 1e-7
 
@@ -374,7 +374,7 @@ def test_what_is_read_is_what_pymc_says(name, form, quick):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["leroux_with_a_scale", "season_and_walk"])
 def test_what_is_read_beside_others_is_what_pymc_says(name, quick):
-    read = lgm.LatentGaussianModel.from_pymc(built(name))
+    read = lgm.read(built(name))
     assert max(read.check(10).values()) < 1e-7
 
 
@@ -384,7 +384,7 @@ def test_a_gaussian_sigma_is_a_hyperparameter(quick):
         s = pm.Normal("s", 0.5, 1.0)
         x = gmrf.RandomWalk("x", 1, 2.0 * s, shape=10)
         pm.Poisson("y", pm.math.exp(x), observed=np.arange(10) % 4)
-    read = lgm.LatentGaussianModel.from_pymc(model)
+    read = lgm.read(model)
     assert read.theta_names == ("s",)
     assert max(read.check(5).values()) < 1e-7
     assert read.prior(np.array([-1.0])) is None
@@ -393,7 +393,7 @@ def test_a_gaussian_sigma_is_a_hyperparameter(quick):
 def error_of_evidence(name):
     """Against log p(y, theta) of PyMC's density, a quadratic in the latents (normal noise)."""
     model = built(name, "normal")
-    read = lgm.LatentGaussianModel.from_pymc(model)
+    read = lgm.read(model)
     logp, start = model.compile_logp(), model.initial_point()
     latents = [n for n in start if n in read.latents]
     rng, errors = np.random.default_rng(6), []
@@ -470,7 +470,7 @@ def test_the_default_agrees_with_nuts(form):
 
 @pytest.mark.parametrize("name", ["trend_with_a_line", "interaction"])
 def test_the_gradient_of_an_evidence(name, monkeypatch, quick):
-    read = lgm.LatentGaussianModel.from_pymc(built(name, "normal"))
+    read = lgm.read(built(name, "normal"))
     rng = np.random.default_rng(8)
     theta, h = 0.3 * rng.standard_normal(read.p), 1e-5
     n = read.form.n
@@ -505,8 +505,8 @@ def test_a_copy_is_the_same_model_and_another_structure_is_another(quick):
     prints = [fingerprint(each) for each in models]
     assert prints[0] == prints[1] != prints[2]
     copy = clone_model(models[0])
-    assert max(lgm.LatentGaussianModel.from_pymc(copy).check(3).values()) < 1e-7
-    assert lgm.LatentGaussianModel.from_pymc(pm.do(models[0], {"s": 1.0})).p == 0
+    assert max(lgm.read(copy).check(3).values()) < 1e-7
+    assert lgm.read(pm.do(models[0], {"s": 1.0})).p == 0
 
 
 def test_a_normal_sigma_is_no_mean(quick):
@@ -514,7 +514,7 @@ def test_a_normal_sigma_is_no_mean(quick):
     with pm.Model() as model:
         x = gmrf.RandomWalk("x", 1, pm.Normal("s", 5.0, 0.1), shape=5)
         pm.Poisson("y", pm.math.exp(x), observed=np.arange(5))
-    read = lgm.LatentGaussianModel.from_pymc(model)
+    read = lgm.read(model)
     assert list(read.latents) == ["x_constrained__"]
     assert max(read.check(3).values()) < 1e-7
 
@@ -524,7 +524,7 @@ def test_another_transform_is_refused(quick):
         x = gmrf.RandomWalk("x", 1, pm.HalfNormal("s"), shape=5, default_transform=None)
         pm.Poisson("y", pm.math.exp(x), observed=np.arange(5))
         with pytest.raises(ValueError, match="with a transform other than its own"):
-            lgm.LatentGaussianModel.from_pymc()
+            lgm.read()
 
 
 # Wrong on purpose

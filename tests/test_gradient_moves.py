@@ -434,8 +434,8 @@ def test_a_covariance_without_a_gradient_is_known():
     with pm.Model() as model:
         f = pm.MvNormal("f", mu=np.zeros(2), cov=opaque(pm.HalfNormal("eta")))
         lgm.Probit("y", f=f, observed=[0, 1])
-    opaque_reader = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    opaque_reader = lgm.read(model, compile_kwargs=QUICK)
     assert not opaque_reader.has_theta_gradient
     assert opaque_reader.has_gradient
-    other = lgm.LatentGaussianModel.from_pymc(listed("student_t"), compile_kwargs=QUICK)
+    other = lgm.read(listed("student_t"), compile_kwargs=QUICK)
     assert other.has_theta_gradient

@@ -281,7 +281,7 @@ def log_prior(theta):
 
 def test_its_density_is_that_of_the_bound(twin):
     logp, rng = twin.compile_logp(), np.random.default_rng(5)
-    ours = lgm.LatentGaussianModel.from_pymc(twin)
+    ours = lgm.read(twin)
     assert "2 inducing variables: samples the optimal variational posterior" in repr(ours)
     points = [(rng.standard_normal(3), rng.standard_normal(2)) for _ in range(3)]
     # To and fro: what is kept of a theta is that of this theta.
@@ -299,7 +299,7 @@ def test_its_density_is_that_of_the_bound(twin):
 @pytest.mark.parametrize("stale", ["V", "densities"])
 def test_what_is_kept_of_another_theta_is_noticed(twin, stale, monkeypatch, dies):
     """V, or the densities' part of theta, stays what it was at the first theta."""
-    ours, v = lgm.LatentGaussianModel.from_pymc(twin), np.array([0.4, -1.0])
+    ours, v = lgm.read(twin), np.array([0.4, -1.0])
     inducing = ours.form.kept
     if stale == "V":
         maps = inducing.maps(np.zeros(3))
@@ -355,7 +355,7 @@ def test_rows_of_V_are_made_in_parts(parts, monkeypatch):
         cov = pm.gp.cov.Matern32(1, ls=0.8) if parts else OfDistanceToTheMean(1)
         f = lgm.gp.SparseLatent(cov_func=eta**2 * cov).prior("f", inputs, Xu=Xu)
         lgm.Probit("y", f=f, observed=np.arange(30) % 2)
-    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    ours = lgm.read(model, compile_kwargs=QUICK)
     monkeypatch.setattr(
         rows._Rows, "__call__", lambda self, *at: asked.append(at[1:]) or call(self, *at)
     )
@@ -385,7 +385,7 @@ def test_what_densities_read_of_theta_is_made_of_the_V_that_is_known(monkeypatch
 
     kept = None
     monkeypatch.setattr(inducing_form, "maps_by_rows", watched)
-    lgm.LatentGaussianModel.from_pymc(twin, compile_kwargs=QUICK)
+    lgm.read(twin, compile_kwargs=QUICK)
     assert solved == [0, 0, 0]
 
 
@@ -423,7 +423,7 @@ def dense(inputs, y, log_eta):
 @pytest.mark.slow
 def test_with_all_points_each_theta_has_the_evidence_and_f_of_the_process():
     inputs, y, made = all_points()
-    ours = lgm.LatentGaussianModel.from_pymc(made)
+    ours = lgm.read(made)
     for log_eta in (-1.0, 0.2, 1.2):
         right, mean, variance = dense(inputs, y, log_eta)
         at = AtTheta.of(ours, np.array([log_eta]))
@@ -492,7 +492,7 @@ def test_a_variable_of_another_step_moves_what_is_kept():
         f = gp.prior("f", X[:, None], Xu=Z[:, None])
         y = np.array([0.3, -1.0, 2.0])
         lgm.gp.Expected("y", lambda f, s: pm.Normal.dist(f, s), f, scale, observed=y)
-    ours = lgm.LatentGaussianModel.from_pymc(model, theta=[scale])
+    ours = lgm.read(model, theta=[scale])
     logp, v = model.compile_logp(), np.array([0.4, -1.0])
     for eta_log in (0.0, 0.8, 0.0):
         point = {"eta_log__": eta_log, "scale_log__": 0.2, "f_u_rotated_": v}
@@ -526,7 +526,7 @@ def test_every_likelihood_reads_a_projected_f(name):
 @pytest.mark.slow
 def test_what_another_step_owns_is_read_where_theta_hides_it(twin):
     """The amplitude is beside theta in V, and in the variance that is kept of a theta."""
-    ours = lgm.LatentGaussianModel.from_pymc(twin, theta=[twin["mu"], twin["ls"]])
+    ours = lgm.read(twin, theta=[twin["mu"], twin["ls"]])
     assert ours.other_names == ("eta_log__",)
     v, theta = np.array([0.4, -1.0]), np.array([1.0, 0.2])
     for eta_log in (-0.4, 0.5, -0.4):
@@ -680,11 +680,11 @@ def test_repeated_points_are_taken_as_far_as_jitter_goes():
     with pm.Model() as model:
         lgm.Probit("y", f=sparse(points=np.array([[0.2], [0.2]])), observed=[0, 1, 1])
     assert np.isfinite(model.compile_logp()(model.initial_point()))
-    lgm.LatentGaussianModel.from_pymc(model)
+    lgm.read(model)
     with pm.Model() as model:
         lgm.Probit("y", f=sparse(points=np.array([[0.2], [0.2]]), jitter=-1e-3), observed=[0, 1, 1])
     with pytest.raises(ValueError, match=r"inducing points .* not positive definite"):
-        lgm.LatentGaussianModel.from_pymc(model)
+        lgm.read(model)
 
 
 def test_a_likelihood_that_takes_a_number_refuses_it():
@@ -717,7 +717,7 @@ def test_a_process_beside_it_is_refused():
         g = pm.MvNormal("g", np.zeros(3), np.eye(3))
         lgm.Probit("y", f=f + g, observed=[0, 1, 1])
     with pytest.raises(ValueError, match="cannot be combined"):
-        lgm.LatentGaussianModel.from_pymc(model)
+        lgm.read(model)
 
 
 def test_a_density_of_the_inducing_variables_themselves_is_refused():
@@ -726,7 +726,7 @@ def test_a_density_of_the_inducing_variables_themselves_is_refused():
         pm.Potential("p", -(model["f_u_rotated_"] ** 2).sum())
         lgm.Probit("y", f=f, observed=[0, 1, 1])
     with pytest.raises(ValueError, match="themselves"):
-        lgm.LatentGaussianModel.from_pymc(model)
+        lgm.read(model)
 
 
 @pytest.mark.slow
@@ -734,7 +734,7 @@ def test_coefficients_beside_it_are_hyperparameters():
     with pm.Model() as model:
         beta = pm.Normal("beta")
         lgm.Probit("y", f=sparse() + beta * X, observed=[0, 1, 1])
-    assert lgm.LatentGaussianModel.from_pymc(model).theta_names == ("beta",)
+    assert lgm.read(model).theta_names == ("beta",)
 
 
 @pytest.mark.mutant

@@ -96,7 +96,7 @@ def with_noise(make, likelihood="counts"):
 @pytest.mark.fast("read_again")
 @pytest.mark.parametrize("make", INTEGRATED, ids=lambda make: make.__name__)
 def test_effects_are_integrated_out_and_the_rest_is_as_pymc_says(make):
-    read = lgm.LatentGaussianModel.from_pymc(with_noise(make))
+    read = lgm.read(with_noise(make))
     assert isinstance(read.form, SumPredictor)
     assert "integrated out" in repr(read)
     assert read.rank == N + 4
@@ -118,7 +118,7 @@ def test_a_density_too_sharp_for_a_quadrature_keeps_its_effects(name):
     """It would err by up to 0.6 nats per observation."""
     with pm.Model() as model:
         SHARP[name](scaled())
-    read = lgm.LatentGaussianModel.from_pymc(model)
+    read = lgm.read(model)
     assert read.is_log_concave
     assert "integrated out" not in repr(read)
     assert max(read.check(3).values()) < 1e-8
@@ -127,7 +127,7 @@ def test_a_density_too_sharp_for_a_quadrature_keeps_its_effects(name):
 def error_of_evidence(make):
     """Largest error of log p(y, theta) beside brute force: observations are normal."""
     model = with_noise(make, "normal")
-    read = lgm.LatentGaussianModel.from_pymc(model)
+    read = lgm.read(model)
     brute, rng, start = Brute(model, read.latents), np.random.default_rng(3), model.initial_point()
     errors = []
     for _ in range(3):
@@ -160,7 +160,7 @@ def of_two():
 @pytest.mark.fast("of_two")
 @pytest.mark.parametrize("make", [in_the_mean_of_another, of_two])
 def test_effects_that_are_read_otherwise_stay(make):
-    read = lgm.LatentGaussianModel.from_pymc(with_noise(make))
+    read = lgm.read(with_noise(make))
     assert "effect (12): independent" in repr(read)
     assert max(read.check(5).values()) < 1e-8
 
@@ -169,7 +169,7 @@ def test_effects_stay_if_the_likelihood_is_not_log_concave():
     """They could not be drawn by rejection."""
     with pm.Model() as model:
         pm.StudentT("y", nu=4, mu=scaled(), sigma=1.0, observed=Y)
-    read = lgm.LatentGaussianModel.from_pymc(model)
+    read = lgm.read(model)
     assert "integrated out" not in repr(read)
 
 
@@ -177,13 +177,13 @@ def test_effects_stay_if_an_observation_reads_two():
     with pm.Model() as model:
         eta = scaled()
         pm.Normal("y", eta[:-1] + eta[1:], 1.0, observed=Y[1:])
-    read = lgm.LatentGaussianModel.from_pymc(model)
+    read = lgm.read(model)
     assert "integrated out" not in repr(read)
 
 
 def test_effects_stay_if_theta_moves_by_the_gradient_of_the_evidence(monkeypatch):
     monkeypatch.setattr(module, "MANY_HYPERPARAMETERS", 2)
-    read = lgm.LatentGaussianModel.from_pymc(with_noise(scaled))
+    read = lgm.read(with_noise(scaled))
     assert "integrated out" not in repr(read)
     assert read.has_evidence_gradient
 

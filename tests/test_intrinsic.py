@@ -51,7 +51,7 @@ def test_its_prior_is_the_models():
         scale = pm.HalfNormal("scale")
         phi = pm.ICAR("phi", W=W, sigma=0.7)
         pm.Poisson("y", pm.math.exp(scale * phi), observed=Y)
-    ours, logp = lgm.LatentGaussianModel.from_pymc(model), model.compile_logp()
+    ours, logp = lgm.read(model), model.compile_logp()
     rng, differences = np.random.default_rng(1), []
     for theta in (np.array([0.0]), np.array([-1.0])):
         for phi in 0.3 * rng.standard_normal((3, 6)):
@@ -66,7 +66,7 @@ def test_its_prior_is_the_models():
 def test_the_sum_of_structured_and_unstructured_effects_is_one_vector(monkeypatch):
     """If it is not read as a sum."""
     monkeypatch.setattr(SumPredictor, "of", lambda setting: None)
-    ours = lgm.LatentGaussianModel.from_pymc(besag_york_mollie())
+    ours = lgm.read(besag_york_mollie())
     assert ours.theta_names == ("sigma_log__", "rho_logodds__")
     sigma, rho = 0.8, 1.0 / (1.0 + math.exp(-0.4))
     Q = np.diag(W.sum(axis=1)) - W + 1.0 / (6 * 0.001) ** 2
@@ -99,7 +99,7 @@ def test_a_random_scale_is_refused():
         phi = pm.ICAR("phi", W=W, sigma=sigma)
         pm.Poisson("y", pm.math.exp(phi), observed=Y)
     with pytest.raises(ValueError, match=r"leaves out -\(n - 1\) log\(sigma\)") as error:
-        lgm.LatentGaussianModel.from_pymc(model)
+        lgm.read(model)
     # What to write instead is the model of `besag_york_mollie`.
     assert "Write pm.ICAR('phi', W=W), and multiply it by the scale" in str(error.value)
     assert "sigma * (pm.math.sqrt(1 - rho) * theta + pm.math.sqrt(rho / s) * phi)" in str(
@@ -129,7 +129,7 @@ def test_a_map_in_parts_is_refused():
         phi = pm.ICAR("phi", W=RIVER)
         pm.Poisson("y", pm.math.exp(phi), observed=Y)
     with pytest.raises(ValueError, match=r"3 connected parts, of 3, 2, 1 areas"):
-        lgm.LatentGaussianModel.from_pymc(model)
+        lgm.read(model)
 
 
 # Maps

@@ -61,7 +61,7 @@ def built(name):
 @pytest.mark.fast("latent_kron", "kronecker_normal")
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_read_is_what_pymc_says(name, quick):
-    read = lgm.LatentGaussianModel.from_pymc(built(name))
+    read = lgm.read(built(name))
     assert isinstance(read.form, OneVector if name == "kronecker_normal" else LinearPredictor)
     assert max(read.check(10).values()) < 1e-8
 
@@ -77,13 +77,13 @@ def test_a_product_in_another_order_is_no_grid(quick):
         across = second.dot(first.dot(v.reshape((4, 3))).reshape((3, 4)))
         pm.Poisson("y", pm.math.exp(across.flatten()), observed=np.arange(12) % 4)
     assert kronecker.kronecker_product(model["v"], [model["y"]]) is None
-    assert max(lgm.LatentGaussianModel.from_pymc(model).check(3).values()) < 1e-6
+    assert max(lgm.read(model).check(3).values()) < 1e-6
 
 
 @pytest.mark.mutant
 def test_axes_in_the_wrong_order_are_noticed(monkeypatch, dies, quick):
     monkeypatch.setattr(kronecker, "reduce", lambda product, covs: reduce(product, covs[::-1]))
-    read = lgm.LatentGaussianModel.from_pymc(built("latent_kron"))
+    read = lgm.read(built("latent_kron"))
     point = read.audit.prior_points(0, 1)[0]
     worst = max(each.relative for each in read.audit.differences(point, moments=True))
     dies("kronecker: axes in the wrong order", worst, above=1e-6)

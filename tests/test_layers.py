@@ -139,6 +139,6 @@ def test_a_first_layer_in_the_covariance_of_the_second_is_a_hyperparameter(white
         gp = pm.gp.Latent(cov_func=cov)
         f = gp.prior("f", first[:, None], reparameterize=whitened)
         lgm.Probit("y", f=f, observed=[0, 1, 1, 0])
-    read = lgm.LatentGaussianModel.from_pymc(model)
+    read = lgm.read(model)
     assert read.theta_names == ("first_rotated_",)
     assert read.latent == ("f_rotated_" if whitened else "f")

@@ -32,7 +32,7 @@ def spread_beyond_a_threshold() -> pm.Model:
 
 
 def test_elements_that_are_equal_by_chance_are_not_one() -> None:
-    ours = lgm.LatentGaussianModel.from_pymc(spread_beyond_a_threshold(), compile_kwargs=QUICK)
+    ours = lgm.read(spread_beyond_a_threshold(), compile_kwargs=QUICK)
     assert list(ours.latents) == ["b", "c"]
     ours.check(draws=3)
 
@@ -44,7 +44,7 @@ def test_elements_that_are_equal_in_a_draw_are_noticed(monkeypatch: Any, dies: A
         return bool(counts.max() >= MOST)
 
     monkeypatch.setattr(hyperparameters, "_is_shared", drawn)
-    ours = lgm.LatentGaussianModel.from_pymc(spread_beyond_a_threshold(), compile_kwargs=QUICK)
+    ours = lgm.read(spread_beyond_a_threshold(), compile_kwargs=QUICK)
     dies("left: equal in a draw", float(list(ours.latents) != ["b", "c"]), above=0.5)
 
 
@@ -69,7 +69,7 @@ def test_a_composed_transform_of_effects_that_sum_to_zero_is_refused(also: bool)
         b = pm.Normal("b", 0.0, 1.0, shape=5) if also else 0.0
         pm.Poisson("y", pm.math.exp((z + b)[GROUP]), observed=GROUP)
     with pytest.raises(ValueError, match=r"'z' is Gaussian .* a transform other than PyMC's own"):
-        lgm.LatentGaussianModel.from_pymc(model)
+        lgm.read(model)
 
 
 def test_a_flat_prior_has_no_draw_and_needs_none() -> None:
@@ -77,7 +77,7 @@ def test_a_flat_prior_has_no_draw_and_needs_none() -> None:
         b, c = pm.Normal("b", 0.0, 1.0, shape=5), pm.Normal("c", 0.0, 1.0, shape=2)
         spread = pm.Flat("level") + c[HALF]
         pm.Normal("y", b[GROUP], pm.math.exp(spread), observed=np.sin(np.arange(N)))
-    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    ours = lgm.read(model, compile_kwargs=QUICK)
     assert list(ours.latents) == ["b"]
 
 
@@ -87,7 +87,7 @@ def test_few_effects_with_a_penalty_on_their_sum_are_latent() -> None:
         b = pm.Normal("b", 0, pm.HalfNormal("s"), shape=4)
         pm.Poisson("y", pm.math.exp(b[np.arange(8) % 4]), observed=np.arange(8) % 3)
         pm.Potential("penalty", -10.0 * b.sum() ** 2)
-    read = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    read = lgm.read(model, compile_kwargs=QUICK)
     assert read.latents == ("b",)
     assert (read.n, read.rank) == (5, 4)
     assert max(read.check(draws=3).values()) < 1e-9

@@ -78,7 +78,7 @@ def named(model, *names):
 
 
 @pytest.mark.parametrize("build", CASES, ids=lambda make: make.__name__)
-@pytest.mark.parametrize("read", [lgm.PseudoMarginal, lgm.LatentGaussianModel.from_pymc])
+@pytest.mark.parametrize("read", [lgm.PseudoMarginal, lgm.read])
 def test_it_is_refused_by_name(build, read):
     with pm.Model() as model:
         build()
@@ -93,7 +93,7 @@ def test_series_beside_a_process_are_latent_with_it(build):
     """They were hyper-parameters in silence, and then refused."""
     with pm.Model() as model:
         build()
-    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    ours = lgm.read(model, compile_kwargs=QUICK)
     assert "b" in ours.latents
     assert max(ours.check(draws=3).values()) < 1e-6
 
@@ -123,9 +123,7 @@ def test_who_names_it_gets_it():
     assert [v.name for v in step.vars] == ["f"]
     step = lgm.ASIS(named(model, "f", "eta_f", "b"), model=model, compile_kwargs=QUICK)
     assert {v.name for v in step.vars} == {"f", "eta_f_log__", "b"}
-    ours = lgm.LatentGaussianModel.from_pymc(
-        model, theta=named(model, "eta_f", "b"), compile_kwargs=QUICK
-    )
+    ours = lgm.read(model, theta=named(model, "eta_f", "b"), compile_kwargs=QUICK)
     assert ours.p == 21
 
 
@@ -139,7 +137,7 @@ def test_a_few_are_hyper_parameters_and_said(size, caplog):
         f = pm.gp.Latent(cov_func=cov).prior("f", np.eye(4)[:, :3], reparameterize=False)
         pm.Poisson("y", pm.math.exp(f), observed=[1, 0, 2, 1])
     with caplog.at_level(logging.INFO, "pymc.lgm"):
-        ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+        ours = lgm.read(model, compile_kwargs=QUICK)
     assert ours.p == size
     found = [each.message for each in caplog.records if "log_ls" in each.message]
     assert len(found) == (size > 1)

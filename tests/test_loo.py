@@ -213,7 +213,7 @@ def with_noise(make):
 
 def in_closed_form(model, idata, form):
     """Mean and standard deviation of y_k given y_-k and theta, (draws, n), and its density."""
-    read = lgm.LatentGaussianModel.from_pymc(model, integrates=False)
+    read = lgm.read(model, integrates=False)
     assert form in type(read.form).__name__
     points = Points(model, {k: v.values for k, v in idata["posterior"].items()})
     y = read.observed["y"].data

@@ -315,7 +315,7 @@ def binary(way="at", mesh=SMALL, points=POINTS):
 @pytest.mark.fast("at", "sparse.dot")
 @pytest.mark.parametrize("way", ["at", "dense", "structured_dot", "sparse.dot"])
 def test_every_product_is_read_as_a_sparse_sum(way, quick):
-    read = lgm.LatentGaussianModel.from_pymc(binary(way))
+    read = lgm.read(binary(way))
     assert isinstance(read.form, SumPredictor)
     assert [each.kind for each in read.form._readers] == ["matern", "independent"]
     assert read.form.layout.columns.size <= 4 * len(POINTS)
@@ -332,7 +332,7 @@ def test_a_field_that_leaves_nothing_sparse(is_read, monkeypatch, quick):
         of_all = np.cos(np.outer(np.arange(5), np.arange(SMALL.n)))
         eta = u if is_read == "itself" else pt.dot(of_all, u)
         pm.Poisson("y", pm.math.exp(eta), observed=np.arange(eta.type.shape[0]) % 3)
-    read = lgm.LatentGaussianModel.from_pymc(model)
+    read = lgm.read(model)
     assert not isinstance(read.form, SumPredictor)
     assert max(read.check(5).values()) < 1e-7
 
@@ -341,7 +341,7 @@ def test_a_field_that_densities_read_itself(quick):
     with pm.Model() as model:
         u = gmrf.Matern("u", SMALL, range=pm.LogNormal("range"), sigma=0.7)
         pm.Poisson("y", pm.math.exp(u), observed=np.arange(SMALL.n) % 3)
-    read = lgm.LatentGaussianModel.from_pymc(model)
+    read = lgm.read(model)
     assert max(read.check(5).values()) < 1e-8
 
 
@@ -351,7 +351,7 @@ def test_a_field_beside_a_walk_is_one_sum(quick):
         walk = gmrf.RandomWalk("walk", 2, pm.LogNormal("s"), shape=6)
         eta = pm.Normal("b0", 0, 2) + SMALL.at(POINTS, u) + walk[np.arange(12) // 2]
         pm.Poisson("y", pm.math.exp(eta), observed=np.arange(12) % 3)
-    read = lgm.LatentGaussianModel.from_pymc(model)
+    read = lgm.read(model)
     assert isinstance(read.form, SumPredictor)
     assert max(read.check(5).values()) < 1e-8
 
@@ -371,7 +371,7 @@ def test_a_range_that_is_not_positive_is_named(quick):
         pm.Poisson("y", pm.math.exp(SMALL.at(POINTS, u)), observed=np.arange(12))
         message = "range or the sigma of 'u' is not positive and finite at the starting point"
         with pytest.raises(ValueError, match=message):
-            lgm.LatentGaussianModel.from_pymc()
+            lgm.read()
 
 
 def test_the_evidence_is_that_of_dense_algebra(quick):
@@ -381,7 +381,7 @@ def test_the_evidence_is_that_of_dense_algebra(quick):
         u = gmrf.Matern("u", SMALL, range=pm.LogNormal("range"), sigma=pm.LogNormal("sigma"))
         eta = pm.Normal("b0", 0, 2) + SMALL.at(POINTS, u)
         pm.Normal("y", eta, pm.LogNormal("noise"), observed=y)
-    read = lgm.LatentGaussianModel.from_pymc(model)
+    read = lgm.read(model)
     A = SMALL.projector(POINTS).toarray()
     for reach, sigma in PAIRS:
         theta = np.log([reach, sigma, 0.5])

@@ -67,8 +67,7 @@ def build(likelihood, whole=True):
 def test_missing_observations_leave_nothing_behind(likelihood, rng):
     """Neither in theta nor in the likelihood."""
     ours, theirs = (
-        lgm.LatentGaussianModel.from_pymc(build(likelihood, whole), compile_kwargs=QUICK)
-        for whole in (True, False)
+        lgm.read(build(likelihood, whole), compile_kwargs=QUICK) for whole in (True, False)
     )
     assert ours.theta_names == ("s_log__",)
     assert [name.removesuffix("_log__") for name in ours.missing] == ["y_unobserved"]
@@ -80,7 +79,7 @@ def test_missing_observations_leave_nothing_behind(likelihood, rng):
 
 def pvalue(likelihood, rng, draws=1000):
     """That of draws of the two against their law; of counts by their randomized ranks."""
-    ours = lgm.LatentGaussianModel.from_pymc(build(likelihood), compile_kwargs=QUICK)
+    ours = lgm.read(build(likelihood), compile_kwargs=QUICK)
     f, theta = np.array([0.3, -0.5, 0.1, 0.0, 0.9, 0.2]), np.array([-0.2])
     (name,) = ours.missing
     values = np.array([ours.missing_of(rng, theta, {"f": f})[name] for _ in range(draws)])
@@ -132,7 +131,7 @@ def test_what_a_density_reads_is_not_missing():
         z = pm.Normal("z", f[0], 1.0)
         pm.Poisson("y", pm.math.exp(f), observed=np.ones(6, dtype=int))
         pm.Potential("low", -pm.math.exp(z))
-    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    ours = lgm.read(model, compile_kwargs=QUICK)
     assert ours.missing == ()
 
 
@@ -143,7 +142,7 @@ def test_a_support_that_a_transform_restricts_is_sampled():
         ordered = pm.distributions.transforms.ordered
         pm.Normal("cuts", 0.0, s, shape=3, transform=ordered, initval=[-1.0, 0.0, 1.0])
         pm.Poisson("y", pm.math.exp(s * f), observed=np.ones(6, dtype=int))
-    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    ours = lgm.read(model, compile_kwargs=QUICK)
     assert ours.missing == ()
     assert ours.theta_names == ("s_log__", "cuts_ordered__")
 
@@ -153,7 +152,7 @@ def test_a_prediction_in_the_model_is_drawn_too():
         f = pm.MvNormal("f", np.zeros(6), COV)
         pm.Poisson("y", pm.math.exp(f), observed=np.ones(6, dtype=int))
         pm.StudentT("tomorrow", nu=4, mu=f[5], sigma=0.5)
-    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    ours = lgm.read(model, compile_kwargs=QUICK)
     assert ours.missing == ("tomorrow",)
     assert ours.theta_names == ()
 
@@ -171,7 +170,7 @@ def test_areas_without_an_observation_stay_sparse(ours, rng):
                 lgm.LogGaussianCox("y", f=eta[which], observed=y)
             else:
                 pm.Poisson("y", pm.math.exp(eta)[which], observed=y)
-        return lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+        return lgm.read(model, compile_kwargs=QUICK)
 
     masked, seen = read(Y, slice(None)), read(Y[SEEN].data, np.flatnonzero(SEEN))
     assert isinstance(masked.form, SumPredictor)
@@ -210,7 +209,7 @@ def test_a_series_with_gaps_has_the_posterior_of_what_is_seen(with_level, y):
     laws = []
     for whole in (True, False):
         model = series(whole, with_level, y)
-        ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+        ours = lgm.read(model, compile_kwargs=QUICK)
         assert ours.missing == (("y_unobserved",) if whole else ())
         at = AtTheta.of(ours, np.array([-0.3]))
         assert isinstance(at.prior, SumPrior if with_level else BandedPrior)
@@ -287,7 +286,7 @@ def test_what_nothing_reads_is_left_out_only_if_it_integrates_to_one(unread):
         f = pm.MvNormal("f", np.zeros(6), COV)
         unread(b, s)
         pm.Normal("y", f * pm.math.exp(b), s, observed=np.ones(6))
-    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    ours = lgm.read(model, compile_kwargs=QUICK)
     (name,) = [v.name for v in model.value_vars if v.name.startswith("z")]
     assert (name in ours.missing) == INTEGRATED[unread]
     assert (name in ours.theta_names) != INTEGRATED[unread]
@@ -302,7 +301,7 @@ def test_a_prediction_whose_mean_is_latent_is_drawn_back():
         delta = pm.Normal("delta", d, s, shape=4)
         pm.Poisson("y", pm.math.exp(delta[group]), observed=y)
         pm.Normal("delta_new", d, s)
-    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    ours = lgm.read(model, compile_kwargs=QUICK)
     assert ours.missing == ("delta_new",)
     step, drawn = lgm.PseudoMarginal(model=model, compile_kwargs=QUICK, rng=1), []
     point = model.initial_point()

@@ -208,7 +208,7 @@ def shared(name):
 @cache
 def read(name):
     """Once: what a model's functions are does not depend on who calls them."""
-    return lgm.LatentGaussianModel.from_pymc(shared(name), compile_kwargs=QUICK)
+    return lgm.read(shared(name), compile_kwargs=QUICK)
 
 
 COUPLED = {
@@ -449,7 +449,7 @@ def test_what_a_mean_shares_with_a_covariance_is_a_hyperparameter():
         cov = pm.math.exp(a) * pm.gp.cov.Matern32(1, ls=1.0)
         gp = pm.gp.Latent(mean_func=pm.gp.mean.Constant(a), cov_func=cov)
         observe(gp.prior("f", X, reparameterize=False))
-        ours = lgm.LatentGaussianModel.from_pymc(compile_kwargs=QUICK)
+        ours = lgm.read(compile_kwargs=QUICK)
     assert (ours.latents, ours.theta_names) == (("f",), ("a",))
 
 
@@ -492,7 +492,7 @@ class Given:
 def coefficient_given_f():
     """Mean and standard deviation of the one coefficient, drawn and by the joint law's algebra."""
     with build("process_and_intercept"):
-        ours = lgm.LatentGaussianModel.from_pymc(compile_kwargs=QUICK)
+        ours = lgm.read(compile_kwargs=QUICK)
     theta = np.array([0.3, -0.2])  # logarithms of the length-scale and of s, by name
     prior, f = ours.prior(theta), np.array([0.9, -0.4, 1.3, 0.2])
     k = ours.latents.index("a")
@@ -571,7 +571,7 @@ def test_other_steps_own_what_a_predictor_reads():
 def latents_of(build, **kwargs):
     with pm.Model() as model:
         build()
-    return lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK, **kwargs).latents
+    return lgm.read(model, compile_kwargs=QUICK, **kwargs).latents
 
 
 def scale_that_is_normal():
@@ -658,7 +658,7 @@ def test_a_range_that_moves_with_theta_is_that_of_the_latents():
 
     with pm.Model() as model:
         inducing_points()
-    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    ours = lgm.read(model, compile_kwargs=QUICK)
     assert (ours.latents, ours.rank) == (("u",), 2)
     assert max(ours.check(draws=3).values()) < 1e-6
 
@@ -670,7 +670,7 @@ def test_a_coefficient_may_begin_at_zero(initval):
     with pm.Model() as model:
         beta = pm.Normal("beta", initval=initval)
         observe(beta * pm.Normal("u", shape=2)[GROUP])
-    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    ours = lgm.read(model, compile_kwargs=QUICK)
     assert ours.latents == ("u",)
     assert max(ours.check(draws=3).values()) < 1e-6
 
@@ -813,7 +813,7 @@ def test_effects_of_thousands_of_observations_make_no_dense_matrix():
         eta = pm.Normal("a") + pm.Normal("beta") * rng.standard_normal(n) + effects
         pm.Poisson("y", pm.math.exp(eta), observed=rng.poisson(1, n))
     tracemalloc.start()
-    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    ours = lgm.read(model, compile_kwargs=QUICK)
     here = AtTheta.of(ours, np.zeros(2))
     _, g, W, _ = here.likelihood(here.prior.mean)
     posterior = here.prior.condition(W).differentiable()
@@ -842,7 +842,7 @@ def test_a_smooth_process_by_basis_functions_has_all_its_coefficients():
         cov = scale**2 * pm.gp.cov.ExpQuad(1, ls=length)
         f = pm.gp.HSGP(m=[20], c=1.5, cov_func=cov).prior("f", rows)
         pm.Poisson("y", pm.math.exp(f), observed=np.arange(30) % 4)
-    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    ours = lgm.read(model, compile_kwargs=QUICK)
     assert ours.rank == 20
     assert max(ours.check(draws=5).values()) < 1e-9
 
@@ -855,7 +855,7 @@ def test_a_sparse_matrix_of_numbers_is_one_of_the_rules(product):
         x = pm.Normal("x", 0.0, pm.HalfNormal("s"), shape=3)
         read = getattr(sparse, product)(sparse.as_sparse_or_tensor_variable(A), x[:, None])
         pm.Poisson("y", pm.math.exp(read[:, 0]), observed=COUNTS)
-    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    ours = lgm.read(model, compile_kwargs=QUICK)
     assert ours.latents == ("x",)
     x = np.array([0.3, -0.2, 1.1])
     at = ours.f_of(np.zeros(1), {"s_log__": np.zeros(()), "x": x})

@@ -127,7 +127,7 @@ def test_columns_are_read_as_a_list_of_processes_is():
             else:
                 f = [gp.prior(f"f{c}", x) for c, gp in enumerate(gps)]
             lgm.Softmax("y", f=f, observed=labels)
-        read.append(lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK))
+        read.append(lgm.read(model, compile_kwargs=QUICK))
     assert "f (7 × 2) by 8 random features" in repr(read[0])
     columns, several = read
     theta = np.array([0.3])

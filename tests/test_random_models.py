@@ -152,7 +152,7 @@ class Pymc:
 
 def read_model(made: RandomModel) -> lgm.LatentGaussianModel:
     """What the package reads."""
-    return lgm.LatentGaussianModel.from_pymc(made.model, initial_point=made.start)
+    return lgm.read(made.model, initial_point=made.start)
 
 
 def differences(made: RandomModel, rng: np.random.Generator) -> Iterator[Difference]:
@@ -425,7 +425,7 @@ def test_a_range_that_may_be_another_beyond_a_threshold_is_held_by_the_latent_va
         a, b = pm.Normal("a", shape=2), pm.Normal("b", shape=2)
         eta = pt.switch(x > change, a[g], b[g])
         pm.Poisson("y", pm.math.exp(eta), observed=np.arange(8))
-    read = lgm.LatentGaussianModel.from_pymc(model)
+    read = lgm.read(model)
     assert max(read.check(draws=20).values()) < TOLERANCE
 
 
@@ -433,7 +433,7 @@ def test_a_factor_that_may_be_zero_for_long_is_held_by_the_latent_variables() ->
     with pm.Model() as model:
         t, z = pm.Normal("t", 0, 1, initval=0.5), pm.Normal("z", shape=4)
         pm.Poisson("y", pm.math.exp(pm.math.maximum(t, 0) * z), observed=np.arange(4))
-    read = lgm.LatentGaussianModel.from_pymc(model)
+    read = lgm.read(model)
     assert max(read.check(draws=20).values()) < TOLERANCE
 
 
@@ -445,7 +445,7 @@ def test_what_may_jump_is_read_beside_an_effect_for_each_observation() -> None:
         b, eps = pm.Normal("b", shape=2), pm.Normal("eps", 0, s, shape=8)
         eta = pt.switch(x > change, b[g], 0.0) + eps
         pm.Poisson("y", pm.math.exp(eta), observed=np.arange(8))
-    read = lgm.LatentGaussianModel.from_pymc(model)
+    read = lgm.read(model)
     assert max(read.check(draws=20).values()) < TOLERANCE
 
 
@@ -456,7 +456,7 @@ def test_a_variable_that_is_multiplied_by_zero_is_refused_by_name() -> None:
         a = pm.Normal("a")
         pm.Poisson("y", pm.math.exp(a * (x - x.mean())), observed=[1, 2, 0])
     with pytest.raises(ValueError, match="does not depend on 'a'"):
-        lgm.LatentGaussianModel.from_pymc(model)
+        lgm.read(model)
 
 
 @pytest.mark.fast("walk")
@@ -469,7 +469,7 @@ def test_a_series_with_a_negative_scale_has_no_prior(make: str) -> None:
         else:
             f = pm.GaussianRandomWalk("f", 0, s, init_dist=first, steps=5)
         pm.Poisson("y", pm.math.exp(a + f), observed=np.arange(6))
-    read = lgm.LatentGaussianModel.from_pymc(model)
+    read = lgm.read(model)
     proper, improper = (read.prior(np.array([s])) for s in (0.5, -0.5))
     assert proper is not None
     assert proper.is_proper
@@ -483,7 +483,7 @@ def test_the_audit_draws_what_has_a_start_of_its_own() -> None:
         flat, c = pm.Flat("flat", initval=1.0), pm.Normal("c", 0, 1, initval=5.0)
         b = pm.Normal("b", c, pm.Normal("s", 0.5, 1, initval=3.0), shape=3)
         pm.Poisson("y", pm.math.exp(b + flat), observed=[1, 2, 3])
-    points = lgm.LatentGaussianModel.from_pymc(model).audit.prior_points(0, 3)
+    points = lgm.read(model).audit.prior_points(0, 3)
     for name, start in (("c", 5.0), ("s", 3.0)):
         assert len({start, *(float(point[name]) for point in points)}) == 4
 

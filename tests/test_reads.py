@@ -187,7 +187,7 @@ def test_ordered_logistic_reads_one_element(two: bool) -> None:
         pm.OrderedLogistic(
             "y", eta=pm.Normal("b", 0, s, shape=shape), cutpoints=cuts, observed=observed
         )
-    read = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    read = lgm.read(model, compile_kwargs=QUICK)
     assert read.coupled is None
     assert max(read.check(draws=5).values()) < 1e-6
 
@@ -203,7 +203,7 @@ def test_a_class_of_reference_is_no_element_of_f(other: float | None) -> None:
         last = pt.zeros((24, 1)) + (level if other is None else other)
         eta = pt.concatenate([b[group], last], axis=1)
         pm.Categorical("y", logit_p=eta, observed=rng.integers(0, 3, 24))
-    read = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    read = lgm.read(model, compile_kwargs=QUICK)
     assert read.n == 16
     assert read.sets is not None
     assert read.sets.tolist() == np.arange(16).reshape(8, 2).tolist()

@@ -151,7 +151,7 @@ def test_a_row_that_reads_others_beyond_a_threshold(monkeypatch: Any) -> None:
         cov = Centered(threshold)
         f = lgm.gp.SparseLatent(cov_func=cov).prior("f", inputs, Xu=Xu)
         lgm.Probit("y", f=f, observed=np.arange(30) % 2)
-    form: Any = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK).form
+    form: Any = lgm.read(model, compile_kwargs=QUICK).form
     for at in (0.0, 3.0):
         (V,) = form.kept.maps(np.array([at]))
         K_uf = cov(Xu, inputs).eval({threshold: at})

@@ -130,7 +130,7 @@ def shared(name):
 
 
 def read(name):
-    return lgm.LatentGaussianModel.from_pymc(build(name), compile_kwargs=QUICK)
+    return lgm.read(build(name), compile_kwargs=QUICK)
 
 
 @pytest.mark.fast("stationary")
@@ -321,7 +321,7 @@ def test_what_is_refused(build, message):
 def test_an_observation_that_reads_two_elements_joins_them():
     with pm.Model() as model:
         coupled()
-    read = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    read = lgm.read(model, compile_kwargs=QUICK)
     assert read.sets is not None
     assert read.sets.shape[1] == 2
     assert max(read.check(5).values()) < 1e-8

@@ -35,7 +35,7 @@ def at(name, theta=None):
 def from_pymc(build, **kwargs):
     with pm.Model() as model:
         build()
-    return lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK, **kwargs)
+    return lgm.read(model, compile_kwargs=QUICK, **kwargs)
 
 
 def mean_with_noise_and_counts():
@@ -336,7 +336,7 @@ def test_laplaces_slope_where_theta_is_in_the_likelihood_of_sets():
 def test_a_class_without_data_is_no_trouble():
     with pm.Model() as model:
         lgm.Softmax("y", f=[process(f"f{c}") for c in range(3)], observed=[0, 1, 1])
-    here = AtTheta.of(lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK), np.zeros(3))
+    here = AtTheta.of(lgm.read(model, compile_kwargs=QUICK), np.zeros(3))
     q = variational(here.likelihood, here.prior)
     assert q.converged
     of_class = q.center[here.likelihood.sets].mean(axis=0)

@@ -41,7 +41,7 @@ def test_only_rounding_keeps_the_covariance_from_a_factor():
 
 def pvalue_of_process(draws=3000):
     """Of g given f, against its law by dense algebra, along what has a variance in it."""
-    ours = lgm.LatentGaussianModel.from_pymc(process_and_noise(), compile_kwargs=QUICK)
+    ours = lgm.read(process_and_noise(), compile_kwargs=QUICK)
     prior, rng = ours.prior(np.empty(0)), np.random.default_rng(3)
     f = Y.copy()
     g = np.empty((draws, N))

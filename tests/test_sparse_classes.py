@@ -426,7 +426,7 @@ def point_of(theta, v):
 def read(request):
     options = {"epsilon": EPSILON} if request.param == "RobustMax" else {}
     model, _ = classes_model(request.param, **options)
-    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    ours = lgm.read(model, compile_kwargs=QUICK)
     return request.param, model, ours
 
 
@@ -584,6 +584,6 @@ def test_processes_of_different_lengths_are_read_apart():
             gp = lgm.gp.SparseLatent(cov_func=eta**2 * pm.gp.cov.Matern32(1, ls=1.0))
             f = gp.prior(f"f{k}", X[:n, None], Xu=Z[:, None])
             lgm.Probit(f"y{k}", f=f, observed=[0, 1, 1][:n])
-    ours = lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    ours = lgm.read(model, compile_kwargs=QUICK)
     assert (ours.n, ours.rank, ours.sets, ours.coupled) == (9, 4, None, None)
     build(lgm.PseudoMarginal, model)

@@ -147,7 +147,7 @@ def model():
 def test_the_density_is_the_models(model):
     """The level is in the mean of the vector."""
     ours, rng = (
-        lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK),
+        lgm.read(model, compile_kwargs=QUICK),
         np.random.default_rng(4),
     )
     assert ours.p == 2

@@ -311,7 +311,7 @@ def salm(unit=1.0):
 
 def evidence_of_salm(unit=1.0):
     """EP's, at ten thetas that are 1e-4 apart."""
-    ours = lgm.LatentGaussianModel.from_pymc(salm(unit), compile_kwargs=QUICK)
+    ours = lgm.read(salm(unit), compile_kwargs=QUICK)
     found = [
         AtTheta.of(ours, np.array([theta])).approximation(partial(ep, tolerance=1e-8))
         for theta in 2.5 + 1e-4 * np.arange(10)

@@ -47,7 +47,7 @@ def read(make, monkeypatch):
         eta = make()
         n = int(eta.shape.eval()[0])
         pm.Poisson("y", pm.math.exp(eta), observed=np.arange(n) % 3)
-    read = lgm.LatentGaussianModel.from_pymc(model)
+    read = lgm.read(model)
     assert isinstance(read.form, SumPredictor)
     return read
 

@@ -171,7 +171,7 @@ def test_a_sum_is_what_pymc_says(name, forced, quick):
         eta = MODELS[name]()
         y = np.arange(int(np.prod(eta.shape.eval()))).reshape(eta.shape.eval()) % 4
         pm.Poisson("y", pm.math.exp(eta), observed=y)
-    read = lgm.LatentGaussianModel.from_pymc(built)
+    read = lgm.read(built)
     assert isinstance(read.form, SumPredictor)
     assert max(read.check(5).values()) < 1e-8
 
@@ -213,7 +213,7 @@ def test_a_panel_that_nothing_sparse_reads_is_refused(quick):
         x = pm.MvGaussianRandomWalk("x", mu=np.zeros(2), chol=chol, init_dist=first, shape=(300, 2))
         pm.Poisson("y", pm.math.exp(np.ones((4, 600)) @ x.ravel()), observed=[1, 0, 2, 1])
     with pytest.raises(ValueError, match="reads too many of its elements"):
-        lgm.LatentGaussianModel.from_pymc(built)
+        lgm.read(built)
 
 
 @pytest.mark.parametrize(
@@ -228,4 +228,4 @@ def test_a_refusal_says_which_areas_are_not_read(shape, W, said, quick):
         u = pm.Normal("u", 0, 1, shape=6)
         pm.Poisson("y", pm.math.exp(phi + u), observed=np.ones(shape, dtype=int))
     with pytest.raises(ValueError, match=f"does not integrate out {said}"):
-        lgm.LatentGaussianModel.from_pymc(built)
+        lgm.read(built)

@@ -378,7 +378,7 @@ class Brute:
 def evidences(*summands):
     """log p(y, theta) at some theta, by the package and by brute force: it is exact."""
     model = seen_with_noise(*summands)
-    read = lgm.LatentGaussianModel.from_pymc(model)
+    read = lgm.read(model)
     assert isinstance(read.form, SumPredictor)
     brute, rng, start = Brute(model, read.latents), np.random.default_rng(3), model.initial_point()
     ours, theirs = [], []
@@ -454,7 +454,7 @@ def test_what_has_another_latent_in_its_mean_is_no_part_of_a_field(read_by):
         else:
             field = field + pm.Normal("e", field, s_of("e"), shape=8)
         pm.Poisson("y", pm.math.exp(field), observed=np.arange(8))
-        checked = lgm.LatentGaussianModel.from_pymc(model).check(draws=5)
+        checked = lgm.read(model).check(draws=5)
     assert max(checked.values()) < 1e-6
 
 
@@ -753,7 +753,7 @@ def test_a_transport_without_its_determinant_is_noticed(monkeypatch, dies):
 def error_of_held_latents():
     """Of the target when theta moves with the latent variables held, beside PyMC's density."""
     model = seen_with_noise(effects, coefficients, walks)
-    read, rng = lgm.LatentGaussianModel.from_pymc(model), np.random.default_rng(4)
+    read, rng = lgm.read(model), np.random.default_rng(4)
     logp, start = model.compile_logp(), model.initial_point()
     point = {k: v + 0.3 * rng.standard_normal(np.shape(v)) for k, v in start.items()}
     theta = read.theta_of(point)

@@ -26,7 +26,7 @@ def twin(name):
         else:
             sigma = pm.LogNormal("sigma", -0.7, 0.4)
             pm.StudentT("y", nu=4, mu=f[toy.index], sigma=sigma, observed=toy.y)
-    return toy, lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    return toy, lgm.read(model, compile_kwargs=QUICK)
 
 
 @pytest.mark.fast("errors")

@@ -119,7 +119,7 @@ def volatility(with_level):
         x = pm.AR("x", rho=[rho], sigma=sigma, init_dist=start, shape=60)
         level = pm.Normal("level", 0.2, 0.3) if with_level else 0.0
         pm.Normal("y", 0, pm.math.exp(0.5 * (x + level) - 0.25), observed=RETURNS)
-    return lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    return lgm.read(model, compile_kwargs=QUICK)
 
 
 def filtered(rho, sigma, levels):

@@ -51,7 +51,7 @@ def regression():
 
 @cache
 def reader():
-    return lgm.LatentGaussianModel.from_pymc(regression(), "y", compile_kwargs=QUICK)
+    return lgm.read(regression(), "y", compile_kwargs=QUICK)
 
 
 # Solutions

@@ -36,7 +36,7 @@ def read(tiny):
         walk = pm.GaussianRandomWalk("walk", sigma=pm.HalfNormal("s"), init_dist=start, shape=N)
         eta = a + slope * x + pm.math.dot(X, b) + x * walk
         pm.Normal("y", eta, 0.8, observed=Y)
-    return lgm.LatentGaussianModel.from_pymc(model, compile_kwargs=QUICK)
+    return lgm.read(model, compile_kwargs=QUICK)
 
 
 @pytest.fixture(params=[pytest.param(x, marks=[pytest.mark.slow] * (x != 1e-12)) for x in TINY])

@@ -81,7 +81,7 @@ def form(request, monkeypatch):
 @pytest.mark.fast("LinearPredictor-groups", "SumPredictor-two_axes")
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_read_is_what_pymc_says(name, form, quick):
-    read = lgm.LatentGaussianModel.from_pymc(built(name))
+    read = lgm.read(built(name))
     assert isinstance(read.form, form)
     assert "b_zerosum__" in read.latents
     assert "b" in read.latent
@@ -96,7 +96,7 @@ def without_normalization(self, z):
 @pytest.mark.mutant
 def test_columns_that_are_not_orthonormal_are_noticed(monkeypatch, dies, quick):
     monkeypatch.setattr(Latent, "extended", without_normalization)
-    read = lgm.LatentGaussianModel.from_pymc(built("groups"))
+    read = lgm.read(built("groups"))
     point = read.audit.prior_points(0, 1)[0]
     worst = max(each.relative for each in read.audit.differences(point, moments=True))
     dies("zero sum: columns that are not orthonormal", worst, above=1e-6)
@@ -137,4 +137,4 @@ def test_with_another_transform_it_is_refused(quick):
         b = pm.ZeroSumNormal("b", shape=(4, 5), **other)
         pm.Poisson("y", pm.math.exp(b.flatten()), observed=np.arange(20) % 4)
     with pytest.raises(ValueError, match=r"pm\.ZeroSumNormal with another transform"):
-        lgm.LatentGaussianModel.from_pymc(model)
+        lgm.read(model)

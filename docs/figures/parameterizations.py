@@ -70,7 +70,7 @@ def draw_states(model, rng):
         idata = pm.sample(
             100 * CURVES, tune=1000, chains=1, step=step, random_seed=rng, progressbar=False
         )
-    numeric = lgm.LatentGaussianModel.from_pymc(model)
+    numeric = lgm.read(model)
     draws = idata.posterior.isel(chain=0, draw=slice(None, None, 100))
     theta = np.log(draws["ls"].to_numpy())
     return [

@@ -23,7 +23,7 @@ A smooth trend of monthly counts, with a level and a slope of their own:
 ...     trend = lgm.gmrf.RandomWalk("trend", order=2, sigma=sigma, shape=24)
 ...     beta = pm.Normal("beta", 0, 2, shape=2)
 ...     _ = pm.Poisson("y", pm.math.exp(beta[0] + beta[1] * t + trend), observed=y)
->>> lgm.LatentGaussianModel.from_pymc(model).check(draws=2).keys() >= {"sigma: the log prior"}
+>>> lgm.read(model).check(draws=2).keys() >= {"sigma: the log prior"}
 True
 """
 

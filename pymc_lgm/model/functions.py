@@ -37,7 +37,7 @@ class ModelFunctions:
         theta ~ p(theta),   f | theta ~ N(m(theta), K(theta)),
         p(y | f, theta) = ∏ p(y_i | f_i, theta)
 
-    `LatentGaussianModel.from_pymc` makes one. theta is the raveled vector of the unconstrained
+    `pymc_lgm.read` makes one. theta is the raveled vector of the unconstrained
     value variables ``theta_names``, in their order. `read` takes every other variable from a point.
     Functions are compiled when they are first used.
 

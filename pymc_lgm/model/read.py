@@ -29,7 +29,7 @@ from pymc_lgm.model.reading import Reading, read_latents, read_observed
 from pymc_lgm.model.structured import is_structured
 from pymc_lgm.threads import few_threads
 
-__all__ = ["LatentGaussianModel", "find_latent", "find_latents"]
+__all__ = ["LatentGaussianModel", "find_latent", "find_latents", "read"]
 
 APPROXIMATED = "marginalapprox_loglik_"
 """`pymc.gp.MarginalApprox` names its potential with this prefix."""
@@ -65,56 +65,7 @@ class LatentGaussianModel(ModelFunctions):
         collapse: bool = True,
         integrates: bool = True,
     ) -> LatentGaussianModel:
-        """Read a PyMC model.
-
-        Parameters
-        ----------
-        model : pymc.Model, optional
-            By default the model of the context.
-        latent : variable, str or list of them, optional
-            f itself, or the latent variables whose linear predictor is f. By default every free
-            `pymc.MvNormal` and `pymc.Normal` that enters the densities through an affine map:
-            processes from ``gp.prior``, whitened or not, intercepts, coefficients, effects. An
-            observed `pymc.MvNormal`, as in `pymc.gp.Marginal`, can also be f.
-        theta : sequence of variables, optional
-            Random or value variables; by default every continuous free variable other than f.
-        initial_point : dict, optional
-            Point at which the model is checked; by default ``model.initial_point()``.
-        compile_kwargs : dict, optional
-            Passed to PyTensor, as in `pymc.sample`.
-        covariance : bool
-            Whether to compute K at the initial point and check it. Pass ``False`` if f is one
-            multivariate normal vector whose covariance does not fit into memory.
-        collapse : bool
-            Whether coefficients in the mean of a process are latent, as in `PseudoMarginal`.
-            Otherwise they are hyper-parameters.
-        integrates : bool
-            Whether observation-level random effects are integrated out of the likelihood.
-            Otherwise they are part of f.
-
-        Raises
-        ------
-        ValueError
-            If there is no latent variable, if theta holds a discrete variable, if a density or
-            the covariance is not finite at the initial point, or under ``floatX="float32"``. The
-            message says what to write instead.
-
-        Examples
-        --------
-        >>> import numpy as np, pymc as pm
-        >>> from pymc_lgm import LatentGaussianModel
-        >>> X = np.linspace(0, 1, 4)[:, None]
-        >>> with pm.Model() as model:
-        ...     eta = pm.HalfNormal("eta", 2)
-        ...     gp = pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=0.3))
-        ...     f = gp.prior("f", X, reparameterize=False)
-        ...     y = pm.Poisson("y", mu=pm.math.exp(f), observed=[1, 0, 2, 1])
-        >>> lgm_model = LatentGaussianModel.from_pymc(model)
-        >>> lgm_model
-        LatentGaussianModel(latent=f (4), theta=[eta_log__] (1), likelihood=[y])
-        >>> round(lgm_model.log_likelihood(np.zeros(4), np.zeros(1)), 6)
-        -4.693147
-        """
+        """Read a PyMC model: see `pymc_lgm.read`."""
         model = pm.modelcontext(model)
         refusals.refuse_float32(pytensor.config.floatX)
         for v in ancestors([*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()]):
@@ -196,13 +147,12 @@ class LatentGaussianModel(ModelFunctions):
 
         Examples
         --------
-        >>> import pymc as pm
-        >>> from pymc_lgm import LatentGaussianModel
+        >>> import pymc as pm, pymc_lgm as lgm
         >>> with pm.Model() as model:
         ...     s = pm.HalfNormal("s")
         ...     b = pm.Normal("b", 0, s, shape=3)
         ...     y = pm.Poisson("y", pm.math.exp(b), observed=[1, 0, 2])
-        >>> checked = LatentGaussianModel.from_pymc(model).check(draws=10)
+        >>> checked = lgm.read(model).check(draws=10)
         >>> max(checked.values()) < 1e-6
         True
         """
@@ -218,6 +168,85 @@ class LatentGaussianModel(ModelFunctions):
         finally:
             self.read(begin)
         return found
+
+
+def read(
+    model: pm.Model | None = None,
+    latent: Any = None,
+    theta: Sequence[Variable] | None = None,
+    *,
+    initial_point: dict[str, NDArray[Any]] | None = None,
+    compile_kwargs: dict[str, Any] | None = None,
+    covariance: bool = True,
+    collapse: bool = True,
+    integrates: bool = True,
+) -> LatentGaussianModel:
+    """Read a PyMC model: which variables are f, which are theta, and what the samplers compute.
+
+    Print the result to see how the model is read. Its method `check` compares it with PyMC's own
+    density.
+
+    Parameters
+    ----------
+    model : pymc.Model, optional
+        By default the model of the context.
+    latent : variable, str or list of them, optional
+        f itself, or the latent variables whose linear predictor is f. By default every free
+        `pymc.MvNormal` and `pymc.Normal` that enters the densities through an affine map:
+        processes from ``gp.prior``, whitened or not, intercepts, coefficients, effects. An
+        observed `pymc.MvNormal`, as in `pymc.gp.Marginal`, can also be f.
+    theta : sequence of variables, optional
+        Random or value variables; by default every continuous free variable other than f.
+    initial_point : dict, optional
+        Point at which the model is checked; by default ``model.initial_point()``.
+    compile_kwargs : dict, optional
+        Passed to PyTensor, as in `pymc.sample`.
+    covariance : bool
+        Whether to compute K at the initial point and check it. Pass ``False`` if f is one
+        multivariate normal vector whose covariance does not fit into memory.
+    collapse : bool
+        Whether coefficients in the mean of a process are latent, as in `PseudoMarginal`.
+        Otherwise they are hyper-parameters.
+    integrates : bool
+        Whether observation-level random effects are integrated out of the likelihood.
+        Otherwise they are part of f.
+
+    Returns
+    -------
+    LatentGaussianModel
+
+    Raises
+    ------
+    ValueError
+        If there is no latent variable, if theta holds a discrete variable, if a density or
+        the covariance is not finite at the initial point, or under ``floatX="float32"``. The
+        message says what to write instead.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm, pymc_lgm as lgm
+    >>> X = np.linspace(0, 1, 4)[:, None]
+    >>> with pm.Model() as model:
+    ...     eta = pm.HalfNormal("eta", 2)
+    ...     gp = pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=0.3))
+    ...     f = gp.prior("f", X, reparameterize=False)
+    ...     y = pm.Poisson("y", mu=pm.math.exp(f), observed=[1, 0, 2, 1])
+    >>> read = lgm.read(model)
+    >>> read
+    LatentGaussianModel(latent=f (4), theta=[eta_log__] (1), likelihood=[y])
+    >>> round(read.log_likelihood(np.zeros(4), np.zeros(1)), 6)
+    -4.693147
+    """
+    return LatentGaussianModel.from_pymc(
+        model,
+        latent,
+        theta,
+        initial_point=initial_point,
+        compile_kwargs=compile_kwargs,
+        covariance=covariance,
+        collapse=collapse,
+        integrates=integrates,
+    )
 
 
 def find_latent(

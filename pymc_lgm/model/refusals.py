@@ -248,7 +248,7 @@ def left_gaussian(
             f", or these variables alone: step=[lgm.PseudoMarginal([{', '.join(beside)}, ...]), "
             f"pm.NUTS([{', '.join(left)}])], with the hyper-parameters instead of the dots. "
             f"To sample them as hyper-parameters nevertheless, name all variables: "
-            f"lgm.PseudoMarginal([{others}, ...]), or from_pymc(theta=[...])."
+            f"lgm.PseudoMarginal([{others}, ...]), or lgm.read(theta=[...])."
             if beside
             else "."
         )

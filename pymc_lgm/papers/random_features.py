@@ -144,7 +144,7 @@ class RandomFeatures(Base):
     ...     gp = lgm.papers.RandomFeatures(20, cov_func=4 * pm.gp.cov.Matern52(2, ls=ls))
     ...     f = gp.prior("f", X)
     ...     _ = lgm.Probit("y", f=f, observed=y)
-    >>> lgm.LatentGaussianModel.from_pymc(model)
+    >>> lgm.read(model)
     LatentGaussianModel(
         f (200) by 40 random features,
         theta=[ls_log__] (1),
