@@ -1,4 +1,4 @@
-"""Gaussian processes with many points, approximated by inducing variables."""
+"""Gaussian processes with many points, by inducing variables or by nearest neighbors."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pymc_lgm.likelihoods.base import as_inputs, known_shape
 from pymc_lgm.likelihoods.expected import Expected, Projected
 from pymc_lgm.likelihoods.registry import mark_inducing
 from pymc_lgm.random_features import ArcCosine, RandomFeatures
+from pymc_lgm.vecchia import Vecchia
 
 __all__ = [
     "ArcCosine",
@@ -23,6 +24,7 @@ __all__ = [
     "Projected",
     "RandomFeatures",
     "SparseLatent",
+    "Vecchia",
     "place_inducing_points",
 ]
 

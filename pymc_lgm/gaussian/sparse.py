@@ -19,7 +19,7 @@ from scipy.sparse.linalg import splu
 from pymc_lgm.gaussian import sparse_loops as loops
 from pymc_lgm.linalg import Array
 
-__all__ = ["Pattern", "SparseFactor", "fill_reducing_order"]
+__all__ = ["Pattern", "SparseFactor", "SparseRoot", "fill_reducing_order"]
 
 Index = NDArray[np.intp]
 
@@ -157,7 +157,7 @@ class Pattern:
 
 
 @dataclass(frozen=True, eq=False)
-class SparseFactor:
+class SparseRoot:
     """A = L Lᵀ, up to the order: x is in the order of the model, ξ in that of the factor.
 
     Attributes
@@ -204,6 +204,10 @@ class SparseFactor:
         y = _columns(x[self.pattern.order])
         loops.multiply_transposed(self.pattern.starts, self.pattern.below, self.L, y)
         return y.reshape(x.shape)
+
+
+class SparseFactor(SparseRoot):
+    """L with its fill, so that the inverse is known where L has elements."""
 
     @cached_property
     def inverse(self) -> Array:
