@@ -51,7 +51,8 @@ class VecchiaRV(RandomVariable):
         D = np.broadcast_to(D, (*shape, D.shape[-1]))
         draws = np.empty(D.shape)
         for i in np.ndindex(shape):
-            draws[i] = self.neighbors.draw(rng.standard_normal(self.neighbors.n), B[i], D[i])
+            xi = rng.standard_normal(D.shape[-1:])
+            draws[i] = self.neighbors.draw(xi, B[i], D[i])
         return draws
 
 

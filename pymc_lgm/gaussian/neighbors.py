@@ -191,7 +191,7 @@ class NearestNeighbors:
         self.n, self._mean = n, np.zeros(n)
         self.update = np.zeros((n, 0)), np.zeros((0, 0))
         self.constraint = np.zeros((n, 0))
-        # Each column of the factor, and each row of D^(−½) (I − B), is an element and its neighbors.
+        # A column of the factor, and a row of D^(−½) (I − B), is an element and its neighbors.
         self._there = np.hstack([np.ones((n, 1), dtype=bool), neighbors.there])[::-1]
         below = n - 1 - np.hstack([np.arange(n)[:, None], neighbors.of])[::-1]
         below = below[self._there]

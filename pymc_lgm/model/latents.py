@@ -117,7 +117,14 @@ class Latent:
 def is_process(rv: Variable) -> bool:
     """Whether a random variable is a multivariate normal, a series or one of areas."""
     is_dense = isinstance(rv.owner.op, MvNormalRV) or is_on_grid(rv) or is_structured(rv)
-    return is_dense or is_vecchia(rv) or is_areas(rv) or is_intrinsic(rv) or is_series(rv) or is_vector_walk(rv)
+    return (
+        is_dense
+        or is_vecchia(rv)
+        or is_areas(rv)
+        or is_intrinsic(rv)
+        or is_series(rv)
+        or is_vector_walk(rv)
+    )
 
 
 def is_sparse(rv: Variable) -> bool:

@@ -53,7 +53,7 @@ class Vecchia(NamedTuple):
         return NearestNeighbors(self.neighbors)
 
     def explain(self, where: str) -> str:
-        """What keeps a covariance from being positive definite."""
+        """Say which covariance is the cause, and two remedies."""
         return (
             f"The covariance of {self.name!r} at a point and its neighbors is not positive "
             f"definite, or not finite, {where}. Points may be too close for a smooth covariance "
