@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, override
+from typing import Any, NamedTuple, override
 
 import numba
 import numpy as np
@@ -25,9 +25,17 @@ from pytensor.tensor.random.op import RandomVariable
 from pymc_lgm.gaussian.neighbors import Neighbors, max_min_order, nearest_before
 from pymc_lgm.linalg import LOG_2PI, Array
 
-__all__ = ["Vecchia", "VecchiaRV"]
+__all__ = ["Process", "Vecchia", "VecchiaRV", "conditionals", "given_others", "is_nearest"]
 
 Variable = Any
+
+
+class Process(NamedTuple):
+    """The points and the covariance of a variable: ``tag.process``, which `predict` reads."""
+
+    X: Array
+    cov_func: Any
+    jitter: float
 
 
 class VecchiaRV(RandomVariable):
@@ -101,7 +109,8 @@ class Vecchia(Continuous):
     has the law that the full process gives it. With ``neighbors = n - 1`` it is the full process.
 
     Samplers of this package read it by its sparse precision, :math:`(I - B)^\top D^{-1} (I - B)`,
-    alone or in any sum of terms. NUTS samples it, too.
+    alone or in any sum of terms. NUTS samples it, too. ``lgm.predict(idata, f, Xnew)`` gives new
+    points the law that the full process has given their m nearest neighbors in X.
 
     Parameters
     ----------
@@ -205,7 +214,14 @@ class Vecchia(Continuous):
         first = _ordered(order, points)
         known = Neighbors(first, nearest_before(points[first], int(neighbors)))
         B, D = conditionals(cov_func, points, known, jitter)
-        return super().dist([B, D], neighbors=known, size=(), **kwargs)
+        rv = super().dist([B, D], neighbors=known, size=(), **kwargs)
+        rv.tag.process = Process(points, cov_func, jitter)
+        return rv
+
+
+def is_nearest(x: Any) -> bool:
+    """Whether something is a variable of `Vecchia`."""
+    return isinstance(getattr(getattr(x, "owner", None), "op", None), VecchiaRV)
 
 
 def conditionals(
@@ -221,19 +237,26 @@ def conditionals(
     root = pt.diagonal(first)
     coefficients = -pt.tril(root[:, None] * solve_triangular(first, np.eye(m), lower=True), -1)
     block = np.hstack([known.of[m:], np.arange(m, len(Z))[:, None]])
-    x = pt.matrix("x", dtype="float64", shape=(m + 1, Z.shape[1]))
-    K = cov_func(x).astype("float64") + jitter * np.eye(m + 1)
+    B, D = given_others(cov_func, Z[block], jitter)
+    return pt.concatenate([coefficients, B]), pt.concatenate([root**2, D])
+
+
+def given_others(cov_func: Any, blocks: Array, jitter: float) -> tuple[Variable, Variable]:
+    """Graphs of B, (n, m), and D, (n,), of the last point of each block, (n, m + 1, d)."""
+    _, size, d = blocks.shape
+    m = size - 1
+    x = pt.matrix("x", dtype="float64", shape=(size, d))
+    K = cov_func(x).astype("float64") + jitter * np.eye(size)
     try:
-        blocks = vectorize_graph(K, {x: pt.constant(Z[block])})
+        whole = vectorize_graph(K, {x: pt.constant(blocks)})
     except NotImplementedError as error:
         raise ValueError(
             f"cov_func is a {type(cov_func).__name__} that PyTensor cannot compute for many blocks "
             "of points at once: write pm.gp.Latent, or a covariance function of PyMC's own."
         ) from error
-    L = cholesky(blocks)
-    last = L[:, m, :m]
-    B = solve_triangular(L[:, :m, :m].mT, last, lower=False, b_ndim=1)
-    return pt.concatenate([coefficients, B]), pt.concatenate([root**2, L[:, m, m] ** 2])
+    L = cholesky(whole)
+    B = solve_triangular(L[:, :m, :m].mT, L[:, m, :m], lower=False, b_ndim=1)
+    return B, L[:, m, m] ** 2
 
 
 def _points(X: Any, shape: Any, jitter: float) -> Array:

@@ -2,6 +2,7 @@
 
 import pickle
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -233,6 +234,39 @@ def test_a_covariance_that_is_not_positive_definite_is_named(quick):
             lgm.PseudoMarginal()
 
 
+def test_predictions_are_conditionals_of_the_full_process():
+    """With all neighbors, those of a process of PyMC."""
+    rng = np.random.default_rng(3)
+    new, f = rng.uniform(size=(5, 2)), rng.standard_normal((1, 2, N))
+    idata = az.from_dict({"posterior": {"f": f, "eta": np.array([[0.7, 1.3]])}})
+    found = []
+    for m in (N - 1, 3, None):
+        with pm.Model():
+            cov = pm.LogNormal("eta") ** 2 * pm.gp.cov.Matern32(2, ls=0.4)
+            if m is None:
+                gp = pm.gp.Latent(cov_func=cov)
+                gp.prior("f", X, reparameterize=False, jitter=JITTER)
+            else:
+                gp = lgm.gp.Vecchia("f", X, cov_func=cov, neighbors=m)
+            tree = lgm.predict(idata, gp, new, progressbar=False, compile_kwargs=QUICK)
+        found.append(tree["predictions"].to_dataset())
+    for name in ("f_conditional_mean", "f_conditional_variance"):
+        # All points but the farthest: what it adds is small, and not zero.
+        np.testing.assert_allclose(found[0][name], found[2][name], rtol=0.05, atol=0.01)
+    K = pm.gp.cov.Matern32(2, ls=0.4)
+    for j, point in enumerate(new):
+        of = np.argsort(np.linalg.norm(X - point, axis=1))[:3]
+        inverse = np.linalg.inv(0.7**2 * K(X[of]).eval() + JITTER * np.eye(3))
+        cross = 0.7**2 * K(point[None], X[of]).eval()[0]
+        close(found[1]["f_conditional_mean"][0, 0, j], cross @ inverse @ f[0, 0, of])
+        right = 0.7**2 - cross @ inverse @ cross
+        close(found[1]["f_conditional_variance"][0, 0, j], right, rtol=1e-5)
+    with pm.Model():
+        f = lgm.gp.Vecchia("f", X, cov_func=MATERN, neighbors=M)
+    with pytest.raises(ValueError, match="f is not a variable of this model"):
+        lgm.predict(idata, f, new, model=pm.Model())
+
+
 @pytest.mark.slow
 def test_its_posterior_is_left_invariant():
     model = built()
@@ -255,8 +289,6 @@ def test_nuts_samples_the_same():
         ]  # fmt: skip
     for name in ("f", "ls", "eta"):
         one, two = (np.log(abs(run.posterior[name])) for run in runs)
-        import arviz as az
-
         gap = np.abs(one.mean(("chain", "draw")) - two.mean(("chain", "draw"))).to_numpy()
         errors = [np.asarray(az.mcse(each.to_numpy())) for each in (one, two)]
         assert (gap < 5.5 * np.hypot(*errors)).all()
