@@ -185,9 +185,9 @@ def built(normal=False, order="maxmin"):
         walk = lgm.gmrf.RandomWalk("walk", 1, 0.5, shape=5)
         eta = beta[0] + beta[1] * X[:, 0] + f + walk[np.arange(N) % 5]
         if normal:
-            pm.Normal("y", eta, 0.5, observed=rng.standard_normal(N))
+            pm.Normal("y", eta, 0.5, observed=pm.Data("y_data", rng.standard_normal(N)))
         else:
-            pm.Poisson("y", pm.math.exp(eta), observed=rng.poisson(1.0, N))
+            pm.Poisson("y", pm.math.exp(eta), observed=pm.Data("y_data", rng.poisson(1.0, N)))
     return model
 
 
