@@ -278,6 +278,7 @@ def test_its_posterior_is_left_invariant():
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 def test_nuts_samples_the_same():
     with built():
         runs = [
