@@ -97,7 +97,7 @@ class NearestConditional:
         model: pm.Model,
         compile_kwargs: dict[str, Any] | None,
     ):
-        X, cov_func, jitter = f.tag.process
+        X, cov_func, jitter, _ = f.tag.process
         _, nearest = cKDTree(X).query(points, k=range(1, f.owner.op.neighbors.m + 1))
         self._nearest, self._jitter = nearest, jitter
         blocks = np.concatenate([X[nearest], points[:, None]], axis=1)
@@ -126,10 +126,16 @@ class NearestConditional:
 def latent_of(gp: Any, model: pm.Model) -> Any:
     """Return f of a process in the model's shape."""
     if is_nearest(gp):
-        if model.named_vars.get(gp.name) is not gp or not hasattr(gp.tag, "process"):
+        B, _ = gp.owner.op.dist_params(gp.owner)
+        if model.named_vars.get(gp.name) is not gp:
             raise ValueError(
                 f"{gp.name} is not a variable of this model (variables: "
                 f"{sorted(model.named_vars)}): pass what lgm.gp.Vecchia returned in this model."
+            )
+        if not hasattr(gp.tag, "process") or gp.tag.process.B is not B:
+            raise ValueError(
+                f"{gp.name} is of a copy of a model, which does not know its covariance function: "
+                "pass the variable of the original model, and model= that model."
             )
         return gp
     if not isinstance(gp, pm.gp.Latent) or isinstance(gp, pm.gp.TP):

@@ -10,6 +10,7 @@ import pytest
 
 from models import QUICK, reading_once
 from mutants import mutated
+from pymc.model.fgraph import clone_model
 from scipy.stats import chi2, multivariate_normal
 from test_priors import close
 
@@ -265,6 +266,11 @@ def test_predictions_are_conditionals_of_the_full_process():
         f = lgm.gp.Vecchia("f", X, cov_func=MATERN, neighbors=M)
     with pytest.raises(ValueError, match="f is not a variable of this model"):
         lgm.predict(idata, f, new, model=pm.Model())
+    # A copy's covariance function would read variables of the original.
+    copy = clone_model(built())
+    assert max(lgm.LatentGaussianModel.from_pymc(copy).check(2).values()) < 1e-7
+    with pytest.raises(ValueError, match="f is of a copy of a model"):
+        lgm.predict(idata, copy["f"], new, model=copy)
 
 
 @pytest.mark.slow
