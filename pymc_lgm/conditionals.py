@@ -8,12 +8,14 @@ import pytensor.tensor as pt
 import xarray as xr
 
 from pymc.gp.util import stabilize
+from scipy.spatial import cKDTree
 
 from pymc_lgm.drawn import Evaluator
 from pymc_lgm.linalg import Array, factorize
 from pymc_lgm.model import is_process
+from pymc_lgm.vecchia import given_others, is_nearest
 
-__all__ = ["Conditional", "latent_of"]
+__all__ = ["Conditional", "NearestConditional", "latent_of"]
 
 
 class Conditional:
@@ -77,8 +79,65 @@ class Conditional:
         return mean, np.broadcast_to(self._variance, mean.shape)
 
 
+class NearestConditional:
+    """The same of a `pymc_lgm.gp.Vecchia`, given the nearest neighbors of each new point in X.
+
+    Parameters
+    ----------
+    f : variable
+    points, posterior, model, compile_kwargs
+        As for `Conditional`.
+    """
+
+    def __init__(
+        self,
+        f: Any,
+        points: Array,
+        posterior: xr.Dataset,
+        model: pm.Model,
+        compile_kwargs: dict[str, Any] | None,
+    ):
+        X, cov_func, jitter, _ = f.tag.process
+        _, nearest = cKDTree(X).query(points, k=range(1, f.owner.op.neighbors.m + 1))
+        self._nearest, self._jitter = nearest, jitter
+        blocks = np.concatenate([X[nearest], points[:, None]], axis=1)
+        inputs = pt.matrix("Xnew", dtype="float64")
+        graphs = list(given_others(cov_func, blocks, jitter))
+        self._laws = Evaluator(graphs, inputs, posterior, model, compile_kwargs)
+        self._points, self._draws = points, posterior["draw"].values
+        self._f = posterior[f.name].transpose("chain", "draw", ...).values
+        self._theta: Any = None
+
+    def __call__(self, i: tuple[int, ...]) -> tuple[Array, Array]:
+        """Mean B f_N and variance D in draw i = (chain, draw), each (points,): O(points m³)."""
+        theta = self._laws.theta(i)
+        if self._theta is None or not all(map(np.array_equal, self._theta, theta)):
+            self._theta, (self._B, D) = theta, self._laws(self._points, i)
+            if not np.isfinite(D).all():
+                raise np.linalg.LinAlgError(
+                    f"A covariance of new points and their neighbors is not positive definite in "
+                    f"chain {i[0]}, draw {self._draws[i[1]]}, at {self._laws.names} = {theta}."
+                )
+            # The jitter is no part of the process at new points.
+            self._variance = np.maximum(D - self._jitter, 0.0)
+        return np.einsum("ij,ij->i", self._B, self._f[i][self._nearest]), self._variance
+
+
 def latent_of(gp: Any, model: pm.Model) -> Any:
     """Return f of a process in the model's shape."""
+    if is_nearest(gp):
+        B, _ = gp.owner.op.dist_params(gp.owner)
+        if model.named_vars.get(gp.name) is not gp:
+            raise ValueError(
+                f"{gp.name} is not a variable of this model (variables: "
+                f"{sorted(model.named_vars)}): pass what lgm.gp.Vecchia returned in this model."
+            )
+        if not hasattr(gp.tag, "process") or gp.tag.process.B is not B:
+            raise ValueError(
+                f"{gp.name} is of a copy of a model, which does not know its covariance function: "
+                "pass the variable of the original model, and model= that model."
+            )
+        return gp
     if not isinstance(gp, pm.gp.Latent) or isinstance(gp, pm.gp.TP):
         raise ValueError(
             f"gp is a {type(gp).__name__}: predict takes the pm.gp.Latent whose prior made f, or "

@@ -1,4 +1,4 @@
-"""Gaussian processes with many points, approximated by inducing variables."""
+"""Gaussian processes with many points, by inducing variables or by nearest neighbors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ from pymc_lgm.inducing_points import place_inducing_points, with_spread_of_fit
 from pymc_lgm.likelihoods.base import as_inputs, known_shape
 from pymc_lgm.likelihoods.expected import Expected, Projected
 from pymc_lgm.likelihoods.registry import mark_inducing
+from pymc_lgm.vecchia import Vecchia
 
 __all__ = [
     "Expected",
     "Projected",
     "SparseLatent",
+    "Vecchia",
     "place_inducing_points",
 ]
 

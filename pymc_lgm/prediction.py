@@ -18,12 +18,13 @@ from numpy.typing import ArrayLike
 from pymc.gp.util import JITTER_DEFAULT
 from rich.progress import track
 
-from pymc_lgm.conditionals import Conditional, latent_of
+from pymc_lgm.conditionals import Conditional, NearestConditional, latent_of
 from pymc_lgm.drawn import model_of, thinned, trace_of
 from pymc_lgm.forecasting import forecast
 from pymc_lgm.linalg import Array
 from pymc_lgm.observing import f_of, observations
 from pymc_lgm.threads import few_threads
+from pymc_lgm.vecchia import is_nearest
 
 __all__ = ["predict"]
 
@@ -70,7 +71,8 @@ def predict(
         depend on.
     gp : pymc.gp.Latent, pymc_lgm.gp.SparseLatent, list of them, or variable
         The process of the model whose ``prior`` made f. If each class has its own process, the list
-        of processes in the order of the classes. Or a series, the variable that ``pm.AR`` or
+        of processes in the order of the classes. Or the variable that `gp.Vecchia` returned, which
+        is predicted given its nearest neighbors. Or a series, the variable that ``pm.AR`` or
         ``pm.GaussianRandomWalk`` returned, which may contain several series. Or a list of series,
         the terms of a sum.
     Xnew : array_like, shape (points, d)
@@ -199,12 +201,15 @@ def predict(
     dims = dims or "point"
     processes: list[Any] = list(gp) if isinstance(gp, list | tuple) else [gp]
     latents = [latent_of(each, model) for each in processes]
-    n, d = (int(length) for length in pt.as_tensor(processes[0].X).shape.eval())
+    X = processes[0].tag.process.X if is_nearest(processes[0]) else processes[0].X
+    n, d = (int(length) for length in pt.as_tensor(X).shape.eval())
     points = _points(Xnew, d)
     names = [latent.name for latent in latents]
     posterior = _fitting(thinned(posterior, names, thin, most=DRAWS), names, n)
     conditionals = [
-        Conditional(each, latent, points, posterior, model, jitter, compile_kwargs)
+        NearestConditional(latent, points, posterior, model, compile_kwargs)
+        if is_nearest(each)
+        else Conditional(each, latent, points, posterior, model, jitter, compile_kwargs)
         for each, latent in zip(processes, latents, strict=True)
     ]
     read = [f_of(each, latent) for each, latent in zip(processes, latents, strict=True)]

@@ -6,7 +6,7 @@ import pytest
 from scipy.sparse import csc_array
 from test_priors import close
 
-from pymc_lgm.gaussian import sparse_loops
+from pymc_lgm.gaussian import sparse, sparse_loops
 from pymc_lgm.gaussian.families import UpdatedFactor
 from pymc_lgm.gaussian.sparse import Pattern, fill_reducing_order
 
@@ -94,6 +94,26 @@ def test_a_dense_end_is_factorized_at_once(rng):
     for wrong in (-1e3, np.inf, np.nan):
         at = int(pattern.diagonal[pattern.order[-1]])
         assert pattern.factorize(np.where(np.arange(values.size) == at, wrong, values)) is None
+
+
+@pytest.mark.parametrize("shape", [(1, 0.0), (60, 0.05), (90, 0.3), (50, 1.0)])
+def test_blocks_are_the_same_factor(rng, monkeypatch, shape):
+    """L and the inverse on its pattern, by BLAS and by loops."""
+    monkeypatch.setattr(sparse, "HEAVY", 0)
+    A = random_matrix(rng, *shape)
+    pattern = Pattern.of(csc_array(A))
+    by_columns = Pattern.of(csc_array(A))
+    by_columns.__dict__["blocks"] = None
+    values = pattern.elements(csc_array(A))
+    assert pattern.blocks[-1] == len(A)
+    one, other = (each.factorize(values) for each in (pattern, by_columns))
+    np.testing.assert_allclose(one.L, other.L, rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(one.inverse, other.inverse, rtol=1e-10, atol=1e-13)
+    for wrong in (-1e3, np.inf, np.nan):
+        for at in {0, len(A) // 2, len(A) - 1}:
+            bad = values.copy()
+            bad[pattern.diagonal[at]] = wrong
+            assert pattern.factorize(bad) is None
 
 
 @pytest.mark.mutant

@@ -43,6 +43,7 @@ from pymc_lgm.gaussian import (
 )
 from pymc_lgm.gaussian.families import ByPrecision, Intrinsic, Map
 from pymc_lgm.gaussian.families import Series as SeriesFamily
+from pymc_lgm.gaussian.neighbors import NearestNeighbors, Neighbors
 from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.gaussian.sparse import Pattern
 from pymc_lgm.gaussian.spde import OfMesh
@@ -128,9 +129,22 @@ def on_mesh(rng):
     return OfMesh(mesh.elements), [np.array(kappa), np.array(tau)], np.zeros(6), Q
 
 
+def nearest(rng):
+    """Five elements in another order, each given two before it."""
+    of = np.array([[0, 1], [0, 1], [0, 1], [1, 2], [0, 3]])
+    neighbors = Neighbors(np.array([3, 0, 4, 1, 2]), of)
+    B, D = rng.standard_normal((5, 2)) * neighbors.there, rng.uniform(0.5, 2.0, 5)
+    whole = np.eye(5)
+    np.add.at(whole, (np.repeat(np.arange(5), 2), of.ravel()), -B.ravel())
+    back = np.ix_(neighbors.back, neighbors.back)
+    Q = (whole.T @ np.diag(1 / D) @ whole)[back]
+    return NearestNeighbors(neighbors), [B, D], np.zeros(5), Q
+
+
 FAMILIES = [
     *(independent, shared_blocks, own_blocks, series, areas, intrinsic, precision, structured),
     on_mesh,
+    nearest,
 ]
 
 

@@ -22,12 +22,13 @@ from pytensor.tensor.random.op import RandomVariable
 
 from pymc_lgm.gmrf import IntrinsicRV, MaternRV
 from pymc_lgm.model.operations import OF_SHAPES, bare, is_affine, is_sparse_product, number_of
+from pymc_lgm.vecchia import VecchiaRV
 
 __all__ = ["Frontier", "find_frontier", "with_dense_products"]
 
 Variable = Any
 
-WITHOUT_MEAN = (IntrinsicRV, MaternRV)
+WITHOUT_MEAN = (IntrinsicRV, MaternRV, VecchiaRV)
 """Random variables whose first parameter is no mean."""
 
 

@@ -32,6 +32,7 @@ from pymc_lgm.model.operations import core_of
 from pymc_lgm.model.series import as_series, as_vector_walk, is_series, is_vector_walk
 from pymc_lgm.model.sparse_precision import as_sparse_precision
 from pymc_lgm.model.structured import as_structured, is_structured, transform_of
+from pymc_lgm.model.vecchia import as_vecchia, is_vecchia
 
 __all__ = ["FieldLaw", "Latent", "gaussian", "is_gaussian", "is_process", "is_sparse"]
 
@@ -117,13 +118,13 @@ class Latent:
 def is_process(rv: Variable) -> bool:
     """Whether a random variable is a multivariate normal, a GMRF, a series or a map of areas."""
     is_dense = isinstance(rv.owner.op, MvNormalRV) or is_on_grid(rv) or is_structured(rv)
-    is_field = is_areas(rv) or is_intrinsic(rv) or is_matern(rv)
+    is_field = is_areas(rv) or is_intrinsic(rv) or is_matern(rv) or is_vecchia(rv)
     return is_dense or is_field or is_series(rv) or is_vector_walk(rv)
 
 
 def is_sparse(rv: Variable) -> bool:
     """Whether a process has a sparse precision, so that coefficients of its mean cost little."""
-    return is_areas(rv) or as_sparse_precision(rv) is not None
+    return is_areas(rv) or is_vecchia(rv) or as_sparse_precision(rv) is not None
 
 
 def is_gaussian(model: pm.Model, rv: Variable) -> bool:
@@ -142,6 +143,8 @@ def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
     if is_structured(rv):
         transform = transform_of(rv)
         return Latent(rv, rv, pt.zeros(()), field=as_structured(rv), zero_sum=transform)
+    if is_vecchia(rv):
+        return Latent(rv, rv, pt.zeros(()), field=as_vecchia(rv))
     if is_series(rv):
         series = as_series(rv)
         return Latent(rv, rv, series.mean(), field=series)

@@ -31,6 +31,7 @@ from pymc_lgm.model import refusals
 from pymc_lgm.model.hyperparameters import MOST_LEFT, elements_of
 from pymc_lgm.model.latents import is_gaussian
 from pymc_lgm.model.reading import Reading
+from pymc_lgm.vecchia import VecchiaRV
 
 __all__ = ["gaussian_vectors", "refuse_left_gaussians"]
 
@@ -38,7 +39,7 @@ Variable = Any
 
 ALWAYS = (
     *(NormalRV, MvNormalRV, PrecisionMvNormalRV, MatrixNormalRV, KroneckerNormalRV),
-    *(CARRV, ICARRV, MaternRV),
+    *(CARRV, ICARRV, MaternRV, VecchiaRV),
 )
 
 _log = logging.getLogger("pymc.lgm")  # PyMC shows its lines
@@ -114,6 +115,8 @@ def _called(rv: Variable) -> str:
         return "a batch of pm.MvGaussianRandomWalk"
     if isinstance(op, IntrinsicRV):
         return "an intrinsic GMRF of lgm.gmrf with a transform other than its own"
+    if isinstance(op, VecchiaRV):
+        return "a batch of lgm.gp.Vecchia"
     name = "pm." + type(op).__name__.removesuffix("RV")
     if isinstance(op, ZeroSumNormalRV):
         return f"{name} with a transform other than PyMC's own"

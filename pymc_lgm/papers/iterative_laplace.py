@@ -36,6 +36,7 @@ from pymc_lgm.papers.solvers.pcg import conjugate_gradients
 from pymc_lgm.papers.solvers.preconditioners import Preconditioner
 from pymc_lgm.state import LikelihoodAt
 from pymc_lgm.threads import few_threads
+from pymc_lgm.vecchia import is_nearest
 
 __all__ = [
     "PRECONDITIONERS",
@@ -551,6 +552,11 @@ def _vector_of(gp: Any, model: pm.Model) -> Any:
         raise ValueError(
             "laplace_by_pcg computes the covariance block by block, and a model has it as a whole "
             "only: pass the process, as in lgm.papers.laplace_by_pcg(gp)."
+        )
+    if is_nearest(gp):
+        raise ValueError(
+            f"{gp.name!r} is a lgm.gp.Vecchia, whose precision is sparse: laplace_by_pcg is for a "
+            "dense covariance. Write lgm.PseudoMarginal()."
         )
     f = latent_of(gp, model)
     if f not in model.free_RVs:
