@@ -402,7 +402,9 @@ def test_every_kind_of_tuning_is_tested():
     "AuxiliaryGradient-step_size=1.0",
     "ASIS-scale=0.4",
     "Sweep-move=slice",
+    "Sweep-move=hmc-parameterization=sufficient",
     "PseudoMarginal",
+    "PseudoMarginal-move=slice-n_importance=2-approximation=laplace",
 )
 @every_kind
 def test_frozen_after_tuning(case):

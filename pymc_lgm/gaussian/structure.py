@@ -214,7 +214,7 @@ class Structure:
         result: Array = root @ root.T
         return result
 
-    # Structures made of it, and draws
+    # Structures computed from it, and draws
 
     def scaled(self) -> Structure:
         """Multiply R so that the geometric mean of the generalized variances (R⁻)_ii is 1.

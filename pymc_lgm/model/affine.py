@@ -65,7 +65,7 @@ def find_frontier(
     """
     affine: dict[Variable, set[Variable]] = {latent: {latent} for latent in latents}
     touched: dict[Variable, set[Variable]] = {latent: {latent} for latent in latents}
-    predictor: dict[Variable, list[Variable]] = {}  # and what is made of each
+    predictor: dict[Variable, list[Variable]] = {}  # and what reads each
     refused: dict[Variable, Apply[Any, Any]] = {}
     for node in toposort(terms):
         reached = [touched.get(x, set()) for x in node.inputs]
