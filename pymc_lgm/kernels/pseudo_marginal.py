@@ -60,8 +60,8 @@ CLIMBING = 60
 the exploration. Most climbs end by themselves; this bounds those that do not."""
 
 LOOKS = 4
-"""While the chain explores, the noise is measured in every fourth draw, and if no other step needs f
-it is drawn only then: each costs as much as the rest of a draw."""
+"""While the chain explores, the noise is measured in every fourth draw, and f is drawn only
+then if no other step needs it: each costs as much as the rest of a draw."""
 
 
 @dataclass(frozen=True)
@@ -330,7 +330,7 @@ class PseudoMarginal(ApproximateMarginal):
         """Draw f once more before the exact phase, from the importance distribution of that phase.
 
         Exploration draws f from q without a copula or a transport map. Such an f may have a far
-        higher weight than any draw of the exact phase, which would then reject almost all proposals.
+        higher weight than any draw of the exact phase, which would reject almost all proposals.
         """
         proposal = proposal_at(state.at, self._search(tuning), self.defensive, self.together)
         if proposal is None:
