@@ -499,8 +499,8 @@ class ByPrecision(_Sparse):
         Raises
         ------
         ValueError
-            If Q is not symmetric: if two elements differ by more than 1e-8 of the largest. Rounding
-            makes them differ by less, and a wrong element by more.
+            If Q is not symmetric: if two elements differ by more than 1e-8 of the largest. Those of
+            a tau that is computed in two ways differ by rounding.
         """
         lower, upper = values
         if not np.isfinite(lower).all():

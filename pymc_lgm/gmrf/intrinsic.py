@@ -237,7 +237,7 @@ def _as_locations(locations: ArrayLike, n: int) -> Array:
 
 
 class IntrinsicRV(RandomVariable):
-    """The op of an intrinsic field: the structure is a property, σ its only input."""
+    """The op of an intrinsic field: it stores the structure, and σ is its only input."""
 
     name = "intrinsic"
     dtype = "floatX"

@@ -3,8 +3,8 @@
 The first three quarters of tuning, the exploration, use the approximate evidence. It has no noise,
 so a chain cannot stick. This phase tunes the move, fits the sites of q as functions of theta, and
 chooses the number of importance draws unless the user has set it. Afterwards `ApproximateMarginal`
-continues with the same target, and `PseudoMarginal` is exact. Its last quarter of tuning is on the
-exact target, which the chain has to reach and whose noise the moves have to meet. The share is a
+continues with the same target, and `PseudoMarginal` is exact. The last quarter of its tuning is on
+the exact target, so that the chain reaches it and the moves adapt to its noise. The share is a
 choice: a longer exploration fits the sites better.
 
 The words: a *move* is one on theta; *noise* is the variance of the log of an estimate of the
@@ -78,8 +78,10 @@ class ApproximateMarginal:
         Number of importance draws N; ``None`` to choose it by the noise that tuning measures.
     fewest : int
         The smallest N that may be chosen.
-    antithetic, defensive
-        See `Scheme` and `Proposal`.
+    antithetic : bool
+        Whether importance draws come in pairs: see `Scheme`.
+    defensive : float
+        Share of importance draws from the prior: see `Proposal`.
     copula : bool
         Whether tuning also fits the margins that a copula of the importance draws needs.
     together : bool

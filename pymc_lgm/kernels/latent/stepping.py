@@ -163,7 +163,7 @@ class Trajectories(Stepping):
     max_steps: int = 100
 
     def _maximum(self, state: State) -> float:
-        # A quarter turn replaces f by the momentum, which is independent of it: no angle is better.
+        # A quarter turn replaces f by the momentum, which is independent of it: more is not needed.
         return math.pi / 2 if self.integrator == "rotation" else math.inf
 
     def _most(self, step_size: float) -> int:
