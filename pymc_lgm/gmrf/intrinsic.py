@@ -914,13 +914,11 @@ def pc_prior(
     if (upper is None) == (lower is None):
         raise ValueError("Write upper= of a standard deviation, or lower= of a range.")
     if not 0.0 < alpha < 1.0:
-        raise ValueError(f"alpha is {alpha}: it must be a probability between 0 and 1.")
+        raise ValueError(f"alpha is {alpha}: a probability between 0 and 1.")
     bound = upper if upper is not None else lower
     assert bound is not None
     if not 0.0 < bound < np.inf:
-        raise ValueError(
-            f"{'upper' if lower is None else 'lower'} is {bound}: it must be a positive number."
-        )
+        raise ValueError(f"{'upper' if lower is None else 'lower'} is {bound}: a positive number.")
     if upper is not None:
         return pm.Exponential(name, lam=-np.log(alpha) / bound)
     if d < 1:
