@@ -232,9 +232,9 @@ class FamilyAt:
     mean : ndarray, shape (n,)
         m.
     elements : ndarray
-        Those of Q, in the order of the family's ``rows`` and ``columns``.
+        Elements of Q, in the order of the family's ``rows`` and ``columns``.
     factor : Factor
-        Of Q + U S Uᵀ.
+        A factor of Q + U S Uᵀ.
     values : tuple of ndarray
         The arguments of `Family.at`.
     scale : float
@@ -499,8 +499,8 @@ class ByPrecision(_Sparse):
         Raises
         ------
         ValueError
-            If Q is not symmetric: if two elements differ by more than 1e-8 of the largest. Those of
-            a tau that is computed in two ways differ by rounding.
+            If Q is not symmetric: if Q_ij and Q_ji differ by more than 1e-8 of the largest element.
+            A ``tau`` whose halves are computed in two ways differs by rounding.
         """
         lower, upper = values
         if not np.isfinite(lower).all():
