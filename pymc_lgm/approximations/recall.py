@@ -1,10 +1,14 @@
 """A Gaussian approximation from predicted sites, without a search.
 
 Near the posterior the sites of expectation propagation hardly depend on theta. A linear model in
-theta, fitted to sites that tuning has found, predicts sites whose q is as good as that of a search,
-for one O(n³) operation. Any q that is a function of theta alone is exact in a pseudo-marginal
-sampler. If theta lies far from those of tuning, q comes from a search instead, since a poor q in
-the tails of theta would keep chains out of them.
+theta (a *line*), fitted to sites that tuning has found, predicts sites whose q is as good as that
+of a search, for one O(n³) operation. In a pseudo-marginal sampler any q that is a function of theta
+alone is exact. If theta lies far from those of tuning, q comes from a search instead, since a poor
+q in the tails of theta would keep chains out of them.
+
+`recall` takes q from the sites unless they fit poorly, and `Recall` is that with a line. The others
+always search, and only start at predicted sites: `WarmSearch` with any search, and
+`laplace_near_sites` and `laplace_from_sites` with Newton's.
 """
 
 from __future__ import annotations
@@ -39,10 +43,13 @@ __all__ = [
 MISFIT = 0.1
 """Largest misfit in nats of predicted sites; with a larger one the sites are re-optimized.
 
-It was measured on growth curves, labels and counts. With a misfit of 0.1 the log ratio of two
-estimates had a standard deviation of 0.4, and with 0.5 one of 0.8 and more. Near the thetas of
-tuning most misfits are about 0.005, and none reached 0.05.
+Measured on growth curves, labels and counts: with a misfit of 0.1 the log ratio of two estimates
+had a standard deviation of 0.4, and with 0.5 one of 0.8 and more. Near the thetas of tuning most
+misfits are about 0.005, and none reached 0.05.
 """
+
+LOOSE = 0.05
+"""Tolerance of a search after a misfit, half of `MISFIT`: any q is exact, so it may end early."""
 
 SearchFrom = Callable[..., GaussianApproximation | None]
 """(likelihood, prior, *, start=, tolerance=) -> q: a search with a start and a tolerance."""
@@ -59,19 +66,19 @@ def recall(
         f -> (ℓ, g, W, third derivative); ``likelihood.sites``: rows of f (Q, n) -> ℓ_i.
     prior : Prior
     start : Recalled
-        ν and W, and perhaps margins, which become those of q. If there are margins, and the sites
-        are not ``trusted`` or have a `misfit` above `MISFIT`, a search starts from them and
-        computes its own margins.
+        ν and W, and perhaps margins, which become those of q. Only sites with margins are checked:
+        if they are not ``trusted``, or have a `misfit` above `MISFIT`, a search starts from them
+        and computes its own margins. Sites without margins are used as they are.
     search : callable
         `ep` or `pymc_lgm.approximations.variational.variational`.
 
     Returns
     -------
     GaussianApproximation or None
-        Its ``log_evidence`` is ℓ(f̂) − ½ ẑᵀa − ½ log|B|, as if f̂ were the mode. If f̂ is not
-        `plausible`, q is Laplace's approximation, searched for from m, because theta may be
-        plausible although its predicted sites are wrong. ``None`` if that search meets values that
-        are not finite.
+        Its ``log_evidence`` is ℓ(f̂) − ½ ẑᵀa − ½ log|B|, with ẑ = f̂ − m and a = K⁻¹ ẑ. It is
+        Laplace's if f̂ is the mode. If f̂ is not `plausible`, q is Laplace's approximation, searched
+        for from m, because theta may be plausible although its predicted sites are wrong. ``None``
+        if that search meets values that are not finite.
 
     Notes
     -----
@@ -85,31 +92,31 @@ def recall(
     combined = _combine(prior, start)
     if combined is None:
         return laplace(likelihood, prior)
-    posterior, dual, z = combined
-    objective = likelihood.value(prior.mean + z) - 0.5 * float(z @ dual)
+    posterior, alpha, z = combined
+    objective = likelihood.value(prior.mean + z) - 0.5 * float(z @ alpha)
     if not plausible(objective, likelihood.value(prior.mean), prior.n):
         return laplace(likelihood, prior)
     if start.margins is not None and start.trusted:
-        known = start.nu, start.margins.variances, MISFIT
-        away = misfit(likelihood, posterior, dual, z, *known)
-        found = None if away <= MISFIT else _searched(likelihood, prior, start, search)
+        variances = start.margins.variances
+        nats = misfit(likelihood, posterior, alpha, z, start.nu, variances, MISFIT)
+        found = None if nats <= MISFIT else _searched(likelihood, prior, start, search)
         if found is not None:
             return found
-    return GaussianApproximation.at(posterior, dual, z, objective, margins=start.margins)
+    return GaussianApproximation.at(posterior, alpha, z, objective, margins=start.margins)
 
 
 def _searched(
     likelihood: SiteLikelihood, prior: Prior, start: Sites, search: SearchFrom
 ) -> GaussianApproximation | None:
-    """Re-optimize the sites, and compute the margins of the resulting q."""
-    found = search(likelihood, prior, start=start, tolerance=0.05)
+    """Re-optimize the sites, and compute the margins of q; ``None`` if that does not converge."""
+    found = search(likelihood, prior, start=start, tolerance=LOOSE)
     if found is None or not found.converged:
         return None
     return replace(found, margins=Margins(found.posterior.variances, prior.precisions))
 
 
 def _combine(prior: Prior, sites: Sites) -> tuple[Posterior, Array, Array] | None:
-    """The posterior, a = (I + W K)⁻¹ ν and ẑ = K a."""
+    """The posterior, a = (I + W K)⁻¹ ν and ẑ = K a, each (n,); ``None`` if B has no factor."""
     posterior = prior.condition(sites.precision)
     return None if posterior is None else (posterior, *posterior.center(sites.nu))
 

@@ -69,15 +69,17 @@ def sample(
         number of cores.
     step : callable, optional
         Makes a step method, or a list of them, called without arguments inside the model: a class
-        (``lgm.ASIS``) or ``lambda: lgm.PseudoMarginal(n_importance=16)``. By default what
-        ``pm.sample()`` picks, its own NUTS where it picks another program's.
+        (``lgm.ASIS``) or ``lambda: lgm.PseudoMarginal(n_importance=16)``. By default the step
+        methods that ``pm.sample(nuts_sampler="pymc")`` chooses.
     keep : path, optional
         A folder in which each chain is stored when it is finished. A second call with the same
         ``keep`` and the same settings reads the stored chains, and runs the missing ones.
     resume : path, optional
         A folder that ``keep`` has filled. Each of its chains continues from its last state for
-        ``draws`` more draws, without tuning, and the trace has all draws. The last state is a
-        pickle, and a pickle can run any code, so resume only from a folder that you trust.
+        ``draws`` more draws, without tuning, and the trace has all draws. ``tune``, ``chains`` and
+        ``random_seed`` may be left out; every other setting must be that of the folder. The last
+        state is a pickle, and a pickle can run any code, so resume only from a folder that you
+        trust.
     progressbar : bool
         One bar over the draws of all chains.
     quiet, compute_convergence_checks : bool
@@ -147,6 +149,8 @@ def sample(
     draws = int(draws)
     tune, chains = (None if count is None else int(count) for count in (tune, chains))
     options = {k: v for k, v in sample_kwargs.items() if k != "nuts_sampler"}
+    # Settings that the call leaves out are those of the folder. A resumed study needs the seeds of
+    # its first call, because its workers make the same starting points and step methods again.
     kept, before = (None if path is None else Kept(path) for path in (keep, resume))
     found = settings_of(kept, before)
     chains = chains or found.get("chains", 4)
@@ -161,7 +165,7 @@ def sample(
         asked = {"draws": draws, "tune": tune, "chains": chains, "random_seed": as_json(rngs)}
         asked |= {"model": fingerprint(model), "step": described(step)}
         asked |= {"options": described(options)}
-        if before is not None:
+        if before is not None:  # only the number of draws may differ
             compare(asked | {"draws": found["draws"]}, found, f"resume={str(before.path)!r}")
             refuse_unfinished(before, chains)
             asked["draws"] += found["draws"]
@@ -171,15 +175,18 @@ def sample(
             kept.refuse_labels({name: x for name, x in model.coords.items() if x is not None})
             kept.begin(asked)
 
+    # Chains that are stored, chains to run, and what each of these continues.
     done = {i: kept.load(i) for i in kept.numbers()} if kept is not None else {}
     todo = [i for i in range(chains) if i not in done]
     earlier = {i: before.load(i) for i in todo} if before is not None else {}
-    spent = max(map(seconds, [*done.values(), *earlier.values()]), default=0.0)
+    elapsed = max(map(seconds, [*done.values(), *earlier.values()]), default=0.0)
     if todo:
         plan = Plan(model, step, rngs, draws, tune, options, kept is not None)
         states = {i: earlier[i].state if earlier else None for i in todo}
+        # For the bar alone, until a worker knows how many tuning draws its step methods need.
         length = draws if earlier else draws + (1000 if tune is None else tune)
         bar = bool(progressbar) and not quiet
+        # A process runs its chains one after another, so their times add up.
         busy: defaultdict[str, float] = defaultdict(float)
         with (
             cluster_for(client, len(todo), cores) as workers,
@@ -188,7 +195,7 @@ def sample(
             for i, chain in arriving:
                 whole = joined(earlier[i], chain) if earlier else chain
                 busy[chain.worker] += seconds(chain)
-                done[i] = timed(whole, spent + busy[chain.worker])
+                done[i] = timed(whole, elapsed + busy[chain.worker])
                 if kept is not None:
                     kept.save(i, done[i])
     idata = gathered([done[i] for i in range(chains)])

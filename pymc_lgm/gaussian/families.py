@@ -1,8 +1,9 @@
-"""Families of Gaussian vectors by their sparse precision: which elements Q has, and its numbers.
+"""Families of Gaussian vectors by their sparse precision: which elements Q has, and their values.
 
-A family says once which elements of the lower triangle are in Q, and their values at each theta. A
-part of the precision that would be dense is an update: Q + U S Uᵀ with few columns in U. See Rue
-and Held (2005).
+A `Family` has the positions of the elements of Q in its lower triangle, once, and computes at each
+theta their values, a factor, and derivatives. A part of the precision that would be dense is an
+update: Q + U S Uᵀ with few columns in U. A `Factor` is a root of a precision A = R Rᵀ. See Rue and
+Held (2005).
 """
 
 from __future__ import annotations
@@ -78,14 +79,14 @@ class DiagonalFactor:
 
 @dataclass(frozen=True, eq=False)
 class BlockFactor:
-    """A⁻¹ is block-diagonal with blocks L Lᵀ, so that R = L⁻ᵀ.
+    """A⁻¹ is block-diagonal with blocks L Lᵀ, so that R = L⁻ᵀ. A product or a solve costs O(n b).
 
     Attributes
     ----------
     L : ndarray, shape (B, b, b)
-        Lower triangular. With B = 1 each block is this one.
+        Lower triangular. If B = 1, all n / b blocks are this one.
     n : int
-        B b, or a multiple of b.
+        B b, or a multiple of b if B = 1.
     """
 
     L: Array
@@ -135,13 +136,14 @@ class BlockFactor:
 
 
 class UpdatedFactor:
-    """A factor of A + U S Uᵀ by one of A = R Rᵀ, for U of few columns. Made by `of`.
+    """A factor of A + U S Uᵀ from one of A = R Rᵀ, for U, (n, k), with few columns. Made by `of`.
 
     With R⁻¹ U = G H, G of orthonormal columns, and N Nᵀ = I + H S Hᵀ,
 
         A + U S Uᵀ = R C Cᵀ Rᵀ,   C = I + G (N − I) Gᵀ,   C⁻¹ = I + G (N⁻¹ − I) Gᵀ.
 
-    S may have negative eigenvalues, as long as the sum is positive definite.
+    S may have negative eigenvalues, as long as the sum is positive definite. `of` costs k solves
+    with R and O(n k²) operations; a product or a solve costs O(n k) more than one with R.
     """
 
     def __init__(self, factor: Factor, G: Array, N: Array):
@@ -171,12 +173,12 @@ class UpdatedFactor:
         Z, D = self._less
         if not isinstance(self.base, ConstrainedFactor):
             return Z, D
-        of_constraints, ones = self.base.less
-        return np.hstack([of_constraints, Z]), block_diag(ones, D)
+        Z_of_constraints, D_of_constraints = self.base.less
+        return np.hstack([Z_of_constraints, Z]), block_diag(D_of_constraints, D)
 
     @cached_property
     def _less(self) -> tuple[Array, Array]:
-        """The part of the update alone."""
+        """Z = R⁻ᵀ G and D = I − N⁻ᵀ N⁻¹, for the update alone."""
         inverse = self._inverse
         return self.base.solve_transposed(self._G), np.eye(len(inverse)) - inverse.T @ inverse
 
@@ -230,11 +232,11 @@ class FamilyAt:
     mean : ndarray, shape (n,)
         m.
     elements : ndarray
-        Those of Q, in the order of the family's ``rows`` and ``columns``.
+        Elements of Q, in the order of the family's ``rows`` and ``columns``.
     factor : Factor
-        Of Q + U S Uᵀ.
+        A factor of Q + U S Uᵀ.
     values : tuple of ndarray
-        Its parameters.
+        The arguments of `Family.at`.
     scale : float
         Multiplies the family's S.
     """
@@ -247,7 +249,10 @@ class FamilyAt:
 
 
 class Family(Protocol):
-    """A Gaussian vector as a function of what a model says of it."""
+    """A Gaussian vector as a function of values that a model computes from theta.
+
+    Each family documents its values: variances, covariances, or the bands of a matrix.
+    """
 
     @property
     def n(self) -> int:
@@ -270,7 +275,7 @@ class Family(Protocol):
         """C, shape (n, k), of orthonormal columns: Cᵀ x = 0. Most families have none."""
 
     def at(self, *values: Array) -> FamilyAt | None:
-        """The law with these parameters; ``None`` if it is not proper."""
+        """The prior with these values; ``None`` if it is not proper."""
 
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
         """Derivatives in the values of ⟨e, Q's elements⟩ + ⟨m̄, m⟩ + w log|Q + U S Uᵀ|.
@@ -293,7 +298,7 @@ class Family(Protocol):
 
 
 class Independent:
-    """x_i ~ N(0, v_i), of the variances v.
+    """x_i ~ N(0, v_i). The value is v, shape (n,).
 
     Parameters
     ----------
@@ -314,16 +319,20 @@ class Independent:
         return FamilyAt(self._mean, 1.0 / variances, factor, values)
 
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
-        """∂(1/v) = −1/v²."""
+        """∂(1/v) = −1/v² and ∂log|Q| = −1/v."""
         return [-(elements * at.elements + log_weight) * at.elements]
 
 
 class DenseBlocks:
-    """Vectors of b elements, one after another, of covariances K: one for all, or one for each.
+    """Independent vectors of b elements, one after another, with dense covariances K.
+
+    The value is K, shape (b, b) for all of them, or (..., b, b) with one for each. Its factors cost
+    O(b³) operations for each K.
 
     Parameters
     ----------
     blocks, b : int
+        Number of vectors, and of elements of each.
     """
 
     def __init__(self, blocks: int, b: int):
@@ -336,7 +345,7 @@ class DenseBlocks:
         self._mean, self._lower = np.zeros(self.n), (rows, columns)
 
     def at(self, *values: Array) -> FamilyAt | None:
-        """The law with K, (b, b) or (..., b, b); ``None`` if K is not positive definite."""
+        """``None`` if a K is not finite, or not positive definite."""
         K = np.asarray(values[0]).reshape(-1, self._b, self._b)
         if not np.isfinite(K).all():
             return None
@@ -356,13 +365,13 @@ class DenseBlocks:
         return FamilyAt(self._mean, elements.ravel(), BlockFactor(L, self.n), values)
 
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
-        """∂K⁻¹ = −K⁻¹ ∂K K⁻¹."""
-        shape, rows, columns = (self.blocks, self._b, self._b), *self._lower
-        both = np.zeros((2, *shape))
-        for out, lower in zip(both, (elements, at.elements), strict=True):
-            out[:, rows, columns] = lower.reshape(self.blocks, -1)
-        weights = 0.5 * (both[0] + both[0].swapaxes(1, 2))
-        inverse = both[1] + np.tril(both[1], -1).swapaxes(1, 2)
+        """∂K⁻¹ = −K⁻¹ ∂K K⁻¹ and ∂log|Q| = −tr(K⁻¹ ∂K); summed over the vectors if they share K."""
+        rows, columns = self._lower
+        e, inverse = np.zeros((2, self.blocks, self._b, self._b))
+        e[:, rows, columns] = elements.reshape(self.blocks, -1)
+        inverse[:, rows, columns] = at.elements.reshape(self.blocks, -1)
+        weights = 0.5 * (e + e.swapaxes(1, 2))
+        inverse = inverse + np.tril(inverse, -1).swapaxes(1, 2)
         each = -(inverse @ weights @ inverse) - log_weight * inverse
         K = at.values[0]
         shared = K.size == self._b**2
@@ -370,12 +379,15 @@ class DenseBlocks:
 
 
 class Series:
-    """T x = u + ε with a banded T, of T in bands and u: Q = TᵀT, m = T⁻¹ u.
+    """T x = u + ε, ε ~ N(0, I), with a lower triangular banded T: Q = TᵀT, m = T⁻¹ u.
+
+    The values are T in bands, shape (width, n) with T_{j+k, j} at [k, j], and u, shape (n,). All
+    operations cost O(n width²) or less.
 
     Parameters
     ----------
     n, width : int
-        Elements, and diagonals of T.
+        Elements of x, and diagonals of T.
     """
 
     def __init__(self, n: int, width: int):
@@ -387,7 +399,7 @@ class Series:
         self.rows, self.columns = (below + column)[inside], column[inside]
 
     def at(self, *values: Array) -> FamilyAt | None:
-        """``None`` where T has no inverse."""
+        """``None`` if T is not finite, or has no inverse."""
         T, u = values
         if not (np.isfinite(T).all() and (T[0] > 0.0).all()):
             return None
@@ -397,7 +409,7 @@ class Series:
         return FamilyAt(mean, bands.gram(T).ravel()[self._which], WhitenerFactor(T), values)
 
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
-        """∂Q = ∂Tᵀ T + Tᵀ ∂T, ∂m = T⁻¹ (∂u − ∂T m)."""
+        """∂Q = ∂Tᵀ T + Tᵀ ∂T, ∂m = T⁻¹ (∂u − ∂T m), ∂log|Q| = 2 Σ ∂T_jj / T_jj."""
         T, n = at.values[0], self.n
         E, of_T = np.zeros(T.size), np.zeros(T.shape)
         E[self._which] = elements
@@ -410,7 +422,7 @@ class Series:
 
 
 class _Sparse:
-    """x ~ N(0, Q⁻¹) with elements of Q where a pattern has them."""
+    """x ~ N(0, Q⁻¹) with a general sparse Q. The base of families with a sparse Cholesky factor."""
 
     def __init__(self, pattern: Pattern):
         self.n, self.pattern, self._mean = pattern.n, pattern, np.zeros(pattern.n)
@@ -424,18 +436,21 @@ class _Sparse:
         return None if factor is None else FamilyAt(self._mean, elements, factor, values)
 
     def _weights(self, at: FamilyAt, elements: Array, log_weight: float) -> Array:
-        """Derivatives in the elements of Q: log|Q| has the inverse on the pattern."""
+        """e + w ∂log|Q|, the derivatives in the elements of Q; Q⁻¹ on the pattern gives ∂log|Q|."""
         assert isinstance(at.factor, SparseFactor)
         weights: Array = elements + log_weight * at.factor.log_determinant_slopes
         return weights
 
 
 class Map(_Sparse):
-    """Areas of a map, of two numbers: Q = τ (D − α W), of symmetric weights W whose sums are D.
+    """Areas of a map as in `pymc.CAR`: Q = τ (D − α W), with the row sums of W in the diagonal D.
+
+    The values are the numbers τ and α.
 
     Parameters
     ----------
     W : sparse array, shape (n, n)
+        Symmetric weights of neighbors.
     """
 
     def __init__(self, W: csc_array):
@@ -444,9 +459,9 @@ class Map(_Sparse):
         self._W = self.pattern.elements(W)
 
     def at(self, *values: Array) -> FamilyAt | None:
-        """``None`` where τ is not positive, or α not between −1 and 1.
+        """``None`` if τ is not positive, or α not between −1 and 1.
 
-        With α = ±1 only rounding would make Q positive definite, or keep it from being so.
+        With α = 1 Q is singular, and only rounding would make it positive definite, or not.
         """
         tau, alpha = values
         if not (0.0 < tau < np.inf and -1.0 < alpha < 1.0):
@@ -462,13 +477,16 @@ class Map(_Sparse):
 
 
 class ByPrecision(_Sparse):
-    """x ~ N(0, Q⁻¹), of the elements of Q, and of those across the diagonal.
+    """x ~ N(0, Q⁻¹) with a Q that the model computes, as in `pymc.MvNormal` with a sparse ``tau``.
+
+    The values are the elements Q_ij of the pattern, in its order, and the elements Q_ji. The latter
+    only serve to check that Q is symmetric.
 
     Parameters
     ----------
     pattern : Pattern
     name : str
-        Of x, for an error.
+        Name of x, for an error.
     """
 
     def __init__(self, pattern: Pattern, name: str):
@@ -476,12 +494,13 @@ class ByPrecision(_Sparse):
         self._name = name
 
     def at(self, *values: Array) -> FamilyAt | None:
-        """``None`` where Q is not numerically positive definite.
+        """``None`` if Q is not numerically positive definite.
 
         Raises
         ------
         ValueError
-            If Q is not symmetric.
+            If Q is not symmetric: if Q_ij and Q_ji differ by more than 1e-8 of the largest element.
+            A ``tau`` whose halves are computed in two ways differs by rounding.
         """
         lower, upper = values
         if not np.isfinite(lower).all():
@@ -497,17 +516,21 @@ class ByPrecision(_Sparse):
         return self._at(lower, values)
 
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
-        """The elements of Q are those of the first."""
+        """Only the first value enters the density."""
         return [self._weights(at, elements, log_weight), np.zeros_like(at.values[1])]
 
 
 class Intrinsic(_Sparse):
-    """Areas whose differences have a law, and whose mean has another: the same at every theta.
+    """Areas as in `pymc.ICAR`, with constants σ and s: the same at every theta, without values.
 
-    x has the precision (D − W) / σ² + 11ᵀ/(n s)², as `pymc.ICAR` has it. It is dense. With δ added
-    at one area p, D − W has an inverse, and is as sparse, so that
+    Differences of neighbors have the precision (D − W)/σ², and the mean of x is N(0, s²). So the
+    precision of x is (D − W)/σ² + 11ᵀ/(n s)², which is dense. With δ added to one element of its
+    diagonal, that of area p, the first term is positive definite, and as sparse as W. Let Q_p be
+    that sum. Then
 
-        (D − W) / σ² + 11ᵀ/(n s)² = Q_p + U diag(1, −δ) Uᵀ,   U = (1/(n s), e_p).
+        (D − W)/σ² + 11ᵀ/(n s)² = Q_p + U diag(1, −δ) Uᵀ,   U = (1/(n s), e_p).
+
+    A field of `pymc_lgm.gmrf` has constraints instead of s: `pymc_lgm.gaussian.structure`.
 
     Parameters
     ----------
@@ -524,12 +547,12 @@ class Intrinsic(_Sparse):
         Q = csc_array(diags_array(neighbors) - W)
         super().__init__(Pattern.of(Q))
         n, pattern = self.n, self.pattern
-        own = pattern.elements(Q) / sigma**2
+        bare = pattern.elements(Q) / sigma**2
         pin = int(pattern.diagonal[np.argmax(neighbors)])
 
-        def held(by: float) -> tuple[Array, SparseFactor]:
-            values = own.copy()
-            values[pin] += by
+        def pinned(delta: float) -> tuple[Array, SparseFactor]:
+            values = bare.copy()
+            values[pin] += delta
             factor = pattern.factorize(values)
             if factor is None:
                 raise np.linalg.LinAlgError("The map is not connected.")
@@ -537,10 +560,11 @@ class Intrinsic(_Sparse):
 
         delta = 1.0
         if n > 1:
-            # With 1/δ as large as the variances are, neither of the two is lost beside the other.
-            spread = held(own[pin])[1].inverse_diagonal.mean() - 1.0 / own[pin]
-            delta = 1.0 / max(spread, 1e-300)
-        elements, factor = held(delta)
+            # Q_p⁻¹ is the covariance given x_p = 0, plus 11ᵀ/δ. Rounding loses neither of the two
+            # if 1/δ is the mean variance of the first.
+            variance = pinned(bare[pin])[1].inverse_diagonal.mean() - 1.0 / bare[pin]
+            delta = 1.0 / max(variance, 1e-300)
+        elements, factor = pinned(delta)
         U = np.zeros((n, 2))
         U[:, 0], U[pattern.order[pattern.rows[pin]], 1] = 1.0 / (n * sd), 1.0
         self.update = U, np.diag([1.0, -delta])

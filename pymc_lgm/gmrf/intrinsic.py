@@ -1,4 +1,9 @@
-"""Intrinsic fields: walks, seasons, maps, interactions; and priors that penalize complexity."""
+"""Intrinsic Gaussian Markov random fields as PyMC distributions, and priors for their parameters.
+
+Three steps make one. A function such as `walk_structure` makes its `Structure`: the matrix R, and
+the null space of R. `IntrinsicRV` is the op of x ~ N(0, σ² R⁻) with σ for its only input. The
+default transform has the coordinates z of x = E z, which NUTS samples without a constraint.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +49,11 @@ __all__ = [
 Variable = Any
 
 OFF = 1e-6
-"""Largest A x, as a share of the largest element of x, that rounding may leave of zero."""
+"""Largest |A x|, as a share of max |x|, at which x still satisfies A x = 0.
+
+Rounding of x = E z leaves about 1e-14. The bound also admits values with seven digits, as in
+float32; a larger one would give a density to points off the constraint.
+"""
 
 
 # Structures
@@ -80,16 +89,16 @@ def walk_structure(
     """
     if order not in (1, 2):
         raise ValueError(f"order is {order!r}: a random walk has order 1 or 2.")
-    least = 3 if cyclic else order + 1
+    least = 3 if cyclic else order + 1  # two elements in a circle would be neighbors twice
     if n < least:
         raise ValueError(f"The walk has {n} element(s): it needs {least} or more.")
     if cyclic:
         if locations is not None:
             raise ValueError("A cyclic walk has no locations: its elements are at distance 1.")
         D = csc_array(eye_array(n))
-        turned = csc_array(D[:, np.roll(np.arange(n), 1)])
+        shift = csc_array(D[:, np.roll(np.arange(n), 1)])  # (shift x)_i = x_{i+1}
         for _ in range(order):
-            D = csc_array(turned @ D - D)
+            D = csc_array(shift @ D - D)
         return Structure(csc_array(D.T @ D), np.full((n, 1), n**-0.5))
     t = np.arange(n, dtype=np.float64) if locations is None else _as_locations(locations, n)
     d = np.diff(t)
@@ -98,7 +107,7 @@ def walk_structure(
         return Structure(_gram(D, 1.0 / d), np.full((n, 1), n**-0.5))
     a, b = 1.0 / d[:-1], 1.0 / d[1:]
     H = diags_array([a, -(a + b), b], offsets=[0, 1, 2], shape=(n - 2, n))
-    # From one to another: what spans the null space is well conditioned.
+    # The centered locations are orthogonal to the ones. The range of t keeps their norm near 1.
     line = np.column_stack([np.ones(n), (t - t.mean()) / np.ptp(t)])
     return Structure(_gram(H, 2.0 / (d[:-1] + d[1:])), line / np.linalg.norm(line, axis=0))
 
@@ -131,13 +140,15 @@ def seasonal_structure(n: int, period: int) -> Structure:
             "the series."
         )
     D = diags_array([1.0] * period, offsets=list(range(period)), shape=(n - period + 1, n))
-    # Patterns that repeat and sum to zero.
+    # The null space: patterns that repeat and sum to zero.
     pattern = np.eye(period)[np.arange(n) % period] @ orth(np.eye(period) - 1.0 / period)
     return Structure(_gram(D), orth(pattern))
 
 
 def map_structure(W: Any, *, scale: bool = False) -> Structure:
-    """The structure of a map, D − W: see `ICAR`.
+    """The structure of a map, D − W with D the row sums of W: see `ICAR`.
+
+    In the row of an area without neighbors D is 1.
 
     Parameters
     ----------
@@ -179,19 +190,19 @@ def map_structure(W: Any, *, scale: bool = False) -> Structure:
         raise ValueError("W has a weight that is negative or not finite.")
     _, part = connected_components(weights, directed=False)
     sizes = np.bincount(part)
-    alone = sizes[part] == 1
-    several = np.flatnonzero(sizes > 1)
-    R = csc_array(diags_array(weights.sum(axis=0) + alone) - weights)
-    null = np.zeros((n, several.size))
-    own = np.ones(n)
-    for k, each in enumerate(several):
+    is_island = sizes[part] == 1
+    connected = np.flatnonzero(sizes > 1)
+    R = csc_array(diags_array(weights.sum(axis=0) + is_island) - weights)
+    null = np.zeros((n, connected.size))
+    factor = np.ones(n)
+    for k, each in enumerate(connected):
         inside = np.flatnonzero(part == each)
         null[inside, k] = inside.size**-0.5
         if scale:
-            mine = Structure(csc_array(R[inside][:, inside]), null[inside, k : k + 1])
-            own[inside] = mine.scaled().R[0, 0] / mine.R[0, 0]
-    # A number of its own for each part, which has no elements beside it.
-    return Structure(csc_array(diags_array(own) @ R), null)
+            block = Structure(csc_array(R[inside][:, inside]), null[inside, k : k + 1])
+            factor[inside] = block.scaled().R[0, 0] / block.R[0, 0]
+    # The factors are equal within a part, and R has no elements between parts: it stays symmetric.
+    return Structure(csc_array(diags_array(factor) @ R), null)
 
 
 def _gram(D: Any, weights: Array | float = 1.0) -> csc_array:
@@ -226,7 +237,7 @@ def _as_locations(locations: ArrayLike, n: int) -> Array:
 
 
 class IntrinsicRV(RandomVariable):
-    """The op: it has the structure, and σ for its input."""
+    """The op of an intrinsic field: it stores the structure, and σ is its only input."""
 
     name = "intrinsic"
     dtype = "floatX"
@@ -249,7 +260,7 @@ class IntrinsicRV(RandomVariable):
 
     @override
     def rng_fn(self, rng: np.random.Generator, sigma: Any, size: Any = None) -> Array:
-        """Draw exactly, by the factor of the structure."""
+        """Draw exactly: one solve with the structure's sparse factor per draw."""
         sigma = np.asarray(sigma, dtype=np.float64)
         shape = sigma.shape if size is None else tuple(size)
         sigma = np.broadcast_to(sigma, shape)
@@ -258,7 +269,11 @@ class IntrinsicRV(RandomVariable):
 
 
 class ConstraintTransform(Transform):
-    """x = E z with orthonormal columns of E, that span the constraint space."""
+    """x = E z, where the orthonormal columns of E span the constraint space {x : A x = 0}.
+
+    E is the last n − k columns of the orthogonal matrix I − V T Vᵀ, a product of k Householder
+    reflectors: `pymc_lgm.gaussian.constraints.Constraints`. A product with E costs O(n k).
+    """
 
     name = "constrained"
 
@@ -302,7 +317,7 @@ class ConstraintTransform(Transform):
 
     @override
     def log_jac_det(self, value: Variable, *inputs: Variable) -> Variable:
-        """Zero: the density is that of z."""
+        """Zero: lengths in z are lengths in x."""
         return pt.zeros(())
 
 
@@ -314,10 +329,11 @@ def _log_density(
     structure = op.structure
     x = value.reshape((structure.n,))
     rows, columns, elements = structure.elements
-    twice = np.where(rows == columns, 1.0, 2.0) * elements
-    square = pt.sum(twice * x[rows] * x[columns])
+    # The lower triangle has each element off the diagonal once, xᵀ R x has it twice.
+    weights = np.where(rows == columns, 1.0, 2.0) * elements
+    quad_form = pt.sum(weights * x[rows] * x[columns])
     constant = 0.5 * (structure.log_determinant - structure.rank * LOG_2PI)
-    density = constant - structure.rank * pt.log(sigma) - 0.5 * square / sigma**2
+    density = constant - structure.rank * pt.log(sigma) - 0.5 * quad_form / sigma**2
     if structure.coordinates.k:
         off = pt.max(pt.abs(pt.dot(structure.constraint.T, x)))
         density = pt.switch(pt.le(off, OFF * pt.max(pt.abs(x))), density, -np.inf)
@@ -331,7 +347,11 @@ def _constrained(op: IntrinsicRV, rv: Variable) -> ConstraintTransform:
 
 @numba_core_rv_funcify.register(IntrinsicRV)
 def _compiled_draw(op: IntrinsicRV, node: Any) -> tuple[Any, None]:
-    """The same draw in compiled functions; the second value keeps it out of Numba's cache."""
+    """`IntrinsicRV.rng_fn` in compiled functions.
+
+    The second value, the key for Numba's cache on disk, is ``None``: the function closes over the
+    factor of this structure, so it must not be cached.
+    """
     solve, rank, shape = op.structure.factor.solve_transposed, op.structure.rank, op.supp_shape
 
     @numba_basic.numba_njit
@@ -383,13 +403,12 @@ class Intrinsic(Continuous):
 
     See Also
     --------
-    gmrf.RandomWalk, gmrf.Seasonal, gmrf.ICAR, gmrf.Interaction : Whose null spaces are known.
+    gmrf.RandomWalk, gmrf.Seasonal, gmrf.ICAR, gmrf.Interaction : Fields with known null spaces.
 
     Notes
     -----
-    The null space of a matrix is looked for by its eigenvalues, for O(n³) operations, once.
-    NUTS samples the n − k coordinates z of x = E z. A draw of the prior costs one solve with
-    the sparse factor.
+    The eigenvalues of R give its null space, once, for O(n³) operations. NUTS samples the n − k
+    coordinates z of x = E z. A draw of the prior costs one solve with the sparse factor.
 
     References
     ----------
@@ -419,7 +438,7 @@ class Intrinsic(Continuous):
         size: Any = None,
         rng: Any = None,
     ) -> Variable:
-        """Build a random variable."""
+        """Build a random variable of shape ``core``, with n elements in C order."""
         op = IntrinsicRV.of(structure, core)
         rng = pt.random.shared_rng(seed=None) if rng is None else rng
         return op(sigma, size=size, rng=rng, return_next_rng=True)[1]
@@ -447,11 +466,13 @@ class Intrinsic(Continuous):
     ) -> Variable:
         """Make it with a structure that has been checked."""
         if kwargs.pop("size", None) is not None:
-            raise ValueError("An intrinsic field has no size: write one for each, in a loop.")
+            raise ValueError(
+                "An intrinsic field has no size=: write one field for each, in a loop."
+            )
         core = (structure.n,) if shape is None else as_lengths(shape)
         if int(np.prod(core)) != structure.n:
             raise ValueError(f"The shape is {core}, and the structure has {structure.n} elements.")
-        sigma = pt.as_tensor(sigma).astype("floatX")  # 4.0 alone would have half the digits
+        sigma = pt.as_tensor(sigma).astype("floatX")  # PyTensor reads 4.0 as a float32
         if sigma.ndim:
             raise ValueError(
                 f"sigma has {sigma.ndim} axis (axes), but a field has one number: write sigma=s[0]."
@@ -462,7 +483,7 @@ class Intrinsic(Continuous):
 
 
 class RandomWalk(Continuous):
-    r"""A random walk whose level, and for order 2 whose slope, is left to the model.
+    r"""A random walk without its level, and for order 2 without its slope.
 
     .. math::
 
@@ -471,14 +492,14 @@ class RandomWalk(Continuous):
 
     with distances :math:`d_i` of the locations. If they are not regular, the walk of order 2 is the
     Galerkin approximation of an integrated Wiener process (Lindgren and Rue 2008, section 3).
-    x sums to zero; of order 2, and not cyclic, its least-squares line is zero. Add an intercept,
-    and a slope, with priors of their own.
+    x sums to zero. A walk of order 2 that is not cyclic also has a least-squares line of zero. Add
+    an intercept, and a slope, with priors of their own.
 
     Parameters
     ----------
     order : {1, 2}
     sigma : scalar
-        σ > 0, of a step of length 1.
+        σ > 0, the standard deviation of a difference over distance 1.
     cyclic : bool
         Whether the first element follows the last, as January follows December.
     locations : array_like, shape (n,), optional
@@ -535,7 +556,7 @@ class RandomWalk(Continuous):
 
 
 class Seasonal(Continuous):
-    r"""A seasonal effect that changes slowly: its departure from a pattern that repeats.
+    r"""A seasonal effect that changes slowly, without the pattern that repeats.
 
     .. math:: x_i + x_{i+1} + \dots + x_{i+p-1} \sim N(0, \sigma^2)
 
@@ -589,15 +610,16 @@ class ICAR(Continuous):
     .. math:: p(x \mid \sigma) \propto \sigma^{-(n-k)}
        \exp\left(-\tfrac{1}{2\sigma^2} \sum_{i \sim j} W_{ij} (x_i - x_j)^2\right)
 
-    x sums to zero in each of the k connected parts of the map. An area without neighbors is
-    N(0, σ²), and counts as no part.
+    The sum has each pair of neighbors once. x sums to zero in each of the k connected parts of two
+    or more areas. An area without neighbors is N(0, σ²) and has no constraint; its
+    :math:`x_i^2` is one more term of the sum.
 
     Parameters
     ----------
     W : array or sparse matrix, shape (n, n)
         Symmetric weights of neighbors, as `pymc_lgm.spatial.adjacency` makes them.
     sigma : scalar
-        σ > 0. It may be random: the density has its power, which that of `pymc.ICAR` lacks.
+        σ > 0. It may be random: the density includes the power of σ, which `pymc.ICAR` leaves out.
     scale : bool
         Whether the geometric mean of the variances is σ² in each connected part (Freni-Sterrantino
         et al. 2018).
@@ -655,8 +677,8 @@ class Interaction(Continuous):
 
     Notes
     -----
-    The constraints are as many as the null space has dimensions, of type IV with 144 areas and 15
-    years 158. Each factorization has to solve for all of them.
+    There is one constraint per dimension of the null space, for type IV n₁ + n₂ − 1 if each of the
+    two has one: 158 with 144 areas and 15 years. Each factorization solves for all of them.
 
     References
     ----------
@@ -707,7 +729,7 @@ def _one_of_two(structure: Any, n: int | None) -> Structure:
 
 
 def as_lengths(shape: Any) -> tuple[int, ...]:
-    """A shape of numbers, also if dims have made it."""
+    """The shape as integers; with ``dims=`` PyMC passes lengths that are graphs."""
     lengths = shape if isinstance(shape, tuple | list) else (shape,)
     return tuple(int(n.eval()) if hasattr(n, "eval") else int(n) for n in lengths)
 
@@ -716,7 +738,8 @@ def _one_length(shape: Any) -> int:
     lengths = as_lengths(shape)
     if len(lengths) != 1:
         raise ValueError(
-            f"The shape is {lengths}: it is one vector. Write one for each, in a loop."
+            f"The shape is {lengths}, but the field is one vector. Write one field for each, in a "
+            "loop."
         )
     return lengths[0]
 
@@ -738,8 +761,8 @@ def BYM2(
 
        x = \sigma \left(\sqrt{\rho} \, u + \sqrt{1 - \rho} \, v\right), \quad v \sim N(0, I),
 
-    where u is an `ICAR` with scale 1. So σ is a typical standard deviation of x, and ρ the share of
-    its variance that neighbors have in common (Riebler et al. 2016).
+    where u is an `ICAR` with ``scale=True`` and σ = 1. So σ is a typical standard deviation of x,
+    and ρ the share of its variance that neighbors have in common (Riebler et al. 2016).
 
     Adds ``{name}_structured``, ``{name}_independent`` and the deterministic ``name`` to the model.
 
@@ -789,7 +812,7 @@ def Leroux(
     scale: bool = False,
     dims: Any = None,
 ) -> Variable:
-    r"""Add the model of Leroux, Lei and Breslow: between independent areas and an `ICAR`.
+    r"""Add the model of Leroux, Lei and Breslow, from independent areas (ρ = 0) towards an `ICAR`.
 
     .. math:: x \sim N\left(0, \sigma^2 (\rho R + (1 - \rho) I)^{-1}\right)
 
@@ -842,16 +865,15 @@ def pc_prior(
     alpha: float = 0.05,
     d: int = 2,
 ) -> Variable:
-    r"""Add a prior that penalizes complexity: of a standard deviation, or of a range.
+    r"""Add a prior that penalizes complexity, for a standard deviation or for a range.
 
-    With ``upper`` of a standard deviation σ, with its mode at no effect:
-    :math:`P(\sigma > \text{upper}) = \alpha`, which is an exponential distribution. With ``lower``
-    of the range of a Matérn process, with its mode away from zero:
+    With ``upper`` it is the prior of a standard deviation σ, an exponential distribution with
+    :math:`P(\sigma > \text{upper}) = \alpha`. Its mode is σ = 0, no effect. With ``lower`` it is
+    the prior of the range ℓ of a Matérn process, with its mode away from zero:
 
     .. math:: P(\ell < \text{lower}) = \alpha, \quad \ell^{-d/2} \sim \text{Exponential}.
 
-    Both together, with σ independent of the range, are the joint prior of Fuglstad et al. (2019,
-    theorem 2.6).
+    Two calls, one for σ and one for ℓ, give the joint prior of Fuglstad et al. (2019, theorem 2.6).
 
     Parameters
     ----------
@@ -863,11 +885,16 @@ def pc_prior(
     alpha : float
         0 < α < 1.
     d : int
-        Dimension of the inputs of a process whose range it is.
+        Dimension of the inputs of the process; only with ``lower``.
 
     Returns
     -------
     variable
+
+    Raises
+    ------
+    ValueError
+        If not exactly one of ``upper`` and ``lower`` is given, or if a number is out of range.
 
     References
     ----------
@@ -888,16 +915,16 @@ def pc_prior(
         raise ValueError("Write upper= of a standard deviation, or lower= of a range.")
     if not 0.0 < alpha < 1.0:
         raise ValueError(f"alpha is {alpha}: a probability between 0 and 1.")
-    at = upper if upper is not None else lower
-    assert at is not None
-    if not 0.0 < at < np.inf:
-        raise ValueError(f"{'upper' if lower is None else 'lower'} is {at}: a positive number.")
+    bound = upper if upper is not None else lower
+    assert bound is not None
+    if not 0.0 < bound < np.inf:
+        raise ValueError(f"{'upper' if lower is None else 'lower'} is {bound}: a positive number.")
     if upper is not None:
-        return pm.Exponential(name, lam=-np.log(alpha) / at)
+        return pm.Exponential(name, lam=-np.log(alpha) / bound)
     if d < 1:
         raise ValueError(f"d is {d}: the inputs have one dimension or more.")
-    rate = -np.log(alpha) * at ** (0.5 * d)
-    if d == 2:
+    rate = -np.log(alpha) * bound ** (0.5 * d)
+    if d == 2:  # 1/ℓ is exponential
         return pm.InverseGamma(name, alpha=1.0, beta=rate)
     return pm.CustomDist(
         name,

@@ -1,10 +1,11 @@
 """Elements that move only the scale of the covariance, in O(n²) and without a factorization.
 
-If K(theta) = v C with v = exp(k_j theta_j), the factor of K is √v times that of C, which does not
-change. Given f, v is the variance of C^-½ (f − m), to which an inverse gamma prior is conjugate:
-§2.6 of Gelman, Carlin, Stern, Dunson, Vehtari and Rubin (2013), *Bayesian Data Analysis*. Given ν
-the likelihood informs v. Interweaving the two (Yu and Meng 2011, *To center or not to center*, JCGS
-20) costs little compared with one factorization.
+A component theta_j is an amplitude if K(theta) = v C with v = exp(k_j theta_j), and C does not
+depend on theta_j: `pymc_lgm.model.amplitudes` finds k from the graph. The factor of K is √v times
+that of C, which does not change. Given f, v is the variance of C^-½ (f − m), to which an inverse
+gamma prior is conjugate: §2.6 of Gelman, Carlin, Stern, Dunson, Vehtari and Rubin (2013), *Bayesian
+Data Analysis*. Given ν, the whitened f, the likelihood informs v. Interweaving the two (Yu and Meng
+2011, *To center or not to center*, JCGS 20) costs little compared with one factorization.
 """
 
 from __future__ import annotations
@@ -26,11 +27,21 @@ from pymc_lgm.state import State
 __all__ = ["Amplitude", "ConjugateScale", "amplitude_moves", "conjugate_components"]
 
 
+PROBES = (-6.0, -2.5, 3.0, 8.0)
+"""log(v'/v) at which a prior must agree with the inverse gamma that is fitted at −1, 0 and 1."""
+
+ROUNDING = 1e-9
+"""Largest difference of two equal log densities, as a share of the size of their terms.
+
+Sums of a few terms differ by 1e-15 or so; the margin is for priors of many terms.
+"""
+
+
 def amplitude_moves(model: LatentGaussian, repeats: int) -> list[Element]:
     """Move the amplitudes given f, then given ν, ``repeats`` times; none if there is no amplitude.
 
-    Given f they are drawn from their conditional if the update is conjugate; otherwise they are
-    slice sampled.
+    Given f an amplitude is drawn from its conditional if that is inverse gamma; otherwise it is
+    slice sampled. Given ν all are slice sampled.
     """
     amplitudes = tuple(np.flatnonzero(model.amplitudes).tolist())
     conjugate = conjugate_components(model)
@@ -49,7 +60,8 @@ def amplitude_moves(model: LatentGaussian, repeats: int) -> list[Element]:
 class Amplitude:
     """Slice sampling of amplitudes in one parameterization; learns the interval widths.
 
-    In "sufficient" and "whitened" each component takes 2 to 4 evaluations of O(n²).
+    In "sufficient" and "whitened" an evaluation costs O(n²). Each component takes 2 to 4 of them,
+    as `slice_componentwise` does with a good width.
     """
 
     parameterization: str
@@ -66,7 +78,7 @@ class Amplitude:
     ) -> tuple[State, WidthTuning, Stats]:
         """Move every amplitude once."""
         chosen = list(self.components)
-        widths = np.ones_like(state.theta)
+        widths = np.ones_like(state.theta)  # those of other components are not used
         widths[chosen] = tuning.widths
         target = PARAMETERIZATIONS[self.parameterization](rng, state)
         state, info = slice_componentwise(rng, target, widths=widths, components=chosen)
@@ -81,9 +93,16 @@ class ConjugateScale:
 
         v | f ~ InvGamma(a + n/2, b + q/2),
 
-    if K = v C and v enters nothing else: not the mean, not the likelihood, no other prior. a and
-    b may depend on the other components, and are read off log p(theta) at every draw. One
-    triangular solve, two evaluations of log p(theta), one each of mean and likelihood.
+    if K = v C and v enters nothing else: not the mean, not the likelihood, no other prior. a and b
+    may depend on the other components. At every draw they are computed from log p(theta) at v, v e
+    and v/e.
+
+    The model's graph proves that K = v C. The other conditions are compared at points: at 12 before
+    the first draw (`conjugate_components`), and at each v that is drawn, where theta_j stays if one
+    does not hold.
+
+    A draw costs one triangular solve, three evaluations of log p(theta), and one each of mean and
+    likelihood.
     """
 
     components: tuple[int, ...]
@@ -124,7 +143,7 @@ class ConjugateScale:
 def conjugate_components(model: LatentGaussian) -> tuple[int, ...]:
     """Amplitudes whose variance has an inverse gamma prior and enters nothing but K.
 
-    Found by evaluation, near and far, at three random theta.
+    Found by evaluation at three random theta, each with v at four distances: see `PROBES`.
     """
     rng = np.random.default_rng(0)
     with np.errstate(all="ignore"):
@@ -143,7 +162,7 @@ def _is_conjugate(model: LatentGaussian, rng: np.random.Generator, j: int) -> bo
     log_likelihood = model.log_likelihood(f, theta)
     if not (math.isfinite(log_likelihood) and law.is_proper(f.size)):
         return False
-    for log_ratio in (-6.0, -2.5, 3.0, 8.0):
+    for log_ratio in PROBES:
         there = law.moved(theta, log_ratio)
         if not (
             law.explains(log_ratio, model.log_prior(there))
@@ -156,9 +175,16 @@ def _is_conjugate(model: LatentGaussian, rng: np.random.Generator, j: int) -> bo
 
 @dataclass(frozen=True)
 class _InverseGamma:
-    """The prior of x = log v along theta_j if it is inverse gamma: −a x − b e^(−x).
+    """The log prior of x = log v along theta_j if it is inverse gamma: −a x − b e^(−x) + constant.
 
-    ``rate`` is b/v at the current v, so that nothing depends on the unit of C.
+    Attributes
+    ----------
+    j, k : int, float
+        v = exp(k theta_j).
+    log_prior : float
+        log p(theta) at the current v.
+    shape, rate : float
+        a, and b/v at the current v, so that nothing depends on the unit of C.
     """
 
     j: int
@@ -184,32 +210,35 @@ class _InverseGamma:
         return there
 
     def is_proper(self, n: int) -> bool:
-        """Whether it is proper given n Gaussians of variance v; b = 0 up to rounding counts."""
-        return self.shape + n / 2 > 0 and self.rate > -1e-9 * (1 + abs(self.log_prior))
+        """Whether v has a proper density given n Gaussians. b may be 0, up to rounding."""
+        return self.shape + n / 2 > 0 and self.rate > -ROUNDING * (1 + abs(self.log_prior))
 
     def explains(self, log_ratio: float, log_prior: float) -> bool:
-        """Whether log p(theta) with v e^log_ratio agrees with this law."""
+        """Whether log p(theta) at v e^log_ratio is ``log_prior``, as this prior predicts."""
         change = -self.shape * log_ratio - self.rate * math.expm1(-log_ratio)
         size = 1 + abs(self.log_prior) + abs(log_prior) + self.rate * (1 + math.exp(-log_ratio))
-        return abs(log_prior - self.log_prior - change) <= 1e-9 * size
+        return abs(log_prior - self.log_prior - change) <= ROUNDING * size
 
 
 def _drawn(rng: np.random.Generator, state: State, j: int) -> State:
     """Draw theta_j given f and the rest."""
     f, law = state.f, _InverseGamma.at(state.model, state.theta, state.log_prior, j)
-    nu = state.prior.solve(f - state.mean)
+    nu = state.prior.solve(f - state.mean)  # νᵀν = q/v
     rate = law.rate + 0.5 * float(nu @ nu)  # (b + q/2)/v
-    rank = state.prior.rank
+    rank = state.prior.rank  # f has so many degrees of freedom
     if not (law.is_proper(rank) and 0.0 < rate < math.inf):
         tally.numerical_rejections += 1
         return state
     log_ratio = math.log(rate / rng.standard_gamma(law.shape + rank / 2))
     there = state.with_theta(law.moved(state.theta, log_ratio), lambda prior: f)
-    # A variable of another step may have changed the form. Then other elements move theta_j.
+    # A variable of another step may have changed the form since `conjugate_components`. Then
+    # theta_j stays, and other elements of the sweep move it.
     if (
         there is None
         # Equal up to rounding: the value in the state may be summed in another order.
-        or not math.isclose(there.log_likelihood, state.log_likelihood, rel_tol=1e-9, abs_tol=1e-9)
+        or not math.isclose(
+            there.log_likelihood, state.log_likelihood, rel_tol=ROUNDING, abs_tol=ROUNDING
+        )
         or not np.array_equal(there.mean, state.mean)
         or not law.explains(log_ratio, there.log_prior)
     ):

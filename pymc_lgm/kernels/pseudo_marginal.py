@@ -1,9 +1,14 @@
 """The elements that move theta with f integrated out: approximately, and exactly.
 
-The first three quarters of tuning use the approximate evidence. It has no noise, so a chain cannot
-stick. This phase tunes the move, fits the sites of q as functions of theta, and chooses the number
-of importance draws unless the user has set it. Afterwards `ApproximateMarginal` continues with the
-same target, and `PseudoMarginal` is exact.
+The first three quarters of tuning, the exploration, use the approximate evidence. It has no noise,
+so a chain cannot stick. This phase tunes the move, fits the sites of q as functions of theta, and
+chooses the number of importance draws unless the user has set it. Afterwards `ApproximateMarginal`
+continues with the same target, and `PseudoMarginal` is exact. The last quarter of its tuning is on
+the exact target, so that the chain reaches it and the moves adapt to its noise. The share is a
+choice: a longer exploration fits the sites better.
+
+The words: a *move* is one on theta; *noise* is the variance of the log of an estimate of the
+evidence; estimates are *quiet* if it is small; a *line* is the linear model of the sites in theta.
 """
 
 from __future__ import annotations
@@ -44,23 +49,48 @@ from pymc_lgm.state import State
 __all__ = ["ApproximateMarginal", "PseudoMarginal"]
 
 REFRESHED = 0.2
-"""Share of moves that redraw the importance sample around f although it is cached."""
+"""Share of moves that redraw the importance sample around f although it is cached.
+
+Redrawing costs as much as a proposal's sample. Without it an estimate that is far too high would
+stay until another is accepted. One move in five is a choice between the two.
+"""
 
 CLIMBING = 60
-"""Largest number of gradients of a climb from PyMC's starting point."""
+"""Largest number of gradients of a climb from PyMC's starting point, and never more than a tenth of
+the exploration. Most climbs end by themselves; this bounds those that do not."""
 
 LOOKS = 4
-"""Evaluation period in draws of tuning for f and the noise: each costs as much as a draw."""
+"""While the chain explores, the noise is measured in every fourth draw, and f is drawn only
+then if no other step needs it: each costs as much as the rest of a draw."""
 
 
 @dataclass(frozen=True)
 class ApproximateMarginal:
     """One move of theta on q's evidence, then a draw of f by importance weight. Not exact.
 
-    With ``surrogate``, a gradient at loosely converged sites, the target has a ``slope``. With
-    ``copula`` tuning also learns what a copula needs. ``together`` applies a transport map to the
-    draws. ``rests`` (early stopping) is for a step that moves all variables: once tuning has
-    nothing left to learn, its remaining draws repeat the current state.
+    Attributes
+    ----------
+    explore : WarmSearch
+        The search for q.
+    move : Move
+        The move on theta.
+    n_importance : int or None
+        Number of importance draws N; ``None`` to choose it by the noise that tuning measures.
+    fewest : int
+        The smallest N that may be chosen.
+    antithetic : bool
+        Whether importance draws come in pairs: see `Scheme`.
+    defensive : float
+        Share of importance draws from the prior: see `Proposal`.
+    copula : bool
+        Whether tuning also fits the margins that a copula of the importance draws needs.
+    together : bool
+        Whether a transport map skews the importance draws.
+    surrogate : ApproximateEvidence or None
+        An evidence with a gradient, from loosely converged sites: the target's ``slope``.
+    rests : bool
+        Early stopping, for a step that moves all variables: once tuning has nothing left to learn,
+        its remaining draws repeat the current state.
     """
 
     explore: WarmSearch
@@ -76,7 +106,10 @@ class ApproximateMarginal:
 
     @property
     def stats(self) -> tuple[str, ...]:
-        """Statistics; one importance draw has no variance and fewer than 30 no tail to report."""
+        """Statistics of the move and of the estimate.
+
+        One importance draw has no variance to report, and fewer than 30 have no tail.
+        """
         return (*self._stats, "approximate_log_evidence")
 
     @property
@@ -92,18 +125,20 @@ class ApproximateMarginal:
         )
 
     def start(self, state: State, tune: int) -> MarginalTuning:
-        """Begin every search where the search itself begins."""
+        """Begin without a linear model of the sites: searches start at their own default."""
         n, p = state.f.size, state.theta.size
         move = self.move.start(state, tune) if p else None
         coordinates = site_coordinates(state.model, n, self.copula)
         sites = SitesTuning.start(coordinates, p)
         noise = NoiseTuning(fewest=self.fewest, given=self.n_importance)
-        return MarginalTuning(move, None, None, sites, 0, 3 * tune // 4, noise)
+        return MarginalTuning(
+            move, latent=None, line=None, sites=sites, draws=0, exploring=3 * tune // 4, noise=noise
+        )
 
     def run(
         self, rng: np.random.Generator, state: State, tuning: MarginalTuning, tune: bool
     ) -> tuple[State, MarginalTuning, Stats]:
-        """Explore, or move theta and draw f; or rest."""
+        """Explore, or move theta and draw f. After early stopping repeat the state."""
         if tune and tuning.left == 0:
             return state, tuning, dict.fromkeys(self.stats, math.nan)
         exploring = tune and tuning.is_exploring
@@ -127,6 +162,7 @@ class ApproximateMarginal:
         search = self.explore.along(tuning.line)
         target = self._with_slope(approximate_marginal(rng, state, search=search), tuning.line)
         if exploring and tuning.draws == 0 and target.screen is not None and state.theta.size:
+            # PyMC's starting point may be far from the mass.
             state = climb(target, min(CLIMBING, tuning.exploring // 10))
             target = self._with_slope(approximate_marginal(rng, state, search=search), tuning.line)
         state, tuning, stats = self._move_theta(rng, target, tuning, tune)
@@ -134,14 +170,15 @@ class ApproximateMarginal:
         if q is not None and self._looks_at_latent(tuning, tune):
             state = draw_latent(rng, state, Proposal(q, None, self.defensive), scheme)
         if exploring:
-            seen = q if q is None or q.converged else None
-            if self.copula and seen is not None:
-                known = Margins(seen.posterior.variances, state.prior.precisions)
-                seen = replace(seen, margins=known)
+            # The linear model is fitted to sites of converged searches alone.
+            converged = q if q is None or q.converged else None
+            if self.copula and converged is not None:
+                margins = Margins(converged.posterior.variances, state.prior.precisions)
+                converged = replace(converged, margins=margins)
             settled = self.rests and is_settled(tuning.move)
-            tuning = tuning.update(state.theta, seen, settled=settled)
+            tuning = tuning.update(state.theta, converged, settled=settled)
             if self._asks_for_noise and tuning.draws % LOOKS == 0:
-                change = self._noise(rng, state, seen or q, scheme)
+                change = self._noise(rng, state, converged or q, scheme)
                 tuning = tuning._replace(noise=tuning.noise.update(change))
         return state, tuning, stats | estimated(state, q) | {"n_importance": N}
 
@@ -160,7 +197,7 @@ class ApproximateMarginal:
         q: GaussianApproximation | None,
         scheme: Scheme,
     ) -> float:
-        """Noise of the ratio of two estimates that the exact chain would compute here."""
+        """Difference of two log estimates that the exact chain would compute here; NaN if no q."""
         if q is None:
             return math.nan
         proposal = Proposal.of(q, state.at.likelihood, self.defensive, together=self.together)
@@ -186,13 +223,24 @@ class ApproximateMarginal:
 class PseudoMarginal(ApproximateMarginal):
     """One move on theta with f integrated out by importance sampling, then one of f.
 
-    The first three quarters of tuning explore on the approximate evidence; from then on every draw
-    leaves p(theta, f | y) invariant. ``search`` computes q from the fitted linear model of the site
-    parameters. ``latent`` is HMC with q's covariance as metric, a function of theta alone that is
-    already computed. If estimates have little noise they may be ``independent`` of earlier ones.
-    Then the importance sample is cached until another is accepted, f is drawn with theta, and f
-    moves alone only when theta walks without estimates. ``None`` decides by the noise that tuning
-    finds.
+    While tuning explores, it is an `ApproximateMarginal`; from then on every draw leaves
+    p(theta, f | y) invariant. Two ways of estimating the evidence are exact. If the noise is large,
+    an estimate at theta' is correlated with that at theta, and f moves alone after each move of
+    theta. If it is small (quiet), estimates are independent, the importance sample is cached until
+    another is accepted, and f is drawn with theta.
+
+    Attributes
+    ----------
+    search : LineSearch or None
+        Computes q from the linear model of the sites once there is one; ``None`` to use `explore`.
+    correlation : float
+        Correlation of the coordinates of two successive estimates, if they are not independent.
+    independent : bool or None
+        Whether estimates are independent; ``None`` to decide by the noise that tuning measures.
+    latent : CurvatureHMC or None
+        Moves f alone. Its metric is q's covariance, a function of theta that is already computed.
+    interweave : Interweaving or None
+        A walk of theta without estimates, in a share of the draws.
     """
 
     search: LineSearch | None = None
@@ -211,7 +259,7 @@ class PseudoMarginal(ApproximateMarginal):
         return () if self.latent is None else self.latent.stats
 
     def start(self, state: State, tune: int) -> MarginalTuning:
-        """Begin every search where the search itself begins."""
+        """Begin as the approximate element does, and as its parts do."""
         tuning = super().start(state, tune)
         latent = self.latent and self.latent.start(state, tune)
         weave = self.interweave and self.interweave.start(state, tune)
@@ -265,7 +313,8 @@ class PseudoMarginal(ApproximateMarginal):
             target = self._with_slope(target, tuning.line)
             state, tuning, stats = self._move_theta(rng, target, tuning, tune)
         stats |= estimated(state, state.at.approximation(search)) | {"n_importance": N}
-        # Also if f is drawn with theta: otherwise a chain whose estimate is far too high can stick.
+        # After a walk f moves alone even if estimates are quiet. If one importance draw has almost
+        # all weight, the estimate is far too high, and f would stay that draw.
         moves = not quiet or turn is not None
         state, tuning, stats = self._move_latent(rng, state, tuning, tune, search, stats, moves)
         if weave is not None:
@@ -280,10 +329,10 @@ class PseudoMarginal(ApproximateMarginal):
         return search.along(tuning.line)
 
     def _departing(self, rng: np.random.Generator, state: State, tuning: MarginalTuning) -> State:
-        """Draw f once more before the exact phase, by the importance scheme of that phase.
+        """Draw f once more before the exact phase, from the importance distribution of that phase.
 
-        The draws of tuning are further from the posterior. An f drawn from a plain q may have a far
-        higher weight than any transported draw, and the chain would stick.
+        Exploration draws f from q without a copula or a transport map. Such an f may have a far
+        higher weight than any draw of the exact phase, which would reject almost all proposals.
         """
         proposal = proposal_at(state.at, self._search(tuning), self.defensive, self.together)
         if proposal is None:

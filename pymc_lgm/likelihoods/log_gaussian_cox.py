@@ -16,7 +16,7 @@ from pymc_lgm.likelihoods.smooth import bounded_exp
 __all__ = ["LogGaussianCox"]
 
 LARGEST_RATE = 1e18
-"""Largest rate of draws: NumPy refuses a rate whose counts may not fit an int64."""
+"""Largest rate of draws: NumPy refuses 9.3e18 and more, whose counts may not fit an int64."""
 
 
 def drawable_rate(f: Any, exposure: Any, offset: Any) -> TensorVariable:
@@ -47,8 +47,9 @@ class LogGaussianCox(Likelihood, Discrete):
        p(y \mid f) = \frac{\lambda^y e^{-\lambda}}{y!}, \qquad
        \lambda = \text{exposure} \cdot e^{f + \text{offset}}, \qquad y \in \{0, 1, 2, \dots\}
 
-    Model LCX of the source. :math:`e^{f + \text{offset}}` is computed as at most :math:`e^{500}`;
-    the density is zero in float64 from :math:`f \approx 50` on for every count.
+    Called LCX by Filippone et al. (2013). :math:`e^{f + \text{offset}}` is computed as at most
+    :math:`e^{500}`, for a finite log density at every f. This changes no result: a rate above
+    :math:`e^{50}` gives every int64 count a density that is zero in float64.
 
     Parameters
     ----------
@@ -132,6 +133,9 @@ class LogGaussianCox(Likelihood, Discrete):
         exposure: TensorVariable,
         offset: TensorVariable,
     ) -> TensorVariable:
-        """E log p(y | f) for f ~ N(mean, variance): E e^f is e^(mean + variance / 2)."""
+        """E log p(y | f) for f ~ N(m, v): log p(y | f = m + v / 2) − y v / 2.
+
+        E e^f is e^(m + v / 2), and the term y f of log p is linear in f.
+        """
         half = 0.5 * variance
         return LogGaussianCox.logp(value, mean + half, exposure, offset) - value * half

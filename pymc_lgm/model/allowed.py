@@ -1,8 +1,10 @@
-"""Parameters that a density allows: a rate that is not negative, a standard deviation above zero.
+"""Log densities of many rows of f at once, with PyMC's checks of parameters done row by row.
 
-PyMC checks all elements of a parameter at once, and a log density is −∞ in each element if the
-check fails. For rows of f that would be wrong: a row with a parameter that is not allowed must not
-make the density of other rows −∞. So a check is done by elements here, if it is one of elements.
+A density may not allow a parameter, such as a negative rate. PyMC then makes the log density −∞:
+it checks all elements of a parameter at once, and a single one that fails makes every element −∞.
+With one row of f the sum is −∞ either way. With several rows, one bad row would make the density of
+all others −∞, and an importance estimate of the evidence too small. `in_rows` therefore replaces
+PyMC's check by an elementwise switch wherever the condition has the elements of the density.
 """
 
 from __future__ import annotations
@@ -28,17 +30,19 @@ Variable = Any
 
 
 def in_rows(outputs: Any, x: Variable, rows: Variable) -> Any:
-    """Outputs that are functions of a vector x, of each row of a matrix.
+    """Evaluate graphs of a vector x at each row of a matrix.
 
     Parameters
     ----------
     outputs : variable or list of variable
-    x, rows : variable
+        Graphs of x, such as log densities.
+    x : variable, shape (n,)
+    rows : variable, shape (N, n)
 
     Returns
     -------
     variable or list of variable
-        With an axis of rows before their own.
+        The outputs with an axis of length N before their own.
     """
     several = isinstance(outputs, list)
     made = vectorize_graph(by_elements(outputs if several else [outputs]), {x: rows})
@@ -46,10 +50,11 @@ def in_rows(outputs: Any, x: Variable, rows: Variable) -> Any:
 
 
 def by_elements(outputs: Sequence[Variable]) -> list[Variable]:
-    """The same densities, each of whose elements is −∞ if its own parameters are not allowed.
+    """The same densities, in which an element is −∞ if its own parameters are not allowed.
 
-    A check of what has no element for each element of the density is one of all. So is a check of a
-    density that is not only added up, such as that of a component of a mixture: a mixture is finite
+    A check stays one of all elements in two cases. The first is a condition whose elements are not
+    those of the density, such as one on the probabilities of a multinomial. The second is a density
+    that the outputs do more with than add it, such as a component of a mixture: a mixture is finite
     without the component, and PyMC leaves the component out of all elements or of none.
     """
     known: dict[Variable, Variable] = {}
@@ -67,15 +72,15 @@ def by_elements(outputs: Sequence[Variable]) -> list[Variable]:
 
 def _only_added(nodes: Sequence[Any], outputs: Sequence[Variable]) -> set[Variable]:
     """Variables that outputs only add up: if one is −∞, so is an output."""
-    used: set[Variable] = set()  # in another way
+    otherwise: set[Variable] = set()  # used in any other way, itself or its result
     for node in reversed(nodes):
-        is_used = not used.isdisjoint(node.outputs)
-        used.update(v for i, v in enumerate(node.inputs) if is_used or not _adds(node.op, i))
-    return {v for node in nodes for v in node.outputs} - used
+        is_used = not otherwise.isdisjoint(node.outputs)
+        otherwise.update(v for i, v in enumerate(node.inputs) if is_used or not _adds(node.op, i))
+    return {v for node in nodes for v in node.outputs} - otherwise
 
 
 def _adds(op: Any, i: int) -> bool:
-    """Whether an operation has −∞ wherever its i-th input has it."""
+    """Whether the result of an operation is −∞ wherever its i-th input is, all others finite."""
     if isinstance(op, Elemwise):
         return isinstance(op.scalar_op, ps.Add | ps.Identity | ps.Cast) or (
             isinstance(op.scalar_op, ps.Sub) and i == 0
@@ -85,17 +90,18 @@ def _adds(op: Any, i: int) -> bool:
 
 
 def _switched(value: Variable, *conditions: Variable, by_elements: bool) -> Variable:
-    elements = _elementwise(value)
+    """The value, and −∞ if a condition fails: by elements if asked and if it has elements."""
+    aligned = _aligned_with(value)
     for condition in (part for each in conditions for part in _conditions(each)):
-        is_own = by_elements and _read_in(condition, elements)
-        is_own = is_own and condition.type.ndim <= value.type.ndim
-        allowed = condition if is_own else pt.all(condition)
+        has_elements = by_elements and _is_function_of(condition, aligned)
+        has_elements = has_elements and condition.type.ndim <= value.type.ndim
+        allowed = condition if has_elements else pt.all(condition)
         value = pt.switch(allowed, value, -np.inf).astype(value.dtype)
     return value
 
 
 def _conditions(condition: Variable) -> Iterator[Variable]:
-    """Conditions that hold for all elements if a condition does, as PyMC writes it."""
+    """The conditions c of PyMC's check, which is all([all(c_1), all(c_2), …])."""
     while condition.owner is not None and isinstance(condition.owner.op, ScalarFromTensor):
         (condition,) = condition.owner.inputs
     if condition.owner is None or not isinstance(condition.owner.op, All):
@@ -109,10 +115,10 @@ def _conditions(condition: Variable) -> Iterator[Variable]:
         yield inner
 
 
-def _elementwise(value: Variable) -> set[Variable]:
-    """Variables whose elements go with those of a value: none but elementwise operations between.
+def _aligned_with(value: Variable) -> set[Variable]:
+    """Variables from which elementwise operations compute a value, element i from element i.
 
-    Axes are added before the others only, so elements stay where they are.
+    Broadcasting may add axes before the others, which leaves elements where they are.
     """
     found, left = {value}, [value]
     while left:
@@ -124,16 +130,17 @@ def _elementwise(value: Variable) -> set[Variable]:
     return found
 
 
-def _read_in(condition: Variable, elements: set[Variable]) -> bool:
-    """Whether a condition is elementwise one of these variables, and of numbers."""
-    if condition in elements or condition.type.ndim == 0 or all(condition.type.broadcastable):
+def _is_function_of(condition: Variable, aligned: set[Variable]) -> bool:
+    """Whether elementwise operations compute a condition from these variables and from scalars."""
+    if condition in aligned or condition.type.ndim == 0 or all(condition.type.broadcastable):
         return True
     if condition.owner is None or not _keeps_places(condition.owner.op):
         return False
-    return all(_read_in(x, elements) for x in condition.owner.inputs)
+    return all(_is_function_of(x, aligned) for x in condition.owner.inputs)
 
 
 def _keeps_places(op: Any) -> bool:
+    """Whether an operation is elementwise, or only adds axes before the others."""
     if not isinstance(op, DimShuffle):
         return isinstance(op, Elemwise)
     added = len(op.new_order) - op.input_ndim

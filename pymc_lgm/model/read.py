@@ -1,4 +1,8 @@
-"""Read a `pymc.Model`: which variables are f, which are theta, and whether it can be sampled."""
+"""Read a `pymc.Model`: which variables are f, which are theta, and whether it can be sampled.
+
+`read` is the entry for users, `LatentGaussianModel.from_pymc` that of the package. Both call
+`find_latents`, which decides what f is, or says why nothing can be.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +45,7 @@ class LatentGaussianModel(ModelFunctions):
         theta ~ p(theta),   f | theta ~ N(m(theta), K(theta)),
         p(y | f, theta) = ∏ p(y_i | f_i, theta)
 
-    Make one with `from_pymc`. `ModelFunctions` documents its functions.
+    `pymc_lgm.read` makes one. `ModelFunctions` documents its functions.
 
     Attributes
     ----------
@@ -65,17 +69,18 @@ class LatentGaussianModel(ModelFunctions):
         collapse: bool = True,
         integrates: bool = True,
     ) -> LatentGaussianModel:
-        """Read a PyMC model: see `pymc_lgm.read`."""
+        """Read a PyMC model: `pymc_lgm.read` documents the arguments."""
         model = pm.modelcontext(model)
         refusals.refuse_float32(pytensor.config.floatX)
         for v in ancestors([*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()]):
             if v.owner is not None and isinstance(v.owner.op, MinibatchOp):
                 raise ValueError(refusals.minibatch())
-        # If theta is named, other steps sample every variable that is neither in it nor a process.
-        among = None
+        # A caller who names theta, but not f, leaves Gaussian effects to other steps. Processes are
+        # f all the same.
+        candidates = None
         if theta is not None:
-            among = [rv for rv in model.free_RVs if is_process(rv) or is_inducing(rv)]
-        reading = find_latents(model, latent, among, collapse=collapse)
+            candidates = [rv for rv in model.free_RVs if is_process(rv) or is_inducing(rv)]
+        reading = find_latents(model, latent, candidates, collapse=collapse)
         reading = reading if integrates else replace(reading, integrates=False)
         values = [model.rvs_to_values[each.rv] for each in reading.latents]
         missing = [model.rvs_to_values[rv] for rv in reading.missing]
@@ -93,12 +98,12 @@ class LatentGaussianModel(ModelFunctions):
         self._source = model, reading
         self.data_read = DataRead(reading, self.graphs.picking)
         with few_threads(self.n):
-            begin = self.theta_of(point)
-            f = self.f_of(begin, point)
-            check_model(self, begin, f, covariance=covariance)
+            start = self.theta_of(point)
+            f = self.f_of(start, point)
+            check_model(self, start, f, covariance=covariance)
             if reading.latents[0].rv in model.observed_RVs:
-                return self
-            self.find_reads(begin, f)
+                return self  # f is the data: no likelihood reads it
+            self.find_reads(start, f)
         return self
 
     def refuse_new_data(self) -> None:
@@ -112,7 +117,8 @@ class LatentGaussianModel(ModelFunctions):
             raise ValueError(refusals.new_data(names))
 
     def __getstate__(self) -> dict[str, Any]:
-        # `_source` has random variables, which cannot be pickled. A step makes the audit before.
+        # `_source` has random variables, which cannot be pickled. Only `audit` needs it, and a step
+        # has computed that when it is pickled.
         return {name: value for name, value in self.__dict__.items() if name != "_source"}
 
     @cached_property
@@ -125,8 +131,9 @@ class LatentGaussianModel(ModelFunctions):
         """Compare the densities of this object with PyMC's own at points drawn from the prior.
 
         The comparison covers log p(theta), the likelihood, and the mean and covariance of f: see
-        `pymc_lgm.model.check`. Each step already makes it at two points of the prior at its
-        construction, and at eleven points of each chain's tuning. Call this method to see it.
+        `pymc_lgm.model.check`. Each step already makes it at two points of the prior when it is
+        constructed, and at eleven draws of each chain's tuning. Call this method to see the
+        differences.
 
         Parameters
         ----------
@@ -157,7 +164,8 @@ class LatentGaussianModel(ModelFunctions):
         True
         """
         found: dict[str, float] = {}
-        begin = {name: variable.get_value() for name, variable in self.graphs.others.items()}
+        # Values of variables that other steps own: a point of the prior has values of its own.
+        before = {name: variable.get_value() for name, variable in self.graphs.others.items()}
         try:
             for point in self.audit.prior_points(random_seed, draws):
                 self.read(point)
@@ -166,7 +174,7 @@ class LatentGaussianModel(ModelFunctions):
                     key = f"{each.name}: {each.what}"
                     found[key] = max(found.get(key, 0.0), each.relative)
         finally:
-            self.read(begin)
+            self.read(before)
         return found
 
 
@@ -252,7 +260,7 @@ def read(
 def find_latent(
     model: pm.Model, latent: Variable | str | None = None, reading: Reading | None = None
 ) -> Variable:
-    """Find f, the free random variable of a model that is a multivariate normal vector.
+    """Find f, if it has to be the one free random variable that is a multivariate normal vector.
 
     Parameters
     ----------
@@ -260,7 +268,12 @@ def find_latent(
     latent : variable, value variable or str, optional
         f, if there are several such vectors.
     reading : Reading, optional
-        The result of `read_latents`, which says why the Gaussian variables are not latent.
+        An earlier result of `read_latents` that found nothing latent, for the reasons in a message.
+
+    Raises
+    ------
+    ValueError
+        If there is none or more than one, or if PyMC samples it through a transform.
     """
     candidates = [rv for rv in model.free_RVs if is_process(rv)]
     if latent is not None:
@@ -320,7 +333,7 @@ def _refuse_other_processes(model: pm.Model) -> None:
 
 
 def find_observed(model: pm.Model) -> Variable:
-    """Find the observed random variable of a model that is a multivariate normal vector."""
+    """Find the observed multivariate normal vector of a model; a ValueError if not exactly one."""
     found = [rv for rv in model.observed_RVs if _is_vector(rv)]
     if len(found) != 1:
         names, vectors, free = (
@@ -333,6 +346,7 @@ def find_observed(model: pm.Model) -> Variable:
 
 
 def _is_vector(rv: Variable) -> bool:
+    """Whether a random variable is one `pymc.MvNormal` vector, not a batch of them."""
     return rv.ndim == 1 and isinstance(rv.owner.op, MvNormalRV)
 
 
@@ -358,13 +372,15 @@ def find_latents(
     if latent is None:
         among = model.free_RVs if candidates is None else candidates
         gaussians = [rv for rv in among if is_gaussian(model, rv)]
-        # Beside inducing variables, every other Gaussian variable is a hyper-parameter.
-        if seen := [rv for rv in gaussians if is_inducing(rv)]:
-            return _of_inducing(model, seen, [rv for rv in gaussians if is_process(rv)])
+        # Beside inducing variables, coefficients and effects are hyper-parameters.
+        if inducing := [rv for rv in gaussians if is_inducing(rv)]:
+            return _of_inducing(model, inducing, [rv for rv in gaussians if is_process(rv)])
         reading = read_latents(model, gaussians, collapse=collapse)
         if not reading.latents or not reading.frontier:
+            # This message names the reason, if many elements would be hyper-parameters.
             if candidates is None and not any(map(is_process, model.free_RVs)):
                 refuse_left_gaussians(model, reading, model.continuous_value_vars)
+            # With one process as the only candidate, all other variables are hyper-parameters.
             return read_latents(model, [find_latent(model, reading=reading)])
         return reading
     several = latent if isinstance(latent, list | tuple) else [latent]
@@ -377,19 +393,21 @@ def find_latents(
         if rv not in model.free_RVs or not is_gaussian(model, rv):
             rv = find_latent(model, each)
         chosen.append(rv)
-    if seen := [rv for rv in chosen if is_inducing(rv)]:
-        return _of_inducing(model, seen, [rv for rv in chosen if rv not in seen])
+    if inducing := [rv for rv in chosen if is_inducing(rv)]:
+        return _of_inducing(model, inducing, [rv for rv in chosen if rv not in inducing])
     return read_latents(model, chosen, named=chosen)
 
 
-def _of_inducing(model: pm.Model, seen: Sequence[Variable], beside: Sequence[Variable]) -> Reading:
-    """Read a model whose latent variables are all inducing variables."""
+def _of_inducing(
+    model: pm.Model, inducing: Sequence[Variable], beside: Sequence[Variable]
+) -> Reading:
+    """Read a model whose latent variables are inducing variables; refuse others ``beside`` them."""
     for rv in beside:
-        for inner in set(seen).intersection(ancestors(rv.owner.inputs)):
+        for inner in set(inducing).intersection(ancestors(rv.owner.inputs)):
             raise ValueError(refusals.hidden_layer(str(inner.name), str(rv.name)))
     if beside:
-        raise ValueError(refusals.beside_inducing([str(rv.name) for rv in (*seen, *beside)]))
-    reading = read_latents(model, seen, named=seen)
+        raise ValueError(refusals.beside_inducing([str(rv.name) for rv in (*inducing, *beside)]))
+    reading = read_latents(model, inducing, named=inducing)
     for latent in reading.latents:
         if latent.through is None:
             raise ValueError(refusals.inducing_read_otherwise(str(latent.rv.name)))

@@ -1,4 +1,4 @@
-"""Nearest-neighbor processes, `pymc_lgm.gp.Vecchia`: what the op says of the precision."""
+"""Nearest-neighbor processes, `pymc_lgm.gp.Vecchia`: the sparse prior that their op describes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ Variable = Any
 
 
 class Vecchia(NamedTuple):
-    """f_i | f_{N(i)} ~ N(B_i f_{N(i)}, D_i): see `pymc_lgm.model.latents.FieldLaw`.
+    """A prior f_i | f_{N(i)} ~ N(B_i f_{N(i)}, D_i), as `pymc_lgm.model.latents.FieldLaw`.
 
     Attributes
     ----------
     neighbors : Neighbors
-    B, D : variable
-        (n, m) and (n,), in the order of the neighbors.
+        An order of the n elements, and N(i), up to m elements before each in this order.
+    B, D : variable, shape (n, m) and (n,)
+        Weights of the neighbors and conditional variances, as graphs, in this order.
     name : str
+        Name of the random variable, for errors.
     """
 
     neighbors: Neighbors
@@ -35,25 +37,25 @@ class Vecchia(NamedTuple):
 
     @property
     def reads(self) -> list[Variable]:
-        """B and D."""
+        """B and D, which `NearestNeighbors.at` takes."""
         return [self.B, self.D]
 
     def covariance(self) -> Variable:
-        """(I − B)⁻¹ D (I − B)⁻ᵀ, (n, n): O(n³)."""
-        known, n = self.neighbors, self.neighbors.n
-        row, slot = np.nonzero(known.there)
+        """(I − B)⁻¹ D (I − B)⁻ᵀ in the model's order, shape (n, n), for O(n³) operations."""
+        neighbors, n = self.neighbors, self.neighbors.n
+        row, slot = np.nonzero(neighbors.there)
         zeros = pt.zeros((n, n))
-        whole = pt.set_subtensor(zeros[row, known.of[row, slot]], self.B[row, slot])
-        root = solve_triangular(pt.eye(n) - whole, pt.diag(pt.sqrt(self.D)), lower=True)
-        root = root[known.back]
+        B = pt.set_subtensor(zeros[row, neighbors.of[row, slot]], self.B[row, slot])
+        root = solve_triangular(pt.eye(n) - B, pt.diag(pt.sqrt(self.D)), lower=True)
+        root = root[neighbors.back]
         return pt.dot(root, root.T)
 
     def family(self, n: int) -> NearestNeighbors:
-        """Q by its elements."""
+        """The sparse Q as a function of B and D; the neighbors know n."""
         return NearestNeighbors(self.neighbors)
 
     def explain(self, where: str) -> str:
-        """Say which covariance is the cause, and two remedies."""
+        """Name the covariances that may fail, those of a point and its neighbors, and remedies."""
         return (
             f"The covariance of {self.name!r} at a point and its neighbors is not positive "
             f"definite, or not finite, {where}. Points may be too close for a smooth covariance "
@@ -67,7 +69,7 @@ def is_vecchia(rv: Variable) -> bool:
 
 
 def as_vecchia(rv: Variable) -> Vecchia:
-    """Read the neighbors, B and D."""
+    """The prior of a nearest-neighbor process, from its op and the op's inputs."""
     op = rv.owner.op
     B, D = (v.astype("float64") for v in op.dist_params(rv.owner))
     return Vecchia(op.neighbors, B, D, str(rv.name))

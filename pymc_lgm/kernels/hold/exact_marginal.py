@@ -1,7 +1,8 @@
-"""The exact marginal target of theta, for models that observe the Gaussian vector.
+"""The exact marginal target of theta, for models whose Gaussian vector is observed.
 
-For observations y ~ N(m(theta), C(theta)), for example of a Gaussian process with normal noise once
-f is integrated out: Rasmussen and Williams (2006), eqs. (2.30) and (5.9).
+The vector that other models call f is here the data y ~ N(m(theta), K(theta)), as in
+`pymc.gp.Marginal`, whose K is a kernel plus noise. The density and its gradient are those of
+Rasmussen and Williams (2006), eqs. (2.30) and (5.9).
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ __all__ = ["exact_marginal"]
 
 
 def exact_marginal(rng: np.random.Generator, state: State, *, differentiable: bool) -> Target:
-    """log N(f; m(theta), K(theta)) + log p(theta), f observed: `sufficient` with a slope.
+    """log N(y; m(theta), K(theta)) + log p(theta): the target of `sufficient`, with a ``slope``.
 
-    An evaluation costs one factorization, and a slope one more O(n³) operation. A state that the
-    chain moves to caches its slope.
+    An evaluation costs one factorization, and a slope one more O(n³) operation. Slopes are cached
+    for the life of the target, without their states, each of which has an n × n factor: `evaluate`
+    factorizes K once more at the end of a trajectory. The state that it returns has its slope for
+    the next target.
 
     Parameters
     ----------
@@ -38,27 +41,29 @@ def exact_marginal(rng: np.random.Generator, state: State, *, differentiable: bo
     target = sufficient(rng, state)
     if not differentiable:
         return target
-    gradient, seen = target.gradient, dict[bytes, Slope | None]()
+    gradient, slopes = target.gradient, dict[bytes, Slope | None]()
     assert gradient is not None
 
-    def of(at: State, log_density: float) -> Slope | None:
+    def slope_at(at: State, log_density: float) -> Slope | None:
         slope = Slope(at.theta, log_density, gradient(at))
         return slope if np.isfinite(slope.gradient).all() else None
 
+    # A state's own cache has its slope under the key `exact_marginal`.
+
     def slope(theta: Array) -> Slope | None:
-        if theta is state.theta:
-            return state.once(exact_marginal, lambda: of(state, target.log_density))
+        if theta is state.theta:  # a trajectory begins here: K is factorized already
+            return state.once(exact_marginal, lambda: slope_at(state, target.log_density))
         key = theta.tobytes()
-        if key not in seen:
+        if key not in slopes:
             log_density, there = target.evaluate(theta)
-            seen[key] = None if there is None else of(there, log_density)
-        return seen[key]
+            slopes[key] = None if there is None else slope_at(there, log_density)
+        return slopes[key]
 
     def evaluate(theta: Array) -> tuple[float, State | None]:
         log_density, there = target.evaluate(theta)
         key = theta.tobytes()
-        if there is not None and key in seen:
-            there.once(exact_marginal, lambda: seen[key])
+        if there is not None and key in slopes:
+            there.once(exact_marginal, lambda: slopes[key])
         return log_density, there
 
     return replace(target, evaluate=evaluate, slope=slope)

@@ -1,4 +1,4 @@
-"""Surrogate data: theta moves with noisy observations of f and f's whitened residual held fixed.
+"""Surrogate data: theta moves while noisy observations of f, and the residual of f, stay fixed.
 
 Murray and Adams (2010), *Slice sampling covariance hyperparameters of latent Gaussian models*,
 NIPS 23, Algorithms 3 and 4, "surr-site" and "surr-taylor". It lies between sufficient augmentation,
@@ -23,9 +23,10 @@ __all__ = ["surrogate"]
 
 
 def surrogate(rng: np.random.Generator, state: State, *, noise: str = "site") -> Target:
-    """Draw surrogate data g ~ N(f, S(theta)); hold (η, h), whitened f and g, fixed.
+    """Draw surrogate data g ~ N(f, S(theta)), whiten g to h and f to η, and hold h and η fixed.
 
-    With q(f) = N(f̂, (K⁻¹ + S⁻¹)⁻¹) the Gaussian approximation that S belongs to,
+    q(f) = N(f̂, (K⁻¹ + W)⁻¹) is the Gaussian approximation whose sites have the variances
+    S = W⁻¹, at each theta. With it,
 
         h = S^-½ (g − f̂),   η = A⁻¹ (f − μ),   A Aᵀ = (K⁻¹ + S⁻¹)⁻¹,   μ = E[f | g, theta],
 
@@ -50,19 +51,20 @@ def surrogate(rng: np.random.Generator, state: State, *, noise: str = "site") ->
     f = μ + A η, η ~ N(0, I); h is a one-to-one function of g. So (theta, η, h) has the density
     above, and S and f̂ may be any functions of theta that do not depend on f.
 
-    An evaluation costs two O(n³) operations, B and the factor of K: the root A of the posterior's
-    covariance needs no factorization. The current theta costs none unless another kernel has
-    moved it.
+    An evaluation costs two O(n³) operations, the factors of B and of K: the root A of the
+    posterior's covariance needs no factorization of its own. The current theta has both already,
+    unless another kernel has moved theta since.
 
     Murray and Adams hold g fixed, eq. (11). If S depends on theta, as for binary data, g − f is
-    then informative about S(theta) and keeps theta near its current value; also, S_i = ∞ must be
-    truncated. With h neither problem occurs. If S and f̂ do not depend on theta, holding g and
-    holding h are equivalent.
+    then informative about S(theta) and keeps theta near its current value. Also, an observation
+    with W_i = 0 has S_i = ∞, which they have to truncate. With h neither problem occurs: only
+    S^-½ = W^½ is needed. If S and f̂ do not depend on theta, holding g and holding h are equivalent.
     """
     search = NOISES[noise]
     q = state.at.approximation(search)
     if q is None:
         return nowhere(state)
+    # S^-½ (f − f̂), and S^-½ (g − f) ~ N(0, I).
     h = q.posterior.seen(state.f, q.center) + rng.standard_normal(state.f.size)
     mu, log_surrogate = _seen_from(q, h)
     eta = q.posterior.solve(state.f - mu)
@@ -82,6 +84,6 @@ def surrogate(rng: np.random.Generator, state: State, *, noise: str = "site") ->
 
 
 def _seen_from(q: GaussianApproximation, h: Array) -> tuple[Array, float]:
-    """μ = m + K (K + S)⁻¹ (g − m), and log N(h; S^-½ (m − f̂), B), at q's theta."""
+    """μ = m + K (K + S)⁻¹ (g − m), shape (n,), and log N(h; S^-½ (m − f̂), B), at q's theta."""
     x = h + q.posterior.seen(q.center, q.mean)  # S^-½ (g − m)
     return q.mean + q.posterior.given(x), q.posterior.log_density_of_data(x)

@@ -2,11 +2,13 @@
 
     eta = c(theta) + A(theta) x,   x = (x_1, …, x_B) of independent families, A sparse.
 
-So a trend beside a season, a map beside series, crossed effects, a covariate's coefficients beside
-a field: see `pymc_lgm.gaussian.sums`. The latent variables are part of f, so none is drawn back.
+Examples are a trend beside a season, a map beside series, crossed effects, and coefficients beside
+a field. `pymc_lgm.gaussian.sums` has the algebra, which factorizes the sparse P = Q + Aᵀ W A. f has
+x in it, so its values are those of the latent variables, and nothing has to be drawn given eta.
 
-If each element of eta reads an independent effect of its own, these effects are not in x. They are
-integrated out of the likelihood (`pymc_lgm.model.forms.integrated`), and drawn given f and y.
+One latent variable may be observation-level effects: independent, with each element of eta reading
+at most one of its own. These are not in x. They are integrated out of the likelihood
+(`pymc_lgm.model.forms.integrated`), and drawn given f and y.
 """
 
 from __future__ import annotations
@@ -69,10 +71,11 @@ Variable = Any
 Index = NDArray[np.intp]
 
 MOST = 200
-"""Elements of x that an element of eta may read: beyond it P has a dense block."""
+"""Elements of x that an element of eta may read. One that reads m of them makes a dense m × m block
+of P; with more than these, a dense form is left to do it. The number itself is a choice."""
 
 SPARSE, DENSE = 2e-9, 2e-10
-"""Seconds per multiplication of a sparse factorization and of a dense one, with what follows it.
+"""Seconds of a posterior per multiplication of its factorization, sparse and dense.
 
 Measured by hand on the models of `benchmarks/sums.py`, with the prior and the variances of a
 posterior: 1.8 ns at 5 million multiplications and 6 at half a million, the overhead included; 0.18
@@ -91,6 +94,7 @@ MANY_PROCESSES = 20
 """Independent dense processes up to which each is factorized by LAPACK.
 
 Four classes of 300 points took 15 ms per approximation by themselves, and 90 ms as one sparse sum.
+The bound is a choice: each process costs a call of its own, which many small ones do not repay.
 """
 
 OVERHEAD = 3e-4
@@ -99,7 +103,10 @@ one is given half of it, which is a guess."""
 
 
 class SumPredictor(Form):
-    """f = (x, c + A x). Made by `of`.
+    """f = (x, c + A x), with N elements of x and E of eta. Made by `of`.
+
+    The graph's vector, `AffineGraph.x`, has all latent variables. x is that vector without the
+    effects that are integrated out, in the same order.
 
     Attributes
     ----------
@@ -124,18 +131,18 @@ class SumPredictor(Form):
         self._first, self._readers = elements.first, readers
         self._in_x = [k for k in range(len(readers)) if own is None or k != own.latent]
         self._families = [readers[k] for k in self._in_x]
-        # Which elements of the graph's vector are x.
+        # The positions of x in the graph's vector, and of each latent variable in x.
         self._index = np.concatenate([np.r_[graph.parts[k]] for k in self._in_x])
         sizes = [each.family.n for each in self._families]
         ends = np.cumsum(sizes).tolist()
         self._parts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
         self._N, self.n = self._index.size, self._index.size + self._first.size
         self.rank = self._N - sum(each.family.constraint.shape[1] for each in self._families)
+        # Elements of A: rows are elements of eta, columns those of the graph's vector.
         self._rows, self._columns = _reads(elements)
         self._is_of_x = np.isin(self._columns, self._index)
         counts = np.bincount(self._rows[self._is_of_x], minlength=self._first.size)
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.intp)
-        # Elements of x are in the order of the graph's vector.
         columns = np.searchsorted(self._index, self._columns[self._is_of_x])
         self._pattern = starts, columns.astype(np.intp)
         moving = [setting.theta, *setting.others]
@@ -144,16 +151,17 @@ class SumPredictor(Form):
         self.f = pt.vector("f", shape=(self.n,))
         self._eta = pt.vector("eta", shape=(self._first.size,))
         self.mean = self.cov = pt.zeros(self.n)
-        # Without the effects the posterior is close to a Gaussian: no transport is needed.
+        # Once effects are integrated out, the posterior is close to a Gaussian: no transport.
         self.is_close, self.is_bent = own is not None, own is None
         self.fewest = FEWEST if own is None else FEWEST_INTEGRATED
         self.has_evidence_gradient = own is None
         self._integrated: IntegratedEffects | None = None
-        self._known: tuple[bytes, _Numbers | None] | None = None
+        # The last theta, as bytes, and its numbers.
+        self._cached: tuple[bytes, _Numbers | None] | None = None
 
     @classmethod
     def of(cls, setting: Setting) -> SumPredictor | None:
-        """The form of a model; ``None`` if it is no sum of families through a sparse A."""
+        """The form of a model; ``None`` if it is not a sum of families with a sparse A."""
         latents = setting.reading.latents
         if discrete_in(setting.model, setting.reading.frontier):
             return None
@@ -184,13 +192,20 @@ class SumPredictor(Form):
             yield SumPredictor(self._setting, graph, elements, self._readers, None)
 
     def _make_numbers(self, graph: AffineGraph, move: list[bool]) -> None:
-        """Graphs of c, A and what the families read, and the numbers of A that stay."""
+        """Make the graphs of c, A and the families' values, and compute the constant part of A.
+
+        A is found by evaluating the predictor at seeds: at x = 0, which gives c, and at one vector
+        of zeros and ones per color. No row of A has two columns of one color, so the value of a row
+        at the seed of a color, minus c, is one element of A (Curtis, Powell and Reid 1974). Columns
+        that depend neither on theta nor on other steps are evaluated once, here.
+        """
         setting, columns = self._setting, self._columns
         picked = graph.raw[self._first]
         part_of = np.repeat(np.arange(len(graph.parts)), [p.stop - p.start for p in graph.parts])
         moves = np.asarray(move)[part_of][columns]
         N = graph.size
-        # Numbers of A, and of what multiplies effects of the elements.
+        # Elements of A, also those that multiply integrated effects: the constant ones, and for the
+        # others their positions, the seeds that give them, and their rows.
         self._steady = np.zeros(columns.size)
         self._moving: list[tuple[Index, Index, Index]] = []
         seeds = np.zeros((1, N))
@@ -228,7 +243,10 @@ class SumPredictor(Form):
 
     @classmethod
     def may_be_cheaper(cls, setting: Setting) -> bool:
-        """Whether a sparse factor can be cheaper, by the sizes alone: most models need no look."""
+        """Whether a sparse factor can be cheaper, by the sizes alone, before the form is made.
+
+        The dense blocks of processes bound the sparse cost from below: b² n / 3 multiplications.
+        """
         latents, shapes = setting.reading.latents, setting.shapes
         if not setting.reading.frontier:
             return False
@@ -250,12 +268,12 @@ class SumPredictor(Form):
     def is_cheaper(self) -> bool:
         """Whether a factor of P costs less than one of a dense covariance of f.
 
-        A series or a map is sparse by itself, and a dense covariance of an intrinsic one has few
-        digits.
+        With a series or a map the answer is always yes: each is sparse, and the dense covariance of
+        an intrinsic one loses digits.
         """
         if self._setting.reading.joins or _has_a_field(self._setting.reading.latents):
             return True
-        # Elements of processes that nothing adds up: dense algebra factorizes them one by one.
+        # Dense algebra factorizes processes one by one if nothing adds their elements.
         families = [each.family for each in self._families]
         processes = [each for each in families if isinstance(each, DenseBlocks)]
         are_apart = np.diff(self._pattern[0]).max(initial=0) <= 1
@@ -270,15 +288,15 @@ class SumPredictor(Form):
         return Layout([each.family for each in self._families], *self._pattern, self._sets)
 
     @cached_property
-    def cuts(self) -> Any:  # type: ignore[override]  # set to nothing when densities are made
-        """The frontier's variables, made of eta, with its effects."""
+    def cuts(self) -> Any:  # type: ignore[override]  # emptied when densities have been made
+        """The frontier's variables as graphs of eta, which here includes integrated effects."""
         return self._graph.cuts(self._eta[self._elements.read], self._elements.is_free)
 
     def known(self, densities: list[Variable]) -> list[Variable] | None:
-        """As densities of f, if observations read few elements of eta together.
+        """The densities as graphs of f; ``None`` if one reads many elements of eta together.
 
-        If effects are integrated out, each reads one, and all of them are log-concave: draws of the
-        effects given f are exact then.
+        If effects are integrated out, each observation must read one element, and be log-concave:
+        only then are draws of the effects given f exact.
         """
         if self._own is not None:
             density = self._by_elements(densities)
@@ -298,13 +316,13 @@ class SumPredictor(Form):
             sets = None if group is None else sets_of(group)
             if sets is None:
                 return None
-            # A transport bends draws by what each element does alone.
+            # A transport map corrects each element by itself.
             self._sets, self.is_bent = sets, False
             self.__dict__.pop("layout", None)
         return densities
 
     def _by_elements(self, densities: list[Variable]) -> Variable | None:
-        """The densities that read each element of eta, added; ``None`` if effects have to stay."""
+        """ℓ of each element of eta, (E,); ``None`` if effects cannot be integrated out."""
         of_model = self._setting.reading.terms, self.cuts
         if not (are_log_concave(*of_model) and are_bent_slowly(*of_model)):
             return None
@@ -321,20 +339,21 @@ class SumPredictor(Form):
         return pt.inc_subtensor(pt.zeros(self._first.size)[np.maximum(index, 0)], terms)
 
     def likelihood(self, graphs: LikelihoodFunctions) -> LikelihoodFunctions:
-        """Without the effects, if there are some."""
+        """The likelihood of f, with effects integrated out if there are some."""
         return graphs if self._integrated is None else self._integrated
 
     def effects(self, theta: Array) -> Effects | None:
-        """Standard deviations of the effects in eta, and the likelihood with them."""
+        """The effects that are integrated out, if there are some."""
         return None if self._integrated is None else self._integrated.effects(theta)
 
     def _scales(self, theta: Array) -> Array:
+        """Standard deviations of the effects as eta has them, (E,); NaN if there is no prior."""
         numbers = self._numbers_at(theta)
         return np.full(self._first.size, np.nan) if numbers is None else numbers.d
 
     @property
     def of_eta(self) -> slice:
-        """Those after x."""
+        """Elements of f after x."""
         return slice(self._N, self.n)
 
     def sets(self) -> Index | None:
@@ -352,7 +371,10 @@ class SumPredictor(Form):
 
     @cached_property
     def _innovations(self) -> Callable[..., list[Array]]:
-        """Theta and the values of the latents -> x and the effects, one array per latent."""
+        """Theta and PyMC's values of the latents -> x and the effects, one array per latent.
+
+        They have no mean, and are cumulative sums where x has these.
+        """
         setting = self._setting
         latents = setting.reading.latents
         both = setting.model.replace_rvs_by_values([y for x in latents for y in (x.node, x.mean)])
@@ -370,8 +392,8 @@ class SumPredictor(Form):
         return setting.compiled([setting.theta, *values], [each.ravel() for each in x])
 
     def forget(self) -> None:
-        """The numbers at theta."""
-        self._known = None
+        """Clear the cached numbers at theta."""
+        self._cached = None
 
     def sum_at(self, theta: Array) -> SumAt | None:
         """c, A and the families."""
@@ -381,11 +403,12 @@ class SumPredictor(Form):
     def _numbers_at(self, theta: Array) -> _Numbers | None:
         """Cached for one theta."""
         key = theta.tobytes()
-        if self._known is None or self._known[0] != key:
-            self._known = key, self._made_at(theta)
-        return self._known[1]
+        if self._cached is None or self._cached[0] != key:
+            self._cached = key, self._made_at(theta)
+        return self._cached[1]
 
     def _made_at(self, theta: Array) -> _Numbers | None:
+        """c, A, families and effects at theta; ``None`` if one is not finite or not proper."""
         rows, offset, *values = self._numbers(theta)
         if not (np.isfinite(rows).all() and np.isfinite(offset).all()):
             return None
@@ -421,7 +444,7 @@ class SumPredictor(Form):
     def sum_vjp(
         self, theta: Array, c: Array, offset: Array, A: Array, families: list[list[Array]]
     ) -> Array:
-        """Derivatives of weighted numbers: see `SumModel`."""
+        """Derivatives in theta of weighted c, offset, A and values of families: see `SumModel`."""
         levels = 1 + max((int(level.max()) for _, level, _ in self._moving), default=0)
         rows = np.zeros((levels, c.size))
         rows[0] = c
@@ -432,6 +455,7 @@ class SumPredictor(Form):
         return self._gradient(theta, rows, offset, *of_values)
 
     def _numbers_of_A(self, rows: Array) -> Array:
+        """The elements of A from the predictor at the seeds, of which the first row is c."""
         A = self._steady.copy()
         for at, level, row in self._moving:
             A[at] = rows[level, row] - rows[0, row]
@@ -453,7 +477,7 @@ class SumPredictor(Form):
         return f
 
     def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
-        """They are a part of f, but for effects: these are drawn given f and y."""
+        """The part x of f in PyMC's form, and effects, which are drawn given f and y."""
         assert isinstance(prior, SumPrior)
         x = f[: self._N] - prior.numbers.offset
         if self._own is None:
@@ -461,13 +485,14 @@ class SumPredictor(Form):
         numbers = self._numbers_at(prior.theta)
         assert numbers is not None
         assert self._integrated is not None
-        w = rng.standard_normal(numbers.sd.size)  # of an effect that nothing reads
+        # An effect that nothing reads has its prior.
+        w = rng.standard_normal(numbers.sd.size)
         has = self._own.read >= 0
         w[self._own.read[has]] = self._integrated.draw(rng, f, prior.theta)[has]
         return self._latents(prior, x, numbers.sd * w)
 
     def _latents(self, prior: SumPrior, x: Array, effects: Array | None = None) -> list[Array]:
-        """The model's latent variables, of x and of the effects, which are zero by default."""
+        """The model's latent variables from x and from the effects, zero by default."""
         both = np.zeros(self._graph.size)
         both[self._index] = x
         if self._own is not None and effects is not None:
@@ -481,7 +506,7 @@ class SumPredictor(Form):
         return values
 
     def probe(self, model: FormModel, prior: Prior, rng: np.random.Generator) -> Probe | None:
-        """Q⁻¹ Bᵀ w in the model's latent variables, f = B x."""
+        """The direction Q⁻¹ Bᵀ w of the latents, f = B x, for a random w; another for effects."""
         assert isinstance(prior, SumPrior)
         w = rng.standard_normal(self.n)
         half = prior.multiply_transposed(w)
@@ -503,7 +528,7 @@ class SumPredictor(Form):
     def log_likelihood_of(
         self, model: Any, prior: Prior, latents: list[Array], f: Array, theta: Array
     ) -> float:
-        """ℓ at the values of the effects, which are known here."""
+        """ℓ with the given effects, not integrated out."""
         if self._integrated is None or self._own is None:
             return super().log_likelihood_of(model, prior, latents, f, theta)
         numbers = self._numbers_at(theta)
@@ -550,17 +575,22 @@ class SumPredictor(Form):
 
 
 def _is_cheaper(N: int, E: int, flops: float) -> bool:
+    """Whether a sparse factor with so many multiplications beats a dense form.
+
+    A dense form has n = min(N, E) coordinates: n² E multiplications to compute its n × n matrix,
+    and n³ to factorize it.
+    """
     n = min(N, E)
     return OVERHEAD + SPARSE * flops < 0.5 * OVERHEAD + DENSE * float(n) ** 2 * (n + E)
 
 
 def _has_a_field(latents: Sequence[Latent]) -> bool:
-    """Whether one of them is a series, or the areas of a map."""
+    """Whether a latent has a sparse precision of its own, such as a series or a map."""
     return any(latent.field is not None for latent in latents)
 
 
 class _Own(NamedTuple):
-    """Independent effects of which each element of eta reads one of its own, or none.
+    """Observation-level effects: each element of eta reads one of its own, or none.
 
     Attributes
     ----------
@@ -575,7 +605,17 @@ class _Own(NamedTuple):
 
 
 class _Numbers(NamedTuple):
-    """At one theta: those of x, the effects' standard deviations, and the same within eta."""
+    """The numbers at one theta.
+
+    Attributes
+    ----------
+    of_x : SumAt
+        c, A and the families of x.
+    sd : ndarray
+        Standard deviations of the effects in the model; empty if there are none.
+    d : ndarray, shape (E,)
+        The same as eta has them, times their coefficients; 0 if an element reads none.
+    """
 
     of_x: SumAt
     sd: Array
@@ -583,7 +623,7 @@ class _Numbers(NamedTuple):
 
 
 def _reads(elements: Elements) -> tuple[Index, Index]:
-    """Which element of eta reads which of the latents: rows and columns, row by row."""
+    """Rows and columns of the elements of A, row by row: which eta_i reads which latent."""
     pattern = elements.reads.pattern[elements.first]
     pattern.sort_indices()
     rows = np.repeat(np.arange(elements.first.size), np.diff(pattern.indptr))
@@ -593,7 +633,11 @@ def _reads(elements: Elements) -> tuple[Index, Index]:
 def _own_effects(
     setting: Setting, graph: AffineGraph, elements: Elements, readers: Sequence[_Reader]
 ) -> _Own | None:
-    """The largest latent variable of which each element of eta reads an element of its own."""
+    """The latent variable to integrate out: the largest that is observation-level effects.
+
+    ``None`` if there is none, or if integration is refused: because the predictors are joined, the
+    caller does not want it, nothing would be left in x, or theta has too many components.
+    """
     latents = setting.reading.latents
     if setting.reading.joins or not setting.reading.integrates or len(latents) < 2:
         return None
@@ -621,7 +665,8 @@ def _own_effects(
 class _Reader:
     """A family, and the graphs whose values it takes.
 
-    ``sums`` is how many times x has been summed up: x is a cumulative sum of the latent variable.
+    ``kind`` describes it to the user. ``sums`` is how many times x is the cumulative sum of the
+    latent variable.
     """
 
     def __init__(self, family: Family, reads: list[Variable], kind: str, sums: int = 0):
@@ -654,7 +699,10 @@ def _family(latent: Latent, shape: tuple[int, ...], sums: int) -> _Reader | None
 
 
 def _of_sums(latent: Latent, n: int, sums: int) -> _Reader:
-    """With T z = u + ε and z = D s, T D s = u + ε: a band that is one wider for each sum."""
+    """The family of cumulative sums s of a series z, T z = u + ε.
+
+    z = D s with first differences D, so T D s = u + ε: T has one more diagonal for each sum.
+    """
     if isinstance(latent.field, Series):
         T, drive = latent.field.reads
     else:
@@ -671,7 +719,7 @@ def _of_sums(latent: Latent, n: int, sums: int) -> _Reader:
 
 
 def _cumulative_sums(setting: Setting) -> dict[int, list[tuple[Variable, Variable]]]:
-    """Of which latents the predictor reads cumulative sums: see `AffineGraph`."""
+    """The cumulative sums that the predictor reads, for each latent: ``sums`` of `AffineGraph`."""
     latents, frontier = setting.reading.latents, setting.reading.frontier
     summed: dict[Variable, tuple[Variable, Variable]] = {}
     for v in ancestors(frontier):
@@ -699,7 +747,7 @@ def _cumulative_sums(setting: Setting) -> dict[int, list[tuple[Variable, Variabl
 
 
 def _without_scale(v: Variable) -> tuple[Variable, Variable]:
-    """A vector and a number whose product a variable is."""
+    """A variable as vector × number: the vector, and the number, 1 if there is no product."""
     if v.owner is None or not isinstance(v.owner.op, Elemwise):
         return v, pt.constant(1.0)
     inputs = v.owner.inputs
@@ -711,7 +759,11 @@ def _without_scale(v: Variable) -> tuple[Variable, Variable]:
 
 
 def _colors(rows: Index, columns: Index, N: int) -> Index:
-    """A color of each column, so that no row has two of one color: the first that is free."""
+    """A color of each column, so that no row has two columns of one color; −1 for empty columns.
+
+    Each column in turn gets the first color that is free in all of its rows. A bit of ``taken`` is
+    a color that a row has already.
+    """
     color = np.full(N, -1, dtype=np.intp)
     taken = [0] * (int(rows.max(initial=-1)) + 1)
     order = np.argsort(columns, kind="stable")
