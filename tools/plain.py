@@ -42,10 +42,7 @@ BANNED = {
 }
 """A phrase, and what to write instead."""
 
-LEFT: dict[str, int] = {
-    "gaussian": 3,
-    "model": 3,
-}
+LEFT: dict[str, int] = {}
 """Folders and files of the package that still have such phrases, and how many."""
 
 
