@@ -12,6 +12,7 @@ import pytensor.tensor as pt
 import pytest
 
 from models import QUICK, build
+from pymc.distributions import transforms
 from samplers import elements_of, label
 from scipy import stats
 from toys import Counts, invariance, until_noticed
@@ -76,6 +77,7 @@ class Inverse(Counts):
     def __init__(self):
         super().__init__()
         self.inner, self.amplitudes = Counts(scaled=True), np.array([0.0, 0.0, 1.0])
+        self.conjugate = self.amplitudes == 1.0
 
     @staticmethod
     def halved(theta):
@@ -416,7 +418,6 @@ def test_samplers_are_exact_where_the_covariance_is_scaled(case):
 
 def wrong_exponent(monkeypatch, toy):
     monkeypatch.setattr(toy, "amplitudes", 2 * toy.amplitudes)
-    monkeypatch.setattr(amplitude_module._InverseGamma, "explains", lambda *_: True)
 
 
 def no_determinant(monkeypatch, toy):
@@ -463,7 +464,6 @@ def no_prior(monkeypatch, toy):
         "at",
         classmethod(lambda cls, model, theta, log_prior, j: cls(j, 1.0, log_prior, 0.0, 0.0)),
     )
-    monkeypatch.setattr(law, "explains", lambda *_: True)
 
 
 def no_mean(monkeypatch, toy):
@@ -573,19 +573,41 @@ def test_a_flat_prior_of_the_logarithm_is_conjugate():
     assert ConjugateScale.of(model).components == (0,)
 
 
-def test_a_form_that_another_step_has_undone_is_left_alone():
+def test_a_mean_that_another_step_may_give_the_variance_is_a_mean_with_it():
     with pm.Model() as model:
         z, eta2 = pm.Bernoulli("z", 0.5), pm.InverseGamma("eta2", 3, 2)
         f = pm.MvNormal("f", mu=np.ones(3) + z * eta2, cov=eta2 * C)
         pm.Normal("y", f, 1.0, observed=[0.1, 1.0, -0.3])
-    ours = read(model)
-    point = {"f": np.ones(3), "eta2_log__": np.array(0.3)}
-    ours.read(point | {"z": np.array(0)})
-    element, rng = ConjugateScale.of(ours), np.random.default_rng(1)
-    for value, stays in ((0, False), (1, True)):
-        ours.read(point | {"z": np.array(value)})
-        state = State.of(ours, np.array([0.3]), np.ones(3) * 0.7)
-        assert (element.run(rng, state, None, False)[0] is state) is stays
+    assert not read(model).conjugate.any()
+
+
+def test_a_prior_that_is_another_one_far_away_is_not_inverse_gamma():
+    """It was taken for one where it was looked at, and left the posterior near its seam."""
+
+    def density(v, *_):
+        return pt.switch(v < 1e9, pm.logp(pm.InverseGamma.dist(3, 2), v), -1e3 - v)
+
+    def variance():
+        return pm.CustomDist("eta2", logp=density, transform=transforms.log, initval=1.0)
+
+    ours = read(counts(lambda: variance() * C))
+    assert ours.amplitudes.tolist() == [1.0]
+    assert not ours.conjugate.any()
+
+
+CONJUGATE = {
+    "variance": lambda: pm.InverseGamma("x", 3, 2) * C,
+    "precision": lambda: C / pm.Gamma("x", 2, 1),
+    "exponential precision": lambda: C / pm.Exponential("x", 2),
+    "flat": lambda: pm.HalfFlat("x", initval=1.0) * C,
+    "shape of another": lambda: pm.InverseGamma("x", 3, pm.HalfNormal("b", 1)) * C,
+}
+
+
+@pytest.mark.parametrize("name", CONJUGATE)
+def test_a_law_is_conjugate_by_its_name(name):
+    ours = read(counts(CONJUGATE[name]))
+    assert ours.conjugate.tolist() == [each == "x_log__" for each in ours.theta_names]
 
 
 # As an option of a sweep

@@ -24,14 +24,11 @@ from pymc_lgm.latent_gaussian import LatentGaussian
 from pymc_lgm.linalg import Array, tally
 from pymc_lgm.state import State
 
-__all__ = ["Amplitude", "ConjugateScale", "amplitude_moves", "conjugate_components"]
+__all__ = ["Amplitude", "ConjugateScale", "amplitude_moves"]
 
-
-PROBES = (-6.0, -2.5, 3.0, 8.0)
-"""log(v'/v) at which a prior must agree with the inverse gamma that is fitted at −1, 0 and 1."""
 
 ROUNDING = 1e-9
-"""Largest difference of two equal log densities, as a share of the size of their terms.
+"""Smallest b/v below zero, as a share of the log densities that it is computed from, that is zero.
 
 Sums of a few terms differ by 1e-15 or so; the margin is for priors of many terms.
 """
@@ -44,7 +41,7 @@ def amplitude_moves(model: LatentGaussian, repeats: int) -> list[Element]:
     slice sampled. Given ν all are slice sampled.
     """
     amplitudes = tuple(np.flatnonzero(model.amplitudes).tolist())
-    conjugate = conjugate_components(model)
+    conjugate = tuple(np.flatnonzero(model.conjugate).tolist())
     others = tuple(j for j in amplitudes if j not in conjugate)
     elements: list[Element] = []
     if conjugate:
@@ -97,12 +94,10 @@ class ConjugateScale:
     may depend on the other components. At every draw they are computed from log p(theta) at v, v e
     and v/e.
 
-    The model's graph proves that K = v C. The other conditions are compared at points: at 12 before
-    the first draw (`conjugate_components`), and at each v that is drawn, where theta_j stays if one
-    does not hold.
+    The model's graph proves this: see `pymc_lgm.model.conjugate`.
 
     A draw costs one triangular solve, three evaluations of log p(theta), and one each of mean and
-    likelihood.
+    likelihood, which the new state needs.
     """
 
     components: tuple[int, ...]
@@ -117,7 +112,7 @@ class ConjugateScale:
         ValueError
             If none has.
         """
-        components = conjugate_components(model)
+        components = tuple(np.flatnonzero(model.conjugate).tolist())
         if not components:
             raise ValueError(
                 "No variance of this model has an inverse gamma law given f. Write "
@@ -138,39 +133,6 @@ class ConjugateScale:
         for j in self.components:
             state = _drawn(rng, state, j)
         return state, None, {}
-
-
-def conjugate_components(model: LatentGaussian) -> tuple[int, ...]:
-    """Amplitudes whose variance has an inverse gamma prior and enters nothing but K.
-
-    Found by evaluation at three random theta, each with v at four distances: see `PROBES`.
-    """
-    rng = np.random.default_rng(0)
-    with np.errstate(all="ignore"):
-        return tuple(
-            int(j)
-            for j in np.flatnonzero(model.amplitudes)
-            if all(_is_conjugate(model, rng, int(j)) for _ in range(3))
-        )
-
-
-def _is_conjugate(model: LatentGaussian, rng: np.random.Generator, j: int) -> bool:
-    theta = rng.standard_normal(model.amplitudes.size)
-    law = _InverseGamma.at(model, theta, model.log_prior(theta), j)
-    mean = model.mean(theta)
-    f = mean + rng.standard_normal(mean.size)
-    log_likelihood = model.log_likelihood(f, theta)
-    if not (math.isfinite(log_likelihood) and law.is_proper(f.size)):
-        return False
-    for log_ratio in PROBES:
-        there = law.moved(theta, log_ratio)
-        if not (
-            law.explains(log_ratio, model.log_prior(there))
-            and np.array_equal(mean, model.mean(there))
-            and log_likelihood == model.log_likelihood(f, there)
-        ):
-            return False
-    return True
 
 
 @dataclass(frozen=True)
@@ -213,12 +175,6 @@ class _InverseGamma:
         """Whether v has a proper density given n Gaussians. b may be 0, up to rounding."""
         return self.shape + n / 2 > 0 and self.rate > -ROUNDING * (1 + abs(self.log_prior))
 
-    def explains(self, log_ratio: float, log_prior: float) -> bool:
-        """Whether log p(theta) at v e^log_ratio is ``log_prior``, as this prior predicts."""
-        change = -self.shape * log_ratio - self.rate * math.expm1(-log_ratio)
-        size = 1 + abs(self.log_prior) + abs(log_prior) + self.rate * (1 + math.exp(-log_ratio))
-        return abs(log_prior - self.log_prior - change) <= ROUNDING * size
-
 
 def _drawn(rng: np.random.Generator, state: State, j: int) -> State:
     """Draw theta_j given f and the rest."""
@@ -230,17 +186,4 @@ def _drawn(rng: np.random.Generator, state: State, j: int) -> State:
         tally.numerical_rejections += 1
         return state
     log_ratio = math.log(rate / rng.standard_gamma(law.shape + rank / 2))
-    there = state.with_theta(law.moved(state.theta, log_ratio), lambda prior: f)
-    # A variable of another step may have changed the form since `conjugate_components`. Then
-    # theta_j stays, and other elements of the sweep move it.
-    if (
-        there is None
-        # Equal up to rounding: the value in the state may be summed in another order.
-        or not math.isclose(
-            there.log_likelihood, state.log_likelihood, rel_tol=ROUNDING, abs_tol=ROUNDING
-        )
-        or not np.array_equal(there.mean, state.mean)
-        or not law.explains(log_ratio, there.log_prior)
-    ):
-        return state
-    return there
+    return state.with_theta(law.moved(state.theta, log_ratio), lambda prior: f) or state

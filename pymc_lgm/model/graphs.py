@@ -29,6 +29,7 @@ from pymc_lgm.model.allowed import in_rows
 from pymc_lgm.model.amplitudes import find_amplitudes
 from pymc_lgm.model.class_sets import logits_of
 from pymc_lgm.model.compiling import compiled
+from pymc_lgm.model.conjugate import find_conjugate, laws_of
 from pymc_lgm.model.forms import Form, Setting, forms_of
 from pymc_lgm.model.log_concave import are_log_concave, are_softmaxes
 from pymc_lgm.model.missing import Missing
@@ -170,6 +171,7 @@ class Graphs:
         compile_kwargs: dict[str, Any],
     ):
         self._compile_kwargs = compile_kwargs
+        self._blocks, self._laws = dict(blocks), laws_of(model, blocks)
         latents = [model.rvs_to_values[latent.rv] for latent in reading.latents]
         theta = [np.ravel(point[name]) for name in blocks]
         at = np.concatenate(theta).astype(np.float64) if theta else np.empty(0)
@@ -425,6 +427,14 @@ class Graphs:
     def amplitudes(self) -> Array:
         """The result of `find_amplitudes` for K."""
         return find_amplitudes(self._cov, self.theta)
+
+    @property
+    def conjugate(self) -> NDArray[np.bool_]:
+        """The result of `find_conjugate`."""
+        others = [self._mean, self._log_likelihood, *self.form.reads]
+        return find_conjugate(
+            self._laws, self._blocks, self.theta, self.amplitudes, self.prior, others
+        )
 
     # Whether there are derivatives
 

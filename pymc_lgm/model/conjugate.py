@@ -1,0 +1,128 @@
+"""Find the variances of K whose law given f is inverse gamma, from the model's graph."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+
+from numpy.typing import NDArray
+from pymc.distributions.continuous import FlatRV, HalfFlatRV
+from pymc.distributions.transforms import LogTransform
+from pytensor.graph.basic import Constant
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import ExponentialRV, GammaRV, InvGammaRV
+from pytensor.tensor.subtensor import Subtensor
+
+from pymc_lgm.linalg import Array
+
+__all__ = ["Law", "find_conjugate", "laws_of"]
+
+Variable = Any
+
+POWERS: dict[type, float] = {InvGammaRV: 1.0, GammaRV: -1.0, ExponentialRV: -1.0}
+"""k with which x^k is inverse gamma, for the law of x; theta_j is log x."""
+
+FLAT = ((FlatRV, type(None)), (HalfFlatRV, LogTransform))
+"""Laws and transforms with which the density of theta_j is constant, or exp(theta_j)."""
+
+PART = (slice(0, 1, None),)
+"""How PyTensor writes the index of theta[start:stop]."""
+
+
+class Law(NamedTuple):
+    """The prior of a part of theta.
+
+    Attributes
+    ----------
+    rv : str
+        Name of the random variable.
+    op, transform : type
+        The distribution's op, and the transform to theta, or the type of ``None``.
+    """
+
+    rv: str
+    op: type
+    transform: type
+
+
+def laws_of(model: pm.Model, names: Collection[str]) -> dict[str, Law]:
+    """Return the law of each value variable with one of these names."""
+    rvs = {str(value.name): rv for rv, value in model.rvs_to_values.items()}
+    return {
+        name: Law(str(rv.name), type(rv.owner.op), type(model.rvs_to_transforms.get(rv)))
+        for name, rv in rvs.items()
+        if name in names
+    }
+
+
+def find_conjugate(
+    laws: Mapping[str, Law],
+    blocks: Mapping[str, tuple[slice, tuple[int, ...]]],
+    theta: Variable,
+    amplitudes: Array,
+    prior: Mapping[str, Variable],
+    others: Sequence[Variable],
+) -> NDArray[np.bool_]:
+    """Find the amplitudes theta_j whose variance v = exp(k_j theta_j) is inverse gamma given f.
+
+    Its prior has to be inverse gamma, or flat in theta_j, and v must enter nothing but K.
+
+    Parameters
+    ----------
+    laws : mapping
+        The law of each value variable of theta: see `laws_of`.
+    blocks : mapping
+        The part of theta that each value variable is.
+    theta : variable
+        A vector.
+    amplitudes : ndarray, shape (p,)
+        k: see `pymc_lgm.model.amplitudes.find_amplitudes`.
+    prior : mapping
+        The log densities of theta's random variables, and of potentials, as graphs of theta.
+    others : sequence of variable
+        The mean and the log likelihood, as graphs of theta.
+
+    Returns
+    -------
+    ndarray of bool, shape (p,)
+        The prior of v may depend on the other components. Nothing is evaluated.
+    """
+    found = np.zeros(amplitudes.size, dtype=bool)
+    if not amplitudes.any():
+        return found
+    elsewhere = _read(others, theta, blocks)
+    by_term = {name: _read([density], theta, blocks) for name, density in prior.items()}
+    for name, (part, _) in blocks.items():
+        law = laws[name]
+        readers = {term for term, read in by_term.items() if name in read}
+        if name not in elsewhere and readers <= {law.rv}:
+            found[part] = [_is_inverse_gamma(law, k) for k in amplitudes[part]]
+    return found
+
+
+def _is_inverse_gamma(law: Law, k: float) -> bool:
+    """Whether the log density of x = log v is −a x − b e^(−x) + constant, with b ≥ 0."""
+    if law[1:] in FLAT:
+        return k != 0.0
+    return law.transform is LogTransform and k == POWERS.get(law.op)
+
+
+def _read(
+    graphs: Sequence[Variable], theta: Variable, blocks: Mapping[str, tuple[slice, Any]]
+) -> set[str]:
+    """The value variables that graphs read through their parts of theta; all if that is unclear."""
+    parts = {(part.start, part.stop): name for name, (part, _) in blocks.items()}
+    found: set[str] = set()
+    for v in ancestors(list(graphs)):
+        if v.owner is None or theta not in v.owner.inputs:
+            continue
+        part, bounds = None, v.owner.inputs[1:]
+        is_part = isinstance(v.owner.op, Subtensor) and v.owner.op.idx_list == PART
+        if is_part and all(isinstance(b, Constant) for b in bounds):
+            start, stop = (int(b.data) for b in bounds)
+            part = parts.get((start, stop))
+        found |= set(blocks) if part is None else {part}
+    return found
