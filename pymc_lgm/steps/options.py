@@ -70,7 +70,7 @@ def no_gradient(model: ModelFunctions, instead: str) -> str:
 
 def refuse_no_metric(model: ModelFunctions, move: LatentMove, instead: str) -> None:
     """Raise if a move on f needs the metric K⁻¹ + W(f) and the likelihood does not provide it."""
-    if not move.needs_metric:
+    if not getattr(move, "needs_metric", False):
         return
     names = ", ".join(model.likelihood_names)
     if not model.has_third_derivative:
