@@ -27,6 +27,7 @@ from pymc_lgm.kernels import amplitude as amplitude_module
 from pymc_lgm.linalg import CholeskyFactor, factorize, tally
 from pymc_lgm.model.amplitudes import find_amplitudes
 from pymc_lgm.model.compiling import STABLE
+from pymc_lgm.model.conjugate import laws_of
 from pymc_lgm.state import State
 
 X = np.array([[0.0], [0.5], [1.4]])
@@ -593,6 +594,14 @@ def test_a_prior_that_is_another_one_far_away_is_not_inverse_gamma():
     ours = read(counts(lambda: variance() * C))
     assert ours.amplitudes.tolist() == [1.0]
     assert not ours.conjugate.any()
+
+
+def test_laws_of_a_model_with_a_distribution_of_its_own_can_be_pickled():
+    with pm.Model() as model:
+        pm.CustomDist("mu", 1.2, 0.5, dist=lambda m, s, size: pm.Normal.dist(m, s, size=size))
+    (law,) = pickle.loads(pickle.dumps(laws_of(model, ["mu"]))).values()
+    assert law.rv == "mu"
+    assert not law.is_flat
 
 
 CONJUGATE = {

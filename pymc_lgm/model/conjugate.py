@@ -33,29 +33,32 @@ PART = (slice(0, 1, None),)
 
 
 class Law(NamedTuple):
-    """The prior of a part of theta.
+    """The prior of a part of theta, without the distribution's op: not every op can be pickled.
 
     Attributes
     ----------
     rv : str
         Name of the random variable.
-    op, transform : type
-        The distribution's op, and the transform to theta, or the type of ``None``.
+    is_flat : bool
+        Whether the density of theta_j is constant, or exp(theta_j): see `FLAT`.
+    power : float
+        The k with which exp(k theta_j) is inverse gamma: see `POWERS`. NaN if there is none.
     """
 
     rv: str
-    op: type
-    transform: type
+    is_flat: bool
+    power: float
 
 
 def laws_of(model: pm.Model, names: Collection[str]) -> dict[str, Law]:
     """Return the law of each value variable with one of these names."""
-    rvs = {str(value.name): rv for rv, value in model.rvs_to_values.items()}
-    return {
-        name: Law(str(rv.name), type(rv.owner.op), type(model.rvs_to_transforms.get(rv)))
-        for name, rv in rvs.items()
-        if name in names
-    }
+    laws = {}
+    for rv, value in model.rvs_to_values.items():
+        if value.name in names:
+            op, transform = type(rv.owner.op), type(model.rvs_to_transforms.get(rv))
+            power = POWERS.get(op, np.nan) if transform is LogTransform else np.nan
+            laws[str(value.name)] = Law(str(rv.name), (op, transform) in FLAT, power)
+    return laws
 
 
 def find_conjugate(
@@ -105,9 +108,7 @@ def find_conjugate(
 
 def _is_inverse_gamma(law: Law, k: float) -> bool:
     """Whether the log density of x = log v is −a x − b e^(−x) + constant, with b ≥ 0."""
-    if law[1:] in FLAT:
-        return k != 0.0
-    return law.transform is LogTransform and k == POWERS.get(law.op)
+    return k != 0.0 if law.is_flat else k == law.power
 
 
 def _read(
