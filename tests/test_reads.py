@@ -192,6 +192,24 @@ def test_ordered_logistic_reads_one_element(two: bool) -> None:
     assert max(read.check(draws=5).values()) < 1e-6
 
 
+@pytest.mark.fast("False")
+@pytest.mark.parametrize("two", [False, True])
+def test_ordered_probit_reads_one_element(two: bool) -> None:
+    """Its density has slices of the differences from cut points, with both signs."""
+    shape, observed = ((3, 2) if two else (6,)), np.array([0, 1, 2, 3, 1, 0])
+    with pm.Model() as model:
+        s = pm.HalfNormal("s")
+        first, steps = pm.Laplace("first", -1, 1), pm.Exponential("steps", 1, shape=2)
+        cuts = pm.math.stack([first, first + steps[0], first + steps[0] + steps[1]])
+        b = pm.Normal("b", 0, 1, shape=3)
+        eta = pt.reshape(b[np.array([0, 1, 2, 0, 1, 2])] + np.arange(6.0), shape)
+        pm.OrderedProbit("y", eta, cuts, sigma=s, observed=observed.reshape(shape))
+    read = lgm.read(model, compile_kwargs=QUICK)
+    assert read.n == 6
+    assert np.sort(read.element_sites).tolist() == list(range(6))
+    assert max(read.check(draws=5).values()) < 1e-6
+
+
 @pytest.mark.fast("None")
 @pytest.mark.parametrize("other", [0.0, None])
 def test_a_class_of_reference_is_no_element_of_f(other: float | None) -> None:

@@ -8,17 +8,19 @@ variable is affine by the rules for operations in `pymc_lgm.model.operations`.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 
 from pymc.distributions.distribution import SymbolicRandomVariable
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import toposort
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.subtensor import Subtensor
 
 from pymc_lgm.gmrf import IntrinsicRV, MaternRV
 from pymc_lgm.model.operations import OF_SHAPES, bare, is_affine, is_sparse_product, number_of
@@ -104,7 +106,11 @@ def find_frontier(
         _of_probit(v) if all(_is_elementwise(x, ps.Erfc) for x in readers) else v
         for v, readers in predictor.items()
     ]
-    narrow = [_before_broadcasting(v, affine) for v in found]
+    ways = [_elementwise_way(v, affine) for v in found]
+    narrow = [_before_broadcasting(way) for way in ways]
+    # Others that are functions of the same predictor, element by element, read that, too.
+    shared = {u for u, v in zip(narrow, found, strict=True) if u is not v}
+    narrow = [next((u for u in way if u in shared), v) for way, v in zip(ways, narrow, strict=True)]
     return Frontier(list(dict.fromkeys(narrow)), refused)
 
 
@@ -126,21 +132,37 @@ def _is_elementwise(v: Variable, kind: type) -> bool:
     )
 
 
-def _before_broadcasting(v: Variable, affine: dict[Variable, set[Variable]]) -> Variable:
+def _elementwise_way(v: Variable, affine: dict[Variable, set[Variable]]) -> list[Variable]:
+    """v, and the variables from which it is computed element by element, or picked by a slice."""
+    way = [v]
+    while (node := way[-1].owner) is not None:
+        reached = [x for x in node.inputs if affine.get(x)]
+        is_slice = isinstance(node.op, Subtensor) and reached == [node.inputs[0]]
+        if len(reached) != 1 or not (isinstance(node.op, Elemwise | DimShuffle) or is_slice):
+            break
+        if is_slice and not all(isinstance(x, Constant) for x in node.inputs[1:]):
+            break
+        way.append(reached[0])
+    return way
+
+
+def _before_broadcasting(way: Sequence[Variable]) -> Variable:
     """The vector u, if v is u broadcast against other numbers; otherwise v.
 
     An ordinal likelihood subtracts a predictor from several cut points: each observation reads one
     element of the predictor. A single number u does not count.
     """
-    node = v.owner
-    reached = [] if node is None else [x for x in node.inputs if affine.get(x)]
-    if len(reached) != 1 or not isinstance(node.op, Elemwise):
-        return v
-    pairs = zip(reached[0].type.broadcastable, v.type.broadcastable, strict=True)
-    if not any(one and not also for one, also in pairs):
-        return v
-    inner = bare(reached[0])
-    return v if all(inner.type.broadcastable) else _before_broadcasting(inner, affine)
+    found = way[0]
+    for v, inner in pairwise(way):
+        if not isinstance(v.owner.op, Elemwise):
+            continue
+        pairs = zip(inner.type.broadcastable, v.type.broadcastable, strict=True)
+        if any(one and not also for one, also in pairs):
+            narrow = bare(inner)
+            if all(narrow.type.broadcastable):
+                break
+            found = narrow
+    return found
 
 
 def with_dense_products(variables: Sequence[Variable]) -> list[Variable]:
