@@ -649,6 +649,21 @@ def test_what_a_discrete_variable_switches_is_a_hyperparameter():
         latents_of(switched, latent=["f", "level"])
 
 
+@pytest.mark.parametrize("field", [False, True])
+def test_a_discrete_variable_may_be_added_to_a_predictor(field):
+    """It moves c alone, so effects and fields beside it are latent, and c is that of its value."""
+    with pm.Model() as model:
+        k, s = pm.Bernoulli("k", 0.5, shape=4), pm.HalfNormal("s")
+        if field:
+            f = lgm.gmrf.RandomWalk("f", order=1, sigma=s, shape=4)
+        else:
+            f = pm.Normal("f", 0, s, shape=2)[np.array([0, 1, 1, 0])]
+        pm.Poisson("y", pm.math.exp(f + 0.7 * k), observed=[1, 0, 2, 3])
+    found = lgm.read(model, compile_kwargs=QUICK)
+    assert len(found.latents) == 1
+    assert max(found.check(draws=10).values()) < 1e-6
+
+
 def test_a_range_that_moves_with_theta_is_that_of_the_latents():
     """It was refused: f alone cannot be held, the latents beside it can."""
 

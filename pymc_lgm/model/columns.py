@@ -34,7 +34,7 @@ from pytensor.tensor.subtensor import Subtensor
 
 from pymc_lgm.model.operations import OF_SHAPES, core_of, depending, is_added, moved, performed
 
-__all__ = ["columns_move", "jump_in"]
+__all__ = ["columns_move", "jump_in", "matrix_moves"]
 
 Variable = Any
 
@@ -94,6 +94,49 @@ def columns_move(
             if v in depends and v not in reached and not is_added(node, position):
                 moves |= reached[node.outputs[0]]
     return [k in moves for k in range(len(parts))]
+
+
+def matrix_moves(
+    outputs: Sequence[Variable],
+    latents: Sequence[Variable],
+    moving: Sequence[Variable],
+    given: Sequence[Variable] = (),
+) -> bool:
+    """Whether A of ``outputs``, c + A x, may depend on the variables in ``moving``.
+
+    Parameters
+    ----------
+    outputs : sequence of variable
+    latents : sequence of variable
+        The variables that x consists of.
+    moving : sequence of variable
+    given : sequence of variable
+        Variables with values of their own, whose inputs do not count.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x, k = pt.vector("x"), pt.iscalar("k")
+    >>> matrix_moves([2.0 * (x + k)], [x], [k]), matrix_moves([x * k], [x], [k])
+    (False, True)
+    """
+    ends = {*given, *latents, *moving}
+    reached, depends = set(latents), set(moving)
+    for node in toposort(outputs, blockers=ends):
+        if isinstance(node.op, OF_SHAPES) or not ends.isdisjoint(node.outputs):
+            continue
+        if not reached.isdisjoint(node.inputs):
+            reached.update(node.outputs)
+            for position, v in enumerate(node.inputs):
+                if v in depends and v not in reached and not is_added(node, position):
+                    return True
+        if not depends.isdisjoint(node.inputs):
+            depends.update(node.outputs)
+    return False
 
 
 def jump_in(

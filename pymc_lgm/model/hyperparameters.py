@@ -12,6 +12,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable
 
+from pymc_lgm.model.columns import matrix_moves
 from pymc_lgm.model.compiling import shape_of
 from pymc_lgm.model.elements import distinct_elements
 from pymc_lgm.model.latents import Latent, is_process
@@ -43,12 +44,20 @@ def is_many(rv: Variable) -> bool:
     return elements_of(rv) > MOST_LEFT
 
 
-def discrete_in(model: pm.Model, frontier: Sequence[Variable]) -> str | None:
-    """Name a discrete free variable that the linear predictor reads, if there is one."""
-    reads = set(ancestors(frontier, blockers=model.basic_RVs))
+def discrete_in(
+    model: pm.Model, frontier: Sequence[Variable], latents: Sequence[Latent]
+) -> str | None:
+    """Name a discrete free variable that a column of A depends on, if there is one.
+
+    A variable that is only added to the latents enters c alone: a state of a mixture, say, or a
+    count with a known effect.
+    """
+    nodes = [latent.node for latent in latents]
     discrete = [model.values_to_rvs[value] for value in model.discrete_value_vars]
-    found = [rv.name for rv in discrete if rv in reads]
-    return found[0] if found else None
+    for rv in discrete:
+        if matrix_moves(frontier, nodes, [rv], model.basic_RVs):
+            return str(rv.name)
+    return None
 
 
 def name_of(node: Any) -> str:

@@ -170,8 +170,11 @@ def read_latents(
             joins = any(is_many(rv) for rv in shared)
             refused = {} if joins else dict.fromkeys(rv for rv in shared if rv not in named)
         reading = Reading(latents, found.predictor, terms, missing, left, joins)
-        if not refused and not reading.is_one_vector and (k := discrete_in(model, found.predictor)):
+        k = None
+        if not refused and not reading.is_one_vector:
             # A's structure is read once, so it must not change when another step moves k.
+            k = discrete_in(model, found.predictor, latents)
+        if k is not None:
             reason = f"{k!r}, which is discrete, decides how it enters the linear predictor"
             refused = dict.fromkeys(rv for rv in chosen if not is_process(rv) and rv not in named)
             if not refused:

@@ -264,9 +264,9 @@ def map_jumps(latents: str, discrete: str) -> str:
     """The map from several latents to the predictor depends on a discrete variable."""
     return (
         f"The linear predictor, affine in {latents!r}, depends on {discrete!r} too, which is "
-        "discrete: the samplers need a predictor that does not jump. If there are several "
-        "processes, name one as latent and give the others steps of their own, or sum "
-        f"{discrete!r} out."
+        "discrete and is not only added: the samplers need coefficients of the latent variables "
+        "that do not jump. If there are several processes, name one as latent and give the others "
+        f"steps of their own, or sum {discrete!r} out."
     )
 
 

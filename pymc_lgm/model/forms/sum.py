@@ -163,7 +163,7 @@ class SumPredictor(Form):
     def of(cls, setting: Setting) -> SumPredictor | None:
         """The form of a model; ``None`` if it is not a sum of families with a sparse A."""
         latents = setting.reading.latents
-        if discrete_in(setting.model, setting.reading.frontier):
+        if discrete_in(setting.model, setting.reading.frontier, setting.reading.latents):
             return None
         nodes = {latent.node for latent in latents}
         sums = _cumulative_sums(setting)
