@@ -174,3 +174,19 @@ def test_what_rounds_to_an_impossible_datum_is_computed_again():
     read = lgm.read(model, compile_kwargs=QUICK)
     assert max(read.check(draws=3).values()) < 1e-9
     assert read.audit._is_stable
+
+
+@pytest.mark.parametrize("walk", [False, True])
+def test_a_predictor_that_becomes_infinite_is_noticed(walk):
+    """A rate of 0 has counts of 0, but no sampler of a Gaussian predictor visits such an onset."""
+    days = np.arange(1.0, 5.0)
+    with pm.Model() as model:
+        onset, s = pm.Uniform("onset", -2, 3, initval=0.0), pm.HalfNormal("s")
+        if walk:
+            f = lgm.gmrf.RandomWalk("f", order=1, sigma=s, shape=4)
+        else:
+            f = pm.Normal("f", 0, s, shape=4)
+        open_ = pm.math.maximum(days - onset, 0.0)
+        pm.Poisson("y", pm.math.exp(f + pm.math.log(open_)), observed=[0, 0, 0, 2])
+    with pytest.raises(ValueError, match="log density, where the linear predictor is infinite, is"):
+        lgm.read(model).check(draws=20)

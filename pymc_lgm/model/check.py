@@ -80,6 +80,8 @@ class Difference(NamedTuple):
         This package's value, and PyMC's.
     scale : float
         The sum of the absolute values of the terms.
+    is_cut_off : bool
+        Whether samplers never visit the point, but not because a number is hard to compute.
     """
 
     name: str
@@ -87,13 +89,15 @@ class Difference(NamedTuple):
     read: float
     pymc: float
     scale: float
+    is_cut_off: bool = False
 
     @property
     def relative(self) -> float:
         """The difference over the scale; infinite if PyMC's density is zero there."""
-        if not np.isfinite(self.read):  # a sampler rejects this point
-            return 0.0
-        if np.isnan(self.pymc):
+        if self.is_cut_off:
+            return np.inf
+        # A sampler rejects a point where it cannot compute a number.
+        if not np.isfinite(self.read) or np.isnan(self.pymc):
             return 0.0
         return abs(self.read - self.pymc) / self.scale if np.isfinite(self.pymc) else np.inf
 
@@ -160,6 +164,13 @@ class Audit:
         with np.errstate(all="ignore"):
             values = self._terms(point)
             prior = lgm.prior(theta)
+            # A sampler rejects a point with an infinite predictor, as if the density were 0 there.
+            if np.isfinite(values[:, 0]).all():
+                f = lgm.f_of(theta, dict(point))
+                if lgm.form.is_infinite(theta, f):
+                    what = "the log density, where the linear predictor is infinite,"
+                    here = float(values[:, 0].sum())
+                    return [Difference(lgm.latent, what, -np.inf, here, 1.0, is_cut_off=True)]
             if prior is None or not prior.is_proper:
                 found = self._of_no_prior(theta, point, values)
                 if prior is None or found:
@@ -291,6 +302,8 @@ class Audit:
                 moved[k] = unit.reshape(v.shape)
                 columns.append(lgm.form.f_of(lgm.prior, theta, moved))
         A = np.stack(columns, axis=1) - lgm.form.f_of(lgm.prior, theta, zeros)[:, None]
+        if not np.isfinite(A).all():
+            return []
         length = np.sqrt((A**2).sum(axis=0))
         here = int(np.linalg.matrix_rank(A / np.maximum(length, 1e-300), tol=1e-9))
         what = "the number of degrees of freedom"

@@ -273,6 +273,10 @@ class Form:
         """Lines that describe f."""
         return [f"latent={self.label} ({self.n})"]
 
+    def is_infinite(self, theta: Array, f: Array) -> bool:
+        """Whether c or A is not finite at theta, where f is known."""
+        return bool(np.isinf(f).any())
+
     def forget(self) -> None:
         """Clear cached results, since a variable of another step has moved."""
 

@@ -395,6 +395,11 @@ class SumPredictor(Form):
         """Clear the cached numbers at theta."""
         self._cached = None
 
+    def is_infinite(self, theta: Array, f: Array) -> bool:
+        """Whether c or A is not finite at theta; f is NaN there."""
+        rows, offset, *_ = self._numbers(theta)
+        return not (np.isfinite(rows).all() and np.isfinite(offset).all())
+
     def sum_at(self, theta: Array) -> SumAt | None:
         """c, A and the families."""
         numbers = self._numbers_at(theta)
