@@ -1,6 +1,6 @@
 """Models that Bambi wrote: this package's default sampler beside NUTS, compilation included.
 
-    python benchmarks/bambi.py [--quick] [--models "random slopes" "500 groups"]
+    python benchmarks/models_of_bambi.py [--quick] [--models "random slopes" "500 groups"]
 
 It needs Bambi, and nutpie for its rows: `pip install bambi nutpie`. Data are simulated. Each model
 is built by Bambi, once for each sampler, with Bambi's own priors; all sample the PyMC model that it
