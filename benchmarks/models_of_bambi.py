@@ -97,10 +97,14 @@ def main() -> None:
                 if sampler == "default":
                     chosen = {"step": lgm.PseudoMarginal()}
                 made = time.process_time() - begin
-                idata = pm.sample(
-                    args.draws, tune=args.tune, chains=2, cores=1, random_seed=1,
-                    progressbar=False, **chosen,
-                )  # fmt: skip
+                try:
+                    idata = pm.sample(
+                        args.draws, tune=args.tune, chains=2, cores=1, random_seed=1,
+                        progressbar=False, **chosen,
+                    )  # fmt: skip
+                except ValueError as error:  # nutpie 0.16 takes the commas in a name for dims
+                    print(f"{name}, {sampler}: {error}", file=sys.stderr)
+                    continue
             total = time.process_time() - begin
             names = [v.name for v in pymc_model.free_RVs if not v.ndim]
             ess = float(az.ess(idata, var_names=names).to_dataset().to_array().min())
