@@ -101,4 +101,4 @@ if __name__ == "__main__" and "__file__" in globals():
 # and of the Miners' Federation. The band tells how sure one can be of the rate itself, not of the
 # next count, which scatters around it.
 #
-# Next: the same process in the plane, [where redwoods grow](redwood).
+# Next: fields in the plane, [where it rained](rain).

@@ -165,3 +165,4 @@ print(lgm.efficiency(idata, groups).T.round(3).to_string())
 # - Your own sampler: `lgm.compare_samplers` takes any step method of PyMC, and lists of them, as in
 #   `lambda: [lgm.EllipticalSlice(f), pm.NUTS([mean, length, amplitude])]`. NUTS does not count
 #   its operations: compare by `seconds=` then.
+# - A kernel of your own, and the test of its invariance: [Extending](../extending.md).

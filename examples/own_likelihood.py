@@ -230,5 +230,4 @@ with pm.Model():
 #   to the default sampler and refuses impossible data. [Extending](../extending.md) has one from
 #   end to end.
 # - One latent variable for each cell: `gp.prior("f", X, reparameterize=False)` with 625 rows, and
-#   the field resolves the clusters itself. [Where redwoods grow](redwood) does it with blocks of
-#   2 x 2.
+#   the field resolves the clusters itself.

@@ -118,4 +118,4 @@ if "__file__" in globals() and len(sys.argv) > 1:
 #   the sampler, `pm.sample(step=lgm.PseudoMarginal())`.
 # - A mean with its own noise is two processes an observation, too:
 #   `pm.Normal("y", f, pm.math.exp(g), observed=y)`.
-# - Ordered classes are one process with cutpoints: [How bitter is this wine?](ratings).
+# - Ordered classes are one predictor with cutpoints: [What would you do?](aggression).

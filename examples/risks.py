@@ -130,4 +130,5 @@ print(f"twenty areas have {crowded:.0%} of all young trees")
 #
 # - Covariates: `X @ beta` in the log risk. The coefficients are integrated out, too.
 # - `pm.CAR` in the place of `pm.ICAR`, if neighbors shall be alike to a degree that the data say.
+# - Areas by weeks or years: `lgm.gmrf.Interaction`, in [Which model is written how](../terms.md).
 # - Thousands of areas: [nothing changes](../benchmarks/series_and_maps.md#areas) but the seconds.

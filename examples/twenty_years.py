@@ -214,6 +214,7 @@ if "__file__" in globals() and len(sys.argv) > 1:
 #
 # - A bound that varies by day is an array. A function of several days, for example the worst of the
 #   last week, is a line of xarray on the draws: `volatility[..., -5:].max("x_dim_0")`.
-# - Shorter, with a random walk and missing days: [Seven years of volatility](stocks).
+# - Leverage in the model, a likelihood that reads two days of the path:
+#   [benchmarks](../benchmarks/sums.md).
 # - How seconds grow with the number of days:
 #   [benchmarks](../benchmarks/series_and_maps.md#long-series).

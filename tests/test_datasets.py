@@ -21,7 +21,6 @@ COUNTS_AND_CLASSES = [
     (datasets.load_ionosphere, 351, 34, {0: 126, 1: 225}),
     (datasets.load_cpus, 209, 6, {1: 40, 2: 42, 3: 43, 4: 41, 5: 43}),
     (datasets.load_wine, 72, 5, {1: 5, 2: 22, 3: 26, 4: 12, 5: 7}),
-    (datasets.load_flights, 20_000, 2, {0: 15_694, 1: 4_306}),
 ]
 LOADERS = [getattr(datasets, name) for name in datasets.__all__]
 
@@ -128,12 +127,35 @@ def test_returns_of_twenty_years():
     np.testing.assert_allclose(data["return"].sum(), total, atol=0.01)
 
 
-def test_flights_are_late_in_the_evening():
-    data = datasets.load_flights()
-    assert sorted(data["day"].unique()) == list(range(1, 366))
-    assert data["hour"].between(5, 24).all()
-    late = data.groupby(data["hour"] < 12)["y"].mean()
-    np.testing.assert_allclose(late, [0.279, 0.111], atol=0.02)
+def test_counts_of_months_rain_and_flu():
+    months = datasets.load_seatbelts()
+    np.testing.assert_array_equal(12 * (months["year"] - 1969) + months["month"], range(1, 193))
+    law = 12 * months["year"] + months["month"] >= 12 * 1983 + 2
+    np.testing.assert_array_equal(months["law"], law)
+    assert months["y"].sum() == 23_578
+    rain = datasets.load_rain()
+    assert rain["y"].sum() == 86_042
+    assert not rain.duplicated(["x1", "x2"]).any()
+    flu, districts = datasets.load_flu(), datasets.load_flu_districts()
+    np.testing.assert_array_equal(flu["district"], np.tile(np.arange(140), 16))
+    assert flu["y"].sum() == 3655
+    # The federal states by their official keys.
+    assert (districts["key"] // 1000).value_counts().to_dict() == {9: 96, 8: 44}
+    pairs = datasets.load_flu_neighbors()
+    assert (pairs["first"] < pairs["second"]).all()
+    assert set(pairs.to_numpy().ravel()) == set(range(140))
+
+
+def test_children_belong_to_a_school_and_answers_are_three():
+    children = datasets.load_school_math()
+    assert children.groupby("child")[["school", "low_income"]].nunique().eq(1).all(axis=None)
+    assert sorted(children["year"].unique()) == [-2.5, -1.5, -0.5, 0.5, 1.5, 2.5]
+    answers = datasets.load_verbal_aggression().drop(columns=["anger", "male"])
+    assert set(answers.to_numpy().ravel()) == {0, 1, 2}
+    # Cursing is said to be more likely than shouting, and wanting more likely than doing.
+    means = answers.mean()
+    assert means.filter(like="curse").min() > means.filter(like="shout").mean()
+    assert means.filter(like="want").mean() > means.filter(like="_do_").mean()
 
 
 def test_every_file_is_loaded_and_sourced():

@@ -15,12 +15,18 @@ __all__ = [
     "load_cpus",
     "load_eustocks",
     "load_finpines",
-    "load_flights",
+    "load_flu",
+    "load_flu_districts",
+    "load_flu_neighbors",
     "load_ionosphere",
     "load_longleaf",
     "load_pima",
+    "load_rain",
     "load_redwood",
+    "load_school_math",
+    "load_seatbelts",
     "load_sp500",
+    "load_verbal_aggression",
     "load_wine",
     "load_wisconsin",
 ]
@@ -190,18 +196,104 @@ def load_sp500() -> pd.DataFrame:
     return _read("sp500")
 
 
-def load_flights() -> pd.DataFrame:
-    """Return which flights left New York late in 2013: n = 20000, d = 2, two classes.
+def load_seatbelts() -> pd.DataFrame:
+    """Count the car drivers killed in Great Britain by month, 1969-84: n = 192.
 
-    Columns: day (of the year, 1 to 365), hour (for which the departure was scheduled, decimal: 17.5
-    is half past five), y (1 = it left more than fifteen minutes late, 4306 of them). It is a random
-    sample of the 328521 flights that left; canceled flights are excluded. Source: Bureau of
-    Transportation Statistics, by R package nycflights13, ``flights``.
+    Columns: year, month (1 to 12), kms (distance driven), petrol_price, law (1 = front seat belts
+    were compulsory, from February 1983), van_drivers (drivers of light goods vehicles killed), y
+    (drivers of cars killed). Source: Harvey and Durbin (1986), Journal of the Royal Statistical
+    Society A 149:187; R package datasets, ``Seatbelts``.
 
-    >>> load_flights()["y"].value_counts().to_dict()
-    {0: 15694, 1: 4306}
+    >>> load_seatbelts().groupby("law")["y"].mean().round(1).to_dict()
+    {0: 125.9, 1: 100.3}
     """
-    return _read("flights")
+    return _read("seatbelts")
+
+
+def load_rain() -> pd.DataFrame:
+    """Return the rain of 8 May 1986 at places in Switzerland: n = 467, d = 2.
+
+    Columns: x1, x2 (east and north of the middle of the country, in kilometers), given (1 = one of
+    the 100 places whose rain those who took part in the comparison were given, to predict the other
+    367), y (rain of the day in tenths of a millimeter). Source: Spatial Interpolation Comparison
+    97; Dubois (1998), Journal of Geographic Information and Decision Analysis 2:1; R package gstat,
+    ``sic97``.
+
+    >>> load_rain()["given"].value_counts().to_dict()
+    {0: 367, 1: 100}
+    """
+    return _read("rain")
+
+
+def load_flu() -> pd.DataFrame:
+    """Count cases of influenza by district and week in southern Germany, 2005: n = 2240.
+
+    Columns: week (1 to 16, of the year 2005), district (0 to 139, a row of `load_flu_districts`),
+    y (cases reported). Source: Robert Koch Institute, SurvStat; Paul and Held (2011), Statistics in
+    Medicine 30:1118; R package surveillance, ``fluBYBW``.
+
+    >>> load_flu().groupby("week")["y"].sum().tolist()[5:13]
+    [276, 357, 506, 630, 607, 547, 232, 100]
+    """
+    return _read("flu")
+
+
+def load_flu_districts() -> pd.DataFrame:
+    """Return the districts of `load_flu`, in Baden-Württemberg and Bavaria: n = 140.
+
+    Columns: key (official number), x1, x2 (where its name stands on a map, east and north, in units
+    of the map), population (at the end of 2004). Source: that of `load_flu`.
+
+    >>> load_flu_districts()["population"].sum().item()
+    23161312
+    """
+    return _read("flu_districts")
+
+
+def load_flu_neighbors() -> pd.DataFrame:
+    """Return the pairs of districts of `load_flu` that have a common border: n = 336.
+
+    Columns: first, second (rows of `load_flu_districts`, counted from 0). Source: that of
+    `load_flu`.
+
+    >>> load_flu_neighbors().head(2).to_numpy().tolist()
+    [[0, 1], [0, 2]]
+    """
+    return _read("flu_neighbors")
+
+
+def load_school_math() -> pd.DataFrame:
+    """Return tests in mathematics of 1721 children over six years: n = 7230.
+
+    Columns: child (0 to 1720), school (0 to 59), year (of school, less 3.5: -2.5 to 2.5),
+    low_income (per cent of the pupils of the school who live in poverty), y (the score of the
+    child, on one scale for all years). Source: Raudenbush and Bryk (2002), Hierarchical Linear
+    Models, chapter 8; R package mlmRev, ``egsingle``.
+
+    >>> load_school_math()[["child", "school"]].nunique().to_dict()
+    {'child': 1721, 'school': 60}
+    """
+    return _read("school_math")
+
+
+def load_verbal_aggression() -> pd.DataFrame:
+    """Return what 316 students say that they would do if they got angry: n = 316, 24 items, no y.
+
+    Columns: anger (a score of the trait), male (1 = a man), and 24 items (0 = no, 1 = perhaps,
+    2 = yes). In each of four situations (a bus does not stop, one misses a train since the clerk
+    gave wrong information, a store closes as one enters, the operator disconnects a call) a student
+    says whether he or she would want to curse, scold and shout, and whether he or she would do it:
+    bus_want_curse, bus_want_scold, bus_want_shout, train_want_curse, train_want_scold,
+    train_want_shout, store_want_curse, store_want_scold, store_want_shout, operator_want_curse,
+    operator_want_scold, operator_want_shout, bus_do_curse, bus_do_scold, bus_do_shout,
+    train_do_curse, train_do_scold, train_do_shout, store_do_curse, store_do_scold, store_do_shout,
+    operator_do_curse, operator_do_scold, operator_do_shout. Source: De Boeck and Wilson (2004),
+    Explanatory Item Response Models; R package lme4, ``VerbAgg``.
+
+    >>> load_verbal_aggression()["bus_want_curse"].value_counts().sort_index().to_dict()
+    {0: 91, 1: 95, 2: 130}
+    """
+    return _read("verbal_aggression")
 
 
 def _read(name: str) -> pd.DataFrame:
