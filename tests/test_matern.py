@@ -397,14 +397,13 @@ def test_the_evidence_is_that_of_dense_algebra():
 def test_its_posterior_is_left_invariant():
     mesh = gmrf.mesh(POINTS[:6], max_edge=1.0, extension=0.2)
     model = binary("at", mesh, POINTS[:6])
-    with model:
-        made = lgm.PseudoMarginal(compile_kwargs=QUICK)
     rng = np.random.default_rng(7)
-    with reading_once():
+    with reading_once(compiled=True):
+        made = lgm.PseudoMarginal(model=model)
         assert joint_test(made, model, replicates=300, steps=3, rng=rng).pvalue > 1e-5
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_the_default_agrees_with_nuts():
     with binary():
         runs = [
