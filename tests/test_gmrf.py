@@ -6,9 +6,10 @@ import pickle
 import arviz as az
 import numpy as np
 import pymc as pm
+import pytensor
 import pytest
 
-from models import QUICK, reading_once
+from models import COMPILED, QUICK, reading_once
 from pymc.model.fgraph import clone_model
 from scipy.integrate import quad
 from scipy.linalg import null_space
@@ -29,7 +30,7 @@ from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 EDGES = [(0, 1), (1, 2), (0, 2), (2, 3), (4, 5)]
 W = lgm.spatial.adjacency(EDGES, 7)
@@ -444,16 +445,16 @@ def test_the_evidence_is_that_of_brute_force(name, form):
         pytest.param("season_and_walk", marks=pytest.mark.whole),
     ],
 )
-def test_its_posterior_is_left_invariant(name, monkeypatch):
+def test_its_posterior_is_left_invariant(name):
     model = built(name)
-    with model:
-        made = lgm.PseudoMarginal(compile_kwargs=QUICK)
     rng = np.random.default_rng(7)
-    with reading_once():
+    with reading_once(compiled=True):
+        made = lgm.PseudoMarginal(model=model)
         assert joint_test(made, model, replicates=300, steps=3, rng=rng).pvalue > 1e-5
 
 
-@pytest.mark.slow
+@pytest.mark.whole
+@pytensor.config.change_flags(**COMPILED)
 def test_the_default_agrees_with_nuts(form):
     with built("trend_with_a_line"):
         runs = [

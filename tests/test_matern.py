@@ -12,7 +12,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from models import QUICK, reading_once
+from models import COMPILED, QUICK, reading_once
 from mutants import mutated
 from pytensor import sparse
 from scipy.integrate import dblquad
@@ -32,7 +32,7 @@ from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 SQUARE = gmrf.Mesh([[0, 0], [1, 0], [1, 1], [0, 1]], [[0, 1, 2], [0, 2, 3]])
 POINTS = np.random.default_rng(0).uniform(size=(12, 2))
@@ -404,6 +404,7 @@ def test_its_posterior_is_left_invariant():
 
 
 @pytest.mark.whole
+@pytensor.config.change_flags(**COMPILED)
 def test_the_default_agrees_with_nuts():
     with binary():
         runs = [

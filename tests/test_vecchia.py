@@ -5,10 +5,11 @@ import pickle
 import arviz as az
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from models import QUICK, reading_once
+from models import COMPILED, QUICK, reading_once
 from mutants import mutated
 from pymc.model.fgraph import clone_model
 from scipy.stats import chi2, multivariate_normal
@@ -22,7 +23,7 @@ from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.testing import joint_test
 from pymc_lgm.vecchia import conditionals
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 RNG = np.random.default_rng(0)
 N, M, JITTER = 14, 4, 1e-6
@@ -285,6 +286,7 @@ def test_its_posterior_is_left_invariant():
 
 
 @pytest.mark.whole
+@pytensor.config.change_flags(**COMPILED)
 def test_nuts_samples_the_same():
     with built():
         runs = [
