@@ -336,17 +336,23 @@ KINDS = [
 
 OTHERS = [kind[1:] for kind in KINDS]
 
-TRIED = [
-    (name, sampler)
-    for kind in KINDS
+TRIED = {
+    (name, sampler): (j + k) % 2 == 0
+    for k, kind in enumerate(KINDS)
     for i, name in enumerate(kind)
     for j, sampler in enumerate(SAMPLERS)
     if sampler != "PseudoMarginal" and (i + j) % len(kind) == 0
-]
-"""Every sampler on every kind, on one model of it or two; every model with one sampler or more."""
+}
+"""Every sampler on every kind, on one model of it or two; every model with one sampler or more.
+
+The half of them that is true is slow: each sampler on two kinds. The others are for a release.
+"""
 
 CASES = [
-    *(pytest.param(*case, 60) for case in TRIED),
+    *(
+        pytest.param(*case, 60, marks=[pytest.mark.whole] * (not is_slow))
+        for case, is_slow in TRIED.items()
+    ),
     # The default, tuned: on a model of each kind and on lines of users; before a release on all.
     *(
         pytest.param(
