@@ -345,7 +345,7 @@ TRIED = {
 }
 """Every sampler on every kind, on one model of it or two; every model with one sampler or more.
 
-The half of them that is true is slow: each sampler on two kinds. The others are for a release.
+True of the half that `make test-slow` runs, which is each sampler on two kinds.
 """
 
 CASES = [
