@@ -736,12 +736,12 @@ def test_a_class_without_data_has_its_probability(name, sampler):
         step = sampler and sampler()
         idata = pm.sample(500, tune=200, chains=1, step=step, random_seed=1, **SILENT)
         names = ["f"] if "f" in model else ["f0", "f1", "f2"]
-        drawn = pm.draw([model[name] for name in names], 20_000, random_seed=2)
+        drawn = pm.draw([model[name] for name in names], 5_000, random_seed=2)
     # Draws, classes, observations.
     sampled = np.concatenate(
         [idata["posterior"][name].values[0].reshape(500, -1, 3) for name in names], axis=1
     )
-    prior = softmax(np.concatenate([f.reshape(20_000, -1, 3) for f in drawn], axis=1), axis=1)
+    prior = softmax(np.concatenate([f.reshape(5_000, -1, 3) for f in drawn], axis=1), axis=1)
     weights = prior[:, labels, range(3)].prod(axis=1)
     weights /= weights.sum()
     for found, p in zip(softmax(sampled, axis=1)[:, 2].T, prior[:, 2].T, strict=True):
