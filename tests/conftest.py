@@ -16,8 +16,8 @@ import pytest
 from _pytest.doctest import DoctestItem, DoctestModule
 
 LIST = Path(__file__).with_name("mutants.csv")
-SHARE = 0.75
-"""Of the mutants, those that `make test` must notice; the goal is 0.8."""
+SHARE = 0.8
+"""Of the mutants, those that `make test` must notice."""
 CHAINS = (
     "calibration.calibrate",
     "comparison.compare_samplers",
@@ -29,10 +29,12 @@ CHAINS = (
 )
 """Examples of docstrings that run chains, or a fit: slow."""
 LONGEST = (
+    "tests/test_examples.py::test_examples_run_without_a_warning",
     "tests/test_compiling.py::test_all_runs_uncompiled_too",
-    "tests/test_calibration.py::test_the_default_is_calibrated",
-    "tests/test_sticking.py::test_twelve_hyperparameters_without_a_gradient_mix",
-    "tests/test_position_hmc.py::test_leaves_the_posterior_of_a_model_invariant",
+    "tests/test_sticking.py::test_twelve_hyperparameters_mix",
+    "tests/test_inducing.py::test_with_all_points_draws_are_of_the_posterior_of_the_process",
+    "tests/test_inducing.py::test_fifty_thousand_points_are_predicted_in_less_than_three_gibibytes",
+    "tests/test_architecture.py::test_the_readme_shows_what_its_example_prints_today",
     "tests/test_sums.py::test_many_random_sums_are_right",
 )
 """They come first: one that began last would leave the other process without work."""

@@ -516,7 +516,6 @@ def pvalue_given_nu(toy):
     return stats.kstest(draws, lambda t: np.interp(t, x, cdf / cdf[-1])).pvalue
 
 
-@pytest.mark.slow
 def test_the_scale_given_nu_has_the_law_that_the_data_say():
     assert pvalue_given_nu(Inverse()) > 1e-4
 

@@ -177,7 +177,6 @@ def largest_error(build: Callable[[], Any], n_points: int = 3) -> float:
     return max(errors)
 
 
-@pytest.mark.slow
 @pytest.mark.fast("a_mean_that_is_bent")
 @pytest.mark.parametrize("name", MODELS)
 def test_the_evidence_is_that_of_pymcs_density(name: str) -> None:

@@ -153,7 +153,6 @@ def error_of_evidence(model: lgm.LatentGaussianModel) -> float:
     return abs(q.log_evidence - right)
 
 
-@pytest.mark.slow
 def test_the_evidence_is_right_where_rows_differ_away_from_the_start() -> None:
     model = alike_at_the_start()
     assert model.sets.tolist() == np.arange(12).reshape(3, 4).tolist()

@@ -6,9 +6,10 @@ import pickle
 import arviz as az
 import numpy as np
 import pymc as pm
+import pytensor
 import pytest
 
-from models import QUICK, reading_once
+from models import COMPILED, QUICK, reading_once
 from pymc.model.fgraph import clone_model
 from scipy.integrate import quad
 from scipy.linalg import null_space
@@ -28,6 +29,8 @@ from pymc_lgm.model.forms.linear import LinearPredictor
 from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
+
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 EDGES = [(0, 1), (1, 2), (0, 2), (2, 3), (4, 5)]
 W = lgm.spatial.adjacency(EDGES, 7)
@@ -365,7 +368,7 @@ FIELDS = [name for name in MODELS if name not in ("leroux_with_a_scale", "season
 
 @pytest.mark.fast("LinearPredictor-trend_with_a_line", "SumPredictor-interaction")
 @pytest.mark.parametrize("name", FIELDS)
-def test_what_is_read_is_what_pymc_says(name, form, quick):
+def test_what_is_read_is_what_pymc_says(name, form):
     read = lgm.read(built(name))
     assert isinstance(read.form, form)
     assert max(read.check(10).values()) < 1e-7
@@ -373,12 +376,12 @@ def test_what_is_read_is_what_pymc_says(name, form, quick):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["leroux_with_a_scale", "season_and_walk"])
-def test_what_is_read_beside_others_is_what_pymc_says(name, quick):
+def test_what_is_read_beside_others_is_what_pymc_says(name):
     read = lgm.read(built(name))
     assert max(read.check(10).values()) < 1e-7
 
 
-def test_a_gaussian_sigma_is_a_hyperparameter(quick):
+def test_a_gaussian_sigma_is_a_hyperparameter():
     """It is no mean, although the field has no other parameter."""
     with pm.Model() as model:
         s = pm.Normal("s", 0.5, 1.0)
@@ -428,7 +431,7 @@ def error_of_evidence(name):
 
 @pytest.mark.fast("SumPredictor-trend_with_a_line", "LinearPredictor-own_constraint")
 @pytest.mark.parametrize("name", ["trend_with_a_line", "interaction", "own_constraint", "bym2"])
-def test_the_evidence_is_that_of_brute_force(name, form, quick):
+def test_the_evidence_is_that_of_brute_force(name, form):
     assert error_of_evidence(name) < 1e-6
 
 
@@ -442,16 +445,16 @@ def test_the_evidence_is_that_of_brute_force(name, form, quick):
         pytest.param("season_and_walk", marks=pytest.mark.whole),
     ],
 )
-def test_its_posterior_is_left_invariant(name, monkeypatch):
+def test_its_posterior_is_left_invariant(name):
     model = built(name)
-    with model:
-        made = lgm.PseudoMarginal(compile_kwargs=QUICK)
     rng = np.random.default_rng(7)
-    with reading_once():
+    with reading_once(compiled=True):
+        made = lgm.PseudoMarginal(model=model)
         assert joint_test(made, model, replicates=300, steps=3, rng=rng).pvalue > 1e-5
 
 
-@pytest.mark.slow
+@pytest.mark.whole
+@pytensor.config.change_flags(**COMPILED)
 def test_the_default_agrees_with_nuts(form):
     with built("trend_with_a_line"):
         runs = [
@@ -469,7 +472,7 @@ def test_the_default_agrees_with_nuts(form):
 
 
 @pytest.mark.parametrize("name", ["trend_with_a_line", "interaction"])
-def test_the_gradient_of_an_evidence(name, monkeypatch, quick):
+def test_the_gradient_of_an_evidence(name, monkeypatch):
     read = lgm.read(built(name, "normal"))
     rng = np.random.default_rng(8)
     theta, h = 0.3 * rng.standard_normal(read.p), 1e-5
@@ -492,7 +495,7 @@ def test_the_gradient_of_an_evidence(name, monkeypatch, quick):
     np.testing.assert_allclose(posterior.evidence_gradient(a), slopes, rtol=1e-5, atol=1e-6)
 
 
-def test_a_copy_is_the_same_model_and_another_structure_is_another(quick):
+def test_a_copy_is_the_same_model_and_another_structure_is_another():
     one, two = (gmrf.walk_structure(8, order) for order in (1, 2))
     assert one == gmrf.walk_structure(8, 1) != two
     assert hash(one) == hash(pickle.loads(pickle.dumps(one)))
@@ -509,7 +512,7 @@ def test_a_copy_is_the_same_model_and_another_structure_is_another(quick):
     assert lgm.read(pm.do(models[0], {"s": 1.0})).p == 0
 
 
-def test_a_normal_sigma_is_no_mean(quick):
+def test_a_normal_sigma_is_no_mean():
     """It is the first parameter of the field, and was taken for its mean."""
     with pm.Model() as model:
         x = gmrf.RandomWalk("x", 1, pm.Normal("s", 5.0, 0.1), shape=5)
@@ -519,7 +522,7 @@ def test_a_normal_sigma_is_no_mean(quick):
     assert max(read.check(3).values()) < 1e-7
 
 
-def test_another_transform_is_refused(quick):
+def test_another_transform_is_refused():
     with pm.Model():
         x = gmrf.RandomWalk("x", 1, pm.HalfNormal("s"), shape=5, default_transform=None)
         pm.Poisson("y", pm.math.exp(x), observed=np.arange(5))
@@ -547,7 +550,7 @@ WRONG = {
 
 @pytest.mark.mutant
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_algebra_of_constraints_is_noticed(wrong, monkeypatch, dies, quick):
+def test_a_wrong_algebra_of_constraints_is_noticed(wrong, monkeypatch, dies):
     WRONG[wrong](monkeypatch)
     dies(f"intrinsic: {wrong}", error_of_evidence("own_constraint"), above=1e-3)
 

@@ -463,7 +463,7 @@ def test_with_all_points_draws_are_of_the_posterior_of_the_process():
             assert (abs(error) < 4.5 * se[name]).all(), (name, moment)
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 @chains
 def test_nuts_draws_from_the_same_posterior(fitted):
     """The model is an ordinary one of PyMC: its NUTS and the default agree."""

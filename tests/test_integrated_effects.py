@@ -198,9 +198,9 @@ def result_of(make, replicates, steps=1, sampler=lgm.PseudoMarginal):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("make", "steps"), [(centered, 1), (more_than_are_read, 3)])
-def test_the_default_leaves_the_posterior_invariant(make, steps):
-    assert result_of(make, 200, steps).pvalue > 1e-5
+@pytest.mark.parametrize("make", [centered, more_than_are_read])
+def test_the_default_leaves_the_posterior_invariant(make):
+    assert result_of(make, 200).pvalue > 1e-5
 
 
 # Mutants

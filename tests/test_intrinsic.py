@@ -5,7 +5,6 @@ import tracemalloc
 
 from types import SimpleNamespace
 
-import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
@@ -20,7 +19,7 @@ from pymc_lgm import spatial
 from pymc_lgm.gaussian.families import Intrinsic, UpdatedFactor
 from pymc_lgm.model.forms.sum import SumPredictor
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 W = spatial.adjacency(NEIGHBORS)
 RIVER = spatial.adjacency([(0, 1), (1, 2), (3, 4)], n=6)
@@ -73,23 +72,6 @@ def test_the_sum_of_structured_and_unstructured_effects_is_one_vector(monkeypatc
     structured = rho / spatial.scaling_factor(W) * np.linalg.inv(Q)
     right = 0.25 + sigma**2 * ((1.0 - rho) * np.eye(6) + structured)
     close(ours.cov(np.array([math.log(sigma), 0.4])), right)
-
-
-@pytest.mark.slow
-def test_the_default_agrees_with_an_other_sampler():
-    """Two exact samplers that share no move of theta."""
-    with besag_york_mollie():
-        runs = [
-            pm.sample(
-                1500, tune=500, chains=1, cores=1, step=step, random_seed=1, progressbar=False,
-                compute_convergence_checks=False,
-            )
-            for step in (lgm.PseudoMarginal(), lgm.ASIS(move="slice"))
-        ]  # fmt: skip
-    for name in ("b0", "sigma", "rho"):
-        means = [float(run.posterior[name].mean()) for run in runs]
-        errors = [float(az.mcse(run.posterior[name])) for run in runs]
-        assert abs(means[0] - means[1]) < 5.0 * math.hypot(*errors)
 
 
 def test_a_random_scale_is_refused():

@@ -3,8 +3,10 @@
 import arviz as az
 import numpy as np
 import pymc as pm
+import pytensor
 import pytest
 
+from models import COMPILED
 from mutants import mutated
 from scipy.special import gammaln, log_ndtr, logsumexp
 from scipy.stats import norm
@@ -19,7 +21,7 @@ from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.model.points import Points
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 Y = np.array([0, 9, 2])
 SITE = np.array([0, 1, 1])
@@ -329,7 +331,8 @@ def exponential(rng):
     return y, lambda f: pm.Exponential.dist(scale=pm.math.exp(f)), lambda f: -f - y * np.exp(-f)
 
 
-LIKELIHOODS = [counts, labels, negative_binomial, heavy_tails, exponential]
+WHOLE = [pytest.param(make, marks=pytest.mark.whole) for make in (negative_binomial, exponential)]
+LIKELIHOODS = [counts, labels, heavy_tails, *WHOLE]
 
 
 def covariance(eta, ls):
@@ -364,6 +367,7 @@ def refitted(log_density, ks, eta, ls, rng):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter")
 @pytest.mark.parametrize("make", LIKELIHOODS)
+@pytensor.config.change_flags(**COMPILED)
 def test_agrees_with_the_densities_of_refits(make):
     """elpd_k beside log p(y) − log p(y_-k), within what 1000 draws leave open."""
     rng = np.random.default_rng(11)

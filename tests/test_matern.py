@@ -12,7 +12,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from models import QUICK, reading_once
+from models import COMPILED, QUICK, reading_once
 from mutants import mutated
 from pytensor import sparse
 from scipy.integrate import dblquad
@@ -31,6 +31,8 @@ from pymc_lgm.model.fingerprint import fingerprint
 from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
+
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 SQUARE = gmrf.Mesh([[0, 0], [1, 0], [1, 1], [0, 1]], [[0, 1, 2], [0, 2, 3]])
 POINTS = np.random.default_rng(0).uniform(size=(12, 2))
@@ -314,7 +316,7 @@ def binary(way="at", mesh=SMALL, points=POINTS):
 
 @pytest.mark.fast("at", "sparse.dot")
 @pytest.mark.parametrize("way", ["at", "dense", "structured_dot", "sparse.dot"])
-def test_every_product_is_read_as_a_sparse_sum(way, quick):
+def test_every_product_is_read_as_a_sparse_sum(way):
     read = lgm.read(binary(way))
     assert isinstance(read.form, SumPredictor)
     assert [each.kind for each in read.form._readers] == ["matern", "independent"]
@@ -324,7 +326,7 @@ def test_every_product_is_read_as_a_sparse_sum(way, quick):
 
 @pytest.mark.fast("by sums of all")
 @pytest.mark.parametrize("is_read", ["itself", "by sums of all"])
-def test_a_field_that_leaves_nothing_sparse(is_read, monkeypatch, quick):
+def test_a_field_that_leaves_nothing_sparse(is_read, monkeypatch):
     """The covariance is an inverse."""
     monkeypatch.setattr(SumPredictor, "of", lambda setting: None)
     with pm.Model() as model:
@@ -337,7 +339,7 @@ def test_a_field_that_leaves_nothing_sparse(is_read, monkeypatch, quick):
     assert max(read.check(5).values()) < 1e-7
 
 
-def test_a_field_that_densities_read_itself(quick):
+def test_a_field_that_densities_read_itself():
     with pm.Model() as model:
         u = gmrf.Matern("u", SMALL, range=pm.LogNormal("range"), sigma=0.7)
         pm.Poisson("y", pm.math.exp(u), observed=np.arange(SMALL.n) % 3)
@@ -345,7 +347,7 @@ def test_a_field_that_densities_read_itself(quick):
     assert max(read.check(5).values()) < 1e-8
 
 
-def test_a_field_beside_a_walk_is_one_sum(quick):
+def test_a_field_beside_a_walk_is_one_sum():
     with pm.Model() as model:
         u = gmrf.Matern("u", SMALL, range=pm.LogNormal("range"), sigma=pm.LogNormal("sigma"))
         walk = gmrf.RandomWalk("walk", 2, pm.LogNormal("s"), shape=6)
@@ -365,7 +367,7 @@ def test_equal_meshes_make_equal_models():
     assert prints[0] == prints[1] != prints[2]
 
 
-def test_a_range_that_is_not_positive_is_named(quick):
+def test_a_range_that_is_not_positive_is_named():
     with pm.Model():
         u = gmrf.Matern("u", SMALL, range=pm.Normal("range", -5.0, 0.1), sigma=1.0)
         pm.Poisson("y", pm.math.exp(SMALL.at(POINTS, u)), observed=np.arange(12))
@@ -374,7 +376,7 @@ def test_a_range_that_is_not_positive_is_named(quick):
             lgm.read()
 
 
-def test_the_evidence_is_that_of_dense_algebra(quick):
+def test_the_evidence_is_that_of_dense_algebra():
     """Laplace's method is exact for normal noise."""
     y = np.random.default_rng(5).standard_normal(12)
     with pm.Model() as model:
@@ -395,14 +397,14 @@ def test_the_evidence_is_that_of_dense_algebra(quick):
 def test_its_posterior_is_left_invariant():
     mesh = gmrf.mesh(POINTS[:6], max_edge=1.0, extension=0.2)
     model = binary("at", mesh, POINTS[:6])
-    with model:
-        made = lgm.PseudoMarginal(compile_kwargs=QUICK)
     rng = np.random.default_rng(7)
-    with reading_once():
+    with reading_once(compiled=True):
+        made = lgm.PseudoMarginal(model=model)
         assert joint_test(made, model, replicates=300, steps=3, rng=rng).pvalue > 1e-5
 
 
-@pytest.mark.slow
+@pytest.mark.whole
+@pytensor.config.change_flags(**COMPILED)
 def test_the_default_agrees_with_nuts():
     with binary():
         runs = [

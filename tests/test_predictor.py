@@ -4,7 +4,7 @@ import re
 import tracemalloc
 
 from functools import cache
-from itertools import chain, cycle
+from itertools import chain
 
 import arviz as az
 import numpy as np
@@ -28,7 +28,7 @@ from pymc_lgm.model.predictor import basis_of_range, order_of, structure_of
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 T = np.arange(3.0)[:, None]
 X = np.array([[0.5], [-1.0], [0.2], [0.9]])
@@ -318,11 +318,6 @@ SAMPLERS = {
     "KnorrHeldRue": (lgm.papers.KnorrHeldRue, {}),
 }
 
-FAST = {
-    ("process_and_effects", "ASIS"),
-    ("coefficients_and_effects", "LatentHMC-curvature"),
-}
-
 KINDS = [
     [
         "process_and_effects",
@@ -339,23 +334,31 @@ KINDS = [
 ]
 """What a sampler sees of a model is its prior and how likelihoods read f: here these are alike."""
 
-TRIED = [
-    (name, sampler)
-    for kind in KINDS
+OTHERS = [kind[1:] for kind in KINDS]
+
+TRIED = {
+    (name, sampler): (j + k) % 2 == 0
+    for k, kind in enumerate(KINDS)
     for i, name in enumerate(kind)
     for j, sampler in enumerate(SAMPLERS)
     if sampler != "PseudoMarginal" and (i + j) % len(kind) == 0
-]
-"""Every sampler on every kind, on one model of it or two; every model with one sampler or more."""
+}
+"""Every sampler on every kind, on one model of it or two; every model with one sampler or more.
+
+True of the half that `make test-slow` runs, which is each sampler on two kinds.
+"""
 
 CASES = [
-    *(pytest.param(*case, 1, 60, marks=pytest.mark.slow) for case in sorted(FAST)),
-    *(pytest.param(*case, 3, 60, marks=pytest.mark.slow) for case in TRIED if case not in FAST),
-    # The default, tuned, on every model; after one step or after five, so that each kind sees both.
     *(
-        pytest.param(name, "PseudoMarginal", steps, 200, marks=pytest.mark.slow)
-        for names in (*KINDS, OF_DEFAULT)
-        for name, steps in zip(names, cycle((5, 1)))
+        pytest.param(*case, 60, marks=[pytest.mark.whole] * (not is_slow))
+        for case, is_slow in TRIED.items()
+    ),
+    # The default, tuned: on a model of each kind and on lines of users; before a release on all.
+    *(
+        pytest.param(
+            name, "PseudoMarginal", 100, marks=[pytest.mark.whole] * (name in chain(*OTHERS))
+        )
+        for name in MODELS | OF_DEFAULT
     ),
 ]
 
@@ -376,14 +379,15 @@ def test_every_sampler_is_tried_on_every_kind():
     assert len(set(seen)) == len(seen) == len(KINDS)
 
 
-@pytest.mark.parametrize(("name", "sampler", "steps", "tune"), CASES)
-def test_every_sampler_leaves_the_joint_law(name, sampler, steps, tune):
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "sampler", "tune"), CASES)
+def test_every_sampler_leaves_the_joint_law(name, sampler, tune):
     model, (cls, options) = shared(name), SAMPLERS[sampler]
     tune = tune if cls in (lgm.PseudoMarginal, lgm.papers.KnorrHeldRue) else 0
     rng = np.random.default_rng(5)
-    with reading_once(compiled=(name, sampler) not in FAST or steps > 1):
+    with reading_once():
         step = cls(model=model, **options)
-        test = joint_test(step, model, replicates=300, steps=steps, tune=tune, rng=rng)
+        test = joint_test(step, model, replicates=300, steps=1, tune=tune, rng=rng)
     assert test.pvalue > 1e-4
 
 
@@ -721,7 +725,7 @@ def test_a_flat_coefficient_has_the_posterior_of_generalized_least_squares(sampl
         f = pm.gp.Latent(cov_func=cov).prior("f", T, reparameterize=False)
         b = pm.Normal("b", 0.4, 0.7, shape=2)
         pm.Normal("y", f[WEEK] + b[GROUP] + pm.Flat("beta") * x, 0.3, observed=y)
-        idata = pm.sample(1500, tune=300, chains=1, step=sampler(), random_seed=1, **SILENT)
+        idata = pm.sample(1000, tune=200, chains=1, step=sampler(), random_seed=1, **SILENT)
     r = np.sqrt(3.0) * np.abs(T - T.T) / 1.2
     K = 0.5 * (1.0 + r) * np.exp(-r)
     V = K[np.ix_(WEEK, WEEK)] + 0.49 * (GROUP[:, None] == GROUP) + 0.09 * np.eye(4)
@@ -736,8 +740,7 @@ def test_a_flat_coefficient_has_the_posterior_of_generalized_least_squares(sampl
     ("name", "sampler"),
     [
         ("classes_in_a_stack", None),
-        ("classes", lgm.PseudoMarginal),
-        ("whitened_classes", lgm.PseudoMarginal),
+        pytest.param("whitened_classes", lgm.PseudoMarginal, marks=pytest.mark.whole),
     ],
 )
 def test_a_class_without_data_has_its_probability(name, sampler):
@@ -746,14 +749,14 @@ def test_a_class_without_data_has_its_probability(name, sampler):
     with build(name) as model:
         pm.set_data({"seen": labels})
         step = sampler and sampler()
-        idata = pm.sample(1500, tune=300, chains=1, step=step, random_seed=1, **SILENT)
+        idata = pm.sample(500, tune=200, chains=1, step=step, random_seed=1, **SILENT)
         names = ["f"] if "f" in model else ["f0", "f1", "f2"]
-        drawn = pm.draw([model[name] for name in names], 20_000, random_seed=2)
+        drawn = pm.draw([model[name] for name in names], 5_000, random_seed=2)
     # Draws, classes, observations.
     sampled = np.concatenate(
-        [idata["posterior"][name].values[0].reshape(1500, -1, 3) for name in names], axis=1
+        [idata["posterior"][name].values[0].reshape(500, -1, 3) for name in names], axis=1
     )
-    prior = softmax(np.concatenate([f.reshape(20_000, -1, 3) for f in drawn], axis=1), axis=1)
+    prior = softmax(np.concatenate([f.reshape(5_000, -1, 3) for f in drawn], axis=1), axis=1)
     weights = prior[:, labels, range(3)].prod(axis=1)
     weights /= weights.sum()
     for found, p in zip(softmax(sampled, axis=1)[:, 2].T, prior[:, 2].T, strict=True):

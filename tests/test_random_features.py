@@ -4,9 +4,10 @@ from functools import cache
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytest
 
-from models import QUICK, reading_once
+from models import COMPILED, QUICK, reading_once
 from mutants import mutated
 
 import pymc_lgm as lgm
@@ -14,7 +15,7 @@ import pymc_lgm as lgm
 from pymc_lgm.papers import random_features
 from pymc_lgm.testing import joint_test
 
-pytestmark = pytest.mark.usefixtures("quick")
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(0, 1, (6, 3))
@@ -219,8 +220,8 @@ def deep(x, y, total_size=None):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.whole
+@pytensor.config.change_flags(**COMPILED)
 def test_layers_are_fitted_by_minibatches_and_predict():
     rng = np.random.default_rng(3)
     x = rng.uniform(-2, 2, (400, 1))

@@ -371,7 +371,7 @@ def test_expectation_propagation_is_refused():
 def test_it_is_exact():
     """By Laplace's method."""
     model, rng = shared("classes"), np.random.default_rng(5)
-    with reading_once(compiled=True):
+    with reading_once():
         step = lgm.PseudoMarginal(model=model, approximation="laplace", n_importance=4)
         assert joint_test(step, model, replicates=300, rng=rng).pvalue > 1e-4
 

@@ -11,6 +11,8 @@ import pymc_lgm as lgm
 from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.model.forms.sum import SumPredictor
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 
 def series_and_groups():
     s = pm.HalfNormal("s", 1, shape=2)
@@ -56,7 +58,7 @@ def read(make, monkeypatch):
 @pytest.mark.parametrize(
     "make", [series_and_groups, map_and_blocks, precision_and_intrinsic, panel]
 )
-def test_the_gradient_of_an_evidence(make, monkeypatch, quick):
+def test_the_gradient_of_an_evidence(make, monkeypatch):
     """Where each observation reads one element, and where some read two."""
     model = read(make, monkeypatch)
     for sets in (False, True):

@@ -11,6 +11,8 @@ import pymc_lgm as lgm
 
 from pymc_lgm.model.forms.sum import SumPredictor
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 MODELS = {}
 
 

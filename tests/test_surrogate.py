@@ -662,7 +662,6 @@ def without_jacobian(rng, state):
     return wrong.posterior_whitened(rng, state, search=site_approximation)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "fix",
     [

@@ -5,10 +5,11 @@ import pickle
 import arviz as az
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from models import QUICK, reading_once
+from models import COMPILED, QUICK, reading_once
 from mutants import mutated
 from pymc.model.fgraph import clone_model
 from scipy.stats import chi2, multivariate_normal
@@ -21,6 +22,8 @@ from pymc_lgm.gaussian.neighbors import NearestNeighbors, Neighbors, max_min_ord
 from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.testing import joint_test
 from pymc_lgm.vecchia import conditionals
+
+pytestmark = pytest.mark.usefixtures("interpreted")
 
 RNG = np.random.default_rng(0)
 N, M, JITTER = 14, 4, 1e-6
@@ -192,7 +195,7 @@ def built(normal=False, order="maxmin"):
     return model
 
 
-def test_it_is_read_as_a_sum_of_sparse_terms(quick):
+def test_it_is_read_as_a_sum_of_sparse_terms():
     read = lgm.read(built())
     assert isinstance(read.form, SumPredictor)
     assert read.p == 2
@@ -200,7 +203,7 @@ def test_it_is_read_as_a_sum_of_sparse_terms(quick):
     assert max(read.check(5).values()) < 1e-7
 
 
-def test_the_gradient_of_an_evidence(quick):
+def test_the_gradient_of_an_evidence():
     read = lgm.read(built(normal=True))
     rng = np.random.default_rng(8)
     theta, h = 0.3 * rng.standard_normal(read.p), 1e-5
@@ -218,7 +221,7 @@ def test_the_gradient_of_an_evidence(quick):
     np.testing.assert_allclose(found, slopes, rtol=1e-5, atol=1e-6)
 
 
-def test_a_dense_form_reads_it_too(quick, monkeypatch):
+def test_a_dense_form_reads_it_too(monkeypatch):
     """With its covariance, where no sparse form can have it."""
     monkeypatch.setattr(SumPredictor, "of", lambda setting: None)
     read = lgm.read(built())
@@ -226,7 +229,7 @@ def test_a_dense_form_reads_it_too(quick, monkeypatch):
     assert max(read.check(3).values()) < 1e-7
 
 
-def test_a_covariance_that_is_not_positive_definite_is_named(quick):
+def test_a_covariance_that_is_not_positive_definite_is_named():
     with pm.Model():
         cov = pm.HalfNormal("eta", initval=1.0) * pm.gp.cov.ExpQuad(2, ls=1e6)
         f = lgm.gp.Vecchia("f", X, cov_func=cov, neighbors=M, jitter=0.0)
@@ -276,15 +279,14 @@ def test_predictions_are_conditionals_of_the_full_process():
 @pytest.mark.slow
 def test_its_posterior_is_left_invariant():
     model = built()
-    with model:
-        made = lgm.PseudoMarginal(compile_kwargs=QUICK)
     rng = np.random.default_rng(7)
-    with reading_once():
+    with reading_once(compiled=True):
+        made = lgm.PseudoMarginal(model=model)
         assert joint_test(made, model, replicates=300, steps=3, rng=rng).pvalue > 1e-5
 
 
-@pytest.mark.slow
 @pytest.mark.whole
+@pytensor.config.change_flags(**COMPILED)
 def test_nuts_samples_the_same():
     with built():
         runs = [
