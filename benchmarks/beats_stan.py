@@ -2,18 +2,19 @@
 
     python benchmarks/beats_stan.py [--quick] [--models seeds ...] [--stan-python PYTHON]
 
-The same data, priors, number of chains and cores. Stan runs the programs of benchmarks/stan, written
-as its users write them; nutpie runs the same model in PyMC, effects and processes whitened. Before
-Stan's draws count, the log density of its program is compared with PyMC's at three points, up to a
-constant. Stan needs pystan (`pip install pystan`, the extra "peers"), here or in the interpreter
-that ``--stan-python`` names; nutpie runs where it is installed.
+The same data, priors, number of chains and cores. Stan runs the programs of benchmarks/stan,
+written as its users write them. nutpie runs the same model in PyMC, with effects and processes
+whitened, and series as `pm.AR` has them. Before Stan's draws count, the log density of its program
+is compared with PyMC's at three points, up to a constant, if the parameters are the same. Stan
+needs pystan (`pip install pystan`, the extra "peers"), here or in the interpreter that
+``--stan-python`` names; nutpie runs where it is installed.
 
-ESS is ArviZ's bulk ESS, the smallest over hyper-parameters and coefficients; "CPU" is the user and
+ESS is ArviZ's bulk ESS, the smallest over hyper-parameters and coefficients. "CPU" is the user and
 system seconds of tuning and sampling, those of all chains together, and "ESS/CPU s" divides by it.
-"compile" is the wall time of what comes before. The seconds of Stan are those of the processes of
-its chains alone; those of the default are all of `pm.sample`. "apart" is the largest distance from
-the default's posterior means, in Monte Carlo standard errors of both. "laplace" is Stan's
-embedded Laplace approximation, which is not exact.
+"compile" is the CPU seconds before that: for Stan the compiler's, kept from the first run. Stan's
+seconds are those of the processes of its chains alone, the default's are all of `pm.sample`.
+"apart" is the largest distance from the default's posterior means, in Monte Carlo standard errors
+of both. "Stan, Laplace" has Stan's embedded Laplace approximation, which is not exact.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ from _results import Table, arguments
 import pymc_lgm as lgm
 
 HERE = Path(__file__).parent
+CACHE = HERE.parent / "build" / "stan"
+"""Compiled programs, and the seconds that each took."""
 TOLERANCE = 1e-6  # of differences of log densities, relative
 COLUMNS = {"model": "<16", "n": "d", "sampler": "<15", "R-hat": ".3f", "ESS": ".0f"}
 COLUMNS |= {"compile": ".1f", "wall": ".1f", "CPU": ".1f", "ESS/CPU s": ".2f"}
@@ -203,27 +206,27 @@ def built(problem: Problem, whitened: bool) -> pm.Model:
 
 
 def default(problem: Problem, draws: int, chains: int) -> Run:
-    begin = time.perf_counter()
+    before = cpu()
     model = built(problem, False)
     step = lgm.PseudoMarginal(model=model)
-    made, used = time.perf_counter(), cpu()
+    made, begin = cpu(), time.perf_counter()
     idata = sampled(model, draws, draws, chains, step=step)
-    wall, used = time.perf_counter() - made, cpu() - used
+    wall, used = time.perf_counter() - begin, cpu() - made
     found = {name: idata["posterior"][name].to_numpy() for name in problem.names}
-    return Run(found, made - begin, wall, used)
+    return Run(found, made - before, wall, used)
 
 
 def nutpie(problem: Problem, draws: int, chains: int) -> Run:
     import nutpie as sampler
 
-    begin = time.perf_counter()
+    before = cpu()
     compiled = sampler.compile_pymc_model(built(problem, True))
-    made, used = time.perf_counter(), cpu()
+    made, begin = cpu(), time.perf_counter()
     how = {"draws": draws, "tune": draws, "chains": chains, "cores": 2, "seed": 1}
     idata = sampler.sample(compiled, progress_bar=False, **how)
-    wall, used = time.perf_counter() - made, cpu() - used
+    wall, used = time.perf_counter() - begin, cpu() - made
     found = {name: idata["posterior"][name].to_numpy() for name in problem.names}
-    return Run(found, made - begin, wall, used)
+    return Run(found, made - before, wall, used)
 
 
 def stan(problem: Problem, program: str, draws: int, chains: int, python: str) -> Run:
@@ -238,13 +241,14 @@ def stan(problem: Problem, program: str, draws: int, chains: int, python: str) -
         "draws": draws,
         "chains": chains,
         "seed": 1,
+        "cache": str(CACHE),
     }
+    CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         question, reply = Path(folder, "asked.json"), Path(folder, "answer.json")
         question.write_text(json.dumps(asked), encoding="utf-8")
         words = [python, str(HERE / "_stan.py"), str(question), str(reply)]
-        # Its cache begins empty, so that the seconds of the compiler are measured.
-        environment = os.environ | {"XDG_CACHE_HOME": folder}
+        environment = os.environ | {"XDG_CACHE_HOME": str(CACHE)}
         done = subprocess.run(words, env=environment, capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"Stan could not run {program}.stan:\n{done.stderr[-2000:]}")
@@ -321,6 +325,9 @@ def main() -> None:
     parser = arguments(__doc__, quick="seeds alone, two short chains")
     parser.add_argument("--models", nargs="+", choices=[*PROBLEMS, "areas"], default=list(PROBLEMS))
     parser.add_argument("--areas", nargs=2, metavar="CSV", help="counts (y, expected) and edges")
+    every = ["nutpie", "Stan"]
+    parser.add_argument("--against", nargs="+", choices=every, default=every)
+    parser.add_argument("--laplace", action="store_true", help="Stan's approximation, too")
     parser.add_argument("--stan-python", default=sys.executable, help="which has pystan")
     parser.add_argument("--draws", type=int, default=1000, help="kept, after as many of tuning")
     parser.add_argument("--chains", type=int, default=4, help="on two cores")
@@ -329,10 +336,11 @@ def main() -> None:
         args.models, args.draws, args.chains = ["seeds"], 100, 2
     if "areas" in args.models and args.areas is None:
         parser.error("areas needs --areas COUNTS.csv EDGES.csv")
-    with_stan = has_stan(args.stan_python)
-    if not with_stan:
+    with_stan = "Stan" in args.against and has_stan(args.stan_python)
+    if "Stan" in args.against and not with_stan:
         print("Stan: not installed; pip install pystan, here or for --stan-python")
-    if not (with_nutpie := importlib.util.find_spec("nutpie") is not None):
+    with_nutpie = "nutpie" in args.against and importlib.util.find_spec("nutpie") is not None
+    if "nutpie" in args.against and not with_nutpie:
         print("nutpie: not installed")
     title = f"{args.chains} chains of {args.draws} draws after {args.draws}; ! R-hat above 1.05"
     table = Table(args, title, COLUMNS, keys=3)
@@ -348,6 +356,8 @@ def main() -> None:
         if with_nutpie:
             runs["nutpie"] = nutpie(problem, args.draws, args.chains)
         for program in problem.programs if with_stan else []:
+            if program.endswith("_laplace") and not args.laplace:
+                continue
             label = "Stan" + {"centered": ", centered", "laplace": ", Laplace"}.get(
                 program.rpartition("_")[2], ""
             )
