@@ -7,7 +7,7 @@ written as its users write them. nutpie runs the same model in PyMC, with effect
 whitened, and series as `pm.AR` has them. Before Stan's draws count, the log density of its program
 is compared with PyMC's at three points, up to a constant, if the parameters are the same. Stan
 needs pystan (`pip install pystan`, the extra "peers"), here or in the interpreter that
-``--stan-python`` names; nutpie runs where it is installed.
+``--stan-python`` names; nutpie runs where it is installed. A C++ compiler is needed, too.
 
 ESS is ArviZ's bulk ESS, the smallest over hyper-parameters and coefficients. "CPU" is the user and
 system seconds of tuning and sampling, those of all chains together, and "ESS/CPU s" divides by it.
@@ -338,7 +338,7 @@ def main() -> None:
         parser.error("areas needs --areas COUNTS.csv EDGES.csv")
     with_stan = "Stan" in args.against and has_stan(args.stan_python)
     if "Stan" in args.against and not with_stan:
-        print("Stan: not installed; pip install pystan, here or for --stan-python")
+        print("Stan: not installed; pip install pystan, here or for --stan-python.")
     with_nutpie = "nutpie" in args.against and importlib.util.find_spec("nutpie") is not None
     if "nutpie" in args.against and not with_nutpie:
         print("nutpie: not installed")
