@@ -7,7 +7,8 @@ written as its users write them. nutpie runs the same model in PyMC, with effect
 whitened, and series as `pm.AR` has them. Before Stan's draws count, the log density of its program
 is compared with PyMC's at three points, up to a constant, if the parameters are the same. Stan
 needs pystan (`pip install pystan`, the extra "peers"), here or in the interpreter that
-``--stan-python`` names; nutpie runs where it is installed. A C++ compiler is needed, too.
+``--stan-python`` names; nutpie runs where it is installed. A C++ compiler is needed, too,
+and Python 3.12: in the wheel of httpstan 4.17.0 for 3.13, stan_services.o was compiled for 3.10.
 
 ESS is ArviZ's bulk ESS, the smallest over hyper-parameters and coefficients. "CPU" is the user and
 system seconds of tuning and sampling, those of all chains together, and "ESS/CPU s" divides by it.
