@@ -1,11 +1,14 @@
 """What a benchmark saves the documentation shows, and what it has saved is not run again."""
 
 import importlib
+import re
 import sys
 
 from argparse import Namespace
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -169,3 +172,45 @@ def test_published_numbers_are_alike_or_have_a_word(results):
     rows = published.rows(files)
     assert [row["agreement"] for row in rows] == ["alike", "more", "open", "alike"]
     assert [row["ours"] for row in rows] == ["30", "30", "30", "4"]
+
+
+def test_a_race_with_stan_has_a_row_for_each_sampler(results, tmp_path):
+    """The same draws are alike, and the ratio is that of effective draws per CPU second."""
+    race = importlib.import_module("beats_stan")
+    draws = {"sd": np.random.default_rng(0).standard_normal((4, 200))}
+    runs = {"default": race.Run(draws, 1.0, 3.0, 2.0), "Stan": race.Run(draws, 40.0, 9.0, 8.0)}
+    columns = race.COLUMNS
+    kept = results.Table(Namespace(save="race", quick=False), "four chains", columns, keys=3)
+    race.show(kept, "seeds", 21, runs)
+    default, stan = results.read(tmp_path / "race.csv")
+    assert list(default)[: len(columns)] == list(columns)
+    assert (default["default is"], default["apart"]) == ("", "")
+    assert (stan["sampler"], stan["default is"], stan["apart"]) == ("Stan", "4.0", "0.0")
+
+
+@pytest.mark.parametrize("program", ["seeds", "surgical", "crossed", "bym2"])
+def test_a_stan_program_has_the_parameters_of_the_model(results, program):
+    race = importlib.import_module("beats_stan")
+    if program == "bym2":
+        counts = pd.DataFrame({"y": [1, 2, 3], "expected": 1.0})
+        problem = race.areas(counts, np.array([[0, 1], [1, 2]]))
+    else:
+        problem = race.PROBLEMS[program]()
+    text = (ROOT / "benchmarks" / "stan" / f"{program}.stan").read_text(encoding="utf-8")
+    blocks = {
+        name: text.split(f"\n{name} {{")[1].split("\n}")[0] for name in ("data", "parameters")
+    }
+    declared = {
+        name: set(re.findall(r"(\w+)(?=[,;])", re.sub(r"<.*?>|\[.*?\]", "", block)))
+        for name, block in blocks.items()
+    }
+    assert declared["data"] == set(problem.data)
+    assert declared["parameters"] == {v.name for v in race.built(problem, True).free_RVs}
+    assert set(problem.names) <= declared["parameters"]
+
+
+def test_a_program_of_another_model_is_refused(results):
+    race = importlib.import_module("beats_stan")
+    race.apart("seeds", [1.0, 2.0, 4.0], [11.0, 12.0, 14.0])
+    with pytest.raises(SystemExit, match="not PyMC's model"):
+        race.apart("seeds", [1.0, 2.0, 4.0], [11.0, 12.0, 14.1])
