@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -19,6 +19,9 @@ from pymc_lgm._report.tables import cost, tables
 from pymc_lgm._report.verdict import Verdict, headline
 from pymc_lgm._report.verdicts import verdicts
 
+if TYPE_CHECKING:  # a report needs no sampler
+    from pymc_lgm.steps.plan import Plan
+
 __all__ = ["Report", "Verdict", "report"]
 
 
@@ -28,6 +31,7 @@ def report(
     *,
     path: str | Path | None = None,
     backend: str = "matplotlib",
+    plan: Plan | None = None,
 ) -> Report:
     """Judge a trace: verdicts with recommended actions, tables and pictures.
 
@@ -49,6 +53,8 @@ def report(
         Library that draws the pictures of the HTML. If it is not installed the report has no
         pictures, and gives the reason. For bokeh and plotly the page contains some megabytes of
         scripts, so that it needs no network.
+    plan : Plan, optional
+        ``step.plan`` of the sampler, printed at the end: how it sampled the model, and why.
 
     Returns
     -------
@@ -100,7 +106,7 @@ def report(
     if backend not in BACKENDS:
         raise ValueError(f"backend={backend!r} is unknown. Choose from {', '.join(BACKENDS)}.")
     computed = numbers(idata, groups)
-    made = Report(verdicts(computed), computed, backend)
+    made = Report(verdicts(computed), computed, backend, "" if plan is None else str(plan))
     if path is not None:
         made.save(path)
     return made
@@ -120,6 +126,7 @@ class Report:
     verdicts: list[Verdict]
     _numbers: Numbers
     _backend: str
+    _plan: str = ""
 
     @property
     def ok(self) -> bool:
@@ -160,4 +167,5 @@ class Report:
 
     def _page(self) -> Page:
         found = self.verdicts
-        return Page(headline(found), cost(self._numbers), found, tables(self._numbers))
+        shown = tables(self._numbers)
+        return Page(headline(found), cost(self._numbers), found, shown, self._plan)

@@ -154,11 +154,11 @@ def test_a_start_that_leads_nowhere_is_forgotten():
 @pytest.mark.slow
 def test_student_errors_are_sampled_with_it_and_counts_with_ep():
     with_errors = build(lgm.PseudoMarginal, student())
-    assert (with_errors.approximation, with_errors.search) == ("variational", "anew")
-    assert build(lgm.PseudoMarginal, wide_errors()).approximation == "variational"
-    assert build(lgm.PseudoMarginal, heavy_returns()).approximation == "ep"
+    assert (with_errors.plan.approximation, with_errors.plan.sites) == ("variational", "optimized")
+    assert build(lgm.PseudoMarginal, wide_errors()).plan.approximation == "variational"
+    assert build(lgm.PseudoMarginal, heavy_returns()).plan.approximation == "ep"
     with_counts = build(lgm.PseudoMarginal, student(np.inf))
-    assert (with_counts.approximation, with_counts.search) == ("ep", "recalled")
+    assert (with_counts.plan.approximation, with_counts.plan.sites) == ("ep", "predicted")
 
 
 def wide_errors():

@@ -60,6 +60,7 @@ class Page:
     cost: str
     verdicts: list[Verdict]
     tables: list[Table]
+    plan: str = ""
 
     @property
     def level(self) -> str:
@@ -71,6 +72,7 @@ def as_text(page: Page) -> str:
     """Return plain text of fewer than 100 columns."""
     blocks = [page.headline, _wrapped(page.cost, ""), "\n".join(_lines(page.verdicts))]
     blocks += [_text_table(table) for table in page.tables]
+    blocks += [page.plan] if page.plan else []
     return "\n\n".join(blocks)
 
 
@@ -91,7 +93,8 @@ def as_rich(page: Page) -> Group:
             laid.add_row(*map(Text, row))
         shown.append(laid)
     said = Text(page.headline, style=STYLES[page.level])
-    return Group(said, Text(page.cost, style="dim"), Text(), grid, *shown)
+    planned = [Text(page.plan)] if page.plan else []
+    return Group(said, Text(page.cost, style="dim"), Text(), grid, *shown, *planned)
 
 
 def as_html(page: Page, pictures: Pictures) -> str:
@@ -103,6 +106,7 @@ def as_html(page: Page, pictures: Pictures) -> str:
         *(_html_verdict(verdict) for verdict in page.verdicts),
         "</ul>",
         *(_html_table(table) for table in page.tables),
+        f"<h2>Plan</h2><pre>{html.escape(page.plan)}</pre>" if page.plan else "",
         *pictures.figures,
         f"<p>{html.escape(pictures.missing)}</p>" if pictures.missing else "",
         "</div>",

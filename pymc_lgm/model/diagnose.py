@@ -15,7 +15,7 @@ from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.reads import MOST
-from pymc_lgm.model.refusals import shapes_disagree
+from pymc_lgm.model.refusals import couples, shapes_disagree
 from pymc_lgm.model.refutations import has_curvature
 
 __all__ = [
@@ -123,13 +123,7 @@ def _explain_likelihood(model: ModelFunctions, theta: Array, f: Array, where: st
 def refuse_coupling(model: ModelFunctions, what: str) -> None:
     """Raise unless p(y | f) = ∏ p(y_i | f_i), which q(f) and its sites require."""
     if model.coupled is not None:
-        raise ValueError(
-            f"The likelihood does not factorize over {model.latent!r}: the log density of "
-            f"{model.coupled!r} couples its elements, like that of several classes or of a mean "
-            f"and a scale. {what} needs p(y | f) = ∏ p(y_i | f_i). Write "
-            f"lgm.PseudoMarginal(), lgm.ASIS() or lgm.LatentHMC(), which do not, or observations "
-            f"that depend on one element of {model.latent!r} each."
-        )
+        raise ValueError(couples(model.latent, model.coupled, what))
 
 
 def refuse_large_sets(model: ModelFunctions, what: str) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 __all__ = [
     "beside_inducing",
+    "couples",
+    "does_not_split",
     "draws",
     "hidden_layer",
     "inducing_read_otherwise",
@@ -352,6 +354,26 @@ def read_by_too_many(name: str) -> str:
         f"{name!r} is a pm.MvGaussianRandomWalk, and the linear predictor reads too many of its "
         "elements together. This package integrates it out if each element of the predictor reads "
         "few of them. Sample the model with step=pm.NUTS()."
+    )
+
+
+def couples(latent: str, density: str, what: str) -> str:
+    """A density reads several elements of f together."""
+    return (
+        f"The likelihood does not factorize over {latent!r}: the log density of {density!r} "
+        "couples its elements, like that of several classes or of a mean and a scale. "
+        f"{what} needs p(y | f) = ∏ p(y_i | f_i). Write "
+        "lgm.PseudoMarginal(), lgm.ASIS() or lgm.LatentHMC(), which do not, or observations that "
+        f"depend on one element of {latent!r} each."
+    )
+
+
+def does_not_split(likelihood: Sequence[str], latent: str) -> str:
+    """A density is one number that depends on several elements of f, and sites are asked for."""
+    return (
+        f"A log density ({', '.join(likelihood)}) is a sum over several elements of {latent!r}, "
+        "and sites need them one by one, p(y_i | f_i). Write a pm.Potential without its sum, or "
+        "approximation='laplace'."
     )
 
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from pymc_lgm import kernels
-from pymc_lgm.steps.marginal import Importance, Marginal
-from pymc_lgm.steps.options import StepOptions
+from pymc_lgm.steps.marginal import Marginal
+from pymc_lgm.steps.options import Importance, StepOptions
+from pymc_lgm.steps.plan import Options
 
 __all__ = ["ApproximateMarginal"]
 
@@ -65,9 +66,14 @@ class ApproximateMarginal(Marginal):
         scale: float | None = None,
         **kwargs: Unpack[StepOptions],
     ):
-        super().__init__(
-            vars, approximation, move, n_importance, importance, target_accept, scale, **kwargs
+        options = Options(
+            "ApproximateMarginal",
+            *(approximation, move, n_importance),
+            importance=importance,
+            target_accept=target_accept,
+            scale=scale,
         )
+        super().__init__(vars, options, **kwargs)
 
     def _element(self, **common: Any) -> kernels.ApproximateMarginal:
         return kernels.ApproximateMarginal(**common)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Unpack
 
-from pymc_lgm.steps.marginal import Importance, Marginal
-from pymc_lgm.steps.options import StepOptions, unknown_options
+from pymc_lgm.steps.marginal import Marginal
+from pymc_lgm.steps.options import Importance, StepOptions, unknown_options
 from pymc_lgm.steps.pseudo_marginal import PseudoMarginal
 
 __all__ = ["KnorrHeldRue"]

@@ -15,7 +15,8 @@ from pymc_lgm.steps.base import LatentGaussianStep as LatentGaussianStep
 from pymc_lgm.steps.elliptical_slice import EllipticalSlice as EllipticalSlice
 from pymc_lgm.steps.exact_marginal import ExactMarginal as ExactMarginal
 from pymc_lgm.steps.latent_hmc import LatentHMC as LatentHMC
-from pymc_lgm.steps.marginal import Importance as Importance
+from pymc_lgm.steps.options import Importance as Importance
+from pymc_lgm.steps.plan import Plan as Plan
 from pymc_lgm.steps.pseudo_marginal import PseudoMarginal as PseudoMarginal
 from pymc_lgm.steps.surrogate_slice import SurrogateSlice as SurrogateSlice
 from pymc_lgm.steps.sweep import Sweep as Sweep
@@ -30,6 +31,7 @@ __all__ = [
     "Importance",
     "LatentGaussianStep",
     "LatentHMC",
+    "Plan",
     "PseudoMarginal",
     "SurrogateSlice",
     "Sweep",

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from pymc_lgm import kernels
-from pymc_lgm.steps.marginal import MOVES, theta_move
+from pymc_lgm.steps.marginal import theta_move
 from pymc_lgm.steps.observed_normal import ObservedNormalStep
-from pymc_lgm.steps.options import StepOptions, between, one_of
+from pymc_lgm.steps.options import StepOptions
+from pymc_lgm.steps.plan import Facts, Options, plan
 
 __all__ = ["ExactMarginal"]
 
@@ -79,13 +80,10 @@ class ExactMarginal(ObservedNormalStep):
         scale: float | None = None,
         **kwargs: Unpack[StepOptions],
     ):
-        one_of("move", move, (None, *(each for each in MOVES if each != "delayed-metropolis")))
-        between("target_accept", target_accept, 1.0)
-        between("scale", scale)
-        self.move, self.target_accept, self.scale = move, target_accept, scale
+        self.options = Options("ExactMarginal", move=move, target_accept=target_accept, scale=scale)
         super().__init__(vars, **kwargs)
 
     def _sweep(self) -> Sequence[kernels.Element]:
-        slope = self.lgm.has_theta_gradient
-        move = theta_move(self.lgm, self.move, slope, self.target_accept, self.scale)
-        return [kernels.ExactMarginal(move, slope, not self.lgm.other_names)]
+        self.plan = plan(Facts.of(self.lgm), self.options)
+        move = theta_move(self.plan, self.options)
+        return [kernels.ExactMarginal(move, self.plan.has_slope, self.plan.is_alone)]

@@ -6,6 +6,7 @@ import inspect
 import math
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypedDict
 
@@ -15,6 +16,7 @@ from pymc_lgm.kernels.latent import LatentMove
 from pymc_lgm.model.functions import ModelFunctions
 
 __all__ = [
+    "Importance",
     "StepOptions",
     "between",
     "known_move",
@@ -25,6 +27,56 @@ __all__ = [
     "refuse_no_metric",
     "unknown_options",
 ]
+
+
+@dataclass(frozen=True)
+class Importance:
+    """How importance draws of f are made: an option of `PseudoMarginal`.
+
+    Parameters
+    ----------
+    correlation : float, optional
+        ρ in [0, 1], the correlation of the random numbers of successive estimates. Near 1 their
+        errors cancel in the acceptance ratio, so few draws are enough. The default is 1 for
+        ``move="slice"``; 0 if tuning finds that estimates of ``n_importance`` draws have little
+        noise, for a process with inducing variables and for areas whose effects are integrated out;
+        and 0.99 otherwise.
+    antithetic : bool, optional
+        Draw in pairs f̂ ± δ if the number of draws is even. This is the default except for a
+        series: its transported draws have the same error on both sides.
+    defensive : float
+        Share of draws from the prior. It bounds the weights if q has lighter tails than the
+        posterior.
+    copula : bool, optional
+        Give draws of q the skewed marginals of expectation propagation, as far as the prior's
+        smoothness allows for each f_i. If an observation truncates its f_i, estimates are ten times
+        less noisy. This needs predicted sites, of expectation propagation or of the lower bound. It
+        costs one O(n³) operation for each theta of tuning, and two if sites are re-optimized
+        afterwards. The draws of a series are transported jointly for O(n) each; two to four of them
+        are as good as 64. By default draws are corrected if they can be. If ``True`` and they
+        cannot, an error says why.
+
+    Examples
+    --------
+    >>> import pymc_lgm as lgm
+    >>> lgm.Importance(defensive=0.1)
+    Importance(correlation=None, antithetic=None, defensive=0.1, copula=None)
+    """
+
+    correlation: float | None = None
+    antithetic: bool | None = None
+    defensive: float = 0.0
+    copula: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Raise if ``correlation`` or ``defensive`` is out of range."""
+        if self.correlation is not None and not 0.0 <= self.correlation <= 1.0:
+            raise ValueError(f"correlation must lie between 0 and 1, not {self.correlation!r}.")
+        if not 0.0 <= self.defensive < 1.0:
+            raise ValueError(
+                f"defensive must lie between 0 and 1, and below 1, not {self.defensive!r}: some "
+                "draws have to come from q."
+            )
 
 
 class StepOptions(TypedDict, total=False):

@@ -7,14 +7,12 @@ from typing import Any, ClassVar, Unpack
 
 from pymc_lgm import kernels
 from pymc_lgm.approximations.ep import ep
-from pymc_lgm.approximations.recall import Recall, WarmSearch, laplace_near_sites
-from pymc_lgm.model import refusals
-from pymc_lgm.steps.marginal import Importance, Marginal
-from pymc_lgm.steps.options import StepOptions, known_move, one_of, refuse_no_metric
+from pymc_lgm.approximations.recall import LineSearch, Recall, WarmSearch, laplace_near_sites
+from pymc_lgm.steps.marginal import GRADIENTS, SEARCHES, Marginal
+from pymc_lgm.steps.options import Importance, StepOptions, refuse_no_metric
+from pymc_lgm.steps.plan import Options
 
 __all__ = ["PseudoMarginal"]
-
-SEARCHES = ("recalled", "anew")
 
 
 class PseudoMarginal(Marginal):
@@ -53,10 +51,12 @@ class PseudoMarginal(Marginal):
         finds that the log ratio of two estimates has a variance of at most 0.05. For a series and
         for inducing variables the search begins at 2.
     latent_move : str, optional
-        An additional move of f given theta. The default, "posterior", is HMC with the covariance of
-        q, which costs no factorization. If estimates have so little noise that each proposal uses
+        An additional move of f given theta. "posterior" is HMC with the covariance of q, which
+        costs no factorization. If estimates have so little noise that each proposal uses
         independent draws (see `Importance`), this move runs only in the draws that ``interweave``
-        takes, one in twenty. Otherwise a move of `Sweep`, such as "hmc", or ``None``.
+        takes, one in twenty. Otherwise a move of `Sweep`, such as "hmc", or ``None``. The default,
+        "auto", is "posterior", and ``None`` for a process with inducing variables and for areas
+        whose effects are integrated out.
     importance : Importance, optional
         How the importance draws are made.
     search : {"recalled", "anew"}, optional
@@ -75,7 +75,7 @@ class PseudoMarginal(Marginal):
     target_accept, scale
         Options of the random walk on theta, as in `ASIS`. If NUTS replaces the walk, as in the
         default if theta has a gradient, ``target_accept`` is the acceptance of leapfrog steps, by
-        default 0.7, and ``scale`` is not used.
+        default 0.7. If no walk runs, ``scale`` is refused.
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 
@@ -84,6 +84,7 @@ class PseudoMarginal(Marginal):
     ExactMarginal : If the observations are normal: nothing is estimated.
     ASIS : If no Gaussian is near the posterior of f.
     Importance : How the importance draws are made.
+    steps.Plan : The choices for a model, with a reason for each: print ``step.plan``.
     report : Whether to trust the draws.
 
     Notes
@@ -114,6 +115,8 @@ class PseudoMarginal(Marginal):
     ...     step = lgm.PseudoMarginal(n_importance=16)
     >>> step
     PseudoMarginal([f, eta_log__])
+    >>> step.plan.approximation, step.plan.theta_move
+    ('ep', 'emulator')
     """
 
     name = "pseudo_marginal"
@@ -132,7 +135,7 @@ class PseudoMarginal(Marginal):
         approximation: str | None = None,
         move: str | None = None,
         n_importance: int | None = None,
-        latent_move: str | None = "posterior",
+        latent_move: str | None = "auto",
         importance: Importance = Importance(),
         search: str | None = None,
         interweave: bool | None = None,
@@ -140,41 +143,15 @@ class PseudoMarginal(Marginal):
         scale: float | None = None,
         **kwargs: Unpack[StepOptions],
     ):
-        known_move("latent_move", latent_move, kernels.LATENT_MOVES, None, "posterior")
-        one_of("search", search, (None, *SEARCHES))
-        correlation = importance.correlation
-        if move == "slice" and correlation not in (None, 1.0):
-            raise ValueError(
-                "move='slice' needs a target that is a function of theta. Write "
-                "importance=lgm.Importance(correlation=1), or move='metropolis'."
-            )
-        self._holds = n_importance == 1 and (correlation == 1.0 or move == "slice")
-        if self._holds and latent_move is None:
-            raise ValueError(
-                "With n_importance=1 and correlation=1, f moves only as theta carries it. Write "
-                "latent_move='hmc', or importance=lgm.Importance(correlation=0.99)."
-            )
-        self.latent_move, self.search, self.interweave = latent_move, search, interweave
-        super().__init__(
-            vars, approximation, move, n_importance, importance, target_accept, scale, **kwargs
+        options = Options(
+            "PseudoMarginal",
+            *(approximation, move, n_importance, latent_move, importance),
+            *(search, interweave, target_accept, scale),
         )
+        super().__init__(vars, options, **kwargs)
 
     def _sweep(self) -> Sequence[kernels.Element]:
-        # With hundreds of coordinates and thousands of data q is close to the posterior, and few
-        # importance draws are enough. This fails if labels truncate f on all sides, as those of a
-        # robust maximum do.
-        self._close = self.lgm.form.is_close
-        if self._close and self.lgm.sets is not None and self.lgm.has_gradient:
-            self._close = self.lgm.is_log_concave
-            if not self._close and self.approximation is None and self.lgm.is_flat:
-                raise ValueError(refusals.no_gaussian_near(self.lgm.likelihood_names))
-        elements, latent = list(super()._sweep()), self.latent_move
-        if latent == "posterior" and self._close:
-            latent = None
-        if latent is None and (self._holds or (self.lgm.p == 0 and self.n_importance == 1)):
-            # The single importance draw is f itself. Without a move of its own f would never
-            # change.
-            latent = "hmc"
+        elements, latent = list(super()._sweep()), self.plan.latent_move
         if latent not in (None, "posterior"):
             moves_f = kernels.LATENT_MOVES[latent]()
             refuse_no_metric(self.lgm, moves_f, "latent_move='hmc-curvature'")
@@ -182,42 +159,21 @@ class PseudoMarginal(Marginal):
         return elements
 
     def _element(self, **common: Any) -> kernels.PseudoMarginal:
+        plan, name = self.plan, str(self.plan.approximation)
+        search: LineSearch = Recall(SEARCHES[name] if name in GRADIENTS else ep)
+        if plan.sites == "optimized":
+            # A loose tolerance keeps the sampler exact: after tuning q does not depend on the
+            # chain.
+            near = SEARCHES[name] if name in GRADIENTS else laplace_near_sites
+            search = WarmSearch(near, tolerance=0.05)
         walk = kernels.Theta("whitened", kernels.Metropolis())
-        close = self._close
-        interweave = not close if self.interweave is None else self.interweave
-        correlation = self.importance.correlation
-        independent: bool | None = False
-        if correlation is None:
-            correlation = 1.0 if self.move == "slice" else 0.0 if close else 0.99
-            if correlation < 1.0:
-                independent = True if close and not interweave else None
-        if self.search is None:
-            comes_and_goes = self.approximation == "variational" and not self.lgm.is_log_concave
-            self.search = "anew" if comes_and_goes else "recalled"
-        recalled = self.search == "recalled"
+        posterior = kernels.latent.CurvatureHMC(max_steps=10)
         return kernels.PseudoMarginal(
-            search=Recall(self._by_sites() or ep) if recalled else self._anew(),
-            latent=(
-                kernels.latent.CurvatureHMC(max_steps=10)
-                if self.latent_move == "posterior" and not close
-                else None
-            ),
-            interweave=kernels.Interweaving(walk) if interweave else None,
-            correlation=correlation,
-            independent=independent,
-            copula=(
-                self.importance.copula
-                and recalled
-                and self._by_sites() is not None
-                and self.lgm.sets is None
-                # An element of V v is determined by all others, so a copula cannot skew it.
-                and (not close or self.lgm.form.is_bent)
-            ),
+            search=search,
+            latent=posterior if plan.latent_move == "posterior" else None,
+            interweave=kernels.Interweaving(walk) if plan.interweaves else None,
+            correlation=plan.correlation,
+            independent={"cached": True, "redrawn": False}.get(str(plan.estimates)),
+            copula=plan.fits_margins,
             **common,
         )
-
-    def _anew(self) -> WarmSearch:
-        # A loose tolerance keeps the sampler exact: after tuning q does not depend on the chain.
-        if (search := self._by_sites()) is not None:
-            return WarmSearch(search, tolerance=0.05)
-        return WarmSearch(laplace_near_sites, tolerance=0.05)

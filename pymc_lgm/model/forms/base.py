@@ -165,6 +165,8 @@ class Form:
         have been built.
     reads : list of variable
         Further graphs of theta that densities read, computed by the form.
+    algebra : str
+        The kind of matrix that an O(n³) operation factorizes.
     by_covariance : bool
         Whether ``mean`` and ``cov`` are those of f. Only then can amplitudes be found.
     has_sets : bool
@@ -188,6 +190,7 @@ class Form:
         Statistics that label every draw if the draws are not from p(f, theta | y).
     """
 
+    algebra: ClassVar[str] = "a dense matrix"
     by_covariance: ClassVar[bool] = True
     has_theta_gradient: ClassVar[bool] = True
     has_evidence_gradient: bool = False

@@ -50,6 +50,7 @@ class ThroughInducing(Form):
         V, and other functions of theta.
     """
 
+    algebra = "a dense matrix of inducing variables"
     by_covariance, has_theta_gradient = False, False
     is_close, fewest = True, 2
 

@@ -114,6 +114,7 @@ class SumPredictor(Form):
         Where A and the precision have elements.
     """
 
+    algebra = "a sparse matrix"
     by_covariance, has_theta_gradient, has_evidence_gradient = False, False, True
     is_bent = True
     _sets: Index | None = None

@@ -57,6 +57,7 @@ class Band(Form):
         Whether there is no other form for observations that read several elements of f.
     """
 
+    algebra = "a banded matrix"
     by_covariance, has_sets, is_bent = False, False, True
     is_last = False
 

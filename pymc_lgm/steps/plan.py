@@ -1,0 +1,680 @@
+"""The choices of a sampler for a model, as data: ``plan(facts, options) -> Plan``.
+
+The facts are asked of the model once. The options are the user's, and a plan has each of them or
+refuses it. Nothing here moves f or theta: `pymc_lgm.steps.marginal` makes kernels of a plan.
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from pymc_lgm.adaptation import FEWEST, MANY, QUIET
+from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
+from pymc_lgm.kernels import LATENT_MOVES
+from pymc_lgm.kernels.interweaving import SHARE, SHARE_OF_QUIET
+from pymc_lgm.model import LatentGaussianModel, refusals
+from pymc_lgm.steps.options import Importance, between, known_move, one_of, positive
+
+__all__ = ["APPROXIMATIONS", "MOVES", "Facts", "MoveShare", "Options", "Plan", "plan"]
+
+APPROXIMATIONS = ("laplace", "ep", "variational")
+"""Names in ``approximation=``."""
+
+MOVES = ("emulator", "nuts", "metropolis", "delayed-metropolis", "slice")
+"""Names in ``move=``."""
+
+FEW_THETAS = 3
+"""Largest number of hyper-parameters for which an emulator learns enough from a random walk."""
+
+TRANSPORTED = 2
+"""Fewest importance draws by a transport map: one costs as much as the rest of a proposal."""
+
+SEARCHES = {
+    "laplace": (2, 4),
+    "ep": (2, 8),
+    "variational": (4, 12),
+}
+"""Operations of a search for q from predicted sites."""
+
+ASKED = "As asked."
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Properties of a model that a plan depends on, each asked once.
+
+    Attributes
+    ----------
+    latents, likelihoods : tuple of str
+        Names of what f consists of, and of the densities that read it.
+    n, p : int
+        Dimensions of f and theta.
+    algebra : str
+        The kind of matrix that an O(n³) operation factorizes.
+    coupled : str or None
+        A density that reads several elements of f together.
+    splits : bool
+        Whether the likelihood is a sum over the elements of f, or over sets of them.
+    is_log_concave : bool
+        Whether the likelihood is known to be log-concave in f.
+    is_flat : bool
+        Whether labels truncate f on all sides, so that no Gaussian is near its posterior.
+    is_close : bool
+        Whether q is expected to be close to the posterior of f.
+    has_transport : bool
+        Whether a transport map can correct importance draws.
+    integrates_effects : bool
+        Whether observation-level random effects are integrated out of the likelihood.
+    fewest : int
+        Number of importance draws at which tuning begins, without a transport map.
+    has_theta_gradient, has_evidence_gradient, has_prior_gradient : bool
+        Whether the target, the evidence of q, or the prior has a gradient in theta.
+    is_alone : bool
+        Whether no other step moves what the densities depend on.
+    """
+
+    latents: tuple[str, ...]
+    likelihoods: tuple[str, ...]
+    n: int
+    p: int
+    algebra: str = "a dense matrix"
+    coupled: str | None = None
+    splits: bool = True
+    is_log_concave: bool = True
+    is_flat: bool = False
+    is_close: bool = False
+    has_transport: bool = False
+    integrates_effects: bool = False
+    fewest: int = FEWEST
+    has_theta_gradient: bool = True
+    has_evidence_gradient: bool = True
+    has_prior_gradient: bool = True
+    is_alone: bool = True
+
+    @classmethod
+    def of(cls, model: LatentGaussianModel) -> Facts:
+        """Ask a model whose likelihood has a gradient, and sets that are not too large."""
+        form, joins = model.form, model.sets is not None
+        concave = model.is_log_concave
+        return cls(
+            latents=tuple(name.removesuffix("_rotated_") for name in model.latent.split(" + ")),
+            likelihoods=model.likelihood_names,
+            n=model.n,
+            p=model.p,
+            algebra=form.algebra,
+            coupled=model.coupled,
+            splits=_splits(model),
+            is_log_concave=concave,
+            is_flat=form.is_close and joins and not concave and model.is_flat,
+            # Labels of a robust maximum truncate f: q is then not close, however few elements
+            # f has.
+            is_close=form.is_close and (concave or not joins),
+            has_transport=form.is_bent,
+            integrates_effects=model.likelihood is not model.graphs,
+            fewest=form.fewest,
+            has_theta_gradient=model.has_theta_gradient,
+            has_evidence_gradient=model.has_evidence_gradient,
+            has_prior_gradient=model.has_prior_gradient,
+            is_alone=not model.other_names,
+        )
+
+
+def _splits(model: LatentGaussianModel) -> bool:
+    try:
+        model.site_log_likelihoods(np.zeros((1, model.n)), np.zeros(model.p))
+    except ValueError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a sampler that integrates f out, as the user gave them.
+
+    `pymc_lgm.PseudoMarginal` documents them. ``None``, or "auto", leaves the choice to the plan.
+
+    Raises
+    ------
+    ValueError
+        If an option is unknown, or if two contradict each other, whatever the model is.
+    """
+
+    sampler: Literal["PseudoMarginal", "ApproximateMarginal", "ExactMarginal"] = "PseudoMarginal"
+    approximation: str | None = None
+    move: str | None = None
+    n_importance: int | None = None
+    latent_move: str | None = "auto"
+    importance: Importance = Importance()
+    search: str | None = None
+    interweave: bool | None = None
+    target_accept: float | None = None
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise if an option is unknown, or if two contradict each other."""
+        one_of("approximation", self.approximation, (None, *APPROXIMATIONS))
+        exact = self.sampler == "ExactMarginal"
+        one_of("move", self.move, (None, *(m for m in MOVES if not (exact and "delayed" in m))))
+        known_move("latent_move", self.latent_move, LATENT_MOVES, None, "auto", "posterior")
+        one_of("search", self.search, (None, "recalled", "anew"))
+        between("target_accept", self.target_accept, 1.0)
+        between("scale", self.scale)
+        if self.n_importance is not None:
+            positive("n_importance", self.n_importance)
+        if self.move == "slice" and self.importance.correlation not in (None, 1.0):
+            raise ValueError(
+                "move='slice' needs a target that is a function of theta. Write "
+                "importance=lgm.Importance(correlation=1), or move='metropolis'."
+            )
+        if self.move == "slice" and (self.target_accept is not None or self.scale is not None):
+            raise ValueError(
+                "target_accept and scale are options of a random walk, and move='slice' has none: "
+                "leave them out."
+            )
+        if self.carries_f and self.latent_move is None:
+            raise ValueError(
+                "With n_importance=1 and correlation=1, f moves only as theta carries it. Write "
+                "latent_move='hmc', or importance=lgm.Importance(correlation=0.99)."
+            )
+        if self.sampler == "ApproximateMarginal" and self.importance.correlation is not None:
+            raise ValueError(
+                "The moves of an approximate chain use no estimate, so its importance draws are "
+                "independent: leave out correlation=."
+            )
+
+    @property
+    def carries_f(self) -> bool:
+        """Whether f is one draw, whose coordinates in q never change."""
+        fixed = self.importance.correlation == 1.0 or self.move == "slice"
+        return self.n_importance == 1 and fixed
+
+
+@dataclass(frozen=True)
+class MoveShare:
+    """A move, and the share of the draws after tuning that make it.
+
+    Attributes
+    ----------
+    move : str
+    least, most : float
+        The share, between 0 and 1. They differ if tuning decides.
+    """
+
+    move: str
+    least: float
+    most: float
+
+    def __str__(self) -> str:
+        least = "" if self.least == self.most else f"{self.least:.0%} to "
+        return f"{self.move} ({least}{self.most:.0%})"
+
+
+@dataclass(frozen=True, repr=False)
+class Plan:
+    """The choices of a sampler for a model, with a reason for each: ``step.plan``.
+
+    Print it, or read its fields. It depends on the model and on the options, and is known before
+    the first draw. If tuning decides, the plan says between which choices.
+
+    Attributes
+    ----------
+    sampler : str
+    integrated : tuple of str
+        Variables that are integrated out as f while theta moves, and drawn given theta.
+    integrates_effects : bool
+        Whether observation-level random effects are integrated out of the likelihood.
+    approximation : {"laplace", "ep", "variational"} or None
+        The Gaussian approximation q(f | theta); ``None`` if nothing is approximated.
+    sites : {"predicted", "optimized"} or None
+        How q is found after tuning.
+    skewness : {"copula", "transport"} or None
+        The skewness correction of importance draws.
+    fits_margins : bool
+        Whether tuning fits the marginals of q, which a copula needs, and by which predicted sites
+        are checked.
+    n_importance : int or None
+        Number of importance draws per estimate; ``None`` if tuning chooses it.
+    fewest : int
+        The smallest number that tuning may choose.
+    antithetic : bool
+        Whether importance draws come in pairs.
+    defensive : float
+        Share of importance draws from the prior.
+    estimates : {"cached", "redrawn", "as tuning finds"} or None
+        Whether an importance sample is cached until an independent one is accepted, or redrawn
+        around f in each draw; tuning may find which by the noise.
+    correlation : float
+        Correlation of the random numbers of two successive estimates, if they are redrawn.
+    theta_move : str
+        The move on theta, by its name in ``move=``. It does not run if there is no hyper-parameter.
+    other_move : {"nuts", "metropolis"} or None
+        The move that helps an emulator, and replaces it if its jumps are rejected.
+    explorer : {"nuts", "metropolis"} or None
+        The move in tuning until there is an emulator.
+    has_slope : bool
+        Whether moves use a gradient in theta.
+    latent_move : str or None
+        The move of f given theta; ``None`` if f is only drawn with theta.
+    interweaves : bool
+        Whether a walk without estimates moves theta in some draws.
+    moves : tuple of MoveShare
+        The moves of a draw after tuning. For an emulator these are the shares if at least 0.7 of
+        its jumps are accepted.
+    joins : bool
+        Whether some densities read several elements of f together.
+    is_alone : bool
+        Whether no other step moves what the densities depend on. If so, f need not be drawn in each
+        draw of tuning, and tuning may stop early.
+    cost : tuple of float
+        A rough estimate of the least and the most O(n³) operations per draw after tuning, on
+        average over draws. It is up to four times as large if jumps on an emulator are often
+        rejected.
+    algebra : str
+        The kind of matrix that such an operation factorizes.
+    n, p : int
+        Dimensions of f and theta.
+    why : dict of str to str
+        A reason for each field that is a choice.
+
+    Examples
+    --------
+    >>> import pymc as pm, pymc_lgm as lgm
+    >>> with pm.Model():
+    ...     eta = pm.HalfNormal("eta")
+    ...     f = pm.MvNormal("f", mu=[0.0, 0.0], cov=eta * pm.math.stack([[1, 0.5], [0.5, 1]]))
+    ...     y = lgm.Probit("y", f=f, observed=[0, 1])
+    ...     plan = lgm.PseudoMarginal(n_importance=16).plan
+    >>> plan.approximation, plan.sites, plan.skewness, plan.n_importance
+    ('ep', 'predicted', 'copula', 16)
+    >>> plan.why["n_importance"]
+    'As asked.'
+    """
+
+    sampler: str
+    integrated: tuple[str, ...]
+    integrates_effects: bool
+    n: int
+    p: int
+    algebra: str
+    joins: bool
+    is_alone: bool
+    approximation: str | None = None
+    sites: str | None = None
+    skewness: str | None = None
+    fits_margins: bool = False
+    n_importance: int | None = None
+    fewest: int = FEWEST
+    antithetic: bool = False
+    defensive: float = 0.0
+    estimates: str | None = None
+    correlation: float = 0.0
+    theta_move: str = "emulator"
+    other_move: str | None = None
+    explorer: str | None = None
+    has_slope: bool = False
+    latent_move: str | None = None
+    interweaves: bool = False
+    moves: tuple[MoveShare, ...] = ()
+    cost: tuple[float, float] = (0.0, 0.0)
+    why: dict[str, str] = field(default_factory=dict, compare=False)
+
+    def __repr__(self) -> str:
+        shown = [f"Plan of {self.sampler}: f ({self.n}), theta ({self.p})"]
+        for name, value in self._lines():
+            text = f"  {name:14} {value}. {self.why.get(name.replace(' ', '_'), '')}".rstrip()
+            shown.append(textwrap.fill(text, 96, **LAYOUT))
+        return "\n".join(shown)
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether tuning may stop early."""
+        return self.is_alone and self.p > 0 and self.theta_move == "emulator"
+
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        """Names and values of what is printed, in order."""
+        effects = ("observation-level effects",) if self.integrates_effects else ()
+        yield "integrated", " and ".join((*self.integrated, *effects)) or "nothing"
+        if self.approximation is not None:
+            N = self.n_importance
+            pairs = ", in pairs" if self.antithetic and (N is None or N % 2 == 0) else ""
+            prior = f", {self.defensive:.0%} of them from the prior" if self.defensive else ""
+            many = f"{self.fewest} to {MANY}" if N is None else N
+            drawn = "draw" if N == 1 else "draws"
+            yield "approximation", self.approximation
+            yield "sites", str(self.sites)
+            yield "skewness", str(self.skewness).lower()
+            yield "n_importance", f"{many} {drawn} of f per estimate{pairs}{prior}"
+        if self.estimates is not None:
+            redrawn = f"redrawn in each draw, with correlation {self.correlation:g}"
+            tuned = f"cached if tuning finds little noise, otherwise {redrawn}"
+            cached = "cached until another is accepted"
+            yield "estimates", {"cached": cached, "redrawn": redrawn}.get(self.estimates, tuned)
+        if self.p:
+            explored = f", after {self.explorer} in tuning" if self.explorer else ""
+            yield "theta_move", f"{self.theta_move}{explored}"
+        if self.estimates is not None:
+            yield "latent_move", str(self.latent_move).lower()
+        if self.p and self.estimates is not None:
+            yield "interweaves", "yes" if self.interweaves else "no"
+        yield "moves", "; ".join(map(str, self.moves)) or "none"
+        yield "tuning", "may stop early" if self.stops_early else "never stops early"
+        least, most = self.cost
+        number = f"{least:.3g}" if least == most else f"{least:.3g} to {most:.3g}"
+        yield "cost", f"roughly {number} factorizations of {self.algebra} per draw after tuning"
+
+
+def plan(facts: Facts, options: Options) -> Plan:
+    """Plan what a sampler does with a model.
+
+    Parameters
+    ----------
+    facts : Facts
+        Properties of the model: see `Facts.of`.
+    options : Options
+        The plan has each option that is not ``None`` or "auto".
+
+    Returns
+    -------
+    Plan
+        A function of facts and options alone.
+
+    Raises
+    ------
+    ValueError
+        If an option cannot be met for this model. The message says why, and what to write.
+
+    Examples
+    --------
+    >>> from pymc_lgm.steps.plan import Facts, Options, plan
+    >>> counts = Facts(latents=("f",), likelihoods=("y",), n=100, p=3)
+    >>> plan(counts, Options()).theta_move
+    'emulator'
+    >>> plan(counts, Options(move="nuts")).why["theta_move"]
+    'As asked.'
+    """
+    fields: dict[str, Any] = {
+        "sampler": options.sampler,
+        "integrated": facts.latents,
+        "integrates_effects": facts.integrates_effects,
+        "n": facts.n,
+        "p": facts.p,
+        "algebra": facts.algebra,
+        "joins": facts.coupled is not None,
+        "is_alone": facts.is_alone,
+    }
+    why = {"integrated": _why_integrated(facts)}
+    if options.sampler == "ExactMarginal":
+        fields |= {"integrated": (), "integrates_effects": False}
+        why["integrated"] = "The observations are multivariate normal, with f integrated out."
+    else:
+        for choose in (_approximation, _estimates, _latent_move):
+            chosen = choose(facts, options, fields)
+            fields |= {name: value for name, (value, _) in chosen.items()}
+            why |= {name: reason for name, (_, reason) in chosen.items() if reason}
+    chosen = _theta_move(facts, options)
+    fields |= {name: value for name, (value, _) in chosen.items()}
+    why |= {name: reason for name, (_, reason) in chosen.items() if reason}
+    fields["moves"] = _shares(facts, fields)
+    fields["cost"] = _cost(fields)
+    made = Plan(**fields, why=why)
+    why["tuning"] = "It stops once 0.8 of the jumps on the emulator are accepted."
+    if not made.stops_early:
+        other = "Another step moves variables that the densities depend on."
+        why["tuning"] = "Only jumps on an emulator show that it may." if facts.is_alone else other
+    return made
+
+
+Chosen = dict[str, tuple[Any, str]]
+"""Fields of a plan with their reasons; no reason if another field's says it."""
+
+
+def _why_integrated(facts: Facts) -> str:
+    if len(facts.latents) > 1:
+        return "Given theta they are Gaussian, and densities read them through an affine map."
+    return "Given theta it is Gaussian."
+
+
+def _why_close(facts: Facts) -> str:
+    """Why q is expected to be close to the posterior of f."""
+    if facts.integrates_effects:
+        return "q is expected to be close to the posterior of f, since effects are integrated out"
+    return "q is expected to be close to the posterior of f, which has few elements for its data"
+
+
+def _approximation(facts: Facts, options: Options, _: dict[str, Any]) -> Chosen:
+    """q, how its sites are found, and how importance draws of it are corrected."""
+    names = ", ".join(facts.likelihoods)
+    latent = " + ".join(facts.latents)
+    joins, name, why = facts.coupled is not None, options.approximation, ASKED
+    if name is None and facts.is_flat and options.sampler == "PseudoMarginal":
+        raise ValueError(refusals.no_gaussian_near(facts.likelihoods))
+    if name == "ep" and facts.coupled is not None:
+        raise ValueError(refusals.couples(latent, facts.coupled, "approximation='ep'"))
+    if name in ("ep", "variational") and not facts.splits:
+        raise ValueError(refusals.does_not_split(facts.likelihoods, latent))
+    if name is None and not facts.splits:
+        name, why = "laplace", f"A log density ({names}) is a sum over several elements of f."
+    elif name is None and joins:
+        name, why = "variational", "Some densities read several elements of f together."
+    elif name is None and not facts.is_log_concave:
+        name, why = "variational", f"The likelihood ({names}) is not known to be log-concave."
+    elif name is None:
+        name = "ep"
+        why = f"The likelihood ({names}) is log-concave, and splits over the elements of f."
+    chosen: Chosen = {"approximation": (name, why)}
+    if options.sampler == "ApproximateMarginal":
+        sites, of_sites = "optimized", "The chain is on the evidence of q, which must be accurate."
+    elif options.search is not None:
+        sites, of_sites = {"recalled": "predicted", "anew": "optimized"}[options.search], ASKED
+    elif name == "variational" and not facts.is_log_concave:
+        sites = "optimized"
+        of_sites = "Without log-concavity sites may appear and vanish as theta moves."
+    else:
+        sites = "predicted"
+        of_sites = "A linear model in theta, fitted in tuning, replaces the search for q."
+    return chosen | {"sites": (sites, of_sites)} | _skewness(facts, options, str(name), sites)
+
+
+def _skewness(facts: Facts, options: Options, approximation: str, sites: str) -> Chosen:
+    asked = options.importance.copula
+    obstacle = None
+    if options.sampler == "ApproximateMarginal":
+        obstacle = "The draws of an approximate chain are those of q."
+    elif sites != "predicted":
+        obstacle = "A copula needs predicted sites."
+    elif approximation == "laplace":
+        obstacle = "A copula needs sites of expectation propagation or of the lower bound."
+    elif facts.coupled is not None:
+        obstacle = "A copula needs densities that read one element of f each."
+    elif facts.is_close and not facts.has_transport:
+        obstacle = f"{_why_close(facts)}."
+    fits = asked is not False and obstacle is None
+    if asked is False:
+        skewness, why = None, ASKED
+    elif facts.has_transport and options.sampler == "ApproximateMarginal":
+        skewness, why = "transport", "Tuning measures the noise with it; f is drawn from q itself."
+    elif facts.has_transport:
+        skewness = "transport"
+        why = "The precision of f is sparse, so one map corrects all elements of a draw jointly."
+    elif obstacle is None:
+        skewness, why = "copula", "Each element of a draw gets the skewed marginal of its own data."
+    elif asked:
+        raise ValueError(
+            f"copula=True cannot be met. {obstacle} Leave it out, or write copula=False."
+        )
+    else:
+        skewness, why = None, obstacle
+    return {"skewness": (skewness, why), "fits_margins": (fits, "")}
+
+
+def _estimates(facts: Facts, options: Options, fields: dict[str, Any]) -> Chosen:
+    """Importance draws of one estimate, those of two, and a walk that needs none."""
+    given = options.importance
+    fewest = TRANSPORTED if fields["skewness"] == "transport" else facts.fewest
+    N = None if options.n_importance is None else int(options.n_importance)
+    of_N = (
+        f"Tuning doubles it until a log ratio of two estimates has a variance of {QUIET} or less."
+        if N is None
+        else ASKED
+    )
+    pairs = not facts.has_transport if given.antithetic is None else given.antithetic
+    chosen: Chosen = {
+        "n_importance": (N, of_N),
+        "fewest": (fewest, ""),
+        "antithetic": (pairs, ""),
+        "defensive": (given.defensive, ""),
+    }
+    if options.sampler == "ApproximateMarginal":
+        return chosen
+    close = facts.is_close
+    walks = not close if options.interweave is None else options.interweave
+    why = "A walk that needs no estimate frees a chain whose estimate is far too high."
+    if options.interweave is not None:
+        why = ASKED
+    elif close:
+        why = f"{_why_close(facts)}: a walk is not worth its time."
+    chosen["interweaves"] = walks, why
+    estimates, correlation, why = "redrawn", given.correlation, ASKED
+    if correlation is None and options.move == "slice":
+        correlation, why = 1.0, "A slice needs an estimate that is a function of theta."
+    elif correlation is None:
+        correlation = 0.0 if close else 0.99
+        quiet = close and not walks and options.latent_move != "posterior"
+        estimates = "cached" if quiet else "as tuning finds"
+        why = "Errors of correlated estimates cancel in their ratio."
+        why = f"{_why_close(facts)}." if close else why
+    return chosen | {"estimates": (estimates, why), "correlation": (correlation, "")}
+
+
+def _latent_move(facts: Facts, options: Options, _: dict[str, Any]) -> Chosen:
+    """How f moves given theta, besides being drawn with theta."""
+    move, why = options.latent_move, ASKED
+    if options.sampler == "ApproximateMarginal":
+        return {}
+    stays = options.carries_f or (facts.p == 0 and options.n_importance == 1)
+    if move is None and stays:
+        raise ValueError(
+            "With n_importance=1 and no hyper-parameter, the single importance draw is f itself, "
+            "which would never move. Write latent_move='hmc', or leave out n_importance=1."
+        )
+    if move == "auto" and stays and facts.is_close:
+        move, why = "hmc", "The single importance draw is f itself, so f needs a move of its own."
+    elif move == "auto" and facts.is_close:
+        move, why = None, f"{_why_close(facts)}, so f is drawn with theta."
+    elif move == "auto":
+        move, why = "posterior", "HMC with the covariance of q as metric factorizes nothing more."
+    return {"latent_move": (move, why)}
+
+
+def _theta_move(facts: Facts, options: Options) -> Chosen:
+    """How theta moves, and what helps an emulator."""
+    move, p, why = options.move, facts.p, ASKED
+    slope = facts.has_theta_gradient
+    if not slope and options.sampler != "ExactMarginal":
+        # With few components a survey of the evidence needs no compiled gradient of a sum.
+        slope = (move == "nuts" or p > MANY_HYPERPARAMETERS) and facts.has_evidence_gradient
+    if move is None and not facts.has_prior_gradient:
+        move, why = "metropolis", "The prior of theta has no gradient, which an emulator needs."
+    elif move is None and slope and p > MANY_HYPERPARAMETERS:
+        move, why = "nuts", f"An emulator is for at most {MANY_HYPERPARAMETERS} hyper-parameters."
+    elif move is None and slope:
+        move, why = "emulator", f"There are at most {MANY_HYPERPARAMETERS} hyper-parameters."
+    elif move is None:
+        move, why = "emulator", "No gradient in theta is compiled, and jumps need none."
+    if move == "emulator" and not facts.has_prior_gradient:
+        raise ValueError(
+            "move='emulator' differentiates the prior of theta, and it cannot be. Write "
+            "move='metropolis'."
+        )
+    if move == "nuts" and not slope:
+        raise ValueError(
+            "move='nuts' differentiates mean, covariance, likelihood and prior in theta, "
+            "and one of them cannot be. Write move='metropolis'."
+        )
+    other = explorer = None
+    if move == "emulator":
+        other = "nuts" if slope else "metropolis"
+        explorer = "metropolis" if p <= FEW_THETAS else other
+    if options.scale is not None and p and "metropolis" not in str((move, explorer)):
+        raise ValueError(
+            "scale= is that of a random walk, and here NUTS moves theta until its own steps are "
+            "tuned. Leave it out, or write move='metropolis'."
+        )
+    return {
+        "theta_move": (move, why),
+        "other_move": (other, ""),
+        "explorer": (explorer, ""),
+        "has_slope": (slope, ""),
+    }
+
+
+LAYOUT: dict[str, Any] = {"subsequent_indent": " " * 17, "break_on_hyphens": False}
+
+NAMES = {
+    "emulator": "theta: jumps on an emulator of the evidence",
+    "nuts": "theta: NUTS",
+    "metropolis": "theta: a random walk",
+    "delayed-metropolis": "theta: a random walk with delayed acceptance",
+    "slice": "theta: a slice per component",
+}
+"""Moves on theta for people."""
+
+ASIDE = 0.1
+"""Share of jumps of one component, if observations read several elements of f."""
+
+
+def _shares(facts: Facts, fields: dict[str, Any]) -> tuple[MoveShare, ...]:
+    """The moves of a draw after tuning."""
+    estimates, shares = fields.get("estimates"), []
+    low = high = 0.0
+    if facts.p and fields.get("interweaves"):
+        low = SHARE if estimates == "redrawn" else SHARE_OF_QUIET
+        high = SHARE_OF_QUIET if estimates == "cached" else SHARE
+    if facts.p:
+        move = fields["theta_move"]
+        aside = ASIDE if move == "emulator" and facts.coupled is not None else 0.0
+        shares = [MoveShare(NAMES[move], (1 - aside) * (1 - high), (1 - aside) * (1 - low))]
+        if aside:
+            jump = "theta: a jump of one component"
+            shares.append(MoveShare(jump, aside * (1 - high), aside * (1 - low)))
+        if high:
+            shares.append(MoveShare("theta: a whitened random walk", low, high))
+    latent = fields.get("latent_move")
+    if latent == "posterior":
+        every = estimates == "redrawn"
+        never = estimates == "cached"
+        name = "f: HMC with the covariance of q"
+        shares.append(MoveShare(name, 1.0 if every else low, high if never else 1.0))
+    elif latent is not None:
+        shares.append(MoveShare(f"f: {latent}", 1.0, 1.0))
+    return tuple(shares)
+
+
+TRAJECTORY = 3, 15
+"""Usual numbers of leapfrog steps of NUTS, each of two operations."""
+
+
+def _cost(fields: dict[str, Any]) -> tuple[float, float]:
+    """O(n³) operations per draw: the factor of K, q, and extras of the move and of transport."""
+    if not fields["p"]:
+        return 0.0, 0.0
+    least, most = 1.0, 1.0
+    if fields.get("approximation"):
+        # Sites are predicted by one operation, and optimized again far from the thetas of tuning.
+        search = SEARCHES[fields["approximation"]] if fields["sites"] == "optimized" else (1, 2)
+        # A proposal that q rejects needs no factor of K.
+        least, most = search[0], search[1] + 1
+    if fields.get("skewness") == "transport":
+        most += 3
+    move = fields["theta_move"]
+    if move == "slice":
+        return 2 * fields["p"] * least, 4 * fields["p"] * most
+    if move == "nuts":
+        return least + 2 * TRAJECTORY[0], most + 2 * TRAJECTORY[1]
+    return least, most
