@@ -49,10 +49,13 @@ class Tally(threading.local):
     numerical_rejections : int
         Number of proposals rejected after a numerical failure: a covariance that is not positive
         definite, a NaN or +inf from the model, a trajectory with values that are not finite.
+    without_prior : ndarray or None
+        The last theta at which f has no prior that can be computed.
     """
 
     cubic_ops: int = 0
     numerical_rejections: int = 0
+    without_prior: Array | None = None
 
 
 tally = Tally()

@@ -256,6 +256,7 @@ def _looked_at(
     prior = prior_at(theta)
     if prior is None:
         tally.numerical_rejections += 1
+        tally.without_prior = theta
         return None
     return AtTheta(model, theta, log_prior, prior)
 

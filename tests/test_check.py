@@ -188,5 +188,25 @@ def test_a_predictor_that_becomes_infinite_is_noticed(walk):
             f = pm.Normal("f", 0, s, shape=4)
         open_ = pm.math.maximum(days - onset, 0.0)
         pm.Poisson("y", pm.math.exp(f + pm.math.log(open_)), observed=[0, 0, 0, 2])
-    with pytest.raises(ValueError, match="log density, where the linear predictor is infinite, is"):
+    with pytest.raises(ValueError, match=r"predictor of 'f' is infinite at.*must stand outside"):
         lgm.read(model).check(draws=20)
+
+
+@pytest.mark.parametrize("step", [lgm.PseudoMarginal, lgm.ASIS])
+def test_a_chain_that_would_avoid_an_infinite_predictor_ends(step):
+    """One draw of the prior in 40 has it, so no point at which a step is made does."""
+    days = np.arange(1.0, 9.0)
+    with pm.Model() as model:
+        onset, s = pm.Uniform("onset", -39, 2, initval=-1.0), pm.HalfNormal("s", 0.2)
+        f = pm.Normal("level") + lgm.gmrf.RandomWalk("f", order=1, sigma=s, shape=8)
+        open_ = pm.math.maximum(days - onset, 0.0)
+        pm.Poisson("y", pm.math.exp(f + pm.math.log(open_)), observed=[0, 0, 0, 0, 3, 5, 8, 11])
+        one = step(compile_kwargs=QUICK)
+    one.setup_chain(np.random.default_rng(1), tune=200, draws=0)
+
+    def run(point):
+        for _ in range(200):
+            point, _ = one.step(point)
+
+    with pytest.raises(ValueError, match="is infinite at"):
+        run(model.initial_point())

@@ -32,6 +32,7 @@ from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter
 from pytensor.tensor.random.basic import CauchyRV, HalfCauchyRV, HalfNormalRV
 
 from pymc_lgm.linalg import Array
+from pymc_lgm.model import refusals
 from pymc_lgm.model.compiling import ONCE, STABLE, called_once
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.reading import Reading
@@ -168,7 +169,7 @@ class Audit:
             if np.isfinite(values[:, 0]).all():
                 f = lgm.f_of(theta, dict(point))
                 if lgm.form.is_infinite(theta, f):
-                    what = "the log density, where the linear predictor is infinite,"
+                    what = "the log density"
                     here = float(values[:, 0].sum())
                     return [Difference(lgm.latent, what, -np.inf, here, 1.0, is_cut_off=True)]
             if prior is None or not prior.is_proper:
@@ -197,6 +198,18 @@ class Audit:
         for each in self.differences(point, moments=moments):
             if each.relative > TOLERANCE and not self._is_rounding(each, point, moments):
                 raise ValueError(self._message(each, point))
+
+    def of_rejected(self, point: Point) -> None:
+        """Raise a `ValueError` if PyMC's density is positive at a point that samplers reject.
+
+        The point has an infinite linear predictor. A point without a prior for another reason is
+        not looked at.
+        """
+        theta = self._lgm.theta_of(dict(point))
+        with np.errstate(all="ignore"):
+            is_infinite = self._lgm.form.is_infinite(theta, self._lgm.f_of(theta, dict(point)))
+        if is_infinite:
+            self(point)
 
     @property
     def _free(self) -> list[str]:
@@ -331,6 +344,8 @@ class Audit:
             if name in self._lgm.theta_names
         }
         at = ", ".join(f"{name}={value}" for name, value in shown.items())
+        if difference.is_cut_off:
+            return refusals.infinite_predictor(difference.name, at)
         return (
             f"pymc_lgm has misread {difference.name!r}: {difference.what} is {difference.pymc:.6g} "
             f"by PyMC and {difference.read:.6g} as it was read, at {{{at}}}. Draws would not be of "

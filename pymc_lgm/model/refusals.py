@@ -11,6 +11,7 @@ __all__ = [
     "draws",
     "hidden_layer",
     "inducing_read_otherwise",
+    "infinite_predictor",
     "intrinsic_scale",
     "left_alone",
     "left_few",
@@ -278,6 +279,17 @@ def draws(name: str) -> str:
         f"The log density of {name!r} draws random numbers: each evaluation gives another value, "
         "and a chain on it has no posterior. Write the density of the data, or make the random "
         "numbers a variable of the model."
+    )
+
+
+def infinite_predictor(latent: str, at: str) -> str:
+    """A sampler would reject a theta at which the density is positive."""
+    return (
+        f"The linear predictor of {latent!r} is infinite at {{{at}}}, where PyMC's density is "
+        "positive. The samplers of this package reject such a point, so draws would not be of the "
+        "posterior. A factor that may be 0 must stand outside the logarithm: write the rate as "
+        "pt.maximum(t - t0, 0) * pm.math.exp(f), not as pm.math.exp(f + pt.log(pt.maximum(t - t0, "
+        "0))). Or sample this model with step=pm.NUTS()."
     )
 
 

@@ -254,6 +254,7 @@ class LatentGaussianStep(BlockedStep):
     def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Run the sweep once from a PyMC point; BLAS has one thread meanwhile if n is small."""
         with few_threads(self.lgm.n):
+            tally.without_prior = None
             try:
                 result = self._step(point)
             except SamplingError:
@@ -261,6 +262,8 @@ class LatentGaussianStep(BlockedStep):
             except Exception as error:
                 error.add_note(raised_in_a_draw(self.lgm, point))
                 raise
+            if (rejected := tally.without_prior) is not None:
+                self.lgm.audit.of_rejected(result[0] | self.lgm.point_of(rejected))
         self._audit(result[0])
         return result
 
