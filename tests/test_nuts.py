@@ -568,7 +568,7 @@ def test_a_model_without_a_gradient_in_theta_is_refused(monkeypatch):
 @pytest.mark.slow
 def test_many_hyper_parameters_have_no_emulator(monkeypatch):
     assert isinstance(build(lgm.PseudoMarginal, "probit").element.move, Emulated)
-    monkeypatch.setattr(lgm.steps.marginal, "MANY_HYPERPARAMETERS", 1)
+    monkeypatch.setattr("pymc_lgm.steps.plan.MANY_HYPERPARAMETERS", 1)
     assert MANY_HYPERPARAMETERS == 12
     step = build(lgm.PseudoMarginal, "probit")
     assert isinstance(step.element.move, NUTS)

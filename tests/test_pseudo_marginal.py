@@ -554,12 +554,19 @@ def test_delayed_acceptance_reports_how_often_it_moves():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampler", [lgm.papers.KnorrHeldRue, lgm.PseudoMarginal, lgm.ASIS])
-def test_f_moves_where_there_is_no_theta(sampler):
+@pytest.mark.parametrize(
+    ("sampler", "options"),
+    [
+        (lgm.papers.KnorrHeldRue, {"latent_move": "hmc"}),
+        (lgm.PseudoMarginal, {}),
+        (lgm.ASIS, {}),
+    ],
+)
+def test_f_moves_where_there_is_no_theta(sampler, options):
     with pm.Model() as model:
         f = pm.MvNormal("f", mu=np.zeros(2), cov=np.array([[1.0, 0.6], [0.6, 1.0]]))
         lgm.Probit("y", f=f, observed=[0, 1])
-        step = sampler(compile_kwargs=QUICK)
+        step = sampler(compile_kwargs=QUICK, **options)
     step.setup_chain(np.random.default_rng(1), 5, 50)
     point, f0 = model.initial_point(), []
     for _ in range(50):

@@ -560,8 +560,9 @@ def _latent_move(facts: Facts, options: Options, _: dict[str, Any]) -> Chosen:
     stays = options.carries_f or (facts.p == 0 and options.n_importance == 1)
     if move is None and stays:
         raise ValueError(
-            "With n_importance=1 and no hyper-parameter, the single importance draw is f itself, "
-            "which would never move. Write latent_move='hmc', or leave out n_importance=1."
+            "With one importance draw and no hyper-parameter, this draw is f itself, which would "
+            "never move. Write latent_move='hmc', or sample with lgm.PseudoMarginal() and its "
+            "default of n_importance."
         )
     if move == "auto" and stays and facts.is_close:
         move, why = "hmc", "The single importance draw is f itself, so f needs a move of its own."
