@@ -192,7 +192,8 @@ def test_a_predictor_that_becomes_infinite_is_noticed(walk):
         lgm.read(model).check(draws=20)
 
 
-@pytest.mark.parametrize("step", [lgm.PseudoMarginal, lgm.ASIS])
+@pytest.mark.fast("ASIS")
+@pytest.mark.parametrize("step", [lgm.PseudoMarginal, lgm.ASIS], ids=["PseudoMarginal", "ASIS"])
 def test_a_chain_that_would_avoid_an_infinite_predictor_ends(step):
     """One draw of the prior in 40 has it, so no point at which a step is made does."""
     days = np.arange(1.0, 9.0)
