@@ -61,7 +61,7 @@ with pm.Model(
     f = pm.math.dot(X, beta) + of_person[person] + of_item[item]
     lgm.OrdinalProbit("answer", f=f, cutpoints=cutpoints, observed=y)
     idata = pm.sample(
-        600, tune=200, chains=2, cores=1, step=lgm.PseudoMarginal(), random_seed=1,
+        1200, tune=400, chains=2, cores=2, step=lgm.PseudoMarginal(), random_seed=1,
         progressbar=False,
     )  # fmt: skip
 print(az.summary(idata, var_names=["beta", "person_sd", "item_sd", "cutpoints"]))
