@@ -148,7 +148,7 @@ if "__file__" in globals() and len(sys.argv) > 1:
 # ## What next
 #
 # - Covariates, such as `kms` and `petrol_price` of these data: `coefficient * x` is one more term,
-#   and is integrated out, too. A forecast then needs their values in the year to come.
+#   and is integrated out, too. A forecast then needs the covariate's values for the next year.
 # - Several series: a term each, or one that all share. [Which model is written
 #   how](../terms.md) lists the terms.
 # - `lgm.terms(idata)` computes what each term adds to each month, without a formula by hand.

@@ -62,8 +62,8 @@ print(az.summary(idata, var_names=["level", "range", "sigma", "noise"]))
 #
 # ## The places that were hidden
 #
-# `mesh.at` reads draws, too. The root of the rain at a place scatters around the field by the
-# noise, and below zero it is no rain.
+# `mesh.at` takes draws, too. The square root of the rain is the field plus noise. If it is below
+# zero, there is no rain.
 
 # %%
 posterior, rng = idata["posterior"], np.random.default_rng(1)

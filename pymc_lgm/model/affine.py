@@ -108,7 +108,7 @@ def find_frontier(
     ]
     ways = [_elementwise_way(v, affine) for v in found]
     narrow = [_before_broadcasting(way) for way in ways]
-    # Others that are functions of the same predictor, element by element, read that, too.
+    # If others are elementwise functions of the same predictor, they read the predictor, too.
     shared = {u for u, v in zip(narrow, found, strict=True) if u is not v}
     narrow = [next((u for u in way if u in shared), v) for way, v in zip(ways, narrow, strict=True)]
     return Frontier(list(dict.fromkeys(narrow)), refused)

@@ -165,13 +165,8 @@ class Audit:
         with np.errstate(all="ignore"):
             values = self._terms(point)
             prior = lgm.prior(theta)
-            # A sampler rejects a point with an infinite predictor, as if the density were 0 there.
-            if np.isfinite(values[:, 0]).all():
-                f = lgm.f_of(theta, dict(point))
-                if lgm.form.is_infinite(theta, f):
-                    what = "the log density"
-                    here = float(values[:, 0].sum())
-                    return [Difference(lgm.latent, what, -np.inf, here, 1.0, is_cut_off=True)]
+            if cut_off := self._cut_off(theta, point, values):
+                return [cut_off]
             if prior is None or not prior.is_proper:
                 found = self._of_no_prior(theta, point, values)
                 if prior is None or found:
@@ -207,9 +202,24 @@ class Audit:
         """
         theta = self._lgm.theta_of(dict(point))
         with np.errstate(all="ignore"):
-            is_infinite = self._lgm.form.is_infinite(theta, self._lgm.f_of(theta, dict(point)))
-        if is_infinite:
-            self(point)
+            cut_off = self._cut_off(theta, point)
+        if cut_off:
+            raise ValueError(self._message(cut_off, point))
+
+    def _cut_off(
+        self, theta: Array, point: Point, values: Array | None = None
+    ) -> Difference | None:
+        """The difference at a point with an infinite predictor, but a positive density by PyMC.
+
+        Samplers reject it as if the density were 0.
+        """
+        if not self._lgm.form.is_infinite(theta, self._lgm.f_of(theta, dict(point))):
+            return None
+        values = self._terms(point) if values is None else values
+        if not np.isfinite(values[:, 0]).all():
+            return None
+        here = float(values[:, 0].sum())
+        return Difference(self._lgm.latent, "the log density", -np.inf, here, 1.0, is_cut_off=True)
 
     @property
     def _free(self) -> list[str]:

@@ -42,7 +42,7 @@ class Law(NamedTuple):
     is_flat : bool
         Whether the density of theta_j is constant, or exp(theta_j): see `FLAT`.
     power : float
-        The k with which exp(k theta_j) is inverse gamma: see `POWERS`. NaN if there is none.
+        exp(k theta_j) is inverse gamma for this k: see `POWERS`. NaN if it is for no k.
     """
 
     rv: str
