@@ -281,6 +281,10 @@ class NoiseTuning(NamedTuple):
         square = min(change**2, 25.0) if math.isfinite(change) else 25.0
         return self._replace(total=self.total + square, ratios=self.ratios + 1)
 
+    def restarted(self) -> NoiseTuning:
+        """Forget the measurements, for q has changed."""
+        return self._replace(total=0.0, ratios=0)
+
     @property
     def n_importance(self) -> int:
         """``given``, or ``fewest`` doubled until s² is at most `QUIET`, but no more than ``MANY``.

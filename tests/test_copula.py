@@ -287,7 +287,7 @@ def test_recalled_sites_make_the_same_copula(independent):
     reader, theta, proposal = independent
     q = proposal.q
     tuning = SitesTuning.start(OneByOne(reader.n, copula=True), 1).update(theta, q.sites, q.margins)
-    line = tuning.line()
+    line = tuning.fit()
     likelihood = LikelihoodAt(reader, theta)
     before = tally.cubic_ops
     again = Proposal.of(recall(likelihood, reader.prior(theta), start=line(theta)), likelihood)
@@ -325,7 +325,7 @@ def lopsided(log_likelihoods, mean, center, sites, margins):
 def test_the_default_has_one():
     chain = skewed(4)
     toy, theta = chain.toy, chain.state.theta
-    sites = chain.tunings[0].line(theta)
+    sites = chain.tunings[0].sites.line(theta)
     assert isinstance(sites, Recalled)
     assert sites.margins is not None
     # At theta of the chain, not only where it was made: independent f keep the whole correction.

@@ -109,7 +109,7 @@ def test_the_default_is_exact_on_every_likelihood(name):
     with reading_once(compiled=True):
         step = lgm.PseudoMarginal(model=model)
         result = joint_test(step, model, replicates=1000, steps=2, tune=300, rng=rng)
-    assert step.tunings[0].line is not None
+    assert step.tunings[0].sites.line is not None
     assert result.pvalue > LEVEL, result
 
 

@@ -37,6 +37,7 @@ from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.kernels import latent, sweep
 from pymc_lgm.kernels import pseudo_marginal as element_module
 from pymc_lgm.kernels.hold import pseudo_marginal as module
+from pymc_lgm.kernels.schedule import Phase, Schedule
 from pymc_lgm.kernels.theta import metropolis as metropolis_module
 from pymc_lgm.kernels.theta.emulated import SETTLED, is_settled
 from pymc_lgm.linalg import factorize, tally
@@ -372,7 +373,7 @@ def test_draws_of_another_sampler_are_not_kept():
 def test_a_copy_of_a_line_is_the_same_line(rng):
     """A chain that goes on elsewhere from its sampling state keeps its draws."""
     default = elements_of((lgm.PseudoMarginal, {}), "counts")
-    line = Chain.start(default, informed(), rng, tune=20).tunings[0].line
+    line = Chain.start(default, informed(), rng, tune=20).tunings[0].sites.line
     copy = deepcopy(line)
     assert copy is not line
     assert (copy, hash(copy)) == (line, hash(line))
@@ -618,9 +619,9 @@ def test_after_tuning_q_is_a_function_of_theta():
     """Frozen searches: the same theta gives the same q, whatever the chain did in between."""
     (element,) = elements_of((lgm.PseudoMarginal, {}), "counts")
     chain = Chain.start((element,), Counts(), np.random.default_rng(1), tune=120)
-    line = chain.tunings[0].line
+    line = chain.tunings[0].sites.line
     chain.draws(50)
-    assert chain.tunings[0].line is line
+    assert chain.tunings[0].sites.line is line
     assert line is not None
     theta, toy = chain.state.theta, chain.toy
     search = element.search.along(line)
@@ -903,10 +904,10 @@ def test_tuning_rests_where_nothing_is_left_to_learn(rests, rng):
     if not rests:
         assert all(learns)
         assert all(drawn[:375])
-        assert (tuning.exploring, tuning.left) == (375, None)
+        assert tuning.schedule == Schedule(375, 375)
         return
     assert tuning.move.acceptance >= SETTLED
-    assert (tuning.exploring, tuning.left) == (320, 0)
+    assert tuning.schedule == Schedule(320, 320, 0)
     assert learns == 383 * [True] + 117 * [False]
     # While it explores theta does not ask for f: every fourth draw is enough to learn its move.
     assert drawn[:320] == 80 * [True, False, False, False]
@@ -926,7 +927,25 @@ def test_an_emulator_of_few_jumps_goes_on_learning(rng):
     assert not is_settled(move._replace(acceptance=SETTLED - 0.01))
     assert not is_settled(move._replace(proposals=49))
     assert not is_settled(move._replace(history=History(history.rows[1:], 400)))
-    for draws, settled, exploring in ((319, False, 375), (319, True, 320), (200, True, 375)):
-        learnt = tuning._replace(draws=draws).update(chain.state.theta, None, settled=settled)
-        assert learnt.exploring == exploring
-        assert learnt.left == (63 if exploring == 320 else None)
+
+
+def test_exploration_ends_early_only_at_a_renewal_of_a_move_that_has_converged():
+    for draws, converged, expected in (
+        (319, False, Schedule(375, 320)),
+        (319, True, Schedule(320, 320, 63)),
+        (200, True, Schedule(375, 201)),
+    ):
+        assert Schedule(375, draws).after(Phase.EXPLORE, converged=converged) == expected
+
+
+def test_a_chain_explores_then_tunes_on_its_target_then_rests_or_is_frozen():
+    schedule, phases = Schedule.start(8), []
+    for _ in range(8):
+        phase = schedule.phase(tune=True)
+        phases.append(phase)
+        schedule = schedule.after(phase)
+    assert phases == 6 * [Phase.EXPLORE] + 2 * [Phase.EXACT]
+    assert schedule.phase(tune=False) is Phase.FROZEN
+    assert schedule.after(Phase.FROZEN) == schedule
+    assert Schedule(5, 5, 1).after(Phase.EXACT).phase(tune=True) is Phase.REST
+    assert Schedule(0).phase(tune=True) is Phase.EXACT

@@ -83,8 +83,8 @@ def predicted(z):
     for theta in np.log(37.0) + 0.15 * rng.standard_normal((200, 1)):
         W = np.full(5, np.exp(-theta[0]))
         tuning = tuning.update(theta, Sites(y * W, W), z=y + rng.standard_normal(5) if z else None)
-    W = np.exp(-tuning.line().theta[0] - 0.3)
-    sites = tuning.line()(tuning.line().theta + 0.3)
+    W = np.exp(-tuning.fit().theta[0] - 0.3)
+    sites = tuning.fit()(tuning.fit().theta + 0.3)
     return (sites.nu / sites.precision - y) * np.sqrt(W)
 
 
@@ -102,7 +102,7 @@ def test_sites_near_the_prior_are_seen_from_its_mean():
     tuning = SitesTuning.start(OneByOne(3), 1)
     tuning = tuning.update(np.zeros(1), Sites(np.ones(3), np.ones(3)), z=np.full(3, 2.0))
     assert tuning.origin is None
-    assert tuning.line().origin is None
+    assert tuning.fit().origin is None
 
 
 def missed(wrong):

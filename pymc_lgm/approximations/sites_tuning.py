@@ -26,7 +26,7 @@ evidence by a factor of e^100.
 
 
 class SitesTuning(NamedTuple):
-    """Moments of the least-squares regression of site coordinates s on theta.
+    """The linear model of site coordinates s in theta, and the moments for the next one.
 
     Attributes
     ----------
@@ -38,6 +38,8 @@ class SitesTuning(NamedTuple):
     origin : ndarray, shape (n,), optional
         z₀: elements of the center of the first q that are far from the prior mean, and 0 for
         the others.
+    line : SitesLine, optional
+        The model, fitted at the last renewal; ``None`` before the first.
     """
 
     coordinates: SiteCoordinates
@@ -46,6 +48,7 @@ class SitesTuning(NamedTuple):
     lowest: Array
     highest: Array
     origin: Array | None = None
+    line: SitesLine | None = None
 
     @classmethod
     def start(cls, coordinates: SiteCoordinates, p: int) -> SitesTuning:
@@ -80,9 +83,15 @@ class SitesTuning(NamedTuple):
             np.minimum(self.lowest, s),
             np.maximum(self.highest, s),
             origin,
+            self.line,
         )
 
-    def line(self) -> SitesLine:
+    def renewed(self) -> SitesTuning:
+        """Fit the linear model, and begin the sums again."""
+        start = SitesTuning.start(self.coordinates, len(self.moments) - 1)
+        return start._replace(line=self.fit())
+
+    def fit(self) -> SitesLine:
         """Fit the linear model. A ridge shrinks its slope in directions with little data."""
         count = self.thetas
         theta, value = self.moments[0, 1:] / count, self.products[:, 0] / count

@@ -12,6 +12,7 @@ The tuning is data that the step method owns. With ``tune=False`` it is returned
 from pymc_lgm.kernels.amplitude import Amplitude as Amplitude
 from pymc_lgm.kernels.amplitude import ConjugateScale as ConjugateScale
 from pymc_lgm.kernels.amplitude import amplitude_moves as amplitude_moves
+from pymc_lgm.kernels.approximate_marginal import ApproximateMarginal as ApproximateMarginal
 from pymc_lgm.kernels.exact_marginal import ExactMarginal as ExactMarginal
 from pymc_lgm.kernels.held import Theta as Theta
 from pymc_lgm.kernels.hold import DIFFERENTIABLE as DIFFERENTIABLE
@@ -21,7 +22,7 @@ from pymc_lgm.kernels.latent import HMC as HMC
 from pymc_lgm.kernels.latent import LATENT_MOVES as LATENT_MOVES
 from pymc_lgm.kernels.latent import CurvatureHMC as CurvatureHMC
 from pymc_lgm.kernels.latent import EllipticalSlice as EllipticalSlice
-from pymc_lgm.kernels.pseudo_marginal import ApproximateMarginal as ApproximateMarginal
+from pymc_lgm.kernels.marginal import Marginal as Marginal
 from pymc_lgm.kernels.pseudo_marginal import PseudoMarginal as PseudoMarginal
 from pymc_lgm.kernels.sweep import Element as Element
 from pymc_lgm.kernels.sweep import run as run

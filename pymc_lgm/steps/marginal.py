@@ -73,7 +73,7 @@ class Marginal(LatentGaussianStep):
         "copula": "importance=lgm.Importance(copula=...)",
     }
     plan: Plan
-    element: kernels.ApproximateMarginal
+    element: kernels.Marginal
 
     def __init__(self, vars: Sequence[Any] | None, options: Options, **kwargs: Unpack[StepOptions]):
         self.options = options
@@ -99,7 +99,7 @@ class Marginal(LatentGaussianStep):
         )
         return [self.element]
 
-    def _element(self, **common: Any) -> kernels.ApproximateMarginal:
+    def _element(self, **common: Any) -> kernels.Marginal:
         raise NotImplementedError(f"{type(self).__name__} must say which element it is.")
 
     @property
