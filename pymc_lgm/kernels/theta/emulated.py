@@ -10,7 +10,7 @@ import math
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -244,31 +244,21 @@ class Emulated:
         watched = watch(target, visited) if learning else target
         if learning and not tuning.history.rows:
             tuning = self._surveyed(rng, target, tuning)
-        share = max(self.explored, tuning.share) if learning else tuning.share
-        if tuning.emulator is not None and self.aside and rng.uniform() < self.aside:
-            state, stats = self._jumped(rng, watched, tuning, tune)
-        elif tuning.emulator is not None and rng.uniform() >= share:
-            step_size = tuning.step_size.value(tune)
-            state, info = surrogate_transition(
-                rng,
-                watched,
-                emulator=tuning.emulator,
-                step_size=step_size,
-                n_trajectories=self.n_trajectories,
-                n_jumps=self.n_jumps,
-            )
-            stats = {"theta_acceptance": info.theta_acceptance, "theta_scale": step_size}
-            if tune:
-                learnt = tuning.step_size.update(info.emulated_acceptance)
-                tuning = tuning._replace(step_size=learnt).note(info.theta_acceptance)
-        elif self.explorer is not None and tuning.share == 0.0 and tuning.emulator is not None:
-            state, stats = self._jumped(rng, watched, tuning, tune)
-        elif self.explorer is not None and tuning.share == 0.0:
-            state, explorer, stats = self.explorer.run(rng, watched, tuning.explorer, tune)
-            tuning = tuning._replace(explorer=explorer)
-        else:
-            state, other, stats = self.other.run(rng, watched, tuning.other, tune)
-            tuning = tuning._replace(other=other)
+        match self._choose(rng, tuning, learning):
+            case "emulator":
+                state, tuning, stats = self._emulated(rng, watched, tuning, tune)
+            case "jump":
+                state = jump_of_target(rng, watched)
+                scale = tuning.step_size.value(tune)
+                accepted = float(state is not target.state)
+                stats = {"theta_acceptance": accepted, "theta_scale": scale}
+            case "explorer":
+                assert self.explorer is not None
+                state, explorer, stats = self.explorer.run(rng, watched, tuning.explorer, tune)
+                tuning = tuning._replace(explorer=explorer)
+            case "other":
+                state, other, stats = self.other.run(rng, watched, tuning.other, tune)
+                tuning = tuning._replace(other=other)
         if learning and tuning.share < 1.0:
             tuning = self._judged(tuning.learn(spread(visited), state.theta))
         return state, tuning, {"theta_steps": 0.0} | stats
@@ -286,12 +276,38 @@ class Emulated:
         other = tuning.other._replace(factor=2.38 / math.sqrt(p) * found.root)
         return tuning._replace(other=other, emulator=found.emulator, visits=found.visits)
 
-    def _jumped(
+    def _choose(
+        self, rng: np.random.Generator, tuning: EmulatorTuning, learning: bool
+    ) -> Literal["emulator", "jump", "explorer", "other"]:
+        """Choose who makes this move. After tuning the choice does not depend on the chain."""
+        share = max(self.explored, tuning.share) if learning else tuning.share
+        if tuning.emulator is not None:
+            if self.aside and rng.uniform() < self.aside:
+                return "jump"
+            if rng.uniform() >= share:
+                return "emulator"
+        if self.explorer is None or tuning.share > 0.0:
+            return "other"
+        return "explorer" if tuning.emulator is None else "jump"
+
+    def _emulated(
         self, rng: np.random.Generator, target: Target, tuning: EmulatorTuning, tune: bool
-    ) -> tuple[State, Stats]:
-        state = jump_of_target(rng, target)
-        accepted = float(state is not target.state)
-        return state, {"theta_acceptance": accepted, "theta_scale": tuning.step_size.value(tune)}
+    ) -> tuple[State, EmulatorTuning, Stats]:
+        assert tuning.emulator is not None
+        step_size = tuning.step_size.value(tune)
+        state, info = surrogate_transition(
+            rng,
+            target,
+            emulator=tuning.emulator,
+            step_size=step_size,
+            n_trajectories=self.n_trajectories,
+            n_jumps=self.n_jumps,
+        )
+        stats = {"theta_acceptance": info.theta_acceptance, "theta_scale": step_size}
+        if tune:
+            learnt = tuning.step_size.update(info.emulated_acceptance)
+            tuning = tuning._replace(step_size=learnt).note(info.theta_acceptance)
+        return state, tuning, stats
 
     def _judged(self, tuning: EmulatorTuning) -> EmulatorTuning:
         """Say in how many of the draws the other move shall move theta."""
