@@ -47,12 +47,12 @@ class FromThePrior:
 HELD = '''
 """f held or ν held, by a coin that does not look at the state."""
 
-from pymc_lgm.kernels.hold.sufficient import sufficient
-from pymc_lgm.kernels.hold.whitened import whitened
+from pymc_lgm.targets.sufficient import SufficientTarget
+from pymc_lgm.targets.whitened import WhitenedTarget
 
 
 def either(rng, state):
-    return (sufficient if rng.uniform() < 0.5 else whitened)(rng, state)
+    return (SufficientTarget if rng.uniform() < 0.5 else WhitenedTarget).fix(rng, state)
 '''
 
 

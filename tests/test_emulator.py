@@ -19,6 +19,7 @@ from toys import (
     Chain,
     Counts,
     Labels,
+    MadeTarget,
     gaussian_target,
     invariance,
     invariance_of,
@@ -51,7 +52,6 @@ from pymc_lgm.approximations.site_coordinates import FLAT, OneByOne
 from pymc_lgm.approximations.sites import Margins, Recalled, Sites
 from pymc_lgm.approximations.sites_tuning import SitesTuning
 from pymc_lgm.gaussian import DensePrior
-from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.theta import emulated as module
 from pymc_lgm.kernels.theta import on_emulator
 from pymc_lgm.kernels.theta import prior_jump as prior_jump_module
@@ -260,7 +260,7 @@ def test_a_coin_says_whether_jumps_come_first(rng):
 
     model, first = model_of_theta(log_prior, np.zeros_like, 1), 0
     state = SimpleNamespace(theta=np.zeros(1), model=model)
-    target = Target(state, 0.0, lambda theta: (-math.inf, None))
+    target = MadeTarget(state, 0.0, lambda theta: (-math.inf, None))
     for _ in range(400):
         thetas.clear()
         surrogate_transition(
@@ -293,7 +293,7 @@ def with_ratio(rng, target, emulator, step_size, change):
         return emulator.log_evidence(theta) + state.model.log_prior(theta)
 
     def evaluate(theta):
-        value, there = target(theta)
+        value, there = target.evaluate(theta)
         if there is None:
             return value, there
         ratio = log_density(theta) - log_density(state.theta)
@@ -391,7 +391,7 @@ def test_outside_numbers_it_stays(rng):
     nowhere = wrong_emulator(2)._replace(constant=math.nan)
     model = model_of_theta(lambda t: 0.0, np.zeros_like, 2)
     state = SimpleNamespace(theta=np.zeros(2), model=model)
-    target = Target(state, 0.0, lambda theta: pytest.fail("evaluated"))
+    target = MadeTarget(state, 0.0, lambda theta: pytest.fail("evaluated"))
     moved, info = surrogate_transition(rng, target, emulator=nowhere, step_size=1.0)
     assert moved is state
     assert info.theta_acceptance == 0.0

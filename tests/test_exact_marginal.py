@@ -1,7 +1,5 @@
 """Theta of observations that are multivariate normal: nothing is held, nothing estimated."""
 
-from dataclasses import replace
-
 import numpy as np
 import pymc as pm
 import pytest
@@ -13,11 +11,11 @@ from toys import TOYS, Chain, invariance
 import pymc_lgm as lgm
 
 from pymc_lgm import kernels
-from pymc_lgm.kernels.hold import exact_marginal as held
-from pymc_lgm.kernels.hold.exact_marginal import exact_marginal
 from pymc_lgm.kernels.theta.emulated import is_settled
 from pymc_lgm.linalg import tally
 from pymc_lgm.state import State
+from pymc_lgm.targets.exact_marginal import ExactMarginalTarget
+from pymc_lgm.targets.sufficient import SufficientTarget
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -40,10 +38,10 @@ def regression(y=Y, more=lambda: None):
     return model
 
 
-def target_of(model, theta, differentiable=True):
+def target_of(model, theta):
     ours = lgm.read(model, "y", compile_kwargs=QUICK)
     state = State.of(ours, theta, ours.f_of(theta, {}))
-    return ours, exact_marginal(np.random.default_rng(1), state, differentiable=differentiable)
+    return ours, ExactMarginalTarget.fix(np.random.default_rng(1), state)
 
 
 @pytest.mark.slow
@@ -55,7 +53,7 @@ def test_the_target_is_the_models_density_and_the_slope_its_gradient(rng):
     for theta in rng.standard_normal((2, 3)):
         point = ours.point_of(theta)
         slope = target.slope(theta)
-        assert target(theta)[0] == pytest.approx(float(logp(point)), rel=1e-10)
+        assert target.evaluate(theta)[0] == pytest.approx(float(logp(point)), rel=1e-10)
         assert slope.log_density == pytest.approx(float(logp(point)), rel=1e-10)
         np.testing.assert_allclose(slope.gradient, dlogp(point), rtol=1e-8)
 
@@ -65,9 +63,9 @@ def test_a_state_that_is_moved_to_keeps_its_slope(rng):
     _, target = target_of(regression(), np.zeros(3))
     theta = 0.1 * rng.standard_normal(3)
     slope = target.slope(theta)
-    _, there = target(theta)
+    _, there = target.evaluate(theta)
     before = tally.cubic_ops
-    again = exact_marginal(rng, there, differentiable=True).slope(there.theta)
+    again = ExactMarginalTarget.fix(rng, there).slope(there.theta)
     assert again is slope
     assert tally.cubic_ops == before
 
@@ -114,24 +112,14 @@ def test_it_rests_in_tuning_once_the_emulator_has_nothing_to_learn():
 
 @pytest.mark.mutant
 def test_a_density_without_its_determinant_is_noticed(dies):
-    sufficient, toy = held.sufficient, TOYS["counts"]()
+    toy, right = TOYS["counts"](), SufficientTarget.log_density_at
 
-    def half_determinant(theta):
-        return 0.5 * np.linalg.slogdet(toy.cov(theta))[1]
-
-    def wrong(rng, state):
-        target = sufficient(rng, state)
-
-        def evaluate(theta):
-            log_density, at = target.evaluate(theta)
-            return log_density + half_determinant(theta), at
-
-        density = target.log_density + half_determinant(state.theta)
-        return replace(target, log_density=density, evaluate=evaluate)
+    def without_determinant(at):
+        return right(at) + 0.5 * np.linalg.slogdet(toy.cov(at.theta))[1]
 
     element = kernels.ExactMarginal(kernels.Metropolis(scale=0.5), False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(held, "sufficient", wrong)
+        patch.setattr(SufficientTarget, "log_density_at", staticmethod(without_determinant))
         result = invariance([element], toy, replicates=500, steps=5)
     dies("exact marginal: without its determinant", result.pvalue, below=1e-6)
 

@@ -15,22 +15,21 @@ import pytest
 from models import QUICK, listed
 from mutants import Accepting
 from pytensor import wrap_py
-from toys import TOYS, Counts, until_noticed
+from toys import TOYS, Counts, MadeTarget, until_noticed
 
 import pymc_lgm as lgm
 
 from pymc_lgm.gaussian.dense import information, multiply_jvp, multiply_vjp
-from pymc_lgm.kernels.hold.sufficient import sufficient
-from pymc_lgm.kernels.hold.target import Target
-from pymc_lgm.kernels.hold.whitened import whitened
 from pymc_lgm.kernels.theta.hmc import HMCInfo, hmc
 from pymc_lgm.linalg import CholeskyFactor, factorize, tally
 from pymc_lgm.papers import smmala as smmala_module
 from pymc_lgm.papers.smmala import smmala
 from pymc_lgm.state import State
+from pymc_lgm.targets.sufficient import SufficientTarget
+from pymc_lgm.targets.whitened import WhitenedTarget
 from pymc_lgm.testing import JointTest
 
-PARAMETERIZATIONS = {"sufficient": sufficient, "whitened": whitened}
+PARAMETERIZATIONS = {"sufficient": SufficientTarget.fix, "whitened": WhitenedTarget.fix}
 
 
 # The verbs of a factor
@@ -135,9 +134,9 @@ def test_gradients(name, fix):
     for seed in range(3):
         target = fix(None, state_of(name, seed))
         # At the state where it was fixed, and at one that it has returned.
-        _, moved = target(target.state.theta + 0.2)
+        _, moved = target.evaluate(target.state.theta + 0.2)
         for at in (target.state, moved):
-            expected = differences(lambda theta, target=target: target(theta)[0], at.theta)
+            expected = differences(lambda theta, target=target: target.evaluate(theta)[0], at.theta)
             np.testing.assert_allclose(target.gradient(at), expected, rtol=1e-7, atol=1e-8)
             gradient, _ = target.geometry(at)
             np.testing.assert_allclose(gradient, expected, rtol=1e-7, atol=1e-8)
@@ -165,7 +164,7 @@ def minus_hessian_at_fixed_f(state):
 def test_the_metric_of_held_f_is_the_fisher_information_of_the_prior(name):
     state = state_of(name)
     model = state.model
-    _, G = sufficient(None, state).geometry(state)
+    _, G = SufficientTarget.fix(None, state).geometry(state)
     dm, dK = differences(model.mean, state.theta), differences(model.cov, state.theta)
     K_inverse = np.linalg.inv(model.cov(state.theta))
     expected = minus_hessian_at_fixed_f(state) + dm @ K_inverse @ dm.T
@@ -181,8 +180,8 @@ def test_the_fisher_information_is_the_covariance_of_the_score():
     for score in scores:
         f = state.mean + state.prior.multiply(rng.standard_normal(model.n))
         at = replace(state, f=f)
-        score[:] = sufficient(None, at).gradient(at) - model.log_prior_gradient(at.theta)
-    _, G = sufficient(None, state).geometry(state)
+        score[:] = SufficientTarget.fix(None, at).gradient(at) - model.log_prior_gradient(at.theta)
+    _, G = SufficientTarget.fix(None, state).geometry(state)
     information = G - minus_hessian_at_fixed_f(state)
     products = scores[:, :, None] * scores[:, None, :]
     error = products.std(0) / math.sqrt(len(scores))
@@ -193,9 +192,9 @@ def test_the_fisher_information_is_the_covariance_of_the_score():
 def test_the_metric_of_held_nu_is_that_of_f_pulled_back(name):
     state = state_of(name)
     model = state.model
-    target = whitened(None, state)
+    target = WhitenedTarget.fix(None, state)
     _, G = target.geometry(state)
-    J = differences(lambda theta: target(theta)[1].f, state.theta)
+    J = differences(lambda theta: target.evaluate(theta)[1].f, state.theta)
     _, _, W, _ = model.likelihood_terms(state.f, state.theta)
     expected = minus_hessian_at_fixed_f(state) + (J * np.maximum(W, 0)) @ J.T
     np.testing.assert_allclose(G, expected, rtol=1e-6, atol=1e-6)
@@ -206,10 +205,10 @@ def test_the_metric_of_held_nu_is_that_of_f_pulled_back(name):
     ("name", "fix", "gradient", "geometry"),
     [
         # Two of the four components of theta enter K in these models.
-        ("errors", sufficient, 1, 1 + 2),
-        ("errors", whitened, 2, 1 + 2),
-        ("means_only", sufficient, 0, 0),
-        ("means_only", whitened, 0, 0),
+        ("errors", SufficientTarget.fix, 1, 1 + 2),
+        ("errors", WhitenedTarget.fix, 2, 1 + 2),
+        ("means_only", SufficientTarget.fix, 0, 0),
+        ("means_only", WhitenedTarget.fix, 0, 0),
     ],
 )
 def test_gradients_are_counted(name, fix, gradient, geometry):
@@ -218,7 +217,9 @@ def test_gradients_are_counted(name, fix, gradient, geometry):
     assert spent(lambda: target.geometry(target.state)) == geometry
 
 
-@pytest.mark.parametrize(("fix", "per_gradient"), [(sufficient, 1), (whitened, 2)])
+@pytest.mark.parametrize(
+    ("fix", "per_gradient"), [(SufficientTarget.fix, 1), (WhitenedTarget.fix, 2)]
+)
 def test_a_trajectory_evaluates_each_point_once(fix, per_gradient):
     rng, state = np.random.default_rng(2), state_of("errors")
     counts = []
@@ -253,7 +254,7 @@ def funnel_target(at):
         there = funnel(theta)
         return there.log_density, there
 
-    return Target(
+    return MadeTarget(
         at,
         at.log_density,
         evaluate,
@@ -305,7 +306,7 @@ def without_kinetic_energy(rng, target, *, factor, step_size, max_steps):
     r = rng.standard_normal(state.theta.size)
     for _ in range(int(rng.integers(1, max_steps, endpoint=True))):
         r = r + 0.5 * step_size * factor.T @ target.gradient(at)
-        log_density, at = target(at.theta + step_size * (factor @ r))
+        log_density, at = target.evaluate(at.theta + step_size * (factor @ r))
         r = r + 0.5 * step_size * factor.T @ target.gradient(at)
     acceptance = math.exp(min(0.0, log_density - target.log_density))
     return (at if rng.uniform() < acceptance else state), HMCInfo(acceptance, 1)
@@ -368,7 +369,7 @@ def broken(target, **changes):
     """Derivatives that are NaN everywhere but at the start."""
     p, start = target.state.theta.size, target.state
     nan = np.full(p, np.nan)
-    return replace(
+    return MadeTarget.like(
         target,
         gradient=lambda at: target.gradient(at) if at is start else nan,
         geometry=lambda at: target.geometry(at) if at is start else (nan, np.eye(p)),
@@ -378,7 +379,7 @@ def broken(target, **changes):
 @pytest.mark.parametrize("move", [hmc, smmala])
 def test_derivatives_that_are_not_numbers_reject(move):
     state = state_of("errors")
-    target = broken(whitened(None, state))
+    target = broken(WhitenedTarget.fix(None, state))
     options = {"step_size": 0.1} | ({"factor": np.eye(4)} if move is hmc else {})
     lost = tally.numerical_rejections
     at, info = move(np.random.default_rng(1), target, **options)
@@ -390,7 +391,9 @@ def test_derivatives_that_are_not_numbers_reject(move):
 @pytest.mark.parametrize("move", [hmc, smmala])
 def test_a_theta_without_density_rejects(move):
     state = state_of("errors")
-    target = replace(whitened(None, state), evaluate=lambda theta: (-math.inf, None))
+    target = MadeTarget.like(
+        WhitenedTarget.fix(None, state), evaluate=lambda theta: (-math.inf, None)
+    )
     options = {"step_size": 0.1} | ({"factor": np.eye(4)} if move is hmc else {})
     at, info = move(np.random.default_rng(1), target, **options)
     assert at is state
@@ -401,7 +404,9 @@ def test_a_metric_that_is_not_positive_is_made_so():
     """SMMALA takes the absolute values of its eigenvalues, and none below the floor."""
     state = state_of("labels")
     G = np.diag([4.0, -0.25, 0.0])
-    target = replace(whitened(None, state), geometry=lambda at: (np.array([1.0, 2.0, 0.0]), G))
+    target = MadeTarget.like(
+        WhitenedTarget.fix(None, state), geometry=lambda at: (np.array([1.0, 2.0, 0.0]), G)
+    )
     proposal = smmala_module._proposal(target, state, 0.5)
     covariance = proposal.V @ np.diag(proposal.scale**2) @ proposal.V.T
     np.testing.assert_allclose(np.diag(covariance), 0.25 / np.array([4, 0.25, 1e-6]))
@@ -411,7 +416,7 @@ def test_a_metric_that_is_not_positive_is_made_so():
 def test_the_proposal_density_is_that_of_the_proposal():
     """Differences of log q against a Gaussian that knows G."""
     state, rng = state_of("errors"), np.random.default_rng(3)
-    target = sufficient(None, state)
+    target = SufficientTarget.fix(None, state)
     proposal = smmala_module._proposal(target, state, 0.7)
     gradient, G = target.geometry(state)
     covariance = 0.49 * np.linalg.inv(G)

@@ -29,11 +29,11 @@ import pymc_lgm as lgm
 from pymc_lgm import kernels
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.gaussian import InducingPrior
-from pymc_lgm.kernels.hold.values import is_made_of_values
 from pymc_lgm.linalg import ROWS, gram
 from pymc_lgm.model.forms import inducing as inducing_form
 from pymc_lgm.model.forms import rows
 from pymc_lgm.state import AtTheta, State
+from pymc_lgm.targets.values import is_made_of_values
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 chains = pytensor.config.change_flags(**COMPILED)

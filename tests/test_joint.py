@@ -14,13 +14,12 @@ import pytest
 from models import MODELS, build, listed, reading_once
 from mutants import Accepting
 from samplers import CASES, VARIANTS, elements_of, label
-from toys import TOYS, Chain, invariance, invariance_after, until_noticed
+from toys import TOYS, Chain, MadeTarget, invariance, invariance_after, until_noticed
 
 import pymc_lgm as lgm
 
 from pymc_lgm import kernels
 from pymc_lgm.kernels import latent
-from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.latent import elliptical_slice as slice_module
 from pymc_lgm.kernels.latent import hmc as hmc_module
 from pymc_lgm.kernels.latent.hmc import hmc
@@ -123,7 +122,7 @@ def held(state, follow, density):
         at = state.with_theta(theta, follow)
         return (-math.inf, None) if at is None else (density(at), at)
 
-    return Target(state, density(state), evaluate)
+    return MadeTarget(state, density(state), evaluate)
 
 
 def whitened_density(at):
@@ -207,7 +206,7 @@ def flipped_sign(rng, target, *, factor):
     """Metropolis that prefers the worse point."""
     state = target.state
     xi = rng.standard_normal(state.theta.size)
-    log_density, proposed = target(state.theta + factor @ xi)
+    log_density, proposed = target.evaluate(state.theta + factor @ xi)
     acceptance = math.exp(min(0.0, target.log_density - log_density)) if proposed else 0.0
     if rng.uniform() < acceptance:
         return proposed, MetropolisInfo(acceptance, xi)
@@ -218,7 +217,7 @@ def always(rng, target, *, factor):
     """Metropolis that accepts whatever exists."""
     state = target.state
     xi = rng.standard_normal(state.theta.size)
-    _, proposed = target(state.theta + factor @ xi)
+    _, proposed = target.evaluate(state.theta + factor @ xi)
     return proposed or state, MetropolisInfo(1.0, xi)
 
 
@@ -226,7 +225,7 @@ def drifting(rng, target, *, factor):
     """A proposal that is not symmetric, without its Hastings ratio."""
     state = target.state
     xi = rng.standard_normal(state.theta.size) + 0.5
-    log_density, proposed = target(state.theta + factor @ xi)
+    log_density, proposed = target.evaluate(state.theta + factor @ xi)
     acceptance = math.exp(min(0.0, log_density - target.log_density))
     if proposed is not None and rng.uniform() < acceptance:
         return proposed, MetropolisInfo(acceptance, xi)

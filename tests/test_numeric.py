@@ -9,13 +9,13 @@ from scipy import stats
 
 from pymc_lgm.adaptation import ProposalTuning, StepSizeTuning
 from pymc_lgm.gaussian import DensePrior
-from pymc_lgm.kernels.hold.sufficient import sufficient
-from pymc_lgm.kernels.hold.whitened import whitened
 from pymc_lgm.kernels.latent.elliptical_slice import elliptical_slice
 from pymc_lgm.kernels.latent.hmc import hmc
 from pymc_lgm.kernels.theta.metropolis import metropolis
 from pymc_lgm.linalg import factorize, tally
 from pymc_lgm.state import State, acceptance_probability
+from pymc_lgm.targets.sufficient import SufficientTarget
+from pymc_lgm.targets.whitened import WhitenedTarget
 
 
 class Toy:
@@ -215,19 +215,19 @@ def test_a_density_that_is_no_number_is_counted(state, value, monkeypatch):
     assert tally.numerical_rejections == before + 2
 
 
-@pytest.mark.parametrize("fix", [sufficient, whitened])
+@pytest.mark.parametrize("fix", [SufficientTarget.fix, WhitenedTarget.fix])
 def test_target_at_its_own_theta_is_the_state(state, rng, fix):
     target = fix(rng, state)
-    log_density, same = target(state.theta.copy())
+    log_density, same = target.evaluate(state.theta.copy())
     assert log_density == pytest.approx(target.log_density, rel=1e-12)
     np.testing.assert_allclose(same.f, state.f, rtol=1e-12, atol=1e-15)
 
 
 def test_the_two_targets_hold_what_they_say(state, rng):
     theta = state.theta + np.array([0.2, -0.3])
-    _, held_f = sufficient(rng, state)(theta)
+    _, held_f = SufficientTarget.fix(rng, state).evaluate(theta)
     np.testing.assert_array_equal(held_f.f, state.f)
-    _, held_nu = whitened(rng, state)(theta)
+    _, held_nu = WhitenedTarget.fix(rng, state).evaluate(theta)
     np.testing.assert_allclose(
         held_nu.prior.solve(held_nu.f - held_nu.mean), state.prior.solve(state.f - state.mean)
     )
@@ -236,18 +236,18 @@ def test_the_two_targets_hold_what_they_say(state, rng):
 def test_whitened_target_differs_from_the_joint_by_the_jacobian(state, rng):
     """p(theta, ν | y) dν = p(theta, f | y) df with |df/dν| = |L|."""
     theta = state.theta + np.array([0.2, -0.3])
-    log_density, there = whitened(rng, state)(theta)
+    log_density, there = WhitenedTarget.fix(rng, state).evaluate(theta)
 
     def joint(at):
         return at.log_prior + at.prior.log_density(at.f) + at.log_likelihood
 
     jacobian = 0.5 * (there.prior.factor.log_determinant - state.prior.factor.log_determinant)
-    difference = log_density - whitened(rng, state).log_density
+    difference = log_density - WhitenedTarget.fix(rng, state).log_density
     assert difference == pytest.approx(joint(there) - joint(state) + jacobian)
 
 
 def test_a_rejection_returns_the_same_object(state, rng):
-    target = whitened(rng, state)
+    target = WhitenedTarget.fix(rng, state)
     factor = 1e3 * np.eye(2)  # proposals far outside the prior
     same, info = metropolis(rng, target, factor=factor)
     assert same is state

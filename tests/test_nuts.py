@@ -15,6 +15,7 @@ from toys import (
     TOYS,
     Chain,
     Counts,
+    MadeTarget,
     gaussian_target,
     invariance,
     invariance_of,
@@ -32,14 +33,6 @@ from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites
 from pymc_lgm.approximations.variational import variational
 from pymc_lgm.kernels import leapfrog as leapfrog_module
-from pymc_lgm.kernels.hold.approximate_evidence import (
-    ApproximateEvidence,
-    gradient_of_ep,
-    gradient_of_laplace,
-    gradient_of_variational,
-)
-from pymc_lgm.kernels.hold.approximate_marginal import approximate_marginal
-from pymc_lgm.kernels.hold.target import Slope, Target
 from pymc_lgm.kernels.theta import NUTS, Emulated
 from pymc_lgm.kernels.theta import no_u_turn as no_u_turn_module
 from pymc_lgm.kernels.theta import nuts as module
@@ -50,6 +43,14 @@ from pymc_lgm.kernels.theta.prior_jump import prior_jump
 from pymc_lgm.kernels.theta.watching import KEPT
 from pymc_lgm.linalg import tally
 from pymc_lgm.state import AtTheta, State
+from pymc_lgm.targets.approximate_evidence import (
+    ApproximateEvidence,
+    gradient_of_ep,
+    gradient_of_laplace,
+    gradient_of_variational,
+)
+from pymc_lgm.targets.approximate_marginal import ApproximateMarginalTarget
+from pymc_lgm.targets.target import Slope
 
 
 @pytest.fixture
@@ -265,7 +266,9 @@ def test_it_doubles_until_it_may_no_more(rng):
 
 def test_where_there_is_no_slope_it_stays(rng):
     state = SimpleNamespace(theta=np.zeros(2))
-    target = Target(state, 0.0, lambda theta: pytest.fail("evaluated"), slope=lambda theta: None)
+    target = MadeTarget(
+        state, 0.0, lambda theta: pytest.fail("evaluated"), slope=lambda theta: None
+    )
     before = tally.numerical_rejections
     moved, info = nuts(rng, target, factor=np.eye(2), step_size=0.5)
     assert moved is state
@@ -332,7 +335,9 @@ def test_from_good_sites_it_takes_two_operations():
 def test_there_is_no_slope_outside_the_numbers():
     reader = Counts()
     state = State.of(reader, reader.prior_mean.copy(), np.zeros(reader.n))
-    slope = SLOPES["ep"].seen_from(Target(state, 0.0, lambda theta: pytest.fail("used"))).slope
+    search = WarmSearch(laplace_from_sites, 1e-3)
+    target = ApproximateMarginalTarget.fix(state, search=search, evidence=SLOPES["ep"])
+    slope = target.slope
     assert slope(np.full(reader.p, np.nan)) is None
     assert slope(reader.prior_mean + 1e4) is None
 
@@ -340,14 +345,15 @@ def test_there_is_no_slope_outside_the_numbers():
 def test_a_state_keeps_the_slope_that_led_to_it(rng):
     reader, surrogate = Counts(), SLOPES["laplace"]
     state = State.of(reader, reader.prior_mean.copy(), np.zeros(reader.n))
-    target = approximate_marginal(rng, state, search=WarmSearch(laplace_from_sites, 1e-3))
-    seen = surrogate.seen_from(target)
+    search = WarmSearch(laplace_from_sites, 1e-3)
+    seen = ApproximateMarginalTarget.fix(state, search=search, evidence=surrogate)
     theta = state.theta + 0.1
     slope = seen.slope(theta)
     assert seen.slope(theta) is slope
-    _, there = seen(theta)
+    _, there = seen.evaluate(theta)
     before = tally.cubic_ops
-    assert surrogate.seen_from(Target(there, 0.0, seen.evaluate)).slope(there.theta) is slope
+    again = ApproximateMarginalTarget.fix(there, search=search, evidence=surrogate)
+    assert again.slope(there.theta) is slope
     assert tally.cubic_ops == before
 
 
@@ -532,7 +538,7 @@ def test_an_emulator_learns_what_trajectories_have_seen(rng):
     for theta, log_evidence, of_prior in tuning.visits:
         assert of_prior == -1.0
         assert log_evidence == pytest.approx(1.0 - 0.5 * float(theta @ theta))
-    assert move.run(rng, replace(target, noisy=True), tuning, True)[1].visits == tuning.visits
+    assert move.run(rng, replace(target, is_noisy=True), tuning, True)[1].visits == tuning.visits
 
 
 # The step

@@ -17,7 +17,17 @@ from mutants import mutated
 from pymc.exceptions import SamplingError
 from samplers import elements_of
 from test_quadrature import solve, z_scores
-from toys import TOYS, Chain, Counts, Labels, Pair, invariance, invariance_of, until_noticed
+from toys import (
+    TOYS,
+    Chain,
+    Counts,
+    Labels,
+    MadeTarget,
+    Pair,
+    invariance,
+    invariance_of,
+    until_noticed,
+)
 
 import pymc_lgm as lgm
 
@@ -36,12 +46,12 @@ from pymc_lgm.approximations.weights import pareto_shape
 from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.kernels import latent, sweep
 from pymc_lgm.kernels import pseudo_marginal as element_module
-from pymc_lgm.kernels.hold import pseudo_marginal as module
 from pymc_lgm.kernels.schedule import Phase, Schedule
 from pymc_lgm.kernels.theta import metropolis as metropolis_module
 from pymc_lgm.kernels.theta.emulated import SETTLED, is_settled
 from pymc_lgm.linalg import factorize, tally
 from pymc_lgm.state import LikelihoodAt, State
+from pymc_lgm.targets import pseudo_marginal as module
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -279,15 +289,17 @@ def test_a_poor_approximation_is_still_exact(options):
 def test_recomputing_the_estimate_from_fresh_draws_is_noticed(monkeypatch, dies):
     """The mutant keeps f, but weighs the current theta by N draws that do not contain it."""
 
-    def fresh_weights(rng, state, **options):
-        target = module.pseudo_marginal(rng, state, **options)
-        at, scheme = target.state.at, options["scheme"]
-        proposal = module.proposal_at(at, options["search"], options["defensive"])
-        fresh = Coordinates.fresh(rng, proposal, scheme)
-        sample = importance_sample(proposal, at.log_likelihoods, fresh, scheme)
-        return replace(target, log_density=sample.log_evidence + at.log_prior)
+    class FreshWeights(module.PseudoMarginalTarget):
+        @classmethod
+        def fix(cls, rng, state, **options):
+            target = super().fix(rng, state, **options)
+            at, scheme = target.state.at, options["scheme"]
+            proposal = module.proposal_at(at, options["search"], options["defensive"])
+            fresh = Coordinates.fresh(rng, proposal, scheme)
+            sample = importance_sample(proposal, at.log_likelihoods, fresh, scheme)
+            return replace(target, log_density=sample.log_evidence + at.log_prior)
 
-    monkeypatch.setattr(element_module, "pseudo_marginal", fresh_weights)
+    monkeypatch.setattr(element_module, "PseudoMarginalTarget", FreshWeights)
     pvalue = noticed_by(poor_element(too_large=16.0))
     dies("pseudo-marginal: fresh draws in place of a refresh", pvalue, below=1e-6)
 
@@ -296,25 +308,26 @@ def test_recomputing_the_estimate_from_fresh_draws_is_noticed(monkeypatch, dies)
 @pytest.mark.mutant
 def test_dropping_the_refresh_is_noticed(monkeypatch, dies):
     """The estimate of the last acceptance is kept, and another kernel has moved f since."""
-    real, kept = module.pseudo_marginal, {}
+    kept = {}
 
-    def without_refresh(rng, state, **options):
-        target = real(rng, state, **options)
-        at = state.theta.tobytes()
-        stale = kept.get(at, target.log_density)
-        kept.clear()
-        kept[at] = stale
+    class WithoutRefresh(module.PseudoMarginalTarget):
+        @classmethod
+        def fix(cls, rng, state, **options):
+            target = super().fix(rng, state, **options)
+            at = state.theta.tobytes()
+            stale = kept.get(at, target.log_density)
+            kept.clear()
+            kept[at] = stale
+            return replace(target, log_density=stale)
 
-        def evaluate(theta):
-            log_density, there = target.evaluate(theta)
+        def evaluate(self, theta):
+            log_density, there = super().evaluate(theta)
             kept[theta.tobytes()] = log_density
             return log_density, there
 
-        return replace(target, log_density=stale, evaluate=evaluate)
-
     right = (latent.EllipticalSlice(repeats=2), single())
     assert pvalue_of(*right, n=1) > 1e-4
-    monkeypatch.setattr(element_module, "pseudo_marginal", without_refresh)
+    monkeypatch.setattr(element_module, "PseudoMarginalTarget", WithoutRefresh)
     dies(
         "pseudo-marginal: the refresh is dropped",
         pvalue_of(*right, replicates=2500, n=1),
@@ -364,7 +377,7 @@ def test_draws_of_another_sampler_are_not_kept():
     chain.step()
     for of, stays in ((one, True), (poor_element(2.0, independent=True, n_importance=4), False)):
         search = of.search.along(None)
-        target = module.pseudo_marginal(
+        target = module.PseudoMarginalTarget.fix(
             np.random.default_rng(6), chain.state, search=search, scheme=Scheme(4), keep=True
         )
         assert (target.state.kept is chain.state.kept) == stays
@@ -383,9 +396,13 @@ def test_a_copy_of_a_line_is_the_same_line(rng):
 @pytest.mark.mutant
 def test_draws_kept_from_another_theta_are_noticed(monkeypatch, dies):
     """A state that has moved keeps the draws that its proposal was compared with."""
-    right, wrong = "Kept(made_by, perturbed, draws)", "kept"
-    kernel = mutated(module, right, wrong).pseudo_marginal
-    monkeypatch.setattr(element_module, "pseudo_marginal", kernel)
+
+    class Keeping(module.PseudoMarginalTarget):
+        def second_stage(self, first):
+            log_density, there = super().second_stage(first)
+            return log_density, there and replace(there, kept=self.state.kept)
+
+    monkeypatch.setattr(element_module, "PseudoMarginalTarget", Keeping)
     error, _ = error_of_kept(poor_element(1.0, independent=True, n_importance=4))
     dies("pseudo-marginal: draws kept from another theta", error, above=0.1)
 
@@ -408,12 +425,14 @@ def test_draws_kept_where_another_kernel_moves_theta_are_noticed(monkeypatch, di
 def test_moving_f_after_the_refresh_is_noticed(monkeypatch, dies):
     """A wrong order: the estimate knows f as it was, and a rejection keeps f as it is."""
 
-    def moved_in_between(rng, state, **options):
-        target = module.pseudo_marginal(rng, state, **options)
-        element = latent.EllipticalSlice(repeats=3)
-        return replace(target, state=element.run(rng, target.state, None, False)[0])
+    class MovedInBetween(module.PseudoMarginalTarget):
+        @classmethod
+        def fix(cls, rng, state, **options):
+            target = super().fix(rng, state, **options)
+            element = latent.EllipticalSlice(repeats=3)
+            return replace(target, state=element.run(rng, target.state, None, False)[0])
 
-    monkeypatch.setattr(element_module, "pseudo_marginal", moved_in_between)
+    monkeypatch.setattr(element_module, "PseudoMarginalTarget", MovedInBetween)
     pvalue = noticed_by(single(), n=1)
     dies("pseudo-marginal: f moves between its refresh and theta", pvalue, below=1e-6)
 
@@ -434,19 +453,11 @@ def test_delayed_acceptance_without_its_second_stage_is_noticed(monkeypatch, die
     real = metropolis_module.delayed_metropolis
 
     def first_stage_only(rng, target, *, factor):
-        def screen(theta):
-            screened = target.screen(theta)
-            if screened is None:
-                return None
+        def second_stage(first):
+            return first.log_density, target.second_stage(first)[1]
 
-            def complete():
-                _, there = screened.complete()
-                return screened.log_density, there
-
-            return replace(screened, complete=complete)
-
-        first = replace(target, screen=screen, log_density=target.screened_log_density)
-        return real(rng, first, factor=factor)
+        changes = {"second_stage": second_stage, "log_density": target.first_log_density}
+        return real(rng, MadeTarget.like(target, **changes), factor=factor)
 
     monkeypatch.setattr(metropolis_module, "delayed_metropolis", first_stage_only)
     pvalue = noticed_by(poor_element(n_importance=4, move="delayed-metropolis"), steps=5)

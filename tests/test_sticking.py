@@ -10,7 +10,7 @@ import pymc as pm
 import pytest
 
 from models import QUICK
-from toys import Counts
+from toys import Counts, MadeTarget
 
 import pymc_lgm as lgm
 import pymc_lgm.approximations.recall as recall_module
@@ -23,7 +23,6 @@ from pymc_lgm.approximations.site_coordinates import OneByOne
 from pymc_lgm.approximations.sites import Margins, Recalled, Sites
 from pymc_lgm.approximations.sites_tuning import SitesTuning
 from pymc_lgm.gaussian import DensePrior
-from pymc_lgm.kernels.hold.target import Screened, Slope, Target
 from pymc_lgm.kernels.latent import AdaptiveHMC
 from pymc_lgm.kernels.theta import Emulated, Metropolis
 from pymc_lgm.kernels.theta.climb import WORTH, climb
@@ -32,6 +31,7 @@ from pymc_lgm.kernels.theta.survey import survey
 from pymc_lgm.linalg import tally
 from pymc_lgm.model import refutations
 from pymc_lgm.state import AtTheta, LikelihoodAt, State
+from pymc_lgm.targets.target import FirstStage, Slope
 
 RATS = """
 151 199 246 283 320  145 199 249 293 354  147 214 263 312 328  155 200 237 272 297
@@ -163,7 +163,7 @@ class Banana:
             return value(theta), self.State(theta)
 
         start = self.State(np.array(theta))
-        return Target(start, value(start.theta), evaluate, slope=slope_at if slope else None)
+        return MadeTarget(start, value(start.theta), evaluate, slope=slope_at if slope else None)
 
 
 @pytest.mark.parametrize("slope", [True, False])
@@ -171,7 +171,7 @@ def test_a_climb_comes_to_where_the_mass_is(slope):
     """From 6e5 nats below, along a bent valley."""
     target = Banana().target([-30.0, 9.0], slope)
     state = climb(target, 60)
-    assert target(state.theta)[0] > -WORTH
+    assert target.evaluate(state.theta)[0] > -WORTH
 
 
 def test_a_start_that_is_good_enough_stays():
@@ -242,11 +242,19 @@ class Ridges:
         return -0.5 * float(theta @ self.precision @ theta)
 
     def target(self):
-        def screen(theta):
-            there = SimpleNamespace(theta=theta)
-            return Screened(self.value(theta), lambda: (self.value(theta), there))
+        def first_stage(theta):
+            return FirstStage(self.value(theta), SimpleNamespace(theta=theta), None)
 
-        return Target(self, self.value(self.theta), lambda theta: screen(theta).complete(), screen)
+        def second_stage(first):
+            return first.log_density, first.at
+
+        return MadeTarget(
+            self,
+            self.value(self.theta),
+            lambda theta: second_stage(first_stage(theta)),
+            first_stage=first_stage,
+            second_stage=second_stage,
+        )
 
 
 def test_a_survey_finds_the_covariance():

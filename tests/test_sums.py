@@ -48,12 +48,12 @@ from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.gaussian.sparse import Pattern
 from pymc_lgm.gaussian.spde import OfMesh
 from pymc_lgm.gaussian.structure import OfStructure, Structure
-from pymc_lgm.kernels.hold.sufficient import sufficient
 from pymc_lgm.model import latents as latents_of_models
 from pymc_lgm.model import series as series_of_models
 from pymc_lgm.model.forms import sum as sum_form
 from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.state import AtTheta, State
+from pymc_lgm.targets.sufficient import SufficientTarget
 from pymc_lgm.testing import joint_test
 
 W_OF_MAP = csc_array(
@@ -778,7 +778,7 @@ def error_of_held_latents():
     point = {k: v + 0.3 * rng.standard_normal(np.shape(v)) for k, v in start.items()}
     theta = read.theta_of(point)
     state = State.of(read, theta, read.f_of(theta, point))
-    target = sufficient(rng, state)
+    target = SufficientTarget.fix(rng, state)
     errors = []
     for moved in theta + 0.3 * rng.standard_normal((4, theta.size)):
         value, there = target.evaluate(moved)

@@ -18,7 +18,7 @@ import pytest
 from models import build
 from mutants import mutated
 from scipy import stats
-from toys import TOYS, invariance, until_noticed
+from toys import TOYS, MadeTarget, invariance, until_noticed
 
 import pymc_lgm as lgm
 
@@ -29,26 +29,25 @@ from pymc_lgm.approximations.site_posteriors import NOISES, site_approximation, 
 from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.gaussian import dense as dense_posterior
 from pymc_lgm.gaussian.dense import DensePosterior
-from pymc_lgm.kernels.hold.posterior_whitened import posterior_whitened
-from pymc_lgm.kernels.hold.surrogate import surrogate
-from pymc_lgm.kernels.hold.target import Target
-from pymc_lgm.kernels.hold.whitened import whitened
 from pymc_lgm.kernels.theta import slice as slice_module
 from pymc_lgm.kernels.theta.metropolis import metropolis
 from pymc_lgm.kernels.theta.slice import slice_componentwise
 from pymc_lgm.linalg import factorize, tally
 from pymc_lgm.state import LikelihoodAt, State
+from pymc_lgm.targets.posterior_whitened import PosteriorWhitenedTarget
+from pymc_lgm.targets.surrogate import SurrogateTarget
+from pymc_lgm.targets.whitened import WhitenedTarget
 from pymc_lgm.testing import JointTest
 
 # Each function has the name of its module.
-surrogate_module = sys.modules[surrogate.__module__]
-posterior_module = sys.modules[posterior_whitened.__module__]
+surrogate_module = sys.modules[SurrogateTarget.__module__]
+posterior_module = sys.modules[PosteriorWhitenedTarget.__module__]
 
 FIXES = {
-    "surr-site": partial(surrogate, noise="site"),
-    "surr-taylor": partial(surrogate, noise="taylor"),
-    "post-site": partial(posterior_whitened, search=site_approximation),
-    "post-taylor": partial(posterior_whitened, search=taylor_approximation),
+    "surr-site": partial(SurrogateTarget.fix, noise="site"),
+    "surr-taylor": partial(SurrogateTarget.fix, noise="taylor"),
+    "post-site": partial(PosteriorWhitenedTarget.fix, search=site_approximation),
+    "post-taylor": partial(PosteriorWhitenedTarget.fix, search=taylor_approximation),
 }
 
 
@@ -85,7 +84,7 @@ def steep(likelihood, prior):
     return replace(q, posterior=prior.condition(4.0 / prior.variances**2))
 
 
-def surrogate_by(rng, state, search, fix=surrogate):
+def surrogate_by(rng, state, search, fix=SurrogateTarget.fix):
     """Surrogate data with the noise of any approximation."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(NOISES, "another", search)
@@ -113,7 +112,7 @@ def errors_of(fix, state, theta, noise=None):
     def carry(x, start, end):
         f, xi = np.split(x, 2)
         target = fix(SimpleNamespace(standard_normal=lambda size: xi), State.of(model, start, f))
-        log_density, there = target(end)
+        log_density, there = target.evaluate(end)
         if noise is not None:
             xi = h(f, xi, start) - h(there.f, 0.0, end)
         return log_density - target.log_density, np.concatenate([there.f, xi])
@@ -151,7 +150,7 @@ def test_surrogate_data_preserve_the_joint_density(noise, name):
     "search", [site_approximation, taylor_approximation, partial(laplace, tolerance=1e-6)]
 )
 def test_posterior_whitening_preserves_the_joint_density(search, name):
-    assert worst_error(partial(posterior_whitened, search=search), state_of(name)) < 1e-9
+    assert worst_error(partial(PosteriorWhitenedTarget.fix, search=search), state_of(name)) < 1e-9
 
 
 @pytest.mark.parametrize("name", TOYS)
@@ -159,7 +158,7 @@ def test_posterior_whitening_preserves_the_joint_density(search, name):
 def test_a_target_at_its_own_theta_gives_f_back(fix, name, rng):
     state = state_of(name)
     target = FIXES[fix](rng, state)
-    log_density, there = target(state.theta)
+    log_density, there = target.evaluate(state.theta)
     assert log_density == pytest.approx(target.log_density, abs=1e-8)
     np.testing.assert_allclose(there.f, state.f, atol=1e-9)
     assert target.state.f is state.f
@@ -169,7 +168,7 @@ def test_a_target_at_its_own_theta_gives_f_back(fix, name, rng):
 def test_a_target_is_a_deterministic_function(fix, rng):
     state = state_of("counts")
     target = FIXES[fix](rng, state)
-    (first, one), (second, two) = (target(state.theta + 0.3) for _ in range(2))
+    (first, one), (second, two) = (target.evaluate(state.theta + 0.3) for _ in range(2))
     assert first == second
     np.testing.assert_array_equal(one.f, two.f)
     assert not np.allclose(one.f, state.f)
@@ -180,11 +179,11 @@ def test_operations_are_as_promised(fix, rng):
     state = state_of("labels")
     assert spent(lambda: FIXES[fix](rng, state)) == 1  # a state that another kernel has made
     target = FIXES[fix](rng, state)
-    assert spent(lambda: target(state.theta + 0.1)) == 2
-    _, there = target(state.theta + 0.1)
+    assert spent(lambda: target.evaluate(state.theta + 0.1)) == 2
+    _, there = target.evaluate(state.theta + 0.1)
     assert spent(lambda: FIXES[fix](rng, there)) == 0
     only_the_mean = np.where(state.model.enters_cov, state.theta, state.theta + 0.1)
-    assert spent(lambda: target(only_the_mean)) == 1
+    assert spent(lambda: target.evaluate(only_the_mean)) == 1
 
 
 def spent(work):
@@ -203,7 +202,7 @@ def test_without_an_approximation_theta_stays(rng):
     state, lost = state_of("labels"), tally.numerical_rejections
     target = surrogate_by(rng, state, lambda likelihood, prior: None)
     assert tally.numerical_rejections == lost + 1
-    assert target(state.theta) == (-math.inf, None)
+    assert target.evaluate(state.theta) == (-math.inf, None)
     assert slice_componentwise(rng, target, widths=np.ones(state.theta.size))[0] is state
 
 
@@ -216,8 +215,8 @@ def test_surrogate_data_are_whitened_variables_where_the_data_say_nothing(rng):
         posterior = prior.condition(W)
         return replace(q, dual=W, center=prior.mean, posterior=posterior, log_evidence=0.0)
 
-    targets = [surrogate_by(rng, state, silent), whitened(rng, state)]
-    (ours, here), (theirs, there) = (target(state.theta + 0.2) for target in targets)
+    targets = [surrogate_by(rng, state, silent), WhitenedTarget.fix(rng, state)]
+    (ours, here), (theirs, there) = (target.evaluate(state.theta + 0.2) for target in targets)
     np.testing.assert_allclose(here.f, there.f)
     changes = [ours - targets[0].log_density, theirs - targets[1].log_density]
     assert changes[0] == pytest.approx(changes[1])
@@ -235,7 +234,7 @@ def test_the_surrogate_density_is_that_of_the_paper():
     target = surrogate_by(np.random.default_rng(4), state, still)
     g = state.f + np.random.default_rng(4).standard_normal(3) / np.sqrt(W)
     theta = state.theta + 0.2
-    log_density, there = target(theta)
+    log_density, there = target.evaluate(theta)
 
     def at(theta):
         K, m = state.model.cov(theta), state.model.mean(theta)
@@ -267,8 +266,8 @@ def test_the_surrogate_density_is_that_of_the_paper():
 def test_posterior_whitening_is_equation_14(name, rng):
     state = state_of(name)
     for search in (site_approximation, partial(laplace, tolerance=1e-6)):
-        target = posterior_whitened(rng, state, search=search)
-        log_density, there = target(state.theta + 0.2)
+        target = PosteriorWhitenedTarget.fix(rng, state, search=search)
+        log_density, there = target.evaluate(state.theta + 0.2)
 
         def joint(state, search=search):
             K, W = state.model.cov(state.theta), state.at.approximation(search).precision
@@ -371,7 +370,7 @@ def density_target(log_density, x):
         return float(log_density(theta)), SimpleNamespace(theta=theta)
 
     state = SimpleNamespace(theta=np.asarray(x, dtype=float))
-    return Target(state, evaluate(state.theta)[0], evaluate)
+    return MadeTarget(state, evaluate(state.theta)[0], evaluate)
 
 
 def correlated(theta):
@@ -533,7 +532,7 @@ def test_a_wrong_slice_is_noticed(mutant, dies):
     dies(f"slice sampling {mutant}", pvalue, below=1e-6)
 
 
-KEPT_ROOT = ("q.posterior.multiply", "state.prior.condition(q.precision).multiply")
+KEPT_ROOT = ("q.posterior.multiply", "self.state.prior.condition(q.precision).multiply")
 SURROGATE_MUTANTS = {
     # Of the state, and of the state there: both end in an e.
     "forgets p(theta)": ("e.log_prior", "e.log_prior * 0.0"),
@@ -552,8 +551,8 @@ SURROGATE_MUTANTS = {
         "q.prior.covariance_times(np.sqrt(q.precision) * x)",
     ),
     "keeps E[f | g]": (
-        "        mu, log_surrogate = _seen_from(q, h)",
-        "        mu, log_surrogate = _seen_from(state.at.approximation(search), h)",
+        "        mu, log_surrogate = _seen_from(q, self.h)",
+        "        mu, log_surrogate = _seen_from(self.state.at.approximation(self.search), self.h)",
     ),
     "keeps the root": KEPT_ROOT,
     "whitens by the prior at theta'": ("q.posterior.multiply", "q.prior.multiply"),
@@ -564,7 +563,9 @@ SURROGATE_MUTANTS = {
 @pytest.mark.mutant
 @pytest.mark.parametrize("mutant", SURROGATE_MUTANTS)
 def test_wrong_surrogate_data_are_noticed(mutant, dies):
-    wrong = mutated(surrogate_module, *SURROGATE_MUTANTS[mutant], everywhere=True).surrogate
+    wrong = mutated(
+        surrogate_module, *SURROGATE_MUTANTS[mutant], everywhere=True
+    ).SurrogateTarget.fix
     error = worst_error(wrong, state_of("counts"), site_approximation)
     dies(f"surrogate data: {mutant}", error, above=0.01)
 
@@ -588,7 +589,7 @@ POSTERIOR_MUTANTS = {
 def test_wrong_posterior_whitening_is_noticed(mutant, dies):
     wrong = mutated(
         posterior_module, *POSTERIOR_MUTANTS[mutant], everywhere=True
-    ).posterior_whitened
+    ).PosteriorWhitenedTarget.fix
     fix = partial(wrong, search=site_approximation)
     dies(f"posterior whitening: {mutant}", worst_error(fix, state_of("counts")), above=0.01)
 
@@ -597,7 +598,7 @@ def test_wrong_posterior_whitening_is_noticed(mutant, dies):
 def test_a_wrong_root_is_noticed(monkeypatch, dies):
     wrong = mutated(dense_posterior, "[:] += 1.0", "[:] += 0.0").DensePosterior
     monkeypatch.setattr(DensePosterior, "_shifted", wrong._shifted)
-    fix = partial(posterior_whitened, search=site_approximation)
+    fix = partial(PosteriorWhitenedTarget.fix, search=site_approximation)
     dies("posterior whitening: has no root", worst_error(fix, state_of("counts")), above=0.01)
 
 
@@ -635,7 +636,7 @@ def center_at_f(rng, state):
         q, moved = site_approximation(likelihood, prior), 0.5 * (state.f - state.mean)
         return replace(q, center=prior.mean + moved, dual=state.prior.inverse_times(moved))
 
-    return posterior_whitened(rng, state, search=at_f)
+    return PosteriorWhitenedTarget.fix(rng, state, search=at_f)
 
 
 @pytest.mark.mutant
@@ -654,19 +655,19 @@ def joint_pvalue(fix, replicates=300):
 
 def without_surrogate_density(rng, state):
     wrong = mutated(surrogate_module, *SURROGATE_MUTANTS["forgets p(h | theta)"], everywhere=True)
-    return surrogate_by(rng, state, steep, wrong.surrogate)
+    return surrogate_by(rng, state, steep, wrong.SurrogateTarget.fix)
 
 
 def without_jacobian(rng, state):
     wrong = mutated(posterior_module, *POSTERIOR_MUTANTS["forgets log|A|"], everywhere=True)
-    return wrong.posterior_whitened(rng, state, search=site_approximation)
+    return wrong.PosteriorWhitenedTarget.fix(rng, state, search=site_approximation)
 
 
 @pytest.mark.parametrize(
     "fix",
     [
         partial(surrogate_by, search=steep),
-        partial(posterior_whitened, search=site_approximation),
+        partial(PosteriorWhitenedTarget.fix, search=site_approximation),
     ],
     ids=["surrogate", "posterior"],
 )

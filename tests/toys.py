@@ -34,8 +34,8 @@ from pymc_lgm.gaussian import (
 from pymc_lgm.gaussian.banded import OfWhitener
 from pymc_lgm.gaussian.families import Intrinsic
 from pymc_lgm.gaussian.families import Series as SeriesFamily
-from pymc_lgm.kernels.hold.target import Slope, Target
 from pymc_lgm.state import State
+from pymc_lgm.targets.target import Slope, Target
 from pymc_lgm.testing import JointTest, joint_values
 
 X = np.array([0.0, 0.5, 1.4])
@@ -569,6 +569,40 @@ def until_noticed(pvalue: Callable[[int], float], *sizes: int) -> float:
     return noticed
 
 
+@dataclass(frozen=True, eq=False)
+class MadeTarget(Target):
+    """A target made of functions: it can do what it is given."""
+
+    evaluate: Any = None
+    gradient: Any = None
+    geometry: Any = None
+    slope: Any = None
+    first_stage: Any = None
+    second_stage: Any = None
+    first_log_density: float = math.nan
+    is_noisy: bool = False
+
+    @classmethod
+    def like(cls, target: Target, **changes: Any) -> MadeTarget:
+        """A target with some of its functions replaced."""
+        names = ["state", "log_density", "evaluate", "is_noisy"]
+        names += ["gradient", "geometry"] * target.is_differentiable + ["slope"] * target.has_slope
+        names += ["first_stage", "second_stage", "first_log_density"] * target.has_stages
+        return cls(**{name: getattr(target, name) for name in names} | changes)
+
+    @property
+    def is_differentiable(self) -> bool:
+        return self.gradient is not None
+
+    @property
+    def has_slope(self) -> bool:
+        return self.slope is not None
+
+    @property
+    def has_stages(self) -> bool:
+        return self.first_stage is not None
+
+
 def gaussian_target(theta: Any, sd: Any, noisy: bool = False) -> Target:
     """A Gaussian with standard deviations sd, and its slope."""
 
@@ -580,7 +614,7 @@ def gaussian_target(theta: Any, sd: Any, noisy: bool = False) -> Target:
         return slope(theta).log_density, there
 
     state: Any = SimpleNamespace(theta=theta, model=PRIOR)
-    return Target(state, slope(theta).log_density, evaluate, slope=slope, noisy=noisy)
+    return MadeTarget(state, slope(theta).log_density, evaluate, slope=slope, is_noisy=noisy)
 
 
 def log_prior(theta: Any) -> float:

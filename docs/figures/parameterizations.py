@@ -18,8 +18,8 @@ import pymc_lgm as lgm
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.importance import Scheme
 from pymc_lgm.kernels import PARAMETERIZATIONS
-from pymc_lgm.kernels.hold.pseudo_marginal import pseudo_marginal
 from pymc_lgm.state import State
+from pymc_lgm.targets.pseudo_marginal import PseudoMarginalTarget
 
 HELD = {
     "sufficient": "f held (sufficient, SA)",
@@ -48,7 +48,7 @@ def posterior(state, grid, rng):
     scheme = Scheme(n_importance=500)
     # With correlation 1 every theta has the same random numbers: a smooth curve.
     options = {"search": ep, "scheme": scheme, "correlation": 1.0}
-    return density(pseudo_marginal(rng, state, **options), grid)
+    return density(PseudoMarginalTarget.fix(rng, state, **options), grid)
 
 
 def density(target, grid):

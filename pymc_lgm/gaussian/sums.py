@@ -319,7 +319,7 @@ class SumPrior(WithoutSlopes):
         nu = self.solve(z)
         return -0.5 * (float(nu @ nu) + self.log_determinant + self.rank * LOG_2PI)
 
-    # The latent variables as fixed values while theta moves: see `pymc_lgm.kernels.hold.values`
+    # The latent variables as fixed values while theta moves: see `pymc_lgm.targets.values`
 
     has_values = True
 

@@ -15,8 +15,6 @@ from pymc_lgm.kernels.amplitude import amplitude_moves as amplitude_moves
 from pymc_lgm.kernels.approximate_marginal import ApproximateMarginal as ApproximateMarginal
 from pymc_lgm.kernels.exact_marginal import ExactMarginal as ExactMarginal
 from pymc_lgm.kernels.held import Theta as Theta
-from pymc_lgm.kernels.hold import DIFFERENTIABLE as DIFFERENTIABLE
-from pymc_lgm.kernels.hold import PARAMETERIZATIONS as PARAMETERIZATIONS
 from pymc_lgm.kernels.interweaving import Interweaving as Interweaving
 from pymc_lgm.kernels.latent import HMC as HMC
 from pymc_lgm.kernels.latent import LATENT_MOVES as LATENT_MOVES
@@ -34,3 +32,5 @@ from pymc_lgm.kernels.theta import Metropolis as Metropolis
 from pymc_lgm.kernels.theta import Move as Move
 from pymc_lgm.kernels.theta import Slice as Slice
 from pymc_lgm.kernels.theta import ThetaHMC as ThetaHMC
+from pymc_lgm.targets import DIFFERENTIABLE as DIFFERENTIABLE
+from pymc_lgm.targets import PARAMETERIZATIONS as PARAMETERIZATIONS

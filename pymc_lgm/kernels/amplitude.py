@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_lgm.adaptation import WidthTuning
-from pymc_lgm.kernels.hold import PARAMETERIZATIONS
 from pymc_lgm.kernels.sweep import Element, Stats
 from pymc_lgm.kernels.theta.slice import slice_componentwise
 from pymc_lgm.latent_gaussian import LatentGaussian
 from pymc_lgm.linalg import Array, tally
 from pymc_lgm.state import State
+from pymc_lgm.targets import PARAMETERIZATIONS
 
 __all__ = ["Amplitude", "ConjugateScale", "amplitude_moves"]
 

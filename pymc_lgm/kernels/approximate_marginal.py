@@ -19,7 +19,7 @@ class ApproximateMarginal(Marginal):
 
     @property
     def stats(self) -> tuple[str, ...]:
-        """Those of all marginal elements, and the approximate evidence, which makes weights."""
+        """The statistics of `Marginal`, and the approximate evidence, from which weights follow."""
         return (*super().stats, "approximate_log_evidence")
 
     def _sample(

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from pymc_lgm.kernels.hold.exact_marginal import exact_marginal
 from pymc_lgm.kernels.sweep import Stats, averaged
 from pymc_lgm.kernels.theta import Move
 from pymc_lgm.kernels.theta.emulated import is_settled, rounds_of
 from pymc_lgm.state import State
+from pymc_lgm.targets.exact_marginal import ExactMarginalTarget
+from pymc_lgm.targets.sufficient import SufficientTarget
 
 __all__ = ["ExactMarginal"]
 
@@ -45,9 +46,10 @@ class ExactMarginal:
         """Move theta, while the move is tuned once."""
         if tune and self.rests and is_settled(tuning):
             return state, tuning, dict.fromkeys(self.stats, math.nan)
+        kind = ExactMarginalTarget if self.differentiable else SufficientTarget
         reports = []
         for _ in range(1 if tune else rounds_of(tuning)):
-            target = exact_marginal(rng, state, differentiable=self.differentiable)
+            target = kind.fix(rng, state)
             state, tuning, stats = self.move.run(rng, target, tuning, tune)
             reports.append(stats)
         return state, tuning, averaged(reports)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from pymc_lgm.kernels.hold import DIFFERENTIABLE, PARAMETERIZATIONS
 from pymc_lgm.kernels.sweep import Stats
 from pymc_lgm.kernels.theta import THETA_MOVES, Move
 from pymc_lgm.state import State
+from pymc_lgm.targets import DIFFERENTIABLE, PARAMETERIZATIONS
 
 __all__ = ["Theta"]
 

@@ -1,4 +1,4 @@
-"""What the elements share that move theta with f integrated out: phases, and the exploration.
+"""The base of the elements that move theta with f integrated out: phases, and the exploration.
 
 While a chain explores, theta moves on the approximate evidence. The exploration tunes the move on
 theta, fits the sites of q as functions of theta, and chooses the number of importance draws unless
@@ -23,12 +23,7 @@ from pymc_lgm.approximations.importance import Proposal, Scheme
 from pymc_lgm.approximations.recall import LineSearch, WarmSearch
 from pymc_lgm.approximations.site_coordinates import site_coordinates
 from pymc_lgm.approximations.sites import Margins
-from pymc_lgm.approximations.sites_line import SitesLine
 from pymc_lgm.approximations.sites_tuning import SitesTuning
-from pymc_lgm.kernels.hold.approximate_evidence import ApproximateEvidence
-from pymc_lgm.kernels.hold.approximate_marginal import approximate_marginal
-from pymc_lgm.kernels.hold.pseudo_marginal import draw_latent, estimated, noise_of_ratio
-from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.latent import CurvatureHMC
 from pymc_lgm.kernels.schedule import Phase, Schedule
 from pymc_lgm.kernels.sweep import Stats
@@ -36,6 +31,10 @@ from pymc_lgm.kernels.theta import Move
 from pymc_lgm.kernels.theta.climb import climb
 from pymc_lgm.kernels.theta.emulated import is_settled
 from pymc_lgm.state import State
+from pymc_lgm.targets.approximate_evidence import ApproximateEvidence
+from pymc_lgm.targets.approximate_marginal import ApproximateMarginalTarget
+from pymc_lgm.targets.pseudo_marginal import draw_latent, estimated, noise_of_ratio
+from pymc_lgm.targets.target import Nowhere, Target
 
 __all__ = ["Marginal", "MarginalTuning"]
 
@@ -49,13 +48,13 @@ then if no other step needs it: each costs as much as the rest of a draw."""
 
 
 class MarginalTuning(NamedTuple):
-    """What a chain has learnt: one field for each part that learns.
+    """Tuning of a chain: one field for each part that is tuned.
 
     Attributes
     ----------
     schedule : Schedule
     move, latent, interweaving
-        What the moves on theta and f, and the walk, have learnt; ``None`` if there is none.
+        Tuning of the moves on theta and on f, and of the walk; ``None`` if there is none.
     sites : SitesTuning
         The linear model of the sites of q, and the sums for the next one.
     noise : NoiseTuning
@@ -179,21 +178,19 @@ class Marginal:
         # Exploration does not need f, but other steps and the move of f do.
         draws_f = not self.rests or explored % LOOKS == 0
         if explored == 0:
-            state = self._climb(rng, state, tuning, search)
+            state = self._climb(state, tuning, search)
         state, tuning, stats = self._approximately(rng, state, tuning, N, draws_f, tune=True)
         tuning = self._learn(rng, state, tuning, search)
         state, tuning, moved = self._move_latent(rng, state, tuning, True, search, draws_f)
         return state, tuning, stats | moved
 
-    def _climb(
-        self, rng: np.random.Generator, state: State, tuning: MarginalTuning, search: LineSearch
-    ) -> State:
+    def _climb(self, state: State, tuning: MarginalTuning, search: LineSearch) -> State:
         """Climb to the mass of the evidence: PyMC's starting point may be far from it."""
-        target = approximate_marginal(rng, state, search=search)
-        if target.screen is None or state.theta.size == 0:
+        if state.theta.size == 0 or state.at.approximation(search) is None:
             return state
-        most = min(CLIMBING, tuning.schedule.exploring // 10)
-        return climb(self._with_slope(target, tuning.sites.line), most)
+        evidence = self._evidence(tuning)
+        target = ApproximateMarginalTarget.fix(state, search=search, evidence=evidence)
+        return climb(target, min(CLIMBING, tuning.schedule.exploring // 10))
 
     def _approximately(
         self,
@@ -206,8 +203,8 @@ class Marginal:
     ) -> tuple[State, MarginalTuning, Stats]:
         """Move theta on q's evidence, then draw f by importance weight."""
         search = self.explore.along(tuning.sites.line)
-        target = approximate_marginal(rng, state, search=search)
-        target = self._with_slope(target, tuning.sites.line)
+        evidence = self._evidence(tuning)
+        target = ApproximateMarginalTarget.fix(state, search=search, evidence=evidence)
         state, tuning, stats = self._move_theta(rng, target, tuning, tune)
         q = state.at.approximation(search)
         if q is not None and draws_f:
@@ -257,15 +254,15 @@ class Marginal:
 
     # Moves
 
-    def _with_slope(self, target: Target, line: SitesLine | None) -> Target:
-        """The target, with a slope if a move may need one."""
-        return target if self.surrogate is None else self.surrogate.along(line).seen_from(target)
+    def _evidence(self, tuning: MarginalTuning) -> ApproximateEvidence | None:
+        """Where the target's slope comes from, if a move may need one."""
+        return self.surrogate and self.surrogate.along(tuning.sites.line)
 
     def _move_theta(
         self, rng: np.random.Generator, target: Target, tuning: MarginalTuning, tune: bool
     ) -> tuple[State, MarginalTuning, Stats]:
         stats: Stats = dict.fromkeys(self.move.stats, math.nan)
-        if target.screen is None:  # no q here, so no move
+        if isinstance(target, Nowhere):
             return target.state, tuning, stats | {"theta_acceptance": 0.0}
         if target.state.theta.size == 0:
             return target.state, tuning, stats

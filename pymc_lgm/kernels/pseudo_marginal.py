@@ -10,17 +10,17 @@ import numpy as np
 
 from pymc_lgm.approximations.importance import Scheme
 from pymc_lgm.approximations.recall import LineSearch
-from pymc_lgm.kernels.hold.pseudo_marginal import (
-    draw_latent,
-    estimated,
-    proposal_at,
-    pseudo_marginal,
-)
 from pymc_lgm.kernels.interweaving import Interweaving
 from pymc_lgm.kernels.marginal import Marginal, MarginalTuning
 from pymc_lgm.kernels.sweep import Stats, averaged
 from pymc_lgm.kernels.theta.emulated import rounds_of
 from pymc_lgm.state import State
+from pymc_lgm.targets.pseudo_marginal import (
+    PseudoMarginalTarget,
+    draw_latent,
+    estimated,
+    proposal_at,
+)
 
 __all__ = ["PseudoMarginal"]
 
@@ -97,7 +97,7 @@ class PseudoMarginal(Marginal):
         search = self._search(tuning)
         N = tuning.noise.n_importance
         quiet = tuning.noise.is_quiet if self.independent is None else self.independent
-        target = pseudo_marginal(
+        target = PseudoMarginalTarget.fix(
             rng,
             state,
             search=search,
@@ -107,13 +107,13 @@ class PseudoMarginal(Marginal):
             together=self.together,
             # Without theta only redrawing the importance sample would move f.
             keep=quiet and state.theta.size > 0 and rng.uniform() >= REFRESHED,
+            evidence=self._evidence(tuning),
         )
         weave = self.interweave
         turn = None if weave is None else weave.turn(rng, tuning.interweaving, tune, quiet)
         if turn == "instead":
             state, stats = target.state, dict.fromkeys(self.move.stats, math.nan)
         else:
-            target = self._with_slope(target, tuning.sites.line)
             state, tuning, stats = self._move_theta(rng, target, tuning, tune)
         stats |= estimated(state, state.at.approximation(search)) | {"n_importance": N}
         # After a walk f moves alone even if estimates are quiet. If one importance draw has almost

@@ -7,7 +7,7 @@
 A chain explores in the first three quarters of tuning: theta moves on an evidence without noise, so
 the chain cannot stick. The rest of tuning is on the target that is sampled afterwards, so that the
 chain reaches it and the moves adapt to its noise. The share is a choice: a longer exploration fits
-the sites better. Nothing is learnt after tuning.
+the sites better. Nothing is tuned after tuning ends.
 
 Exploration stops early if the move on theta has converged. Half of the usual exact draws of tuning
 follow, and the chain rests until tuning ends.
@@ -24,7 +24,7 @@ __all__ = ["Phase", "Schedule"]
 
 
 class Phase(Enum):
-    """What a draw is for."""
+    """The purpose of a draw."""
 
     EXPLORE = "explore"
     """Tune on the approximate evidence."""
@@ -33,7 +33,7 @@ class Phase(Enum):
     REST = "rest"
     """Repeat the state: tuning has nothing left to learn."""
     FROZEN = "frozen"
-    """Sample. Nothing is learnt."""
+    """Sample. Nothing is tuned."""
 
 
 class Schedule(NamedTuple):

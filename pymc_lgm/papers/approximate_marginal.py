@@ -19,7 +19,7 @@ class ApproximateMarginal(Marginal):
     The chain leaves q(y | theta) p(theta) invariant: the evidence of the approximation q replaces
     that of the model ("MCMC EP" of the paper). The statistic ``approximate_log_evidence`` labels
     the trace. `reweight` computes weights that make the draws exact. See
-    `pymc_lgm.kernels.hold.approximate_marginal`.
+    `pymc_lgm.targets.approximate_marginal`.
 
     Parameters
     ----------

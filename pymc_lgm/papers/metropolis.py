@@ -11,7 +11,7 @@ class SufficientMetropolis(Sweep):
     """Move f, then theta with f held fixed (SA); leaves p(theta, f | y) invariant.
 
     A draw costs one O(n³) factorization. For comparison: slow unless the data are informative about
-    f. See `pymc_lgm.kernels.hold.sufficient`. Takes the options of `Sweep` other than
+    f. See `pymc_lgm.targets.sufficient`. Takes the options of `Sweep` other than
     ``parameterization``.
 
     References
@@ -39,7 +39,7 @@ class SufficientMetropolis(Sweep):
 class WhitenedMetropolis(Sweep):
     """Move f, then theta with ν = L⁻¹(f − m) held fixed (AA); leaves p(theta, f | y) invariant.
 
-    A draw costs one O(n³) factorization. See `pymc_lgm.kernels.hold.whitened`. Takes the options of
+    A draw costs one O(n³) factorization. See `pymc_lgm.targets.whitened`. Takes the options of
     `Sweep` other than ``parameterization``.
 
     References

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_lgm.adaptation import StepSizeTuning
-from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.sweep import Stats
 from pymc_lgm.linalg import Array, tally
 from pymc_lgm.state import State, acceptance_probability
+from pymc_lgm.targets.target import Target
 
 __all__ = ["SMMALA", "SMMALAInfo", "smmala"]
 
@@ -82,7 +82,7 @@ def smmala(
     forward = _proposal(target, state, step_size)
     if forward is None:
         return state, SMMALAInfo(0.0)
-    log_density, proposed = target(forward.draw(rng))
+    log_density, proposed = target.evaluate(forward.draw(rng))
     backward = None if proposed is None else _proposal(target, proposed, step_size)
     if proposed is None or backward is None:
         return state, SMMALAInfo(0.0)
@@ -100,7 +100,7 @@ def _proposal(target: Target, state: State, step_size: float) -> _Proposal | Non
 
     No proposal is made from such a theta, and none that arrives there is accepted.
     """
-    assert target.geometry is not None, "a target without a geometry: use metropolis"
+    assert target.is_differentiable, "a target without a geometry: use metropolis"
     gradient, G = target.geometry(state)
     if not (np.isfinite(gradient).all() and np.isfinite(G).all()):
         tally.numerical_rejections += 1

@@ -15,18 +15,18 @@ from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites
 from pymc_lgm.approximations.variational import variational
-from pymc_lgm.kernels.hold.approximate_evidence import (
-    ApproximateEvidence,
-    gradient_of_ep,
-    gradient_of_laplace,
-    gradient_of_variational,
-)
 from pymc_lgm.kernels.theta.survey import SURVEYED
 from pymc_lgm.model.diagnose import no_approximation, refuse_large_sets, refuse_no_curvature
 from pymc_lgm.state import State
 from pymc_lgm.steps.base import LatentGaussianStep
 from pymc_lgm.steps.options import StepOptions, no_gradient, public_name
 from pymc_lgm.steps.plan import ASIDE, FEW_THETAS, Facts, Options, Plan, plan
+from pymc_lgm.targets.approximate_evidence import (
+    ApproximateEvidence,
+    gradient_of_ep,
+    gradient_of_laplace,
+    gradient_of_variational,
+)
 
 __all__ = ["Marginal", "theta_move"]
 

@@ -21,7 +21,7 @@ class PseudoMarginal(Marginal):
     Draws from a Gaussian approximation q(f | theta), a function of theta alone, give an unbiased
     estimate of p(y | theta) and a draw of f, so theta and f move together. ``pm.sample()`` runs
     this sampler on a model with a likelihood of this package. See
-    `pymc_lgm.kernels.hold.pseudo_marginal`.
+    `pymc_lgm.targets.pseudo_marginal`.
 
     Parameters
     ----------

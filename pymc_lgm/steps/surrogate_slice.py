@@ -17,7 +17,7 @@ class SurrogateSlice(Sweep):
     Surrogate data slice sampling draws noisy observations g of f, with a variance that matches the
     information in each observation of y. Theta then moves with g and the whitened residual of f
     given g held fixed. An evaluation costs two O(n³) operations; each hyper-parameter takes 2 to 4
-    evaluations. See `pymc_lgm.kernels.hold.surrogate`.
+    evaluations. See `pymc_lgm.targets.surrogate`.
 
     Parameters
     ----------

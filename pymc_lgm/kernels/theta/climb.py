@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import State
+from pymc_lgm.targets.target import Target
 
 __all__ = ["climb"]
 
@@ -92,12 +92,12 @@ def climb(target: Target, looks: int, worth: float | None = None) -> State:
         here = there
     if here.log_density - start.log_density < (WORTH + p if worth is None else worth):
         return target.state
-    _, state = target(here.theta)
+    _, state = target.evaluate(here.theta)
     return target.state if state is None else state
 
 
 def _look(target: Target, theta: Array) -> _Point | None:
-    if target.slope is not None:
+    if target.has_slope:
         slope = target.slope(theta)
         return None if slope is None else _Point(theta, slope.log_density, slope.gradient)
     here = _value(target, theta)
@@ -109,10 +109,10 @@ def _look(target: Target, theta: Array) -> _Point | None:
 
 def _value(target: Target, theta: Array) -> float:
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        if target.screen is None:
-            return target(theta)[0]
-        screened = target.screen(theta)
-    return -np.inf if screened is None else screened.log_density
+        if not target.has_stages:
+            return target.evaluate(theta)[0]
+        first = target.first_stage(theta)
+    return -np.inf if first is None else first.log_density
 
 
 def _variances(step: Array, change: Array) -> Array:

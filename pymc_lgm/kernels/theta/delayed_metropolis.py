@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import State, acceptance_probability
+from pymc_lgm.targets.target import Target
 
 __all__ = ["DelayedMetropolisInfo", "delayed_metropolis"]
 
@@ -41,7 +41,7 @@ def delayed_metropolis(
     ----------
     rng : numpy.random.Generator
     target : Target
-        With ``screen``.
+        With two stages.
     factor : ndarray, shape (p, p)
         C: a square root of the proposal's covariance.
 
@@ -49,19 +49,17 @@ def delayed_metropolis(
     -------
     State, DelayedMetropolisInfo
     """
-    assert target.screen is not None, "a target without a screen: use metropolis"
+    assert target.has_stages, "a target without two stages: use metropolis"
     state = target.state
     xi = rng.standard_normal(state.theta.size)
-    screened = target.screen(state.theta + factor @ xi)
-    if screened is None:
+    stage = target.first_stage(state.theta + factor @ xi)
+    if stage is None:
         return state, DelayedMetropolisInfo(0.0, xi)
-    first = acceptance_probability(screened.log_density - target.screened_log_density)
+    first = acceptance_probability(stage.log_density - target.first_log_density)
     if not rng.uniform() < first:
         return state, DelayedMetropolisInfo(0.0, xi)
-    log_density, proposed = screened.complete()
-    log_second = (
-        log_density - target.log_density + target.screened_log_density - screened.log_density
-    )
+    log_density, proposed = target.second_stage(stage)
+    log_second = log_density - target.log_density + target.first_log_density - stage.log_density
     second = acceptance_probability(log_second)
     info = DelayedMetropolisInfo(second, xi)
     if proposed is not None and rng.uniform() < second:

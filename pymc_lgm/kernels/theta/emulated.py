@@ -16,16 +16,16 @@ import numpy as np
 
 from pymc_lgm.adaptation import History, StepSizeTuning
 from pymc_lgm.approximations.emulator import ROOM, Emulator, Visits, emulate
-from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.sweep import Stats
 from pymc_lgm.kernels.theta.metropolis import Metropolis
 from pymc_lgm.kernels.theta.nuts import NUTS
 from pymc_lgm.kernels.theta.on_emulator import propose, rehearse
 from pymc_lgm.kernels.theta.prior_jump import jump_of_target
 from pymc_lgm.kernels.theta.survey import MOST, SURVEYED, survey
-from pymc_lgm.kernels.theta.watching import spread, watch
+from pymc_lgm.kernels.theta.watching import WatchedTarget, spread
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import State, acceptance_probability
+from pymc_lgm.targets.target import Target
 
 __all__ = [
     "Emulated",
@@ -109,7 +109,7 @@ def surrogate_transition(
     prior.check()
     if not moved:
         return state, SurrogateTransitionInfo(0.0, emulated)
-    log_density, proposed = target(theta)
+    log_density, proposed = target.evaluate(theta)
     log_ratio = log_density - target.log_density - of_emulator
     info = SurrogateTransitionInfo(acceptance_probability(log_ratio), emulated)
     if proposed is not None and rng.uniform() < info.theta_acceptance:
@@ -239,9 +239,9 @@ class Emulated:
         self, rng: np.random.Generator, target: Target, tuning: EmulatorTuning, tune: bool
     ) -> tuple[State, EmulatorTuning, Stats]:
         """Move once. With a noisy target only the step sizes are tuned."""
-        learning = tune and not target.noisy
+        learning = tune and not target.is_noisy
         visited: list[tuple[Array, float, float]] = []
-        watched = watch(target, visited) if learning else target
+        watched = WatchedTarget.of(target, visited) if learning else target
         if learning and not tuning.history.rows:
             tuning = self._surveyed(rng, target, tuning)
         match self._choose(rng, tuning, learning):
@@ -268,7 +268,7 @@ class Emulated:
     ) -> EmulatorTuning:
         """Begin with an emulator, where a walk would take long to show one its coordinates."""
         p = target.state.theta.size
-        if target.slope or target.screen is None or not SURVEYED < p <= MOST:
+        if target.has_slope or not target.has_stages or not SURVEYED < p <= MOST:
             return tuning
         found = survey(rng, target)
         if found is None:

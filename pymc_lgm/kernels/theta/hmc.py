@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_lgm.adaptation import StepSizeTuning
-from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.leapfrog import leapfrog
 from pymc_lgm.kernels.sweep import Stats
 from pymc_lgm.linalg import Array, tally
 from pymc_lgm.state import State, acceptance_probability
+from pymc_lgm.targets.target import Target
 
 __all__ = ["HMCInfo", "ThetaHMC", "hmc"]
 
@@ -72,7 +72,7 @@ def hmc(
     A trajectory that reaches a point without a density or a finite gradient is rejected. This is
     exact, since the reversed trajectory would reach the same point.
     """
-    assert target.gradient is not None, "a target without a gradient: use metropolis"
+    assert target.is_differentiable, "a target without a gradient: use metropolis"
     state, gradient = target.state, target.gradient
     r_start = rng.standard_normal(state.theta.size)
     steps = int(rng.integers(1, max_steps, endpoint=True))
@@ -81,7 +81,7 @@ def hmc(
         return _Point(state, log_density, factor.T @ gradient(state))
 
     def force(theta: Array) -> _Point | None:
-        log_density, proposed = target(theta)
+        log_density, proposed = target.evaluate(theta)
         if proposed is None:
             return None
         there = at(proposed, log_density)

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_lgm.adaptation import ProposalTuning
-from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.sweep import Stats
 from pymc_lgm.kernels.theta.delayed_metropolis import delayed_metropolis
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import State, acceptance_probability
+from pymc_lgm.targets.target import Target
 
 __all__ = ["Metropolis", "MetropolisInfo", "metropolis"]
 
@@ -47,7 +47,7 @@ def metropolis(
     """
     state = target.state
     xi = rng.standard_normal(state.theta.size)
-    log_density, proposed = target(state.theta + factor @ xi)
+    log_density, proposed = target.evaluate(state.theta + factor @ xi)
     info = MetropolisInfo(acceptance_probability(log_density - target.log_density), xi)
     if proposed is not None and rng.uniform() < info.theta_acceptance:
         return proposed, info
@@ -72,7 +72,7 @@ class Metropolis:
     def run(
         self, rng: np.random.Generator, target: Target, tuning: ProposalTuning, tune: bool
     ) -> tuple[State, ProposalTuning, Stats]:
-        """Propose once; with ``delayed``, evaluate the target's screen first."""
+        """Propose once; with ``delayed``, pass the target's first stage first."""
         kernel = delayed_metropolis if self.delayed else metropolis
         state, info = kernel(rng, target, factor=tuning.factor)
         stats = {"theta_acceptance": info.theta_acceptance, "theta_scale": tuning.scale}

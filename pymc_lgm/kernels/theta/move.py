@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.sweep import Stats
 from pymc_lgm.state import State
+from pymc_lgm.targets.target import Target
 
 __all__ = ["Move"]
 

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_lgm.kernels.hold.target import Slope
 from pymc_lgm.kernels.leapfrog import leapfrog
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import acceptance_probability
+from pymc_lgm.targets.target import Slope
 
 __all__ = ["no_u_turn"]
 

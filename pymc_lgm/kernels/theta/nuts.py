@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_lgm.adaptation import MetricTuning, StepSizeTuning
-from pymc_lgm.kernels.hold.target import Slope, Target
 from pymc_lgm.kernels.sweep import Stats
 from pymc_lgm.kernels.theta.no_u_turn import no_u_turn
 from pymc_lgm.kernels.theta.prior_jump import prior_jump
 from pymc_lgm.linalg import Array, tally
 from pymc_lgm.state import State, acceptance_probability
+from pymc_lgm.targets.target import Slope, Target
 
 __all__ = ["NUTS", "NUTSInfo", "NUTSTuning", "nuts"]
 
@@ -76,7 +76,7 @@ def nuts(
         The same state if the end is rejected or π* has no slope. Costs one evaluation of the
         target, and a slope for each leapfrog step and each jump.
     """
-    assert target.slope is not None, "a target without a slope: use metropolis"
+    assert target.has_slope, "a target without a slope: use metropolis"
     state = target.state
     here = target.slope(state.theta)
     if here is None:  # nor can a trajectory come here
@@ -92,7 +92,7 @@ def nuts(
         there = _jumped(rng, there, target, n_jumps)
     if there is here:
         return state, NUTSInfo(0.0, steps, leapfrog_acceptance)
-    log_density, proposed = target(there.theta)
+    log_density, proposed = target.evaluate(there.theta)
     log_ratio = log_density - target.log_density - (there.log_density - here.log_density)
     info = NUTSInfo(acceptance_probability(log_ratio), steps, leapfrog_acceptance)
     if proposed is not None and rng.uniform() < info.theta_acceptance:
@@ -101,7 +101,6 @@ def nuts(
 
 
 def _jumped(rng: np.random.Generator, point: Slope, target: Target, n_jumps: int) -> Slope:
-    assert target.slope is not None
     for _ in range(n_jumps):
         point = prior_jump(rng, point, target.slope, target.state.model.prior_density)
     return point
@@ -150,7 +149,7 @@ class NUTS:
         self, rng: np.random.Generator, target: Target, tuning: NUTSTuning, tune: bool
     ) -> tuple[State, NUTSTuning, Stats]:
         """Follow one trajectory. It learns from a noisy target too: its slope has no noise."""
-        assert target.slope is not None, "a target without a slope: use metropolis"
+        assert target.has_slope, "a target without a slope: use metropolis"
         here = target.slope(target.state.theta)
         if tune and tuning.metric.draws == 0 and here is not None:
             tuning = tuning._replace(metric=tuning.metric.at(here.gradient))

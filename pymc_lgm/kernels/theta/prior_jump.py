@@ -13,10 +13,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from pymc_lgm.callbacks import LogDensity
-from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.theta.slice_of_prior import slice_of_prior
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import State, acceptance_probability
+from pymc_lgm.targets.target import Target
 
 __all__ = ["jump_of_target", "prior_jump"]
 
@@ -79,7 +79,7 @@ def jump_of_target(rng: np.random.Generator, target: Target) -> State:
     """
 
     def look(theta: Array) -> _There | None:
-        log_density, there = target(theta)
+        log_density, there = target.evaluate(theta)
         return None if there is None else _There(theta, log_density, there)
 
     here = _There(target.state.theta, target.log_density, target.state)

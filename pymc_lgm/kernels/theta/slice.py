@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_lgm.adaptation import WidthTuning
-from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.sweep import Stats
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import State
+from pymc_lgm.targets.target import Target
 
 __all__ = ["Slice", "SliceInfo", "slice_componentwise"]
 
@@ -111,7 +111,7 @@ class _Line:
         self.evaluations += 1
         theta = self.theta.copy()
         theta[self.j] = x
-        return self.target(theta)
+        return self.target.evaluate(theta)
 
 
 def _step_out(

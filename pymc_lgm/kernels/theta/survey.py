@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_lgm.approximations.emulator import Emulator, Visits, emulate
-from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.kernels.theta.climb import climb
 from pymc_lgm.linalg import Array
+from pymc_lgm.targets.target import Target
 
 __all__ = ["MOST", "SURVEYED", "Survey", "survey"]
 
@@ -44,24 +44,23 @@ class Survey(NamedTuple):
 
 
 def survey(rng: np.random.Generator, target: Target) -> Survey | None:
-    """Survey a deterministic target with a screen around its mode; ``None`` if that fails.
+    """Survey a deterministic target with two stages around its mode; ``None`` if that fails.
 
-    Some p² + 30 p evaluations of the screen for a climb, p² for the curvature, and 1.5 p² for
+    Some p² + 30 p evaluations of the first stage for a climb, p² for the curvature, and 1.5 p² for
     visits: three for each coefficient of a quadratic.
     """
     center = climb(target, LOOKS, worth=0.0).theta
-    p, screen = center.size, target.screen
-    assert screen is not None, "a target without a screen"
-    model, visits = target.state.model, list[tuple[Array, float, float]]()
+    assert target.has_stages, "a target without two stages"
+    p, model, visits = center.size, target.state.model, list[tuple[Array, float, float]]()
 
     def value(theta: Array) -> float:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            screened = screen(theta)
-        if screened is None or not np.isfinite(screened.log_density):
+            first = target.first_stage(theta)
+        if first is None or not np.isfinite(first.log_density):
             return -np.inf
         log_prior = model.log_prior(theta)
-        visits.append((theta, screened.log_density - log_prior, log_prior))
-        return screened.log_density
+        visits.append((theta, first.log_density - log_prior, log_prior))
+        return first.log_density
 
     root = _root(value, center)
     if root is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,9 +11,9 @@ from pymc_lgm.approximations import ep, laplace, variational
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.recall import WarmSearch
 from pymc_lgm.approximations.sites_line import SitesLine
-from pymc_lgm.kernels.hold.target import Slope, Target
 from pymc_lgm.linalg import Array
-from pymc_lgm.state import AtTheta, State
+from pymc_lgm.state import AtTheta
+from pymc_lgm.targets.target import Slope
 
 __all__ = [
     "ApproximateEvidence",
@@ -43,29 +43,6 @@ class ApproximateEvidence:
     def along(self, line: SitesLine | None) -> ApproximateEvidence:
         """The same with another linear model of the site parameters."""
         return ApproximateEvidence(self.search.along(line), self.gradient)
-
-    def seen_from(self, target: Target) -> Target:
-        """The target with a ``slope``. A state that the chain moves to caches it."""
-        at = target.state.at
-        seen: dict[bytes, Slope | None] = {}
-
-        def slope(theta: Array) -> Slope | None:
-            key = theta.tobytes()
-            if key not in seen:
-                # Far out on a trajectory a matrix may not be finite; such a theta has no slope.
-                with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                    there = at if theta is at.theta else at.moved(theta)
-                    seen[key] = None if there is None else self(there)
-            return seen[key]
-
-        def evaluate(theta: Array) -> tuple[float, State | None]:
-            log_density, there = target.evaluate(theta)
-            key = theta.tobytes()
-            if there is not None and key in seen:
-                there.at.once(self, lambda: seen[key])
-            return log_density, there
-
-        return replace(target, evaluate=evaluate, slope=slope)
 
     def __call__(self, at: AtTheta) -> Slope | None:
         """The slope at a theta; ``None`` if it is not finite."""

@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import math
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from pymc_lgm.kernels.hold.target import (
+from pymc_lgm.linalg import Array
+from pymc_lgm.state import State
+from pymc_lgm.targets.target import (
     Target,
     explicit_gradient,
     explicit_information,
 )
-from pymc_lgm.kernels.hold.values import hold_values, is_made_of_values
-from pymc_lgm.linalg import Array
-from pymc_lgm.state import State
+from pymc_lgm.targets.values import ValuesTarget, is_made_of_values
 
-__all__ = ["sufficient"]
+__all__ = ["SufficientTarget"]
 
 
-def sufficient(rng: np.random.Generator, state: State) -> Target:
+@dataclass(frozen=True, eq=False)
+class SufficientTarget(Target):
     """Hold f: log N(f; m(theta), K(theta)) + ℓ(f, theta) + log p(theta).
 
     The likelihood is constant unless theta enters it. An evaluation costs one factorization and one
@@ -34,25 +37,37 @@ def sufficient(rng: np.random.Generator, state: State) -> Target:
     tr(K⁻¹ ∂_jK K⁻¹ ∂_kK) + ∂_jmᵀ K⁻¹ ∂_km of N(m, K), minus the second derivatives of ℓ + log p at
     fixed f. It costs one more operation for each component of theta that enters K.
 
-    If f is a function of theta and of values, these are held fixed: see `hold_values`. The values
+    If f is a function of theta and of values, these are held fixed: see `ValuesTarget`. The values
     of a sum are its latent variables.
     """
-    if is_made_of_values(state.prior):
-        return hold_values(rng, state)
-    f = state.f
 
-    def log_density(at: State) -> float:
+    @classmethod
+    def fix(cls, rng: np.random.Generator, state: State) -> Target:
+        """Hold the f of a state, or its values."""
+        if is_made_of_values(state.prior):
+            return ValuesTarget.fix(rng, state)
+        return cls(state, cls.log_density_at(state))
+
+    @staticmethod
+    def log_density_at(at: State) -> float:
+        """Log density at a state with the f of this target."""
         return at.prior.log_density(at.f) + at.log_likelihood + at.log_prior
 
-    def evaluate(theta: Array) -> tuple[float, State | None]:
-        at = state.with_theta(theta, lambda prior: f)
-        return (-math.inf, None) if at is None else (log_density(at), at)
+    def evaluate(self, theta: Array) -> tuple[float, State | None]:
+        """Keep f; only its density changes."""
+        at = self.state.with_theta(theta, lambda prior: self.state.f)
+        return (-math.inf, None) if at is None else (self.log_density_at(at), at)
 
-    def gradient(at: State) -> Array:
+    @property
+    def is_differentiable(self) -> bool:
+        """Always."""
+        return True
+
+    def gradient(self, at: State) -> Array:
+        """See the class."""
         return explicit_gradient(at) + at.prior.log_density_gradient(at.f)
 
-    def geometry(at: State) -> tuple[Array, Array]:
+    def geometry(self, at: State) -> tuple[Array, Array]:
+        """See the class."""
         score, information = at.prior.log_density_geometry(at.f)
         return explicit_gradient(at) + score, explicit_information(at) + information
-
-    return Target(state, log_density(state), evaluate, gradient=gradient, geometry=geometry)

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import math
 
+from dataclasses import dataclass
 from typing import Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
 from pymc_lgm.gaussian import Prior
-from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import State
+from pymc_lgm.targets.target import Target
 
-__all__ = ["hold_values", "is_made_of_values"]
+__all__ = ["ValuesTarget", "is_made_of_values"]
 
 
 @runtime_checkable
@@ -45,21 +46,29 @@ def is_made_of_values(prior: Prior) -> TypeGuard[_MadeOfValues]:
     return isinstance(prior, _MadeOfValues) and prior.has_values
 
 
-def hold_values(rng: np.random.Generator, state: State) -> Target:
+@dataclass(frozen=True, eq=False)
+class ValuesTarget(Target):
     """Hold u: log p(u | theta) + ℓ(f(u; theta), theta) + log p(theta).
 
-    It is the density of theta given u and y. One prior an evaluation, and what f(u; theta) costs.
+    It is the density of theta given u and y. An evaluation costs one prior and f(u; theta).
     """
-    u = _of(state.prior).values(state.f)
 
-    def log_density(at: State) -> float:
+    u: Array
+
+    @classmethod
+    def fix(cls, rng: np.random.Generator, state: State) -> ValuesTarget:
+        """Hold the values of a state."""
+        return cls(state, cls.log_density_at(state), _of(state.prior).values(state.f))
+
+    @staticmethod
+    def log_density_at(at: State) -> float:
+        """Log density at a state with the values of this target."""
         return _of(at.prior).log_density_of_values(at.f) + at.log_likelihood + at.log_prior
 
-    def evaluate(theta: Array) -> tuple[float, State | None]:
-        at = state.with_theta(theta, lambda prior: _of(prior).with_values(u))
-        return (-math.inf, None) if at is None else (log_density(at), at)
-
-    return Target(state, log_density(state), evaluate)
+    def evaluate(self, theta: Array) -> tuple[float, State | None]:
+        """Let f follow theta."""
+        at = self.state.with_theta(theta, lambda prior: _of(prior).with_values(self.u))
+        return (-math.inf, None) if at is None else (self.log_density_at(at), at)
 
 
 def _of(prior: Prior) -> _MadeOfValues:

@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import math
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from pymc_lgm.approximations.gaussian import GaussianApproximation
+from pymc_lgm.approximations.gaussian import GaussianApproximation, Search
 from pymc_lgm.approximations.site_posteriors import NOISES
-from pymc_lgm.kernels.hold.approximate_marginal import nowhere
-from pymc_lgm.kernels.hold.target import Target
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import State
+from pymc_lgm.targets.target import Nowhere, Target
 
-__all__ = ["surrogate"]
+__all__ = ["SurrogateTarget"]
 
 
-def surrogate(rng: np.random.Generator, state: State, *, noise: str = "site") -> Target:
-    """Draw surrogate data g ~ N(f, S(theta)), whiten g to h and f to η, and hold h and η fixed.
+@dataclass(frozen=True, eq=False)
+class SurrogateTarget(Target):
+    """Hold h and η, the whitened surrogate data g ~ N(f, S(theta)) and the whitened f given g.
 
     q(f) = N(f̂, (K⁻¹ + W)⁻¹) is the Gaussian approximation whose sites have the variances
     S = W⁻¹, at each theta. With it,
@@ -32,18 +34,6 @@ def surrogate(rng: np.random.Generator, state: State, *, noise: str = "site") ->
 
     and the target is ℓ(f(theta, η, h)) + log N(h; S^-½ (m − f̂), B) + log p(theta), with
     B = I + S^-½ K S^-½.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Draws g; the target is then deterministic.
-    state : State
-    noise : {"site", "taylor"}
-        How S is computed: see `pymc_lgm.approximations.site_posteriors`.
-
-    Returns
-    -------
-    Target
 
     Notes
     -----
@@ -60,27 +50,49 @@ def surrogate(rng: np.random.Generator, state: State, *, noise: str = "site") ->
     with W_i = 0 has S_i = ∞, which they have to truncate. With h neither problem occurs: only
     S^-½ = W^½ is needed. If S and f̂ do not depend on theta, holding g and holding h are equivalent.
     """
-    search = NOISES[noise]
-    q = state.at.approximation(search)
-    if q is None:
-        return nowhere(state)
-    # S^-½ (f − f̂), and S^-½ (g − f) ~ N(0, I).
-    h = q.posterior.seen(state.f, q.center) + rng.standard_normal(state.f.size)
-    mu, log_surrogate = _seen_from(q, h)
-    eta = q.posterior.solve(state.f - mu)
 
-    def evaluate(theta: Array) -> tuple[float, State | None]:
-        at = state.at.moved(theta)
-        q = None if at is None else at.approximation(search)
+    search: Search
+    h: Array
+    eta: Array
+
+    @classmethod
+    def fix(cls, rng: np.random.Generator, state: State, *, noise: str = "site") -> Target:
+        """Draw surrogate data; from then on the target is deterministic.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+            Draws g.
+        state : State
+        noise : {"site", "taylor"}
+            How S is computed: see `pymc_lgm.approximations.site_posteriors`.
+
+        Returns
+        -------
+        Target
+        """
+        search = NOISES[noise]
+        q = state.at.approximation(search)
+        if q is None:
+            return Nowhere(state)
+        # S^-½ (f − f̂), and S^-½ (g − f) ~ N(0, I).
+        h = q.posterior.seen(state.f, q.center) + rng.standard_normal(state.f.size)
+        mu, log_surrogate = _seen_from(q, h)
+        eta = q.posterior.solve(state.f - mu)
+        log_density = state.log_likelihood + log_surrogate + state.log_prior
+        return cls(state, log_density, search, h, eta)
+
+    def evaluate(self, theta: Array) -> tuple[float, State | None]:
+        """Let f follow theta: f = μ + A η."""
+        at = self.state.at.moved(theta)
+        q = None if at is None else at.approximation(self.search)
         if at is None or q is None:
             return -math.inf, None
-        mu, log_surrogate = _seen_from(q, h)
-        there = at.state(mu + q.posterior.multiply(eta)) if at.is_proper else None
+        mu, log_surrogate = _seen_from(q, self.h)
+        there = at.state(mu + q.posterior.multiply(self.eta)) if at.is_proper else None
         if there is None:
             return -math.inf, None
         return there.log_likelihood + log_surrogate + there.log_prior, there
-
-    return Target(state, state.log_likelihood + log_surrogate + state.log_prior, evaluate)
 
 
 def _seen_from(q: GaussianApproximation, h: Array) -> tuple[Array, float]:

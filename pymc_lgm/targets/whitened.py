@@ -10,21 +10,24 @@ from __future__ import annotations
 
 import math
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from pymc_lgm.gaussian.sites import nonnegative, rooted
-from pymc_lgm.kernels.hold.target import (
+from pymc_lgm.linalg import Array
+from pymc_lgm.state import State
+from pymc_lgm.targets.target import (
     Target,
     explicit_gradient,
     explicit_information,
 )
-from pymc_lgm.linalg import Array
-from pymc_lgm.state import State
 
-__all__ = ["whitened"]
+__all__ = ["WhitenedTarget"]
 
 
-def whitened(rng: np.random.Generator, state: State) -> Target:
+@dataclass(frozen=True, eq=False)
+class WhitenedTarget(Target):
     """Hold ν = L⁻¹(f − m): ℓ(m(theta) + L(theta) ν, theta) + log p(theta).
 
     ν ~ N(0, I) for every theta, so its density is constant. An evaluation costs one factorization,
@@ -36,23 +39,38 @@ def whitened(rng: np.random.Generator, state: State) -> Target:
     component of theta that enters K. W is the observed curvature, not the expected one; for a
     canonical link they are equal.
     """
-    nu = state.prior.solve(state.f - state.mean)
 
-    def log_density(at: State) -> float:
+    nu: Array
+
+    @classmethod
+    def fix(cls, rng: np.random.Generator, state: State) -> WhitenedTarget:
+        """Hold the ν of a state."""
+        nu = state.prior.solve(state.f - state.mean)
+        return cls(state, cls.log_density_at(state), nu)
+
+    @staticmethod
+    def log_density_at(at: State) -> float:
+        """Log density at a state with the ν of this target."""
         return at.log_likelihood + at.log_prior
 
-    def evaluate(theta: Array) -> tuple[float, State | None]:
-        at = state.with_theta(theta, lambda prior: prior.mean + prior.multiply(nu))
-        return (-math.inf, None) if at is None else (log_density(at), at)
+    def evaluate(self, theta: Array) -> tuple[float, State | None]:
+        """Let f follow theta."""
+        at = self.state.with_theta(theta, lambda prior: prior.mean + prior.multiply(self.nu))
+        return (-math.inf, None) if at is None else (self.log_density_at(at), at)
 
-    def gradient(at: State) -> Array:
+    @property
+    def is_differentiable(self) -> bool:
+        """Always."""
+        return True
+
+    def gradient(self, at: State) -> Array:
+        """See the class."""
         _, g = at.model.log_likelihood_gradient(at.f, at.theta)
-        return explicit_gradient(at) + at.prior.whitened_gradient(nu, g)
+        return explicit_gradient(at) + at.prior.whitened_gradient(self.nu, g)
 
-    def geometry(at: State) -> tuple[Array, Array]:
+    def geometry(self, at: State) -> tuple[Array, Array]:
+        """See the class."""
         _, g, W, _ = at.model.likelihood_terms(at.f, at.theta)
-        J = at.prior.whitened_jacobian(nu)
+        J = at.prior.whitened_jacobian(self.nu)
         scaled = rooted(nonnegative(W)).root_times(J)
         return explicit_gradient(at) + J.T @ g, scaled.T @ scaled + explicit_information(at)
-
-    return Target(state, log_density(state), evaluate, gradient=gradient, geometry=geometry)

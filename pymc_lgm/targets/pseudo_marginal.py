@@ -1,0 +1,202 @@
+"""Pseudo-marginal: theta moves with f integrated out by importance sampling, exactly.
+
+Filippone and Girolami (2014), *Pseudo-marginal Bayesian inference for Gaussian processes*, IEEE
+TPAMI 36; Andrieu and Roberts (2009) for why an unbiased estimate is enough. Written as a kernel on
+(theta, f): the extended target holds N importance draws f_j(ξ_j, theta) and the index of the one
+that is f,
+
+    p(theta) ∏_j N(ξ_j; 0, I) × (1/N) w(f_k, theta),   w(f, theta) = p(y | f) N(f; m, K) / q(f),
+
+whose marginal in (theta, f_k) is the posterior, and whose sum over k is p̃(y | theta) p(theta).
+`PseudoMarginalTarget.fix` draws the other N − 1 given f, as conditional importance sampling does
+(Andrieu, Doucet and Holenstein 2010, §4.5), so the chain carries only (theta, f), and other kernels
+may move them in between. If none has, the chain may carry all draws instead of redrawing them, as
+Andrieu and Roberts (2009) do: that is the extended target itself.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_lgm.approximations.gaussian import GaussianApproximation, Search
+from pymc_lgm.approximations.importance import (
+    Coordinates,
+    Estimate,
+    ImportanceSample,
+    Kept,
+    Proposal,
+    Scheme,
+    importance_sample,
+)
+from pymc_lgm.state import AtTheta, State
+from pymc_lgm.targets.approximate_evidence import ApproximateEvidence
+from pymc_lgm.targets.approximate_marginal import EvidenceTarget
+from pymc_lgm.targets.target import FirstStage, Nowhere, Target
+
+__all__ = ["PseudoMarginalTarget", "draw_latent", "estimated", "noise_of_ratio", "proposal_at"]
+
+
+@dataclass(frozen=True, eq=False)
+class PseudoMarginalTarget(EvidenceTarget):
+    """Integrate f out with an estimate of the evidence: log p̃(y | theta) + log p(theta).
+
+    In ``state`` f is redrawn among the N draws, so a rejected move on theta moves f too. An
+    accepted move takes f from the draws at the new theta. The first stage compares approximate
+    evidences before K is factorized and anything is drawn. Every state has its ``estimate``.
+
+    Notes
+    -----
+    The sampler is valid because f stays among the N draws. An estimate recomputed from N *fresh*
+    draws at the current theta would favor states whose estimate happens to be low.
+
+    A proposal costs the O(n³) operations of q and one for the factor of K. The current theta costs
+    none unless another kernel has moved it. N draws are made at each of the two thetas, or only at
+    the proposal if the current sample is cached.
+    """
+
+    rng: np.random.Generator
+    coordinates: Coordinates
+    scheme: Scheme
+    defensive: float
+    correlation: float
+    together: bool
+
+    @classmethod
+    def fix(
+        cls,
+        rng: np.random.Generator,
+        state: State,
+        *,
+        search: Search,
+        scheme: Scheme,
+        defensive: float = 0.0,
+        correlation: float = 0.0,
+        together: bool = False,
+        keep: bool = False,
+        evidence: ApproximateEvidence | None = None,
+    ) -> Target:
+        """Refresh the importance draws around f, and redraw f among them.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        state : State
+        search : callable
+            Computes q, which must be a function of theta alone: otherwise the sampler is not exact.
+        scheme : Scheme
+            With one importance draw the move is that of Knorr-Held and Rue (2002).
+        defensive : float
+            Share of draws from the prior.
+        correlation : float
+            Correlation ρ of the coordinates of two successive estimates: their errors cancel as ρ
+            approaches 1. With ρ = 1 the density is a deterministic function of theta, as slice
+            sampling needs (Murray and Graham 2016); with one draw, f is then held fixed in the
+            coordinates of q.
+        together : bool
+            Apply a transport map to the draws of q: see `Proposal`.
+        keep : bool
+            Do not refresh the importance sample that the state has cached. This choice must not
+            depend on the chain.
+        evidence : ApproximateEvidence, optional
+            Where the target's slope comes from.
+
+        Returns
+        -------
+        Target
+        """
+        proposal = proposal_at(state.at, search, defensive, together)
+        if proposal is None:
+            # No q here, so no proposal is accepted from or to here: stay.
+            return Nowhere(state)
+        made_by, kept = (search, scheme, defensive, together), state.kept if keep else None
+        if kept is None or kept.made_by != made_by:
+            around = Coordinates.around(rng, state.f, proposal, scheme)
+            sample = importance_sample(proposal, state.at.log_likelihoods, around, scheme)
+            kept = Kept(made_by, around, sample)
+        chosen = _one_of(rng, state.at, kept.sample, kept)
+        log_density = kept.sample.log_evidence + state.log_prior
+        options = (rng, kept.coordinates, scheme, defensive, correlation, together)
+        return cls(chosen, log_density, search, evidence, *options)
+
+    @property
+    def is_noisy(self) -> bool:
+        """Unless the coordinates of two successive estimates are the same."""
+        return self.correlation < 1.0
+
+    def second_stage(self, first: FirstStage) -> tuple[float, State | None]:
+        """Estimate the evidence, and draw f."""
+        at, defensive, together = first.at, self.defensive, self.together
+        proposal = proposal_at(at, self.search, defensive, together) if at.is_proper else None
+        if proposal is None:
+            return -math.inf, None
+        perturbed = self.coordinates.perturbed(self.rng, self.correlation)
+        draws = importance_sample(proposal, at.log_likelihoods, perturbed, self.scheme)
+        if draws.log_evidence == -math.inf:
+            return -math.inf, None
+        made_by = (self.search, self.scheme, defensive, together)
+        moved = _one_of(self.rng, at, draws, Kept(made_by, perturbed, draws))
+        return draws.log_evidence + at.log_prior, moved
+
+
+def proposal_at(
+    at: AtTheta, search: Search, defensive: float, together: bool = False
+) -> Proposal | None:
+    """Importance distribution at a theta, computed once; ``None`` if there is no q."""
+    q = at.approximation(search)
+    if q is None:
+        return None
+    return at.once(
+        ("proposal", search, defensive, together),
+        lambda: Proposal.of(q, at.likelihood, defensive, together=together),
+    )
+
+
+def draw_latent(
+    rng: np.random.Generator, state: State, proposal: Proposal, scheme: Scheme
+) -> State:
+    """Draw f by weight, whatever f was, with an estimate of p(y | theta): O(n² N).
+
+    If the likelihood of every draw is zero, f does not change.
+    """
+    coordinates = Coordinates.fresh(rng, proposal, scheme)
+    sample = importance_sample(proposal, state.at.log_likelihoods, coordinates, scheme)
+    if sample.log_evidence == -math.inf:
+        return state
+    return _one_of(rng, state.at, sample)
+
+
+def noise_of_ratio(
+    rng: np.random.Generator, at: AtTheta, proposal: Proposal, scheme: Scheme
+) -> float:
+    """log p̃' − log p̃ of two independent estimates at the same theta."""
+    one, two = (
+        importance_sample(
+            proposal, at.log_likelihoods, Coordinates.fresh(rng, proposal, scheme), scheme
+        )
+        for _ in range(2)
+    )
+    return two.log_evidence - one.log_evidence
+
+
+def estimated(state: State, q: GaussianApproximation | None) -> dict[str, float]:
+    """Statistics of the evidence estimate at a state's theta."""
+    if q is None or state.estimate is None:
+        unknown = dict.fromkeys((*Estimate._fields, "approximate_log_evidence"), math.nan)
+        return unknown | {"mode_iterations": 0}
+    return state.estimate._asdict() | {
+        "approximate_log_evidence": q.log_evidence,
+        "mode_iterations": q.iterations,
+    }
+
+
+def _one_of(
+    rng: np.random.Generator, at: AtTheta, sample: ImportanceSample, kept: Kept | None = None
+) -> State:
+    """A state whose f is one of the draws, chosen by weight."""
+    k = sample.choose(rng)
+    f, log_likelihood = sample.f[:, k].copy(), float(sample.log_likelihood[k])
+    return State(at, f, log_likelihood, sample.estimate, kept)

@@ -1,0 +1,186 @@
+"""A target: the density of theta with f held fixed in some coordinates, or integrated out.
+
+Each target is a class with one `Target.evaluate`, and says which more it can do: see `Target`. The
+module also has the derivatives that targets share: those of log p(theta) + ℓ(f, theta) at fixed f.
+"""
+
+from __future__ import annotations
+
+import math
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+
+from pymc_lgm.approximations.gaussian import GaussianApproximation
+from pymc_lgm.linalg import Array
+from pymc_lgm.state import AtTheta, State
+
+__all__ = [
+    "FirstStage",
+    "Fix",
+    "Nowhere",
+    "Slope",
+    "Target",
+    "explicit_gradient",
+    "explicit_information",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class FirstStage:
+    """First stage of delayed acceptance: an approximation of the target at a proposal.
+
+    Attributes
+    ----------
+    log_density : float
+        The approximation's log density at the proposal.
+    at : AtTheta
+        The proposal.
+    q : GaussianApproximation
+        The approximation of p(f | y, theta) there.
+    """
+
+    log_density: float
+    at: AtTheta
+    q: GaussianApproximation
+
+
+@dataclass(frozen=True, eq=False)
+class Slope:
+    """A log density at theta and its gradient there.
+
+    Attributes
+    ----------
+    theta : ndarray, shape (p,)
+    log_density : float
+    gradient : ndarray, shape (p,)
+    """
+
+    theta: Array
+    log_density: float
+    gradient: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """The density of theta that a move leaves invariant.
+
+    Every target evaluates. The properties ``is_differentiable``, ``has_stages`` and ``has_slope``
+    say which of the other methods a target has.
+
+    Attributes
+    ----------
+    state : State
+        The current state, which a rejected move returns.
+    log_density : float
+        Log density at ``state``, up to a constant.
+    """
+
+    state: State
+    log_density: float
+
+    def evaluate(self, theta: Array) -> tuple[float, State | None]:
+        """Log density at theta and the state there; (−inf, None) if there is none."""
+        raise NotImplementedError(f"{type(self).__name__} must define evaluate().")
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether two evaluations at one theta differ. Slice sampling needs that they do not."""
+        return False
+
+    @property
+    def is_differentiable(self) -> bool:
+        """Whether there are `gradient` and `geometry`."""
+        return False
+
+    @property
+    def has_stages(self) -> bool:
+        """Whether there are `first_stage`, `second_stage` and `first_log_density`."""
+        return False
+
+    @property
+    def has_slope(self) -> bool:
+        """Whether there is a `slope`."""
+        return False
+
+    def gradient(self, at: State) -> Array:
+        """Gradient in theta, shape (p,), at ``state`` or at a state that `evaluate` has returned.
+
+        Nothing is factorized twice.
+        """
+        self._refuse("gradient")
+
+    def geometry(self, at: State) -> tuple[Array, Array]:
+        """The gradient, shape (p,), and a symmetric matrix G, shape (p, p), for the curvature.
+
+        Both together cost as much as G alone. G is a function of theta and the variables held
+        fixed; it is positive definite where possible.
+        """
+        self._refuse("geometry")
+
+    def first_stage(self, theta: Array) -> FirstStage | None:
+        """First stage at theta, cheaper than `evaluate`; ``None`` if there is none."""
+        self._refuse("first stage")
+
+    def second_stage(self, first: FirstStage) -> tuple[float, State | None]:
+        """`evaluate` at the theta of a first stage."""
+        self._refuse("second stage")
+
+    @property
+    def first_log_density(self) -> float:
+        """Log density of the first stage at ``state``."""
+        self._refuse("first stage")
+
+    def slope(self, theta: Array) -> Slope | None:
+        """An approximation of the log density with its gradient; ``None`` if it is not finite.
+
+        It is a function of theta alone. Trajectories follow it; `evaluate` is called at their ends.
+        """
+        self._refuse("slope")
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise NotImplementedError(f"{type(self).__name__} has no {what}: use metropolis.")
+
+
+@dataclass(frozen=True, eq=False)
+class Nowhere(Target):
+    """A target that rejects every move, because there is no approximation q at its state."""
+
+    log_density: float = 0.0
+
+    def evaluate(self, theta: Array) -> tuple[float, State | None]:
+        """There is no density."""
+        return -math.inf, None
+
+
+Fix = Callable[[np.random.Generator, State], Target]
+"""A parameterization: ``fix(rng, state) -> target``."""
+
+
+def explicit_gradient(state: State) -> Array:
+    """∂/∂theta of log p(theta) + ℓ(f, theta) at fixed f, shape (p,): the part without K."""
+    return _explicit_gradient(state, state.theta)
+
+
+def explicit_information(state: State) -> Array:
+    """−∂²/∂theta² of log p(theta) + ℓ(f, theta) at fixed f, shape (p, p), not always positive.
+
+    Central differences of the gradient, 2p evaluations of O(n). A metric need not be exact to be
+    valid, and the second derivatives of a prior may not exist as a graph.
+    """
+    p, steps = state.theta.size, 1e-4 * np.maximum(1.0, np.abs(state.theta))
+    hessian = np.empty((p, p))
+    for j, step in enumerate(steps):
+        offset = step * (np.arange(p) == j)
+        ahead = _explicit_gradient(state, state.theta + offset)
+        hessian[j] = (ahead - _explicit_gradient(state, state.theta - offset)) / (2 * step)
+    result: Array = -0.5 * (hessian + hessian.T)
+    return result
+
+
+def _explicit_gradient(state: State, theta: Array) -> Array:
+    prior = state.model.log_prior_gradient(theta)
+    return prior + state.model.log_likelihood_theta_gradient(state.f, theta)
