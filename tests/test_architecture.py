@@ -47,7 +47,7 @@ def layers() -> list[list[str]]:
 
 
 LAYERS = layers()
-NUMERIC = 5
+NUMERIC = 6
 """Layers that know arrays only."""
 
 OPTIONAL = {"pymc_lgm.on_device": {"cupy", "cupyx"}}
