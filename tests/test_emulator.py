@@ -299,7 +299,7 @@ def with_ratio(rng, target, emulator, step_size, change):
         ratio = log_density(theta) - log_density(state.theta)
         return target.log_density + change(value - target.log_density, ratio), there
 
-    wrong = replace(target, evaluate=evaluate)
+    wrong = MadeTarget.like(target, evaluate=evaluate)
     return surrogate_transition(rng, wrong, emulator=emulator, step_size=step_size)
 
 
