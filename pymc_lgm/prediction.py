@@ -134,7 +134,7 @@ def predict(
 
     See Also
     --------
-    scores.log_predictive_density : How good predicted probabilities are.
+    papers.scores.log_predictive_density : How good predicted probabilities are.
     gp.SparseLatent : A process with many points.
 
     Notes

@@ -41,8 +41,7 @@ from pymc_lgm.gaussian import (
     sparse_loops,
     sums,
 )
-from pymc_lgm.gaussian.families import ByPrecision, Intrinsic, Map
-from pymc_lgm.gaussian.families import Series as SeriesFamily
+from pymc_lgm.gaussian.families import BandedSeries, ByPrecision, IntrinsicMap, Map
 from pymc_lgm.gaussian.neighbors import NearestNeighbors, Neighbors
 from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.gaussian.sparse import Pattern
@@ -89,7 +88,7 @@ def own_blocks(rng):
 def series(rng):
     bands, u = np.array([np.full(7, 1.3), np.append(np.full(6, -0.8), 0.0)]), rng.standard_normal(7)
     T = np.diag(bands[0]) + np.diag(bands[1, :-1], -1)
-    return SeriesFamily(7, 2), [bands, u], np.linalg.solve(T, u), T.T @ T
+    return BandedSeries(7, 2), [bands, u], np.linalg.solve(T, u), T.T @ T
 
 
 def areas(rng):
@@ -101,7 +100,7 @@ def areas(rng):
 def intrinsic(rng):
     W = W_OF_MAP.toarray()
     Q = (np.diag(W.sum(axis=0)) - W) / 0.7**2 + 1.0 / (6 * 0.05) ** 2
-    return Intrinsic(W_OF_MAP, 0.05, 0.7), [], np.zeros(6), Q
+    return IntrinsicMap(W_OF_MAP, 0.05, 0.7), [], np.zeros(6), Q
 
 
 def precision(rng):
@@ -734,7 +733,7 @@ def columns_frozen(monkeypatch):
 
 
 def a_mean_forgotten(monkeypatch):
-    monkeypatch.setattr(SeriesFamily, "at", without_mean(SeriesFamily.at))
+    monkeypatch.setattr(BandedSeries, "at", without_mean(BandedSeries.at))
     return error_of(walks, effects)
 
 

@@ -26,6 +26,7 @@ from pymc_lgm.gaussian.sparse import Pattern, SparseFactor
 from pymc_lgm.linalg import Array
 
 __all__ = [
+    "BandedSeries",
     "BlockFactor",
     "ByPrecision",
     "DenseBlocks",
@@ -33,9 +34,8 @@ __all__ = [
     "Family",
     "FamilyAt",
     "Independent",
-    "Intrinsic",
+    "IntrinsicMap",
     "Map",
-    "Series",
     "UpdatedFactor",
 ]
 
@@ -378,7 +378,7 @@ class DenseBlocks:
         return [each.sum(axis=0).reshape(K.shape) if shared else each.reshape(K.shape)]
 
 
-class Series:
+class BandedSeries:
     """T x = u + ε, ε ~ N(0, I), with a lower triangular banded T: Q = TᵀT, m = T⁻¹ u.
 
     The values are T in bands, shape (width, n) with T_{j+k, j} at [k, j], and u, shape (n,). All
@@ -520,7 +520,7 @@ class ByPrecision(_Sparse):
         return [self._weights(at, elements, log_weight), np.zeros_like(at.values[1])]
 
 
-class Intrinsic(_Sparse):
+class IntrinsicMap(_Sparse):
     """Areas as in `pymc.ICAR`, with constants σ and s: the same at every theta, without values.
 
     Differences of neighbors have the precision (D − W)/σ², and the mean of x is N(0, s²). So the

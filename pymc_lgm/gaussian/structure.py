@@ -14,11 +14,14 @@ from __future__ import annotations
 
 from functools import cached_property
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 
-from scipy.linalg import null_space, qr
-from scipy.sparse import csc_array, issparse, kron
+from numpy.typing import ArrayLike
+from scipy.linalg import null_space, orth, qr
+from scipy.sparse import csc_array, diags_array, eye_array, issparse, kron
+from scipy.sparse.csgraph import connected_components
 
 from pymc_lgm.gaussian.constraints import ConstrainedFactor, Constraints, ScaledFactor
 from pymc_lgm.gaussian.families import FamilyAt, UpdatedFactor
@@ -45,7 +48,10 @@ for a walk of order 2 with 10 000 elements."""
 
 
 class Structure:
-    """R, its null space and the constraints. Made by `of` of what a user writes.
+    """A structure matrix R, its null space and the constraints on x.
+
+    `walk`, `season` and `map` make the structures of a random walk, a season and a map. `of` makes
+    one from any matrix.
 
     Parameters
     ----------
@@ -102,6 +108,153 @@ class Structure:
         self = cls(sparse, null, constraint)
         self.refuse_improper()
         return self
+
+    @classmethod
+    def walk(
+        cls, n: int, order: int = 1, *, cyclic: bool = False, locations: ArrayLike | None = None
+    ) -> Structure:
+        """The structure of a random walk: see `RandomWalk`.
+
+        Parameters
+        ----------
+        n : int
+            Elements.
+        order : {1, 2}
+        cyclic : bool
+            Whether the first element follows the last.
+        locations : array_like, shape (n,), optional
+            Where the elements are, increasing: by default at distance 1.
+
+        Returns
+        -------
+        Structure
+
+        Examples
+        --------
+        >>> import pymc_lgm as lgm
+        >>> lgm.gmrf.Structure.walk(4).R.toarray()
+        array([[ 1., -1.,  0.,  0.],
+               [-1.,  2., -1.,  0.],
+               [ 0., -1.,  2., -1.],
+               [ 0.,  0., -1.,  1.]])
+        """
+        if order not in (1, 2):
+            raise ValueError(f"order is {order!r}: a random walk has order 1 or 2.")
+        least = 3 if cyclic else order + 1  # two elements in a circle would be neighbors twice
+        if n < least:
+            raise ValueError(f"The walk has {n} element(s): it needs {least} or more.")
+        if cyclic:
+            if locations is not None:
+                raise ValueError("A cyclic walk has no locations: its elements are at distance 1.")
+            D = csc_array(eye_array(n))
+            shift = csc_array(D[:, np.roll(np.arange(n), 1)])  # (shift x)_i = x_{i+1}
+            for _ in range(order):
+                D = csc_array(shift @ D - D)
+            return cls(csc_array(D.T @ D), np.full((n, 1), n**-0.5))
+        t = np.arange(n, dtype=np.float64) if locations is None else _as_locations(locations, n)
+        d = np.diff(t)
+        if order == 1:
+            D = diags_array([-np.ones(n - 1), np.ones(n - 1)], offsets=[0, 1], shape=(n - 1, n))
+            return cls(_gram(D, 1.0 / d), np.full((n, 1), n**-0.5))
+        a, b = 1.0 / d[:-1], 1.0 / d[1:]
+        H = diags_array([a, -(a + b), b], offsets=[0, 1, 2], shape=(n - 2, n))
+        # The centered locations are orthogonal to the ones. The range of t keeps their norm near 1.
+        line = np.column_stack([np.ones(n), (t - t.mean()) / np.ptp(t)])
+        return cls(_gram(H, 2.0 / (d[:-1] + d[1:])), line / np.linalg.norm(line, axis=0))
+
+    @classmethod
+    def season(cls, n: int, period: int) -> Structure:
+        """The structure of a season: see `Seasonal`.
+
+        Parameters
+        ----------
+        n, period : int
+
+        Returns
+        -------
+        Structure
+
+        Examples
+        --------
+        >>> import pymc_lgm as lgm
+        >>> lgm.gmrf.Structure.season(4, 3).R.toarray()
+        array([[1., 1., 1., 0.],
+               [1., 2., 2., 1.],
+               [1., 2., 2., 1.],
+               [0., 1., 1., 1.]])
+        """
+        if period < 2:
+            raise ValueError(f"period is {period}: a season has 2 elements or more.")
+        if n < period:
+            raise ValueError(
+                f"The series has {n} elements, and the period is {period}: it must not be longer "
+                "than the series."
+            )
+        D = diags_array([1.0] * period, offsets=list(range(period)), shape=(n - period + 1, n))
+        # The null space: patterns that repeat and sum to zero.
+        pattern = np.eye(period)[np.arange(n) % period] @ orth(np.eye(period) - 1.0 / period)
+        return cls(_gram(D), orth(pattern))
+
+    @classmethod
+    def map(cls, W: Any, *, scale: bool = False) -> Structure:
+        """The structure of a map, D − W with D the row sums of W: see `ICAR`.
+
+        In the row of an area without neighbors D is 1.
+
+        Parameters
+        ----------
+        W : array or sparse matrix, shape (n, n)
+            Symmetric weights of neighbors, as `pymc_lgm.spatial.adjacency` makes them.
+        scale : bool
+            Whether the geometric mean of the variances is 1 in each connected part.
+
+        Returns
+        -------
+        Structure
+
+        Examples
+        --------
+        >>> import pymc_lgm as lgm
+        >>> W = lgm.spatial.adjacency([(0, 1), (1, 2)], 4)
+        >>> lgm.gmrf.Structure.map(W).R.toarray()
+        array([[ 1., -1.,  0.,  0.],
+               [-1.,  2., -1.,  0.],
+               [ 0., -1.,  1.,  0.],
+               [ 0.,  0.,  0.,  1.]])
+        """
+        weights = csc_array(W if issparse(W) else np.asarray(W), dtype=np.float64)
+        n, columns = weights.shape
+        if n != columns:
+            raise ValueError(f"W has shape {weights.shape}: it must be a square matrix.")
+        weights.eliminate_zeros()
+        if weights.nnz and abs(weights - weights.T).max() > 0.0:
+            i, j = (int(each[0]) for each in (weights - weights.T).nonzero())
+            raise ValueError(
+                f"W is not symmetric: W[{i}, {j}] is {weights[i, j]:g}, and W[{j}, {i}] is "
+                f"{weights[j, i]:g}. Neighbors are neighbors both ways."
+            )
+        if weights.diagonal().any():
+            raise ValueError(
+                f"Area {int(np.flatnonzero(weights.diagonal())[0])} is its own neighbor in W."
+            )
+        if not np.isfinite(weights.data).all() or (weights.data < 0.0).any():
+            raise ValueError("W has a weight that is negative or not finite.")
+        _, part = connected_components(weights, directed=False)
+        sizes = np.bincount(part)
+        is_island = sizes[part] == 1
+        connected = np.flatnonzero(sizes > 1)
+        R = csc_array(diags_array(weights.sum(axis=0) + is_island) - weights)
+        null = np.zeros((n, connected.size))
+        factor = np.ones(n)
+        for k, each in enumerate(connected):
+            inside = np.flatnonzero(part == each)
+            null[inside, k] = inside.size**-0.5
+            if scale:
+                block = cls(csc_array(R[inside][:, inside]), null[inside, k : k + 1])
+                factor[inside] = block.scaled().R[0, 0] / block.R[0, 0]
+        # The factors are equal within a part, and R has no elements between parts: it stays
+        # symmetric.
+        return cls(csc_array(diags_array(factor) @ R), null)
 
     def refuse_improper(self) -> None:
         """Raise a ValueError if R is not positive definite on the constraint space."""
@@ -242,6 +395,34 @@ class Structure:
     def draw(self, rng: np.random.Generator) -> Array:
         """x for σ = 1."""
         return self.factor.solve_transposed(rng.standard_normal(self.rank))
+
+
+def _gram(D: Any, weights: Array | float = 1.0) -> csc_array:
+    """Dᵀ diag(w) D."""
+    w = np.broadcast_to(weights, D.shape[0])
+    return csc_array(D.T @ diags_array(np.asarray(w)) @ D)
+
+
+def _as_locations(locations: ArrayLike, n: int) -> Array:
+    t = np.asarray(locations, dtype=np.float64)
+    if t.shape != (n,):
+        raise ValueError(f"locations has shape {t.shape}, and the walk has {n} elements.")
+    if not np.isfinite(t).all():
+        raise ValueError(f"locations[{int(np.flatnonzero(~np.isfinite(t))[0])}] is not finite.")
+    bad = np.flatnonzero(np.diff(t) <= 0.0)
+    if bad.size:
+        i = int(bad[0])
+        if (np.sort(t)[1:] == np.sort(t)[:-1]).any():
+            twice = float(np.sort(t)[:-1][np.diff(np.sort(t)) == 0.0][0])
+            raise ValueError(
+                f"{twice:g} is in locations twice. Write unique, index = np.unique(locations, "
+                "return_inverse=True), a walk at unique, and walk[index]."
+            )
+        raise ValueError(
+            f"locations are not sorted: {t[i]:g} comes before {t[i + 1]:g}. Write unique, index = "
+            "np.unique(locations, return_inverse=True), a walk at unique, and walk[index]."
+        )
+    return t
 
 
 def _as_sparse(R: object) -> csc_array:

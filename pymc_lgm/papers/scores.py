@@ -41,7 +41,7 @@ def log_predictive_density(y: ArrayLike, probability: ArrayLike) -> float:
 
     See Also
     --------
-    scores.brier_score : The mean squared error of the same probabilities.
+    papers.scores.brier_score : The mean squared error of the same probabilities.
     predict : Computes the probabilities.
 
     Examples
@@ -85,7 +85,7 @@ def brier_score(y: ArrayLike, probability: ArrayLike) -> float:
 
     See Also
     --------
-    scores.log_predictive_density : The logarithmic score of the same probabilities.
+    papers.scores.log_predictive_density : The logarithmic score of the same probabilities.
     predict : Computes the probabilities.
 
     Notes
@@ -142,7 +142,7 @@ def abstention_curve(
 
     See Also
     --------
-    scores.capacity : The area under these curves.
+    papers.scores.capacity : The area under these curves.
     predict : Computes the probabilities.
 
     Notes
@@ -213,7 +213,7 @@ def capacity(y: ArrayLike, probability: ArrayLike, levels: Sequence[float] = LEV
 
     See Also
     --------
-    scores.abstention_curve : The curves.
+    papers.scores.abstention_curve : The curves.
 
     References
     ----------
