@@ -227,13 +227,13 @@ def test_the_verbs_of_a_sum_given_sites(makers):
         close(posterior.dual(v), np.linalg.solve(np.eye(prior.n) + W[:, None] * toy.K, v))
     close(posterior.center(g)[1], Sigma @ g)
     close(posterior.variances, np.diag(Sigma))
-    close(posterior.shares, 1 - W * np.diag(Sigma))
-    close(posterior.spread(g), g @ Sigma @ g)
+    close(posterior.one_minus_leverage, 1 - W * np.diag(Sigma))
+    close(posterior.quad_form(g), g @ Sigma @ g)
     R = posterior.multiply(np.eye(prior.rank))
     close(R @ R.T, Sigma)
     d = R @ rng.standard_normal(prior.rank)
     close(posterior.multiply(posterior.solve(d)), d)
-    close(posterior.square(d), d[:N] @ P @ d[:N])
+    close(posterior.inv_quad_form(d), d[:N] @ P @ d[:N])
     index = np.array([0, N, N + 3])
     close(posterior.block(index), Sigma[np.ix_(index, index)])
 
@@ -252,7 +252,7 @@ def test_the_verbs_of_a_sum_given_sites_of_several_elements(makers):
     close(posterior.covariance_times(g), Sigma @ g)
     close(posterior.variances, np.diag(Sigma))
     close(posterior.site_covariances, W.own(Sigma))
-    close(posterior.shares, 1 - np.diag(whole @ Sigma))
+    close(posterior.one_minus_leverage, 1 - np.diag(whole @ Sigma))
 
 
 def test_a_family_without_a_prior_is_a_value():

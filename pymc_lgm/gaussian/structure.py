@@ -1,13 +1,14 @@
 """Intrinsic Gaussian Markov random fields: precision R/σ² on a space of constraints Cᵀ x = 0.
 
-R is symmetric and positive semidefinite, with null space V. It is factorized with numbers δ added
-to its diagonal at r pinned elements, where V has its largest pivots, and what was added is taken
-off again by a low-rank update:
+R is symmetric and positive semidefinite, with a null space V of dimension r. A singular matrix has
+no Cholesky factor. Therefore δ is added to r elements of its diagonal, the pins, which QR with
+pivoting chooses from V. The sum Q is positive definite, and as sparse as R. A low-rank update
+subtracts the same numbers again:
 
-    Q = R + δ P Pᵀ,   R = Q + P (−δ I) Pᵀ,   P the columns of the identity at the pins,
+    Q = R + δ P Pᵀ,   R = Q + P (−δ I) Pᵀ,   P the columns of the identity at the pins.
 
-so that Q is as sparse as R (Rue and Held 2005, chapter 3). R is positive definite on the constraint
-space if no direction of V satisfies the constraints.
+See Rue and Held (2005), chapter 3. R is positive definite on the constraint space if no direction
+of V satisfies the constraints.
 """
 
 from __future__ import annotations
@@ -32,19 +33,23 @@ from pymc_lgm.linalg import Array
 __all__ = ["OfStructure", "Structure"]
 
 MOST = 2000
-"""Elements of R up to which its null space is looked for, by O(n³) operations."""
+"""Largest n for which the null space of R is computed by an eigenvalue decomposition, O(n³)."""
 
 ROUNDING = 1e-10
-"""Asymmetry, as a share of the largest element, and squares of cosines that are zero."""
+"""Numbers below it count as rounding errors: |R_ij − R_ji| as a share of the largest element, and
+squared
+cosines of angles between directions."""
 
 UNCLEAR = 100.0
-"""Eigenvalues up to n times the machine's precision, as a share of the largest, are zero. Up to
-this many times as large, they may be either: that of a walk of order 2 with 2000 elements is five
-times as large."""
+"""An eigenvalue below n ε times the largest counts as zero, where ε = 2.2e-16. One that is between
+this bound and `UNCLEAR` times this bound may be zero or not, and the user must name the null space.
+For
+a walk of order 2 with 2000 elements, the smallest positive eigenvalue is five times the bound."""
 
 SINGULAR = 1e13
-"""Variances times the diagonal of a precision from which on it may be singular: 2e11 were measured
-for a walk of order 2 with 10 000 elements."""
+"""If a variance times the diagonal element of the precision exceeds it, the precision may be
+singular.
+2e11 was measured for a walk of order 2 with 10 000 elements."""
 
 
 class Structure:
@@ -289,13 +294,14 @@ class Structure:
 
     @cached_property
     def pins(self) -> tuple[np.ndarray, float]:
-        """Which elements are pinned, and δ: the inverse of what R leaves them of variance."""
+        """The elements that are pinned, and δ."""
         r = self.null.shape[1]
         if r == 0:
             return np.zeros(0, dtype=np.intp), 0.0
         _, _, order = qr(self.null.T, mode="economic", pivoting=True)
         pins = np.sort(order[:r]).astype(np.intp)
-        # With 1/δ as large as the inverse of R is at the pins, neither is lost beside the other.
+        # Q⁻¹ is a generalized inverse of R, plus a matrix of size 1/δ. With this δ both have the
+        # same size on average, so rounding loses neither.
         weak = float(self.R.diagonal().mean())
         factor = self._pattern.factorize(self._with(pins, weak))
         across = np.linalg.solve(self.null[pins].T, self.null.T)
@@ -386,14 +392,14 @@ class Structure:
         return self
 
     def product(self, other: Structure) -> Structure:
-        """R₁ ⊗ R₂, with its null space: that of either, beside all that the other has."""
+        """R₁ ⊗ R₂. Its null space has v₁ ⊗ x₂ and x₁ ⊗ v₂ if R₁ v₁ = 0 and R₂ v₂ = 0."""
         of_one = np.kron(self.null, np.eye(other.n))
         of_two = np.kron(null_space(self.null.T), other.null)
         R = csc_array(kron(self.R, other.R))
         return Structure(R, np.hstack([of_one, of_two]))
 
     def draw(self, rng: np.random.Generator) -> Array:
-        """x for σ = 1."""
+        """Draw x for σ = 1."""
         return self.factor.solve_transposed(rng.standard_normal(self.rank))
 
 

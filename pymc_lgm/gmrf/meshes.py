@@ -23,20 +23,24 @@ __all__ = ["Mesh"]
 Index = NDArray[np.intp]
 
 OUTSIDE = 1e-9
-"""Barycentric weight below zero that is rounding."""
+"""A point is in a triangle if no barycentric weight is below minus this number, a rounding
+error."""
 
 FLAT = 1e-10
-"""Double area of a triangle, as a share of the square of its longest edge, that is zero."""
+"""A triangle has no area if twice its area is less than this share of its longest edge squared."""
 
 MOST = 300_000
-"""Vertices of a mesh, about: more are thought to be a mistake in a length."""
+"""Largest number of vertices, approximately. A mesh with more is refused, since a length in the
+wrong unit
+is the likely cause."""
 
 FRINGE = 2.0
-"""How far the fine part of a mesh reaches beyond its domain, in edges: no coarse triangle is in the
-domain."""
+"""How far the fine part of a mesh extends beyond the region, in edges. With two edges no coarse
+triangle
+overlaps the region."""
 
 RING = 3.0
-"""Width of a ring of each larger size, in its own edges."""
+"""Width of each ring of coarser triangles, in edges of that ring."""
 
 
 class Mesh:
@@ -131,14 +135,14 @@ class Mesh:
         Parameters
         ----------
         points : array_like, shape (n, 2)
-            Where the field is looked at. They need not be different.
+            Points at which the field is needed. Some may be equal.
         max_edge : float
             Length of edges inside the region, at most. A field is approximated well if this is a
             fifth of its range, or less.
         extension : float, optional
-            How far the mesh reaches beyond the region, at least. By default a third of the region's
-            diameter. Near the edge of a mesh the variance is up to twice that inside, so it should
-            be about the largest range that is likely.
+            Smallest distance by which the mesh extends beyond the region. By default a third of the
+            region's diameter. Near the edge of a mesh the variance is up to twice that inside, so
+            it should be about the largest range that is likely.
         max_outer_edge : float, optional
             Length of edges where the mesh is coarsest, about: a third of ``extension`` by default.
         boundary : array_like, shape (k, 2), optional
@@ -233,7 +237,7 @@ class Mesh:
     def angles(self) -> Array:
         """Angles of the triangles in degrees, shape (T, 3).
 
-        A mesh made by `mesh` has none below 25.
+        A mesh made by `around` has none below 25.
         """
         e = self._edges
         along = -(e[:, [1, 2, 0]] * e[:, [2, 0, 1]]).sum(axis=2)

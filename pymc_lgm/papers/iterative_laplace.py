@@ -451,8 +451,7 @@ def laplace_by_pcg(
     -------
     IterativeEvidence
         As `laplace`, with one method more: ``at`` gives the standard error from the probes, and
-        predictions. A product takes O(n²) operations, and the memory is
-        O(n^1.5).
+        predictions. A product takes O(n²) operations, and the memory is O(n^1.5).
 
     Raises
     ------
