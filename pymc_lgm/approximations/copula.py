@@ -179,7 +179,7 @@ def tilted_probabilities(log_likelihood: Array, z: Array, nu: Array, precision: 
             x = z[q, i]
             value = log_likelihood[q, i] - x * (nu[i] - 0.5 * precision[i] * x)
             value -= 0.5 * KNOTS[q] ** 2
-            if not value < np.inf:  # NaN and +inf far out
+            if not value < np.inf:  # NaN and +inf in the tails
                 value = -np.inf
             log_density[q, i] = value
             largest[i] = max(largest[i], value)
@@ -203,7 +203,7 @@ def corrected(quantiles: Array, share: Array) -> Array:
 
     The slope of the quantiles is at least `STEEPEST`. The slope of the first and the last piece is
     at most 1. Therefore the tails of the importance density are at least as heavy as those of q.
-    With lighter tails, values of f far out would rarely be drawn and would have large weights.
+    With lighter tails, values of f in the tails would rarely be drawn and would have large weights.
     """
     middle = KNOTS.size // 2
     values = quantiles.copy()

@@ -231,7 +231,7 @@ def _trapezoids(intervals: int) -> tuple[Array, Array]:
 def _approach(w: Array, scale: Array, slope: Array, bend: Array, third: Array, d: Array) -> int:
     """Step towards the mode of ℓ°(f + d w) − w²/2; returns how many have not converged.
 
-    The step is Halley's if its correction of Newton's step is moderate, and else Newton's. It is
+    The step is Halley's if its correction of Newton's step is moderate, otherwise Newton's. It is
     truncated at `FARTHEST`. A scale is positive once an element has converged, and negative before.
     A converged element no longer moves, so its rule depends on its own f_i alone.
     """

@@ -175,7 +175,7 @@ class Posterior(Protocol):
 
     @property
     def site_covariances(self) -> Array:
-        """Σ's blocks on the sets of W, (G, s, s), filled up by the identity if a set is smaller."""
+        """Σ's blocks on the sets of W, (G, s, s), padded by the identity if a set is smaller."""
 
     def block(self, index: NDArray[np.intp]) -> Array:
         """The block of Σ for some f_i."""

@@ -401,7 +401,7 @@ class SumPosterior(WithoutSlopes, ByRoot):
 
     @cached_property
     def site_covariances(self) -> Array:
-        """Σ's blocks on the sets of W, (G, s, s), filled up by the identity if a set is smaller."""
+        """Σ's blocks on the sets of W, (G, s, s), padded by the identity if a set is smaller."""
         W, layout = self.precision, self.prior.layout
         if not isinstance(W, SiteBlocks):
             return self.variances[:, None, None]

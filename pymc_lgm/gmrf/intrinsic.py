@@ -210,7 +210,7 @@ class Intrinsic(Continuous):
         Whether R is multiplied by the geometric mean of the generalized variances (R⁻)_ii, so that
         σ is a typical standard deviation of x, whatever the structure (Sørbye and Rue 2014).
     **kwargs
-        ``dims``, ``shape``, ``initval``, as those of any distribution.
+        ``dims``, ``shape``, ``initval``, as for any distribution.
 
     Raises
     ------
@@ -478,8 +478,8 @@ class Interaction(Continuous):
     Knorr-Held (2000) has four types. In type I neither field has a structure, in type II only that
     of time, in type III only that of space, in type IV both. The constraints are the null space of
     R₁ ⊗ R₂. With a map and a walk of order 1, an interaction of type II sums to zero over time in
-    each area, one of type III over areas in each period, and one of type IV both ways, so that it
-    is told apart from main effects.
+    each area, one of type III over areas in each period, and one of type IV both ways. So it cannot
+    take the place of a main effect.
 
     Parameters
     ----------

@@ -191,7 +191,7 @@ class Matern(Continuous):
     nu : float
         Smoothness ν. Only 1 is there, with which paths are once differentiable, nearly.
     **kwargs
-        ``dims``, ``initval``, as those of any distribution.
+        ``dims``, ``initval``, as for any distribution.
 
     Raises
     ------

@@ -114,7 +114,7 @@ def abstention_curve(
 ) -> pd.DataFrame:
     """Accuracy and AUC among the observations that a classifier does not abstain from.
 
-    At level ρ the classifier abstains if 0.5 − ρ < p < 0.5 + ρ, and else predicts 1 if p > 0.5.
+    At level ρ the classifier abstains if 0.5 − ρ < p < 0.5 + ρ, otherwise it predicts 1 if p > 0.5.
     With r classes it predicts the most probable class, and abstains if its probability is below
     (1 + 2 (r − 1) ρ) / r, which is the same rule for two classes.
 
