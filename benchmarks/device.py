@@ -53,7 +53,7 @@ def seen(result: Any, x: np.ndarray) -> np.ndarray:
     """Numbers that tell one result from another."""
     if isinstance(result, CholeskyFactor):
         return result.multiply(x)
-    return result.unexplained(x) if isinstance(result, DensePosterior) else result
+    return result.weighted_residual(x) if isinstance(result, DensePosterior) else result
 
 
 def verbs(args: argparse.Namespace, device: Device, n: int) -> None:

@@ -31,10 +31,10 @@ def binary_field(edge: float, count: int) -> tuple[pm.Model, lgm.gmrf.Mesh]:
     """The data are the same for each mesh: they are made on a mesh of their own."""
     rng = np.random.default_rng(0)
     points = rng.uniform(size=(count, 2))
-    fine = lgm.gmrf.mesh(points, max_edge=0.03, extension=0.4)
+    fine = lgm.gmrf.Mesh.around(points, max_edge=0.03, extension=0.4)
     field = pm.draw(lgm.gmrf.Matern.dist(fine, range=RANGE, sigma=SIGMA), random_seed=1)
     y = rng.uniform(size=count) < 1.0 / (1.0 + np.exp(-fine.at(points, field)))
-    mesh = lgm.gmrf.mesh(points, max_edge=edge, extension=0.4)
+    mesh = lgm.gmrf.Mesh.around(points, max_edge=edge, extension=0.4)
     with pm.Model() as model:
         reach = lgm.gmrf.pc_prior("range", lower=0.05, alpha=0.05)
         sigma = lgm.gmrf.pc_prior("sigma", upper=3.0, alpha=0.05)

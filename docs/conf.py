@@ -61,8 +61,31 @@ exclude_patterns = ["tutorials/notebooks"]  # what the tutorials offer for downl
 # reference (a module of the package, a function of PyMC) stays plain code.
 default_role = "py:obj"
 autosummary_generate = True
-# Files of gmrf.Mesh and gmrf.mesh would be one where names of files have no capitals.
-autosummary_filename_map = {"pymc_lgm.gmrf.mesh": "pymc_lgm.gmrf.mesh_function"}
+# The page of a function also documents the objects that it returns or takes.
+SHOWN_WITH = {
+    "PseudoMarginal": ["Importance", "steps.Plan"],
+    "Sweep": ["steps.LatentGaussianStep"],
+    "likelihoods.Likelihood": ["likelihoods.LikelihoodRV"],
+    "gp.Expected": ["gp.Projected"],
+    "report": ["reporting.Report", "reporting.Verdict"],
+    "compare_samplers": ["comparison.Comparison"],
+    "loo": ["leave_one_out"],
+    "laplace": ["evidence.Evidence", "evidence.Fit"],
+    "read": ["LatentGaussianModel"],
+    "testing.joint_test": ["testing.JointTest"],
+    "testing.calibrate": ["testing.Calibration"],
+    "testing.quadrature": ["testing.Moments"],
+    "papers.WhitenedMetropolis": ["papers.SufficientMetropolis"],
+    "papers.RandomFeatures": ["papers.ArcCosine"],
+    "papers.laplace_by_pcg": [
+        "papers.iterative_laplace.IterativeEvidence",
+        "papers.iterative_laplace.IterativeMode",
+    ],
+}
+autosummary_context = {
+    "shown_with": {f"pymc_lgm.{name}": others for name, others in SHOWN_WITH.items()},
+    "functions": ["leave_one_out"],
+}
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 napoleon_google_docstring = False

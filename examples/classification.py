@@ -83,14 +83,15 @@ print(lgm.efficiency(idata, {"theta": theta, "f": "f"}).T.round(3).to_string())
 with model:
     tree = lgm.predict(idata, gp, X_test, progressbar=False)
 probability, y = tree["predictions"]["diabetes_probability"].to_numpy(), test["y"].to_numpy()
-curve = lgm.scores.abstention_curve(y, probability)
-density = lgm.scores.log_predictive_density(y, probability)
+curve = lgm.papers.scores.abstention_curve(y, probability)
+density = lgm.papers.scores.log_predictive_density(y, probability)
 constant = np.full(len(y), train["y"].mean())
-base_rate = lgm.scores.log_predictive_density(y, constant)
+base_rate = lgm.papers.scores.log_predictive_density(y, constant)
 print(f"log predictive density {density:.3f}; of the base rate alone {base_rate:.3f}")
-error, base_rate = lgm.scores.brier_score(y, probability), lgm.scores.brier_score(y, constant)
+error = lgm.papers.scores.brier_score(y, probability)
+base_rate = lgm.papers.scores.brier_score(y, constant)
 print(f"Brier score {error:.3f}; of the base rate alone {base_rate:.3f}")
-print(f"capacity: accuracy {lgm.scores.capacity(y, probability).accuracy:.3f}")
+print(f"capacity: accuracy {lgm.papers.scores.capacity(y, probability).accuracy:.3f}")
 print(curve.loc[[0, 0.1, 0.2, 0.3, 0.4]].round(2))
 
 # %% [markdown]
@@ -141,7 +142,7 @@ if "__file__" in globals() and len(sys.argv) > 1:
 # **Right**, abstention. The classifier is right about three women of four, and better than the
 # dashed line, which anybody reaches who says "no diabetes" to all. Where it is allowed to say "I
 # don't know" about the least certain half, it is right about nine of ten of the others. The
-# probabilities know where they are good; `lgm.scores.capacity` is the area under this curve.
+# probabilities know where they are good; `lgm.papers.scores.capacity` is the area under this curve.
 #
 # ## What next
 #

@@ -142,8 +142,8 @@ if "__file__" in globals() and len(sys.argv) > 1:
 # %% [markdown]
 # The rate had fallen for ten years before the law, but not in the years just before it, and the
 # step at the law is much larger than the walk makes by itself. Nothing says whether the trend would
-# have stayed flat: the longer the law is in force, the less can be told apart from it, and the band
-# without the law opens. The forecast inherits the season and the last direction of the trend.
+# have stayed flat. The longer the law is in force, the less can be distinguished from it, and the
+# band without the law opens. The forecast inherits the season and the last direction of the trend.
 #
 # ## What next
 #

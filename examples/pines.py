@@ -65,14 +65,14 @@ print(az.summary(idata, var_names=["amplitude", "length"]))
 with model:
     tree = lgm.predict(idata, gp, X[seen:], thin=8, progressbar=False)
 probability = tree["predictions"]["age_probability"].to_numpy()
-curve = lgm.scores.abstention_curve(age[seen:], probability)
+curve = lgm.papers.scores.abstention_curve(age[seen:], probability)
 shares = np.bincount(age[:seen]) / seen
 base_rate = np.tile(shares, (len(X) - seen, 1))
 print(curve.loc[[0, 0.1, 0.2, 0.3]].round(2))
-print(f"log density: {lgm.scores.log_predictive_density(age[seen:], probability):.3f}")
-print(f"of the base rate: {lgm.scores.log_predictive_density(age[seen:], base_rate):.3f}")
-print(f"Brier score: {lgm.scores.brier_score(age[seen:], probability):.3f}")
-print(f"of the base rate: {lgm.scores.brier_score(age[seen:], base_rate):.3f}")
+print(f"log density: {lgm.papers.scores.log_predictive_density(age[seen:], probability):.3f}")
+print(f"of the base rate: {lgm.papers.scores.log_predictive_density(age[seen:], base_rate):.3f}")
+print(f"Brier score: {lgm.papers.scores.brier_score(age[seen:], probability):.3f}")
+print(f"of the base rate: {lgm.papers.scores.brier_score(age[seen:], base_rate):.3f}")
 
 # %% [markdown]
 # ## The map

@@ -31,7 +31,7 @@ print(f"rain at {given.sum()} places: {mm[given].min():.0f} to {mm[given].max():
 # places of which we shall ask, and goes beyond them, since the field varies too much at its edge.
 
 # %%
-mesh = lgm.gmrf.mesh(places, max_edge=12.0, extension=100.0)
+mesh = lgm.gmrf.Mesh.around(places, max_edge=12.0, extension=100.0)
 print(f"{mesh.n} corners, {len(mesh.triangles)} triangles")
 
 # %% [markdown]

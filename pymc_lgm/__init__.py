@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pymc_lgm import gmrf as gmrf
     from pymc_lgm import gp as gp
     from pymc_lgm import papers as papers
-    from pymc_lgm import scores as scores
     from pymc_lgm import spatial as spatial
     from pymc_lgm import testing as testing
     from pymc_lgm.comparison import compare_samplers as compare_samplers
@@ -86,7 +85,6 @@ __all__ = [
     "read",
     "report",
     "reweight",
-    "scores",
     "spatial",
     "terms",
     "testing",

@@ -31,7 +31,7 @@ Sampler = Callable[[], Any] | None
 """Makes a step method inside the model context; None if `pymc.sample` chooses."""
 
 PILOT = 100
-"""Draws per chain after tuning, from which the cost of a draw is measured."""
+"""Number of draws per chain, after tuning, of the pilot run that measures the cost of a draw."""
 
 COSTS = {"per_1000_ops": "ESS per 1000 operations", "per_second": "ESS per second"}
 OF_GROUPS = {"ess_bulk": "ess_{}", "r_hat": "r_hat_{}"} | {
@@ -71,10 +71,10 @@ def compare_samplers(
         is the time of all chains together, with tuning and without compilation. The last two need a
         pilot run with the same tuning and 100 draws per chain, which measures the cost of a draw.
     groups : mapping of str to str or sequence of str, optional
-        Label -> variables, as in `efficiency`. By default "f" has all variables that
-        `LatentGaussianModel` reads as latent, with levels and effects, and "theta" has the other
-        continuous free variables. The groups are the same for all samplers, also for those that
-        integrate a level out. Deterministics are in neither group.
+        Label -> variables, as in `efficiency`. By default "f" has all latent variables that
+        `pymc_lgm.read` finds, intercepts and effects included, and "theta" has the other continuous
+        free variables. Deterministics are in neither. All samplers have the same groups, even if
+        one integrates an intercept out.
     progressbar : bool
         Show one bar for all samplers.
     client : distributed.Client, optional
@@ -100,7 +100,7 @@ def compare_samplers(
 
     See Also
     --------
-    efficiency : The same numbers of one trace.
+    efficiency : The same numbers for one trace.
     report : Whether to trust a trace.
 
     Examples

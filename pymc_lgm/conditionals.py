@@ -1,4 +1,7 @@
-"""Moments of a process at new inputs given a draw of f and theta, in closed form."""
+"""Mean and variance of a process at new inputs, given one posterior draw of f and theta.
+
+They are those of a conditional normal distribution: Rasmussen and Williams (2006), eq. (2.19).
+"""
 
 from typing import Any
 
@@ -19,12 +22,12 @@ __all__ = ["Conditional", "NearestConditional", "latent_of"]
 
 
 class Conditional:
-    """Conditional mean m_* + K_*X K⁻¹ (f − m) and variances of one process for each draw.
+    """Mean m_* + K_*X K⁻¹ (f − m) and variances k_** − k_*ᵀ K⁻¹ k_* of one process, draw by draw.
 
     Parameters
     ----------
     gp, latent
-        The process, and f in the model's shape: (n,), or (outputs, n) with one covariance.
+        The process, and its f: shape (n,), or (outputs, n) if several outputs share one covariance.
     points : ndarray, shape (points, d)
     posterior, model, jitter, compile_kwargs
         As in `pymc_lgm.predict`.
@@ -57,7 +60,8 @@ class Conditional:
     def __call__(self, i: tuple[int, ...]) -> tuple[Array, Array]:
         """Mean and variance in draw i = (chain, draw), each (points,) or (outputs, points).
 
-        One O(n³) operation if theta differs from that of the last draw.
+        Costs one O(n³) operation. If theta is the same as in the previous draw, the factor of K is
+        used again.
         """
         theta = self._covariances.theta(i)
         if self._theta is None or not all(map(np.array_equal, self._theta, theta)):
@@ -80,7 +84,9 @@ class Conditional:
 
 
 class NearestConditional:
-    """The same of a `pymc_lgm.gp.Vecchia`, given the nearest neighbors of each new point in X.
+    """Mean and variances of a `pymc_lgm.gp.Vecchia` process at new points, draw by draw.
+
+    Each new point is conditioned on its nearest neighbors in X.
 
     Parameters
     ----------
@@ -118,13 +124,13 @@ class NearestConditional:
                     f"A covariance of new points and their neighbors is not positive definite in "
                     f"chain {i[0]}, draw {self._draws[i[1]]}, at {self._laws.names} = {theta}."
                 )
-            # The jitter is no part of the process at new points.
+            # The jitter belongs to the points in X, and not to the process at new points.
             self._variance = np.maximum(D - self._jitter, 0.0)
         return np.einsum("ij,ij->i", self._B, self._f[i][self._nearest]), self._variance
 
 
 def latent_of(gp: Any, model: pm.Model) -> Any:
-    """Return f of a process in the model's shape."""
+    """Return the model's variable f of a process, or raise an error that says what to pass."""
     if is_nearest(gp):
         B, _ = gp.owner.op.dist_params(gp.owner)
         if model.named_vars.get(gp.name) is not gp:

@@ -112,7 +112,7 @@ def leave_one_out(
 
     Parameters
     ----------
-    idata : DataTree or whatever ``arviz.convert_to_datatree`` takes
+    idata : DataTree, or anything that ``arviz.convert_to_datatree`` takes
         A trace of the model by any exact sampler, with theta and all latent variables.
     model : pymc.Model, optional
         By default the model of the context.
@@ -352,7 +352,7 @@ class _OfLatent:
 
 
 class _OfNormal:
-    """The same of a multivariate normal y, whose process the model has integrated out."""
+    """Densities of a multivariate normal y, whose process the model has integrated out."""
 
     def __init__(self, model: pm.Model, lgm: LatentGaussianModel, rv: Any):
         self._lgm, self.n, self.name = lgm, lgm.n, str(rv.name)

@@ -29,7 +29,7 @@ def efficiency(
 
     Parameters
     ----------
-    idata : DataTree or whatever ``arviz.convert_to_datatree`` takes
+    idata : DataTree, or anything that ``arviz.convert_to_datatree`` takes
         A trace from ``pm.sample``, by any sampler.
     groups : mapping of str to str or sequence of str, optional
         Row label -> posterior variables merged into that row, as in

@@ -11,7 +11,7 @@ import math
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pymc as pm
@@ -36,6 +36,17 @@ __all__ = ["Evidence", "Fit", "ep", "laplace", "refuse_no_evidence"]
 
 Point = Mapping[str, ArrayLike]
 
+
+class Approximation(Protocol):
+    """q(f) as an evidence needs it, with its center f̂ and log q(y | theta)."""
+
+    @property
+    def center(self) -> Array: ...
+
+    @property
+    def log_evidence(self) -> float: ...
+
+
 STEEPEST = 1e-3
 """Largest gradient, in nats per unit of theta, at which a stopped search has converged."""
 
@@ -52,6 +63,8 @@ class Fit:
         log q(y | theta), without the prior.
     f_mean, f_variance : ndarray, shape (n,)
         Mean and variance of f given y and this theta. They do not include the uncertainty of theta.
+        The variance is ``None`` for `papers.laplace_by_pcg`, where each element takes the solution
+        of a linear system.
     converged : bool
     message : str
         Message of the optimizer.
@@ -62,7 +75,7 @@ class Fit:
     point: dict[str, NDArray[Any]]
     log_evidence: float
     f_mean: Array = field(repr=False)
-    f_variance: Array = field(repr=False)
+    f_variance: Array | None = field(repr=False)
     converged: bool
     message: str
     evaluations: int
@@ -71,23 +84,20 @@ class Fit:
 class Evidence:
     """log q(y | theta), approximately log ∫ p(y | f, theta) N(f; m(theta), K(theta)) df.
 
-    `laplace` and `ep` return it. It is a function of theta alone, since searches start at the prior
-    mean.
+    `laplace`, `ep` and `papers.laplace_by_pcg` return it. It is a function of theta alone, since
+    searches start at the prior mean.
     """
 
-    def __init__(self, approximation: str, model: pm.Model | None, latent: Any):
-        model = model_of(model, f"lgm.{approximation}()")
-        self.approximation = approximation
-        self.lgm = LatentGaussianModel.from_pymc(model, latent, collapse=False)
-        refuse_no_evidence(self.lgm, model, joined=approximation == "laplace")
-        self._scale = NaturalScale(self.lgm, model)
+    def __init__(self, approximation: str, lgm: LatentGaussianModel, model: pm.Model):
+        self.approximation, self.lgm = approximation, lgm
+        self._scale = NaturalScale(lgm, model)
         # The formula ignores the clipping of blocks, so it may be the gradient of another function.
         known = self.lgm.has_evidence_gradient and (self.lgm.sets is None or self.lgm.classes)
         self._has_gradient = approximation == "laplace" and known
 
     def __repr__(self) -> str:
         latent, theta = f"{self.lgm.latent} ({self.lgm.n})", ", ".join(self._scale.initial)
-        return f"Evidence({self.approximation}, latent={latent}, theta=[{theta}])"
+        return f"{type(self).__name__}({self.approximation}, latent={latent}, theta=[{theta}])"
 
     def log_evidence(self, point: Point | None = None) -> float:
         """Approximate log p(y | theta).
@@ -184,7 +194,7 @@ class Evidence:
             point=self._scale.point_of(result.x),
             log_evidence=q.log_evidence,
             f_mean=q.center,
-            f_variance=q.posterior.variances,
+            f_variance=q.posterior.variances if isinstance(q, GaussianApproximation) else None,
             # At a maximum a line search ends when rounding hides it, which depends on the
             # processor.
             converged=bool(result.success or np.abs(result.jac).max() < STEEPEST),
@@ -193,7 +203,7 @@ class Evidence:
         )
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
-    def _approximate(self, theta: Array) -> GaussianApproximation | None:
+    def _approximate(self, theta: Array) -> Approximation | None:
         """Find q(f) to many digits; ``None`` if that fails."""
         prior = self.lgm.prior(theta)
         if prior is None:
@@ -221,6 +231,7 @@ class Evidence:
         value = q.log_evidence + (lgm.log_prior(theta) if prior else 0.0)
         gradient: Array | None
         if self._has_gradient:
+            assert isinstance(q, GaussianApproximation)
             gradient = evidence_gradient(
                 q,
                 LikelihoodAt(lgm, theta),
@@ -283,7 +294,7 @@ def laplace(model: pm.Model | None = None, latent: Any = None) -> Evidence:
     >>> round(float(evidence.fit(prior=False).point["mu"]), 3)  # the logarithm of the average
     1.386
     """
-    return Evidence("laplace", model, latent)
+    return _evidence("laplace", model, latent)
 
 
 def ep(model: pm.Model | None = None, latent: Any = None) -> Evidence:
@@ -334,7 +345,14 @@ def ep(model: pm.Model | None = None, latent: Any = None) -> Evidence:
     >>> evidence.surface({"eta": [0.5, 1.0, 2.0]}).round(3).values
     array([-1.499, -1.562, -1.63 ])
     """
-    return Evidence("ep", model, latent)
+    return _evidence("ep", model, latent)
+
+
+def _evidence(approximation: str, model: pm.Model | None, latent: Any) -> Evidence:
+    model = model_of(model, f"lgm.{approximation}()")
+    lgm = LatentGaussianModel.from_pymc(model, latent, collapse=False)
+    refuse_no_evidence(lgm, model, joined=approximation == "laplace")
+    return Evidence(approximation, lgm, model)
 
 
 def refuse_no_evidence(lgm: LatentGaussianModel, model: pm.Model, *, joined: bool = False) -> None:

@@ -147,8 +147,8 @@ class SparseLatent(pm.gp.Latent):
         self.name, self.jitter = name, jitter
         m, *_ = known_shape(Xu) or (None,)
         variance = with_spread_of_fit(pt.maximum(variance, LEAST), A, m)
-        self.seen = Projected(self.mean_func(X) + pt.dot(A.T, v), variance)
-        return self.seen
+        self.projected = Projected(self.mean_func(X) + pt.dot(A.T, v), variance)
+        return self.projected
 
 
 def _check_points(X: Any, Xu: Any) -> None:

@@ -1,4 +1,4 @@
-"""Pictures of maps: areas by their geometry (with GeoPandas), or cells by their centers."""
+"""Plots of maps: areas by their geometry (with GeoPandas), or square cells by their centers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from pymc_lgm.linalg import Array
 __all__ = ["plot_map"]
 
 SAME = 1e-9
-"""Share of the extent of a map within which coordinates count as equal."""
+"""Two coordinates are equal if their distance is less than this share of the map's width. It is far
+above
+rounding errors and far below the distance of two cells."""
 
 
 def plot_map(
@@ -37,9 +39,9 @@ def plot_map(
     geometry : geopandas.GeoSeries, GeoDataFrame, or sequence of shapely geometries
         Geometry of the areas, in the order of the values. Needs GeoPandas.
     cells : array_like, shape (n, 2)
-        Centers of cells, across and up, instead of a geometry.
+        Centers of cells, (x, y), instead of a geometry.
     size : float, optional
-        Side of the cells, by default the smallest distance of two centers in each direction.
+        Length of a cell's side. By default the smallest distance of two centers in x, and in y.
     ax : matplotlib.axes.Axes, optional
         By default the axes of a new figure.
     title : str, optional
@@ -65,7 +67,7 @@ def plot_map(
 
     Notes
     -----
-    Each cell is one polygon, so the cost is O(n) also if cells are far apart.
+    Each cell is drawn as one polygon, so the cost is O(n), even if there are gaps between cells.
 
     Examples
     --------
@@ -98,12 +100,12 @@ def plot_map(
         corners = _corners(np.asarray(cells, dtype=np.float64), size, numbers)
     if ax is None:
         _, ax = _imported("matplotlib.pyplot", "matplotlib").subplots(layout="constrained")
-    # Beside the map and equally high, also if equal scales make the map smaller than its axes.
+    # The color bar is as high as the map, even if equal scales make the map smaller than its axes.
     bar = ax.inset_axes((1.03, 0.0, 0.05, 1.0)) if colorbar else None
     if cells is None:
         frame.plot(column="value", ax=ax, legend=colorbar, cax=bar, **style)
     else:
-        # Edges have the color of the face, since else the background shows between cells.
+        # Without edges of the same color, the background would show between cells.
         style = {"edgecolor": "face", "linewidth": 0.2} | style
         limits = style.pop("vmin", None), style.pop("vmax", None)
         collections = _imported("matplotlib.collections", "matplotlib")
@@ -135,7 +137,7 @@ def _corners(cells: Array, size: float | None, values: Array) -> Array:
 
 
 def _gap(column: Array) -> float:
-    """Return the smallest distance of two coordinates, 0 if all are one."""
+    """Return the smallest distance of two different coordinates; 0 if all are equal."""
     distances = np.diff(np.unique(column))
     distances = distances[distances > SAME * np.ptp(column)]
     return float(distances.min()) if distances.size else 0.0

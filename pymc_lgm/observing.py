@@ -1,7 +1,8 @@
-"""Moments and class probabilities of a new observation, averaged over draws.
+"""Mean, variance and class probabilities of a new observation, averaged over posterior draws.
 
-This module finds the likelihood that reads f itself, and its parameters at each draw.
-`pymc_lgm.response` has the moments of y given those of f.
+This module finds the likelihoods in a model whose f is the process itself, not a function of it,
+and evaluates their other parameters at each draw. `pymc_lgm.response` computes the moments of y
+from those of f.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ def observations(
     model: pm.Model,
     compile_kwargs: dict[str, Any] | None,
 ) -> list[Observation]:
-    """Find the likelihoods that read f itself and that `pymc_lgm.response` supports.
+    """Find the likelihoods of f itself that `pymc_lgm.response` supports.
 
     Parameters
     ----------
     latents
-        The variables that likelihoods read of each process: see `f_of`.
+        For each process, the variable that a likelihood takes as its f: see `f_of`.
     parameters, posterior, model, compile_kwargs
         As in `pymc_lgm.predict`.
     points : ndarray, shape (points, ...)
@@ -102,11 +103,11 @@ class Observation:
 
 def f_of(gp: Any, latent: Any) -> Any:
     """The variable that likelihoods read: a process, or its mean given inducing variables."""
-    return gp.seen.mean if isinstance(gp, SparseLatent) else latent
+    return gp.projected.mean if isinstance(gp, SparseLatent) else latent
 
 
 def _reads(f: Any, latents: Sequence[Any], *, is_class_each: bool) -> bool:
-    """Whether a likelihood's f is the latent itself, or has the latents as its classes."""
+    """Whether a likelihood's f is the only latent, or stacks the latents, one for each class."""
     if not is_class_each:
         return len(latents) == 1 and f is latents[0]
     rng = np.random.default_rng(0)

@@ -66,7 +66,7 @@ def predict(
 
     Parameters
     ----------
-    idata : DataTree or whatever ``arviz.convert_to_datatree`` takes
+    idata : DataTree, or anything that ``arviz.convert_to_datatree`` takes
         A trace of the model by any sampler, with f and the variables that its mean and covariance
         depend on.
     gp : pymc.gp.Latent, pymc_lgm.gp.SparseLatent, list of them, or variable
@@ -134,7 +134,7 @@ def predict(
 
     See Also
     --------
-    scores.log_predictive_density : How good predicted probabilities are.
+    papers.scores.log_predictive_density : How good predicted probabilities are.
     gp.SparseLatent : A process with many points.
 
     Notes

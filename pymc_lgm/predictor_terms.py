@@ -41,7 +41,7 @@ def terms(
 
     Parameters
     ----------
-    idata : DataTree or whatever ``arviz.convert_to_datatree`` takes
+    idata : DataTree, or anything that ``arviz.convert_to_datatree`` takes
         A trace of the model by any sampler, with theta and all latent variables.
     names : sequence of str, optional
         Latent variables, by default all. The process of ``gp.prior("f", X)`` is "f".

@@ -1,8 +1,9 @@
 """Registration of the default step method with PyMC at ``import pymc_lgm``.
 
-PyMC asks every step method on its list which variables it claims. The step methods import Numba and
-most of this package, which takes longer than importing PyMC. Therefore a stand-in for the default
-is on the list. It imports the step methods when `pymc.sample` asks.
+`pymc.sample` asks each class in `pymc.step_methods.STEP_METHODS` which variables it can sample. The
+step methods of this package import Numba, which takes longer than importing PyMC. Therefore a small
+stand-in for the default step method is in that list. It imports the step methods when `pymc.sample`
+asks for the first time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ __all__ = ["StandIn", "register"]
 
 
 class StandIn:
-    """The default step method, imported when PyMC first asks which variables it claims."""
+    """Stands for the default step method until PyMC first asks which variables it can sample."""
 
     name = "pseudo_marginal"
 
@@ -35,7 +36,7 @@ class StandIn:
 
 
 def register() -> None:
-    """Put the stand-in on PyMC's list, unless the step methods are on it already."""
+    """Add the stand-in to PyMC's list, or the step methods if they have been imported."""
     if "pymc_lgm.steps" in sys.modules:
         sys.modules["pymc_lgm.steps"].register()
     else:

@@ -42,7 +42,7 @@ def report(
 
     Parameters
     ----------
-    idata : DataTree or whatever ``arviz.convert_to_datatree`` takes
+    idata : DataTree, or anything that ``arviz.convert_to_datatree`` takes
         A trace from ``pm.sample``, by any sampler. Missing statistics are omitted.
     groups : mapping of str to str or sequence of str, optional
         Label -> posterior variables, as in `efficiency`: ``{"theta": ["ls", "eta"], "f": "f"}``.

@@ -11,7 +11,7 @@ from scipy.sparse import csc_array, csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from pymc_lgm.excursions import exceedance as exceedance
-from pymc_lgm.gaussian.families import Intrinsic
+from pymc_lgm.gaussian.families import IntrinsicMap
 from pymc_lgm.maps import plot_map as plot_map
 
 __all__ = ["adjacency", "exceedance", "plot_map", "scaling_factor"]
@@ -135,6 +135,6 @@ def scaling_factor(W: ArrayLike) -> Any:
     for k in np.flatnonzero(np.bincount(component) > 1):
         part = np.flatnonzero(component == k)
         # Here the mean of the areas has variance 1, which is a part of every variance.
-        variances = Intrinsic(matrix[part][:, part], 1.0).factor.inverse_diagonal - 1.0
+        variances = IntrinsicMap(matrix[part][:, part], 1.0).factor.inverse_diagonal - 1.0
         scales[k] = np.exp(np.mean(np.log(variances)))
     return float(scales[0]) if count == 1 else scales[component]

@@ -132,7 +132,7 @@ class Vecchia(Continuous):
     jitter : float
         Added to the diagonal of K, as by `pymc.gp.Latent`.
     **kwargs
-        ``dims``, ``initval``, as those of any distribution.
+        ``dims``, ``initval``, as for any distribution.
 
     Raises
     ------

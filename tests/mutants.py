@@ -19,6 +19,17 @@ def mutated(
     return SimpleNamespace(**namespace)
 
 
+class Instead:
+    """An object with other values for some of its attributes: ``Instead(q, center=0.0)``."""
+
+    def __init__(self, original, **others):
+        self.__dict__.update(others)
+        self._original = original
+
+    def __getattr__(self, name):
+        return getattr(self._original, name)
+
+
 class Accepting:
     """A generator whose uniform numbers accept every proposal that has a density."""
 

@@ -161,9 +161,26 @@ def listed() -> list[str]:
     return [name for table in tables for name in re.findall(r"^   ([\w.]+)$", table, re.MULTILINE)]
 
 
+def shown() -> list[str]:
+    """The listed names, and those that share the page of one of them."""
+    tree = ast.parse((ROOT / "docs" / "conf.py").read_text())
+    (pages,) = (
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "SHOWN_WITH"
+    )
+    assert set(pages) <= set(listed())
+    return [*listed(), *(name for names in pages.values() for name in names)]
+
+
+def test_the_api_is_short():
+    """The data sets are one entry, as their page is one table."""
+    assert len(listed()) + 1 <= 60
+
+
 def test_names_of_the_api_pages_are_names_in_python():
-    """What a page calls reporting.Report, a user finds as lgm.reporting.Report."""
-    for name in listed():
+    """What a page calls testing.joint_test, a user finds as lgm.testing.joint_test."""
+    for name in shown():
         found = reduce(getattr, name.split("."), lgm)
         assert callable(found), name
         assert inspect.getdoc(found), name
@@ -173,7 +190,7 @@ def test_the_api_pages_list_every_public_name():
     """A module is there by the names in it, or as a whole."""
     text = "\n".join(page.read_text() for page in sorted((ROOT / "docs" / "api").glob("*.md")))
     whole = re.findall(r"^\.\. automodule:: pymc_lgm\.(\w+)", text, re.MULTILINE)
-    assert set(lgm.__all__) <= {*whole, *(name.split(".")[0] for name in listed())}
+    assert set(lgm.__all__) <= {*whole, *(name.split(".")[0] for name in shown())}
 
 
 def test_no_public_function_hides_a_module():
@@ -192,7 +209,7 @@ def test_public_names_are_documented():
 def test_what_a_docstring_says_to_see_exists():
     """The names of See Also are names of the package, or of its modules."""
     seen = 0
-    for name in listed():
+    for name in shown():
         text = inspect.getdoc(reduce(getattr, name.split("."), lgm)) or ""
         for block in re.findall(r"^See Also\n-+\n((?:\S+ : .*\n?)+)", text, re.MULTILINE):
             for line in block.splitlines():

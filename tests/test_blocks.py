@@ -101,11 +101,11 @@ def test_the_verbs_of_a_prior(pair, rng):
 def test_the_verbs_of_a_posterior(pair, rng, precision):
     ours, dense = (prior.condition(precision) for prior in pair)
     x, columns = rng.standard_normal(6), rng.standard_normal((6, 4))
-    for name in ("log_determinant", "shares", "variances", "site_covariances"):
+    for name in ("log_determinant", "one_minus_leverage", "variances", "site_covariances"):
         close(getattr(ours, name), getattr(dense, name))
-    for name in ("spread", "square", "log_density_of_data"):
+    for name in ("quad_form", "inv_quad_form", "log_density_of_data"):
         close(getattr(ours, name)(x), getattr(dense, name)(x))
-    for name in ("dual", "covariance_times", "given", "unexplained", "precision_times"):
+    for name in ("dual", "covariance_times", "given", "weighted_residual", "precision_times"):
         close(getattr(ours, name)(x), getattr(dense, name)(x))
     close(ours.dual(columns), dense.dual(columns))
     close(ours.seen(x, dense.prior.mean), dense.seen(x, dense.prior.mean))

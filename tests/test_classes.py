@@ -98,12 +98,12 @@ def test_the_verbs_are_those_of_a_dense_posterior(prior, rng):
     ours, dense = prior.condition(W).differentiable(), joined_by(W, prior)
     x, v = rng.standard_normal((2, 9))
     columns = rng.standard_normal((9, 4))
-    for name in ("log_determinant", "shares", "variances", "site_covariances"):
+    for name in ("log_determinant", "one_minus_leverage", "variances", "site_covariances"):
         close(getattr(ours, name), getattr(dense, name))
-    for name in ("spread", "square", "log_density_of_data", "evidence_gradient"):
+    for name in ("quad_form", "inv_quad_form", "log_density_of_data", "evidence_gradient"):
         close(getattr(ours, name)(x), getattr(dense, name)(x))
     close(ours.evidence_gradient(x, v), dense.evidence_gradient(x, v))
-    for name in ("dual", "covariance_times", "given", "unexplained", "multiply", "solve"):
+    for name in ("dual", "covariance_times", "given", "weighted_residual", "multiply", "solve"):
         close(getattr(ours, name)(x), getattr(dense, name)(x))
     for name in ("dual", "covariance_times", "given"):
         close(getattr(ours, name)(columns), getattr(dense, name)(columns))

@@ -6,8 +6,6 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from mutants import mutated
-
 import pymc_lgm as lgm
 
 from pymc_lgm.likelihoods import closed_forms
@@ -124,14 +122,12 @@ def test_a_count_that_cannot_be_has_no_density():
 
 @pytest.mark.mutant
 @pytest.mark.parametrize("wrong", ["b", "half"])
-def test_a_wrong_formula_is_noticed(wrong, dies):
+def test_a_wrong_formula_is_noticed(wrong, monkeypatch, dies):
     """A slope that is forgotten, or a half."""
-    lines = {
-        "b": ("0.5 * b**2 * variance", "0.5 * variance"),
-        "half": ("- 0.5 * variance * (b / sigma) ** 2", "- variance * (b / sigma) ** 2"),
-    }
     dist, y = SEEN["Poisson, moved" if wrong == "b" else "normal"]
-    broken = mutated(closed_forms, *lines[wrong]).closed_form
-    found = with_slopes(broken(dist, pt.constant(y), mean, variance, [scale]))
+    if wrong == "b":
+        monkeypatch.setattr(closed_forms, "_slope_of_log", lambda x, f: 1.0)
+    times = 2.0 if wrong == "half" else 1.0
+    found = with_slopes(closed_form(dist, pt.constant(y), mean, times * variance, [scale]))
     error = abs(found - with_slopes(by_quadrature(dist, y))).max()
     dies(f"closed expectation: {wrong}", error, above=0.01)

@@ -51,9 +51,9 @@ DISTRIBUTIONS = {
     "season": lambda s: gmrf.Seasonal.dist(4, s, shape=N),
     "map": lambda s: gmrf.ICAR.dist(W, s),
     "scaled sparse map": lambda s: gmrf.ICAR.dist(csr_array(W), s, scale=True),
-    "type II": lambda s: gmrf.Interaction.dist((None, gmrf.walk_structure(4)), s, shape=(3, 4)),
-    "type III": lambda s: gmrf.Interaction.dist((gmrf.map_structure(W), None), s, shape=(7, 2)),
-    "type IV": lambda s: gmrf.Interaction.dist((gmrf.map_structure(W), gmrf.walk_structure(4)), s),
+    "type II": lambda s: gmrf.Interaction.dist((None, gmrf.Structure.walk(4)), s, shape=(3, 4)),
+    "type III": lambda s: gmrf.Interaction.dist((gmrf.Structure.map(W), None), s, shape=(7, 2)),
+    "type IV": lambda s: gmrf.Interaction.dist((gmrf.Structure.map(W), gmrf.Structure.walk(4)), s),
     "type I": lambda s: gmrf.Interaction.dist((None, None), s, shape=(2, 3)),
     "dense": lambda s: gmrf.Intrinsic.dist(SMOOTH, s, scale=True),
     "more constraints": lambda s: gmrf.Intrinsic.dist(
@@ -154,18 +154,18 @@ def test_a_scaled_structure_has_variances_of_geometric_mean_one():
 
 def test_the_structures():
     step = np.random.default_rng(0).standard_normal(N)
-    square = step @ gmrf.walk_structure(N, 1, locations=RAGGED).R @ step
+    square = step @ gmrf.Structure.walk(N, 1, locations=RAGGED).R @ step
     close(square, (np.diff(step) ** 2 / np.diff(RAGGED)).sum())
-    regular = gmrf.walk_structure(N, 2, locations=3.0 + np.arange(N))
+    regular = gmrf.Structure.walk(N, 2, locations=3.0 + np.arange(N))
     close(regular.R.toarray(), SMOOTH)
-    cyclic = gmrf.walk_structure(N, 2, cyclic=True).R
+    cyclic = gmrf.Structure.walk(N, 2, cyclic=True).R
     second = np.roll(step, 1) - 2 * step + np.roll(step, -1)
     close(step @ cyclic @ step, (second**2).sum())
-    season = gmrf.seasonal_structure(N, 4)
+    season = gmrf.Structure.season(N, 4)
     sums = np.convolve(step, np.ones(4), "valid")
     close(step @ season.R @ step, (sums**2).sum())
     assert season.null.shape == (N, 3)
-    both = gmrf.map_structure(W).product(gmrf.walk_structure(4))
+    both = gmrf.Structure.map(W).product(gmrf.Structure.walk(4))
     assert both.null.shape[1] == 28 - 5 * 3
     close(both.null.T @ both.null, np.eye(13))
     np.testing.assert_allclose(both.R @ both.null, 0.0, atol=1e-12)
@@ -175,7 +175,7 @@ def test_the_structures():
 def test_the_galerkin_walk_follows_curvature_not_spacing():
     """Lindgren and Rue (2008): its square of a function is about the integral of x''²."""
     t = np.sort(np.random.default_rng(3).uniform(0, 3, 400))
-    R = gmrf.walk_structure(400, 2, locations=t).R
+    R = gmrf.Structure.walk(400, 2, locations=t).R
     square = np.sin(t) @ R @ np.sin(t)
     integral = quad(lambda u: np.sin(u) ** 2, t[0], t[-1])[0]
     assert abs(square / integral - 1.0) < 0.03
@@ -184,7 +184,7 @@ def test_the_galerkin_walk_follows_curvature_not_spacing():
 def test_a_long_walk_has_its_known_determinant():
     """Of order 2 the pseudo-determinant is n² (n² − 1)/12."""
     n = 3000.0
-    structure = gmrf.walk_structure(3000, 2)
+    structure = gmrf.Structure.walk(3000, 2)
     close(structure.log_determinant, math.log(n**2 * (n**2 - 1) / 12), rtol=1e-6)
     assert structure.coordinates.extend(np.zeros(2998)).shape == (3000,)
 
@@ -212,7 +212,7 @@ def test_leroux_is_between_independent_areas_and_a_map():
     with pm.Model():
         x = gmrf.Leroux("x", W=W, sigma=2.0, rho=0.6)
         at = np.random.default_rng(0).standard_normal(7)
-        Q = (0.6 * gmrf.map_structure(W).R.toarray() + 0.4 * np.eye(7)) / 4.0
+        Q = (0.6 * gmrf.Structure.map(W).R.toarray() + 0.4 * np.eye(7)) / 4.0
         close(pm.logp(x, at).eval(), multivariate_normal(cov=np.linalg.inv(Q)).logpdf(at))
 
 
@@ -322,8 +322,8 @@ def leroux_with_a_scale():
 
 @model
 def interaction():
-    path = gmrf.map_structure(lgm.spatial.adjacency([(0, 1), (1, 2), (2, 3), (3, 4)]))
-    x = gmrf.Interaction("x", (path, gmrf.walk_structure(2)), sigma_of("x"), shape=(5, 2))
+    path = gmrf.Structure.map(lgm.spatial.adjacency([(0, 1), (1, 2), (2, 3), (3, 4)]))
+    x = gmrf.Interaction("x", (path, gmrf.Structure.walk(2)), sigma_of("x"), shape=(5, 2))
     space = gmrf.Intrinsic("space", path, sigma_of("space"))
     return x.ravel() + space[np.repeat(np.arange(5), 2)] + pm.Normal("a")
 
@@ -336,7 +336,7 @@ def interaction_without_structures():
 
 @model
 def own_constraint():
-    R = gmrf.walk_structure(10, 1).R
+    R = gmrf.Structure.walk(10, 1).R
     x = gmrf.Intrinsic("x", R, sigma_of("x"), constraint=np.eye(10)[[0, 4]])
     return x[::-1] * T + pm.Normal("a", 0, 2)
 
@@ -496,8 +496,8 @@ def test_the_gradient_of_an_evidence(name, monkeypatch):
 
 
 def test_a_copy_is_the_same_model_and_another_structure_is_another():
-    one, two = (gmrf.walk_structure(8, order) for order in (1, 2))
-    assert one == gmrf.walk_structure(8, 1) != two
+    one, two = (gmrf.Structure.walk(8, order) for order in (1, 2))
+    assert one == gmrf.Structure.walk(8, 1) != two
     assert hash(one) == hash(pickle.loads(pickle.dumps(one)))
     models = []
     for structure in (one, one, two):
@@ -604,9 +604,9 @@ def test_a_wrong_algebra_of_constraints_is_noticed(wrong, monkeypatch, dies):
         (lambda: gmrf.ICAR.dist(-W), "negative"),
         (lambda: gmrf.ICAR.dist(np.eye(3)), "Area 0 is its own neighbor"),
         (lambda: gmrf.ICAR.dist(W[:3]), "square"),
-        (lambda: gmrf.Interaction.dist((None, gmrf.walk_structure(3))), "has no length"),
+        (lambda: gmrf.Interaction.dist((None, gmrf.Structure.walk(3))), "has no length"),
         (
-            lambda: gmrf.Interaction.dist((None, gmrf.walk_structure(3)), shape=(2, 4)),
+            lambda: gmrf.Interaction.dist((None, gmrf.Structure.walk(3)), shape=(2, 4)),
             "An axis has 4 elements, and its structure 3",
         ),
         (lambda: gmrf.Interaction.dist((None,)), "two structures"),
@@ -622,19 +622,19 @@ def test_input_that_cannot_be(make, message):
 
 
 def test_a_large_structure_says_what_its_null_space_is():
-    R = gmrf.walk_structure(2500, 1).R
+    R = gmrf.Structure.walk(2500, 1).R
     with pytest.raises(ValueError, match="rows that span it, and no others"):
         gmrf.Intrinsic.dist(R)
     x = gmrf.Intrinsic.dist(R, constraint=np.ones(2500))
     close(x.owner.op.structure.log_determinant, math.log(2500))
     with pytest.raises(ValueError, match="all of its null space"):
-        gmrf.Intrinsic.dist(gmrf.walk_structure(2500, 2).R, constraint=np.ones(2500))
+        gmrf.Intrinsic.dist(gmrf.Structure.walk(2500, 2).R, constraint=np.ones(2500))
     assert gmrf.Intrinsic.dist(R + eye_array(2500)).owner.op.structure.rank == 2500
 
 
 def test_an_eigenvalue_that_may_be_zero_is_asked_about():
     """Of a long walk of order 2: it was constrained in silence when zero was 1e-10."""
-    R = gmrf.walk_structure(1500, 2).R
+    R = gmrf.Structure.walk(1500, 2).R
     eigenvalues = np.diag([0.0, 1e-13, 1.0])
     with pytest.raises(ValueError, match="cannot be told by its eigenvalues"):
         gmrf.Intrinsic.dist(eigenvalues * np.array([1.0, 0.05, 1.0]))

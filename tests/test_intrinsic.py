@@ -16,7 +16,7 @@ from test_priors import close
 import pymc_lgm as lgm
 
 from pymc_lgm import spatial
-from pymc_lgm.gaussian.families import Intrinsic, UpdatedFactor
+from pymc_lgm.gaussian.families import IntrinsicMap, UpdatedFactor
 from pymc_lgm.model.forms.sum import SumPredictor
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -40,7 +40,7 @@ def besag_york_mollie():
 
 
 def test_a_map_of_one_area_is_a_normal_number():
-    prior = Intrinsic(csc_array((1, 1), dtype=float), 0.3)
+    prior = IntrinsicMap(csc_array((1, 1), dtype=float), 0.3)
     np.testing.assert_allclose(prior.factor.inverse_diagonal, 0.3**2, rtol=1e-12)
 
 

@@ -5,9 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mutants import mutated
-
-from pymc_lgm.kernels import leapfrog as module
 from pymc_lgm.kernels.leapfrog import leapfrog, rotation, straight
 
 DRIFTS = {"straight": straight, "rotation": rotation}
@@ -40,12 +37,18 @@ def test_it_is_reversible(drift):
     assert way_back(drift) < 1e-13
 
 
+def without_last_kicks(x, r, at, *, step_size, steps, **how):
+    for _ in range(steps):
+        x, r, at, _ = leapfrog(x, r, at, step_size=step_size, steps=1, **how)
+        r = r - 0.5 * step_size * at.kick
+    return x, r, at, steps
+
+
 @pytest.mark.mutant
 @pytest.mark.parametrize("drift", DRIFTS)
 def test_a_kick_that_is_forgotten_is_noticed(drift, dies):
-    last = "        at = there\n        r = r + 0.5 * step_size * at.kick\n"
-    wrong = mutated(module, last, "        at = there\n").leapfrog
-    dies(f"leapfrog: last kick {drift}", way_back(drift, follow=wrong), above=1e-2)
+    error = way_back(drift, follow=without_last_kicks)
+    dies(f"leapfrog: last kick {drift}", error, above=1e-2)
 
 
 @pytest.mark.parametrize("drift", DRIFTS)

@@ -110,19 +110,19 @@ def test_the_verbs_of_a_posterior(posterior, Sigma, K, R, rng):
     B, precision = np.eye(5) + R.T @ K @ R, R @ R.T
     close(posterior.log_determinant, np.linalg.slogdet(B)[1])
     close(posterior.dual(x), np.linalg.solve(np.eye(5) + precision @ K, x))
-    close(posterior.spread(x), x @ Sigma @ x)
+    close(posterior.quad_form(x), x @ Sigma @ x)
     close(posterior.variances, np.diag(Sigma))
-    close(posterior.shares, 1.0 - np.diag(precision @ Sigma))
+    close(posterior.one_minus_leverage, 1.0 - np.diag(precision @ Sigma))
     close(posterior.precision_times(x), precision @ x)
     close(posterior.seen(x, np.ones(5)), R.T @ (x - 1.0))
     close(posterior.block(np.array([0, 3])), Sigma[np.ix_([0, 3], [0, 3])])
     close(posterior.given(x), K @ R @ np.linalg.solve(B, x))
     close(posterior.log_density_of_data(x), multivariate_normal.logpdf(x, np.zeros(5), B))
-    close(posterior.unexplained(x), np.linalg.solve(B, x))
+    close(posterior.weighted_residual(x), np.linalg.solve(B, x))
     for v in (x, columns):
         close(posterior.covariance_times(v), Sigma @ v)
     d = posterior.prior.multiply(rng.standard_normal(2))
-    close(posterior.square(d), d @ np.linalg.pinv(Sigma) @ d)
+    close(posterior.inv_quad_form(d), d @ np.linalg.pinv(Sigma) @ d)
     close(posterior.multiply(posterior.solve(d)), d)
 
 

@@ -132,7 +132,7 @@ def test_conditioning_agrees_with_dense_algebra(K, rng):
         np.testing.assert_allclose(
             B.inverse_diagonal(), np.linalg.inv(B.dense() @ B.dense().T).diagonal()
         )
-        np.testing.assert_array_equal(posterior.shares, B.inverse_diagonal())
+        np.testing.assert_array_equal(posterior.one_minus_leverage, B.inverse_diagonal())
 
 
 def test_conditioning_that_rounding_has_lost_is_a_value(K):

@@ -8,7 +8,6 @@ import pymc as pm
 import pytest
 
 from models import build, reading_once
-from mutants import mutated
 from scipy.special import logsumexp, softmax
 from test_joint import LEVEL
 from test_latent_moves import (
@@ -412,44 +411,71 @@ def test_a_step_takes_ten_steps_at_most():
 
 # Mutants
 
+
+def forgets_the_determinant(patch):
+    def at_rest(self):
+        return self.nu - self.at.prior.multiply_transposed(self.gradient)
+
+    patch.setattr(module.Place, "at_rest", property(at_rest))
+
+
+def covariance_plus_square(patch):
+    slope = module.Place.slope
+    patch.setattr(
+        module.Place, "slope", lambda self, momentum: 2.0 * self.at_rest - slope(self, momentum)
+    )
+
+
+def without_determinant(patch):
+    energy = module.Place.energy
+
+    def wrong(self, momentum):
+        return energy(self, momentum) - 0.5 * self.posterior.log_determinant
+
+    patch.setattr(module.Place, "energy", wrong)
+
+
+def with_the_old_metric(patch):
+    """The second equation, explicit: the velocity is that of the start of the step."""
+
+    def wrong(here, momentum, step_size, look):
+        half = 0.5 * step_size
+        kicked = fixed_point(lambda middle: (momentum - half * here.slope(middle), None), momentum)
+        middle = kicked[0]
+        return middle, look(here.nu + step_size * here.velocity(middle))
+
+    patch.setattr(module, "_implicit", wrong)
+
+
 WRONG = {
-    "forgets the determinant": (
-        "0.5 * self._bend(self.posterior.site_covariances)",
-        "0.0 * self._bend(self.posterior.site_covariances)",
-    ),
-    "M = Sigma + v v'": ("multiply_transposed(moving)", "multiply_transposed(-moving)"),
-    "no determinant in the energy": ("quadratic + self.posterior.log_determinant", "quadratic"),
-    "the metric of the old place": (
-        "half * (velocity + there.velocity(middle))",
-        "half * (velocity + velocity)",
-    ),
+    "forgets the determinant": forgets_the_determinant,
+    "M = Sigma + v v'": covariance_plus_square,
+    "no determinant in the energy": without_determinant,
+    "the metric of the old place": with_the_old_metric,
 }
 
 
 @pytest.mark.mutant
 @pytest.mark.parametrize("wrong", list(WRONG)[:3])
 @pytest.mark.parametrize("name", ["counts", "choices"])
-def test_a_wrong_slope_is_noticed(name, wrong, dies):
-    ours, at = mutated(module, *WRONG[wrong]), PLACES[name]()
-    here = ours.place(at, rng_of(1).standard_normal(at.prior.rank))
+def test_a_wrong_slope_is_noticed(name, wrong, monkeypatch, dies):
+    WRONG[wrong](monkeypatch)
+    at = PLACES[name]()
+    here = place(at, rng_of(1).standard_normal(at.prior.rank))
     momentum = here.draw(rng_of(2))
-    of_nu = slopes(lambda nu: ours.place(at, nu).energy(momentum), here.nu)
+    of_nu = slopes(lambda nu: place(at, nu).energy(momentum), here.nu)
     error = np.abs(here.slope(momentum) - of_nu).max()
     dies(f"position, {name}: {wrong}", error, above=1e-3)
 
 
-def unchecked(wrong):
-    """The mutant, which takes every step though it does not come back."""
-    ours = mutated(module, *WRONG[wrong])
-    ours.step.__globals__["CHECK"] = math.inf
-    return ours
-
-
 @pytest.mark.mutant
 @pytest.mark.parametrize("wrong", ["M = Sigma + v v'", "the metric of the old place"])
-def test_a_wrong_step_changes_volumes(wrong, dies):
-    ours, at, rng = unchecked(wrong), PLACES["counts"](), rng_of(1)
-    here = ours.place(at, rng.standard_normal(5))
+def test_a_wrong_step_changes_volumes(wrong, monkeypatch, dies):
+    """The mutant takes every step, though it does not come back."""
+    WRONG[wrong](monkeypatch)
+    monkeypatch.setattr(module, "CHECK", math.inf)
+    at, rng = PLACES["counts"](), rng_of(1)
+    here = place(at, rng.standard_normal(5))
     momentum = here.draw(rng)
-    error = abs(log_volume(ours.step, here, momentum, lambda nu: ours.place(at, nu)))
+    error = abs(log_volume(step, here, momentum, lambda nu: place(at, nu)))
     dies(f"position, volume: {wrong}", error, above=1e-3)

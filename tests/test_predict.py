@@ -16,9 +16,14 @@ from scipy.stats import norm
 import pymc_lgm as lgm
 
 from pymc_lgm.linalg import tally
+from pymc_lgm.papers.scores import (
+    abstention_curve,
+    brier_score,
+    capacity,
+    log_predictive_density,
+)
 from pymc_lgm.prediction import predict
 from pymc_lgm.response import response
-from pymc_lgm.scores import abstention_curve, brier_score, capacity, log_predictive_density
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 

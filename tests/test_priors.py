@@ -115,14 +115,14 @@ def test_the_verbs_of_a_posterior(posterior, Sigma, K, rng):
     R = root_of(posterior.precision, n)
     B, precision = np.eye(n) + R.T @ K @ R, R @ R.T
     close(posterior.log_determinant, np.linalg.slogdet(B)[1])
-    close(posterior.spread(x), x @ Sigma @ x)
-    close(posterior.square(x), x @ np.linalg.solve(Sigma, x), 1e-8)
+    close(posterior.quad_form(x), x @ Sigma @ x)
+    close(posterior.inv_quad_form(x), x @ np.linalg.solve(Sigma, x), 1e-8)
     close(posterior.variances, np.diag(Sigma))
-    close(posterior.shares, 1.0 - np.diag(precision @ Sigma))
+    close(posterior.one_minus_leverage, 1.0 - np.diag(precision @ Sigma))
     close(posterior.block(np.array([0, 2])), Sigma[np.ix_([0, 2], [0, 2])])
     close(posterior.seen(x, prior.mean), R.T @ (x - prior.mean))
     close(posterior.log_density_of_data(x), multivariate_normal.logpdf(x, np.zeros(n), B))
-    close(posterior.unexplained(x), np.linalg.solve(B, x))
+    close(posterior.weighted_residual(x), np.linalg.solve(B, x))
     for v in (x, columns, columns[:, :n]):
         close(posterior.dual(v), np.linalg.solve(np.eye(n) + precision @ K, v))
         for ours, right in zip(posterior.center(v), (posterior.dual(v), Sigma @ v), strict=True):

@@ -14,7 +14,7 @@ import pytest
 import test_random_models
 
 from models import build, reading_once
-from mutants import mutated
+from mutants import Instead
 from pytensor.graph.replace import clone_replace
 from samplers import CASES, label
 from scipy.linalg import block_diag, null_space
@@ -25,7 +25,6 @@ from toys import RIVER, Chain, HeldSumOfCounts, SumOfCounts, invariance_after, i
 
 import pymc_lgm as lgm
 
-from pymc_lgm.approximations import transport as transport_module
 from pymc_lgm.approximations.importance import Coordinates, Proposal, Scheme, importance_sample
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.sites import Margins
@@ -41,17 +40,16 @@ from pymc_lgm.gaussian import (
     sparse_loops,
     sums,
 )
-from pymc_lgm.gaussian.families import ByPrecision, Intrinsic, Map
-from pymc_lgm.gaussian.families import Series as SeriesFamily
+from pymc_lgm.gaussian.families import BandedSeries, ByPrecision, IntrinsicMap, Map
 from pymc_lgm.gaussian.neighbors import NearestNeighbors, Neighbors
 from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.gaussian.sparse import Pattern
 from pymc_lgm.gaussian.spde import OfMesh
 from pymc_lgm.gaussian.structure import OfStructure, Structure
 from pymc_lgm.model import latents as latents_of_models
-from pymc_lgm.model import series as series_of_models
 from pymc_lgm.model.forms import sum as sum_form
 from pymc_lgm.model.forms.sum import SumPredictor
+from pymc_lgm.model.series import as_series
 from pymc_lgm.state import AtTheta, State
 from pymc_lgm.targets.sufficient import SufficientTarget
 from pymc_lgm.testing import joint_test
@@ -89,7 +87,7 @@ def own_blocks(rng):
 def series(rng):
     bands, u = np.array([np.full(7, 1.3), np.append(np.full(6, -0.8), 0.0)]), rng.standard_normal(7)
     T = np.diag(bands[0]) + np.diag(bands[1, :-1], -1)
-    return SeriesFamily(7, 2), [bands, u], np.linalg.solve(T, u), T.T @ T
+    return BandedSeries(7, 2), [bands, u], np.linalg.solve(T, u), T.T @ T
 
 
 def areas(rng):
@@ -101,7 +99,7 @@ def areas(rng):
 def intrinsic(rng):
     W = W_OF_MAP.toarray()
     Q = (np.diag(W.sum(axis=0)) - W) / 0.7**2 + 1.0 / (6 * 0.05) ** 2
-    return Intrinsic(W_OF_MAP, 0.05, 0.7), [], np.zeros(6), Q
+    return IntrinsicMap(W_OF_MAP, 0.05, 0.7), [], np.zeros(6), Q
 
 
 def precision(rng):
@@ -229,13 +227,13 @@ def test_the_verbs_of_a_sum_given_sites(makers):
         close(posterior.dual(v), np.linalg.solve(np.eye(prior.n) + W[:, None] * toy.K, v))
     close(posterior.center(g)[1], Sigma @ g)
     close(posterior.variances, np.diag(Sigma))
-    close(posterior.shares, 1 - W * np.diag(Sigma))
-    close(posterior.spread(g), g @ Sigma @ g)
+    close(posterior.one_minus_leverage, 1 - W * np.diag(Sigma))
+    close(posterior.quad_form(g), g @ Sigma @ g)
     R = posterior.multiply(np.eye(prior.rank))
     close(R @ R.T, Sigma)
     d = R @ rng.standard_normal(prior.rank)
     close(posterior.multiply(posterior.solve(d)), d)
-    close(posterior.square(d), d[:N] @ P @ d[:N])
+    close(posterior.inv_quad_form(d), d[:N] @ P @ d[:N])
     index = np.array([0, N, N + 3])
     close(posterior.block(index), Sigma[np.ix_(index, index)])
 
@@ -254,7 +252,7 @@ def test_the_verbs_of_a_sum_given_sites_of_several_elements(makers):
     close(posterior.covariance_times(g), Sigma @ g)
     close(posterior.variances, np.diag(Sigma))
     close(posterior.site_covariances, W.own(Sigma))
-    close(posterior.shares, 1 - np.diag(whole @ Sigma))
+    close(posterior.one_minus_leverage, 1 - np.diag(whole @ Sigma))
 
 
 def test_a_family_without_a_prior_is_a_value():
@@ -681,8 +679,8 @@ def error_of_verbs(makers, sets=False):
 
 
 def without_update(monkeypatch):
-    wrong = mutated(sums, "if not layout.S.size:", "if True:")
-    monkeypatch.setattr(SumPrior, "condition", wrong.SumPrior.condition)
+    posterior = sums.SumPosterior
+    monkeypatch.setattr(sums, "SumPosterior", lambda *args: posterior(*args[:3], None))
     return error_of_verbs([intrinsic, series])
 
 
@@ -722,9 +720,13 @@ def a_covariate_dropped(monkeypatch):
 
 
 def no_breaks(monkeypatch):
-    wrong = mutated(series_of_models, "pt.zeros((*batch, k))", "pt.full((*batch, k), -0.5)")
-    monkeypatch.setattr(latents_of_models, "as_series", wrong.as_series)
-    monkeypatch.setattr(sum_form, "Series", wrong.Series)
+    def joined(rv):
+        """The last element of each series enters the first of the next."""
+        series = as_series(rv)
+        T = series.whitener.reshape((series.width, *series.batch, -1))
+        return series._replace(whitener=T[1:, ..., -1].set(-0.5).reshape((series.width, -1)))
+
+    monkeypatch.setattr(latents_of_models, "as_series", joined)
     return error_of(walks, effects)
 
 
@@ -734,7 +736,7 @@ def columns_frozen(monkeypatch):
 
 
 def a_mean_forgotten(monkeypatch):
-    monkeypatch.setattr(SeriesFamily, "at", without_mean(SeriesFamily.at))
+    monkeypatch.setattr(BandedSeries, "at", without_mean(BandedSeries.at))
     return error_of(walks, effects)
 
 
@@ -799,10 +801,13 @@ def test_a_prior_of_held_values_that_is_forgotten_is_noticed(forced, monkeypatch
     dies("sums: a prior of held values forgotten", error_of_held_latents(), above=0.01)
 
 
+straight = Transport._straight
+
+
 def out_of_range(self, f):
     """Newton's method from where each element is its own logarithm, which is no (x, c + A x)."""
-    start = mutated(transport_module, "if q.prior.rank < q.prior.n:", "if False:")
-    return start.Transport._straight(self, f)
+    prior = Instead(self.q.prior, rank=self.q.prior.n)
+    return straight(Instead(self, q=Instead(self.q, prior=prior)), f)
 
 
 @pytest.mark.mutant

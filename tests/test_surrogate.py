@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from models import build
-from mutants import mutated
+from mutants import Instead
 from scipy import stats
 from toys import TOYS, MadeTarget, invariance, until_noticed
 
@@ -28,7 +28,6 @@ from pymc_lgm.approximations import site_posteriors
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.site_posteriors import NOISES, site_approximation, taylor_approximation
 from pymc_lgm.gaussian import DensePrior
-from pymc_lgm.gaussian import dense as dense_posterior
 from pymc_lgm.gaussian.dense import DensePosterior
 from pymc_lgm.kernels.theta import slice as slice_module
 from pymc_lgm.kernels.theta.metropolis import metropolis
@@ -481,14 +480,43 @@ def test_giving_up_early_is_exact(monkeypatch):
 # Mutants
 
 
+def by_chance(**others):
+    """The mutant whose generator has other methods."""
+
+    def move(rng, target, **how):
+        verbs = {name: partial(verb, rng) for name, verb in others.items()}
+        return slice_componentwise(Instead(rng, **verbs), target, **how)
+
+    return move
+
+
+def forgets_the_last_density(rng, target, **how):
+    state = target.state
+    for j in rng.permutation(state.theta.size):
+        here = replace(target, state=state)
+        state, info = slice_componentwise(rng, here, components=[j], **how)
+    return state, info
+
+
+def keeps_the_first_state(rng, target, **how):
+    log_density = target.log_density
+    for j in rng.permutation(target.state.theta.size):
+        here = replace(target, log_density=log_density)
+        state, info = slice_componentwise(rng, here, components=[j], **how)
+        log_density = target.evaluate(state.theta)[0]
+    return state, info
+
+
 SLICE_MUTANTS = {
-    "takes whatever is higher": ("- rng.standard_exponential()", ""),
-    "has a uniform threshold": ("- rng.standard_exponential()", "- rng.uniform()"),
-    "places the interval in the middle": ("widths[j] * rng.uniform()", "widths[j] * 0.5"),
-    "steps out without a budget": ("rng.integers(widths)", "widths - 1"),
-    "shares the budget in halves": ("rng.integers(widths)", "widths // 2"),
-    "forgets the last density": ("state, log_density = there, density_there", "state = there"),
-    "keeps the first state": ("_Line(target, state.theta", "_Line(target, start"),
+    "takes whatever is higher": by_chance(standard_exponential=lambda rng: 0.0),
+    "has a uniform threshold": by_chance(standard_exponential=lambda rng: rng.uniform()),
+    "places the interval in the middle": by_chance(
+        uniform=lambda rng, *ends: rng.uniform(*ends) if ends else 0.5
+    ),
+    "steps out without a budget": by_chance(integers=lambda rng, widths: widths - 1),
+    "shares the budget in halves": by_chance(integers=lambda rng, widths: widths // 2),
+    "forgets the last density": forgets_the_last_density,
+    "keeps the first state": keeps_the_first_state,
 }
 
 
@@ -506,11 +534,24 @@ def test_an_interval_shrinks_to_the_current_point():
     assert share_of_stays(slice_componentwise) == 0.0
 
 
+class Mirrored(float):
+    """A number that is above others if it is below them."""
+
+    def __gt__(self, other):
+        return float(self) < float(other)
+
+
+class WrongSide(slice_module._Line):
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.x = Mirrored(self.x)
+
+
 @pytest.mark.mutant
-def test_shrinking_to_the_wrong_side_is_noticed(dies):
+def test_shrinking_to_the_wrong_side_is_noticed(monkeypatch, dies):
     """It is nearly reversible; but an interval without the current point shrinks to nothing."""
-    wrong = mutated(slice_module, "x < line.x", "x > line.x")
-    share = share_of_stays(wrong.slice_componentwise)
+    monkeypatch.setattr(slice_module, "_Line", WrongSide)
+    share = share_of_stays(slice_componentwise)
     dies("slice sampling shrinks to the wrong side", share, above=0.1)
 
 
@@ -523,7 +564,7 @@ def test_shrinking_to_the_wrong_side_is_noticed(dies):
     ],
 )
 def test_a_wrong_slice_is_noticed(mutant, dies):
-    move = mutated(slice_module, *SLICE_MUTANTS[mutant], everywhere=True).slice_componentwise
+    move = SLICE_MUTANTS[mutant]
     case = {"forgets the last density": "four components"}.get(mutant)
     cases = CASES if case is None else [case]
     pvalue = 1.0
@@ -533,72 +574,176 @@ def test_a_wrong_slice_is_noticed(mutant, dies):
     dies(f"slice sampling {mutant}", pvalue, below=1e-6)
 
 
-KEPT_ROOT = ("q.posterior.multiply", "self.state.prior.condition(q.precision).multiply")
+def with_verbs(fix, here=None, there=None):
+    """The mutant with other methods of q's posterior: at the current theta, or at all others.
+
+    A method takes the state of the chain and q first.
+    """
+
+    def wrong(rng, state, **how):
+        def changed(at, verbs):
+            def approximation(search):
+                q = at.approximation(search)
+                bound = {name: partial(verb, state, q) for name, verb in verbs.items()}
+                return q and Instead(q, posterior=Instead(q.posterior, **bound))
+
+            return Instead(at, approximation=approximation)
+
+        def moved(theta):
+            at = state.at.moved(theta)
+            return at and changed(at, there or {})
+
+        at = Instead(changed(state.at, here or {}), moved=moved)
+        return fix(rng, Instead(state, at=at), **how)
+
+    return lambda patch: wrong
+
+
+def with_density(change):
+    """The mutant whose target has another log density, by a function of the state."""
+
+    def wrong(rng, state, **how):
+        target = SurrogateTarget.fix(rng, state, **how)
+
+        def evaluate(theta):
+            value, there = target.evaluate(theta)
+            return (value if there is None else value + change(there)), there
+
+        density = target.log_density + change(state)
+        return MadeTarget.like(target, log_density=density, evaluate=evaluate)
+
+    return lambda patch: wrong
+
+
+seen_from = surrogate_module._seen_from
+
+
+def with_data(wrong):
+    """The mutant with another E[f | g] and another log p(h | theta), from q, h and g − m."""
+
+    def seen(q, h):
+        return wrong(q, h, h + q.posterior.seen(q.center, q.mean))
+
+    def broken(patch):
+        patch.setattr(surrogate_module, "_seen_from", seen)
+        return SurrogateTarget.fix
+
+    return broken
+
+
+def without_mean(q, h, x):
+    x = h + q.posterior.seen(q.center, 0.0)
+    return q.mean + q.posterior.given(x), q.posterior.log_density_of_data(x)
+
+
+def without_prior(q, h, x):
+    mu = q.mean + q.prior.covariance_times(np.sqrt(q.precision) * x)
+    return mu, q.posterior.log_density_of_data(x)
+
+
+def keeps_what_is_expected(patch):
+    kept = {}
+    patch.setattr(
+        surrogate_module, "_seen_from", lambda q, h: kept.setdefault("first", seen_from(q, h))
+    )
+
+    def fix(rng, state, **how):
+        kept.clear()
+        return SurrogateTarget.fix(rng, state, **how)
+
+    return fix
+
+
+def without_noise(rng, state, **how):
+    return SurrogateTarget.fix(SimpleNamespace(standard_normal=np.zeros), state, **how)
+
+
+def of_variance_W(state, q, f, center):
+    is_data = center is q.center
+    return (f - center) / q.precision if is_data else q.posterior.seen(f, center)
+
+
+def around_the_mean(state, q, f, center):
+    return q.posterior.seen(f, q.mean if center is q.center else center)
+
+
+def old_root(state, q, eta):
+    return state.prior.condition(q.precision).multiply(eta)
+
+
 SURROGATE_MUTANTS = {
-    # Of the state, and of the state there: both end in an e.
-    "forgets p(theta)": ("e.log_prior", "e.log_prior * 0.0"),
-    "forgets the likelihood": ("e.log_likelihood", "e.log_likelihood * 0.0"),
-    "forgets p(h | theta)": ("q.posterior.log_density_of_data(x)", "0.0"),
-    "takes h for white noise": ("q.posterior.log_density_of_data(x)", "-0.5 * float(x @ x)"),
-    "draws no noise": (" + rng.standard_normal(state.f.size)", ""),
-    "puts noise of variance W on f": (
-        "q.posterior.seen(state.f, q.center)",
-        "1 / q.precision * (state.f - q.center)",
+    "forgets p(theta)": with_density(lambda state: -state.log_prior),
+    "forgets the likelihood": with_density(lambda state: -state.log_likelihood),
+    "forgets p(h | theta)": with_data(lambda q, h, x: (seen_from(q, h)[0], 0.0)),
+    "takes h for white noise": with_data(lambda q, h, x: (seen_from(q, h)[0], -0.5 * float(x @ x))),
+    "draws no noise": lambda patch: without_noise,
+    "puts noise of variance W on f": with_verbs(SurrogateTarget.fix, here={"seen": of_variance_W}),
+    "holds h around the prior's mean": with_verbs(
+        SurrogateTarget.fix, here={"seen": around_the_mean}
     ),
-    "holds h around the prior's mean": ("seen(state.f, q.center)", "seen(state.f, q.mean)"),
-    "forgets the prior's mean": ("seen(q.center, q.mean)", "seen(q.center, 0.0)"),
-    "forgets the prior in E[f | g]": (
-        "q.posterior.given(x)",
-        "q.prior.covariance_times(np.sqrt(q.precision) * x)",
+    "forgets the prior's mean": with_data(without_mean),
+    "forgets the prior in E[f | g]": with_data(without_prior),
+    "keeps E[f | g]": keeps_what_is_expected,
+    "keeps the root": with_verbs(SurrogateTarget.fix, there={"multiply": old_root}),
+    "whitens by the prior at theta'": with_verbs(
+        SurrogateTarget.fix, there={"multiply": lambda state, q, eta: q.prior.multiply(eta)}
     ),
-    "keeps E[f | g]": (
-        "        mu, log_surrogate = _seen_from(q, self.h)",
-        "        mu, log_surrogate = _seen_from(self.state.at.approximation(self.search), self.h)",
+    "whitens by the prior at theta": with_verbs(
+        SurrogateTarget.fix, here={"solve": lambda state, q, d: q.prior.solve(d)}
     ),
-    "keeps the root": KEPT_ROOT,
-    "whitens by the prior at theta'": ("q.posterior.multiply", "q.prior.multiply"),
-    "whitens by the prior at theta": ("q.posterior.solve", "q.prior.solve"),
 }
 
 
 @pytest.mark.mutant
 @pytest.mark.parametrize("mutant", SURROGATE_MUTANTS)
-def test_wrong_surrogate_data_are_noticed(mutant, dies):
-    wrong = mutated(
-        surrogate_module, *SURROGATE_MUTANTS[mutant], everywhere=True
-    ).SurrogateTarget.fix
+def test_wrong_surrogate_data_are_noticed(mutant, monkeypatch, dies):
+    wrong = SURROGATE_MUTANTS[mutant](monkeypatch)
     error = worst_error(wrong, state_of("counts"), site_approximation)
     dies(f"surrogate data: {mutant}", error, above=0.01)
 
 
-WEIGHT = "float(weight[0]) + at.log_prior"
+def with_log_density(wrong):
+    """The mutant with another log density, a function of q and the state."""
+
+    def broken(patch):
+        patch.setattr(posterior_module, "_log_density", wrong)
+        return PosteriorWhitenedTarget.fix
+
+    return broken
+
+
+log_density_of_posterior = posterior_module._log_density
+
 POSTERIOR_MUTANTS = {
-    "forgets p(theta)": (WEIGHT, "float(weight[0])"),
-    "forgets log|A|": (
-        WEIGHT,
-        "at.log_likelihood + at.prior.log_density(at.f) + at.log_prior",
+    "forgets p(theta)": with_log_density(
+        lambda q, at: log_density_of_posterior(q, at) - at.log_prior
     ),
-    "is whitened": (WEIGHT, "at.log_likelihood + at.log_prior"),
-    "forgets the center": ("state.f - q.center", "state.f"),
-    "goes back to the prior's mean": ("at.state(q.center", "at.state(q.mean"),
-    "keeps the root": KEPT_ROOT,
+    "forgets log|A|": with_log_density(
+        lambda q, at: at.log_likelihood + at.prior.log_density(at.f) + at.log_prior
+    ),
+    "is whitened": with_log_density(lambda q, at: at.log_likelihood + at.log_prior),
+    "forgets the center": with_verbs(
+        PosteriorWhitenedTarget.fix,
+        here={"solve": lambda state, q, d: q.posterior.solve(d + q.center)},
+    ),
+    "goes back to the prior's mean": with_verbs(
+        PosteriorWhitenedTarget.fix,
+        there={"multiply": lambda state, q, xi: q.posterior.multiply(xi) - q.center + q.mean},
+    ),
+    "keeps the root": with_verbs(PosteriorWhitenedTarget.fix, there={"multiply": old_root}),
 }
 
 
 @pytest.mark.mutant
 @pytest.mark.parametrize("mutant", POSTERIOR_MUTANTS)
-def test_wrong_posterior_whitening_is_noticed(mutant, dies):
-    wrong = mutated(
-        posterior_module, *POSTERIOR_MUTANTS[mutant], everywhere=True
-    ).PosteriorWhitenedTarget.fix
-    fix = partial(wrong, search=site_approximation)
+def test_wrong_posterior_whitening_is_noticed(mutant, monkeypatch, dies):
+    fix = partial(POSTERIOR_MUTANTS[mutant](monkeypatch), search=site_approximation)
     dies(f"posterior whitening: {mutant}", worst_error(fix, state_of("counts")), above=0.01)
 
 
 @pytest.mark.mutant
 def test_a_wrong_root_is_noticed(monkeypatch, dies):
-    wrong = mutated(dense_posterior, "[:] += 1.0", "[:] += 0.0").DensePosterior
-    monkeypatch.setattr(DensePosterior, "_shifted", wrong._shifted)
+    monkeypatch.setattr(DensePosterior, "_shifted", lambda self: self._B)
     fix = partial(PosteriorWhitenedTarget.fix, search=site_approximation)
     dies("posterior whitening: has no root", worst_error(fix, state_of("counts")), above=0.01)
 
@@ -654,14 +799,16 @@ def joint_pvalue(fix, replicates=300):
     return invariance([Walk(fix)], TOYS["counts"](), replicates=replicates, steps=4, seed=5).pvalue
 
 
-def without_surrogate_density(rng, state):
-    wrong = mutated(surrogate_module, *SURROGATE_MUTANTS["forgets p(h | theta)"], everywhere=True)
-    return surrogate_by(rng, state, steep, wrong.SurrogateTarget.fix)
+def without_surrogate_density(patch):
+    return partial(surrogate_by, search=steep, fix=SURROGATE_MUTANTS["forgets p(h | theta)"](patch))
 
 
-def without_jacobian(rng, state):
-    wrong = mutated(posterior_module, *POSTERIOR_MUTANTS["forgets log|A|"], everywhere=True)
-    return wrong.PosteriorWhitenedTarget.fix(rng, state, search=site_approximation)
+def without_jacobian(patch):
+    return partial(POSTERIOR_MUTANTS["forgets log|A|"](patch), search=site_approximation)
+
+
+def with_center_at_f(patch):
+    return center_at_f
 
 
 @pytest.mark.parametrize(
@@ -678,10 +825,11 @@ def test_they_leave_the_posterior_invariant(fix):
 
 @pytest.mark.slow
 @pytest.mark.mutant
-@pytest.mark.parametrize("mutant", [without_surrogate_density, without_jacobian, center_at_f])
-def test_a_wrong_parameterization_is_noticed_by_the_joint_test(mutant, dies):
-    pvalue = until_noticed(lambda replicates: joint_pvalue(mutant, replicates), 300, 1200)
-    dies(f"by chance: {mutant.__name__}", pvalue, below=1e-6)
+@pytest.mark.parametrize("mutant", [without_surrogate_density, without_jacobian, with_center_at_f])
+def test_a_wrong_parameterization_is_noticed_by_the_joint_test(mutant, monkeypatch, dies):
+    fix = mutant(monkeypatch)
+    pvalue = until_noticed(lambda replicates: joint_pvalue(fix, replicates), 300, 1200)
+    dies(f"by chance: {mutant.__name__.removeprefix('with_')}", pvalue, below=1e-6)
 
 
 # Sweeps
@@ -751,27 +899,45 @@ def test_widths_settle_near_the_slice(start, rng):
     np.testing.assert_allclose(tuning.widths / lengths, 1.57, atol=5 * error)
 
 
+def widths_by(*, size=np.abs, mean=None, least=0.2, keeps_total=False, renewed=None):
+    """The rule of `WidthTuning`, written out, with one part replaced."""
+
+    class Rule(adaptation.WidthTuning):
+        def update(self, jumps):
+            draws, total = self.draws + 1, self.jumps + size(jumps)
+            if not (renewed or (lambda draws: draws >= 8 and not draws & (draws - 1)))(draws):
+                return self._replace(jumps=total, draws=draws)
+            since = (mean or (lambda draws: 8 if draws == 8 else draws // 2))(draws)
+            widths = np.maximum(6.0 * total / since, least * self.widths)
+            return self._replace(widths=widths, jumps=keeps_total * total, draws=draws)
+
+    return Rule
+
+
+def test_the_rule_that_is_written_out_is_right():
+    assert_widths(widths_by())
+
+
+WIDTHS = {
+    "signed jumps": {"size": lambda jumps: jumps},
+    "three times the mean jump": {"mean": lambda draws: 2 * (8 if draws == 8 else draws // 2)},
+    "mean over all draws": {"mean": lambda draws: draws},
+    "half of the first eight": {"mean": lambda draws: draws // 2},
+    "no least width": {"least": 0.0},
+    "a total that stays": {"keeps_total": True},
+    "renewed at every draw from the eighth": {"renewed": lambda draws: draws >= 8},
+}
+
+
 @pytest.mark.mutant
-@pytest.mark.parametrize(
-    "mutant",
-    [
-        ("+ np.abs(jumps)", "+ jumps"),
-        ("6.0 * total", "3.0 * total"),
-        ("6.0 * total / since", "6.0 * total / draws"),
-        ("draws if draws == 8 else draws // 2", "draws // 2"),
-        ("0.2 * self.widths", "0.0 * self.widths"),
-        ("np.zeros_like(total), draws", "total, draws"),
-        ("draws < 8 or draws & (draws - 1)", "draws < 8"),
-    ],
-)
+@pytest.mark.parametrize("mutant", WIDTHS)
 def test_wrong_widths_are_noticed(mutant, dies):
-    rule = mutated(adaptation, *mutant, everywhere=True).WidthTuning
     failed = 0.0
     try:
-        assert_widths(rule)
+        assert_widths(widths_by(**WIDTHS[mutant]))
     except AssertionError:
         failed = 1.0
-    dies(f"widths: {mutant[1]} for {mutant[0]}", failed, above=0.5)
+    dies(f"widths: {mutant}", failed, above=0.5)
 
 
 @pytest.fixture

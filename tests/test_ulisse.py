@@ -2,7 +2,9 @@
 
 import sys
 
+from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import arviz as az
 import numpy as np
@@ -10,7 +12,7 @@ import pymc as pm
 import pytest
 
 from models import COMPILED, QUICK
-from mutants import mutated
+from mutants import Instead
 from scipy import stats
 from scipy.linalg import hadamard
 
@@ -19,6 +21,7 @@ import pymc_lgm as lgm
 from pymc_lgm.linalg import tally
 from pymc_lgm.papers import solvers
 from pymc_lgm.papers import ulisse as langevin
+from pymc_lgm.papers.solvers.pcg import iterations
 from pymc_lgm.papers.ulisse import Solver, of_subset, scheduled, stochastic_gradient
 from pymc_lgm.state import AtTheta
 
@@ -74,16 +77,41 @@ def test_solutions_are_unbiased(start):
     assert solution_pvalue(ulisse_module, start) > 1e-5
 
 
+def weighted_by(weights):
+    """The estimator, copy by copy, whose weights are a function of w_1, ..., w_j."""
+
+    def estimate(times, b, rng, *, copies, early, beta, start):
+        x, w = np.zeros((copies, *b.shape)), np.exp(beta * np.arange(1.0, 200.0))
+        w = np.insert(w, 0, 1.0)
+        for column in range(b.shape[1]):
+            steps, after, r = [], -1, b[:, column : column + 1]
+            run = iterations(times, r, solvers.Identity(len(b)))
+            step = next(run)
+            while True:
+                after += after >= 0 or step.residuals[0] < early * np.sqrt(len(b))
+                steps.append((max(after, 0), step.increments[:, 0]))
+                if step.residuals[0] < 1e-8 * np.sqrt(len(b)):
+                    break
+                step = run.send(np.array([True]))
+            last = [np.argmax(rng.uniform(size=w.size) * w >= 1.0) for _ in range(copies)]
+            for j, increment in steps:
+                x[:, :, column] += np.outer(np.array(last) > j, weights(w[: j + 1]) * increment)
+        return SimpleNamespace(x=x)
+
+    return SimpleNamespace(ulisse=estimate)
+
+
+def test_the_estimator_copy_by_copy_is_unbiased():
+    assert solution_pvalue(weighted_by(np.prod)) > 1e-5
+
+
 @pytest.mark.mutant
 @pytest.mark.parametrize(
-    ("what", "right", "wrong"),
-    [
-        ("weights forgotten", "(going[:, columns] * weight[columns])", "1.0 * going[:, columns]"),
-        ("the last weight only", "weight[columns] *= w[columns]", "weight[columns] = w[columns]"),
-    ],
+    ("what", "weights"),
+    [("weights forgotten", lambda w: 1.0), ("the last weight only", lambda w: w[-1])],
 )
-def test_wrong_weights_are_noticed(what, right, wrong, dies):
-    dies(f"ulisse: {what}", solution_pvalue(mutated(ulisse_module, right, wrong)), below=1e-6)
+def test_wrong_weights_are_noticed(what, weights, dies):
+    dies(f"ulisse: {what}", solution_pvalue(weighted_by(weights)), below=1e-6)
 
 
 def test_without_chance_a_copy_is_the_solution(rng):
@@ -117,15 +145,15 @@ def test_a_preconditioner_moves_the_early_stop(rng):
 THETA = np.array([-0.3, -0.5, 0.2])
 
 
-def gradient_pvalue(module, estimates=1500):
+def gradient_pvalue(estimates=1500, instead=AtTheta.of):
     """The mean of estimates against the gradient of the model's own density."""
     model, rng = reader(), np.random.default_rng(7)
-    at = AtTheta.of(model, THETA)
+    at = instead(model, THETA)
     exact = regression_gradient() - model.log_prior_gradient(THETA)
     values = []
     for _ in range(estimates):
         probes = 2.0 * rng.integers(2, size=(N, EASY.probes)) - 1.0
-        values.append(module.stochastic_gradient(rng, at, Y, probes, EASY).value)
+        values.append(stochastic_gradient(rng, at, Y, probes, EASY).value)
     pvalues = stats.ttest_1samp(np.array(values), exact).pvalue
     return float(min(1.0, 3 * pvalues.min()))
 
@@ -138,21 +166,64 @@ def regression_gradient():
 
 @pytest.mark.slow
 def test_the_mean_of_gradients_is_the_gradient():
-    assert gradient_pvalue(langevin) > 1e-5
+    assert gradient_pvalue() > 1e-5
+
+
+def of_model(**others):
+    """AtTheta of the model with other derivatives: each is changed after it is computed."""
+
+    def at(model, theta):
+        right = AtTheta.of(model, theta)
+
+        def changed(name, change):
+            return lambda theta, M: change(getattr(model, name), theta, M)
+
+        verbs = {name: changed(name, change) for name, change in others.items()}
+        return Instead(right, model=Instead(model, **verbs))
+
+    return at
+
+
+def one_solution_twice(patch):
+    def wrong(*args, **options):
+        solved = ulisse_module.ulisse(*args, **options)
+        x = solved.x.copy()
+        x[1, :, 0] = x[0, :, 0]
+        return replace(solved, x=x)
+
+    patch.setattr(langevin, "ulisse", wrong)
+    return AtTheta.of
+
+
+def not_halved(patch):
+    """Solutions are √2 times as long, except for the mean."""
+
+    def wrong(*args, **options):
+        solved = ulisse_module.ulisse(*args, **options)
+        x = solved.x.copy()
+        x[:, :, 0] *= np.sqrt(2.0)
+        return replace(solved, x=x)
+
+    patch.setattr(langevin, "ulisse", wrong)
+    return of_model(mean_vjp=lambda vjp, theta, v: vjp(theta, v / np.sqrt(2.0)))
+
+
+def without_mean(patch):
+    return of_model(mean_vjp=lambda vjp, theta, v: vjp(theta, 0.0 * v))
+
+
+GRADIENTS = {
+    "one solution twice": one_solution_twice,
+    "quadratic form not halved": not_halved,
+    "without the mean": without_mean,
+}
 
 
 @pytest.mark.mutant
-@pytest.mark.parametrize(
-    ("what", "right", "wrong"),
-    [
-        ("one solution twice", "s, other = solved.x[:, :, 0]", "s = other = solved.x[0, :, 0]"),
-        ("quadratic form not halved", "0.5 * np.outer(s, other)", "np.outer(s, other)"),
-        ("without the mean", "0.5 * (s + other))", "0.0 * s)"),
-    ],
-)
-def test_a_wrong_gradient_is_noticed(what, right, wrong, dies):
-    wrong_module = mutated(langevin, right, wrong)
-    dies(f"ulisse: gradient, {what}", gradient_pvalue(wrong_module), below=1e-6)
+@pytest.mark.parametrize("what", GRADIENTS)
+def test_a_wrong_gradient_is_noticed(what, monkeypatch, dies):
+    pvalue = gradient_pvalue(instead=GRADIENTS[what](monkeypatch))
+    dies(f"ulisse: gradient, {what}", pvalue, below=1e-6)
 
 
 @pytest.mark.slow

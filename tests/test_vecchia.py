@@ -10,14 +10,12 @@ import pytensor.tensor as pt
 import pytest
 
 from models import COMPILED, QUICK, reading_once
-from mutants import mutated
 from pymc.model.fgraph import clone_model
 from scipy.stats import chi2, multivariate_normal
 from test_priors import close
 
 import pymc_lgm as lgm
 
-from pymc_lgm.gaussian import neighbors as module
 from pymc_lgm.gaussian.neighbors import NearestNeighbors, Neighbors, max_min_order, nearest_before
 from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.testing import joint_test
@@ -305,12 +303,25 @@ def test_nuts_samples_the_same():
 
 # Wrong on purpose
 
+
+def nearest_of_all(Z, m):
+    """The mutant that looks for neighbors after the point, too."""
+    found = nearest_before(Z, m).copy()
+    squares = ((Z[:, None] - Z) ** 2).sum(axis=2)
+    found[m + 1 :] = np.sort(np.argsort(squares, axis=1)[m + 1 :, :m], axis=1)
+    return found
+
+
+class Unconditional(Neighbors):
+    """The mutant whose elements all have the variance of the first."""
+
+    def draw(self, xi, B, D):
+        return super().draw(xi, B, np.full_like(D, D[0]))
+
+
 WRONG = {
-    "later neighbors": (
-        "for j in range(i):\n            square",
-        "for j in range(n):\n            square",
-    ),
-    "variances without conditions": ("np.sqrt(D) * xi", "np.sqrt(D[0]) * xi"),
+    "later neighbors": (Neighbors, nearest_of_all),
+    "variances without conditions": (Unconditional, nearest_before),
 }
 
 
@@ -325,9 +336,8 @@ def error_of_draws(neighbors):
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_neighbor_is_noticed(wrong, dies):
     assert error_of_draws(known()) < 1e-8
-    broken = mutated(module, *WRONG[wrong])
-    order = max_min_order(X)
-    neighbors = broken.Neighbors(order, broken.nearest_before(X[order], M))
+    (kind, nearest), order = WRONG[wrong], max_min_order(X)
+    neighbors = kind(order, nearest(X[order], M))
     dies(f"vecchia: {wrong}", error_of_draws(neighbors), above=1e-3)
 
 

@@ -32,8 +32,7 @@ from pymc_lgm.gaussian import (
     SumPrior,
 )
 from pymc_lgm.gaussian.banded import OfWhitener
-from pymc_lgm.gaussian.families import Intrinsic
-from pymc_lgm.gaussian.families import Series as SeriesFamily
+from pymc_lgm.gaussian.families import BandedSeries, IntrinsicMap
 from pymc_lgm.state import State
 from pymc_lgm.targets.target import Slope, Target
 from pymc_lgm.testing import JointTest, joint_values
@@ -280,8 +279,8 @@ class SumOfCounts(Counts):
         self.N, self.E = 9, len(self.x_of_eta)
         self.n, self.y = self.N + self.E, np.array([0.0, 3.0, 1.0, 6.0, 2.0])
         self.families = [
-            Intrinsic(csc_array(RIVER), 0.5, 1.3),
-            SeriesFamily(4, 2),
+            IntrinsicMap(csc_array(RIVER), 0.5, 1.3),
+            BandedSeries(4, 2),
             Independent(2),
         ]
         self.layout = Layout(

@@ -39,6 +39,15 @@ BANNED = {
     r"\bbut for\b": "except for",
     r"\bmade of\b": "computed from, consists of",
     r"\b(?:says?|said) (?:much|little|nothing) (?:of|about)\b": "is informative about",
+    r"\bfilled up\b": "padded",
+    r"\bfar out\b": "in the tails, too large",
+    r"\b(?:and|or|since) else\b": "otherwise",
+    r"\b[Tt]he same of\b": "name what it is",
+    r", as those of\b": "as for",
+    r"\bor whatever\b": "or anything that",
+    r"\b(?:tell|told) apart\b": "distinguish",
+    r"\blaid anew\b": "computed again",
+    r"\b(?:draw|factorization|iteration|evaluation)s? (?:is|are) made by\b": "name who computes it",
 }
 """A phrase, and what to write instead."""
 

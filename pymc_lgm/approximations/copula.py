@@ -1,8 +1,9 @@
 """A Gaussian copula: draws of q, transformed to the skewed marginals of the posterior.
 
-A Gaussian q has most of the posterior's dependence and none of its skewness. If the prior lets each
-f_i vary freely, a binary observation truncates f_i near 0. Among a hundred such components, a draw
-of q always has some on the wrong side. The tilted marginals of expectation propagation, p(y_i |
+A Gaussian q has most of the posterior's dependence, but it is symmetric. The posterior may be
+skewed: if the prior variance of f_i is large, a binary observation says that f_i has one sign, and
+cuts off the other half of its distribution. Among a hundred such components, a draw of q nearly
+always has some with the wrong sign. The tilted marginals of expectation propagation, p(y_i |
 f_i) q(f_i) / t_i(f_i), are close to the marginals of the posterior (Cseke and Heskes 2011,
 *Approximate marginals in latent Gaussian models*, JMLR 12). This module moves each component of a
 draw to the same quantile of its tilted marginal. Ferkingstad and Rue (2015), *Improving the INLA
@@ -30,13 +31,17 @@ __all__ = ["Copula", "tilted_copula"]
 
 STEP = 0.3
 KNOTS = STEP * np.arange(-18, 19)
-"""Points at which quantiles are computed, in standard deviations of q about its center."""
+"""Points at which quantiles are computed, from −5.4 to 5.4 standard deviations of q about its
+center.
+Between two of them the map is linear."""
 
 FREE = 3.0
-"""Value of Σ_ii (K⁻¹)_ii at which half of the correction is applied."""
+"""Value of Σ_ii (K⁻¹)_ii at which half of the correction is applied: see `tilted_copula`."""
 
 TAIL = 1e-9
-"""Probability below the first knot and above the last."""
+"""Share of the probability that lies below the first knot, and above the last. It is positive so
+that no
+quantile is infinite."""
 
 STEEPEST = 0.02
 """Smallest slope of x in f. It bounds how far a draw moves where the tilted density is almost 0."""
@@ -73,9 +78,10 @@ class Copula:
 
 @numba.njit(cache=True, error_model="numpy")
 def bend(rows: Array, center: Array, scale: Array, values: Array) -> tuple[Array, Array]:
-    """`Copula.forward` of rows: finds the two values of X that enclose each t = (x − f̂)/s.
+    """`Copula.forward` for draws in rows.
 
-    X is close to the identity, so the search begins at the knot below t.
+    For each t = (x − f̂)/s it finds the two neighboring values of X between which t lies, and
+    interpolates. X is close to the identity, so the search begins at the knot below t.
     """
     bent, log_slopes, last = np.empty_like(rows), np.empty(len(rows)), KNOTS.size - 2
     for draw in range(len(rows)):
@@ -99,7 +105,7 @@ def bend(rows: Array, center: Array, scale: Array, values: Array) -> tuple[Array
 
 @numba.njit(cache=True, error_model="numpy")
 def straighten(rows: Array, center: Array, scale: Array, values: Array) -> Array:
-    """`Copula.backward` of rows."""
+    """`Copula.backward` for draws in rows."""
     straight = np.empty_like(rows)
     for draw in range(len(rows)):
         for i in range(center.size):
@@ -124,10 +130,9 @@ def tilted_copula(
 ) -> Copula | None:
     """Move the marginals of q towards its tilted marginals, each as far as the prior permits.
 
-    The copula moves each component alone, and the prior penalizes this by (K⁻¹)_ii. If f is smooth,
-    (K⁻¹)_ii is large and the moved draw would be improbable under the prior. The marginals are
-    nearly Gaussian in that case. Therefore only the share 1 / (1 + (Σ_ii (K⁻¹)_ii / 3)²) of the
-    correction is applied to component i.
+    The copula moves each f_i without its neighbors. If f is smooth, (K⁻¹)_ii is large, and such a
+    move is improbable under the prior. In that case the marginals are nearly Gaussian anyway.
+    Therefore component i gets only the share 1 / (1 + (Σ_ii (K⁻¹)_ii / 3)²) of its correction.
 
     Parameters
     ----------
@@ -174,7 +179,7 @@ def tilted_probabilities(log_likelihood: Array, z: Array, nu: Array, precision: 
             x = z[q, i]
             value = log_likelihood[q, i] - x * (nu[i] - 0.5 * precision[i] * x)
             value -= 0.5 * KNOTS[q] ** 2
-            if not value < np.inf:  # NaN and +inf far out
+            if not value < np.inf:  # NaN and +inf in the tails
                 value = -np.inf
             log_density[q, i] = value
             largest[i] = max(largest[i], value)
@@ -194,11 +199,11 @@ def tilted_probabilities(log_likelihood: Array, z: Array, nu: Array, precision: 
 
 @numba.njit(cache=True)
 def corrected(quantiles: Array, share: Array) -> Array:
-    """X at the knots: the identity, moved by ``share`` towards the quantiles.
+    """X at the knots: ``share`` of the way from the identity to the quantiles.
 
-    The slope of the quantiles is at least `STEEPEST`. The slope of the last piece on each side is
-    at most 1, so the tails are at least as heavy as those of q. Lighter tails would give f that lie
-    beyond the tilted marginals almost no importance draws.
+    The slope of the quantiles is at least `STEEPEST`. The slope of the first and the last piece is
+    at most 1. Therefore the tails of the importance density are at least as heavy as those of q.
+    With lighter tails, values of f in the tails would rarely be drawn and would have large weights.
     """
     middle = KNOTS.size // 2
     values = quantiles.copy()

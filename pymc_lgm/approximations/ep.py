@@ -93,7 +93,7 @@ def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep
     """Compute q with these sites, its evidence, and the sites that match its tilted moments."""
     prior, precision = posterior.prior, posterior.precision
     dual, z = posterior.center(nu)  # (3.68): K⁻¹ ẑ
-    cavity = posterior.shares  # (B⁻¹)_ii = 1 − W_i Σ_ii
+    cavity = posterior.one_minus_leverage  # (B⁻¹)_ii = 1 − W_i Σ_ii
     q = Marginals(prior.mean, nu, precision, z, posterior.variances, cavity)
     tilted = tilted_moments(likelihood, q)
 

@@ -122,10 +122,10 @@ class Proposal:
             deviations, white = q.posterior.deviations(xi), None
         else:
             deviations, white = q.posterior.whitened_deviations(xi)
-        seen = q.posterior.precision_times(deviations)
+        W_deviations = q.posterior.precision_times(deviations)
         x = weights.mirrored(q.center, deviations.T, pairs)
         log_ratio = weights.gaussian_log_weights(
-            deviations.T, seen.T, q.dual, q.center - q.mean, pairs
+            deviations.T, W_deviations.T, q.dual, q.center - q.mean, pairs
         )
         log_ratio -= half_log_B
         if self.bend is None or white is None:

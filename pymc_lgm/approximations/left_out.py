@@ -6,11 +6,12 @@ r = f − c f_i, and f_i has been drawn from its law on the line r + c t. So
     p(y_k | y_-k, r, theta) = ∫ p(y_k | t) g_k(t) dt / ∫ g_k(t) dt,
     g_k(t) = N(r + c t; m, K) ∏_{l≠k} p(y_l | r + c t),
 
-and its inverse is the importance weight that takes the draw (r, theta) from the posterior to the
-posterior without y_k. This is exact for every c that is a function of theta and y. With c = e_i it
-integrates over f_i alone, which helps little where its neighbors say what it is. Here c is column i
-of Σ, divided by Σ_ii, where Σ is the covariance of the Laplace approximation at theta. If the
-posterior of f is normal, r is independent of f_i, and the density is p(y_k | y_-k, theta).
+and its inverse is the importance weight of the draw (r, theta) for the posterior without y_k. This
+is exact for every c that is a function of theta and y. With c = e_i it would integrate over f_i
+alone, which changes little if the neighbors of f_i determine it. Here c is column i of Σ, divided
+by Σ_ii, where Σ is the covariance of the Laplace approximation at theta: the neighbors move with
+f_i. If the posterior of f is normal, r is independent of f_i, and the density is p(y_k | y_-k,
+theta).
 
 Vehtari, Mononen, Tolvanen, Sivula and Winther (2016), *Bayesian leave-one-out cross-validation
 approximations for Gaussian latent variable models*, Journal of Machine Learning Research 17, have
@@ -42,37 +43,42 @@ Each level has the nodes of the one before.
 """
 
 ENOUGH = 1e-4
-"""Change of a log density from one level to the next at which a line needs no further nodes. The
-error is then that of the better level, a hundredth of it or less."""
+"""A line needs no further nodes if its log density changes by less than this from one level to the
+next.
+The error is that of the finer level: a hundredth of the change, or less."""
 
 ROUGH = 1e-2
-"""The same with all nodes at which a density is not found after all."""
+"""If the log density still changes by more than this at the last level, it is NaN."""
 
 DEEP = 60.0
-"""Nats below the largest density beyond which a line is cut off."""
+"""A line is cut off where its log density is this far below the maximum."""
 
 REACH = 7.0
 """Standard deviations of the posterior and of the cavity that a line covers on each side."""
 
 NEEDED = 5.0
-"""The same of what is found: where a line is shorter, it is laid anew."""
+"""A line must cover at least so many standard deviations of what was found on it; otherwise it is
+made
+longer and integrated again."""
 
 WASTE = 4.0
-"""How many times as long as needed a line may be: on a longer one the nodes are too few."""
+"""A line that is so many times longer than needed is made shorter and integrated again, since its
+nodes are
+too far apart."""
 
 FEWEST, MOST = 101, 4001
 """Points of the trapezoidal rule on a line. Between these, two for each standard deviation of the
 posterior on the line."""
 
 ROUNDS = 6
-"""How often a line is laid anew at most."""
+"""Largest number of times that a line is integrated."""
 
 CELLS = 4_000_000
-"""Numbers that an array of rows may have."""
+"""Largest number of elements of an array of rows of f: 32 MB."""
 
 
 class LeftOut(NamedTuple):
-    """Each observation without itself, by one draw; each of shape (M,)."""
+    """Leave-one-out results of each observation for one draw, each of shape (M,)."""
 
     log_density: Array  # log p(y_k | y_-k, r, theta)
     f: Array  # a draw of f_i given y_-k, r and theta
@@ -96,11 +102,11 @@ def left_out(
     which, site : ndarray of int, shape (M,)
         Observations that are left out, and the f_i that each reads.
     q : GaussianApproximation
-        At this theta: says the directions, and where the lines begin and end.
+        q at this theta. It gives the directions, and where the lines begin and end.
     f : ndarray, shape (n,)
         A draw from p(f | y, theta).
     uniform : ndarray, shape (M,)
-        In (0, 1): makes the draws of f_i.
+        Uniform numbers in (0, 1), from which f_i is drawn.
 
     Returns
     -------
@@ -121,7 +127,7 @@ def left_out(
         found.f[todo] = _drawn(t, log_g, uniform[todo]) + f[site[todo]]
         begin, end = _ends(_moments(t, log_g), _moments(t, log_g + own))
         infinite = ~np.isfinite(begin + end)
-        # Far out, exp(f) is infinite: half of the line is looked at.
+        # Far out, exp(f) is infinite: half of the line is tried.
         middle = 0.5 * (low[todo] + high[todo])
         begin = np.where(infinite, 0.5 * (low[todo] + middle), begin)
         end = np.where(infinite, 0.5 * (high[todo] + middle), end)
@@ -186,7 +192,7 @@ class _Lines:
     ) -> tuple[Array, Array, Array, Array, Array]:
         """t − f_i, log g_k and log p(y_k | t), each of shape (G, lines), and the lines' ends.
 
-        NaN where 129 nodes are not enough.
+        NaN if 129 nodes are not enough.
         """
         low, high, others = self._trimmed(lines, low, high)
         width = (high - low) / np.sqrt(self._variance[self._of[lines]])
@@ -217,7 +223,8 @@ class _Lines:
     def _trimmed(self, lines: Index, low: Array, high: Array) -> tuple[Array, Array, Array]:
         """Ends between which the densities are, and log g_k at the first nodes there.
 
-        Where a line begins or ends 1e10 nats down, a polynomial would be wrong on all of it.
+        If a line begins or ends 1e10 nats below the maximum, a polynomial would be wrong
+        everywhere.
         """
         low, high = low.copy(), high.copy()
         nodes = _chebyshev(LEVELS[0], FEWEST)[0][::-1, None]  # from low to high
@@ -229,7 +236,7 @@ class _Lines:
             others[:, todo] = self._others(lines[todo], t)
             log_g = np.where(np.isfinite(others[:, todo]), others[:, todo], -np.inf)
             both = log_g + self._own(lines[todo], t)
-            # NaN, where a density is 0 everywhere, is not deep.
+            # If a density is 0 everywhere, the comparison with NaN is false: not deep.
             is_deep = (log_g < log_g.max(axis=0) - DEEP) & ~(both >= both.max(axis=0) - DEEP)
             first = np.maximum(np.argmin(is_deep, axis=0) - 1, 0)
             last = nodes.size - np.maximum(np.argmin(is_deep[::-1], axis=0), 1)

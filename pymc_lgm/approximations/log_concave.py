@@ -78,7 +78,7 @@ def _tangents(log_density: LogDensity, center: Array, scale: Array) -> tuple[Arr
     """Three tangents: one near the mode, and one on each side where the density has decreased."""
 
     def rises(w: Array, slope: Array) -> BoolArray:
-        # If a rate overflows, the point is too far out.
+        # If a rate overflows, |w| is too large.
         return np.where(np.isnan(slope), w < 0.0, slope > 0.0)
 
     low, high = center - scale, center + scale

@@ -82,7 +82,7 @@ def _away(
     r, of_variances = _step(posterior.precision, dual, z, nu, variances, shift, spread)
     if not math.isfinite(of_variances):
         return math.inf
-    away = 0.5 * (posterior.spread(r) + of_variances)
+    away = 0.5 * (posterior.quad_form(r) + of_variances)
     return away if math.isfinite(away) else math.inf
 
 

@@ -43,20 +43,23 @@ LARGE = 1.0
 rule of 16 nodes errs by 2e-7 at 1, and by 5e-3 at 4."""
 
 DROP = 18.0
-"""The integrand ends where it has dropped to e^-18 of its maximum. It is log-concave, and decreases
-at least as fast as N(0, 1)."""
+"""The trapezoidal rule covers the integrand until it is e^-18 = 1.5e-8 of its maximum. The
+integrand is
+log-concave and decreases at least as fast as N(0, 1), so the tails beyond are negligible."""
 
 ENDS = 6
-"""Steps of the search for the ends. Each step keeps a bound outside of the end, so further steps
-would only save nodes."""
+"""Number of steps of the search for the ends. Every step has a bound beyond the true end, so more
+steps
+would not change the integral; they would only save nodes."""
 
 HALVINGS, FIRST = 5, 16
 """Largest number of halvings of the trapezoidal step, and the first number of intervals. The
 largest number of intervals is 512."""
 
 CHANGE = 1e-4
-"""Change of a log integral at which the halvings stop. The remaining error is at most 3e-5 with a
-standard deviation of 6, and 3e-6 with 4."""
+"""The halvings stop when the log integral changes by less than this. The remaining error is at most
+3e-5
+for effects with standard deviation 6, and 3e-6 with 4."""
 
 STEPS, FARTHEST, CLOSE = 60, 2.0, 0.1
 """For the search of a mode: the largest number of steps, the longest step in the linear predictor,
@@ -103,7 +106,7 @@ class OwnEffects(NamedTuple):
     derivatives: Callable[[Array], Derivatives]
 
     def laid(self, rows: Array, d: Array) -> tuple[Array, Array]:
-        """The mode of each w given f and y, and its standard deviation: they center the rule.
+        """Center and scale of the rule: the mode of each w given f and y, and its deviation.
 
         The standard deviation follows from the curvature at the mode, and is at most that of the
         prior, also if the likelihood is not log-concave.
@@ -228,7 +231,7 @@ def _trapezoids(intervals: int) -> tuple[Array, Array]:
 def _approach(w: Array, scale: Array, slope: Array, bend: Array, third: Array, d: Array) -> int:
     """Step towards the mode of ℓ°(f + d w) − w²/2; returns how many have not converged.
 
-    The step is Halley's if its correction of Newton's step is moderate, and else Newton's. It is
+    The step is Halley's if its correction of Newton's step is moderate, otherwise Newton's. It is
     truncated at `FARTHEST`. A scale is positive once an element has converged, and negative before.
     A converged element no longer moves, so its rule depends on its own f_i alone.
     """

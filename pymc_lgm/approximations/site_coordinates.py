@@ -1,10 +1,11 @@
 """A bijection between sites and vectors of unconstrained numbers.
 
-`sites_line` fits a linear model in theta to these vectors. A precision is represented by its
-logarithm, a block of precisions by W_g = U D Uᵀ with U unit lower triangular, and a block of
-classes by D and v. ν is represented by ν / √(W + c), which depends least on theta: if a datum only
-truncates f_i, the width of its site is proportional to that of the prior, and ν / √W does not
-depend on it.
+A site is exp(ν_i z_i − ½ W_i z_i²), z = f − m. `sites_line` predicts ν and W at a new theta by a
+linear model, which needs coordinates without bounds. A precision W is represented by its logarithm,
+a block of precisions by W_g = U D Uᵀ with U unit lower triangular, and a block of classes by D and
+v. ν is represented by ν / √(W + c), because this quotient changes least with theta. For example, if
+an observation only fixes the sign of f_i, the width of the site is proportional to that of the
+prior, and ν / √W does not change.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ LEAST = 1e-8
 """Smallest precision, so that a site without information has a finite logarithm."""
 
 FLAT = 1e-3
-"""c in ν / √(W + c). For W far below c the coordinate is proportional to ν itself."""
+"""c in ν / √(W + c). It keeps the coordinate finite as W → 0, where it becomes proportional to
+ν."""
 
 
 class SiteCoordinates(Protocol):
@@ -37,10 +39,10 @@ class SiteCoordinates(Protocol):
         """Length of a vector."""
 
     def of(self, sites: Sites, margins: Margins | None) -> Array:
-        """The vector of sites, with the margins if there is a copula."""
+        """The vector that represents sites, and the margins if there is a copula."""
 
     def sites(self, s: Array, trusted: bool) -> Recalled:
-        """The sites of a vector."""
+        """The sites that a vector represents."""
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def _modes(
         value, g, W, _ = likelihood(f)
         W = np.maximum(W, 0.0)
         slope = g - (f - mean) / variance
-        slope = np.where(np.isfinite(slope), slope, mean - f)  # not finite: f is too far out
+        slope = np.where(np.isfinite(slope), slope, mean - f)  # not finite: |f| is too large
         precision = W + 1.0 / variance
         done = slope**2 < CLOSE * precision
         if done.all():

@@ -41,7 +41,7 @@ class Sweep(NamedTuple):
 
 def mismatch(posterior: Posterior, r: Array, ratio: Array) -> float:
     """Distance that q moves: ½ rᵀ Σ r for the step r of a, plus the KL divergence of variances."""
-    return 0.5 * (posterior.spread(r) + float((ratio - 1.0 - np.log(ratio)).sum()))
+    return 0.5 * (posterior.quad_form(r) + float((ratio - 1.0 - np.log(ratio)).sum()))
 
 
 def site_search(

@@ -81,7 +81,7 @@ class Tilted(NamedTuple):
 
 
 def tilted_moments(likelihood: SiteLikelihood, q: Marginals) -> Tilted:
-    """Moments in closed form if there is one, and else by quadrature."""
+    """Moments in closed form if there is one, otherwise by quadrature."""
     if (signs := likelihood.probit_signs) is not None:
         return probit_moments(signs, q)
     if (effects := likelihood.effects) is not None:
@@ -178,7 +178,7 @@ def _summed(
             for i in range(row.size):
                 t = c[i] + x * s[i] - o[i]
                 value = row[i] + log_weight + t * (a[i] * t + b[i])
-                row[i] = value if value < np.inf else -np.inf  # NaN and +inf far out
+                row[i] = value if value < np.inf else -np.inf  # NaN and +inf in the tails
                 top[i] = max(top[i], row[i])
         for k in range(Q):
             row, x = values[k, begin:end], nodes[k]

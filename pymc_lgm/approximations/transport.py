@@ -110,7 +110,7 @@ class Transport:
                 new, growth = slope(x - share * step)
             x, left = x - share * step, new
             # The remaining error is about the square of the step.
-            if share == 1.0 and bent.square(step) < CLOSE**2:
+            if share == 1.0 and bent.inv_quad_form(step) < CLOSE**2:
                 break
         straight: Array = q.center + x
         return straight

@@ -89,7 +89,7 @@ def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep
     """Compute q with these sites, its bound, and the sites of a natural gradient step."""
     prior, precision = posterior.prior, posterior.precision
     dual, z = posterior.center(nu)
-    shares, variance = posterior.shares, posterior.variances
+    shares, variance = posterior.one_minus_leverage, posterior.variances
     scale = np.sqrt(variance)
     values = likelihood.sites(prior.mean + z + NODES[:, None] * scale)
     # E ∂ℓ/∂f = E x ℓ / s and E ∂²ℓ/∂f² = E (x² − 1) ℓ / s² with f = f̂ + s x, by parts.

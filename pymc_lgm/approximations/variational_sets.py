@@ -115,7 +115,7 @@ def sweep_of_sets(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -
     spread = np.linalg.eigvalsh(np.eye(nodes.shape[1]) + change)
     away = mismatch(posterior, gradient - dual, 1.0 / spread.ravel())
     # KL = ½ (tr K⁻¹Σ − n + ẑᵀ K⁻¹ ẑ + log|B|), and K⁻¹Σ = I − W Σ.
-    trace = float(posterior.shares.sum())
+    trace = float(posterior.one_minus_leverage.sum())
     divergence = 0.5 * (trace - z.size + float(z @ dual) + posterior.log_determinant)
     bound = float(weighted.sum()) - divergence
     if not (math.isfinite(away) and math.isfinite(bound)):

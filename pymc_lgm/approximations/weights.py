@@ -1,4 +1,8 @@
-"""Importance weights: their mean, its standard deviation, their tail shape, and resampling."""
+"""Importance weights: their mean and its standard error, the shape of their tail, and resampling.
+
+N draws of f = f̂ ± δ come from q(f) = N(f̂, Σ). In formulas W is the diagonal precision of q's
+sites, z = f − m, and a = K⁻¹ (f̂ − m).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ __all__ = [
 
 @numba.njit(cache=True)
 def mirrored(center: Array, deviations: Array, pairs: bool) -> Array:
-    """Rows f̂ + δ, followed by f̂ − δ with ``pairs``."""
+    """Rows f̂ + δ; if ``pairs``, followed by the antithetic rows f̂ − δ."""
     N, n = deviations.shape
     rows = np.empty((2 * N if pairs else N, n))
     for k in range(N):
@@ -35,9 +39,12 @@ def mirrored(center: Array, deviations: Array, pairs: bool) -> Array:
 
 @numba.njit(cache=True)
 def gaussian_log_weights(
-    deviations: Array, seen: Array, dual: Array, z: Array, pairs: bool
+    deviations: Array, W_deviations: Array, dual: Array, z: Array, pairs: bool
 ) -> Array:
-    """−½ ẑᵀ a ∓ δᵀ a + ½ δᵀ W δ for `mirrored` rows, as in `GaussianApproximation.log_weights`."""
+    """Compute log N(f; m, K) − log q(f) + ½ log|B| for the rows that `mirrored` returns.
+
+    It is −½ ẑᵀ a ∓ δᵀ a + ½ δᵀ W δ with ẑ = f̂ − m: see `GaussianApproximation.log_weights`.
+    """
     N, n = deviations.shape
     out, of_center = np.empty(2 * N if pairs else N), 0.0
     for i in range(n):
@@ -46,7 +53,7 @@ def gaussian_log_weights(
         along, square = 0.0, 0.0
         for i in range(n):
             along += deviations[k, i] * dual[i]
-            square += deviations[k, i] * seen[k, i]
+            square += deviations[k, i] * W_deviations[k, i]
         out[k] = of_center - along + 0.5 * square
         if pairs:
             out[N + k] = of_center + along + 0.5 * square
@@ -55,7 +62,10 @@ def gaussian_log_weights(
 
 @numba.njit(cache=True)
 def squares_moved(moved: Array, of_center: Array, white: Array, pairs: bool) -> Array:
-    """½ |ν + d|² − ½ |ν|² for rows ν = ν̂ ± δ and d: change of −log N(f; m, K) by a correction."""
+    """How much a skewness correction changes −log N(f; m, K), for each row.
+
+    In whitened coordinates it moves ν = ν̂ ± δ to ν + d, so the change is ½ |ν + d|² − ½ |ν|².
+    """
     N, n = white.shape
     out = np.empty(len(moved))
     for k in range(len(moved)):
@@ -69,7 +79,10 @@ def squares_moved(moved: Array, of_center: Array, white: Array, pairs: bool) -> 
 
 @numba.njit(cache=True, error_model="numpy")
 def estimate_of(log_weights: Array) -> tuple[float, float]:
-    """Logarithm of the mean weight, and its standard deviation by the delta method."""
+    """Return log(mean weight) and its standard error, which is sd(weights) / (√N mean weight).
+
+    The standard error is that of the delta method.
+    """
     N, largest = log_weights.size, log_weights.max()
     if largest == -np.inf:
         return -np.inf, np.nan
@@ -84,7 +97,11 @@ def estimate_of(log_weights: Array) -> tuple[float, float]:
 
 @numba.njit(cache=True)
 def one_by_weight(log_weights: Array, u: float) -> int:
-    """First index at which the cumulative weight exceeds the share u of the sum; else 0."""
+    """Draw an index with probability proportional to its weight, from a uniform number u.
+
+    It is the first index at which the cumulative weight exceeds u times the sum. If all weights are
+    0, it is 0.
+    """
     largest = log_weights.max()
     if largest == -np.inf:
         return 0
@@ -100,10 +117,11 @@ def one_by_weight(log_weights: Array, u: float) -> int:
 def pareto_shape(log_weights: Array) -> float:
     """k̂ of importance weights: shape of a generalized Pareto distribution fitted to the largest.
 
-    The fit uses the excesses of the min(N/5, 3√N) largest weights over the next one. The shape is
-    the posterior mean over θ = −k/σ of Zhang and Stephens (2009), shrunk slightly towards ½ if
-    there are few (Vehtari, Simpson, Gelman, Yao and Gabry 2024, appendices C and G). NaN for fewer
-    than 6 excesses, that is N < 30.
+    The fit uses the min(N/5, 3√N) largest weights, and by how much each exceeds the next smaller
+    weight. It is the estimator of Zhang and Stephens (2009), a posterior mean over θ = −k/σ on a
+    grid of 30 + √(number of excesses) points. With few excesses k̂ is shrunk towards ½, with the
+    weight of 10 excesses (Vehtari, Simpson, Gelman, Yao and Gabry 2024, appendices C and G). It is
+    NaN for fewer than 6 excesses, that is for N < 30.
 
     Examples
     --------
@@ -127,7 +145,7 @@ def _shape_of_tail(x: Array) -> float:
     """k̂ of the sorted excesses x."""
     tail = x.size
     quarter, largest = x[int(tail / 4 + 0.5) - 1], x[tail - 1]
-    if not quarter > x[0]:  # ties: far from any such distribution
+    if not quarter > x[0]:  # many equal excesses: not a generalized Pareto distribution
         return np.nan
     if quarter < 1e-100 * largest:  # one weight has the whole sum
         return np.inf

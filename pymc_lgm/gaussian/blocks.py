@@ -89,10 +89,9 @@ class JoinedPosterior(DensePosterior):
 
         Σ = (S⁻¹ − U Uᵀ)⁻¹ = S + S U M⁻¹ Uᵀ S,    M = I − Uᵀ S U = I − Σ_c v_c² + Σ_c v_c B_c⁻¹ v_c,
 
-    and |B| = |M| ∏ |B_c|. No accuracy is lost if I − v_g v_gᵀ is nearly singular, as it is for
-    classes, whose observations are not informative about a common level.
-
-    A dense B is factorized only if a method needs its root. See `Posterior`.
+    and |B| = |M| ∏ |B_c|. I − v_g v_gᵀ is nearly singular for classes, since such observations are
+    not informative about a level that all classes share. These formulas lose no accuracy then. The
+    dense B is factorized only if a method needs its root. See `Posterior`.
     """
 
     def __init__(
@@ -121,13 +120,13 @@ class JoinedPosterior(DensePosterior):
             root = part.root[column]
             out[part.of] = root * (part.inverse @ (b[part.of] / root))
         K_out = self.prior.covariance_times(out)
-        seen = [(part.root * part.v)[column] * K_out[part.of] for part in self._parts]
-        explained = self._M.inverse_times(_columns(np.sum(seen, axis=0)))
+        scaled = [(part.root * part.v)[column] * K_out[part.of] for part in self._parts]
+        explained = self._M.inverse_times(_columns(np.sum(scaled, axis=0)))
         for part in self._parts:
             out[part.of] += part.root[column] * (part.inverse @ (part.v[column] * explained))
         return out
 
-    def spread(self, x: Array) -> float:
+    def quad_form(self, x: Array) -> float:
         """xᵀ Σ x."""
         return float(x @ self.covariance_times(x))
 
@@ -187,7 +186,10 @@ class JoinedPosterior(DensePosterior):
 
 
 def _places(sets: NDArray[np.intp], index: Sequence[NDArray[np.intp]]) -> NDArray[np.intp] | None:
-    """The position in each set of each part's f_i, (G, C); ``None`` if a part has not just one."""
+    """For each set and part, the position in the set of the part's f_i, shape (G, C).
+
+    ``None`` if a set does not have exactly one f_i of each part.
+    """
     if sets.shape[1] != len(index) or (sets < 0).any():
         return None
     part = np.empty(sets.size, dtype=np.intp)
@@ -200,7 +202,7 @@ def _places(sets: NDArray[np.intp], index: Sequence[NDArray[np.intp]]) -> NDArra
 
 
 def _columns(x: Array) -> Array:
-    """x in column order, which BLAS need not copy."""
+    """x in column order, so that BLAS does not copy it."""
     return x if x.ndim == 1 else np.asfortranarray(x)
 
 
@@ -211,7 +213,7 @@ Index = NDArray[np.intp]
 
 
 class Scattered:
-    """Compose vectors or columns of f from those of its parts."""
+    """Split vectors and columns of f into parts, and join parts again."""
 
     def __init__(self, index: Sequence[Index]):
         self.index = index
@@ -266,20 +268,20 @@ class BlocksPosterior(Scattered):
         """W x."""
         return rooted(self.precision).times(x)
 
-    def spread(self, x: Array) -> float:
+    def quad_form(self, x: Array) -> float:
         """xᵀ Σ x."""
         pairs = zip(self.index, self._parts, strict=True)
-        return float(self._sum([part.spread(x[i]) for i, part in pairs]))
+        return float(self._sum([part.quad_form(x[i]) for i, part in pairs]))
 
-    def square(self, d: Array) -> float:
+    def inv_quad_form(self, d: Array) -> float:
         """dᵀ Σ⁻¹ d."""
         pairs = zip(self.index, self._parts, strict=True)
-        return float(self._sum([part.square(d[i]) for i, part in pairs]))
+        return float(self._sum([part.inv_quad_form(d[i]) for i, part in pairs]))
 
     @property
-    def shares(self) -> Array:
+    def one_minus_leverage(self) -> Array:
         """1 − W_i Σ_ii."""
-        return self.joined([part.shares for part in self._parts])
+        return self.joined([part.one_minus_leverage for part in self._parts])
 
     @property
     def variances(self) -> Array:
@@ -350,9 +352,9 @@ class BlocksPosterior(Scattered):
         pairs = zip(self.index, self._parts, strict=True)
         return float(self._sum([part.log_density_of_data(r[i]) for i, part in pairs]))
 
-    def unexplained(self, r: Array) -> Array:
+    def weighted_residual(self, r: Array) -> Array:
         """B⁻¹ r."""
-        return self.each([part.unexplained for part in self._parts], r)
+        return self.each([part.weighted_residual for part in self._parts], r)
 
     # Derivatives in theta
 

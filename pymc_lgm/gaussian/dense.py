@@ -43,7 +43,7 @@ def _inverse_and_sums(factor: CholeskyFactor, x: Array) -> tuple[Array, Array]:
 
 
 def multiply_vjp(factor: CholeskyFactor, x: Array, g: Array) -> Array:
-    """∂(gᵀ L x)/∂A with A = L Lᵀ, a symmetric array: two O(n³) operations.
+    """∂(gᵀ L x)/∂A with A = L Lᵀ, as a symmetric array. It costs two O(n³) operations.
 
     With u = Lᵀ g and b_i the rows of L⁻¹ it is the symmetric part of Σ_i u_i b_iᵀ c_i, where
     c_i = Σ_{k<i} x_k b_k + ½ x_i b_i. This is eq. (10) of Murray (2016), *Differentiation of the
@@ -58,7 +58,9 @@ def multiply_vjp(factor: CholeskyFactor, x: Array, g: Array) -> Array:
 
 
 def multiply_jvp(factor: CholeskyFactor, x: Array, changes: Iterable[Array]) -> Array:
-    """dL x for each change dA of A, as columns: one O(n³) operation and one for each.
+    """dL x for each change dA of A, in columns.
+
+    It costs one O(n³) operation, and one more for each change.
 
     dL = L Φ(L⁻¹ dA L⁻ᵀ), §3.1 of Murray (2016), so dL x = L w with w_i = b_i dA c_iᵀ in the
     letters of `multiply_vjp`.
@@ -74,8 +76,8 @@ def multiply_jvp(factor: CholeskyFactor, x: Array, changes: Iterable[Array]) -> 
 def information(factor: CholeskyFactor, changes: Iterable[Array]) -> tuple[Array, Array]:
     """tr(A⁻¹ dA_j), shape (p,), and ½ tr(A⁻¹ dA_j A⁻¹ dA_k), shape (p, p).
 
-    The latter is the Fisher information of N(0, A). It costs one O(n³) operation and one for each
-    change, and the memory of p arrays (n, n).
+    The latter is the Fisher information of N(0, A). Both together cost one O(n³) operation, one
+    more for each change, and the memory of p arrays of shape (n, n).
     """
     inverse = factor.inverse()
     traces, products, pairs = [], [], []
@@ -109,7 +111,7 @@ class WithArray(Prior, Protocol):
 
 
 def joined_by(W: SiteBlocks, prior: WithArray) -> DensePosterior | None:
-    """Condition on W with blocks, which may join f_i that are independent in the prior."""
+    """Condition on a W with blocks, each of which may join several parts of the prior."""
     if not (prior.n * ROUNDING * W.diagonal(W.values) * prior.variances < 1.0).all():
         return None
     B = W.root_times(W.root_times(prior.dense()).T)
@@ -138,8 +140,8 @@ class DensePosterior:
 
     def dual(self, b: Array) -> Array:
         """(I + W K)⁻¹ b = b − W^½ B⁻¹ W^½ K b."""
-        seen = self._W.root_times(self.prior.covariance_times(b))
-        return b - self._W.root_times(self._B.inverse_times(seen))
+        rooted = self._W.root_times(self.prior.covariance_times(b))
+        return b - self._W.root_times(self._B.inverse_times(rooted))
 
     def center(self, nu: Array) -> tuple[Array, Array]:
         """a = (I + W K)⁻¹ ν and ẑ = K a."""
@@ -154,19 +156,19 @@ class DensePosterior:
         """Σ x = K (I + W K)⁻¹ x."""
         return self.prior.covariance_times(self.dual(x))
 
-    def square(self, d: Array) -> float:
+    def inv_quad_form(self, d: Array) -> float:
         """dᵀ Σ⁻¹ d = |L⁻¹ d|² + dᵀ W d."""
         nu = self.prior.solve(d)
         return float(nu @ nu + d @ self._W.times(d))
 
-    def spread(self, x: Array) -> float:
+    def quad_form(self, x: Array) -> float:
         """xᵀ Σ x = xᵀ K x − |L_B⁻¹ W^½ K x|²."""
         Kx = self.prior.covariance_times(x)
         half = self._B.solve(self._W.root_times(Kx))
         return float(x @ Kx - half @ half)
 
     @cached_property
-    def shares(self) -> Array:
+    def one_minus_leverage(self) -> Array:
         """1 − (W Σ)_ii."""
         return 1.0 - self.precision.diagonal(self.precision.values @ self.site_covariances)
 
@@ -217,9 +219,10 @@ class DensePosterior:
         return deviations, self.prior.solve(deviations)
 
     def coordinates(self, rng: np.random.Generator, deviation: Array) -> Array:
-        """Draw ξ given a deviation, of which r is independent.
+        """Draw ξ given a deviation.
 
-        Draw r. Then u = deviation + K W^½ B⁻¹ r, ξ₁ = L⁻¹ u and ξ₂ = r − W^½ u.
+        In Matheron's rule r is independent of the deviation. So draw r ~ N(0, B) anew. Then
+        u = deviation + K W^½ B⁻¹ r, ξ₁ = L⁻¹ u and ξ₂ = r − W^½ u.
         """
         xi = rng.standard_normal((2, self.prior.n))
         r = self._W.root_times(self.prior.multiply(xi[0])) + xi[1]
@@ -238,8 +241,8 @@ class DensePosterior:
         (L_B + I)(L_B + I)ᵀ = B + L_B + L_Bᵀ + I.
         """
         u = self.prior.multiply(xi)
-        seen = self._shifted().solve(self._W.root_times(u))
-        solved = self._B.solve_transposed(seen)
+        inner = self._shifted().solve(self._W.root_times(u))
+        solved = self._B.solve_transposed(inner)
         return u - self.prior.covariance_times(self._W.root_times(solved))
 
     def solve(self, d: Array) -> Array:
@@ -267,7 +270,7 @@ class DensePosterior:
         """log N(r; 0, B)."""
         return self._B.log_density(r)
 
-    def unexplained(self, r: Array) -> Array:
+    def weighted_residual(self, r: Array) -> Array:
         """B⁻¹ r."""
         return self._B.inverse_times(r)
 
@@ -279,7 +282,7 @@ class DensePosterior:
         return self._B.inverse()
 
     def differentiable(self) -> Self:
-        """Compute B⁻¹ now, since `shares` and `evidence_gradient` both need it."""
+        """Compute B⁻¹ now, since `one_minus_leverage` and `evidence_gradient` both need it."""
         _ = self._inverse
         return self
 
@@ -295,19 +298,20 @@ class DensePosterior:
 
 
 THIN = 1e-6
-"""If W_i Σ_ii is smaller, 1 − (1 − W_i Σ_ii) is lost in rounding."""
+"""If W_i Σ_ii is smaller, it is not computed as 1 − (B⁻¹)_ii: rounding would leave fewer than ten
+digits."""
 
 
 class DiagonalPosterior(DensePosterior):
-    """A dense prior conditioned on a diagonal W ≥ 0, with K on a device.
+    """A dense prior conditioned on a diagonal W ≥ 0, by methods of a Cholesky factor.
 
-    The methods use factors, whereas `SitePosterior` uses compiled loops.
+    It is used with K on a GPU. On a CPU `SitePosterior` does the same in compiled loops.
     """
 
     prior: DensePrior
 
     @cached_property
-    def shares(self) -> Array:
+    def one_minus_leverage(self) -> Array:
         """(B⁻¹)_ii = 1 − W_i Σ_ii: half an O(n³) operation, or none if B⁻¹ is known."""
         known = "_inverse" in self.__dict__
         return self._inverse.diagonal() if known else self._B.inverse_diagonal()
@@ -315,7 +319,7 @@ class DiagonalPosterior(DensePosterior):
     @cached_property
     def variances(self) -> Array:
         """Σ_ii = (1 − (B⁻¹)_ii) / W_i, or from columns of Σ if W_i Σ_ii is less than `THIN`."""
-        shares = self.shares
+        shares = self.one_minus_leverage
         with np.errstate(divide="ignore", invalid="ignore"):
             variances: Array = (1.0 - shares) / self.precision
         thin = np.flatnonzero(shares > 1.0 - THIN)
@@ -332,7 +336,7 @@ class DiagonalPosterior(DensePosterior):
 
 
 class SitePosterior(DiagonalPosterior):
-    """The same in compiled loops, made by `DensePrior.condition`."""
+    """The same in compiled loops, for K on a CPU. `DensePrior.condition` makes it."""
 
     def __init__(self, prior: DensePrior, W: Array, U: Array):
         super().__init__(prior, W, CholeskyFactor(U, lower=False))
@@ -342,7 +346,7 @@ class SitePosterior(DiagonalPosterior):
     def of(cls, prior: DensePrior, W: Array, C: Array, diagonal: Array, v: float) -> Self | None:
         """Factorize B for K = v C: one O(n³) operation; ``None`` if it fails.
 
-        C is given above its diagonal.
+        The elements of C below its diagonal are not read.
         """
         tally.cubic_ops += 1
         U, is_definite = dense_loops.conditioned(C, diagonal, v, W)
@@ -355,9 +359,9 @@ class SitePosterior(DiagonalPosterior):
         result: Array = dense_loops.dual(*self.prior.symmetric, self._U, self._root, b)
         return result
 
-    def spread(self, x: Array) -> float:
+    def quad_form(self, x: Array) -> float:
         """xᵀ Σ x = xᵀ K x − |L_B⁻¹ W^½ K x|²."""
-        return float(dense_loops.spread(*self.prior.symmetric, self._U, self._root, x))
+        return float(dense_loops.quad_form(*self.prior.symmetric, self._U, self._root, x))
 
     def deviations(self, xi: Array) -> Array:
         """Matheron's rule: see `dense_loops.deviations`."""
@@ -381,11 +385,11 @@ class SitePosterior(DiagonalPosterior):
 
 
 BLOCK = 64
-"""Columns of a triangle that are copied together."""
+"""Number of columns of a triangle that are copied together."""
 
 
 class _Matrix:
-    """C with K = v C, and its factor, which is computed once for every v, when first used.
+    """C with K = v C, and its Cholesky factor, computed when first used. It serves every v.
 
     LAPACK writes L over the lower triangle. The elements above the diagonal remain those of C.
     """
@@ -436,8 +440,8 @@ class DensePrior:
 
     Notes
     -----
-    The factorization of C, one O(n³) operation, is made by the first method that needs it. Priors
-    that differ only in their mean and ``log_variance`` share it: see `moved`.
+    The first method that needs the factor of C computes it, by one O(n³) operation. Priors that
+    differ only in their mean and ``log_variance`` share the factor: see `moved`.
 
     Examples
     --------
@@ -461,7 +465,7 @@ class DensePrior:
         self._matrix = C if isinstance(C, _Matrix) else _Matrix(C)
         self._log_variance = log_variance
         self.variance = bounded_exp(log_variance)
-        """v: 0 or inf if it cannot be represented."""
+        """v = exp(log_variance); 0 or infinite if that overflows."""
         self._model = model
         self.theta = np.empty(0) if theta is None else theta
 
@@ -469,9 +473,9 @@ class DensePrior:
     def at(cls, model: GaussianModel, theta: Array) -> DensePrior | None:
         """K(theta) = exp(k·theta) K(theta with its amplitudes at 0).
 
-        ``None`` if exp(k·theta) is 0 or infinite, or if m is not finite. The factorized matrix does
-        not depend on the amplitudes, so the factor is the same to the last bit, whether it was
-        computed at this theta or is shared with another.
+        k is `GaussianModel.amplitudes`. ``None`` if exp(k·theta) is 0 or infinite, or if m is not
+        finite. The matrix that is factorized does not depend on the amplitudes. So the factor is
+        the same to the last bit, whether it was computed at this theta or at another.
         """
         k = model.amplitudes
         bare = np.where(k == 0.0, theta, 0.0) if k.any() else theta
@@ -583,15 +587,16 @@ class DensePrior:
 
     @cached_property
     def precisions(self) -> Array:
-        """(K⁻¹)_ii, or 0 if K is not positive definite: one O(n³) operation beside the factor."""
+        """(K⁻¹)_ii, or 0 if K is not positive definite: one O(n³) operation after the factor."""
         return self.factor.inverse_diagonal() if self.is_proper else np.zeros(self.n)
 
     def condition(self, W: Precision) -> DensePosterior | None:
         """Factorize B = I + W^½ K W^½: one O(n³) operation.
 
-        B has no eigenvalue below 1. The result is ``None`` if n u W_ii K_ii ≥ 1 for an i, with
-        u = 1.1e-16. Then Σ_ii ≤ 1/W_ii is less than the rounding error of its difference from K_ii,
-        so Σ and the evidence could not be trusted.
+        All eigenvalues of B are 1 or larger. The result is ``None`` if n u W_ii K_ii ≥ 1 for an i,
+        where u = 1.1e-16 is the rounding error of a number. Then Σ_ii ≤ 1/W_ii is less than the
+        rounding error of K_ii, from which it is computed. Neither Σ nor the evidence would be
+        right.
         """
         if isinstance(W, SiteBlocks):
             return joined_by(W, self)
@@ -620,7 +625,7 @@ class DensePrior:
     def log_density_geometry(self, f: Array) -> tuple[Array, Array]:
         """The gradient, and G_jk = ½ tr(K⁻¹ ∂_jK K⁻¹ ∂_kK) + ∂_jmᵀ K⁻¹ ∂_km.
 
-        One O(n³) operation, and one for each component of theta that enters K.
+        It costs one O(n³) operation, and one more for each component of theta that enters K.
         """
         a, enters, dm = self.inverse_times(f - self.mean), self.model.enters_cov, self._dm
         total, G = dm.T @ a, dm.T @ self.inverse_times(dm)

@@ -13,7 +13,7 @@ import numpy as np
 from pymc_lgm.blas import factorize_upper, multiply, solve, symmetric_times
 from pymc_lgm.linalg import Array
 
-__all__ = ["cleared", "conditioned", "deviations", "dual", "of_evidence", "scaled", "spread"]
+__all__ = ["cleared", "conditioned", "deviations", "dual", "of_evidence", "quad_form", "scaled"]
 
 NOTHING = 1e-20
 """Smaller elements of B count as 0, since its diagonal is at least 1 and has rounding error 1e-16.
@@ -75,7 +75,7 @@ def dual(C: Array, variance: float, U: Array, root: Array, b: Array) -> Array:
 
 
 @numba.njit(cache=True, error_model="numpy")
-def spread(C: Array, variance: float, U: Array, root: Array, x: Array) -> float:
+def quad_form(C: Array, variance: float, U: Array, root: Array, x: Array) -> float:
     """xᵀ Σ x = xᵀ K x − |U⁻ᵀ W^½ K x|²."""
     n, total = len(x), 0.0
     r = symmetric_times(variance, C, x.copy().reshape(1, n))

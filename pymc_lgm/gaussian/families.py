@@ -1,9 +1,9 @@
-"""Families of Gaussian vectors by their sparse precision: which elements Q has, and their values.
+"""Gaussian vectors with a sparse precision Q: walks, maps, independent effects and others.
 
-A `Family` has the positions of the elements of Q in its lower triangle, once, and computes at each
-theta their values, a factor, and derivatives. A part of the precision that would be dense is an
-update: Q + U S Uᵀ with few columns in U. A `Factor` is a root of a precision A = R Rᵀ. See Rue and
-Held (2005).
+A `Family` says where the elements of Q are; that is the same at every theta. At a theta it computes
+the elements, a factor of Q, and derivatives. If a part of the precision would be dense, it is added
+as an update of low rank, Q + U S Uᵀ, where U has few columns. A `Factor` is a root R of a precision
+A = R Rᵀ. See Rue and Held (2005), chapter 2.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pymc_lgm.gaussian.sparse import Pattern, SparseFactor
 from pymc_lgm.linalg import Array
 
 __all__ = [
+    "BandedSeries",
     "BlockFactor",
     "ByPrecision",
     "DenseBlocks",
@@ -33,9 +34,8 @@ __all__ = [
     "Family",
     "FamilyAt",
     "Independent",
-    "Intrinsic",
+    "IntrinsicMap",
     "Map",
-    "Series",
     "UpdatedFactor",
 ]
 
@@ -79,14 +79,16 @@ class DiagonalFactor:
 
 @dataclass(frozen=True, eq=False)
 class BlockFactor:
-    """A⁻¹ is block-diagonal with blocks L Lᵀ, so that R = L⁻ᵀ. A product or a solve costs O(n b).
+    """A root of a block-diagonal A whose inverse has blocks L Lᵀ: R = L⁻ᵀ.
+
+    A product or a solve costs O(n b).
 
     Attributes
     ----------
     L : ndarray, shape (B, b, b)
-        Lower triangular. If B = 1, all n / b blocks are this one.
+        Lower triangular. If B = 1, all n / b blocks are equal.
     n : int
-        B b, or a multiple of b if B = 1.
+        Number of rows of A: B b, or any multiple of b if B = 1.
     """
 
     L: Array
@@ -136,9 +138,9 @@ class BlockFactor:
 
 
 class UpdatedFactor:
-    """A factor of A + U S Uᵀ from one of A = R Rᵀ, for U, (n, k), with few columns. Made by `of`.
+    """A factor of A + U S Uᵀ, from a factor of A = R Rᵀ and a U, (n, k), with few columns.
 
-    With R⁻¹ U = G H, G of orthonormal columns, and N Nᵀ = I + H S Hᵀ,
+    `of` makes one. With R⁻¹ U = G H, where G has orthonormal columns, and N Nᵀ = I + H S Hᵀ,
 
         A + U S Uᵀ = R C Cᵀ Rᵀ,   C = I + G (N − I) Gᵀ,   C⁻¹ = I + G (N⁻¹ − I) Gᵀ.
 
@@ -256,7 +258,7 @@ class Family(Protocol):
 
     @property
     def n(self) -> int:
-        """Its elements."""
+        """Number of elements of the vector."""
 
     @property
     def rows(self) -> Index:
@@ -268,7 +270,7 @@ class Family(Protocol):
 
     @property
     def update(self) -> tuple[Array, Array]:
-        """U, shape (n, k), and S, the same at every theta up to `FamilyAt.scale`."""
+        """U, shape (n, k), and S. At a theta, S is multiplied by `FamilyAt.scale`."""
 
     @property
     def constraint(self) -> Array:
@@ -278,13 +280,13 @@ class Family(Protocol):
         """The prior with these values; ``None`` if it is not proper."""
 
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
-        """Derivatives in the values of ⟨e, Q's elements⟩ + ⟨m̄, m⟩ + w log|Q + U S Uᵀ|.
+        """Derivatives of ⟨e, Q⟩ + ⟨m̄, m⟩ + w log|Q + U S Uᵀ| with respect to the values of `at`.
 
         Parameters
         ----------
         at : FamilyAt
         elements : ndarray
-            e, each element of the lower triangle once.
+            e: one weight for each element of the lower triangle of Q.
         mean : ndarray, shape (n,)
             m̄.
         log_weight : float
@@ -293,7 +295,7 @@ class Family(Protocol):
         Returns
         -------
         list of ndarray
-            In the shapes of the values.
+            One array for each value, of the same shape.
         """
 
 
@@ -326,8 +328,8 @@ class Independent:
 class DenseBlocks:
     """Independent vectors of b elements, one after another, with dense covariances K.
 
-    The value is K, shape (b, b) for all of them, or (..., b, b) with one for each. Its factors cost
-    O(b³) operations for each K.
+    The value is K: shape (b, b) if all vectors have the same covariance, otherwise (..., b, b). A
+    factor costs O(b³) operations for each K.
 
     Parameters
     ----------
@@ -378,7 +380,7 @@ class DenseBlocks:
         return [each.sum(axis=0).reshape(K.shape) if shared else each.reshape(K.shape)]
 
 
-class Series:
+class BandedSeries:
     """T x = u + ε, ε ~ N(0, I), with a lower triangular banded T: Q = TᵀT, m = T⁻¹ u.
 
     The values are T in bands, shape (width, n) with T_{j+k, j} at [k, j], and u, shape (n,). All
@@ -461,7 +463,7 @@ class Map(_Sparse):
     def at(self, *values: Array) -> FamilyAt | None:
         """``None`` if τ is not positive, or α not between −1 and 1.
 
-        With α = 1 Q is singular, and only rounding would make it positive definite, or not.
+        With α = 1 Q is singular. Whether its factorization fails would then depend on rounding.
         """
         tau, alpha = values
         if not (0.0 < tau < np.inf and -1.0 < alpha < 1.0):
@@ -520,13 +522,13 @@ class ByPrecision(_Sparse):
         return [self._weights(at, elements, log_weight), np.zeros_like(at.values[1])]
 
 
-class Intrinsic(_Sparse):
+class IntrinsicMap(_Sparse):
     """Areas as in `pymc.ICAR`, with constants σ and s: the same at every theta, without values.
 
     Differences of neighbors have the precision (D − W)/σ², and the mean of x is N(0, s²). So the
-    precision of x is (D − W)/σ² + 11ᵀ/(n s)², which is dense. With δ added to one element of its
-    diagonal, that of area p, the first term is positive definite, and as sparse as W. Let Q_p be
-    that sum. Then
+    precision of x is (D − W)/σ² + 11ᵀ/(n s)². The first term is sparse but singular, the second is
+    dense. Let Q_p be the first term with δ added to the diagonal element of one area p. It is
+    positive definite, and as sparse as W. Then
 
         (D − W)/σ² + 11ᵀ/(n s)² = Q_p + U diag(1, −δ) Uᵀ,   U = (1/(n s), e_p).
 
@@ -560,8 +562,8 @@ class Intrinsic(_Sparse):
 
         delta = 1.0
         if n > 1:
-            # Q_p⁻¹ is the covariance given x_p = 0, plus 11ᵀ/δ. Rounding loses neither of the two
-            # if 1/δ is the mean variance of the first.
+            # Q_p⁻¹ is the covariance given x_p = 0, plus 11ᵀ/δ. If 1/δ is the mean variance given
+            # x_p = 0, both terms have the same size, and rounding loses neither.
             variance = pinned(bare[pin])[1].inverse_diagonal.mean() - 1.0 / bare[pin]
             delta = 1.0 / max(variance, 1e-300)
         elements, factor = pinned(delta)

@@ -55,7 +55,7 @@ class ByRoot(ABC):
         """Σ x = A Aᵀ x."""
         return self.multiply(self.multiply_transposed(x))
 
-    def spread(self, x: Array) -> float:
+    def quad_form(self, x: Array) -> float:
         """xᵀ Σ x = |Aᵀ x|²."""
         half = self.multiply_transposed(x)
         return float(half @ half)
@@ -90,13 +90,13 @@ class ByRoot(ABC):
         """W x."""
         return self._W.times(x)
 
-    def square(self, d: Array) -> float:
+    def inv_quad_form(self, d: Array) -> float:
         """dᵀ Σ⁻¹ d = dᵀ K⁻¹ d + dᵀ W d."""
         nu = self.prior.solve(d)
         return float(nu @ nu + d @ self._W.times(d))
 
     @property
-    def shares(self) -> Array:
+    def one_minus_leverage(self) -> Array:
         """1 − (W Σ)_ii."""
         if isinstance(self.precision, SiteBlocks):
             return 1.0 - self.precision.diagonal(self.precision.values @ self.site_covariances)
@@ -134,10 +134,10 @@ class ByRoot(ABC):
 
     def log_density_of_data(self, r: Array) -> float:
         """log N(r; 0, B), B⁻¹ = I − W^½ Σ W^½."""
-        square = float(r @ r) - self.spread(self._W.root_times(r))
+        square = float(r @ r) - self.quad_form(self._W.root_times(r))
         return -0.5 * (square + self.log_determinant + r.size * LOG_2PI)
 
-    def unexplained(self, r: Array) -> Array:
+    def weighted_residual(self, r: Array) -> Array:
         """B⁻¹ r."""
         return r - self._W.root_times(self.given(r))
 

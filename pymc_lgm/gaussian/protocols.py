@@ -28,9 +28,10 @@ class GaussianModel(Protocol):
 
     @property
     def amplitudes(self) -> Array:
-        """k (p,): K(theta + δ e_j) = exp(k_j δ) K(theta) for every δ; 0 if there is no such k_j.
+        """k, shape (p,): K(theta + δ e_j) = exp(k_j δ) K(theta) for every δ.
 
-        `find_amplitudes` finds k. If k_j is 0, every change of theta_j costs a factorization.
+        A theta_j with k_j ≠ 0, such as a log variance, only scales K. To change it costs no
+        factorization. k_j is 0 if there is no such number. `find_amplitudes` finds k.
         """
 
     def mean(self, theta: Array) -> Array:
@@ -77,10 +78,13 @@ class Prior(Protocol):
 
     @property
     def is_proper(self) -> bool:
-        """Whether K is positive definite. If not, only `condition` and K x may be called."""
+        """Whether K is positive definite. If not, only `condition` and `covariance_times` work."""
 
     def moved(self, theta: Array) -> Prior | None:
-        """The prior at another theta, sharing what is equal; ``None`` if K cannot be computed."""
+        """The prior at another theta; ``None`` if K cannot be computed there.
+
+        It shares the factor of K if that is equal at both.
+        """
 
     def has_covariance_of(self, other: Prior) -> bool:
         """Whether both priors share one object for K; equal values are not enough."""
@@ -137,7 +141,7 @@ class Posterior(Protocol):
 
     @property
     def precision(self) -> Any:
-        """W in its original form: see `Precision`."""
+        """W, as an array (n,) or as blocks: see `Precision`."""
 
     @property
     def log_determinant(self) -> float:
@@ -155,14 +159,14 @@ class Posterior(Protocol):
     def covariance_times(self, x: Array) -> Array:
         """Σ x."""
 
-    def spread(self, x: Array) -> float:
+    def quad_form(self, x: Array) -> float:
         """xᵀ Σ x."""
 
-    def square(self, d: Array) -> float:
+    def inv_quad_form(self, d: Array) -> float:
         """dᵀ Σ⁻¹ d."""
 
     @property
-    def shares(self) -> Array:
+    def one_minus_leverage(self) -> Array:
         """1 − (W Σ)_ii, shape (n,): one minus the leverage of each site."""
 
     @property
@@ -171,7 +175,7 @@ class Posterior(Protocol):
 
     @property
     def site_covariances(self) -> Array:
-        """Σ's blocks on the sets of W, (G, s, s), filled up by the identity if a set is smaller."""
+        """Σ's blocks on the sets of W, (G, s, s), padded by the identity if a set is smaller."""
 
     def block(self, index: NDArray[np.intp]) -> Array:
         """The block of Σ for some f_i."""
@@ -180,7 +184,11 @@ class Posterior(Protocol):
 
     @property
     def coordinates_shape(self) -> tuple[int, int]:
-        """Shape of the coordinates ξ of a draw: (2, n), ξ = (ξ₁, ξ₂), or (1, r) without a ξ₂."""
+        """Shape of the standard normal numbers ξ of one draw.
+
+        (2, n) for Matheron's rule, which needs a draw ξ₁ of the prior and a draw ξ₂ of the noise;
+        (1, r) if a root of Σ is known.
+        """
 
     def deviations(self, xi: Array) -> Array:
         """N draws of N(0, Σ), (n, N), from standard normal coordinates with a last axis N."""
@@ -189,7 +197,7 @@ class Posterior(Protocol):
         """The same draws (n, N), and L⁻¹ times them, (r, N)."""
 
     def coordinates(self, rng: np.random.Generator, deviation: Array) -> Array:
-        """Draw ξ given a deviation (n,): the inverse of `deviations`."""
+        """Draw ξ from its distribution given its deviation, shape (n,)."""
 
     def multiply(self, xi: Array) -> Array:
         """A ξ with A Aᵀ = Σ, shape (n,)."""
@@ -208,13 +216,13 @@ class Posterior(Protocol):
     def log_density_of_data(self, r: Array) -> float:
         """log N(r; 0, B)."""
 
-    def unexplained(self, r: Array) -> Array:
+    def weighted_residual(self, r: Array) -> Array:
         """B⁻¹ r, the expectation of the noise in r."""
 
     # Derivatives in theta
 
     def differentiable(self) -> Posterior:
-        """The same, prepared for `evidence_gradient`; `variances` then has no further cost."""
+        """The same posterior, with all that `evidence_gradient` and `variances` need computed."""
 
     def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
         """⟨½ a aᵀ − ½ (K + W⁻¹)⁻¹ + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m, shape (p,); v = 0 by default.
@@ -224,7 +232,10 @@ class Posterior(Protocol):
 
 
 class WithoutSlopes:
-    """Derivatives in theta that raise: not called if ``model.has_theta_gradient`` is false."""
+    """A base class for priors and posteriors that have no derivatives in theta.
+
+    The methods raise an error. Nothing calls them, since ``model.has_theta_gradient`` is false.
+    """
 
     def _refuse(self, *arguments: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no derivatives in theta.")

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 SINGULAR, TINY = 1e-6, 1e-10
-"""Least eigenvalue of a block, relative to the largest element of all blocks, and absolute."""
+"""Smallest eigenvalue of a block: relative to the largest element of all blocks, and absolute."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +41,9 @@ class SiteBlocks:
     Attributes
     ----------
     sets : ndarray of int, shape (G, s)
-        The f_i in each set, every f_i once. A set with fewer than s is filled up with −1.
+        The f_i in each set, every f_i once. A smaller set is padded with −1.
     values : ndarray, shape (G, s, s)
-        The block of each set, symmetric. It is filled up with an identity.
+        The block of each set, symmetric; padded with an identity.
 
     Examples
     --------
@@ -116,7 +116,7 @@ class SiteBlocks:
         return root
 
     def own(self, M: Array) -> Array:
-        """The blocks of an n × n array on the same sets, filled up as those of W."""
+        """The blocks of an n × n array on the same sets, padded as those of W."""
         blocks = M[self.sets[:, :, None], self.sets[:, None, :]]
         return np.where(self.filling, np.eye(self.sets.shape[1]), blocks)
 
@@ -132,7 +132,7 @@ class SiteBlocks:
 
     @cached_property
     def filling(self) -> NDArray[np.bool_]:
-        """Where a set is filled up, shape (G, s, s)."""
+        """Where a set is padded, shape (G, s, s)."""
         beyond = self.sets < 0
         filling: NDArray[np.bool_] = beyond[:, :, None] | beyond[:, None, :]
         return filling
@@ -200,7 +200,7 @@ def is_finite(W: Precision) -> bool:
 
 
 def gathered(sets: NDArray[np.intp], x: Array) -> Array:
-    """Elements of a vector or rows of columns by set, (G, s) or (G, s, N), filled up with 0."""
+    """Elements of a vector or rows of columns by set, (G, s) or (G, s, N), padded with 0."""
     rows: Array
     if _consecutive(sets, len(x)):
         rows = x.reshape(*sets.shape, *x.shape[1:])

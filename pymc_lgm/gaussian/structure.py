@@ -1,24 +1,28 @@
 """Intrinsic Gaussian Markov random fields: precision R/σ² on a space of constraints Cᵀ x = 0.
 
-R is symmetric and positive semidefinite, with null space V. It is factorized with numbers δ added
-to its diagonal at r pinned elements, where V has its largest pivots, and what was added is taken
-off again by a low-rank update:
+R is symmetric and positive semidefinite, with a null space V of dimension r. A singular matrix has
+no Cholesky factor. Therefore δ is added to r elements of its diagonal, the pins, which QR with
+pivoting chooses from V. The sum Q is positive definite, and as sparse as R. A low-rank update
+subtracts the same numbers again:
 
-    Q = R + δ P Pᵀ,   R = Q + P (−δ I) Pᵀ,   P the columns of the identity at the pins,
+    Q = R + δ P Pᵀ,   R = Q + P (−δ I) Pᵀ,   P the columns of the identity at the pins.
 
-so that Q is as sparse as R (Rue and Held 2005, chapter 3). R is positive definite on the constraint
-space if no direction of V satisfies the constraints.
+See Rue and Held (2005), chapter 3. R is positive definite on the constraint space if no direction
+of V satisfies the constraints.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 
-from scipy.linalg import null_space, qr
-from scipy.sparse import csc_array, issparse, kron
+from numpy.typing import ArrayLike
+from scipy.linalg import null_space, orth, qr
+from scipy.sparse import csc_array, diags_array, eye_array, issparse, kron
+from scipy.sparse.csgraph import connected_components
 
 from pymc_lgm.gaussian.constraints import ConstrainedFactor, Constraints, ScaledFactor
 from pymc_lgm.gaussian.families import FamilyAt, UpdatedFactor
@@ -29,23 +33,30 @@ from pymc_lgm.linalg import Array
 __all__ = ["OfStructure", "Structure"]
 
 MOST = 2000
-"""Elements of R up to which its null space is looked for, by O(n³) operations."""
+"""Largest n for which the null space of R is computed by an eigenvalue decomposition, O(n³)."""
 
 ROUNDING = 1e-10
-"""Asymmetry, as a share of the largest element, and squares of cosines that are zero."""
+"""Numbers below it count as rounding errors: |R_ij − R_ji| as a share of the largest element, and
+squared
+cosines of angles between directions."""
 
 UNCLEAR = 100.0
-"""Eigenvalues up to n times the machine's precision, as a share of the largest, are zero. Up to
-this many times as large, they may be either: that of a walk of order 2 with 2000 elements is five
-times as large."""
+"""An eigenvalue below n ε times the largest counts as zero, where ε = 2.2e-16. One that is between
+this bound and `UNCLEAR` times this bound may be zero or not, and the user must name the null space.
+For
+a walk of order 2 with 2000 elements, the smallest positive eigenvalue is five times the bound."""
 
 SINGULAR = 1e13
-"""Variances times the diagonal of a precision from which on it may be singular: 2e11 were measured
-for a walk of order 2 with 10 000 elements."""
+"""If a variance times the diagonal element of the precision exceeds it, the precision may be
+singular.
+2e11 was measured for a walk of order 2 with 10 000 elements."""
 
 
 class Structure:
-    """R, its null space and the constraints. Made by `of` of what a user writes.
+    """A structure matrix R, its null space and the constraints on x.
+
+    `walk`, `season` and `map` make the structures of a random walk, a season and a map. `of` makes
+    one from any matrix.
 
     Parameters
     ----------
@@ -103,6 +114,153 @@ class Structure:
         self.refuse_improper()
         return self
 
+    @classmethod
+    def walk(
+        cls, n: int, order: int = 1, *, cyclic: bool = False, locations: ArrayLike | None = None
+    ) -> Structure:
+        """The structure of a random walk: see `RandomWalk`.
+
+        Parameters
+        ----------
+        n : int
+            Elements.
+        order : {1, 2}
+        cyclic : bool
+            Whether the first element follows the last.
+        locations : array_like, shape (n,), optional
+            Where the elements are, increasing: by default at distance 1.
+
+        Returns
+        -------
+        Structure
+
+        Examples
+        --------
+        >>> import pymc_lgm as lgm
+        >>> lgm.gmrf.Structure.walk(4).R.toarray()
+        array([[ 1., -1.,  0.,  0.],
+               [-1.,  2., -1.,  0.],
+               [ 0., -1.,  2., -1.],
+               [ 0.,  0., -1.,  1.]])
+        """
+        if order not in (1, 2):
+            raise ValueError(f"order is {order!r}: a random walk has order 1 or 2.")
+        least = 3 if cyclic else order + 1  # two elements in a circle would be neighbors twice
+        if n < least:
+            raise ValueError(f"The walk has {n} element(s): it needs {least} or more.")
+        if cyclic:
+            if locations is not None:
+                raise ValueError("A cyclic walk has no locations: its elements are at distance 1.")
+            D = csc_array(eye_array(n))
+            shift = csc_array(D[:, np.roll(np.arange(n), 1)])  # (shift x)_i = x_{i+1}
+            for _ in range(order):
+                D = csc_array(shift @ D - D)
+            return cls(csc_array(D.T @ D), np.full((n, 1), n**-0.5))
+        t = np.arange(n, dtype=np.float64) if locations is None else _as_locations(locations, n)
+        d = np.diff(t)
+        if order == 1:
+            D = diags_array([-np.ones(n - 1), np.ones(n - 1)], offsets=[0, 1], shape=(n - 1, n))
+            return cls(_gram(D, 1.0 / d), np.full((n, 1), n**-0.5))
+        a, b = 1.0 / d[:-1], 1.0 / d[1:]
+        H = diags_array([a, -(a + b), b], offsets=[0, 1, 2], shape=(n - 2, n))
+        # The centered locations are orthogonal to the ones. The range of t keeps their norm near 1.
+        line = np.column_stack([np.ones(n), (t - t.mean()) / np.ptp(t)])
+        return cls(_gram(H, 2.0 / (d[:-1] + d[1:])), line / np.linalg.norm(line, axis=0))
+
+    @classmethod
+    def season(cls, n: int, period: int) -> Structure:
+        """The structure of a season: see `Seasonal`.
+
+        Parameters
+        ----------
+        n, period : int
+
+        Returns
+        -------
+        Structure
+
+        Examples
+        --------
+        >>> import pymc_lgm as lgm
+        >>> lgm.gmrf.Structure.season(4, 3).R.toarray()
+        array([[1., 1., 1., 0.],
+               [1., 2., 2., 1.],
+               [1., 2., 2., 1.],
+               [0., 1., 1., 1.]])
+        """
+        if period < 2:
+            raise ValueError(f"period is {period}: a season has 2 elements or more.")
+        if n < period:
+            raise ValueError(
+                f"The series has {n} elements, and the period is {period}: it must not be longer "
+                "than the series."
+            )
+        D = diags_array([1.0] * period, offsets=list(range(period)), shape=(n - period + 1, n))
+        # The null space: patterns that repeat and sum to zero.
+        pattern = np.eye(period)[np.arange(n) % period] @ orth(np.eye(period) - 1.0 / period)
+        return cls(_gram(D), orth(pattern))
+
+    @classmethod
+    def map(cls, W: Any, *, scale: bool = False) -> Structure:
+        """The structure of a map, D − W with D the row sums of W: see `ICAR`.
+
+        In the row of an area without neighbors D is 1.
+
+        Parameters
+        ----------
+        W : array or sparse matrix, shape (n, n)
+            Symmetric weights of neighbors, as `pymc_lgm.spatial.adjacency` makes them.
+        scale : bool
+            Whether the geometric mean of the variances is 1 in each connected part.
+
+        Returns
+        -------
+        Structure
+
+        Examples
+        --------
+        >>> import pymc_lgm as lgm
+        >>> W = lgm.spatial.adjacency([(0, 1), (1, 2)], 4)
+        >>> lgm.gmrf.Structure.map(W).R.toarray()
+        array([[ 1., -1.,  0.,  0.],
+               [-1.,  2., -1.,  0.],
+               [ 0., -1.,  1.,  0.],
+               [ 0.,  0.,  0.,  1.]])
+        """
+        weights = csc_array(W if issparse(W) else np.asarray(W), dtype=np.float64)
+        n, columns = weights.shape
+        if n != columns:
+            raise ValueError(f"W has shape {weights.shape}: it must be a square matrix.")
+        weights.eliminate_zeros()
+        if weights.nnz and abs(weights - weights.T).max() > 0.0:
+            i, j = (int(each[0]) for each in (weights - weights.T).nonzero())
+            raise ValueError(
+                f"W is not symmetric: W[{i}, {j}] is {weights[i, j]:g}, and W[{j}, {i}] is "
+                f"{weights[j, i]:g}. Neighbors are neighbors both ways."
+            )
+        if weights.diagonal().any():
+            raise ValueError(
+                f"Area {int(np.flatnonzero(weights.diagonal())[0])} is its own neighbor in W."
+            )
+        if not np.isfinite(weights.data).all() or (weights.data < 0.0).any():
+            raise ValueError("W has a weight that is negative or not finite.")
+        _, part = connected_components(weights, directed=False)
+        sizes = np.bincount(part)
+        is_island = sizes[part] == 1
+        connected = np.flatnonzero(sizes > 1)
+        R = csc_array(diags_array(weights.sum(axis=0) + is_island) - weights)
+        null = np.zeros((n, connected.size))
+        factor = np.ones(n)
+        for k, each in enumerate(connected):
+            inside = np.flatnonzero(part == each)
+            null[inside, k] = inside.size**-0.5
+            if scale:
+                block = cls(csc_array(R[inside][:, inside]), null[inside, k : k + 1])
+                factor[inside] = block.scaled().R[0, 0] / block.R[0, 0]
+        # The factors are equal within a part, and R has no elements between parts: it stays
+        # symmetric.
+        return cls(csc_array(diags_array(factor) @ R), null)
+
     def refuse_improper(self) -> None:
         """Raise a ValueError if R is not positive definite on the constraint space."""
         r, k = self.null.shape[1], self.constraint.shape[1]
@@ -136,13 +294,14 @@ class Structure:
 
     @cached_property
     def pins(self) -> tuple[np.ndarray, float]:
-        """Which elements are pinned, and δ: the inverse of what R leaves them of variance."""
+        """The elements that are pinned, and δ."""
         r = self.null.shape[1]
         if r == 0:
             return np.zeros(0, dtype=np.intp), 0.0
         _, _, order = qr(self.null.T, mode="economic", pivoting=True)
         pins = np.sort(order[:r]).astype(np.intp)
-        # With 1/δ as large as the inverse of R is at the pins, neither is lost beside the other.
+        # Q⁻¹ is a generalized inverse of R, plus a matrix of size 1/δ. With this δ both have the
+        # same size on average, so rounding loses neither.
         weak = float(self.R.diagonal().mean())
         factor = self._pattern.factorize(self._with(pins, weak))
         across = np.linalg.solve(self.null[pins].T, self.null.T)
@@ -233,15 +392,43 @@ class Structure:
         return self
 
     def product(self, other: Structure) -> Structure:
-        """R₁ ⊗ R₂, with its null space: that of either, beside all that the other has."""
+        """R₁ ⊗ R₂. Its null space has v₁ ⊗ x₂ and x₁ ⊗ v₂ if R₁ v₁ = 0 and R₂ v₂ = 0."""
         of_one = np.kron(self.null, np.eye(other.n))
         of_two = np.kron(null_space(self.null.T), other.null)
         R = csc_array(kron(self.R, other.R))
         return Structure(R, np.hstack([of_one, of_two]))
 
     def draw(self, rng: np.random.Generator) -> Array:
-        """x for σ = 1."""
+        """Draw x for σ = 1."""
         return self.factor.solve_transposed(rng.standard_normal(self.rank))
+
+
+def _gram(D: Any, weights: Array | float = 1.0) -> csc_array:
+    """Dᵀ diag(w) D."""
+    w = np.broadcast_to(weights, D.shape[0])
+    return csc_array(D.T @ diags_array(np.asarray(w)) @ D)
+
+
+def _as_locations(locations: ArrayLike, n: int) -> Array:
+    t = np.asarray(locations, dtype=np.float64)
+    if t.shape != (n,):
+        raise ValueError(f"locations has shape {t.shape}, and the walk has {n} elements.")
+    if not np.isfinite(t).all():
+        raise ValueError(f"locations[{int(np.flatnonzero(~np.isfinite(t))[0])}] is not finite.")
+    bad = np.flatnonzero(np.diff(t) <= 0.0)
+    if bad.size:
+        i = int(bad[0])
+        if (np.sort(t)[1:] == np.sort(t)[:-1]).any():
+            twice = float(np.sort(t)[:-1][np.diff(np.sort(t)) == 0.0][0])
+            raise ValueError(
+                f"{twice:g} is in locations twice. Write unique, index = np.unique(locations, "
+                "return_inverse=True), a walk at unique, and walk[index]."
+            )
+        raise ValueError(
+            f"locations are not sorted: {t[i]:g} comes before {t[i + 1]:g}. Write unique, index = "
+            "np.unique(locations, return_inverse=True), a walk at unique, and walk[index]."
+        )
+    return t
 
 
 def _as_sparse(R: object) -> csc_array:

@@ -1,15 +1,15 @@
 """Sums of Gaussian families: eta = c + A x with a sparse A, where x has a part for each family.
 
-The sampled vector is f = (x, eta), and observations read eta. The prior of f has the degrees of
-freedom of x, so A can be any matrix: its range may depend on theta, its rows may be equal, and eta
-may have more elements than x or fewer. A posterior needs one sparse factor, of
+The sampled vector is f = (x, eta). The likelihood depends on eta alone. Since x determines f, the
+matrix A is arbitrary: its range may depend on theta, rows may be equal, and eta may have more or
+fewer elements than x. A posterior needs one sparse factor, of
 
     P = Q + U S Uᵀ + W_x + Aᵀ W_eta A,
 
-The pattern of P does not depend on theta or W, so it is ordered and analyzed once per model. The
-marginal variances of eta, a_iᵀ P⁻¹ a_i, follow from the inverse on the pattern of the factor, which
-has every pair of elements of x that a row of A reads (Takahashi, Fagan and Chen 1973; Rue and Held
-2005).
+The pattern of P does not depend on theta or W, so the order of elimination is chosen once per
+model. The marginal variances of eta are a_iᵀ P⁻¹ a_i with a_i the rows of A. They need only those
+elements of P⁻¹ at which the factor may be nonzero, and Takahashi's equations compute these without
+the rest (Takahashi, Fagan and Chen 1973; Rue and Held 2005).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["Layout", "SumAt", "SumModel", "SumPosterior", "SumPrior"]
 Index = NDArray[np.intp]
 
 CERTAIN = 1e12
-"""Used for (K⁻¹)_ii, which is infinite: the other elements of f determine each element."""
+"""Stands for (K⁻¹)_ii, which is infinite: each element of f is determined by the others."""
 
 OUTSIDE = 1e-6
 """Relative distance of eta from c + A x beyond which the prior density of f is 0."""
@@ -58,7 +58,7 @@ class Layout:
         A in compressed rows: the start of each row, (E + 1,), and the element of x that each of its
         numbers multiplies.
     sets : ndarray of int, shape (G, s), optional
-        Elements of f that observations read together, as in `SiteBlocks`.
+        Sets of f_i that enter one observation together, as in `SiteBlocks`.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class SumAt:
     c : ndarray, shape (E,)
         eta at x = 0.
     offset : ndarray, shape (N,)
-        Added to x: f begins with x + offset.
+        Added to x in f: the first elements of f are x + offset.
     A : ndarray
         The numbers of A, in the order of ``Layout.columns``.
     families : list of FamilyAt
@@ -206,7 +206,7 @@ class SumPrior(WithoutSlopes):
         layout = self.layout = model.layout
         self.n, self.rank = layout.N + layout.E, layout.rank
         mean = np.concatenate([each.mean for each in at.families])
-        self.mean = self.seen(mean)
+        self.mean = self.with_predictor(mean)
         self.mean[: layout.N] += at.offset
         self.mean[layout.N :] += at.c
 
@@ -227,7 +227,7 @@ class SumPrior(WithoutSlopes):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(N={self.layout.N}, E={self.layout.E})"
 
-    def seen(self, x: Array) -> Array:
+    def with_predictor(self, x: Array) -> Array:
         """(x, A x) for a vector or columns."""
         layout, out = self.layout, np.zeros((self.n, *x.shape[1:]))
         out[: layout.N] = x
@@ -237,7 +237,7 @@ class SumPrior(WithoutSlopes):
         return out
 
     def back(self, g: Array) -> Array:
-        """The transpose of `seen`: g_x + Aᵀ g_eta."""
+        """The transpose of `with_predictor`: g_x + Aᵀ g_eta."""
         layout = self.layout
         out = np.array(g[: layout.N], dtype=np.float64)
         below = np.ascontiguousarray(g[layout.N :]).reshape(layout.E, -1)
@@ -290,7 +290,7 @@ class SumPrior(WithoutSlopes):
 
     def multiply(self, xi: Array) -> Array:
         """(x, A x) with x = R⁻ᵀ ξ, Q = R Rᵀ."""
-        return self.seen(self._each(xi, "solve_transposed"))
+        return self.with_predictor(self._each(xi, "solve_transposed"))
 
     def multiply_transposed(self, g: Array) -> Array:
         """R⁻¹ (g_x + Aᵀ g_eta)."""
@@ -313,7 +313,7 @@ class SumPrior(WithoutSlopes):
     def log_density(self, f: Array) -> float:
         """The log density of x; −inf if f is not (x, c + A x)."""
         z = f - self.mean
-        right = self.seen(z[: self.layout.N])
+        right = self.with_predictor(z[: self.layout.N])
         if np.abs(z - right).max(initial=0.0) > OUTSIDE * (1.0 + np.abs(z).max(initial=0.0)):
             return -math.inf
         nu = self.solve(z)
@@ -329,7 +329,7 @@ class SumPrior(WithoutSlopes):
 
     def with_values(self, u: Array) -> Array:
         """(u, c + A x) with x = u − offset."""
-        f = self.seen(u - self.numbers.offset)
+        f = self.with_predictor(u - self.numbers.offset)
         f[: self.layout.N] = u
         f[self.layout.N :] += self.numbers.c
         return f
@@ -369,7 +369,7 @@ class SumPosterior(WithoutSlopes, ByRoot):
 
     def multiply(self, xi: Array) -> Array:
         """(x, A x) with x = R⁻ᵀ ξ, P = R Rᵀ."""
-        return self.prior.seen(self.factor.solve_transposed(xi))
+        return self.prior.with_predictor(self.factor.solve_transposed(xi))
 
     def multiply_transposed(self, x: Array) -> Array:
         """R⁻¹ (g_x + Aᵀ g_eta) for x = (g_x, g_eta)."""
@@ -381,11 +381,11 @@ class SumPosterior(WithoutSlopes, ByRoot):
 
     @cached_property
     def _less(self) -> tuple[Array, Array] | None:
-        """B Z and D: updates and constraints subtract B Z D Zᵀ Bᵀ from Σ."""
+        """B Z and D. Low-rank updates and constraints subtract B Z D Zᵀ Bᵀ from Σ; B = (I, Aᵀ)ᵀ."""
         if self._updated is None:
             return None
         Z, D = self._updated.less
-        return self.prior.seen(Z), D
+        return self.prior.with_predictor(Z), D
 
     @cached_property
     def variances(self) -> Array:
@@ -395,13 +395,13 @@ class SumPosterior(WithoutSlopes, ByRoot):
         of_eta = loops.quadratic_forms(layout.starts, A, layout.pairs_of_L, self._sparse.inverse)
         variances = np.concatenate([of_x, of_eta])
         if self._less is not None:
-            seen, D = self._less
-            variances -= np.einsum("ij,ij->i", seen @ D, seen)
+            BZ, D = self._less
+            variances -= np.einsum("ij,ij->i", BZ @ D, BZ)
         return variances
 
     @cached_property
     def site_covariances(self) -> Array:
-        """Σ's blocks on the sets of W, (G, s, s), filled up by the identity if a set is smaller."""
+        """Σ's blocks on the sets of W, (G, s, s), padded by the identity if a set is smaller."""
         W, layout = self.precision, self.prior.layout
         if not isinstance(W, SiteBlocks):
             return self.variances[:, None, None]
@@ -410,8 +410,8 @@ class SumPosterior(WithoutSlopes, ByRoot):
             layout.starts, A, layout.joined, layout.products_of_L, self._sparse.inverse
         )
         if self._less is not None:
-            seen, D = self._less
-            one, two = (seen[layout.N + layout.joined[:, k]] for k in (0, 1))
+            BZ, D = self._less
+            one, two = (BZ[layout.N + layout.joined[:, k]] for k in (0, 1))
             across -= np.einsum("ij,ij->i", one @ D, two)
         blocks = np.where(W.filling, np.eye(W.sets.shape[1]), 0.0)
         g_own, slot = np.nonzero(W.sets >= 0)
@@ -469,8 +469,8 @@ class SumPosterior(WithoutSlopes, ByRoot):
                 layout.starts, A, layout.joined, across, layout.products_of_L, inverse, out
             )
         if self._less is not None and self._updated is not None:
-            seen, D = self._less
-            weighted = self._W.times(seen)[layout.N :] @ D
+            BZ, D = self._less
+            weighted = self._W.times(BZ)[layout.N :] @ D
             out -= np.einsum(
                 "ij,ij->i", weighted[layout.row_of], self._updated.less[0][layout.columns]
             )

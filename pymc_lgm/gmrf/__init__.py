@@ -37,15 +37,11 @@ from pymc_lgm.gmrf.intrinsic import IntrinsicRV as IntrinsicRV
 from pymc_lgm.gmrf.intrinsic import Leroux as Leroux
 from pymc_lgm.gmrf.intrinsic import RandomWalk as RandomWalk
 from pymc_lgm.gmrf.intrinsic import Seasonal as Seasonal
-from pymc_lgm.gmrf.intrinsic import map_structure as map_structure
 from pymc_lgm.gmrf.intrinsic import pc_prior as pc_prior
-from pymc_lgm.gmrf.intrinsic import seasonal_structure as seasonal_structure
-from pymc_lgm.gmrf.intrinsic import walk_structure as walk_structure
 from pymc_lgm.gmrf.matern import Matern as Matern
 from pymc_lgm.gmrf.matern import MaternRV as MaternRV
 from pymc_lgm.gmrf.matern import kappa_and_tau as kappa_and_tau
 from pymc_lgm.gmrf.meshes import Mesh as Mesh
-from pymc_lgm.gmrf.meshes import mesh as mesh
 
 __all__ = [
     "BYM2",
@@ -58,9 +54,5 @@ __all__ = [
     "RandomWalk",
     "Seasonal",
     "Structure",
-    "map_structure",
-    "mesh",
     "pc_prior",
-    "seasonal_structure",
-    "walk_structure",
 ]

@@ -1,7 +1,7 @@
 """Intrinsic Gaussian Markov random fields as PyMC distributions, and priors for their parameters.
 
-Three steps make one. A function such as `walk_structure` makes its `Structure`: the matrix R, and
-the null space of R. `IntrinsicRV` is the op of x ~ N(0, σ² R⁻) with σ for its only input. The
+Three steps make one. A class method such as `Structure.walk` makes its `Structure`: the matrix R,
+and the null space of R. `IntrinsicRV` is the op of x ~ N(0, σ² R⁻) with σ for its only input. The
 default transform has the coordinates z of x = E z, which NUTS samples without a constraint.
 """
 
@@ -24,9 +24,7 @@ from pymc.logprob.transforms import Transform
 from pytensor.link.numba.dispatch import basic as numba_basic
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
-from scipy.linalg import orth
-from scipy.sparse import csc_array, diags_array, eye_array, issparse
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse import csc_array, eye_array
 
 from pymc_lgm.gaussian.structure import Structure
 from pymc_lgm.linalg import LOG_2PI, Array
@@ -40,10 +38,7 @@ __all__ = [
     "RandomWalk",
     "Seasonal",
     "Structure",
-    "map_structure",
     "pc_prior",
-    "seasonal_structure",
-    "walk_structure",
 ]
 
 Variable = Any
@@ -54,183 +49,6 @@ OFF = 1e-6
 Rounding of x = E z leaves about 1e-14. The bound also admits values with seven digits, as in
 float32; a larger one would give a density to points off the constraint.
 """
-
-
-# Structures
-
-
-def walk_structure(
-    n: int, order: int = 1, *, cyclic: bool = False, locations: ArrayLike | None = None
-) -> Structure:
-    """The structure of a random walk: see `RandomWalk`.
-
-    Parameters
-    ----------
-    n : int
-        Elements.
-    order : {1, 2}
-    cyclic : bool
-        Whether the first element follows the last.
-    locations : array_like, shape (n,), optional
-        Where the elements are, increasing: by default at distance 1.
-
-    Returns
-    -------
-    Structure
-
-    Examples
-    --------
-    >>> import pymc_lgm as lgm
-    >>> lgm.gmrf.walk_structure(4).R.toarray()
-    array([[ 1., -1.,  0.,  0.],
-           [-1.,  2., -1.,  0.],
-           [ 0., -1.,  2., -1.],
-           [ 0.,  0., -1.,  1.]])
-    """
-    if order not in (1, 2):
-        raise ValueError(f"order is {order!r}: a random walk has order 1 or 2.")
-    least = 3 if cyclic else order + 1  # two elements in a circle would be neighbors twice
-    if n < least:
-        raise ValueError(f"The walk has {n} element(s): it needs {least} or more.")
-    if cyclic:
-        if locations is not None:
-            raise ValueError("A cyclic walk has no locations: its elements are at distance 1.")
-        D = csc_array(eye_array(n))
-        shift = csc_array(D[:, np.roll(np.arange(n), 1)])  # (shift x)_i = x_{i+1}
-        for _ in range(order):
-            D = csc_array(shift @ D - D)
-        return Structure(csc_array(D.T @ D), np.full((n, 1), n**-0.5))
-    t = np.arange(n, dtype=np.float64) if locations is None else _as_locations(locations, n)
-    d = np.diff(t)
-    if order == 1:
-        D = diags_array([-np.ones(n - 1), np.ones(n - 1)], offsets=[0, 1], shape=(n - 1, n))
-        return Structure(_gram(D, 1.0 / d), np.full((n, 1), n**-0.5))
-    a, b = 1.0 / d[:-1], 1.0 / d[1:]
-    H = diags_array([a, -(a + b), b], offsets=[0, 1, 2], shape=(n - 2, n))
-    # The centered locations are orthogonal to the ones. The range of t keeps their norm near 1.
-    line = np.column_stack([np.ones(n), (t - t.mean()) / np.ptp(t)])
-    return Structure(_gram(H, 2.0 / (d[:-1] + d[1:])), line / np.linalg.norm(line, axis=0))
-
-
-def seasonal_structure(n: int, period: int) -> Structure:
-    """The structure of a season: see `Seasonal`.
-
-    Parameters
-    ----------
-    n, period : int
-
-    Returns
-    -------
-    Structure
-
-    Examples
-    --------
-    >>> import pymc_lgm as lgm
-    >>> lgm.gmrf.seasonal_structure(4, 3).R.toarray()
-    array([[1., 1., 1., 0.],
-           [1., 2., 2., 1.],
-           [1., 2., 2., 1.],
-           [0., 1., 1., 1.]])
-    """
-    if period < 2:
-        raise ValueError(f"period is {period}: a season has 2 elements or more.")
-    if n < period:
-        raise ValueError(
-            f"The series has {n} elements, and the period is {period}: it must not be longer than "
-            "the series."
-        )
-    D = diags_array([1.0] * period, offsets=list(range(period)), shape=(n - period + 1, n))
-    # The null space: patterns that repeat and sum to zero.
-    pattern = np.eye(period)[np.arange(n) % period] @ orth(np.eye(period) - 1.0 / period)
-    return Structure(_gram(D), orth(pattern))
-
-
-def map_structure(W: Any, *, scale: bool = False) -> Structure:
-    """The structure of a map, D − W with D the row sums of W: see `ICAR`.
-
-    In the row of an area without neighbors D is 1.
-
-    Parameters
-    ----------
-    W : array or sparse matrix, shape (n, n)
-        Symmetric weights of neighbors, as `pymc_lgm.spatial.adjacency` makes them.
-    scale : bool
-        Whether the geometric mean of the variances is 1 in each connected part.
-
-    Returns
-    -------
-    Structure
-
-    Examples
-    --------
-    >>> import pymc_lgm as lgm
-    >>> W = lgm.spatial.adjacency([(0, 1), (1, 2)], 4)
-    >>> lgm.gmrf.map_structure(W).R.toarray()
-    array([[ 1., -1.,  0.,  0.],
-           [-1.,  2., -1.,  0.],
-           [ 0., -1.,  1.,  0.],
-           [ 0.,  0.,  0.,  1.]])
-    """
-    weights = csc_array(W if issparse(W) else np.asarray(W), dtype=np.float64)
-    n, columns = weights.shape
-    if n != columns:
-        raise ValueError(f"W has shape {weights.shape}: it must be a square matrix.")
-    weights.eliminate_zeros()
-    if weights.nnz and abs(weights - weights.T).max() > 0.0:
-        i, j = (int(each[0]) for each in (weights - weights.T).nonzero())
-        raise ValueError(
-            f"W is not symmetric: W[{i}, {j}] is {weights[i, j]:g}, and W[{j}, {i}] is "
-            f"{weights[j, i]:g}. Neighbors are neighbors both ways."
-        )
-    if weights.diagonal().any():
-        raise ValueError(
-            f"Area {int(np.flatnonzero(weights.diagonal())[0])} is its own neighbor in W."
-        )
-    if not np.isfinite(weights.data).all() or (weights.data < 0.0).any():
-        raise ValueError("W has a weight that is negative or not finite.")
-    _, part = connected_components(weights, directed=False)
-    sizes = np.bincount(part)
-    is_island = sizes[part] == 1
-    connected = np.flatnonzero(sizes > 1)
-    R = csc_array(diags_array(weights.sum(axis=0) + is_island) - weights)
-    null = np.zeros((n, connected.size))
-    factor = np.ones(n)
-    for k, each in enumerate(connected):
-        inside = np.flatnonzero(part == each)
-        null[inside, k] = inside.size**-0.5
-        if scale:
-            block = Structure(csc_array(R[inside][:, inside]), null[inside, k : k + 1])
-            factor[inside] = block.scaled().R[0, 0] / block.R[0, 0]
-    # The factors are equal within a part, and R has no elements between parts: it stays symmetric.
-    return Structure(csc_array(diags_array(factor) @ R), null)
-
-
-def _gram(D: Any, weights: Array | float = 1.0) -> csc_array:
-    """Dᵀ diag(w) D."""
-    w = np.broadcast_to(weights, D.shape[0])
-    return csc_array(D.T @ diags_array(np.asarray(w)) @ D)
-
-
-def _as_locations(locations: ArrayLike, n: int) -> Array:
-    t = np.asarray(locations, dtype=np.float64)
-    if t.shape != (n,):
-        raise ValueError(f"locations has shape {t.shape}, and the walk has {n} elements.")
-    if not np.isfinite(t).all():
-        raise ValueError(f"locations[{int(np.flatnonzero(~np.isfinite(t))[0])}] is not finite.")
-    bad = np.flatnonzero(np.diff(t) <= 0.0)
-    if bad.size:
-        i = int(bad[0])
-        if (np.sort(t)[1:] == np.sort(t)[:-1]).any():
-            twice = float(np.sort(t)[:-1][np.diff(np.sort(t)) == 0.0][0])
-            raise ValueError(
-                f"{twice:g} is in locations twice. Write unique, index = np.unique(locations, "
-                "return_inverse=True), a walk at unique, and walk[index]."
-            )
-        raise ValueError(
-            f"locations are not sorted: {t[i]:g} comes before {t[i + 1]:g}. Write unique, index = "
-            "np.unique(locations, return_inverse=True), a walk at unique, and walk[index]."
-        )
-    return t
 
 
 # The distribution
@@ -392,7 +210,7 @@ class Intrinsic(Continuous):
         Whether R is multiplied by the geometric mean of the generalized variances (R⁻)_ii, so that
         σ is a typical standard deviation of x, whatever the structure (Sørbye and Rue 2014).
     **kwargs
-        ``dims``, ``shape``, ``initval``, as those of any distribution.
+        ``dims``, ``shape``, ``initval``, as for any distribution.
 
     Raises
     ------
@@ -551,7 +369,7 @@ class RandomWalk(Continuous):
         n = len(np.atleast_1d(np.asarray(locations))) if shape is None else _one_length(shape)
         if shape is None and locations is None:
             raise ValueError("A walk needs to know how many elements it has: write shape=n.")
-        structure = walk_structure(n, order, cyclic=cyclic, locations=locations)
+        structure = Structure.walk(n, order, cyclic=cyclic, locations=locations)
         return Intrinsic._of(structure, sigma, scale=scale, **kwargs)
 
 
@@ -600,7 +418,7 @@ class Seasonal(Continuous):
         """Make it without a model."""
         if shape is None:
             raise ValueError("A season needs to know how many elements it has: write shape=n.")
-        structure = seasonal_structure(_one_length(shape), period)
+        structure = Structure.season(_one_length(shape), period)
         return Intrinsic._of(structure, sigma, scale=scale, **kwargs)
 
 
@@ -651,7 +469,7 @@ class ICAR(Continuous):
     @classmethod
     def dist(cls, W: Any, sigma: Any = 1.0, *, scale: bool = False, **kwargs: Any) -> Variable:
         """Make it without a model."""
-        return Intrinsic._of(map_structure(W, scale=scale), sigma, scale=False, **kwargs)
+        return Intrinsic._of(Structure.map(W, scale=scale), sigma, scale=False, **kwargs)
 
 
 class Interaction(Continuous):
@@ -660,13 +478,13 @@ class Interaction(Continuous):
     Knorr-Held (2000) has four types. In type I neither field has a structure, in type II only that
     of time, in type III only that of space, in type IV both. The constraints are the null space of
     R₁ ⊗ R₂. With a map and a walk of order 1, an interaction of type II sums to zero over time in
-    each area, one of type III over areas in each period, and one of type IV both ways, so that it
-    is told apart from main effects.
+    each area, one of type III over areas in each period, and one of type IV both ways. So it cannot
+    take the place of a main effect.
 
     Parameters
     ----------
     structures : tuple of two
-        Each a matrix, a `Structure` as `map_structure` and `walk_structure` make them, or ``None``
+        Each a matrix, a `Structure` as `Structure.map` and `Structure.walk` make them, or ``None``
         for independent elements.
     sigma : scalar
         σ > 0.
@@ -688,8 +506,8 @@ class Interaction(Continuous):
     Examples
     --------
     >>> import pymc_lgm as lgm
-    >>> space = lgm.gmrf.map_structure(lgm.spatial.adjacency([(0, 1), (1, 2)]))
-    >>> time = lgm.gmrf.walk_structure(5)
+    >>> space = lgm.gmrf.Structure.map(lgm.spatial.adjacency([(0, 1), (1, 2)]))
+    >>> time = lgm.gmrf.Structure.walk(5)
     >>> lgm.gmrf.Interaction.dist((space, time), sigma=0.3).type.shape
     (3, 5)
     """
@@ -795,7 +613,7 @@ def BYM2(
     ...     sigma, rho = lgm.gmrf.pc_prior("sigma", upper=1.0), pm.Beta("rho", 1, 1)
     ...     u = lgm.gmrf.BYM2("u", W=W, sigma=sigma, rho=rho)
     """
-    n = map_structure(W).n
+    n = Structure.map(W).n
     structured = ICAR(f"{name}_structured", W, 1.0, scale=True, dims=dims)
     independent = pm.Normal(f"{name}_independent", 0.0, 1.0, shape=n, dims=dims)
     rho = pt.as_tensor(rho)
@@ -851,7 +669,7 @@ def Leroux(
     >>> with pm.Model():
     ...     x = lgm.gmrf.Leroux("x", W=W, sigma=pm.HalfNormal("s"), rho=pm.Beta("rho", 1, 1))
     """
-    R = map_structure(W, scale=scale).R.toarray()
+    R = Structure.map(W, scale=scale).R.toarray()
     n = len(R)
     tau = (rho * R + (1.0 - rho) * np.eye(n)) / sigma**2
     return pm.MvNormal(name, np.zeros(n), tau=tau, dims=dims)

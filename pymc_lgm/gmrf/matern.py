@@ -183,7 +183,7 @@ class Matern(Continuous):
     Parameters
     ----------
     mesh : Mesh
-        N vertices: see `gmrf.mesh`.
+        N vertices: see `gmrf.Mesh.around`.
     range : scalar
         Positive, in units of the vertices.
     sigma : scalar
@@ -191,7 +191,7 @@ class Matern(Continuous):
     nu : float
         Smoothness ν. Only 1 is there, with which paths are once differentiable, nearly.
     **kwargs
-        ``dims``, ``initval``, as those of any distribution.
+        ``dims``, ``initval``, as for any distribution.
 
     Raises
     ------
@@ -200,7 +200,7 @@ class Matern(Continuous):
 
     See Also
     --------
-    gmrf.mesh : Makes a mesh around points.
+    gmrf.Mesh : A mesh; `Mesh.around` makes one around points.
     gmrf.Mesh.at : The values at points, in the model, and from draws at new points.
     gmrf.pc_prior : Priors of range and σ.
 
@@ -234,7 +234,7 @@ class Matern(Continuous):
     >>> import numpy as np, pymc as pm, pymc_lgm as lgm
     >>> points = np.random.default_rng(0).uniform(size=(40, 2))
     >>> y = points[:, 0] > 0.5
-    >>> mesh = lgm.gmrf.mesh(points, max_edge=0.2)
+    >>> mesh = lgm.gmrf.Mesh.around(points, max_edge=0.2)
     >>> with pm.Model() as model:
     ...     reach = lgm.gmrf.pc_prior("range", lower=0.2, alpha=0.05)
     ...     sigma = lgm.gmrf.pc_prior("sigma", upper=3.0, alpha=0.05)
@@ -269,8 +269,8 @@ class Matern(Continuous):
         """Make it without a model."""
         if not isinstance(mesh, Mesh):
             raise TypeError(
-                f"mesh is a {type(mesh).__name__}: write lgm.gmrf.mesh(points, max_edge=...), or "
-                "lgm.gmrf.Mesh(vertices, triangles)."
+                f"mesh is a {type(mesh).__name__}: write lgm.gmrf.Mesh.around(points, "
+                "max_edge=...) or lgm.gmrf.Mesh(vertices, triangles)."
             )
         if nu != 1:
             raise ValueError(

@@ -18,29 +18,33 @@ from scipy.spatial import ConvexHull, Delaunay, KDTree, QhullError
 from pymc_lgm.gaussian.spde import FiniteElements
 from pymc_lgm.linalg import Array
 
-__all__ = ["Mesh", "mesh"]
+__all__ = ["Mesh"]
 
 Index = NDArray[np.intp]
 
 OUTSIDE = 1e-9
-"""Barycentric weight below zero that is rounding."""
+"""A point is in a triangle if no barycentric weight is below minus this number, a rounding
+error."""
 
 FLAT = 1e-10
-"""Double area of a triangle, as a share of the square of its longest edge, that is zero."""
+"""A triangle has no area if twice its area is less than this share of its longest edge squared."""
 
 MOST = 300_000
-"""Vertices of a mesh, about: more are thought to be a mistake in a length."""
+"""Largest number of vertices, approximately. A mesh with more is refused, since a length in the
+wrong unit
+is the likely cause."""
 
 FRINGE = 2.0
-"""How far the fine part of a mesh reaches beyond its domain, in edges: no coarse triangle is in the
-domain."""
+"""How far the fine part of a mesh extends beyond the region, in edges. With two edges no coarse
+triangle
+overlaps the region."""
 
 RING = 3.0
-"""Width of a ring of each larger size, in its own edges."""
+"""Width of each ring of coarser triangles, in edges of that ring."""
 
 
 class Mesh:
-    r"""A triangulated domain in the plane.
+    r"""A triangulated domain in the plane: `around` makes one for given points.
 
     Parameters
     ----------
@@ -65,7 +69,6 @@ class Mesh:
 
     See Also
     --------
-    gmrf.mesh : Makes one around points.
     gmrf.Matern : A field on it.
 
     Notes
@@ -117,6 +120,93 @@ class Mesh:
 
     # Operations on equal meshes are equal, and a model's hash says which they are.
 
+    @classmethod
+    def around(
+        cls,
+        points: ArrayLike,
+        *,
+        max_edge: float,
+        extension: float | None = None,
+        max_outer_edge: float | None = None,
+        boundary: ArrayLike | None = None,
+    ) -> Mesh:
+        """Triangulate a region around points: fine where they are, coarser outside.
+
+        Parameters
+        ----------
+        points : array_like, shape (n, 2)
+            Points at which the field is needed. Some may be equal.
+        max_edge : float
+            Length of edges inside the region, at most. A field is approximated well if this is a
+            fifth of its range, or less.
+        extension : float, optional
+            Smallest distance by which the mesh extends beyond the region. By default a third of the
+            region's diameter. Near the edge of a mesh the variance is up to twice that inside, so
+            it should be about the largest range that is likely.
+        max_outer_edge : float, optional
+            Length of edges where the mesh is coarsest, about: a third of ``extension`` by default.
+        boundary : array_like, shape (k, 2), optional
+            Corners of the region, a polygon, one after another. By default the convex hull of the
+            points.
+
+        Returns
+        -------
+        Mesh
+
+        Raises
+        ------
+        ValueError
+            If a length is not positive, or so small that the mesh would have more than some 300 000
+            vertices.
+
+        See Also
+        --------
+        gmrf.Matern : A field on a mesh.
+
+        Notes ----- Inside all triangles are equilateral, with vertices on a triangular lattice.
+        Beyond the region each ring takes a part of the lattice with edges twice as long. Delaunay
+        triangles between two of these rings have a circumscribed circle with a radius of at most
+        2/√3 of the shorter edge, so that no angle is below 25 degrees. The boundary of the mesh is
+        a hexagon of lattice lines.
+
+        References
+        ----------
+        F. Lindgren, H. Rue (2015). Bayesian spatial modelling with R-INLA. Journal of Statistical
+        Software 63(19). Section 2.1.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc_lgm as lgm
+        >>> points = np.random.default_rng(0).uniform(size=(50, 2))
+        >>> mesh = lgm.gmrf.Mesh.around(points, max_edge=0.1, extension=0.5)
+        >>> mesh.n, bool(mesh.angles.min() > 25.0)
+        (543, True)
+        """
+        x = _as_points(points, "points")
+        if not len(x) and boundary is None:
+            raise ValueError("There are no points: write boundary= of the region.")
+        region = _hull(x) if boundary is None else _as_points(boundary, "boundary")
+        if boundary is not None and len(region) < 3:
+            raise ValueError(f"boundary has {len(region)} corner(s): a region has three or more.")
+        center = 0.5 * (region.min(axis=0) + region.max(axis=0))
+        diameter = float(np.linalg.norm(np.ptp(region, axis=0)))
+        if extension is None:
+            if diameter == 0.0:
+                raise ValueError("All points are at one place: write extension=, a length.")
+            extension = diameter / 3.0
+        if max_outer_edge is None:
+            max_outer_edge = max(extension / 3.0, max_edge)
+        lengths = {"max_edge": max_edge, "extension": extension, "max_outer_edge": max_outer_edge}
+        for name, length in lengths.items():
+            if not 0.0 < length < np.inf:
+                raise ValueError(f"{name} is {length}: a positive length in units of the points.")
+        levels = max(0, int(np.floor(np.log2(max_outer_edge / max_edge))))
+        sides = np.ptp(region, axis=0)
+        _refuse_many("max_edge", max_edge, sides + 2.0 * FRINGE * max_edge)
+        _refuse_many("max_outer_edge", max_edge * 2.0**levels, sides + 2.0 * extension)
+        scaled = (region - center) / max_edge
+        return _lattice(scaled, extension / max_edge, levels, max_edge, center)
+
     @cached_property
     def _digest(self) -> str:
         return sha256(self.vertices.tobytes() + self.triangles.tobytes()).hexdigest()
@@ -147,7 +237,7 @@ class Mesh:
     def angles(self) -> Array:
         """Angles of the triangles in degrees, shape (T, 3).
 
-        A mesh made by `mesh` has none below 25.
+        A mesh made by `around` has none below 25.
         """
         e = self._edges
         along = -(e[:, [1, 2, 0]] * e[:, [2, 0, 1]]).sum(axis=2)
@@ -360,7 +450,7 @@ class Mesh:
         >>> import matplotlib
         >>> matplotlib.use("Agg")
         >>> import pymc_lgm as lgm
-        >>> lgm.gmrf.mesh([[0, 0], [1, 1]], max_edge=0.5).plot(points=[[0, 0], [1, 1]])
+        >>> lgm.gmrf.Mesh.around([[0, 0], [1, 1]], max_edge=0.5).plot(points=[[0, 0], [1, 1]])
         <Axes: >
         """
         if ax is None:
@@ -371,93 +461,6 @@ class Mesh:
             ax.plot(*_as_points(points, "points").T, ".", markersize=3)
         ax.set_aspect("equal")
         return ax
-
-
-def mesh(
-    points: ArrayLike,
-    *,
-    max_edge: float,
-    extension: float | None = None,
-    max_outer_edge: float | None = None,
-    boundary: ArrayLike | None = None,
-) -> Mesh:
-    """Triangulate a region around points: fine where they are, coarser outside.
-
-    Parameters
-    ----------
-    points : array_like, shape (n, 2)
-        Where the field is looked at. They need not be different.
-    max_edge : float
-        Length of edges inside the region, at most. A field is approximated well if this is a fifth
-        of its range, or less.
-    extension : float, optional
-        How far the mesh reaches beyond the region, at least. By default a third of the region's
-        diameter. Near the edge of a mesh the variance is up to twice that inside, so it should be
-        about the largest range that is likely.
-    max_outer_edge : float, optional
-        Length of edges where the mesh is coarsest, about: a third of ``extension`` by default.
-    boundary : array_like, shape (k, 2), optional
-        Corners of the region, a polygon, one after another. By default the convex hull of the
-        points.
-
-    Returns
-    -------
-    Mesh
-
-    Raises
-    ------
-    ValueError
-        If a length is not positive, or so small that the mesh would have more than some 300 000
-        vertices.
-
-    See Also
-    --------
-    gmrf.Mesh : A mesh by its vertices and triangles.
-    gmrf.Matern : A field on a mesh.
-
-    Notes
-    -----
-    Inside all triangles are equilateral, with vertices on a triangular lattice. Beyond the region
-    each ring takes a part of the lattice with edges twice as long. Delaunay triangles between two
-    of these rings have a circumscribed circle with a radius of at most 2/√3 of the shorter edge, so
-    that no angle is below 25 degrees. The boundary of the mesh is a hexagon of lattice lines.
-
-    References
-    ----------
-    F. Lindgren, H. Rue (2015). Bayesian spatial modelling with R-INLA. Journal of Statistical
-    Software 63(19). Section 2.1.
-
-    Examples
-    --------
-    >>> import numpy as np, pymc_lgm as lgm
-    >>> points = np.random.default_rng(0).uniform(size=(50, 2))
-    >>> mesh = lgm.gmrf.mesh(points, max_edge=0.1, extension=0.5)
-    >>> mesh.n, bool(mesh.angles.min() > 25.0)
-    (543, True)
-    """
-    x = _as_points(points, "points")
-    if not len(x) and boundary is None:
-        raise ValueError("There are no points: write boundary= of the region.")
-    region = _hull(x) if boundary is None else _as_points(boundary, "boundary")
-    if boundary is not None and len(region) < 3:
-        raise ValueError(f"boundary has {len(region)} corner(s): a region has three or more.")
-    center = 0.5 * (region.min(axis=0) + region.max(axis=0))
-    diameter = float(np.linalg.norm(np.ptp(region, axis=0)))
-    if extension is None:
-        if diameter == 0.0:
-            raise ValueError("All points are at one place: write extension=, a length.")
-        extension = diameter / 3.0
-    if max_outer_edge is None:
-        max_outer_edge = max(extension / 3.0, max_edge)
-    lengths = {"max_edge": max_edge, "extension": extension, "max_outer_edge": max_outer_edge}
-    for name, length in lengths.items():
-        if not 0.0 < length < np.inf:
-            raise ValueError(f"{name} is {length}: a positive length in units of the points.")
-    levels = max(0, int(np.floor(np.log2(max_outer_edge / max_edge))))
-    sides = np.ptp(region, axis=0)
-    _refuse_many("max_edge", max_edge, sides + 2.0 * FRINGE * max_edge)
-    _refuse_many("max_outer_edge", max_edge * 2.0**levels, sides + 2.0 * extension)
-    return _lattice((region - center) / max_edge, extension / max_edge, levels, max_edge, center)
 
 
 def _lattice(region: Array, extension: float, levels: int, edge: float, center: Array) -> Mesh:

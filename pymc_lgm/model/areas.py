@@ -17,11 +17,10 @@ from pytensor.graph.basic import Constant
 from scipy.sparse import csc_array
 from scipy.sparse.csgraph import connected_components
 
-from pymc_lgm.gaussian.families import Intrinsic as IntrinsicFamily
-from pymc_lgm.gaussian.families import Map
+from pymc_lgm.gaussian.families import IntrinsicMap, Map
 from pymc_lgm.model import refusals
 
-__all__ = ["Areas", "Intrinsic", "as_areas", "as_intrinsic", "is_areas", "is_intrinsic"]
+__all__ = ["Areas", "IntrinsicAreas", "as_areas", "as_intrinsic", "is_areas", "is_intrinsic"]
 
 Variable = Any
 
@@ -103,7 +102,7 @@ def as_areas(rv: Variable) -> tuple[Variable, Areas]:
     return mean, Areas(weights, alpha, tau, str(name))
 
 
-class Intrinsic(NamedTuple):
+class IntrinsicAreas(NamedTuple):
     """The precision of a `pymc.ICAR`: see `pymc_lgm.model.latents.FieldLaw`.
 
     Attributes
@@ -131,9 +130,9 @@ class Intrinsic(NamedTuple):
         cov = np.linalg.inv(Q + 1.0 / (len(W) * self.sd) ** 2)
         return pt.constant(0.5 * (cov + cov.T))
 
-    def family(self, n: int) -> IntrinsicFamily:
+    def family(self, n: int) -> IntrinsicMap:
         """A sparse precision with a correction of rank two."""
-        return IntrinsicFamily(self.W, self.sd, self.sigma)
+        return IntrinsicMap(self.W, self.sd, self.sigma)
 
     def explain(self, where: str) -> str:
         """Say that there is no proper prior, which does not depend on theta."""
@@ -146,7 +145,7 @@ def is_intrinsic(rv: Variable) -> bool:
     return isinstance(op, ICARRV) and rv.ndim == 1 and isinstance(_parameters(rv)[0], Constant)
 
 
-def as_intrinsic(rv: Variable) -> Intrinsic:
+def as_intrinsic(rv: Variable) -> IntrinsicAreas:
     """The precision of a `pymc.ICAR`.
 
     Raises
@@ -163,7 +162,7 @@ def as_intrinsic(rv: Variable) -> Intrinsic:
     count, component = connected_components(weights, directed=False)
     if count > 1:
         raise ValueError(refusals.not_connected(name, np.bincount(component).tolist()))
-    return Intrinsic(weights, float(sigma.data), float(sd.data))
+    return IntrinsicAreas(weights, float(sigma.data), float(sd.data))
 
 
 def _parameters(rv: Variable) -> list[Variable]:

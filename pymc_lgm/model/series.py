@@ -18,7 +18,7 @@ from pymc.distributions.multivariate import MvNormalRV
 from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
 from pytensor.tensor.random.basic import NormalRV
 
-from pymc_lgm.gaussian.families import Series as SeriesFamily
+from pymc_lgm.gaussian.families import BandedSeries
 from pymc_lgm.model import refusals
 from pymc_lgm.model.compiling import shape_of
 from pymc_lgm.model.integrates import is_positive
@@ -92,9 +92,9 @@ class Series(NamedTuple):
         inverse = pt.linalg.solve_triangular(T, pt.eye(T.shape[-1]), lower=True, b_ndim=2)
         return inverse @ inverse.mT
 
-    def family(self, n: int) -> SeriesFamily:
+    def family(self, n: int) -> BandedSeries:
         """The family of banded precisions TᵀT."""
-        return SeriesFamily(n, self.width)
+        return BandedSeries(n, self.width)
 
     def explain(self, where: str) -> str:
         """Say why T has no inverse, and what to write instead."""

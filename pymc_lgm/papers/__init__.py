@@ -21,6 +21,7 @@ from functools import partial
 
 from pymc_lgm import kernels
 from pymc_lgm.kernels.latent import CurvatureHMC
+from pymc_lgm.papers import scores as scores
 from pymc_lgm.papers import solvers as solvers
 from pymc_lgm.papers.approximate_marginal import ApproximateMarginal as ApproximateMarginal
 from pymc_lgm.papers.homogeneous_hmc import HomogeneousHMC as HomogeneousHMC
@@ -55,6 +56,7 @@ __all__ = [
     "SufficientMetropolis",
     "WhitenedMetropolis",
     "laplace_by_pcg",
+    "scores",
     "solvers",
 ]
 

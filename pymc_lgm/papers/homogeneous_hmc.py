@@ -1,34 +1,34 @@
-"""A Gaussian approximation whose W is evaluated at the constant f that fits best.
+"""HMC on f with a metric that is the same at every f.
 
-Its precision K⁻¹ + W does not depend on f. It is the homogeneous metric F̂ that Filippone uses for
-a multinomial logit with several kernels, with W at the class frequencies.
+The metric is K⁻¹ + W with W at the constant f that fits the data best. It is the homogeneous metric
+F̂ that Filippone (2017) uses for a multinomial logit, where this W is that of the class
+frequencies.
 """
 
 from __future__ import annotations
 
 import math
 
-from typing import Any, Unpack, get_args
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from pymc_lgm.approximations.gaussian import (
-    GaussianApproximation,
-    SiteLikelihood,
-)
+from pymc_lgm import kernels
+from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.gaussian.sites import SiteBlocks, is_finite, nonnegative
 from pymc_lgm.kernels.latent import CurvatureHMC
-from pymc_lgm.kernels.latent.stepping import Integrator
 from pymc_lgm.linalg import Array
-from pymc_lgm.steps.latent import LatentStep
-from pymc_lgm.steps.options import StepOptions, between, one_of, positive
+from pymc_lgm.steps.latent_hmc import LatentHMC
 
 __all__ = ["HomogeneousHMC", "best_constant", "class_frequency"]
 
 SPREAD = 10.0
-"""Prior standard deviation of the constants. It keeps the constant of a class without data finite,
-and a common shift of all classes at 0."""
+"""Standard deviation of a normal prior for the constants. Without it the constant of a class
+without
+data would be −∞, and a common shift of all classes would be arbitrary. Ten is wide for a logit."""
 
 
 def best_constant(likelihood: SiteLikelihood, start: Array) -> Array | None:
@@ -126,31 +126,19 @@ def _places(likelihood: SiteLikelihood, n: int) -> np.ndarray:
     return of_f
 
 
-class HomogeneousHMC(LatentStep):
+class HomogeneousHMC(LatentHMC):
     """Move f given theta by HMC with the homogeneous metric; leaves p(f | y, theta) invariant.
 
-    For comparison. M⁻¹ = (K⁻¹ + W)⁻¹ with the W of the class frequencies, or of the constant f that
-    fits best (F̂ of Filippone 2017, a thesis). A leapfrog step costs O(n²), and each theta one O(n³)
-    operation. See `class_frequency`.
+    M⁻¹ = (K⁻¹ + W)⁻¹ with the W of the class frequencies, or of the constant f that fits best (F̂
+    of Filippone 2017, a thesis). A leapfrog step costs O(n²), and each theta one O(n³) operation.
+    See `class_frequency`.
 
     Parameters
     ----------
     vars : variable, optional
         f; may be left out if the model has one latent.
-    integrator : {"rotation", "leapfrog"}
-        "rotation" solves the motion under the approximation exactly.
-    path_length : float
-        Each trajectory takes 1 to path_length / ε steps of size ε, uniformly.
-    max_steps : int
-        Largest number of steps.
-    target_accept : float
-        Acceptance probability to which tuning brings the step size.
-    step_size : float
-        Initial step size ε.
-    repeats : int
-        Trajectories per draw.
-    **kwargs
-        ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
+    **options
+        As in `LatentHMC`, except ``metric``.
 
     See Also
     --------
@@ -175,29 +163,10 @@ class HomogeneousHMC(LatentStep):
     name = "homogeneous_hmc"
     needs = "curvature in f"
 
-    def __init__(
-        self,
-        vars: Any = None,
-        *,
-        integrator: Integrator = "rotation",
-        path_length: float = 2.4,
-        max_steps: int = 100,
-        target_accept: float = 0.8,
-        step_size: float = 0.2,
-        repeats: int = 1,
-        **kwargs: Unpack[StepOptions],
-    ):
-        between("step_size", step_size)
-        between("path_length", path_length)
-        between("target_accept", target_accept, 1.0)
-        one_of("integrator", integrator, get_args(Integrator))
-        self.move = CurvatureHMC(
-            repeats=positive("repeats", repeats),
-            integrator=integrator,
-            path_length=path_length,
-            max_steps=positive("max_steps", max_steps),
-            step_size=step_size,
-            target_accept=target_accept,
-            search=class_frequency,
-        )
-        super().__init__(vars, **kwargs)
+    def __init__(self, vars: Any = None, **options: Any):
+        super().__init__(vars, metric="curvature", **options)
+
+    def _sweep(self) -> Sequence[kernels.Element]:
+        assert isinstance(self.move, CurvatureHMC)
+        self.move = replace(self.move, search=class_frequency)
+        return super()._sweep()

@@ -15,19 +15,17 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-import xarray as xr
 
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_lgm.approximations.gaussian import Likelihood
 from pymc_lgm.conditionals import latent_of
 from pymc_lgm.drawn import model_of
-from pymc_lgm.evidence import refuse_no_evidence
+from pymc_lgm.evidence import Evidence, refuse_no_evidence
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import LatentGaussianModel, find_latents
 from pymc_lgm.model.compiling import compiled
 from pymc_lgm.model.jitter import jitter_of
-from pymc_lgm.model.natural_scale import NaturalScale
 from pymc_lgm.papers import solvers
 from pymc_lgm.papers.solvers import Approximation
 from pymc_lgm.papers.solvers.kernel_matrix import KernelMatrix, KernelSystem
@@ -265,12 +263,12 @@ class IterativeMode:
             return mean, np.maximum(own - self._q.reduction(cross), 0.0) if variance else None
 
 
-class IterativeEvidence:
+class IterativeEvidence(Evidence):
     """log q(y | theta) of Laplace's method for a process with many points.
 
-    `laplace_by_pcg` returns it. It uses random numbers: the points of the
-    preconditioner and the probes for log|B|. They are the same for every theta, so that evidences
-    can be compared.
+    `laplace_by_pcg` returns it. It is an `Evidence` whose method `at` also gives the standard error
+    of the evidence, and predictions. It uses random numbers: the points of the preconditioner and
+    the probes for log|B|. They are the same for every theta, so that evidences can be compared.
     """
 
     def __init__(
@@ -295,11 +293,11 @@ class IterativeEvidence:
             raise ValueError(f"probes={probes}: a standard error takes at least two.")
         if rank is not None and not 1 <= rank <= lgm.n:
             raise ValueError(f"rank={rank}: a preconditioner has between 1 and n = {lgm.n}.")
-        self.lgm = lgm
+        super().__init__("laplace", lgm, model)
+        self._has_gradient = False
         self.preconditioner, self.probes, self.rtol = preconditioner, probes, rtol
         self.rank = min(lgm.n, 4 * math.isqrt(lgm.n)) if rank is None else rank
         self._seed = int(np.random.default_rng(random_seed).integers(2**63))
-        self._scale = NaturalScale(lgm, model)
         self._X = np.asarray(pt.as_tensor(gp.X).eval(), dtype=np.float64)
         self._jitter = self._jitter_of(_vector_of(gp, model), jitter)
         A, B = pt.matrix("A", dtype="float64"), pt.matrix("B", dtype="float64")
@@ -309,10 +307,6 @@ class IterativeEvidence:
         own = [gp.cov_func(A, diag=True), gp.mean_func(A)]
         own = [pt.broadcast_to(x, (A.shape[0],)).astype("float64") for x in own]
         self._own = compiled([A, *inputs], own, {})
-
-    def __repr__(self) -> str:
-        latent, theta = f"{self.lgm.latent} ({self.lgm.n})", ", ".join(self._scale.initial)
-        return f"IterativeEvidence(laplace, latent={latent}, theta=[{theta}])"
 
     def _jitter_of(self, latent: Any, jitter: float | None) -> float:
         read = jitter_of(latent) if jitter is None else jitter
@@ -325,7 +319,9 @@ class IterativeEvidence:
 
     def kernel(self, point: Mapping[str, ArrayLike] | None = None) -> KernelMatrix:
         """K of f at a theta with its jitter, for conjugate gradients."""
-        theta = self._scale.theta_of(point or {})
+        return self._kernel_at(self._scale.theta_of(point or {}))
+
+    def _kernel_at(self, theta: Array) -> KernelMatrix:
         values = list(self._scale.point_of(theta).values())
 
         def entries(rows: solvers.Index, columns: solvers.Index) -> Array:
@@ -338,23 +334,6 @@ class IterativeEvidence:
             return block
 
         return KernelMatrix(entries, self.lgm.n)
-
-    def log_evidence(self, point: Mapping[str, ArrayLike] | None = None) -> float:
-        """Approximate log p(y | theta). `at` also gives its standard error.
-
-        Parameters
-        ----------
-        point : mapping of str to array_like, optional
-            Variables of theta on their natural scale. Missing variables have the value of the
-            model's initial point.
-
-        Returns
-        -------
-        float
-            NaN if q(f) was not found.
-        """
-        mode = self.at(point)
-        return math.nan if mode is None else mode.log_evidence
 
     def at(self, point: Mapping[str, ArrayLike] | None = None) -> IterativeMode | None:
         """The mode at a theta, with the evidence and its standard error.
@@ -371,19 +350,8 @@ class IterativeEvidence:
         """
         theta = self._scale.theta_of(point or {})
         natural = self._scale.point_of(theta)
-        rng, kernel = np.random.default_rng(self._seed), self.kernel(point)
-        with few_threads(self.lgm.n), np.errstate(over="ignore", invalid="ignore"):
-            if not np.isfinite(kernel.diagonal).all():
-                return None
-            q = laplace_by_solves(
-                LikelihoodAt(self.lgm, theta),
-                self.lgm.mean(theta),
-                kernel,
-                self._preconditioned(kernel, rng),
-                rng,
-                rtol=self.rtol,
-                probes=self.probes,
-            )
+        with few_threads(self.lgm.n):
+            q = self._approximate(theta)
         if q is None:
             return None
 
@@ -404,33 +372,26 @@ class IterativeEvidence:
             f_mean=q.center,
             newton_steps=q.newton_steps,
             iterations=q.iterations,
-            products=kernel.products,
+            products=q.system.kernel.products,
             converged=q.converged,
             _q=q,
             _cross=cross,
         )
 
-    def surface(
-        self, grid: Mapping[str, ArrayLike], at: Mapping[str, ArrayLike] | None = None
-    ) -> xr.Dataset:
-        """``log_evidence`` and ``log_evidence_sd`` over a grid of scalar variables.
-
-        Parameters
-        ----------
-        grid : mapping of str to array_like
-            Values of each variable, on its natural scale.
-        at : mapping of str to array_like, optional
-            The other variables.
-        """
-        axes = {name: np.atleast_1d(np.asarray(values, float)) for name, values in grid.items()}
-        surface = np.full((2, *(axis.size for axis in axes.values())), np.nan)
-        for index in np.ndindex(surface.shape[1:]):
-            here = {name: axis[i] for (name, axis), i in zip(axes.items(), index, strict=True)}
-            if (mode := self.at({**(at or {}), **here})) is not None:
-                surface[(slice(None), *index)] = mode.log_evidence, mode.log_evidence_sd
-        names = "log_evidence", "log_evidence_sd"
-        return xr.Dataset(
-            {name: (tuple(axes), of) for name, of in zip(names, surface, strict=True)}, axes
+    @np.errstate(over="ignore", invalid="ignore")
+    def _approximate(self, theta: Array) -> LaplaceBySolves | None:
+        """Find the mode by conjugate gradients; ``None`` if the search meets values not finite."""
+        rng, kernel = np.random.default_rng(self._seed), self._kernel_at(theta)
+        if not np.isfinite(kernel.diagonal).all():
+            return None
+        return laplace_by_solves(
+            LikelihoodAt(self.lgm, theta),
+            self.lgm.mean(theta),
+            kernel,
+            self._preconditioned(kernel, rng),
+            rng,
+            rtol=self.rtol,
+            probes=self.probes,
         )
 
     def _preconditioned(self, kernel: KernelMatrix, rng: np.random.Generator) -> Preconditioned:
@@ -489,9 +450,8 @@ def laplace_by_pcg(
     Returns
     -------
     IterativeEvidence
-        Its methods are ``log_evidence``, ``surface``, and ``at``, which gives the standard error
-        from the probes, and predictions. A product takes O(n²) operations, and the memory is
-        O(n^1.5).
+        As `laplace`, with one method more: ``at`` gives the standard error from the probes, and
+        predictions. A product takes O(n²) operations, and the memory is O(n^1.5).
 
     Raises
     ------

@@ -33,20 +33,25 @@ class Geometry:
     posterior : Posterior
         The prior conditioned on W ≥ 0, the curvature of the likelihood at f, clipped at zero.
     newton : ndarray, shape (n,)
-        z + G⁻¹∇ with ∇ = g − K⁻¹z: K is not inverted, since it equals G⁻¹(g + W z).
+        z + G⁻¹∇, where Newton's method would go from z = f − m, with ∇ = g − K⁻¹z the gradient of
+        the log posterior. It is computed as G⁻¹(g + W z), which does not need K⁻¹.
     """
 
     posterior: Posterior
     newton: Array
 
     def log_density(self, d: Array, step_size: float) -> float:
-        """log N(d; 0, ε² G⁻¹) up to a constant that every f shares, |K| for one."""
-        square = self.posterior.square(d) / step_size**2
+        """log N(d; 0, ε² G⁻¹) without the terms that are equal for every f, such as log|K|."""
+        square = self.posterior.inv_quad_form(d) / step_size**2
         return 0.5 * self.posterior.log_determinant - 0.5 * square
 
 
 def geometry(state: State) -> Geometry | None:
-    """Compute both at a state, once, by one O(n³) operation; ``None``, counted, if that fails."""
+    """Compute `Geometry` at a state, by one O(n³) operation, and keep it with the state.
+
+    ``None`` if a value is not finite or B cannot be factorized; that is counted as a numerical
+    rejection.
+    """
 
     def compute() -> Geometry | None:
         _, g, W, _ = state.model.likelihood_terms(state.f, state.theta)
@@ -70,8 +75,9 @@ def latent_smmala(
 
         f' ~ q(. | f) = N(f + ½ ε² G⁻¹∇, ε² G⁻¹),
 
-    accepted with min(1, p(f' | y, theta) q(f | f') / (p(f | y, theta) q(f' | f))), where G and ∇
-    are those at the condition. The mean lies ½ ε² of the way to where Newton's method would go.
+    accepted with probability min(1, p(f' | y, theta) q(f | f') / (p(f | y, theta) q(f' | f))).
+    q(f | f') has G and ∇ of f'. The mean of a proposal is ½ ε² of the way to the end of a Newton
+    step.
 
     Parameters
     ----------
@@ -86,9 +92,9 @@ def latent_smmala(
 
     Notes
     -----
-    Requires the curvature of the likelihood; where it is negative, W = 0: any W ≥ 0 that is a
-    function of f is valid. Cost: one O(n³) operation per proposal, the factor of I + W^½ K W^½ at
-    f', and as much once more for an f that another kernel has left.
+    Requires the curvature of the likelihood. A negative W_i is replaced by 0. This is exact: any
+    W ≥ 0 that is a function of f gives a valid proposal. Cost: one O(n³) operation per proposal,
+    the factor of I + W^½ K W^½ at f'. There is one more if another kernel has moved f.
     """
     here = geometry(state)
     if here is None:

@@ -1,4 +1,7 @@
-"""A random walk of theta in one parameterization: SA and AA."""
+"""A random walk of theta given f, or given whitened f: the samplers SA and AA.
+
+SA is for sufficient augmentation, AA for ancillary augmentation (Yu and Meng 2011).
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ __all__ = ["SufficientMetropolis", "WhitenedMetropolis"]
 class SufficientMetropolis(Sweep):
     """Move f, then theta with f held fixed (SA); leaves p(theta, f | y) invariant.
 
-    A draw costs one O(n³) factorization. For comparison: slow unless the data are informative about
-    f. See `pymc_lgm.targets.sufficient`. Takes the options of `Sweep` other than
+    A draw costs one O(n³) factorization. It is slow unless the data are informative about f:
+    otherwise a fixed f determines theta much more closely than the data do. See
+    `pymc_lgm.targets.sufficient`. Takes the options of `Sweep` other than
     ``parameterization``.
 
     References

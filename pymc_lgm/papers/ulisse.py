@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 BATCH = 100
-"""Draws of tuning from whose gradients one covariance V is estimated."""
+"""Number of tuning draws whose gradients give one estimate of their covariance V."""
 
 QUIET = 2e-3
 """Bound on (ε / 4) λ_max(M^½ V M^½) below which ε is frozen."""
@@ -54,8 +54,8 @@ class Solver:
     early, beta : float
         q and β.
     kept : int
-        Draws that use the same probes, so that each linear system starts at its last solution.
-        Their error is then the same in all these draws, so it counts as many times.
+        Number of successive draws that use the same probes. Each linear system then starts at its
+        last solution. The price is that these draws share one error of the trace estimate.
     """
 
     probes: int = 4
@@ -112,7 +112,7 @@ def stochastic_gradient(
     Returns
     -------
     Gradient
-        O(n²) an iteration, and two covariances with their derivatives.
+        It costs O(n²) per iteration, and two covariances with their derivatives.
     """
     prior, model = at.prior, at.model
     right = np.column_stack([y - prior.mean, probes])
@@ -126,8 +126,8 @@ def stochastic_gradient(
         beta=solver.beta,
     )
     s, other = solved.x[:, :, 0]
-    # The second half has one copy, since a probe's term is linear in its solution. More copies cost
-    # less than a second set of probes.
+    # The trace term is linear in t, so one estimate of t would do. Both copies exist, so it takes
+    # their mean.
     t = solved.x[:, :, 1:].mean(axis=0)
     M = 0.5 * np.outer(s, other) - (0.5 / probes.shape[1]) * t @ probes.T
     value = model.cov_vjp(at.theta, M) + model.mean_vjp(at.theta, 0.5 * (s + other))
@@ -178,7 +178,7 @@ class Langevin:
         return "approximate_step_size", "gradient_noise_ratio", "solver_iterations"
 
     def start(self, state: State, tune: int) -> _Knows:
-        """Find M; tuning begins at a draw of N(mode, M)."""
+        """Compute M. Tuning begins at a draw from N(mode, M)."""
         metric = of_subset(state.at, state.f, self.subset)
         first = FIRST if self.step_size is None else self.step_size
         return _Knows(
@@ -358,14 +358,12 @@ class ULISSE(ObservedNormalStep):
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 
-    Notes
-    -----
-    An iteration of conjugate gradients costs O(n²), and K is stored. If the posterior is normal
-    with covariance M and the errors of gradients have covariance V, the covariance of the draws is
-    (1 + ε λ(M V) / 4) / (1 − ε / 4) times that of the posterior; the part of V that comes from the
-    probes counts ``probes_kept`` times. A draw is worth at most ε / 4 of an independent one, so a
-    smaller bias costs draws in proportion. The rule allows ε up to 0.008, which is one independent
-    draw in 500; the paper found one in 1000.
+    Notes ----- An iteration of conjugate gradients costs O(n²), and K is stored. If the posterior
+    is normal with covariance M and the errors of gradients have covariance V, the covariance of the
+    draws is (1 + ε λ(M V) / 4) / (1 − ε / 4) times that of the posterior. The part of V that comes
+    from the probes counts ``probes_kept`` times. A draw is worth at most ε / 4 of an independent
+    draw, so half the bias takes twice as many draws. The rule allows ε up to 0.008, which is one
+    independent draw in 500; the paper found one in 1000.
 
     Tuning begins at a draw of N(mode, M), not at ``initvals``. ``sample_stats``:
     ``approximate_step_size``, ``gradient_noise_ratio``, ``solver_iterations``, ``cubic_ops``,

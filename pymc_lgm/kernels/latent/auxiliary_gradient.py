@@ -41,11 +41,11 @@ class Smoother:
 
     def smooth(self, x: Array) -> Array:
         """P x."""
-        return x - self.near.unexplained(x)
+        return x - self.near.weighted_residual(x)
 
     def unfold(self, x: Array) -> Array:
         """(I + P)⁻¹ x."""
-        result: Array = 0.5 * (x + self.far.unexplained(x))
+        result: Array = 0.5 * (x + self.far.weighted_residual(x))
         return result
 
 

@@ -119,7 +119,7 @@ def curvature_hmc(
     if end is not None:
         log_ratio = end.log_likelihood - state.log_likelihood
         log_ratio += _prior_energy(state, state.f) - _prior_energy(state, end.f)
-        log_ratio += 0.5 * (q.posterior.square(v_start) - q.posterior.square(v))
+        log_ratio += 0.5 * (q.posterior.inv_quad_form(v_start) - q.posterior.inv_quad_form(v))
     return accept(rng, state, end, log_ratio, 1 + evaluations)
 
 

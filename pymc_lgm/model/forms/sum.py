@@ -41,7 +41,7 @@ from pymc_lgm.gaussian import (
     SumAt,
     SumPrior,
 )
-from pymc_lgm.gaussian.families import Series as SeriesFamily
+from pymc_lgm.gaussian.families import BandedSeries
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 from pymc_lgm.model.affine_graph import AffineGraph, Elements
@@ -477,7 +477,7 @@ class SumPredictor(Form):
         if not isinstance(prior, SumPrior):
             return np.full(self.n, np.nan)
         innovations = self._innovations(theta, *values)
-        f = prior.seen(np.concatenate([innovations[k] for k in self._in_x]))
+        f = prior.with_predictor(np.concatenate([innovations[k] for k in self._in_x]))
         f[: self._N] += prior.numbers.offset
         f[self._N :] += prior.numbers.c
         return f
@@ -721,7 +721,7 @@ def _of_sums(latent: Latent, n: int, sums: int) -> _Reader:
         T = pt.concatenate([T, nothing]) - pt.concatenate([nothing, after])
         width += 1
     kind = f"cumulative sums, {sums} times"
-    return _Reader(SeriesFamily(n, width), [T, drive], kind, sums)
+    return _Reader(BandedSeries(n, width), [T, drive], kind, sums)
 
 
 def _cumulative_sums(setting: Setting) -> dict[int, list[tuple[Variable, Variable]]]:

@@ -41,7 +41,7 @@ def log_predictive_density(y: ArrayLike, probability: ArrayLike) -> float:
 
     See Also
     --------
-    scores.brier_score : The mean squared error of the same probabilities.
+    papers.scores.brier_score : The mean squared error of the same probabilities.
     predict : Computes the probabilities.
 
     Examples
@@ -85,7 +85,7 @@ def brier_score(y: ArrayLike, probability: ArrayLike) -> float:
 
     See Also
     --------
-    scores.log_predictive_density : The logarithmic score of the same probabilities.
+    papers.scores.log_predictive_density : The logarithmic score of the same probabilities.
     predict : Computes the probabilities.
 
     Notes
@@ -114,7 +114,7 @@ def abstention_curve(
 ) -> pd.DataFrame:
     """Accuracy and AUC among the observations that a classifier does not abstain from.
 
-    At level ρ the classifier abstains if 0.5 − ρ < p < 0.5 + ρ, and else predicts 1 if p > 0.5.
+    At level ρ the classifier abstains if 0.5 − ρ < p < 0.5 + ρ, otherwise it predicts 1 if p > 0.5.
     With r classes it predicts the most probable class, and abstains if its probability is below
     (1 + 2 (r − 1) ρ) / r, which is the same rule for two classes.
 
@@ -142,7 +142,7 @@ def abstention_curve(
 
     See Also
     --------
-    scores.capacity : The area under these curves.
+    papers.scores.capacity : The area under these curves.
     predict : Computes the probabilities.
 
     Notes
@@ -213,7 +213,7 @@ def capacity(y: ArrayLike, probability: ArrayLike, levels: Sequence[float] = LEV
 
     See Also
     --------
-    scores.abstention_curve : The curves.
+    papers.scores.abstention_curve : The curves.
 
     References
     ----------
