@@ -163,7 +163,9 @@ class Mesh:
         --------
         gmrf.Matern : A field on a mesh.
 
-        Notes ----- Inside all triangles are equilateral, with vertices on a triangular lattice.
+        Notes
+        -----
+        Inside all triangles are equilateral, with vertices on a triangular lattice.
         Beyond the region each ring takes a part of the lattice with edges twice as long. Delaunay
         triangles between two of these rings have a circumscribed circle with a radius of at most
         2/√3 of the shorter edge, so that no angle is below 25 degrees. The boundary of the mesh is

@@ -358,12 +358,14 @@ class ULISSE(ObservedNormalStep):
     **kwargs
         ``model``, ``rng``, ``initial_point``, ``compile_kwargs``: see `LatentGaussianStep`.
 
-    Notes ----- An iteration of conjugate gradients costs O(n²), and K is stored. If the posterior
-    is normal with covariance M and the errors of gradients have covariance V, the covariance of the
-    draws is (1 + ε λ(M V) / 4) / (1 − ε / 4) times that of the posterior. The part of V that comes
-    from the probes counts ``probes_kept`` times. A draw is worth at most ε / 4 of an independent
-    draw, so half the bias takes twice as many draws. The rule allows ε up to 0.008, which is one
-    independent draw in 500; the paper found one in 1000.
+    Notes
+    -----
+    An iteration of conjugate gradients costs O(n²), and K is stored. If the posterior is normal
+    with covariance M and the errors of gradients have covariance V, the covariance of the draws is
+    (1 + ε λ(M V) / 4) / (1 − ε / 4) times that of the posterior. The part of V that comes from the
+    probes counts ``probes_kept`` times. A draw is worth at most ε / 4 of an independent draw, so
+    half the bias takes twice as many draws. The rule allows ε up to 0.008, which is one independent
+    draw in 500; the paper found one in 1000.
 
     Tuning begins at a draw of N(mode, M), not at ``initvals``. ``sample_stats``:
     ``approximate_step_size``, ``gradient_noise_ratio``, ``solver_iterations``, ``cubic_ops``,
