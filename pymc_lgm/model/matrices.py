@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
-from numba.extending import overload
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import NodeRewriter
@@ -18,39 +17,14 @@ from pytensor.tensor.basic import tensor_copy
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
 
-from pymc_lgm import blas
+from pymc_lgm.likelihoods.products import Product
 
-__all__ = ["Added", "Apart", "Diagonals", "Multiplied", "Product", "Rows", "Total"]
+__all__ = ["Added", "Apart", "Diagonals", "Multiplied", "Rows", "Total"]
 
 Variable = Any
 
 KEPT = 10**6
 """Largest constant, in bytes, with which Numba caches a function on disk."""
-
-
-class Product(Dot):
-    """The product of two matrices by BLAS, since PyTensor's own takes 17 seconds to compile."""
-
-
-@register_funcify_default_op_cache_key(Product)
-def _funcify_product(op: Any, node: Any, **kwargs: Any) -> Any:
-    @numba_njit
-    def product(x: Any, y: Any) -> Any:
-        return blas.product(in_one_piece(x), in_one_piece(y))
-
-    return product, 3
-
-
-def in_one_piece(x: Any) -> Any:
-    """The array, or a contiguous copy if it is not contiguous."""
-    return np.ascontiguousarray(x)
-
-
-@overload(in_one_piece)
-def _in_one_piece(x):  # without type hints, because Numba compares signatures
-    if x.layout in "CF":  # BLAS takes either
-        return lambda x: x
-    return lambda x: np.ascontiguousarray(x)
 
 
 class Multiplied(NodeRewriter):
