@@ -27,6 +27,7 @@ from pytensor.tensor.random.op import RandomVariable
 from scipy.sparse import csc_array, eye_array
 
 from pymc_lgm.gaussian.structure import Structure
+from pymc_lgm.likelihoods.products import times
 from pymc_lgm.linalg import LOG_2PI, Array
 
 __all__ = [
@@ -123,14 +124,14 @@ class ConstraintTransform(Transform):
     def forward(self, value: Variable, *inputs: Variable) -> Variable:
         """Eᵀ x."""
         x = value.reshape((self.structure.n,))
-        along = pt.dot(self._T.T, pt.dot(self._V.T, x))
-        return (x - pt.dot(self._V, along))[self.structure.coordinates.k :]
+        along = times(self._T.T, times(self._V.T, x))
+        return (x - times(self._V, along))[self.structure.coordinates.k :]
 
     @override
     def backward(self, value: Variable, *inputs: Variable) -> Variable:
         """E z."""
         y = pt.concatenate([np.zeros(self.structure.coordinates.k), value])
-        x = y - pt.dot(self._V, pt.dot(self._T, pt.dot(self._V.T, y)))
+        x = y - times(self._V, times(self._T, times(self._V.T, y)))
         return x.reshape(self.shape)
 
     @override
@@ -153,7 +154,7 @@ def _log_density(
     constant = 0.5 * (structure.log_determinant - structure.rank * LOG_2PI)
     density = constant - structure.rank * pt.log(sigma) - 0.5 * quad_form / sigma**2
     if structure.coordinates.k:
-        off = pt.max(pt.abs(pt.dot(structure.constraint.T, x)))
+        off = pt.max(pt.abs(times(structure.constraint.T, x)))
         density = pt.switch(pt.le(off, OFF * pt.max(pt.abs(x))), density, -np.inf)
     return check_parameters(density, sigma > 0, msg="sigma > 0")
 

@@ -18,8 +18,10 @@ from numba import carray, types  # type: ignore[attr-defined]  # as documented
 from numpy.typing import NDArray
 from pymc.pytensorf import compile as pymc_compile
 from pytensor.compile.mode import Mode, get_mode
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter, in2out
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+from pytensor.graph.traversal import ancestors
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.scalar import Clip, Composite, ScalarOp
 from pytensor.tensor.elemwise import Elemwise
@@ -153,14 +155,28 @@ def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) ->
         else:
             mode = mode.register(*FOR_NUMBA).excluding(SCALARS)
     options = {"on_unused_input": "ignore"} | dict(kwargs) | {"mode": mode}
-    function: Any = pymc_compile(inputs, outputs, **options)
-    function.trust_input = True
-    graph = function.maker.fgraph
-    if not any(graph.clients[each] for each in graph.inputs):
-        known = pytensor.function([], graph.outputs, mode=ONCE, accept_inplace=True)()
-        return _Constant(known, isinstance(outputs, list))
-    result: Callable[..., Any] = function
-    return result
+    several = isinstance(outputs, list)
+    graphs = outputs if several else [outputs]
+    moving = [graph for graph in graphs if _moves(graph, inputs)]
+    if len(moving) == len(graphs):
+        function: Any = pymc_compile(inputs, outputs, **options)
+        function.trust_input = True
+        rewritten = function.maker.fgraph
+        if any(rewritten.clients[each] for each in rewritten.inputs):
+            result: Callable[..., Any] = function
+            return result
+        known = pytensor.function([], rewritten.outputs, mode=ONCE, accept_inplace=True)()
+        return _Constant(known, several)
+    fixed = [graph for graph in graphs if graph not in moving]
+    values = dict(zip(fixed, called_once([], fixed)(), strict=True))
+    if not moving:
+        return _Constant([values[graph] for graph in graphs], several)
+    return _Partly(compiled(inputs, moving, kwargs), [values.get(graph) for graph in graphs])
+
+
+def _moves(graph: Variable, inputs: list[Variable]) -> bool:
+    """Whether the value of a graph may differ between two calls."""
+    return any(v in inputs or isinstance(v, SharedVariable) for v in ancestors([graph]))
 
 
 def _is_square(x: Variable) -> bool:
@@ -178,6 +194,18 @@ class _Constant:
     def __call__(self, *_: Any) -> Any:
         values = [value.copy() for value in self.values]
         return values if self.several else values[0]
+
+
+@dataclass(frozen=True, eq=False)
+class _Partly:
+    """A function of which some results are known, so that they need no compilation."""
+
+    function: Callable[..., list[Any]]
+    known: list[NDArray[Any] | None]
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        values = iter(self.function(*inputs))
+        return [next(values) if known is None else known.copy() for known in self.known]
 
 
 def with_address(function: Any, size: int) -> Any | None:

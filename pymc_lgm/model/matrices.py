@@ -7,50 +7,22 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
-from numba.extending import overload
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import NodeRewriter
-from pytensor.graph.traversal import ancestors
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
-from pytensor.scalar.basic import Composite
 from pytensor.tensor.basic import tensor_copy
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
 
-from pymc_lgm import blas
+from pymc_lgm.likelihoods.products import Product
 
-__all__ = ["Added", "Apart", "Diagonals", "Multiplied", "Product", "Rows", "Total"]
+__all__ = ["Added", "Diagonals", "Multiplied", "Rows", "Total"]
 
 Variable = Any
 
 KEPT = 10**6
 """Largest constant, in bytes, with which Numba caches a function on disk."""
-
-
-class Product(Dot):
-    """The product of two matrices by BLAS, since PyTensor's own takes 17 seconds to compile."""
-
-
-@register_funcify_default_op_cache_key(Product)
-def _funcify_product(op: Any, node: Any, **kwargs: Any) -> Any:
-    @numba_njit
-    def product(x: Any, y: Any) -> Any:
-        return blas.product(in_one_piece(x), in_one_piece(y))
-
-    return product, 3
-
-
-def in_one_piece(x: Any) -> Any:
-    """The array, or a contiguous copy if it is not contiguous."""
-    return np.ascontiguousarray(x)
-
-
-@overload(in_one_piece)
-def _in_one_piece(x):  # without type hints, because Numba compares signatures
-    if x.layout in "CF":  # BLAS takes either
-        return lambda x: x
-    return lambda x: np.ascontiguousarray(x)
 
 
 class Multiplied(NodeRewriter):
@@ -187,38 +159,6 @@ class Rows(NodeRewriter):
             return None
         inputs = [tensor_copy(x) if _is_added_axis(x) else x for x in node.inputs]
         return None if inputs == node.inputs else node.op.make_node(*inputs).outputs
-
-
-class Apart(NodeRewriter):
-    """Compute several matrices in a loop each, instead of in one loop.
-
-    The compiler vectorizes a loop only if it can prove that no arrays overlap. It does not prove
-    this for as many arrays as several results and their inputs. Two loops may compute the same
-    exponential twice, but a loop that is not vectorized takes four times as long.
-    """
-
-    def tracks(self) -> list[Any]:
-        """Return the operations that this rewrites."""
-        return [Elemwise]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        """Return the replacement of a node's results."""
-        if not isinstance(node.op, Elemwise) or len(node.outputs) == 1:
-            return None
-        if not all(map(_is_whole, node.outputs)):
-            return None
-        inner = node.op.scalar_op
-        if not isinstance(inner, Composite):
-            return None
-        return [_alone(inner, node.inputs, k) for k in range(len(node.outputs))]
-
-
-def _alone(op: Composite, inputs: list[Variable], k: int) -> Variable:
-    """The k-th result of an operation with several, as an operation of its own."""
-    reads = set(ancestors([op.fgraph.outputs[k]]))
-    pairs = zip(op.fgraph.inputs, inputs, strict=True)
-    own, given = zip(*((one, x) for one, x in pairs if one in reads), strict=True)
-    return Elemwise(Composite(list(own), [op.fgraph.outputs[k]]))(*given)
 
 
 def _is_whole(x: Variable) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
+from pytensor.compile.ops import ViewOp
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.basic import MergeOptimizer, NodeRewriter, dfs_rewriter
@@ -18,6 +19,7 @@ from pytensor.link.numba.dispatch.scalar import (
 )
 from pytensor.scalar.basic import Composite, UnaryScalarOp, upgrade_to_float
 from pytensor.tensor.basic import Alloc, tensor_copy
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
 
@@ -30,6 +32,20 @@ __all__ = ["FOR_LARGE", "FOR_NUMBA", "Elementary"]
 Variable = Any
 
 SOFTMAX = (Softmax, LogSoftmax, LogSumExp)
+
+
+class _Viewed(NodeRewriter):
+    """Remove the name that a `pymc.Deterministic` gives to an array, evaluated for many rows.
+
+    With the operation in between, PyTensor does not index the constants of the array early.
+    """
+
+    def tracks(self) -> list[Any]:
+        return [Blockwise]
+
+    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
+        is_view = isinstance(node.op, Blockwise) and type(node.op.core_op) is ViewOp
+        return node.inputs if is_view else None
 
 
 class _WrittenOut(NodeRewriter):
@@ -222,6 +238,7 @@ class _Inlining(NodeRewriter):
 # maximum until then. They are registered one by one, because a sequence of rewrites cannot be
 # pickled, and chains may run in processes of their own.
 ALWAYS = (
+    (dfs_rewriter(_Viewed()), 0.5),  # before all others
     (dfs_rewriter(_Bounded()), 48.89),
     (dfs_rewriter(_Logarithm()), 48.90),
     (dfs_rewriter(_WrittenOut()), 48.91),
@@ -233,13 +250,10 @@ ALWAYS = (
     # After elementwise operations are fused, and before results overwrite inputs.
     (dfs_rewriter(_Inlining()), 49.19),
     (dfs_rewriter(matrices.Rows()), 49.20),
+    (MergeOptimizer(), 49.21),  # several operations copy the same row
 )
 
 FOR_NUMBA = (*ALWAYS, (dfs_rewriter(_Reduced()), 48.93))
 
-FOR_LARGE = (
-    *ALWAYS,
-    (dfs_rewriter(matrices.Added()), 48.93),
-    (dfs_rewriter(matrices.Apart()), 49.18),
-)
+FOR_LARGE = (*ALWAYS, (dfs_rewriter(matrices.Added()), 48.93))
 """Rewrites of functions that read an n × n matrix."""

@@ -57,8 +57,9 @@ def theta_gradient(scalar: Variable, theta: Variable) -> Variable:
     size = theta.type.shape[0]
     if end < size:
         joined.append(pt.zeros(size - end))
-    if all(piece.ndim == 0 for piece in joined):
-        return pt.stack(joined)
+    if all(piece.type.shape in ((), (1,)) for piece in joined):
+        # Numbers compile faster than vectors of one element.
+        return pt.stack([piece if piece.ndim == 0 else piece[0] for piece in joined])
     return pt.concatenate([pt.atleast_1d(piece) for piece in joined])
 
 

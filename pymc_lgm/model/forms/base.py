@@ -21,6 +21,7 @@ from pymc_lgm.gaussian import Prior
 from pymc_lgm.gaussian.banded import Functions
 from pymc_lgm.gaussian.protocols import GaussianModel
 from pymc_lgm.linalg import Array
+from pymc_lgm.model.compiling import STABLE, called_once
 from pymc_lgm.model.reading import Reading
 
 __all__ = ["Direction", "Form", "FormModel", "LikelihoodFunctions", "PriorAt", "Probe", "Setting"]
@@ -66,6 +67,15 @@ class Setting:
     def start(self) -> dict[Variable, Array]:
         """Theta and variables of other steps, with values at which all graphs can be computed."""
         return {self.theta: self.at} | {v: v.get_value() for v in self.others}
+
+    def at_start(self, inputs: list[Variable], outputs: Any) -> Callable[..., Any]:
+        """A function of a PyMC point, as `compiled`, or in Python if a chain calls it once.
+
+        Each draw calls it if another step may have moved the point.
+        """
+        if self.others:
+            return self.compiled(inputs, outputs)
+        return called_once(inputs, outputs, STABLE)
 
     @property
     def label(self) -> str:

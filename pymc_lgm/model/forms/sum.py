@@ -390,7 +390,7 @@ class SumPredictor(Form):
                 z = pt.cumsum(z)
             x.append(z)
         values = [setting.model.rvs_to_values[latent.rv] for latent in latents]
-        return setting.compiled([setting.theta, *values], [each.ravel() for each in x])
+        return setting.at_start([setting.theta, *values], [each.ravel() for each in x])
 
     def forget(self) -> None:
         """Clear the cached numbers at theta."""
