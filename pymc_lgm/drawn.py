@@ -11,10 +11,10 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.traversal import ancestors, vars_between
+from pytensor.graph.traversal import vars_between
 
 from pymc_lgm.linalg import Array
+from pymc_lgm.model import data_behind
 from pymc_lgm.model.compiling import compiled
 from pymc_lgm.model.refusals import no_model
 
@@ -58,7 +58,7 @@ def refuse_new_data(tree: xr.DataTree, graphs: Iterable[Any]) -> None:
         Priors and densities of the variables that were drawn.
     """
     then = tree["constant_data"].to_dataset() if "constant_data" in tree.children else xr.Dataset()
-    data = {str(v.name): v for v in ancestors(graphs) if isinstance(v, SharedVariable)}
+    data = data_behind(graphs)
     changed = [
         name
         for name in sorted(data.keys() & set(map(str, then)))
