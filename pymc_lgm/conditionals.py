@@ -10,12 +10,11 @@ import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
 
-from pymc.gp.util import stabilize
 from scipy.spatial import cKDTree
 
 from pymc_lgm.drawn import Evaluator
 from pymc_lgm.linalg import Array, factorize
-from pymc_lgm.model import is_process
+from pymc_lgm.model import gaussian, is_process
 from pymc_lgm.vecchia import given_others, is_nearest
 
 __all__ = ["Conditional", "NearestConditional", "latent_of"]
@@ -29,8 +28,13 @@ class Conditional:
     gp, latent
         The process, and its f: shape (n,), or (outputs, n) if several outputs share one covariance.
     points : ndarray, shape (points, d)
-    posterior, model, jitter, compile_kwargs
+    posterior, model, compile_kwargs
         As in `pymc_lgm.predict`.
+
+    Attributes
+    ----------
+    law : list of variable
+        Mean and covariance of f.
     """
 
     def __init__(
@@ -40,7 +44,6 @@ class Conditional:
         points: Array,
         posterior: xr.Dataset,
         model: pm.Model,
-        jitter: float,
         compile_kwargs: dict[str, Any] | None,
     ):
         self.name: str = latent.name
@@ -49,7 +52,9 @@ class Conditional:
         if is_process(latent):
             m, K = latent.owner.op.dist_params(latent.owner)
         else:
-            m, K = gp.mean_func(gp.X), stabilize(gp.cov_func(gp.X), getattr(gp, "jitter", jitter))
+            # f = m + L v: K has the jitter of gp.prior.
+            m, K = gp.mean_func(gp.X), gaussian(model[f"{latent.name}_rotated_"], [latent]).cov
+        self.law = [m, K]
         covs = [K, gp.cov_func(gp.X, inputs), gp.cov_func(inputs, diag=True)]
         args = inputs, posterior, model, compile_kwargs
         self._covariances = Evaluator(covs, *args)
@@ -71,8 +76,7 @@ class Conditional:
             if factor is None:
                 raise np.linalg.LinAlgError(
                     f"The covariance of {self.name} is not positive definite in chain {i[0]}, draw "
-                    f"{self._draws[i[1]]}, at {self._covariances.names} = {theta}: give "
-                    "predict the jitter of gp.prior, or a larger one if f is reparameterized."
+                    f"{self._draws[i[1]]}, at {self._covariances.names} = {theta}."
                 )
             self._factor = factor
             self._A = factor.solve(np.asfortranarray(K_cross, dtype=np.float64))
@@ -93,6 +97,11 @@ class NearestConditional:
     f : variable
     points, posterior, model, compile_kwargs
         As for `Conditional`.
+
+    Attributes
+    ----------
+    law : list of variable
+        B and D of the new points.
     """
 
     def __init__(
@@ -108,8 +117,8 @@ class NearestConditional:
         self._nearest, self._jitter = nearest, jitter
         blocks = np.concatenate([X[nearest], points[:, None]], axis=1)
         inputs = pt.matrix("Xnew", dtype="float64")
-        graphs = list(given_others(cov_func, blocks, jitter))
-        self._laws = Evaluator(graphs, inputs, posterior, model, compile_kwargs)
+        self.law = list(given_others(cov_func, blocks, jitter))
+        self._laws = Evaluator(self.law, inputs, posterior, model, compile_kwargs)
         self._points, self._draws = points, posterior["draw"].values
         self._f = posterior[f.name].transpose("chain", "draw", ...).values
         self._theta: Any = None

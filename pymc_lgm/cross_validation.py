@@ -16,7 +16,7 @@ from scipy.special import logsumexp
 
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.left_out import LeftOut, left_out
-from pymc_lgm.drawn import model_of, thinned, trace_of
+from pymc_lgm.drawn import model_of, refuse_new_data, thinned, trace_of
 from pymc_lgm.linalg import LOG_2PI, Array
 from pymc_lgm.model import LatentGaussianModel, Observations, find_observed
 from pymc_lgm.model.points import Point, Points
@@ -140,7 +140,8 @@ def leave_one_out(
     ------
     ValueError
         An observation reads several elements of f, densities depend on f that are not observed, the
-        trace lacks a variable or is approximate, or a density is not finite.
+        trace lacks a variable or is approximate, data in `pymc.Data` are no longer those of the
+        trace, or a density is not finite.
 
     See Also
     --------
@@ -194,6 +195,7 @@ def _left_out(
     model = model_of(model, "lgm.loo(idata)")
     tree = trace_of(idata)
     _refuse_approximate(tree)
+    refuse_new_data(tree, [*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()])
     posterior = tree["posterior"].to_dataset() if "posterior" in tree.children else xr.Dataset()
     rng = np.random.default_rng(random_seed)
     source = _source(model, var_name, int(rng.integers(2**31)), compile_kwargs or {})

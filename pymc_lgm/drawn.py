@@ -3,7 +3,7 @@
 This module also converts the user's trace and model arguments.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import arviz as az
@@ -14,10 +14,11 @@ import xarray as xr
 from pytensor.graph.traversal import vars_between
 
 from pymc_lgm.linalg import Array
+from pymc_lgm.model import data_behind
 from pymc_lgm.model.compiling import compiled
 from pymc_lgm.model.refusals import no_model
 
-__all__ = ["Evaluator", "model_of", "thinned", "trace_of"]
+__all__ = ["Evaluator", "model_of", "refuse_new_data", "thinned", "trace_of"]
 
 
 def trace_of(idata: Any) -> xr.DataTree:
@@ -43,6 +44,32 @@ def model_of(model: pm.Model | None, call: str) -> pm.Model:
         return pm.modelcontext(model)
     except TypeError as error:
         raise TypeError(no_model(call)) from error
+
+
+def refuse_new_data(tree: xr.DataTree, graphs: Iterable[Any]) -> None:
+    """Raise a `ValueError` if graphs read data that have been replaced since the trace was drawn.
+
+    Parameters
+    ----------
+    tree : DataTree
+        A trace. `pymc.sample` stores each `pymc.Data` in its group ``constant_data``; data that are
+        not there are not compared.
+    graphs : iterable of variable
+        Priors and densities of the variables that were drawn.
+    """
+    then = tree["constant_data"].to_dataset() if "constant_data" in tree.children else xr.Dataset()
+    data = data_behind(graphs)
+    changed = [
+        name
+        for name in sorted(data.keys() & set(map(str, then)))
+        if not np.array_equal(data[name].get_value(), then[name].values, equal_nan=True)
+    ]
+    if changed:
+        raise ValueError(
+            f"The data {', '.join(changed)} of the model have been replaced, and the draws are of "
+            "those in the trace (its group constant_data). Set the data back with pm.set_data, or "
+            "sample again."
+        )
 
 
 class Evaluator:

@@ -144,7 +144,7 @@ class SparseLatent(pm.gp.Latent):
         R = cholesky(stabilize(self.cov_func(Xu), jitter))
         A = solve_triangular(R, self.cov_func(Xu, X), lower=True)
         variance = self.cov_func(X, diag=True) - pt.sum(A**2, axis=0)
-        self.name, self.jitter = name, jitter
+        self.name = name
         m, *_ = known_shape(Xu) or (None,)
         variance = with_spread_of_fit(pt.maximum(variance, LEAST), A, m)
         self.projected = Projected(self.mean_func(X) + pt.dot(A.T, v), variance)

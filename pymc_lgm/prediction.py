@@ -15,11 +15,10 @@ import pytensor.tensor as pt
 import xarray as xr
 
 from numpy.typing import ArrayLike
-from pymc.gp.util import JITTER_DEFAULT
 from rich.progress import track
 
 from pymc_lgm.conditionals import Conditional, NearestConditional, latent_of
-from pymc_lgm.drawn import model_of, thinned, trace_of
+from pymc_lgm.drawn import model_of, refuse_new_data, thinned, trace_of
 from pymc_lgm.forecasting import forecast
 from pymc_lgm.linalg import Array
 from pymc_lgm.observing import f_of, observations
@@ -42,7 +41,6 @@ def predict(
     parameters: Mapping[str, ArrayLike] | None = None,
     response: Mapping[str, Callable[..., Any]] | None = None,
     thin: int | None = None,
-    jitter: float = JITTER_DEFAULT,
     dims: str | None = None,
     random_seed: Any = None,
     extend_inferencedata: bool = False,
@@ -96,9 +94,6 @@ def predict(
     thin : int, optional
         Use every thin-th draw of each chain. The default for a process leaves at most 1000 draws in
         total; the default for a series is all draws.
-    jitter : float
-        The jitter of ``gp.prior(..., reparameterize=True)``. With ``reparameterize=False``, and for
-        a `pymc_lgm.gp.SparseLatent`, it is read from the model.
     dims : str
         Name of the dimension of the new points, by default "point", or of the steps, "step".
     random_seed : int or numpy.random.Generator, optional
@@ -128,7 +123,8 @@ def predict(
     ------
     ValueError
         If `gp` is not in the model, if f or theta is not in the trace, if a shape does not fit, if
-        the innovations of a series are not normal, or if `steps` is below 1.
+        inputs of the process in `pymc.Data` are no longer those of the trace, if the innovations of
+        a series are not normal, or if `steps` is below 1.
     numpy.linalg.LinAlgError
         If the covariance of a draw is not positive definite.
 
@@ -209,9 +205,10 @@ def predict(
     conditionals = [
         NearestConditional(latent, points, posterior, model, compile_kwargs)
         if is_nearest(each)
-        else Conditional(each, latent, points, posterior, model, jitter, compile_kwargs)
+        else Conditional(each, latent, points, posterior, model, compile_kwargs)
         for each, latent in zip(processes, latents, strict=True)
     ]
+    refuse_new_data(tree, [graph for each in conditionals for graph in each.law])
     read = [f_of(each, latent) for each, latent in zip(processes, latents, strict=True)]
     inputs = pt.matrix("Xnew", dtype="float64")
     ys = observations(read, parameters, points, inputs, posterior, model, compile_kwargs)

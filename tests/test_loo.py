@@ -5,6 +5,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytest
+import xarray as xr
 
 from models import COMPILED
 from scipy.special import gammaln, log_ndtr, logsumexp
@@ -478,6 +479,23 @@ def test_says_what_cannot_be_left_out():
     refused("lgm.reweight", trace, model, var_name="y")
     tree = lgm.leave_one_out(faked(model), model, var_name="z", progressbar=False)
     assert tree["log_likelihood"]["z"].sizes == {"chain": 1, "draw": 2, "z_dim_0": 2}
+
+
+def test_data_that_have_been_replaced_since_the_draws_are_refused():
+    """Covariates or observations: the draws are not of the posterior given the new ones."""
+    with pm.Model() as model:
+        x, data = pm.Data("x", [0.0, 1.0]), pm.Data("data", [1.0, 2.0])
+        f = pm.MvNormal("f", mu=np.zeros(2), cov=np.eye(2))
+        pm.Normal("y", f + x, 1.0, observed=data)
+    idata = faked(model)
+    idata["constant_data"] = xr.DataTree(
+        xr.Dataset({"x": ("i", [0.0, 1.0]), "data": ("i", [1.0, 2.0])})
+    )
+    lgm.leave_one_out(idata, model, progressbar=False)
+    for name, before in (("x", [0.0, 1.0]), ("data", [1.0, 2.0])):
+        pm.set_data({name: [5.0, 6.0]}, model=model)
+        refused(f"data {name} of the model have been replaced", idata, model)
+        pm.set_data({name: before}, model=model)
 
 
 def test_effective_parameters_are_those_of_the_whole_fit():

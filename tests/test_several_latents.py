@@ -158,7 +158,7 @@ def test_the_process_is_predicted_without_the_effects(reparameterize):
         "f": rng.normal(size=(1, 5, 6)),
     }
     idata = az.from_dict({"posterior": posterior})
-    found = lgm.predict(idata, gp, Xnew, model=model, jitter=JITTER, progressbar=False)
+    found = lgm.predict(idata, gp, Xnew, model=model, progressbar=False)
     found = found["predictions"]
     for i in range(5):
         ls, c, f = (posterior[name][0, i] for name in ("ls", "c", "f"))

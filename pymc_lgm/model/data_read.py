@@ -19,7 +19,7 @@ from pymc_lgm.model.fingerprint import described
 from pymc_lgm.model.operations import INDEXING
 from pymc_lgm.model.reading import Reading
 
-__all__ = ["DataRead"]
+__all__ = ["DataRead", "data_behind"]
 
 Variable = Any
 
@@ -81,6 +81,12 @@ class DataRead:
         """Raise a `ValueError` if data have been replaced."""
         if names := self.changed():
             raise ValueError(refusals.new_data(names))
+
+
+def data_behind(graphs: Iterable[Variable]) -> dict[str, Variable]:
+    """The shared data that graphs depend on, by name."""
+    shared = [v for v in ancestors(graphs) if isinstance(v, SharedVariable)]
+    return {str(v.name): v for v in shared}
 
 
 def _is_generator(v: Any) -> bool:
