@@ -15,13 +15,15 @@ import pytensor.tensor as pt
 import pytest
 
 from models import QUICK, build
+from pytensor.compile.ops import view_op
 from pytensor.gradient import grad
 from pytensor.graph.basic import Constant
 from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
 from pytensor.raise_op import Assert
 from pytensor.scalar.basic import Exp, Log, Log1p
 from pytensor.scalar.math import Erfcx, Log1mexp, Sigmoid, Softplus
-from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import Max, Sum
 from pytensor.tensor.rewriting.scalarize import ScalarizedElemwise
 from pytensor.tensor.special import LogSoftmax, Softmax, log_softmax, softmax
@@ -146,8 +148,8 @@ def test_products_and_sums_and_fills_are_those_of_numpy():
 
 
 @pytest.mark.slow
-def test_what_reads_a_covariance_has_a_loop_for_each_result():
-    """Several at once, or a sum beside them, would keep the compiler from making vectors."""
+def test_what_reads_a_covariance_is_summed_in_loops_of_its_own():
+    """A sum beside n² numbers would keep the compiler from making vectors."""
     M, x = pt.matrix("M", shape=(5, 5)), pt.vector("x", shape=(5,))
     weighed = M * pt.exp(-pt.sqr(x[:, None] - x))
     slopes = M.T * pt.exp(x[0] - pt.sqr(x[:, None] - x))
@@ -155,8 +157,6 @@ def test_what_reads_a_covariance_has_a_loop_for_each_result():
     function = compiled([M, x], outputs, {})
     nodes = function.maker.fgraph.apply_nodes
     assert {node.op.axis for node in nodes if isinstance(node.op, Total)} == {None, 0, 1}
-    elementwise = [node for node in nodes if isinstance(node.op, Elemwise)]
-    assert max(len(node.outputs) for node in elementwise) == 1
     assert not [node for node in nodes if isinstance(node.op, CAReduce)]
     rng = np.random.default_rng(5)
     a, b = rng.standard_normal((5, 5)), rng.standard_normal(5)
@@ -185,6 +185,25 @@ def test_what_reads_no_input_is_computed_once(several):
             assert three == 3.0
         np.testing.assert_array_equal(value, np.ones(P))
         value[:] = 7.0  # a new array each time
+
+
+def test_results_that_read_no_input_are_not_compiled_with_the_others():
+    theta = pt.vector("theta", shape=(P,))
+    function = compiled([theta], [pt.ones(2), 2.0 * theta, pt.zeros(3)], {"mode": "FAST_COMPILE"})
+    assert len(function.function.maker.fgraph.outputs) == 1
+    for each in (function, function, pickle.loads(pickle.dumps(function))):
+        ones, twice, zeros = each(np.arange(float(P)))
+        np.testing.assert_array_equal(twice, 2.0 * np.arange(P))
+        np.testing.assert_array_equal(ones, np.ones(2))
+        np.testing.assert_array_equal(zeros, np.zeros(3))
+        ones[:] = 7.0  # a new array each time
+
+
+def test_no_name_of_many_rows_is_compiled():
+    x, rows = pt.vector("x", shape=(P,)), pt.matrix("rows", shape=(None, P))
+    graph = in_rows(view_op(x * np.arange(float(P)))[[1, 3]], x, rows)
+    nodes = compiled([rows], graph, {}).maker.fgraph.apply_nodes
+    assert not [node for node in nodes if isinstance(node.op, Blockwise)]
 
 
 @pytest.mark.slow
