@@ -91,7 +91,7 @@ def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep
     dual, z = posterior.center(nu)
     shares, variance = posterior.shares, posterior.variances
     scale = np.sqrt(variance)
-    values = likelihood.sites(prior.mean + z + NODES[:, None] * scale)
+    values = _floored(likelihood.sites(prior.mean + z + NODES[:, None] * scale))
     # E ∂ℓ/∂f = E x ℓ / s and E ∂²ℓ/∂f² = E (x² − 1) ℓ / s² with f = f̂ + s x, by parts.
     slope = (SHARES * NODES) @ values / scale
     curvature = -(SHARES * (NODES**2 - 1.0)) @ values / variance
@@ -105,6 +105,18 @@ def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep
     if not (math.isfinite(away) and math.isfinite(bound)):
         return None
     return Sweep(Sites(nu, precision), posterior, dual, z, bound, away, asked, -bound)
+
+
+def _floored(values: Array) -> Array:
+    """Replace −inf at the outer nodes of an element by its smallest finite value.
+
+    PyMC's log probability that a time is censored is −inf where the probability underflows. The
+    expectation is then −inf for every q, and no search could begin. Only q changes, not its weights.
+    """
+    if not (values == -math.inf).any():
+        return values
+    least = np.where(np.isfinite(values), values, math.inf).min(axis=0)
+    return np.where((values == -math.inf) & (least < math.inf), least, values)
 
 
 def evidence_gradient(
