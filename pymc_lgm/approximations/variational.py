@@ -65,7 +65,8 @@ def variational(
     -------
     GaussianApproximation or None
         With W_i K_ii ≥ 0.01, also if the expected curvature is negative. Its ``log_evidence`` is
-        the bound. ``None`` if the search meets values that are not finite.
+        the bound. ``None`` if the search meets values that are not finite, except for ℓ_i = −∞ at
+        the outer nodes.
 
     Notes
     -----
@@ -111,7 +112,8 @@ def _floored(values: Array) -> Array:
     """Replace −inf at the outer nodes of an element by its smallest finite value.
 
     PyMC's log probability that a time is censored is −inf where the probability underflows. The
-    expectation is then −inf for every q, and no search could begin. Only q changes, not its weights.
+    expectation is then −inf for every q, and no search could begin. Importance weights still use ℓ
+    as it is.
     """
     if not (values == -math.inf).any():
         return values
