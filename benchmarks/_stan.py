@@ -25,10 +25,13 @@ def cpu() -> float:
 
 
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
+    import aiohttp.client
     import httpstan.cache
     import httpstan.services_stub
     import stan
 
+    # pystan gives up on a compiler that needs more than five minutes, as on a busy machine.
+    aiohttp.client.DEFAULT_TIMEOUT = aiohttp.ClientTimeout(total=None)
     used = cpu()
     model = stan.build(asked["program"], data=asked["data"], random_seed=asked["seed"])
     # A program that was compiled before is not compiled again: its seconds are kept beside it.

@@ -183,6 +183,90 @@ def areas(counts: pd.DataFrame, edges: np.ndarray) -> Problem:
     return Problem(data, build, ["b0", "sigma", "rho"], ["bym2"])
 
 
+def slopes() -> Problem:
+    """The children of `lgm.datasets.load_school_math`: lines of each child and of each school."""
+    tests = lgm.datasets.load_school_math()
+    child, school = tests["child"].to_numpy(), tests["school"].to_numpy()
+    year, y = tests["year"].to_numpy(float), tests["y"].to_numpy(float)
+    poor = (tests["low_income"].to_numpy() - 50) / 50
+    Z = np.column_stack([np.ones(len(tests)), year])
+
+    def lines(name: str, size: int, whitened: bool) -> Any:
+        chol, corr, _ = pm.LKJCholeskyCov(name, n=2, eta=2, sd_dist=pm.HalfNormal.dist(1))
+        pm.Deterministic(f"{name}_rho", corr[0, 1])
+        if whitened:
+            return pm.math.dot(pm.Normal(f"z_{name}", 0, 1, shape=(size, 2)), chol.T)
+        return pm.MvNormal(f"b_{name}", np.zeros(2), chol=chol, shape=(size, 2))
+
+    def build(whitened: bool) -> None:
+        average, poverty = pm.Normal("average", 0, 2, shape=2), pm.Normal("poverty", 0, 1, shape=2)
+        both = lines("child", 1721, whitened)[child] + lines("school", 60, whitened)[school]
+        line = average + poor[:, None] * poverty + both
+        noise = pm.HalfNormal("noise", 1)
+        pm.Normal("y", pm.math.sum(line * Z, axis=1), noise, observed=y)
+
+    data = {"n": y.size, "children": 1721, "schools": 60, "child": child + 1, "school": school + 1}
+    data |= {"year": year, "poor": poor, "y": y}
+    names = ["average", "poverty", "noise", "child_stds", "child_rho", "school_stds", "school_rho"]
+    return Problem(data, build, names, ["slopes"])
+
+
+def items() -> Problem:
+    """Two parameters for each item; `lgm.datasets.load_verbal_aggression`, no or yes."""
+    answers = lgm.datasets.load_verbal_aggression().iloc[:, 2:].to_numpy()
+    persons, count = answers.shape
+    person, item = (each.ravel() for each in np.indices(answers.shape))
+    y = (answers > 0).astype(int).ravel()
+
+    def build(whitened: bool) -> None:
+        a = pm.LogNormal("a", 0, 0.5, shape=count)
+        b, ability = pm.Normal("b", 0, 2, shape=count), pm.Normal("ability", 0, 1, shape=persons)
+        pm.Bernoulli("y", logit_p=a[item] * (ability[person] - b[item]), observed=y)
+
+    data = {"n": y.size, "persons": persons, "items": count, "person": person + 1, "item": item + 1}
+    return Problem(data | {"y": y}, build, ["a", "b"], ["items"])
+
+
+def epil() -> Problem:
+    """Thall and Vail (1990), Biometrics 46:657–671; an example of the BUGS manual."""
+    table = pd.read_csv(HERE / "stan" / "epil.csv")
+    y = table.filter(like="y").to_numpy().ravel()
+    base, treated = np.log(table["base"] / 4), table["treated"]
+    last = np.tile([0, 0, 0, 1], 59)
+    columns = [base, treated, base * treated, np.log(table["age"])]
+    known = [np.repeat(column - column.mean(), 4) for column in columns]
+    X, patient = np.column_stack([np.ones(236), *known, last]), np.repeat(np.arange(59), 4)
+
+    def build(whitened: bool) -> None:
+        beta, sd = pm.Normal("beta", 0, 2, shape=6), pm.HalfNormal("sd", 1, shape=2)
+        u, v = effects("u", sd[0], 59, whitened), effects("v", sd[1], 236, whitened)
+        pm.Poisson("y", pm.math.exp(pm.math.dot(X, beta) + u[patient] + v), observed=y)
+
+    data = {"n": 236, "patients": 59, "patient": patient + 1, "X": X, "y": y}
+    return Problem(data, build, ["beta", "sd"], ["epil"])
+
+
+def kidney() -> Problem:
+    """McGilchrist and Aisbett (1991), Biometrics 47:461–466; an example of the BUGS manual."""
+    table = pd.read_csv(HERE / "stan" / "kidney.csv")
+    patient, infected = table["patient"].to_numpy() - 1, table["infected"].to_numpy()
+    time = table["days"].to_numpy(float) / 30
+    diseases = [table["disease"] == k for k in (2, 3, 4)]
+    X = np.column_stack([np.ones(76), (table["age"] - 45) / 10, table["female"], *diseases])
+
+    def build(whitened: bool) -> None:
+        beta, shape = pm.Normal("beta", 0, 2, shape=6), pm.LogNormal("shape", 0, 0.5)
+        sd = pm.HalfNormal("sd", 1)
+        eta = pm.math.dot(X, beta) + effects("b", sd, 38, whitened)[patient]
+        duration = pm.Weibull.dist(alpha=shape, beta=pm.math.exp(-eta / shape))
+        upper = np.where(infected == 1, np.inf, time)
+        pm.Censored("y", duration, lower=None, upper=upper, observed=time)
+
+    data = {"n": 76, "patients": 38, "patient": patient + 1, "X": X.astype(float)}
+    data |= {"y": time, "infected": infected}
+    return Problem(data, build, ["beta", "shape", "sd"], ["kidney"])
+
+
 PROBLEMS: dict[str, Callable[[], Problem]] = {
     "seeds": seeds,
     "surgical": surgical,
@@ -191,6 +275,10 @@ PROBLEMS: dict[str, Callable[[], Problem]] = {
     "Poisson GP 100": lambda: process("poisson", 100, ["poisson_gp"]),
     "crossed": crossed,
     "volatility": volatility,
+    "slopes": slopes,
+    "items": items,
+    "epil": epil,
+    "kidney": kidney,
 }
 
 
@@ -265,7 +353,8 @@ def stan(problem: Problem, program: str, draws: int, chains: int, python: str) -
 
 def same_parameters(program: str) -> bool:
     """Whether the model that nutpie samples has the parameters of the program."""
-    return program not in ("logistic_gp_laplace", "volatility", "volatility_centered")
+    others = ("logistic_gp_laplace", "volatility", "volatility_centered", "slopes")
+    return program not in others
 
 
 def densities(problem: Problem) -> tuple[list[dict[str, Any]], list[float]]:

@@ -278,13 +278,14 @@ def test_pictures_are_there_small_and_drawn_by_a_script(page):
         assert picture.with_suffix(".py").is_file()
 
 
-def test_the_picture_of_speed_shows_the_tables_of_today():
-    """The picture carries the numbers that it shows."""
-    script = runpy.run_path(str(ROOT / "docs" / "figures" / "speed.py"))
+@pytest.mark.parametrize(("name", "numbers"), [("speed", "ratios"), ("against_stan", "rates")])
+def test_pictures_of_speed_show_the_tables_of_today(name, numbers):
+    """A picture carries the numbers that it shows."""
+    script = runpy.run_path(str(ROOT / "docs" / "figures" / f"{name}.py"))
     with Image.open(script["PICTURE"]) as picture:
         drawn = picture.info["Description"]
-    again = "benchmarks/results has other numbers: run python docs/figures/speed.py"
-    assert drawn == script["shown"](script["ratios"]()), again
+    again = f"benchmarks/results has other numbers: run python docs/figures/{name}.py"
+    assert drawn == script["shown"](script[numbers]()), again
 
 
 def test_the_tables_of_the_documentation_are_those_of_the_benchmarks():

@@ -152,6 +152,39 @@ def test_a_start_that_leads_nowhere_is_forgotten():
 
 
 @pytest.mark.slow
+class Survived:
+    """log P(T > 1) = −exp f for each; with ``underflow``, P itself is computed before its log."""
+
+    probit_signs = sets = effects = None
+
+    def __init__(self, underflow):
+        self.underflow = underflow
+
+    def __call__(self, f):
+        rate = np.exp(f)
+        return self.sites(f).sum(), -rate, rate, -rate
+
+    def value(self, f):
+        return self.sites(f).sum()
+
+    def sites(self, f):
+        with np.errstate(divide="ignore"):
+            return np.log(np.exp(-np.exp(f))) if self.underflow else -np.exp(f)
+
+
+def test_a_probability_that_underflows_far_out_does_not_end_the_search():
+    """PyMC's censored times are like this: ℓ = −∞ at the outer nodes of a wide prior."""
+    prior = DensePrior(np.array([0.0, 1.0, 2.0]), 40.0 * np.eye(3))
+    assert (Survived(True).sites(np.full(3, 8.0)) == -np.inf).all()
+    found, right = (variational(Survived(cut), prior, tolerance=1e-4) for cut in (True, False))
+    assert found.converged
+    assert right.converged
+    np.testing.assert_allclose(found.center, right.center, atol=0.5)
+    ratio = found.posterior.variances / right.posterior.variances
+    assert ratio.min() > 0.5
+    assert ratio.max() < 2.0
+
+
 def test_student_errors_are_sampled_with_it_and_counts_with_ep():
     with_errors = build(lgm.PseudoMarginal, student())
     assert (with_errors.plan.approximation, with_errors.plan.sites) == ("variational", "optimized")

@@ -12,6 +12,7 @@ from pathlib import Path
 import readme
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "figures"))
+import against_stan
 import speed
 
 Row = dict[str, str]
@@ -82,6 +83,23 @@ def overview(tables: dict[str, list[Row]]) -> str:
                 name = DATA.get((*data, n), *data or ["simulated"])
                 lines.append(f"| {kind} | {name} | {n} | {times:.{0 if times > 10 else 1}f} |")
     return "\n".join(lines)
+
+
+def peers() -> str:
+    """Return the rates of the default, nutpie and Stan, a row for each model."""
+    lines = [
+        "| model | n | default | nutpie | Stan | default is |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for (model, n), cell in against_stan.rates().items():
+        cells = [_rate(*cell[name]) if name in cell else "" for name in against_stan.MARKS]
+        times = f"{against_stan.rounded(against_stan.times(cell))} ×"
+        lines.append(f"| {' | '.join([against_stan.MODELS[model], str(n), *cells, times])} |")
+    return "\n".join(lines)
+
+
+def _rate(rate: float, converged: bool) -> str:
+    return f"{rate:.{0 if rate >= 10 else 1}f}{'' if converged else '!'}"
 
 
 def _times(ratio: speed.Ratio) -> str:

@@ -5,8 +5,8 @@
 A page has its tables between ``<!-- results: NAME ... -->`` and ``<!-- end -->``, each NAME a file
 benchmarks/results/NAME.csv: the rows with the titles above them, then, folded, the commands and in
 small print of which code, day and machine they are. ``results: published``, ``results: goals``,
-``results: headline`` and ``results: overview`` are what `published.py`, `goals.py` and
-`headline.py` make of such files.
+``results: headline``, ``results: overview`` and ``results: peers`` are what `published.py`,
+`goals.py` and `headline.py` make of such files.
 ``--check`` changes nothing and says what differs from the files: `make docs` and the tests run it.
 """
 
@@ -77,7 +77,13 @@ def overview(names: list[str]) -> str:
     return f"\n{headline.overview(tables)}\n\n"
 
 
+def peers(names: list[str]) -> str:
+    """Return the table that docs/benchmarks/against_stan.md begins with."""
+    return f"\n{headline.peers()}\n\n"
+
+
 MADE = {
+    "peers": (peers, ["beats_stan"]),
     "overview": (overview, headline.OVERVIEW),
     "headline": (numbers, headline.FILES),
     "published": (beside, list(published.FILES)),
