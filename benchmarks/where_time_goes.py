@@ -41,7 +41,7 @@ PARTS = {
     "approximations/copula.py": "skewed marginals",
     "approximations/importance.py": "importance draws",
     "approximations/emulator.py": "emulator",
-    "kernels/theta/emulated.py": "emulator",
+    "moves/theta/emulated.py": "emulator",
     "approximations": "q",
     "": "the rest, in Python",
 }

@@ -9,14 +9,14 @@ from toys import Counts, Labels, invariance
 
 import pymc_lgm as lgm
 
-from pymc_lgm import kernels
+from pymc_lgm import samplers
 
 LATENT = '''
 """Independent proposals of f, drawn from the prior: the likelihood decides."""
 
 from dataclasses import dataclass
 
-from pymc_lgm.kernels.latent.stepping import Info
+from pymc_lgm.moves.latent.stepping import Info
 from pymc_lgm.state import acceptance_probability
 
 
@@ -73,7 +73,7 @@ def one_file(tmp_path):
 
 @pytest.mark.slow
 def test_a_latent_move(one_file, monkeypatch):
-    moves = kernels.LATENT_MOVES
+    moves = samplers.LATENT_MOVES
     monkeypatch.setitem(moves, "from-the-prior", one_file(LATENT).FromThePrior)
     options = {"latent_move": "from-the-prior", "latent_repeats": 2, "move": "slice"}
     for sampler in (lgm.Sweep, lgm.ASIS):
@@ -84,17 +84,17 @@ def test_a_latent_move(one_file, monkeypatch):
 
 @pytest.mark.slow
 def test_a_parameterization(one_file, monkeypatch):
-    monkeypatch.setitem(kernels.PARAMETERIZATIONS, "either", one_file(HELD).either)
+    monkeypatch.setitem(samplers.PARAMETERIZATIONS, "either", one_file(HELD).either)
     step = build(lgm.Sweep, "probit", parameterization="either", move="slice", latent_move="slice")
     assert invariance(step.elements, Labels(), replicates=300, tune=50).pvalue > 1e-4
 
 
 @pytest.mark.slow
 def test_a_move_on_theta(monkeypatch):
-    class Shrunk(kernels.Metropolis):
+    class Shrunk(samplers.Metropolis):
         """A random walk in another dress: what `move=` takes by name."""
 
-    monkeypatch.setitem(kernels.THETA_MOVES, "shrunk", Shrunk)
+    monkeypatch.setitem(samplers.THETA_MOVES, "shrunk", Shrunk)
     step = build(lgm.ASIS, "probit", move="shrunk", scale=0.3)
     assert [element.move for element in step.theta_elements] == [Shrunk(scale=0.3)] * 2
     assert invariance(step.elements, Labels(), replicates=300, tune=50).pvalue > 1e-4

@@ -47,7 +47,7 @@ def layers() -> list[list[str]]:
 
 
 LAYERS = layers()
-NUMERIC = 6
+NUMERIC = 7
 """Layers that know arrays only."""
 
 OPTIONAL = {"pymc_lgm.on_device": {"cupy", "cupyx"}}

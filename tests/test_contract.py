@@ -28,7 +28,7 @@ from samplers import CASES, VARIANTS, label
 
 import pymc_lgm as lgm
 
-from pymc_lgm import kernels, steps
+from pymc_lgm import moves, samplers, steps
 from pymc_lgm.linalg import tally
 from pymc_lgm.model import read
 from pymc_lgm.model.graphs import Graphs
@@ -414,8 +414,8 @@ def test_frozen_after_tuning(case):
 @pytest.mark.mutant
 @pytest.mark.parametrize("case", [c for c in KINDS if c[0] is not lgm.EllipticalSlice], ids=label)
 def test_a_sweep_that_keeps_adapting_is_noticed(case, monkeypatch, dies):
-    frozen = kernels.run
-    monkeypatch.setattr(kernels, "run", lambda *arguments: frozen(*arguments[:-1], True))
+    frozen = samplers.run
+    monkeypatch.setattr(samplers, "run", lambda *arguments: frozen(*arguments[:-1], True))
     dies(
         f"contract: {label(case)} keeps adapting", tunings_move_after_tuning(case, draws=3), above=0
     )
@@ -726,7 +726,7 @@ def test_initvals_are_where_the_chain_starts():
     start = {"f": np.array([2.0, -1.0, 0.5]), "mu": 3.0, "ls": 0.7, "eta": 1.3}
     # HMC steps of almost no length, and a random walk of almost no scale.
     step = build(lgm.papers.SufficientMetropolis, "logistic", scale=1e-9)
-    step.elements = (kernels.latent.HMC(step_size=1e-9), *step.elements[1:])
+    step.elements = (moves.latent.HMC(step_size=1e-9), *step.elements[1:])
     idata = quick(listed("logistic"), step=step, initvals=start, draws=1, tune=0, chains=1)
     for name, value in start.items():
         assert (abs(idata["posterior"][name] - value) < 1e-5).all()

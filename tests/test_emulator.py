@@ -30,7 +30,7 @@ from toys import (
 
 import pymc_lgm as lgm
 
-from pymc_lgm import kernels
+from pymc_lgm import moves, samplers
 from pymc_lgm.adaptation import History, StepSizeTuning
 from pymc_lgm.approximations.emulator import (
     LENGTHS,
@@ -52,12 +52,12 @@ from pymc_lgm.approximations.site_coordinates import FLAT, OneByOne
 from pymc_lgm.approximations.sites import Margins, Recalled, Sites
 from pymc_lgm.approximations.sites_tuning import SitesTuning
 from pymc_lgm.gaussian import DensePrior
-from pymc_lgm.kernels.theta import emulated as module
-from pymc_lgm.kernels.theta import on_emulator
-from pymc_lgm.kernels.theta import prior_jump as prior_jump_module
-from pymc_lgm.kernels.theta.emulated import EmulatorTuning, surrogate_transition
-from pymc_lgm.kernels.theta.prior_jump import jump_of_target
 from pymc_lgm.linalg import tally
+from pymc_lgm.moves.theta import emulated as module
+from pymc_lgm.moves.theta import on_emulator
+from pymc_lgm.moves.theta import prior_jump as prior_jump_module
+from pymc_lgm.moves.theta.emulated import EmulatorTuning, surrogate_transition
+from pymc_lgm.moves.theta.prior_jump import jump_of_target
 from pymc_lgm.state import LikelihoodAt
 
 
@@ -238,7 +238,7 @@ WITH_JUMPS = partial(surrogate_transition, n_jumps=2)
 def pvalue_of(kernel, toy="counts", replicates=250):
     move = Jumps()
     move.kernel = kernel
-    elements = (kernels.Theta("whitened", move), kernels.latent.EllipticalSlice())
+    elements = (samplers.Theta("whitened", move), moves.latent.EllipticalSlice())
     return invariance(elements, TOYS[toy](), replicates=replicates, steps=3).pvalue
 
 
@@ -457,7 +457,7 @@ def tuned(tune=200):
     return Chain.start(elements, Labels(), np.random.default_rng(1), tune)
 
 
-class Restless(kernels.Emulated):
+class Restless(samplers.Emulated):
     """An emulator that sits where the chain is: too high here, too low everywhere else."""
 
     def run(self, rng, target, tuning, tune):
@@ -481,7 +481,7 @@ def test_an_emulator_that_learns_for_ever_is_noticed(dies):
     dies("tuning: an emulator that learns for ever", pvalue, below=1e-6)
 
 
-class UntilLikelier(kernels.PseudoMarginal):
+class UntilLikelier(samplers.PseudoMarginal):
     """Moves until f is likelier than before, ten times at most."""
 
     def _sample(self, rng, state, tuning, tune):

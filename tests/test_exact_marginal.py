@@ -10,9 +10,9 @@ from toys import TOYS, Chain, invariance
 
 import pymc_lgm as lgm
 
-from pymc_lgm import kernels
-from pymc_lgm.kernels.theta.emulated import is_settled
+from pymc_lgm import samplers
 from pymc_lgm.linalg import tally
+from pymc_lgm.moves.theta.emulated import is_settled
 from pymc_lgm.state import State
 from pymc_lgm.targets.exact_marginal import ExactMarginalTarget
 from pymc_lgm.targets.sufficient import SufficientTarget
@@ -74,16 +74,16 @@ def test_a_state_that_is_moved_to_keeps_its_slope(rng):
 @pytest.mark.parametrize("move", ["emulator", "nuts"])
 def test_it_leaves_the_joint_law_invariant(move):
     """Of f and theta, whatever else depends on f: tuned, three steps of several moves each."""
-    nuts = kernels.NUTS(n_jumps=1)
-    theta = kernels.Emulated(nuts, good=1.5) if move == "emulator" else nuts
-    element = kernels.ExactMarginal(theta, True)
+    nuts = samplers.NUTS(n_jumps=1)
+    theta = samplers.Emulated(nuts, good=1.5) if move == "emulator" else nuts
+    element = samplers.ExactMarginal(theta, True)
     result = invariance([element], TOYS["counts"](), replicates=250, tune=100)
     assert result.pvalue > 1e-3, result
 
 
 def test_a_draw_makes_as_many_moves_as_the_emulator_is_worth(monkeypatch):
     """Of which the statistics are the means; in tuning it makes one."""
-    element = kernels.ExactMarginal(kernels.Emulated(), False)
+    element = samplers.ExactMarginal(samplers.Emulated(), False)
     chain = Chain.start((element,), TOYS["counts"](), np.random.default_rng(1), tune=0)
     learnt = element.start(chain.state, 50)._replace(rounds=3)
     steps = iter([2.0, 4.0, 9.0, 7.0])
@@ -91,15 +91,15 @@ def test_a_draw_makes_as_many_moves_as_the_emulator_is_worth(monkeypatch):
     def run(self, rng, target, tuning, tune):
         return target.state, tuning, {"theta_steps": next(steps)}
 
-    monkeypatch.setattr(kernels.Emulated, "run", run)
+    monkeypatch.setattr(samplers.Emulated, "run", run)
     for tune, mean in ((False, 5.0), (True, 7.0)):
         state, tuning, stats = element.run(chain.rng, chain.state, learnt, tune)
         assert (state, tuning, stats) == (chain.state, learnt, {"theta_steps": mean})
 
 
 def test_it_rests_in_tuning_once_the_emulator_has_nothing_to_learn():
-    walk = kernels.Emulated(explorer=kernels.Metropolis(), n_jumps=0, n_trajectories=3)
-    element = kernels.ExactMarginal(walk, True, rests=True)
+    walk = samplers.Emulated(explorer=samplers.Metropolis(), n_jumps=0, n_trajectories=3)
+    element = samplers.ExactMarginal(walk, True, rests=True)
     chain = Chain.start((element,), TOYS["counts"](), np.random.default_rng(1), tune=400)
     (learnt,) = chain.tunings
     assert is_settled(learnt)
@@ -117,7 +117,7 @@ def test_a_density_without_its_determinant_is_noticed(dies):
     def without_determinant(at):
         return right(at) + 0.5 * np.linalg.slogdet(toy.cov(at.theta))[1]
 
-    element = kernels.ExactMarginal(kernels.Metropolis(scale=0.5), False)
+    element = samplers.ExactMarginal(samplers.Metropolis(scale=0.5), False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SufficientTarget, "log_density_at", staticmethod(without_determinant))
         result = invariance([element], toy, replicates=500, steps=5)

@@ -20,8 +20,8 @@ from toys import TOYS, Counts, MadeTarget, until_noticed
 import pymc_lgm as lgm
 
 from pymc_lgm.gaussian.dense import information, multiply_jvp, multiply_vjp
-from pymc_lgm.kernels.theta.hmc import HMCInfo, hmc
 from pymc_lgm.linalg import CholeskyFactor, factorize, tally
+from pymc_lgm.moves.theta.hmc import HMCInfo, hmc
 from pymc_lgm.papers import smmala as smmala_module
 from pymc_lgm.papers.smmala import smmala
 from pymc_lgm.state import State

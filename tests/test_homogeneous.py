@@ -10,8 +10,8 @@ from test_sets import at, from_pymc, mean_with_noise_and_counts
 
 import pymc_lgm as lgm
 
-from pymc_lgm.kernels import latent
 from pymc_lgm.linalg import tally
+from pymc_lgm.moves import latent
 from pymc_lgm.papers.homogeneous_hmc import best_constant, class_frequency
 from pymc_lgm.state import AtTheta
 

@@ -26,7 +26,7 @@ from toys import TOYS, Chain, Counts, invariance_after, invariance_of
 
 import pymc_lgm as lgm
 
-from pymc_lgm import kernels
+from pymc_lgm import moves, samplers
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.gaussian import InducingPrior
 from pymc_lgm.linalg import ROWS, gram
@@ -158,8 +158,8 @@ def test_the_values_of_its_coordinates():
 @pytest.mark.mutant
 def test_values_held_without_their_volume_are_noticed(monkeypatch, dies):
     monkeypatch.setattr(InducingPrior, "log_density_of_values", InducingPrior.log_density)
-    element = kernels.Theta("sufficient", kernels.Metropolis(scale=0.7))
-    chain = started((element, kernels.latent.EllipticalSlice()), Seen(), 3, 0)
+    element = samplers.Theta("sufficient", samplers.Metropolis(scale=0.7))
+    chain = started((element, moves.latent.EllipticalSlice()), Seen(), 3, 0)
     result = invariance_of(chain, replicates=400, steps=5)
     dies("inducing: values held without their volume", result.pvalue, below=1e-6)
 
@@ -234,7 +234,7 @@ def twin():
 def test_f_moves_where_one_importance_draw_is_held(options, twin):
     """That draw is f itself, and stays where it is as theta moves."""
     first, *_ = build(lgm.PseudoMarginal, twin, n_importance=1, **options).elements
-    assert isinstance(first, kernels.LATENT_MOVES["hmc"])
+    assert isinstance(first, samplers.LATENT_MOVES["hmc"])
     assert len(build(lgm.PseudoMarginal, twin, n_importance=2, **options).elements) == 1
 
 

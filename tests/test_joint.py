@@ -18,14 +18,14 @@ from toys import TOYS, Chain, MadeTarget, invariance, invariance_after, until_no
 
 import pymc_lgm as lgm
 
-from pymc_lgm import kernels
-from pymc_lgm.kernels import latent
-from pymc_lgm.kernels.latent import elliptical_slice as slice_module
-from pymc_lgm.kernels.latent import hmc as hmc_module
-from pymc_lgm.kernels.latent.hmc import hmc
-from pymc_lgm.kernels.latent.stepping import Info
-from pymc_lgm.kernels.theta import metropolis as metropolis_module
-from pymc_lgm.kernels.theta.metropolis import MetropolisInfo
+from pymc_lgm import samplers
+from pymc_lgm.moves import latent
+from pymc_lgm.moves.latent import elliptical_slice as slice_module
+from pymc_lgm.moves.latent import hmc as hmc_module
+from pymc_lgm.moves.latent.hmc import hmc
+from pymc_lgm.moves.latent.stepping import Info
+from pymc_lgm.moves.theta import metropolis as metropolis_module
+from pymc_lgm.moves.theta.metropolis import MetropolisInfo
 from pymc_lgm.testing import JointTest, joint_test
 
 LEVEL = 1e-3 / (len(CASES) * len(TOYS))
@@ -186,7 +186,7 @@ def noticed_by(elements):
 
 def walk(name):
     """A random walk alone: what its target forgets no other kernel makes up for."""
-    return (kernels.Theta(name, kernels.Metropolis(scale=0.7)),)
+    return (samplers.Theta(name, samplers.Metropolis(scale=0.7)),)
 
 
 @pytest.mark.mutant
@@ -195,7 +195,7 @@ def walk(name):
     [(name, mutant) for name, mutants in PARAMETERIZATION_MUTANTS.items() for mutant in mutants],
 )
 def test_a_wrong_parameterization_is_noticed(name, mutant, monkeypatch, dies):
-    monkeypatch.setitem(kernels.PARAMETERIZATIONS, name, mutant)
+    monkeypatch.setitem(samplers.PARAMETERIZATIONS, name, mutant)
     dies(f"{name}: {mutant.__name__}", noticed_by(walk(name)), below=NOTICED)
 
 
@@ -307,7 +307,7 @@ class Sometimes:
     stats = ("theta_acceptance", "theta_scale")
 
     def __init__(self, fair):
-        self.fair, self.theta = fair, kernels.Theta("whitened", kernels.Metropolis(scale=0.7))
+        self.fair, self.theta = fair, samplers.Theta("whitened", samplers.Metropolis(scale=0.7))
 
     def start(self, state, tune):
         return self.theta.start(state, tune)
@@ -326,7 +326,7 @@ def test_a_share_that_looks_at_f_is_noticed(dies):
     dies("sweep: f says how often theta moves", noticed_by([Sometimes(False)]), below=NOTICED)
 
 
-class Restless(kernels.Metropolis):
+class Restless(samplers.Metropolis):
     """A scale that the last draw has chosen, after tuning, too."""
 
     def run(self, rng, target, tuning, tune):
@@ -337,7 +337,7 @@ class Restless(kernels.Metropolis):
 
 @pytest.mark.mutant
 def test_adapting_for_ever_is_noticed(dies):
-    restless = (kernels.Theta("whitened", Restless()),)
+    restless = (samplers.Theta("whitened", Restless()),)
     dies("tuning: a walk that adapts for ever", noticed_by(restless), below=NOTICED)
 
 

@@ -19,11 +19,11 @@ from toys import until_noticed
 
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.gaussian import DensePrior
-from pymc_lgm.kernels import latent
-from pymc_lgm.kernels.latent import auxiliary_gradient as mgrad_module
-from pymc_lgm.kernels.latent.auxiliary_gradient import auxiliary_gradient
-from pymc_lgm.kernels.latent.curvature_hmc import curvature_hmc, curvature_metric
 from pymc_lgm.linalg import tally
+from pymc_lgm.moves import latent
+from pymc_lgm.moves.latent import auxiliary_gradient as mgrad_module
+from pymc_lgm.moves.latent.auxiliary_gradient import auxiliary_gradient
+from pymc_lgm.moves.latent.curvature_hmc import curvature_hmc, curvature_metric
 from pymc_lgm.papers import LatentSMMALA, NealMetropolis
 from pymc_lgm.papers.latent_smmala import latent_smmala as smmala
 from pymc_lgm.papers.neal_metropolis import metropolis
@@ -689,7 +689,7 @@ def test_an_element_says_what_it_needs_and_reports(name):
     assert element.needs_curvature == (name in CURVED)
     state = state_of(Counts())
     tuning = element.start(state, 10)
-    with np.errstate(over="ignore", invalid="ignore"):  # as `kernels.run` does
+    with np.errstate(over="ignore", invalid="ignore"):  # as `samplers.run` does
         state, learnt, reported = element.run(rng_of(13), state, tuning, tune=True)
         assert element.run(rng_of(13), state, learnt, tune=False)[1] == learnt
     assert reported.keys() == set(element.stats)

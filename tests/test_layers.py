@@ -11,7 +11,7 @@ from toys import until_noticed
 import pymc_lgm as lgm
 
 from pymc_lgm import papers, steps
-from pymc_lgm.kernels.latent import elliptical_slice as slice_module
+from pymc_lgm.moves.latent import elliptical_slice as slice_module
 from pymc_lgm.testing import joint_test
 
 LEVEL = 1e-4

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pymc_lgm.kernels.leapfrog import leapfrog, rotation, straight
+from pymc_lgm.moves.leapfrog import leapfrog, rotation, straight
 
 DRIFTS = {"straight": straight, "rotation": rotation}
 STEPS = 5

@@ -9,10 +9,10 @@ from scipy import stats
 
 from pymc_lgm.adaptation import ProposalTuning, StepSizeTuning
 from pymc_lgm.gaussian import DensePrior
-from pymc_lgm.kernels.latent.elliptical_slice import elliptical_slice
-from pymc_lgm.kernels.latent.hmc import hmc
-from pymc_lgm.kernels.theta.metropolis import metropolis
 from pymc_lgm.linalg import factorize, tally
+from pymc_lgm.moves.latent.elliptical_slice import elliptical_slice
+from pymc_lgm.moves.latent.hmc import hmc
+from pymc_lgm.moves.theta.metropolis import metropolis
 from pymc_lgm.state import State, acceptance_probability
 from pymc_lgm.targets.sufficient import SufficientTarget
 from pymc_lgm.targets.whitened import WhitenedTarget

@@ -25,22 +25,22 @@ from toys import (
 
 import pymc_lgm as lgm
 
-from pymc_lgm import kernels
+from pymc_lgm import moves, samplers
 from pymc_lgm.adaptation import History, MetricTuning
 from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites
 from pymc_lgm.approximations.variational import variational
-from pymc_lgm.kernels.leapfrog import leapfrog
-from pymc_lgm.kernels.theta import NUTS, Emulated
-from pymc_lgm.kernels.theta import no_u_turn as no_u_turn_module
-from pymc_lgm.kernels.theta import nuts as module
-from pymc_lgm.kernels.theta import prior_jump as prior_jump_module
-from pymc_lgm.kernels.theta.no_u_turn import no_u_turn
-from pymc_lgm.kernels.theta.nuts import FIRST, SHALLOW, SHORTEST, nuts
-from pymc_lgm.kernels.theta.prior_jump import prior_jump
-from pymc_lgm.kernels.theta.watching import KEPT
 from pymc_lgm.linalg import tally
+from pymc_lgm.moves.leapfrog import leapfrog
+from pymc_lgm.moves.theta import NUTS, Emulated
+from pymc_lgm.moves.theta import no_u_turn as no_u_turn_module
+from pymc_lgm.moves.theta import nuts as module
+from pymc_lgm.moves.theta import prior_jump as prior_jump_module
+from pymc_lgm.moves.theta.no_u_turn import no_u_turn
+from pymc_lgm.moves.theta.nuts import FIRST, SHALLOW, SHORTEST, nuts
+from pymc_lgm.moves.theta.prior_jump import prior_jump
+from pymc_lgm.moves.theta.watching import KEPT
 from pymc_lgm.state import AtTheta, State
 from pymc_lgm.targets.approximate_evidence import (
     ApproximateEvidence,
@@ -85,7 +85,7 @@ class Guesses:
 @pytest.mark.slow
 @pytest.mark.parametrize("toy", TOYS)
 def test_a_wrong_slope_is_exact(toy):
-    elements = (kernels.Theta("whitened", Guesses()), kernels.latent.EllipticalSlice())
+    elements = (samplers.Theta("whitened", Guesses()), moves.latent.EllipticalSlice())
     assert invariance(elements, TOYS[toy](), replicates=300).pvalue > 1e-4
 
 
@@ -523,14 +523,14 @@ def test_it_is_not_judged_too_early():
 
 
 def test_a_walk_helps_no_emulator():
-    _, tuning = judged(0.05, other=kernels.Metropolis())
+    _, tuning = judged(0.05, other=samplers.Metropolis())
     assert tuning.share == 0.0
     assert tuning.emulator is not None
 
 
 def test_an_explorer_takes_its_place_until_the_emulator_needs_help(rng):
     """A walk explores; NUTS begins where the emulator's jumps have been found wanting."""
-    move = Emulated(NUTS(), kernels.Metropolis())
+    move = Emulated(NUTS(), samplers.Metropolis())
     target = gaussian_target(np.zeros(2), np.ones(2), noisy=True)
     start = move.start(target.state, 400)
     _, explored, stats = move.run(rng, target, start, True)
@@ -545,7 +545,7 @@ def test_an_explorer_takes_its_place_until_the_emulator_needs_help(rng):
 def test_with_an_emulator_jumps_take_the_place_of_the_explorer(rng):
     """Of one component, as its prior would have it: a walk would not see a long tail."""
     _, tuning = judged(0.9)
-    move = Emulated(NUTS(), kernels.Metropolis(), explored=1.0)
+    move = Emulated(NUTS(), samplers.Metropolis(), explored=1.0)
     target = gaussian_target(np.zeros(2), np.ones(2))
     tuning, changed = tuning._replace(explorer="a walk that is not taken"), []
     for _ in range(20):
@@ -603,7 +603,7 @@ def test_a_model_without_a_gradient_in_theta_is_refused(monkeypatch):
         build(lgm.PseudoMarginal, "probit", move="nuts")
     step = build(lgm.PseudoMarginal, "probit")
     (element,) = step.elements
-    assert isinstance(element.move.other, kernels.Metropolis)
+    assert isinstance(element.move.other, samplers.Metropolis)
     assert element.surrogate is None
     chain = Chain.start(step.elements, TOYS["labels"](), np.random.default_rng(1))
     assert np.isfinite(chain.draws(1)).all()

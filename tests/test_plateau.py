@@ -23,7 +23,7 @@ from pymc_lgm.approximations.recall import laplace_from_sites, recall
 from pymc_lgm.approximations.site_posteriors import site_approximation
 from pymc_lgm.approximations.sites import Margins, Recalled, Sites
 from pymc_lgm.gaussian import DensePrior
-from pymc_lgm.kernels.latent.curvature_hmc import curvature_metric
+from pymc_lgm.moves.latent.curvature_hmc import curvature_metric
 
 N = 12
 X = np.linspace(0.0, 1.0, N)

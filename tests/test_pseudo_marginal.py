@@ -31,7 +31,7 @@ from toys import (
 
 import pymc_lgm as lgm
 
-from pymc_lgm import kernels
+from pymc_lgm import samplers
 from pymc_lgm.adaptation import History, NoiseTuning
 from pymc_lgm.approximations import importance as importance_module
 from pymc_lgm.approximations.importance import (
@@ -44,12 +44,12 @@ from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites, recall
 from pymc_lgm.approximations.weights import pareto_shape
 from pymc_lgm.gaussian import DensePrior
-from pymc_lgm.kernels import latent, sweep
-from pymc_lgm.kernels import pseudo_marginal as element_module
-from pymc_lgm.kernels.schedule import Phase, Schedule
-from pymc_lgm.kernels.theta import metropolis as metropolis_module
-from pymc_lgm.kernels.theta.emulated import SETTLED, is_settled
 from pymc_lgm.linalg import factorize, tally
+from pymc_lgm.moves import latent, sweep
+from pymc_lgm.moves.theta import metropolis as metropolis_module
+from pymc_lgm.moves.theta.emulated import SETTLED, is_settled
+from pymc_lgm.samplers import pseudo_marginal as element_module
+from pymc_lgm.samplers.schedule import Phase, Schedule
 from pymc_lgm.state import LikelihoodAt, State
 from pymc_lgm.targets import pseudo_marginal as module
 
@@ -356,7 +356,7 @@ def error_of_kept(*elements, draws=60):
     return max(errors), anew
 
 
-WALK = kernels.Theta("whitened", kernels.Metropolis(scale=0.7))
+WALK = samplers.Theta("whitened", samplers.Metropolis(scale=0.7))
 
 
 def test_draws_that_are_kept_are_those_of_theta():
@@ -504,7 +504,7 @@ def test_sites_that_follow_the_chain_are_noticed(dies):
     dies("pseudo-marginal: recalled sites that follow the chain", pvalue, below=1e-6)
 
 
-class Tempting(kernels.PseudoMarginal):
+class Tempting(samplers.PseudoMarginal):
     """Interweaving alone where f is high: its share is no longer a coin's."""
 
     def run(self, rng, state, tuning, tune):
@@ -522,11 +522,11 @@ def test_interweaving_where_f_says_so_is_noticed(dies):
     dies("pseudo-marginal: interweaving's share depends on f", pvalue, below=1e-6)
 
 
-class QuietByF(kernels.PseudoMarginal):
+class QuietByF(samplers.PseudoMarginal):
     """Independent estimates, and no move of f, where f is high: not what tuning has seen."""
 
     def run(self, rng, state, tuning, tune):
-        right = kernels.PseudoMarginal(**vars(self) | {"independent": state.f[0] > 1.2})
+        right = samplers.PseudoMarginal(**vars(self) | {"independent": state.f[0] > 1.2})
         return right.run(rng, state, tuning, tune)
 
 
@@ -589,7 +589,7 @@ def test_f_moves_where_there_is_no_theta(sampler, options):
 
 def test_f_stays_where_no_importance_draw_has_a_weight():
     """As of data that rule out all but a corner: a state that they rule out would be none."""
-    chain = Chain.start((kernels.LATENT_MOVES["slice"](),), Labels(), np.random.default_rng(5))
+    chain = Chain.start((samplers.LATENT_MOVES["slice"](),), Labels(), np.random.default_rng(5))
     state, search = chain.state, WarmSearch(laplace_from_sites, 1e-3)
     proposal = module.proposal_at(state.at, search, 0.0)
 
@@ -677,9 +677,9 @@ def informed():
 @pytest.mark.slow
 def test_theta_moves_without_estimates_now_and_then_and_always_where_those_fail(monkeypatch):
     (element,) = elements_of((lgm.PseudoMarginal, INDEPENDENT | {"n_importance": 1}), "counts")
-    whitened, calls = kernels.PARAMETERIZATIONS["whitened"], []
+    whitened, calls = samplers.PARAMETERIZATIONS["whitened"], []
     monkeypatch.setitem(
-        kernels.PARAMETERIZATIONS, "whitened", lambda *at: calls.append(1) or whitened(*at)
+        samplers.PARAMETERIZATIONS, "whitened", lambda *at: calls.append(1) or whitened(*at)
     )
     for too_large, share in ((1.0, 0.2), (1e-4, 1.0)):
         search = searching(element, partial(poor, too_large=too_large))

@@ -7,7 +7,7 @@ import pytest
 from samplers import CASES, elements_of, label
 from toys import Chain, Pair
 
-from pymc_lgm import kernels
+from pymc_lgm import samplers
 from pymc_lgm.steps import LatentHMC
 from pymc_lgm.testing import quadrature
 
@@ -63,7 +63,7 @@ SWEEPS = [
 
 @pytest.mark.slow
 def test_a_move_of_f_beside_a_walk_agrees_with_quadrature(exact):
-    walk = kernels.Theta("whitened", kernels.Metropolis())
+    walk = samplers.Theta("whitened", samplers.Metropolis())
     assert worst((*elements_of((LatentHMC, {}), "counts"), walk), exact) < 5
 
 

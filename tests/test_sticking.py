@@ -23,13 +23,13 @@ from pymc_lgm.approximations.site_coordinates import OneByOne
 from pymc_lgm.approximations.sites import Margins, Recalled, Sites
 from pymc_lgm.approximations.sites_tuning import SitesTuning
 from pymc_lgm.gaussian import DensePrior
-from pymc_lgm.kernels.latent import AdaptiveHMC
-from pymc_lgm.kernels.theta import Emulated, Metropolis
-from pymc_lgm.kernels.theta.climb import WORTH, climb
-from pymc_lgm.kernels.theta.emulated import EmulatorTuning
-from pymc_lgm.kernels.theta.survey import survey
 from pymc_lgm.linalg import tally
 from pymc_lgm.model import refutations
+from pymc_lgm.moves.latent import AdaptiveHMC
+from pymc_lgm.moves.theta import Emulated, Metropolis
+from pymc_lgm.moves.theta.climb import WORTH, climb
+from pymc_lgm.moves.theta.emulated import EmulatorTuning
+from pymc_lgm.moves.theta.survey import survey
 from pymc_lgm.state import AtTheta, LikelihoodAt, State
 from pymc_lgm.targets.target import FirstStage, Slope
 

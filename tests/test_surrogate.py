@@ -23,16 +23,16 @@ from toys import TOYS, MadeTarget, invariance, until_noticed
 
 import pymc_lgm as lgm
 
-from pymc_lgm import adaptation, kernels
+from pymc_lgm import adaptation, samplers
 from pymc_lgm.approximations import site_posteriors
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.site_posteriors import NOISES, site_approximation, taylor_approximation
 from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.gaussian.dense import DensePosterior
-from pymc_lgm.kernels.theta import slice as slice_module
-from pymc_lgm.kernels.theta.metropolis import metropolis
-from pymc_lgm.kernels.theta.slice import slice_componentwise
 from pymc_lgm.linalg import factorize, tally
+from pymc_lgm.moves.theta import slice as slice_module
+from pymc_lgm.moves.theta.metropolis import metropolis
+from pymc_lgm.moves.theta.slice import slice_componentwise
 from pymc_lgm.state import LikelihoodAt, State
 from pymc_lgm.targets.posterior_whitened import PosteriorWhitenedTarget
 from pymc_lgm.targets.surrogate import SurrogateTarget
@@ -835,17 +835,19 @@ def test_a_wrong_parameterization_is_noticed_by_the_joint_test(mutant, monkeypat
 # Sweeps
 
 
-@pytest.mark.parametrize("name", kernels.PARAMETERIZATIONS)
+@pytest.mark.parametrize("name", samplers.PARAMETERIZATIONS)
 def test_what_has_a_gradient_says_so(name, rng):
-    target = kernels.PARAMETERIZATIONS[name](rng, state_of("counts"))
-    assert target.is_differentiable == (name in kernels.DIFFERENTIABLE)
+    target = samplers.PARAMETERIZATIONS[name](rng, state_of("counts"))
+    assert target.is_differentiable == (name in samplers.DIFFERENTIABLE)
     for derivative in (target.gradient, target.geometry):
         with nullcontext() if target.is_differentiable else pytest.raises(NotImplementedError):
             derivative(target.state)
 
 
 @pytest.mark.parametrize("move", ["hmc", "smmala"])
-@pytest.mark.parametrize("name", sorted(kernels.PARAMETERIZATIONS.keys() - kernels.DIFFERENTIABLE))
+@pytest.mark.parametrize(
+    "name", sorted(samplers.PARAMETERIZATIONS.keys() - samplers.DIFFERENTIABLE)
+)
 def test_a_move_that_needs_a_gradient_is_refused(name, move):
     says = (
         f"move='{move}' needs a gradient in theta, which parameterization='{name}' does not have. "

@@ -9,7 +9,7 @@ from toys import TOYS, Chain, Counts, invariance
 
 import pymc_lgm as lgm
 
-from pymc_lgm import kernels
+from pymc_lgm import samplers
 
 every_toy = pytest.mark.parametrize("name", TOYS)
 
@@ -97,7 +97,7 @@ def test_draws_have_the_law_that_the_densities_say(name):
 
 def test_a_chain_is_what_the_step_method_runs():
     """Same elements, same numbers: `Chain` is `LatentGaussianStep.step` without the glue."""
-    toy, elements = Counts(), (kernels.HMC(), kernels.Theta("whitened", kernels.Metropolis()))
+    toy, elements = Counts(), (samplers.HMC(), samplers.Theta("whitened", samplers.Metropolis()))
     one, two = (Chain.start(elements, toy, np.random.default_rng(3), tune=20) for _ in range(2))
     np.testing.assert_array_equal(one.draws(5), two.draws(5))
     assert invariance(elements, toy, replicates=50).pvalue > 1e-5

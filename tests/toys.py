@@ -21,7 +21,7 @@ from scipy.linalg import block_diag
 from scipy.sparse import csc_array
 from scipy.special import erfcx, gammaln, log_ndtr
 
-from pymc_lgm import kernels
+from pymc_lgm import samplers
 from pymc_lgm.callbacks import LogDensity
 from pymc_lgm.gaussian import (
     BandedPrior,
@@ -486,7 +486,7 @@ TOYS: dict[str, type[Toy]] = {"counts": Counts, "labels": Labels, "errors": Erro
 class Chain:
     """A sweep on a toy, as the step method runs it, with what tuning has taught it."""
 
-    elements: tuple[kernels.Element, ...]
+    elements: tuple[samplers.Element, ...]
     toy: Toy
     rng: np.random.Generator
     state: State
@@ -506,7 +506,7 @@ class Chain:
 
     def step(self, tune: bool = False) -> dict[str, float]:
         """Run the sweep once."""
-        self.state, self.tunings, stats = kernels.run(
+        self.state, self.tunings, stats = samplers.run(
             self.rng, self.state, self.elements, self.tunings, tune
         )
         return stats

@@ -17,7 +17,7 @@ import pymc_lgm as lgm
 
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.importance import Scheme
-from pymc_lgm.kernels import PARAMETERIZATIONS
+from pymc_lgm.samplers import PARAMETERIZATIONS
 from pymc_lgm.state import State
 from pymc_lgm.targets.pseudo_marginal import PseudoMarginalTarget
 

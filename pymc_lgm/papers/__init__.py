@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from pymc_lgm import kernels
-from pymc_lgm.kernels.latent import CurvatureHMC
+from pymc_lgm import samplers
+from pymc_lgm.moves.latent import CurvatureHMC
 from pymc_lgm.papers import scores as scores
 from pymc_lgm.papers import solvers as solvers
 from pymc_lgm.papers.approximate_marginal import ApproximateMarginal as ApproximateMarginal
@@ -71,7 +71,7 @@ SAMPLERS: tuple[type[LatentGaussianStep], ...] = (
 )
 """The registry of those that are exact: they are tested as `pymc_lgm.steps.SAMPLERS` are."""
 
-kernels.LATENT_MOVES.update(
+samplers.LATENT_MOVES.update(
     {
         "metropolis": NealMove,
         "random-walk": partial(NealMove, proposal="random-walk"),
@@ -80,4 +80,4 @@ kernels.LATENT_MOVES.update(
         "hmc-position": PositionMove,
     }
 )
-kernels.THETA_MOVES["smmala"] = SMMALA
+samplers.THETA_MOVES["smmala"] = SMMALA

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from pymc_lgm import kernels
+from pymc_lgm import samplers
 from pymc_lgm.steps.marginal import Marginal
 from pymc_lgm.steps.options import Importance, StepOptions
 from pymc_lgm.steps.plan import Options
@@ -75,5 +75,5 @@ class ApproximateMarginal(Marginal):
         )
         super().__init__(vars, options, **kwargs)
 
-    def _element(self, **common: Any) -> kernels.ApproximateMarginal:
-        return kernels.ApproximateMarginal(**common)
+    def _element(self, **common: Any) -> samplers.ApproximateMarginal:
+        return samplers.ApproximateMarginal(**common)

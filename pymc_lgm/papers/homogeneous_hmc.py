@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from pymc_lgm import kernels
+from pymc_lgm import samplers
 from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.gaussian.sites import SiteBlocks, is_finite, nonnegative
-from pymc_lgm.kernels.latent import CurvatureHMC
 from pymc_lgm.linalg import Array
+from pymc_lgm.moves.latent import CurvatureHMC
 from pymc_lgm.steps.latent_hmc import LatentHMC
 
 __all__ = ["HomogeneousHMC", "best_constant", "class_frequency"]
@@ -166,7 +166,7 @@ class HomogeneousHMC(LatentHMC):
     def __init__(self, vars: Any = None, **options: Any):
         super().__init__(vars, metric="curvature", **options)
 
-    def _sweep(self) -> Sequence[kernels.Element]:
+    def _sweep(self) -> Sequence[samplers.Element]:
         assert isinstance(self.move, CurvatureHMC)
         self.move = replace(self.move, search=class_frequency)
         return super()._sweep()

@@ -15,8 +15,8 @@ import numpy as np
 
 from pymc_lgm.gaussian import Posterior
 from pymc_lgm.gaussian.sites import is_finite, nonnegative
-from pymc_lgm.kernels.latent.stepping import Info, Stepping
 from pymc_lgm.linalg import Array, tally
+from pymc_lgm.moves.latent.stepping import Info, Stepping
 from pymc_lgm.state import State, acceptance_probability
 from pymc_lgm.steps.latent import LatentStep
 from pymc_lgm.steps.options import StepOptions, between, positive

@@ -15,7 +15,7 @@ from typing import Any, Literal, Unpack, get_args
 
 import numpy as np
 
-from pymc_lgm.kernels.latent.stepping import Info, Stepping
+from pymc_lgm.moves.latent.stepping import Info, Stepping
 from pymc_lgm.state import State, acceptance_probability
 from pymc_lgm.steps.latent import LatentStep
 from pymc_lgm.steps.options import StepOptions, between, one_of, positive

@@ -19,8 +19,8 @@ import numpy as np
 
 from pymc_lgm.gaussian import Posterior
 from pymc_lgm.gaussian.sites import ClassBlocks, Precision, SiteBlocks, gathered, is_finite, rooted
-from pymc_lgm.kernels.latent.stepping import Force, Info, Integrator, Trajectories, accept
 from pymc_lgm.linalg import Array
+from pymc_lgm.moves.latent.stepping import Force, Info, Integrator, Trajectories, accept
 from pymc_lgm.state import AtTheta, State
 from pymc_lgm.steps.latent import LatentStep
 from pymc_lgm.steps.options import StepOptions, between, positive

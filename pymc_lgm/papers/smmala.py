@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_lgm.adaptation import StepSizeTuning
-from pymc_lgm.kernels.sweep import Stats
 from pymc_lgm.linalg import Array, tally
+from pymc_lgm.moves.element import Stats
 from pymc_lgm.state import State, acceptance_probability
 from pymc_lgm.targets.target import Target
 

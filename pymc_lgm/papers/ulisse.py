@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky
 from scipy.optimize import minimize
 
-from pymc_lgm import kernels
+from pymc_lgm import samplers
 from pymc_lgm.linalg import Array, factorize, tally
 from pymc_lgm.papers.solvers.ulisse import ulisse
 from pymc_lgm.state import AtTheta, State
@@ -423,7 +423,7 @@ class ULISSE(ObservedNormalStep):
     def __repr__(self) -> str:
         return super().__repr__().replace("])", "], approximate)")
 
-    def _sweep(self) -> Sequence[kernels.Element]:
+    def _sweep(self) -> Sequence[samplers.Element]:
         if not self.lgm.has_theta_gradient:
             raise ValueError(
                 "Langevin dynamics need the gradient of the covariance, the mean and the prior in "

@@ -1,6 +1,6 @@
 """The PyMC step methods: named sweeps and the glue that runs them inside `pymc.sample`.
 
-A sweep is a list of kernels (`pymc_lgm.kernels`); a step method names one. Importing this package
+A sweep is a list of kernels (`pymc_lgm.samplers`); a step method names one. Importing this package
 registers all step methods. Only the default claims variables automatically, and only variables that
 a likelihood of `pymc_lgm.likelihoods` depends on.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from pymc_lgm import kernels
+from pymc_lgm import moves
 from pymc_lgm.steps.latent import LatentStep
 from pymc_lgm.steps.options import StepOptions, between, positive
 
@@ -17,7 +17,7 @@ class AuxiliaryGradient(LatentStep):
     The proposal treats the prior exactly and the likelihood by its gradient. A move costs O(n²). If
     another step has moved theta, three O(n³) factorizations are added: that of K and two more.
     While the step size is tuned, each move adds two. See
-    `pymc_lgm.kernels.latent.auxiliary_gradient`.
+    `pymc_lgm.moves.latent.auxiliary_gradient`.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class AuxiliaryGradient(LatentStep):
     ):
         between("step_size", step_size)
         between("target_accept", target_accept, 1.0)
-        self.move = kernels.latent.AuxiliaryGradient(
+        self.move = moves.latent.AuxiliaryGradient(
             repeats=positive("repeats", repeats), step_size=step_size, target_accept=target_accept
         )
         super().__init__(vars, **kwargs)

@@ -22,7 +22,7 @@ from pymc.vartypes import continuous_types
 from rich.progress import TextColumn
 from rich.table import Column
 
-from pymc_lgm import kernels
+from pymc_lgm import samplers
 from pymc_lgm.likelihoods.registry import is_marked
 from pymc_lgm.linalg import tally
 from pymc_lgm.model import (
@@ -122,7 +122,7 @@ class LatentGaussianStep(BlockedStep):
         # Compilation folds constants that BLAS computes, so it runs with few threads too.
         with few_threads(self.lgm.n):
             self.elements = tuple(self._sweep())
-        types = kernels.statistics(self.elements) | dict.fromkeys(self.lgm.form.whose, bool)
+        types = samplers.statistics(self.elements) | dict.fromkeys(self.lgm.form.whose, bool)
         self.stats_dtypes = [types]
         self.stats_dtypes_shapes = {name: (dtype, []) for name, dtype in types.items()}  # type: ignore[var-annotated]  # PyMC's base class declares it
         self.rng = get_random_generator(rng)
@@ -180,7 +180,7 @@ class LatentGaussianStep(BlockedStep):
             other.stop_tuning()
             other.step(point)
 
-    def _sweep(self) -> Sequence[kernels.Element]:
+    def _sweep(self) -> Sequence[samplers.Element]:
         """Return the kernels in order; ``self.lgm`` is already set."""
         raise NotImplementedError(f"{type(self).__name__} must define _sweep().")
 
@@ -272,7 +272,7 @@ class LatentGaussianStep(BlockedStep):
         if not self.tunings:
             self._begin(arrived)
             self.tunings = [element.start(arrived, self.tune_length) for element in self.elements]
-        state, self.tunings, stats = kernels.run(
+        state, self.tunings, stats = samplers.run(
             self.rng, arrived, self.elements, self.tunings, self.tune
         )
         if not (self.tune and state is arrived is self._state):  # tuning stopped early

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from pymc_lgm import kernels
+from pymc_lgm import moves
 from pymc_lgm.steps.latent import LatentStep
 from pymc_lgm.steps.options import StepOptions, positive
 
@@ -15,7 +15,7 @@ class EllipticalSlice(LatentStep):
     """Move f given theta by elliptical slice sampling; leaves p(f | y, theta) invariant.
 
     It needs no tuning and no gradient. A move costs O(n²). If another step has moved theta, one
-    O(n³) factorization is added. See `pymc_lgm.kernels.latent.elliptical_slice`.
+    O(n³) factorization is added. See `pymc_lgm.moves.latent.elliptical_slice`.
 
     Parameters
     ----------
@@ -50,5 +50,5 @@ class EllipticalSlice(LatentStep):
     needs = "nothing"
 
     def __init__(self, vars: Any = None, *, repeats: int = 1, **kwargs: Unpack[StepOptions]):
-        self.move = kernels.latent.EllipticalSlice(repeats=positive("repeats", repeats))
+        self.move = moves.latent.EllipticalSlice(repeats=positive("repeats", repeats))
         super().__init__(vars, **kwargs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from pymc_lgm import kernels
+from pymc_lgm import samplers
 from pymc_lgm.steps.marginal import theta_move
 from pymc_lgm.steps.observed_normal import ObservedNormalStep
 from pymc_lgm.steps.options import StepOptions
@@ -83,7 +83,7 @@ class ExactMarginal(ObservedNormalStep):
         self.options = Options("ExactMarginal", move=move, target_accept=target_accept, scale=scale)
         super().__init__(vars, **kwargs)
 
-    def _sweep(self) -> Sequence[kernels.Element]:
+    def _sweep(self) -> Sequence[samplers.Element]:
         self.plan = plan(Facts.of(self.lgm), self.options)
         move = theta_move(self.plan, self.options)
-        return [kernels.ExactMarginal(move, self.plan.has_slope, self.plan.is_alone)]
+        return [samplers.ExactMarginal(move, self.plan.has_slope, self.plan.is_alone)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from pymc_lgm import kernels
-from pymc_lgm.kernels.latent import LatentMove
+from pymc_lgm import samplers
 from pymc_lgm.model.diagnose import refuse_large_sets, refuse_no_curvature
+from pymc_lgm.moves.latent import LatentMove
 from pymc_lgm.steps.base import LatentGaussianStep
 from pymc_lgm.steps.options import no_gradient, public_name, refuse_no_metric
 
@@ -22,7 +22,7 @@ class LatentStep(LatentGaussianStep):
     cubic_ops: ClassVar[int | str] = 0
     move: LatentMove
 
-    def _sweep(self) -> Sequence[kernels.Element]:
+    def _sweep(self) -> Sequence[samplers.Element]:
         if self.move.needs_gradient and not self.lgm.has_gradient:
             raise ValueError(no_gradient(self.lgm, "lgm.EllipticalSlice()"))
         if self.move.needs_curvature:

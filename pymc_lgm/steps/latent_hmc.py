@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Unpack, get_args
 
-from pymc_lgm import kernels
-from pymc_lgm.kernels.latent.stepping import Integrator
+from pymc_lgm import moves
 from pymc_lgm.model.refusals import no_metric
+from pymc_lgm.moves.latent.stepping import Integrator
 from pymc_lgm.steps.latent import LatentStep
 from pymc_lgm.steps.options import StepOptions, between, one_of, positive
 
@@ -20,7 +20,7 @@ class LatentHMC(LatentStep):
 
     A leapfrog step costs O(n²). If another step has moved theta, one O(n³) factorization is added;
     ``metric="curvature"`` adds those of a Laplace approximation, mostly 2 or 3. See
-    `pymc_lgm.kernels.latent.hmc` and `pymc_lgm.kernels.latent.curvature_hmc`.
+    `pymc_lgm.moves.latent.hmc` and `pymc_lgm.moves.latent.curvature_hmc`.
 
     Parameters
     ----------
@@ -106,9 +106,9 @@ class LatentHMC(LatentStep):
             "target_accept": target_accept,
         }
         if metric == "curvature":
-            self.move = kernels.latent.CurvatureHMC(**options)
+            self.move = moves.latent.CurvatureHMC(**options)
         else:
-            self.move = kernels.latent.HMC(metric=metric, **options)  # type: ignore[arg-type]
+            self.move = moves.latent.HMC(metric=metric, **options)  # type: ignore[arg-type]
         super().__init__(vars, **kwargs)
         if metric == "identity" and self.lgm.rank < self.lgm.n:
             raise ValueError(no_metric(metric, self.lgm.n, self.lgm.rank))

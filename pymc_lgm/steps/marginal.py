@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Unpack
 
 from pymc.exceptions import SamplingError
 
-from pymc_lgm import kernels
+from pymc_lgm import samplers
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites
 from pymc_lgm.approximations.variational import variational
-from pymc_lgm.kernels.theta.survey import SURVEYED
 from pymc_lgm.model.diagnose import no_approximation, refuse_large_sets, refuse_no_curvature
+from pymc_lgm.moves.theta.survey import SURVEYED
 from pymc_lgm.state import State
 from pymc_lgm.steps.base import LatentGaussianStep
 from pymc_lgm.steps.options import StepOptions, no_gradient, public_name
@@ -73,13 +73,13 @@ class Marginal(LatentGaussianStep):
         "copula": "importance=lgm.Importance(copula=...)",
     }
     plan: Plan
-    element: kernels.Marginal
+    element: samplers.Marginal
 
     def __init__(self, vars: Sequence[Any] | None, options: Options, **kwargs: Unpack[StepOptions]):
         self.options = options
         super().__init__(vars, **kwargs)
 
-    def _sweep(self) -> Sequence[kernels.Element]:
+    def _sweep(self) -> Sequence[samplers.Element]:
         if not self.lgm.has_gradient:
             raise ValueError(no_gradient(self.lgm, "lgm.ASIS()"))
         refuse_large_sets(self.lgm, public_name(type(self)))
@@ -99,7 +99,7 @@ class Marginal(LatentGaussianStep):
         )
         return [self.element]
 
-    def _element(self, **common: Any) -> kernels.Marginal:
+    def _element(self, **common: Any) -> samplers.Marginal:
         raise NotImplementedError(f"{type(self).__name__} must say which element it is.")
 
     @property
@@ -127,18 +127,18 @@ def _surrogate(plan: Plan) -> ApproximateEvidence | None:
     )
 
 
-def theta_move(plan: Plan, options: Options) -> kernels.Move:
+def theta_move(plan: Plan, options: Options) -> samplers.Move:
     """The move on theta of a plan."""
     move, target_accept = plan.theta_move, options.target_accept
-    walk = kernels.Metropolis(target_accept, options.scale, move == "delayed-metropolis")
-    nuts = kernels.NUTS(target_accept or 0.7)
+    walk = samplers.Metropolis(target_accept, options.scale, move == "delayed-metropolis")
+    nuts = samplers.NUTS(target_accept or 0.7)
     if move != "emulator":
-        others: dict[str, kernels.Move] = {"nuts": nuts, "slice": kernels.Slice()}
+        others: dict[str, samplers.Move] = {"nuts": nuts, "slice": samplers.Slice()}
         return others.get(move, walk)
     if plan.other_move != "nuts" and plan.p > SURVEYED:
         _log.info(NO_SLOPE, plan.p)
     few = plan.p <= FEW_THETAS
-    return kernels.Emulated(
+    return samplers.Emulated(
         other=nuts if plan.other_move == "nuts" else walk,
         explorer=walk if plan.explorer != plan.other_move else None,
         # With sets a gradient costs twice an evaluation, so NUTS would take most of tuning.

@@ -12,8 +12,8 @@ from typing import Any, TypedDict
 
 import pymc as pm
 
-from pymc_lgm.kernels.latent import LatentMove
 from pymc_lgm.model.functions import ModelFunctions
+from pymc_lgm.moves.latent import LatentMove
 
 __all__ = [
     "Importance",

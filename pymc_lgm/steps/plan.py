@@ -16,9 +16,9 @@ import numpy as np
 
 from pymc_lgm.adaptation import FEWEST, MANY, QUIET
 from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
-from pymc_lgm.kernels import LATENT_MOVES
-from pymc_lgm.kernels.interweaving import SHARE, SHARE_OF_QUIET
 from pymc_lgm.model import LatentGaussianModel, refusals
+from pymc_lgm.samplers import LATENT_MOVES
+from pymc_lgm.samplers.interweaving import SHARE, SHARE_OF_QUIET
 from pymc_lgm.steps.options import Importance, between, known_move, one_of, positive
 
 __all__ = ["APPROXIMATIONS", "MOVES", "Facts", "MoveShare", "Options", "Plan", "plan"]

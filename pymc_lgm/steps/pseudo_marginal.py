@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Unpack
 
-from pymc_lgm import kernels
+from pymc_lgm import moves, samplers
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.recall import LineSearch, Recall, WarmSearch, laplace_near_sites
 from pymc_lgm.steps.marginal import GRADIENTS, SEARCHES, Marginal
@@ -150,15 +150,15 @@ class PseudoMarginal(Marginal):
         )
         super().__init__(vars, options, **kwargs)
 
-    def _sweep(self) -> Sequence[kernels.Element]:
+    def _sweep(self) -> Sequence[samplers.Element]:
         elements, latent = list(super()._sweep()), self.plan.latent_move
         if latent not in (None, "posterior"):
-            moves_f = kernels.LATENT_MOVES[latent]()
+            moves_f = samplers.LATENT_MOVES[latent]()
             refuse_no_metric(self.lgm, moves_f, "latent_move='hmc-curvature'")
             elements.insert(0, moves_f)
         return elements
 
-    def _element(self, **common: Any) -> kernels.PseudoMarginal:
+    def _element(self, **common: Any) -> samplers.PseudoMarginal:
         plan, name = self.plan, str(self.plan.approximation)
         search: LineSearch = Recall(SEARCHES[name] if name in GRADIENTS else ep)
         if plan.sites == "optimized":
@@ -166,12 +166,12 @@ class PseudoMarginal(Marginal):
             # chain.
             near = SEARCHES[name] if name in GRADIENTS else laplace_near_sites
             search = WarmSearch(near, tolerance=0.05)
-        walk = kernels.Theta("whitened", kernels.Metropolis())
-        posterior = kernels.latent.CurvatureHMC(max_steps=10)
-        return kernels.PseudoMarginal(
+        walk = samplers.Theta("whitened", samplers.Metropolis())
+        posterior = moves.latent.CurvatureHMC(max_steps=10)
+        return samplers.PseudoMarginal(
             search=search,
             latent=posterior if plan.latent_move == "posterior" else None,
-            interweave=kernels.Interweaving(walk) if plan.interweaves else None,
+            interweave=samplers.Interweaving(walk) if plan.interweaves else None,
             correlation=plan.correlation,
             independent={"cached": True, "redrawn": False}.get(str(plan.estimates)),
             copula=plan.fits_margins,

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Unpack, override
 
 import pymc as pm
 
-from pymc_lgm import kernels
+from pymc_lgm import moves, samplers
 from pymc_lgm.model import LatentGaussianModel, refusals
 from pymc_lgm.model.diagnose import refuse_large_sets, refuse_no_curvature
 from pymc_lgm.steps.base import LatentGaussianStep
@@ -133,9 +133,9 @@ class Sweep(LatentGaussianStep):
         held = self.held or parameterization or "whitened"
         self.parameterizations = (held,) if isinstance(held, str) else tuple(held)
         for name in self.parameterizations:
-            one_of("parameterization", name, tuple(kernels.PARAMETERIZATIONS))
-        known_move("move", move, kernels.THETA_MOVES, None)
-        known_move("latent_move", latent_move, kernels.LATENT_MOVES, None)
+            one_of("parameterization", name, tuple(samplers.PARAMETERIZATIONS))
+        known_move("move", move, samplers.THETA_MOVES, None)
+        known_move("latent_move", latent_move, samplers.LATENT_MOVES, None)
         self.latent_move, self.move = latent_move, move
         self.latent_repeats = positive("latent_repeats", latent_repeats)
         self.theta_repeats = positive("theta_repeats", theta_repeats)
@@ -159,7 +159,7 @@ class Sweep(LatentGaussianStep):
             return super()._read(vars, model, **kwargs)
         return lgm
 
-    def _sweep(self) -> Sequence[kernels.Element]:
+    def _sweep(self) -> Sequence[samplers.Element]:
         model = self.lgm
         if self.move is None:
             # With several processes theta has long thin ridges, where a random walk hardly moves.
@@ -167,16 +167,16 @@ class Sweep(LatentGaussianStep):
             self.move = "slice" if slices else "metropolis"
         if model.p > 0 and not model.form.stays and "sufficient" in self.parameterizations:
             raise ValueError(refusals.range_held(model.latent))
-        kind = kernels.THETA_MOVES[self.move]
+        kind = samplers.THETA_MOVES[self.move]
         options = {"target_accept": self.target_accept, kind.tunes: self.scale}
         given = {option: value for option, value in options.items() if value is not None}
         self.theta_elements = [
-            kernels.Theta(name, kind(**given)) for name in self.parameterizations
+            samplers.Theta(name, kind(**given)) for name in self.parameterizations
         ]
         latent = self.latent_move or ("hmc" if model.has_gradient else "slice")
-        make = kernels.LATENT_MOVES[latent]
+        make = samplers.LATENT_MOVES[latent]
         if self.latent_move is None and latent == "hmc" and model.sets is None:
-            make = kernels.latent.AdaptiveHMC if model.has_third_derivative else make
+            make = moves.latent.AdaptiveHMC if model.has_third_derivative else make
         moves_f = make(repeats=self.latent_repeats)
         if moves_f.needs_gradient and not model.has_gradient:
             raise ValueError(no_gradient(model, "latent_move='slice'"))
@@ -184,7 +184,7 @@ class Sweep(LatentGaussianStep):
             refuse_large_sets(model, f"latent_move={latent!r}")
             refuse_no_curvature(model, "latent_move='hmc' or latent_move='slice'")
         refuse_no_metric(model, moves_f, "latent_move='hmc-curvature'")
-        if not kernels.DIFFERENTIABLE.issuperset(self.parameterizations):
+        if not samplers.DIFFERENTIABLE.issuperset(self.parameterizations):
             refuse_large_sets(model, " or ".join(map(repr, self.parameterizations)))
             if not model.has_gradient:
                 raise ValueError(no_gradient(model, "parameterization='whitened'"))
@@ -193,11 +193,11 @@ class Sweep(LatentGaussianStep):
                 f"move={self.move!r} differentiates mean, covariance, prior and likelihood in "
                 "theta, and one of them cannot be. Write move='slice'."
             )
-        elements: list[kernels.Element] = [moves_f]
+        elements: list[samplers.Element] = [moves_f]
         if model.p > 0:
             elements += self.theta_elements * self.theta_repeats
         if self.amplitude:
-            amplitude_moves = kernels.amplitude_moves(model, self.amplitude)
+            amplitude_moves = samplers.amplitude_moves(model, self.amplitude)
             if not amplitude_moves:
                 raise ValueError(_no_amplitude(model))
             elements += amplitude_moves

@@ -1,0 +1,324 @@
+"""Surrogate transition: many moves on an emulator of the target, accepted or rejected as one.
+
+Liu (2001), *Monte Carlo Strategies in Scientific Computing*, §9.4.3: reversible moves on an
+approximation of the target make a proposal whose ratio is that of the approximation.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from pymc_lgm.adaptation import History, StepSizeTuning
+from pymc_lgm.approximations.emulator import ROOM, Emulator, Visits, emulate
+from pymc_lgm.linalg import Array
+from pymc_lgm.moves.element import Stats
+from pymc_lgm.moves.theta.metropolis import Metropolis
+from pymc_lgm.moves.theta.nuts import NUTS
+from pymc_lgm.moves.theta.on_emulator import propose, rehearse
+from pymc_lgm.moves.theta.prior_jump import jump_of_target
+from pymc_lgm.moves.theta.survey import MOST, SURVEYED, survey
+from pymc_lgm.moves.theta.watching import WatchedTarget, spread
+from pymc_lgm.state import State, acceptance_probability
+from pymc_lgm.targets.target import Target
+
+__all__ = [
+    "Emulated",
+    "EmulatorTuning",
+    "SurrogateTransitionInfo",
+    "is_settled",
+    "rounds_of",
+    "surrogate_transition",
+]
+
+
+LONGEST = 0.75
+"""Leapfrog step: with it four of them go 1.8 to 3, more than a quarter of a turn about the mode.
+
+Three trajectories, or any odd number, therefore tend to end on the other side of the mode, and the
+errors of successive draws cancel. Longer steps would make nearly half a turn: every second draw
+would come back, and the distance from the mode would not change.
+"""
+
+WALKS = 4
+"""Moves of a random walk per exact draw, if it makes all moves."""
+
+ENOUGH, SETTLED = 320, 0.8
+"""Draws, and acceptance of jumps, after which tuning stops."""
+
+
+class SurrogateTransitionInfo(NamedTuple):
+    """Statistics of one proposal."""
+
+    theta_acceptance: float
+    """Acceptance probability of the proposal."""
+
+    emulated_acceptance: float
+    """Mean acceptance probability of the trajectories that made it."""
+
+
+def surrogate_transition(
+    rng: np.random.Generator,
+    target: Target,
+    *,
+    emulator: Emulator,
+    step_size: float,
+    n_steps: int = 4,
+    n_trajectories: int = 3,
+    n_jumps: int = 0,
+) -> tuple[State, SurrogateTransitionInfo]:
+    """Leave the target π invariant by a proposal that a chain on an emulator π* of it makes.
+
+    π*(theta) = p*(y | theta) p(theta). From theta run HMC trajectories that leave π* invariant, and
+    before or after them, as a coin says, jumps of single components that do. Each satisfies
+    detailed balance, all of one kind are alike, and either kind is as often the first. So theta'
+    comes from theta as often as theta from theta', except for the ratio π*(theta')/π*(theta), and
+    it is accepted with probability
+
+        min(1, π(theta') π*(theta) / (π(theta) π*(theta'))).
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    target : Target
+        The target of theta; the move starts at ``target.state``.
+    emulator : Emulator
+        Any emulator that does not depend on the chain; it is frozen after tuning.
+    step_size : float
+        Leapfrog step in the emulator's coordinates; each trajectory takes a random share of it, at
+        least 0.6.
+    n_steps, n_trajectories : int
+    n_jumps : int
+        Number of `prior_jump` moves: weakly identified components have the long tails of the prior.
+
+    Returns
+    -------
+    State, SurrogateTransitionInfo
+        One evaluation of the target, and O(M p + m²) for each step on the emulator.
+    """
+    state, prior = target.state, target.state.model.prior_density
+    options = (step_size, n_steps, n_trajectories, n_jumps)
+    theta, of_emulator, emulated, moved = propose(
+        rng, state.theta, emulator, prior.address, *options
+    )
+    prior.check()
+    if not moved:
+        return state, SurrogateTransitionInfo(0.0, emulated)
+    log_density, proposed = target.evaluate(theta)
+    log_ratio = log_density - target.log_density - of_emulator
+    info = SurrogateTransitionInfo(acceptance_probability(log_ratio), emulated)
+    if proposed is not None and rng.uniform() < info.theta_acceptance:
+        return proposed, info
+    return state, info
+
+
+class EmulatorTuning(NamedTuple):
+    """Tuning of `Emulated`: the other move, the emulator, and the step size on it.
+
+    The emulator learns from every proposed theta, accepted or not, and is refitted each time the
+    number of draws has grown by a fifth. Its coordinates are standardized by the later two thirds
+    of the chain. ``share`` is the share of moves that the other move makes, and ``rounds`` the
+    number of moves per exact draw.
+    """
+
+    other: Any
+    step_size: StepSizeTuning
+    emulator: Emulator | None
+    visits: tuple[tuple[Array, float, float], ...]
+    history: History
+    judged_from: int
+    share: float = 0.0
+    rounds: int = 1
+    acceptance: float = 0.0
+    proposals: int = 0
+    explorer: Any = None
+
+    def note(self, acceptance: float) -> EmulatorTuning:
+        """Update the emulator's mean acceptance, over about the last 50 proposals."""
+        proposals = self.proposals + 1
+        rate = 1.0 / min(proposals, 50)
+        return self._replace(
+            acceptance=self.acceptance + rate * (acceptance - self.acceptance), proposals=proposals
+        )
+
+    def learn(self, visited: list[tuple[Array, float, float]], theta: Array) -> EmulatorTuning:
+        """Learn from the proposals and the state of one draw."""
+        visits = (*self.visits, *visited)[-ROOM * (theta.size + 2) :]
+        history = self.history.add(theta)
+        tuning = self._replace(visits=visits, history=history)
+        # A quadratic has about p²/2 coefficients, each with a prior, so 2 p visits are enough to
+        # start.
+        if not history.is_due or len(visits) < 10 + 2 * theta.size:
+            return tuning
+        past = history.later
+        center = past.mean(axis=0)
+        cov = (past - center).T @ (past - center) / len(past)
+        cov[np.diag_indices_from(cov)] += 1e-8 + 1e-6 * np.trace(cov)
+        known = Visits(*(np.array(column) for column in zip(*visits, strict=True)))
+        before = () if self.emulator is None else (self.emulator.grid,)
+        emulator = emulate(known, center, np.linalg.cholesky(cov), *before)
+        return tuning._replace(emulator=emulator, history=history.learnt(Fraction(6, 5)))
+
+
+def rounds_of(learnt: Any) -> int:
+    """Number of moves per exact draw, from the tuning of the move on theta.
+
+    Jumps on a poor emulator are cheap and rarely accepted, so a draw makes several. With any other
+    move a draw makes one.
+    """
+    return learnt.rounds if isinstance(learnt, EmulatorTuning) else 1
+
+
+def is_settled(learnt: Any) -> bool:
+    """Whether a move on theta has converged: most of its jumps are accepted."""
+    known = isinstance(learnt, EmulatorTuning) and len(learnt.history.rows) >= ENOUGH
+    return known and learnt.proposals >= 50 and learnt.acceptance >= SETTLED
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """Surrogate transitions, and another move on theta: NUTS, or a walk if there is no slope.
+
+    The other move, or a cheaper ``explorer``, explores until there is an emulator; NUTS does so for
+    at most ``trajectories`` draws per component of theta. Afterwards it continues in the share
+    ``explored`` of tuning, because the emulator's proposals to leave a region where the emulator is
+    too low are rejected. An explorer would leave such a region only by small steps, so a jump of
+    one component in the target replaces it then.
+
+    From ``judgment`` on, each draw of tuning determines how often the other move is made. It is not
+    needed if at least ``good`` of the emulator's proposals are accepted. With a lower acceptance
+    its share of the moves is a quarter of the missing acceptance, and an exact draw has one more
+    move for each 0.2, or part of 0.2, of missing acceptance. Below ``fair`` it makes all moves,
+    since visits cannot show the shape of the evidence. If the target has no slope, the emulator of
+    more than six components begins with a `survey`, and a walk is used only below ``fair``, because
+    on estimates it is no better than a fair emulator.
+
+    A share ``aside`` of all moves, in tuning and after it, is a jump of one component of theta in
+    the target. Without it a chain would stick where the emulator is too low.
+    """
+
+    other: NUTS | Metropolis = field(default_factory=Metropolis)
+    explorer: Metropolis | None = None
+    explored: float = 0.2
+    trajectories: int = 10
+    judgment: float = 0.5
+    fair: float = 0.1
+    good: float = 0.7
+    n_trajectories: int = 6
+    n_jumps: int = 3
+    aside: float = 0.0
+    stats = ("theta_acceptance", "theta_scale", "theta_steps")
+    needs_gradient = False
+
+    def start(self, state: State, tune: int) -> EmulatorTuning:
+        """Explore for the first eighth of tuning; for a quarter, or 50 draws, if that is short.
+
+        Trajectories visit more, and cost more: fewer of them are enough.
+        """
+        rehearse(state)
+        first, least = tune // 8, 50
+        if self.explorer is None and isinstance(self.other, NUTS):
+            first = min(first, self.trajectories * state.theta.size)
+            least = 5 * self.trajectories
+        return EmulatorTuning(
+            explorer=None if self.explorer is None else self.explorer.start(state, tune),
+            other=self.other.start(state, tune),
+            step_size=StepSizeTuning.start(0.8 * state.theta.size**-0.25, 0.8, LONGEST),
+            emulator=None,
+            visits=(),
+            history=History((), max(first, min(tune // 4, least))),
+            judged_from=math.ceil(self.judgment * tune),
+        )
+
+    def run(
+        self, rng: np.random.Generator, target: Target, tuning: EmulatorTuning, tune: bool
+    ) -> tuple[State, EmulatorTuning, Stats]:
+        """Move once. With a noisy target only the step sizes are tuned."""
+        learning = tune and not target.is_noisy
+        visited: list[tuple[Array, float, float]] = []
+        watched = WatchedTarget.of(target, visited) if learning else target
+        if learning and not tuning.history.rows:
+            tuning = self._surveyed(rng, target, tuning)
+        match self._choose(rng, tuning, learning):
+            case "emulator":
+                state, tuning, stats = self._emulated(rng, watched, tuning, tune)
+            case "jump":
+                state = jump_of_target(rng, watched)
+                scale = tuning.step_size.value(tune)
+                accepted = float(state is not target.state)
+                stats = {"theta_acceptance": accepted, "theta_scale": scale}
+            case "explorer":
+                assert self.explorer is not None
+                state, explorer, stats = self.explorer.run(rng, watched, tuning.explorer, tune)
+                tuning = tuning._replace(explorer=explorer)
+            case "other":
+                state, other, stats = self.other.run(rng, watched, tuning.other, tune)
+                tuning = tuning._replace(other=other)
+        if learning and tuning.share < 1.0:
+            tuning = self._judged(tuning.learn(spread(visited), state.theta))
+        return state, tuning, {"theta_steps": 0.0} | stats
+
+    def _surveyed(
+        self, rng: np.random.Generator, target: Target, tuning: EmulatorTuning
+    ) -> EmulatorTuning:
+        """Begin with an emulator, where a walk would take long to show one its coordinates."""
+        p = target.state.theta.size
+        if target.has_slope or not target.has_stages or not SURVEYED < p <= MOST:
+            return tuning
+        found = survey(rng, target)
+        if found is None:
+            return tuning
+        other = tuning.other._replace(factor=2.38 / math.sqrt(p) * found.root)
+        return tuning._replace(other=other, emulator=found.emulator, visits=found.visits)
+
+    def _choose(
+        self, rng: np.random.Generator, tuning: EmulatorTuning, learning: bool
+    ) -> Literal["emulator", "jump", "explorer", "other"]:
+        """Choose who makes this move. After tuning the choice does not depend on the chain."""
+        share = max(self.explored, tuning.share) if learning else tuning.share
+        if tuning.emulator is not None:
+            if self.aside and rng.uniform() < self.aside:
+                return "jump"
+            if rng.uniform() >= share:
+                return "emulator"
+        if self.explorer is None or tuning.share > 0.0:
+            return "other"
+        return "explorer" if tuning.emulator is None else "jump"
+
+    def _emulated(
+        self, rng: np.random.Generator, target: Target, tuning: EmulatorTuning, tune: bool
+    ) -> tuple[State, EmulatorTuning, Stats]:
+        assert tuning.emulator is not None
+        step_size = tuning.step_size.value(tune)
+        state, info = surrogate_transition(
+            rng,
+            target,
+            emulator=tuning.emulator,
+            step_size=step_size,
+            n_trajectories=self.n_trajectories,
+            n_jumps=self.n_jumps,
+        )
+        stats = {"theta_acceptance": info.theta_acceptance, "theta_scale": step_size}
+        if tune:
+            learnt = tuning.step_size.update(info.emulated_acceptance)
+            tuning = tuning._replace(step_size=learnt).note(info.theta_acceptance)
+        return state, tuning, stats
+
+    def _judged(self, tuning: EmulatorTuning) -> EmulatorTuning:
+        """Say in how many of the draws the other move shall move theta."""
+        judged = len(tuning.history.rows) >= tuning.judged_from and tuning.proposals
+        lacking, walks = self.good - tuning.acceptance, not isinstance(self.other, NUTS)
+        if not judged or lacking <= 0.0:
+            return tuning._replace(share=0.0, rounds=1)
+        fair = tuning.acceptance >= self.fair or tuning.history.rows[-1].size <= SURVEYED
+        if walks and fair:
+            return tuning._replace(share=0.0, rounds=1)
+        if tuning.acceptance >= self.fair:
+            return tuning._replace(share=0.25 * lacking, rounds=1 + math.ceil(lacking / 0.2))
+        gone = tuning._replace(emulator=None, visits=(), history=History((), 0))
+        return gone._replace(share=1.0, rounds=WALKS if walks else 1)

@@ -1,0 +1,135 @@
+"""The element that moves theta with f integrated out by importance sampling, exactly."""
+
+from __future__ import annotations
+
+import math
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_lgm.approximations.importance import Scheme
+from pymc_lgm.approximations.recall import LineSearch
+from pymc_lgm.moves.element import Stats
+from pymc_lgm.moves.theta.emulated import rounds_of
+from pymc_lgm.samplers.interweaving import Interweaving
+from pymc_lgm.samplers.marginal import Marginal, MarginalTuning
+from pymc_lgm.samplers.sweep import averaged
+from pymc_lgm.state import State
+from pymc_lgm.targets.pseudo_marginal import (
+    PseudoMarginalTarget,
+    draw_latent,
+    estimated,
+    proposal_at,
+)
+
+__all__ = ["PseudoMarginal"]
+
+REFRESHED = 0.2
+"""Share of moves that redraw the importance sample around f although it is cached.
+
+Redrawing costs as much as a proposal's sample. Without it an estimate that is far too high would
+stay until another is accepted. One move in five is a choice between the two.
+"""
+
+
+@dataclass(frozen=True)
+class PseudoMarginal(Marginal):
+    """One move on theta with f integrated out by importance sampling, then one of f.
+
+    After exploration every draw leaves p(theta, f | y) invariant. Two ways of estimating the
+    evidence are exact. If the noise is large, an estimate at theta' is correlated with that at
+    theta, and f moves alone after each move of theta. If it is small (quiet), estimates are
+    independent, the importance sample is cached until another is accepted, and f is drawn with
+    theta.
+
+    Attributes
+    ----------
+    search : LineSearch or None
+        Computes q from the linear model of the sites once there is one; ``None`` to use `explore`.
+    correlation : float
+        Correlation of the coordinates of two successive estimates, if they are not independent.
+    independent : bool or None
+        Whether estimates are independent; ``None`` to decide by the noise that tuning measures.
+    interweave : Interweaving or None
+        A walk of theta without estimates, in a share of the draws.
+    """
+
+    search: LineSearch | None = None
+    correlation: float = 0.0
+    independent: bool | None = False
+    interweave: Interweaving | None = None
+
+    def start(self, state: State, tune: int) -> MarginalTuning:
+        """Begin as the parts do."""
+        weave = self.interweave and self.interweave.start(state, tune)
+        return super().start(state, tune)._replace(interweaving=weave)
+
+    @property
+    def _asks_for_noise(self) -> bool:
+        return self.n_importance is None or self.independent is None
+
+    def _depart(self, rng: np.random.Generator, state: State, tuning: MarginalTuning) -> State:
+        """Draw f once more before the exact phase, from the importance distribution of that phase.
+
+        Exploration draws f from q without a copula or a transport map. Such an f may have a far
+        higher weight than any draw of the exact phase, which would reject almost all proposals.
+        """
+        proposal = proposal_at(state.at, self._search(tuning), self.defensive, self.together)
+        if proposal is None:
+            return state
+        scheme = Scheme(tuning.noise.n_importance, self.antithetic)
+        return draw_latent(rng, state, proposal, scheme)
+
+    def _sample(
+        self, rng: np.random.Generator, state: State, tuning: MarginalTuning, tune: bool
+    ) -> tuple[State, MarginalTuning, Stats]:
+        """Move theta and f as often as the move on theta asks for."""
+        reports = []
+        for _ in range(rounds_of(tuning.move)):
+            state, tuning, stats = self._exactly(rng, state, tuning, tune)
+            reports.append({name: stats[name] for name in self.move.stats})
+        return state, tuning, stats | averaged(reports)
+
+    def _exactly(
+        self, rng: np.random.Generator, state: State, tuning: MarginalTuning, tune: bool
+    ) -> tuple[State, MarginalTuning, Stats]:
+        """Refresh f and move theta once; then move f."""
+        search = self._search(tuning)
+        N = tuning.noise.n_importance
+        quiet = tuning.noise.is_quiet if self.independent is None else self.independent
+        target = PseudoMarginalTarget.fix(
+            rng,
+            state,
+            search=search,
+            scheme=Scheme(N, self.antithetic),
+            defensive=self.defensive,
+            correlation=0.0 if quiet else self.correlation,
+            together=self.together,
+            # Without theta only redrawing the importance sample would move f.
+            keep=quiet and state.theta.size > 0 and rng.uniform() >= REFRESHED,
+            evidence=self._evidence(tuning),
+        )
+        weave = self.interweave
+        turn = None if weave is None else weave.turn(rng, tuning.interweaving, tune, quiet)
+        if turn == "instead":
+            state, stats = target.state, dict.fromkeys(self.move.stats, math.nan)
+        else:
+            state, tuning, stats = self._move_theta(rng, target, tuning, tune)
+        stats |= estimated(state, state.at.approximation(search)) | {"n_importance": N}
+        # After a walk f moves alone even if estimates are quiet. If one importance draw has almost
+        # all weight, the estimate is far too high, and f would stay that draw.
+        moves = not quiet or turn is not None
+        state, tuning, moved = self._move_latent(rng, state, tuning, tune, search, moves)
+        stats |= moved
+        if weave is not None:
+            learnt = tuning.interweaving
+            state, learnt, stats = weave.run(rng, state, learnt, turn, tune, stats)
+            tuning = tuning._replace(interweaving=learnt)
+        return state, tuning, stats
+
+    def _search(self, tuning: MarginalTuning) -> LineSearch:
+        """Search of the exact chain: it uses the linear model of the sites once there is one."""
+        line = tuning.sites.line
+        search = self.search if self.search is not None and line else self.explore
+        return search.along(line)
