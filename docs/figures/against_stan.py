@@ -105,7 +105,7 @@ def draw(found):
 def main():
     plt.style.use(Path(__file__).with_name("style.mplstyle"))
     found = rates()
-    draw(found).savefig(PICTURE, metadata={"Description": shown(found)})
+    draw(found).savefig(PICTURE, dpi=150, metadata={"Description": shown(found)})
     print(shown(found))
 
 
