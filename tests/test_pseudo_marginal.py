@@ -45,10 +45,11 @@ from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites, recal
 from pymc_lgm.approximations.weights import pareto_shape
 from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.linalg import factorize, tally
-from pymc_lgm.moves import latent, sweep
+from pymc_lgm.moves import latent
 from pymc_lgm.moves.theta import metropolis as metropolis_module
 from pymc_lgm.moves.theta.emulated import SETTLED, is_settled
 from pymc_lgm.samplers import pseudo_marginal as element_module
+from pymc_lgm.samplers import sweep
 from pymc_lgm.samplers.schedule import Phase, Schedule
 from pymc_lgm.state import LikelihoodAt, State
 from pymc_lgm.targets import pseudo_marginal as module
