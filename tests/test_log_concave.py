@@ -10,16 +10,26 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
+from pymc.distributions.censored import CensoredRV
+
 import pymc_lgm as lgm
 
 from pymc_lgm.model.compiling import STABLE
-from pymc_lgm.model.log_concave import KINDS, are_log_concave
+from pymc_lgm.model.log_concave import (
+    KINDS,
+    KINDS_OF_CENSORED,
+    are_bent_slowly,
+    are_log_concave,
+)
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
 f, free = pt.vector("f", shape=(6,)), pt.scalar("free")
 ROWS, CUTS = f.reshape((2, 3)), np.array([-0.5, 0.3, 1.0])
 POSITIVE, COUNTS = np.array([0.1, 0.7, 1.3, 2.0, 5.0, 30.0]), np.array([0, 1, 2, 3, 7, 40])
+
+CENSORED = np.array([0.7, 0.7, 1.3, 2.0, 5.0, 5.0])
+"""Observations at the bounds, and between them."""
 
 CONCAVE: dict[str, tuple[Any, Any]] = {
     "normal": (pm.Normal.dist(2.0 * f - 1.0, free), POSITIVE),
@@ -47,6 +57,29 @@ CONCAVE: dict[str, tuple[Any, Any]] = {
     "softmax": (pm.Categorical.dist(logit_p=pt.concatenate([ROWS, [[0.0], [0.0]]], 1)), [3, 1]),
     "ordered": (pm.OrderedLogistic.dist(eta=f, cutpoints=CUTS), COUNTS % 4),
     "multinomial": (pm.Multinomial.dist(5, p=pt.special.softmax(ROWS, axis=-1)), [[5, 0, 0]] * 2),
+    "censored normal": (pm.Censored.dist(pm.Normal.dist(f, free), 0.7, 5.0), CENSORED),
+    "censored lognormal": (pm.Censored.dist(pm.LogNormal.dist(f, free), 0.7, 5.0), CENSORED),
+    "censored laplace": (pm.Censored.dist(pm.Laplace.dist(f, free), None, 5.0), CENSORED),
+    "censored logistic": (pm.Censored.dist(pm.Logistic.dist(f, free), 0.7, 5.0), CENSORED),
+    "censored gumbel": (pm.Censored.dist(pm.Gumbel.dist(f, free), 0.7, 5.0), CENSORED),
+    "censored half normal": (
+        pm.Censored.dist(pm.HalfNormal.dist(pt.exp(f)), 0.7, 5.0),
+        CENSORED,
+    ),
+    "censored gamma": (
+        pm.Censored.dist(pm.Gamma.dist(alpha=free, beta=pt.exp(-f)), 0.7, 5.0),
+        CENSORED,
+    ),
+    "censored inverse gamma": (
+        pm.Censored.dist(pm.InverseGamma.dist(free, beta=pt.exp(f)), 0.7, 5.0),
+        CENSORED,
+    ),
+    "censored weibull": (
+        pm.Censored.dist(pm.Weibull.dist(free, pt.exp(-f / free)), None, [2, 2, 2, 2, 5, np.inf]),
+        CENSORED,
+    ),
+    "censored exponential": (pm.Censored.dist(pm.Exponential.dist(pt.exp(f)), 0.7, 5.0), CENSORED),
+    "censored poisson": (pm.Censored.dist(pm.Poisson.dist(pt.exp(f)), 1, 7), np.clip(COUNTS, 1, 7)),
     "ours, probit": (lgm.Probit.dist(f=f), COUNTS % 2),
     "ours, logit": (lgm.Logistic.dist(f=f), COUNTS % 2),
     "ours, counts": (lgm.LogGaussianCox.dist(f=f, exposure=2.0), COUNTS),
@@ -62,6 +95,10 @@ BENT: dict[str, Any] = {
     "a square": pm.Normal.dist(f**2, free),
     "a rate that is affine": pm.Poisson.dist(f),
     "a probability beside zero": pm.Bernoulli.dist(0.1 + 0.8 * pm.math.sigmoid(f)),
+    "censored, by a scale of two signs": pm.Censored.dist(pm.Normal.dist(0, pt.exp(f)), 0.7, 5.0),
+    "censored, with a bound that f moves": pm.Censored.dist(pm.Normal.dist(f, free), f, None),
+    "censored errors": pm.Censored.dist(pm.StudentT.dist(nu=4, mu=f, sigma=free), 0.7, 5.0),
+    "censored classes": pm.Censored.dist(pm.Bernoulli.dist(logit_p=f), 0, 1),
     "more zeros": pm.ZeroInflatedPoisson.dist(0.5, pt.exp(f)),
     "a sum of rates": pm.Poisson.dist(pt.exp(f) + 1.0),
     "a scale that f moves": lgm.OrdinalProbit.dist(f=f, cutpoints=CUTS, noise=pt.exp(f)),
@@ -96,6 +133,13 @@ def test_what_is_not_declared_is_not(name: str) -> None:
 def test_each_distribution_of_the_table_is_tested() -> None:
     tested = {type(rv.owner.op) for rv, _ in CONCAVE.values()}
     assert set(KINDS) <= tested
+    censored = [rv for rv, _ in CONCAVE.values() if isinstance(rv.owner.op, CensoredRV)]
+    assert set(KINDS_OF_CENSORED) <= {type(rv.owner.inputs[0].owner.op) for rv in censored}
+
+
+def test_what_is_sharp_is_sharp_where_it_is_censored() -> None:
+    assert are_bent_slowly([pm.Censored.dist(pm.Exponential.dist(pt.exp(f)), 0.7, None)], [f])
+    assert not are_bent_slowly([pm.Censored.dist(pm.Laplace.dist(f, 0.1), 0.7, None)], [f])
 
 
 def test_a_potential_of_f_is_not_declared() -> None:

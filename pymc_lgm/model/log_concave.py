@@ -14,6 +14,7 @@ from typing import Any
 import pymc as pm
 import pytensor.scalar as ps
 
+from pymc.distributions.censored import CensoredRV
 from pymc.distributions.distribution import PartialObservedRV
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.traversal import ancestors, toposort
@@ -73,6 +74,27 @@ Boyd and Vandenberghe (2004, section 3.5) prove it, except for cumulative probab
 Pratt (1981, JASA 76, 103) does.
 """
 
+CENSORED: dict[Any, Parameters] = {
+    pm.Normal: LOCATION,
+    pm.LogNormal: LOCATION,
+    pm.Laplace: LOCATION,
+    pm.Logistic: LOCATION,
+    pm.Gumbel: LOCATION,
+    pm.HalfNormal: SCALE,
+    pm.Gamma: SCALE,
+    pm.InverseGamma: SCALE,
+    pm.Weibull: SCALE,
+    pm.Exponential: ((LOG_AFFINE,),),
+    pm.Poisson: ((LOG_AFFINE,),),
+}
+"""The same for observations in a `pymc.Censored`, whose probabilities have to be log-concave, too.
+
+If y or log y is f plus noise with a log-concave density, that density is log-concave in y and f
+together, and so is its integral over y in f (Prékopa 1973). Gamma and Weibull variables are such
+with log y, and P(Poisson(exp(f)) <= k) is P(log Gamma(k + 1) > f). With both signs of y a scale is
+not of this kind.
+"""
+
 SHARP = (pm.Laplace, pm.Logistic, pm.Gumbel, pm.Weibull)
 """Distributions whose log density may bend within a small part of a unit of f, and one whose slope
 jumps. A quadrature with a few nodes per unit errs by 0.6 nats for a `pymc.Logistic` with scale 0.1,
@@ -95,6 +117,7 @@ def _by_type(table: dict[Any, Parameters]) -> dict[type, Parameters]:
 
 SHARP_TYPES = tuple(_by_type(dict.fromkeys(SHARP, ())))
 KINDS, KINDS_OF_SOFTMAX = _by_type(LOG_CONCAVE), _by_type(OF_SOFTMAX)
+KINDS_OF_CENSORED = _by_type(CENSORED)
 
 
 WRAPPERS = PartialObservedRV | MinibatchRandomVariable
@@ -130,7 +153,7 @@ def are_bent_slowly(terms: Sequence[Variable], frontier: Collection[Variable]) -
         As in `are_log_concave`.
     """
     reading = _reading(terms, frontier)
-    if any(isinstance(_unwrapped(term).owner.op, SHARP_TYPES) for term in reading):
+    if any(isinstance(_uncensored(term).owner.op, SHARP_TYPES) for term in reading):
         return False
     nodes = [node for node in toposort(reading, blockers=frontier) if isinstance(node.op, Elemwise)]
     powers = [node.inputs[0] for node in nodes if isinstance(node.op.scalar_op, ps.Pow)]
@@ -165,6 +188,12 @@ def _unwrapped(term: Variable) -> Variable:
     return term
 
 
+def _uncensored(term: Variable) -> Variable:
+    """The distribution of a term, before it is censored."""
+    term = _unwrapped(term)
+    return term.owner.inputs[0] if isinstance(term.owner.op, CensoredRV) else term
+
+
 def _is_declared(
     term: Variable, frontier: Collection[Variable], says: str, table: Mapping[type, Parameters]
 ) -> bool:
@@ -175,10 +204,16 @@ def _is_declared(
         _rng, _size, f, *others = term.owner.inputs
         kinds = _kinds([f, *others], frontier)
         return getattr(op, says) and kinds[f] == AFFINE and all(kinds[v] == FREE for v in others)
+    bounds: list[Variable] = []
+    if isinstance(op, CensoredRV) and table is KINDS:
+        term, *bounds = term.owner.inputs
+        op, table = None if term.owner is None else term.owner.op, KINDS_OF_CENSORED
     if type(op) not in table:
         return False
     parameters = op.dist_params(term.owner)
-    kinds = _kinds(parameters, frontier)
+    kinds = _kinds([*parameters, *bounds], frontier)
+    if any(kinds[v] != FREE for v in bounds):
+        return False
     return tuple(kinds[v] for v in parameters) in table[type(op)]
 
 
