@@ -1,22 +1,4 @@
-"""Modules with a line that has been broken on purpose, and luck that accepts everything."""
-
-from functools import cache
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
-
-
-@cache
-def mutated(
-    module: ModuleType, right: str, wrong: str, everywhere: bool = False
-) -> SimpleNamespace:
-    """The names of a module in which one expression, there once, has been replaced."""
-    text = Path(str(module.__file__)).read_text()
-    assert right in text if everywhere else text.count(right) == 1, right
-    namespace = {"__name__": module.__name__}
-    # Numba looks up what it has kept by a function's own code, whatever that calls.
-    text = text.replace(right, wrong).replace("cache=True", "cache=False")
-    exec(compile(text, str(module.__file__), "exec"), namespace)
-    return SimpleNamespace(**namespace)
+"""Objects that are wrong on purpose, and luck that accepts everything."""
 
 
 class Instead:

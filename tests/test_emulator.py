@@ -10,7 +10,6 @@ import numba
 import numpy as np
 import pytest
 
-from mutants import mutated
 from samplers import elements_of
 from scipy.linalg import solve_triangular
 from scipy.spatial.distance import cdist, pdist
@@ -55,7 +54,6 @@ from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.linalg import tally
 from pymc_lgm.moves.theta import emulated as module
 from pymc_lgm.moves.theta import on_emulator
-from pymc_lgm.moves.theta import prior_jump as prior_jump_module
 from pymc_lgm.moves.theta.emulated import EmulatorTuning, surrogate_transition
 from pymc_lgm.moves.theta.prior_jump import jump_of_target
 from pymc_lgm.state import LikelihoodAt
@@ -310,18 +308,52 @@ def test_a_wrong_ratio_is_noticed(mutant, dies):
     dies(f"surrogate transition: {mutant.__name__}", pvalue, below=1e-6)
 
 
+def without_ratio(rng, target, *, emulator, step_size):
+    """The mutant forgets the emulator's ratio."""
+
+    def forgets(log_density, ratio):
+        return log_density + ratio  # which the move subtracts
+
+    return with_ratio(rng, target, emulator, step_size, forgets)
+
+
 @pytest.mark.mutant
 def test_without_the_emulators_ratio_it_is_noticed(dies):
-    kernel = mutated(module, " - of_emulator", "").surrogate_transition
-    pvalue = until_noticed(lambda replicates: pvalue_of(kernel, replicates=replicates), 150, 600)
+    noticed = partial(pvalue_of, without_ratio)
+    pvalue = until_noticed(lambda replicates: noticed(replicates=replicates), 150, 1000)
     dies("surrogate transition: without the emulator's ratio", pvalue, below=1e-6)
+
+
+LOOK, TRAJECTORY, JUMP = on_emulator.look, on_emulator.trajectory, on_emulator.jump
+
+
+def interpreted(patch, **others):
+    """Propose by the Python functions of the loops, with others for some of them."""
+    loops = {"trajectory": TRAJECTORY.py_func, "jump": JUMP.py_func}
+    for name, function in (loops | others).items():
+        patch.setattr(on_emulator, name, function)
+    patch.setattr(module, "propose", on_emulator.propose.py_func)
+
+
+def test_the_loops_need_no_compilation(monkeypatch):
+    interpreted(monkeypatch)
+    assert pvalue_of(surrogate_transition, replicates=150) > 1e-4
 
 
 @pytest.mark.mutant
 def test_without_the_end_of_a_trajectory_it_is_noticed(dies, monkeypatch):
-    right = "log_ratio += there.log_evidence + there.log_prior"
-    wrong = mutated(on_emulator, right, right.replace("there", "here"))
-    monkeypatch.setattr(module, "propose", wrong.propose)
+    def trajectory(rng, here, step, n_steps, emulator, prior):
+        """Accept by the change of the kinetic energy alone."""
+
+        def level(z, emulator, prior):
+            return here._replace(z=z, kick=LOOK(z, emulator, prior).kick)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(on_emulator, "look", level)
+            end, acceptance = TRAJECTORY.py_func(rng, here, step, n_steps, emulator, prior)
+        return LOOK(end.z, emulator, prior), acceptance
+
+    interpreted(monkeypatch, trajectory=trajectory)
     noticed = partial(pvalue_of, surrogate_transition)
     pvalue = until_noticed(lambda replicates: noticed(replicates=replicates), 150, 600)
     dies("surrogate transition: without end of the trajectory", pvalue, below=1e-6)
@@ -361,18 +393,36 @@ def test_a_jump_of_the_target_leaves_it_invariant():
 
 @pytest.mark.mutant
 def test_a_jump_that_forgets_where_it_was_is_noticed(dies):
-    here = "target.state.theta, target.log_density, target.state"
-    wrong = mutated(prior_jump_module, here, here.replace("target.log_density", "0.0"))
-    pvalue = until_noticed(partial(pairs_pvalue, jumping(wrong.jump_of_target)), 1000, 3000)
+    def forgets(rng, target):
+        return jump_of_target(rng, replace(target, log_density=0.0))
+
+    pvalue = until_noticed(partial(pairs_pvalue, jumping(forgets)), 1000, 3000)
     dies("prior jump: of a target, its density forgotten", pvalue, below=1e-6)
 
 
 @pytest.mark.mutant
 def test_jumps_outside_the_ratio_are_noticed(dies, monkeypatch):
-    right = "            here = jump(rng, here, emulator, prior)\n"
-    forgets = f"{right}            start = here if jumps_first else start\n"
-    wrong = mutated(on_emulator, right, forgets)
-    monkeypatch.setattr(module, "propose", wrong.propose)
+    """Those before the trajectories: the ratio begins after them."""
+    changes = []
+
+    def jump(rng, here, emulator, prior):
+        there = JUMP(rng, here, emulator, prior)
+        before, after = (at.log_evidence + at.log_prior for at in (here, there))
+        changes.append(after - before)
+        return there
+
+    def trajectory(*arguments):
+        changes.append(None)
+        return TRAJECTORY(*arguments)
+
+    def propose(*arguments):
+        changes.clear()
+        theta, log_ratio, acceptance, moved = on_emulator.propose.py_func(*arguments)
+        first = changes[: changes.index(None)]
+        return theta, log_ratio - sum(first), acceptance, moved
+
+    interpreted(monkeypatch, jump=jump, trajectory=trajectory)
+    monkeypatch.setattr(module, "propose", propose)
     move = transition(surrogate_transition)
     pvalue = until_noticed(partial(pairs_pvalue, move), 1000, 3000)
     dies("surrogate transition: jumps outside the emulator's ratio", pvalue, below=1e-6)
@@ -381,8 +431,11 @@ def test_jumps_outside_the_ratio_are_noticed(dies, monkeypatch):
 @pytest.mark.slow
 def test_an_emulator_of_another_density_costs_acceptance_alone(monkeypatch):
     """Trajectories and the ratio know the same: of the evidence alone, without the prior."""
-    wrong = mutated(on_emulator, "log_evidence, of_prior[0], kick", "log_evidence, 0.0, kick")
-    monkeypatch.setattr(module, "propose", wrong.propose)
+
+    def look(*arguments):
+        return LOOK(*arguments)._replace(log_prior=0.0)
+
+    interpreted(monkeypatch, look=look)
     assert pvalue_of(surrogate_transition) > 1e-4
 
 

@@ -13,7 +13,7 @@ import pytest
 import xarray as xr
 
 from models import QUICK, _latent, build, listed
-from mutants import mutated
+from mutants import Instead
 from pymc.exceptions import SamplingError
 from samplers import elements_of
 from test_quadrature import solve, z_scores
@@ -33,7 +33,6 @@ import pymc_lgm as lgm
 
 from pymc_lgm import samplers
 from pymc_lgm.adaptation import History, NoiseTuning
-from pymc_lgm.approximations import importance as importance_module
 from pymc_lgm.approximations.importance import (
     Coordinates,
     Proposal,
@@ -442,8 +441,14 @@ def test_moving_f_after_the_refresh_is_noticed(monkeypatch, dies):
 @pytest.mark.mutant
 def test_a_flag_without_f_is_noticed(monkeypatch, dies):
     """Whether f came from the prior is drawn as if f said nothing of it."""
-    wrong = mutated(importance_module, "rng.uniform() < odds / (1 + odds)", "rng.uniform() < 0.5")
-    monkeypatch.setattr(module, "Coordinates", wrong.Coordinates)
+
+    class WithoutF(Coordinates):
+        @classmethod
+        def around(cls, rng, f, proposal, scheme):
+            blind = Instead(proposal, log_prior_over_q=lambda f: np.zeros(1))
+            return super().around(rng, f, blind, scheme)
+
+    monkeypatch.setattr(module, "Coordinates", WithoutF)
     pvalue = noticed_by(single(importance=lgm.Importance(correlation=0.99, defensive=0.5)), n=1)
     dies("pseudo-marginal: a defensive flag that does not look at f", pvalue, below=1e-6)
 
