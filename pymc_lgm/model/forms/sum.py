@@ -452,11 +452,12 @@ class SumPredictor(Form):
     ) -> Array:
         """Derivatives in theta of weighted c, offset, A and values of families: see `SumModel`."""
         levels = 1 + max((int(level.max()) for _, level, _ in self._moving), default=0)
-        rows = np.zeros((levels, c.size))
+        rows, E = np.zeros((levels, c.size)), c.size
         rows[0] = c
         for at, level, row in self._moving:
-            np.add.at(rows, (level, row), A[at])
-            np.add.at(rows[0], row, -A[at])
+            moved = np.bincount(level * E + row, A[at], minlength=levels * E)
+            rows += moved.reshape(levels, E)
+            rows[0] -= np.bincount(row, A[at], minlength=E)
         of_values = [each for weights in families for each in weights]
         return self._gradient(theta, rows, offset, *of_values)
 
