@@ -42,6 +42,7 @@ from pymc_lgm.gaussian import (
 )
 from pymc_lgm.gaussian.families import BandedSeries, ByPrecision, IntrinsicMap, Map
 from pymc_lgm.gaussian.neighbors import NearestNeighbors, Neighbors
+from pymc_lgm.gaussian.rows import Rows
 from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.gaussian.sparse import Pattern
 from pymc_lgm.gaussian.spde import OfMesh
@@ -259,6 +260,42 @@ def test_a_family_without_a_prior_is_a_value():
     assert Independent(2).at(np.array([1.0, 0.0])) is None
     assert DenseBlocks(1, 2).at(np.array([[1.0, 2.0], [2.0, 1.0]])) is None
     assert Map(W_OF_MAP).at(np.array(1.0), np.array(1.0)) is None
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_rows_that_read_the_same_elements_multiply_as_others_do(same):
+    """By BLAS or by loops over rows."""
+    rng, N, E = np.random.default_rng(8), 5, 6
+    read = [np.array([3, 0, 4]) if same or i else np.array([1]) for i in range(E)]
+    rows = Rows(np.cumsum([0, *(row.size for row in read)]), np.concatenate(read))
+    assert (rows.shared is None) != same
+    A, S = rng.standard_normal(rows.columns.size), rng.standard_normal((N, N))
+    S, w = S + S.T, rng.standard_normal(E)
+    full = np.zeros((E, N))
+    row = np.repeat(np.arange(E), np.diff(rows.starts))
+    full[row, rows.columns] = A
+    x, g, pairs = rng.standard_normal((N, 2)), rng.standard_normal((E, 2)), rows.first * N
+    pairs = pairs + rows.second
+    out = np.ones((E, 2))
+    rows.times(A, x, out)
+    np.testing.assert_allclose(out, 1.0 + full @ x)
+    out = np.ones((N, 2))
+    rows.times_transposed(A, g, out)
+    np.testing.assert_allclose(out, 1.0 + full.T @ g)
+    np.testing.assert_allclose(
+        rows.quadratic_forms(A, pairs, S.ravel()), np.einsum("ij,jk,ik->i", full, S, full)
+    )
+    out = np.ones(A.size)
+    rows.add_weighted_rows(A, w, pairs, S.ravel(), out)
+    weighted = (w[:, None] * (full @ S))[
+        np.repeat(np.arange(E), np.diff(rows.starts)), rows.columns
+    ]
+    np.testing.assert_allclose(out, 1.0 + weighted)
+    gram = np.zeros(N * N)
+    rows.add_gram(A, w, pairs, gram)
+    whole = gram.reshape(N, N) + gram.reshape(N, N).T
+    whole[np.diag_indices(N)] /= 2.0
+    np.testing.assert_allclose(whole, full.T @ (w[:, None] * full), atol=1e-12)
 
 
 # Models of PyMC

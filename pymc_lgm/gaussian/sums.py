@@ -28,11 +28,12 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 from scipy.sparse import csc_array
 
-from pymc_lgm.gaussian import loops, sparse_loops
+from pymc_lgm.gaussian import loops
 from pymc_lgm.gaussian.constraints import ConstrainedFactor
 from pymc_lgm.gaussian.families import Family, FamilyAt, UpdatedFactor
 from pymc_lgm.gaussian.posterior import ByRoot
 from pymc_lgm.gaussian.protocols import Prior, WithoutSlopes
+from pymc_lgm.gaussian.rows import Rows
 from pymc_lgm.gaussian.sites import Precision, SiteBlocks, diagonal
 from pymc_lgm.gaussian.sparse import Pattern, SparseFactor
 from pymc_lgm.linalg import LOG_2PI, Array, tally
@@ -69,7 +70,7 @@ class Layout:
         sets: Index | None = None,
     ):
         self.families, self.starts, self.columns = families, starts, columns
-        self.sets = sets
+        self.sets, self.A = sets, Rows(starts, columns)
         self.row_of = np.repeat(np.arange(starts.size - 1), np.diff(starts))
         sizes = [family.n for family in families]
         ends = np.cumsum([0, *sizes])
@@ -91,18 +92,17 @@ class Layout:
         columns_of_Q = np.concatenate(
             [family.columns + part.start for family, part in zip(families, self.parts, strict=True)]
         )
-        first, second = _pairs(starts, columns)
         self.joined, self.of_joined = _joined(sets, self.N)
         third, fourth = _products(starts, columns, self.joined)
-        rows = np.concatenate([rows_of_Q, first, third])
-        across = np.concatenate([columns_of_Q, second, fourth])
+        rows = np.concatenate([rows_of_Q, self.A.first, third])
+        across = np.concatenate([columns_of_Q, self.A.second, fourth])
         there = csc_array((np.ones(rows.size), (rows, across)), shape=(self.N, self.N))
         self.pattern = Pattern.of(csc_array(there + there.T))
         self._keys = self.pattern.columns * self.N + self.pattern.rows
         self.rows_of_Q, self.columns_of_Q = rows_of_Q, columns_of_Q
         self.ends_of_Q = np.cumsum([family.rows.size for family in families])[:-1]
         self.of_Q = self._elements(rows_of_Q, columns_of_Q)
-        self.pairs = self._elements(first, second)
+        self.pairs = self._elements(self.A.first, self.A.second)
         self.products = self._elements(third, fourth)
         self.pairs_of_L, self.products_of_L = (
             self.pattern.place[each] for each in (self.pairs, self.products)
@@ -118,19 +118,6 @@ class Layout:
     def flops(self) -> int:
         """Multiplications of one factorization of P."""
         return int((np.diff(self.pattern.starts).astype(np.float64) ** 2).sum())
-
-
-def _pairs(starts: Index, columns: Index) -> tuple[Index, Index]:
-    """Pairs of elements of x that a row of A reads, in the order of `loops.add_gram`."""
-    first, second = [], []
-    for i in range(starts.size - 1):
-        row = columns[starts[i] : starts[i + 1]]
-        a, b = np.tril_indices(row.size)
-        first.append(row[a])
-        second.append(row[b])
-    if not first:
-        return np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp)
-    return np.concatenate(first).astype(np.intp), np.concatenate(second).astype(np.intp)
 
 
 def _joined(sets: Index | None, N: int) -> tuple[Index, tuple[Index, Index, Index]]:
@@ -233,7 +220,7 @@ class SumPrior(WithoutSlopes):
         out[: layout.N] = x
         columns = x.reshape(layout.N, -1)
         below = out.reshape(self.n, -1)[layout.N :]
-        sparse_loops.times(layout.starts, layout.columns, self.numbers.A, columns, below)
+        layout.A.times(self.numbers.A, columns, below)
         return out
 
     def back(self, g: Array) -> Array:
@@ -242,7 +229,7 @@ class SumPrior(WithoutSlopes):
         out = np.array(g[: layout.N], dtype=np.float64)
         below = np.ascontiguousarray(g[layout.N :]).reshape(layout.E, -1)
         into = out.reshape(layout.N, -1)
-        loops.times_transposed(layout.starts, layout.columns, self.numbers.A, below, into)
+        layout.A.times_transposed(self.numbers.A, below, into)
         return out
 
     @property
@@ -269,10 +256,10 @@ class SumPrior(WithoutSlopes):
         P = np.zeros(pattern.rows.size)
         P[layout.of_Q] = np.concatenate([each.elements for each in self.numbers.families])
         P[pattern.diagonal] += own[: layout.N]
-        A = layout.starts, layout.columns, self.numbers.A
-        loops.add_gram(layout.starts, self.numbers.A, own[layout.N :], layout.pairs, P)
+        layout.A.add_gram(self.numbers.A, own[layout.N :], layout.pairs, P)
         if isinstance(W, SiteBlocks):
             across = np.ascontiguousarray(W.values[layout.of_joined])
+            A = layout.starts, layout.columns, self.numbers.A
             loops.add_products(*A, layout.joined, across, layout.products, P)
         factor = pattern.factorize(P)
         if factor is None:
@@ -392,7 +379,7 @@ class SumPosterior(WithoutSlopes, ByRoot):
         """Σ_ii, from the inverse on the pattern of the factor."""
         layout, pattern, A = self.prior.layout, self._sparse.pattern, self.prior.numbers.A
         of_x = self._sparse.inverse[pattern.starts[:-1]][pattern.back]
-        of_eta = loops.quadratic_forms(layout.starts, A, layout.pairs_of_L, self._sparse.inverse)
+        of_eta = layout.A.quadratic_forms(A, layout.pairs_of_L, self._sparse.inverse)
         variances = np.concatenate([of_x, of_eta])
         if self._less is not None:
             BZ, D = self._less
@@ -462,7 +449,7 @@ class SumPosterior(WithoutSlopes, ByRoot):
         layout, A, W = self.prior.layout, self.prior.numbers.A, self.precision
         out, own = np.zeros(A.size), diagonal(W)[layout.N :]
         inverse = self._sparse.inverse
-        loops.add_weighted_rows(layout.starts, A, own, layout.pairs_of_L, inverse, out)
+        layout.A.add_weighted_rows(A, own, layout.pairs_of_L, inverse, out)
         if isinstance(W, SiteBlocks):
             across = np.ascontiguousarray(W.values[layout.of_joined])
             loops.add_weighted_rows_of_pairs(
