@@ -262,40 +262,44 @@ def test_a_family_without_a_prior_is_a_value():
     assert Map(W_OF_MAP).at(np.array(1.0), np.array(1.0)) is None
 
 
-@pytest.mark.parametrize("same", [True, False])
-def test_rows_that_read_the_same_elements_multiply_as_others_do(same):
-    """By BLAS or by loops over rows."""
-    rng, N, E = np.random.default_rng(8), 5, 6
-    read = [np.array([3, 0, 4]) if same or i else np.array([1]) for i in range(E)]
-    rows = Rows(np.cumsum([0, *(row.size for row in read)]), np.concatenate(read))
-    assert (rows.shared is None) != same
-    A, S = rng.standard_normal(rows.columns.size), rng.standard_normal((N, N))
-    S, w = S + S.T, rng.standard_normal(E)
-    full = np.zeros((E, N))
-    row = np.repeat(np.arange(E), np.diff(rows.starts))
-    full[row, rows.columns] = A
-    x, g, pairs = rng.standard_normal((N, 2)), rng.standard_normal((E, 2)), rows.first * N
-    pairs = pairs + rows.second
-    out = np.ones((E, 2))
+@pytest.mark.parametrize("read", ["all", "own", "both"])
+def test_products_by_blas_and_by_loops_are_those_of_the_whole_matrix(read):
+    rng, N, E = np.random.default_rng(8), 9, 6
+    own = [[3], [1, 7], [], [7], [0, 1, 3], [8]]
+    common = {"all": 5, "own": 0, "both": 5}[read]
+    every = [4, 2, 5, 0, 6][:common]
+    others = [[j for j in row if j not in every and read != "all"] for row in own]
+    by_row = [rng.permutation(every + row).astype(np.intp) for row in others]
+    sizes, columns = [row.size for row in by_row], np.concatenate(by_row)
+    starts, row = np.cumsum([0, *sizes]), np.repeat(np.arange(E), sizes)
+    rows = Rows(starts, columns, N)
+    assert sorted(rows.full) == sorted(every)
+    A, S, w = rng.standard_normal(columns.size), rng.standard_normal((N, N)), rng.uniform(size=E)
+    whole, S = np.zeros((E, N)), S + S.T
+    whole[row, columns] = A
+    read_together = (whole != 0.0).T @ (whole != 0.0) > 0
+    listed = np.zeros((N, N), dtype=bool)
+    listed[rows.first, rows.second] = listed[rows.second, rows.first] = True
+    np.testing.assert_array_equal(listed, read_together)
+    # In one triangle, each element of S and of the product has one place.
+    lower = np.maximum(rows.first, rows.second) * N + np.minimum(rows.first, rows.second)
+    known = np.where(listed, S, np.nan).ravel()
+
+    x, g, out = rng.standard_normal((N, 2)), rng.standard_normal((E, 2)), np.ones((E, 2))
     rows.times(A, x, out)
-    np.testing.assert_allclose(out, 1.0 + full @ x)
+    np.testing.assert_allclose(out, 1.0 + whole @ x)
     out = np.ones((N, 2))
     rows.times_transposed(A, g, out)
-    np.testing.assert_allclose(out, 1.0 + full.T @ g)
-    np.testing.assert_allclose(
-        rows.quadratic_forms(A, pairs, S.ravel()), np.einsum("ij,jk,ik->i", full, S, full)
-    )
+    np.testing.assert_allclose(out, 1.0 + whole.T @ g)
+    forms = rows.quadratic_forms(A, lower, known)
+    np.testing.assert_allclose(forms, np.einsum("ij,jk,ik->i", whole, S, whole))
     out = np.ones(A.size)
-    rows.add_weighted_rows(A, w, pairs, S.ravel(), out)
-    weighted = (w[:, None] * (full @ S))[
-        np.repeat(np.arange(E), np.diff(rows.starts)), rows.columns
-    ]
-    np.testing.assert_allclose(out, 1.0 + weighted)
+    rows.add_weighted_rows(A, w, lower, known, out)
+    np.testing.assert_allclose(out, 1.0 + (w[:, None] * (whole @ S))[row, columns])
     gram = np.zeros(N * N)
-    rows.add_gram(A, w, pairs, gram)
-    whole = gram.reshape(N, N) + gram.reshape(N, N).T
-    whole[np.diag_indices(N)] /= 2.0
-    np.testing.assert_allclose(whole, full.T @ (w[:, None] * full), atol=1e-12)
+    rows.add_gram(A, w, lower, gram)
+    expected = np.tril(whole.T @ (w[:, None] * whole))
+    np.testing.assert_allclose(gram.reshape(N, N), expected, atol=1e-12)
 
 
 # Models of PyMC

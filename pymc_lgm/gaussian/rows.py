@@ -1,10 +1,10 @@
-"""A matrix A by its rows, with a pattern that does not change: sparse, or a few full columns.
+"""A matrix A by its rows, with a pattern that does not change: full columns, and sparse rows.
 
-A row of A has a number for each element of x that it reads. Products with A, and with an S that is
-known at the pairs of elements that a row reads, are loops over the rows. If each row reads the same
-elements, as with basis functions or covariates alone, A is a full matrix, S a small one, and BLAS
-computes the products, without a list of the pairs of all rows. A draw of a process with 30 basis
-functions and 1000 counts took 3.4 ms, and 10.4 ms by the loops.
+A row of A has a number for each element of x that it reads. Elements that every row reads, such as
+coefficients of basis functions and of covariates, have full columns: A = (D, own), where own is
+sparse. BLAS computes products with D. Loops over the rows compute the others, and products with an
+S that is known at the pairs of elements that a row reads. With 1000 counts of a process with 30
+basis functions, D is all of A, and a draw took 3.4 ms, with loops alone 10.4 ms.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ __all__ = ["Rows"]
 
 Index = NDArray[np.intp]
 
+FULL = 4
+"""Fewest full columns for BLAS: with three, calls of NumPy take as long as the loops."""
+
 
 class Rows:
     """The pattern of A in compressed rows.
@@ -31,85 +34,131 @@ class Rows:
     starts : ndarray of int, shape (E + 1,)
         The start of each row.
     columns : ndarray of int
-        The element of x that each number multiplies.
+        The element of x that each number multiplies; no element twice in a row.
+    N : int
+        Length of x.
 
     Attributes
     ----------
-    shared : ndarray of int, shape (d,), or None
-        The elements of x that every row reads, if all read the same.
     first, second : ndarray of int
-        Pairs of elements that a row reads, in the order of `loops.add_gram`; of one row if all
-        read the same. The methods below expect places of these pairs, ``pairs``.
+        The pairs of elements that any row reads, which P has to have. The methods below expect
+        their places, ``pairs``. Pairs of two full columns come first, then each other element with
+        each full column, then the pairs of the own elements of each row as in `loops.add_gram`.
     """
 
-    def __init__(self, starts: Index, columns: Index):
-        self.starts, self.columns = starts, columns
-        self.shared = _shared(starts, columns)
-        if self.shared is None:
-            rows = [columns[a:b] for a, b in pairwise(starts)]
-        else:
-            rows = [self.shared]
-            self._triangle = np.tril_indices(self.shared.size)
-        nothing = np.zeros(0, dtype=np.intp)
-        pairs = [(row, *np.tril_indices(row.size)) for row in rows]
-        self.first: Index = np.concatenate([nothing, *(row[a] for row, a, _ in pairs)])
-        self.second: Index = np.concatenate([nothing, *(row[b] for row, _, b in pairs)])
+    def __init__(self, starts: Index, columns: Index, N: int):
+        self.N, self.E = N, starts.size - 1
+        self.full = _full_columns(starts, columns, N)
+        is_full = np.isin(columns, self.full)
+        # The numbers of D, a row for each of A, in the order of `full`.
+        at, row_of = np.flatnonzero(is_full), np.repeat(np.arange(self.E), np.diff(starts))
+        place = np.zeros(N, dtype=np.intp)
+        place[self.full] = np.arange(self.full.size)
+        at = at[np.lexsort((place[columns[at]], row_of[at]))]
+        self._at_full = at.reshape(self.E, self.full.size)
+        self._is_whole = np.array_equal(at, np.arange(columns.size))
+        self._at_own = np.flatnonzero(~is_full)
+        self._columns = columns[self._at_own]
+        self._starts = np.concatenate([[0], np.cumsum(~is_full)])[starts].astype(np.intp)
+        self._row_of = np.repeat(np.arange(self.E), np.diff(self._starts))
+        self._others = np.unique(self._columns)
+        self._triangle = np.tril_indices(self.full.size)
+        own = [self._columns[a:b] for a, b in pairwise(self._starts)]
+        triangles = [(row, *np.tril_indices(row.size)) for row in own]
+        a, b = self._triangle
+        d = self.full.size
+        across = self._others.size if d else 0
+        end = a.size + across * d
+        self._of_full, self._across = slice(a.size), slice(a.size, end)
+        self._of_own = slice(end, None)
+        others = self._others[:across]
+        self.first: Index = np.concatenate(
+            [self.full[a], np.repeat(others, d), *(row[i] for row, i, _ in triangles)]
+        )
+        self.second: Index = np.concatenate(
+            [self.full[b], np.tile(self.full, across), *(row[j] for row, _, j in triangles)]
+        )
 
     def times(self, A: Array, x: Array, out: Array) -> None:
         """Add A x for x of shape (N, k)."""
-        if self.shared is None:
-            sparse_loops.times(self.starts, self.columns, A, x, out)
-        else:
-            out += self._full(A) @ x[self.shared]
+        D, own = self._split(A)
+        if own.size:
+            sparse_loops.times(self._starts, self._columns, own, x, out)
+        if D.size:
+            out += D @ x[self.full]
 
     def times_transposed(self, A: Array, g: Array, out: Array) -> None:
         """Add Aᵀ g for g of shape (E, k)."""
-        if self.shared is None:
-            loops.times_transposed(self.starts, self.columns, A, g, out)
-        else:
-            out[self.shared] += self._full(A).T @ g
+        D, own = self._split(A)
+        if own.size:
+            loops.times_transposed(self._starts, self._columns, own, g, out)
+        if D.size:
+            out[self.full] += D.T @ g
 
     def add_gram(self, A: Array, weights: Array, pairs: Index, out: Array) -> None:
         """Add Aᵀ diag(w) A to the elements of a lower triangle."""
-        if self.shared is None:
-            loops.add_gram(self.starts, A, weights, pairs, out)
-        else:
-            full = self._full(A)
-            gram = full.T @ (weights[:, None] * full)
-            out[pairs] += gram[self._triangle]
+        D, own = self._split(A)
+        if own.size:
+            loops.add_gram(self._starts, own, weights, pairs[self._of_own], out)
+        if D.size:
+            weighted = weights[:, None] * D
+            out[pairs[self._of_full]] += (D.T @ weighted)[self._triangle]
+            if own.size:
+                both = np.zeros((self.N, self.full.size))
+                loops.times_transposed(self._starts, self._columns, own, weighted, both)
+                out[pairs[self._across]] += both[self._others].ravel()
 
     def quadratic_forms(self, A: Array, pairs: Index, S: Array) -> Array:
         """a_iᵀ S a_i for each row, with a symmetric S known at the pairs."""
-        if self.shared is None:
-            return loops.quadratic_forms(self.starts, A, pairs, S)
-        full = self._full(A)
-        forms: Array = np.einsum("ij,ij->i", full @ self._symmetric(pairs, S), full)
+        D, own = self._split(A)
+        forms = loops.quadratic_forms(self._starts, own, pairs[self._of_own], S)
+        if D.size:
+            of_full, across = self._blocks(pairs, S)
+            product = D @ of_full
+            if own.size:
+                sparse_loops.times(self._starts, self._columns, 2.0 * own, across, product)
+            forms += np.einsum("ij,ij->i", product, D)
         return forms
 
     def add_weighted_rows(
         self, A: Array, weights: Array, pairs: Index, S: Array, out: Array
     ) -> None:
         """Add w_i (A S)_ij for each number A_ij."""
-        if self.shared is None:
-            loops.add_weighted_rows(self.starts, A, weights, pairs, S, out)
-        else:
-            out += (weights[:, None] * (self._full(A) @ self._symmetric(pairs, S))).ravel()
+        D, own = self._split(A)
+        of_own = np.zeros(own.size)
+        if own.size:
+            at = pairs[self._of_own]
+            loops.add_weighted_rows(self._starts, own, weights, at, S, of_own)
+        if D.size:
+            of_full, across = self._blocks(pairs, S)
+            product = D @ of_full
+            if own.size:
+                sparse_loops.times(self._starts, self._columns, own, across, product)
+                rows = weights[self._row_of]
+                of_own += rows * np.einsum("kj,kj->k", D[self._row_of], across[self._columns])
+            out[self._at_full] += weights[:, None] * product
+        out[self._at_own] += of_own
 
-    def _full(self, A: Array) -> Array:
-        return A.reshape(self.starts.size - 1, -1)
+    def _split(self, A: Array) -> tuple[Array, Array]:
+        """D, shape (E, d), and the other numbers."""
+        if not self.full.size:
+            return np.zeros((self.E, 0)), A
+        if self._is_whole:
+            return A.reshape(self.E, -1), A[:0]
+        return A[self._at_full], A[self._at_own]
 
-    def _symmetric(self, pairs: Index, S: Array) -> Array:
-        assert self.shared is not None
-        below, across = self._triangle
-        full = np.empty((self.shared.size, self.shared.size))
-        full[below, across] = full[across, below] = S[pairs]
-        return full
+    def _blocks(self, pairs: Index, S: Array) -> tuple[Array, Array]:
+        """S for two full columns, (d, d), and for each element and a full column, (N, d)."""
+        d, (below, beside) = self.full.size, self._triangle
+        block, rest = np.empty((d, d)), np.zeros((self.N, d))
+        block[below, beside] = block[beside, below] = S[pairs[self._of_full]]
+        rest[self._others] = S[pairs[self._across]].reshape(-1, d)
+        return block, rest
 
 
-def _shared(starts: Index, columns: Index) -> Index | None:
-    """The elements that every row reads, in the same order; ``None`` if there are other rows."""
-    sizes = np.diff(starts)
-    if sizes.size < 2 or sizes[0] == 0 or (sizes != sizes[0]).any():
-        return None
-    rows = columns.reshape(sizes.size, sizes[0])
-    return rows[0] if (rows == rows[0]).all() else None
+def _full_columns(starts: Index, columns: Index, N: int) -> Index:
+    """The elements that every row reads, in the order of the first row; none if they are few."""
+    E = starts.size - 1
+    first = columns[: starts[1]] if E else columns[:0]
+    full: Index = first[np.bincount(columns, minlength=N)[first] == E]
+    return full if full.size >= FULL else full[:0]

@@ -70,12 +70,13 @@ class Layout:
         sets: Index | None = None,
     ):
         self.families, self.starts, self.columns = families, starts, columns
-        self.sets, self.A = sets, Rows(starts, columns)
+        self.sets = sets
         self.row_of = np.repeat(np.arange(starts.size - 1), np.diff(starts))
         sizes = [family.n for family in families]
         ends = np.cumsum([0, *sizes])
         self.parts = [slice(int(a), int(b)) for a, b in pairwise(ends)]
         self.N, self.E = int(ends[-1]), starts.size - 1
+        self.A = Rows(starts, columns, self.N)
         U = [family.update[0] for family in families]
         self.U: Array = block_diag(*U).reshape(self.N, sum(u.shape[1] for u in U))
         self.S: Array = block_diag(*(family.update[1] for family in families))
