@@ -37,6 +37,14 @@ def precision_and_intrinsic():
     return x + s * pm.ICAR("phi", W=W_OF_MAP.toarray())
 
 
+def basis_and_groups():
+    """Full columns, which theta moves, beside sparse ones."""
+    s, k = pm.HalfNormal("s", 1, shape=2), pm.HalfNormal("k", 1)
+    X = np.cos(np.outer(np.arange(9.0), np.arange(5)))
+    beta, u = pm.Normal("beta", 0.1, s[0], shape=5), pm.Normal("u", 0, s[1], shape=3)
+    return (X * pm.math.exp(k * np.arange(5) / 5)) @ beta + u[np.arange(9) % 3]
+
+
 def panel():
     s, first = pm.HalfNormal("s", 1, shape=3), pm.Normal.dist(0, 1)
     x = pm.GaussianRandomWalk("x", mu=0.2, sigma=s, init_dist=first, shape=(3, 4))
@@ -56,11 +64,12 @@ def read(make, monkeypatch):
 
 @pytest.mark.fast("series_and_groups", "precision_and_intrinsic")
 @pytest.mark.parametrize(
-    "make", [series_and_groups, map_and_blocks, precision_and_intrinsic, panel]
+    "make", [series_and_groups, map_and_blocks, precision_and_intrinsic, basis_and_groups, panel]
 )
 def test_the_gradient_of_an_evidence(make, monkeypatch):
     """Where each observation reads one element, and where some read two."""
     model = read(make, monkeypatch)
+    assert bool(model.form.layout.A.full.size) == (make is basis_and_groups)
     for sets in (False, True):
         check_gradient(model, sets)
 

@@ -40,6 +40,7 @@ from pymc_lgm.gaussian import (
     sparse_loops,
     sums,
 )
+from pymc_lgm.gaussian import rows as rows_of_A
 from pymc_lgm.gaussian.families import BandedSeries, ByPrecision, IntrinsicMap, Map
 from pymc_lgm.gaussian.neighbors import NearestNeighbors, Neighbors
 from pymc_lgm.gaussian.rows import Rows
@@ -466,6 +467,12 @@ SUMS = [*combinations(SUMMANDS, 2), (intrinsic_areas, walks, effects)]
 @pytest.mark.parametrize("summands", SUMS, ids=lambda s: " + ".join(make.__name__ for make in s))
 def test_the_evidence_is_that_of_brute_force(summands, forced):
     assert error_of(*summands) < 1e-7
+
+
+def test_full_columns_leave_an_evidence_as_it_is(monkeypatch, forced):
+    """The three coefficients have a number in each row, one of which theta moves."""
+    monkeypatch.setattr(rows_of_A, "FULL", 1)
+    assert error_of(coefficients, effects) < 1e-7
 
 
 def random_sums(seeds):
