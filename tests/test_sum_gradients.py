@@ -8,6 +8,7 @@ from test_sums import TAU, W_OF_MAP
 
 import pymc_lgm as lgm
 
+from pymc_lgm.gaussian import rows
 from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.model.forms.sum import SumPredictor
 
@@ -68,6 +69,7 @@ def read(make, monkeypatch):
 )
 def test_the_gradient_of_an_evidence(make, monkeypatch):
     """Where each observation reads one element, and where some read two."""
+    monkeypatch.setattr(rows, "FULL", 5)
     model = read(make, monkeypatch)
     assert bool(model.form.layout.A.full.size) == (make is basis_and_groups)
     for sets in (False, True):

@@ -264,7 +264,8 @@ def test_a_family_without_a_prior_is_a_value():
 
 
 @pytest.mark.parametrize("read", ["all", "own", "both"])
-def test_products_by_blas_and_by_loops_are_those_of_the_whole_matrix(read):
+def test_products_by_blas_and_by_loops_are_those_of_the_whole_matrix(read, monkeypatch):
+    monkeypatch.setattr(rows_of_A, "FULL", 1)
     rng, N, E = np.random.default_rng(8), 9, 6
     own = [[3], [1, 7], [], [7], [0, 1, 3], [8]]
     common = {"all": 5, "own": 0, "both": 5}[read]

@@ -22,8 +22,13 @@ __all__ = ["Rows"]
 
 Index = NDArray[np.intp]
 
-FULL = 4
-"""Fewest full columns for BLAS: with three, calls of NumPy take as long as the loops."""
+FULL = 8
+"""Fewest full columns for BLAS.
+
+Its calls and copies take 20 microseconds more than the loops if A is small. With 1000 rows that
+have one number of their own, both took the same time for four to six full columns, and BLAS a third
+of the time for ten. With 100 rows and ten columns the loops took 22 microseconds, and BLAS 33.
+"""
 
 
 class Rows:

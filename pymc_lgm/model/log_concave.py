@@ -87,12 +87,12 @@ CENSORED: dict[Any, Parameters] = {
     pm.Exponential: ((LOG_AFFINE,),),
     pm.Poisson: ((LOG_AFFINE,),),
 }
-"""The same for observations in a `pymc.Censored`, whose probabilities have to be log-concave, too.
+"""The same for observations in a `pymc.Censored`, whose probabilities must be log-concave as well.
 
 If y or log y is f plus noise with a log-concave density, that density is log-concave in y and f
-together, and so is its integral over y in f (Prékopa 1973). Gamma and Weibull variables are such
-with log y, and P(Poisson(exp(f)) <= k) is P(log Gamma(k + 1) > f). With both signs of y a scale is
-not of this kind.
+together, and its integral over y is log-concave in f (Prékopa 1973). This holds for log y if y is a
+Gamma or Weibull variable. For counts, P(Poisson(exp(f)) <= k) = P(log Gamma(k + 1) > f). A scale of
+variables with both signs is left out, because its probabilities need not be log-concave.
 """
 
 SHARP = (pm.Laplace, pm.Logistic, pm.Gumbel, pm.Weibull)

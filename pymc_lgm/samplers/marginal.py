@@ -54,7 +54,7 @@ class MarginalTuning(NamedTuple):
     ----------
     schedule : Schedule
     move, latent, interweaving
-        Tuning of the moves on theta and on f, and of the walk; ``None`` if there is none.
+        Tuning of the moves on theta and on f, and of the walk; ``None`` for a part that is absent.
     sites : SitesTuning
         The linear model of the sites of q, and the sums for the next one.
     noise : NoiseTuning

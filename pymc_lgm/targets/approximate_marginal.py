@@ -33,8 +33,8 @@ class EvidenceTarget(Target):
     search : callable
         Computes q, a function of theta alone.
     evidence : ApproximateEvidence or None
-        Where the slope comes from; ``None`` if there is none. A state that the chain moves to
-        caches its slope.
+        The source of the slope; ``None`` for a target without a slope. A state that the chain
+        moves to caches its slope.
     """
 
     search: Search
@@ -81,7 +81,7 @@ class EvidenceTarget(Target):
         key = theta.tobytes()
         if key not in self._slopes:
             at = self.state.at
-            # Far out on a trajectory a matrix may not be finite; such a theta has no slope.
+            # Far out on a trajectory a matrix may not be finite. Such a theta has no slope.
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 there = at if theta is at.theta else at.moved(theta)
                 self._slopes[key] = None if there is None else self.evidence(there)

@@ -83,7 +83,7 @@ class Target:
     log_density: float
 
     def evaluate(self, theta: Array) -> tuple[float, State | None]:
-        """Log density at theta and the state there; (−inf, None) if there is none."""
+        """Log density at theta, and the state there; (−inf, None) if the density is 0."""
         raise NotImplementedError(f"{type(self).__name__} must define evaluate().")
 
     @property
@@ -122,7 +122,7 @@ class Target:
         self._refuse("geometry")
 
     def first_stage(self, theta: Array) -> FirstStage | None:
-        """First stage at theta, cheaper than `evaluate`; ``None`` if there is none."""
+        """First stage at theta, cheaper than `evaluate`; ``None`` if no q is found there."""
         self._refuse("first stage")
 
     def second_stage(self, first: FirstStage) -> tuple[float, State | None]:
