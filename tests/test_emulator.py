@@ -327,12 +327,17 @@ def test_without_the_emulators_ratio_it_is_noticed(dies):
 LOOK, TRAJECTORY, JUMP = on_emulator.look, on_emulator.trajectory, on_emulator.jump
 
 
+def _in_python(loop):
+    """The Python function of a loop, which NUMBA_DISABLE_JIT has in the loop's place already."""
+    return getattr(loop, "py_func", loop)
+
+
 def interpreted(patch, **others):
     """Propose by the Python functions of the loops, with others for some of them."""
-    loops = {"trajectory": TRAJECTORY.py_func, "jump": JUMP.py_func}
+    loops = {"trajectory": _in_python(TRAJECTORY), "jump": _in_python(JUMP)}
     for name, function in (loops | others).items():
         patch.setattr(on_emulator, name, function)
-    patch.setattr(module, "propose", on_emulator.propose.py_func)
+    patch.setattr(module, "propose", _in_python(on_emulator.propose))
 
 
 def test_the_loops_need_no_compilation(monkeypatch):
@@ -350,7 +355,7 @@ def test_without_the_end_of_a_trajectory_it_is_noticed(dies, monkeypatch):
 
         with monkeypatch.context() as patch:
             patch.setattr(on_emulator, "look", level)
-            end, acceptance = TRAJECTORY.py_func(rng, here, step, n_steps, emulator, prior)
+            end, acceptance = _in_python(TRAJECTORY)(rng, here, step, n_steps, emulator, prior)
         return LOOK(end.z, emulator, prior), acceptance
 
     interpreted(monkeypatch, trajectory=trajectory)
@@ -417,7 +422,7 @@ def test_jumps_outside_the_ratio_are_noticed(dies, monkeypatch):
 
     def propose(*arguments):
         changes.clear()
-        theta, log_ratio, acceptance, moved = on_emulator.propose.py_func(*arguments)
+        theta, log_ratio, acceptance, moved = _in_python(on_emulator.propose)(*arguments)
         first = changes[: changes.index(None)]
         return theta, log_ratio - sum(first), acceptance, moved
 
