@@ -13,9 +13,9 @@ import xarray as xr
 
 from pytensor.graph.traversal import vars_between
 
+from pymc_lgm.compile.graphs.functions import compiled
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import data_behind
-from pymc_lgm.model.compiling import compiled
 from pymc_lgm.model.refusals import no_model
 
 __all__ = ["Evaluator", "model_of", "refuse_new_data", "thinned", "trace_of"]

@@ -12,16 +12,19 @@ import pytensor.tensor as pt
 
 from numpy.typing import ArrayLike
 from pymc.distributions.dist_math import check_parameters
-from pymc.distributions.distribution import Continuous, _support_point
+from pymc.distributions.distribution import Continuous
 from pymc.gp.cov import BaseCovariance
 from pymc.gp.util import JITTER_DEFAULT
-from pymc.logprob.abstract import _logprob
 from pytensor.graph.replace import vectorize_graph
-from pytensor.link.numba.dispatch import basic as numba_basic
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.linalg import cholesky, solve_triangular
 from pytensor.tensor.random.op import RandomVariable
 
+from pymc_lgm.compile.graphs.upstream import (
+    log_density_of,
+    numba_core_rv_funcify,
+    numba_njit,
+    support_point_of,
+)
 from pymc_lgm.gaussian.neighbors import Neighbors, max_min_order, nearest_before
 from pymc_lgm.linalg import LOG_2PI, Array
 
@@ -69,7 +72,7 @@ class VecchiaRV(RandomVariable):
         return draws
 
 
-@_logprob.register(VecchiaRV)
+@log_density_of.register(VecchiaRV)
 def _log_density(
     op: VecchiaRV, values: Sequence[Variable], *inputs: Variable, **kwargs: Any
 ) -> Variable:
@@ -85,7 +88,7 @@ def _compiled_draw(op: VecchiaRV, node: Any) -> tuple[Any, None]:
     """The same draw in compiled functions; the second value keeps it out of Numba's cache."""
     draw, n = op.neighbors.draw, op.neighbors.n
 
-    @numba_basic.numba_njit
+    @numba_njit
     def random(rng, B, D):
         xi = rng.standard_normal(n)
         with numba.objmode(x="float64[::1]"):
@@ -95,7 +98,7 @@ def _compiled_draw(op: VecchiaRV, node: Any) -> tuple[Any, None]:
     return random, None
 
 
-@_support_point.register(VecchiaRV)
+@support_point_of.register(VecchiaRV)
 def _zeros(op: VecchiaRV, rv: Variable, *inputs: Variable) -> Variable:
     return pt.zeros_like(rv)
 

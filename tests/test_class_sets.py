@@ -20,9 +20,9 @@ from scipy.special import log_softmax, softmax
 import pymc_lgm as lgm
 
 from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.compile.graphs.functions import STABLE
 from pymc_lgm.gaussian.sites import ClassBlocks
 from pymc_lgm.model.class_sets import Logits, logits_of
-from pymc_lgm.model.compiling import STABLE
 from pymc_lgm.model.log_concave import are_softmaxes
 from pymc_lgm.model.reads import joined, reads_of_densities, sets_of
 from pymc_lgm.state import AtTheta

@@ -31,15 +31,15 @@ from scipy.special import erfcx
 
 import pymc_lgm as lgm
 
-from pymc_lgm import blas, elementary
-from pymc_lgm.callbacks import LogDensity, call
+from pymc_lgm.compile.graphs.functions import called_once, compiled, with_address
+from pymc_lgm.compile.graphs.matrices import Multiplied, Total
+from pymc_lgm.compile.graphs.products import Product
+from pymc_lgm.compile.graphs.rewrites import Elementary
+from pymc_lgm.compile.graphs.smooth import SmoothFunction, bounded_exp, log_expit
+from pymc_lgm.compile.loops import blas, elementary
+from pymc_lgm.compile.loops.callbacks import LogDensity, call
 from pymc_lgm.likelihoods.normal import log_ndtr
-from pymc_lgm.likelihoods.products import Product
-from pymc_lgm.likelihoods.smooth import SmoothFunction, bounded_exp, log_expit
 from pymc_lgm.model.allowed import in_rows
-from pymc_lgm.model.compiling import called_once, compiled, with_address
-from pymc_lgm.model.matrices import Multiplied, Total
-from pymc_lgm.model.rewrites import Elementary
 from pymc_lgm.model.theta_gradient import theta_gradient
 
 P = 5

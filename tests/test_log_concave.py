@@ -14,7 +14,7 @@ from pymc.distributions.censored import CensoredRV
 
 import pymc_lgm as lgm
 
-from pymc_lgm.model.compiling import STABLE
+from pymc_lgm.compile.graphs.functions import STABLE
 from pymc_lgm.model.log_concave import (
     KINDS,
     KINDS_OF_CENSORED,

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from pytensor.raise_op import Assert
 from pytensor.tensor.special import softmax
 
+from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.model import elements, operations, reads
 from pymc_lgm.model.affine import find_frontier
 from pymc_lgm.model.amplitudes import find_amplitudes
 from pymc_lgm.model.columns import columns_move
-from pymc_lgm.model.compiling import called_once
 from pymc_lgm.model.elements import distinct_elements
 from pymc_lgm.model.integrates import is_positive
 from pymc_lgm.model.operations import is_affine_elementwise, sources

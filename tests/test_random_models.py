@@ -39,8 +39,8 @@ from scipy.sparse import csr_array
 
 import pymc_lgm as lgm
 
+from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.model import affine_graph, graphs, latents, operations, predictor, reading
-from pymc_lgm.model.compiling import called_once
 from pymc_lgm.model.operations import is_affine_elementwise
 from pymc_lgm.model.reads import Reads, reads_of
 

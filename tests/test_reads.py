@@ -15,7 +15,7 @@ from pytensor.raise_op import assert_op
 
 import pymc_lgm as lgm
 
-from pymc_lgm.model.compiling import called_once
+from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.model.reads import (
     Reads,
     groups_of,

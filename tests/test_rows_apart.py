@@ -16,7 +16,7 @@ from pytensor.tensor.subtensor import Subtensor
 
 import pymc_lgm as lgm
 
-from pymc_lgm.model.compiling import called_once
+from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.model.forms import rows
 from pymc_lgm.model.forms.rows import are_apart
 

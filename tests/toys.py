@@ -22,7 +22,7 @@ from scipy.sparse import csc_array
 from scipy.special import erfcx, gammaln, log_ndtr
 
 from pymc_lgm import samplers
-from pymc_lgm.callbacks import LogDensity
+from pymc_lgm.compile.loops.callbacks import LogDensity
 from pymc_lgm.gaussian import (
     BandedPrior,
     DensePrior,

@@ -24,7 +24,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from pymc_lgm.approximations.sites import Margins, Sites
-from pymc_lgm.elementary import exp
+from pymc_lgm.compile.loops.elementary import exp
 from pymc_lgm.linalg import Array
 
 __all__ = ["Copula", "tilted_copula"]

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 from scipy.linalg.lapack import dpstrf
 
-from pymc_lgm.elementary import exp
+from pymc_lgm.compile.loops.elementary import exp
 from pymc_lgm.linalg import Array
 
 __all__ = [

@@ -14,7 +14,7 @@ import numpy as np
 
 from pymc_lgm.approximations.gaussian import SiteLikelihood
 from pymc_lgm.approximations.tilted import Marginals, tilted_moments
-from pymc_lgm.elementary import exp
+from pymc_lgm.compile.loops.elementary import exp
 from pymc_lgm.gaussian import Posterior
 from pymc_lgm.linalg import LOG_2PI, Array
 

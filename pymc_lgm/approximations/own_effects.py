@@ -26,7 +26,7 @@ import numpy as np
 
 from numpy.polynomial.hermite_e import hermegauss
 
-from pymc_lgm.elementary import exp
+from pymc_lgm.compile.loops.elementary import exp
 from pymc_lgm.linalg import Array
 
 __all__ = ["NODES", "OwnEffects"]

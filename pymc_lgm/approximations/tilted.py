@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import erfcx, log_ndtr
 
 from pymc_lgm.approximations.gaussian import Effects, SiteLikelihood
-from pymc_lgm.elementary import exp
+from pymc_lgm.compile.loops.elementary import exp
 from pymc_lgm.linalg import LOG_2PI, Array
 
 __all__ = [

@@ -19,7 +19,7 @@ import numba
 import numpy as np
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood
-from pymc_lgm.elementary import expm1
+from pymc_lgm.compile.loops.elementary import expm1
 from pymc_lgm.linalg import Array
 
 __all__ = ["Transport", "transport"]

@@ -10,7 +10,7 @@ import math
 import numba
 import numpy as np
 
-from pymc_lgm.blas import factorize_upper, multiply, solve, symmetric_times
+from pymc_lgm.compile.loops.blas import factorize_upper, multiply, solve, symmetric_times
 from pymc_lgm.linalg import Array
 
 __all__ = ["cleared", "conditioned", "deviations", "dual", "of_evidence", "quad_form", "scaled"]

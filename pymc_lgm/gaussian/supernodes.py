@@ -19,7 +19,7 @@ import numpy as np
 
 from numpy.typing import NDArray
 
-from pymc_lgm import blas
+from pymc_lgm.compile.loops import blas
 from pymc_lgm.linalg import Array
 
 __all__ = ["cholesky", "find", "takahashi"]

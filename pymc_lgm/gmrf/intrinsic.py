@@ -17,17 +17,20 @@ import pytensor.tensor as pt
 
 from numpy.typing import ArrayLike
 from pymc.distributions.dist_math import check_parameters
-from pymc.distributions.distribution import Continuous, _support_point
-from pymc.distributions.transforms import _default_transform
-from pymc.logprob.abstract import _logprob
+from pymc.distributions.distribution import Continuous
 from pymc.logprob.transforms import Transform
-from pytensor.link.numba.dispatch import basic as numba_basic
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 from scipy.sparse import csc_array, eye_array
 
+from pymc_lgm.compile.graphs.products import times
+from pymc_lgm.compile.graphs.upstream import (
+    default_transform_of,
+    log_density_of,
+    numba_core_rv_funcify,
+    numba_njit,
+    support_point_of,
+)
 from pymc_lgm.gaussian.structure import Structure
-from pymc_lgm.likelihoods.products import times
 from pymc_lgm.linalg import LOG_2PI, Array
 
 __all__ = [
@@ -140,7 +143,7 @@ class ConstraintTransform(Transform):
         return pt.zeros(())
 
 
-@_logprob.register(IntrinsicRV)
+@log_density_of.register(IntrinsicRV)
 def _log_density(
     op: IntrinsicRV, values: Sequence[Variable], *inputs: Variable, **kwargs: Any
 ) -> Variable:
@@ -159,7 +162,7 @@ def _log_density(
     return check_parameters(density, sigma > 0, msg="sigma > 0")
 
 
-@_default_transform.register(IntrinsicRV)
+@default_transform_of.register(IntrinsicRV)
 def _constrained(op: IntrinsicRV, rv: Variable) -> ConstraintTransform:
     return ConstraintTransform(op.structure, op.supp_shape)
 
@@ -173,7 +176,7 @@ def _compiled_draw(op: IntrinsicRV, node: Any) -> tuple[Any, None]:
     """
     solve, rank, shape = op.structure.factor.solve_transposed, op.structure.rank, op.supp_shape
 
-    @numba_basic.numba_njit
+    @numba_njit
     def random(rng, sigma):
         xi = rng.standard_normal(rank)
         with numba.objmode(x="float64[::1]"):
@@ -183,7 +186,7 @@ def _compiled_draw(op: IntrinsicRV, node: Any) -> tuple[Any, None]:
     return random, None
 
 
-@_support_point.register(IntrinsicRV)
+@support_point_of.register(IntrinsicRV)
 def _zeros(op: IntrinsicRV, rv: Variable, *inputs: Variable) -> Variable:
     return pt.zeros_like(rv)
 

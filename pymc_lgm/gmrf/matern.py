@@ -13,15 +13,19 @@ import pytensor.tensor as pt
 
 from numba import types
 from pymc.distributions.dist_math import check_parameters
-from pymc.distributions.distribution import Continuous, _support_point
-from pymc.logprob.abstract import _logprob
+from pymc.distributions.distribution import Continuous
 from pytensor.gradient import DisconnectedType, grad_not_implemented
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch import basic as numba_basic
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 
+from pymc_lgm.compile.graphs.upstream import (
+    log_density_of,
+    numba_core_rv_funcify,
+    numba_funcify,
+    numba_njit,
+    support_point_of,
+)
 from pymc_lgm.gaussian.spde import FiniteElements, MaternFactor
 from pymc_lgm.gmrf.intrinsic import as_lengths
 from pymc_lgm.gmrf.meshes import Mesh
@@ -87,7 +91,7 @@ def _compiled_draw(op: MaternRV, node: Any) -> tuple[Any, None]:
     mesh = op.mesh
     n = mesh.n
 
-    @numba_basic.numba_njit
+    @numba_njit
     def random(rng, range, sigma):
         xi = rng.standard_normal(n)
         with numba.objmode(x="float64[::1]"):
@@ -125,12 +129,12 @@ class LogDeterminant(Op):
         return [cotangents[0] * outputs[1]]
 
 
-@numba_basic.numba_funcify.register(LogDeterminant)
+@numba_funcify.register(LogDeterminant)
 def _compiled_log_determinant(op: LogDeterminant, node: Any, **kwargs: Any) -> Any:
     elements: FiniteElements = op.mesh.elements
     both = types.UniTuple(types.float64, 2)
 
-    @numba_basic.numba_njit
+    @numba_njit
     def log_determinant(square):
         number = square.item()
         with numba.objmode(found=both):
@@ -140,7 +144,7 @@ def _compiled_log_determinant(op: LogDeterminant, node: Any, **kwargs: Any) -> A
     return log_determinant
 
 
-@_logprob.register(MaternRV)
+@log_density_of.register(MaternRV)
 def _log_density(
     op: MaternRV, values: Sequence[Variable], *inputs: Variable, **kwargs: Any
 ) -> Variable:
@@ -160,7 +164,7 @@ def _log_density(
     return check_parameters(density, range > 0, sigma > 0, msg="range > 0, sigma > 0")
 
 
-@_support_point.register(MaternRV)
+@support_point_of.register(MaternRV)
 def _zeros(op: MaternRV, rv: Variable, *inputs: Variable) -> Variable:
     return pt.zeros_like(rv)
 

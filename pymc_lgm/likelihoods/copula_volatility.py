@@ -11,9 +11,9 @@ import pytensor.tensor as pt
 from pymc.distributions.distribution import Continuous
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_lgm.compile.graphs.smooth import bounded_exp
 from pymc_lgm.likelihoods.base import Likelihood, LikelihoodRV, as_float, fill
 from pymc_lgm.likelihoods.normal import log_ndtr
-from pymc_lgm.likelihoods.smooth import bounded_exp
 
 __all__ = ["CopulaVolatility"]
 

@@ -12,9 +12,9 @@ import pytensor.tensor as pt
 from numpy.polynomial.hermite_e import hermegauss
 from pymc.distributions.shape_utils import rv_size_is_none
 from pymc.pytensorf import convert_observed_data
-from pytensor.tensor import _as_tensor_variable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_lgm.compile.graphs.upstream import tensor_variable_of
 from pymc_lgm.likelihoods.closed_forms import closed_form
 from pymc_lgm.likelihoods.registry import mark
 
@@ -57,7 +57,7 @@ class Projected:
         return "Projected(mean, variance): f given its inducing variables"
 
 
-@_as_tensor_variable.register(Projected)
+@tensor_variable_of.register(Projected)
 def _refuse(f: Projected, *args: Any, **kwargs: Any) -> TensorVariable:
     raise TypeError(
         "f of a SparseLatent is a normal distribution for each observation, and not a tensor. "

@@ -10,8 +10,8 @@ from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.distribution import Discrete
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_lgm.compile.graphs.smooth import bounded_exp
 from pymc_lgm.likelihoods.base import Likelihood, LikelihoodRV, as_float, check_constant, fill
-from pymc_lgm.likelihoods.smooth import bounded_exp
 
 __all__ = ["LogGaussianCox"]
 

@@ -9,8 +9,8 @@ import pytensor.tensor as pt
 from pymc.distributions.distribution import Discrete
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_lgm.compile.graphs.smooth import log_expit
 from pymc_lgm.likelihoods.base import Likelihood, LikelihoodRV, as_float, fill
-from pymc_lgm.likelihoods.smooth import log_expit
 
 __all__ = ["Logistic"]
 

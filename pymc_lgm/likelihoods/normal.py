@@ -28,7 +28,7 @@ import pytensor.scalar as ps
 from pytensor.scalar.basic import ScalarVariable
 from pytensor.tensor.elemwise import Elemwise
 
-from pymc_lgm.likelihoods.smooth import SmoothFunction
+from pymc_lgm.compile.graphs.smooth import SmoothFunction
 
 __all__ = ["log_ndtr"]
 

@@ -11,9 +11,9 @@ from pymc.distributions.distribution import Discrete
 from pymc.distributions.shape_utils import implicit_size_from_params, rv_size_is_none
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_lgm.compile.graphs.smooth import log1mexp
 from pymc_lgm.likelihoods.base import Likelihood, LikelihoodRV, as_float, check_constant, fill
 from pymc_lgm.likelihoods.normal import log_ndtr
-from pymc_lgm.likelihoods.smooth import log1mexp
 
 __all__ = ["OrdinalProbit"]
 

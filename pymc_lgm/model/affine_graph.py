@@ -17,9 +17,9 @@ import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.replace import clone_replace
 
+from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.affine import with_dense_products
-from pymc_lgm.model.compiling import called_once
 from pymc_lgm.model.elements import distinct_elements
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.reads import Reads, reads_of

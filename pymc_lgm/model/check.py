@@ -31,9 +31,9 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter
 from pytensor.tensor.random.basic import CauchyRV, HalfCauchyRV, HalfNormalRV
 
+from pymc_lgm.compile.graphs.functions import ONCE, STABLE, called_once
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
-from pymc_lgm.model.compiling import ONCE, STABLE, called_once
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.refutations import generator

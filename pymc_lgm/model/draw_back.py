@@ -28,9 +28,9 @@ import pytensor.tensor as pt
 
 from pytensor.gradient import grad
 
+from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.gaussian import BlocksPrior, Prior
 from pymc_lgm.linalg import Array, CholeskyFactor, factorize, tally
-from pymc_lgm.model.compiling import called_once
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.predictor import Predictor
 

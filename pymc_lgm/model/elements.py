@@ -22,8 +22,8 @@ from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
 
+from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.linalg import Array
-from pymc_lgm.model.compiling import called_once
 from pymc_lgm.model.operations import SETTING, core_of, depending, moved, sources
 
 __all__ = ["Bits", "Codes", "distinct_elements"]

@@ -17,11 +17,11 @@ from pymc.pytensorf import extract_obs_data
 from scipy.sparse import csr_array
 
 from pymc_lgm.approximations.gaussian import Effects
-from pymc_lgm.callbacks import LogDensity
+from pymc_lgm.compile.graphs.functions import with_address
+from pymc_lgm.compile.loops.callbacks import LogDensity
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.gaussian.sites import ClassBlocks, SiteBlocks, scattered
 from pymc_lgm.linalg import Array
-from pymc_lgm.model.compiling import with_address
 from pymc_lgm.model.forms.base import PriorAt
 from pymc_lgm.model.graphs import Block, Graphs, LikelihoodReads, Variable
 from pymc_lgm.model.reading import Reading

@@ -23,12 +23,12 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.link.basic import PerformLinker
 from pytensor.tensor.random.op import RandomVariable
 
+from pymc_lgm.compile.graphs.functions import compiled
 from pymc_lgm.likelihoods.base import LatentGaussianLikelihood
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.allowed import in_rows
 from pymc_lgm.model.amplitudes import find_amplitudes
 from pymc_lgm.model.class_sets import logits_of
-from pymc_lgm.model.compiling import compiled
 from pymc_lgm.model.conjugate import find_conjugate, laws_of
 from pymc_lgm.model.forms import Form, Setting, forms_of
 from pymc_lgm.model.log_concave import are_log_concave, are_softmaxes

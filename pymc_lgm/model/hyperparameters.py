@@ -12,8 +12,8 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable
 
+from pymc_lgm.compile.graphs.functions import shape_of
 from pymc_lgm.model.columns import matrix_moves
-from pymc_lgm.model.compiling import shape_of
 from pymc_lgm.model.elements import distinct_elements
 from pymc_lgm.model.latents import Latent, is_process
 from pymc_lgm.model.reads import MOST

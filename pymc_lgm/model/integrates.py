@@ -17,7 +17,6 @@ import pytensor.tensor.random.basic as rb
 from pymc.distributions import continuous
 from pymc.distributions.custom import default_not_implemented
 from pymc.distributions.distribution import PartialObservedRV, SymbolicRandomVariable
-from pymc.distributions.transforms import _default_transform
 from pytensor.graph.basic import Constant
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.extra_ops import CumOp
@@ -25,6 +24,7 @@ from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.special import Softmax
 
+from pymc_lgm.compile.graphs.upstream import default_transform_of
 from pymc_lgm.model.operations import JOINING, PICKING, bare, core_of, known_value
 
 __all__ = ["integrates_to_one", "is_positive"]
@@ -80,7 +80,7 @@ def integrates_to_one(model: pm.Model, rv: Variable) -> bool:
     Missing elements of an observed variable share its parameters with the observed elements, which
     already restrict them. So only parameters with an element for each observation are checked.
     """
-    transform, own = model.rvs_to_transforms[rv], _default_transform(rv.owner.op, rv)
+    transform, own = model.rvs_to_transforms[rv], default_transform_of(rv.owner.op, rv)
     random = getattr(type(rv.owner.op), "_random_fn", None)
     if getattr(random, "__qualname__", "").startswith(default_not_implemented.__name__):
         return False  # a `pymc.CustomDist` without random=

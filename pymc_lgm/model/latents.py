@@ -20,11 +20,11 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.basic import NormalRV
 
+from pymc_lgm.compile.graphs.functions import ONCE
 from pymc_lgm.gaussian import Family
 from pymc_lgm.gmrf import ConstraintTransform
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model.areas import as_areas, as_intrinsic, is_areas, is_intrinsic
-from pymc_lgm.model.compiling import ONCE
 from pymc_lgm.model.integrates import is_positive
 from pymc_lgm.model.kronecker import covariance_on_grid, is_on_grid, kronecker_product
 from pymc_lgm.model.matern import as_matern, is_matern

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 
+from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 from pymc_lgm.model.affine_graph import AffineGraph
 from pymc_lgm.model.columns import columns_move, jump_in
-from pymc_lgm.model.compiling import called_once
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.hyperparameters import name_of
 from pymc_lgm.model.latents import Latent

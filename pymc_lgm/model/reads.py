@@ -30,8 +30,8 @@ from pytensor.tensor.subtensor import AdvancedSubtensor, IncSubtensor, Subtensor
 from scipy.sparse import csr_array, diags_array, vstack
 from scipy.sparse.csgraph import connected_components
 
+from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.linalg import Array
-from pymc_lgm.model.compiling import called_once
 from pymc_lgm.model.operations import (
     ARRANGING,
     OF_SHAPES,

@@ -18,9 +18,9 @@ from pymc.distributions.multivariate import MvNormalRV
 from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
 from pytensor.tensor.random.basic import NormalRV
 
+from pymc_lgm.compile.graphs.functions import shape_of
 from pymc_lgm.gaussian.families import BandedSeries
 from pymc_lgm.model import refusals
-from pymc_lgm.model.compiling import shape_of
 from pymc_lgm.model.integrates import is_positive
 
 __all__ = [

@@ -19,12 +19,12 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_lgm.approximations.gaussian import Likelihood
+from pymc_lgm.compile.graphs.functions import compiled
 from pymc_lgm.conditionals import latent_of
 from pymc_lgm.drawn import model_of
 from pymc_lgm.evidence import Evidence, refuse_no_evidence
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import LatentGaussianModel, find_latents
-from pymc_lgm.model.compiling import compiled
 from pymc_lgm.model.jitter import jitter_of
 from pymc_lgm.papers import solvers
 from pymc_lgm.papers.solvers import Approximation

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from pymc_lgm.adaptation import FEWEST
 from pymc_lgm.approximations.gaussian import Effects
+from pymc_lgm.compile.graphs.functions import STABLE, called_once
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.gaussian.banded import Functions
 from pymc_lgm.gaussian.protocols import GaussianModel
 from pymc_lgm.linalg import Array
-from pymc_lgm.model.compiling import STABLE, called_once
 from pymc_lgm.model.reading import Reading
 
 __all__ = ["Direction", "Form", "FormModel", "LikelihoodFunctions", "PriorAt", "Probe", "Setting"]

@@ -32,6 +32,7 @@ from pytensor.tensor.extra_ops import CumOp
 from pymc_lgm.adaptation import FEWEST
 from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
 from pymc_lgm.approximations.gaussian import Effects
+from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.gaussian import (
     DenseBlocks,
     Family,
@@ -46,7 +47,6 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 from pymc_lgm.model.affine_graph import AffineGraph, Elements
 from pymc_lgm.model.columns import columns_move
-from pymc_lgm.model.compiling import called_once
 from pymc_lgm.model.forms.base import (
     Direction,
     Form,

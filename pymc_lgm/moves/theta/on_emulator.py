@@ -22,7 +22,7 @@ from pymc_lgm.approximations.emulator import (
     evidence_at,
     theta_of,
 )
-from pymc_lgm.callbacks import call
+from pymc_lgm.compile.loops.callbacks import call
 from pymc_lgm.linalg import Array
 from pymc_lgm.moves.theta.slice_of_prior import slice_of_prior
 from pymc_lgm.state import State
@@ -116,7 +116,7 @@ def propose(
     theta : ndarray, shape (p,)
     emulator : Emulator
     prior : int
-        Address of a `pymc_lgm.callbacks.LogDensity`.
+        Address of a `pymc_lgm.compile.loops.callbacks.LogDensity`.
     step_size, n_steps, n_trajectories, n_jumps
         As in `pymc_lgm.moves.theta.emulated.surrogate_transition`.
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from pymc_lgm.callbacks import LogDensity
+from pymc_lgm.compile.loops.callbacks import LogDensity
 from pymc_lgm.linalg import Array
 from pymc_lgm.moves.theta.slice_of_prior import slice_of_prior
 from pymc_lgm.state import State, acceptance_probability

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from pymc_lgm.callbacks import call
+from pymc_lgm.compile.loops.callbacks import call
 from pymc_lgm.linalg import Array
 
 __all__ = ["slice_of_prior"]
@@ -32,7 +32,7 @@ def slice_of_prior(
     rng : numpy.random.Generator
     theta : ndarray, shape (p,)
     prior : int
-        Address of a `pymc_lgm.callbacks.LogDensity`.
+        Address of a `pymc_lgm.compile.loops.callbacks.LogDensity`.
 
     Returns
     -------

@@ -8,10 +8,10 @@ import numpy as np
 import pytensor.tensor as pt
 
 from numba.extending import overload
-from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 from pytensor.tensor.math import Dot
 
-from pymc_lgm import blas
+from pymc_lgm.compile.graphs.upstream import numba_njit, register_funcify_default_op_cache_key
+from pymc_lgm.compile.loops import blas
 
 __all__ = ["Product", "times"]
 

@@ -22,14 +22,14 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter, in2out
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.graph.traversal import ancestors
-from pytensor.link.numba.linker import NumbaLinker
 from pytensor.scalar import Clip, Composite, ScalarOp
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Sum
 from pytensor.tensor.rewriting.basic import constant_folding
 
-from pymc_lgm.callbacks import IS_COMPILED
-from pymc_lgm.model.rewrites import FOR_LARGE, FOR_NUMBA
+from pymc_lgm.compile.graphs.rewrites import FOR_LARGE, FOR_NUMBA
+from pymc_lgm.compile.graphs.upstream import NumbaLinker
+from pymc_lgm.compile.loops.callbacks import IS_COMPILED
 
 __all__ = ["ONCE", "STABLE", "called_once", "compiled", "shape_of", "with_address"]
 

@@ -10,12 +10,12 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import NodeRewriter
-from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 from pytensor.tensor.basic import tensor_copy
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
 
-from pymc_lgm.likelihoods.products import Product
+from pymc_lgm.compile.graphs.products import Product
+from pymc_lgm.compile.graphs.upstream import numba_njit, register_funcify_default_op_cache_key
 
 __all__ = ["Added", "Diagonals", "Multiplied", "Rows", "Total"]
 

@@ -11,21 +11,21 @@ from pytensor.compile.ops import ViewOp
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.basic import MergeOptimizer, NodeRewriter, dfs_rewriter
-from pytensor.link.numba.dispatch.basic import numba_njit
-from pytensor.link.numba.dispatch.scalar import (
-    numba_funcify_Composite,
-    register_scalar_funcify,
-    scalar_op_cache_key,
-)
 from pytensor.scalar.basic import Composite, UnaryScalarOp, upgrade_to_float
 from pytensor.tensor.basic import Alloc, tensor_copy
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
 
-from pymc_lgm import elementary
-from pymc_lgm.likelihoods.smooth import SmoothFunction
-from pymc_lgm.model import matrices
+from pymc_lgm.compile.graphs import matrices
+from pymc_lgm.compile.graphs.smooth import SmoothFunction
+from pymc_lgm.compile.graphs.upstream import (
+    numba_funcify_Composite,
+    numba_njit,
+    register_scalar_funcify,
+    scalar_op_cache_key,
+)
+from pymc_lgm.compile.loops import elementary
 
 __all__ = ["FOR_LARGE", "FOR_NUMBA", "Elementary"]
 
@@ -161,7 +161,7 @@ class _Bounded(NodeRewriter):
 
 
 class Elementary(UnaryScalarOp):
-    """A function of `pymc_lgm.elementary`, which is vectorized within a fused loop."""
+    """A function of `compile.loops.elementary`, which is vectorized within a fused loop."""
 
     def __init__(self, name: str) -> None:
         super().__init__(upgrade_to_float, name=name)

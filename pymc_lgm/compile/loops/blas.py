@@ -18,7 +18,7 @@ from numba.core import cgutils
 from numba.extending import get_cython_function_address, intrinsic
 from scipy.linalg import blas, lapack
 
-from pymc_lgm.callbacks import IS_COMPILED
+from pymc_lgm.compile.loops.callbacks import IS_COMPILED
 from pymc_lgm.linalg import Array
 
 __all__ = ["factorize_upper", "multiply", "product", "solve", "symmetric_times"]

@@ -1,0 +1,1 @@
+"""Compile PyTensor's graphs: functions, rewrites, and operations that compile quickly."""

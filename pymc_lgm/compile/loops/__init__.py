@@ -1,0 +1,1 @@
+"""For compiled loops over arrays: elementary functions, BLAS, and functions called by address."""
