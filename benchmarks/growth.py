@@ -117,10 +117,11 @@ def cell(family: str, n: int, draws: int) -> dict[str, float]:
         if not seen or (len(seen) == 1 and not draw.tuning):
             seen.append(time.process_time())
 
-    idata = pm.sample(
-        draws, tune=draws, chains=1, cores=1, model=model, random_seed=1, progressbar=False,
-        compute_convergence_checks=False, callback=tell,
-    )  # fmt: skip
+    with model:
+        idata = pm.sample(
+            draws, tune=draws, step=lgm.PseudoMarginal(), chains=1, cores=1, random_seed=1,
+            progressbar=False, compute_convergence_checks=False, callback=tell,
+        )  # fmt: skip
     end = time.process_time()
     names = [rv.name for rv in model.free_RVs if rv.type.ndim == 0 and rv.name != "b"]
     ess = az.summary(idata, var_names=names, round_to="none").astype(float)["ess_bulk"].min()
