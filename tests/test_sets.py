@@ -19,7 +19,7 @@ from pymc_lgm.approximations.site_coordinates import InSets
 from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.approximations.variational import evidence_gradient, variational
 from pymc_lgm.approximations.variational_sets import LEAST, nodes_of_sets
-from pymc_lgm.gaussian.dense import DensePosterior
+from pymc_lgm.gaussian import Posterior
 from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
@@ -390,10 +390,10 @@ def elsewhere(W):
 @pytest.mark.parametrize("wrong", [flipped, elsewhere])
 def test_wrong_blocks_are_noticed(wrong, monkeypatch, dies):
     """In the weights of draws, which are columns, and not in the draws."""
-    times, here = DensePosterior.precision_times, at("mean_and_noise")
+    times, here = Posterior.precision_times, at("mean_and_noise")
     right = estimated(here, variational)[1]
     monkeypatch.setattr(
-        DensePosterior,
+        Posterior,
         "precision_times",
         lambda self, x: wrong(self.precision).times(x) if x.ndim == 2 else times(self, x),
     )

@@ -1,55 +1,239 @@
-"""Posteriors that need few methods of their own: A ξ, Aᵀ x, A⁻¹ d, the diagonal of Σ, and log|B|.
+"""A prior conditioned on Gaussian sites, and its precision form.
 
-`ByRoot` derives all other methods from a root A of Σ = A Aᵀ. `RootPosterior` gets A from a factor
-of I + Vᵀ W V, if f = c + V ξ has fewer degrees of freedom than elements.
+A posterior has one of two forms. `CovariancePosterior` computes with K, and factorizes
+B = I + W^½ K W^½ or its blocks. `PrecisionPosterior` computes with a prior f = m + B x, and
+factorizes the precision P = Q + Bᵀ W B of x. Each has a few methods of its own, from which
+`Posterior` derives the others.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import cached_property
-from typing import Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 
 from numpy.typing import NDArray
 
-from pymc_lgm.gaussian.protocols import Prior
-from pymc_lgm.gaussian.sites import Precision, SiteBlocks, gathered, rooted
-from pymc_lgm.linalg import LOG_2PI, Array, CholeskyFactor, tally
+from pymc_lgm.gaussian.factors import Root
+from pymc_lgm.gaussian.prior import Prior, StatePrior
+from pymc_lgm.gaussian.sites import Precision, SiteBlocks, rooted
+from pymc_lgm.linalg import LOG_2PI, Array, tally
 
-__all__ = ["ByRoot", "Factor", "RootPosterior", "Rooted"]
+__all__ = ["CovariancePosterior", "Posterior", "PrecisionPosterior"]
 
 
-class ByRoot(ABC):
-    """The methods of a `Posterior` whose draws are A ξ₁, Σ = A Aᵀ, without a ξ₂."""
+class Posterior(ABC):
+    """A prior times exp(νᵀ z − ½ zᵀ W z). Its precision is Σ⁻¹ = K⁻¹ + W for every ν.
+
+    Parameters
+    ----------
+    prior : Prior
+    W : ndarray, shape (n,), or SiteBlocks
+        A diagonal, or a block for each set of f_i that an observation reads.
+    """
 
     prior: Prior
 
-    def __init__(self, W: Precision):
-        self.precision, self._W = W, rooted(W)
+    def __init__(self, prior: Prior, W: Precision):
+        self.prior = prior
+        self.precision: Any = W
+        self._W = rooted(W)
 
     @property
     @abstractmethod
     def log_determinant(self) -> float:
-        """log|B|."""
+        """log|B| = log|K| − log|Σ|, B = I + W^½ K W^½."""
+
+    @abstractmethod
+    def dual(self, b: Array) -> Array:
+        """(I + W K)⁻¹ b. For b = ν it is a = K⁻¹ E[z], and the mean is m + K a."""
+
+    @abstractmethod
+    def center(self, nu: Array) -> tuple[Array, Array]:
+        """a = (I + W K)⁻¹ ν and ẑ = K a = Σ ν. The mean is m + ẑ."""
+
+    @abstractmethod
+    def covariance_times(self, x: Array) -> Array:
+        """Σ x."""
+
+    def precision_times(self, x: Array) -> Array:
+        """W x."""
+        return self._W.times(x)
+
+    def quad_form(self, x: Array) -> float:
+        """xᵀ Σ x."""
+        return float(x @ self.covariance_times(x))
+
+    def inv_quad_form(self, d: Array) -> float:
+        """dᵀ Σ⁻¹ d = |L⁻¹ d|² + dᵀ W d."""
+        nu = self.prior.solve(d)
+        return float(nu @ nu + d @ self._W.times(d))
 
     @property
     @abstractmethod
     def variances(self) -> Array:
         """Σ_ii, shape (n,)."""
 
+    @property
+    def one_minus_leverage(self) -> Array:
+        """1 − (W Σ)_ii, shape (n,): one minus the leverage of each site."""
+        if isinstance(self.precision, SiteBlocks):
+            return 1.0 - self.precision.diagonal(self.precision.values @ self.site_covariances)
+        return np.asarray(1.0 - self.precision * self.variances)
+
+    @property
+    def site_covariances(self) -> Array:
+        """Σ's blocks on the sets of W, (G, s, s), padded by the identity if a set is smaller."""
+        return self.variances[:, None, None]
+
+    def block(self, index: NDArray[np.intp]) -> Array:
+        """The block of Σ for some f_i, from a column of Σ for each."""
+        columns = np.zeros((self.prior.n, index.size), order="F")
+        columns[index, np.arange(index.size)] = 1.0
+        tally.cubic_ops += 2 * index.size // self.prior.n
+        return self.covariance_times(columns)[index]
+
+    # Draws
+
+    @property
     @abstractmethod
-    def multiply(self, xi: Array) -> Array:
-        """A ξ."""
+    def coordinates_shape(self) -> tuple[int, int]:
+        """Shape of the standard normal numbers ξ of one draw.
+
+        (2, n) for Matheron's rule, which needs a draw ξ₁ of the prior and a draw ξ₂ of the noise;
+        (1, r) if a root of Σ is known.
+        """
 
     @abstractmethod
-    def multiply_transposed(self, x: Array) -> Array:
-        """Aᵀ x."""
+    def deviations(self, xi: Array) -> Array:
+        """N draws of N(0, Σ), (n, N), from standard normal coordinates with a last axis N."""
+
+    def whitened_deviations(self, xi: Array) -> tuple[Array, Array]:
+        """The same draws (n, N), and L⁻¹ times them, (r, N)."""
+        deviations = self.deviations(xi)
+        return deviations, self.prior.solve(deviations)
+
+    @abstractmethod
+    def coordinates(self, rng: np.random.Generator, deviation: Array) -> Array:
+        """Draw ξ from its distribution given its deviation, shape (n,)."""
+
+    @abstractmethod
+    def multiply(self, xi: Array) -> Array:
+        """A ξ with A Aᵀ = Σ, shape (n,)."""
 
     @abstractmethod
     def solve(self, d: Array) -> Array:
         """A⁻¹ d."""
+
+    # The sites as noisy data: r = W^½ (g − m), g ~ N(f, W⁻¹)
+
+    def seen(self, f: Array, center: Array) -> Array:
+        """W^½ (f − center): f in units of the noise."""
+        return self._W.root_times(f - center)
+
+    def given(self, r: Array) -> Array:
+        """E[z | r] = K W^½ B⁻¹ r = Σ W^½ r."""
+        return self.covariance_times(self._W.root_times(r))
+
+    @abstractmethod
+    def log_density_of_data(self, r: Array) -> float:
+        """log N(r; 0, B)."""
+
+    @abstractmethod
+    def weighted_residual(self, r: Array) -> Array:
+        """B⁻¹ r, the expectation of the noise in r."""
+
+    # Derivatives in theta
+
+    def differentiable(self) -> Self:
+        """The same posterior, with all that `evidence_gradient` and `variances` need computed."""
+        return self
+
+    def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
+        """⟨½ a aᵀ − ½ R + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m, R = (K + W⁻¹)⁻¹, shape (p,).
+
+        v is 0 by default. For a = ``dual(nu)`` and v = 0 it is the gradient of
+        log ∫ N(f; m, K) ∏ t_i(f_i) df.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no derivatives in theta.")
+
+
+# The covariance form
+
+
+class CovariancePosterior(Posterior):
+    """A posterior that computes Σ x as K (I + W K)⁻¹ x.
+
+    A subclass defines `dual`, `multiply` and `solve`, the diagonal of Σ, and log|B| and B⁻¹.
+    """
+
+    def center(self, nu: Array) -> tuple[Array, Array]:
+        """a = (I + W K)⁻¹ ν and ẑ = K a."""
+        dual = self.dual(nu)
+        return dual, self.prior.covariance_times(dual)
+
+    def covariance_times(self, x: Array) -> Array:
+        """Σ x = K (I + W K)⁻¹ x."""
+        return self.prior.covariance_times(self.dual(x))
+
+    @property
+    def coordinates_shape(self) -> tuple[int, int]:
+        """Shape of the coordinates: a row for a draw of f, and one for a draw of the noise."""
+        return 2, self.prior.n
+
+    def deviations(self, xi: Array) -> Array:
+        """Matheron's rule, for all draws at once.
+
+        u = L ξ₁ is a draw from the prior, r = W^½ u + ξ₂ has covariance B, and u − K W^½ B⁻¹ r is
+        independent of r with covariance K − K W^½ B⁻¹ W^½ K = Σ.
+        """
+        u = self.prior.multiply(xi[0])
+        return u - self.given(self._W.root_times(u) + xi[1])
+
+    def coordinates(self, rng: np.random.Generator, deviation: Array) -> Array:
+        """Draw ξ given a deviation.
+
+        In Matheron's rule r is independent of the deviation. So draw r ~ N(0, B) anew. Then
+        u = deviation + K W^½ B⁻¹ r, ξ₁ = L⁻¹ u and ξ₂ = r − W^½ u.
+        """
+        xi = rng.standard_normal((2, self.prior.n))
+        r = self._W.root_times(self.prior.multiply(xi[0])) + xi[1]
+        u = deviation + self.given(r)
+        return np.stack([self.prior.solve(u), r - self._W.root_times(u)])
+
+
+# The precision form
+
+
+class PrecisionPosterior(Posterior):
+    """The posterior of f = m + B x, x ~ N(0, Q⁻¹), through P = Q + Bᵀ W B = R Rᵀ.
+
+    P is the precision of x, so that Σ = B P⁻¹ Bᵀ = A Aᵀ with A = B R⁻ᵀ.
+    """
+
+    prior: StatePrior
+
+    def __init__(self, prior: StatePrior, W: Precision, factor: Root):
+        super().__init__(prior, W)
+        self.factor = factor
+
+    @property
+    def log_determinant(self) -> float:
+        """log|B| of the sites, which is log|P| − log|Q|."""
+        return self.prior.log_determinant + self.factor.log_determinant
+
+    def multiply(self, xi: Array) -> Array:
+        """B R⁻ᵀ ξ."""
+        return self.prior.expand(self.factor.solve_transposed(xi))
+
+    def multiply_transposed(self, x: Array) -> Array:
+        """R⁻¹ Bᵀ x."""
+        return self.factor.solve(self.prior.expand_transposed(x))
+
+    def solve(self, d: Array) -> Array:
+        """Rᵀ x for d = B x."""
+        return self.factor.multiply_transposed(self.prior.state(d))
 
     def covariance_times(self, x: Array) -> Array:
         """Σ x = A Aᵀ x."""
@@ -60,23 +244,6 @@ class ByRoot(ABC):
         half = self.multiply_transposed(x)
         return float(half @ half)
 
-    @property
-    def site_covariances(self) -> Array:
-        """Σ_ii, each as a block of shape (1, 1)."""
-        return self.variances[:, None, None]
-
-    def block(self, index: NDArray[np.intp]) -> Array:
-        """The block of Σ for some f_i, from Aᵀ times a column of the identity for each."""
-        columns = np.zeros((self.prior.n, index.size), order="F")
-        columns[index, np.arange(index.size)] = 1.0
-        half = self.multiply_transposed(columns)
-        sigma: Array = half.T @ half
-        return sigma
-
-    def differentiable(self) -> Self:
-        """The posterior itself, which needs no preparation."""
-        return self
-
     def dual(self, b: Array) -> Array:
         """(I + W K)⁻¹ b = b − W Σ b."""
         return b - self._W.times(self.covariance_times(b))
@@ -86,51 +253,18 @@ class ByRoot(ABC):
         z = self.covariance_times(nu)
         return nu - self._W.times(z), z
 
-    def precision_times(self, x: Array) -> Array:
-        """W x."""
-        return self._W.times(x)
-
-    def inv_quad_form(self, d: Array) -> float:
-        """dᵀ Σ⁻¹ d = dᵀ K⁻¹ d + dᵀ W d."""
-        nu = self.prior.solve(d)
-        return float(nu @ nu + d @ self._W.times(d))
-
-    @property
-    def one_minus_leverage(self) -> Array:
-        """1 − (W Σ)_ii."""
-        if isinstance(self.precision, SiteBlocks):
-            return 1.0 - self.precision.diagonal(self.precision.values @ self.site_covariances)
-        return np.asarray(1.0 - self.precision * self.variances)
-
-    # Draws
-
     @property
     def coordinates_shape(self) -> tuple[int, int]:
-        """Shape of the coordinates of a draw, which has r degrees of freedom."""
+        """(1, r): a draw is A ξ₁."""
         return 1, self.prior.rank
 
     def deviations(self, xi: Array) -> Array:
         """A ξ₁."""
         return self.multiply(xi[0])
 
-    def whitened_deviations(self, xi: Array) -> tuple[Array, Array]:
-        """The same draws, and L⁻¹ times them."""
-        deviations = self.deviations(xi)
-        return deviations, self.prior.solve(deviations)
-
     def coordinates(self, rng: np.random.Generator, deviation: Array) -> Array:
         """ξ₁ = A⁻¹ times a deviation, which determines it."""
         return self.solve(deviation)[None]
-
-    # The sites as noisy data
-
-    def seen(self, f: Array, center: Array) -> Array:
-        """W^½ (f − center)."""
-        return self._W.root_times(f - center)
-
-    def given(self, r: Array) -> Array:
-        """K W^½ B⁻¹ r = Σ W^½ r."""
-        return self.covariance_times(self._W.root_times(r))
 
     def log_density_of_data(self, r: Array) -> float:
         """log N(r; 0, B), B⁻¹ = I − W^½ Σ W^½."""
@@ -140,95 +274,3 @@ class ByRoot(ABC):
     def weighted_residual(self, r: Array) -> Array:
         """B⁻¹ r."""
         return r - self._W.root_times(self.given(r))
-
-
-class Factor(Protocol):
-    """A root of A = R Rᵀ. x has the order of f; ξ may have another one."""
-
-    @property
-    def log_determinant(self) -> float:
-        """log|A|."""
-
-    @property
-    def inverse_diagonal(self) -> Array:
-        """(A⁻¹)_ii."""
-
-    def solve(self, x: Array) -> Array:
-        """R⁻¹ x."""
-
-    def solve_transposed(self, xi: Array) -> Array:
-        """R⁻ᵀ ξ."""
-
-    def multiply(self, xi: Array) -> Array:
-        """R ξ."""
-
-    def multiply_transposed(self, x: Array) -> Array:
-        """Rᵀ x."""
-
-
-# Posteriors from a root of K
-
-
-class Rooted(Prior, Protocol):
-    """A prior f = c + V ξ."""
-
-    @property
-    def root(self) -> Array:
-        """V, shape (E, r)."""
-
-
-class RootPosterior(ByRoot):
-    """f = c + V ξ conditioned on precisions W ≥ 0, through B_r = I + Vᵀ W V.
-
-    Σ = V B_r⁻¹ Vᵀ, |B_r| = |I + W^½ K W^½|: see `Posterior`.
-    """
-
-    prior: Rooted
-
-    def __init__(self, prior: Rooted, W: Precision, B: CholeskyFactor):
-        super().__init__(W)
-        self.prior, self._B = prior, B
-
-    @property
-    def log_determinant(self) -> float:
-        """log|B|."""
-        return self._B.log_determinant
-
-    def multiply_transposed(self, x: Array) -> Array:
-        """L_B⁻¹ Vᵀ x."""
-        return self._B.solve(self.prior.multiply_transposed(x))
-
-    @cached_property
-    def _half(self) -> Array:
-        """L_B⁻¹ Vᵀ, shape (r, E): at most one O(n³) operation."""
-        tally.cubic_ops += 1
-        return self._B.solve(np.asfortranarray(self.prior.root.T))
-
-    @cached_property
-    def variances(self) -> Array:
-        """Σ_ii."""
-        result: Array = np.einsum("ij,ij->j", self._half, self._half)
-        return result
-
-    @cached_property
-    def site_covariances(self) -> Array:
-        """Σ's blocks on the sets of W, (G, s, s)."""
-        if not isinstance(self.precision, SiteBlocks):
-            return self.variances[:, None, None]
-        half = gathered(self.precision.sets, np.ascontiguousarray(self._half.T))
-        blocks = half @ half.swapaxes(1, 2)
-        return np.where(self.precision.filling, np.eye(blocks.shape[1]), blocks)
-
-    def block(self, index: NDArray[np.intp]) -> Array:
-        """The block of Σ for some f_i."""
-        half = self._half[:, index]
-        result: Array = half.T @ half
-        return result
-
-    def multiply(self, xi: Array) -> Array:
-        """A ξ, A = V L_B⁻ᵀ."""
-        return self.prior.multiply(self._B.solve_transposed(xi))
-
-    def solve(self, d: Array) -> Array:
-        """A⁻¹ d = L_Bᵀ L⁻¹ Uᵀ d."""
-        return self._B.multiply_transposed(self.prior.solve(d))

@@ -24,9 +24,14 @@ from scipy.linalg import null_space, orth, qr
 from scipy.sparse import csc_array, diags_array, eye_array, issparse, kron
 from scipy.sparse.csgraph import connected_components
 
-from pymc_lgm.gaussian.constraints import ConstrainedFactor, Constraints, ScaledFactor
-from pymc_lgm.gaussian.families import FamilyAt, UpdatedFactor
-from pymc_lgm.gaussian.posterior import Factor
+from pymc_lgm.gaussian.factors import (
+    ConstrainedFactor,
+    Constraints,
+    Factor,
+    ScaledFactor,
+    UpdatedFactor,
+)
+from pymc_lgm.gaussian.families import FamilyAt
 from pymc_lgm.gaussian.sparse import Pattern
 from pymc_lgm.linalg import Array
 

@@ -14,8 +14,6 @@ the rest (Takahashi, Fagan and Chen 1973; Rue and Held 2005).
 
 from __future__ import annotations
 
-import math
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,24 +27,18 @@ from scipy.linalg import block_diag
 from scipy.sparse import csc_array
 
 from pymc_lgm.gaussian import loops
-from pymc_lgm.gaussian.constraints import ConstrainedFactor
-from pymc_lgm.gaussian.families import Family, FamilyAt, UpdatedFactor
-from pymc_lgm.gaussian.posterior import ByRoot
-from pymc_lgm.gaussian.protocols import Prior, WithoutSlopes
+from pymc_lgm.gaussian.factors import ConstrainedFactor, UpdatedFactor
+from pymc_lgm.gaussian.families import Family, FamilyAt
+from pymc_lgm.gaussian.posterior import PrecisionPosterior
+from pymc_lgm.gaussian.prior import Prior, StatePrior
 from pymc_lgm.gaussian.rows import Rows
 from pymc_lgm.gaussian.sites import Precision, SiteBlocks, diagonal
 from pymc_lgm.gaussian.sparse import Pattern, SparseFactor
-from pymc_lgm.linalg import LOG_2PI, Array, tally
+from pymc_lgm.linalg import Array, tally
 
 __all__ = ["Layout", "SumAt", "SumModel", "SumPosterior", "SumPrior"]
 
 Index = NDArray[np.intp]
-
-CERTAIN = 1e12
-"""Stands for (K⁻¹)_ii, which is infinite: each element of f is determined by the others."""
-
-OUTSIDE = 1e-6
-"""Relative distance of eta from c + A x beyond which the prior density of f is 0."""
 
 
 class Layout:
@@ -184,19 +176,16 @@ class SumModel(Protocol):
         """
 
 
-class SumPrior(WithoutSlopes):
-    """The prior of f = (x, c + A x): see `Prior`. Made by `at`. It has no derivatives in theta."""
-
-    is_proper = True
+class SumPrior(StatePrior):
+    """The prior of f = (x, c + A x), made by `at`. It has no derivatives in theta."""
 
     def __init__(self, model: SumModel, theta: Array, at: SumAt):
-        self.model, self.theta, self.numbers = model, theta, at
         layout = self.layout = model.layout
-        self.n, self.rank = layout.N + layout.E, layout.rank
-        mean = np.concatenate([each.mean for each in at.families])
-        self.mean = self.with_predictor(mean)
-        self.mean[: layout.N] += at.offset
-        self.mean[layout.N :] += at.c
+        self.model, self.numbers = model, at
+        mean = self.expand(np.concatenate([each.mean for each in at.families]))
+        mean[: layout.N] += at.offset
+        mean[layout.N :] += at.c
+        super().__init__(mean, theta, layout.rank)
 
     @classmethod
     def at(cls, model: SumModel, theta: Array) -> SumPrior | None:
@@ -212,26 +201,28 @@ class SumPrior(WithoutSlopes):
         """Whether both priors share one `SumAt`."""
         return isinstance(other, SumPrior) and self.numbers is other.numbers
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(N={self.layout.N}, E={self.layout.E})"
-
-    def with_predictor(self, x: Array) -> Array:
+    def expand(self, x: Array) -> Array:
         """(x, A x) for a vector or columns."""
-        layout, out = self.layout, np.zeros((self.n, *x.shape[1:]))
+        layout = self.layout
+        out = np.zeros((layout.N + layout.E, *x.shape[1:]))
         out[: layout.N] = x
         columns = x.reshape(layout.N, -1)
-        below = out.reshape(self.n, -1)[layout.N :]
+        below = out.reshape(layout.N + layout.E, -1)[layout.N :]
         layout.A.times(self.numbers.A, columns, below)
         return out
 
-    def back(self, g: Array) -> Array:
-        """The transpose of `with_predictor`: g_x + Aᵀ g_eta."""
+    def expand_transposed(self, g: Array) -> Array:
+        """g_x + Aᵀ g_eta."""
         layout = self.layout
         out = np.array(g[: layout.N], dtype=np.float64)
         below = np.ascontiguousarray(g[layout.N :]).reshape(layout.E, -1)
         into = out.reshape(layout.N, -1)
         layout.A.times_transposed(self.numbers.A, below, into)
         return out
+
+    def state(self, z: Array) -> Array:
+        """x for z = (x, A x)."""
+        return z[: self.layout.N]
 
     @property
     def log_determinant(self) -> float:
@@ -243,11 +234,6 @@ class SumPrior(WithoutSlopes):
         """K_ii: one factorization."""
         posterior = self.condition(np.zeros(self.n))
         return np.full(self.n, np.nan) if posterior is None else posterior.variances
-
-    @property
-    def precisions(self) -> Array:
-        """(K⁻¹)_ii, which is infinite: `CERTAIN`."""
-        return np.full(self.n, CERTAIN)
 
     def condition(self, W: Precision) -> SumPosterior | None:
         """Factorize P, counted as one operation; ``None`` if P is not positive definite."""
@@ -278,11 +264,11 @@ class SumPrior(WithoutSlopes):
 
     def multiply(self, xi: Array) -> Array:
         """(x, A x) with x = R⁻ᵀ ξ, Q = R Rᵀ."""
-        return self.with_predictor(self._each(xi, "solve_transposed"))
+        return self.expand(self._each(xi, "solve_transposed"))
 
     def multiply_transposed(self, g: Array) -> Array:
         """R⁻¹ (g_x + Aᵀ g_eta)."""
-        return self._each(self.back(g), "solve")
+        return self._each(self.expand_transposed(g), "solve")
 
     def solve(self, z: Array) -> Array:
         """Rᵀ x for z = (x, A x)."""
@@ -294,19 +280,6 @@ class SumPrior(WithoutSlopes):
         out[: self.layout.N] = self._each(self.solve(z), "multiply")
         return out
 
-    def covariance_times(self, x: Array) -> Array:
-        """K x."""
-        return self.multiply(self.multiply_transposed(x))
-
-    def log_density(self, f: Array) -> float:
-        """The log density of x; −inf if f is not (x, c + A x)."""
-        z = f - self.mean
-        right = self.with_predictor(z[: self.layout.N])
-        if np.abs(z - right).max(initial=0.0) > OUTSIDE * (1.0 + np.abs(z).max(initial=0.0)):
-            return -math.inf
-        nu = self.solve(z)
-        return -0.5 * (float(nu @ nu) + self.log_determinant + self.rank * LOG_2PI)
-
     # The latent variables as fixed values while theta moves: see `pymc_lgm.targets.values`
 
     has_values = True
@@ -317,7 +290,7 @@ class SumPrior(WithoutSlopes):
 
     def with_values(self, u: Array) -> Array:
         """(u, c + A x) with x = u − offset."""
-        f = self.with_predictor(u - self.numbers.offset)
+        f = self.expand(u - self.numbers.offset)
         f[: self.layout.N] = u
         f[self.layout.N :] += self.numbers.c
         return f
@@ -334,8 +307,8 @@ class SumPrior(WithoutSlopes):
         return np.concatenate([getattr(each.factor, verb)(x[part]) for each, part in parts])
 
 
-class SumPosterior(WithoutSlopes, ByRoot):
-    """A `SumPrior` conditioned on precisions W ≥ 0: see `Posterior`."""
+class SumPosterior(PrecisionPosterior):
+    """A `SumPrior` conditioned on precisions W ≥ 0."""
 
     prior: SumPrior
 
@@ -346,26 +319,8 @@ class SumPosterior(WithoutSlopes, ByRoot):
         sparse: SparseFactor,
         updated: UpdatedFactor | ConstrainedFactor | None,
     ):
-        super().__init__(W)
-        self.prior, self._sparse, self._updated = prior, sparse, updated
-        self.factor = sparse if updated is None else updated
-
-    @property
-    def log_determinant(self) -> float:
-        """log|B| = log|P| − log|Q|."""
-        return self.prior.log_determinant + self.factor.log_determinant
-
-    def multiply(self, xi: Array) -> Array:
-        """(x, A x) with x = R⁻ᵀ ξ, P = R Rᵀ."""
-        return self.prior.with_predictor(self.factor.solve_transposed(xi))
-
-    def multiply_transposed(self, x: Array) -> Array:
-        """R⁻¹ (g_x + Aᵀ g_eta) for x = (g_x, g_eta)."""
-        return self.factor.solve(self.prior.back(x))
-
-    def solve(self, d: Array) -> Array:
-        """Rᵀ x for d = (x, A x)."""
-        return self.factor.multiply_transposed(d[: self.prior.layout.N])
+        super().__init__(prior, W, sparse if updated is None else updated)
+        self._sparse, self._updated = sparse, updated
 
     @cached_property
     def _less(self) -> tuple[Array, Array] | None:
@@ -373,7 +328,7 @@ class SumPosterior(WithoutSlopes, ByRoot):
         if self._updated is None:
             return None
         Z, D = self._updated.less
-        return self.prior.with_predictor(Z), D
+        return self.prior.expand(Z), D
 
     @cached_property
     def variances(self) -> Array:
@@ -392,7 +347,7 @@ class SumPosterior(WithoutSlopes, ByRoot):
         """Σ's blocks on the sets of W, (G, s, s), padded by the identity if a set is smaller."""
         W, layout = self.precision, self.prior.layout
         if not isinstance(W, SiteBlocks):
-            return self.variances[:, None, None]
+            return super().site_covariances
         A, (g, p, q) = self.prior.numbers.A, layout.of_joined
         across = loops.bilinear_forms(
             layout.starts, A, layout.joined, layout.products_of_L, self._sparse.inverse
@@ -417,8 +372,8 @@ class SumPosterior(WithoutSlopes, ByRoot):
         """
         prior, layout = self.prior, self.prior.layout
         total = a if v is None else a + v
-        alpha = prior.inverse_of_Q(prior.back(a))
-        beta = np.zeros(layout.N) if v is None else prior.inverse_of_Q(prior.back(v))
+        alpha = prior.inverse_of_Q(prior.expand_transposed(a))
+        beta = np.zeros(layout.N) if v is None else prior.inverse_of_Q(prior.expand_transposed(v))
         j, k = layout.rows_of_Q, layout.columns_of_Q
         inverse = self._sparse.inverse[self._sparse.pattern.place[layout.of_Q]]
         if self._updated is not None:
@@ -431,7 +386,7 @@ class SumPosterior(WithoutSlopes, ByRoot):
         right = of_eta[row] * (alpha + mean)[layout.columns]
         right += a[layout.N :][row] * beta[layout.columns]
         right -= self._weighted_rows()
-        of_mean = prior.back(total)
+        of_mean = prior.expand_transposed(total)
         at = zip(
             layout.families,
             prior.numbers.families,
