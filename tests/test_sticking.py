@@ -16,8 +16,7 @@ import pymc_lgm as lgm
 import pymc_lgm.approximations.recall as recall_module
 
 from pymc_lgm.adaptation import History, ProposalTuning, StepSizeTuning
-from pymc_lgm.approximations.ep import ep
-from pymc_lgm.approximations.misfit import misfit
+from pymc_lgm.approximations.ep import ep, misfit
 from pymc_lgm.approximations.recall import recall
 from pymc_lgm.approximations.site_coordinates import OneByOne
 from pymc_lgm.approximations.sites import Margins, Recalled, Sites

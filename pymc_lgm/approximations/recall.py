@@ -17,14 +17,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from pymc_lgm.approximations.ep import ep
+from pymc_lgm.approximations.ep import ep, misfit
 from pymc_lgm.approximations.gaussian import (
     GaussianApproximation,
     SiteLikelihood,
     plausible,
 )
 from pymc_lgm.approximations.laplace import laplace
-from pymc_lgm.approximations.misfit import misfit
 from pymc_lgm.approximations.sites import Margins, Recalled, Sites
 from pymc_lgm.approximations.sites_line import SitesLine
 from pymc_lgm.gaussian import Posterior, Prior

@@ -21,7 +21,7 @@ from pymc_lgm.approximations.gaussian import (
 )
 from pymc_lgm.approximations.site_search import Sweep, mismatch, site_search
 from pymc_lgm.approximations.sites import Sites
-from pymc_lgm.approximations.tilted import NODES, WEIGHTS
+from pymc_lgm.approximations.tilted import NODES
 from pymc_lgm.approximations.variational_sets import points_of_sets, sweep_of_sets
 from pymc_lgm.gaussian import Posterior, Prior
 from pymc_lgm.gaussian.sites import SiteBlocks
@@ -29,6 +29,7 @@ from pymc_lgm.linalg import Array
 
 __all__ = ["evidence_gradient", "variational"]
 
+_, WEIGHTS = np.polynomial.hermite_e.hermegauss(NODES.size)
 SHARES = WEIGHTS / WEIGHTS.sum()
 """Weights of the nodes x_k of a standard normal: E g(x) = Σ_k w_k g(x_k)."""
 

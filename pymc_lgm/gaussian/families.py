@@ -8,8 +8,8 @@ A = R Rᵀ. See Rue and Held (2005), chapter 2.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -62,35 +62,41 @@ class FamilyAt:
     scale: float = 1.0
 
 
-class Family(Protocol):
+class Family(ABC):
     """A Gaussian vector as a function of values that a model computes from theta.
 
     Each family documents its values: variances, covariances, or the bands of a matrix.
+
+    Parameters
+    ----------
+    rows, columns : ndarray of int
+        Where the elements of Q are in its lower triangle.
+    n : int
+        Number of elements of the vector.
+    update : tuple of ndarray, optional
+        U, shape (n, k), and S. At a theta, S is multiplied by `FamilyAt.scale`.
+    constraint : ndarray, shape (n, k), optional
+        C, of orthonormal columns: Cᵀ x = 0.
     """
 
-    @property
-    def n(self) -> int:
-        """Number of elements of the vector."""
+    def __init__(
+        self,
+        n: int,
+        rows: Index,
+        columns: Index,
+        update: tuple[Array, Array] | None = None,
+        constraint: Array | None = None,
+    ):
+        self.n, self.rows, self.columns = n, rows, columns
+        self.update = (np.zeros((n, 0)), np.zeros((0, 0))) if update is None else update
+        self.constraint = np.zeros((n, 0)) if constraint is None else constraint
+        self.zero_mean = np.zeros(n)
 
-    @property
-    def rows(self) -> Index:
-        """Rows of the elements of Q in its lower triangle."""
-
-    @property
-    def columns(self) -> Index:
-        """Columns of these elements."""
-
-    @property
-    def update(self) -> tuple[Array, Array]:
-        """U, shape (n, k), and S. At a theta, S is multiplied by `FamilyAt.scale`."""
-
-    @property
-    def constraint(self) -> Array:
-        """C, shape (n, k), of orthonormal columns: Cᵀ x = 0. Most families have none."""
-
+    @abstractmethod
     def at(self, *values: Array) -> FamilyAt | None:
         """The prior with these values; ``None`` if it is not proper."""
 
+    @abstractmethod
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
         """Derivatives of ⟨e, Q⟩ + ⟨m̄, m⟩ + w log|Q + U S Uᵀ| with respect to the values of `at`.
 
@@ -111,7 +117,7 @@ class Family(Protocol):
         """
 
 
-class Independent:
+class Independent(Family):
     """x_i ~ N(0, v_i). The value is v, shape (n,).
 
     Parameters
@@ -120,9 +126,7 @@ class Independent:
     """
 
     def __init__(self, n: int):
-        self.n, self.rows, self.columns = n, np.arange(n), np.arange(n)
-        self.update = np.zeros((n, 0)), np.zeros((0, 0))
-        self.constraint, self._mean = np.zeros((n, 0)), np.zeros(n)
+        super().__init__(n, np.arange(n), np.arange(n))
 
     def at(self, *values: Array) -> FamilyAt | None:
         """``None`` where a variance is not positive and finite."""
@@ -130,14 +134,14 @@ class Independent:
         if not (np.isfinite(variances).all() and (variances > 0.0).all()):
             return None
         factor = DiagonalFactor(np.sqrt(variances))
-        return FamilyAt(self._mean, 1.0 / variances, factor, values)
+        return FamilyAt(self.zero_mean, 1.0 / variances, factor, values)
 
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
         """∂(1/v) = −1/v² and ∂log|Q| = −1/v."""
         return [-(elements * at.elements + log_weight) * at.elements]
 
 
-class DenseBlocks:
+class DenseBlocks(Family):
     """Independent vectors of b elements, one after another, with dense covariances K.
 
     The value is K: shape (b, b) if all vectors have the same covariance, otherwise (..., b, b). A
@@ -150,13 +154,10 @@ class DenseBlocks:
     """
 
     def __init__(self, blocks: int, b: int):
-        self.n, self.blocks, self._b = blocks * b, blocks, b
-        rows, columns = np.tril_indices(b)
+        rows, columns = self._lower = np.tril_indices(b)
         begins = b * np.arange(blocks)[:, None]
-        self.rows, self.columns = (begins + rows).ravel(), (begins + columns).ravel()
-        self.update = np.zeros((self.n, 0)), np.zeros((0, 0))
-        self.constraint = np.zeros((self.n, 0))
-        self._mean, self._lower = np.zeros(self.n), (rows, columns)
+        super().__init__(blocks * b, (begins + rows).ravel(), (begins + columns).ravel())
+        self.blocks, self._b = blocks, b
 
     def at(self, *values: Array) -> FamilyAt | None:
         """``None`` if a K is not finite, or not positive definite."""
@@ -176,7 +177,7 @@ class DenseBlocks:
         elements = np.broadcast_to(
             inverses[:, self._lower[0], self._lower[1]], (self.blocks, self._lower[0].size)
         )
-        return FamilyAt(self._mean, elements.ravel(), BlockFactor(L, self.n), values)
+        return FamilyAt(self.zero_mean, elements.ravel(), BlockFactor(L, self.n), values)
 
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
         """∂K⁻¹ = −K⁻¹ ∂K K⁻¹ and ∂log|Q| = −tr(K⁻¹ ∂K); summed over the vectors if they share K."""
@@ -192,7 +193,7 @@ class DenseBlocks:
         return [each.sum(axis=0).reshape(K.shape) if shared else each.reshape(K.shape)]
 
 
-class BandedSeries:
+class BandedSeries(Family):
     """T x = u + ε, ε ~ N(0, I), with a lower triangular banded T: Q = TᵀT, m = T⁻¹ u.
 
     The values are T in bands, shape (width, n) with T_{j+k, j} at [k, j], and u, shape (n,). All
@@ -205,12 +206,10 @@ class BandedSeries:
     """
 
     def __init__(self, n: int, width: int):
-        self.n, self.update = n, (np.zeros((n, 0)), np.zeros((0, 0)))
-        self.constraint = np.zeros((n, 0))
         below, column = np.indices((width, n))
         inside = below + column < n
         self._which = np.flatnonzero(inside.ravel())
-        self.rows, self.columns = (below + column)[inside], column[inside]
+        super().__init__(n, (below + column)[inside], column[inside])
 
     def at(self, *values: Array) -> FamilyAt | None:
         """``None`` if T is not finite, or has no inverse."""
@@ -235,19 +234,16 @@ class BandedSeries:
         return [of_T, back]
 
 
-class _Sparse:
+class _Sparse(Family):
     """x ~ N(0, Q⁻¹) with a general sparse Q. The base of families with a sparse Cholesky factor."""
 
     def __init__(self, pattern: Pattern):
-        self.n, self.pattern, self._mean = pattern.n, pattern, np.zeros(pattern.n)
-        self.update = np.zeros((self.n, 0)), np.zeros((0, 0))
-        self.constraint = np.zeros((self.n, 0))
-        rows, columns = pattern.places
-        self.rows, self.columns = np.maximum(rows, columns), np.minimum(rows, columns)
+        super().__init__(pattern.n, *pattern.lower)
+        self.pattern = pattern
 
     def _at(self, elements: Array, values: tuple[Array, ...]) -> FamilyAt | None:
         factor = self.pattern.factorize(elements)
-        return None if factor is None else FamilyAt(self._mean, elements, factor, values)
+        return None if factor is None else FamilyAt(self.zero_mean, elements, factor, values)
 
     def _weights(self, at: FamilyAt, elements: Array, log_weight: float) -> Array:
         """e + w ∂log|Q|, the derivatives in the elements of Q; Q⁻¹ on the pattern gives ∂log|Q|."""
@@ -386,7 +382,7 @@ class IntrinsicMap(_Sparse):
         if whole is None:
             raise np.linalg.LinAlgError("The standard deviation of the mean is lost to rounding.")
         self.factor = whole
-        self._always = FamilyAt(self._mean, elements, whole, ())
+        self._always = FamilyAt(self.zero_mean, elements, whole, ())
 
     def at(self, *values: Array) -> FamilyAt | None:
         """The same at every theta."""

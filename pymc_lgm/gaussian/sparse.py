@@ -144,6 +144,12 @@ class Pattern:
         """Rows and columns of the elements, in the order of x, each of shape (q,)."""
         return self.order[self.rows], self.order[self.columns]
 
+    @cached_property
+    def lower(self) -> tuple[Index, Index]:
+        """Rows and columns of the elements in the lower triangle, in the order of x."""
+        rows, columns = self.places
+        return np.maximum(rows, columns), np.minimum(rows, columns)
+
     def elements(self, A: csc_array) -> Array:
         """The elements of a symmetric sparse array with this pattern, shape (q,)."""
         rows, columns = self.places

@@ -31,7 +31,7 @@ from pymc_lgm.gaussian.factors import (
     ScaledFactor,
     UpdatedFactor,
 )
-from pymc_lgm.gaussian.families import FamilyAt
+from pymc_lgm.gaussian.families import Family, FamilyAt
 from pymc_lgm.gaussian.sparse import Pattern
 from pymc_lgm.linalg import Array
 
@@ -42,19 +42,17 @@ MOST = 2000
 
 ROUNDING = 1e-10
 """Numbers below it count as rounding errors: |R_ij − R_ji| as a share of the largest element, and
-squared
-cosines of angles between directions."""
+squared cosines of angles between directions."""
 
 UNCLEAR = 100.0
 """An eigenvalue below n ε times the largest counts as zero, where ε = 2.2e-16. One that is between
 this bound and `UNCLEAR` times this bound may be zero or not, and the user must name the null space.
-For
-a walk of order 2 with 2000 elements, the smallest positive eigenvalue is five times the bound."""
+For a walk of order 2 with 2000 elements, the smallest positive eigenvalue is five times the
+bound."""
 
 SINGULAR = 1e13
 """If a variance times the diagonal element of the precision exceeds it, the precision may be
-singular.
-2e11 was measured for a walk of order 2 with 10 000 elements."""
+singular. 2e11 was measured for a walk of order 2 with 10 000 elements."""
 
 
 class Structure:
@@ -363,9 +361,7 @@ class Structure:
     @cached_property
     def elements(self) -> tuple[np.ndarray, np.ndarray, Array]:
         """Rows, columns and numbers of the lower triangle of R."""
-        rows, columns = self._pattern.places
-        values = self._pattern.elements(self.R)
-        return np.maximum(rows, columns), np.minimum(rows, columns), values
+        return *self._pattern.lower, self._pattern.elements(self.R)
 
     @property
     def pinned(self) -> Array:
@@ -512,7 +508,7 @@ def _given_null_space(R: csc_array, constraint: Array | None) -> Array:
     )
 
 
-class OfStructure:
+class OfStructure(Family):
     """x ~ N(0, σ² R⁻) on the constraint space: a `Family` of one number σ.
 
     Parameters
@@ -521,10 +517,9 @@ class OfStructure:
     """
 
     def __init__(self, structure: Structure):
-        self.n, self._structure = structure.n, structure
-        self.rows, self.columns, self._elements = structure.elements
-        self.update, self.constraint = structure.update, structure.constraint
-        self._pinned, self._mean = structure.pinned, np.zeros(structure.n)
+        rows, columns, self._elements = structure.elements
+        super().__init__(structure.n, rows, columns, structure.update, structure.constraint)
+        self._structure, self._pinned = structure, structure.pinned
 
     def at(self, *values: Array) -> FamilyAt | None:
         """The field at σ; ``None`` if σ is not positive and finite."""
@@ -536,7 +531,7 @@ class OfStructure:
             return None
         structure = self._structure
         factor = ScaledFactor(structure.factor, sigma, structure.rank)
-        return FamilyAt(self._mean, scale * self._pinned, factor, values, scale)
+        return FamilyAt(self.zero_mean, scale * self._pinned, factor, values, scale)
 
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
         """∂(R/σ²) = −2 R/σ³, and ∂log|·| = −2 (n − k)/σ."""
