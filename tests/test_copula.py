@@ -30,7 +30,7 @@ from pymc_lgm.approximations.importance import (
 from pymc_lgm.approximations.recall import recall
 from pymc_lgm.approximations.site_coordinates import OneByOne
 from pymc_lgm.approximations.sites import Margins, Recalled
-from pymc_lgm.approximations.sites_tuning import SitesTuning
+from pymc_lgm.approximations.sites_line import SitesTuning
 from pymc_lgm.linalg import tally
 from pymc_lgm.state import LikelihoodAt
 

@@ -30,7 +30,6 @@ __all__ = [
 ]
 
 
-
 def _rule(nodes: int) -> tuple[Array, Array]:
     """Nodes, and logarithms of the weights, of expectations under N(0, 1)."""
     x, weights = np.polynomial.hermite_e.hermegauss(nodes)
