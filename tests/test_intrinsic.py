@@ -17,7 +17,7 @@ import pymc_lgm as lgm
 
 from pymc_lgm import spatial
 from pymc_lgm.gaussian.factors import UpdatedFactor
-from pymc_lgm.gaussian.families import IntrinsicMap
+from pymc_lgm.gaussian.structure import IntrinsicMap
 from pymc_lgm.model.forms.sum import SumPredictor
 
 pytestmark = pytest.mark.usefixtures("interpreted")

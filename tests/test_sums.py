@@ -36,18 +36,17 @@ from pymc_lgm.gaussian import (
     Layout,
     SumAt,
     SumPrior,
-    loops,
     sparse_loops,
     sums,
 )
 from pymc_lgm.gaussian import rows as rows_of_A
-from pymc_lgm.gaussian.families import BandedSeries, ByPrecision, IntrinsicMap, Map
+from pymc_lgm.gaussian.families import BandedSeries, ByPrecision, Map
 from pymc_lgm.gaussian.neighbors import NearestNeighbors, Neighbors
 from pymc_lgm.gaussian.rows import Rows
 from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.gaussian.sparse import Pattern
 from pymc_lgm.gaussian.spde import OfMesh
-from pymc_lgm.gaussian.structure import OfStructure, Structure
+from pymc_lgm.gaussian.structure import IntrinsicMap, OfStructure, Structure
 from pymc_lgm.model import latents as latents_of_models
 from pymc_lgm.model.forms import sum as sum_form
 from pymc_lgm.model.forms.sum import SumPredictor
@@ -756,7 +755,7 @@ def inverse_on_the_pattern_of_Q(monkeypatch):
 
 
 def pairs_of_sets_dropped(monkeypatch):
-    monkeypatch.setattr(loops, "add_products", lambda *args: None)
+    monkeypatch.setattr(sums, "add_products", lambda *args: None)
     return error_of_verbs([series, independent], sets=True)
 
 

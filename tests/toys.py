@@ -32,7 +32,8 @@ from pymc_lgm.gaussian import (
     SumPrior,
 )
 from pymc_lgm.gaussian.banded import BandedModel
-from pymc_lgm.gaussian.families import BandedSeries, IntrinsicMap
+from pymc_lgm.gaussian.families import BandedSeries
+from pymc_lgm.gaussian.structure import IntrinsicMap
 from pymc_lgm.state import State
 from pymc_lgm.targets.target import Slope, Target
 from pymc_lgm.testing import JointTest, joint_values

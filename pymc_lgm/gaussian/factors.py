@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
+import numba
 import numpy as np
 
 from scipy.linalg import block_diag, lapack, solve_triangular
 
-from pymc_lgm.gaussian import loops
 from pymc_lgm.linalg import Array
 
 __all__ = [
@@ -225,13 +225,28 @@ class UpdatedFactor:
     @cached_property
     def _inverse(self) -> Array:
         # Not by LAPACK: for two rows its threads cost a thousand times what the numbers do.
-        return loops.inverse_of_lower(self._N)
+        return _inverse_of_lower(self._N)
 
     def _along(self, y: Array, N: Array) -> Array:
         """(I + G (N − I) Gᵀ) y."""
         along = self._G.T @ y
         result: Array = y + self._G @ (N @ along - along)
         return result
+
+
+@numba.njit(cache=True)
+def _inverse_of_lower(N: Array) -> Array:
+    """N⁻¹ of a small lower triangular N."""
+    k = len(N)
+    out = np.zeros((k, k))
+    for j in range(k):
+        out[j, j] = 1.0 / N[j, j]
+        for i in range(j + 1, k):
+            total = 0.0
+            for m in range(j, i):
+                total -= N[i, m] * out[m, j]
+            out[i, j] = total / N[i, i]
+    return out
 
 
 # Linear constraints

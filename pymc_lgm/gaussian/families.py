@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.sparse import csc_array, diags_array
 
-from pymc_lgm.gaussian import bands, loops
+from pymc_lgm.gaussian import bands
 from pymc_lgm.gaussian.bands import WhitenerFactor
-from pymc_lgm.gaussian.factors import BlockFactor, DiagonalFactor, Factor, UpdatedFactor
+from pymc_lgm.gaussian.factors import BlockFactor, DiagonalFactor, Factor
 from pymc_lgm.gaussian.sparse import Pattern, SparseFactor
 from pymc_lgm.linalg import Array
 
@@ -30,7 +30,6 @@ __all__ = [
     "Family",
     "FamilyAt",
     "Independent",
-    "IntrinsicMap",
     "Map",
 ]
 
@@ -224,9 +223,11 @@ class BandedSeries(Family):
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
         """∂Q = ∂Tᵀ T + Tᵀ ∂T, ∂m = T⁻¹ (∂u − ∂T m), ∂log|Q| = 2 Σ ∂T_jj / T_jj."""
         T, n = at.values[0], self.n
-        E, of_T = np.zeros(T.size), np.zeros(T.shape)
+        E = np.zeros(T.size)
         E[self._which] = elements
-        loops.gram_vjp(T, E.reshape(T.shape), of_T)
+        M = E.reshape(T.shape)
+        M[0] *= 2.0
+        of_T = bands.product_on_band(T, M)  # 2 T times the symmetric matrix of e
         back = at.factor.solve(mean)  # T⁻ᵀ m̄
         for k in range(len(T)):
             of_T[k, : n - k] -= back[k:] * at.mean[: n - k]
@@ -328,66 +329,3 @@ class ByPrecision(_Sparse):
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
         """Only the first value enters the density."""
         return [self._weights(at, elements, log_weight), np.zeros_like(at.values[1])]
-
-
-class IntrinsicMap(_Sparse):
-    """Areas as in `pymc.ICAR`, with constants σ and s: the same at every theta, without values.
-
-    Differences of neighbors have the precision (D − W)/σ², and the mean of x is N(0, s²). So the
-    precision of x is (D − W)/σ² + 11ᵀ/(n s)². The first term is sparse but singular, the second is
-    dense. Let Q_p be the first term with δ added to the diagonal element of one area p. It is
-    positive definite, and as sparse as W. Then
-
-        (D − W)/σ² + 11ᵀ/(n s)² = Q_p + U diag(1, −δ) Uᵀ,   U = (1/(n s), e_p).
-
-    A field of `pymc_lgm.gmrf` has constraints instead of s: `pymc_lgm.gaussian.structure`.
-
-    Parameters
-    ----------
-    W : sparse array, shape (n, n)
-        Symmetric weights of a connected map, whose sums are D.
-    sd : float
-        s > 0, the standard deviation of the mean.
-    sigma : float
-        σ.
-    """
-
-    def __init__(self, W: csc_array, sd: float, sigma: float = 1.0):
-        neighbors = np.asarray(W.sum(axis=0)).ravel()
-        Q = csc_array(diags_array(neighbors) - W)
-        super().__init__(Pattern.of(Q))
-        n, pattern = self.n, self.pattern
-        bare = pattern.elements(Q) / sigma**2
-        pin = int(pattern.diagonal[np.argmax(neighbors)])
-
-        def pinned(delta: float) -> tuple[Array, SparseFactor]:
-            values = bare.copy()
-            values[pin] += delta
-            factor = pattern.factorize(values)
-            if factor is None:
-                raise np.linalg.LinAlgError("The map is not connected.")
-            return values, factor
-
-        delta = 1.0
-        if n > 1:
-            # Q_p⁻¹ is the covariance given x_p = 0, plus 11ᵀ/δ. If 1/δ is the mean variance given
-            # x_p = 0, both terms have the same size, and rounding loses neither.
-            variance = pinned(bare[pin])[1].inverse_diagonal.mean() - 1.0 / bare[pin]
-            delta = 1.0 / max(variance, 1e-300)
-        elements, factor = pinned(delta)
-        U = np.zeros((n, 2))
-        U[:, 0], U[pattern.order[pattern.rows[pin]], 1] = 1.0 / (n * sd), 1.0
-        self.update = U, np.diag([1.0, -delta])
-        whole = UpdatedFactor.of(factor, *self.update)
-        if whole is None:
-            raise np.linalg.LinAlgError("The standard deviation of the mean is lost to rounding.")
-        self.factor = whole
-        self._always = FamilyAt(self.zero_mean, elements, whole, ())
-
-    def at(self, *values: Array) -> FamilyAt | None:
-        """The same at every theta."""
-        return self._always
-
-    def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
-        """Nothing depends on theta."""
-        return []

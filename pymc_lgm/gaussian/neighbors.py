@@ -19,8 +19,8 @@ import numpy as np
 
 from numpy.typing import NDArray
 
-from pymc_lgm.gaussian import loops
 from pymc_lgm.gaussian.families import Family, FamilyAt
+from pymc_lgm.gaussian.rows import add_gram, add_weighted_rows
 from pymc_lgm.gaussian.sparse import Pattern, SparseRoot
 from pymc_lgm.linalg import Array
 
@@ -210,7 +210,7 @@ class NearestNeighbors(Family):
         root = (1.0 / np.sqrt(D))[:, None]
         L = np.hstack([root, -B * root])[::-1][self._there]
         elements = np.zeros(self.rows.size)
-        loops.add_gram(self._exact.starts, L, np.ones(self.n), self._pairs, elements)
+        add_gram(self._exact.starts, L, np.ones(self.n), self._pairs, elements)
         return FamilyAt(self.zero_mean, elements, NeighborFactor(self._exact, L), values)
 
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
@@ -220,7 +220,7 @@ class NearestNeighbors(Family):
         S = np.where(self._is_diagonal, 2.0, 1.0) * elements
         of_T = np.zeros(at.factor.L.size)
         starts = self._exact.starts
-        loops.add_weighted_rows(starts, at.factor.L, np.ones(self.n), self._pairs, S, of_T)
+        add_weighted_rows(starts, at.factor.L, np.ones(self.n), self._pairs, S, of_T)
         rows = np.zeros(self._there.shape)
         rows[self._there] = of_T
         rows = rows[::-1]
@@ -245,7 +245,7 @@ class NeighborFactor(SparseRoot):
 
 @numba.njit(cache=True)
 def _keys(starts: Index, columns: Index, n: int) -> Index:
-    """Pairs of each row, in the order of `loops.add_gram`: the larger times n, plus the smaller."""
+    """Pairs of each row, in the order of `add_gram`: the larger times n, plus the smaller."""
     size = 0
     for i in range(starts.size - 1):
         k = starts[i + 1] - starts[i]

@@ -26,12 +26,16 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 from scipy.sparse import csc_array
 
-from pymc_lgm.gaussian import loops
 from pymc_lgm.gaussian.factors import ConstrainedFactor, UpdatedFactor
 from pymc_lgm.gaussian.families import Family, FamilyAt
 from pymc_lgm.gaussian.posterior import PrecisionPosterior
 from pymc_lgm.gaussian.prior import Prior, StatePrior
-from pymc_lgm.gaussian.rows import Rows
+from pymc_lgm.gaussian.rows import (
+    Rows,
+    add_products,
+    add_weighted_rows_of_pairs,
+    bilinear_forms,
+)
 from pymc_lgm.gaussian.sites import Precision, SiteBlocks, diagonal
 from pymc_lgm.gaussian.sparse import Pattern, SparseFactor
 from pymc_lgm.linalg import Array, tally
@@ -125,7 +129,7 @@ def _joined(sets: Index | None, N: int) -> tuple[Index, tuple[Index, Index, Inde
 
 
 def _products(starts: Index, columns: Index, rows: Index) -> tuple[Index, Index]:
-    """Pairs of elements of x that two rows of A read, in the order of `loops.add_products`."""
+    """Pairs of elements of x that two rows of A read, in the order of `add_products`."""
     nothing = np.zeros(0, dtype=np.intp)
     first, second = [nothing], [nothing]
     for i, j in rows:
@@ -247,7 +251,7 @@ class SumPrior(StatePrior):
         if isinstance(W, SiteBlocks):
             across = np.ascontiguousarray(W.values[layout.of_joined])
             A = layout.starts, layout.columns, self.numbers.A
-            loops.add_products(*A, layout.joined, across, layout.products, P)
+            add_products(*A, layout.joined, across, layout.products, P)
         factor = pattern.factorize(P)
         if factor is None:
             return None
@@ -349,7 +353,7 @@ class SumPosterior(PrecisionPosterior):
         if not isinstance(W, SiteBlocks):
             return super().site_covariances
         A, (g, p, q) = self.prior.numbers.A, layout.of_joined
-        across = loops.bilinear_forms(
+        across = bilinear_forms(
             layout.starts, A, layout.joined, layout.products_of_L, self._sparse.inverse
         )
         if self._less is not None:
@@ -408,7 +412,7 @@ class SumPosterior(PrecisionPosterior):
         layout.A.add_weighted_rows(A, own, layout.pairs_of_L, inverse, out)
         if isinstance(W, SiteBlocks):
             across = np.ascontiguousarray(W.values[layout.of_joined])
-            loops.add_weighted_rows_of_pairs(
+            add_weighted_rows_of_pairs(
                 layout.starts, A, layout.joined, across, layout.products_of_L, inverse, out
             )
         if self._less is not None and self._updated is not None:
