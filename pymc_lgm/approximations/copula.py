@@ -29,22 +29,41 @@ from pymc_lgm.linalg import Array
 
 __all__ = ["Copula", "tilted_copula"]
 
+# The constants were measured by the standard deviation of log p̂ from 16 draws in antithetic pairs,
+# at six thetas of labels and counts with 80 latents (`Labels` and `Counts` of tests/toys.py), with
+# log variances from 0 to 6 and log length-scales from −4 to 0.
+
 STEP = 0.3
+"""Distance of two knots.
+
+With 0.6 the standard deviation of log p̂ is 1.4 to 3.7 times as large if f is rough, for example
+1.02 instead of 0.28. With 0.15 it is 0.4 to 1 times as large, for twice as many likelihood
+evaluations.
+"""
+
 KNOTS = STEP * np.arange(-18, 19)
 """Points at which quantiles are computed, from −5.4 to 5.4 standard deviations of q about its
-center.
-Between two of them the map is linear."""
+center. Between two of them the map is linear."""
 
 FREE = 3.0
-"""Value of Σ_ii (K⁻¹)_ii at which half of the correction is applied: see `tilted_copula`."""
+"""Value of Σ_ii (K⁻¹)_ii at which half of the correction is applied: see `tilted_copula`.
+
+From 3 to 10 the standard deviation of log p̂ changes by less than a tenth. With 1 it is up to twice
+as large, and without a copula up to a hundred times, if f is rough. With 100 it is a quarter larger
+for labels with a smooth f, where the full correction is worse than none.
+"""
 
 TAIL = 1e-9
-"""Share of the probability that lies below the first knot, and above the last. It is positive so
-that no
-quantile is infinite."""
+"""Share of the probability that lies below the first knot, and above the last.
+
+It is positive so that no quantile is infinite. Results with 1e-13 are the same to three digits.
+"""
 
 STEEPEST = 0.02
-"""Smallest slope of x in f. It bounds how far a draw moves where the tilted density is almost 0."""
+"""Smallest slope of x in f. It bounds how far a draw moves where the tilted density is almost 0.
+
+It is a safeguard: from 0.0002 to 0.3 no result changed in three digits.
+"""
 
 
 @dataclass(frozen=True, eq=False)
