@@ -24,8 +24,9 @@ from pymc_lgm.linalg import Array
 
 __all__ = ["Transport", "transport"]
 
-AT, SHARES = np.sqrt([0.0, 3.0, 3.0]) * [1, 1, -1], np.array([4.0, 1.0, 1.0]) / 6.0
-"""Nodes and weights that integrate polynomials of degree five under a standard normal."""
+AT = np.sqrt(3.0) * np.array([0.0, 1.0, -1.0])
+SHARES = np.array([4.0, 1.0, 1.0]) / 6.0
+"""Nodes and weights of Gauss and Hermite, exact for polynomials of degree five under N(0, 1)."""
 
 STRONGEST = 1.0
 """Largest |a_i s_i|. With a larger one ℓ is not close to a cubic within a standard deviation."""
@@ -33,11 +34,21 @@ STRONGEST = 1.0
 LEAST = 1e-5
 """Smallest |a_i s_i|. With a smaller one (e^{a x} − 1)/a − x is lost in rounding."""
 
-STEPS, SHORTEST, CLOSE = 100, 1e-6, 1e-7
-"""Newton's method: most steps, smallest share of a step, and last step in standard deviations."""
+STEPS = 100
+"""Most steps of Newton's method."""
+
+SHORTEST = 1e-6
+"""Smallest share of a step that is tried."""
+
+CLOSE = 1e-7
+"""A step of fewer standard deviations is the last. The error left is about its square, 1e-14."""
 
 RISE = 2.0
-"""Largest growth of the positive part of an exponent a_i x_i in one step."""
+"""Largest growth of the positive part of an exponent a_i x_i in one step.
+
+Newton's method overshoots an exponential. With this bound the curvature changes by less than a
+factor of e² per step.
+"""
 
 
 @dataclass(frozen=True, eq=False)

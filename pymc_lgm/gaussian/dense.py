@@ -177,13 +177,25 @@ class DensePosterior(CovariancePosterior):
             variances: Array = (1.0 - shares) / self.precision
         thin = np.flatnonzero(shares > 1.0 - THIN)
         if thin.size:
-            n = self.prior.n
-            tally.cubic_ops += 2 * thin.size // n
-            columns = self.prior.covariance_times(np.asfortranarray(np.eye(n)[:, thin]))
-            half = self._B.solve(self._W.root_times(columns))
+            columns, half = self._columns(thin)
             variances[thin] = columns[thin, np.arange(thin.size)]
             variances[thin] -= (half**2).sum(axis=0)
         return variances
+
+    def block(self, index: NDArray[np.intp]) -> Array:
+        """The block of Σ = K − K W^½ B⁻¹ W^½ K for some f_i: half the work of columns of Σ."""
+        if not index.size:
+            return np.empty((0, 0))
+        columns, half = self._columns(index)
+        sigma: Array = columns[index] - half.T @ half
+        return sigma
+
+    def _columns(self, index: NDArray[np.intp]) -> tuple[Array, Array]:
+        """Columns of K, and L_B⁻¹ W^½ times these columns."""
+        n = self.prior.n
+        tally.cubic_ops += 2 * index.size // n
+        columns = self.prior.covariance_times(np.asfortranarray(np.eye(n)[:, index]))
+        return columns, self._B.solve(self._W.root_times(columns))
 
     @cached_property
     def site_covariances(self) -> Array:

@@ -30,8 +30,11 @@ __all__ = [
     "rooted",
 ]
 
-SINGULAR, TINY = 1e-6, 1e-10
-"""Smallest eigenvalue of a block: relative to the largest element of all blocks, and absolute."""
+SINGULAR = 1e-6
+"""Smallest eigenvalue of a block, relative to the largest element of all blocks."""
+
+TINY = 1e-10
+"""Smallest eigenvalue of a block, if all elements are smaller."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,8 +236,12 @@ LEAST = 1e-12
 LEAST_CURVATURE = 1e-100
 """Least W_cc, whose square is not 0 in floating point."""
 
-STEPS, STEP = 30, 2.0
-"""Most steps of Newton's method for a logarithm, and the length of the longest."""
+STEPS = 30
+"""Most steps of Newton's method for a logarithm."""
+
+STEP = 2.0
+"""Longest of these steps. Where every share is near 0 or 1 the slope is nearly 0, and a Newton step
+would be far too long."""
 
 
 @dataclass(frozen=True, eq=False)
