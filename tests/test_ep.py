@@ -20,8 +20,8 @@ from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.approximations.tilted import Marginals, probit_moments, quadrature_moments
 from pymc_lgm.approximations.variational import variational
 from pymc_lgm.gaussian import BandedPrior, DensePrior, bands
+from pymc_lgm.gaussian.base import PrecisionPosterior
 from pymc_lgm.gaussian.dense import DensePosterior
-from pymc_lgm.gaussian.posterior import PrecisionPosterior
 from pymc_lgm.linalg import factorize, tally
 from pymc_lgm.state import LikelihoodAt
 

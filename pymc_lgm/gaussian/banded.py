@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from pymc_lgm.gaussian import bands
 from pymc_lgm.gaussian.bands import BandFactor, WhitenerFactor
-from pymc_lgm.gaussian.posterior import PrecisionPosterior
-from pymc_lgm.gaussian.prior import Functions, Prior, StatePrior, mean_jacobian
+from pymc_lgm.gaussian.base import Functions, PrecisionPosterior, Prior, StatePrior, mean_jacobian
 from pymc_lgm.gaussian.sites import Precision, SiteBlocks
 from pymc_lgm.linalg import Array, tally
 

@@ -16,9 +16,8 @@ import numpy as np
 
 from numpy.typing import NDArray
 
+from pymc_lgm.gaussian.base import CovariancePosterior, GaussianModel, Prior
 from pymc_lgm.gaussian.dense import ArrayPrior, DensePosterior, DensePrior, joined_by
-from pymc_lgm.gaussian.posterior import CovariancePosterior
-from pymc_lgm.gaussian.prior import GaussianModel, Prior
 from pymc_lgm.gaussian.sites import Precision, SiteBlocks
 from pymc_lgm.linalg import Array, CholeskyFactor, factorize
 
@@ -43,7 +42,7 @@ class Part(NamedTuple):
 def condition_jointly(W: SiteBlocks, prior: BlocksPrior) -> CovariancePosterior | None:
     """Condition on W, part by part if the form of W allows it, otherwise as one dense prior."""
     place = _places(W.sets, prior.index)
-    form = None if place is None else W.less_one
+    form = None if place is None else W.minus_rank_one
     parts: list[Part] = []
     if place is None or form is None:
         return joined_by(W, prior)

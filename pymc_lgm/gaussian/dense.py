@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from scipy.linalg import blas
 
 from pymc_lgm.gaussian import dense_loops
+from pymc_lgm.gaussian.base import CovariancePosterior, GaussianModel, Prior, mean_jacobian
 from pymc_lgm.gaussian.dense_loops import cleared, scaled
-from pymc_lgm.gaussian.posterior import CovariancePosterior
-from pymc_lgm.gaussian.prior import GaussianModel, Prior, mean_jacobian
 from pymc_lgm.gaussian.sites import Precision, SiteBlocks
 from pymc_lgm.linalg import Array, CholeskyFactor, bounded_exp, factorize, held, tally
 

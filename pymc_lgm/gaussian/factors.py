@@ -182,19 +182,19 @@ class UpdatedFactor:
         return self.base.log_determinant + 2.0 * float(np.log(np.diag(self._N)).sum())
 
     @cached_property
-    def less(self) -> tuple[Array, Array]:
+    def downdate(self) -> tuple[Array, Array]:
         """Z, shape (n, k), and D with (A + U S Uᵀ)⁻¹ = A⁻¹ − Z D Zᵀ.
 
         If x is constrained, A⁻¹ is the inverse without the constraints.
         """
-        Z, D = self._less
+        Z, D = self._downdate
         if not isinstance(self.base, ConstrainedFactor):
             return Z, D
-        Z_of_constraints, D_of_constraints = self.base.less
+        Z_of_constraints, D_of_constraints = self.base.downdate
         return np.hstack([Z_of_constraints, Z]), block_diag(D_of_constraints, D)
 
     @cached_property
-    def _less(self) -> tuple[Array, Array]:
+    def _downdate(self) -> tuple[Array, Array]:
         """Z = R⁻ᵀ G and D = I − N⁻ᵀ N⁻¹, for the update alone."""
         inverse = self._inverse
         return self.base.solve_transposed(self._G), np.eye(len(inverse)) - inverse.T @ inverse
@@ -202,7 +202,7 @@ class UpdatedFactor:
     @property
     def inverse_diagonal(self) -> Array:
         """Diagonal of (A + U S Uᵀ)⁻¹."""
-        Z, D = self._less
+        Z, D = self._downdate
         result: Array = self.base.inverse_diagonal - np.einsum("ij,ij->i", Z @ D, Z)
         return result
 
@@ -330,14 +330,14 @@ class ConstrainedFactor:
         return self.base.log_determinant + 2.0 * self._space.log_volume
 
     @cached_property
-    def less(self) -> tuple[Array, Array]:
+    def downdate(self) -> tuple[Array, Array]:
         """Z, shape (n, k), and D = I with E (Eᵀ A E)⁻¹ Eᵀ = A⁻¹ − Z D Zᵀ."""
         return self.base.solve_transposed(self._space.normals), np.eye(self._space.k)
 
     @property
     def inverse_diagonal(self) -> Array:
         """Variances of x."""
-        Z, _ = self.less
+        Z, _ = self.downdate
         result: Array = self.base.inverse_diagonal - np.einsum("ij,ij->i", Z, Z)
         return result
 

@@ -16,9 +16,14 @@ import numpy as np
 
 from scipy.linalg import solve_triangular
 
+from pymc_lgm.gaussian.base import (
+    GaussianModel,
+    PrecisionPosterior,
+    Prior,
+    StatePrior,
+    mean_jacobian,
+)
 from pymc_lgm.gaussian.dense import ROUNDING, DensePrior
-from pymc_lgm.gaussian.posterior import PrecisionPosterior
-from pymc_lgm.gaussian.prior import GaussianModel, Prior, StatePrior, mean_jacobian
 from pymc_lgm.gaussian.sites import (
     Precision,
     SiteBlocks,

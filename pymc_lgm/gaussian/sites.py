@@ -22,10 +22,10 @@ __all__ = [
     "Diagonal",
     "Precision",
     "SiteBlocks",
-    "between",
     "diagonal",
     "gathered",
     "is_finite",
+    "lerp",
     "nonnegative",
     "rooted",
 ]
@@ -84,12 +84,12 @@ class SiteBlocks:
         """Blocks of this kind with these values, or values near them."""
         return replace(self, values=np.where(self.filling, np.eye(self.sets.shape[1]), values))
 
-    def toward(self, other: SiteBlocks, share: float) -> SiteBlocks:
+    def lerp(self, other: SiteBlocks, share: float) -> SiteBlocks:
         """W + share (V − W)."""
         return replace(self, values=self.values + share * (other.values - self.values))
 
     @property
-    def less_one(self) -> tuple[Array, Array, Array] | None:
+    def minus_rank_one(self) -> tuple[Array, Array, Array] | None:
         """D > 0, v and 1 − |v_g|² with W_g = D_g^½ (I − v_g v_gᵀ) D_g^½.
 
         Shapes (G, s), (G, s) and (G,). They exist for all positive definite blocks of two f_i;
@@ -188,11 +188,11 @@ def nonnegative(W: Precision) -> Precision:
     return np.maximum(W, 0.0)
 
 
-def between(W: Precision, V: Precision, share: float) -> Precision:
+def lerp(W: Precision, V: Precision, share: float) -> Precision:
     """W + share (V − W)."""
     if isinstance(W, SiteBlocks):
         assert isinstance(V, SiteBlocks)
-        return W.toward(V, share)
+        return W.lerp(V, share)
     assert not isinstance(V, SiteBlocks)
     return W + share * (V - W)
 
@@ -309,7 +309,7 @@ class ClassBlocks(SiteBlocks):
         return result
 
     @property
-    def less_one(self) -> tuple[Array, Array, Array]:
+    def minus_rank_one(self) -> tuple[Array, Array, Array]:
         """See `SiteBlocks`."""
         D = self.D
         v = self.u / np.sqrt(D)
@@ -319,7 +319,7 @@ class ClassBlocks(SiteBlocks):
         """Blocks of this kind near these values."""
         return self.nearest(self.sets, values)
 
-    def toward(self, other: SiteBlocks, share: float) -> ClassBlocks:
+    def lerp(self, other: SiteBlocks, share: float) -> ClassBlocks:
         """Interpolate D and u linearly."""
         assert isinstance(other, ClassBlocks)
         D, u = self.D, self.u

@@ -26,10 +26,9 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 from scipy.sparse import csc_array
 
+from pymc_lgm.gaussian.base import PrecisionPosterior, Prior, StatePrior
 from pymc_lgm.gaussian.factors import ConstrainedFactor, UpdatedFactor
 from pymc_lgm.gaussian.families import Family, FamilyAt
-from pymc_lgm.gaussian.posterior import PrecisionPosterior
-from pymc_lgm.gaussian.prior import Prior, StatePrior
 from pymc_lgm.gaussian.rows import (
     Rows,
     add_products,
@@ -327,22 +326,22 @@ class SumPosterior(PrecisionPosterior):
         self._sparse, self._updated = sparse, updated
 
     @cached_property
-    def _less(self) -> tuple[Array, Array] | None:
+    def _downdate(self) -> tuple[Array, Array] | None:
         """B Z and D. Low-rank updates and constraints subtract B Z D Zᵀ Bᵀ from Σ; B = (I, Aᵀ)ᵀ."""
         if self._updated is None:
             return None
-        Z, D = self._updated.less
+        Z, D = self._updated.downdate
         return self.prior.expand(Z), D
 
     @cached_property
     def variances(self) -> Array:
         """Σ_ii, from the inverse on the pattern of the factor."""
-        layout, pattern, A = self.prior.layout, self._sparse.pattern, self.prior.numbers.A
-        of_x = self._sparse.inverse[pattern.starts[:-1]][pattern.back]
+        layout, A = self.prior.layout, self.prior.numbers.A
+        of_x = self._sparse.inverse_diagonal
         of_eta = layout.A.quadratic_forms(A, layout.pairs_of_L, self._sparse.inverse)
         variances = np.concatenate([of_x, of_eta])
-        if self._less is not None:
-            BZ, D = self._less
+        if self._downdate is not None:
+            BZ, D = self._downdate
             variances -= np.einsum("ij,ij->i", BZ @ D, BZ)
         return variances
 
@@ -356,8 +355,8 @@ class SumPosterior(PrecisionPosterior):
         across = bilinear_forms(
             layout.starts, A, layout.joined, layout.products_of_L, self._sparse.inverse
         )
-        if self._less is not None:
-            BZ, D = self._less
+        if self._downdate is not None:
+            BZ, D = self._downdate
             one, two = (BZ[layout.N + layout.joined[:, k]] for k in (0, 1))
             across -= np.einsum("ij,ij->i", one @ D, two)
         blocks = np.where(W.filling, np.eye(W.sets.shape[1]), 0.0)
@@ -381,7 +380,7 @@ class SumPosterior(PrecisionPosterior):
         j, k = layout.rows_of_Q, layout.columns_of_Q
         inverse = self._sparse.inverse[self._sparse.pattern.place[layout.of_Q]]
         if self._updated is not None:
-            Z, D = self._updated.less
+            Z, D = self._updated.downdate
             inverse = inverse - np.einsum("ij,ij->i", (Z @ D)[j], Z[k])
         inverse = inverse + alpha[j] * alpha[k] + alpha[j] * beta[k] + beta[j] * alpha[k]
         elements = np.where(j == k, -0.5, -1.0) * inverse
@@ -415,10 +414,10 @@ class SumPosterior(PrecisionPosterior):
             add_weighted_rows_of_pairs(
                 layout.starts, A, layout.joined, across, layout.products_of_L, inverse, out
             )
-        if self._less is not None and self._updated is not None:
-            BZ, D = self._less
+        if self._downdate is not None and self._updated is not None:
+            BZ, D = self._downdate
             weighted = self._W.times(BZ)[layout.N :] @ D
             out -= np.einsum(
-                "ij,ij->i", weighted[layout.row_of], self._updated.less[0][layout.columns]
+                "ij,ij->i", weighted[layout.row_of], self._updated.downdate[0][layout.columns]
             )
         return out
