@@ -86,23 +86,25 @@ class Copula:
 
     def forward(self, x: Array) -> tuple[Array, Array]:
         """f of columns x, shape (n, N), and log |∂x/∂f| of each, shape (N,)."""
-        rows, log_slopes = bend(np.ascontiguousarray(x.T), self.center, self.scale, self.values)
+        rows, log_slopes = forward_rows(
+            np.ascontiguousarray(x.T), self.center, self.scale, self.values
+        )
         return rows.T, log_slopes
 
     def backward(self, f: Array) -> Array:
         """x of columns f, shape (n, N)."""
-        rows: Array = straighten(np.ascontiguousarray(f.T), self.center, self.scale, self.values)
+        rows: Array = backward_rows(np.ascontiguousarray(f.T), self.center, self.scale, self.values)
         return rows.T
 
 
 @numba.njit(cache=True, error_model="numpy")
-def bend(rows: Array, center: Array, scale: Array, values: Array) -> tuple[Array, Array]:
+def forward_rows(rows: Array, center: Array, scale: Array, values: Array) -> tuple[Array, Array]:
     """`Copula.forward` for draws in rows.
 
     For each t = (x − f̂)/s it finds the two neighboring values of X between which t lies, and
     interpolates. X is close to the identity, so the search begins at the knot below t.
     """
-    bent, log_slopes, last = np.empty_like(rows), np.empty(len(rows)), KNOTS.size - 2
+    moved, log_slopes, last = np.empty_like(rows), np.empty(len(rows)), KNOTS.size - 2
     for draw in range(len(rows)):
         log_slope, slopes = 0.0, 1.0
         for i in range(center.size):
@@ -114,18 +116,18 @@ def bend(rows: Array, center: Array, scale: Array, values: Array) -> tuple[Array
             while below < last and values[below + 1, i] <= t:
                 below += 1
             slope = (values[below + 1, i] - values[below, i]) / STEP
-            bent[draw, i] = center[i] + scale[i] * (KNOTS[below] + (t - values[below, i]) / slope)
+            moved[draw, i] = center[i] + scale[i] * (KNOTS[below] + (t - values[below, i]) / slope)
             slopes *= slope
             if not 1e-100 < slopes < 1e100:  # one logarithm for many
                 log_slope, slopes = log_slope + math.log(slopes), 1.0
         log_slopes[draw] = log_slope + math.log(slopes)
-    return bent, log_slopes
+    return moved, log_slopes
 
 
 @numba.njit(cache=True, error_model="numpy")
-def straighten(rows: Array, center: Array, scale: Array, values: Array) -> Array:
+def backward_rows(rows: Array, center: Array, scale: Array, values: Array) -> Array:
     """`Copula.backward` for draws in rows."""
-    straight = np.empty_like(rows)
+    back = np.empty_like(rows)
     for draw in range(len(rows)):
         for i in range(center.size):
             t = (rows[draw, i] - center[i]) / scale[i]
@@ -133,10 +135,8 @@ def straighten(rows: Array, center: Array, scale: Array, values: Array) -> Array
             place = (t - KNOTS[0]) / STEP
             below = int(min(place, KNOTS.size - 2.0)) if place > 0.0 else 0  # NaN, too
             slope = (values[below + 1, i] - values[below, i]) / STEP
-            straight[draw, i] = center[i] + scale[i] * (
-                values[below, i] + (t - KNOTS[below]) * slope
-            )
-    return straight
+            back[draw, i] = center[i] + scale[i] * (values[below, i] + (t - KNOTS[below]) * slope)
+    return back
 
 
 @np.errstate(over="ignore", invalid="ignore")
