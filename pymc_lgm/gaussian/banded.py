@@ -95,7 +95,7 @@ class BandedPosterior(PrecisionPosterior):
 
 
 class BandedPrior(StatePrior):
-    """f ~ N(m, K) with T (f − m) ~ N(0, I), made by `at`. B is the identity, and x is z.
+    """f ~ N(m, K) with T (f − m) ~ N(0, I), made by `at`. V is the identity, and x is z.
 
     A method costs O(n b²) or less.
     """
@@ -143,11 +143,11 @@ class BandedPrior(StatePrior):
         return -self._whitener.log_determinant
 
     def expand(self, x: Array) -> Array:
-        """B x."""
+        """V x."""
         return x
 
     def expand_transposed(self, g: Array) -> Array:
-        """Bᵀ g."""
+        """Vᵀ g."""
         return g
 
     def state(self, z: Array) -> Array:

@@ -1,8 +1,8 @@
 """Base classes of a prior N(m, K) and of the prior conditioned on sites, and their verbs.
 
 A posterior has one of two forms. `CovariancePosterior` computes with K, and factorizes
-B = I + W^½ K W^½ or its blocks. `PrecisionPosterior` computes with a prior f = m + B x, and
-factorizes the precision P = Q + Bᵀ W B of x. Each has a few methods of its own, from which
+B = I + W^½ K W^½ or its blocks. `PrecisionPosterior` computes with a prior f = m + V x, and
+factorizes the precision P = Q + Vᵀ W V of x. Each has a few methods of its own, from which
 `Posterior` derives the others.
 
 In these docstrings z is f − m, ξ and ν are standard normal coordinates, and L is a root of K:
@@ -189,11 +189,11 @@ CERTAIN = 1e12
 infinite. With this value a copula leaves the marginals of f as they are."""
 
 OUTSIDE = 1e-6
-"""Relative distance of f from m + range(B) beyond which the prior density of f is 0."""
+"""Relative distance of f from m + range(V) beyond which the prior density of f is 0."""
 
 
 class StatePrior(Prior):
-    """The prior of f = m + B x, x ~ N(0, Q⁻¹), where z determines x.
+    """The prior of f = m + V x, x ~ N(0, Q⁻¹), where z determines x.
 
     If x has fewer elements than f, K is singular. The density of f then is the density of x. Its
     log determinant is log|Q⁻¹|.
@@ -206,18 +206,18 @@ class StatePrior(Prior):
 
     @abstractmethod
     def expand(self, x: Array) -> Array:
-        """B x."""
+        """V x."""
 
     @abstractmethod
     def expand_transposed(self, g: Array) -> Array:
-        """Bᵀ g."""
+        """Vᵀ g."""
 
     @abstractmethod
     def state(self, z: Array) -> Array:
-        """x for z = B x."""
+        """x for z = V x."""
 
     def log_density(self, f: Array) -> float:
-        """The log density of x; −inf if f is not in m + range(B), as for the f of another theta."""
+        """The log density of x; −inf if f is not in m + range(V), as for the f of another theta."""
         if self.rank < self.n:
             z = f - self.mean
             distance = np.abs(z - self.expand(self.state(z))).max(initial=0.0)
@@ -413,9 +413,9 @@ class CovariancePosterior(Posterior):
 
 
 class PrecisionPosterior(Posterior):
-    """The posterior of f = m + B x, x ~ N(0, Q⁻¹), through P = Q + Bᵀ W B = R Rᵀ.
+    """The posterior of f = m + V x, x ~ N(0, Q⁻¹), through P = Q + Vᵀ W V = R Rᵀ.
 
-    P is the precision of x, so that Σ = B P⁻¹ Bᵀ = A Aᵀ with A = B R⁻ᵀ.
+    P is the precision of x, so that Σ = V P⁻¹ Vᵀ = A Aᵀ with A = V R⁻ᵀ.
     """
 
     prior: StatePrior
@@ -430,15 +430,15 @@ class PrecisionPosterior(Posterior):
         return self.prior.log_determinant + self.factor.log_determinant
 
     def multiply(self, xi: Array) -> Array:
-        """B R⁻ᵀ ξ."""
+        """V R⁻ᵀ ξ."""
         return self.prior.expand(self.factor.solve_transposed(xi))
 
     def multiply_transposed(self, x: Array) -> Array:
-        """R⁻¹ Bᵀ x."""
+        """R⁻¹ Vᵀ x."""
         return self.factor.solve(self.prior.expand_transposed(x))
 
     def solve(self, d: Array) -> Array:
-        """Rᵀ x for d = B x."""
+        """Rᵀ x for d = V x."""
         return self.factor.multiply_transposed(self.prior.state(d))
 
     def covariance_times(self, x: Array) -> Array:

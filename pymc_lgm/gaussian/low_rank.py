@@ -278,8 +278,10 @@ class InducingPrior(RootedPrior):
     v, are read by no observation. They belong to f because V depends on theta, and V v determines v
     only as far as V is well conditioned. For several processes V is block diagonal:
     f = (V_1 v_1, ..., V_C v_C, v_1, ..., v_C). A method costs O(n m), and the factor of a posterior
-    O(n m²). Hensman, Matthews, Filippone and Ghahramani (2015), *MCMC for variationally sparse
-    Gaussian processes*, §3: V = K_fu R⁻ᵀ, R Rᵀ = K_uu.
+    O(n m²). The coordinates ν are v, and the map from ν to f is (V, I).
+
+    Hensman, Matthews, Filippone and Ghahramani (2015), *MCMC for variationally sparse Gaussian
+    processes*, §3: V = K_fu R⁻ᵀ, R Rᵀ = K_uu.
     """
 
     def __init__(self, model: InducingModel, theta: Array, maps: Sequence[Array]):

@@ -327,7 +327,7 @@ class SumPosterior(PrecisionPosterior):
 
     @cached_property
     def _downdate(self) -> tuple[Array, Array] | None:
-        """B Z and D. Low-rank updates and constraints subtract B Z D Zᵀ Bᵀ from Σ; B = (I, Aᵀ)ᵀ."""
+        """V Z and D. Low-rank updates and constraints subtract V Z D Zᵀ Vᵀ from Σ; V = (I, Aᵀ)ᵀ."""
         if self._updated is None:
             return None
         Z, D = self._updated.downdate
@@ -341,8 +341,8 @@ class SumPosterior(PrecisionPosterior):
         of_eta = layout.A.quadratic_forms(A, layout.pairs_of_L, self._sparse.inverse)
         variances = np.concatenate([of_x, of_eta])
         if self._downdate is not None:
-            BZ, D = self._downdate
-            variances -= np.einsum("ij,ij->i", BZ @ D, BZ)
+            VZ, D = self._downdate
+            variances -= np.einsum("ij,ij->i", VZ @ D, VZ)
         return variances
 
     @cached_property
@@ -356,8 +356,8 @@ class SumPosterior(PrecisionPosterior):
             layout.starts, A, layout.joined, layout.products_of_L, self._sparse.inverse
         )
         if self._downdate is not None:
-            BZ, D = self._downdate
-            one, two = (BZ[layout.N + layout.joined[:, k]] for k in (0, 1))
+            VZ, D = self._downdate
+            one, two = (VZ[layout.N + layout.joined[:, k]] for k in (0, 1))
             across -= np.einsum("ij,ij->i", one @ D, two)
         blocks = np.where(W.filling, np.eye(W.sets.shape[1]), 0.0)
         g_own, slot = np.nonzero(W.sets >= 0)
@@ -368,10 +368,10 @@ class SumPosterior(PrecisionPosterior):
     def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
         """⟨½ a aᵀ − ½ R + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m, R = (K + W⁻¹)⁻¹, from ∂Q, ∂A and ∂c.
 
-        With f = B x, K = B Q⁻¹ Bᵀ, α = Q⁻¹ Bᵀ a and β = Q⁻¹ Bᵀ v, and since R B Q⁻¹ = W B P⁻¹,
+        With f = V x, K = V Q⁻¹ Vᵀ, α = Q⁻¹ Vᵀ a and β = Q⁻¹ Vᵀ v, and since R V Q⁻¹ = W V P⁻¹,
 
             ½ ∂log|Q| − ½ ⟨P⁻¹ + α αᵀ + α βᵀ + β αᵀ, ∂Q⟩
-            + ⟨(a + v) αᵀ + a βᵀ − W B P⁻¹, ∂B⟩ + (a + v)ᵀ ∂m.
+            + ⟨(a + v) αᵀ + a βᵀ − W V P⁻¹, ∂V⟩ + (a + v)ᵀ ∂m.
         """
         prior, layout = self.prior, self.prior.layout
         total = a if v is None else a + v
@@ -415,8 +415,8 @@ class SumPosterior(PrecisionPosterior):
                 layout.starts, A, layout.joined, across, layout.products_of_L, inverse, out
             )
         if self._downdate is not None and self._updated is not None:
-            BZ, D = self._downdate
-            weighted = self._W.times(BZ)[layout.N :] @ D
+            VZ, D = self._downdate
+            weighted = self._W.times(VZ)[layout.N :] @ D
             out -= np.einsum(
                 "ij,ij->i", weighted[layout.row_of], self._updated.downdate[0][layout.columns]
             )
