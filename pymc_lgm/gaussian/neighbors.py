@@ -1,4 +1,4 @@
-"""Gaussian vectors of which each element has a law given a few of those before it.
+"""Gaussian vectors in which each element depends directly on only a few of those before it.
 
 In an order of the elements,
 

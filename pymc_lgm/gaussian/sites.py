@@ -62,7 +62,11 @@ class SiteBlocks:
 
     @classmethod
     def of_products(cls, sets: NDArray[np.intp], products: Array) -> SiteBlocks:
-        """The symmetrized blocks of M from rows M v_k, (s, n), v_k 1 at each set's k-th element."""
+        """The blocks of a matrix M, symmetrized, from its products with s vectors.
+
+        Row k of ``products``, (s, n), is M v_k, where v_k is 1 at the k-th element of every set and
+        0 elsewhere.
+        """
         columns = gathered(sets, np.ascontiguousarray(products.T))
         values = 0.5 * (columns + columns.swapaxes(1, 2))
         return cls(sets, values).like(values)
