@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pymc_lgm.approximations.gaussian import Effects
 from pymc_lgm.compile.loops.callbacks import LogDensity
 from pymc_lgm.gaussian import Prior
-from pymc_lgm.gaussian.protocols import GaussianModel
+from pymc_lgm.gaussian.base import GaussianModel
 from pymc_lgm.linalg import Array
 
 __all__ = ["LatentGaussian"]

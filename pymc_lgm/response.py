@@ -11,7 +11,7 @@ import numpy as np
 
 from scipy.special import expit, ndtr, softmax
 
-from pymc_lgm.approximations.variational_sets import nodes_of_sets
+from pymc_lgm.approximations.variational import nodes_of_sets
 from pymc_lgm.likelihoods import (
     CopulaVolatility,
     LogGaussianCox,

@@ -11,7 +11,7 @@ from scipy.sparse import csc_array, csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from pymc_lgm.excursions import exceedance as exceedance
-from pymc_lgm.gaussian.families import IntrinsicMap
+from pymc_lgm.gaussian.structure import IntrinsicMap
 from pymc_lgm.maps import plot_map as plot_map
 
 __all__ = ["adjacency", "exceedance", "plot_map", "scaling_factor"]

@@ -50,7 +50,7 @@ def test_the_curvature_of_a_softmax_is_of_this_form(rng, s, spread):
     sets = np.arange(20 * s).reshape(20, s)
     W = ClassBlocks.nearest(sets, curvature)
     np.testing.assert_allclose(W.values, curvature, rtol=0, atol=1e-10)
-    D, _, gap = W.at_least(1e-4, np.full(20 * s, 2.0)).less_one
+    D, _, gap = W.at_least(1e-4, np.full(20 * s, 2.0)).minus_rank_one
     close(D, W.D + 1e-4 / 4.0)
     assert (gap > 0.0).all()
 
@@ -59,7 +59,7 @@ def test_an_expected_curvature_keeps_its_diagonal_and_what_it_says_nothing_of(rn
     curvature = softmax(rng, 20, 400, 5, spread=2.0).mean(axis=1)
     W = ClassBlocks.nearest(np.arange(100).reshape(20, 5), curvature)
     close(np.einsum("gcc->gc", W.values), np.einsum("gcc->gc", curvature))
-    np.testing.assert_allclose(W.less_one[2], 0.0, atol=1e-12)
+    np.testing.assert_allclose(W.minus_rank_one[2], 0.0, atol=1e-12)
     assert np.abs(W.values - curvature).max() < 0.2 * curvature.max()
 
 
@@ -76,10 +76,10 @@ def test_a_curvature_that_is_none(rng, value):
 
 def test_what_is_between_two_is_positive(rng):
     one, other = some_W(rng), some_W(rng)
-    half = one.toward(other, 0.5)
-    assert (half.less_one[2] > 0.0).all()
+    half = one.lerp(other, 0.5)
+    assert (half.minus_rank_one[2] > 0.0).all()
     for name in ("values", "u"):
-        close(getattr(one.toward(other, 1.0), name), getattr(other, name))
+        close(getattr(one.lerp(other, 1.0), name), getattr(other, name))
 
 
 def test_parts_are_conditioned_in_one_factorization_each_and_one_more(prior, rng):
@@ -129,13 +129,13 @@ def test_coordinates_are_a_bijection(rng):
 def test_a_wrong_joint_posterior_is_noticed(prior, rng, wrong, monkeypatch, dies):
     W = some_W(rng)
     right = joined_by(W, prior).site_covariances
-    D, v, gap = W.less_one
+    D, v, gap = W.minus_rank_one
     if wrong == "gap":  # M with what it is without W's own
         gap = 2.0 * gap
     elif wrong == "v":
         v = np.roll(v, 1, axis=1)
     else:
         D, v = D[:, ::-1], v[:, ::-1]
-    monkeypatch.setattr(ClassBlocks, "less_one", (D, v, gap))
+    monkeypatch.setattr(ClassBlocks, "minus_rank_one", (D, v, gap))
     mutated = prior.condition(W).site_covariances
     dies(f"classes: {wrong}", np.abs(mutated - right).max(), above=1e-6)

@@ -19,7 +19,14 @@ import pymc_lgm as lgm
 
 from pymc_lgm.approximations import copula as copula_module
 from pymc_lgm.approximations import importance as importance_module
-from pymc_lgm.approximations.copula import KNOTS, STEP, Copula, bend, straighten, tilted_copula
+from pymc_lgm.approximations.copula import (
+    KNOTS,
+    STEP,
+    Copula,
+    backward_rows,
+    forward_rows,
+    tilted_copula,
+)
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.importance import (
     Coordinates,
@@ -30,7 +37,7 @@ from pymc_lgm.approximations.importance import (
 from pymc_lgm.approximations.recall import recall
 from pymc_lgm.approximations.site_coordinates import OneByOne
 from pymc_lgm.approximations.sites import Margins, Recalled
-from pymc_lgm.approximations.sites_tuning import SitesTuning
+from pymc_lgm.approximations.sites_line import SitesTuning
 from pymc_lgm.linalg import tally
 from pymc_lgm.state import LikelihoodAt
 
@@ -94,7 +101,7 @@ def independent():
 
 def test_a_bijection_with_its_slope(independent, rng):
     *_, proposal = independent
-    copula = proposal.bend
+    copula = proposal.skewness
     center, scale = copula.center[:, None], copula.scale[:, None]
     x = center + 8.0 * scale * rng.standard_normal((center.size, 50))
     f, log_slopes = copula.forward(x)
@@ -114,7 +121,7 @@ def test_a_bijection_with_its_slope(independent, rng):
 def test_draws_are_weighed_by_what_is_known_of_them(independent, rng, pairs, bent):
     """As from f alone: nothing is solved twice."""
     _, _, proposal = independent
-    proposal = proposal if bent else replace(proposal, bend=None)
+    proposal = proposal if bent else replace(proposal, skewness=None)
     xi = rng.standard_normal((2, proposal.q.mean.size, 3))
     f, log_ratio = proposal.drawn(xi, pairs)
     assert f.shape == (proposal.q.mean.size, 6 if pairs else 3)
@@ -124,28 +131,28 @@ def test_draws_are_weighed_by_what_is_known_of_them(independent, rng, pairs, ben
 def test_beyond_its_knots_it_is_no_lighter_than_q(independent, rng):
     """There the tilted marginals are nothing, and f goes there all the same: HMC moves it, too."""
     reader, theta, proposal = independent
-    growth = np.diff(proposal.bend.values, axis=0)
+    growth = np.diff(proposal.skewness.values, axis=0)
     assert growth[[0, -1]].max() <= STEP + 1e-12
     assert growth[1:-1].max() > 2 * STEP, "there is something to bound"
     f = sample(reader, theta, proposal, rng).f[:, :1]
     typical = proposal.log_prior_over_q(f)[0]
     for away in (-9.0, 9.0):
         far = f.copy()
-        far[0] = proposal.q.center[0] + away * proposal.bend.scale[0]
+        far[0] = proposal.q.center[0] + away * proposal.skewness.scale[0]
         assert proposal.log_prior_over_q(far)[0] < typical + 60.0
 
 
-@pytest.mark.parametrize("verb", [bend, straighten])
+@pytest.mark.parametrize("verb", [forward_rows, backward_rows])
 def test_loops_are_one_code_compiled_or_not(independent, verb, rng):
     *_, proposal = independent
-    copula, interpreted = proposal.bend, getattr(verb, "py_func", verb)
+    copula, interpreted = proposal.skewness, getattr(verb, "py_func", verb)
     rows = copula.center + 8.0 * copula.scale * rng.standard_normal((5, copula.center.size))
     # Far out, and no number: neither is looked for beyond the knots.
     rows[0, :4] = 1e300, -1e300, np.inf, np.nan
     one, other = (
         loop(rows, copula.center, copula.scale, copula.values) for loop in (verb, interpreted)
     )
-    ours, theirs = (each if verb is bend else (each,) for each in (one, other))
+    ours, theirs = (each if verb is forward_rows else (each,) for each in (one, other))
     for mine, its in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(mine, its, rtol=1e-12)
     assert np.isnan(ours[0][0, 3])
@@ -158,7 +165,7 @@ def test_a_copula_is_one_code_compiled_or_not(independent, monkeypatch):
         loop = getattr(copula_module, name)
         monkeypatch.setattr(copula_module, name, getattr(loop, "py_func", loop))
     again = Proposal.of(proposal.q, LikelihoodAt(reader, theta))
-    np.testing.assert_allclose(again.bend.values, proposal.bend.values, atol=1e-9)
+    np.testing.assert_allclose(again.skewness.values, proposal.skewness.values, atol=1e-9)
 
 
 def test_scales_and_slopes_of_zero_are_no_error(rng):
@@ -187,8 +194,8 @@ def test_weights_are_the_ratio_of_densities(rng):
     q, drawn = proposal.q, sample(reader, theta, proposal, rng, Scheme(8))
     K, mean = reader.cov(theta), reader.mean(theta)
     covariance = np.linalg.inv(np.linalg.inv(K) + np.diag(q.precision))
-    x = proposal.bend.backward(drawn.f)
-    log_slopes = proposal.bend.forward(x)[1]
+    x = proposal.skewness.backward(drawn.f)
+    log_slopes = proposal.skewness.forward(x)[1]
     expected = (
         reader.log_likelihoods(np.ascontiguousarray(drawn.f.T), theta)
         + multivariate_normal(mean, K).logpdf(drawn.f.T)
@@ -213,7 +220,7 @@ def test_where_f_is_independent_estimates_are_quiet(independent, rng):
         )
         for s in signs
     )
-    plain = replace(proposal, bend=None)
+    plain = replace(proposal, skewness=None)
     with_it, without = (
         np.array([sample(reader, theta, each, rng).log_evidence for _ in range(40)])
         for each in (proposal, plain)
@@ -231,10 +238,10 @@ def test_estimates_are_unbiased(defensive, antithetic, rng):
     theta = np.array([math.log(LARGE)])
     proposal = with_copula(reader, theta)
     # A poor one: half of the correction goes the wrong way.
-    copula, prior = proposal.bend, proposal.q.prior
+    copula, prior = proposal.skewness, proposal.q.prior
     values = copula.values.copy()
     values[:, :2] = -copula.values[::-1, :2]
-    proposal = replace(proposal, bend=replace(copula, values=values), defensive=defensive)
+    proposal = replace(proposal, skewness=replace(copula, values=values), defensive=defensive)
     draws = prior.multiply(rng.standard_normal((4, 400_000))) + reader.mean(theta)[:, None]
     p = np.exp(reader.log_likelihoods(np.ascontiguousarray(draws.T), theta))
     w = np.exp(sample(reader, theta, proposal, rng, Scheme(100_000, antithetic)).log_weights)
@@ -262,9 +269,9 @@ def test_smooth_f_are_left_alone(rng):
     reader = Binary(n=40, smooth=10.0)
     theta = np.array([math.log(LARGE)])
     proposal = with_copula(reader, theta)
-    assert proposal.bend is None
+    assert proposal.skewness is None
     bold = Proposal.of(freed(proposal.q), LikelihoodAt(reader, theta))
-    assert bold.bend is not None
+    assert bold.skewness is not None
     spread, bolder = (
         np.std([sample(reader, theta, each, rng).log_evidence for _ in range(20)])
         for each in (proposal, bold)
@@ -291,7 +298,7 @@ def test_recalled_sites_make_the_same_copula(independent):
     before = tally.cubic_ops
     again = Proposal.of(recall(likelihood, reader.prior(theta), start=line(theta)), likelihood)
     assert tally.cubic_ops - before == 1
-    np.testing.assert_allclose(again.bend.values, proposal.bend.values, atol=1e-6)
+    np.testing.assert_allclose(again.skewness.values, proposal.skewness.values, atol=1e-6)
     assert not line(theta + 50.0).trusted
     # Far out q is searched for, and its variances and those of the prior are its own.
     before = tally.cubic_ops
@@ -301,7 +308,7 @@ def test_recalled_sites_make_the_same_copula(independent):
     assert tally.cubic_ops - before >= 4
     expected = with_copula(reader, theta)
     np.testing.assert_allclose(searched.q.center, expected.q.center, atol=0.3 * LARGE)
-    np.testing.assert_allclose(searched.bend.values, expected.bend.values, atol=0.2)
+    np.testing.assert_allclose(searched.skewness.values, expected.skewness.values, atol=0.2)
 
 
 # The sampler
@@ -330,7 +337,7 @@ def test_the_default_has_one():
     # At theta of the chain, not only where it was made: independent f keep the whole correction.
     search = chain.elements[0].search.along(lambda theta: freed(sites))
     likelihood = LikelihoodAt(toy, theta)
-    assert Proposal.of(search(likelihood, toy.prior(theta)), likelihood).bend is not None
+    assert Proposal.of(search(likelihood, toy.prior(theta)), likelihood).skewness is not None
 
 
 class Flat(Copula):
@@ -356,7 +363,7 @@ def in_coordinates_of_f(patch):
     around = Coordinates.around
 
     def without_copula(rng, f, proposal, scheme):
-        return around(rng, f, replace(proposal, bend=None), scheme)
+        return around(rng, f, replace(proposal, skewness=None), scheme)
 
     patch.setattr(Coordinates, "around", without_copula)
 

@@ -49,7 +49,7 @@ from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.recall import laplace_from_sites, recall
 from pymc_lgm.approximations.site_coordinates import FLAT, OneByOne
 from pymc_lgm.approximations.sites import Margins, Recalled, Sites
-from pymc_lgm.approximations.sites_tuning import SitesTuning
+from pymc_lgm.approximations.sites_line import SitesTuning
 from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.linalg import tally
 from pymc_lgm.moves.theta import emulated as module

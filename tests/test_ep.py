@@ -20,8 +20,8 @@ from pymc_lgm.approximations.sites import Sites
 from pymc_lgm.approximations.tilted import Marginals, probit_moments, quadrature_moments
 from pymc_lgm.approximations.variational import variational
 from pymc_lgm.gaussian import BandedPrior, DensePrior, bands
+from pymc_lgm.gaussian.base import PrecisionPosterior
 from pymc_lgm.gaussian.dense import DensePosterior
-from pymc_lgm.gaussian.posterior import ByRoot
 from pymc_lgm.linalg import factorize, tally
 from pymc_lgm.state import LikelihoodAt
 
@@ -425,7 +425,7 @@ def test_the_evidence_of_a_smooth_series_is_smooth(search, log_sd):
 
 @pytest.mark.mutant
 def test_a_center_by_the_covariance_of_the_prior_is_noticed(monkeypatch, dies):
-    monkeypatch.setattr(ByRoot, "center", DensePosterior.center)
+    monkeypatch.setattr(PrecisionPosterior, "center", DensePosterior.center)
     dies("ep: the center is K times a", roughness_of_evidence(ep), above=1e-6)
 
 

@@ -21,7 +21,7 @@ import pymc_lgm as lgm
 
 from pymc_lgm import gmrf
 from pymc_lgm.approximations.laplace import laplace
-from pymc_lgm.gaussian.constraints import ConstrainedFactor, Constraints, ScaledFactor
+from pymc_lgm.gaussian.factors import ConstrainedFactor, Constraints, ScaledFactor
 from pymc_lgm.gaussian.families import FamilyAt
 from pymc_lgm.gaussian.structure import OfStructure, Structure
 from pymc_lgm.model.fingerprint import fingerprint

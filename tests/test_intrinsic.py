@@ -16,7 +16,8 @@ from test_priors import close
 import pymc_lgm as lgm
 
 from pymc_lgm import spatial
-from pymc_lgm.gaussian.families import IntrinsicMap, UpdatedFactor
+from pymc_lgm.gaussian.factors import UpdatedFactor
+from pymc_lgm.gaussian.structure import IntrinsicMap
 from pymc_lgm.model.forms.sum import SumPredictor
 
 pytestmark = pytest.mark.usefixtures("interpreted")

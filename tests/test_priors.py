@@ -7,7 +7,7 @@ from scipy.stats import multivariate_normal
 from toys import Counts, Errors, Series
 
 from pymc_lgm.gaussian import BandedPrior, DensePrior
-from pymc_lgm.gaussian.sites import SiteBlocks, between, nonnegative, rooted
+from pymc_lgm.gaussian.sites import SiteBlocks, lerp, nonnegative, rooted
 from pymc_lgm.linalg import tally
 
 THETA = np.array([1.1, 0.3, -0.5])
@@ -248,7 +248,7 @@ def test_blocks_that_are_not_positive_are_made_so():
     raised = precision.at_least(1.0, scale)
     close(np.linalg.eigvalsh(100 * raised.values[0]), [1.0, 300.0])
     close(raised.values[1], np.diag([100.0, 1.0]))
-    half = between(precision, raised, 0.5)
+    half = lerp(precision, raised, 0.5)
     close(half.values, 0.5 * (precision.values + raised.values))
 
 

@@ -153,7 +153,7 @@ def test_what_is_read():
     assert ours.latents == ("x",)
     assert list(ours.theta_names) == ["rho_interval__", "sigma_log__", "mu_log__"]
     assert ours.enters_cov.tolist() == [True, True, False]
-    assert repr(ours.prior(np.zeros(3))) == "BandedPrior(n=4, bandwidth=1)"
+    assert repr(ours.prior(np.zeros(3))) == "BandedPrior(n=4)"
     K = 0.5 * ours.cov(np.zeros(3)) + 0.5 * ours.cov(np.zeros(3)).T
     close(ours.prior(np.zeros(3)).variances, np.diag(K))
 

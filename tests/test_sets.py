@@ -17,9 +17,13 @@ from pymc_lgm.approximations.importance import Coordinates, Proposal, Scheme, im
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.site_coordinates import InSets
 from pymc_lgm.approximations.sites import Sites
-from pymc_lgm.approximations.variational import evidence_gradient, variational
-from pymc_lgm.approximations.variational_sets import LEAST, nodes_of_sets
-from pymc_lgm.gaussian.dense import DensePosterior
+from pymc_lgm.approximations.variational import (
+    LEAST_EIGENVALUE,
+    evidence_gradient,
+    nodes_of_sets,
+    variational,
+)
+from pymc_lgm.gaussian import Posterior
 from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.state import AtTheta
 from pymc_lgm.testing import joint_test
@@ -232,7 +236,9 @@ def test_sites_of_a_mean_and_its_noise_have_a_closed_form():
     slope = np.concatenate([squares * E - 1.0, e * E])
     W = np.array([[2 * squares * E, 2 * e * E], [2 * e * E, E]]).transpose(2, 0, 1)
     # An expected curvature may be negative, and sites are not.
-    asked = SiteBlocks(here.likelihood.sets, W).at_least(LEAST, np.sqrt(here.prior.variances))
+    asked = SiteBlocks(here.likelihood.sets, W).at_least(
+        LEAST_EIGENVALUE, np.sqrt(here.prior.variances)
+    )
     close(q.precision.values, asked.values, 1e-3)
     close(q.sites.nu, slope + q.precision.times(q.center - q.mean), 1e-3)
 
@@ -390,10 +396,10 @@ def elsewhere(W):
 @pytest.mark.parametrize("wrong", [flipped, elsewhere])
 def test_wrong_blocks_are_noticed(wrong, monkeypatch, dies):
     """In the weights of draws, which are columns, and not in the draws."""
-    times, here = DensePosterior.precision_times, at("mean_and_noise")
+    times, here = Posterior.precision_times, at("mean_and_noise")
     right = estimated(here, variational)[1]
     monkeypatch.setattr(
-        DensePosterior,
+        Posterior,
         "precision_times",
         lambda self, x: wrong(self.precision).times(x) if x.ndim == 2 else times(self, x),
     )

@@ -7,7 +7,7 @@ from scipy.sparse import csc_array
 from test_priors import close
 
 from pymc_lgm.gaussian import sparse, sparse_loops
-from pymc_lgm.gaussian.families import UpdatedFactor
+from pymc_lgm.gaussian.factors import UpdatedFactor
 from pymc_lgm.gaussian.sparse import Pattern, fill_reducing_order
 
 

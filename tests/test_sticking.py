@@ -16,12 +16,11 @@ import pymc_lgm as lgm
 import pymc_lgm.approximations.recall as recall_module
 
 from pymc_lgm.adaptation import History, ProposalTuning, StepSizeTuning
-from pymc_lgm.approximations.ep import ep
-from pymc_lgm.approximations.misfit import misfit
+from pymc_lgm.approximations.ep import ep, misfit
 from pymc_lgm.approximations.recall import recall
 from pymc_lgm.approximations.site_coordinates import OneByOne
 from pymc_lgm.approximations.sites import Margins, Recalled, Sites
-from pymc_lgm.approximations.sites_tuning import SitesTuning
+from pymc_lgm.approximations.sites_line import SitesTuning
 from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.linalg import tally
 from pymc_lgm.model import refutations

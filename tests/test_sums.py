@@ -36,18 +36,17 @@ from pymc_lgm.gaussian import (
     Layout,
     SumAt,
     SumPrior,
-    loops,
     sparse_loops,
     sums,
 )
 from pymc_lgm.gaussian import rows as rows_of_A
-from pymc_lgm.gaussian.families import BandedSeries, ByPrecision, IntrinsicMap, Map
+from pymc_lgm.gaussian.families import BandedSeries, ByPrecision, Map
 from pymc_lgm.gaussian.neighbors import NearestNeighbors, Neighbors
 from pymc_lgm.gaussian.rows import Rows
 from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.gaussian.sparse import Pattern
 from pymc_lgm.gaussian.spde import OfMesh
-from pymc_lgm.gaussian.structure import OfStructure, Structure
+from pymc_lgm.gaussian.structure import IntrinsicMap, OfStructure, Structure
 from pymc_lgm.model import latents as latents_of_models
 from pymc_lgm.model.forms import sum as sum_form
 from pymc_lgm.model.forms.sum import SumPredictor
@@ -552,23 +551,27 @@ def test_the_toy_is_what_it_says(make):
 def test_a_draw_that_is_bent_comes_back(far):
     """In the range of the prior, from where exponentials are large, and from where they vanish."""
     _, here, proposal = toy_and_bend()
-    rng, q, bend = np.random.default_rng(6), proposal.q, proposal.bend
+    rng, q, transport_map = np.random.default_rng(6), proposal.q, proposal.skewness
     xi = far * rng.standard_normal((here.prior.rank, 20))
     x = q.center[:, None] + q.posterior.multiply(xi)
-    np.testing.assert_allclose(bend.backward(bend.forward(x)[0]), x, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        transport_map.backward(transport_map.forward(x)[0]), x, rtol=1e-6, atol=1e-6
+    )
     f = q.center[:, None] + here.prior.multiply(xi)
-    np.testing.assert_allclose(bend.forward(bend.backward(f))[0], f, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        transport_map.forward(transport_map.backward(f))[0], f, rtol=1e-6, atol=1e-6
+    )
 
 
 def error_of_slopes():
-    """How far a bend's log |∂x/∂f| is from that of differences, in the degrees of freedom."""
+    """How far the map's log |∂x/∂f| is from that of differences, in the degrees of freedom."""
     toy, _, proposal = toy_and_bend()
-    q, bend, N = proposal.q, proposal.bend, toy.N
+    q, transport_map, N = proposal.q, proposal.skewness, toy.N
     xi, h = 1.5 * np.random.default_rng(8).standard_normal((N, 4)), 1e-6 * np.eye(N)
     errors = []
-    for column, slope in zip(xi.T, bend.forward(bent_at(q, xi))[1], strict=True):
+    for column, slope in zip(xi.T, transport_map.forward(bent_at(q, xi))[1], strict=True):
         ahead, behind = (
-            q.posterior.solve(bend.forward(bent_at(q, column[:, None] + each))[0])
+            q.posterior.solve(transport_map.forward(bent_at(q, column[:, None] + each))[0])
             for each in (h, -h)
         )
         errors.append(slope + np.linalg.slogdet((ahead - behind) / 2e-6)[1])
@@ -756,7 +759,7 @@ def inverse_on_the_pattern_of_Q(monkeypatch):
 
 
 def pairs_of_sets_dropped(monkeypatch):
-    monkeypatch.setattr(loops, "add_products", lambda *args: None)
+    monkeypatch.setattr(sums, "add_products", lambda *args: None)
     return error_of_verbs([series, independent], sets=True)
 
 
@@ -850,7 +853,7 @@ def test_a_prior_of_held_values_that_is_forgotten_is_noticed(forced, monkeypatch
     dies("sums: a prior of held values forgotten", error_of_held_latents(), above=0.01)
 
 
-straight = Transport._straight
+straight = Transport._backward
 
 
 def out_of_range(self, f):
@@ -862,8 +865,8 @@ def out_of_range(self, f):
 @pytest.mark.mutant
 def test_a_start_out_of_the_range_is_noticed(monkeypatch, dies):
     _, here, proposal = toy_and_bend()
-    monkeypatch.setattr(Transport, "_straight", out_of_range)
+    monkeypatch.setattr(Transport, "_backward", out_of_range)
     xi = 5.0 * np.random.default_rng(6).standard_normal((here.prior.rank, 20))
     x = proposal.q.center[:, None] + proposal.q.posterior.multiply(xi)
-    error = np.abs(proposal.bend.backward(proposal.bend.forward(x)[0]) - x).max()
+    error = np.abs(proposal.skewness.backward(proposal.skewness.forward(x)[0]) - x).max()
     dies("sums: a draw straightened out of the range", error, above=1e-2)

@@ -57,14 +57,14 @@ def sample(here, proposal, rng, scheme):
 @pytest.mark.parametrize("far", [1.0, 3.0, 8.0])
 def test_it_is_a_bijection_with_its_slope(series, rng, far):
     _, proposal = series
-    q, bend = proposal.q, proposal.bend
+    q, transport_map = proposal.q, proposal.skewness
     scale = np.sqrt(q.posterior.variances)
     x = q.center[:, None] + far * scale[:, None] * rng.standard_normal((3, 20))
-    f, log_slopes = bend.forward(x)
-    np.testing.assert_allclose(bend.backward(f), x, rtol=1e-7, atol=1e-9)
+    f, log_slopes = transport_map.forward(x)
+    np.testing.assert_allclose(transport_map.backward(f), x, rtol=1e-7, atol=1e-9)
     h = 1e-6 * np.diag(scale)
     for column, expected in zip(x.T, log_slopes, strict=True):
-        ahead, behind = (bend.forward(column[:, None] + side * h)[0] for side in (1, -1))
+        ahead, behind = (transport_map.forward(column[:, None] + side * h)[0] for side in (1, -1))
         J = (ahead - behind) / (2e-6 * scale)
         assert -np.linalg.slogdet(J)[1] == pytest.approx(expected, abs=1e-5 * far)
 
@@ -73,8 +73,8 @@ def test_any_f_comes_from_one_draw(series, rng):
     """Where e^{a x} overflows, too."""
     _, proposal = series
     f = proposal.q.center[:, None] + 1e3 * rng.standard_normal((3, 20))
-    x = proposal.bend.backward(f)
-    np.testing.assert_allclose(proposal.bend.forward(x)[0], f, rtol=1e-8)
+    x = proposal.skewness.backward(f)
+    np.testing.assert_allclose(proposal.skewness.forward(x)[0], f, rtol=1e-8)
 
 
 def test_weights_are_the_ratio_of_densities(series, rng):
@@ -82,8 +82,8 @@ def test_weights_are_the_ratio_of_densities(series, rng):
     q, drawn = proposal.q, sample(here, proposal, rng, Scheme(8))
     K = here.prior.covariance_times(np.eye(3))
     covariance = np.linalg.inv(np.linalg.inv(K) + np.diag(q.precision))
-    x = proposal.bend.backward(drawn.f)
-    log_slopes = proposal.bend.forward(x)[1]
+    x = proposal.skewness.backward(drawn.f)
+    log_slopes = proposal.skewness.forward(x)[1]
     expected = (
         here.log_likelihoods(np.ascontiguousarray(drawn.f.T))
         + multivariate_normal(here.prior.mean, K).logpdf(drawn.f.T)
@@ -96,7 +96,7 @@ def test_weights_are_the_ratio_of_densities(series, rng):
 @pytest.mark.parametrize("search", [variational, ep])
 def test_estimates_are_unbiased_and_quiet(search, rng):
     here, proposal = bent(SeriesOfCounts(), search)
-    plain = replace(proposal, bend=None)
+    plain = replace(proposal, skewness=None)
     with_it, without = (
         np.exp(sample(here, each, rng, Scheme(40_000, False)).log_weights)
         for each in (proposal, plain)
@@ -176,7 +176,7 @@ def test_a_dense_prior_can_be_bent_too(rng):
     """At a factorization per draw: the verbs are all it needs."""
     here, proposal = bent(Counts())
     weights = sample(here, proposal, rng, Scheme(2000, False)).log_weights
-    plain = sample(here, replace(proposal, bend=None), rng, Scheme(2000, False)).log_weights
+    plain = sample(here, replace(proposal, skewness=None), rng, Scheme(2000, False)).log_weights
     assert weights.std() < 0.5 * plain.std()
 
 
@@ -221,8 +221,10 @@ def test_the_posterior_is_left_invariant(options, made, monkeypatch):
 
 def too_far(q, likelihood):
     """Three times as far as it should, and not back: mistakes cannot hide."""
-    bend = transport(q, likelihood)
-    return bend and replace(bend, a=3.0 * bend.a, middle=np.zeros(bend.a.size))
+    transport_map = transport(q, likelihood)
+    return transport_map and replace(
+        transport_map, a=3.0 * transport_map.a, middle=np.zeros(transport_map.a.size)
+    )
 
 
 def with_slope(change):
@@ -239,27 +241,30 @@ MUTANTS = {
     "without its determinant": with_slope(lambda log_slope: 0.0),
     "with the determinant of the way back": with_slope(lambda log_slope: -log_slope),
     "that goes back in a straight line": lambda patch: patch.setattr(
-        Transport, "_straight", lambda self, f: f
+        Transport, "_backward", lambda self, f: f
     ),
     "that goes back by one step": lambda patch: patch.setattr(transport_module, "STEPS", 1),
 }
 
 
-def error(bend, rng):
+def error(transport_map, rng):
     """How far from its own Jacobian, and from its own inverse, a transport is."""
-    scale = np.sqrt(bend.q.posterior.variances)
-    x = bend.q.center[:, None] + 2 * scale[:, None] * rng.standard_normal((3, 10))
-    f, log_slopes = bend.forward(x)
+    scale = np.sqrt(transport_map.q.posterior.variances)
+    x = transport_map.q.center[:, None] + 2 * scale[:, None] * rng.standard_normal((3, 10))
+    f, log_slopes = transport_map.forward(x)
     h = 1e-6 * np.diag(scale)
-    J = [(bend.forward(c[:, None] + h)[0] - bend.forward(c[:, None] - h)[0]) / 2e-6 for c in x.T]
+    J = [
+        (transport_map.forward(c[:, None] + h)[0] - transport_map.forward(c[:, None] - h)[0]) / 2e-6
+        for c in x.T
+    ]
     exact = np.log(scale).sum() - np.linalg.slogdet(np.array(J))[1]
-    return max(np.abs(log_slopes - exact).max(), np.abs(bend.backward(f) - x).max())
+    return max(np.abs(log_slopes - exact).max(), np.abs(transport_map.backward(f) - x).max())
 
 
 @pytest.mark.mutant
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_transport_is_noticed(name, series, rng, monkeypatch, dies):
     _, proposal = series
-    assert error(proposal.bend, rng) < 1e-6
+    assert error(proposal.skewness, rng) < 1e-6
     MUTANTS[name](monkeypatch)
-    dies(f"transport: {name}", error(proposal.bend, rng), above=1e-2)
+    dies(f"transport: {name}", error(proposal.skewness, rng), above=1e-2)

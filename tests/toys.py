@@ -31,8 +31,9 @@ from pymc_lgm.gaussian import (
     SumAt,
     SumPrior,
 )
-from pymc_lgm.gaussian.banded import OfWhitener
-from pymc_lgm.gaussian.families import BandedSeries, IntrinsicMap
+from pymc_lgm.gaussian.banded import BandedModel
+from pymc_lgm.gaussian.families import BandedSeries
+from pymc_lgm.gaussian.structure import IntrinsicMap
 from pymc_lgm.state import State
 from pymc_lgm.targets.target import Slope, Target
 from pymc_lgm.testing import JointTest, joint_values
@@ -184,7 +185,7 @@ class Series(Toy):
         self.start = np.where(np.arange(n) == 0, 0.5, 1.0)
 
     def prior(self, theta: np.ndarray) -> BandedPrior | None:
-        of_whitener = OfWhitener(
+        model = BandedModel(
             SimpleNamespace(
                 cov=self.whitener,
                 cov_jvp=self._whitener_jvp,
@@ -198,8 +199,8 @@ class Series(Toy):
             self.enters_cov,
         )
         # For dense algebra beside it.
-        of_whitener.cov, of_whitener.prior = self.cov, self.prior
-        return BandedPrior.at(of_whitener, theta)
+        model.cov, model.prior = self.cov, self.prior
+        return BandedPrior.at(model, theta)
 
     def _each(self, along: Callable[[np.ndarray], float]) -> np.ndarray:
         return np.array([along(v) for v in np.eye(self.p)])

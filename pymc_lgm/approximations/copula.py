@@ -29,22 +29,41 @@ from pymc_lgm.linalg import Array
 
 __all__ = ["Copula", "tilted_copula"]
 
+# The constants were measured by the standard deviation of log p̂ from 16 draws in antithetic pairs,
+# at six thetas of labels and counts with 80 latents (`Labels` and `Counts` of tests/toys.py), with
+# log variances from 0 to 6 and log length-scales from −4 to 0.
+
 STEP = 0.3
+"""Distance of two knots.
+
+With 0.6 the standard deviation of log p̂ is 1.4 to 3.7 times as large if f is rough, for example
+1.02 instead of 0.28. With 0.15 it is 0.4 to 1 times as large, for twice as many likelihood
+evaluations.
+"""
+
 KNOTS = STEP * np.arange(-18, 19)
 """Points at which quantiles are computed, from −5.4 to 5.4 standard deviations of q about its
-center.
-Between two of them the map is linear."""
+center. Between two of them the map is linear."""
 
 FREE = 3.0
-"""Value of Σ_ii (K⁻¹)_ii at which half of the correction is applied: see `tilted_copula`."""
+"""Value of Σ_ii (K⁻¹)_ii at which half of the correction is applied: see `tilted_copula`.
+
+From 3 to 10 the standard deviation of log p̂ changes by less than a tenth. With 1 it is up to twice
+as large, and without a copula up to a hundred times, if f is rough. With 100 it is a quarter larger
+for labels with a smooth f, where the full correction is worse than none.
+"""
 
 TAIL = 1e-9
-"""Share of the probability that lies below the first knot, and above the last. It is positive so
-that no
-quantile is infinite."""
+"""Share of the probability that lies below the first knot, and above the last.
+
+It is positive so that no quantile is infinite. Results with 1e-13 are the same to three digits.
+"""
 
 STEEPEST = 0.02
-"""Smallest slope of x in f. It bounds how far a draw moves where the tilted density is almost 0."""
+"""Smallest slope of x in f. It bounds how far a draw moves where the tilted density is almost 0.
+
+It is a safeguard: from 0.0002 to 0.3 no result changed in three digits.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,23 +86,25 @@ class Copula:
 
     def forward(self, x: Array) -> tuple[Array, Array]:
         """f of columns x, shape (n, N), and log |∂x/∂f| of each, shape (N,)."""
-        rows, log_slopes = bend(np.ascontiguousarray(x.T), self.center, self.scale, self.values)
+        rows, log_slopes = forward_rows(
+            np.ascontiguousarray(x.T), self.center, self.scale, self.values
+        )
         return rows.T, log_slopes
 
     def backward(self, f: Array) -> Array:
         """x of columns f, shape (n, N)."""
-        rows: Array = straighten(np.ascontiguousarray(f.T), self.center, self.scale, self.values)
+        rows: Array = backward_rows(np.ascontiguousarray(f.T), self.center, self.scale, self.values)
         return rows.T
 
 
 @numba.njit(cache=True, error_model="numpy")
-def bend(rows: Array, center: Array, scale: Array, values: Array) -> tuple[Array, Array]:
+def forward_rows(rows: Array, center: Array, scale: Array, values: Array) -> tuple[Array, Array]:
     """`Copula.forward` for draws in rows.
 
     For each t = (x − f̂)/s it finds the two neighboring values of X between which t lies, and
     interpolates. X is close to the identity, so the search begins at the knot below t.
     """
-    bent, log_slopes, last = np.empty_like(rows), np.empty(len(rows)), KNOTS.size - 2
+    moved, log_slopes, last = np.empty_like(rows), np.empty(len(rows)), KNOTS.size - 2
     for draw in range(len(rows)):
         log_slope, slopes = 0.0, 1.0
         for i in range(center.size):
@@ -95,18 +116,18 @@ def bend(rows: Array, center: Array, scale: Array, values: Array) -> tuple[Array
             while below < last and values[below + 1, i] <= t:
                 below += 1
             slope = (values[below + 1, i] - values[below, i]) / STEP
-            bent[draw, i] = center[i] + scale[i] * (KNOTS[below] + (t - values[below, i]) / slope)
+            moved[draw, i] = center[i] + scale[i] * (KNOTS[below] + (t - values[below, i]) / slope)
             slopes *= slope
             if not 1e-100 < slopes < 1e100:  # one logarithm for many
                 log_slope, slopes = log_slope + math.log(slopes), 1.0
         log_slopes[draw] = log_slope + math.log(slopes)
-    return bent, log_slopes
+    return moved, log_slopes
 
 
 @numba.njit(cache=True, error_model="numpy")
-def straighten(rows: Array, center: Array, scale: Array, values: Array) -> Array:
+def backward_rows(rows: Array, center: Array, scale: Array, values: Array) -> Array:
     """`Copula.backward` for draws in rows."""
-    straight = np.empty_like(rows)
+    back = np.empty_like(rows)
     for draw in range(len(rows)):
         for i in range(center.size):
             t = (rows[draw, i] - center[i]) / scale[i]
@@ -114,10 +135,8 @@ def straighten(rows: Array, center: Array, scale: Array, values: Array) -> Array
             place = (t - KNOTS[0]) / STEP
             below = int(min(place, KNOTS.size - 2.0)) if place > 0.0 else 0  # NaN, too
             slope = (values[below + 1, i] - values[below, i]) / STEP
-            straight[draw, i] = center[i] + scale[i] * (
-                values[below, i] + (t - KNOTS[below]) * slope
-            )
-    return straight
+            back[draw, i] = center[i] + scale[i] * (values[below, i] + (t - KNOTS[below]) * slope)
+    return back
 
 
 @np.errstate(over="ignore", invalid="ignore")

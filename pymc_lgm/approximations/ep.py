@@ -17,11 +17,17 @@ import numpy as np
 from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood
 from pymc_lgm.approximations.site_search import Sweep, mismatch, site_search
 from pymc_lgm.approximations.sites import Sites
-from pymc_lgm.approximations.tilted import Marginals, tilted_moments
+from pymc_lgm.approximations.tilted import (
+    FEWEST,
+    Marginals,
+    Tilted,
+    quadrature_moments,
+    tilted_moments,
+)
 from pymc_lgm.gaussian import Posterior, Prior
 from pymc_lgm.linalg import Array
 
-__all__ = ["ep", "evidence_gradient"]
+__all__ = ["ep", "evidence_gradient", "misfit"]
 
 
 def ep(
@@ -131,6 +137,59 @@ def _asked(
         r[i] = next_nu[i] - W * z[i] - dual[i]
         ratio[i] = matched / variance[i]
     return next_nu, next_precision, r, ratio
+
+
+@np.errstate(divide="ignore", invalid="ignore", over="ignore")
+def misfit(
+    likelihood: SiteLikelihood,
+    posterior: Posterior,
+    dual: Array,
+    z: Array,
+    nu: Array,
+    variances: Array,
+    enough: float = 0.0,
+) -> float:
+    """Nats by which q would move in the next sweep, with given marginal variances.
+
+    To compute the variances would take B⁻¹, an O(n³) operation. A few quadrature nodes suffice for
+    sites that fit, since their tilted marginals are nearly those of q.
+
+    Parameters
+    ----------
+    likelihood : SiteLikelihood
+    posterior : Posterior
+        The prior conditioned on W, a diagonal.
+    dual, z, nu : ndarray, shape (n,)
+        a, ẑ = f̂ − m and ν.
+    variances : ndarray, shape (n,)
+        Approximations of Σ_ii.
+    enough : float
+        Misfit in nats up to which the quadrature with few nodes is accepted.
+
+    Returns
+    -------
+    float
+        Infinite if a cavity variance is not positive, or if the likelihood is not finite.
+
+    Notes
+    -----
+    O(n²), and 8 evaluations of the likelihood. If these give more than ``enough``, as happens for
+    binary data with a large prior variance, the full quadrature takes 32 more. The misfit at a
+    fixed point is 0 only if the variances are exact.
+    """
+    W = posterior.precision
+    cavity = 1.0 - W * variances
+    if not cavity.min() > 0.0:
+        return math.inf
+    q = Marginals(posterior.prior.mean, nu, W, z, variances, cavity)
+
+    def away(tilted: Tilted) -> float:
+        *_, r, ratio = _asked(variances, cavity, z, nu, dual, *tilted[1:])
+        nats = mismatch(posterior, r, ratio)
+        return nats if math.isfinite(nats) else math.inf
+
+    nats = away(quadrature_moments(likelihood, q, FEWEST))
+    return nats if nats <= enough else away(tilted_moments(likelihood, q))
 
 
 def evidence_gradient(

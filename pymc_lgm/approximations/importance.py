@@ -68,14 +68,14 @@ class Proposal:
     Attributes
     ----------
     q : GaussianApproximation
-    bend : Copula or Transport, optional
+    skewness : Copula or Transport, optional
         Skewness correction: maps each draw x of q to f.
     defensive : float
         ε. If ε > 0, the weights are bounded by p(y | f)/ε for any tails of q (Hesterberg 1995).
     """
 
     q: GaussianApproximation
-    bend: Copula | Transport | None = None
+    skewness: Copula | Transport | None = None
     defensive: float = 0.0
 
     @classmethod
@@ -102,12 +102,12 @@ class Proposal:
     def log_prior_over_q(self, f: Array) -> Array:
         """log N(f; m, K) − log q(f) of columns f: the log weight if the likelihood is 1."""
         q, prior, nothing = self.q, self.q.prior, np.zeros(f.shape[1])
-        if self.bend is None:
+        if self.skewness is None:
             return q.log_weights(f, nothing)
         # q(f) = N(x; f̂, Σ) |∂x/∂f|, and log N(f; m, K) − log N(x; m, K) is a difference of
         # squares.
-        x = self.bend.backward(f)
-        _, log_slopes = self.bend.forward(x)
+        x = self.skewness.backward(f)
+        _, log_slopes = self.skewness.forward(x)
         difference, nu = prior.solve(f - x), prior.solve(x - q.mean[:, None])
         squares = (difference * (difference + 2.0 * nu)).sum(axis=0)
         return q.log_weights(x, nothing) - 0.5 * squares - log_slopes
@@ -118,7 +118,7 @@ class Proposal:
         L⁻¹(x − m) = Lᵀ a ± L⁻¹ δ is known from x = f̂ ± δ, so it takes no further solve.
         """
         q, half_log_B = self.q, 0.5 * self.q.posterior.log_determinant
-        if self.bend is None:
+        if self.skewness is None:
             deviations, white = q.posterior.deviations(xi), None
         else:
             deviations, white = q.posterior.whitened_deviations(xi)
@@ -128,9 +128,9 @@ class Proposal:
             deviations.T, W_deviations.T, q.dual, q.center - q.mean, pairs
         )
         log_ratio -= half_log_B
-        if self.bend is None or white is None:
+        if self.skewness is None or white is None:
             return x.T, log_ratio
-        f, log_slopes = self.bend.forward(x.T)
+        f, log_slopes = self.skewness.forward(x.T)
         of_center = q.prior.multiply_transposed(q.dual)
         moved = q.prior.solve(f - x.T)
         log_ratio -= weights.squares_moved(moved.T, of_center, white.T, pairs) + log_slopes
@@ -163,7 +163,7 @@ class Coordinates(NamedTuple):
         scheme: Scheme,
     ) -> Coordinates:
         """Draw the coordinates given that f is the first draw: conditional importance sampling."""
-        q, bend = proposal.q, proposal.bend
+        q, skewness = proposal.q, proposal.skewness
         coordinates = cls.fresh(rng, proposal, scheme)
         from_prior = False
         if proposal.defensive > 0.0:
@@ -174,7 +174,7 @@ class Coordinates(NamedTuple):
         if from_prior:
             coordinates.xi[0, :, 0] = q.prior.solve(f - q.mean)
             return coordinates
-        x = f if bend is None else bend.backward(f[:, None])[:, 0]
+        x = f if skewness is None else skewness.backward(f[:, None])[:, 0]
         coordinates.xi[:, :, 0] = q.posterior.coordinates(rng, x - q.center)
         return coordinates
 
@@ -298,5 +298,5 @@ def _mixed(proposal: Proposal, coordinates: Coordinates, scheme: Scheme) -> Arra
         # A draw is mirrored at the center of its own component of the mixture.
         x = np.concatenate([x, centers - deviations], axis=1)
         from_prior = np.tile(from_prior, 2)
-    bent = x if proposal.bend is None else proposal.bend.forward(x)[0]
-    return np.where(from_prior, x, bent)
+    corrected = x if proposal.skewness is None else proposal.skewness.forward(x)[0]
+    return np.where(from_prior, x, corrected)

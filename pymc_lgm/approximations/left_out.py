@@ -44,8 +44,7 @@ Each level has the nodes of the one before.
 
 ENOUGH = 1e-4
 """A line needs no further nodes if its log density changes by less than this from one level to the
-next.
-The error is that of the finer level: a hundredth of the change, or less."""
+next. The error is that of the finer level: a hundredth of the change, or less."""
 
 ROUGH = 1e-2
 """If the log density still changes by more than this at the last level, it is NaN."""
@@ -58,15 +57,14 @@ REACH = 7.0
 
 NEEDED = 5.0
 """A line must cover at least so many standard deviations of what was found on it; otherwise it is
-made
-longer and integrated again."""
+made longer and integrated again."""
 
 WASTE = 4.0
 """A line that is so many times longer than needed is made shorter and integrated again, since its
-nodes are
-too far apart."""
+nodes are too far apart."""
 
-FEWEST, MOST = 101, 4001
+FEWEST = 101
+MOST = 4001
 """Points of the trapezoidal rule on a line. Between these, two for each standard deviation of the
 posterior on the line."""
 
@@ -179,10 +177,10 @@ class _Lines:
         rows = self._q.center + np.outer([-1.0, 0.0, 1.0], step)
         below, at, above = self._elements(rows)[:, self._which]
         h = step[self._site]
-        slope, bend = (above - below) / (2.0 * h), (2.0 * at - above - below) / h**2
-        bend = np.where(np.isfinite(bend), np.clip(bend, 0.0, 0.999 / variance), 0.0)
+        slope, curvature = (above - below) / (2.0 * h), (2.0 * at - above - below) / h**2
+        curvature = np.where(np.isfinite(curvature), np.clip(curvature, 0.0, 0.999 / variance), 0.0)
         slope = np.where(np.isfinite(slope), slope, 0.0)
-        precision = 1.0 / variance - bend
+        precision = 1.0 / variance - curvature
         mean, scale = center - slope / precision, 1.0 / np.sqrt(precision)
         low = np.minimum(mean - REACH * scale, center - REACH * deviation)
         return low, np.maximum(mean + REACH * scale, center + REACH * deviation)

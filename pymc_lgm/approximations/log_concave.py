@@ -17,9 +17,15 @@ from pymc_lgm.linalg import Array
 
 __all__ = ["draw_log_concave"]
 
-LOOKS, LEAST_RISE, ROUNDS = 60, 0.3, 1000
-"""Largest number of searches for tangents, smallest rise of the outer tangents towards the middle,
-and largest number of proposals."""
+LOOKS = 60
+"""Largest number of halvings, doublings or widenings in a search for tangents."""
+
+LEAST_RISE = 0.3
+"""An outer tangent must rise by at least so many nats towards the middle. A flatter one would have
+a long tail, from which most proposals would be rejected."""
+
+ROUNDS = 1000
+"""Largest number of proposals. Only a density that is not finite takes as many."""
 
 BoolArray = NDArray[np.bool_]
 

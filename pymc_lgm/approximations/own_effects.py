@@ -10,8 +10,6 @@ importance sampling estimate.
 If an effect is large, the integrand is skewed, and the curvature does not determine its width. In
 that case the trapezoidal rule covers the integrand from end to end, and its step is halved until
 the integral converges.
-
-
 """
 
 from __future__ import annotations
@@ -44,28 +42,32 @@ rule of 16 nodes errs by 2e-7 at 1, and by 5e-3 at 4."""
 
 DROP = 18.0
 """The trapezoidal rule covers the integrand until it is e^-18 = 1.5e-8 of its maximum. The
-integrand is
-log-concave and decreases at least as fast as N(0, 1), so the tails beyond are negligible."""
+integrand is log-concave and decreases at least as fast as N(0, 1), so the tails beyond are
+negligible."""
 
 ENDS = 6
 """Number of steps of the search for the ends. Every step has a bound beyond the true end, so more
-steps
-would not change the integral; they would only save nodes."""
+steps would not change the integral; they would only save nodes."""
 
-HALVINGS, FIRST = 5, 16
-"""Largest number of halvings of the trapezoidal step, and the first number of intervals. The
-largest number of intervals is 512."""
+FIRST = 16
+"""First number of intervals of the trapezoidal rule."""
+
+HALVINGS = 5
+"""Largest number of times that these are halved, to 512 intervals."""
 
 CHANGE = 1e-4
 """The halvings stop when the log integral changes by less than this. The remaining error is at most
-3e-5
-for effects with standard deviation 6, and 3e-6 with 4."""
+3e-5 for effects with standard deviation 6, and 3e-6 with 4."""
 
-STEPS, FARTHEST, CLOSE = 60, 2.0, 0.1
-"""For the search of a mode: the largest number of steps, the longest step in the linear predictor,
-and the length, as a share of a standard deviation, below which a step is the last. The next step
-would be about the square of the last. Six steps suffice for effects of variance 1; variance 36
-takes 20."""
+STEPS = 60
+"""Largest number of steps to a mode. Six suffice for effects of variance 1, 20 for variance 36."""
+
+FARTHEST = 2.0
+"""Longest of these steps, in the linear predictor."""
+
+CLOSE = 0.1
+"""A step of a smaller share of a standard deviation is the last. The next one would be about its
+square."""
 
 BLOCK = 16000
 """Array elements that are processed at a time. Larger arrays take new pages of memory at every
@@ -105,7 +107,7 @@ class OwnEffects(NamedTuple):
     value: Callable[[Array], Array]
     derivatives: Callable[[Array], Derivatives]
 
-    def laid(self, rows: Array, d: Array) -> tuple[Array, Array]:
+    def centered(self, rows: Array, d: Array) -> tuple[Array, Array]:
         """Center and scale of the rule: the mode of each w given f and y, and its deviation.
 
         The standard deviation follows from the curvature at the mode, and is at most that of the
@@ -113,8 +115,8 @@ class OwnEffects(NamedTuple):
         """
         w, scale = np.zeros_like(rows), np.zeros_like(rows)
         for _ in range(STEPS):
-            _, slope, bend, third = self.derivatives(rows + d * w)
-            if not _approach(w, scale, slope, bend, third, d):
+            _, slope, curvature, third = self.derivatives(rows + d * w)
+            if not _approach(w, scale, slope, curvature, third, d):
                 break
         return w, np.abs(scale)
 
@@ -128,7 +130,7 @@ class OwnEffects(NamedTuple):
         if N > 1 and N * n > BLOCK:
             parts = np.array_split(rows, min(-(-N * n // BLOCK), N))
             return np.concatenate([self.elements(part, d) for part in parts])
-        center, scale = self.laid(rows, d)
+        center, scale = self.centered(rows, d)
         widest = np.abs(d).max()
         if widest > LARGE:
             return self._by_trapezoids(rows, d, *self._ends(rows, d, center, scale))[0]
@@ -145,7 +147,7 @@ class OwnEffects(NamedTuple):
         The derivatives are taken at a fixed rule. The error is that of `elements`.
         """
         rows = f[None]
-        center, scale = self.laid(rows, d)
+        center, scale = self.centered(rows, d)
         x, log_weights = X, LOG_WEIGHTS
         if np.abs(d).max() > LARGE:
             center, scale = self._ends(rows, d, center, scale)
@@ -228,7 +230,9 @@ def _trapezoids(intervals: int) -> tuple[Array, Array]:
 
 
 @numba.njit(cache=True, error_model="numpy")
-def _approach(w: Array, scale: Array, slope: Array, bend: Array, third: Array, d: Array) -> int:
+def _approach(
+    w: Array, scale: Array, slope: Array, curvature: Array, third: Array, d: Array
+) -> int:
     """Step towards the mode of ℓ°(f + d w) − w²/2; returns how many have not converged.
 
     The step is Halley's if its correction of Newton's step is moderate, otherwise Newton's. It is
@@ -241,7 +245,8 @@ def _approach(w: Array, scale: Array, slope: Array, bend: Array, third: Array, d
             if scale[r, i] > 0.0:
                 continue
             longest = FARTHEST / max(abs(d[i]), 1e-3)
-            up, precision = d[i] * slope[r, i] - w[r, i], 1.0 + d[i] ** 2 * max(-bend[r, i], 0.0)
+            up = d[i] * slope[r, i] - w[r, i]
+            precision = 1.0 + d[i] ** 2 * max(-curvature[r, i], 0.0)
             step = up / precision
             further = 1.0 - 0.5 * step * d[i] ** 3 * third[r, i] / precision
             step /= further if 0.2 < further < 5.0 else 1.0
@@ -300,7 +305,7 @@ def _log_sums(values: Array, center: Array, scale: Array, x: Array, log_weights:
 def _derivatives(
     values: Array,
     slope: Array,
-    bend: Array,
+    curvature: Array,
     third: Array,
     center: Array,
     scale: Array,
@@ -324,6 +329,6 @@ def _derivatives(
         for k in range(x.size):
             if at[k] > 0.0:
                 share, apart = at[k] / total, slope[k, i] - g[i]
-                h[i] += share * (bend[k, i] + apart**2)
-                t[i] += share * (third[k, i] + 3.0 * apart * bend[k, i] + apart**3)
+                h[i] += share * (curvature[k, i] + apart**2)
+                t[i] += share * (third[k, i] + 3.0 * apart * curvature[k, i] + apart**3)
     return ell, g, h, t

@@ -15,16 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from pymc_lgm.approximations.ep import ep
+from pymc_lgm.approximations.ep import ep, misfit
 from pymc_lgm.approximations.gaussian import (
     GaussianApproximation,
     SiteLikelihood,
     plausible,
 )
 from pymc_lgm.approximations.laplace import laplace
-from pymc_lgm.approximations.misfit import misfit
 from pymc_lgm.approximations.sites import Margins, Recalled, Sites
 from pymc_lgm.approximations.sites_line import SitesLine
 from pymc_lgm.gaussian import Posterior, Prior
@@ -168,16 +166,6 @@ def laplace_near_sites(
     return laplace(likelihood, prior, start=center, tolerance=tolerance)
 
 
-class LineSearch(Protocol):
-    """A search that uses a linear model of the site parameters."""
-
-    def __call__(self, likelihood: SiteLikelihood, prior: Prior) -> GaussianApproximation | None:
-        """Find q: see `Search`."""
-
-    def along(self, line: SitesLine | None) -> LineSearch:
-        """The same search with another linear model; ``None`` restores its default start."""
-
-
 @dataclass(frozen=True)
 class WarmSearch:
     """A search that begins at the sites predicted by a linear model.
@@ -196,7 +184,7 @@ class WarmSearch:
         return self.search(likelihood, prior, start=start, tolerance=self.tolerance)
 
     def along(self, line: SitesLine | None) -> WarmSearch:
-        """The same search with another linear model."""
+        """The same search with another linear model; ``None`` restores its default start."""
         return self if line is self.line else WarmSearch(self.search, self.tolerance, line)
 
 
@@ -216,3 +204,7 @@ class Recall:
     def along(self, line: SitesLine | None) -> Recall:
         """The same search with another linear model."""
         return self if line is self.line else Recall(self.search, line)
+
+
+LineSearch = WarmSearch | Recall
+"""A search that uses a linear model of the site parameters."""

@@ -146,7 +146,7 @@ class InClasses:
 
     def of(self, sites: Sites, margins: Margins | None) -> Array:
         """See `SiteCoordinates`."""
-        D, v, gap = sites.precision.less_one
+        D, v, gap = sites.precision.minus_rank_one
         D = np.maximum(D, LEAST)
         ratio = gathered(self.index, sites.nu) / np.sqrt(D + FLAT)
         shares = np.maximum(v**2, LEAST) / np.maximum(gap, LEAST)[:, None]

@@ -88,7 +88,7 @@ def site_search(
             return again(differentiable=differentiable)
     while best.mismatch > tolerance and iterations < max_iterations and share > 0.1:
         iterations += 1
-        next_sites = best.sites.toward(best.asked, share)
+        next_sites = best.sites.lerp(best.asked, share)
         swept = sweep_from(next_sites.nu, prior.condition(next_sites.precision))
         if swept is not None and swept.loss < best.loss:
             best, share = swept, min(1.0, 2.0 * share)

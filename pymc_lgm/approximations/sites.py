@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pymc_lgm.gaussian.sites import between
+from pymc_lgm.gaussian.sites import lerp
 from pymc_lgm.linalg import Array
 
 __all__ = ["Margins", "Recalled", "Sites"]
@@ -22,10 +22,10 @@ class Sites:
         """The same sites as a function of z − z₀: ν − W z₀ and W; ``None`` is z₀ = 0."""
         return self if z is None else Sites(self.nu - self.precision * z, self.precision)
 
-    def toward(self, other: Sites, share: float) -> Sites:
+    def lerp(self, other: Sites, share: float) -> Sites:
         """Interpolate linearly towards other sites."""
         nu = self.nu + share * (other.nu - self.nu)
-        return Sites(nu, between(self.precision, other.precision, share))
+        return Sites(nu, lerp(self.precision, other.precision, share))
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,8 +24,9 @@ from pymc_lgm.linalg import Array
 
 __all__ = ["Transport", "transport"]
 
-AT, SHARES = np.sqrt([0.0, 3.0, 3.0]) * [1, 1, -1], np.array([4.0, 1.0, 1.0]) / 6.0
-"""Nodes and weights that integrate polynomials of degree five under a standard normal."""
+AT = np.sqrt(3.0) * np.array([0.0, 1.0, -1.0])
+SHARES = np.array([4.0, 1.0, 1.0]) / 6.0
+"""Nodes and weights of Gauss and Hermite, exact for polynomials of degree five under N(0, 1)."""
 
 STRONGEST = 1.0
 """Largest |a_i s_i|. With a larger one ℓ is not close to a cubic within a standard deviation."""
@@ -33,11 +34,21 @@ STRONGEST = 1.0
 LEAST = 1e-5
 """Smallest |a_i s_i|. With a smaller one (e^{a x} − 1)/a − x is lost in rounding."""
 
-STEPS, SHORTEST, CLOSE = 100, 1e-6, 1e-7
-"""Newton's method: most steps, smallest share of a step, and last step in standard deviations."""
+STEPS = 100
+"""Most steps of Newton's method."""
+
+SHORTEST = 1e-6
+"""Smallest share of a step that is tried."""
+
+CLOSE = 1e-7
+"""A step of fewer standard deviations is the last. The error left is about its square, 1e-14."""
 
 RISE = 2.0
-"""Largest growth of the positive part of an exponent a_i x_i in one step."""
+"""Largest growth of the positive part of an exponent a_i x_i in one step.
+
+Newton's method overshoots an exponential. With this bound the curvature changes by less than a
+factor of e² per step.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,32 +70,32 @@ class Transport:
 
     def forward(self, x: Array) -> tuple[Array, Array]:
         """f of columns x, shape (n, N), and log |∂x/∂f| of each column, shape (N,)."""
-        h, growth = self._bend((x - self.q.center[:, None]).T)
-        bent = x + self.q.posterior.covariance_times(h.T)
-        return bent, np.array([self._log_slope(each) for each in growth])
+        h, growth = self._correction((x - self.q.center[:, None]).T)
+        f = x + self.q.posterior.covariance_times(h.T)
+        return f, np.array([self._log_slope(each) for each in growth])
 
     def backward(self, f: Array) -> Array:
         """x of columns f, each by Newton's method for a convex function."""
-        return np.stack([self._straight(column) for column in f.T], axis=1)
+        return np.stack([self._backward(column) for column in f.T], axis=1)
 
     def _log_slope(self, growth: Array) -> float:
         """log|A| − log|A + diag h'|, in which log|K| cancels."""
-        bent = self.q.prior.condition(self.q.precision + growth)
-        if bent is None:
+        updated = self.q.prior.condition(self.q.precision + growth)
+        if updated is None:
             return np.nan
-        return self.q.posterior.log_determinant - bent.log_determinant
+        return self.q.posterior.log_determinant - updated.log_determinant
 
-    def _bend(self, d: Array) -> tuple[Array, Array]:
+    def _correction(self, d: Array) -> tuple[Array, Array]:
         """h and h' = W (e^{a x} − 1) at rows x = d."""
-        return _bent(np.ascontiguousarray(d), self.a, self.q.precision, self.middle)
+        return _corrections(np.ascontiguousarray(d), self.a, self.q.precision, self.middle)
 
-    def _straight(self, f: Array) -> Array:
+    def _backward(self, f: Array) -> Array:
         """Solve x + Σ h(x) = f, the root of the gradient A (x − d) + h with d = f − f̂."""
         q = self.q
         d = f - q.center
 
         def slope(x: Array) -> tuple[Array, Array]:
-            h, growth = self._bend(x[None])
+            h, growth = self._correction(x[None])
             return q.prior.inverse_times(x - d) + q.precision * (x - d) + h[0], growth[0]
 
         # If an exponent is large, f is an exponential of x, so x is a logarithm of f.
@@ -95,10 +106,10 @@ class Transport:
             x = np.where(exponents > RISE, RISE / self.a, d)
         left, growth = slope(x)
         for _ in range(STEPS):
-            bent = q.prior.condition(q.precision + growth)
-            if bent is None:
+            updated = q.prior.condition(q.precision + growth)
+            if updated is None:
                 break
-            step = bent.covariance_times(left)
+            step = updated.covariance_times(left)
             # An exponential that is nearly 0 may grow by more than `RISE`.
             along, rise = abs(float(step @ left)), -self.a * step
             room = RISE + np.maximum(-self.a * x, 0.0)
@@ -110,23 +121,23 @@ class Transport:
                 new, growth = slope(x - share * step)
             x, left = x - share * step, new
             # The remaining error is about the square of the step.
-            if share == 1.0 and bent.inv_quad_form(step) < CLOSE**2:
+            if share == 1.0 and updated.inv_quad_form(step) < CLOSE**2:
                 break
-        straight: Array = q.center + x
-        return straight
+        result: Array = q.center + x
+        return result
 
 
 @numba.njit(cache=True, error_model="numpy")
-def _bent(d: Array, a: Array, W: Array, middle: Array) -> tuple[Array, Array]:
+def _corrections(d: Array, a: Array, W: Array, middle: Array) -> tuple[Array, Array]:
     h, slope = np.empty_like(d), np.empty_like(d)
     for k in range(len(d)):
-        x, bend, growth = d[k], h[k], slope[k]
+        x, h_k, growth = d[k], h[k], slope[k]
         for i in range(a.size):
             growth[i] = expm1(a[i] * x[i])
         for i in range(a.size):
-            bend[i] = growth[i] / a[i] - x[i] - middle[i]
+            h_k[i] = growth[i] / a[i] - x[i] - middle[i]
         for i in range(a.size):
-            bend[i] *= W[i]
+            h_k[i] *= W[i]
             growth[i] *= W[i]
     return h, slope
 

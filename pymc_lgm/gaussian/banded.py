@@ -11,7 +11,6 @@ T is the whitening map, so no matrix has to be factorized, and no n × n array i
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
@@ -19,73 +18,32 @@ from numpy.typing import NDArray
 
 from pymc_lgm.gaussian import bands
 from pymc_lgm.gaussian.bands import BandFactor, WhitenerFactor
-from pymc_lgm.gaussian.posterior import ByRoot
-from pymc_lgm.gaussian.protocols import Prior
+from pymc_lgm.gaussian.base import Functions, PrecisionPosterior, Prior, StatePrior, mean_jacobian
 from pymc_lgm.gaussian.sites import Precision, SiteBlocks
-from pymc_lgm.linalg import LOG_2PI, Array, tally
+from pymc_lgm.linalg import Array, tally
 
-__all__ = ["BandedModel", "BandedPosterior", "BandedPrior", "OfWhitener"]
-
-# The functions that the prior needs, from T and u of a series
+__all__ = ["BandedModel", "BandedPosterior", "BandedPrior"]
 
 
-class BandedModel(Protocol):
-    """T, Q = TᵀT and m as functions of theta (p,), with their derivatives.
+class BandedModel:
+    """T and m of the series T f = u + ε as functions of theta, with derivatives, also of Q = TᵀT.
 
-    A ``vjp`` is ⟨∂·/∂theta_j, M⟩ for each j, shape (p,); a ``jvp`` is the derivative along v (p,).
+    T is in bands (b + 1, n); it is NaN if there is none at theta. A ``vjp`` is
+    ⟨∂·/∂theta_j, M⟩ for each j, shape (p,), with M on the band; a ``jvp`` is the derivative along a
+    direction (p,).
+
+    Parameters
+    ----------
+    functions : Functions
+        T in the place of K, and u in the place of m.
+    enters_cov : ndarray of bool, shape (p,)
+        Whether T depends on each component of theta.
     """
-
-    @property
-    def enters_cov(self) -> NDArray[np.bool_]:
-        """Whether T depends on each component of theta, shape (p,)."""
-
-    def whitener(self, theta: Array) -> Array:
-        """T(theta), lower triangular in bands (b + 1, n); NaN if there is none."""
-
-    def whitener_vjp(self, theta: Array, M: Array) -> Array:
-        """⟨∂T/∂theta_j, M⟩ for each j, with M on the band of T."""
-
-    def whitener_jvp(self, theta: Array, v: Array) -> Array:
-        """Σ_j v_j ∂T/∂theta_j."""
-
-    def precision(self, theta: Array) -> Array:
-        """Q(theta), symmetric, on the band."""
-
-    def precision_vjp(self, theta: Array, M: Array) -> Array:
-        """⟨∂Q/∂theta_j, M⟩ for each j, with a symmetric M on the band."""
-
-    def mean(self, theta: Array) -> Array:
-        """m(theta), shape (n,)."""
-
-    def mean_vjp(self, theta: Array, v: Array) -> Array:
-        """⟨∂m/∂theta_j, v⟩ for each j."""
-
-    def mean_jvp(self, theta: Array, v: Array) -> Array:
-        """Σ_j v_j ∂m/∂theta_j."""
-
-
-class Functions(Protocol):
-    """The functions of a `GaussianModel` for T instead of K, and u instead of m."""
-
-    def cov(self, theta: Array) -> Array: ...
-    def cov_vjp(self, theta: Array, M: Array) -> Array: ...
-    def cov_jvp(self, theta: Array, v: Array) -> Array: ...
-    def mean(self, theta: Array) -> Array: ...
-    def mean_vjp(self, theta: Array, v: Array) -> Array: ...
-    def mean_jvp(self, theta: Array, v: Array) -> Array: ...
-
-
-class OfWhitener:
-    """A `BandedModel` of the series T f = u + ε, from functions of T and u."""
 
     def __init__(self, functions: Functions, enters_cov: NDArray[np.bool_]):
         self._functions, self.enters_cov = functions, enters_cov
         self.whitener = functions.cov
         self.whitener_vjp, self.whitener_jvp = functions.cov_vjp, functions.cov_jvp
-
-    def precision(self, theta: Array) -> Array:
-        """TᵀT."""
-        return bands.gram(self.whitener(theta))
 
     def precision_vjp(self, theta: Array, M: Array) -> Array:
         """⟨∂Tᵀ T + Tᵀ ∂T, M⟩ = ⟨∂T, 2 T M⟩."""
@@ -108,42 +66,16 @@ class OfWhitener:
         return bands.solve(self.whitener(theta), self._functions.mean_jvp(theta, v) - changed)
 
 
-# The posterior for a diagonal W
-
-
-class BandedPosterior(ByRoot):
-    """A `BandedPrior` conditioned on a diagonal W ≥ 0, with the same band: see `Posterior`.
-
-    Σ⁻¹ = K⁻¹ + W = R Rᵀ, so that A = R⁻ᵀ.
-    """
+class BandedPosterior(PrecisionPosterior):
+    """A `BandedPrior` conditioned on a diagonal W ≥ 0. P = Q + W has the band of Q."""
 
     prior: BandedPrior
-
-    def __init__(self, prior: BandedPrior, W: Array, factor: BandFactor):
-        super().__init__(W)
-        self.prior, self.factor = prior, factor
-
-    @property
-    def log_determinant(self) -> float:
-        """log|B| = log|K| + log|K⁻¹ + W|."""
-        return self.prior.log_determinant + self.factor.log_determinant
+    factor: BandFactor
 
     @property
     def variances(self) -> Array:
         """Σ_ii."""
         return self.factor.inverse_diagonal
-
-    def multiply(self, xi: Array) -> Array:
-        """R⁻ᵀ ξ."""
-        return self.factor.solve_transposed(xi)
-
-    def multiply_transposed(self, x: Array) -> Array:
-        """R⁻¹ x."""
-        return self.factor.solve(x)
-
-    def solve(self, d: Array) -> Array:
-        """Rᵀ d."""
-        return self.factor.multiply_transposed(d)
 
     def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
         """⟨½ a aᵀ − ½ R + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m, R = (K + W⁻¹)⁻¹, from ∂Q: O(n b²).
@@ -162,38 +94,15 @@ class BandedPosterior(ByRoot):
         return self.prior.vjp(M, a if v is None else a + v)
 
 
-# The prior
-
-
-class _Whitener:
-    """T and Q, and results from them that are computed once."""
-
-    def __init__(self, T: Array, Q: Array):
-        self.T, self.Q, self._factor = T, Q, WhitenerFactor(T)
-
-    @property
-    def log_determinant(self) -> float:
-        """log|K|."""
-        return -self._factor.log_determinant
-
-    @property
-    def K(self) -> Array:
-        """K on the band of T."""
-        return self._factor.covariance_on_band
-
-
-class BandedPrior:
-    """f ~ N(m, K) with T (f − m) ~ N(0, I): see `Prior`. Made by `at`.
+class BandedPrior(StatePrior):
+    """f ~ N(m, K) with T (f − m) ~ N(0, I), made by `at`. V is the identity, and x is z.
 
     A method costs O(n b²) or less.
     """
 
-    is_proper = True
-
-    def __init__(self, model: BandedModel, theta: Array, whitener: _Whitener):
-        self.model, self.theta, self._whitener = model, theta, whitener
-        self.T = whitener.T
-        self.mean = model.mean(theta)
+    def __init__(self, model: BandedModel, theta: Array, whitener: WhitenerFactor):
+        super().__init__(model.mean(theta), theta)
+        self.model, self._whitener, self.T = model, whitener, whitener.T
 
     @classmethod
     def at(cls, model: BandedModel, theta: Array) -> BandedPrior | None:
@@ -201,7 +110,7 @@ class BandedPrior:
         T = np.asfortranarray(model.whitener(theta))
         if not (np.isfinite(T).all() and (T[0] > 0.0).all()):
             return None
-        return cls._finite(cls(model, theta, _Whitener(T, model.precision(theta))))
+        return cls._finite(cls(model, theta, WhitenerFactor(T)))
 
     def moved(self, theta: Array) -> BandedPrior | None:
         """The prior at another theta, with the same T if T does not depend on what has changed."""
@@ -217,35 +126,33 @@ class BandedPrior:
         """Whether both priors share T."""
         return isinstance(other, BandedPrior) and other._whitener is self._whitener
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(n={self.n}, bandwidth={len(self.T) - 1})"
-
-    @property
-    def n(self) -> int:
-        """Number of latent variables."""
-        return self.T.shape[1]
-
-    @property
-    def rank(self) -> int:
-        """n."""
-        return self.T.shape[1]
-
     @property
     def variances(self) -> Array:
         """K_ii, shape (n,)."""
-        result: Array = self._whitener.K[0]
-        return result
+        return self._whitener.inverse_diagonal
 
     @property
     def precisions(self) -> Array:
         """Q_ii."""
-        result: Array = self._whitener.Q[0]
+        result: Array = self._whitener.product[0]
         return result
 
     @property
     def log_determinant(self) -> float:
         """log|K|."""
-        return self._whitener.log_determinant
+        return -self._whitener.log_determinant
+
+    def expand(self, x: Array) -> Array:
+        """V x."""
+        return x
+
+    def expand_transposed(self, g: Array) -> Array:
+        """Vᵀ g."""
+        return g
+
+    def state(self, z: Array) -> Array:
+        """x."""
+        return z
 
     def multiply(self, xi: Array) -> Array:
         """T⁻¹ ξ."""
@@ -263,23 +170,14 @@ class BandedPrior:
         """TᵀT z."""
         return bands.multiply_transposed(self.T, bands.multiply(self.T, z))
 
-    def covariance_times(self, x: Array) -> Array:
-        """T⁻¹ T⁻ᵀ x."""
-        return self.multiply(self.multiply_transposed(x))
-
-    def log_density(self, f: Array) -> float:
-        """log N(f; m, K)."""
-        nu = self.solve(f - self.mean)
-        return -0.5 * (float(nu @ nu) + self.log_determinant + self.n * LOG_2PI)
-
     def condition(self, W: Precision) -> BandedPosterior | None:
         """Factorize Q + W: O(n b²), counted as one operation."""
         if isinstance(W, SiteBlocks):
             raise NotImplementedError("A banded precision does not take sites of several f_i.")
         tally.cubic_ops += 1
-        A = self._whitener.Q.copy()
-        A[0] += W
-        L = bands.cholesky(A)
+        P = self._whitener.product.copy()
+        P[0] += W
+        L = bands.cholesky(P)
         return None if L is None else BandedPosterior(self, W, BandFactor(L))
 
     # Derivatives in theta
@@ -287,7 +185,7 @@ class BandedPrior:
     @property
     def covariance_on_band(self) -> Array:
         """K on the band of Q."""
-        return self._whitener.K
+        return self._whitener.covariance_on_band
 
     def vjp(self, M: Array, v: Array) -> Array:
         """⟨M, ∂Q⟩ + vᵀ ∂m, with a symmetric M on the band."""
@@ -296,7 +194,7 @@ class BandedPrior:
     def log_density_gradient(self, f: Array) -> Array:
         """⟨½ (K − z zᵀ), ∂Q⟩ + zᵀ Q ∂m."""
         z = f - self.mean
-        M = 0.5 * (self._whitener.K - bands.outer(z, z, len(self.T)))
+        M = 0.5 * (self.covariance_on_band - bands.outer(z, z, len(self.T)))
         return self.vjp(M, self.inverse_times(z))
 
     def log_density_geometry(self, f: Array) -> tuple[Array, Array]:
@@ -307,9 +205,9 @@ class BandedPrior:
         """
         dT = self._dT
         diagonals = np.array([each[0] / self.T[0] for each in dT])
-        times_K = [bands.product_on_band(each, self._whitener.K) for each in dT]
+        times_K = [bands.product_on_band(each, self.covariance_on_band) for each in dT]
         G = np.array([[float((a * b).sum()) for b in times_K] for a in dT])
-        white = self.solve(self._dm)
+        white = self.solve(mean_jacobian(self.model, self.theta))
         return self.log_density_gradient(f), G + diagonals @ diagonals.T + white.T @ white
 
     def whitened_gradient(self, nu: Array, g: Array) -> Array:
@@ -321,15 +219,9 @@ class BandedPrior:
         """∂m − T⁻¹ ∂T T⁻¹ ν, shape (n, p)."""
         z = self.multiply(nu)
         changed = np.array([bands.multiply(dT, z) for dT in self._dT]).reshape(-1, self.n).T
-        return self._dm - self.multiply(np.asfortranarray(changed))
+        return mean_jacobian(self.model, self.theta) - self.multiply(np.asfortranarray(changed))
 
     @cached_property
     def _dT(self) -> list[Array]:
         """∂T/∂theta_j for each j."""
         return [self.model.whitener_jvp(self.theta, v) for v in np.eye(self.theta.size)]
-
-    @property
-    def _dm(self) -> Array:
-        """∂m/∂theta, shape (n, p)."""
-        columns = [self.model.mean_jvp(self.theta, v) for v in np.eye(self.theta.size)]
-        return np.asfortranarray(np.array(columns).reshape(-1, self.n).T)

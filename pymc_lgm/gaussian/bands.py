@@ -273,6 +273,11 @@ class WhitenerFactor:
         return multiply(self.T, x)
 
     @cached_property
+    def product(self) -> Array:
+        """TᵀT on the band of T."""
+        return gram(np.ascontiguousarray(self.T))
+
+    @cached_property
     def covariance_on_band(self) -> Array:
         """(TᵀT)⁻¹ on the band of T."""
         reversed_K = inverse_on_band(flipped(self.T))

@@ -10,32 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from numpy.typing import NDArray
 
-from pymc_lgm.gaussian.dense import DensePosterior, DensePrior, WithArray, joined_by
-from pymc_lgm.gaussian.protocols import GaussianModel, Posterior, Prior
-from pymc_lgm.gaussian.sites import Precision, SiteBlocks, rooted
+from pymc_lgm.gaussian.base import CovariancePosterior, GaussianModel, Prior
+from pymc_lgm.gaussian.dense import ArrayPrior, DensePosterior, DensePrior, joined_by
+from pymc_lgm.gaussian.sites import Precision, SiteBlocks
 from pymc_lgm.linalg import Array, CholeskyFactor, factorize
 
 __all__ = ["BlocksPosterior", "BlocksPrior", "JoinedPosterior", "Scattered", "condition_jointly"]
 
 # Posteriors for sites that join one f_i of every part
-
-
-class InParts(WithArray, Protocol):
-    """A prior of independent parts."""
-
-    @property
-    def index(self) -> Sequence[NDArray[np.intp]]:
-        """The elements of f in each part."""
-
-    @property
-    def priors(self) -> Sequence[DensePrior]:
-        """The prior of each part."""
 
 
 class Part(NamedTuple):
@@ -51,10 +39,10 @@ class Part(NamedTuple):
     inverse: Array  # B⁻¹
 
 
-def condition_jointly(W: SiteBlocks, prior: InParts) -> DensePosterior | None:
+def condition_jointly(W: SiteBlocks, prior: BlocksPrior) -> CovariancePosterior | None:
     """Condition on W, part by part if the form of W allows it, otherwise as one dense prior."""
     place = _places(W.sets, prior.index)
-    form = None if place is None else W.less_one
+    form = None if place is None else W.minus_rank_one
     parts: list[Part] = []
     if place is None or form is None:
         return joined_by(W, prior)
@@ -81,7 +69,7 @@ def condition_jointly(W: SiteBlocks, prior: InParts) -> DensePosterior | None:
     return joined_by(W, prior) if across is None else JoinedPosterior(prior, W, parts, across)
 
 
-class JoinedPosterior(DensePosterior):
+class JoinedPosterior(CovariancePosterior):
     """The posterior for W_g = D_g^½ (I − v_g v_gᵀ) D_g^½, each g with one f_i of every part.
 
     With B_c = I + D_c^½ K_c D_c^½, T_c = D_c^½ B_c⁻¹ D_c^−½, S_c = K_c T_c = (K_c⁻¹ + D_c)⁻¹, and
@@ -91,21 +79,16 @@ class JoinedPosterior(DensePosterior):
 
     and |B| = |M| ∏ |B_c|. I − v_g v_gᵀ is nearly singular for classes, since such observations are
     not informative about a level that all classes share. These formulas lose no accuracy then. The
-    dense B is factorized only if a method needs its root. See `Posterior`.
+    dense B is factorized only if a method needs its root.
     """
 
-    def __init__(
-        self, prior: InParts, W: SiteBlocks, parts: Sequence[Part], across: CholeskyFactor
-    ):
-        self.prior, self.precision, self._W = prior, W, rooted(W)
-        self._parts, self._M, self._joinable, self._sets = parts, across, (W, prior), W.sets
+    prior: BlocksPrior
 
-    @cached_property
-    def _B(self) -> CholeskyFactor:  # type: ignore[override]  # an attribute there
-        dense = joined_by(*self._joinable)
-        if dense is None:
-            raise ValueError("K + W⁻¹ cannot be factorized: raise the jitter of the covariance.")
-        return dense._B
+    def __init__(
+        self, prior: BlocksPrior, W: SiteBlocks, parts: Sequence[Part], across: CholeskyFactor
+    ):
+        super().__init__(prior, W)
+        self._parts, self._M = parts, across
 
     @property
     def log_determinant(self) -> float:
@@ -126,13 +109,35 @@ class JoinedPosterior(DensePosterior):
             out[part.of] += part.root[column] * (part.inverse @ (part.v[column] * explained))
         return out
 
-    def quad_form(self, x: Array) -> float:
-        """xᵀ Σ x."""
-        return float(x @ self.covariance_times(x))
+    @cached_property
+    def _dense(self) -> DensePosterior:
+        """The same posterior by a factor of the whole B, for methods that need its root."""
+        dense = joined_by(self.precision, self.prior)
+        if dense is None:
+            raise ValueError("K + W⁻¹ cannot be factorized: raise the jitter of the covariance.")
+        return dense
 
-    def given(self, r: Array) -> Array:
-        """K W^½ B⁻¹ r = Σ W^½ r."""
-        return self.covariance_times(self._W.root_times(r))
+    def multiply(self, xi: Array) -> Array:
+        """A ξ."""
+        return self._dense.multiply(xi)
+
+    def solve(self, d: Array) -> Array:
+        """A⁻¹ d."""
+        return self._dense.solve(d)
+
+    def log_density_of_data(self, r: Array) -> float:
+        """log N(r; 0, B)."""
+        return self._dense.log_density_of_data(r)
+
+    def weighted_residual(self, r: Array) -> Array:
+        """B⁻¹ r."""
+        return self._dense.weighted_residual(r)
+
+    @property
+    def variances(self) -> Array:
+        """Σ_ii."""
+        diagonal: Array = self.precision.diagonal(self.site_covariances)
+        return diagonal
 
     @cached_property
     def _solved(self) -> list[Array]:
@@ -155,14 +160,10 @@ class JoinedPosterior(DensePosterior):
             sigma[:, c, c] += (1.0 - part.inverse.diagonal()) / part.root**2
         # Back into the order of the sets.
         of = np.stack([part.of for part in self._parts], axis=1)
-        place = np.argmax(self._sets[:, :, None] == of[:, None, :], axis=2)
+        place = np.argmax(self.precision.sets[:, :, None] == of[:, None, :], axis=2)
         rows = np.arange(G)[:, None, None]
         ordered: Array = sigma[rows, place[:, :, None], place[:, None, :]]
         return ordered
-
-    def differentiable(self) -> JoinedPosterior:
-        """The posterior itself, since every B_c⁻¹ is known."""
-        return self
 
     def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
         """See `Posterior`. The block of (K + W⁻¹)⁻¹ is D^½ (B⁻¹ − B⁻¹ v M⁻¹ v B⁻¹) D^½."""
@@ -226,6 +227,11 @@ class Scattered:
             out[index] = verb(x[index])
         return out
 
+    def total(self, verbs: Sequence[Callable[..., Any]], *x: Array) -> Any:
+        """Apply a method of each part to its elements of vectors, and add the results."""
+        pairs = zip(self.index, verbs, strict=True)
+        return np.sum([verb(*(each[index] for each in x)) for index, verb in pairs], axis=0)
+
     def joined(self, pieces: Sequence[Array]) -> Array:
         """Put the rows of the parts in the order of f."""
         out = np.empty((self.n, *pieces[0].shape[1:]))
@@ -234,49 +240,28 @@ class Scattered:
         return out
 
 
-class BlocksPosterior(Scattered):
-    """A prior conditioned on a diagonal W ≥ 0, with independent parts: see `Posterior`."""
+class BlocksPosterior(Scattered, CovariancePosterior):
+    """A prior conditioned on a diagonal W ≥ 0, part by part: B has a block for each part."""
 
-    def __init__(
-        self, prior: Prior, index: Sequence[Index], W: Array, posteriors: Sequence[Posterior]
-    ):
-        super().__init__(index)
-        self.prior, self.precision, self._parts = prior, W, posteriors
+    prior: BlocksPrior
 
-    def _sum(self, values: Sequence[Any]) -> Any:
-        return np.sum(values, axis=0)
+    def __init__(self, prior: BlocksPrior, W: Array, posteriors: Sequence[DensePosterior]):
+        Scattered.__init__(self, prior.index)
+        CovariancePosterior.__init__(self, prior, W)
+        self._parts = posteriors
 
     @property
     def log_determinant(self) -> float:
         """log|B|."""
-        return float(self._sum([part.log_determinant for part in self._parts]))
+        return float(np.sum([part.log_determinant for part in self._parts]))
 
     def dual(self, b: Array) -> Array:
         """(I + W K)⁻¹ b."""
         return self.each([part.dual for part in self._parts], b)
 
-    def center(self, nu: Array) -> tuple[Array, Array]:
-        """a and ẑ, from those of each part."""
-        both = [part.center(nu[of]) for of, part in zip(self.index, self._parts, strict=True)]
-        return self.joined([dual for dual, _ in both]), self.joined([z for _, z in both])
-
-    def covariance_times(self, x: Array) -> Array:
-        """Σ x."""
-        return self.each([part.covariance_times for part in self._parts], x)
-
-    def precision_times(self, x: Array) -> Array:
-        """W x."""
-        return rooted(self.precision).times(x)
-
     def quad_form(self, x: Array) -> float:
         """xᵀ Σ x."""
-        pairs = zip(self.index, self._parts, strict=True)
-        return float(self._sum([part.quad_form(x[i]) for i, part in pairs]))
-
-    def inv_quad_form(self, d: Array) -> float:
-        """dᵀ Σ⁻¹ d."""
-        pairs = zip(self.index, self._parts, strict=True)
-        return float(self._sum([part.inv_quad_form(d[i]) for i, part in pairs]))
+        return float(self.total([part.quad_form for part in self._parts], x))
 
     @property
     def one_minus_leverage(self) -> Array:
@@ -288,27 +273,7 @@ class BlocksPosterior(Scattered):
         """Σ_ii."""
         return self.joined([part.variances for part in self._parts])
 
-    @property
-    def site_covariances(self) -> Array:
-        """Σ_ii, each as a block of shape (1, 1)."""
-        return self.variances[:, None, None]
-
-    def block(self, index: Index) -> Array:
-        """The block of Σ for some f_i."""
-        out = np.zeros((index.size, index.size))
-        for own, part in zip(self.index, self._parts, strict=True):
-            here = np.flatnonzero(np.isin(index, own))
-            where = {int(i): k for k, i in enumerate(own)}
-            local = np.array([where[int(i)] for i in index[here]], dtype=np.intp)
-            out[np.ix_(here, here)] = part.block(local)
-        return out
-
     # Draws
-
-    @property
-    def coordinates_shape(self) -> tuple[int, int]:
-        """Shape of the coordinates: a row for a draw of f, and one for a draw of the noise."""
-        return 2, self.n
 
     def deviations(self, xi: Array) -> Array:
         """Draws of N(0, Σ)."""
@@ -338,19 +303,13 @@ class BlocksPosterior(Scattered):
 
     # The sites as noisy data
 
-    def seen(self, f: Array, center: Array) -> Array:
-        """W^½ (f − center)."""
-        result: Array = np.sqrt(self.precision) * (f - center)
-        return result
-
     def given(self, r: Array) -> Array:
         """K W^½ B⁻¹ r."""
         return self.each([part.given for part in self._parts], r)
 
     def log_density_of_data(self, r: Array) -> float:
         """log N(r; 0, B)."""
-        pairs = zip(self.index, self._parts, strict=True)
-        return float(self._sum([part.log_density_of_data(r[i]) for i, part in pairs]))
+        return float(self.total([part.log_density_of_data for part in self._parts], r))
 
     def weighted_residual(self, r: Array) -> Array:
         """B⁻¹ r."""
@@ -366,17 +325,15 @@ class BlocksPosterior(Scattered):
 
     def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
         """The sum of the gradients of the parts."""
-        pairs = zip(self.index, self._parts, strict=True)
-        gradients = [part.evidence_gradient(a[i], None if v is None else v[i]) for i, part in pairs]
-        total: Array = self._sum(gradients)
-        return total
+        gradients = [part.evidence_gradient for part in self._parts]
+        return self.total(gradients, a) if v is None else self.total(gradients, a, v)
 
 
 # The prior
 
 
-class BlocksPrior(Scattered):
-    """The prior of independent parts of f, each with a dense covariance: see `Prior`. Made by `at`.
+class BlocksPrior(Scattered, ArrayPrior):
+    """The prior of independent parts of f, each with a dense covariance, made by `at`.
 
     Attributes
     ----------
@@ -387,7 +344,9 @@ class BlocksPrior(Scattered):
     """
 
     def __init__(self, index: Sequence[Index], priors: Sequence[DensePrior], alike: Sequence[int]):
-        super().__init__(index)
+        Scattered.__init__(self, index)
+        mean = self.joined([prior.mean for prior in priors])
+        ArrayPrior.__init__(self, mean, priors[0].theta)
         self.priors, self.alike = priors, alike
 
     @classmethod
@@ -436,21 +395,6 @@ class BlocksPrior(Scattered):
         )
 
     @property
-    def theta(self) -> Array:
-        """theta, shape (p,)."""
-        return self.priors[0].theta
-
-    @property
-    def rank(self) -> int:
-        """n."""
-        return self.n
-
-    @cached_property
-    def mean(self) -> Array:
-        """m."""
-        return self.joined([prior.mean for prior in self.priors])
-
-    @property
     def variances(self) -> Array:
         """K_ii."""
         return self.joined([prior.variances for prior in self.priors])
@@ -465,7 +409,7 @@ class BlocksPrior(Scattered):
         """Whether every part is proper."""
         return all(prior.is_proper for prior in self.priors)
 
-    def condition(self, W: Precision) -> BlocksPosterior | DensePosterior | None:
+    def condition(self, W: Precision) -> CovariancePosterior | None:
         """Condition each part separately, unless blocks of W join them."""
         if isinstance(W, SiteBlocks):
             return condition_jointly(W, self)
@@ -473,7 +417,7 @@ class BlocksPrior(Scattered):
         posteriors = [posterior for posterior in found if posterior is not None]
         if len(posteriors) < len(found):
             return None
-        return BlocksPosterior(self, self.index, W, posteriors)
+        return BlocksPosterior(self, W, posteriors)
 
     def dense(self) -> Array:
         """K, a new array."""
@@ -513,17 +457,17 @@ class BlocksPrior(Scattered):
         """K x."""
         return self.each([prior.covariance_times for prior in self.priors], x)
 
-    def log_density(self, f: Array) -> float:
-        """log N(f; m, K)."""
-        pairs = zip(self.index, self.priors, strict=True)
-        return sum(prior.log_density(f[i]) for i, prior in pairs)
+    @property
+    def log_determinant(self) -> float:
+        """log|K|."""
+        return float(np.sum([prior.log_determinant for prior in self.priors]))
 
     # Derivatives in theta: sums over the parts
 
     def log_density_gradient(self, f: Array) -> Array:
         """∂ log N(f; m, K)/∂theta."""
-        pairs = zip(self.index, self.priors, strict=True)
-        return np.sum([prior.log_density_gradient(f[i]) for i, prior in pairs], axis=0)
+        gradient: Array = self.total([prior.log_density_gradient for prior in self.priors], f)
+        return gradient
 
     def log_density_geometry(self, f: Array) -> tuple[Array, Array]:
         """The same gradient, and the Fisher information."""
@@ -533,8 +477,8 @@ class BlocksPrior(Scattered):
 
     def whitened_gradient(self, nu: Array, g: Array) -> Array:
         """∂(gᵀ f)/∂theta at fixed ν and g."""
-        pairs = zip(self.index, self.priors, strict=True)
-        return np.sum([prior.whitened_gradient(nu[i], g[i]) for i, prior in pairs], axis=0)
+        gradient: Array = self.total([prior.whitened_gradient for prior in self.priors], nu, g)
+        return gradient
 
     def whitened_jacobian(self, nu: Array) -> Array:
         """∂f/∂theta at fixed ν."""

@@ -1,15 +1,16 @@
 """A prior with a dense covariance K, which needs one Cholesky factorization.
 
-The prior conditioned on sites is a `SitePosterior` if W is diagonal, and a `DensePosterior` if W
-has blocks. Both factorize B = I + W^½ K W^½ and need no K⁻¹: see Rasmussen and Williams (2006),
-§3.4 and §3.6.
+The prior conditioned on sites is a `DensePosterior`. If W is diagonal and K is on a CPU, it is a
+`CompiledPosterior`, with the same formulas in compiled loops. Both factorize B = I + W^½ K W^½ and
+need no K⁻¹: see Rasmussen and Williams (2006), §3.4 and §3.6.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
-from typing import Any, Protocol, Self
+from typing import Self
 
 import numpy as np
 
@@ -17,16 +18,16 @@ from numpy.typing import NDArray
 from scipy.linalg import blas
 
 from pymc_lgm.gaussian import dense_loops
+from pymc_lgm.gaussian.base import CovariancePosterior, GaussianModel, Prior, mean_jacobian
 from pymc_lgm.gaussian.dense_loops import cleared, scaled
-from pymc_lgm.gaussian.protocols import GaussianModel, Prior
-from pymc_lgm.gaussian.sites import Precision, SiteBlocks, rooted
+from pymc_lgm.gaussian.sites import Precision, SiteBlocks
 from pymc_lgm.linalg import Array, CholeskyFactor, bounded_exp, factorize, held, tally
 
 __all__ = [
+    "ArrayPrior",
+    "CompiledPosterior",
     "DensePosterior",
     "DensePrior",
-    "DiagonalPosterior",
-    "SitePosterior",
     "information",
     "multiply_jvp",
     "multiply_vjp",
@@ -93,24 +94,30 @@ def information(factor: CholeskyFactor, changes: Iterable[Array]) -> tuple[Array
     return np.array(traces), np.array(information)
 
 
-# Posteriors for W with blocks
+# Posteriors
 
 
 ROUNDING = 0.5 * float(np.finfo(float).eps)
 """u: the largest relative error of rounding a number."""
 
+THIN = 1e-6
+"""If W_i Σ_ii is smaller, it is not computed as 1 − (B⁻¹)_ii. Rounding would leave fewer than ten
+digits."""
 
-class WithArray(Prior, Protocol):
-    """A prior whose K can be computed as one array, such as `DensePrior` or `BlocksPrior`."""
 
+class ArrayPrior(Prior):
+    """A prior whose K can be computed as one array."""
+
+    @abstractmethod
     def dense(self) -> Array:
         """K, a new array."""
 
+    @abstractmethod
     def vjp(self, M: Array, v: Array) -> Array:
         """⟨M, ∂K⟩ + vᵀ ∂m, shape (p,), M of shape (n, n)."""
 
 
-def joined_by(W: SiteBlocks, prior: WithArray) -> DensePosterior | None:
+def joined_by(W: SiteBlocks, prior: ArrayPrior) -> DensePosterior | None:
     """Condition on a W with blocks, each of which may join several parts of the prior."""
     if not (prior.n * ROUNDING * W.diagonal(W.values) * prior.variances < 1.0).all():
         return None
@@ -120,18 +127,17 @@ def joined_by(W: SiteBlocks, prior: WithArray) -> DensePosterior | None:
     return None if factor is None else DensePosterior(prior, W, factor)
 
 
-class DensePosterior:
-    """A dense prior conditioned on blocks W, through B = I + W^½ K W^½: see `Posterior`.
+class DensePosterior(CovariancePosterior):
+    """A dense prior conditioned on sites, through B = I + W^½ K W^½.
 
     Σ = (K⁻¹ + W)⁻¹ = K − K W^½ B⁻¹ W^½ K. A method costs O(n²) unless its docstring says otherwise.
     """
 
-    prior: WithArray
+    prior: ArrayPrior
 
-    def __init__(self, prior: WithArray, W: Precision, B: CholeskyFactor):
-        self.prior, self._B = prior, B
-        self.precision: Any = W
-        self._W = rooted(W)
+    def __init__(self, prior: ArrayPrior, W: Precision, B: CholeskyFactor):
+        super().__init__(prior, W)
+        self._B = B
 
     @property
     def log_determinant(self) -> float:
@@ -143,24 +149,6 @@ class DensePosterior:
         rooted = self._W.root_times(self.prior.covariance_times(b))
         return b - self._W.root_times(self._B.inverse_times(rooted))
 
-    def center(self, nu: Array) -> tuple[Array, Array]:
-        """a = (I + W K)⁻¹ ν and ẑ = K a."""
-        dual = self.dual(nu)
-        return dual, self.prior.covariance_times(dual)
-
-    def precision_times(self, x: Array) -> Array:
-        """W x."""
-        return self._W.times(x)
-
-    def covariance_times(self, x: Array) -> Array:
-        """Σ x = K (I + W K)⁻¹ x."""
-        return self.prior.covariance_times(self.dual(x))
-
-    def inv_quad_form(self, d: Array) -> float:
-        """dᵀ Σ⁻¹ d = |L⁻¹ d|² + dᵀ W d."""
-        nu = self.prior.solve(d)
-        return float(nu @ nu + d @ self._W.times(d))
-
     def quad_form(self, x: Array) -> float:
         """xᵀ Σ x = xᵀ K x − |L_B⁻¹ W^½ K x|²."""
         Kx = self.prior.covariance_times(x)
@@ -169,16 +157,32 @@ class DensePosterior:
 
     @cached_property
     def one_minus_leverage(self) -> Array:
-        """1 − (W Σ)_ii."""
-        return 1.0 - self.precision.diagonal(self.precision.values @ self.site_covariances)
+        """1 − (W Σ)_ii, which is (B⁻¹)_ii for a diagonal W.
+
+        The latter takes half an O(n³) operation, or none if B⁻¹ is known.
+        """
+        if isinstance(self.precision, SiteBlocks):
+            return super().one_minus_leverage
+        known = "_inverse" in self.__dict__
+        return self._inverse.diagonal() if known else self._B.inverse_diagonal()
 
     @cached_property
     def variances(self) -> Array:
-        """Σ_ii."""
-        return self.precision.diagonal(self.site_covariances)
+        """Σ_ii = (1 − (B⁻¹)_ii) / W_i, or from columns of Σ if W_i Σ_ii is less than `THIN`."""
+        if isinstance(self.precision, SiteBlocks):
+            return self.precision.diagonal(self.site_covariances)
+        shares = self.one_minus_leverage
+        with np.errstate(divide="ignore", invalid="ignore"):
+            variances: Array = (1.0 - shares) / self.precision
+        thin = np.flatnonzero(shares > 1.0 - THIN)
+        if thin.size:
+            columns, half = self._columns(thin)
+            variances[thin] = columns[thin, np.arange(thin.size)]
+            variances[thin] -= (half**2).sum(axis=0)
+        return variances
 
     def block(self, index: NDArray[np.intp]) -> Array:
-        """The block of Σ = K − K W^½ B⁻¹ W^½ K for some f_i."""
+        """The block of Σ = K − K W^½ B⁻¹ W^½ K for some f_i: half the work of columns of Σ."""
         if not index.size:
             return np.empty((0, 0))
         columns, half = self._columns(index)
@@ -195,39 +199,9 @@ class DensePosterior:
     @cached_property
     def site_covariances(self) -> Array:
         """Σ's blocks on the sets of W, (G, s, s): one O(n³) operation, which is B⁻¹."""
-        return self.precision.covariances(self._inverse)
-
-    # Draws
-
-    @property
-    def coordinates_shape(self) -> tuple[int, int]:
-        """Shape of the coordinates: a row for a draw of f, and one for a draw of the noise."""
-        return 2, self.prior.n
-
-    def deviations(self, xi: Array) -> Array:
-        """Matheron's rule, for all draws at once.
-
-        u = L ξ₁ is a draw from the prior, r = W^½ u + ξ₂ has covariance B, and u − K W^½ B⁻¹ r is
-        independent of r with covariance K − K W^½ B⁻¹ W^½ K = Σ.
-        """
-        u = self.prior.multiply(xi[0])
-        return u - self.given(self._W.root_times(u) + xi[1])
-
-    def whitened_deviations(self, xi: Array) -> tuple[Array, Array]:
-        """The same draws, and L⁻¹ times them."""
-        deviations = self.deviations(xi)
-        return deviations, self.prior.solve(deviations)
-
-    def coordinates(self, rng: np.random.Generator, deviation: Array) -> Array:
-        """Draw ξ given a deviation.
-
-        In Matheron's rule r is independent of the deviation. So draw r ~ N(0, B) anew. Then
-        u = deviation + K W^½ B⁻¹ r, ξ₁ = L⁻¹ u and ξ₂ = r − W^½ u.
-        """
-        xi = rng.standard_normal((2, self.prior.n))
-        r = self._W.root_times(self.prior.multiply(xi[0])) + xi[1]
-        u = deviation + self.given(r)
-        return np.stack([self.prior.solve(u), r - self._W.root_times(u)])
+        if isinstance(self.precision, SiteBlocks):
+            return self.precision.covariances(self._inverse)
+        return super().site_covariances
 
     def multiply(self, xi: Array) -> Array:
         """A ξ with A Aᵀ = Σ, without a further factorization.
@@ -255,12 +229,6 @@ class DensePosterior:
         shifted = self._B.dense()
         np.einsum("ii->i", shifted)[:] += 1.0
         return CholeskyFactor(shifted)
-
-    # The sites as noisy data
-
-    def seen(self, f: Array, center: Array) -> Array:
-        """W^½ (f − center)."""
-        return self._W.root_times(f - center)
 
     def given(self, r: Array) -> Array:
         """K W^½ B⁻¹ r, for a vector or columns."""
@@ -294,49 +262,10 @@ class DensePosterior:
         return self.prior.vjp(M, a if v is None else a + v)
 
 
-# Posteriors for a diagonal W
-
-
-THIN = 1e-6
-"""If W_i Σ_ii is smaller, it is not computed as 1 − (B⁻¹)_ii: rounding would leave fewer than ten
-digits."""
-
-
-class DiagonalPosterior(DensePosterior):
-    """A dense prior conditioned on a diagonal W ≥ 0, by methods of a Cholesky factor.
-
-    It is used with K on a GPU. On a CPU `SitePosterior` does the same in compiled loops.
-    """
+class CompiledPosterior(DensePosterior):
+    """The same for a diagonal W in compiled loops, for K on a CPU: see `dense_loops`."""
 
     prior: DensePrior
-
-    @cached_property
-    def one_minus_leverage(self) -> Array:
-        """(B⁻¹)_ii = 1 − W_i Σ_ii: half an O(n³) operation, or none if B⁻¹ is known."""
-        known = "_inverse" in self.__dict__
-        return self._inverse.diagonal() if known else self._B.inverse_diagonal()
-
-    @cached_property
-    def variances(self) -> Array:
-        """Σ_ii = (1 − (B⁻¹)_ii) / W_i, or from columns of Σ if W_i Σ_ii is less than `THIN`."""
-        shares = self.one_minus_leverage
-        with np.errstate(divide="ignore", invalid="ignore"):
-            variances: Array = (1.0 - shares) / self.precision
-        thin = np.flatnonzero(shares > 1.0 - THIN)
-        if thin.size:
-            columns, half = self._columns(thin)
-            variances[thin] = columns[thin, np.arange(thin.size)]
-            variances[thin] -= (half**2).sum(axis=0)
-        return variances
-
-    @property
-    def site_covariances(self) -> Array:
-        """Σ_ii, each as a block of shape (1, 1)."""
-        return self.variances[:, None, None]
-
-
-class SitePosterior(DiagonalPosterior):
-    """The same in compiled loops, for K on a CPU. `DensePrior.condition` makes it."""
 
     def __init__(self, prior: DensePrior, W: Array, U: Array):
         super().__init__(prior, W, CholeskyFactor(U, lower=False))
@@ -424,7 +353,7 @@ def _below(n: int) -> NDArray[np.bool_]:
     return np.tri(n, k=-1, dtype=bool)
 
 
-class DensePrior:
+class DensePrior(ArrayPrior):
     """f ~ N(m, K) with K = e^log_variance C: see `Prior`.
 
     Parameters
@@ -461,13 +390,12 @@ class DensePrior:
         model: GaussianModel | None = None,
         theta: Array | None = None,
     ):
-        self.mean = mean
+        super().__init__(mean, np.empty(0) if theta is None else theta)
         self._matrix = C if isinstance(C, _Matrix) else _Matrix(C)
         self._log_variance = log_variance
         self.variance = bounded_exp(log_variance)
         """v = exp(log_variance); 0 or infinite if that overflows."""
         self._model = model
-        self.theta = np.empty(0) if theta is None else theta
 
     @classmethod
     def at(cls, model: GaussianModel, theta: Array) -> DensePrior | None:
@@ -508,25 +436,12 @@ class DensePrior:
     def _finite(prior: DensePrior) -> DensePrior | None:
         return prior if 0 < prior.variance < np.inf and np.isfinite(prior.mean).all() else None
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(n={self.n})"
-
     @property
     def model(self) -> GaussianModel:
         """The model of the prior."""
         if self._model is None:
             raise ValueError("A DensePrior without a model has no derivatives in theta.")
         return self._model
-
-    @property
-    def n(self) -> int:
-        """Number of latent variables."""
-        return self.mean.size
-
-    @property
-    def rank(self) -> int:
-        """n."""
-        return self.mean.size
 
     @property
     def variances(self) -> Array:
@@ -581,9 +496,10 @@ class DensePrior:
         product = blas.dsymv if x.ndim == 1 else blas.dsymm
         return product(self.variance, self._matrix.symmetric, x, lower=0)
 
-    def log_density(self, f: Array) -> float:
-        """log N(f; m, K)."""
-        return self.factor.log_density(f - self.mean)
+    @property
+    def log_determinant(self) -> float:
+        """log|K|."""
+        return self.factor.log_determinant
 
     @cached_property
     def precisions(self) -> Array:
@@ -604,8 +520,10 @@ class DensePrior:
             return None
         if self._matrix.held is not None:
             B = self._matrix.held.scaled_factor(self.variance * W)
-            return None if B is None else DiagonalPosterior(self, W, B)
-        return SitePosterior.of(self, W, self._matrix.above, self._matrix.diagonal, self.variance)
+            return None if B is None else DensePosterior(self, W, B)
+        return CompiledPosterior.of(
+            self, W, self._matrix.above, self._matrix.diagonal, self.variance
+        )
 
     def scaled(self, W: Array) -> Array:
         """The upper triangle of I + W^½ K W^½, in a new array in column order."""
@@ -627,7 +545,8 @@ class DensePrior:
 
         It costs one O(n³) operation, and one more for each component of theta that enters K.
         """
-        a, enters, dm = self.inverse_times(f - self.mean), self.model.enters_cov, self._dm
+        a, enters = self.inverse_times(f - self.mean), self.model.enters_cov
+        dm = mean_jacobian(self.model, self.theta)
         total, G = dm.T @ a, dm.T @ self.inverse_times(dm)
         if enters.any():
             traces, of_K = information(self.factor, self._dK())
@@ -645,7 +564,7 @@ class DensePrior:
 
     def whitened_jacobian(self, nu: Array) -> Array:
         """∂m + ∂L ν, shape (n, p): one O(n³) operation, and one for each theta_j that enters K."""
-        J, enters = self._dm, self.model.enters_cov
+        J, enters = mean_jacobian(self.model, self.theta), self.model.enters_cov
         if enters.any():
             J[:, enters] += multiply_jvp(self.factor, nu, self._dK())
         return J
@@ -658,9 +577,3 @@ class DensePrior:
         """∂K/∂theta_j for each component that enters K, one n × n array at a time."""
         for direction in np.eye(self.theta.size)[self.model.enters_cov]:
             yield self.model.cov_jvp(self.theta, direction)
-
-    @property
-    def _dm(self) -> Array:
-        """∂m/∂theta, shape (n, p)."""
-        columns = [self.model.mean_jvp(self.theta, v) for v in np.eye(self.theta.size)]
-        return np.array(columns).reshape(-1, self.n).T.copy()

@@ -8,219 +8,30 @@ A = R Rᵀ. See Rue and Held (2005), chapter 2.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from numpy.typing import NDArray
-from scipy.linalg import block_diag, lapack, solve_triangular
+from scipy.linalg import lapack
 from scipy.sparse import csc_array, diags_array
 
-from pymc_lgm.gaussian import bands, loops
+from pymc_lgm.gaussian import bands
 from pymc_lgm.gaussian.bands import WhitenerFactor
-from pymc_lgm.gaussian.constraints import ConstrainedFactor
-from pymc_lgm.gaussian.posterior import Factor
+from pymc_lgm.gaussian.factors import BlockFactor, DiagonalFactor, Factor
 from pymc_lgm.gaussian.sparse import Pattern, SparseFactor
 from pymc_lgm.linalg import Array
 
 __all__ = [
     "BandedSeries",
-    "BlockFactor",
     "ByPrecision",
     "DenseBlocks",
-    "DiagonalFactor",
     "Family",
     "FamilyAt",
     "Independent",
-    "IntrinsicMap",
     "Map",
-    "UpdatedFactor",
 ]
-
-# Factors A = R Rᵀ of precisions
-
-
-@dataclass(frozen=True, eq=False)
-class DiagonalFactor:
-    """A = diag(s⁻²).
-
-    Attributes
-    ----------
-    sd : ndarray, shape (n,)
-        s.
-    """
-
-    sd: Array
-
-    @cached_property
-    def log_determinant(self) -> float:
-        """log|A|."""
-        return -2.0 * float(np.log(self.sd).sum())
-
-    @property
-    def inverse_diagonal(self) -> Array:
-        """s²."""
-        return self.sd**2
-
-    def solve(self, x: Array) -> Array:
-        """R⁻¹ x = s x."""
-        return (self.sd * x.T).T
-
-    solve_transposed = solve
-
-    def multiply(self, xi: Array) -> Array:
-        """R ξ = ξ / s."""
-        return (xi.T / self.sd).T
-
-    multiply_transposed = multiply
-
-
-@dataclass(frozen=True, eq=False)
-class BlockFactor:
-    """A root of a block-diagonal A whose inverse has blocks L Lᵀ: R = L⁻ᵀ.
-
-    A product or a solve costs O(n b).
-
-    Attributes
-    ----------
-    L : ndarray, shape (B, b, b)
-        Lower triangular. If B = 1, all n / b blocks are equal.
-    n : int
-        Number of rows of A: B b, or any multiple of b if B = 1.
-    """
-
-    L: Array
-    n: int
-
-    @cached_property
-    def log_determinant(self) -> float:
-        """log|A|."""
-        total = float(np.log(np.diagonal(self.L, axis1=1, axis2=2)).sum())
-        return -2.0 * total * (self.n // (len(self.L) * self.L.shape[1]))
-
-    @property
-    def inverse_diagonal(self) -> Array:
-        """(A⁻¹)_ii."""
-        squares = np.einsum("bij,bij->bi", self.L, self.L)
-        return np.broadcast_to(squares, (self.n // self.L.shape[1], self.L.shape[1])).ravel()
-
-    def solve(self, x: Array) -> Array:
-        """R⁻¹ x = Lᵀ x."""
-        return self._times(self.L.swapaxes(1, 2), x)
-
-    def solve_transposed(self, xi: Array) -> Array:
-        """R⁻ᵀ ξ = L ξ."""
-        return self._times(self.L, xi)
-
-    def multiply(self, xi: Array) -> Array:
-        """R ξ = L⁻ᵀ ξ."""
-        return self._solved(xi, transposed=True)
-
-    def multiply_transposed(self, x: Array) -> Array:
-        """Rᵀ x = L⁻¹ x."""
-        return self._solved(x, transposed=False)
-
-    def _times(self, L: Array, x: Array) -> Array:
-        of_blocks = x.reshape(self.n // L.shape[1], L.shape[1], -1)
-        return np.asarray(L @ of_blocks).reshape(x.shape)
-
-    def _solved(self, x: Array, *, transposed: bool) -> Array:
-        b = self.L.shape[1]
-        of_blocks = x.reshape(self.n // b, b, -1)
-        if len(self.L) == 1:  # all right-hand sides at once
-            columns = of_blocks.swapaxes(0, 1).reshape(b, -1)
-            solved = solve_triangular(self.L[0], columns, lower=True, trans=transposed)
-            return solved.reshape(b, len(of_blocks), -1).swapaxes(0, 1).reshape(x.shape)
-        L = self.L.swapaxes(1, 2) if transposed else self.L
-        return np.asarray(np.linalg.solve(L, of_blocks)).reshape(x.shape)
-
-
-class UpdatedFactor:
-    """A factor of A + U S Uᵀ, from a factor of A = R Rᵀ and a U, (n, k), with few columns.
-
-    `of` makes one. With R⁻¹ U = G H, where G has orthonormal columns, and N Nᵀ = I + H S Hᵀ,
-
-        A + U S Uᵀ = R C Cᵀ Rᵀ,   C = I + G (N − I) Gᵀ,   C⁻¹ = I + G (N⁻¹ − I) Gᵀ.
-
-    S may have negative eigenvalues, as long as the sum is positive definite. `of` costs k solves
-    with R and O(n k²) operations; a product or a solve costs O(n k) more than one with R.
-    """
-
-    def __init__(self, factor: Factor, G: Array, N: Array):
-        self.base, self._G, self._N = factor, G, N
-
-    @classmethod
-    def of(cls, factor: Factor, U: Array, S: Array) -> UpdatedFactor | None:
-        """Make it from R, U (n, k) and S (k, k); ``None`` if the sum is not positive definite."""
-        G, H = np.linalg.qr(factor.solve(U))
-        try:
-            N = np.linalg.cholesky(np.eye(len(H)) + H @ S @ H.T)
-        except np.linalg.LinAlgError:
-            return None
-        return cls(factor, G, N) if np.isfinite(N).all() else None
-
-    @cached_property
-    def log_determinant(self) -> float:
-        """log|A + U S Uᵀ| = log|A| + 2 log|N|."""
-        return self.base.log_determinant + 2.0 * float(np.log(np.diag(self._N)).sum())
-
-    @cached_property
-    def less(self) -> tuple[Array, Array]:
-        """Z, shape (n, k), and D with (A + U S Uᵀ)⁻¹ = A⁻¹ − Z D Zᵀ.
-
-        If x is constrained, A⁻¹ is the inverse without the constraints.
-        """
-        Z, D = self._less
-        if not isinstance(self.base, ConstrainedFactor):
-            return Z, D
-        Z_of_constraints, D_of_constraints = self.base.less
-        return np.hstack([Z_of_constraints, Z]), block_diag(D_of_constraints, D)
-
-    @cached_property
-    def _less(self) -> tuple[Array, Array]:
-        """Z = R⁻ᵀ G and D = I − N⁻ᵀ N⁻¹, for the update alone."""
-        inverse = self._inverse
-        return self.base.solve_transposed(self._G), np.eye(len(inverse)) - inverse.T @ inverse
-
-    @property
-    def inverse_diagonal(self) -> Array:
-        """Diagonal of (A + U S Uᵀ)⁻¹."""
-        Z, D = self._less
-        result: Array = self.base.inverse_diagonal - np.einsum("ij,ij->i", Z @ D, Z)
-        return result
-
-    def solve(self, x: Array) -> Array:
-        """C⁻¹ R⁻¹ x."""
-        return self._along(self.base.solve(x), self._inverse)
-
-    def solve_transposed(self, xi: Array) -> Array:
-        """R⁻ᵀ C⁻ᵀ ξ."""
-        return self.base.solve_transposed(self._along(xi, self._inverse.T))
-
-    def multiply(self, xi: Array) -> Array:
-        """R C ξ."""
-        return self.base.multiply(self._along(xi, self._N))
-
-    def multiply_transposed(self, x: Array) -> Array:
-        """Cᵀ Rᵀ x."""
-        return self._along(self.base.multiply_transposed(x), self._N.T)
-
-    @cached_property
-    def _inverse(self) -> Array:
-        # Not by LAPACK: for two rows its threads cost a thousand times what the numbers do.
-        return loops.inverse_of_lower(self._N)
-
-    def _along(self, y: Array, N: Array) -> Array:
-        """(I + G (N − I) Gᵀ) y."""
-        along = self._G.T @ y
-        result: Array = y + self._G @ (N @ along - along)
-        return result
-
-
-# Families
-
 
 Index = NDArray[np.intp]
 
@@ -250,35 +61,41 @@ class FamilyAt:
     scale: float = 1.0
 
 
-class Family(Protocol):
+class Family(ABC):
     """A Gaussian vector as a function of values that a model computes from theta.
 
     Each family documents its values: variances, covariances, or the bands of a matrix.
+
+    Parameters
+    ----------
+    rows, columns : ndarray of int
+        Where the elements of Q are in its lower triangle.
+    n : int
+        Number of elements of the vector.
+    update : tuple of ndarray, optional
+        U, shape (n, k), and S. At a theta, S is multiplied by `FamilyAt.scale`.
+    constraint : ndarray, shape (n, k), optional
+        C, of orthonormal columns: Cᵀ x = 0.
     """
 
-    @property
-    def n(self) -> int:
-        """Number of elements of the vector."""
+    def __init__(
+        self,
+        n: int,
+        rows: Index,
+        columns: Index,
+        update: tuple[Array, Array] | None = None,
+        constraint: Array | None = None,
+    ):
+        self.n, self.rows, self.columns = n, rows, columns
+        self.update = (np.zeros((n, 0)), np.zeros((0, 0))) if update is None else update
+        self.constraint = np.zeros((n, 0)) if constraint is None else constraint
+        self.zero_mean = np.zeros(n)
 
-    @property
-    def rows(self) -> Index:
-        """Rows of the elements of Q in its lower triangle."""
-
-    @property
-    def columns(self) -> Index:
-        """Columns of these elements."""
-
-    @property
-    def update(self) -> tuple[Array, Array]:
-        """U, shape (n, k), and S. At a theta, S is multiplied by `FamilyAt.scale`."""
-
-    @property
-    def constraint(self) -> Array:
-        """C, shape (n, k), of orthonormal columns: Cᵀ x = 0. Most families have none."""
-
+    @abstractmethod
     def at(self, *values: Array) -> FamilyAt | None:
         """The prior with these values; ``None`` if it is not proper."""
 
+    @abstractmethod
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
         """Derivatives of ⟨e, Q⟩ + ⟨m̄, m⟩ + w log|Q + U S Uᵀ| with respect to the values of `at`.
 
@@ -299,7 +116,7 @@ class Family(Protocol):
         """
 
 
-class Independent:
+class Independent(Family):
     """x_i ~ N(0, v_i). The value is v, shape (n,).
 
     Parameters
@@ -308,9 +125,7 @@ class Independent:
     """
 
     def __init__(self, n: int):
-        self.n, self.rows, self.columns = n, np.arange(n), np.arange(n)
-        self.update = np.zeros((n, 0)), np.zeros((0, 0))
-        self.constraint, self._mean = np.zeros((n, 0)), np.zeros(n)
+        super().__init__(n, np.arange(n), np.arange(n))
 
     def at(self, *values: Array) -> FamilyAt | None:
         """``None`` where a variance is not positive and finite."""
@@ -318,14 +133,14 @@ class Independent:
         if not (np.isfinite(variances).all() and (variances > 0.0).all()):
             return None
         factor = DiagonalFactor(np.sqrt(variances))
-        return FamilyAt(self._mean, 1.0 / variances, factor, values)
+        return FamilyAt(self.zero_mean, 1.0 / variances, factor, values)
 
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
         """∂(1/v) = −1/v² and ∂log|Q| = −1/v."""
         return [-(elements * at.elements + log_weight) * at.elements]
 
 
-class DenseBlocks:
+class DenseBlocks(Family):
     """Independent vectors of b elements, one after another, with dense covariances K.
 
     The value is K: shape (b, b) if all vectors have the same covariance, otherwise (..., b, b). A
@@ -338,13 +153,10 @@ class DenseBlocks:
     """
 
     def __init__(self, blocks: int, b: int):
-        self.n, self.blocks, self._b = blocks * b, blocks, b
-        rows, columns = np.tril_indices(b)
+        rows, columns = self._lower = np.tril_indices(b)
         begins = b * np.arange(blocks)[:, None]
-        self.rows, self.columns = (begins + rows).ravel(), (begins + columns).ravel()
-        self.update = np.zeros((self.n, 0)), np.zeros((0, 0))
-        self.constraint = np.zeros((self.n, 0))
-        self._mean, self._lower = np.zeros(self.n), (rows, columns)
+        super().__init__(blocks * b, (begins + rows).ravel(), (begins + columns).ravel())
+        self.blocks, self._b = blocks, b
 
     def at(self, *values: Array) -> FamilyAt | None:
         """``None`` if a K is not finite, or not positive definite."""
@@ -364,7 +176,7 @@ class DenseBlocks:
         elements = np.broadcast_to(
             inverses[:, self._lower[0], self._lower[1]], (self.blocks, self._lower[0].size)
         )
-        return FamilyAt(self._mean, elements.ravel(), BlockFactor(L, self.n), values)
+        return FamilyAt(self.zero_mean, elements.ravel(), BlockFactor(L, self.n), values)
 
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
         """∂K⁻¹ = −K⁻¹ ∂K K⁻¹ and ∂log|Q| = −tr(K⁻¹ ∂K); summed over the vectors if they share K."""
@@ -380,7 +192,7 @@ class DenseBlocks:
         return [each.sum(axis=0).reshape(K.shape) if shared else each.reshape(K.shape)]
 
 
-class BandedSeries:
+class BandedSeries(Family):
     """T x = u + ε, ε ~ N(0, I), with a lower triangular banded T: Q = TᵀT, m = T⁻¹ u.
 
     The values are T in bands, shape (width, n) with T_{j+k, j} at [k, j], and u, shape (n,). All
@@ -393,12 +205,10 @@ class BandedSeries:
     """
 
     def __init__(self, n: int, width: int):
-        self.n, self.update = n, (np.zeros((n, 0)), np.zeros((0, 0)))
-        self.constraint = np.zeros((n, 0))
         below, column = np.indices((width, n))
         inside = below + column < n
         self._which = np.flatnonzero(inside.ravel())
-        self.rows, self.columns = (below + column)[inside], column[inside]
+        super().__init__(n, (below + column)[inside], column[inside])
 
     def at(self, *values: Array) -> FamilyAt | None:
         """``None`` if T is not finite, or has no inverse."""
@@ -413,9 +223,11 @@ class BandedSeries:
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
         """∂Q = ∂Tᵀ T + Tᵀ ∂T, ∂m = T⁻¹ (∂u − ∂T m), ∂log|Q| = 2 Σ ∂T_jj / T_jj."""
         T, n = at.values[0], self.n
-        E, of_T = np.zeros(T.size), np.zeros(T.shape)
+        E = np.zeros(T.size)
         E[self._which] = elements
-        loops.gram_vjp(T, E.reshape(T.shape), of_T)
+        M = E.reshape(T.shape)
+        M[0] *= 2.0
+        of_T = bands.product_on_band(T, M)  # 2 T times the symmetric matrix of e
         back = at.factor.solve(mean)  # T⁻ᵀ m̄
         for k in range(len(T)):
             of_T[k, : n - k] -= back[k:] * at.mean[: n - k]
@@ -423,19 +235,16 @@ class BandedSeries:
         return [of_T, back]
 
 
-class _Sparse:
+class _Sparse(Family):
     """x ~ N(0, Q⁻¹) with a general sparse Q. The base of families with a sparse Cholesky factor."""
 
     def __init__(self, pattern: Pattern):
-        self.n, self.pattern, self._mean = pattern.n, pattern, np.zeros(pattern.n)
-        self.update = np.zeros((self.n, 0)), np.zeros((0, 0))
-        self.constraint = np.zeros((self.n, 0))
-        rows, columns = pattern.places
-        self.rows, self.columns = np.maximum(rows, columns), np.minimum(rows, columns)
+        super().__init__(pattern.n, *pattern.lower)
+        self.pattern = pattern
 
     def _at(self, elements: Array, values: tuple[Array, ...]) -> FamilyAt | None:
         factor = self.pattern.factorize(elements)
-        return None if factor is None else FamilyAt(self._mean, elements, factor, values)
+        return None if factor is None else FamilyAt(self.zero_mean, elements, factor, values)
 
     def _weights(self, at: FamilyAt, elements: Array, log_weight: float) -> Array:
         """e + w ∂log|Q|, the derivatives in the elements of Q; Q⁻¹ on the pattern gives ∂log|Q|."""
@@ -520,66 +329,3 @@ class ByPrecision(_Sparse):
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
         """Only the first value enters the density."""
         return [self._weights(at, elements, log_weight), np.zeros_like(at.values[1])]
-
-
-class IntrinsicMap(_Sparse):
-    """Areas as in `pymc.ICAR`, with constants σ and s: the same at every theta, without values.
-
-    Differences of neighbors have the precision (D − W)/σ², and the mean of x is N(0, s²). So the
-    precision of x is (D − W)/σ² + 11ᵀ/(n s)². The first term is sparse but singular, the second is
-    dense. Let Q_p be the first term with δ added to the diagonal element of one area p. It is
-    positive definite, and as sparse as W. Then
-
-        (D − W)/σ² + 11ᵀ/(n s)² = Q_p + U diag(1, −δ) Uᵀ,   U = (1/(n s), e_p).
-
-    A field of `pymc_lgm.gmrf` has constraints instead of s: `pymc_lgm.gaussian.structure`.
-
-    Parameters
-    ----------
-    W : sparse array, shape (n, n)
-        Symmetric weights of a connected map, whose sums are D.
-    sd : float
-        s > 0, the standard deviation of the mean.
-    sigma : float
-        σ.
-    """
-
-    def __init__(self, W: csc_array, sd: float, sigma: float = 1.0):
-        neighbors = np.asarray(W.sum(axis=0)).ravel()
-        Q = csc_array(diags_array(neighbors) - W)
-        super().__init__(Pattern.of(Q))
-        n, pattern = self.n, self.pattern
-        bare = pattern.elements(Q) / sigma**2
-        pin = int(pattern.diagonal[np.argmax(neighbors)])
-
-        def pinned(delta: float) -> tuple[Array, SparseFactor]:
-            values = bare.copy()
-            values[pin] += delta
-            factor = pattern.factorize(values)
-            if factor is None:
-                raise np.linalg.LinAlgError("The map is not connected.")
-            return values, factor
-
-        delta = 1.0
-        if n > 1:
-            # Q_p⁻¹ is the covariance given x_p = 0, plus 11ᵀ/δ. If 1/δ is the mean variance given
-            # x_p = 0, both terms have the same size, and rounding loses neither.
-            variance = pinned(bare[pin])[1].inverse_diagonal.mean() - 1.0 / bare[pin]
-            delta = 1.0 / max(variance, 1e-300)
-        elements, factor = pinned(delta)
-        U = np.zeros((n, 2))
-        U[:, 0], U[pattern.order[pattern.rows[pin]], 1] = 1.0 / (n * sd), 1.0
-        self.update = U, np.diag([1.0, -delta])
-        whole = UpdatedFactor.of(factor, *self.update)
-        if whole is None:
-            raise np.linalg.LinAlgError("The standard deviation of the mean is lost to rounding.")
-        self.factor = whole
-        self._always = FamilyAt(self._mean, elements, whole, ())
-
-    def at(self, *values: Array) -> FamilyAt | None:
-        """The same at every theta."""
-        return self._always
-
-    def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
-        """Nothing depends on theta."""
-        return []

@@ -1,4 +1,4 @@
-"""Gaussian vectors of which each element has a law given a few of those before it.
+"""Gaussian vectors in which each element depends directly on only a few of those before it.
 
 In an order of the elements,
 
@@ -19,8 +19,8 @@ import numpy as np
 
 from numpy.typing import NDArray
 
-from pymc_lgm.gaussian import loops
-from pymc_lgm.gaussian.families import FamilyAt
+from pymc_lgm.gaussian.families import Family, FamilyAt
+from pymc_lgm.gaussian.rows import add_gram, add_weighted_rows
 from pymc_lgm.gaussian.sparse import Pattern, SparseRoot
 from pymc_lgm.linalg import Array
 
@@ -178,7 +178,7 @@ class Neighbors:
         return z[self.back]
 
 
-class NearestNeighbors:
+class NearestNeighbors(Family):
     """f_i | f_{N(i)} ~ N(B_i f_{N(i)}, D_i): a `Family` of B, (n, m), and D, (n,).
 
     Parameters
@@ -188,9 +188,6 @@ class NearestNeighbors:
 
     def __init__(self, neighbors: Neighbors):
         self.neighbors, n = neighbors, neighbors.n
-        self.n, self._mean = n, np.zeros(n)
-        self.update = np.zeros((n, 0)), np.zeros((0, 0))
-        self.constraint = np.zeros((n, 0))
         # A column of the factor, and a row of D^(−½) (I − B), is an element and its neighbors.
         self._there = np.hstack([np.ones((n, 1), dtype=bool), neighbors.there])[::-1]
         below = n - 1 - np.hstack([np.arange(n)[:, None], neighbors.of])[::-1]
@@ -200,10 +197,9 @@ class NearestNeighbors:
         key, self._pairs = np.unique(_keys(starts, below, n), return_inverse=True)
         high, low = key // n, key % n
         order = np.ascontiguousarray(neighbors.order[::-1])
-        first, second = order[high], order[low]
-        self.rows, self.columns = np.maximum(first, second), np.minimum(first, second)
         place = np.zeros(0, dtype=np.intp)
         self._exact = Pattern(order, high, low, starts, below, place)
+        super().__init__(n, *self._exact.lower)
         self._is_diagonal = high == low
 
     def at(self, *values: Array) -> FamilyAt | None:
@@ -214,8 +210,8 @@ class NearestNeighbors:
         root = (1.0 / np.sqrt(D))[:, None]
         L = np.hstack([root, -B * root])[::-1][self._there]
         elements = np.zeros(self.rows.size)
-        loops.add_gram(self._exact.starts, L, np.ones(self.n), self._pairs, elements)
-        return FamilyAt(self._mean, elements, NeighborFactor(self._exact, L), values)
+        add_gram(self._exact.starts, L, np.ones(self.n), self._pairs, elements)
+        return FamilyAt(self.zero_mean, elements, NeighborFactor(self._exact, L), values)
 
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
         """∂Q = ∂Tᵀ T + Tᵀ ∂T of T = D^(−½) (I − B), and ∂log|Q| = −Σ ∂D_i / D_i."""
@@ -224,7 +220,7 @@ class NearestNeighbors:
         S = np.where(self._is_diagonal, 2.0, 1.0) * elements
         of_T = np.zeros(at.factor.L.size)
         starts = self._exact.starts
-        loops.add_weighted_rows(starts, at.factor.L, np.ones(self.n), self._pairs, S, of_T)
+        add_weighted_rows(starts, at.factor.L, np.ones(self.n), self._pairs, S, of_T)
         rows = np.zeros(self._there.shape)
         rows[self._there] = of_T
         rows = rows[::-1]
@@ -249,7 +245,7 @@ class NeighborFactor(SparseRoot):
 
 @numba.njit(cache=True)
 def _keys(starts: Index, columns: Index, n: int) -> Index:
-    """Pairs of each row, in the order of `loops.add_gram`: the larger times n, plus the smaller."""
+    """Pairs of each row, in the order of `add_gram`: the larger times n, plus the smaller."""
     size = 0
     for i in range(starts.size - 1):
         k = starts[i + 1] - starts[i]

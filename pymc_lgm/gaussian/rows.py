@@ -11,14 +11,21 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numba
 import numpy as np
 
 from numpy.typing import NDArray
 
-from pymc_lgm.gaussian import loops, sparse_loops
 from pymc_lgm.linalg import Array
 
-__all__ = ["Rows"]
+__all__ = [
+    "Rows",
+    "add_gram",
+    "add_products",
+    "add_weighted_rows",
+    "add_weighted_rows_of_pairs",
+    "bilinear_forms",
+]
 
 Index = NDArray[np.intp]
 
@@ -48,7 +55,7 @@ class Rows:
     first, second : ndarray of int
         The pairs of elements that any row reads, which P has to have. The methods below expect
         their places, ``pairs``. Pairs of two full columns come first, then each other element with
-        each full column, then the pairs of the own elements of each row as in `loops.add_gram`.
+        each full column, then the pairs of the own elements of each row as in `add_gram`.
     """
 
     def __init__(self, starts: Index, columns: Index, N: int):
@@ -88,7 +95,7 @@ class Rows:
         """Add A x for x of shape (N, k)."""
         D, own = self._split(A)
         if own.size:
-            sparse_loops.times(self._starts, self._columns, own, x, out)
+            times(self._starts, self._columns, own, x, out)
         if D.size:
             out += D @ x[self.full]
 
@@ -96,7 +103,7 @@ class Rows:
         """Add Aᵀ g for g of shape (E, k)."""
         D, own = self._split(A)
         if own.size:
-            loops.times_transposed(self._starts, self._columns, own, g, out)
+            times_transposed(self._starts, self._columns, own, g, out)
         if D.size:
             out[self.full] += D.T @ g
 
@@ -104,24 +111,24 @@ class Rows:
         """Add Aᵀ diag(w) A to the elements of a lower triangle."""
         D, own = self._split(A)
         if own.size:
-            loops.add_gram(self._starts, own, weights, pairs[self._of_own], out)
+            add_gram(self._starts, own, weights, pairs[self._of_own], out)
         if D.size:
             weighted = weights[:, None] * D
             out[pairs[self._of_full]] += (D.T @ weighted)[self._triangle]
             if own.size:
                 both = np.zeros((self.N, self.full.size))
-                loops.times_transposed(self._starts, self._columns, own, weighted, both)
+                times_transposed(self._starts, self._columns, own, weighted, both)
                 out[pairs[self._across]] += both[self._others].ravel()
 
     def quadratic_forms(self, A: Array, pairs: Index, S: Array) -> Array:
         """a_iᵀ S a_i for each row, with a symmetric S known at the pairs."""
         D, own = self._split(A)
-        forms = loops.quadratic_forms(self._starts, own, pairs[self._of_own], S)
+        forms = quadratic_forms(self._starts, own, pairs[self._of_own], S)
         if D.size:
             of_full, across = self._blocks(pairs, S)
             product = D @ of_full
             if own.size:
-                sparse_loops.times(self._starts, self._columns, 2.0 * own, across, product)
+                times(self._starts, self._columns, 2.0 * own, across, product)
             forms += np.einsum("ij,ij->i", product, D)
         return forms
 
@@ -133,12 +140,12 @@ class Rows:
         of_own = np.zeros(own.size)
         if own.size:
             at = pairs[self._of_own]
-            loops.add_weighted_rows(self._starts, own, weights, at, S, of_own)
+            add_weighted_rows(self._starts, own, weights, at, S, of_own)
         if D.size:
             of_full, across = self._blocks(pairs, S)
             product = D @ of_full
             if own.size:
-                sparse_loops.times(self._starts, self._columns, own, across, product)
+                times(self._starts, self._columns, own, across, product)
                 rows = weights[self._row_of]
                 of_own += rows * np.einsum("kj,kj->k", D[self._row_of], across[self._columns])
             out[self._at_full] += weights[:, None] * product
@@ -167,3 +174,121 @@ def _full_columns(starts: Index, columns: Index, N: int) -> Index:
     first = columns[: starts[1]] if E else columns[:0]
     full: Index = first[np.bincount(columns, minlength=N)[first] == E]
     return full if full.size >= FULL else full[:0]
+
+
+# Loops over the rows of a sparse A
+
+
+@numba.njit(cache=True)
+def times(starts: Index, columns: Index, values: Array, x: Array, y: Array) -> None:
+    """y += A x, with A in compressed rows."""
+    for i in range(starts.size - 1):
+        for p in range(starts[i], starts[i + 1]):
+            for c in range(x.shape[1]):
+                y[i, c] += values[p] * x[columns[p], c]
+
+
+@numba.njit(cache=True)
+def add_gram(starts: Index, data: Array, weights: Array, pairs: Index, out: Array) -> None:
+    """Add Aᵀ diag(w) A to the elements of a lower triangle.
+
+    ``pairs`` has the element for each pair of numbers of a row, (0, 0), (1, 0), (1, 1), (2, 0), …
+    """
+    t = 0
+    for i in range(weights.size):
+        for a in range(starts[i], starts[i + 1]):
+            weighted = weights[i] * data[a]
+            for b in range(starts[i], a + 1):
+                out[pairs[t]] += weighted * data[b]
+                t += 1
+
+
+@numba.njit(cache=True)
+def quadratic_forms(starts: Index, data: Array, pairs: Index, S: Array) -> Array:
+    """a_iᵀ S a_i for each row of A, with a symmetric S known at the pairs of numbers of a row."""
+    out = np.zeros(starts.size - 1)
+    t = 0
+    for i in range(out.size):
+        for a in range(starts[i], starts[i + 1]):
+            total = 0.0
+            for b in range(starts[i], a):
+                total += data[b] * S[pairs[t]]
+                t += 1
+            out[i] += data[a] * (2.0 * total + data[a] * S[pairs[t]])
+            t += 1
+    return out
+
+
+@numba.njit(cache=True)
+def add_products(
+    starts: Index,
+    columns: Index,
+    data: Array,
+    rows: Index,
+    weights: Array,
+    pairs: Index,
+    out: Array,
+) -> None:
+    """Add w_k (a_i a_jᵀ + a_j a_iᵀ) for rows (i, j) of A, ``rows`` (K, 2), to a lower triangle.
+
+    ``pairs`` has the element for each number of row i with each number of row j.
+    """
+    t = 0
+    for k in range(len(rows)):
+        for a in range(starts[rows[k, 0]], starts[rows[k, 0] + 1]):
+            weighted = weights[k] * data[a]
+            for b in range(starts[rows[k, 1]], starts[rows[k, 1] + 1]):
+                twice = 2.0 if columns[a] == columns[b] else 1.0
+                out[pairs[t]] += twice * weighted * data[b]
+                t += 1
+
+
+@numba.njit(cache=True)
+def bilinear_forms(starts: Index, data: Array, rows: Index, pairs: Index, S: Array) -> Array:
+    """a_iᵀ S a_j for rows (i, j) of A, ``rows`` (K, 2): see `quadratic_forms`."""
+    out = np.zeros(len(rows))
+    t = 0
+    for k in range(len(rows)):
+        for a in range(starts[rows[k, 0]], starts[rows[k, 0] + 1]):
+            for b in range(starts[rows[k, 1]], starts[rows[k, 1] + 1]):
+                out[k] += data[a] * data[b] * S[pairs[t]]
+                t += 1
+    return out
+
+
+@numba.njit(cache=True)
+def times_transposed(starts: Index, columns: Index, data: Array, g: Array, out: Array) -> None:
+    """Add Aᵀ g for g of shape (E, k)."""
+    for i in range(starts.size - 1):
+        for t in range(starts[i], starts[i + 1]):
+            for c in range(g.shape[1]):
+                out[columns[t], c] += data[t] * g[i, c]
+
+
+@numba.njit(cache=True)
+def add_weighted_rows(
+    starts: Index, data: Array, weights: Array, pairs: Index, S: Array, out: Array
+) -> None:
+    """Add w_i (A S)_ij for each number A_ij, with S as in `quadratic_forms`."""
+    t = 0
+    for i in range(weights.size):
+        for a in range(starts[i], starts[i + 1]):
+            for b in range(starts[i], a + 1):
+                out[a] += weights[i] * data[b] * S[pairs[t]]
+                if b < a:
+                    out[b] += weights[i] * data[a] * S[pairs[t]]
+                t += 1
+
+
+@numba.njit(cache=True)
+def add_weighted_rows_of_pairs(
+    starts: Index, data: Array, rows: Index, weights: Array, pairs: Index, S: Array, out: Array
+) -> None:
+    """Add w_k times row j of A S to the numbers of row i, and row i to those of row j."""
+    t = 0
+    for k in range(len(rows)):
+        for a in range(starts[rows[k, 0]], starts[rows[k, 0] + 1]):
+            for b in range(starts[rows[k, 1]], starts[rows[k, 1] + 1]):
+                out[a] += weights[k] * data[b] * S[pairs[t]]
+                out[b] += weights[k] * data[a] * S[pairs[t]]
+                t += 1

@@ -22,16 +22,19 @@ __all__ = [
     "Diagonal",
     "Precision",
     "SiteBlocks",
-    "between",
     "diagonal",
     "gathered",
     "is_finite",
+    "lerp",
     "nonnegative",
     "rooted",
 ]
 
-SINGULAR, TINY = 1e-6, 1e-10
-"""Smallest eigenvalue of a block: relative to the largest element of all blocks, and absolute."""
+SINGULAR = 1e-6
+"""Smallest eigenvalue of a block, relative to the largest element of all blocks."""
+
+TINY = 1e-10
+"""Smallest eigenvalue of a block, if all elements are smaller."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +62,11 @@ class SiteBlocks:
 
     @classmethod
     def of_products(cls, sets: NDArray[np.intp], products: Array) -> SiteBlocks:
-        """The symmetrized blocks of M from rows M v_k, (s, n), v_k 1 at each set's k-th element."""
+        """The blocks of a matrix M, symmetrized, from its products with s vectors.
+
+        Row k of ``products``, (s, n), is M v_k, where v_k is 1 at the k-th element of every set and
+        0 elsewhere.
+        """
         columns = gathered(sets, np.ascontiguousarray(products.T))
         values = 0.5 * (columns + columns.swapaxes(1, 2))
         return cls(sets, values).like(values)
@@ -81,12 +88,12 @@ class SiteBlocks:
         """Blocks of this kind with these values, or values near them."""
         return replace(self, values=np.where(self.filling, np.eye(self.sets.shape[1]), values))
 
-    def toward(self, other: SiteBlocks, share: float) -> SiteBlocks:
+    def lerp(self, other: SiteBlocks, share: float) -> SiteBlocks:
         """W + share (V − W)."""
         return replace(self, values=self.values + share * (other.values - self.values))
 
     @property
-    def less_one(self) -> tuple[Array, Array, Array] | None:
+    def minus_rank_one(self) -> tuple[Array, Array, Array] | None:
         """D > 0, v and 1 − |v_g|² with W_g = D_g^½ (I − v_g v_gᵀ) D_g^½.
 
         Shapes (G, s), (G, s) and (G,). They exist for all positive definite blocks of two f_i;
@@ -185,11 +192,11 @@ def nonnegative(W: Precision) -> Precision:
     return np.maximum(W, 0.0)
 
 
-def between(W: Precision, V: Precision, share: float) -> Precision:
+def lerp(W: Precision, V: Precision, share: float) -> Precision:
     """W + share (V − W)."""
     if isinstance(W, SiteBlocks):
         assert isinstance(V, SiteBlocks)
-        return W.toward(V, share)
+        return W.lerp(V, share)
     assert not isinstance(V, SiteBlocks)
     return W + share * (V - W)
 
@@ -233,8 +240,12 @@ LEAST = 1e-12
 LEAST_CURVATURE = 1e-100
 """Least W_cc, whose square is not 0 in floating point."""
 
-STEPS, STEP = 30, 2.0
-"""Most steps of Newton's method for a logarithm, and the length of the longest."""
+STEPS = 30
+"""Most steps of Newton's method for a logarithm."""
+
+STEP = 2.0
+"""Longest of these steps. Where every share is near 0 or 1 the slope is nearly 0, and a Newton step
+would be far too long."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,7 +313,7 @@ class ClassBlocks(SiteBlocks):
         return result
 
     @property
-    def less_one(self) -> tuple[Array, Array, Array]:
+    def minus_rank_one(self) -> tuple[Array, Array, Array]:
         """See `SiteBlocks`."""
         D = self.D
         v = self.u / np.sqrt(D)
@@ -312,7 +323,7 @@ class ClassBlocks(SiteBlocks):
         """Blocks of this kind near these values."""
         return self.nearest(self.sets, values)
 
-    def toward(self, other: SiteBlocks, share: float) -> ClassBlocks:
+    def lerp(self, other: SiteBlocks, share: float) -> ClassBlocks:
         """Interpolate D and u linearly."""
         assert isinstance(other, ClassBlocks)
         D, u = self.D, self.u

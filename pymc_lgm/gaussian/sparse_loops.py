@@ -17,7 +17,6 @@ __all__ = [
     "solve",
     "solve_transposed",
     "takahashi",
-    "times",
 ]
 
 Index = NDArray[np.intp]
@@ -113,15 +112,6 @@ def cholesky(starts: Index, below: Index, L: Array, tail: int) -> bool:
             after[j] = head[row]
             head[row] = j
     return True
-
-
-@numba.njit(cache=True)
-def times(starts: Index, columns: Index, values: Array, x: Array, y: Array) -> None:
-    """y += A x, with A in compressed rows."""
-    for i in range(starts.size - 1):
-        for p in range(starts[i], starts[i + 1]):
-            for c in range(x.shape[1]):
-                y[i, c] += values[p] * x[columns[p], c]
 
 
 @numba.njit(cache=True)

@@ -20,7 +20,7 @@ import numpy as np
 
 from scipy.sparse import csc_array, diags_array
 
-from pymc_lgm.gaussian.families import FamilyAt
+from pymc_lgm.gaussian.families import Family, FamilyAt
 from pymc_lgm.gaussian.sparse import Pattern, SparseFactor
 from pymc_lgm.linalg import Array
 
@@ -144,7 +144,7 @@ class MaternFactor:
         return self.K.solve_transposed(self.K.solve(x))
 
 
-class OfMesh:
+class OfMesh(Family):
     """The `Family` x ~ N(0, Q⁻¹) of two numbers κ and τ.
 
     Parameters
@@ -153,11 +153,8 @@ class OfMesh:
     """
 
     def __init__(self, elements: FiniteElements):
-        self.n, self._elements = elements.n, elements
-        rows, columns = elements.pattern.places
-        self.rows, self.columns = np.maximum(rows, columns), np.minimum(rows, columns)
-        self.update = np.zeros((self.n, 0)), np.zeros((0, 0))
-        self.constraint, self._mean = np.zeros((self.n, 0)), np.zeros(self.n)
+        super().__init__(elements.n, *elements.pattern.lower)
+        self._elements = elements
 
     def at(self, *values: Array) -> FamilyAt | None:
         """The prior at κ and τ; ``None`` if one is not positive, or if K cannot be factorized."""
@@ -170,7 +167,7 @@ class OfMesh:
             Q = self._elements.precision(kappa, tau)
         if not np.isfinite(Q).all():
             return None
-        return FamilyAt(self._mean, Q, MaternFactor(self._elements, kappa, tau, K), values)
+        return FamilyAt(self.zero_mean, Q, MaternFactor(self._elements, kappa, tau, K), values)
 
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
         """∂Q = 2 Q ∂τ/τ + τ² (4 κ³ C + 4 κ G) ∂κ, ∂log|Q| = 2 n ∂τ/τ + 4 κ Σ c_i (K⁻¹)_ii ∂κ."""

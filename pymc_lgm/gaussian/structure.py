@@ -20,36 +20,39 @@ from typing import Any
 import numpy as np
 
 from numpy.typing import ArrayLike
-from scipy.linalg import null_space, orth, qr
+from scipy.linalg import block_diag, null_space, orth, qr
 from scipy.sparse import csc_array, diags_array, eye_array, issparse, kron
 from scipy.sparse.csgraph import connected_components
 
-from pymc_lgm.gaussian.constraints import ConstrainedFactor, Constraints, ScaledFactor
-from pymc_lgm.gaussian.families import FamilyAt, UpdatedFactor
-from pymc_lgm.gaussian.posterior import Factor
+from pymc_lgm.gaussian.factors import (
+    ConstrainedFactor,
+    Constraints,
+    Factor,
+    ScaledFactor,
+    UpdatedFactor,
+)
+from pymc_lgm.gaussian.families import Family, FamilyAt
 from pymc_lgm.gaussian.sparse import Pattern
 from pymc_lgm.linalg import Array
 
-__all__ = ["OfStructure", "Structure"]
+__all__ = ["IntrinsicMap", "OfStructure", "Structure"]
 
 MOST = 2000
 """Largest n for which the null space of R is computed by an eigenvalue decomposition, O(n³)."""
 
 ROUNDING = 1e-10
 """Numbers below it count as rounding errors: |R_ij − R_ji| as a share of the largest element, and
-squared
-cosines of angles between directions."""
+squared cosines of angles between directions."""
 
 UNCLEAR = 100.0
 """An eigenvalue below n ε times the largest counts as zero, where ε = 2.2e-16. One that is between
 this bound and `UNCLEAR` times this bound may be zero or not, and the user must name the null space.
-For
-a walk of order 2 with 2000 elements, the smallest positive eigenvalue is five times the bound."""
+For a walk of order 2 with 2000 elements, the smallest positive eigenvalue is five times the
+bound."""
 
 SINGULAR = 1e13
 """If a variance times the diagonal element of the precision exceeds it, the precision may be
-singular.
-2e11 was measured for a walk of order 2 with 10 000 elements."""
+singular. 2e11 was measured for a walk of order 2 with 10 000 elements."""
 
 
 class Structure:
@@ -278,7 +281,7 @@ class Structure:
                     "constraint= to have the null space constrained, and add an effect with a "
                     "prior of its own for each direction that the model needs."
                 )
-        base, diagonal = self._base, self.R.diagonal()
+        base, diagonal = self.base, self.R.diagonal()
         if (
             self._factor is None
             or base is None
@@ -302,7 +305,7 @@ class Structure:
         pins = np.sort(order[:r]).astype(np.intp)
         # Q⁻¹ is a generalized inverse of R, plus a matrix of size 1/δ. With this δ both have the
         # same size on average, so rounding loses neither.
-        weak = float(self.R.diagonal().mean())
+        weak = float(self.R.diagonal().mean()) or 1.0  # R is 0 if there is one area
         factor = self._pattern.factorize(self._with(pins, weak))
         across = np.linalg.solve(self.null[pins].T, self.null.T)
         lever = float((across**2).sum(axis=0).mean())
@@ -327,12 +330,13 @@ class Structure:
         return U, -delta * np.eye(pins.size)
 
     @cached_property
-    def _base(self) -> Factor | None:
+    def base(self) -> Factor | None:
+        """The factor of Q; ``None`` if Q is not numerically positive definite."""
         return self._pattern.factorize(self._with(*self.pins))
 
     @cached_property
     def _factor(self) -> Factor | None:
-        base = self._base
+        base = self.base
         if base is None:
             return None
         free: Factor = ConstrainedFactor(base, self.constraint) if self.rank < self.n else base
@@ -358,9 +362,7 @@ class Structure:
     @cached_property
     def elements(self) -> tuple[np.ndarray, np.ndarray, Array]:
         """Rows, columns and numbers of the lower triangle of R."""
-        rows, columns = self._pattern.places
-        values = self._pattern.elements(self.R)
-        return np.maximum(rows, columns), np.minimum(rows, columns), values
+        return *self._pattern.lower, self._pattern.elements(self.R)
 
     @property
     def pinned(self) -> Array:
@@ -497,7 +499,7 @@ def _given_null_space(R: csc_array, constraint: Array | None) -> Array:
     if constraint is not None and np.abs(R @ constraint).max(initial=0.0) <= slack:
         return constraint
     none = Structure(R, np.zeros((n, 0)))
-    factor = none._base
+    factor = none.base
     if factor is not None and (factor.inverse_diagonal * R.diagonal()).max() < SINGULAR:
         return none.null
     raise ValueError(
@@ -507,7 +509,7 @@ def _given_null_space(R: csc_array, constraint: Array | None) -> Array:
     )
 
 
-class OfStructure:
+class OfStructure(Family):
     """x ~ N(0, σ² R⁻) on the constraint space: a `Family` of one number σ.
 
     Parameters
@@ -516,10 +518,9 @@ class OfStructure:
     """
 
     def __init__(self, structure: Structure):
-        self.n, self._structure = structure.n, structure
-        self.rows, self.columns, self._elements = structure.elements
-        self.update, self.constraint = structure.update, structure.constraint
-        self._pinned, self._mean = structure.pinned, np.zeros(structure.n)
+        rows, columns, self._elements = structure.elements
+        super().__init__(structure.n, rows, columns, structure.update, structure.constraint)
+        self._structure, self._pinned = structure, structure.pinned
 
     def at(self, *values: Array) -> FamilyAt | None:
         """The field at σ; ``None`` if σ is not positive and finite."""
@@ -531,7 +532,7 @@ class OfStructure:
             return None
         structure = self._structure
         factor = ScaledFactor(structure.factor, sigma, structure.rank)
-        return FamilyAt(self._mean, scale * self._pinned, factor, values, scale)
+        return FamilyAt(self.zero_mean, scale * self._pinned, factor, values, scale)
 
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
         """∂(R/σ²) = −2 R/σ³, and ∂log|·| = −2 (n − k)/σ."""
@@ -539,3 +540,49 @@ class OfStructure:
         of_R = float(elements @ self._elements)
         total = -2.0 * (of_R / sigma**2 + log_weight * self._structure.rank) / sigma
         return [np.asarray(total)]
+
+
+class IntrinsicMap(Family):
+    """Areas as in `pymc.ICAR`, with constants σ and s: the same at every theta, without values.
+
+    Differences of neighbors have the precision R/σ² with R = D − W, and the mean of x is N(0, s²).
+    So the precision of x is R/σ² + 11ᵀ/(n s)², where the second term is dense. With the pin of
+    `Structure` it is Q + U diag(1, −δ) Uᵀ, U = (1/(n s), P).
+
+    A field of `pymc_lgm.gmrf` has constraints instead of s: see `OfStructure`.
+
+    Parameters
+    ----------
+    W : sparse array, shape (n, n)
+        Symmetric weights of a connected map, whose row sums are D.
+    sd : float
+        s > 0, the standard deviation of the mean.
+    sigma : float
+        σ.
+    """
+
+    def __init__(self, W: csc_array, sd: float, sigma: float = 1.0):
+        n = W.shape[0]
+        R = csc_array((diags_array(W.sum(axis=0)) - W) / sigma**2)
+        structure = Structure(R, np.full((n, 1), n**-0.5))
+        P, S = structure.update
+        mean = np.full((n, 1), 1.0 / (n * sd))
+        update = np.hstack([mean, P]), block_diag(1.0, S)
+        rows, columns, _ = structure.elements
+        super().__init__(n, rows, columns, update)
+        base = structure.base
+        if base is None:
+            raise np.linalg.LinAlgError("The map is not connected.")
+        factor = UpdatedFactor.of(base, *update)
+        if factor is None:
+            raise np.linalg.LinAlgError("The standard deviation of the mean is lost to rounding.")
+        self.factor = factor
+        self._always = FamilyAt(self.zero_mean, structure.pinned, factor, ())
+
+    def at(self, *values: Array) -> FamilyAt | None:
+        """The same at every theta."""
+        return self._always
+
+    def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
+        """Nothing depends on theta."""
+        return []

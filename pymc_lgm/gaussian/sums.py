@@ -14,8 +14,6 @@ the rest (Takahashi, Fagan and Chen 1973; Rue and Held 2005).
 
 from __future__ import annotations
 
-import math
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,25 +26,22 @@ from numpy.typing import NDArray
 from scipy.linalg import block_diag
 from scipy.sparse import csc_array
 
-from pymc_lgm.gaussian import loops
-from pymc_lgm.gaussian.constraints import ConstrainedFactor
-from pymc_lgm.gaussian.families import Family, FamilyAt, UpdatedFactor
-from pymc_lgm.gaussian.posterior import ByRoot
-from pymc_lgm.gaussian.protocols import Prior, WithoutSlopes
-from pymc_lgm.gaussian.rows import Rows
+from pymc_lgm.gaussian.base import PrecisionPosterior, Prior, StatePrior
+from pymc_lgm.gaussian.factors import ConstrainedFactor, UpdatedFactor
+from pymc_lgm.gaussian.families import Family, FamilyAt
+from pymc_lgm.gaussian.rows import (
+    Rows,
+    add_products,
+    add_weighted_rows_of_pairs,
+    bilinear_forms,
+)
 from pymc_lgm.gaussian.sites import Precision, SiteBlocks, diagonal
 from pymc_lgm.gaussian.sparse import Pattern, SparseFactor
-from pymc_lgm.linalg import LOG_2PI, Array, tally
+from pymc_lgm.linalg import Array, tally
 
 __all__ = ["Layout", "SumAt", "SumModel", "SumPosterior", "SumPrior"]
 
 Index = NDArray[np.intp]
-
-CERTAIN = 1e12
-"""Stands for (K⁻¹)_ii, which is infinite: each element of f is determined by the others."""
-
-OUTSIDE = 1e-6
-"""Relative distance of eta from c + A x beyond which the prior density of f is 0."""
 
 
 class Layout:
@@ -133,7 +128,7 @@ def _joined(sets: Index | None, N: int) -> tuple[Index, tuple[Index, Index, Inde
 
 
 def _products(starts: Index, columns: Index, rows: Index) -> tuple[Index, Index]:
-    """Pairs of elements of x that two rows of A read, in the order of `loops.add_products`."""
+    """Pairs of elements of x that two rows of A read, in the order of `add_products`."""
     nothing = np.zeros(0, dtype=np.intp)
     first, second = [nothing], [nothing]
     for i, j in rows:
@@ -184,19 +179,16 @@ class SumModel(Protocol):
         """
 
 
-class SumPrior(WithoutSlopes):
-    """The prior of f = (x, c + A x): see `Prior`. Made by `at`. It has no derivatives in theta."""
-
-    is_proper = True
+class SumPrior(StatePrior):
+    """The prior of f = (x, c + A x), made by `at`. It has no derivatives in theta."""
 
     def __init__(self, model: SumModel, theta: Array, at: SumAt):
-        self.model, self.theta, self.numbers = model, theta, at
         layout = self.layout = model.layout
-        self.n, self.rank = layout.N + layout.E, layout.rank
-        mean = np.concatenate([each.mean for each in at.families])
-        self.mean = self.with_predictor(mean)
-        self.mean[: layout.N] += at.offset
-        self.mean[layout.N :] += at.c
+        self.model, self.numbers = model, at
+        mean = self.expand(np.concatenate([each.mean for each in at.families]))
+        mean[: layout.N] += at.offset
+        mean[layout.N :] += at.c
+        super().__init__(mean, theta, layout.rank)
 
     @classmethod
     def at(cls, model: SumModel, theta: Array) -> SumPrior | None:
@@ -212,26 +204,28 @@ class SumPrior(WithoutSlopes):
         """Whether both priors share one `SumAt`."""
         return isinstance(other, SumPrior) and self.numbers is other.numbers
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(N={self.layout.N}, E={self.layout.E})"
-
-    def with_predictor(self, x: Array) -> Array:
+    def expand(self, x: Array) -> Array:
         """(x, A x) for a vector or columns."""
-        layout, out = self.layout, np.zeros((self.n, *x.shape[1:]))
+        layout = self.layout
+        out = np.zeros((layout.N + layout.E, *x.shape[1:]))
         out[: layout.N] = x
         columns = x.reshape(layout.N, -1)
-        below = out.reshape(self.n, -1)[layout.N :]
+        below = out.reshape(layout.N + layout.E, -1)[layout.N :]
         layout.A.times(self.numbers.A, columns, below)
         return out
 
-    def back(self, g: Array) -> Array:
-        """The transpose of `with_predictor`: g_x + Aᵀ g_eta."""
+    def expand_transposed(self, g: Array) -> Array:
+        """g_x + Aᵀ g_eta."""
         layout = self.layout
         out = np.array(g[: layout.N], dtype=np.float64)
         below = np.ascontiguousarray(g[layout.N :]).reshape(layout.E, -1)
         into = out.reshape(layout.N, -1)
         layout.A.times_transposed(self.numbers.A, below, into)
         return out
+
+    def state(self, z: Array) -> Array:
+        """x for z = (x, A x)."""
+        return z[: self.layout.N]
 
     @property
     def log_determinant(self) -> float:
@@ -243,11 +237,6 @@ class SumPrior(WithoutSlopes):
         """K_ii: one factorization."""
         posterior = self.condition(np.zeros(self.n))
         return np.full(self.n, np.nan) if posterior is None else posterior.variances
-
-    @property
-    def precisions(self) -> Array:
-        """(K⁻¹)_ii, which is infinite: `CERTAIN`."""
-        return np.full(self.n, CERTAIN)
 
     def condition(self, W: Precision) -> SumPosterior | None:
         """Factorize P, counted as one operation; ``None`` if P is not positive definite."""
@@ -261,7 +250,7 @@ class SumPrior(WithoutSlopes):
         if isinstance(W, SiteBlocks):
             across = np.ascontiguousarray(W.values[layout.of_joined])
             A = layout.starts, layout.columns, self.numbers.A
-            loops.add_products(*A, layout.joined, across, layout.products, P)
+            add_products(*A, layout.joined, across, layout.products, P)
         factor = pattern.factorize(P)
         if factor is None:
             return None
@@ -278,11 +267,11 @@ class SumPrior(WithoutSlopes):
 
     def multiply(self, xi: Array) -> Array:
         """(x, A x) with x = R⁻ᵀ ξ, Q = R Rᵀ."""
-        return self.with_predictor(self._each(xi, "solve_transposed"))
+        return self.expand(self._each(xi, "solve_transposed"))
 
     def multiply_transposed(self, g: Array) -> Array:
         """R⁻¹ (g_x + Aᵀ g_eta)."""
-        return self._each(self.back(g), "solve")
+        return self._each(self.expand_transposed(g), "solve")
 
     def solve(self, z: Array) -> Array:
         """Rᵀ x for z = (x, A x)."""
@@ -294,19 +283,6 @@ class SumPrior(WithoutSlopes):
         out[: self.layout.N] = self._each(self.solve(z), "multiply")
         return out
 
-    def covariance_times(self, x: Array) -> Array:
-        """K x."""
-        return self.multiply(self.multiply_transposed(x))
-
-    def log_density(self, f: Array) -> float:
-        """The log density of x; −inf if f is not (x, c + A x)."""
-        z = f - self.mean
-        right = self.with_predictor(z[: self.layout.N])
-        if np.abs(z - right).max(initial=0.0) > OUTSIDE * (1.0 + np.abs(z).max(initial=0.0)):
-            return -math.inf
-        nu = self.solve(z)
-        return -0.5 * (float(nu @ nu) + self.log_determinant + self.rank * LOG_2PI)
-
     # The latent variables as fixed values while theta moves: see `pymc_lgm.targets.values`
 
     has_values = True
@@ -317,7 +293,7 @@ class SumPrior(WithoutSlopes):
 
     def with_values(self, u: Array) -> Array:
         """(u, c + A x) with x = u − offset."""
-        f = self.with_predictor(u - self.numbers.offset)
+        f = self.expand(u - self.numbers.offset)
         f[: self.layout.N] = u
         f[self.layout.N :] += self.numbers.c
         return f
@@ -334,8 +310,8 @@ class SumPrior(WithoutSlopes):
         return np.concatenate([getattr(each.factor, verb)(x[part]) for each, part in parts])
 
 
-class SumPosterior(WithoutSlopes, ByRoot):
-    """A `SumPrior` conditioned on precisions W ≥ 0: see `Posterior`."""
+class SumPosterior(PrecisionPosterior):
+    """A `SumPrior` conditioned on precisions W ≥ 0."""
 
     prior: SumPrior
 
@@ -346,45 +322,27 @@ class SumPosterior(WithoutSlopes, ByRoot):
         sparse: SparseFactor,
         updated: UpdatedFactor | ConstrainedFactor | None,
     ):
-        super().__init__(W)
-        self.prior, self._sparse, self._updated = prior, sparse, updated
-        self.factor = sparse if updated is None else updated
-
-    @property
-    def log_determinant(self) -> float:
-        """log|B| = log|P| − log|Q|."""
-        return self.prior.log_determinant + self.factor.log_determinant
-
-    def multiply(self, xi: Array) -> Array:
-        """(x, A x) with x = R⁻ᵀ ξ, P = R Rᵀ."""
-        return self.prior.with_predictor(self.factor.solve_transposed(xi))
-
-    def multiply_transposed(self, x: Array) -> Array:
-        """R⁻¹ (g_x + Aᵀ g_eta) for x = (g_x, g_eta)."""
-        return self.factor.solve(self.prior.back(x))
-
-    def solve(self, d: Array) -> Array:
-        """Rᵀ x for d = (x, A x)."""
-        return self.factor.multiply_transposed(d[: self.prior.layout.N])
+        super().__init__(prior, W, sparse if updated is None else updated)
+        self._sparse, self._updated = sparse, updated
 
     @cached_property
-    def _less(self) -> tuple[Array, Array] | None:
-        """B Z and D. Low-rank updates and constraints subtract B Z D Zᵀ Bᵀ from Σ; B = (I, Aᵀ)ᵀ."""
+    def _downdate(self) -> tuple[Array, Array] | None:
+        """V Z and D. Low-rank updates and constraints subtract V Z D Zᵀ Vᵀ from Σ; V = (I, Aᵀ)ᵀ."""
         if self._updated is None:
             return None
-        Z, D = self._updated.less
-        return self.prior.with_predictor(Z), D
+        Z, D = self._updated.downdate
+        return self.prior.expand(Z), D
 
     @cached_property
     def variances(self) -> Array:
         """Σ_ii, from the inverse on the pattern of the factor."""
-        layout, pattern, A = self.prior.layout, self._sparse.pattern, self.prior.numbers.A
-        of_x = self._sparse.inverse[pattern.starts[:-1]][pattern.back]
+        layout, A = self.prior.layout, self.prior.numbers.A
+        of_x = self._sparse.inverse_diagonal
         of_eta = layout.A.quadratic_forms(A, layout.pairs_of_L, self._sparse.inverse)
         variances = np.concatenate([of_x, of_eta])
-        if self._less is not None:
-            BZ, D = self._less
-            variances -= np.einsum("ij,ij->i", BZ @ D, BZ)
+        if self._downdate is not None:
+            VZ, D = self._downdate
+            variances -= np.einsum("ij,ij->i", VZ @ D, VZ)
         return variances
 
     @cached_property
@@ -392,14 +350,14 @@ class SumPosterior(WithoutSlopes, ByRoot):
         """Σ's blocks on the sets of W, (G, s, s), padded by the identity if a set is smaller."""
         W, layout = self.precision, self.prior.layout
         if not isinstance(W, SiteBlocks):
-            return self.variances[:, None, None]
+            return super().site_covariances
         A, (g, p, q) = self.prior.numbers.A, layout.of_joined
-        across = loops.bilinear_forms(
+        across = bilinear_forms(
             layout.starts, A, layout.joined, layout.products_of_L, self._sparse.inverse
         )
-        if self._less is not None:
-            BZ, D = self._less
-            one, two = (BZ[layout.N + layout.joined[:, k]] for k in (0, 1))
+        if self._downdate is not None:
+            VZ, D = self._downdate
+            one, two = (VZ[layout.N + layout.joined[:, k]] for k in (0, 1))
             across -= np.einsum("ij,ij->i", one @ D, two)
         blocks = np.where(W.filling, np.eye(W.sets.shape[1]), 0.0)
         g_own, slot = np.nonzero(W.sets >= 0)
@@ -410,19 +368,19 @@ class SumPosterior(WithoutSlopes, ByRoot):
     def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
         """⟨½ a aᵀ − ½ R + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m, R = (K + W⁻¹)⁻¹, from ∂Q, ∂A and ∂c.
 
-        With f = B x, K = B Q⁻¹ Bᵀ, α = Q⁻¹ Bᵀ a and β = Q⁻¹ Bᵀ v, and since R B Q⁻¹ = W B P⁻¹,
+        With f = V x, K = V Q⁻¹ Vᵀ, α = Q⁻¹ Vᵀ a and β = Q⁻¹ Vᵀ v, and since R V Q⁻¹ = W V P⁻¹,
 
             ½ ∂log|Q| − ½ ⟨P⁻¹ + α αᵀ + α βᵀ + β αᵀ, ∂Q⟩
-            + ⟨(a + v) αᵀ + a βᵀ − W B P⁻¹, ∂B⟩ + (a + v)ᵀ ∂m.
+            + ⟨(a + v) αᵀ + a βᵀ − W V P⁻¹, ∂V⟩ + (a + v)ᵀ ∂m.
         """
         prior, layout = self.prior, self.prior.layout
         total = a if v is None else a + v
-        alpha = prior.inverse_of_Q(prior.back(a))
-        beta = np.zeros(layout.N) if v is None else prior.inverse_of_Q(prior.back(v))
+        alpha = prior.inverse_of_Q(prior.expand_transposed(a))
+        beta = np.zeros(layout.N) if v is None else prior.inverse_of_Q(prior.expand_transposed(v))
         j, k = layout.rows_of_Q, layout.columns_of_Q
         inverse = self._sparse.inverse[self._sparse.pattern.place[layout.of_Q]]
         if self._updated is not None:
-            Z, D = self._updated.less
+            Z, D = self._updated.downdate
             inverse = inverse - np.einsum("ij,ij->i", (Z @ D)[j], Z[k])
         inverse = inverse + alpha[j] * alpha[k] + alpha[j] * beta[k] + beta[j] * alpha[k]
         elements = np.where(j == k, -0.5, -1.0) * inverse
@@ -431,7 +389,7 @@ class SumPosterior(WithoutSlopes, ByRoot):
         right = of_eta[row] * (alpha + mean)[layout.columns]
         right += a[layout.N :][row] * beta[layout.columns]
         right -= self._weighted_rows()
-        of_mean = prior.back(total)
+        of_mean = prior.expand_transposed(total)
         at = zip(
             layout.families,
             prior.numbers.families,
@@ -453,13 +411,13 @@ class SumPosterior(WithoutSlopes, ByRoot):
         layout.A.add_weighted_rows(A, own, layout.pairs_of_L, inverse, out)
         if isinstance(W, SiteBlocks):
             across = np.ascontiguousarray(W.values[layout.of_joined])
-            loops.add_weighted_rows_of_pairs(
+            add_weighted_rows_of_pairs(
                 layout.starts, A, layout.joined, across, layout.products_of_L, inverse, out
             )
-        if self._less is not None and self._updated is not None:
-            BZ, D = self._less
-            weighted = self._W.times(BZ)[layout.N :] @ D
+        if self._downdate is not None and self._updated is not None:
+            VZ, D = self._downdate
+            weighted = self._W.times(VZ)[layout.N :] @ D
             out -= np.einsum(
-                "ij,ij->i", weighted[layout.row_of], self._updated.less[0][layout.columns]
+                "ij,ij->i", weighted[layout.row_of], self._updated.downdate[0][layout.columns]
             )
         return out

@@ -94,7 +94,7 @@ class ConstraintTransform(Transform):
     """x = E z, where the orthonormal columns of E span the constraint space {x : A x = 0}.
 
     E is the last n − k columns of the orthogonal matrix I − V T Vᵀ, a product of k Householder
-    reflectors: `pymc_lgm.gaussian.constraints.Constraints`. A product with E costs O(n k).
+    reflectors: `pymc_lgm.gaussian.factors.Constraints`. A product with E costs O(n k).
     """
 
     name = "constrained"

@@ -17,7 +17,8 @@ from pytensor.graph.basic import Constant
 from scipy.sparse import csc_array
 from scipy.sparse.csgraph import connected_components
 
-from pymc_lgm.gaussian.families import IntrinsicMap, Map
+from pymc_lgm.gaussian.families import Map
+from pymc_lgm.gaussian.structure import IntrinsicMap
 from pymc_lgm.model import refusals
 
 __all__ = ["Areas", "IntrinsicAreas", "as_areas", "as_intrinsic", "is_areas", "is_intrinsic"]

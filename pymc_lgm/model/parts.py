@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.utils import rewrite_graph
 
-from pymc_lgm.gaussian.protocols import GaussianModel
+from pymc_lgm.gaussian.base import GaussianModel
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.amplitudes import find_amplitudes
 from pymc_lgm.model.forms.base import Setting
@@ -162,7 +162,7 @@ def covariances(
 
 
 class Part:
-    """m and K of some elements of f: see `pymc_lgm.gaussian.protocols.GaussianModel`.
+    """m and K of some elements of f: see `pymc_lgm.gaussian.base.GaussianModel`.
 
     Parameters
     ----------

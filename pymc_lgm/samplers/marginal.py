@@ -23,7 +23,7 @@ from pymc_lgm.approximations.importance import Proposal, Scheme
 from pymc_lgm.approximations.recall import LineSearch, WarmSearch
 from pymc_lgm.approximations.site_coordinates import site_coordinates
 from pymc_lgm.approximations.sites import Margins
-from pymc_lgm.approximations.sites_tuning import SitesTuning
+from pymc_lgm.approximations.sites_line import SitesTuning
 from pymc_lgm.moves.element import Stats
 from pymc_lgm.moves.latent import CurvatureHMC
 from pymc_lgm.moves.theta import Move

@@ -19,8 +19,7 @@ from pymc_lgm.adaptation import FEWEST
 from pymc_lgm.approximations.gaussian import Effects
 from pymc_lgm.compile.graphs.functions import STABLE, called_once
 from pymc_lgm.gaussian import Prior
-from pymc_lgm.gaussian.banded import Functions
-from pymc_lgm.gaussian.protocols import GaussianModel
+from pymc_lgm.gaussian.base import Functions, GaussianModel
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.reading import Reading
 

@@ -139,5 +139,5 @@ class IntegratedEffects:
             value, slope, *_ = at.derivatives(eta + d * w)
             return value - 0.5 * w**2, d * slope - w
 
-        center, scale = at.laid(eta[None], d)
+        center, scale = at.centered(eta[None], d)
         return draw_log_concave(rng, log_density, center[0], scale[0])

@@ -478,7 +478,7 @@ class SumPredictor(Form):
         if not isinstance(prior, SumPrior):
             return np.full(self.n, np.nan)
         innovations = self._innovations(theta, *values)
-        f = prior.with_predictor(np.concatenate([innovations[k] for k in self._in_x]))
+        f = prior.expand(np.concatenate([innovations[k] for k in self._in_x]))
         f[: self._N] += prior.numbers.offset
         f[self._N :] += prior.numbers.c
         return f

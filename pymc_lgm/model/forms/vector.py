@@ -9,7 +9,7 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_lgm.gaussian import BandedPrior, DensePrior, Prior
-from pymc_lgm.gaussian.banded import OfWhitener
+from pymc_lgm.gaussian.banded import BandedModel
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.forms.base import Form, FormModel, PriorAt, Setting
 from pymc_lgm.model.reads import reads_of_densities
@@ -83,7 +83,7 @@ class Band(Form):
 
     def prior_of(self, model: FormModel) -> PriorAt:
         """A prior with a banded precision."""
-        return partial(BandedPrior.at, OfWhitener(model.graphs, model.enters_cov))
+        return partial(BandedPrior.at, BandedModel(model.graphs, model.enters_cov))
 
     def f_of(self, prior_at: PriorAt, theta: Array, values: list[Array]) -> Array:
         """The value of the series."""
