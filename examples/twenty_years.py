@@ -214,7 +214,6 @@ if "__file__" in globals() and len(sys.argv) > 1:
 #
 # - A bound that varies by day is an array. A function of several days, for example the worst of the
 #   last week, is a line of xarray on the draws: `volatility[..., -5:].max("x_dim_0")`.
-# - Leverage in the model, a likelihood that reads two days of the path:
-#   [benchmarks](../benchmarks/sums.md).
+# - [Leverage](leverage) in the model, a likelihood that reads two days of the path.
 # - How seconds grow with the number of days:
 #   [benchmarks](../benchmarks/series_and_maps.md#long-series).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import arviz as az
@@ -16,7 +17,7 @@ from scipy.special import logsumexp
 
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.left_out import LeftOut, left_out
-from pymc_lgm.drawn import model_of, refuse_new_data, thinned, trace_of
+from pymc_lgm.drawn import latents_beside, model_of, refuse_new_data, thinned, trace_of
 from pymc_lgm.linalg import LOG_2PI, Array
 from pymc_lgm.model import LatentGaussianModel, Observations, find_observed
 from pymc_lgm.model.points import Point, Points
@@ -34,6 +35,7 @@ def loo(
     model: pm.Model | None = None,
     *,
     var_name: str | None = None,
+    theta: Sequence[Any] | str | None = None,
     thin: int | None = None,
     random_seed: Any = None,
     progressbar: bool = True,
@@ -46,7 +48,7 @@ def loo(
 
     Parameters
     ----------
-    idata, model, var_name, thin, random_seed, progressbar, compile_kwargs
+    idata, model, var_name, theta, thin, random_seed, progressbar, compile_kwargs
         As in `leave_one_out`.
 
     Returns
@@ -75,7 +77,9 @@ def loo(
     >>> found.elpd_i.sizes["y_dim_0"], bool((found.pareto_k < 0.7).all())
     (2, True)
     """
-    tree, own = _left_out(idata, model, var_name, thin, random_seed, progressbar, compile_kwargs)
+    tree, own = _left_out(
+        idata, model, var_name, theta, thin, random_seed, progressbar, compile_kwargs
+    )
     found = az.loo(tree, pointwise=True)
     # The fit to all data less that to the others; ArviZ knows the former of plain densities.
     fit = logsumexp(own, axis=0) - np.log(own.shape[0])
@@ -88,6 +92,7 @@ def leave_one_out(
     model: pm.Model | None = None,
     *,
     var_name: str | None = None,
+    theta: Sequence[Any] | str | None = None,
     thin: int | None = None,
     random_seed: Any = None,
     progressbar: bool = True,
@@ -118,6 +123,10 @@ def leave_one_out(
         By default the model of the context.
     var_name : str, optional
         The observed variable, if several depend on f.
+    theta : sequence of variables or names, optional
+        Hyper-parameters that could be latent, as a cutpoint or an onset with a ``pm.Normal``
+        prior. Name them if observations read one element of f each once they are known. Both
+        readings are exact, whatever the sampler has taken them for.
     thin : int, optional
         Use every thin-th draw of each chain: by default the least that leaves at most 1000 draws
         of all chains together.
@@ -179,13 +188,16 @@ def leave_one_out(
     >>> bool(((pit > 0.0) & (pit < 1.0)).all())
     True
     """
-    return _left_out(idata, model, var_name, thin, random_seed, progressbar, compile_kwargs)[0]
+    return _left_out(idata, model, var_name, theta, thin, random_seed, progressbar, compile_kwargs)[
+        0
+    ]
 
 
 def _left_out(
     idata: Any,
     model: pm.Model | None,
     var_name: str | None,
+    theta: Sequence[Any] | str | None,
     thin: int | None,
     random_seed: Any,
     progressbar: bool,
@@ -198,7 +210,7 @@ def _left_out(
     refuse_new_data(tree, [*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()])
     posterior = tree["posterior"].to_dataset() if "posterior" in tree.children else xr.Dataset()
     rng = np.random.default_rng(random_seed)
-    source = _source(model, var_name, int(rng.integers(2**31)), compile_kwargs or {})
+    source = _source(model, var_name, theta, int(rng.integers(2**31)), compile_kwargs or {})
     posterior = thinned(posterior, [str(rv.name) for rv in source.needed], thin, most=DRAWS)
     draws = {
         str(name): each.transpose("chain", "draw", ...).values for name, each in posterior.items()
@@ -246,11 +258,18 @@ def _refuse_approximate(tree: xr.DataTree) -> None:
 
 
 def _source(
-    model: pm.Model, var_name: str | None, seed: int, compile_kwargs: dict[str, Any]
+    model: pm.Model,
+    var_name: str | None,
+    theta: Sequence[Any] | str | None,
+    seed: int,
+    compile_kwargs: dict[str, Any],
 ) -> _OfLatent | _OfNormal:
     """The densities of a model: with f in the trace, or integrated out in the model."""
+    latents = latents_beside(model, theta)
     try:
-        lgm = LatentGaussianModel.from_pymc(model, compile_kwargs=compile_kwargs, integrates=False)
+        lgm = LatentGaussianModel.from_pymc(
+            model, latents, compile_kwargs=compile_kwargs, integrates=False
+        )
         return _OfLatent(model, lgm, Observations(model, lgm, var_name), seed, compile_kwargs)
     except ValueError as error:
         try:

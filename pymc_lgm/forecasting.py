@@ -7,10 +7,16 @@ where μ_h for h ≤ 0 are the last values of x, ψ_0 = 1, and ψ_j = 0 for j < 
 future steps are independent of the data, so these are also the distributions given y. One recursion
 over all draws at once computes μ, ψ and paths.
 
+A walk or a season of `pymc_lgm.gmrf` has R = DᵀD, where every row of D has the same numbers d, one
+column later in each row. Its recursion is Σ_k d_k x_{t+k} = σ ε_t. The constraints are those of the
+elements in the model: later ones have none.
+
 References
 ----------
 G. E. P. Box, G. M. Jenkins, G. C. Reinsel (2008). Time Series Analysis, 4th edition, sections 5.1
 and 5.2: eqs. 5.2.3 (ψ weights) and 5.1.16 (variance).
+H. Rue, L. Held (2005). Gaussian Markov Random Fields, sections 3.3.1 and 3.4.1 (walks), 3.4.3
+(seasons).
 """
 
 import math
@@ -20,18 +26,25 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import xarray as xr
 
 from numpy.typing import ArrayLike
+from scipy.sparse import diags_array
 
 from pymc_lgm.drawn import Evaluator, thinned
+from pymc_lgm.gaussian.structure import Structure
+from pymc_lgm.gmrf.intrinsic import IntrinsicRV
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import recursion_of
 from pymc_lgm.observing import observations
 
-__all__ = ["continued", "forecast"]
+__all__ = ["continued", "forecast", "increment"]
+
+ROUNDING = 1e-12
+"""Largest difference of two structures, as a share of the largest element, that is rounding."""
 
 
 def forecast(
@@ -79,8 +92,11 @@ def forecast(
             f"{x.name}_mean": (each, mean.mean(axis=(0, 1))),
             f"{x.name}_variance": (each, total),
         }
-        names = ("chain", "draw", *each)
+        names = ("chain", "draw", *each[:-1])
         kept |= {name: x_draws[name].values for name in names if name in x_draws.coords}
+        if (own := str(x_draws.dims[-1])) in model.coords and own in x_draws.coords:
+            labels = _labels_after(x_draws[own].values, steps)
+            kept |= {} if labels is None else {own: (dims, labels)}
     if len(several) == len(each) == 1:
         inputs = pt.vector("ahead"), posterior, model, compile_kwargs
         for y in observations(several, parameters, np.arange(steps, dtype=np.float64), *inputs):
@@ -92,12 +108,28 @@ def forecast(
             raise ValueError(f"response={{{name!r}: ...}} hides what predict returns: rename it.")
         values = _responses(name, function, paths, posterior, model, rng, compile_kwargs)
         variables[name] = (("chain", "draw", *each), values)
-    return xr.Dataset(variables, kept | {dims: np.arange(1, steps + 1)})
+    return xr.Dataset(variables, {dims: np.arange(1, steps + 1)} | kept)
+
+
+def _labels_after(labels: np.ndarray, steps: int) -> np.ndarray | None:
+    """Continue dates or numbers that follow each other regularly; ``None`` for other labels."""
+    if labels.dtype.kind == "M" and labels.size > 2:
+        freq = pd.DatetimeIndex(labels, freq="infer").freq
+        if freq is None or labels[-1] < labels[0]:
+            return None
+        return pd.date_range(labels[-1], periods=steps + 1, freq=freq)[1:].to_numpy()
+    if labels.dtype.kind in "iuf" and labels.size > 1:
+        step = labels[1] - labels[0]
+        if np.allclose(np.diff(labels), step, rtol=1e-9, atol=0.0):
+            ahead: np.ndarray = labels[-1] + step * np.arange(1, steps + 1)
+            return ahead
+    return None
 
 
 def _recursion(x: Any, model: pm.Model) -> Any:
     """Lags, drift and innovations of a latent series of the model."""
-    recursion = recursion_of(x)
+    op = getattr(getattr(x, "owner", None), "op", None)
+    recursion = _of_field(x) if isinstance(op, IntrinsicRV) else recursion_of(x)
     if model.named_vars.get(x.name) is not x:
         raise ValueError(
             f"{x.name} is not a variable of this model (variables: {sorted(model.named_vars)}): "
@@ -110,6 +142,58 @@ def _recursion(x: Any, model: pm.Model) -> Any:
             "pm.sample_posterior_predictive(idata, var_names=['ahead'], predictions=True)."
         )
     return recursion
+
+
+def _of_field(x: Any) -> tuple[Any, Any, Any]:
+    """Lags, drift and deviation of an intrinsic field, whose increments are independent."""
+    structure = x.owner.op.structure
+    d = increment(structure) if x.ndim == 1 else None
+    if d is None:
+        raise ValueError(
+            f"{x.name!r} is an intrinsic field without equal increments, as a map, a cyclic walk, "
+            "a walk whose locations are not at one distance, or an interaction. steps= continues "
+            "walks and seasons. Write the elements to come into the model, by a longer field or "
+            "more locations: those without an observation follow from the others."
+        )
+    sigma = x.owner.op.dist_params(x.owner)[0]
+    return pt.constant(-d[-2::-1] / d[-1]), pt.zeros(()), sigma / d[-1]
+
+
+def increment(structure: Structure) -> Array | None:
+    """Return d of R = DᵀD if row i of D is d at columns i to i + k, and zero elsewhere.
+
+    Parameters
+    ----------
+    structure : Structure
+        It may be scaled, and have any constraint.
+
+    Returns
+    -------
+    ndarray, shape (k + 1,), or None
+        With a last element that is positive; ``None`` if R is of another form.
+
+    Notes
+    -----
+    The first row of R is d_0 d, so it determines d up to its sign. The other rows are compared
+    with those of DᵀD.
+
+    Examples
+    --------
+    >>> import pymc_lgm as lgm
+    >>> from pymc_lgm.forecasting import increment
+    >>> increment(lgm.gmrf.Structure.walk(9, order=2))
+    array([ 1., -2.,  1.])
+    """
+    R, n = structure.R, structure.n
+    first = R[[0]].toarray()[0]
+    if not first[0] > 0.0:
+        return None
+    d = first[: np.flatnonzero(first)[-1] + 1] / math.sqrt(first[0])
+    k = d.size - 1
+    D = diags_array(list(d), offsets=list(range(k + 1)), shape=(n - k, n))
+    if k == 0 or abs(R - D.T @ D).max() > ROUNDING * abs(R).max():
+        return None
+    return d * np.sign(d[-1])
 
 
 def _law(

@@ -60,7 +60,10 @@ def predict(
     A series :math:`x_t = c + \sum_k \rho_k x_{t-k} + \sigma \varepsilon_t` continues by the same
     recursion. The mean h steps ahead, :math:`E[x_{n+h} \mid x, \theta]`, follows the recursion
     without noise, and :math:`\operatorname{var}[x_{n+h} \mid x, \theta] = \sigma^2 \sum_{j<h}
-    \psi_j^2` with :math:`\psi_j = \sum_k \rho_k \psi_{j-k}`, :math:`\psi_0 = 1`.
+    \psi_j^2` with :math:`\psi_j = \sum_k \rho_k \psi_{j-k}`, :math:`\psi_0 = 1`. A walk of order 2
+    has the recursion :math:`x_t = 2 x_{t-1} - x_{t-2} + \sigma \varepsilon_t`, and a season
+    :math:`x_t = -x_{t-1} - \dots - x_{t-p+1} + \sigma \varepsilon_t`. Their constraints, such as a
+    sum of zero, hold for the elements in the model, and not for the steps to come.
 
     Parameters
     ----------
@@ -71,8 +74,9 @@ def predict(
         The process of the model whose ``prior`` made f. If each class has its own process, the list
         of processes in the order of the classes. Or the variable that `gp.Vecchia` returned, which
         is predicted given its nearest neighbors. Or a series, the variable that ``pm.AR`` or
-        ``pm.GaussianRandomWalk`` returned, which may contain several series. Or a list of series,
-        the terms of a sum.
+        ``pm.GaussianRandomWalk`` returned, which may contain several series, or that
+        ``lgm.gmrf.RandomWalk`` (not cyclic, at equal distances) or ``lgm.gmrf.Seasonal`` returned.
+        Or a list of series, the terms of a sum.
     Xnew : array_like, shape (points, d)
         For a process: new inputs, with the columns of X. The index of a data frame labels the
         points.
@@ -95,7 +99,8 @@ def predict(
         Use every thin-th draw of each chain. The default for a process leaves at most 1000 draws in
         total; the default for a series is all draws.
     dims : str
-        Name of the dimension of the new points, by default "point", or of the steps, "step".
+        Name of the dimension of the new points, by default "point", or of the steps, "step". With
+        the name of the series' own dimension the steps have its dates or numbers.
     random_seed : int or numpy.random.Generator, optional
         Seed of the paths of a series, and of responses to them.
     extend_inferencedata : bool
@@ -117,7 +122,8 @@ def predict(
           category, dims (point, category), for `OrdinalProbit`, `Softmax` and `RobustMax`.
 
         The variables of y are included if a likelihood of this package reads f itself (not f + c).
-        Draws of each ``response`` (chain, draw, step) have its name. Steps are counted from 1.
+        Draws of each ``response`` (chain, draw, step) have its name. Steps are counted from 1. If
+        the series has dates or numbers at equal distances, those that follow are a coordinate, too.
 
     Raises
     ------

@@ -9,7 +9,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_lgm.drawn import model_of, thinned, trace_of
+from pymc_lgm.drawn import latents_beside, model_of, thinned, trace_of
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import LatentGaussianModel, Observations
 from pymc_lgm.model.points import Point, Points
@@ -26,6 +26,7 @@ def terms(
     model: pm.Model | None = None,
     *,
     var_name: str | None = None,
+    theta: Sequence[Any] | str | None = None,
     thin: int | None = None,
     compile_kwargs: dict[str, Any] | None = None,
 ) -> xr.Dataset:
@@ -49,6 +50,9 @@ def terms(
         By default the model of the context.
     var_name : str, optional
         The observed variable, if several depend on the predictor.
+    theta : sequence of variables or names, optional
+        Hyper-parameters that could be latent, as in `leave_one_out`. Their part of the predictor
+        belongs to ``constant``.
     thin : int, optional
         Use every thin-th draw of each chain, by default all.
     compile_kwargs : optional
@@ -95,7 +99,7 @@ def terms(
     tree = trace_of(idata)
     posterior = tree["posterior"].to_dataset() if "posterior" in tree.children else xr.Dataset()
     lgm = LatentGaussianModel.from_pymc(
-        model, compile_kwargs=compile_kwargs or {}, integrates=False
+        model, latents_beside(model, theta), compile_kwargs=compile_kwargs or {}, integrates=False
     )
     y = Observations(model, lgm, var_name)
     rvs = {value.name: rv for value, rv in model.values_to_rvs.items()}

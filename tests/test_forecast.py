@@ -2,6 +2,7 @@
 
 import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
@@ -210,6 +211,124 @@ def test_the_law_of_later_steps_given_the_data_is_that_of_a_longer_series():
     np.testing.assert_allclose(result["x_variance"], sd**2, rtol=4.5 * np.sqrt(2 / size))
 
 
+FIELDS = {
+    "walk": lambda n: (lgm.gmrf.RandomWalk, {"order": 1, "shape": n}),
+    "walk of order 2": lambda n: (lgm.gmrf.RandomWalk, {"order": 2, "shape": n}),
+    "walk with gaps of 2": lambda n: (
+        lgm.gmrf.RandomWalk,
+        {"order": 2, "locations": 2.0 * np.arange(n)},
+    ),
+    "season": lambda n: (lgm.gmrf.Seasonal, {"period": 4, "shape": n}),
+    "season of two": lambda n: (lgm.gmrf.Seasonal, {"period": 2, "shape": n}),
+}
+"""Classes and arguments of fields of n elements."""
+
+
+def as_variable(field, **options):
+    """A field of N elements in the model of the context."""
+    kind, arguments = FIELDS[field](N)
+    return kind("x", **arguments, **options)
+
+
+def longer_structure(field, n, scale):
+    """R of n elements, scaled as a field of N is, and the constraints of the first N."""
+
+    def structure(n, scale=False):
+        kind, arguments = FIELDS[field](n)
+        return kind.dist(**arguments, scale=scale).owner.op.structure
+
+    short = structure(N, scale)
+    factor = short.R[0, 0] / structure(N).R[0, 0]
+    constraint = np.vstack([short.constraint, np.zeros((n - N, short.constraint.shape[1]))])
+    return factor * structure(n).R.toarray(), constraint
+
+
+@pytest.mark.parametrize("scale", [False, True], ids=["plain", "scaled"])
+@pytest.mark.parametrize("field", FIELDS)
+def test_an_intrinsic_field_goes_on_as_the_longer_field_does(field, scale):
+    """Mean and variance given x, by the precision of all elements, without a constraint."""
+    idata = trace(np.random.default_rng(21), x=(N,), sigma=())
+    with pm.Model() as model:
+        x = as_variable(field, sigma=pm.LogNormal("sigma"), scale=scale)
+    result = predict(idata, x, steps=STEPS, model=model, random_seed=1)["predictions"]
+    R, _ = longer_structure(field, N + STEPS, scale)
+    covariance = np.linalg.inv(R[N:, N:])
+    for i in np.ndindex(2, 4):
+        draw, s = idata["posterior"]["x"].values[i], idata["posterior"]["sigma"].values[i]
+        found = result["x_conditional_mean"].values[i]
+        np.testing.assert_allclose(found, -covariance @ R[N:, :N] @ draw, atol=1e-10)
+        found = result["x_conditional_variance"].values[i]
+        np.testing.assert_allclose(found, s**2 * np.diag(covariance), rtol=1e-9)
+
+
+def forecast_of_field(seed, field="walk of order 2", scale=True, size=4000):
+    """The least p-value, after Bonferroni, that forecasts given normal data are those of a field.
+
+    The posterior of all elements is computed densely, with the constraints of the first N.
+    """
+    rng, sigma = np.random.default_rng(seed), 0.7
+    R, C = longer_structure(field, N + STEPS, scale)
+    E = np.linalg.svd(C, full_matrices=True)[0][:, C.shape[1] :]
+    prior = E @ np.linalg.solve(E.T @ R @ E / sigma**2, E.T)
+    gain = prior[:, :N] @ np.linalg.inv(prior[:N, :N] + 0.25 * np.eye(N))
+    mean, cov = gain @ rng.standard_normal(N), prior - gain @ prior[:N]
+    drawn = rng.multivariate_normal(mean[:N], cov[:N, :N], size=size, method="eigh")
+    with pm.Model() as model:
+        x = as_variable(field, sigma=sigma, scale=scale)
+    idata = az.from_dict({"posterior": {"x": drawn[None]}})
+    result = predict(idata, x, steps=STEPS, model=model, random_seed=rng)["predictions"]
+    white = np.linalg.solve(np.linalg.cholesky(cov[N:, N:]), (result["x"].values[0] - mean[N:]).T)
+    p = [kstest(each, "norm").pvalue for each in white]
+    p.append(kstest((white**2).sum(axis=0), chi2(STEPS).cdf).pvalue)
+    return min(1.0, len(p) * min(p))
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_forecasts_of_an_intrinsic_field_are_the_end_of_a_longer_posterior(field):
+    assert forecast_of_field(22, field) > LEVEL
+
+
+WRONG_FIELDS = {
+    "as if not scaled": lambda x, law: (law[0], law[1], x.owner.op.dist_params(x.owner)[0]),
+    "lags of order 1": lambda x, law: (pt.constant([1.0, 0.0]), law[1], law[2]),
+    "a drift": lambda x, law: (law[0], law[1] - 0.1 * law[2], law[2]),
+}
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("mutant", WRONG_FIELDS)
+def test_a_wrong_field_ahead_is_noticed(mutant, monkeypatch, dies):
+    law = forecasting._of_field
+    monkeypatch.setattr(forecasting, "_of_field", lambda x: WRONG_FIELDS[mutant](x, law(x)))
+    dies(f"forecast: field, {mutant}", forecast_of_field(22), below=1e-6)
+
+
+def test_increments_are_read_from_a_structure():
+    walk, season = lgm.gmrf.Structure.walk, lgm.gmrf.Structure.season
+    for structure, expected in [
+        (walk(2), [-1.0, 1.0]),
+        (walk(3, 2), [1.0, -2.0, 1.0]),
+        (season(5, 5), np.ones(5)),
+        (walk(9, locations=2.0 * np.arange(9)), [-(0.5**0.5), 0.5**0.5]),
+        (lgm.gmrf.Structure.of(walk(8, 2).R, np.eye(8)[[0, 7]]), [1.0, -2.0, 1.0]),
+    ]:
+        np.testing.assert_allclose(forecasting.increment(structure), expected, rtol=1e-12)
+    uneven = np.r_[0.0, 1.0, np.arange(3.0, 8.0)]
+    W = lgm.spatial.adjacency([(0, 1), (1, 2), (2, 3), (0, 3)], 6)
+    for structure in [
+        walk(3, cyclic=True),
+        walk(7, cyclic=True),
+        walk(7, 2, cyclic=True),
+        walk(7, locations=uneven),
+        walk(7, 2, locations=uneven),
+        lgm.gmrf.Structure.map(W),
+        lgm.gmrf.Structure.map(W[:4][:, :4]),
+        lgm.gmrf.Structure.of(np.eye(4)),
+        lgm.gmrf.Structure.map(lgm.spatial.adjacency([(1, 2)], 3)),
+    ]:
+        assert forecasting.increment(structure) is None
+
+
 def test_each_path_goes_on_with_its_own_draw():
     """(path − its own mean) / its own deviation is standard normal, whatever theta is."""
     idata = trace(np.random.default_rng(5), chains=2, draws=400, **SHAPES)
@@ -272,6 +391,33 @@ def test_dims_thinning_seeds_and_the_trace_itself():
     np.testing.assert_array_equal(
         level.values, idata["posterior"]["level"].values[:, ::2, None] + one["x"].values
     )
+
+
+def test_steps_have_the_dates_that_follow():
+    """For coordinates at equal distances, which a user has named."""
+    months = pd.date_range("1984-07", periods=N, freq="MS")
+    for labels, expected in [
+        (months, pd.date_range("1985-01", periods=3, freq="MS")),
+        (1900 + 10 * np.arange(N), [1960, 1970, 1980]),
+        (0.5 * np.arange(N), [3.0, 3.5, 4.0]),
+        ([1, 2, 3, 5, 8, 13], None),
+        (list("abcdef"), None),
+        (months[[0, 1, 2, 4, 5, 3]], None),
+    ]:
+        values = np.zeros((1, 2, N))
+        idata = az.from_dict(
+            {"posterior": {"x": values}}, dims={"x": ["when"]}, coords={"when": labels}
+        )
+        with pm.Model(coords={"when": labels}):
+            x = lgm.gmrf.RandomWalk("x", dims="when")
+            found = predict(idata, x, steps=3)["predictions"]
+            named = predict(idata, x, steps=3, dims="when")["predictions"]
+        np.testing.assert_array_equal(found["step"], [1, 2, 3])
+        assert ("when" in found.coords) == (expected is not None)
+        np.testing.assert_array_equal(named["when"], [1, 2, 3] if expected is None else expected)
+        if expected is not None:
+            assert found["when"].dims == ("step",)
+            np.testing.assert_array_equal(found["when"], expected)
 
 
 def test_what_is_observed_of_later_steps():
@@ -339,6 +485,10 @@ def test_errors_say_what_to_write():
         )
         uneven = pm.GaussianRandomWalk("uneven", mu=[0.0, 1.0], init_dist=start(), shape=3)
         alone = pm.GaussianRandomWalk("alone", init_dist=start(), shape=3)
+        circle = lgm.gmrf.RandomWalk("circle", cyclic=True, shape=12)
+        places = lgm.gmrf.RandomWalk("places", order=2, locations=[0.0, 1.0, 3.0, 4.0])
+        both = lgm.gmrf.Interaction("both", (None, lgm.gmrf.Structure.walk(3)), shape=(2, 3))
+        of_data = lgm.gmrf.Seasonal("of_data", period=2, observed=[1.0, 0.0, -1.0])
         for steps in (0, -1, 2.5, True, [1, 2]):
             with pytest.raises(ValueError, match=r"steps is .*: write the number of steps ahead"):
                 predict(idata, x, steps=steps)
@@ -349,6 +499,10 @@ def test_errors_say_what_to_write():
             (gp, r"not a series \(Latent\)"),
             (heavy, r"'heavy' .* not univariate normal: write pm\.GaussianRandomWalk"),
             (uneven, r"'uneven' has innovations that differ from step to step.* one mu"),
+            (circle, r"'circle' is .* a cyclic walk, .* Write the elements to come into the model"),
+            (places, r"'places' is .* not at one distance"),
+            (both, r"'both' is an intrinsic field .* or an interaction"),
+            (of_data, r"of_data is observed"),
             (seen, r"seen is observed.*DiracDelta"),
             (foreign, r"x is not a variable of this model"),
             (alone, r"alone is not in the posterior .* 'alone' in it"),

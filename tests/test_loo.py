@@ -450,6 +450,67 @@ def test_agrees_with_the_densities_of_refits(make):
     assert np.abs(z).max() < norm.isf(1e-3 / 2 / 20)
 
 
+T = np.arange(4.0)
+COUNTED = np.array([1, 0, 2, 3])
+
+
+def with_an_onset():
+    """Counts that rise after an onset, whose prior is normal: its term is not affine in it."""
+    with pm.Model() as model:
+        u, onset = pm.Normal("u", 0, 1, shape=2), pm.Normal("onset", 1.5, 1)
+        rate = pm.math.exp(u[[0, 1, 0, 1]] + 0.3 * pm.math.maximum(T - onset, 0))
+        pm.Poisson("y", rate, observed=COUNTED)
+    return model
+
+
+def draws_with_an_onset(rng, size):
+    """Independent draws of the posterior on a grid, and log p(y_k | y_-k)."""
+    effect, at = np.linspace(-4.5, 3.5, 81), np.linspace(-3.0, 6.0, 91)
+    u, v, onset = (each.ravel() for each in np.meshgrid(effect, effect, at))
+    eta = np.stack([u, v, u, v], axis=-1) + 0.3 * np.maximum(T - onset[..., None], 0)
+    ell = COUNTED * eta - np.exp(eta) - gammaln(COUNTED + 1)
+    joint = ell.sum(axis=-1) + norm.logpdf([u, v]).sum(axis=0) + norm.logpdf(onset, 1.5)
+    joint -= logsumexp(joint)
+    at = rng.choice(joint.size, size=size, p=np.exp(joint))
+    draws = {"u": np.stack([u, v], axis=-1)[at][None], "onset": onset[at][None]}
+    exact = -logsumexp(joint[:, None] - ell, axis=0)
+    return az.from_dict({"posterior": draws}), exact
+
+
+def test_a_normal_variable_may_be_named_as_a_hyperparameter():
+    """Samplers and terms read the model in the same way."""
+    idata, _ = draws_with_an_onset(np.random.default_rng(31), 20)
+    with with_an_onset() as model:
+        step = lgm.EllipticalSlice(model["u"], theta=[model["onset"]])
+        assert (step.lgm.latents, step.lgm.theta_names) == (("u",), ())
+        read = lgm.PseudoMarginal(theta="onset").lgm
+        assert (read.latents, read.theta_names) == (("u",), ("onset",))
+        terms = lgm.terms(idata, theta=["onset"])
+        for wrong in (lgm.terms, lgm.loo):
+            with pytest.raises(ValueError, match=r"once onset is known, write theta=\['onset'\]"):
+                wrong(idata)
+        for wrong in (lambda: lgm.PseudoMarginal(theta=["on"]), lambda: lgm.loo(idata, theta="?")):
+            with pytest.raises(ValueError, match="' cannot be part of theta"):
+                wrong()
+    posterior = idata["posterior"]
+    assert set(terms) == {"u", "constant"}
+    np.testing.assert_allclose(terms["u"], posterior["u"].values[..., [0, 1, 0, 1]])
+    rise = 0.3 * np.maximum(T - posterior["onset"].values[..., None], 0)
+    np.testing.assert_allclose(terms["constant"], rise, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_densities_are_exact_if_a_normal_variable_is_named_as_a_hyperparameter():
+    idata, exact = draws_with_an_onset(np.random.default_rng(31), 1000)
+    model = with_an_onset()
+    tree = lgm.leave_one_out(idata, model, theta="onset", progressbar=False)
+    found = lgm.loo(idata, model, theta="onset", progressbar=False)
+    weights = np.exp(-tree["log_likelihood"]["y"].values[0])
+    error = weights.std(axis=0) / weights.mean(axis=0) / np.sqrt(1000)
+    z = (found.elpd_i.values - exact) / np.hypot(error, 1e-3)
+    assert np.abs(z).max() < norm.isf(1e-3 / 2 / 4)
+
+
 # What is refused
 
 

@@ -43,7 +43,12 @@ class Observations:
         rv = self._rv = _chosen(model, lgm, var_name)
         self.name = str(rv.name)
         self.values = np.asarray(extract_obs_data(model.rvs_to_values[rv]))
-        self.which, self.site = _observations(lgm, self.name, self.values.size)
+        numbers = [
+            str(rv.name)
+            for rv in model.free_RVs
+            if not rv.ndim and model.rvs_to_values[rv].name in lgm.latents
+        ]
+        self.which, self.site = _observations(lgm, self.name, self.values.size, numbers)
         self._model, self._lgm = model, lgm
 
     def layers(self) -> list[Index]:
@@ -90,7 +95,9 @@ def _chosen(model: pm.Model, lgm: LatentGaussianModel, var_name: str | None) -> 
     return observed[names[0] if var_name is None else var_name]
 
 
-def _observations(lgm: LatentGaussianModel, name: str, size: int) -> tuple[Index, Index]:
+def _observations(
+    lgm: LatentGaussianModel, name: str, size: int, numbers: list[str]
+) -> tuple[Index, Index]:
     """The elements of the likelihood for the observations of a variable, and the f_i they read."""
     point = lgm.generic_theta
     values = lgm.graphs.term_values(np.array(lgm.mean(point)), point)
@@ -105,7 +112,12 @@ def _observations(lgm: LatentGaussianModel, name: str, size: int) -> tuple[Index
     if sites is None or sizes[name] != size:
         raise ValueError(
             f"{lgm.coupled or name} reads several elements of {lgm.latent!r} together. This is "
-            "for densities that read one element each, p(y_k | f_i). For others write "
-            "pm.compute_log_likelihood(idata) and az.loo(idata)."
+            "for densities that read one element each, p(y_k | f_i)."
+            + (
+                f" If they do so once {' and '.join(numbers)} is known, write theta={numbers!r}."
+                if len(numbers) < len(lgm.latents) and numbers
+                else ""
+            )
+            + " For others write pm.compute_log_likelihood(idata) and az.loo(idata)."
         )
     return which, sites[which]

@@ -350,6 +350,26 @@ def _is_vector(rv: Variable) -> bool:
     return rv.ndim == 1 and isinstance(rv.owner.op, MvNormalRV)
 
 
+def all_but(model: pm.Model, theta: Sequence[Any] | str | None) -> list[Variable] | None:
+    """Free variables other than those that the user names as hyper-parameters; ``None`` for none.
+
+    Raises
+    ------
+    ValueError
+        If a name is not that of a continuous free variable.
+    """
+    if theta is None:
+        return None
+    named = []
+    for each in [theta] if isinstance(theta, str) else theta:
+        rv = model.named_vars.get(each) if isinstance(each, str) else each
+        rv = model.values_to_rvs.get(rv, rv)
+        if model.rvs_to_values.get(rv) not in model.continuous_value_vars:
+            raise ValueError(refusals.not_a_hyperparameter(str(getattr(rv, "name", each))))
+        named.append(rv)
+    return [rv for rv in model.free_RVs if rv not in named]
+
+
 def find_latents(
     model: pm.Model,
     latent: Any = None,

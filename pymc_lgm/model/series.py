@@ -218,9 +218,9 @@ def recursion_of(rv: Variable) -> Recursion:
     if not isinstance(op, AutoRegressiveRV | RandomWalkRV):
         kind = type(rv).__name__ if op is None else f"made by {op}"
         raise ValueError(
-            f"{getattr(rv, 'name', rv)!r} is not a series ({kind}): steps= continues a pm.AR or a "
-            "pm.GaussianRandomWalk. For a sum, pass the series in it, and add the rest to its "
-            "draws."
+            f"{getattr(rv, 'name', rv)!r} is not a series ({kind}): steps= continues a pm.AR, a "
+            "pm.GaussianRandomWalk, an lgm.gmrf.RandomWalk or an lgm.gmrf.Seasonal. For a sum, "
+            "pass the series in it, and add the rest to its draws."
         )
     if is_walk := isinstance(op, RandomWalkRV):
         innovation = rv.owner.inputs[1]

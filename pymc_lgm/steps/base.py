@@ -27,6 +27,7 @@ from pymc_lgm.likelihoods.registry import is_marked
 from pymc_lgm.linalg import tally
 from pymc_lgm.model import (
     LatentGaussianModel,
+    all_but,
     find_latents,
     is_gaussian,
     is_process,
@@ -79,6 +80,9 @@ class LatentGaussianStep(BlockedStep):
         Passed to PyTensor, as in `pymc.sample`.
     blocked : bool
         If ``False``, PyMC makes one step per variable. f and theta need one step for all of them.
+    theta : sequence of variables or names, optional
+        Hyper-parameters that could be latent, as an onset with a ``pm.Normal`` prior. They are not
+        integrated out. All other hyper-parameters are found as always.
     """
 
     name = "lgm"
@@ -111,6 +115,7 @@ class LatentGaussianStep(BlockedStep):
         initial_point: dict[str, Any] | None = None,
         compile_kwargs: dict[str, Any] | None = None,
         blocked: bool = True,
+        theta: Sequence[Any] | str | None = None,
         **unknown: Any,
     ):
         if unknown:
@@ -118,7 +123,7 @@ class LatentGaussianStep(BlockedStep):
         model = pm.modelcontext(model)
         KNOWN.add(model)
         options = {"initial_point": initial_point, "compile_kwargs": compile_kwargs}
-        self.lgm = self._read(vars, model, **options)
+        self.lgm = self._read(vars, model, all_but(model, theta), **options)
         # Compilation folds constants that BLAS computes, so it runs with few threads too.
         with few_threads(self.lgm.n):
             self.elements = tuple(self._sweep())
@@ -139,9 +144,11 @@ class LatentGaussianStep(BlockedStep):
         if self.lgm.graphs.is_compiled and not is_slow:
             self._rehearse(model.initial_point() if initial_point is None else initial_point)
 
-    def _read(self, vars: Any, model: pm.Model, **kwargs: Any) -> LatentGaussianModel:
-        """Read the variables to move as a latent Gaussian model."""
-        latents, theta, missing = self._latents_and_theta(vars, model)
+    def _read(
+        self, vars: Any, model: pm.Model, candidates: list[Any] | None, **kwargs: Any
+    ) -> LatentGaussianModel:
+        """Read the variables to move, of which only ``candidates`` may be latent."""
+        latents, theta, missing = self._latents_and_theta(vars, model, candidates)
         free = [rv for rv in latents if rv in model.free_RVs]
         self.vars = [*(model.rvs_to_values[rv] for rv in free), *theta, *missing]
         return LatentGaussianModel.from_pymc(model, latents, theta, **kwargs)
@@ -189,10 +196,10 @@ class LatentGaussianStep(BlockedStep):
         return f"{type(self).__name__}([{variables}])"
 
     def _latents_and_theta(
-        self, vars: Sequence[Any] | None, model: pm.Model
+        self, vars: Sequence[Any] | None, model: pm.Model, candidates: list[Any] | None
     ) -> tuple[list[Any], list[Any], list[Any]]:
         if vars is None:
-            reading = find_latents(model, collapse=self.collapses)
+            reading = find_latents(model, candidates=candidates, collapse=self.collapses)
             values = model.continuous_value_vars if self.moves_theta else []
         else:
             vars = vars if isinstance(vars, list | tuple) else [vars]
@@ -203,6 +210,7 @@ class LatentGaussianStep(BlockedStep):
                 named = [rv for rv in named if is_gaussian(model, rv)]
             elif not any(is_process(rv) for rv in named):
                 named += [rv for rv in model.free_RVs if is_process(rv)]
+            named = [rv for rv in named if candidates is None or rv in candidates]
             collapse = self.collapses or not self.moves_theta
             reading = find_latents(model, candidates=named, collapse=collapse)
         latents = [each.rv for each in reading.latents]
@@ -212,7 +220,8 @@ class LatentGaussianStep(BlockedStep):
         self._refuse_discrete(theta)
         # PyMC passes all value variables that it has to assign; a user passes random variables.
         if self.moves_theta and (vars is None or all(v in model.values_to_rvs for v in vars)):
-            refuse_left_gaussians(model, reading, theta)
+            found = [v for v in theta if candidates is None or model.values_to_rvs[v] in candidates]
+            refuse_left_gaussians(model, reading, found)
         if theta and not self.moves_theta:
             raise ValueError(
                 f"{type(self).__name__} moves the latent {label!r} only, not "

@@ -20,7 +20,7 @@ class ObservedNormalStep(LatentGaussianStep):
     """A step on theta for a model that observes one multivariate normal vector."""
 
     def _latents_and_theta(
-        self, vars: Sequence[Any] | None, model: pm.Model
+        self, vars: Sequence[Any] | None, model: pm.Model, candidates: list[Any] | None
     ) -> tuple[list[Any], list[Any], list[Any]]:
         observed = find_observed(model)
         missing = [model.rvs_to_values[rv] for rv in find_latents(model, observed).missing]

@@ -87,6 +87,7 @@ class StepOptions(TypedDict, total=False):
     initial_point: dict[str, Any] | None
     compile_kwargs: dict[str, Any] | None
     blocked: bool
+    theta: Sequence[Any] | str | None
 
 
 def public_name(sampler: type[Any]) -> str:

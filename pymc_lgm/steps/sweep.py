@@ -151,12 +151,14 @@ class Sweep(LatentGaussianStep):
         super().__init__(vars, **kwargs)
 
     @override
-    def _read(self, vars: Any, model: pm.Model, **kwargs: Any) -> LatentGaussianModel:
-        lgm = super()._read(vars, model, **kwargs)
+    def _read(
+        self, vars: Any, model: pm.Model, candidates: list[Any] | None, **kwargs: Any
+    ) -> LatentGaussianModel:
+        lgm = super()._read(vars, model, candidates, **kwargs)
         if self.collapses and self.latent_move is None and not lgm.has_gradient:
             # f will be moved by an elliptical slice.
             self.collapses = False
-            return super()._read(vars, model, **kwargs)
+            return super()._read(vars, model, candidates, **kwargs)
         return lgm
 
     def _sweep(self) -> Sequence[samplers.Element]:
