@@ -307,22 +307,20 @@ def refusal(error: Exception, model: pm.Model) -> str | None:
 
 # The tests
 
-FAST = 3
+FAST = 2
 """Models of the fast test; each is read and evaluated in about a second."""
 
 # fmt: off
 COVER = [
-    10, 15, 16, 22, 24, 25, 26, 30, 35, 37, 42, 43, 51, 52, 54, 55, 59, 62,
-    69, 72, 73, 82, 86, 88, 90, 91, 93, 96, 99, 101, 105, 106, 108, 112, 113, 114,
-    115, 117, 119, 121, 124, 128, 129, 136, 137, 139, 140, 141, 146, 147, 153, 157, 159, 161,
-    162, 170, 173, 175, 179, 187, 188, 197, 199, 209, 217, 218, 221, 225, 226, 227, 228, 229,
-    236, 238, 245, 248, 249, 250, 251, 253, 255, 256, 258, 259, 260, 261, 263, 265, 266, 267,
-    271, 280, 285, 286, 290, 291, 292, 294, 296, 300,
+    10, 15, 22, 30, 37, 51, 54, 55, 59, 62, 72, 73, 82, 86, 88, 90, 96, 101,
+    105, 106, 112, 114, 121, 129, 139, 140, 141, 147, 159, 173, 175, 179, 188,
+    199, 217, 218, 221, 225, 226, 228, 245, 248, 249, 250, 251, 253, 255, 256,
+    260, 265, 267, 271, 280, 285, 286, 290, 291, 292, 294, 300,
 ]
 # fmt: on
-"""Seeds that have each ingredient, and nine in ten of the pairs, of the three hundred from 10 on.
+"""Seeds that have each ingredient, and three in four of the pairs, of the three hundred from 10 on.
 
-Chosen one by one, each for the pairs that none before it had.
+Chosen one by one, each for the pairs that none before it had. The next forty have one pair in nine.
 """
 
 REST = [seed for seed in range(10, 310) if seed not in COVER]

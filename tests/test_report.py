@@ -312,6 +312,7 @@ def test_draws_through_inducing_variables_are_labeled():
     assert "variational" not in str(other)
 
 
+@pytest.mark.fast("1-1", "4-10")
 @pytest.mark.parametrize(("chains", "draws"), [(1, 1), (1, 3), (2, 3), (1, 10), (4, 10), (2, 25)])
 def test_short_chains_say_what_cannot_be_said(chains, draws, tmp_path):
     found = report(trace(chains, draws), path=tmp_path / "report.html")

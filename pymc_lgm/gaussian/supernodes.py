@@ -237,5 +237,8 @@ def takahashi(starts: Index, below: Index, begins: Index, L: Array, S: Array) ->
             for t in range(k):
                 for c in range(w):
                     out[w + t, c] = -YtS[c, t]
-        out[:w] = inverse
+        # Numba compiles an assignment of arrays in seconds: its error has the shapes as text.
+        for a in range(w):
+            for c in range(w):
+                out[a, c] = inverse[a, c]
     _from_blocks(starts, begins, offsets, T, S)
