@@ -68,8 +68,8 @@ def terms(
     Raises
     ------
     ValueError
-        A name is no latent variable, the trace lacks a variable, or an observation reads several
-        elements of the predictor.
+        A name is no latent variable, a latent variable has the name "constant", the trace lacks a
+        variable, or an observation reads several elements of the predictor.
 
     See Also
     --------
@@ -108,6 +108,12 @@ def terms(
     if unknown := [name for name in chosen if name not in values]:
         raise ValueError(
             f"{unknown} are no latent variables of the predictor. Write names of {list(values)}."
+        )
+    if REST in chosen:
+        raise ValueError(
+            f"A latent variable has the name {REST!r}, which terms gives to the part that depends "
+            "on no latent variable. Give that variable another name in the model and in the "
+            "trace, or leave it out of names=."
         )
     needed = {*lgm.theta_names, *lgm.latents, *lgm.other_names}
     posterior = thinned(posterior, [str(rvs[v].name) for v in needed], thin)

@@ -48,7 +48,7 @@ def reweight(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
     Raises
     ------
     ValueError
-        If the chain was not an approximate one.
+        If the chain was not an approximate one, or has been reweighted before.
 
     Warns
     -----
@@ -85,6 +85,11 @@ def reweight(idata: Any, *, random_seed: RandomState = None) -> xr.DataTree:
             f"The trace has no {' and no '.join(missing)} in its sample_stats: it is not from an "
             "approximate chain. Write pm.sample(step=lgm.papers.ApproximateMarginal()); any "
             "other chain of this package is exact as it is."
+        )
+    if "importance_ess" in tree["posterior"].attrs:
+        raise ValueError(
+            "The trace has been reweighted before: its draws are of the exact posterior, and "
+            "weighing them again would make them wrong. Use it as it is."
         )
     log_ratio = stats["log_evidence"] - stats["approximate_log_evidence"]
     if log_ratio.ndim != 2:

@@ -649,6 +649,18 @@ def test_terms_of_a_sum_are_its_parts_draw_by_draw(is_sum, monkeypatch):
     assert eta.name in model.named_vars
 
 
+def test_a_term_named_as_the_constant_is_refused():
+    """The part without latent variables would take its place."""
+    with pm.Model():
+        a, b = pm.Normal("constant"), pm.Normal("b")
+        pm.Poisson("y", pm.math.exp(a + b * np.arange(3.0)), observed=[1, 2, 4])
+        draws = {"constant": np.array([[0.5]]), "b": np.array([[2.0]])}
+        idata = az.from_dict({"posterior": draws})
+        with pytest.raises(ValueError, match=r"has the name 'constant'.*another name"):
+            lgm.terms(idata)
+        np.testing.assert_allclose(lgm.terms(idata, ["b"])["b"].values[0, 0], [0.0, 2.0, 4.0])
+
+
 def test_the_term_of_a_whitened_process_is_its_values():
     model, _ = gp_model(reparameterize=True)
     whitened = np.random.default_rng(0).standard_normal((2, 5, 4))

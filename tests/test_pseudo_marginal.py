@@ -840,6 +840,14 @@ def test_a_draw_without_an_evidence_cannot_be_weighed(rng):
         lgm.reweight(approximate_trace(log_ratio))
 
 
+def test_draws_are_not_weighed_twice(rng):
+    """Also not after a part of them was taken."""
+    once = lgm.reweight(approximate_trace(rng.standard_normal((2, 50))), random_seed=1)
+    for trace in (once, once.isel(draw=slice(10, None))):
+        with pytest.raises(ValueError, match="reweighted before"):
+            lgm.reweight(trace, random_seed=2)
+
+
 def test_what_else_is_of_the_draws_is_corrected_with_them(rng):
     """Or is gone, where it is of other draws; what is of the prior stays."""
     trace = approximate_trace(rng.standard_normal((2, 50)))
