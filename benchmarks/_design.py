@@ -63,7 +63,7 @@ def simulate(
         elif likelihood == "log_gaussian_cox":
             lgm.LogGaussianCox("y", f=f, observed=rng.poisson(np.exp(f_true)))
         elif likelihood == "copula_volatility":
-            lgm.CopulaVolatility("y", f=f, observed=rng.normal(scale=np.exp(f_true)))
+            lgm.likelihoods.CopulaVolatility("y", f=f, observed=rng.normal(scale=np.exp(f_true)))
         else:
             noisy = f_true + noise * rng.standard_normal(n)
             cutpoints = np.quantile(noisy, [0.2, 0.4, 0.6, 0.8])

@@ -77,7 +77,7 @@ def model_of(likelihood: str, n: int) -> pm.Model:
         elif likelihood == "log_gaussian_cox":
             lgm.LogGaussianCox("y", f=f, observed=data)
         elif likelihood == "copula_volatility":
-            lgm.CopulaVolatility("y", f=f, observed=data)
+            lgm.likelihoods.CopulaVolatility("y", f=f, observed=data)
         elif likelihood == "ordinal_probit":
             noise = pm.LogNormal("noise", -0.5, 0.3)
             cuts = [-0.5, 0.3, 1.0]

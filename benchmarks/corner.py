@@ -39,7 +39,7 @@ SAMPLERS: dict[str, tuple[Any, dict[str, Any], int]] = {
 }
 
 
-def by_quadrature(reader: lgm.LatentGaussianModel, points: int) -> float:
+def by_quadrature(reader: lgm.model.LatentGaussianModel, points: int) -> float:
     """Share of the posterior in the corner."""
     rng, scheme = np.random.default_rng(0), Scheme(512)
     sigma, length = np.linspace(-4.0, 9.0, points), np.linspace(-2.5, 4.5, 2 * points)

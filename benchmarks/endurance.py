@@ -31,7 +31,7 @@ from pytensor.compile.mode import Mode
 import pymc_lgm as lgm
 
 INTERPRETED = {"mode": Mode(linker="py", optimizer="fast_compile")}
-KINDS = (pm.Model, Function, lgm.LatentGaussianModel, lgm.PseudoMarginal, np.ndarray)
+KINDS = (pm.Model, Function, lgm.model.LatentGaussianModel, lgm.PseudoMarginal, np.ndarray)
 
 
 def model_of(n: int) -> pm.Model:

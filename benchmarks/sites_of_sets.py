@@ -53,7 +53,7 @@ def classes() -> None:
     lgm.Softmax("y", f=f, observed=np.digitize(trees["diameter"], [10, 30]))
 
 
-def peak(model: lgm.LatentGaussianModel) -> np.ndarray:
+def peak(model: lgm.model.LatentGaussianModel) -> np.ndarray:
     """A theta at which bound and prior are nearly as large together as they can be."""
 
     def loss(theta: np.ndarray) -> float:

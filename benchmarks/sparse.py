@@ -106,7 +106,7 @@ def classes(likelihood: str, X: np.ndarray, y: np.ndarray, m: int, ard: bool) ->
         Xu = pm.gp.util.kmeans_inducing_points(m, X, seed=1)
         gps = [lgm.gp.SparseLatent(cov_func=cov) for _ in range(3)]
         f = [gp.prior(f"f{c}", X, Xu=Xu) for c, gp in enumerate(gps)]
-        getattr(lgm, likelihood)("y", f=f, observed=y)
+        getattr(lgm.likelihoods, likelihood)("y", f=f, observed=y)
     return model, gps
 
 

@@ -71,7 +71,7 @@ SHOWN_WITH = {
     "compare_samplers": ["comparison.Comparison"],
     "loo": ["leave_one_out"],
     "laplace": ["evidence.Evidence", "evidence.Fit"],
-    "read": ["LatentGaussianModel"],
+    "read": ["model.LatentGaussianModel"],
     "testing.joint_test": ["testing.JointTest"],
     "testing.calibrate": ["testing.Calibration"],
     "testing.quadrature": ["testing.Moments"],

@@ -7,6 +7,8 @@ package, ``pm.sample()`` chooses one automatically. In any other model write
 ``step=lgm.PseudoMarginal()``.
 """
 
+import sys
+
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from pymc_lgm import distributed as distributed
     from pymc_lgm import gmrf as gmrf
     from pymc_lgm import gp as gp
+    from pymc_lgm import likelihoods as likelihoods
     from pymc_lgm import papers as papers
     from pymc_lgm import spatial as spatial
     from pymc_lgm import testing as testing
@@ -27,14 +30,11 @@ if TYPE_CHECKING:
     from pymc_lgm.diagnostics import efficiency as efficiency
     from pymc_lgm.evidence import ep as ep
     from pymc_lgm.evidence import laplace as laplace
-    from pymc_lgm.likelihoods import CopulaVolatility as CopulaVolatility
     from pymc_lgm.likelihoods import LogGaussianCox as LogGaussianCox
     from pymc_lgm.likelihoods import Logistic as Logistic
     from pymc_lgm.likelihoods import OrdinalProbit as OrdinalProbit
     from pymc_lgm.likelihoods import Probit as Probit
-    from pymc_lgm.likelihoods import RobustMax as RobustMax
     from pymc_lgm.likelihoods import Softmax as Softmax
-    from pymc_lgm.model import LatentGaussianModel as LatentGaussianModel
     from pymc_lgm.model.read import read as read
     from pymc_lgm.prediction import predict as predict
     from pymc_lgm.predictor_terms import terms as terms
@@ -55,18 +55,15 @@ __version__ = "0.1.0"
 __all__ = [
     "ASIS",
     "AuxiliaryGradient",
-    "CopulaVolatility",
     "EllipticalSlice",
     "ExactMarginal",
     "Importance",
-    "LatentGaussianModel",
     "LatentHMC",
     "LogGaussianCox",
     "Logistic",
     "OrdinalProbit",
     "Probit",
     "PseudoMarginal",
-    "RobustMax",
     "Softmax",
     "SurrogateSlice",
     "Sweep",
@@ -79,6 +76,7 @@ __all__ = [
     "gp",
     "laplace",
     "leave_one_out",
+    "likelihoods",
     "loo",
     "papers",
     "predict",
@@ -98,14 +96,11 @@ _DEFINED_IN = {
     "efficiency": "pymc_lgm.diagnostics",
     "ep": "pymc_lgm.evidence",
     "laplace": "pymc_lgm.evidence",
-    "CopulaVolatility": "pymc_lgm.likelihoods",
     "LogGaussianCox": "pymc_lgm.likelihoods",
     "Logistic": "pymc_lgm.likelihoods",
     "OrdinalProbit": "pymc_lgm.likelihoods",
     "Probit": "pymc_lgm.likelihoods",
-    "RobustMax": "pymc_lgm.likelihoods",
     "Softmax": "pymc_lgm.likelihoods",
-    "LatentGaussianModel": "pymc_lgm.model",
     "read": "pymc_lgm.model.read",
     "predict": "pymc_lgm.prediction",
     "terms": "pymc_lgm.predictor_terms",
@@ -122,6 +117,9 @@ _DEFINED_IN = {
 }
 """The module of each public name that is not itself a module."""
 
+_ROOMS = ("gp", "gmrf", "likelihoods", "spatial", "papers", "testing")
+"""Modules with public names of their own, searched if a name is not at the top."""
+
 register()
 
 if not TYPE_CHECKING:
@@ -135,8 +133,22 @@ if not TYPE_CHECKING:
         if name in _DEFINED_IN:
             return getattr(import_module(_DEFINED_IN[name]), name)
         if find_spec(f"{__name__}.{name}") is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            raise AttributeError(
+                f"module {__name__!r} has no attribute {name!r}{_instead(name)}",
+                name=name,
+                obj=sys.modules[__name__],
+            )
         return import_module(f"{__name__}.{name}")
+
+
+def _instead(name: str) -> str:
+    """Say where a name that is not at the top is found: in one of `_ROOMS`, or in PyMC."""
+    if name.startswith("_"):  # inspection by tools, not a user's mistake
+        return ""
+    for room in _ROOMS:
+        if name in import_module(f"{__name__}.{room}").__all__:
+            return f": write lgm.{room}.{name}"
+    return f": write pm.{name}" if name in vars(import_module("pymc")) else ""
 
 
 def __dir__() -> list[str]:

@@ -37,7 +37,7 @@ class Process(NamedTuple):
     """The points and the covariance of a variable: ``tag.process``, which `predict` reads.
 
     A copy of the model has a copy of the tag, whose covariance reads variables of the original: B
-    tells them apart.
+    shows which model the tag belongs to.
     """
 
     X: Array
@@ -113,12 +113,13 @@ class Vecchia(Continuous):
 
     with N(i) the ``neighbors`` nearest of the points before i. This prior is *an approximation* of
     the Gaussian process with covariance K, and a model of its own: samplers treat it exactly, and
-    the posterior is that of this prior, not of the full process. Each element given its neighbors
-    has the law that the full process gives it. With ``neighbors = n - 1`` it is the full process.
+    the posterior is that of this prior, not of the full process. Given its neighbors, each element
+    has the distribution that the full process gives it. With ``neighbors = n - 1`` the prior is the
+    full process.
 
     Samplers of this package read it by its sparse precision, :math:`(I - B)^\top D^{-1} (I - B)`,
-    alone or in any sum of terms. NUTS samples it, too. ``lgm.predict(idata, f, Xnew)`` gives new
-    points the law that the full process has given their m nearest neighbors in X.
+    alone or in any sum of terms. NUTS samples it, too. ``lgm.predict(idata, f, Xnew)`` draws
+    f at new points from the full process, conditioned on their m nearest neighbors in X alone.
 
     Parameters
     ----------
@@ -141,7 +142,7 @@ class Vecchia(Continuous):
     ------
     ValueError
         If X is not a matrix of finite numbers, two points are equal and ``jitter=0``, there are
-        too few or too many neighbors, an order is no permutation, or ``mean_func=`` is given.
+        too few or too many neighbors, an order is not a permutation, or ``mean_func=`` is given.
 
     See Also
     --------
@@ -185,6 +186,15 @@ class Vecchia(Continuous):
 
     rv_type = VecchiaRV
 
+    @override
+    def __new__(cls, name: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(name, str):  # written as a process of `pymc.gp`, which has `prior`
+            raise TypeError(
+                "Vecchia is a distribution: its name and its points come first. Write "
+                'f = lgm.gp.Vecchia("f", X, cov_func=cov), without .prior().'
+            )
+        return super().__new__(cls, name, *args, **kwargs)
+
     @classmethod
     def rv_op(
         cls, B: Any, D: Any, *, neighbors: Neighbors, size: Any = None, rng: Any = None
@@ -210,7 +220,7 @@ class Vecchia(Continuous):
         if mean_func is not None and not isinstance(mean_func, pm.gp.mean.Zero):
             raise ValueError(
                 "The mean of a Vecchia process is zero. Leave out mean_func=, and write "
-                "mean_func(X) + f where f is read: what is read is the same."
+                "mean_func(X) + f instead of f in the likelihood."
             )
         if not isinstance(cov_func, BaseCovariance):
             raise ValueError(
@@ -274,7 +284,7 @@ def given_others(cov_func: Any, blocks: Array, jitter: float) -> tuple[Variable,
 
 
 def _points(X: Any, shape: Any, jitter: float) -> Array:
-    """X as an array; a ValueError if it is no matrix of finite numbers."""
+    """X as an array; a ValueError if it is not a matrix of finite numbers."""
     if hasattr(X, "owner"):
         raise ValueError(
             "X is a variable of PyTensor: the neighbors of a Vecchia process are found once, so "

@@ -61,7 +61,9 @@ def log_gaussian_cox(n: int = 3):
 
 def copula_volatility(n: int = 3):
     with pm.Model() as model:
-        lgm.CopulaVolatility("y", f=_latent(n), observed=pm.Data("data", [0.3, -1.2, 0.8][:n]))
+        lgm.likelihoods.CopulaVolatility(
+            "y", f=_latent(n), observed=pm.Data("data", [0.3, -1.2, 0.8][:n])
+        )
     return model
 
 
@@ -128,8 +130,8 @@ def listed(name: str, n: int = 3) -> pm.Model:
     return MODELS[name](n=n)
 
 
-_from_pymc = lgm.LatentGaussianModel.from_pymc
-_read: dict[object, tuple[lgm.LatentGaussianModel, pm.Model]] = {}
+_from_pymc = lgm.model.LatentGaussianModel.from_pymc
+_read: dict[object, tuple[lgm.model.LatentGaussianModel, pm.Model]] = {}
 
 
 @contextmanager
@@ -149,7 +151,7 @@ def reading_once(compiled: bool = False) -> Iterator[None]:
         return _read[key][0]
 
     with (
-        patch.object(lgm.LatentGaussianModel, "from_pymc", once),
+        patch.object(lgm.model.LatentGaussianModel, "from_pymc", once),
         pytensor.config.change_flags(**QUICK),
     ):
         yield

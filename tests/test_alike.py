@@ -18,7 +18,7 @@ RNG = np.random.default_rng(0)
 X, Z = RNG.uniform(0, 1, (6, 2)), RNG.uniform(0, 1, (6, 2))
 
 
-def two_processes(kinds: list[type], rows: list[np.ndarray]) -> lgm.LatentGaussianModel:
+def two_processes(kinds: list[type], rows: list[np.ndarray]) -> lgm.model.LatentGaussianModel:
     with pm.Model() as model:
         scale = pm.HalfNormal("scale", 1, shape=2)
         length = pm.InverseGamma("length", 3, 1, shape=2)

@@ -156,6 +156,26 @@ def test_the_public_names_exist_and_nothing_else_shows():
         assert getattr(lgm, name) is not None
 
 
+def test_the_top_has_few_names():
+    assert sum(not inspect.ismodule(getattr(lgm, name)) for name in lgm.__all__) <= 25
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("Vecchia", ": write lgm.gp.Vecchia"),
+        ("RobustMax", ": write lgm.likelihoods.RobustMax"),
+        ("ICAR", ": write lgm.gmrf.ICAR"),
+        ("Poisson", ": write pm.Poisson"),
+        ("Nothing", ""),
+    ],
+)
+def test_a_name_from_elsewhere_says_where(name, instead):
+    message = f"module 'pymc_lgm' has no attribute '{name}'{instead}"
+    with pytest.raises(AttributeError, match=f"^{re.escape(message)}$"):
+        getattr(lgm, name)
+
+
 def listed() -> list[str]:
     """Names in the summary tables of the API pages, as the pages write them."""
     text = "\n".join(page.read_text() for page in sorted((ROOT / "docs" / "api").glob("*.md")))

@@ -138,7 +138,7 @@ def a_rotation() -> Any:
     return np.stack([X, T / 4], axis=1) @ (rotation @ effects(size=2))
 
 
-def integral(model: pm.Model, read: lgm.LatentGaussianModel, point: dict[str, Any]) -> float:
+def integral(model: pm.Model, read: lgm.model.LatentGaussianModel, point: dict[str, Any]) -> float:
     """log ∫ p(y | x, theta) p(x | theta) dx by PyMC's density, a quadratic function of x."""
     latents = [v for v in model.value_vars if v.name in read.latents]
     terms = [model.values_to_rvs[v] for v in latents] + model.observed_RVs
@@ -187,6 +187,6 @@ def test_the_evidence_is_that_of_pymcs_density(name: str) -> None:
 def test_a_prior_of_another_theta_is_noticed(monkeypatch: pytest.MonkeyPatch, dies: Any) -> None:
     """The prior of f stays what it is at the start."""
     stays = lambda self, theta: self._prior_at(self._start)  # noqa: E731
-    monkeypatch.setattr(lgm.LatentGaussianModel, "prior", stays)
+    monkeypatch.setattr(lgm.model.LatentGaussianModel, "prior", stays)
     error = largest_error(MODELS["a_mean_that_is_bent"])
     dies("awkward models: a prior that stays", error, above=0.01)

@@ -76,7 +76,7 @@ OTHERS: dict[str, list[tuple[Any, Any]]] = {
     "rows that overlap": [
         (pm.Categorical.dist(logit_p=pt.stack([f[:2], f[1:3], f[2:4]])), np.array([0, 1, 1]))
     ],
-    "a robust maximum": [(lgm.RobustMax.dist(f=ROWS.T), Y[:3])],
+    "a robust maximum": [(lgm.likelihoods.RobustMax.dist(f=ROWS.T), Y[:3])],
     "probabilities that are given": [
         (pm.Categorical.dist(p=0.1 + 0.6 * pt.special.softmax(ROWS, axis=-1)), Y[:3])
     ],
@@ -128,7 +128,7 @@ SD, OFFSETS = 2.0, np.random.default_rng(7).standard_normal((5, 4))
 
 
 @cache
-def alike_at_the_start() -> lgm.LatentGaussianModel:
+def alike_at_the_start() -> lgm.model.LatentGaussianModel:
     """Two observations of a set of f_i, with the same π where gamma is 0."""
     with pm.Model() as model:
         gamma = pm.Uniform("gamma", -3.0, 3.0, initval=0.0)
@@ -138,7 +138,7 @@ def alike_at_the_start() -> lgm.LatentGaussianModel:
     return lgm.read(model, compile_kwargs=QUICK)
 
 
-def error_of_evidence(model: lgm.LatentGaussianModel) -> float:
+def error_of_evidence(model: lgm.model.LatentGaussianModel) -> float:
     """Of Laplace's method at gamma = 2, against the formula at its mode."""
     gamma = 2.0
     here = AtTheta.of(model, np.log([(gamma + 3.0) / (3.0 - gamma)]))

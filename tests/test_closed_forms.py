@@ -85,7 +85,7 @@ def test_what_has_none_is_left_to_the_quadrature(name):
 
 @pytest.mark.parametrize(
     ("likelihood", "y", "params"),
-    [(lgm.LogGaussianCox, COUNTS, [SCALE, X]), (lgm.CopulaVolatility, NUMBERS, [])],
+    [(lgm.LogGaussianCox, COUNTS, [SCALE, X]), (lgm.likelihoods.CopulaVolatility, NUMBERS, [])],
 )
 def test_likelihoods_of_this_package_have_theirs(likelihood, y, params):
     found = likelihood.expected_logp(pt.constant(y), mean, variance, *map(pt.constant, params))

@@ -510,7 +510,7 @@ def test_a_variable_of_another_step_moves_what_is_kept():
 def test_every_likelihood_reads_a_projected_f(name):
     observed = {"OrdinalProbit": [0, 2, 1], "CopulaVolatility": [0.1, -2.0, 0.4]}
     options = {"cutpoints": [-1.0, 1.0]} if name == "OrdinalProbit" else {}
-    likelihood, y = getattr(lgm, name), observed.get(name, [0, 1, 1])
+    likelihood, y = getattr(lgm.likelihoods, name), observed.get(name, [0, 1, 1])
     f = lgm.gp.Projected(np.array([0.3, -1.0, 0.5]), np.array([0.2, 0.5, 1e-10]))
     with pm.Model() as model:
         likelihood("y", f=f, observed=y, **options)

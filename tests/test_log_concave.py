@@ -83,7 +83,7 @@ CONCAVE: dict[str, tuple[Any, Any]] = {
     "ours, probit": (lgm.Probit.dist(f=f), COUNTS % 2),
     "ours, logit": (lgm.Logistic.dist(f=f), COUNTS % 2),
     "ours, counts": (lgm.LogGaussianCox.dist(f=f, exposure=2.0), COUNTS),
-    "ours, volatility": (lgm.CopulaVolatility.dist(f=f), POSITIVE),
+    "ours, volatility": (lgm.likelihoods.CopulaVolatility.dist(f=f), POSITIVE),
     "ours, softmax": (lgm.Softmax.dist(f=ROWS), [0, 1, 1]),
     "ours, ordinal": (lgm.OrdinalProbit.dist(f=f, cutpoints=CUTS, noise=0.4), COUNTS % 4),
 }
@@ -103,7 +103,7 @@ BENT: dict[str, Any] = {
     "a sum of rates": pm.Poisson.dist(pt.exp(f) + 1.0),
     "a scale that f moves": lgm.OrdinalProbit.dist(f=f, cutpoints=CUTS, noise=pt.exp(f)),
     "ours of a square": lgm.Probit.dist(f=f**2),
-    "ours, robust": lgm.RobustMax.dist(f=ROWS),
+    "ours, robust": lgm.likelihoods.RobustMax.dist(f=ROWS),
     "the other half": pm.Bernoulli.dist(0.4 * pt.erfc(f)),
     "another power": pm.Gamma.dist(alpha=pt.exp(f), beta=1.0),
 }

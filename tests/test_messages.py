@@ -111,6 +111,12 @@ def test_inputs_that_are_not_rows_of_numbers(given, said):
             gp.prior("f", given)
 
 
+@pytest.mark.parametrize("written", [(), (pm.gp.cov.ExpQuad(1, ls=0.3),)])
+def test_a_vecchia_process_written_as_a_gp_says_that_it_is_a_distribution(written):
+    with pm.Model(), pytest.raises(TypeError, match=r'Write f = lgm\.gp\.Vecchia\("f", X'):
+        lgm.gp.Vecchia(*written, neighbors=2)
+
+
 def poisson_process(**options):
     with pm.Model() as model:
         gp = pm.gp.Latent(cov_func=pm.HalfNormal("s") ** 2 * pm.gp.cov.ExpQuad(1, ls=0.3))
@@ -130,7 +136,7 @@ def offered(model, caplog, step=None):
 def test_a_process_that_nuts_would_move_is_offered_the_default_once(caplog, options):
     model = poisson_process(**options)
     (said,) = offered(model, caplog)
-    assert said.startswith("NUTS samples 'f', Gaussian")
+    assert said.startswith("'f' is Gaussian given the rest of the model, and NUTS samples it")
     assert said.endswith("pm.sample(step=lgm.PseudoMarginal()).")
     caplog.clear()
     assert not offered(model, caplog)

@@ -262,7 +262,7 @@ def missing_values_of_our_likelihood() -> None:
 def potential_on_f() -> None:
     f = simple_latent()
     pm.Potential("bound", -0.1 * (f**4).sum())
-    lgm.CopulaVolatility("y", f=f, observed=REALS)
+    lgm.likelihoods.CopulaVolatility("y", f=f, observed=REALS)
 
 
 @case(fixes_cov=("sigma_log__",))

@@ -598,7 +598,7 @@ def test_the_default_that_has_given_way_is_exact(toy, share):
 def test_a_model_without_a_gradient_in_theta_is_refused(monkeypatch):
     """The default does without."""
     for gradient in ("has_theta_gradient", "has_evidence_gradient"):
-        monkeypatch.setattr(lgm.LatentGaussianModel, gradient, False)
+        monkeypatch.setattr(lgm.model.LatentGaussianModel, gradient, False)
     with pytest.raises(ValueError, match="Write move='metropolis'"):
         build(lgm.PseudoMarginal, "probit", move="nuts")
     step = build(lgm.PseudoMarginal, "probit")

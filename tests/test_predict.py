@@ -140,7 +140,7 @@ def test_count_and_volatility_moments_are_integrals(mean, variance):
     rate = integral(lambda f: 2 * np.exp(f - 0.4), mean, variance)
     square = integral(lambda f: 2 * np.exp(f - 0.4) + 4 * np.exp(2 * f - 0.8), mean, variance)
     np.testing.assert_allclose(rows, [rate, square], rtol=1e-8)
-    op = lgm.CopulaVolatility.dist(f=0.0).owner.op
+    op = lgm.likelihoods.CopulaVolatility.dist(f=0.0).owner.op
     rows = response(op, np.array([mean]), np.array([variance]))[:, 0]
     np.testing.assert_allclose(
         rows, [0, integral(lambda f: np.exp(2 * f), mean, variance)], rtol=1e-8

@@ -76,7 +76,7 @@ class Difference(NamedTuple):
 class Pymc:
     """The density of a model, as PyMC has it."""
 
-    def __init__(self, made: RandomModel, read: lgm.LatentGaussianModel):
+    def __init__(self, made: RandomModel, read: lgm.model.LatentGaussianModel):
         model = made.model
         latents = [model[name] for name in read.latents]
         missing = [rv for rv in model.free_RVs if model.rvs_to_values[rv].name in read.missing]
@@ -150,7 +150,7 @@ class Pymc:
         return mean, P, float(value + 0.5 * gradient @ mean)
 
 
-def read_model(made: RandomModel) -> lgm.LatentGaussianModel:
+def read_model(made: RandomModel) -> lgm.model.LatentGaussianModel:
     """What the package reads."""
     return lgm.read(made.model, initial_point=made.start)
 
@@ -161,7 +161,7 @@ def differences(made: RandomModel, rng: np.random.Generator) -> Iterator[Differe
 
 
 def compared(
-    made: RandomModel, read: lgm.LatentGaussianModel, rng: np.random.Generator
+    made: RandomModel, read: lgm.model.LatentGaussianModel, rng: np.random.Generator
 ) -> Iterator[Difference]:
     theirs = Pymc(made, read)
     constants: dict[str, float] = {}
@@ -237,7 +237,7 @@ def compared(
 
 
 def _whose(
-    read: lgm.LatentGaussianModel, theta: Array, f: Array, rng: np.random.Generator
+    read: lgm.model.LatentGaussianModel, theta: Array, f: Array, rng: np.random.Generator
 ) -> Iterator[Difference]:
     """Whether the likelihood is a sum over the elements of f, or their sets, and bends as said."""
     other = f + rng.standard_normal(read.n)
@@ -264,7 +264,7 @@ def _whose(
 
 
 def _affine(
-    read: lgm.LatentGaussianModel, theirs: Pymc, theta: Array, point: Point
+    read: lgm.model.LatentGaussianModel, theirs: Pymc, theta: Array, point: Point
 ) -> tuple[Array, Array]:
     """A and c of f = c + A x, by f of PyMC's points."""
     c = read.f_of(theta, theirs.put(point, np.zeros(theirs.size)))
@@ -272,7 +272,7 @@ def _affine(
     return np.stack(columns, axis=1), c
 
 
-def _rank_at(read: lgm.LatentGaussianModel, theirs: Pymc, theta: Array, point: Point) -> int:
+def _rank_at(read: lgm.model.LatentGaussianModel, theirs: Pymc, theta: Array, point: Point) -> int:
     """The rank of A, which rounding lowers: a factor of exp(-1000 t) is zero in floating point."""
     return int(np.linalg.matrix_rank(_affine(read, theirs, theta, point)[0]))
 

@@ -271,6 +271,12 @@ def test_longer_is_twice_the_tuning_that_there_was(tuned, advised):
     assert f"pm.sample(tune={advised})" in verdict.advice
 
 
+def test_fewer_draws_than_must_be_effective_are_not_blamed_on_tuning():
+    found = report(trace(1, 120), GROUPS)
+    (verdict,) = (v for v in found.verdicts if v.subject == "effective draws")
+    assert verdict.advice.startswith("Draw longer: more than 400 per chain")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DEFECTS)
 def test_a_defect_is_the_only_one(name):

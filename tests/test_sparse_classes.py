@@ -86,7 +86,7 @@ def expected(likelihood, mean, variance, y):
 
 
 @pytest.mark.fast("RobustMax")
-@pytest.mark.parametrize("likelihood", [lgm.RobustMax, lgm.Softmax])
+@pytest.mark.parametrize("likelihood", [RobustMax, lgm.Softmax])
 def test_a_model_of_them_has_the_expectation_of_their_log_density(likelihood):
     options = {"epsilon": EPSILON} if likelihood is RobustMax else {}
     with pm.Model() as model:
@@ -117,7 +117,7 @@ def test_a_model_of_them_has_the_expectation_of_their_log_density(likelihood):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("classes", [3, pytest.param(4, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("likelihood", [lgm.RobustMax, lgm.Softmax])
+@pytest.mark.parametrize("likelihood", [RobustMax, lgm.Softmax])
 def test_slopes_are_right_and_tails_finite(likelihood, classes):
     mean, variance = (pt.matrix(name, shape=(classes, 4)) for name in ("mean", "variance"))
     values = expected(likelihood, mean, variance, np.array([0, 1, 0, 2]))
@@ -167,23 +167,26 @@ def test_a_wrong_expectation_of_a_robust_maximum_is_noticed(wrong, monkeypatch, 
 def test_the_density_is_that_of_the_largest():
     y = np.array(list(itertools.product(range(3), repeat=4)))
     right = np.where(MEAN.argmax(axis=0) == y, math.log(1 - EPSILON), math.log(EPSILON / 2))
-    close(pm.logp(lgm.RobustMax.dist(f=MEAN, epsilon=EPSILON), y).eval(), right)
+    close(pm.logp(RobustMax.dist(f=MEAN, epsilon=EPSILON), y).eval(), right)
     f = [pt.as_tensor(row) for row in MEAN]
-    assert np.isneginf(pm.logp(lgm.RobustMax.dist(f=f), [3, -1, 0, 0]).eval()[:2]).all()
+    assert np.isneginf(pm.logp(RobustMax.dist(f=f), [3, -1, 0, 0]).eval()[:2]).all()
 
 
 def test_draws_of_the_largest():
     f = np.repeat(MEAN[:, :1], 20_000, axis=1)
-    drawn = pm.draw(lgm.RobustMax.dist(f=f, epsilon=0.3), random_seed=3)
+    drawn = pm.draw(RobustMax.dist(f=f, epsilon=0.3), random_seed=3)
     assert chisquare(np.bincount(drawn), 20_000 * np.array([0.15, 0.7, 0.15])).pvalue > 1e-3
-    assert pm.draw(lgm.RobustMax.dist(f=MEAN, shape=(7, 4)), random_seed=3).shape == (7, 4)
+    assert pm.draw(RobustMax.dist(f=MEAN, shape=(7, 4)), random_seed=3).shape == (
+        7,
+        4,
+    )
 
 
 def test_labels_have_dims_and_a_random_share_of_errors():
     with pm.Model(coords={"obs": np.arange(4)}) as model:
         share = pm.Beta("share", 1, 20)
         f = [lgm.gp.Projected(m, v) for m, v in zip(MEAN, VARIANCE, strict=True)]
-        lgm.RobustMax("y", f=f, epsilon=share, observed=Y, dims="obs")
+        RobustMax("y", f=f, epsilon=share, observed=Y, dims="obs")
     assert model.named_vars_to_dims["y"] == ("obs",)
     slope = model.compile_dlogp(**QUICK)(model.initial_point())
     assert np.isfinite(slope).all()
@@ -203,7 +206,7 @@ def test_labels_have_dims_and_a_random_share_of_errors():
     ],
 )
 def test_labels_that_cannot_be_are_refused(observed, options, message):
-    for likelihood in (lgm.RobustMax,) if options else (lgm.RobustMax, lgm.Softmax):
+    for likelihood in (RobustMax,) if options else (RobustMax, lgm.Softmax):
         with pm.Model(), pytest.raises(ValueError, match=message):
             likelihood("y", observed=observed, **({"f": MEAN} | options))
         if "f" not in options:
@@ -361,7 +364,7 @@ def classes_model(likelihood="Softmax", points=X, inducing=Z, y=(0, 2, 1), **opt
             for c in range(3)
         ]
         f = [gp.prior(f"f{c}", points[:, None], Xu=inducing[:, None]) for c, gp in enumerate(gps)]
-        getattr(lgm, likelihood)("y", f=f, observed=list(y), **options)
+        getattr(lgm.likelihoods, likelihood)("y", f=f, observed=list(y), **options)
     return made, gps
 
 
@@ -488,7 +491,7 @@ def test_with_all_points_it_is_the_density_of_the_processes_themselves(likelihoo
             ).prior(f"f{c}", X[:, None])
             for c in range(3)
         ]
-        getattr(lgm, likelihood)("y", f=f, observed=[0, 2, 1])
+        getattr(lgm.likelihoods, likelihood)("y", f=f, observed=[0, 2, 1])
     one, other = sparse.compile_logp(**QUICK), dense.compile_logp(**QUICK)
     for v in np.random.default_rng(6).standard_normal((3, 3, 3)):
         theta = {"ls_log__": 0.1, "eta_log__": 0.3}
@@ -507,7 +510,7 @@ def dense_model():
             pm.MvNormal(f"f{c}", np.zeros(3), (1.0 + c) * eta * np.exp(-abs(X[:, None] - X)))
             for c in range(3)
         ]
-        lgm.RobustMax("y", f=f, epsilon=0.2, observed=pm.Data("seen", [0, 2, 1]))
+        RobustMax("y", f=f, epsilon=0.2, observed=pm.Data("seen", [0, 2, 1]))
     return model
 
 

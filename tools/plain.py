@@ -45,7 +45,8 @@ BANNED = {
     r"\b[Tt]he same of\b": "name what it is",
     r", as those of\b": "as for",
     r"\bor whatever\b": "or anything that",
-    r"\b(?:tell|told) apart\b": "distinguish",
+    r"\b(?:tells?|told)(?: them| it)? apart\b": "distinguish",
+    r"\b(?:is|are) no (?:matrix|permutation|array|vector|function|mean|power)\b": "is not a",
     r"\blaid anew\b": "computed again",
     r"\b(?:draw|factorization|iteration|evaluation)s? (?:is|are) made by\b": "name who computes it",
 }

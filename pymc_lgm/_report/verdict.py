@@ -7,6 +7,7 @@ from functools import partial
 from typing import Literal
 
 __all__ = [
+    "COMPARE",
     "LONGER",
     "NOTHING",
     "ORDER",
@@ -24,6 +25,7 @@ ORDER = ("problem", "warning", "good")
 NOTHING = "Nothing to do."
 LONGER = "Tune longer, pm.sample(tune={tune})"
 """``{tune}`` is replaced by twice the number of tuning draws of the trace."""
+COMPARE = "lgm.compare_samplers([lgm.PseudoMarginal, lgm.ASIS])"
 START = "start from pm.sample(initvals=lgm.laplace().fit().point)"
 
 

@@ -22,7 +22,7 @@ from pymc_lgm._report.healthy import (
 )
 from pymc_lgm._report.numbers import Numbers
 from pymc_lgm._report.sampler import evidence_level, statistics, tuning
-from pymc_lgm._report.verdict import LONGER, ORDER, START, Verdict, good, problem, warning
+from pymc_lgm._report.verdict import COMPARE, LONGER, ORDER, START, Verdict, good, problem, warning
 
 __all__ = ["verdicts"]
 
@@ -127,8 +127,11 @@ def _effective(numbers: Numbers, disagree: bool) -> Iterator[Verdict]:
     wanted = 100 * np.ceil(1.2 * numbers.draws * needed / least / 100)
     if disagree:  # then ESS measures how far apart the chains are, not how long they must be
         advice = "First make the chains agree: see R-hat."
+    elif total < needed:  # even independent draws would be too few
+        per_chain = int(np.ceil(needed / numbers.chains))
+        advice = f"Draw longer: more than {per_chain} per chain, as PyMC's default pm.sample(1000)."
     elif least < FEW_EFFECTIVE:  # too few to estimate how many draws are enough
-        advice = f"{LONGER}, or measure another sampler, lgm.compare_samplers([lgm.ASIS, ...])."
+        advice = f"{LONGER}, or measure other samplers, {COMPARE}."
     else:
         advice = f"Draw longer: by these numbers pm.sample(draws={wanted:.0f}) is enough."
     level = problem if least < FEW_EFFECTIVE else warning

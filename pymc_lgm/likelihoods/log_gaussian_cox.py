@@ -64,7 +64,7 @@ class LogGaussianCox(Likelihood, Discrete):
 
     See Also
     --------
-    CopulaVolatility : Returns whose log standard deviation is f.
+    likelihoods.CopulaVolatility : Returns whose log standard deviation is f.
 
     References
     ----------

@@ -52,7 +52,7 @@ class Softmax(Classes):
 
     See Also
     --------
-    RobustMax : The class of the largest f, except for a share of the labels.
+    likelihoods.RobustMax : The class of the largest f, except for a share of the labels.
     OrdinalProbit : Categories with an order.
 
     Notes

@@ -31,7 +31,7 @@ __all__ = ["Frontier", "find_frontier", "with_dense_products"]
 Variable = Any
 
 WITHOUT_MEAN = (IntrinsicRV, MaternRV, VecchiaRV)
-"""Random variables whose first parameter is no mean."""
+"""Random variables whose first parameter is not their mean."""
 
 
 class Frontier(NamedTuple):

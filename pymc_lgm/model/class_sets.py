@@ -30,7 +30,10 @@ __all__ = ["Logits", "logits_of"]
 Variable = Any
 
 ADDED_TO = {ps.Add: None, ps.Sub: 0, ps.Second: 1, ps.Identity: 0, ps.Cast: 0}
-"""Functions that are one input plus a term of the others, and which input; ``None`` means any."""
+"""Functions that add a term to one of their inputs, and the index of that input.
+
+``None`` means that it may be any input. ``Second(a, b)`` is b in the shape of a.
+"""
 
 
 @dataclass(frozen=True, eq=False)

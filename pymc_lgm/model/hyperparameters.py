@@ -31,7 +31,11 @@ __all__ = [
 Variable = Any
 
 MOST_LEFT = 12
-"""Most elements of Gaussian vectors that may be hyper-parameters without being named by users."""
+"""Most elements of Gaussian vectors that may be hyper-parameters without being named by users.
+
+With more elements no emulator of the evidence is fitted: it equals `MANY_HYPERPARAMETERS` of
+`pymc_lgm.approximations.emulator`.
+"""
 
 
 def elements_of(rv: Variable) -> int:
@@ -68,7 +72,7 @@ def name_of(node: Any) -> str:
 def single_in(
     terms: Sequence[Variable], frontier: Sequence[Variable], of_node: dict[Variable, Variable]
 ) -> dict[Variable, str]:
-    """Latents that are better hyper-parameters because a predictor of theirs is one number.
+    """Latents that are better hyper-parameters because one of their predictors is a single number.
 
     Returns each with the name of a density that reads this number. Processes are not among them. If
     the densities read no other predictor, as with a constraint on the sum of effects, neither are

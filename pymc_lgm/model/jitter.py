@@ -20,9 +20,9 @@ def jitter_of(latent: Any) -> float | None:
     """
     _, cov = latent.owner.op.dist_params(latent.owner)
     for term in _inputs(cov):
-        of = _inputs(term)
-        if any(each.owner is not None and isinstance(each.owner.op, Eye) for each in of):
-            numbers = [_constant(each) for each in of]
+        factors = _inputs(term)
+        if any(each.owner is not None and isinstance(each.owner.op, Eye) for each in factors):
+            numbers = [_constant(each) for each in factors]
             return next((number for number in numbers if number is not None), None)
     return None
 

@@ -41,6 +41,10 @@ ALWAYS = (
     *(NormalRV, MvNormalRV, PrecisionMvNormalRV, MatrixNormalRV, KroneckerNormalRV),
     *(CARRV, ICARRV, MaternRV, VecchiaRV),
 )
+"""Distributions that are normal for all values of their parameters.
+
+An autoregression or a walk is normal only if its innovations are.
+"""
 
 _log = logging.getLogger("pymc.lgm")  # PyMC shows its lines
 

@@ -1,7 +1,7 @@
 """The properties of PyTensor's operations, a table for every walk through a graph.
 
 An operation that moves elements from its inputs to its results is one entry of `PICKING`, `JOINING`
-or `SETTING`. An operation that is linear in another way is a line of `is_affine`. These modules use
+or `SETTING`. Any other linear operation is a line of `is_affine`. These modules use
 the table: `pymc_lgm.model.affine`, `elements`, `columns`, `reads`, `amplitudes`, `log_concave`,
 `integrates`.
 """
@@ -84,6 +84,7 @@ ARRANGING = (*SHAPING, DimShuffle, ViewOp, TensorFromScalar, ScalarFromTensor)
 """Operations that keep every element of their first input."""
 
 INDEXING = (Subtensor, AdvancedSubtensor)
+"""``x[i]``: the first input is x, the others are the indices."""
 
 PICKING = (*ARRANGING, *INDEXING, Split, ExtractDiag, CheckAndRaise)
 """Operations whose results consist of elements of the first input.
@@ -101,8 +102,10 @@ The other inputs say where.
 """
 
 ADDING = (ps.Add, ps.Sub, ps.Neg, ps.Identity, ps.Second, ps.Cast)
+"""Functions of numbers that are affine in all of their inputs together."""
 
 SPARSE_DOT = (SparseDot, StructuredDot)
+"""Products with a matrix of SciPy's sparse formats: ``dot`` and ``structured_dot``."""
 
 
 def core_of(op: Any) -> Any:

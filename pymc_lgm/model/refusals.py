@@ -393,8 +393,8 @@ def no_gaussian_near(likelihood: Sequence[str]) -> str:
     """A likelihood of classes that is not log-concave, as one that truncates f."""
     return (
         f"The likelihood ({', '.join(likelihood)}) is not log-concave in the processes of its "
-        "classes, as lgm.RobustMax is not, and few importance draws of a Gaussian hit the region "
-        "of high likelihood. Write step=lgm.Sweep(latent_move='hmc-curvature'), or "
+        "classes, as lgm.likelihoods.RobustMax is not, and few importance draws of a Gaussian hit "
+        "the region of high likelihood. Write step=lgm.Sweep(latent_move='hmc-curvature'), or "
         "lgm.Softmax instead of it. To try importance draws nevertheless, write "
         "lgm.PseudoMarginal(approximation='variational')."
     )

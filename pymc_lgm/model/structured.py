@@ -1,4 +1,4 @@
-"""Intrinsic fields of `pymc_lgm.gmrf`, whose op says structure and constraints."""
+"""Structure and constraints of the intrinsic fields of `pymc_lgm.gmrf`, read from their op."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def is_structured(rv: Variable) -> bool:
 
 
 def transform_of(rv: Variable) -> ConstraintTransform:
-    """The one that `pymc_lgm.gmrf` gives it."""
+    """The default transform of such a field, to compare with the one that the model has."""
     return ConstraintTransform(rv.owner.op.structure, rv.owner.op.supp_shape)
 
 
 def as_structured(rv: Variable) -> Structured:
-    """Read structure and sigma from the op."""
+    """Read structure and sigma from the op. A sigma that is not positive becomes NaN."""
     (sigma,) = rv.owner.op.dist_params(rv.owner)
     sigma = sigma.astype("float64")
     op = rv.owner.op

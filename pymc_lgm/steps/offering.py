@@ -24,8 +24,8 @@ __all__ = ["KNOWN", "OFFER", "offer"]
 _log = logging.getLogger("pymc.lgm")
 
 OFFER = (
-    "NUTS samples {}, Gaussian given the rest of the model. To integrate {} out instead, write "
-    "pm.sample(step=lgm.PseudoMarginal())."
+    "{} {} Gaussian given the rest of the model, and NUTS samples {}. To integrate {} out instead, "
+    "write pm.sample(step=lgm.PseudoMarginal())."
 )
 
 KNOWN: WeakSet[pm.Model] = WeakSet()
@@ -55,8 +55,10 @@ def offer() -> None:
         names = [str(rv.name).removesuffix("_rotated_") for rv in latents]  # as the user wrote them
     except Exception:
         return
-    shown = ", ".join(repr(name) for name in names)
-    _log.info(OFFER.format(shown, "it" if len(names) == 1 else "them"))
+    *others, last = map(repr, names)
+    shown = f"{', '.join(others)} and {last}" if others else last
+    verb, them = ("are", "them") if others else ("is", "it")
+    _log.info(OFFER.format(shown, verb, them, them))
 
 
 def _asking() -> tuple[pm.Model | None, bool]:

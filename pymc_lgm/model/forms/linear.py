@@ -28,7 +28,7 @@ class LinearPredictor(Form):
     """f = c(theta) + A(theta) x: see `Predictor`.
 
     The prior of f has fewer degrees of freedom than elements, or consists of independent processes,
-    or is dense.
+    or is dense. The latent variables x are drawn given f and theta after each draw of f.
     """
 
     def __init__(self, setting: Setting):
