@@ -19,11 +19,11 @@ from toys import Counts, invariance, until_noticed
 
 import pymc_lgm as lgm
 
-from pymc_lgm import LatentGaussianModel
 from pymc_lgm.compile.graphs.functions import STABLE
 from pymc_lgm.gaussian import dense
 from pymc_lgm.gaussian import dense as cholesky_derivatives
 from pymc_lgm.linalg import CholeskyFactor, factorize, tally
+from pymc_lgm.model import LatentGaussianModel
 from pymc_lgm.model.amplitudes import find_amplitudes
 from pymc_lgm.model.conjugate import laws_of
 from pymc_lgm.moves import amplitude as amplitude_module

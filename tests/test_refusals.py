@@ -21,8 +21,8 @@ from pytensor.graph.op import Op
 
 import pymc_lgm as lgm
 
-from pymc_lgm import LatentGaussianModel
 from pymc_lgm.evidence import ep
+from pymc_lgm.model import LatentGaussianModel
 from pymc_lgm.steps import ASIS
 
 pytestmark = pytest.mark.usefixtures("interpreted")
