@@ -32,7 +32,10 @@ ROWS_WORTH_A_DEVICE = 1000
 
 @contextmanager
 def use_device(device: Device | None = None) -> Iterator[None]:
-    """Make factors on a device, by default a GPU, in the whole process while the block runs.
+    """Make factors on a device, by default a GPU, in this context while the block runs.
+
+    A thread that starts inside the block has its own context, and uses LAPACK unless it enters
+    such a block itself.
 
     Parameters
     ----------
