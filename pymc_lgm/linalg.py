@@ -5,15 +5,15 @@ array times a number that is stored separately, so scaling its matrix is free. I
 positive definite the result is ``None`` instead of an exception, because inside a chain it is a
 rejected proposal.
 
-For the current thread, `tally` counts the O(n³) operations as the papers do (a Cholesky
+In the current context, `tally` counts the O(n³) operations as the papers do (a Cholesky
 factorization is one), and the proposals that were rejected after a numerical failure.
 """
 
 from __future__ import annotations
 
 import math
-import threading
 
+from contextvars import ContextVar
 from functools import cached_property
 from typing import Any
 
@@ -35,12 +35,20 @@ ROWS = 2048
 BLOCK = 64
 """Rows of a triangle that are mirrored or inverted at a time."""
 
-device: Any = None
+DEVICE: ContextVar[Any] = ContextVar("device", default=None)
 """Replacement of LAPACK for large matrices, or ``None``; `on_device.use_device` sets it."""
 
 
-class Tally(threading.local):
-    """Counts of operations and failures in this thread since its start.
+_CUBIC_OPS = ContextVar("cubic_ops", default=0)
+_NUMERICAL_REJECTIONS = ContextVar("numerical_rejections", default=0)
+_WITHOUT_PRIOR: ContextVar[Array | None] = ContextVar("without_prior", default=None)
+
+
+class Tally:
+    """Counts of operations and failures in the current context since its start.
+
+    Each thread has its own context, and so has each task of an event loop: chains that run in turns
+    count their own operations.
 
     Attributes
     ----------
@@ -53,9 +61,34 @@ class Tally(threading.local):
         The last theta at which f has no prior that can be computed.
     """
 
-    cubic_ops: int = 0
-    numerical_rejections: int = 0
-    without_prior: Array | None = None
+    __slots__ = ()
+
+    @property
+    def cubic_ops(self) -> int:
+        """Count since the start of the context."""
+        return _CUBIC_OPS.get()
+
+    @cubic_ops.setter
+    def cubic_ops(self, count: int) -> None:
+        _CUBIC_OPS.set(count)
+
+    @property
+    def numerical_rejections(self) -> int:
+        """Count since the start of the context."""
+        return _NUMERICAL_REJECTIONS.get()
+
+    @numerical_rejections.setter
+    def numerical_rejections(self, count: int) -> None:
+        _NUMERICAL_REJECTIONS.set(count)
+
+    @property
+    def without_prior(self) -> Array | None:
+        """A theta, or ``None`` if there was none."""
+        return _WITHOUT_PRIOR.get()
+
+    @without_prior.setter
+    def without_prior(self, theta: Array | None) -> None:
+        _WITHOUT_PRIOR.set(theta)
 
 
 tally = Tally()
@@ -214,6 +247,7 @@ def factorize(A: Array, *, lower: bool = True) -> CholeskyFactor | None:
     True
     """
     tally.cubic_ops += 1
+    device = DEVICE.get()
     if device is not None and len(A) >= device.rows:
         made: CholeskyFactor | None = device.factorize(A, lower)
         return made
@@ -228,6 +262,7 @@ def factorize(A: Array, *, lower: bool = True) -> CholeskyFactor | None:
 
 def held(C: Array) -> Any:
     """A symmetric matrix as `on_device.Held`; ``None`` if no device is in use for its size."""
+    device = DEVICE.get()
     return None if device is None or len(C) < device.rows else device.hold(C)
 
 

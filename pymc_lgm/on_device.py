@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from pymc_lgm import linalg
 from pymc_lgm.device_factor import Library
-from pymc_lgm.linalg import Array, CholeskyFactor, tally
+from pymc_lgm.linalg import DEVICE, Array, CholeskyFactor, tally
 
 __all__ = ["Device", "Held", "by_cupy", "by_numpy", "use_device"]
 
@@ -33,7 +32,10 @@ ROWS_WORTH_A_DEVICE = 1000
 
 @contextmanager
 def use_device(device: Device | None = None) -> Iterator[None]:
-    """Make factors on a device, by default a GPU, in the whole process while the block runs.
+    """Make factors on a device, by default a GPU, in this context while the block runs.
+
+    A thread that starts inside the block has its own context, and uses LAPACK unless it enters
+    such a block itself.
 
     Parameters
     ----------
@@ -56,11 +58,11 @@ def use_device(device: Device | None = None) -> Iterator[None]:
     >>> factor.multiply(np.array([1.0, 1.0]))
     array([2., 3.])
     """
-    before, linalg.device = linalg.device, by_cupy() if device is None else device
+    before = DEVICE.set(by_cupy() if device is None else device)
     try:
         yield
     finally:
-        linalg.device = before
+        DEVICE.reset(before)
 
 
 def by_cupy(rows: int = ROWS_WORTH_A_DEVICE) -> Device:

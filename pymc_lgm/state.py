@@ -25,6 +25,10 @@ from pymc_lgm.linalg import Array, tally
 
 __all__ = ["AtTheta", "LikelihoodAt", "State", "acceptance_probability"]
 
+VISITED = 2048
+"""Largest number of other thetas whose values an `AtTheta` caches; the longest trajectory of NUTS
+has 1024."""
+
 
 @dataclass(frozen=True)
 class LikelihoodAt:
@@ -82,6 +86,7 @@ class AtTheta:
         self.likelihood = LikelihoodAt(model, theta)
         self._known: dict[Hashable, Any] = {}
         self._of_covariance: dict[Hashable, tuple[Any, Any]] = {}
+        self._elsewhere: dict[bytes, dict[Hashable, Any]] = {}
 
     @classmethod
     def of(cls, model: LatentGaussian, theta: Array) -> AtTheta | None:
@@ -93,7 +98,17 @@ class AtTheta:
         there = _looked_at(self.model, theta, self.prior.moved)
         if there is not None and there.prior.has_covariance_of(self.prior):
             there._of_covariance = self._of_covariance
+        if there is not None and self._elsewhere:
+            there._known |= self._elsewhere.get(theta.tobytes(), {})
         return there
+
+    def forget(self) -> None:
+        """Drop what depends on the values of other steps: call it when one of them has moved.
+
+        Values that depend on K alone stay. If K has changed, too, make a new `AtTheta` instead.
+        """
+        self._known.clear()
+        self._elsewhere.clear()
 
     def state(self, f: Array, estimate: Estimate | None = None) -> State | None:
         """The state with this f; ``None`` if its likelihood is 0 or not finite."""
@@ -146,6 +161,26 @@ class AtTheta:
         if what not in self._known:
             self._known[what] = compute()
         result: Result = self._known[what]
+        return result
+
+    def elsewhere[Result](
+        self, theta: Array, what: Hashable, compute: Callable[[AtTheta], Result]
+    ) -> Result | None:
+        """Cached result of ``compute`` at another theta; ``None`` if there is no prior.
+
+        A trajectory returns to its thetas. Their `AtTheta` may have n × n arrays and is not stored.
+        If the chain moves to one of them, the new `AtTheta` has the result.
+        """
+        if theta is self.theta:
+            return self.once(what, lambda: compute(self))
+        key = theta.tobytes()
+        known = self._elsewhere.setdefault(key, {})
+        if what not in known:
+            there = self.moved(theta)
+            known[what] = None if there is None else compute(there)
+            if len(self._elsewhere) > VISITED:
+                del self._elsewhere[next(iter(self._elsewhere))]
+        result: Result | None = known[what]
         return result
 
     def last[Result](self, what: Hashable, given: Any, compute: Callable[[], Result]) -> Result:

@@ -1,6 +1,8 @@
 """The numeric wing alone: factors, states, kernels and tuning rules, mostly without chance."""
 
+import contextvars
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -13,7 +15,8 @@ from pymc_lgm.linalg import factorize, tally
 from pymc_lgm.moves.latent.elliptical_slice import elliptical_slice
 from pymc_lgm.moves.latent.hmc import hmc
 from pymc_lgm.moves.theta.metropolis import metropolis
-from pymc_lgm.state import State, acceptance_probability
+from pymc_lgm.samplers.sweep import run
+from pymc_lgm.state import VISITED, AtTheta, State, acceptance_probability
 from pymc_lgm.targets.sufficient import SufficientTarget
 from pymc_lgm.targets.whitened import WhitenedTarget
 
@@ -361,3 +364,70 @@ def test_the_step_size_respects_its_maximum():
         tuning = tuning.update(1.0)
     assert tuning.value(tune=True) <= 1.0 + 1e-12
     assert tuning.value(tune=False) <= 1.0 + 1e-12
+
+
+# Counters of a chain, and values cached at a theta
+
+
+class Factorizing:
+    """An element that factorizes a matrix ``times`` times, after the other chain's turn."""
+
+    stats = ()
+
+    def __init__(self, times, turn):
+        self.times, self.turn = times, turn
+
+    def run(self, rng, state, tuning, tune):
+        for _ in range(self.times):
+            self.turn()
+            factorize(np.eye(2))
+            self.turn()
+        return state, tuning, {}
+
+
+def test_chains_that_alternate_in_threads_count_their_own_operations():
+    barrier, counts = threading.Barrier(2, timeout=60), {}
+
+    def chain(name, times):
+        elements = [Factorizing(times, barrier.wait), Factorizing(4 - times, barrier.wait)]
+        counts[name] = run(None, None, elements[:1], [None], True)[2]["cubic_ops"]
+        run(None, None, elements[1:], [None], True)
+
+    chains = [threading.Thread(target=chain, args=(times, times)) for times in (1, 3)]
+    for each in chains:
+        each.start()
+    for each in chains:
+        each.join()
+    assert counts == {1: 1, 3: 3}
+
+
+def test_contexts_that_alternate_in_one_thread_count_their_own_operations():
+    one, other = contextvars.copy_context(), contextvars.copy_context()
+    before = tally.cubic_ops
+    for context in (one, other, one):
+        context.run(factorize, np.eye(2))
+    assert one.run(lambda: tally.cubic_ops) == before + 2
+    assert other.run(lambda: tally.cubic_ops) == before + 1
+    assert tally.cubic_ops == before
+
+
+def test_a_value_at_another_theta_is_computed_once_and_goes_with_the_chain():
+    calls = []
+
+    def compute(at):
+        calls.append(at.theta)
+        return float(at.theta.sum())
+
+    at = AtTheta.of(Toy(), np.array([0.1, 0.2]))
+    theta = np.array([0.3, 0.4])
+    assert at.elsewhere(theta, "sum", compute) == at.elsewhere(theta.copy(), "sum", compute)
+    assert at.moved(theta).once("sum", lambda: None) == theta.sum()
+    assert at.elsewhere(at.theta, "sum", compute) == at.once("sum", lambda: None)
+    assert len(calls) == 2
+    at.forget()
+    assert at.moved(theta).once("sum", lambda: None) is None
+    at.elsewhere(theta, "sum", compute)
+    for x in np.linspace(0.0, 1.0, VISITED):
+        at.elsewhere(np.array([x, 0.0]), "sum", compute)
+    at.elsewhere(theta, "sum", compute)
+    assert len(calls) == VISITED + 4

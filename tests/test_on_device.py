@@ -14,11 +14,10 @@ from toys import Counts
 
 import pymc_lgm as lgm
 
-from pymc_lgm import linalg
 from pymc_lgm.device_factor import DeviceFactor
 from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.gaussian.sites import SiteBlocks
-from pymc_lgm.linalg import CholeskyFactor, factorize, tally
+from pymc_lgm.linalg import DEVICE, CholeskyFactor, factorize, tally
 from pymc_lgm.on_device import by_numpy, use_device
 
 N = 6
@@ -160,7 +159,7 @@ def test_the_switch_is_off_outside_and_small_matrices_stay():
         assert type(factorize(A.copy())) is CholeskyFactor
     with pytest.raises(RuntimeError, match="in the block"), use_device(HERE):
         raise RuntimeError("in the block")
-    assert linalg.device is None
+    assert DEVICE.get() is None
     in_place = np.asfortranarray(A)
     assert type(factorize(in_place)) is CholeskyFactor
     assert not np.array_equal(in_place, A)
@@ -172,7 +171,7 @@ def test_without_cupy_the_switch_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(ImportError, match="pip install cupy"), use_device():
         pass
-    assert linalg.device is None
+    assert DEVICE.get() is None
 
 
 def chain():

@@ -309,6 +309,8 @@ class LatentGaussianStep(BlockedStep):
         if state and stays and all(np.array_equal(point[name], x) for name, x in held.items()):
             return state
         f = self.lgm.f_of(theta, point)
+        if state and others_moved:
+            state.at.forget()
         known = None if cov_moved else state
         arrived = known.with_theta(theta, lambda _: f) if known else State.of(self.lgm, theta, f)
         if arrived is None:

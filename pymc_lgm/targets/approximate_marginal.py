@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,24 +33,16 @@ class EvidenceTarget(Target):
     search : callable
         Computes q, a function of theta alone.
     evidence : ApproximateEvidence or None
-        The source of the slope; ``None`` for a target without a slope. A state that the chain
-        moves to caches its slope.
+        The source of the slope; ``None`` for a target without a slope.
     """
 
     search: Search
     evidence: ApproximateEvidence | None
-    _slopes: dict[bytes, Slope | None] = field(init=False, repr=False, default_factory=dict)
 
     def evaluate(self, theta: Array) -> tuple[float, State | None]:
         """Pass both stages."""
         first = self.first_stage(theta)
-        if first is None:
-            return -math.inf, None
-        log_density, there = self.second_stage(first)
-        key = theta.tobytes()
-        if there is not None and key in self._slopes:
-            there.at.once(self.evidence, lambda: self._slopes[key])
-        return log_density, there
+        return (-math.inf, None) if first is None else self.second_stage(first)
 
     @property
     def has_stages(self) -> bool:
@@ -78,14 +70,9 @@ class EvidenceTarget(Target):
     def slope(self, theta: Array) -> Slope | None:
         """The slope of the evidence that was given."""
         assert self.evidence is not None, "a target without a slope: use metropolis"
-        key = theta.tobytes()
-        if key not in self._slopes:
-            at = self.state.at
-            # Far out on a trajectory a matrix may not be finite. Such a theta has no slope.
-            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                there = at if theta is at.theta else at.moved(theta)
-                self._slopes[key] = None if there is None else self.evidence(there)
-        return self._slopes[key]
+        # Far out on a trajectory a matrix may not be finite. Such a theta has no slope.
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            return self.state.at.elsewhere(theta, self.evidence, self.evidence)
 
 
 @dataclass(frozen=True, eq=False)

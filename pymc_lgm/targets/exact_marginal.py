@@ -29,6 +29,7 @@ class ExactMarginalTarget(SufficientTarget):
     the next target.
     """
 
+    # Not in `AtTheta`: a slope depends on y, too, which is f here and may have missing values.
     _slopes: dict[bytes, Slope | None] = field(init=False, repr=False, default_factory=dict)
 
     @property
