@@ -33,8 +33,8 @@ Variable = Any
 MOST_LEFT = 12
 """Most elements of Gaussian vectors that may be hyper-parameters without being named by users.
 
-With more elements no emulator of the evidence is fitted: it equals `MANY_HYPERPARAMETERS` of
-`pymc_lgm.approximations.emulator`.
+A choice that was not measured: the number of hyper-parameters above which no emulator of the
+evidence is fitted, `MANY_HYPERPARAMETERS` of `pymc_lgm.approximations.emulator`.
 """
 
 
