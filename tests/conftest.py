@@ -140,7 +140,7 @@ class Examples:
 def pytest_configure(config: pytest.Config) -> None:
     """A plugin, since a fixture of this file would be for tests in this folder only.
 
-    Nothing that is imported is garbage: nobody need look for it before the tests.
+    The collector is off until all tests are imported, since imported modules stay.
     """
     config.pluginmanager.register(Examples(), "examples-of-docstrings")
     gc.disable()
@@ -159,7 +159,6 @@ def pytest_collection_finish() -> None:
     tenth of the time went into looking at them. A test of what is collected unfreezes it.
     """
     gc.freeze()
-    gc.set_threshold(100_000, 50)
     gc.enable()
     gc.callbacks.append(freeze_what_survives)
 

@@ -307,7 +307,7 @@ def refusal(error: Exception, model: pm.Model) -> str | None:
 
 # The tests
 
-FAST = 2
+FAST = 3
 """Models of the fast test; each is read and evaluated in about a second."""
 
 # fmt: off
