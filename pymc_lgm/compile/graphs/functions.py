@@ -27,7 +27,8 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Sum
 from pytensor.tensor.rewriting.basic import constant_folding
 
-from pymc_lgm.compile.graphs.rewrites import FOR_LARGE, FOR_NUMBA
+from pymc_lgm.compile.graphs.rewrites import FOR_NUMBA
+from pymc_lgm.compile.graphs.source import LoopLinker
 from pymc_lgm.compile.graphs.upstream import NumbaLinker
 from pymc_lgm.compile.loops.callbacks import IS_COMPILED
 
@@ -149,11 +150,10 @@ def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) ->
     """
     mode = get_mode(kwargs.get("mode"))
     if isinstance(mode.linker, NumbaLinker):
-        if any(map(_is_square, inputs)):
-            # A loop that computes n² numbers is not vectorized if it also sums them.
-            mode = mode.register(*FOR_LARGE).excluding(FUSED)
-        else:
-            mode = mode.register(*FOR_NUMBA).excluding(SCALARS)
+        optimizer = (
+            mode.register(*FOR_NUMBA).excluding(FUSED, SCALARS, "inplace").provided_optimizer
+        )
+        mode = Mode(linker=LoopLinker(), optimizer=optimizer)
     options = {"on_unused_input": "ignore"} | dict(kwargs) | {"mode": mode}
     several = isinstance(outputs, list)
     graphs = outputs if several else [outputs]
@@ -215,7 +215,7 @@ def with_address(function: Any, size: int) -> Any | None:
     other step methods, whose values change.
     """
     code = getattr(getattr(function, "vm", None), "jit_fn", None)
-    if code is None or len(function.maker.fgraph.inputs) != 1 or not IS_COMPILED:
+    if code is None or code.py_func.__code__.co_argcount != 1 or not IS_COMPILED:
         return None
 
     def write(x: Any, out: Any) -> None:

@@ -243,17 +243,14 @@ ALWAYS = (
     (dfs_rewriter(_Logarithm()), 48.90),
     (dfs_rewriter(_WrittenOut()), 48.91),
     (MergeOptimizer(), 48.92),
-    (dfs_rewriter(_Filled()), 48.94),
     (dfs_rewriter(matrices.Multiplied()), 48.95),
     (dfs_rewriter(_Elementary()), 48.96),
     (dfs_rewriter(matrices.Diagonals()), 48.97),
     # After elementwise operations are fused, and before results overwrite inputs.
-    (dfs_rewriter(_Inlining()), 49.19),
-    (dfs_rewriter(matrices.Rows()), 49.20),
     (MergeOptimizer(), 49.21),  # several operations copy the same row
 )
 
-FOR_NUMBA = (*ALWAYS, (dfs_rewriter(_Reduced()), 48.93))
+FOR_NUMBA = ALWAYS
 
 FOR_LARGE = (*ALWAYS, (dfs_rewriter(matrices.Added()), 48.93))
 """Rewrites of functions that read an n × n matrix."""

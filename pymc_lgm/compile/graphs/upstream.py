@@ -8,8 +8,10 @@ No other file imports them. If a release moves one, the import is mended here.
 from pymc.distributions.distribution import _support_point as support_point_of
 from pymc.distributions.transforms import _default_transform as default_transform_of
 from pymc.logprob.abstract import _logprob as log_density_of
+from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import (
     numba_funcify,
+    numba_funcify_ensure_cache,
     numba_njit,
     register_funcify_default_op_cache_key,
 )
@@ -24,11 +26,13 @@ from pytensor.tensor import _as_tensor_variable as tensor_variable_of
 
 __all__ = [
     "NumbaLinker",
+    "compile_numba_function_src",
     "default_transform_of",
     "log_density_of",
     "numba_core_rv_funcify",
     "numba_funcify",
     "numba_funcify_Composite",
+    "numba_funcify_ensure_cache",
     "numba_njit",
     "register_funcify_default_op_cache_key",
     "register_scalar_funcify",
