@@ -11,23 +11,16 @@ from pytensor.compile.ops import ViewOp
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.basic import MergeOptimizer, NodeRewriter, dfs_rewriter
-from pytensor.scalar.basic import Composite, UnaryScalarOp, upgrade_to_float
-from pytensor.tensor.basic import Alloc, tensor_copy
+from pytensor.scalar.basic import UnaryScalarOp, upgrade_to_float
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
 
 from pymc_lgm.compile.graphs import matrices
 from pymc_lgm.compile.graphs.smooth import SmoothFunction
-from pymc_lgm.compile.graphs.upstream import (
-    numba_funcify_Composite,
-    numba_njit,
-    register_scalar_funcify,
-    scalar_op_cache_key,
-)
 from pymc_lgm.compile.loops import elementary
 
-__all__ = ["FOR_LARGE", "FOR_NUMBA", "Elementary"]
+__all__ = ["FOR_NUMBA", "Elementary"]
 
 Variable = Any
 
@@ -77,37 +70,6 @@ def _elementwise(function: SmoothFunction, x: Variable) -> Variable:
 def _number(value: Any, ndim: int) -> Variable:
     """A number with ``ndim`` axes, so that no axis has to be added later."""
     return pt.constant(np.full((1,) * ndim, value))
-
-
-class _Reduced(NodeRewriter):
-    """Reduce a copy of the input: elementwise, so that PyTensor fuses both into one loop."""
-
-    def tracks(self) -> list[Any]:
-        return [CAReduce]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        if not isinstance(node.op, CAReduce):
-            return None
-        (x,) = node.inputs
-        made = None if x.owner is None else x.owner.op
-        if made == tensor_copy or (isinstance(made, Elemwise) and len(fgraph.clients[x]) == 1):
-            return None
-        return [node.op(tensor_copy(x))]
-
-
-class _Filled(NodeRewriter):
-    """Fill an array from a vector of one element, so that Numba assigns no 0-d array."""
-
-    def tracks(self) -> list[Any]:
-        return [Alloc]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        if not isinstance(node.op, Alloc):
-            return None
-        value, *shape = node.inputs
-        if value.type.ndim > 0 or not shape:
-            return None
-        return [pt.alloc(pt.expand_dims(value, 0), *shape)]
 
 
 class _Logarithm(NodeRewriter):
@@ -181,13 +143,6 @@ class Elementary(UnaryScalarOp):
         return "#error"
 
 
-@register_scalar_funcify(Elementary)
-def _funcify_elementary(op: Any, node: Any, is_inlined: bool = False, **kwargs: Any) -> Any:
-    # With a key, Numba caches a wrapper on disk, and the loop would call the wrapper.
-    key = None if is_inlined else scalar_op_cache_key(op, name=op.name, version=7)
-    return getattr(elementary, op.name), key
-
-
 ELEMENTARY = {
     getattr(pt, name): Elemwise(Elementary(name))
     for name in ("erfcx", "exp", "expm1", "log", "log1mexp", "log1p", "softplus")
@@ -209,35 +164,10 @@ class _Elementary(NodeRewriter):
         return [pt.reciprocal(_number(1.0, x.type.ndim) + ELEMENTARY[pt.exp](-x))]
 
 
-class Inlined(Composite):
-    """Fused elementwise operations, inlined into the loop, since a call prevents vectorization."""
-
-
-@register_scalar_funcify(Inlined)
-def _funcify_inlined(op: Any, node: Any, **kwargs: Any) -> Any:
-    _, key = numba_funcify_Composite(op, node, **kwargs)
-    function, _ = numba_funcify_Composite(op, node, is_inlined=True, **kwargs)
-    return numba_njit(function.py_func, forceinline=True), key
-
-
-class _Inlining(NodeRewriter):
-    """Replace fused operations with an `Elementary` function by `Inlined`."""
-
-    def tracks(self) -> list[Any]:
-        return [Elemwise]
-
-    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        if not isinstance(node.op, Elemwise) or type(op := node.op.scalar_op) is not Composite:
-            return None
-        if not any(isinstance(inner.op, Elementary) for inner in op.fgraph.apply_nodes):
-            return None
-        return Elemwise(Inlined(op.inputs, op.outputs)).make_node(*node.inputs).outputs
-
-
 # The positions are before PyTensor fuses elementwise operations, at 49, since a softmax hides its
 # maximum until then. They are registered one by one, because a sequence of rewrites cannot be
 # pickled, and chains may run in processes of their own.
-ALWAYS = (
+FOR_NUMBA = (
     (dfs_rewriter(_Viewed()), 0.5),  # before all others
     (dfs_rewriter(_Bounded()), 48.89),
     (dfs_rewriter(_Logarithm()), 48.90),
@@ -246,11 +176,4 @@ ALWAYS = (
     (dfs_rewriter(matrices.Multiplied()), 48.95),
     (dfs_rewriter(_Elementary()), 48.96),
     (dfs_rewriter(matrices.Diagonals()), 48.97),
-    # After elementwise operations are fused, and before results overwrite inputs.
-    (MergeOptimizer(), 49.21),  # several operations copy the same row
 )
-
-FOR_NUMBA = ALWAYS
-
-FOR_LARGE = (*ALWAYS, (dfs_rewriter(matrices.Added()), 48.93))
-"""Rewrites of functions that read an n × n matrix."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -56,7 +56,7 @@ __all__ = ["LoopLinker", "written"]
 Variable = Any
 Index = tuple[str, ...]
 
-VERSION = 4
+VERSION = 5
 """Part of the key of functions on disk: change it with the code that is written."""
 
 SMALL = 32
@@ -113,7 +113,7 @@ SAME = (DeepCopyOp, ScalarFromTensor, SpecifyShape, TensorFromScalar, ViewOp)
 """Operations that return their first input."""
 
 
-class LoopLinker(NumbaLinker):  # type: ignore[misc]  # PyTensor is not typed here
+class LoopLinker(NumbaLinker):
     """PyTensor's linker for Numba, which compiles a graph as `written` by this module."""
 
     def fgraph_convert(self, fgraph: Any, **_: Any) -> tuple[Any, str | None]:
@@ -253,9 +253,9 @@ class _Writer:
             self._add(node)
         results, returned = [], set()
         for v in self.fgraph.outputs:
-            name = self._array_of(v) if self.value(v).is_new else None
-            if name is None or name in returned:
-                name = self._copy(v)
+            value = self.value(v)
+            is_own = value.is_new and value.name not in returned
+            name = str(value.name) if is_own else self._copy_of_all(v)
             returned.add(name)
             results.append(name)
         body = [*self.lines, f"    return ({', '.join(results)},)"]
@@ -629,74 +629,34 @@ class _Writer:
 
     def _part(self, node: Any) -> bool:
         v, *rest = node.inputs
-        x, out = self.value(v), node.outputs[0]
-        axes = self._axes(x, v, indices_from_subtensor(rest, node.op.idx_list))
-        if axes is None:
+        (out,) = node.outputs
+        part = self._selected(v, indices_from_subtensor(rest, node.op.idx_list))
+        if part is None:
             return False
-        shape = [axis.length for axis in axes if axis.length is not None]
         shape = [
-            str(n) if n is not None else own for own, n in zip(shape, out.type.shape, strict=True)
+            own if n is None else str(n) for own, n in zip(part.shape, out.type.shape, strict=True)
         ]
-        self._view(out, x, shape, lambda loops, index: _part_index(axes, index))
-        return True
-
-    def _taken(self, node: Any) -> bool:
-        v, *rest = node.inputs
-        x, out = self.value(v), node.outputs[0]
-        plan = self._taking(x, v, indices_from_subtensor(rest, node.op.idx_list))
-        if plan is None:
-            return False
-        axes, place, lengths = plan
-        kept = [axis.length for axis in axes if axis.length is not None]
-        shape = [*kept[:place], *lengths, *kept[place:]]
-        shape = [
-            str(n) if n is not None else own for own, n in zip(shape, out.type.shape, strict=True)
-        ]
-        self._view(out, x, shape, lambda loops, index: _taken_index(plan, loops, index))
+        self._view(out, self.value(v), shape, part.index_of)
         return True
 
     def _changed(self, node: Any) -> bool:
         """Write x with y at a part of it, or with y added there."""
-        advanced = isinstance(node.op, AdvancedIncSubtensor)
-        if advanced and node.op.ignore_duplicates:
+        if getattr(node.op, "ignore_duplicates", False):
             return False
         v, y, *rest = node.inputs
-        out = node.outputs[0]
-        x, new = self.value(v), self.value(y)
-        index_vars = indices_from_subtensor(rest, node.op.idx_list)
-        if advanced:
-            plan = self._taking(x, v, index_vars)
-            if plan is None:
-                return False
-            axes, place, lengths = plan
-            kept = [axis.length for axis in axes if axis.length is not None]
-            shape = [*kept[:place], *lengths, *kept[place:]]
-        else:
-            axes = self._axes(x, v, index_vars)
-            if axes is None:
-                return False
-            shape = [axis.length for axis in axes if axis.length is not None]
-        own = [n == 1 for n in y.type.shape]
-        less = len(shape) - len(own)
-        if less < 0:
+        part = self._selected(v, indices_from_subtensor(rest, node.op.idx_list))
+        if part is None or y.type.ndim > len(part.shape):
             return False
-        shape = [
-            str(y.type.shape[k - less])
-            if k >= less and y.type.shape[k - less] not in (None, 1)
-            else n
-            for k, n in enumerate(shape)
-        ]
-        name = self._array_of(v) if self._may_overwrite(v, node) else self._copy_of_all(v)
-        loops = _Loops(self, tuple(shape))
-        at = tuple("0" if one else i for i, one in zip(loops.index[less:], own, strict=True))
-        element = new.read(loops, at)
-        index = (
-            _taken_index(plan, loops, loops.index) if advanced else _part_index(axes, loops.index)
-        )
-        sign = "=" if node.op.set_instead_of_inc else "+="
-        loops.do(f"{name}[{', '.join(index)}] {sign} {element}")
+        may = self._may_overwrite(v, node)
+        name = self.value(v).name if may else self._copy_of_all(v)
+        loops = _Loops(self, part.shape)
+        less = len(part.shape) - y.type.ndim
+        axes = zip(loops.index[less:], y.type.shape, strict=True)
+        element = self.value(y).read(loops, tuple("0" if n == 1 else i for i, n in axes))
+        index = ", ".join(part.index_of(loops, loops.index))
+        loops.do(f"{name}[{index}] {'=' if node.op.set_instead_of_inc else '+='} {element}")
         loops.write()
-        self._values[out] = self._array(out, name, is_new=True)
+        self._values[node.outputs[0]] = self._array(v, str(name), is_new=True)
         return True
 
     def _copy_of_all(self, v: Variable) -> str:
@@ -706,31 +666,62 @@ class _Writer:
         self._values[v] = before
         return name
 
-    def _axes(self, x: _Value, v: Variable, indices: Sequence[Any]) -> list[_Axis] | None:
-        """What a basic index selects of each axis, or ``None`` if there is no rule for it."""
-        axes = []
+    def _selected(self, v: Variable, indices: Sequence[Any]) -> _Part | None:
+        """The part of x that an index selects, or ``None`` if there is no rule for the index."""
+        x = self.value(v)
+        arrays = [
+            k
+            for k, each in enumerate(indices)
+            if not isinstance(each, slice) and getattr(each.type, "ndim", 0)
+        ]
+        # NumPy puts the axes of an array first if other numbers or arrays are apart from it.
+        fixed = [k for k, each in enumerate(indices) if not isinstance(each, slice)]
+        if arrays and fixed != list(range(arrays[0], arrays[0] + len(arrays))):
+            return None
+        of_arrays = self._of_arrays([indices[k] for k in arrays], x, v, arrays)
+        if of_arrays is None:
+            return None
+        shape: list[str] = []
+        along: list[Callable[[_Loops, Index], str]] = []
         for axis, n in enumerate(x.shape):
             each = indices[axis] if axis < len(indices) else slice(None)
-            static = v.type.shape[axis]
-            if not isinstance(each, slice):
-                axes.append(_Axis(self._position(each, n, static), None, ""))
-                continue
-            step = _integer(each.step, 1)
-            if step is None or step == 0:
-                return None
-            bounds = (_integer(each.start, None), _integer(each.stop, None))
-            known = static is not None and _is_known(each.start) and _is_known(each.stop)
-            if known:
-                r = range(*slice(*bounds, step).indices(int(static)))
-                axes.append(_Axis(str(r.start), str(len(r)), str(step)))
-            elif (
-                step == 1 and _is_known(each.start) and each.stop is None and (bounds[0] or 0) >= 0
-            ):
-                start = bounds[0] or 0
-                axes.append(_Axis(str(start), f"max({n} - {start}, 0)" if start else n, "1"))
+            if axis in arrays:
+                place = axis - arrays[0]
+                if place == 0:
+                    start = len(shape)
+                    shape += of_arrays.shape
+                stop = start + len(of_arrays.shape)
+                along.append(of_arrays.along(place, start, stop))
+            elif isinstance(each, slice):
+                cut = _cut(each, n, v.type.shape[axis])
+                if cut is None:
+                    return None
+                along.append(_strided(len(shape), cut[0], cut[2]))
+                shape.append(cut[1])
             else:
-                return None
-        return axes
+                along.append(_fixed(self._position(each, n, v.type.shape[axis])))
+        return _Part(tuple(shape), along)
+
+    def _of_arrays(
+        self, indices: Sequence[Variable], x: _Value, v: Variable, axes: Sequence[int]
+    ) -> _Positions | None:
+        """Positions in arrays of integers, or ``None`` if there is no rule for them."""
+        if any("int" not in index.type.dtype for index in indices):
+            return None
+        ndim = max((index.type.ndim for index in indices), default=0)
+        lengths = ["1"] * ndim
+        found = []
+        for axis, index in zip(axes, indices, strict=True):
+            length, static = x.shape[axis], v.type.shape[axis]
+            is_known = isinstance(index, Constant) and (static is not None or index.data.min() >= 0)
+            if is_known and index.data.size and index.data.min() < 0:
+                index = type(index)(index.type, index.data % static)
+            value = self.value(index)
+            for place, n in enumerate(value.shape, ndim - len(value.shape)):
+                lengths[place] = n if n != "1" else lengths[place]
+            may_be_negative = not is_known and not index.type.dtype.startswith("u")
+            found.append((value, index.type.shape, length if may_be_negative else None))
+        return _Positions(tuple(lengths), found)
 
     def _position(self, v: Variable, n: str, static: int | None) -> str:
         """An index as an expression, counted from the end if it is negative."""
@@ -739,35 +730,6 @@ class _Writer:
             return str(k) if k >= 0 else (f"{n} - {-k}" if static is None else str(static + k))
         text = self._scalar_text(v)
         return f"({text} if {text} >= 0 else {text} + {n})"
-
-    def _taking(self, x: _Value, v: Variable, indices: Sequence[Any]) -> _Plan | None:
-        """What arrays of integers select, or ``None`` if there is no rule for it."""
-        arrays = [k for k, each in enumerate(indices) if not isinstance(each, slice)]
-        if arrays != list(range(arrays[0], arrays[-1] + 1)):
-            return None
-        basic = [slice(None) if k in arrays else each for k, each in enumerate(indices)]
-        axes = self._axes(x, v, basic)
-        if axes is None:
-            return None
-        ndim = max(indices[k].type.ndim for k in arrays)
-        lengths = ["1"] * ndim
-        for k in arrays:
-            index = indices[k]
-            if "int" not in index.type.dtype:
-                return None
-            is_constant = isinstance(index, Constant)
-            if is_constant and v.type.shape[k] is None and (index.data < 0).any():
-                return None
-            if is_constant and index.data.size and (index.data < 0).any():
-                index = type(index)(index.type, index.data % v.type.shape[k])
-            value = self.value(index)
-            shift = ndim - len(value.shape)
-            for a, n in enumerate(value.shape):
-                if index.type.shape[a] != 1:
-                    lengths[shift + a] = n
-            unsigned = is_constant or index.type.dtype.startswith("u")
-            axes[k] = _Axis("", None, "", value, index.type.shape, x.shape[k], unsigned)
-        return axes, arrays[0], lengths
 
     def _reduced(self, node: Any) -> bool:
         """Write a sum, product, maximum or the like, and return whether there is a rule for it."""
@@ -810,20 +772,65 @@ class _Writer:
 
 
 @dataclass(frozen=True)
-class _Axis:
-    """What an index selects of an axis: one position, a slice, or positions from an array."""
+class _Part:
+    """A part of an array: its shape, and where its elements are along each axis of the array."""
 
-    start: str
-    length: str | None
-    step: str
-    positions: _Value | None = None
-    static: tuple[int | None, ...] = ()
-    extent: str = ""
-    is_positive: bool = True
+    shape: tuple[str, ...]
+    along: list[Callable[[_Loops, Index], str]]
+
+    def index_of(self, loops: _Loops, index: Index) -> Index:
+        """The index into the array, by that into the part."""
+        return tuple(position(loops, index) for position in self.along)
 
 
-_Plan = tuple[list[_Axis], int, list[str]]
-"""The axes of an advanced index, where its own axes come in the result, and their lengths."""
+@dataclass(frozen=True)
+class _Positions:
+    """Arrays of integers with a common shape, each with the length of its axis if it is needed."""
+
+    shape: tuple[str, ...]
+    arrays: list[tuple[_Value, tuple[int | None, ...], str | None]]
+
+    def along(self, k: int, start: int, stop: int) -> Callable[[_Loops, Index], str]:
+        """The position that array ``k`` has at ``index[start:stop]``."""
+        value, static, length = self.arrays[k]
+
+        def position(loops: _Loops, index: Index) -> str:
+            own = index[stop - len(static) : stop]
+            at = tuple("0" if n == 1 else i for i, n in zip(own, static, strict=True))
+            text = value.read(loops, at)
+            if length is None:
+                return text
+            return loops.assign(f"{text} if {text} >= 0 else {text} + {length}")
+
+        return position
+
+
+def _fixed(position: str) -> Callable[[_Loops, Index], str]:
+    return lambda loops, index: position
+
+
+def _strided(place: int, start: str, step: str) -> Callable[[_Loops, Index], str]:
+    """start + step i for the index i at a place."""
+
+    def position(loops: _Loops, index: Index) -> str:
+        return _plus(start, index[place] if step == "1" else f"{step} * {index[place]}")
+
+    return position
+
+
+def _cut(each: slice, n: str, static: int | None) -> tuple[str, str, str] | None:
+    """Start, length and step of a slice of an axis, or ``None`` if there is no rule for it."""
+    start, stop, step = each.start, each.stop, _integer(each.step, 1)
+    if step is None or not _is_known(start) or not _is_known(stop):
+        return None
+    if static is not None:
+        r = range(*slice(_integer(start, None), _integer(stop, None), step).indices(static))
+        return str(r.start), str(len(r)), str(step)
+    first = _integer(start, 0)
+    if step != 1 or _integer(stop, None) is not None or first is None or first < 0:
+        return None
+    return str(first), f"max({n} - {first}, 0)" if first else n, "1"
+
 
 MOVES: tuple[tuple[Any, Callable[[_Writer, Any], bool]], ...] = (
     (DimShuffle, _Writer._shuffled),
@@ -832,46 +839,10 @@ MOVES: tuple[tuple[Any, Callable[[_Writer, Any], bool]], ...] = (
     (MakeVector, _Writer._stacked),
     (Join, _Writer._joined),
     (Shape_i, _Writer._length),
-    (Subtensor, _Writer._part),
-    (AdvancedSubtensor, _Writer._taken),
+    ((Subtensor, AdvancedSubtensor), _Writer._part),
     ((IncSubtensor, AdvancedIncSubtensor), _Writer._changed),
 )
 """Rules for operations that move elements."""
-
-
-def _part_index(axes: Sequence[_Axis], index: Index) -> Index:
-    """The index into x of an element of a part of x."""
-    own = iter(index)
-    return tuple(_along(axis, own) for axis in axes)
-
-
-def _along(axis: _Axis, own: Iterator[str]) -> str:
-    if axis.length is None:
-        return axis.start
-    i = next(own)
-    scaled = i if axis.step == "1" else f"{axis.step} * {i}"
-    return _plus(axis.start, scaled)
-
-
-def _taken_index(plan: _Plan, loops: _Loops, index: Index) -> Index:
-    """The index into x of an element that an array of integers selects."""
-    axes, place, lengths = plan
-    taken = index[place : place + len(lengths)]
-    own = iter((*index[:place], *index[place + len(lengths) :]))
-    result = []
-    for axis in axes:
-        if axis.positions is None:
-            result.append(_along(axis, own))
-            continue
-        later = taken[len(taken) - len(axis.static) :]
-        at = tuple("0" if n == 1 else i for i, n in zip(later, axis.static, strict=True))
-        position = axis.positions.read(loops, at)
-        if not axis.is_positive:
-            position = loops.assign(
-                f"{position} if {position} >= 0 else {position} + {axis.extent}"
-            )
-        result.append(position)
-    return tuple(result)
 
 
 def _join_of(node: Any) -> tuple[int | None, list[Variable]]:
@@ -892,7 +863,7 @@ def _plus(a: str, b: str) -> str:
 
 
 def _is_known(v: Any) -> bool:
-    return v is None or isinstance(v, int) or isinstance(v, Constant)
+    return v is None or isinstance(v, int | Constant)
 
 
 def _integer(v: Any, default: int | None) -> int | None:

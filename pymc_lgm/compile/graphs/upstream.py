@@ -16,11 +16,6 @@ from pytensor.link.numba.dispatch.basic import (
     register_funcify_default_op_cache_key,
 )
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
-from pytensor.link.numba.dispatch.scalar import (
-    numba_funcify_Composite,
-    register_scalar_funcify,
-    scalar_op_cache_key,
-)
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.tensor import _as_tensor_variable as tensor_variable_of
 
@@ -31,12 +26,9 @@ __all__ = [
     "log_density_of",
     "numba_core_rv_funcify",
     "numba_funcify",
-    "numba_funcify_Composite",
     "numba_funcify_ensure_cache",
     "numba_njit",
     "register_funcify_default_op_cache_key",
-    "register_scalar_funcify",
-    "scalar_op_cache_key",
     "support_point_of",
     "tensor_variable_of",
 ]
