@@ -32,7 +32,7 @@ from pymc_lgm.compile.graphs.source import LoopLinker
 from pymc_lgm.compile.graphs.upstream import NumbaLinker
 from pymc_lgm.compile.loops.callbacks import IS_COMPILED
 
-__all__ = ["ONCE", "STABLE", "called_once", "compiled", "shape_of", "with_address"]
+__all__ = ["ONCE", "STABLE", "called_once", "compiled", "in_loops", "shape_of", "with_address"]
 
 Variable = Any
 
@@ -146,10 +146,7 @@ def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) ->
     """
     mode = get_mode(kwargs.get("mode"))
     if isinstance(mode.linker, NumbaLinker):
-        optimizer = (
-            mode.register(*FOR_NUMBA).excluding(FUSED, SCALARS, "inplace").provided_optimizer
-        )
-        mode = Mode(linker=LoopLinker(), optimizer=optimizer)
+        mode = in_loops(mode)
     options = {"on_unused_input": "ignore"} | dict(kwargs) | {"mode": mode}
     several = isinstance(outputs, list)
     graphs = outputs if several else [outputs]
@@ -168,6 +165,12 @@ def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) ->
     if not moving:
         return _Constant([values[graph] for graph in graphs], several)
     return _Partly(compiled(inputs, moving, kwargs), [values.get(graph) for graph in graphs])
+
+
+def in_loops(mode: Mode, linker: LoopLinker | None = None) -> Mode:
+    """A mode for Numba, with this package's rewrites and its linker."""
+    mode = mode.register(*FOR_NUMBA).excluding(FUSED, SCALARS, "inplace")
+    return Mode(linker=linker or LoopLinker(), optimizer=mode.provided_optimizer)
 
 
 def _moves(graph: Variable, inputs: list[Variable]) -> bool:

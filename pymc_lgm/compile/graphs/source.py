@@ -56,7 +56,7 @@ __all__ = ["LoopLinker", "written"]
 Variable = Any
 Index = tuple[str, ...]
 
-VERSION = 5
+VERSION = 7
 """Part of the key of functions on disk: change it with the code that is written."""
 
 SMALL = 32
@@ -462,8 +462,9 @@ class _Writer:
                 known |= zip(inner.outputs, self._scalar(loops, inner, inputs), strict=True)
             return [known[v] if v in known else _literal(v.data) for v in op.fgraph.outputs]
         dtypes = [v.type.dtype for v in node.outputs]
-        if type(op) in SCALAR and dtypes[0] not in ("float32", "int8", "int16", "int32"):
-            return [loops.assign(SCALAR[type(op)].join(texts))]
+        if type(op) in SCALAR:
+            text = SCALAR[type(op)].join(texts)
+            return [loops.assign(_typed_if_small(text, dtypes[0]))]
         if isinstance(op, ps.Invert):
             return [loops.assign(("not " if dtypes[0] == "bool" else "~") + texts[0])]
         if isinstance(op, ps.Cast):
@@ -672,11 +673,11 @@ class _Writer:
         arrays = [
             k
             for k, each in enumerate(indices)
-            if not isinstance(each, slice) and getattr(each.type, "ndim", 0)
+            if not isinstance(each, slice) and getattr(each.type, "ndim", 0) > 0
         ]
-        # NumPy puts the axes of an array first if other numbers or arrays are apart from it.
+        # NumPy puts the axes of arrays first if a slice is between two indices.
         fixed = [k for k, each in enumerate(indices) if not isinstance(each, slice)]
-        if arrays and fixed != list(range(arrays[0], arrays[0] + len(arrays))):
+        if arrays and fixed != list(range(fixed[0], fixed[0] + len(fixed))):
             return None
         of_arrays = self._of_arrays([indices[k] for k in arrays], x, v, arrays)
         if of_arrays is None:
@@ -686,7 +687,7 @@ class _Writer:
         for axis, n in enumerate(x.shape):
             each = indices[axis] if axis < len(indices) else slice(None)
             if axis in arrays:
-                place = axis - arrays[0]
+                place = arrays.index(axis)
                 if place == 0:
                     start = len(shape)
                     shape += of_arrays.shape

@@ -1,0 +1,189 @@
+"""A graph that is written as one function of plain loops computes what PyTensor does."""
+
+import re
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+from pytensor.compile.mode import get_mode
+from pytensor.graph.fg import FunctionGraph
+
+from pymc_lgm.compile.graphs.functions import called_once, compiled, in_loops
+from pymc_lgm.compile.graphs.source import SMALL, LoopLinker, written
+
+x, y = pt.vector("x", shape=(5,)), pt.vector("y")
+A, B = pt.matrix("A", shape=(5, 3)), pt.matrix("B")
+T = pt.tensor("T", shape=(2, 5, 3))
+k = pt.iscalar("k")
+INPUTS = [x, y, A, B, T, k]
+AT = np.array([0, 3, -1, 2])
+LONG = np.linspace(-1.0, 2.0, 5 * (SMALL // 5 + 1)).reshape(5, -1)
+
+ELEMENTWISE = {
+    "broadcast": x[:, None] * A + 1.0,
+    "outer": x[:, None] - x[None, :],
+    "number": pt.exp(x[0]) * x[1],
+    "of several axes": T * A[None] * x[None, :, None],
+    "dynamic": B * 2.0 + B.sum(),
+    "switch": pt.switch(x > 0.0, x, -1.0),
+    "nested conditions": pt.switch((x > 0.0) & (x < 1.0), pt.maximum(x, 0.5), pt.minimum(x, -0.5)),
+    "clip": pt.clip(x, -0.5, 0.5),
+    "not": pt.invert(x > 0.0) * 1.0,
+    "special": pt.sigmoid(x) + pt.reciprocal(x) + pt.sqr(x) / 3.0,
+    "not finite": pt.switch(pt.isnan(x / 0.0 * 0.0) | pt.isinf(x / 0.0), x, 0.0),
+    "constant": x + np.arange(5.0),
+    "large constant": x[:, None] * LONG,
+    "one number": x + pt.constant(np.full((1,), 2.0)),
+    "infinite": x + pt.constant(-np.inf),
+    "the input itself": x,
+    "one that is read twice": pt.exp(x) + pt.exp(x)[::-1],
+}
+MOVED = {
+    "added axis": x[None, :, None] * 1.0,
+    "transposed": A.T * 2.0,
+    "axes": T.dimshuffle(2, 0, 1),
+    "from the end": x[-1] + x[-2],
+    "slice": x[1:4] * 2.0,
+    "steps": x[::2] - x[4:1:-1][:3],
+    "of a row": A[1] + A[-1],
+    "of a column": A[:, 1:] * x[:, None],
+    "of unknown length": y[1:] * 2.0,
+    "at a number": x[k] + A[k, 0],
+    "taken": x[AT] * 2.0,
+    "rows taken": A[AT],
+    "columns taken": A[:, np.array([2, 0])],
+    "elements taken": A[AT, np.array([0, 1, 2, 0])],
+    "in the middle": T[:, AT, 1:],
+    "by a matrix": x[np.array([[0, 1], [-1, 2]])],
+    "joined": pt.concatenate([x * 2.0, A.ravel(), pt.zeros(2)]),
+    "joined columns": pt.concatenate([A, x[:, None], A], axis=1),
+    "joined with unknown length": pt.concatenate([y, x]),
+    "stacked": pt.stack([x[0], x[1], pt.constant(2.0)]),
+    "shape": A.reshape((3, 5)) + 1.0,
+    "one long axis": A.reshape((15,)) * 2.0,
+    "an axis less": A[:, :1].reshape((5,)) * x,
+    "filled": pt.alloc(x, 4, 5) * 1.0,
+    "filled with unknown length": pt.alloc(2.0, y.shape[0]) + y,
+    "set": pt.set_subtensor(x[1:3], A[0, :2]),
+    "set twice": pt.set_subtensor(pt.set_subtensor(x[0], 7.0)[1], 8.0),
+    "set a column": pt.set_subtensor(A[:, 1], x) + A,
+    "added": pt.inc_subtensor(x[1:], 2.0 * x[:-1]),
+    "added at repeated places": pt.inc_subtensor(pt.zeros(5)[np.array([0, 0, -1])], x[:3]),
+    "added to elements": pt.inc_subtensor(A[AT, 1], x[:4]),
+}
+REDUCED = {
+    "sum": A.sum(),
+    "of loops": pt.exp(A).sum(axis=1),
+    "over rows": (A * x[:, None]).sum(axis=0),
+    "over the middle": T.sum(axis=1),
+    "over outer axes": T.sum(axis=(0, 2)),
+    "of an axis of one": x[:, None].sum(axis=1),
+    "mean and variance": A.mean(axis=0) + A.var(),
+    "product": A.prod(axis=1),
+    "maximum": A.max(axis=1) - A.min(),
+    "all": pt.switch(pt.all(A > -9.0), x, 0.0),
+    "any": pt.any(A > 1.0, axis=1),
+    "of unknown length": B.sum(axis=1) + B.max(),
+    "softmax": pt.special.softmax(A, axis=1) + pt.logsumexp(A, axis=1)[:, None],
+    "gradient": pytensor.grad((pt.exp(A) * x[AT[:3]]).sum(), x),
+}
+CALLED = {
+    "small integers": pt.cast(x * 100.0, "int8") + pt.cast(100, "int8"),
+    "where it is positive": x[pt.nonzero(A[:, 0] > 0.0)[0]],
+    "integers": pt.cast(x * 3.0, "int64") // 2,
+    "sign and power": pt.sign(x) * pt.abs(x) ** 2.5,
+    "product": pt.dot(A.T, A) + pt.dot(A.T, x),
+    "cumulated": pt.cumsum(x * 2.0),
+    "factor": pt.linalg.cholesky(pt.dot(A.T, A) + 5.0 * pt.eye(3))[1] * 2.0,
+    "log gamma": pt.gammaln(pt.abs(x) + 1.0),
+    "sorted": pt.sort(x)[::-1],
+}
+
+
+class InPython(LoopLinker):
+    """The function that is written, not compiled."""
+
+    def jit_compile(self, fn_and_cache):
+        function, _ = fn_and_cache
+        called = [name for name in function.__globals__ if re.fullmatch(r"f\d+", name)]
+        assert not called, (
+            f"PyTensor's functions cannot be called from Python\n{function.__source__}"
+        )
+        return function
+
+
+def in_python(inputs, outputs):
+    """A function of arrays, and its source."""
+    mode = in_loops(get_mode("NUMBA"), InPython())
+    function = pm.compile(inputs, outputs, mode=mode, on_unused_input="ignore")
+    return function, function.vm.jit_fn.__source__
+
+
+def at():
+    rng = np.random.default_rng(1)
+    return [rng.normal(size=s) for s in (5, 4, (5, 3), (4, 3), (2, 5, 3))] + [np.array(-2, dtype=np.int32)]
+
+
+def assert_same(ours, expected):
+    for value, right in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(value, right, rtol=1e-12, atol=1e-14)
+        assert np.shape(value) == np.shape(right)
+        assert np.asarray(value).dtype == np.asarray(right).dtype
+
+
+@pytest.mark.parametrize("graphs", [ELEMENTWISE, MOVED, REDUCED], ids=["each", "moved", "reduced"])
+def test_what_is_written_is_the_graph_in_python_too(graphs):
+    """The function is Python that Numba can compile, so its rules are tested without compiling."""
+    with np.errstate(all="ignore"):
+        for name, graph in graphs.items():
+            function, source = in_python(INPUTS, [graph])
+            try:
+                assert_same(function(*at()), called_once(INPUTS, [graph])(*at()))
+            except Exception as error:
+                raise AssertionError(f"{name}\n{source}") from error
+
+
+@pytest.mark.slow  # one function with a hundred loops to compile
+@pytest.mark.parametrize("graphs", [ELEMENTWISE, MOVED, REDUCED, CALLED])
+def test_compiled_functions_are_their_graphs(graphs):
+    outputs = list(graphs.values())
+    with np.errstate(all="ignore"):
+        assert_same(compiled(INPUTS, outputs, {})(*at()), called_once(INPUTS, outputs)(*at()))
+
+
+def test_operations_without_a_rule_are_called():
+    outputs = list(CALLED.values())
+    assert_same(compiled(INPUTS, outputs, {})(*at()), called_once(INPUTS, outputs)(*at()))
+
+
+def test_results_are_new_arrays_and_inputs_stay_as_they_are():
+    twice = 2.0 * x
+    outputs = [x, twice, twice, pt.set_subtensor(x[0], 3.0), x[None], pt.constant(np.arange(3.0))]
+    before = np.arange(5.0)
+    values = before.copy()
+    function, _ = in_python([x], outputs)
+    results = function(values)
+    assert_same(results, called_once([x], outputs)(before))
+    for i, one in enumerate(results):
+        assert not any(np.shares_memory(one, other) for other in (values, *results[:i]))
+    np.testing.assert_array_equal(values, before)
+
+
+def test_other_data_of_the_same_size_need_no_compilation():
+    """What is on disk is found by the source and by small constants."""
+    data = np.random.default_rng(2).normal(size=(2, 5, SMALL))
+    graphs = [(x[:, None] * each).sum(axis=0) for each in data]
+    keys = [written(FunctionGraph([x], [graph], clone=True))[1] for graph in graphs]
+    assert keys[0] == keys[1] is not None
+    small = [written(FunctionGraph([x], [x[:2] * np.array([1.0, b])], clone=True)) for b in (2, 3)]
+    assert small[0][1] != small[1][1]
+
+
+def test_a_number_that_does_not_move_is_computed_outside_of_loops():
+    _, source = in_python([x, A], [pt.exp(x[0]) * A + pt.sqrt(x)[:, None]])
+    inner = [line for line in source.splitlines() if line.startswith(" " * 12)]
+    assert inner
+    assert not any("sqrt" in line or "exp" in line for line in inner)
