@@ -51,6 +51,7 @@ MOVED = {
     "of a row": A[1] + A[-1],
     "of a column": A[:, 1:] * x[:, None],
     "of unknown length": y[1:] * 2.0,
+    "of unknown length backwards": y[::-1] + y[::-2].sum() - y[1::2].prod(),
     "at a number": x[k] + A[k, 0],
     "taken": x[AT] * 2.0,
     "rows taken": A[AT],
@@ -96,6 +97,7 @@ CALLED = {
     "integers": pt.cast(x * 3.0, "int64") // 2,
     "sign and power": pt.sign(x) * pt.abs(x) ** 2.5,
     "product": pt.dot(A.T, A) + pt.dot(A.T, x),
+    "a part without a rule": y[: k + 3] * 2.0,
     "cumulated": pt.cumsum(x * 2.0),
     "factor": pt.linalg.cholesky(pt.dot(A.T, A) + 5.0 * pt.eye(3))[1] * 2.0,
     "log gamma": pt.gammaln(pt.abs(x) + 1.0),
@@ -124,7 +126,9 @@ def in_python(inputs, outputs):
 
 def at():
     rng = np.random.default_rng(1)
-    return [rng.normal(size=s) for s in (5, 4, (5, 3), (4, 3), (2, 5, 3))] + [np.array(-2, dtype=np.int32)]
+    return [rng.normal(size=s) for s in (5, 4, (5, 3), (4, 3), (2, 5, 3))] + [
+        np.array(-2, dtype=np.int32)
+    ]
 
 
 def assert_same(ours, expected):

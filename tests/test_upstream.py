@@ -1,7 +1,5 @@
 """What is expected of names that PyMC, PyTensor and Numba do not promise to keep."""
 
-import inspect
-
 import numba
 import numpy as np
 import pymc as pm
@@ -12,7 +10,6 @@ import pytest
 
 from pymc.distributions import transforms
 from pytensor.compile.mode import get_mode
-from pytensor.scalar.basic import Composite
 
 from pymc_lgm.compile.graphs import upstream
 
@@ -46,27 +43,26 @@ def test_operations_register_their_loops():
         upstream.numba_funcify.register,
         upstream.numba_core_rv_funcify.register,
         upstream.register_funcify_default_op_cache_key,
-        upstream.register_scalar_funcify,
     ):
         assert callable(register)
 
 
-@pytest.mark.slow
-def test_loops_are_called_from_loops():
-    """Each is compiled without the wrapper that Python would call."""
+def test_operations_have_functions_with_keys():
+    """A loop calls the function, and what is on disk is found by its key."""
     x = ps.float64("x")
-    op = Composite([x], [x * x + 1.0])
-    fused, _ = upstream.numba_funcify_Composite(op, op.make_node(x), is_inlined=True)
-    plain = upstream.numba_njit(fused.py_func, forceinline=True)
-    assert numba.njit(lambda x: plain(x))(3.0) == 10.0
+    functions = [
+        upstream.numba_funcify_ensure_cache(op, node=op.make_node(x)) for op in (ps.sin, ps.cos)
+    ]
+    assert len({key for _, key in functions}) == 2
+    sine = functions[0][0]
+    assert numba.njit(lambda x: sine(x))(0.5) == pytest.approx(np.sin(0.5))
 
 
-def test_keys_tell_functions_apart():
-    x = ps.float64("x")
-    op = Composite([x], [x * x + 1.0])
-    keys = {upstream.scalar_op_cache_key(op, name=name) for name in "ab"}
-    assert len(keys) == 2
-    assert "kwargs" in inspect.signature(upstream.numba_funcify_Composite).parameters
+def test_source_becomes_a_function_that_numba_finds_on_disk():
+    source = "def double(x):\n    return 2.0 * x\n"
+    double = upstream.compile_numba_function_src(source, "double", {}, cache_key="a key")
+    assert double(2.0) == 4.0
+    assert double.__source__ == source
 
 
 @pytest.mark.slow

@@ -56,7 +56,7 @@ __all__ = ["LoopLinker", "written"]
 Variable = Any
 Index = tuple[str, ...]
 
-VERSION = 7
+VERSION = 8
 """Part of the key of functions on disk: change it with the code that is written."""
 
 SMALL = 32
@@ -304,7 +304,7 @@ class _Writer:
 
     def _array(self, v: Variable, name: str, is_new: bool = False) -> _Value:
         """The value of a variable that is stored in an array, or in a scalar of PyTensor."""
-        if not hasattr(v.type, "ndim"):
+        if isinstance(v.type, ps.ScalarType):
             return _Value((), lambda loops, index: name, name)
         if not hasattr(v.type, "shape"):
             return _Value((), _unreadable, name)
@@ -383,7 +383,7 @@ class _Writer:
     def _same(self, node: Any) -> _Value:
         value = self.value(node.inputs[0])
         v = node.outputs[0]
-        if hasattr(v.type, "ndim") != hasattr(node.inputs[0].type, "ndim"):
+        if isinstance(v.type, ps.ScalarType) != isinstance(node.inputs[0].type, ps.ScalarType):
             return _Value((), value.read)
         return _Value(value.shape, value.read, value.name, False)
 
@@ -497,10 +497,10 @@ class _Writer:
         for v in node.inputs:
             if isinstance(node.op, Product):
                 arguments.append(self._transposed(v) or self._array_of(v))
-            elif hasattr(v.type, "ndim") or not hasattr(v.type, "dtype"):
-                arguments.append(self._argument(v))
-            else:
+            elif isinstance(v.type, ps.ScalarType):
                 arguments.append(self._scalar_text(v))
+            else:
+                arguments.append(self._argument(v))
         function = self._function(node.op, node)
         names = [self.new("a") for _ in node.outputs]
         self.lines.append(f"    {', '.join(names)} = {function}({', '.join(arguments)})")
@@ -517,7 +517,7 @@ class _Writer:
         return f"{self._array_of(v.owner.inputs[0])}.T"
 
     def _argument(self, v: Variable) -> str:
-        """An array, or an object that is no array, such as a slice or a sparse matrix."""
+        """An array, or an object that is not an array, such as a slice or a sparse matrix."""
         if hasattr(v.type, "shape") and hasattr(v.type, "dtype") and hasattr(v.type, "ndim"):
             return self._array_of(v)
         if isinstance(v, Constant):
@@ -828,9 +828,12 @@ def _cut(each: slice, n: str, static: int | None) -> tuple[str, str, str] | None
         r = range(*slice(_integer(start, None), _integer(stop, None), step).indices(static))
         return str(r.start), str(len(r)), str(step)
     first = _integer(start, 0)
-    if step != 1 or _integer(stop, None) is not None or first is None or first < 0:
+    if _integer(stop, None) is not None or first is None or first < 0 or step == 0:
         return None
-    return str(first), f"max({n} - {first}, 0)" if first else n, "1"
+    if step < 0:
+        return (f"{n} - 1", f"({n} + {-step - 1}) // {-step}", str(step)) if start is None else None
+    length = f"max({n} - {first}, 0)" if first else n
+    return str(first), length if step == 1 else f"({length} + {step - 1}) // {step}", str(step)
 
 
 MOVES: tuple[tuple[Any, Callable[[_Writer, Any], bool]], ...] = (
@@ -910,4 +913,4 @@ def _apply_of(op: Any, node: Any) -> Any:
 
 
 def _unreadable(loops: _Loops, index: Index) -> str:
-    raise NotImplementedError("An object that is no array has no elements.")
+    raise NotImplementedError("An object that is not an array has no elements.")
