@@ -172,6 +172,53 @@ def test_the_structures():
     close(Structure.of(both.R).log_determinant, both.log_determinant)
 
 
+INTERACTIONS = {
+    "by its second axis": ("map", "walk", 6, 3),
+    "by its first axis": ("walk", "map", 6, 3),
+    "independent rows": ("none", "walk", 6, 3),
+    "independent columns": ("walk", "none", 6, 3),
+    "a walk of order two": ("map", "smooth", 6, 2),
+}
+
+
+@pytest.mark.parametrize("name", INTERACTIONS)
+def test_coordinates_of_an_interaction_meet_most_constraints(name):
+    """They have the covariance of the structure by its constraints, without coordinates."""
+    first, second, kept, t = INTERACTIONS[name]
+    by_name = {
+        "map": gmrf.Structure.map(lgm.spatial.adjacency([(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)])),
+        "walk": gmrf.Structure.walk(4),
+        "smooth": gmrf.Structure.walk(4, 2),
+        "none": Structure(eye_array(6).tocsc(), np.zeros((6, 0))),
+    }
+    one, two = by_name[first], by_name[second]
+    both = one.product(two)
+    assert both.within is not None
+    B, inner = both.within
+    assert B.shape == (24, kept * t)
+    parts = 0 if "none" in (first, second) else 1
+    assert inner.null.shape == (kept * t, parts * t)
+    B = B.toarray()
+    close(B.T @ B, np.eye(kept * t))
+    np.testing.assert_allclose(both.null.T @ B @ null_space(inner.null.T), 0.0, atol=1e-12)
+    plain = Structure(both.R, both.null)
+    close(both.covariance(), plain.covariance())
+    close(both.log_determinant, plain.log_determinant)
+    close(both.factor.inverse_diagonal, plain.factor.inverse_diagonal)
+    close(both.scaled().R.toarray(), plain.scaled().R.toarray())
+    close(both.scaled().covariance(), plain.scaled().covariance())
+
+
+def test_an_interaction_with_few_constraints_has_no_coordinates():
+    proper = Structure.of(np.diag([2.0, 3.0]))
+    assert proper.product(proper).within is None
+    # An axis of a long walk would make dense blocks of its length.
+    long, few = gmrf.Structure.walk(400), gmrf.Structure.walk(2)
+    both = long.product(few)
+    assert both.within is not None
+    assert both.within[0].shape == (800, 400)
+
+
 def test_the_galerkin_walk_follows_curvature_not_spacing():
     """Lindgren and Rue (2008): its square of a function is about the integral of x''²."""
     t = np.sort(np.random.default_rng(3).uniform(0, 3, 400))
@@ -239,6 +286,8 @@ def test_the_family_is_that_of_the_op(name):
     """Its factor, at two scales, and its derivatives."""
     structure = DISTRIBUTIONS[name](1.0).owner.op.structure
     family, rng = OfStructure(structure), np.random.default_rng(4)
+    B = np.eye(structure.n) if family.basis is None else family.basis.toarray()
+    assert (family.basis is not None) == (name in ("type II", "type III", "type IV"))
     assert family.at(np.array(0.0)) is None
     assert family.at(np.array(np.nan)) is None
     for sigma in (1e-4, 0.8, 1e4):
@@ -246,12 +295,11 @@ def test_the_family_is_that_of_the_op(name):
         at = family.at(np.array(sigma))
         assert isinstance(at, FamilyAt)
         root = at.factor.solve_transposed(np.eye(structure.rank))
-        close(root @ root.T, cov)
-        close(at.factor.inverse_diagonal, np.diag(cov))
-        x = root @ rng.standard_normal(structure.rank)
-        close(
-            at.factor.multiply(at.factor.multiply_transposed(x)) @ x, x @ structure.R @ x / sigma**2
-        )
+        close(B @ root @ root.T @ B.T, cov)
+        close(at.factor.inverse_diagonal, np.diag(B.T @ cov @ B))
+        z = root @ rng.standard_normal(structure.rank)
+        square = (B @ z) @ structure.R @ (B @ z) / sigma**2
+        close(at.factor.multiply(at.factor.multiply_transposed(z)) @ z, square)
         e, h = rng.standard_normal(at.elements.size), 1e-6 * sigma
         U, S = family.update
         pinned = np.zeros(at.elements.size)
@@ -264,7 +312,7 @@ def test_the_family_is_that_of_the_op(name):
             return e @ elements + 0.5 * there.factor.log_determinant
 
         slope = (weighed(sigma + h) - weighed(sigma - h)) / (2 * h)
-        (found,) = family.vjp(at, e, np.zeros(structure.n), 0.5)
+        (found,) = family.vjp(at, e, np.zeros(family.m), 0.5)
         close(found, slope, rtol=1e-5)
 
 

@@ -109,6 +109,11 @@ def test_blocks_are_the_same_factor(rng, monkeypatch, shape):
     one, other = (each.factorize(values) for each in (pattern, by_columns))
     np.testing.assert_allclose(one.L, other.L, rtol=1e-11, atol=1e-13)
     np.testing.assert_allclose(one.inverse, other.inverse, rtol=1e-10, atol=1e-13)
+    for count in (sparse.MANY, 30):  # right-hand sides, together and one by one
+        x = rng.standard_normal((len(A), count))
+        for solve in (one.solve, one.solve_transposed):
+            alone = np.stack([solve(column) for column in x.T], axis=1)
+            np.testing.assert_allclose(solve(x), alone, rtol=1e-9, atol=1e-11)
     for wrong in (-1e3, np.inf, np.nan):
         for at in {0, len(A) // 2, len(A) - 1}:
             bad = values.copy()

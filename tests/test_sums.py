@@ -117,6 +117,14 @@ def structured(rng):
     return OfStructure(Structure.of(R, rows)), [np.array(sigma)], np.zeros(7), R / sigma**2
 
 
+def interaction(rng):
+    """A map of two parts by a walk: it has coordinates, and two constraints on these."""
+    space = Structure.map(lgm.spatial.adjacency([(0, 1), (2, 3)]))
+    both = space.product(Structure.walk(2))
+    sigma = rng.uniform(0.5, 2.0)
+    return OfStructure(both), [np.array(sigma)], np.zeros(8), both.R.toarray() / sigma**2
+
+
 def on_mesh(rng):
     """Six vertices of two squares."""
     places = np.array([[0, 0], [1, 0], [2, 0], [0, 1], [1, 1], [2, 1]])
@@ -144,7 +152,14 @@ FAMILIES = [
     *(independent, shared_blocks, own_blocks, series, areas, intrinsic, precision, structured),
     on_mesh,
     nearest,
+    interaction,
 ]
+
+
+def space_of(family):
+    """Orthonormal columns that span what x may be."""
+    B = np.eye(family.n) if family.basis is None else family.basis.toarray()
+    return B @ null_space(family.constraint.T) if family.constraint.size else B
 
 
 class Toy:
@@ -166,8 +181,7 @@ class Toy:
         self._at = SumAt(rng.standard_normal(E), rng.standard_normal(N), sparse.data, at)
         self.A, self.Q, self.mean_of_x = A, block_diag(*precisions), np.concatenate(means)
         self.B = np.vstack([np.eye(N), A])
-        constraint = block_diag(*(family.constraint.T for family in families)).reshape(-1, N)
-        self.E = null_space(constraint) if constraint.size else np.eye(N)
+        self.E = block_diag(*(space_of(family) for family in families))
         self.K = self.seen(self.Q)
         self.mean = self.B @ self.mean_of_x + np.concatenate([self._at.offset, self._at.c])
 

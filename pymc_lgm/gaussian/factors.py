@@ -14,6 +14,7 @@ import numba
 import numpy as np
 
 from scipy.linalg import block_diag, lapack, solve_triangular
+from scipy.sparse import csr_array
 
 from pymc_lgm.linalg import Array
 
@@ -23,6 +24,7 @@ __all__ = [
     "Constraints",
     "DiagonalFactor",
     "Factor",
+    "FactorInBasis",
     "Root",
     "ScaledFactor",
     "UpdatedFactor",
@@ -398,3 +400,43 @@ class ScaledFactor:
     def multiply_transposed(self, x: Array) -> Array:
         """Rᵀ x / s."""
         return self.base.multiply_transposed(x) / self._scale
+
+
+class FactorInBasis:
+    """A factor of the precision of x = B z, from a factor of the precision of z.
+
+    Parameters
+    ----------
+    base : Factor
+    B : sparse array, shape (n, m)
+        With orthonormal columns. Coordinates that one element of x reads are independent.
+    """
+
+    def __init__(self, base: Factor, B: csr_array):
+        self.base, self._B = base, B
+
+    @property
+    def log_determinant(self) -> float:
+        """The log determinant of the precision of z."""
+        return self.base.log_determinant
+
+    @property
+    def inverse_diagonal(self) -> Array:
+        """Variances of x."""
+        return np.asarray(self._B.multiply(self._B) @ self.base.inverse_diagonal)
+
+    def solve(self, x: Array) -> Array:
+        """R⁻¹ Bᵀ x."""
+        return self.base.solve(self._B.T @ x)
+
+    def solve_transposed(self, xi: Array) -> Array:
+        """B R⁻ᵀ ξ."""
+        return np.asarray(self._B @ self.base.solve_transposed(xi))
+
+    def multiply(self, xi: Array) -> Array:
+        """B R ξ."""
+        return np.asarray(self._B @ self.base.multiply(xi))
+
+    def multiply_transposed(self, x: Array) -> Array:
+        """Rᵀ Bᵀ x."""
+        return self.base.multiply_transposed(self._B.T @ x)

@@ -15,7 +15,7 @@ import numpy as np
 
 from numpy.typing import NDArray
 from scipy.linalg import lapack
-from scipy.sparse import csc_array, diags_array
+from scipy.sparse import csc_array, csr_array, diags_array
 
 from pymc_lgm.gaussian import bands
 from pymc_lgm.gaussian.bands import WhitenerFactor
@@ -43,7 +43,7 @@ class FamilyAt:
     Attributes
     ----------
     mean : ndarray, shape (n,)
-        m.
+        m; if the family has a basis, that of the coordinates.
     elements : ndarray
         Elements of Q, in the order of the family's ``rows`` and ``columns``.
     factor : Factor
@@ -76,6 +76,13 @@ class Family(ABC):
         U, shape (n, k), and S. At a theta, S is multiplied by `FamilyAt.scale`.
     constraint : ndarray, shape (n, k), optional
         C, of orthonormal columns: Cᵀ x = 0.
+    basis : sparse array, shape (n, m), optional
+        B, of orthonormal columns: x = B z. All else is that of the coordinates z then.
+
+    Attributes
+    ----------
+    m, rank : int
+        Number of coordinates, n without a basis, and m − k.
     """
 
     def __init__(
@@ -85,11 +92,13 @@ class Family(ABC):
         columns: Index,
         update: tuple[Array, Array] | None = None,
         constraint: Array | None = None,
+        basis: csr_array | None = None,
     ):
-        self.n, self.rows, self.columns = n, rows, columns
-        self.update = (np.zeros((n, 0)), np.zeros((0, 0))) if update is None else update
-        self.constraint = np.zeros((n, 0)) if constraint is None else constraint
-        self.zero_mean = np.zeros(n)
+        self.n, self.rows, self.columns, self.basis = n, rows, columns, basis
+        m = self.m = n if basis is None else basis.shape[1]
+        self.update = (np.zeros((m, 0)), np.zeros((0, 0))) if update is None else update
+        self.constraint = np.zeros((m, 0)) if constraint is None else constraint
+        self.rank, self.zero_mean = m - self.constraint.shape[1], np.zeros(m)
 
     @abstractmethod
     def at(self, *values: Array) -> FamilyAt | None:

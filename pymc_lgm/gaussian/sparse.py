@@ -33,6 +33,13 @@ times at 200, and 23 times at 400. If 14 000 sparse columns come before 200 dens
 take five times as long as the loop and LAPACK.
 """
 
+MANY = 8
+"""Fewest right-hand sides that are solved in blocks, by BLAS.
+
+By hand, with counts in space and time (230 000 elements of L), milliseconds of the loop and of
+blocks: 8 columns 3.8 and 1.5, 16 columns 7.4 and 2.0, 32 columns 13 and 3.0; 4 columns 2.2 and 1.8.
+"""
+
 HEAVY = 80
 """Multiplications per element of L from which on columns are factorized in blocks, by BLAS.
 
@@ -130,10 +137,16 @@ class Pattern:
         return self.n - m if m >= DENSE else self.n
 
     @cached_property
+    def supernodes(self) -> Index:
+        """Where each supernode begins."""
+        found: Index = supernodes.find(self.starts, self.below)
+        return found
+
+    @cached_property
     def blocks(self) -> Index | None:
-        """Where each supernode begins; ``None`` if L has too few elements for them to pay."""
+        """The same; ``None`` if L has too few elements for a factorization in blocks to pay."""
         flops = float((np.diff(self.starts).astype(np.float64) ** 2).sum())
-        return supernodes.find(self.starts, self.below) if flops > HEAVY * self.size else None
+        return self.supernodes if flops > HEAVY * self.size else None
 
     @cached_property
     def back(self) -> Index:
@@ -203,7 +216,7 @@ class SparseRoot:
     def solve(self, x: Array) -> Array:
         """L⁻¹ x."""
         y = _columns(x[self.pattern.order])
-        loops.solve(self.pattern.starts, self.pattern.below, self.L, y)
+        self._solve(y)
         return y.reshape(x.shape)
 
     def _coordinates(self, xi: Array) -> Array:
@@ -215,7 +228,7 @@ class SparseRoot:
     def solve_transposed(self, xi: Array) -> Array:
         """L⁻ᵀ ξ."""
         y = self._coordinates(xi)
-        loops.solve_transposed(self.pattern.starts, self.pattern.below, self.L, y)
+        self._solve_transposed(y)
         return y[self.pattern.back].reshape(xi.shape)
 
     def multiply(self, xi: Array) -> Array:
@@ -230,16 +243,47 @@ class SparseRoot:
         loops.multiply_transposed(self.pattern.starts, self.pattern.below, self.L, y)
         return y.reshape(x.shape)
 
+    def _solve(self, y: Array) -> None:
+        """y ← L⁻¹ y."""
+        loops.solve(self.pattern.starts, self.pattern.below, self.L, y)
+
+    def _solve_transposed(self, y: Array) -> None:
+        """y ← L⁻ᵀ y."""
+        loops.solve_transposed(self.pattern.starts, self.pattern.below, self.L, y)
+
 
 class SparseFactor(SparseRoot):
-    """L with its fill, so that the inverse is known where L has elements."""
+    """L with its fill: the inverse is known where L has elements, and many columns are solved fast.
+
+    Without fill, columns of L with the same rows are not supernodes.
+    """
+
+    @cached_property
+    def _blocks(self) -> Array:
+        """L in blocks."""
+        found: Array = supernodes.to_blocks(self.pattern.starts, self.pattern.supernodes, self.L)
+        return found
+
+    def _solve(self, y: Array) -> None:
+        if y.shape[1] < MANY:
+            super()._solve(y)
+            return
+        pattern = self.pattern
+        supernodes.solve(pattern.starts, pattern.below, pattern.supernodes, self._blocks, y)
+
+    def _solve_transposed(self, y: Array) -> None:
+        if y.shape[1] < MANY:
+            super()._solve_transposed(y)
+            return
+        where = self.pattern.starts, self.pattern.below, self.pattern.supernodes
+        supernodes.solve_transposed(*where, self._blocks, y)
 
     @cached_property
     def inverse(self) -> Array:
         """A⁻¹ on the pattern of L, by Takahashi's equations."""
         pattern, S = self.pattern, np.zeros(self.L.size)
         if pattern.blocks is not None:
-            supernodes.takahashi(pattern.starts, pattern.below, pattern.blocks, self.L, S)
+            supernodes.takahashi(pattern.starts, pattern.below, pattern.blocks, self._blocks, S)
             return S
         if pattern.tail < pattern.n:
             begin, m = pattern.starts[pattern.tail], pattern.n - pattern.tail

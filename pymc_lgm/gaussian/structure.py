@@ -9,6 +9,10 @@ subtracts the same numbers again:
 
 See Rue and Held (2005), chapter 3. R is positive definite on the constraint space if no direction
 of V satisfies the constraints.
+
+R₁ ⊗ R₂ has n₁ r₂ + r₁ n₂ − r₁ r₂ constraints, too many for each factorization. Most of them are met
+by coordinates. With R₂ = B Λ Bᵀ, Λ > 0, each row of x has x_i = B z_i, and the precision of z is
+R₁ ⊗ Λ, which has r₁ (n₂ − r₂) constraints.
 """
 
 from __future__ import annotations
@@ -21,13 +25,14 @@ import numpy as np
 
 from numpy.typing import ArrayLike
 from scipy.linalg import block_diag, null_space, orth, qr
-from scipy.sparse import csc_array, diags_array, eye_array, issparse, kron
+from scipy.sparse import csc_array, csr_array, diags_array, eye_array, issparse, kron
 from scipy.sparse.csgraph import connected_components
 
 from pymc_lgm.gaussian.factors import (
     ConstrainedFactor,
     Constraints,
     Factor,
+    FactorInBasis,
     ScaledFactor,
     UpdatedFactor,
 )
@@ -50,6 +55,10 @@ this bound and `UNCLEAR` times this bound may be zero or not, and the user must 
 For a walk of order 2 with 2000 elements, the smallest positive eigenvalue is five times the
 bound."""
 
+MOST_PAIRS = 1e7
+"""Most pairs of numbers that the rows of a basis have, with four integers of eight bytes for each.
+The number itself is a choice."""
+
 SINGULAR = 1e13
 """If a variance times the diagonal element of the precision exceeds it, the precision may be
 singular. 2e11 was measured for a walk of order 2 with 10 000 elements."""
@@ -68,6 +77,10 @@ class Structure:
         Orthonormal columns that span the null space of R.
     constraint : ndarray, shape (n, k), optional
         C, orthonormal columns; ``null`` by default.
+    within : tuple of sparse array and Structure, optional
+        B, (n, m), and the structure Bᵀ R B of coordinates z, (m,), with x = B z for every x that
+        satisfies the constraints. B has orthonormal columns. Coordinates z_j that one element of x
+        reads are independent.
 
     Attributes
     ----------
@@ -75,8 +88,14 @@ class Structure:
         Elements of x, and n − k.
     """
 
-    def __init__(self, R: csc_array, null: Array, constraint: Array | None = None):
-        self.R, self.null = R, null
+    def __init__(
+        self,
+        R: csc_array,
+        null: Array,
+        constraint: Array | None = None,
+        within: tuple[csr_array, Structure] | None = None,
+    ):
+        self.R, self.null, self.within = R, null, within
         self.constraint = null if constraint is None else constraint
         self.n, self.rank = R.shape[0], R.shape[0] - self.constraint.shape[1]
 
@@ -281,6 +300,9 @@ class Structure:
                     "constraint= to have the null space constrained, and add an effect with a "
                     "prior of its own for each direction that the model needs."
                 )
+        if self.within is not None:
+            self.within[1].refuse_improper()
+            return
         base, diagonal = self.base, self.R.diagonal()
         if (
             self._factor is None
@@ -336,6 +358,9 @@ class Structure:
 
     @cached_property
     def _factor(self) -> Factor | None:
+        if self.within is not None:
+            B, inner = self.within
+            return None if inner._factor is None else FactorInBasis(inner._factor, B)
         base = self.base
         if base is None:
             return None
@@ -384,8 +409,13 @@ class Structure:
         """
         same = self.constraint is self.null
         variances = (self if same else Structure(self.R, self.null)).factor.inverse_diagonal
-        factor = float(np.exp(np.log(variances).mean()))
-        return Structure(csc_array(self.R * factor), self.null, None if same else self.constraint)
+        return self._times(float(np.exp(np.log(variances).mean())))
+
+    def _times(self, factor: float) -> Structure:
+        """R times a number."""
+        constraint = None if self.constraint is self.null else self.constraint
+        within = None if self.within is None else (self.within[0], self.within[1]._times(factor))
+        return Structure(csc_array(self.R * factor), self.null, constraint, within)
 
     def constrained(self, rows: object) -> Structure:
         """With other constraints A x = 0: see `of`."""
@@ -398,11 +428,53 @@ class Structure:
         of_one = np.kron(self.null, np.eye(other.n))
         of_two = np.kron(null_space(self.null.T), other.null)
         R = csc_array(kron(self.R, other.R))
-        return Structure(R, np.hstack([of_one, of_two]))
+        null = np.hstack([of_one, of_two])
+        return Structure(R, null, within=_within(self, other, R, null.shape[1]))
 
     def draw(self, rng: np.random.Generator) -> Array:
         """Draw x for σ = 1."""
         return self.factor.solve_transposed(rng.standard_normal(self.rank))
+
+
+def _within(
+    one: Structure, two: Structure, R: csc_array, k: int
+) -> tuple[csr_array, Structure] | None:
+    """Coordinates along one axis of R = R₁ ⊗ R₂; ``None`` if k constraints cost less.
+
+    Each element of x reads t coordinates, t = n₂ − r₂ along the second axis. The posterior then has
+    a dense t × t block for each row of x.
+    """
+    starts = Pattern.of(R).starts
+    choices: list[tuple[float, int]] = [(_cost(np.diff(starts), 1, k), -1)]
+    for axis, (along, kept) in enumerate(((one, two), (two, one))):
+        t = along.n - along.null.shape[1]
+        pairs = along.n * kept.n * t**2
+        if k and 0 < pairs < MOST_PAIRS:
+            heights = np.diff(Pattern.of(kept.R).starts)
+            choices.append((_cost(heights, t, t * kept.null.shape[1]) + pairs, axis))
+    _, axis = min(choices)
+    if axis < 0:
+        return None
+    along, kept = (one, two) if axis == 0 else (two, one)
+    values, B = _spectrum(along)
+    parts = (diags_array(values), kept.R), (B, eye_array(kept.n)), (np.eye(values.size), kept.null)
+    (a, b), (c, d), (e, f) = parts if axis == 0 else [each[::-1] for each in parts]
+    inner = csc_array(kron(a, b))
+    inner.eliminate_zeros()  # SciPy stores those of small blocks
+    return csr_array(kron(c, d)), Structure(inner, np.kron(e, f))
+
+
+def _cost(heights: np.ndarray, t: int, k: int) -> float:
+    """Multiplications for columns of L in blocks of t, with k constraints and as many pins."""
+    h = t * heights.astype(np.float64)
+    return float(t * (h**2 + 4.0 * k * h + 4.0 * k**2).sum())
+
+
+def _spectrum(structure: Structure) -> tuple[Array, Array]:
+    """The positive eigenvalues of R, and their eigenvectors, (n, n − r)."""
+    E = null_space(structure.null.T) if structure.null.size else np.eye(structure.n)
+    values, vectors = np.linalg.eigh(E.T @ (structure.R @ E))
+    return values, E @ vectors
 
 
 def _gram(D: Any, weights: Array | float = 1.0) -> csc_array:
@@ -512,15 +584,18 @@ def _given_null_space(R: csc_array, constraint: Array | None) -> Array:
 class OfStructure(Family):
     """x ~ N(0, σ² R⁻) on the constraint space: a `Family` of one number σ.
 
+    If the structure has coordinates, the precision is theirs.
+
     Parameters
     ----------
     structure : Structure
     """
 
     def __init__(self, structure: Structure):
-        rows, columns, self._elements = structure.elements
-        super().__init__(structure.n, rows, columns, structure.update, structure.constraint)
-        self._structure, self._pinned = structure, structure.pinned
+        basis, inner = (None, structure) if structure.within is None else structure.within
+        rows, columns, self._elements = inner.elements
+        super().__init__(structure.n, rows, columns, inner.update, inner.constraint, basis)
+        self._structure, self._pinned = inner, inner.pinned
 
     def at(self, *values: Array) -> FamilyAt | None:
         """The field at σ; ``None`` if σ is not positive and finite."""

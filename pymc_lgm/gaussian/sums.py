@@ -10,6 +10,9 @@ The pattern of P does not depend on theta or W, so the order of elimination is c
 model. The marginal variances of eta are a_iᵀ P⁻¹ a_i with a_i the rows of A. They need only those
 elements of P⁻¹ at which the factor may be nonzero, and Takahashi's equations compute these without
 the rest (Takahashi, Fagan and Chen 1973; Rue and Held 2005).
+
+If a family has a basis, its part of x is B z, and Q and P are precisions of z. Then z is in the
+place of x in these formulas, A B in that of A, and x = B z, too, is a sum that f has.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ import numpy as np
 
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
-from scipy.sparse import csc_array
+from scipy.sparse import block_diag as sparse_block_diag
+from scipy.sparse import csc_array, csr_array, eye_array
 
 from pymc_lgm.gaussian.base import PrecisionPosterior, Prior, StatePrior
 from pymc_lgm.gaussian.factors import ConstrainedFactor, UpdatedFactor
@@ -55,6 +59,15 @@ class Layout:
         numbers multiplies.
     sets : ndarray of int, shape (G, s), optional
         Sets of f_i that enter one observation together, as in `SiteBlocks`.
+
+    Attributes
+    ----------
+    N, M, E : int
+        Elements of x, of z and of eta. x = z, and M = N, if no family has a basis.
+    B : tuple of Rows and ndarray, or None
+        x = B z: the pattern and the numbers of B.
+    starts, columns, A : ndarray of int, and Rows
+        The pattern of A B.
     """
 
     def __init__(
@@ -64,23 +77,27 @@ class Layout:
         columns: Index,
         sets: Index | None = None,
     ):
-        self.families, self.starts, self.columns = families, starts, columns
-        self.sets = sets
-        self.row_of = np.repeat(np.arange(starts.size - 1), np.diff(starts))
-        sizes = [family.n for family in families]
-        ends = np.cumsum([0, *sizes])
+        self.families, self.sets = families, sets
+        ends = np.cumsum([0, *(family.m for family in families)])
         self.parts = [slice(int(a), int(b)) for a, b in pairwise(ends)]
-        self.N, self.E = int(ends[-1]), starts.size - 1
-        self.A = Rows(starts, columns, self.N)
+        self.N, self.M = sum(family.n for family in families), int(ends[-1])
+        self.E = starts.size - 1
+        self.B: tuple[Rows, Array] | None = None
+        self._through: csr_array | None = None
+        if any(family.basis is not None for family in families):
+            starts, columns = self._in_coordinates(starts, columns)
+        self.starts, self.columns = starts, columns
+        self.row_of = np.repeat(np.arange(starts.size - 1), np.diff(starts))
+        self.A = Rows(starts, columns, self.M)
         U = [family.update[0] for family in families]
-        self.U: Array = block_diag(*U).reshape(self.N, sum(u.shape[1] for u in U))
+        self.U: Array = block_diag(*U).reshape(self.M, sum(u.shape[1] for u in U))
         self.S: Array = block_diag(*(family.update[1] for family in families))
         self.S = self.S.reshape(self.U.shape[1], self.U.shape[1])
         self.of_U = np.repeat(np.arange(len(U)), [u.shape[1] for u in U])
         C = [family.constraint for family in families]
-        self.C: Array = block_diag(*C).reshape(self.N, sum(c.shape[1] for c in C))
-        self.rank = self.N - self.C.shape[1]
-        free = np.cumsum([0, *(c.shape[0] - c.shape[1] for c in C)])
+        self.C: Array = block_diag(*C).reshape(self.M, sum(c.shape[1] for c in C))
+        self.rank = self.M - self.C.shape[1]
+        free = np.cumsum([0, *(family.rank for family in families)])
         self.coordinates = [slice(int(a), int(b)) for a, b in pairwise(free)]
         rows_of_Q = np.concatenate(
             [family.rows + part.start for family, part in zip(families, self.parts, strict=True)]
@@ -90,24 +107,56 @@ class Layout:
         )
         self.joined, self.of_joined = _joined(sets, self.N)
         third, fourth = _products(starts, columns, self.joined)
-        rows = np.concatenate([rows_of_Q, self.A.first, third])
-        across = np.concatenate([columns_of_Q, self.A.second, fourth])
-        there = csc_array((np.ones(rows.size), (rows, across)), shape=(self.N, self.N))
+        nothing = np.zeros(0, dtype=np.intp)
+        fifth, sixth = (nothing, nothing) if self.B is None else (self.B[0].first, self.B[0].second)
+        rows = np.concatenate([rows_of_Q, self.A.first, third, fifth])
+        across = np.concatenate([columns_of_Q, self.A.second, fourth, sixth])
+        there = csc_array((np.ones(rows.size), (rows, across)), shape=(self.M, self.M))
         self.pattern = Pattern.of(csc_array(there + there.T))
-        self._keys = self.pattern.columns * self.N + self.pattern.rows
+        self._keys = self.pattern.columns * self.M + self.pattern.rows
         self.rows_of_Q, self.columns_of_Q = rows_of_Q, columns_of_Q
         self.ends_of_Q = np.cumsum([family.rows.size for family in families])[:-1]
         self.of_Q = self._elements(rows_of_Q, columns_of_Q)
         self.pairs = self._elements(self.A.first, self.A.second)
         self.products = self._elements(third, fourth)
+        self.pairs_of_B = self._elements(fifth, sixth)
         self.pairs_of_L, self.products_of_L = (
             self.pattern.place[each] for each in (self.pairs, self.products)
         )
 
+    def _in_coordinates(self, starts: Index, columns: Index) -> tuple[Index, Index]:
+        """Make B, and the pattern of A B, which is returned.
+
+        Two numbers of a row of A may multiply one z_j: `_through` adds their products with B.
+        """
+        each = [eye_array(f.n) if f.basis is None else f.basis for f in self.families]
+        B = csr_array(sparse_block_diag(each))
+        B.sort_indices()
+        at, to = B.indptr.astype(np.intp), B.indices.astype(np.intp)
+        self.B = Rows(at, to, self.M), np.array(B.data)
+        # A number of A, and a number of B that it multiplies.
+        counts = np.diff(at)[columns]
+        number = np.repeat(np.arange(columns.size), counts)
+        step = np.arange(number.size) - np.repeat(np.cumsum(counts) - counts, counts)
+        of_B = at[columns[number]] + step
+        row = np.repeat(np.arange(self.E), np.diff(starts))
+        keys, place = np.unique(row[number] * self.M + to[of_B], return_inverse=True)
+        self._through = csr_array((B.data[of_B], (place, number)), shape=(keys.size, columns.size))
+        inside = np.searchsorted(keys, np.arange(self.E + 1) * self.M)
+        return inside.astype(np.intp), (keys % self.M).astype(np.intp)
+
+    def numbers(self, A: Array) -> Array:
+        """The numbers of A B from those of A."""
+        return A if self._through is None else np.asarray(self._through @ A)
+
+    def numbers_vjp(self, weights: Array) -> Array:
+        """Weights of the numbers of A from those of the numbers of A B."""
+        return weights if self._through is None else np.asarray(self._through.T @ weights)
+
     def _elements(self, rows: Index, columns: Index) -> Index:
         """The positions in P of some pairs of elements of x."""
         one, two = self.pattern.back[rows], self.pattern.back[columns]
-        key = np.minimum(one, two) * self.N + np.maximum(one, two)
+        key = np.minimum(one, two) * self.M + np.maximum(one, two)
         return np.searchsorted(self._keys, key).astype(np.intp)
 
     @property
@@ -149,7 +198,7 @@ class SumAt:
     offset : ndarray, shape (N,)
         Added to x in f: the first elements of f are x + offset.
     A : ndarray
-        The numbers of A, in the order of ``Layout.columns``.
+        The numbers of A, row by row, in the order of the columns that `Layout` was made with.
     families : list of FamilyAt
         The priors of the parts of x.
     """
@@ -184,7 +233,7 @@ class SumPrior(StatePrior):
 
     def __init__(self, model: SumModel, theta: Array, at: SumAt):
         layout = self.layout = model.layout
-        self.model, self.numbers = model, at
+        self.model, self.numbers, self.A = model, at, layout.numbers(at.A)
         mean = self.expand(np.concatenate([each.mean for each in at.families]))
         mean[: layout.N] += at.offset
         mean[layout.N :] += at.c
@@ -205,27 +254,37 @@ class SumPrior(StatePrior):
         return isinstance(other, SumPrior) and self.numbers is other.numbers
 
     def expand(self, x: Array) -> Array:
-        """(x, A x) for a vector or columns."""
+        """(B z, A B z) for a vector z or columns."""
         layout = self.layout
         out = np.zeros((layout.N + layout.E, *x.shape[1:]))
-        out[: layout.N] = x
-        columns = x.reshape(layout.N, -1)
-        below = out.reshape(layout.N + layout.E, -1)[layout.N :]
-        layout.A.times(self.numbers.A, columns, below)
+        columns = x.reshape(layout.M, -1)
+        both = out.reshape(layout.N + layout.E, -1)
+        if layout.B is None:
+            both[: layout.N] = columns
+        else:
+            B, numbers = layout.B
+            B.times(numbers, columns, both[: layout.N])
+        layout.A.times(self.A, columns, both[layout.N :])
         return out
 
     def expand_transposed(self, g: Array) -> Array:
-        """g_x + Aᵀ g_eta."""
+        """Bᵀ (g_x + Aᵀ g_eta)."""
         layout = self.layout
-        out = np.array(g[: layout.N], dtype=np.float64)
+        out = self.state(g)
         below = np.ascontiguousarray(g[layout.N :]).reshape(layout.E, -1)
-        into = out.reshape(layout.N, -1)
-        layout.A.times_transposed(self.numbers.A, below, into)
+        layout.A.times_transposed(self.A, below, out.reshape(layout.M, -1))
         return out
 
     def state(self, z: Array) -> Array:
-        """x for z = (x, A x)."""
-        return z[: self.layout.N]
+        """Bᵀ x, a new array, which is z if (x, eta) = (B z, A B z)."""
+        layout = self.layout
+        if layout.B is None:
+            return np.array(z[: layout.N], dtype=np.float64)
+        B, numbers = layout.B
+        out = np.zeros((layout.M, *z.shape[1:]))
+        of_x = np.ascontiguousarray(z[: layout.N]).reshape(layout.N, -1)
+        B.times_transposed(numbers, of_x, out.reshape(layout.M, -1))
+        return out
 
     @property
     def log_determinant(self) -> float:
@@ -245,11 +304,15 @@ class SumPrior(StatePrior):
         layout, pattern = self.layout, self.layout.pattern
         P = np.zeros(pattern.rows.size)
         P[layout.of_Q] = np.concatenate([each.elements for each in self.numbers.families])
-        P[pattern.diagonal] += own[: layout.N]
-        layout.A.add_gram(self.numbers.A, own[layout.N :], layout.pairs, P)
+        if layout.B is None:
+            P[pattern.diagonal] += own[: layout.N]
+        elif own[: layout.N].any():
+            B, numbers = layout.B
+            B.add_gram(numbers, own[: layout.N], layout.pairs_of_B, P)
+        layout.A.add_gram(self.A, own[layout.N :], layout.pairs, P)
         if isinstance(W, SiteBlocks):
             across = np.ascontiguousarray(W.values[layout.of_joined])
-            A = layout.starts, layout.columns, self.numbers.A
+            A = layout.starts, layout.columns, self.A
             add_products(*A, layout.joined, across, layout.products, P)
         factor = pattern.factorize(P)
         if factor is None:
@@ -274,13 +337,13 @@ class SumPrior(StatePrior):
         return self._each(self.expand_transposed(g), "solve")
 
     def solve(self, z: Array) -> Array:
-        """Rᵀ x for z = (x, A x)."""
-        return self._each(z[: self.layout.N], "multiply_transposed")
+        """Rᵀ times the state."""
+        return self._each(self.state(z), "multiply_transposed")
 
     def inverse_times(self, z: Array) -> Array:
-        """(Q x, 0) for z = (x, A x), since K (Q x, 0) = z."""
-        out = np.zeros(z.shape)
-        out[: self.layout.N] = self._each(self.solve(z), "multiply")
+        """(B Q z, 0) for the state z, since K (B Q z, 0) = (B z, A B z)."""
+        out = self.expand(self._each(self.solve(z), "multiply"))
+        out[self.layout.N :] = 0.0
         return out
 
     # The latent variables as fixed values while theta moves: see `pymc_lgm.targets.values`
@@ -293,7 +356,7 @@ class SumPrior(StatePrior):
 
     def with_values(self, u: Array) -> Array:
         """(u, c + A x) with x = u − offset."""
-        f = self.expand(u - self.numbers.offset)
+        f = self.expand(self.state(u - self.numbers.offset))
         f[: self.layout.N] = u
         f[self.layout.N :] += self.numbers.c
         return f
@@ -336,8 +399,13 @@ class SumPosterior(PrecisionPosterior):
     @cached_property
     def variances(self) -> Array:
         """Σ_ii, from the inverse on the pattern of the factor."""
-        layout, A = self.prior.layout, self.prior.numbers.A
-        of_x = self._sparse.inverse_diagonal
+        layout, A = self.prior.layout, self.prior.A
+        if layout.B is None:
+            of_x = self._sparse.inverse_diagonal
+        else:
+            B, numbers = layout.B
+            pairs = self._sparse.pattern.place[layout.pairs_of_B]
+            of_x = B.quadratic_forms(numbers, pairs, self._sparse.inverse)
         of_eta = layout.A.quadratic_forms(A, layout.pairs_of_L, self._sparse.inverse)
         variances = np.concatenate([of_x, of_eta])
         if self._downdate is not None:
@@ -351,7 +419,7 @@ class SumPosterior(PrecisionPosterior):
         W, layout = self.precision, self.prior.layout
         if not isinstance(W, SiteBlocks):
             return super().site_covariances
-        A, (g, p, q) = self.prior.numbers.A, layout.of_joined
+        A, (g, p, q) = self.prior.A, layout.of_joined
         across = bilinear_forms(
             layout.starts, A, layout.joined, layout.products_of_L, self._sparse.inverse
         )
@@ -376,7 +444,7 @@ class SumPosterior(PrecisionPosterior):
         prior, layout = self.prior, self.prior.layout
         total = a if v is None else a + v
         alpha = prior.inverse_of_Q(prior.expand_transposed(a))
-        beta = np.zeros(layout.N) if v is None else prior.inverse_of_Q(prior.expand_transposed(v))
+        beta = np.zeros(layout.M) if v is None else prior.inverse_of_Q(prior.expand_transposed(v))
         j, k = layout.rows_of_Q, layout.columns_of_Q
         inverse = self._sparse.inverse[self._sparse.pattern.place[layout.of_Q]]
         if self._updated is not None:
@@ -401,11 +469,12 @@ class SumPosterior(PrecisionPosterior):
             family.vjp(each, weights, of_mean[part], 0.5) for family, each, weights, part in at
         ]
         of_x = total[: layout.N]
-        return prior.model.sum_vjp(prior.theta, of_eta, of_x, right, families)
+        of_A = layout.numbers_vjp(right)
+        return prior.model.sum_vjp(prior.theta, of_eta, of_x, of_A, families)
 
     def _weighted_rows(self) -> Array:
         """(W A P⁻¹)_ij for each number A_ij."""
-        layout, A, W = self.prior.layout, self.prior.numbers.A, self.precision
+        layout, A, W = self.prior.layout, self.prior.A, self.precision
         out, own = np.zeros(A.size), diagonal(W)[layout.N :]
         inverse = self._sparse.inverse
         layout.A.add_weighted_rows(A, own, layout.pairs_of_L, inverse, out)

@@ -8,8 +8,9 @@ the first w rows are lower triangular. Each supernode is updated by those on its
 
 ``starts`` and ``below`` have L in compressed columns, as in `pymc_lgm.gaussian.sparse.Pattern`: the
 rows of column c are ``below[starts[c] : starts[c + 1]]``, its diagonal first, and increase.
-`cholesky` needs about Σ_c h_c² operations, with h_c the length of column c of L, and `takahashi`
-twice as many. Loops over columns need as many; in blocks each operation is faster.
+`to_blocks` copies the columns to blocks. `cholesky` needs about Σ_c h_c² operations, with h_c the
+length of column c of L, and `takahashi` twice as many. Loops over columns need as many; in blocks
+each operation is faster.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from pymc_lgm.compile.loops import blas
 from pymc_lgm.linalg import Array
 
-__all__ = ["cholesky", "find", "takahashi"]
+__all__ = ["cholesky", "find", "solve", "solve_transposed", "takahashi", "to_blocks"]
 
 Index = NDArray[np.intp]
 
@@ -62,14 +63,17 @@ def _offsets(starts: Index, begins: Index) -> Index:
 
 
 @numba.njit(cache=True)
-def _to_blocks(starts: Index, begins: Index, offsets: Index, L: Array, F: Array) -> None:
-    """Copy columns L to blocks F."""
+def to_blocks(starts: Index, begins: Index, L: Array) -> Array:
+    """Blocks F from columns L, one h × w array after another."""
+    offsets = _offsets(starts, begins)
+    F = np.zeros(offsets[begins.size - 1])
     for s in range(begins.size - 1):
         first, w = begins[s], begins[s + 1] - begins[s]
         for c in range(w):
             start = starts[first + c]
             for t in range(starts[first + c + 1] - start):
                 F[offsets[s] + (c + t) * w + c] = L[start + t]
+    return F
 
 
 @numba.njit(cache=True)
@@ -97,9 +101,7 @@ def cholesky(starts: Index, below: Index, begins: Index, L: Array) -> bool:
         Elements of A, and zeros where only L has elements, column by column.
     """
     n, count = starts.size - 1, begins.size - 1
-    offsets = _offsets(starts, begins)
-    F = np.zeros(offsets[count])
-    _to_blocks(starts, begins, offsets, L, F)
+    offsets, F = _offsets(starts, begins), to_blocks(starts, begins, L)
     owner = np.empty(n, dtype=np.intp)
     for s in range(count):
         owner[begins[s] : begins[s + 1]] = s
@@ -174,8 +176,8 @@ def cholesky(starts: Index, below: Index, begins: Index, L: Array) -> bool:
 
 
 @numba.njit(cache=True)
-def takahashi(starts: Index, below: Index, begins: Index, L: Array, S: Array) -> None:
-    """Write Σ = (L Lᵀ)⁻¹ into S where L has elements, columns as in L.
+def takahashi(starts: Index, below: Index, begins: Index, F: Array, S: Array) -> None:
+    """Write Σ = (L Lᵀ)⁻¹ into S where L has elements, column by column, from the blocks F of L.
 
     With the k rows R below the triangle of a supernode J, and Y = L_RJ L_JJ⁻¹, (k, w),
 
@@ -185,8 +187,7 @@ def takahashi(starts: Index, below: Index, begins: Index, L: Array, S: Array) ->
     """
     n, count = starts.size - 1, begins.size - 1
     offsets = _offsets(starts, begins)
-    F, T = np.zeros(offsets[count]), np.zeros(offsets[count])
-    _to_blocks(starts, begins, offsets, L, F)
+    T = np.zeros(offsets[count])
     owner = np.empty(n, dtype=np.intp)
     for s in range(count):
         owner[begins[s] : begins[s + 1]] = s
@@ -242,3 +243,69 @@ def takahashi(starts: Index, below: Index, begins: Index, L: Array, S: Array) ->
             for c in range(w):
                 out[a, c] = inverse[a, c]
     _from_blocks(starts, begins, offsets, T, S)
+
+
+@numba.njit(cache=True)
+def solve(starts: Index, below: Index, begins: Index, F: Array, x: Array) -> None:
+    """x ← L⁻¹ x for columns x, (n, N), from the blocks F of L."""
+    count, N = begins.size - 1, x.shape[1]
+    offsets = _offsets(starts, begins)
+    for s in range(count):
+        first, last = begins[s], begins[s + 1]
+        w, rows = last - first, below[starts[first] : starts[first + 1]]
+        h = rows.size
+        block = F[offsets[s] : offsets[s + 1]].reshape(h, w)
+        for a in range(w):
+            mine = x[first + a]
+            for b in range(a):
+                factor, other = block[a, b], x[first + b]
+                for c in range(N):
+                    mine[c] -= factor * other[c]
+            for c in range(N):
+                mine[c] /= block[a, a]
+        if w * (h - w) * N <= SMALL:
+            for t in range(w, h):
+                for b in range(w):
+                    for c in range(N):
+                        x[rows[t], c] -= block[t, b] * x[first + b, c]
+        elif h > w:
+            change = blas.product(block[w:], x[first:last])
+            for t in range(h - w):
+                mine, lost = x[rows[w + t]], change[t]
+                for c in range(N):
+                    mine[c] -= lost[c]
+
+
+@numba.njit(cache=True)
+def solve_transposed(starts: Index, below: Index, begins: Index, F: Array, x: Array) -> None:
+    """x ← L⁻ᵀ x for columns x, (n, N), from the blocks F of L."""
+    count, N = begins.size - 1, x.shape[1]
+    offsets = _offsets(starts, begins)
+    for s in range(count - 1, -1, -1):
+        first, last = begins[s], begins[s + 1]
+        w, rows = last - first, below[starts[first] : starts[first + 1]]
+        h = rows.size
+        block = F[offsets[s] : offsets[s + 1]].reshape(h, w)
+        if w * (h - w) * N <= SMALL:
+            for t in range(w, h):
+                for b in range(w):
+                    for c in range(N):
+                        x[first + b, c] -= block[t, b] * x[rows[t], c]
+        elif h > w:
+            there = np.empty((h - w, N))
+            for t in range(h - w):
+                other = x[rows[w + t]]
+                for c in range(N):
+                    there[t, c] = other[c]
+            change = blas.product(block[w:].T, there)
+            for b in range(w):
+                for c in range(N):
+                    x[first + b, c] -= change[b, c]
+        for a in range(w - 1, -1, -1):
+            mine = x[first + a]
+            for b in range(a + 1, w):
+                factor, other = block[b, a], x[first + b]
+                for c in range(N):
+                    mine[c] -= factor * other[c]
+            for c in range(N):
+                mine[c] /= block[a, a]

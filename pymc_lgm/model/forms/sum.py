@@ -138,7 +138,7 @@ class SumPredictor(Form):
         ends = np.cumsum(sizes).tolist()
         self._parts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
         self._N, self.n = self._index.size, self._index.size + self._first.size
-        self.rank = self._N - sum(each.family.constraint.shape[1] for each in self._families)
+        self.rank = sum(each.family.rank for each in self._families)
         # Elements of A: rows are elements of eta, columns those of the graph's vector.
         self._rows, self._columns = _reads(elements)
         self._is_of_x = np.isin(self._columns, self._index)
@@ -228,7 +228,9 @@ class SumPredictor(Form):
         zeros = pt.zeros(N)
         # An intrinsic field is in x as it is, and has no mean.
         whole = [
-            pt.zeros(reader.family.n) if reader.family.constraint.size else graph.values[k].ravel()
+            graph.values[k].ravel()
+            if reader.family.rank == reader.family.n
+            else pt.zeros(reader.family.n)
             for k, reader in zip(self._in_x, self._families, strict=True)
         ]
         flat = pt.concatenate(whole)
@@ -478,7 +480,8 @@ class SumPredictor(Form):
         if not isinstance(prior, SumPrior):
             return np.full(self.n, np.nan)
         innovations = self._innovations(theta, *values)
-        f = prior.expand(np.concatenate([innovations[k] for k in self._in_x]))
+        x = np.concatenate([innovations[k] for k in self._in_x])
+        f = prior.expand(prior.state(x))
         f[: self._N] += prior.numbers.offset
         f[self._N :] += prior.numbers.c
         return f
@@ -518,7 +521,7 @@ class SumPredictor(Form):
         w = rng.standard_normal(self.n)
         half = prior.multiply_transposed(w)
         u = prior.multiply(half)
-        mean = np.concatenate([each.mean for each in prior.numbers.families])
+        mean = prior.mean[: self._N] - prior.numbers.offset
         means = self._latents(prior, mean)
         there = self._latents(prior, mean + u[: self._N])
         steps = [b - a for a, b in zip(means, there, strict=True)]
@@ -689,7 +692,7 @@ def _family(latent: Latent, shape: tuple[int, ...], sums: int) -> _Reader | None
         return _of_sums(latent, n, sums)
     if latent.field is not None:
         kind, field = type(latent.field).__name__.lower(), latent.field.family(n)
-        if constraints := field.constraint.shape[1]:
+        if constraints := n - field.rank:
             kind = f"intrinsic, {constraints} constraint(s)"
         return _Reader(field, latent.field.reads, kind)
     if latent.variances is not None:
