@@ -88,6 +88,7 @@ class RobustMax(Classes):
 
     rv_type = RobustMaxRV
     rv_op = RobustMaxRV.rv_op
+    support_point = Classes.support_point
 
     @override
     @classmethod
