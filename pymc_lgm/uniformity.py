@@ -62,7 +62,9 @@ def envelope(R: int, level: float) -> tuple[Array, Array, Array]:
     points, lower, upper : ndarray, shape (R − 1,)
         i/R, and the bounds there.
     """
-    tails, low, high = _tails(R), -30.0, 0.0
+    tails = _tails(R)
+    low = -30.0
+    high = 0.0
     for _ in range(STEPS):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if _inside(tails, np.exp(middle)) >= level else (low, middle)
@@ -79,7 +81,8 @@ def _points(R: int) -> Array:
 
 def _tails(R: int) -> Array:
     """The smaller of P(C_i ≤ c) and P(C_i ≥ c) for binomial counts, shape (R − 1, R + 1)."""
-    z, counts = _points(R)[:, None], np.arange(R + 1.0)
+    z = _points(R)[:, None]
+    counts = np.arange(R + 1.0)
     # By the R − c numbers above z, since a difference from 1 would lose small probabilities.
     return np.minimum(bdtr(counts, R, z), bdtr(R - counts, R, 1.0 - z))
 

@@ -115,10 +115,10 @@ def _table(
 ) -> Table:
     """Format a frame; a column without a number is omitted."""
     shown = {name: form for name, form in formats.items() if frame[name].notna().any()}
-    rows = [
-        [str(name), *(_cell(form.format, row[column]) for column, form in shown.items())]
-        for (name, _), row in zip(frame.iterrows(), frame.to_dict("records"), strict=True)
-    ]
+    rows = []
+    for name, row in zip(frame.index, frame.to_dict("records"), strict=True):
+        cells = [_cell(form.format, row[column]) for column, form in shown.items()]
+        rows.append([str(name), *cells])
     return Table(title, note, [first, *shown], rows)
 
 

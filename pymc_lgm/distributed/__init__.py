@@ -184,7 +184,9 @@ def sample(
         plan = Plan(model, step, rngs, draws, tune, options, kept is not None)
         states = {i: earlier[i].state if earlier else None for i in todo}
         # For the bar alone, until a worker knows how many tuning draws its step methods need.
-        length = draws if earlier else draws + (1000 if tune is None else tune)
+        length = draws
+        if not earlier:
+            length += 1000 if tune is None else tune
         bar = bool(progressbar) and not quiet
         # A process runs its chains one after another, so their times add up.
         busy: defaultdict[str, float] = defaultdict(float)

@@ -172,7 +172,8 @@ class Likelihood(Distribution):
         def dist(f: Any, *values: Any) -> TensorVariable:
             return cls.dist(f=f, **dict(zip(others, values, strict=True)))
 
-        values, of_f = [given[key] for key in others], int(cls.reads_classes)
+        values = [given[key] for key in others]
+        of_f = int(cls.reads_classes)
         rv = observe(
             name,
             dist,

@@ -118,7 +118,8 @@ def expected_log_sum(mean: Any, variance: Any) -> Any:
         return _by_gumbel(mean, variance, C)
     last, of_last = mean[..., -1], variance[..., -1]
     x, w = hermegauss(NODES)
-    shares, ndim = w / w.sum(), mean.ndim - 1
+    shares = w / w.sum()
+    ndim = mean.ndim - 1
     if C == 1:
         return last
     a = pt.sqrt(variance[..., 0] + of_last)
@@ -137,9 +138,12 @@ def expected_log_sum(mean: Any, variance: Any) -> Any:
 
 def _by_gumbel(mean: Any, variance: Any, C: int) -> Any:
     terms = mean + 0.5 * variance
-    b, sd, ndim = pt.logsumexp(terms, axis=-1), pt.sqrt(variance), mean.ndim - 1
+    b = pt.logsumexp(terms, axis=-1)
+    sd = pt.sqrt(variance)
+    ndim = mean.ndim - 1
     x, w = hermegauss(NODES)
-    nodes, shares = _column(x, ndim + 1), _column(w / w.sum(), ndim + 1)
+    nodes = _column(x, ndim + 1)
+    shares = _column(w / w.sum(), ndim + 1)
     t = b + _column(np.arange(-BELOW, ABOVE, STEP), ndim)
 
     def below(log_rate: Any) -> Any:

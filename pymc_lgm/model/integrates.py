@@ -80,7 +80,8 @@ def integrates_to_one(model: pm.Model, rv: Variable) -> bool:
     Missing elements of an observed variable share its parameters with the observed elements, which
     already restrict them. So only parameters with an element for each observation are checked.
     """
-    transform, own = model.rvs_to_transforms[rv], default_transform_of(rv.owner.op, rv)
+    transform = model.rvs_to_transforms[rv]
+    own = default_transform_of(rv.owner.op, rv)
     random = getattr(type(rv.owner.op), "_random_fn", None)
     if getattr(random, "__qualname__", "").startswith(default_not_implemented.__name__):
         return False  # a `pymc.CustomDist` without random=

@@ -207,7 +207,8 @@ def _is_declared(
     bounds: list[Variable] = []
     if isinstance(op, CensoredRV) and table is KINDS:
         term, *bounds = term.owner.inputs
-        op, table = None if term.owner is None else term.owner.op, KINDS_OF_CENSORED
+        op = None if term.owner is None else term.owner.op
+        table = KINDS_OF_CENSORED
     if type(op) not in table:
         return False
     parameters = op.dist_params(term.owner)
@@ -229,7 +230,8 @@ def _kinds(outputs: Sequence[Variable], frontier: Collection[Variable]) -> dict[
 
 
 def _kind(node: Any, kinds: list[str]) -> str:
-    op, moved = node.op, {kind for kind in kinds if kind != FREE}
+    op = node.op
+    moved = {kind for kind in kinds if kind != FREE}
     if not moved:
         return FREE
     if isinstance(op, CheckAndRaise):
@@ -252,7 +254,8 @@ def _kind(node: Any, kinds: list[str]) -> str:
 
 def _of_numbers(node: Any, kinds: list[str]) -> str:
     """The kind of the result of an elementwise function that is not affine."""
-    op, first = node.op.scalar_op, kinds[0]
+    op = node.op.scalar_op
+    first = kinds[0]
     for kind, of, result in FUNCTIONS:
         if isinstance(op, kind) and first == of:
             return result

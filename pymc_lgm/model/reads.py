@@ -276,7 +276,8 @@ Parts = list[tuple[Variable, bool]] | None
 
 def _summands(node: Any, depends: Collection[Variable]) -> Parts:
     """The terms of a node's result; ``None`` if it is not split."""
-    op, (first, *others) = node.op, node.inputs
+    op = node.op
+    (first, *others) = node.inputs
     if isinstance(op, ARRANGING):  # an element may be repeated
         return [(first, False)]
     if isinstance(op, CheckAndRaise):

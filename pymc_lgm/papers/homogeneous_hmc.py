@@ -59,7 +59,8 @@ def best_constant(likelihood: SiteLikelihood, start: Array) -> Array | None:
         return None
     for _ in range(50):
         slope = np.bincount(kind, weights=g) - c / SPREAD**2
-        positive, each = nonnegative(W), np.eye(count.size)[kind]
+        positive = nonnegative(W)
+        each = np.eye(count.size)[kind]
         product = positive.times(each) if isinstance(positive, SiteBlocks) else positive[:, None]
         curvature = each.T @ product + np.eye(count.size) / SPREAD**2
         step = np.linalg.solve(curvature, slope)

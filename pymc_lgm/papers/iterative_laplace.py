@@ -381,7 +381,8 @@ class IterativeEvidence(Evidence):
     @np.errstate(over="ignore", invalid="ignore")
     def _approximate(self, theta: Array) -> LaplaceBySolves | None:
         """Find the mode by conjugate gradients; ``None`` if the search meets values not finite."""
-        rng, kernel = np.random.default_rng(self._seed), self._kernel_at(theta)
+        rng = np.random.default_rng(self._seed)
+        kernel = self._kernel_at(theta)
         if not np.isfinite(kernel.diagonal).all():
             return None
         return laplace_by_solves(

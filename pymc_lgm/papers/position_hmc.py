@@ -222,9 +222,11 @@ def position_hmc(
         return look(state.prior.solve(state.f - state.mean), state.f)
 
     start = state.once("place", begin)
-    end, log_ratio = None, -math.inf
+    end = None
+    log_ratio = -math.inf
     if start is not None:
-        at, momentum = start, start.draw(rng)
+        at = start
+        momentum = start.draw(rng)
         energy = start.energy(momentum)
         for _ in range(int(rng.integers(1, max_steps, endpoint=True))):
             moved = step(at, momentum, step_size, look)

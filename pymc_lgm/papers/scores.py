@@ -163,10 +163,8 @@ def abstention_curve(
     """
     labels, p = _checked(y, probability)
     classes = p.shape[1]
-    sure, right = (
-        (classes * p.max(axis=1) - 1.0) / (2.0 * (classes - 1)),
-        p.argmax(axis=1) == labels,
-    )
+    sure = (classes * p.max(axis=1) - 1.0) / (2.0 * (classes - 1))
+    right = p.argmax(axis=1) == labels
     rows = []
     for level in levels:
         kept = sure >= level - ROUNDING

@@ -64,7 +64,8 @@ class Interweaving:
             return None
         if tune or tuning.always:
             return "beside"
-        return "instead" if rng.uniform() < (SHARE_OF_QUIET if quiet else SHARE) else None
+        share = SHARE_OF_QUIET if quiet else SHARE
+        return "instead" if rng.uniform() < share else None
 
     def run(
         self,

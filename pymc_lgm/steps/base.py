@@ -258,7 +258,9 @@ class LatentGaussianStep(BlockedStep):
         self.tune = tune > 0
         self.tune_length = tune
         self.tunings = []
-        self._state, self._latents, self._drawn = None, {}, 0
+        self._state = None
+        self._latents = {}
+        self._drawn = 0
 
     def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Run the sweep once from a PyMC point; BLAS has one thread meanwhile if n is small."""
@@ -277,7 +279,8 @@ class LatentGaussianStep(BlockedStep):
         return result
 
     def _step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        ops, arrived = tally.cubic_ops, self._arrive(point)
+        ops = tally.cubic_ops
+        arrived = self._arrive(point)
         if not self.tunings:
             self._begin(arrived)
             self.tunings = [element.start(arrived, self.tune_length) for element in self.elements]
@@ -304,7 +307,8 @@ class LatentGaussianStep(BlockedStep):
         """Return our state at a point; recompute whatever other steps have moved."""
         cov_moved, others_moved = self.lgm.read(point)
         theta = self.lgm.theta_of(point)
-        state, held = self._state, self._latents
+        state = self._state
+        held = self._latents
         stays = state is not None and not others_moved and np.array_equal(theta, state.theta)
         if state and stays and all(np.array_equal(point[name], x) for name, x in held.items()):
             return state

@@ -151,7 +151,8 @@ class PseudoMarginal(Marginal):
         super().__init__(vars, options, **kwargs)
 
     def _sweep(self) -> Sequence[samplers.Element]:
-        elements, latent = list(super()._sweep()), self.plan.latent_move
+        elements = list(super()._sweep())
+        latent = self.plan.latent_move
         if latent not in (None, "posterior"):
             moves_f = samplers.LATENT_MOVES[latent]()
             refuse_no_metric(self.lgm, moves_f, "latent_move='hmc-curvature'")
@@ -159,7 +160,8 @@ class PseudoMarginal(Marginal):
         return elements
 
     def _element(self, **common: Any) -> samplers.PseudoMarginal:
-        plan, name = self.plan, str(self.plan.approximation)
+        plan = self.plan
+        name = str(self.plan.approximation)
         search: LineSearch = Recall(SEARCHES[name] if name in GRADIENTS else ep)
         if plan.sites == "optimized":
             # A loose tolerance keeps the sampler exact: after tuning q does not depend on the

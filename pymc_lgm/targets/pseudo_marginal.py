@@ -112,7 +112,8 @@ class PseudoMarginalTarget(EvidenceTarget):
         if proposal is None:
             # No q here, so no proposal is accepted from or to here: stay.
             return Nowhere(state)
-        made_by, kept = (search, scheme, defensive, together), state.kept if keep else None
+        made_by = (search, scheme, defensive, together)
+        kept = state.kept if keep else None
         if kept is None or kept.made_by != made_by:
             around = Coordinates.around(rng, state.f, proposal, scheme)
             sample = importance_sample(proposal, state.at.log_likelihoods, around, scheme)
@@ -129,7 +130,9 @@ class PseudoMarginalTarget(EvidenceTarget):
 
     def second_stage(self, first: FirstStage) -> tuple[float, State | None]:
         """Estimate the evidence, and draw f."""
-        at, defensive, together = first.at, self.defensive, self.together
+        at = first.at
+        defensive = self.defensive
+        together = self.together
         proposal = proposal_at(at, self.search, defensive, together) if at.is_proper else None
         if proposal is None:
             return -math.inf, None

@@ -171,7 +171,8 @@ def explicit_information(state: State) -> Array:
     Central differences of the gradient, 2p evaluations of O(n). A metric need not be exact to be
     valid, and the second derivatives of a prior may not exist as a graph.
     """
-    p, steps = state.theta.size, 1e-4 * np.maximum(1.0, np.abs(state.theta))
+    p = state.theta.size
+    steps = 1e-4 * np.maximum(1.0, np.abs(state.theta))
     hessian = np.empty((p, p))
     for j, step in enumerate(steps):
         offset = step * (np.arange(p) == j)

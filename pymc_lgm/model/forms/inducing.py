@@ -73,7 +73,8 @@ class ThroughInducing(Form):
         self._sizes = [C * m for C, _, m in self._shapes]
         self.rank = sum(self._sizes)
         self.n = sum(self._seen) + self.rank
-        self.mean, self.f = pt.zeros(self.n), pt.vector("f", shape=(self.n,))
+        self.mean = pt.zeros(self.n)
+        self.f = pt.vector("f", shape=(self.n,))
         ends = np.cumsum([C * n for C, n, _ in self._shapes]).tolist()
         self.cuts = {}
         for latent, (C, n, _), end in zip(latents, self._shapes, ends, strict=True):
@@ -107,7 +108,8 @@ class ThroughInducing(Form):
 
         Processes of different lengths, or only one, have no such sets.
         """
-        C, n = len(self._seen), self._seen[0]
+        C = len(self._seen)
+        n = self._seen[0]
         if C == 1 or len(set(self._seen)) > 1:
             return None
         sets = np.full((n + self.rank, C), -1, dtype=np.intp)
@@ -211,7 +213,8 @@ class KeptAtTheta:
         outputs: Sequence[int],
         roots: bool,
     ):
-        self._function, self._processes = function, sum(outputs)
+        self._function = function
+        self._processes = sum(outputs)
         self._counts = [*outputs, *outputs] if roots else [*outputs]
         self._looked_at = 1 if roots else None
         self._kept: OrderedDict[bytes, tuple[list[Array] | None, list[NDArray[Any]]]] = (
@@ -279,7 +282,8 @@ def root_of(V: Variable) -> Variable | None:
     (A, *_) = V.owner.inputs if V.owner is not None else (None,)
     if A is None or A.owner is None or not isinstance(core_of(A.owner.op), SolveTriangular):
         return None
-    R, op = A.owner.inputs[0], core_of(A.owner.op)
+    R = A.owner.inputs[0]
+    op = core_of(A.owner.op)
     factored = None if R.owner is None else core_of(R.owner.op)
     is_root = op.lower and isinstance(factored, Cholesky) and factored.lower
     return R if is_root else None

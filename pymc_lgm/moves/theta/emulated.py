@@ -101,7 +101,8 @@ def surrogate_transition(
     State, SurrogateTransitionInfo
         One evaluation of the target, and O(M p + m²) for each step on the emulator.
     """
-    state, prior = target.state, target.state.model.prior_density
+    state = target.state
+    prior = target.state.model.prior_density
     options = (step_size, n_steps, n_trajectories, n_jumps)
     theta, of_emulator, emulated, moved = propose(
         rng, state.theta, emulator, prior.address, *options
@@ -221,7 +222,8 @@ class Emulated:
         Trajectories visit more, and cost more: fewer of them are enough.
         """
         rehearse(state)
-        first, least = tune // 8, 50
+        first = tune // 8
+        least = 50
         if self.explorer is None and isinstance(self.other, NUTS):
             first = min(first, self.trajectories * state.theta.size)
             least = 5 * self.trajectories
@@ -312,7 +314,8 @@ class Emulated:
     def _judged(self, tuning: EmulatorTuning) -> EmulatorTuning:
         """Say in how many of the draws the other move shall move theta."""
         judged = len(tuning.history.rows) >= tuning.judged_from and tuning.proposals
-        lacking, walks = self.good - tuning.acceptance, not isinstance(self.other, NUTS)
+        lacking = self.good - tuning.acceptance
+        walks = not isinstance(self.other, NUTS)
         if not judged or lacking <= 0.0:
             return tuning._replace(share=0.0, rounds=1)
         fair = tuning.acceptance >= self.fair or tuning.history.rows[-1].size <= SURVEYED

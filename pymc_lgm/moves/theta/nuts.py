@@ -82,7 +82,8 @@ def nuts(
     if here is None:  # nor can a trajectory come here
         tally.numerical_rejections += 1
         return state, NUTSInfo(0.0, 1, 0.0)
-    there, jumps_first = here, n_jumps > 0 and rng.uniform() < 0.5
+    there = here
+    jumps_first = n_jumps > 0 and rng.uniform() < 0.5
     if jumps_first:
         there = _jumped(rng, there, target, n_jumps)
     there, steps, leapfrog_acceptance = no_u_turn(
@@ -153,7 +154,8 @@ class NUTS:
         here = target.slope(target.state.theta)
         if tune and tuning.metric.draws == 0 and here is not None:
             tuning = tuning._replace(metric=tuning.metric.at(here.gradient))
-        metric, step_size = tuning.metric, tuning.step_size.value(tune)
+        metric = tuning.metric
+        step_size = tuning.step_size.value(tune)
         unknown = metric.draws < FIRST
         # Shorter steps do not help if the slope is rough: the search for q ends at varying points,
         # so the density jumps by as much as its tolerance allows.
