@@ -14,8 +14,11 @@ from pymc_lgm._report.numbers import Numbers
 
 __all__ = ["Table", "cost", "tables", "worst"]
 
-WORST, MOST = 5, 15
-"""Largest number of elements in tables, per group and in all groups together."""
+MOST_OF_A_GROUP = 5
+"""Largest number of elements of a group in the table of elements, those that mix worst."""
+
+MOST = 15
+"""Largest number of elements in that table, of all groups together."""
 
 NAME = 28
 """Letters of a name in a terminal, such that the tables have fewer than 100 columns."""
@@ -94,8 +97,8 @@ def _elements(numbers: Numbers) -> Table:
         "ess_tail": "{:.0f}",
         "r_hat": "{:.3f}",
     }
-    note = f"Up to {WORST} per group, those with the fewest effective draws."
-    return _table("Elements", note, "element", worst(numbers, WORST, MOST), formats)
+    note = f"Up to {MOST_OF_A_GROUP} per group, those with the fewest effective draws."
+    return _table("Elements", note, "element", worst(numbers, MOST_OF_A_GROUP, MOST), formats)
 
 
 def _statistics(numbers: Numbers) -> Table:

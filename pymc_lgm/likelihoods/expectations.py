@@ -19,8 +19,15 @@ __all__ = ["NODES_OF_LARGEST", "expected_log_sum", "probability_of_largest"]
 NODES_OF_LARGEST = 20
 """Nodes of the Gauss–Hermite rule for `probability_of_largest`."""
 
-STEP, BELOW, ABOVE = 0.75, 14.0, 12.0
-"""The grid of a trapezoidal rule in t: its step, and its extent below and above b."""
+STEP = 0.75
+"""Step of the trapezoidal rule in t.
+
+Measured: for five classes with variances up to 4 the error is 2e-6. It is 4e-9 with a step of 0.5,
+and 5e-5 with 1.
+"""
+
+BELOW, ABOVE = 14.0, 12.0
+"""Extent of its grid below and above b. In the same cases a longer one has the same errors."""
 
 LARGE = 6.0
 """Cap of x in exp(−e^x), which is 1e-175 there: beyond it the derivative would become ∞ times 0."""

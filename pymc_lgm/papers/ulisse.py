@@ -39,8 +39,11 @@ BATCH = 100
 QUIET = 2e-3
 """Bound on (ε / 4) λ_max(M^½ V M^½) below which ε is frozen."""
 
-FIRST, LAST = 0.1, 1e-4
-"""ε of the first and of the last draw of tuning."""
+FIRST = 0.1
+"""ε of the first draw of tuning."""
+
+LAST = 1e-4
+"""ε of the last draw of tuning, unless it was frozen before."""
 
 
 @dataclass(frozen=True)

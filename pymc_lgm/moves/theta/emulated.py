@@ -48,8 +48,11 @@ would come back, and the distance from the mode would not change.
 WALKS = 4
 """Moves of a random walk per exact draw, if it makes all moves."""
 
-ENOUGH, SETTLED = 320, 0.8
-"""Draws, and acceptance of jumps, after which tuning stops."""
+ENOUGH = 320
+"""Draws after which tuning may stop."""
+
+SETTLED = 0.8
+"""Acceptance of 50 jumps or more at which it stops: more visits improve the emulator little."""
 
 
 class SurrogateTransitionInfo(NamedTuple):

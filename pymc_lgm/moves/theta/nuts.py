@@ -21,13 +21,18 @@ from pymc_lgm.targets.target import Slope, Target
 
 __all__ = ["NUTS", "NUTSInfo", "NUTSTuning", "nuts"]
 
-SHALLOW, FIRST = 4, 30
-"""Doublings at most in the first draws of tuning, on the way from the start: nothing is known yet
-of the mass matrix, and long trajectories of short steps would be the dearest of all."""
+FIRST = 30
+"""Number of draws at the beginning of tuning with short trajectories.
 
+Nothing is known yet about the mass matrix, and long trajectories of short steps would cost more
+than all others.
+"""
+
+SHALLOW = 4
+"""Most doublings of a trajectory in these draws: 15 steps."""
 
 SHORTEST = 0.1
-"""Bounds of the step sizes once there is a mass matrix."""
+"""Smallest step size once there is a mass matrix: shorter steps do not help on a rough slope."""
 
 
 class NUTSInfo(NamedTuple):
@@ -157,8 +162,8 @@ class NUTS:
         metric = tuning.metric
         step_size = tuning.step_size.value(tune)
         unknown = metric.draws < FIRST
-        # Shorter steps do not help if the slope is rough: the search for q ends at varying points,
-        # so the density jumps by as much as its tolerance allows.
+        # A slope is rough if the search for q ends at varying points: the density jumps by as much
+        # as its tolerance allows.
         rough = not unknown and step_size < SHORTEST
         step_size = SHORTEST if rough else step_size
         state, info = nuts(

@@ -18,9 +18,11 @@ from pymc_lgm.targets.target import Target
 
 __all__ = ["MOST", "SURVEYED", "Survey", "survey"]
 
-SURVEYED, MOST = 6, 40
-"""Components above which, and up to which, a target without a slope is surveyed: in six a random
-walk does as well, and in more than forty p² evaluations are most of tuning."""
+SURVEYED = 6
+"""Components above which a target without a slope is surveyed: a walk in six does as well."""
+
+MOST = 40
+"""Components up to which it is surveyed: in more, p² evaluations are most of tuning."""
 
 LOOKS = 30
 """Finite-difference gradients of the climb."""
