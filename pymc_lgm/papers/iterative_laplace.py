@@ -146,7 +146,11 @@ def laplace_by_solves(
     value, g, W, _ = likelihood(mean + z)
     if start is not None and not (math.isfinite(value) and np.isfinite(g).all()):
         return laplace_by_solves(
-            *(likelihood, mean, kernel, preconditioned, rng),
+            likelihood,
+            mean,
+            kernel,
+            preconditioned,
+            rng,
             tolerance=tolerance,
             rtol=rtol,
             probes=probes,
