@@ -24,13 +24,13 @@ from pymc.util import RandomGeneratorState
 
 from pymc_lgm.distributed.plan import Chain
 
-__all__ = ["Kept", "as_json", "rng_state"]
+__all__ = ["StoredChains", "as_json", "rng_state"]
 
 DTYPE = "dtype_in_memory"
 ATTRIBUTES = "attributes_as_json"
 
 
-class Kept:
+class StoredChains:
     """A folder of finished chains."""
 
     def __init__(self, path: str | os.PathLike[str]):

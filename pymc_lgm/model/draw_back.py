@@ -282,8 +282,8 @@ class DrawBack:
         for block, cov, factor in zip(self._blocks, covs, factors, strict=True):
             xi = rng.standard_normal(block.part.stop - block.part.start)
             x[block.part] = np.sqrt(cov) * xi if factor is None else factor.multiply(xi)
-        dual = prior.inverse_times(f - self._predictor(x, theta))
-        back = self._transposed(x, theta, dual)
+        alpha = prior.inverse_times(f - self._predictor(x, theta))
+        back = self._transposed(x, theta, alpha)
         for block, cov, factor in zip(self._blocks, covs, factors, strict=True):
             part = back[block.part]
             x[block.part] += cov * part if factor is None else cov @ part

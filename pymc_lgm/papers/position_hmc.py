@@ -66,7 +66,7 @@ class Place:
     def velocity(self, momentum: Array) -> Array:
         """ν̇ = (I + Lᵀ W L)⁻¹ π = π − Lᵀ (I + W K)⁻¹ W L π."""
         W_v = self.posterior.precision_times(self.at.prior.multiply(momentum))
-        return momentum - self.at.prior.multiply_transposed(self.posterior.dual(W_v))
+        return momentum - self.at.prior.multiply_transposed(self.posterior.alpha(W_v))
 
     @cached_property
     def at_rest(self) -> Array:

@@ -334,7 +334,7 @@ class LatentGaussianStep(BlockedStep):
     def carried(self) -> dict[str, Any]:
         """For `sampling_state`: theta and f to the last digit, and the cached importance sample."""
         others = {name: x.get_value() for name, x in self.lgm.graphs.others.items()}
-        at = self._state and (self._state.theta, self._state.f, self._state.kept)
+        at = self._state and (self._state.theta, self._state.f, self._state.cached)
         return {"others": others, "at": at, "latents": self._latents}
 
     @carried.setter
