@@ -677,9 +677,11 @@ SURROGATE_MUTANTS = {
     "forgets p(h | theta)": with_data(lambda q, h, x: (seen_from(q, h)[0], 0.0)),
     "takes h for white noise": with_data(lambda q, h, x: (seen_from(q, h)[0], -0.5 * float(x @ x))),
     "draws no noise": lambda patch: without_noise,
-    "puts noise of variance W on f": with_verbs(SurrogateTarget.fix, here={"seen": of_variance_W}),
+    "puts noise of variance W on f": with_verbs(
+        SurrogateTarget.fix, here={"in_noise_units": of_variance_W}
+    ),
     "holds h around the prior's mean": with_verbs(
-        SurrogateTarget.fix, here={"seen": around_the_mean}
+        SurrogateTarget.fix, here={"in_noise_units": around_the_mean}
     ),
     "forgets the prior's mean": with_data(without_mean),
     "forgets the prior in E[f | g]": with_data(without_prior),
