@@ -27,7 +27,10 @@ from pymc_lgm.distributed.plan import Chain
 __all__ = ["StoredChains", "as_json", "rng_state"]
 
 DTYPE = "dtype_in_memory"
+"""Attribute of a stored variable: its type in memory, which netCDF may change."""
+
 ATTRIBUTES = "attributes_as_json"
+"""Attribute of a stored group: all of its attributes, of which netCDF takes few types."""
 
 
 class StoredChains:

@@ -60,6 +60,7 @@ There are only `N_PERTURBED` changes, and the worst rounding error may be larger
 """
 
 N_PERTURBED = 3
+"""Number of these changes, each of which evaluates PyMC's density again."""
 
 N_TRIES = 20
 """Attempts to draw from the prior, in which a standard deviation may turn out negative, say."""

@@ -62,6 +62,7 @@ SUPPORT_IS_POSITIVE = (
     *(rb.ExponentialRV, rb.GammaRV, rb.InvGammaRV, rb.LogNormalRV, rb.BetaRV, rb.WeibullRV),
     *(rb.ParetoRV, continuous.HalfCauchyRV, continuous.HalfStudentTRV),
 )
+"""Distributions of positive numbers."""
 
 REAL = (
     *(ps.Add, ps.Sub, ps.Mul, ps.Neg, ps.Abs, ps.Sqr, ps.Exp, ps.Expm1, ps.Softplus, ps.Sigmoid),
