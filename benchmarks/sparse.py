@@ -193,7 +193,7 @@ def cost(args: argparse.Namespace, n: int, m: int, draws: int, by_features: bool
             point, (stats,) = step.step(point)
             times.append(time.perf_counter() - begin)
             accepted.append(stats["theta_acceptance"])
-        (V,) = step.lgm.form.kept.maps(step.lgm.theta_of(point))
+        (V,) = step.lgm.form.at_theta.maps(step.lgm.theta_of(point))
     weighted = []
     for _ in range(5):
         begin = time.perf_counter()

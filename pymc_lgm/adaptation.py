@@ -29,12 +29,18 @@ __all__ = [
     "WidthTuning",
 ]
 
-FEW, FEWEST, MANY = 4, 8, 64
-"""Numbers of importance draws: those in the measurements of `NoiseTuning`, and the smallest and the
-largest number that it chooses."""
+FEW = 4
+"""Number of importance draws in the measurements of `NoiseTuning`."""
+
+FEWEST, MANY = 8, 64
+"""Smallest and largest number of importance draws that `NoiseTuning` chooses."""
 
 QUIET = 0.05
-"""Largest variance of the log ratio of two estimates that `NoiseTuning` accepts."""
+"""Largest variance of the log ratio of two estimates that `NoiseTuning` accepts.
+
+If the ratio is normal with mean −σ²/2 and variance σ², a move that the exact evidence accepts is
+accepted with probability 2 Φ(−σ/2): 0.91 for σ² = 0.05.
+"""
 
 
 class ProposalTuning(NamedTuple):
@@ -206,13 +212,20 @@ class MetricTuning(NamedTuple):
 def _factor_of(thetas: Array, gradients: Array) -> Array:
     """C with C Cᵀ = Σ, Σ B Σ = A, in coordinates in which A and B have equal diagonals."""
     draws, p = thetas.shape
-    variances, of_gradients = thetas.var(axis=0) + 1e-10, gradients.var(axis=0) + 1e-10
+    # The small numbers here keep results finite if a component has not moved.
+    variances = thetas.var(axis=0) + 1e-10
+    of_gradients = gradients.var(axis=0) + 1e-10
     sd = np.clip((variances / of_gradients) ** 0.25, 1e-3, 1e3)
+    # Share of the diagonal in a covariance: a half if there are five draws per component.
     own = p / (p + draws / 5)
-    A, B = (
-        (1.0 - own) * cov + own * np.diag(cov.diagonal()) + 1e-8 * np.eye(p)
-        for cov in (np.atleast_2d(np.cov(x.T)) for x in (thetas / sd, gradients * sd))
-    )
+
+    def shrunk(x: Array) -> Array:
+        cov = np.atleast_2d(np.cov(x.T))
+        result: Array = (1.0 - own) * cov + own * np.diag(cov.diagonal()) + 1e-8 * np.eye(p)
+        return result
+
+    A = shrunk(thetas / sd)
+    B = shrunk(gradients * sd)
     # Σ = B^(-1/2) (B^(1/2) A B^(1/2))^(1/2) B^(-1/2), the geometric mean of A and B⁻¹.
     values, vectors = np.linalg.eigh(B)
     root, inverse = (vectors * values**power @ vectors.T for power in (0.5, -0.5))
@@ -241,7 +254,8 @@ class WidthTuning(NamedTuple):
 
     def update(self, jumps: Array) -> WidthTuning:
         """Update from one move of every component, theta' − theta."""
-        draws, total = self.draws + 1, self.jumps + np.abs(jumps)
+        draws = self.draws + 1
+        total = self.jumps + np.abs(jumps)
         if draws < 8 or draws & (draws - 1):
             return self._replace(jumps=total, draws=draws)
         # Draws since the last update: half of all, or all of them the first time. A component that

@@ -196,14 +196,11 @@ def calibrate(
     data = replaceable_data(model)
     points, observed = prior_draws(model, replicates, rng)
     # Copies, since a row is a view of the array of all draws, and would be pickled with all of it.
-    jobs: list[Job] = [
-        (
-            generator,
-            {name: np.array(values[r]) for name, values in points.items()},
-            {name: np.array(values[r]) for name, values in observed.items()},
-        )
-        for r, generator in enumerate(rng.spawn(replicates))
-    ]
+    jobs: list[Job] = []
+    for r, generator in enumerate(rng.spawn(replicates)):
+        point = {name: np.array(values[r]) for name, values in points.items()}
+        y = {name: np.array(values[r]) for name, values in observed.items()}
+        jobs.append((generator, point, y))
     run = _Run(model, _made(model, step), data, (draws, tune, chains), elements)
     with kept(data):
         found = list(map(run, jobs))
@@ -250,7 +247,9 @@ class _Run:
 
     def _chain(self, rng: np.random.Generator) -> list[list[float]]:
         """Run a chain as `pymc.sample` does; return its test functions, (draws, functions)."""
-        step, point, found = self.step, self.start, []
+        step = self.step
+        point = self.start
+        found = []
         step.sampling_state = self.made
         step.setup_chain(rng, self.tune, self.draws)
         step.tune = self.tune > 0

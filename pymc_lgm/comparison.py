@@ -31,13 +31,25 @@ Sampler = Callable[[], Any] | None
 """Makes a step method inside the model context; None if `pymc.sample` chooses."""
 
 PILOT = 100
-"""Number of draws per chain, after tuning, of the pilot run that measures the cost of a draw."""
+"""Number of draws per chain, after tuning, of the pilot run that measures the cost of a draw.
+
+Measured: with two chains of the default sampler on the example of the README, the mean cost of 100
+draws has a standard deviation of 2.4 percent; that of 20 draws 5.4, and that of 200 draws 1.4.
+"""
 
 COSTS = {"per_1000_ops": "ESS per 1000 operations", "per_second": "ESS per second"}
-OF_GROUPS = {"ess_bulk": "ess_{}", "r_hat": "r_hat_{}"} | {
-    f"ess_{c}": f"ess_{{}}_{c}" for c in COSTS
+"""Costs by which effective draws are divided: end of a column's name -> label in a plot."""
+
+GROUP_COLUMNS = {
+    "ess_bulk": "ess_{}",
+    "r_hat": "r_hat_{}",
+    "ess_per_1000_ops": "ess_{}_per_1000_ops",
+    "ess_per_second": "ess_{}_per_second",
 }
-OF_SAMPLERS = ["theta_acceptance", "latent_acceptance", "cubic_ops"]
+"""Columns of `efficiency` with a value per group, and their names here; {} is the group."""
+
+SAMPLER_COLUMNS = ["theta_acceptance", "latent_acceptance", "cubic_ops"]
+"""Columns of `efficiency` with one value per sampler."""
 
 
 def compare_samplers(
@@ -142,7 +154,7 @@ def compare_samplers(
         for done, (name, make) in enumerate(makers.items()):
             progress.update(bar, completed=done, description=name, refresh=True)
             try:
-                n = _affordable(model, make, settings, *budget)
+                n = _draws_for(model, make, settings, *budget)
                 share = 1 / (chains * (tune + n))
                 trace = _run(
                     model, make, n, settings, lambda share=share, **_: progress.advance(bar, share)
@@ -314,7 +326,7 @@ def _run(
         return pm.sample(draws, step=None if make is None else make(), **settings)
 
 
-def _affordable(
+def _draws_for(
     model: pm.Model, make: Sampler, settings: dict[str, Any], kind: str, amount: float
 ) -> int:
     """Return the number of draws per chain for the budget, after a pilot run if needed."""
@@ -343,8 +355,10 @@ def _affordable(
 def _row(trace: xr.DataTree, groups: dict[str, list[str]]) -> dict[str, float]:
     """Return a row of the table."""
     table = efficiency(trace, groups)
-    row = {name.format(g): table.loc[g, of] for of, name in OF_GROUPS.items() for g in groups}
-    row |= dict(table.iloc[0][OF_SAMPLERS])
+    row: dict[str, float] = {}
+    for column, name in GROUP_COLUMNS.items():
+        row |= {name.format(group): table.loc[group, column] for group in groups}
+    row |= dict(table.iloc[0][SAMPLER_COLUMNS])
     return row | {"draws": table.attrs["draws"], "seconds": table.attrs["sampling_time"]}
 
 

@@ -47,7 +47,8 @@ class Conditional:
         compile_kwargs: dict[str, Any] | None,
     ):
         self.name: str = latent.name
-        self._points, self._draws = points, posterior["draw"].values
+        self._points = points
+        self._draws = posterior["draw"].values
         inputs = pt.matrix("Xnew", dtype="float64")
         if is_process(latent):
             m, K = latent.owner.op.dist_params(latent.owner)
@@ -119,7 +120,8 @@ class NearestConditional:
         inputs = pt.matrix("Xnew", dtype="float64")
         self.law = list(given_others(cov_func, blocks, jitter))
         self._laws = Evaluator(self.law, inputs, posterior, model, compile_kwargs)
-        self._points, self._draws = points, posterior["draw"].values
+        self._points = points
+        self._draws = posterior["draw"].values
         self._f = posterior[f.name].transpose("chain", "draw", ...).values
         self._theta: Any = None
 
@@ -127,7 +129,8 @@ class NearestConditional:
         """Mean B f_N and variance D in draw i = (chain, draw), each (points,): O(points m³)."""
         theta = self._laws.theta(i)
         if self._theta is None or not all(map(np.array_equal, self._theta, theta)):
-            self._theta, (self._B, D) = theta, self._laws(self._points, i)
+            self._theta = theta
+            self._B, D = self._laws(self._points, i)
             if not np.isfinite(D).all():
                 raise np.linalg.LinAlgError(
                     f"A covariance of new points and their neighbors is not positive definite in "

@@ -96,7 +96,8 @@ class Evidence:
         self._has_gradient = approximation == "laplace" and known
 
     def __repr__(self) -> str:
-        latent, theta = f"{self.lgm.latent} ({self.lgm.n})", ", ".join(self._scale.initial)
+        latent = f"{self.lgm.latent} ({self.lgm.n})"
+        theta = ", ".join(self._scale.initial)
         return f"{type(self).__name__}({self.approximation}, latent={latent}, theta=[{theta}])"
 
     def log_evidence(self, point: Point | None = None) -> float:
@@ -225,7 +226,8 @@ class Evidence:
 
     def _value_and_gradient(self, theta: Array, prior: bool) -> tuple[float, Array] | None:
         """`_value` and its gradient; ``None`` if they are not finite."""
-        lgm, q = self.lgm, self._approximate(theta)
+        lgm = self.lgm
+        q = self._approximate(theta)
         if q is None:
             return None
         value = q.log_evidence + (lgm.log_prior(theta) if prior else 0.0)

@@ -12,7 +12,7 @@ from pymc.gp.util import JITTER_DEFAULT, stabilize
 from pytensor.tensor.linalg import cholesky, solve_triangular
 
 from pymc_lgm.inducing_points import place_inducing_points, with_spread_of_fit
-from pymc_lgm.likelihoods.base import as_inputs, known_shape
+from pymc_lgm.likelihoods.base import as_inputs, known_shape, refuse_no_rows
 from pymc_lgm.likelihoods.expected import Expected, Projected
 from pymc_lgm.likelihoods.registry import mark_inducing
 from pymc_lgm.vecchia import Vecchia
@@ -145,7 +145,8 @@ class SparseLatent(pm.gp.Latent):
         A = solve_triangular(R, self.cov_func(Xu, X), lower=True)
         variance = self.cov_func(X, diag=True) - pt.sum(A**2, axis=0)
         self.name = name
-        m, *_ = known_shape(Xu) or (None,)
+        shape = known_shape(Xu)
+        m = None if shape is None else shape[0]
         variance = with_spread_of_fit(pt.maximum(variance, LEAST), A, m)
         self.projected = Projected(self.mean_func(X) + pt.dot(A.T, v), variance)
         return self.projected
@@ -155,10 +156,7 @@ def _check_points(X: Any, Xu: Any) -> None:
     """Raise a ValueError for invalid points."""
     shapes = {"X": known_shape(X), "Xu": known_shape(Xu)}
     for name, shape in shapes.items():
-        if shape is not None and len(shape) != 2:
-            raise ValueError(
-                f"{name} has shape {shape}: write one row per point, as {name}[:, None]."
-            )
+        refuse_no_rows(name, shape)
     if shapes["X"] is None or shapes["Xu"] is None:
         return
     (n, d), (m, columns) = shapes["X"], shapes["Xu"]

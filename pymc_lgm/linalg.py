@@ -274,7 +274,8 @@ def gram(A: Array, weights: Array) -> Array:
     without a copy.
     """
     product = np.zeros((A.shape[1], A.shape[1]), order="F")
-    root, trans = np.sqrt(weights)[:, None], int(A.flags.f_contiguous)
+    root = np.sqrt(weights)[:, None]
+    trans = int(A.flags.f_contiguous)
     for i in range(0, len(A), ROWS):
         part = root[i : i + ROWS] * A[i : i + ROWS]
         part = part if trans else part.T

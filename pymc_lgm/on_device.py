@@ -123,7 +123,8 @@ class Held:
     def scaled_factor(self, w: Array) -> CholeskyFactor | None:
         """The factor of I + w^½ C w^½: one O(n³) operation, counted."""
         tally.cubic_ops += 1
-        root, i = self._library.xp.asarray(np.sqrt(w)), self._library.xp.arange(len(w))
+        root = self._library.xp.asarray(np.sqrt(w))
+        i = self._library.xp.arange(len(w))
         B = root[:, None] * self.there
         B *= root
         B[i, i] += 1.0

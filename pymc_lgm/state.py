@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_lgm.approximations.gaussian import Effects, GaussianApproximation, Search
-from pymc_lgm.approximations.importance import Estimate, Kept
+from pymc_lgm.approximations.importance import CachedSample, Estimate
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.latent_gaussian import LatentGaussian
 from pymc_lgm.linalg import Array, tally
@@ -206,7 +206,7 @@ class State:
         ℓ(f, theta).
     estimate : Estimate, optional
         Estimate of p(y | theta) from the importance sample that contains f.
-    kept : Kept, optional
+    cached : CachedSample, optional
         The importance sample, as long as it contains f.
     """
 
@@ -214,17 +214,17 @@ class State:
     f: Array
     log_likelihood: float
     estimate: Estimate | None = None
-    kept: Kept | None = None
+    cached: CachedSample | None = None
     _known: dict[Hashable, Any] = field(init=False, repr=False, default_factory=dict)
 
     @classmethod
     def of(
-        cls, model: LatentGaussian, theta: Array, f: Array, kept: Kept | None = None
+        cls, model: LatentGaussian, theta: Array, f: Array, cached: CachedSample | None = None
     ) -> State | None:
         """Compute the state at (theta, f); ``None`` if the density is zero or undefined."""
         at = AtTheta.of(model, theta)
         state = at.state(f) if at is not None and at.is_proper else None
-        return state if state is None or kept is None else replace(state, kept=kept)
+        return state if state is None or cached is None else replace(state, cached=cached)
 
     @property
     def model(self) -> LatentGaussian:

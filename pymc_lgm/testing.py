@@ -294,10 +294,13 @@ def quadrature(
     -----
     The likelihood factorizes, so ℓ is tabulated along each f_i instead of on the product grid.
     """
-    n, p = model.mean(np.array([grid[0] for grid in theta_grid])).size, len(theta_grid)
+    n = model.mean(np.array([grid[0] for grid in theta_grid])).size
+    p = len(theta_grid)
     nodes = np.array(list(itertools.product(f_grid, repeat=n)))
     index = np.array(list(itertools.product(range(f_grid.size), repeat=n)))
-    total, first, second = 0.0, np.zeros(p + n), np.zeros((p + n, p + n))
+    total = 0.0
+    first = np.zeros(p + n)
+    second = np.zeros((p + n, p + n))
     log_shift = -math.inf
     for values in itertools.product(*theta_grid):
         theta = np.array(values, dtype=np.float64)

@@ -21,8 +21,14 @@ __all__ = ["envelope", "uniformity_pvalue"]
 STEPS = 24
 """Halvings in the search for a band. The last ones no longer change any count."""
 
+LOWEST = -30.0
+"""Smallest logarithm of a tail probability in this search: 1e-13, below any level of a test."""
+
 MOST = 24
 """Largest number of points in one interval; more have a probability of 1e-24."""
+
+SLACK = 1e-9
+"""Relative difference of two tail probabilities that counts as rounding."""
 
 
 def uniformity_pvalue(u: Array) -> float:
@@ -62,10 +68,14 @@ def envelope(R: int, level: float) -> tuple[Array, Array, Array]:
     points, lower, upper : ndarray, shape (R − 1,)
         i/R, and the bounds there.
     """
-    tails, low, high = _tails(R), -30.0, 0.0
+    tails = _tails(R)
+    low, high = LOWEST, 0.0
     for _ in range(STEPS):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if _inside(tails, np.exp(middle)) >= level else (low, middle)
+        if _inside(tails, np.exp(middle)) >= level:
+            low = middle
+        else:
+            high = middle
     allowed = _allowed(tails, float(np.exp(low)))
     counts = np.arange(R + 1)
     lower = np.where(allowed, counts, R).min(axis=1)
@@ -79,14 +89,15 @@ def _points(R: int) -> Array:
 
 def _tails(R: int) -> Array:
     """The smaller of P(C_i ≤ c) and P(C_i ≥ c) for binomial counts, shape (R − 1, R + 1)."""
-    z, counts = _points(R)[:, None], np.arange(R + 1.0)
+    z = _points(R)[:, None]
+    counts = np.arange(R + 1.0)
     # By the R − c numbers above z, since a difference from 1 would lose small probabilities.
     return np.minimum(bdtr(counts, R, z), bdtr(R - counts, R, 1.0 - z))
 
 
 def _allowed(tails: Array, tail: float) -> NDArray[np.bool_]:
     """Counts with more than this tail probability on either side."""
-    return tails > tail * (1.0 + 1e-9)
+    return tails > tail * (1.0 + SLACK)
 
 
 def _inside(tails: Array, tail: float) -> float:

@@ -86,7 +86,8 @@ def _log_density(
 @numba_core_rv_funcify.register(VecchiaRV)
 def _compiled_draw(op: VecchiaRV, node: Any) -> tuple[Any, None]:
     """The same draw in compiled functions; the second value keeps it out of Numba's cache."""
-    draw, n = op.neighbors.draw, op.neighbors.n
+    draw = op.neighbors.draw
+    n = op.neighbors.n
 
     @numba_njit
     def random(rng, B, D):
@@ -256,7 +257,8 @@ def conditionals(
     The last row of the Cholesky factor of a block, of N(i) and then i, is (B_i L, √D_i), with L the
     factor of the covariance of N(i).
     """
-    Z, m = points[known.order], known.m
+    Z = points[known.order]
+    m = known.m
     first = cholesky(cov_func(pt.constant(Z[:m])) + jitter * np.eye(m))
     root = pt.diagonal(first)
     coefficients = -pt.tril(root[:, None] * solve_triangular(first, np.eye(m), lower=True), -1)

@@ -105,10 +105,16 @@ def test_the_verbs_of_a_posterior(pair, rng, precision):
         close(getattr(ours, name), getattr(dense, name))
     for name in ("quad_form", "inv_quad_form", "log_density_of_data"):
         close(getattr(ours, name)(x), getattr(dense, name)(x))
-    for name in ("dual", "covariance_times", "given", "weighted_residual", "precision_times"):
+    for name in (
+        "alpha",
+        "covariance_times",
+        "conditional_mean",
+        "weighted_residual",
+        "precision_times",
+    ):
         close(getattr(ours, name)(x), getattr(dense, name)(x))
-    close(ours.dual(columns), dense.dual(columns))
-    close(ours.seen(x, dense.prior.mean), dense.seen(x, dense.prior.mean))
+    close(ours.alpha(columns), dense.alpha(columns))
+    close(ours.in_noise_units(x, dense.prior.mean), dense.in_noise_units(x, dense.prior.mean))
     some = np.array([4, 0, 3, 2])
     close(ours.block(some), dense.block(some))
     A = ours.multiply(np.eye(6))

@@ -103,9 +103,16 @@ def test_the_verbs_are_those_of_a_dense_posterior(prior, rng):
     for name in ("quad_form", "inv_quad_form", "log_density_of_data", "evidence_gradient"):
         close(getattr(ours, name)(x), getattr(dense, name)(x))
     close(ours.evidence_gradient(x, v), dense.evidence_gradient(x, v))
-    for name in ("dual", "covariance_times", "given", "weighted_residual", "multiply", "solve"):
+    for name in (
+        "alpha",
+        "covariance_times",
+        "conditional_mean",
+        "weighted_residual",
+        "multiply",
+        "solve",
+    ):
         close(getattr(ours, name)(x), getattr(dense, name)(x))
-    for name in ("dual", "covariance_times", "given"):
+    for name in ("alpha", "covariance_times", "conditional_mean"):
         close(getattr(ours, name)(columns), getattr(dense, name)(columns))
     xi = rng.standard_normal((2, 9, 5))
     close(ours.deviations(xi), dense.deviations(xi))

@@ -36,7 +36,7 @@ from pymc_lgm.approximations.importance import (
 )
 from pymc_lgm.approximations.recall import recall
 from pymc_lgm.approximations.site_coordinates import OneByOne
-from pymc_lgm.approximations.sites import Margins, Recalled
+from pymc_lgm.approximations.sites import Margins, PredictedSites
 from pymc_lgm.approximations.sites_line import SitesTuning
 from pymc_lgm.linalg import tally
 from pymc_lgm.state import LikelihoodAt
@@ -332,7 +332,7 @@ def test_the_default_has_one():
     chain = skewed(4)
     toy, theta = chain.toy, chain.state.theta
     sites = chain.tunings[0].sites.line(theta)
-    assert isinstance(sites, Recalled)
+    assert isinstance(sites, PredictedSites)
     assert sites.margins is not None
     # At theta of the chain, not only where it was made: independent f keep the whole correction.
     search = chain.elements[0].search.along(lambda theta: freed(sites))

@@ -262,10 +262,10 @@ def test_a_kept_study_needs_no_worker(kept, monkeypatch):
 def test_only_chains_that_are_missing_run(here, kept, monkeypatch, tmp_path):
     """As after an interrupt: the second chain was at work."""
     folder, trace = kept
-    store = keep.Kept(tmp_path)
-    store.begin(keep.Kept(folder).settings)
+    store = keep.StoredChains(tmp_path)
+    store.begin(keep.StoredChains(folder).settings)
     for number in (0, 2):
-        store.save(number, keep.Kept(folder).load(number))
+        store.save(number, keep.StoredChains(folder).load(number))
     ran = []
     finished = lgm.distributed.finished
     monkeypatch.setattr(
@@ -278,7 +278,9 @@ def test_only_chains_that_are_missing_run(here, kept, monkeypatch, tmp_path):
     assert ran == [1]
     assert store.numbers() == [0, 1, 2]
     assert_same(again, trace)
-    before = max(keep.Kept(folder).load(i).groups["posterior"].sampling_time for i in (0, 2))
+    before = max(
+        keep.StoredChains(folder).load(i).groups["posterior"].sampling_time for i in (0, 2)
+    )
     assert again["posterior"].attrs["sampling_time"] > before
 
 
@@ -325,21 +327,21 @@ def test_chains_of_two_studies_are_not_mixed(kept, options, said):
 def test_resume_wants_a_whole_study(kept, tmp_path):
     with pytest.raises(ValueError, match="holds no chains"):
         run(None, resume=tmp_path)
-    store = keep.Kept(tmp_path)
-    store.begin(keep.Kept(kept[0]).settings)
-    store.save(0, keep.Kept(kept[0]).load(0))
+    store = keep.StoredChains(tmp_path)
+    store.begin(keep.StoredChains(kept[0]).settings)
+    store.save(0, keep.StoredChains(kept[0]).load(0))
     with pytest.raises(ValueError, match="1 of 3 chains"):
         run(None, resume=tmp_path, **ASIS)
     for number in (1, 2):
-        store.save(number, replace(keep.Kept(kept[0]).load(number), state=b""))
+        store.save(number, replace(keep.StoredChains(kept[0]).load(number), state=b""))
     with pytest.raises(ValueError, match="could not be pickled"):
         run(None, resume=tmp_path, **ASIS)
 
 
 @pytest.mark.slow
 def test_a_chain_is_stored_as_a_whole_or_not_at_all(kept, tmp_path, monkeypatch):
-    chain = keep.Kept(kept[0]).load(0)
-    store = keep.Kept(tmp_path)
+    chain = keep.StoredChains(kept[0]).load(0)
+    store = keep.StoredChains(tmp_path)
     written = xr.Dataset.to_netcdf
 
     def full(self, path, **options):
@@ -367,7 +369,7 @@ def test_netcdf_gives_back_every_type(tmp_path):
         labels,
         {"tuning_steps": 5, "sample_dims": ["chain", "draw"]},
     )
-    store = keep.Kept(tmp_path)
+    store = keep.StoredChains(tmp_path)
     store.save(3, Chain({"posterior": group}, b"state"))
     found = store.load(3)
     xr.testing.assert_identical(found.groups["posterior"], group)

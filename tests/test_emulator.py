@@ -48,7 +48,7 @@ from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.recall import laplace_from_sites, recall
 from pymc_lgm.approximations.site_coordinates import FLAT, OneByOne
-from pymc_lgm.approximations.sites import Margins, Recalled, Sites
+from pymc_lgm.approximations.sites import Margins, PredictedSites, Sites
 from pymc_lgm.approximations.sites_line import SitesTuning
 from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.linalg import tally
@@ -640,11 +640,11 @@ def test_recalled_sites_make_the_same_q(toy, search):
     likelihood, mean, K = center_of(TOYS[toy]())
     q = search(likelihood, DensePrior(mean, K.copy()))
     before = tally.cubic_ops
-    sites = Recalled(q.sites.nu, q.sites.precision)
+    sites = PredictedSites(q.sites.nu, q.sites.precision)
     again = recall(likelihood, DensePrior(mean, K.copy()), start=sites)
     assert tally.cubic_ops - before == 1
     np.testing.assert_allclose(again.center, q.center, atol=1e-10)
-    np.testing.assert_allclose(again.dual, q.dual, atol=1e-10)
+    np.testing.assert_allclose(again.alpha, q.alpha, atol=1e-10)
     np.testing.assert_array_equal(again.precision, q.precision)
     assert again.posterior.log_determinant == pytest.approx(q.posterior.log_determinant)
 

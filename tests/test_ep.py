@@ -286,7 +286,7 @@ def test_the_result_is_a_valid_q_and_a_function_of_its_arguments(name, rng):
         np.testing.assert_array_equal(one.precision, two.precision)
         assert one.log_evidence == two.log_evidence
         assert (one.precision >= 0).all()
-        np.testing.assert_allclose(one.center, mean + K @ one.dual)
+        np.testing.assert_allclose(one.center, mean + K @ one.alpha)
         B = np.eye(3) + np.sqrt(np.outer(one.precision, one.precision)) * K
         assert one.posterior.log_determinant == pytest.approx(np.linalg.slogdet(B)[1])
 
@@ -434,7 +434,7 @@ def evidence_without(term, q):
     z = q.center - q.mean
     missing = {
         "determinant": q.posterior.log_determinant,
-        "quadratic": -z @ (q.dual + q.precision * z),
+        "quadratic": -z @ (q.alpha + q.precision * z),
     }
     return q.log_evidence + 0.5 * missing[term]
 

@@ -282,7 +282,7 @@ def test_a_w_next_to_nothing_is_not_divided_by():
     s = 0.5 * posterior.diagonal() * third * (W > 0)
     v = np.linalg.solve(np.eye(4) + W[:, None] * K, s)
     ours = evidence_gradient(q, inflected, likelihood_vjp=lambda f, v, u: np.zeros(4))
-    np.testing.assert_allclose(ours, q.dual + v, rtol=1e-9)
+    np.testing.assert_allclose(ours, q.alpha + v, rtol=1e-9)
 
 
 @pytest.mark.slow

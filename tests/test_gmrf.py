@@ -538,7 +538,7 @@ def test_the_gradient_of_an_evidence(name, monkeypatch):
 
     prior = read.prior(theta)
     posterior = prior.condition(W)
-    a = posterior.dual(b - W * prior.mean)
+    a = posterior.alpha(b - W * prior.mean)
     slopes = [(evidence(theta + h * e) - evidence(theta - h * e)) / (2 * h) for e in np.eye(read.p)]
     np.testing.assert_allclose(posterior.evidence_gradient(a), slopes, rtol=1e-5, atol=1e-6)
 

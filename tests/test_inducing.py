@@ -173,7 +173,7 @@ def test_the_verbs_of_its_posterior():
     Sigma = K @ np.linalg.inv(B)
     x, L = rng.standard_normal(5), prior.root
     close(posterior.log_determinant, np.linalg.slogdet(B)[1])
-    close(posterior.dual(x), np.linalg.solve(B, x))
+    close(posterior.alpha(x), np.linalg.solve(B, x))
     close(posterior.covariance_times(x), Sigma @ x)
     close(posterior.quad_form(x), x @ Sigma @ x)
     close(posterior.variances, np.diag(Sigma))
@@ -300,7 +300,7 @@ def test_its_density_is_that_of_the_bound(twin):
 def test_what_is_kept_of_another_theta_is_noticed(twin, stale, monkeypatch, dies):
     """V, or the densities' part of theta, stays what it was at the first theta."""
     ours, v = lgm.read(twin), np.array([0.4, -1.0])
-    inducing = ours.form.kept
+    inducing = ours.form.at_theta
     if stale == "V":
         maps = inducing.maps(np.zeros(3))
         monkeypatch.setattr(inducing, "maps", lambda theta: maps)
@@ -359,7 +359,7 @@ def test_rows_of_V_are_made_in_parts(parts, monkeypatch):
     monkeypatch.setattr(
         rows._Rows, "__call__", lambda self, *at: asked.append(at[1:]) or call(self, *at)
     )
-    (V,) = ours.form.kept.maps(np.array([0.3]))
+    (V,) = ours.form.at_theta.maps(np.array([0.3]))
     assert asked == ([(k, min(k + 7, 30)) for k in range(0, 30, 7)] if parts else [(0, 30)])
     K_uu, K_uf = (np.exp(0.6) * cov(*at).eval() for at in ((Xu,), (Xu, inputs)))
     R = np.linalg.cholesky(K_uu + 1e-6 * np.eye(2))

@@ -237,7 +237,7 @@ def test_the_smoothers_are_what_their_names_say():
     P = K @ np.linalg.inv(K + 0.5 * delta * np.eye(5))
     parts = mgrad_module.smoother(state.prior, delta=delta)
     np.testing.assert_allclose(parts.smooth(x), P @ x)
-    np.testing.assert_allclose(parts.unfold(x), np.linalg.solve(np.eye(5) + P, x))
+    np.testing.assert_allclose(parts.solve(x), np.linalg.solve(np.eye(5) + P, x))
 
 
 @pytest.mark.parametrize("name", ["metropolis", "mgrad", "rotation"])

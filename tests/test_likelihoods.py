@@ -603,6 +603,13 @@ def test_draws_of_classes():
     assert stats.chisquare(counts, 20_000 * softmax(F[:, 0])).pvalue > 1e-3
 
 
+def test_missing_classes_start_at_the_most_probable_class():
+    for likelihood in (lgm.Softmax, lgm.likelihoods.RobustMax):
+        with pm.Model() as model, pytest.warns(ImputationWarning):
+            likelihood("y", f=F, observed=[np.nan, 1, np.nan])
+        np.testing.assert_array_equal(model.initial_point()["y_unobserved"], [1, 0])
+
+
 def of_each(cov):
     """A process a class, the classes apart by their means."""
     means = [pm.gp.mean.Constant(c) for c in (1.0, 0.0, -1.5)]

@@ -109,14 +109,14 @@ def test_the_verbs_of_a_posterior(posterior, Sigma, K, R, rng):
     x, columns = rng.standard_normal(5), rng.standard_normal((5, 3))
     B, precision = np.eye(5) + R.T @ K @ R, R @ R.T
     close(posterior.log_determinant, np.linalg.slogdet(B)[1])
-    close(posterior.dual(x), np.linalg.solve(np.eye(5) + precision @ K, x))
+    close(posterior.alpha(x), np.linalg.solve(np.eye(5) + precision @ K, x))
     close(posterior.quad_form(x), x @ Sigma @ x)
     close(posterior.variances, np.diag(Sigma))
     close(posterior.one_minus_leverage, 1.0 - np.diag(precision @ Sigma))
     close(posterior.precision_times(x), precision @ x)
-    close(posterior.seen(x, np.ones(5)), R.T @ (x - 1.0))
+    close(posterior.in_noise_units(x, np.ones(5)), R.T @ (x - 1.0))
     close(posterior.block(np.array([0, 3])), Sigma[np.ix_([0, 3], [0, 3])])
-    close(posterior.given(x), K @ R @ np.linalg.solve(B, x))
+    close(posterior.conditional_mean(x), K @ R @ np.linalg.solve(B, x))
     close(posterior.log_density_of_data(x), multivariate_normal.logpdf(x, np.zeros(5), B))
     close(posterior.weighted_residual(x), np.linalg.solve(B, x))
     for v in (x, columns):
@@ -162,7 +162,7 @@ def test_the_gradient_of_an_evidence(posterior, rng):
         b, constant = nu - pull, nu @ shift - 0.5 * pull @ shift
         return constant + 0.5 * b @ q.covariance_times(b) - 0.5 * q.log_determinant
 
-    close(posterior.evidence_gradient(posterior.dual(nu)), differences(log_evidence, THETA), 1e-5)
+    close(posterior.evidence_gradient(posterior.alpha(nu)), differences(log_evidence, THETA), 1e-5)
 
 
 def test_a_prior_that_has_moved_shares_what_it_can(prior):

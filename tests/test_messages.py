@@ -10,7 +10,7 @@ from pymc.sampling.mcmc import assign_step_methods
 
 import pymc_lgm as lgm
 
-from pymc_lgm._report.sampler import _settled
+from pymc_lgm._report.sampler import _first_after_tuning
 from pymc_lgm.prediction import _points
 from pymc_lgm.steps import offering
 
@@ -209,4 +209,4 @@ def test_the_first_draw_after_tuning_is_said():
     from pymc_lgm._report.sampler import TAKING_TURNS
 
     scales = np.concatenate([np.arange(30.0), np.resize(np.arange(TAKING_TURNS), 20) + 100.0])
-    assert _settled(scales[None]) == 30
+    assert _first_after_tuning(scales[None]) == 30

@@ -131,7 +131,7 @@ def test_conditioning_agrees_with_dense_algebra(K, rng):
         np.testing.assert_allclose(
             B.dense() @ B.dense().T, np.eye(7) + root[:, None] * K * root, atol=1e-12
         )
-        np.testing.assert_allclose(posterior.dual(b), expected)
+        np.testing.assert_allclose(posterior.alpha(b), expected)
         np.testing.assert_allclose(
             B.inverse_diagonal(), np.linalg.inv(B.dense() @ B.dense().T).diagonal()
         )

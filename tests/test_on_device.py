@@ -62,7 +62,7 @@ OF_A_PRIOR = {
     "variances": lambda prior: conditioned(prior).variances,
     "root": lambda prior: conditioned(prior).multiply(np.arange(3.0)),
     "block": lambda prior: conditioned(prior).block(np.array([0, 2])),
-    "dual": lambda prior: conditioned(prior).dual(np.arange(3.0)),
+    "alpha": lambda prior: conditioned(prior).alpha(np.arange(3.0)),
     "spread": lambda prior: conditioned(prior).quad_form(np.arange(3.0)),
     "whitened": lambda prior: conditioned(prior).whitened_deviations(np.ones((2, 3, 2)))[1],
     "deviations": lambda prior: conditioned(prior).deviations(np.ones((2, 3, 2))),

@@ -21,7 +21,7 @@ from pymc_lgm.approximations.importance import (
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.recall import laplace_from_sites, recall
 from pymc_lgm.approximations.site_posteriors import site_approximation
-from pymc_lgm.approximations.sites import Margins, Recalled, Sites
+from pymc_lgm.approximations.sites import Margins, PredictedSites, Sites
 from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.moves.latent.curvature_hmc import curvature_metric
 
@@ -147,7 +147,7 @@ def test_a_start_on_a_cliff_does_no_harm(search, f):
 def test_sites_of_a_place_where_nothing_is_are_not_recalled(stiff, start, likelihood):
     """In an exact chain q would be a hopeless proposal at a theta that may be fine."""
     margins = Margins(np.ones(N), np.ones(N)) if stiff else None
-    start = Recalled(start.nu, start.precision, margins)
+    start = PredictedSites(start.nu, start.precision, margins)
     mode = laplace(likelihood, DensePrior(M, K.copy()), tolerance=1e-10)
     one, two = (recall(likelihood, DensePrior(M, K.copy()), start=start) for _ in range(2))
     assert one.converged

@@ -120,16 +120,16 @@ def test_the_verbs_of_a_posterior(posterior, Sigma, K, rng):
     close(posterior.variances, np.diag(Sigma))
     close(posterior.one_minus_leverage, 1.0 - np.diag(precision @ Sigma))
     close(posterior.block(np.array([0, 2])), Sigma[np.ix_([0, 2], [0, 2])])
-    close(posterior.seen(x, prior.mean), R.T @ (x - prior.mean))
+    close(posterior.in_noise_units(x, prior.mean), R.T @ (x - prior.mean))
     close(posterior.log_density_of_data(x), multivariate_normal.logpdf(x, np.zeros(n), B))
     close(posterior.weighted_residual(x), np.linalg.solve(B, x))
     for v in (x, columns, columns[:, :n]):
-        close(posterior.dual(v), np.linalg.solve(np.eye(n) + precision @ K, v))
-        for ours, right in zip(posterior.center(v), (posterior.dual(v), Sigma @ v), strict=True):
+        close(posterior.alpha(v), np.linalg.solve(np.eye(n) + precision @ K, v))
+        for ours, right in zip(posterior.center(v), (posterior.alpha(v), Sigma @ v), strict=True):
             close(ours, right)
         close(posterior.precision_times(v), precision @ v)
         close(posterior.covariance_times(v), Sigma @ v)
-        close(posterior.given(v), K @ R @ np.linalg.solve(B, v))
+        close(posterior.conditional_mean(v), K @ R @ np.linalg.solve(B, v))
         close(posterior.multiply(posterior.solve(v)), v, 1e-8)
 
 
@@ -182,7 +182,7 @@ def test_derivatives_of_a_posterior(posterior, rng):
         return constant + 0.5 * b @ q.covariance_times(b) - 0.5 * q.log_determinant
 
     expected = differences(log_evidence, prior.theta)
-    close(posterior.evidence_gradient(posterior.dual(nu)), expected, 1e-5)
+    close(posterior.evidence_gradient(posterior.alpha(nu)), expected, 1e-5)
     extra = np.einsum("i,j,ijk->k", v, a, differences(prior.model.cov, prior.theta))
     extra += v @ differences(prior.model.mean, prior.theta)
     difference = posterior.evidence_gradient(a, v) - posterior.evidence_gradient(a)

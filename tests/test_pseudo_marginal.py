@@ -344,7 +344,7 @@ def error_of_kept(*elements, draws=60):
     for _ in range(draws):
         before = chain.state
         chain.step()
-        here, kept = chain.state, chain.state.kept
+        here, kept = chain.state, chain.state.cached
         if kept is None:
             continue
         search, scheme, defensive, _ = kept.made_by
@@ -352,7 +352,7 @@ def error_of_kept(*elements, draws=60):
         right = importance_sample(proposal, here.at.log_likelihoods, kept.coordinates, scheme)
         errors.append(np.abs(kept.sample.log_weights - right.log_weights).max())
         errors.append(np.abs(right.f - here.f[:, None]).max(axis=0).min())
-        anew += kept is not before.kept and here.at is before.at
+        anew += kept is not before.cached and here.at is before.at
     return max(errors), anew
 
 
@@ -367,7 +367,7 @@ def test_draws_that_are_kept_are_those_of_theta():
     error, _ = error_of_kept(WALK, latent.EllipticalSlice(), element)
     assert error == 0.0
     state = Chain.start((element,), Counts(), np.random.default_rng(5), tune=1).state
-    assert state.with_f(state.f + 0.1).kept is None
+    assert state.with_f(state.f + 0.1).cached is None
 
 
 def test_draws_of_another_sampler_are_not_kept():
@@ -380,7 +380,7 @@ def test_draws_of_another_sampler_are_not_kept():
         target = module.PseudoMarginalTarget.fix(
             np.random.default_rng(6), chain.state, search=search, scheme=Scheme(4), keep=True
         )
-        assert (target.state.kept is chain.state.kept) == stays
+        assert (target.state.cached is chain.state.cached) == stays
 
 
 def test_a_copy_of_a_line_is_the_same_line(rng):
@@ -400,7 +400,7 @@ def test_draws_kept_from_another_theta_are_noticed(monkeypatch, dies):
     class Keeping(module.PseudoMarginalTarget):
         def second_stage(self, first):
             log_density, there = super().second_stage(first)
-            return log_density, there and replace(there, kept=self.state.kept)
+            return log_density, there and replace(there, cached=self.state.cached)
 
     monkeypatch.setattr(element_module, "PseudoMarginalTarget", Keeping)
     error, _ = error_of_kept(poor_element(1.0, independent=True, n_importance=4))
@@ -413,7 +413,7 @@ def test_draws_kept_where_another_kernel_moves_theta_are_noticed(monkeypatch, di
 
     def keeping(state, theta, follow):
         there = with_theta(state, theta, follow)
-        return there if there is None else replace(there, kept=state.kept)
+        return there if there is None else replace(there, cached=state.cached)
 
     monkeypatch.setattr(State, "with_theta", keeping)
     error, _ = error_of_kept(WALK, poor_element(1.0, independent=True, n_importance=4))
@@ -481,7 +481,7 @@ def test_a_search_that_remembers_the_chain_is_noticed(dies):
         remembered = chain.state.prior.inverse_times(chain.state.f - chain.state.mean)
         q = laplace(likelihood, prior)
         center = prior.mean + prior.covariance_times(remembered)
-        return replace(q, dual=remembered, center=center)
+        return replace(q, alpha=remembered, center=center)
 
     chain.elements = (searching(element, warm),)
     pvalue = until_noticed(
@@ -493,7 +493,7 @@ def test_a_search_that_remembers_the_chain_is_noticed(dies):
 @pytest.mark.slow
 @pytest.mark.mutant
 def test_sites_that_follow_the_chain_are_noticed(dies):
-    """Recalled sites are a function of theta that tuning has fixed; these look at f."""
+    """Predicted sites are a function of theta that tuning has fixed; these look at f."""
     plain = PLAIN | {"importance": lgm.Importance(correlation=0.0, copula=False)}
     (element,) = elements_of((lgm.PseudoMarginal, plain), "counts")
     chain = Chain.start((element,), Counts(), np.random.default_rng(2), tune=200)

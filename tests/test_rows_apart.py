@@ -153,7 +153,7 @@ def test_a_row_that_reads_others_beyond_a_threshold(monkeypatch: Any) -> None:
         lgm.Probit("y", f=f, observed=np.arange(30) % 2)
     form: Any = lgm.read(model, compile_kwargs=QUICK).form
     for at in (0.0, 3.0):
-        (V,) = form.kept.maps(np.array([at]))
+        (V,) = form.at_theta.maps(np.array([at]))
         K_uf = cov(Xu, inputs).eval({threshold: at})
         R = np.linalg.cholesky(cov(Xu).eval({threshold: at}) + 1e-6 * np.eye(2))
         np.testing.assert_allclose(V, np.linalg.solve(R, K_uf).T, rtol=1e-7)

@@ -239,7 +239,7 @@ def test_a_long_series_makes_no_square_array():
     try:
         here = AtTheta.of(ours, np.full(1, -2.0))
         q = variational(here.likelihood, here.prior)
-        gradient = q.posterior.evidence_gradient(q.dual)
+        gradient = q.posterior.evidence_gradient(q.alpha)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -327,13 +327,13 @@ def test_the_mode_and_the_evidence_are_those_of_factorizations(rng, likelihood, 
     exact = laplace(terms, prior, start=exact.center, tolerance=1e-14)
     assert ours.converged
     np.testing.assert_allclose(ours.center, exact.center, atol=3e-3)
-    np.testing.assert_allclose(kernel.times(ours.dual), ours.center - mean, atol=1e-8)
+    np.testing.assert_allclose(kernel.times(ours.alpha), ours.center - mean, atol=1e-8)
     # Student's t of 23 degrees of freedom, of six comparisons.
     z = (ours.log_evidence - exact.log_evidence) / ours.log_evidence_sd
     assert abs(z) < stats.t(23).isf(1e-5)
     variances = 1.0 + 1e-6 - ours.reduction(kernel.columns(np.arange(0, N, 7)))
     np.testing.assert_allclose(variances, exact.posterior.variances[::7], atol=1e-3)
-    again = laplace_by_solves(terms, mean, kernel, preconditioned, rng, start=ours.dual)
+    again = laplace_by_solves(terms, mean, kernel, preconditioned, rng, start=ours.alpha)
     assert again.newton_steps <= 1
     np.testing.assert_allclose(again.center, ours.center, atol=3e-3)
 
@@ -391,7 +391,7 @@ def test_a_model_is_read_block_by_block(noise):
     new = np.array([[0.5, 0.5], [2.0, 3.0]])
     cross = pm.gp.cov.Matern52(2, ls=POINT["ls"])(X, new).eval()
     means, variances = mode.predict(new)
-    np.testing.assert_allclose(means, 0.2 + cross.T @ q.dual, atol=1e-3)
+    np.testing.assert_allclose(means, 0.2 + cross.T @ q.alpha, atol=1e-3)
     inner = np.linalg.inv(cov + np.diag(1 / q.precision))
     own = 1.0 + noise**2 - np.einsum("ij,ij->j", cross, inner @ cross)
     np.testing.assert_allclose(variances, own, atol=1e-3)

@@ -339,7 +339,7 @@ def test_it_is_conditioned_on_blocks_and_on_a_diagonal(blocks):
     close(posterior.covariance_times(x), Sigma @ x)
     close(posterior.log_determinant, -np.linalg.slogdet(inner)[1])
     close(posterior.variances, np.diag(Sigma))
-    close(posterior.dual(x), x - dense @ Sigma @ x)
+    close(posterior.alpha(x), x - dense @ Sigma @ x)
     A = posterior.multiply(np.eye(6))
     close(A @ A.T, Sigma)
     if blocks:
@@ -466,7 +466,7 @@ def test_the_density_of_a_model_is_that_of_the_bound(read):
 def test_maps_of_other_classes_are_noticed(read, wrong, monkeypatch, dies):
     """Each class has the V of its neighbor, or the variances are those of another theta."""
     likelihood, _, ours = read
-    kept, v, theta = ours.form.kept, np.linspace(-1.0, 2.0, 6), np.array([0.4, -0.3])
+    kept, v, theta = ours.form.at_theta, np.linspace(-1.0, 2.0, 6), np.array([0.4, -0.3])
     maps = kept.maps
     kept.place(np.zeros(2))
     if wrong == "order":

@@ -19,7 +19,7 @@ from pymc_lgm.adaptation import History, ProposalTuning, StepSizeTuning
 from pymc_lgm.approximations.ep import ep, misfit
 from pymc_lgm.approximations.recall import recall
 from pymc_lgm.approximations.site_coordinates import OneByOne
-from pymc_lgm.approximations.sites import Margins, Recalled, Sites
+from pymc_lgm.approximations.sites import Margins, PredictedSites, Sites
 from pymc_lgm.approximations.sites_line import SitesTuning
 from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.linalg import tally
@@ -115,10 +115,10 @@ def missed(wrong):
 
     q = ep(likelihood, prior(), tolerance=1e-8)
     margins = Margins(q.posterior.variances, prior().precisions)
-    fixed = Recalled(q.sites.nu, q.sites.precision, margins)
+    fixed = PredictedSites(q.sites.nu, q.sites.precision, margins)
     z = q.center - q.mean
-    assert misfit(likelihood, q.posterior, q.dual, z, fixed.nu, margins.variances) < 1e-6
-    assert np.isinf(misfit(likelihood, q.posterior, q.dual, z, fixed.nu, 1e3 * margins.variances))
+    assert misfit(likelihood, q.posterior, q.alpha, z, fixed.nu, margins.variances) < 1e-6
+    assert np.isinf(misfit(likelihood, q.posterior, q.alpha, z, fixed.nu, 1e3 * margins.variances))
     before = tally.cubic_ops
     recall(likelihood, prior(), start=fixed)
     assert tally.cubic_ops - before == 1

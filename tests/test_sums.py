@@ -239,7 +239,7 @@ def test_the_verbs_of_a_sum_given_sites(makers):
     g, columns = rng.standard_normal(prior.n), rng.standard_normal((prior.n, 3))
     for v in (g, columns):
         close(posterior.covariance_times(v), Sigma @ v)
-        close(posterior.dual(v), np.linalg.solve(np.eye(prior.n) + W[:, None] * toy.K, v))
+        close(posterior.alpha(v), np.linalg.solve(np.eye(prior.n) + W[:, None] * toy.K, v))
     close(posterior.center(g)[1], Sigma @ g)
     close(posterior.variances, np.diag(Sigma))
     close(posterior.one_minus_leverage, 1 - W * np.diag(Sigma))

@@ -213,7 +213,7 @@ def test_surrogate_data_are_whitened_variables_where_the_data_say_nothing(rng):
     def silent(likelihood, prior):
         q, W = site_approximation(likelihood, prior), np.zeros(prior.n)
         posterior = prior.condition(W)
-        return replace(q, dual=W, center=prior.mean, posterior=posterior, log_evidence=0.0)
+        return replace(q, alpha=W, center=prior.mean, posterior=posterior, log_evidence=0.0)
 
     targets = [surrogate_by(rng, state, silent), WhitenedTarget.fix(rng, state)]
     (ours, here), (theirs, there) = (target.evaluate(state.theta + 0.2) for target in targets)
@@ -622,7 +622,7 @@ def with_data(wrong):
     """The mutant with another E[f | g] and another log p(h | theta), from q, h and g − m."""
 
     def seen(q, h):
-        return wrong(q, h, h + q.posterior.seen(q.center, q.mean))
+        return wrong(q, h, h + q.posterior.in_noise_units(q.center, q.mean))
 
     def broken(patch):
         patch.setattr(surrogate_module, "_seen_from", seen)
@@ -632,8 +632,8 @@ def with_data(wrong):
 
 
 def without_mean(q, h, x):
-    x = h + q.posterior.seen(q.center, 0.0)
-    return q.mean + q.posterior.given(x), q.posterior.log_density_of_data(x)
+    x = h + q.posterior.in_noise_units(q.center, 0.0)
+    return q.mean + q.posterior.conditional_mean(x), q.posterior.log_density_of_data(x)
 
 
 def without_prior(q, h, x):
@@ -660,11 +660,11 @@ def without_noise(rng, state, **how):
 
 def of_variance_W(state, q, f, center):
     is_data = center is q.center
-    return (f - center) / q.precision if is_data else q.posterior.seen(f, center)
+    return (f - center) / q.precision if is_data else q.posterior.in_noise_units(f, center)
 
 
 def around_the_mean(state, q, f, center):
-    return q.posterior.seen(f, q.mean if center is q.center else center)
+    return q.posterior.in_noise_units(f, q.mean if center is q.center else center)
 
 
 def old_root(state, q, eta):
@@ -677,9 +677,11 @@ SURROGATE_MUTANTS = {
     "forgets p(h | theta)": with_data(lambda q, h, x: (seen_from(q, h)[0], 0.0)),
     "takes h for white noise": with_data(lambda q, h, x: (seen_from(q, h)[0], -0.5 * float(x @ x))),
     "draws no noise": lambda patch: without_noise,
-    "puts noise of variance W on f": with_verbs(SurrogateTarget.fix, here={"seen": of_variance_W}),
+    "puts noise of variance W on f": with_verbs(
+        SurrogateTarget.fix, here={"in_noise_units": of_variance_W}
+    ),
     "holds h around the prior's mean": with_verbs(
-        SurrogateTarget.fix, here={"seen": around_the_mean}
+        SurrogateTarget.fix, here={"in_noise_units": around_the_mean}
     ),
     "forgets the prior's mean": with_data(without_mean),
     "forgets the prior in E[f | g]": with_data(without_prior),
@@ -780,7 +782,7 @@ def center_at_f(rng, state):
 
     def at_f(likelihood, prior):
         q, moved = site_approximation(likelihood, prior), 0.5 * (state.f - state.mean)
-        return replace(q, center=prior.mean + moved, dual=state.prior.inverse_times(moved))
+        return replace(q, center=prior.mean + moved, alpha=state.prior.inverse_times(moved))
 
     return PosteriorWhitenedTarget.fix(rng, state, search=at_f)
 

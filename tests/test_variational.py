@@ -228,7 +228,7 @@ def test_a_wrong_bound_is_noticed(dies):
     K, f = squares(8, rng)
     likelihood, prior = labels(Logistic, f, rng), DensePrior(np.full(8, 0.3), K)
     q = variational(likelihood, prior, tolerance=1e-13)
-    doubled = q.log_evidence - 0.5 * float((q.center - q.mean) @ q.dual)
+    doubled = q.log_evidence - 0.5 * float((q.center - q.mean) @ q.alpha)
     error = abs(doubled - bound(likelihood, prior, q.sites.nu, q.precision))
     dies("variational: a divergence with its quadratic twice", error, above=1e-4)
 
@@ -242,6 +242,6 @@ def test_a_wrong_gradient_is_noticed(dies):
         q,
         likelihood_gradient=lambda rows, w: toy.log_likelihoods_theta_gradient(rows, at.theta, w),
     )
-    center = q.posterior.evidence_gradient(q.dual)
+    center = q.posterior.evidence_gradient(q.alpha)
     center = center + toy.log_likelihood_theta_gradient(q.center, at.theta)
     dies("variational: dℓ at the center alone", np.abs(right - center).max(), above=0.01)

@@ -213,7 +213,7 @@ def test_the_gradient_of_an_evidence():
         posterior = read.prior(at).condition(W)
         return 0.5 * b @ posterior.covariance_times(b) - 0.5 * posterior.log_determinant
 
-    a = read.prior(theta).condition(W).dual(b)
+    a = read.prior(theta).condition(W).alpha(b)
     slopes = [(evidence(theta + h * e) - evidence(theta - h * e)) / (2 * h) for e in np.eye(read.p)]
     found = read.prior(theta).condition(W).evidence_gradient(a)
     np.testing.assert_allclose(found, slopes, rtol=1e-5, atol=1e-6)

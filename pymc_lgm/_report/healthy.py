@@ -37,9 +37,12 @@ R_HAT_LARGE = 1.05
 CHAINS = 4
 """Vehtari et al. (2021), section 4.3: run at least four chains."""
 
-EFFECTIVE, EFFECTIVE_OF_A_CHAIN = 400, 100
-"""Vehtari et al. (2021), section 4.3: 400 effective draws, 100 per chain, bulk and tail. With
-fewer, the estimates of R-hat, ESS and Monte Carlo error are themselves unreliable."""
+EFFECTIVE = 400
+"""Vehtari et al. (2021), section 4.3: effective draws, bulk and tail, that are enough. With fewer,
+the estimates of R-hat, ESS and Monte Carlo error are themselves unreliable."""
+
+EFFECTIVE_OF_A_CHAIN = 100
+"""The same per chain, if there are more than four."""
 
 FEW_EFFECTIVE = 100
 """Our choice: with fewer, the Monte Carlo error of a posterior mean is a tenth of a standard
@@ -55,9 +58,12 @@ above it importance sampling has practically no central limit theorem."""
 STILL = 0.01
 """Our choice: a chain with a lower acceptance is stuck."""
 
-LONG_STAY, LONG_STAY_SHARE = 100, 0.25
-"""Our choice: draws in a row at one value, and their share of a chain. At the lowest healthy
-acceptance, one in five, 100 rejections in a row happen once in 5e9 draws."""
+LONG_STAY = 100
+"""Our choice: draws in a row at one value that deserve a warning. At the lowest healthy acceptance,
+one in five, 100 rejections in a row happen once in 5e9 draws."""
+
+LONG_STAY_SHARE = 0.25
+"""Our choice: a stay of this share of a chain, and of `LONG_STAY` / 2 draws, is a problem."""
 
 LATENT_TRAJECTORY = "latent_trajectory"
 """Added to the names of statistics if the number of latent evaluations varies, as with HMC."""

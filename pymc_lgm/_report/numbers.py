@@ -104,15 +104,7 @@ def numbers(idata: Any, groups: Mapping[str, str | Sequence[str]] | None) -> Num
     broken = [label for label, ok in zip(_labels(posterior), _ravel(finite), strict=True) if not ok]
     if broken:
         posterior = posterior.where(finite)  # the mean of an infinity is not finite
-    stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
-    stats = stats[
-        [
-            name
-            for name, x in stats.data_vars.items()
-            if x.dtype.kind in "bif" and {"chain", "draw"} <= set(x.dims)
-        ]
-    ]
-
+    stats = _numeric_statistics(tree)
     elements = _elements(posterior)
     ops = float(_per_draw(stats, "cubic_ops").sum())
     seconds = _seconds(draws.attrs)
@@ -122,11 +114,11 @@ def numbers(idata: Any, groups: Mapping[str, str | Sequence[str]] | None) -> Num
     moving = {name: _moving(values) for name, values in known.items()}
     constant = [name for name, values in known.items() if _is_constant(values)]
     labels = draws["chain"].values
-    stays = {
-        name: max((_longest_stay(m), labels[i]) for i, m in enumerate(moved))
-        for name, moved in moving.items()
-        if name not in constant
-    }
+    stays = {}
+    for name, moved in moving.items():
+        if name not in constant:
+            of_chains = [_longest_stay(of_chain) for of_chain in moved]
+            stays[name] = max(zip(of_chains, labels, strict=True))
     return Numbers(
         posterior=posterior,
         stats=stats,
@@ -147,13 +139,27 @@ def numbers(idata: Any, groups: Mapping[str, str | Sequence[str]] | None) -> Num
     )
 
 
+def _numeric_statistics(tree: xr.DataTree) -> xr.Dataset:
+    """Return the statistics that have one number or several in each draw."""
+    if "sample_stats" not in tree.children:
+        return xr.Dataset()
+    stats = tree["sample_stats"].to_dataset()
+    numeric = [
+        name
+        for name, x in stats.data_vars.items()
+        if x.dtype.kind in "bif" and {"chain", "draw"} <= set(x.dims)
+    ]
+    return stats[numeric]
+
+
 def element(values: xr.DataArray, index: tuple[int, ...]) -> str:
     """Name an element by its coordinates, as in ``f[1851.5]``."""
     dims = [dim for dim in values.dims if dim not in ("chain", "draw")]
     if not dims:
         return str(values.name)
-    at = (values[dim].values[i] for dim, i in zip(dims, index, strict=True))
-    return f"{values.name}[{', '.join(f'{x:.6g}' if _is_float(x) else str(x) for x in at)}]"
+    at = [values[dim].values[i] for dim, i in zip(dims, index, strict=True)]
+    labels = [f"{x:.6g}" if isinstance(x, float | np.floating) else str(x) for x in at]
+    return f"{values.name}[{', '.join(labels)}]"
 
 
 def _indices(values: xr.DataArray) -> Iterator[tuple[int, ...]]:
@@ -164,10 +170,6 @@ def _labels(posterior: xr.Dataset) -> list[str]:
     return [element(values, i) for values in posterior.data_vars.values() for i in _indices(values)]
 
 
-def _is_float(value: Any) -> bool:
-    return isinstance(value, float | np.floating)
-
-
 def _ravel(values: xr.Dataset) -> np.ndarray:
     return np.concatenate([np.ravel(x.values) for x in values.data_vars.values()])
 
@@ -176,10 +178,11 @@ def _elements(posterior: xr.Dataset) -> pd.DataFrame:
     """Return ArviZ's diagnostics of all elements, in the order of the posterior."""
     variable = [str(name) for name, x in posterior.data_vars.items() for _ in _indices(x)]
     sampled = ["chain", "draw"]
+    n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
     with np.errstate(divide="ignore", invalid="ignore"):  # 0/0 if nothing moved
         columns = {
             "mean": posterior.mean(sampled, skipna=False),
-            "sd": posterior.std(sampled, skipna=False, ddof=int(_several(posterior))),
+            "sd": posterior.std(sampled, skipna=False, ddof=int(n_draws > 1)),
             "mcse_mean": az.mcse(posterior, method="mean"),
             "ess_bulk": az.ess(posterior, method="bulk"),
             "ess_tail": az.ess(posterior, method="tail"),
@@ -196,10 +199,6 @@ def _flat(values: xr.DataArray) -> np.ndarray:
     sampled = [dim for dim in ("chain", "draw") if dim in values.dims]
     rows = values.transpose(*sampled, ...).values
     return rows.reshape(*rows.shape[: len(sampled)], -1)
-
-
-def _several(posterior: xr.Dataset) -> bool:
-    return posterior.sizes["chain"] * posterior.sizes["draw"] > 1
 
 
 def _groups(

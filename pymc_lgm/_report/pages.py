@@ -140,13 +140,10 @@ def _text_table(table: Table) -> str:
     rows = [table.columns, *table.rows]
     rows = [[_cut(row[0]), *row[1:]] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            cell.rjust(width) if i else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    lines = []
+    for name, *cells in rows:
+        aligned = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
+        lines.append("  ".join([name.ljust(widths[0]), *aligned]).rstrip())
     return "\n".join([_wrapped(f"{table.title}. {table.note}", ""), *lines])
 
 
@@ -167,9 +164,10 @@ def _html_verdict(verdict: Verdict) -> str:
 
 def _html_table(table: Table) -> str:
     head = "".join(f"<th>{html.escape(column)}</th>" for column in table.columns)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in table.rows
-    )
+    body = ""
+    for row in table.rows:
+        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
+        body += f"<tr>{cells}</tr>"
     return (
         f"<h2>{html.escape(table.title)}</h2><p>{html.escape(table.note)}</p>"
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'

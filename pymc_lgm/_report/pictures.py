@@ -23,8 +23,11 @@ __all__ = ["BACKENDS", "Pictures", "draw"]
 
 BACKENDS = ("matplotlib", "bokeh", "plotly", "none")
 
-OF_A_GROUP, MOST = 3, 8
-"""Largest number of elements in pictures, per group and in all groups together."""
+MOST_OF_A_GROUP = 3
+"""Largest number of elements of a group in pictures."""
+
+MOST = 8
+"""Largest number of elements in pictures, of all groups together: two rows of ranks."""
 
 FEWEST = 20
 """Number of draws below which there are no pictures."""
@@ -91,8 +94,8 @@ def _draws(numbers: Numbers, backend: str) -> tuple[Any, str] | None:
         figure_kwargs=_figure(backend, len(chosen.data_vars)),
     )
     return plot, (
-        f"Up to {OF_A_GROUP} elements of each group, those with the fewest effective draws. Left, "
-        "draws: chains should overlap. Right, autocorrelation: it should reach the gray band "
+        f"Up to {MOST_OF_A_GROUP} elements of each group, those with the fewest effective draws. "
+        "Left, draws: chains should overlap. Right, autocorrelation: it should reach the gray band "
         "early. Each color is a chain."
     )
 
@@ -138,7 +141,7 @@ def _band(chosen: xr.Dataset) -> xr.Dataset:
 
 def _chosen(numbers: Numbers, backend: str) -> xr.Dataset:
     """Return the worst elements that are not constant, each as a variable."""
-    frame = worst(numbers, OF_A_GROUP, MOST)
+    frame = worst(numbers, MOST_OF_A_GROUP, MOST)
     names = set(frame.index[frame["sd"] > 0.0])
     found = {}
     for values in numbers.posterior.data_vars.values():

@@ -15,22 +15,22 @@ from pymc_lgm._report.verdict import LONGER, START, Verdict, good, problem, warn
 __all__ = ["evidence_level", "statistics", "tuning"]
 
 TAKING_TURNS = 2
+"""Most values of a scale within a chain after tuning: one of each of two moves that alternate."""
+
 MOVED = {"theta_acceptance": "theta", "latent_acceptance": "f"}
+"""The variables that a statistic is about, for messages."""
 
 
 def tuning(numbers: Numbers) -> Iterator[Verdict]:
-    """Detect draws from tuning by a scale that changes within a chain.
-
-    Two moves that alternate, such as the emulator and NUTS, have one scale each.
-    """
+    """Detect draws from tuning by a scale that changes within a chain."""
     for name in ("theta_scale", "theta_step_size"):
         if name not in numbers.statistics.index:
             continue
         values = numbers.stats[name].transpose("chain", "draw", ...).values
         # With several steps each has its own scales.
         each = np.moveaxis(values.reshape(*values.shape[:2], -1), 1, -1).reshape(-1, numbers.draws)
-        if any(np.unique(scales[~np.isnan(scales)]).size > TAKING_TURNS for scales in each):
-            first = _settled(each)
+        first = _first_after_tuning(each)
+        if first > 0:
             yield warning(
                 name,
                 "It changes within a chain, so some of these draws are from tuning.",
@@ -40,8 +40,8 @@ def tuning(numbers: Numbers) -> Iterator[Verdict]:
             )
 
 
-def _settled(each: np.ndarray) -> int:
-    """The first draw after which every scale (row) has at most `TAKING_TURNS` values."""
+def _first_after_tuning(each: np.ndarray) -> int:
+    """The first draw from which on every scale (row) has at most `TAKING_TURNS` values."""
     first = 0
     for scales in each:
         known = np.flatnonzero(~np.isnan(scales))

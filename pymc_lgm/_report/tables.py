@@ -14,8 +14,11 @@ from pymc_lgm._report.numbers import Numbers
 
 __all__ = ["Table", "cost", "tables", "worst"]
 
-WORST, MOST = 5, 15
-"""Largest number of elements in tables, per group and in all groups together."""
+MOST_OF_A_GROUP = 5
+"""Largest number of elements of a group in the table of elements, those that mix worst."""
+
+MOST = 15
+"""Largest number of elements in that table, of all groups together."""
 
 NAME = 28
 """Letters of a name in a terminal, such that the tables have fewer than 100 columns."""
@@ -94,8 +97,8 @@ def _elements(numbers: Numbers) -> Table:
         "ess_tail": "{:.0f}",
         "r_hat": "{:.3f}",
     }
-    note = f"Up to {WORST} per group, those with the fewest effective draws."
-    return _table("Elements", note, "element", worst(numbers, WORST, MOST), formats)
+    note = f"Up to {MOST_OF_A_GROUP} per group, those with the fewest effective draws."
+    return _table("Elements", note, "element", worst(numbers, MOST_OF_A_GROUP, MOST), formats)
 
 
 def _statistics(numbers: Numbers) -> Table:
@@ -115,10 +118,10 @@ def _table(
 ) -> Table:
     """Format a frame; a column without a number is omitted."""
     shown = {name: form for name, form in formats.items() if frame[name].notna().any()}
-    rows = [
-        [str(name), *(_cell(form.format, row[column]) for column, form in shown.items())]
-        for (name, _), row in zip(frame.iterrows(), frame.to_dict("records"), strict=True)
-    ]
+    rows = []
+    for name, row in zip(frame.index, frame.to_dict("records"), strict=True):
+        cells = [_cell(form.format, row[column]) for column, form in shown.items()]
+        rows.append([str(name), *cells])
     return Table(title, note, [first, *shown], rows)
 
 

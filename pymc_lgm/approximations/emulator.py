@@ -237,9 +237,9 @@ def emulate(
         if best == grid:
             break
         grid = best
-    dual = process.at(grid)[1]
+    alpha = process.at(grid)[1]
     order, precision = process.widest(grid)
-    beta = QUADRATIC_SD**2 * process.basis.T @ dual
+    beta = QUADRATIC_SD**2 * process.basis.T @ alpha
     quadratic = np.zeros((p, p))
     quadratic[np.triu_indices(p)] = beta[1 + p :]
     return Emulator(
@@ -249,7 +249,7 @@ def emulate(
         linear=beta[1 : 1 + p],
         quadratic=quadratic + quadratic.T,
         points=np.ascontiguousarray(u[order].T),
-        weights=SCALES[grid[1]] ** 2 * dual[order],
+        weights=SCALES[grid[1]] ** 2 * alpha[order],
         precision=precision,
         grid=grid,
     )
@@ -274,8 +274,8 @@ class _Process:
             )
             white = solve_triangular(factor, self.y, lower=True, check_finite=False)
             log_likelihood = -0.5 * float(white @ white) - float(np.log(factor.diagonal()).sum())
-            dual = solve_triangular(factor, white, lower=True, trans=1, check_finite=False)
-            self._known[grid] = log_likelihood, dual
+            alpha = solve_triangular(factor, white, lower=True, trans=1, check_finite=False)
+            self._known[grid] = log_likelihood, alpha
         return self._known[grid]
 
     def widest(self, grid: tuple[int, int, int]) -> tuple[Array, Array]:

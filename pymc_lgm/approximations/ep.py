@@ -98,19 +98,19 @@ def ep(
 def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep | None:
     """Compute q with these sites, its evidence, and the sites that match its tilted moments."""
     prior, precision = posterior.prior, posterior.precision
-    dual, z = posterior.center(nu)  # (3.68): K⁻¹ ẑ
+    alpha, z = posterior.center(nu)  # (3.68): K⁻¹ ẑ
     cavity = posterior.one_minus_leverage  # (B⁻¹)_ii = 1 − W_i Σ_ii
     q = Marginals(prior.mean, nu, precision, z, posterior.variances, cavity)
     tilted = tilted_moments(likelihood, q)
 
-    next_nu, next_precision, r, ratio = _asked(q.variance, cavity, z, nu, dual, *tilted[1:])
+    next_nu, next_precision, r, ratio = _asked(q.variance, cavity, z, nu, alpha, *tilted[1:])
     away = mismatch(posterior, r, ratio)
     # (3.65) as log ∫ N(z; 0, K) ∏ S_i t_i(z_i) dz, without K⁻¹ and W⁻¹.
     log_evidence = float(tilted.log_scale.sum() + 0.5 * z @ nu - 0.5 * posterior.log_determinant)
     if not (math.isfinite(away) and math.isfinite(log_evidence)):
         return None
     asked = Sites(next_nu, next_precision)
-    return Sweep(Sites(nu, precision), posterior, dual, z, log_evidence, away, asked, away)
+    return Sweep(Sites(nu, precision), posterior, alpha, z, log_evidence, away, asked, away)
 
 
 @numba.njit(cache=True, error_model="numpy")
@@ -119,7 +119,7 @@ def _asked(
     cavity: Array,
     z: Array,
     nu: Array,
-    dual: Array,
+    alpha: Array,
     tilted_z: Array,
     tilted_variance: Array,
 ) -> tuple[Array, Array, Array, Array]:
@@ -134,7 +134,7 @@ def _asked(
         matched = 1.0 / (cavity_precision + W)
         next_nu[i] = tilted_z[i] / matched - (z[i] / variance[i] - nu[i])
         next_precision[i] = W
-        r[i] = next_nu[i] - W * z[i] - dual[i]
+        r[i] = next_nu[i] - W * z[i] - alpha[i]
         ratio[i] = matched / variance[i]
     return next_nu, next_precision, r, ratio
 
@@ -143,7 +143,7 @@ def _asked(
 def misfit(
     likelihood: SiteLikelihood,
     posterior: Posterior,
-    dual: Array,
+    alpha: Array,
     z: Array,
     nu: Array,
     variances: Array,
@@ -159,7 +159,7 @@ def misfit(
     likelihood : SiteLikelihood
     posterior : Posterior
         The prior conditioned on W, a diagonal.
-    dual, z, nu : ndarray, shape (n,)
+    alpha, z, nu : ndarray, shape (n,)
         a, ẑ = f̂ − m and ν.
     variances : ndarray, shape (n,)
         Approximations of Σ_ii.
@@ -184,7 +184,7 @@ def misfit(
     q = Marginals(posterior.prior.mean, nu, W, z, variances, cavity)
 
     def away(tilted: Tilted) -> float:
-        *_, r, ratio = _asked(variances, cavity, z, nu, dual, *tilted[1:])
+        *_, r, ratio = _asked(variances, cavity, z, nu, alpha, *tilted[1:])
         nats = mismatch(posterior, r, ratio)
         return nats if math.isfinite(nats) else math.inf
 
@@ -218,5 +218,5 @@ def evidence_gradient(
     -----
     One O(n³) operation, the inverse of B, or none if the search was ``differentiable``.
     """
-    gradient = q.posterior.evidence_gradient(q.dual) + likelihood_gradient(q.center)
+    gradient = q.posterior.evidence_gradient(q.alpha) + likelihood_gradient(q.center)
     return gradient if np.isfinite(gradient).all() else None

@@ -85,7 +85,7 @@ class GaussianApproximation:
     ----------
     posterior : Posterior
         The prior conditioned on W ≥ 0, the precisions of the sites.
-    dual : ndarray, shape (n,)
+    alpha : ndarray, shape (n,)
         a = K⁻¹(f̂ − m).
     center : ndarray, shape (n,)
         f̂.
@@ -100,7 +100,7 @@ class GaussianApproximation:
     """
 
     posterior: Posterior
-    dual: Array
+    alpha: Array
     center: Array
     log_evidence: float
     iterations: int
@@ -111,7 +111,7 @@ class GaussianApproximation:
     def at(
         cls,
         posterior: Posterior,
-        dual: Array,
+        alpha: Array,
         z: Array,
         objective: float,
         *,
@@ -122,7 +122,7 @@ class GaussianApproximation:
         """Make q with the evidence Ψ(f̂) − ½ log|B|, Ψ = ℓ(f̂) − ½ ẑᵀa (Laplace's at the mode)."""
         evidence = objective - 0.5 * posterior.log_determinant
         center = posterior.prior.mean + z
-        return cls(posterior, dual, center, evidence, iterations, converged, margins)
+        return cls(posterior, alpha, center, evidence, iterations, converged, margins)
 
     @property
     def prior(self) -> Prior:
@@ -143,7 +143,7 @@ class GaussianApproximation:
     def sites(self) -> Sites:
         """ν = a + W ẑ and W."""
         z = self.center - self.mean
-        return Sites(self.dual + self.posterior.precision_times(z), self.precision)
+        return Sites(self.alpha + self.posterior.precision_times(z), self.precision)
 
     def log_weights(self, f: Array, log_likelihood: Array) -> Array:
         """log [p(y | f) N(f; m, K) / N(f; f̂, Σ)] of columns f (n, N), shape (N,).
@@ -155,8 +155,8 @@ class GaussianApproximation:
         deviation = f - self.center[:, None]
         return (
             log_likelihood
-            - self.dual @ z
-            + 0.5 * float((self.center - self.mean) @ self.dual)
+            - self.alpha @ z
+            + 0.5 * float((self.center - self.mean) @ self.alpha)
             + 0.5 * (deviation * self.posterior.precision_times(deviation)).sum(axis=0)
             - 0.5 * self.posterior.log_determinant
         )

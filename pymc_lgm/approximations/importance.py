@@ -25,10 +25,10 @@ from pymc_lgm.approximations.transport import Transport, transport
 from pymc_lgm.linalg import Array
 
 __all__ = [
+    "CachedSample",
     "Coordinates",
     "Estimate",
     "ImportanceSample",
-    "Kept",
     "Proposal",
     "Scheme",
     "importance_sample",
@@ -125,13 +125,13 @@ class Proposal:
         W_deviations = q.posterior.precision_times(deviations)
         x = weights.mirrored(q.center, deviations.T, pairs)
         log_ratio = weights.gaussian_log_weights(
-            deviations.T, W_deviations.T, q.dual, q.center - q.mean, pairs
+            deviations.T, W_deviations.T, q.alpha, q.center - q.mean, pairs
         )
         log_ratio -= half_log_B
         if self.skewness is None or white is None:
             return x.T, log_ratio
         f, log_slopes = self.skewness.forward(x.T)
-        of_center = q.prior.multiply_transposed(q.dual)
+        of_center = q.prior.multiply_transposed(q.alpha)
         moved = q.prior.solve(f - x.T)
         log_ratio -= weights.squares_moved(moved.T, of_center, white.T, pairs) + log_slopes
         return f, log_ratio
@@ -238,7 +238,7 @@ class ImportanceSample:
         return index
 
 
-class Kept(NamedTuple):
+class CachedSample(NamedTuple):
     """A cached importance sample at one theta, for the next move."""
 
     made_by: Hashable

@@ -175,12 +175,12 @@ def evidence_gradient(
     if isinstance(W, SiteBlocks):
         assert curvature_gradient is not None
         blocks = posterior.site_covariances
-        v = posterior.dual(-0.5 * curvature_gradient(q.center, blocks))
+        v = posterior.alpha(-0.5 * curvature_gradient(q.center, blocks))
         Kv = q.prior.covariance_times(v)
-        return posterior.evidence_gradient(q.dual, v) + likelihood_vjp(q.center, Kv, -0.5 * blocks)
+        return posterior.evidence_gradient(q.alpha, v) + likelihood_vjp(q.center, Kv, -0.5 * blocks)
     u = np.where(W > 0.0, posterior.variances, 0.0)
     s = 0.5 * u * third
-    v = posterior.dual(s)
+    v = posterior.alpha(s)
     negative = np.flatnonzero(W < 0.0)
     if negative.size:
         # I + W K = I + W⁺ K − E D² Eᵀ K. The columns of E select the negative W_i = −D_i².
@@ -189,6 +189,6 @@ def evidence_gradient(
         if C is None:
             return None
         s[negative] += D * C.inverse_times(D * q.prior.covariance_times(v)[negative])
-        v = posterior.dual(s)
+        v = posterior.alpha(s)
     Kv = q.prior.covariance_times(v)
-    return posterior.evidence_gradient(q.dual, v) + likelihood_vjp(q.center, Kv, -0.5 * u)
+    return posterior.evidence_gradient(q.alpha, v) + likelihood_vjp(q.center, Kv, -0.5 * u)

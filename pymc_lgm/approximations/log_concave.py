@@ -18,14 +18,20 @@ from pymc_lgm.linalg import Array
 __all__ = ["draw_log_concave"]
 
 LOOKS = 60
-"""Largest number of halvings, doublings or widenings in a search for tangents."""
+"""Largest number of halvings, doublings or widenings in a search for tangents. 60 halvings leave
+1e-18 of an interval, which is less than a rounding error."""
 
 LEAST_RISE = 0.3
 """An outer tangent must rise by at least so many nats towards the middle. A flatter one would have
-a long tail, from which most proposals would be rejected."""
+a long tail, from which most proposals would be rejected.
+
+Measured for counts and binomial observations with effects of sd 0.3 to 3: a draw takes 1.15 to 1.2
+proposals with 0.03 to 1, and up to 1.4 with 3.
+"""
 
 ROUNDS = 1000
-"""Largest number of proposals. Only a density that is not finite takes as many."""
+"""Largest number of proposals. Only a density that is not finite takes as many: at an acceptance of
+0.8 one draw in a million takes nine."""
 
 BoolArray = NDArray[np.bool_]
 

@@ -23,7 +23,7 @@ from pymc_lgm.approximations.gaussian import (
     plausible,
 )
 from pymc_lgm.approximations.laplace import laplace
-from pymc_lgm.approximations.sites import Margins, Recalled, Sites
+from pymc_lgm.approximations.sites import Margins, PredictedSites, Sites
 from pymc_lgm.approximations.sites_line import SitesLine
 from pymc_lgm.gaussian import Posterior, Prior
 from pymc_lgm.linalg import Array
@@ -54,7 +54,7 @@ SearchFrom = Callable[..., GaussianApproximation | None]
 
 
 def recall(
-    likelihood: SiteLikelihood, prior: Prior, *, start: Recalled, search: SearchFrom = ep
+    likelihood: SiteLikelihood, prior: Prior, *, start: PredictedSites, search: SearchFrom = ep
 ) -> GaussianApproximation | None:
     """Combine the prior at theta with given sites: q(f) = N(f̂, (K⁻¹ + W)⁻¹), f̂ = m + Σ ν.
 
@@ -63,7 +63,7 @@ def recall(
     likelihood : SiteLikelihood
         f -> (ℓ, g, W, third derivative); ``likelihood.sites``: rows of f (Q, n) -> ℓ_i.
     prior : Prior
-    start : Recalled
+    start : PredictedSites
         ν and W, and perhaps margins, which become those of q. Only sites with margins are checked:
         if they are not ``trusted``, or have a `misfit` above `MISFIT`, a search starts from them
         and computes its own margins. Sites without margins are used as they are.

@@ -17,7 +17,7 @@ import numpy as np
 
 from numpy.typing import NDArray
 
-from pymc_lgm.approximations.sites import Margins, Recalled, Sites
+from pymc_lgm.approximations.sites import Margins, PredictedSites, Sites
 from pymc_lgm.gaussian.sites import ClassBlocks, SiteBlocks, gathered, scattered
 from pymc_lgm.linalg import Array
 
@@ -41,7 +41,7 @@ class SiteCoordinates(Protocol):
     def of(self, sites: Sites, margins: Margins | None) -> Array:
         """The vector that represents sites, and the margins if there is a copula."""
 
-    def sites(self, s: Array, trusted: bool) -> Recalled:
+    def sites(self, s: Array, trusted: bool) -> PredictedSites:
         """The sites that a vector represents."""
 
 
@@ -70,12 +70,12 @@ class OneByOne:
         ratio = sites.nu / np.sqrt(np.exp(logarithms[0]) + FLAT)
         return np.concatenate([ratio, *logarithms])
 
-    def sites(self, s: Array, trusted: bool) -> Recalled:
+    def sites(self, s: Array, trusted: bool) -> PredictedSites:
         """See `SiteCoordinates`."""
         ratio, *logarithms = s.reshape(-1, self.n)
         precision, *others = np.exp(logarithms)
         nu = ratio * np.sqrt(precision + FLAT)
-        return Recalled(nu, precision, Margins(*others) if others else None, trusted)
+        return PredictedSites(nu, precision, Margins(*others) if others else None, trusted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ class InSets:
         ratio = nu / np.sqrt(np.exp(logarithms) + FLAT)
         return np.concatenate([ratio.ravel(), logarithms.ravel(), U[:, *self._below].ravel()])
 
-    def sites(self, s: Array, trusted: bool) -> Recalled:
+    def sites(self, s: Array, trusted: bool) -> PredictedSites:
         """See `SiteCoordinates`."""
         G, size = self.index.shape
         ratio, logarithms = s[: 2 * G * size].reshape(2, G, size)
@@ -118,7 +118,7 @@ class InSets:
         precision = SiteBlocks(self.index, (U * D[:, None, :]) @ U.swapaxes(1, 2))
         nu = (U @ (ratio * np.sqrt(D + FLAT))[:, :, None])[:, :, 0]
         n = int((self.index >= 0).sum())
-        return Recalled(scattered(self.index, nu, n), precision, None, trusted)
+        return PredictedSites(scattered(self.index, nu, n), precision, None, trusted)
 
     @property
     def _below(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -152,14 +152,14 @@ class InClasses:
         shares = np.maximum(v**2, LEAST) / np.maximum(gap, LEAST)[:, None]
         return np.concatenate([ratio.ravel(), np.log(D).ravel(), np.log(shares).ravel()])
 
-    def sites(self, s: Array, trusted: bool) -> Recalled:
+    def sites(self, s: Array, trusted: bool) -> PredictedSites:
         """See `SiteCoordinates`."""
         ratio, logarithms, of_shares = s.reshape(3, *self.index.shape)
         D, shares = np.exp(logarithms), np.exp(of_shares)
         v = np.sqrt(shares / (1.0 + shares.sum(axis=1, keepdims=True)))
         precision = ClassBlocks.of(self.index, D, v * np.sqrt(D))
         nu = scattered(self.index, ratio * np.sqrt(D + FLAT), self.index.size)
-        return Recalled(nu, precision, None, trusted)
+        return PredictedSites(nu, precision, None, trusted)
 
 
 def site_coordinates(model: Any, n: int, copula: bool) -> SiteCoordinates:

@@ -90,11 +90,11 @@ def _approximation(
     posterior = prior.condition(W)
     if posterior is None or not (math.isfinite(value) and np.isfinite(g).all()):
         return None
-    dual, deviation = posterior.center(nu)
+    alpha, deviation = posterior.center(nu)
     slope, sharpness = g - z / variance, W + 1.0 / variance
     objective = value - float(nu @ z - 0.5 * W @ z**2 - 0.5 * nu @ deviation)
     converged = bool((slope**2 < CLOSE * sharpness).all())
-    return GaussianApproximation.at(posterior, dual, deviation, objective, converged=converged)
+    return GaussianApproximation.at(posterior, alpha, deviation, objective, converged=converged)
 
 
 def _modes(

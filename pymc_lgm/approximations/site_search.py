@@ -31,7 +31,7 @@ class Sweep(NamedTuple):
 
     sites: Sites
     posterior: Posterior
-    dual: Array
+    alpha: Array
     z: Array  # ẑ = f̂ − m
     log_evidence: float
     mismatch: float  # nats by which the proposed sites would move q
@@ -94,9 +94,9 @@ def site_search(
             best, share = swept, min(1.0, 2.0 * share)
         else:
             share *= 0.5
-    objective = likelihood.value(mean + best.z) - 0.5 * float(best.z @ best.dual)
+    objective = likelihood.value(mean + best.z) - 0.5 * float(best.z @ best.alpha)
     q = GaussianApproximation.at(
-        best.posterior, best.dual, best.z, objective, iterations=iterations
+        best.posterior, best.alpha, best.z, objective, iterations=iterations
     )
     possible = plausible(objective, likelihood.value(mean), mean.size)
     believed = possible and best.log_evidence <= q.log_evidence + allowance(mean.size)

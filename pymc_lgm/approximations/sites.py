@@ -8,7 +8,7 @@ from typing import Any
 from pymc_lgm.gaussian.sites import lerp
 from pymc_lgm.linalg import Array
 
-__all__ = ["Margins", "Recalled", "Sites"]
+__all__ = ["Margins", "PredictedSites", "Sites"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Margins:
 
 
 @dataclass(frozen=True, eq=False)
-class Recalled(Sites):
+class PredictedSites(Sites):
     """Sites predicted at a theta.
 
     Attributes

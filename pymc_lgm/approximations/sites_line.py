@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_lgm.approximations.site_coordinates import SiteCoordinates
-from pymc_lgm.approximations.sites import Margins, Recalled, Sites
+from pymc_lgm.approximations.sites import Margins, PredictedSites, Sites
 from pymc_lgm.linalg import Array
 
 __all__ = ["SitesLine", "SitesTuning"]
@@ -87,7 +87,7 @@ class SitesLine:
     def _hash(self) -> int:
         return hash(self.theta.tobytes())
 
-    def __call__(self, theta: Array) -> Recalled:
+    def __call__(self, theta: Array) -> PredictedSites:
         """Sites at theta; O(m p)."""
         away = theta - self.theta
         unit = math.sqrt(max(away.size, 1))

@@ -91,7 +91,7 @@ def variational(
 def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep | None:
     """Compute q with these sites, its bound, and the sites of a natural gradient step."""
     prior, precision = posterior.prior, posterior.precision
-    dual, z = posterior.center(nu)
+    alpha, z = posterior.center(nu)
     shares, variance = posterior.one_minus_leverage, posterior.variances
     scale = np.sqrt(variance)
     values = _floored(likelihood.sites(prior.mean + z + NODES[:, None] * scale))
@@ -101,13 +101,13 @@ def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep
     least = np.where(values.any(axis=0), LEAST / prior.variances, 0.0)  # 0 if nothing reads f_i
     asked_precision = np.maximum(curvature, least)
     asked = Sites(slope + asked_precision * z, asked_precision)
-    away = mismatch(posterior, slope - dual, 1.0 / (shares + asked_precision * variance))
+    away = mismatch(posterior, slope - alpha, 1.0 / (shares + asked_precision * variance))
     # KL = ½ (tr K⁻¹Σ − n + ẑᵀ K⁻¹ ẑ + log|B|), and tr K⁻¹Σ = tr B⁻¹.
-    divergence = 0.5 * (float(shares.sum() - shares.size + z @ dual) + posterior.log_determinant)
+    divergence = 0.5 * (float(shares.sum() - shares.size + z @ alpha) + posterior.log_determinant)
     bound = float((SHARES @ values).sum()) - divergence
     if not (math.isfinite(away) and math.isfinite(bound)):
         return None
-    return Sweep(Sites(nu, precision), posterior, dual, z, bound, away, asked, -bound)
+    return Sweep(Sites(nu, precision), posterior, alpha, z, bound, away, asked, -bound)
 
 
 def _floored(values: Array) -> Array:
@@ -199,7 +199,7 @@ def _sweep_of_sets(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) 
     """
     prior, W = posterior.prior, posterior.precision
     assert isinstance(W, SiteBlocks)
-    dual, z = posterior.center(nu)
+    alpha, z = posterior.center(nu)
     root = _roots(posterior)
     if root is None:
         return None
@@ -218,14 +218,14 @@ def _sweep_of_sets(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) 
     asked = Sites(gradient + asked_W.times(z), asked_W)
     change = root.swapaxes(1, 2) @ (asked_W.values - W.values) @ root
     spread = np.linalg.eigvalsh(np.eye(nodes.shape[1]) + change)
-    away = mismatch(posterior, gradient - dual, 1.0 / spread.ravel())
+    away = mismatch(posterior, gradient - alpha, 1.0 / spread.ravel())
     # KL = ½ (tr K⁻¹Σ − n + ẑᵀ K⁻¹ ẑ + log|B|), and K⁻¹Σ = I − W Σ.
     trace = float(posterior.one_minus_leverage.sum())
-    divergence = 0.5 * (trace - z.size + float(z @ dual) + posterior.log_determinant)
+    divergence = 0.5 * (trace - z.size + float(z @ alpha) + posterior.log_determinant)
     bound = float(weighted.sum()) - divergence
     if not (math.isfinite(away) and math.isfinite(bound)):
         return None
-    return Sweep(Sites(nu, W), posterior, dual, z, bound, away, asked, -bound)
+    return Sweep(Sites(nu, W), posterior, alpha, z, bound, away, asked, -bound)
 
 
 def _points_of_sets(q: GaussianApproximation) -> tuple[Array, Array] | None:
@@ -278,7 +278,7 @@ def evidence_gradient(
     One O(n³) operation, the inverse of B, or none if the search was ``differentiable``. The
     gradient of the likelihood at as many rows as the search has nodes.
     """
-    gradient = q.posterior.evidence_gradient(q.dual)
+    gradient = q.posterior.evidence_gradient(q.alpha)
     if likelihood_gradient is not None:
         if isinstance(q.precision, SiteBlocks):
             points = _points_of_sets(q)

@@ -39,7 +39,7 @@ def mirrored(center: Array, deviations: Array, pairs: bool) -> Array:
 
 @numba.njit(cache=True)
 def gaussian_log_weights(
-    deviations: Array, W_deviations: Array, dual: Array, z: Array, pairs: bool
+    deviations: Array, W_deviations: Array, alpha: Array, z: Array, pairs: bool
 ) -> Array:
     """Compute log N(f; m, K) − log q(f) + ½ log|B| for the rows that `mirrored` returns.
 
@@ -48,11 +48,11 @@ def gaussian_log_weights(
     N, n = deviations.shape
     out, of_center = np.empty(2 * N if pairs else N), 0.0
     for i in range(n):
-        of_center -= 0.5 * z[i] * dual[i]
+        of_center -= 0.5 * z[i] * alpha[i]
     for k in range(N):
         along, square = 0.0, 0.0
         for i in range(n):
-            along += deviations[k, i] * dual[i]
+            along += deviations[k, i] * alpha[i]
             square += deviations[k, i] * W_deviations[k, i]
         out[k] = of_center - along + 0.5 * square
         if pairs:

@@ -22,7 +22,7 @@ from pymc.util import get_random_generator, get_state_from_generator
 
 from pymc_lgm.distributed.cluster import cluster_for, finished
 from pymc_lgm.distributed.joining import gathered, joined, seconds, timed
-from pymc_lgm.distributed.keep import Kept, as_json, rng_state
+from pymc_lgm.distributed.keep import StoredChains, as_json, rng_state
 from pymc_lgm.distributed.plan import Plan
 from pymc_lgm.distributed.refusals import compare, refuse_options, refuse_unfinished, settings_of
 from pymc_lgm.drawn import model_of
@@ -151,7 +151,7 @@ def sample(
     options = {k: v for k, v in sample_kwargs.items() if k != "nuts_sampler"}
     # Settings that the call leaves out are those of the folder. A resumed study needs the seeds of
     # its first call, because its workers make the same starting points and step methods again.
-    kept, before = (None if path is None else Kept(path) for path in (keep, resume))
+    kept, before = (None if path is None else StoredChains(path) for path in (keep, resume))
     found = settings_of(kept, before)
     chains = chains or found.get("chains", 4)
     if before is not None:
@@ -184,7 +184,9 @@ def sample(
         plan = Plan(model, step, rngs, draws, tune, options, kept is not None)
         states = {i: earlier[i].state if earlier else None for i in todo}
         # For the bar alone, until a worker knows how many tuning draws its step methods need.
-        length = draws if earlier else draws + (1000 if tune is None else tune)
+        length = draws
+        if not earlier:
+            length += 1000 if tune is None else tune
         bar = bool(progressbar) and not quiet
         # A process runs its chains one after another, so their times add up.
         busy: defaultdict[str, float] = defaultdict(float)

@@ -24,13 +24,16 @@ from pymc.util import RandomGeneratorState
 
 from pymc_lgm.distributed.plan import Chain
 
-__all__ = ["Kept", "as_json", "rng_state"]
+__all__ = ["StoredChains", "as_json", "rng_state"]
 
 DTYPE = "dtype_in_memory"
+"""Attribute of a stored variable: its type in memory, which netCDF may change."""
+
 ATTRIBUTES = "attributes_as_json"
+"""Attribute of a stored group: all of its attributes, of which netCDF takes few types."""
 
 
-class Kept:
+class StoredChains:
     """A folder of finished chains."""
 
     def __init__(self, path: str | os.PathLike[str]):

@@ -83,8 +83,10 @@ class Ready:
         chains = len(plan.rngs)
         self.idata_kwargs = options.pop("idata_kwargs", None) or {}
         self.discard = options.pop("discard_tuned_samples", True)
-        initvals, init = options.pop("initvals", None), options.pop("init", "auto")
-        retries, n_init = options.pop("jitter_max_retries", 10), options.pop("n_init", 200_000)
+        initvals = options.pop("initvals", None)
+        init = options.pop("init", "auto")
+        retries = options.pop("jitter_max_retries", 10)
+        n_init = options.pop("n_init", 200_000)
         var_names = options.pop("var_names", None)
         compile_kwargs = resolve_backend_compile_kwargs(
             options.pop("backend", None), options.pop("compile_kwargs", None)
@@ -151,7 +153,8 @@ class Ready:
 
         ``heard(done, of)`` is called after each draw.
         """
-        step, draws = self.step, self.plan.draws
+        step = self.step
+        draws = self.plan.draws
         tune = self.tune if resumed is None else 0
         step.sampling_state = self.fresh
         # A copy, so that a second run of the chain in this process has the same generator.
@@ -192,7 +195,9 @@ class Ready:
             kept = kept[tune:]
         # PyMC's converter reads the end of tuning from the report.
         report = kept.report
-        report._n_tune, report._n_draws, report._t_sampling = tune, self.plan.draws, seconds
+        report._n_tune = tune
+        report._n_draws = self.plan.draws
+        report._t_sampling = seconds
         settings = {"model": self.plan.model, "save_warmup": not self.discard} | self.idata_kwargs
         tree = drop_warning_stat(pm.to_inference_data(kept, **settings))
         groups = {name: group.to_dataset() for name, group in tree.children.items()}

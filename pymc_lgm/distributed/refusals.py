@@ -9,7 +9,7 @@ from typing import Any
 
 from pymc.step_methods.compound import BlockedStep, CompoundStep
 
-from pymc_lgm.distributed.keep import Kept
+from pymc_lgm.distributed.keep import StoredChains
 
 __all__ = ["compare", "refuse_options", "refuse_unfinished", "settings_of"]
 
@@ -51,7 +51,7 @@ def refuse_options(
             raise ValueError(f"{name} must be a whole number, {least} or more: not {value!r}.")
 
 
-def settings_of(kept: Kept | None, before: Kept | None) -> dict[str, Any]:
+def settings_of(kept: StoredChains | None, before: StoredChains | None) -> dict[str, Any]:
     """Return the settings of the folder ``resume``, or of the folder ``keep``."""
     if before is None:
         return (kept.settings if kept is not None else None) or {}
@@ -77,7 +77,7 @@ def compare(asked: Mapping[str, Any], found: Mapping[str, Any], folder: str) -> 
         )
 
 
-def refuse_unfinished(before: Kept, chains: int) -> None:
+def refuse_unfinished(before: StoredChains, chains: int) -> None:
     """Raise an error if a chain has no state from which to continue."""
     there = before.numbers()
     if len(there) < chains:

@@ -50,7 +50,9 @@ class _Voice:
     def __init__(self, topic: str, number: int):
         from distributed import get_worker
 
-        self.worker, self.topic, self.number = get_worker(), topic, number
+        self.worker = get_worker()
+        self.topic = topic
+        self.number = number
         self.task = self.worker.get_current_task()
         self.said = -EVERY
 

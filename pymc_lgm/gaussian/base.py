@@ -252,7 +252,7 @@ class Posterior(ABC):
         """log|B| = log|K| − log|Σ|, B = I + W^½ K W^½."""
 
     @abstractmethod
-    def dual(self, b: Array) -> Array:
+    def alpha(self, b: Array) -> Array:
         """(I + W K)⁻¹ b. For b = ν it is a = K⁻¹ E[z], and the mean is m + K a."""
 
     @abstractmethod
@@ -334,11 +334,11 @@ class Posterior(ABC):
 
     # The sites as noisy data: r = W^½ (g − m), g ~ N(f, W⁻¹)
 
-    def seen(self, f: Array, center: Array) -> Array:
+    def in_noise_units(self, f: Array, center: Array) -> Array:
         """W^½ (f − center): f in units of the noise."""
         return self._W.root_times(f - center)
 
-    def given(self, r: Array) -> Array:
+    def conditional_mean(self, r: Array) -> Array:
         """E[z | r] = K W^½ B⁻¹ r = Σ W^½ r."""
         return self.covariance_times(self._W.root_times(r))
 
@@ -359,7 +359,7 @@ class Posterior(ABC):
     def evidence_gradient(self, a: Array, v: Array | None = None) -> Array:
         """⟨½ a aᵀ − ½ R + v aᵀ, ∂K⟩ + (a + v)ᵀ ∂m, R = (K + W⁻¹)⁻¹, shape (p,).
 
-        v is 0 by default. For a = ``dual(nu)`` and v = 0 it is the gradient of
+        v is 0 by default. For a = ``alpha(nu)`` and v = 0 it is the gradient of
         log ∫ N(f; m, K) ∏ t_i(f_i) df.
         """
         raise NotImplementedError(f"{type(self).__name__} has no derivatives in theta.")
@@ -371,17 +371,17 @@ class Posterior(ABC):
 class CovariancePosterior(Posterior):
     """A posterior that computes Σ x as K (I + W K)⁻¹ x.
 
-    A subclass defines `dual`, `multiply` and `solve`, the diagonal of Σ, and log|B| and B⁻¹.
+    A subclass defines `alpha`, `multiply` and `solve`, the diagonal of Σ, and log|B| and B⁻¹.
     """
 
     def center(self, nu: Array) -> tuple[Array, Array]:
         """a = (I + W K)⁻¹ ν and ẑ = K a."""
-        dual = self.dual(nu)
-        return dual, self.prior.covariance_times(dual)
+        alpha = self.alpha(nu)
+        return alpha, self.prior.covariance_times(alpha)
 
     def covariance_times(self, x: Array) -> Array:
         """Σ x = K (I + W K)⁻¹ x."""
-        return self.prior.covariance_times(self.dual(x))
+        return self.prior.covariance_times(self.alpha(x))
 
     @property
     def coordinates_shape(self) -> tuple[int, int]:
@@ -395,7 +395,7 @@ class CovariancePosterior(Posterior):
         independent of r with covariance K − K W^½ B⁻¹ W^½ K = Σ.
         """
         u = self.prior.multiply(xi[0])
-        return u - self.given(self._W.root_times(u) + xi[1])
+        return u - self.conditional_mean(self._W.root_times(u) + xi[1])
 
     def coordinates(self, rng: np.random.Generator, deviation: Array) -> Array:
         """Draw ξ given a deviation.
@@ -405,7 +405,7 @@ class CovariancePosterior(Posterior):
         """
         xi = rng.standard_normal((2, self.prior.n))
         r = self._W.root_times(self.prior.multiply(xi[0])) + xi[1]
-        u = deviation + self.given(r)
+        u = deviation + self.conditional_mean(r)
         return np.stack([self.prior.solve(u), r - self._W.root_times(u)])
 
 
@@ -450,7 +450,7 @@ class PrecisionPosterior(Posterior):
         half = self.multiply_transposed(x)
         return float(half @ half)
 
-    def dual(self, b: Array) -> Array:
+    def alpha(self, b: Array) -> Array:
         """(I + W K)⁻¹ b = b − W Σ b."""
         return b - self._W.times(self.covariance_times(b))
 
@@ -479,4 +479,4 @@ class PrecisionPosterior(Posterior):
 
     def weighted_residual(self, r: Array) -> Array:
         """B⁻¹ r."""
-        return r - self._W.root_times(self.given(r))
+        return r - self._W.root_times(self.conditional_mean(r))

@@ -95,7 +95,7 @@ class JoinedPosterior(CovariancePosterior):
         """log|B|."""
         return self._M.log_determinant + sum(part.B.log_determinant for part in self._parts)
 
-    def dual(self, b: Array) -> Array:
+    def alpha(self, b: Array) -> Array:
         """(I + W K)⁻¹ b = T (b + U M⁻¹ Uᵀ K T b)."""
         column = (...,) if b.ndim == 1 else (..., None)
         out = np.empty_like(b)
@@ -255,9 +255,9 @@ class BlocksPosterior(Scattered, CovariancePosterior):
         """log|B|."""
         return float(np.sum([part.log_determinant for part in self._parts]))
 
-    def dual(self, b: Array) -> Array:
+    def alpha(self, b: Array) -> Array:
         """(I + W K)⁻¹ b."""
-        return self.each([part.dual for part in self._parts], b)
+        return self.each([part.alpha for part in self._parts], b)
 
     def quad_form(self, x: Array) -> float:
         """xᵀ Σ x."""
@@ -303,9 +303,9 @@ class BlocksPosterior(Scattered, CovariancePosterior):
 
     # The sites as noisy data
 
-    def given(self, r: Array) -> Array:
+    def conditional_mean(self, r: Array) -> Array:
         """K W^½ B⁻¹ r."""
-        return self.each([part.given for part in self._parts], r)
+        return self.each([part.conditional_mean for part in self._parts], r)
 
     def log_density_of_data(self, r: Array) -> float:
         """log N(r; 0, B)."""

@@ -144,7 +144,7 @@ class DensePosterior(CovariancePosterior):
         """log|B|."""
         return self._B.log_determinant
 
-    def dual(self, b: Array) -> Array:
+    def alpha(self, b: Array) -> Array:
         """(I + W K)⁻¹ b = b − W^½ B⁻¹ W^½ K b."""
         rooted = self._W.root_times(self.prior.covariance_times(b))
         return b - self._W.root_times(self._B.inverse_times(rooted))
@@ -230,7 +230,7 @@ class DensePosterior(CovariancePosterior):
         np.einsum("ii->i", shifted)[:] += 1.0
         return CholeskyFactor(shifted)
 
-    def given(self, r: Array) -> Array:
+    def conditional_mean(self, r: Array) -> Array:
         """K W^½ B⁻¹ r, for a vector or columns."""
         return self.prior.covariance_times(self._W.root_times(self._B.inverse_times(r)))
 
@@ -281,11 +281,11 @@ class CompiledPosterior(DensePosterior):
         U, is_definite = dense_loops.conditioned(C, diagonal, v, W)
         return cls(prior, W, U) if is_definite else None
 
-    def dual(self, b: Array) -> Array:
+    def alpha(self, b: Array) -> Array:
         """(I + W K)⁻¹ b = b − W^½ B⁻¹ W^½ K b."""
         if b.ndim > 1:
-            return super().dual(b)
-        result: Array = dense_loops.dual(*self.prior.symmetric, self._U, self._root, b)
+            return super().alpha(b)
+        result: Array = dense_loops.alpha(*self.prior.symmetric, self._U, self._root, b)
         return result
 
     def quad_form(self, x: Array) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from pymc_lgm.compile.loops.blas import factorize_upper, multiply, solve, symmetric_times
 from pymc_lgm.linalg import Array
 
-__all__ = ["cleared", "conditioned", "deviations", "dual", "of_evidence", "quad_form", "scaled"]
+__all__ = ["alpha", "cleared", "conditioned", "deviations", "of_evidence", "quad_form", "scaled"]
 
 NOTHING = 1e-20
 """Smaller elements of B count as 0, since its diagonal is at least 1 and has rounding error 1e-16.
@@ -60,7 +60,7 @@ def conditioned(C: Array, diagonal: Array, variance: float, W: Array) -> tuple[A
 
 
 @numba.njit(cache=True, error_model="numpy")
-def dual(C: Array, variance: float, U: Array, root: Array, b: Array) -> Array:
+def alpha(C: Array, variance: float, U: Array, root: Array, b: Array) -> Array:
     """(I + W K)⁻¹ b = b − W^½ B⁻¹ W^½ K b, for a vector."""
     n = len(b)
     r = symmetric_times(variance, C, b.copy().reshape(1, n))

@@ -41,6 +41,7 @@ __all__ = [
     "check_constant",
     "fill",
     "is_latent_gaussian_likelihood",
+    "refuse_no_rows",
 ]
 
 
@@ -172,7 +173,8 @@ class Likelihood(Distribution):
         def dist(f: Any, *values: Any) -> TensorVariable:
             return cls.dist(f=f, **dict(zip(others, values, strict=True)))
 
-        values, of_f = [given[key] for key in others], int(cls.reads_classes)
+        values = [given[key] for key in others]
+        of_f = int(cls.reads_classes)
         rv = observe(
             name,
             dist,
@@ -279,11 +281,14 @@ def as_inputs(X: Any, name: str = "X") -> Any:
                 f"{name} is not an array of numbers: give numbers, one row per point, and write "
                 "categories as numbers."
             ) from error
-    if array.ndim != 2:
-        raise ValueError(
-            f"{name} has shape {array.shape}: write one row per point, as {name}[:, None]."
-        )
+    refuse_no_rows(name, array.shape)
     return array
+
+
+def refuse_no_rows(name: str, shape: tuple[int, ...] | None) -> None:
+    """Raise a ValueError if inputs of a process are known not to have one row per point."""
+    if shape is not None and len(shape) != 2:
+        raise ValueError(f"{name} has shape {shape}: write one row per point, as {name}[:, None].")
 
 
 def known_shape(parameter: Any) -> tuple[int, ...] | None:

@@ -18,7 +18,8 @@ __all__ = ["Classes", "class_rows", "of_class"]
 class Classes(Likelihood, Discrete):
     """One of C classes, each with a latent variable of its own: f has shape (C, n).
 
-    A subclass writes `logp`, which takes f with classes along the last axis, and `expected_logp`.
+    A subclass writes `logp`, which takes f with classes along the last axis, `expected_logp`, and
+    ``support_point = Classes.support_point``: PyMC does not look for it in a base class.
     """
 
     reads_classes = True

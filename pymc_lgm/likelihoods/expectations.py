@@ -19,8 +19,15 @@ __all__ = ["NODES_OF_LARGEST", "expected_log_sum", "probability_of_largest"]
 NODES_OF_LARGEST = 20
 """Nodes of the Gauss–Hermite rule for `probability_of_largest`."""
 
-STEP, BELOW, ABOVE = 0.75, 14.0, 12.0
-"""The grid of a trapezoidal rule in t: its step, and its extent below and above b."""
+STEP = 0.75
+"""Step of the trapezoidal rule in t.
+
+Measured: for five classes with variances up to 4 the error is 2e-6. It is 4e-9 with a step of 0.5,
+and 5e-5 with 1.
+"""
+
+BELOW, ABOVE = 14.0, 12.0
+"""Extent of its grid below and above b. In the same cases a longer one has the same errors."""
 
 LARGE = 6.0
 """Cap of x in exp(−e^x), which is 1e-175 there: beyond it the derivative would become ∞ times 0."""
@@ -118,7 +125,8 @@ def expected_log_sum(mean: Any, variance: Any) -> Any:
         return _by_gumbel(mean, variance, C)
     last, of_last = mean[..., -1], variance[..., -1]
     x, w = hermegauss(NODES)
-    shares, ndim = w / w.sum(), mean.ndim - 1
+    shares = w / w.sum()
+    ndim = mean.ndim - 1
     if C == 1:
         return last
     a = pt.sqrt(variance[..., 0] + of_last)
@@ -137,9 +145,12 @@ def expected_log_sum(mean: Any, variance: Any) -> Any:
 
 def _by_gumbel(mean: Any, variance: Any, C: int) -> Any:
     terms = mean + 0.5 * variance
-    b, sd, ndim = pt.logsumexp(terms, axis=-1), pt.sqrt(variance), mean.ndim - 1
+    b = pt.logsumexp(terms, axis=-1)
+    sd = pt.sqrt(variance)
+    ndim = mean.ndim - 1
     x, w = hermegauss(NODES)
-    nodes, shares = _column(x, ndim + 1), _column(w / w.sum(), ndim + 1)
+    nodes = _column(x, ndim + 1)
+    shares = _column(w / w.sum(), ndim + 1)
     t = b + _column(np.arange(-BELOW, ABOVE, STEP), ndim)
 
     def below(log_rate: Any) -> Any:

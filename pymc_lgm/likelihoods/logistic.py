@@ -1,16 +1,14 @@
 """Binary observations through the logistic function."""
 
-from collections.abc import Mapping
 from typing import Any, override
 
-import numpy as np
 import pytensor.tensor as pt
 
-from pymc.distributions.distribution import Discrete
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_lgm.compile.graphs.smooth import log_expit
-from pymc_lgm.likelihoods.base import Likelihood, LikelihoodRV, as_float, fill
+from pymc_lgm.likelihoods.base import LikelihoodRV
+from pymc_lgm.likelihoods.binary import Binary, log_probability
 
 __all__ = ["Logistic"]
 
@@ -29,7 +27,7 @@ class LogisticRV(LikelihoodRV):
         return pt.random.bernoulli(pt.sigmoid(f), size=size, rng=rng, return_next_rng=True)
 
 
-class Logistic(Likelihood, Discrete):
+class Logistic(Binary):
     r"""Binary observations with logit f.
 
     .. math::
@@ -67,27 +65,9 @@ class Logistic(Likelihood, Discrete):
     rv_type = LogisticRV
     rv_op = LogisticRV.rv_op
 
-    @override
-    @classmethod
-    def dist(cls, f: Any, **kwargs: Any) -> TensorVariable:
-        return super().dist([as_float(f)], **kwargs)
-
-    @override
-    @classmethod
-    def outside_support(
-        cls, values: np.ndarray, shapes: Mapping[str, tuple[int, ...] | None]
-    ) -> tuple[np.ndarray, str]:
-        legal = "0 or 1: recode other labels, such as observed=(labels > 0)"
-        return ~np.isin(values, (0, 1)), legal
-
-    @staticmethod
-    def support_point(rv: TensorVariable, size: Any, f: TensorVariable) -> TensorVariable:
-        """Return the more probable value."""
-        return fill(size, pt.gt(f, 0))
+    support_point = Binary.support_point
 
     @staticmethod
     def logp(value: TensorVariable, f: TensorVariable) -> TensorVariable:
         """Return the log probability of `value`."""
-        # One sign flip instead of two branches: p(y = 0 | f) = p(y = 1 | -f).
-        legal = pt.or_(pt.eq(value, 0), pt.eq(value, 1))
-        return pt.switch(legal, log_expit((2.0 * value - 1.0) * f), -np.inf)
+        return log_probability(log_expit, value, f)

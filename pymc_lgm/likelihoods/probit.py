@@ -2,16 +2,14 @@
 
 import math
 
-from collections.abc import Mapping
 from typing import Any, override
 
-import numpy as np
 import pytensor.tensor as pt
 
-from pymc.distributions.distribution import Discrete
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_lgm.likelihoods.base import Likelihood, LikelihoodRV, as_float, fill
+from pymc_lgm.likelihoods.base import LikelihoodRV
+from pymc_lgm.likelihoods.binary import Binary, log_probability
 from pymc_lgm.likelihoods.normal import log_ndtr
 
 __all__ = ["Probit"]
@@ -36,7 +34,7 @@ class ProbitRV(LikelihoodRV):
         return 2.0 * y - 1.0
 
 
-class Probit(Likelihood, Discrete):
+class Probit(Binary):
     r"""Binary observations with probit f.
 
     .. math::
@@ -74,27 +72,9 @@ class Probit(Likelihood, Discrete):
     rv_type = ProbitRV
     rv_op = ProbitRV.rv_op
 
-    @override
-    @classmethod
-    def dist(cls, f: Any, **kwargs: Any) -> TensorVariable:
-        return super().dist([as_float(f)], **kwargs)
-
-    @override
-    @classmethod
-    def outside_support(
-        cls, values: np.ndarray, shapes: Mapping[str, tuple[int, ...] | None]
-    ) -> tuple[np.ndarray, str]:
-        legal = "0 or 1: recode other labels, such as observed=(labels > 0)"
-        return ~np.isin(values, (0, 1)), legal
-
-    @staticmethod
-    def support_point(rv: TensorVariable, size: Any, f: TensorVariable) -> TensorVariable:
-        """Return the more probable value."""
-        return fill(size, pt.gt(f, 0))
+    support_point = Binary.support_point
 
     @staticmethod
     def logp(value: TensorVariable, f: TensorVariable) -> TensorVariable:
         """Return the log probability of `value`."""
-        # One sign flip instead of two branches: p(y = 0 | f) = p(y = 1 | -f).
-        legal = pt.or_(pt.eq(value, 0), pt.eq(value, 1))
-        return pt.switch(legal, log_ndtr((2.0 * value - 1.0) * f), -np.inf)
+        return log_probability(log_ndtr, value, f)

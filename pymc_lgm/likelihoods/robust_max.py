@@ -88,11 +88,13 @@ class RobustMax(Classes):
 
     rv_type = RobustMaxRV
     rv_op = RobustMaxRV.rv_op
+    support_point = Classes.support_point
 
     @override
     @classmethod
     def dist(cls, f: Any, epsilon: Any = 1e-3, **kwargs: Any) -> TensorVariable:
-        rows, epsilon = class_rows(f, "RobustMax"), pt.as_tensor(epsilon).astype("float64")
+        rows = class_rows(f, "RobustMax")
+        epsilon = pt.as_tensor(epsilon).astype("float64")
         check_constant(
             pt.all((epsilon > 0.0) & (epsilon < 1.0)),
             "epsilon of RobustMax must be between 0 and 1: it is the share of observations that "

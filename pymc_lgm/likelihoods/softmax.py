@@ -80,6 +80,7 @@ class Softmax(Classes):
 
     rv_type = SoftmaxRV
     rv_op = SoftmaxRV.rv_op
+    support_point = Classes.support_point
 
     @override
     @classmethod

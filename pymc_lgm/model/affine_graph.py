@@ -98,7 +98,8 @@ class AffineGraph:
         extended: Mapping[int, tuple[int, ...]] | None = None,
     ):
         self._setting = setting
-        model, latents = setting.model, setting.reading.latents
+        model = setting.model
+        latents = setting.reading.latents
         extended = extended or {}
         shapes = [extended.get(k, shape) for k, shape in enumerate(setting.shapes)]
         sizes = [int(np.prod(shape)) for shape in shapes]

@@ -41,6 +41,7 @@ __all__ = ["find_amplitudes"]
 Variable = Any
 
 ORDERING = (ps.LT, ps.LE, ps.GT, ps.GE, ps.EQ, ps.NEQ)
+"""Comparisons, whose results stay the same if both sides are multiplied by one positive number."""
 
 
 class _Growth(NamedTuple):

@@ -49,7 +49,8 @@ class Areas(NamedTuple):
 
     def covariance(self) -> Variable:
         """The covariance, shape (n, n): an inverse, O(n³); NaN if `pymc.CAR` has no density."""
-        W, inside = self.W.toarray(), pt.lt(abs(self.alpha), 1.0)
+        W = self.W.toarray()
+        inside = pt.lt(abs(self.alpha), 1.0)
         alpha = pt.switch(inside, self.alpha, np.nan)
         tau = pt.switch(pt.gt(self.tau, 0.0), self.tau, np.nan)
         return pt.linalg.inv(tau * (np.diag(W.sum(axis=0)) - alpha * W))

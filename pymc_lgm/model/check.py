@@ -60,6 +60,7 @@ There are only `N_PERTURBED` changes, and the worst rounding error may be larger
 """
 
 N_PERTURBED = 3
+"""Number of these changes, each of which evaluates PyMC's density again."""
 
 N_TRIES = 20
 """Attempts to draw from the prior, in which a standard deviation may turn out negative, say."""
@@ -161,7 +162,8 @@ class Audit:
         return found
 
     def _differences(self, point: Point, moments: bool) -> list[Difference]:
-        lgm, theta = self._lgm, self._lgm.theta_of(dict(point))
+        lgm = self._lgm
+        theta = self._lgm.theta_of(dict(point))
         with np.errstate(all="ignore"):
             values = self._terms(point)
             prior = lgm.prior(theta)
@@ -254,7 +256,8 @@ class Audit:
     def _stabilize(self) -> None:
         inputs, densities = self._densities
         both = [pt.sum(of) for each in (densities, map(abs, densities)) for of in each]
-        self._function, self._is_stable = called_once(inputs, both, STABLE), True
+        self._function = called_once(inputs, both, STABLE)
+        self._is_stable = True
 
     def _sum(self, names: Sequence[str], read: float, values: Array, what: str) -> Difference:
         at = [self._names.index(name) for name in names]
@@ -265,7 +268,8 @@ class Audit:
         self, prior: Any, theta: Array, f: Array, point: Point, values: Array
     ) -> list[Difference]:
         """Compare the mean and covariance of f with PyMC's density of the latent variables."""
-        lgm, label = self._lgm, self._lgm.latent
+        lgm = self._lgm
+        label = self._lgm.latent
         here, scale = (float(each) for each in values[: len(self._latents)].sum(axis=0))
         if not self._free:
             what = "the log density"
@@ -334,7 +338,8 @@ class Audit:
 
     def _is_rounding(self, difference: Difference, point: Point, moments: bool) -> bool:
         """Whether a difference is about the effect of tiny changes of the point on PyMC's value."""
-        rng, noise = generator(), 0.0
+        rng = generator()
+        noise = 0.0
         for _ in range(N_PERTURBED):
             near = dict(point)
             for name in self._inputs:

@@ -63,7 +63,8 @@ class Logits:
         values : mapping
             Values at which shapes are evaluated, as in `pymc_lgm.model.reads.reads_of`.
         """
-        n, s = np.size(values[f]), sets.shape[1]
+        n = np.size(values[f])
+        s = sets.shape[1]
         if s < 3 or (sets < 0).any():
             return False
         found = reads_of([v for h in self.rows for v in (h, h[..., 0])], f, values)

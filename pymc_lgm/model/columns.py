@@ -54,6 +54,7 @@ SMOOTH = (
 """Operations that are jointly analytic in all inputs; where undefined, there is no density."""
 
 SUMS = (ps.Add, ps.Mul)
+"""Functions of two numbers that reduce an axis analytically: sums and products."""
 
 
 def columns_move(

@@ -120,7 +120,8 @@ def _read(
     for v in ancestors(list(graphs)):
         if v.owner is None or theta not in v.owner.inputs:
             continue
-        part, bounds = None, v.owner.inputs[1:]
+        part = None
+        bounds = v.owner.inputs[1:]
         is_part = isinstance(v.owner.op, Subtensor) and v.owner.op.idx_list == PART
         if is_part and all(isinstance(b, Constant) for b in bounds):
             start, stop = (int(b.data) for b in bounds)

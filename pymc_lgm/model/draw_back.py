@@ -88,7 +88,8 @@ class DrawBack:
 
     def __init__(self, setting: Setting, predictor: Predictor):
         self._setting, self._made_of = setting, predictor
-        self._blocks, self._order = predictor.blocks, predictor.order
+        self._blocks = predictor.blocks
+        self._order = predictor.order
         self._is_identity = predictor.is_identity
         self.size = predictor.n_latents
         self._known: dict[bytes, tuple[list[Array], list[Root | None]] | None] = {}
@@ -121,7 +122,8 @@ class DrawBack:
 
     @cached_property
     def _beside(self) -> Callable[..., list[Array]]:
-        predictor, theta = self._made_of, self._setting.theta
+        predictor = self._made_of
+        theta = self._setting.theta
         few = [k for k in range(len(self._blocks)) if k != self._few]
         B = [predictor.columns(self._blocks[k]) for k in few]
         variances = [predictor.covs[k] for k in few]
@@ -231,7 +233,8 @@ class DrawBack:
             return prior.solve(nu)[self._order]
         known = self._at(theta)
         for k in self._whitened_blocks:
-            part, factor = self._blocks[k].part, None if known is None else known[1][k]
+            part = self._blocks[k].part
+            factor = None if known is None else known[1][k]
             if not isinstance(factor, CholeskyFactor):
                 return None
             nu[part] = factor.solve(x[part])
@@ -279,8 +282,8 @@ class DrawBack:
         for block, cov, factor in zip(self._blocks, covs, factors, strict=True):
             xi = rng.standard_normal(block.part.stop - block.part.start)
             x[block.part] = np.sqrt(cov) * xi if factor is None else factor.multiply(xi)
-        dual = prior.inverse_times(f - self._predictor(x, theta))
-        back = self._transposed(x, theta, dual)
+        alpha = prior.inverse_times(f - self._predictor(x, theta))
+        back = self._transposed(x, theta, alpha)
         for block, cov, factor in zip(self._blocks, covs, factors, strict=True):
             part = back[block.part]
             x[block.part] += cov * part if factor is None else cov @ part
@@ -303,7 +306,8 @@ class DrawBack:
         return self._known[key]
 
     def _found_at(self, theta: Array) -> tuple[list[Array], list[Root | None]] | None:
-        covs, roots = [np.asarray(cov) for cov in self._covs(theta)], list[Root | None]()
+        covs = [np.asarray(cov) for cov in self._covs(theta)]
+        roots = list[Root | None]()
         before = [known for known in self._known.values() if known is not None]
         for k, cov in enumerate(covs):
             same = next((b[1][k] for b in before if np.array_equal(b[0][k], cov)), None)

@@ -62,6 +62,7 @@ SUPPORT_IS_POSITIVE = (
     *(rb.ExponentialRV, rb.GammaRV, rb.InvGammaRV, rb.LogNormalRV, rb.BetaRV, rb.WeibullRV),
     *(rb.ParetoRV, continuous.HalfCauchyRV, continuous.HalfStudentTRV),
 )
+"""Distributions of positive numbers."""
 
 REAL = (
     *(ps.Add, ps.Sub, ps.Mul, ps.Neg, ps.Abs, ps.Sqr, ps.Exp, ps.Expm1, ps.Softplus, ps.Sigmoid),
@@ -80,7 +81,8 @@ def integrates_to_one(model: pm.Model, rv: Variable) -> bool:
     Missing elements of an observed variable share its parameters with the observed elements, which
     already restrict them. So only parameters with an element for each observation are checked.
     """
-    transform, own = model.rvs_to_transforms[rv], default_transform_of(rv.owner.op, rv)
+    transform = model.rvs_to_transforms[rv]
+    own = default_transform_of(rv.owner.op, rv)
     random = getattr(type(rv.owner.op), "_random_fn", None)
     if getattr(random, "__qualname__", "").startswith(default_not_implemented.__name__):
         return False  # a `pymc.CustomDist` without random=

@@ -31,11 +31,19 @@ __all__ = ["are_bent_slowly", "are_log_concave", "are_softmaxes"]
 
 Variable = Any
 
-FREE, AFFINE = "free of f", "affine in f"
+# The kinds of functions of f that the parameters of a distribution can be.
+FREE = "free of f"
+AFFINE = "affine in f"
 LOG_AFFINE = "a number times the exponential of an affine function"
-LOGIT, PROBIT, CLOGLOG = "inverse logit", "inverse probit", "inverse complementary log-log"
-NEGATIVE, SURVIVAL = "minus such an exponential", "exponential of minus such an exponential"
-SOFTMAX, CUMULATIVE, ORDERED = "softmax", "cumulative probabilities", "differences of them"
+NEGATIVE = "minus such an exponential"
+SURVIVAL = "exponential of minus such an exponential"
+LOGIT = "inverse logit"
+PROBIT = "inverse probit"
+CLOGLOG = "inverse complementary log-log"
+ERFC = "erfc of an affine function"
+SOFTMAX = "softmax"
+CUMULATIVE = "cumulative probabilities"
+ORDERED = "differences of cumulative probabilities"
 OTHER = "another function of f"
 
 Parameters = Sequence[tuple[str, ...]]
@@ -207,7 +215,8 @@ def _is_declared(
     bounds: list[Variable] = []
     if isinstance(op, CensoredRV) and table is KINDS:
         term, *bounds = term.owner.inputs
-        op, table = None if term.owner is None else term.owner.op, KINDS_OF_CENSORED
+        op = None if term.owner is None else term.owner.op
+        table = KINDS_OF_CENSORED
     if type(op) not in table:
         return False
     parameters = op.dist_params(term.owner)
@@ -229,7 +238,8 @@ def _kinds(outputs: Sequence[Variable], frontier: Collection[Variable]) -> dict[
 
 
 def _kind(node: Any, kinds: list[str]) -> str:
-    op, moved = node.op, {kind for kind in kinds if kind != FREE}
+    op = node.op
+    moved = {kind for kind in kinds if kind != FREE}
     if not moved:
         return FREE
     if isinstance(op, CheckAndRaise):
@@ -252,7 +262,8 @@ def _kind(node: Any, kinds: list[str]) -> str:
 
 def _of_numbers(node: Any, kinds: list[str]) -> str:
     """The kind of the result of an elementwise function that is not affine."""
-    op, first = node.op.scalar_op, kinds[0]
+    op = node.op.scalar_op
+    first = kinds[0]
     for kind, of, result in FUNCTIONS:
         if isinstance(op, kind) and first == of:
             return result
@@ -262,7 +273,7 @@ def _of_numbers(node: Any, kinds: list[str]) -> str:
         return LOG_AFFINE
     if isinstance(op, ps.Second):
         return kinds[1]
-    if isinstance(op, ps.Mul) and _is_half_of(node, ps.Erfc, kinds):
+    if isinstance(op, ps.Mul) and _is_half_of(node, kinds):
         return PROBIT
     if isinstance(op, ps.Sub):
         if kinds == [FREE, SURVIVAL] and number_of(node.inputs[0]) == 1.0:
@@ -276,7 +287,7 @@ FUNCTIONS = (
     (ps.Exp, AFFINE, LOG_AFFINE),
     (ps.Log, LOG_AFFINE, AFFINE),
     (ps.Sigmoid, AFFINE, LOGIT),
-    (ps.Erfc, AFFINE, "erfc"),
+    (ps.Erfc, AFFINE, ERFC),
     (ps.Reciprocal, LOG_AFFINE, LOG_AFFINE),
     (ps.Sqrt, LOG_AFFINE, LOG_AFFINE),
     (ps.Sqr, LOG_AFFINE, LOG_AFFINE),
@@ -288,10 +299,10 @@ FUNCTIONS = (
 """Functions of one number, with the kind of their argument and of their result."""
 
 
-def _is_half_of(node: Any, kind: type, kinds: list[str]) -> bool:
+def _is_half_of(node: Any, kinds: list[str]) -> bool:
     """Whether a product is ½ erfc(u), which is Φ(−u √2)."""
     free = [v for v, k in zip(node.inputs, kinds, strict=True) if k == FREE]
-    return "erfc" in kinds and len(kinds) == 2 and len(free) == 1 and number_of(free[0]) == 0.5
+    return ERFC in kinds and len(kinds) == 2 and len(free) == 1 and number_of(free[0]) == 0.5
 
 
 def _are_neighbors(upper: Variable, lower: Variable) -> bool:

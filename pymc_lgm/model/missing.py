@@ -57,10 +57,12 @@ class Missing:
         place: Callable[[list[Variable]], list[Variable]],
         compiled: Callable[[list[Variable], Any], Callable[..., Any]],
     ):
-        self._inputs, self._compiled = [theta, *latents], compiled
+        self._inputs = [theta, *latents]
+        self._compiled = compiled
         draws = []
         for rv in rvs:
-            node, transform = rv.owner, model.rvs_to_transforms[rv]
+            node = rv.owner
+            transform = model.rvs_to_transforms[rv]
             given = [v for v in node.inputs if not _is_generator(v)]
             parameters = iter(place(model.replace_rvs_by_values(given)))
             inputs = [v if _is_generator(v) else next(parameters) for v in node.inputs]

@@ -53,7 +53,8 @@ class Observations:
 
     def layers(self) -> list[Index]:
         """Groups of observations in which no two read the same f_i."""
-        left, layers = np.arange(self.site.size), []
+        left = np.arange(self.site.size)
+        layers = []
         while left.size:
             _, first = np.unique(self.site[left], return_index=True)
             layers.append(left[np.sort(first)])

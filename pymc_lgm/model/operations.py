@@ -152,7 +152,8 @@ def sources(
     >>> sources(x[::-1].owner, lambda v: (4,), lambda v: v.data)
     [array([3, 2, 1, 0])]
     """
-    count, begin = moved(core_of(node.op), node.inputs), 0
+    count = moved(core_of(node.op), node.inputs)
+    begin = 0
     inputs = []
     for v in node.inputs[:count]:
         shape = shape_of(v)

@@ -131,7 +131,8 @@ def in_common(
         nodes = [each.owner for each in alike]
         if any(node is None for node in nodes):
             return None
-        first, same = nodes[0], alike[0].owner.outputs.index(alike[0])
+        first = nodes[0]
+        same = alike[0].owner.outputs.index(alike[0])
         for node, each in zip(nodes, alike, strict=True):
             if node.op != first.op or len(node.inputs) != len(first.inputs):
                 return None

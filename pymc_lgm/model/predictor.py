@@ -98,10 +98,15 @@ class Predictor:
     """
 
     def __init__(self, setting: Setting, graph: AffineGraph):
-        self._theta, self._place, self._model = setting.theta, setting.place, setting.model
+        self._theta = setting.theta
+        self._place = setting.place
+        self._model = setting.model
         self._latents = setting.reading.latents
-        self.x, self.n_latents, self.values = graph.x, graph.size, graph.values
-        self._raw_of_values, self._raw = graph.of_values, graph.raw
+        self.x = graph.x
+        self.n_latents = graph.size
+        self.values = graph.values
+        self._raw_of_values = graph.of_values
+        self._raw = graph.raw
         c, A = self._look(setting)
         self.elements = graph.elements(1)
         first = self.first = self.elements.first

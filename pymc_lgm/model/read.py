@@ -336,10 +336,9 @@ def find_observed(model: pm.Model) -> Variable:
     """Find the observed multivariate normal vector of a model; a ValueError if not exactly one."""
     found = [rv for rv in model.observed_RVs if _is_vector(rv)]
     if len(found) != 1:
-        names, vectors, free = (
-            [str(rv.name) for rv in rvs]
-            for rvs in (model.observed_RVs, found, filter(is_process, model.free_RVs))
-        )
+        names = [str(rv.name) for rv in model.observed_RVs]
+        vectors = [str(rv.name) for rv in found]
+        free = [str(rv.name) for rv in model.free_RVs if is_process(rv)]
         raise ValueError(refusals.no_observed(names, vectors, free))
     (rv,) = found
     return rv

@@ -160,7 +160,8 @@ def read_latents(
         found = find_frontier(terms, [latent.node for latent in latents], model.basic_RVs)
         of_node = {latent.node: latent.rv for latent in latents}
         refused = _one_number_first({of_node[node]: why for node, why in found.refused.items()})
-        reason, single = None, {}
+        reason = None
+        single = {}
         if not refused:
             single = single_in(terms, found.predictor, of_node)
             refused = _one_number_first(dict.fromkeys(single))
@@ -222,6 +223,7 @@ def read_observed(model: pm.Model, rv: Variable) -> Reading:
 def _unread(model: pm.Model) -> list[Variable]:
     """Free variables that no density reads and that depend on others, with normalized densities."""
     others = [v for rv in model.basic_RVs for v in rv.owner.inputs]
-    read, free = set(ancestors([*others, *model.potentials])), set(model.free_RVs)
+    read = set(ancestors([*others, *model.potentials]))
+    free = set(model.free_RVs)
     unread = [rv for rv in model.free_RVs if rv not in read and integrates_to_one(model, rv)]
     return [rv for rv in unread if not free.isdisjoint(ancestors(rv.owner.inputs))]

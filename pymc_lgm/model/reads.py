@@ -62,7 +62,14 @@ Variable = Any
 Index = NDArray[np.intp]
 
 MOST = 12
-"""Most elements that an observation may read: expectations over more need too many nodes."""
+"""Most elements that an observation may read.
+
+An expectation over s elements takes 2 s² + 1 nodes, 289 for twelve, and a set is a dense s × s
+block. Measured for a softmax of 60 observations, with the default sampler: with 4, 8, 12, 16 and 20
+classes 500 draws took 4, 13, 17, 27 and 80 CPU seconds. From 12 on the estimates take the largest
+number of importance draws. Their logarithm has a standard deviation of 0.2 with 12 and 16, and 0.6
+with 20, where Pareto's k is 0.96: too much to rely on. The bound leaves a margin.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,7 +283,8 @@ Parts = list[tuple[Variable, bool]] | None
 
 def _summands(node: Any, depends: Collection[Variable]) -> Parts:
     """The terms of a node's result; ``None`` if it is not split."""
-    op, (first, *others) = node.op, node.inputs
+    op = node.op
+    (first, *others) = node.inputs
     if isinstance(op, ARRANGING):  # an element may be repeated
         return [(first, False)]
     if isinstance(op, CheckAndRaise):

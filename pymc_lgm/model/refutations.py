@@ -34,6 +34,7 @@ __all__ = [
 Variable = Any
 
 SEED = 0
+"""Seed of `generator`. Any number would do."""
 
 AWAY = 0.3
 """Standard deviation of a random theta around the start, on the unconstrained scale.

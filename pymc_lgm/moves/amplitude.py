@@ -178,7 +178,8 @@ class _InverseGamma:
 
 def _drawn(rng: np.random.Generator, state: State, j: int) -> State:
     """Draw theta_j given f and the rest."""
-    f, law = state.f, _InverseGamma.at(state.model, state.theta, state.log_prior, j)
+    f = state.f
+    law = _InverseGamma.at(state.model, state.theta, state.log_prior, j)
     nu = state.prior.solve(f - state.mean)  # νᵀν = q/v
     rate = law.rate + 0.5 * float(nu @ nu)  # (b + q/2)/v
     rank = state.prior.rank  # f has so many degrees of freedom

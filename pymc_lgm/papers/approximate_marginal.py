@@ -68,7 +68,9 @@ class ApproximateMarginal(Marginal):
     ):
         options = Options(
             "ApproximateMarginal",
-            *(approximation, move, n_importance),
+            approximation=approximation,
+            move=move,
+            n_importance=n_importance,
             importance=importance,
             target_accept=target_accept,
             scale=scale,

@@ -26,9 +26,18 @@ from pymc_lgm.steps.latent_hmc import LatentHMC
 __all__ = ["HomogeneousHMC", "best_constant", "class_frequency"]
 
 SPREAD = 10.0
-"""Standard deviation of a normal prior for the constants. Without it the constant of a class
-without
-data would be −∞, and a common shift of all classes would be arbitrary. Ten is wide for a logit."""
+"""Standard deviation of a normal prior for the constants, wide for a logit.
+
+Without it the constant of a class without data would be −∞, and a common shift of all classes would
+be arbitrary.
+"""
+
+CLOSE = 1e-8
+"""A step of Newton's method that can gain half as many nats is not taken: the constant is found."""
+
+STEPS, HALVINGS = 50, 30
+"""Most steps, and most halvings of one. The objective is concave for most likelihoods, so that a
+few of each suffice; the bounds end a search for which it is not."""
 
 
 def best_constant(likelihood: SiteLikelihood, start: Array) -> Array | None:
@@ -51,29 +60,37 @@ def best_constant(likelihood: SiteLikelihood, start: Array) -> Array | None:
         f⁰, or ``None`` if ℓ at the start is not finite.
     """
     kind = _places(likelihood, start.size)
-    count = np.bincount(kind)
-    c = np.bincount(kind, weights=start) / count
-    log_likelihood, g, W, _ = likelihood(c[kind])
-    objective = log_likelihood - 0.5 * float(c @ c) / SPREAD**2
-    if not (math.isfinite(objective) and np.isfinite(g).all() and is_finite(W)):
+    each = np.eye(kind.max() + 1)
+    members = each[kind]
+    c = np.bincount(kind, weights=start) / np.bincount(kind)
+
+    def at(c: Array) -> tuple[float, Array, Any] | None:
+        """The objective, g and W at constants c; ``None`` if one is not finite."""
+        log_likelihood, g, W, _ = likelihood(c[kind])
+        objective = log_likelihood - 0.5 * float(c @ c) / SPREAD**2
+        if not (math.isfinite(objective) and np.isfinite(g).all() and is_finite(W)):
+            return None
+        return objective, g, W
+
+    here = at(c)
+    if here is None:
         return None
-    for _ in range(50):
+    for _ in range(STEPS):
+        objective, g, W = here
         slope = np.bincount(kind, weights=g) - c / SPREAD**2
-        positive, each = nonnegative(W), np.eye(count.size)[kind]
-        product = positive.times(each) if isinstance(positive, SiteBlocks) else positive[:, None]
-        curvature = each.T @ product + np.eye(count.size) / SPREAD**2
-        step = np.linalg.solve(curvature, slope)
-        if float(slope @ step) < 1e-8:
+        W = nonnegative(W)
+        weighted = W.times(members) if isinstance(W, SiteBlocks) else W[:, None] * members
+        step = np.linalg.solve(members.T @ weighted + each / SPREAD**2, slope)
+        if float(slope @ step) < CLOSE:
             break
-        for halvings in range(30):
-            there = c + 0.5**halvings * step
-            log_likelihood, g_there, W_there, _ = likelihood(there[kind])
-            reached = log_likelihood - 0.5 * float(there @ there) / SPREAD**2
-            if reached > objective and np.isfinite(g_there).all() and is_finite(W_there):
+        for halvings in range(HALVINGS):
+            there = at(c + 0.5**halvings * step)
+            if there is not None and there[0] > objective:
                 break
         else:
             break
-        c, g, W, objective = there, g_there, W_there, reached
+        c = c + 0.5**halvings * step
+        here = there
     return c[kind]
 
 

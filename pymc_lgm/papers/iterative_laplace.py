@@ -58,7 +58,7 @@ class LaplaceBySolves:
 
     Attributes
     ----------
-    center, dual : ndarray, shape (n,)
+    center, alpha : ndarray, shape (n,)
         f̂ = m + K a, and a.
     log_evidence, log_evidence_sd : float
         log q(y | theta) = ℓ(f̂) − ½ (f̂ − m)ᵀ a − ½ log|B|, and half the standard error of log|B|.
@@ -73,7 +73,7 @@ class LaplaceBySolves:
     """
 
     center: Array
-    dual: Array
+    alpha: Array
     log_evidence: float
     log_evidence_sd: float
     system: KernelSystem = field(repr=False)
@@ -146,7 +146,11 @@ def laplace_by_solves(
     value, g, W, _ = likelihood(mean + z)
     if start is not None and not (math.isfinite(value) and np.isfinite(g).all()):
         return laplace_by_solves(
-            *(likelihood, mean, kernel, preconditioned, rng),
+            likelihood,
+            mean,
+            kernel,
+            preconditioned,
+            rng,
             tolerance=tolerance,
             rtol=rtol,
             probes=probes,
@@ -184,7 +188,7 @@ def laplace_by_solves(
     determinant = log_determinant(system.times, mean.size, rng, known, probes=probes, rtol=rtol)
     return LaplaceBySolves(
         center=mean + z,
-        dual=a,
+        alpha=a,
         log_evidence=objective - 0.5 * determinant.value,
         log_evidence_sd=0.5 * determinant.sd,
         system=system,
@@ -258,7 +262,7 @@ class IterativeMode:
         """
         points = np.asarray(Xnew, dtype=np.float64)
         mean, own, cross = self._cross(points)
-        mean = mean + cross.T @ self._q.dual
+        mean = mean + cross.T @ self._q.alpha
         with few_threads(len(cross)):
             return mean, np.maximum(own - self._q.reduction(cross), 0.0) if variance else None
 
@@ -381,7 +385,8 @@ class IterativeEvidence(Evidence):
     @np.errstate(over="ignore", invalid="ignore")
     def _approximate(self, theta: Array) -> LaplaceBySolves | None:
         """Find the mode by conjugate gradients; ``None`` if the search meets values not finite."""
-        rng, kernel = np.random.default_rng(self._seed), self._kernel_at(theta)
+        rng = np.random.default_rng(self._seed)
+        kernel = self._kernel_at(theta)
         if not np.isfinite(kernel.diagonal).all():
             return None
         return laplace_by_solves(

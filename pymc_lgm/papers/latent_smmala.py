@@ -99,7 +99,8 @@ def latent_smmala(
     here = geometry(state)
     if here is None:
         return state, Info(0.0, 1)
-    prior, drift = state.prior, 0.5 * step_size**2
+    prior = state.prior
+    drift = 0.5 * step_size**2
     z = state.f - state.mean
     step = drift * (here.newton - z)
     xi = rng.standard_normal((*here.posterior.coordinates_shape, 1))

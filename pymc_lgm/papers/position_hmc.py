@@ -66,7 +66,7 @@ class Place:
     def velocity(self, momentum: Array) -> Array:
         """ν̇ = (I + Lᵀ W L)⁻¹ π = π − Lᵀ (I + W K)⁻¹ W L π."""
         W_v = self.posterior.precision_times(self.at.prior.multiply(momentum))
-        return momentum - self.at.prior.multiply_transposed(self.posterior.dual(W_v))
+        return momentum - self.at.prior.multiply_transposed(self.posterior.alpha(W_v))
 
     @cached_property
     def at_rest(self) -> Array:
@@ -222,9 +222,11 @@ def position_hmc(
         return look(state.prior.solve(state.f - state.mean), state.f)
 
     start = state.once("place", begin)
-    end, log_ratio = None, -math.inf
+    end = None
+    log_ratio = -math.inf
     if start is not None:
-        at, momentum = start, start.draw(rng)
+        at = start
+        momentum = start.draw(rng)
         energy = start.energy(momentum)
         for _ in range(int(rng.integers(1, max_steps, endpoint=True))):
             moved = step(at, momentum, step_size, look)

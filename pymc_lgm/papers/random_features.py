@@ -171,7 +171,8 @@ class RandomFeatures(Base):
             raise ValueError(f"n_features is {n_features}: write a number that is at least 1.")
         mean = pm.gp.mean.Zero() if mean_func is None else mean_func
         super().__init__(mean_func=mean, cov_func=cov_func)
-        self.n_features, rng = n_features, np.random.default_rng(random_seed)
+        self.n_features = n_features
+        rng = np.random.default_rng(random_seed)
         self._terms = [
             (variance, cov, _frequencies(cov, n_features, rng))
             for variance, cov in _products(cov_func)
@@ -179,7 +180,8 @@ class RandomFeatures(Base):
 
     def features(self, X: Any) -> Variable:
         """Φ, one row per row of X."""
-        X, N = pt.as_tensor_variable(X), self.n_features
+        X = pt.as_tensor_variable(X)
+        N = self.n_features
         columns = []
         for variance, cov, omega in self._terms:
             inner = pt.dot(X[:, cov.active_dims] / cov.ls, omega)
@@ -234,7 +236,8 @@ class RandomFeatures(Base):
 
     def _at(self, X: Any) -> Variable:
         X = as_inputs(X)
-        mean, f = self.mean_func(X), pt.dot(self.features(X), self._weights)
+        mean = self.mean_func(X)
+        f = pt.dot(self.features(X), self._weights)
         return (mean if f.ndim == 1 else mean[:, None]) + f
 
 

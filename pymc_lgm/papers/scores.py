@@ -14,6 +14,8 @@ from pymc_lgm.linalg import Array
 __all__ = ["Capacity", "abstention_curve", "brier_score", "capacity", "log_predictive_density"]
 
 LEVELS = tuple(np.arange(51) / 100)
+"""Default thresholds ρ of `abstention_curve`, those of Filippone and Girolami (2014)."""
+
 ROUNDING = 1e-12
 """Rounding tolerance of a level, so that a probability of 0.51 is at the level 0.01."""
 
@@ -68,10 +70,8 @@ def brier_score(y: ArrayLike, probability: ArrayLike) -> float:
 
     Parameters
     ----------
-    y : array_like of int, shape (n,)
-        Observed classes.
-    probability : array_like
-        p(y_i = 1), shape (n,), or that of each class 0...r − 1, shape (n, r).
+    y, probability : array_like
+        As in `log_predictive_density`.
 
     Returns
     -------
@@ -120,10 +120,8 @@ def abstention_curve(
 
     Parameters
     ----------
-    y : array_like of int, shape (n,)
-        Observed classes.
-    probability : array_like
-        p(y_i = 1), shape (n,), or that of each class 0...r − 1, shape (n, r).
+    y, probability : array_like
+        As in `log_predictive_density`.
     levels : sequence of float
         Thresholds ρ; by default 0, 0.01, ..., 0.5 as in the source.
 
@@ -163,17 +161,16 @@ def abstention_curve(
     """
     labels, p = _checked(y, probability)
     classes = p.shape[1]
-    sure, right = (
-        (classes * p.max(axis=1) - 1.0) / (2.0 * (classes - 1)),
-        p.argmax(axis=1) == labels,
-    )
+    highest_level = (classes * p.max(axis=1) - 1.0) / (2.0 * (classes - 1))
+    is_right = p.argmax(axis=1) == labels
     rows = []
     for level in levels:
-        kept = sure >= level - ROUNDING
-        accuracy = right[kept].mean() if kept.any() else np.nan
-        aucs = np.array([_auc(labels[kept] == c, p[kept, c]) for c in range(classes)])
+        judged = highest_level >= level - ROUNDING
+        accuracy = is_right[judged].mean() if judged.any() else np.nan
+        aucs = np.array([_auc(labels[judged] == c, p[judged, c]) for c in range(classes)])
         known = aucs[~np.isnan(aucs)]
-        rows.append((1.0 - kept.mean(), accuracy, known.mean() if known.size else np.nan))
+        auc = known.mean() if known.size else np.nan
+        rows.append((1.0 - judged.mean(), accuracy, auc))
     index = pd.Index(levels, name="level")
     return pd.DataFrame(rows, index, columns=["abstention", "accuracy", "auc"])
 

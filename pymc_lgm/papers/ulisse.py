@@ -39,8 +39,11 @@ BATCH = 100
 QUIET = 2e-3
 """Bound on (ε / 4) λ_max(M^½ V M^½) below which ε is frozen."""
 
-FIRST, LAST = 0.1, 1e-4
-"""ε of the first and of the last draw of tuning."""
+FIRST = 0.1
+"""ε of the first draw of tuning."""
+
+LAST = 1e-4
+"""ε of the last draw of tuning, unless it was frozen before."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +241,8 @@ class Langevin:
             V = np.cov(np.array(gradients).T.reshape(slope.size, -1))
             V = knows.root.T @ np.atleast_2d(V) @ knows.root
             ratio = 0.25 * knows.step_size * float(np.linalg.eigvalsh(V)[-1])
-            frozen, gradients = frozen or ratio < QUIET, ()
+            frozen = frozen or ratio < QUIET
+            gradients = ()
         step_size = knows.step_size if frozen else scheduled(knows.draws, knows.tune)
         return replace(knows, gradients=gradients, ratio=ratio, frozen=frozen, step_size=step_size)
 
@@ -417,7 +421,8 @@ class ULISSE(ObservedNormalStep):
         between("beta", beta)
         counts = positive("n_probes", n_probes), positive("probes_kept", probes_kept)
         self.solver = Solver(counts[0], early_stop, beta, counts[1])
-        self.step_size, self.subset = step_size, positive("subset", subset)
+        self.step_size = step_size
+        self.subset = positive("subset", subset)
         super().__init__(vars, **kwargs)
 
     def __repr__(self) -> str:

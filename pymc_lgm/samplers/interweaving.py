@@ -19,8 +19,11 @@ from pymc_lgm.state import State
 
 __all__ = ["Interweaving", "InterweavingTuning"]
 
-SHARE, SHARE_OF_QUIET = 0.2, 0.05
-"""Share of draws in which theta moves without estimates: usual, and for low-noise estimates."""
+SHARE = 0.2
+"""Share of draws in which theta moves without estimates."""
+
+SHARE_OF_QUIET = 0.05
+"""The same if estimates are low-noise: then few chains need the walk, which mixes more slowly."""
 
 STUCK = 0.1
 """Acceptance of moves on estimates below which every draw includes the walk."""
@@ -64,7 +67,8 @@ class Interweaving:
             return None
         if tune or tuning.always:
             return "beside"
-        return "instead" if rng.uniform() < (SHARE_OF_QUIET if quiet else SHARE) else None
+        share = SHARE_OF_QUIET if quiet else SHARE
+        return "instead" if rng.uniform() < share else None
 
     def run(
         self,

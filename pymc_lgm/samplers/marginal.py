@@ -172,7 +172,8 @@ class Marginal:
         self, rng: np.random.Generator, state: State, tuning: MarginalTuning
     ) -> tuple[State, MarginalTuning, Stats]:
         """Move theta on the approximate evidence, and learn from it."""
-        explored, search = tuning.schedule.explored, self.explore.along(tuning.sites.line)
+        explored = tuning.schedule.explored
+        search = self.explore.along(tuning.sites.line)
         # Estimates only serve to measure the noise, so few draws are enough.
         N = self.n_importance or FEW
         # Exploration does not need f, but other steps and the move of f do.
@@ -222,7 +223,9 @@ class Marginal:
         """Learn the sites, and now and then the noise, at the theta of one draw."""
         converged = self.rests and is_settled(tuning.move)
         schedule = tuning.schedule.after(Phase.EXPLORE, converged=converged)
-        q, sites, noise = state.at.approximation(search), tuning.sites, tuning.noise
+        q = state.at.approximation(search)
+        sites = tuning.sites
+        noise = tuning.noise
         # The linear model is fitted to sites of converged searches alone.
         if q is not None and q.converged:
             if self.copula:

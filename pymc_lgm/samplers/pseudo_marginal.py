@@ -113,7 +113,8 @@ class PseudoMarginal(Marginal):
         weave = self.interweave
         turn = None if weave is None else weave.turn(rng, tuning.interweaving, tune, quiet)
         if turn == "instead":
-            state, stats = target.state, dict.fromkeys(self.move.stats, math.nan)
+            state = target.state
+            stats = dict.fromkeys(self.move.stats, math.nan)
         else:
             state, tuning, stats = self._move_theta(rng, target, tuning, tune)
         stats |= estimated(state, state.at.approximation(search)) | {"n_importance": N}

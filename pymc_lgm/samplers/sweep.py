@@ -42,7 +42,8 @@ def run(
         The values named by `statistics`. If several elements report the same name, their mean.
     """
     ops, lost = tally.cubic_ops, tally.numerical_rejections
-    learnt, reports = [], []
+    learnt = []
+    reports = []
     # An overflow before a rejection is counted with the rejection and needs no warning per draw.
     with np.errstate(over="ignore", invalid="ignore"):
         for element, tuning in zip(elements, tunings, strict=True):

@@ -198,48 +198,39 @@ class LatentGaussianStep(BlockedStep):
     def _latents_and_theta(
         self, vars: Sequence[Any] | None, model: pm.Model, candidates: list[Any] | None
     ) -> tuple[list[Any], list[Any], list[Any]]:
+        """Find the latent variables, and the values of theta and of missing observations."""
         if vars is None:
-            reading = find_latents(model, candidates=candidates, collapse=self.collapses)
             values = model.continuous_value_vars if self.moves_theta else []
+            reading = find_latents(model, candidates=candidates, collapse=self.collapses)
         else:
             vars = vars if isinstance(vars, list | tuple) else [vars]
             vars = [model.named_vars.get(v, v) if isinstance(v, str) else v for v in vars]
             values = get_value_vars_from_user_vars(vars, model)
-            named = [model.values_to_rvs[v] for v in values]
-            if not self.moves_theta:
-                named = [rv for rv in named if is_gaussian(model, rv)]
-            elif not any(is_process(rv) for rv in named):
-                named += [rv for rv in model.free_RVs if is_process(rv)]
-            named = [rv for rv in named if candidates is None or rv in candidates]
+            named = self._named_latents([model.values_to_rvs[v] for v in values], model, candidates)
             collapse = self.collapses or not self.moves_theta
             reading = find_latents(model, candidates=named, collapse=collapse)
         latents = [each.rv for each in reading.latents]
         missing = [model.rvs_to_values[rv] for rv in reading.missing]
         theta = [v for v in values if v not in missing and model.values_to_rvs[v] not in latents]
-        label = ", ".join(str(rv.name) for rv in latents)
         self._refuse_discrete(theta)
         # PyMC passes all value variables that it has to assign; a user passes random variables.
         if self.moves_theta and (vars is None or all(v in model.values_to_rvs for v in vars)):
             found = [v for v in theta if candidates is None or model.values_to_rvs[v] in candidates]
             refuse_left_gaussians(model, reading, found)
-        if theta and not self.moves_theta:
-            raise ValueError(
-                f"{type(self).__name__} moves the latent {label!r} only, not "
-                f"{', '.join(v.name for v in theta)}. Write lgm.ASIS() to move all of them, or "
-                f"[{public_name(type(self))}({label}), pm.NUTS([...])]."
-            )
-        # The marks of a likelihood of this package say which variables are hyper-parameters.
-        others = [model.values_to_rvs[v] for v in model.continuous_value_vars]
-        marked = any(map(is_marked, latents))
-        others = [rv for rv in others if rv not in latents and rv not in reading.missing]
-        left = [rv for rv in others if is_marked(rv) or not marked]
-        if self.moves_theta and vars is not None and not theta and left:
-            raise ValueError(
-                f"{type(self).__name__} was given no hyper-parameters to move. Write "
-                f"{public_name(type(self))}() for all of them, or "
-                f"lgm.EllipticalSlice({label}) to move {label!r} alone."
-            )
+        self._refuse_wrong_theta(theta, latents)
+        if self.moves_theta and vars is not None and not theta:
+            self._refuse_no_theta(model, latents, reading.missing)
         return latents, theta, missing
+
+    def _named_latents(
+        self, named: list[Any], model: pm.Model, candidates: list[Any] | None
+    ) -> list[Any]:
+        """Return the variables, among those that were named, which may be latent."""
+        if not self.moves_theta:
+            named = [rv for rv in named if is_gaussian(model, rv)]
+        elif not any(is_process(rv) for rv in named):
+            named = [*named, *(rv for rv in model.free_RVs if is_process(rv))]
+        return [rv for rv in named if candidates is None or rv in candidates]
 
     def _refuse_discrete(self, theta: Sequence[Any]) -> None:
         for value in theta:
@@ -248,6 +239,32 @@ class LatentGaussianStep(BlockedStep):
                     f"{type(self).__name__} cannot move {value.name!r}: it is discrete. Leave it "
                     "out; pm.sample() gives it a step of its own."
                 )
+
+    def _refuse_wrong_theta(self, theta: Sequence[Any], latents: Sequence[Any]) -> None:
+        """Raise if a step that moves f alone was given hyper-parameters."""
+        label = ", ".join(str(rv.name) for rv in latents)
+        if theta and not self.moves_theta:
+            raise ValueError(
+                f"{type(self).__name__} moves the latent {label!r} only, not "
+                f"{', '.join(v.name for v in theta)}. Write lgm.ASIS() to move all of them, or "
+                f"[{public_name(type(self))}({label}), pm.NUTS([...])]."
+            )
+
+    def _refuse_no_theta(
+        self, model: pm.Model, latents: Sequence[Any], missing: Sequence[Any]
+    ) -> None:
+        """Raise if a step that moves theta was given none of the model's hyper-parameters."""
+        label = ", ".join(str(rv.name) for rv in latents)
+        # The marks of a likelihood of this package say which variables are hyper-parameters.
+        marked = any(map(is_marked, latents))
+        others = [model.values_to_rvs[v] for v in model.continuous_value_vars]
+        others = [rv for rv in others if rv not in latents and rv not in missing]
+        if any(is_marked(rv) or not marked for rv in others):
+            raise ValueError(
+                f"{type(self).__name__} was given no hyper-parameters to move. Write "
+                f"{public_name(type(self))}() for all of them, or "
+                f"lgm.EllipticalSlice({label}) to move {label!r} alone."
+            )
 
     # PyMC's contract
 
@@ -258,7 +275,9 @@ class LatentGaussianStep(BlockedStep):
         self.tune = tune > 0
         self.tune_length = tune
         self.tunings = []
-        self._state, self._latents, self._drawn = None, {}, 0
+        self._state = None
+        self._latents = {}
+        self._drawn = 0
 
     def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Run the sweep once from a PyMC point; BLAS has one thread meanwhile if n is small."""
@@ -277,7 +296,8 @@ class LatentGaussianStep(BlockedStep):
         return result
 
     def _step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        ops, arrived = tally.cubic_ops, self._arrive(point)
+        ops = tally.cubic_ops
+        arrived = self._arrive(point)
         if not self.tunings:
             self._begin(arrived)
             self.tunings = [element.start(arrived, self.tune_length) for element in self.elements]
@@ -304,7 +324,8 @@ class LatentGaussianStep(BlockedStep):
         """Return our state at a point; recompute whatever other steps have moved."""
         cov_moved, others_moved = self.lgm.read(point)
         theta = self.lgm.theta_of(point)
-        state, held = self._state, self._latents
+        state = self._state
+        held = self._latents
         stays = state is not None and not others_moved and np.array_equal(theta, state.theta)
         if state and stays and all(np.array_equal(point[name], x) for name, x in held.items()):
             return state
@@ -330,7 +351,7 @@ class LatentGaussianStep(BlockedStep):
     def carried(self) -> dict[str, Any]:
         """For `sampling_state`: theta and f to the last digit, and the cached importance sample."""
         others = {name: x.get_value() for name, x in self.lgm.graphs.others.items()}
-        at = self._state and (self._state.theta, self._state.f, self._state.kept)
+        at = self._state and (self._state.theta, self._state.f, self._state.cached)
         return {"others": others, "at": at, "latents": self._latents}
 
     @carried.setter

@@ -129,7 +129,8 @@ def _surrogate(plan: Plan) -> ApproximateEvidence | None:
 
 def theta_move(plan: Plan, options: Options) -> samplers.Move:
     """The move on theta of a plan."""
-    move, target_accept = plan.theta_move, options.target_accept
+    move = plan.theta_move
+    target_accept = options.target_accept
     walk = samplers.Metropolis(target_accept, options.scale, move == "delayed-metropolis")
     nuts = samplers.NUTS(target_accept or 0.7)
     if move != "emulator":

@@ -632,7 +632,8 @@ ASIDE = 0.1
 
 def _shares(facts: Facts, fields: dict[str, Any]) -> tuple[MoveShare, ...]:
     """The moves of a draw after tuning."""
-    estimates, shares = fields.get("estimates"), []
+    estimates = fields.get("estimates")
+    shares = []
     low = high = 0.0
     if facts.p and fields.get("interweaves"):
         low = SHARE if estimates == "redrawn" else SHARE_OF_QUIET

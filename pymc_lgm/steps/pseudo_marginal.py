@@ -7,12 +7,22 @@ from typing import Any, ClassVar, Unpack
 
 from pymc_lgm import moves, samplers
 from pymc_lgm.approximations.ep import ep
-from pymc_lgm.approximations.recall import LineSearch, Recall, WarmSearch, laplace_near_sites
+from pymc_lgm.approximations.recall import (
+    LOOSE,
+    LineSearch,
+    Recall,
+    WarmSearch,
+    laplace_near_sites,
+)
 from pymc_lgm.steps.marginal import GRADIENTS, SEARCHES, Marginal
 from pymc_lgm.steps.options import Importance, StepOptions, refuse_no_metric
 from pymc_lgm.steps.plan import Options
 
 __all__ = ["PseudoMarginal"]
+
+INDEPENDENT = {"cached": True, "redrawn": False, "as tuning finds": None}
+"""Whether each proposal has random numbers of its own, by the plan's ``estimates``; ``None`` if
+tuning decides."""
 
 
 class PseudoMarginal(Marginal):
@@ -145,27 +155,38 @@ class PseudoMarginal(Marginal):
     ):
         options = Options(
             "PseudoMarginal",
-            *(approximation, move, n_importance, latent_move, importance),
-            *(search, interweave, target_accept, scale),
+            approximation=approximation,
+            move=move,
+            n_importance=n_importance,
+            latent_move=latent_move,
+            importance=importance,
+            search=search,
+            interweave=interweave,
+            target_accept=target_accept,
+            scale=scale,
         )
         super().__init__(vars, options, **kwargs)
 
     def _sweep(self) -> Sequence[samplers.Element]:
-        elements, latent = list(super()._sweep()), self.plan.latent_move
-        if latent not in (None, "posterior"):
-            moves_f = samplers.LATENT_MOVES[latent]()
-            refuse_no_metric(self.lgm, moves_f, "latent_move='hmc-curvature'")
-            elements.insert(0, moves_f)
-        return elements
+        elements = super()._sweep()
+        latent = self.plan.latent_move
+        if latent in (None, "posterior"):
+            return elements
+        move = samplers.LATENT_MOVES[latent]()
+        refuse_no_metric(self.lgm, move, "latent_move='hmc-curvature'")
+        return [move, *elements]
 
     def _element(self, **common: Any) -> samplers.PseudoMarginal:
-        plan, name = self.plan, str(self.plan.approximation)
-        search: LineSearch = Recall(SEARCHES[name] if name in GRADIENTS else ep)
+        plan = self.plan
+        name = str(plan.approximation)
+        search: LineSearch
         if plan.sites == "optimized":
             # A loose tolerance keeps the sampler exact: after tuning q does not depend on the
             # chain.
             near = SEARCHES[name] if name in GRADIENTS else laplace_near_sites
-            search = WarmSearch(near, tolerance=0.05)
+            search = WarmSearch(near, tolerance=LOOSE)
+        else:
+            search = Recall(SEARCHES[name] if name in GRADIENTS else ep)
         walk = samplers.Theta("whitened", samplers.Metropolis())
         posterior = moves.latent.CurvatureHMC(max_steps=10)
         return samplers.PseudoMarginal(
@@ -173,7 +194,7 @@ class PseudoMarginal(Marginal):
             latent=posterior if plan.latent_move == "posterior" else None,
             interweave=samplers.Interweaving(walk) if plan.interweaves else None,
             correlation=plan.correlation,
-            independent={"cached": True, "redrawn": False}.get(str(plan.estimates)),
+            independent=INDEPENDENT[str(plan.estimates)],
             copula=plan.fits_margins,
             **common,
         )

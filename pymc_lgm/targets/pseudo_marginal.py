@@ -24,10 +24,10 @@ import numpy as np
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation, Search
 from pymc_lgm.approximations.importance import (
+    CachedSample,
     Coordinates,
     Estimate,
     ImportanceSample,
-    Kept,
     Proposal,
     Scheme,
     importance_sample,
@@ -112,14 +112,15 @@ class PseudoMarginalTarget(EvidenceTarget):
         if proposal is None:
             # No q here, so no proposal is accepted from or to here: stay.
             return Nowhere(state)
-        made_by, kept = (search, scheme, defensive, together), state.kept if keep else None
-        if kept is None or kept.made_by != made_by:
+        made_by = (search, scheme, defensive, together)
+        cached = state.cached if keep else None
+        if cached is None or cached.made_by != made_by:
             around = Coordinates.around(rng, state.f, proposal, scheme)
             sample = importance_sample(proposal, state.at.log_likelihoods, around, scheme)
-            kept = Kept(made_by, around, sample)
-        chosen = _one_of(rng, state.at, kept.sample, kept)
-        log_density = kept.sample.log_evidence + state.log_prior
-        options = (rng, kept.coordinates, scheme, defensive, correlation, together)
+            cached = CachedSample(made_by, around, sample)
+        chosen = _one_of(rng, state.at, cached.sample, cached)
+        log_density = cached.sample.log_evidence + state.log_prior
+        options = (rng, cached.coordinates, scheme, defensive, correlation, together)
         return cls(chosen, log_density, search, evidence, *options)
 
     @property
@@ -129,7 +130,9 @@ class PseudoMarginalTarget(EvidenceTarget):
 
     def second_stage(self, first: FirstStage) -> tuple[float, State | None]:
         """Estimate the evidence, and draw f."""
-        at, defensive, together = first.at, self.defensive, self.together
+        at = first.at
+        defensive = self.defensive
+        together = self.together
         proposal = proposal_at(at, self.search, defensive, together) if at.is_proper else None
         if proposal is None:
             return -math.inf, None
@@ -138,7 +141,7 @@ class PseudoMarginalTarget(EvidenceTarget):
         if draws.log_evidence == -math.inf:
             return -math.inf, None
         made_by = (self.search, self.scheme, defensive, together)
-        moved = _one_of(self.rng, at, draws, Kept(made_by, perturbed, draws))
+        moved = _one_of(self.rng, at, draws, CachedSample(made_by, perturbed, draws))
         return draws.log_evidence + at.log_prior, moved
 
 
@@ -194,9 +197,12 @@ def estimated(state: State, q: GaussianApproximation | None) -> dict[str, float]
 
 
 def _one_of(
-    rng: np.random.Generator, at: AtTheta, sample: ImportanceSample, kept: Kept | None = None
+    rng: np.random.Generator,
+    at: AtTheta,
+    sample: ImportanceSample,
+    cached: CachedSample | None = None,
 ) -> State:
     """A state whose f is one of the draws, chosen by weight."""
     k = sample.choose(rng)
     f, log_likelihood = sample.f[:, k].copy(), float(sample.log_likelihood[k])
-    return State(at, f, log_likelihood, sample.estimate, kept)
+    return State(at, f, log_likelihood, sample.estimate, cached)

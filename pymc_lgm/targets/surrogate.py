@@ -76,7 +76,7 @@ class SurrogateTarget(Target):
         if q is None:
             return Nowhere(state)
         # S^-½ (f − f̂), and S^-½ (g − f) ~ N(0, I).
-        h = q.posterior.seen(state.f, q.center) + rng.standard_normal(state.f.size)
+        h = q.posterior.in_noise_units(state.f, q.center) + rng.standard_normal(state.f.size)
         mu, log_surrogate = _seen_from(q, h)
         eta = q.posterior.solve(state.f - mu)
         log_density = state.log_likelihood + log_surrogate + state.log_prior
@@ -97,5 +97,5 @@ class SurrogateTarget(Target):
 
 def _seen_from(q: GaussianApproximation, h: Array) -> tuple[Array, float]:
     """μ = m + K (K + S)⁻¹ (g − m), shape (n,), and log N(h; S^-½ (m − f̂), B), at q's theta."""
-    x = h + q.posterior.seen(q.center, q.mean)  # S^-½ (g − m)
-    return q.mean + q.posterior.given(x), q.posterior.log_density_of_data(x)
+    x = h + q.posterior.in_noise_units(q.center, q.mean)  # S^-½ (g − m)
+    return q.mean + q.posterior.conditional_mean(x), q.posterior.log_density_of_data(x)

@@ -169,9 +169,11 @@ def explicit_information(state: State) -> Array:
     """−∂²/∂theta² of log p(theta) + ℓ(f, theta) at fixed f, shape (p, p), not always positive.
 
     Central differences of the gradient, 2p evaluations of O(n). A metric need not be exact to be
-    valid, and the second derivatives of a prior may not exist as a graph.
+    valid, and the second derivatives of a prior may not exist as a graph. A step of 1e-4 has errors
+    of about 1e-8 by the third derivative, and 1e-12 of the gradient by rounding.
     """
-    p, steps = state.theta.size, 1e-4 * np.maximum(1.0, np.abs(state.theta))
+    p = state.theta.size
+    steps = 1e-4 * np.maximum(1.0, np.abs(state.theta))
     hessian = np.empty((p, p))
     for j, step in enumerate(steps):
         offset = step * (np.arange(p) == j)

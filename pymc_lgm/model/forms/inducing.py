@@ -30,11 +30,11 @@ from pymc_lgm.model.forms.base import Direction, Form, FormModel, PriorAt, Probe
 from pymc_lgm.model.forms.rows import maps_by_rows
 from pymc_lgm.model.operations import core_of
 
-__all__ = ["KeptAtTheta", "ThroughInducing"]
+__all__ = ["CachedAtTheta", "ThroughInducing"]
 
 Variable = Any
 
-KEPT = 2
+CACHED = 2
 """Number of theta with cached results: the state of the chain, and the proposal."""
 
 
@@ -46,7 +46,7 @@ class ThroughInducing(Form):
 
     Attributes
     ----------
-    kept : KeptAtTheta
+    at_theta : CachedAtTheta
         V, and other functions of theta.
     """
 
@@ -54,7 +54,7 @@ class ThroughInducing(Form):
     by_covariance, has_theta_gradient = False, False
     is_close, fewest = True, 2
 
-    kept: KeptAtTheta
+    at_theta: CachedAtTheta
 
     def __init__(self, setting: Setting):
         super().__init__(setting)
@@ -73,7 +73,8 @@ class ThroughInducing(Form):
         self._sizes = [C * m for C, _, m in self._shapes]
         self.rank = sum(self._sizes)
         self.n = sum(self._seen) + self.rank
-        self.mean, self.f = pt.zeros(self.n), pt.vector("f", shape=(self.n,))
+        self.mean = pt.zeros(self.n)
+        self.f = pt.vector("f", shape=(self.n,))
         ends = np.cumsum([C * n for C, n, _ in self._shapes]).tolist()
         self.cuts = {}
         for latent, (C, n, _), end in zip(latents, self._shapes, ends, strict=True):
@@ -97,8 +98,8 @@ class ThroughInducing(Form):
             function = maps_by_rows(self._setting, self._maps, shapes, self._roots, self.reads)
         else:
             function = self._setting.compiled([theta], [*self._maps, *self.reads])
-        self.kept = KeptAtTheta(function, self._setting.at, self.reads, self._outputs, roots)
-        placed = dict(zip(self.reads, self.kept.shared, strict=True))
+        self.at_theta = CachedAtTheta(function, self._setting.at, self.reads, self._outputs, roots)
+        placed = dict(zip(self.reads, self.at_theta.shared, strict=True))
         known: list[Variable] = clone_replace(densities, placed, rebuild_strict=False)
         return known
 
@@ -107,7 +108,8 @@ class ThroughInducing(Form):
 
         Processes of different lengths, or only one, have no such sets.
         """
-        C, n = len(self._seen), self._seen[0]
+        C = len(self._seen)
+        n = self._seen[0]
         if C == 1 or len(set(self._seen)) > 1:
             return None
         sets = np.full((n + self.rank, C), -1, dtype=np.intp)
@@ -119,19 +121,19 @@ class ThroughInducing(Form):
         self, function: Callable[..., Any], inputs: list[Variable], outputs: list[Variable]
     ) -> Callable[..., Any]:
         """A function of theta that first sets the shared variables, if it reads any of them."""
-        if not self.kept.is_read_by(outputs):
+        if not self.at_theta.is_read_by(outputs):
             return function
         where = inputs.index(self._setting.theta)
 
         def there(*arguments: Any) -> Any:
-            self.kept.place(arguments[where])
+            self.at_theta.place(arguments[where])
             return function(*arguments)
 
         return there
 
     def prior_of(self, model: FormModel) -> PriorAt:
         """The prior of inducing variables with the cached V."""
-        return lambda theta: InducingPrior.at(self.kept, theta)
+        return lambda theta: InducingPrior.at(self.at_theta, theta)
 
     def f_of(self, prior_at: PriorAt, theta: Array, values: list[Array]) -> Array:
         """f = (V v, v)."""
@@ -166,7 +168,7 @@ class ThroughInducing(Form):
 
     def forget(self) -> None:
         """Clear the cached V and other functions of theta."""
-        self.kept.forget()
+        self.at_theta.forget()
 
     def explain(self, model: FormModel, prior_at: PriorAt, theta: Array, where: str) -> str | None:
         """Say that K_uu cannot be factorized."""
@@ -180,7 +182,7 @@ class ThroughInducing(Form):
         )
 
 
-class KeptAtTheta:
+class CachedAtTheta:
     """A cache of each V at a theta, and of the functions of theta that densities read.
 
     Parameters
@@ -211,10 +213,11 @@ class KeptAtTheta:
         outputs: Sequence[int],
         roots: bool,
     ):
-        self._function, self._processes = function, sum(outputs)
+        self._function = function
+        self._processes = sum(outputs)
         self._counts = [*outputs, *outputs] if roots else [*outputs]
         self._looked_at = 1 if roots else None
-        self._kept: OrderedDict[bytes, tuple[list[Array] | None, list[NDArray[Any]]]] = (
+        self._cached: OrderedDict[bytes, tuple[list[Array] | None, list[NDArray[Any]]]] = (
             OrderedDict()
         )
         of_theta = function(theta)
@@ -228,7 +231,7 @@ class KeptAtTheta:
 
     def forget(self) -> None:
         """Clear the cache, since a variable of another step has moved."""
-        self._kept.clear()
+        self._cached.clear()
         self._at = None
 
     def maps(self, theta: Array) -> list[Array] | None:
@@ -256,9 +259,9 @@ class KeptAtTheta:
 
     def _values(self, theta: Array) -> tuple[list[Array] | None, list[NDArray[Any]]]:
         key = theta.tobytes()
-        if key not in self._kept:
-            while len(self._kept) >= KEPT:
-                self._kept.popitem(last=False)
+        if key not in self._cached:
+            while len(self._cached) >= CACHED:
+                self._cached.popitem(last=False)
             try:
                 of_theta = self._function(theta)
             except np.linalg.LinAlgError:
@@ -269,9 +272,9 @@ class KeptAtTheta:
                 known = all(np.isfinite(V[: self._looked_at]).all() for V in found)
                 arrays = [V for V, C in zip(found, self._counts, strict=True) for _ in range(C)]
                 arrays = arrays if known else None
-            self._kept[key] = arrays, values
-        self._kept.move_to_end(key)
-        return self._kept[key]
+            self._cached[key] = arrays, values
+        self._cached.move_to_end(key)
+        return self._cached[key]
 
 
 def root_of(V: Variable) -> Variable | None:
@@ -279,7 +282,8 @@ def root_of(V: Variable) -> Variable | None:
     (A, *_) = V.owner.inputs if V.owner is not None else (None,)
     if A is None or A.owner is None or not isinstance(core_of(A.owner.op), SolveTriangular):
         return None
-    R, op = A.owner.inputs[0], core_of(A.owner.op)
+    R = A.owner.inputs[0]
+    op = core_of(A.owner.op)
     factored = None if R.owner is None else core_of(R.owner.op)
     is_root = op.lower and isinstance(factored, Cholesky) and factored.lower
     return R if is_root else None

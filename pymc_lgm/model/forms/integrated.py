@@ -65,7 +65,8 @@ class IntegratedEffects:
         for _ in range(3):
             graphs.append(pt.grad(graphs[-1].sum(), self._eta, disconnected_inputs="ignore"))
         graphs = in_rows(graphs, self._eta, rows)
-        inputs, compiled = [rows, self._setting.theta], self._setting.compiled
+        inputs = [rows, self._setting.theta]
+        compiled = self._setting.compiled
         return compiled(inputs, graphs[0]), compiled(inputs, graphs)
 
     def _value(self, rows: Array, theta: Array) -> Array:
@@ -133,7 +134,9 @@ class IntegratedEffects:
 
     def draw(self, rng: np.random.Generator, f: Array, theta: Array) -> Array:
         """Draw w, shape (E,), given f, theta and y, each by rejection."""
-        at, d, eta = self._at(theta), self._d(theta), f[self._begin :]
+        at = self._at(theta)
+        d = self._d(theta)
+        eta = f[self._begin :]
 
         def log_density(w: Array) -> tuple[Array, Array]:
             value, slope, *_ = at.derivatives(eta + d * w)

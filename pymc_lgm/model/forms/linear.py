@@ -36,12 +36,14 @@ class LinearPredictor(Form):
         self._setting = setting
         graph = AffineGraph(setting)
         predictor = self.predictor = Predictor(setting, graph)
-        self.n, basis = predictor.size, predictor.basis
+        self.n = predictor.size
+        basis = predictor.basis
         self.rank = self.n if basis is None else basis.shape[1]
         self.mean, self.cov = predictor.mean, predictor.cov
         self.of_values = predictor.cov_of_values
         self.f = pt.vector("f", shape=(self.n,))
-        frontier, model = setting.reading.frontier, setting.model
+        frontier = setting.reading.frontier
+        model = setting.model
         elements = predictor.elements
         is_each = np.array_equal(elements.index, np.arange(self.n))
         flat = self.f if is_each else self.f[elements.read]
@@ -49,7 +51,8 @@ class LinearPredictor(Form):
         flat = pt.concatenate([v.astype("float64").ravel() for v in frontier])
         (flat,) = setting.place(model.replace_rvs_by_values([flat]))
         values = [model.rvs_to_values[latent.rv] for latent in setting.reading.latents]
-        self._inputs, self._flat = [setting.theta, *values], flat
+        self._inputs = [setting.theta, *values]
+        self._flat = flat
 
     def loses_digits(self) -> bool:
         """Whether K cannot be factorized in floating point at one of a few theta."""

@@ -129,7 +129,8 @@ class SumPredictor(Form):
     ):
         super().__init__(setting)
         self._setting, self._graph, self._elements, self._own = setting, graph, elements, own
-        self._first, self._readers = elements.first, readers
+        self._first = elements.first
+        self._readers = readers
         self._in_x = [k for k in range(len(readers)) if own is None or k != own.latent]
         self._families = [readers[k] for k in self._in_x]
         # The positions of x in the graph's vector, and of each latent variable in x.
@@ -137,7 +138,8 @@ class SumPredictor(Form):
         sizes = [each.family.n for each in self._families]
         ends = np.cumsum(sizes).tolist()
         self._parts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-        self._N, self.n = self._index.size, self._index.size + self._first.size
+        self._N = self._index.size
+        self.n = self._index.size + self._first.size
         self.rank = sum(each.family.rank for each in self._families)
         # Elements of A: rows are elements of eta, columns those of the graph's vector.
         self._rows, self._columns = _reads(elements)
@@ -200,7 +202,8 @@ class SumPredictor(Form):
         at the seed of a color, minus c, is one element of A (Curtis, Powell and Reid 1974). Columns
         that depend neither on theta nor on other steps are evaluated once, here.
         """
-        setting, columns = self._setting, self._columns
+        setting = self._setting
+        columns = self._columns
         picked = graph.raw[self._first]
         part_of = np.repeat(np.arange(len(graph.parts)), [p.stop - p.start for p in graph.parts])
         moves = np.asarray(move)[part_of][columns]
@@ -216,10 +219,12 @@ class SumPredictor(Form):
             each = np.zeros((1 + count, N))
             used = np.unique(columns[which])
             each[1 + color[used], used] = 1.0
-            at, row = np.flatnonzero(which), self._rows[which]
+            at = np.flatnonzero(which)
+            row = self._rows[which]
             level = 1 + color[columns[which]]
             if which is moves:
-                seeds, self._moving = each, [(at, level, row)] if at.size else []
+                seeds = each
+                self._moving = [(at, level, row)] if at.size else []
             elif at.size:
                 of_seeds = vectorize_graph(picked, {graph.x: pt.constant(each)})
                 found = np.asarray(called_once([setting.theta], of_seeds)(setting.at))
@@ -435,7 +440,8 @@ class SumPredictor(Form):
         (variances,) = values
         if not (np.isfinite(variances).all() and (variances > 0.0).all()):
             return None
-        sd, d = np.sqrt(variances), np.zeros(self._first.size)
+        sd = np.sqrt(variances)
+        d = np.zeros(self._first.size)
         d[self._rows[~self._is_of_x]] = A[~self._is_of_x]
         d *= sd[self._own.read]
         return _Numbers(of_x, sd, d)
@@ -454,7 +460,8 @@ class SumPredictor(Form):
     ) -> Array:
         """Derivatives in theta of weighted c, offset, A and values of families: see `SumModel`."""
         levels = 1 + max((int(level.max()) for _, level, _ in self._moving), default=0)
-        rows, E = np.zeros((levels, c.size)), c.size
+        rows = np.zeros((levels, c.size))
+        E = c.size
         rows[0] = c
         for at, level, row in self._moving:
             moved = np.bincount(level * E + row, A[at], minlength=levels * E)
@@ -549,7 +556,8 @@ class SumPredictor(Form):
 
     def describe(self) -> list[str]:
         """A line per family, and what the precision costs."""
-        layout, names = self.layout, self._setting.reading.latents
+        layout = self.layout
+        names = self._setting.reading.latents
         lines = [
             f"eta ({layout.E}) = c(theta) + A(theta) x ({layout.N}); A has {layout.columns.size} "
             f"non-zeros, the factor of the precision {layout.pattern.size}"
@@ -662,7 +670,8 @@ def _own_effects(
         if latent.zero_sum is not None or latent.is_whitened:
             continue
         mine = (columns >= part.start) & (columns < part.stop)
-        at, which = rows[mine], columns[mine] - part.start
+        at = rows[mine]
+        which = columns[mine] - part.start
         if at.size < 2 or np.unique(at).size < at.size or np.unique(which).size < at.size:
             continue
         if found is None or at.size > (found.read >= 0).sum():
@@ -691,7 +700,8 @@ def _family(latent: Latent, shape: tuple[int, ...], sums: int) -> _Reader | None
     if sums:
         return _of_sums(latent, n, sums)
     if latent.field is not None:
-        kind, field = type(latent.field).__name__.lower(), latent.field.family(n)
+        kind = type(latent.field).__name__.lower()
+        field = latent.field.family(n)
         if constraints := n - field.rank:
             kind = f"intrinsic, {constraints} constraint(s)"
         return _Reader(field, latent.field.reads, kind)
@@ -746,7 +756,8 @@ def _cumulative_sums(setting: Setting) -> dict[int, list[tuple[Variable, Variabl
         if latent.variances is None and not is_band:
             continue
         chain: list[tuple[Variable, Variable]] = []
-        node, total = latent.node, pt.constant(1.0)
+        node = latent.node
+        total = pt.constant(1.0)
         while node in summed and latent.node.ndim == 1:
             factor, node = summed[node]
             total = total * factor

@@ -25,7 +25,8 @@ class OneVector(Form):
 
     def __init__(self, setting: Setting):
         super().__init__(setting)
-        (latent,), model = setting.reading.latents, setting.model
+        (latent,) = setting.reading.latents
+        model = setting.model
         self.n = self.rank = int(np.prod(setting.shapes[0]))
         # Users may write integers, and PyTensor makes some constants float32.
         mean, cov = model.replace_rvs_by_values([latent.mean, latent.covariance])
@@ -64,7 +65,8 @@ class Band(Form):
     def __init__(self, setting: Setting, series: Series):
         super().__init__(setting)
         self._setting = setting
-        (latent,), model = setting.reading.latents, setting.model
+        (latent,) = setting.reading.latents
+        model = setting.model
         self.n = self.rank = int(np.prod(setting.shapes[0]))
         self._series = series
         drive, bands = model.replace_rvs_by_values([series.drive, series.whitener])

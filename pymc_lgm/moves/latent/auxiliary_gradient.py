@@ -24,7 +24,7 @@ __all__ = ["AuxiliaryGradient", "Smoother", "auxiliary_gradient"]
 
 @dataclass(frozen=True, eq=False)
 class Smoother:
-    """P = K (K + s I)⁻¹, s = ½ δ, and (I + P)⁻¹, from two factorizations per δ.
+    """P = K (K + s I)⁻¹, which smooths, and (I + P)⁻¹, with s = ½ δ; two factorizations per δ.
 
     With B_s = I + K/s, and since I + P = (2 K + s I)(K + s I)⁻¹,
 
@@ -32,31 +32,31 @@ class Smoother:
 
     Attributes
     ----------
-    near, far : Posterior
-        The prior with precisions 1/s and 2/s.
+    given_noise, given_half : Posterior
+        The prior conditioned on data with noise variances s and s / 2.
     """
 
-    near: Posterior
-    far: Posterior
+    given_noise: Posterior
+    given_half: Posterior
 
     def smooth(self, x: Array) -> Array:
         """P x."""
-        return x - self.near.weighted_residual(x)
+        return x - self.given_noise.weighted_residual(x)
 
-    def unfold(self, x: Array) -> Array:
+    def solve(self, x: Array) -> Array:
         """(I + P)⁻¹ x."""
-        result: Array = 0.5 * (x + self.far.weighted_residual(x))
+        result: Array = 0.5 * (x + self.given_half.weighted_residual(x))
         return result
 
 
 def smoother(prior: Prior, delta: float) -> Smoother | None:
     """Factorize for one δ; ``None``, and counted, if it cannot be. Two O(n³) operations."""
-    near = prior.condition(np.full(prior.n, 2.0 / delta))
-    far = prior.condition(np.full(prior.n, 4.0 / delta))
-    if near is None or far is None:
+    given_noise = prior.condition(np.full(prior.n, 2.0 / delta))
+    given_half = prior.condition(np.full(prior.n, 4.0 / delta))
+    if given_noise is None or given_half is None:
         tally.numerical_rejections += 1
         return None
-    return Smoother(near, far)
+    return Smoother(given_noise, given_half)
 
 
 def auxiliary_gradient(
@@ -92,18 +92,18 @@ def auxiliary_gradient(
     Requires the gradient of the likelihood. Each new pair of K and δ costs two O(n³) operations. A
     proposal then costs five products or solves of O(n²) and two evaluations of the gradient.
     """
-    parts = state.at.last("smoother", step_size, lambda: smoother(state.prior, step_size))
-    if parts is None:
+    P = state.at.last("smoother", step_size, lambda: smoother(state.prior, step_size))
+    if P is None:
         return state, Info(0.0, 0)
     model, theta = state.model, state.theta
     s = 0.5 * step_size
     z = state.f - state.mean
     _, g = model.log_likelihood_gradient(state.f, theta)
-    z_new = _propose(rng, state.prior, parts, z + s * g, s)
+    z_new = _propose(rng, state.prior, P, z + s * g, s)
     f = state.mean + z_new
     log_likelihood, g_new = model.log_likelihood_gradient(f, theta)
     log_ratio = log_likelihood - state.log_likelihood
-    log_ratio += _tilt(parts, z, z_new, g_new, s) - _tilt(parts, z_new, z, g, s)
+    log_ratio += _tilt(P, z, z_new, g_new, s) - _tilt(P, z_new, z, g, s)
     if not math.isfinite(log_ratio):
         tally.numerical_rejections += 1
         return state, Info(0.0, 2)
@@ -113,9 +113,7 @@ def auxiliary_gradient(
     return state, info
 
 
-def _propose(
-    rng: np.random.Generator, prior: Prior, parts: Smoother, center: Array, s: float
-) -> Array:
+def _propose(rng: np.random.Generator, prior: Prior, P: Smoother, center: Array, s: float) -> Array:
     """A draw from N(P x, s P (I + P)) for x = z + s g.
 
     Matheron's rule for u and z' at once: with v ~ N(0, K) and ξ ~ N(0, I), v + P (x − v + √(2 s) ξ)
@@ -123,12 +121,12 @@ def _propose(
     """
     v = prior.multiply(rng.standard_normal(prior.rank))
     noise = math.sqrt(2.0 * s) * rng.standard_normal(prior.n)
-    return v + parts.smooth(center - v + noise)
+    return v + P.smooth(center - v + noise)
 
 
-def _tilt(parts: Smoother, z_new: Array, z: Array, g: Array, s: float) -> float:
+def _tilt(P: Smoother, z_new: Array, z: Array, g: Array, s: float) -> float:
     """h(z', f): by how much the gradient g at z has raised the log density of z'."""
-    return float((z_new - parts.smooth(z + 0.5 * s * g)) @ parts.unfold(g))
+    return float((z_new - P.smooth(z + 0.5 * s * g)) @ P.solve(g))
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def curvature_hmc(
 
     def at(f: Array, d: Array) -> Force:
         log_likelihood, g = state.model.log_likelihood_gradient(f, state.theta)
-        kick = q.posterior.covariance_times(g - q.dual + q.posterior.precision_times(d))
+        kick = q.posterior.covariance_times(g - q.alpha + q.posterior.precision_times(d))
         return Force(f, log_likelihood, kick if integrator == "rotation" else kick - d)
 
     def force(d: Array) -> Force | None:

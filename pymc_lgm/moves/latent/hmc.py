@@ -34,8 +34,12 @@ Metric = Literal["prior", "identity"]
 class _Coordinates(Protocol):
     """Coordinates x in which the momentum is N(0, I): f = m + A x."""
 
-    def x(self, f: Array) -> Array: ...
-    def f(self, x: Array) -> Array: ...
+    def x(self, f: Array) -> Array:
+        """x at f."""
+
+    def f(self, x: Array) -> Array:
+        """f at x."""
+
     def pull_back(self, gradient: Array) -> Array:
         """Aᵀ g: a gradient in f as one in x."""
 

@@ -48,8 +48,11 @@ would come back, and the distance from the mode would not change.
 WALKS = 4
 """Moves of a random walk per exact draw, if it makes all moves."""
 
-ENOUGH, SETTLED = 320, 0.8
-"""Draws, and acceptance of jumps, after which tuning stops."""
+ENOUGH = 320
+"""Draws after which tuning may stop."""
+
+SETTLED = 0.8
+"""Acceptance of 50 jumps or more at which it stops: more visits improve the emulator little."""
 
 
 class SurrogateTransitionInfo(NamedTuple):
@@ -101,7 +104,8 @@ def surrogate_transition(
     State, SurrogateTransitionInfo
         One evaluation of the target, and O(M p + m²) for each step on the emulator.
     """
-    state, prior = target.state, target.state.model.prior_density
+    state = target.state
+    prior = target.state.model.prior_density
     options = (step_size, n_steps, n_trajectories, n_jumps)
     theta, of_emulator, emulated, moved = propose(
         rng, state.theta, emulator, prior.address, *options
@@ -221,7 +225,8 @@ class Emulated:
         Trajectories visit more, and cost more: fewer of them are enough.
         """
         rehearse(state)
-        first, least = tune // 8, 50
+        first = tune // 8
+        least = 50
         if self.explorer is None and isinstance(self.other, NUTS):
             first = min(first, self.trajectories * state.theta.size)
             least = 5 * self.trajectories
@@ -312,7 +317,8 @@ class Emulated:
     def _judged(self, tuning: EmulatorTuning) -> EmulatorTuning:
         """Say in how many of the draws the other move shall move theta."""
         judged = len(tuning.history.rows) >= tuning.judged_from and tuning.proposals
-        lacking, walks = self.good - tuning.acceptance, not isinstance(self.other, NUTS)
+        lacking = self.good - tuning.acceptance
+        walks = not isinstance(self.other, NUTS)
         if not judged or lacking <= 0.0:
             return tuning._replace(share=0.0, rounds=1)
         fair = tuning.acceptance >= self.fair or tuning.history.rows[-1].size <= SURVEYED

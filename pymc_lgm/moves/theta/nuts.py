@@ -21,13 +21,18 @@ from pymc_lgm.targets.target import Slope, Target
 
 __all__ = ["NUTS", "NUTSInfo", "NUTSTuning", "nuts"]
 
-SHALLOW, FIRST = 4, 30
-"""Doublings at most in the first draws of tuning, on the way from the start: nothing is known yet
-of the mass matrix, and long trajectories of short steps would be the dearest of all."""
+FIRST = 30
+"""Number of draws at the beginning of tuning with short trajectories.
 
+Nothing is known yet about the mass matrix, and long trajectories of short steps would cost more
+than all others.
+"""
+
+SHALLOW = 4
+"""Most doublings of a trajectory in these draws: 15 steps."""
 
 SHORTEST = 0.1
-"""Bounds of the step sizes once there is a mass matrix."""
+"""Smallest step size once there is a mass matrix: shorter steps do not help on a rough slope."""
 
 
 class NUTSInfo(NamedTuple):
@@ -82,7 +87,8 @@ def nuts(
     if here is None:  # nor can a trajectory come here
         tally.numerical_rejections += 1
         return state, NUTSInfo(0.0, 1, 0.0)
-    there, jumps_first = here, n_jumps > 0 and rng.uniform() < 0.5
+    there = here
+    jumps_first = n_jumps > 0 and rng.uniform() < 0.5
     if jumps_first:
         there = _jumped(rng, there, target, n_jumps)
     there, steps, leapfrog_acceptance = no_u_turn(
@@ -153,10 +159,11 @@ class NUTS:
         here = target.slope(target.state.theta)
         if tune and tuning.metric.draws == 0 and here is not None:
             tuning = tuning._replace(metric=tuning.metric.at(here.gradient))
-        metric, step_size = tuning.metric, tuning.step_size.value(tune)
+        metric = tuning.metric
+        step_size = tuning.step_size.value(tune)
         unknown = metric.draws < FIRST
-        # Shorter steps do not help if the slope is rough: the search for q ends at varying points,
-        # so the density jumps by as much as its tolerance allows.
+        # A slope is rough if the search for q ends at varying points: the density jumps by as much
+        # as its tolerance allows.
         rough = not unknown and step_size < SHORTEST
         step_size = SHORTEST if rough else step_size
         state, info = nuts(

@@ -43,7 +43,8 @@ class Point(NamedTuple):
 def look(z: Array, emulator: Emulator, prior: int) -> Point:
     """Look at z: log p*(y | theta), log p(theta), and the gradient of their sum."""
     p = z.size
-    theta, of_prior = theta_of(z, emulator), np.empty(1 + p)
+    theta = theta_of(z, emulator)
+    of_prior = np.empty(1 + p)
     call(prior, theta, of_prior)
     log_evidence, kick = evidence_at(z, emulator)
     for j in range(p):
@@ -69,7 +70,9 @@ def trajectory(
     rejected. This is exact, since the reversed trajectory would reach the same point.
     """
     p = here.z.size
-    r, there, log_ratio = np.empty(p), here, -(here.log_evidence + here.log_prior)
+    r = np.empty(p)
+    there = here
+    log_ratio = -(here.log_evidence + here.log_prior)
     for j in range(p):
         r[j] = rng.standard_normal()
         log_ratio += 0.5 * r[j] ** 2
@@ -131,7 +134,8 @@ def propose(
         Whether any trajectory or jump was accepted.
     """
     here = start = look(coordinates_of(theta, emulator), emulator, prior)
-    total, jumps_first = 0.0, n_jumps > 0 and rng.random() < 0.5
+    total = 0.0
+    jumps_first = n_jumps > 0 and rng.random() < 0.5
     # Jumps come before all trajectories, or after them.
     for k in range(n_trajectories + n_jumps):
         if k < n_jumps if jumps_first else k >= n_trajectories:
@@ -140,7 +144,8 @@ def propose(
             step = step_size * (0.6 + 0.4 * rng.random())
             here, acceptance = trajectory(rng, here, step, n_steps, emulator, prior)
             total += acceptance
-    before, after = start.log_evidence + start.log_prior, here.log_evidence + here.log_prior
+    before = start.log_evidence + start.log_prior
+    after = here.log_evidence + here.log_prior
     moved = False
     for j in range(theta.size):
         moved |= here.z[j] != start.z[j]
@@ -152,7 +157,8 @@ def rehearse(state: State) -> None:
 
     The emulator's first draw comes late in tuning, when chains have their own processes.
     """
-    p, prior = state.theta.size, state.model.prior_density
+    p = state.theta.size
+    prior = state.model.prior_density
     visits = Visits(state.theta[None], np.zeros(1), np.zeros(1))
     emulator = emulate(visits, state.theta, np.eye(p))
     propose(np.random.default_rng(0), state.theta, emulator, prior.address, 1.0, 1, 1, 1)

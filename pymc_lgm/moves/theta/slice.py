@@ -105,7 +105,8 @@ class _Line:
 
     def __init__(self, target: Target, theta: Array, j: int):
         self.target, self.theta, self.j = target, theta, j
-        self.x, self.evaluations = float(theta[j]), 0
+        self.x = float(theta[j])
+        self.evaluations = 0
 
     def __call__(self, x: float) -> tuple[float, State | None]:
         self.evaluations += 1

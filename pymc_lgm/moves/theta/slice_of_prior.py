@@ -14,8 +14,12 @@ from pymc_lgm.linalg import Array
 
 __all__ = ["slice_of_prior"]
 
-WIDTH, WIDTHS = 3.0, 5
-"""Width of the initial interval, and the number of widths to which it may step out."""
+WIDTH = 3.0
+"""Width of the initial interval, in units of theta: a factor of 20 for a logarithm."""
+
+WIDTHS = 5
+"""Number of widths to which the interval may step out. More would change the cost alone, since
+slice sampling is exact for any width (Neal 2003)."""
 
 MAX_SHRINKS = 100
 """An interval that has shrunk so often has no length left: the component stays."""

@@ -18,9 +18,11 @@ from pymc_lgm.targets.target import Target
 
 __all__ = ["MOST", "SURVEYED", "Survey", "survey"]
 
-SURVEYED, MOST = 6, 40
-"""Components above which, and up to which, a target without a slope is surveyed: in six a random
-walk does as well, and in more than forty p² evaluations are most of tuning."""
+SURVEYED = 6
+"""Components above which a target without a slope is surveyed: a walk in six does as well."""
+
+MOST = 40
+"""Components up to which it is surveyed: in more, p² evaluations are most of tuning."""
 
 LOOKS = 30
 """Finite-difference gradients of the climb."""
@@ -51,7 +53,9 @@ def survey(rng: np.random.Generator, target: Target) -> Survey | None:
     """
     center = climb(target, LOOKS, worth=0.0).theta
     assert target.has_stages, "a target without two stages"
-    p, model, visits = center.size, target.state.model, list[tuple[Array, float, float]]()
+    p = center.size
+    model = target.state.model
+    visits = list[tuple[Array, float, float]]()
 
     def value(theta: Array) -> float:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -77,7 +81,8 @@ def survey(rng: np.random.Generator, target: Target) -> Survey | None:
 
 def _root(value: Callable[[Array], float], center: Array) -> Array | None:
     """A Cholesky factor of the inverse of minus the Hessian."""
-    p, here = center.size, value(center)
+    p = center.size
+    here = value(center)
     steps = np.full(p, 0.1)
     for _ in range(3):  # from any step to one of half a standard deviation
         units = np.diag(steps)

@@ -67,11 +67,6 @@ class KernelMatrix:
         """K from a covariance function of two arrays of points."""
         return cls(lambda rows, columns: k(X[rows], X[columns]), len(X), stored=stored)
 
-    @classmethod
-    def of_array(cls, K: Array) -> KernelMatrix:
-        """K from a matrix that exists already."""
-        return cls(lambda rows, columns: K[rows][:, columns], len(K))
-
     @cached_property
     def _whole(self) -> Array:
         return self.entries(slice(0, self.n), slice(0, self.n))

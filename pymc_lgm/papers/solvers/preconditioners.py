@@ -109,7 +109,8 @@ class LowRankAndBlocks:
         if isinstance(self._roots, np.ndarray):
             roots = self._roots[:, None]
             return x / roots if inverse else x * roots
-        result, start = np.empty_like(x), 0
+        result = np.empty_like(x)
+        start = 0
         for root in self._roots:
             part = slice(start, start + len(root))
             if inverse:

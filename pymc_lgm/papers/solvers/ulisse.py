@@ -111,7 +111,8 @@ def ulisse(
     going = np.zeros((copies, N), dtype=bool)
     going[:, columns] = True
     # Increments offered to a column since the early stop, and the weight of the next one.
-    turns, weight = np.full(N, -1), np.ones(N)
+    turns = np.full(N, -1)
+    weight = np.ones(N)
     count = 0
     last = 10 * n if max_iterations is None else max_iterations
     steps = iterations(times, r[:, columns], P)
