@@ -304,7 +304,7 @@ def test_forked_chains_have_nothing_left_to_compile(rehearsed):
     assert "_score" not in before
     step.setup_chain(np.random.default_rng(3), 60, 10)
     point = run(step, listed("logistic").initial_point(), 60)[-1][0]
-    assert step.tunings[0].move.emulator is not None
+    assert step.tunings[0].move.fit.emulator is not None
     step.stop_tuning()
     run(step, point, 10)
     assert compiled_by(step) == before

@@ -30,7 +30,7 @@ from toys import (
 import pymc_lgm as lgm
 
 from pymc_lgm import moves, samplers
-from pymc_lgm.adaptation import History, StepSizeTuning
+from pymc_lgm.adaptation import History
 from pymc_lgm.approximations.emulator import (
     LENGTHS,
     LEVEL,
@@ -54,7 +54,7 @@ from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.linalg import tally
 from pymc_lgm.moves.theta import emulated as module
 from pymc_lgm.moves.theta import on_emulator
-from pymc_lgm.moves.theta.emulated import EmulatorTuning, surrogate_transition
+from pymc_lgm.moves.theta.emulated import EmulatorFit, surrogate_transition
 from pymc_lgm.moves.theta.prior_jump import jump_of_target
 from pymc_lgm.state import LikelihoodAt
 
@@ -471,14 +471,7 @@ def test_a_rehearsal_compiles_what_draws_call(monkeypatch, rng):
 
 
 def learner(p=2):
-    return EmulatorTuning(
-        None,
-        StepSizeTuning.start(),
-        None,
-        (),
-        History((), 20),
-        judged_from=10_000,
-    )
+    return EmulatorFit(None, (), History((), 20))
 
 
 def test_it_is_fitted_when_the_draws_have_grown_by_a_fifth(rng):
@@ -530,7 +523,7 @@ class Restless(samplers.Emulated):
 @pytest.mark.mutant
 def test_an_emulator_that_learns_for_ever_is_noticed(dies):
     chain = tuned()
-    assert chain.tunings[0].move.emulator is not None
+    assert chain.tunings[0].move.fit.emulator is not None
     (element,) = chain.elements
     chain.elements = (replace(element, move=Restless(**vars(element.move))),)
     pvalue = until_noticed(

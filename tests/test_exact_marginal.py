@@ -103,7 +103,7 @@ def test_it_rests_in_tuning_once_the_emulator_has_nothing_to_learn():
     chain = Chain.start((element,), TOYS["counts"](), np.random.default_rng(1), tune=400)
     (learnt,) = chain.tunings
     assert is_settled(learnt)
-    assert len(learnt.history.rows) < 400
+    assert len(learnt.fit.history.rows) < 400
     before = chain.state
     assert chain.step(tune=True)["cubic_ops"] == 0
     assert chain.state is before

@@ -494,10 +494,11 @@ def judged(acceptance, tune=100, visited=60, other=None):
     state = SimpleNamespace(theta=np.zeros(2), model=PRIOR)
     tuning = move.start(state, tune)
     for _ in range(60):
-        tuning = tuning.note(acceptance)
+        tuning = tuning._replace(acceptance=tuning.acceptance.note(acceptance))
+    fit = tuning.fit
     for theta in rng.standard_normal((visited, 2)):
-        tuning = tuning.learn([(theta, -0.5 * float(theta @ theta), 0.0)], theta)
-    return move, move._judged(tuning)
+        fit = fit.learn([(theta, -0.5 * float(theta @ theta), 0.0)], theta)
+    return move, move._judged(tuning._replace(fit=fit))
 
 
 @pytest.mark.parametrize(
@@ -513,19 +514,19 @@ def test_an_emulator_is_helped_or_replaced(acceptance, share, rounds, emulated):
     _, tuning = judged(acceptance)
     assert tuning.share == pytest.approx(share)
     assert tuning.rounds == rounds
-    assert (tuning.emulator is not None) == emulated
+    assert (tuning.fit.emulator is not None) == emulated
 
 
 def test_it_is_not_judged_too_early():
     _, tuning = judged(0.0, visited=40)
     assert tuning.share == 0.0
-    assert tuning.emulator is not None
+    assert tuning.fit.emulator is not None
 
 
 def test_a_walk_helps_no_emulator():
     _, tuning = judged(0.05, other=samplers.Metropolis())
     assert tuning.share == 0.0
-    assert tuning.emulator is not None
+    assert tuning.fit.emulator is not None
 
 
 def test_an_explorer_takes_its_place_until_the_emulator_needs_help(rng):
@@ -549,11 +550,11 @@ def test_with_an_emulator_jumps_take_the_place_of_the_explorer(rng):
     target = gaussian_target(np.zeros(2), np.ones(2))
     tuning, changed = tuning._replace(explorer="a walk that is not taken"), []
     for _ in range(20):
-        visits = len(tuning.visits)
+        visits = len(tuning.fit.visits)
         state, tuning, stats = move.run(rng, target, tuning, True)
         changed.append((state.theta != target.state.theta).sum())
         assert stats["theta_acceptance"] in (0.0, 1.0)
-        assert len(tuning.visits) == visits + 1
+        assert len(tuning.fit.visits) == visits + 1
     assert set(changed) == {0, 1}
 
 
@@ -570,13 +571,14 @@ def test_an_emulator_learns_what_trajectories_have_seen(rng):
     target = replace(gaussian_target(state.theta, np.ones(2)), state=state, evaluate=evaluate)
     tuning = move.start(state, 400)
     for _ in range(20):
-        before = len(tuning.visits)
+        before = len(tuning.fit.visits)
         _, tuning, _ = move.run(rng, target, tuning, True)
-        assert 1 <= len(tuning.visits) - before <= KEPT
-    for theta, log_evidence, of_prior in tuning.visits:
+        assert 1 <= len(tuning.fit.visits) - before <= KEPT
+    for theta, log_evidence, of_prior in tuning.fit.visits:
         assert of_prior == -1.0
         assert log_evidence == pytest.approx(1.0 - 0.5 * float(theta @ theta))
-    assert move.run(rng, replace(target, is_noisy=True), tuning, True)[1].visits == tuning.visits
+    _, later, _ = move.run(rng, replace(target, is_noisy=True), tuning, True)
+    assert later.fit.visits == tuning.fit.visits
 
 
 # The step

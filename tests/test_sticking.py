@@ -27,7 +27,7 @@ from pymc_lgm.model import refutations
 from pymc_lgm.moves.latent import AdaptiveHMC
 from pymc_lgm.moves.theta import Emulated, Metropolis
 from pymc_lgm.moves.theta.climb import WORTH, climb
-from pymc_lgm.moves.theta.emulated import EmulatorTuning
+from pymc_lgm.moves.theta.emulated import Acceptance, EmulatorFit, EmulatorTuning
 from pymc_lgm.moves.theta.survey import survey
 from pymc_lgm.state import AtTheta, LikelihoodAt, State
 from pymc_lgm.targets.target import FirstStage, Slope
@@ -268,14 +268,14 @@ def test_a_survey_finds_the_covariance():
 @pytest.mark.parametrize(("acceptance", "walks"), [(0.05, True), (0.2, False)])
 def test_a_walk_replaces_an_emulator_of_many_components(acceptance, walks):
     p, move, rng = 12, Emulated(Metropolis()), np.random.default_rng(3)
-    tuning = EmulatorTuning(
-        *(ProposalTuning.start(p), StepSizeTuning.start(), None, (), History((), 10), 50)
-    )
+    accepted, fit = Acceptance(), EmulatorFit(None, (), History((), 10))
     for theta in rng.standard_normal((60, p)):
-        tuning = tuning.note(acceptance).learn([(theta, -0.5 * float(theta @ theta), 0.0)], theta)
-    judged = move._judged(tuning)
+        accepted = accepted.note(acceptance)
+        fit = fit.learn([(theta, -0.5 * float(theta @ theta), 0.0)], theta)
+    start = ProposalTuning.start(p), None, StepSizeTuning.start()
+    judged = move._judged(EmulatorTuning(*start, fit, judged_from=50, acceptance=accepted))
     assert (judged.share == 1.0) == walks
-    assert (judged.emulator is None) == walks
+    assert (judged.fit.emulator is None) == walks
     assert (judged.rounds > 1) == walks
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from dataclasses import replace
+from functools import lru_cache
 from time import monotonic
 from typing import Any
 
@@ -22,9 +23,6 @@ EVERY = 0.5
 _AT_WORK = threading.Lock()
 """Lock: PyTensor compiles in one thread, and a step method has the state of one chain."""
 
-_READY: dict[bytes, Ready] = {}
-"""The plan that this process has compiled, cached for its next chain."""
-
 
 class Stopped(Exception):
     """The chain was canceled."""
@@ -33,15 +31,18 @@ class Stopped(Exception):
 def chain_of(plan: bytes, number: int, resumed: bytes | None, topic: str) -> Chain:
     """Run a chain of a pickled plan, with one thread for BLAS."""
     with _AT_WORK, threadpool_limits(limits=1, user_api="blas"):
-        if plan not in _READY:
-            _READY.clear()
-            unpickled = cloudpickle.loads(plan)
-            with unpickled.model:
-                _READY[plan] = Ready(unpickled)
-        ready = _READY[plan]
+        ready = _ready(plan)
         voice = _Voice(topic, number)
         with ready.plan.model:
             return replace(ready.run(number, resumed, voice), worker=voice.worker.address)
+
+
+@lru_cache(maxsize=1)
+def _ready(plan: bytes) -> Ready:
+    """The plan with its model compiled, which the next chain of this process uses again."""
+    unpickled = cloudpickle.loads(plan)
+    with unpickled.model:
+        return Ready(unpickled)
 
 
 class _Voice:

@@ -145,7 +145,7 @@ def written(fgraph: Any) -> tuple[Callable[..., Any], str | None, list[Array]]:
     function : callable
         Its arguments are the inputs and the constants; it returns a tuple of the results.
     key : str or None
-        What identifies the compiled function on disk. It is ``None`` if Numba cannot keep it there.
+        Identifies the compiled function on disk. It is ``None`` if Numba cannot keep it there.
     constants : list of array
         Constants of more than `SMALL` elements. The compiled function does not depend on them, so
         that it serves a model with other data of the same size, too.

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from pymc_lgm.adaptation import History, StepSizeTuning
+from pymc_lgm.adaptation import History, ProposalTuning, StepSizeTuning
 from pymc_lgm.approximations.emulator import ROOM, Emulator, Visits, emulate
 from pymc_lgm.linalg import Array
 from pymc_lgm.moves.element import Stats
@@ -28,7 +28,9 @@ from pymc_lgm.state import State, acceptance_probability
 from pymc_lgm.targets.target import Target
 
 __all__ = [
+    "Acceptance",
     "Emulated",
+    "EmulatorFit",
     "EmulatorTuning",
     "SurrogateTransitionInfo",
     "is_settled",
@@ -53,6 +55,10 @@ ENOUGH = 320
 
 SETTLED = 0.8
 """Acceptance of 50 jumps or more at which it stops: more visits improve the emulator little."""
+
+SHARE_OF_LACKING = 0.25
+"""Share of the moves that the other move makes, per missing acceptance: a power of 2, by which a
+division is exact."""
 
 
 class SurrogateTransitionInfo(NamedTuple):
@@ -121,44 +127,39 @@ def surrogate_transition(
     return state, info
 
 
-class EmulatorTuning(NamedTuple):
-    """Tuning of `Emulated`: the other move, the emulator, and the step size on it.
+class Acceptance(NamedTuple):
+    """Mean acceptance probability of the emulator's proposals, over about the last 50 of them."""
 
-    The emulator learns from every proposed theta, accepted or not, and is refitted each time the
-    number of draws has grown by a fifth. Its coordinates are standardized by the later two thirds
-    of the chain. ``share`` is the share of moves that the other move makes, and ``rounds`` the
-    number of moves per exact draw.
+    mean: float = 0.0
+    proposals: int = 0
+
+    def note(self, acceptance: float) -> Acceptance:
+        """Update from one proposal."""
+        proposals = self.proposals + 1
+        rate = 1.0 / min(proposals, 50)
+        return Acceptance(self.mean + rate * (acceptance - self.mean), proposals)
+
+
+class EmulatorFit(NamedTuple):
+    """An emulator, and what it is fitted to.
+
+    The emulator learns from every proposed theta, accepted or not, and is fitted again each time
+    the number of draws has grown by a fifth. Its coordinates are standardized by the later two
+    thirds of the chain.
     """
 
-    other: Any
-    step_size: StepSizeTuning
     emulator: Emulator | None
     visits: tuple[tuple[Array, float, float], ...]
     history: History
-    judged_from: int
-    share: float = 0.0
-    rounds: int = 1
-    acceptance: float = 0.0
-    proposals: int = 0
-    explorer: Any = None
 
-    def note(self, acceptance: float) -> EmulatorTuning:
-        """Update the emulator's mean acceptance, over about the last 50 proposals."""
-        proposals = self.proposals + 1
-        rate = 1.0 / min(proposals, 50)
-        return self._replace(
-            acceptance=self.acceptance + rate * (acceptance - self.acceptance), proposals=proposals
-        )
-
-    def learn(self, visited: list[tuple[Array, float, float]], theta: Array) -> EmulatorTuning:
+    def learn(self, visited: list[tuple[Array, float, float]], theta: Array) -> EmulatorFit:
         """Learn from the proposals and the state of one draw."""
         visits = (*self.visits, *visited)[-ROOM * (theta.size + 2) :]
         history = self.history.add(theta)
-        tuning = self._replace(visits=visits, history=history)
         # A quadratic has about p²/2 coefficients, each with a prior, so 2 p visits are enough to
         # start.
         if not history.is_due or len(visits) < 10 + 2 * theta.size:
-            return tuning
+            return EmulatorFit(self.emulator, visits, history)
         past = history.later
         center = past.mean(axis=0)
         cov = (past - center).T @ (past - center) / len(past)
@@ -166,7 +167,40 @@ class EmulatorTuning(NamedTuple):
         known = Visits(*(np.array(column) for column in zip(*visits, strict=True)))
         before = () if self.emulator is None else (self.emulator.grid,)
         emulator = emulate(known, center, np.linalg.cholesky(cov), *before)
-        return tuning._replace(emulator=emulator, history=history.learnt(Fraction(6, 5)))
+        return EmulatorFit(emulator, visits, history.learnt(Fraction(6, 5)))
+
+
+class EmulatorTuning(NamedTuple):
+    """Tuning of `Emulated`.
+
+    Attributes
+    ----------
+    other, explorer
+        Tuning of the other move, and of the explorer; ``None`` without one.
+    step_size : StepSizeTuning
+        The step size on the emulator.
+    fit : EmulatorFit
+    judged_from : int
+        Number of draws after which `Emulated` decides how often the other move is made.
+    acceptance : Acceptance
+    share : float
+        Share of the moves that the other move makes.
+    """
+
+    other: Any
+    explorer: Any
+    step_size: StepSizeTuning
+    fit: EmulatorFit
+    judged_from: int
+    acceptance: Acceptance = Acceptance()
+    share: float = 0.0
+
+    @property
+    def rounds(self) -> int:
+        """Number of moves per exact draw: one more for each 0.2 of missing acceptance."""
+        if self.share == 1.0:
+            return WALKS if isinstance(self.other, ProposalTuning) else 1
+        return 1 + math.ceil(self.share / SHARE_OF_LACKING / 0.2)
 
 
 def rounds_of(learnt: Any) -> int:
@@ -180,8 +214,8 @@ def rounds_of(learnt: Any) -> int:
 
 def is_settled(learnt: Any) -> bool:
     """Whether a move on theta has converged: most of its jumps are accepted."""
-    known = isinstance(learnt, EmulatorTuning) and len(learnt.history.rows) >= ENOUGH
-    return known and learnt.proposals >= 50 and learnt.acceptance >= SETTLED
+    known = isinstance(learnt, EmulatorTuning) and len(learnt.fit.history.rows) >= ENOUGH
+    return known and learnt.acceptance.proposals >= 50 and learnt.acceptance.mean >= SETTLED
 
 
 @dataclass(frozen=True)
@@ -231,12 +265,10 @@ class Emulated:
             first = min(first, self.trajectories * state.theta.size)
             least = 5 * self.trajectories
         return EmulatorTuning(
-            explorer=None if self.explorer is None else self.explorer.start(state, tune),
             other=self.other.start(state, tune),
+            explorer=None if self.explorer is None else self.explorer.start(state, tune),
             step_size=StepSizeTuning.start(0.8 * state.theta.size**-0.25, 0.8, LONGEST),
-            emulator=None,
-            visits=(),
-            history=History((), max(first, min(tune // 4, least))),
+            fit=EmulatorFit(None, (), History((), max(first, min(tune // 4, least)))),
             judged_from=math.ceil(self.judgment * tune),
         )
 
@@ -247,7 +279,7 @@ class Emulated:
         learning = tune and not target.is_noisy
         visited: list[tuple[Array, float, float]] = []
         watched = WatchedTarget.of(target, visited) if learning else target
-        if learning and not tuning.history.rows:
+        if learning and not tuning.fit.history.rows:
             tuning = self._surveyed(rng, target, tuning)
         match self._choose(rng, tuning, learning):
             case "emulator":
@@ -265,7 +297,8 @@ class Emulated:
                 state, other, stats = self.other.run(rng, watched, tuning.other, tune)
                 tuning = tuning._replace(other=other)
         if learning and tuning.share < 1.0:
-            tuning = self._judged(tuning.learn(spread(visited), state.theta))
+            fit = tuning.fit.learn(spread(visited), state.theta)
+            tuning = self._judged(tuning._replace(fit=fit))
         return state, tuning, {"theta_steps": 0.0} | stats
 
     def _surveyed(
@@ -279,31 +312,33 @@ class Emulated:
         if found is None:
             return tuning
         other = tuning.other._replace(factor=2.38 / math.sqrt(p) * found.root)
-        return tuning._replace(other=other, emulator=found.emulator, visits=found.visits)
+        return tuning._replace(
+            other=other, fit=EmulatorFit(found.emulator, found.visits, tuning.fit.history)
+        )
 
     def _choose(
         self, rng: np.random.Generator, tuning: EmulatorTuning, learning: bool
     ) -> Literal["emulator", "jump", "explorer", "other"]:
         """Choose who makes this move. After tuning the choice does not depend on the chain."""
         share = max(self.explored, tuning.share) if learning else tuning.share
-        if tuning.emulator is not None:
+        if tuning.fit.emulator is not None:
             if self.aside and rng.uniform() < self.aside:
                 return "jump"
             if rng.uniform() >= share:
                 return "emulator"
         if self.explorer is None or tuning.share > 0.0:
             return "other"
-        return "explorer" if tuning.emulator is None else "jump"
+        return "explorer" if tuning.fit.emulator is None else "jump"
 
     def _emulated(
         self, rng: np.random.Generator, target: Target, tuning: EmulatorTuning, tune: bool
     ) -> tuple[State, EmulatorTuning, Stats]:
-        assert tuning.emulator is not None
+        assert tuning.fit.emulator is not None
         step_size = tuning.step_size.value(tune)
         state, info = surrogate_transition(
             rng,
             target,
-            emulator=tuning.emulator,
+            emulator=tuning.fit.emulator,
             step_size=step_size,
             n_trajectories=self.n_trajectories,
             n_jumps=self.n_jumps,
@@ -311,20 +346,20 @@ class Emulated:
         stats = {"theta_acceptance": info.theta_acceptance, "theta_scale": step_size}
         if tune:
             learnt = tuning.step_size.update(info.emulated_acceptance)
-            tuning = tuning._replace(step_size=learnt).note(info.theta_acceptance)
+            acceptance = tuning.acceptance.note(info.theta_acceptance)
+            tuning = tuning._replace(step_size=learnt, acceptance=acceptance)
         return state, tuning, stats
 
     def _judged(self, tuning: EmulatorTuning) -> EmulatorTuning:
-        """Say in how many of the draws the other move shall move theta."""
-        judged = len(tuning.history.rows) >= tuning.judged_from and tuning.proposals
-        lacking = self.good - tuning.acceptance
+        """Say in what share of the moves the other move shall move theta."""
+        rows, acceptance = tuning.fit.history.rows, tuning.acceptance
+        judged = len(rows) >= tuning.judged_from and acceptance.proposals
+        lacking = self.good - acceptance.mean
         walks = not isinstance(self.other, NUTS)
         if not judged or lacking <= 0.0:
-            return tuning._replace(share=0.0, rounds=1)
-        fair = tuning.acceptance >= self.fair or tuning.history.rows[-1].size <= SURVEYED
-        if walks and fair:
-            return tuning._replace(share=0.0, rounds=1)
-        if tuning.acceptance >= self.fair:
-            return tuning._replace(share=0.25 * lacking, rounds=1 + math.ceil(lacking / 0.2))
-        gone = tuning._replace(emulator=None, visits=(), history=History((), 0))
-        return gone._replace(share=1.0, rounds=WALKS if walks else 1)
+            return tuning._replace(share=0.0)
+        if walks and (acceptance.mean >= self.fair or rows[-1].size <= SURVEYED):
+            return tuning._replace(share=0.0)
+        if acceptance.mean >= self.fair:
+            return tuning._replace(share=SHARE_OF_LACKING * lacking)
+        return tuning._replace(share=1.0, fit=EmulatorFit(None, (), History((), 0)))

@@ -38,7 +38,7 @@ FLATTEST = 1.0 / 9.0
 
 
 class Survey(NamedTuple):
-    """Result of a survey: visits as in `EmulatorTuning`, and a root of the covariance."""
+    """Result of a survey: visits as in `EmulatorFit`, and a root of the covariance."""
 
     visits: tuple[tuple[Array, float, float], ...]
     emulator: Emulator
