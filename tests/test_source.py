@@ -12,7 +12,7 @@ from pytensor.compile.mode import get_mode
 from pytensor.graph.fg import FunctionGraph
 
 from pymc_lgm.compile.graphs.functions import called_once, compiled, in_loops
-from pymc_lgm.compile.graphs.source import SMALL, LoopLinker, written
+from pymc_lgm.compile.graphs.source import SMALL, LoopLinker, Writer, written
 
 x, y = pt.vector("x", shape=(5,)), pt.vector("y")
 A, B = pt.matrix("A", shape=(5, 3)), pt.matrix("B")
@@ -163,17 +163,30 @@ def test_operations_without_a_rule_are_called():
     assert_same(compiled(INPUTS, outputs, {})(*at()), called_once(INPUTS, outputs)(*at()))
 
 
-def test_results_are_new_arrays_and_inputs_stay_as_they_are():
+def results():
+    """Results that are the input, equal, a constant, or one that another one is made of."""
     twice = 2.0 * x
-    outputs = [x, twice, twice, pt.set_subtensor(x[0], 3.0), x[None], pt.constant(np.arange(3.0))]
-    before = np.arange(5.0)
-    values = before.copy()
-    function, _ = in_python([x], outputs)
-    results = function(values)
-    assert_same(results, called_once([x], outputs)(before))
-    for i, one in enumerate(results):
-        assert not any(np.shares_memory(one, other) for other in (values, *results[:i]))
-    np.testing.assert_array_equal(values, before)
+    changed = pt.set_subtensor(twice[0], 3.0)
+    outputs = [x, twice, twice, changed, x[None], pt.constant(np.arange(3.0))]
+    values = np.arange(5.0)
+    return values, in_python([x], outputs)[0](values), called_once([x], outputs)(np.arange(5.0))
+
+
+def test_results_are_new_arrays_and_inputs_stay_as_they_are():
+    values, ours, expected = results()
+    assert_same(ours, expected)
+    for i, one in enumerate(ours):
+        assert not any(np.shares_memory(one, other) for other in (values, *ours[:i]))
+    np.testing.assert_array_equal(values, np.arange(5.0))
+
+
+@pytest.mark.mutant
+def test_an_array_that_is_overwritten_too_early_is_noticed(monkeypatch, dies):
+    monkeypatch.setattr(Writer, "_may_overwrite", lambda self, v, node: self.value(v).is_new)
+    _, ours, expected = results()
+    pairs = zip(ours, expected, strict=True)
+    apart = max(np.abs(one - other).max() for one, other in pairs)
+    dies("source: an array is overwritten too early", apart, above=0.1)
 
 
 def test_other_data_of_the_same_size_need_no_compilation():
@@ -182,8 +195,19 @@ def test_other_data_of_the_same_size_need_no_compilation():
     graphs = [(x[:, None] * each).sum(axis=0) for each in data]
     keys = [written(FunctionGraph([x], [graph], clone=True))[1] for graph in graphs]
     assert keys[0] == keys[1] is not None
-    small = [written(FunctionGraph([x], [x[:2] * np.array([1.0, b])], clone=True)) for b in (2, 3)]
-    assert small[0][1] != small[1][1]
+    assert len(keys_of_small_constants()) == 2
+
+
+def keys_of_small_constants():
+    graphs = [x[:2] * np.array([1.0, b]) for b in (2.0, 3.0)]
+    return {written(FunctionGraph([x], [graph], clone=True))[1] for graph in graphs}
+
+
+@pytest.mark.mutant
+def test_a_key_without_constants_is_noticed(monkeypatch, dies):
+    refer = Writer.refer
+    monkeypatch.setattr(Writer, "refer", lambda *args: refer(*args[:-1], "a constant"))
+    dies("source: a key without constants", len(keys_of_small_constants()), below=2)
 
 
 def test_a_number_that_does_not_move_is_computed_outside_of_loops():

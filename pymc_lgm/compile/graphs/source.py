@@ -51,7 +51,7 @@ from pymc_lgm.compile.graphs.upstream import (
 from pymc_lgm.compile.loops import elementary
 from pymc_lgm.linalg import Array
 
-__all__ = ["LoopLinker", "written"]
+__all__ = ["LoopLinker", "Writer", "written"]
 
 Variable = Any
 Index = tuple[str, ...]
@@ -160,7 +160,7 @@ def written(fgraph: Any) -> tuple[Callable[..., Any], str | None, list[Array]]:
     >>> function(np.zeros(3))
     (array(3.),)
     """
-    return _Writer(fgraph).function()
+    return Writer(fgraph).function()
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +189,7 @@ class _Value:
 class _Loops:
     """Nested loops, one for each axis, in which every statement is as far outside as it can be."""
 
-    writer: _Writer
+    writer: Writer
     shape: tuple[str, ...]
     index: Index = field(init=False)
 
@@ -230,7 +230,7 @@ class _Loops:
             lines += ["    " * (depth + 1) + line for line in self.after[depth]]
 
 
-class _Writer:
+class Writer:
     """The lines of a function, and the objects that they refer to."""
 
     def __init__(self, fgraph: Any) -> None:
@@ -836,15 +836,15 @@ def _cut(each: slice, n: str, static: int | None) -> tuple[str, str, str] | None
     return str(first), length if step == 1 else f"({length} + {step - 1}) // {step}", str(step)
 
 
-MOVES: tuple[tuple[Any, Callable[[_Writer, Any], bool]], ...] = (
-    (DimShuffle, _Writer._shuffled),
-    (Reshape, _Writer._reshaped),
-    (Alloc, _Writer._filled),
-    (MakeVector, _Writer._stacked),
-    (Join, _Writer._joined),
-    (Shape_i, _Writer._length),
-    ((Subtensor, AdvancedSubtensor), _Writer._part),
-    ((IncSubtensor, AdvancedIncSubtensor), _Writer._changed),
+MOVES: tuple[tuple[Any, Callable[[Writer, Any], bool]], ...] = (
+    (DimShuffle, Writer._shuffled),
+    (Reshape, Writer._reshaped),
+    (Alloc, Writer._filled),
+    (MakeVector, Writer._stacked),
+    (Join, Writer._joined),
+    (Shape_i, Writer._length),
+    ((Subtensor, AdvancedSubtensor), Writer._part),
+    ((IncSubtensor, AdvancedIncSubtensor), Writer._changed),
 )
 """Rules for operations that move elements."""
 
