@@ -43,7 +43,7 @@ blocks: 8 columns 3.8 and 1.5, 16 columns 7.4 and 2.0, 32 columns 13 and 3.0; 4 
 HEAVY = 40
 """Multiplications per element of L from which on columns are factorized in blocks, by BLAS.
 
-Those of a dense end do not count, since LAPACK has it either way. By hand, milliseconds of a factor
+A dense end does not count, since LAPACK factorizes it either way. By hand, milliseconds of a factor
 and of its inverse, by columns and in blocks: a map of 1936 areas (26) 0.8 + 1.6 and 1.0 + 2.1, of
 10 000 (53) 8.0 + 21 and 6.9 + 13; counts in space and time, 36 areas by 12 periods (44) 1.1 + 2.3
 and 0.7 + 1.1, 144 by 15 (120) 25 + 74 and 8.3 + 13.
