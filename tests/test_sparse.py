@@ -102,13 +102,25 @@ def test_blocks_are_the_same_factor(rng, monkeypatch, shape):
     monkeypatch.setattr(sparse, "HEAVY", 0)
     A = random_matrix(rng, *shape)
     pattern = Pattern.of(csc_array(A))
+    assert pattern.blocks[-1] == len(A)
     by_columns = Pattern.of(csc_array(A))
     by_columns.__dict__["blocks"] = None
-    values = pattern.elements(csc_array(A))
-    assert pattern.blocks[-1] == len(A)
+    monkeypatch.setattr(sparse, "HEAVY", np.inf)
+    plain = Pattern.of(csc_array(A))
+    assert plain.blocks is None
+    assert pattern.supernodes.size <= plain.supernodes.size
+    assert pattern.size >= plain.size
+    values, in_its_order = (each.elements(csc_array(A)) for each in (pattern, plain))
     one, other = (each.factorize(values) for each in (pattern, by_columns))
     np.testing.assert_allclose(one.L, other.L, rtol=1e-11, atol=1e-13)
     np.testing.assert_allclose(one.inverse, other.inverse, rtol=1e-10, atol=1e-13)
+    # Zeros in L and another order of its columns change nothing.
+    third, x = plain.factorize(in_its_order), rng.standard_normal((len(A), 2))
+    assert one.log_determinant == pytest.approx(third.log_determinant, rel=1e-11)
+    np.testing.assert_allclose(one.inverse_diagonal, third.inverse_diagonal, rtol=1e-10)
+    for verb in ("solve", "solve_transposed", "multiply", "multiply_transposed"):
+        result, expected = (getattr(each, verb)(x) for each in (one, third))
+        np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-11)
     for count in (sparse.MANY, 30):  # right-hand sides, together and one by one
         x = rng.standard_normal((len(A), count))
         for solve in (one.solve, one.solve_transposed):

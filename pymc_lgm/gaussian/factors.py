@@ -28,6 +28,7 @@ __all__ = [
     "Root",
     "ScaledFactor",
     "UpdatedFactor",
+    "constrained_and_updated",
 ]
 
 
@@ -171,7 +172,12 @@ class UpdatedFactor:
     @classmethod
     def of(cls, factor: Factor, U: Array, S: Array) -> UpdatedFactor | None:
         """Make it from R, U (n, k) and S (k, k); ``None`` if the sum is not positive definite."""
-        G, H = np.linalg.qr(factor.solve(U))
+        return cls.of_half(factor, factor.solve(U), S)
+
+    @classmethod
+    def of_half(cls, factor: Factor, half: Array, S: Array) -> UpdatedFactor | None:
+        """`of`, from R⁻¹ U."""
+        G, H = np.linalg.qr(half)
         try:
             N = np.linalg.cholesky(np.eye(len(H)) + H @ S @ H.T)
         except np.linalg.LinAlgError:
@@ -189,23 +195,20 @@ class UpdatedFactor:
 
         If x is constrained, A⁻¹ is the inverse without the constraints.
         """
-        Z, D = self._downdate
-        if not isinstance(self.base, ConstrainedFactor):
-            return Z, D
-        Z_of_constraints, D_of_constraints = self.base.downdate
-        return np.hstack([Z_of_constraints, Z]), block_diag(D_of_constraints, D)
-
-    @cached_property
-    def _downdate(self) -> tuple[Array, Array]:
-        """Z = R⁻ᵀ G and D = I − N⁻ᵀ N⁻¹, for the update alone."""
         inverse = self._inverse
-        return self.base.solve_transposed(self._G), np.eye(len(inverse)) - inverse.T @ inverse
+        D = np.eye(len(inverse)) - inverse.T @ inverse
+        if not isinstance(self.base, ConstrainedFactor):
+            return self.base.solve_transposed(self._G), D
+        base, space = self.base.base, self.base.space
+        both = np.hstack([space.normals, space.extend(self._G)])
+        return base.solve_transposed(both), block_diag(np.eye(space.k), D)
 
     @property
     def inverse_diagonal(self) -> Array:
         """Diagonal of (A + U S Uᵀ)⁻¹."""
-        Z, D = self._downdate
-        result: Array = self.base.inverse_diagonal - np.einsum("ij,ij->i", Z @ D, Z)
+        Z, D = self.downdate
+        base = self.base.base if isinstance(self.base, ConstrainedFactor) else self.base
+        result: Array = base.inverse_diagonal - np.einsum("ij,ij->i", Z @ D, Z)
         return result
 
     def solve(self, x: Array) -> Array:
@@ -319,22 +322,27 @@ class ConstrainedFactor:
     ----------
     base : Factor
         A factor of A, which is positive definite.
-    C : ndarray, shape (n, k)
-        With orthonormal columns.
+    K : ndarray, shape (n, k)
+        R⁻¹ C, where C has orthonormal columns.
+
+    Attributes
+    ----------
+    space : Constraints
+        The coordinates F.
     """
 
-    def __init__(self, base: Factor, C: Array):
-        self.base, self._space = base, Constraints(base.solve(C))
+    def __init__(self, base: Factor, K: Array):
+        self.base, self.space = base, Constraints(K)
 
     @property
     def log_determinant(self) -> float:
         """log|Eᵀ A E| = log|A| + log|Cᵀ A⁻¹ C|."""
-        return self.base.log_determinant + 2.0 * self._space.log_volume
+        return self.base.log_determinant + 2.0 * self.space.log_volume
 
     @cached_property
     def downdate(self) -> tuple[Array, Array]:
         """Z, shape (n, k), and D = I with E (Eᵀ A E)⁻¹ Eᵀ = A⁻¹ − Z D Zᵀ."""
-        return self.base.solve_transposed(self._space.normals), np.eye(self._space.k)
+        return self.base.solve_transposed(self.space.normals), np.eye(self.space.k)
 
     @property
     def inverse_diagonal(self) -> Array:
@@ -345,19 +353,37 @@ class ConstrainedFactor:
 
     def solve(self, x: Array) -> Array:
         """Fᵀ R⁻¹ x."""
-        return self._space.reduce(self.base.solve(x))
+        return self.space.reduce(self.base.solve(x))
 
     def solve_transposed(self, xi: Array) -> Array:
         """R⁻ᵀ F ξ."""
-        return self.base.solve_transposed(self._space.extend(xi))
+        return self.base.solve_transposed(self.space.extend(xi))
 
     def multiply(self, xi: Array) -> Array:
         """R F ξ."""
-        return self.base.multiply(self._space.extend(xi))
+        return self.base.multiply(self.space.extend(xi))
 
     def multiply_transposed(self, x: Array) -> Array:
         """Fᵀ Rᵀ x."""
-        return self._space.reduce(self.base.multiply_transposed(x))
+        return self.space.reduce(self.base.multiply_transposed(x))
+
+
+def constrained_and_updated(
+    factor: Factor, C: Array, U: Array, S: Array
+) -> Factor | ConstrainedFactor | UpdatedFactor | None:
+    """A factor of A + U S Uᵀ on Cᵀ x = 0, with one solve for the columns of both.
+
+    ``None`` if the sum is not positive definite there.
+    """
+    k = C.shape[1]
+    if not k + U.shape[1]:
+        return factor
+    half = factor.solve(np.hstack([C, U]))
+    free = ConstrainedFactor(factor, half[:, :k]) if k else factor
+    if not U.shape[1]:
+        return free
+    along = half if not isinstance(free, ConstrainedFactor) else free.space.reduce(half[:, k:])
+    return UpdatedFactor.of_half(free, along, S)
 
 
 class ScaledFactor:

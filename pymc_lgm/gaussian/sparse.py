@@ -40,11 +40,13 @@ By hand, with counts in space and time (230 000 elements of L), milliseconds of 
 blocks: 8 columns 3.8 and 1.5, 16 columns 7.4 and 2.0, 32 columns 13 and 3.0; 4 columns 2.2 and 1.8.
 """
 
-HEAVY = 80
+HEAVY = 40
 """Multiplications per element of L from which on columns are factorized in blocks, by BLAS.
 
-By hand, blocks against columns: a map of 1936 areas (26) 1.4 times as slow, of 10 000 (53) as fast,
-counts in space and time (135) and nearest-neighbor processes (500) 3 and 7 times as fast.
+A dense end does not count, since LAPACK factorizes it either way. By hand, milliseconds of a factor
+and of its inverse, by columns and in blocks: a map of 1936 areas (26) 0.8 + 1.6 and 1.0 + 2.1, of
+10 000 (53) 8.0 + 21 and 6.9 + 13; counts in space and time, 36 areas by 12 periods (44) 1.1 + 2.3
+and 0.7 + 1.1, 144 by 15 (120) 25 + 74 and 8.3 + 13.
 """
 
 
@@ -78,6 +80,9 @@ def fill_reducing_order(neighbors: csc_array) -> Index:
 class Pattern:
     """The pattern of a symmetric matrix A and its factor L, made by `of` once per model.
 
+    If L is factorized in blocks, its columns are in an order in which supernodes are long, and some
+    of its elements are zero. This changes no coordinate ξ: they keep the order they had before.
+
     Attributes
     ----------
     order : ndarray of int, shape (n,)
@@ -89,6 +94,8 @@ class Pattern:
         the diagonal first.
     place : ndarray of int, shape (q,)
         The position in L of each element of A.
+    coordinates : ndarray of int, shape (n,), optional
+        The coordinate ξ that is the i-th in the factor's order; by default ξ has that order.
     """
 
     order: Index
@@ -97,24 +104,20 @@ class Pattern:
     starts: Index
     below: Index
     place: Index
+    coordinates: Index | None = None
 
     @classmethod
     def of(cls, A: csc_array, order: Index | None = None) -> Pattern:
         """The pattern of a symmetric sparse array and its whole diagonal."""
-        n = A.shape[0]
         order = fill_reducing_order(A) if order is None else order
-        there = csc_array(abs(A) + eye_array(n))[order][:, order].tocoo()
-        lower = there.row >= there.col
-        rows, columns = there.row[lower].astype(np.intp), there.col[lower].astype(np.intp)
-        sort = np.lexsort((rows, columns))
-        rows, columns = rows[sort], columns[sort]
-        by_row = np.lexsort((columns, rows))
-        row_starts = np.searchsorted(rows[by_row], np.arange(n + 1)).astype(np.intp)
-        starts, below = loops.fill(row_starts, columns[by_row], n)
-        # The rows in a column of L increase, so a search by (column, row) finds an element of A.
-        key = np.repeat(np.arange(n), np.diff(starts)) * n + below
-        place = np.searchsorted(key, columns * n + rows).astype(np.intp)
-        return cls(order, rows, columns, starts, below, place)
+        rows, columns, starts, below = _filled(A, order)
+        if not _is_heavy(starts):
+            return cls(order, rows, columns, starts, below, _places(starts, below, rows, columns))
+        post = supernodes.postorder(starts, below)
+        order = order[post]
+        rows, columns, starts, below = _filled(A, order)
+        starts, below = supernodes.relax(starts, below)
+        return cls(order, rows, columns, starts, below, _places(starts, below, rows, columns), post)
 
     @property
     def size(self) -> int:
@@ -132,9 +135,7 @@ class Pattern:
 
         A dense block of A, such as the precision of a process, comes last in this order.
         """
-        is_full = np.diff(self.starts) == self.n - np.arange(self.n)
-        m = self.n if is_full.all() else int(np.argmin(is_full[::-1]))
-        return self.n - m if m >= DENSE else self.n
+        return _tail(self.starts)
 
     @cached_property
     def supernodes(self) -> Index:
@@ -145,8 +146,12 @@ class Pattern:
     @cached_property
     def blocks(self) -> Index | None:
         """The same; ``None`` if L has too few elements for a factorization in blocks to pay."""
-        flops = float((np.diff(self.starts).astype(np.float64) ** 2).sum())
-        return self.supernodes if flops > HEAVY * self.size else None
+        return None if self.coordinates is None else self.supernodes
+
+    @cached_property
+    def of_coordinates(self) -> Index | None:
+        """The position of the i-th coordinate ξ in the factor's order; ``None`` if that is i."""
+        return None if self.coordinates is None else np.argsort(self.coordinates)
 
     @cached_property
     def back(self) -> Index:
@@ -196,7 +201,7 @@ class Pattern:
 
 @dataclass(frozen=True, eq=False)
 class SparseRoot:
-    """A = L Lᵀ, up to the order: x is in the order of the model, ξ in that of the factor.
+    """A = L Lᵀ, up to the order: x is in the order of the model, ξ in that of the pattern.
 
     Attributes
     ----------
@@ -217,13 +222,18 @@ class SparseRoot:
         """L⁻¹ x."""
         y = _columns(x[self.pattern.order])
         self._solve(y)
-        return y.reshape(x.shape)
+        return self._listed(y).reshape(x.shape)
 
     def _coordinates(self, xi: Array) -> Array:
         """A copy as columns. The length is checked here, since compiled loops check no bounds."""
         if len(xi) != self.pattern.n:
             raise ValueError(f"{len(xi)} coordinates of a vector that has {self.pattern.n}")
-        return _columns(xi)
+        return _columns(xi if self.pattern.coordinates is None else xi[self.pattern.coordinates])
+
+    def _listed(self, y: Array) -> Array:
+        """Columns in the factor's order as coordinates ξ."""
+        of = self.pattern.of_coordinates
+        return y if of is None else y[of]
 
     def solve_transposed(self, xi: Array) -> Array:
         """L⁻ᵀ ξ."""
@@ -241,7 +251,7 @@ class SparseRoot:
         """Lᵀ x."""
         y = _columns(x[self.pattern.order])
         loops.multiply_transposed(self.pattern.starts, self.pattern.below, self.L, y)
-        return y.reshape(x.shape)
+        return self._listed(y).reshape(x.shape)
 
     def _solve(self, y: Array) -> None:
         """y ← L⁻¹ y."""
@@ -310,3 +320,39 @@ class SparseFactor(SparseRoot):
 def _columns(x: Array) -> Array:
     """A two-dimensional copy."""
     return np.array(x, dtype=np.float64, order="C").reshape(len(x), -1)
+
+
+def _filled(A: csc_array, order: Index) -> tuple[Index, Index, Index, Index]:
+    """The elements of A in an order, and the columns of L: see `Pattern`."""
+    n = A.shape[0]
+    there = csc_array(abs(A) + eye_array(n))[order][:, order].tocoo()
+    lower = there.row >= there.col
+    rows, columns = there.row[lower].astype(np.intp), there.col[lower].astype(np.intp)
+    sort = np.lexsort((rows, columns))
+    rows, columns = rows[sort], columns[sort]
+    by_row = np.lexsort((columns, rows))
+    row_starts = np.searchsorted(rows[by_row], np.arange(n + 1)).astype(np.intp)
+    starts, below = loops.fill(row_starts, columns[by_row], n)
+    return rows, columns, starts, below
+
+
+def _places(starts: Index, below: Index, rows: Index, columns: Index) -> Index:
+    """The positions in L of elements of A."""
+    # The rows in a column of L increase, so a search by (column, row) finds an element of A.
+    n = starts.size - 1
+    key = np.repeat(np.arange(n), np.diff(starts)) * n + below
+    return np.searchsorted(key, columns * n + rows).astype(np.intp)
+
+
+def _tail(starts: Index) -> int:
+    """See `Pattern.tail`."""
+    n = starts.size - 1
+    is_full = np.diff(starts) == n - np.arange(n)
+    m = n if is_full.all() else int(np.argmin(is_full[::-1]))
+    return n - m if m >= DENSE else n
+
+
+def _is_heavy(starts: Index) -> bool:
+    """Whether L has enough elements for a factorization in blocks to pay."""
+    heights = np.diff(starts).astype(np.float64)
+    return bool((heights[: _tail(starts)] ** 2).sum() > HEAVY * heights.sum())

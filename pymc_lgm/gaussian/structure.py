@@ -29,12 +29,12 @@ from scipy.sparse import csc_array, csr_array, diags_array, eye_array, issparse,
 from scipy.sparse.csgraph import connected_components
 
 from pymc_lgm.gaussian.factors import (
-    ConstrainedFactor,
     Constraints,
     Factor,
     FactorInBasis,
     ScaledFactor,
     UpdatedFactor,
+    constrained_and_updated,
 )
 from pymc_lgm.gaussian.families import Family, FamilyAt
 from pymc_lgm.gaussian.sparse import Pattern
@@ -364,8 +364,7 @@ class Structure:
         base = self.base
         if base is None:
             return None
-        free: Factor = ConstrainedFactor(base, self.constraint) if self.rank < self.n else base
-        return UpdatedFactor.of(free, *self.update) if self.pins[0].size else free
+        return constrained_and_updated(base, self.constraint, *self.update)
 
     @property
     def factor(self) -> Factor:

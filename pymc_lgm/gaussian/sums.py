@@ -31,7 +31,12 @@ from scipy.sparse import block_diag as sparse_block_diag
 from scipy.sparse import csc_array, csr_array, eye_array
 
 from pymc_lgm.gaussian.base import PrecisionPosterior, Prior, StatePrior
-from pymc_lgm.gaussian.factors import ConstrainedFactor, UpdatedFactor
+from pymc_lgm.gaussian.factors import (
+    ConstrainedFactor,
+    Factor,
+    UpdatedFactor,
+    constrained_and_updated,
+)
 from pymc_lgm.gaussian.families import Family, FamilyAt
 from pymc_lgm.gaussian.rows import (
     Rows,
@@ -317,12 +322,9 @@ class SumPrior(StatePrior):
         factor = pattern.factorize(P)
         if factor is None:
             return None
-        free = ConstrainedFactor(factor, layout.C) if layout.C.size else None
-        if not layout.S.size:
-            return SumPosterior(self, W, factor, free)
         scale = np.array([each.scale for each in self.numbers.families])[layout.of_U]
-        updated = UpdatedFactor.of(free or factor, layout.U, scale * layout.S)
-        return None if updated is None else SumPosterior(self, W, factor, updated)
+        whole = constrained_and_updated(factor, layout.C, layout.U, scale * layout.S)
+        return None if whole is None else SumPosterior(self, W, factor, whole)
 
     def inverse_of_Q(self, x: Array) -> Array:
         """(Q + U S Uᵀ)⁻¹ x, on the space that the constraints allow."""
@@ -383,10 +385,11 @@ class SumPosterior(PrecisionPosterior):
         prior: SumPrior,
         W: Precision,
         sparse: SparseFactor,
-        updated: UpdatedFactor | ConstrainedFactor | None,
+        whole: Factor,
     ):
-        super().__init__(prior, W, sparse if updated is None else updated)
-        self._sparse, self._updated = sparse, updated
+        super().__init__(prior, W, whole)
+        self._sparse = sparse
+        self._updated = whole if isinstance(whole, UpdatedFactor | ConstrainedFactor) else None
 
     @cached_property
     def _downdate(self) -> tuple[Array, Array] | None:
