@@ -33,7 +33,7 @@ from pymc_lgm.linalg import tally
 from pymc_lgm.model import read
 from pymc_lgm.model.graphs import Graphs
 from pymc_lgm.state import AtTheta, State
-from pymc_lgm.steps.announcing import announced
+from pymc_lgm.steps.messages import announced
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
