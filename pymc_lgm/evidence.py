@@ -22,14 +22,15 @@ from scipy.optimize import minimize
 
 from pymc_lgm.approximations.ep import ep as match_moments
 from pymc_lgm.approximations.gaussian import GaussianApproximation
-from pymc_lgm.approximations.laplace import evidence_gradient
 from pymc_lgm.approximations.laplace import laplace as find_mode
 from pymc_lgm.drawn import model_of
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import LatentGaussianModel
-from pymc_lgm.model.diagnose import refuse_coupling, refuse_large_sets
+from pymc_lgm.model.diagnose import refuse_large_sets
 from pymc_lgm.model.natural_scale import NaturalScale
+from pymc_lgm.model.refusals import couples
 from pymc_lgm.state import LikelihoodAt
+from pymc_lgm.targets.approximate_evidence import gradient_of_laplace
 from pymc_lgm.threads import few_threads
 
 __all__ = ["Evidence", "Fit", "ep", "laplace", "refuse_no_evidence"]
@@ -234,12 +235,7 @@ class Evidence:
         gradient: Array | None
         if self._has_gradient:
             assert isinstance(q, GaussianApproximation)
-            gradient = evidence_gradient(
-                q,
-                LikelihoodAt(lgm, theta),
-                likelihood_vjp=lambda f, v, u: lgm.likelihood_terms_vjp(f, theta, v, u),
-                curvature_gradient=lambda f, u: lgm.curvature_gradient(f, theta, u),
-            )
+            gradient = gradient_of_laplace(LikelihoodAt(lgm, theta), q)
             if gradient is not None and prior:
                 gradient = gradient + lgm.log_prior_gradient(theta)
         else:
@@ -381,5 +377,5 @@ def refuse_no_evidence(lgm: LatentGaussianModel, model: pm.Model, *, joined: boo
         )
     if joined:
         refuse_large_sets(lgm, "Laplace's evidence")
-    else:
-        refuse_coupling(lgm, "An approximate evidence")
+    elif lgm.coupled is not None:
+        raise ValueError(couples(lgm.latent, lgm.coupled, "An approximate evidence"))

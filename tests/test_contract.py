@@ -32,8 +32,8 @@ from pymc_lgm import moves, samplers, steps
 from pymc_lgm.linalg import tally
 from pymc_lgm.model import read
 from pymc_lgm.model.graphs import Graphs
-from pymc_lgm.state import State
-from pymc_lgm.steps.announcing import announced
+from pymc_lgm.state import AtTheta, State
+from pymc_lgm.steps.messages import announced
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -462,6 +462,33 @@ def test_an_unchanged_point_starts_from_the_stored_state():
     step = build(lgm.ASIS, "logistic")
     point = run(step, listed("logistic").initial_point(), 3)[-1][0]
     assert step._arrive(point) is step._state
+
+
+def is_known_after(model, changes):
+    """Whether the value that a trajectory computed at a theta is there when a chain arrives."""
+    variables = [model[name] for name in ("f", "ls", "mu", "sigma")]
+    step = lgm.ASIS(variables, model=model, latent_move="slice", rng=3)
+    start = model.initial_point() | {"shift": np.array(0), "group": np.array(0)}
+    point = run(step, start, 1)[-1][0]
+    at = step._state.at
+    theta = at.theta + 0.1
+    at.elsewhere(theta, "visited", lambda there: True)
+    return step._arrive(point | step.lgm.point_of(theta) | changes).at.once(
+        "visited", lambda: False
+    )
+
+
+def test_what_trajectories_computed_is_forgotten_if_another_step_moves(neighbors):
+    assert is_known_after(neighbors, {})
+    assert not is_known_after(neighbors, {"shift": np.array(1)})
+    assert not is_known_after(neighbors, {"copies": np.array(5)})
+
+
+@pytest.mark.mutant
+def test_a_step_that_forgets_nothing_is_noticed(neighbors, monkeypatch, dies):
+    monkeypatch.setattr(AtTheta, "forget", lambda self: None)
+    known = is_known_after(neighbors, {"shift": np.array(1)})
+    dies("contract: nothing is forgotten if another step moves", float(known), above=0.5)
 
 
 @pytest.mark.slow

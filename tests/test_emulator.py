@@ -516,7 +516,9 @@ class Restless(samplers.Emulated):
         here = wrong_emulator(at.size)._replace(
             center=at, root=0.25 * np.eye(at.size), linear=0.0 * at
         )
-        return super().run(rng, target, tuning._replace(emulator=here), tune)
+        return super().run(
+            rng, target, tuning._replace(fit=tuning.fit._replace(emulator=here)), tune
+        )
 
 
 @pytest.mark.slow
@@ -549,7 +551,8 @@ def test_rounds_that_end_with_luck_are_noticed(dies):
     """How many moves a draw makes may depend on what was learnt, not on where they lead."""
     chain = tuned()
     (element,), (tuning,) = chain.elements, chain.tunings
-    chain.tunings = [tuning._replace(move=tuning.move._replace(rounds=3))]
+    chain.tunings = [tuning._replace(move=tuning.move._replace(share=0.1))]
+    assert chain.tunings[0].move.rounds == 3
     assert invariance_of(chain, replicates=250, steps=2).pvalue > 1e-4
     chain.elements = (UntilLikelier(**vars(element)),)
     pvalue = until_noticed(

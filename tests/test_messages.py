@@ -12,7 +12,7 @@ import pymc_lgm as lgm
 
 from pymc_lgm._report.sampler import _first_after_tuning
 from pymc_lgm.prediction import _points
-from pymc_lgm.steps import offering
+from pymc_lgm.steps import messages
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -159,7 +159,7 @@ def test_nothing_is_offered_where_a_step_has_read_the_model(caplog, monkeypatch)
     with model:
         step = lgm.EllipticalSlice(model["f"], compile_kwargs=QUICK)
     read = []
-    monkeypatch.setattr(offering, "find_latents", read.append)
+    monkeypatch.setattr(messages, "find_latents", read.append)
     assert not offered(model, caplog, step)
     assert not read
 
@@ -174,7 +174,7 @@ def test_nothing_is_offered_or_raised_for_other_models(caplog, monkeypatch):
     assert not offered(effects, caplog)
     assert not offered(without_data, caplog)
     read = []
-    monkeypatch.setattr(offering, "find_latents", lambda model: read.append(model) or 1 / 0)
+    monkeypatch.setattr(messages, "find_latents", lambda model: read.append(model) or 1 / 0)
     assert not offered(poisson_process(), caplog)
     assert len(read) == 1
 
@@ -185,7 +185,7 @@ def test_a_model_with_a_likelihood_of_this_package_is_not_read_twice(caplog, mon
         pm.Normal("other")
         lgm.Probit("y", f=f, observed=[1, 0])
     read = []
-    monkeypatch.setattr(offering, "find_latents", read.append)
+    monkeypatch.setattr(messages, "find_latents", read.append)
     assert not offered(model, caplog)
     assert not read
 

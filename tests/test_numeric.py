@@ -9,6 +9,7 @@ import pytest
 
 from scipy import stats
 
+from pymc_lgm import linalg
 from pymc_lgm.adaptation import ProposalTuning, StepSizeTuning
 from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.linalg import factorize, tally
@@ -209,13 +210,18 @@ def test_state_outside_the_prior_costs_nothing(state):
     assert tally.cubic_ops == before
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_density_that_is_no_number_is_counted(state, value, monkeypatch):
-    monkeypatch.setattr(Toy, "log_likelihood", lambda self, f, theta: value)
+def rejections(state):
+    """Rejections counted at two proposals, neither of which has a likelihood."""
     before = tally.numerical_rejections
     assert state.with_f(state.f + 1) is None
     assert state.with_theta(state.theta + 0.1, lambda prior: state.f) is None
-    assert tally.numerical_rejections == before + 2
+    return tally.numerical_rejections - before
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_density_that_is_no_number_is_counted(state, value, monkeypatch):
+    monkeypatch.setattr(Toy, "log_likelihood", lambda self, f, theta: value)
+    assert rejections(state) == 2
 
 
 @pytest.mark.parametrize("fix", [SufficientTarget.fix, WhitenedTarget.fix])
@@ -401,14 +407,86 @@ def test_chains_that_alternate_in_threads_count_their_own_operations():
     assert counts == {1: 1, 3: 3}
 
 
-def test_contexts_that_alternate_in_one_thread_count_their_own_operations():
+def counts_of_contexts():
+    """Operations in two contexts of one thread that alternate, and in the thread's own."""
     one, other = contextvars.copy_context(), contextvars.copy_context()
     before = tally.cubic_ops
     for context in (one, other, one):
         context.run(factorize, np.eye(2))
-    assert one.run(lambda: tally.cubic_ops) == before + 2
-    assert other.run(lambda: tally.cubic_ops) == before + 1
-    assert tally.cubic_ops == before
+    counts = one.run(lambda: tally.cubic_ops), other.run(lambda: tally.cubic_ops), tally.cubic_ops
+    return np.array(counts) - before
+
+
+def test_contexts_that_alternate_in_one_thread_count_their_own_operations():
+    np.testing.assert_array_equal(counts_of_contexts(), [2, 1, 0])
+
+
+OPERATIONS = ("inverse", "inverse_diagonal", "inverse_factor")
+
+
+def counts_of_a_factor():
+    """Operations that a factorization and methods of the factor count."""
+    counts = [tally.cubic_ops]
+    factor = factorize(np.eye(2))
+    counts.append(tally.cubic_ops)
+    for name in OPERATIONS:
+        getattr(factor, name)()
+        counts.append(tally.cubic_ops)
+    return np.diff(counts)
+
+
+def test_each_operation_of_a_factor_is_counted_once():
+    np.testing.assert_array_equal(counts_of_a_factor(), 1)
+
+
+class Everywhere:
+    """A count that all contexts share."""
+
+    def __init__(self):
+        self.count = 0
+
+    def get(self):
+        return self.count
+
+    def set(self, count):
+        self.count = count
+
+
+class Uncounted(Everywhere):
+    """A count that stays 0."""
+
+    def set(self, count):
+        pass
+
+
+@pytest.mark.mutant
+def test_a_count_of_all_contexts_is_noticed(monkeypatch, dies):
+    monkeypatch.setattr(linalg, "_CUBIC_OPS", Everywhere())
+    error = np.abs(counts_of_contexts() - [2, 1, 0]).max()
+    dies("tally: contexts share a count", float(error), above=0.5)
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_that_is_not_counted_is_noticed(name, monkeypatch, dies):
+    right = getattr(linalg.CholeskyFactor, name)
+
+    def uncounted(self):
+        before = tally.cubic_ops
+        result = right(self)
+        tally.cubic_ops = before
+        return result
+
+    monkeypatch.setattr(linalg.CholeskyFactor, name, uncounted)
+    error = np.abs(counts_of_a_factor() - 1).max()
+    dies(f"tally: {name} is not counted", float(error), above=0.5)
+
+
+@pytest.mark.mutant
+def test_a_rejection_that_is_not_counted_is_noticed(state, monkeypatch, dies):
+    monkeypatch.setattr(Toy, "log_likelihood", lambda self, f, theta: math.nan)
+    monkeypatch.setattr(linalg, "_NUMERICAL_REJECTIONS", Uncounted())
+    dies("tally: rejections are not counted", abs(rejections(state) - 2.0), above=0.5)
 
 
 def test_a_value_at_another_theta_is_computed_once_and_goes_with_the_chain():

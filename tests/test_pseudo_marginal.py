@@ -46,7 +46,7 @@ from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.linalg import factorize, tally
 from pymc_lgm.moves import latent
 from pymc_lgm.moves.theta import metropolis as metropolis_module
-from pymc_lgm.moves.theta.emulated import SETTLED, is_settled
+from pymc_lgm.moves.theta.emulated import SETTLED, Acceptance, is_settled
 from pymc_lgm.samplers import pseudo_marginal as element_module
 from pymc_lgm.samplers import sweep
 from pymc_lgm.samplers.schedule import Phase, Schedule
@@ -931,7 +931,7 @@ def test_tuning_rests_where_nothing_is_left_to_learn(rests, rng):
         assert all(drawn[:375])
         assert tuning.schedule == Schedule(375, 375)
         return
-    assert tuning.move.acceptance >= SETTLED
+    assert tuning.move.acceptance.mean >= SETTLED
     assert tuning.schedule == Schedule(320, 320, 0)
     assert learns == 383 * [True] + 117 * [False]
     # While it explores theta does not ask for f: every fourth draw is enough to learn its move.
@@ -947,11 +947,13 @@ def test_an_emulator_of_few_jumps_goes_on_learning(rng):
     chain = Chain.start((element,), informed(), rng, tune=0)
     tuning = element.start(chain.state, 500)
     history = History(tuple(np.zeros((320, 2))), 400)
-    move = tuning.move._replace(history=history, proposals=100, acceptance=SETTLED)
+    fit = tuning.move.fit._replace(history=history)
+    move = tuning.move._replace(fit=fit, acceptance=Acceptance(SETTLED, 100))
     assert is_settled(move)
-    assert not is_settled(move._replace(acceptance=SETTLED - 0.01))
-    assert not is_settled(move._replace(proposals=49))
-    assert not is_settled(move._replace(history=History(history.rows[1:], 400)))
+    assert not is_settled(move._replace(acceptance=Acceptance(SETTLED - 0.01, 100)))
+    assert not is_settled(move._replace(acceptance=Acceptance(SETTLED, 49)))
+    fewer = fit._replace(history=History(history.rows[1:], 400))
+    assert not is_settled(move._replace(fit=fewer))
 
 
 def test_exploration_ends_early_only_at_a_renewal_of_a_move_that_has_converged():

@@ -424,30 +424,13 @@ def unknown_option() -> None:
     step(latnet="slice")
 
 
-@refused("no option 'latent'. For 'latent' write latent_move. It has", error=TypeError)
-def an_option_of_old() -> None:
-    lgm.Probit("y", f=latent(), observed=Y)
-    step(latent="slice")
-
-
-@refused(
-    "no option 'approximate', 'defensive'",
-    r"For 'approximate' write lgm.papers.ApproximateMarginal\(\), a sampler of its own",
-    r"For 'defensive' write importance=lgm.Importance\(defensive=...\)",
-    error=TypeError,
-)
-def options_that_are_grouped() -> None:
-    lgm.Probit("y", f=latent(), observed=Y)
-    step(sampler=lgm.PseudoMarginal, approximate=True, defensive=0.1)
-
-
 @refused(r"lgm.LatentHMC has no option 'latent'. It has", error=TypeError)
 def advice_that_cannot_be_followed() -> None:
     lgm.Probit("y", f=latent(), observed=Y)
     step(sampler=lgm.LatentHMC, latent="slice")
 
 
-@refused("there is one importance draw here", error=TypeError)
+@refused("KnorrHeldRue has no option 'n_importance'. It has: approximation, ", error=TypeError)
 def two_draws_of_one() -> None:
     lgm.Probit("y", f=latent(), observed=Y)
     step(sampler=lgm.papers.KnorrHeldRue, n_importance=2)

@@ -15,7 +15,7 @@ from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.reads import MOST
-from pymc_lgm.model.refusals import couples, shapes_disagree
+from pymc_lgm.model.refusals import shapes_disagree
 from pymc_lgm.model.refutations import has_curvature
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "explain",
     "no_approximation",
     "raised_in_a_draw",
-    "refuse_coupling",
     "refuse_large_sets",
     "refuse_no_curvature",
 ]
@@ -118,12 +117,6 @@ def _explain_likelihood(model: ModelFunctions, theta: Array, f: Array, where: st
                 )
         return message
     return None
-
-
-def refuse_coupling(model: ModelFunctions, what: str) -> None:
-    """Raise unless p(y | f) = ∏ p(y_i | f_i), which q(f) and its sites require."""
-    if model.coupled is not None:
-        raise ValueError(couples(model.latent, model.coupled, what))
 
 
 def refuse_large_sets(model: ModelFunctions, what: str) -> None:

@@ -58,6 +58,49 @@ def _compiled(graphs: Callable[[Any], tuple[list[Variable], Any]]) -> cached_pro
     return cached_property(function)
 
 
+def _setting_of(
+    model: pm.Model,
+    reading: Reading,
+    blocks: Mapping[str, Block],
+    point: Mapping[str, NDArray[Any]],
+    function: Callable[..., Callable[..., Any]],
+) -> Setting:
+    """Inputs of all graphs: theta, and one shared variable per value variable of another step."""
+    values = [np.ravel(point[name]) for name in blocks]
+    at = np.concatenate(values).astype(np.float64) if values else np.empty(0)
+    theta = pt.vector("theta", shape=(at.size,))
+    latents = [model.rvs_to_values[latent.rv] for latent in reading.latents]
+    missing = [model.rvs_to_values[rv] for rv in reading.missing]
+    replacements: dict[Variable, Variable] = {}
+    others: list[Variable] = []
+    for value in model.value_vars:
+        if value in missing:
+            # Observed elements do not depend on it, though it may be in a graph of both.
+            replacements[value] = pt.constant(point[value.name], dtype=value.dtype)
+        elif value.name in blocks:
+            part, shape = blocks[value.name]
+            replacements[value] = theta[part].reshape(shape)
+        elif value not in latents:
+            # Only axes of length 1 broadcast, so only these lengths are part of the type.
+            ones: Any = tuple(1 if length == 1 else None for length in value.type.shape)
+            now = np.array(point[value.name])
+            replacements[value] = pytensor.shared(now, name=value.name, shape=ones)
+            others.append(replacements[value])
+
+    def place(graphs: list[Variable]) -> list[Variable]:
+        """Replace value variables by parts of theta and variables of other steps."""
+        placed: list[Variable] = clone_replace(graphs, replacements, rebuild_strict=False)
+        return placed
+
+    # The point has an observed latent under its own name, as its data may have another name.
+    names = [
+        latent.rv.name if latent.rv in model.observed_RVs else value.name
+        for latent, value in zip(reading.latents, latents, strict=True)
+    ]
+    shapes = [np.shape(point[name]) for name in names]
+    return Setting(model, reading, theta, at, shapes, others, place, function)
+
+
 def _total(terms: Sequence[Variable]) -> Variable:
     """Add up log densities of any shape; a float64 zero if there are none."""
     zero = pt.constant(0.0, dtype="float64")
@@ -172,91 +215,59 @@ class Graphs:
     ):
         self._compile_kwargs = compile_kwargs
         self._blocks, self._laws = dict(blocks), laws_of(model, blocks)
-        latents = [model.rvs_to_values[latent.rv] for latent in reading.latents]
-        theta = [np.ravel(point[name]) for name in blocks]
-        at = np.concatenate(theta).astype(np.float64) if theta else np.empty(0)
-        self.theta = pt.vector("theta", shape=(at.size,))
-        replacements: dict[Variable, Variable] = {}
-        others: dict[str, Variable] = {}
-        missing = [model.rvs_to_values[rv] for rv in reading.missing]
-        for value in model.value_vars:
-            if value in missing:
-                # Observed elements do not depend on it, though it may be in a graph of both.
-                replacements[value] = pt.constant(point[value.name], dtype=value.dtype)
-            elif value.name in blocks:
-                part, shape = blocks[value.name]
-                replacements[value] = self.theta[part].reshape(shape)
-            elif value not in latents:
-                # Only axes of length 1 broadcast, so only these lengths are part of the type.
-                ones: Any = tuple(1 if length == 1 else None for length in value.type.shape)
-                now = np.array(point[value.name])
-                shared = pytensor.shared(now, name=value.name, shape=ones)
-                replacements[value] = others[value.name] = shared
-
-        def place(graphs: list[Variable]) -> list[Variable]:
-            """Replace value variables by parts of theta and variables of other steps."""
-            placed: list[Variable] = clone_replace(graphs, replacements, rebuild_strict=False)
-            return placed
-
-        # The point has an observed latent under its own name, as its data may have another name.
-        observed = [latent.rv in model.observed_RVs for latent in reading.latents]
-        names = [
-            latent.rv.name if is_observed else value.name
-            for latent, value, is_observed in zip(reading.latents, latents, observed, strict=True)
-        ]
-        shapes = [np.shape(point[name]) for name in names]
-        setting = Setting(
-            *(model, reading, self.theta, at, shapes),
-            *(list(others.values()), place, self._function),
-        )
-        free = [value for value in latents if value in model.value_vars]
-        self.missing = Missing(model, reading.missing, free, self.theta, place, self._function)
-        terms = reading.terms
+        setting = _setting_of(model, reading, blocks, point, self._function)
+        self.theta = setting.theta
+        self.missing = Missing(setting)
         self.form, densities = _in_the_first_form_that_fits(setting)
         self.n, self._f = self.form.n, self.form.f
         self._mean, self._cov = self.form.mean, self.form.cov
         self._f_theta = [self._f, self.theta]
         # Many f at once, one per row: importance draws, or the nodes of a quadrature rule.
         self._rows = pt.matrix("rows", shape=(None, self.n))
-
-        self.likelihood: dict[str, Variable] = {}
-        self.prior: dict[str, Variable] = {}
-        for rv, density in zip(terms, densities, strict=True):
-            depends_on = set(ancestors([density]))
-            if self._f in depends_on:
-                self.likelihood[rv.name] = density
-            elif self.theta in depends_on:
-                self.prior[rv.name] = density
+        self.likelihood, self.prior = self._split(reading, densities)
         _refuse_draws(self.prior | self.likelihood)
+        self._log_likelihood = _total(list(self.likelihood.values()))
+        self._log_prior = _total(list(self.prior.values()))
         data = set(ancestors([*model.named_vars.values(), *model.rvs_to_values.values()]))
         self._moving = [
             v
             for v in ancestors(list(self.likelihood.values()))
             if isinstance(v, SharedVariable) and v not in data
         ]
-        self._log_likelihood = _total(list(self.likelihood.values()))
-        self._log_prior = _total(list(self.prior.values()))
         graphs = [self._mean, self._cov, self._log_likelihood, self._log_prior, *self.form.reads]
-        graphs += self.missing.graphs
-        depends = set(ancestors(graphs))
-        self.others = {name: shared for name, shared in others.items() if shared in depends}
+        used = set(ancestors([*graphs, *self.missing.graphs]))
+        self.others = {v.name: v for v in setting.others if v in used}
         cov_uses = set(ancestors(self.form.of_values))
         self.cov_reads = {value.name for value in model.value_vars if value in cov_uses}
+        self.log_concave = are_log_concave(reading.terms, self.form.cuts)
+        is_softmax = are_softmaxes(reading.terms, self.form.cuts)
+        self._logits = logits_of([*self.likelihood.values()], self._f) if is_softmax else None
+        self.signs: Variable | None = self._signs_of(model)
+        """s, if the likelihood is one probit of f itself, ∏ Φ(s_i f_i)."""
+        self.cuts = dict(self.form.cuts)
+        self.form.cuts = {}  # A chain does not need the random variables, which cannot be pickled.
 
+    def _split(
+        self, reading: Reading, densities: list[Variable]
+    ) -> tuple[dict[str, Variable], dict[str, Variable]]:
+        """The log densities that depend on f, and those that depend on theta alone."""
+        likelihood, prior = {}, {}
+        for rv, density in zip(reading.terms, densities, strict=True):
+            depends_on = set(ancestors([density]))
+            if self._f in depends_on:
+                likelihood[rv.name] = density
+            elif self.theta in depends_on:
+                prior[rv.name] = density
+        return likelihood, prior
+
+    def _signs_of(self, model: pm.Model) -> Variable | None:
         signs = {
             rv.name: rv.owner.op.probit_signs(model.rvs_to_values[rv])
             for rv in model.observed_RVs
             if isinstance(rv.owner.op, LatentGaussianLikelihood)
             and self.form.cuts.get(rv.owner.inputs[-1]) is self._f
         }
-        self.log_concave = are_log_concave(reading.terms, self.form.cuts)
-        is_softmax = are_softmaxes(reading.terms, self.form.cuts)
-        self._logits = logits_of([*self.likelihood.values()], self._f) if is_softmax else None
-        self.cuts = dict(self.form.cuts)
-        self.form.cuts = {}  # A chain does not need the random variables, which cannot be pickled.
-        alone = len(signs) == 1 and {*signs} == {*self.likelihood}
-        self.signs: Variable | None = signs.popitem()[1] if alone else None
-        """s, if the likelihood is one probit of f itself, ∏ Φ(s_i f_i)."""
+        return signs.popitem()[1] if len(signs) == 1 and {*signs} == {*self.likelihood} else None
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "cuts"}

@@ -7,12 +7,11 @@ completes a draw from the joint posterior.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pymc as pm
 import pytensor
 
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_lgm.linalg import Array
+from pymc_lgm.model.forms.base import Setting
 
 __all__ = ["Missing"]
 
@@ -30,41 +30,21 @@ Variable = Any
 class Missing:
     """Draws of free random variables that no density reads.
 
-    Parameters
-    ----------
-    model : pymc.Model
-    rvs : sequence of variable
-    latents : sequence of variable
-        Value variables of f.
-    theta : variable
-    place : callable
-        It replaces the model's value variables by parts of theta and variables of other steps.
-    compiled : callable
-        (inputs, outputs) -> a function of arrays.
-
     Attributes
     ----------
     graphs : list of variable
         Draws, on the scale of a PyMC point.
     """
 
-    def __init__(
-        self,
-        model: pm.Model,
-        rvs: Sequence[Variable],
-        latents: Sequence[Variable],
-        theta: Variable,
-        place: Callable[[list[Variable]], list[Variable]],
-        compiled: Callable[[list[Variable], Any], Callable[..., Any]],
-    ):
-        self._inputs = [theta, *latents]
-        self._compiled = compiled
+    def __init__(self, setting: Setting):
+        model, reading, self._compiled = setting.model, setting.reading, setting.compiled
+        latents = (model.rvs_to_values[latent.rv] for latent in reading.latents)
+        self._inputs = [setting.theta, *(value for value in latents if value in model.value_vars)]
         draws = []
-        for rv in rvs:
-            node = rv.owner
-            transform = model.rvs_to_transforms[rv]
+        for rv in reading.missing:
+            node, transform = rv.owner, model.rvs_to_transforms[rv]
             given = [v for v in node.inputs if not _is_generator(v)]
-            parameters = iter(place(model.replace_rvs_by_values(given)))
+            parameters = iter(setting.place(model.replace_rvs_by_values(given)))
             inputs = [v if _is_generator(v) else next(parameters) for v in node.inputs]
             draw = node.clone_with_new_inputs(inputs).outputs[node.outputs.index(rv)]
             draws.append(draw if transform is None else transform.forward(draw, *inputs))

@@ -1,16 +1,38 @@
-"""The step method that is not exact."""
+"""The sampler that is not exact: its element, which moves theta in all phases, and its step."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Unpack
 
+import numpy as np
+
 from pymc_lgm import samplers
+from pymc_lgm.moves.element import Stats
+from pymc_lgm.samplers.marginal import MarginalTuning
+from pymc_lgm.state import State
 from pymc_lgm.steps.marginal import Marginal
 from pymc_lgm.steps.options import Importance, StepOptions
 from pymc_lgm.steps.plan import Options
 
-__all__ = ["ApproximateMarginal"]
+__all__ = ["ApproximateElement", "ApproximateMarginal"]
+
+
+@dataclass(frozen=True)
+class ApproximateElement(samplers.Marginal):
+    """One move of theta on q's evidence, then a draw of f by importance weight. Not exact."""
+
+    @property
+    def stats(self) -> tuple[str, ...]:
+        """The statistics of `Marginal`, and the approximate evidence, from which weights follow."""
+        return (*super().stats, "approximate_log_evidence")
+
+    def _sample(
+        self, rng: np.random.Generator, state: State, tuning: MarginalTuning, tune: bool
+    ) -> tuple[State, MarginalTuning, Stats]:
+        N = tuning.noise.n_importance
+        return self._approximately(rng, state, tuning, N, draws_f=True, tune=tune)
 
 
 class ApproximateMarginal(Marginal):
@@ -77,5 +99,5 @@ class ApproximateMarginal(Marginal):
         )
         super().__init__(vars, options, **kwargs)
 
-    def _element(self, **common: Any) -> samplers.ApproximateMarginal:
-        return samplers.ApproximateMarginal(**common)
+    def _element(self, **common: Any) -> samplers.Marginal:
+        return ApproximateElement(**common)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Unpack
+from typing import Any, Unpack
 
-from pymc_lgm.steps.marginal import Marginal
 from pymc_lgm.steps.options import Importance, StepOptions, unknown_options
 from pymc_lgm.steps.pseudo_marginal import PseudoMarginal
 
@@ -47,11 +46,6 @@ class KnorrHeldRue(PseudoMarginal):
     name = "knorr_held_rue"
     cubic_ops = "3-5"
 
-    renamed: ClassVar[dict[str, str]] = {
-        "n_importance": "lgm.PseudoMarginal(n_importance=...): there is one importance draw here",
-        "latent": "latent_move",
-    } | Marginal.renamed
-
     def __init__(
         self,
         vars: Sequence[Any] | None = None,
@@ -65,7 +59,7 @@ class KnorrHeldRue(PseudoMarginal):
         **kwargs: Unpack[StepOptions],
     ):
         if unknown := [name for name in kwargs if name not in StepOptions.__annotations__]:
-            raise TypeError(unknown_options(type(self), type(self).renamed, unknown))
+            raise TypeError(unknown_options(type(self), unknown))
         super().__init__(
             vars,
             approximation=approximation,

@@ -24,7 +24,6 @@ from pymc_lgm.moves.theta import Metropolis as Metropolis
 from pymc_lgm.moves.theta import Move as Move
 from pymc_lgm.moves.theta import Slice as Slice
 from pymc_lgm.moves.theta import ThetaHMC as ThetaHMC
-from pymc_lgm.samplers.approximate_marginal import ApproximateMarginal as ApproximateMarginal
 from pymc_lgm.samplers.exact_marginal import ExactMarginal as ExactMarginal
 from pymc_lgm.samplers.gibbs import Theta as Theta
 from pymc_lgm.samplers.interweaving import Interweaving as Interweaving

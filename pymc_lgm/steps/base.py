@@ -36,8 +36,7 @@ from pymc_lgm.model import (
 from pymc_lgm.model.diagnose import explain, raised_in_a_draw
 from pymc_lgm.model.refusals import no_model
 from pymc_lgm.state import State
-from pymc_lgm.steps.announcing import COMPILING, announced
-from pymc_lgm.steps.offering import KNOWN, offer
+from pymc_lgm.steps.messages import COMPILING, KNOWN, announced, offer
 from pymc_lgm.steps.options import public_name, unknown_options
 from pymc_lgm.threads import ROWS_WORTH_THREADS, few_threads
 
@@ -89,8 +88,6 @@ class LatentGaussianStep(BlockedStep):
     default: ClassVar[type[LatentGaussianStep] | None] = None
     """The step method that claims variables automatically; set in `pymc_lgm.steps`."""
     moves_theta: ClassVar[bool] = True
-    renamed: ClassVar[dict[str, str]] = {}
-    """Former options of a sampler, and what to write instead."""
     collapses: bool = False
     """Whether coefficients in a process's mean count as latent if all variables are moved."""
     moves: ClassVar[str]
@@ -119,7 +116,7 @@ class LatentGaussianStep(BlockedStep):
         **unknown: Any,
     ):
         if unknown:
-            raise TypeError(unknown_options(type(self), type(self).renamed, list(unknown)))
+            raise TypeError(unknown_options(type(self), list(unknown)))
         model = pm.modelcontext(model)
         KNOWN.add(model)
         options = {"initial_point": initial_point, "compile_kwargs": compile_kwargs}

@@ -6,7 +6,7 @@ import logging
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Unpack
+from typing import Any, Unpack
 
 from pymc.exceptions import SamplingError
 
@@ -65,13 +65,6 @@ class Marginal(LatentGaussianStep):
 
     moves, needs = "f and theta", "curvature in f"
     collapses = True
-    renamed: ClassVar[dict[str, str]] = {
-        "delayed": "move='delayed-metropolis'",
-        "correlation": "importance=lgm.Importance(correlation=...)",
-        "antithetic": "importance=lgm.Importance(antithetic=...)",
-        "defensive": "importance=lgm.Importance(defensive=...)",
-        "copula": "importance=lgm.Importance(copula=...)",
-    }
     plan: Plan
     element: samplers.Marginal
 

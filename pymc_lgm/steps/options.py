@@ -96,20 +96,13 @@ def public_name(sampler: type[Any]) -> str:
     return f"{room}.{sampler.__name__}"
 
 
-def unknown_options(sampler: type[Any], renamed: dict[str, str], unknown: list[str]) -> str:
-    """Return a message that lists a sampler's options and what replaces former ones."""
-    options = {
-        name
-        for cls in sampler.__mro__
-        if hasattr(cls, "renamed") and "__init__" in vars(cls)  # of ours
-        for name, parameter in inspect.signature(vars(cls)["__init__"]).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    }
-    options |= set(StepOptions.__annotations__)
-    instead = [f" For {name!r} write {renamed[name]}." for name in unknown if name in renamed]
+def unknown_options(sampler: type[Any], unknown: list[str]) -> str:
+    """Return a message that lists a sampler's options."""
+    parameters = inspect.signature(sampler.__init__).parameters.values()
+    options = {each.name for each in parameters if each.kind is each.KEYWORD_ONLY}
     return (
-        f"{public_name(sampler)} has no option {', '.join(map(repr, unknown))}."
-        f"{''.join(instead)} It has: {', '.join(sorted(options))}."
+        f"{public_name(sampler)} has no option {', '.join(map(repr, unknown))}. It has: "
+        f"{', '.join(sorted(options | set(StepOptions.__annotations__)))}."
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Unpack
+from typing import Any, Unpack
 
 from pymc_lgm import moves, samplers
 from pymc_lgm.approximations.ep import ep
@@ -131,12 +131,6 @@ class PseudoMarginal(Marginal):
 
     name = "pseudo_marginal"
     cubic_ops = "2-40"
-    renamed: ClassVar[dict[str, str]] = Marginal.renamed | {
-        "latent": "latent_move",
-        "recall": "search='recalled' or search='anew'",
-        "tolerance": "search='anew'",
-        "approximate": "lgm.papers.ApproximateMarginal(), a sampler of its own",
-    }
 
     def __init__(
         self,

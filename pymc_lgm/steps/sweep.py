@@ -107,7 +107,6 @@ class Sweep(LatentGaussianStep):
     name = "sweep"
     moves, needs = "f and theta", "depends on its choices"
     cubic_ops: ClassVar[int | str] = "1 or more"
-    renamed: ClassVar[dict[str, str]] = {"latent": "latent_move"}
     held: tuple[str, ...] | None = None
     """Parameterizations of a named sweep."""
 

@@ -12,7 +12,7 @@ from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.recall import WarmSearch
 from pymc_lgm.approximations.sites_line import SitesLine
 from pymc_lgm.linalg import Array
-from pymc_lgm.state import AtTheta
+from pymc_lgm.state import AtTheta, LikelihoodAt
 from pymc_lgm.targets.target import Slope
 
 __all__ = [
@@ -33,12 +33,12 @@ class ApproximateEvidence:
     ----------
     search : WarmSearch
         Computes q.
-    gradient : callable (AtTheta, GaussianApproximation) -> ndarray (p,) or None
+    gradient : callable (LikelihoodAt, GaussianApproximation) -> ndarray (p,) or None
         Gradient of q's evidence.
     """
 
     search: WarmSearch
-    gradient: Callable[[AtTheta, GaussianApproximation], Array | None]
+    gradient: Callable[[LikelihoodAt, GaussianApproximation], Array | None]
 
     def along(self, line: SitesLine | None) -> ApproximateEvidence:
         """The same with another linear model of the site parameters."""
@@ -50,7 +50,7 @@ class ApproximateEvidence:
 
     def _at(self, at: AtTheta) -> Slope | None:
         q = self.search(at.likelihood, at.prior)
-        gradient = None if q is None else self.gradient(at, q)
+        gradient = None if q is None else self.gradient(at.likelihood, q)
         if q is None or gradient is None:
             return None
         gradient = gradient + at.model.log_prior_gradient(at.theta)
@@ -59,24 +59,24 @@ class ApproximateEvidence:
         return Slope(at.theta, log_density, gradient) if finite else None
 
 
-def gradient_of_ep(at: AtTheta, q: GaussianApproximation) -> Array | None:
+def gradient_of_ep(at: LikelihoodAt, q: GaussianApproximation) -> Array | None:
     """Gradient of EP's evidence: see `approximations.ep.evidence_gradient`."""
     return ep.evidence_gradient(
         q, likelihood_gradient=lambda f: at.model.log_likelihood_theta_gradient(f, at.theta)
     )
 
 
-def gradient_of_laplace(at: AtTheta, q: GaussianApproximation) -> Array | None:
+def gradient_of_laplace(at: LikelihoodAt, q: GaussianApproximation) -> Array | None:
     """Gradient of Laplace's evidence: see `approximations.laplace.evidence_gradient`."""
     return laplace.evidence_gradient(
         q,
-        at.likelihood,
+        at,
         likelihood_vjp=lambda f, v, u: at.model.likelihood_terms_vjp(f, at.theta, v, u),
         curvature_gradient=lambda f, u: at.model.curvature_gradient(f, at.theta, u),
     )
 
 
-def gradient_of_variational(at: AtTheta, q: GaussianApproximation) -> Array | None:
+def gradient_of_variational(at: LikelihoodAt, q: GaussianApproximation) -> Array | None:
     """Gradient of the evidence lower bound: see `approximations.variational.evidence_gradient`."""
 
     def gradient(rows: Array, weights: Array) -> Array:

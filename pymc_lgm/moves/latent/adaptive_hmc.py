@@ -7,7 +7,7 @@ the prior. If a level has a prior standard deviation of 1000 and a posterior one
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -54,18 +54,13 @@ class AdaptiveHMC:
     ) -> tuple[State, AdaptiveHMCTuning, Stats]:
         """Move f ``repeats`` times; choose the metric once, in tuning."""
         move = self.by_curvature if tuning.by_curvature else self.by_prior
-        total: Stats = dict.fromkeys(self.stats, 0.0)
-        step_size = tuning.step_size
-        for _ in range(self.repeats):
-            state, step_size, stats = move.run(rng, state, step_size, tune)
-            total["latent_acceptance"] += stats["latent_acceptance"] / self.repeats
-            total["latent_evaluations"] += stats["latent_evaluations"]
-            total["latent_step_size"] = stats["latent_step_size"]
+        repeated = replace(move, repeats=self.repeats)
+        state, step_size, stats = repeated.run(rng, state, tuning.step_size, tune)
         if tune:
             tuning = AdaptiveHMCTuning(step_size, tuning.draws + 1, tuning.by_curvature)
             if tuning.draws == JUDGED and self._is_short(step_size.value(False)):
                 tuning = AdaptiveHMCTuning(self.by_curvature.start(state, 0), JUDGED, True)
-        return state, tuning, total
+        return state, tuning, stats
 
     def _is_short(self, step_size: float) -> bool:
         return step_size * self.by_prior.max_steps < self.by_prior.path_length

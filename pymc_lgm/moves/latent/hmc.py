@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -31,24 +31,8 @@ __all__ = ["HMC", "Metric", "hmc"]
 Metric = Literal["prior", "identity"]
 
 
-class _Coordinates(Protocol):
-    """Coordinates x in which the momentum is N(0, I): f = m + A x."""
-
-    def x(self, f: Array) -> Array:
-        """x at f."""
-
-    def f(self, x: Array) -> Array:
-        """f at x."""
-
-    def pull_back(self, gradient: Array) -> Array:
-        """Aᵀ g: a gradient in f as one in x."""
-
-    def prior_gradient(self, x: Array) -> Array:
-        """Gradient of log N(f; m, K) in x."""
-
-
 class _Whitened:
-    """A = L, that is M⁻¹ = K in the coordinates of f: x = ν and the prior is N(0, I)."""
+    """Coordinates x in which the momentum is N(0, I), f = m + A x, with A = L: M⁻¹ = K in f."""
 
     def __init__(self, state: State):
         self.mean, self.prior = state.mean, state.prior
@@ -60,17 +44,16 @@ class _Whitened:
         return self.mean + self.prior.multiply(x)
 
     def pull_back(self, gradient: Array) -> Array:
+        """Aᵀ g: a gradient in f as one in x."""
         return self.prior.multiply_transposed(gradient)
 
     def prior_gradient(self, x: Array) -> Array:
+        """Gradient of log N(f; m, K) in x."""
         return -x
 
 
-class _Identity:
+class _Identity(_Whitened):
     """A = I: x = z = f − m, the prior is N(0, K)."""
-
-    def __init__(self, state: State):
-        self.mean, self.prior = state.mean, state.prior
 
     def x(self, f: Array) -> Array:
         return f - self.mean
@@ -85,10 +68,7 @@ class _Identity:
         return -self.prior.inverse_times(x)
 
 
-_COORDINATES: dict[str, type[_Whitened] | type[_Identity]] = {
-    "prior": _Whitened,
-    "identity": _Identity,
-}
+_COORDINATES: dict[Metric, type[_Whitened]] = {"prior": _Whitened, "identity": _Identity}
 
 
 def hmc(
@@ -131,7 +111,7 @@ def hmc(
     is not finite is rejected and counted in `pymc_lgm.linalg.tally`.
     """
     model, theta = state.model, state.theta
-    coordinates: _Coordinates = _COORDINATES[metric](state)
+    coordinates = _COORDINATES[metric](state)
     x_start = coordinates.x(state.f)
     r_start = rng.standard_normal(x_start.size)
     steps = int(rng.integers(1, max_steps, endpoint=True))

@@ -1,4 +1,4 @@
-"""Random-walk Metropolis on theta, for any target."""
+"""Random-walk Metropolis on theta, for any target; with delayed acceptance if it has two stages."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 from pymc_lgm.adaptation import ProposalTuning
 from pymc_lgm.linalg import Array
 from pymc_lgm.moves.element import Stats
-from pymc_lgm.moves.theta.delayed_metropolis import delayed_metropolis
 from pymc_lgm.state import State, acceptance_probability
 from pymc_lgm.targets.target import Target
 
-__all__ = ["Metropolis", "MetropolisInfo", "metropolis"]
+__all__ = ["Metropolis", "MetropolisInfo", "delayed_metropolis", "metropolis"]
 
 
 class MetropolisInfo(NamedTuple):
     """Statistics of one proposal."""
 
     theta_acceptance: float
-    """Acceptance probability."""
+    """Acceptance probability; with delayed acceptance that of the second stage, 0 if the first has
+    rejected: an unbiased estimate of the probability of passing both."""
 
     direction: Array
     """ξ, from which tuning learns."""
@@ -50,6 +50,47 @@ def metropolis(
     log_density, proposed = target.evaluate(state.theta + factor @ xi)
     info = MetropolisInfo(acceptance_probability(log_density - target.log_density), xi)
     if proposed is not None and rng.uniform() < info.theta_acceptance:
+        return proposed, info
+    return state, info
+
+
+def delayed_metropolis(
+    rng: np.random.Generator, target: Target, *, factor: Array
+) -> tuple[State, MetropolisInfo]:
+    """Leave the target π invariant by proposals screened with an approximation π* of it.
+
+    A proposal theta' = theta + C ξ passes the first stage with probability
+    α₁ = min(1, π*(theta')/π*(theta)); only then is π(theta') computed, and it is accepted with
+    α₂ = min(1, π(theta') π*(theta) / (π(theta) π*(theta'))). Their product satisfies detailed
+    balance whatever π* is: Christen and Fox (2005), *Markov chain Monte Carlo using an
+    approximation*, JCGS 14.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    target : Target
+        With two stages.
+    factor : ndarray, shape (p, p)
+        C: a square root of the proposal's covariance.
+
+    Returns
+    -------
+    State, MetropolisInfo
+    """
+    assert target.has_stages, "a target without two stages: use metropolis"
+    state = target.state
+    xi = rng.standard_normal(state.theta.size)
+    stage = target.first_stage(state.theta + factor @ xi)
+    if stage is None:
+        return state, MetropolisInfo(0.0, xi)
+    first = acceptance_probability(stage.log_density - target.first_log_density)
+    if not rng.uniform() < first:
+        return state, MetropolisInfo(0.0, xi)
+    log_density, proposed = target.second_stage(stage)
+    log_second = log_density - target.log_density + target.first_log_density - stage.log_density
+    second = acceptance_probability(log_second)
+    info = MetropolisInfo(second, xi)
+    if proposed is not None and rng.uniform() < second:
         return proposed, info
     return state, info
 

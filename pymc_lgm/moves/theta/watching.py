@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import State
-from pymc_lgm.targets.target import FirstStage, Slope, Target
+from pymc_lgm.targets.target import Slope, Target
 
 __all__ = ["WatchedTarget", "spread"]
 
@@ -18,7 +18,7 @@ KEPT = 3
 
 @dataclass(frozen=True, eq=False)
 class WatchedTarget(Target):
-    """Another target that records each theta with its evidence and its prior.
+    """Another target, for moves that evaluate it or follow its slope, that records each theta.
 
     Attributes
     ----------
@@ -55,43 +55,10 @@ class WatchedTarget(Target):
             self.visited.append((theta, there.log_density - of_prior, of_prior))
         return there
 
-    # The rest is not recorded.
-
     @property
     def is_noisy(self) -> bool:
         """As the target is."""
         return self.target.is_noisy
-
-    @property
-    def is_differentiable(self) -> bool:
-        """As the target is."""
-        return self.target.is_differentiable
-
-    def gradient(self, at: State) -> Array:
-        """As the target does."""
-        return self.target.gradient(at)
-
-    def geometry(self, at: State) -> tuple[Array, Array]:
-        """As the target does."""
-        return self.target.geometry(at)
-
-    @property
-    def has_stages(self) -> bool:
-        """As the target has."""
-        return self.target.has_stages
-
-    @property
-    def first_log_density(self) -> float:
-        """As the target has."""
-        return self.target.first_log_density
-
-    def first_stage(self, theta: Array) -> FirstStage | None:
-        """As the target does."""
-        return self.target.first_stage(theta)
-
-    def second_stage(self, first: FirstStage) -> tuple[float, State | None]:
-        """As the target does."""
-        return self.target.second_stage(first)
 
 
 def spread(visited: list[tuple[Array, float, float]]) -> list[tuple[Array, float, float]]:

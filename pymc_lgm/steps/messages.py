@@ -1,7 +1,7 @@
-"""A message to the user if `pymc.sample` is about to move a latent Gaussian vector by NUTS.
+"""Messages to the user before PyMC shows a progress bar: what is compiled, and what is offered.
 
 PyMC asks every step method which variables it claims. Ours claims the variables of this package's
-likelihoods. PyMC gives a model with another likelihood to NUTS, and without this message the user
+likelihoods. PyMC gives a model with another likelihood to NUTS, and without the offer the user
 would not learn of the alternative.
 """
 
@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakSet
 
@@ -18,10 +21,15 @@ import pymc as pm
 from pymc_lgm.likelihoods.registry import is_marked
 from pymc_lgm.model import find_latents, is_process, refuse_left_gaussians
 
-__all__ = ["KNOWN", "OFFER", "offer"]
+__all__ = ["COMPILING", "KNOWN", "OFFER", "announced", "offer"]
 
 # A child of PyMC's logger, so that settings of PyMC's logger apply to these messages too.
 _log = logging.getLogger("pymc.lgm")
+
+COMPILING = (
+    "Compiling the model for {}. The first model after an installation takes half a minute, "
+    "another one some seconds, the same one again a second or two."
+)
 
 OFFER = (
     "{} {} Gaussian given the rest of the model, and NUTS samples {}. To integrate {} out instead, "
@@ -30,6 +38,27 @@ OFFER = (
 
 KNOWN: WeakSet[pm.Model] = WeakSet()
 """Models that one of our steps has read, or for which the message was logged."""
+
+
+@contextmanager
+def announced(message: str, after: float = 3.0) -> Iterator[None]:
+    """Log a message once the body of the ``with`` block has run for ``after`` seconds.
+
+    Examples
+    --------
+    >>> from pymc_lgm.steps.messages import announced
+    >>> with announced("Compiling ..."):
+    ...     pass
+    """
+    timer = threading.Timer(after, _log.info, [message])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        # Chains are forked next, and a fork is unsafe while another thread runs.
+        timer.cancel()
+        timer.join()
 
 
 def offer() -> None:
