@@ -108,8 +108,8 @@ class Sweep(LatentGaussianStep):
     moves, needs = "f and theta", "depends on its choices"
     cubic_ops: ClassVar[int | str] = "1 or more"
     renamed: ClassVar[dict[str, str]] = {"latent": "latent_move"}
-    held: tuple[str, ...] | None = None
-    """Parameterizations of a named sweep."""
+    own_parameterizations: tuple[str, ...] | None = None
+    """Parameterizations of a sweep that has a name; ``None`` if the user chooses them."""
 
     def __init__(
         self,
@@ -125,13 +125,14 @@ class Sweep(LatentGaussianStep):
         scale: float | None = None,
         **kwargs: Unpack[StepOptions],
     ):
-        if self.held is not None and parameterization is not None:
+        if self.own_parameterizations is not None and parameterization is not None:
+            own = " and ".join(map(repr, self.own_parameterizations))
             raise TypeError(
-                f"{public_name(type(self))} holds {' and '.join(map(repr, self.held))}. Write "
+                f"{public_name(type(self))} holds {own}. Write "
                 f"lgm.Sweep(parameterization={parameterization!r}) to choose."
             )
-        held = self.held or parameterization or "whitened"
-        self.parameterizations = (held,) if isinstance(held, str) else tuple(held)
+        names = self.own_parameterizations or parameterization or "whitened"
+        self.parameterizations = (names,) if isinstance(names, str) else tuple(names)
         for name in self.parameterizations:
             one_of("parameterization", name, tuple(samplers.PARAMETERIZATIONS))
         known_move("move", move, samplers.THETA_MOVES, None)
