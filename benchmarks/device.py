@@ -31,7 +31,7 @@ import pymc_lgm as lgm
 from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.gaussian.dense import DensePosterior
 from pymc_lgm.linalg import CholeskyFactor, factorize
-from pymc_lgm.on_device import Device, Held, by_cupy, by_numpy, use_device
+from pymc_lgm.on_device import Device, OnDevice, by_cupy, by_numpy, use_device
 
 VERBS = {"n": "", "verb": "<22", "CPU": ".4f", "GPU": ".4f", "ratio": ".1f", "error": ".0e"}
 DRAWS = {"n": "", "by": "<3", "seconds a draw": ".2f", "ratio": ".1f", "operations": ".1f"}
@@ -70,12 +70,12 @@ def verbs(args: argparse.Namespace, device: Device, n: int) -> None:
     here = DensePrior(np.zeros(n), K.copy())
     with use_device(device):
         there = DensePrior(np.zeros(n), K)
-    held = there._matrix.held
+    held = there._matrix.on_device
 
     row = Rows(table, n, x)
     row("K sent", None, lambda: sent_at_once(device, K) and None)
     row("factor of K", (factorize, copied), held.factor)
-    row("factor of K, sent", None, lambda: device.hold(K).factor())
+    row("factor of K, sent", None, lambda: device.put(K).factor())
     ours, theirs = row("condition on W", lambda: here.condition(W), lambda: there.condition(W))
     for name, v in {"1 column": x, "32 columns": columns}.items():
         row(f"K x, {name}", *(lambda p=p, v=v: p.covariance_times(v) for p in (here, there)))
@@ -158,8 +158,8 @@ def timed(
     step.sampling_state, ops = tuned, 0
     point, _ = step.step(point)  # its first theta is computed anew
     with (
-        patch.object(Device, "hold", sent_at_once),
-        clock(Device, "hold") as sent,
+        patch.object(Device, "put", sent_at_once),
+        clock(Device, "put") as sent,
         clock(step.lgm, "cov") as cov,
     ):
         begin = time.perf_counter()
@@ -170,9 +170,9 @@ def timed(
     return point, *(x / n_draws for x in (seconds, ops, sum(cov), sum(sent)))
 
 
-def sent_at_once(device: Device, C: np.ndarray) -> Held:
-    """Replacement of `Device.hold`; the product waits until C is on the device."""
-    held = Held(C, device)
+def sent_at_once(device: Device, C: np.ndarray) -> OnDevice:
+    """Replacement of `Device.put`; the product waits until C is on the device."""
+    held = OnDevice(C, device)
     held.times(np.ones(len(C)))
     return held
 

@@ -201,20 +201,20 @@ class _Fit:
         self, x: NDArray[np.float64], max_iterations: int, move: bool
     ) -> tuple[NDArray[np.float64], float]:
         """Maximize from x, over Z or at fixed Z."""
-        held = 0 if move else self._last
+        n_fixed = 0 if move else self._last
 
         def minus(free: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-            value, slope = self._at(np.concatenate([free, x[x.size - held :]]))
+            value, slope = self._at(np.concatenate([free, x[x.size - n_fixed :]]))
             return -value, -slope[: free.size]
 
         found = minimize(
             minus,
-            x[: x.size - held],
+            x[: x.size - n_fixed],
             jac=True,
             method="L-BFGS-B",
             options={"maxiter": max_iterations, "maxfun": 2 * max_iterations},
         )
-        return np.concatenate([found.x, x[x.size - held :]]), -float(found.fun)
+        return np.concatenate([found.x, x[x.size - n_fixed :]]), -float(found.fun)
 
     def _at(self, x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         ends = np.cumsum([math.prod(shape) for shape in self._shapes])[:-1]

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas, lapack
 
-__all__ = ["Array", "CholeskyFactor", "Tally", "factorize", "gram", "held", "tally"]
+__all__ = ["Array", "CholeskyFactor", "Tally", "factorize", "gram", "on_device", "tally"]
 
 Array = NDArray[np.float64]
 
@@ -260,10 +260,10 @@ def factorize(A: Array, *, lower: bool = True) -> CholeskyFactor | None:
     return CholeskyFactor(packed, lower)
 
 
-def held(C: Array) -> Any:
-    """A symmetric matrix as `on_device.Held`; ``None`` if no device is in use for its size."""
+def on_device(C: Array) -> Any:
+    """A symmetric matrix as `on_device.OnDevice`; ``None`` if no device is in use for its size."""
     device = DEVICE.get()
-    return None if device is None or len(C) < device.rows else device.hold(C)
+    return None if device is None or len(C) < device.rows else device.put(C)
 
 
 def gram(A: Array, weights: Array) -> Array:

@@ -24,7 +24,7 @@ import scipy.linalg
 from pymc_lgm.device_factor import Library
 from pymc_lgm.linalg import DEVICE, Array, CholeskyFactor, tally
 
-__all__ = ["Device", "Held", "by_cupy", "by_numpy", "use_device"]
+__all__ = ["Device", "OnDevice", "by_cupy", "by_numpy", "use_device"]
 
 ROWS_WORTH_A_DEVICE = 1000
 """Smallest number of rows for a device. Smaller matrices use LAPACK: see `benchmarks/device.py`."""
@@ -95,12 +95,12 @@ class Device(Library):
         """Copy a triangle to the device and factorize it."""
         return self.factor_of(self.xp.asarray(A if lower else A.T))
 
-    def hold(self, C: Array) -> Held:
+    def put(self, C: Array) -> OnDevice:
         """Wrap C; it is copied to the device when it is first used."""
-        return Held(C, self)
+        return OnDevice(C, self)
 
 
-class Held:
+class OnDevice:
     """A read-only symmetric array C (n, n) with a copy and factors on a device."""
 
     def __init__(self, C: Array, library: Library):

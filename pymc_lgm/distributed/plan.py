@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
@@ -79,31 +79,44 @@ class Ready:
 
     def __init__(self, plan: Plan):
         self.plan = plan
-        model, options = plan.model, dict(plan.options)
-        chains = len(plan.rngs)
+        options = dict(plan.options)
         self.idata_kwargs = options.pop("idata_kwargs", None) or {}
         self.discard = options.pop("discard_tuned_samples", True)
+        var_names = options.pop("var_names", None)
+        # Each chain continues with its generator after it has drawn its seed.
+        self.rngs = [random_generator_from_state(state) for state in plan.rngs]
+        seeds = [rng.integers(2**30) for rng in self.rngs]
+        self.starts, self.step = self._made(seeds, options)
+        for each in flatten_steps(self.step):
+            if isinstance(each, PopulationArrayStepShared):
+                raise ValueError(
+                    f"{type(each).__name__} moves all chains together, but here each chain has a "
+                    "process of its own: write pm.sample(step=...)."
+                )
+        self.fresh = self.step.sampling_state
+        self.tune = get_default_tune_steps(self.step, plan.tune)
+        traced = None if var_names is None else self._traced(var_names)
+        self.trace = NDArray(model=plan.model, vars=traced, test_point=self.starts[0])
+
+    def _made(self, seeds: list[Any], options: dict[str, Any]) -> tuple[list[Any], Any]:
+        """Make the start of each chain and the step method, as `pymc.sample` does."""
+        model = self.plan.model
+        chains = len(seeds)
         initvals = options.pop("initvals", None)
         init = options.pop("init", "auto")
         retries = options.pop("jitter_max_retries", 10)
         n_init = options.pop("n_init", 200_000)
-        var_names = options.pop("var_names", None)
         compile_kwargs = resolve_backend_compile_kwargs(
             options.pop("backend", None), options.pop("compile_kwargs", None)
         )
         if "target_accept" in options:
             target = {"target_accept": options.pop("target_accept")}
             options["nuts"] = options.get("nuts", {}) | target
-        rngs = [random_generator_from_state(state) for state in plan.rngs]
-        seeds = [rng.integers(2**30) for rng in rngs]
-        # Each chain continues with its generator from here.
-        self.rngs = rngs
-
-        made = None if plan.step is None else plan.step()
+        made = None if self.plan.step is None else self.plan.step()
         provided, selected = assign_step_methods(model, made, methods=STEP_METHODS)
         if not provided and [issubclass(each, NUTS) for each in selected] == [True]:
             # Its metric is computed from all starting points.
-            self.starts, step = pm.init_nuts(
+            return pm.init_nuts(
                 init=init,
                 chains=chains,
                 n_init=n_init,
@@ -112,41 +125,32 @@ class Ready:
                 progressbar=False,
                 quiet=True,
                 jitter_max_retries=retries,
-                tune=plan.tune,
+                tune=self.plan.tune,
                 initvals=initvals,
                 compile_kwargs=compile_kwargs,
                 **{**options.pop("nuts", {}), **options},
             )
-        else:
-            start_of = make_initial_point_fns_per_chain(
-                model=model, overrides=initvals, jitter_rvs=set(), chains=chains
-            )
-            self.starts = [start(seed) for start, seed in zip(start_of, seeds, strict=True)]
-            step = instantiate_steppers(
-                model,
-                steps=provided,
-                selected_steps=selected,
-                step_kwargs=options,
-                initial_point=self.starts[0],
-                compile_kwargs=compile_kwargs,
-            )
-        self.step: Any = CompoundStep(step) if isinstance(step, list) else step
-        steps = flatten_steps(self.step)
-        for each in steps:
-            if isinstance(each, PopulationArrayStepShared):
-                raise ValueError(
-                    f"{type(each).__name__} moves all chains together, but here each chain has a "
-                    "process of its own: write pm.sample(step=...)."
-                )
-        self.fresh = self.step.sampling_state
-        self.tune = get_default_tune_steps(self.step, plan.tune)
-        traced = None
-        if var_names is not None:
-            if unknown := set(var_names) - {rv.name for rv in model.unobserved_RVs}:
-                raise ValueError(f"var_names has {sorted(unknown)}, which the model does not.")
-            named = [rv for rv in model.unobserved_RVs if rv.name in var_names]
-            traced = model.replace_rvs_by_values(named)
-        self.trace = NDArray(model=model, vars=traced, test_point=self.starts[0])
+        start_of = make_initial_point_fns_per_chain(
+            model=model, overrides=initvals, jitter_rvs=set(), chains=chains
+        )
+        starts = [start(seed) for start, seed in zip(start_of, seeds, strict=True)]
+        step = instantiate_steppers(
+            model,
+            steps=provided,
+            selected_steps=selected,
+            step_kwargs=options,
+            initial_point=starts[0],
+            compile_kwargs=compile_kwargs,
+        )
+        return starts, CompoundStep(step) if isinstance(step, list) else step
+
+    def _traced(self, var_names: Sequence[str]) -> list[Any]:
+        """Return the variables that the trace has."""
+        model = self.plan.model
+        if unknown := set(var_names) - {rv.name for rv in model.unobserved_RVs}:
+            raise ValueError(f"var_names has {sorted(unknown)}, which the model does not.")
+        named = [rv for rv in model.unobserved_RVs if rv.name in var_names]
+        return model.replace_rvs_by_values(named)
 
     def run(self, number: int, resumed: bytes | None, heard: Callable[[int, int], None]) -> Chain:
         """Run a chain from its start, or from the last state of another.

@@ -21,7 +21,7 @@ from pymc_lgm.gaussian import dense_loops
 from pymc_lgm.gaussian.base import CovariancePosterior, GaussianModel, Prior, mean_jacobian
 from pymc_lgm.gaussian.dense_loops import cleared, scaled
 from pymc_lgm.gaussian.sites import Precision, SiteBlocks
-from pymc_lgm.linalg import Array, CholeskyFactor, bounded_exp, factorize, held, tally
+from pymc_lgm.linalg import Array, CholeskyFactor, bounded_exp, factorize, on_device, tally
 
 __all__ = [
     "ArrayPrior",
@@ -327,17 +327,21 @@ class _Matrix:
         # A symmetric matrix is its own transpose, so row order is column order.
         self.above = C.T if C.flags.c_contiguous else np.asfortranarray(C)
         self.diagonal = self.above.diagonal().copy()
-        self.held = held(self.above)
+        self.on_device = on_device(self.above)
 
     @cached_property
     def factor(self) -> CholeskyFactor | None:
         """L, in place."""
-        return self.held.factor() if self.held else factorize(cleared(self.above, self.diagonal))
+        return (
+            self.on_device.factor()
+            if self.on_device
+            else factorize(cleared(self.above, self.diagonal))
+        )
 
     @property
     def symmetric(self) -> Array:
         """An array with all of C in its upper triangle: a copy if C has been factorized."""
-        return self._copy if self.held is None and "factor" in self.__dict__ else self.above
+        return self._copy if self.on_device is None and "factor" in self.__dict__ else self.above
 
     @cached_property
     def _copy(self) -> Array:
@@ -491,8 +495,8 @@ class DensePrior(ArrayPrior):
 
     def covariance_times(self, x: Array) -> Array:
         """K x, the same to the last bit before and after the factor is made."""
-        if self._matrix.held is not None:
-            return self.variance * self._matrix.held.times(x)
+        if self._matrix.on_device is not None:
+            return self.variance * self._matrix.on_device.times(x)
         product = blas.dsymv if x.ndim == 1 else blas.dsymm
         return product(self.variance, self._matrix.symmetric, x, lower=0)
 
@@ -518,8 +522,8 @@ class DensePrior(ArrayPrior):
             return joined_by(W, self)
         if not (self.n * ROUNDING * (self.variance * W * self._matrix.diagonal) < 1.0).all():
             return None
-        if self._matrix.held is not None:
-            B = self._matrix.held.scaled_factor(self.variance * W)
+        if self._matrix.on_device is not None:
+            B = self._matrix.on_device.scaled_factor(self.variance * W)
             return None if B is None else DensePosterior(self, W, B)
         return CompiledPosterior.of(
             self, W, self._matrix.above, self._matrix.diagonal, self.variance

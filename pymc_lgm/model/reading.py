@@ -17,7 +17,7 @@ from pytensor.tensor.math import Dot, Sum
 
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model import refusals
-from pymc_lgm.model.affine import find_frontier
+from pymc_lgm.model.affine import Frontier, find_frontier
 from pymc_lgm.model.hyperparameters import (
     discrete_in,
     elements_of,
@@ -35,6 +35,10 @@ Variable = Any
 
 MIXING = (Dot, Sum, CumOp, Blockwise)
 """Operations whose result may have elements that depend on several elements of a vector."""
+
+BESIDE_ANOTHER = "many observations read each of its elements beside another linear predictor"
+IN_A_MEAN = "it is in the mean of a process that this sampler factorizes separately"
+"""Reasons why a variable is a hyper-parameter."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,48 +158,65 @@ def read_latents(
     coefficients = [rv for rv in chosen if rv not in (*beside, *processes, *named)]
     left: dict[Variable, str] = {}
     while True:
-        joins = False
         terms = [rv for rv in known if rv not in chosen] + list(model.potentials)
         latents = [gaussian(rv, terms) for rv in chosen]
         found = find_frontier(terms, [latent.node for latent in latents], model.basic_RVs)
         of_node = {latent.node: latent.rv for latent in latents}
-        refused = _one_number_first({of_node[node]: why for node, why in found.refused.items()})
-        reason = None
-        single = {}
-        if not refused:
-            single = single_in(terms, found.predictor, of_node)
-            refused = _one_number_first(dict.fromkeys(single))
-        if not refused and len(found.predictor) > 1:
-            reason = "many observations read each of its elements beside another linear predictor"
+        reasons = _not_affine(found, of_node, named) or _alone(terms, found, of_node)
+        joins = False
+        if not reasons and len(found.predictor) > 1:
             shared = shared_in(terms, found.predictor, latents)
             joins = any(is_many(rv) for rv in shared)
-            refused = {} if joins else dict.fromkeys(rv for rv in shared if rv not in named)
+            if not joins:
+                reasons = dict.fromkeys((rv for rv in shared if rv not in named), BESIDE_ANOTHER)
         reading = Reading(latents, found.predictor, terms, missing, left, joins)
-        k = None
-        if not refused and not reading.is_one_vector:
-            # A's structure is read once, so it must not change when another step moves k.
-            k = discrete_in(model, found.predictor, latents)
-        if k is not None:
-            reason = f"{k!r}, which is discrete, decides how it enters the linear predictor"
-            refused = dict.fromkeys(rv for rv in chosen if not is_process(rv) and rv not in named)
-            if not refused:
-                raise ValueError(refusals.map_jumps(" + ".join(v.name for v in chosen), k))
-        if not refused and (not collapse or reading.is_apart(coefficients)):
-            reason = "it is in the mean of a process that this sampler factorizes separately"
-            refused = dict.fromkeys(rv for rv in chosen if rv in coefficients)
-        if not refused:
+        if not reasons and not reading.is_one_vector:
+            reasons = _placed_by_discrete(model, reading, named)
+        if not reasons and (not collapse or reading.is_apart(coefficients)):
+            reasons = dict.fromkeys((rv for rv in chosen if rv in coefficients), IN_A_MEAN)
+        if not reasons:
             return reading
-        for rv, why in refused.items():
-            if rv in named and why and is_inducing(rv):
-                outer = next(of_node[x] for x in why.outputs if x in of_node)
-                raise ValueError(refusals.hidden_layer(str(rv.name), str(outer.name)))
-            if why:
-                left[rv] = _reason(why, of_node)
-            else:
-                left[rv] = refusals.left_alone(single[rv]) if rv in single else str(reason)
+        left |= reasons
+        for rv, reason in reasons.items():
             if rv in named:
-                raise ValueError(refusals.not_latent(str(rv.name), left[rv]))
-        chosen = [rv for rv in chosen if rv not in refused]
+                raise ValueError(refusals.not_latent(str(rv.name), reason))
+        chosen = [rv for rv in chosen if rv not in reasons]
+
+
+def _not_affine(
+    found: Frontier, of_node: dict[Variable, Variable], named: Sequence[Variable]
+) -> dict[Variable, str]:
+    """The candidates that do not enter densities through an affine map, with reasons."""
+    refused = _one_number_first({of_node[node]: why for node, why in found.refused.items()})
+    for rv, why in refused.items():
+        if rv in named and is_inducing(rv):
+            outer = next(of_node[x] for x in why.outputs if x in of_node)
+            raise ValueError(refusals.hidden_layer(str(rv.name), str(outer.name)))
+    return {rv: _reason(why, of_node) for rv, why in refused.items()}
+
+
+def _alone(
+    terms: Sequence[Variable], found: Frontier, of_node: dict[Variable, Variable]
+) -> dict[Variable, str]:
+    """The candidates that are one number, which a density reads alone, with reasons."""
+    single = single_in(terms, found.predictor, of_node)
+    return {rv: refusals.left_alone(why) for rv, why in _one_number_first(single).items()}
+
+
+def _placed_by_discrete(
+    model: pm.Model, reading: Reading, named: Sequence[Variable]
+) -> dict[Variable, str]:
+    """The candidates to leave out if a discrete variable decides how they enter, with reasons."""
+    # A's structure is read once, so it must not change when another step moves k.
+    k = discrete_in(model, reading.frontier, reading.latents)
+    if k is None:
+        return {}
+    chosen = [latent.rv for latent in reading.latents]
+    refused = [rv for rv in chosen if not is_process(rv) and rv not in named]
+    if not refused:
+        raise ValueError(refusals.map_jumps(" + ".join(rv.name for rv in chosen), k))
+    reason = f"{k!r}, which is discrete, decides how it enters the linear predictor"
+    return dict.fromkeys(refused, reason)
 
 
 def _reason(node: Any, of_node: dict[Variable, Variable]) -> str:

@@ -35,7 +35,7 @@ class SufficientMetropolis(Sweep):
     """
 
     name = "sufficient_metropolis"
-    held = ("sufficient",)
+    own_parameterizations = ("sufficient",)
     needs = 'gradient in f; nothing with `latent_move="slice"`'
     cubic_ops = 1
 
@@ -63,6 +63,6 @@ class WhitenedMetropolis(Sweep):
     """
 
     name = "whitened_metropolis"
-    held = ("whitened",)
+    own_parameterizations = ("whitened",)
     needs = 'gradient in f; nothing with `latent_move="slice"`'
     cubic_ops = 1

@@ -40,6 +40,6 @@ class ASIS(Sweep):
     """
 
     name = "asis"
-    held = ("sufficient", "whitened")
+    own_parameterizations = ("sufficient", "whitened")
     needs = 'gradient in f; nothing with `latent_move="slice"`'
     cubic_ops = 2

@@ -322,9 +322,9 @@ class LatentGaussianStep(BlockedStep):
         cov_moved, others_moved = self.lgm.read(point)
         theta = self.lgm.theta_of(point)
         state = self._state
-        held = self._latents
+        latents = self._latents
         stays = state is not None and not others_moved and np.array_equal(theta, state.theta)
-        if state and stays and all(np.array_equal(point[name], x) for name, x in held.items()):
+        if state and stays and all(np.array_equal(point[name], x) for name, x in latents.items()):
             return state
         f = self.lgm.f_of(theta, point)
         if state and others_moved:

@@ -73,7 +73,7 @@ class SurrogateSlice(Sweep):
         **kwargs: Unpack[StepOptions],
     ):
         one_of("noise", noise, ("site", "taylor"))
-        self.held = (f"surrogate-{noise}",)
+        self.own_parameterizations = (f"surrogate-{noise}",)
         super().__init__(
             vars,
             move=move,

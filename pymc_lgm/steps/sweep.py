@@ -107,8 +107,8 @@ class Sweep(LatentGaussianStep):
     name = "sweep"
     moves, needs = "f and theta", "depends on its choices"
     cubic_ops: ClassVar[int | str] = "1 or more"
-    held: tuple[str, ...] | None = None
-    """Parameterizations of a named sweep."""
+    own_parameterizations: tuple[str, ...] | None = None
+    """Parameterizations of a sweep that has a name; ``None`` if the user chooses them."""
 
     def __init__(
         self,
@@ -124,13 +124,14 @@ class Sweep(LatentGaussianStep):
         scale: float | None = None,
         **kwargs: Unpack[StepOptions],
     ):
-        if self.held is not None and parameterization is not None:
+        if self.own_parameterizations is not None and parameterization is not None:
+            own = " and ".join(map(repr, self.own_parameterizations))
             raise TypeError(
-                f"{public_name(type(self))} holds {' and '.join(map(repr, self.held))}. Write "
+                f"{public_name(type(self))} holds {own}. Write "
                 f"lgm.Sweep(parameterization={parameterization!r}) to choose."
             )
-        held = self.held or parameterization or "whitened"
-        self.parameterizations = (held,) if isinstance(held, str) else tuple(held)
+        names = self.own_parameterizations or parameterization or "whitened"
+        self.parameterizations = (names,) if isinstance(names, str) else tuple(names)
         for name in self.parameterizations:
             one_of("parameterization", name, tuple(samplers.PARAMETERIZATIONS))
         known_move("move", move, samplers.THETA_MOVES, None)
@@ -174,17 +175,36 @@ class Sweep(LatentGaussianStep):
         self.theta_elements = [
             samplers.Theta(name, kind(**given)) for name in self.parameterizations
         ]
-        latent = self.latent_move or ("hmc" if model.has_gradient else "slice")
-        make = samplers.LATENT_MOVES[latent]
-        if self.latent_move is None and latent == "hmc" and model.sets is None:
-            make = moves.latent.AdaptiveHMC if model.has_third_derivative else make
-        moves_f = make(repeats=self.latent_repeats)
-        if moves_f.needs_gradient and not model.has_gradient:
+        elements: list[samplers.Element] = [self._move_of_f()]
+        self._refuse_no_derivatives(kind)
+        if model.p > 0:
+            elements += self.theta_elements * self.theta_repeats
+        if self.amplitude:
+            amplitude_moves = samplers.amplitude_moves(model, self.amplitude)
+            if not amplitude_moves:
+                raise ValueError(_no_amplitude(model))
+            elements += amplitude_moves
+        return elements
+
+    def _move_of_f(self) -> Any:
+        """Return the move of f; raise if the likelihood lacks a derivative that it needs."""
+        model = self.lgm
+        name = self.latent_move or ("hmc" if model.has_gradient else "slice")
+        kind = samplers.LATENT_MOVES[name]
+        if self.latent_move is None and name == "hmc" and model.sets is None:
+            kind = moves.latent.AdaptiveHMC if model.has_third_derivative else kind
+        move = kind(repeats=self.latent_repeats)
+        if move.needs_gradient and not model.has_gradient:
             raise ValueError(no_gradient(model, "latent_move='slice'"))
-        if moves_f.needs_curvature:
-            refuse_large_sets(model, f"latent_move={latent!r}")
+        if move.needs_curvature:
+            refuse_large_sets(model, f"latent_move={name!r}")
             refuse_no_curvature(model, "latent_move='hmc' or latent_move='slice'")
-        refuse_no_metric(model, moves_f, "latent_move='hmc-curvature'")
+        refuse_no_metric(model, move, "latent_move='hmc-curvature'")
+        return move
+
+    def _refuse_no_derivatives(self, kind: Any) -> None:
+        """Raise if a target or a move of theta needs a derivative that the model lacks."""
+        model = self.lgm
         if not samplers.DIFFERENTIABLE.issuperset(self.parameterizations):
             refuse_large_sets(model, " or ".join(map(repr, self.parameterizations)))
             if not model.has_gradient:
@@ -194,15 +214,6 @@ class Sweep(LatentGaussianStep):
                 f"move={self.move!r} differentiates mean, covariance, prior and likelihood in "
                 "theta, and one of them cannot be. Write move='slice'."
             )
-        elements: list[samplers.Element] = [moves_f]
-        if model.p > 0:
-            elements += self.theta_elements * self.theta_repeats
-        if self.amplitude:
-            amplitude_moves = samplers.amplitude_moves(model, self.amplitude)
-            if not amplitude_moves:
-                raise ValueError(_no_amplitude(model))
-            elements += amplitude_moves
-        return elements
 
 
 def _no_amplitude(model: LatentGaussianModel) -> str:
