@@ -137,7 +137,7 @@ if "__file__" in globals() and len(sys.argv) > 1:
 # - An interaction that moves smoothly in time or space: in the place of `own` write
 #   `lgm.gmrf.Interaction("own", (structure, walk), sigma=own_sd)`, with `lgm.gmrf.Structure.map(W)`
 #   and `lgm.gmrf.Structure.walk(16)`, or `None` for one that is independent. Each draw then costs
-#   much more, since there are more than a hundred constraints.
+#   much more, since the elements of `own` depend on each other and are not integrated out.
 # - Covariates: `coefficient * x` is one more term, and is integrated out, too.
 # - The weeks to come: `lgm.predict(idata, wave, steps=4, response=...)` continues the wave.
 # - A map without time, and other terms: [Which model is written how](../terms.md).

@@ -746,7 +746,7 @@ def error_of_verbs(makers, sets=False):
 
 def without_update(monkeypatch):
     posterior = sums.SumPosterior
-    monkeypatch.setattr(sums, "SumPosterior", lambda *args: posterior(*args[:3], None))
+    monkeypatch.setattr(sums, "SumPosterior", lambda *args: posterior(*args[:3], args[2]))
     return error_of_verbs([intrinsic, series])
 
 

@@ -500,7 +500,9 @@ class Interaction(Continuous):
     Notes
     -----
     There is one constraint per dimension of the null space, for type IV n₁ + n₂ − 1 if each of the
-    two has one: 158 with 144 areas and 15 years. Each factorization solves for all of them.
+    two has one: 158 with 144 areas and 15 years. If it costs less, samplers of this package have
+    coordinates along one axis, the eigenvectors of its structure. These meet most constraints. In
+    this example 14 are left, and each factorization solves for them alone.
 
     References
     ----------
