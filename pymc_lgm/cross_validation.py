@@ -17,9 +17,9 @@ from scipy.special import logsumexp
 
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.left_out import LeftOut, left_out
-from pymc_lgm.drawn import latents_beside, model_of, refuse_new_data, thinned, trace_of
+from pymc_lgm.drawn import model_of, posterior_of, refuse_new_data, thinned, trace_of
 from pymc_lgm.linalg import LOG_2PI, Array
-from pymc_lgm.model import LatentGaussianModel, Observations, find_observed
+from pymc_lgm.model import LatentGaussianModel, Observations, find_observed, latents_beside
 from pymc_lgm.model.points import Point, Points
 from pymc_lgm.state import LikelihoodAt
 from pymc_lgm.threads import few_threads
@@ -208,7 +208,7 @@ def _left_out(
     tree = trace_of(idata)
     _refuse_approximate(tree)
     refuse_new_data(tree, [*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()])
-    posterior = tree["posterior"].to_dataset() if "posterior" in tree.children else xr.Dataset()
+    posterior = posterior_of(tree)
     rng = np.random.default_rng(random_seed)
     source = _source(model, var_name, theta, int(rng.integers(2**31)), compile_kwargs or {})
     posterior = thinned(posterior, [str(rv.name) for rv in source.needed], thin, most=DRAWS)

@@ -15,10 +15,10 @@ from pytensor.graph.traversal import vars_between
 
 from pymc_lgm.compile.graphs.functions import compiled
 from pymc_lgm.linalg import Array
-from pymc_lgm.model import all_but, data_behind, find_latents
+from pymc_lgm.model import data_behind
 from pymc_lgm.model.refusals import no_model
 
-__all__ = ["Evaluator", "latents_beside", "model_of", "refuse_new_data", "thinned", "trace_of"]
+__all__ = ["Evaluator", "model_of", "posterior_of", "refuse_new_data", "thinned", "trace_of"]
 
 
 def trace_of(idata: Any) -> xr.DataTree:
@@ -36,6 +36,11 @@ def trace_of(idata: Any) -> xr.DataTree:
         raise TypeError(
             f"idata is a {type(idata).__name__}: write the trace that pm.sample returns."
         ) from error
+
+
+def posterior_of(tree: xr.DataTree) -> xr.Dataset:
+    """Return the posterior draws of a trace, or an empty dataset if it has none."""
+    return tree["posterior"].to_dataset() if "posterior" in tree.children else xr.Dataset()
 
 
 def model_of(model: pm.Model | None, call: str) -> pm.Model:
@@ -70,14 +75,6 @@ def refuse_new_data(tree: xr.DataTree, graphs: Iterable[Any]) -> None:
             "those in the trace (its group constant_data). Set the data back with pm.set_data, or "
             "sample again."
         )
-
-
-def latents_beside(model: pm.Model, theta: Sequence[Any] | str | None) -> list[Any] | None:
-    """Latent variables if the user names hyper-parameters that could be latent, else ``None``."""
-    candidates = all_but(model, theta)
-    if candidates is None:
-        return None
-    return [latent.rv for latent in find_latents(model, candidates=candidates).latents]
 
 
 class Evaluator:

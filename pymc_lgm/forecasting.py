@@ -34,7 +34,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.sparse import diags_array
 
-from pymc_lgm.drawn import Evaluator, thinned
+from pymc_lgm.drawn import Evaluator, posterior_of, refuse_new_data, thinned
 from pymc_lgm.gaussian.structure import Structure
 from pymc_lgm.gmrf.intrinsic import IntrinsicRV
 from pymc_lgm.linalg import Array
@@ -48,7 +48,7 @@ ROUNDING = 1e-12
 
 
 def forecast(
-    posterior: xr.Dataset,
+    tree: xr.DataTree,
     series: Any,
     steps: int,
     model: pm.Model,
@@ -67,6 +67,10 @@ def forecast(
     """
     several: list[Any] = list(series) if isinstance(series, list | tuple) else [series]
     recursions = [_recursion(x, model) for x in several]
+    # Data in the law of a series are those of the draws. Others, in a response, may be of the steps
+    # to come.
+    refuse_new_data(tree, several)
+    posterior = posterior_of(tree)
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
         raise ValueError(f"steps is {steps!r}: write the number of steps ahead, 1 or more.")
     posterior = thinned(posterior, [x.name for x in several], thin)

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from rich.progress import track
 
 from pymc_lgm.conditionals import Conditional, NearestConditional, latent_of
-from pymc_lgm.drawn import model_of, refuse_new_data, thinned, trace_of
+from pymc_lgm.drawn import model_of, posterior_of, refuse_new_data, thinned, trace_of
 from pymc_lgm.forecasting import forecast
 from pymc_lgm.linalg import Array
 from pymc_lgm.observing import f_of, observations
@@ -94,7 +94,8 @@ def predict(
         the model: ``{"return": lambda x: pm.Normal.dist(0, pm.math.exp((level + x) / 2))}``. For a
         list of series the function takes a path of each, in their order:
         ``{"count": lambda trend, season: pm.Poisson.dist(pm.math.exp(trend + season))}``. An
-        effect of a new group is a draw from its prior, such as ``pm.Normal.dist(0, sd)``.
+        effect of a new group is a draw from its prior, such as ``pm.Normal.dist(0, sd)``. Data
+        have their present values: covariates of the steps to come, if ``pm.set_data`` set them.
     thin : int, optional
         Use every thin-th draw of each chain. The default for a process leaves at most 1000 draws in
         total; the default for a series is all draws.
@@ -129,8 +130,8 @@ def predict(
     ------
     ValueError
         If `gp` is not in the model, if f or theta is not in the trace, if a shape does not fit, if
-        inputs of the process in `pymc.Data` are no longer those of the trace, if the innovations of
-        a series are not normal, or if `steps` is below 1.
+        data in `pymc.Data` that the prior of f depends on are no longer those of the trace, if the
+        innovations of a series are not normal, or if `steps` is below 1.
     numpy.linalg.LinAlgError
         If the covariance of a draw is not positive definite.
 
@@ -176,10 +177,9 @@ def predict(
     """
     model = model_of(model, "lgm.predict(idata, gp, Xnew)")
     tree = trace_of(idata)
-    posterior = tree["posterior"].to_dataset() if "posterior" in tree.children else xr.Dataset()
     if steps is not None and Xnew is None:
         dataset = forecast(
-            posterior,
+            tree,
             gp,
             steps,
             model,
@@ -207,7 +207,7 @@ def predict(
     n, d = (int(length) for length in pt.as_tensor(X).shape.eval())
     points = _points(Xnew, d)
     names = [latent.name for latent in latents]
-    posterior = _fitting(thinned(posterior, names, thin, most=DRAWS), names, n)
+    posterior = _fitting(thinned(posterior_of(tree), names, thin, most=DRAWS), names, n)
     conditionals = [
         NearestConditional(latent, points, posterior, model, compile_kwargs)
         if is_nearest(each)

@@ -9,9 +9,12 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_lgm.drawn import latents_beside, model_of, thinned, trace_of
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+
+from pymc_lgm.drawn import model_of, posterior_of, refuse_new_data, thinned, trace_of
 from pymc_lgm.linalg import Array
-from pymc_lgm.model import LatentGaussianModel, Observations
+from pymc_lgm.model import LatentGaussianModel, Observations, latents_beside
 from pymc_lgm.model.points import Point, Points
 
 __all__ = ["terms"]
@@ -69,7 +72,9 @@ def terms(
     ------
     ValueError
         A name is no latent variable, a latent variable has the name "constant", the trace lacks a
-        variable, or an observation reads several elements of the predictor.
+        variable, an observation reads several elements of the predictor, or data in `pymc.Data`
+        that decide the prior of f, such as the inputs of a process, are no longer those of the
+        trace.
 
     See Also
     --------
@@ -79,6 +84,10 @@ def terms(
     -----
     The predictor is the largest affine expression that a density reads: of ``pm.math.exp(-eta)`` it
     is −eta, and its terms have that sign.
+
+    If ``pm.set_data`` has replaced covariates or groups, the terms are those of the new rows with
+    the coefficients and effects of the trace, as in `pymc.sample_posterior_predictive`. Set a
+    placeholder of the observed values, too, if their number changes.
 
     O(n) or O(n²) operations per draw and term, and no factorization for a dense process unless the
     model has it whitened.
@@ -97,12 +106,14 @@ def terms(
     """
     model = model_of(model, "lgm.terms(idata)")
     tree = trace_of(idata)
-    posterior = tree["posterior"].to_dataset() if "posterior" in tree.children else xr.Dataset()
+    posterior = posterior_of(tree)
     lgm = LatentGaussianModel.from_pymc(
         model, latents_beside(model, theta), compile_kwargs=compile_kwargs or {}, integrates=False
     )
     y = Observations(model, lgm, var_name)
     rvs = {value.name: rv for value, rv in model.values_to_rvs.items()}
+    needed = {*lgm.theta_names, *lgm.latents, *lgm.other_names}
+    refuse_new_data(tree, [*(rvs[v] for v in needed), *_factors(model)])
     values = {str(rvs[v].name).removesuffix("_rotated_"): v for v in lgm.latents}
     chosen = list(values) if names is None else list(names)
     if unknown := [name for name in chosen if name not in values]:
@@ -115,7 +126,6 @@ def terms(
             "on no latent variable. Give that variable another name in the model and in the "
             "trace, or leave it out of names=."
         )
-    needed = {*lgm.theta_names, *lgm.latents, *lgm.other_names}
     posterior = thinned(posterior, [str(rvs[v].name) for v in needed], thin)
     draws = {
         str(name): each.transpose("chain", "draw", ...).values for name, each in posterior.items()
@@ -126,6 +136,12 @@ def terms(
     for i in np.ndindex(*shape):
         found[:, *i] = _terms(lgm, points(i), [values[name] for name in chosen])[:, y.site]
     return _dataset(model, posterior, y, [*chosen, REST], found)
+
+
+def _factors(model: pm.Model) -> list[Any]:
+    """Cholesky factors behind the observations: of f = L v, v belongs to the inputs in L."""
+    nodes = [(v, v.owner.op) for v in ancestors(model.observed_RVs) if v.owner is not None]
+    return [v for v, op in nodes if isinstance(getattr(op, "core_op", op), Cholesky)]
 
 
 def _terms(lgm: LatentGaussianModel, point: Point, values: Sequence[str]) -> Array:

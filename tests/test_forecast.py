@@ -111,6 +111,23 @@ def test_the_moments_are_those_of_dense_algebra_draw_by_draw(build):
     np.testing.assert_allclose(result["x_variance"], variance.mean(over) + mean.var(over))
 
 
+def test_data_are_those_of_the_draws_in_the_law_and_of_the_steps_in_a_response():
+    with pm.Model() as model:
+        slow, size = pm.Data("slow", 0.5), pm.Data("size", 1.0)
+        x = pm.AR("x", rho=[slow], sigma=1.0, init_dist=start(), shape=2)
+        pm.Poisson("y", size * pm.math.exp(x), observed=[1, 2])
+    idata = az.from_dict({"posterior": {"x": np.array([[[0.0, 4.0]]])}})
+    idata["constant_data"] = xr.DataTree(xr.Dataset({"slow": 0.5, "size": 1.0}))
+    response = {"twice": lambda x: 2.0 * size + 0.0 * x}
+    pm.set_data({"size": 10.0}, model=model)
+    ahead = predict(idata, x, steps=2, model=model, response=response)["predictions"]
+    np.testing.assert_allclose(ahead["x_mean"], [2.0, 1.0])
+    np.testing.assert_allclose(ahead["twice"], 20.0)
+    pm.set_data({"slow": -0.5}, model=model)
+    with pytest.raises(ValueError, match="data slow of the model have been replaced"):
+        predict(idata, x, steps=2, model=model)
+
+
 def one_law(rng, lags, drift, sigma, draws=4000, steps=STEPS):
     """Paths of many draws that are all alike, and the moments of one."""
     values = {"x": np.tile([0.3, -1.0, 0.8, 0.4], (1, draws, 1))}
@@ -119,8 +136,7 @@ def one_law(rng, lags, drift, sigma, draws=4000, steps=STEPS):
         x = pm.AR("x", rho=rho, sigma=sigma, init_dist=start(), constant=True, shape=4)
     options = dict.fromkeys(("parameters", "response", "thin", "compile_kwargs"))
     result = forecasting.forecast(
-        az.from_dict({"posterior": values})["posterior"].to_dataset(),
-        *(x, steps, model),
+        *(az.from_dict({"posterior": values}), x, steps, model),
         **options,
         dims="step",
         random_seed=rng,

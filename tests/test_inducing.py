@@ -30,6 +30,7 @@ from pymc_lgm import moves, samplers
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.gaussian import InducingPrior
 from pymc_lgm.linalg import ROWS, gram
+from pymc_lgm.model import LatentGaussianModel
 from pymc_lgm.model.forms import inducing as inducing_form
 from pymc_lgm.model.forms import rows
 from pymc_lgm.state import AtTheta, State
@@ -492,7 +493,7 @@ def test_a_variable_of_another_step_moves_what_is_kept():
         f = gp.prior("f", X[:, None], Xu=Z[:, None])
         y = np.array([0.3, -1.0, 2.0])
         lgm.gp.Expected("y", lambda f, s: pm.Normal.dist(f, s), f, scale, observed=y)
-    ours = lgm.read(model, theta=[scale])
+    ours = LatentGaussianModel.from_pymc(model, theta=[scale])
     logp, v = model.compile_logp(), np.array([0.4, -1.0])
     for eta_log in (0.0, 0.8, 0.0):
         point = {"eta_log__": eta_log, "scale_log__": 0.2, "f_u_rotated_": v}
@@ -526,7 +527,7 @@ def test_every_likelihood_reads_a_projected_f(name):
 @pytest.mark.slow
 def test_what_another_step_owns_is_read_where_theta_hides_it(twin):
     """The amplitude is beside theta in V, and in the variance that is kept of a theta."""
-    ours = lgm.read(twin, theta=[twin["mu"], twin["ls"]])
+    ours = LatentGaussianModel.from_pymc(twin, theta=[twin["mu"], twin["ls"]])
     assert ours.other_names == ("eta_log__",)
     v, theta = np.array([0.4, -1.0]), np.array([1.0, 0.2])
     for eta_log in (-0.4, 0.5, -0.4):

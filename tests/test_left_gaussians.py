@@ -123,8 +123,9 @@ def test_who_names_it_gets_it():
     assert [v.name for v in step.vars] == ["f"]
     step = lgm.ASIS(named(model, "f", "eta_f", "b"), model=model, compile_kwargs=QUICK)
     assert {v.name for v in step.vars} == {"f", "eta_f_log__", "b"}
-    ours = lgm.read(model, theta=named(model, "eta_f", "b"), compile_kwargs=QUICK)
-    assert ours.p == 21
+    ours = lgm.read(model, theta="b", compile_kwargs=QUICK)
+    assert (ours.latents, set(ours.theta_names)) == (("f",), {"eta_f_log__", "b"})
+    assert lgm.PseudoMarginal(theta=["b"], model=model, compile_kwargs=QUICK).lgm.p == 21
 
 
 @pytest.mark.slow

@@ -485,6 +485,8 @@ def test_a_normal_variable_may_be_named_as_a_hyperparameter():
         assert (step.lgm.latents, step.lgm.theta_names) == (("u",), ())
         read = lgm.PseudoMarginal(theta="onset").lgm
         assert (read.latents, read.theta_names) == (("u",), ("onset",))
+        named = lgm.read(theta=["onset"])
+        assert (named.latents, named.theta_names) == (read.latents, read.theta_names)
         terms = lgm.terms(idata, theta=["onset"])
         for wrong in (lgm.terms, lgm.loo):
             with pytest.raises(ValueError, match=r"once onset is known, write theta=\['onset'\]"):
@@ -492,11 +494,23 @@ def test_a_normal_variable_may_be_named_as_a_hyperparameter():
         for wrong in (lambda: lgm.PseudoMarginal(theta=["on"]), lambda: lgm.loo(idata, theta="?")):
             with pytest.raises(ValueError, match="' cannot be part of theta"):
                 wrong()
+        with pytest.raises(ValueError, match="'u' cannot be part of theta"):
+            lgm.read(latent="u", theta=["u"])
     posterior = idata["posterior"]
     assert set(terms) == {"u", "constant"}
     np.testing.assert_allclose(terms["u"], posterior["u"].values[..., [0, 1, 0, 1]])
     rise = 0.3 * np.maximum(T - posterior["onset"].values[..., None], 0)
     np.testing.assert_allclose(terms["constant"], rise, atol=1e-12)
+
+
+@pytest.mark.parametrize("read", [lgm.read, lgm.PseudoMarginal])
+def test_the_only_process_is_no_hyperparameter(read):
+    """Its name in theta= was passed over in silence."""
+    with pm.Model():
+        f = pm.MvNormal("f", mu=[0.0, 0.0], cov=[[1.0, 0.5], [0.5, 1.0]])
+        pm.Poisson("y", mu=pm.math.exp(f), observed=[2, 1])
+        with pytest.raises(ValueError, match="'f' cannot be part of theta"):
+            read(theta="f")
 
 
 @pytest.mark.slow

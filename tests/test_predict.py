@@ -661,6 +661,34 @@ def test_a_term_named_as_the_constant_is_refused():
         np.testing.assert_allclose(lgm.terms(idata, ["b"])["b"].values[0, 0], [0.0, 2.0, 4.0])
 
 
+def test_terms_are_of_new_covariates_and_groups():
+    with pm.Model() as model:
+        x, group, y = pm.Data("x", [0.0, 1.0]), pm.Data("group", [0, 1]), pm.Data("seen", [1, 2])
+        b, u = pm.Normal("b"), pm.Normal("u", shape=2)
+        pm.Poisson("y", pm.math.exp(b * x + u[group]), observed=y, shape=x.shape)
+    then = {"x": np.array([0.0, 1.0]), "group": np.array([0, 1]), "seen": np.array([1, 2])}
+    draws = {"b": np.array([[2.0]]), "u": np.array([[[3.0, 4.0]]])}
+    idata = az.from_dict({"posterior": draws, "constant_data": then})
+    pm.set_data({"x": [5.0, 6.0, 7.0], "group": [1, 1, 0], "seen": [0, 0, 0]}, model=model)
+    found = lgm.terms(idata, model=model)
+    np.testing.assert_allclose(found["b"].values[0, 0], [10.0, 12.0, 14.0])
+    np.testing.assert_allclose(found["u"].values[0, 0], [4.0, 4.0, 3.0])
+
+
+@pytest.mark.parametrize("whitened", [False, True])
+def test_terms_of_a_process_at_other_inputs_than_those_of_the_draws_are_refused(whitened):
+    with pm.Model() as model:
+        x = pm.Data("x", X)
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        f = gp.prior("f", x, reparameterize=whitened)
+        pm.Poisson("y", pm.math.exp(f + pm.Normal("b")), observed=[1, 2, 4, 2])
+    draws = {"f_rotated_" if whitened else "f": np.zeros((1, 1, 4)), "b": np.zeros((1, 1))}
+    idata = az.from_dict({"posterior": draws, "constant_data": {"x": X}})
+    pm.set_data({"x": X + X**2}, model=model)
+    with pytest.raises(ValueError, match="data x of the model have been replaced"):
+        lgm.terms(idata, model=model)
+
+
 def test_the_term_of_a_whitened_process_is_its_values():
     model, _ = gp_model(reparameterize=True)
     whitened = np.random.default_rng(0).standard_normal((2, 5, 4))

@@ -212,7 +212,8 @@ class Intrinsic(Continuous):
         the constraint space.
     scale : bool
         Whether R is multiplied by the geometric mean of the generalized variances (R⁻)_ii, so that
-        σ is a typical standard deviation of x, whatever the structure (Sørbye and Rue 2014).
+        σ is a typical standard deviation of x, whatever the structure (Sørbye and Rue 2014). A
+        ``constraint`` of your own does not change R⁻, and x varies less or more than σ under it.
     **kwargs
         ``dims``, ``shape``, ``initval``, as for any distribution.
 

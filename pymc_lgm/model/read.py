@@ -33,7 +33,7 @@ from pymc_lgm.model.reading import Reading, read_latents, read_observed
 from pymc_lgm.model.structured import is_structured
 from pymc_lgm.threads import few_threads
 
-__all__ = ["LatentGaussianModel", "find_latent", "find_latents", "read"]
+__all__ = ["LatentGaussianModel", "find_latent", "find_latents", "latents_beside", "read"]
 
 APPROXIMATED = "marginalapprox_loglik_"
 """`pymc.gp.MarginalApprox` names its potential with this prefix."""
@@ -69,14 +69,16 @@ class LatentGaussianModel(ModelFunctions):
         collapse: bool = True,
         integrates: bool = True,
     ) -> LatentGaussianModel:
-        """Read a PyMC model: `pymc_lgm.read` documents the arguments."""
+        """Read a PyMC model: `pymc_lgm.read` documents the arguments.
+
+        Here ``theta`` are all hyper-parameters to read, as random or value variables; others belong
+        to other steps, and only processes are latent unless ``latent`` names more.
+        """
         model = pm.modelcontext(model)
         refusals.refuse_float32(pytensor.config.floatX)
         for v in ancestors([*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()]):
             if v.owner is not None and isinstance(v.owner.op, MinibatchOp):
                 raise ValueError(refusals.minibatch())
-        # A caller who names theta, but not f, leaves Gaussian effects to other steps. Processes are
-        # f all the same.
         candidates = None
         if theta is not None:
             candidates = [rv for rv in model.free_RVs if is_process(rv) or is_inducing(rv)]
@@ -181,7 +183,7 @@ class LatentGaussianModel(ModelFunctions):
 def read(
     model: pm.Model | None = None,
     latent: Any = None,
-    theta: Sequence[Variable] | None = None,
+    theta: Sequence[Any] | str | None = None,
     *,
     initial_point: dict[str, NDArray[Any]] | None = None,
     compile_kwargs: dict[str, Any] | None = None,
@@ -203,8 +205,9 @@ def read(
         `pymc.MvNormal` and `pymc.Normal` that enters the densities through an affine map:
         processes from ``gp.prior``, whitened or not, intercepts, coefficients, effects. An
         observed `pymc.MvNormal`, as in `pymc.gp.Marginal`, can also be f.
-    theta : sequence of variables, optional
-        Random or value variables; by default every continuous free variable other than f.
+    theta : sequence of variables or names, optional
+        Hyper-parameters that could be latent, as in the samplers. All other hyper-parameters are
+        found as always: every continuous free variable other than f.
     initial_point : dict, optional
         Point at which the model is checked; by default ``model.initial_point()``.
     compile_kwargs : dict, optional
@@ -226,7 +229,7 @@ def read(
     Raises
     ------
     ValueError
-        If there is no latent variable, if theta holds a discrete variable, if a density or
+        If there is no latent variable, if theta names f or a discrete variable, if a density or
         the covariance is not finite at the initial point, or under ``floatX="float32"``. The
         message says what to write instead.
 
@@ -245,10 +248,10 @@ def read(
     >>> round(read.log_likelihood(np.zeros(4), np.zeros(1)), 6)
     -4.693147
     """
+    model = pm.modelcontext(model)
     return LatentGaussianModel.from_pymc(
         model,
-        latent,
-        theta,
+        latents_beside(model, theta, latent, collapse=collapse),
         initial_point=initial_point,
         compile_kwargs=compile_kwargs,
         covariance=covariance,
@@ -367,6 +370,30 @@ def all_but(model: pm.Model, theta: Sequence[Any] | str | None) -> list[Variable
             raise ValueError(refusals.not_a_hyperparameter(str(getattr(rv, "name", each))))
         named.append(rv)
     return [rv for rv in model.free_RVs if rv not in named]
+
+
+def latents_beside(
+    model: pm.Model, theta: Sequence[Any] | str | None, latent: Any = None, *, collapse: bool = True
+) -> Any:
+    """Latent variables if the user names hyper-parameters that could be latent; else ``latent``.
+
+    Raises
+    ------
+    ValueError
+        If a name is not that of a continuous free variable, or is that of a latent variable.
+    """
+    candidates = all_but(model, theta)
+    if candidates is None:
+        return latent
+    reading = find_latents(model, latent, candidates, collapse=collapse)
+    latents = [each.rv for each in reading.latents]
+    for rv in latents:
+        if rv in model.free_RVs and rv not in candidates:
+            raise ValueError(refusals.not_a_hyperparameter(str(rv.name)))
+    if latent is None:
+        found = [model.rvs_to_values[rv] for rv in candidates if rv not in latents]
+        refuse_left_gaussians(model, reading, found)
+    return latents
 
 
 def find_latents(

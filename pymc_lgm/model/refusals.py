@@ -242,7 +242,7 @@ def left_gaussian(
     name: str, size: int, reason: str, left: Sequence[str], beside: Sequence[str]
 ) -> str:
     """A Gaussian vector with many elements would be a part of theta."""
-    others = ", ".join([*beside, *left])
+    names = ", ".join(map(repr, left))
     return (
         f"{name!r} is Gaussian and has {size} elements, but {reason}. Its elements would be "
         "hyper-parameters, of which the samplers can move few. Sample the model with "
@@ -250,8 +250,8 @@ def left_gaussian(
         + (
             f", or these variables alone: step=[lgm.PseudoMarginal([{', '.join(beside)}, ...]), "
             f"pm.NUTS([{', '.join(left)}])], with the hyper-parameters instead of the dots. "
-            f"To sample them as hyper-parameters nevertheless, name all variables: "
-            f"lgm.PseudoMarginal([{others}, ...]), or lgm.read(theta=[...])."
+            f"To sample them as hyper-parameters nevertheless, name them: "
+            f"lgm.PseudoMarginal(theta=[{names}]), or lgm.read(theta=[{names}])."
             if beside
             else "."
         )

@@ -34,7 +34,7 @@ from pymc_lgm.model import (
     refuse_left_gaussians,
 )
 from pymc_lgm.model.diagnose import explain, raised_in_a_draw
-from pymc_lgm.model.refusals import no_model
+from pymc_lgm.model.refusals import no_model, not_a_hyperparameter
 from pymc_lgm.state import State
 from pymc_lgm.steps.messages import COMPILING, KNOWN, announced, offer
 from pymc_lgm.steps.options import public_name, unknown_options
@@ -147,6 +147,9 @@ class LatentGaussianStep(BlockedStep):
         """Read the variables to move, of which only ``candidates`` may be latent."""
         latents, theta, missing = self._latents_and_theta(vars, model, candidates)
         free = [rv for rv in latents if rv in model.free_RVs]
+        for rv in free:
+            if candidates is not None and rv not in candidates:
+                raise ValueError(not_a_hyperparameter(str(rv.name)))
         self.vars = [*(model.rvs_to_values[rv] for rv in free), *theta, *missing]
         return LatentGaussianModel.from_pymc(model, latents, theta, **kwargs)
 
