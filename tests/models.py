@@ -14,8 +14,11 @@ import pymc as pm
 import pytensor
 
 from pytensor.compile.mode import Mode
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
 import pymc_lgm as lgm
+
+from pymc_lgm.compile.graphs.functions import ONCE
 
 X = np.array([[0.0], [0.5], [1.4]])
 
@@ -117,8 +120,24 @@ MODELS = {
 }
 
 
-QUICK = {"mode": Mode(linker="py", optimizer="fast_compile")}
-"""Nothing is compiled: for tests that evaluate a function a hundred times, not a million."""
+CHECKS = {"canonicalize": RewriteDatabaseQuery(["local_check_parameter_to_ninf_switch"])}
+"""Of the rewrites to a canonical form, PyMC's own: outside a support, -inf and no error."""
+
+QUICK = {
+    "mode": Mode(
+        linker="py",
+        optimizer=RewriteDatabaseQuery(
+            ["merge", *CHECKS],
+            subquery=CHECKS,
+            extra_rewrites=ONCE.provided_optimizer.extra_rewrites,
+        ),
+    )
+}
+"""Nothing is compiled: for tests that evaluate a function a hundred times, not a million.
+
+The package itself calls functions once in this mode: rewriting a graph takes longer than evaluating
+it. A shape may need a draw: write `shape_of(v)`, not ``v.shape.eval()``.
+"""
 
 COMPILED = {"mode": pytensor.config.mode}
 """What users have, for `pytensor.config.change_flags` in a module that is interpreted."""

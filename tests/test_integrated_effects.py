@@ -15,6 +15,7 @@ from test_sums import Brute
 import pymc_lgm as lgm
 
 from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.compile.graphs.functions import shape_of
 from pymc_lgm.model.forms import sum as module
 from pymc_lgm.model.forms.integrated import IntegratedEffects
 from pymc_lgm.model.forms.sum import SumPredictor
@@ -85,7 +86,7 @@ INTEGRATED = [
 def with_noise(make, likelihood="counts"):
     with pm.Model() as model:
         eta = make()
-        y = pm.Data("data", np.resize(Y, int(eta.shape.eval()[0])))
+        y = pm.Data("data", np.resize(Y, shape_of(eta)))
         if likelihood == "counts":
             pm.Poisson("y", pm.math.exp(eta), observed=y)
         else:

@@ -16,6 +16,8 @@ from pymc_lgm.model.forms.linear import LinearPredictor
 from pymc_lgm.model.forms.vector import OneVector
 from pymc_lgm.testing import joint_test
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 AXES = [np.linspace(0, 1, 4)[:, None], np.linspace(0, 2, 3)[:, None], np.array([[0.0], [0.4]])]
 MODELS = {}
 
@@ -60,14 +62,14 @@ def built(name):
 
 @pytest.mark.fast("latent_kron", "kronecker_normal")
 @pytest.mark.parametrize("name", MODELS)
-def test_what_is_read_is_what_pymc_says(name, quick):
+def test_what_is_read_is_what_pymc_says(name):
     read = lgm.read(built(name))
     assert isinstance(read.form, OneVector if name == "kronecker_normal" else LinearPredictor)
     assert max(read.check(10).values()) < 1e-8
 
 
 @pytest.mark.slow
-def test_a_product_in_another_order_is_no_grid(quick):
+def test_a_product_in_another_order_is_no_grid():
     """It is an affine map of standard normal coordinates, as any other."""
     with pm.Model() as model:
         first, second = (
@@ -81,7 +83,7 @@ def test_a_product_in_another_order_is_no_grid(quick):
 
 
 @pytest.mark.mutant
-def test_axes_in_the_wrong_order_are_noticed(monkeypatch, dies, quick):
+def test_axes_in_the_wrong_order_are_noticed(monkeypatch, dies):
     monkeypatch.setattr(kronecker, "reduce", lambda product, covs: reduce(product, covs[::-1]))
     read = lgm.read(built("latent_kron"))
     point = read.audit.prior_points(0, 1)[0]

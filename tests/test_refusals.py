@@ -14,8 +14,8 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
+from models import QUICK
 from pymc.exceptions import SamplingError
-from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
@@ -29,7 +29,6 @@ pytestmark = pytest.mark.usefixtures("interpreted")
 
 X = np.linspace(0, 1, 4)[:, None]
 Y = [0, 1, 1, 0]
-QUICK = {"mode": Mode(linker="py", optimizer="fast_compile")}
 SHORT: dict[str, Any] = {
     "chains": 1,
     "tune": 50,

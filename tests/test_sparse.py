@@ -96,6 +96,7 @@ def test_a_dense_end_is_factorized_at_once(rng):
         assert pattern.factorize(np.where(np.arange(values.size) == at, wrong, values)) is None
 
 
+@pytest.mark.slow  # the loops over blocks take six seconds to compile
 @pytest.mark.parametrize("shape", [(1, 0.0), (60, 0.05), (90, 0.3), (50, 1.0)])
 def test_blocks_are_the_same_factor(rng, monkeypatch, shape):
     """L and the inverse on its pattern, by BLAS and by loops."""

@@ -8,6 +8,7 @@ from test_sums import TAU, W_OF_MAP
 
 import pymc_lgm as lgm
 
+from pymc_lgm.compile.graphs.functions import shape_of
 from pymc_lgm.gaussian import rows
 from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.model.forms.sum import SumPredictor
@@ -56,7 +57,7 @@ def read(make, monkeypatch):
     monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: True)
     with pm.Model() as model:
         eta = make()
-        n = int(eta.shape.eval()[0])
+        (n,) = shape_of(eta)
         pm.Poisson("y", pm.math.exp(eta), observed=np.arange(n) % 3)
     read = lgm.read(model)
     assert isinstance(read.form, SumPredictor)

@@ -9,6 +9,7 @@ from test_sums import W_OF_MAP
 
 import pymc_lgm as lgm
 
+from pymc_lgm.compile.graphs.functions import shape_of
 from pymc_lgm.model.forms.sum import SumPredictor
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -171,7 +172,8 @@ def forced(monkeypatch):
 def test_a_sum_is_what_pymc_says(name, forced, quick):
     with pm.Model() as built:
         eta = MODELS[name]()
-        y = np.arange(int(np.prod(eta.shape.eval()))).reshape(eta.shape.eval()) % 4
+        shape = shape_of(eta)
+        y = np.arange(np.prod(shape)).reshape(shape) % 4
         pm.Poisson("y", pm.math.exp(eta), observed=y)
     read = lgm.read(built)
     assert isinstance(read.form, SumPredictor)

@@ -15,6 +15,8 @@ from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.model.latents import Latent
 from pymc_lgm.testing import joint_test
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 N = 24
 GROUP, TIME = np.arange(N) % 5, np.arange(N) // 6
 Y = np.arange(N) % 4
@@ -80,7 +82,7 @@ def form(request, monkeypatch):
 
 @pytest.mark.fast("LinearPredictor-groups", "SumPredictor-two_axes")
 @pytest.mark.parametrize("name", MODELS)
-def test_what_is_read_is_what_pymc_says(name, form, quick):
+def test_what_is_read_is_what_pymc_says(name, form):
     read = lgm.read(built(name))
     assert isinstance(read.form, form)
     assert "b_zerosum__" in read.latents
@@ -94,7 +96,7 @@ def without_normalization(self, z):
 
 
 @pytest.mark.mutant
-def test_columns_that_are_not_orthonormal_are_noticed(monkeypatch, dies, quick):
+def test_columns_that_are_not_orthonormal_are_noticed(monkeypatch, dies):
     monkeypatch.setattr(Latent, "extended", without_normalization)
     read = lgm.read(built("groups"))
     point = read.audit.prior_points(0, 1)[0]
@@ -113,7 +115,7 @@ def test_its_posterior_is_left_invariant(form):
         assert joint_test(made, model, replicates=300, steps=3, rng=rng).pvalue > 1e-5
 
 
-def test_draws_sum_to_zero(quick):
+def test_draws_sum_to_zero():
     with built("two_axes"):
         trace = pm.sample(
             5, tune=5, chains=1, step=lgm.ASIS(), progressbar=False, random_seed=1, cores=1
@@ -131,7 +133,7 @@ def test_with_another_transform_it_is_no_latent(default):
     assert not lgm.model.is_gaussian(model, b)
 
 
-def test_with_another_transform_it_is_refused(quick):
+def test_with_another_transform_it_is_refused():
     with pm.Model() as model:
         other = {"default_transform": None, "transform": ZeroSumTransform([0])}
         b = pm.ZeroSumNormal("b", shape=(4, 5), **other)
