@@ -9,7 +9,10 @@ import pytensor.tensor as pt
 import pytest
 
 from pytensor.compile.mode import get_mode
+from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
+from pytensor.scalar import basic as ps
+from pytensor.tensor.elemwise import Elemwise
 
 from pymc_lgm.compile.graphs.functions import called_once, compiled, in_loops
 from pymc_lgm.compile.graphs.source import SMALL, LoopLinker, Writer, written
@@ -161,6 +164,14 @@ def test_compiled_functions_are_their_graphs(graphs):
 def test_operations_without_a_rule_are_called():
     outputs = list(CALLED.values())
     assert_same(compiled(INPUTS, outputs, {})(*at()), called_once(INPUTS, outputs)(*at()))
+
+
+def test_an_axis_may_have_one_element_although_its_length_is_not_known():
+    """A rewrite may have replaced the input by one whose type says more."""
+    one, unknown = pt.vector("one", shape=(1,)), pt.vector("unknown")
+    Apply(Elemwise(ps.neg), [one], [unknown])
+    function, *_ = written(FunctionGraph([one], [unknown], clone=True))
+    assert_same(function(np.array([2.0])), [np.array([-2.0])])
 
 
 def results():

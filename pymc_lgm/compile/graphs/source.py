@@ -56,7 +56,7 @@ __all__ = ["LoopLinker", "Writer", "written"]
 Variable = Any
 Index = tuple[str, ...]
 
-VERSION = 8
+VERSION = 9
 """Part of the key of functions on disk: change it with the code that is written."""
 
 SMALL = 32
@@ -428,7 +428,8 @@ class Writer:
         lengths = []
         for axis, static in enumerate(node.outputs[0].type.shape):
             known = [self.value(v).shape[axis] for v in node.inputs if v.type.shape[axis] != 1]
-            lengths.append(str(static) if static is not None else known[0])
+            # An axis of unknown length has one element if it has one in each input.
+            lengths.append(str(static) if static is not None else [*known, "1"][0])
         return tuple(lengths)
 
     def _elements(self, loops: _Loops, node: Any, index: Index) -> list[str]:
