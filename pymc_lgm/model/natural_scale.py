@@ -13,7 +13,7 @@ from pymc.pytensorf import compile as pymc_compile
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.functions import ModelFunctions
-from pymc_lgm.model.points import unconstraining
+from pymc_lgm.model.points import unconstrained
 
 __all__ = ["NaturalScale"]
 
@@ -33,7 +33,8 @@ class NaturalScale:
         values = [by_name[name] for name in lgm.theta_names]
         variables = [model.values_to_rvs[value] for value in values]
         backward = model.replace_rvs_by_values(variables)
-        self._unconstrain = unconstraining(model, variables)
+        forward = unconstrained(model, variables)
+        self._unconstrain = pymc_compile(variables, forward, on_unused_input="ignore")
         self._constrain = pymc_compile(values, backward, on_unused_input="ignore")
         self._names = [rv.name for rv in variables]
         self.initial = self.point_of(lgm.theta_of(model.initial_point()))
