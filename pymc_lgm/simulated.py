@@ -14,6 +14,7 @@ from pytensor.scalar.basic import Cast
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_lgm.linalg import Array
+from pymc_lgm.model.points import unconstrained
 
 __all__ = ["kept", "prior_draws", "replace", "replaceable_data"]
 
@@ -42,11 +43,9 @@ def prior_draws(
     model: pm.Model, draws: int, rng: np.random.Generator
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """Independent draws of the value variables and of the observations."""
-    transformed = []
-    for rv in model.free_RVs:
-        transform = model.rvs_to_transforms[rv]
-        transformed.append(rv if transform is None else transform.forward(rv, *rv.owner.inputs))
-    drawn = pm.draw([*transformed, *model.observed_RVs], draws=draws, random_seed=rng)
+    drawn = pm.draw(
+        [*unconstrained(model, model.free_RVs), *model.observed_RVs], draws=draws, random_seed=rng
+    )
     if draws == 1:  # PyMC omits the axis of draws.
         drawn = [np.asarray(values)[None] for values in drawn]
     names = [model.rvs_to_values[rv].name for rv in model.free_RVs]

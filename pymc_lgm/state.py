@@ -65,7 +65,18 @@ class LikelihoodAt:
         return self.model.effects(self.theta)
 
 
-class AtTheta:
+class _Cache:
+    _known: dict[Hashable, Any]
+
+    def once[Result](self, what: Hashable, compute: Callable[[], Result]) -> Result:
+        """Cached result of ``compute``, which is called when ``what`` is first requested."""
+        if what not in self._known:
+            self._known[what] = compute()
+        result: Result = self._known[what]
+        return result
+
+
+class AtTheta(_Cache):
     """A theta, and cached quantities that depend on it alone.
 
     Attributes
@@ -84,7 +95,7 @@ class AtTheta:
     def __init__(self, model: LatentGaussian, theta: Array, log_prior: float, prior: Prior):
         self.model, self.theta, self.log_prior, self.prior = model, theta, log_prior, prior
         self.likelihood = LikelihoodAt(model, theta)
-        self._known: dict[Hashable, Any] = {}
+        self._known = {}
         self._of_covariance: dict[Hashable, tuple[Any, Any]] = {}
         self._elsewhere: dict[bytes, dict[Hashable, Any]] = {}
 
@@ -156,13 +167,6 @@ class AtTheta:
 
         return self.once(search, compute)
 
-    def once[Result](self, what: Hashable, compute: Callable[[], Result]) -> Result:
-        """Cached result of ``compute``, which is called when ``what`` is first requested."""
-        if what not in self._known:
-            self._known[what] = compute()
-        result: Result = self._known[what]
-        return result
-
     def elsewhere[Result](
         self, theta: Array, what: Hashable, compute: Callable[[AtTheta], Result]
     ) -> Result | None:
@@ -193,7 +197,7 @@ class AtTheta:
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class State(_Cache):
     """A point (theta, f) of the chain.
 
     Attributes
@@ -208,6 +212,10 @@ class State:
         Estimate of p(y | theta) from the importance sample that contains f.
     cached : CachedSample, optional
         The importance sample, as long as it contains f.
+
+    Notes
+    -----
+    ``once`` is for quantities that depend on f, too; that of ``at`` for those of theta alone.
     """
 
     at: AtTheta
@@ -272,13 +280,6 @@ class State:
         if log_likelihood == -math.inf:
             return None
         return State(self.at, f, log_likelihood, self.estimate)
-
-    def once[Result](self, what: Hashable, compute: Callable[[], Result]) -> Result:
-        """`AtTheta.once` for quantities that depend on f, too."""
-        if what not in self._known:
-            self._known[what] = compute()
-        result: Result = self._known[what]
-        return result
 
 
 def _looked_at(

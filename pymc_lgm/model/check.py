@@ -35,6 +35,7 @@ from pymc_lgm.compile.graphs.functions import ONCE, STABLE, called_once
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 from pymc_lgm.model.functions import ModelFunctions
+from pymc_lgm.model.points import unconstrained
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.refutations import generator
 
@@ -381,11 +382,8 @@ def _largest(name: str, what: str, read: Array, pymc: Array, scale: float) -> Di
 def _prior_draws(model: pm.Model) -> Callable[[int], dict[str, NDArray[Any]]]:
     """A function from a seed to a draw of the prior, or to a point near the start without one."""
     # Variables with a start of their own are drawn, too: a mistake may show elsewhere only.
-    values = []
-    for rv in model.free_RVs:
-        transform = model.rvs_to_transforms[rv]
-        value = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
-        values.append(value.astype(rv.dtype))
+    graphs = unconstrained(model, model.free_RVs)
+    values = [value.astype(rv.dtype) for value, rv in zip(graphs, model.free_RVs, strict=True)]
     if flat := [rv for rv in model.free_RVs if isinstance(rv.owner.op, FlatRV | HalfFlatRV)]:
         values = clone_replace(values, {rv: support_point(rv) for rv in flat}, rebuild_strict=False)
     mode = ONCE.register((dfs_rewriter(_WithoutSciPy()), 1.5))

@@ -13,6 +13,7 @@ from pymc.pytensorf import compile as pymc_compile
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.functions import ModelFunctions
+from pymc_lgm.model.points import unconstrained
 
 __all__ = ["NaturalScale"]
 
@@ -31,12 +32,8 @@ class NaturalScale:
         by_name = {value.name: value for value in model.value_vars}
         values = [by_name[name] for name in lgm.theta_names]
         variables = [model.values_to_rvs[value] for value in values]
-        transforms = [model.rvs_to_transforms[rv] for rv in variables]
-        forward = [
-            rv if transform is None else transform.forward(rv, *rv.owner.inputs)
-            for rv, transform in zip(variables, transforms, strict=True)
-        ]
         backward = model.replace_rvs_by_values(variables)
+        forward = unconstrained(model, variables)
         self._unconstrain = pymc_compile(variables, forward, on_unused_input="ignore")
         self._constrain = pymc_compile(values, backward, on_unused_input="ignore")
         self._names = [rv.name for rv in variables]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,19 @@ import pymc as pm
 from numpy.typing import NDArray
 from pymc.pytensorf import compile as pymc_compile
 
-__all__ = ["Point", "Points"]
+__all__ = ["Point", "Points", "unconstrained"]
 
 Point = dict[str, NDArray[Any]]
 """Values on the unconstrained scale, by the names of value variables."""
+
+
+def unconstrained(model: pm.Model, rvs: Sequence[Any]) -> list[Any]:
+    """Graphs of random variables on the unconstrained scale."""
+    transforms = [model.rvs_to_transforms[rv] for rv in rvs]
+    return [
+        rv if transform is None else transform.forward(rv, *rv.owner.inputs)
+        for rv, transform in zip(rvs, transforms, strict=True)
+    ]
 
 
 class Points:
@@ -34,13 +44,8 @@ class Points:
     def __init__(self, model: pm.Model, draws: dict[str, NDArray[Any]]):
         rvs = [rv for rv in model.free_RVs if rv.name in draws]
         self.natural = {rv: draws[rv.name].astype(rv.dtype) for rv in rvs}
-        transforms = [model.rvs_to_transforms[rv] for rv in rvs]
-        forward = [
-            rv if transform is None else transform.forward(rv, *rv.owner.inputs)
-            for rv, transform in zip(rvs, transforms, strict=True)
-        ]
         self._names = [model.rvs_to_values[rv].name for rv in rvs]
-        self._unconstrain = pymc_compile(rvs, forward, on_unused_input="ignore")
+        self._unconstrain = pymc_compile(rvs, unconstrained(model, rvs), on_unused_input="ignore")
 
     def __call__(self, i: tuple[int, ...]) -> Point:
         """The point of draw i = (chain, draw)."""

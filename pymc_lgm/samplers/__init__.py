@@ -15,15 +15,12 @@ from pymc_lgm.moves.amplitude import amplitude_moves as amplitude_moves
 from pymc_lgm.moves.element import Element as Element
 from pymc_lgm.moves.latent import HMC as HMC
 from pymc_lgm.moves.latent import LATENT_MOVES as LATENT_MOVES
-from pymc_lgm.moves.latent import CurvatureHMC as CurvatureHMC
-from pymc_lgm.moves.latent import EllipticalSlice as EllipticalSlice
 from pymc_lgm.moves.theta import NUTS as NUTS
 from pymc_lgm.moves.theta import THETA_MOVES as THETA_MOVES
 from pymc_lgm.moves.theta import Emulated as Emulated
 from pymc_lgm.moves.theta import Metropolis as Metropolis
 from pymc_lgm.moves.theta import Move as Move
 from pymc_lgm.moves.theta import Slice as Slice
-from pymc_lgm.moves.theta import ThetaHMC as ThetaHMC
 from pymc_lgm.samplers.exact_marginal import ExactMarginal as ExactMarginal
 from pymc_lgm.samplers.gibbs import Theta as Theta
 from pymc_lgm.samplers.interweaving import Interweaving as Interweaving
