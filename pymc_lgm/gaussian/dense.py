@@ -332,11 +332,10 @@ class _Matrix:
     @cached_property
     def factor(self) -> CholeskyFactor | None:
         """L, in place."""
-        return (
-            self.on_device.factor()
-            if self.on_device
-            else factorize(cleared(self.above, self.diagonal))
-        )
+        if self.on_device:
+            factor: CholeskyFactor | None = self.on_device.factor()
+            return factor
+        return factorize(cleared(self.above, self.diagonal))
 
     @property
     def symmetric(self) -> Array:
