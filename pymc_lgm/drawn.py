@@ -11,7 +11,8 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pytensor.graph.traversal import vars_between
+from pytensor.graph.traversal import ancestors, vars_between
+from pytensor.tensor.shape import Shape, Shape_i
 
 from pymc_lgm.compile.graphs.functions import compiled
 from pymc_lgm.linalg import Array
@@ -60,10 +61,13 @@ def refuse_new_data(tree: xr.DataTree, graphs: Iterable[Any]) -> None:
         A trace. `pymc.sample` stores each `pymc.Data` in its group ``constant_data``; data that are
         not there are not compared.
     graphs : iterable of variable
-        Priors and densities of the variables that were drawn.
+        Priors and densities of the variables that were drawn. Data of which they read the shape
+        alone may be replaced.
     """
     then = tree["constant_data"].to_dataset() if "constant_data" in tree.children else xr.Dataset()
-    data = data_behind(graphs)
+    graphs = list(graphs)
+    shapes = [v for v in ancestors(graphs) if v.owner and isinstance(v.owner.op, Shape | Shape_i)]
+    data = data_behind(graphs, blockers=shapes)
     changed = [
         name
         for name in sorted(data.keys() & set(map(str, then)))

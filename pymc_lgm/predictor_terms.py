@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,8 +73,8 @@ def terms(
     ValueError
         A name is no latent variable, a latent variable has the name "constant", the trace lacks a
         variable, an observation reads several elements of the predictor, or data in `pymc.Data`
-        that decide the prior of f, such as the inputs of a process, are no longer those of the
-        trace.
+        that decide the prior or the shape of f, such as the inputs of a process, are no longer
+        those of the trace.
 
     See Also
     --------
@@ -127,6 +127,7 @@ def terms(
             "trace, or leave it out of names=."
         )
     posterior = thinned(posterior, [str(rvs[v].name) for v in needed], thin)
+    _refuse_other_shapes(posterior, model.eval_rv_shapes())
     draws = {
         str(name): each.transpose("chain", "draw", ...).values for name, each in posterior.items()
     }
@@ -136,6 +137,17 @@ def terms(
     for i in np.ndindex(*shape):
         found[:, *i] = _terms(lgm, points(i), [values[name] for name in chosen])[:, y.site]
     return _dataset(model, posterior, y, [*chosen, REST], found)
+
+
+def _refuse_other_shapes(posterior: xr.Dataset, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Raise where the variables of the model have other shapes than their draws."""
+    for name in sorted(map(str, posterior.keys() & shapes.keys())):
+        drawn = posterior[name].transpose("chain", "draw", ...).shape[2:]
+        if drawn != (now := tuple(map(int, shapes[name]))):
+            raise ValueError(
+                f"{name} has shape {drawn} in the trace, and {now} in the model. Set the data or "
+                "the coords back with pm.set_data, or sample again."
+            )
 
 
 def _factors(model: pm.Model) -> list[Any]:

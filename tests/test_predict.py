@@ -675,6 +675,23 @@ def test_terms_are_of_new_covariates_and_groups():
     np.testing.assert_allclose(found["u"].values[0, 0], [4.0, 4.0, 3.0])
 
 
+def test_terms_of_effects_of_each_row_need_as_many_rows():
+    with pm.Model() as model:
+        x, y = pm.Data("x", [0.0, 1.0]), pm.Data("seen", [1, 2])
+        e = pm.Normal("e", shape=x.shape)
+        pm.Poisson("y", pm.math.exp(pm.Normal("b") * x + e), observed=y, shape=x.shape)
+    draws = {"b": np.array([[2.0]]), "e": np.array([[[3.0, 4.0]]])}
+    data = {"x": np.array([0.0, 1.0])}
+    idata = az.from_dict({"posterior": draws, "constant_data": data})
+    pm.set_data({"x": [5.0, 6.0]}, model=model)
+    np.testing.assert_allclose(lgm.terms(idata, model=model)["e"].values[0, 0], [3.0, 4.0])
+    pm.set_data({"x": [5.0, 6.0, 7.0], "seen": [0, 0, 0]}, model=model)
+    with pytest.raises(
+        ValueError, match=r"e has shape \(2,\) in the trace, and \(3,\) in the model"
+    ):
+        lgm.terms(idata, model=model)
+
+
 @pytest.mark.parametrize("whitened", [False, True])
 def test_terms_of_a_process_at_other_inputs_than_those_of_the_draws_are_refused(whitened):
     with pm.Model() as model:

@@ -83,9 +83,13 @@ class DataRead:
             raise ValueError(refusals.new_data(names))
 
 
-def data_behind(graphs: Iterable[Variable]) -> dict[str, Variable]:
-    """The shared data that graphs depend on, by name."""
-    shared = [v for v in ancestors(graphs) if isinstance(v, SharedVariable)]
+def data_behind(
+    graphs: Iterable[Variable], *, blockers: Iterable[Variable] = ()
+) -> dict[str, Variable]:
+    """The shared data that graphs depend on, by name, without those behind ``blockers``."""
+    shared = [
+        v for v in ancestors(graphs, blockers=list(blockers)) if isinstance(v, SharedVariable)
+    ]
     return {str(v.name): v for v in shared}
 
 
