@@ -120,15 +120,12 @@ MODELS = {
 }
 
 
-CHECKS = {"canonicalize": RewriteDatabaseQuery(["local_check_parameter_to_ninf_switch"])}
-"""Of the rewrites to a canonical form, PyMC's own: outside a support, -inf and no error."""
-
 QUICK = {
     "mode": Mode(
         linker="py",
         optimizer=RewriteDatabaseQuery(
-            ["merge", *CHECKS],
-            subquery=CHECKS,
+            # Of rewrites to a canonical form, what PyMC asks for: -inf outside a support.
+            ["merge", "canonicalize_db"],
             extra_rewrites=ONCE.provided_optimizer.extra_rewrites,
         ),
     )
