@@ -11,8 +11,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pytensor.graph.traversal import ancestors, vars_between
-from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.graph.traversal import vars_between
 
 from pymc_lgm.compile.graphs.functions import compiled
 from pymc_lgm.linalg import Array
@@ -65,9 +64,7 @@ def refuse_new_data(tree: xr.DataTree, graphs: Iterable[Any]) -> None:
         alone may be replaced.
     """
     then = tree["constant_data"].to_dataset() if "constant_data" in tree.children else xr.Dataset()
-    graphs = list(graphs)
-    shapes = [v for v in ancestors(graphs) if v.owner and isinstance(v.owner.op, Shape | Shape_i)]
-    data = data_behind(graphs, blockers=shapes)
+    data = data_behind(graphs)
     changed = [
         name
         for name in sorted(data.keys() & set(map(str, then)))

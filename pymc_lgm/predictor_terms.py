@@ -9,12 +9,9 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pytensor.graph.traversal import ancestors
-from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
-
 from pymc_lgm.drawn import model_of, posterior_of, refuse_new_data, thinned, trace_of
 from pymc_lgm.linalg import Array
-from pymc_lgm.model import LatentGaussianModel, Observations, latents_beside
+from pymc_lgm.model import LatentGaussianModel, Observations, cholesky_factors, latents_beside
 from pymc_lgm.model.points import Point, Points
 
 __all__ = ["terms"]
@@ -113,7 +110,7 @@ def terms(
     y = Observations(model, lgm, var_name)
     rvs = {value.name: rv for value, rv in model.values_to_rvs.items()}
     needed = {*lgm.theta_names, *lgm.latents, *lgm.other_names}
-    refuse_new_data(tree, [*(rvs[v] for v in needed), *_factors(model)])
+    refuse_new_data(tree, [*(rvs[v] for v in needed), *cholesky_factors(model.observed_RVs)])
     values = {str(rvs[v].name).removesuffix("_rotated_"): v for v in lgm.latents}
     chosen = list(values) if names is None else list(names)
     if unknown := [name for name in chosen if name not in values]:
@@ -148,12 +145,6 @@ def _refuse_other_shapes(posterior: xr.Dataset, shapes: Mapping[str, Sequence[in
                 f"{name} has shape {drawn} in the trace, and {now} in the model. Set the data or "
                 "the coords back with pm.set_data, or sample again."
             )
-
-
-def _factors(model: pm.Model) -> list[Any]:
-    """Cholesky factors behind the observations: of f = L v, v belongs to the inputs in L."""
-    nodes = [(v, v.owner.op) for v in ancestors(model.observed_RVs) if v.owner is not None]
-    return [v for v, op in nodes if isinstance(getattr(op, "core_op", op), Cholesky)]
 
 
 def _terms(lgm: LatentGaussianModel, point: Point, values: Sequence[str]) -> Array:

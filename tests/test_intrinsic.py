@@ -147,6 +147,7 @@ def test_the_scaling_factor_of_more_areas_is_the_same_to_rounding():
         close(spatial.scaling_factor(W), by_pinv(W), 1e-8)
 
 
+@pytest.mark.slow  # loops of a heavy factor are compiled
 def test_the_scaling_factor_makes_no_square_array():
     n = 10_000
     W = spatial.adjacency(lattice(100, 100), sparse=True)

@@ -162,7 +162,7 @@ def test_compiled_functions_are_their_graphs(graphs):
 
 
 def test_operations_without_a_rule_are_called():
-    outputs = list(CALLED.values())
+    outputs = [CALLED["product"], CALLED["log gamma"]]
     assert_same(compiled(INPUTS, outputs, {})(*at()), called_once(INPUTS, outputs)(*at()))
 
 

@@ -13,13 +13,15 @@ import numpy as np
 
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.shape import Shape, Shape_i
 
 from pymc_lgm.model import refusals
 from pymc_lgm.model.fingerprint import described
 from pymc_lgm.model.operations import INDEXING
 from pymc_lgm.model.reading import Reading
 
-__all__ = ["DataRead", "data_behind"]
+__all__ = ["DataRead", "cholesky_factors", "data_behind"]
 
 Variable = Any
 
@@ -83,14 +85,18 @@ class DataRead:
             raise ValueError(refusals.new_data(names))
 
 
-def data_behind(
-    graphs: Iterable[Variable], *, blockers: Iterable[Variable] = ()
-) -> dict[str, Variable]:
-    """The shared data that graphs depend on, by name, without those behind ``blockers``."""
-    shared = [
-        v for v in ancestors(graphs, blockers=list(blockers)) if isinstance(v, SharedVariable)
-    ]
-    return {str(v.name): v for v in shared}
+def data_behind(graphs: Iterable[Variable]) -> dict[str, Variable]:
+    """The shared data whose values graphs depend on, by name; their shapes alone do not count."""
+    graphs = list(graphs)
+    shapes = [v for v in ancestors(graphs) if v.owner and isinstance(v.owner.op, Shape | Shape_i)]
+    behind = ancestors(graphs, blockers=shapes)
+    return {str(v.name): v for v in behind if isinstance(v, SharedVariable)}
+
+
+def cholesky_factors(graphs: Iterable[Variable]) -> list[Variable]:
+    """Cholesky factors behind graphs: of f = L v, v belongs to the inputs in L."""
+    nodes = [(v, v.owner.op) for v in ancestors(graphs) if v.owner is not None]
+    return [v for v, op in nodes if isinstance(getattr(op, "core_op", op), Cholesky)]
 
 
 def _is_generator(v: Any) -> bool:
