@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pymc as pm
 import pytensor
+import pytensor.sparse as sparse
 import pytensor.tensor as pt
 import pytest
 
@@ -13,6 +14,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.scalar import basic as ps
 from pytensor.tensor.elemwise import Elemwise
+from scipy.sparse import csc_array
 
 from pymc_lgm.compile.graphs.functions import called_once, compiled, in_loops
 from pymc_lgm.compile.graphs.source import SMALL, LoopLinker, Writer, written
@@ -164,6 +166,21 @@ def test_compiled_functions_are_their_graphs(graphs):
 def test_operations_without_a_rule_are_called():
     outputs = [CALLED["product"], CALLED["log gamma"]]
     assert_same(compiled(INPUTS, outputs, {})(*at()), called_once(INPUTS, outputs)(*at()))
+
+
+@pytest.mark.slow  # PyTensor's functions of sparse matrices are compiled
+def test_objects_that_are_not_arrays_are_passed_on():
+    data = csc_array(np.diag([1.0, 2.0, 0.0, 3.0, 4.0]))
+    product = sparse.structured_dot(sparse.as_sparse_variable(data), A)
+    function = compiled([A], [product * 2.0], {})
+    inputs = at()[2]
+    assert_same(function(inputs), [2.0 * (data @ inputs)])
+    _, key, _ = written(function.maker.fgraph)
+    assert key is not None
+
+
+def test_a_function_may_have_no_results():
+    assert compiled([x], [], {})(at()[0]) == []
 
 
 def test_an_axis_may_have_one_element_although_its_length_is_not_known():

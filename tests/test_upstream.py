@@ -58,6 +58,12 @@ def test_operations_have_functions_with_keys():
     assert numba.njit(lambda x: sine(x))(0.5) == pytest.approx(np.sin(0.5))
 
 
+def test_constants_that_are_not_arrays_have_keys():
+    whole, part = slice(None), slice(1)
+    assert upstream.numba_typify(part) == part
+    assert upstream.cache_key_for_constant(whole) != upstream.cache_key_for_constant(part)
+
+
 def test_source_becomes_a_function_that_numba_finds_on_disk():
     source = "def double(x):\n    return 2.0 * x\n"
     double = upstream.compile_numba_function_src(source, "double", {}, cache_key="a key")

@@ -39,14 +39,17 @@ from pytensor.tensor.subtensor import (
     Subtensor,
     indices_from_subtensor,
 )
+from pytensor.tensor.type import DenseTensorType
 
 from pymc_lgm.compile.graphs.products import Product
 from pymc_lgm.compile.graphs.rewrites import Elementary
 from pymc_lgm.compile.graphs.upstream import (
     NumbaLinker,
+    cache_key_for_constant,
     compile_numba_function_src,
     numba_funcify_ensure_cache,
     numba_njit,
+    numba_typify,
 )
 from pymc_lgm.compile.loops import elementary
 from pymc_lgm.linalg import Array
@@ -56,7 +59,7 @@ __all__ = ["LoopLinker", "Writer", "written"]
 Variable = Any
 Index = tuple[str, ...]
 
-VERSION = 9
+VERSION = 12
 """Part of the key of functions on disk: change it with the code that is written."""
 
 SMALL = 32
@@ -255,10 +258,12 @@ class Writer:
         for v in self.fgraph.outputs:
             value = self.value(v)
             is_own = value.is_new and value.name not in returned
+            is_own = is_own or not isinstance(v.type, DenseTensorType)
             name = str(value.name) if is_own else self._copy_of_all(v)
             returned.add(name)
             results.append(name)
-        body = [*self.lines, f"    return ({', '.join(results)},)"]
+        tuple_of_all = f"({', '.join(results)},)" if results else "None"  # as PyTensor expects
+        body = [*self.lines, f"    return {tuple_of_all}"]
         names += self.constants
         source = "\n".join([f"def function({', '.join(names)}):", *body]) + "\n"
         key = None
@@ -306,7 +311,7 @@ class Writer:
         """The value of a variable that is stored in an array, or in a scalar of PyTensor."""
         if isinstance(v.type, ps.ScalarType):
             return _Value((), lambda loops, index: name, name)
-        if not hasattr(v.type, "shape"):
+        if not isinstance(v.type, DenseTensorType):
             return _Value((), _unreadable, name)
         shape = tuple(
             f"{name}.shape[{axis}]" if n is None else str(n) for axis, n in enumerate(v.type.shape)
@@ -519,10 +524,10 @@ class Writer:
 
     def _argument(self, v: Variable) -> str:
         """An array, or an object that is not an array, such as a slice or a sparse matrix."""
-        if hasattr(v.type, "shape") and hasattr(v.type, "dtype") and hasattr(v.type, "ndim"):
+        if isinstance(v.type, DenseTensorType):
             return self._array_of(v)
         if isinstance(v, Constant):
-            return self.refer("c", v.data, None)
+            return self.refer("c", numba_typify(v.data, variable=v), cache_key_for_constant(v.data))
         name = self.value(v).name
         assert name is not None
         return name

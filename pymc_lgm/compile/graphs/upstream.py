@@ -10,9 +10,11 @@ from pymc.distributions.transforms import _default_transform as default_transfor
 from pymc.logprob.abstract import _logprob as log_density_of
 from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import (
+    cache_key_for_constant,
     numba_funcify,
     numba_funcify_ensure_cache,
     numba_njit,
+    numba_typify,
     register_funcify_default_op_cache_key,
 )
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
@@ -21,6 +23,7 @@ from pytensor.tensor import _as_tensor_variable as tensor_variable_of
 
 __all__ = [
     "NumbaLinker",
+    "cache_key_for_constant",
     "compile_numba_function_src",
     "default_transform_of",
     "log_density_of",
@@ -28,6 +31,7 @@ __all__ = [
     "numba_funcify",
     "numba_funcify_ensure_cache",
     "numba_njit",
+    "numba_typify",
     "register_funcify_default_op_cache_key",
     "support_point_of",
     "tensor_variable_of",
