@@ -14,7 +14,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.scalar import basic as ps
 from pytensor.tensor.elemwise import Elemwise
-from scipy.sparse import csc_array
+from scipy.sparse import csc_matrix
 
 from pymc_lgm.compile.graphs.functions import called_once, compiled, in_loops
 from pymc_lgm.compile.graphs.source import SMALL, LoopLinker, Writer, written
@@ -170,7 +170,7 @@ def test_operations_without_a_rule_are_called():
 
 @pytest.mark.slow  # PyTensor's functions of sparse matrices are compiled
 def test_objects_that_are_not_arrays_are_passed_on():
-    data = csc_array(np.diag([1.0, 2.0, 0.0, 3.0, 4.0]))
+    data = csc_matrix(np.diag([1.0, 2.0, 0.0, 3.0, 4.0]))
     product = sparse.structured_dot(sparse.as_sparse_variable(data), A)
     function = compiled([A], [product * 2.0], {})
     inputs = at()[2]
