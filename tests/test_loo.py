@@ -17,6 +17,7 @@ from pymc_lgm.approximations import left_out as module
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.approximations.left_out import left_out
+from pymc_lgm.compile.graphs.functions import shape_of
 from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.model.forms.sum import SumPredictor
 from pymc_lgm.model.points import Points
@@ -235,7 +236,7 @@ def faked(model, draws=2, seed=1):
     rng = np.random.default_rng(seed)
     found = {}
     for rv in model.free_RVs:
-        z = 0.7 * rng.standard_normal((1, draws, *rv.shape.eval()))
+        z = 0.7 * rng.standard_normal((1, draws, *shape_of(rv)))
         found[rv.name] = z if model.rvs_to_transforms[rv] is None else np.exp(z)
     return az.from_dict({"posterior": found})
 
