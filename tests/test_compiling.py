@@ -232,7 +232,7 @@ def test_compiled_loops_call_the_prior_compiled_or_not():
         gp = pm.gp.Latent(mean_func=m, cov_func=k)
         f = gp.prior("f", np.arange(3.0)[:, None], reparameterize=False)
         pm.Poisson("y", pm.math.exp(f), observed=[1, 0, 2])
-    other = lgm.read(model, [f], [mean, length])
+    other = lgm.model.LatentGaussianModel.from_pymc(model, [f], [mean, length])
     for read, is_compiled in ((alone, True), (other, False)):
         density, at = read.prior_density, theta[: read.p]
         assert (density.compiled is not None) == is_compiled

@@ -690,7 +690,7 @@ def test_both_linkers_draw_the_same(case):
 
 
 @pytest.mark.fast("c-VMLinker")
-@pytest.mark.parametrize(("backend", "linker"), [("numba", "NumbaLinker"), ("c", "VMLinker")])
+@pytest.mark.parametrize(("backend", "linker"), [("numba", "LoopLinker"), ("c", "VMLinker")])
 def test_sample_passes_its_backend_on(backend, linker, monkeypatch):
     """Up to the functions that the model is evaluated by; no chain is run."""
     linkers = []

@@ -21,7 +21,7 @@ import pytensor
 import pytest
 import xarray as xr
 
-from models import QUICK
+from pytensor.compile.mode import Mode
 
 import pymc_lgm as lgm
 
@@ -82,7 +82,8 @@ CASES = {
 
 @pytest.fixture(scope="module", autouse=True)
 def interpreted_here():
-    with pytensor.config.change_flags(**QUICK):
+    """As in the processes, whose mode is an environment variable."""
+    with pytensor.config.change_flags(mode=Mode(linker="py", optimizer="fast_compile")):
         yield
 
 
