@@ -179,6 +179,12 @@ def test_objects_that_are_not_arrays_are_passed_on():
     assert key is not None
 
 
+def test_an_input_without_axes_may_be_a_number():
+    function = compiled([k], [k + 1], {})
+    for number in (2, np.int32(2), np.array(2, dtype=np.int32)):
+        assert function(number) == [3]
+
+
 def test_a_function_may_have_no_results():
     assert compiled([x], [], {})(at()[0]) == []
 

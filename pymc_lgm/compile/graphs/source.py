@@ -59,7 +59,7 @@ __all__ = ["LoopLinker", "Writer", "written"]
 Variable = Any
 Index = tuple[str, ...]
 
-VERSION = 12
+VERSION = 13
 """Part of the key of functions on disk: change it with the code that is written."""
 
 SMALL = 32
@@ -251,7 +251,7 @@ class Writer:
         """The whole function."""
         names = [self.new("x") for _ in self.fgraph.inputs]
         for name, v in zip(names, self.fgraph.inputs, strict=True):
-            self._values[v] = self._array(v, name)
+            self._values[v] = self._array(v, self._without_axes(name, v))
         for node in self.fgraph.toposort():
             self._add(node)
         results, returned = [], set()
@@ -271,6 +271,14 @@ class Writer:
             key = sha256(f"{VERSION}{source}{self.keys}".encode()).hexdigest()
         made = compile_numba_function_src(source, "function", self.objects, cache_key=key)
         return made, key, list(self.constants.values())
+
+    def _without_axes(self, name: str, v: Variable) -> str:
+        """An input as an array, also if a number is passed for an array without axes."""
+        if not isinstance(v.type, DenseTensorType) or v.type.ndim:
+            return name
+        array = self.new("a")
+        self.lines.append(f"    {array} = np.asarray({name})")
+        return array
 
     def new(self, letter: str) -> str:
         """A name that is not in use."""
