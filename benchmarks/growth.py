@@ -101,8 +101,8 @@ class Family(NamedTuple):
 FAMILIES = {
     "series": Family(series, (100, 1000, 10_000, 100_000), "1"),
     "groups": Family(groups, (100, 1000, 10_000, 100_000), "1"),
-    "lattice": Family(lattice, (100, 900, 10_000, 40_000), "1.5"),
-    "neighbors": Family(neighbors, (100, 1000, 4000, 10_000), "1.5"),
+    "lattice": Family(lattice, (100, 900, 2500, 10_000), "1.5"),
+    "neighbors": Family(neighbors, (100, 1000, 4000), "1.5"),
     "dense": Family(dense, (100, 400, 1600), "3"),
 }
 

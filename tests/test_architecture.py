@@ -300,7 +300,9 @@ def test_pictures_are_there_small_and_drawn_by_a_script(page):
         assert picture.with_suffix(".py").is_file()
 
 
-@pytest.mark.parametrize(("name", "numbers"), [("speed", "ratios"), ("against_stan", "rates")])
+@pytest.mark.parametrize(
+    ("name", "numbers"), [("speed", "ratios"), ("against_stan", "rates"), ("growth", "curves")]
+)
 def test_pictures_of_speed_show_the_tables_of_today(name, numbers):
     """A picture carries the numbers that it shows."""
     script = runpy.run_path(str(ROOT / "docs" / "figures" / f"{name}.py"))
