@@ -185,6 +185,36 @@ def test_an_input_without_axes_may_be_a_number():
         assert function(number) == [3]
 
 
+def test_arrays_that_do_not_match_are_errors():
+    """A loop would read beyond them, as where `pymc.set_data` has given fewer observations."""
+    data = pytensor.shared(np.arange(5.0))
+    graphs = [
+        x * data,
+        x * pt.specify_shape(data, (5,)),
+        pt.inc_subtensor(pt.zeros(5)[:], data),
+        pt.concatenate([x[:, None], data[:, None]], axis=1),
+    ]
+    functions = [in_python([x], [graph])[0] for graph in graphs]
+    for function in functions:
+        function(np.ones(5))
+    data.set_value(np.arange(3.0))
+    for function in functions:
+        with pytest.raises(ValueError, match="do not match"):
+            function(np.ones(5))
+
+
+@pytest.mark.parametrize("position", [5, -6])
+def test_an_index_beyond_an_axis_is_an_error(position):
+    one, several = pt.iscalar("one"), pt.ivector("several")
+    for index, value in ((one, position), (several, [0, position])):
+        function, _ = in_python([x, index], [2.0 * x[index]])
+        with pytest.raises(IndexError, match="out of bounds"):
+            function(np.ones(5), np.array(value, dtype=np.int32))
+    function, _ = in_python([y], [2.0 * y[position]])
+    with pytest.raises(IndexError, match="out of bounds"):
+        function(np.ones(5))
+
+
 def test_a_function_may_have_no_results():
     assert compiled([x], [], {})(at()[0]) == []
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
+import numba
 import numpy as np
 import pytensor
 
@@ -59,7 +60,7 @@ __all__ = ["LoopLinker", "Writer", "written"]
 Variable = Any
 Index = tuple[str, ...]
 
-VERSION = 13
+VERSION = 15
 """Part of the key of functions on disk: change it with the code that is written."""
 
 SMALL = 32
@@ -151,7 +152,7 @@ def written(fgraph: Any) -> tuple[Callable[..., Any], str | None, list[Array]]:
         Identifies the compiled function on disk. It is ``None`` if Numba cannot keep it there.
     constants : list of array
         Constants of more than `SMALL` elements. The compiled function does not depend on them, so
-        that it serves a model with other data of the same size, too.
+        that a model with other data of the same size can use it.
 
     Examples
     --------
@@ -239,7 +240,11 @@ class Writer:
     def __init__(self, fgraph: Any) -> None:
         self.fgraph = fgraph
         self.lines: list[str] = []
-        self.objects: dict[str, Any] = {"np": np, "__name__": __name__}
+        self.objects: dict[str, Any] = {
+            "np": np,
+            "f_inside": inside,
+            "__name__": __name__,
+        }
         self.constants: dict[str, Array] = {}
         self.keys: list[Any] = []
         self.is_cached = True
@@ -254,7 +259,8 @@ class Writer:
             self._values[v] = self._array(v, self._without_axes(name, v))
         for node in self.fgraph.toposort():
             self._add(node)
-        results, returned = [], set()
+        results: list[str] = []
+        returned: set[str] = set()
         for v in self.fgraph.outputs:
             value = self.value(v)
             is_own = value.is_new and value.name not in returned
@@ -396,6 +402,9 @@ class Writer:
     def _same(self, node: Any) -> _Value:
         value = self.value(node.inputs[0])
         v = node.outputs[0]
+        if isinstance(node.op, SpecifyShape):
+            for length, static in zip(value.shape, v.type.shape, strict=True):
+                self._require(length, length if static is None else str(static))
         if isinstance(v.type, ps.ScalarType) != isinstance(node.inputs[0].type, ps.ScalarType):
             return _Value((), value.read)
         return _Value(value.shape, value.read, value.name, False)
@@ -443,7 +452,15 @@ class Writer:
             known = [self.value(v).shape[axis] for v in node.inputs if v.type.shape[axis] != 1]
             # An axis of unknown length has one element if it has one in each input.
             lengths.append(str(static) if static is not None else [*known, "1"][0])
+            for length in known:
+                self._require(length, lengths[-1])
         return tuple(lengths)
+
+    def _require(self, length: str, expected: str) -> None:
+        """Raise an error at run time if an axis has another length: a loop would read beyond it."""
+        if length != expected:
+            self.lines.append(f"    if {length} != {expected}:")
+            self.lines.append("        raise ValueError('Arrays have shapes that do not match.')")
 
     def _elements(self, loops: _Loops, node: Any, index: Index) -> list[str]:
         texts = []
@@ -595,6 +612,8 @@ class Writer:
             for length, n in zip(lengths, out.type.shape, strict=True)
         ]
         less = len(shape) - len(x.shape)
+        for length, expected, n in zip(x.shape, shape[less:], v.type.shape, strict=True):
+            self._require(length, length if n == 1 else expected)
 
         def index_of(loops: _Loops, index: Index) -> Index:
             axes = zip(index[less:], v.type.shape, strict=True)
@@ -625,6 +644,9 @@ class Writer:
                 shape[k] = str(n)
             elif k == axis:
                 shape[k] = " + ".join(value.shape[axis] for value in values)
+        for value in values:
+            for k, length in enumerate(value.shape):
+                self._require(length, length if k == axis else shape[k])
         name = self._empty(shape, out.type.dtype)
         start = "0"
         for value in values:
@@ -666,6 +688,10 @@ class Writer:
         name = self.value(v).name if may else self._copy_of_all(v)
         loops = _Loops(self, part.shape)
         less = len(part.shape) - y.type.ndim
+        for length, expected, n in zip(
+            self.value(y).shape, part.shape[less:], y.type.shape, strict=True
+        ):
+            self._require(length, length if n == 1 else expected)
         axes = zip(loops.index[less:], y.type.shape, strict=True)
         element = self.value(y).read(loops, tuple("0" if n == 1 else i for i, n in axes))
         index = ", ".join(part.index_of(loops, loops.index))
@@ -728,23 +754,23 @@ class Writer:
         found = []
         for axis, index in zip(axes, indices, strict=True):
             length, static = x.shape[axis], v.type.shape[axis]
-            is_known = isinstance(index, Constant) and (static is not None or index.data.min() >= 0)
+            is_known = isinstance(index, Constant) and static is not None and index.data.size > 0
+            if is_known and not -static <= index.data.min() <= index.data.max() < static:
+                return None
             if is_known and index.data.size and index.data.min() < 0:
                 index = type(index)(index.type, index.data % static)
             value = self.value(index)
             for place, n in enumerate(value.shape, ndim - len(value.shape)):
                 lengths[place] = n if n != "1" else lengths[place]
-            may_be_negative = not is_known and not index.type.dtype.startswith("u")
-            found.append((value, index.type.shape, length if may_be_negative else None))
+            found.append((value, index.type.shape, None if is_known else length))
         return _Positions(tuple(lengths), found)
 
     def _position(self, v: Variable, n: str, static: int | None) -> str:
         """An index as an expression, counted from the end if it is negative."""
         k = _integer(v, None)
-        if k is not None:
-            return str(k) if k >= 0 else (f"{n} - {-k}" if static is None else str(static + k))
-        text = self._scalar_text(v)
-        return f"({text} if {text} >= 0 else {text} + {n})"
+        if k is not None and static is not None and -static <= k < static:
+            return str(k % static)
+        return f"f_inside({self._scalar_text(v)}, {n})"
 
     def _reduced(self, node: Any) -> bool:
         """Write a sum, product, maximum or the like, and return whether there is a rule for it."""
@@ -813,9 +839,7 @@ class _Positions:
             own = index[stop - len(static) : stop]
             at = tuple("0" if n == 1 else i for i, n in zip(own, static, strict=True))
             text = value.read(loops, at)
-            if length is None:
-                return text
-            return loops.assign(f"{text} if {text} >= 0 else {text} + {length}")
+            return text if length is None else loops.assign(f"f_inside({text}, {length})")
 
         return position
 
@@ -890,6 +914,14 @@ def _integer(v: Any, default: int | None) -> int | None:
         return default
     data = getattr(v, "data", v)
     return int(data) if _is_known(v) and data is not None else default
+
+
+@numba.njit(cache=True)
+def inside(position: int, n: int) -> int:
+    """A position counted from the start; an error if it is beyond the axis."""
+    if position < -n or position >= n:
+        raise IndexError("An index is out of bounds.")
+    return position if position >= 0 else position + n
 
 
 def _literal(x: Any) -> str:
