@@ -124,7 +124,7 @@ QUICK = {
     "mode": Mode(
         linker="py",
         optimizer=RewriteDatabaseQuery(
-            # Of rewrites to a canonical form, what PyMC asks for: -inf outside a support.
+            # The only canonical rewrites are PyMC's own, which return -inf outside a support.
             ["merge", "canonicalize_db"],
             extra_rewrites=ONCE.provided_optimizer.extra_rewrites,
         ),

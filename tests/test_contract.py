@@ -465,7 +465,7 @@ def test_an_unchanged_point_starts_from_the_stored_state():
 
 
 def is_known_after(model, changes):
-    """Whether the value that a trajectory computed at a theta is there when a chain arrives."""
+    """Whether a chain that moves to a theta finds the value that a trajectory computed there."""
     variables = [model[name] for name in ("f", "ls", "mu", "sigma")]
     step = lgm.ASIS(variables, model=model, latent_move="slice", rng=3)
     start = model.initial_point() | {"shift": np.array(0), "group": np.array(0)}

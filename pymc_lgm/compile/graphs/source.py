@@ -566,7 +566,8 @@ class Writer:
         return False
 
     def _shuffled(self, node: Any) -> bool:
-        x, out = self.value(node.inputs[0]), node.outputs[0]
+        x = self.value(node.inputs[0])
+        out = node.outputs[0]
         order = [None if axis == "x" else int(axis) for axis in node.op.new_order]
         shape = ["1" if axis is None else x.shape[axis] for axis in order]
         where = {axis: k for k, axis in enumerate(order) if axis is not None}
@@ -578,7 +579,8 @@ class Writer:
         return True
 
     def _reshaped(self, node: Any) -> bool:
-        v, out = node.inputs[0], node.outputs[0]
+        v = node.inputs[0]
+        out = node.outputs[0]
         x = self.value(v)
         before = [(axis, n) for axis, n in enumerate(v.type.shape) if n != 1]
         after = [(axis, n) for axis, n in enumerate(out.type.shape) if n != 1]
@@ -606,7 +608,8 @@ class Writer:
 
     def _filled(self, node: Any) -> bool:
         v, *lengths = node.inputs
-        x, out = self.value(v), node.outputs[0]
+        x = self.value(v)
+        out = node.outputs[0]
         shape = [
             self._scalar_text(length) if n is None else str(n)
             for length, n in zip(lengths, out.type.shape, strict=True)
@@ -753,7 +756,8 @@ class Writer:
         lengths = ["1"] * ndim
         found = []
         for axis, index in zip(axes, indices, strict=True):
-            length, static = x.shape[axis], v.type.shape[axis]
+            length = x.shape[axis]
+            static = v.type.shape[axis]
             is_known = isinstance(index, Constant) and static is not None and index.data.size > 0
             if is_known and not -static <= index.data.min() <= index.data.max() < static:
                 return None
