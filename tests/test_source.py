@@ -12,6 +12,7 @@ import pytest
 from pytensor.compile.mode import get_mode
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import vectorize_graph
 from pytensor.scalar import basic as ps
 from pytensor.tensor.elemwise import Elemwise
 from scipy.sparse import csc_matrix
@@ -67,6 +68,7 @@ MOVED = {
     "joined": pt.concatenate([x * 2.0, A.ravel(), pt.zeros(2)]),
     "joined columns": pt.concatenate([A, x[:, None], A], axis=1),
     "joined with unknown length": pt.concatenate([y, x]),
+    "split": sum(part * 2.0 for part in pt.split(A, [1, 2], n_splits=2, axis=1)),
     "stacked": pt.stack([x[0], x[1], pt.constant(2.0)]),
     "shape": A.reshape((3, 5)) + 1.0,
     "one long axis": A.reshape((15,)) * 2.0,
@@ -80,6 +82,7 @@ MOVED = {
     "added at repeated places": pt.inc_subtensor(pt.zeros(5)[np.array([0, 0, -1])], x[:3]),
     "added to elements": pt.inc_subtensor(A[AT, 1], x[:4]),
 }
+MIXTURE = pt.logsumexp(pt.stack([x - 1.0, pt.zeros(5)], axis=-1), axis=-1)
 REDUCED = {
     "sum": A.sum(),
     "of loops": pt.exp(A).sum(axis=1),
@@ -95,6 +98,10 @@ REDUCED = {
     "of unknown length": B.sum(axis=1) + B.max(),
     "softmax": pt.special.softmax(A, axis=1) + pt.logsumexp(A, axis=1)[:, None],
     "gradient": pytensor.grad((pt.exp(A) * x[AT[:3]]).sum(), x),
+    "mixture": MIXTURE,
+    "slope of a mixture": pytensor.grad(MIXTURE.sum(), x),
+    "mixture at many rows": vectorize_graph(MIXTURE, {x: A.T}),
+    "slopes at many rows": vectorize_graph(pytensor.grad(MIXTURE.sum(), x), {x: A.T}),
 }
 CALLED = {
     "small integers": pt.cast(x * 100.0, "int8") + pt.cast(100, "int8"),

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.basic import Constant
+from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.basic import MergeOptimizer, NodeRewriter, dfs_rewriter
 from pytensor.scalar.basic import UnaryScalarOp, upgrade_to_float
+from pytensor.tensor.basic import Join, Split
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
 
 from pymc_lgm.compile.graphs import matrices
 from pymc_lgm.compile.graphs.smooth import SmoothFunction
+from pymc_lgm.compile.graphs.upstream import numba_njit, register_funcify_default_op_cache_key
 from pymc_lgm.compile.loops import elementary
 
 __all__ = ["FOR_NUMBA", "Elementary"]
@@ -25,6 +31,11 @@ __all__ = ["FOR_NUMBA", "Elementary"]
 Variable = Any
 
 SOFTMAX = (Softmax, LogSoftmax, LogSumExp)
+
+
+def _is_symbolic(op: Any) -> bool:
+    """Whether an operation is a softmax, or a graph without a name, such as its derivative."""
+    return isinstance(op, SOFTMAX) or type(op) is OpFromGraph
 
 
 class _Viewed(NodeRewriter):
@@ -41,15 +52,54 @@ class _Viewed(NodeRewriter):
         return node.inputs if is_view else None
 
 
-class _WrittenOut(NodeRewriter):
-    """Replace a softmax, or a `SmoothFunction`, by the operations inside it."""
+class _Joined(NodeRewriter):
+    """Join or split arrays for many rows in one operation. Some may be the same for all rows."""
 
     def tracks(self) -> list[Any]:
-        return [*SOFTMAX, Elemwise]
+        return [Blockwise]
 
     def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
-        if isinstance(node.op, SOFTMAX):
+        if not isinstance(node.op, Blockwise) or not isinstance(node.op.core_op, Join | Split):
+            return None
+        op = node.op.core_op
+        axis = getattr(op, "axis", None)  # an input in earlier versions of PyTensor
+        if axis is None:
+            return None
+        count = node.op.batch_ndim(node)
+        if isinstance(op, Split):
+            x, sizes = node.inputs
+            is_known = isinstance(sizes, Constant) and sizes.data.size == op.len_splits
+            return pt.split(x, sizes.data.ravel(), axis=axis + count) if is_known else None
+        lengths = [_length(node.inputs, k) for k in range(count)]
+        return [pt.join(axis + count, *(_full(x, lengths) for x in node.inputs))]
+
+
+def _length(inputs: Sequence[Variable], axis: int) -> Variable:
+    """The length of arrays along an axis along which those of length 1 are repeated."""
+    longest = next((x for x in inputs if not x.type.broadcastable[axis]), inputs[0])
+    return Shape_i(axis)(longest)
+
+
+def _full(x: Variable, lengths: Sequence[Variable]) -> Variable:
+    """An array that is repeated to these lengths along its first axes."""
+    own = [Shape_i(axis)(x) for axis in range(len(lengths), x.type.ndim)]
+    return pt.alloc(x, *lengths, *own) if any(x.type.broadcastable[: len(lengths)]) else x
+
+
+class _WrittenOut(NodeRewriter):
+    """Replace a softmax, its derivative, or a `SmoothFunction`, by the operations inside it."""
+
+    def tracks(self) -> list[Any]:
+        return [OpFromGraph, Blockwise, Elemwise]
+
+    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
+        if _is_symbolic(node.op):
             return inline_ofg_node(node)
+        if isinstance(node.op, Blockwise) and _is_symbolic(node.op.core_op):
+            graph = node.op.core_op.fgraph
+            of_core = [v.type() for v in graph.inputs]
+            outputs = graph.bind(dict(zip(graph.inputs, of_core, strict=True)))
+            return vectorize_graph(outputs, dict(zip(of_core, node.inputs, strict=True)))
         if not isinstance(node.op, Elemwise) or not isinstance(node.op.scalar_op, SmoothFunction):
             return None
         return [_elementwise(node.op.scalar_op, node.inputs[0])]
@@ -125,6 +175,8 @@ class _Bounded(NodeRewriter):
 class Elementary(UnaryScalarOp):
     """A function of `compile.loops.elementary`, which is vectorized within a fused loop."""
 
+    __props__ = ("name",)
+
     def __init__(self, name: str) -> None:
         super().__init__(upgrade_to_float, name=name)
 
@@ -141,6 +193,18 @@ class Elementary(UnaryScalarOp):
     def c_code(self, *_: Any) -> str:
         """Return invalid code: PyTensor fuses only operations with C code, even for Numba."""
         return "#error"
+
+
+@register_funcify_default_op_cache_key(Elementary)
+def _funcify_elementary(op: Any, node: Any, **kwargs: Any) -> Any:
+    """Compile the function inside an operation that PyTensor compiles, such as a scan."""
+    function = getattr(elementary, op.name)
+
+    @numba_njit
+    def of_number(x: Any) -> Any:
+        return function(x)
+
+    return of_number, 1
 
 
 ELEMENTARY = {
@@ -169,6 +233,7 @@ class _Elementary(NodeRewriter):
 # pickled, and chains may run in processes of their own.
 FOR_NUMBA = (
     (dfs_rewriter(_Viewed()), 0.5),  # before all others
+    (dfs_rewriter(_Joined()), 48.88),
     (dfs_rewriter(_Bounded()), 48.89),
     (dfs_rewriter(_Logarithm()), 48.90),
     (dfs_rewriter(_WrittenOut()), 48.91),

@@ -29,6 +29,7 @@ from pytensor.tensor.basic import (
     Join,
     MakeVector,
     ScalarFromTensor,
+    Split,
     TensorFromScalar,
 )
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
@@ -60,7 +61,7 @@ __all__ = ["LoopLinker", "Writer", "written"]
 Variable = Any
 Index = tuple[str, ...]
 
-VERSION = 15
+VERSION = 16
 """Part of the key of functions on disk: change it with the code that is written."""
 
 SMALL = 32
@@ -635,6 +636,25 @@ class Writer:
         self._values[out] = self._array(out, name, is_new=True)
         return True
 
+    def _split(self, node: Any) -> bool:
+        x = self.value(node.inputs[0])
+        axis = getattr(node.op, "axis", None)
+        sizes = node.inputs[-1]
+        if axis is None or not isinstance(sizes, Constant):
+            return False
+        start = 0
+        for out, size in zip(node.outputs, sizes.data.tolist(), strict=True):
+            shape = list(x.shape)
+            shape[axis] = str(size)
+
+            def index_of(loops: _Loops, index: Index, start: int = start) -> Index:
+                return *index[:axis], _plus(str(start), index[axis]), *index[axis + 1 :]
+
+            self._view(out, x, shape, index_of)
+            start += size
+        self._require(x.shape[axis], str(start))
+        return True
+
     def _joined(self, node: Any) -> bool:
         axis, parts = _join_of(node)
         if axis is None:
@@ -884,6 +904,7 @@ MOVES: tuple[tuple[Any, Callable[[Writer, Any], bool]], ...] = (
     (Alloc, Writer._filled),
     (MakeVector, Writer._stacked),
     (Join, Writer._joined),
+    (Split, Writer._split),
     (Shape_i, Writer._length),
     ((Subtensor, AdvancedSubtensor), Writer._part),
     ((IncSubtensor, AdvancedIncSubtensor), Writer._changed),
