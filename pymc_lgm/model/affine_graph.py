@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -24,7 +24,7 @@ from pymc_lgm.model.elements import distinct_elements
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.reads import Reads, reads_of
 
-__all__ = ["AffineGraph", "Elements"]
+__all__ = ["AffineGraph", "CumulativeSums", "Elements"]
 
 Variable = Any
 Index = NDArray[np.intp]
@@ -57,6 +57,39 @@ class Elements:
         return self.index[~self.is_free]
 
 
+class CumulativeSums(NamedTuple):
+    """The cumulative sums of a latent variable along one of its axes.
+
+    In x the summed axis is the last one, so that each series is a run of elements.
+
+    Attributes
+    ----------
+    axis : int
+    later : list of tuple
+        A pair for the first sum, for the sum of that, and so on: a factor that is the same along
+        the axis, and the variable that is the factor times the sum.
+    """
+
+    axis: int
+    later: list[tuple[Variable, Variable]]
+
+    def of_flat(self, x: Variable, shape: tuple[int, ...]) -> Variable:
+        """Elements of x in the latent's shape."""
+        if len(shape) == 1:
+            return x.reshape(shape)
+        moved = [*shape[: self.axis], *shape[self.axis + 1 :], shape[self.axis]]
+        return pt.moveaxis(x.reshape(tuple(moved)), -1, self.axis)
+
+    def flat(self, v: Variable) -> Variable:
+        """A variable of the latent's shape as elements of x."""
+        return (v if v.ndim == 1 else pt.moveaxis(v, self.axis, -1)).ravel()
+
+    def differences(self, v: Variable) -> Variable:
+        """The variable whose cumulative sum is v."""
+        v = pt.moveaxis(v, self.axis, 0)
+        return pt.moveaxis(pt.concatenate([v[:1], v[1:] - v[:-1]]), 0, self.axis)
+
+
 class AffineGraph:
     """c(theta) + A(theta) x, raveled, where x has the latents without their means.
 
@@ -68,9 +101,8 @@ class AffineGraph:
     extended : mapping of int to tuple of int
         Latents that are in x themselves, instead of their unconstrained coordinates, and their
         shapes.
-    sums : mapping of int to list of tuple
-        Latents of which x has cumulative sums. The list has a pair for the first sum, for the sum
-        of that, and so on: a factor, and the variable that is the factor times the sum.
+    sums : mapping of int to CumulativeSums
+        Latents of which x has cumulative sums.
 
     Attributes
     ----------
@@ -94,7 +126,7 @@ class AffineGraph:
         self,
         setting: Setting,
         whole: Collection[int] = (),
-        sums: Mapping[int, list[tuple[Variable, Variable]]] | None = None,
+        sums: Mapping[int, CumulativeSums] | None = None,
         extended: Mapping[int, tuple[int, ...]] | None = None,
     ):
         self._setting = setting
@@ -116,7 +148,8 @@ class AffineGraph:
         values: list[Variable] = []
         triples = zip(latents, self.parts, shapes, strict=True)
         for k, (latent, part, shape) in enumerate(triples):
-            z = self.x[part].reshape(shape)
+            found = None if sums is None else sums.get(k)
+            z = self.x[part].reshape(shape) if found is None else found.of_flat(self.x[part], shape)
             nodes[latent.node] = z
             if k in extended and latent.zero_sum is not None:
                 values.append(latent.zero_sum.forward(z))
@@ -126,16 +159,17 @@ class AffineGraph:
                 mean = clone_replace(latent.mean, nodes, rebuild_strict=False)
                 mean = pt.broadcast_to(mean.astype("float64"), shape)
             # x has the last of the cumulative sums; the sums before it are its differences.
-            later = [] if sums is None else sums.get(k, [])
             sums_of_z = [z]
-            for _ in later:
-                last = sums_of_z[0]
-                sums_of_z.insert(0, last - pt.concatenate([[0.0], last[:-1]]))
+            if found is not None:
+                for _ in found.later:
+                    sums_of_z.insert(0, found.differences(sums_of_z[0]))
             values.append(sums_of_z[0] if mean is None else mean + sums_of_z[0])
             nodes[latent.node] = latent.extended(values[-1])
-            for (factor, variable), of_z in zip(later, sums_of_z[1:], strict=True):
+            if found is None:
+                continue
+            for (factor, variable), of_z in zip(found.later, sums_of_z[1:], strict=True):
                 if mean is not None:
-                    mean = pt.cumsum(mean)
+                    mean = pt.cumsum(mean, axis=found.axis)
                 total = of_z if mean is None else mean + of_z
                 nodes[variable] = clone_replace(factor, nodes, rebuild_strict=False) * total
         flat = pt.concatenate([v.astype("float64").ravel() for v in setting.reading.frontier])
