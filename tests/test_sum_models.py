@@ -61,6 +61,22 @@ def walks_of_walks_in_rows():
 
 
 @model
+def walk_whose_first_value_is_a_step():
+    z, s = pm.Normal("z", 0.1, 1, shape=7), pm.HalfNormal("s", 1)
+    return pt.cumsum(pt.concatenate([pm.Normal("a", 0, 2)[None], s * z]))
+
+
+@model
+def level_and_slope_of_standard_normals():
+    s = pm.HalfNormal("s", 1, shape=2)
+    slope = pm.Normal("d", 0, 1) + pt.concatenate(
+        [[0.0], pt.cumsum(pm.Normal("w", shape=6) * s[0])]
+    )
+    steps = pt.cumsum(2 * (slope + pm.Normal("z", 0.1, 1, shape=7) * s[1]))
+    return pm.Normal("a", 0, 2) + pt.concatenate([[0.0], steps])
+
+
+@model
 def level_and_slope():
     s, first = pm.HalfNormal("s", 1, shape=2), pm.Normal.dist(0.1, 1)
     slope = pm.GaussianRandomWalk("slope", sigma=s[0], init_dist=first, shape=8)
@@ -200,12 +216,20 @@ def test_a_sum_is_what_pymc_says(name, forced, quick):
     assert max(read.check(5).values()) < 1e-8
 
 
-@pytest.mark.fast("coefficients_that_walk")
-@pytest.mark.parametrize("name", ["coefficients_that_walk", "walks_of_walks_in_rows"])
-def test_sums_along_an_axis_are_walks(name, forced, quick):
-    """An element of the predictor reads few of them, not all innovations before it."""
+SUMMED = (
+    "coefficients_that_walk",
+    "walks_of_walks_in_rows",
+    "walk_whose_first_value_is_a_step",
+    "level_and_slope_of_standard_normals",
+)
+
+
+@pytest.mark.fast("coefficients_that_walk", "level_and_slope_of_standard_normals")
+@pytest.mark.parametrize("name", SUMMED)
+def test_sums_of_steps_are_walks(name, forced, quick):
+    """An element of the predictor reads few of them, not all steps before it."""
     read = read_by_name(name)
-    assert "cumulative sums of" in repr(read)
+    assert "cumulative sums" in repr(read)
     assert read.form.layout.columns.size <= 5 * read.form.layout.E
 
 

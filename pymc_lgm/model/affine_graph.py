@@ -6,10 +6,10 @@ no latent variable, such as the zeros of a reference class, are not in f.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -20,11 +20,12 @@ from pytensor.graph.replace import clone_replace
 from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.affine import with_dense_products
+from pymc_lgm.model.cumulative_sums import CumulativeSums
 from pymc_lgm.model.elements import distinct_elements
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.reads import Reads, reads_of
 
-__all__ = ["AffineGraph", "CumulativeSums", "Elements"]
+__all__ = ["AffineGraph", "Elements"]
 
 Variable = Any
 Index = NDArray[np.intp]
@@ -57,39 +58,6 @@ class Elements:
         return self.index[~self.is_free]
 
 
-class CumulativeSums(NamedTuple):
-    """The cumulative sums of a latent variable along one of its axes.
-
-    In x the summed axis is the last one, so that each series is a run of elements.
-
-    Attributes
-    ----------
-    axis : int
-    later : list of tuple
-        A pair for the first sum, for the sum of that, and so on: a factor that is the same along
-        the axis, and the variable that is the factor times the sum.
-    """
-
-    axis: int
-    later: list[tuple[Variable, Variable]]
-
-    def of_flat(self, x: Variable, shape: tuple[int, ...]) -> Variable:
-        """Elements of x in the latent's shape."""
-        if len(shape) == 1:
-            return x.reshape(shape)
-        moved = [*shape[: self.axis], *shape[self.axis + 1 :], shape[self.axis]]
-        return pt.moveaxis(x.reshape(tuple(moved)), -1, self.axis)
-
-    def flat(self, v: Variable) -> Variable:
-        """A variable of the latent's shape as elements of x."""
-        return (v if v.ndim == 1 else pt.moveaxis(v, self.axis, -1)).ravel()
-
-    def differences(self, v: Variable) -> Variable:
-        """The variable whose cumulative sum is v."""
-        v = pt.moveaxis(v, self.axis, 0)
-        return pt.moveaxis(pt.concatenate([v[:1], v[1:] - v[:-1]]), 0, self.axis)
-
-
 class AffineGraph:
     """c(theta) + A(theta) x, raveled, where x has the latents without their means.
 
@@ -103,6 +71,8 @@ class AffineGraph:
         shapes.
     sums : mapping of int to CumulativeSums
         Latents of which x has cumulative sums.
+    predictor : sequence of variable, optional
+        The frontier's variables, written in another way.
 
     Attributes
     ----------
@@ -128,6 +98,7 @@ class AffineGraph:
         whole: Collection[int] = (),
         sums: Mapping[int, CumulativeSums] | None = None,
         extended: Mapping[int, tuple[int, ...]] | None = None,
+        predictor: Sequence[Variable] | None = None,
     ):
         self._setting = setting
         model = setting.model
@@ -172,10 +143,11 @@ class AffineGraph:
                     mean = pt.cumsum(mean, axis=found.axis)
                 total = of_z if mean is None else mean + of_z
                 nodes[variable] = clone_replace(factor, nodes, rebuild_strict=False) * total
-        flat = pt.concatenate([v.astype("float64").ravel() for v in setting.reading.frontier])
+        parts = setting.reading.frontier if predictor is None else predictor
+        flat = pt.concatenate([v.astype("float64").ravel() for v in parts])
         self.nodes = nodes
-        predictor = clone_replace(flat, nodes, rebuild_strict=False)
-        (self.of_values,) = with_dense_products([predictor])
+        of_x = clone_replace(flat, nodes, rebuild_strict=False)
+        (self.of_values,) = with_dense_products([of_x])
         self.theta = setting.theta
         self.raw, *self.values = setting.place([self.of_values, *values])
 

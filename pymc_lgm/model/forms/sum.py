@@ -25,9 +25,6 @@ from numpy.typing import NDArray
 from pymc.distributions.transforms import ZeroSumTransform
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar import Mul
-from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.extra_ops import CumOp
 
 from pymc_lgm.adaptation import FEWEST
 from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
@@ -45,8 +42,9 @@ from pymc_lgm.gaussian import (
 from pymc_lgm.gaussian.families import BandedSeries
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
-from pymc_lgm.model.affine_graph import AffineGraph, CumulativeSums, Elements
+from pymc_lgm.model.affine_graph import AffineGraph, Elements
 from pymc_lgm.model.columns import columns_move
+from pymc_lgm.model.cumulative_sums import CumulativeSums, cumulative_sums, distributed
 from pymc_lgm.model.forms.base import (
     Direction,
     Form,
@@ -169,7 +167,8 @@ class SumPredictor(Form):
         if discrete_in(setting.model, setting.reading.frontier, setting.reading.latents):
             return None
         nodes = {latent.node for latent in latents}
-        sums = _cumulative_sums(setting)
+        predictor = distributed(setting.reading.frontier, nodes)
+        sums = cumulative_sums(latents, predictor)
         readers = []
         fields = [latent.field for latent in latents]
         intrinsic = {k: f.shape for k, f in enumerate(fields) if isinstance(f, Structured)}
@@ -180,7 +179,7 @@ class SumPredictor(Form):
                 return None
             readers.append(family)
         whole = {k for k, latent in enumerate(latents) if isinstance(latent.field, Series)}
-        graph = AffineGraph(setting, whole, sums, intrinsic)
+        graph = AffineGraph(setting, whole, sums, intrinsic, predictor)
         elements = graph.elements(MOST, apart=setting.reading.joins)
         if elements.reads.many.any() or not elements.first.size:
             return None
@@ -748,67 +747,6 @@ def _of_sums(latent: Latent, shape: tuple[int, ...], sums: CumulativeSums) -> _R
     several = "" if n == length else f" of {n // length} series"
     kind = f"cumulative sums{several}, {len(sums.later)} times"
     return _Reader(BandedSeries(n, width), [T, drive], kind, sums)
-
-
-def _cumulative_sums(setting: Setting) -> dict[int, CumulativeSums]:
-    """The cumulative sums that the predictor reads, for each latent of which x can have them."""
-    latents, frontier = setting.reading.latents, setting.reading.frontier
-    summed: dict[tuple[Variable, int], tuple[Variable, Variable]] = {}
-    for v in ancestors(frontier):
-        if v.owner is None or not isinstance(v.owner.op, CumOp) or v.owner.op.mode != "add":
-            continue
-        axis = _summed_axis(v)
-        if axis is not None and (found := _without_scale(v.owner.inputs[0], axis)) is not None:
-            inner, factor = found
-            summed.setdefault((inner, axis), (factor, v))
-    of_latents = {}
-    for k, latent in enumerate(latents):
-        is_band = isinstance(latent.field, Series) and not latent.field.batch
-        if latent.zero_sum is not None or latent.is_whitened:
-            continue
-        if latent.variances is None and not is_band:
-            continue
-        for axis in range(latent.node.ndim):
-            chain: list[tuple[Variable, Variable]] = []
-            node = latent.node
-            total = pt.constant(1.0)
-            while (node, axis) in summed:
-                factor, node = summed[node, axis]
-                total = total * factor
-                chain.append((total, node))
-            if chain:
-                of_latents[k] = CumulativeSums(axis, chain)
-                break
-    return of_latents
-
-
-def _summed_axis(v: Variable) -> int | None:
-    """The axis of a cumulative sum; ``None`` if it sums over several."""
-    axis = v.owner.op.axis
-    if axis is None:
-        return 0 if v.owner.inputs[0].ndim == 1 else None
-    return int(axis) % v.ndim
-
-
-def _without_scale(v: Variable, axis: int) -> tuple[Variable, Variable] | None:
-    """An array as a product of one array and of factors that are the same along an axis.
-
-    Returns
-    -------
-    array, factor : variable
-        The factor is 1 if v is no such product. ``None`` if the array has fewer elements than v.
-    """
-    if v.owner is None or not isinstance(v.owner.op, Elemwise):
-        return v, pt.constant(1.0)
-    inputs = v.owner.inputs
-    arrays = [x for x in inputs if not x.type.broadcastable[axis]]
-    if not isinstance(v.owner.op.scalar_op, Mul) or len(arrays) != 1:
-        return v, pt.constant(1.0)
-    (array,) = arrays
-    if array.type.broadcastable != v.type.broadcastable:
-        return None
-    factors = [x.squeeze() if v.ndim == 1 else x for x in inputs if x is not array]
-    return array, pt.mul(*factors) if len(factors) > 1 else factors[0]
 
 
 def _colors(rows: Index, columns: Index, N: int) -> Index:
