@@ -103,6 +103,15 @@ def effects_that_are_not_named() -> None:
     step([s])
 
 
+@refused("does not read variables of pymc.dims, here 's'", r"pm.Normal\('u'", r"pm.NUTS\(\)")
+def variables_with_labels() -> None:
+    from pymc import dims
+
+    s = dims.HalfNormal("s", sigma=1)
+    pm.Poisson("y", pm.math.exp(pm.Normal("b", 0, s.values, shape=4)), observed=Y)
+    step()
+
+
 @refused("'b' has a transform, so it is not Gaussian", "Remove transform=")
 def effects_with_bounds() -> None:
     within = pm.distributions.transforms.Interval(-3, 3)

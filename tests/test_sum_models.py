@@ -45,6 +45,38 @@ def walk_of_scaled_normals_that_are_read_too():
 
 
 @model
+def coefficients_that_walk():
+    """Cumulative sums along the first axis, with a scale for each column."""
+    z = pm.Normal("z", 0.1, np.array([[1.0, 0.5]]), shape=(8, 2))
+    walks = pm.Normal("b", 0, 1, shape=2) + pt.cumsum(z * pm.HalfNormal("s", 1, shape=2), axis=0)
+    return pt.sum(np.linspace(0.5, 3, 16).reshape(8, 2) ** [1, -1] * walks, axis=1)
+
+
+@model
+def walks_of_walks_in_rows():
+    """The second sums are of the second axis, counted from the last."""
+    z = pm.Normal("z", 0, 1, shape=(3, 4))
+    s = pm.HalfNormal("s", 1, shape=(3, 1))
+    return pt.cumsum(s * pt.cumsum(z, axis=-1), axis=1) + 0.3 * z + pm.Normal("a", 0, 1)
+
+
+@model
+def walk_whose_first_value_is_a_step():
+    z, s = pm.Normal("z", 0.1, 1, shape=7), pm.HalfNormal("s", 1)
+    return pt.cumsum(pt.concatenate([pm.Normal("a", 0, 2)[None], s * z]))
+
+
+@model
+def level_and_slope_of_standard_normals():
+    s = pm.HalfNormal("s", 1, shape=2)
+    slope = pm.Normal("d", 0, 1) + pt.concatenate(
+        [[0.0], pt.cumsum(pm.Normal("w", shape=6) * s[0])]
+    )
+    steps = pt.cumsum(2 * (slope + pm.Normal("z", 0.1, 1, shape=7) * s[1]))
+    return pm.Normal("a", 0, 2) + pt.concatenate([[0.0], steps])
+
+
+@model
 def level_and_slope():
     s, first = pm.HalfNormal("s", 1, shape=2), pm.Normal.dist(0.1, 1)
     slope = pm.GaussianRandomWalk("slope", sigma=s[0], init_dist=first, shape=8)
@@ -167,17 +199,38 @@ def forced(monkeypatch):
     monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: True)
 
 
-@pytest.mark.fast("walk_of_scaled_normals_that_are_read_too", "panel_of_walks")
-@pytest.mark.parametrize("name", MODELS)
-def test_a_sum_is_what_pymc_says(name, forced, quick):
+def read_by_name(name):
     with pm.Model() as built:
         eta = MODELS[name]()
         shape = shape_of(eta)
         y = np.arange(np.prod(shape)).reshape(shape) % 4
         pm.Poisson("y", pm.math.exp(eta), observed=y)
-    read = lgm.read(built)
+    return lgm.read(built)
+
+
+@pytest.mark.fast("walk_of_scaled_normals_that_are_read_too", "panel_of_walks")
+@pytest.mark.parametrize("name", MODELS)
+def test_a_sum_is_what_pymc_says(name, forced, quick):
+    read = read_by_name(name)
     assert isinstance(read.form, SumPredictor)
     assert max(read.check(5).values()) < 1e-8
+
+
+SUMMED = (
+    "coefficients_that_walk",
+    "walks_of_walks_in_rows",
+    "walk_whose_first_value_is_a_step",
+    "level_and_slope_of_standard_normals",
+)
+
+
+@pytest.mark.fast("coefficients_that_walk", "level_and_slope_of_standard_normals")
+@pytest.mark.parametrize("name", SUMMED)
+def test_sums_of_steps_are_walks(name, forced, quick):
+    """An element of the predictor reads few of them, not all steps before it."""
+    read = read_by_name(name)
+    assert "cumulative sums" in repr(read)
+    assert read.form.layout.columns.size <= 5 * read.form.layout.E
 
 
 def two_predictors():

@@ -6,7 +6,7 @@ no latent variable, such as the zeros of a reference class, are not in f.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,6 +20,7 @@ from pytensor.graph.replace import clone_replace
 from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.affine import with_dense_products
+from pymc_lgm.model.cumulative_sums import CumulativeSums
 from pymc_lgm.model.elements import distinct_elements
 from pymc_lgm.model.forms.base import Setting
 from pymc_lgm.model.reads import Reads, reads_of
@@ -68,9 +69,10 @@ class AffineGraph:
     extended : mapping of int to tuple of int
         Latents that are in x themselves, instead of their unconstrained coordinates, and their
         shapes.
-    sums : mapping of int to list of tuple
-        Latents of which x has cumulative sums. The list has a pair for the first sum, for the sum
-        of that, and so on: a factor, and the variable that is the factor times the sum.
+    sums : mapping of int to CumulativeSums
+        Latents of which x has cumulative sums.
+    predictor : sequence of variable, optional
+        The frontier's variables, written in another way.
 
     Attributes
     ----------
@@ -94,8 +96,9 @@ class AffineGraph:
         self,
         setting: Setting,
         whole: Collection[int] = (),
-        sums: Mapping[int, list[tuple[Variable, Variable]]] | None = None,
+        sums: Mapping[int, CumulativeSums] | None = None,
         extended: Mapping[int, tuple[int, ...]] | None = None,
+        predictor: Sequence[Variable] | None = None,
     ):
         self._setting = setting
         model = setting.model
@@ -116,7 +119,8 @@ class AffineGraph:
         values: list[Variable] = []
         triples = zip(latents, self.parts, shapes, strict=True)
         for k, (latent, part, shape) in enumerate(triples):
-            z = self.x[part].reshape(shape)
+            found = None if sums is None else sums.get(k)
+            z = self.x[part].reshape(shape) if found is None else found.of_flat(self.x[part], shape)
             nodes[latent.node] = z
             if k in extended and latent.zero_sum is not None:
                 values.append(latent.zero_sum.forward(z))
@@ -126,22 +130,24 @@ class AffineGraph:
                 mean = clone_replace(latent.mean, nodes, rebuild_strict=False)
                 mean = pt.broadcast_to(mean.astype("float64"), shape)
             # x has the last of the cumulative sums; the sums before it are its differences.
-            later = [] if sums is None else sums.get(k, [])
             sums_of_z = [z]
-            for _ in later:
-                last = sums_of_z[0]
-                sums_of_z.insert(0, last - pt.concatenate([[0.0], last[:-1]]))
+            if found is not None:
+                for _ in found.later:
+                    sums_of_z.insert(0, found.differences(sums_of_z[0]))
             values.append(sums_of_z[0] if mean is None else mean + sums_of_z[0])
             nodes[latent.node] = latent.extended(values[-1])
-            for (factor, variable), of_z in zip(later, sums_of_z[1:], strict=True):
+            if found is None:
+                continue
+            for (factor, variable), of_z in zip(found.later, sums_of_z[1:], strict=True):
                 if mean is not None:
-                    mean = pt.cumsum(mean)
+                    mean = pt.cumsum(mean, axis=found.axis)
                 total = of_z if mean is None else mean + of_z
                 nodes[variable] = clone_replace(factor, nodes, rebuild_strict=False) * total
-        flat = pt.concatenate([v.astype("float64").ravel() for v in setting.reading.frontier])
+        parts = setting.reading.frontier if predictor is None else predictor
+        flat = pt.concatenate([v.astype("float64").ravel() for v in parts])
         self.nodes = nodes
-        predictor = clone_replace(flat, nodes, rebuild_strict=False)
-        (self.of_values,) = with_dense_products([predictor])
+        of_x = clone_replace(flat, nodes, rebuild_strict=False)
+        (self.of_values,) = with_dense_products([of_x])
         self.theta = setting.theta
         self.raw, *self.values = setting.place([self.of_values, *values])
 

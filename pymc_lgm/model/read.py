@@ -19,6 +19,7 @@ from pymc.data import MinibatchOp
 from pymc.distributions.multivariate import KroneckerNormalRV, MvNormalRV, MvStudentTRV
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import NormalRV, StudentTRV
+from pytensor.xtensor.type import XTensorType
 
 from pymc_lgm.likelihoods.registry import is_inducing
 from pymc_lgm.model import refusals
@@ -76,6 +77,8 @@ class LatentGaussianModel(ModelFunctions):
         """
         model = pm.modelcontext(model)
         refusals.refuse_float32(pytensor.config.floatX)
+        if labeled := [rv for rv in model.basic_RVs if isinstance(rv.type, XTensorType)]:
+            raise ValueError(refusals.labeled([str(rv.name) for rv in labeled]))
         for v in ancestors([*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()]):
             if v.owner is not None and isinstance(v.owner.op, MinibatchOp):
                 raise ValueError(refusals.minibatch())

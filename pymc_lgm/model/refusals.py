@@ -13,6 +13,7 @@ __all__ = [
     "inducing_read_otherwise",
     "infinite_predictor",
     "intrinsic_scale",
+    "labeled",
     "left_alone",
     "left_few",
     "left_gaussian",
@@ -270,6 +271,15 @@ def map_jumps(latents: str, discrete: str) -> str:
         "discrete and is not only added: the samplers need coefficients of the latent variables "
         "that do not jump. If there are several processes, name one as latent and give the others "
         f"steps of their own, or sum {discrete!r} out."
+    )
+
+
+def labeled(names: Sequence[str]) -> str:
+    """Variables of `pymc.dims`."""
+    return (
+        f"This package does not read variables of pymc.dims, here {', '.join(map(repr, names))}. "
+        "Write them with PyMC's distributions, which take dims, too: pm.Normal('u', 0, sigma, "
+        f"dims='group'), not pymc.dims.Normal. {AS_IT_IS}"
     )
 
 

@@ -25,9 +25,6 @@ from numpy.typing import NDArray
 from pymc.distributions.transforms import ZeroSumTransform
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar import Mul
-from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.extra_ops import CumOp
 
 from pymc_lgm.adaptation import FEWEST
 from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
@@ -47,6 +44,7 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 from pymc_lgm.model.affine_graph import AffineGraph, Elements
 from pymc_lgm.model.columns import columns_move
+from pymc_lgm.model.cumulative_sums import CumulativeSums, cumulative_sums, distributed
 from pymc_lgm.model.forms.base import (
     Direction,
     Form,
@@ -169,18 +167,19 @@ class SumPredictor(Form):
         if discrete_in(setting.model, setting.reading.frontier, setting.reading.latents):
             return None
         nodes = {latent.node for latent in latents}
-        sums = _cumulative_sums(setting)
+        predictor = distributed(setting.reading.frontier, nodes)
+        sums = cumulative_sums(latents, predictor)
         readers = []
         fields = [latent.field for latent in latents]
         intrinsic = {k: f.shape for k, f in enumerate(fields) if isinstance(f, Structured)}
         for k, latent in enumerate(latents):
             shape = intrinsic.get(k, setting.shapes[k])
-            family = _family(latent, shape, len(sums.get(k, [])))
+            family = _family(latent, shape, sums.get(k))
             if family is None or not nodes.isdisjoint(ancestors(family.reads)):
                 return None
             readers.append(family)
         whole = {k for k, latent in enumerate(latents) if isinstance(latent.field, Series)}
-        graph = AffineGraph(setting, whole, sums, intrinsic)
+        graph = AffineGraph(setting, whole, sums, intrinsic, predictor)
         elements = graph.elements(MOST, apart=setting.reading.joins)
         if elements.reads.many.any() or not elements.first.size:
             return None
@@ -393,8 +392,10 @@ class SumPredictor(Form):
             z = node if isinstance(latent.field, Series) else node - mean
             if isinstance(latent.zero_sum, ZeroSumTransform):
                 z = setting.model.rvs_to_values[latent.rv]
-            for _ in range(family.sums):
-                z = pt.cumsum(z)
+            if family.sums is not None:
+                for _ in family.sums.later:
+                    z = pt.cumsum(z, axis=family.sums.axis)
+                z = family.sums.flat(z)
             x.append(z)
         values = [setting.model.rvs_to_values[latent.rv] for latent in latents]
         return setting.at_start([setting.theta, *values], [each.ravel() for each in x])
@@ -684,21 +685,26 @@ def _own_effects(
 class _Reader:
     """A family, and the graphs whose values it takes.
 
-    ``kind`` describes it to the user. ``sums`` is how many times x is the cumulative sum of the
-    latent variable.
+    ``kind`` describes it to the user. ``sums`` says of what x has cumulative sums, if it has.
     """
 
-    def __init__(self, family: Family, reads: list[Variable], kind: str, sums: int = 0):
+    def __init__(
+        self,
+        family: Family,
+        reads: list[Variable],
+        kind: str,
+        sums: CumulativeSums | None = None,
+    ):
         self.family, self.reads, self.kind, self.sums = family, reads, kind, sums
 
 
-def _family(latent: Latent, shape: tuple[int, ...], sums: int) -> _Reader | None:
+def _family(latent: Latent, shape: tuple[int, ...], sums: CumulativeSums | None) -> _Reader | None:
     """The family of a latent variable, or of its cumulative sums; ``None`` if it has none."""
     n = int(np.prod(shape))
     if latent.through is not None or n == 0:
         return None
-    if sums:
-        return _of_sums(latent, n, sums)
+    if sums is not None:
+        return _of_sums(latent, shape, sums)
     if latent.field is not None:
         kind = type(latent.field).__name__.lower()
         field = latent.field.family(n)
@@ -718,65 +724,29 @@ def _family(latent: Latent, shape: tuple[int, ...], sums: int) -> _Reader | None
     return _Reader(DenseBlocks(n // b, b), [cov], f"{n // b} dense of {b}")
 
 
-def _of_sums(latent: Latent, n: int, sums: int) -> _Reader:
+def _of_sums(latent: Latent, shape: tuple[int, ...], sums: CumulativeSums) -> _Reader:
     """The family of cumulative sums s of a series z, T z = u + ε.
 
-    z = D s with first differences D, so T D s = u + ε: T has one more diagonal for each sum.
+    z = D s with first differences D, so T D s = u + ε: T has one more diagonal for each sum. The
+    sums of several series, one after another, have no differences between two series.
     """
+    n = int(np.prod(shape))
     if isinstance(latent.field, Series):
         T, drive = latent.field.reads
     else:
-        T = (1.0 / pt.sqrt(pt.broadcast_to(latent.variances, (n,))))[None]
+        T = (1.0 / pt.sqrt(sums.flat(pt.broadcast_to(latent.variances, shape))))[None]
         drive = pt.zeros(n)
     width = 1 if latent.field is None else latent.field.width  # type: ignore[attr-defined]  # a Series
-    for _ in range(sums):
-        after = pt.concatenate([T[:, 1:], pt.zeros((width, 1))], axis=1)
+    length = shape[sums.axis]
+    is_within = np.arange(1, n) % length > 0
+    for _ in sums.later:
+        after = pt.concatenate([T[:, 1:] * is_within, pt.zeros((width, 1))], axis=1)
         nothing = pt.zeros((1, n))
         T = pt.concatenate([T, nothing]) - pt.concatenate([nothing, after])
         width += 1
-    kind = f"cumulative sums, {sums} times"
+    several = "" if n == length else f" of {n // length} series"
+    kind = f"cumulative sums{several}, {len(sums.later)} times"
     return _Reader(BandedSeries(n, width), [T, drive], kind, sums)
-
-
-def _cumulative_sums(setting: Setting) -> dict[int, list[tuple[Variable, Variable]]]:
-    """The cumulative sums that the predictor reads, for each latent: ``sums`` of `AffineGraph`."""
-    latents, frontier = setting.reading.latents, setting.reading.frontier
-    summed: dict[Variable, tuple[Variable, Variable]] = {}
-    for v in ancestors(frontier):
-        if v.owner is None or not isinstance(v.owner.op, CumOp) or v.ndim != 1:
-            continue
-        if v.owner.op.mode == "add":
-            inner, factor = _without_scale(v.owner.inputs[0])
-            summed.setdefault(inner, (factor, v))
-    found = {}
-    for k, latent in enumerate(latents):
-        is_band = isinstance(latent.field, Series) and not latent.field.batch
-        if latent.zero_sum is not None or latent.is_whitened:
-            continue
-        if latent.variances is None and not is_band:
-            continue
-        chain: list[tuple[Variable, Variable]] = []
-        node = latent.node
-        total = pt.constant(1.0)
-        while node in summed and latent.node.ndim == 1:
-            factor, node = summed[node]
-            total = total * factor
-            chain.append((total, node))
-        if chain:
-            found[k] = chain
-    return found
-
-
-def _without_scale(v: Variable) -> tuple[Variable, Variable]:
-    """A variable as vector × number: the vector, and the number, 1 if there is no product."""
-    if v.owner is None or not isinstance(v.owner.op, Elemwise):
-        return v, pt.constant(1.0)
-    inputs = v.owner.inputs
-    vectors = [x for x in inputs if not all(x.type.broadcastable)]
-    if not isinstance(v.owner.op.scalar_op, Mul) or len(vectors) != 1:
-        return v, pt.constant(1.0)
-    numbers = [x.squeeze() for x in inputs if x is not vectors[0]]
-    return vectors[0], pt.mul(*numbers) if len(numbers) > 1 else numbers[0]
 
 
 def _colors(rows: Index, columns: Index, N: int) -> Index:
