@@ -11,7 +11,7 @@ import xarray as xr
 
 from pymc_lgm.drawn import model_of, posterior_of, refuse_new_data, thinned, trace_of
 from pymc_lgm.linalg import Array
-from pymc_lgm.model import LatentGaussianModel, Observations, cholesky_factors, latents_beside
+from pymc_lgm.model import LatentGaussianModel, Observations, latents_beside, matrix_functions
 from pymc_lgm.model.points import Point, Points
 
 __all__ = ["terms"]
@@ -70,8 +70,8 @@ def terms(
     ValueError
         A name is no latent variable, a latent variable has the name "constant", the trace lacks a
         variable, an observation reads several elements of the predictor, or data in `pymc.Data`
-        that decide the prior or the shape of f, such as the inputs of a process, are no longer
-        those of the trace.
+        that decide the prior or the shape of f, such as the inputs of a process, or a matrix that
+        is factorized or inverted, are no longer those of the trace.
 
     See Also
     --------
@@ -110,7 +110,7 @@ def terms(
     y = Observations(model, lgm, var_name)
     rvs = {value.name: rv for value, rv in model.values_to_rvs.items()}
     needed = {*lgm.theta_names, *lgm.latents, *lgm.other_names}
-    refuse_new_data(tree, [*(rvs[v] for v in needed), *cholesky_factors(model.observed_RVs)])
+    refuse_new_data(tree, [*(rvs[v] for v in needed), *matrix_functions(model.observed_RVs)])
     values = {str(rvs[v].name).removesuffix("_rotated_"): v for v in lgm.latents}
     chosen = list(values) if names is None else list(names)
     if unknown := [name for name in chosen if name not in values]:

@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pytensor
+import pytensor.tensor as pt
 import pytest
 import xarray as xr
 
@@ -704,6 +705,55 @@ def test_terms_of_a_process_at_other_inputs_than_those_of_the_draws_are_refused(
     pm.set_data({"x": X + X**2}, model=model)
     with pytest.raises(ValueError, match="data x of the model have been replaced"):
         lgm.terms(idata, model=model)
+
+
+def by_eigenvalues(K, v):
+    """V √D v, where K = V D Vᵀ."""
+    values, vectors = pt.linalg.eigh(K)
+    return vectors @ (pt.sqrt(values) * v)
+
+
+ROOTS = {
+    "eigenvalues": by_eigenvalues,
+    "inverse": lambda K, v: pt.linalg.inv(K) @ v,
+    "solve": lambda K, v: pt.linalg.solve(K, np.eye(4)) @ v,
+}
+
+
+@pytest.mark.fast("eigenvalues")
+@pytest.mark.parametrize("root", ROOTS)
+def test_terms_of_other_roots_of_a_covariance_are_refused_at_other_inputs(root):
+    """They have a value for each row, but not that of the process at the new inputs."""
+    with pm.Model() as model:
+        x = pm.Data("x", X[:, 0])
+        K = pt.exp(-0.5 * (x[:, None] - x) ** 2) + 0.1 * np.eye(4)
+        f = ROOTS[root](K, pm.Normal("v", shape=4))
+        pm.Poisson("y", pm.math.exp(f + pm.Normal("b")), observed=[1, 2, 4, 2])
+    draws = {"v": np.ones((1, 1, 4)), "b": np.zeros((1, 1))}
+    idata = az.from_dict({"posterior": draws, "constant_data": {"x": X[:, 0]}})
+    before = lgm.terms(idata, model=model)["v"].values[0, 0]
+    expected = ROOTS[root](np.exp(-0.5 * (X - X.T) ** 2) + 0.1 * np.eye(4), np.ones(4)).eval()
+    np.testing.assert_allclose(before, expected)
+    pm.set_data({"x": (X + X**2)[:, 0]}, model=model)
+    with pytest.raises(ValueError, match="data x of the model have been replaced"):
+        lgm.terms(idata, model=model)
+
+
+def test_terms_of_an_interpolation_are_of_new_points():
+    """Columns of the right-hand side are new rows: their matrix K is that of the trace."""
+    knots = np.linspace(0.0, 3.0, 4)[:, None]
+    K = np.exp(-0.5 * (knots - knots.T) ** 2) + 0.1 * np.eye(4)
+    with pm.Model() as model:
+        x = pm.Data("x", X[:, 0])
+        u = pm.Normal("u", shape=4)
+        f = pt.linalg.solve(K, pt.exp(-0.5 * (knots - x) ** 2)).T @ u
+        pm.Poisson("y", pm.math.exp(f), observed=[1, 2, 4, 2])
+    values = np.arange(4.0)
+    draws = {"u": values[None, None]}
+    idata = az.from_dict({"posterior": draws, "constant_data": {"x": X[:, 0]}})
+    pm.set_data({"x": (X + X**2)[:, 0]}, model=model)
+    expected = np.exp(-0.5 * (X + X**2 - knots.T) ** 2) @ np.linalg.solve(K, values)
+    np.testing.assert_allclose(lgm.terms(idata, model=model)["u"].values[0, 0], expected)
 
 
 def test_the_term_of_a_whitened_process_is_its_values():

@@ -396,6 +396,13 @@ def covariance_smaller_than_the_mean() -> None:
 # Starting points, options, configuration
 
 
+@refused("variance of 'b' is 0.0 at index 0", "d=0", "start elsewhere, with initval=")
+def a_standard_deviation_that_starts_at_zero() -> None:
+    b = pm.Normal("b", 0, abs(pm.Normal("d")), shape=2)
+    pm.Poisson("y", pm.math.exp(b[[0, 0, 1, 1]] + b[[1, 0, 1, 0]]), observed=Y)
+    read()
+
+
 @refused("not positive definite", "eta_f_log__=0", "condition number", r"jitter=1e-1\d\)")
 def covariance_without_jitter() -> None:
     lgm.Probit("y", f=latent(X=np.zeros((4, 1)), jitter=0), observed=Y)
@@ -519,7 +526,7 @@ def test_the_jitter_that_the_error_suggests_will_do() -> None:
 
     with pytest.raises(ValueError, match="jitter") as refusal:
         build(0.0)
-    build(float(str(refusal.value).partition("jitter=")[2].removesuffix(").")))
+    build(float(str(refusal.value).partition("jitter=")[2].partition(")")[0]))
 
 
 # During sampling

@@ -1,11 +1,7 @@
 """Read a `pymc.Model` into functions of arrays. Only this package reads PyMC's graphs."""
 
-from pymc_lgm.model.data_read import (
-    cholesky_factors as cholesky_factors,
-)
-from pymc_lgm.model.data_read import (
-    data_behind as data_behind,
-)
+from pymc_lgm.model.data_read import data_behind as data_behind
+from pymc_lgm.model.data_read import matrix_functions as matrix_functions
 from pymc_lgm.model.latents import gaussian as gaussian
 from pymc_lgm.model.latents import is_gaussian as is_gaussian
 from pymc_lgm.model.latents import is_process as is_process

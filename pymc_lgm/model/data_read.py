@@ -13,7 +13,9 @@ import numpy as np
 
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.linalg.constructors import BaseBlockDiagonal
+from pytensor.tensor.linalg.products import KroneckerProduct
+from pytensor.tensor.linalg.solvers.core import SolveBase
 from pytensor.tensor.shape import Shape, Shape_i
 
 from pymc_lgm.model import refusals
@@ -21,9 +23,15 @@ from pymc_lgm.model.fingerprint import described
 from pymc_lgm.model.operations import INDEXING
 from pymc_lgm.model.reading import Reading
 
-__all__ = ["DataRead", "cholesky_factors", "data_behind"]
+__all__ = ["DataRead", "data_behind", "matrix_functions"]
 
 Variable = Any
+
+LINEAR_ALGEBRA = "pytensor.tensor.linalg"
+"""The module of PyTensor's functions of matrices: factors, inverses, solutions, determinants."""
+
+ROW_BY_ROW = (BaseBlockDiagonal, KroneckerProduct)
+"""Operations of that module whose rows have the data of a row of each input."""
 
 
 class DataRead:
@@ -93,10 +101,21 @@ def data_behind(graphs: Iterable[Variable]) -> dict[str, Variable]:
     return {str(v.name): v for v in behind if isinstance(v, SharedVariable)}
 
 
-def cholesky_factors(graphs: Iterable[Variable]) -> list[Variable]:
-    """Cholesky factors behind graphs: of f = L v, v belongs to the inputs in L."""
-    nodes = [(v, v.owner.op) for v in ancestors(graphs) if v.owner is not None]
-    return [v for v, op in nodes if isinstance(getattr(op, "core_op", op), Cholesky)]
+def matrix_functions(graphs: Iterable[Variable]) -> list[Variable]:
+    """Factors, inverses and other functions of whole matrices behind graphs.
+
+    In f = A v with such an A, each row depends on the data of all rows: v belongs to the data of
+    the trace, as whitened draws do to L. Columns of the right-hand side of an equation are apart
+    from each other, so that of a solution only the matrix is listed.
+    """
+    found = []
+    for v in ancestors(graphs):
+        op = None if v.owner is None else getattr(v.owner.op, "core_op", v.owner.op)
+        if not type(op).__module__.startswith(LINEAR_ALGEBRA) or isinstance(op, ROW_BY_ROW):
+            continue
+        in_columns = isinstance(op, SolveBase) and op.b_ndim == 2
+        found.append(v.owner.inputs[0] if in_columns else v)
+    return found
 
 
 def _is_generator(v: Any) -> bool:

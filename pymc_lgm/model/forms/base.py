@@ -319,6 +319,12 @@ class Form:
                 f"The covariance of {name!r} is {K[i, j]} at ({i}, {j}) {where}. {rows} it: remove "
                 "or impute a NaN or an infinity there."
             )
+        if (none := np.flatnonzero(K.diagonal() <= 0.0)).size:
+            return (
+                f"The variance of {name!r} is {K[none[0], none[0]]} at index {none[0]} {where}. A "
+                "standard deviation or a factor that is 0 there does this: start elsewhere, with "
+                "initval= of a variable or pm.sample(initvals={...})."
+            )
         try:
             np.linalg.cholesky(K)
         except np.linalg.LinAlgError:
@@ -331,6 +337,7 @@ class Form:
                 f"The covariance of {name!r} is not positive definite {where}: its eigenvalues run "
                 f"from {eigenvalues[0]:.2g} to {eigenvalues[-1]:.2g} (condition number "
                 f"{condition:.1g}). Repeated rows of X or long length-scales do this. Write "
-                f"gp.prior({name!r}, X, reparameterize=False, jitter={jitter:.0e})."
+                f"gp.prior({name!r}, X, reparameterize=False, jitter={jitter:.0e}), or add as much "
+                "to the diagonal of a covariance of your own."
             )
         return None
