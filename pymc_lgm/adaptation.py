@@ -21,6 +21,7 @@ __all__ = [
     "FEWEST",
     "MANY",
     "QUIET",
+    "QUIET_ENOUGH",
     "History",
     "MetricTuning",
     "NoiseTuning",
@@ -40,6 +41,14 @@ QUIET = 0.05
 
 If the ratio is normal with mean −σ²/2 and variance σ², a move that the exact evidence accepts is
 accepted with probability 2 Φ(−σ/2): 0.91 for σ² = 0.05.
+"""
+
+QUIET_ENOUGH = 0.2
+"""The same where an importance draw costs as much as everything else: 2 Φ(−σ/2) = 0.82.
+
+With c the cost of everything else in draws, about 1.5, N draws cost c + N, and σ² is proportional
+to 1/N. From σ² = 0.05 at N = 8 to 0.2 at N = 2 a proposal costs a third, and one in ten more is
+rejected.
 """
 
 
@@ -281,13 +290,14 @@ class NoiseTuning(NamedTuple):
     factorization, and the variance in the tails of the posterior is ten times that at its center.
     With an average variance of 1, chains stayed in the tails for a hundred draws at a time, and ESS
     did not show it before they had visited the tails. Therefore the limit is ``QUIET``. If a draw
-    costs as much as everything else, ``fewest`` is two.
+    costs as much as everything else, ``fewest`` is two and the limit `QUIET_ENOUGH`.
     """
 
     total: float = 0.0
     ratios: int = 0
     fewest: int = FEWEST
     given: int | None = None
+    limit: float = QUIET
 
     def update(self, change: float) -> NoiseTuning:
         """Update from the difference of two log estimates at one theta."""
@@ -301,21 +311,20 @@ class NoiseTuning(NamedTuple):
 
     @property
     def n_importance(self) -> int:
-        """``given``, or ``fewest`` doubled until s² is at most `QUIET`, but no more than ``MANY``.
+        """``given``, or ``fewest`` doubled until s² is at most ``limit``, or N is ``MANY``.
 
         Four times ``fewest`` if tuning was too short to measure the noise.
         """
         N = self.given or self.fewest
-        while self.given is None and min(self._wanted, MANY) > N:
+        while self.given is None and min(self._wanted(self.limit), MANY) > N:
             N *= 2
         return N
 
     @property
     def is_quiet(self) -> bool:
         """Whether ``given`` or at most ``MANY`` draws make the measured s² at most `QUIET`."""
-        return self.ratios > 0 and self._wanted <= (self.given or MANY)
+        return self.ratios > 0 and self._wanted(QUIET) <= (self.given or MANY)
 
-    @property
-    def _wanted(self) -> float:
+    def _wanted(self, limit: float) -> float:
         N = self.given or FEW  # with which noise is measured
-        return N * self.total / self.ratios / QUIET if self.ratios else 4.0 * self.fewest
+        return N * self.total / self.ratios / limit if self.ratios else 4.0 * self.fewest

@@ -32,7 +32,7 @@ from toys import (
 import pymc_lgm as lgm
 
 from pymc_lgm import samplers
-from pymc_lgm.adaptation import History, NoiseTuning
+from pymc_lgm.adaptation import QUIET_ENOUGH, History, NoiseTuning
 from pymc_lgm.approximations.importance import (
     Coordinates,
     Proposal,
@@ -715,6 +715,15 @@ def test_noisy_ratios_ask_for_more_draws(change, expected):
 def test_where_no_noise_was_seen_draws_are_four_times_the_fewest():
     assert NoiseTuning().n_importance == 32
     assert NoiseTuning(fewest=2).n_importance == 8
+
+
+def test_costly_draws_may_be_noisier():
+    """Four times the variance for a quarter of the draws, but estimates count as quiet alike."""
+    noise = NoiseTuning(), NoiseTuning(limit=QUIET_ENOUGH)
+    few, fewer = (each._replace(total=20 * 0.2, ratios=20, fewest=2) for each in noise)
+    assert (few.n_importance, fewer.n_importance) == (16, 4)
+    assert few.is_quiet
+    assert fewer.is_quiet
 
 
 @pytest.mark.slow

@@ -596,6 +596,19 @@ def bent_at(q, xi):
     return q.center[:, None] + q.posterior.multiply(xi)
 
 
+def test_the_weight_of_a_bend_is_a_difference_of_prior_densities():
+    """K is singular: f has x and eta."""
+    _, _, proposal = toy_and_bend()
+    q, rng = proposal.q, np.random.default_rng(6)
+    x = q.center[:, None] + q.posterior.deviations(rng.standard_normal((1, q.prior.rank, 5)))
+    f, _, squares = proposal.skewness.weighed(x)
+    expected = [
+        q.prior.log_density(a) - q.prior.log_density(b) for a, b in zip(x.T, f.T, strict=True)
+    ]
+    np.testing.assert_allclose(squares, expected, rtol=1e-8, atol=1e-8)
+    assert np.abs(squares).max() > 1e-3
+
+
 def test_the_slope_of_a_bend():
     assert error_of_slopes() < 1e-5
 

@@ -160,6 +160,21 @@ def test_the_evidence_of_a_series_is_that_of_a_grid_filter(rho, sigma, with_leve
     assert proposal.q.log_evidence < right  # the evidence lower bound
 
 
+def test_margins_of_q_make_another_bijection_and_the_same_estimate(rng):
+    """Variances that are predicted poorly: the noise changes, the mean does not."""
+    here, proposal = bent(SeriesOfCounts())
+    q = proposal.q
+    poor = replace(q, margins=replace(q.margins, variances=2.0 * q.margins.variances))
+    other = Proposal(poor, transport(poor, here.likelihood))
+    assert not np.allclose(other.skewness.middle, proposal.skewness.middle)
+    one, two = (
+        np.exp(sample(here, each, rng, Scheme(40_000, False)).log_weights)
+        for each in (proposal, other)
+    )
+    error = math.hypot(one.std(), two.std()) / math.sqrt(40_000)
+    assert abs(one.mean() - two.mean()) < 5 * error
+
+
 def test_a_gaussian_posterior_is_not_bent(series):
     _, proposal = series
 
@@ -191,8 +206,8 @@ def tuned(**options):
 @pytest.mark.slow
 def test_a_tuned_chain_bends_its_draws(monkeypatch):
     made = []
-    forward = Transport.forward
-    monkeypatch.setattr(Transport, "forward", lambda self, x: made.append(x) or forward(self, x))
+    weighed = Transport.weighed
+    monkeypatch.setattr(Transport, "weighed", lambda self, x: made.append(x) or weighed(self, x))
     chain = tuned()
     made.clear()
     chain.step()

@@ -107,6 +107,9 @@ class Proposal:
         # q(f) = N(x; f̂, Σ) |∂x/∂f|, and log N(f; m, K) − log N(x; m, K) is a difference of
         # squares.
         x = self.skewness.backward(f)
+        if isinstance(self.skewness, Transport):
+            _, log_slopes, squares = self.skewness.weighed(x)
+            return q.log_weights(x, nothing) - squares - log_slopes
         _, log_slopes = self.skewness.forward(x)
         difference, nu = prior.solve(f - x), prior.solve(x - q.mean[:, None])
         squares = (difference * (difference + 2.0 * nu)).sum(axis=0)
@@ -115,10 +118,10 @@ class Proposal:
     def drawn(self, xi: Array, pairs: bool) -> tuple[Array, Array]:
         """Corrected draws f of q, shape (n, N), from their coordinates, and `log_prior_over_q`.
 
-        L⁻¹(x − m) = Lᵀ a ± L⁻¹ δ is known from x = f̂ ± δ, so it takes no further solve.
+        A copula needs L⁻¹(x − m) = Lᵀ a ± L⁻¹ δ, which is known from x = f̂ ± δ without a solve.
         """
         q, half_log_B = self.q, 0.5 * self.q.posterior.log_determinant
-        if self.skewness is None:
+        if not isinstance(self.skewness, Copula):
             deviations, white = q.posterior.deviations(xi), None
         else:
             deviations, white = q.posterior.whitened_deviations(xi)
@@ -128,6 +131,9 @@ class Proposal:
             deviations.T, W_deviations.T, q.alpha, q.center - q.mean, pairs
         )
         log_ratio -= half_log_B
+        if isinstance(self.skewness, Transport):
+            f, log_slopes, squares = self.skewness.weighed(x.T)
+            return f, log_ratio - squares - log_slopes
         if self.skewness is None or white is None:
             return x.T, log_ratio
         f, log_slopes = self.skewness.forward(x.T)

@@ -73,9 +73,21 @@ class Transport:
 
     def forward(self, x: Array) -> tuple[Array, Array]:
         """f of columns x, shape (n, N), and log |∂x/∂f| of each column, shape (N,)."""
-        h, growth = self._correction((x - self.q.center[:, None]).T)
-        f = x + self.q.posterior.covariance_times(h.T)
-        return f, np.array([self._log_slope(each) for each in growth])
+        f, log_slopes, _ = self.weighed(x)
+        return f, log_slopes
+
+    def weighed(self, x: Array) -> tuple[Array, Array, Array]:
+        """`forward`, and the change of −log N(f; m, K) from x to f, each (N,).
+
+        With g = f − x = Σ h it is gᵀ K⁻¹ (x − m + ½ g), and K⁻¹ g = h − W g, since Σ⁻¹ = K⁻¹ + W.
+        So no root of K is needed. If K is singular, K⁻¹ g is one of the vectors that K maps to g.
+        """
+        q = self.q
+        h, growth = self._correction((x - q.center[:, None]).T)
+        g = q.posterior.covariance_times(h.T)
+        middle = x - q.mean[:, None] + 0.5 * g
+        squares = np.einsum("ij,ij->j", middle, h.T - q.posterior.precision_times(g))
+        return x + g, np.array([self._log_slope(each) for each in growth]), squares
 
     def backward(self, f: Array) -> Array:
         """x of columns f, each by Newton's method for a convex function."""
@@ -149,6 +161,9 @@ def _corrections(d: Array, a: Array, W: Array, middle: Array) -> tuple[Array, Ar
 def transport(q: GaussianApproximation, likelihood: SiteLikelihood) -> Transport | None:
     """Fit the transport map by three evaluations of W and the third derivative.
 
+    Any a and c make a bijection. If q has margins, their variances Σ_ii are used, and P⁻¹ is not
+    computed: they are predicted, or those of a search.
+
     Parameters
     ----------
     q : GaussianApproximation
@@ -162,7 +177,7 @@ def transport(q: GaussianApproximation, likelihood: SiteLikelihood) -> Transport
         A function of theta alone, as q is. ``None`` if no element has a skewness to correct, or if
         a is not finite.
     """
-    variances = q.posterior.variances
+    variances = q.posterior.variances if q.margins is None else q.margins.variances
     scale = np.sqrt(variances)
     terms = [likelihood(q.center + each * scale) for each in AT]
     third = SHARES @ np.array([each[3] for each in terms])

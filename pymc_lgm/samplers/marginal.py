@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_lgm.adaptation import FEW, FEWEST, MANY, NoiseTuning
+from pymc_lgm.adaptation import FEW, FEWEST, MANY, QUIET, QUIET_ENOUGH, NoiseTuning
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.importance import Proposal, Scheme
 from pymc_lgm.approximations.recall import LineSearch, WarmSearch
@@ -136,7 +136,11 @@ class Marginal:
             schedule=Schedule.start(tune),
             move=self.move.start(state, tune) if p else None,
             sites=SitesTuning.start(site_coordinates(state.model, n, self.copula), p),
-            noise=NoiseTuning(fewest=self.fewest, given=self.n_importance),
+            noise=NoiseTuning(
+                fewest=self.fewest,
+                given=self.n_importance,
+                limit=QUIET_ENOUGH if self.together else QUIET,
+            ),
             latent=self.latent and self.latent.start(state, tune),
         )
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pymc_lgm.adaptation import FEWEST, MANY, QUIET
+from pymc_lgm.adaptation import FEWEST, MANY, QUIET, QUIET_ENOUGH
 from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
 from pymc_lgm.model import LatentGaussianModel, refusals
 from pymc_lgm.samplers import LATENT_MOVES
@@ -516,10 +516,11 @@ def _skewness(facts: Facts, options: Options, approximation: str, sites: str) ->
 def _estimates(facts: Facts, options: Options, fields: dict[str, Any]) -> Chosen:
     """Importance draws of one estimate, those of two, and a walk that needs none."""
     given = options.importance
-    fewest = TRANSPORTED if fields["skewness"] == "transport" else facts.fewest
+    is_transport = fields["skewness"] == "transport"
+    fewest, limit = (TRANSPORTED, QUIET_ENOUGH) if is_transport else (facts.fewest, QUIET)
     N = None if options.n_importance is None else int(options.n_importance)
     of_N = (
-        f"Tuning doubles it until a log ratio of two estimates has a variance of {QUIET} or less."
+        f"Tuning doubles it until a log ratio of two estimates has a variance of {limit} or less."
         if N is None
         else ASKED
     )

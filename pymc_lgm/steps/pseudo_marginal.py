@@ -58,8 +58,9 @@ class PseudoMarginal(Marginal):
         are accepted, NUTS makes all moves.
     n_importance : int, optional
         N, the draws of f per estimate. By default 8, or the power of two up to 64 at which tuning
-        finds that the log ratio of two estimates has a variance of at most 0.05. For a series and
-        for inducing variables the search begins at 2.
+        finds that the log ratio of two estimates has a variance of at most 0.05. For a sparse
+        precision, where a draw takes a factorization, at most 0.2, and the search begins at 2, as
+        it does for inducing variables.
     latent_move : str, optional
         An additional move of f given theta. "posterior" is HMC with the covariance of q, which
         costs no factorization. If estimates have so little noise that each proposal uses
