@@ -6,9 +6,6 @@ import pytensor.tensor as pt
 import pytest
 
 from models import QUICK
-from pytensor.graph.traversal import ancestors
-from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.special import LogSumExp
 from scipy import stats
 
 import pymc_lgm as lgm
@@ -110,19 +107,6 @@ def test_a_component_that_is_not_allowed_is_as_pymc_has_it(make):
     right = [theirs({"f": row}) for row in rows]
     assert np.isfinite(right).tolist() == [True, make is two_laws]
     np.testing.assert_allclose(ours.log_likelihoods(rows, np.zeros(ours.p)), right, rtol=1e-10)
-
-
-def test_rows_of_a_mixture_are_elementwise():
-    """PyTensor would call Python for each exponential of a Blockwise."""
-    f, rows = pt.vector("f", shape=(N,)), pt.matrix("rows", shape=(None, N))
-    density = pm.logp(pm.ZeroInflatedPoisson.dist(0.5, pt.exp(f)), Y)
-    many = allowed.in_rows(density, f, rows)
-    ops = [v.owner.op for v in ancestors([many]) if v.owner]
-    assert not [op for op in ops if isinstance(op, Blockwise) and type(op.core_op) is LogSumExp]
-    x = np.array([FINE, -FINE, 3 * FINE])
-    together = many.eval({rows: x}, mode="FAST_COMPILE")
-    each = [density.eval({f: row}, mode="FAST_COMPILE") for row in x]
-    np.testing.assert_allclose(together, each, rtol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore:Data in y contains missing:pymc.exceptions.ImputationWarning")

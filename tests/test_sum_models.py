@@ -45,6 +45,13 @@ def walk_of_scaled_normals_that_are_read_too():
 
 
 @model
+def walk_that_is_discounted():
+    """A cumulative product of theta, which is not a sum."""
+    z, s = pm.Normal("z", 0.1, 1, shape=8), pm.HalfNormal("s", 1)
+    return pt.cumsum(s * z) * pt.cumprod(pt.repeat(0.5 + s, 8)) + pm.Normal("a", 0, 1)
+
+
+@model
 def coefficients_that_walk():
     """Cumulative sums along the first axis, with a scale for each column."""
     z = pm.Normal("z", 0.1, np.array([[1.0, 0.5]]), shape=(8, 2))

@@ -23,7 +23,6 @@ from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import All, Sum
 from pytensor.tensor.shape import Reshape, SpecifyShape
-from pytensor.tensor.special import LogSumExp
 
 __all__ = ["in_rows"]
 
@@ -57,9 +56,6 @@ def by_elements(outputs: Sequence[Variable]) -> list[Variable]:
     those of the density, such as one on the probabilities of a multinomial. The second is a density
     that the outputs do more with than add it, such as a component of a mixture: a mixture is finite
     without the component, and PyMC leaves the component out of all elements or of none.
-
-    The sum over a mixture's components is written out: PyTensor has no rule for many rows of
-    `LogSumExp`, and would call Python for each of its exponentials.
     """
     known: dict[Variable, Variable] = {}
     nodes = list(toposort(outputs))
@@ -68,8 +64,6 @@ def by_elements(outputs: Sequence[Variable]) -> list[Variable]:
         inputs = [known.get(v, v) for v in node.inputs]
         if isinstance(node.op, CheckParameterValue) and node.op.can_be_replaced_by_ninf:
             known[node.outputs[0]] = _switched(*inputs, by_elements=node.outputs[0] in added)
-        elif isinstance(node.op, LogSumExp):
-            known |= zip(node.outputs, node.op.build_inner_graph(*inputs), strict=True)
         elif any(new is not old for new, old in zip(inputs, node.inputs, strict=True)):
             made = node.clone_with_new_inputs(inputs)
             known |= zip(node.outputs, made.outputs, strict=True)

@@ -88,7 +88,7 @@ def distributed(
     known: dict[Variable, Variable] = {}
     for node in toposort(predictor, blockers=list(latents)):
         inputs = [known.get(v, v) for v in node.inputs]
-        if isinstance(node.op, CumOp) and (axis := _summed_axis(node.outputs[0])) is not None:
+        if (axis := _summed_axis(node.outputs[0])) is not None:
             known[node.outputs[0]] = _summed(inputs[0], axis)
         elif any(new is not old for new, old in zip(inputs, node.inputs, strict=True)):
             made = node.clone_with_new_inputs(inputs, strict=False)
@@ -139,8 +139,6 @@ def cumulative_sums(
     """The cumulative sums that the predictor reads, for each latent of which x can have them."""
     summed: dict[tuple[Variable, int], tuple[Variable, Variable]] = {}
     for v in ancestors(predictor):
-        if v.owner is None or not isinstance(v.owner.op, CumOp) or v.owner.op.mode != "add":
-            continue
         axis = _summed_axis(v)
         if axis is not None and (found := _without_scale(v.owner.inputs[0], axis)) is not None:
             inner, factor = found
@@ -167,7 +165,9 @@ def cumulative_sums(
 
 
 def _summed_axis(v: Variable) -> int | None:
-    """The axis of a cumulative sum; ``None`` if it sums over several."""
+    """The axis of a cumulative sum along one axis; ``None`` for any other variable."""
+    if v.owner is None or not isinstance(v.owner.op, CumOp) or v.owner.op.mode != "add":
+        return None
     axis = v.owner.op.axis
     if axis is None:
         return 0 if v.owner.inputs[0].ndim == 1 else None
