@@ -14,14 +14,20 @@ from samplers import elements_of
 from scipy.special import logit, logsumexp
 from scipy.stats import multivariate_normal, norm
 from test_priors import close
-from toys import Chain, Counts, SeriesOfCounts, invariance_of
+from toys import Chain, Counts, SeriesOfCounts, invariance_of, until_noticed
 
 import pymc_lgm as lgm
 
 from pymc_lgm.approximations import importance as importance_module
 from pymc_lgm.approximations import transport as transport_module
 from pymc_lgm.approximations.ep import ep
-from pymc_lgm.approximations.importance import Coordinates, Proposal, Scheme, importance_sample
+from pymc_lgm.approximations.importance import (
+    CachedSample,
+    Coordinates,
+    Proposal,
+    Scheme,
+    importance_sample,
+)
 from pymc_lgm.approximations.sites import Margins
 from pymc_lgm.approximations.transport import Transport, transport
 from pymc_lgm.approximations.variational import variational
@@ -219,6 +225,7 @@ def test_a_tuned_chain_bends_its_draws(monkeypatch):
     ("options", "made"),
     [
         pytest.param({}, transport, id="as it is"),
+        pytest.param({"n_importance": 3}, "too far", id="redrawn around f"),
         pytest.param(
             {"importance": lgm.Importance(defensive=0.2)},
             "too far",
@@ -232,6 +239,25 @@ def test_the_posterior_is_left_invariant(options, made, monkeypatch):
         monkeypatch.setattr(importance_module, "transport", too_far)
     test = invariance_of(tuned(**options), replicates=300, steps=3)
     assert test.pvalue > 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.mutant
+def test_redrawing_around_another_draw_is_noticed(monkeypatch, dies):
+    """The mutant redraws all draws but one that may not be f."""
+    right = CachedSample.redrawn
+
+    def around_another(self, rng, f, *arguments):
+        k = rng.integers(self.sample.f.shape[1])
+        return right(self, rng, self.sample.f[:, k], *arguments)
+
+    monkeypatch.setattr(importance_module, "transport", too_far)
+    monkeypatch.setattr(CachedSample, "redrawn", around_another)
+    chain = tuned(n_importance=3)
+    pvalue = until_noticed(
+        lambda replicates: invariance_of(chain, replicates=replicates, steps=4).pvalue, 300, 2500
+    )
+    dies("transport: the refresh keeps another draw than f", pvalue, below=1e-6)
 
 
 def too_far(q, likelihood):

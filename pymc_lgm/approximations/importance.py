@@ -253,6 +253,64 @@ class CachedSample(NamedTuple):
     coordinates: Coordinates
     sample: ImportanceSample
 
+    def redrawn(
+        self,
+        rng: np.random.Generator,
+        f: Array,
+        proposal: Proposal,
+        log_likelihoods: Callable[[Array], Array],
+        scheme: Scheme,
+    ) -> CachedSample | None:
+        """Redraw all draws but f, whose coordinates and weight are known.
+
+        This is conditional importance sampling given the coordinates of f. It saves the inverse of
+        the skewness correction at f, which takes several factorizations if that is a transport map,
+        and one draw.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        f : ndarray, shape (n,)
+        proposal : Proposal
+            The one that made the sample.
+        log_likelihoods : callable
+            As in `importance_sample`.
+        scheme : Scheme
+            The one that made the sample.
+
+        Returns
+        -------
+        CachedSample or None
+            ``None`` if there is nothing to save, or if f is not in the sample. ``None``, too, if
+            draws come in antithetic pairs, because the partner of f is then a function of the same
+            coordinates; and if some come from the prior, because it must be drawn anew which.
+        """
+        if scheme.pairs or proposal.skewness is None or proposal.defensive > 0.0:
+            return None
+        found = np.flatnonzero((self.sample.f == f[:, None]).all(axis=0))
+        if not found.size:
+            return None
+        k = slice(found[0], found[0] + 1)
+        (xi, from_prior), same = self.coordinates, self.sample
+        known = Coordinates(xi[..., k], from_prior[k])
+        one = ImportanceSample(same.f[:, k], same.log_likelihood[k], same.log_weights[k])
+        if scheme.n_importance == 1:
+            return self._replace(coordinates=known, sample=one)
+        others = Scheme(scheme.n_importance - 1, antithetic=False)
+        fresh = Coordinates.fresh(rng, proposal, others)
+        new = importance_sample(proposal, log_likelihoods, fresh, others)
+        return self._replace(
+            coordinates=Coordinates(
+                np.concatenate([known.xi, fresh.xi], axis=-1),
+                np.concatenate([known.from_prior, fresh.from_prior]),
+            ),
+            sample=ImportanceSample(
+                np.concatenate([one.f, new.f], axis=1),
+                np.concatenate([one.log_likelihood, new.log_likelihood]),
+                np.concatenate([one.log_weights, new.log_weights]),
+            ),
+        )
+
 
 def importance_sample(
     proposal: Proposal,

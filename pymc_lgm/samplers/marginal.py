@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_lgm.adaptation import FEW, FEWEST, MANY, QUIET, QUIET_ENOUGH, NoiseTuning
+from pymc_lgm.adaptation import FEW, FEWEST, MANY, QUIET, NoiseTuning
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.importance import Proposal, Scheme
 from pymc_lgm.approximations.recall import LineSearch, WarmSearch
@@ -83,6 +83,8 @@ class Marginal:
         Number of importance draws N; ``None`` to choose it by the noise that tuning measures.
     fewest : int
         The smallest N that may be chosen.
+    noise : float
+        The largest variance of a log ratio of estimates, from which N is chosen.
     antithetic : bool
         Whether importance draws come in pairs: see `Scheme`.
     defensive : float
@@ -104,6 +106,7 @@ class Marginal:
     move: Move
     n_importance: int | None = None
     fewest: int = FEWEST
+    noise: float = QUIET
     antithetic: bool = True
     defensive: float = 0.0
     copula: bool = False
@@ -136,11 +139,7 @@ class Marginal:
             schedule=Schedule.start(tune),
             move=self.move.start(state, tune) if p else None,
             sites=SitesTuning.start(site_coordinates(state.model, n, self.copula), p),
-            noise=NoiseTuning(
-                fewest=self.fewest,
-                given=self.n_importance,
-                limit=QUIET_ENOUGH if self.together else QUIET,
-            ),
+            noise=NoiseTuning(fewest=self.fewest, given=self.n_importance, limit=self.noise),
             latent=self.latent and self.latent.start(state, tune),
         )
 

@@ -85,6 +85,7 @@ class Marginal(LatentGaussianStep):
             move=theta_move(self.plan, self.options),
             n_importance=self.plan.n_importance,
             fewest=self.plan.fewest,
+            noise=self.plan.noise,
             together=self.plan.skewness == "transport",
             antithetic=self.plan.antithetic,
             defensive=self.plan.defensive,

@@ -35,6 +35,10 @@ FEW_THETAS = 3
 TRANSPORTED = 2
 """Fewest importance draws by a transport map: one costs as much as the rest of a proposal."""
 
+CALLS = 2e-3
+"""Seconds of the calls in Python of a draw. A transported importance draw that takes longer decides
+how many there should be."""
+
 SEARCHES = {
     "laplace": (2, 4),
     "ep": (2, 8),
@@ -73,6 +77,8 @@ class Facts:
         Whether observation-level random effects are integrated out of the likelihood.
     fewest : int
         Number of importance draws at which tuning begins, without a transport map.
+    seconds : float
+        What a factorization takes, roughly, if it takes longer than calls in Python.
     has_theta_gradient, has_evidence_gradient, has_prior_gradient : bool
         Whether the target, the evidence of q, or the prior has a gradient in theta.
     is_alone : bool
@@ -92,6 +98,7 @@ class Facts:
     has_transport: bool = False
     integrates_effects: bool = False
     fewest: int = FEWEST
+    seconds: float = 0.0
     has_theta_gradient: bool = True
     has_evidence_gradient: bool = True
     has_prior_gradient: bool = True
@@ -118,6 +125,7 @@ class Facts:
             has_transport=form.is_bent,
             integrates_effects=model.likelihood is not model.graphs,
             fewest=form.fewest,
+            seconds=form.seconds,
             has_theta_gradient=model.has_theta_gradient,
             has_evidence_gradient=model.has_evidence_gradient,
             has_prior_gradient=model.has_prior_gradient,
@@ -242,6 +250,8 @@ class Plan:
         Number of importance draws per estimate; ``None`` if tuning chooses it.
     fewest : int
         The smallest number that tuning may choose.
+    noise : float
+        The largest variance of a log ratio of two estimates with which tuning is content.
     antithetic : bool
         Whether importance draws come in pairs.
     defensive : float
@@ -310,6 +320,7 @@ class Plan:
     fits_margins: bool = False
     n_importance: int | None = None
     fewest: int = FEWEST
+    noise: float = QUIET
     antithetic: bool = False
     defensive: float = 0.0
     estimates: str | None = None
@@ -516,11 +527,12 @@ def _skewness(facts: Facts, options: Options, approximation: str, sites: str) ->
 def _estimates(facts: Facts, options: Options, fields: dict[str, Any]) -> Chosen:
     """Importance draws of one estimate, those of two, and a walk that needs none."""
     given = options.importance
-    is_transport = fields["skewness"] == "transport"
-    fewest, limit = (TRANSPORTED, QUIET_ENOUGH) if is_transport else (facts.fewest, QUIET)
+    fewest = TRANSPORTED if fields["skewness"] == "transport" else facts.fewest
+    is_costly = fields["skewness"] == "transport" and facts.seconds > CALLS
+    noise = QUIET_ENOUGH if is_costly else QUIET
     N = None if options.n_importance is None else int(options.n_importance)
     of_N = (
-        f"Tuning doubles it until a log ratio of two estimates has a variance of {limit} or less."
+        f"Tuning doubles it until a log ratio of two estimates has a variance of {noise} or less."
         if N is None
         else ASKED
     )
@@ -528,6 +540,7 @@ def _estimates(facts: Facts, options: Options, fields: dict[str, Any]) -> Chosen
     chosen: Chosen = {
         "n_importance": (N, of_N),
         "fewest": (fewest, ""),
+        "noise": (noise, ""),
         "antithetic": (pairs, ""),
         "defensive": (given.defensive, ""),
     }

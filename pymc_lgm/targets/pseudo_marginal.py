@@ -113,8 +113,13 @@ class PseudoMarginalTarget(EvidenceTarget):
             # No q here, so no proposal is accepted from or to here: stay.
             return Nowhere(state)
         made_by = (search, scheme, defensive, together)
-        cached = state.cached if keep else None
-        if cached is None or cached.made_by != made_by:
+        cached = state.cached
+        if cached is not None and cached.made_by != made_by:
+            cached = None
+        if cached is not None and not keep:
+            by_f = state.at.log_likelihoods
+            cached = cached.redrawn(rng, state.f, proposal, by_f, scheme)
+        if cached is None:
             around = Coordinates.around(rng, state.f, proposal, scheme)
             sample = importance_sample(proposal, state.at.log_likelihoods, around, scheme)
             cached = CachedSample(made_by, around, sample)

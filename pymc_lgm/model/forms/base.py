@@ -195,6 +195,9 @@ class Form:
         f.
     fewest : int
         Number of importance draws, if ``is_bent`` is false.
+    seconds : float
+        What a factorization takes, roughly; 0 if it takes less than the calls in Python of a draw,
+        or if importance draws need none.
     whose : mapping of str to bool
         Statistics that label every draw if the draws are not from p(f, theta | y).
     """
@@ -208,6 +211,7 @@ class Form:
     is_bent: bool = False
     is_close: bool = False
     fewest: int = FEWEST
+    seconds: float = 0.0
     whose: Mapping[str, bool] = {}
 
     f: Variable

@@ -295,6 +295,11 @@ class SumPredictor(Form):
         return Layout([each.family for each in self._families], *self._pattern, self._sets)
 
     @cached_property
+    def seconds(self) -> float:  # type: ignore[override]  # an attribute of other forms
+        """What a factorization takes, roughly."""
+        return SPARSE * self.layout.flops
+
+    @cached_property
     def cuts(self) -> Any:  # type: ignore[override]  # emptied when densities have been made
         """The frontier's variables as graphs of eta, which here includes integrated effects."""
         return self._graph.cuts(self._eta[self._elements.read], self._elements.is_free)
