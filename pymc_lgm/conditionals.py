@@ -13,9 +13,10 @@ import xarray as xr
 from scipy.spatial import cKDTree
 
 from pymc_lgm.drawn import Evaluator
+from pymc_lgm.gmrf import MaternRV
 from pymc_lgm.linalg import Array, factorize
 from pymc_lgm.model import gaussian, is_process
-from pymc_lgm.vecchia import given_others, is_nearest
+from pymc_lgm.vecchia import at_new_points, is_nearest
 
 __all__ = ["Conditional", "NearestConditional", "latent_of"]
 
@@ -115,10 +116,10 @@ class NearestConditional:
     ):
         X, cov_func, jitter, _ = f.tag.process
         _, nearest = cKDTree(X).query(points, k=range(1, f.owner.op.neighbors.m + 1))
-        self._nearest, self._jitter = nearest, jitter
+        self._nearest = nearest
         blocks = np.concatenate([X[nearest], points[:, None]], axis=1)
         inputs = pt.matrix("Xnew", dtype="float64")
-        self.law = list(given_others(cov_func, blocks, jitter))
+        self.law = list(at_new_points(cov_func, blocks, jitter))
         self._laws = Evaluator(self.law, inputs, posterior, model, compile_kwargs)
         self._points = points
         self._draws = posterior["draw"].values
@@ -133,11 +134,10 @@ class NearestConditional:
             self._B, D = self._laws(self._points, i)
             if not np.isfinite(D).all():
                 raise np.linalg.LinAlgError(
-                    f"A covariance of new points and their neighbors is not positive definite in "
+                    "A covariance of the neighbors of a new point is not positive definite in "
                     f"chain {i[0]}, draw {self._draws[i[1]]}, at {self._laws.names} = {theta}."
                 )
-            # The jitter belongs to the points in X, and not to the process at new points.
-            self._variance = np.maximum(D - self._jitter, 0.0)
+            self._variance = np.maximum(D, 0.0)
         return np.einsum("ij,ij->i", self._B, self._f[i][self._nearest]), self._variance
 
 
@@ -156,6 +156,11 @@ def latent_of(gp: Any, model: pm.Model) -> Any:
                 "pass the variable of the original model, and model= that model."
             )
         return gp
+    if isinstance(getattr(getattr(gp, "owner", None), "op", None), MaternRV):
+        raise ValueError(
+            f"{gp.name} is a field on a mesh, which is linear on each triangle. Write "
+            f"mesh.at(Xnew, idata.posterior[{gp.name!r}]): its values at new points, of each draw."
+        )
     if not isinstance(gp, pm.gp.Latent) or isinstance(gp, pm.gp.TP):
         raise ValueError(
             f"gp is a {type(gp).__name__}: predict takes the pm.gp.Latent whose prior made f, or "

@@ -66,15 +66,18 @@ def exceedance(values: xr.DataArray, threshold: Any = 0.0) -> xr.Dataset:
             "a result that xarray computed from it."
         )
     draws = values.transpose("chain", "draw", ...)
+    limit = threshold if isinstance(threshold, xr.DataArray) else np.asarray(threshold)
     try:
         with xr.set_options(arithmetic_join="exact"):
-            excess = draws - threshold
+            # No difference: it overflows for unsigned numbers, and ∞ − ∞ is NaN.
+            exceeds = draws > limit
+            is_known = draws.notnull() & ~np.isnan(limit)
     except ValueError as differ:
         raise ValueError(
             f"The threshold does not fit the values: {differ}. Write one number, or one for each "
             "label of a dimension that the values have."
         ) from differ
-    above = (excess > 0.0).astype(np.float64).where(excess.notnull())
+    above = exceeds.astype(np.float64).where(is_known)
     found = {"probability": above.mean(("chain", "draw"), skipna=False)}
     # ArviZ drops the coordinates.
     error = az.mcse(above, method="mean")

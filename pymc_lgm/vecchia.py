@@ -28,7 +28,7 @@ from pymc_lgm.compile.graphs.upstream import (
 from pymc_lgm.gaussian.neighbors import Neighbors, max_min_order, nearest_before
 from pymc_lgm.linalg import LOG_2PI, Array
 
-__all__ = ["Process", "Vecchia", "VecchiaRV", "conditionals", "given_others", "is_nearest"]
+__all__ = ["Process", "Vecchia", "VecchiaRV", "at_new_points", "conditionals", "is_nearest"]
 
 Variable = Any
 
@@ -269,20 +269,37 @@ def conditionals(
 
 def given_others(cov_func: Any, blocks: Array, jitter: float) -> tuple[Variable, Variable]:
     """Graphs of B, (n, m), and D, (n,), of the last point of each block, (n, m + 1, d)."""
-    _, size, d = blocks.shape
+    size = blocks.shape[1]
     m = size - 1
-    x = pt.matrix("x", dtype="float64", shape=(size, d))
-    K = cov_func(x).astype("float64") + jitter * np.eye(size)
+    L = cholesky(_covariances(cov_func, blocks, np.full(size, jitter)))
+    B = solve_triangular(L[:, :m, :m].mT, L[:, m, :m], lower=False, b_ndim=1)
+    return B, L[:, m, m] ** 2
+
+
+def at_new_points(cov_func: Any, blocks: Array, jitter: float) -> tuple[Variable, Variable]:
+    """The same for points that are not in X, and have no jitter.
+
+    D is 0, up to rounding, if the last point is one of the others and they have no jitter.
+    """
+    m = blocks.shape[1] - 1
+    K = _covariances(cov_func, blocks, np.append(np.full(m, jitter), 0.0))
+    L = cholesky(K[:, :m, :m])
+    A = solve_triangular(L, K[:, :m, m], lower=True, b_ndim=1)
+    B = solve_triangular(L.mT, A, lower=False, b_ndim=1)
+    return B, K[:, m, m] - pt.sum(A**2, axis=-1)
+
+
+def _covariances(cov_func: Any, blocks: Array, diagonal: Array) -> Variable:
+    """Covariances of the points of each block, with a diagonal added."""
+    x = pt.matrix("x", dtype="float64", shape=blocks.shape[1:])
+    K = cov_func(x).astype("float64") + np.diag(diagonal)
     try:
-        whole = vectorize_graph(K, {x: pt.constant(blocks)})
+        return vectorize_graph(K, {x: pt.constant(blocks)})
     except NotImplementedError as error:
         raise ValueError(
             f"cov_func is a {type(cov_func).__name__} that PyTensor cannot compute for many blocks "
             "of points at once: write pm.gp.Latent, or a covariance function of PyMC's own."
         ) from error
-    L = cholesky(whole)
-    B = solve_triangular(L[:, :m, :m].mT, L[:, m, :m], lower=False, b_ndim=1)
-    return B, L[:, m, m] ** 2
 
 
 def _points(X: Any, shape: Any, jitter: float) -> Array:

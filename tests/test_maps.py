@@ -81,6 +81,17 @@ def test_thresholds_by_area_other_dimensions_and_missing_values():
     assert number["mcse"].shape == number["probability"].shape == ()
 
 
+def test_exceedance_compares_unsigned_and_infinite_values():
+    """A difference would overflow: as unsigned numbers of one byte, 3 − 5 is 254."""
+    counts = xr.DataArray(np.full((2, 50), 3, dtype=np.uint8), dims=("chain", "draw"))
+    assert exceedance(counts, 5)["probability"] == 0.0
+    assert exceedance(counts, np.uint8(5))["probability"] == 0.0
+    assert exceedance(counts, 2)["probability"] == 1.0
+    infinite = xr.full_like(counts, np.inf, dtype=float)
+    assert exceedance(infinite, np.inf)["probability"] == 0.0
+    assert exceedance(infinite, 0.0)["probability"] == 1.0
+
+
 def test_exceedance_says_what_it_takes():
     for wrong, message in [
         (np.zeros((2, 3)), r"values is ndarray: .*idata\.posterior\['risk'\]"),

@@ -102,6 +102,15 @@ def test_a_region_may_be_any_polygon_and_points_on_one_line():
     assert gmrf.Mesh.around(line, max_edge=0.5).angles.min() > 25.0
 
 
+def test_predict_says_how_to_predict_a_field_on_a_mesh():
+    with pm.Model() as model:
+        u = gmrf.Matern("u", SMALL, range=1.0, sigma=1.0)
+        pm.Poisson("y", pm.math.exp(SMALL.at(POINTS, u)), observed=np.ones(len(POINTS), dtype=int))
+    idata = az.from_dict({"posterior": {"u": np.zeros((1, 1, SMALL.n))}})
+    with pytest.raises(ValueError, match=r"Write mesh.at\(Xnew, idata.posterior\['u'\]\)"):
+        lgm.predict(idata, u, POINTS, model=model)
+
+
 def test_the_projector_is_exact_for_linear_functions():
     rng = np.random.default_rng(1)
     points = np.vstack([POINTS, SMALL.vertices, rng.uniform(-0.2, 1.2, (200, 2))])

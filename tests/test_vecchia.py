@@ -274,6 +274,18 @@ def test_predictions_are_conditionals_of_the_full_process():
         lgm.predict(idata, copy["f"], new, model=copy)
 
 
+def test_predictions_at_the_points_themselves_without_jitter():
+    """They are known: the covariance of such a point and its neighbors is singular."""
+    f = np.random.default_rng(4).standard_normal((1, 1, N))
+    idata = az.from_dict({"posterior": {"f": f}})
+    with pm.Model():
+        cov = pm.gp.cov.Matern32(2, ls=0.4)
+        x = lgm.gp.Vecchia("f", X, cov_func=cov, neighbors=3, jitter=0.0)
+        tree = lgm.predict(idata, x, X, progressbar=False, compile_kwargs=QUICK)
+    np.testing.assert_allclose(tree["predictions"]["f_conditional_mean"], f, atol=1e-6)
+    np.testing.assert_allclose(tree["predictions"]["f_conditional_variance"], 0.0, atol=1e-6)
+
+
 @pytest.mark.slow
 def test_its_posterior_is_left_invariant():
     model = built()
