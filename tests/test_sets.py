@@ -175,7 +175,7 @@ def test_sets_without_end_are_refused():
     assert from_pymc(noise_of_many).sets is None
     with pm.Model():
         noise_of_many()
-        with pytest.raises(ValueError, match=r"joins more than 12 elements .* Write lgm\.ASIS"):
+        with pytest.raises(ValueError, match=r"joins more than 12 elements .* write lgm\.ASIS"):
             lgm.PseudoMarginal(compile_kwargs=QUICK)
 
 

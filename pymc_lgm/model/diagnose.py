@@ -126,7 +126,9 @@ def refuse_large_sets(model: ModelFunctions, what: str) -> None:
             f"The log density of {model.coupled!r} joins more than {MOST} elements of "
             f"{model.latent!r}, or elements of a series or of areas. {what} approximates "
             "p(f | y) by a block for each set of elements that observations join, and needs the "
-            "sets to be small. Write lgm.ASIS(), lgm.EllipticalSlice() or lgm.LatentHMC()."
+            "sets to be small. If it has a product exp(a) * exp(b), write exp(a + b), of which an "
+            "observation reads one element. Otherwise write lgm.ASIS(), lgm.EllipticalSlice() or "
+            "lgm.LatentHMC()."
         )
 
 
