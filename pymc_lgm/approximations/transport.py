@@ -43,8 +43,14 @@ STEPS = 100
 SHORTEST = 1e-6
 """Smallest share of a step that is tried: 20 halvings, which only rounding errors ask for."""
 
+NEAR = 0.01
+"""A step of fewer standard deviations keeps its factor for the next one.
+
+Each further step is then shorter by about this factor, and costs no factorization.
+"""
+
 CLOSE = 1e-7
-"""A step of fewer standard deviations is the last. The error left is about its square, 1e-14."""
+"""A step of fewer standard deviations is the last. The error left is at most `NEAR` times it."""
 
 RISE = 2.0
 """Largest growth of the positive part of an exponent a_i x_i in one step.
@@ -120,8 +126,9 @@ class Transport:
         else:
             x = np.where(exponents > RISE, RISE / self.a, d)
         left, growth = slope(x)
+        updated = None
         for _ in range(STEPS):
-            updated = q.prior.condition(q.precision + growth)
+            updated = updated or q.prior.condition(q.precision + growth)
             if updated is None:
                 break
             step = updated.covariance_times(left)
@@ -135,9 +142,11 @@ class Transport:
                 share *= 0.5
                 new, growth = slope(x - share * step)
             x, left = x - share * step, new
-            # The remaining error is about the square of the step.
-            if share == 1.0 and updated.inv_quad_form(step) < CLOSE**2:
+            square = updated.inv_quad_form(step)
+            if share == 1.0 and square < CLOSE**2:
                 break
+            if share < 1.0 or not square < NEAR**2:
+                updated = None
         result: Array = q.center + x
         return result
 
