@@ -128,7 +128,8 @@ class Transport:
         left, growth = slope(x)
         updated = None
         for _ in range(STEPS):
-            updated = updated or q.prior.condition(q.precision + growth)
+            if updated is None:
+                updated = q.prior.condition(q.precision + growth)
             if updated is None:
                 break
             step = updated.covariance_times(left)
