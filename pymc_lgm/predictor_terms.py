@@ -65,6 +65,9 @@ def terms(
         ``constant``, :math:`c(\theta)`. Bands are ``terms.quantile([0.05, 0.95], ("chain",
         "draw"))``, and ``terms[["trend", "season"]].to_array().sum("variable")`` is a sum of terms.
 
+        An observation that depends on no latent variable, such as one whose only covariate is 0,
+        has no predictor: its terms are NaN.
+
     Raises
     ------
     ValueError
@@ -133,6 +136,8 @@ def terms(
     found = np.empty((len(chosen) + 1, *shape, y.site.size))
     for i in np.ndindex(*shape):
         found[:, *i] = _terms(lgm, points(i), [values[name] for name in chosen])[:, y.site]
+    # What such an observation has instead of a predictor is not known.
+    found[..., y.is_free] = np.nan
     return _dataset(model, posterior, y, [*chosen, REST], found)
 
 

@@ -662,6 +662,19 @@ def test_a_term_named_as_the_constant_is_refused():
         np.testing.assert_allclose(lgm.terms(idata, ["b"])["b"].values[0, 0], [0.0, 2.0, 4.0])
 
 
+@pytest.mark.parametrize("is_sum", [False, True])
+def test_an_observation_without_latent_variables_has_no_terms(is_sum, monkeypatch):
+    """It is not in the predictor. It had the terms of the first observation."""
+    monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: is_sum)
+    x = np.array([1.0, 0.0, 2.0])
+    with pm.Model() as model:
+        pm.Normal("y", pm.HalfNormal("mu") + pm.Normal("b") * x, observed=x)
+    idata = az.from_dict({"posterior": {"mu": np.array([[0.5]]), "b": np.array([[3.0]])}})
+    found = lgm.terms(idata, model=model)
+    np.testing.assert_allclose(found["b"].values[0, 0], [3.0, np.nan, 6.0])
+    np.testing.assert_allclose(found["constant"].values[0, 0], [0.5, np.nan, 0.5])
+
+
 def test_terms_are_of_new_covariates_and_groups():
     with pm.Model() as model:
         x, group, y = pm.Data("x", [0.0, 1.0]), pm.Data("group", [0, 1]), pm.Data("seen", [1, 2])

@@ -111,6 +111,7 @@ class ModelFunctions:
         self.sets: NDArray[np.intp] | None = None
         self.classes = False
         self._site_index: NDArray[np.intp] | None = None
+        self._reads: LikelihoodReads | None = None
         self._found: tuple[Array, Array, LikelihoodReads] | None = None
         self._start = self.theta_of(point)
 
@@ -346,6 +347,13 @@ class ModelFunctions:
             return None
         return self._site_index
 
+    @property
+    def free_elements(self) -> NDArray[np.bool_]:
+        """Whether each of ``likelihood.elements`` reads no f_i."""
+        if self._reads is None:  # effects are integrated out
+            return np.zeros(self.n, dtype=bool)
+        return self._reads.elements.counts == 0
+
     @cached_property
     def generic_theta(self) -> Array:
         """A theta (p,) near the initial one, at which structure shows.
@@ -378,6 +386,7 @@ class ModelFunctions:
         if is_integrated:
             self._site_index = np.arange(self.n)
             return
+        self._reads = reads
         joining = (
             name
             for name, terms in reads.terms.items()

@@ -31,7 +31,10 @@ class Observations:
     values : ndarray
         Observed values.
     which, site : ndarray of int, shape (M,)
-        For each observation, its element of the likelihood and the f_i that it reads.
+        For each observation, its element of the likelihood and the f_i that it reads, or the first
+        f_i if it reads none.
+    is_free : ndarray of bool, shape (M,)
+        Whether an observation reads no f_i, as one whose only covariates are 0.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Observations:
             if not rv.ndim and model.rvs_to_values[rv].name in lgm.latents
         ]
         self.which, self.site = _observations(lgm, self.name, self.values.size, numbers)
+        self.is_free = lgm.free_elements[self.which]
         self._model, self._lgm = model, lgm
 
     def layers(self) -> list[Index]:
