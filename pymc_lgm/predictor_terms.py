@@ -136,7 +136,7 @@ def terms(
     found = np.empty((len(chosen) + 1, *shape, y.site.size))
     for i in np.ndindex(*shape):
         found[:, *i] = _terms(lgm, points(i), [values[name] for name in chosen])[:, y.site]
-    # What such an observation has instead of a predictor is not known.
+    # The predictor of such an observation is not known.
     found[..., y.is_free] = np.nan
     return _dataset(model, posterior, y, [*chosen, REST], found)
 
