@@ -10,6 +10,7 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor
+import pytensor.tensor as pt
 import pytest
 
 from models import QUICK, reading_once
@@ -276,6 +277,23 @@ def test_densities_add_up_to_the_models(name):
         total, of_latents = densities(point)
         expected = total - of_latents
         assert ours.log_prior(theta) + ours.log_likelihood(f, theta) == pytest.approx(expected)
+
+
+def test_a_solution_of_equations_is_affine_in_their_right_hand_side():
+    """A spatial autoregression, (I − rho W) f = a + e: an observation reads one element of f."""
+    W = np.array([[0.0, 1.0, 0.0], [0.5, 0.0, 0.5], [0.0, 1.0, 0.0]])
+    with pm.Model() as model:
+        rho, e = pm.Uniform("rho", -0.9, 0.9), pm.Normal("e", 0, pm.HalfNormal("s"), shape=3)
+        f = pt.linalg.solve(np.eye(3) - rho * W, pm.Normal("a") + e)
+        pm.Poisson("y", pm.math.exp(f), observed=[0, 1, 3])
+    found = lgm.read(model, compile_kwargs=QUICK)
+    assert set(found.latents) == {"a", "e"}
+    assert found.coupled is None
+    assert max(found.check(draws=3).values()) < 1e-9
+    point = model.initial_point() | {"e": np.array([1.0, 2.0, -1.0]), "a": np.array(0.5)}
+    point["rho_interval__"] = np.array(np.log(3.0))  # rho = 0.45
+    expected = np.linalg.solve(np.eye(3) - 0.45 * W, [1.5, 2.5, -0.5])
+    np.testing.assert_allclose(found.f_of(found.theta_of(point), point), expected)
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.inverse import MatrixInverse
+from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import Dot, Max, Min, Sum
@@ -155,6 +156,7 @@ LINEAR_ALGEBRA: Sequence[tuple[type | tuple[type, ...], tuple[float, ...]]] = (
     (Dot, (1.0, 1.0)),
     (Cholesky, (0.5,)),
     (MatrixInverse, (-1.0,)),
+    (Solve, (-1.0, 1.0)),
     (SolveTriangular, (-1.0, 1.0)),
     (CholeskySolve, (-2.0, 1.0)),
 )

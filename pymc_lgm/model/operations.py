@@ -37,6 +37,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.exceptions import NotScalarConstantError
 from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.math import Dot, Sum
@@ -195,7 +196,7 @@ def is_affine(node: Apply[Any, Any], dependent: Sequence[bool]) -> bool:
         return bool(op.mode == "add")
     if isinstance(op, Dot):
         return sum(dependent) == 1
-    if isinstance(op, SolveTriangular | CholeskySolve):
+    if isinstance(op, Solve | SolveTriangular | CholeskySolve):
         return not dependent[0]
     # `with_dense_products` replaces it by an operation that the other rules cover.
     return is_sparse_product(node)
