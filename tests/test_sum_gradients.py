@@ -2,6 +2,7 @@
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 from test_sums import TAU, W_OF_MAP
@@ -53,6 +54,15 @@ def panel():
     return (x + pm.Normal("b", 0, s[0])).ravel()
 
 
+def walks_without_centering():
+    """Two series of cumulative sums, whose steps have a scale before the sum and one after it."""
+    s = pm.HalfNormal("s", 1, shape=3)
+    z = pm.Normal("z", 0.2, s[2], shape=(5, 2))
+    first = pm.Normal("first", 0, 1, shape=(1, 2))
+    walks = s[0] * pt.cumsum(pt.concatenate([first, z * s[1:]]), axis=0)
+    return pt.sum(walks * np.linspace(-1, 2, 12).reshape(6, 2), axis=1)
+
+
 def read(make, monkeypatch):
     monkeypatch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: True)
     with pm.Model() as model:
@@ -66,7 +76,11 @@ def read(make, monkeypatch):
 
 @pytest.mark.fast("series_and_groups", "precision_and_intrinsic")
 @pytest.mark.parametrize(
-    "make", [series_and_groups, map_and_blocks, precision_and_intrinsic, basis_and_groups, panel]
+    "make",
+    [
+        *(series_and_groups, map_and_blocks, precision_and_intrinsic, basis_and_groups, panel),
+        walks_without_centering,
+    ],
 )
 def test_the_gradient_of_an_evidence(make, monkeypatch):
     """Where each observation reads one element, and where some read two."""

@@ -84,6 +84,12 @@ def level_and_slope_of_standard_normals():
 
 
 @model
+def walk_whose_scales_have_a_sum_in_their_prior():
+    s = pm.HalfNormal("s", pt.cumsum(pm.HalfNormal("w", 1, shape=8)), shape=8)
+    return s * pt.cumsum(pm.Normal("z", shape=8)) + pm.Normal("a", 0, 1)
+
+
+@model
 def level_and_slope():
     s, first = pm.HalfNormal("s", 1, shape=2), pm.Normal.dist(0.1, 1)
     slope = pm.GaussianRandomWalk("slope", sigma=s[0], init_dist=first, shape=8)

@@ -59,9 +59,7 @@ class CumulativeSums(NamedTuple):
         return pt.moveaxis(pt.concatenate([v[:1], v[1:] - v[:-1]]), 0, self.axis)
 
 
-def distributed(
-    predictor: Sequence[Variable], latents: Collection[Variable] = ()
-) -> list[Variable]:
+def distributed(predictor: Sequence[Variable], given: Collection[Variable] = ()) -> list[Variable]:
     """Write cumulative sums of sums as sums of cumulative sums.
 
     The sum of a + b becomes that of a plus that of b, a factor moves before it, and a first value
@@ -70,8 +68,8 @@ def distributed(
     Parameters
     ----------
     predictor : sequence of variable
-    latents : collection of variable
-        Variables above which nothing changes.
+    given : collection of variable
+        Random variables and latents: they stay as they are, with all that they depend on.
 
     Returns
     -------
@@ -86,7 +84,7 @@ def distributed(
     array([ 3., 11., 26.])
     """
     known: dict[Variable, Variable] = {}
-    for node in toposort(predictor, blockers=list(latents)):
+    for node in toposort(predictor, blockers=list(given)):
         inputs = [known.get(v, v) for v in node.inputs]
         if (axis := _summed_axis(node.outputs[0])) is not None:
             known[node.outputs[0]] = _summed(inputs[0], axis)

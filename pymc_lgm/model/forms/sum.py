@@ -167,7 +167,8 @@ class SumPredictor(Form):
         if discrete_in(setting.model, setting.reading.frontier, setting.reading.latents):
             return None
         nodes = {latent.node for latent in latents}
-        predictor = distributed(setting.reading.frontier, nodes)
+        given = [*nodes, *setting.model.basic_RVs]
+        predictor = distributed(setting.reading.frontier, given)
         sums = cumulative_sums(latents, predictor)
         readers = []
         fields = [latent.field for latent in latents]
