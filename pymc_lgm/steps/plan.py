@@ -78,7 +78,7 @@ class Facts:
     fewest : int
         Number of importance draws at which tuning begins, without a transport map.
     seconds : float
-        What a factorization takes, roughly, if it takes longer than calls in Python.
+        The time of a factorization, roughly.
     has_theta_gradient, has_evidence_gradient, has_prior_gradient : bool
         Whether the target, the evidence of q, or the prior has a gradient in theta.
     is_alone : bool

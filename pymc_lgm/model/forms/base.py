@@ -196,7 +196,7 @@ class Form:
     fewest : int
         Number of importance draws, if ``is_bent`` is false.
     seconds : float
-        What a factorization takes, roughly; 0 if it takes less than the calls in Python of a draw,
+        The time of a factorization, roughly; 0 if it takes less than the calls in Python of a draw,
         or if importance draws need none.
     whose : mapping of str to bool
         Statistics that label every draw if the draws are not from p(f, theta | y).

@@ -297,7 +297,7 @@ class SumPredictor(Form):
 
     @cached_property
     def seconds(self) -> float:  # type: ignore[override]  # an attribute of other forms
-        """What a factorization takes, roughly."""
+        """The time of a factorization, roughly."""
         return SPARSE * self.layout.flops
 
     @cached_property
