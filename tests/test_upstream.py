@@ -42,6 +42,7 @@ def test_operations_register_their_loops():
     for register in (
         upstream.numba_funcify.register,
         upstream.numba_core_rv_funcify.register,
+        upstream.register_funcify_and_cache_key,
         upstream.register_funcify_default_op_cache_key,
     ):
         assert callable(register)

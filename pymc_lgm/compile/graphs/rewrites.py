@@ -23,7 +23,7 @@ from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
 
 from pymc_lgm.compile.graphs import matrices
 from pymc_lgm.compile.graphs.smooth import SmoothFunction
-from pymc_lgm.compile.graphs.upstream import numba_njit, register_funcify_default_op_cache_key
+from pymc_lgm.compile.graphs.upstream import numba_njit, register_funcify_and_cache_key
 from pymc_lgm.compile.loops import elementary
 
 __all__ = ["FOR_NUMBA", "Elementary"]
@@ -175,8 +175,6 @@ class _Bounded(NodeRewriter):
 class Elementary(UnaryScalarOp):
     """A function of `compile.loops.elementary`, which is vectorized within a fused loop."""
 
-    __props__ = ("name",)
-
     def __init__(self, name: str) -> None:
         super().__init__(upgrade_to_float, name=name)
 
@@ -195,8 +193,8 @@ class Elementary(UnaryScalarOp):
         return "#error"
 
 
-@register_funcify_default_op_cache_key(Elementary)
-def _funcify_elementary(op: Any, node: Any, **kwargs: Any) -> Any:
+@register_funcify_and_cache_key(Elementary)
+def _funcify_elementary(op: Any, **_: Any) -> Any:
     """Compile the function inside an operation that PyTensor compiles, such as a scan."""
     function = getattr(elementary, op.name)
 
@@ -204,7 +202,7 @@ def _funcify_elementary(op: Any, node: Any, **kwargs: Any) -> Any:
     def of_number(x: Any) -> Any:
         return function(x)
 
-    return of_number, 1
+    return of_number, f"pymc_lgm {op.name} 1"
 
 
 ELEMENTARY = {

@@ -15,6 +15,7 @@ from pytensor.link.numba.dispatch.basic import (
     numba_funcify_ensure_cache,
     numba_njit,
     numba_typify,
+    register_funcify_and_cache_key,
     register_funcify_default_op_cache_key,
 )
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
@@ -32,6 +33,7 @@ __all__ = [
     "numba_funcify_ensure_cache",
     "numba_njit",
     "numba_typify",
+    "register_funcify_and_cache_key",
     "register_funcify_default_op_cache_key",
     "support_point_of",
     "tensor_variable_of",
