@@ -46,9 +46,9 @@ accepted with probability 2 Φ(−σ/2): 0.91 for σ² = 0.05.
 QUIET_ENOUGH = 0.25
 """The same if importance draws take most of the time: 2 Φ(−σ/2) is 0.80.
 
-If a proposal costs as much as four draws, with N draws it costs 4 + N. Let one draw have a variance
-of 0.44, as on a lattice of 10 000 counts: N = 2 has the acceptance 0.81, and N = 8 has 0.91 at
-twice the cost.
+From a variance of 0.06 to 0.25, N falls to a quarter: from 8 to 2, say. If everything else in a
+proposal costs as much as four draws, the proposal then takes half the time. About one more proposal
+in ten is rejected.
 """
 
 
@@ -290,8 +290,8 @@ class NoiseTuning(NamedTuple):
     factorization, and the variance in the tails of the posterior is ten times that at its center.
     With an average variance of 1, chains stayed in the tails for a hundred draws at a time, and ESS
     did not show it before they had visited the tails. Therefore the limit is ``QUIET``. If a draw
-    costs as much as everything else, ``fewest`` is two; and ``limit`` is ``QUIET_ENOUGH`` unless
-    the cost of a draw is small beside that of calls in Python.
+    costs as much as everything else, ``fewest`` is two. If most of the time is spent on draws and
+    not on calls in Python, ``limit`` is ``QUIET_ENOUGH``.
     """
 
     total: float = 0.0

@@ -89,7 +89,8 @@ class Transport:
         So no root of K is needed. If K is singular, K⁻¹ g is one of the vectors that K maps to g.
         """
         q = self.q
-        h, growth = self._correction((x - q.center[:, None]).T)
+        deviations = x - q.center[:, None]
+        h, growth = self._correction(deviations.T)
         g = q.posterior.covariance_times(h.T)
         middle = x - q.mean[:, None] + 0.5 * g
         squares = np.einsum("ij,ij->j", middle, h.T - q.posterior.precision_times(g))

@@ -58,9 +58,9 @@ class PseudoMarginal(Marginal):
         are accepted, NUTS makes all moves.
     n_importance : int, optional
         N, the draws of f per estimate. By default 8, or the power of two up to 64 at which tuning
-        finds that the log ratio of two estimates has a variance of at most 0.05. For a sparse
-        precision, where a draw takes a factorization, and for inducing variables, the search begins
-        at 2. If that factorization takes longer than 2 ms, a variance of 0.25 is enough.
+        finds that the log ratio of two estimates has a variance of at most 0.05. For inducing
+        variables the search begins at 2. For a sparse precision it begins at 2, too, because each
+        draw takes a factorization. If this takes longer than 2 ms, a variance of 0.25 is enough.
     latent_move : str, optional
         An additional move of f given theta. "posterior" is HMC with the covariance of q, which
         costs no factorization. If estimates have so little noise that each proposal uses
