@@ -11,7 +11,7 @@ import numpy as np
 
 from numpy.typing import NDArray
 
-from pymc_lgm.approximations.gaussian import Effects
+from pymc_lgm.approximations.sites import Effects
 from pymc_lgm.compile.loops.callbacks import LogDensity
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.gaussian.base import GaussianModel

@@ -17,8 +17,9 @@ import numpy as np
 
 from numpy.typing import NDArray
 
-from pymc_lgm.approximations.gaussian import Effects, GaussianApproximation, Search
+from pymc_lgm.approximations.gaussian import GaussianApproximation, Search
 from pymc_lgm.approximations.importance import CachedSample, Estimate
+from pymc_lgm.approximations.sites import Effects
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.latent_gaussian import LatentGaussian
 from pymc_lgm.linalg import Array, tally

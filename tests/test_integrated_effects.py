@@ -14,7 +14,12 @@ from test_sums import Brute
 
 import pymc_lgm as lgm
 
+from pymc_lgm.approximations.ep import ep, misfit
 from pymc_lgm.approximations.laplace import laplace
+from pymc_lgm.approximations.recall import Recall, WarmSearch
+from pymc_lgm.approximations.site_coordinates import site_coordinates
+from pymc_lgm.approximations.sites import Sites
+from pymc_lgm.approximations.sites_line import SitesTuning
 from pymc_lgm.compile.graphs.functions import shape_of
 from pymc_lgm.model.forms import sum as module
 from pymc_lgm.model.forms.integrated import IntegratedEffects
@@ -83,10 +88,10 @@ INTEGRATED = [
 ]
 
 
-def with_noise(make, likelihood="counts"):
+def with_noise(make, likelihood="counts", times=1):
     with pm.Model() as model:
         eta = make()
-        y = pm.Data("data", np.resize(Y, shape_of(eta)))
+        y = pm.Data("data", times * np.resize(Y, shape_of(eta)))
         if likelihood == "counts":
             pm.Poisson("y", pm.math.exp(eta), observed=y)
         else:
@@ -204,6 +209,28 @@ def test_the_default_leaves_the_posterior_invariant(make):
     assert result_of(make, 200).pvalue > 1e-5
 
 
+def misfit_of_predicted_sites():
+    """Nats by which a sweep would move q, with sites predicted where the effects are smaller."""
+    model, rng = with_noise(scaled, times=20), np.random.default_rng(4)
+    read = lgm.read(model)
+    coordinates = site_coordinates(read, read.n, copula=False)
+    tuning = SitesTuning.start(coordinates, read.p)
+    here = read.theta_of(model.initial_point())
+    for _ in range(20):
+        at = AtTheta.of(read, here + 0.4 * rng.standard_normal(read.p))
+        q = at.approximation(WarmSearch(ep, 1e-4))
+        tuning = tuning.update(at.theta, q.sites.with_effects(at.likelihood.effects))
+    smaller = read.theta_of(model.initial_point() | {"scale_log__": -1.5})
+    at = AtTheta.of(read, smaller)
+    q = at.approximation(Recall(ep).along(tuning.fit()))
+    z = q.center - q.mean
+    return misfit(at.likelihood, q.posterior, q.alpha, z, q.sites.nu, q.posterior.variances)
+
+
+def test_sites_are_predicted_for_the_predictor_with_its_effects():
+    assert misfit_of_predicted_sites() < 0.2
+
+
 # Mutants
 
 
@@ -244,3 +271,10 @@ def test_effects_that_two_elements_read_are_noticed(monkeypatch, dies):
 
     monkeypatch.setattr(module, "_own_effects", wrong)
     dies("sum: effects that two elements read", error_of_evidence(of_two), above=0.01)
+
+
+@pytest.mark.mutant
+def test_sites_predicted_for_integrals_are_noticed(monkeypatch, dies):
+    monkeypatch.setattr(Sites, "with_effects", lambda sites, _: sites)
+    monkeypatch.setattr(Sites, "without_effects", lambda sites, _: sites)
+    dies("sites: predicted for integrals", misfit_of_predicted_sites(), above=1.0)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from numpy.typing import NDArray
 
-from pymc_lgm.approximations.sites import Margins, Sites
+from pymc_lgm.approximations.sites import Effects, Margins, Sites
 from pymc_lgm.gaussian import Posterior, Prior
 from pymc_lgm.linalg import Array
 
@@ -61,20 +61,6 @@ class SiteLikelihood(Likelihood, Protocol):
     @property
     def effects(self) -> Effects | None:
         """The observation-level random effects that are integrated out of ℓ_i, if there are any."""
-
-
-class Effects(NamedTuple):
-    """ℓ_i(f_i) = log ∫ exp(ℓ°_i(f_i + d_i w)) N(w; 0, 1) dw.
-
-    Attributes
-    ----------
-    d : ndarray, shape (n,)
-    sites : callable
-        ℓ°_i of each row of f + d w, shape (N, n) -> (N, n).
-    """
-
-    d: Array
-    sites: Callable[[Array], Array]
 
 
 @dataclass(frozen=True, eq=False)

@@ -180,7 +180,9 @@ class WarmSearch:
 
     def __call__(self, likelihood: SiteLikelihood, prior: Prior) -> GaussianApproximation | None:
         """Search from the sites predicted at the prior's theta."""
-        start = None if self.line is None else self.line(prior.theta)
+        start = None
+        if self.line is not None:
+            start = self.line(prior.theta).without_effects(likelihood.effects)
         return self.search(likelihood, prior, start=start, tolerance=self.tolerance)
 
     def along(self, line: SitesLine | None) -> WarmSearch:
@@ -199,7 +201,8 @@ class Recall:
         """Use the sites predicted at the prior's theta."""
         if self.line is None:
             raise ValueError("There is no linear model of the sites yet. Set one by along(line).")
-        return recall(likelihood, prior, start=self.line(prior.theta), search=self.search)
+        start = self.line(prior.theta).without_effects(likelihood.effects)
+        return recall(likelihood, prior, start=start, search=self.search)
 
     def along(self, line: SitesLine | None) -> Recall:
         """The same search with another linear model."""

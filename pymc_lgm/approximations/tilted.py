@@ -14,7 +14,8 @@ import numpy as np
 
 from scipy.special import erfcx, log_ndtr
 
-from pymc_lgm.approximations.gaussian import Effects, SiteLikelihood
+from pymc_lgm.approximations.gaussian import SiteLikelihood
+from pymc_lgm.approximations.sites import LEAST_SHARE, Effects
 from pymc_lgm.compile.loops.elementary import exp
 from pymc_lgm.linalg import LOG_2PI, Array
 
@@ -51,9 +52,6 @@ of each element. The log evidence of 5000 binary observations in 500 groups diff
 
 TOGETHER = 64
 """Elements that one pass over the nodes handles, so that they stay in the processor's cache."""
-
-LEAST_SHARE = 0.02
-"""Smallest 1 − d² W. It is positive for every log-concave likelihood."""
 
 
 class Marginals(NamedTuple):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pymc.pytensorf import extract_obs_data
 from scipy.sparse import csr_array
 
-from pymc_lgm.approximations.gaussian import Effects
+from pymc_lgm.approximations.sites import Effects
 from pymc_lgm.compile.graphs.functions import with_address
 from pymc_lgm.compile.loops.callbacks import LogDensity
 from pymc_lgm.gaussian import Prior

@@ -234,14 +234,15 @@ class Marginal:
             if self.copula:
                 margins = Margins(q.posterior.variances, state.prior.precisions)
                 q = replace(q, margins=margins)
-            sites = sites.update(state.theta, q.sites, q.margins, q.center - q.mean)
+            found = q.sites.with_effects(state.at.likelihood.effects)
+            sites = sites.update(state.theta, found, q.margins, q.center - q.mean)
         # At its end, exploration renews the line only if the sums hold a quarter of it.
         full = schedule.departs and 4 * sites.thetas >= schedule.explored
         if sites.thetas and (schedule.is_renewal or full):
             sites = sites.renewed()
             noise = noise if schedule.departs else noise.restarted()
         if self._asks_for_noise and schedule.explored % LOOKS == 0:
-            noise = noise.update(self._noise(rng, state, q))
+            noise = noise.update(self._noise(rng, state, tuning, q))
         return tuning._replace(schedule=schedule, sites=sites, noise=noise)
 
     @property
@@ -249,9 +250,23 @@ class Marginal:
         return self.n_importance is None
 
     def _noise(
-        self, rng: np.random.Generator, state: State, q: GaussianApproximation | None
+        self,
+        rng: np.random.Generator,
+        state: State,
+        tuning: MarginalTuning,
+        q: GaussianApproximation | None,
     ) -> float:
-        """Difference of two log estimates that the exact chain would compute here; NaN if no q."""
+        """Difference of two log estimates that the exact chain would compute here; NaN if no q.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        state : State
+        tuning : MarginalTuning
+            With the linear model of the sites that draws before this one have fitted.
+        q : GaussianApproximation or None
+            The one that exploration has found at the state's theta.
+        """
         if q is None:
             return math.nan
         scheme = Scheme(self.n_importance or FEW, self.antithetic)

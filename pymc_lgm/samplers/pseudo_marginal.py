@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.importance import Scheme
 from pymc_lgm.approximations.recall import LineSearch
 from pymc_lgm.moves.element import Stats
@@ -68,6 +69,18 @@ class PseudoMarginal(Marginal):
     @property
     def _asks_for_noise(self) -> bool:
         return self.n_importance is None or self.independent is None
+
+    def _noise(
+        self,
+        rng: np.random.Generator,
+        state: State,
+        tuning: MarginalTuning,
+        q: GaussianApproximation | None,
+    ) -> float:
+        """The noise with predicted sites, once there is a linear model of them."""
+        if q is not None and tuning.sites.line is not None:
+            q = state.at.approximation(self._search(tuning))
+        return super()._noise(rng, state, tuning, q)
 
     def _depart(self, rng: np.random.Generator, state: State, tuning: MarginalTuning) -> State:
         """Draw f once more before the exact phase, from the importance distribution of that phase.

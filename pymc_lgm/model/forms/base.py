@@ -16,7 +16,7 @@ import pymc as pm
 from numpy.typing import NDArray
 
 from pymc_lgm.adaptation import FEWEST
-from pymc_lgm.approximations.gaussian import Effects
+from pymc_lgm.approximations.sites import Effects
 from pymc_lgm.compile.graphs.functions import STABLE, called_once
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.gaussian.base import Functions, GaussianModel

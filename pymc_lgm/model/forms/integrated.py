@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc_lgm.approximations.gaussian import Effects
 from pymc_lgm.approximations.log_concave import draw_log_concave
 from pymc_lgm.approximations.own_effects import Derivatives, OwnEffects
+from pymc_lgm.approximations.sites import Effects
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.allowed import in_rows
 from pymc_lgm.model.forms.base import Setting

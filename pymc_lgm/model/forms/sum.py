@@ -28,7 +28,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.adaptation import FEWEST
 from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
-from pymc_lgm.approximations.gaussian import Effects
+from pymc_lgm.approximations.sites import Effects
 from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.gaussian import (
     DenseBlocks,
