@@ -523,10 +523,12 @@ def test_it_is_not_judged_too_early():
     assert tuning.fit.emulator is not None
 
 
-def test_a_walk_helps_no_emulator():
-    _, tuning = judged(0.05, other=samplers.Metropolis())
-    assert tuning.share == 0.0
-    assert tuning.fit.emulator is not None
+@pytest.mark.parametrize(("acceptance", "walks"), [(0.05, True), (0.2, False)])
+def test_a_walk_replaces_an_emulator_but_does_not_help_one(acceptance, walks):
+    _, tuning = judged(acceptance, other=samplers.Metropolis())
+    assert tuning.share == float(walks)
+    assert (tuning.fit.emulator is None) == walks
+    assert tuning.rounds == (4 if walks else 1)
 
 
 def test_an_explorer_takes_its_place_until_the_emulator_needs_help(rng):

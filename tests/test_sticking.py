@@ -25,9 +25,9 @@ from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.linalg import tally
 from pymc_lgm.model import refutations
 from pymc_lgm.moves.latent import AdaptiveHMC
-from pymc_lgm.moves.theta import Emulated, Metropolis
+from pymc_lgm.moves.theta import Emulated
 from pymc_lgm.moves.theta.climb import WORTH, climb
-from pymc_lgm.moves.theta.emulated import Acceptance, EmulatorFit, EmulatorTuning
+from pymc_lgm.moves.theta.emulated import EmulatorFit, EmulatorTuning
 from pymc_lgm.moves.theta.survey import survey
 from pymc_lgm.state import AtTheta, LikelihoodAt, State
 from pymc_lgm.targets.target import FirstStage, Slope
@@ -265,18 +265,15 @@ def test_a_survey_finds_the_covariance():
         assert emulated == pytest.approx(ridges.value(theta), abs=1.5)
 
 
-@pytest.mark.parametrize(("acceptance", "walks"), [(0.05, True), (0.2, False)])
-def test_a_walk_replaces_an_emulator_of_many_components(acceptance, walks):
-    p, move, rng = 12, Emulated(Metropolis()), np.random.default_rng(3)
-    accepted, fit = Acceptance(), EmulatorFit(None, (), History((), 10))
-    for theta in rng.standard_normal((60, p)):
-        accepted = accepted.note(acceptance)
-        fit = fit.learn([(theta, -0.5 * float(theta @ theta), 0.0)], theta)
-    start = ProposalTuning.start(p), None, StepSizeTuning.start()
-    judged = move._judged(EmulatorTuning(*start, fit, judged_from=50, acceptance=accepted))
-    assert (judged.share == 1.0) == walks
-    assert (judged.fit.emulator is None) == walks
-    assert (judged.rounds > 1) == walks
+@pytest.mark.parametrize(("surveys", "tune", "begins"), [(1, 60, 1), (0, 60, 0), (1, 40, 0)])
+def test_an_emulator_begins_with_a_survey_if_there_is_time(surveys, tune, begins):
+    ridges, move = Ridges(), Emulated(surveys=bool(surveys))
+    start = ProposalTuning.start(ridges.p), None, StepSizeTuning.start()
+    tuning = EmulatorTuning(*start, EmulatorFit(None, (), History((), 9)), judged_from=tune // 2)
+    learnt = move._surveyed(np.random.default_rng(0), ridges.target(), tuning)
+    assert (learnt.fit.emulator is not None) == begins
+    walk = learnt.other.factor @ learnt.other.factor.T * ridges.p / 2.38**2
+    assert np.allclose(walk, ridges.cov, atol=0.02) == begins
 
 
 def hospitals():

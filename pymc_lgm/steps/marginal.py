@@ -11,12 +11,12 @@ from typing import Any, Unpack
 from pymc.exceptions import SamplingError
 
 from pymc_lgm import samplers
+from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.recall import WarmSearch, laplace_from_sites
 from pymc_lgm.approximations.variational import variational
 from pymc_lgm.model.diagnose import no_approximation, refuse_large_sets, refuse_no_curvature
-from pymc_lgm.moves.theta.survey import SURVEYED
 from pymc_lgm.state import State
 from pymc_lgm.steps.base import LatentGaussianStep
 from pymc_lgm.steps.options import StepOptions, no_gradient, public_name
@@ -130,12 +130,13 @@ def theta_move(plan: Plan, options: Options) -> samplers.Move:
     if move != "emulator":
         others: dict[str, samplers.Move] = {"nuts": nuts, "slice": samplers.Slice()}
         return others.get(move, walk)
-    if plan.other_move != "nuts" and plan.p > SURVEYED:
+    if plan.explorer == "survey" and plan.p > MANY_HYPERPARAMETERS:
         _log.info(NO_SLOPE, plan.p)
     few = plan.p <= FEW_THETAS
     return samplers.Emulated(
         other=nuts if plan.other_move == "nuts" else walk,
-        explorer=walk if plan.explorer != plan.other_move else None,
+        explorer=walk if plan.explorer == "metropolis" != plan.other_move else None,
+        surveys=plan.explorer == "survey",
         # With sets a gradient costs twice an evaluation, so NUTS would take most of tuning.
         explored=0.1 if plan.joins else 0.2,
         trajectories=4 if plan.joins else 10,

@@ -17,6 +17,7 @@ import numpy as np
 from pymc_lgm.adaptation import FEWEST, MANY, QUIET, QUIET_ENOUGH
 from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
 from pymc_lgm.model import LatentGaussianModel, refusals
+from pymc_lgm.moves.theta.survey import MOST
 from pymc_lgm.samplers import LATENT_MOVES
 from pymc_lgm.samplers.interweaving import SHARE, SHARE_OF_QUIET
 from pymc_lgm.steps.options import Importance, between, known_move, one_of, positive
@@ -265,7 +266,7 @@ class Plan:
         The move on theta, by its name in ``move=``. It does not run if there is no hyper-parameter.
     other_move : {"nuts", "metropolis"} or None
         The move that helps an emulator, and replaces it if its jumps are rejected.
-    explorer : {"nuts", "metropolis"} or None
+    explorer : {"nuts", "metropolis", "survey"} or None
         The move in tuning until there is an emulator.
     has_slope : bool
         Whether moves use a gradient in theta.
@@ -367,7 +368,8 @@ class Plan:
             cached = "cached until another is accepted"
             yield "estimates", {"cached": cached, "redrawn": redrawn}.get(self.estimates, tuned)
         if self.p:
-            explored = f", after {self.explorer} in tuning" if self.explorer else ""
+            explorer = "a survey" if self.explorer == "survey" else self.explorer
+            explored = f", after {explorer} in tuning" if explorer else ""
             yield "theta_move", f"{self.theta_move}{explored}"
         if self.estimates is not None:
             yield "latent_move", str(self.latent_move).lower()
@@ -616,6 +618,8 @@ def _theta_move(facts: Facts, options: Options) -> Chosen:
     if move == "emulator":
         other = "nuts" if slope else "metropolis"
         explorer = "metropolis" if p <= FEW_THETAS else other
+        if not slope and p <= MOST and options.scale is None:
+            explorer = "survey"
     if options.scale is not None and p and "metropolis" not in str((move, explorer)):
         raise ValueError(
             "scale= is that of a random walk, and here NUTS moves theta until its own steps are "

@@ -22,7 +22,7 @@ from pymc_lgm.moves.theta.metropolis import Metropolis
 from pymc_lgm.moves.theta.nuts import NUTS
 from pymc_lgm.moves.theta.on_emulator import propose, rehearse
 from pymc_lgm.moves.theta.prior_jump import jump_of_target
-from pymc_lgm.moves.theta.survey import MOST, SURVEYED, survey
+from pymc_lgm.moves.theta.survey import survey
 from pymc_lgm.moves.theta.watching import WatchedTarget, spread
 from pymc_lgm.state import State, acceptance_probability
 from pymc_lgm.targets.target import Target
@@ -55,6 +55,10 @@ ENOUGH = 320
 
 SETTLED = 0.8
 """Acceptance of 50 jumps or more at which it stops: more visits improve the emulator little."""
+
+SHORTEST = 25
+"""Fewest draws until the emulator is judged, if tuning is to begin with a survey. A survey takes 50
+evaluations or more."""
 
 SHARE_OF_LACKING = 0.25
 """Share of the moves that the other move makes, per missing acceptance: a power of 2, by which a
@@ -232,9 +236,9 @@ class Emulated:
     needed if at least ``good`` of the emulator's proposals are accepted. With a lower acceptance
     its share of the moves is a quarter of the missing acceptance, and an exact draw has one more
     move for each 0.2, or part of 0.2, of missing acceptance. Below ``fair`` it makes all moves,
-    since visits cannot show the shape of the evidence. If the target has no slope, the emulator of
-    more than six components begins with a `survey`, and a walk is used only below ``fair``, because
-    on estimates it is no better than a fair emulator.
+    since visits cannot show the shape of the evidence. A walk is used only below ``fair``, because
+    on estimates it is no better than a fair emulator. If it ``surveys``, the emulator begins with a
+    `survey`, where a walk would take long to show one its coordinates.
 
     A share ``aside`` of all moves, in tuning and after it, is a jump of one component of theta in
     the target. Without it a chain would stick where the emulator is too low.
@@ -242,6 +246,7 @@ class Emulated:
 
     other: NUTS | Metropolis = field(default_factory=Metropolis)
     explorer: Metropolis | None = None
+    surveys: bool = False
     explored: float = 0.2
     trajectories: int = 10
     judgment: float = 0.5
@@ -304,14 +309,13 @@ class Emulated:
     def _surveyed(
         self, rng: np.random.Generator, target: Target, tuning: EmulatorTuning
     ) -> EmulatorTuning:
-        """Begin with an emulator, where a walk would take long to show one its coordinates."""
-        p = target.state.theta.size
-        if target.has_slope or not target.has_stages or not SURVEYED < p <= MOST:
+        """Begin with the emulator and the covariance of a survey, unless tuning is too short."""
+        if not self.surveys or not target.has_stages or tuning.judged_from < SHORTEST:
             return tuning
         found = survey(rng, target)
         if found is None:
             return tuning
-        other = tuning.other._replace(factor=2.38 / math.sqrt(p) * found.root)
+        other = tuning.other._replace(factor=2.38 / math.sqrt(len(found.root)) * found.root)
         return tuning._replace(
             other=other, fit=EmulatorFit(found.emulator, found.visits, tuning.fit.history)
         )
@@ -358,7 +362,7 @@ class Emulated:
         walks = not isinstance(self.other, NUTS)
         if not judged or lacking <= 0.0:
             return tuning._replace(share=0.0)
-        if walks and (acceptance.mean >= self.fair or rows[-1].size <= SURVEYED):
+        if walks and acceptance.mean >= self.fair:
             return tuning._replace(share=0.0)
         if acceptance.mean >= self.fair:
             return tuning._replace(share=SHARE_OF_LACKING * lacking)

@@ -1,7 +1,8 @@
 """A survey of a target that has no slope: its mode, its curvature there, and visits around it.
 
-A random walk in a dozen components takes all of tuning to show an emulator their covariance. Second
-differences show it in p² evaluations, which for a target without noise are as good as a Hessian.
+A random walk takes much of tuning to show an emulator the covariance of theta, if one component
+varies a hundred times less than another, or if there are many. Second differences show it in p²
+evaluations, which for a target without noise are as good as a Hessian.
 """
 
 from __future__ import annotations
@@ -16,10 +17,7 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.moves.theta.climb import climb
 from pymc_lgm.targets.target import Target
 
-__all__ = ["MOST", "SURVEYED", "Survey", "survey"]
-
-SURVEYED = 6
-"""Components above which a target without a slope is surveyed: a walk in six does as well."""
+__all__ = ["MOST", "Survey", "survey"]
 
 MOST = 40
 """Components up to which it is surveyed: in more, p² evaluations are most of tuning."""
