@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from pytensor.graph.basic import Constant
 from pytensor.tensor.basic import Eye
-from pytensor.tensor.elemwise import DimShuffle
+
+from pymc_lgm.model.operations import constant_of
 
 __all__ = ["jitter_of"]
 
@@ -22,18 +22,10 @@ def jitter_of(latent: Any) -> float | None:
     for term in _inputs(cov):
         factors = _inputs(term)
         if any(each.owner is not None and isinstance(each.owner.op, Eye) for each in factors):
-            numbers = [_constant(each) for each in factors]
-            return next((number for number in numbers if number is not None), None)
+            numbers = [x for x in map(constant_of, factors) if x is not None and np.size(x) == 1]
+            return float(np.ravel(numbers[0])[0]) if numbers else None
     return None
 
 
 def _inputs(variable: Any) -> list[Any]:
     return [] if variable.owner is None else list(variable.owner.inputs)
-
-
-def _constant(variable: Any) -> float | None:
-    while variable.owner is not None and isinstance(variable.owner.op, DimShuffle):
-        (variable,) = variable.owner.inputs
-    if not isinstance(variable, Constant) or np.size(variable.data) != 1:
-        return None
-    return float(np.ravel(variable.data)[0])

@@ -12,10 +12,9 @@ import pytensor.tensor as pt
 
 from pymc.distributions.multivariate import MvNormalRV, ZeroSumNormalRV
 from pymc.distributions.transforms import ZeroSumTransform
-from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar import Second
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.basic import NormalRV
@@ -28,7 +27,7 @@ from pymc_lgm.model.areas import as_areas, as_intrinsic, is_areas, is_intrinsic
 from pymc_lgm.model.integrates import is_positive
 from pymc_lgm.model.kronecker import covariance_on_grid, is_on_grid, kronecker_product
 from pymc_lgm.model.matern import as_matern, is_matern
-from pymc_lgm.model.operations import core_of
+from pymc_lgm.model.operations import constant_of, core_of, function_of
 from pymc_lgm.model.series import as_series, as_vector_walk, is_series, is_vector_walk
 from pymc_lgm.model.sparse_precision import as_sparse_precision
 from pymc_lgm.model.structured import as_structured, is_structured, transform_of
@@ -201,8 +200,8 @@ def _whitened(
     ``n_outputs=`` `Transpose(Dot(Cholesky(K), Transpose(rv)))`, a row per output.
     `pymc_lgm.gp.SparseLatent` writes the same graph with another matrix instead of L.
     """
-    standard = _is_constant(mean, 0.0) and _is_constant(spread, 1.0)
-    if not standard or rv.ndim > 2:
+    is_standard = np.all(constant_of(mean) == 0.0) and np.all(constant_of(spread) == 1.0)
+    if not is_standard or rv.ndim > 2:
         return None
     readers = [v.owner for v in ancestors(terms) if v.owner is not None and rv in v.owner.inputs]
     if rv.ndim == 2 and is_inducing(rv):
@@ -251,17 +250,6 @@ def _through_columns(rv: Variable, readers: Sequence[Any]) -> Latent | None:
 
 def _not_broadcast(mean: Variable) -> Variable:
     """The mean before PyMC broadcast it to a column of the covariance, which is then not needed."""
-    while mean.owner is not None and _is_second(mean.owner.op):
+    while isinstance(function_of(mean), Second):
         mean = mean.owner.inputs[1]
     return mean
-
-
-def _is_second(op: Any) -> bool:
-    return isinstance(op, Elemwise) and isinstance(op.scalar_op, Second)
-
-
-def _is_constant(x: Variable, value: float) -> bool:
-    """Whether a parameter is this number, or an array that is filled with it."""
-    while x.owner is not None and isinstance(x.owner.op, DimShuffle):
-        x = x.owner.inputs[0]
-    return isinstance(x, Constant) and bool(np.all(x.data == value))

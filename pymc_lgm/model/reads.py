@@ -37,7 +37,7 @@ from pymc_lgm.model.operations import (
     OF_SHAPES,
     SETTING,
     SHAPING,
-    bare,
+    constant_of,
     core_of,
     depending,
     is_affine_elementwise,
@@ -295,7 +295,7 @@ def _summands(node: Any, depends: Collection[Variable]) -> Parts:
         return None
     if is_affine_elementwise(op.scalar_op, [v in depends for v in node.inputs]):
         return [(v, False) for v in node.inputs]
-    if isinstance(op.scalar_op, ps.Switch) and _is_minus_infinity(others[1]):
+    if isinstance(op.scalar_op, ps.Switch) and np.all(constant_of(others[1]) == -np.inf):
         return [(first, True), (others[0], False)]
     return None
 
@@ -311,11 +311,6 @@ def _conditions(node: Any) -> Parts:
     if isinstance(op, All | MakeVector | CheckAndRaise):
         return [(v, True) for v in node.inputs]
     return None
-
-
-def _is_minus_infinity(v: Variable) -> bool:
-    v = bare(v)
-    return isinstance(v, Constant) and bool(np.all(v.data == -np.inf))
 
 
 class _Walk:
@@ -485,18 +480,12 @@ class _Walk:
             return self._by_constant(self._value(b).T, a, transposed=True)
         rows = self._along(a, (-1,), keep=False)
         columns = self._along(b, (-2 if len(self._shape(b)) > 1 else 0,), keep=False)
-        left, right = self._shape(a)[:-1], self._shape(b)
-        right = (*right[:-2], right[-1]) if len(right) > 1 else ()
-        if len(left) > 1 or len(right) > 1:  # many products: batches of rows and of columns
-            batch = np.broadcast_shapes(left[:-1], right[:-1])
-            of_rows = np.arange(int(np.prod(left))).reshape(left)[..., :, None]
-            of_columns = np.arange(int(np.prod(right))).reshape(right)[..., None, :]
-            shape = (*batch, left[-1], right[-1])
-            of_rows, of_columns = (np.broadcast_to(x, shape) for x in (of_rows, of_columns))
-        else:
-            size_left, size_right = int(np.prod(left)), int(np.prod(right))
-            of_rows = np.repeat(np.arange(size_left), size_right)
-            of_columns = np.tile(np.arange(size_right), size_left)
+        # Batches of rows and of columns. A vector is one row, or one column.
+        left = self._shape(a)[:-1] or (1,)
+        right = (*self._shape(b)[:-2], *self._shape(b)[1:][-1:]) or (1,)
+        of_rows = np.arange(int(np.prod(left))).reshape(left)[..., :, None]
+        of_columns = np.arange(int(np.prod(right))).reshape(right)[..., None, :]
+        of_rows, of_columns = np.broadcast_arrays(of_rows, of_columns)
         return rows.take(of_rows).beside(columns.take(of_columns))
 
     def _by_constant(self, A: Array, v: Variable, *, transposed: bool = False) -> Reads:
