@@ -47,10 +47,10 @@ from pymc_lgm.gaussian.sites import SiteBlocks
 from pymc_lgm.gaussian.sparse import Pattern
 from pymc_lgm.gaussian.spde import OfMesh
 from pymc_lgm.gaussian.structure import IntrinsicMap, OfStructure, Structure
-from pymc_lgm.model import latents as latents_of_models
+from pymc_lgm.model.fields import FIELDS
 from pymc_lgm.model.forms import sum as sum_form
 from pymc_lgm.model.forms.sum import SumPredictor
-from pymc_lgm.model.series import as_series
+from pymc_lgm.model.series import as_series, is_series
 from pymc_lgm.state import AtTheta, State
 from pymc_lgm.targets.sufficient import SufficientTarget
 from pymc_lgm.testing import joint_test
@@ -801,11 +801,12 @@ def a_covariate_dropped(monkeypatch):
 def no_breaks(monkeypatch):
     def joined(rv):
         """The last element of each series enters the first of the next."""
-        series = as_series(rv)
+        mean, series = as_series(rv)
         T = series.whitener.reshape((series.width, *series.batch, -1))
-        return series._replace(whitener=T[1:, ..., -1].set(-0.5).reshape((series.width, -1)))
+        T = T[1:, ..., -1].set(-0.5).reshape((series.width, -1))
+        return mean, series._replace(whitener=T)
 
-    monkeypatch.setattr(latents_of_models, "as_series", joined)
+    monkeypatch.setitem(FIELDS, is_series, joined)
     return error_of(walks, effects)
 
 

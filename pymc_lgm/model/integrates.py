@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.scalar as ps
+import pytensor.tensor as pt
 import pytensor.tensor.random.basic as rb
 
 from pymc.distributions import continuous
@@ -33,7 +34,7 @@ from pymc_lgm.model.operations import (
     known_value,
 )
 
-__all__ = ["integrates_to_one", "is_positive"]
+__all__ = ["integrates_to_one", "is_positive", "positive_or_nan"]
 
 Variable = Any
 
@@ -169,6 +170,11 @@ def is_positive(v: Variable, *, or_zero: bool = False) -> bool:
     if isinstance(op, OF_FIRST):
         return is_positive(inputs[0], or_zero=or_zero)
     return _is_positive_elementwise(function_of(v), inputs, or_zero)
+
+
+def positive_or_nan(x: Variable) -> Variable:
+    """A scale, or NaN if it is not positive, at which PyMC's density is 0."""
+    return pt.switch(pt.gt(x, 0.0), x, np.nan)
 
 
 def _is_positive_elementwise(op: Any, inputs: list[Variable], or_zero: bool) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -20,39 +20,24 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.random.basic import NormalRV
 
 from pymc_lgm.compile.graphs.functions import ONCE
-from pymc_lgm.gaussian import Family
 from pymc_lgm.gmrf import ConstraintTransform
 from pymc_lgm.likelihoods.registry import is_inducing
-from pymc_lgm.model.areas import as_areas, as_intrinsic, is_areas, is_intrinsic
-from pymc_lgm.model.integrates import is_positive
+from pymc_lgm.model.fields import (
+    FIELDS,
+    FieldLaw,
+    is_areas,
+    is_structured,
+    is_vecchia,
+    transform_of,
+)
+from pymc_lgm.model.integrates import is_positive, positive_or_nan
 from pymc_lgm.model.kronecker import covariance_on_grid, is_on_grid, kronecker_product
-from pymc_lgm.model.matern import as_matern, is_matern
 from pymc_lgm.model.operations import constant_of, core_of, function_of
-from pymc_lgm.model.series import as_series, as_vector_walk, is_series, is_vector_walk
 from pymc_lgm.model.sparse_precision import as_sparse_precision
-from pymc_lgm.model.structured import as_structured, is_structured, transform_of
-from pymc_lgm.model.vecchia import as_vecchia, is_vecchia
 
-__all__ = ["FieldLaw", "Latent", "gaussian", "is_gaussian", "is_process", "is_sparse"]
+__all__ = ["Latent", "gaussian", "is_gaussian", "is_process", "is_sparse"]
 
 Variable = Any
-
-
-class FieldLaw(Protocol):
-    """The prior of a latent vector with a sparse precision."""
-
-    @property
-    def reads(self) -> list[Variable]:
-        """Graphs whose values `Family.at` takes."""
-
-    def covariance(self) -> Variable:
-        """The covariance, shape (n, n), as a graph, for models that need a dense one."""
-
-    def family(self, n: int) -> Family:
-        """The family of n elements, a function of the values of ``reads``."""
-
-    def explain(self, where: str) -> str:
-        """Say why there is no proper prior, and what to write instead."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,9 +101,8 @@ class Latent:
 
 def is_process(rv: Variable) -> bool:
     """Whether a random variable is a multivariate normal, a GMRF, a series or a map of areas."""
-    is_dense = isinstance(rv.owner.op, MvNormalRV) or is_on_grid(rv) or is_structured(rv)
-    is_field = is_areas(rv) or is_intrinsic(rv) or is_matern(rv) or is_vecchia(rv)
-    return is_dense or is_field or is_series(rv) or is_vector_walk(rv)
+    is_dense = isinstance(rv.owner.op, MvNormalRV) or is_on_grid(rv)
+    return is_dense or any(is_one(rv) for is_one in FIELDS)
 
 
 def is_sparse(rv: Variable) -> bool:
@@ -139,25 +123,11 @@ def is_gaussian(model: pm.Model, rv: Variable) -> bool:
 
 def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
     """The prior of a latent variable."""
-    if is_structured(rv):
-        transform = transform_of(rv)
-        return Latent(rv, rv, pt.zeros(()), field=as_structured(rv), zero_sum=transform)
-    if is_vecchia(rv):
-        return Latent(rv, rv, pt.zeros(()), field=as_vecchia(rv))
-    if is_series(rv):
-        series = as_series(rv)
-        return Latent(rv, rv, series.mean(), field=series)
-    if is_vector_walk(rv):
-        walk = as_vector_walk(rv)
-        return Latent(rv, rv, walk.mean(), field=walk)
-    if is_areas(rv):
-        mean, areas = as_areas(rv)
-        return Latent(rv, rv, mean, field=areas)
-    if is_intrinsic(rv):
-        intrinsic = as_intrinsic(rv)
-        return Latent(rv, rv, pt.zeros(intrinsic.W.shape[0]), field=intrinsic)
-    if is_matern(rv):
-        return Latent(rv, rv, pt.zeros(rv.type.shape), field=as_matern(rv))
+    for is_one, law_of in FIELDS.items():
+        if is_one(rv):
+            mean, law = law_of(rv)
+            transform = transform_of(rv) if is_structured(rv) else None
+            return Latent(rv, rv, mean, field=law, zero_sum=transform)
     if is_on_grid(rv):
         mean, cov = covariance_on_grid(rv)
         return Latent(rv, rv, _not_broadcast(mean), cov=cov)
@@ -183,11 +153,8 @@ def _zero_sum(rv: Variable) -> ZeroSumTransform:
 
 def _variances(spread: Variable) -> Variable:
     """The squares of standard deviations."""
-    variances = spread.astype("float64") ** 2
-    if not is_positive(spread):
-        # PyMC's density is 0 if a standard deviation is not positive.
-        variances = pt.switch(pt.gt(spread, 0.0), variances, np.nan)
-    return variances
+    sd = spread.astype("float64")
+    return (sd if is_positive(spread) else positive_or_nan(sd)) ** 2
 
 
 def _whitened(

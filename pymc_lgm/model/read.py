@@ -26,12 +26,12 @@ from pymc_lgm.model import refusals
 from pymc_lgm.model.check import Audit
 from pymc_lgm.model.data_read import DataRead
 from pymc_lgm.model.diagnose import check_model
+from pymc_lgm.model.fields import is_structured
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.graphs import Variable
 from pymc_lgm.model.latents import is_gaussian, is_process
 from pymc_lgm.model.left_gaussians import refuse_left_gaussians
 from pymc_lgm.model.reading import Reading, read_latents, read_observed
-from pymc_lgm.model.structured import is_structured
 from pymc_lgm.threads import few_threads
 
 __all__ = ["LatentGaussianModel", "find_latent", "find_latents", "latents_beside", "read"]

@@ -45,6 +45,7 @@ from pymc_lgm.model import refusals
 from pymc_lgm.model.affine_graph import AffineGraph, Elements
 from pymc_lgm.model.columns import columns_move
 from pymc_lgm.model.cumulative_sums import CumulativeSums, cumulative_sums, distributed
+from pymc_lgm.model.fields import Structured
 from pymc_lgm.model.forms.base import (
     Direction,
     Form,
@@ -60,7 +61,6 @@ from pymc_lgm.model.latents import Latent
 from pymc_lgm.model.log_concave import are_bent_slowly, are_log_concave
 from pymc_lgm.model.reads import joined, reads_of, reads_of_densities, sets_of
 from pymc_lgm.model.series import Series
-from pymc_lgm.model.structured import Structured
 from pymc_lgm.model.theta_gradient import theta_gradient
 
 __all__ = ["SumPredictor"]
