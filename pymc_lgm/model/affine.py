@@ -96,10 +96,10 @@ def find_frontier(
         elif latent is not None:
             # The latent is L v with v whitened, so any other latent that it depends on is in L.
             refused |= dict.fromkeys(set().union(*reached) - {latent}, node)
-        elif latent is None and is_affine(node, dependent) and kept == reached:
+        elif is_affine(node, dependent) and kept == reached:
             for x in node.outputs:
                 affine[x] = touched[x] = set().union(*kept)
-        elif latent is None:
+        else:
             for x, of in zip(node.inputs, kept, strict=True):
                 if of:
                     predictor.setdefault(x, []).extend(node.outputs)

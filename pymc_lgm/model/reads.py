@@ -371,23 +371,11 @@ class _Walk:
 
     def _everything(self, node: Any) -> list[Reads]:
         """Reads of results whose elements each read what all inputs read."""
-        whole = self._union([self._all_of(v) for v in node.inputs])
+        whole = Reads.nothing(1, self._n, self._most)
+        for v in node.inputs:
+            whole = whole.beside(self._along(v, None, keep=False))
         sizes = [int(np.prod(self._shape(v), dtype=np.intp)) for v in node.outputs]
         return [whole.take(np.zeros(size, dtype=np.intp)) for size in sizes]
-
-    def _all_of(self, v: Variable) -> Reads:
-        """Reads of one element that reads what all elements of a variable read."""
-        each = self._of(v)
-        return each.gathered(np.zeros(each.many.size, dtype=np.intp), 1)
-
-    def _union(self, each: Sequence[Reads]) -> Reads:
-        total = each[0]
-        for other in each[1:]:
-            total = total.beside(other)
-        return total
-
-    def _is_fixed(self, variables: Sequence[Variable]) -> bool:
-        return self._moving.isdisjoint(variables)
 
     def _is_constant(self, v: Variable) -> bool:
         return v not in self._varying
@@ -412,7 +400,7 @@ class _Walk:
     def _moved(self, node: Any, count: int) -> list[Reads]:
         """The reads of the results of an operation that moves elements of its first inputs."""
         has_index = not isinstance(node.op, (*SHAPING, CheckAndRaise))
-        if has_index and not self._is_fixed(node.inputs[count:]):
+        if has_index and not self._moving.isdisjoint(node.inputs[count:]):
             # The index may change, so any element may be read.
             return self._everything(node)
         if isinstance(node.op, SETTING) and not node.op.set_instead_of_inc:
@@ -459,7 +447,7 @@ class _Walk:
         return [total] * len(node.outputs)
 
     def _along(self, v: Variable, axes: Any, *, keep: bool) -> Reads:
-        """The union of the reads along some axes, for each remaining index, or each element."""
+        """The union of the reads along some axes, or all, for each index left, or each element."""
         shape = self._shape(v)
         along = range(len(shape)) if axes is None else np.atleast_1d(axes)
         along = [axis % max(len(shape), 1) for axis in along]
