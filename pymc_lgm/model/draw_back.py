@@ -31,7 +31,7 @@ from pytensor.gradient import grad
 from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.gaussian import BlocksPrior, Prior
 from pymc_lgm.linalg import Array, CholeskyFactor, factorize, tally
-from pymc_lgm.model.forms.base import Setting
+from pymc_lgm.model.forms.base import LastThetas, Setting
 from pymc_lgm.model.predictor import Predictor
 
 __all__ = ["DrawBack", "SymmetricRoot"]
@@ -92,7 +92,7 @@ class DrawBack:
         self._order = predictor.order
         self._is_identity = predictor.is_identity
         self.size = predictor.n_latents
-        self._known: dict[bytes, tuple[list[Array], list[Root | None]] | None] = {}
+        self._last = LastThetas[tuple[list[Array], list[Root | None]] | None]()
         whitened = [block.latent.is_whitened for block in self._blocks]
         self._whitened_blocks = np.flatnonzero(whitened).tolist()
         self._few = predictor.process_and_few()
@@ -145,7 +145,7 @@ class DrawBack:
 
     def forget(self) -> None:
         """Clear the cache by theta, since a variable of another step has moved."""
-        self._known.clear()
+        self._last.forget()
 
     def exists(self, prior: Prior, theta: Array) -> bool:
         """Whether x can be drawn at this theta, for every f.
@@ -293,23 +293,14 @@ class DrawBack:
     def _at(self, theta: Array) -> tuple[list[Array], list[Root | None]] | None:
         """Covariances or variances of the blocks, and roots of the covariances.
 
-        ``None`` if one is not a covariance, although that of f is. The results at two theta are
-        cached: the state of the chain, and the last proposal.
+        ``None`` if one is not a covariance, although that of f is.
         """
-        key = theta.tobytes()
-        if key not in self._known:
-            found = self._found_at(theta)
-            while len(self._known) > 1:
-                self._known.pop(next(iter(self._known)))
-            self._known[key] = found
-        else:
-            self._known[key] = self._known.pop(key)  # move to the end: the most recent one
-        return self._known[key]
+        return self._last.at(theta, self._found_at)
 
     def _found_at(self, theta: Array) -> tuple[list[Array], list[Root | None]] | None:
         covs = [np.asarray(cov) for cov in self._covs(theta)]
         roots = list[Root | None]()
-        before = [known for known in self._known.values() if known is not None]
+        before = [known for known in self._last.results if known is not None]
         for k, cov in enumerate(covs):
             same = next((b[1][k] for b in before if np.array_equal(b[0][k], cov)), None)
             root = None if cov.ndim == 1 else same or _root_of(cov)

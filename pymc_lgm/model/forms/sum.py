@@ -51,6 +51,7 @@ from pymc_lgm.model.forms.base import (
     Direction,
     Form,
     FormModel,
+    LastThetas,
     LikelihoodFunctions,
     PriorAt,
     Probe,
@@ -158,8 +159,7 @@ class SumPredictor(Form):
         self.fewest = FEWEST if own is None else FEWEST_INTEGRATED
         self.has_evidence_gradient = own is None
         self._integrated: IntegratedEffects | None = None
-        # The last theta, as bytes, and its numbers.
-        self._cached: tuple[bytes, _Numbers | None] | None = None
+        self._last = LastThetas[_Numbers | None](1)
 
     @classmethod
     def of(cls, setting: Setting) -> SumPredictor | None:
@@ -396,7 +396,7 @@ class SumPredictor(Form):
 
     def forget(self) -> None:
         """Clear the cached numbers at theta."""
-        self._cached = None
+        self._last.forget()
 
     def is_infinite(self, theta: Array, f: Array) -> bool:
         """Whether c or A is not finite at theta; f is NaN there."""
@@ -409,11 +409,7 @@ class SumPredictor(Form):
         return None if numbers is None else numbers.of_x
 
     def _numbers_at(self, theta: Array) -> _Numbers | None:
-        """Cached for one theta."""
-        key = theta.tobytes()
-        if self._cached is None or self._cached[0] != key:
-            self._cached = key, self._made_at(theta)
-        return self._cached[1]
+        return self._last.at(theta, self._made_at)
 
     def _made_at(self, theta: Array) -> _Numbers | None:
         """c, A, families and effects at theta; ``None`` if one is not finite or not proper."""
