@@ -160,13 +160,10 @@ def cumulative_sums(
 
 
 def _summed_axis(v: Variable) -> int | None:
-    """The axis of a cumulative sum along one axis; ``None`` for any other variable."""
+    """The axis of a cumulative sum; ``None`` for any other variable."""
     if v.owner is None or not isinstance(v.owner.op, CumOp) or v.owner.op.mode != "add":
         return None
-    axis = v.owner.op.axis
-    if axis is None:
-        return 0 if v.owner.inputs[0].ndim == 1 else None
-    return int(axis) % v.ndim
+    return int(v.owner.op.axis)
 
 
 def _without_scale(v: Variable, axis: int) -> tuple[Variable, Variable] | None:

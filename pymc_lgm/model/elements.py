@@ -162,9 +162,7 @@ class _Codes:
             if isinstance(op, SETTING) and not op.set_instead_of_inc:
                 return False
             return isinstance(op, CheckAndRaise) or self._moves.isdisjoint(node.inputs[count:])
-        if isinstance(op, CumOp):
-            return op.axis is not None
-        return isinstance(op, Elemwise | CAReduce) or isinstance(core_of(op), Dot)
+        return isinstance(op, Elemwise | CAReduce | CumOp) or isinstance(core_of(op), Dot)
 
     def _made(self, node: Any) -> list[Bits]:
         op = node.op
@@ -191,13 +189,8 @@ class _Codes:
             return [_combined(self._label(op), total)]
         left, right = inputs
         rows = _along(left, left.ndim - 2).sum(axis=-2, dtype=np.uint64)
-        if right.ndim == 2:
-            columns = _along(right, 0).sum(axis=0, dtype=np.uint64)
-        else:
-            columns = _along(right, right.ndim - 3).sum(axis=-3, dtype=np.uint64)
-        if left.ndim > 2 and right.ndim > 2:
-            rows, columns = rows[..., :, None, :], columns[..., None, :, :]
-        return [_combined(self._label(op), rows, columns)]
+        columns = _along(right, right.ndim - 3).sum(axis=-3, dtype=np.uint64)
+        return [_combined(self._label(op), rows[..., :, None, :], columns[..., None, :, :])]
 
     def _label(self, what: Any) -> int:
         return self._labels.setdefault(what, len(self._labels) + 1)

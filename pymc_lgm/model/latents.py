@@ -210,7 +210,7 @@ def _through_columns(rv: Variable, readers: Sequence[Any]) -> Latent | None:
         return None
     V, right = readers[0].inputs
     node = readers[0].outputs[0]
-    if right is not rv or V.ndim != 2:
+    if right is not rv:
         return None
     return Latent(rv, node, pt.zeros_like(node), variances=pt.ones_like(rv), through=V)
 

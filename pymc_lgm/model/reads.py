@@ -389,8 +389,7 @@ class _Walk:
         if isinstance(op, CAReduce):
             return [self._along(node.inputs[0], op.axis, keep=False)]
         if isinstance(op, CumOp):
-            axis = None if op.axis is None else (op.axis,)
-            return [self._along(node.inputs[0], axis, keep=True)]
+            return [self._along(node.inputs[0], (op.axis,), keep=True)]
         if isinstance(op, Softmax | LogSoftmax):
             return [self._along(node.inputs[0], op.axis, keep=True)]
         if isinstance(core_of(op), Dot):
@@ -458,19 +457,15 @@ class _Walk:
         return total.take(index) if keep else total
 
     def _product(self, node: Any) -> Reads:
-        """The reads of products of matrices or vectors: Σ_k a_ik b_kj."""
+        """The reads of products of matrices, or of batches of them: Σ_k a_ik b_kj."""
         a, b = node.inputs
-        if self._shape(a) == () or self._shape(b) == ():
-            return self._everything(node)[0]
-        if len(self._shape(a)) == 2 and len(self._shape(b)) <= 2 and self._is_constant(a):
+        if len(self._shape(a)) == 2 and self._is_constant(a):
             return self._by_constant(self._value(a), b)
-        if len(self._shape(b)) == 2 and len(self._shape(a)) <= 2 and self._is_constant(b):
+        if len(self._shape(a)) == 2 and self._is_constant(b):
             return self._by_constant(self._value(b).T, a, transposed=True)
-        rows = self._along(a, (-1,), keep=False)
-        columns = self._along(b, (-2 if len(self._shape(b)) > 1 else 0,), keep=False)
-        # Batches of rows and of columns. A vector is one row, or one column.
-        left = self._shape(a)[:-1] or (1,)
-        right = (*self._shape(b)[:-2], *self._shape(b)[1:][-1:]) or (1,)
+        rows, columns = self._along(a, (-1,), keep=False), self._along(b, (-2,), keep=False)
+        left = self._shape(a)[:-1]
+        right = (*self._shape(b)[:-2], self._shape(b)[-1])
         of_rows = np.arange(int(np.prod(left))).reshape(left)[..., :, None]
         of_columns = np.arange(int(np.prod(right))).reshape(right)[..., None, :]
         of_rows, of_columns = np.broadcast_arrays(of_rows, of_columns)
@@ -480,14 +475,11 @@ class _Walk:
         """The reads of A v, or (A vᵀ)ᵀ, for a constant A: its zeros read nothing."""
         numbers = self._numbers(v).T if transposed else self._numbers(v)
         rows, inner = np.nonzero(A)
-        columns = numbers.reshape(numbers.shape[0], -1)
-        count = columns.shape[1]
-        target = (rows[:, None] * count + np.arange(count)).ravel()
-        found = self._of(v).take(columns[inner].ravel()).gathered(target, A.shape[0] * count)
-        if transposed and numbers.ndim == 2:
-            order = np.arange(A.shape[0] * count).reshape(A.shape[0], count).T
-            return found.take(order)
-        return found
+        shape = A.shape[0], numbers.shape[1]
+        size = shape[0] * shape[1]
+        target = rows[:, None] * shape[1] + np.arange(shape[1])
+        found = self._of(v).take(numbers[inner]).gathered(target, size)
+        return found.take(np.arange(size).reshape(shape).T) if transposed else found
 
 
 def _inlined(outputs: Sequence[Variable]) -> list[Variable]:
