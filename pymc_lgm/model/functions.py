@@ -372,16 +372,13 @@ class ModelFunctions:
 
     def find_reads(self, theta: Array, f: Array) -> None:
         """Find which f_i each observation reads, from the graph of the likelihood."""
-        # If effects are integrated out, each observation reads one f_i.
-        is_integrated = self.likelihood is not self.graphs
-        if is_integrated and not self.graphs.picking:
+        if self.graphs.picking:
+            self._found = theta, f, self.graphs.reads(f, theta)
+        if self.likelihood is not self.graphs:
+            # Effects are integrated out, so each observation reads one f_i.
             self._site_index = np.arange(self.n)
             return
-        reads = self.graphs.reads(f, theta)
-        self._found = (theta, f, reads) if self.graphs.picking else None
-        if is_integrated:
-            self._site_index = np.arange(self.n)
-            return
+        reads = self.graphs.reads(f, theta) if self._found is None else self._found[2]
         self._reads = reads
         joining = (
             name
