@@ -171,7 +171,7 @@ def _whitened(
     is_standard = np.all(constant_of(mean) == 0.0) and np.all(constant_of(spread) == 1.0)
     if not is_standard or rv.ndim > 2:
         return None
-    readers = [v.owner for v in ancestors(terms) if v.owner is not None and rv in v.owner.inputs]
+    readers = _readers(terms, rv)
     if rv.ndim == 2 and is_inducing(rv):
         return _through_columns(rv, readers)
     if rv.ndim == 1 and (found := kronecker_product(rv, terms)) is not None:
@@ -180,9 +180,7 @@ def _whitened(
     if len(readers) != 1 or not isinstance(readers[0].op, DimShuffle):
         return None
     column = readers[0].outputs[0]
-    products = [
-        v.owner for v in ancestors(terms) if v.owner is not None and column in v.owner.inputs
-    ]
+    products = _readers(terms, column)
     if len(products) != 1 or not isinstance(core_of(products[0].op), Dot):
         return None
     root, right = products[0].inputs
@@ -192,17 +190,21 @@ def _whitened(
     is_root = isinstance(factored, Cholesky) and factored.lower
     if not is_root and not is_inducing(rv):
         return None
-    product = products[0].outputs[0]
-    vectors = [v for v in ancestors(terms) if v.owner is not None and product in v.owner.inputs]
-    if len(vectors) != 1 or not isinstance(vectors[0].owner.op, DimShuffle):
+    vectors = _readers(terms, products[0].outputs[0])
+    if len(vectors) != 1 or not isinstance(vectors[0].op, DimShuffle):
         return None
-    if vectors[0].ndim != rv.ndim:
+    node = vectors[0].outputs[0]
+    if node.ndim != rv.ndim:
         return None
-    zero = pt.zeros_like(vectors[0])
     if not is_root:
-        return Latent(rv, vectors[0], zero, variances=pt.ones_like(rv), through=root)
+        return Latent(rv, node, pt.zeros_like(node), variances=pt.ones_like(rv), through=root)
     cov = root.owner.inputs[0].astype("float64")
-    return Latent(rv, vectors[0], zero, cov=cov, is_whitened=True)
+    return Latent(rv, node, pt.zeros_like(node), cov=cov, is_whitened=True)
+
+
+def _readers(terms: Sequence[Variable], x: Variable) -> list[Any]:
+    """The nodes that read a variable."""
+    return [v.owner for v in ancestors(terms) if v.owner is not None and x in v.owner.inputs]
 
 
 def _through_columns(rv: Variable, readers: Sequence[Any]) -> Latent | None:

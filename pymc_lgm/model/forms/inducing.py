@@ -84,8 +84,8 @@ class ThroughInducing(Form):
             f = self.f[end - C * n : end]
             self.cuts[latent.node] = f if latent.rv.ndim == 1 else f.reshape((C, n)).T
         rvs = [latent.rv for latent in latents]
-        self._names = [str(rv.name).removesuffix("_u_rotated_") for rv in rvs]
-        self._names = [name.removesuffix("_weights") for name in self._names]
+        names = [str(rv.name).removesuffix("_u_rotated_") for rv in rvs]
+        self._names = [name.removesuffix("_weights") for name in names]
         self._exact = all(map(are_weights, rvs))
         self.whose = {} if self._exact else {"optimal_variational": True}
         self.has_sets = self.sets() is not None
