@@ -190,7 +190,7 @@ def test_effects_stay_if_theta_moves_by_the_gradient_of_the_evidence(monkeypatch
 
 
 def result_of(make, replicates, steps=1, sampler=lgm.PseudoMarginal):
-    with reading_once():
+    with reading_once(compiled=True):
         model = with_noise(make)
         step = sampler(model=model)
         assert "integrated out" in repr(step.lgm)

@@ -727,7 +727,7 @@ def observations_of_two_elements():
 @pytest.mark.parametrize("steps", [1, 5])
 def test_the_default_is_exact_where_observations_read_two_elements(steps, forced):
     model, rng = observations_of_two_elements(), np.random.default_rng(4)
-    with reading_once():
+    with reading_once(compiled=True):
         step = lgm.PseudoMarginal(model=model)
         assert isinstance(step.lgm.form, SumPredictor)
         assert step.lgm.sets is not None
