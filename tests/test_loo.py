@@ -305,6 +305,28 @@ def test_replicated_data_have_the_law_without_their_own_observation():
     np.testing.assert_allclose(y.std(axis=0), sd, rtol=4 / np.sqrt(2000))
 
 
+@pytest.mark.parametrize("with_field", [False, True])
+def test_replicated_data_have_the_hyperparameters_of_their_draw(with_field):
+    """Not those of the prior, for f of a process and for a sum; and a variable that is observed."""
+    with pm.Model() as model:
+        s, known = pm.HalfNormal("s", 0.1), pm.HalfNormal("known", 0.1, observed=2.0)
+        f = pm.Normal("f", shape=2)
+        if with_field:
+            f = f + lgm.gmrf.RandomWalk("walk", sigma=1.0, shape=2)
+        pm.Normal("y", f, s * known, observed=[1.0, 0.2])
+    draws = {
+        "s": np.full((1, 1000), 5.0),
+        "f": np.zeros((1, 1000, 2)),
+        "walk": np.zeros((1, 1000, 2)),
+    }
+    tree = lgm.leave_one_out(
+        az.from_dict({"posterior": draws}), model, random_seed=1, progressbar=False
+    )
+    y = tree["posterior_predictive"]["y"].values
+    # y_k has a variance of 1 or 1.25 for f, and of 10² for itself.
+    assert abs(y.std() - 10.0) < 1.0
+
+
 def test_a_process_that_is_integrated_out_in_the_model():
     y = np.random.default_rng(2).standard_normal(N)
     with pm.Model() as model:

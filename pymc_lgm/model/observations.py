@@ -69,15 +69,19 @@ class Observations:
         self, random_seed: int, compile_kwargs: dict[str, Any]
     ) -> Callable[[Array, dict[Any, Any]], Array]:
         """A function from a row of f and the other variables of a draw to new observations."""
-        lgm = self._lgm
-        (y,) = clone_replace([self._rv], dict(lgm.graphs.cuts), rebuild_strict=False)
+        lgm, model = self._lgm, self._model
+        # A copy of a random variable is another one, drawn from its prior.
+        of_draw = {v: v.type() for v in model.free_RVs}
+        others_observed = [v for v in model.observed_RVs if v is not self._rv]
+        given = of_draw | {v: model.rvs_to_values[v] for v in others_observed}
+        (y,) = clone_replace([self._rv], given | dict(lgm.graphs.cuts), rebuild_strict=False)
         reached = set(ancestors([y]))
         form: Any = lgm.form
         # In the form of a sum, observations read the last elements, eta.
         eta = getattr(form, "_eta", None)
         is_sum = eta is not None and eta in reached
-        others = [v for v in self._model.free_RVs if v in reached]
-        inputs = [eta if is_sum else form.f, *others]
+        others = [v for v, value in of_draw.items() if value in reached]
+        inputs = [eta if is_sum else form.f, *(of_draw[v] for v in others)]
         options = {"on_unused_input": "ignore", "random_seed": random_seed} | compile_kwargs
         draw = pymc_compile(inputs, y, **options)
 
