@@ -327,6 +327,23 @@ def test_replicated_data_have_the_hyperparameters_of_their_draw(with_field):
     assert abs(y.std() - 10.0) < 1.0
 
 
+def test_an_observation_without_latents_has_an_offset():
+    """y_0 has the covariate 0, so only its own offset is left."""
+    with pm.Model() as model:
+        offset = pm.Exponential("offset", 1.0)
+        slope = pm.Normal("slope")
+        pm.Normal("y", offset + slope * np.array([0.0, 1.0]), 0.1, observed=[1.0, 0.2])
+    draws = {"offset": np.full((1, 50), 3.0), "slope": np.zeros((1, 50))}
+    tree = lgm.leave_one_out(
+        az.from_dict({"posterior": draws}), model, random_seed=1, progressbar=False
+    )
+    density, y = (
+        tree[name]["y"].values[0, :, 0] for name in ("log_likelihood", "posterior_predictive")
+    )
+    np.testing.assert_allclose(density, norm.logpdf(1.0, 3.0, 0.1), rtol=1e-6)
+    np.testing.assert_allclose(y, 3.0, atol=0.7)
+
+
 def test_a_process_that_is_integrated_out_in_the_model():
     y = np.random.default_rng(2).standard_normal(N)
     with pm.Model() as model:
