@@ -359,16 +359,16 @@ class _OfLatent:
             f,
             rng.random(self._y.which.size),
         )
-        y = self._replicated(found, f, natural)
+        y = self._replicated(found, f, point, natural)
         return found.log_density, y, found.own
 
-    def _replicated(self, found: LeftOut, f: Array, natural: dict[Any, Any]) -> Array:
+    def _replicated(self, found: LeftOut, f: Array, point: Point, natural: dict[Any, Any]) -> Array:
         """y given the f_i that are drawn without it: observations of one f_i in turn."""
         y = np.empty(self._y.which.size)
         for layer in self._layers:
             row = f.copy()
             row[self._y.site[layer]] = found.f[layer]
-            y[layer] = self._replicate(row, natural).ravel()[layer]
+            y[layer] = self._replicate(row, point, natural).ravel()[layer]
         return y
 
 

@@ -82,7 +82,7 @@ class Evaluator:
     """Graphs of Xnew and of variables in the posterior, compiled once for all draws.
 
     Variables in the posterior are inputs of the compiled function, so their values are those of the
-    trace. Nothing is transformed, and no graph is rewritten.
+    trace. Observed variables have their data. Nothing is transformed, and no graph is rewritten.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Evaluator:
         compile_kwargs: dict[str, Any] | None,
     ):
         sampled = [v for v in [*model.free_RVs, *model.deterministics] if v.name in posterior]
-        reached = set(vars_between(sampled, graphs))
+        reached = set(vars_between([*sampled, *model.observed_RVs], graphs))
         missing = [v.name for v in model.free_RVs if v in reached and v not in sampled]
         if missing:
             raise ValueError(
@@ -106,7 +106,9 @@ class Evaluator:
         draws = (posterior[v.name].transpose("chain", "draw", ...).values for v in inputs)
         self._values = [values.astype(v.dtype) for v, values in zip(inputs, draws, strict=True)]
         self._dtype = Xnew.dtype
-        self._function = compiled([Xnew, *inputs], graphs, compile_kwargs or {})
+        observed = [v for v in model.observed_RVs if v in reached]
+        self._observed = [model.rvs_to_values[v].eval().astype(v.dtype) for v in observed]
+        self._function = compiled([Xnew, *inputs, *observed], graphs, compile_kwargs or {})
 
     def theta(self, i: tuple[int, ...]) -> list[np.ndarray]:
         """Return the variables that the graphs depend on, in draw i = (chain, draw)."""
@@ -114,7 +116,8 @@ class Evaluator:
 
     def __call__(self, points: Array, i: tuple[int, ...]) -> list[np.ndarray]:
         """Return the values of the graphs at `points`, in draw i."""
-        result: list[np.ndarray] = self._function(np.asarray(points, self._dtype), *self.theta(i))
+        values = *self.theta(i), *self._observed
+        result: list[np.ndarray] = self._function(np.asarray(points, self._dtype), *values)
         return result
 
 

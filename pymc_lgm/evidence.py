@@ -27,7 +27,7 @@ from pymc_lgm.drawn import model_of
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import LatentGaussianModel
 from pymc_lgm.model.diagnose import refuse_large_sets
-from pymc_lgm.model.natural_scale import NaturalScale
+from pymc_lgm.model.points import NaturalScale
 from pymc_lgm.model.refusals import couples
 from pymc_lgm.state import LikelihoodAt
 from pymc_lgm.targets.approximate_evidence import gradient_of_laplace

@@ -172,6 +172,10 @@ def test_classes_that_are_looked_for_at_one_theta_are_noticed(
     dies("classes: looked for", error_of_evidence(model), above=0.01)
 
 
+def test_one_softmax_of_a_whole_matrix_is_left_to_the_general_form() -> None:
+    assert logits_of([pt.log(pt.special.softmax(ROWS, axis=None))], f) is None
+
+
 @pytest.mark.mutant
 def test_offsets_that_are_forgotten_are_noticed(monkeypatch: pytest.MonkeyPatch, dies: Any) -> None:
     """Rows of the same elements are taken for rows with the same π."""

@@ -118,7 +118,7 @@ SHARP = {
 }
 
 
-@pytest.mark.fast("logistic", "power")
+@pytest.mark.fast("power")
 @pytest.mark.parametrize("name", SHARP)
 def test_a_density_too_sharp_for_a_quadrature_keeps_its_effects(name):
     """It would err by up to 0.6 nats per observation."""
@@ -195,7 +195,7 @@ def test_effects_stay_if_theta_moves_by_the_gradient_of_the_evidence(monkeypatch
 
 
 def result_of(make, replicates, steps=1, sampler=lgm.PseudoMarginal):
-    with reading_once():
+    with reading_once(compiled=True):
         model = with_noise(make)
         step = sampler(model=model)
         assert "integrated out" in repr(step.lgm)

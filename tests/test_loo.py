@@ -305,6 +305,45 @@ def test_replicated_data_have_the_law_without_their_own_observation():
     np.testing.assert_allclose(y.std(axis=0), sd, rtol=4 / np.sqrt(2000))
 
 
+@pytest.mark.parametrize("with_field", [False, True])
+def test_replicated_data_have_the_hyperparameters_of_their_draw(with_field):
+    """Not those of the prior, for f of a process and for a sum; and a variable that is observed."""
+    with pm.Model() as model:
+        s, known = pm.HalfNormal("s", 0.1), pm.HalfNormal("known", 0.1, observed=2.0)
+        f = pm.Normal("f", shape=2)
+        if with_field:
+            f = f + lgm.gmrf.RandomWalk("walk", sigma=1.0, shape=2)
+        pm.Normal("y", f, s * known, observed=[1.0, 0.2])
+    draws = {
+        "s": np.full((1, 1000), 5.0),
+        "f": np.zeros((1, 1000, 2)),
+        "walk": np.zeros((1, 1000, 2)),
+    }
+    tree = lgm.leave_one_out(
+        az.from_dict({"posterior": draws}), model, random_seed=1, progressbar=False
+    )
+    y = tree["posterior_predictive"]["y"].values
+    # y_k has a variance of 1 or 1.25 for f, and of 10² for itself.
+    assert abs(y.std() - 10.0) < 1.0
+
+
+def test_an_observation_without_latents_has_an_offset():
+    """y_0 has the covariate 0, so only its own offset is left."""
+    with pm.Model() as model:
+        offset = pm.Exponential("offset", 1.0)
+        slope = pm.Normal("slope")
+        pm.Normal("y", offset + slope * np.array([0.0, 1.0]), 0.1, observed=[1.0, 0.2])
+    draws = {"offset": np.full((1, 50), 3.0), "slope": np.zeros((1, 50))}
+    tree = lgm.leave_one_out(
+        az.from_dict({"posterior": draws}), model, random_seed=1, progressbar=False
+    )
+    density, y = (
+        tree[name]["y"].values[0, :, 0] for name in ("log_likelihood", "posterior_predictive")
+    )
+    np.testing.assert_allclose(density, norm.logpdf(1.0, 3.0, 0.1), rtol=1e-6)
+    np.testing.assert_allclose(y, 3.0, atol=0.7)
+
+
 def test_a_process_that_is_integrated_out_in_the_model():
     y = np.random.default_rng(2).standard_normal(N)
     with pm.Model() as model:
@@ -433,9 +472,10 @@ def test_agrees_with_the_densities_of_refits(make):
     # A grid in log eta and log ls that has the posterior.
     logs = np.log([idata["posterior"][v].values.ravel() for v in ("eta", "ls")])
     x = np.linspace(-4.0, 4.0, 9)
+    grid = np.stack(np.meshgrid(x, x), axis=-1).reshape(-1, 2)
     root = np.linalg.cholesky(np.cov(logs))
     evidence, density = [], []
-    for z in np.stack(np.meshgrid(x, x), axis=-1).reshape(-1, 2):
+    for z in grid[(grid**2).sum(axis=1) <= 16.0]:
         at = logs.mean(axis=1) + root @ z
         log_y, *of_k = refitted(log_density, chosen, *np.exp(at), rng)
         evidence.append(log_y + norm.logpdf(at, [0.0, 0.5], 0.5).sum())

@@ -274,9 +274,17 @@ def test_a_plan_names_variables_as_the_user_does():
     assert asked.why["approximation"] == ASKED
 
 
+MOVES = [{}, {"move": "nuts"}, {"move": "slice", "n_importance": 4}]
+MEASURED = [
+    pytest.param(name, options, marks=[pytest.mark.whole] * (i != j))
+    for i, name in enumerate(["series stationary", "student_t", "probit"])
+    for j, options in enumerate(MOVES)
+]
+"""Each model and each move, once; before a release all pairs."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"move": "nuts"}, {"move": "slice", "n_importance": 4}])
-@pytest.mark.parametrize("name", ["probit", "student_t", "series stationary"])
+@pytest.mark.parametrize(("name", "options"), MEASURED)
 def test_the_estimated_cost_is_near_the_one_measured(name, options):
     model = PLANNED[name]()
     step = build(lgm.PseudoMarginal, model, compiled=True, **options)

@@ -185,6 +185,25 @@ def test_random_likelihood_parameters_come_from_the_draw():
     )
 
 
+def test_observed_hyperparameters_are_their_data():
+    """A process and a series with hyper-parameters that `pm.observe` may have made data."""
+    with pm.Model() as model:
+        ls, s = pm.Exponential("ls", 1.0, observed=0.7), pm.HalfNormal("s", 1.0, observed=0.5)
+        gp = pm.gp.Latent(cov_func=s**2 * pm.gp.cov.ExpQuad(1, ls=ls))
+        gp.prior("f", X, reparameterize=False)
+        x = pm.AR("x", rho=[0.5], sigma=s, init_dist=pm.Normal.dist(), shape=3)
+    draws = {"f": np.zeros((1, 2, 4)), "x": np.ones((1, 2, 3))}
+    idata = az.from_dict({"posterior": draws})
+    ahead = predict(idata, x, steps=1, model=model)["predictions"]
+    np.testing.assert_allclose(ahead["x_conditional_variance"], 0.25)
+    far = predict(idata, gp, [[50.0], [0.7 + 1.1]], model=model, progressbar=False)["predictions"]
+    K, k = (0.25 * np.exp(-0.5 * (X - at) ** 2 / 0.49) for at in (X.T, 1.8))
+    expected = 0.25 - k.T @ np.linalg.solve(K + 1e-6 * np.eye(4), k)
+    np.testing.assert_allclose(
+        far["f_conditional_variance"][0, 0], [0.25, expected.item()], rtol=1e-3
+    )
+
+
 @pytest.mark.slow
 def test_exposures_of_new_points():
     model, gp = gp_model(lgm.LogGaussianCox, exposure=[1.0, 2.0, 3.0, 4.0], offset=0.5)

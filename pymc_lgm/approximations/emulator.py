@@ -22,6 +22,7 @@ from pymc_lgm.linalg import Array
 
 __all__ = [
     "MANY_HYPERPARAMETERS",
+    "SUMS",
     "Emulator",
     "Visits",
     "coordinates_of",
@@ -68,6 +69,9 @@ apart. With 250 the acceptance and the longest stays of benchmarks/long_stays.py
 ROOM = 90
 """Visits that are stored for each component of theta, and for two more. With four times as many the
 residual on ordinal data fell from 0.90 to 0.78 nats, at O(M³) cost: see docs/tried.md."""
+
+SUMS = {"reassoc", "contract"}
+"""Compiler flags for sums of several terms at once."""
 
 
 class Visits(NamedTuple):
@@ -127,25 +131,27 @@ class Emulator(NamedTuple):
 @numba.njit(cache=True)
 def coordinates_of(theta: Array, emulator: Emulator) -> Array:
     """z = R⁻¹(theta − c)."""
-    z = theta - emulator.center
+    z = np.empty(theta.size)
     for i in range(z.size):
+        z[i] = theta[i] - emulator.center[i]
         for j in range(i):
             z[i] -= emulator.root[i, j] * z[j]
         z[i] /= emulator.root[i, i]
     return z
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, inline="always")
 def theta_of(z: Array, emulator: Emulator) -> Array:
     """theta = c + R z."""
-    theta = emulator.center.copy()
+    theta = np.empty(z.size)
     for i in range(z.size):
+        theta[i] = emulator.center[i]
         for j in range(i + 1):
             theta[i] += emulator.root[i, j] * z[j]
     return theta
 
 
-@numba.njit(cache=True, fastmath={"reassoc", "contract"})  # sums of several terms at once
+@numba.njit(cache=True, inline="always", fastmath=SUMS)
 def evidence_at(z: Array, emulator: Emulator) -> tuple[float, Array]:
     """log p*(y | theta) and its gradient in z, shape (p,).
 
@@ -155,10 +161,11 @@ def evidence_at(z: Array, emulator: Emulator) -> tuple[float, Array]:
     points, precision = emulator.points, emulator.precision
     length, scale = LENGTHS[emulator.grid[0]], SCALES[emulator.grid[1]]
     p, m, M = z.size, len(precision), points.shape[1]
-    u, gradient = np.empty(p), np.empty(p)
+    u, gradient, k, explained = np.empty(p), np.empty(p), np.empty(M), np.empty(m)
     for j in range(p):
         u[j] = LEVEL * math.tanh(z[j] / LEVEL)
-    k, near, explained = np.zeros(M), np.empty(M), np.empty(m)
+    for i in range(M):
+        k[i] = 0.0
     for j in range(p):
         for i in range(M):
             k[i] += (u[j] - points[j, i]) ** 2
@@ -181,14 +188,14 @@ def evidence_at(z: Array, emulator: Emulator) -> tuple[float, Array]:
         value += u[j] * (emulator.linear[j] + 0.5 * curved)
         gradient[j] = emulator.linear[j] + curved
     for i in range(M):
-        near[i] = emulator.weights[i] * k[i]
-        value += near[i]
+        k[i] *= emulator.weights[i]
+        value += k[i]
     for i in range(m):
-        near[i] -= emulator.optimism / sd * explained[i]
+        k[i] -= emulator.optimism / sd * explained[i]
     for j in range(p):
         pull = 0.0
         for i in range(M):
-            pull += near[i] * (points[j, i] - u[j])
+            pull += k[i] * (points[j, i] - u[j])
         gradient[j] += pull / length**2
         gradient[j] *= 1.0 - (u[j] / LEVEL) ** 2
     return value, gradient

@@ -170,14 +170,15 @@ def _summed(
     and the variance of x. It processes `TOGETHER` elements at a time.
     """
     Q, n = values.shape
-    largest, total = np.full(n, -np.inf), np.zeros(n)
-    mean, spread = np.zeros(n), np.zeros(n)
+    largest, total, mean, spread = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     for begin in range(0, n, TOGETHER):
         end = min(begin + TOGETHER, n)
         c, s, o = center[begin:end], scale[begin:end], origin[begin:end]
         a, b = square[begin:end], slope[begin:end]
         top, mass = largest[begin:end], total[begin:end]
         middle, width = mean[begin:end], spread[begin:end]
+        for i in range(mass.size):
+            top[i], mass[i], middle[i], width[i] = -np.inf, 0.0, 0.0, 0.0
         for k in range(Q):
             row, x, log_weight = values[k, begin:end], nodes[k], log_weights[k]
             for i in range(row.size):

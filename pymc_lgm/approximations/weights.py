@@ -2,6 +2,8 @@
 
 N draws of f = f̂ ± δ come from q(f) = N(f̂, Σ). In formulas W is the diagonal precision of q's
 sites, z = f − m, and a = K⁻¹ (f̂ − m).
+
+In loops over numbers: a maximum or a sum of an array takes Numba half a second to compile.
 """
 
 from __future__ import annotations
@@ -77,18 +79,30 @@ def squares_moved(moved: Array, of_center: Array, white: Array, pairs: bool) -> 
     return out
 
 
+@numba.njit(cache=True, inline="always")
+def _largest(x: Array) -> float:
+    """Largest element, or NaN if one is NaN."""
+    largest = -np.inf
+    for each in x:
+        if each > largest or math.isnan(each):
+            largest = each
+    return largest
+
+
 @numba.njit(cache=True, error_model="numpy")
 def estimate_of(log_weights: Array) -> tuple[float, float]:
     """Return log(mean weight) and its standard error, which is sd(weights) / (√N mean weight).
 
     The standard error is that of the delta method.
     """
-    N, largest = log_weights.size, log_weights.max()
+    N, largest = log_weights.size, _largest(log_weights)
     if largest == -np.inf:
         return -np.inf, np.nan
-    weights = np.exp(log_weights - largest)
-    mean = weights.sum() / N
-    square = 0.0
+    weights, total, square = np.empty(N), 0.0, 0.0
+    for k in range(N):
+        weights[k] = math.exp(log_weights[k] - largest)
+        total += weights[k]
+    mean = total / N
     for weight in weights:
         square += (weight - mean) ** 2
     sd = math.sqrt(square / (N - 1) / N) / mean if N > 1 else np.nan
@@ -102,16 +116,21 @@ def one_by_weight(log_weights: Array, u: float) -> int:
     It is the first index at which the cumulative weight exceeds u times the sum. If all weights are
     0, it is 0.
     """
-    largest = log_weights.max()
+    N, largest, total = log_weights.size, _largest(log_weights), 0.0
     if largest == -np.inf:
         return 0
-    weights = np.exp(log_weights - largest)
-    left = u * weights.sum()
-    for k in range(weights.size):
+    weights, best = np.empty(N), 0
+    for k in range(N):
+        weights[k] = math.exp(log_weights[k] - largest)
+        total += weights[k]
+    left = u * total
+    for k in range(N):
         left -= weights[k]
         if left < 0.0:
             return k
-    return int(log_weights.argmax())  # u is close to 1, and rounding lets no index exceed it
+        if weights[k] > weights[best]:
+            best = k
+    return best  # u is close to 1, and rounding lets no index exceed it
 
 
 def pareto_shape(log_weights: Array) -> float:
@@ -155,9 +174,12 @@ def _shape_of_tail(x: Array) -> float:
         theta[i] = 1 / largest + (1 - math.sqrt(points / (i + 0.5))) / (3 * quarter)
         k = _shape(theta[i], x)
         log_profile[i] = tail * (math.log(-theta[i] / k) - k - 1)
-    posterior = np.exp(log_profile - log_profile.max())
-    average = (posterior * theta).sum() / posterior.sum()
-    return (_shape(average, x) * tail + 0.5 * 10) / (tail + 10)
+    best, total, average = _largest(log_profile), 0.0, 0.0
+    for i in range(points):
+        posterior = math.exp(log_profile[i] - best)
+        total += posterior
+        average += posterior * theta[i]
+    return (_shape(average / total, x) * tail + 0.5 * 10) / (tail + 10)
 
 
 @numba.njit(cache=True)

@@ -19,7 +19,7 @@ from scipy.linalg import blas
 
 from pymc_lgm.gaussian import dense_loops
 from pymc_lgm.gaussian.base import CovariancePosterior, GaussianModel, Prior, mean_jacobian
-from pymc_lgm.gaussian.dense_loops import cleared, scaled
+from pymc_lgm.gaussian.dense_loops import NOTHING, cleared, scaled
 from pymc_lgm.gaussian.sites import Precision, SiteBlocks
 from pymc_lgm.linalg import Array, CholeskyFactor, bounded_exp, factorize, on_device, tally
 
@@ -164,7 +164,7 @@ class DensePosterior(CovariancePosterior):
         if isinstance(self.precision, SiteBlocks):
             return super().one_minus_leverage
         known = "_inverse" in self.__dict__
-        return self._inverse.diagonal() if known else self._B.inverse_diagonal()
+        return self._inverse.diagonal().copy() if known else self._B.inverse_diagonal()
 
     @cached_property
     def variances(self) -> Array:
@@ -335,7 +335,7 @@ class _Matrix:
         if self.on_device:
             factor: CholeskyFactor | None = self.on_device.factor()
             return factor
-        return factorize(cleared(self.above, self.diagonal))
+        return factorize(cleared(self.above, NOTHING * self.diagonal.min(initial=np.inf)))
 
     @property
     def symmetric(self) -> Array:

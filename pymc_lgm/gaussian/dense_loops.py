@@ -27,8 +27,9 @@ hundred times slower with subnormal numbers, and a factorization would take ten 
 def scaled(C: Array, diagonal: Array, variance: float, W: Array) -> Array:
     """B in the upper triangle of an array in column order; the lower triangle is not written."""
     n = len(W)
-    root, B = np.sqrt(variance * W), np.empty((n, n)).T
+    root, B = np.empty(n), np.empty((n, n)).T
     for j in range(n):
+        root[j] = math.sqrt(variance * W[j])
         for i in range(j):
             x = C[i, j] * root[i] * root[j]
             B[i, j] = 0.0 if abs(x) < NOTHING else x
@@ -37,12 +38,12 @@ def scaled(C: Array, diagonal: Array, variance: float, W: Array) -> Array:
 
 
 @numba.njit(cache=True)
-def cleared(C: Array, diagonal: Array) -> Array:
-    """Set elements of C below the diagonal to 0 if less than `NOTHING` times its least element.
+def cleared(C: Array, least: float) -> Array:
+    """Set elements of C below the diagonal to 0 if they are less than ``least``.
 
     C is in column order, and is changed in place.
     """
-    n, least = len(C), NOTHING * diagonal.min() if len(C) > 0 else 0.0
+    n = len(C)
     for j in range(n):
         for i in range(j + 1, n):
             C[i, j] = 0.0 if abs(C[i, j]) < least else C[i, j]
@@ -59,11 +60,20 @@ def conditioned(C: Array, diagonal: Array, variance: float, W: Array) -> tuple[A
     return U, is_definite and math.isfinite(trace)
 
 
+@numba.njit(cache=True, inline="always")
+def as_row(x: Array) -> Array:
+    """A copy of a vector as an array (1, n)."""
+    row = np.empty((1, len(x)))
+    for i in range(len(x)):
+        row[0, i] = x[i]
+    return row
+
+
 @numba.njit(cache=True, error_model="numpy")
 def alpha(C: Array, variance: float, U: Array, root: Array, b: Array) -> Array:
     """(I + W K)⁻¹ b = b − W^½ B⁻¹ W^½ K b, for a vector."""
     n = len(b)
-    r = symmetric_times(variance, C, b.copy().reshape(1, n))
+    r = symmetric_times(variance, C, as_row(b))
     for i in range(n):
         r[0, i] *= root[i]
     solve(U, False, True, r)
@@ -78,7 +88,7 @@ def alpha(C: Array, variance: float, U: Array, root: Array, b: Array) -> Array:
 def quad_form(C: Array, variance: float, U: Array, root: Array, x: Array) -> float:
     """xᵀ Σ x = xᵀ K x − |U⁻ᵀ W^½ K x|²."""
     n, total = len(x), 0.0
-    r = symmetric_times(variance, C, x.copy().reshape(1, n))
+    r = symmetric_times(variance, C, as_row(x))
     for i in range(n):
         total += x[i] * r[0, i]
         r[0, i] *= root[i]

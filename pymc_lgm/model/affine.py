@@ -23,7 +23,14 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.subtensor import Subtensor
 
 from pymc_lgm.gmrf import IntrinsicRV, MaternRV
-from pymc_lgm.model.operations import OF_SHAPES, bare, is_affine, is_sparse_product, number_of
+from pymc_lgm.model.operations import (
+    OF_SHAPES,
+    bare,
+    function_of,
+    is_affine,
+    is_sparse_product,
+    number_of,
+)
 from pymc_lgm.vecchia import VecchiaRV
 
 __all__ = ["Frontier", "find_frontier", "with_dense_products"]
@@ -89,10 +96,10 @@ def find_frontier(
         elif latent is not None:
             # The latent is L v with v whitened, so any other latent that it depends on is in L.
             refused |= dict.fromkeys(set().union(*reached) - {latent}, node)
-        elif latent is None and is_affine(node, dependent) and kept == reached:
+        elif is_affine(node, dependent) and kept == reached:
             for x in node.outputs:
                 affine[x] = touched[x] = set().union(*kept)
-        elif latent is None:
+        else:
             for x, of in zip(node.inputs, kept, strict=True):
                 if of:
                     predictor.setdefault(x, []).extend(node.outputs)
@@ -103,7 +110,7 @@ def find_frontier(
         if affine.get(term):  # a potential may be affine itself
             predictor.setdefault(term, []).append(term)
     found = [
-        _of_probit(v) if all(_is_elementwise(x, ps.Erfc) for x in readers) else v
+        _of_probit(v) if all(isinstance(function_of(x), ps.Erfc) for x in readers) else v
         for v, readers in predictor.items()
     ]
     ways = [_elementwise_way(v, affine) for v in found]
@@ -116,20 +123,14 @@ def find_frontier(
 
 def _of_probit(v: Variable) -> Variable:
     """The predictor u, if v is −u/√2, as in Φ(u) = ½ erfc(−u/√2) of `pymc.math.invprobit`."""
-    if not _is_elementwise(v, ps.TrueDiv) or not _is_elementwise(v.owner.inputs[0], ps.Neg):
+    if not isinstance(function_of(v), ps.TrueDiv):
         return v
-    root = bare(v.owner.inputs[1])
-    is_known = _is_elementwise(root, ps.Sqrt) and number_of(root.owner.inputs[0]) == 2.0
-    u = v.owner.inputs[0].owner.inputs[0]
+    minus, root = v.owner.inputs[0], bare(v.owner.inputs[1])
+    if not isinstance(function_of(minus), ps.Neg) or not isinstance(function_of(root), ps.Sqrt):
+        return v
+    (u,) = minus.owner.inputs
+    is_known = number_of(root.owner.inputs[0]) == 2.0
     return u if is_known and u.type.broadcastable == v.type.broadcastable else v
-
-
-def _is_elementwise(v: Variable, kind: type) -> bool:
-    return (
-        v.owner is not None
-        and isinstance(v.owner.op, Elemwise)
-        and isinstance(v.owner.op.scalar_op, kind)
-    )
 
 
 def _elementwise_way(v: Variable, affine: dict[Variable, set[Variable]]) -> list[Variable]:

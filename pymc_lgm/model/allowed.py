@@ -19,10 +19,11 @@ import pytensor.tensor as pt
 from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import toposort
-from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor
+from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import All, Sum
-from pytensor.tensor.shape import Reshape, SpecifyShape
+
+from pymc_lgm.model.operations import SHAPING
 
 __all__ = ["in_rows"]
 
@@ -85,8 +86,8 @@ def _adds(op: Any, i: int) -> bool:
         return isinstance(op.scalar_op, ps.Add | ps.Identity | ps.Cast) or (
             isinstance(op.scalar_op, ps.Sub) and i == 0
         )
-    shapes = Alloc | DimShuffle | Reshape | SpecifyShape
-    return isinstance(op, Join) or (i == 0 and isinstance(op, CheckParameterValue | Sum | shapes))
+    arranged = (*SHAPING, DimShuffle, CheckParameterValue, Sum)
+    return isinstance(op, Join) or (i == 0 and isinstance(op, arranged))
 
 
 def _switched(value: Variable, *conditions: Variable, by_elements: bool) -> Variable:

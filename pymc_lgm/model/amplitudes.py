@@ -15,25 +15,22 @@ import numpy as np
 import pytensor.scalar as ps
 
 from pytensor.graph.basic import Constant
-from pytensor.graph.traversal import toposort
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
-from pytensor.tensor.linalg.inverse import MatrixInverse
-from pytensor.tensor.linalg.solvers.general import Solve
-from pytensor.tensor.linalg.solvers.psd import CholeskySolve
-from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
-from pytensor.tensor.math import Dot, Max, Min, Sum
+from pytensor.tensor.math import Max, Min, Sum
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.operations import (
     JOINING,
-    OF_SHAPES,
     PICKING,
+    POWERS,
     SETTING,
     SHAPING,
+    carried,
     core_of,
+    function_of,
     number_of,
+    powers_of,
     sources,
 )
 
@@ -111,12 +108,10 @@ def find_amplitudes(cov: Variable, theta: Variable) -> Array:
     if p == 0:
         return np.zeros(0)
     free = _Growth(np.zeros(p), np.zeros(p))
-    growth = {theta: _Growth(np.eye(p), np.where(np.eye(p) == 1.0, np.nan, 0.0))}
-    for node in toposort([cov]):
-        if isinstance(node.op, OF_SHAPES) or growth.keys().isdisjoint(node.inputs):
-            continue
-        of_inputs = [growth.get(v, free) for v in node.inputs]
-        growth |= dict.fromkeys(node.outputs, _grown(node, of_inputs))
+    start = _Growth(np.eye(p), np.where(np.eye(p) == 1.0, np.nan, 0.0))
+    growth = carried(
+        [cov], {theta: start}, lambda node, facts: _grown(node, [each or free for each in facts])
+    )
     return np.nan_to_num(growth.get(cov, free).alike().factor)
 
 
@@ -144,23 +139,11 @@ def _grown(node: Any, inputs: list[_Growth]) -> _Growth:
         return inputs[0]
     if isinstance(op, Sum):
         return _Growth.of(_other(inputs).added, inputs[0].factor)
-    for kinds, exponents in LINEAR_ALGEBRA:
-        if isinstance(op, kinds):
-            of_each = zip(exponents, inputs, strict=True)
-            factor = np.sum([k * each.factor for k, each in of_each], axis=0)
-            return _Growth.of(_other(inputs).added, factor)
+    if (powers := powers_of(op)) is not None:
+        of_each = zip(powers, inputs, strict=True)
+        factor = np.sum([k * each.factor for k, each in of_each], axis=0)
+        return _Growth.of(_other(inputs).added, factor)
     return _other(inputs)
-
-
-LINEAR_ALGEBRA: Sequence[tuple[type | tuple[type, ...], tuple[float, ...]]] = (
-    (Dot, (1.0, 1.0)),
-    (Cholesky, (0.5,)),
-    (MatrixInverse, (-1.0,)),
-    (Solve, (-1.0, 1.0)),
-    (SolveTriangular, (-1.0, 1.0)),
-    (CholeskySolve, (-2.0, 1.0)),
-)
-"""A result is multiplied by the factor of each input to this power."""
 
 
 def _picked(node: Any, inputs: list[_Growth]) -> _Growth:
@@ -195,10 +178,6 @@ def _of_one(op: Any, x: _Growth) -> _Growth:
         if isinstance(op, kind):
             return _Growth.of(other, power * x.factor)
     return _Growth(other, other)
-
-
-POWERS: dict[type, float] = {ps.Sqr: 2.0, ps.Sqrt: 0.5, ps.Reciprocal: -1.0, ps.Abs: 1.0}
-"""Functions g of one number with g(c x) = c^k g(x) for c > 0, and k."""
 
 
 def _elementwise(
@@ -266,6 +245,6 @@ def _same(rows: Sequence[Array]) -> Array:
 
 def _is_zero(v: Variable) -> bool:
     """Whether a variable is a constant 0, or a product with one, such as a jitter of 0."""
-    if v.owner is not None and isinstance(v.owner.op, Elemwise):
-        return isinstance(v.owner.op.scalar_op, ps.Mul) and any(map(_is_zero, v.owner.inputs))
+    if (function := function_of(v)) is not None:
+        return isinstance(function, ps.Mul) and any(map(_is_zero, v.owner.inputs))
     return number_of(v) == 0.0

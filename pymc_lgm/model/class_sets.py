@@ -83,11 +83,13 @@ def logits_of(densities: Sequence[Variable], f: Variable) -> Logits | None:
     ``None`` if one of them is not of the form of `Logits`.
     """
     depends = depending(densities, [f])
-    rows: dict[tuple[Variable, int | None], Variable] = {}
+    rows: dict[tuple[Variable, tuple[int, ...]], Variable] = {}
     for node in toposort(densities):
         if isinstance(node.op, Softmax | LogSoftmax) and node.inputs[0] in depends:
             (h,), axis = node.inputs, node.op.axis
-            rows[h, axis] = h.ravel() if axis is None else pt.moveaxis(h, axis, -1)
+            if len(axis) > 1:  # one softmax of a whole matrix
+                return None
+            rows[h, axis] = pt.moveaxis(h, axis, -1)
     are_shifted = False
     for node in toposort([h for h, _ in rows], blockers=[f]):
         dependent = [v in depends for v in node.inputs]

@@ -12,7 +12,7 @@ does not hold with a maximum, a switch or an index, where A(theta) may differ be
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,16 +23,19 @@ from pytensor.graph.traversal import toposort
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.extra_ops import CumOp
-from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
-from pytensor.tensor.linalg.inverse import MatrixInverse
-from pytensor.tensor.linalg.solvers.general import Solve
-from pytensor.tensor.linalg.solvers.psd import CholeskySolve
-from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
-from pytensor.tensor.math import Dot
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import Subtensor
 
-from pymc_lgm.model.operations import OF_SHAPES, core_of, depending, is_added, moved, performed
+from pymc_lgm.model.operations import (
+    OF_SHAPES,
+    PRODUCTS,
+    carried,
+    core_of,
+    depending,
+    is_added,
+    moved,
+    performed,
+)
 
 __all__ = ["columns_move", "jump_in", "matrix_moves"]
 
@@ -47,10 +50,7 @@ ANALYTIC = (
 )
 """Analytic functions of numbers."""
 
-SMOOTH = (
-    *(Dot, CumOp, Softmax, LogSoftmax, Cholesky, MatrixInverse),
-    *(Solve, CholeskySolve, SolveTriangular),
-)
+SMOOTH = (*PRODUCTS, CumOp, Softmax, LogSoftmax)
 """Operations that are jointly analytic in all inputs; where undefined, there is no density."""
 
 SUMS = (ps.Add, ps.Mul)
@@ -87,13 +87,7 @@ def columns_move(
     """
     depends = depending([output], moving)
     reached = _reached(output, x, parts)
-    moves: set[int] = set()
-    for node in toposort([output]):
-        if node.outputs[0] not in reached:
-            continue
-        for position, v in enumerate(node.inputs):
-            if v in depends and v not in reached and not is_added(node, position):
-                moves |= reached[node.outputs[0]]
+    moves = set[int]().union(*(reached[v] for v in _multiplied([output], reached, depends)))
     return [k in moves for k in range(len(parts))]
 
 
@@ -126,18 +120,23 @@ def matrix_moves(
     (False, True)
     """
     ends = {*given, *latents, *moving}
-    reached, depends = set(latents), set(moving)
+    reached, depends = (depending(outputs, on, ends) for on in (latents, moving))
+    return any(True for _ in _multiplied(outputs, reached, depends, ends))
+
+
+def _multiplied(
+    outputs: Sequence[Variable],
+    reached: Container[Variable],
+    depends: Container[Variable],
+    ends: Collection[Variable] = (),
+) -> Iterator[Variable]:
+    """Variables of x that are multiplied or selected by a variable that depends on theta."""
     for node in toposort(outputs, blockers=ends):
-        if isinstance(node.op, OF_SHAPES) or not ends.isdisjoint(node.outputs):
+        if node.outputs[0] not in reached or not set(ends).isdisjoint(node.outputs):
             continue
-        if not reached.isdisjoint(node.inputs):
-            reached.update(node.outputs)
-            for position, v in enumerate(node.inputs):
-                if v in depends and v not in reached and not is_added(node, position):
-                    return True
-        if not depends.isdisjoint(node.inputs):
-            depends.update(node.outputs)
-    return False
+        for position, v in enumerate(node.inputs):
+            if v in depends and v not in reached and not is_added(node, position):
+                yield node.outputs[0]
 
 
 def jump_in(
@@ -191,16 +190,12 @@ def jump_in(
 
 def _reached(output: Variable, x: Variable, parts: Sequence[slice]) -> dict[Variable, set[int]]:
     """The parts of x that each variable depends on; all parts if x is not read by a slice."""
-    reached = {x: set(range(len(parts)))}
-    for node in toposort([output]):
-        if isinstance(node.op, OF_SHAPES):
-            continue
-        found = [reached[v] for v in node.inputs if v in reached]
-        if (which := _part_of(node, x, parts)) is not None:
-            found = [{which}]
-        if found:
-            reached |= dict.fromkeys(node.outputs, set().union(*found))
-    return reached
+
+    def rule(node: Apply[Any, Any], facts: list[set[int] | None]) -> set[int]:
+        which = _part_of(node, x, parts)
+        return set().union(*filter(None, facts)) if which is None else {which}
+
+    return carried([output], {x: set(range(len(parts)))}, rule)
 
 
 def _part_of(node: Apply[Any, Any], x: Variable, parts: Sequence[slice]) -> int | None:

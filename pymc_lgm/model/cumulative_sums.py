@@ -15,10 +15,10 @@ import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.scalar.basic import Add, Mul, Sub
 from pytensor.tensor.basic import Join
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.extra_ops import CumOp
 
 from pymc_lgm.model.latents import Latent
+from pymc_lgm.model.operations import function_of
 from pymc_lgm.model.series import Series
 
 __all__ = ["CumulativeSums", "cumulative_sums", "distributed"]
@@ -96,15 +96,14 @@ def distributed(predictor: Sequence[Variable], given: Collection[Variable] = ())
 
 def _summed(v: Variable, axis: int) -> Variable:
     """The cumulative sum of an array along an axis."""
-    op = None if v.owner is None else v.owner.op
     inputs = [] if v.owner is None else v.owner.inputs
-    scalar_op = op.scalar_op if isinstance(op, Elemwise) else None
-    if isinstance(scalar_op, Add | Sub):
+    function = function_of(v)
+    if isinstance(function, Add | Sub):
         parts = [x.astype(v.dtype) for x in inputs]
         parts = [pt.broadcast_to(x, v.shape) if x.type.broadcastable[axis] else x for x in parts]
         sums = [_summed(x, axis) for x in parts]
-        return pt.add(*sums) if isinstance(scalar_op, Add) else pt.sub(*sums)
-    if isinstance(scalar_op, Mul):
+        return pt.add(*sums) if isinstance(function, Add) else pt.sub(*sums)
+    if isinstance(function, Mul):
         arrays = [x for x in inputs if not x.type.broadcastable[axis]]
         factors = [x for x in inputs if x.type.broadcastable[axis]]
         if len(arrays) == 1 and factors and _is_written_otherwise(arrays[0], axis):
@@ -118,9 +117,7 @@ def _summed(v: Variable, axis: int) -> Variable:
 
 def _is_written_otherwise(v: Variable, axis: int) -> bool:
     """Whether `_summed` writes the cumulative sum of an array in another way."""
-    is_elementwise = v.owner is not None and isinstance(v.owner.op, Elemwise)
-    is_added = is_elementwise and isinstance(v.owner.op.scalar_op, Add | Sub)
-    return is_added or _begins_with_one(v, axis)
+    return isinstance(function_of(v), Add | Sub) or _begins_with_one(v, axis)
 
 
 def _begins_with_one(v: Variable, axis: int) -> bool:
@@ -163,13 +160,10 @@ def cumulative_sums(
 
 
 def _summed_axis(v: Variable) -> int | None:
-    """The axis of a cumulative sum along one axis; ``None`` for any other variable."""
+    """The axis of a cumulative sum; ``None`` for any other variable."""
     if v.owner is None or not isinstance(v.owner.op, CumOp) or v.owner.op.mode != "add":
         return None
-    axis = v.owner.op.axis
-    if axis is None:
-        return 0 if v.owner.inputs[0].ndim == 1 else None
-    return int(axis) % v.ndim
+    return int(v.owner.op.axis)
 
 
 def _without_scale(v: Variable, axis: int) -> tuple[Variable, Variable] | None:
@@ -180,11 +174,9 @@ def _without_scale(v: Variable, axis: int) -> tuple[Variable, Variable] | None:
     array, factor : variable
         The factor is 1 if v is no such product. ``None`` if the array has fewer elements than v.
     """
-    if v.owner is None or not isinstance(v.owner.op, Elemwise):
-        return v, pt.constant(1.0)
-    inputs = v.owner.inputs
+    inputs = v.owner.inputs if isinstance(function_of(v), Mul) else []
     arrays = [x for x in inputs if not x.type.broadcastable[axis]]
-    if not isinstance(v.owner.op.scalar_op, Mul) or len(arrays) != 1:
+    if len(arrays) != 1:
         return v, pt.constant(1.0)
     (array,) = arrays
     if array.type.broadcastable != v.type.broadcastable:

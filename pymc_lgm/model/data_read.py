@@ -16,11 +16,10 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.linalg.constructors import BaseBlockDiagonal
 from pytensor.tensor.linalg.products import KroneckerProduct
 from pytensor.tensor.linalg.solvers.core import SolveBase
-from pytensor.tensor.shape import Shape, Shape_i
 
 from pymc_lgm.model import refusals
 from pymc_lgm.model.fingerprint import described
-from pymc_lgm.model.operations import INDEXING
+from pymc_lgm.model.operations import INDEXING, OF_SHAPES, core_of
 from pymc_lgm.model.reading import Reading
 
 __all__ = ["DataRead", "data_behind", "matrix_functions"]
@@ -96,7 +95,7 @@ class DataRead:
 def data_behind(graphs: Iterable[Variable]) -> dict[str, Variable]:
     """The shared data whose values graphs depend on, by name; their shapes alone do not count."""
     graphs = list(graphs)
-    shapes = [v for v in ancestors(graphs) if v.owner and isinstance(v.owner.op, Shape | Shape_i)]
+    shapes = [v for v in ancestors(graphs) if v.owner and isinstance(v.owner.op, OF_SHAPES)]
     behind = ancestors(graphs, blockers=shapes)
     return {str(v.name): v for v in behind if isinstance(v, SharedVariable)}
 
@@ -110,7 +109,7 @@ def matrix_functions(graphs: Iterable[Variable]) -> list[Variable]:
     """
     found = []
     for v in ancestors(graphs):
-        op = None if v.owner is None else getattr(v.owner.op, "core_op", v.owner.op)
+        op = None if v.owner is None else core_of(v.owner.op)
         if not type(op).__module__.startswith(LINEAR_ALGEBRA) or isinstance(op, ROW_BY_ROW):
             continue
         in_columns = isinstance(op, SolveBase) and op.b_ndim == 2

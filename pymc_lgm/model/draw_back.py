@@ -31,7 +31,7 @@ from pytensor.gradient import grad
 from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.gaussian import BlocksPrior, Prior
 from pymc_lgm.linalg import Array, CholeskyFactor, factorize, tally
-from pymc_lgm.model.forms.base import Setting
+from pymc_lgm.model.forms.base import LastThetas, Setting
 from pymc_lgm.model.predictor import Predictor
 
 __all__ = ["DrawBack", "SymmetricRoot"]
@@ -92,7 +92,7 @@ class DrawBack:
         self._order = predictor.order
         self._is_identity = predictor.is_identity
         self.size = predictor.n_latents
-        self._known: dict[bytes, tuple[list[Array], list[Root | None]] | None] = {}
+        self._last = LastThetas[tuple[list[Array], list[Root | None]] | None]()
         whitened = [block.latent.is_whitened for block in self._blocks]
         self._whitened_blocks = np.flatnonzero(whitened).tolist()
         self._few = predictor.process_and_few()
@@ -145,7 +145,7 @@ class DrawBack:
 
     def forget(self) -> None:
         """Clear the cache by theta, since a variable of another step has moved."""
-        self._known.clear()
+        self._last.forget()
 
     def exists(self, prior: Prior, theta: Array) -> bool:
         """Whether x can be drawn at this theta, for every f.
@@ -170,13 +170,12 @@ class DrawBack:
         if x is None:
             return None
         values = [np.array(value, dtype=np.float64) for value in self._values(x, theta)]
-        if self._whitened_blocks:
-            # The model's variable is ν with L ν = x.
-            nu = self._whitened(prior, theta, x)
-            if nu is None:
-                return None
-            for k in self._whitened_blocks:
-                values[k] = nu[self._blocks[k].part].reshape(self._blocks[k].shape)
+        # The model's variable is ν with L ν = x.
+        whitened = self._whitened(prior, theta, x)
+        if whitened is None:
+            return None
+        for k, nu in whitened.items():
+            values[k] = nu
         return values
 
     def along(self, prior: Prior, theta: Array, w: Array) -> tuple[list[Array], list[Array]] | None:
@@ -201,13 +200,11 @@ class DrawBack:
         means = [np.array(x, dtype=np.float64) for x in self._values(zero, theta)]
         there = [np.array(x, dtype=np.float64) for x in self._values(u, theta)]
         steps = [b - a for a, b in zip(means, there, strict=True)]
-        if self._whitened_blocks:
-            nu = self._whitened(prior, theta, u)
-            if nu is None:
-                return None
-            for k in self._whitened_blocks:
-                steps[k] = nu[self._blocks[k].part].reshape(self._blocks[k].shape)
-                means[k] = np.zeros(self._blocks[k].shape)
+        whitened = self._whitened(prior, theta, u)
+        if whitened is None:
+            return None
+        for k, nu in whitened.items():
+            means[k], steps[k] = np.zeros_like(nu), nu
         return means, steps
 
     def _whitens_as(self, prior: Prior) -> bool:
@@ -223,22 +220,26 @@ class DrawBack:
             isinstance(known[1][k], CholeskyFactor) for k in self._whitened_blocks
         )
 
-    def _whitened(self, prior: Prior, theta: Array, x: Array) -> Array | None:
-        """ν of the whitened blocks; ``None`` if one has no L, so that the model has no x there."""
-        if self._is_identity:
-            return prior.solve(x)
+    def _whitened(self, prior: Prior, theta: Array, x: Array) -> dict[int, Array] | None:
+        """ν of each whitened block; ``None`` if one has no L, so that the model has no x there."""
+        if not self._whitened_blocks:
+            return {}
         nu = np.empty(x.size)
-        if self._order is not None and isinstance(prior, BlocksPrior):
+        if self._is_identity:
+            nu = prior.solve(x)
+        elif self._order is not None and isinstance(prior, BlocksPrior):
             nu[self._order] = x
-            return prior.solve(nu)[self._order]
-        known = self._at(theta)
-        for k in self._whitened_blocks:
-            part = self._blocks[k].part
-            factor = None if known is None else known[1][k]
-            if not isinstance(factor, CholeskyFactor):
-                return None
-            nu[part] = factor.solve(x[part])
-        return nu
+            nu = prior.solve(nu)[self._order]
+        else:
+            known = self._at(theta)
+            for k in self._whitened_blocks:
+                part = self._blocks[k].part
+                factor = None if known is None else known[1][k]
+                if not isinstance(factor, CholeskyFactor):
+                    return None
+                nu[part] = factor.solve(x[part])
+        blocks = {k: self._blocks[k] for k in self._whitened_blocks}
+        return {k: nu[block.part].reshape(block.shape) for k, block in blocks.items()}
 
     def _few_at(self, prior: Prior, theta: Array) -> tuple[Array, Array, Array, Array] | None:
         """B, S^½, T and a root of I − TᵀT, for n² k operations.
@@ -292,23 +293,14 @@ class DrawBack:
     def _at(self, theta: Array) -> tuple[list[Array], list[Root | None]] | None:
         """Covariances or variances of the blocks, and roots of the covariances.
 
-        ``None`` if one is not a covariance, although that of f is. The results at two theta are
-        cached: the state of the chain, and the last proposal.
+        ``None`` if one is not a covariance, although that of f is.
         """
-        key = theta.tobytes()
-        if key not in self._known:
-            found = self._found_at(theta)
-            while len(self._known) > 1:
-                self._known.pop(next(iter(self._known)))
-            self._known[key] = found
-        else:
-            self._known[key] = self._known.pop(key)  # move to the end: the most recent one
-        return self._known[key]
+        return self._last.at(theta, self._found_at)
 
     def _found_at(self, theta: Array) -> tuple[list[Array], list[Root | None]] | None:
         covs = [np.asarray(cov) for cov in self._covs(theta)]
         roots = list[Root | None]()
-        before = [known for known in self._known.values() if known is not None]
+        before = [known for known in self._last.results if known is not None]
         for k, cov in enumerate(covs):
             same = next((b[1][k] for b in before if np.array_equal(b[0][k], cov)), None)
             root = None if cov.ndim == 1 else same or _root_of(cov)

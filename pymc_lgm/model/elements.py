@@ -26,7 +26,7 @@ from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.operations import SETTING, core_of, depending, moved, sources
 
-__all__ = ["Bits", "Codes", "distinct_elements"]
+__all__ = ["distinct_elements"]
 
 Variable = Any
 Bits = NDArray[np.uint64]
@@ -62,11 +62,7 @@ def distinct_elements(
     >>> first.tolist(), index.tolist()
     ([0, 1, 3], [0, 1, 0, 2])
     """
-    return _distinct(Codes(output, moving, values).of(output))
-
-
-def _distinct(codes: Bits) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The first position of each code, and the number of each element's code."""
+    codes = _Codes(output, moving, values).of(output)
     _, first, inverse = np.unique(
         codes.reshape(-1, 2), axis=0, return_index=True, return_inverse=True
     )
@@ -104,7 +100,7 @@ def _along(codes: Bits, axis: int) -> Bits:
     return _mixed(codes + place * LANES)
 
 
-class Codes:
+class _Codes:
     """The code of each element of the variables of a graph."""
 
     def __init__(
@@ -130,9 +126,6 @@ class Codes:
         for node in nodes:
             made = self._made(node)
             self._codes |= zip(node.outputs, made, strict=True)
-
-    def __contains__(self, v: Variable) -> bool:
-        return v in self._codes or v in self._values or isinstance(v, Constant)
 
     def of(self, v: Variable) -> Bits:
         """The code of each element of a variable."""
@@ -169,9 +162,7 @@ class Codes:
             if isinstance(op, SETTING) and not op.set_instead_of_inc:
                 return False
             return isinstance(op, CheckAndRaise) or self._moves.isdisjoint(node.inputs[count:])
-        if isinstance(op, CumOp):
-            return op.axis is not None
-        return isinstance(op, Elemwise | CAReduce) or isinstance(core_of(op), Dot)
+        return isinstance(op, Elemwise | CAReduce | CumOp) or isinstance(core_of(op), Dot)
 
     def _made(self, node: Any) -> list[Bits]:
         op = node.op
@@ -198,13 +189,8 @@ class Codes:
             return [_combined(self._label(op), total)]
         left, right = inputs
         rows = _along(left, left.ndim - 2).sum(axis=-2, dtype=np.uint64)
-        if right.ndim == 2:
-            columns = _along(right, 0).sum(axis=0, dtype=np.uint64)
-        else:
-            columns = _along(right, right.ndim - 3).sum(axis=-3, dtype=np.uint64)
-        if left.ndim > 2 and right.ndim > 2:
-            rows, columns = rows[..., :, None, :], columns[..., None, :, :]
-        return [_combined(self._label(op), rows, columns)]
+        columns = _along(right, right.ndim - 3).sum(axis=-3, dtype=np.uint64)
+        return [_combined(self._label(op), rows[..., :, None, :], columns[..., None, :, :])]
 
     def _label(self, what: Any) -> int:
         return self._labels.setdefault(what, len(self._labels) + 1)

@@ -22,6 +22,7 @@ from pymc_lgm.compile.loops.callbacks import LogDensity
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.gaussian.sites import ClassBlocks, SiteBlocks, scattered
 from pymc_lgm.linalg import Array
+from pymc_lgm.model import refusals
 from pymc_lgm.model.forms.base import PriorAt
 from pymc_lgm.model.graphs import Block, Graphs, LikelihoodReads, Variable
 from pymc_lgm.model.reading import Reading
@@ -324,12 +325,7 @@ class ModelFunctions:
             If an element depends on several f_i, as a sum in a `pymc.Potential` may.
         """
         if self._site_index is None:
-            raise ValueError(
-                f"A log density ({', '.join(self.likelihood_names)}) is a sum over "
-                f"several elements of {self.latent!r}: expectation propagation needs them "
-                "one by one, p(y_i | f_i). Write a pm.Potential without its sum, or "
-                "approximation='laplace'."
-            )
+            raise ValueError(refusals.does_not_split(self.likelihood_names, self.latent))
         elements, index = self.likelihood.elements(rows, theta), self._site_index
         count = self.n if self.sets is None else len(self.sets)
         if np.array_equal(index, np.arange(count)):
@@ -376,16 +372,13 @@ class ModelFunctions:
 
     def find_reads(self, theta: Array, f: Array) -> None:
         """Find which f_i each observation reads, from the graph of the likelihood."""
-        # If effects are integrated out, each observation reads one f_i.
-        is_integrated = self.likelihood is not self.graphs
-        if is_integrated and not self.graphs.picking:
+        if self.graphs.picking:
+            self._found = theta, f, self.graphs.reads(f, theta)
+        if self.likelihood is not self.graphs:
+            # Effects are integrated out, so each observation reads one f_i.
             self._site_index = np.arange(self.n)
             return
-        reads = self.graphs.reads(f, theta)
-        self._found = (theta, f, reads) if self.graphs.picking else None
-        if is_integrated:
-            self._site_index = np.arange(self.n)
-            return
+        reads = self.graphs.reads(f, theta) if self._found is None else self._found[2]
         self._reads = reads
         joining = (
             name

@@ -33,7 +33,7 @@ from pymc_lgm.model.conjugate import find_conjugate, laws_of
 from pymc_lgm.model.forms import Form, Setting, forms_of
 from pymc_lgm.model.log_concave import are_log_concave, are_softmaxes
 from pymc_lgm.model.missing import Missing
-from pymc_lgm.model.operations import INDEXING, SETTING
+from pymc_lgm.model.operations import INDEXING, SETTING, depending
 from pymc_lgm.model.parts import simplified
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.reads import Reads, reads_of, terms_of
@@ -402,14 +402,14 @@ class Graphs:
     @property
     def picking(self) -> list[Variable]:
         """Shared data by which a density selects elements of a variable that depends on f."""
-        of_f: set[Variable] = {self._f}
-        indices: list[Variable] = []
-        for node in toposort(list(self.likelihood.values())):
-            if of_f.isdisjoint(node.inputs):
-                continue
-            of_f.update(node.outputs)
-            if isinstance(node.op, (*INDEXING, *SETTING)) and node.inputs[0] in of_f:
-                indices += node.inputs[1:]
+        densities = list(self.likelihood.values())
+        of_f = depending(densities, [self._f])
+        indices = [
+            index
+            for node in toposort(densities)
+            if isinstance(node.op, (*INDEXING, *SETTING)) and node.inputs[0] in of_f
+            for index in node.inputs[1:]
+        ]
         found = dict.fromkeys(v for v in ancestors(indices) if isinstance(v, SharedVariable))
         return [v for v in found if v not in self._moving]
 

@@ -80,20 +80,22 @@ def single_in(
     """
     single = [v for v in frontier if all(v.type.broadcastable)]
     others = set(ancestors([v for v in frontier if v not in single]))
+    read = {term: _read_by(term, frontier) for term in terms}
     found: dict[Variable, str] = {}
     for v in single:
         own = {x: of_node[x] for x in ancestors([v]) if x in of_node}
         own = {x: rv for x, rv in own.items() if not is_process(rv)}
-        reading = [term for term in terms if v in set(ancestors([term], blockers=frontier))]
-        if not any(_reads_more(term, frontier) for term in reading):
+        reading = [term for term in terms if v in read[term]]
+        if all(len(read[term]) == 1 for term in reading):
             own = {x: rv for x, rv in own.items() if not (x in others or is_many(rv))}
         found |= dict.fromkeys(own.values(), str(reading[0].name))
     return found
 
 
-def _reads_more(term: Variable, frontier: Sequence[Variable]) -> bool:
-    """Whether a density reads several predictors."""
-    return len(set(ancestors([term], blockers=frontier)).intersection(frontier)) > 1
+def _read_by(term: Variable, frontier: Sequence[Variable]) -> list[Variable]:
+    """The predictors that a density reads."""
+    above = set(ancestors([term], blockers=frontier))
+    return [v for v in frontier if v in above]
 
 
 def shared_in(
@@ -106,7 +108,7 @@ def shared_in(
     """
     found: dict[Variable, None] = {}
     for term in terms:
-        read = [v for v in frontier if v in set(ancestors([term], blockers=frontier))]
+        read = _read_by(term, frontier)
         shared = [v for v in read if _is_shared(v, latents)] if len(read) > 1 else []
         if len(shared) < len(read):
             nodes = set(ancestors(shared))

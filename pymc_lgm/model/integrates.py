@@ -12,22 +12,29 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.scalar as ps
+import pytensor.tensor as pt
 import pytensor.tensor.random.basic as rb
 
 from pymc.distributions import continuous
 from pymc.distributions.custom import default_not_implemented
 from pymc.distributions.distribution import PartialObservedRV, SymbolicRandomVariable
 from pytensor.graph.basic import Constant
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.special import Softmax
 
 from pymc_lgm.compile.graphs.upstream import default_transform_of
-from pymc_lgm.model.operations import JOINING, PICKING, bare, core_of, known_value
+from pymc_lgm.model.operations import (
+    JOINING,
+    PICKING,
+    constant_of,
+    core_of,
+    function_of,
+    known_value,
+)
 
-__all__ = ["integrates_to_one", "is_positive"]
+__all__ = ["integrates_to_one", "is_positive", "positive_or_nan"]
 
 Variable = Any
 
@@ -150,8 +157,8 @@ def is_positive(v: Variable, *, or_zero: bool = False) -> bool:
     if isinstance(op, rb.HalfNormalRV):
         return is_positive(op.dist_params(v.owner)[0], or_zero=True)
     if isinstance(op, rb.UniformRV):
-        lower = bare(op.dist_params(v.owner)[0])
-        return isinstance(lower, Constant) and is_positive(lower, or_zero=True)
+        lower = constant_of(op.dist_params(v.owner)[0])
+        return lower is not None and bool(np.all(lower >= 0))
     if isinstance(op, SUPPORT_IS_POSITIVE):
         return True
     if isinstance(op, RandomVariable):
@@ -162,7 +169,12 @@ def is_positive(v: Variable, *, or_zero: bool = False) -> bool:
         return all(is_positive(x, or_zero=or_zero) for x in inputs)
     if isinstance(op, OF_FIRST):
         return is_positive(inputs[0], or_zero=or_zero)
-    return isinstance(op, Elemwise) and _is_positive_elementwise(op.scalar_op, inputs, or_zero)
+    return _is_positive_elementwise(function_of(v), inputs, or_zero)
+
+
+def positive_or_nan(x: Variable) -> Variable:
+    """A scale, or NaN if it is not positive, at which PyMC's density is 0."""
+    return pt.switch(pt.gt(x, 0.0), x, np.nan)
 
 
 def _is_positive_elementwise(op: Any, inputs: list[Variable], or_zero: bool) -> bool:
@@ -180,8 +192,7 @@ def _is_positive_elementwise(op: Any, inputs: list[Variable], or_zero: bool) -> 
     if isinstance(op, ps.TrueDiv):
         return is_positive(inputs[0], or_zero=or_zero) and is_positive(inputs[1])
     if isinstance(op, ps.Pow):
-        power = bare(inputs[1])
-        if isinstance(power, Constant) and (power.data == 2).all():
+        if np.all(constant_of(inputs[1]) == 2):
             return or_zero or not _may_be_zero(inputs[0])
         return is_positive(inputs[0])
     if isinstance(op, ps.Sqrt | ps.Reciprocal | ps.Identity | ps.Cast | ps.Clip):
@@ -206,9 +217,7 @@ def is_real(v: Variable) -> bool:
         return is_real(inputs[0])
     if isinstance(op, (*JOINING, CumOp)) or isinstance(core_of(op), Dot):
         return all(map(is_real, inputs))
-    if not isinstance(op, Elemwise):
-        return False
-    function = op.scalar_op
+    function = function_of(v)
     if isinstance(function, REAL):
         return all(map(is_real, inputs))
     if isinstance(function, ps.Log | ps.Sqrt):
@@ -216,10 +225,8 @@ def is_real(v: Variable) -> bool:
     if isinstance(function, ps.TrueDiv):
         return is_real(inputs[0]) and is_real(inputs[1]) and is_positive(inputs[1])
     if isinstance(function, ps.Pow):
-        power = bare(inputs[1])
-        whole = isinstance(power, Constant) and bool(
-            (power.data >= 0).all() and (power.data == np.rint(power.data)).all()
-        )
+        power = constant_of(inputs[1])
+        whole = power is not None and bool(np.all((power >= 0) & (power == np.rint(power))))
         return is_real(inputs[0]) and (whole or is_positive(inputs[0]))
     return False
 
@@ -248,29 +255,27 @@ def _is_unit(v: Variable) -> bool:
         return all(isinstance(x, Constant) and _is_unit(x) for x in bounds)
     if isinstance(op, OF_FIRST) and not isinstance(op, Sum):
         return _is_unit(inputs[0])
-    if not isinstance(op, Elemwise):
-        return False
-    if isinstance(op.scalar_op, ps.TrueDiv):  # a / (a + b)
+    function = function_of(v)
+    if isinstance(function, ps.TrueDiv):  # a / (a + b)
         part, whole = inputs
-        added = whole.owner is not None and isinstance(whole.owner.op, Elemwise)
-        parts = whole.owner.inputs if added else []
-        is_sum = added and isinstance(whole.owner.op.scalar_op, ps.Add)
-        return is_sum and part in parts and all(map(is_positive, parts))
-    if isinstance(op.scalar_op, ps.Mul):
+        parts = whole.owner.inputs if isinstance(function_of(whole), ps.Add) else []
+        return part in parts and all(map(is_positive, parts))
+    if isinstance(function, ps.Mul):
         return all(map(_is_unit, inputs))
-    if isinstance(op.scalar_op, ps.Sub):  # 1 - p
-        one = bare(inputs[0])
-        return isinstance(one, Constant) and bool((one.data == 1).all()) and _is_unit(inputs[1])
-    if isinstance(op.scalar_op, ps.Second | ps.Identity | ps.Cast):
+    if isinstance(function, ps.Sub):  # 1 - p
+        return bool(np.all(constant_of(inputs[0]) == 1)) and _is_unit(inputs[1])
+    if isinstance(function, ps.Second | ps.Identity | ps.Cast):
         return _is_unit(inputs[-1])
-    return isinstance(op.scalar_op, ps.Sigmoid)
+    return isinstance(function, ps.Sigmoid)
 
 
 def _is_interval(lower: Variable, upper: Variable) -> bool:
-    lower, upper = bare(lower), bare(upper)
-    if isinstance(lower, Constant) and isinstance(upper, Constant):
-        return bool((lower.data < upper.data).all())
-    return isinstance(lower, Constant) and bool((lower.data <= 0).all()) and is_positive(upper)
+    first, last = constant_of(lower), constant_of(upper)
+    if first is None:
+        return False
+    if last is not None:
+        return bool(np.all(first < last))
+    return bool(np.all(first <= 0)) and is_positive(upper)
 
 
 def _is_softmax(v: Variable) -> bool:

@@ -17,9 +17,9 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
-from pytensor.tensor.shape import Reshape, Shape, Shape_i
+from pytensor.tensor.shape import Reshape
 
-from pymc_lgm.model.operations import core_of
+from pymc_lgm.model.operations import OF_SHAPES, core_of
 
 __all__ = ["covariance_on_grid", "is_on_grid", "kronecker_product"]
 
@@ -56,7 +56,7 @@ def kronecker_product(rv: Variable, terms: Sequence[Variable]) -> tuple[Variable
     while seen is not None:
         node, (first, *_) = seen.outputs[0], seen.inputs
         after = _only(readers, node)
-        if isinstance(seen.op, Dot) or isinstance(core_of(seen.op), Dot):
+        if isinstance(core_of(seen.op), Dot):
             factored = core_of(first.owner.op) if first.owner is not None else None
             if not (isinstance(factored, Cholesky) and factored.lower) or node.ndim != 2:
                 return None
@@ -82,7 +82,7 @@ def _readers(terms: Sequence[Variable]) -> dict[Variable, list[Any]]:
     """The nodes that read the value of each variable, and not only its shape."""
     found: dict[Variable, list[Any]] = {}
     for node in {v.owner for v in ancestors(terms) if v.owner is not None}:
-        if not isinstance(node.op, Shape | Shape_i):
+        if not isinstance(node.op, OF_SHAPES):
             for x in set(node.inputs):
                 found.setdefault(x, []).append(node)
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -12,48 +12,33 @@ import pytensor.tensor as pt
 
 from pymc.distributions.multivariate import MvNormalRV, ZeroSumNormalRV
 from pymc.distributions.transforms import ZeroSumTransform
-from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar import Second
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.basic import Eye
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.basic import NormalRV
 
 from pymc_lgm.compile.graphs.functions import ONCE
-from pymc_lgm.gaussian import Family
 from pymc_lgm.gmrf import ConstraintTransform
 from pymc_lgm.likelihoods.registry import is_inducing
-from pymc_lgm.model.areas import as_areas, as_intrinsic, is_areas, is_intrinsic
-from pymc_lgm.model.integrates import is_positive
+from pymc_lgm.model.fields import (
+    FIELDS,
+    FieldLaw,
+    is_areas,
+    is_structured,
+    is_vecchia,
+    transform_of,
+)
+from pymc_lgm.model.integrates import is_positive, positive_or_nan
 from pymc_lgm.model.kronecker import covariance_on_grid, is_on_grid, kronecker_product
-from pymc_lgm.model.matern import as_matern, is_matern
-from pymc_lgm.model.operations import core_of
-from pymc_lgm.model.series import as_series, as_vector_walk, is_series, is_vector_walk
+from pymc_lgm.model.operations import constant_of, core_of, function_of
 from pymc_lgm.model.sparse_precision import as_sparse_precision
-from pymc_lgm.model.structured import as_structured, is_structured, transform_of
-from pymc_lgm.model.vecchia import as_vecchia, is_vecchia
 
-__all__ = ["FieldLaw", "Latent", "gaussian", "is_gaussian", "is_process", "is_sparse"]
+__all__ = ["Latent", "gaussian", "is_gaussian", "is_process", "is_sparse", "jitter_of"]
 
 Variable = Any
-
-
-class FieldLaw(Protocol):
-    """The prior of a latent vector with a sparse precision."""
-
-    @property
-    def reads(self) -> list[Variable]:
-        """Graphs whose values `Family.at` takes."""
-
-    def covariance(self) -> Variable:
-        """The covariance, shape (n, n), as a graph, for models that need a dense one."""
-
-    def family(self, n: int) -> Family:
-        """The family of n elements, a function of the values of ``reads``."""
-
-    def explain(self, where: str) -> str:
-        """Say why there is no proper prior, and what to write instead."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,9 +102,8 @@ class Latent:
 
 def is_process(rv: Variable) -> bool:
     """Whether a random variable is a multivariate normal, a GMRF, a series or a map of areas."""
-    is_dense = isinstance(rv.owner.op, MvNormalRV) or is_on_grid(rv) or is_structured(rv)
-    is_field = is_areas(rv) or is_intrinsic(rv) or is_matern(rv) or is_vecchia(rv)
-    return is_dense or is_field or is_series(rv) or is_vector_walk(rv)
+    is_dense = isinstance(rv.owner.op, MvNormalRV) or is_on_grid(rv)
+    return is_dense or any(is_one(rv) for is_one in FIELDS)
 
 
 def is_sparse(rv: Variable) -> bool:
@@ -140,25 +124,11 @@ def is_gaussian(model: pm.Model, rv: Variable) -> bool:
 
 def gaussian(rv: Variable, terms: Sequence[Variable]) -> Latent:
     """The prior of a latent variable."""
-    if is_structured(rv):
-        transform = transform_of(rv)
-        return Latent(rv, rv, pt.zeros(()), field=as_structured(rv), zero_sum=transform)
-    if is_vecchia(rv):
-        return Latent(rv, rv, pt.zeros(()), field=as_vecchia(rv))
-    if is_series(rv):
-        series = as_series(rv)
-        return Latent(rv, rv, series.mean(), field=series)
-    if is_vector_walk(rv):
-        walk = as_vector_walk(rv)
-        return Latent(rv, rv, walk.mean(), field=walk)
-    if is_areas(rv):
-        mean, areas = as_areas(rv)
-        return Latent(rv, rv, mean, field=areas)
-    if is_intrinsic(rv):
-        intrinsic = as_intrinsic(rv)
-        return Latent(rv, rv, pt.zeros(intrinsic.W.shape[0]), field=intrinsic)
-    if is_matern(rv):
-        return Latent(rv, rv, pt.zeros(rv.type.shape), field=as_matern(rv))
+    for is_one, law_of in FIELDS.items():
+        if is_one(rv):
+            mean, law = law_of(rv)
+            transform = transform_of(rv) if is_structured(rv) else None
+            return Latent(rv, rv, mean, field=law, zero_sum=transform)
     if is_on_grid(rv):
         mean, cov = covariance_on_grid(rv)
         return Latent(rv, rv, _not_broadcast(mean), cov=cov)
@@ -184,11 +154,8 @@ def _zero_sum(rv: Variable) -> ZeroSumTransform:
 
 def _variances(spread: Variable) -> Variable:
     """The squares of standard deviations."""
-    variances = spread.astype("float64") ** 2
-    if not is_positive(spread):
-        # PyMC's density is 0 if a standard deviation is not positive.
-        variances = pt.switch(pt.gt(spread, 0.0), variances, np.nan)
-    return variances
+    sd = spread.astype("float64")
+    return (sd if is_positive(spread) else positive_or_nan(sd)) ** 2
 
 
 def _whitened(
@@ -201,10 +168,10 @@ def _whitened(
     ``n_outputs=`` `Transpose(Dot(Cholesky(K), Transpose(rv)))`, a row per output.
     `pymc_lgm.gp.SparseLatent` writes the same graph with another matrix instead of L.
     """
-    standard = _is_constant(mean, 0.0) and _is_constant(spread, 1.0)
-    if not standard or rv.ndim > 2:
+    is_standard = np.all(constant_of(mean) == 0.0) and np.all(constant_of(spread) == 1.0)
+    if not is_standard or rv.ndim > 2:
         return None
-    readers = [v.owner for v in ancestors(terms) if v.owner is not None and rv in v.owner.inputs]
+    readers = _readers(terms, rv)
     if rv.ndim == 2 and is_inducing(rv):
         return _through_columns(rv, readers)
     if rv.ndim == 1 and (found := kronecker_product(rv, terms)) is not None:
@@ -213,9 +180,7 @@ def _whitened(
     if len(readers) != 1 or not isinstance(readers[0].op, DimShuffle):
         return None
     column = readers[0].outputs[0]
-    products = [
-        v.owner for v in ancestors(terms) if v.owner is not None and column in v.owner.inputs
-    ]
+    products = _readers(terms, column)
     if len(products) != 1 or not isinstance(core_of(products[0].op), Dot):
         return None
     root, right = products[0].inputs
@@ -225,17 +190,21 @@ def _whitened(
     is_root = isinstance(factored, Cholesky) and factored.lower
     if not is_root and not is_inducing(rv):
         return None
-    product = products[0].outputs[0]
-    vectors = [v for v in ancestors(terms) if v.owner is not None and product in v.owner.inputs]
-    if len(vectors) != 1 or not isinstance(vectors[0].owner.op, DimShuffle):
+    vectors = _readers(terms, products[0].outputs[0])
+    if len(vectors) != 1 or not isinstance(vectors[0].op, DimShuffle):
         return None
-    if vectors[0].ndim != rv.ndim:
+    node = vectors[0].outputs[0]
+    if node.ndim != rv.ndim:
         return None
-    zero = pt.zeros_like(vectors[0])
     if not is_root:
-        return Latent(rv, vectors[0], zero, variances=pt.ones_like(rv), through=root)
+        return Latent(rv, node, pt.zeros_like(node), variances=pt.ones_like(rv), through=root)
     cov = root.owner.inputs[0].astype("float64")
-    return Latent(rv, vectors[0], zero, cov=cov, is_whitened=True)
+    return Latent(rv, node, pt.zeros_like(node), cov=cov, is_whitened=True)
+
+
+def _readers(terms: Sequence[Variable], x: Variable) -> list[Any]:
+    """The nodes that read a variable."""
+    return [v.owner for v in ancestors(terms) if v.owner is not None and x in v.owner.inputs]
 
 
 def _through_columns(rv: Variable, readers: Sequence[Any]) -> Latent | None:
@@ -244,24 +213,31 @@ def _through_columns(rv: Variable, readers: Sequence[Any]) -> Latent | None:
         return None
     V, right = readers[0].inputs
     node = readers[0].outputs[0]
-    if right is not rv or V.ndim != 2:
+    if right is not rv:
         return None
     return Latent(rv, node, pt.zeros_like(node), variances=pt.ones_like(rv), through=V)
 
 
 def _not_broadcast(mean: Variable) -> Variable:
     """The mean before PyMC broadcast it to a column of the covariance, which is then not needed."""
-    while mean.owner is not None and _is_second(mean.owner.op):
+    while isinstance(function_of(mean), Second):
         mean = mean.owner.inputs[1]
     return mean
 
 
-def _is_second(op: Any) -> bool:
-    return isinstance(op, Elemwise) and isinstance(op.scalar_op, Second)
+def jitter_of(latent: Any) -> float | None:
+    """The ``jitter`` of ``gp.prior(..., reparameterize=False, jitter=)``, found in the graph.
+
+    ``None`` if the covariance is not K + jitter · I.
+    """
+    _, cov = latent.owner.op.dist_params(latent.owner)
+    for term in _inputs_of(cov):
+        factors = _inputs_of(term)
+        if any(each.owner is not None and isinstance(each.owner.op, Eye) for each in factors):
+            numbers = [x for x in map(constant_of, factors) if x is not None and np.size(x) == 1]
+            return float(np.ravel(numbers[0])[0]) if numbers else None
+    return None
 
 
-def _is_constant(x: Variable, value: float) -> bool:
-    """Whether a parameter is this number, or an array that is filled with it."""
-    while x.owner is not None and isinstance(x.owner.op, DimShuffle):
-        x = x.owner.inputs[0]
-    return isinstance(x, Constant) and bool(np.all(x.data == value))
+def _inputs_of(variable: Any) -> list[Any]:
+    return [] if variable.owner is None else list(variable.owner.inputs)

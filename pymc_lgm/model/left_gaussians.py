@@ -33,7 +33,7 @@ from pymc_lgm.model.latents import is_gaussian
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.vecchia import VecchiaRV
 
-__all__ = ["gaussian_vectors", "refuse_left_gaussians"]
+__all__ = ["refuse_left_gaussians"]
 
 Variable = Any
 
@@ -68,8 +68,9 @@ def refuse_left_gaussians(model: pm.Model, reading: Reading, theta: Container[Va
     reached = set(ancestors([*model.observed_RVs, *model.potentials, *reading.terms]))
     left = [
         rv
-        for rv in gaussian_vectors(model)
+        for rv in model.free_RVs
         if model.rvs_to_values[rv] in theta and rv in reached and rv not in reading.missing
+        if rv.ndim and _is_normal(model, rv)
     ]
     sizes = {rv: elements_of(rv) for rv in left}
     left = [rv for rv in left if sizes[rv] > 1]
@@ -90,12 +91,8 @@ def refuse_left_gaussians(model: pm.Model, reading: Reading, theta: Container[Va
         _log.info(refusals.left_few(str(rv.name), sizes[rv], reasons[rv]))
 
 
-def gaussian_vectors(model: pm.Model) -> list[Variable]:
-    """Free random variables with an axis that are jointly normal on the scale of the model."""
-    return [rv for rv in model.free_RVs if rv.ndim and _is_normal(model, rv)]
-
-
 def _is_normal(model: pm.Model, rv: Variable) -> bool:
+    """Whether a random variable is jointly normal on the scale of the model."""
     op = rv.owner.op
     if isinstance(op, ZeroSumNormalRV | IntrinsicRV):  # normal with any transform
         return True

@@ -17,15 +17,22 @@ import pytensor.scalar as ps
 from pymc.distributions.censored import CensoredRV
 from pymc.distributions.distribution import PartialObservedRV
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
-from pytensor.graph.traversal import ancestors, toposort
+from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.special import Softmax
 from pytensor.tensor.subtensor import Subtensor
 
 from pymc_lgm.likelihoods.base import LikelihoodRV
 from pymc_lgm.likelihoods.registry import expectation_of
-from pymc_lgm.model.operations import JOINING, OF_SHAPES, PICKING, is_affine, number_of
+from pymc_lgm.model.operations import (
+    JOINING,
+    PICKING,
+    POWERS,
+    carried,
+    function_of,
+    is_affine,
+    number_of,
+)
 
 __all__ = ["are_bent_slowly", "are_log_concave", "are_softmaxes"]
 
@@ -163,8 +170,8 @@ def are_bent_slowly(terms: Sequence[Variable], frontier: Collection[Variable]) -
     reading = _reading(terms, frontier)
     if any(isinstance(_uncensored(term).owner.op, SHARP_TYPES) for term in reading):
         return False
-    nodes = [node for node in toposort(reading, blockers=frontier) if isinstance(node.op, Elemwise)]
-    powers = [node.inputs[0] for node in nodes if isinstance(node.op.scalar_op, ps.Pow)]
+    between = ancestors(reading, blockers=frontier)
+    powers = [v.owner.inputs[0] for v in between if isinstance(function_of(v), ps.Pow)]
     kinds = _kinds(powers, frontier)
     return all(kinds[v] == FREE for v in powers)
 
@@ -228,13 +235,11 @@ def _is_declared(
 
 def _kinds(outputs: Sequence[Variable], frontier: Collection[Variable]) -> dict[Variable, str]:
     """The kind of function of f that each variable of a graph is."""
-    kinds = dict.fromkeys(frontier, AFFINE)
-    for node in toposort(outputs, blockers=frontier):
-        if isinstance(node.op, OF_SHAPES):
-            continue
-        of_inputs = [kinds.get(v, FREE) for v in node.inputs]
-        kinds |= dict.fromkeys(node.outputs, _kind(node, of_inputs))
-    return {v: kinds.get(v, FREE) for v in (*kinds, *outputs)}
+    affine = dict.fromkeys(frontier, AFFINE)
+    kinds = carried(
+        outputs, affine, lambda node, facts: _kind(node, [kind or FREE for kind in facts]), frontier
+    )
+    return dict.fromkeys(outputs, FREE) | kinds
 
 
 def _kind(node: Any, kinds: list[str]) -> str:
@@ -257,16 +262,17 @@ def _kind(node: Any, kinds: list[str]) -> str:
         return CUMULATIVE if len(moved) == 1 and moved <= set(PROBABILITIES) and ends else OTHER
     if isinstance(op, Softmax):
         return SOFTMAX if kinds[0] == AFFINE else OTHER
-    return _of_numbers(node, kinds) if isinstance(op, Elemwise) else OTHER
+    return _of_numbers(node, kinds)
 
 
 def _of_numbers(node: Any, kinds: list[str]) -> str:
-    """The kind of the result of an elementwise function that is not affine."""
-    op = node.op.scalar_op
-    first = kinds[0]
+    """The kind of the result of an operation that is neither affine nor moves elements."""
+    op, first = function_of(node.outputs[0]), kinds[0]
     for kind, of, result in FUNCTIONS:
         if isinstance(op, kind) and first == of:
             return result
+    if isinstance(op, (*POWERS, ps.Sign)) and first == LOG_AFFINE:
+        return LOG_AFFINE
     if isinstance(op, ps.Mul | ps.TrueDiv) and set(kinds) <= {FREE, LOG_AFFINE}:
         return LOG_AFFINE
     if isinstance(op, ps.Pow) and kinds == [LOG_AFFINE, FREE]:
@@ -288,11 +294,6 @@ FUNCTIONS = (
     (ps.Log, LOG_AFFINE, AFFINE),
     (ps.Sigmoid, AFFINE, LOGIT),
     (ps.Erfc, AFFINE, ERFC),
-    (ps.Reciprocal, LOG_AFFINE, LOG_AFFINE),
-    (ps.Sqrt, LOG_AFFINE, LOG_AFFINE),
-    (ps.Sqr, LOG_AFFINE, LOG_AFFINE),
-    (ps.Abs, LOG_AFFINE, LOG_AFFINE),
-    (ps.Sign, LOG_AFFINE, LOG_AFFINE),
     (ps.Neg, LOG_AFFINE, NEGATIVE),
     (ps.Exp, NEGATIVE, SURVIVAL),
 )

@@ -15,6 +15,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_lgm.linalg import Array
+from pymc_lgm.model.points import Point
 from pymc_lgm.model.read import LatentGaussianModel
 
 __all__ = ["Observations"]
@@ -67,23 +68,30 @@ class Observations:
 
     def replication(
         self, random_seed: int, compile_kwargs: dict[str, Any]
-    ) -> Callable[[Array, dict[Any, Any]], Array]:
-        """A function from a row of f and the other variables of a draw to new observations."""
-        lgm = self._lgm
-        (y,) = clone_replace([self._rv], dict(lgm.graphs.cuts), rebuild_strict=False)
+    ) -> Callable[[Array, Point, dict[Any, Any]], Array]:
+        """A function from a row of f, a draw's point and its variables to new observations."""
+        lgm, model = self._lgm, self._model
+        # A copy of a random variable is another one, drawn from its prior.
+        of_draw = {v: v.type() for v in model.free_RVs}
+        others_observed = [v for v in model.observed_RVs if v is not self._rv]
+        given = of_draw | {v: model.rvs_to_values[v] for v in others_observed}
+        (y,) = clone_replace([self._rv], given | dict(lgm.graphs.cuts), rebuild_strict=False)
         reached = set(ancestors([y]))
         form: Any = lgm.form
         # In the form of a sum, observations read the last elements, eta.
         eta = getattr(form, "_eta", None)
         is_sum = eta is not None and eta in reached
-        others = [v for v in self._model.free_RVs if v in reached]
-        inputs = [eta if is_sum else form.f, *others]
+        others = [v for v, value in of_draw.items() if value in reached]
+        # An observation that reads no f_i has an offset, a graph of a point.
+        offset = [value for value in model.value_vars if value in reached]
+        inputs = [eta if is_sum else form.f, *offset, *(of_draw[v] for v in others)]
         options = {"on_unused_input": "ignore", "random_seed": random_seed} | compile_kwargs
         draw = pymc_compile(inputs, y, **options)
 
-        def replicate(row: Array, natural: dict[Any, Any]) -> Array:
+        def replicate(row: Array, point: Point, natural: dict[Any, Any]) -> Array:
             seen = row[form.of_eta] if is_sum else row
-            return np.asarray(draw(seen, *(natural[v] for v in others)))
+            values = *(point[v.name] for v in offset), *(natural[v] for v in others)
+            return np.asarray(draw(seen, *values))
 
         return replicate
 

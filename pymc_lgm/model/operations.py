@@ -1,14 +1,14 @@
 """The properties of PyTensor's operations, a table for every walk through a graph.
 
 An operation that moves elements from its inputs to its results is one entry of `PICKING`, `JOINING`
-or `SETTING`. Any other linear operation is a line of `is_affine`. These modules use
-the table: `pymc_lgm.model.affine`, `elements`, `columns`, `reads`, `amplitudes`, `log_concave`,
-`integrates`.
+or `SETTING`. One of linear algebra is an entry of `PRODUCTS`. Any other linear operation is a line
+of `is_affine`. `carried` is the walk. These modules use them: `pymc_lgm.model.affine`, `elements`,
+`columns`, `reads`, `amplitudes`, `log_concave`, `class_sets`, `integrates`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,8 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.exceptions import NotScalarConstantError
 from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.linalg.inverse import MatrixInverse
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
@@ -56,11 +58,16 @@ __all__ = [
     "JOINING",
     "OF_SHAPES",
     "PICKING",
+    "POWERS",
+    "PRODUCTS",
     "SETTING",
     "SHAPING",
     "bare",
+    "carried",
+    "constant_of",
     "core_of",
     "depending",
+    "function_of",
     "is_added",
     "is_affine",
     "is_affine_elementwise",
@@ -69,6 +76,7 @@ __all__ = [
     "moved",
     "number_of",
     "performed",
+    "powers_of",
     "sources",
 ]
 
@@ -104,6 +112,22 @@ The other inputs say where.
 
 ADDING = (ps.Add, ps.Sub, ps.Neg, ps.Identity, ps.Second, ps.Cast)
 """Functions of numbers that are affine in all of their inputs together."""
+
+PRODUCTS: dict[type, tuple[float, ...]] = {
+    Dot: (1.0, 1.0),
+    Cholesky: (0.5,),
+    MatrixInverse: (-1.0,),
+    Solve: (-1.0, 1.0),
+    SolveTriangular: (-1.0, 1.0),
+    CholeskySolve: (-2.0, 1.0),
+}
+"""Operations on matrices whose result is multiplied by c^k if an input is multiplied by c > 0.
+
+Each has the k of its inputs. A result is linear in an input whose k is 1.
+"""
+
+POWERS: dict[type, float] = {ps.Sqr: 2.0, ps.Sqrt: 0.5, ps.Reciprocal: -1.0, ps.Abs: 1.0}
+"""Functions g of one number with g(c x) = c^k g(x) for c > 0, and k."""
 
 SPARSE_DOT = (SparseDot, StructuredDot)
 """Products with a matrix of SciPy's sparse formats: ``dot`` and ``structured_dot``."""
@@ -174,13 +198,47 @@ def performed(node: Apply[Any, Any], inputs: Sequence[Any]) -> list[Any]:
     return [each[0] for each in storage]
 
 
-def depending(outputs: Sequence[Variable], on: Sequence[Variable]) -> set[Variable]:
+def carried[Fact](
+    outputs: Sequence[Variable],
+    facts: Mapping[Variable, Fact],
+    rule: Callable[[Apply[Any, Any], list[Fact | None]], Fact],
+    ends: Collection[Variable] = (),
+) -> dict[Variable, Fact]:
+    """Carry facts about variables through a graph, by a rule for each operation.
+
+    Parameters
+    ----------
+    outputs : sequence of variable
+    facts : mapping
+        The facts that are known.
+    rule : callable
+        (node, the facts about its inputs) -> the fact about its results. Inputs without a fact have
+        ``None``. A node none of whose inputs has a fact, or that reads only shapes, is left out.
+    ends : collection of variable
+        Variables at which the walk ends.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x = pt.vector("x")
+    >>> y = pt.exp(2.0 * x)
+    >>> carried([y], {x: 0}, lambda node, facts: 1 + max(n for n in facts if n is not None))[y]
+    2
+    """
+    known, ends = dict(facts), set(ends)
+    for node in toposort(outputs, blockers=ends):
+        is_read = not isinstance(node.op, OF_SHAPES) and not known.keys().isdisjoint(node.inputs)
+        if is_read and ends.isdisjoint(node.outputs):
+            fact = rule(node, [known.get(v) for v in node.inputs])
+            known |= dict.fromkeys(node.outputs, fact)
+    return known
+
+
+def depending(
+    outputs: Sequence[Variable], on: Sequence[Variable], ends: Collection[Variable] = ()
+) -> set[Variable]:
     """The variables of a graph whose values, and not only shapes, depend on those in ``on``."""
-    found = set(on)
-    for node in toposort(outputs):
-        if not isinstance(node.op, OF_SHAPES) and not found.isdisjoint(node.inputs):
-            found.update(node.outputs)
-    return found
+    return set(carried(outputs, dict.fromkeys(on), lambda node, facts: None, ends))
 
 
 def is_affine(node: Apply[Any, Any], dependent: Sequence[bool]) -> bool:
@@ -194,10 +252,8 @@ def is_affine(node: Apply[Any, Any], dependent: Sequence[bool]) -> bool:
         return True
     if isinstance(op, CumOp):
         return bool(op.mode == "add")
-    if isinstance(op, Dot):
-        return sum(dependent) == 1
-    if isinstance(op, Solve | SolveTriangular | CholeskySolve):
-        return not dependent[0]
+    if (powers := powers_of(op)) is not None:
+        return [k for k, moves in zip(powers, dependent, strict=True) if moves] == [1.0]
     # `with_dense_products` replaces it by an operation that the other rules cover.
     return is_sparse_product(node)
 
@@ -214,6 +270,11 @@ def is_affine_elementwise(op: Any, dependent: Sequence[bool]) -> bool:
         # A quotient is linear in its numerator, a switch in its branches.
         return not dependent[1] if isinstance(op, ps.TrueDiv) else not dependent[0]
     return False
+
+
+def powers_of(op: Any) -> tuple[float, ...] | None:
+    """The entry of `PRODUCTS` for an operation."""
+    return next((powers for kind, powers in PRODUCTS.items() if isinstance(op, kind)), None)
 
 
 def is_sparse_product(node: Apply[Any, Any]) -> bool:
@@ -234,11 +295,23 @@ def is_added(node: Apply[Any, Any], position: int) -> bool:
     return position > 0 if isinstance(op.scalar_op, ps.Switch) else isinstance(op.scalar_op, ADDING)
 
 
+def function_of(v: Variable) -> Any:
+    """The function of numbers that computes each element of a variable; ``None`` if none does."""
+    is_elementwise = v.owner is not None and isinstance(v.owner.op, Elemwise)
+    return v.owner.op.scalar_op if is_elementwise else None
+
+
 def bare(v: Variable) -> Variable:
     """A variable before axes were added to it, dropped, or put in another order."""
     while v.owner is not None and isinstance(v.owner.op, DimShuffle):
         (v,) = v.owner.inputs
     return v
+
+
+def constant_of(v: Variable) -> Any:
+    """The value of a constant, except for the order of axes; ``None`` for any other variable."""
+    v = bare(v)
+    return v.data if isinstance(v, Constant) else None
 
 
 def known_value(v: Variable) -> Any:

@@ -5,7 +5,7 @@ Parts whose covariances differ only in constants share one graph, which is compi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -43,18 +43,18 @@ class Covariance:
         self._setting, self._graph, self._inputs = setting, graph, inputs
 
     @cached_property
-    def at(self) -> Any:
+    def at(self) -> Callable[..., Array]:
         """(theta, ...) -> K."""
         return self._compiled([], self._graph)
 
     @cached_property
-    def vjp(self) -> Any:
+    def vjp(self) -> Callable[..., Array]:
         """(theta, M, ...) -> ⟨∂K/∂theta_j, M⟩."""
         M = pt.matrix("M", shape=self._graph.type.shape)
         return self._compiled([M], theta_gradient(pt.sum(self._graph * M), self._setting.theta))
 
     @cached_property
-    def jvp(self) -> Any:
+    def jvp(self) -> Callable[..., Array]:
         """(theta, v, ...) -> Σ_j v_j ∂K/∂theta_j."""
         v = pt.vector("v", shape=self._setting.theta.type.shape)
         return self._compiled([v], theta_derivative(self._graph, self._setting.theta, v))
@@ -64,7 +64,7 @@ class Covariance:
         """The result of `find_amplitudes` for K."""
         return find_amplitudes(self._graph, self._setting.theta)
 
-    def _compiled(self, along: list[Variable], output: Variable) -> Any:
+    def _compiled(self, along: list[Variable], output: Variable) -> Callable[..., Array]:
         return self._setting.compiled([self._setting.theta, *along, *self._inputs], output)
 
 
@@ -216,25 +216,21 @@ class Part:
 
     def cov(self, theta: Array) -> Array:
         """K, a new array."""
-        result: Array = self._cov.at(theta, *self._constants)
-        return result
+        return self._cov.at(theta, *self._constants)
 
     def cov_vjp(self, theta: Array, M: Array) -> Array:
         """⟨∂K/∂theta_j, M⟩."""
-        result: Array = self._cov.vjp(theta, M, *self._constants)
-        return result
+        return self._cov.vjp(theta, M, *self._constants)
 
     def cov_jvp(self, theta: Array, v: Array) -> Array:
         """Σ_j v_j ∂K/∂theta_j."""
-        result: Array = self._cov.jvp(theta, v, *self._constants)
-        return result
+        return self._cov.jvp(theta, v, *self._constants)
 
     def mean_vjp(self, theta: Array, v: Array) -> Array:
         """⟨∂m/∂theta_j, v⟩."""
         all_of_f = np.zeros(self._n)
         all_of_f[self._index] = v
-        result: Array = self._model.mean_vjp(theta, all_of_f)
-        return result
+        return self._model.mean_vjp(theta, all_of_f)
 
     def mean_jvp(self, theta: Array, v: Array) -> Array:
         """Σ_j v_j ∂m/∂theta_j."""

@@ -1,17 +1,20 @@
-"""Convert draws of a trace to PyMC points."""
+"""Points of a model on the natural scale of its variables, and on the unconstrained one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pymc as pm
 
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pymc.pytensorf import compile as pymc_compile
 
-__all__ = ["Point", "Points", "unconstrained"]
+from pymc_lgm.linalg import Array
+from pymc_lgm.model.functions import ModelFunctions
+
+__all__ = ["NaturalScale", "Point", "Points", "unconstrained"]
 
 Point = dict[str, NDArray[Any]]
 """Values on the unconstrained scale, by the names of value variables."""
@@ -51,3 +54,62 @@ class Points:
         """The point of draw i = (chain, draw)."""
         values = self._unconstrain(*(draws[i] for draws in self.natural.values()))
         return dict(zip(self._names, map(np.asarray, values), strict=True))
+
+
+class NaturalScale:
+    """Convert between theta and the model's variables on their natural scale.
+
+    Attributes
+    ----------
+    initial : dict of str to ndarray
+        The variables in theta, at the model's initial point.
+    """
+
+    def __init__(self, lgm: ModelFunctions, model: pm.Model):
+        self._lgm = lgm
+        by_name = {value.name: value for value in model.value_vars}
+        values = [by_name[name] for name in lgm.theta_names]
+        variables = [model.values_to_rvs[value] for value in values]
+        backward = model.replace_rvs_by_values(variables)
+        forward = unconstrained(model, variables)
+        self._unconstrain = pymc_compile(variables, forward, on_unused_input="ignore")
+        self._constrain = pymc_compile(values, backward, on_unused_input="ignore")
+        self._names = [rv.name for rv in variables]
+        self.initial = self.point_of(lgm.theta_of(model.initial_point()))
+
+    def point_of(self, theta: Array) -> dict[str, NDArray[Any]]:
+        """The variables in theta (p,)."""
+        point = self._lgm.point_of(theta)
+        values = self._constrain(*(point[name] for name in self._lgm.theta_names))
+        return {name: np.array(value) for name, value in zip(self._names, values, strict=True)}
+
+    def theta_of(self, point: Mapping[str, ArrayLike]) -> Array:
+        """Theta, shape (p,), from variables; ``initial`` has those that are not in ``point``.
+
+        Raises
+        ------
+        ValueError
+            If a name is not a variable in theta, or if a shape or a value is not possible.
+        """
+        if unknown := [name for name in point if name not in self._names]:
+            raise ValueError(
+                f"{unknown} are not hyper-parameters of this model. Write values of "
+                f"{self._names}, on their natural scale."
+            )
+        values = []
+        for name, initial in self.initial.items():
+            value = np.asarray(point.get(name, initial), dtype=initial.dtype)
+            if value.shape != initial.shape:
+                raise ValueError(
+                    f"{name} has shape {value.shape}. Write a value of shape {initial.shape}."
+                )
+            values.append(value)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            unconstrained = self._unconstrain(*values)
+        for name, value, moved in zip(self._names, values, unconstrained, strict=True):
+            if not np.isfinite(moved).all():
+                raise ValueError(
+                    f"{name} = {value} is not inside the support of its prior. Write a value like "
+                    f"{self.initial[name]}, on the natural scale of {name}."
+                )
+        return self._lgm.theta_of(dict(zip(self._lgm.theta_names, unconstrained, strict=True)))

@@ -26,12 +26,12 @@ from pymc_lgm.model import refusals
 from pymc_lgm.model.check import Audit
 from pymc_lgm.model.data_read import DataRead
 from pymc_lgm.model.diagnose import check_model
+from pymc_lgm.model.fields import is_structured
 from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.graphs import Variable
 from pymc_lgm.model.latents import is_gaussian, is_process
 from pymc_lgm.model.left_gaussians import refuse_left_gaussians
 from pymc_lgm.model.reading import Reading, read_latents, read_observed
-from pymc_lgm.model.structured import is_structured
 from pymc_lgm.threads import few_threads
 
 __all__ = ["LatentGaussianModel", "find_latent", "find_latents", "latents_beside", "read"]
@@ -283,8 +283,7 @@ def find_latent(
     """
     candidates = [rv for rv in model.free_RVs if is_process(rv)]
     if latent is not None:
-        rv = model.named_vars.get(latent) if isinstance(latent, str) else latent
-        rv = model.values_to_rvs.get(rv, rv)
+        rv = _named(model, latent)
         if rv not in candidates:
             name = str(getattr(latent, "name", latent))
             raise ValueError(refusals.not_a_latent(name, [c.name for c in candidates]))
@@ -355,6 +354,12 @@ def _is_vector(rv: Variable) -> bool:
     return rv.ndim == 1 and isinstance(rv.owner.op, MvNormalRV)
 
 
+def _named(model: pm.Model, each: Any) -> Any:
+    """The random variable that a user gives by its name, by its value variable, or as it is."""
+    rv = model.named_vars.get(each) if isinstance(each, str) else each
+    return model.values_to_rvs.get(rv, rv)
+
+
 def all_but(model: pm.Model, theta: Sequence[Any] | str | None) -> list[Variable] | None:
     """Free variables other than those that the user names as hyper-parameters; ``None`` for none.
 
@@ -367,8 +372,7 @@ def all_but(model: pm.Model, theta: Sequence[Any] | str | None) -> list[Variable
         return None
     named = []
     for each in [theta] if isinstance(theta, str) else theta:
-        rv = model.named_vars.get(each) if isinstance(each, str) else each
-        rv = model.values_to_rvs.get(rv, rv)
+        rv = _named(model, each)
         if model.rvs_to_values.get(rv) not in model.continuous_value_vars:
             raise ValueError(refusals.not_a_hyperparameter(str(getattr(rv, "name", each))))
         named.append(rv)
@@ -435,8 +439,7 @@ def find_latents(
     several = latent if isinstance(latent, list | tuple) else [latent]
     chosen = []
     for each in several:
-        rv = model.named_vars.get(each) if isinstance(each, str) else each
-        rv = model.values_to_rvs.get(rv, rv)
+        rv = _named(model, each)
         if len(several) == 1 and rv in model.observed_RVs and _is_vector(rv):
             return read_observed(model, rv)
         if rv not in model.free_RVs or not is_gaussian(model, rv):

@@ -37,7 +37,7 @@ from pymc_lgm.model.operations import (
     OF_SHAPES,
     SETTING,
     SHAPING,
-    bare,
+    constant_of,
     core_of,
     depending,
     is_affine_elementwise,
@@ -295,7 +295,7 @@ def _summands(node: Any, depends: Collection[Variable]) -> Parts:
         return None
     if is_affine_elementwise(op.scalar_op, [v in depends for v in node.inputs]):
         return [(v, False) for v in node.inputs]
-    if isinstance(op.scalar_op, ps.Switch) and _is_minus_infinity(others[1]):
+    if isinstance(op.scalar_op, ps.Switch) and np.all(constant_of(others[1]) == -np.inf):
         return [(first, True), (others[0], False)]
     return None
 
@@ -311,11 +311,6 @@ def _conditions(node: Any) -> Parts:
     if isinstance(op, All | MakeVector | CheckAndRaise):
         return [(v, True) for v in node.inputs]
     return None
-
-
-def _is_minus_infinity(v: Variable) -> bool:
-    v = bare(v)
-    return isinstance(v, Constant) and bool(np.all(v.data == -np.inf))
 
 
 class _Walk:
@@ -376,23 +371,11 @@ class _Walk:
 
     def _everything(self, node: Any) -> list[Reads]:
         """Reads of results whose elements each read what all inputs read."""
-        whole = self._union([self._all_of(v) for v in node.inputs])
+        whole = Reads.nothing(1, self._n, self._most)
+        for v in node.inputs:
+            whole = whole.beside(self._along(v, None, keep=False))
         sizes = [int(np.prod(self._shape(v), dtype=np.intp)) for v in node.outputs]
         return [whole.take(np.zeros(size, dtype=np.intp)) for size in sizes]
-
-    def _all_of(self, v: Variable) -> Reads:
-        """Reads of one element that reads what all elements of a variable read."""
-        each = self._of(v)
-        return each.gathered(np.zeros(each.many.size, dtype=np.intp), 1)
-
-    def _union(self, each: Sequence[Reads]) -> Reads:
-        total = each[0]
-        for other in each[1:]:
-            total = total.beside(other)
-        return total
-
-    def _is_fixed(self, variables: Sequence[Variable]) -> bool:
-        return self._moving.isdisjoint(variables)
 
     def _is_constant(self, v: Variable) -> bool:
         return v not in self._varying
@@ -406,8 +389,7 @@ class _Walk:
         if isinstance(op, CAReduce):
             return [self._along(node.inputs[0], op.axis, keep=False)]
         if isinstance(op, CumOp):
-            axis = None if op.axis is None else (op.axis,)
-            return [self._along(node.inputs[0], axis, keep=True)]
+            return [self._along(node.inputs[0], (op.axis,), keep=True)]
         if isinstance(op, Softmax | LogSoftmax):
             return [self._along(node.inputs[0], op.axis, keep=True)]
         if isinstance(core_of(op), Dot):
@@ -417,7 +399,7 @@ class _Walk:
     def _moved(self, node: Any, count: int) -> list[Reads]:
         """The reads of the results of an operation that moves elements of its first inputs."""
         has_index = not isinstance(node.op, (*SHAPING, CheckAndRaise))
-        if has_index and not self._is_fixed(node.inputs[count:]):
+        if has_index and not self._moving.isdisjoint(node.inputs[count:]):
             # The index may change, so any element may be read.
             return self._everything(node)
         if isinstance(node.op, SETTING) and not node.op.set_instead_of_inc:
@@ -464,7 +446,7 @@ class _Walk:
         return [total] * len(node.outputs)
 
     def _along(self, v: Variable, axes: Any, *, keep: bool) -> Reads:
-        """The union of the reads along some axes, for each remaining index, or each element."""
+        """The union of the reads along some axes, or all, for each index left, or each element."""
         shape = self._shape(v)
         along = range(len(shape)) if axes is None else np.atleast_1d(axes)
         along = [axis % max(len(shape), 1) for axis in along]
@@ -475,42 +457,29 @@ class _Walk:
         return total.take(index) if keep else total
 
     def _product(self, node: Any) -> Reads:
-        """The reads of products of matrices or vectors: Σ_k a_ik b_kj."""
+        """The reads of products of matrices, or of batches of them: Σ_k a_ik b_kj."""
         a, b = node.inputs
-        if self._shape(a) == () or self._shape(b) == ():
-            return self._everything(node)[0]
-        if len(self._shape(a)) == 2 and len(self._shape(b)) <= 2 and self._is_constant(a):
+        if len(self._shape(a)) == 2 and self._is_constant(a):
             return self._by_constant(self._value(a), b)
-        if len(self._shape(b)) == 2 and len(self._shape(a)) <= 2 and self._is_constant(b):
+        if len(self._shape(a)) == 2 and self._is_constant(b):
             return self._by_constant(self._value(b).T, a, transposed=True)
-        rows = self._along(a, (-1,), keep=False)
-        columns = self._along(b, (-2 if len(self._shape(b)) > 1 else 0,), keep=False)
-        left, right = self._shape(a)[:-1], self._shape(b)
-        right = (*right[:-2], right[-1]) if len(right) > 1 else ()
-        if len(left) > 1 or len(right) > 1:  # many products: batches of rows and of columns
-            batch = np.broadcast_shapes(left[:-1], right[:-1])
-            of_rows = np.arange(int(np.prod(left))).reshape(left)[..., :, None]
-            of_columns = np.arange(int(np.prod(right))).reshape(right)[..., None, :]
-            shape = (*batch, left[-1], right[-1])
-            of_rows, of_columns = (np.broadcast_to(x, shape) for x in (of_rows, of_columns))
-        else:
-            size_left, size_right = int(np.prod(left)), int(np.prod(right))
-            of_rows = np.repeat(np.arange(size_left), size_right)
-            of_columns = np.tile(np.arange(size_right), size_left)
+        rows, columns = self._along(a, (-1,), keep=False), self._along(b, (-2,), keep=False)
+        left = self._shape(a)[:-1]
+        right = (*self._shape(b)[:-2], self._shape(b)[-1])
+        of_rows = np.arange(int(np.prod(left))).reshape(left)[..., :, None]
+        of_columns = np.arange(int(np.prod(right))).reshape(right)[..., None, :]
+        of_rows, of_columns = np.broadcast_arrays(of_rows, of_columns)
         return rows.take(of_rows).beside(columns.take(of_columns))
 
     def _by_constant(self, A: Array, v: Variable, *, transposed: bool = False) -> Reads:
         """The reads of A v, or (A vᵀ)ᵀ, for a constant A: its zeros read nothing."""
         numbers = self._numbers(v).T if transposed else self._numbers(v)
         rows, inner = np.nonzero(A)
-        columns = numbers.reshape(numbers.shape[0], -1)
-        count = columns.shape[1]
-        target = (rows[:, None] * count + np.arange(count)).ravel()
-        found = self._of(v).take(columns[inner].ravel()).gathered(target, A.shape[0] * count)
-        if transposed and numbers.ndim == 2:
-            order = np.arange(A.shape[0] * count).reshape(A.shape[0], count).T
-            return found.take(order)
-        return found
+        shape = A.shape[0], numbers.shape[1]
+        size = shape[0] * shape[1]
+        target = rows[:, None] * shape[1] + np.arange(shape[1])
+        found = self._of(v).take(numbers[inner]).gathered(target, size)
+        return found.take(np.arange(size).reshape(shape).T) if transposed else found
 
 
 def _inlined(outputs: Sequence[Variable]) -> list[Variable]:

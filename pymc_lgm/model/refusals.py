@@ -4,55 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-__all__ = [
-    "beside_inducing",
-    "couples",
-    "does_not_split",
-    "draws",
-    "hidden_layer",
-    "inducing_read_otherwise",
-    "infinite_predictor",
-    "intrinsic_scale",
-    "labeled",
-    "left_alone",
-    "left_few",
-    "left_gaussian",
-    "left_in",
-    "left_in_prior",
-    "map_jumps",
-    "minibatch",
-    "moves_nothing",
-    "new_data",
-    "no_gaussian_near",
-    "no_latent",
-    "no_metric",
-    "no_model",
-    "no_observed",
-    "none_is_latent",
-    "not_a_hyperparameter",
-    "not_a_latent",
-    "not_affine",
-    "not_connected",
-    "not_finite",
-    "not_integrated",
-    "not_known",
-    "not_latent",
-    "not_named",
-    "nothing_reads",
-    "observed_process",
-    "other_constraint",
-    "range_held",
-    "range_jumps",
-    "range_moves",
-    "read_by_too_many",
-    "refuse_float32",
-    "shapes_disagree",
-    "transformed",
-    "transformed_normal",
-    "which_latent",
-]
-
-
 AS_IT_IS = "To sample the model as it is, pass step=pm.NUTS()."
 
 

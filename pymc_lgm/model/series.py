@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytensor.tensor as pt
 
 from pymc.distributions.multivariate import MvNormalRV
@@ -21,7 +20,7 @@ from pytensor.tensor.random.basic import NormalRV
 from pymc_lgm.compile.graphs.functions import shape_of
 from pymc_lgm.gaussian.families import BandedSeries
 from pymc_lgm.model import refusals
-from pymc_lgm.model.integrates import is_positive
+from pymc_lgm.model.integrates import is_positive, positive_or_nan
 
 __all__ = [
     "Recursion",
@@ -37,7 +36,7 @@ Variable = Any
 
 
 class Series(NamedTuple):
-    """A series T x = u + ε: see `pymc_lgm.model.latents.FieldLaw`.
+    """A series T x = u + ε: see `pymc_lgm.model.fields.FieldLaw`.
 
     Attributes
     ----------
@@ -115,8 +114,8 @@ def is_vector_walk(rv: Variable) -> bool:
     )
 
 
-def as_vector_walk(rv: Variable) -> Series:
-    """T in bands and u, with the elements of x time by time."""
+def as_vector_walk(rv: Variable) -> tuple[Variable, Series]:
+    """The mean and the prior of a walk, with the elements of x time by time."""
     start, innovation, _ = rv.owner.inputs
     # If ``dims`` gives the shape, its graph has a wrong check of k, which only a rewrite removes.
     n, k = shape_of(rv)
@@ -144,7 +143,8 @@ def as_vector_walk(rv: Variable) -> Series:
                 columns.append(pt.zeros_like(now[:, 0, 0]))
         bands.append(pt.stack(columns, axis=-1).ravel())
     drive = pt.concatenate(drives).ravel()
-    return Series(pt.stack(bands), drive, 2 * k, str(rv.name), vector=k)
+    walk = Series(pt.stack(bands), drive, 2 * k, str(rv.name), vector=k)
+    return walk.mean(), walk
 
 
 def is_series(rv: Variable) -> bool:
@@ -158,8 +158,8 @@ def is_series(rv: Variable) -> bool:
     return _is_normal(start) and _is_normal(innovation)
 
 
-def as_series(rv: Variable) -> Series:
-    """T in bands and u, as graphs of the parameters of a series."""
+def as_series(rv: Variable) -> tuple[Variable, Series]:
+    """The mean and the prior of a series, as graphs of its parameters."""
     start, steps, lags, drift, sigma = _parts(rv)
     first, scale = _parameters(start)
     is_walk = isinstance(rv.owner.op, RandomWalkRV)
@@ -187,7 +187,8 @@ def as_series(rv: Variable) -> Series:
     whitener = pt.stack(bands).astype("float64")
     if batch:
         whitener, drive = whitener.reshape((order + 1, -1)), drive.ravel()
-    return Series(whitener, drive.astype("float64"), order + 1, str(rv.name), batch)
+    series = Series(whitener, drive.astype("float64"), order + 1, str(rv.name), batch)
+    return series.mean(), series
 
 
 class Recursion(NamedTuple):
@@ -244,7 +245,7 @@ def recursion_of(rv: Variable) -> Recursion:
 def _positive(sd: Variable) -> Variable:
     """A standard deviation, or NaN if it is not positive, where PyMC's density is 0."""
     sd = pt.as_tensor(sd)
-    return sd if is_positive(sd) else pt.switch(pt.gt(sd, 0.0), sd, np.nan)
+    return sd if is_positive(sd) else positive_or_nan(sd)
 
 
 def _is_normal(rv: Variable) -> bool:

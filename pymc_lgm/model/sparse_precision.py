@@ -36,7 +36,7 @@ MOST = 0.25
 
 
 class SparsePrecision(NamedTuple):
-    """The sparse precision ``tau`` of a `pymc.MvNormal`: see `pymc_lgm.model.latents.FieldLaw`.
+    """The sparse precision ``tau`` of a `pymc.MvNormal`: see `pymc_lgm.model.fields.FieldLaw`.
 
     Attributes
     ----------

@@ -25,7 +25,7 @@ from pymc_lgm.drawn import model_of
 from pymc_lgm.evidence import Evidence, refuse_no_evidence
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import LatentGaussianModel, find_latents
-from pymc_lgm.model.jitter import jitter_of
+from pymc_lgm.model.latents import jitter_of
 from pymc_lgm.papers import solvers
 from pymc_lgm.papers.solvers import Approximation
 from pymc_lgm.papers.solvers.kernel_matrix import KernelMatrix, KernelSystem

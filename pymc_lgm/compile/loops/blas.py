@@ -97,7 +97,7 @@ def _solve(T: Array, lower: bool, transposed: bool, rows: Array) -> None:
 @numba.njit(cache=True)
 def _symmetric_times(variance: float, A: Array, rows: Array) -> Array:
     N, n, one = np.int64(rows.shape[0]), np.int64(rows.shape[1]), np.int64(1)
-    left, upper, out = np.uint8(LEFT), np.uint8(UPPER), np.empty_like(rows)
+    left, upper, out = np.uint8(LEFT), np.uint8(UPPER), np.empty(rows.shape)
     if N == 1:
         _symv((upper, n, variance, A, n, rows, one, 0.0, out, one))
     else:

@@ -23,7 +23,16 @@ from pymc_lgm.gaussian.base import Functions, GaussianModel
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.reading import Reading
 
-__all__ = ["Direction", "Form", "FormModel", "LikelihoodFunctions", "PriorAt", "Probe", "Setting"]
+__all__ = [
+    "Direction",
+    "Form",
+    "FormModel",
+    "LastThetas",
+    "LikelihoodFunctions",
+    "PriorAt",
+    "Probe",
+    "Setting",
+]
 
 Variable = Any
 
@@ -80,6 +89,35 @@ class Setting:
     def label(self) -> str:
         """The names of the latents, for messages."""
         return " + ".join(str(latent.rv.name) for latent in self.reading.latents)
+
+
+class LastThetas[Result]:
+    """Results of a function of theta at the last thetas that it was asked for.
+
+    Two are enough for a chain: that of the state, and that of the proposal.
+    """
+
+    def __init__(self, count: int = 2):
+        self._count = count
+        self._results: dict[bytes, Result] = {}
+
+    @property
+    def results(self) -> list[Result]:
+        """The results, from the least to the most recent."""
+        return list(self._results.values())
+
+    def at(self, theta: Array, function: Callable[[Array], Result]) -> Result:
+        """The result at theta, computed if it is not known."""
+        key = theta.tobytes()
+        result = self._results.pop(key) if key in self._results else function(theta)
+        while len(self._results) >= self._count:
+            self._results.pop(next(iter(self._results)))
+        self._results[key] = result
+        return result
+
+    def forget(self) -> None:
+        """Drop all results, since a variable of another step has moved."""
+        self._results.clear()
 
 
 class Direction(NamedTuple):

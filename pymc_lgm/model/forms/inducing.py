@@ -1,15 +1,13 @@
 """The form of f for processes with inducing variables.
 
 V, with f = V v, is n × m and costs O(n m²) operations, and so does the variance of f given v, which
-likelihoods read. Both are computed once per theta, and cached for two theta: the state of the
-chain, and the proposal.
+likelihoods read. Both are computed once per theta, and kept for the last ones: see `LastThetas`.
 """
 
 from __future__ import annotations
 
 import math
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,16 +24,21 @@ from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pymc_lgm.gaussian import InducingPrior, Prior
 from pymc_lgm.likelihoods.registry import are_weights
 from pymc_lgm.linalg import Array
-from pymc_lgm.model.forms.base import Direction, Form, FormModel, PriorAt, Probe, Setting
+from pymc_lgm.model.forms.base import (
+    Direction,
+    Form,
+    FormModel,
+    LastThetas,
+    PriorAt,
+    Probe,
+    Setting,
+)
 from pymc_lgm.model.forms.rows import maps_by_rows
 from pymc_lgm.model.operations import core_of
 
 __all__ = ["CachedAtTheta", "ThroughInducing"]
 
 Variable = Any
-
-CACHED = 2
-"""Number of theta with cached results: the state of the chain, and the proposal."""
 
 
 class ThroughInducing(Form):
@@ -81,8 +84,8 @@ class ThroughInducing(Form):
             f = self.f[end - C * n : end]
             self.cuts[latent.node] = f if latent.rv.ndim == 1 else f.reshape((C, n)).T
         rvs = [latent.rv for latent in latents]
-        self._names = [str(rv.name).removesuffix("_u_rotated_") for rv in rvs]
-        self._names = [name.removesuffix("_weights") for name in self._names]
+        names = [str(rv.name).removesuffix("_u_rotated_") for rv in rvs]
+        self._names = [name.removesuffix("_weights") for name in names]
         self._exact = all(map(are_weights, rvs))
         self.whose = {} if self._exact else {"optimal_variational": True}
         self.has_sets = self.sets() is not None
@@ -217,9 +220,7 @@ class CachedAtTheta:
         self._processes = sum(outputs)
         self._counts = [*outputs, *outputs] if roots else [*outputs]
         self._looked_at = 1 if roots else None
-        self._cached: OrderedDict[bytes, tuple[list[Array] | None, list[NDArray[Any]]]] = (
-            OrderedDict()
-        )
+        self._last = LastThetas[tuple[list[Array] | None, list[NDArray[Any]]]]()
         of_theta = function(theta)
         values = of_theta[len(self._counts) :]
         self.shared: list[Variable] = [
@@ -231,17 +232,17 @@ class CachedAtTheta:
 
     def forget(self) -> None:
         """Clear the cache, since a variable of another step has moved."""
-        self._cached.clear()
+        self._last.forget()
         self._at = None
 
     def maps(self, theta: Array) -> list[Array] | None:
         """V of each process, (n, m); ``None`` if a K_uu cannot be factorized."""
-        arrays = self._values(theta)[0]
+        arrays, _ = self._last.at(theta, self._found_at)
         return None if arrays is None else arrays[: self._processes]
 
     def roots(self, theta: Array) -> list[Array] | None:
         """R of each process; ``None`` if there is no K_uu, or if it cannot be factorized."""
-        arrays = self._values(theta)[0]
+        arrays, _ = self._last.at(theta, self._found_at)
         return None if arrays is None else arrays[self._processes :] or None
 
     def place(self, theta: Array) -> None:
@@ -249,7 +250,8 @@ class CachedAtTheta:
         key = theta.tobytes()
         if key == self._at:
             return
-        for shared, value in zip(self.shared, self._values(theta)[1], strict=True):
+        _, values = self._last.at(theta, self._found_at)
+        for shared, value in zip(self.shared, values, strict=True):
             shared.set_value(np.asarray(value), borrow=True)
         self._at = key
 
@@ -257,24 +259,17 @@ class CachedAtTheta:
         """Whether graphs read a variable that `place` sets."""
         return not set(ancestors(outputs)).isdisjoint(self.shared)
 
-    def _values(self, theta: Array) -> tuple[list[Array] | None, list[NDArray[Any]]]:
-        key = theta.tobytes()
-        if key not in self._cached:
-            while len(self._cached) >= CACHED:
-                self._cached.popitem(last=False)
-            try:
-                of_theta = self._function(theta)
-            except np.linalg.LinAlgError:
-                arrays, values = None, [s.get_value() for s in self.shared]
-            else:
-                ends = len(self._counts)
-                found, values = of_theta[:ends], of_theta[ends:]
-                known = all(np.isfinite(V[: self._looked_at]).all() for V in found)
-                arrays = [V for V, C in zip(found, self._counts, strict=True) for _ in range(C)]
-                arrays = arrays if known else None
-            self._cached[key] = arrays, values
-        self._cached.move_to_end(key)
-        return self._cached[key]
+    def _found_at(self, theta: Array) -> tuple[list[Array] | None, list[NDArray[Any]]]:
+        """Each V and each R, ``None`` if one cannot be computed; and the values of ``read``."""
+        try:
+            of_theta = self._function(theta)
+        except np.linalg.LinAlgError:
+            return None, [s.get_value() for s in self.shared]
+        ends = len(self._counts)
+        found, values = of_theta[:ends], of_theta[ends:]
+        if not all(np.isfinite(V[: self._looked_at]).all() for V in found):
+            return None, values
+        return [V for V, C in zip(found, self._counts, strict=True) for _ in range(C)], values
 
 
 def root_of(V: Variable) -> Variable | None:

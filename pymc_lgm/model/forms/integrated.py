@@ -58,29 +58,29 @@ class IntegratedEffects:
         self._begin = n - int(eta.type.shape[0])
 
     @cached_property
-    def _compiled(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        """ℓ° for rows of eta and theta, and the same with three derivatives."""
-        rows = pt.matrix("rows", shape=(None, self._eta.type.shape[0]))
+    def _value(self) -> Callable[[Array, Array], Array]:
+        """ℓ° for rows of eta and theta."""
+        return self._compiled(self._density)
+
+    @cached_property
+    def _derivatives(self) -> Callable[[Array, Array], list[Array]]:
+        """The same with three derivatives."""
         graphs = [self._density]
         for _ in range(3):
             graphs.append(pt.grad(graphs[-1].sum(), self._eta, disconnected_inputs="ignore"))
-        graphs = in_rows(graphs, self._eta, rows)
+        return self._compiled(graphs)
+
+    def _compiled(self, graphs: Any) -> Callable[..., Any]:
+        rows = pt.matrix("rows", shape=(None, self._eta.type.shape[0]))
         inputs = [rows, self._setting.theta]
-        compiled = self._setting.compiled
-        return compiled(inputs, graphs[0]), compiled(inputs, graphs)
-
-    def _value(self, rows: Array, theta: Array) -> Array:
-        value: Array = self._compiled[0](rows, theta)
-        return value
-
-    def _derivatives(self, rows: Array, theta: Array) -> Derivatives:
-        value, *derivatives = self._compiled[1](rows, theta)
-        return (value, *derivatives)
+        return self._setting.compiled(inputs, in_rows(graphs, self._eta, rows))
 
     def _at(self, theta: Array) -> OwnEffects:
-        return OwnEffects(
-            lambda rows: self._value(rows, theta), lambda rows: self._derivatives(rows, theta)
-        )
+        def derivatives(rows: Array) -> Derivatives:
+            value, first, second, third = self._derivatives(rows, theta)
+            return value, first, second, third
+
+        return OwnEffects(lambda rows: self._value(rows, theta), derivatives)
 
     def _whole(self, of_eta: Array) -> Array:
         """Put zeros before ``of_eta`` for the elements of f that have no likelihood."""

@@ -178,10 +178,10 @@ def are_apart(K_uf: Variable, tall: Collection[Variable]) -> bool:
 def _axis_of_rows(node: Apply[Any, Any], axes: Sequence[int | None]) -> int | None:
     """The axis of the rows in a node's result, given the axes of the rows in its inputs."""
     op, v = node.op, node.inputs[0]
-    if isinstance(core_of(op), Dot) and all(x.ndim <= 2 for x in node.inputs):
-        if axes == [0, None] and v.ndim == 2:
+    if isinstance(core_of(op), Dot) and v.ndim == 2:
+        if axes == [0, None]:
             return 0
-        return node.outputs[0].ndim - 1 if axes == [None, 1] else None
+        return 1 if axes == [None, 1] else None
     free = [x for x, each in zip(node.inputs, axes, strict=True) if each is None]
     k, *others = [each for each in axes if each is not None]
     is_one = all(each == k for each in others)

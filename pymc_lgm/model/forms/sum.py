@@ -33,6 +33,7 @@ from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.gaussian import (
     DenseBlocks,
     Family,
+    FamilyAt,
     Independent,
     Layout,
     Prior,
@@ -45,10 +46,12 @@ from pymc_lgm.model import refusals
 from pymc_lgm.model.affine_graph import AffineGraph, Elements
 from pymc_lgm.model.columns import columns_move
 from pymc_lgm.model.cumulative_sums import CumulativeSums, cumulative_sums, distributed
+from pymc_lgm.model.fields import Structured
 from pymc_lgm.model.forms.base import (
     Direction,
     Form,
     FormModel,
+    LastThetas,
     LikelihoodFunctions,
     PriorAt,
     Probe,
@@ -60,7 +63,6 @@ from pymc_lgm.model.latents import Latent
 from pymc_lgm.model.log_concave import are_bent_slowly, are_log_concave
 from pymc_lgm.model.reads import joined, reads_of, reads_of_densities, sets_of
 from pymc_lgm.model.series import Series
-from pymc_lgm.model.structured import Structured
 from pymc_lgm.model.theta_gradient import theta_gradient
 
 __all__ = ["SumPredictor"]
@@ -130,15 +132,17 @@ class SumPredictor(Form):
         self._first = elements.first
         self._readers = readers
         self._in_x = [k for k in range(len(readers)) if own is None or k != own.latent]
-        self._families = [readers[k] for k in self._in_x]
+        # The order of the families' values in ``reads``: the effects come last.
+        self._order = [*self._in_x, *([] if own is None else [own.latent])]
+        self._families = [readers[k].family for k in self._in_x]
         # The positions of x in the graph's vector, and of each latent variable in x.
         self._index = np.concatenate([np.r_[graph.parts[k]] for k in self._in_x])
-        sizes = [each.family.n for each in self._families]
+        sizes = [each.n for each in self._families]
         ends = np.cumsum(sizes).tolist()
         self._parts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
         self._N = self._index.size
         self.n = self._index.size + self._first.size
-        self.rank = sum(each.family.rank for each in self._families)
+        self.rank = sum(each.rank for each in self._families)
         # Elements of A: rows are elements of eta, columns those of the graph's vector.
         self._rows, self._columns = _reads(elements)
         self._is_of_x = np.isin(self._columns, self._index)
@@ -146,9 +150,7 @@ class SumPredictor(Form):
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.intp)
         columns = np.searchsorted(self._index, self._columns[self._is_of_x])
         self._pattern = starts, columns.astype(np.intp)
-        moving = [setting.theta, *setting.others]
-        move = columns_move(graph.raw, graph.x, graph.parts, moving)
-        self._make_numbers(graph, move)
+        self._make_numbers(graph)
         self.f = pt.vector("f", shape=(self.n,))
         self._eta = pt.vector("eta", shape=(self._first.size,))
         self.mean = self.cov = pt.zeros(self.n)
@@ -157,14 +159,13 @@ class SumPredictor(Form):
         self.fewest = FEWEST if own is None else FEWEST_INTEGRATED
         self.has_evidence_gradient = own is None
         self._integrated: IntegratedEffects | None = None
-        # The last theta, as bytes, and its numbers.
-        self._cached: tuple[bytes, _Numbers | None] | None = None
+        self._last = LastThetas[_Numbers | None](1)
 
     @classmethod
     def of(cls, setting: Setting) -> SumPredictor | None:
         """The form of a model; ``None`` if it is not a sum of families with a sparse A."""
         latents = setting.reading.latents
-        if discrete_in(setting.model, setting.reading.frontier, setting.reading.latents):
+        if discrete_in(setting.model, setting.reading.frontier, latents):
             return None
         nodes = {latent.node for latent in latents}
         given = [*nodes, *setting.model.basic_RVs]
@@ -194,7 +195,7 @@ class SumPredictor(Form):
             graph, elements = self._graph, self._elements
             yield SumPredictor(self._setting, graph, elements, self._readers, None)
 
-    def _make_numbers(self, graph: AffineGraph, move: list[bool]) -> None:
+    def _make_numbers(self, graph: AffineGraph) -> None:
         """Make the graphs of c, A and the families' values, and compute the constant part of A.
 
         A is found by evaluating the predictor at seeds: at x = 0, which gives c, and at one vector
@@ -202,52 +203,40 @@ class SumPredictor(Form):
         at the seed of a color, minus c, is one element of A (Curtis, Powell and Reid 1974). Columns
         that depend neither on theta nor on other steps are evaluated once, here.
         """
-        setting = self._setting
-        columns = self._columns
+        setting, N = self._setting, graph.size
         picked = graph.raw[self._first]
-        part_of = np.repeat(np.arange(len(graph.parts)), [p.stop - p.start for p in graph.parts])
-        moves = np.asarray(move)[part_of][columns]
-        N = graph.size
-        # Elements of A, also those that multiply integrated effects: the constant ones, and for the
-        # others their positions, the seeds that give them, and their rows.
-        self._steady = np.zeros(columns.size)
-        self._moving: list[tuple[Index, Index, Index]] = []
-        seeds = np.zeros((1, N))
-        for which in (~moves, moves):
-            color = _colors(self._rows[which], columns[which], N)
-            count = int(color.max(initial=-1)) + 1
-            each = np.zeros((1 + count, N))
-            used = np.unique(columns[which])
-            each[1 + color[used], used] = 1.0
-            at = np.flatnonzero(which)
-            row = self._rows[which]
-            level = 1 + color[columns[which]]
-            if which is moves:
-                seeds = each
-                self._moving = [(at, level, row)] if at.size else []
-            elif at.size:
-                of_seeds = vectorize_graph(picked, {graph.x: pt.constant(each)})
-                found = np.asarray(called_once([setting.theta], of_seeds)(setting.at))
-                self._steady[at] = found[level, row] - found[0, row]
-        seeded = vectorize_graph(picked, {graph.x: pt.constant(seeds)})
-        zeros = pt.zeros(N)
+        move = columns_move(graph.raw, graph.x, graph.parts, [setting.theta, *setting.others])
+        moves = np.repeat(move, [part.stop - part.start for part in graph.parts])[self._columns]
+
+        def seeded(which: NDArray[np.bool_]) -> tuple[Variable, tuple[Index, Index, Index]]:
+            """The predictor at seeds for some elements of A; positions, seeds and rows of these."""
+            rows, columns = self._rows[which], self._columns[which]
+            color = _colors(rows, columns, N)
+            seeds = np.zeros((2 + int(color.max(initial=-1)), N))
+            seeds[1 + color[columns], columns] = 1.0
+            of_seeds = vectorize_graph(picked, {graph.x: pt.constant(seeds)})
+            return of_seeds, (np.flatnonzero(which), 1 + color[columns], rows)
+
+        # Elements of A, also those that multiply integrated effects: the constant ones, and what
+        # gives the others.
+        self._steady = np.zeros(self._columns.size)
+        of_seeds, (at, level, row) = seeded(~moves)
+        if at.size:
+            found = np.asarray(called_once([setting.theta], of_seeds)(setting.at))
+            self._steady[at] = found[level, row] - found[0, row]
+        of_seeds, self._moving = seeded(moves)
         # An intrinsic field is in x as it is, and has no mean.
         whole = [
-            graph.values[k].ravel()
-            if reader.family.rank == reader.family.n
-            else pt.zeros(reader.family.n)
-            for k, reader in zip(self._in_x, self._families, strict=True)
+            graph.values[k].ravel() if family.rank == family.n else pt.zeros(family.n)
+            for k, family in zip(self._in_x, self._families, strict=True)
         ]
-        flat = pt.concatenate(whole)
-        offset = clone_replace(flat, {graph.x: zeros}, rebuild_strict=False)
-        families = [*self._families]
-        if self._own is not None:
-            families.append(self._readers[self._own.latent])
+        zero = {graph.x: pt.zeros(N)}
+        offset = clone_replace(pt.concatenate(whole), zero, rebuild_strict=False)
         of_values = setting.model.replace_rvs_by_values(
-            [x for family in families for x in family.reads]
+            [x for k in self._order for x in self._readers[k].reads]
         )
         self.of_values = [graph.of_values, *of_values]
-        self.reads = [seeded, offset, *setting.place(of_values)]
+        self.reads = [of_seeds, offset, *setting.place(of_values)]
 
     @classmethod
     def may_be_cheaper(cls, setting: Setting) -> bool:
@@ -282,18 +271,17 @@ class SumPredictor(Form):
         if self._setting.reading.joins or _has_a_field(self._setting.reading.latents):
             return True
         # Dense algebra factorizes processes one by one if nothing adds their elements.
-        families = [each.family for each in self._families]
-        processes = [each for each in families if isinstance(each, DenseBlocks)]
+        processes = [each for each in self._families if isinstance(each, DenseBlocks)]
         are_apart = np.diff(self._pattern[0]).max(initial=0) <= 1
         are_few = sum(each.blocks for each in processes) <= MANY_PROCESSES
-        if len(processes) == len(families) and are_apart and are_few:
+        if len(processes) == len(self._families) and are_apart and are_few:
             return False
         return _is_cheaper(self._graph.size, self._first.size, self.layout.flops)
 
     @cached_property
     def layout(self) -> Layout:
         """Where A and the precision have elements."""
-        return Layout([each.family for each in self._families], *self._pattern, self._sets)
+        return Layout(self._families, *self._pattern, self._sets)
 
     @cached_property
     def seconds(self) -> float:  # type: ignore[override]  # an attribute of other forms
@@ -408,7 +396,7 @@ class SumPredictor(Form):
 
     def forget(self) -> None:
         """Clear the cached numbers at theta."""
-        self._cached = None
+        self._last.forget()
 
     def is_infinite(self, theta: Array, f: Array) -> bool:
         """Whether c or A is not finite at theta; f is NaN there."""
@@ -421,11 +409,7 @@ class SumPredictor(Form):
         return None if numbers is None else numbers.of_x
 
     def _numbers_at(self, theta: Array) -> _Numbers | None:
-        """Cached for one theta."""
-        key = theta.tobytes()
-        if self._cached is None or self._cached[0] != key:
-            self._cached = key, self._made_at(theta)
-        return self._cached[1]
+        return self._last.at(theta, self._made_at)
 
     def _made_at(self, theta: Array) -> _Numbers | None:
         """c, A, families and effects at theta; ``None`` if one is not finite or not proper."""
@@ -434,24 +418,27 @@ class SumPredictor(Form):
             return None
         A = self._numbers_of_A(rows)
         families = []
-        for family in self._families:
-            count = len(family.reads)
-            found = family.family.at(*values[:count])
-            if found is None:
+        for _, family in self._families_at(values):
+            if family is None:
                 return None
-            families.append(found)
-            values = values[count:]
-        of_x = SumAt(np.array(rows[0]), np.array(offset), A[self._is_of_x], families)
+            families.append(family)
+        in_x = families[: len(self._in_x)]
+        of_x = SumAt(np.array(rows[0]), np.array(offset), A[self._is_of_x], in_x)
         if self._own is None:
             return _Numbers(of_x, np.zeros(0), np.zeros(self._first.size))
-        (variances,) = values
-        if not (np.isfinite(variances).all() and (variances > 0.0).all()):
-            return None
+        (variances,) = families[-1].values
         sd = np.sqrt(variances)
         d = np.zeros(self._first.size)
         d[self._rows[~self._is_of_x]] = A[~self._is_of_x]
         d *= sd[self._own.read]
         return _Numbers(of_x, sd, d)
+
+    def _families_at(self, values: list[Array]) -> Iterator[tuple[Latent, FamilyAt | None]]:
+        """The latent variables with their families, given their values; the effects come last."""
+        for k in self._order:
+            count = len(self._readers[k].reads)
+            yield self._setting.reading.latents[k], self._readers[k].family.at(*values[:count])
+            values = values[count:]
 
     @cached_property
     def _gradient(self) -> Callable[..., Array]:
@@ -466,22 +453,18 @@ class SumPredictor(Form):
         self, theta: Array, c: Array, offset: Array, A: Array, families: list[list[Array]]
     ) -> Array:
         """Derivatives in theta of weighted c, offset, A and values of families: see `SumModel`."""
-        levels = 1 + max((int(level.max()) for _, level, _ in self._moving), default=0)
-        rows = np.zeros((levels, c.size))
-        E = c.size
-        rows[0] = c
-        for at, level, row in self._moving:
-            moved = np.bincount(level * E + row, A[at], minlength=levels * E)
-            rows += moved.reshape(levels, E)
-            rows[0] -= np.bincount(row, A[at], minlength=E)
+        (at, level, row), E = self._moving, c.size
+        levels = 1 + int(level.max(initial=0))
+        rows = np.bincount(level * E + row, A[at], minlength=levels * E).reshape(levels, E)
+        rows[0] = c - np.bincount(row, A[at], minlength=E)
         of_values = [each for weights in families for each in weights]
         return self._gradient(theta, rows, offset, *of_values)
 
     def _numbers_of_A(self, rows: Array) -> Array:
         """The elements of A from the predictor at the seeds, of which the first row is c."""
+        at, level, row = self._moving
         A = self._steady.copy()
-        for at, level, row in self._moving:
-            A[at] = rows[level, row] - rows[0, row]
+        A[at] = rows[level, row] - rows[0, row]
         return A
 
     def prior_of(self, model: FormModel) -> PriorAt:
@@ -584,19 +567,13 @@ class SumPredictor(Form):
             return refusals.not_finite(self.label, int(bad.min()), where)
         if not np.isfinite(offset).all():
             return f"The mean of {self.label!r} is not finite {where}."
-        latents = self._setting.reading.latents
-        order = [*self._in_x, *([] if self._own is None else [self._own.latent])]
-        for latent, family in ((latents[k], self._readers[k]) for k in order):
-            count = len(family.reads)
-            if family.family.at(*values[:count]) is None:
-                if latent.field is not None:
-                    return latent.field.explain(where)
-                return (
-                    f"The covariance of {latent.rv.name!r} is not positive definite, or not "
-                    f"finite, {where}. Start its scale away from both, as with initval=1."
-                )
-            values = values[count:]
-        return None
+        latent = next(latent for latent, family in self._families_at(values) if family is None)
+        if latent.field is not None:
+            return latent.field.explain(where)
+        return (
+            f"The covariance of {latent.rv.name!r} is not positive definite, or not finite, "
+            f"{where}. Start its scale away from both, as with initval=1."
+        )
 
 
 def _is_cheaper(N: int, E: int, flops: float) -> bool:
@@ -688,20 +665,16 @@ def _own_effects(
     return found
 
 
-class _Reader:
+class _Reader(NamedTuple):
     """A family, and the graphs whose values it takes.
 
     ``kind`` describes it to the user. ``sums`` says of what x has cumulative sums, if it has.
     """
 
-    def __init__(
-        self,
-        family: Family,
-        reads: list[Variable],
-        kind: str,
-        sums: CumulativeSums | None = None,
-    ):
-        self.family, self.reads, self.kind, self.sums = family, reads, kind, sums
+    family: Family
+    reads: list[Variable]
+    kind: str
+    sums: CumulativeSums | None = None
 
 
 def _family(latent: Latent, shape: tuple[int, ...], sums: CumulativeSums | None) -> _Reader | None:

@@ -20,25 +20,21 @@ __all__ = ["Band", "OneVector"]
 Variable = Any
 
 
-class OneVector(Form):
-    """f = x ~ N(m, K), where x is one random variable."""
+class _Itself(Form):
+    """f = x, where x is one random variable, with graphs of its mean and its spread."""
 
-    def __init__(self, setting: Setting):
+    def __init__(self, setting: Setting, mean: Variable, spread: Variable):
         super().__init__(setting)
         (latent,) = setting.reading.latents
         model = setting.model
         self.n = self.rank = int(np.prod(setting.shapes[0]))
+        mean, spread = model.replace_rvs_by_values([mean, spread])
         # Users may write integers, and PyTensor makes some constants float32.
-        mean, cov = model.replace_rvs_by_values([latent.mean, latent.covariance])
         mean = pt.broadcast_to(mean, (self.n,)).astype("float64")
-        self.mean, self.cov = setting.place([mean, cov.astype("float64")])
-        self.of_values = [cov]
+        self.mean, self.cov = setting.place([mean, spread.astype("float64")])
+        self.of_values = [spread]
         self.f = model.rvs_to_values[latent.rv].type("f")
         self.cuts = {latent.node: self.f}
-
-    def prior_of(self, model: FormModel) -> PriorAt:
-        """A prior with a dense covariance."""
-        return partial(DensePrior.at, model)
 
     def f_of(self, prior_at: PriorAt, theta: Array, values: list[Array]) -> Array:
         """The value of x."""
@@ -49,7 +45,19 @@ class OneVector(Form):
         return [f.copy()]
 
 
-class Band(Form):
+class OneVector(_Itself):
+    """f = x ~ N(m, K)."""
+
+    def __init__(self, setting: Setting):
+        (latent,) = setting.reading.latents
+        super().__init__(setting, latent.mean, latent.covariance)
+
+    def prior_of(self, model: FormModel) -> PriorAt:
+        """A prior with a dense covariance."""
+        return partial(DensePrior.at, model)
+
+
+class Band(_Itself):
     """f = x with T x = u + ε, where ``cov`` is T in bands, and ``mean`` is u.
 
     Attributes
@@ -63,17 +71,8 @@ class Band(Form):
     is_last = False
 
     def __init__(self, setting: Setting, series: Series):
-        super().__init__(setting)
-        self._setting = setting
-        (latent,) = setting.reading.latents
-        model = setting.model
-        self.n = self.rank = int(np.prod(setting.shapes[0]))
-        self._series = series
-        drive, bands = model.replace_rvs_by_values([series.drive, series.whitener])
-        self.mean, self.cov = setting.place([pt.broadcast_to(drive, (self.n,)), bands])
-        self.of_values = [bands]
-        self.f = model.rvs_to_values[latent.rv].type("f")
-        self.cuts = {latent.node: self.f}
+        super().__init__(setting, series.drive, series.whitener)
+        self._setting, self._series = setting, series
 
     def known(self, densities: list[Variable]) -> list[Variable] | None:
         """The densities unchanged, if observations read one element each or too many."""
@@ -86,14 +85,6 @@ class Band(Form):
     def prior_of(self, model: FormModel) -> PriorAt:
         """A prior with a banded precision."""
         return partial(BandedPrior.at, BandedModel(model.graphs, model.enters_cov))
-
-    def f_of(self, prior_at: PriorAt, theta: Array, values: list[Array]) -> Array:
-        """The value of the series."""
-        return values[0]
-
-    def values_of(self, rng: np.random.Generator, prior: Prior, f: Array) -> list[Array]:
-        """f."""
-        return [f.copy()]
 
     def explain(self, model: FormModel, prior_at: PriorAt, theta: Array, where: str) -> str | None:
         """Say that T has no inverse."""

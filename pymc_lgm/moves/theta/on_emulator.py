@@ -2,7 +2,8 @@
 
 Rasmussen (2003), *Gaussian processes to speed up hybrid Monte Carlo for expensive Bayesian
 integrals*. In loops over components of theta: arithmetic with arrays takes Numba seconds to
-compile.
+compile. Functions that are called in one place are inlined, since a function that is called is
+compiled with each of its callers.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numba
 import numpy as np
 
 from pymc_lgm.approximations.emulator import (
+    SUMS,
     Emulator,
     Visits,
     coordinates_of,
@@ -31,15 +33,16 @@ __all__ = ["Point", "propose", "rehearse"]
 
 
 class Point(NamedTuple):
-    """Coordinates z, what is known there, and the gradient of log π* in z."""
+    """Coordinates z and theta, what is known there, and the gradient of log π* in z."""
 
     z: Array
+    theta: Array
     log_evidence: float
     log_prior: float
     kick: Array
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, fastmath=SUMS)
 def look(z: Array, emulator: Emulator, prior: int) -> Point:
     """Look at z: log p*(y | theta), log p(theta), and the gradient of their sum."""
     p = z.size
@@ -50,17 +53,17 @@ def look(z: Array, emulator: Emulator, prior: int) -> Point:
     for j in range(p):
         for i in range(j, p):
             kick[j] += emulator.root[i, j] * of_prior[1 + i]
-    return Point(z, log_evidence, of_prior[0], kick)
+    return Point(z, theta, log_evidence, of_prior[0], kick)
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, inline="always")
 def is_accepted(rng: np.random.Generator, log_ratio: float) -> tuple[bool, float]:
     """Whether to accept, and min(1, exp(log_ratio)), which is 0 if the ratio is NaN."""
     acceptance = math.exp(min(0.0, log_ratio)) if log_ratio < math.inf else 0.0
     return rng.random() < acceptance, acceptance
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, inline="always")
 def trajectory(
     rng: np.random.Generator, here: Point, step: float, n_steps: int, emulator: Emulator, prior: int
 ) -> tuple[Point, float]:
@@ -91,10 +94,10 @@ def trajectory(
     return there if accepted else here, acceptance
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, inline="always")
 def jump(rng: np.random.Generator, here: Point, emulator: Emulator, prior: int) -> Point:
     """Leave π* invariant by a slice of the prior, which the evidence accepts: see `prior_jump`."""
-    theta, _, _ = slice_of_prior(rng, theta_of(here.z, emulator), prior)
+    theta, _, _ = slice_of_prior(rng, here.theta, prior)
     there = look(coordinates_of(theta, emulator), emulator, prior)
     accepted, _ = is_accepted(rng, there.log_evidence - here.log_evidence)
     return there if accepted else here
@@ -149,7 +152,7 @@ def propose(
     moved = False
     for j in range(theta.size):
         moved |= here.z[j] != start.z[j]
-    return theta_of(here.z, emulator), after - before, total / n_trajectories, moved
+    return here.theta, after - before, total / n_trajectories, moved
 
 
 def rehearse(state: State) -> None:

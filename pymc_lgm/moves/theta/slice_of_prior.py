@@ -25,7 +25,7 @@ MAX_SHRINKS = 100
 """An interval that has shrunk so often has no length left: the component stays."""
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, inline="always")
 def slice_of_prior(
     rng: np.random.Generator, theta: Array, prior: int
 ) -> tuple[Array, float, float]:
@@ -45,7 +45,9 @@ def slice_of_prior(
     log_density, log_density' : float
         log p of theta and of theta'; some ten evaluations.
     """
-    out, there = np.empty(1 + theta.size), theta.copy()
+    out, there = np.empty(1 + theta.size), np.empty(theta.size)
+    for i in range(theta.size):
+        there[i] = theta[i]
     j = int(rng.random() * theta.size)
     call(prior, there, out)
     here = out[0]
