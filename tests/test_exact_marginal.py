@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from models import QUICK
+from models import COMPILED, QUICK
 from scipy.special import logsumexp
 from toys import TOYS, Chain, invariance
 
@@ -133,7 +133,7 @@ def test_it_agrees_with_quadrature():
         gp = pm.gp.Marginal(cov_func=pm.gp.cov.Matern32(1, ls=length))
         gp.marginal_likelihood("y", X, y=Y, sigma=0.3)
         idata = pm.sample(
-            step=lgm.ExactMarginal(compile_kwargs=QUICK),
+            step=lgm.ExactMarginal(compile_kwargs=COMPILED),
             **{"draws": 400, "tune": 100, "chains": 1, "random_seed": 3},
             **{"progressbar": False, "compute_convergence_checks": False},
         )

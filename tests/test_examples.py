@@ -11,8 +11,15 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+TESTS = str(Path(__file__).parent)
+ROOT = Path(TESTS).parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+QUIET = {
+    "MPLBACKEND": "Agg",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "PYTHONPATH": os.pathsep.join(filter(None, [TESTS, os.environ.get("PYTHONPATH")])),
+}
 every_example = pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 
 # A process that has imported what all examples import, and forks for each: who asks writes a line
@@ -20,9 +27,10 @@ every_example = pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.
 # Warnings are errors, but for the one of PyMC's own graphs that pyproject.toml excuses, too.
 SERVER = """
 import json, os, runpy, signal, sys, traceback, warnings
-import arviz as az, pymc as pm
+import arviz as az, pymc as pm, pytensor
 from numba.core.errors import NumbaPerformanceWarning
 import pymc_lgm as lgm
+from models import QUICK
 
 reply = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
@@ -51,9 +59,14 @@ idata = runpy.run_path(sys.argv.pop(), run_name="__main__")["idata"]
 r_hat = az.rhat(idata).to_dataset().to_array().max().item()
 assert r_hat < 1.01, r_hat
 """
+# Nothing is compiled, for what evaluates a model a few times.
+INTERPRETED = """
+pytensor.config.mode = QUICK["mode"]
+pytensor.config.traceback__limit = 0
+"""
 # A short chain is warned of its weights, and ArviZ divides by zero if theta has never moved. The
 # demo refuses one that has not converged.
-SHORT = """
+FEW_DRAWS = """
 warnings.filterwarnings("ignore", "Estimated shape parameter of Pareto")
 warnings.filterwarnings("ignore", category=RuntimeWarning, module="arviz_stats")
 sample, joint_test, rhat = pm.sample, lgm.testing.joint_test, az.rhat
@@ -75,6 +88,29 @@ pm.sample, lgm.testing.joint_test, az.rhat = few_draws, few_replicates, converge
 lgm.leave_one_out = all_draws
 assert "idata" in runpy.run_path(sys.argv.pop(), run_name="__main__")
 """
+UP_TO_THE_CHAIN = """
+class Sampled(Exception):
+    pass
+
+def sample(*args, **kwargs):
+    raise Sampled
+
+pm.sample = sample
+try:
+    runpy.run_path(sys.argv.pop(), run_name="__main__")
+except Sampled:
+    pass
+else:
+    raise AssertionError("no chain")
+"""
+SCRIPTS = {
+    # A minute each, for a model of a kind that other tests sample: `make docs` runs them.
+    **dict.fromkeys(
+        ["aggression", "children", "deep", "own_likelihood", "twenty_years"],
+        INTERPRETED + UP_TO_THE_CHAIN,
+    ),
+    "drivers": INTERPRETED + FEW_DRAWS,  # compiled it takes three times as long
+}
 
 
 @every_example
@@ -90,10 +126,9 @@ def test_examples_are_notebooks_that_the_documentation_lists(path):
 
 @pytest.fixture(scope="module")
 def server():
-    quiet = {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     command = [sys.executable, "-c", SERVER]
-    with subprocess.Popen(command, env=os.environ | quiet, **pipes) as started:
+    with subprocess.Popen(command, env=os.environ | QUIET, **pipes) as started:
         yield started
 
 
@@ -106,8 +141,8 @@ def run(server, script, path, folder):
 @pytest.mark.slow
 @every_example
 def test_examples_run_without_a_warning(server, path, tmp_path):
-    """With a few of their draws."""
-    run(server, SHORT, path, tmp_path)
+    """With a few of their draws, or none."""
+    run(server, SCRIPTS.get(path.stem, FEW_DRAWS), path, tmp_path)
 
 
 @pytest.mark.whole

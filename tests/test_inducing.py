@@ -446,7 +446,7 @@ def test_with_all_points_draws_are_of_the_posterior_of_the_process():
     weights /= weights.sum()
     with made:
         idata = pm.sample(
-            3000, tune=500, chains=2, cores=1, random_seed=3, progressbar=False,
+            1000, tune=500, chains=2, cores=1, random_seed=3, progressbar=False,
             compute_convergence_checks=False,
         )  # fmt: skip
     drawn = xr.Dataset(

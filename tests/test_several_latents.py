@@ -39,7 +39,7 @@ def counts(**kwargs):
 
 
 @pytest.fixture(
-    scope="module", params=[lgm.ASIS, pytest.param(lgm.PseudoMarginal, marks=pytest.mark.slow)]
+    scope="module", params=[lgm.ASIS, pytest.param(lgm.PseudoMarginal, marks=pytest.mark.whole)]
 )
 def trace(request, interpreted):
     with counts()[0]:
