@@ -109,7 +109,7 @@ SCRIPTS = {
         ["aggression", "children", "deep", "own_likelihood", "twenty_years"],
         INTERPRETED + UP_TO_THE_CHAIN,
     ),
-    "drivers": INTERPRETED + FEW_DRAWS,  # compiled it takes three times as long
+    "drivers": INTERPRETED + FEW_DRAWS,  # to compile it would take longer than its draws
 }
 
 
