@@ -527,13 +527,13 @@ CASES = [
     ("besag_york_mollie", "LatentHMC-curvature"),
     ("effects_with_a_scale_of_their_own", "PseudoMarginal"),
     ("effects_with_a_scale_of_their_own", "ASIS"),
-    ("areas_of_a_car", "PseudoMarginal"),
     ("a_series_with_a_level", "PseudoMarginal"),
     ("areas_of_which_some_are_seen", "PseudoMarginal"),
     ("a_series_that_is_seen_now_and_then", "ASIS"),
-    ("a_map_in_parts", "PseudoMarginal"),
 ]
 WHOLE = [
+    ("areas_of_a_car", "PseudoMarginal"),
+    ("a_map_in_parts", "PseudoMarginal"),
     ("a_field_alone", "PseudoMarginal"),
     ("several_observations_an_area", "PseudoMarginal"),
     ("a_series_that_is_seen_now_and_then", "PseudoMarginal"),

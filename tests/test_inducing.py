@@ -554,8 +554,8 @@ def test_it_can_be_indexed_and_moved():
 
 
 @pytest.fixture(scope="module")
-@chains
 def fitted():
+    """A chain that is interpreted: Numba compiles this likelihood, a quadrature, for a minute."""
     rng = np.random.default_rng(7)
     inputs = np.sort(rng.uniform(0, 6, 60))[:, None]
     y = (np.sin(inputs[:, 0]) + 0.5 * rng.standard_normal(60) > 0).astype(int)

@@ -113,7 +113,7 @@ SHARP = {
 }
 
 
-@pytest.mark.fast("logistic", "power")
+@pytest.mark.fast("power")
 @pytest.mark.parametrize("name", SHARP)
 def test_a_density_too_sharp_for_a_quadrature_keeps_its_effects(name):
     """It would err by up to 0.6 nats per observation."""

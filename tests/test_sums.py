@@ -4,7 +4,7 @@ import re
 
 from dataclasses import replace
 from functools import cache
-from itertools import combinations, combinations_with_replacement
+from itertools import combinations, combinations_with_replacement, pairwise
 
 import numpy as np
 import pymc as pm
@@ -470,15 +470,31 @@ def error_of(*summands):
 
 
 SUMS = [*combinations(SUMMANDS, 2), (intrinsic_areas, walks, effects)]
-
-
-@pytest.mark.fast(
+IN_A_RING = set(pairwise([*SUMMANDS, SUMMANDS[0]]))
+FAST_SUMS = (
     "effects + walks",
     "coefficients + intrinsic_areas",
     "slopes + conditional_areas",
     "autoregression + sparse_precision",
 )
-@pytest.mark.parametrize("summands", SUMS, ids=lambda s: " + ".join(make.__name__ for make in s))
+
+
+def label_of_sum(summands):
+    return " + ".join(make.__name__ for make in summands)
+
+
+def is_whole(summands):
+    """Each family beside two others; before a release beside all, as the toys' verbs always are."""
+    in_ring = not IN_A_RING.isdisjoint({summands, summands[::-1]})
+    return not (in_ring or len(summands) > 2 or label_of_sum(summands) in FAST_SUMS)
+
+
+@pytest.mark.fast(*FAST_SUMS)
+@pytest.mark.parametrize(
+    "summands",
+    [pytest.param(s, marks=[pytest.mark.whole] * is_whole(s)) for s in SUMS],
+    ids=label_of_sum,
+)
 def test_the_evidence_is_that_of_brute_force(summands, forced):
     assert error_of(*summands) < 1e-7
 
@@ -511,8 +527,8 @@ def test_random_sums_are_right(forced):
 @pytest.mark.parametrize(
     "seeds",
     [
-        pytest.param((5, 8, *range(12, 32)), id="some", marks=pytest.mark.slow),
-        pytest.param(range(32, 69), id="others", marks=pytest.mark.whole),
+        pytest.param((5, 8, *range(12, 22)), id="some", marks=pytest.mark.slow),
+        pytest.param(range(22, 69), id="others", marks=pytest.mark.whole),
     ],
 )
 def test_many_random_sums_are_right(seeds, forced):
@@ -667,8 +683,18 @@ LEVEL = 1e-5
 """Of each sampler: one is refused that is right in a thousand runs of all."""
 
 
+def takes_long(case):
+    """How the default moves theta does not depend on what its prior is made of."""
+    sampler, options = case
+    return sampler is lgm.PseudoMarginal and options.get("move") in ("nuts", "slice")
+
+
 @pytest.mark.fast("PseudoMarginal", "EllipticalSlice-repeats=2")
-@pytest.mark.parametrize("case", CASES, ids=label)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.whole] * takes_long(case)) for case in CASES],
+    ids=label,
+)
 def test_samplers_of_a_sum_are_right_or_refused(case, forced):
     sampler, options = case
     step, refused = None, ""
@@ -705,7 +731,7 @@ def test_a_sum_is_held_where_theta_is_not_in_it(case, forced):
 def test_the_default_leaves_the_posterior_invariant_after_one_step_and_five(forced):
     step = build(lgm.PseudoMarginal, twin_of_the_toy())
     chain = Chain.start(step.elements, SumOfCounts(), np.random.default_rng(2), 300)
-    for result in invariance_after((1, 5), chain, replicates=600):
+    for result in invariance_after((1, 5), chain, replicates=300):
         assert result.pvalue > LEVEL, result
 
 
