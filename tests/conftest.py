@@ -29,13 +29,13 @@ CHAINS = (
 )
 """Examples of docstrings that run chains, or a fit: slow."""
 LONGEST = (
+    "tests/test_examples.py::test_the_page_on_saving_and_predicting_runs",
     "tests/test_examples.py::test_examples_run_without_a_warning",
     "tests/test_compiling.py::test_all_runs_uncompiled_too",
     "tests/test_sticking.py::test_twelve_hyperparameters_mix",
-    "tests/test_inducing.py::test_with_all_points_draws_are_of_the_posterior_of_the_process",
+    "tests/test_workflow.py::test_exact_samplers_agree",
     "tests/test_inducing.py::test_fifty_thousand_points_are_predicted_in_less_than_three_gibibytes",
     "tests/test_architecture.py::test_the_readme_shows_what_its_example_prints_today",
-    "tests/test_sums.py::test_many_random_sums_are_right",
 )
 """They come first: one that began last would leave the other process without work."""
 TESTS = pytest.StashKey[dict[str, bool]]()

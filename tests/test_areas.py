@@ -127,8 +127,18 @@ SAMPLERS = {
 }
 
 
+IN_SLOW = {*(("areas", sampler) for sampler in SAMPLERS), ("with a mean", "PseudoMarginal")}
+"""Each sampler, and a theta in the mean; a map in parts is read as any other is."""
+
+TRIED = [
+    pytest.param(name, sampler, marks=[pytest.mark.whole] * ((name, sampler) not in IN_SLOW))
+    for name in MODELS
+    for sampler in SAMPLERS
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize(("built", "sampler"), TRIED, indirect=["built"])
 def test_every_tuned_sampler_leaves_the_joint_law(built, sampler, monkeypatch):
     monkeypatch.setattr(CARRV, "rng_fn", classmethod(draw_by_cholesky))
     cls, options = SAMPLERS[sampler]
