@@ -134,8 +134,12 @@ def test_it_agrees_with_quadrature():
         gp.marginal_likelihood("y", X, y=Y, sigma=0.3)
         idata = pm.sample(
             step=lgm.ExactMarginal(compile_kwargs=COMPILED),
-            **{"draws": 400, "tune": 100, "chains": 1, "random_seed": 3},
-            **{"progressbar": False, "compute_convergence_checks": False},
+            draws=400,
+            tune=100,
+            chains=1,
+            random_seed=3,
+            progressbar=False,
+            compute_convergence_checks=False,
         )
     logp, x = model.compile_logp(**QUICK), np.linspace(-4, 5, 60)
     logs = np.array([logp({"length_log__": at}) for at in x])

@@ -400,10 +400,11 @@ def test_every_sampler_is_tried_on_every_kind():
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "sampler", "tune"), CASES)
 def test_every_sampler_leaves_the_joint_law(name, sampler, tune):
-    model, (cls, options) = shared(name), SAMPLERS[sampler]
+    model = shared(name)
+    cls, options = SAMPLERS[sampler]
     tune = tune if cls in (lgm.PseudoMarginal, lgm.papers.KnorrHeldRue) else 0
     rng = np.random.default_rng(5)
-    # A mode search for each theta: compiled, these take a third of the time, but for one model.
+    # A mode search for each theta: compiled, these take half of the time, but for one model.
     searches = cls in (lgm.PseudoMarginal, lgm.papers.KnorrHeldRue, lgm.SurrogateSlice)
     compiled = (searches or name in COUPLED) and name != "classes"
     with reading_once(compiled=compiled):

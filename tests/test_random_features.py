@@ -132,7 +132,8 @@ shared_classes = cache(classes)
     ],
 )
 def test_every_sampler_leaves_the_joint_law_of_classes(step, steps, tune):
-    (model, _), rng = shared_classes(), np.random.default_rng(6)
+    model, _ = shared_classes()
+    rng = np.random.default_rng(6)
     with reading_once(compiled=step is lgm.PseudoMarginal):
         ours = step(model=model)
         test = joint_test(ours, model, replicates=300, steps=steps, tune=tune, rng=rng)

@@ -752,7 +752,8 @@ def observations_of_two_elements():
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 5])
 def test_the_default_is_exact_where_observations_read_two_elements(steps, forced):
-    model, rng = observations_of_two_elements(), np.random.default_rng(4)
+    model = observations_of_two_elements()
+    rng = np.random.default_rng(4)
     with reading_once(compiled=True):
         step = lgm.PseudoMarginal(model=model)
         assert isinstance(step.lgm.form, SumPredictor)
