@@ -18,7 +18,15 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.model import data_behind
 from pymc_lgm.model.refusals import no_model
 
-__all__ = ["Evaluator", "model_of", "posterior_of", "refuse_new_data", "thinned", "trace_of"]
+__all__ = [
+    "Evaluator",
+    "model_of",
+    "of_present_data",
+    "posterior_of",
+    "refuse_new_data",
+    "thinned",
+    "trace_of",
+]
 
 
 def trace_of(idata: Any) -> xr.DataTree:
@@ -63,19 +71,32 @@ def refuse_new_data(tree: xr.DataTree, graphs: Iterable[Any]) -> None:
         Priors and densities of the variables that were drawn. Data of which they read the shape
         alone may be replaced.
     """
-    then = tree["constant_data"].to_dataset() if "constant_data" in tree.children else xr.Dataset()
-    data = data_behind(graphs)
-    changed = [
-        name
-        for name in sorted(data.keys() & set(map(str, then)))
-        if not np.array_equal(data[name].get_value(), then[name].values, equal_nan=True)
-    ]
-    if changed:
+    if changed := _replaced(tree, graphs):
         raise ValueError(
             f"The data {', '.join(changed)} of the model have been replaced, and the draws are of "
             "those in the trace (its group constant_data). Set the data back with pm.set_data, or "
             "sample again."
         )
+
+
+def _replaced(tree: xr.DataTree, graphs: Iterable[Any]) -> list[str]:
+    """Names of the data behind graphs that are no longer those of the trace."""
+    then = tree["constant_data"].to_dataset() if "constant_data" in tree.children else xr.Dataset()
+    data = data_behind(graphs)
+    return [
+        name
+        for name in sorted(data.keys() & set(map(str, then)))
+        if not np.array_equal(data[name].get_value(), then[name].values, equal_nan=True)
+    ]
+
+
+def of_present_data(posterior: xr.Dataset, tree: xr.DataTree, model: pm.Model) -> xr.Dataset:
+    """Return draws without each `pymc.Deterministic` of data that have been replaced.
+
+    Graphs then compute it from the draws of the free variables and the present data.
+    """
+    drawn = [v for v in model.deterministics if v.name in posterior]
+    return posterior.drop_vars([v.name for v in drawn if _replaced(tree, [v])])
 
 
 class Evaluator:

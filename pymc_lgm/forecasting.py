@@ -34,7 +34,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.sparse import diags_array
 
-from pymc_lgm.drawn import Evaluator, posterior_of, refuse_new_data, thinned
+from pymc_lgm.drawn import Evaluator, of_present_data, posterior_of, refuse_new_data, thinned
 from pymc_lgm.gaussian.structure import Structure
 from pymc_lgm.gmrf.intrinsic import IntrinsicRV
 from pymc_lgm.linalg import Array
@@ -101,8 +101,9 @@ def forecast(
         if (own := str(x_draws.dims[-1])) in model.coords and own in x_draws.coords:
             labels = _labels_after(x_draws[own].values, steps)
             kept |= {} if labels is None else {own: (dims, labels)}
+    present = of_present_data(posterior, tree, model)
     if len(several) == len(each) == 1:
-        inputs = pt.vector("ahead"), posterior, model, compile_kwargs
+        inputs = pt.vector("ahead"), present, model, compile_kwargs
         for y in observations(several, parameters, np.arange(steps, dtype=np.float64), *inputs):
             for i in np.ndindex(*mean.shape[:2]):
                 y.add(i, mean[i], variance[i])
@@ -110,7 +111,7 @@ def forecast(
     for name, function in (response or {}).items():
         if name in variables:
             raise ValueError(f"response={{{name!r}: ...}} hides what predict returns: rename it.")
-        values = _responses(name, function, paths, posterior, model, rng, compile_kwargs)
+        values = _responses(name, function, paths, present, model, rng, compile_kwargs)
         variables[name] = (("chain", "draw", *each), values)
     return xr.Dataset(variables, {dims: np.arange(1, steps + 1)} | kept)
 

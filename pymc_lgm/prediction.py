@@ -18,7 +18,14 @@ from numpy.typing import ArrayLike
 from rich.progress import track
 
 from pymc_lgm.conditionals import Conditional, NearestConditional, latent_of
-from pymc_lgm.drawn import model_of, posterior_of, refuse_new_data, thinned, trace_of
+from pymc_lgm.drawn import (
+    model_of,
+    of_present_data,
+    posterior_of,
+    refuse_new_data,
+    thinned,
+    trace_of,
+)
 from pymc_lgm.forecasting import forecast
 from pymc_lgm.linalg import Array
 from pymc_lgm.observing import f_of, observations
@@ -217,7 +224,8 @@ def predict(
     refuse_new_data(tree, [graph for each in conditionals for graph in each.law])
     read = [f_of(each, latent) for each, latent in zip(processes, latents, strict=True)]
     inputs = pt.matrix("Xnew", dtype="float64")
-    ys = observations(read, parameters, points, inputs, posterior, model, compile_kwargs)
+    present = of_present_data(posterior, tree, model)
+    ys = observations(read, parameters, points, inputs, present, model, compile_kwargs)
 
     moments: Array = np.empty(0)
     shape = posterior.sizes["chain"], posterior.sizes["draw"]

@@ -116,13 +116,16 @@ def test_data_are_those_of_the_draws_in_the_law_and_of_the_steps_in_a_response()
         slow, size = pm.Data("slow", 0.5), pm.Data("size", 1.0)
         x = pm.AR("x", rho=[slow], sigma=1.0, init_dist=start(), shape=2)
         pm.Poisson("y", size * pm.math.exp(x), observed=[1, 2])
-    idata = az.from_dict({"posterior": {"x": np.array([[[0.0, 4.0]]])}})
+        double = pm.Deterministic("double", 2.0 * size)
+    draws = {"x": np.array([[[0.0, 4.0]]]), "double": np.array([[2.0]])}
+    idata = az.from_dict({"posterior": draws})
     idata["constant_data"] = xr.DataTree(xr.Dataset({"slow": 0.5, "size": 1.0}))
-    response = {"twice": lambda x: 2.0 * size + 0.0 * x}
+    response = {"twice": lambda x: 2.0 * size + 0.0 * x, "named": lambda x: double + 0.0 * x}
     pm.set_data({"size": 10.0}, model=model)
     ahead = predict(idata, x, steps=2, model=model, response=response)["predictions"]
     np.testing.assert_allclose(ahead["x_mean"], [2.0, 1.0])
     np.testing.assert_allclose(ahead["twice"], 20.0)
+    np.testing.assert_allclose(ahead["named"], 20.0)
     pm.set_data({"slow": -0.5}, model=model)
     with pytest.raises(ValueError, match="data slow of the model have been replaced"):
         predict(idata, x, steps=2, model=model)

@@ -19,6 +19,7 @@ from models import MODELS, build, listed
 
 import pymc_lgm as lgm
 
+from pymc_lgm.adaptation import QUIET, QUIET_ENOUGH
 from pymc_lgm.steps.plan import ASKED, Facts, Options, plan
 
 pytestmark = pytest.mark.usefixtures("interpreted")
@@ -248,6 +249,14 @@ PLANS |= dict.fromkeys(("features", "inducing"), TABLE["inducing"])
 PLANS |= {"softmax": TABLE["inducing"].replace("ep", "variational")}
 
 
+def test_costly_draws_of_a_transport_map_may_be_noisier():
+    """If a factorization takes a second. Other draws cost none."""
+    costly, plain = replace(SERIES, seconds=1.0), Options(importance=lgm.Importance(copula=False))
+    assert plan(SERIES, Options()).noise == QUIET
+    assert plan(costly, Options()).noise == QUIET_ENOUGH
+    assert plan(costly, plain).noise == QUIET
+
+
 @pytest.mark.slow
 @pytest.mark.fast("probit", "student_t", "series stationary")
 @pytest.mark.parametrize("name", PLANNED)
@@ -257,6 +266,7 @@ def test_the_default_of_a_model(name):
     assert step.plan == plan(Facts.of(step.lgm), Options())
     element = step.elements[-1]
     assert (element.fewest, element.copula) == (step.plan.fewest, step.plan.fits_margins)
+    assert element.noise == step.plan.noise
     assert (element.latent is None) == (step.plan.latent_move is None)
     assert (element.interweave is None) != step.plan.interweaves
 
