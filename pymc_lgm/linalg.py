@@ -309,8 +309,9 @@ def _inverse_triangle(packed: Array, lower: bool, out: Array | None = None) -> A
 def _squares(A: Array, upper: bool) -> Array:
     """Sums of squares along the rows of an upper triangle, or down the columns of a lower one."""
     n = len(A)
-    sums = np.zeros(n)
+    sums = np.empty(n)
     for i in range(n):
+        sums[i] = 0.0
         if upper:
             for j in range(i, n):
                 sums[i] += A[i, j] ** 2

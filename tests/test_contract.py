@@ -343,27 +343,6 @@ def test_a_rehearsal_that_takes_long_is_announced(rehearsed, monkeypatch, caplog
     assert threading.active_count() == before
 
 
-@pytest.mark.parametrize("was_on", [True, False])
-def test_the_garbage_collector_waits_for_a_step_and_is_as_before(was_on):
-    seen = []
-
-    class Watched(lgm.EllipticalSlice):
-        def _sweep(self):
-            seen.append(gc.isenabled())
-            raise LookupError
-
-    before = gc.isenabled()
-    try:
-        (gc.enable if was_on else gc.disable)()
-        with pytest.raises(LookupError):
-            build(Watched, "logistic")
-        after = gc.isenabled()
-    finally:
-        (gc.enable if before else gc.disable)()
-    assert seen == [False]
-    assert after is was_on
-
-
 @pytest.mark.slow
 def test_a_large_covariance_is_not_rehearsed(rehearsed, monkeypatch):
     monkeypatch.setattr(steps.base, "ROWS_WORTH_THREADS", 2)

@@ -355,8 +355,8 @@ def test_without_the_end_of_a_trajectory_it_is_noticed(dies, monkeypatch):
 
         with monkeypatch.context() as patch:
             patch.setattr(on_emulator, "look", level)
-            end, acceptance = _in_python(TRAJECTORY)(rng, here, step, n_steps, emulator, prior)
-        return LOOK(end.z, emulator, prior), acceptance
+            end, log_ratio = _in_python(TRAJECTORY)(rng, here, step, n_steps, emulator, prior)
+        return LOOK(end.z, emulator, prior), log_ratio
 
     interpreted(monkeypatch, trajectory=trajectory)
     noticed = partial(pvalue_of, surrogate_transition)
@@ -408,23 +408,21 @@ def test_a_jump_that_forgets_where_it_was_is_noticed(dies):
 @pytest.mark.mutant
 def test_jumps_outside_the_ratio_are_noticed(dies, monkeypatch):
     """Those before the trajectories: the ratio begins after them."""
-    changes = []
+    seen = []
 
-    def jump(rng, here, emulator, prior):
-        there = JUMP(rng, here, emulator, prior)
-        before, after = (at.log_evidence + at.log_prior for at in (here, there))
-        changes.append(after - before)
-        return there
+    def jump(rng, here, *others):
+        seen.append((False, here.log_evidence + here.log_prior))
+        return JUMP(rng, here, *others)
 
-    def trajectory(*arguments):
-        changes.append(None)
-        return TRAJECTORY(*arguments)
+    def trajectory(rng, here, *others):
+        seen.append((True, here.log_evidence + here.log_prior))
+        return TRAJECTORY(rng, here, *others)
 
     def propose(*arguments):
-        changes.clear()
+        seen.clear()
         theta, log_ratio, acceptance, moved = _in_python(on_emulator.propose)(*arguments)
-        first = changes[: changes.index(None)]
-        return theta, log_ratio - sum(first), acceptance, moved
+        begin = next(at for is_trajectory, at in seen if is_trajectory)
+        return theta, log_ratio - (begin - seen[0][1]), acceptance, moved
 
     interpreted(monkeypatch, jump=jump, trajectory=trajectory)
     monkeypatch.setattr(module, "propose", propose)

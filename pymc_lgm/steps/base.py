@@ -5,10 +5,8 @@ This file holds everything that PyMC asks of a step method.
 
 from __future__ import annotations
 
-import gc
-
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from copy import copy
 from typing import Any, ClassVar
 
@@ -50,22 +48,6 @@ PRIOR_AUDITS = 2
 
 TUNING_AUDITS = 10
 """Comparisons with PyMC's density per chain during tuning: at most 2 percent of its time."""
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Collect no garbage, in a ``with`` block or in a function.
-
-    Compilers make so many objects that Python would look at all of PyMC for garbage again and
-    again, which is a tenth of the time to the first draw.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @dataclass_state
@@ -121,7 +103,6 @@ class LatentGaussianStep(BlockedStep):
             raise TypeError(no_model(f"{public_name(cls)}()")) from error
         return super().__new__(cls, *args, **kwargs)
 
-    @uncollected()
     def __init__(
         self,
         vars: Sequence[Any] | None = None,

@@ -67,7 +67,7 @@ _gemm = _routine("cython_blas", "dgemm")
 
 @numba.njit(cache=True)
 def _factorize_upper(A: Array) -> bool:
-    n, info = np.int64(len(A)), np.zeros(1, dtype=np.int32)
+    n, info = np.int64(len(A)), np.empty(1, dtype=np.int32)
     _potrf((np.uint8(UPPER), n, A, n, info))
     return info[0] == 0
 

@@ -57,20 +57,14 @@ def look(z: Array, emulator: Emulator, prior: int) -> Point:
 
 
 @numba.njit(cache=True, inline="always")
-def is_accepted(rng: np.random.Generator, log_ratio: float) -> tuple[bool, float]:
-    """Whether to accept, and min(1, exp(log_ratio)), which is 0 if the ratio is NaN."""
-    acceptance = math.exp(min(0.0, log_ratio)) if log_ratio < math.inf else 0.0
-    return rng.random() < acceptance, acceptance
-
-
-@numba.njit(cache=True, inline="always")
 def trajectory(
     rng: np.random.Generator, here: Point, step: float, n_steps: int, emulator: Emulator, prior: int
 ) -> tuple[Point, float]:
-    """Leave π* invariant by a leapfrog trajectory: the end or ``here``, and its acceptance.
+    """Propose the end of a leapfrog trajectory; also returns the logarithm of the ratio.
 
-    Kick, drift, kick, as in `pymc_lgm.moves.leapfrog`. If a kick is not finite, the end is
-    rejected. This is exact, since the reversed trajectory would reach the same point.
+    Kick, drift, kick, as in `pymc_lgm.moves.leapfrog`. If a kick is not finite, the ratio is NaN,
+    and the end is rejected. This is exact, since the reversed trajectory would reach the same
+    point.
     """
     p = here.z.size
     r = np.empty(p)
@@ -90,17 +84,17 @@ def trajectory(
     log_ratio += there.log_evidence + there.log_prior
     for j in range(p):
         log_ratio -= 0.5 * r[j] ** 2
-    accepted, acceptance = is_accepted(rng, log_ratio)
-    return there if accepted else here, acceptance
+    return there, log_ratio
 
 
 @numba.njit(cache=True, inline="always")
-def jump(rng: np.random.Generator, here: Point, emulator: Emulator, prior: int) -> Point:
-    """Leave π* invariant by a slice of the prior, which the evidence accepts: see `prior_jump`."""
+def jump(
+    rng: np.random.Generator, here: Point, emulator: Emulator, prior: int
+) -> tuple[Point, float]:
+    """Propose a slice of the prior, with the ratio of the evidences: see `prior_jump`."""
     theta, _, _ = slice_of_prior(rng, here.theta, prior)
     there = look(coordinates_of(theta, emulator), emulator, prior)
-    accepted, _ = is_accepted(rng, there.log_evidence - here.log_evidence)
-    return there if accepted else here
+    return there, there.log_evidence - here.log_evidence
 
 
 @numba.njit(cache=True)
@@ -141,11 +135,17 @@ def propose(
     jumps_first = n_jumps > 0 and rng.random() < 0.5
     # Jumps come before all trajectories, or after them.
     for k in range(n_trajectories + n_jumps):
-        if k < n_jumps if jumps_first else k >= n_trajectories:
-            here = jump(rng, here, emulator, prior)
+        is_jump = k < n_jumps if jumps_first else k >= n_trajectories
+        if is_jump:
+            there, log_ratio = jump(rng, here, emulator, prior)
         else:
             step = step_size * (0.6 + 0.4 * rng.random())
-            here, acceptance = trajectory(rng, here, step, n_steps, emulator, prior)
+            there, log_ratio = trajectory(rng, here, step, n_steps, emulator, prior)
+        # A ratio of NaN is rejected.
+        acceptance = math.exp(min(0.0, log_ratio)) if log_ratio < math.inf else 0.0
+        if rng.random() < acceptance:
+            here = there
+        if not is_jump:
             total += acceptance
     before = start.log_evidence + start.log_prior
     after = here.log_evidence + here.log_prior
