@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import arviz as az
@@ -10,14 +10,17 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
+from numpy.typing import ArrayLike
 from pymc.backends.arviz import coords_and_dims_for_inferencedata
 from pymc.pytensorf import extract_obs_data
 from rich.progress import track
 from scipy.special import logsumexp
 
+from pymc_lgm.approximations.gaussian import GaussianApproximation
 from pymc_lgm.approximations.laplace import laplace
-from pymc_lgm.approximations.left_out import LeftOut, left_out
+from pymc_lgm.approximations.left_out import LeftOut, left_out, left_out_groups
 from pymc_lgm.drawn import model_of, posterior_of, refuse_new_data, thinned, trace_of
+from pymc_lgm.gaussian import Prior
 from pymc_lgm.linalg import LOG_2PI, Array
 from pymc_lgm.model import LatentGaussianModel, Observations, find_observed, latents_beside
 from pymc_lgm.model.points import Point, Points
@@ -35,6 +38,7 @@ def loo(
     model: pm.Model | None = None,
     *,
     var_name: str | None = None,
+    groups: ArrayLike | None = None,
     theta: Sequence[Any] | str | None = None,
     thin: int | None = None,
     random_seed: Any = None,
@@ -48,13 +52,14 @@ def loo(
 
     Parameters
     ----------
-    idata, model, var_name, theta, thin, random_seed, progressbar, compile_kwargs
-        As in `leave_one_out`.
+    idata, model, var_name, groups, theta, thin, random_seed, progressbar, compile_kwargs
+        As in `leave_one_out`. With ``groups`` it leaves out one group at a time.
 
     Returns
     -------
     arviz_stats.ELPDDataLOO
-        With ``elpd``, ``se``, ``p``, and of each observation ``elpd_i`` and ``pareto_k``.
+        With ``elpd``, ``se``, ``p``, and of each observation, or group, ``elpd_i`` and
+        ``pareto_k``.
         ``az.compare`` takes it.
 
     Raises
@@ -76,9 +81,21 @@ def loo(
     ...     found = lgm.loo(idata, progressbar=False)
     >>> found.elpd_i.sizes["y_dim_0"], bool((found.pareto_k < 0.7).all())
     (2, True)
+
+    Leave out the pupils of a school together:
+
+    >>> school = np.array([0, 0, 1, 1, 2, 2])
+    >>> with pm.Model():
+    ...     effect = pm.Normal("effect", 0, 1, shape=3)
+    ...     y = pm.Normal("y", effect[school], 0.5, observed=[0.1, 0.4, -0.9, -0.2, 1.1, 0.8])
+    ...     step = lgm.EllipticalSlice()
+    ...     idata = pm.sample(200, tune=50, chains=2, step=step, random_seed=1, progressbar=False)
+    ...     by_school = lgm.loo(idata, groups=school, progressbar=False)
+    >>> by_school.elpd_i.sizes
+    Frozen({'group': 3})
     """
     tree, own = _left_out(
-        idata, model, var_name, theta, thin, random_seed, progressbar, compile_kwargs
+        idata, model, var_name, groups, theta, thin, random_seed, progressbar, compile_kwargs
     )
     found = az.loo(tree, pointwise=True)
     # The fit to all data less that to the others; ArviZ knows the former of plain densities.
@@ -92,6 +109,7 @@ def leave_one_out(
     model: pm.Model | None = None,
     *,
     var_name: str | None = None,
+    groups: ArrayLike | None = None,
     theta: Sequence[Any] | str | None = None,
     thin: int | None = None,
     random_seed: Any = None,
@@ -123,6 +141,11 @@ def leave_one_out(
         By default the model of the context.
     var_name : str, optional
         The observed variable, if several depend on f.
+    groups : array_like, optional
+        A label for each observation, of the shape of the observed variable: all observations with
+        the same label are left out together, as the pupils of a school. The line is then that of
+        the average of their :math:`f_i`. If a Pareto k of `loo` is above 0.7, the group says more
+        of f than one number: fit the model without it.
     theta : sequence of variables or names, optional
         Hyper-parameters that could be latent, as a cutpoint or an onset with a ``pm.Normal``
         prior. Name them if observations read one element of f each once they are known. Both
@@ -145,12 +168,15 @@ def leave_one_out(
           ``az.loo_pit`` and ``az.plot_loo_pit`` are right for this tree. Counts are randomized.
         - ``observed_data`` and ``posterior``, of the draws that are used.
 
+        With ``groups`` the densities have the dimension "group", and no data are replicated.
+
     Raises
     ------
     ValueError
-        An observation reads several elements of f, densities depend on f that are not observed, the
-        trace lacks a variable or is approximate, data in `pymc.Data` are no longer those of the
-        trace, or a density is not finite.
+        Labels do not have the shape of the observed variable, or are all the same, an observation
+        reads several elements of f, densities depend on f that are not observed, the trace lacks a
+        variable or is approximate, data in `pymc.Data` are no longer those of the trace, or a
+        density is not finite.
 
     See Also
     --------
@@ -188,15 +214,17 @@ def leave_one_out(
     >>> bool(((pit > 0.0) & (pit < 1.0)).all())
     True
     """
-    return _left_out(idata, model, var_name, theta, thin, random_seed, progressbar, compile_kwargs)[
-        0
-    ]
+    tree, _ = _left_out(
+        idata, model, var_name, groups, theta, thin, random_seed, progressbar, compile_kwargs
+    )
+    return tree
 
 
 def _left_out(
     idata: Any,
     model: pm.Model | None,
     var_name: str | None,
+    groups: ArrayLike | None,
     theta: Sequence[Any] | str | None,
     thin: int | None,
     random_seed: Any,
@@ -217,23 +245,51 @@ def _left_out(
     }
     points = Points(model, draws)
     where = list(np.ndindex(posterior.sizes["chain"], posterior.sizes["draw"]))
-    found = np.empty((3, len(where), source.observed.size))
+    labels, group = _labels(source, groups)
+    found = np.empty((3, len(where), source.observed.size if group is None else labels.size))
     with few_threads(source.n), np.errstate(all="ignore"):
         for s, i in enumerate(track(where, "Leaving one out ...", disable=not progressbar)):
             natural = {v: draws[i] for v, draws in points.natural.items()}
-            found[:, s] = source(points(i), natural, rng)
+            if group is None:
+                found[:, s] = source(points(i), natural, rng)
+            else:
+                found[::2, s] = source.without_groups(points(i), group)
             _refuse_infinite(source, found[0, s], i)
-    shape = posterior.sizes["chain"], posterior.sizes["draw"], *source.observed.shape
-    groups = {
-        "log_likelihood": {source.name: found[0].reshape(shape)},
-        "posterior_predictive": {source.name: found[1].reshape(shape)},
-        "observed_data": {source.name: source.observed},
-    }
+    sizes = posterior.sizes["chain"], posterior.sizes["draw"]
     coords, dims = coords_and_dims_for_inferencedata(model)
     coords |= {name: posterior[name].values for name in ("chain", "draw")}
-    result = az.from_dict(groups, coords=coords, dims=dims)
+    if group is None:
+        shape = *sizes, *source.observed.shape
+        of_tree = {
+            "log_likelihood": {source.name: found[0].reshape(shape)},
+            "posterior_predictive": {source.name: found[1].reshape(shape)},
+            "observed_data": {source.name: source.observed},
+        }
+    else:
+        of_tree = {"log_likelihood": {source.name: found[0].reshape(*sizes, -1)}}
+        coords, dims = coords | {"group": labels}, {source.name: ["group"]}
+    result = az.from_dict(of_tree, coords=coords, dims=dims)
     result["posterior"] = xr.DataTree(posterior)
     return result, found[2]
+
+
+def _labels(source: _OfLatent | _OfNormal, groups: ArrayLike | None) -> tuple[Any, Any]:
+    """The different labels of groups, and the index of each observation's; ``None`` without."""
+    if groups is None:
+        return None, None
+    given = np.asarray(groups)
+    if given.shape != source.observed.shape:
+        raise ValueError(
+            f"groups has shape {given.shape}, and {source.name} has shape {source.observed.shape}. "
+            "Write a label for each observation."
+        )
+    labels, group = np.unique(given.ravel(), return_inverse=True)
+    if labels.size == 1:
+        raise ValueError(
+            f"All observations of {source.name} are in the group {labels[0]!r}, so none is left "
+            "to predict it from."
+        )
+    return labels, group
 
 
 def _refuse_infinite(source: _OfLatent | _OfNormal, log_density: Array, i: tuple[int, ...]) -> None:
@@ -338,29 +394,40 @@ class _OfLatent:
         self, point: Point, natural: dict[Any, Any], rng: np.random.Generator
     ) -> tuple[Array, Array, Array]:
         """Log densities of a draw, a replicated y, and log p(y | f, theta), each (M,)."""
+        elements, f, q = self._at(point)
+        if q is None:
+            nothing = np.full(self._y.which.size, np.nan)
+            return nothing, nothing, nothing
+        uniform = rng.random(self._y.which.size)
+        found = left_out(elements, self._y.which, self._y.site, q, f, uniform)
+        y = self._replicated(found, f, point, natural)
+        return found.log_density, y, found.own
+
+    def without_groups(self, point: Point, group: Any) -> tuple[Array, Array]:
+        """Log densities of a draw, and log p(y_g | f, theta), each (G,)."""
+        elements, f, q = self._at(point)
+        if q is None:
+            nothing = np.full(group.max() + 1, np.nan)
+            return nothing, nothing
+        return left_out_groups(elements, self._y.which, self._y.site, group, q, f)
+
+    def _at(
+        self, point: Point
+    ) -> tuple[Callable[[Array], Array], Array, GaussianApproximation | None]:
+        """The likelihood of rows of f at the point's theta, its f, and Laplace's approximation."""
         lgm = self._lgm
         lgm.read(point)
         theta = lgm.theta_of(point)
-        f = lgm.f_of(theta, point)
-        likelihood = LikelihoodAt(lgm, theta)
         others = [point[name] for name in lgm.other_names]
         if self._theta is None or not all(map(np.array_equal, self._theta, [theta, *others])):
             prior = lgm.prior(theta)
-            self._q = None if prior is None else laplace(likelihood, prior)
+            self._q = None if prior is None else laplace(LikelihoodAt(lgm, theta), prior)
             self._theta = [theta, *others]
-        if self._q is None:
-            nothing = np.full(self._y.which.size, np.nan)
-            return nothing, nothing, nothing
-        found = left_out(
-            lambda rows: lgm.likelihood.elements(rows, theta),
-            self._y.which,
-            self._y.site,
-            self._q,
-            f,
-            rng.random(self._y.which.size),
-        )
-        y = self._replicated(found, f, point, natural)
-        return found.log_density, y, found.own
+
+        def elements(rows: Array) -> Array:
+            return lgm.likelihood.elements(rows, theta)
+
+        return elements, lgm.f_of(theta, point), self._q
 
     def _replicated(self, found: LeftOut, f: Array, point: Point, natural: dict[Any, Any]) -> Array:
         """y given the f_i that are drawn without it: observations of one f_i in turn."""
@@ -388,13 +455,36 @@ class _OfNormal:
 
         How much of K is noise is not known, nor what y_k is worth given all data.
         """
-        self._lgm.read(point)
-        prior = self._lgm.prior(self._lgm.theta_of(point))
+        prior = self._prior(point)
         nothing = np.full(self.n, np.nan)
-        if prior is None or not prior.is_proper:
+        if prior is None:
             return nothing, nothing, nothing
         precision = prior.precisions
         away = prior.inverse_times(self.observed - prior.mean) / precision
         density = 0.5 * (np.log(precision) - LOG_2PI - precision * away**2)
         noise = rng.standard_normal(self.n) / np.sqrt(precision)
         return density, self.observed - away + noise, nothing
+
+    def without_groups(self, point: Point, group: Any) -> tuple[Array, Array]:
+        """log N(y_g; y_g − P_gg⁻¹ a_g, P_gg⁻¹) of each group, P = K⁻¹ and a = P (y − m)."""
+        prior = self._prior(point)
+        found = np.full(group.max() + 1, np.nan)
+        nothing = np.full_like(found, np.nan)
+        if prior is None:
+            return found, nothing
+        a = prior.inverse_times(self.observed - prior.mean)
+        for g in range(found.size):
+            members = np.flatnonzero(group == g)
+            units = np.zeros((self.n, members.size), order="F")
+            units[members, np.arange(members.size)] = 1.0
+            precision = prior.inverse_times(units)[members]
+            square = a[members] @ np.linalg.solve(precision, a[members])
+            log_determinant = np.linalg.slogdet(precision)[1]
+            found[g] = 0.5 * (log_determinant - members.size * LOG_2PI - square)
+        return found, nothing
+
+    def _prior(self, point: Point) -> Prior | None:
+        """N(m, K) at the point's theta; ``None`` if it is not proper."""
+        self._lgm.read(point)
+        prior = self._lgm.prior(self._lgm.theta_of(point))
+        return prior if prior is not None and prior.is_proper else None

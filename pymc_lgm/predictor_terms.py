@@ -64,6 +64,8 @@ def terms(
         A variable for each term, with dims chain, draw and those of the observed variable, and
         ``constant``, :math:`c(\theta)`. Bands are ``terms.quantile([0.05, 0.95], ("chain",
         "draw"))``, and ``terms[["trend", "season"]].to_array().sum("variable")`` is a sum of terms.
+        With ``v = terms[["trend", "season"]].var("month").to_array()`` the share of each term in
+        their variances over the observations is ``v / v.sum("variable")``, of every draw.
 
         An observation that depends on no latent variable, such as one whose only covariate is 0,
         has no predictor: its terms are NaN.
@@ -103,6 +105,9 @@ def terms(
     ...     found = lgm.terms(idata)
     >>> found["a"].values[0, 0], found["b"].values[0, 0], found["constant"].values[0, 0]
     (array([0.5, 0.5, 0.5]), array([0., 2., 4.]), array([0., 0., 0.]))
+    >>> v = found[["a", "b"]].var("y_dim_0").to_array()
+    >>> (v / v.sum("variable")).values.ravel()
+    array([0., 1.])
     """
     model = model_of(model, "lgm.terms(idata)")
     tree = trace_of(idata)

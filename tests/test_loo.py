@@ -9,14 +9,14 @@ import xarray as xr
 
 from models import COMPILED
 from scipy.special import gammaln, log_ndtr, logsumexp
-from scipy.stats import norm
+from scipy.stats import multivariate_normal, norm
 
 import pymc_lgm as lgm
 
 from pymc_lgm.approximations import left_out as module
 from pymc_lgm.approximations.ep import ep
 from pymc_lgm.approximations.laplace import laplace
-from pymc_lgm.approximations.left_out import left_out
+from pymc_lgm.approximations.left_out import left_out, left_out_groups
 from pymc_lgm.compile.graphs.functions import shape_of
 from pymc_lgm.gaussian import DensePrior
 from pymc_lgm.model.forms.sum import SumPredictor
@@ -104,22 +104,30 @@ def on_grid(likelihood, center, scale, points):
     return f, ell, ell.sum(axis=1) - 0.5 * (nu**2).sum(axis=0)
 
 
-def inverse_densities(density, left_out=left_out):
+def inverse_densities(density, left_out=left_out, group=None):
     """E[1 / p(y_k | y_-k, r)] over the posterior of f by quadrature, and p(y_-k) / p(y)."""
     likelihood = Likelihood(density)
     prior = DensePrior.at(Constant(MEAN, COV), np.zeros(0))
     q = laplace(likelihood, prior)
     # The prior is wide enough for every p(f | y_-k): the trapezoidal rule is exact on a fine grid.
     _, ell, joint = on_grid(likelihood, MEAN, COV, 401)
-    exact = np.array([logsumexp(joint - ell[:, k]) - logsumexp(joint) for k in range(Y.size)])
-    # Few points for what is slow.
-    f, _, joint = on_grid(likelihood, q.center, q.posterior.block(np.arange(2)), 25)
-    joint -= logsumexp(joint)
-    keep = np.flatnonzero(joint > -14.0)
     which, uniform = np.arange(Y.size), np.full(Y.size, 0.5)
-    found = np.array(
-        [left_out(likelihood.elements, which, SITE, q, f[i], uniform).log_density for i in keep]
-    )
+    of = which if group is None else group
+    own = np.array([ell[:, of == g].sum(axis=1) for g in np.unique(of)])
+    exact = logsumexp(joint - own, axis=1) - logsumexp(joint)
+    # Few points for what is slow. Without a group of two elements the posterior is far wider.
+    if group is None or len(set(SITE[group == group[0]])) == 1:
+        f, _, joint = on_grid(likelihood, q.center, q.posterior.block(np.arange(2)), 25)
+        keep = np.flatnonzero(joint - logsumexp(joint) > -14.0)
+    else:
+        f, _, joint = on_grid(likelihood, MEAN, COV, 61)
+        keep = np.flatnonzero(joint - joint.max() > -300.0)
+    joint -= logsumexp(joint)
+    if group is None:
+        found = [left_out(likelihood.elements, which, SITE, q, f[i], uniform)[0] for i in keep]
+    else:
+        found = [left_out_groups(likelihood.elements, which, SITE, of, q, f[i])[0] for i in keep]
+    found = np.array(found)
     return logsumexp(joint[keep][:, None] - found, axis=0), exact, found
 
 
@@ -131,6 +139,16 @@ def test_weights_take_the_posterior_to_that_without_an_observation(density):
     np.testing.assert_allclose(mean, exact, atol=3e-4)
     if density is normal:
         assert found.std(axis=0).max() < 1e-6  # no draw of f enters it
+
+
+@pytest.mark.fast("poisson-of one element", "normal-of two elements")
+@pytest.mark.parametrize("group", [[0, 1, 1], [0, 0, 1]], ids=["of one element", "of two elements"])
+@pytest.mark.parametrize("density", [poisson, binary, student_t, waiting, normal])
+def test_weights_take_the_posterior_to_that_without_a_group(density, group):
+    mean, exact, found = inverse_densities(density, group=np.array(group))
+    np.testing.assert_allclose(mean, exact, atol=3e-4)
+    if density is normal and group == [0, 1, 1]:
+        assert found.std(axis=0).max() < 1e-6
 
 
 def of_training_points(patch):
@@ -155,12 +173,12 @@ def with_lines(change):
     """The mutant whose lines have been changed after they were made."""
 
     def broken(patch):
-        class Wrong(module._Lines):
+        class Wrong(module._Observations):
             def __init__(self, *args):
                 super().__init__(*args)
                 change(self)
 
-        patch.setattr(module, "_Lines", Wrong)
+        patch.setattr(module, "_Observations", Wrong)
         return left_out
 
     return broken
@@ -192,6 +210,17 @@ MUTANTS = {
 def test_a_wrong_density_is_noticed(name, monkeypatch, dies):
     mean, exact, _ = inverse_densities(poisson, MUTANTS[name](monkeypatch))
     dies(f"loo: {name}", np.abs(mean - exact).max(), above=1e-3)
+
+
+@pytest.mark.mutant
+def test_a_group_of_which_some_stays_is_noticed(monkeypatch, dies):
+    def first_alone(self, values, lines):
+        for values_of, left in zip(values, self._is_left_out[lines], strict=True):
+            values_of[:, np.flatnonzero(left)[0]] = 0.0
+
+    monkeypatch.setattr(module._Groups, "_leave_out", first_alone)
+    mean, exact, _ = inverse_densities(poisson, group=np.array([0, 1, 1]))
+    dies("loo: some of a group stays", np.abs(mean - exact).max(), above=1e-3)
 
 
 # Models: every form of f, beside the closed form of normal noise
@@ -358,6 +387,37 @@ def test_a_process_that_is_integrated_out_in_the_model():
         P = np.linalg.inv(K)
         density = norm.logpdf(P @ y / np.diag(P), scale=np.diag(P) ** -0.5)
         np.testing.assert_allclose(tree["log_likelihood"]["y"].values[0, i], density, atol=1e-6)
+        groups = np.repeat(["a", "b", "c"], 4)
+        without = lgm.leave_one_out(idata, model, groups=groups, progressbar=False)
+        found = without["log_likelihood"]["y"].isel(chain=0, draw=i)
+        assert list(found["group"].values) == ["a", "b", "c"]
+        np.testing.assert_allclose(found, densities_without(K, y, groups), atol=1e-6)
+
+
+def densities_without(K, y, groups):
+    """log N(y; 0, K) less that of the other groups, for each group."""
+    whole = multivariate_normal.logpdf(y, cov=K)
+    others = [groups != g for g in np.unique(groups)]
+    return [whole - multivariate_normal.logpdf(y[o], cov=K[np.ix_(o, o)]) for o in others]
+
+
+def test_schools_are_left_out_as_gaussian_algebra_says():
+    """The pupils of a school read its effect alone, so no draw enters its density."""
+    school = np.array([2, 0, 1, 1, 0, 2, 1, 0])
+    y = np.random.default_rng(3).standard_normal(8)
+    with pm.Model() as model:
+        b, u = pm.Normal("b"), pm.Normal("u", 0, 0.7, shape=3)
+        pm.Normal("y", b + u[school], 0.5, observed=y)
+    idata = faked(model)
+    tree = lgm.leave_one_out(idata, model, groups=school, progressbar=False)
+    found = tree["log_likelihood"]["y"]
+    K = 1.0 + 0.49 * (school[:, None] == school) + 0.25 * np.eye(8)
+    assert found.dims == ("chain", "draw", "group")
+    np.testing.assert_allclose(found.values[0], [densities_without(K, y, school)] * 2, atol=1e-6)
+    with pytest.raises(ValueError, match="Write a label for each observation"):
+        lgm.loo(idata, model, groups=school[:4], progressbar=False)
+    with pytest.raises(ValueError, match="none is left to predict it from"):
+        lgm.loo(idata, model, groups=np.zeros(8), progressbar=False)
 
 
 # Against refits: p(y_-k) by quadrature over theta, f by importance sampling
