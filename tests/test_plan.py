@@ -242,9 +242,10 @@ FOUR_THETAS = TABLE["counts"].replace("metropolis", "nuts")
 PLANS = dict.fromkeys(PLANNED, TABLE["counts"])
 PLANS |= dict.fromkeys(("ordinal_probit", "negative_binomial"), FOUR_THETAS)
 PLANS |= {"student_t": TABLE["student"].replace("metropolis", "nuts")}
-PLANS |= {name: TABLE["series"] for name in PLANNED if name.startswith(("series", "gmrf"))}
+PLANS |= {name: TABLE["series"] for name in PLANNED if name.startswith("series")}
+PLANS |= {name: TABLE["sum"] for name in PLANNED if name.startswith("gmrf")}
 PLANS |= {name: TABLE["effects"] for name in PLANNED if name.startswith("field")}
-PLANS |= {"field a_field_alone": TABLE["series"]}  # no effects beside it
+PLANS |= {"field a_field_alone": TABLE["sum"]}  # no effects beside it
 PLANS |= dict.fromkeys(("features", "inducing"), TABLE["inducing"])
 PLANS |= {"softmax": TABLE["inducing"].replace("ep", "variational")}
 
