@@ -19,8 +19,8 @@ demo: $(STAMP)  ## fit a Cox process to the coal-mining disasters
 test test-slow test-generic test-all mutants benchmark: export OMP_NUM_THREADS = 1
 test test-slow test-generic test-all mutants benchmark: export OPENBLAS_NUM_THREADS = 1
 
-test: $(STAMP)  ## the fast tests and the doctests: some 4 minutes on two cores
-	@echo "Some four minutes on two cores. One file: $(PYTHON_VENV) -m pytest tests/test_ep.py"
+test: $(STAMP)  ## the fast tests and the doctests: some 3 minutes on two cores
+	@echo "Some three minutes on two cores. One file: $(PYTHON_VENV) -m pytest tests/test_ep.py"
 	$(PYTEST) -m "not slow and not mutant and not whole"
 
 # pytest exits with 5 when it collected nothing: no slow test is no failure.

@@ -141,7 +141,7 @@ def test_weights_take_the_posterior_to_that_without_an_observation(density):
         assert found.std(axis=0).max() < 1e-6  # no draw of f enters it
 
 
-@pytest.mark.fast("poisson-of one element", "normal-of two elements")
+@pytest.mark.fast("poisson-of one element")
 @pytest.mark.parametrize("group", [[0, 1, 1], [0, 0, 1]], ids=["of one element", "of two elements"])
 @pytest.mark.parametrize("density", [poisson, binary, student_t, waiting, normal])
 def test_weights_take_the_posterior_to_that_without_a_group(density, group):
@@ -334,6 +334,8 @@ def test_replicated_data_have_the_law_without_their_own_observation():
     np.testing.assert_allclose(y.std(axis=0), sd, rtol=4 / np.sqrt(2000))
 
 
+@pytest.mark.slow
+@pytest.mark.fast("False")
 @pytest.mark.parametrize("with_field", [False, True])
 def test_replicated_data_have_the_hyperparameters_of_their_draw(with_field):
     """Not those of the prior, for f of a process and for a sum; and a variable that is observed."""
