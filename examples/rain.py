@@ -51,7 +51,7 @@ with pm.Model() as model:
     mean = level + mesh.at(places[given], field)
     pm.Normal("root", mean, noise, observed=np.sqrt(mm[given]))
     idata = pm.sample(
-        500, tune=400, chains=2, cores=1, step=lgm.PseudoMarginal(), random_seed=1,
+        800, tune=400, chains=2, cores=1, step=lgm.PseudoMarginal(), random_seed=1,
         progressbar=False,
     )  # fmt: skip
 print(az.summary(idata, var_names=["level", "range", "sigma", "noise"]))
