@@ -161,7 +161,10 @@ def evidence_at(z: Array, emulator: Emulator) -> tuple[float, Array]:
     points, precision = emulator.points, emulator.precision
     length, scale = LENGTHS[emulator.grid[0]], SCALES[emulator.grid[1]]
     p, m, M = z.size, len(precision), points.shape[1]
-    u, gradient, k, explained = np.empty(p), np.empty(p), np.empty(M), np.empty(m)
+    u = np.empty(p)
+    gradient = np.empty(p)
+    k = np.empty(M)
+    explained = np.empty(m)
     for j in range(p):
         u[j] = LEVEL * math.tanh(z[j] / LEVEL)
     for i in range(M):

@@ -161,7 +161,8 @@ def _integrated(lines: _Lines, uniform: Array) -> tuple[Array, Array]:
     """The log density of each line, and a draw of t without y_k, less the t of the draw f."""
     low, high = lines.first_guess()
     todo = np.arange(lines.count)
-    log_density, drawn = np.empty(lines.count), np.empty(lines.count)
+    log_density = np.empty(lines.count)
+    drawn = np.empty(lines.count)
     for _ in range(ROUNDS):
         t, log_g, own, low[todo], high[todo] = lines.on_grid(todo, low[todo], high[todo])
         log_density[todo] = _log_sum(log_g + own) - _log_sum(log_g)
@@ -204,7 +205,10 @@ class _Lines:
         averages: Array,
         of: Index,
     ):
-        self._elements, self._f, self._q, self._of = elements, f, q, of
+        self._elements = elements
+        self._f = f
+        self._q = q
+        self._of = of
         self.count = of.size
         sigma = q.posterior.covariance_times(averages)
         self._variance = np.einsum("ij,ij->j", averages, sigma)
@@ -220,7 +224,8 @@ class _Lines:
 
     def first_guess(self) -> tuple[Array, Array]:
         """Where the lines begin and end, with the cavities under q."""
-        variance, center = self._variance[self._of], self._center[self._of]
+        variance = self._variance[self._of]
+        center = self._center[self._of]
         deviation = np.sqrt(variance)
         h = 0.1 * deviation
         below, at, above = self._near_center(h)
@@ -336,7 +341,8 @@ class _Observations(_Lines):
         q: GaussianApproximation,
         f: Array,
     ):
-        self._which, self._site = which, site
+        self._which = which
+        self._site = site
         sites, of = np.unique(site, return_inverse=True)
         units = np.zeros((f.size, sites.size), order="F")
         units[sites, np.arange(sites.size)] = 1.0

@@ -98,7 +98,9 @@ def estimate_of(log_weights: Array) -> tuple[float, float]:
     N, largest = log_weights.size, _largest(log_weights)
     if largest == -np.inf:
         return -np.inf, np.nan
-    weights, total, square = np.empty(N), 0.0, 0.0
+    weights = np.empty(N)
+    total = 0.0
+    square = 0.0
     for k in range(N):
         weights[k] = math.exp(log_weights[k] - largest)
         total += weights[k]
@@ -116,10 +118,13 @@ def one_by_weight(log_weights: Array, u: float) -> int:
     It is the first index at which the cumulative weight exceeds u times the sum. If all weights are
     0, it is 0.
     """
-    N, largest, total = log_weights.size, _largest(log_weights), 0.0
+    N = log_weights.size
+    largest = _largest(log_weights)
+    total = 0.0
     if largest == -np.inf:
         return 0
-    weights, best = np.empty(N), 0
+    weights = np.empty(N)
+    best = 0
     for k in range(N):
         weights[k] = math.exp(log_weights[k] - largest)
         total += weights[k]
@@ -174,7 +179,9 @@ def _shape_of_tail(x: Array) -> float:
         theta[i] = 1 / largest + (1 - math.sqrt(points / (i + 0.5))) / (3 * quarter)
         k = _shape(theta[i], x)
         log_profile[i] = tail * (math.log(-theta[i] / k) - k - 1)
-    best, total, average = _largest(log_profile), 0.0, 0.0
+    best = _largest(log_profile)
+    total = 0.0
+    average = 0.0
     for i in range(points):
         posterior = math.exp(log_profile[i] - best)
         total += posterior

@@ -242,31 +242,23 @@ class Marginal:
             sites = sites.renewed()
             noise = noise if schedule.departs else noise.restarted()
         if self._asks_for_noise and schedule.explored % LOOKS == 0:
-            noise = noise.update(self._noise(rng, state, tuning, q))
+            noise = noise.update(self._noise(rng, state, self._measured(state, tuning, q)))
         return tuning._replace(schedule=schedule, sites=sites, noise=noise)
 
     @property
     def _asks_for_noise(self) -> bool:
         return self.n_importance is None
 
-    def _noise(
-        self,
-        rng: np.random.Generator,
-        state: State,
-        tuning: MarginalTuning,
-        q: GaussianApproximation | None,
-    ) -> float:
-        """Difference of two log estimates that the exact chain would compute here; NaN if no q.
+    def _measured(
+        self, state: State, tuning: MarginalTuning, q: GaussianApproximation | None
+    ) -> GaussianApproximation | None:
+        """The q of which the noise is measured: here the one that exploration has found."""
+        return q
 
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-        state : State
-        tuning : MarginalTuning
-            With the linear model of the sites that draws before this one have fitted.
-        q : GaussianApproximation or None
-            The one that exploration has found at the state's theta.
-        """
+    def _noise(
+        self, rng: np.random.Generator, state: State, q: GaussianApproximation | None
+    ) -> float:
+        """Difference of two log estimates that the exact chain would compute here; NaN if no q."""
         if q is None:
             return math.nan
         scheme = Scheme(self.n_importance or FEW, self.antithetic)

@@ -70,17 +70,13 @@ class PseudoMarginal(Marginal):
     def _asks_for_noise(self) -> bool:
         return self.n_importance is None or self.independent is None
 
-    def _noise(
-        self,
-        rng: np.random.Generator,
-        state: State,
-        tuning: MarginalTuning,
-        q: GaussianApproximation | None,
-    ) -> float:
-        """The noise with predicted sites, once there is a linear model of them."""
-        if q is not None and tuning.sites.line is not None:
-            q = state.at.approximation(self._search(tuning))
-        return super()._noise(rng, state, tuning, q)
+    def _measured(
+        self, state: State, tuning: MarginalTuning, q: GaussianApproximation | None
+    ) -> GaussianApproximation | None:
+        """The q of predicted sites, as the exact chain has it, once they are predicted."""
+        if q is None or tuning.sites.line is None:
+            return q
+        return state.at.approximation(self._search(tuning))
 
     def _depart(self, rng: np.random.Generator, state: State, tuning: MarginalTuning) -> State:
         """Draw f once more before the exact phase, from the importance distribution of that phase.

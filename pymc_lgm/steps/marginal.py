@@ -135,7 +135,7 @@ def theta_move(plan: Plan, options: Options) -> samplers.Move:
     few = plan.p <= FEW_THETAS
     return samplers.Emulated(
         other=nuts if plan.other_move == "nuts" else walk,
-        explorer=walk if plan.explorer == "metropolis" != plan.other_move else None,
+        explorer=walk if plan.explorer == "metropolis" and plan.other_move == "nuts" else None,
         surveys=plan.explorer == "survey",
         # With sets a gradient costs twice an evaluation, so NUTS would take most of tuning.
         explored=0.1 if plan.joins else 0.2,

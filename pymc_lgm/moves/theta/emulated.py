@@ -57,8 +57,8 @@ SETTLED = 0.8
 """Acceptance of 50 jumps or more at which it stops: more visits improve the emulator little."""
 
 SHORTEST = 25
-"""Fewest draws until the emulator is judged, if tuning is to begin with a survey. A survey takes 50
-evaluations or more."""
+"""Fewest draws until the emulator is judged, if tuning is to begin with a survey. A survey takes
+dozens of evaluations, and hundreds for several components."""
 
 SHARE_OF_LACKING = 0.25
 """Share of the moves that the other move makes, per missing acceptance: a power of 2, by which a
