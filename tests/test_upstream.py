@@ -10,8 +10,12 @@ import pytest
 
 from pymc.distributions import transforms
 from pytensor.compile.mode import get_mode
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.math import Dot
 
 from pymc_lgm.compile.graphs import upstream
+from pymc_lgm.model.operations import core_of
 
 
 def evaluated(graph):
@@ -79,3 +83,22 @@ def test_a_compiled_function_shows_its_loop():
     assert isinstance(get_mode("NUMBA").linker, upstream.NumbaLinker)
     (doubled,) = function.vm.jit_fn(np.ones(2))
     np.testing.assert_array_equal(doubled, [2.0, 2.0])
+
+
+def test_cumulative_sums_have_an_axis():
+    """The rules of `reads` and `elements` have none for a sum along no axis."""
+    x, A = pt.vector("x"), pt.matrix("A")
+    for summed in (pt.cumsum(x), pt.cumsum(A), pt.cumsum(A, axis=1)):
+        ops = [v.owner.op for v in ancestors([summed]) if v.owner is not None]
+        (op,) = (op for op in ops if isinstance(op, CumOp))
+        assert isinstance(op.axis, int)
+
+
+def test_products_are_of_matrices():
+    """Those rules know no product with a vector: PyTensor adds an axis to it."""
+    x, A, B = pt.vector("x"), pt.matrix("A"), pt.tensor3("B")
+    for product in (x @ x, A @ x, x @ A, A @ A, B @ x, A @ B, pt.dot(x, x), pt.dot(A, x)):
+        nodes = [v.owner for v in ancestors([product]) if v.owner is not None]
+        (node,) = (node for node in nodes if isinstance(core_of(node.op), Dot))
+        left, right = node.inputs
+        assert left.ndim == right.ndim >= 2
