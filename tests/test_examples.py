@@ -155,14 +155,9 @@ def test_examples_converge(server, path, tmp_path):
 @pytest.mark.slow
 def test_the_page_on_saving_and_predicting_runs(tmp_path):
     """With a few draws, after the example of the first page; files only if there is an engine."""
-    blocks = [
-        block
-        for page in ("README.md", "docs/saving.md")
-        for block in re.findall(
-            r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE
-        )
-    ]
-    assert len(blocks) == 8
+    text = "\n".join((ROOT / page).read_text() for page in ("README.md", "docs/saving.md"))
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert len(blocks) == text.count("```python") > 1
     if importlib.util.find_spec("h5netcdf") is None:
         blocks = [block for block in blocks if "netcdf" not in block]
     script = "\n".join(blocks)
