@@ -906,22 +906,3 @@ def test_a_prior_of_held_values_that_is_forgotten_is_noticed(forced, monkeypatch
     """Theta moves with the latent variables held, as if their law did not depend on it."""
     monkeypatch.setattr(SumPrior, "log_density_of_values", lambda self, f: 0.0)
     dies("sums: a prior of held values forgotten", error_of_held_latents(), above=0.01)
-
-
-straight = Transport._backward
-
-
-def out_of_range(self, f):
-    """Newton's method from where each element is its own logarithm, which is no (x, c + A x)."""
-    prior = Instead(self.q.prior, rank=self.q.prior.n)
-    return straight(Instead(self, q=Instead(self.q, prior=prior)), f)
-
-
-@pytest.mark.mutant
-def test_a_start_out_of_the_range_is_noticed(monkeypatch, dies):
-    _, here, proposal = toy_and_bend()
-    monkeypatch.setattr(Transport, "_backward", out_of_range)
-    xi = 5.0 * np.random.default_rng(6).standard_normal((here.prior.rank, 20))
-    x = proposal.q.center[:, None] + proposal.q.posterior.multiply(xi)
-    error = np.abs(proposal.skewness.backward(proposal.skewness.forward(x)[0]) - x).max()
-    dies("sums: a draw straightened out of the range", error, above=1e-2)

@@ -10,6 +10,7 @@ import pymc as pm
 import pytest
 
 from models import QUICK
+from mutants import Instead
 from samplers import elements_of
 from scipy.special import logit, logsumexp
 from scipy.stats import multivariate_normal, norm
@@ -76,7 +77,7 @@ def test_it_is_a_bijection_with_its_slope(series, rng, far):
 
 
 def test_any_f_comes_from_one_draw(series, rng):
-    """Where e^{a x} overflows, too."""
+    """However far it is."""
     _, proposal = series
     f = proposal.q.center[:, None] + 1e3 * rng.standard_normal((3, 20))
     x = proposal.skewness.backward(f)
@@ -172,7 +173,7 @@ def test_margins_of_q_make_another_bijection_and_the_same_estimate(rng):
     q = proposal.q
     poor = replace(q, margins=replace(q.margins, variances=2.0 * q.margins.variances))
     other = Proposal(poor, transport(poor, here.likelihood))
-    assert not np.allclose(other.skewness.middle, proposal.skewness.middle)
+    assert not np.allclose(other.skewness.b, proposal.skewness.b)
     one, two = (
         np.exp(sample(here, each, rng, Scheme(40_000, False)).log_weights)
         for each in (proposal, other)
@@ -184,13 +185,19 @@ def test_margins_of_q_make_another_bijection_and_the_same_estimate(rng):
 def test_a_gaussian_posterior_is_not_bent(series):
     _, proposal = series
 
-    def quadratic(f):
-        return 0.0, -f, np.ones(3), np.zeros(3)
+    class Of:
+        def __init__(self, power):
+            self.power = power
 
-    assert transport(proposal.q, quadratic) is None
-    one_bends = transport(proposal.q, lambda f: (0.0, -f, np.ones(3), np.array([0.0, 1.0, 0.0])))
-    f, _ = one_bends.forward(proposal.q.center[:, None])
-    assert np.isfinite(f).all()
+        def sites(self, rows):
+            return -0.5 * rows**2 + 1e-3 * np.array([0.0, 1.0, 0.0]) * rows**self.power
+
+    gaussian, cubic = (transport(proposal.q, Of(power)) for power in (2, 3))
+    scale = np.sqrt(proposal.q.posterior.variances)
+    np.testing.assert_allclose(gaussian.t, 0.0, atol=1e-14)
+    np.testing.assert_allclose(
+        cubic.t.ravel(), [0.0, 2e-3 * scale[1] ** 3, 0.0], rtol=1e-8, atol=1e-14
+    )
 
 
 def test_a_dense_prior_can_be_bent_too(rng):
@@ -276,11 +283,11 @@ def test_redrawing_around_another_draw_is_noticed(dies):
 
 
 def too_far(q, likelihood):
-    """Three times as far as it should, and not back: mistakes cannot hide."""
+    """Three times as far as it should, and as convex as before: mistakes cannot hide."""
     transport_map = transport(q, likelihood)
-    return transport_map and replace(
-        transport_map, a=3.0 * transport_map.a, middle=np.zeros(transport_map.a.size)
-    )
+    if transport_map is None:
+        return None
+    return replace(transport_map, t=3.0 * transport_map.t, bound=transport_map.bound / 3.0)
 
 
 def with_slope(change):
@@ -315,6 +322,43 @@ def error(transport_map, rng):
     ]
     exact = np.log(scale).sum() - np.linalg.slogdet(np.array(J))[1]
     return max(np.abs(log_slopes - exact).max(), np.abs(transport_map.backward(f) - x).max())
+
+
+def roughly(rows):
+    """A likelihood with a kink, whose third derivative is large."""
+    return -4.0 * np.abs(rows - 0.3) + 2.0 * rows
+
+
+@pytest.mark.parametrize("strength", [1.0, 5.0])
+def test_a_strong_correction_gets_a_smaller_bound(strength, series, rng):
+    """If none is small enough there is no map."""
+    here, proposal = series
+    q = proposal.q
+    each = transport(q, Instead(here.likelihood, sites=lambda rows: strength * roughly(rows)))
+    assert (each is None) == (strength > 1.0)
+    if each is not None:
+        assert each.bound < proposal.skewness.bound
+        assert error(each, rng) < 1e-5
+
+
+def error_without_a_check(rng):
+    """Of the way back, of a map that is too strong."""
+    here, proposal = bent(SeriesOfCounts())
+    likelihood = Instead(here.likelihood, sites=lambda rows: 50.0 * roughly(rows))
+    each = transport(proposal.q, likelihood)
+    if each is None:
+        return 0.0
+    x = proposal.q.center[:, None] + 2.0 * proposal.q.posterior.deviations(
+        rng.standard_normal((1, 3, 50))
+    )
+    return np.abs(each.backward(each.forward(x)[0]) - x).max()
+
+
+@pytest.mark.mutant
+def test_a_map_that_folds_is_noticed(rng, monkeypatch, dies):
+    assert error_without_a_check(rng) == 0.0
+    monkeypatch.setattr(transport_module, "_is_convex", lambda prior, W: True)
+    dies("transport: that folds", error_without_a_check(rng), above=1e-2)
 
 
 @pytest.mark.mutant

@@ -5,7 +5,7 @@ linear model, which needs coordinates without bounds. A precision W is represent
 a block of precisions by W_g = U D Uᵀ with U unit lower triangular, and a block of classes by D and
 v. ν is represented by ν / √(W + c), because this quotient changes least with theta. For example, if
 an observation only fixes the sign of f_i, the width of the site is proportional to that of the
-prior, and ν / √W does not change.
+prior, and ν / √W does not change. If W may be negative, W and ν represent themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from pymc_lgm.approximations.sites import Margins, PredictedSites, Sites
 from pymc_lgm.gaussian.sites import ClassBlocks, SiteBlocks, gathered, scattered
 from pymc_lgm.linalg import Array
 
-__all__ = ["FLAT", "InClasses", "InSets", "OneByOne", "SiteCoordinates", "site_coordinates"]
+__all__ = [
+    "FLAT",
+    "InClasses",
+    "InSets",
+    "OneByOne",
+    "SiteCoordinates",
+    "Themselves",
+    "site_coordinates",
+]
 
 LEAST = 1e-8
 """Smallest precision, so that a site without information has a finite logarithm."""
@@ -162,8 +170,60 @@ class InClasses:
         return PredictedSites(nu, precision, None, trusted)
 
 
-def site_coordinates(model: Any, n: int, copula: bool) -> SiteCoordinates:
-    """Coordinates for the sites of a model's observations."""
-    if model.sets is None:
-        return OneByOne(n, copula)
-    return InClasses(model.sets) if model.classes else InSets(model.sets)
+@dataclass(frozen=True, eq=False)
+class Themselves:
+    """ν, and the elements of W or of its blocks on and below the diagonal: for any W.
+
+    Attributes
+    ----------
+    n : int
+    index : ndarray of int, shape (G, s), or None
+        The sets, as in `SiteBlocks`, if W has blocks.
+    """
+
+    n: int
+    index: NDArray[np.intp] | None = None
+
+    @property
+    def size(self) -> int:
+        """One number per f_i, and one per f_i or per pair in a set."""
+        if self.index is None:
+            return 2 * self.n
+        G, s = self.index.shape
+        return self.n + G * s * (s + 1) // 2
+
+    def of(self, sites: Sites, margins: Margins | None) -> Array:
+        """See `SiteCoordinates`."""
+        W = sites.precision
+        below = W if self.index is None else W.values[:, *self._below].ravel()
+        return np.concatenate([sites.nu, below])
+
+    def sites(self, s: Array, trusted: bool) -> PredictedSites:
+        """See `SiteCoordinates`."""
+        nu, W = s[: self.n], s[self.n :]
+        if self.index is None:
+            return PredictedSites(nu, W, None, trusted)
+        G, size = self.index.shape
+        i, j = self._below
+        values = np.empty((G, size, size))
+        values[:, i, j] = values[:, j, i] = W.reshape(G, -1)
+        return PredictedSites(nu, SiteBlocks(self.index, values), None, trusted)
+
+    @property
+    def _below(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        assert self.index is not None
+        return np.tril_indices(self.index.shape[1])
+
+
+def site_coordinates(
+    model: Any, n: int, copula: bool = False, *, are_negative: bool = False
+) -> SiteCoordinates:
+    """Coordinates for the sites of a model's observations.
+
+    ``are_negative`` says that precisions may be negative, or 0 for a whole set.
+    """
+    if model.sets is not None and model.classes:
+        return InClasses(model.sets)
+    if are_negative:
+        return Themselves(n, model.sets)
+    return OneByOne(n, copula) if model.sets is None else InSets(model.sets)

@@ -35,7 +35,12 @@ SHARES = WEIGHTS / WEIGHTS.sum()
 """Weights of the nodes x_k of a standard normal: E g(x) = Σ_k w_k g(x_k)."""
 
 LEAST = 0.01
-"""Smallest W_i K_ii. It keeps log W_i finite for a site without curvature."""
+"""Smallest W_i K_ii if W_i must be positive. It keeps log W_i finite for a site without curvature.
+"""
+
+NARROWEST = 1e-3
+"""Smallest ratio of two precisions of f_i in the distance of two q. A negative site that is asked
+for may make the precision negative. The search then takes a shorter step."""
 
 
 def variational(
@@ -66,9 +71,9 @@ def variational(
     Returns
     -------
     GaussianApproximation or None
-        With W_i K_ii ≥ 0.01, also if the expected curvature is negative. Its ``log_evidence`` is
-        the bound. ``None`` if the search meets values that are not finite, except for ℓ_i = −∞ at
-        the outer nodes.
+        W_i is negative where the expected curvature is, if the prior allows negative sites; if not,
+        W_i K_ii ≥ 0.01. Its ``log_evidence`` is the bound. ``None`` if the search meets values that
+        are not finite, except for ℓ_i = −∞ at the outer nodes.
 
     Notes
     -----
@@ -98,10 +103,13 @@ def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep
     # E ∂ℓ/∂f = E x ℓ / s and E ∂²ℓ/∂f² = E (x² − 1) ℓ / s² with f = f̂ + s x, by parts.
     slope = (SHARES * NODES) @ values / scale
     curvature = -(SHARES * (NODES**2 - 1.0)) @ values / variance
-    least = np.where(values.any(axis=0), LEAST / prior.variances, 0.0)  # 0 if nothing reads f_i
-    asked_precision = np.maximum(curvature, least)
+    asked_precision = curvature
+    if not prior.allows_negative_sites:
+        least = np.where(values.any(axis=0), LEAST / prior.variances, 0.0)  # 0 if nothing reads f_i
+        asked_precision = np.maximum(curvature, least)
     asked = Sites(slope + asked_precision * z, asked_precision)
-    away = mismatch(posterior, slope - alpha, 1.0 / (shares + asked_precision * variance))
+    change = np.maximum(shares + asked_precision * variance, NARROWEST)
+    away = mismatch(posterior, slope - alpha, 1.0 / change)
     # KL = ½ (tr K⁻¹Σ − n + ẑᵀ K⁻¹ ẑ + log|B|), and tr K⁻¹Σ = tr B⁻¹.
     divergence = 0.5 * (float(shares.sum() - shares.size + z @ alpha) + posterior.log_determinant)
     bound = float((SHARES @ values).sum()) - divergence
@@ -129,7 +137,8 @@ def _floored(values: Array) -> Array:
 
 
 LEAST_EIGENVALUE = 1e-4
-"""Smallest eigenvalue of W_g in units of the prior's variances, which keeps W invertible."""
+"""Smallest eigenvalue of W_g in units of the prior's variances if W must be positive. It keeps W
+invertible."""
 
 PER_AXIS = {1: 32, 2: 9, 3: 6, 4: 4}
 """Gauss-Hermite nodes per axis, by the size of a set. More change the bound by less than 0.001."""
@@ -213,12 +222,14 @@ def _sweep_of_sets(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) 
     curvature = -across.swapaxes(1, 2) @ np.einsum("kg,kab->gab", weighted, squares) @ across
     if not (np.isfinite(slope).all() and np.isfinite(curvature).all()):
         return None
-    asked_W = W.like(curvature).at_least(LEAST_EIGENVALUE, np.sqrt(prior.variances))
+    asked_W = W.like(curvature)
+    if not prior.allows_negative_sites:
+        asked_W = asked_W.at_least(LEAST_EIGENVALUE, np.sqrt(prior.variances))
     gradient = scattered(W.sets, slope[:, :, 0], z.size)
     asked = Sites(gradient + asked_W.times(z), asked_W)
     change = root.swapaxes(1, 2) @ (asked_W.values - W.values) @ root
-    spread = np.linalg.eigvalsh(np.eye(nodes.shape[1]) + change)
-    away = mismatch(posterior, gradient - alpha, 1.0 / spread.ravel())
+    ratio = np.linalg.eigvalsh(np.eye(nodes.shape[1]) + change).ravel()
+    away = mismatch(posterior, gradient - alpha, 1.0 / np.maximum(ratio, NARROWEST))
     # KL = ½ (tr K⁻¹Σ − n + ẑᵀ K⁻¹ ẑ + log|B|), and K⁻¹Σ = I − W Σ.
     trace = float(posterior.one_minus_leverage.sum())
     divergence = 0.5 * (trace - z.size + float(z @ alpha) + posterior.log_determinant)

@@ -67,7 +67,7 @@ class BandedModel:
 
 
 class BandedPosterior(PrecisionPosterior):
-    """A `BandedPrior` conditioned on a diagonal W ≥ 0. P = Q + W has the band of Q."""
+    """A `BandedPrior` conditioned on a diagonal W. P = Q + W has the band of Q."""
 
     prior: BandedPrior
     factor: BandFactor
@@ -99,6 +99,8 @@ class BandedPrior(StatePrior):
 
     A method costs O(n b²) or less.
     """
+
+    allows_negative_sites = True
 
     def __init__(self, model: BandedModel, theta: Array, whitener: WhitenerFactor):
         super().__init__(model.mean(theta), theta)

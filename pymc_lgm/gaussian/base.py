@@ -95,7 +95,14 @@ class Prior(ABC):
         The search for q may depend on it.
     rank : int, optional
         r, the length of ξ and ν. It is n, which is the default, if K is positive definite.
+
+    Attributes
+    ----------
+    allows_negative_sites : bool
+        Whether `condition` takes every W with a positive definite K⁻¹ + W, instead of W ≥ 0.
     """
+
+    allows_negative_sites = False
 
     def __init__(self, mean: Array, theta: Array, rank: int | None = None):
         self.mean, self.theta, self.n = mean, theta, mean.size
@@ -137,7 +144,10 @@ class Prior(ABC):
 
     @abstractmethod
     def condition(self, W: Precision) -> Posterior | None:
-        """The prior times exp(−½ zᵀ W z), W ≥ 0; ``None`` if rounding errors prevent it."""
+        """The prior times exp(−½ zᵀ W z); ``None`` if K⁻¹ + W is not positive definite.
+
+        W ≥ 0 unless `allows_negative_sites`.
+        """
 
     @abstractmethod
     def multiply(self, xi: Array) -> Array:

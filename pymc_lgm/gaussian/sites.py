@@ -158,7 +158,11 @@ class Diagonal:
     """W as a diagonal matrix."""
 
     def __init__(self, values: Array):
-        self.values, self._root = values, np.sqrt(values)
+        self.values = values
+
+    @cached_property
+    def _root(self) -> Array:
+        return np.sqrt(self.values)
 
     def times(self, x: Array) -> Array:
         """W x."""

@@ -236,6 +236,8 @@ class SumModel(Protocol):
 class SumPrior(StatePrior):
     """The prior of f = (x, c + A x), made by `at`. It has no derivatives in theta."""
 
+    allows_negative_sites = True
+
     def __init__(self, model: SumModel, theta: Array, at: SumAt):
         layout = self.layout = model.layout
         self.model, self.numbers, self.A = model, at, layout.numbers(at.A)
@@ -376,7 +378,7 @@ class SumPrior(StatePrior):
 
 
 class SumPosterior(PrecisionPosterior):
-    """A `SumPrior` conditioned on precisions W ≥ 0."""
+    """A `SumPrior` conditioned on sites W. P = Q + Aᵀ W A is positive definite."""
 
     prior: SumPrior
 

@@ -134,11 +134,16 @@ class Marginal:
 
     def start(self, state: State, tune: int) -> MarginalTuning:
         """Begin without a linear model of the sites: searches start at their own default."""
-        n, p = state.f.size, state.theta.size
+        n, p, model = state.f.size, state.theta.size, state.model
+        # A block of W is 0 if no observation reads its set, whatever the likelihood is.
+        are_negative = state.prior.allows_negative_sites and not (
+            model.sets is None and getattr(model, "is_log_concave", False)
+        )
+        coordinates = site_coordinates(model, n, self.copula, are_negative=are_negative)
         return MarginalTuning(
             schedule=Schedule.start(tune),
             move=self.move.start(state, tune) if p else None,
-            sites=SitesTuning.start(site_coordinates(state.model, n, self.copula), p),
+            sites=SitesTuning.start(coordinates, p),
             noise=NoiseTuning(fewest=self.fewest, given=self.n_importance, limit=self.noise),
             latent=self.latent and self.latent.start(state, tune),
         )

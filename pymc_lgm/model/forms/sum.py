@@ -29,6 +29,7 @@ from pytensor.graph.traversal import ancestors
 from pymc_lgm.adaptation import FEWEST
 from pymc_lgm.approximations.emulator import MANY_HYPERPARAMETERS
 from pymc_lgm.approximations.sites import Effects
+from pymc_lgm.approximations.transport import LARGEST_SET
 from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.gaussian import (
     DenseBlocks,
@@ -317,8 +318,7 @@ class SumPredictor(Form):
             sets = None if group is None else sets_of(group)
             if sets is None:
                 return None
-            # A transport map corrects each element by itself.
-            self._sets, self.is_bent = sets, False
+            self._sets, self.is_bent = sets, sets.shape[1] <= LARGEST_SET
             self.__dict__.pop("layout", None)
         return densities
 
