@@ -14,7 +14,6 @@ import pytest
 import test_random_models
 
 from models import build, reading_once
-from mutants import Instead
 from pytensor.graph.replace import clone_replace
 from samplers import CASES, label
 from scipy.linalg import block_diag, null_space

@@ -32,6 +32,7 @@ from pymc_lgm.approximations.importance import (
 from pymc_lgm.approximations.sites import Margins
 from pymc_lgm.approximations.transport import Transport, transport
 from pymc_lgm.approximations.variational import variational
+from pymc_lgm.gaussian import SumPrior
 from pymc_lgm.state import AtTheta
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -368,3 +369,114 @@ def test_a_wrong_transport_is_noticed(name, series, rng, monkeypatch, dies):
     assert error(proposal.skewness, rng) < 1e-6
     MUTANTS[name](monkeypatch)
     dies(f"transport: {name}", error(proposal.skewness, rng), above=1e-2)
+
+
+# Observations that read two and three elements of f
+
+
+def counts_with_extra_zeros():
+    rng = np.random.default_rng(3)
+    g = np.repeat(np.arange(4), 6)
+    y = rng.binomial(1, 0.6, g.size) * rng.poisson(3.0, g.size)
+    u, v = (pm.Normal(name, 0, 0.7, shape=4) for name in "uv")
+    b = pm.Normal("b", 0.5, 1, shape=2)
+    x = np.linspace(-1.0, 1.0, g.size)
+    psi, mu = pm.math.invlogit(b[0] + u[g]), pm.math.exp(b[1] + 0.4 * x + v[g])
+    pm.ZeroInflatedPoisson("y", psi=psi, mu=mu, observed=y)
+
+
+def counts_of_three():
+    """Extra zeros, a mean and a dispersion, each with effects."""
+    rng = np.random.default_rng(3)
+    g = np.repeat(np.arange(4), 6)
+    y = rng.binomial(1, 0.8, g.size) * rng.negative_binomial(3.0, 0.4, g.size)
+    u, v, w = (pm.Normal(name, 0, 0.4, shape=4) for name in "uvw")
+    x = np.linspace(-1.0, 1.0, g.size)
+    mu, alpha = pm.math.exp(1.5 + 0.4 * x + u[g]), pm.math.exp(1.0 + v[g])
+    pm.ZeroInflatedNegativeBinomial("y", pm.math.invlogit(1.0 + w[g]), mu, alpha, observed=y)
+
+
+SETS = {"extra zeros": counts_with_extra_zeros, "three": counts_of_three}
+
+
+@cache
+def of_sets(name):
+    with pm.Model() as model:
+        sd = pm.HalfNormal("sd", 1)
+        pm.Potential("none", 0.0 * sd)
+        SETS[name]()
+    with pytest.MonkeyPatch.context() as patch:  # small as it is
+        patch.setattr("pymc_lgm.model.forms.sum._is_cheaper", lambda *sizes: True)
+        read = lgm.read(model, compile_kwargs=QUICK)
+    here = AtTheta.of(read, np.zeros(1))
+    q = variational(here.likelihood, here.prior, tolerance=1e-6)
+    return here, Proposal(q, transport(q, here.likelihood))
+
+
+def error_of_sets(name, rng):
+    """How far a map of sets is from its own Jacobian and inverse, and from its prior densities."""
+    here, proposal = of_sets(name)
+    q, each, rank = proposal.q, proposal.skewness, proposal.q.prior.rank
+    xi, h = 1.5 * rng.standard_normal((rank, 4)), 1e-6 * np.eye(rank)
+    x = q.center[:, None] + q.posterior.multiply(xi)
+    f, log_slopes, squares = each.weighed(x)
+    errors = [np.abs(each.backward(f) - x).max()]
+    for k, column in enumerate(xi.T):
+        ahead, behind = (
+            each.forward(q.center[:, None] + q.posterior.multiply(column[:, None] + side * h))[0]
+            for side in (1, -1)
+        )
+        J = (q.posterior.solve(ahead) - q.posterior.solve(behind)) / 2e-6
+        lower = here.prior.log_density(x[:, k]) - here.prior.log_density(f[:, k])
+        errors += [abs(np.linalg.slogdet(J)[1] + log_slopes[k]), abs(squares[k] - lower)]
+    return max(errors)
+
+
+@pytest.mark.slow
+@pytest.mark.fast("extra zeros")
+@pytest.mark.parametrize("name", SETS)
+def test_sets_of_elements_have_a_bijection_with_its_slope(name, rng):
+    here, proposal = of_sets(name)
+    assert isinstance(here.prior, SumPrior)
+    assert proposal.skewness.sets.shape[1] == {"extra zeros": 2, "three": 3}[name]
+    assert error_of_sets(name, rng) < 1e-5
+
+
+@pytest.mark.mutant
+def test_a_slope_of_sets_element_by_element_is_noticed(rng, monkeypatch, dies):
+    right = Transport._correction
+
+    def apart(self, rows):
+        h, growth = right(self, rows)
+        return h, growth * np.eye(growth.shape[-1])
+
+    monkeypatch.setattr(Transport, "_correction", apart)
+    dies(
+        "transport: a slope without what joins a set", error_of_sets("extra zeros", rng), above=1e-3
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.fast("extra zeros")
+@pytest.mark.parametrize("name", SETS)
+def test_estimates_of_sets_are_unbiased_and_quiet(name, rng):
+    here, proposal = of_sets(name)
+    log_weights = [
+        sample(here, each, rng, Scheme(2000, False)).log_weights
+        for each in (proposal, replace(proposal, skewness=None))
+    ]
+    with_it, without = (np.exp(each - log_weights[0].mean()) for each in log_weights)
+    assert log_weights[0].std() < 0.5 * log_weights[1].std()
+    error = math.hypot(with_it.std(), without.std()) / math.sqrt(2000)
+    assert abs(with_it.mean() - without.mean()) < 5 * error
+
+
+def test_sites_may_be_negative_where_the_posterior_has_a_precision(monkeypatch):
+    """The bound is higher with the curvature that the sites ask for."""
+    here, proposal = of_sets("extra zeros")
+    W = proposal.q.precision
+    assert np.linalg.eigvalsh(W.values).min() < -0.1
+    monkeypatch.setattr(type(here.prior), "allows_negative_sites", False)
+    clipped = variational(here.likelihood, here.prior, tolerance=1e-6)
+    assert np.linalg.eigvalsh(clipped.precision.values).min() > 0.0
+    assert proposal.q.log_evidence > clipped.log_evidence + 0.01

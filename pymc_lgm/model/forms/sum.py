@@ -127,8 +127,11 @@ class SumPredictor(Form):
         elements: Elements,
         readers: list[_Reader],
         own: _Own | None,
+        *,
+        is_apart: bool = False,
     ):
         super().__init__(setting)
+        self._is_apart = is_apart
         self._setting, self._graph, self._elements, self._own = setting, graph, elements, own
         self._first = elements.first
         self._readers = readers
@@ -163,8 +166,11 @@ class SumPredictor(Form):
         self._last = LastThetas[_Numbers | None](1)
 
     @classmethod
-    def of(cls, setting: Setting) -> SumPredictor | None:
-        """The form of a model; ``None`` if it is not a sum of families with a sparse A."""
+    def of(cls, setting: Setting, *, is_apart: bool = False) -> SumPredictor | None:
+        """The form of a model; ``None`` if it is not a sum of families with a sparse A.
+
+        If ``is_apart``, every element of the predictor is one of eta, equal to another or not.
+        """
         latents = setting.reading.latents
         if discrete_in(setting.model, setting.reading.frontier, latents):
             return None
@@ -183,18 +189,25 @@ class SumPredictor(Form):
             readers.append(family)
         whole = {k for k, latent in enumerate(latents) if isinstance(latent.field, Series)}
         graph = AffineGraph(setting, whole, sums, intrinsic, predictor)
-        elements = graph.elements(MOST, apart=setting.reading.joins)
+        is_apart = is_apart or setting.reading.joins
+        elements = graph.elements(MOST, apart=is_apart)
         if elements.reads.many.any() or not elements.first.size:
             return None
         own = _own_effects(setting, graph, elements, readers)
-        return cls(setting, graph, elements, readers, own)
+        return cls(setting, graph, elements, readers, own, is_apart=is_apart)
 
     def alternatives(self) -> Iterator[SumPredictor]:
-        """Itself, and if it integrates effects out, the form that has them in x."""
+        """Itself, and if densities do not fit it, one that they may fit.
+
+        If it integrates effects out, another has them in x. In the last one equal elements are
+        apart, so that they do not join the observations that read them to one large set.
+        """
         yield self
         if self._own is not None:
             graph, elements = self._graph, self._elements
             yield SumPredictor(self._setting, graph, elements, self._readers, None)
+        if not self._is_apart and (apart := self.of(self._setting, is_apart=True)) is not None:
+            yield apart
 
     def _make_numbers(self, graph: AffineGraph) -> None:
         """Make the graphs of c, A and the families' values, and compute the constant part of A.
@@ -317,6 +330,9 @@ class SumPredictor(Form):
             group = joined(found)
             sets = None if group is None else sets_of(group)
             if sets is None:
+                return None
+            most = max(int(each.counts.max()) for each in found)
+            if not self._is_apart and most <= LARGEST_SET < sets.shape[1]:
                 return None
             self._sets, self.is_bent = sets, sets.shape[1] <= LARGEST_SET
             self.__dict__.pop("layout", None)
