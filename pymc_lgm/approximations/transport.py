@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_lgm.approximations.gaussian import GaussianApproximation, SiteLikelihood
+from pymc_lgm.approximations.variational import floored
 from pymc_lgm.compile.loops.elementary import exp, log1p
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.gaussian.sites import Precision, SiteBlocks, scattered
@@ -287,7 +288,7 @@ def transport(q: GaussianApproximation, likelihood: SiteLikelihood) -> Transport
         inverse = 1.0 / C
     nodes, to_strengths = _rule(sets.shape[1])
     points = q.center + scattered(sets, C @ nodes.T, q.center.size).T
-    t = likelihood.sites(np.ascontiguousarray(points)).T @ to_strengths
+    t = floored(likelihood.sites(np.ascontiguousarray(points))).T @ to_strengths
     if not (np.isfinite(t).all() and t.any()):
         return None
     b = directions(sets.shape[1]) @ inverse

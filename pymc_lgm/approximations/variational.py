@@ -28,7 +28,7 @@ from pymc_lgm.gaussian import Posterior, Prior
 from pymc_lgm.gaussian.sites import SiteBlocks, scattered
 from pymc_lgm.linalg import Array
 
-__all__ = ["evidence_gradient", "nodes_of_sets", "variational"]
+__all__ = ["evidence_gradient", "floored", "nodes_of_sets", "variational"]
 
 _, WEIGHTS = np.polynomial.hermite_e.hermegauss(NODES.size)
 SHARES = WEIGHTS / WEIGHTS.sum()
@@ -99,7 +99,7 @@ def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep
     alpha, z = posterior.center(nu)
     shares, variance = posterior.one_minus_leverage, posterior.variances
     scale = np.sqrt(variance)
-    values = _floored(likelihood.sites(prior.mean + z + NODES[:, None] * scale))
+    values = floored(likelihood.sites(prior.mean + z + NODES[:, None] * scale))
     # E ∂ℓ/∂f = E x ℓ / s and E ∂²ℓ/∂f² = E (x² − 1) ℓ / s² with f = f̂ + s x, by parts.
     slope = (SHARES * NODES) @ values / scale
     curvature = -(SHARES * (NODES**2 - 1.0)) @ values / variance
@@ -118,7 +118,7 @@ def _sweep(likelihood: SiteLikelihood, nu: Array, posterior: Posterior) -> Sweep
     return Sweep(Sites(nu, precision), posterior, alpha, z, bound, away, asked, -bound)
 
 
-def _floored(values: Array) -> Array:
+def floored(values: Array) -> Array:
     """Replace −inf at the outer nodes of an element by its smallest finite value.
 
     PyMC's log probability that a time is censored is −inf where the probability underflows. The
