@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from pymc_lgm.gaussian import Prior
 from pymc_lgm.gaussian.sites import SiteBlocks, is_finite, nonnegative
 from pymc_lgm.linalg import Array, factorize
 
-__all__ = ["evidence_gradient", "laplace"]
+__all__ = ["ascent", "evidence_gradient", "laplace"]
 
 
 def laplace(
@@ -110,20 +111,48 @@ def laplace(
             iterations += 1
             step, step_z = posterior.center(r)
             remaining = math.inf
-        for halvings in range(30):
-            share = 0.5**halvings
-            a_next, z_next = a + share * step, z + share * step_z
-            log_likelihood, g_next, W_next, _ = likelihood(mean + z_next)
-            reached = log_likelihood - 0.5 * float(z_next @ a_next)
-            if reached >= objective - 1e-9 * abs(objective) and np.isfinite(g_next).all():
-                break
-        else:
+        reached = ascent(likelihood, mean, (a, z), (step, step_z), objective)
+        if reached is None:
             return None
-        a, z, g, W, objective = a_next, z_next, g_next, W_next, reached
+        a, z, g, W, objective = reached
     converged = converged and plausible(objective, at_mean[0], mean.size)
     return GaussianApproximation.at(
         posterior, a, z, objective, iterations=iterations, converged=converged
     )
+
+
+def ascent(
+    likelihood: Likelihood,
+    mean: Array,
+    here: tuple[Array, Array],
+    step: tuple[Array, Array],
+    objective: float,
+) -> tuple[Array, Array, Array, Any, float] | None:
+    """Take a Newton step, halved until Ψ does not fall.
+
+    Parameters
+    ----------
+    likelihood : callable
+        f -> (ℓ, g, W, third derivative).
+    mean : ndarray, shape (n,)
+    here, step : tuple of ndarray
+        a and K a, and their changes.
+    objective : float
+        Ψ at a.
+
+    Returns
+    -------
+    tuple or None
+        a, K a, g, W and Ψ there; ``None`` if Ψ falls, or is not finite, after 29 halvings, too.
+    """
+    for halvings in range(30):
+        share = 0.5**halvings
+        a, z = here[0] + share * step[0], here[1] + share * step[1]
+        log_likelihood, g, W, _ = likelihood(mean + z)
+        reached = log_likelihood - 0.5 * float(z @ a)
+        if reached >= objective - 1e-9 * abs(objective) and np.isfinite(g).all():
+            return a, z, g, W, reached
+    return None
 
 
 def evidence_gradient(

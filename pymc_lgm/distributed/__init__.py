@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -161,19 +161,8 @@ def sample(
     else:
         spawned = get_random_generator(random_seed).spawn(chains)
         rngs = tuple(map(get_state_from_generator, spawned))
-    if kept is not None or before is not None:
-        asked = {"draws": draws, "tune": tune, "chains": chains, "random_seed": as_json(rngs)}
-        asked |= {"model": fingerprint(model), "step": described(step)}
-        asked |= {"options": described(options)}
-        if before is not None:  # only the number of draws may differ
-            compare(asked | {"draws": found["draws"]}, found, f"resume={str(before.path)!r}")
-            refuse_unfinished(before, chains)
-            asked["draws"] += found["draws"]
-        if kept is not None and kept.settings is not None:
-            compare(asked, kept.settings, f"keep={str(kept.path)!r}")
-        elif kept is not None:
-            kept.refuse_labels({name: x for name, x in model.coords.items() if x is not None})
-            kept.begin(asked)
+    plan = Plan(model, step, rngs, draws, tune, options, kept is not None)
+    _begin(plan, chains, kept, before, found)
 
     # Chains that are stored, chains to run, and what each of these continues.
     done = {i: kept.load(i) for i in kept.numbers()} if kept is not None else {}
@@ -181,7 +170,6 @@ def sample(
     earlier = {i: before.load(i) for i in todo} if before is not None else {}
     elapsed = max(map(seconds, [*done.values(), *earlier.values()]), default=0.0)
     if todo:
-        plan = Plan(model, step, rngs, draws, tune, options, kept is not None)
         states = {i: earlier[i].state if earlier else None for i in todo}
         # For the bar alone, until a worker knows how many tuning draws its step methods need.
         length = draws
@@ -206,3 +194,31 @@ def sample(
         if not quiet:
             log_warnings(warnings)
     return idata
+
+
+def _begin(
+    plan: Plan,
+    chains: int,
+    kept: StoredChains | None,
+    before: StoredChains | None,
+    found: Mapping[str, Any],
+) -> None:
+    """Write the settings of a call into its folder; refuse a folder with other settings.
+
+    ``found`` are the settings in the folders of earlier calls.
+    """
+    if kept is None and before is None:
+        return
+    asked: dict[str, Any] = {"draws": plan.draws, "tune": plan.tune, "chains": chains}
+    asked |= {"random_seed": as_json(plan.rngs), "model": fingerprint(plan.model)}
+    asked |= {"step": described(plan.step), "options": described(plan.options)}
+    if before is not None:  # only the number of draws may differ
+        compare(asked | {"draws": found["draws"]}, found, f"resume={str(before.path)!r}")
+        refuse_unfinished(before, chains)
+        asked["draws"] = plan.draws + found["draws"]
+    if kept is not None and kept.settings is not None:
+        compare(asked, kept.settings, f"keep={str(kept.path)!r}")
+    elif kept is not None:
+        labels = {name: x for name, x in plan.model.coords.items() if x is not None}
+        kept.refuse_labels(labels)
+        kept.begin(asked)

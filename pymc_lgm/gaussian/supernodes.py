@@ -224,53 +224,74 @@ def cholesky(starts: Index, below: Index, begins: Index, L: Array) -> bool:
             others = below[starts[begins[k]] : starts[begins[k] + 1]]
             width = begins[k + 1] - begins[k]
             left = F[offsets[k] : offsets[k + 1]].reshape(others.size, width)
-            # Rows p to q of supernode k are columns of s, so s loses left[p:] left[p:q]ᵀ.
+            # Rows p to q of supernode k are columns of s.
             q = p
             while q < others.size and others[q] < last:
                 q += 1
-            if width * (q - p) * (others.size - p) <= SMALL:
-                for b in range(p, q):
-                    column = others[b] - first
-                    for a in range(b, others.size):
-                        total = 0.0
-                        for c in range(width):
-                            total += left[a, c] * left[b, c]
-                        mine[local[others[a]], column] -= total
-            else:
-                change = blas.product(left[p:], left[p:q].T)
-                for a in range(others.size - p):
-                    row = local[others[p + a]]
-                    for b in range(q - p):
-                        mine[row, others[p + b] - first] -= change[a, b]
+            _update(mine, first, local, left, others, p, q)
             if q < others.size:  # next it updates the supernode of its row q
                 at[k] = q
                 target = owner[others[q]]
                 after[k] = head[target]
                 head[target] = k
             k = following
-        # BLAS reads the lower triangle in row order as an upper one, Lᵀ, in column order.
-        upper = mine[:w].T
-        if w == 1:
-            if not 0.0 < mine[0, 0] < np.inf:
-                return False
-            root = np.sqrt(mine[0, 0])
-            mine[0, 0] = root
-            for t in range(1, h):
-                mine[t, 0] /= root
-        else:
-            if not blas.factorize_upper(upper):
-                return False
-            for c in range(w):
-                if not 0.0 < mine[c, c] < np.inf:
-                    return False
-            if h > w:
-                blas.solve(upper, False, True, mine[w:])  # each row r becomes L⁻¹ r
+        if not _factorize_block(mine):
+            return False
         if h > w:
             at[s] = w
             target = owner[rows[w]]
             after[s] = head[target]
             head[target] = s
     _from_blocks(starts, begins, offsets, F, L)
+    return True
+
+
+@numba.njit(cache=True)
+def _update(
+    mine: Array, first: int, local: Index, left: Array, others: Index, p: int, q: int
+) -> None:
+    """Subtract left[p:] left[p:q]ᵀ of a finished supernode from the block that begins at a column.
+
+    ``others`` are the rows of ``left``, and ``local`` is where each row is in the block.
+    """
+    width = left.shape[1]
+    if width * (q - p) * (others.size - p) <= SMALL:
+        for b in range(p, q):
+            column = others[b] - first
+            for a in range(b, others.size):
+                total = 0.0
+                for c in range(width):
+                    total += left[a, c] * left[b, c]
+                mine[local[others[a]], column] -= total
+        return
+    change = blas.product(left[p:], left[p:q].T)
+    for a in range(others.size - p):
+        row = local[others[p + a]]
+        for b in range(q - p):
+            mine[row, others[p + b] - first] -= change[a, b]
+
+
+@numba.njit(cache=True)
+def _factorize_block(mine: Array) -> bool:
+    """Overwrite a block (h, w) by its columns of L; false if it is not positive definite."""
+    h, w = mine.shape
+    if w == 1:
+        if not 0.0 < mine[0, 0] < np.inf:
+            return False
+        root = np.sqrt(mine[0, 0])
+        mine[0, 0] = root
+        for t in range(1, h):
+            mine[t, 0] /= root
+        return True
+    # BLAS reads the lower triangle in row order as an upper one, Lᵀ, in column order.
+    upper = mine[:w].T
+    if not blas.factorize_upper(upper):
+        return False
+    for c in range(w):
+        if not 0.0 < mine[c, c] < np.inf:
+            return False
+    if h > w:
+        blas.solve(upper, False, True, mine[w:])  # each row r becomes L⁻¹ r
     return True
 
 

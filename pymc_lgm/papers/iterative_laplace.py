@@ -19,6 +19,7 @@ import pytensor.tensor as pt
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_lgm.approximations.gaussian import Likelihood
+from pymc_lgm.approximations.laplace import ascent
 from pymc_lgm.compile.graphs.functions import compiled
 from pymc_lgm.conditionals import latent_of
 from pymc_lgm.drawn import model_of
@@ -172,15 +173,10 @@ def laplace_by_solves(
         step = r - system.scaled(solution.x)
         step_z = kernel.times(step)
         gain = 0.5 * float(r @ step_z)
-        for share in 0.5 ** np.arange(30):
-            a_next, z_next = a + share * step, z + share * step_z
-            value, g_next, W_next, _ = likelihood(mean + z_next)
-            reached = value - 0.5 * float(z_next @ a_next)
-            if reached >= objective - 1e-9 * abs(objective) and np.isfinite(g_next).all():
-                break
-        else:
+        reached = ascent(likelihood, mean, (a, z), (step, step_z), objective)
+        if reached is None:
             return None
-        a, z, g, W, objective = a_next, z_next, g_next, W_next, reached
+        a, z, g, W, objective = reached
         converged = gain < tolerance
     else:
         return None
