@@ -62,6 +62,7 @@ from pymc_lgm.model.forms.integrated import IntegratedEffects
 from pymc_lgm.model.hyperparameters import discrete_in
 from pymc_lgm.model.latents import Latent
 from pymc_lgm.model.log_concave import are_bent_slowly, are_log_concave
+from pymc_lgm.model.reads import MOST as MOST_READ
 from pymc_lgm.model.reads import joined, reads_of, reads_of_densities, sets_of
 from pymc_lgm.model.series import Series
 from pymc_lgm.model.theta_gradient import theta_gradient
@@ -132,6 +133,8 @@ class SumPredictor(Form):
     ):
         super().__init__(setting)
         self._is_apart = is_apart
+        # Whether equal elements join more observations than one reads elements: see `known`.
+        self._joins = False
         self._setting, self._graph, self._elements, self._own = setting, graph, elements, own
         self._first = elements.first
         self._readers = readers
@@ -203,10 +206,13 @@ class SumPredictor(Form):
         apart, so that they do not join the observations that read them to one large set.
         """
         yield self
+        whole = self
         if self._own is not None:
             graph, elements = self._graph, self._elements
-            yield SumPredictor(self._setting, graph, elements, self._readers, None)
-        if not self._is_apart and (apart := self.of(self._setting, is_apart=True)) is not None:
+            options = {"is_apart": self._is_apart}
+            whole = SumPredictor(self._setting, graph, elements, self._readers, None, **options)
+            yield whole
+        if whole._joins and (apart := self.of(self._setting, is_apart=True)) is not None:
             yield apart
 
     def _make_numbers(self, graph: AffineGraph) -> None:
@@ -329,11 +335,11 @@ class SumPredictor(Form):
         if any((each.counts > 1).any() for each in found):
             group = joined(found)
             sets = None if group is None else sets_of(group)
-            if sets is None:
-                return None
             most = max(int(each.counts.max()) for each in found)
-            if not self._is_apart and most <= LARGEST_SET < sets.shape[1]:
-                return None
+            if sets is None or most <= LARGEST_SET < sets.shape[1]:
+                self._joins = not self._is_apart and most <= MOST_READ
+                if sets is None or self._joins:
+                    return None
             self._sets, self.is_bent = sets, sets.shape[1] <= LARGEST_SET
             self.__dict__.pop("layout", None)
         return densities
