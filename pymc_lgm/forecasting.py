@@ -21,7 +21,7 @@ H. Rue, L. Held (2005). Gaussian Markov Random Fields, sections 3.3.1 and 3.4.1 
 
 import math
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -41,7 +41,7 @@ from pymc_lgm.linalg import Array
 from pymc_lgm.model import recursion_of
 from pymc_lgm.observing import observations
 
-__all__ = ["continued", "forecast", "increment"]
+__all__ = ["continued", "forecast", "increment", "moments_of"]
 
 ROUNDING = 1e-12
 """Largest difference of two structures, as a share of the largest element, that is rounding."""
@@ -87,15 +87,7 @@ def forecast(
         path, mean, variance = _ahead(np.asarray(x_draws, dtype=np.float64), law, steps, rng)
         paths.append(path)
         drawn = ("chain", "draw", *each)
-        with np.errstate(over="ignore", invalid="ignore"):  # what explodes is infinite
-            total = variance.mean(axis=(0, 1)) + mean.var(axis=(0, 1))
-        variables |= {
-            x.name: (drawn, path),
-            f"{x.name}_conditional_mean": (drawn, mean),
-            f"{x.name}_conditional_variance": (drawn, variance),
-            f"{x.name}_mean": (each, mean.mean(axis=(0, 1))),
-            f"{x.name}_variance": (each, total),
-        }
+        variables |= {x.name: (drawn, path)} | moments_of(x.name, mean, variance, each)
         names = ("chain", "draw", *each[:-1])
         kept |= {name: x_draws[name].values for name in names if name in x_draws.coords}
         if (own := str(x_draws.dims[-1])) in model.coords and own in x_draws.coords:
@@ -114,6 +106,19 @@ def forecast(
         values = _responses(name, function, paths, present, model, rng, compile_kwargs)
         variables[name] = (("chain", "draw", *each), values)
     return xr.Dataset(variables, {dims: np.arange(1, steps + 1)} | kept)
+
+
+def moments_of(name: str, mean: Array, variance: Array, dims: Sequence[str]) -> dict[str, Any]:
+    """Variables of the moments of f given each draw, (chains, draws, …), and of their mixture."""
+    drawn = ("chain", "draw", *dims)
+    with np.errstate(over="ignore", invalid="ignore"):  # what explodes is infinite
+        total = variance.mean(axis=(0, 1)) + mean.var(axis=(0, 1))
+    return {
+        f"{name}_conditional_mean": (drawn, mean),
+        f"{name}_conditional_variance": (drawn, variance),
+        f"{name}_mean": (dims, mean.mean(axis=(0, 1))),
+        f"{name}_variance": (dims, total),
+    }
 
 
 def _labels_after(labels: np.ndarray, steps: int) -> np.ndarray | None:

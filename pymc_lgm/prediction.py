@@ -26,7 +26,7 @@ from pymc_lgm.drawn import (
     thinned,
     trace_of,
 )
-from pymc_lgm.forecasting import forecast
+from pymc_lgm.forecasting import forecast, moments_of
 from pymc_lgm.linalg import Array
 from pymc_lgm.observing import f_of, observations
 from pymc_lgm.threads import few_threads
@@ -207,7 +207,24 @@ def predict(
         raise ValueError(
             "response= is for a series. For a process draw from f_conditional_mean and _variance."
         )
-    dims = dims or "point"
+    groups = _at_new_inputs(
+        tree, gp, Xnew, model, parameters, thin, dims or "point", progressbar, compile_kwargs
+    )
+    return _grouped(groups, tree if extend_inferencedata else None)
+
+
+def _at_new_inputs(
+    tree: xr.DataTree,
+    gp: Any,
+    Xnew: ArrayLike,
+    model: pm.Model,
+    parameters: Mapping[str, ArrayLike] | None,
+    thin: int | None,
+    dims: str,
+    progressbar: bool,
+    compile_kwargs: dict[str, Any] | None,
+) -> dict[str, xr.Dataset]:
+    """Groups of the predictions of one or several processes: see `predict`."""
     processes: list[Any] = list(gp) if isinstance(gp, list | tuple) else [gp]
     latents = [latent_of(each, model) for each in processes]
     X = processes[0].tag.process.X if is_nearest(processes[0]) else processes[0].X
@@ -227,11 +244,42 @@ def predict(
     present = of_present_data(posterior, tree, model)
     ys = observations(read, parameters, points, inputs, present, model, compile_kwargs)
 
+    means, variances = _moments(conditionals, ys, posterior, n, len(points), progressbar)
+    variables: dict[str, Any] = {}
+    output, outputs = _outputs(posterior[names[0]])
+    for k, latent in enumerate(latents):
+        # The name of a sparse process away from its inducing points.
+        name, one = getattr(processes[k], "name", latent.name), (means, variances)
+        if len(latents) > 1:
+            one = means[:, :, k], variances[:, :, k]
+        at = (output, dims) if one[0].ndim == 4 else (dims,)
+        variables |= moments_of(name, *one, at)
+    for y in ys:
+        variables |= y.variables(output, dims)
+    frame = Xnew if isinstance(Xnew, pd.DataFrame) else pd.DataFrame(points)
+    labels, columns = {dims: frame.index.to_numpy()}, {"feature": frame.columns.to_numpy()}
+    sampled = {key: posterior[key].values for key in ("chain", "draw")}
+    constant = {"Xnew": ((dims, "feature"), points)}
+    return {
+        "predictions": xr.Dataset(variables, sampled | labels | outputs),
+        "predictions_constant_data": xr.Dataset(constant, labels | columns),
+    }
+
+
+def _moments(
+    conditionals: Sequence[Any],
+    ys: Sequence[Any],
+    posterior: xr.Dataset,
+    n: int,
+    m: int,
+    progressbar: bool,
+) -> Array:
+    """Means and variances of f at m new inputs, (2, chains, draws, …); they are added to the ys."""
     moments: Array = np.empty(0)
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
     where = list(np.ndindex(*shape))
     # The factorization of this size takes as long as the solves for all points.
-    width = round((n * n * len(points)) ** (1 / 3))
+    width = round((n * n * m) ** (1 / 3))
     with few_threads(max(n, width)):
         for i in track(where, "Predicting ...", disable=not progressbar):
             here = zip(*(conditional(i) for conditional in conditionals), strict=True)
@@ -241,34 +289,7 @@ def predict(
             moments[:, *i] = mean, variance
             for y in ys:
                 y.add(i, mean, variance)
-
-    means, variances = moments
-    variables: dict[str, Any] = {}
-    output, outputs = _outputs(posterior[names[0]])
-    for k, latent in enumerate(latents):
-        # The name of a sparse process away from its inducing points.
-        name, one = getattr(processes[k], "name", latent.name), (means, variances)
-        if len(latents) > 1:
-            one = means[:, :, k], variances[:, :, k]
-        at = (output, dims) if one[0].ndim == 4 else (dims,)
-        conditional = ("chain", "draw", *at)
-        variables |= {
-            f"{name}_conditional_mean": (conditional, one[0]),
-            f"{name}_conditional_variance": (conditional, one[1]),
-            f"{name}_mean": (at, one[0].mean(axis=(0, 1))),
-            f"{name}_variance": (at, one[1].mean(axis=(0, 1)) + one[0].var(axis=(0, 1))),
-        }
-    for y in ys:
-        variables |= y.variables(output, dims)
-    frame = Xnew if isinstance(Xnew, pd.DataFrame) else pd.DataFrame(points)
-    labels, columns = {dims: frame.index.to_numpy()}, {"feature": frame.columns.to_numpy()}
-    sampled = {key: posterior[key].values for key in ("chain", "draw")}
-    constant = {"Xnew": ((dims, "feature"), points)}
-    groups = {
-        "predictions": xr.Dataset(variables, sampled | labels | outputs),
-        "predictions_constant_data": xr.Dataset(constant, labels | columns),
-    }
-    return _grouped(groups, tree if extend_inferencedata else None)
+    return moments
 
 
 def _outputs(f: xr.DataArray) -> tuple[str, dict[str, Any]]:

@@ -150,6 +150,19 @@ def test_only_the_model_reader_reads_graphs():
     ]
 
 
+def test_no_function_is_longer_than_a_page():
+    """60 lines without its docstring."""
+    long = []
+    for path in sorted((ROOT / "pymc_lgm").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                lines = node.end_lineno - node.lineno + 1
+                if ast.get_docstring(node) is not None:
+                    lines -= node.body[0].end_lineno - node.body[0].lineno + 1
+                long += [f"{path.name}: {node.name}, {lines}"] if lines > 60 else []
+    assert not long
+
+
 def test_the_public_names_exist_and_nothing_else_shows():
     assert set(dir(lgm)) == {*lgm.__all__, "__version__"}
     for name in lgm.__all__:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -23,7 +23,7 @@ from pymc.util import get_random_generator, get_state_from_generator
 from pymc_lgm.distributed.cluster import cluster_for, finished
 from pymc_lgm.distributed.joining import gathered, joined, seconds, timed
 from pymc_lgm.distributed.keep import StoredChains, as_json, rng_state
-from pymc_lgm.distributed.plan import Plan
+from pymc_lgm.distributed.plan import Chain, Plan
 from pymc_lgm.distributed.refusals import compare, refuse_options, refuse_unfinished, settings_of
 from pymc_lgm.drawn import model_of
 from pymc_lgm.model.fingerprint import described, fingerprint
@@ -170,24 +170,15 @@ def sample(
     earlier = {i: before.load(i) for i in todo} if before is not None else {}
     elapsed = max(map(seconds, [*done.values(), *earlier.values()]), default=0.0)
     if todo:
-        states = {i: earlier[i].state if earlier else None for i in todo}
-        # For the bar alone, until a worker knows how many tuning draws its step methods need.
-        length = draws
-        if not earlier:
-            length += 1000 if tune is None else tune
         bar = bool(progressbar) and not quiet
-        # A process runs its chains one after another, so their times add up.
-        busy: defaultdict[str, float] = defaultdict(float)
         with (
             cluster_for(client, len(todo), cores) as workers,
-            closing(finished(workers, cloudpickle.dumps(plan), states, length, bar)) as arriving,
+            closing(_new_chains(workers, plan, todo, earlier, elapsed, bar)) as arriving,
         ):
             for i, chain in arriving:
-                whole = joined(earlier[i], chain) if earlier else chain
-                busy[chain.worker] += seconds(chain)
-                done[i] = timed(whole, elapsed + busy[chain.worker])
+                done[i] = chain
                 if kept is not None:
-                    kept.save(i, done[i])
+                    kept.save(i, chain)
     idata = gathered([done[i] for i in range(chains)])
     if compute_convergence_checks:
         warnings = run_convergence_checks(idata, model)
@@ -222,3 +213,29 @@ def _begin(
         labels = {name: x for name, x in plan.model.coords.items() if x is not None}
         kept.refuse_labels(labels)
         kept.begin(asked)
+
+
+def _new_chains(
+    workers: Any,
+    plan: Plan,
+    todo: Sequence[int],
+    earlier: Mapping[int, Chain],
+    elapsed: float,
+    bar: bool,
+) -> Generator[tuple[int, Chain]]:
+    """Run the chains ``todo``, and append each to the earlier one that it continues.
+
+    ``elapsed`` is the sampling time of the study before this call.
+    """
+    states = {i: earlier[i].state if earlier else None for i in todo}
+    # For the bar alone, until a worker knows how many tuning draws its step methods need.
+    length = plan.draws
+    if not earlier:
+        length += 1000 if plan.tune is None else plan.tune
+    # A process runs its chains one after another, so their times add up.
+    busy: defaultdict[str, float] = defaultdict(float)
+    with closing(finished(workers, cloudpickle.dumps(plan), states, length, bar)) as arriving:
+        for i, chain in arriving:
+            whole = joined(earlier[i], chain) if earlier else chain
+            busy[chain.worker] += seconds(chain)
+            yield i, timed(whole, elapsed + busy[chain.worker])

@@ -142,21 +142,13 @@ def laplace_by_solves(
     LaplaceBySolves or None
         ``None`` if the search meets values that are not finite.
     """
-    a = np.zeros_like(mean) if start is None else start
-    z = np.zeros_like(mean) if start is None else kernel.times(a)
+    a = z = np.zeros_like(mean)
+    if start is not None:
+        a, z = start, kernel.times(start)
     value, g, W, _ = likelihood(mean + z)
     if start is not None and not (math.isfinite(value) and np.isfinite(g).all()):
-        return laplace_by_solves(
-            likelihood,
-            mean,
-            kernel,
-            preconditioned,
-            rng,
-            tolerance=tolerance,
-            rtol=rtol,
-            probes=probes,
-            max_steps=max_steps,
-        )
+        a = z = np.zeros_like(mean)
+        value, g, W, _ = likelihood(mean)
     objective = value - 0.5 * float(z @ a)
     steps = iterations = 0
     solved = converged = False
