@@ -235,7 +235,9 @@ def _left_out(
     model = model_of(model, "lgm.loo(idata)")
     tree = trace_of(idata)
     _refuse_approximate(tree)
-    refuse_new_data(tree, [*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()])
+    refuse_new_data(
+        tree, [*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()], model
+    )
     posterior = posterior_of(tree)
     rng = np.random.default_rng(random_seed)
     source = _source(model, var_name, theta, int(rng.integers(2**31)), compile_kwargs or {})

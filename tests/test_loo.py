@@ -666,9 +666,9 @@ def test_data_that_have_been_replaced_since_the_draws_are_refused():
         f = pm.MvNormal("f", mu=np.zeros(2), cov=np.eye(2))
         pm.Normal("y", f + x, 1.0, observed=data)
     idata = faked(model)
-    idata["constant_data"] = xr.DataTree(
-        xr.Dataset({"x": ("i", [0.0, 1.0]), "data": ("i", [1.0, 2.0])})
-    )
+    # PyMC has data that are only observed values in the group of the observed variable.
+    idata["constant_data"] = xr.DataTree(xr.Dataset({"x": ("i", [0.0, 1.0])}))
+    idata["observed_data"] = xr.DataTree(xr.Dataset({"y": ("i", [1.0, 2.0])}))
     lgm.leave_one_out(idata, model, progressbar=False)
     for name, before in (("x", [0.0, 1.0]), ("data", [1.0, 2.0])):
         pm.set_data({name: [5.0, 6.0]}, model=model)
