@@ -676,6 +676,20 @@ def test_data_that_have_been_replaced_since_the_draws_are_refused():
         pm.set_data({name: before}, model=model)
 
 
+def test_densities_that_no_draw_changes():
+    """With normal noise and without hyper-parameters: ArviZ's fit to equal weights is NaN."""
+    y, group = np.array([0.3, 1.2, -0.5, 0.9]), np.array([0, 1, 0, 1])
+    with pm.Model() as model:
+        u = pm.Normal("u", 0, 1, shape=2)
+        pm.Normal("y", u[group], 0.5, observed=y)
+    draws = np.random.default_rng(0).standard_normal((2, 100, 2))
+    found = lgm.loo(az.from_dict({"posterior": {"u": draws}}), model, progressbar=False)
+    other = y[[2, 3, 0, 1]]
+    expected = norm.logpdf(y, other / 1.25, np.sqrt(0.2 + 0.25))
+    np.testing.assert_allclose(found.elpd_i, expected, atol=1e-6)
+    assert (found.pareto_k < 0.7).all()
+
+
 def test_effective_parameters_are_those_of_the_whole_fit():
     """p_loo is the fit to all data less elpd: of y ~ N(f, 1), f ~ N(0, 1) in closed form."""
     y = np.array([0.3, -1.0, 2.0])
