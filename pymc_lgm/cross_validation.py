@@ -310,7 +310,7 @@ def _refuse_infinite(source: _OfLatent | _OfNormal, log_density: Array, i: tuple
 
 
 def _separate(log_density: Array) -> None:
-    """Space densities of an observation evenly if they are equal but for rounding, in place.
+    """Space densities of an observation evenly if they are equal up to rounding, in place.
 
     They are if theta is known and the posterior of f is normal. ArviZ fits a Pareto distribution to
     the largest weights, and its fit is NaN, or an error, if these are equal.
