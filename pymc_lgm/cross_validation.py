@@ -32,6 +32,9 @@ __all__ = ["leave_one_out", "loo"]
 DRAWS = 1000
 """By default about this many draws are used, of all chains together."""
 
+EQUAL = 1e-9
+"""Largest difference of log densities that is rounding. Their own error is larger: see `Notes`."""
+
 
 def loo(
     idata: Any,
@@ -235,7 +238,9 @@ def _left_out(
     model = model_of(model, "lgm.loo(idata)")
     tree = trace_of(idata)
     _refuse_approximate(tree)
-    refuse_new_data(tree, [*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()])
+    refuse_new_data(
+        tree, [*model.basic_RVs, *model.potentials, *model.rvs_to_values.values()], model
+    )
     posterior = posterior_of(tree)
     rng = np.random.default_rng(random_seed)
     source = _source(model, var_name, theta, int(rng.integers(2**31)), compile_kwargs or {})
@@ -255,6 +260,7 @@ def _left_out(
             else:
                 found[::2, s] = source.without_groups(points(i), group)
             _refuse_infinite(source, found[0, s], i)
+    _separate(found[0])
     sizes = posterior.sizes["chain"], posterior.sizes["draw"]
     coords, dims = coords_and_dims_for_inferencedata(model)
     coords |= {name: posterior[name].values for name in ("chain", "draw")}
@@ -301,6 +307,17 @@ def _refuse_infinite(source: _OfLatent | _OfNormal, log_density: Array, i: tuple
             f"{np.exp(log_density[bad[0]])} in draw {i[1]} of chain {i[0]}: the likelihood is 0, "
             "or not finite, near that draw."
         )
+
+
+def _separate(log_density: Array) -> None:
+    """Space densities of an observation evenly if they are equal up to rounding, in place.
+
+    They are if theta is known and the posterior of f is normal. ArviZ fits a Pareto distribution to
+    the largest weights, and its fit is NaN, or an error, if these are equal.
+    """
+    equal = np.ptp(log_density, axis=0) < EQUAL
+    evenly = EQUAL * np.linspace(-0.5, 0.5, log_density.shape[0])[:, None]
+    log_density[:, equal] = log_density[:, equal].mean(axis=0) + evenly
 
 
 def _refuse_approximate(tree: xr.DataTree) -> None:

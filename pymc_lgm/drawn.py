@@ -11,7 +11,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pytensor.graph.traversal import vars_between
+from pytensor.graph.traversal import ancestors, vars_between
 
 from pymc_lgm.compile.graphs.functions import compiled
 from pymc_lgm.linalg import Array
@@ -48,7 +48,7 @@ def trace_of(idata: Any) -> xr.DataTree:
 
 def posterior_of(tree: xr.DataTree) -> xr.Dataset:
     """Return the posterior draws of a trace, or an empty dataset if it has none."""
-    return tree["posterior"].to_dataset() if "posterior" in tree.children else xr.Dataset()
+    return _group(tree, "posterior")
 
 
 def model_of(model: pm.Model | None, call: str) -> pm.Model:
@@ -59,35 +59,53 @@ def model_of(model: pm.Model | None, call: str) -> pm.Model:
         raise TypeError(no_model(call)) from error
 
 
-def refuse_new_data(tree: xr.DataTree, graphs: Iterable[Any]) -> None:
+def refuse_new_data(tree: xr.DataTree, graphs: Iterable[Any], model: pm.Model) -> None:
     """Raise a `ValueError` if graphs read data that have been replaced since the trace was drawn.
 
     Parameters
     ----------
     tree : DataTree
-        A trace. `pymc.sample` stores each `pymc.Data` in its group ``constant_data``; data that are
-        not there are not compared.
+        A trace. `pymc.sample` stores each `pymc.Data` in its group ``constant_data``, and observed
+        values in ``observed_data``; data that are not there are not compared.
     graphs : iterable of variable
         Priors and densities of the variables that were drawn. Data of which they read the shape
         alone may be replaced.
+    model : pymc.Model
+        Its observed variables among the graphs have the values that they had in the trace.
     """
-    if changed := _replaced(tree, graphs):
+    if changed := _replaced(tree, graphs, model):
         raise ValueError(
             f"The data {', '.join(changed)} of the model have been replaced, and the draws are of "
-            "those in the trace (its group constant_data). Set the data back with pm.set_data, or "
-            "sample again."
+            "those in the trace (its groups constant_data and observed_data). Set the data back "
+            "with pm.set_data, or sample again."
         )
 
 
-def _replaced(tree: xr.DataTree, graphs: Iterable[Any]) -> list[str]:
+def _replaced(tree: xr.DataTree, graphs: Iterable[Any], model: pm.Model) -> list[str]:
     """Names of the data behind graphs that are no longer those of the trace."""
-    then = tree["constant_data"].to_dataset() if "constant_data" in tree.children else xr.Dataset()
+    graphs = list(graphs)
+    then = _group(tree, "constant_data")
     data = data_behind(graphs)
-    return [
+    changed = {
         name
-        for name in sorted(data.keys() & set(map(str, then)))
+        for name in data.keys() & set(map(str, then))
         if not np.array_equal(data[name].get_value(), then[name].values, equal_nan=True)
-    ]
+    }
+    # Data that are only observed values are not in the group of the others.
+    then, reached = _group(tree, "observed_data"), set(ancestors(graphs))
+    for rv in model.observed_RVs:
+        value = model.rvs_to_values[rv]
+        if str(rv.name) not in then or reached.isdisjoint((rv, value)):
+            continue
+        names = data_behind([value])
+        if names and not np.array_equal(value.eval(), then[str(rv.name)].values, equal_nan=True):
+            changed |= names.keys()
+    return sorted(changed)
+
+
+def _group(tree: xr.DataTree, name: str) -> xr.Dataset:
+    """A group of a trace, or an empty dataset if it has none of this name."""
+    return tree[name].to_dataset() if name in tree.children else xr.Dataset()
 
 
 def of_present_data(posterior: xr.Dataset, tree: xr.DataTree, model: pm.Model) -> xr.Dataset:
@@ -96,7 +114,7 @@ def of_present_data(posterior: xr.Dataset, tree: xr.DataTree, model: pm.Model) -
     Graphs then compute it from the draws of the free variables and the present data.
     """
     drawn = [v for v in model.deterministics if v.name in posterior]
-    return posterior.drop_vars([v.name for v in drawn if _replaced(tree, [v])])
+    return posterior.drop_vars([v.name for v in drawn if _replaced(tree, [v], model)])
 
 
 class Evaluator:

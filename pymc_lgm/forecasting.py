@@ -69,7 +69,7 @@ def forecast(
     recursions = [_recursion(x, model) for x in several]
     # Data in the law of a series are those of the draws. Others, in a response, may be of the steps
     # to come.
-    refuse_new_data(tree, several)
+    refuse_new_data(tree, several, model)
     posterior = posterior_of(tree)
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
         raise ValueError(f"steps is {steps!r}: write the number of steps ahead, 1 or more.")

@@ -118,7 +118,7 @@ def terms(
     y = Observations(model, lgm, var_name)
     rvs = {value.name: rv for value, rv in model.values_to_rvs.items()}
     needed = {*lgm.theta_names, *lgm.latents, *lgm.other_names}
-    refuse_new_data(tree, [*(rvs[v] for v in needed), *matrix_functions(model.observed_RVs)])
+    refuse_new_data(tree, [*(rvs[v] for v in needed), *matrix_functions(model.observed_RVs)], model)
     values = {str(rvs[v].name).removesuffix("_rotated_"): v for v in lgm.latents}
     chosen = list(values) if names is None else list(names)
     if unknown := [name for name in chosen if name not in values]:

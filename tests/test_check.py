@@ -107,6 +107,18 @@ def test_an_unread_variable_whose_scale_may_be_negative_is_a_hyper_parameter() -
     assert max(read.check(draws=20).values()) < TOLERANCE
 
 
+def test_a_prior_whose_draws_are_outside_of_its_transform_is_compared_elsewhere() -> None:
+    """Six independent normals are ordered in one draw of 720, and elsewhere no density is finite."""
+    ordered = pm.distributions.transforms.ordered
+    with pm.Model() as model:
+        levels = pm.Normal("levels", 0, 1, shape=6, transform=ordered, initval=np.arange(6.0))
+        v = pm.Normal("v", 0, 1, shape=3)
+        pm.Normal("y", levels[[0, 2, 5]] + v, 1.0, observed=np.zeros(3))
+    checked = lgm.read(model, theta=["levels"]).check(draws=2)
+    assert any("levels" in name for name in checked)
+    assert any(name.startswith("y") for name in checked)
+
+
 def test_elements_are_the_same_expression_or_not() -> None:
     x, theta = pt.vector("x", shape=(4,)), pt.vector("theta", shape=(2,))
     values = {x: np.zeros(4), theta: np.zeros(2)}

@@ -131,6 +131,25 @@ def test_data_are_those_of_the_draws_in_the_law_and_of_the_steps_in_a_response()
         predict(idata, x, steps=2, model=model)
 
 
+def test_an_observed_variable_in_the_law_has_the_value_of_the_draws():
+    with pm.Model() as model:
+        seen = pm.Data("seen", 0.5)
+        sigma = pm.HalfNormal("sigma", 1.0, observed=seen)
+        x = pm.AR("x", rho=[0.5], sigma=sigma, init_dist=start(), shape=2)
+        pm.Poisson("y", pm.math.exp(x), observed=[1, 2])
+        double = pm.Deterministic("double", 2.0 * sigma)
+    draws = {"x": np.array([[[0.0, 4.0]]]), "double": np.array([[1.0]])}
+    idata = az.from_dict({"posterior": draws})
+    idata["observed_data"] = xr.DataTree(xr.Dataset({"sigma": 0.5}))
+    response = {"named": lambda x: double + 0.0 * x}
+    ahead = predict(idata, x, steps=1, model=model, response=response)["predictions"]
+    np.testing.assert_allclose(ahead["x_variance"], 0.25)
+    np.testing.assert_allclose(ahead["named"], 1.0)
+    pm.set_data({"seen": 3.0}, model=model)
+    with pytest.raises(ValueError, match="data seen of the model have been replaced"):
+        predict(idata, x, steps=1, model=model)
+
+
 def one_law(rng, lags, drift, sigma, draws=4000, steps=STEPS):
     """Paths of many draws that are all alike, and the moments of one."""
     values = {"x": np.tile([0.3, -1.0, 0.8, 0.4], (1, draws, 1))}

@@ -666,14 +666,28 @@ def test_data_that_have_been_replaced_since_the_draws_are_refused():
         f = pm.MvNormal("f", mu=np.zeros(2), cov=np.eye(2))
         pm.Normal("y", f + x, 1.0, observed=data)
     idata = faked(model)
-    idata["constant_data"] = xr.DataTree(
-        xr.Dataset({"x": ("i", [0.0, 1.0]), "data": ("i", [1.0, 2.0])})
-    )
+    # PyMC has data that are only observed values in the group of the observed variable.
+    idata["constant_data"] = xr.DataTree(xr.Dataset({"x": ("i", [0.0, 1.0])}))
+    idata["observed_data"] = xr.DataTree(xr.Dataset({"y": ("i", [1.0, 2.0])}))
     lgm.leave_one_out(idata, model, progressbar=False)
     for name, before in (("x", [0.0, 1.0]), ("data", [1.0, 2.0])):
         pm.set_data({name: [5.0, 6.0]}, model=model)
         refused(f"data {name} of the model have been replaced", idata, model)
         pm.set_data({name: before}, model=model)
+
+
+def test_densities_that_no_draw_changes():
+    """With normal noise and without hyper-parameters: ArviZ's fit to equal weights is NaN."""
+    y, group = np.array([0.3, 1.2, -0.5, 0.9]), np.array([0, 1, 0, 1])
+    with pm.Model() as model:
+        u = pm.Normal("u", 0, 1, shape=2)
+        pm.Normal("y", u[group], 0.5, observed=y)
+    draws = np.random.default_rng(0).standard_normal((2, 100, 2))
+    found = lgm.loo(az.from_dict({"posterior": {"u": draws}}), model, progressbar=False)
+    other = y[[2, 3, 0, 1]]
+    expected = norm.logpdf(y, other / 1.25, np.sqrt(0.2 + 0.25))
+    np.testing.assert_allclose(found.elpd_i, expected, atol=1e-6)
+    assert (found.pareto_k < 0.7).all()
 
 
 def test_effective_parameters_are_those_of_the_whole_fit():

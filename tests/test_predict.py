@@ -262,6 +262,26 @@ def test_white_noise_and_inputs_in_pm_data():
     predict(idata, gp, XNEW, model=model, progressbar=False)
 
 
+def test_an_observed_length_scale_has_the_value_of_the_draws():
+    """New values of y alone do not matter: draws of f are those of the trace."""
+    with pm.Model() as model:
+        seen, y = pm.Data("seen", 0.5), pm.Data("values", [1, 0, 2, 1])
+        length = pm.Gamma("length", 3, 3, observed=seen)
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=length))
+        f = gp.prior("f", X, reparameterize=False)
+        lgm.LogGaussianCox("y", f=f, observed=y)
+    idata = make_trace()
+    observed = xr.Dataset({"length": 0.5, "y": ("y_dim_0", [1, 0, 2, 1])})
+    idata["observed_data"] = xr.DataTree(observed)
+    pm.set_data({"values": [0, 0, 0, 0]}, model=model)
+    predict(idata, gp, XNEW, model=model, progressbar=False)
+    pm.set_data({"seen": 2.0}, model=model)
+    with pytest.raises(ValueError, match="data seen of the model have been replaced"):
+        predict(idata, gp, XNEW, model=model, progressbar=False)
+    with pytest.raises(ValueError, match="data seen of the model have been replaced"):
+        lgm.terms(idata, model=model)
+
+
 def test_missing_observations_do_not_hide_the_likelihood():
     with pm.Model():
         gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))

@@ -396,7 +396,10 @@ def _prior_draws(model: pm.Model) -> Callable[[int], dict[str, NDArray[Any]]]:
         for attempt in range(N_TRIES):
             reseed_rngs(rngs, seed + 1000 * attempt)
             try:
-                return dict(zip(names, draw(), strict=True))
+                drawn = draw()
+                # A draw may be outside of a transform's range, as normals that are not ordered.
+                if all(np.isfinite(value).all() for value in drawn):
+                    return dict(zip(names, drawn, strict=True))
             except (NotImplementedError, AssertionError):
                 # Some distributions cannot be drawn from. And if ``dims`` gives the length of a
                 # vector walk, PyMC's check of its shape fails unless the graph is rewritten.
