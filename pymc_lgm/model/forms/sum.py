@@ -61,7 +61,7 @@ from pymc_lgm.model.forms.integrated import IntegratedEffects
 from pymc_lgm.model.hyperparameters import discrete_in
 from pymc_lgm.model.latents import Latent
 from pymc_lgm.model.log_concave import are_bent_slowly, are_log_concave
-from pymc_lgm.model.reads import joined, reads_of, reads_of_densities, sets_of
+from pymc_lgm.model.reads import Evaluation, joined, reads_of, reads_of_densities, sets_of
 from pymc_lgm.model.series import Series
 from pymc_lgm.model.theta_gradient import theta_gradient
 
@@ -329,7 +329,7 @@ class SumPredictor(Form):
             return None
         reading = [each for each in densities if self._eta in set(ancestors([each]))]
         values = {self._eta: np.zeros(self._first.size)} | self._setting.start
-        found = reads_of(reading, self._eta, values, most=1)
+        found = reads_of(Evaluation(reading, values), self._eta, most=1)
         if not found or any(each.many.any() for each in found):
             return None
         index = np.concatenate([each.first for each in found])
