@@ -188,7 +188,7 @@ def compared(
         rank = rank or _rank_at(read, theirs, theta, point)
         f = read.f_of(theta, point)
         latents = [np.asarray(point[name], dtype=float) for name in read.latents]
-        ell = read.form.log_likelihood_of(read, prior, latents, f, theta)
+        ell = read.form.log_likelihood_of(read, latents, f, theta)
         ours = read.log_prior(theta) + ell
         if np.isfinite(ours) != np.isfinite(rest.sum() + of_latents):
             gone = float(np.isfinite(ours)) - float(np.isfinite(rest.sum() + of_latents))

@@ -512,7 +512,7 @@ class SumPredictor(Form):
                 values[k] = nu.reshape(values[k].shape)
         return values
 
-    def probe(self, model: FormModel, prior: Prior, rng: np.random.Generator) -> Probe | None:
+    def probe(self, prior: Prior, rng: np.random.Generator) -> Probe | None:
         """The direction Q⁻¹ Bᵀ w of the latents, f = B x, for a random w; another for effects."""
         assert isinstance(prior, SumPrior)
         w = rng.standard_normal(self.n)
@@ -532,12 +532,10 @@ class SumPredictor(Form):
             directions.append(Direction(steps, float(xi @ xi), None))
         return Probe(means, directions)
 
-    def log_likelihood_of(
-        self, model: Any, prior: Prior, latents: list[Array], f: Array, theta: Array
-    ) -> float:
+    def log_likelihood_of(self, model: Any, latents: list[Array], f: Array, theta: Array) -> float:
         """ℓ with the given effects, not integrated out."""
         if self._integrated is None or self._own is None:
-            return super().log_likelihood_of(model, prior, latents, f, theta)
+            return super().log_likelihood_of(model, latents, f, theta)
         numbers = self._numbers_at(theta)
         assert numbers is not None
         w = self._innovations(theta, *latents)[self._own.latent] / numbers.sd
