@@ -146,7 +146,6 @@ class AffineGraph:
         self.nodes = nodes
         of_x = clone_replace(flat, nodes, rebuild_strict=False)
         (self.of_values,) = with_dense_products([of_x])
-        self.theta = setting.theta
         self.raw, *self.values = setting.place([self.of_values, *values])
 
     def elements(self, most: int, *, apart: bool = False) -> Elements:
