@@ -18,6 +18,7 @@ from pymc_lgm.model import affine_graph, graphs, predictor
 from pymc_lgm.model.check import TOLERANCE
 from pymc_lgm.model.columns import columns_move
 from pymc_lgm.model.elements import distinct_elements
+from pymc_lgm.model.reads import Evaluation
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -125,7 +126,7 @@ def test_elements_are_the_same_expression_or_not() -> None:
     g, X = np.array([0, 1, 1, 0]), np.array([[1.0, 2.0], [0.0, 1.0], [0.0, 1.0], [1.0, 3.0]])
 
     def index(output: Any) -> list[int]:
-        return distinct_elements(output, [x, theta], values)[1].tolist()
+        return distinct_elements(Evaluation([output], values))[1].tolist()
 
     assert index(x[g] + pt.exp(theta[0])) == [0, 1, 1, 0]
     assert index(pt.constant(X) @ x[:2]) == [0, 1, 1, 2]
@@ -146,12 +147,12 @@ def test_columns_that_theta_moves() -> None:
     assert columns_move(eta, x, parts, [theta]) == [False, True, True]
 
 
-def merged_by_a_look(output: Any, moving: Any, values: Any) -> Any:
+def merged_by_a_look(at: Evaluation) -> Any:
     """Elements are one if they have the same value where one looks."""
-    at = {v: pt.constant(np.asarray(value)) for v, value in values.items()}
-    x, theta = moving[:2]
-    at[x], at[theta] = pt.constant(np.arange(1.0, 5.0)), pt.constant(np.array([0.0, 8.0]))
-    seen = clone_replace(output, at, rebuild_strict=False).eval()
+    given = {v: pt.constant(np.asarray(value)) for v, value in at.inputs.items()}
+    x, theta, *_ = given
+    given[x], given[theta] = pt.constant(np.arange(1.0, 5.0)), pt.constant(np.array([0.0, 8.0]))
+    seen = clone_replace(at.outputs[0], given, rebuild_strict=False).eval()
     _, first, index = np.unique(seen, return_index=True, return_inverse=True)
     return first, index
 

@@ -26,7 +26,7 @@ from pymc_lgm.model.columns import columns_move
 from pymc_lgm.model.elements import distinct_elements
 from pymc_lgm.model.integrates import is_positive
 from pymc_lgm.model.operations import is_affine_elementwise, sources
-from pymc_lgm.model.reads import joined, reads_of, terms_of
+from pymc_lgm.model.reads import Evaluation, joined, reads_of, terms_of
 
 Array = NDArray[np.float64]
 Variable = Any
@@ -202,11 +202,12 @@ def refuted(graph: Graph, rng: np.random.Generator) -> Iterator[tuple[str, float
     x, theta, output, matrix = graph
     here = {x: np.zeros(N), theta: np.full(P, 0.3)}
     frontier = find_frontier([output], [x], []).predictor
-    (read,) = reads_of([output], x, here, most=N)
-    _, index = distinct_elements(output, [x, theta], here)
+    at_here = Evaluation([output], here)
+    (read,) = reads_of(at_here, x, most=N)
+    _, index = distinct_elements(at_here)
     density = pt.sum(output)
     terms = terms_of(density, x)
-    groups = joined(reads_of(terms, x, here, most=N)) if terms else None
+    groups = joined(reads_of(Evaluation(terms, here), x, most=N)) if terms else None
     affine = [v for v in frontier if v.type.ndim <= 2]
     flat = [v.astype("float64").ravel() for v in affine]
     move = [columns_move(v, x, PARTS, [theta]) for v in flat]

@@ -42,7 +42,7 @@ import pymc_lgm as lgm
 from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.model import affine_graph, graphs, latents, operations, predictor, reading
 from pymc_lgm.model.operations import is_affine_elementwise
-from pymc_lgm.model.reads import Reads, reads_of
+from pymc_lgm.model.reads import Evaluation, Reads, reads_of
 
 Array = NDArray[np.float64]
 Point = dict[str, NDArray[Any]]
@@ -188,7 +188,7 @@ def compared(
         rank = rank or _rank_at(read, theirs, theta, point)
         f = read.f_of(theta, point)
         latents = [np.asarray(point[name], dtype=float) for name in read.latents]
-        ell = read.form.log_likelihood_of(read, prior, latents, f, theta)
+        ell = read.form.log_likelihood_of(read, latents, f, theta)
         ours = read.log_prior(theta) + ell
         if np.isfinite(ours) != np.isfinite(rest.sum() + of_latents):
             gone = float(np.isfinite(ours)) - float(np.isfinite(rest.sum() + of_latents))
@@ -499,15 +499,15 @@ def test_a_threshold_that_is_latent_is_read_by_all_that_it_may_reach() -> None:
 # Mutants: a rule of reading replaced by a look near the start
 
 
-def by_looks(output: Any, moving: Any, values: Any) -> tuple[Any, Any]:
+def by_looks(at: Evaluation) -> tuple[Any, Any]:
     """Elements are one if they have the same value at three thetas near the start."""
-    rng, x = np.random.default_rng(0), moving[0]
+    rng, (x, *_) = np.random.default_rng(0), at.inputs
     seen = []
     for k in range(3):
-        at = {v: np.asarray(value) + 0.1 * k for v, value in values.items() if v in moving}
-        at[x] = rng.standard_normal(np.shape(values[x]))
-        given = {v: pt.constant(value) for v, value in at.items()}
-        seen.append(clone_replace(output, given, rebuild_strict=False).eval())
+        values = {v: np.asarray(value) + 0.1 * k for v, value in at.inputs.items()}
+        values[x] = rng.standard_normal(np.shape(values[x]))
+        given = {v: pt.constant(value) for v, value in values.items()}
+        seen.append(clone_replace(at.outputs[0], given, rebuild_strict=False).eval())
     _, first, index = np.unique(
         np.round(np.stack(seen), 12), axis=1, return_index=True, return_inverse=True
     )

@@ -17,6 +17,7 @@ import pymc_lgm as lgm
 
 from pymc_lgm.compile.graphs.functions import called_once
 from pymc_lgm.model.reads import (
+    Evaluation,
     Reads,
     groups_of,
     joined,
@@ -67,15 +68,13 @@ def rows_of(reads: Reads) -> list[list[int]]:
 @pytest.mark.parametrize("name", KNOWN)
 def test_each_rule(name: str) -> None:
     output, expected = KNOWN[name]
-    (found,) = reads_of([output], f, AT)
+    (found,) = reads_of(Evaluation([output], AT), f)
     assert rows_of(found) == expected
     assert not found.many.any()
 
 
-def test_elements_that_are_asked_for_and_too_many() -> None:
-    (found,) = reads_of([f[1:] + f[:-1]], f, AT, elements=np.array([1, 4]))
-    assert rows_of(found) == [[0], [0], [], [1], [1]]
-    (found,) = reads_of([pt.stack([f.sum(), f[0]])], f, AT, most=3)
+def test_elements_that_are_too_many() -> None:
+    (found,) = reads_of(Evaluation([pt.stack([f.sum(), f[0]])], AT), f, most=3)
     assert found.many.tolist() == [True, False]
     assert found.counts.tolist() == [4, 1]
     assert joined([found]) is None
@@ -117,7 +116,7 @@ def test_what_a_random_graph_does_not_read_does_not_move_it() -> None:
     rng, apart = np.random.default_rng(0), 0
     for _ in range(150):
         graph = random_graph(rng)
-        (found,) = reads_of([graph], f, AT)
+        (found,) = reads_of(Evaluation([graph], AT), f)
         reads = found.pattern.toarray() | found.many[:, None]
         value = called_once([f, theta], graph)
         for _ in range(4):
@@ -134,7 +133,7 @@ def test_a_density_is_taken_apart_into_its_terms() -> None:
     mean, scale = f[:3] * theta[0], pt.exp(theta[1])
     normal = pm.logp(pm.Normal.dist(mean, scale), np.zeros(3))
     checked = assert_op(normal.sum() + 2.0 * f[3:].sum() / scale, pt.all(f > -9.0))
-    of_each = reads_of(terms_of(checked, f), f, AT)
+    of_each = reads_of(Evaluation(terms_of(checked, f), AT), f)
     assert all((each.counts <= 1).all() for each in of_each)
     for joint in (
         pt.exp(f.sum()),
@@ -142,22 +141,24 @@ def test_a_density_is_taken_apart_into_its_terms() -> None:
         pt.switch(pt.all(f > 0), 1.0, 0.0),
         pt.log(normal.sum()),
     ):
-        assert any((each.counts > 1).any() for each in reads_of(terms_of(joint, f), f, AT))
+        assert any(
+            (each.counts > 1).any() for each in reads_of(Evaluation(terms_of(joint, f), AT), f)
+        )
 
 
 def test_sets_are_what_is_joined() -> None:
-    reads = reads_of([f[:2] * f[3:5], pt.exp(f[5:])], f, AT)
+    reads = reads_of(Evaluation([f[:2] * f[3:5], pt.exp(f[5:])], AT), f)
     group = joined(reads)
     assert group is not None
     sets = sets_of(group)
     assert sets is not None
     assert sets.tolist() == [[0, 3], [1, 4], [2, -1], [5, -1]]
     assert groups_of(sets, 6).tolist() == group.tolist()
-    (elements,) = reads_of([pt.concatenate([f[4:5], theta, f[2:3]])], f, AT)
+    (elements,) = reads_of(Evaluation([pt.concatenate([f[4:5], theta, f[2:3]])], AT), f)
     found = within(elements, group)
     assert found is not None
     assert found.tolist() == [1, 0, 0, 2]
-    (several,) = reads_of([f[:1] + f[1:2]], f, AT)
+    (several,) = reads_of(Evaluation([f[:1] + f[1:2]], AT), f)
     assert within(several, group) is None
 
 

@@ -139,7 +139,7 @@ class Proposal:
         f, log_slopes = self.skewness.forward(x.T)
         of_center = q.prior.multiply_transposed(q.alpha)
         moved = q.prior.solve(f - x.T)
-        log_ratio -= weights.squares_moved(moved.T, of_center, white.T, pairs) + log_slopes
+        log_ratio -= weights.squares_moved(moved.T, of_center, white.T) + log_slopes
         return f, log_ratio
 
 

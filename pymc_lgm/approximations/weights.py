@@ -63,7 +63,7 @@ def gaussian_log_weights(
 
 
 @numba.njit(cache=True)
-def squares_moved(moved: Array, of_center: Array, white: Array, pairs: bool) -> Array:
+def squares_moved(moved: Array, of_center: Array, white: Array) -> Array:
     """How much a skewness correction changes −log N(f; m, K), for each row.
 
     In whitened coordinates it moves ν = ν̂ ± δ to ν + d, so the change is ½ |ν + d|² − ½ |ν|².

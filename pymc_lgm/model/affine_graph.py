@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,11 @@ from numpy.typing import NDArray
 from pytensor.graph.replace import clone_replace
 
 from pymc_lgm.compile.graphs.functions import called_once
-from pymc_lgm.linalg import Array
 from pymc_lgm.model.affine import with_dense_products
 from pymc_lgm.model.cumulative_sums import CumulativeSums
 from pymc_lgm.model.elements import distinct_elements
 from pymc_lgm.model.forms.base import Setting
-from pymc_lgm.model.reads import Reads, reads_of
+from pymc_lgm.model.reads import Evaluation, Reads, reads_of
 
 __all__ = ["AffineGraph", "Elements"]
 
@@ -148,13 +146,7 @@ class AffineGraph:
         self.nodes = nodes
         of_x = clone_replace(flat, nodes, rebuild_strict=False)
         (self.of_values,) = with_dense_products([of_x])
-        self.theta = setting.theta
         self.raw, *self.values = setting.place([self.of_values, *values])
-
-    @cached_property
-    def start(self) -> dict[Variable, Array]:
-        """Values of x and of all other inputs of the predictor."""
-        return {self.x: np.zeros(self.size)} | self._setting.start
 
     def elements(self, most: int, *, apart: bool = False) -> Elements:
         """Find the different elements of the predictor.
@@ -166,11 +158,12 @@ class AffineGraph:
         apart : bool
             Whether all elements count as different, equal or not.
         """
-        (reads,) = reads_of([self.raw], self.x, self.start, most=most)
+        at = Evaluation([self.raw], {self.x: np.zeros(self.size)} | self._setting.start)
+        (reads,) = reads_of(at, self.x, most=most)
         if apart:
             first = index = np.arange(reads.counts.size)
         else:
-            first, index = distinct_elements(self.raw, list(self.start), self.start)
+            first, index = distinct_elements(at)
         is_free = reads.counts == 0
         kept = ~is_free[first]
         return Elements(first[kept], (np.cumsum(kept) - 1)[index], is_free, reads)

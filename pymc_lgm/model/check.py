@@ -185,7 +185,7 @@ class Audit:
             found += [self._sum(lgm.prior_names, lgm.log_prior(theta), values, "the log prior")]
             if lgm.likelihood_names:
                 latents = [np.asarray(point[name], dtype=np.float64) for name in self._free]
-                ell = lgm.form.log_likelihood_of(lgm, prior, latents, f, theta)
+                ell = lgm.form.log_likelihood_of(lgm, latents, f, theta)
                 found.append(self._sum(lgm.likelihood_names, ell, values, "the log density"))
             if moments and prior.is_proper:
                 found += self._of_prior(prior, theta, f, point, values)
@@ -275,7 +275,7 @@ class Audit:
         if not self._free:
             what = "the log density"
             return [Difference(label, what, prior.log_density(f), here, 1.0 + scale)]
-        probe = lgm.form.probe(lgm, prior, generator())
+        probe = lgm.form.probe(prior, generator())
         if probe is None:
             return []
         x = [np.asarray(point[name], dtype=np.float64) for name in self._free]

@@ -23,7 +23,7 @@ from pytensor.tensor.special import LogSoftmax, Softmax
 
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.operations import OF_SHAPES, SETTING, depending, moved
-from pymc_lgm.model.reads import groups_of, reads_of
+from pymc_lgm.model.reads import Evaluation, groups_of, reads_of
 
 __all__ = ["Logits", "logits_of"]
 
@@ -61,13 +61,14 @@ class Logits:
             The sets of a `pymc_lgm.gaussian.sites.SiteBlocks`.
         f : variable
         values : mapping
-            Values at which shapes are evaluated, as in `pymc_lgm.model.reads.reads_of`.
+            Values at which shapes are evaluated, as in `pymc_lgm.model.reads.Evaluation`.
         """
         n = np.size(values[f])
         s = sets.shape[1]
         if s < 3 or (sets < 0).any():
             return False
-        found = reads_of([v for h in self.rows for v in (h, h[..., 0])], f, values)
+        graphs = [v for h in self.rows for v in (h, h[..., 0])]
+        found = reads_of(Evaluation(graphs, values), f)
         for of_all, of_first in zip(found[::2], found[1::2], strict=True):
             if (of_all.counts != 1).any() or of_all.many.size != s * of_first.many.size:
                 return False

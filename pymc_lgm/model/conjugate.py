@@ -11,12 +11,10 @@ import pymc as pm
 from numpy.typing import NDArray
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.distributions.transforms import LogTransform
-from pytensor.graph.basic import Constant
-from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import ExponentialRV, GammaRV, InvGammaRV
-from pytensor.tensor.subtensor import Subtensor
 
 from pymc_lgm.linalg import Array
+from pymc_lgm.model.theta_gradient import parts_of
 
 __all__ = ["Law", "find_conjugate", "laws_of"]
 
@@ -27,9 +25,6 @@ POWERS: dict[type, float] = {InvGammaRV: 1.0, GammaRV: -1.0, ExponentialRV: -1.0
 
 FLAT = ((FlatRV, type(None)), (HalfFlatRV, LogTransform))
 """Laws and transforms with which the density of theta_j is constant, or exp(theta_j)."""
-
-PART = (slice(0, 1, None),)
-"""How PyTensor writes the index of theta[start:stop]."""
 
 
 class Law(NamedTuple):
@@ -115,16 +110,8 @@ def _read(
     graphs: Sequence[Variable], theta: Variable, blocks: Mapping[str, tuple[slice, Any]]
 ) -> set[str]:
     """The value variables that graphs read through their parts of theta; all if that is unclear."""
-    parts = {(part.start, part.stop): name for name, (part, _) in blocks.items()}
-    found: set[str] = set()
-    for v in ancestors(list(graphs)):
-        if v.owner is None or theta not in v.owner.inputs:
-            continue
-        part = None
-        bounds = v.owner.inputs[1:]
-        is_part = isinstance(v.owner.op, Subtensor) and v.owner.op.idx_list == PART
-        if is_part and all(isinstance(b, Constant) for b in bounds):
-            start, stop = (int(b.data) for b in bounds)
-            part = parts.get((start, stop))
-        found |= set(blocks) if part is None else {part}
-    return found
+    names = {(part.start, part.stop): name for name, (part, _) in blocks.items()}
+    parts = parts_of(graphs, theta)
+    if parts is None or not parts.keys() <= names.keys():
+        return set(blocks)
+    return {names[part] for part in parts}

@@ -87,11 +87,11 @@ class DrawBack:
     """
 
     def __init__(self, setting: Setting, predictor: Predictor):
-        self._setting, self._made_of = setting, predictor
+        self._setting, self._made_of, self._graph = setting, predictor, predictor.graph
         self._blocks = predictor.blocks
         self._order = predictor.order
         self._is_identity = predictor.is_identity
-        self.size = predictor.n_latents
+        self.size = self._graph.size
         self._last = LastThetas[tuple[list[Array], list[Root | None]] | None]()
         whitened = [block.latent.is_whitened for block in self._blocks]
         self._whitened_blocks = np.flatnonzero(whitened).tolist()
@@ -108,8 +108,8 @@ class DrawBack:
 
     @cached_property
     def _predictor(self) -> Callable[..., Array]:
-        predictor = self._made_of
-        return self._setting.compiled([predictor.x, self._setting.theta], predictor.predictor)
+        inputs = [self._graph.x, self._setting.theta]
+        return self._setting.compiled(inputs, self._made_of.predictor)
 
     @cached_property
     def _transposed(self) -> Callable[..., Array]:
@@ -117,8 +117,7 @@ class DrawBack:
 
     @cached_property
     def _values(self) -> Callable[..., list[Array]]:
-        predictor = self._made_of
-        return self._setting.compiled([predictor.x, self._setting.theta], predictor.values)
+        return self._setting.compiled([self._graph.x, self._setting.theta], self._graph.values)
 
     @cached_property
     def _beside(self) -> Callable[..., list[Array]]:
@@ -137,11 +136,10 @@ class DrawBack:
         return covs, called_once(*self._back())
 
     def _back(self) -> tuple[list[Variable], Variable]:
-        predictor = self._made_of
-        v = pt.vector("v", shape=predictor.predictor.type.shape)
-        total = pt.sum(predictor.predictor * v)
-        back = grad(total, predictor.x, disconnected_inputs="ignore")
-        return [predictor.x, self._setting.theta, v], back
+        predictor, x = self._made_of.predictor, self._graph.x
+        v = pt.vector("v", shape=predictor.type.shape)
+        back = grad(pt.sum(predictor * v), x, disconnected_inputs="ignore")
+        return [x, self._setting.theta, v], back
 
     def forget(self) -> None:
         """Clear the cache by theta, since a variable of another step has moved."""

@@ -7,24 +7,19 @@ without a rule here are different from all others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
 
 from numpy.typing import NDArray
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant
-from pytensor.graph.traversal import toposort
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
 
-from pymc_lgm.compile.graphs.functions import called_once
-from pymc_lgm.linalg import Array
-from pymc_lgm.model.operations import SETTING, core_of, depending, moved, sources
+from pymc_lgm.model.operations import SETTING, core_of, moved, sources
+from pymc_lgm.model.reads import Evaluation
 
 __all__ = ["distinct_elements"]
 
@@ -33,19 +28,14 @@ Bits = NDArray[np.uint64]
 """Codes of 128 bits, one per expression, with a last axis of two."""
 
 
-def distinct_elements(
-    output: Variable, moving: Sequence[Variable], values: Mapping[Variable, Array]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def distinct_elements(at: Evaluation) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Find the elements of a vector that are different expressions.
 
     Parameters
     ----------
-    output : variable
-        A vector.
-    moving : sequence of variable
-        The inputs of ``output``: theta, x, and variables of other steps. Others count as constants.
-    values : mapping
-        A value of each input, which determines the shapes.
+    at : Evaluation
+        The vector is its output. Its inputs are theta, x, and variables of other steps, or some of
+        them; others count as constants.
 
     Returns
     -------
@@ -56,13 +46,14 @@ def distinct_elements(
     --------
     >>> import numpy as np
     >>> import pytensor.tensor as pt
+    >>> from pymc_lgm.model.reads import Evaluation
     >>> theta = pt.vector("theta", shape=(2,))
     >>> eta = theta[[0, 1, 0, 0]] * np.array([1.0, 1.0, 1.0, 2.0])
-    >>> first, index = distinct_elements(eta, [theta], {theta: np.zeros(2)})
+    >>> first, index = distinct_elements(Evaluation([eta], {theta: np.zeros(2)}))
     >>> first.tolist(), index.tolist()
     ([0, 1, 3], [0, 1, 0, 2])
     """
-    codes = _Codes(output, moving, values).of(output)
+    codes = _Codes(at).of(at.outputs[0])
     _, first, inverse = np.unique(
         codes.reshape(-1, 2), axis=0, return_index=True, return_inverse=True
     )
@@ -103,73 +94,28 @@ def _along(codes: Bits, axis: int) -> Bits:
 class _Codes:
     """The code of each element of the variables of a graph."""
 
-    def __init__(
-        self,
-        output: Variable,
-        moving: Sequence[Variable],
-        values: Mapping[Variable, Array],
-    ):
-        self._moves = depending([output], moving)
+    def __init__(self, at: Evaluation):
+        self._at = at
         self._labels: dict[Any, int] = {}
-        self._codes: dict[Variable, Bits] = {}
-        for v in moving:
-            self._codes[v] = self._anew(np.shape(values[v]))
-        nodes, given = self._followed(output)
-        # A shared variable has its value, and is not an argument of a compiled function.
-        inputs = [v for v in moving if not isinstance(v, SharedVariable)]
-        known = called_once(inputs, list(given))
-        with np.errstate(all="ignore"):
-            self._values = dict(zip(given, known(*(values[v] for v in inputs)), strict=True))
-        for v in given:
-            if v in self._moves:  # the operation has no rule, so only the shape is used
-                self._codes[v] = self._anew(np.shape(self._values[v]))
-        for node in nodes:
-            made = self._made(node)
-            self._codes |= zip(node.outputs, made, strict=True)
+        self._codes = {v: self._anew(np.shape(value)) for v, value in at.inputs.items()}
+        for node in at.nodes:
+            self._codes |= zip(node.outputs, self._made(node), strict=True)
 
     def of(self, v: Variable) -> Bits:
         """The code of each element of a variable."""
         if v not in self._codes:
-            self._codes[v] = self._of_constant(np.asarray(self.value(v)))
+            self._codes[v] = self._of_constant(np.asarray(self._at.value(v)))
         return self._codes[v]
-
-    def value(self, v: Variable) -> Any:
-        """The value of a variable that does not depend on the inputs."""
-        return v.data if isinstance(v, Constant) else self._values[v]
-
-    def _followed(self, output: Variable) -> tuple[list[Any], list[Variable]]:
-        """Nodes that have a rule, in order, and variables whose values these nodes need."""
-        nodes: list[Any] = []
-        given: dict[Variable, None] = {}
-        wanted = {output}
-        order = list(toposort([output]))
-        for node in reversed(order):
-            if wanted.isdisjoint(node.outputs):
-                continue
-            if self._moves.isdisjoint(node.outputs) or not self._has_rule(node):
-                given |= dict.fromkeys(v for v in node.outputs if v in wanted)
-                continue
-            nodes.append(node)
-            wanted.update(node.inputs)
-        for v in wanted:
-            if v.owner is None and v not in self._moves and not isinstance(v, Constant):
-                given[v] = None
-        return nodes[::-1], list(given)
-
-    def _has_rule(self, node: Any) -> bool:
-        op = node.op
-        if count := moved(op, node.inputs):
-            if isinstance(op, SETTING) and not op.set_instead_of_inc:
-                return False
-            return isinstance(op, CheckAndRaise) or self._moves.isdisjoint(node.inputs[count:])
-        return isinstance(op, Elemwise | CAReduce | CumOp) or isinstance(core_of(op), Dot)
 
     def _made(self, node: Any) -> list[Bits]:
         op = node.op
         if count := moved(op, node.inputs):
+            is_sum = isinstance(op, SETTING) and not op.set_instead_of_inc
+            is_fixed = self._at.moving.isdisjoint(node.inputs[count:])
+            if is_sum or not (is_fixed or isinstance(op, CheckAndRaise)):
+                return self._others(node)
             pool = np.concatenate([self.of(v).reshape(-1, 2) for v in node.inputs[:count]])
-            found = sources(node, lambda v: self.of(v).shape[:-1], self.value)
-            return [pool[each] for each in found]
+            return [pool[each] for each in sources(node, self._at.shape, self._at.value)]
         inputs = [self.of(v) for v in node.inputs]
         if isinstance(op, Elemwise):
             if isinstance(op.scalar_op, ps.Second):
@@ -187,10 +133,16 @@ class _Codes:
             (codes,) = inputs
             total = np.cumsum(_along(codes, op.axis), axis=op.axis, dtype=np.uint64)
             return [_combined(self._label(op), total)]
+        if not isinstance(core_of(op), Dot):
+            return self._others(node)
         left, right = inputs
         rows = _along(left, left.ndim - 2).sum(axis=-2, dtype=np.uint64)
         columns = _along(right, right.ndim - 3).sum(axis=-3, dtype=np.uint64)
         return [_combined(self._label(op), rows[..., :, None, :], columns[..., None, :, :])]
+
+    def _others(self, node: Any) -> list[Bits]:
+        """The codes of the results of an operation without a rule."""
+        return [self._anew(self._at.shape(v)) for v in node.outputs]
 
     def _label(self, what: Any) -> int:
         return self._labels.setdefault(what, len(self._labels) + 1)

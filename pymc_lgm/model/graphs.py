@@ -36,7 +36,7 @@ from pymc_lgm.model.missing import Missing
 from pymc_lgm.model.operations import INDEXING, SETTING, depending
 from pymc_lgm.model.parts import simplified
 from pymc_lgm.model.reading import Reading
-from pymc_lgm.model.reads import Reads, reads_of, terms_of
+from pymc_lgm.model.reads import Evaluation, Reads, reads_of, terms_of
 from pymc_lgm.model.refusals import draws, shapes_disagree
 from pymc_lgm.model.theta_gradient import theta_derivative, theta_gradient
 
@@ -418,7 +418,8 @@ class Graphs:
         densities, values = list(self.likelihood.values()), self._values(f, theta)
         terms = [terms_of(density, self._f) for density in densities]
         elements = pt.concatenate([density.ravel() for density in densities] or [self._f[:0]])
-        found = reads_of([elements, *(v for each in terms for v in each)], self._f, values)
+        graphs = [elements, *(v for each in terms for v in each)]
+        found = reads_of(Evaluation(graphs, values), self._f)
         rest = iter(found[1:])
         each = {
             name: [next(rest) for _ in of] for name, of in zip(self.likelihood, terms, strict=True)

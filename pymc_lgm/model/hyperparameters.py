@@ -16,7 +16,7 @@ from pymc_lgm.compile.graphs.functions import shape_of
 from pymc_lgm.model.columns import matrix_moves
 from pymc_lgm.model.elements import distinct_elements
 from pymc_lgm.model.latents import Latent, is_process
-from pymc_lgm.model.reads import MOST
+from pymc_lgm.model.reads import MOST, Evaluation
 
 __all__ = [
     "MOST_LEFT",
@@ -125,5 +125,5 @@ def _is_shared(predictor: Variable, latents: Sequence[Latent]) -> bool:
     moving = {v: v.type() for v in drawn}  # a flat prior cannot be drawn from
     values = {moving[v]: np.zeros(shape_of(v)) for v in drawn}
     output = clone_replace(predictor.ravel(), moving, rebuild_strict=False)
-    _, index = distinct_elements(output, list(values), values)
+    _, index = distinct_elements(Evaluation([output], values))
     return int(np.bincount(index).max(initial=0)) >= MOST

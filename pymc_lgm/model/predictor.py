@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 
 from numpy.typing import NDArray
@@ -77,11 +76,9 @@ class Predictor:
 
     Attributes
     ----------
-    x : variable
-        The vector x.
-    size, n_latents : int
-        E and N, the numbers of elements of f and of x. f has the different elements of the
-        frontier.
+    graph : AffineGraph
+    size : int
+        E, the number of elements of f, which are the different elements of the frontier.
     elements : Elements
         The elements of the frontier.
     blocks : list of Block
@@ -98,16 +95,8 @@ class Predictor:
     """
 
     def __init__(self, setting: Setting, graph: AffineGraph):
-        self._theta = setting.theta
-        self._place = setting.place
-        self._model = setting.model
-        self._latents = setting.reading.latents
-        self.x = graph.x
-        self.n_latents = graph.size
-        self.values = graph.values
-        self._raw_of_values = graph.of_values
-        self._raw = graph.raw
-        c, A = self._look(setting)
+        self._setting, self.graph = setting, graph
+        c, A = self._look()
         self.elements = graph.elements(1)
         first = self.first = self.elements.first
         self.size = first.size
@@ -117,7 +106,7 @@ class Predictor:
         self.blocks = [
             Block(latent, part, shape, *structure_of(A[0][:, part], moves))
             for latent, part, shape, moves in zip(
-                self._latents, graph.parts, setting.shapes, move, strict=True
+                setting.reading.latents, graph.parts, setting.shapes, move, strict=True
             )
         ]
         if not any(block.columns is None or block.columns.any() for block in self.blocks):
@@ -130,7 +119,7 @@ class Predictor:
         is_whole = np.array_equal(first, np.arange(c[0].size))
         self.predictor = graph.raw if is_whole else graph.raw[first]
         self.mean = clone_replace(self.predictor, {graph.x: pt.zeros(graph.size)})
-        self.covs = self._covariances(setting.model)
+        self.covs = self._covariances()
         self.cov = self._total()
         self.order = order_of([block.columns for block in self.blocks])
 
@@ -160,14 +149,14 @@ class Predictor:
             positions = self.order[block.part].reshape(-1, n)
             covs = of_each(block.latent.covariance, block.shape)
             found += list(zip(positions, covs, strict=True))
-        of_values = self._model.replace_rvs_by_values([cov for _, cov in found])
-        placed = self._place(of_values)
+        of_values = self._setting.model.replace_rvs_by_values([cov for _, cov in found])
+        placed = self._setting.place(of_values)
         return [(i, a, b) for (i, _), a, b in zip(found, placed, of_values, strict=True)]
 
     def process_and_few(self) -> int | None:
         """The index of the block that is f, except for few independent variables added to it."""
         dense = [k for k, block in enumerate(self.blocks) if block.latent.variances is None]
-        beside = self.n_latents - self.size
+        beside = self.graph.size - self.size
         if len(dense) != 1 or not 0 < beside <= FEW * self.size:
             return None
         block = self.blocks[dense[0]]
@@ -184,7 +173,7 @@ class Predictor:
             lines.append(f"{block.latent.rv.name} ({shape}): {kind}; A {block.structure}")
         return lines
 
-    def _look(self, setting: Setting) -> tuple[list[Array], list[Array]]:
+    def _look(self) -> tuple[list[Array], list[Array]]:
         """Evaluate c and A at three theta.
 
         Raises
@@ -192,12 +181,12 @@ class Predictor:
         ValueError
             If they are not finite, or if the predictor at two random x is not c + A x.
         """
-        rng = generator()
-        uses = set(ancestors([self._raw]))
+        setting, graph, rng = self._setting, self.graph, generator()
+        uses = set(ancestors([graph.raw]))
         others = [v for v in setting.others if v in uses]
-        N = self.n_latents
+        N = graph.size
         rows = pt.matrix("rows", shape=(None, N))
-        many = called_once([rows, setting.theta], vectorize_graph(self._raw, {self.x: rows}))
+        many = called_once([rows, setting.theta], vectorize_graph(graph.raw, {graph.x: rows}))
         two = rng.standard_normal((2, N))
         points = np.vstack([np.zeros(N), np.eye(N), two])
         c, A = [], []
@@ -212,7 +201,7 @@ class Predictor:
             refuse_what_is_not_affine(out[-2:], c[-1], A[-1], two)
         return c, A
 
-    def _covariances(self, model: pm.Model) -> list[Variable]:
+    def _covariances(self) -> list[Variable]:
         """The covariance of each block of x: a matrix, or a vector of variances."""
         graphs = []
         for block in self.blocks:
@@ -221,10 +210,10 @@ class Predictor:
                 graphs.append(of_raveled(latent.covariance, block.shape))
             else:
                 graphs.append(pt.broadcast_to(latent.variances, block.shape).ravel())
-        graphs = model.replace_rvs_by_values(graphs)
+        graphs = self._setting.model.replace_rvs_by_values(graphs)
         moving = any(block.columns is None for block in self.blocks)
-        self.cov_of_values = [*graphs, *([self._raw_of_values] if moving else [])]
-        return self._place(graphs)
+        self.cov_of_values = [*graphs, *([self.graph.of_values] if moving else [])]
+        return self._setting.place(graphs)
 
     def _total(self) -> Variable:
         """Σ_b A_b K_b A_bᵀ, the covariance of f, with Uᵀ A_b for A_b if there is a basis."""
@@ -260,8 +249,8 @@ class Predictor:
         """A_b: a constant, or a graph of theta."""
         if block.columns is not None:
             return pt.constant(block.columns)
-        units = pt.constant(np.eye(self.n_latents)[block.part])
-        moved = vectorize_graph(self.predictor, {self.x: units})
+        units = pt.constant(np.eye(self.graph.size)[block.part])
+        moved = vectorize_graph(self.predictor, {self.graph.x: units})
         return (moved - self.mean).T
 
 

@@ -27,7 +27,7 @@ from pytensor.tensor.math import All, Dot, Sum
 from pytensor.tensor.rewriting.ofg import inline_ofg_node
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import AdvancedSubtensor, IncSubtensor, Subtensor
-from scipy.sparse import csr_array, diags_array, vstack
+from scipy.sparse import csr_array, diags_array, eye_array, vstack
 from scipy.sparse.csgraph import connected_components
 
 from pymc_lgm.compile.graphs.functions import called_once
@@ -48,6 +48,7 @@ from pymc_lgm.model.operations import (
 
 __all__ = [
     "MOST",
+    "Evaluation",
     "Reads",
     "groups_of",
     "joined",
@@ -144,45 +145,79 @@ class Reads:
         return np.where(self.many, self.most + 1, np.diff(self.pattern.indptr)).astype(np.intp)
 
 
-def reads_of(
-    outputs: Sequence[Variable],
-    source: Variable,
-    values: Mapping[Variable, Array],
-    *,
-    elements: Index | None = None,
-    most: int = MOST,
-) -> list[Reads]:
-    """Find which elements of a vector the elements of some variables read.
+class Evaluation:
+    """Variables of a graph, with their values at one point, for rules that need shapes and indices.
 
     Parameters
     ----------
     outputs : sequence of variable
+    inputs : mapping
+        Values of all inputs that may change. Other shared variables count as constants.
+
+    Attributes
+    ----------
+    outputs : list of variable
+        With the inner graphs of operations inlined, except operations with a rule.
+    moving : set of variable
+        Variables that depend on the inputs.
+    nodes : list of node
+        Nodes that read variables that depend on the inputs, and not only their shapes, in order.
+    """
+
+    def __init__(self, outputs: Sequence[Variable], inputs: Mapping[Variable, Array]):
+        self.outputs, self.inputs = _inlined(outputs), inputs
+        self.moving = depending(self.outputs, list(inputs))
+        self.nodes = [
+            node
+            for node in toposort(self.outputs)
+            if not (self.moving.isdisjoint(node.inputs) or isinstance(node.op, OF_SHAPES))
+        ]
+        inner = dict.fromkeys(v for node in self.nodes for v in (*node.inputs, *node.outputs))
+        wanted = [v for v in (*inner, *self.outputs) if not isinstance(v, Constant)]
+        # A shared variable has its value, and is not an argument of a compiled function.
+        arguments = [v for v in inputs if not isinstance(v, SharedVariable)]
+        with np.errstate(all="ignore"):
+            known = called_once(arguments, wanted)(*(inputs[v] for v in arguments))
+        self._values = dict(zip(wanted, known, strict=True))
+
+    def value(self, v: Variable) -> Any:
+        """The value of a variable that is read by ``nodes``, or is an output."""
+        return v.data if isinstance(v, Constant) else self._values[v]
+
+    def shape(self, v: Variable) -> tuple[int, ...]:
+        """The shape of its value."""
+        return np.shape(self.value(v))
+
+
+def reads_of(at: Evaluation, source: Variable, *, most: int = MOST) -> list[Reads]:
+    """Find which elements of a vector the elements of some variables read.
+
+    Parameters
+    ----------
+    at : Evaluation
     source : variable
-        A vector.
-    values : mapping
-        Values of the source and of all other inputs that may change, at which shapes are evaluated.
-        Other shared variables count as constants.
-    elements : ndarray of int, optional
-        The elements of the source to look for; by default all.
+        A vector, one of the inputs of ``at``.
     most : int
 
     Returns
     -------
     list of Reads
-        One for each output, raveled.
+        One for each output of ``at``, raveled.
 
     Examples
     --------
     >>> import numpy as np
     >>> import pytensor.tensor as pt
     >>> f, theta = pt.vector("f", shape=(4,)), pt.scalar("theta")
-    >>> (found,) = reads_of([f[1:] + theta * f[:-1]], f, {f: np.zeros(4), theta: np.zeros(())})
+    >>> at = Evaluation([f[1:] + theta * f[:-1]], {f: np.zeros(4), theta: np.zeros(())})
+    >>> (found,) = reads_of(at, f)
     >>> found.pattern.toarray().astype(int)
     array([[1, 1, 0, 0],
            [0, 1, 1, 0],
            [0, 0, 1, 1]])
     """
-    return _Walk(outputs, source, values, elements, most).found()
+    walk = _Walk(at, source, most)
+    return [walk.of(v) for v in at.outputs]
 
 
 def joined(reads: Sequence[Reads]) -> Index | None:
@@ -248,8 +283,7 @@ def reads_of_densities(
     """The elements of f that each term of some log densities reads."""
     reading = [density for density in densities if f in set(ancestors([density]))]
     terms = [term for density in reading for term in terms_of(density, f)]
-    with np.errstate(all="ignore"):
-        return reads_of(terms, f, values)
+    return reads_of(Evaluation(terms, values), f)
 
 
 def terms_of(density: Variable, source: Variable) -> list[Variable]:
@@ -316,57 +350,26 @@ def _conditions(node: Any) -> Parts:
 class _Walk:
     """A walk through a graph, which finds what each variable reads of the source."""
 
-    def __init__(
-        self,
-        outputs: Sequence[Variable],
-        source: Variable,
-        values: Mapping[Variable, Array],
-        elements: Index | None,
-        most: int,
-    ):
-        self._most = most
-        outputs = _inlined(outputs)
-        self._outputs = outputs
-        self._moving = depending(outputs, list(values))
-        inputs = [v for v in ancestors(outputs) if v.owner is None]
-        self._varying = depending(outputs, [v for v in inputs if not isinstance(v, Constant)])
-        touched = depending(outputs, [source])
-        nodes = [node for node in toposort(outputs) if not touched.isdisjoint(node.inputs)]
-        nodes = [node for node in nodes if not isinstance(node.op, OF_SHAPES)]
-        inner = dict.fromkeys(v for node in nodes for v in (*node.inputs, *node.outputs))
-        wanted = [v for v in (*inner, *outputs) if not isinstance(v, Constant)]
-        inputs = [v for v in values if not isinstance(v, SharedVariable)]
-        with np.errstate(all="ignore"):
-            known = called_once(inputs, wanted)(*(values[v] for v in inputs))
-        self._values = dict(zip(wanted, known, strict=True))
-        n = int(np.size(values[source]))
-        kept = np.arange(n) if elements is None else np.asarray(elements)
-        self._n = kept.size
-        one = np.ones(kept.size, dtype=bool)
-        start = csr_array((one, (kept, np.arange(kept.size))), shape=(n, kept.size))
-        self._reads = {source: Reads.of(start, np.zeros(n, dtype=bool), most)}
-        for node in nodes:
-            made = self._made(node)
-            self._reads |= zip(node.outputs, made, strict=True)
+    def __init__(self, at: Evaluation, source: Variable, most: int):
+        self._at, self._most = at, most
+        inputs = [v for v in ancestors(at.outputs) if v.owner is None]
+        self._varying = depending(at.outputs, [v for v in inputs if not isinstance(v, Constant)])
+        n = self._n = int(np.size(at.inputs[source]))
+        itself = csr_array(eye_array(n, dtype=bool))
+        self._reads = {source: Reads.of(itself, np.zeros(n, dtype=bool), most)}
+        for node in at.nodes:
+            if not self._reads.keys().isdisjoint(node.inputs):
+                self._reads |= zip(node.outputs, self._made(node), strict=True)
 
-    def found(self) -> list[Reads]:
-        """The reads of each output."""
-        return [self._of(v) for v in self._outputs]
-
-    def _of(self, v: Variable) -> Reads:
+    def of(self, v: Variable) -> Reads:
+        """The reads of a variable."""
         if v not in self._reads:
-            return Reads.nothing(int(np.size(self._value(v))), self._n, self._most)
+            return Reads.nothing(int(np.size(self._at.value(v))), self._n, self._most)
         return self._reads[v]
-
-    def _value(self, v: Variable) -> Any:
-        return v.data if isinstance(v, Constant) else self._values[v]
-
-    def _shape(self, v: Variable) -> tuple[int, ...]:
-        return np.shape(self._value(v))
 
     def _numbers(self, v: Variable) -> Index:
         """Numbers of the elements of a variable, in its shape."""
-        shape = self._shape(v)
+        shape = self._at.shape(v)
         return np.arange(int(np.prod(shape, dtype=np.intp))).reshape(shape)
 
     def _everything(self, node: Any) -> list[Reads]:
@@ -374,7 +377,7 @@ class _Walk:
         whole = Reads.nothing(1, self._n, self._most)
         for v in node.inputs:
             whole = whole.beside(self._along(v, None, keep=False))
-        sizes = [int(np.prod(self._shape(v), dtype=np.intp)) for v in node.outputs]
+        sizes = [int(np.prod(self._at.shape(v), dtype=np.intp)) for v in node.outputs]
         return [whole.take(np.zeros(size, dtype=np.intp)) for size in sizes]
 
     def _is_constant(self, v: Variable) -> bool:
@@ -399,15 +402,15 @@ class _Walk:
     def _moved(self, node: Any, count: int) -> list[Reads]:
         """The reads of the results of an operation that moves elements of its first inputs."""
         has_index = not isinstance(node.op, (*SHAPING, CheckAndRaise))
-        if has_index and not self._moving.isdisjoint(node.inputs[count:]):
+        if has_index and not self._at.moving.isdisjoint(node.inputs[count:]):
             # The index may change, so any element may be read.
             return self._everything(node)
         if isinstance(node.op, SETTING) and not node.op.set_instead_of_inc:
             return self._added(node)
-        pool = [self._of(v) for v in node.inputs[:count]]
+        pool = [self.of(v) for v in node.inputs[:count]]
         pattern = vstack([each.pattern for each in pool], format="csr")
         both = Reads(pattern, np.concatenate([each.many for each in pool]), self._most)
-        return [both.take(each) for each in sources(node, self._shape, self._value)]
+        return [both.take(each) for each in sources(node, self._at.shape, self._at.value)]
 
     def _added(self, node: Any) -> list[Reads]:
         """The reads of elements that have others added at fixed places."""
@@ -415,14 +418,14 @@ class _Walk:
         pick = Subtensor if isinstance(node.op, IncSubtensor) else AdvancedSubtensor
         numbers = self._numbers(base)
         reading = pick(node.op.idx_list).make_node(base, *index)
-        (places,) = performed(reading, [numbers, *map(self._value, index)])
+        (places,) = performed(reading, [numbers, *map(self._at.value, index)])
         places = np.asarray(places).astype(np.intp)
         values = np.broadcast_to(self._numbers(value), places.shape)
-        added = self._of(value).take(values).gathered(places, numbers.size)
-        return [self._of(base).beside(added)]
+        added = self.of(value).take(values).gathered(places, numbers.size)
+        return [self.of(base).beside(added)]
 
     def _elementwise(self, node: Any) -> list[Reads]:
-        shape = np.broadcast_shapes(*map(self._shape, node.inputs))
+        shape = np.broadcast_shapes(*map(self._at.shape, node.inputs))
         total = Reads.nothing(int(np.prod(shape, dtype=np.intp)), self._n, self._most)
         inputs = list(node.inputs)
         if isinstance(node.op.scalar_op, ps.Second):
@@ -430,11 +433,11 @@ class _Walk:
         kept = np.ones(shape, dtype=bool)
         if isinstance(node.op.scalar_op, ps.Mul):
             for v in filter(self._is_constant, inputs):
-                kept = kept & (self._value(v) != 0.0)
+                kept = kept & (self._at.value(v) != 0.0)
         for v in inputs:
             if v in self._reads:
-                each = self._of(v)
-                if self._shape(v) != shape:
+                each = self.of(v)
+                if self._at.shape(v) != shape:
                     each = each.take(np.broadcast_to(self._numbers(v), shape))
                 total = total.beside(each)
         if not kept.all():
@@ -447,25 +450,25 @@ class _Walk:
 
     def _along(self, v: Variable, axes: Any, *, keep: bool) -> Reads:
         """The union of the reads along some axes, or all, for each index left, or each element."""
-        shape = self._shape(v)
+        shape = self._at.shape(v)
         along = range(len(shape)) if axes is None else np.atleast_1d(axes)
         along = [axis % max(len(shape), 1) for axis in along]
         left = tuple(1 if axis in along else length for axis, length in enumerate(shape))
         size = int(np.prod(left, dtype=np.intp))
         index = np.broadcast_to(np.arange(size).reshape(left), shape)
-        total = self._of(v).gathered(index, size)
+        total = self.of(v).gathered(index, size)
         return total.take(index) if keep else total
 
     def _product(self, node: Any) -> Reads:
         """The reads of products of matrices, or of batches of them: Σ_k a_ik b_kj."""
         a, b = node.inputs
-        if len(self._shape(a)) == 2 and self._is_constant(a):
-            return self._by_constant(self._value(a), b)
-        if len(self._shape(a)) == 2 and self._is_constant(b):
-            return self._by_constant(self._value(b).T, a, transposed=True)
+        if len(self._at.shape(a)) == 2 and self._is_constant(a):
+            return self._by_constant(self._at.value(a), b)
+        if len(self._at.shape(a)) == 2 and self._is_constant(b):
+            return self._by_constant(self._at.value(b).T, a, transposed=True)
         rows, columns = self._along(a, (-1,), keep=False), self._along(b, (-2,), keep=False)
-        left = self._shape(a)[:-1]
-        right = (*self._shape(b)[:-2], self._shape(b)[-1])
+        left = self._at.shape(a)[:-1]
+        right = (*self._at.shape(b)[:-2], self._at.shape(b)[-1])
         of_rows = np.arange(int(np.prod(left))).reshape(left)[..., :, None]
         of_columns = np.arange(int(np.prod(right))).reshape(right)[..., None, :]
         of_rows, of_columns = np.broadcast_arrays(of_rows, of_columns)
@@ -478,7 +481,7 @@ class _Walk:
         shape = A.shape[0], numbers.shape[1]
         size = shape[0] * shape[1]
         target = rows[:, None] * shape[1] + np.arange(shape[1])
-        found = self._of(v).take(numbers[inner]).gathered(target, size)
+        found = self.of(v).take(numbers[inner]).gathered(target, size)
         return found.take(np.arange(size).reshape(shape).T) if transposed else found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytensor.tensor as pt
@@ -11,7 +12,7 @@ from pytensor.graph.traversal import applys_between
 from pytensor.tensor.exceptions import NotScalarConstantError
 from pytensor.tensor.subtensor import Subtensor, get_constant_idx
 
-__all__ = ["theta_derivative", "theta_gradient"]
+__all__ = ["parts_of", "theta_derivative", "theta_gradient"]
 
 Variable = Any
 
@@ -41,7 +42,7 @@ def theta_gradient(scalar: Variable, theta: Variable) -> Variable:
     >>> theta_gradient(scalar, theta).eval({theta: [2.0, 1.0, 1.0]})
     array([4., 3., 3.])
     """
-    parts = _parts(scalar, theta)
+    parts = parts_of([scalar], theta)
     if not parts:
         return grad(scalar, theta, disconnected_inputs="ignore")
     readers = [variable for same in parts.values() for variable in same]
@@ -75,11 +76,13 @@ def theta_derivative(output: Variable, theta: Variable, v: Variable) -> Variable
     return grad(pt.sum(backward * v), weights, disconnected_inputs="ignore")
 
 
-def _parts(scalar: Variable, theta: Variable) -> dict[tuple[int, int], list[Variable]] | None:
+def parts_of(
+    graphs: Sequence[Variable], theta: Variable
+) -> dict[tuple[int, int], list[Variable]] | None:
     """The slices of theta by their start and stop; ``None`` if theta is read in another way."""
     parts: dict[tuple[int, int], list[Variable]] = {}
     size = theta.type.shape[0]
-    for node in applys_between([theta], [scalar]):
+    for node in applys_between([theta], graphs):
         if theta not in node.inputs:
             continue
         if not isinstance(node.op, Subtensor):

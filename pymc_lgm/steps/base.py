@@ -135,7 +135,7 @@ class LatentGaussianStep(BlockedStep):
         self._state: State | None = None
         self._latents: dict[str, Any] = {}
         self._drawn = 0
-        self._audit_the_prior(model)
+        self._audit_the_prior()
         # With a large K two draws take longer than to compile.
         is_slow = self.lgm.form.by_covariance and self.lgm.rank >= ROWS_WORTH_THREADS
         if self.lgm.graphs.is_compiled and not is_slow:
@@ -153,7 +153,7 @@ class LatentGaussianStep(BlockedStep):
         self.vars = [*(model.rvs_to_values[rv] for rv in free), *theta, *missing]
         return LatentGaussianModel.from_pymc(model, latents, theta, **kwargs)
 
-    def _audit_the_prior(self, model: pm.Model) -> None:
+    def _audit_the_prior(self) -> None:
         """Compare the model's density with PyMC's at points drawn from the prior."""
         begin = {name: v.get_value() for name, v in self.lgm.graphs.others.items()}
         with few_threads(self.lgm.n):

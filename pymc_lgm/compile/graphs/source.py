@@ -427,7 +427,7 @@ class Writer:
         else:
             loops = _Loops(self, shape)
             results = self._scalar(loops, node, self._elements(loops, node, loops.index))
-            free = [self._may_overwrite(v, node) for v in node.inputs]
+            free = [self._may_overwrite(v) for v in node.inputs]
             names = []
             for v, text in zip(node.outputs, results, strict=True):
                 usable = [
@@ -481,7 +481,7 @@ class Writer:
             return True
         return isinstance(op, IncSubtensor | AdvancedIncSubtensor) and position == 1
 
-    def _may_overwrite(self, v: Variable, node: Any) -> bool:
+    def _may_overwrite(self, v: Variable) -> bool:
         return v in self._values and self._values[v].is_new and len(self.fgraph.clients[v]) == 1
 
     def _scalar(self, loops: _Loops, node: Any, texts: Sequence[str]) -> list[str]:
@@ -707,7 +707,7 @@ class Writer:
         part = self._selected(v, indices_from_subtensor(rest, node.op.idx_list))
         if part is None or y.type.ndim > len(part.shape):
             return False
-        may = self._may_overwrite(v, node)
+        may = self._may_overwrite(v)
         name = self.value(v).name if may else self._copy_of_all(v)
         loops = _Loops(self, part.shape)
         less = len(part.shape) - y.type.ndim
@@ -755,7 +755,7 @@ class Writer:
                     start = len(shape)
                     shape += of_arrays.shape
                 stop = start + len(of_arrays.shape)
-                along.append(of_arrays.along(place, start, stop))
+                along.append(of_arrays.along(place, stop))
             elif isinstance(each, slice):
                 cut = _cut(each, n, v.type.shape[axis])
                 if cut is None:
@@ -855,8 +855,8 @@ class _Positions:
     shape: tuple[str, ...]
     arrays: list[tuple[_Value, tuple[int | None, ...], str | None]]
 
-    def along(self, k: int, start: int, stop: int) -> Callable[[_Loops, Index], str]:
-        """The position that array ``k`` has at ``index[start:stop]``."""
+    def along(self, k: int, stop: int) -> Callable[[_Loops, Index], str]:
+        """The position that array ``k`` has at the indices before ``stop``."""
         value, static, length = self.arrays[k]
 
         def position(loops: _Loops, index: Index) -> str:

@@ -293,15 +293,13 @@ class Form:
         """Whether the latent variables have a density at this theta if f has one."""
         return True
 
-    def probe(self, model: FormModel, prior: Prior, rng: np.random.Generator) -> Probe | None:
+    def probe(self, prior: Prior, rng: np.random.Generator) -> Probe | None:
         """Properties of the prior of the latents that PyMC's density can refute, at one theta."""
         w = rng.standard_normal(self.n)
         Kw = prior.covariance_times(w)
         return Probe([prior.mean.copy()], [Direction([Kw], float(w @ Kw), Kw)])
 
-    def log_likelihood_of(
-        self, model: Any, prior: Prior, latents: list[Array], f: Array, theta: Array
-    ) -> float:
+    def log_likelihood_of(self, model: Any, latents: list[Array], f: Array, theta: Array) -> float:
         """ℓ at values of the latents and their ``f``, with no effects integrated out."""
         ell: float = model.log_likelihood(f, theta)
         return ell

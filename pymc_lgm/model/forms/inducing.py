@@ -150,7 +150,7 @@ class ThroughInducing(Form):
         shapes = self._setting.shapes
         return [x.reshape(shape[::-1]).T.copy() for x, shape in zip(v, shapes, strict=True)]
 
-    def probe(self, model: FormModel, prior: Prior, rng: np.random.Generator) -> Probe | None:
+    def probe(self, prior: Prior, rng: np.random.Generator) -> Probe | None:
         """Means and curvatures of coordinates that are standard normal."""
         shapes = self._setting.shapes
         xi = [rng.standard_normal(shape) for shape in shapes]

@@ -87,7 +87,7 @@ class LinearPredictor(Form):
         """A draw of the latents given f and theta."""
         return self._draw_back(rng, prior, prior.theta, f)
 
-    def probe(self, model: FormModel, prior: Prior, rng: np.random.Generator) -> Probe | None:
+    def probe(self, prior: Prior, rng: np.random.Generator) -> Probe | None:
         """K w from the prior of f, and K_x Aᵀ w for the model's latents."""
         w = rng.standard_normal(self.n)
         found = self._draw_back.along(prior, prior.theta, w)

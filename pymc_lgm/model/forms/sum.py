@@ -63,7 +63,7 @@ from pymc_lgm.model.hyperparameters import discrete_in
 from pymc_lgm.model.latents import Latent
 from pymc_lgm.model.log_concave import are_bent_slowly, are_log_concave
 from pymc_lgm.model.reads import MOST as MOST_READ
-from pymc_lgm.model.reads import joined, reads_of, reads_of_densities, sets_of
+from pymc_lgm.model.reads import Evaluation, joined, reads_of, reads_of_densities, sets_of
 from pymc_lgm.model.series import Series
 from pymc_lgm.model.theta_gradient import theta_gradient
 
@@ -351,7 +351,7 @@ class SumPredictor(Form):
             return None
         reading = [each for each in densities if self._eta in set(ancestors([each]))]
         values = {self._eta: np.zeros(self._first.size)} | self._setting.start
-        found = reads_of(reading, self._eta, values, most=1)
+        found = reads_of(Evaluation(reading, values), self._eta, most=1)
         if not found or any(each.many.any() for each in found):
             return None
         index = np.concatenate([each.first for each in found])
@@ -534,7 +534,7 @@ class SumPredictor(Form):
                 values[k] = nu.reshape(values[k].shape)
         return values
 
-    def probe(self, model: FormModel, prior: Prior, rng: np.random.Generator) -> Probe | None:
+    def probe(self, prior: Prior, rng: np.random.Generator) -> Probe | None:
         """The direction Q⁻¹ Bᵀ w of the latents, f = B x, for a random w; another for effects."""
         assert isinstance(prior, SumPrior)
         w = rng.standard_normal(self.n)
@@ -554,12 +554,10 @@ class SumPredictor(Form):
             directions.append(Direction(steps, float(xi @ xi), None))
         return Probe(means, directions)
 
-    def log_likelihood_of(
-        self, model: Any, prior: Prior, latents: list[Array], f: Array, theta: Array
-    ) -> float:
+    def log_likelihood_of(self, model: Any, latents: list[Array], f: Array, theta: Array) -> float:
         """ℓ with the given effects, not integrated out."""
         if self._integrated is None or self._own is None:
-            return super().log_likelihood_of(model, prior, latents, f, theta)
+            return super().log_likelihood_of(model, latents, f, theta)
         numbers = self._numbers_at(theta)
         assert numbers is not None
         w = self._innovations(theta, *latents)[self._own.latent] / numbers.sd
