@@ -109,7 +109,7 @@ def test_an_unread_variable_whose_scale_may_be_negative_is_a_hyper_parameter() -
 
 
 def test_a_prior_whose_draws_are_outside_of_its_transform_is_compared_elsewhere() -> None:
-    """Six independent normals are ordered in one draw of 720, and elsewhere no density is finite."""
+    """Six independent normals are ordered in one draw of 720; in others no density is finite."""
     ordered = pm.distributions.transforms.ordered
     with pm.Model() as model:
         levels = pm.Normal("levels", 0, 1, shape=6, transform=ordered, initval=np.arange(6.0))
