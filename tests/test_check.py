@@ -108,7 +108,7 @@ def test_an_unread_variable_whose_scale_may_be_negative_is_a_hyper_parameter() -
 
 
 def test_a_prior_whose_draws_are_outside_of_its_transform_is_compared_elsewhere() -> None:
-    """Six independent normals are ordered in one draw of 720, and elsewhere no density is finite."""
+    """Six independent normals are ordered in one draw of 720; no density of others is finite."""
     ordered = pm.distributions.transforms.ordered
     with pm.Model() as model:
         levels = pm.Normal("levels", 0, 1, shape=6, transform=ordered, initval=np.arange(6.0))
@@ -117,6 +117,16 @@ def test_a_prior_whose_draws_are_outside_of_its_transform_is_compared_elsewhere(
     checked = lgm.read(model, theta=["levels"]).check(draws=2)
     assert any("levels" in name for name in checked)
     assert any(name.startswith("y") for name in checked)
+
+
+def test_a_cholesky_factor_that_is_written_as_a_covariance() -> None:
+    """pm.LKJCorr was the correlation matrix once, and is its factor now."""
+    with pm.Model() as model:
+        L = pm.LKJCorr("L", n=2, eta=1)
+        b = pm.MvNormal("b", np.zeros(2), cov=L, shape=(5, 2))
+        pm.Poisson("y", pm.math.exp(b), observed=np.ones((5, 2), int))
+    with pytest.raises(ValueError, match="covariance matrix of 'b' is not symmetric"):
+        lgm.read(model).check(draws=2)
 
 
 def test_elements_are_the_same_expression_or_not() -> None:
