@@ -11,11 +11,11 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pytensor.graph.traversal import ancestors, vars_between
+from pytensor.graph.traversal import vars_between
 
 from pymc_lgm.compile.graphs.functions import compiled
 from pymc_lgm.linalg import Array
-from pymc_lgm.model import data_behind
+from pymc_lgm.model import data_behind, observed_behind
 from pymc_lgm.model.refusals import no_model
 
 __all__ = [
@@ -92,13 +92,10 @@ def _replaced(tree: xr.DataTree, graphs: Iterable[Any], model: pm.Model) -> list
         if not np.array_equal(data[name].get_value(), then[name].values, equal_nan=True)
     }
     # Data that are only observed values are not in the group of the others.
-    then, reached = _group(tree, "observed_data"), set(ancestors(graphs))
-    for rv in model.observed_RVs:
-        value = model.rvs_to_values[rv]
-        if str(rv.name) not in then or reached.isdisjoint((rv, value)):
-            continue
-        names = data_behind([value])
-        if names and not np.array_equal(value.eval(), then[str(rv.name)].values, equal_nan=True):
+    then = _group(tree, "observed_data")
+    for name, value in observed_behind(model, graphs).items():
+        names = data_behind([value]) if name in then else {}
+        if names and not np.array_equal(value.eval(), then[name].values, equal_nan=True):
             changed |= names.keys()
     return sorted(changed)
 

@@ -120,6 +120,16 @@ def test_a_prior_whose_draws_are_outside_of_its_transform_is_compared_elsewhere(
     assert any(name.startswith("y") for name in checked)
 
 
+def test_a_cholesky_factor_that_is_written_as_a_covariance() -> None:
+    """pm.LKJCorr was the correlation matrix once, and is its factor now."""
+    with pm.Model() as model:
+        L = pm.LKJCorr("L", n=2, eta=1)
+        b = pm.MvNormal("b", np.zeros(2), cov=L, shape=(5, 2))
+        pm.Poisson("y", pm.math.exp(b), observed=np.ones((5, 2), int))
+    with pytest.raises(ValueError, match="covariance matrix of 'b' is not symmetric"):
+        lgm.read(model).check(draws=2)
+
+
 def test_elements_are_the_same_expression_or_not() -> None:
     x, theta = pt.vector("x", shape=(4,)), pt.vector("theta", shape=(2,))
     values = {x: np.zeros(4), theta: np.zeros(2)}

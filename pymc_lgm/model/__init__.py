@@ -2,6 +2,7 @@
 
 from pymc_lgm.model.data_read import data_behind as data_behind
 from pymc_lgm.model.data_read import matrix_functions as matrix_functions
+from pymc_lgm.model.data_read import observed_behind as observed_behind
 from pymc_lgm.model.latents import gaussian as gaussian
 from pymc_lgm.model.latents import is_gaussian as is_gaussian
 from pymc_lgm.model.latents import is_process as is_process

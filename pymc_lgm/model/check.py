@@ -136,11 +136,17 @@ class Audit:
         self._function: Callable[..., list[Array]] | None = None
         self._is_stable = False
         self._draw = _prior_draws(model)
+        self._model: pm.Model | None = model
 
     def __getstate__(self) -> dict[str, Any]:
         # Prior points are drawn before an audit is pickled. Functions that run in Python cannot
         # always be pickled, and are quickly compiled again.
-        return self.__dict__ | {"_draw": None, "_function": None, "_is_stable": False}
+        return self.__dict__ | {
+            "_draw": None,
+            "_function": None,
+            "_is_stable": False,
+            "_model": None,
+        }
 
     def prior_points(self, seed: int, count: int) -> list[dict[str, NDArray[Any]]]:
         """Points drawn from the prior, on the unconstrained scale."""
@@ -362,11 +368,31 @@ class Audit:
         at = ", ".join(f"{name}={value}" for name, value in shown.items())
         if difference.is_cut_off:
             return refusals.infinite_predictor(difference.name, at)
+        if name := self._not_symmetric(point):
+            return refusals.not_symmetric(name, at)
         return (
             f"pymc_lgm has misread {difference.name!r}: {difference.what} is {difference.pymc:.6g} "
             f"by PyMC and {difference.read:.6g} as it was read, at {{{at}}}. Draws would not be of "
             "the posterior. Sample this model with step=pm.NUTS(), and please report it."
         )
+
+    def _not_symmetric(self, point: Point) -> str | None:
+        """The name of a latent variable whose covariance matrix is not symmetric at a point.
+
+        PyMC reads one triangle of it. Such a model has no meaning, and has not been misread.
+        """
+        if self._model is None:  # of another process
+            return None
+        rvs = [rv for rv in self._model.free_RVs if rv.name in self._latents]
+        rvs = [rv for rv in rvs if isinstance(rv.owner.op, MvNormalRV)]
+        graphs = [rv.owner.op.dist_params(rv.owner)[1] for rv in rvs]
+        function = called_once(
+            list(self._model.value_vars), self._model.replace_rvs_by_values(graphs)
+        )
+        for rv, K in zip(rvs, function(*(point[name] for name in self._inputs)), strict=True):
+            if np.abs(K - np.swapaxes(K, -1, -2)).max() > TOLERANCE * np.abs(K).max():
+                return str(rv.name)
+        return None
 
 
 def _largest(name: str, what: str, read: Array, pymc: Array, scale: float) -> Difference:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pymc as pm
 
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
@@ -22,7 +23,7 @@ from pymc_lgm.model.fingerprint import described
 from pymc_lgm.model.operations import INDEXING, OF_SHAPES, core_of
 from pymc_lgm.model.reading import Reading
 
-__all__ = ["DataRead", "data_behind", "matrix_functions"]
+__all__ = ["DataRead", "data_behind", "matrix_functions", "observed_behind"]
 
 Variable = Any
 
@@ -98,6 +99,13 @@ def data_behind(graphs: Iterable[Variable]) -> dict[str, Variable]:
     shapes = [v for v in ancestors(graphs) if v.owner and isinstance(v.owner.op, OF_SHAPES)]
     behind = ancestors(graphs, blockers=shapes)
     return {str(v.name): v for v in behind if isinstance(v, SharedVariable)}
+
+
+def observed_behind(model: pm.Model, graphs: Iterable[Variable]) -> dict[str, Variable]:
+    """The values of observed variables that graphs depend on, by the names of the variables."""
+    reached = set(ancestors(graphs))
+    values = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
+    return {str(rv.name): v for rv, v in values.items() if not reached.isdisjoint((rv, v))}
 
 
 def matrix_functions(graphs: Iterable[Variable]) -> list[Variable]:

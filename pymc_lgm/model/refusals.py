@@ -254,6 +254,16 @@ def infinite_predictor(latent: str, at: str) -> str:
     )
 
 
+def not_symmetric(name: str, at: str) -> str:
+    """A covariance is not symmetric, as the factor that `pymc.LKJCorr` is."""
+    return (
+        f"The covariance matrix of {name!r} is not symmetric at {{{at}}}. PyMC reads one triangle "
+        "of it, so its density is not that of the model as it is written. If L is a Cholesky "
+        f"factor, as what pm.LKJCorr returns, write pm.MvNormal({name!r}, chol=sd * L), with sd "
+        "one number or a column."
+    )
+
+
 def minibatch() -> str:
     """The data differ at each evaluation."""
     return (
