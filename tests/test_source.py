@@ -253,7 +253,7 @@ def test_results_are_new_arrays_and_inputs_stay_as_they_are():
 
 @pytest.mark.mutant
 def test_an_array_that_is_overwritten_too_early_is_noticed(monkeypatch, dies):
-    monkeypatch.setattr(Writer, "_may_overwrite", lambda self, v, node: self.value(v).is_new)
+    monkeypatch.setattr(Writer, "_may_overwrite", lambda self, v: self.value(v).is_new)
     _, ours, expected = results()
     pairs = zip(ours, expected, strict=True)
     apart = max(np.abs(one - other).max() for one, other in pairs)
