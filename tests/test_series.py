@@ -1,12 +1,15 @@
 """Series: bands against dense algebra, autoregressions and random walks as PyMC has them."""
 
+import math
 import tracemalloc
 
 from functools import cache
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
+import scipy.stats
 
 from models import QUICK, reading_once
 from test_priors import close
@@ -325,3 +328,30 @@ def test_an_observation_that_reads_two_elements_joins_them():
     assert read.sets is not None
     assert read.sets.shape[1] == 2
     assert max(read.check(5).values()) < 1e-8
+
+
+def test_an_evidence_that_is_lost_in_rounding_counts_as_not_computable():
+    """The mean of an explosive series with a constant is huge, and its evidence was, too."""
+    n, start, constant, sigma = 120, 9.0, 10.0, 0.12
+    rng = np.random.default_rng(5)
+    y = 5.0 + 0.3 * rng.standard_normal(n)
+    with pm.Model() as model:
+        rho = pm.Normal("rho", 0.0, 1.0)
+        coefficients = pt.stack([constant, rho])
+        init = pm.Normal.dist(start, 0.1)
+        x = pm.AR("x", coefficients, sigma=sigma, init_dist=init, constant=True, shape=n)
+        pm.Normal("y", x, sigma, observed=y)
+
+    def exact(rho):
+        T = np.eye(n) - rho * np.eye(n, k=-1)
+        means = np.linalg.solve(T, np.r_[start, np.full(n - 1, constant)])
+        root = np.linalg.solve(T, np.diag(np.r_[0.1, np.full(n - 1, sigma)]))
+        return scipy.stats.multivariate_normal.logpdf(
+            y, means, root @ root.T + sigma**2 * np.eye(n)
+        )
+
+    evidence = lgm.laplace(model)
+    for good in (-0.9, -1.05):
+        assert evidence.log_evidence({"rho": good}) == pytest.approx(exact(good), rel=1e-6)
+    for lost in (-1.2, -3.5):
+        assert math.isnan(evidence.log_evidence({"rho": lost}))

@@ -36,6 +36,12 @@ __all__ = [
     "mean_jacobian",
 ]
 
+EPSILON = float(np.finfo(np.float64).eps)
+"""Relative rounding error of a number."""
+
+MOST_ROUNDING = 10.0
+"""Largest rounding error of a log evidence, in nats. At other theta it counts as not computable."""
+
 
 class Functions(Protocol):
     """m and K as functions of theta (p,), with their derivatives.
@@ -465,9 +471,18 @@ class PrecisionPosterior(Posterior):
         return b - self._W.times(self.covariance_times(b))
 
     def center(self, nu: Array) -> tuple[Array, Array]:
-        """ẑ = Σ ν and a = ν − W ẑ. K a would have the rounding error of a times K's variances."""
+        """ẑ = Σ ν and a = ν − W ẑ. K a would have the rounding error of a times K's variances.
+
+        All are NaN if ẑᵀ a, a part of the evidence, would be lost in rounding, since a is a small
+        difference of large numbers then. A prior mean of 10⁹ does that, as of an explosive
+        autoregression with a constant: the evidence would be thousands of nats too high or too low.
+        """
         z = self.covariance_times(nu)
-        return nu - self._W.times(z), z
+        fitted = self._W.times(z)
+        # The terms' rounding errors have any sign, so their sum is like the root of their squares.
+        if not EPSILON * np.linalg.norm(fitted * z) <= MOST_ROUNDING:
+            return np.full_like(z, np.nan), np.full_like(z, np.nan)
+        return nu - fitted, z
 
     @property
     def coordinates_shape(self) -> tuple[int, int]:
