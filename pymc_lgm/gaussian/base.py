@@ -39,8 +39,9 @@ __all__ = [
 EPSILON = float(np.finfo(np.float64).eps)
 """Relative rounding error of a number."""
 
-MOST_ROUNDING = 10.0
-"""Largest rounding error of a log evidence, in nats. At other theta it counts as not computable."""
+MOST_ROUNDING = 1.0
+"""Largest expected rounding error of a log evidence, in nats. At other theta the evidence counts as
+not computable. Observations near 10⁶ with a noise of 1 have 10⁻² if there are thousands."""
 
 
 class Functions(Protocol):
