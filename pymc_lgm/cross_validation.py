@@ -22,7 +22,13 @@ from pymc_lgm.approximations.left_out import LeftOut, left_out, left_out_groups
 from pymc_lgm.drawn import model_of, posterior_of, refuse_new_data, thinned, trace_of
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.linalg import LOG_2PI, Array
-from pymc_lgm.model import LatentGaussianModel, Observations, find_observed, latents_beside
+from pymc_lgm.model import (
+    LatentGaussianModel,
+    Observations,
+    find_observed,
+    latents_beside,
+    observed_behind,
+)
 from pymc_lgm.model.points import Point, Points
 from pymc_lgm.state import LikelihoodAt
 from pymc_lgm.threads import few_threads
@@ -244,6 +250,7 @@ def _left_out(
     posterior = posterior_of(tree)
     rng = np.random.default_rng(random_seed)
     source = _source(model, var_name, theta, int(rng.integers(2**31)), compile_kwargs or {})
+    _refuse_reader(model, source.name)
     posterior = thinned(posterior, [str(rv.name) for rv in source.needed], thin, most=DRAWS)
     draws = {
         str(name): each.transpose("chain", "draw", ...).values for name, each in posterior.items()
@@ -306,6 +313,18 @@ def _refuse_infinite(source: _OfLatent | _OfNormal, log_density: Array, i: tuple
             f"The leave-one-out density of {source.name}, element {bad[0]}, is "
             f"{np.exp(log_density[bad[0]])} in draw {i[1]} of chain {i[0]}: the likelihood is 0, "
             "or not finite, near that draw."
+        )
+
+
+def _refuse_reader(model: pm.Model, name: str) -> None:
+    """Raise if another observed variable depends on the one that is left out."""
+    others = [rv for rv in model.observed_RVs if rv.name != name]
+    readers = [str(rv.name) for rv in others if name in observed_behind(model, rv.owner.inputs)]
+    if readers:
+        raise ValueError(
+            f"{name} is left out, but {readers} depend on it: without an observation of {name} "
+            "their densities are not known. Fit the model again without it, or let them depend on "
+            "data of their own."
         )
 
 
