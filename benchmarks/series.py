@@ -125,7 +125,7 @@ def estimates(args: argparse.Namespace, problem: str) -> None:
         "transport": transport(q, here.likelihood),
     }
     columns = {"draws": "<10", "N": "", "sd": ".3f", "mean": ".3f", "ms": ".2f"}
-    table = Table(args, f"{problem}, n = {model.n}", columns, keys=2, part="estimates")
+    table = Table(args, f"{problem}, n = {n}", columns, keys=2, part="estimates")
     for name, bend in bends.items():
         for N in (1, 2, 4) if name == "transport" else (2, 8, 64):
             proposal, scheme = Proposal(q, bend), Scheme(N, antithetic=name != "transport")
