@@ -457,7 +457,6 @@ def test_a_slope_of_sets_element_by_element_is_noticed(rng, monkeypatch, dies):
 
 
 @pytest.mark.slow
-@pytest.mark.fast("extra zeros")
 @pytest.mark.parametrize("name", SETS)
 def test_estimates_of_sets_are_unbiased_and_quiet(name, rng):
     here, proposal = of_sets(name)
