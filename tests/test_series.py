@@ -331,7 +331,7 @@ def test_an_observation_that_reads_two_elements_joins_them():
 
 
 def test_an_evidence_that_is_lost_in_rounding_counts_as_not_computable():
-    """The mean of an explosive series with a constant is huge, and its evidence was, too."""
+    """An explosive series has a huge prior mean, whose rounding errors exceed the evidence."""
     n, start, constant, sigma = 120, 9.0, 10.0, 0.12
     rng = np.random.default_rng(5)
     y = 5.0 + 0.3 * rng.standard_normal(n)

@@ -143,11 +143,12 @@ def ascent(
     Returns
     -------
     tuple or None
-        a, K a, g, W and Ψ there; ``None`` if Ψ falls, or is not finite, after 29 halvings, too.
+        a, K a, g, W and Ψ after the step; ``None`` if 29 halvings do not keep Ψ from falling.
     """
     for halvings in range(30):
         share = 0.5**halvings
-        a, z = here[0] + share * step[0], here[1] + share * step[1]
+        a = here[0] + share * step[0]
+        z = here[1] + share * step[1]
         log_likelihood, g, W, _ = likelihood(mean + z)
         reached = log_likelihood - 0.5 * float(z @ a)
         if reached >= objective - 1e-9 * abs(objective) and np.isfinite(g).all():

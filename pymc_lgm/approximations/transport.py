@@ -197,7 +197,8 @@ class Transport:
                 break
             step = updated.covariance_times(left)
             # The function is convex, so its slope along the step must shrink.
-            along, share = abs(float(step @ left)), 1.0
+            along = abs(float(step @ left))
+            share = 1.0
             new, growth = slope(x - step)
             while not abs(float(step @ new)) <= along and share > SHORTEST:
                 share *= 0.5

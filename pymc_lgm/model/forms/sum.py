@@ -340,7 +340,8 @@ class SumPredictor(Form):
                 self._joins = not self._is_apart and most <= MOST_READ
                 if sets is None or self._joins:
                     return None
-            self._sets, self.is_bent = sets, sets.shape[1] <= LARGEST_SET
+            self._sets = sets
+            self.is_bent = sets.shape[1] <= LARGEST_SET
             self.__dict__.pop("layout", None)
         return densities
 
