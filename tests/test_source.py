@@ -71,6 +71,12 @@ MOVED = {
     "split": sum(part * 2.0 for part in pt.split(A, [1, 2], n_splits=2, axis=1)),
     "stacked": pt.stack([x[0], x[1], pt.constant(2.0)]),
     "shape": A.reshape((3, 5)) + 1.0,
+    "shape with an unknown length": y.reshape((2, -1)) + y.reshape((-1, 1, 4))[0, 0, 0],
+    "shape that is computed": y.reshape((2, y.shape[0] - 2)),
+    "up to a number": y[: k + 3] * 2.0,
+    "from a number": A[k + 1 :] + y[k + 9 :].sum(),
+    "between numbers": x[k : k + 2] - x[k + 2 : 5 + k].sum(),
+    "set between numbers": pt.set_subtensor(x[k + 3 : 4], 7.0),
     "one long axis": A.reshape((15,)) * 2.0,
     "an axis less": A[:, :1].reshape((5,)) * x,
     "filled": pt.alloc(x, 4, 5) * 1.0,
@@ -101,7 +107,42 @@ REDUCED = {
     "mixture": MIXTURE,
     "slope of a mixture": pytensor.grad(MIXTURE.sum(), x),
     "mixture at many rows": vectorize_graph(MIXTURE, {x: A.T}),
+    "cumulated": pt.cumsum(x * 2.0),
+    "cumulated rows": pt.cumsum(A * 2.0, axis=0) + pt.cumsum(A, axis=1),
+    "cumulated product": pt.cumprod(A[:, :1], axis=1) + pt.cumprod(x)[:, None],
+    "cumulated in one order": pt.cumsum(A),
     "slopes at many rows": vectorize_graph(pytensor.grad(MIXTURE.sum(), x), {x: A.T}),
+}
+S = pt.dot(A.T, A) + 5.0 * np.eye(3)
+L = pt.linalg.cholesky(S)
+MATRICES = {
+    "factor": L * 2.0,
+    "upper factor": pt.linalg.cholesky(S, lower=False),
+    "no factor": pt.linalg.cholesky(S - 100.0),
+    "its lower triangle": pt.linalg.cholesky(S + pt.triu(A[:3], 1)),
+    "solution": pt.linalg.solve_triangular(L, x[:3], lower=True, b_ndim=1),
+    "solutions": pt.linalg.solve_triangular(L, A[:3, :2], lower=True, b_ndim=2),
+    "solution by the transpose": pt.linalg.solve_triangular(L.T, A[:3], lower=False, b_ndim=2),
+    "upper triangle": pt.linalg.solve_triangular(S, A.T, lower=False, b_ndim=2),
+    "of a singular matrix": pt.linalg.solve_triangular(S * [1.0, 0.0, 1.0], A.T, b_ndim=2),
+    "gradient": pytensor.grad(pt.log(pt.diagonal(L)).sum() + L[2, 0], A),
+    "diagonal": pt.diagonal(A, offset=-1) * 2.0,
+    "diagonal above": pt.diagonal(A[:2], offset=1),
+    "diagonals": pt.diagonal(T, axis1=0, axis2=2),
+    "diagonal of unknown length": pt.diagonal(B) * 1.0,
+    "no diagonal": pt.diagonal(A, offset=7),
+    "diagonal matrix": pt.diag(x) + pt.diag(x[1:], 1),
+    "diagonal matrices": pytensor.grad((pt.diagonal(T, axis1=1, axis2=2) ** 2).sum(), T),
+    "solutions for each": vectorize_graph(pt.linalg.solve_triangular(A[:3], A.T), {A: T}),
+    "one matrix for each": vectorize_graph(
+        pt.linalg.solve_triangular(L, x[:3], lower=True, b_ndim=1), {x: A.T}
+    ),
+    "gradient for each": pytensor.grad(
+        pm.logp(pm.MvNormal.dist(np.zeros(3), chol=L), A[:2] ** 2).sum(), A
+    ),
+    "diagonal matrix for each": vectorize_graph(pt.diag(x, 1), {x: T.dimshuffle(2, 0, 1)}),
+    "products": pt.matmul(T, A.T[None] + T.dimshuffle(0, 2, 1)),
+    "Kronecker product": pt.linalg.kron(A, S),
 }
 CALLED = {
     "small integers": pt.cast(x * 100.0, "int8") + pt.cast(100, "int8"),
@@ -109,9 +150,8 @@ CALLED = {
     "integers": pt.cast(x * 3.0, "int64") // 2,
     "sign and power": pt.sign(x) * pt.abs(x) ** 2.5,
     "product": pt.dot(A.T, A) + pt.dot(A.T, x),
-    "a part without a rule": y[: k + 3] * 2.0,
-    "cumulated": pt.cumsum(x * 2.0),
-    "factor": pt.linalg.cholesky(pt.dot(A.T, A) + 5.0 * pt.eye(3))[1] * 2.0,
+    "a part without a rule": y[: k + 3 : 2] * 2.0,
+    "inverse": pt.linalg.inv(S),
     "log gamma": pt.gammaln(pt.abs(x) + 1.0),
     "sorted": pt.sort(x)[::-1],
 }
@@ -150,7 +190,11 @@ def assert_same(ours, expected):
         assert np.asarray(value).dtype == np.asarray(right).dtype
 
 
-@pytest.mark.parametrize("graphs", [ELEMENTWISE, MOVED, REDUCED], ids=["each", "moved", "reduced"])
+@pytest.mark.parametrize(
+    "graphs",
+    [ELEMENTWISE, MOVED, REDUCED, MATRICES],
+    ids=["each", "moved", "reduced", "matrices"],
+)
 def test_what_is_written_is_the_graph_in_python_too(graphs):
     """The function is Python that Numba can compile, so its rules are tested without compiling."""
     with np.errstate(all="ignore"):
@@ -163,7 +207,7 @@ def test_what_is_written_is_the_graph_in_python_too(graphs):
 
 
 @pytest.mark.slow  # one function with a hundred loops to compile
-@pytest.mark.parametrize("graphs", [ELEMENTWISE, MOVED, REDUCED, CALLED])
+@pytest.mark.parametrize("graphs", [ELEMENTWISE, MOVED, REDUCED, MATRICES, CALLED])
 def test_compiled_functions_are_their_graphs(graphs):
     outputs = list(graphs.values())
     with np.errstate(all="ignore"):

@@ -35,7 +35,7 @@ from pymc_lgm.compile.graphs.functions import ONCE, STABLE, called_once
 from pymc_lgm.linalg import Array
 from pymc_lgm.model import refusals
 from pymc_lgm.model.functions import ModelFunctions
-from pymc_lgm.model.points import unconstrained
+from pymc_lgm.model.points import start_of, unconstrained
 from pymc_lgm.model.reading import Reading
 from pymc_lgm.model.refutations import generator
 
@@ -435,7 +435,7 @@ def _prior_draws(model: pm.Model) -> Callable[[int], dict[str, NDArray[Any]]]:
         try:
             return dict(near()(seed))
         except (ValueError, ArithmeticError):
-            return dict(model.initial_point())
+            return start_of(model)
 
     return point
 

@@ -11,13 +11,20 @@ import pymc as pm
 from numpy.typing import ArrayLike, NDArray
 from pymc.pytensorf import compile as pymc_compile
 
+from pymc_lgm.compile.graphs.functions import without_c
 from pymc_lgm.linalg import Array
 from pymc_lgm.model.functions import ModelFunctions
 
-__all__ = ["NaturalScale", "Point", "Points", "unconstrained"]
+__all__ = ["NaturalScale", "Point", "Points", "start_of", "unconstrained"]
 
 Point = dict[str, NDArray[Any]]
 """Values on the unconstrained scale, by the names of value variables."""
+
+
+def start_of(model: pm.Model) -> Point:
+    """The model's initial point, of which PyMC compiles parts in C whatever the mode says."""
+    with without_c():
+        return dict(model.initial_point())
 
 
 def unconstrained(model: pm.Model, rvs: Sequence[Any]) -> list[Any]:
@@ -75,7 +82,7 @@ class NaturalScale:
         self._unconstrain = pymc_compile(variables, forward, on_unused_input="ignore")
         self._constrain = pymc_compile(values, backward, on_unused_input="ignore")
         self._names = [rv.name for rv in variables]
-        self.initial = self.point_of(lgm.theta_of(model.initial_point()))
+        self.initial = self.point_of(lgm.theta_of(start_of(model)))
 
     def point_of(self, theta: Array) -> dict[str, NDArray[Any]]:
         """The variables in theta (p,)."""

@@ -31,6 +31,7 @@ from pymc_lgm.model.functions import ModelFunctions
 from pymc_lgm.model.graphs import Variable
 from pymc_lgm.model.latents import is_gaussian, is_process
 from pymc_lgm.model.left_gaussians import refuse_left_gaussians
+from pymc_lgm.model.points import start_of
 from pymc_lgm.model.reading import Reading, read_latents, read_observed
 from pymc_lgm.threads import few_threads
 
@@ -50,11 +51,14 @@ class LatentGaussianModel(ModelFunctions):
 
     Attributes
     ----------
+    start : dict of str to ndarray
+        The point at which the model was checked.
     data_read : DataRead
         Shared data that decide how the model was read: see `refuse_new_data`.
     """
 
     _source: tuple[pm.Model, Reading]
+    start: dict[str, NDArray[Any]]
     data_read: DataRead
 
     @classmethod
@@ -98,9 +102,10 @@ class LatentGaussianModel(ModelFunctions):
         for value in theta:
             if value in values or value not in model.continuous_value_vars:
                 raise ValueError(refusals.not_a_hyperparameter(str(value.name)))
-        point = model.initial_point() if initial_point is None else initial_point
+        point = start_of(model) if initial_point is None else initial_point
         self = cls(model, reading, theta, point, compile_kwargs)
         self._source = model, reading
+        self.start = point
         self.data_read = DataRead(reading, self.graphs.picking)
         with few_threads(self.n):
             start = self.theta_of(point)

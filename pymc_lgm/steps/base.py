@@ -139,7 +139,7 @@ class LatentGaussianStep(BlockedStep):
         # With a large K two draws take longer than to compile.
         is_slow = self.lgm.form.by_covariance and self.lgm.rank >= ROWS_WORTH_THREADS
         if self.lgm.graphs.is_compiled and not is_slow:
-            self._rehearse(model.initial_point() if initial_point is None else initial_point)
+            self._rehearse(self.lgm.start)
 
     def _read(
         self, vars: Any, model: pm.Model, candidates: list[Any] | None, **kwargs: Any

@@ -6,6 +6,7 @@ A model has a dozen functions, and the first draw waits until all of them are co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +33,16 @@ from pymc_lgm.compile.graphs.source import LoopLinker
 from pymc_lgm.compile.graphs.upstream import NumbaLinker
 from pymc_lgm.compile.loops.callbacks import IS_COMPILED
 
-__all__ = ["ONCE", "STABLE", "called_once", "compiled", "in_loops", "shape_of", "with_address"]
+__all__ = [
+    "ONCE",
+    "STABLE",
+    "called_once",
+    "compiled",
+    "in_loops",
+    "shape_of",
+    "with_address",
+    "without_c",
+]
 
 Variable = Any
 
@@ -116,9 +126,20 @@ def shape_of(v: Variable) -> tuple[int, ...]:
     return tuple(int(length) for length in known)
 
 
+def without_c() -> AbstractContextManager[Any]:
+    """A context in which PyTensor compiles nothing in C, where Python or Numba is asked for.
+
+    Otherwise it compiles the operations inside of another one in C, whatever the mode says: 40
+    seconds for a draw of `pymc.LKJCholeskyCov`.
+    """
+    context: AbstractContextManager[Any] = pytensor.config.change_flags(cxx="")
+    return context
+
+
 def called_once(inputs: list[Variable], outputs: Any, mode: Mode = ONCE) -> Any:
     """Compile a function that is called a few times: it runs in Python."""
-    return pymc_compile(inputs, outputs, mode=mode, on_unused_input="ignore")
+    with without_c():
+        return pymc_compile(inputs, outputs, mode=mode, on_unused_input="ignore")
 
 
 def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) -> Callable[..., Any]:
@@ -145,14 +166,16 @@ def compiled(inputs: list[Variable], outputs: Any, kwargs: Mapping[str, Any]) ->
     [array([2., 2.]), array([0., 0.])]
     """
     mode = get_mode(kwargs.get("mode"))
-    if isinstance(mode.linker, NumbaLinker):
+    in_numba = isinstance(mode.linker, NumbaLinker)
+    if in_numba:
         mode = in_loops(mode)
     options = {"on_unused_input": "ignore"} | dict(kwargs) | {"mode": mode}
     several = isinstance(outputs, list)
     graphs = outputs if several else [outputs]
     moving = [graph for graph in graphs if _moves(graph, inputs)]
     if len(moving) == len(graphs):
-        function: Any = pymc_compile(inputs, outputs, **options)
+        with without_c() if in_numba else nullcontext():
+            function: Any = pymc_compile(inputs, outputs, **options)
         function.trust_input = True
         rewritten = function.maker.fgraph
         if any(rewritten.clients[each] for each in rewritten.inputs):

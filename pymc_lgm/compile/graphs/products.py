@@ -1,9 +1,10 @@
-"""Products of matrices that compile quickly in Numba."""
+"""Products, factors and solutions of matrices that compile quickly in Numba."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 import pytensor.tensor as pt
 
@@ -12,8 +13,9 @@ from pytensor.tensor.math import Dot
 
 from pymc_lgm.compile.graphs.upstream import numba_njit, register_funcify_default_op_cache_key
 from pymc_lgm.compile.loops import blas
+from pymc_lgm.linalg import Array
 
-__all__ = ["Product", "times"]
+__all__ = ["Product", "cholesky", "product", "products", "solve_triangular", "times"]
 
 Variable = Any
 
@@ -24,11 +26,7 @@ class Product(Dot):
 
 @register_funcify_default_op_cache_key(Product)
 def _funcify_product(op: Any, node: Any, **kwargs: Any) -> Any:
-    @numba_njit
-    def product(x: Any, y: Any) -> Any:
-        return blas.product(in_one_piece(x), in_one_piece(y))
-
-    return product, 3
+    return numba_njit(lambda x, y: product(x, y)), 4
 
 
 def in_one_piece(x: Any) -> Any:
@@ -43,6 +41,12 @@ def _in_one_piece(x):  # without type hints, because Numba compares signatures
     return lambda x: np.ascontiguousarray(x)
 
 
+@numba.njit(cache=True)
+def product(A: Array, B: Array) -> Array:
+    """A B, for matrices in any order."""
+    return blas.product(in_one_piece(A), in_one_piece(B))
+
+
 def times(A: Variable, x: Variable) -> Variable:
     """A x for a matrix (m, n) and a vector (n,).
 
@@ -50,3 +54,38 @@ def times(A: Variable, x: Variable) -> Variable:
     `Product` from the start.
     """
     return pt.squeeze(Product()(A, pt.expand_dims(x, 1)), 1)
+
+
+@numba.njit(cache=True)
+def products(A: Array, B: Array) -> Array:
+    """A_k B_k for each k, for arrays (N, n, m) and (N, m, r)."""
+    out = np.empty((A.shape[0], A.shape[1], B.shape[2]))
+    for k in range(len(A)):
+        each = product(A[k], B[k])
+        for i in range(out.shape[1]):
+            for j in range(out.shape[2]):
+                out[k, i, j] = each[i, j]  # Numba takes seconds to compile out[k] = each
+    return out
+
+
+@numba.njit(cache=True)
+def cholesky(A: Array) -> None:
+    """Replace A, in row order, by its lower Cholesky factor, or by NaN if there is none."""
+    if not blas.factorize_upper(A.T):
+        A[:] = np.nan
+        return
+    for i in range(len(A)):
+        for j in range(i + 1, len(A)):
+            A[i, j] = 0.0
+
+
+@numba.njit(cache=True)
+def solve_triangular(T: Array, lower: bool, rows: Array) -> None:
+    """Replace each row x by T⁻¹ x for a triangular T, or by NaN if T is singular."""
+    for i in range(len(T)):
+        if T[i, i] == 0.0:
+            rows[:] = np.nan
+            return
+    if rows.size:
+        # An array in row order is its transpose in column order, which BLAS expects.
+        blas.solve(np.ascontiguousarray(T).T, not lower, True, rows)

@@ -8,18 +8,17 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
-from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.builders import FinalizedOpFromGraph, OpFromGraph
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.graph.basic import Constant
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.rewriting.basic import MergeOptimizer, NodeRewriter, dfs_rewriter
 from pytensor.scalar.basic import UnaryScalarOp, upgrade_to_float
-from pytensor.tensor.basic import Join, Split
+from pytensor.tensor.basic import AllocDiag, Join, Split
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.shape import Shape_i
-from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
 
 from pymc_lgm.compile.graphs import matrices
 from pymc_lgm.compile.graphs.smooth import SmoothFunction
@@ -30,12 +29,10 @@ __all__ = ["FOR_NUMBA", "Elementary"]
 
 Variable = Any
 
-SOFTMAX = (Softmax, LogSoftmax, LogSumExp)
-
 
 def _is_symbolic(op: Any) -> bool:
-    """Whether an operation is a softmax, or a graph without a name, such as its derivative."""
-    return isinstance(op, SOFTMAX) or type(op) is OpFromGraph
+    """Whether an operation is the name of a graph, such as a softmax, without loops of its own."""
+    return isinstance(op, OpFromGraph) and not isinstance(op, FinalizedOpFromGraph | AllocDiag)
 
 
 class _Viewed(NodeRewriter):
@@ -50,6 +47,22 @@ class _Viewed(NodeRewriter):
     def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
         is_view = isinstance(node.op, Blockwise) and type(node.op.core_op) is ViewOp
         return node.inputs if is_view else None
+
+
+class _OnDiagonals(NodeRewriter):
+    """Make diagonal matrices for many rows in one operation."""
+
+    def tracks(self) -> list[Any]:
+        return [Blockwise]
+
+    def transform(self, fgraph: Any, node: Any, enforce_tracks: bool = False) -> Any:
+        if not isinstance(node.op, Blockwise) or not isinstance(node.op.core_op, AllocDiag):
+            return None
+        (x,) = node.inputs
+        last = x.type.ndim - 1
+        if node.op.batch_ndim(node) != last:
+            return None
+        return [AllocDiag(axis1=last, axis2=last + 1, offset=node.op.core_op.offset)(x)]
 
 
 class _Joined(NodeRewriter):
@@ -87,7 +100,7 @@ def _full(x: Variable, lengths: Sequence[Variable]) -> Variable:
 
 
 class _WrittenOut(NodeRewriter):
-    """Replace a softmax, its derivative, or a `SmoothFunction`, by the operations inside it."""
+    """Replace the name of a graph, or a `SmoothFunction`, by the operations inside it."""
 
     def tracks(self) -> list[Any]:
         return [OpFromGraph, Blockwise, Elemwise]
@@ -231,6 +244,7 @@ class _Elementary(NodeRewriter):
 # pickled, and chains may run in processes of their own.
 FOR_NUMBA = (
     (dfs_rewriter(_Viewed()), 0.5),  # before all others
+    (dfs_rewriter(_OnDiagonals()), 48.87),
     (dfs_rewriter(_Joined()), 48.88),
     (dfs_rewriter(_Bounded()), 48.89),
     (dfs_rewriter(_Logarithm()), 48.90),

@@ -26,14 +26,22 @@ from pytensor.graph.basic import Constant
 from pytensor.scalar import basic as ps
 from pytensor.tensor.basic import (
     Alloc,
+    AllocDiag,
+    AllocEmpty,
+    ExtractDiag,
     Join,
     MakeVector,
     ScalarFromTensor,
     Split,
     TensorFromScalar,
 )
+from pytensor.tensor.blas.batched import BatchedDot
+from pytensor.tensor.blockwise import BlockwiseWithCoreShape
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.shape import Reshape, Shape_i, SpecifyShape
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
     AdvancedSubtensor,
@@ -43,7 +51,13 @@ from pytensor.tensor.subtensor import (
 )
 from pytensor.tensor.type import DenseTensorType
 
-from pymc_lgm.compile.graphs.products import Product
+from pymc_lgm.compile.graphs.products import (
+    Product,
+    cholesky,
+    product,
+    products,
+    solve_triangular,
+)
 from pymc_lgm.compile.graphs.rewrites import Elementary
 from pymc_lgm.compile.graphs.upstream import (
     NumbaLinker,
@@ -61,7 +75,7 @@ __all__ = ["LoopLinker", "Writer", "written"]
 Variable = Any
 Index = tuple[str, ...]
 
-VERSION = 16
+VERSION = 17
 """Part of the key of functions on disk: change it with the code that is written."""
 
 SMALL = 32
@@ -243,7 +257,12 @@ class Writer:
         self.lines: list[str] = []
         self.objects: dict[str, Any] = {
             "np": np,
+            "f_cholesky": cholesky,
             "f_inside": inside,
+            "f_limited": limited,
+            "f_product": product,
+            "f_products": products,
+            "f_solve_triangular": solve_triangular,
             "__name__": __name__,
         }
         self.constants: dict[str, Array] = {}
@@ -397,7 +416,7 @@ class Writer:
             loops.write()
             for v, text in zip(node.outputs, results, strict=True):
                 self._number(v, text)
-        elif not self._moved(node) and not self._reduced(node):
+        elif not self._ruled(node) and not self._reduced(node):
             self._called(node)
 
     def _same(self, node: Any) -> _Value:
@@ -527,9 +546,7 @@ class Writer:
         """Call PyTensor's function of an operation."""
         arguments = []
         for v in node.inputs:
-            if isinstance(node.op, Product):
-                arguments.append(self._transposed(v) or self._array_of(v))
-            elif isinstance(v.type, ps.ScalarType):
+            if isinstance(v.type, ps.ScalarType):
                 arguments.append(self._scalar_text(v))
             else:
                 arguments.append(self._argument(v))
@@ -537,8 +554,7 @@ class Writer:
         names = [self.new("a") for _ in node.outputs]
         self.lines.append(f"    {', '.join(names)} = {function}({', '.join(arguments)})")
         for v, name in zip(node.outputs, names, strict=True):
-            # Other results may be views of an input.
-            self._values[v] = self._array(v, name, is_new=isinstance(node.op, Product))
+            self._values[v] = self._array(v, name)  # it may be a view of an input
 
     def _transposed(self, v: Variable) -> str | None:
         """The transpose of an array as a view."""
@@ -558,10 +574,10 @@ class Writer:
         assert name is not None
         return name
 
-    def _moved(self, node: Any) -> bool:
-        """Write an operation that only moves elements, and return whether it does."""
+    def _ruled(self, node: Any) -> bool:
+        """Write an operation that has a rule of its own, and return whether there is one."""
         op = node.op
-        for kind, write in MOVES:
+        for kind, write in RULES:
             if isinstance(op, kind):
                 return write(self, node)
         return False
@@ -596,15 +612,34 @@ class Writer:
 
             self._view(out, x, shape, index_of)
             return True
-        if None in out.type.shape:
+        lengths_after = self._lengths(node.inputs[1], out.type.shape)
+        if lengths_after is None:
             return False
         source = self._array_of(v)
         name = self.new("a")
-        shape = [str(n) for n in out.type.shape]
         if self.value(v).name is not None and not self.value(v).is_new:
             source = f"np.ascontiguousarray({source})"
-        self.lines.append(f"    {name} = {source}.reshape(({', '.join(shape)},))")
+        self.lines.append(f"    {name} = {source}.reshape(({', '.join(lengths_after)},))")
         self._values[out] = self._array(out, name)
+        return True
+
+    def _lengths(self, shape: Variable, static: Sequence[int | None]) -> list[str] | None:
+        """Lengths of the axes by a variable that has them, of which one may be -1."""
+        if isinstance(shape, Constant):
+            known = shape.data.tolist()
+        elif shape.owner is not None and isinstance(shape.owner.op, MakeVector):
+            known = [self._scalar_text(v) for v in shape.owner.inputs]
+        elif None in static:
+            return None
+        else:
+            known = list(static)
+        return [str(a if b is None else b) for a, b in zip(known, static, strict=True)]
+
+    def _empty_array(self, node: Any) -> bool:
+        (out,) = node.outputs
+        lengths = zip(node.inputs, out.type.shape, strict=True)
+        shape = [self._scalar_text(v) if n is None else str(n) for v, n in lengths]
+        self._values[out] = self._array(out, self._empty(shape, out.type.dtype), is_new=True)
         return True
 
     def _filled(self, node: Any) -> bool:
@@ -757,7 +792,7 @@ class Writer:
                 stop = start + len(of_arrays.shape)
                 along.append(of_arrays.along(place, stop))
             elif isinstance(each, slice):
-                cut = _cut(each, n, v.type.shape[axis])
+                cut = _cut(each, n, v.type.shape[axis]) or self._limits(each, n)
                 if cut is None:
                     return None
                 along.append(_strided(len(shape), cut[0], cut[2]))
@@ -765,6 +800,21 @@ class Writer:
             else:
                 along.append(_fixed(self._position(each, n, v.type.shape[axis])))
         return _Part(tuple(shape), along)
+
+    def _limits(self, each: slice, n: str) -> tuple[str, str, str] | None:
+        """Start, length and step of a slice whose bounds are known at run time only."""
+        if _integer(each.step, 1) != 1:
+            return None
+        start, length = self.new("t"), self.new("t")
+        first, last = (
+            f"f_limited({bound if isinstance(bound, int) else self._scalar_text(bound)}, {n})"
+            if bound is not None
+            else otherwise
+            for bound, otherwise in ((each.start, "0"), (each.stop, n))
+        )
+        self.lines.append(f"    {start} = {first}")
+        self.lines.append(f"    {length} = max({last} - {start}, 0)")
+        return start, length, "1"
 
     def _of_arrays(
         self, indices: Sequence[Variable], x: _Value, v: Variable, axes: Sequence[int]
@@ -795,6 +845,164 @@ class Writer:
         if k is not None and static is not None and -static <= k < static:
             return str(k % static)
         return f"f_inside({self._scalar_text(v)}, {n})"
+
+    def _diagonal(self, node: Any) -> bool:
+        """The diagonal of the last two of some axes comes last, as in NumPy."""
+        op = node.op
+        v, out = node.inputs[0], node.outputs[0]
+        x = self.value(v)
+        rows, columns = max(-op.offset, 0), max(op.offset, 0)
+        axes = op.axis1 % len(x.shape), op.axis2 % len(x.shape)
+        others = [axis for axis in range(len(x.shape)) if axis not in axes]
+        length = f"max(min({x.shape[axes[0]]} - {rows}, {x.shape[axes[1]]} - {columns}), 0)"
+        if out.type.shape[-1] is not None:
+            length = str(out.type.shape[-1])
+
+        def index_of(loops: _Loops, index: Index) -> Index:
+            at = dict(zip(others, index[:-1], strict=True))
+            at[axes[0]] = _plus(str(rows), index[-1])
+            at[axes[1]] = _plus(str(columns), index[-1])
+            return tuple(at[axis] for axis in range(len(x.shape)))
+
+        self._view(out, x, [*(x.shape[axis] for axis in others), length], index_of)
+        return True
+
+    def _diagonal_matrix(self, node: Any) -> bool:
+        """Zeros with the last axis of an array as the diagonal of two axes."""
+        op = node.op
+        (v,), (out,) = node.inputs, node.outputs
+        x = self.value(v)
+        rows, columns = max(-op.offset, 0), max(op.offset, 0)
+        others = [axis for axis in range(out.type.ndim) if axis not in (op.axis1, op.axis2)]
+        long = _plus(x.shape[-1], str(rows + columns))
+        shape = dict(zip(others, x.shape[:-1], strict=True)) | {op.axis1: long, op.axis2: long}
+        name = self._empty([shape[axis] for axis in range(out.type.ndim)], out.type.dtype)
+        self.lines.append(f"    {name}[:] = 0")
+        loops = _Loops(self, x.shape)
+        at = dict(zip(others, loops.index[:-1], strict=True))
+        at[op.axis1] = _plus(str(rows), loops.index[-1])
+        at[op.axis2] = _plus(str(columns), loops.index[-1])
+        place = ", ".join(at[axis] for axis in range(out.type.ndim))
+        loops.do(f"{name}[{place}] = {x.read(loops, loops.index)}")
+        loops.write()
+        self._values[out] = self._array(out, name, is_new=True)
+        return True
+
+    def _shape(self, node: Any) -> bool:
+        (out,) = node.outputs
+        lengths = self.value(node.inputs[0]).shape
+        name = self._empty((str(len(lengths)),), out.type.dtype)
+        for k, length in enumerate(lengths):
+            self.lines.append(f"    {name}[{k}] = {length}")
+        self._values[out] = self._array(out, name, is_new=True)
+        return True
+
+    def _cumulated(self, node: Any) -> bool:
+        """Write a cumulative sum or product along an axis."""
+        op = node.op
+        (v,), (out,) = node.inputs, node.outputs
+        x = self.value(v)
+        if op.axis is None and len(x.shape) != 1:
+            return False
+        axis = 0 if op.axis is None else op.axis % len(x.shape)
+        name = self._empty(x.shape, out.type.dtype)
+        loops = _Loops(self, x.shape)
+        at, before = list(loops.index), list(loops.index)
+        element = x.read(loops, loops.index)
+        loops.do(f"{name}[{', '.join(at)}] = {element}")
+        if at[axis] != "0":
+            before[axis] = f"{at[axis]} - 1"
+            sign = "+" if op.mode == "add" else "*"
+            loops.do(f"if {at[axis]} > 0:")
+            loops.do(f"    {name}[{', '.join(at)}] {sign}= {name}[{', '.join(before)}]")
+        loops.write()
+        self._values[out] = self._array(out, name, is_new=True)
+        return True
+
+    def _factorized(self, node: Any) -> bool:
+        """Call LAPACK for a Cholesky factor."""
+        (v,), (out,) = node.inputs, node.outputs
+        if v.type.dtype != "float64" or v.type.ndim != 2:
+            return False
+        name = self._copy_of_all(v)
+        self.lines.append(f"    f_cholesky({name})")
+        factor = self._array(out, name, is_new=True)
+        if node.op.lower:
+            self._values[out] = factor
+        else:
+            self._view(out, factor, factor.shape[::-1], lambda loops, index: index[::-1])
+        return True
+
+    def _solved(self, node: Any) -> bool:
+        """Call BLAS for triangular equations, or for several of them along a first axis.
+
+        It reads the right-hand sides as rows.
+        """
+        op = getattr(node.op, "core_op", node.op)
+        T, b = node.inputs[:2]
+        (out,) = node.outputs
+        if not isinstance(op, SolveTriangular) or op.unit_diagonal:
+            return False
+        count = b.type.ndim - op.b_ndim
+        if T.type.dtype != "float64" or b.type.dtype != "float64" or count > 1:
+            return False
+        batch = self._broadcast_of([T, b], count)
+        x, matrix = self.value(b), self._array_of(T)
+        for length in {*self.value(T).shape[count:]}:
+            self._require(x.shape[count], length)
+        is_vector = op.b_ndim == 1
+        of_each = x.shape[count:]
+        loops = _Loops(self, (*batch, *(("1", *of_each) if is_vector else of_each[::-1])))
+
+        def turned(index: Index) -> Index:
+            return index[1:] if is_vector else index[::-1]
+
+        of_batch = ("0",) if b.type.shape[:count] == (1,) else loops.index[:count]
+        element = x.read(loops, (*of_batch, *turned(loops.index[count:])))
+        name = self._empty(loops.shape, "float64")
+        loops.do(f"{name}[{', '.join(loops.index)}] = {element}")
+        loops.write()
+        if count:
+            i = self.new("i")
+            of_T = "0" if T.type.shape[0] == 1 else i
+            self.lines.append(f"    for {i} in range({batch[0]}):")
+            call = f"f_solve_triangular({matrix}[{of_T}], {op.lower}, {name}[{i}])"
+            self.lines.append(f"        {call}")
+        else:
+            self.lines.append(f"    f_solve_triangular({matrix}, {op.lower}, {name})")
+
+        def read(loops: _Loops, index: Index) -> str:
+            own = index[count:]
+            at = (*index[:count], *(("0", *own) if is_vector else own[::-1]))
+            return loops.assign(f"{name}[{', '.join(at)}]")
+
+        self._values[out] = _Value((*batch, *of_each), read)
+        return True
+
+    def _broadcast_of(self, variables: Sequence[Variable], count: int) -> tuple[str, ...]:
+        """The lengths of the first axes of a result."""
+        lengths = []
+        for axis in range(count):
+            known = [self.value(v).shape[axis] for v in variables if v.type.shape[axis] != 1]
+            lengths.append([*known, "1"][0])
+            for length in known:
+                self._require(length, lengths[-1])
+        return tuple(lengths)
+
+    def _multiplied(self, node: Any) -> bool:
+        """Call BLAS for a product of two matrices, or of several pairs of them."""
+        if any(v.type.dtype != "float64" for v in node.inputs):
+            return False
+        names = [self._transposed(v) or self._array_of(v) for v in node.inputs]
+        (*batch, _, inner), of_second = (self.value(v).shape for v in node.inputs)
+        for length, expected in zip(of_second, [*batch, inner], strict=False):
+            self._require(length, expected)
+        name = self.new("a")
+        function = "f_products" if batch else "f_product"
+        self.lines.append(f"    {name} = {function}({', '.join(names)})")
+        (out,) = node.outputs
+        self._values[out] = self._array(out, name, is_new=True)
+        return True
 
     def _reduced(self, node: Any) -> bool:
         """Write a sum, product, maximum or the like, and return whether there is a rule for it."""
@@ -898,7 +1106,7 @@ def _cut(each: slice, n: str, static: int | None) -> tuple[str, str, str] | None
     return str(first), length if step == 1 else f"({length} + {step - 1}) // {step}", str(step)
 
 
-MOVES: tuple[tuple[Any, Callable[[Writer, Any], bool]], ...] = (
+RULES: tuple[tuple[Any, Callable[[Writer, Any], bool]], ...] = (
     (DimShuffle, Writer._shuffled),
     (Reshape, Writer._reshaped),
     (Alloc, Writer._filled),
@@ -908,8 +1116,16 @@ MOVES: tuple[tuple[Any, Callable[[Writer, Any], bool]], ...] = (
     (Shape_i, Writer._length),
     ((Subtensor, AdvancedSubtensor), Writer._part),
     ((IncSubtensor, AdvancedIncSubtensor), Writer._changed),
+    (AllocEmpty, Writer._empty_array),
+    (ExtractDiag, Writer._diagonal),
+    (AllocDiag, Writer._diagonal_matrix),
+    (Shape, Writer._shape),
+    (CumOp, Writer._cumulated),
+    (Cholesky, Writer._factorized),
+    ((SolveTriangular, BlockwiseWithCoreShape), Writer._solved),
+    ((Product, BatchedDot), Writer._multiplied),
 )
-"""Rules for operations that move elements."""
+"""Rules for operations that move elements, accumulate them, or are of matrices."""
 
 
 def _join_of(node: Any) -> tuple[int | None, list[Variable]]:
@@ -947,6 +1163,12 @@ def inside(position: int, n: int) -> int:
     if position < -n or position >= n:
         raise IndexError("An index is out of bounds.")
     return position if position >= 0 else position + n
+
+
+@numba.njit(cache=True)
+def limited(position: int, n: int) -> int:
+    """A bound of a slice, counted from the start and within the axis."""
+    return min(max(position if position >= 0 else position + n, 0), n)
 
 
 def _literal(x: Any) -> str:
