@@ -16,6 +16,7 @@ import pytensor.tensor as pt
 import pytest
 
 from models import QUICK, build
+from pytensor.compile.mode import Mode
 from pytensor.compile.ops import view_op
 from pytensor.gradient import grad
 from pytensor.graph.basic import Constant
@@ -30,7 +31,7 @@ from scipy.special import erfcx
 
 import pymc_lgm as lgm
 
-from pymc_lgm.compile.graphs.functions import called_once, compiled, with_address
+from pymc_lgm.compile.graphs.functions import ONCE, called_once, compiled, with_address
 from pymc_lgm.compile.graphs.matrices import Multiplied
 from pymc_lgm.compile.graphs.products import Product
 from pymc_lgm.compile.graphs.rewrites import Elementary
@@ -179,6 +180,23 @@ def test_what_reads_no_input_is_computed_once(several):
             assert three == 3.0
         np.testing.assert_array_equal(value, np.ones(P))
         value[:] = 7.0  # a new array each time
+
+
+def test_nothing_inside_of_an_operation_is_compiled_in_c():
+    """Python's linker compiles what is inside in C, as 40 seconds of a draw of correlations."""
+    asked = []
+
+    class Linker(type(ONCE.linker)):
+        def make_thunk(self, *args, **kwargs):
+            asked.append(pytensor.config.cxx)
+            return super().make_thunk(*args, **kwargs)
+
+    x = pt.vector("x")
+    with pytensor.config.change_flags(cxx="g++"):
+        mode = Mode(Linker(), "fast_compile")
+        np.testing.assert_allclose(called_once([x], x + 1.0, mode)(np.zeros(2)), 1.0)
+        assert pytensor.config.cxx == "g++"
+    assert set(asked) == {""}
 
 
 def test_results_that_read_no_input_are_not_compiled_with_the_others():
