@@ -133,6 +133,8 @@ MATRICES = {
     "no diagonal": pt.diagonal(A, offset=7),
     "diagonal matrix": pt.diag(x) + pt.diag(x[1:], 1),
     "diagonal matrices": pytensor.grad((pt.diagonal(T, axis1=1, axis2=2) ** 2).sum(), T),
+    "solution by a factor": pt.linalg.cho_solve((L, True), A.T, b_ndim=2),
+    "solution by an upper factor": pt.linalg.cho_solve((L.T, False), x[:3], b_ndim=1),
     "solutions for each": vectorize_graph(pt.linalg.solve_triangular(A[:3], A.T), {A: T}),
     "one matrix for each": vectorize_graph(
         pt.linalg.solve_triangular(L, x[:3], lower=True, b_ndim=1), {x: A.T}

@@ -80,12 +80,12 @@ def cholesky(A: Array) -> None:
 
 
 @numba.njit(cache=True)
-def solve_triangular(T: Array, lower: bool, rows: Array) -> None:
-    """Replace each row x by T⁻¹ x for a triangular T, or by NaN if T is singular."""
+def solve_triangular(T: Array, lower: bool, transposed: bool, rows: Array) -> None:
+    """Replace each row x by T⁻¹ x or T⁻ᵀ x for a triangular T, or by NaN if T is singular."""
     for i in range(len(T)):
         if T[i, i] == 0.0:
             rows[:] = np.nan
             return
     if rows.size:
         # An array in row order is its transpose in column order, which BLAS expects.
-        blas.solve(np.ascontiguousarray(T).T, not lower, True, rows)
+        blas.solve(np.ascontiguousarray(T).T, not lower, not transposed, rows)

@@ -40,6 +40,7 @@ from pytensor.tensor.blockwise import BlockwiseWithCoreShape
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import (
@@ -75,7 +76,7 @@ __all__ = ["LoopLinker", "Writer", "written"]
 Variable = Any
 Index = tuple[str, ...]
 
-VERSION = 17
+VERSION = 18
 """Part of the key of functions on disk: change it with the code that is written."""
 
 SMALL = 32
@@ -934,14 +935,18 @@ class Writer:
         return True
 
     def _solved(self, node: Any) -> bool:
-        """Call BLAS for triangular equations, or for several of them along a first axis.
+        """Call BLAS for equations with a triangle or a Cholesky factor, or several on a first axis.
 
         It reads the right-hand sides as rows.
         """
         op = getattr(node.op, "core_op", node.op)
         T, b = node.inputs[:2]
         (out,) = node.outputs
-        if not isinstance(op, SolveTriangular) or op.unit_diagonal:
+        if isinstance(op, CholeskySolve):
+            transposed = [not op.lower, op.lower]
+        elif isinstance(op, SolveTriangular) and not op.unit_diagonal:
+            transposed = [False]
+        else:
             return False
         count = b.type.ndim - op.b_ndim
         if T.type.dtype != "float64" or b.type.dtype != "float64" or count > 1:
@@ -962,14 +967,15 @@ class Writer:
         name = self._empty(loops.shape, "float64")
         loops.do(f"{name}[{', '.join(loops.index)}] = {element}")
         loops.write()
+        outer, each, rows = "", matrix, name
         if count:
             i = self.new("i")
-            of_T = "0" if T.type.shape[0] == 1 else i
             self.lines.append(f"    for {i} in range({batch[0]}):")
-            call = f"f_solve_triangular({matrix}[{of_T}], {op.lower}, {name}[{i}])"
-            self.lines.append(f"        {call}")
-        else:
-            self.lines.append(f"    f_solve_triangular({matrix}, {op.lower}, {name})")
+            of_T = "0" if T.type.shape[0] == 1 else i
+            outer, each, rows = "    ", f"{matrix}[{of_T}]", f"{name}[{i}]"
+        for turn in transposed:
+            call = f"f_solve_triangular({each}, {op.lower}, {turn}, {rows})"
+            self.lines.append(f"    {outer}{call}")
 
         def read(loops: _Loops, index: Index) -> str:
             own = index[count:]
@@ -1122,7 +1128,7 @@ RULES: tuple[tuple[Any, Callable[[Writer, Any], bool]], ...] = (
     (Shape, Writer._shape),
     (CumOp, Writer._cumulated),
     (Cholesky, Writer._factorized),
-    ((SolveTriangular, BlockwiseWithCoreShape), Writer._solved),
+    ((SolveTriangular, CholeskySolve, BlockwiseWithCoreShape), Writer._solved),
     ((Product, BatchedDot), Writer._multiplied),
 )
 """Rules for operations that move elements, accumulate them, or are of matrices."""
