@@ -24,12 +24,9 @@ from pymc_lgm.gaussian.rows import add_gram, add_weighted_rows
 from pymc_lgm.gaussian.sparse import Pattern, SparseRoot
 from pymc_lgm.linalg import Array
 
-__all__ = ["NearestNeighbors", "NeighborFactor", "Neighbors", "max_min_order", "nearest_before"]
+__all__ = ["NearestNeighbors", "Neighbors", "max_min_order", "nearest_before"]
 
 Index = NDArray[np.intp]
-
-COLUMNS = 256
-"""Columns of an inverse that are solved for at once."""
 
 
 @numba.njit(cache=True)
@@ -211,11 +208,11 @@ class NearestNeighbors(Family):
         L = np.hstack([root, -B * root])[::-1][self._there]
         elements = np.zeros(self.rows.size)
         add_gram(self._exact.starts, L, np.ones(self.n), self._pairs, elements)
-        return FamilyAt(self.zero_mean, elements, NeighborFactor(self._exact, L), values)
+        return FamilyAt(self.zero_mean, elements, SparseRoot(self._exact, L), values)
 
     def vjp(self, at: FamilyAt, elements: Array, mean: Array, log_weight: float) -> list[Array]:
         """∂Q = ∂Tᵀ T + Tᵀ ∂T of T = D^(−½) (I − B), and ∂log|Q| = −Σ ∂D_i / D_i."""
-        assert isinstance(at.factor, NeighborFactor)
+        assert isinstance(at.factor, SparseRoot)
         B, D = at.values
         S = np.where(self._is_diagonal, 2.0, 1.0) * elements
         of_T = np.zeros(at.factor.L.size)
@@ -227,20 +224,6 @@ class NearestNeighbors(Family):
         root = 1.0 / np.sqrt(D)
         of_root = rows[:, 0] - np.einsum("ij,ij->i", B, rows[:, 1:])
         return [-rows[:, 1:] * root[:, None], -0.5 * of_root * root**3 - log_weight / D]
-
-
-class NeighborFactor(SparseRoot):
-    """Q = L Lᵀ in the reverse order, where L has no fill."""
-
-    @property
-    def inverse_diagonal(self) -> Array:
-        """(Q⁻¹)_ii, by all columns of L⁻ᵀ: O(n² m)."""
-        n = self.pattern.n
-        total = np.zeros(n)
-        for begin in range(0, n, COLUMNS):
-            columns = np.eye(n, min(COLUMNS, n - begin), -begin)
-            total += (self.solve_transposed(columns) ** 2).sum(axis=1)
-        return total
 
 
 @numba.njit(cache=True)
