@@ -58,11 +58,6 @@ class SufficientTarget(Target):
         at = self.state.with_theta(theta, lambda prior: self.state.f)
         return (-math.inf, None) if at is None else (self.log_density_at(at), at)
 
-    @property
-    def is_differentiable(self) -> bool:
-        """Always."""
-        return True
-
     def gradient(self, at: State) -> Array:
         """See the class."""
         return explicit_gradient(at) + at.prior.log_density_gradient(at.f)

@@ -77,7 +77,6 @@ def delayed_metropolis(
     -------
     State, MetropolisInfo
     """
-    assert target.has_stages, "a target without two stages: use metropolis"
     state = target.state
     xi = rng.standard_normal(state.theta.size)
     stage = target.first_stage(state.theta + factor @ xi)

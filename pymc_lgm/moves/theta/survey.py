@@ -50,7 +50,6 @@ def survey(rng: np.random.Generator, target: Target) -> Survey | None:
     visits: three for each coefficient of a quadratic.
     """
     center = climb(target, LOOKS, worth=0.0).theta
-    assert target.has_stages, "a target without two stages"
     p = center.size
     model = target.state.model
     visits = list[tuple[Array, float, float]]()
