@@ -303,7 +303,7 @@ def test_sites_sit_at_the_modes_of_site_posteriors(name):
     state = state_of(name)
     likelihood = LikelihoodAt(state.model, state.theta)
     variance = state.model.cov(state.theta).diagonal()
-    f, value, _, W = site_posteriors._modes(likelihood, state.mean, variance, state.mean)
+    f, value, _, W = site_posteriors._modes(likelihood, state.mean, variance)
     grid = np.linspace(-8.0, 8.0, 3201)
     log_posterior = likelihood.sites(np.repeat(grid[:, None], 3, axis=1))
     log_posterior -= 0.5 * (grid[:, None] - state.mean) ** 2 / variance
@@ -321,7 +321,7 @@ def test_modes_are_found_from_far_away():
             rate = np.exp(f)
         return float((y * f - rate).sum()), y - rate, rate, -rate
 
-    f, _, g, W = site_posteriors._modes(poisson, mean, variance, mean)
+    f, _, g, W = site_posteriors._modes(poisson, mean, variance)
     slope = g - (f - mean) / variance
     assert np.all(np.abs(slope) < 0.02 * np.sqrt(W + 1 / variance))
 
