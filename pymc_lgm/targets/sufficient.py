@@ -20,7 +20,7 @@ from pymc_lgm.targets.target import (
     explicit_gradient,
     explicit_information,
 )
-from pymc_lgm.targets.values import ValuesTarget, is_made_of_values
+from pymc_lgm.targets.values import ValuesTarget
 
 __all__ = ["SufficientTarget"]
 
@@ -44,7 +44,7 @@ class SufficientTarget(Target):
     @classmethod
     def fix(cls, rng: np.random.Generator, state: State) -> Target:
         """Hold the f of a state, or its values."""
-        if is_made_of_values(state.prior):
+        if state.prior.has_values:
             return ValuesTarget.fix(rng, state)
         return cls(state, cls.log_density_at(state))
 

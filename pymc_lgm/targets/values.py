@@ -13,37 +13,14 @@ from __future__ import annotations
 import math
 
 from dataclasses import dataclass
-from typing import Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
-from pymc_lgm.gaussian import Prior
 from pymc_lgm.linalg import Array
 from pymc_lgm.state import State
 from pymc_lgm.targets.target import Target
 
-__all__ = ["ValuesTarget", "is_made_of_values"]
-
-
-@runtime_checkable
-class _MadeOfValues(Protocol):
-    """A prior of f = f(u; theta)."""
-
-    has_values: bool
-
-    def values(self, f: Array) -> Array:
-        """u."""
-
-    def with_values(self, u: Array) -> Array:
-        """f(u; theta)."""
-
-    def log_density_of_values(self, f: Array) -> float:
-        """The log density of u at theta."""
-
-
-def is_made_of_values(prior: Prior) -> TypeGuard[_MadeOfValues]:
-    """Whether f is a function of values whose density the prior knows."""
-    return isinstance(prior, _MadeOfValues) and prior.has_values
+__all__ = ["ValuesTarget"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,19 +35,14 @@ class ValuesTarget(Target):
     @classmethod
     def fix(cls, rng: np.random.Generator, state: State) -> ValuesTarget:
         """Hold the values of a state."""
-        return cls(state, cls.log_density_at(state), _of(state.prior).values(state.f))
+        return cls(state, cls.log_density_at(state), state.prior.values(state.f))
 
     @staticmethod
     def log_density_at(at: State) -> float:
         """Log density at a state with the values of this target."""
-        return _of(at.prior).log_density_of_values(at.f) + at.log_likelihood + at.log_prior
+        return at.prior.log_density_of_values(at.f) + at.log_likelihood + at.log_prior
 
     def evaluate(self, theta: Array) -> tuple[float, State | None]:
         """Let f follow theta."""
-        at = self.state.with_theta(theta, lambda prior: _of(prior).with_values(self.u))
+        at = self.state.with_theta(theta, lambda prior: prior.with_values(self.u))
         return (-math.inf, None) if at is None else (self.log_density_at(at), at)
-
-
-def _of(prior: Prior) -> _MadeOfValues:
-    assert is_made_of_values(prior)
-    return prior
