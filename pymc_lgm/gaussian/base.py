@@ -181,7 +181,7 @@ class Prior(ABC):
         nu = self.solve(f - self.mean)
         return -0.5 * (float(nu @ nu) + self.log_determinant + self.rank * LOG_2PI)
 
-    # f as a function of values u: see `pymc_lgm.targets.values`
+    # f as a function of values u: see `pymc_lgm.targets.sufficient`
 
     @property
     def has_values(self) -> bool:
