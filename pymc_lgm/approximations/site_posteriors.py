@@ -20,7 +20,7 @@ from pymc_lgm.approximations.laplace import laplace
 from pymc_lgm.gaussian import Prior
 from pymc_lgm.linalg import Array
 
-__all__ = ["NOISES", "site_approximation", "taylor_approximation"]
+__all__ = ["site_approximation", "taylor_approximation"]
 
 FLAT = 1e6
 """Prior variance that stands for a flat prior."""
@@ -70,10 +70,6 @@ def taylor_approximation(likelihood: SiteLikelihood, prior: Prior) -> GaussianAp
     if likelihood.sets is not None:
         return laplace(likelihood, prior)
     return _approximation(likelihood, prior, np.full(prior.n, FLAT))
-
-
-NOISES = {"site": site_approximation, "taylor": taylor_approximation}
-"""Approximations whose sites give the noise of surrogate data, by name."""
 
 
 @np.errstate(over="ignore", invalid="ignore")
