@@ -12,13 +12,13 @@ Cholesky factor of Q, without fill.
 from __future__ import annotations
 
 from functools import cached_property
-from hashlib import sha256
 
 import numba
 import numpy as np
 
 from numpy.typing import NDArray
 
+from pymc_lgm.gaussian.content import ByContent
 from pymc_lgm.gaussian.families import Family, FamilyAt
 from pymc_lgm.gaussian.rows import add_gram, add_weighted_rows
 from pymc_lgm.gaussian.sparse import Pattern, SparseRoot
@@ -125,7 +125,7 @@ def _forward(of: Index, B: Array, y: Array, z: Array) -> None:
         z[i] = total
 
 
-class Neighbors:
+class Neighbors(ByContent):
     """An order of n elements, and the m neighbors of each among those before it.
 
     Parameters
@@ -140,18 +140,10 @@ class Neighbors:
         self.order, self.of = np.asarray(order), np.asarray(of)
         self.n, self.m = self.of.shape
 
-    # Operations of equal neighbors are equal, and a model's hash says which they are.
-
-    @cached_property
-    def _digest(self) -> str:
-        arrays = self.order.astype(np.int64), self.of.astype(np.int64)
-        return sha256(b"".join(np.ascontiguousarray(x).tobytes() for x in arrays)).hexdigest()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Neighbors) and self._digest == other._digest
-
-    def __hash__(self) -> int:
-        return hash(self._digest)
+    @property
+    def _content(self) -> tuple[np.ndarray, ...]:
+        """The order and the neighbors."""
+        return self.order.astype(np.int64), self.of.astype(np.int64)
 
     def __repr__(self) -> str:
         return f"Neighbors(n={self.n}, m={self.m}, {self._digest[:12]})"
