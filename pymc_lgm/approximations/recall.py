@@ -139,10 +139,6 @@ def laplace_from_sites(
     start : Sites, optional
         The search begins at the center of the q with these sites.
 
-    Returns
-    -------
-    GaussianApproximation or None
-
     Notes
     -----
     Three O(n³) operations from good sites.

@@ -266,11 +266,6 @@ def transport(q: GaussianApproximation, likelihood: SiteLikelihood) -> Transport
     Any t makes a bijection if c is small enough. If q has margins, their variances Σ_ii are used,
     and P⁻¹ is not computed: they are predicted, or those of a search.
 
-    Parameters
-    ----------
-    q : GaussianApproximation
-    likelihood : SiteLikelihood
-
     Returns
     -------
     Transport or None

@@ -126,12 +126,7 @@ class Family(ABC):
 
 
 class Independent(Family):
-    """x_i ~ N(0, v_i). The value is v, shape (n,).
-
-    Parameters
-    ----------
-    n : int
-    """
+    """x_i ~ N(0, v_i). The value is v, shape (n,)."""
 
     def __init__(self, n: int):
         super().__init__(n, np.arange(n), np.arange(n))

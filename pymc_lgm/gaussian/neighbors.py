@@ -168,12 +168,7 @@ class Neighbors(ByContent):
 
 
 class NearestNeighbors(Family):
-    """f_i | f_{N(i)} ~ N(B_i f_{N(i)}, D_i): a `Family` of B, (n, m), and D, (n,).
-
-    Parameters
-    ----------
-    neighbors : Neighbors
-    """
+    """f_i | f_{N(i)} ~ N(B_i f_{N(i)}, D_i): a `Family` of B, (n, m), and D, (n,)."""
 
     def __init__(self, neighbors: Neighbors):
         self.neighbors, n = neighbors, neighbors.n

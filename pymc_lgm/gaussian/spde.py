@@ -139,12 +139,7 @@ class MaternFactor:
 
 
 class OfMesh(Family):
-    """The `Family` x ~ N(0, Q⁻¹) of two numbers κ and τ.
-
-    Parameters
-    ----------
-    elements : FiniteElements
-    """
+    """The `Family` x ~ N(0, Q⁻¹) of two numbers κ and τ."""
 
     def __init__(self, elements: FiniteElements):
         super().__init__(elements.n, *elements.pattern.lower)

@@ -576,10 +576,6 @@ class OfStructure(Family):
     """x ~ N(0, σ² R⁻) on the constraint space: a `Family` of one number σ.
 
     If the structure has coordinates, the precision is theirs.
-
-    Parameters
-    ----------
-    structure : Structure
     """
 
     def __init__(self, structure: Structure):

@@ -65,10 +65,6 @@ class SurrogateTarget(Target):
         state : State
         search : callable
             Computes q, a function of theta alone: see `pymc_lgm.approximations.site_posteriors`.
-
-        Returns
-        -------
-        Target
         """
         q = state.at.approximation(search)
         if q is None:

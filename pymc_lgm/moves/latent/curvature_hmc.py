@@ -78,10 +78,6 @@ def curvature_hmc(
     integrator : {"rotation", "leapfrog"}
         "leapfrog" moves d along v and kicks by all of Σ∇ log p(f | y, theta), as the paper does.
 
-    Returns
-    -------
-    State, Info
-
     Notes
     -----
     Requires the gradient of the likelihood. The only O(n³) operations are those of q, once per

@@ -72,10 +72,6 @@ def delayed_metropolis(
         With two stages.
     factor : ndarray, shape (p, p)
         C: a square root of the proposal's covariance.
-
-    Returns
-    -------
-    State, MetropolisInfo
     """
     state = target.state
     xi = rng.standard_normal(state.theta.size)
